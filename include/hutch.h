@@ -1,0 +1,723 @@
+/*
+ * hutch.h - an embeddable cache: a memory tier above a disk tier
+ *
+ * SPDX-License-Identifier: MIT
+ *
+ * Hutch keeps values by key. What is used most is at hand in memory, the rest
+ * is kept safe in a directory on disk; one call serves both. Open a cache on a
+ * directory, or on none for a cache in memory only, then put, get and remove.
+ * A cache has limits and holds them: it may forget an entry at any time, but
+ * it never answers with a value older than the newest completed put of a key,
+ * nor with a part of one.
+ *
+ * LIFETIMES, in five lines
+ *   Every handle is counted. Who is given one owns one reference to it.
+ *   hutch_close shuts a cache down and gives up the caller's reference;
+ *   whoever still holds one gets HUTCH_CLOSED from every call.
+ *   A value stays valid, unchanged, until hutch_value_release, whatever
+ *   becomes of its entry or its cache. A cursor keeps its cache alive.
+ *
+ * THREADS, in five lines
+ *   Every function may be called from any thread at any time, on one handle
+ *   too, unless its comment says otherwise. What is never safe is to use a
+ *   reference that you no longer own. A put that has returned is seen by
+ *   every later get. No function waits for a reader. No callback is made with
+ *   a lock of the library held.
+ *
+ * CAVEATS
+ *   - One process at a time has a directory open; a second one gets HUTCH_BUSY.
+ *     Two opens within one process give two handles on one cache.
+ *   - After fork, the child's handles answer HUTCH_FORKED (open a new one on
+ *     another directory, or in memory); the parent's are unharmed. The child
+ *     must not write through SQLite handles of its parent, and Hutch does not.
+ *   - The directory belongs to the library: what it holds is made of a SQLite
+ *     database ("manifest.sqlite") and plain files. While it is open, no code
+ *     of this process may open and close the database file by itself: closing
+ *     any descriptor of it drops SQLite's locks (a rule of POSIX). Nor may the
+ *     process hold a second copy of SQLite that opens it.
+ *   - A directory on a network file system is refused (HUTCH_UNSUPPORTED).
+ *   - After a kill of the process nothing that was put is lost. After a loss
+ *     of power recent entries, or all, may be; what remains is whole.
+ *   - Keys and values are bytes. A value's data is 16-byte aligned. It is not
+ *     encrypted; the directory has mode 0700.
+ *   - 64-bit Linux with glibc 2.34 or newer, x86_64 or aarch64.
+ *
+ * CONVENTIONS
+ *   Status. A function that can fail returns hutch_status: 0 is done; above 0
+ *   is an answer (nothing is wrong: no such entry, say); below 0 is a failure.
+ *   hutch_last_error has the words for this thread's last failure. Numbers are
+ *   fixed for ever.
+ *
+ *   Arguments. NULL where a pointer is needed, an empty key, a size that no
+ *   object can have, a flag that is not defined: HUTCH_INVALID_ARGUMENT, and
+ *   nothing else happens. An out-parameter is written only as its function's
+ *   comment says; the handle of a failed call is NULL.
+ *
+ *   Structs begin with their own size: set struct_size before the call, in
+ *   structs that are filled in too. A struct shorter than the library's (an
+ *   older header) means defaults for the rest, or leaves the rest out. A longer
+ *   one is accepted if all that the library does not know is zero, else the
+ *   call answers HUTCH_UNSUPPORTED. Fields named reserved are zero likewise.
+ *   A struct passed to a call may be NULL, which means all zero; all zero means
+ *   defaults. hutch_options alone has defaults that are not zero: fill it with
+ *   hutch_options_init, then change what you want.
+ *
+ *   Units. Times are int64_t nanoseconds: a time of day is Unix time, and a
+ *   duration must not be negative. Sizes are bytes. A limit of 0 means no limit.
+ *
+ *   Keys have 1 to HUTCH_KEY_MAX bytes, any bytes. A value of no bytes is a
+ *   value (and its pointer may be NULL in a put).
+ *
+ *   Callbacks are fn(void *context, ...). Where the library keeps one, a
+ *   release function follows in the parameters; it is called exactly once, with
+ *   the context, when the library lets go, also when the call failed. Any
+ *   function may be called from a callback, but those that wait (hutch_close,
+ *   hutch_flush) answer HUTCH_DEADLOCK from a callback of the same cache.
+ *
+ *   _release and _close accept NULL.
+ */
+#ifndef HUTCH_H
+#define HUTCH_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#if defined(__GNUC__) || defined(__clang__)
+#define HUTCH_API __attribute__((visibility("default")))
+#else
+#define HUTCH_API
+#endif
+
+/* The version of this header. */
+#define HUTCH_VERSION_MAJOR 0
+#define HUTCH_VERSION_MINOR 1
+#define HUTCH_VERSION_PATCH 0
+#define HUTCH_VERSION_STRING "0.1.0"
+/* Grows by one when a function or a field is added. See hutch_abi_version. */
+#define HUTCH_ABI_VERSION 1
+
+/* The longest key, in bytes. */
+#define HUTCH_KEY_MAX 65535
+
+/* Durations, in nanoseconds. */
+#define HUTCH_MICROSECOND INT64_C(1000)
+#define HUTCH_MILLISECOND INT64_C(1000000)
+#define HUTCH_SECOND INT64_C(1000000000)
+#define HUTCH_MINUTE (60 * HUTCH_SECOND)
+#define HUTCH_HOUR (60 * HUTCH_MINUTE)
+#define HUTCH_DAY (24 * HUTCH_HOUR)
+/* As an entry's own time to live or to idle: none, though the cache has one. */
+#define HUTCH_FOREVER INT64_MAX
+/* As a tier's max_entry: a quarter of the tier's cost limit, as it then is. */
+#define HUTCH_MAX_ENTRY_QUARTER UINT64_MAX
+
+/* ------------------------------------------------------------------ status */
+
+/* What a call answers. Numbers that are not listed are kept for later. */
+typedef int32_t hutch_status;
+enum {
+  HUTCH_OK = 0,
+  /* answers */
+  HUTCH_NOT_FOUND = 1,        /* no such entry; for a cursor: the end */
+  HUTCH_EXISTS = 2,           /* there is an entry already */
+  HUTCH_CONFLICT = 3,         /* the entry has another version */
+  HUTCH_PARTIAL = 4,          /* stored, but not in every tier; see hutch_put_result */
+  HUTCH_OPTIONS_DIFFER = 6,   /* opened, but the directory is open with other options */
+  HUTCH_BUFFER_TOO_SMALL = 8, /* nothing copied; the size that is needed is given */
+  /* failures */
+  HUTCH_INVALID_ARGUMENT = -1, /* NULL, a bad size, an unknown flag, a negative duration */
+  HUTCH_NO_MEMORY = -2,        /* memory could not be had; nothing changed */
+  HUTCH_CLOSED = -3,           /* the cache has been closed */
+  HUTCH_FORKED = -4,           /* this handle belongs to the parent process */
+  HUTCH_BUSY = -5,             /* another process has the directory open */
+  HUTCH_IO = -6,               /* a file or database call failed; see hutch_error */
+  HUTCH_NO_SPACE = -7,         /* the file system or the quota is full */
+  HUTCH_TOO_LARGE = -8,        /* larger than any tier takes */
+  HUTCH_CORRUPT = -9,          /* the directory's manifest is damaged */
+  HUTCH_NEWER_FORMAT = -10,    /* the directory was written by a newer Hutch; untouched */
+  HUTCH_UNSUPPORTED = -11,     /* not in this library, or not for this cache */
+  HUTCH_WRONG_TYPE = -12,      /* the value is not what the call works on */
+  HUTCH_OVERFLOW = -13,        /* the result does not fit; nothing changed */
+  HUTCH_DEADLOCK = -14,        /* would wait for itself: called from a callback */
+  HUTCH_BAD_DIRECTORY = -15,   /* cannot be made, read or written, or is no directory of ours */
+  HUTCH_TIER_DOWN = -16        /* the disk tier is out of service */
+};
+
+/* A thread's last failure, copied out by hutch_last_error. */
+typedef struct hutch_error {
+  size_t struct_size;
+  hutch_status status;  /* below 0; HUTCH_OK if this thread has had no failure */
+  int32_t system_error; /* errno, or 0 */
+  int32_t sqlite_error; /* SQLite's extended result code, or 0 */
+  uint32_t reserved;
+  char words[232];      /* what failed and why; UTF-8, ends with NUL */
+} hutch_error;
+
+/* ------------------------------------------------------------------- types */
+
+typedef struct hutch_cache hutch_cache;   /* a cache, or one tier of it; counted */
+typedef struct hutch_value hutch_value;   /* immutable bytes with their record; counted */
+typedef struct hutch_cursor hutch_cursor; /* a walk over the entries; counted */
+
+/* A tier, where one is chosen or told. */
+enum {
+  HUTCH_TIER_MEMORY = 1,
+  HUTCH_TIER_DISK = 2
+};
+
+/* How the memory tier chooses what goes. */
+enum {
+  HUTCH_POLICY_DEFAULT = 0, /* the library's choice: today lru */
+  HUTCH_POLICY_LRU = 1      /* least recently used; exact up to 4,096 entries */
+};
+
+/* Where the disk tier keeps values. Settled when a directory is first used. */
+enum {
+  HUTCH_STORAGE_DEFAULT = 0, /* mixed for a new directory; for an old one what it has */
+  HUTCH_STORAGE_MIXED = 1,   /* values above inline_threshold in files of their own */
+  HUTCH_STORAGE_SQLITE = 2,  /* every value in the database */
+  HUTCH_STORAGE_FILE = 3     /* every value in a file of its own */
+};
+
+/* What a completed put survives. */
+enum {
+  HUTCH_DURABILITY_DEFAULT = 0, /* process */
+  HUTCH_DURABILITY_PROCESS = 1  /* the end of the process, killed or not */
+};
+
+/* Who may have the directory open at one time. */
+enum {
+  HUTCH_SHARING_DEFAULT = 0,  /* exclusive */
+  HUTCH_SHARING_EXCLUSIVE = 1 /* one process */
+};
+
+/* ----------------------------------------------------------------- library */
+
+/*
+ * hutch_version - the library's version, "0.1.0"
+ *
+ * Never NULL; static. Compare with HUTCH_VERSION_STRING, the header's.
+ * Since 0.1.
+ */
+HUTCH_API const char *hutch_version(void);
+
+/*
+ * hutch_abi_version - the library's HUTCH_ABI_VERSION
+ *
+ * A program that was compiled with HUTCH_ABI_VERSION n runs with every library
+ * of the same soname that answers n or more. Since 0.1.
+ */
+HUTCH_API uint32_t hutch_abi_version(void);
+
+/*
+ * hutch_status_name - the name of a status, "HUTCH_NOT_FOUND"
+ *
+ * Never NULL; static. For a number that is no status: "HUTCH_UNKNOWN".
+ * Since 0.1.
+ */
+HUTCH_API const char *hutch_status_name(hutch_status status);
+
+/*
+ * hutch_last_error - this thread's last failure, by value
+ *
+ * out (struct_size set) receives the failure that this thread's calls met
+ * last. Only failures set it: an answer such as HUTCH_NOT_FOUND leaves it as it
+ * was, and so do failures of calls that are made within a callback.
+ * Returns HUTCH_OK, HUTCH_INVALID_ARGUMENT or HUTCH_UNSUPPORTED; these are not
+ * themselves recorded. Since 0.1.
+ */
+HUTCH_API hutch_status hutch_last_error(hutch_error *out);
+
+/* -------------------------------------------------------------------- open */
+
+/*
+ * The limits of one tier. All are hard: a put makes room before it returns.
+ */
+typedef struct hutch_tier_limits {
+  uint64_t cost;        /* bytes charged. Memory: key, value, extended data and
+                           overhead, or the entry's explicit cost. Disk: what
+                           the entries take up there, and the database's log and
+                           removed files that are not yet gone */
+  uint64_t count;       /* entries */
+  uint64_t max_entry;   /* the largest charge of one entry; a larger entry is not
+                           stored in this tier. HUTCH_MAX_ENTRY_QUARTER: a
+                           quarter of cost */
+  int64_t time_to_live; /* from the write, for entries without their own */
+  int64_t time_to_idle; /* from the last access, for entries without their own */
+  uint64_t reserved[3]; /* zero */
+} hutch_tier_limits;
+
+/* The limits of a cache. Of a tier view only its own part counts. */
+typedef struct hutch_cache_limits {
+  size_t struct_size;
+  hutch_tier_limits memory;
+  hutch_tier_limits disk;
+} hutch_cache_limits;
+
+/* How to open a cache. Fill with hutch_options_init first. */
+typedef struct hutch_options {
+  size_t struct_size;
+  uint32_t flags;      /* HUTCH_OPEN_* or 0 */
+  uint32_t policy;     /* HUTCH_POLICY_*; DEFAULT */
+  uint32_t storage;    /* HUTCH_STORAGE_*; DEFAULT */
+  uint32_t durability; /* HUTCH_DURABILITY_*; DEFAULT */
+  uint32_t sharing;    /* HUTCH_SHARING_*; DEFAULT */
+  uint32_t reserved;   /* zero */
+  /* Storage mixed: a value of more bytes than this gets a file of its own.
+     20,480. */
+  uint64_t inline_threshold;
+  /* cost 64 MiB, max_entry a quarter; nothing else limited */
+  hutch_tier_limits memory;
+  /* cost 50,000,000 bytes, max_entry a quarter, time_to_live 30 days */
+  hutch_tier_limits disk;
+  /* The time, in Unix nanoseconds, instead of the system's clocks: for tests.
+     Called on the stack of any call, from any thread, with no lock held; must
+     not call the library. NULL: the system's clocks, by which a change of the
+     wall clock neither expires entries nor keeps them. */
+  int64_t (*clock)(void *context);
+  void *clock_context;
+  void (*clock_release)(void *context);
+} hutch_options;
+
+enum {
+  /* Use a directory on a network file system all the same. Only this machine
+     may have it open, which nothing can check. */
+  HUTCH_OPEN_NETWORK_DIRECTORY = 1
+};
+
+/*
+ * hutch_options_init - the defaults
+ *
+ * Fills the first struct_size bytes of *options, sizeof(hutch_options) as the
+ * caller knows it, with the defaults noted above, and sets its struct_size.
+ * HUTCH_INVALID_ARGUMENT: options is NULL, or struct_size is less than
+ * sizeof(size_t). Since 0.1.
+ */
+HUTCH_API hutch_status hutch_options_init(hutch_options *options, size_t struct_size);
+
+/*
+ * hutch_open - open a cache
+ *
+ * directory: a path (bytes, ends with NUL, not interpreted), made with its
+ * parents if it is not there. NULL: a cache in memory only, which needs nothing
+ * and leaves nothing behind. options: NULL means what hutch_options_init gives.
+ * On HUTCH_OK and on HUTCH_OPTIONS_DIFFER *out is a new reference that ends
+ * with hutch_close; on a failure it is NULL.
+ *
+ * A directory that this process has open already: *out shares the cache that is
+ * there, whose options and limits go on; if they are not the ones that are
+ * asked for, the answer is HUTCH_OPTIONS_DIFFER.
+ *
+ * A directory with a damaged manifest opens: the manifest is renamed aside and
+ * the cache starts empty. A file that is no SQLite database counts as one.
+ *
+ * Failures: HUTCH_BAD_DIRECTORY (cannot be made, opened or written, is a file),
+ * HUTCH_BUSY, HUTCH_NEWER_FORMAT (nothing touched), HUTCH_UNSUPPORTED (a network
+ * file system, or options that this library does not know),
+ * HUTCH_INVALID_ARGUMENT (a negative duration, a storage kind that the
+ * directory does not have, an empty path), HUTCH_NO_SPACE, HUTCH_IO,
+ * HUTCH_NO_MEMORY. The clock's release is called on failure too. Since 0.1.
+ */
+HUTCH_API hutch_status hutch_open(const char *directory, const hutch_options *options,
+                                  hutch_cache **out);
+
+/*
+ * hutch_close - shut a cache down and give up the reference
+ *
+ * Completes what is queued, closes the directory (unless the process has it
+ * open a second time) and gives up the caller's reference. Calls that are under
+ * way end properly; later ones, through other references or tier views, answer
+ * HUTCH_CLOSED. Closing a tier view only gives up the reference to the view.
+ *
+ * HUTCH_OK also for NULL. HUTCH_CLOSED: somebody else has closed it; the
+ * reference is gone all the same. HUTCH_FORKED: likewise; the parent's cache is
+ * unharmed. HUTCH_DEADLOCK: called from a callback of this cache; nothing
+ * happened. HUTCH_IO: closed, but the end was not clean, and the next open has
+ * to look through the manifest. Since 0.1.
+ */
+HUTCH_API hutch_status hutch_close(hutch_cache *cache);
+
+/*
+ * hutch_cache_retain, hutch_cache_release - references
+ *
+ * retain returns its argument. Giving up the last reference without
+ * hutch_close shuts the cache down too. Since 0.1.
+ */
+HUTCH_API hutch_cache *hutch_cache_retain(hutch_cache *cache);
+HUTCH_API void hutch_cache_release(hutch_cache *cache);
+
+/*
+ * hutch_tier - one tier of a cache, as a cache
+ *
+ * *out: a new reference to a view of tier HUTCH_TIER_MEMORY or HUTCH_TIER_DISK,
+ * which takes every call that a cache takes and is given up by
+ * hutch_cache_release. The tiers stay coherent:
+ *   memory view  put stores in memory and removes the entry on disk; get,
+ *                contains, info see memory only; remove and clear drop memory
+ *                copies only
+ *   disk view    put stores on disk and drops the memory copy; get, contains,
+ *                info see the disk only and bring nothing into memory; remove
+ *                and clear do away with the memory copies of what was on disk
+ * A view of a view is a view of the same cache. HUTCH_UNSUPPORTED: a cache in
+ * memory has no disk tier. HUTCH_INVALID_ARGUMENT: no such tier. Since 0.1.
+ */
+HUTCH_API hutch_status hutch_tier(hutch_cache *cache, uint32_t tier, hutch_cache **out);
+
+/*
+ * hutch_directory - the directory's path as it was given to hutch_open
+ *
+ * Valid as long as the reference; NULL for a cache in memory. Since 0.1.
+ */
+HUTCH_API const char *hutch_directory(const hutch_cache *cache);
+
+/*
+ * hutch_flush - wait until all that has been put is in the manifest
+ *
+ * Writes that were submitted before the call are committed when it returns, and
+ * the access times that were gathered so far too. Failures: HUTCH_IO,
+ * HUTCH_NO_SPACE, HUTCH_TIER_DOWN, HUTCH_DEADLOCK. A cache in memory: HUTCH_OK.
+ * Since 0.1.
+ */
+HUTCH_API hutch_status hutch_flush(hutch_cache *cache);
+
+/* ----------------------------------------------------------------- entries */
+
+/* What an entry is, without its value. */
+typedef struct hutch_entry_info {
+  size_t struct_size;
+  uint64_t version;       /* of the write; never used twice in a directory */
+  int64_t created;        /* when it was written or touched */
+  int64_t accessed;       /* last access, as far as it is kept: exact for entries
+                             with a time to idle, else within minutes */
+  int64_t expires;        /* when its time to live ends (its own or the tier's);
+                             0: never */
+  int64_t time_to_idle;   /* its own or the tier's; 0: none */
+  uint64_t cost;          /* the explicit cost; 0: none */
+  uint64_t size;          /* of the value, in bytes */
+  uint64_t extended_size; /* of the extended data, in bytes */
+  uint64_t checksum;      /* XXH64 of the value; 0: not computed (memory only) */
+  uint32_t tier;          /* HUTCH_TIER_* that answered */
+  uint32_t reserved;
+} hutch_entry_info;
+
+/* How to put. All zero: the defaults. */
+typedef struct hutch_put_options {
+  size_t struct_size;
+  int64_t time_to_live;  /* 0: the tier's; HUTCH_FOREVER: none */
+  int64_t time_to_idle;  /* 0: the tier's; HUTCH_FOREVER: none */
+  uint64_t cost;         /* replaces the charge in the memory tier; 0: none */
+  const void *extended;  /* bytes that travel with the entry; copied */
+  size_t extended_size;  /* 0..65,535 */
+} hutch_put_options;
+
+/* What one tier made of a put. */
+enum {
+  HUTCH_OUTCOME_NONE = 0,      /* the cache, or the view, has no such tier */
+  HUTCH_OUTCOME_STORED = 1,
+  HUTCH_OUTCOME_TOO_LARGE = 2, /* above the tier's max_entry */
+  HUTCH_OUTCOME_NO_SPACE = 3,  /* the file system or the quota is full */
+  HUTCH_OUTCOME_FAILED = 4,    /* out of service, or a call failed */
+  HUTCH_OUTCOME_REMOVED = 5    /* not asked to store: made sure it holds none */
+};
+
+/* What came of a put, tier by tier. */
+typedef struct hutch_put_result {
+  size_t struct_size;
+  uint64_t version; /* of this write; with HUTCH_EXISTS and HUTCH_CONFLICT, the
+                       version that is there; 0 if there is none */
+  uint32_t memory;  /* HUTCH_OUTCOME_* */
+  uint32_t disk;    /* HUTCH_OUTCOME_* */
+} hutch_put_result;
+
+/*
+ * hutch_put - store a value
+ *
+ * Copies value (and options->extended) and stores it under key, in every tier
+ * that takes it, in place of what was there. When it returns, the disk tier has
+ * committed it. options and result may be NULL; result is filled in unless the
+ * call answers HUTCH_INVALID_ARGUMENT or HUTCH_UNSUPPORTED.
+ *
+ * HUTCH_PARTIAL: stored in a tier but not in every one (result says which).
+ * Where a tier did not take the value, the one it had before is removed; where
+ * even that failed, it is not given out any more by this cache, but after a
+ * kill of the process it may be back. HUTCH_TOO_LARGE, HUTCH_NO_SPACE, HUTCH_IO,
+ * HUTCH_TIER_DOWN: no tier took it, and older values are gone likewise.
+ * HUTCH_NO_MEMORY, HUTCH_CLOSED, HUTCH_FORKED: nothing changed. Since 0.1.
+ */
+HUTCH_API hutch_status hutch_put(hutch_cache *cache, const void *key, size_t key_size,
+                                 const void *value, size_t value_size,
+                                 const hutch_put_options *options, hutch_put_result *result);
+
+/*
+ * hutch_get - a counted reference to a value
+ *
+ * *out: the value, which the caller gives up with hutch_value_release; NULL if
+ * the answer is HUTCH_NOT_FOUND or a failure. A value that was found on disk is
+ * brought into memory. An access lengthens life only through a time to idle. A
+ * damaged entry is removed, and is HUTCH_NOT_FOUND. HUTCH_IO: the disk could not
+ * be read. Since 0.1.
+ */
+HUTCH_API hutch_status hutch_get(hutch_cache *cache, const void *key, size_t key_size,
+                                 hutch_value **out);
+
+/*
+ * hutch_get_into - copy a value into the caller's buffer
+ *
+ * *size (not NULL) receives the size of the value. If capacity is less, nothing
+ * is copied and the answer is HUTCH_BUFFER_TOO_SMALL; buffer may be NULL if
+ * capacity is 0. Else as hutch_get, and faster for small values. Since 0.1.
+ */
+HUTCH_API hutch_status hutch_get_into(hutch_cache *cache, const void *key, size_t key_size,
+                                      void *buffer, size_t capacity, size_t *size);
+
+/*
+ * hutch_contains - is there an entry
+ *
+ * HUTCH_OK or HUTCH_NOT_FOUND, as hutch_get would answer at this moment, but it
+ * is no access: neither statistics nor times change. Since 0.1.
+ */
+HUTCH_API hutch_status hutch_contains(hutch_cache *cache, const void *key, size_t key_size);
+
+/*
+ * hutch_info - an entry's record without its value
+ *
+ * Fills *out (struct_size set). Like hutch_contains no access. Since 0.1.
+ */
+HUTCH_API hutch_status hutch_info(hutch_cache *cache, const void *key, size_t key_size,
+                                  hutch_entry_info *out);
+
+/*
+ * hutch_touch - set an entry's times anew
+ *
+ * The entry counts as written now: created and accessed are set, not its value
+ * or version. time_to_live and time_to_idle: 0 keeps the entry's own duration,
+ * HUTCH_FOREVER means none. HUTCH_NOT_FOUND: no entry. Since 0.1.
+ */
+HUTCH_API hutch_status hutch_touch(hutch_cache *cache, const void *key, size_t key_size,
+                                   int64_t time_to_live, int64_t time_to_idle);
+
+/*
+ * hutch_remove - remove an entry
+ *
+ * HUTCH_OK: it was there and is gone from every tier. HUTCH_NOT_FOUND: it was
+ * not there. HUTCH_IO, HUTCH_NO_SPACE, HUTCH_TIER_DOWN: the disk tier still has
+ * it; this cache gives it out no more, but after a kill of the process it may be
+ * back. Since 0.1.
+ */
+HUTCH_API hutch_status hutch_remove(hutch_cache *cache, const void *key, size_t key_size);
+
+/*
+ * hutch_clear - remove every entry
+ *
+ * One small transaction, whatever the number of entries; the space on disk
+ * comes back little by little. Puts under way at the same time are before the
+ * clear or after it. Since 0.1.
+ */
+HUTCH_API hutch_status hutch_clear(hutch_cache *cache);
+
+/*
+ * Values. Each call accepts a value that its cache has forgotten, or a cache
+ * that is closed, or a value of the parent after fork. data is 16-byte aligned,
+ * never NULL for a value, and followed by nothing in particular. The functions
+ * that return a pointer return NULL for a NULL value, sizes are then 0.
+ */
+
+/* hutch_value_data - the bytes. Valid until the reference is given up. Since 0.1. */
+HUTCH_API const void *hutch_value_data(const hutch_value *value);
+/* hutch_value_size - how many. Since 0.1. */
+HUTCH_API size_t hutch_value_size(const hutch_value *value);
+/* hutch_value_key, hutch_value_key_size - the key it was stored under. Since 0.1. */
+HUTCH_API const void *hutch_value_key(const hutch_value *value);
+HUTCH_API size_t hutch_value_key_size(const hutch_value *value);
+/* hutch_value_extended, _size - the extended data, never NULL for a value. Since 0.1. */
+HUTCH_API const void *hutch_value_extended(const hutch_value *value);
+HUTCH_API size_t hutch_value_extended_size(const hutch_value *value);
+/*
+ * hutch_value_info - the record as the write fixed it
+ *
+ * As hutch_info, but of this value, whatever the entry is now: accessed is
+ * created, expires is the entry's own (0: none of its own). Since 0.1.
+ */
+HUTCH_API hutch_status hutch_value_info(const hutch_value *value, hutch_entry_info *out);
+/* hutch_value_retain - one more reference; returns its argument. Since 0.1. */
+HUTCH_API hutch_value *hutch_value_retain(hutch_value *value);
+/* hutch_value_release - give up a reference. NULL is accepted. Since 0.1. */
+HUTCH_API void hutch_value_release(hutch_value *value);
+
+/* ------------------------------------------------------------- conditional */
+
+/*
+ * Each decides and acts as one: no write of the key by anybody comes between.
+ * An expired entry counts as none. Else as hutch_put.
+ */
+
+/*
+ * hutch_add - put if there is no entry
+ *
+ * HUTCH_EXISTS: there is one; result->version is its version. Since 0.1.
+ */
+HUTCH_API hutch_status hutch_add(hutch_cache *cache, const void *key, size_t key_size,
+                                 const void *value, size_t value_size,
+                                 const hutch_put_options *options, hutch_put_result *result);
+
+/* hutch_replace - put if there is an entry, else HUTCH_NOT_FOUND. Since 0.1. */
+HUTCH_API hutch_status hutch_replace(hutch_cache *cache, const void *key, size_t key_size,
+                                     const void *value, size_t value_size,
+                                     const hutch_put_options *options, hutch_put_result *result);
+
+/*
+ * hutch_compare_and_swap - put if the entry has this version
+ *
+ * version: from hutch_put_result or hutch_entry_info. HUTCH_CONFLICT: it has
+ * another one, which is then in result->version. HUTCH_NOT_FOUND: no entry.
+ * Since 0.1.
+ */
+HUTCH_API hutch_status hutch_compare_and_swap(hutch_cache *cache, const void *key, size_t key_size,
+                                              uint64_t version, const void *value,
+                                              size_t value_size, const hutch_put_options *options,
+                                              hutch_put_result *result);
+
+/*
+ * hutch_increment - add to a counter
+ *
+ * A counter is a value of 8 bytes: an int64_t, little-endian. A missing one is
+ * made from initial, with options (as in hutch_put; NULL: defaults); one that
+ * is there keeps its created, expiry, cost and extended data, and gets a new
+ * version. *result (may be NULL) receives the sum, initial + delta or old + delta.
+ * HUTCH_WRONG_TYPE: the value has another size. HUTCH_OVERFLOW: the sum does not
+ * fit. Either way nothing changed. HUTCH_PARTIAL as in hutch_put. Since 0.1.
+ */
+HUTCH_API hutch_status hutch_increment(hutch_cache *cache, const void *key, size_t key_size,
+                                       int64_t delta, int64_t initial,
+                                       const hutch_put_options *options, int64_t *result);
+
+/*
+ * hutch_pop - get a value and remove the entry
+ *
+ * Of several callers at once exactly one gets the value. *out as in hutch_get.
+ * A failure to remove it leaves *out NULL, and is told as in hutch_remove.
+ * Since 0.1.
+ */
+HUTCH_API hutch_status hutch_pop(hutch_cache *cache, const void *key, size_t key_size,
+                                 hutch_value **out);
+
+/* ------------------------------------------------------------------ limits */
+
+/* What a tier did and holds. Counters run from hutch_open. */
+typedef struct hutch_tier_stats {
+  uint64_t state;       /* HUTCH_STATE_* */
+  uint64_t count;       /* entries held, as hutch_count */
+  uint64_t cost;        /* charged, as hutch_cost */
+  uint64_t hits;        /* gets that this tier answered */
+  uint64_t misses;      /* gets that it could not */
+  uint64_t puts;        /* values stored, promotions included */
+  uint64_t removals;    /* entries removed by hutch_remove and hutch_pop */
+  uint64_t evictions;   /* entries that went for a limit */
+  uint64_t expirations; /* entries that went for their age */
+  uint64_t refusals;    /* puts that were too large or found no space */
+  uint64_t failures;    /* calls of the system or of SQLite that failed */
+  uint64_t damaged;     /* entries found damaged, and removed */
+  uint64_t reserved[4];
+} hutch_tier_stats;
+
+/* Whether a tier works. */
+enum {
+  HUTCH_STATE_NONE = 0, /* the cache has no such tier */
+  HUTCH_STATE_UP = 1,
+  HUTCH_STATE_DOWN = 2  /* out of service: its directory cannot be used */
+};
+
+typedef struct hutch_cache_stats {
+  size_t struct_size;
+  hutch_tier_stats memory;
+  hutch_tier_stats disk;
+} hutch_cache_stats;
+
+/* hutch_limits - the limits in force. Fills *out (struct_size set). Since 0.1. */
+HUTCH_API hutch_status hutch_limits(hutch_cache *cache, hutch_cache_limits *out);
+
+/*
+ * hutch_set_limits - change the limits of a cache in use
+ *
+ * What is above a new limit has gone when the call returns. A tier view changes
+ * its own part only. Of a struct that is shorter than the library's, what is
+ * missing stays as it is. HUTCH_INVALID_ARGUMENT: a negative duration.
+ * Since 0.1.
+ */
+HUTCH_API hutch_status hutch_set_limits(hutch_cache *cache, const hutch_cache_limits *limits);
+
+/*
+ * hutch_count - how many entries there are
+ *
+ * Of a cache: distinct keys, in whatever tier. Entries that expired less than
+ * a second ago may be counted. Since 0.1.
+ */
+HUTCH_API hutch_status hutch_count(hutch_cache *cache, uint64_t *count);
+
+/*
+ * hutch_cost - what the entries are charged, in bytes
+ *
+ * Of a cache: the sum of its tiers. Since 0.1.
+ */
+HUTCH_API hutch_status hutch_cost(hutch_cache *cache, uint64_t *cost);
+
+/* hutch_stats - what the tiers did. Fills *out (struct_size set); stops nobody. Since 0.1. */
+HUTCH_API hutch_status hutch_stats(hutch_cache *cache, hutch_cache_stats *out);
+
+/* ----------------------------------------------------------------- iterate */
+
+/*
+ * What a visitor is called with; key and info are valid during the call.
+ * Returns 0 to go on, anything else to stop.
+ */
+typedef int32_t (*hutch_visitor)(void *context, const void *key, size_t key_size,
+                                 const hutch_entry_info *info);
+
+/*
+ * hutch_each - call a function for every entry
+ *
+ * On the caller's thread, with no lock held, so the visitor may change the cache.
+ * An entry that is there from beginning to end is seen exactly once; one that
+ * comes or goes meanwhile, at most once. No order. HUTCH_OK also when the visitor
+ * stopped the walk. Since 0.1.
+ */
+HUTCH_API hutch_status hutch_each(hutch_cache *cache, hutch_visitor visitor, void *context);
+
+/*
+ * hutch_cursor_create - begin a walk
+ *
+ * *out: a new reference, given up by hutch_cursor_release. A cursor holds no
+ * lock between its steps and sees what hutch_each sees. One cursor is for one
+ * thread at a time. Since 0.1.
+ */
+HUTCH_API hutch_status hutch_cursor_create(hutch_cache *cache, hutch_cursor **out);
+
+/*
+ * hutch_cursor_next - step to the next entry
+ *
+ * *key and *key_size (not NULL) receive its key, valid until the next step or
+ * the cursor's end. HUTCH_NOT_FOUND: there are no more. Since 0.1.
+ */
+HUTCH_API hutch_status hutch_cursor_next(hutch_cursor *cursor, const void **key, size_t *key_size);
+
+/*
+ * hutch_cursor_value, hutch_cursor_info - of the entry that the cursor is at
+ *
+ * As hutch_get and hutch_info for its key, as the entry is now: HUTCH_NOT_FOUND
+ * if it has gone since, or before the first step; but no access, so a walk
+ * neither promotes entries nor lengthens their lives. Since 0.1.
+ */
+HUTCH_API hutch_status hutch_cursor_value(hutch_cursor *cursor, hutch_value **out);
+HUTCH_API hutch_status hutch_cursor_info(hutch_cursor *cursor, hutch_entry_info *out);
+
+/* hutch_cursor_release - give up the reference. NULL is accepted. Since 0.1. */
+HUTCH_API void hutch_cursor_release(hutch_cursor *cursor);
+
+#ifdef __cplusplus
+}
+#endif
+#endif /* HUTCH_H */
