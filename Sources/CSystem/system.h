@@ -1,0 +1,88 @@
+// The libc headers that the engine needs (Embedded Swift has no Glibc module), and
+// what Swift cannot say itself: variadic calls, function-like macros, errno,
+// thread-locals and statically initialised process-wide state.
+//
+// The two functions with static storage are called from one Swift file each
+// (System/ThreadState.swift, System/Process.swift): an unoptimised build makes a
+// copy of a static inline function, statics included, in every file that calls it.
+#ifndef HUTCH_CSYSTEM_H
+#define HUTCH_CSYSTEM_H
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/mman.h>
+#include <sys/random.h>
+#include <sys/stat.h>
+#include <sys/statvfs.h>
+#include <sys/types.h>
+#include <sys/vfs.h>
+#include <time.h>
+#include <unistd.h>
+
+// What glibc declares under _GNU_SOURCE only. Defining that here would give types other
+// members than Swift's own Glibc module has, which the ordinary build refuses.
+#ifndef F_OFD_SETLK
+#define F_OFD_SETLK 37
+#endif
+#ifndef O_PATH
+#define O_PATH 010000000
+#endif
+extern const char *strerrordesc_np(int error);
+extern int pthread_setname_np(pthread_t thread, const char *name);
+
+struct hutch_thread_state {
+  int32_t status;       // the last failure, see hutch_error
+  int32_t system_error;
+  int32_t sqlite_error;
+  int32_t callbacks;    // how many of our callbacks this thread is within
+  void *callback_of;    // the innermost one's cache
+  char words[232];
+};
+
+static inline struct hutch_thread_state *hutch_thread_state(void) {
+  static _Thread_local struct hutch_thread_state state;
+  return &state;
+}
+
+struct hutch_process_state {
+  pthread_mutex_t lock;  // protects the list of open directories; see Process.swift
+  void *registry;
+  uint32_t forks;        // how often this process image has been the child of a fork
+  int32_t handlers;      // whether the fork handlers are registered
+};
+
+static inline struct hutch_process_state *hutch_process_state(void) {
+  static struct hutch_process_state state = {PTHREAD_MUTEX_INITIALIZER, NULL, 0, 0};
+  return &state;
+}
+
+static inline int hutch_errno(void) { return errno; }
+static inline void hutch_set_errno(int value) { errno = value; }
+
+static inline int hutch_openat(int directory, const char *path, int flags, mode_t mode) {
+  return openat(directory, path, flags, mode);
+}
+
+// Takes (type F_WRLCK, F_RDLCK) or gives up (F_UNLCK) an open-file-description lock on
+// the whole file, without waiting.
+static inline int hutch_ofd_lock(int descriptor, short type) {
+  struct flock lock;
+  memset(&lock, 0, sizeof lock);
+  lock.l_type = type;
+  lock.l_whence = SEEK_SET;
+  return fcntl(descriptor, F_OFD_SETLK, &lock);
+}
+
+static inline int hutch_is_directory(mode_t mode) { return S_ISDIR(mode); }
+static inline int hutch_is_regular(mode_t mode) { return S_ISREG(mode); }
+
+#endif

@@ -1,0 +1,103 @@
+/// What the composed cache asks of a store below the memory tier: records and bytes, and
+/// nothing that only one store can do.
+///
+/// A write has four steps, so that the cache decides the order and nobody waits with a lock
+/// held:
+///   prepare   off every lock: what is slow and needs no order (a content file)
+///   submit    under the key's stripe lock, version drawn: O(1), no I/O, no waiting. From
+///             here on every read of this store sees the write
+///   complete  off every lock: waits until the write is committed, or commits itself and
+///             those who came meanwhile (leader-based group commit)
+///   result    in the write
+/// Writes are committed in the order of their submission.
+///
+/// Where a write fails, an older value of its key is not given out any more: the key is
+/// barred until a later commit has removed it.
+protocol Storage: AnyObject {
+  func prepare(_ write: StorageWrite)
+  func submit(_ write: StorageWrite)
+  func complete(_ write: StorageWrite)
+
+  /// The newest entry, submitted writes included, with its value; nil if there is none or it
+  /// has expired. An access counts a hit or a miss, and notes the time.
+  /// Fails with `io` and the like only if the store could not be read; a damaged entry is
+  /// removed and is nil. A store that is out of service has no entries.
+  func get(_ key: Bytes, at moment: Moment, isAccess: Bool) throws(Failure) -> Block?
+
+  /// As `get`, the record only (`accessed` included); never an access.
+  func info(_ key: Bytes, at moment: Moment) throws(Failure) -> Record?
+
+  /// Notes an access that another tier answered, for entries whose idle time it lengthens.
+  /// Gathered in memory, written in batches.
+  func noteAccess(_ key: Bytes, at time: Int64)
+
+  /// Up to `limit` keys after `key` (nil: from the beginning), in the order of their bytes,
+  /// of entries that are committed and not expired. Returns how many rows were passed; 0 at
+  /// the end. No lock is held while `visit` runs.
+  func keys(
+    after key: Bytes?, limit: Int, at moment: Moment, visit: (Bytes) -> Void
+  ) throws(Failure) -> Int
+
+  var limits: TierLimits { get }
+  /// Evicts until the new limits hold.
+  func setLimits(_ limits: TierLimits, at moment: Moment) throws(Failure)
+
+  /// Stops nobody.
+  var stats: TierStats { get }
+
+  /// Commits what was submitted, and the access times gathered so far.
+  func flush(at moment: Moment) throws(Failure)
+
+  /// One slice of what can wait: expired entries, trash, orphans, access times, checkpoint,
+  /// reopening. True if there is more to do at once.
+  func maintain(at moment: Moment) -> Bool
+
+  /// The first version that no write in this directory has had. Writes have versions below
+  /// `firstVersion + versionLease`; the store extends the lease as they come in.
+  var firstVersion: UInt64 { get }
+
+  /// No call is under way or comes later. The failure, if the end was not clean.
+  func close(lastVersion: UInt64) -> Failure?
+}
+
+/// One write on its way to the store.
+final class StorageWrite {
+  enum Kind {
+    /// Store `block`.
+    case put
+    /// Remove the entry of `block`'s key.
+    case remove
+    /// Set the times of the entry of `block`'s key to `created`, `expires` and `timeToIdle`
+    /// of `record`, if it is there.
+    case touch
+    /// Advance the generation: every entry submitted before is gone.
+    case clear
+  }
+
+  let kind: Kind
+  /// The value with key and record; for `remove` and `touch` a block without a value; for
+  /// `clear` nil. Its version is set before `submit`.
+  let block: Block?
+  /// For `touch`.
+  var record = Record()
+  /// When the write was submitted.
+  var time: Int64 = 0
+
+  // Results, valid after `complete`.
+
+  /// Nil: committed.
+  var failure: Failure?
+  /// For a put, also whether it was refused: stored, tooLarge, noSpace or failed. For a put
+  /// that is not stored, the commit has removed the entry that was there.
+  var outcome = TierOutcome.none
+  /// Whether there was an entry, not expired, before the write.
+  var existed = false
+
+  /// The store's own: a content file that waits for its row, its place in the queue.
+  var storage: AnyObject?
+
+  init(_ kind: Kind, _ block: consuming Block?) {
+    self.kind = kind
+    self.block = block
+  }
+}

@@ -1,0 +1,38 @@
+import CSystem
+
+/// Memory whose size a caller or a disk decides. Swift's own allocation traps when
+/// memory ends; this answers.
+enum Allocation {
+  /// At least `size` bytes, 16-byte aligned, not initialised. `free` gives them back.
+  @inline(__always)
+  static func bytes(_ size: Int) throws(Failure) -> UnsafeMutableRawPointer {
+    guard size >= 0, let memory = malloc(size) else { throw .noMemory }
+    return memory
+  }
+
+  /// Zeroed room for `count` values, of a type for which zeroes are a value. `free` gives it back.
+  static func array<T>(_ type: T.Type, _ count: Int) throws(Failure)
+    -> UnsafeMutablePointer<T>
+  {
+    guard count >= 0, let memory = calloc(max(count, 1), MemoryLayout<T>.stride) else {
+      throw .noMemory
+    }
+    return memory.bindMemory(to: T.self, capacity: count)
+  }
+
+  /// Zeroed room for one value.
+  static func one<T>(_ type: T.Type) throws(Failure) -> UnsafeMutablePointer<T> {
+    try array(type, 1)
+  }
+}
+
+/// Bytes that belong to somebody else, valid for the call they are handed to.
+typealias Bytes = UnsafeRawBufferPointer
+
+extension UnsafeRawBufferPointer {
+  @inline(__always)
+  func hasSameBytes(as other: UnsafeRawBufferPointer) -> Bool {
+    count == other.count
+      && (count == 0 || memcmp(baseAddress!, other.baseAddress!, count) == 0)
+  }
+}

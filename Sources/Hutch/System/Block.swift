@@ -1,0 +1,223 @@
+import CSystem
+import Synchronization
+
+/// One counted reference to an entry as its write fixed it: record, value, extended data
+/// and key, in one allocation. Every tier reads from it, and a host's `hutch_value` is it.
+///
+/// Whoever holds a reference may read it from any thread. It is written by its maker only,
+/// before anybody else has it, but for `slot`, which belongs to the memory tier.
+///
+///      0  references  UInt32, atomic
+///      4  slot        UInt32, of the memory tier that holds the block, under its lock
+///      8  size        UInt32, of the value; all ones: see the extension
+///     12  key size    UInt16
+///     14  flags       UInt16
+///     16  version     UInt64
+///     24  created     Int64
+///     32  extension   only if the flag says so: what plain entries do without
+///         value       16-byte aligned, then extended data, then key
+struct Block: ~Copyable {
+  /// Nil only in a block that has been handed over.
+  private var held: UnownedBlock?
+
+  /// Takes over a reference.
+  @inline(__always) init(owning unowned: UnownedBlock) { held = unowned }
+
+  @inline(__always) deinit { if let held { held.release() } }
+
+  @inline(__always)
+  var unowned: UnownedBlock { held.unsafelyUnwrapped }
+
+  /// Hands the reference over to whoever keeps the pointer.
+  @inline(__always)
+  consuming func leak() -> UnownedBlock {
+    let unowned = self.unowned
+    held = nil
+    return unowned
+  }
+}
+
+/// A block that somebody else keeps alive.
+struct UnownedBlock {
+  let raw: UnsafeMutableRawPointer
+
+  @inline(__always) init(_ raw: UnsafeMutableRawPointer) { self.raw = raw }
+
+  fileprivate enum At {
+    static let references = 0
+    static let slot = 4
+    static let size = 8
+    static let keySize = 12
+    static let flags = 14
+    static let version = 16
+    static let created = 24
+    static let header = 32
+    // The extension.
+    static let expires = 32
+    static let timeToIdle = 40
+    static let cost = 48
+    static let checksum = 56
+    static let longSize = 64
+    static let extendedSize = 72
+    static let extendedHeader = 80
+  }
+
+  fileprivate static let hasExtension: UInt16 = 1
+
+  @inline(__always)
+  private func load<T: BitwiseCopyable>(_ offset: Int, _ type: T.Type) -> T {
+    raw.load(fromByteOffset: offset, as: type)
+  }
+
+  @inline(__always)
+  private var extended: Bool { load(At.flags, UInt16.self) & UnownedBlock.hasExtension != 0 }
+
+  /// Whether the record has anything but version, created and size: an expiry, a time to
+  /// idle, a cost, a checksum or extended data.
+  @inline(__always) var isPlain: Bool { !extended }
+
+  @inline(__always) var headerSize: Int { extended ? At.extendedHeader : At.header }
+
+  @inline(__always) var keySize: Int { Int(load(At.keySize, UInt16.self)) }
+
+  @inline(__always)
+  var size: Int {
+    let short = load(At.size, UInt32.self)
+    return short == UInt32.max ? load(At.longSize, Int.self) : Int(short)
+  }
+
+  @inline(__always)
+  var extendedSize: Int { extended ? load(At.extendedSize, Int.self) : 0 }
+
+  @inline(__always)
+  var value: UnsafeMutableRawBufferPointer {
+    UnsafeMutableRawBufferPointer(start: raw + headerSize, count: size)
+  }
+
+  var extendedData: UnsafeMutableRawBufferPointer {
+    UnsafeMutableRawBufferPointer(start: raw + (headerSize + size), count: extendedSize)
+  }
+
+  @inline(__always)
+  var key: Bytes {
+    Bytes(start: raw + (headerSize + size + extendedSize), count: keySize)
+  }
+
+  var version: UInt64 {
+    @inline(__always) get { load(At.version, UInt64.self) }
+    // The maker's: a version is drawn when the block is ready to be submitted.
+    nonmutating set { raw.storeBytes(of: newValue, toByteOffset: At.version, as: UInt64.self) }
+  }
+
+  @inline(__always) var created: Int64 { load(At.created, Int64.self) }
+  @inline(__always) var expires: Int64 { extended ? load(At.expires, Int64.self) : 0 }
+  @inline(__always) var timeToIdle: Int64 { extended ? load(At.timeToIdle, Int64.self) : 0 }
+  @inline(__always) var cost: UInt64 { extended ? load(At.cost, UInt64.self) : 0 }
+  @inline(__always) var checksum: UInt64 { extended ? load(At.checksum, UInt64.self) : 0 }
+
+  var slot: UInt32 {
+    @inline(__always) get { load(At.slot, UInt32.self) }
+    @inline(__always)
+    nonmutating set { raw.storeBytes(of: newValue, toByteOffset: At.slot, as: UInt32.self) }
+  }
+
+  /// The record as the write fixed it: accessed is created.
+  var record: Record {
+    Record(
+      version: version, created: created, accessed: created, expires: expires,
+      timeToIdle: timeToIdle, cost: cost, size: size, extendedSize: extendedSize,
+      checksum: checksum)
+  }
+
+  /// All that the block takes up, header included.
+  @inline(__always) var byteCount: Int { headerSize + size + extendedSize + keySize }
+
+  // MARK: references
+
+  @inline(__always)
+  private var references: UnsafeMutablePointer<Atomic<UInt32>> {
+    (raw + At.references).assumingMemoryBound(to: Atomic<UInt32>.self)
+  }
+
+  /// One more reference. Relaxed: who makes one has one.
+  @inline(__always)
+  func retained() -> Block {
+    _ = references.pointee.wrappingAdd(1, ordering: .relaxed)
+    return Block(owning: self)
+  }
+
+  /// Release, so that what this holder read is read before the block goes; acquire for the
+  /// last one, who frees it.
+  @inline(__always)
+  func release() {
+    if references.pointee.wrappingSubtract(1, ordering: .acquiringAndReleasing).newValue == 0 {
+      free(raw)
+    }
+  }
+
+  /// Whether somebody beside the asker holds the block. Only a hint.
+  var isShared: Bool { references.pointee.load(ordering: .relaxed) > 1 }
+}
+
+extension Block {
+  /// A block with this record and key, whose value and extended data the caller fills.
+  /// `record.size` and `record.extendedSize` say how large they are.
+  static func allocate(key: Bytes, record: Record) throws(Failure) -> Block {
+    typealias At = UnownedBlock.At
+    let isPlain =
+      record.expires == 0 && record.timeToIdle == 0 && record.cost == 0 && record.checksum == 0
+      && record.extendedSize == 0 && record.size < Int(UInt32.max)
+    let header = isPlain ? At.header : At.extendedHeader
+    guard record.size >= 0, record.extendedSize >= 0, key.count <= Int(UInt16.max) else {
+      throw Failure(.invalidArgument, "a size that no entry can have")
+    }
+    let fixed = header + key.count
+    let (withValue, overflow) = fixed.addingReportingOverflow(record.size)
+    let (total, overflowToo) = withValue.addingReportingOverflow(record.extendedSize)
+    guard !overflow, !overflowToo else { throw .noMemory }
+
+    let raw = try Allocation.bytes(total)
+    (raw + At.references).bindMemory(to: Atomic<UInt32>.self, capacity: 1)
+      .initialize(to: Atomic(1))
+    raw.storeBytes(of: UInt32.max, toByteOffset: At.slot, as: UInt32.self)
+    raw.storeBytes(
+      of: UInt32(clamping: record.size), toByteOffset: At.size, as: UInt32.self)
+    raw.storeBytes(of: UInt16(key.count), toByteOffset: At.keySize, as: UInt16.self)
+    raw.storeBytes(
+      of: isPlain ? 0 : UnownedBlock.hasExtension, toByteOffset: At.flags, as: UInt16.self)
+    raw.storeBytes(of: record.version, toByteOffset: At.version, as: UInt64.self)
+    raw.storeBytes(of: record.created, toByteOffset: At.created, as: Int64.self)
+    if !isPlain {
+      raw.storeBytes(of: record.expires, toByteOffset: At.expires, as: Int64.self)
+      raw.storeBytes(of: record.timeToIdle, toByteOffset: At.timeToIdle, as: Int64.self)
+      raw.storeBytes(of: record.cost, toByteOffset: At.cost, as: UInt64.self)
+      raw.storeBytes(of: record.checksum, toByteOffset: At.checksum, as: UInt64.self)
+      raw.storeBytes(of: record.size, toByteOffset: At.longSize, as: Int.self)
+      raw.storeBytes(of: record.extendedSize, toByteOffset: At.extendedSize, as: Int.self)
+    }
+    if key.count > 0 {
+      (raw + (total - key.count)).copyMemory(from: key.baseAddress!, byteCount: key.count)
+    }
+    return Block(owning: UnownedBlock(raw))
+  }
+
+  /// A block with copies of a value and its extended data. Sizes in `record` are taken
+  /// from them.
+  static func copying(
+    key: Bytes, value: Bytes, extended: Bytes, record: Record
+  ) throws(Failure) -> Block {
+    var record = record
+    record.size = value.count
+    record.extendedSize = extended.count
+    let block = try allocate(key: key, record: record)
+    if value.count > 0 {
+      block.unowned.value.baseAddress!
+        .copyMemory(from: value.baseAddress!, byteCount: value.count)
+    }
+    if extended.count > 0 {
+      block.unowned.extendedData.baseAddress!
+        .copyMemory(from: extended.baseAddress!, byteCount: extended.count)
+    }
+    return block
+  }
+}

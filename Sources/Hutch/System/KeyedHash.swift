@@ -1,0 +1,115 @@
+import CSystem
+
+/// A hash of keys that an outsider cannot aim at.
+///
+/// Multiply-and-fold over 64-bit halves, as wyhash and rapidhash do (Wang Yi, Vladimir
+/// Makarov), with this difference: there both factors of a product are public constants
+/// mixed with input, so a half that equals the constant makes the product 0 and all keys
+/// with that half collide. Here every factor is mixed with a secret of its own, drawn from
+/// the system for each cache, so nobody can know which half that is.
+struct KeyedHash {
+  private let s0: UInt64
+  private let s1: UInt64
+  private let s2: UInt64
+  private let s3: UInt64
+
+  init(_ s0: UInt64, _ s1: UInt64, _ s2: UInt64, _ s3: UInt64) {
+    self.s0 = s0
+    self.s1 = s1
+    self.s2 = s2
+    self.s3 = s3
+  }
+
+  /// With secrets drawn from the system.
+  init() throws(Failure) {
+    self.init(
+      try Entropy.number(), try Entropy.number(), try Entropy.number(), try Entropy.number())
+  }
+
+  @inline(__always)
+  private static func fold(_ a: UInt64, _ b: UInt64) -> UInt64 {
+    let product = a.multipliedFullWidth(by: b)
+    return product.high ^ product.low
+  }
+
+  @inline(__always)
+  private static func load64(_ p: UnsafeRawPointer, _ offset: Int) -> UInt64 {
+    p.loadUnaligned(fromByteOffset: offset, as: UInt64.self)
+  }
+
+  @inline(__always)
+  private static func load32(_ p: UnsafeRawPointer, _ offset: Int) -> UInt64 {
+    UInt64(p.loadUnaligned(fromByteOffset: offset, as: UInt32.self))
+  }
+
+  /// `bytes` is not empty.
+  @inline(__always)
+  func callAsFunction(_ bytes: Bytes) -> UInt64 {
+    let p = bytes.baseAddress!
+    let count = bytes.count
+    var state = s2
+    let a: UInt64
+    let b: UInt64
+    if count <= 16 {
+      if count >= 8 {
+        a = Self.load64(p, 0)
+        b = Self.load64(p, count - 8)
+      } else if count >= 4 {
+        a = Self.load32(p, 0)
+        b = Self.load32(p, count - 4)
+      } else {
+        a =
+          UInt64(p.load(as: UInt8.self)) << 16
+          | UInt64(p.load(fromByteOffset: count / 2, as: UInt8.self)) << 8
+          | UInt64(p.load(fromByteOffset: count - 1, as: UInt8.self))
+        b = 0
+      }
+    } else {
+      state = longState(p, count)
+      a = Self.load64(p, count - 16)
+      b = Self.load64(p, count - 8)
+    }
+    let product = (a ^ s0).multipliedFullWidth(by: b ^ state)
+    return Self.fold(product.low ^ s3, product.high ^ s1 ^ UInt64(truncatingIfNeeded: count))
+  }
+
+  /// Folds all but the last 16 bytes (which may overlap what was folded).
+  private func longState(_ p: UnsafeRawPointer, _ count: Int) -> UInt64 {
+    var state = s2
+    var other = s3
+    var offset = 0
+    while count - offset > 32 {
+      state = Self.fold(Self.load64(p, offset) ^ s0, Self.load64(p, offset + 8) ^ state)
+      other = Self.fold(Self.load64(p, offset + 16) ^ s1, Self.load64(p, offset + 24) ^ other)
+      offset += 32
+    }
+    if count - offset > 16 {
+      state = Self.fold(Self.load64(p, offset) ^ s0, Self.load64(p, offset + 8) ^ state)
+    }
+    return state ^ other
+  }
+}
+
+/// Random bits from the system.
+enum Entropy {
+  static func number() throws(Failure) -> UInt64 {
+    var value: UInt64 = 0
+    while true {
+      let got = getrandom(&value, 8, 0)
+      if got == 8 { return value }
+      if got < 0 && hutch_errno() != EINTR { throw .system("no random bits from the system") }
+    }
+  }
+}
+
+#if hasFeature(Embedded)
+  /// Swift's Dictionary and Set import this from glibc 2.36 and later only.
+  @_cdecl("arc4random_buf")
+  func systemRandomBytes(_ buffer: UnsafeMutableRawPointer, _ count: Int) {
+    var done = 0
+    while done < count {
+      let got = getrandom(buffer + done, count - done, 0)
+      if got > 0 { done += got } else if hutch_errno() != EINTR { abort() }
+    }
+  }
+#endif

@@ -1,0 +1,66 @@
+/// What a call answers: the numbers of `hutch_status`, which are fixed for ever.
+/// 0 is done, above 0 an answer, below 0 a failure.
+struct Status: Equatable {
+  let code: Int32
+  private init(_ code: Int32) { self.code = code }
+
+  static let done = Status(0)
+
+  static let notFound = Status(1)
+  static let exists = Status(2)
+  static let conflict = Status(3)
+  static let partial = Status(4)
+  static let optionsDiffer = Status(6)
+  static let bufferTooSmall = Status(8)
+
+  static let invalidArgument = Status(-1)
+  static let noMemory = Status(-2)
+  static let closed = Status(-3)
+  static let forked = Status(-4)
+  static let busy = Status(-5)
+  static let io = Status(-6)
+  static let noSpace = Status(-7)
+  static let tooLarge = Status(-8)
+  static let corrupt = Status(-9)
+  static let newerFormat = Status(-10)
+  static let unsupported = Status(-11)
+  static let wrongType = Status(-12)
+  static let overflow = Status(-13)
+  static let deadlock = Status(-14)
+  static let badDirectory = Status(-15)
+  static let tierDown = Status(-16)
+
+  static func == (a: Status, b: Status) -> Bool { a.code == b.code }
+
+  var name: StaticString {
+    switch code {
+    case 0: "HUTCH_OK"
+    case 1: "HUTCH_NOT_FOUND"
+    case 2: "HUTCH_EXISTS"
+    case 3: "HUTCH_CONFLICT"
+    case 4: "HUTCH_PARTIAL"
+    case 6: "HUTCH_OPTIONS_DIFFER"
+    case 8: "HUTCH_BUFFER_TOO_SMALL"
+    case -1: "HUTCH_INVALID_ARGUMENT"
+    case -2: "HUTCH_NO_MEMORY"
+    case -3: "HUTCH_CLOSED"
+    case -4: "HUTCH_FORKED"
+    case -5: "HUTCH_BUSY"
+    case -6: "HUTCH_IO"
+    case -7: "HUTCH_NO_SPACE"
+    case -8: "HUTCH_TOO_LARGE"
+    case -9: "HUTCH_CORRUPT"
+    case -10: "HUTCH_NEWER_FORMAT"
+    case -11: "HUTCH_UNSUPPORTED"
+    case -12: "HUTCH_WRONG_TYPE"
+    case -13: "HUTCH_OVERFLOW"
+    case -14: "HUTCH_DEADLOCK"
+    case -15: "HUTCH_BAD_DIRECTORY"
+    case -16: "HUTCH_TIER_DOWN"
+    default: "HUTCH_UNKNOWN"
+    }
+  }
+
+  /// For the one caller that has a number from outside: hutch_status_name.
+  static func named(_ code: Int32) -> Status { Status(code) }
+}
