@@ -105,6 +105,11 @@ extension DiskTier {
 
   // MARK: idle entries
 
+  /// An entry can have been idle for too long at this time.
+  func noteIdle(_ time: Int64) {
+    if time != Record.never { idleFrom.min(time, ordering: .relaxed) }
+  }
+
   /// Looks for entries that have been idle for too long: there is no index for it, so rows are
   /// read in slices, by a connection that reads, and only when the earliest that is known of
   /// can have come. True if there are more rows.
@@ -112,8 +117,8 @@ extension DiskTier {
     guard maintenanceLock.tryLock() else { return false }
     defer { maintenanceLock.unlock() }
     if !idleScan.isUnderWay {
-      guard sweep.isIdleDue(at: now), idleScan.mayBegin else { return false }
-      sweep.beginIdle()
+      guard now >= idleFrom.load(ordering: .relaxed), idleScan.mayBegin else { return false }
+      idleFrom.store(Record.never, ordering: .relaxed)
       idleScan.begin()
     }
     let ages = self.ages
@@ -132,14 +137,14 @@ extension DiskTier {
           if now >= end {
             try idleScan.keys.append(key, record.accessed)
           } else {
-            sweep.noteIdle(end)
+            noteIdle(end)
           }
         }
       }
     } catch {
       note(error)
       idleScan.end()
-      sweep.wakeIdle()
+      idleFrom.store(Int64.min, ordering: .relaxed)
       return false
     }
     removeIdle(at: now)
@@ -170,7 +175,7 @@ extension DiskTier {
               guard let found = try manifest.find(key) else { return }
               if try !self.expire(found.id, manifest, &meta, changes) {
                 // Read in the meantime.
-                self.sweep.noteIdle(now)
+                self.noteIdle(now)
               }
             } catch { failure = error }
           }

@@ -139,8 +139,10 @@ extension DiskTier {
     manifest = opened
     trash.forget()
     candidates.forget()
-    sweep.forget(mayIdle: meta.mayIdle || ages.timeToIdle != 0)
+    sweep = SweepState()
     if isSetBack { sweep.redateFrom = Int64.max }
+    idleFrom.store(
+      meta.mayIdle || ages.timeToIdle != 0 ? Int64.min : Int64.max, ordering: .relaxed)
     latestTime = max(latestTime, meta.lastTime)
     counters.storage.store(meta.storage.rawValue, ordering: .relaxed)
     leaseStart.store(first, ordering: .relaxed)
@@ -197,13 +199,9 @@ extension DiskTier {
   }
 
   var downFailure: Failure {
-    var failure = Failure(.tierDown, "the disk tier is out of service")
-    if let reason = stateLock.withLock({ reason }) {
-      failure.system = reason.system
-      failure.sqlite = reason.sqlite
-      failure.detail = reason.detail
-    }
-    return failure
+    let words: StaticString = "the disk tier is out of service"
+    guard let reason = stateLock.withLock({ reason }) else { return Failure(.tierDown, words) }
+    return reason.with(.tierDown, words)
   }
 
   // MARK: the end
@@ -217,7 +215,7 @@ extension DiskTier {
       }
       guard isUp, let manifest else {
         detach()
-        return downFailure
+        return DiskTier.unclean(downFailure)
       }
       // Reads have ended, says the caller.
       readers.close()
@@ -236,9 +234,14 @@ extension DiskTier {
         return nil
       } catch {
         counters.failures.add()
-        return error
+        return DiskTier.unclean(error)
       }
     }
+  }
+
+  /// The next opening has to look through the manifest, for whatever reason.
+  private static func unclean(_ cause: Failure) -> Failure {
+    cause.with(.io, "closed, but the end was not clean")
   }
 
   private func end(_ manifest: Manifest, _ lastVersion: UInt64) throws(Failure) {
@@ -260,5 +263,16 @@ extension DiskTier {
     guard try manifest.checkpoint(.truncating, synced: true) else {
       throw Failure(.io, "the manifest's log could not be moved into it")
     }
+  }
+}
+
+extension Failure {
+  /// The same cause under another status.
+  func with(_ status: Status, _ words: StaticString) -> Failure {
+    var failure = Failure(status, words)
+    failure.system = system
+    failure.sqlite = sqlite
+    failure.detail = detail
+    return failure
   }
 }

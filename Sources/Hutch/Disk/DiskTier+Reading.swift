@@ -142,7 +142,8 @@ extension DiskTier {
     } catch {
       note(error)
       if error.status == .corrupt || !isUp { return nil }
-      throw error
+      // To a reader a connection that cannot be opened is a failed read.
+      throw error.status == .badDirectory ? error.with(.io, error.words) : error
     }
   }
 

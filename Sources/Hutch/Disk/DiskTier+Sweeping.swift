@@ -1,8 +1,7 @@
 import CSystem
-import Synchronization
 
-/// How far the sweeps have come. Under the tier's writer lock, but for what is atomic.
-struct SweepState: ~Copyable {
+/// How far the sweeps have come. Under the tier's writer lock.
+struct SweepState {
   /// Rows up to this id have an expiry of their own, or are dead: the sweep of those that live
   /// by the tier's time to live begins behind them.
   var ownUpTo: Int64 = 0
@@ -14,28 +13,8 @@ struct SweepState: ~Copyable {
   var lastFlush = Clock.read(CLOCK_MONOTONIC)
   var isFlushing = false
 
-  /// When the next entry can have been idle for too long, as far as is known; the least
-  /// Int64: look at once. Relaxed: maintenance looks again a second later.
-  private let idleFrom = Atomic<Int64>(Int64.min)
-
   init() {}
 
-  /// Another manifest. `redateFrom` stays.
-  mutating func forget(mayIdle: Bool) {
-    ownUpTo = 0
-    idleFrom.store(mayIdle ? Int64.min : Int64.max, ordering: .relaxed)
-  }
-
-  func wakeIdle() { idleFrom.store(Int64.min, ordering: .relaxed) }
-
-  /// An entry can have been idle for too long at this time.
-  func noteIdle(_ time: Int64) {
-    if time != Record.never { idleFrom.min(time, ordering: .relaxed) }
-  }
-
-  func isIdleDue(at now: Int64) -> Bool { now >= idleFrom.load(ordering: .relaxed) }
-
-  func beginIdle() { idleFrom.store(Int64.max, ordering: .relaxed) }
 }
 
 /// What time has ended, and what a clear has left.

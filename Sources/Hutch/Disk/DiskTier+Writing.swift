@@ -441,7 +441,7 @@ extension DiskTier {
 
   private func noteIdle(_ record: Record, _ meta: inout Meta) {
     if record.timeToIdle != 0 && record.timeToIdle != Record.never { meta.mayIdle = true }
-    sweep.noteIdle(record.endOfIdle(at: record.created, under: ages))
+    noteIdle(record.endOfIdle(at: record.created, under: ages))
   }
 
   /// Whether a reader would find the entry of this row, at the time of the last write.

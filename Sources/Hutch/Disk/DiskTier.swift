@@ -57,6 +57,7 @@ import Synchronization
 ///
 /// Locks, in the order in which they are taken
 ///     the cache's stripe     not ours; submit, get and info may be called under it
+///     maintenanceLock        the walk for idle entries
 ///     writerLock             the manifest's writing connection, the meta row, trash, the OFD
 ///                            lock on `lock`; held for a transaction, a checkpoint, an unlink
 ///     a reader's lock        one connection that reads (Readers)
@@ -110,10 +111,14 @@ final class DiskTier: Storage {
   /// lock held; the locks below it in the list are taken under it.
   let maintenanceLock: Lock
   var idleScan = IdleScan()
+  /// When the next entry can have been idle for too long, as far as is known; the least
+  /// Int64: look at once. Relaxed: maintenance looks again a second later.
+  let idleFrom = Atomic<Int64>(Int64.min)
 
   // MARK: state
 
-  /// Protects `place`, `reason` and `isTold`.
+  /// Protects `place`, `reason` and `isTold`. `place` is changed under the writer lock too, so
+  /// who has either lock may read it.
   let stateLock: Lock
   /// Where the tier is, or was last.
   var place: Directory

@@ -139,16 +139,14 @@ enum ManifestFile {
       }
     }
     let (whole, log) = damagedNames(try ContentName.random())
-    // The log first: a manifest without its log is as damaged as before, a log without its
-    // manifest would be played into the next one.
-    let hadLog = log.withPointer { Files.rename(Files.path("manifest.sqlite-wal"), to: $0, at: at) }
-    guard hadLog || hutch_errno() == ENOENT else {
-      throw .system("cannot set the manifest's log aside", otherwise: .badDirectory)
-    }
-    _ = Files.unlink(Files.path("manifest.sqlite-shm"), at: at)
+    // The manifest first: killed here, the next opening finds none, and `create` does away with
+    // the log. The other way round it would find a manifest that lacks its newest writes, and
+    // might take it for a whole one.
     guard whole.withPointer({ Files.rename(Files.path(name), to: $0, at: at) }) else {
       throw .system("cannot set the manifest aside", otherwise: .badDirectory)
     }
+    _ = log.withPointer { Files.rename(Files.path("manifest.sqlite-wal"), to: $0, at: at) }
+    _ = Files.unlink(Files.path("manifest.sqlite-shm"), at: at)
   }
 
   private static func damagedNames(_ suffix: ContentName) -> (ContentPath, ContentPath) {

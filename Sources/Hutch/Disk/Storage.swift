@@ -38,8 +38,8 @@ protocol Storage: AnyObject {
   func noteAccess(_ key: Bytes, at time: Int64)
 
   /// Up to `limit` keys after `key` (nil: from the beginning), in the order of their bytes,
-  /// of entries that are committed and not expired. Returns how many rows were passed; 0 at
-  /// the end. No lock is held while `visit` runs.
+  /// of entries that are committed and not expired. Returns how many; 0 at the end only. No
+  /// lock is held while `visit` runs.
   func keys(
     after key: Bytes?, limit: Int, at moment: Moment, visit: (Bytes) -> Void
   ) throws(Failure) -> Int

@@ -38,7 +38,6 @@ final class QueuedWrite {
 
   var failure: Failure?
   var existed = false
-  var count = 0
 
   // The queue's, under its lock.
 
