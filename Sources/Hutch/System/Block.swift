@@ -37,6 +37,17 @@ struct Block: ~Copyable {
   }
 }
 
+extension Optional where Wrapped == Block {
+  /// The block, if there is one; valid for as long as the owner is.
+  @inline(__always)
+  var unowned: UnownedBlock? {
+    switch self {
+    case .some(let block): block.unowned
+    case .none: nil
+    }
+  }
+}
+
 /// A block that somebody else keeps alive.
 struct UnownedBlock {
   let raw: UnsafeMutableRawPointer
