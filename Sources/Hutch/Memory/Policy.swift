@@ -19,9 +19,9 @@ struct Entries<Node: BitwiseCopyable>: ~Copyable {
   /// The policy's part of a slot.
   @inline(__always)
   func node(_ slot: Slot) -> UnsafeMutablePointer<Node> {
-    let entry = UnsafeMutableRawPointer(slab[slot])
-    return (entry + MemoryLayout<Slab<Node>.Entry>.offset(of: \.node).unsafelyUnwrapped)
-      .assumingMemoryBound(to: Node.self)
+    // Behind the hash. (Embedded Swift has no key paths to ask for the offset.)
+    let offset = max(MemoryLayout<UInt32>.size, MemoryLayout<Node>.alignment)
+    return (UnsafeMutableRawPointer(slab[slot]) + offset).assumingMemoryBound(to: Node.self)
   }
 
   /// Makes room for one more entry; fails with nothing changed.
