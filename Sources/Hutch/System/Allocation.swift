@@ -20,6 +20,16 @@ enum Allocation {
     return memory.bindMemory(to: T.self, capacity: count)
   }
 
+  /// Zeroed cache lines of 64 bytes, aligned as such. `free` gives them back.
+  static func lines(_ count: Int) throws(Failure) -> UnsafeMutableRawPointer {
+    let (size, overflow) = count.multipliedReportingOverflow(by: 64)
+    guard !overflow, size >= 0, let memory = aligned_alloc(64, max(size, 64)) else {
+      throw .noMemory
+    }
+    memset(memory, 0, size)
+    return memory
+  }
+
   /// Zeroed room for one value.
   static func one<T>(_ type: T.Type) throws(Failure) -> UnsafeMutablePointer<T> {
     try array(type, 1)

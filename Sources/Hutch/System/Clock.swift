@@ -9,6 +9,9 @@ struct Moment {
   /// What to add to CLOCK_MONOTONIC_COARSE.
   fileprivate let offset: Int64
 
+  /// Whether the host gave the time, so that `time` costs nothing.
+  @inline(__always) var isGiven: Bool { fixed != Int64.min }
+
   @inline(__always)
   var time: Int64 {
     if fixed != Int64.min { return fixed }
