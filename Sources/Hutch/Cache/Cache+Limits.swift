@@ -1,16 +1,19 @@
 /// Limits, counts and statistics of the whole and of its tiers.
 extension Cache {
   func limits() -> (memory: TierLimits, disk: TierLimits) {
-    (memory.limits, storage?.limits ?? TierLimits())
+    (limitsLock.withLock { memoryLimits }, storage?.limits ?? TierLimits())
   }
 
   func setLimits(
     memory newMemory: TierLimits, disk newDisk: TierLimits, in scope: Scope
   ) throws(Failure) {
     let moment = clock.moment()
+    limitsLock.lock()
+    defer { limitsLock.unlock() }
     if scope != .disk {
-      try memory.setLimits(newMemory, at: moment)
-      if newMemory.ages != Ages() { try startMaintenance() }
+      memory.setLimits(newMemory, at: moment)
+      memoryLimits = newMemory
+      if newMemory.ages.any { try startMaintenance() }
     }
     if storage != nil, scope != .memory {
       try withStorage { (storage) throws(Failure) in
@@ -34,7 +37,7 @@ extension Cache {
 
   func differs(from options: OpenOptions) -> Bool {
     guard let storage else { return true }
-    return policy != options.policy || memory.limits != options.memory
+    return policy != options.policy || limits().memory != options.memory
       || storage.differs(from: options.disk)
   }
 
@@ -49,11 +52,11 @@ extension Cache {
     }
     disk.lastAccess = { key in
       Unmanaged<Cache>.fromOpaque(identity)._withUnsafeGuaranteedRef {
-        $0.memory.lastAccess(key, $0.memory.hash(key))
+        $0.memory.info(key, $0.memory.hash(key), at: $0.clock.momentForMaintenance())?.accessed
       }
     }
-    memory.onDeparture = { block, _, accessed in
-      guard block.timeToIdle != 0 || accessed > block.created else { return }
+    memory.onDeparture = { block, cause, accessed in
+      guard cause == .evicted else { return }
       Unmanaged<Cache>.fromOpaque(identity)._withUnsafeGuaranteedRef {
         $0.storage?.noteAccess(block.key, at: accessed)
       }

@@ -54,7 +54,7 @@ extension Cache {
       if promoting && mark.isQuiet && stripes.tryLock(stripe) {
         if stripes.mark(stripe) == mark {
           // Nothing is owed to a promotion: without memory for it there is none.
-          _ = memory.put(
+          _ = try? memory.put(
             block.unowned.retained(), hash, at: moment, condition: .unlessNewer, isBacked: true)
         }
         stripes.unlock(stripe)
@@ -90,7 +90,8 @@ extension Cache {
 
   /// The ages that count for entries of a tier without their own.
   func ages(of scope: Scope) -> Ages {
-    scope == .disk ? (storage?.limits.ages ?? Ages()) : memory.limits.ages
+    scope == .disk
+      ? (storage?.limits.ages ?? Ages()) : limitsLock.withLock { memoryLimits.ages }
   }
 
   func flush() throws(Failure) {

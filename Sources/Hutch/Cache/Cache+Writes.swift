@@ -47,7 +47,7 @@ extension Cache {
     if storage == nil {
       // Without a thread an expired entry is as invisible, and goes when it is in the way.
       if !entry.isPlain && entry.record.mayExpire(under: Ages()) { try? startMaintenance() }
-      return putInMemory(block, hash, at: moment, if: condition)
+      return try putInMemory(block, hash, at: moment, if: condition)
     }
     return try withStorage { (storage) throws(Failure) in
       // The block is the write's; it lives as long as the write is in scope.
@@ -72,17 +72,14 @@ extension Cache {
         throw error
       }
       var result = PutResult()
-      result.version = drawVersion()
+      result.version = versions.draw()
       entry.version = result.version
       write.version = result.version
       if scope == .disk {
         _ = memory.remove(entry.key, hash, at: moment)
         result.memory = .removed
       } else {
-        result.memory =
-          memory.put(
-            entry.retained(), hash, at: moment, condition: .always, isBacked: scope == .whole
-          ).outcome
+        result.memory = putInMemory(entry, hash, at: moment, isBacked: scope == .whole)
       }
       commit(write, to: storage, at: moment, unlocking: stripe)
       if scope == .memory {
@@ -115,18 +112,37 @@ extension Cache {
   /// version drawn, under the lock of the entry's shard.
   private func putInMemory(
     _ block: consuming Block, _ hash: UInt64, at moment: Moment, if condition: PutCondition
-  ) -> PutResult {
+  ) throws(Failure) -> PutResult {
     var result = PutResult()
-    let put = memory.put(
-      block, hash, at: moment, condition: condition, isBacked: false, versions: versions)
-    result.version = put.version
-    result.memory = put.outcome
-    if put.outcome == .none {
-      result.status = condition.refusal(of: put.version)
-    } else {
+    let put = try memory.put(block, hash, at: moment, condition: condition)
+    switch put.outcome {
+    case .stored:
+      result.version = put.version
+      result.memory = .stored
       result.conclude(nil)
+    case .tooLarge:
+      result.version = versions.draw()
+      result.memory = .tooLarge
+      result.conclude(nil)
+    case .exists, .notFound, .conflict:
+      result.version = put.existing
+      result.status = condition.refusal(of: put.existing)
     }
     return result
+  }
+
+  /// The part in memory of a put whose stripe is held. Where it cannot be stored, the older
+  /// value goes.
+  private func putInMemory(
+    _ entry: UnownedBlock, _ hash: UInt64, at moment: Moment, isBacked: Bool
+  ) -> TierOutcome {
+    do throws(Failure) {
+      let put = try memory.put(entry.retained(), hash, at: moment, isBacked: isBacked)
+      return put.outcome == .stored ? .stored : .tooLarge
+    } catch {
+      _ = memory.remove(entry.key, hash, at: moment)
+      return .failed
+    }
   }
 
   /// The result of a put whose condition does not hold; nil if it does. An expired entry
@@ -197,7 +213,7 @@ extension Cache {
         stripes.unlock(stripe)
         throw error
       }
-      write.version = drawVersion()
+      write.version = versions.draw()
       _ = memory.remove(key, hash, at: moment)
       commit(write, to: storage, at: moment, unlocking: stripe)
       if let failure = write.failure { throw failure }
@@ -221,14 +237,13 @@ extension Cache {
       // version, and begins again if another write came between.
       while true {
         guard let block = memory.peek(key, hash, at: moment) else { return false }
-        let result = memory.put(
+        let version = block.unowned.version
+        // Whether the store has it too is a question for the store only.
+        let isBacked = try storage?.info(key, at: moment)?.version == version
+        let result = try memory.put(
           try block.unowned.copied(with: touched(block.unowned.record)), hash, at: moment,
-          condition: .ifVersion(block.unowned.version), isBacked: nil)
-        switch result.outcome {
-        case .none: continue
-        case .failed: throw .noMemory
-        default: return true
-        }
+          condition: .ifVersion(version), isBacked: isBacked)
+        if result.outcome == .stored || result.outcome == .tooLarge { return true }
       }
     }
     return try withStorage { (storage) throws(Failure) in
@@ -244,10 +259,10 @@ extension Cache {
           } else {
             let version = resident.unowned.version
             write.record = touched(resident.unowned.record)
-            let result = memory.put(
+            let stored = try storage.info(key, at: moment)
+            _ = try memory.put(
               try resident.unowned.copied(with: write.record), hash, at: moment,
-              condition: .ifVersion(version), isBacked: nil)
-            if result.outcome == .failed { throw Failure.noMemory }
+              condition: .ifVersion(version), isBacked: stored?.version == version)
           }
         }
         if !isResident || scope == .disk {
@@ -261,7 +276,7 @@ extension Cache {
         stripes.unlock(stripe)
         throw error
       }
-      write.version = drawVersion()
+      write.version = versions.draw()
       commit(write, to: storage, at: moment, unlocking: stripe)
       if let failure = write.failure { throw failure }
       return true
@@ -290,6 +305,7 @@ extension Cache {
         old = Int64(littleEndian: current.value.baseAddress!.load(as: Int64.self))
         record = current.record
         condition = .ifVersion(record.version)
+        record.version = 0
       } else {
         record.created = moment.time
         record.expires = Record.end(of: spec.timeToLive, from: record.created)
@@ -319,21 +335,21 @@ extension Cache {
 
   func clear(in scope: Scope) throws(Failure) {
     if storage == nil || scope == .memory {
-      memory.clear(olderThan: drawVersion(), keepingUnbacked: false)
+      memory.clear(at: clock.moment())
       return
     }
-    let time = clock.moment().time
+    let moment = clock.moment()
     try withStorage { (storage) throws(Failure) in
       let write = StorageWrite(.clear, nil)
       for stripe in 0..<Stripes.count { stripes.lock(stripe) }
-      write.version = drawVersion()
-      write.time = time
+      write.version = versions.draw()
+      write.time = moment.time
       for stripe in 0..<Stripes.count { stripes.begin(stripe) }
       storage.submit(write)
       for stripe in (0..<Stripes.count).reversed() { stripes.unlock(stripe) }
       // What is older goes; newer puts may be in memory already. Nothing is promoted
       // meanwhile.
-      memory.clear(olderThan: write.version, keepingUnbacked: scope == .disk)
+      memory.clear(upTo: write.version, keepingUnbacked: scope == .disk, at: moment)
       storage.complete(write)
       for stripe in 0..<Stripes.count { stripes.end(stripe) }
       if let failure = write.failure { throw failure }

@@ -29,13 +29,18 @@ final class Cache {
   let storage: (any Storage)?
   let clock: Clock
   let policy: MemoryPolicy
+  /// Protects `memoryLimits`, and makes changes of limits one after the other. Taken before
+  /// locks of the tiers.
+  let limitsLock: Lock
+  /// As they were given.
+  var memoryLimits: TierLimits
   let stripes: Stripes
   /// Calls that use the store are inside while they do; `shut` waits for them. A memory hit
   /// does not pass here: the memory tier lives as long as the cache object.
   let gate: Gate
   let walks: Walks
-  /// The next version, for a cache with a store under the key's stripe.
-  let versions: Atomic<UInt64>
+  /// Drawn under the key's stripe, or where there is no store under its shard's lock.
+  let versions: Versions
   /// What was opened, as given; ends with NUL. Nil: in memory.
   let path: UnsafeMutablePointer<CChar>?
   /// The registry's, under its lock: how many openings there are.
@@ -45,31 +50,29 @@ final class Cache {
   private let maintains = Atomic<Bool>(false)
 
   init(
-    memory: MemoryTier, storage: (any Storage)?, clock: Clock,
-    path: UnsafeMutablePointer<CChar>?, policy: MemoryPolicy
+    memory: MemoryTier, limits: TierLimits, storage: (any Storage)?, clock: Clock,
+    versions: Versions, path: UnsafeMutablePointer<CChar>?, policy: MemoryPolicy
   ) throws(Failure) {
     self.memory = memory
     self.policy = policy
+    memoryLimits = limits
+    limitsLock = try Lock()
     self.storage = storage
     self.clock = clock
     self.path = path
     stripes = try Stripes()
     gate = try Gate()
     walks = try Walks()
-    versions = Atomic(storage?.firstVersion ?? 1)
+    self.versions = versions
     maintainer = try Maintainer(
       pause: 1_000_000_000, context: Unmanaged.passUnretained(self).toOpaque(),
       work: { context in
         Unmanaged<Cache>.fromOpaque(context)._withUnsafeGuaranteedRef { $0.maintain() }
       })
-    if storage != nil || memory.limits.ages != Ages() { try startMaintenance() }
+    if storage != nil || limits.ages.any { try startMaintenance() }
   }
 
   deinit { free(path) }
-
-  /// A version for a write that is about to be submitted.
-  @inline(__always)
-  func drawVersion() -> UInt64 { versions.wrappingAdd(1, ordering: .relaxed).oldValue }
 
   /// What names this cache among callbacks (see ThreadState).
   var identity: UnsafeMutableRawPointer { Unmanaged.passUnretained(self).toOpaque() }
@@ -102,9 +105,8 @@ final class Cache {
   func shut() -> Failure? {
     maintainer?.stop()
     gate.close()
-    let failure = storage?.close(
-      lastVersion: versions.load(ordering: .relaxed) &- 1)
-    memory.clear(olderThan: UInt64.max, keepingUnbacked: false)
+    let failure = storage?.close(lastVersion: versions.last)
+    memory.clear(at: clock.momentForMaintenance())
     return failure
   }
 }

@@ -15,7 +15,7 @@ final class Cursor {
   let handle: Handle
   private var phase: Phase
   private var page: KeyPage
-  private var memoryPosition = MemoryTier.Position()
+  private var memoryPosition: UInt64 = 0
   private let pageCount = 64
 
   /// Protects the three below, which `storeDropped` changes from any thread. Taken after a
@@ -70,7 +70,7 @@ final class Cursor {
     case .memory:
       let isShared = handle.scope != .memory && cache.storage != nil
       let count = try page.refill { (_, append) throws(Failure) in
-        try cache.memory.keys(
+        cache.memory.keys(
           after: &memoryPosition, limit: pageCount, at: moment, onlyUnbacked: isShared,
           visit: append)
       }

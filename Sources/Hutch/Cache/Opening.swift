@@ -73,10 +73,13 @@ final class Opening {
 
   /// A cache in memory.
   static func inMemory(_ options: OpenOptions, clock: Clock) throws(Failure) -> Opening {
+    let versions = Versions(from: 1)
     let memory = try MemoryTier(
-      limits: options.memory, policy: options.policy, hash: try KeyedHash())
+      limits: options.memory, policy: options.policy, hash: try KeyedHash(), versions: versions)
     return Opening(
-      try Cache(memory: memory, storage: nil, clock: clock, path: nil, policy: options.policy))
+      try Cache(
+        memory: memory, limits: options.memory, storage: nil, clock: clock, versions: versions, path: nil,
+        policy: options.policy))
   }
 
   /// A cache on a directory; `differs` if this process has it open already, with other
@@ -104,23 +107,15 @@ final class Opening {
       }
       let node = try Allocation.one(OpenDirectory.self)
       do throws(Failure) {
-        let memory = try MemoryTier(
-          limits: options.memory, policy: options.policy, hash: try KeyedHash())
         let disk = try DiskTier.open(
           directory: held.take(), options: options.disk, clock: clock)
-        guard let path = strdup(path) else {
-          _ = disk.close(lastVersion: disk.firstVersion &- 1)
-          throw .noMemory
-        }
         let cache: Cache
         do throws(Failure) {
-          cache = try Cache(
-            memory: memory, storage: disk, clock: clock, path: path, policy: options.policy)
+          cache = try compose(disk, path, options, clock: clock)
         } catch {
           _ = disk.close(lastVersion: disk.firstVersion &- 1)
           throw error
         }
-        cache.watch(disk)
         node.initialize(
           to: OpenDirectory(
             device: device, inode: inode, lockDescriptor: disk.lockDescriptor,
@@ -132,6 +127,23 @@ final class Opening {
         throw error
       }
     }
+  }
+}
+
+extension Opening {
+  /// A cache over a store that has just been opened.
+  private static func compose(
+    _ disk: DiskTier, _ path: UnsafePointer<CChar>, _ options: OpenOptions, clock: Clock
+  ) throws(Failure) -> Cache {
+    let versions = Versions(from: disk.firstVersion)
+    let memory = try MemoryTier(
+      limits: options.memory, policy: options.policy, hash: try KeyedHash(), versions: versions)
+    guard let path = strdup(path) else { throw .noMemory }
+    let cache = try Cache(
+      memory: memory, limits: options.memory, storage: disk, clock: clock, versions: versions, path: path,
+      policy: options.policy)
+    cache.watch(disk)
+    return cache
   }
 }
 
