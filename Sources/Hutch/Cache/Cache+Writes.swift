@@ -30,13 +30,13 @@ extension Cache {
     record.expires = Record.end(of: spec.timeToLive, from: record.created)
     record.timeToIdle = spec.timeToIdle
     record.cost = spec.cost
-    if storage != nil { record.checksum = Checksum.xxh64(value) }
     let hash = memory.hash(key)
     // Asked again under the lock; what will not be stored need not be copied.
     if let refused = try unmet(condition, key, hash, at: moment, in: scope) { return refused }
     return try put(
-      try Block.copying(key: key, value: value, extended: spec.extended, record: record), hash,
-      at: moment, if: condition, in: scope)
+      try Block.copying(
+        key: key, value: value, extended: spec.extended, record: record,
+        wantsChecksum: storage != nil), hash, at: moment, if: condition, in: scope)
   }
 
   func put(
@@ -315,11 +315,10 @@ extension Cache {
       let (new, overflow) = old.addingReportingOverflow(delta)
       guard !overflow else { throw Failure(.overflow, "the counter's sum does not fit") }
       let block = try withUnsafeBytes(of: new.littleEndian) { (value) throws(Failure) -> Block in
-        if storage != nil { record.checksum = Checksum.xxh64(value) }
-        return try Block.copying(
+        try Block.copying(
           key: key, value: value,
           extended: current.map { Bytes($0.extendedData) } ?? spec.extended,
-          record: record)
+          record: record, wantsChecksum: storage != nil)
       }
       let result = try put(block, hash, at: moment, if: condition, in: scope)
       switch result.status {
