@@ -56,10 +56,19 @@ extension Cache {
       }
     }
     memory.onDeparture = { block, cause, accessed in
-      guard cause == .evicted else { return }
       Unmanaged<Cache>.fromOpaque(identity)._withUnsafeGuaranteedRef {
-        $0.storage?.noteAccess(block.key, at: accessed)
+        $0.memoryGaveUp(block, cause, accessed)
       }
+    }
+  }
+
+  /// Hands an access time down to the store: always for an evicted entry, since the store's
+  /// choice of what goes depends on it, else if its life does.
+  private func memoryGaveUp(_ block: UnownedBlock, _ cause: DepartureCause, _ accessed: Int64) {
+    guard let storage, accessed > block.created else { return }
+    let idle = block.timeToIdle != 0 ? block.timeToIdle : storage.limits.ages.timeToIdle
+    if cause == .evicted || (cause == .cleared && idle != 0 && idle != Record.never) {
+      storage.noteAccess(block.key, at: accessed)
     }
   }
 

@@ -100,14 +100,14 @@ final class Cache {
 
   // MARK: the end
 
-  /// Shuts down: waits for the calls that use the store, closes it and empties memory. Once,
+  /// Shuts down: waits for the calls that use the store, empties memory and closes it. Once,
   /// when the last opening ends. Returns the failure if the end was not clean.
   func shut() -> Failure? {
     maintainer?.stop()
     gate.close()
-    let failure = storage?.close(lastVersion: versions.last)
+    // First memory, whose departing entries hand their access times down.
     memory.clear(at: clock.momentForMaintenance())
-    return failure
+    return storage?.close(lastVersion: versions.last)
   }
 }
 

@@ -73,6 +73,7 @@ final class Opening {
 
   /// A cache in memory.
   static func inMemory(_ options: OpenOptions, clock: Clock) throws(Failure) -> Opening {
+    Process.watchForks()
     let versions = Versions(from: 1)
     let memory = try MemoryTier(
       limits: options.memory, policy: options.policy, hash: try KeyedHash(), versions: versions)

@@ -347,17 +347,13 @@ final class ShardsOf<Policy: EvictionPolicy & ~Copyable>: MemoryShards {
     // The number of shards may grow behind the first one's lock.
     var index = 0
     while index < shardCount {
-      if keepingUnbacked || version != .max {
+      if keepingUnbacked || version != .max || onDeparture != nil {
         removeAll(index, .cleared, at: at) {
           $0.block.version <= version && ($0.isBacked || !keepingUnbacked)
         }
       } else {
         let old = with(index: index) { shard in shard.detach(budget) }
-        let now = onDeparture == nil ? 0 : at.time
-        old.table.forEach { word in
-          if let onDeparture { onDeparture(word.block, .cleared, min(word.block.created, now)) }
-          word.block.release()
-        }
+        old.table.forEach { $0.block.release() }
       }
       index += 1
     }

@@ -65,8 +65,13 @@ final class Clock {
   func refresh() {
     let boot = Clock.read(CLOCK_BOOTTIME)
     let monotonic = Clock.read(CLOCK_MONOTONIC)
-    coarse.store(
-      anchor.load(ordering: .relaxed) &+ (boot &- monotonic), ordering: .relaxed)
+    let measured = anchor.load(ordering: .relaxed) &+ (boot &- monotonic)
+    // The two readings are a little apart, each time another little: what is less than a
+    // sleep must not move time, least of all back.
+    let change = measured &- coarse.load(ordering: .relaxed)
+    if change > 100_000_000 || change < -100_000_000 {
+      coarse.store(measured, ordering: .relaxed)
+    }
   }
 
   /// The time of a call. A host's clock is asked at once, while no lock is held.

@@ -19,6 +19,9 @@ enum Process {
   @inline(__always)
   static var forks: UInt32 { hutch_process_state().pointee.forks }
 
+  /// Makes sure that forks are counted: once, before the first handle is given out.
+  static func watchForks() { try? withRegistry { _ throws(Failure) in } }
+
   /// Runs `body` with the registry's lock held. It protects the list of open
   /// directories, and is taken before any other lock of the library; it is held while a
   /// directory is opened or closed, so that each happens once.
