@@ -212,7 +212,8 @@ final class DiskFixture: @unchecked Sendable {
   func query(_ sql: String) -> [[Int64]] {
     var connection: OpaquePointer?
     #expect(
-      sqlite3_open_v2(path + "/manifest.sqlite", &connection, SQLITE_OPEN_READWRITE, nil)
+      sqlite3_open_v2(
+        path + "/manifest.sqlite", &connection, SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE, nil)
         == SQLITE_OK)
     defer { sqlite3_close(connection) }
     // The tier's bound on the log is the tier's business.
@@ -232,7 +233,7 @@ final class DiskFixture: @unchecked Sendable {
     }
   }
 
-  func text(_ sql: String) -> [String] {
+  func text(_ sql: String, column: Int32 = 0) -> [String] {
     var connection: OpaquePointer?
     sqlite3_open_v2(path + "/manifest.sqlite", &connection, SQLITE_OPEN_READWRITE, nil)
     defer { sqlite3_close(connection) }
@@ -241,7 +242,7 @@ final class DiskFixture: @unchecked Sendable {
     defer { sqlite3_finalize(statement) }
     var rows: [String] = []
     while sqlite3_step(statement) == SQLITE_ROW {
-      if let text = sqlite3_column_text(statement, 0) { rows.append(String(cString: text)) }
+      if let text = sqlite3_column_text(statement, column) { rows.append(String(cString: text)) }
     }
     return rows
   }
@@ -285,10 +286,14 @@ final class DiskFixture: @unchecked Sendable {
 
   static func bytes(_ count: Int, seed: UInt64 = 1) -> [UInt8] {
     var state = seed &* 0x9E37_79B9_7F4A_7C15 | 1
-    return (0..<count).map { _ in
+    let page = (0..<min(count, 4093)).map { _ in
       state = state &* 6_364_136_223_846_793_005 &+ 1_442_695_040_888_963_407
       return UInt8(truncatingIfNeeded: state >> 56)
     }
+    var all: [UInt8] = []
+    all.reserveCapacity(count)
+    while all.count < count { all.append(contentsOf: page.prefix(count - all.count)) }
+    return all
   }
 }
 

@@ -74,15 +74,6 @@ final class Directory {
         inode: UInt64(truncatingIfNeeded: status.st_ino)))
   }
 
-  /// Whether the path still leads to this directory.
-  var isInPlace: Bool {
-    var status = stat()
-    return stat(text, &status) == 0
-      && DirectoryIdentity(
-        device: UInt64(truncatingIfNeeded: status.st_dev),
-        inode: UInt64(truncatingIfNeeded: status.st_ino)) == identity
-  }
-
   /// Runs `body` with the absolute path of a file in the directory, for SQLite, which
   /// takes no descriptors.
   func withPath<R: ~Copyable>(

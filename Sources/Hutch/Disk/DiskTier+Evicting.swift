@@ -242,7 +242,7 @@ extension DiskTier {
   func setLimits(_ limits: TierLimits, at moment: Moment) throws(Failure) {
     let time = moment.time
     liveLimits.set(limits)
-    sweep.wakeIdle()
+    if limits.ages.timeToIdle != 0 { sweep.wakeIdle() }
     var hasMore = true
     while hasMore {
       let changes = Changes()

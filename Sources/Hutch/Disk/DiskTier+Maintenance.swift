@@ -61,7 +61,7 @@ extension DiskTier {
       let isPast = try self.redateNewest(manifest, rest, most)
       let isTight = try self.makeFit(
         manifest, &meta, rest, sparing: manifest.lastID, most: most)
-      hasMore = hasMore || expired >= most || purged >= most || isPast || isTight
+      hasMore = hasMore || self.sweep.isBehind || expired >= most || purged >= most || isPast || isTight
     }
     rest.forEachDropped { key, version in try? changes.drop(key, version, .damaged) }
 
@@ -109,7 +109,7 @@ extension DiskTier {
     guard maintenanceLock.tryLock() else { return false }
     defer { maintenanceLock.unlock() }
     if !idleScan.isUnderWay {
-      guard sweep.isIdleDue(at: now) else { return false }
+      guard sweep.isIdleDue(at: now), idleScan.mayBegin else { return false }
       sweep.beginIdle()
       idleScan.begin()
     }
@@ -128,7 +128,7 @@ extension DiskTier {
           let end = record.endOfIdle(at: now, under: ages)
           if now >= end {
             try idleScan.keys.append(key, record.accessed)
-          } else if end != Record.never {
+          } else {
             sweep.noteIdle(end)
           }
         }
@@ -216,13 +216,25 @@ struct IdleScan: ~Copyable {
   private(set) var isUnderWay = false
   var lastID: Int64 = 0
   var keys = KeyList()
+  /// CLOCK_MONOTONIC.
+  private var began: Int64 = 0
+  private var next = Int64.min
 
   init() {}
+
+  /// A walk that took long must not follow on the heels of the last one.
+  var mayBegin: Bool { Clock.read(CLOCK_MONOTONIC) >= next }
 
   mutating func begin() {
     isUnderWay = true
     lastID = 0
+    began = Clock.read(CLOCK_MONOTONIC)
   }
 
-  mutating func end() { isUnderWay = false }
+  mutating func end() {
+    isUnderWay = false
+    let now = Clock.read(CLOCK_MONOTONIC)
+    let took = now - began
+    next = took < 10_000_000 ? now : now + 20 * took
+  }
 }

@@ -139,7 +139,7 @@ extension DiskTier {
     manifest = opened
     trash.forget()
     candidates.forget()
-    sweep.forget()
+    sweep.forget(mayIdle: meta.mayIdle || ages.timeToIdle != 0)
     if isSetBack { sweep.redateFrom = Int64.max }
     latestTime = max(latestTime, meta.lastTime)
     counters.storage.store(meta.storage.rawValue, ordering: .relaxed)
@@ -177,7 +177,6 @@ extension DiskTier {
   /// Tries to open the directory again, at its path. True if the tier is up; the writer lock
   /// is not held.
   func reopen() -> Bool {
-    lastAttempt.store(Clock.read(CLOCK_MONOTONIC), ordering: .relaxed)
     let isBack = writerLock.withLock { () -> Bool in
       detach()
       guard !isUp else { return false }

@@ -6,6 +6,8 @@ struct SweepState: ~Copyable {
   /// Rows up to this id have an expiry of their own, or are dead: the sweep of those that live
   /// by the tier's time to live begins behind them.
   var ownUpTo: Int64 = 0
+  /// Whether it has not come to their end yet.
+  var isBehind = false
   /// Rows before this id may have a `created` in the future; 0: none has.
   var redateFrom: Int64 = 0
   /// CLOCK_MONOTONIC of the last time that access times were written out.
@@ -19,20 +21,17 @@ struct SweepState: ~Copyable {
   init() {}
 
   /// Another manifest. `redateFrom` stays.
-  mutating func forget() {
+  mutating func forget(mayIdle: Bool) {
     ownUpTo = 0
-    wakeIdle()
+    idleFrom.store(mayIdle ? Int64.min : Int64.max, ordering: .relaxed)
   }
 
   func wakeIdle() { idleFrom.store(Int64.min, ordering: .relaxed) }
 
-  /// An entry with a time to idle was written.
-  func noteIdle(_ record: Record, _ ages: Ages) {
-    idleFrom.min(
-      record.endOfIdle(at: record.created, under: ages), ordering: .relaxed)
+  /// An entry can have been idle for too long at this time.
+  func noteIdle(_ time: Int64) {
+    if time != Record.never { idleFrom.min(time, ordering: .relaxed) }
   }
-
-  func noteIdle(_ time: Int64) { idleFrom.min(time, ordering: .relaxed) }
 
   func isIdleDue(at now: Int64) -> Bool { now >= idleFrom.load(ordering: .relaxed) }
 
@@ -76,7 +75,10 @@ extension DiskTier {
     var ended = GrowingArray<Int64>()
     var future = GrowingArray<Int64>()
     var ownUpTo = sweep.ownUpTo
-    try manifest.walk(after: ownUpTo, limit: Int64(most) + 256) { (found, _) throws(Failure) in
+    var rows = 0
+    let rowsInSlice = most + 512
+    try manifest.walk(after: ownUpTo, limit: Int64(rowsInSlice)) { (found, _) throws(Failure) in
+      rows += 1
       guard found.id <= newest else { return false }
       if found.generation != generation || found.record.expires != 0 {
         if ended.isEmpty && future.isEmpty { ownUpTo = found.id }
@@ -91,6 +93,7 @@ extension DiskTier {
       return ended.count < most
     }
     sweep.ownUpTo = ownUpTo
+    sweep.isBehind = rows == rowsInSlice
     var done = 0
     for i in 0..<ended.count where try expire(ended[i], manifest, &meta, changes) { done += 1 }
     // A clock that went back: what was created later than now counts as created now, and

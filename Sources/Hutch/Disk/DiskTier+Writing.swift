@@ -397,10 +397,7 @@ extension DiskTier {
       file: write.file)
     meta.count += 1
     meta.bytes += write.charge
-    if entry.timeToIdle != 0 && entry.timeToIdle != Record.never {
-      meta.mayIdle = true
-      sweep.noteIdle(entry.record, ages)
-    }
+    noteIdle(entry.record, &meta)
   }
 
   private func removeOld(
@@ -437,10 +434,12 @@ extension DiskTier {
     try manifest.touch(found.id, record, accessed: max(record.accessed, record.created))
     write.existed = true
     changes.isAny = true
-    if record.timeToIdle != 0 && record.timeToIdle != Record.never {
-      meta.mayIdle = true
-      sweep.noteIdle(record, ages)
-    }
+    noteIdle(record, &meta)
+  }
+
+  private func noteIdle(_ record: Record, _ meta: inout Meta) {
+    if record.timeToIdle != 0 && record.timeToIdle != Record.never { meta.mayIdle = true }
+    sweep.noteIdle(record.endOfIdle(at: record.created, under: ages))
   }
 
   /// Whether a reader would find the entry of this row, at the time of the last write.

@@ -124,8 +124,6 @@ final class DiskTier: Storage {
   /// the clear's generation too, or an older one, and older rows are filtered by either.
   let generation = Atomic<Int64>(0)
   let leaseStart = Atomic<UInt64>(1)
-  /// CLOCK_MONOTONIC of the last attempt to open the directory again. Relaxed.
-  let lastAttempt = Atomic<Int64>(Int64.min)
 
   /// Protects `namesInFlight`: content files whose rows are not committed yet.
   let filesLock: Lock
