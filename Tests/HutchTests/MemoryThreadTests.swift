@@ -40,7 +40,7 @@ func onThreads(_ count: Int, _ body: @escaping (Int) -> Void) {
     let violations = Atomic<Int>(0)
 
     init(_ limits: TierLimits) throws {
-      tier = try MemoryTier(limits: limits, policy: .lru, hash: KeyedHash())
+      tier = try MemoryTier(limits: limits, policy: .lru, hash: KeyedHash(), versions: Versions(from: 1))
       moment = hand.moment
     }
 

@@ -1,13 +1,17 @@
 /// Reads: memory, then the store, then promotion.
 extension Cache {
-  /// Runs `body` on the store unless the cache has none or is being shut down.
+  /// Runs `body` on the store unless the cache has none or is being shut down. `body` lets go
+  /// of the locks that it takes; what it found damaged goes then.
   @inline(__always)
   func withStorage<R: ~Copyable>(
     _ body: (any Storage) throws(Failure) -> R
   ) throws(Failure) -> R {
     guard let storage else { throw Failure(.unsupported, "this cache has no disk tier") }
     guard gate.enter() else { throw .closed }
-    defer { gate.leave() }
+    defer {
+      if storage.owesRemovals { storage.settle() }
+      gate.leave()
+    }
     return try body(storage)
   }
 
