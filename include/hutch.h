@@ -654,7 +654,8 @@ HUTCH_API hutch_status hutch_set_limits(hutch_cache *cache, const hutch_cache_li
  * hutch_count - how many entries there are
  *
  * Of a cache: distinct keys, in whatever tier. Entries that expired less than
- * a second ago may be counted. Since 0.1.
+ * a second ago may be counted; by a clock of the host's the count is exact.
+ * Since 0.1.
  */
 HUTCH_API hutch_status hutch_count(hutch_cache *cache, uint64_t *count);
 

@@ -28,18 +28,26 @@ extension Failure {
   static func invalid(_ words: StaticString) -> Failure { Failure(.invalidArgument, words) }
 }
 
-/// Calls `body` with the handle behind a pointer, if its cache can be used.
+/// Calls `body` with the handle behind a pointer.
 @inline(__always)
-func withCache(
+func withHandle(
   _ pointer: OpaquePointer?, _ body: (Handle) throws(Failure) -> Status
 ) -> hutch_status {
   guard let pointer else { return failing(.invalid("the cache is NULL")) }
   return Unmanaged<Handle>.fromOpaque(UnsafeRawPointer(pointer))._withUnsafeGuaranteedRef {
     handle in
-    answering { () throws(Failure) in
-      try handle.opening.check()
-      return try body(handle)
-    }
+    answering { () throws(Failure) in try body(handle) }
+  }
+}
+
+/// As `withHandle`, if the cache can be used.
+@inline(__always)
+func withCache(
+  _ pointer: OpaquePointer?, _ body: (Handle) throws(Failure) -> Status
+) -> hutch_status {
+  withHandle(pointer) { (handle) throws(Failure) in
+    try handle.opening.check()
+    return try body(handle)
   }
 }
 

@@ -18,12 +18,13 @@ func putting(
   _ value: UnsafeRawPointer?, _ value_size: Int, _ options: UnsafePointer<hutch_put_options>?,
   _ result: UnsafeMutablePointer<hutch_put_result>?, if condition: PutCondition
 ) -> hutch_status {
-  withCache(cache) { (handle) throws(Failure) in
+  withHandle(cache) { (handle) throws(Failure) in
     let key = try checkedKey(key, key_size)
     let value = try checkedBytes(value, value_size, "the value is NULL, or its size no size")
     let spec = try Cache.PutSpec(options)
     try checkedResult(result)
     deliver(hutch_put_result(), to: result)
+    try handle.opening.check()
     let outcome = try handle.cache.put(key, value, spec, if: condition, in: handle.scope)
     deliver(
       hutch_put_result(

@@ -34,6 +34,7 @@ public func hutch_count(
 ) -> hutch_status {
   withCache(cache) { (handle) throws(Failure) in
     guard let count else { throw .invalid("count is NULL") }
+    handle.cache.reclaimByHostsClock()
     count.pointee = handle.cache.count(in: handle.scope)
     return .done
   }
@@ -45,6 +46,7 @@ public func hutch_cost(
 ) -> hutch_status {
   withCache(cache) { (handle) throws(Failure) in
     guard let cost else { throw .invalid("cost is NULL") }
+    handle.cache.reclaimByHostsClock()
     cost.pointee = handle.cache.cost(in: handle.scope)
     return .done
   }
@@ -57,6 +59,7 @@ public func hutch_stats(
   withCache(cache) { (handle) throws(Failure) in
     guard let out else { throw .invalid("out is NULL") }
     try checkedResult(out)
+    handle.cache.reclaimByHostsClock()
     var stats = hutch_cache_stats()
     if handle.scope != .disk { stats.memory = hutch_tier_stats(handle.cache.memory.stats) }
     if handle.scope != .memory, let storage = handle.cache.storage {

@@ -71,8 +71,8 @@ public func hutch_close(_ cache: OpaquePointer!) -> hutch_status {
     }
     let failure = handle.opening.close()
     reference.release()
-    if let failure { throw failure }
-    return .done
+    guard let failure else { return .done }
+    throw failure.status == .closed ? failure : failure.asUnclean
   }
 }
 
@@ -116,7 +116,7 @@ public func hutch_tier(
 public func hutch_directory(_ cache: OpaquePointer!) -> UnsafePointer<CChar>! {
   guard let cache else { return nil }
   return Unmanaged<Handle>.fromOpaque(UnsafeRawPointer(cache))._withUnsafeGuaranteedRef {
-    $0.cache.path.map { UnsafePointer($0) }
+    $0.opening.path.map { UnsafePointer($0) }
   }
 }
 
@@ -128,6 +128,17 @@ public func hutch_flush(_ cache: OpaquePointer!) -> hutch_status {
     }
     if handle.scope != .memory { try handle.cache.flush() }
     return .done
+  }
+}
+
+extension Failure {
+  /// Whatever it was that went wrong at the end, the answer is one: it was not clean.
+  fileprivate var asUnclean: Failure {
+    var failure = Failure(.io, words)
+    failure.system = system
+    failure.sqlite = sqlite
+    failure.detail = detail
+    return failure
   }
 }
 
@@ -156,8 +167,9 @@ extension OpenOptions {
       }
     }
     let network = UInt32(HUTCH_OPEN_NETWORK_DIRECTORY)
-    guard options.flags & ~network == 0, options.reserved == 0 else {
-      throw Failure(.unsupported, "a flag or reserved field that this library does not know")
+    guard options.flags & ~network == 0 else { throw .invalid("a flag that is not defined") }
+    guard options.reserved == 0 else {
+      throw Failure(.unsupported, "a reserved field of the options is set")
     }
     try chosen(options.policy, UInt32(HUTCH_POLICY_LRU))
     try chosen(options.durability, UInt32(HUTCH_DURABILITY_PROCESS))

@@ -41,17 +41,18 @@ final class Cache {
   let walks: Walks
   /// Drawn under the key's stripe, or where there is no store under its shard's lock.
   let versions: Versions
-  /// What was opened, as given; ends with NUL. Nil: in memory.
-  let path: UnsafeMutablePointer<CChar>?
   /// The registry's, under its lock: how many openings there are.
   var openings = 1
   /// Sweeps what nobody asks for. Made when there is something to sweep.
   private(set) var maintainer: Maintainer?
   private let maintains = Atomic<Bool>(false)
+  /// Held for one slice of maintenance, so that slices come one after the other. Taken before
+  /// stripes and locks of the tiers.
+  private let maintenanceLock: Lock
 
   init(
     memory: MemoryTier, limits: TierLimits, storage: (any Storage)?, clock: Clock,
-    versions: Versions, path: UnsafeMutablePointer<CChar>?, policy: MemoryPolicy
+    versions: Versions, policy: MemoryPolicy
   ) throws(Failure) {
     self.memory = memory
     self.policy = policy
@@ -59,7 +60,7 @@ final class Cache {
     limitsLock = try Lock()
     self.storage = storage
     self.clock = clock
-    self.path = path
+    maintenanceLock = try Lock()
     stripes = try Stripes()
     gate = try Gate()
     walks = try Walks()
@@ -71,8 +72,6 @@ final class Cache {
       })
     if storage != nil || limits.ages.any { try startMaintenance() }
   }
-
-  deinit { free(path) }
 
   /// What names this cache among callbacks (see ThreadState).
   var identity: UnsafeMutableRawPointer { Unmanaged.passUnretained(self).toOpaque() }
@@ -89,6 +88,8 @@ final class Cache {
 
   /// One slice of background work. True if there is more.
   private func maintain() -> Bool {
+    maintenanceLock.lock()
+    defer { maintenanceLock.unlock() }
     let moment = clock.momentForMaintenance()
     var hasMore = memory.maintain(at: moment)
     if let storage, gate.enter() {
@@ -96,6 +97,15 @@ final class Cache {
       gate.leave()
     }
     return hasMore
+  }
+
+  /// Reclaims what has expired, if the time is the host's: our thread goes by real seconds,
+  /// and a host that sets its clock forward wants exact counts all the same.
+  func reclaimByHostsClock() {
+    guard clock.isHosts else { return }
+    _ = clock.moment()
+    // The first round may have begun in the middle.
+    for _ in 0..<2 { while maintain() {} }
   }
 
   // MARK: the end

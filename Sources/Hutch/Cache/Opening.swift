@@ -12,14 +12,23 @@ struct OpenOptions {
 /// itself, and the last one shuts the cache down.
 final class Opening {
   let cache: Cache
+  /// What was opened, as given; ends with NUL. Nil: in memory.
+  let path: UnsafeMutablePointer<CChar>?
   /// Acquire and release: who sees it closed sees nothing else of it.
   private let closed = Atomic<Bool>(false)
   /// See Process.forks.
   private let forks = Process.forks
 
-  private init(_ cache: Cache) { self.cache = cache }
+  /// Takes over `path`, from malloc.
+  private init(_ cache: Cache, path: UnsafeMutablePointer<CChar>?) {
+    self.cache = cache
+    self.path = path
+  }
 
-  deinit { _ = finish() }
+  deinit {
+    _ = finish()
+    free(path)
+  }
 
   @inline(__always)
   func check() throws(Failure) {
@@ -79,8 +88,8 @@ final class Opening {
       limits: options.memory, policy: options.policy, hash: try KeyedHash(), versions: versions)
     return Opening(
       try Cache(
-        memory: memory, limits: options.memory, storage: nil, clock: clock, versions: versions, path: nil,
-        policy: options.policy))
+        memory: memory, limits: options.memory, storage: nil, clock: clock, versions: versions,
+        policy: options.policy), path: nil)
   }
 
   /// A cache on a directory; `differs` if this process has it open already, with other
@@ -93,6 +102,9 @@ final class Opening {
     let device = directory.device
     let inode = directory.inode
     let held = DirectoryHolder(directory)
+    guard let path = strdup(path) else { throw .noMemory }
+    var isKept = false
+    defer { if !isKept { free(path) } }
     return try Process.withRegistry { (head) throws(Failure) in
       var next = head
       while let node = next {
@@ -102,7 +114,8 @@ final class Opening {
           }
           let cache = Unmanaged<Cache>.fromOpaque(owner).takeUnretainedValue()
           cache.openings += 1
-          return (Opening(cache), cache.differs(from: options) || clock.isHosts)
+          isKept = true
+          return (Opening(cache, path: path), cache.differs(from: options) || clock.isHosts)
         }
         next = node.pointee.next
       }
@@ -112,7 +125,7 @@ final class Opening {
           directory: held.take(), options: options.disk, clock: clock)
         let cache: Cache
         do throws(Failure) {
-          cache = try compose(disk, path, options, clock: clock)
+          cache = try compose(disk, options, clock: clock)
         } catch {
           _ = disk.close(lastVersion: disk.firstVersion &- 1)
           throw error
@@ -122,7 +135,8 @@ final class Opening {
             device: device, inode: inode, lockDescriptor: disk.lockDescriptor,
             owner: cache.identity, next: head))
         head = node
-        return (Opening(cache), false)
+        isKept = true
+        return (Opening(cache, path: path), false)
       } catch {
         free(node)
         throw error
@@ -134,14 +148,13 @@ final class Opening {
 extension Opening {
   /// A cache over a store that has just been opened.
   private static func compose(
-    _ disk: DiskTier, _ path: UnsafePointer<CChar>, _ options: OpenOptions, clock: Clock
+    _ disk: DiskTier, _ options: OpenOptions, clock: Clock
   ) throws(Failure) -> Cache {
     let versions = Versions(from: disk.firstVersion)
     let memory = try MemoryTier(
       limits: options.memory, policy: options.policy, hash: try KeyedHash(), versions: versions)
-    guard let path = strdup(path) else { throw .noMemory }
     let cache = try Cache(
-      memory: memory, limits: options.memory, storage: disk, clock: clock, versions: versions, path: path,
+      memory: memory, limits: options.memory, storage: disk, clock: clock, versions: versions,
       policy: options.policy)
     cache.watch(disk)
     return cache
