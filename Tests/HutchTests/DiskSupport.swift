@@ -42,8 +42,11 @@ final class DiskFixture: @unchecked Sendable {
 
   static let unlimited = DiskOptions(limits: TierLimits())
 
-  init(_ options: DiskOptions = unlimited, opening: Bool = true) throws {
-    path = NSTemporaryDirectory() + "hutch-\(UInt64.random(in: 0...UInt64.max))"
+  init(
+    _ options: DiskOptions = unlimited, opening: Bool = true, at path: String? = nil
+  ) throws {
+    self.path =
+      path ?? NSTemporaryDirectory() + "hutch-\(UInt64.random(in: 0...UInt64.max))"
     self.options = options
     if opening { try open() }
   }

@@ -124,7 +124,7 @@ extension DiskTier {
   }
 
   /// Removes the least recently used row. False: there is none that may go.
-  private func evict(
+  func evict(
     _ manifest: Manifest, _ meta: inout Meta, _ changes: Changes, sparing newest: Int64
   ) throws(Failure) -> Bool {
     var fills = 0
@@ -200,41 +200,6 @@ extension DiskTier {
       }
     }
     return low
-  }
-
-  // MARK: a full file system
-
-  /// Frees about `bytes` on a file system that is full, at the expense of the least recently
-  /// used entries.
-  func makeRoom(_ bytes: Int64) {
-    let changes = writerLock.withLock { makeRoomLocked(bytes) }
-    tell(changes)
-  }
-
-  /// As `makeRoom`, with the writer lock held. Returns what it dropped.
-  func makeRoomLocked(_ bytes: Int64) -> Changes {
-    let changes = Changes()
-    guard isUp, let manifest else { return changes }
-    func give() {
-      while trash.empty(1024, in: place) {}
-      checkpoint(manifest)
-    }
-    give()
-    guard isUp else { return changes }
-    do throws(Failure) {
-      try transact(changes) { (manifest, meta) throws(Failure) in
-        let target = meta.bytes - bytes
-        while meta.bytes > target, meta.count > 0 {
-          guard try self.evict(manifest, &meta, changes, sparing: manifest.lastID) else { break }
-        }
-      }
-      _ = try manifest.vacuum(pages: Int(bytes / 4096) + 64)
-    } catch {
-      counters.failures.add()
-      if !isUp || !manifest.isInTransaction { return Changes() }
-    }
-    give()
-    return changes
   }
 
   // MARK: limits

@@ -78,7 +78,10 @@ extension DiskTier {
 
     hasMore = trash.empty(DiskTier.filesInSlice, in: place) || hasMore
     hasMore = trash.emptyOlder(DiskTier.filesInSlice, in: place) || hasMore
-    if manifest.log >= min(4 << 20, DiskTier.logBound(limits.cost) / 2) { checkpoint(manifest) }
+    // The first one is synced (see Manifest.checkpoint): early, while there is little to sync,
+    // and here rather than in somebody's put.
+    let due = manifest.isMarked ? min(2 << 20, DiskTier.logBound(limits.cost) / 2) : 512 << 10
+    if manifest.logUsed >= due { checkpoint(manifest, .restarting) }
     guard isUp else { return false }
     // A few free pages are used again soon; many are given back.
     let pages = try manifest.pages

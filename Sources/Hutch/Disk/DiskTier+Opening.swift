@@ -227,7 +227,12 @@ extension DiskTier {
           manifest.leaveAsIs()
           throw Failure(.tierDown, "the directory was removed or replaced")
         }
-        try end(manifest, lastVersion)
+        do throws(Failure) {
+          try end(manifest, lastVersion)
+        } catch where error.status == .noSpace {
+          _ = makeRoomLocked(1 << 20)
+          try end(manifest, lastVersion)
+        }
         return nil
       } catch {
         counters.failures.add()
@@ -252,7 +257,7 @@ extension DiskTier {
       throw error
     }
     _ = trash.empty(4096, in: place)
-    guard try manifest.checkpoint(synced: true) else {
+    guard try manifest.checkpoint(.truncating, synced: true) else {
       throw Failure(.io, "the manifest's log could not be moved into it")
     }
   }

@@ -177,11 +177,12 @@ extension DiskTier {
       if let time = write.write?.time, time != 0 { latestTime = time }
     }
     var done: [Changes] = []
+    var bytes: Int64 = 0
+    for write in batch { bytes += write.charge }
+    if let made = keepReserve(bytes) { done.append(made) }
     var failure = attempt(batch, &done)
     if let first = failure, first.status == .noSpace, isUp {
-      var bytes: Int64 = 1 << 20
-      for write in batch { bytes += write.charge }
-      done.append(makeRoomLocked(bytes))
+      done.append(makeRoomLocked(bytes + (1 << 20)))
       failure = attempt(batch, &done)
     }
     if failure != nil && batch.count > 1 && isUp {
@@ -297,16 +298,17 @@ extension DiskTier {
       let room = max(0, cost - rows - Int64(manifest.log))
       while trash.bytes > room, trash.empty(64, to: room, in: place) {}
     }
-    if rows + Int64(manifest.log) + trash.bytes > cost
-      || manifest.log > DiskTier.logBound(limit)
-    {
-      checkpoint(manifest)
+    let bound = DiskTier.logBound(limit)
+    if rows + Int64(manifest.log) + trash.bytes > cost || manifest.log > bound {
+      checkpoint(manifest, .truncating)
+    } else if manifest.logUsed >= logToMove(bound) {
+      checkpoint(manifest, .restarting)
     }
   }
 
-  func checkpoint(_ manifest: Manifest) {
+  func checkpoint(_ manifest: Manifest, _ kind: Manifest.Checkpoint) {
     do throws(Failure) {
-      _ = try manifest.checkpoint()
+      _ = try manifest.checkpoint(kind)
     } catch {
       counters.failures.add()
       fail(error, manifest)

@@ -105,6 +105,9 @@ final class DiskTier: Storage {
   /// The time of the last write or maintenance.
   var latestTime: Int64 = 0
   var batch: [QueuedWrite] = []
+  /// Free on the file system when it was last looked at, and written since.
+  var spaceLeft = Int64.max
+  var unlooked: Int64 = 0
 
   /// Protects `idleScan`: one thread at a time looks for idle entries. Taken with no other
   /// lock held; the locks below it in the list are taken under it.

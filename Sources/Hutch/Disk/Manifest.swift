@@ -117,10 +117,15 @@ final class Manifest {
   private(set) var boot = Boot()
   /// The id of the newest row. An id is not used twice while the manifest is open.
   var lastID: Int64 = 0
-  /// Of the log, in bytes.
-  private let logSize: UnsafeMutablePointer<Int>
+  /// Of the log, in bytes: what is written of it since it last began anew, and the file.
+  private struct Log {
+    var used = 0
+    var size = 0
+  }
+  /// Where the hook of the connection finds it.
+  private let logState: UnsafeMutablePointer<Log>
   /// Whether a checkpoint has been synced since the opening. See `checkpoint`.
-  private var isMarked = false
+  private(set) var isMarked = false
 
   private static let found: StaticString = """
     SELECT id, generation, version, created, accessed, expires, idle, size, charge, file
@@ -194,16 +199,19 @@ final class Manifest {
       FROM entries WHERE id >= ?1 ORDER BY id LIMIT ?2
       """)
 
-    logSize = try Allocation.one(Int.self)
-    logSize.pointee =
-      Int(Files.status(Files.path("manifest.sqlite-wal"), at: directory.descriptor)?.st_size ?? 0)
+    logState = try Allocation.one(Log.self)
+    let size =
+      Files.status(Files.path("manifest.sqlite-wal"), at: directory.descriptor)?.st_size ?? 0
+    logState.pointee = Log(used: Int(size), size: Int(size))
     _ = sqlite3_wal_hook(
       connection.handle,
-      { size, _, _, pages in
+      { state, _, _, pages in
+        let log = state!.assumingMemoryBound(to: Log.self)
         // A frame is a page and 24 bytes, behind a head of 32.
-        size!.assumingMemoryBound(to: Int.self).pointee = 32 + Int(pages) * (4096 + 24)
+        log.pointee.used = 32 + Int(pages) * (4096 + 24)
+        log.pointee.size = max(log.pointee.size, log.pointee.used)
         return SQLITE_OK
-      }, logSize)
+      }, logState)
     try load()
     _ = hutch_sqlite_switch(connection.handle, SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 0)
   }
@@ -215,7 +223,7 @@ final class Manifest {
 
   deinit {
     sqlite3_wal_hook(connection.handle, nil, nil)
-    free(logSize)
+    free(logState)
   }
 
   private func load() throws(Failure) {
@@ -466,31 +474,44 @@ final class Manifest {
 
   // MARK: file
 
-  /// How large the log is.
-  var log: Int { logSize.pointee }
+  /// How large the log is on disk.
+  var log: Int { logState.pointee.size }
 
-  /// Moves what is in the log into the database and cuts the log to nothing. False: a
-  /// reader was in the way; some of it may have been moved.
+  /// How much of it has been written since it last began anew.
+  var logUsed: Int { logState.pointee.used }
+
+  enum Checkpoint {
+    /// The log begins anew with the next commit; its file keeps its blocks, which are cheaper
+    /// to write than new ones.
+    case restarting
+    /// The log's file is cut to nothing.
+    case truncating
+  }
+
+  /// Moves what is in the log into the database. False: a reader was in the way; some of it
+  /// may have been moved.
   ///
   /// Durability `process` syncs nothing as it goes, so after a loss of power a manifest that
   /// was not closed has to be checked, and the mark that says so, clean = 0, must be on the
   /// disk before the first page of the database is overwritten: the first checkpoint of an
   /// opening is synced. So is the last: clean = 1 must not be there before all else is.
-  func checkpoint(synced: Bool = false) throws(Failure) -> Bool {
+  func checkpoint(_ kind: Checkpoint, synced: Bool = false) throws(Failure) -> Bool {
     let syncs = synced || !isMarked
     if syncs { try connection.run("PRAGMA synchronous = NORMAL") }
     defer { if syncs { _ = try? connection.run("PRAGMA synchronous = OFF") } }
+    let mode = kind == .restarting ? SQLITE_CHECKPOINT_PASSIVE : SQLITE_CHECKPOINT_TRUNCATE
     var tries = 0
     while true {
-      var pages: Int32 = 0
-      let code = sqlite3_wal_checkpoint_v2(
-        connection.handle, nil, SQLITE_CHECKPOINT_TRUNCATE, &pages, nil)
-      if code == SQLITE_OK {
+      var all: Int32 = 0
+      var moved: Int32 = 0
+      let code = sqlite3_wal_checkpoint_v2(connection.handle, nil, mode, &all, &moved)
+      if code == SQLITE_OK && all == moved {
         isMarked = true
-        logSize.pointee = 0
+        logState.pointee.used = 0
+        if kind == .truncating { logState.pointee.size = 0 }
         return true
       }
-      guard code & 0xFF == SQLITE_BUSY else {
+      guard code == SQLITE_OK || code & 0xFF == SQLITE_BUSY else {
         throw connection.failure(code, "cannot move the log into the manifest")
       }
       // Readers are within a statement for microseconds; a few turns let them out.

@@ -83,12 +83,16 @@ enum ManifestFile {
     let secret = (try Entropy.number(), try Entropy.number())
     try directory.withPath(of: newName) { (path) throws(Failure) in
       let connection = try Connection(path, .create)
-      // No journal: a half-made file is never looked at.
+      // No journal, nothing synced: a half-made file is never looked at. These two first,
+      // since the others write.
       try connection.run(
         """
-        PRAGMA page_size = 4096; PRAGMA auto_vacuum = INCREMENTAL; PRAGMA encoding = 'UTF-8';
-        PRAGMA journal_mode = OFF; PRAGMA synchronous = OFF; PRAGMA application_id = 0x48555443;
+        PRAGMA journal_mode = OFF; PRAGMA synchronous = OFF; PRAGMA page_size = 4096;
+        PRAGMA auto_vacuum = INCREMENTAL; PRAGMA encoding = 'UTF-8';
+        PRAGMA application_id = 0x48555443;
         """)
+      // SQLite gives the log and the shared memory the same mode.
+      _ = fchmodat(directory.descriptor, Files.path(newName), 0o600, 0)
       try connection.run("BEGIN")
       try connection.run(schema)
       let statement = try connection.prepare(

@@ -77,6 +77,16 @@ enum Files {
     return fstat(descriptor, &status) == 0 ? status : nil
   }
 
+  /// What is free, for us, on the file system that a file is on, and its size. Nil: `errno`.
+  static func space(of descriptor: Int32) -> (free: Int64, all: Int64)? {
+    var status = statvfs()
+    guard fstatvfs(descriptor, &status) == 0 else { return nil }
+    let block = Int64(clamping: status.f_frsize)
+    let (free, overflow) = Int64(clamping: status.f_bavail).multipliedReportingOverflow(by: block)
+    let (all, overflowToo) = Int64(clamping: status.f_blocks).multipliedReportingOverflow(by: block)
+    return (overflow ? Int64.max : free, overflowToo ? Int64.max : all)
+  }
+
   static func rename(_ from: Path, to path: Path, at directory: Int32) -> Bool {
     renameat(directory, from, directory, path) == 0
   }
