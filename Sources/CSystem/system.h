@@ -69,6 +69,9 @@ static inline struct hutch_process_state *hutch_process_state(void) {
 static inline int hutch_errno(void) { return errno; }
 static inline void hutch_set_errno(int value) { errno = value; }
 
+// Asks for the cache line at this address, which need not be one that can be read.
+static inline void hutch_prefetch(const void *address) { __builtin_prefetch(address); }
+
 static inline int hutch_openat(int directory, const char *path, int flags, mode_t mode) {
   return openat(directory, path, flags, mode);
 }

@@ -50,8 +50,7 @@ extension DiskTier {
       // A file that has gone may have been replaced together with its row: only if the same
       // row is there still, the entry is damaged.
       if row.file == nil || row.id == lastID || !row.isSound {
-        counters.damaged.add()
-        queue.barDamaged(key, version: row.record.version)
+        noteDamage(key, row)
         return nil
       }
       lastID = row.id
@@ -80,8 +79,7 @@ extension DiskTier {
         key, times, at: moment, wantsBlock: false, into: &block, from: &directory)
     else { return nil }
     guard row.isSound else {
-      counters.damaged.add()
-      queue.barDamaged(key, version: row.record.version)
+      noteDamage(key, row)
       return nil
     }
     var record = row.record
@@ -145,6 +143,22 @@ extension DiskTier {
       // To a reader a connection that cannot be opened is a failed read.
       throw error.status == .badDirectory ? error.with(.io, error.words) : error
     }
+  }
+
+  private func noteDamage(_ key: Bytes, _ row: Row) {
+    counters.damaged.add()
+    queue.barDamaged(key, version: row.record.version)
+    foundDamage.store(true, ordering: .relaxed)
+  }
+
+  var owesRemovals: Bool { foundDamage.load(ordering: .relaxed) }
+
+  func settle() {
+    guard foundDamage.exchange(false, ordering: .relaxed) else { return }
+    // Every transaction removes what is barred; what cannot be is tried again later.
+    let barrier = QueuedWrite()
+    queue.submit(barrier)
+    while queue.waitOrLead(for: barrier) { lead() }
   }
 
   /// A read has failed.

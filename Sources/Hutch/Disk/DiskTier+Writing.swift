@@ -142,7 +142,7 @@ extension DiskTier {
   // MARK: leading
 
   /// Commits what is queued, up to a bound, and hands the lead on.
-  private func lead() {
+  func lead() {
     let limits = self.limits
     // What one transaction writes it must not have to evict.
     queue.take(

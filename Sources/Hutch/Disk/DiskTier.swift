@@ -78,6 +78,9 @@ final class DiskTier: Storage {
   let readers: Readers
   let accesses: AccessTimes
   let counters = DiskCounters()
+  /// Whether reads have barred damaged entries since the last `settle`. Relaxed: it is only a
+  /// reminder; the bars are under the queue's lock.
+  let foundDamage = Atomic<Bool>(false)
   let liveLimits: LiveLimits
 
   /// An entry has gone that nobody asked to remove: evicted, expired or damaged.

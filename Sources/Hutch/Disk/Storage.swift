@@ -25,7 +25,7 @@ protocol Storage: AnyObject {
   /// has expired. An access counts a hit or a miss, and notes the time.
   /// May be called with the key's stripe lock held, and so may `info`: neither calls out
   /// (`onDropped` takes stripes) nor waits for a commit; a damaged entry is barred at once and
-  /// its removal left to a later commit or to maintenance.
+  /// its removal left to `settle`, a later commit or maintenance.
   /// Fails with `io` and the like only if the store could not be read; a damaged entry is
   /// removed and is nil. A store that is out of service has no entries.
   func get(_ key: Bytes, at moment: Moment, isAccess: Bool) throws(Failure) -> Block?
@@ -50,6 +50,11 @@ protocol Storage: AnyObject {
 
   /// Stops nobody.
   var stats: TierStats { get }
+
+  /// Whether reads have found damaged entries whose removal `settle` would commit.
+  var owesRemovals: Bool { get }
+  /// Commits the removal of damaged entries that reads have found. With no lock held.
+  func settle()
 
   /// Commits what was submitted, and the access times gathered so far.
   func flush(at moment: Moment) throws(Failure)

@@ -20,6 +20,16 @@ enum Allocation {
     return memory.bindMemory(to: T.self, capacity: count)
   }
 
+  /// Zeroed cache lines of 64 bytes, aligned as such. `free` gives them back.
+  static func lines(_ count: Int) throws(Failure) -> UnsafeMutableRawPointer {
+    let (size, overflow) = count.multipliedReportingOverflow(by: 64)
+    guard !overflow, size >= 0, let memory = aligned_alloc(64, max(size, 64)) else {
+      throw .noMemory
+    }
+    memset(memory, 0, size)
+    return memory
+  }
+
   /// Zeroed room for one value.
   static func one<T>(_ type: T.Type) throws(Failure) -> UnsafeMutablePointer<T> {
     try array(type, 1)
@@ -34,5 +44,12 @@ extension UnsafeRawBufferPointer {
   func hasSameBytes(as other: UnsafeRawBufferPointer) -> Bool {
     count == other.count
       && (count == 0 || memcmp(baseAddress!, other.baseAddress!, count) == 0)
+  }
+
+  /// In the order of bytes, a prefix before what it is a prefix of: SQLite's order of blobs.
+  func isOrderedBeforeOrSame(as other: UnsafeRawBufferPointer) -> Bool {
+    let common = Swift.min(count, other.count)
+    let order = common == 0 ? 0 : memcmp(baseAddress!, other.baseAddress!, common)
+    return order < 0 || (order == 0 && count <= other.count)
   }
 }

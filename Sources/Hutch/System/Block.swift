@@ -5,17 +5,18 @@ import Synchronization
 /// and key, in one allocation. Every tier reads from it, and a host's `hutch_value` is it.
 ///
 /// Whoever holds a reference may read it from any thread. It is written by its maker only,
-/// before anybody else has it, but for `slot`, which belongs to the memory tier.
+/// before anybody else has it, but for `slot` and `stamp`, which belong to the memory tier.
 ///
 ///      0  references  UInt32, atomic
 ///      4  slot        UInt32, of the memory tier that holds the block, under its lock
-///      8  size        UInt32, of the value; all ones: see the extension
+///      8  size        UInt32, of the value; the top bit alone: there is an extension
 ///     12  key size    UInt16
-///     14  flags       UInt16
+///     14  stamp       UInt16, like slot
 ///     16  version     UInt64
 ///     24  created     Int64
-///     32  extension   only if the flag says so: what plain entries do without
-///         value       16-byte aligned, then extended data, then key
+///     32  extension   what plain entries do without
+///         key         beside the header: a lookup compares it, and needs no further line
+///         value       16-byte aligned, then extended data
 struct Block: ~Copyable {
   /// Nil only in a block that has been handed over.
   private var held: UnownedBlock?
@@ -37,6 +38,17 @@ struct Block: ~Copyable {
   }
 }
 
+extension Optional where Wrapped == Block {
+  /// The block, if there is one; valid for as long as the owner is.
+  @inline(__always)
+  var unowned: UnownedBlock? {
+    switch self {
+    case .some(let block): block.unowned
+    case .none: nil
+    }
+  }
+}
+
 /// A block that somebody else keeps alive.
 struct UnownedBlock {
   let raw: UnsafeMutableRawPointer
@@ -48,7 +60,7 @@ struct UnownedBlock {
     static let slot = 4
     static let size = 8
     static let keySize = 12
-    static let flags = 14
+    static let stamp = 14
     static let version = 16
     static let created = 24
     static let header = 32
@@ -62,7 +74,7 @@ struct UnownedBlock {
     static let extendedHeader = 80
   }
 
-  fileprivate static let hasExtension: UInt16 = 1
+  fileprivate static let hasExtension: UInt32 = 1 << 31
 
   @inline(__always)
   private func load<T: BitwiseCopyable>(_ offset: Int, _ type: T.Type) -> T {
@@ -70,7 +82,7 @@ struct UnownedBlock {
   }
 
   @inline(__always)
-  private var extended: Bool { load(At.flags, UInt16.self) & UnownedBlock.hasExtension != 0 }
+  private var extended: Bool { load(At.size, UInt32.self) == UnownedBlock.hasExtension }
 
   /// Whether the record has anything but version, created and size: an expiry, a time to
   /// idle, a cost, a checksum or extended data.
@@ -83,25 +95,33 @@ struct UnownedBlock {
   @inline(__always)
   var size: Int {
     let short = load(At.size, UInt32.self)
-    return short == UInt32.max ? load(At.longSize, Int.self) : Int(short)
+    return short == UnownedBlock.hasExtension ? load(At.longSize, Int.self) : Int(short)
   }
 
   @inline(__always)
   var extendedSize: Int { extended ? load(At.extendedSize, Int.self) : 0 }
 
   @inline(__always)
-  var value: UnsafeMutableRawBufferPointer {
-    UnsafeMutableRawBufferPointer(start: raw + headerSize, count: size)
-  }
-
-  var extendedData: UnsafeMutableRawBufferPointer {
-    UnsafeMutableRawBufferPointer(start: raw + (headerSize + size), count: extendedSize)
+  fileprivate static func valueOffset(header: Int, keySize: Int) -> Int {
+    (header &+ keySize &+ 15) & ~15
   }
 
   @inline(__always)
-  var key: Bytes {
-    Bytes(start: raw + (headerSize + size + extendedSize), count: keySize)
+  private var valueOffset: Int {
+    UnownedBlock.valueOffset(header: headerSize, keySize: keySize)
   }
+
+  @inline(__always)
+  var value: UnsafeMutableRawBufferPointer {
+    UnsafeMutableRawBufferPointer(start: raw + valueOffset, count: size)
+  }
+
+  var extendedData: UnsafeMutableRawBufferPointer {
+    UnsafeMutableRawBufferPointer(start: raw + (valueOffset + size), count: extendedSize)
+  }
+
+  @inline(__always)
+  var key: Bytes { Bytes(start: raw + headerSize, count: keySize) }
 
   var version: UInt64 {
     @inline(__always) get { load(At.version, UInt64.self) }
@@ -115,10 +135,25 @@ struct UnownedBlock {
   @inline(__always) var cost: UInt64 { extended ? load(At.cost, UInt64.self) : 0 }
   @inline(__always) var checksum: UInt64 { extended ? load(At.checksum, UInt64.self) : 0 }
 
+  /// The maker's: computes the checksum of a value that has been filled in. There is room for
+  /// it if `allocate` was given one that is not 0.
+  func setChecksum() {
+    assert(extended)
+    raw.storeBytes(
+      of: Checksum.xxh64(Bytes(value)), toByteOffset: At.checksum, as: UInt64.self)
+  }
+
   var slot: UInt32 {
     @inline(__always) get { load(At.slot, UInt32.self) }
     @inline(__always)
     nonmutating set { raw.storeBytes(of: newValue, toByteOffset: At.slot, as: UInt32.self) }
+  }
+
+  /// When the memory tier last saw an access, in its own coarse units.
+  var stamp: UInt16 {
+    @inline(__always) get { load(At.stamp, UInt16.self) }
+    @inline(__always)
+    nonmutating set { raw.storeBytes(of: newValue, toByteOffset: At.stamp, as: UInt16.self) }
   }
 
   /// The record as the write fixed it: accessed is created.
@@ -130,7 +165,7 @@ struct UnownedBlock {
   }
 
   /// All that the block takes up, header included.
-  @inline(__always) var byteCount: Int { headerSize + size + extendedSize + keySize }
+  @inline(__always) var byteCount: Int { valueOffset + size + extendedSize }
 
   // MARK: references
 
@@ -166,12 +201,12 @@ extension Block {
     typealias At = UnownedBlock.At
     let isPlain =
       record.expires == 0 && record.timeToIdle == 0 && record.cost == 0 && record.checksum == 0
-      && record.extendedSize == 0 && record.size < Int(UInt32.max)
+      && record.extendedSize == 0 && record.size < Int(UnownedBlock.hasExtension)
     let header = isPlain ? At.header : At.extendedHeader
     guard record.size >= 0, record.extendedSize >= 0, key.count <= Int(UInt16.max) else {
       throw Failure(.invalidArgument, "a size that no entry can have")
     }
-    let fixed = header + key.count
+    let fixed = UnownedBlock.valueOffset(header: header, keySize: key.count)
     let (withValue, overflow) = fixed.addingReportingOverflow(record.size)
     let (total, overflowToo) = withValue.addingReportingOverflow(record.extendedSize)
     guard !overflow, !overflowToo else { throw .noMemory }
@@ -181,10 +216,10 @@ extension Block {
       .initialize(to: Atomic(1))
     raw.storeBytes(of: UInt32.max, toByteOffset: At.slot, as: UInt32.self)
     raw.storeBytes(
-      of: UInt32(clamping: record.size), toByteOffset: At.size, as: UInt32.self)
+      of: isPlain ? UInt32(record.size) : UnownedBlock.hasExtension, toByteOffset: At.size,
+      as: UInt32.self)
     raw.storeBytes(of: UInt16(key.count), toByteOffset: At.keySize, as: UInt16.self)
-    raw.storeBytes(
-      of: isPlain ? 0 : UnownedBlock.hasExtension, toByteOffset: At.flags, as: UInt16.self)
+    raw.storeBytes(of: 0, toByteOffset: At.stamp, as: UInt16.self)
     raw.storeBytes(of: record.version, toByteOffset: At.version, as: UInt64.self)
     raw.storeBytes(of: record.created, toByteOffset: At.created, as: Int64.self)
     if !isPlain {
@@ -196,7 +231,7 @@ extension Block {
       raw.storeBytes(of: record.extendedSize, toByteOffset: At.extendedSize, as: Int.self)
     }
     if key.count > 0 {
-      (raw + (total - key.count)).copyMemory(from: key.baseAddress!, byteCount: key.count)
+      (raw + header).copyMemory(from: key.baseAddress!, byteCount: key.count)
     }
     return Block(owning: UnownedBlock(raw))
   }
@@ -204,11 +239,12 @@ extension Block {
   /// A block with copies of a value and its extended data. Sizes in `record` are taken
   /// from them.
   static func copying(
-    key: Bytes, value: Bytes, extended: Bytes, record: Record
+    key: Bytes, value: Bytes, extended: Bytes, record: Record, wantsChecksum: Bool = false
   ) throws(Failure) -> Block {
     var record = record
     record.size = value.count
     record.extendedSize = extended.count
+    if wantsChecksum { record.checksum = 1 }
     let block = try allocate(key: key, record: record)
     if value.count > 0 {
       block.unowned.value.baseAddress!
@@ -218,6 +254,7 @@ extension Block {
       block.unowned.extendedData.baseAddress!
         .copyMemory(from: extended.baseAddress!, byteCount: extended.count)
     }
+    if wantsChecksum { block.unowned.setChecksum() }
     return block
   }
 }

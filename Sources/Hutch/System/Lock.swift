@@ -30,6 +30,26 @@ struct Lock: ~Copyable {
   fileprivate var address: UnsafeMutablePointer<pthread_mutex_t> { mutex }
 }
 
+/// A lock whose memory is its owner's, beside what it protects: one cache line to fetch.
+struct LockInPlace {
+  static let byteCount = MemoryLayout<pthread_mutex_t>.size
+
+  private let mutex: UnsafeMutablePointer<pthread_mutex_t>
+
+  /// `address` has room for `byteCount` bytes and is 8-byte aligned.
+  @inline(__always)
+  init(at address: UnsafeMutableRawPointer) {
+    mutex = address.assumingMemoryBound(to: pthread_mutex_t.self)
+  }
+
+  /// Once, before anybody uses it.
+  func initialize() { pthread_mutex_init(mutex, nil) }
+  func destroy() { pthread_mutex_destroy(mutex) }
+
+  @inline(__always) func lock() { pthread_mutex_lock(mutex) }
+  @inline(__always) func unlock() { pthread_mutex_unlock(mutex) }
+}
+
 /// A condition variable on CLOCK_MONOTONIC.
 struct Condition: ~Copyable {
   private let condition: UnsafeMutablePointer<pthread_cond_t>

@@ -30,6 +30,9 @@ struct Ages: Equatable {
   var timeToLive: Int64 = 0
   var timeToIdle: Int64 = 0
 
+  /// Whether there is any.
+  @inline(__always) var any: Bool { timeToLive != 0 || timeToIdle != 0 }
+
   static func == (a: Ages, b: Ages) -> Bool {
     a.timeToLive == b.timeToLive && a.timeToIdle == b.timeToIdle
   }

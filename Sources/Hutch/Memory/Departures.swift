@@ -1,0 +1,44 @@
+/// Why a block left the memory tier.
+enum DepartureCause: UInt8 {
+  case replaced, evicted, expired, cleared
+}
+
+/// Blocks that have left under a shard's lock and are given up when it is free: freeing
+/// memory, and calling out, are none of a lock's business.
+struct Departures: ~Copyable {
+  static let capacity = 8
+
+  private var blocks = InlineArray<8, UInt>(repeating: 0)
+  private var times = InlineArray<8, Int64>(repeating: 0)
+  private(set) var count = 0
+
+  /// Whether somebody wants to know when the blocks were last read.
+  let wantsTimes: Bool
+
+  init(wantsTimes: Bool) { self.wantsTimes = wantsTimes }
+
+  @inline(__always) var isEmpty: Bool { count == 0 }
+  /// One place is kept for the block that a put replaces.
+  @inline(__always) var isFull: Bool { room == 0 }
+  @inline(__always) var room: Int { max(0, Departures.capacity - 1 - count) }
+
+  /// Takes over the tier's reference. Blocks are 16-byte aligned: the cause fits below.
+  @inline(__always)
+  mutating func add(_ block: UnownedBlock, _ cause: DepartureCause, accessed: Int64) {
+    blocks[count] = UInt(bitPattern: block.raw) | UInt(cause.rawValue)
+    times[count] = accessed
+    count += 1
+  }
+
+  /// Calls `body` with each block and gives up its reference. No lock is held.
+  @inline(__always)
+  mutating func deliver(_ body: (UnownedBlock, DepartureCause, Int64) -> Void) {
+    for i in 0..<count {
+      let raw = UnsafeMutableRawPointer(bitPattern: blocks[i] & ~15).unsafelyUnwrapped
+      let cause = DepartureCause(rawValue: UInt8(blocks[i] & 15)).unsafelyUnwrapped
+      body(UnownedBlock(raw), cause, times[i])
+      UnownedBlock(raw).release()
+    }
+    count = 0
+  }
+}

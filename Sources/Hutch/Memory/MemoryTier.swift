@@ -1,0 +1,216 @@
+/// The memory tier: entries in memory, within limits, by key.
+///
+/// Entries are blocks (System/Block.swift), counted and immutable, so a reader needs the lock
+/// only until it has a reference or a small copy. Beside the block an entry has a word in its
+/// shard's table and a slot in its slab.
+///
+/// CONCURRENCY. Keys are spread over shards by hash, each with a lock of its own that protects
+/// its table, slab and policy. No thread ever holds two of these locks, and none while it frees
+/// a block, calls out or waits: blocks that leave go into `Departures`, which are given up when
+/// the lock is free. Counters are written under the lock and read by anybody.
+///
+/// LOOKUP. Two cache lines that depend on each other: the line of words that the hash leads to,
+/// where 15 bits of hash tell the entry from its neighbours, and the block with the key. A hit
+/// changes what is in these lines, and for policies that keep lists the slot. It allocates
+/// nothing, reads no clock, and retains nothing but the block it gives.
+///
+/// LIMITS. One budget for all shards. A put reserves its charge before it stores, and evicts
+/// until the reservation succeeds: from its own shard, and if that has no more, from others one
+/// at a time. So limits are exact and hold at every moment, for any number of threads.
+///
+/// EXPIRY. An entry that may expire has a bit in its word that says so; only then its record is
+/// looked at, and a (coarse) clock. Expired entries are absent for every read and condition.
+/// `maintain` finds what nobody asks for by a list of times beside the slots.
+///
+/// GROWTH. Tables grow by segments of at most 448 entries, slabs by chunks of 256 slots.
+///
+/// REFERENCES. Tags beside pointers, packed lines: Abseil's Swiss tables, Facebook's F14.
+/// Directory of segments: extendible hashing (see Table.swift). Slots addressed by index, and
+/// values dropped off-lock: quick_cache. Policies: see each.
+final class MemoryTier {
+  private let shards: any MemoryShards
+
+  /// What an entry costs beyond its key, value and extended data: the block's header and
+  /// malloc's, the word, the slot, and the rounding of each.
+  static let overhead: UInt64 = 64
+
+  /// What an entry counts for in the tier's cost.
+  @inline(__always)
+  static func charge(of block: UnownedBlock) -> UInt64 {
+    let cost = block.cost
+    if cost != 0 { return cost }
+    // What malloc gave fits.
+    return overhead &+ UInt64(block.keySize &+ block.size &+ block.extendedSize)
+  }
+
+  /// `versions`: for blocks that come without one, drawn under the lock of their shard, so that
+  /// of two puts at once the newer version wins.
+  init(
+    limits: TierLimits, policy: MemoryPolicy, hash: KeyedHash, versions: Versions
+  ) throws(Failure) {
+    switch policy {
+    case .lru:
+      shards = try ShardsOf<LeastRecentlyUsed>(limits: limits, hash: hash, versions: versions)
+    }
+    self.hash = hash
+  }
+
+  let hash: KeyedHash
+
+  /// Called for each block that is evicted, expires or is cleared, with the time of its last
+  /// access, before the tier gives up its reference and with no lock held. To be set before
+  /// the first put.
+  var onDeparture: ((UnownedBlock, DepartureCause, Int64) -> Void)? {
+    get { shards.onDeparture }
+    set { shards.onDeparture = newValue }
+  }
+
+  // MARK: reading
+
+  /// A reference to the entry's block; an access.
+  @inline(__always)
+  func get(_ key: Bytes, _ hash: UInt64, at: Moment) -> Block? { shards.get(key, hash, at: at) }
+
+  /// Copies the value if it fits; an access either way. Returns the value's size; nil: no entry.
+  @inline(__always)
+  func copy(
+    _ key: Bytes, _ hash: UInt64, at: Moment, into buffer: UnsafeMutableRawPointer?,
+    capacity: Int
+  ) -> Int? {
+    shards.copy(key, hash, at: at, into: buffer, capacity: capacity)
+  }
+
+  /// As `get`, but no access.
+  func peek(_ key: Bytes, _ hash: UInt64, at: Moment) -> Block? {
+    shards.peek(key, hash, at: at)
+  }
+
+  /// The entry's record with the time of its last access: exact for an entry with a time to
+  /// idle, else within minutes. No access.
+  func info(_ key: Bytes, _ hash: UInt64, at: Moment) -> Record? {
+    shards.info(key, hash, at: at)
+  }
+
+  // MARK: writing
+
+  /// Stores the block if the condition holds, decided and done as one. When it returns the tier
+  /// is within its limits. An entry that is too large is not stored, and what it would have
+  /// replaced is removed. Fails with nothing changed but what had to go for it.
+  func put(
+    _ block: consuming Block, _ hash: UInt64, at: Moment, condition: PutCondition = .always,
+    isBacked: Bool = false
+  ) throws(Failure) -> PutResult {
+    try shards.put(block, hash, at: at, condition, isBacked: isBacked)
+  }
+
+  /// Takes the entry out and returns its block; nil: none, or the condition does not hold.
+  func remove(
+    _ key: Bytes, _ hash: UInt64, at: Moment, condition: RemoveCondition = .always
+  ) -> Block? {
+    shards.remove(key, hash, at: at, condition)
+  }
+
+  /// Says whether the disk tier has this version of the entry too.
+  func setBacked(_ key: Bytes, _ hash: UInt64, version: UInt64, _ isBacked: Bool) {
+    shards.setBacked(key, hash, version: version, isBacked)
+  }
+
+  /// Removes every entry up to this version, or every one of these that the disk tier has too.
+  func clear(upTo version: UInt64 = .max, keepingUnbacked: Bool = false, at: Moment) {
+    shards.clear(upTo: version, keepingUnbacked: keepingUnbacked, at: at)
+  }
+
+  /// Changes limits and ages in use; what is above them has gone when it returns. Calls
+  /// must not overlap.
+  func setLimits(_ limits: TierLimits, at: Moment) { shards.setLimits(limits, at: at) }
+
+  /// Reclaims expired entries, one slice of the tier; true: there is more to look at.
+  func maintain(at: Moment) -> Bool { shards.maintain(at: at) }
+
+  // MARK: walking
+
+  /// Calls `visit` with the keys of some entries, about `limit` of them, and moves `position`
+  /// on, which begins at 0; returns how many, 0 at the end. An entry that is there from
+  /// beginning to end is visited exactly once, another at most once. `visit` may change the
+  /// tier.
+  func keys(
+    after position: inout UInt64, limit: Int, at: Moment, onlyUnbacked: Bool = false,
+    visit: (Bytes) -> Void
+  ) -> Int {
+    shards.keys(
+      after: &position, limit: limit, at: at, onlyUnbacked: onlyUnbacked, visit: visit)
+  }
+
+  // MARK: numbers
+
+  var stats: TierStats { shards.stats }
+  /// Entries, those included that have expired and are not yet reclaimed.
+  var count: UInt64 { shards.count }
+  var cost: UInt64 { shards.cost }
+  /// Entries that the disk tier has not.
+  var unbackedCount: UInt64 { shards.unbackedCount }
+  /// Whether `maintain` can have anything to do, now or later.
+  var hasExpiring: Bool { shards.hasExpiring }
+
+  /// How many shards there are by now.
+  var shardCount: Int { shards.shardCount }
+  /// What is wrong, or nil; for tests, while nobody writes.
+  func violation() -> StaticString? { shards.violation() }
+}
+
+/// When a put is to store.
+enum PutCondition {
+  case always
+  case ifAbsent
+  case ifPresent
+  case ifVersion(UInt64)
+  /// For promotions: not over the same version or a newer one.
+  case unlessNewer
+
+  /// The outcome if the condition does not hold.
+  @inline(__always)
+  func refusal(existing: UInt64?, new: UInt64) -> PutResult.Outcome? {
+    switch self {
+    case .always: return nil
+    case .ifAbsent: return existing == nil ? nil : .exists
+    case .ifPresent: return existing == nil ? .notFound : nil
+    case .ifVersion(let version):
+      guard let existing else { return .notFound }
+      return existing == version ? nil : .conflict
+    case .unlessNewer:
+      guard let existing else { return nil }
+      return existing >= new ? .conflict : nil
+    }
+  }
+}
+
+/// Which version of an entry a removal is meant for.
+enum RemoveCondition {
+  case always
+  case ifVersion(UInt64)
+  /// This one or an older one.
+  case upTo(UInt64)
+
+  @inline(__always)
+  func holds(for version: UInt64) -> Bool {
+    switch self {
+    case .always: true
+    case .ifVersion(let wanted): version == wanted
+    case .upTo(let newest): version <= newest
+    }
+  }
+}
+
+struct PutResult {
+  enum Outcome { case stored, tooLarge, exists, notFound, conflict }
+  let outcome: Outcome
+  /// The version that was there; 0: there was no entry.
+  let existing: UInt64
+  /// The version that is stored; 0: none.
+  var version: UInt64 = 0
+
+  init(_ outcome: Outcome, existing: UInt64) {
+    self.outcome = outcome
+    self.existing = existing
+  }
+}

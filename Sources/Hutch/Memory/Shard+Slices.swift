@@ -1,0 +1,136 @@
+/// What is done to many entries, a slice under each hold of the lock.
+///
+/// Slices go by the order of hashes, which nothing changes: not growth, not replacement, not
+/// the eviction of a neighbour.
+extension Shard where Policy: ~Copyable {
+  /// Reclaims what has expired among 256 slots; false: the departures are full, come back.
+  mutating func reclaim(
+    chunk: Int, at moment: Moment, _ budget: borrowing Budget, into departures: inout Departures
+  ) -> Bool {
+    guard let times = entries.slab.times(ofChunk: chunk) else { return true }
+    let now = moment.time
+    for i in 0..<Slab<Policy.Node>.chunkSize where times[i].due <= now {
+      if departures.isFull { return false }
+      let slot = Slot(UInt32(truncatingIfNeeded: chunk * Slab<Policy.Node>.chunkSize + i))
+      let place = entries.place(of: slot)
+      let block = place.pointee.block
+      if isExpired(block, at: now) {
+        let hash = UInt64(entries.slab[slot].pointee.hash) << 32
+        remove(place, hash, .expired, at: moment, budget, into: &departures)
+      } else {
+        // It was read since, or its time to live waits for the clock.
+        setTimes(slot, record(block, at: now), at: now)
+      }
+    }
+    return true
+  }
+
+  /// Removes an entry if it has expired.
+  mutating func reclaim(
+    _ key: Bytes, _ hash: UInt64, at moment: Moment, _ budget: borrowing Budget,
+    into departures: inout Departures
+  ) {
+    guard let place = entries.table.find(key, hash), place.pointee.isTimed,
+      isExpired(place.pointee.block, at: moment.time)
+    else { return }
+    remove(place, hash, .expired, at: moment, budget, into: &departures)
+  }
+
+  /// Removes the entries that `isWanted` chooses, of those with the home line of `hash` and not
+  /// before it. Returns where to go on, which is `hash` again if the departures are full.
+  mutating func removeLine(
+    at hash: UInt64, _ cause: DepartureCause, at moment: Moment, _ budget: borrowing Budget,
+    into departures: inout Departures, where isWanted: (Word) -> Bool
+  ) -> UInt64? {
+    var chosen = InlineArray<8, UInt32>(repeating: 0)
+    var count = 0
+    var isMore = false
+    let room = departures.room
+    let next = entries.table.visitLine(at: hash) { word in
+      guard isWanted(word) else { return }
+      if count < room {
+        chosen[count] = word.block.slot
+        count += 1
+      } else {
+        isMore = true
+      }
+    }
+    for i in 0..<count {
+      let slot = Slot(chosen[i])
+      let itsHash = UInt64(entries.slab[slot].pointee.hash) << 32
+      remove(entries.place(of: slot), itsHash, cause, at: moment, budget, into: &departures)
+    }
+    return isMore ? hash : next
+  }
+
+  /// Takes notice of the tier's new ages for the entries with the home line of `hash`.
+  mutating func retimeLine(at hash: UInt64, at moment: Moment) -> UInt64? {
+    var slots = InlineArray<64, UInt32>(repeating: 0)
+    var count = 0
+    let next = entries.table.visitLine(at: hash) { word in
+      // A line has 8 entries, seldom as many again behind it.
+      if count < 64 {
+        slots[count] = word.block.slot
+        count += 1
+      }
+    }
+    for i in 0..<count { retime(Slot(slots[i]), at: moment) }
+    return next
+  }
+
+  private mutating func retime(_ slot: Slot, at moment: Moment) {
+    let place = entries.place(of: slot)
+    let block = place.pointee.block
+    let now = moment.time
+    let record = record(block, at: now)
+    let isTimed = record.mayExpire(under: ages)
+    self.count(place.pointee, -1)
+    place.pointee = place.pointee.with(isTimed: isTimed)
+    self.count(place.pointee, 1)
+    if isTimed {
+      // Without room for its times the entry still expires, when somebody asks for it.
+      do throws(Failure) { try entries.slab.reserveTimes(slot) } catch { return }
+      setTimes(slot, record, at: now)
+    } else {
+      entries.slab.times(slot)?.pointee = .none
+    }
+  }
+
+  /// Takes over an entry from another shard's state, with its word's flags and its times.
+  mutating func adopt(
+    _ word: Word, _ hash: UInt64, _ times: Slab<Policy.Node>.Times?
+  ) throws(Failure) {
+    let next = try entries.reserve(hash)
+    if times != nil { try entries.slab.reserveTimes(next) }
+    let block = word.block
+    let slot = entries.slab.take(UInt32(truncatingIfNeeded: hash >> 32))
+    block.slot = slot.number
+    entries.table.insert(word, hash)
+    if let times { entries.slab.times(slot)?.pointee = times }
+    self.count(word, 1)
+    self.count.add(1)
+    cost.add(MemoryTier.charge(of: block))
+    policy.admit(slot, entries)
+  }
+
+  /// What is wrong, or nil. For tests.
+  func violation() -> StaticString? {
+    if let found = entries.table.violation() { return found }
+    var found: StaticString?
+    var cost: UInt64 = 0
+    var unbacked: UInt64 = 0
+    var timed: UInt64 = 0
+    entries.table.forEach { word in
+      cost &+= MemoryTier.charge(of: word.block)
+      if !word.isBacked { unbacked += 1 }
+      if word.isTimed { timed += 1 }
+      let slot = Slot(word.block.slot)
+      if entries.place(of: slot).pointee.bits != word.bits { found = "a slot has another word" }
+    }
+    if self.count.value != UInt64(entries.count) { return "the shard's count is wrong" }
+    if self.cost.value != cost { return "the shard's cost is wrong" }
+    if self.unbacked.value != unbacked { return "the count of unbacked entries is wrong" }
+    if self.timed.value != timed { return "the count of timed entries is wrong" }
+    return found ?? policy.violation(entries)
+  }
+}

@@ -1,0 +1,368 @@
+import CSystem
+
+/// One shard: entries, the policy's state and counters. Everything here happens under the
+/// shard's lock, but for reading the counters; nothing here waits, frees a block or calls out.
+struct Shard<Policy: EvictionPolicy & ~Copyable>: ~Copyable {
+  var entries = Entries<Policy.Node>()
+  var policy = Policy()
+  /// The tier's, as this shard has taken notice of them.
+  var ages: Ages
+  /// Now, in the units of stamps; renewed by the way, see `tick`.
+  private var clock: UInt16 = 0
+  private var calls: UInt8 = 0
+
+  let hits = Counter()
+  let misses = Counter()
+  let puts = Counter()
+  let removals = Counter()
+  let evictions = Counter()
+  let expirations = Counter()
+  let refusals = Counter()
+  let unbacked = Counter()
+  /// Entries that may expire.
+  let timed = Counter()
+  let cost = Counter()
+  let count = Counter()
+
+  init(ages: Ages) { self.ages = ages }
+
+  // MARK: times
+
+  /// Stamps count in units of 2^36 ns, 69 seconds: 16 bits wrap after 52 days.
+  private static var stampShift: Int64 { 36 }
+
+  /// Keeps `clock` about right at no cost that shows: every 16th call reads the clock.
+  @inline(__always)
+  private mutating func tick(_ at: Moment) {
+    if calls & 15 == 0 || at.isGiven { readClock(at) }
+    calls &+= 1
+  }
+
+  @inline(never)
+  private mutating func readClock(_ at: Moment) {
+    clock = UInt16(truncatingIfNeeded: at.time >> Shard.stampShift)
+  }
+
+  /// When the entry was last read, as far as that is kept: exact if it has a time to idle.
+  func accessed(_ block: UnownedBlock, at now: Int64) -> Int64 {
+    if let times = entries.slab.times(Slot(block.slot)), times.pointee.accessed != 0 {
+      return times.pointee.accessed
+    }
+    let unit = now >> Shard.stampShift
+    let age = UInt16(truncatingIfNeeded: unit) &- block.stamp
+    let stamped = (unit - Int64(age)) << Shard.stampShift
+    return max(block.created, min(stamped, now))
+  }
+
+  func record(_ block: UnownedBlock, at now: Int64) -> Record {
+    var record = block.record
+    record.accessed = accessed(block, at: now)
+    return record
+  }
+
+  /// Of a timed entry.
+  func isExpired(_ block: UnownedBlock, at now: Int64) -> Bool {
+    var record = block.record
+    if let times = entries.slab.times(Slot(block.slot)) {
+      record.accessed = max(record.created, times.pointee.accessed)
+    }
+    return record.isExpired(at: now, under: ages)
+  }
+
+  /// Of any entry.
+  func isExpired(_ word: Word, at: Moment) -> Bool {
+    word.isTimed && isExpired(word.block, at: at.time)
+  }
+
+  func setTimes(_ slot: Slot, _ record: Record, at now: Int64) {
+    let idle = record.endOfIdle(at: now, under: ages)
+    entries.slab.times(slot)?.pointee = Slab<Policy.Node>.Times(
+      due: min(record.endOfLife(at: now, under: ages), idle),
+      accessed: idle == Record.never ? 0 : record.accessed)
+  }
+
+  // MARK: reading
+
+  /// A live entry's place. Expired ones are left to whoever may free them.
+  @inline(__always)
+  private func live(_ key: Bytes, _ hash: UInt64, at: Moment) -> Table.Place? {
+    guard let place = entries.table.find(key, hash) else { return nil }
+    if place.pointee.isTimed && isExpired(place.pointee.block, at: at.time) { return nil }
+    return place
+  }
+
+  /// An access. What it finds expired is `expired`, for the caller to have removed.
+  @inline(__always)
+  mutating func access(
+    _ key: Bytes, _ hash: UInt64, at: Moment, _ expired: inout Bool
+  ) -> UnownedBlock? {
+    guard let place = entries.table.find(key, hash) else {
+      misses.add(1)
+      return nil
+    }
+    let block = place.pointee.block
+    if place.pointee.isTimed && !noteTimedAccess(block, at: at) {
+      misses.add(1)
+      expired = true
+      return nil
+    }
+    hits.add(1)
+    tick(at)
+    if block.stamp != clock { block.stamp = clock }
+    noteUse(place, block)
+    return block
+  }
+
+  @inline(__always)
+  private mutating func noteUse(_ place: Table.Place, _ block: UnownedBlock) {
+    if Policy.seesHits {
+      policy.hit(Slot(block.slot), entries)
+    } else if place.pointee.uses < Word.mostUses {
+      place.pointee.bits &+= 1
+    }
+  }
+
+  /// Whether the entry is alive; if so, and if it has a time to idle, that begins again.
+  @inline(never)
+  private func noteTimedAccess(_ block: UnownedBlock, at: Moment) -> Bool {
+    let now = at.time
+    if isExpired(block, at: now) { return false }
+    if let times = entries.slab.times(Slot(block.slot)), times.pointee.accessed != 0 {
+      times.pointee.accessed = max(times.pointee.accessed, now)
+    }
+    return true
+  }
+
+  func peek(_ key: Bytes, _ hash: UInt64, at: Moment) -> UnownedBlock? {
+    live(key, hash, at: at)?.pointee.block
+  }
+
+  func info(_ key: Bytes, _ hash: UInt64, at: Moment) -> Record? {
+    guard let block = peek(key, hash, at: at) else { return nil }
+    return record(block, at: at.time)
+  }
+
+  // MARK: writing
+
+  /// How far a put came under one hold of the lock.
+  enum Step {
+    case done(PutResult)
+    /// The departures are full: give them up and come back.
+    case again
+    /// This shard has nothing more that could go: make room elsewhere and come back.
+    case elsewhere(cost: UInt64, count: UInt64)
+  }
+
+  /// Decides and stores as one. Fails with nothing changed but what had expired, or was
+  /// evicted to make room.
+  mutating func put(
+    _ block: UnownedBlock, _ hash: UInt64, at: Moment, _ condition: PutCondition,
+    isBacked: Bool, charge: UInt64, _ budget: borrowing Budget, _ versions: Versions,
+    into departures: inout Departures
+  ) throws(Failure) -> Step {
+    let key = block.key
+    var found = entries.table.find(key, hash)
+    if let place = found, place.pointee.isTimed,
+      isExpired(place.pointee.block, at: at.time)
+    {
+      if departures.isFull { return .again }
+      remove(place, hash, .expired, at: at, budget, into: &departures)
+      found = nil
+    }
+    let existing = found?.pointee.block.version ?? 0
+    if let refusal = condition.refusal(existing: found == nil ? nil : existing, new: block.version)
+    {
+      return .done(PutResult(refusal, existing: existing))
+    }
+    if charge > budget.largestCharge {
+      if let place = found { remove(place, hash, .replaced, at: at, budget, into: &departures) }
+      refusals.add(1)
+      return .done(PutResult(.tooLarge, existing: existing))
+    }
+
+    let isTimed = block.isPlain ? ages.any : block.record.mayExpire(under: ages)
+    let slot = found == nil ? try entries.reserve(hash) : Slot(found!.pointee.block.slot)
+    if isTimed { try entries.slab.reserveTimes(slot) }
+
+    let isNew = found == nil
+    let old = found.map { MemoryTier.charge(of: $0.pointee.block) } ?? 0
+    while !budget.reserve(cost: charge > old ? charge - old : 0, count: isNew ? 1 : 0) {
+      if departures.isFull { return .again }
+      guard let victim = policy.victim(sparing: isNew ? .none : slot, entries) else {
+        return .elsewhere(cost: charge > old ? charge - old : 0, count: isNew ? 1 : 0)
+      }
+      evict(victim, at: at, budget, into: &departures)
+      // The eviction may have given the reserved slot a better one, and moved words.
+      if !isNew { found = entries.table.find(key, hash) }
+    }
+
+    tick(at)
+    puts.add(1)
+    block.stamp = clock
+    if block.version == 0 { block.version = versions.draw() }
+    if let place = found {
+      let replaced = place.pointee.block
+      count(place.pointee, -1)
+      block.slot = slot.number
+      place.pointee = place.pointee.with(block).with(isTimed: isTimed).with(isBacked: isBacked)
+      count(place.pointee, 1)
+      if old > charge { budget.release(cost: old - charge, count: 0) }
+      cost.add(charge &- old)
+      noteUse(place, block)
+      departures.add(replaced, .replaced, accessed: 0)
+      entries.slab.times(slot)?.pointee = .none
+      if isTimed { setTimes(slot, of: block, at: at) }
+    } else {
+      if isTimed {
+        // After evictions `take` may give another slot than the one that was reserved.
+        try reserveTimesOfNext(budget, charge)
+      }
+      let slot = entries.slab.take(UInt32(truncatingIfNeeded: hash >> 32))
+      block.slot = slot.number
+      let word = Word(block, isTimed: isTimed, isBacked: isBacked)
+      entries.table.insert(word, hash)
+      count(word, 1)
+      count.add(1)
+      cost.add(charge)
+      if isTimed { setTimes(slot, of: block, at: at) }
+      policy.admit(slot, entries)
+    }
+    var result = PutResult(.stored, existing: existing)
+    result.version = block.version
+    return .done(result)
+  }
+
+  private mutating func reserveTimesOfNext(
+    _ budget: borrowing Budget, _ charge: UInt64
+  ) throws(Failure) {
+    do throws(Failure) {
+      try entries.slab.reserveTimes(try entries.slab.reserve())
+    } catch {
+      budget.release(cost: charge, count: 1)
+      throw error
+    }
+  }
+
+  private func setTimes(_ slot: Slot, of block: UnownedBlock, at: Moment) {
+    let now = at.time
+    var record = block.record
+    record.accessed = max(record.created, now)
+    setTimes(slot, record, at: now)
+  }
+
+  /// Adds an entry to the counts of its kind, or takes it out.
+  @inline(__always)
+  func count(_ word: Word, _ sign: Int64) {
+    let one = UInt64(bitPattern: sign)
+    if !word.isBacked { unbacked.add(one) }
+    if word.isTimed { timed.add(one) }
+  }
+
+  // MARK: removing
+
+  private mutating func evict(
+    _ slot: Slot, at: Moment, _ budget: borrowing Budget, into departures: inout Departures
+  ) {
+    let hash = UInt64(entries.slab[slot].pointee.hash) << 32
+    remove(entries.place(of: slot), hash, .evicted, at: at, budget, into: &departures)
+  }
+
+  /// Takes an entry out and returns its charge to the budget. The block departs.
+  mutating func remove(
+    _ place: Table.Place, _ hash: UInt64, _ cause: DepartureCause, at: Moment,
+    _ budget: borrowing Budget, into departures: inout Departures
+  ) {
+    let block = place.pointee.block
+    let accessed = departures.wantsTimes ? accessed(block, at: at.time) : 0
+    takeOut(place, hash, budget)
+    if cause == .evicted { evictions.add(1) }
+    if cause == .expired { expirations.add(1) }
+    departures.add(block, cause, accessed: accessed)
+  }
+
+  /// Takes an entry out; the tier's reference to its block is then the caller's.
+  private mutating func takeOut(
+    _ place: Table.Place, _ hash: UInt64, _ budget: borrowing Budget
+  ) {
+    let word = place.pointee
+    let slot = Slot(word.block.slot)
+    let charge = MemoryTier.charge(of: word.block)
+    count(word, -1)
+    count.subtract(1)
+    cost.subtract(charge)
+    entries.table.remove(place, hash)
+    policy.forget(slot, entries)
+    entries.slab.give(back: slot)
+    budget.release(cost: charge, count: 1)
+  }
+
+  /// The block, whose reference is the caller's, of a live entry that meets the condition.
+  mutating func remove(
+    _ key: Bytes, _ hash: UInt64, at: Moment, _ condition: RemoveCondition,
+    _ budget: borrowing Budget, into departures: inout Departures
+  ) -> UnownedBlock? {
+    guard let place = entries.table.find(key, hash) else { return nil }
+    let block = place.pointee.block
+    if place.pointee.isTimed && isExpired(block, at: at.time) {
+      remove(place, hash, .expired, at: at, budget, into: &departures)
+      return nil
+    }
+    guard condition.holds(for: block.version) else { return nil }
+    takeOut(place, hash, budget)
+    removals.add(1)
+    return block
+  }
+
+  /// Evicts until the tier is within its limits; false if more than the departures hold, or
+  /// more than this shard has, must go.
+  mutating func shrink(
+    at: Moment, _ budget: borrowing Budget, into departures: inout Departures
+  ) -> Bool {
+    while !budget.isWithinLimits {
+      guard !departures.isFull, let victim = policy.victim(sparing: .none, entries) else {
+        return false
+      }
+      evict(victim, at: at, budget, into: &departures)
+    }
+    return true
+  }
+
+  /// Evicts what has to go for a put elsewhere; false if nothing is left to go.
+  mutating func makeRoom(
+    cost: UInt64, count: UInt64, at: Moment, _ budget: borrowing Budget,
+    into departures: inout Departures
+  ) -> Bool {
+    while !budget.hasRoom(cost: cost, count: count) {
+      if departures.isFull { return true }
+      guard let victim = policy.victim(sparing: .none, entries) else { return false }
+      evict(victim, at: at, budget, into: &departures)
+    }
+    return true
+  }
+
+  mutating func setBacked(_ key: Bytes, _ hash: UInt64, version: UInt64, _ isBacked: Bool) {
+    guard let place = entries.table.find(key, hash), place.pointee.block.version == version
+    else { return }
+    count(place.pointee, -1)
+    place.pointee = place.pointee.with(isBacked: isBacked)
+    count(place.pointee, 1)
+  }
+
+  /// Everything, at once; what was there is the caller's to free.
+  mutating func detach(_ budget: borrowing Budget) -> Entries<Policy.Node> {
+    var old = Entries<Policy.Node>()
+    swap(&old, &entries)
+    policy = Policy()
+    budget.release(cost: cost.value, count: count.value)
+    forgetSums()
+    return old
+  }
+
+  /// The entries are somebody else's now.
+  func forgetSums() {
+    cost.subtract(cost.value)
+    count.subtract(count.value)
+    unbacked.subtract(unbacked.value)
+    timed.subtract(timed.value)
+  }
+}

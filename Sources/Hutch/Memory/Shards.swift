@@ -1,0 +1,559 @@
+import CSystem
+import Synchronization
+
+/// The tier's work, whatever its policy.
+protocol MemoryShards: AnyObject {
+  var hash: KeyedHash { get }
+  var onDeparture: ((UnownedBlock, DepartureCause, Int64) -> Void)? { get set }
+  func get(_ key: Bytes, _ hash: UInt64, at: Moment) -> Block?
+  func copy(
+    _ key: Bytes, _ hash: UInt64, at: Moment, into: UnsafeMutableRawPointer?, capacity: Int
+  ) -> Int?
+  func peek(_ key: Bytes, _ hash: UInt64, at: Moment) -> Block?
+  func info(_ key: Bytes, _ hash: UInt64, at: Moment) -> Record?
+  func put(
+    _ block: consuming Block, _ hash: UInt64, at: Moment, _ condition: PutCondition,
+    isBacked: Bool
+  ) throws(Failure) -> PutResult
+  func remove(_ key: Bytes, _ hash: UInt64, at: Moment, _ condition: RemoveCondition) -> Block?
+  func setBacked(_ key: Bytes, _ hash: UInt64, version: UInt64, _ isBacked: Bool)
+  func clear(upTo version: UInt64, keepingUnbacked: Bool, at: Moment)
+  func setLimits(_ limits: TierLimits, at: Moment)
+  func maintain(at: Moment) -> Bool
+  func keys(
+    after position: inout UInt64, limit: Int, at: Moment, onlyUnbacked: Bool,
+    visit: (Bytes) -> Void
+  ) -> Int
+  var stats: TierStats { get }
+  var count: UInt64 { get }
+  var cost: UInt64 { get }
+  var unbackedCount: UInt64 { get }
+  var hasExpiring: Bool { get }
+  var shardCount: Int { get }
+  func violation() -> StaticString?
+}
+
+/// The shards of a tier with one policy, each behind its lock, and the budget that they share.
+///
+/// The first bits of a key's hash choose its shard. There is one shard at first, so that the
+/// policy is exact, and up to 4,096 entries; then `divide` makes as many as the capacity asks
+/// for, once. Only that changes `bits`, from 0, under the lock of shard 0.
+final class ShardsOf<Policy: EvictionPolicy & ~Copyable>: MemoryShards {
+  /// So many entries are one shard's, however large the limits.
+  private static var oneShard: UInt64 { 4096 }
+  /// A shard is made for so many entries that the limits allow.
+  private static var entriesPerShard: UInt64 { 2048 }
+
+  let hash: KeyedHash
+  /// Set before the tier has its first entry.
+  var onDeparture: ((UnownedBlock, DepartureCause, Int64) -> Void)?
+
+  /// Per shard a cache line with its lock, then its state.
+  private let memory: UnsafeMutableRawPointer
+  private let mostBits: UInt64
+  private let budget: Budget
+  /// log2 of the number of shards.
+  private let bits = Atomic<UInt64>(0)
+  /// The count at which the number of shards is considered.
+  private let divideAt = Atomic<UInt64>(ShardsOf.oneShard + 1)
+  /// Where `maintain` goes on: shard << 32 | chunk. Two at once do the same work twice.
+  private let sweep = Atomic<UInt64>(0)
+
+  private let versions: Versions
+
+  init(limits: TierLimits, hash: KeyedHash, versions: Versions) throws(Failure) {
+    self.hash = hash
+    self.versions = versions
+    budget = try Budget(limits)
+    let cores = UInt64(max(1, min(1024, sysconf(Int32(_SC_NPROCESSORS_ONLN)))))
+    mostBits = UInt64(63 - (4 * cores).leadingZeroBitCount)
+    memory = try Allocation.lines((ShardsOf.stride / 64) << Int(mostBits))
+    makeShard(0, ages: limits.ages)
+  }
+
+  deinit {
+    for i in 0..<shardCount {
+      shard(i).pointee.entries.table.forEach { $0.block.release() }
+      shard(i).deinitialize(count: 1)
+      lock(i).destroy()
+    }
+    free(memory)
+  }
+
+  // MARK: shards
+
+  private static var stride: Int {
+    64 + (MemoryLayout<Shard<Policy>>.size + 63) & ~63
+  }
+
+  @inline(__always)
+  private func lock(_ index: Int) -> LockInPlace {
+    LockInPlace(at: memory + index &* ShardsOf.stride)
+  }
+
+  @inline(__always)
+  private func shard(_ index: Int) -> UnsafeMutablePointer<Shard<Policy>> {
+    (memory + (index &* ShardsOf.stride &+ 64)).assumingMemoryBound(to: Shard<Policy>.self)
+  }
+
+  private func makeShard(_ index: Int, ages: Ages) {
+    lock(index).initialize()
+    (memory + (index * ShardsOf.stride + 64)).bindMemory(to: Shard<Policy>.self, capacity: 1)
+      .initialize(to: Shard(ages: ages))
+  }
+
+  var shardCount: Int { 1 << Int(bits.load(ordering: .acquiring)) }
+
+  /// Runs `body` with the shard of a hash, its lock held, and the hash's bits that the shard
+  /// goes by.
+  @inline(__always)
+  private func with<R: ~Copyable, E: Error>(
+    _ hash: UInt64, _ body: (inout Shard<Policy>, UInt64) throws(E) -> R
+  ) throws(E) -> R {
+    while true {
+      let bits = self.bits.load(ordering: .acquiring)
+      let index = Int((hash >> 1) &>> (63 &- bits))
+      let lock = lock(index)
+      lock.lock()
+      // Shard 0 may have been divided while we waited for it.
+      if bits == 0 && self.bits.load(ordering: .relaxed) != 0 {
+        lock.unlock()
+        continue
+      }
+      defer { lock.unlock() }
+      return try body(&shard(index).pointee, hash &<< bits)
+    }
+  }
+
+  @inline(__always)
+  private func with<R: ~Copyable>(
+    index: Int, _ body: (inout Shard<Policy>) -> R
+  ) -> R {
+    let lock = lock(index)
+    lock.lock()
+    defer { lock.unlock() }
+    return body(&shard(index).pointee)
+  }
+
+  private func deliver(_ departures: inout Departures) {
+    if departures.isEmpty { return }
+    departures.deliver { block, cause, accessed in
+      if cause != .replaced, let onDeparture { onDeparture(block, cause, accessed) }
+    }
+  }
+
+  private func makeDepartures() -> Departures {
+    Departures(wantsTimes: onDeparture != nil)
+  }
+
+  // MARK: reading
+
+  func get(_ key: Bytes, _ hash: UInt64, at: Moment) -> Block? {
+    var expired = false
+    let block = with(hash) { shard, hash -> Block? in
+      shard.access(key, hash, at: at, &expired)?.retained()
+    }
+    if expired { reclaim(key, hash, at: at) }
+    return block
+  }
+
+  /// Values up to this size are copied with the lock held: cheaper than a reference.
+  private static var smallCopy: Int { 4096 }
+
+  func copy(
+    _ key: Bytes, _ hash: UInt64, at: Moment, into buffer: UnsafeMutableRawPointer?,
+    capacity: Int
+  ) -> Int? {
+    var expired = false
+    var size = -1
+    let large = with(hash) { shard, hash -> Block? in
+      guard let block = shard.access(key, hash, at: at, &expired) else { return nil }
+      let value = block.value
+      size = value.count
+      if size > capacity || size == 0 { return nil }
+      if size > ShardsOf.smallCopy { return block.retained() }
+      buffer.unsafelyUnwrapped.copyMemory(
+        from: value.baseAddress.unsafelyUnwrapped, byteCount: size)
+      return nil
+    }
+    if let large {
+      buffer.unsafelyUnwrapped.copyMemory(
+        from: large.unowned.value.baseAddress.unsafelyUnwrapped, byteCount: size)
+    }
+    if expired { reclaim(key, hash, at: at) }
+    return size < 0 ? nil : size
+  }
+
+  /// Removes an entry that a read found expired.
+  @inline(never)
+  private func reclaim(_ key: Bytes, _ hash: UInt64, at: Moment) {
+    var departures = makeDepartures()
+    with(hash) { shard, hash in
+      shard.reclaim(key, hash, at: at, budget, into: &departures)
+    }
+    deliver(&departures)
+  }
+
+  func peek(_ key: Bytes, _ hash: UInt64, at: Moment) -> Block? {
+    with(hash) { shard, hash in shard.peek(key, hash, at: at)?.retained() }
+  }
+
+  func info(_ key: Bytes, _ hash: UInt64, at: Moment) -> Record? {
+    with(hash) { shard, hash in shard.info(key, hash, at: at) }
+  }
+
+  // MARK: writing
+
+  func put(
+    _ block: consuming Block, _ hash: UInt64, at: Moment, _ condition: PutCondition,
+    isBacked: Bool
+  ) throws(Failure) -> PutResult {
+    let new = block.unowned
+    let charge = MemoryTier.charge(of: new)
+    var departures = makeDepartures()
+    var next = Int(truncatingIfNeeded: hash)
+    while true {
+      let step: Shard<Policy>.Step
+      do throws(Failure) {
+        step = try with(hash) { shard, hash throws(Failure) in
+          try shard.put(
+            new, hash, at: at, condition, isBacked: isBacked, charge: charge, budget, versions,
+            into: &departures)
+        }
+      } catch {
+        deliver(&departures)
+        throw error
+      }
+      deliver(&departures)
+      switch step {
+      case .done(let result):
+        if result.outcome == .stored {
+          _ = block.leak()
+          if bits.load(ordering: .relaxed) == 0
+            && budget.count >= divideAt.load(ordering: .relaxed)
+          {
+            divide(at: at)
+          }
+        }
+        return result
+      case .again:
+        continue
+      case .elsewhere(let cost, let count):
+        makeRoom(cost: cost, count: count, &next, at: at, &departures)
+      }
+    }
+  }
+
+  /// Evicts from one shard after the other, one lock at a time, until so much would fit, or
+  /// all have been asked.
+  private func makeRoom(
+    cost: UInt64, count: UInt64, _ next: inout Int, at: Moment, _ departures: inout Departures
+  ) {
+    let shards = shardCount
+    for _ in 0..<shards {
+      next &+= 1
+      while !budget.hasRoom(cost: cost, count: count) {
+        let isLeft = with(index: next & (shards - 1)) { shard in
+          shard.makeRoom(cost: cost, count: count, at: at, budget, into: &departures)
+        }
+        deliver(&departures)
+        if !isLeft { break }
+      }
+    }
+  }
+
+  func remove(
+    _ key: Bytes, _ hash: UInt64, at: Moment, _ condition: RemoveCondition
+  ) -> Block? {
+    var departures = makeDepartures()
+    let block = with(hash) { shard, hash -> Block? in
+      shard.remove(key, hash, at: at, condition, budget, into: &departures)
+        .map { Block(owning: $0) }
+    }
+    deliver(&departures)
+    return block
+  }
+
+  func setBacked(_ key: Bytes, _ hash: UInt64, version: UInt64, _ isBacked: Bool) {
+    with(hash) { shard, hash in
+      shard.setBacked(key, hash, version: version, isBacked)
+    }
+  }
+
+  // MARK: dividing
+
+  /// Makes several shards of the first one, if the limits allow for so many entries of the
+  /// present average charge; else looks again when there are twice as many. A few thousand
+  /// entries move under one hold of the lock, once in the life of a tier.
+  @inline(never)
+  private func divide(at: Moment) {
+    var old = Entries<Policy.Node>()
+    lock(0).lock()
+    let first = shard(0)
+    let count = first.pointee.count.value
+    guard bits.load(ordering: .relaxed) == 0, count >= divideAt.load(ordering: .relaxed) else {
+      lock(0).unlock()
+      return
+    }
+    let average = max(1, first.pointee.cost.value / count)
+    let capacity = min(budget.countLimit, budget.costLimit / average)
+    var bits: UInt64 = 0
+    while bits < mostBits && capacity >> (bits + 1) >= ShardsOf.entriesPerShard { bits += 1 }
+    guard bits > 0 else {
+      divideAt.store(count * 2, ordering: .relaxed)
+      lock(0).unlock()
+      return
+    }
+    for i in 1..<1 << Int(bits) { makeShard(i, ages: first.pointee.ages) }
+    var policy = Policy()
+    swap(&old, &first.pointee.entries)
+    swap(&policy, &first.pointee.policy)
+    first.pointee.forgetSums()
+    var lost: UInt64 = 0
+    var lostCost: UInt64 = 0
+    policy.forEach(old) { slot in
+      let place = old.place(of: slot)
+      let word = place.pointee
+      let hash = hash(word.block.key)
+      let times = word.isTimed ? old.slab.times(slot)?.pointee : nil
+      let target = shard(Int((hash >> 1) &>> (63 &- bits)))
+      do throws(Failure) {
+        try target.pointee.adopt(word, hash &<< bits, times)
+        place.pointee.isMarked = true
+      } catch {
+        // No memory for it: evicted.
+        lost += 1
+        lostCost += MemoryTier.charge(of: word.block)
+        place.pointee.isMarked = false
+      }
+    }
+    budget.release(cost: lostCost, count: lost)
+    first.pointee.evictions.add(lost)
+    self.bits.store(bits, ordering: .releasing)
+    lock(0).unlock()
+
+    if lost == 0 { return }
+    let now = at.time
+    old.table.forEach { word in
+      if word.isMarked { return }
+      if let onDeparture { onDeparture(word.block, .evicted, min(word.block.created, now)) }
+      word.block.release()
+    }
+  }
+
+  // MARK: all entries
+
+  func clear(upTo version: UInt64, keepingUnbacked: Bool, at: Moment) {
+    // The number of shards may grow behind the first one's lock.
+    var index = 0
+    while index < shardCount {
+      if keepingUnbacked || version != .max || onDeparture != nil {
+        removeAll(index, .cleared, at: at) {
+          $0.block.version <= version && ($0.isBacked || !keepingUnbacked)
+        }
+      } else {
+        let old = with(index: index) { shard in shard.detach(budget) }
+        old.table.forEach { $0.block.release() }
+      }
+      index += 1
+    }
+  }
+
+  /// Removes the entries of a shard that `isWanted` chooses, a few under each hold of the lock.
+  private func removeAll(
+    _ index: Int, _ cause: DepartureCause, at: Moment, where isWanted: (Word) -> Bool
+  ) {
+    var departures = makeDepartures()
+    var position: UInt64? = 0
+    while let from = position {
+      position = with(index: index) { shard -> UInt64? in
+        var position: UInt64? = from
+        for _ in 0..<32 {
+          guard let hash = position, !departures.isFull else { break }
+          position = shard.removeLine(
+            at: hash, cause, at: at, budget, into: &departures, where: isWanted)
+        }
+        return position
+      }
+      deliver(&departures)
+    }
+  }
+
+  func setLimits(_ limits: TierLimits, at: Moment) {
+    budget.set(limits)
+    // A put that knew the old limits holds its shard's lock until it is done; we have each
+    // lock once before we look at what is held.
+    var index = 0
+    while index < shardCount {
+      let changed = with(index: index) { shard -> Bool in
+        defer { shard.ages = limits.ages }
+        return shard.ages != limits.ages
+      }
+      if changed { retime(index, at: at) }
+      index += 1
+    }
+    var departures = makeDepartures()
+    index = 0
+    var idle = 0
+    while !budget.isWithinLimits && idle < shardCount {
+      _ = with(index: index) { shard in shard.shrink(at: at, budget, into: &departures) }
+      idle = departures.isEmpty ? idle + 1 : 0
+      deliver(&departures)
+      index = (index + 1) & (shardCount - 1)
+    }
+    removeAbove(budget.largestCharge, at: at)
+  }
+
+  /// A limit on single entries holds for those that are there.
+  private func removeAbove(_ largest: UInt64, at: Moment) {
+    if largest == .max { return }
+    for index in 0..<shardCount {
+      removeAll(index, .evicted, at: at) { MemoryTier.charge(of: $0.block) > largest }
+    }
+  }
+
+  private func retime(_ index: Int, at: Moment) {
+    var position: UInt64? = 0
+    while let from = position {
+      position = with(index: index) { shard -> UInt64? in
+        var position: UInt64? = from
+        for _ in 0..<8 {
+          guard let hash = position else { break }
+          position = shard.retimeLine(at: hash, at: at)
+        }
+        return position
+      }
+    }
+  }
+
+  /// 4,096 slots a call; few of them have anything to read.
+  func maintain(at: Moment) -> Bool {
+    let position = sweep.load(ordering: .relaxed)
+    var index = Int(position >> 32)
+    var chunk = Int(position & 0xFFFF_FFFF)
+    var departures = makeDepartures()
+    for _ in 0..<16 {
+      if index >= shardCount { break }
+      let isEnd = with(index: index) { shard -> Bool in
+        guard chunk < shard.entries.slab.chunkCount, shard.timed.value > 0 else { return true }
+        if shard.reclaim(chunk: chunk, at: at, budget, into: &departures) { chunk += 1 }
+        return false
+      }
+      deliver(&departures)
+      if isEnd {
+        index += 1
+        chunk = 0
+      }
+    }
+    let isMore = index < shardCount
+    sweep.store(isMore ? UInt64(index) << 32 | UInt64(chunk) : 0, ordering: .relaxed)
+    return isMore
+  }
+
+  // MARK: walking
+
+  /// How many blocks a step of a walk holds at most.
+  private static var walkBuffer: Int { 128 }
+
+  /// `position` is a hash, and all entries with lesser ones have been seen; all ones: the end.
+  func keys(
+    after position: inout UInt64, limit: Int, at: Moment, onlyUnbacked: Bool,
+    visit: (Bytes) -> Void
+  ) -> Int {
+    var visited = 0
+    while visited == 0 && position != .max {
+      visited = keysOfStep(&position, max(1, limit), at, onlyUnbacked, visit)
+    }
+    return visited
+  }
+
+  /// Retains the blocks of a few lines under the lock, and visits them without.
+  private func keysOfStep(
+    _ position: inout UInt64, _ limit: Int, _ at: Moment, _ onlyUnbacked: Bool,
+    _ visit: (Bytes) -> Void
+  ) -> Int {
+    let from = position
+    var next = UInt64.max
+    return withUnsafeTemporaryAllocation(of: UInt.self, capacity: ShardsOf.walkBuffer) {
+      buffer -> Int in
+      var count = 0
+      with(from) { shard, hash in
+        let bits = self.bits.load(ordering: .relaxed)
+        var here: UInt64? = hash
+        while let line = here, count < limit, count <= ShardsOf.walkBuffer / 2 {
+          here = shard.entries.table.visitLine(at: line) { word in
+            if onlyUnbacked && word.isBacked { return }
+            guard count < ShardsOf.walkBuffer, !shard.isExpired(word, at: at) else { return }
+            buffer[count] = UInt(bitPattern: word.block.retained().leak().raw)
+            count += 1
+          }
+        }
+        // Back to a hash of the whole tier; behind the shard's last line, the next shard.
+        let index = bits == 0 ? 0 : from >> (64 - bits)
+        if let here {
+          next = bits == 0 ? here : index << (64 - bits) | here >> bits
+        } else if bits > 0 && index + 1 < 1 << bits {
+          next = (index + 1) << (64 - bits)
+        }
+      }
+      position = next
+      var visited = 0
+      for i in 0..<count {
+        let block = Block(
+          owning: UnownedBlock(UnsafeMutableRawPointer(bitPattern: buffer[i]).unsafelyUnwrapped))
+        // A table that was emptied meanwhile may have coarser lines than the walk began with.
+        let key = block.unowned.key
+        if from == 0 || hash(key) >= from {
+          visit(key)
+          visited += 1
+        }
+      }
+      return visited
+    }
+  }
+
+  // MARK: numbers
+
+  var count: UInt64 { budget.count }
+  var cost: UInt64 { budget.cost }
+
+  private func sum(_ part: (borrowing Shard<Policy>) -> UInt64) -> UInt64 {
+    var sum: UInt64 = 0
+    for i in 0..<shardCount { sum &+= part(shard(i).pointee) }
+    return sum
+  }
+
+  var unbackedCount: UInt64 { sum { $0.unbacked.value } }
+  var hasExpiring: Bool { sum { $0.timed.value } > 0 }
+
+  var stats: TierStats {
+    var stats = TierStats()
+    stats.count = count
+    stats.cost = cost
+    stats.hits = sum { $0.hits.value }
+    stats.misses = sum { $0.misses.value }
+    stats.puts = sum { $0.puts.value }
+    stats.removals = sum { $0.removals.value }
+    stats.evictions = sum { $0.evictions.value }
+    stats.expirations = sum { $0.expirations.value }
+    stats.refusals = sum { $0.refusals.value }
+    return stats
+  }
+
+  /// What is wrong, or nil; for tests, while nobody writes.
+  func violation() -> StaticString? {
+    var cost: UInt64 = 0
+    var count: UInt64 = 0
+    for i in 0..<shardCount {
+      let found = with(index: i) { shard -> StaticString? in
+        cost &+= shard.cost.value
+        count += shard.count.value
+        return shard.violation()
+      }
+      if let found { return found }
+    }
+    if cost != budget.cost { return "the budget's cost is wrong" }
+    if count != budget.count { return "the budget's count is wrong" }
+    return budget.isWithinLimits ? nil : "above the limits"
+  }
+}

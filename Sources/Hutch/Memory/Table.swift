@@ -1,0 +1,450 @@
+import CSystem
+
+/// The entries of a shard by hash. A lookup reads one cache line of words (seldom the one
+/// beside it) and then the block.
+///
+/// The table is a directory of segments, as in extendible hashing (Fagin, Nievergelt,
+/// Pippenger, Strong, 1979): the first `depth` bits of the hash choose the segment, the next 15
+/// are the word's tag. A segment is up to 64 lines of 8 words. The tag chooses the home line
+/// by multiplication, so the lines of a segment are in the order of the tags, and a segment
+/// of n lines can grow to n + 8 as well as to twice as many: load stays between 0.7 and
+/// 0.875, and no step of growth moves more than 448 words. Hashes in order are also what a
+/// cursor over a growing table needs.
+///
+/// A line is packed: its words stand at the left. An entry that found its home line full is
+/// in the next one that was not, so a lookup ends at the first line that is not full; a
+/// removal moves entries back (Knuth, 6.4, algorithm R).
+///
+/// Only the upper 32 bits of a hash are used, which the slot keeps: a segment that splits
+/// needs one bit of each entry that its tag has not.
+struct Table: ~Copyable {
+  static let wordsPerLine = 8
+  /// A segment of this many lines splits rather than grows.
+  private static let mostLines = 64
+  private static let tagBits: UInt64 = 15
+  private static let mostDepth = 17
+
+  typealias Line = UnsafeMutablePointer<Word>
+  /// Valid until the next insertion or removal.
+  typealias Place = UnsafeMutablePointer<Word>
+
+  /// A run of lines and how many bits of the hash its entries share.
+  ///     63..22 address, 21..6 lines, 5..0 depth
+  struct Segment {
+    let bits: UInt64
+
+    @inline(__always)
+    init(_ lines: UnsafeMutableRawPointer, count: Int, depth: Int) {
+      bits = UInt64(UInt(bitPattern: lines)) << 16 | UInt64(count) << 6 | UInt64(depth)
+    }
+
+    @inline(__always) var depth: Int { Int(bits & 63) }
+    @inline(__always) var lineCount: Int { Int(bits >> 6 & 0xFFFF) }
+    @inline(__always)
+    var words: UnsafeMutablePointer<Word> {
+      UnsafeMutablePointer(bitPattern: UInt(bits >> 22) << 6).unsafelyUnwrapped
+    }
+    @inline(__always) func line(_ index: Int) -> Line { words + index &* Table.wordsPerLine }
+
+    @inline(__always) func tag(_ hash: UInt64) -> UInt64 { (hash &<< (bits & 63)) >> 49 }
+    @inline(__always)
+    func home(_ tag: UInt64) -> Int { Int((tag &* (bits >> 6 & 0xFFFF)) >> Table.tagBits) }
+    /// The least tag whose home is this line.
+    func firstTag(ofLine line: Int) -> UInt64 {
+      (UInt64(line) << Table.tagBits + UInt64(lineCount) - 1) / UInt64(lineCount)
+    }
+    /// What fits before it has to grow: 7 of 8.
+    var room: Int { lineCount * 7 }
+  }
+
+  /// 2^depth segments, each at every index that begins with its bits; behind them as many
+  /// counts, of which the one at a segment's first index is kept. Nil until the first entry.
+  private var directory: UnsafeMutablePointer<Segment>?
+  private var fills: UnsafeMutablePointer<UInt32>?
+  private var depth = 0
+  private(set) var count = 0
+
+  init() {}
+
+  deinit {
+    guard let directory else { return }
+    forEachSegment { segment, _ in free(segment.words) }
+    free(directory)
+  }
+
+  // MARK: looking up
+
+  @inline(__always)
+  private func index(_ hash: UInt64) -> Int { Int((hash >> 1) &>> UInt64(63 &- depth)) }
+
+  @inline(__always)
+  private func firstIndex(_ index: Int, _ segment: Segment) -> Int {
+    let free = depth &- segment.depth
+    return (index &>> free) &<< free
+  }
+
+  @inline(__always)
+  private static func next(_ line: Int, _ segment: Segment) -> Int {
+    line &+ 1 == segment.lineCount ? 0 : line &+ 1
+  }
+
+  /// A bit for each word of the line that has the tag; vacant words have tag 0 too.
+  @inline(__always)
+  private static func matches(_ line: Line, _ wanted: UInt64) -> UInt32 {
+    var mask: UInt32 = 0
+    for lane in 0..<8 {
+      mask |= ((line[lane].bits ^ wanted) & Word.tagMask == 0 ? 1 : 0) &<< UInt32(lane)
+    }
+    return mask
+  }
+
+  @inline(__always)
+  private func find(_ hash: UInt64, _ isIt: (UnownedBlock) -> Bool) -> Place? {
+    guard count > 0 else { return nil }
+    let segment = directory.unsafelyUnwrapped[index(hash)]
+    let tag = segment.tag(hash)
+    let home = segment.home(tag)
+    var at = home
+    repeat {
+      let line = segment.line(at)
+      var matches = Table.matches(line, tag &<< Word.tagShift)
+      while matches != 0 {
+        let place = line + matches.trailingZeroBitCount
+        if !place.pointee.isVacant && isIt(place.pointee.block) { return place }
+        matches &= matches &- 1
+      }
+      if line[Table.wordsPerLine - 1].isVacant { return nil }
+      at = Table.next(at, segment)
+    } while at != home
+    return nil
+  }
+
+  @inline(__always)
+  func find(_ key: Bytes, _ hash: UInt64) -> Place? {
+    find(hash) { $0.key.isSameKey(as: key) }
+  }
+
+  /// The entry of a slot, whose hash is kept there.
+  @inline(__always)
+  func find(_ slot: Slot, _ hash: UInt32) -> Place? {
+    find(UInt64(hash) << 32) { $0.slot == slot.number }
+  }
+
+  // MARK: changing
+
+  /// Puts a word in, for which `reserve` has made room.
+  mutating func insert(_ word: Word, _ hash: UInt64) {
+    let at = index(hash)
+    let segment = directory.unsafelyUnwrapped[at]
+    Table.place(word.with(tag: segment.tag(hash)), in: segment)
+    fills.unsafelyUnwrapped[firstIndex(at, segment)] += 1
+    count += 1
+  }
+
+  private static func place(_ word: Word, in segment: Segment) {
+    var at = segment.home(word.tag)
+    while !segment.line(at)[wordsPerLine - 1].isVacant { at = next(at, segment) }
+    let line = segment.line(at)
+    var lane = 0
+    while !line[lane].isVacant { lane += 1 }
+    line[lane] = word
+  }
+
+  /// Takes out the word at a place that `find` gave for this hash.
+  mutating func remove(_ place: Place, _ hash: UInt64) {
+    let at = index(hash)
+    let segment = directory.unsafelyUnwrapped[at]
+    fills.unsafelyUnwrapped[firstIndex(at, segment)] -= 1
+    count -= 1
+
+    let offset = place - segment.words
+    var hole = offset / Table.wordsPerLine
+    guard Table.takeOut(offset % Table.wordsPerLine, of: segment.line(hole)) else { return }
+    // The line was full, so entries whose home it is, or is before it, may be behind it.
+    let lines = segment.lineCount
+    var at2 = Table.next(hole, segment)
+    while at2 != hole {
+      let line = segment.line(at2)
+      let wasFull = !line[Table.wordsPerLine - 1].isVacant
+      let back = (at2 - hole + lines) % lines
+      var lane = 0
+      while lane < Table.wordsPerLine && !line[lane].isVacant {
+        let home = segment.home(line[lane].tag)
+        if (at2 - home + lines) % lines >= back { break }
+        lane += 1
+      }
+      if lane < Table.wordsPerLine && !line[lane].isVacant {
+        segment.line(hole)[Table.wordsPerLine - 1] = line[lane]
+        _ = Table.takeOut(lane, of: line)
+        hole = at2
+      }
+      if !wasFull { return }
+      at2 = Table.next(at2, segment)
+    }
+  }
+
+  /// Vacates a lane, keeps the line packed; whether the line was full.
+  private static func takeOut(_ lane: Int, of line: Line) -> Bool {
+    var last = wordsPerLine - 1
+    while line[last].isVacant { last -= 1 }
+    line[lane] = line[last]
+    line[last] = .vacant
+    return last == wordsPerLine - 1
+  }
+
+  // MARK: growing
+
+  /// Makes room for one more entry of this hash. `hashOf` is asked for the hashes of blocks
+  /// in the table, as their slots keep them.
+  @inline(__always)
+  mutating func reserve(
+    _ hash: UInt64, _ hashOf: (UnownedBlock) -> UInt32
+  ) throws(Failure) {
+    if let directory {
+      let at = index(hash)
+      let segment = directory[at]
+      let fill = Int(fills.unsafelyUnwrapped[firstIndex(at, segment)])
+      if fill < segment.room { return }
+      try grow(at, segment, fill, hashOf)
+    } else {
+      try begin()
+    }
+  }
+
+  private mutating func begin() throws(Failure) {
+    let directory = try Table.makeDirectory(1)
+    do throws(Failure) {
+      directory[0] = Segment(try Allocation.lines(1), count: 1, depth: 0)
+    } catch {
+      free(directory)
+      throw error
+    }
+    self.directory = directory
+    fills = Table.fills(of: directory, 1)
+  }
+
+  private static func makeDirectory(_ count: Int) throws(Failure)
+    -> UnsafeMutablePointer<Segment>
+  {
+    // Entries of 8 bytes, then counts of 4.
+    let memory = try Allocation.array(UInt32.self, 3 * count)
+    return UnsafeMutableRawPointer(memory).bindMemory(to: Segment.self, capacity: count)
+  }
+
+  private static func fills(
+    of directory: UnsafeMutablePointer<Segment>, _ count: Int
+  ) -> UnsafeMutablePointer<UInt32> {
+    (UnsafeMutableRawPointer(directory) + 8 * count).assumingMemoryBound(to: UInt32.self)
+  }
+
+  @inline(never)
+  private mutating func grow(
+    _ at: Int, _ segment: Segment, _ fill: Int, _ hashOf: (UnownedBlock) -> UInt32
+  ) throws(Failure) {
+    let lines = segment.lineCount
+    if lines >= Table.mostLines && segment.depth < Table.mostDepth {
+      try split(at, segment, hashOf)
+    } else {
+      // Beyond the deepest directory segments only grow; keys of one hash are not worth more.
+      let more = lines < 16 ? lines * 2 : lines < Table.mostLines ? lines + 8 : lines * 2
+      guard more <= 0x8000 else { throw .noMemory }
+      let memory = try Allocation.lines(more)
+      let grown = Segment(memory, count: more, depth: segment.depth)
+      for lane in 0..<lines * Table.wordsPerLine where !segment.words[lane].isVacant {
+        Table.place(segment.words[lane], in: grown)
+      }
+      set(grown, at: at)
+      free(segment.words)
+    }
+  }
+
+  /// Sets the segment at all its indices.
+  private func set(_ segment: Segment, at index: Int) {
+    let first = firstIndex(index, segment)
+    for i in first..<first + 1 << (depth - segment.depth) {
+      directory.unsafelyUnwrapped[i] = segment
+    }
+  }
+
+  private mutating func split(
+    _ at: Int, _ segment: Segment, _ hashOf: (UnownedBlock) -> UInt32
+  ) throws(Failure) {
+    var at = at
+    if segment.depth == depth {
+      try widen()
+      at *= 2
+    }
+    let words = segment.words
+    let laneCount = segment.lineCount * Table.wordsPerLine
+    // The hash is two reads away: ask for all of the first at once.
+    for lane in 0..<laneCount { hutch_prefetch(words[lane].block0) }
+    // The bit that is now shared, by the tag; the bit that comes into the tag, by the hash.
+    var high = 0
+    var total = 0
+    for lane in 0..<laneCount where !words[lane].isVacant {
+      total += 1
+      high += Int(words[lane].tag >> (Table.tagBits - 1))
+    }
+    let lowLines = Table.lines(for: total - high)
+    let highLines = Table.lines(for: high)
+    let newDepth = segment.depth + 1
+    let low = Segment(try Allocation.lines(lowLines), count: lowLines, depth: newDepth)
+    let upper: Segment
+    do throws(Failure) {
+      upper = Segment(try Allocation.lines(highLines), count: highLines, depth: newDepth)
+    } catch {
+      free(low.words)
+      throw error
+    }
+    for lane in 0..<laneCount where !words[lane].isVacant {
+      let word = words[lane]
+      let hash = UInt64(hashOf(word.block)) << 32
+      let target = word.tag >> (Table.tagBits - 1) == 0 ? low : upper
+      Table.place(word.with(tag: target.tag(hash)), in: target)
+    }
+    let first = firstIndex(at, segment)
+    let half = 1 << (depth - newDepth)
+    set(low, at: first)
+    set(upper, at: first + half)
+    fills.unsafelyUnwrapped[first] = UInt32(total - high)
+    fills.unsafelyUnwrapped[first + half] = UInt32(high)
+    free(words)
+  }
+
+  /// As many lines as leave a part of a split segment at a load of 0.7.
+  private static func lines(for count: Int) -> Int { max(8, (count * 10 / 56 + 7) & ~7) }
+
+  /// Doubles the directory.
+  private mutating func widen() throws(Failure) {
+    let old = directory.unsafelyUnwrapped
+    let oldFills = fills.unsafelyUnwrapped
+    let count = 1 << depth
+    let new = try Table.makeDirectory(2 * count)
+    let newFills = Table.fills(of: new, 2 * count)
+    for i in 0..<count {
+      new[2 * i] = old[i]
+      new[2 * i + 1] = old[i]
+      newFills[2 * i] = oldFills[i]
+    }
+    free(old)
+    directory = new
+    fills = newFills
+    depth += 1
+  }
+
+  // MARK: walking
+
+  /// Segments in the order of hashes.
+  func forEachSegment(_ body: (Segment, Int) -> Void) {
+    guard let directory, let fills else { return }
+    var at = 0
+    while at < 1 << depth {
+      let segment = directory[at]
+      body(segment, Int(fills[at]))
+      at += 1 << (depth - segment.depth)
+    }
+  }
+
+  func forEach(_ body: (Word) -> Void) {
+    forEachSegment { segment, _ in
+      for lane in 0..<segment.lineCount * Table.wordsPerLine
+      where !segment.words[lane].isVacant {
+        body(segment.words[lane])
+      }
+    }
+  }
+
+  /// Calls `body` for the entries that have the same home line as `hash` has, from the tag of
+  /// `hash` on. Returns the least hash that lies behind them; nil: there is none.
+  func visitLine(at hash: UInt64, _ body: (Word) -> Void) -> UInt64? {
+    guard count > 0 else { return nil }
+    let segment = directory.unsafelyUnwrapped[index(hash)]
+    let tag = segment.tag(hash)
+    let home = segment.home(tag)
+    var at = home
+    repeat {
+      let line = segment.line(at)
+      for lane in 0..<Table.wordsPerLine where !line[lane].isVacant {
+        let other = line[lane].tag
+        if other >= tag && segment.home(other) == home { body(line[lane]) }
+      }
+      if line[Table.wordsPerLine - 1].isVacant { break }
+      at = Table.next(at, segment)
+    } while at != home
+
+    let depth = UInt64(segment.depth)
+    let prefix = hash >> (64 - depth)
+    if home + 1 < segment.lineCount {
+      return prefix << (64 - depth)
+        | segment.firstTag(ofLine: home + 1) << (64 - Table.tagBits - depth)
+    }
+    return depth == 0 || prefix + 1 == 1 << depth ? nil : (prefix + 1) << (64 - depth)
+  }
+
+  // MARK: invariants
+
+  /// What is wrong, or nil.
+  func violation() -> StaticString? {
+    guard let directory, let fills else { return count == 0 ? nil : "entries without a table" }
+    var found: StaticString?
+    var sum = 0
+    var at = 0
+    while at < 1 << depth {
+      let segment = directory[at]
+      if segment.depth > depth { return "a segment is deeper than its directory" }
+      let copies = 1 << (depth - segment.depth)
+      if at % copies != 0 { return "a segment does not begin at an index of its own" }
+      for i in 0..<copies where directory[at + i].bits != segment.bits {
+        found = "a segment is not at all its indices"
+      }
+      var fill = 0
+      for line in 0..<segment.lineCount {
+        var vacant = false
+        for lane in 0..<Table.wordsPerLine {
+          let word = segment.line(line)[lane]
+          if word.isVacant {
+            vacant = true
+            continue
+          }
+          if vacant { found = "a line is not packed" }
+          fill += 1
+          var before = segment.home(word.tag)
+          while before != line {
+            if segment.line(before)[Table.wordsPerLine - 1].isVacant {
+              found = "an entry cannot be reached from its home line"
+            }
+            before = Table.next(before, segment)
+          }
+        }
+      }
+      if fill != Int(fills[at]) { found = "a segment's count is wrong" }
+      if fill > segment.room { found = "a segment is too full" }
+      sum += fill
+      at += copies
+    }
+    return sum == count ? found : "the table's count is wrong"
+  }
+}
+
+extension Word {
+  /// The block's address, whether or not there is one: for prefetching only.
+  @inline(__always)
+  fileprivate var block0: UnsafeRawPointer? { UnsafeRawPointer(bitPattern: UInt(bits >> 20) << 4) }
+}
+
+extension UnsafeRawBufferPointer {
+  /// Keys are short: 8 bytes at a time, no call. Neither side is empty.
+  @inline(__always)
+  func isSameKey(as other: UnsafeRawBufferPointer) -> Bool {
+    let count = self.count
+    guard count == other.count else { return false }
+    let a = baseAddress.unsafelyUnwrapped
+    let b = other.baseAddress.unsafelyUnwrapped
+    func differs(_ offset: Int) -> UInt64 {
+      a.loadUnaligned(fromByteOffset: offset, as: UInt64.self)
+        ^ b.loadUnaligned(fromByteOffset: offset, as: UInt64.self)
+    }
+    if count >= 8 && count <= 16 { return differs(0) | differs(count &- 8) == 0 }
+    return memcmp(a, b, count) == 0
+  }
+}

@@ -1,0 +1,86 @@
+/// What the table knows of an entry, in the cache line that a lookup reads first: where its
+/// block is, enough of its hash to tell it from its neighbours, and what a hit changes.
+///
+///     63..20  the block's address, without the 4 bits that are zero
+///     19..5   tag: 15 bits of the hash, see Table
+///     4       timed: the entry may expire
+///     3       backed: the disk tier has this version too
+///     2       mark: the policy's
+///     1..0    uses: the policy's count of hits, stops at 3
+///
+/// All zero: vacant.
+struct Word {
+  var bits: UInt64
+
+  static let vacant = Word(bits: 0)
+  static let tagShift: UInt64 = 5
+  static let tagMask: UInt64 = 0x7FFF << 5
+  static let flagMask: UInt64 = 31
+  static let mostUses: UInt64 = 3
+
+  private static let usesMask: UInt64 = 3
+  private static let markBit: UInt64 = 1 << 2
+  private static let backedBit: UInt64 = 1 << 3
+  private static let timedBit: UInt64 = 1 << 4
+
+  @inline(__always) init(bits: UInt64) { self.bits = bits }
+
+  /// User space ends below 2^48 on the machines that Hutch is for, and malloc aligns to 16.
+  @inline(__always)
+  init(_ block: UnownedBlock, isTimed: Bool, isBacked: Bool) {
+    bits = Word.address(block) | (isTimed ? Word.timedBit : 0) | (isBacked ? Word.backedBit : 0)
+  }
+
+  @inline(__always)
+  private static func address(_ block: UnownedBlock) -> UInt64 {
+    let address = UInt64(UInt(bitPattern: block.raw))
+    assert(address >> 48 == 0 && address & 15 == 0)
+    return address << 16
+  }
+
+  @inline(__always) var isVacant: Bool { bits == 0 }
+
+  @inline(__always)
+  var block: UnownedBlock {
+    UnownedBlock(
+      UnsafeMutableRawPointer(bitPattern: UInt(bits >> 20) << 4).unsafelyUnwrapped)
+  }
+
+  @inline(__always) var tag: UInt64 { (bits & Word.tagMask) >> Word.tagShift }
+  @inline(__always) var flags: UInt64 { bits & Word.flagMask }
+  @inline(__always) var isTimed: Bool { bits & Word.timedBit != 0 }
+  @inline(__always) var isBacked: Bool { bits & Word.backedBit != 0 }
+
+  @inline(__always)
+  var isMarked: Bool {
+    get { bits & Word.markBit != 0 }
+    set { bits = newValue ? bits | Word.markBit : bits & ~Word.markBit }
+  }
+
+  @inline(__always)
+  var uses: UInt64 {
+    get { bits & Word.usesMask }
+    set { bits = bits & ~Word.usesMask | newValue }
+  }
+
+  @inline(__always)
+  func with(isTimed: Bool) -> Word {
+    Word(bits: isTimed ? bits | Word.timedBit : bits & ~Word.timedBit)
+  }
+
+  @inline(__always)
+  func with(isBacked: Bool) -> Word {
+    Word(bits: isBacked ? bits | Word.backedBit : bits & ~Word.backedBit)
+  }
+
+  /// The same entry with another block: tag and the policy's bits stay.
+  @inline(__always)
+  func with(_ block: UnownedBlock) -> Word {
+    Word(bits: bits & (Word.tagMask | Word.flagMask) | Word.address(block))
+  }
+
+  @inline(__always)
+  func with(tag: UInt64) -> Word {
+    Word(bits: bits & ~Word.tagMask | tag << Word.tagShift)
+  }
+}

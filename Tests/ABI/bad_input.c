@@ -1,0 +1,648 @@
+/* What a program may do wrong, each with the status it gets, with words, and with nothing lost:
+   bad arguments, bad structs, bad directories, bad manifests. */
+#define _GNU_SOURCE
+#include "check.h"
+
+#include <limits.h>
+#include <sqlite3.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+/* ----------------------------------------------------------- being rejected */
+
+/* A cache that holds something to lose, on a clock that stands still. */
+static hutch_cache *cache, *other;
+static test_clock standing;
+
+static void prepare(void) {
+  hutch_options options = unlimited_options();
+  use_clock(&options, &standing);
+  cache = open_cache(scratch("cache").text, &options);
+  CHECK_OK(put_text(cache, "key", "value"));
+  CHECK_OK(put_size(cache, "large", 50000));
+  other = open_cache(NULL, NULL);
+  CHECK_OK(hutch_increment(other, KEY("full"), 0, INT64_MAX, NULL, NULL));
+}
+
+static void finish(void) {
+  CHECK_OK(hutch_close(other));
+  CHECK_OK(hutch_close(cache));
+  hutch_options options = unlimited_options();
+  cache = open_cache(scratch("cache").text, &options);
+  CHECK_TEXT(cache, "key", "value");
+  CHECK_EQUAL(2, count_of(cache));
+  CHECK_OK(hutch_close(cache));
+}
+
+/* Makes the last error another one than a rejection's. */
+static void fail_otherwise(void) {
+  hutch_increment(other, KEY("full"), 1, 0, NULL, NULL);
+  CHECK_EQUAL(HUTCH_OVERFLOW, last_error().status);
+}
+
+static void check_rejected(const char *file, int line, const char *call, hutch_status expected,
+                           hutch_status actual) {
+  check_status(file, line, call, expected, actual);
+  hutch_error error = last_error();
+  if (error.status != expected || strlen(error.words) < 8)
+    check_fail(file, line, "%s: the last error is %s, '%s'", call,
+               hutch_status_name(error.status), error.words);
+  if (count_of(cache) != 2) check_fail(file, line, "%s: an entry came or went", call);
+  check_text(file, line, cache, "key", "value");
+}
+
+#define REJECTED(status, call) \
+  (fail_otherwise(), check_rejected(__FILE__, __LINE__, #call, status, call))
+#define INVALID(call) REJECTED(HUTCH_INVALID_ARGUMENT, call)
+
+static int32_t visit(void *context, const void *key, size_t key_size,
+                     const hutch_entry_info *info) {
+  (void)context, (void)key, (void)key_size, (void)info;
+  return 0;
+}
+
+/* ----------------------------------------------------------- bad arguments */
+
+TEST(null_for_the_cache) {
+  prepare();
+  hutch_put_result result = new_result();
+  hutch_entry_info info = {.struct_size = sizeof info};
+  hutch_cache_limits limits = {.struct_size = sizeof limits};
+  hutch_cache_stats stats = {.struct_size = sizeof stats};
+  hutch_cache *view = cache;
+  hutch_value *value = (hutch_value *)&info;
+  hutch_cursor *cursor = (hutch_cursor *)&info;
+  uint64_t number;
+  int64_t sum;
+  size_t size;
+  char buffer[8];
+  INVALID(hutch_put(NULL, KEY("k"), KEY("v"), NULL, &result));
+  INVALID(hutch_add(NULL, KEY("k"), KEY("v"), NULL, &result));
+  INVALID(hutch_replace(NULL, KEY("k"), KEY("v"), NULL, &result));
+  INVALID(hutch_compare_and_swap(NULL, KEY("k"), 1, KEY("v"), NULL, &result));
+  INVALID(hutch_increment(NULL, KEY("k"), 1, 0, NULL, &sum));
+  INVALID(hutch_get(NULL, KEY("k"), &value));
+  CHECK(!value);
+  value = (hutch_value *)&info;
+  INVALID(hutch_pop(NULL, KEY("k"), &value));
+  CHECK(!value);
+  INVALID(hutch_get_into(NULL, KEY("k"), buffer, sizeof buffer, &size));
+  INVALID(hutch_contains(NULL, KEY("k")));
+  INVALID(hutch_info(NULL, KEY("k"), &info));
+  INVALID(hutch_touch(NULL, KEY("k"), 1, 1));
+  INVALID(hutch_remove(NULL, KEY("k")));
+  INVALID(hutch_clear(NULL));
+  INVALID(hutch_flush(NULL));
+  INVALID(hutch_limits(NULL, &limits));
+  INVALID(hutch_set_limits(NULL, &limits));
+  INVALID(hutch_count(NULL, &number));
+  INVALID(hutch_cost(NULL, &number));
+  INVALID(hutch_stats(NULL, &stats));
+  INVALID(hutch_each(NULL, visit, NULL));
+  INVALID(hutch_cursor_create(NULL, &cursor));
+  CHECK(!cursor);
+  INVALID(hutch_tier(NULL, HUTCH_TIER_MEMORY, &view));
+  CHECK(!view);
+  CHECK(!hutch_directory(NULL));
+  CHECK(!hutch_cache_retain(NULL));
+  finish();
+}
+
+TEST(null_for_a_key) {
+  prepare();
+  hutch_entry_info info = {.struct_size = sizeof info};
+  hutch_value *value = (hutch_value *)&info;
+  size_t size;
+  INVALID(hutch_put(cache, NULL, 1, KEY("v"), NULL, NULL));
+  INVALID(hutch_add(cache, NULL, 1, KEY("v"), NULL, NULL));
+  INVALID(hutch_replace(cache, NULL, 1, KEY("v"), NULL, NULL));
+  INVALID(hutch_compare_and_swap(cache, NULL, 1, 1, KEY("v"), NULL, NULL));
+  INVALID(hutch_increment(cache, NULL, 1, 1, 0, NULL, NULL));
+  INVALID(hutch_get(cache, NULL, 1, &value));
+  CHECK(!value);
+  INVALID(hutch_pop(cache, NULL, 1, &value));
+  INVALID(hutch_get_into(cache, NULL, 1, NULL, 0, &size));
+  INVALID(hutch_contains(cache, NULL, 1));
+  INVALID(hutch_info(cache, NULL, 1, &info));
+  INVALID(hutch_touch(cache, NULL, 1, 1, 1));
+  INVALID(hutch_remove(cache, NULL, 1));
+  finish();
+}
+
+TEST(a_size_that_no_key_has) {
+  prepare();
+  hutch_entry_info info = {.struct_size = sizeof info};
+  char *key = calloc(1, HUTCH_KEY_MAX + 1);
+  const size_t sizes[] = {0, HUTCH_KEY_MAX + 1, INT_MAX, (size_t)UINT32_MAX + 2, PTRDIFF_MAX,
+                          (size_t)PTRDIFF_MAX + 1, SIZE_MAX};
+  for (int i = 0; i < 7; i++) {
+    hutch_value *value = (hutch_value *)&info;
+    size_t size = sizes[i];
+    INVALID(hutch_put(cache, key, size, KEY("v"), NULL, NULL));
+    INVALID(hutch_add(cache, key, size, KEY("v"), NULL, NULL));
+    INVALID(hutch_replace(cache, key, size, KEY("v"), NULL, NULL));
+    INVALID(hutch_compare_and_swap(cache, key, size, 1, KEY("v"), NULL, NULL));
+    INVALID(hutch_increment(cache, key, size, 1, 0, NULL, NULL));
+    INVALID(hutch_get(cache, key, size, &value));
+    CHECK(!value);
+    INVALID(hutch_pop(cache, key, size, &value));
+    INVALID(hutch_get_into(cache, key, size, NULL, 0, &(size_t){0}));
+    INVALID(hutch_contains(cache, key, size));
+    INVALID(hutch_info(cache, key, size, &info));
+    INVALID(hutch_touch(cache, key, size, 1, 1));
+    INVALID(hutch_remove(cache, key, size));
+  }
+  free(key);
+  finish();
+}
+
+TEST(a_size_that_no_value_has) {
+  prepare();
+  const size_t sizes[] = {(size_t)PTRDIFF_MAX + 1, SIZE_MAX - 100, SIZE_MAX};
+  for (int i = 0; i < 3; i++) {
+    size_t size = sizes[i];
+    hutch_put_options options = put_options();
+    options.extended = "e";
+    options.extended_size = size;
+    INVALID(hutch_put(cache, KEY("key"), "v", size, NULL, NULL));
+    INVALID(hutch_add(cache, KEY("new"), "v", size, NULL, NULL));
+    INVALID(hutch_replace(cache, KEY("key"), "v", size, NULL, NULL));
+    INVALID(hutch_compare_and_swap(cache, KEY("key"), 1, "v", size, NULL, NULL));
+    INVALID(hutch_put(cache, KEY("key"), KEY("v"), &options, NULL));
+    INVALID(hutch_get_into(cache, KEY("key"), &options, size, &(size_t){0}));
+  }
+  hutch_put_options options = put_options();
+  options.extended_size = 1;
+  INVALID(hutch_put(cache, KEY("key"), KEY("v"), &options, NULL));
+  char *extended = calloc(1, 65536);
+  options.extended = extended;
+  options.extended_size = 65536;
+  INVALID(hutch_put(cache, KEY("key"), KEY("v"), &options, NULL));
+  free(extended);
+  /* The largest that there might be: nobody reads that far. */
+  for (size_t size = PTRDIFF_MAX; size > PTRDIFF_MAX - 3; size--) {
+    hutch_status status = hutch_put(other, KEY("huge"), "v", size, NULL, NULL);
+    CHECK(status == HUTCH_TOO_LARGE || status == HUTCH_NO_MEMORY ||
+          status == HUTCH_INVALID_ARGUMENT);
+    CHECK_MISSING(other, "huge");
+    status = hutch_put(cache, KEY("huge"), "v", size, NULL, NULL);
+    CHECK(status == HUTCH_NO_MEMORY || status == HUTCH_INVALID_ARGUMENT);
+  }
+  finish();
+}
+
+TEST(null_where_a_pointer_is_needed) {
+  prepare();
+  hutch_cursor *cursor = NULL;
+  hutch_value *value = NULL;
+  hutch_entry_info info = {.struct_size = sizeof info};
+  const void *key;
+  size_t size;
+  char buffer[8];
+  INVALID(hutch_put(cache, KEY("key"), NULL, 1, NULL, NULL));
+  INVALID(hutch_add(cache, KEY("new"), NULL, 1, NULL, NULL));
+  INVALID(hutch_replace(cache, KEY("key"), NULL, 1, NULL, NULL));
+  INVALID(hutch_compare_and_swap(cache, KEY("key"), 1, NULL, 1, NULL, NULL));
+  INVALID(hutch_get(cache, KEY("key"), NULL));
+  INVALID(hutch_pop(cache, KEY("key"), NULL));
+  INVALID(hutch_get_into(cache, KEY("key"), NULL, 1, &size));
+  INVALID(hutch_get_into(cache, KEY("key"), buffer, sizeof buffer, NULL));
+  INVALID(hutch_info(cache, KEY("key"), NULL));
+  INVALID(hutch_limits(cache, NULL));
+  INVALID(hutch_set_limits(cache, NULL));
+  INVALID(hutch_count(cache, NULL));
+  INVALID(hutch_cost(cache, NULL));
+  INVALID(hutch_stats(cache, NULL));
+  INVALID(hutch_each(cache, NULL, NULL));
+  INVALID(hutch_cursor_create(cache, NULL));
+  INVALID(hutch_tier(cache, HUTCH_TIER_MEMORY, NULL));
+  INVALID(hutch_open(NULL, NULL, NULL));
+  INVALID(hutch_options_init(NULL, sizeof(hutch_options)));
+  INVALID(hutch_value_info(NULL, &info));
+  INVALID(hutch_cursor_next(NULL, &key, &size));
+  INVALID(hutch_cursor_value(NULL, &value));
+  INVALID(hutch_cursor_info(NULL, &info));
+  CHECK_OK(hutch_cursor_create(cache, &cursor));
+  INVALID(hutch_cursor_next(cursor, NULL, &size));
+  INVALID(hutch_cursor_next(cursor, &key, NULL));
+  CHECK_OK(hutch_cursor_next(cursor, &key, &size));
+  INVALID(hutch_cursor_value(cursor, NULL));
+  INVALID(hutch_cursor_info(cursor, NULL));
+  value = get_value(cache, "key");
+  INVALID(hutch_value_info(value, NULL));
+  hutch_value_release(value);
+  hutch_cursor_release(cursor);
+  finish();
+}
+
+TEST(a_duration_below_zero) {
+  prepare();
+  const int64_t durations[] = {-1, -HUTCH_DAY, INT64_MIN};
+  for (int i = 0; i < 3; i++) {
+    hutch_put_options live = put_options(), idle = put_options();
+    live.time_to_live = idle.time_to_idle = durations[i];
+    INVALID(hutch_put(cache, KEY("key"), KEY("v"), &live, NULL));
+    INVALID(hutch_put(cache, KEY("key"), KEY("v"), &idle, NULL));
+    INVALID(hutch_add(cache, KEY("new"), KEY("v"), &live, NULL));
+    INVALID(hutch_replace(cache, KEY("key"), KEY("v"), &idle, NULL));
+    INVALID(hutch_increment(cache, KEY("new"), 1, 0, &live, NULL));
+    INVALID(hutch_touch(cache, KEY("key"), durations[i], 0));
+    INVALID(hutch_touch(cache, KEY("key"), 0, durations[i]));
+    int64_t times[2] = {durations[i], 0};
+    for (int which = 0; which < 4; which++) {
+      hutch_options options = default_options();
+      hutch_cache_limits limits = limits_of(cache);
+      hutch_tier_limits *in_options = which < 2 ? &options.memory : &options.disk;
+      hutch_tier_limits *in_limits = which < 2 ? &limits.memory : &limits.disk;
+      in_options->time_to_live = in_limits->time_to_live = times[which % 2];
+      in_options->time_to_idle = in_limits->time_to_idle = times[1 - which % 2];
+      hutch_cache *opened = cache;
+      INVALID(hutch_set_limits(cache, &limits));
+      INVALID(hutch_open(scratch("unmade").text, &options, &opened));
+      CHECK(!opened && access(scratch("unmade").text, F_OK) != 0);
+    }
+  }
+  finish();
+}
+
+TEST(what_is_not_defined) {
+  prepare();
+  for (uint32_t tier = 0; tier < 10; tier++) {
+    hutch_cache *view = cache;
+    if (tier == HUTCH_TIER_MEMORY || tier == HUTCH_TIER_DISK) continue;
+    INVALID(hutch_tier(cache, tier, &view));
+    CHECK(!view);
+  }
+  const uint32_t flags[] = {2, 0x80000000, UINT32_MAX};
+  for (int i = 0; i < 3; i++) {
+    hutch_options options = default_options();
+    options.flags = flags[i];
+    hutch_cache *opened = cache;
+    INVALID(hutch_open(scratch("unmade").text, &options, &opened));
+    CHECK(!opened);
+  }
+  /* Options that a later library may know. */
+  for (int field = 0; field < 5; field++) {
+    hutch_options options = default_options();
+    uint32_t *fields[] = {&options.policy, &options.storage, &options.durability,
+                          &options.sharing, &options.reserved};
+    *fields[field] = 77;
+    hutch_cache *opened = cache;
+    REJECTED(HUTCH_UNSUPPORTED, hutch_open(scratch("unmade").text, &options, &opened));
+    CHECK(!opened);
+  }
+  CHECK(access(scratch("unmade").text, F_OK) != 0);
+  finish();
+}
+
+TEST(reserved_fields_that_are_not_zero) {
+  prepare();
+  for (int i = 0; i < 6; i++) {
+    hutch_options options = default_options();
+    hutch_cache_limits limits = limits_of(cache);
+    (i < 3 ? &options.memory : &options.disk)->reserved[i % 3] = 1;
+    (i < 3 ? &limits.memory : &limits.disk)->reserved[i % 3] = 1;
+    limits.memory.count = 1;
+    hutch_cache *opened = cache;
+    REJECTED(HUTCH_UNSUPPORTED, hutch_open(scratch("unmade").text, &options, &opened));
+    CHECK(!opened);
+    REJECTED(HUTCH_UNSUPPORTED, hutch_set_limits(cache, &limits));
+  }
+  CHECK_EQUAL(0, limits_of(cache).memory.count);
+  CHECK(access(scratch("unmade").text, F_OK) != 0);
+  finish();
+}
+
+/* ----------------------------------------------------------------- structs */
+
+/* Every struct that a call takes, with a call that works and changes nothing. */
+static hutch_status with_error(void *s) { return hutch_last_error(s); }
+
+static hutch_status with_options(void *s) {
+  hutch_cache *opened = NULL;
+  hutch_status status = hutch_open(NULL, s, &opened);
+  hutch_close(opened);
+  return status;
+}
+
+static hutch_status with_limits_out(void *s) { return hutch_limits(cache, s); }
+
+static hutch_status with_limits(void *s) { return hutch_set_limits(other, s); }
+
+static hutch_status with_put_options(void *s) {
+  return hutch_put(other, KEY("k"), KEY("v"), s, NULL);
+}
+
+static hutch_status with_put_result(void *s) {
+  return hutch_put(other, KEY("k"), KEY("v"), NULL, s);
+}
+
+static hutch_status with_stats(void *s) { return hutch_stats(cache, s); }
+
+static hutch_status with_info(void *s) { return hutch_info(cache, KEY("key"), s); }
+
+static hutch_status with_value_info(void *s) {
+  hutch_value *value = get_value(cache, "key");
+  hutch_status status = hutch_value_info(value, s);
+  hutch_value_release(value);
+  return status;
+}
+
+static hutch_status with_cursor_info(void *s) {
+  hutch_cursor *cursor = NULL;
+  const void *key;
+  size_t size;
+  CHECK_OK(hutch_cursor_create(cache, &cursor));
+  CHECK_OK(hutch_cursor_next(cursor, &key, &size));
+  hutch_status status = hutch_cursor_info(cursor, s);
+  hutch_cursor_release(cursor);
+  return status;
+}
+
+static const struct {
+  const char *name;
+  size_t size;
+  bool out; /* it is filled in */
+  hutch_status (*call)(void *s);
+} structs[] = {
+    {"hutch_error", sizeof(hutch_error), true, with_error},
+    {"hutch_options", sizeof(hutch_options), false, with_options},
+    {"hutch_cache_limits, out", sizeof(hutch_cache_limits), true, with_limits_out},
+    {"hutch_cache_limits", sizeof(hutch_cache_limits), false, with_limits},
+    {"hutch_put_options", sizeof(hutch_put_options), false, with_put_options},
+    {"hutch_put_result", sizeof(hutch_put_result), true, with_put_result},
+    {"hutch_cache_stats", sizeof(hutch_cache_stats), true, with_stats},
+    {"hutch_entry_info", sizeof(hutch_entry_info), true, with_info},
+    {"hutch_entry_info of a value", sizeof(hutch_entry_info), true, with_value_info},
+    {"hutch_entry_info of a cursor", sizeof(hutch_entry_info), true, with_cursor_info},
+};
+enum { STRUCTS = sizeof structs / sizeof *structs, ROOM = 1024 };
+
+/* A struct that claims to have size bytes; what is behind them is not the callee's. */
+typedef union room {
+  size_t struct_size;
+  unsigned char bytes[ROOM];
+} room;
+
+static room claim(size_t size) {
+  room r;
+  memset(&r, 0, sizeof r);
+  if (size < ROOM) memset(r.bytes + size, 0xee, ROOM - size);
+  r.struct_size = size;
+  return r;
+}
+
+static void check_untouched(const room *r, size_t from) {
+  for (size_t i = from; i < ROOM; i++) CHECK_EQUAL(0xee, r->bytes[i]);
+}
+
+TEST(a_shorter_struct_is_an_older_one) {
+  prepare();
+  for (int i = 0; i < STRUCTS; i++) {
+    check_note(structs[i].name);
+    for (size_t size = sizeof(size_t); size <= structs[i].size; size += 8) {
+      room r = claim(size);
+      CHECK_OK(structs[i].call(&r));
+      CHECK_EQUAL(size, r.struct_size);
+      check_untouched(&r, size);
+    }
+  }
+  check_note(NULL);
+  finish();
+}
+
+TEST(a_longer_struct_with_nothing_new_in_it_is_accepted) {
+  prepare();
+  for (int i = 0; i < STRUCTS; i++) {
+    check_note(structs[i].name);
+    for (size_t more = 1; more < 100; more += 33) {
+      room r = claim(structs[i].size + more);
+      CHECK_OK(structs[i].call(&r));
+      check_untouched(&r, structs[i].size + more);
+    }
+  }
+  check_note(NULL);
+  finish();
+}
+
+TEST(a_longer_struct_with_something_new_in_it_is_not) {
+  prepare();
+  for (int i = 0; i < STRUCTS; i++) {
+    check_note(structs[i].name);
+    for (size_t at = 0; at < 64; at += 21) {
+      room r = claim(structs[i].size + 64);
+      r.bytes[structs[i].size + at] = 1;
+      room before = r;
+      if (structs[i].call == with_error) CHECK(structs[i].call(&r) == HUTCH_UNSUPPORTED);
+      else REJECTED(HUTCH_UNSUPPORTED, structs[i].call(&r));
+      CHECK_BYTES(&before, sizeof before, &r, sizeof r);
+    }
+  }
+  check_note(NULL);
+  CHECK_EQUAL(1, count_of(other));
+  finish();
+}
+
+TEST(a_struct_size_that_no_struct_has) {
+  prepare();
+  const size_t sizes[] = {0, 1, sizeof(size_t) - 1, (size_t)PTRDIFF_MAX + 1, SIZE_MAX};
+  for (int i = 0; i < STRUCTS; i++) {
+    check_note(structs[i].name);
+    for (int s = 0; s < 5; s++) {
+      room r = claim(sizes[s]), before = r;
+      if (structs[i].call == with_error) CHECK(structs[i].call(&r) == HUTCH_INVALID_ARGUMENT);
+      else INVALID(structs[i].call(&r));
+      CHECK_BYTES(&before, sizeof before, &r, sizeof r);
+    }
+  }
+  check_note(NULL);
+  hutch_options options;
+  for (size_t size = 0; size < sizeof(size_t); size++) INVALID(hutch_options_init(&options, size));
+  INVALID(hutch_options_init(&options, SIZE_MAX));
+  finish();
+}
+
+TEST(what_a_shorter_struct_lacks_has_its_default) {
+  hutch_options options;
+  memset(&options, 0xff, sizeof options);
+  options.struct_size = offsetof(hutch_options, policy);
+  options.flags = 0;
+  hutch_cache *opened = open_cache(scratch("cache").text, &options);
+  hutch_options defaults = default_options();
+  hutch_cache_limits limits = limits_of(opened);
+  CHECK_BYTES(&defaults.memory, sizeof defaults.memory, &limits.memory, sizeof limits.memory);
+  CHECK_BYTES(&defaults.disk, sizeof defaults.disk, &limits.disk, sizeof limits.disk);
+
+  hutch_put_options put;
+  memset(&put, 0xff, sizeof put);
+  put.struct_size = offsetof(hutch_put_options, cost);
+  put.time_to_live = HUTCH_HOUR;
+  put.time_to_idle = 0;
+  CHECK_OK(hutch_put(opened, KEY("key"), KEY("value"), &put, NULL));
+  hutch_entry_info info = info_of(opened, "key");
+  CHECK_EQUAL(0, info.cost);
+  CHECK_EQUAL(0, info.extended_size);
+  CHECK_OK(hutch_close(opened));
+}
+
+/* ------------------------------------------------------------- directories */
+
+static void check_not_opened(const char *directory, hutch_status expected) {
+  hutch_cache *opened = cache;
+  REJECTED(expected, hutch_open(directory, NULL, &opened));
+  CHECK(!opened);
+}
+
+TEST(a_directory_that_cannot_be_made_or_used) {
+  prepare();
+  path file = scratch("file");
+  write_file(file.text, "precious", 8);
+  uint64_t digest = digest_of(scratch(NULL).text);
+  char long_path[2 * PATH_MAX];
+  memset(long_path, 'x', sizeof long_path - 1);
+  long_path[0] = '/';
+  long_path[sizeof long_path - 1] = '\0';
+  CHECK(symlink("loop", scratch("loop").text) == 0);
+  digest = digest_of(scratch(NULL).text);
+
+  check_not_opened(file.text, HUTCH_BAD_DIRECTORY);
+  check_not_opened(scratch("file/below").text, HUTCH_BAD_DIRECTORY);
+  check_not_opened(scratch("file/below/deeper").text, HUTCH_BAD_DIRECTORY);
+  check_not_opened("/proc/hutch/cache", HUTCH_BAD_DIRECTORY);
+  check_not_opened("/dev/null", HUTCH_BAD_DIRECTORY);
+  check_not_opened(scratch("loop").text, HUTCH_BAD_DIRECTORY);
+  check_not_opened(long_path, HUTCH_BAD_DIRECTORY);
+  check_not_opened("", HUTCH_INVALID_ARGUMENT);
+  CHECK_EQUAL(digest, digest_of(scratch(NULL).text));
+  finish();
+}
+
+TEST(a_directory_without_permission) {
+  if (geteuid() == 0) check_skip("root may do all");
+  prepare();
+  path locked = scratch("locked");
+  CHECK(mkdir(locked.text, 0500) == 0);
+  check_not_opened(locked.text, HUTCH_BAD_DIRECTORY);
+  check_not_opened(scratch("locked/below").text, HUTCH_BAD_DIRECTORY);
+  CHECK(chmod(locked.text, 0) == 0);
+  check_not_opened(locked.text, HUTCH_BAD_DIRECTORY);
+  finish();
+}
+
+/* --------------------------------------------------------------- manifests */
+
+static const char *const not_databases[] = {"", "x", "SQLite format 3",
+                                            "This was once something else entirely."};
+
+typedef struct search {
+  const void *bytes;
+  size_t size;
+  int found;
+} search;
+
+static void look_for(void *context, const char *file, off_t size) {
+  search *s = context;
+  if ((size_t)size != s->size || size == 0) return;
+  char *data = malloc(s->size);
+  FILE *stream = fopen(file, "rb");
+  CHECK(stream && fread(data, 1, s->size, stream) == s->size);
+  fclose(stream);
+  if (memcmp(data, s->bytes, s->size) == 0) s->found++;
+  free(data);
+}
+
+static void check_set_aside(const void *bytes, size_t size) {
+  path directory = scratch("damaged");
+  CHECK(mkdir(directory.text, 0700) == 0);
+  write_file(scratch("damaged/manifest.sqlite").text, bytes, size);
+  hutch_cache *opened = open_cache(directory.text, NULL);
+  CHECK_EQUAL(0, count_of(opened));
+  CHECK_OK(put_text(opened, "key", "value"));
+  CHECK_OK(hutch_close(opened));
+  opened = open_cache(directory.text, NULL);
+  CHECK_TEXT(opened, "key", "value");
+  CHECK_OK(hutch_close(opened));
+  search s = {bytes, size, 0};
+  each_file(directory.text, look_for, &s);
+  CHECK_EQUAL(size > 0, s.found);
+  remove_tree(directory.text);
+}
+
+TEST(a_manifest_that_is_no_database_is_set_aside) {
+  for (size_t i = 0; i < sizeof not_databases / sizeof *not_databases; i++)
+    check_set_aside(not_databases[i], strlen(not_databases[i]));
+  void *noise = filled(100000, 1);
+  check_set_aside(noise, 100000);
+  free(noise);
+}
+
+static void overwrite(const char *file, off_t from) {
+  struct stat status;
+  FILE *stream = fopen(file, "r+b");
+  CHECK(stream && fstat(fileno(stream), &status) == 0 && status.st_size > from);
+  size_t size = (size_t)(status.st_size - from);
+  void *noise = filled(size, 2);
+  CHECK(fseek(stream, from, SEEK_SET) == 0 && fwrite(noise, 1, size, stream) == size);
+  CHECK(fclose(stream) == 0);
+  free(noise);
+}
+
+/* A database whose head is right and whose pages are noise: it may forget, it may not lie,
+   and it works again. */
+TEST(a_damaged_manifest_costs_entries_and_nothing_else) {
+  const off_t from[] = {100, 4096, 3 * 4096, 10 * 4096};
+  for (int i = 0; i < 4; i++) {
+    path directory = scratch("cache");
+    hutch_cache *opened = open_cache(directory.text, NULL);
+    for (uint32_t key = 0; key < 300; key++) {
+      void *data = filled(500, key);
+      CHECK_OK(hutch_put(opened, &key, sizeof key, data, 500, NULL, NULL));
+      free(data);
+    }
+    CHECK_OK(hutch_close(opened));
+    overwrite(scratch("cache/manifest.sqlite").text, from[i]);
+
+    opened = open_cache(directory.text, NULL);
+    for (uint32_t key = 0; key < 300; key++) {
+      hutch_value *value = NULL;
+      hutch_status status = hutch_get(opened, &key, sizeof key, &value);
+      void *expected = filled(500, key);
+      if (status == HUTCH_OK)
+        CHECK_BYTES(expected, 500, hutch_value_data(value), hutch_value_size(value));
+      else CHECK_STATUS(HUTCH_NOT_FOUND, status);
+      free(expected);
+      hutch_value_release(value);
+    }
+    hutch_status status = hutch_close(opened);
+    CHECK(status == HUTCH_OK || status == HUTCH_IO);
+    opened = open_cache(directory.text, NULL);
+    CHECK_OK(put_text(opened, "key", "value"));
+    CHECK_TEXT(opened, "key", "value");
+    CHECK_OK(hutch_close(opened));
+    remove_tree(directory.text);
+  }
+}
+
+static void run_sql(const char *file, const char *sql) {
+  sqlite3 *database = NULL;
+  char *words = NULL;
+  CHECK(sqlite3_open(file, &database) == SQLITE_OK);
+  if (sqlite3_exec(database, sql, NULL, NULL, &words) != SQLITE_OK) FAIL("%s: %s", sql, words);
+  CHECK(sqlite3_close(database) == SQLITE_OK);
+}
+
+TEST(a_directory_of_a_newer_library_is_left_alone) {
+  path directory = scratch("newer");
+  hutch_cache *opened = open_cache(directory.text, NULL);
+  CHECK_OK(put_text(opened, "key", "value"));
+  CHECK_OK(put_size(opened, "large", 100000));
+  CHECK_OK(hutch_close(opened));
+  run_sql(scratch("newer/manifest.sqlite").text, "PRAGMA user_version = 1000000");
+  uint64_t digest = digest_of(directory.text);
+  prepare();
+  for (int i = 0; i < 2; i++) {
+    check_not_opened(directory.text, HUTCH_NEWER_FORMAT);
+    CHECK_EQUAL(digest, digest_of(directory.text));
+  }
+  finish();
+}

@@ -1,0 +1,497 @@
+/* The group 'entries' of hutch.h, on every kind of handle: put, get, contains, info, touch,
+   remove, clear, and what becomes of an entry with time. */
+#include "check.h"
+
+/* ------------------------------------------------------------- put and get */
+
+TEST_EACH_KIND(a_put_is_found) {
+  CHECK_MISSING(f->cache, "key");
+  CHECK_OK(put_text(f->cache, "key", "value"));
+  CHECK_TEXT(f->cache, "key", "value");
+  CHECK_OK(hutch_contains(f->cache, KEY("key")));
+  CHECK_MISSING(f->cache, "ke");
+  CHECK_MISSING(f->cache, "keys");
+}
+
+TEST_EACH_KIND(a_put_takes_the_place_of_the_one_before) {
+  const char *values[] = {"one", "", "a longer one than those before", "four"};
+  for (int i = 0; i < 4; i++) {
+    CHECK_OK(put_text(f->cache, "key", values[i]));
+    CHECK_TEXT(f->cache, "key", values[i]);
+    CHECK_EQUAL(1, count_of(f->cache));
+  }
+  /* From small to large and back, so that the disk changes how it keeps the value. */
+  CHECK_OK(put_size(f->cache, "key", 1 << 20));
+  CHECK_OK(put_text(f->cache, "key", "small again"));
+  CHECK_TEXT(f->cache, "key", "small again");
+}
+
+TEST_EACH_KIND(an_empty_value_is_a_value) {
+  CHECK_OK(hutch_put(f->cache, KEY("key"), NULL, 0, NULL, NULL));
+  CHECK_TEXT(f->cache, "key", "");
+  CHECK_EQUAL(1, count_of(f->cache));
+}
+
+TEST_EACH_KIND(the_callers_bytes_are_copied) {
+  char key[] = "key", value[] = "value", extended[] = "extended";
+  hutch_put_options options = put_options();
+  options.extended = extended;
+  options.extended_size = strlen(extended);
+  CHECK_OK(hutch_put(f->cache, KEY(key), KEY(value), &options, NULL));
+  memset(key, 'x', sizeof key - 1);
+  memset(value, 'x', sizeof value - 1);
+  memset(extended, 'x', sizeof extended - 1);
+  hutch_value *got = get_value(f->cache, "key");
+  CHECK_BYTES("value", 5, hutch_value_data(got), hutch_value_size(got));
+  CHECK_BYTES("key", 3, hutch_value_key(got), hutch_value_key_size(got));
+  CHECK_BYTES("extended", 8, hutch_value_extended(got), hutch_value_extended_size(got));
+  hutch_value_release(got);
+}
+
+TEST_EACH_KIND(keys_are_any_bytes_of_any_length) {
+  /* Keys of 0, 1, 2, ... zero bytes differ; so do long ones in their last byte only. */
+  char *key = calloc(1, HUTCH_KEY_MAX);
+  const size_t lengths[] = {1, 2, 3, 8, 16, 255, 256, 4096, HUTCH_KEY_MAX - 1, HUTCH_KEY_MAX};
+  enum { LENGTHS = sizeof lengths / sizeof *lengths };
+  for (int last = 0; last < 2; last++)
+    for (uint32_t i = 0; i < LENGTHS; i++) {
+      key[lengths[i] - 1] = last ? '\xff' : '\0';
+      uint32_t value = i * 2 + (uint32_t)last;
+      CHECK_OK(hutch_put(f->cache, key, lengths[i], &value, sizeof value, NULL, NULL));
+      key[lengths[i] - 1] = '\0';
+    }
+  CHECK_EQUAL(2 * LENGTHS, count_of(f->cache));
+  for (int last = 0; last < 2; last++)
+    for (uint32_t i = 0; i < LENGTHS; i++) {
+      key[lengths[i] - 1] = last ? '\xff' : '\0';
+      hutch_value *value = NULL;
+      CHECK_OK(hutch_get(f->cache, key, lengths[i], &value));
+      uint32_t expected = i * 2 + (uint32_t)last;
+      CHECK_BYTES(&expected, sizeof expected, hutch_value_data(value), hutch_value_size(value));
+      CHECK_BYTES(key, lengths[i], hutch_value_key(value), hutch_value_key_size(value));
+      hutch_value_release(value);
+      key[lengths[i] - 1] = '\0';
+    }
+  free(key);
+}
+
+TEST_EACH_KIND(many_entries_are_each_found) {
+  enum { ENTRIES = 6000 };
+  for (uint64_t i = 0; i < ENTRIES; i++) {
+    uint64_t value = i * i;
+    CHECK_OK(hutch_put(f->cache, &i, sizeof i, &value, sizeof value, NULL, NULL));
+  }
+  CHECK_EQUAL(ENTRIES, count_of(f->cache));
+  for (uint64_t i = 0; i < ENTRIES; i++) {
+    uint64_t value = 0;
+    size_t size = 0;
+    CHECK_OK(hutch_get_into(f->cache, &i, sizeof i, &value, sizeof value, &size));
+    CHECK_EQUAL(i * i, value);
+  }
+}
+
+TEST_EACH_KIND(a_large_value_is_whole) {
+  size_t size = 9 << 20;
+  CHECK_OK(put_size(f->cache, "large", size));
+  void *expected = filled(size, size);
+  hutch_value *value = get_value(f->cache, "large");
+  CHECK_BYTES(expected, size, hutch_value_data(value), hutch_value_size(value));
+  hutch_value_release(value);
+  free(expected);
+}
+
+TEST_EACH_KIND(get_into_copies_or_tells_the_size) {
+  CHECK_OK(put_text(f->cache, "key", "value"));
+  char buffer[8] = "-------";
+  size_t size = 99;
+  CHECK_STATUS(HUTCH_BUFFER_TOO_SMALL, hutch_get_into(f->cache, KEY("key"), NULL, 0, &size));
+  CHECK_EQUAL(5, size);
+  size = 99;
+  CHECK_STATUS(HUTCH_BUFFER_TOO_SMALL, hutch_get_into(f->cache, KEY("key"), buffer, 4, &size));
+  CHECK_EQUAL(5, size);
+  CHECK_BYTES("-------", 8, buffer, sizeof buffer);
+  CHECK_OK(hutch_get_into(f->cache, KEY("key"), buffer, 5, &size));
+  CHECK_BYTES("value--", 8, buffer, sizeof buffer);
+  CHECK_OK(hutch_get_into(f->cache, KEY("key"), buffer, sizeof buffer, &size));
+  CHECK_EQUAL(5, size);
+  CHECK_BYTES("value--", 8, buffer, sizeof buffer);
+  CHECK_STATUS(HUTCH_NOT_FOUND,
+               hutch_get_into(f->cache, KEY("none"), buffer, sizeof buffer, &size));
+  CHECK_OK(hutch_put(f->cache, KEY("empty"), NULL, 0, NULL, NULL));
+  CHECK_OK(hutch_get_into(f->cache, KEY("empty"), NULL, 0, &size));
+  CHECK_EQUAL(0, size);
+}
+
+/* -------------------------------------------------------- remove and clear */
+
+TEST_EACH_KIND(remove_removes) {
+  CHECK_OK(put_text(f->cache, "key", "value"));
+  CHECK_OK(put_text(f->cache, "other", "value"));
+  CHECK_OK(hutch_remove(f->cache, KEY("key")));
+  CHECK_MISSING(f->cache, "key");
+  CHECK_STATUS(HUTCH_NOT_FOUND, hutch_remove(f->cache, KEY("key")));
+  CHECK_TEXT(f->cache, "other", "value");
+  CHECK_EQUAL(1, count_of(f->cache));
+  CHECK_OK(put_text(f->cache, "key", "again"));
+  CHECK_TEXT(f->cache, "key", "again");
+}
+
+TEST_EACH_KIND(clear_removes_all_and_the_cache_goes_on) {
+  CHECK_OK(hutch_clear(f->cache));
+  for (int round = 0; round < 3; round++) {
+    for (uint32_t i = 0; i < 300; i++)
+      CHECK_OK(hutch_put(f->cache, &i, sizeof i, &i, sizeof i, NULL, NULL));
+    CHECK_OK(put_size(f->cache, "large", 200000));
+    CHECK_EQUAL(301, count_of(f->cache));
+    CHECK_OK(hutch_clear(f->cache));
+    CHECK_EQUAL(0, count_of(f->cache));
+    CHECK_MISSING(f->cache, "large");
+    for (uint32_t i = 0; i < 300; i++)
+      CHECK_STATUS(HUTCH_NOT_FOUND, hutch_contains(f->cache, &i, sizeof i));
+  }
+  CHECK_OK(put_text(f->cache, "key", "value"));
+  CHECK_TEXT(f->cache, "key", "value");
+  CHECK_EQUAL(1, count_of(f->cache));
+}
+
+TEST(what_was_removed_or_cleared_stays_away_after_reopening) {
+  path directory = scratch("cache");
+  hutch_cache *cache = open_cache(directory.text, NULL);
+  CHECK_OK(put_text(cache, "cleared", "value"));
+  CHECK_OK(put_size(cache, "cleared too", 100000));
+  CHECK_OK(hutch_clear(cache));
+  CHECK_OK(put_text(cache, "removed", "value"));
+  CHECK_OK(put_size(cache, "removed too", 100000));
+  CHECK_OK(put_text(cache, "kept", "value"));
+  CHECK_OK(hutch_remove(cache, KEY("removed")));
+  CHECK_OK(hutch_remove(cache, KEY("removed too")));
+  CHECK_OK(hutch_close(cache));
+  cache = open_cache(directory.text, NULL);
+  CHECK_MISSING(cache, "cleared");
+  CHECK_MISSING(cache, "cleared too");
+  CHECK_MISSING(cache, "removed");
+  CHECK_MISSING(cache, "removed too");
+  CHECK_TEXT(cache, "kept", "value");
+  CHECK_EQUAL(1, count_of(cache));
+  CHECK_OK(hutch_close(cache));
+}
+
+/* ------------------------------------------------------------- the record */
+
+TEST_EACH_KIND(info_tells_what_the_put_said) {
+  hutch_put_options options = put_options();
+  options.time_to_live = 10 * HUTCH_SECOND;
+  options.time_to_idle = 5 * HUTCH_SECOND;
+  options.cost = 77;
+  options.extended = "more";
+  options.extended_size = 4;
+  hutch_put_result result = new_result();
+  int64_t now = f->clock.now;
+  CHECK_OK(hutch_put(f->cache, KEY("key"), KEY("abc"), &options, &result));
+  CHECK_EQUAL(k == DISK_VIEW ? HUTCH_OUTCOME_REMOVED : HUTCH_OUTCOME_STORED, result.memory);
+  CHECK_EQUAL(has_disk(k)       ? HUTCH_OUTCOME_STORED
+              : k == MEMORY_VIEW ? HUTCH_OUTCOME_REMOVED
+                                 : HUTCH_OUTCOME_NONE,
+              result.disk);
+
+  f->clock.now += HUTCH_SECOND;
+  hutch_entry_info info = info_of(f->cache, "key");
+  CHECK_EQUAL(sizeof info, info.struct_size);
+  CHECK_EQUAL(result.version, info.version);
+  CHECK(info.version != 0);
+  CHECK_EQUAL(now, info.created);
+  CHECK_EQUAL(now, info.accessed);
+  CHECK_EQUAL(now + 10 * HUTCH_SECOND, info.expires);
+  CHECK_EQUAL(5 * HUTCH_SECOND, info.time_to_idle);
+  CHECK_EQUAL(77, info.cost);
+  CHECK_EQUAL(3, info.size);
+  CHECK_EQUAL(4, info.extended_size);
+  CHECK_EQUAL(k == DISK_VIEW ? HUTCH_TIER_DISK : HUTCH_TIER_MEMORY, info.tier);
+  /* XXH64 of "abc", as its author publishes it; in memory alone it may be left out. */
+  if (has_disk(k) || info.checksum != 0) CHECK_EQUAL(UINT64_C(0x44bc2cf5ad770999), info.checksum);
+}
+
+TEST_EACH_KIND(a_plain_put_has_a_plain_record) {
+  CHECK_OK(put_text(f->cache, "key", "value"));
+  hutch_entry_info info = info_of(f->cache, "key");
+  CHECK_EQUAL(0, info.expires);
+  CHECK_EQUAL(0, info.time_to_idle);
+  CHECK_EQUAL(0, info.cost);
+  CHECK_EQUAL(0, info.extended_size);
+}
+
+TEST_EACH_KIND(a_put_renews_everything) {
+  hutch_put_options options = put_options();
+  options.time_to_live = options.time_to_idle = HUTCH_SECOND;
+  options.cost = 5;
+  options.extended = "more";
+  options.extended_size = 4;
+  CHECK_OK(hutch_put(f->cache, KEY("key"), KEY("value"), &options, NULL));
+  hutch_entry_info before = info_of(f->cache, "key");
+  f->clock.now += HUTCH_MILLISECOND;
+  CHECK_OK(put_text(f->cache, "key", "value"));
+  hutch_entry_info info = info_of(f->cache, "key");
+  CHECK(info.version != before.version);
+  CHECK_EQUAL(f->clock.now, info.created);
+  CHECK_EQUAL(0, info.expires);
+  CHECK_EQUAL(0, info.time_to_idle);
+  CHECK_EQUAL(0, info.cost);
+  CHECK_EQUAL(0, info.extended_size);
+  f->clock.now += HUTCH_DAY;
+  CHECK_TEXT(f->cache, "key", "value");
+}
+
+TEST_EACH_KIND(extended_data_travels_with_the_entry) {
+  enum { MOST = 65535 };
+  char *extended = filled(MOST, 3);
+  const size_t sizes[] = {1, 15, 4096, MOST};
+  for (int i = 0; i < 4; i++) {
+    hutch_put_options options = put_options();
+    options.extended = extended;
+    options.extended_size = sizes[i];
+    CHECK_OK(hutch_put(f->cache, KEY("key"), KEY("value"), &options, NULL));
+    hutch_value *value = get_value(f->cache, "key");
+    CHECK_BYTES(extended, sizes[i], hutch_value_extended(value),
+                hutch_value_extended_size(value));
+    CHECK_BYTES("value", 5, hutch_value_data(value), hutch_value_size(value));
+    hutch_value_release(value);
+  }
+  free(extended);
+}
+
+TEST(the_record_is_there_after_reopening) {
+  path directory = scratch("cache");
+  test_clock clock = {0}, later = {0};
+  hutch_options options = unlimited_options();
+  use_clock(&options, &clock);
+  hutch_put_options put = put_options();
+  put.time_to_live = HUTCH_HOUR;
+  put.time_to_idle = HUTCH_MINUTE;
+  put.cost = 123;
+  put.extended = "more";
+  put.extended_size = 4;
+  hutch_cache *cache = open_cache(directory.text, &options);
+  CHECK_OK(hutch_put(cache, KEY("key"), KEY("value"), &put, NULL));
+  hutch_entry_info before = info_of(cache, "key");
+  CHECK_OK(hutch_close(cache));
+
+  use_clock(&options, &later);
+  later.now = clock.now + 30 * HUTCH_SECOND;
+  cache = open_cache(directory.text, &options);
+  hutch_entry_info after = info_of(cache, "key");
+  before.tier = HUTCH_TIER_DISK;
+  CHECK_BYTES(&before, sizeof before, &after, sizeof after);
+  hutch_value *value = get_value(cache, "key");
+  CHECK_BYTES("more", 4, hutch_value_extended(value), hutch_value_extended_size(value));
+  hutch_value_release(value);
+  later.now += HUTCH_MINUTE;
+  CHECK_MISSING(cache, "key");
+  CHECK_OK(hutch_close(cache));
+}
+
+TEST_EACH_KIND(contains_and_info_are_no_access) {
+  hutch_put_options options = put_options();
+  options.time_to_idle = 10 * HUTCH_SECOND;
+  CHECK_OK(hutch_put(f->cache, KEY("key"), KEY("value"), &options, NULL));
+  hutch_cache_stats before = stats_of(f->whole);
+  f->clock.now += 8 * HUTCH_SECOND;
+  CHECK_OK(hutch_contains(f->cache, KEY("key")));
+  CHECK_EQUAL(f->clock.now - 8 * HUTCH_SECOND, info_of(f->cache, "key").accessed);
+  CHECK_STATUS(HUTCH_NOT_FOUND, hutch_contains(f->cache, KEY("none")));
+  hutch_cache_stats after = stats_of(f->whole);
+  CHECK_EQUAL(before.memory.hits, after.memory.hits);
+  CHECK_EQUAL(before.memory.misses, after.memory.misses);
+  CHECK_EQUAL(before.disk.hits, after.disk.hits);
+  CHECK_EQUAL(before.disk.misses, after.disk.misses);
+  f->clock.now += 3 * HUTCH_SECOND;
+  CHECK_MISSING(f->cache, "key");
+}
+
+/* -------------------------------------------------------------------- time */
+
+static void put_for(hutch_cache *cache, const char *key, int64_t to_live, int64_t to_idle) {
+  hutch_put_options options = put_options();
+  options.time_to_live = to_live;
+  options.time_to_idle = to_idle;
+  CHECK_OK(hutch_put(cache, KEY(key), KEY("value"), &options, NULL));
+}
+
+TEST_EACH_KIND(an_entry_lives_for_its_time_to_live) {
+  put_for(f->cache, "key", 10 * HUTCH_SECOND, 0);
+  f->clock.now += 10 * HUTCH_SECOND - 1;
+  CHECK_TEXT(f->cache, "key", "value");
+  f->clock.now += 1;
+  CHECK_MISSING(f->cache, "key");
+}
+
+static int32_t fails_if_called(void *context, const void *key, size_t key_size,
+                               const hutch_entry_info *info) {
+  (void)context, (void)key, (void)key_size, (void)info;
+  FAIL("an expired entry was visited");
+}
+
+TEST_EACH_KIND(nothing_sees_an_expired_entry) {
+  const char *keys[] = {"get",     "into",    "contains", "info", "touch", "remove",
+                        "replace", "swap",    "pop",      "add",  "count", "large"};
+  for (int i = 0; i < 12; i++) put_for(f->cache, keys[i], HUTCH_SECOND, 0);
+  int64_t one = 1, sum = 0;
+  hutch_put_options options = put_options();
+  options.time_to_live = HUTCH_SECOND;
+  CHECK_OK(hutch_increment(f->cache, KEY("counter"), one, 40, &options, NULL));
+  uint64_t version = info_of(f->cache, "swap").version;
+  CHECK_EQUAL(13, count_of(f->cache));
+  f->clock.now += 3 * HUTCH_SECOND;
+
+  hutch_value *value = NULL;
+  hutch_entry_info info = {.struct_size = sizeof info};
+  hutch_cursor *cursor = NULL;
+  const void *key;
+  size_t size;
+  char buffer[8];
+  CHECK_STATUS(HUTCH_NOT_FOUND, hutch_get(f->cache, KEY("get"), &value));
+  CHECK_STATUS(HUTCH_NOT_FOUND,
+               hutch_get_into(f->cache, KEY("into"), buffer, sizeof buffer, &size));
+  CHECK_STATUS(HUTCH_NOT_FOUND, hutch_contains(f->cache, KEY("contains")));
+  CHECK_STATUS(HUTCH_NOT_FOUND, hutch_info(f->cache, KEY("info"), &info));
+  CHECK_STATUS(HUTCH_NOT_FOUND, hutch_touch(f->cache, KEY("touch"), HUTCH_HOUR, 0));
+  CHECK_STATUS(HUTCH_NOT_FOUND, hutch_remove(f->cache, KEY("remove")));
+  CHECK_STATUS(HUTCH_NOT_FOUND,
+               hutch_replace(f->cache, KEY("replace"), KEY("new"), NULL, NULL));
+  CHECK_STATUS(HUTCH_NOT_FOUND, hutch_compare_and_swap(f->cache, KEY("swap"), version,
+                                                       KEY("new"), NULL, NULL));
+  CHECK_STATUS(HUTCH_NOT_FOUND, hutch_pop(f->cache, KEY("pop"), &value));
+  CHECK_OK(hutch_each(f->cache, fails_if_called, NULL));
+  CHECK_OK(hutch_cursor_create(f->cache, &cursor));
+  CHECK_STATUS(HUTCH_NOT_FOUND, hutch_cursor_next(cursor, &key, &size));
+  hutch_cursor_release(cursor);
+  /* They expired longer than a second ago. */
+  CHECK_EQUAL(0, count_of(f->cache));
+  CHECK_OK(hutch_add(f->cache, KEY("add"), KEY("new"), NULL, NULL));
+  CHECK_TEXT(f->cache, "add", "new");
+  CHECK_OK(hutch_increment(f->cache, KEY("counter"), one, 50, NULL, &sum));
+  CHECK_EQUAL(51, sum);
+}
+
+TEST_EACH_KIND(an_access_prolongs_a_time_to_idle) {
+  put_for(f->cache, "key", 0, 10 * HUTCH_SECOND);
+  char buffer[8];
+  size_t size;
+  for (int i = 0; i < 5; i++) {
+    f->clock.now += 8 * HUTCH_SECOND;
+    CHECK_TEXT(f->cache, "key", "value");
+    f->clock.now += 8 * HUTCH_SECOND;
+    CHECK_OK(hutch_get_into(f->cache, KEY("key"), buffer, sizeof buffer, &size));
+    CHECK_EQUAL(f->clock.now, info_of(f->cache, "key").accessed);
+  }
+  f->clock.now += 10 * HUTCH_SECOND;
+  CHECK_MISSING(f->cache, "key");
+}
+
+TEST_EACH_KIND(an_access_does_not_prolong_a_time_to_live) {
+  put_for(f->cache, "key", 10 * HUTCH_SECOND, 0);
+  put_for(f->cache, "both", 10 * HUTCH_SECOND, 6 * HUTCH_SECOND);
+  f->clock.now += 5 * HUTCH_SECOND;
+  CHECK_TEXT(f->cache, "key", "value");
+  CHECK_TEXT(f->cache, "both", "value");
+  f->clock.now += 4 * HUTCH_SECOND;
+  CHECK_TEXT(f->cache, "both", "value");
+  f->clock.now += HUTCH_SECOND;
+  CHECK_MISSING(f->cache, "key");
+  CHECK_MISSING(f->cache, "both");
+}
+
+TEST_EACH_KIND(touch_sets_the_times_anew) {
+  put_for(f->cache, "key", 10 * HUTCH_SECOND, 0);
+  uint64_t version = info_of(f->cache, "key").version;
+  /* 0 keeps the entry's own duration, from now on. */
+  f->clock.now += 8 * HUTCH_SECOND;
+  CHECK_OK(hutch_touch(f->cache, KEY("key"), 0, 0));
+  hutch_entry_info info = info_of(f->cache, "key");
+  CHECK_EQUAL(version, info.version);
+  CHECK_EQUAL(f->clock.now, info.created);
+  CHECK_EQUAL(f->clock.now, info.accessed);
+  CHECK_EQUAL(f->clock.now + 10 * HUTCH_SECOND, info.expires);
+  /* Another one, and a time to idle. */
+  CHECK_OK(hutch_touch(f->cache, KEY("key"), HUTCH_HOUR, HUTCH_MINUTE));
+  info = info_of(f->cache, "key");
+  CHECK_EQUAL(f->clock.now + HUTCH_HOUR, info.expires);
+  CHECK_EQUAL(HUTCH_MINUTE, info.time_to_idle);
+  /* None. */
+  CHECK_OK(hutch_touch(f->cache, KEY("key"), HUTCH_FOREVER, HUTCH_FOREVER));
+  info = info_of(f->cache, "key");
+  CHECK_EQUAL(0, info.expires);
+  CHECK_EQUAL(0, info.time_to_idle);
+  f->clock.now += 365 * HUTCH_DAY;
+  CHECK_TEXT(f->cache, "key", "value");
+  CHECK_STATUS(HUTCH_NOT_FOUND, hutch_touch(f->cache, KEY("none"), HUTCH_HOUR, 0));
+}
+
+TEST_EACH_KIND(the_tiers_ages_hold_for_entries_without_their_own) {
+  CHECK_OK(put_text(f->cache, "plain", "value"));
+  put_for(f->cache, "shorter", HUTCH_SECOND, 0);
+  put_for(f->cache, "longer", HUTCH_HOUR, HUTCH_FOREVER);
+  put_for(f->cache, "forever", HUTCH_FOREVER, HUTCH_FOREVER);
+  hutch_cache_limits limits = limits_of(f->whole);
+  limits.memory.time_to_live = limits.disk.time_to_live = HUTCH_MINUTE;
+  CHECK_OK(hutch_set_limits(f->whole, &limits));
+  CHECK_EQUAL(f->clock.now + HUTCH_MINUTE, info_of(f->cache, "plain").expires);
+  CHECK_EQUAL(f->clock.now + HUTCH_HOUR, info_of(f->cache, "longer").expires);
+  CHECK_EQUAL(0, info_of(f->cache, "forever").expires);
+  f->clock.now += 2 * HUTCH_SECOND;
+  CHECK_MISSING(f->cache, "shorter");
+  f->clock.now += HUTCH_MINUTE;
+  CHECK_MISSING(f->cache, "plain");
+  CHECK_TEXT(f->cache, "longer", "value");
+  CHECK_TEXT(f->cache, "forever", "value");
+  f->clock.now += HUTCH_HOUR;
+  CHECK_MISSING(f->cache, "longer");
+  CHECK_TEXT(f->cache, "forever", "value");
+  CHECK_EQUAL(1, count_of(f->cache));
+}
+
+TEST_EACH_KIND(the_tiers_time_to_idle_holds_likewise) {
+  hutch_cache_limits limits = limits_of(f->whole);
+  limits.memory.time_to_idle = limits.disk.time_to_idle = 10 * HUTCH_SECOND;
+  CHECK_OK(hutch_set_limits(f->whole, &limits));
+  CHECK_OK(put_text(f->cache, "read", "value"));
+  CHECK_OK(put_text(f->cache, "unread", "value"));
+  put_for(f->cache, "forever", 0, HUTCH_FOREVER);
+  CHECK_EQUAL(10 * HUTCH_SECOND, info_of(f->cache, "read").time_to_idle);
+  CHECK_EQUAL(0, info_of(f->cache, "forever").time_to_idle);
+  for (int i = 0; i < 3; i++) {
+    f->clock.now += 8 * HUTCH_SECOND;
+    CHECK_TEXT(f->cache, "read", "value");
+  }
+  CHECK_MISSING(f->cache, "unread");
+  CHECK_TEXT(f->cache, "forever", "value");
+  f->clock.now += 11 * HUTCH_SECOND;
+  CHECK_MISSING(f->cache, "read");
+}
+
+TEST_EACH_KIND(the_longest_times_do_not_wrap_around) {
+  const int64_t longest[] = {INT64_MAX - 1, INT64_MAX - 1000, INT64_MAX / 2};
+  for (int i = 0; i < 3; i++) {
+    put_for(f->cache, "live", longest[i], 0);
+    put_for(f->cache, "idle", 0, longest[i]);
+    CHECK_TEXT(f->cache, "live", "value");
+    CHECK_TEXT(f->cache, "idle", "value");
+    CHECK_OK(hutch_touch(f->cache, KEY("live"), longest[i], longest[i]));
+    CHECK_TEXT(f->cache, "live", "value");
+    hutch_entry_info info = info_of(f->cache, "live");
+    CHECK(info.expires == 0 || info.expires > f->clock.now);
+  }
+  f->clock.now += 100 * 365 * HUTCH_DAY;
+  CHECK_TEXT(f->cache, "live", "value");
+  CHECK_TEXT(f->cache, "idle", "value");
+}
+
+TEST_EACH_KIND(any_time_of_day_is_a_time) {
+  const int64_t times[] = {INT64_MIN, -1, 0, 1, INT64_MAX - 1, INT64_MAX};
+  for (int i = 0; i < 6; i++) {
+    f->clock.now = times[i];
+    CHECK_OK(hutch_clear(f->cache));
+    CHECK_OK(put_text(f->cache, "key", "value"));
+    CHECK_TEXT(f->cache, "key", "value");
+    CHECK_EQUAL(1, count_of(f->cache));
+  }
+}

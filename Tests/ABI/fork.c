@@ -1,0 +1,365 @@
+/* More than one process: fork, a second process on one directory, and a process that is
+   killed. */
+#define _GNU_SOURCE
+#include "check.h"
+
+#include <dirent.h>
+#include <fcntl.h>
+#include <sched.h>
+#include <signal.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+/* --------------------------------------------------------------------- fork */
+
+static pid_t fork_child(void (*body)(void *context), void *context) {
+  fflush(NULL);
+  pid_t child = fork();
+  CHECK(child >= 0);
+  if (child == 0) {
+    check_note("in the child");
+    body(context);
+    fflush(NULL);
+    _exit(0);
+  }
+  return child;
+}
+
+static void await_child(pid_t child) {
+  int status = 0;
+  CHECK(waitpid(child, &status, 0) == child);
+  CHECK(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+}
+
+typedef struct family {
+  hutch_cache *cache, *memory_only, *view;
+  hutch_cursor *cursor;
+  hutch_value *small, *large;
+  int wait_on;
+} family;
+
+static void make_family(family *f) {
+  hutch_options options = unlimited_options();
+  f->cache = open_cache(scratch("cache").text, &options);
+  f->memory_only = open_cache(NULL, &options);
+  f->view = tier_of(f->cache, HUTCH_TIER_DISK);
+  CHECK_OK(put_text(f->cache, "small", "value"));
+  CHECK_OK(put_size(f->cache, "large", 100000));
+  CHECK_OK(put_text(f->memory_only, "small", "value"));
+  f->small = get_value(f->cache, "small");
+  f->large = get_value(f->cache, "large");
+  const void *key;
+  size_t size;
+  CHECK_OK(hutch_cursor_create(f->cache, &f->cursor));
+  CHECK_OK(hutch_cursor_next(f->cursor, &key, &size));
+}
+
+static void end_family(family *f) {
+  hutch_cursor_release(f->cursor);
+  hutch_value_release(f->small);
+  hutch_value_release(f->large);
+  hutch_cache_release(f->view);
+  CHECK_OK(hutch_close(f->memory_only));
+  CHECK_OK(hutch_close(f->cache));
+}
+
+static void check_values(const family *f) {
+  CHECK_BYTES("value", 5, hutch_value_data(f->small), hutch_value_size(f->small));
+  CHECK_BYTES("small", 5, hutch_value_key(f->small), hutch_value_key_size(f->small));
+  CHECK_EQUAL(5, info_of_value(f->small).size);
+  void *expected = filled(100000, 100000);
+  CHECK_BYTES(expected, 100000, hutch_value_data(f->large), hutch_value_size(f->large));
+  free(expected);
+}
+
+static void use_in_child(void *context) {
+  family *f = context;
+  check_every_call(f->cache, HUTCH_FORKED);
+  CHECK(last_error().words[0] != '\0');
+  check_every_call(f->memory_only, HUTCH_FORKED);
+  check_every_call(f->view, HUTCH_FORKED);
+  check_values(f);
+  CHECK(strcmp(hutch_directory(f->cache), scratch("cache").text) == 0);
+
+  const void *key;
+  size_t size;
+  hutch_value *value = NULL;
+  hutch_entry_info info = {.struct_size = sizeof info};
+  CHECK_STATUS(HUTCH_FORKED, hutch_cursor_next(f->cursor, &key, &size));
+  CHECK_STATUS(HUTCH_FORKED, hutch_cursor_value(f->cursor, &value));
+  CHECK_STATUS(HUTCH_FORKED, hutch_cursor_info(f->cursor, &info));
+
+  /* The parent's directory is the parent's: SQLite has inherited its locks as a lie. */
+  hutch_cache *cache = f->cache;
+  CHECK_STATUS(HUTCH_FORKED, hutch_open(scratch("cache").text, NULL, &cache));
+  CHECK(!cache);
+
+  hutch_cursor_release(f->cursor);
+  hutch_value_release(hutch_value_retain(f->small));
+  hutch_value_release(f->small);
+  hutch_value_release(f->large);
+  hutch_cache_release(f->view);
+  hutch_cache_retain(f->cache);
+  CHECK_STATUS(HUTCH_FORKED, hutch_close(f->cache));
+  CHECK_STATUS(HUTCH_FORKED, hutch_close(f->cache));
+  hutch_cache_release(f->memory_only);
+}
+
+TEST(a_child_is_told_and_the_parent_goes_on) {
+  family f;
+  make_family(&f);
+  await_child(fork_child(use_in_child, &f));
+  check_values(&f);
+  CHECK_TEXT(f.memory_only, "small", "value");
+  CHECK_OK(put_text(f.cache, "after", "value"));
+  CHECK_TEXT(f.view, "after", "value");
+  end_family(&f);
+  hutch_cache *cache = open_cache(scratch("cache").text, NULL);
+  CHECK_TEXT(cache, "small", "value");
+  CHECK_TEXT(cache, "after", "value");
+  CHECK_OK(hutch_close(cache));
+}
+
+static void open_in_child(void *context) {
+  (void)context;
+  hutch_cache *memory = open_cache(NULL, NULL);
+  CHECK_OK(put_text(memory, "key", "of the child"));
+  CHECK_TEXT(memory, "key", "of the child");
+  CHECK_OK(hutch_close(memory));
+  hutch_cache *cache = open_cache(scratch("other").text, NULL);
+  CHECK_OK(put_text(cache, "key", "of the child"));
+  CHECK_OK(hutch_close(cache));
+}
+
+TEST(a_child_may_open_caches_of_its_own) {
+  family f;
+  make_family(&f);
+  await_child(fork_child(open_in_child, &f));
+  hutch_cache *cache = open_cache(scratch("other").text, NULL);
+  CHECK_TEXT(cache, "key", "of the child");
+  CHECK_OK(hutch_close(cache));
+  end_family(&f);
+}
+
+static void use_memory_only(void *context) { check_every_call(context, HUTCH_FORKED); }
+
+TEST(a_cache_in_memory_alone_is_the_parents_too) {
+  hutch_cache *cache = open_cache(NULL, NULL);
+  await_child(fork_child(use_memory_only, cache));
+  CHECK_OK(hutch_close(cache));
+}
+
+static void wait_in_child(void *context) {
+  const family *f = context;
+  char byte;
+  CHECK(read(f->wait_on, &byte, 1) == 1);
+  check_every_call(f->cache, HUTCH_FORKED);
+}
+
+TEST(a_child_that_lives_on_does_not_keep_the_directory) {
+  family f;
+  int ends[2];
+  CHECK(pipe(ends) == 0);
+  make_family(&f);
+  f.wait_on = ends[0];
+  pid_t child = fork_child(wait_in_child, &f);
+  end_family(&f);
+  hutch_cache *cache = open_cache(scratch("cache").text, NULL);
+  CHECK_TEXT(cache, "small", "value");
+  CHECK_OK(hutch_close(cache));
+  CHECK(write(ends[1], "", 1) == 1);
+  await_child(child);
+}
+
+/* Threads put all the while; each notes what is complete. */
+typedef struct busy {
+  family family;
+  _Atomic uint32_t done[3];
+  _Atomic bool stop;
+} busy;
+
+static void put_and_fork(void *context, int index) {
+  busy *b = context;
+  if (index == 3) {
+    for (int i = 0; i < 12 * scale(); i++) {
+      uint32_t before = atomic_load(&b->done[i % 3]);
+      await_child(fork_child(use_in_child, &b->family));
+      while (atomic_load(&b->done[i % 3]) < before + 3) sched_yield();
+    }
+    atomic_store(&b->stop, true);
+    return;
+  }
+  while (!atomic_load(&b->stop)) {
+    uint32_t key[2] = {(uint32_t)index, atomic_load(&b->done[index])};
+    size_t size = key[1] % 10 ? 100 : 40000;
+    char *data = filled(size, key[1]);
+    CHECK_OK(hutch_put(b->family.cache, key, sizeof key, data, size, NULL, NULL));
+    CHECK_OK(hutch_contains(b->family.cache, key, sizeof key));
+    free(data);
+    atomic_fetch_add(&b->done[index], 1);
+  }
+}
+
+TEST(a_fork_amid_puts_loses_nothing) {
+  static busy b;
+  make_family(&b.family);
+  run_threads(4, put_and_fork, &b);
+  end_family(&b.family);
+  hutch_options options = unlimited_options();
+  hutch_cache *cache = open_cache(scratch("cache").text, &options);
+  for (uint32_t index = 0; index < 3; index++)
+    for (uint32_t n = 0; n < b.done[index]; n++) {
+      uint32_t key[2] = {index, n};
+      hutch_value *value = NULL;
+      CHECK_OK(hutch_get(cache, key, sizeof key, &value));
+      size_t size = n % 10 ? 100 : 40000;
+      char *data = filled(size, n);
+      CHECK_BYTES(data, size, hutch_value_data(value), hutch_value_size(value));
+      free(data);
+      hutch_value_release(value);
+    }
+  CHECK_OK(hutch_close(cache));
+}
+
+/* -------------------------------------------------------- a second process */
+
+PROCESS(holds_the_directory, directory) {
+  hutch_cache *cache = open_cache(directory, NULL);
+  CHECK_OK(put_text(cache, "key", "of the second"));
+  tell_ready();
+  await_end();
+  CHECK_OK(hutch_close(cache));
+}
+
+TEST(a_directory_has_one_process_at_a_time) {
+  path directory = scratch("cache");
+  process other = start_process("holds_the_directory", directory.text);
+  await_ready(&other);
+  char mark;
+  hutch_cache *cache = (hutch_cache *)&mark;
+  CHECK_STATUS(HUTCH_BUSY, hutch_open(directory.text, NULL, &cache));
+  CHECK(!cache);
+  CHECK_EQUAL(HUTCH_BUSY, last_error().status);
+  CHECK(last_error().words[0] != '\0');
+  CHECK_EQUAL(0, end_process(&other));
+  cache = open_cache(directory.text, NULL);
+  CHECK_TEXT(cache, "key", "of the second");
+  CHECK_OK(hutch_close(cache));
+}
+
+PROCESS(ends_before_its_child, directory) {
+  hutch_cache *cache = open_cache(directory, NULL);
+  CHECK_OK(put_text(cache, "key", "value"));
+  if (fork() == 0) {
+    tell_ready();
+    await_end();
+    _exit(0);
+  }
+  /* Ends without closing, and leaves a child that has all its descriptors. */
+  _exit(0);
+}
+
+TEST(a_child_does_not_keep_the_directory_of_an_ended_parent) {
+  path directory = scratch("cache");
+  process parent = start_process("ends_before_its_child", directory.text);
+  int status;
+  await_ready(&parent);
+  CHECK(waitpid(parent.pid, &status, 0) == parent.pid && status == 0);
+  hutch_cache *cache = open_cache(directory.text, NULL);
+  CHECK_TEXT(cache, "key", "value");
+  CHECK_OK(hutch_close(cache));
+  /* Now the child may end, and has when nobody can write to us any more. */
+  char byte;
+  close(parent.to);
+  CHECK(read(parent.from, &byte, 1) == 0);
+}
+
+PROCESS(looks_at_its_descriptors, directory) {
+  DIR *descriptors = opendir("/proc/self/fd");
+  CHECK(descriptors);
+  for (struct dirent *entry; (entry = readdir(descriptors));) {
+    char target[4096] = "";
+    CHECK(readlinkat(dirfd(descriptors), entry->d_name, target, sizeof target - 1) >= -1);
+    CHECK(strncmp(target, directory, strlen(directory)) != 0);
+  }
+  closedir(descriptors);
+}
+
+TEST(a_new_program_inherits_no_descriptor) {
+  path directory = scratch("cache");
+  hutch_cache *cache = open_cache(directory.text, NULL);
+  CHECK_OK(put_size(cache, "key", 100000));
+  CHECK_OK(hutch_contains(cache, KEY("key")));
+  process other = start_process("looks_at_its_descriptors", directory.text);
+  CHECK_EQUAL(0, end_process(&other));
+  CHECK_OK(hutch_close(cache));
+}
+
+/* --------------------------------------------------------------------- kill */
+
+/* What a process that will be killed has completed, in a file that both have mapped. */
+static _Atomic uint32_t *map_progress(const char *directory) {
+  char file[4200];
+  snprintf(file, sizeof file, "%s.progress", directory);
+  int descriptor = open(file, O_RDWR | O_CREAT, 0600);
+  CHECK(descriptor >= 0 && ftruncate(descriptor, 4096) == 0);
+  void *mapped = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED, descriptor, 0);
+  CHECK(mapped != MAP_FAILED);
+  close(descriptor);
+  return mapped;
+}
+
+/* Key n % KEYS holds n or more, of a size that follows from it. */
+enum { KEYS = 50 };
+
+static size_t size_of(uint32_t n) { return n % 7 == 0 ? 30000 + n % 1000 : 8 + n % 500; }
+
+PROCESS(puts_until_killed, directory) {
+  _Atomic uint32_t *progress = map_progress(directory);
+  hutch_options options = unlimited_options();
+  hutch_cache *cache = open_cache(directory, &options);
+  for (uint32_t n = atomic_load(progress) + 1;; n++) {
+    uint32_t key = n % KEYS;
+    char *data = filled(size_of(n), n);
+    memcpy(data, &n, sizeof n);
+    CHECK_OK(hutch_put(cache, &key, sizeof key, data, size_of(n), NULL, NULL));
+    free(data);
+    atomic_store(progress, n);
+  }
+}
+
+TEST(a_kill_loses_nothing_that_was_put) {
+  path directory = scratch("cache");
+  _Atomic uint32_t *progress = map_progress(directory.text);
+  uint64_t state = seed();
+  hutch_options options = unlimited_options();
+  for (int round = 0; round < 8 * scale(); round++) {
+    uint32_t goal = atomic_load(progress) + 20 + (uint32_t)(next_random(&state) % 200);
+    process other = start_process("puts_until_killed", directory.text);
+    while (atomic_load(progress) < goal) {
+      CHECK(waitpid(other.pid, NULL, WNOHANG) == 0);
+      sched_yield();
+    }
+    kill(other.pid, SIGKILL);
+    CHECK_EQUAL(SIGKILL, end_process(&other));
+
+    uint32_t completed = atomic_load(progress);
+    hutch_cache *cache = open_cache(directory.text, &options);
+    for (uint32_t n = completed; n > 0 && n + KEYS > completed; n--) {
+      uint32_t key = n % KEYS, found;
+      hutch_value *value = NULL;
+      CHECK_OK(hutch_get(cache, &key, sizeof key, &value));
+      memcpy(&found, hutch_value_data(value), sizeof found);
+      /* The one that was under way when the kill came is there or not, but whole. */
+      CHECK(found == n || found == completed + 1);
+      char *data = filled(size_of(found), found);
+      memcpy(data, &found, sizeof found);
+      CHECK_BYTES(data, size_of(found), hutch_value_data(value), hutch_value_size(value));
+      free(data);
+      hutch_value_release(value);
+    }
+    CHECK_EQUAL(0, stats_of(cache).disk.damaged);
+    CHECK_OK(hutch_close(cache));
+  }
+}

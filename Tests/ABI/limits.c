@@ -1,0 +1,396 @@
+/* The group 'limits' of hutch.h: every limit is hard, and holds when a put returns. */
+#include "check.h"
+
+/* A cache in memory with one limit. */
+static hutch_cache *open_limited(uint64_t cost, uint64_t count, uint64_t max_entry) {
+  hutch_options options = default_options();
+  options.memory.cost = cost;
+  options.memory.count = count;
+  options.memory.max_entry = max_entry;
+  return open_cache(NULL, &options);
+}
+
+static hutch_status put_cost(hutch_cache *cache, const char *key, uint64_t cost) {
+  hutch_put_options options = put_options();
+  options.cost = cost;
+  return hutch_put(cache, KEY(key), KEY("value"), &options, NULL);
+}
+
+static hutch_status put_number(hutch_cache *cache, uint32_t key, size_t size) {
+  void *data = filled(size, key);
+  hutch_status status = hutch_put(cache, &key, sizeof key, data, size, NULL, NULL);
+  free(data);
+  return status;
+}
+
+/* ------------------------------------------------------------------ memory */
+
+TEST(the_default_limits_hold_without_a_setter) {
+  hutch_cache *cache = open_cache(NULL, NULL);
+  for (uint32_t i = 0; i < 100; i++) {
+    CHECK_OK(put_number(cache, i, 1 << 20));
+    CHECK(cost_of(cache) <= 64 << 20);
+    /* What was just put is not what goes. */
+    CHECK_OK(hutch_contains(cache, &i, sizeof i));
+  }
+  CHECK(count_of(cache) >= 40);
+  CHECK_EQUAL(100 - count_of(cache), stats_of(cache).memory.evictions);
+  CHECK_STATUS(HUTCH_TOO_LARGE, put_size(cache, "large", 17 << 20));
+  CHECK_MISSING(cache, "large");
+  CHECK_OK(hutch_close(cache));
+}
+
+TEST(a_count_limit_keeps_the_recently_used) {
+  hutch_cache *cache = open_limited(0, 4, 0);
+  const char *keys[] = {"a", "b", "c", "d"};
+  for (int i = 0; i < 4; i++) CHECK_OK(put_text(cache, keys[i], "value"));
+  CHECK_TEXT(cache, "a", "value");
+  CHECK_OK(put_text(cache, "e", "value"));
+  CHECK_EQUAL(4, count_of(cache));
+  CHECK_MISSING(cache, "b");
+  CHECK_OK(put_text(cache, "c", "again"));
+  CHECK_OK(put_text(cache, "f", "value"));
+  CHECK_MISSING(cache, "d");
+  CHECK_OK(put_text(cache, "g", "value"));
+  CHECK_MISSING(cache, "a");
+  CHECK_TEXT(cache, "e", "value");
+  CHECK_TEXT(cache, "c", "again");
+  CHECK_OK(hutch_close(cache));
+}
+
+/* "exact up to 4,096 entries", against the plainest model there is. */
+TEST(lru_is_exact) {
+  enum { LIMIT = 1000, KEYS = 1500, STEPS = 40000 };
+  static uint64_t used[KEYS];
+  uint64_t state = seed();
+  hutch_cache *cache = open_limited(0, LIMIT, 0);
+  int held = 0;
+  for (uint64_t step = 1; step <= STEPS; step++) {
+    uint32_t key = (uint32_t)(next_random(&state) % KEYS);
+    bool put = next_random(&state) % 4 == 0;
+    if (!put) {
+      hutch_value *value = NULL;
+      CHECK_STATUS(used[key] ? HUTCH_OK : HUTCH_NOT_FOUND,
+                   hutch_get(cache, &key, sizeof key, &value));
+      hutch_value_release(value);
+      if (!used[key]) continue;
+    } else {
+      CHECK_OK(hutch_put(cache, &key, sizeof key, &step, sizeof step, NULL, NULL));
+      if (!used[key] && ++held > LIMIT) {
+        int oldest = -1;
+        for (int i = 0; i < KEYS; i++)
+          if (used[i] && (oldest < 0 || used[i] < used[oldest])) oldest = i;
+        used[oldest] = 0;
+        held--;
+      }
+    }
+    used[key] = step;
+  }
+  CHECK_EQUAL(held, count_of(cache));
+  CHECK_OK(hutch_close(cache));
+}
+
+TEST(an_explicit_cost_replaces_the_charge) {
+  hutch_cache *cache = open_limited(100, 0, 0);
+  CHECK_OK(put_cost(cache, "a", 40));
+  CHECK_OK(put_cost(cache, "b", 60));
+  CHECK_EQUAL(100, cost_of(cache));
+  CHECK_EQUAL(2, count_of(cache));
+  CHECK_OK(put_cost(cache, "c", 1));
+  CHECK_EQUAL(61, cost_of(cache));
+  CHECK_MISSING(cache, "a");
+  /* In place of itself an entry's old cost does not count. */
+  CHECK_OK(put_cost(cache, "b", 99));
+  CHECK_EQUAL(100, cost_of(cache));
+  CHECK_EQUAL(2, count_of(cache));
+  CHECK_OK(put_cost(cache, "b", 10));
+  CHECK_EQUAL(11, cost_of(cache));
+  CHECK_OK(hutch_remove(cache, KEY("b")));
+  CHECK_EQUAL(1, cost_of(cache));
+  CHECK_OK(hutch_clear(cache));
+  CHECK_EQUAL(0, cost_of(cache));
+  CHECK_OK(hutch_close(cache));
+}
+
+TEST(the_charge_is_at_least_what_was_given) {
+  hutch_cache *cache = open_limited(0, 0, 0);
+  hutch_put_options options = put_options();
+  options.extended = "more";
+  options.extended_size = 4;
+  CHECK_OK(hutch_put(cache, KEY("key"), KEY("value"), &options, NULL));
+  CHECK(cost_of(cache) >= 3 + 5 + 4);
+  uint64_t small = cost_of(cache);
+  CHECK_OK(put_size(cache, "key", 10000));
+  CHECK(cost_of(cache) >= 10003 && cost_of(cache) < 10003 + 1000);
+  CHECK_OK(hutch_put(cache, KEY("key"), KEY("value"), &options, NULL));
+  CHECK_EQUAL(small, cost_of(cache));
+  CHECK_OK(hutch_close(cache));
+}
+
+TEST(max_entry_refuses_larger_ones_and_the_old_value_goes) {
+  hutch_cache *cache = open_limited(0, 0, 50);
+  CHECK_OK(put_cost(cache, "key", 50));
+  hutch_put_options options = put_options();
+  options.cost = 51;
+  hutch_put_result result = new_result();
+  CHECK_STATUS(HUTCH_TOO_LARGE, hutch_put(cache, KEY("key"), KEY("new"), &options, &result));
+  CHECK_EQUAL(HUTCH_OUTCOME_TOO_LARGE, result.memory);
+  CHECK_EQUAL(HUTCH_OUTCOME_NONE, result.disk);
+  CHECK_MISSING(cache, "key");
+  CHECK_EQUAL(0, count_of(cache));
+  CHECK_EQUAL(1, stats_of(cache).memory.refusals);
+  CHECK_OK(hutch_close(cache));
+}
+
+TEST(a_quarter_is_a_quarter_of_the_limit_as_it_is) {
+  hutch_cache *cache = open_limited(400, 0, HUTCH_MAX_ENTRY_QUARTER);
+  CHECK_OK(put_cost(cache, "a", 100));
+  CHECK_STATUS(HUTCH_TOO_LARGE, put_cost(cache, "b", 101));
+  hutch_cache_limits limits = limits_of(cache);
+  CHECK_EQUAL(HUTCH_MAX_ENTRY_QUARTER, limits.memory.max_entry);
+  limits.memory.cost = 800;
+  CHECK_OK(hutch_set_limits(cache, &limits));
+  CHECK_OK(put_cost(cache, "b", 200));
+  CHECK_STATUS(HUTCH_TOO_LARGE, put_cost(cache, "c", 201));
+  CHECK_EQUAL(300, cost_of(cache));
+  CHECK_OK(hutch_close(cache));
+}
+
+TEST(the_greatest_cost_is_only_a_number) {
+  hutch_cache *cache = open_cache(NULL, NULL);
+  CHECK_OK(put_text(cache, "key", "value"));
+  CHECK_OK(put_text(cache, "other", "value"));
+  CHECK_STATUS(HUTCH_TOO_LARGE, put_cost(cache, "key", UINT64_MAX));
+  CHECK_MISSING(cache, "key");
+  CHECK_TEXT(cache, "other", "value");
+  CHECK_OK(hutch_close(cache));
+
+  /* Without a limit it is stored. Several do not fit into any sum, which must not wrap around:
+     some may go, and what is charged for the rest comes back exactly. */
+  cache = open_limited(0, 0, 0);
+  const char *keys[] = {"a", "b", "c"};
+  const uint64_t costs[] = {UINT64_MAX, UINT64_MAX, UINT64_MAX / 2};
+  for (int i = 0; i < 9; i++) {
+    CHECK_OK(put_cost(cache, keys[i % 3], costs[i % 3]));
+    CHECK_TEXT(cache, keys[i % 3], "value");
+    CHECK(cost_of(cache) >= costs[i % 3]);
+  }
+  for (int i = 0; i < 3; i++) hutch_remove(cache, KEY(keys[i]));
+  CHECK_EQUAL(0, cost_of(cache));
+  CHECK_EQUAL(0, count_of(cache));
+  CHECK_OK(hutch_close(cache));
+}
+
+TEST(a_value_that_a_reader_holds_is_not_kept_by_the_cache) {
+  hutch_cache *cache = open_limited(0, 1, 0);
+  CHECK_OK(put_text(cache, "a", "held"));
+  hutch_value *value = get_value(cache, "a");
+  CHECK_OK(put_text(cache, "b", "value"));
+  CHECK_MISSING(cache, "a");
+  CHECK_EQUAL(1, count_of(cache));
+  CHECK_BYTES("held", 4, hutch_value_data(value), hutch_value_size(value));
+  hutch_value_release(value);
+  CHECK_OK(hutch_close(cache));
+}
+
+/* -------------------------------------------------------------- set_limits */
+
+TEST(a_lower_limit_holds_when_the_call_returns) {
+  hutch_options options = unlimited_options();
+  hutch_cache *cache = open_cache(scratch("cache").text, &options);
+  hutch_cache *memory = tier_of(cache, HUTCH_TIER_MEMORY);
+  hutch_cache *disk = tier_of(cache, HUTCH_TIER_DISK);
+  for (uint32_t i = 0; i < 200; i++) CHECK_OK(put_number(cache, i, 1000));
+  hutch_cache_limits limits = limits_of(cache);
+  limits.memory.count = 10;
+  CHECK_OK(hutch_set_limits(cache, &limits));
+  CHECK_EQUAL(10, count_of(memory));
+  CHECK_EQUAL(200, count_of(cache));
+  limits.disk.count = 20;
+  CHECK_OK(hutch_set_limits(cache, &limits));
+  CHECK_EQUAL(20, count_of(disk));
+  CHECK(count_of(cache) <= 30);
+  limits.memory.cost = 2500;
+  CHECK_OK(hutch_set_limits(cache, &limits));
+  CHECK(cost_of(memory) <= 2500);
+  CHECK_EQUAL(2500, limits_of(cache).memory.cost);
+  CHECK_EQUAL(20, limits_of(cache).disk.count);
+  hutch_cache_release(memory);
+  hutch_cache_release(disk);
+  CHECK_OK(hutch_close(cache));
+}
+
+TEST(a_view_sets_its_own_limits) {
+  hutch_options options = unlimited_options();
+  hutch_cache *cache = open_cache(scratch("cache").text, &options);
+  hutch_cache *memory = tier_of(cache, HUTCH_TIER_MEMORY);
+  hutch_cache *disk = tier_of(cache, HUTCH_TIER_DISK);
+  hutch_cache_limits limits = {.struct_size = sizeof limits};
+  limits.memory.count = 3;
+  limits.disk.count = 5;
+  CHECK_OK(hutch_set_limits(memory, &limits));
+  CHECK_EQUAL(3, limits_of(cache).memory.count);
+  CHECK_EQUAL(0, limits_of(cache).disk.count);
+  limits.memory.count = 7;
+  CHECK_OK(hutch_set_limits(disk, &limits));
+  CHECK_EQUAL(3, limits_of(cache).memory.count);
+  CHECK_EQUAL(5, limits_of(cache).disk.count);
+  hutch_cache_release(memory);
+  hutch_cache_release(disk);
+  CHECK_OK(hutch_close(cache));
+}
+
+TEST(what_a_shorter_struct_leaves_out_stays_as_it_is) {
+  hutch_options options = unlimited_options();
+  options.disk.count = 5;
+  hutch_cache *cache = open_cache(scratch("cache").text, &options);
+  hutch_cache_limits limits = {.struct_size = offsetof(hutch_cache_limits, disk)};
+  limits.memory.count = 3;
+  limits.disk.count = 99;
+  CHECK_OK(hutch_set_limits(cache, &limits));
+  CHECK_EQUAL(3, limits_of(cache).memory.count);
+  CHECK_EQUAL(5, limits_of(cache).disk.count);
+  CHECK_OK(hutch_close(cache));
+}
+
+/* -------------------------------------------------------------------- disk */
+
+TEST(a_disk_count_limit_is_hard) {
+  hutch_options options = default_options();
+  options.disk.count = 50;
+  hutch_cache *cache = open_cache(scratch("cache").text, &options);
+  hutch_cache *disk = tier_of(cache, HUTCH_TIER_DISK);
+  for (uint32_t i = 0; i < 300; i++) {
+    CHECK_OK(put_number(cache, i, 100));
+    CHECK(count_of(disk) <= 50);
+    CHECK_OK(hutch_contains(disk, &i, sizeof i));
+  }
+  CHECK(count_of(disk) >= 25);
+  CHECK_EQUAL(300, count_of(cache));
+  hutch_cache_release(disk);
+  CHECK_OK(hutch_close(cache));
+}
+
+/* The directory itself, as `du --apparent-size` would have it, stays within the limit. */
+static void fill_the_disk(const char *name, uint32_t storage, size_t size) {
+  enum { LIMIT = 6000000 };
+  check_note(name);
+  path directory = scratch(name);
+  hutch_options options = default_options();
+  options.storage = storage;
+  options.disk.cost = LIMIT;
+  hutch_cache *cache = open_cache(directory.text, &options);
+  hutch_cache *disk = tier_of(cache, HUTCH_TIER_DISK);
+  uint32_t puts = (uint32_t)(4 * LIMIT / size);
+  for (uint32_t i = 0; i < puts; i++) {
+    CHECK_OK(put_number(cache, i, size));
+    CHECK(cost_of(disk) <= LIMIT);
+  }
+  CHECK(count_of(disk) >= LIMIT / size / 3);
+  CHECK(stats_of(cache).disk.evictions > 0);
+  uint32_t last = puts - 1;
+  CHECK_OK(hutch_contains(disk, &last, sizeof last));
+  uint64_t used = bytes_below(directory.text);
+  if (used > LIMIT) FAIL("the directory has %ju bytes", (uintmax_t)used);
+  hutch_cache_release(disk);
+  CHECK_OK(hutch_close(cache));
+  CHECK(bytes_below(directory.text) <= LIMIT);
+}
+
+TEST(a_disk_cost_limit_is_hard) {
+  fill_the_disk("small values", HUTCH_STORAGE_MIXED, 3000);
+  fill_the_disk("files", HUTCH_STORAGE_MIXED, 60000);
+  fill_the_disk("all in the database", HUTCH_STORAGE_SQLITE, 60000);
+  fill_the_disk("all in files", HUTCH_STORAGE_FILE, 6000);
+}
+
+TEST(the_limits_hold_for_what_an_earlier_process_left) {
+  path directory = scratch("cache");
+  hutch_options options = unlimited_options();
+  hutch_cache *cache = open_cache(directory.text, &options);
+  for (uint32_t i = 0; i < 200; i++) CHECK_OK(put_number(cache, i, 1000));
+  CHECK_OK(hutch_close(cache));
+  options.disk.count = 40;
+  cache = open_cache(directory.text, &options);
+  CHECK_OK(put_text(cache, "one more", "value"));
+  CHECK(count_of(cache) <= 40);
+  CHECK_TEXT(cache, "one more", "value");
+  CHECK_OK(hutch_close(cache));
+}
+
+TEST(the_disks_entries_live_for_thirty_days) {
+  test_clock clock = {0};
+  hutch_options options = default_options();
+  use_clock(&options, &clock);
+  hutch_cache *cache = open_cache(scratch("cache").text, &options);
+  hutch_cache *disk = tier_of(cache, HUTCH_TIER_DISK);
+  CHECK_OK(put_text(cache, "key", "value"));
+  CHECK_EQUAL(clock.now + 30 * HUTCH_DAY, info_of(disk, "key").expires);
+  clock.now += 30 * HUTCH_DAY;
+  CHECK_MISSING(disk, "key");
+  /* The memory tier has no such limit. */
+  CHECK_TEXT(cache, "key", "value");
+  hutch_cache_release(disk);
+  CHECK_OK(hutch_close(cache));
+}
+
+/* ------------------------------------------------------------------- stats */
+
+TEST(the_statistics_count_what_happened) {
+  hutch_cache *cache = open_cache(scratch("cache").text, NULL);
+  hutch_cache *memory = tier_of(cache, HUTCH_TIER_MEMORY);
+  CHECK_OK(put_text(cache, "a", "value"));
+  CHECK_OK(put_text(cache, "b", "value"));
+  CHECK_TEXT(cache, "a", "value");
+  hutch_value *none = NULL;
+  CHECK_STATUS(HUTCH_NOT_FOUND, hutch_get(cache, KEY("none"), &none));
+  CHECK_OK(hutch_clear(memory));
+  CHECK_TEXT(cache, "a", "value"); /* from disk, promoted */
+  CHECK_TEXT(cache, "a", "value"); /* from memory */
+  CHECK_OK(hutch_remove(cache, KEY("a")));
+  hutch_cache_stats stats = stats_of(cache);
+  CHECK_EQUAL(HUTCH_STATE_UP, stats.memory.state);
+  CHECK_EQUAL(HUTCH_STATE_UP, stats.disk.state);
+  CHECK_EQUAL(2, stats.memory.hits);
+  CHECK_EQUAL(2, stats.memory.misses);
+  CHECK_EQUAL(1, stats.disk.hits);
+  CHECK_EQUAL(1, stats.disk.misses);
+  CHECK_EQUAL(3, stats.memory.puts);
+  CHECK_EQUAL(2, stats.disk.puts);
+  CHECK_EQUAL(1, stats.memory.removals);
+  CHECK_EQUAL(1, stats.disk.removals);
+  CHECK_EQUAL(0, stats.memory.count);
+  CHECK_EQUAL(1, stats.disk.count);
+  CHECK_EQUAL(cost_of(memory), stats.memory.cost);
+  CHECK_EQUAL(cost_of(cache) - cost_of(memory), stats.disk.cost);
+  CHECK_EQUAL(0, stats.memory.evictions + stats.disk.evictions);
+  CHECK_EQUAL(0, stats.memory.failures + stats.disk.failures);
+  CHECK_EQUAL(0, stats.disk.damaged);
+  hutch_cache_release(memory);
+  CHECK_OK(hutch_close(cache));
+}
+
+TEST(expirations_are_counted) {
+  hutch_options options = default_options();
+  test_clock clock = {0};
+  use_clock(&options, &clock);
+  hutch_cache *cache = open_cache(NULL, &options);
+  hutch_put_options put = put_options();
+  put.time_to_live = HUTCH_SECOND;
+  for (uint32_t i = 0; i < 10; i++)
+    CHECK_OK(hutch_put(cache, &i, sizeof i, "v", 1, &put, NULL));
+  clock.now += 3 * HUTCH_SECOND;
+  CHECK_EQUAL(0, count_of(cache));
+  CHECK_EQUAL(0, cost_of(cache));
+  CHECK_EQUAL(10, stats_of(cache).memory.expirations);
+  CHECK_OK(hutch_close(cache));
+}
+
+TEST(a_cache_in_memory_has_no_disk_statistics) {
+  hutch_cache *cache = open_cache(NULL, NULL);
+  hutch_cache_stats stats = stats_of(cache), none;
+  memset(&none, 0, sizeof none);
+  CHECK_BYTES(&none.disk, sizeof none.disk, &stats.disk, sizeof stats.disk);
+  CHECK_EQUAL(HUTCH_STATE_UP, stats.memory.state);
+  CHECK_OK(hutch_close(cache));
+}

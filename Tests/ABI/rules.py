@@ -1,0 +1,359 @@
+#!/usr/bin/env python3
+"""Rules about the project, as tests: rules.py RULE --library libhutch.so [--swift swiftc].
+
+What the library exports and needs, what the header fixes for ever, who may know whom in
+Sources/Hutch. Prints what breaks the rule; exit status 0 if nothing does.
+"""
+
+import argparse
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+HEADER = ROOT / "include" / "hutch.h"
+DL_HEADER = ROOT / "bindings" / "c" / "hutch_dl.h"
+LAYOUT = Path(__file__).with_name("layout.txt")
+
+# The oldest systems that we promise have glibc 2.34.
+GLIBC = (2, 34)
+LARGEST_LIBRARY = 400 * 1000
+LONGEST_FILE = 600
+
+# Each folder of Sources/Hutch may use what is declared in these.
+MAY_KNOW = {
+    "ABI": {"Cache", "Memory", "Disk", "Tasks", "System"},
+    "Cache": {"Memory", "Disk", "Tasks", "System"},
+    "Memory": {"System"},
+    "Disk": {"System"},
+    "Tasks": {"System"},
+    "System": set(),
+}
+# Modules, and the one folder that may import each.
+MAY_IMPORT = {"CSQLite": "Disk", "CHutch": "ABI"}
+
+
+def run(*command, **options):
+    return subprocess.run(command, check=True, capture_output=True, text=True, **options).stdout
+
+
+def different(what, expected, actual):
+    """What is missing of `expected`, and what is in `actual` beside it."""
+    problems = [f"{what}: {item} is missing" for item in sorted(set(expected) - set(actual))]
+    return problems + [f"{what}: {item} is new" for item in sorted(set(actual) - set(expected))]
+
+
+# ------------------------------------------------------------------- header
+
+
+def header_text():
+    """The header without comments and preprocessor lines."""
+    text = re.sub(r"/\*.*?\*/", " ", HEADER.read_text(), flags=re.S)
+    return re.sub(r"^#.*$", "", text, flags=re.M)
+
+
+def declared_functions():
+    return re.findall(r"HUTCH_API\b[^;(]*?\b(hutch_\w+)\s*\(", header_text())
+
+
+def declared_structs():
+    """Struct names with the names of their fields, in order."""
+    structs = {}
+    for body, name in re.findall(
+        r"typedef struct hutch_\w+\s*\{(.*?)\}\s*(hutch_\w+);", header_text(), flags=re.S
+    ):
+        fields = []
+        for declaration in filter(None, (line.strip() for line in body.split(";"))):
+            pointer = re.search(r"\(\*(\w+)\)", declaration)
+            name_of = pointer or re.search(r"(\w+)\s*(?:\[\w+\])?$", declaration)
+            fields.append(name_of.group(1))
+        structs[name] = fields
+    return structs
+
+
+def declared_numbers():
+    """Every macro that has a value, but for the version's, and every enumerator."""
+    macros = re.findall(r"^#define (HUTCH_(?!VERSION|ABI_VERSION|API|H\b)\w+)",
+                        HEADER.read_text(), flags=re.M)
+    bodies = re.findall(r"enum\s*\{(.*?)\}", header_text(), flags=re.S)
+    return macros + re.findall(r"\b(HUTCH_\w+)", " ".join(bodies))
+
+
+def compiled(source):
+    """What a C program over the header prints."""
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder, "print.c")
+        file.write_text(
+            "#include <stdio.h>\n#include <stddef.h>\n#include <hutch.h>\n"
+            "int main(void) {\n" + source + "return 0;\n}\n"
+        )
+        program = Path(folder, "print")
+        run("cc", "-std=c11", f"-I{HEADER.parent}", "-o", str(program), str(file))
+        return run(str(program))
+
+
+def layout_of_structs():
+    lines = []
+    for struct, fields in declared_structs().items():
+        lines.append(f'printf("struct {struct} size %zu\\n", sizeof({struct}));')
+        for field in fields:
+            lines.append(
+                f'printf("field {struct}.{field} at %zu size %zu\\n", '
+                f"offsetof({struct}, {field}), sizeof((({struct} *)0)->{field}));"
+            )
+    return compiled("\n".join(lines) + "\n").splitlines()
+
+
+def numbers_of_header():
+    names = declared_numbers()
+    lines = [f'printf("number {name} %lld\\n", (long long){name});' for name in names]
+    return compiled("\n".join(lines) + "\n").splitlines()
+
+
+def checked_in(*kinds):
+    return [line for line in LAYOUT.read_text().splitlines() if line.split(" ")[0] in kinds]
+
+
+def layout(_):
+    """Sizes and offsets are the ones in layout.txt: fields are added at the end, on purpose."""
+    return different("layout.txt", checked_in("struct", "field"), layout_of_structs())
+
+
+def numbers(_):
+    """Enumerators and constants have the values in layout.txt, for ever."""
+    return different("layout.txt", checked_in("number"), numbers_of_header())
+
+
+def dl_header(_):
+    """hutch_dl.h has every function of hutch.h, in its table and among its names."""
+    text = DL_HEADER.read_text()
+    functions = declared_functions()
+    table = ["hutch_" + name for name in re.findall(r"\bX\((\w+)\)", text)]
+    names = re.findall(r"^#define (hutch_\w+) hutch_dl_table\.(\w+)$", text, flags=re.M)
+    problems = different("table", functions, table)
+    problems += different("names", functions, [name for name, _ in names])
+    problems += [f"{name} is {member}" for name, member in names if name != f"hutch_{member}"]
+    return problems
+
+
+def headers(options):
+    """The headers compile alone, without a warning, as C11 and C++17, with gcc and clang."""
+    clang = shutil.which("clang") or str(Path(os.path.realpath(options.swift)).parent / "clang")
+    problems = []
+    for compiler in ("gcc", clang):
+        for language, standard in (("c", "c11"), ("c++", "c++17")):
+            for source in ('#include "hutch.h"', '#include "hutch_dl.h"',
+                           '#define HUTCH_DL_NAMES\n#include "hutch_dl.h"'):
+                result = subprocess.run(
+                    [compiler, "-x", language, f"-std={standard}", "-Wall", "-Wextra",
+                     "-pedantic", "-Werror", f"-I{HEADER.parent}", f"-I{DL_HEADER.parent}",
+                     "-fsyntax-only", "-"],
+                    input=source + "\n", capture_output=True, text=True,
+                )
+                if result.returncode != 0:
+                    problems.append(f"{compiler} -std={standard}: {source}\n{result.stderr}")
+    return problems
+
+
+# ------------------------------------------------------------------ library
+
+
+def stripped(options, folder):
+    copy = Path(folder, "libhutch.so")
+    run("strip", "--strip-all", "-o", str(copy), options.library)
+    return copy
+
+
+def exports(options):
+    """The stripped library exports the functions of the header, under HUTCH_0, and no more."""
+    with tempfile.TemporaryDirectory() as folder:
+        symbols = run("nm", "-D", "--defined-only", str(stripped(options, folder)))
+    exported = [line.split()[-1] for line in symbols.splitlines() if line.split()[-2] != "A"]
+    return different("exports", [f"{name}@@HUTCH_0" for name in declared_functions()], exported)
+
+
+def dynamic_section(options):
+    text = run("readelf", "-dW", options.library)
+    return re.findall(r"\((\w+)\)\s+(.*)", text)
+
+
+def dependencies(options):
+    """libc, libm, SQLite and the loader, found where the system looks."""
+    section = dynamic_section(options)
+    needed = {re.search(r"\[(.*)\]", text).group(1) for tag, text in section if tag == "NEEDED"}
+    allowed = {"libc.so.6", "libm.so.6", "libsqlite3.so.0"}
+    allowed |= {"ld-linux-x86-64.so.2", "ld-linux-aarch64.so.1"}
+    problems = [f"needs {name}" for name in sorted(needed - allowed)]
+    problems += [f"{tag} {text}" for tag, text in section if tag in ("RPATH", "RUNPATH")]
+    return problems + ([] if "libsqlite3.so.0" in needed else ["does not need SQLite"])
+
+
+def names(options):
+    """Soname and version node, and the flag that keeps the library loaded."""
+    section = dynamic_section(options)
+    problems = []
+    if ("SONAME", "Library soname: [libhutch.so.0]") not in section:
+        problems.append("the soname is not libhutch.so.0")
+    if not any(tag == "FLAGS_1" and "NODELETE" in text for tag, text in section):
+        problems.append("NODELETE is not set")
+    versions = run("readelf", "-VW", options.library).partition("Version definition")[2]
+    nodes = set(re.findall(r"Name: (\S+)", versions.partition("Version needs")[0]))
+    return problems + different("version nodes", {"libhutch.so.0", "HUTCH_0"}, nodes)
+
+
+def glibc(options):
+    """Nothing of a glibc newer than the oldest that is promised."""
+    symbols = run("nm", "-D", "--undefined-only", options.library)
+    versions = re.findall(r"(\S+)@GLIBC_([\d.]+)", symbols)
+    problems = [f"{name} needs glibc {version}" for name, version in versions
+                if tuple(int(part) for part in version.split(".")) > GLIBC]
+    return problems if versions else ["no symbol of glibc is needed: nm says nothing"]
+
+
+def size(options):
+    """A few hundred kilobytes."""
+    with tempfile.TemporaryDirectory() as folder:
+        length = stripped(options, folder).stat().st_size
+    print(f"stripped: {length} bytes")
+    return [] if length < LARGEST_LIBRARY else [f"{length} bytes are too many"]
+
+
+# ------------------------------------------------------------------ sources
+
+
+def swift_files(folder):
+    return sorted((ROOT / "Sources" / "Hutch" / folder).rglob("*.swift"))
+
+
+def code_of(file):
+    """Swift without comments, and without the text of strings (what is interpolated goes too)."""
+    token = r'//[^\n]*|/\*.*?\*/|"""(?:\\.|.)*?"""|"(?:\\.|[^"\\\n])*"'
+    return re.sub(token, " ", file.read_text(), flags=re.S)
+
+
+DECLARATION = re.compile(r"\b(?:class|struct|enum|protocol|actor|typealias)\s+([A-Z]\w*)")
+
+
+def top_level(code):
+    """The code outside all braces, where a type is everybody's."""
+    depth, kept = 0, []
+    for part in re.split(r"([{}])", code):
+        if part == "{":
+            depth += 1
+        elif part == "}":
+            depth -= 1
+        elif depth == 0:
+            kept.append(part)
+    return " ".join(kept)
+
+
+def folders(_):
+    """ABI knows Cache, which knows Memory, Disk and Tasks, which know System: never back."""
+    codes = {name: {file: code_of(file) for file in swift_files(name)} for name in MAY_KNOW}
+    problems = [f"Sources/Hutch/{folder.name} is in nobody's list"
+                for folder in (ROOT / "Sources" / "Hutch").iterdir()
+                if folder.is_dir() and folder.name not in MAY_KNOW]
+    types = {name: set(DECLARATION.findall(" ".join(map(top_level, files.values()))))
+             for name, files in codes.items()}
+    if not types["System"] or not types["Cache"]:
+        return ["no types found: is this the source tree?"]
+    for name, allowed in MAY_KNOW.items():
+        own = set(DECLARATION.findall(" ".join(codes[name].values())))
+        known = own.union(*(types[other] for other in allowed))
+        for file, code in codes[name].items():
+            words = set(re.findall(r"\b[A-Z]\w*", code)) - known
+            for other in MAY_KNOW.keys() - allowed - {name}:
+                problems += [f"{file.relative_to(ROOT)} names {word} of {other}"
+                             for word in sorted(words & types[other])]
+    return problems
+
+
+def imports(_):
+    """SQLite is named in Disk only, the public header in ABI only."""
+    problems = []
+    for name in MAY_KNOW:
+        for file in swift_files(name):
+            code = code_of(file)
+            for module, folder in MAY_IMPORT.items():
+                if folder != name and re.search(rf"\bimport\s+{module}\b", code):
+                    problems.append(f"{file.relative_to(ROOT)} imports {module}")
+            if name != "Disk" and re.search(r"\b(sqlite3_|SQLITE_)", code):
+                problems.append(f"{file.relative_to(ROOT)} names SQLite")
+    return problems
+
+
+def tracked_files():
+    """What git tracks or would, or without git every file outside build and hidden folders."""
+    try:
+        listed = run("git", "ls-files", "-coz", "--exclude-standard", cwd=ROOT).split("\0")
+        files = [ROOT / name for name in listed if name]
+    except (OSError, subprocess.CalledProcessError):
+        files = [file for file in ROOT.rglob("*")
+                 if not any(part.startswith((".", "build")) for part in file.parts)]
+    return [file for file in files if file.is_file()]
+
+
+def lengths(_):
+    """A file for an idea."""
+    problems = []
+    for file in tracked_files():
+        if file.relative_to(ROOT).parts[0] in ("Sources", "bindings"):
+            count = file.read_bytes().count(b"\n")
+            if count > LONGEST_FILE:
+                problems.append(f"{file.relative_to(ROOT)} has {count} lines")
+    return problems
+
+
+def paths(_):
+    """No file knows where somebody keeps the sources or the toolchain (but for this rule)."""
+    machines = re.compile(rb"(?<![\w./$}])/(?:" + b"work|opt/swift|root|home|Users" + rb")/")
+    problems = []
+    for file in tracked_files():
+        content = file.read_bytes()
+        if b"\0" in content or file == Path(__file__).resolve():
+            continue
+        problems += [f"{file.relative_to(ROOT)}:{number}: {line.decode(errors='replace'):.120}"
+                     for number, line in enumerate(content.split(b"\n"), 1)
+                     if machines.search(line)]
+    return problems
+
+
+# --------------------------------------------------------------------- main
+
+
+def update():
+    """Writes layout.txt anew, unless something that was there has changed."""
+    lines = layout_of_structs() + numbers_of_header()
+    kept = checked_in("field", "number") if LAYOUT.exists() else []
+    # What is reserved is there to become something.
+    gone = [line for line in kept if line not in lines and ".reserved " not in line]
+    if gone:
+        sys.exit("these are promised and may not change:\n" + "\n".join(gone))
+    head = [line for line in LAYOUT.read_text().splitlines() if line.startswith("#")]
+    LAYOUT.write_text("\n".join(head + lines) + "\n")
+
+
+RULES = [exports, dependencies, names, glibc, size, layout, numbers, dl_header, headers,
+         folders, imports, lengths, paths]
+
+
+def main():
+    rules = {rule.__name__: rule for rule in RULES}
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("rule", choices=[*rules, "update"])
+    parser.add_argument("--library", help="libhutch.so as it was built")
+    parser.add_argument("--swift", default="swiftc", help="the toolchain's swiftc")
+    options = parser.parse_args()
+    if options.rule == "update":
+        return update()
+    problems = rules[options.rule](options)
+    print("\n".join(problems) if problems else f"{options.rule}: kept")
+    return 1 if problems else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

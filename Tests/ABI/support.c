@@ -1,0 +1,230 @@
+/* What the cases share about caches. See check.h. */
+#include "check.h"
+
+hutch_cache *check_open(const char *file, int line, const char *directory,
+                        const hutch_options *options) {
+  hutch_cache *cache = NULL;
+  check_status(file, line, "hutch_open", HUTCH_OK, hutch_open(directory, options, &cache));
+  if (!cache) check_fail(file, line, "hutch_open gave no cache");
+  return cache;
+}
+
+/* ----------------------------------------------------------------- options */
+
+hutch_options default_options(void) {
+  hutch_options options;
+  CHECK_OK(hutch_options_init(&options, sizeof options));
+  return options;
+}
+
+hutch_options unlimited_options(void) {
+  hutch_options options = default_options();
+  options.memory = (hutch_tier_limits){0};
+  options.disk = (hutch_tier_limits){0};
+  return options;
+}
+
+static int64_t read_clock(void *context) { return atomic_load(&((test_clock *)context)->now); }
+
+static void release_clock(void *context) {
+  atomic_fetch_add(&((test_clock *)context)->released, 1);
+}
+
+void use_clock(hutch_options *options, test_clock *clock) {
+  if (clock->now == 0) clock->now = 20500 * HUTCH_DAY;
+  options->clock = read_clock;
+  options->clock_context = clock;
+  options->clock_release = release_clock;
+}
+
+/* ---------------------------------------------------------------- fixtures */
+
+bool has_disk(kind k) { return k == TWO_TIERS || k == DISK_VIEW; }
+
+void for_each_kind(void (*body)(fixture *f, kind k)) {
+  static const char *const names[KINDS] = {"in memory", "two tiers", "memory view", "disk view"};
+  for (kind k = 0; k < KINDS; k++) {
+    check_note(names[k]);
+    fixture f = {0};
+    hutch_options options = unlimited_options();
+    use_clock(&options, &f.clock);
+    f.whole = open_cache(k == IN_MEMORY ? NULL : scratch(names[k]).text, &options);
+    f.cache = f.whole;
+    if (k == MEMORY_VIEW) f.cache = tier_of(f.whole, HUTCH_TIER_MEMORY);
+    if (k == DISK_VIEW) f.cache = tier_of(f.whole, HUTCH_TIER_DISK);
+    body(&f, k);
+    if (f.cache != f.whole) hutch_cache_release(f.cache);
+    CHECK_OK(hutch_close(f.whole));
+    CHECK_EQUAL(1, f.clock.released);
+  }
+  check_note(NULL);
+}
+
+/* ---------------------------------------------------------- puts and gets */
+
+hutch_status put_text(hutch_cache *cache, const char *key, const char *value) {
+  return hutch_put(cache, KEY(key), KEY(value), NULL, NULL);
+}
+
+hutch_status put_size(hutch_cache *cache, const char *key, size_t size) {
+  void *data = filled(size, size);
+  hutch_status status = hutch_put(cache, KEY(key), data, size, NULL, NULL);
+  free(data);
+  return status;
+}
+
+void check_text(const char *file, int line, hutch_cache *cache, const char *key,
+                const char *expected) {
+  hutch_value *value = NULL;
+  check_status(file, line, key, HUTCH_OK, hutch_get(cache, KEY(key), &value));
+  check_bytes(file, line, key, expected, strlen(expected), hutch_value_data(value),
+              hutch_value_size(value));
+  hutch_value_release(value);
+}
+
+void check_missing(const char *file, int line, hutch_cache *cache, const char *key) {
+  hutch_value *value = NULL;
+  check_status(file, line, key, HUTCH_NOT_FOUND, hutch_get(cache, KEY(key), &value));
+  if (value) check_fail(file, line, "%s: not found, but there is a value", key);
+  check_status(file, line, key, HUTCH_NOT_FOUND, hutch_contains(cache, KEY(key)));
+}
+
+hutch_value *get_value(hutch_cache *cache, const char *key) {
+  hutch_value *value = NULL;
+  CHECK_OK(hutch_get(cache, KEY(key), &value));
+  CHECK(value);
+  return value;
+}
+
+hutch_put_options put_options(void) {
+  return (hutch_put_options){.struct_size = sizeof(hutch_put_options)};
+}
+
+hutch_put_result new_result(void) {
+  return (hutch_put_result){.struct_size = sizeof(hutch_put_result)};
+}
+
+hutch_entry_info info_of(hutch_cache *cache, const char *key) {
+  hutch_entry_info info = {.struct_size = sizeof info};
+  CHECK_OK(hutch_info(cache, KEY(key), &info));
+  return info;
+}
+
+hutch_entry_info info_of_value(const hutch_value *value) {
+  hutch_entry_info info = {.struct_size = sizeof info};
+  CHECK_OK(hutch_value_info(value, &info));
+  return info;
+}
+
+hutch_cache_limits limits_of(hutch_cache *cache) {
+  hutch_cache_limits limits = {.struct_size = sizeof limits};
+  CHECK_OK(hutch_limits(cache, &limits));
+  return limits;
+}
+
+hutch_cache_stats stats_of(hutch_cache *cache) {
+  hutch_cache_stats stats = {.struct_size = sizeof stats};
+  CHECK_OK(hutch_stats(cache, &stats));
+  return stats;
+}
+
+hutch_error last_error(void) {
+  hutch_error error = {.struct_size = sizeof error};
+  if (hutch_last_error(&error) != HUTCH_OK) FAIL("hutch_last_error failed");
+  return error;
+}
+
+uint64_t count_of(hutch_cache *cache) {
+  uint64_t count = UINT64_MAX;
+  CHECK_OK(hutch_count(cache, &count));
+  return count;
+}
+
+uint64_t cost_of(hutch_cache *cache) {
+  uint64_t cost = UINT64_MAX;
+  CHECK_OK(hutch_cost(cache, &cost));
+  return cost;
+}
+
+hutch_cache *tier_of(hutch_cache *cache, uint32_t tier) {
+  hutch_cache *view = NULL;
+  CHECK_OK(hutch_tier(cache, tier, &view));
+  CHECK(view);
+  return view;
+}
+
+void fill(void *data, size_t size, uint64_t seed) {
+  uint64_t state = seed * 31 + size;
+  uint8_t *bytes = data;
+  for (size_t i = 0; i < size; i += 8) {
+    uint64_t word = next_random(&state);
+    memcpy(bytes + i, &word, size - i < 8 ? size - i : 8);
+  }
+}
+
+void *filled(size_t size, uint64_t seed) {
+  void *data = malloc(size ? size : 1);
+  CHECK(data);
+  fill(data, size, seed);
+  return data;
+}
+
+/* ------------------------------------------------------------- every call */
+
+static int32_t visit_nothing(void *context, const void *key, size_t key_size,
+                             const hutch_entry_info *info) {
+  (void)context, (void)key, (void)key_size, (void)info;
+  return 0;
+}
+
+void check_every_call(hutch_cache *cache, hutch_status expected) {
+  hutch_put_result result;
+  hutch_entry_info info = {.struct_size = sizeof info};
+  hutch_cache_limits limits = {.struct_size = sizeof limits};
+  hutch_cache_stats stats = {.struct_size = sizeof stats};
+  int64_t sum = 0;
+  uint64_t number = 0;
+  size_t size = 0;
+  char buffer[8];
+  /* Not NULL, so that NULL must have been written. */
+  hutch_value *value = (hutch_value *)buffer;
+  hutch_cache *view = (hutch_cache *)buffer;
+  hutch_cursor *cursor = (hutch_cursor *)buffer;
+
+  /* A result is filled in by calls that fail, too. */
+#define CHECK_PUT(call)                                                \
+  do {                                                                 \
+    result = (hutch_put_result){sizeof result, UINT64_MAX, 77, 77};    \
+    CHECK_STATUS(expected, call);                                      \
+    CHECK(result.version == 0 && result.memory == HUTCH_OUTCOME_NONE && \
+          result.disk == HUTCH_OUTCOME_NONE);                          \
+  } while (0)
+  CHECK_PUT(hutch_put(cache, KEY("k"), KEY("v"), NULL, &result));
+  CHECK_PUT(hutch_add(cache, KEY("k"), KEY("v"), NULL, &result));
+  CHECK_PUT(hutch_replace(cache, KEY("k"), KEY("v"), NULL, &result));
+  CHECK_PUT(hutch_compare_and_swap(cache, KEY("k"), 1, KEY("v"), NULL, &result));
+  CHECK_STATUS(expected, hutch_increment(cache, KEY("k"), 1, 0, NULL, &sum));
+  CHECK_STATUS(expected, hutch_get(cache, KEY("k"), &value));
+  CHECK(!value);
+  value = (hutch_value *)buffer;
+  CHECK_STATUS(expected, hutch_pop(cache, KEY("k"), &value));
+  CHECK(!value);
+  CHECK_STATUS(expected, hutch_get_into(cache, KEY("k"), buffer, sizeof buffer, &size));
+  CHECK_STATUS(expected, hutch_contains(cache, KEY("k")));
+  CHECK_STATUS(expected, hutch_info(cache, KEY("k"), &info));
+  CHECK_STATUS(expected, hutch_touch(cache, KEY("k"), HUTCH_SECOND, 0));
+  CHECK_STATUS(expected, hutch_remove(cache, KEY("k")));
+  CHECK_STATUS(expected, hutch_clear(cache));
+  CHECK_STATUS(expected, hutch_flush(cache));
+  CHECK_STATUS(expected, hutch_limits(cache, &limits));
+  limits = (hutch_cache_limits){.struct_size = sizeof limits};
+  CHECK_STATUS(expected, hutch_set_limits(cache, &limits));
+  CHECK_STATUS(expected, hutch_count(cache, &number));
+  CHECK_STATUS(expected, hutch_cost(cache, &number));
+  CHECK_STATUS(expected, hutch_stats(cache, &stats));
+  CHECK_STATUS(expected, hutch_each(cache, visit_nothing, NULL));
+  CHECK_STATUS(expected, hutch_cursor_create(cache, &cursor));
+  CHECK(!cursor);
+  CHECK_STATUS(expected, hutch_tier(cache, HUTCH_TIER_MEMORY, &view));
+  CHECK(!view);
+}

@@ -1,0 +1,139 @@
+/* Values: counted references to bytes that never change. */
+#include "check.h"
+
+static void check_value(const hutch_value *value, const char *key, const char *data,
+                        const char *extended) {
+  CHECK_BYTES(data, strlen(data), hutch_value_data(value), hutch_value_size(value));
+  CHECK_BYTES(key, strlen(key), hutch_value_key(value), hutch_value_key_size(value));
+  CHECK_BYTES(extended, strlen(extended), hutch_value_extended(value),
+              hutch_value_extended_size(value));
+}
+
+TEST_EACH_KIND(a_values_data_is_aligned_and_never_null) {
+  for (size_t size = 0; size < 70; size++)
+    for (size_t extended_size = 0; extended_size < 3; extended_size++) {
+      char extended[2] = "x";
+      hutch_put_options options = put_options();
+      options.extended = extended;
+      options.extended_size = extended_size;
+      char key[80];
+      memset(key, 'k', sizeof key);
+      char *data = filled(size, size);
+      CHECK_OK(hutch_put(f->cache, key, size + 1, data, size, &options, NULL));
+      hutch_value *value = NULL;
+      CHECK_OK(hutch_get(f->cache, key, size + 1, &value));
+      CHECK(hutch_value_data(value));
+      CHECK(hutch_value_extended(value));
+      CHECK_EQUAL(0, (uintptr_t)hutch_value_data(value) % 16);
+      CHECK_BYTES(data, size, hutch_value_data(value), hutch_value_size(value));
+      CHECK_BYTES(extended, extended_size, hutch_value_extended(value),
+                  hutch_value_extended_size(value));
+      CHECK_BYTES(key, size + 1, hutch_value_key(value), hutch_value_key_size(value));
+      hutch_value_release(value);
+      free(data);
+    }
+}
+
+TEST_EACH_KIND(a_value_stays_whatever_becomes_of_its_entry) {
+  hutch_put_options options = put_options();
+  options.extended = "more";
+  options.extended_size = 4;
+  options.time_to_live = HUTCH_SECOND;
+  hutch_value *values[5];
+  for (int i = 0; i < 5; i++) {
+    char key[] = "key 0";
+    key[4] = (char)('0' + i);
+    CHECK_OK(hutch_put(f->cache, KEY(key), KEY("value"), &options, NULL));
+    values[i] = get_value(f->cache, key);
+  }
+  CHECK_OK(put_text(f->cache, "key 0", "another"));
+  CHECK_OK(hutch_remove(f->cache, KEY("key 1")));
+  f->clock.now += HUTCH_MINUTE;
+  CHECK_MISSING(f->cache, "key 2");
+  CHECK_OK(hutch_clear(f->cache));
+  hutch_cache_limits limits = limits_of(f->whole);
+  limits.memory.count = limits.disk.count = 1;
+  CHECK_OK(hutch_set_limits(f->whole, &limits));
+  CHECK_OK(put_text(f->cache, "other", "value"));
+  for (int i = 0; i < 5; i++) {
+    char key[] = "key 0";
+    key[4] = (char)('0' + i);
+    check_value(values[i], key, "value", "more");
+    hutch_value_release(values[i]);
+  }
+}
+
+TEST(a_value_outlives_its_cache) {
+  for (int disk = 0; disk < 2; disk++) {
+    hutch_cache *cache = open_cache(disk ? scratch("cache").text : NULL, NULL);
+    CHECK_OK(put_text(cache, "small", "value"));
+    CHECK_OK(put_size(cache, "large", 300000));
+    hutch_value *small = get_value(cache, "small"), *large = get_value(cache, "large");
+    uint64_t version = info_of(cache, "small").version;
+    CHECK_OK(hutch_close(cache));
+    if (disk) remove_tree(scratch("cache").text);
+    check_value(small, "small", "value", "");
+    CHECK_EQUAL(version, info_of_value(small).version);
+    void *expected = filled(300000, 300000);
+    CHECK_BYTES(expected, 300000, hutch_value_data(large), hutch_value_size(large));
+    free(expected);
+    hutch_value_release(small);
+    hutch_value_release(large);
+  }
+}
+
+TEST_EACH_KIND(a_value_is_counted) {
+  CHECK_OK(put_text(f->cache, "key", "value"));
+  hutch_value *value = get_value(f->cache, "key");
+  CHECK_OK(hutch_clear(f->cache));
+  for (int i = 0; i < 1000; i++) CHECK(hutch_value_retain(value) == value);
+  for (int i = 0; i < 1000; i++) hutch_value_release(value);
+  check_value(value, "key", "value", "");
+  hutch_value_release(value);
+}
+
+TEST_EACH_KIND(a_values_record_is_the_writes) {
+  hutch_put_options options = put_options();
+  options.time_to_live = HUTCH_MINUTE;
+  options.time_to_idle = HUTCH_HOUR;
+  options.cost = 5;
+  int64_t written = f->clock.now;
+  hutch_put_result result = new_result();
+  CHECK_OK(hutch_put(f->cache, KEY("key"), KEY("value"), &options, &result));
+  f->clock.now += HUTCH_SECOND;
+  hutch_value *value = get_value(f->cache, "key");
+  f->clock.now += HUTCH_SECOND;
+  CHECK_OK(put_text(f->cache, "key", "another value"));
+  hutch_entry_info info = info_of_value(value);
+  CHECK_EQUAL(result.version, info.version);
+  CHECK_EQUAL(written, info.created);
+  CHECK_EQUAL(written, info.accessed);
+  CHECK_EQUAL(written + HUTCH_MINUTE, info.expires);
+  CHECK_EQUAL(HUTCH_HOUR, info.time_to_idle);
+  CHECK_EQUAL(5, info.cost);
+  CHECK_EQUAL(5, info.size);
+  hutch_value_release(value);
+}
+
+TEST_EACH_KIND(a_values_record_leaves_out_the_tiers_ages) {
+  hutch_cache_limits limits = limits_of(f->whole);
+  limits.memory.time_to_live = limits.disk.time_to_live = HUTCH_HOUR;
+  limits.memory.time_to_idle = limits.disk.time_to_idle = HUTCH_MINUTE;
+  CHECK_OK(hutch_set_limits(f->whole, &limits));
+  CHECK_OK(put_text(f->cache, "key", "value"));
+  hutch_value *value = get_value(f->cache, "key");
+  CHECK_EQUAL(f->clock.now + HUTCH_HOUR, info_of(f->cache, "key").expires);
+  CHECK_EQUAL(0, info_of_value(value).expires);
+  hutch_value_release(value);
+}
+
+TEST(null_is_no_value) {
+  CHECK(!hutch_value_data(NULL));
+  CHECK(!hutch_value_key(NULL));
+  CHECK(!hutch_value_extended(NULL));
+  CHECK_EQUAL(0, hutch_value_size(NULL));
+  CHECK_EQUAL(0, hutch_value_key_size(NULL));
+  CHECK_EQUAL(0, hutch_value_extended_size(NULL));
+  CHECK(!hutch_value_retain(NULL));
+  hutch_value_release(NULL);
+}

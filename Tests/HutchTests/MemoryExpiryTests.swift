@@ -1,0 +1,130 @@
+import Testing
+
+@testable import Hutch
+
+@Suite struct MemoryExpiryTests {
+  @Test func anEntryEndsWhenItsTimeComes() throws {
+    let bench = try Bench()
+    try bench.put("k", "1") { $0.expires = $0.created + 100 }
+    bench.hand.now += 99
+    #expect(bench.get("k") == "1" && bench.contains("k"))
+    bench.hand.now += 1
+    #expect(!bench.contains("k") && bench.info("k") == nil && bench.keys().isEmpty)
+    #expect(bench.copy("k", capacity: 10).size == nil)
+    #expect(bench.get("k") == nil)
+    // The read that found it expired has reclaimed it.
+    #expect(bench.tier.count == 0 && bench.tier.stats.expirations == 1)
+    #expect(bench.violation == nil)
+  }
+
+  @Test func anExpiredEntryCountsAsAbsent() throws {
+    let bench = try Bench()
+    for key in ["add", "replace", "swap", "remove"] {
+      try bench.put(key) { $0.expires = $0.created + 5 }
+    }
+    bench.hand.now += 5
+    #expect(try bench.put("replace", if: .ifPresent).outcome == .notFound)
+    #expect(try bench.put("swap", if: .ifVersion(3)).outcome == .notFound)
+    #expect(try bench.put("add", if: .ifAbsent).outcome == .stored)
+    #expect(!bench.remove("remove"))
+    #expect(bench.keys() == ["add"])
+    #expect(bench.tier.count == 1)
+  }
+
+  @Test func aReadLengthensTheTimeToIdleOnly() throws {
+    let bench = try Bench()
+    try bench.put("idle") { $0.timeToIdle = 100 }
+    try bench.put("both") {
+      $0.timeToIdle = 100
+      $0.expires = $0.created + 250
+    }
+    for _ in 0..<2 {
+      bench.hand.now += 99
+      #expect(bench.get("idle") != nil && bench.get("both") != nil)
+      #expect(bench.info("idle")?.accessed == bench.hand.now)
+    }
+    // Looking is no access.
+    bench.hand.now += 60
+    #expect(bench.contains("idle") && !bench.contains("both"))
+    bench.hand.now += 40
+    #expect(!bench.contains("idle"))
+    bench.maintain()
+    #expect(bench.tier.count == 0)
+  }
+
+  @Test func theTiersAgesCountForEntriesWithoutTheirOwn() throws {
+    var limits = TierLimits()
+    limits.ages = Ages(timeToLive: 100, timeToIdle: 0)
+    let bench = try Bench(limits)
+    try bench.put("tiers")
+    try bench.put("own") { $0.expires = $0.created + 200 }
+    try bench.put("never") { $0.expires = Record.never }
+    bench.hand.now += 100
+    bench.maintain()
+    #expect(Set(bench.keys()) == ["own", "never"] && bench.tier.count == 2)
+    bench.hand.now += 100
+    bench.maintain()
+    #expect(bench.keys() == ["never"] && bench.tier.count == 1)
+  }
+
+  @Test func agesThatChangeCountForWhatIsThere() throws {
+    let bench = try Bench()
+    for i in 0..<5000 { try bench.put("\(i)") }
+    #expect(!bench.tier.hasExpiring)
+    var limits = TierLimits()
+    limits.ages = Ages(timeToLive: 0, timeToIdle: 50)
+    bench.tier.setLimits(limits, at: bench.hand.moment)
+    #expect(bench.tier.hasExpiring)
+    #expect(bench.violation == nil)
+    bench.hand.now += 49
+    #expect(bench.get("7") != nil)
+    bench.hand.now += 1
+    #expect(bench.keys() == ["7"])
+    bench.tier.setLimits(TierLimits(), at: bench.hand.moment)
+    #expect(!bench.tier.hasExpiring)
+    #expect(bench.keys().count == 5000)
+    // Exact access times were not kept meanwhile: what is left says 'as written'.
+    bench.tier.setLimits(limits, at: bench.hand.moment)
+    bench.maintain()
+    #expect(bench.tier.count == 0 && bench.tier.stats.expirations == 5000)
+    #expect(bench.violation == nil)
+  }
+
+  @Test func maintenanceReclaimsWhatNobodyAsksFor() throws {
+    let bench = try Bench()
+    for i in 0..<20_000 {
+      try bench.put("\(i)") { if i % 2 == 0 { $0.expires = $0.created + Int64(i) + 1 } }
+    }
+    #expect(bench.tier.hasExpiring && bench.tier.shardCount > 1)
+    bench.hand.now += 10_000
+    bench.maintain()
+    #expect(bench.tier.count == 15_000)
+    #expect(bench.violation == nil)
+    bench.hand.now += 10_000
+    bench.maintain()
+    #expect(bench.tier.count == 10_000 && !bench.tier.hasExpiring)
+    #expect(bench.violation == nil)
+  }
+
+  @Test func durationsThatOverflowMeanForEver() throws {
+    let bench = try Bench()
+    try bench.put("k") {
+      $0.expires = Record.end(of: Int64.max - 1, from: $0.created)
+      $0.timeToIdle = Int64.max - 1
+    }
+    bench.hand.now = Int64.max - 1
+    #expect(bench.contains("k"))
+  }
+
+  @Test func accessTimesAreKeptWithinMinutes() throws {
+    let bench = try Bench()
+    try bench.put("k")
+    #expect(bench.info("k")?.accessed == bench.hand.now)
+    bench.hand.now += 3_600_000_000_000
+    let before = try #require(bench.info("k")).accessed
+    #expect(before < bench.hand.now - 3_000_000_000_000)
+    _ = bench.get("k")
+    let after = try #require(bench.info("k")).accessed
+    #expect(after > bench.hand.now - 120_000_000_000 && after <= bench.hand.now)
+  }
+}

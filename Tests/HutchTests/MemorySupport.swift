@@ -1,0 +1,168 @@
+import CSystem
+
+@testable import Hutch
+
+/// What the tests of the memory tier share: bytes from text, blocks, a clock that stands
+/// still, random numbers that can be replayed.
+
+func withBytes<R: ~Copyable, E: Error>(
+  _ text: String, _ body: (Bytes) throws(E) -> R
+) throws(E) -> R {
+  let array = Array(text.utf8)
+  return try array.span.withUnsafeBytes(body)
+}
+
+/// Time that moves when it is told to.
+final class HandClock {
+  private let time = UnsafeMutablePointer<Int64>.allocate(capacity: 1)
+  let clock: Clock
+
+  init(_ start: Int64 = 1_000_000_000_000_000_000) {
+    time.pointee = start
+    clock = Clock(
+      function: { $0!.assumingMemoryBound(to: Int64.self).pointee }, context: time, release: nil)
+  }
+
+  deinit { time.deallocate() }
+
+  var now: Int64 {
+    get { time.pointee }
+    set { time.pointee = newValue }
+  }
+
+  var moment: Moment { clock.moment() }
+}
+
+/// SplitMix64 (Steele, Lea, Flood, 2014).
+struct Random: RandomNumberGenerator {
+  var state: UInt64
+
+  init(seed: UInt64) { state = seed }
+
+  mutating func next() -> UInt64 {
+    state &+= 0x9E37_79B9_7F4A_7C15
+    var z = state
+    z = (z ^ z >> 30) &* 0xBF58_476D_1CE4_E5B9
+    z = (z ^ z >> 27) &* 0x94D0_49BB_1331_11EB
+    return z ^ z >> 31
+  }
+}
+
+/// HUTCH_SEED replays a run; otherwise every run is another. Failures print the seed.
+let testSeed: UInt64 = {
+  if let text = getenv("HUTCH_SEED"), let seed = UInt64(String(cString: text)) { return seed }
+  var random = SystemRandomNumberGenerator()
+  return random.next() >> 16
+}()
+
+/// A tier with a clock, by text.
+final class Bench {
+  let hand = HandClock()
+  let tier: MemoryTier
+  var version: UInt64 = 0
+
+  init(_ limits: TierLimits = TierLimits(), policy: MemoryPolicy = .lru) throws {
+    tier = try MemoryTier(limits: limits, policy: policy, hash: KeyedHash(), versions: Versions(from: 1))
+  }
+
+  func block(
+    _ key: String, _ value: String = "", version: UInt64? = nil,
+    _ change: (inout Record) -> Void = { _ in }
+  ) throws -> Block {
+    if let version {
+      self.version = max(version, self.version)
+    } else {
+      self.version += 1
+    }
+    var record = Record(version: version ?? self.version, created: hand.now, accessed: hand.now)
+    change(&record)
+    return try withBytes(key) { key throws(Failure) -> Block in
+      try withBytes(value) { value throws(Failure) -> Block in
+        try Block.copying(
+          key: key, value: value, extended: Bytes(start: nil, count: 0), record: record)
+      }
+    }
+  }
+
+  func hash(_ key: String) -> UInt64 { withBytes(key) { tier.hash($0) } }
+
+  @discardableResult
+  func put(
+    _ key: String, _ value: String = "", version: UInt64? = nil,
+    if condition: PutCondition = .always, isBacked: Bool = false,
+    _ change: (inout Record) -> Void = { _ in }
+  ) throws -> PutResult {
+    let block = try block(key, value, version: version, change)
+    return try tier.put(
+      block, hash(key), at: hand.moment, condition: condition, isBacked: isBacked)
+  }
+
+  func get(_ key: String) -> String? {
+    withBytes(key) { bytes in
+      guard let block = tier.get(bytes, tier.hash(bytes), at: hand.moment) else { return nil }
+      return String(decoding: block.unowned.value, as: UTF8.self)
+    }
+  }
+
+  func version(of key: String) -> UInt64? {
+    withBytes(key) { bytes in
+      guard let block = tier.peek(bytes, tier.hash(bytes), at: hand.moment) else { return nil }
+      return block.unowned.version
+    }
+  }
+
+  func contains(_ key: String) -> Bool { version(of: key) != nil }
+
+  func info(_ key: String) -> Record? {
+    withBytes(key) { tier.info($0, tier.hash($0), at: hand.moment) }
+  }
+
+  func copy(_ key: String, capacity: Int) -> (size: Int?, bytes: String) {
+    let buffer = UnsafeMutableRawPointer.allocate(byteCount: max(1, capacity), alignment: 1)
+    defer { buffer.deallocate() }
+    return withBytes(key) { bytes in
+      let size = tier.copy(
+        bytes, tier.hash(bytes), at: hand.moment, into: buffer, capacity: capacity)
+      let copied = UnsafeRawBufferPointer(
+        start: buffer, count: size.map { $0 <= capacity ? $0 : 0 } ?? 0)
+      return (size, String(decoding: copied, as: UTF8.self))
+    }
+  }
+
+  @discardableResult
+  func remove(_ key: String, if condition: RemoveCondition = .always) -> Bool {
+    withBytes(key) { bytes in
+      tier.remove(bytes, tier.hash(bytes), at: hand.moment, condition: condition) != nil
+    }
+  }
+
+  func setBacked(_ key: String, version: UInt64, _ isBacked: Bool) {
+    withBytes(key) { tier.setBacked($0, tier.hash($0), version: version, isBacked) }
+  }
+
+  func keys(onlyUnbacked: Bool = false) -> [String] {
+    var position: UInt64 = 0
+    var keys: [String] = []
+    while tier.keys(
+      after: &position, limit: 10, at: hand.moment, onlyUnbacked: onlyUnbacked,
+      visit: { keys.append(String(decoding: $0, as: UTF8.self)) }) > 0
+    {}
+    return keys
+  }
+
+  func maintain() { while tier.maintain(at: hand.moment) {} }
+
+  var violation: String? { tier.violation().map { "\($0)" } }
+}
+
+extension TierLimits {
+  init(count: UInt64) {
+    self.init()
+    self.count = count
+  }
+
+  init(cost: UInt64) {
+    self.init()
+    self.cost = cost
+  }
+}

@@ -1,0 +1,146 @@
+import CSystem
+import Synchronization
+import Testing
+
+@testable import Hutch
+
+/// Runs `body` on some threads at once, with the number of each.
+func onThreads(_ count: Int, _ body: @escaping (Int) -> Void) {
+  final class Start {
+    let body: (Int) -> Void
+    let number: Int
+    init(_ body: @escaping (Int) -> Void, _ number: Int) {
+      self.body = body
+      self.number = number
+    }
+  }
+  var threads: [pthread_t] = []
+  for number in 0..<count {
+    var thread = pthread_t()
+    let start = Unmanaged.passRetained(Start(body, number))
+    let status = pthread_create(
+      &thread, nil,
+      { raw in
+        let start = Unmanaged<Start>.fromOpaque(raw!).takeRetainedValue()
+        start.body(start.number)
+        return nil
+      }, start.toOpaque())
+    precondition(status == 0)
+    threads.append(thread)
+  }
+  for thread in threads { pthread_join(thread, nil) }
+}
+
+@Suite struct MemoryThreadTests {
+  /// A tier and what threads do to it, without the bench's own state.
+  final class Hammer {
+    let tier: MemoryTier
+    let moment: Moment
+    let hand = HandClock()
+    let violations = Atomic<Int>(0)
+
+    init(_ limits: TierLimits) throws {
+      tier = try MemoryTier(limits: limits, policy: .lru, hash: KeyedHash(), versions: Versions(from: 1))
+      moment = hand.moment
+    }
+
+    func put(_ key: UInt64, size: Int, version: UInt64) {
+      withUnsafeBytes(of: key) { bytes in
+        let record = Record(version: version, created: hand.now, size: size)
+        let block = try! Block.allocate(key: bytes, record: record)
+        memset(block.unowned.value.baseAddress!, Int32(truncatingIfNeeded: key & 0x7F), size)
+        _ = try! tier.put(block, tier.hash(bytes), at: moment)
+      }
+    }
+
+    func check(_ key: UInt64) {
+      withUnsafeBytes(of: key) { bytes in
+        guard let block = tier.get(bytes, tier.hash(bytes), at: moment) else { return }
+        let value = block.unowned.value
+        if value.contains(where: { $0 != UInt8(key & 0x7F) }) {
+          violations.wrappingAdd(1, ordering: .relaxed)
+        }
+      }
+    }
+  }
+
+  @Test(arguments: [(500, 0), (0, 100_000), (20_000, 0), (9000, 1_500_000)] as [(UInt64, UInt64)])
+  func limitsHoldAtEveryMoment(count: UInt64, cost: UInt64) throws {
+    var limits = TierLimits(count: count)
+    limits.cost = cost
+    let hammer = try Hammer(limits)
+    let seed = testSeed
+    onThreads(4) { number in
+      var random = Random(seed: seed &+ UInt64(number))
+      for step in 0..<20_000 {
+        let key = random.next() % 40_000
+        switch random.next() % 8 {
+        case 0..<5:
+          hammer.put(key, size: Int(random.next() % 200), version: UInt64(step))
+          if (count > 0 && hammer.tier.count > count) || (cost > 0 && hammer.tier.cost > cost) {
+            hammer.violations.wrappingAdd(1, ordering: .relaxed)
+          }
+        case 5:
+          withUnsafeBytes(of: key) { bytes in
+            _ = hammer.tier.remove(bytes, hammer.tier.hash(bytes), at: hammer.moment)
+          }
+        default: hammer.check(key)
+        }
+      }
+    }
+    #expect(hammer.violations.load(ordering: .relaxed) == 0, "seed \(seed)")
+    #expect(hammer.tier.violation() == nil, "seed \(seed)")
+  }
+
+  @Test func everythingAtOnce() throws {
+    var limits = TierLimits(count: 12_000)
+    limits.cost = 3_000_000
+    let hammer = try Hammer(limits)
+    let seed = testSeed
+    onThreads(4) { number in
+      var random = Random(seed: seed &+ UInt64(number))
+      var position: UInt64 = 0
+      for step in 0..<15_000 {
+        let key = random.next() % 30_000
+        hammer.put(key, size: Int(random.next() % 100), version: UInt64(step))
+        hammer.check(random.next() % 30_000)
+        switch random.next() % 1000 {
+        case 0: hammer.tier.clear(keepingUnbacked: Bool.random(using: &random), at: hammer.moment)
+        case 1 where number == 0:
+          var other = limits
+          other.count = 6000 + random.next() % 6000
+          other.ages.timeToIdle = Int64(random.next() % 2) * 1000
+          hammer.tier.setLimits(other, at: hammer.moment)
+        case 2..<20: _ = hammer.tier.maintain(at: hammer.moment)
+        case 20..<60:
+          if hammer.tier.keys(
+            after: &position, limit: 50, at: hammer.moment, visit: { _ in }) == 0
+          {
+            position = 0
+          }
+        case 60..<80: _ = hammer.tier.stats
+        default: break
+        }
+      }
+    }
+    #expect(hammer.violations.load(ordering: .relaxed) == 0, "seed \(seed)")
+    #expect(hammer.tier.violation() == nil, "seed \(seed)")
+  }
+
+  @Test func largeEntriesMakeRoomInOtherShards() throws {
+    var limits = TierLimits(cost: 4 << 20)
+    limits.maxEntry = 0
+    let hammer = try Hammer(limits)
+    for i in 0..<20_000 as Range<UInt64> { hammer.put(i, size: 16, version: i) }
+    #expect(hammer.tier.shardCount > 1)
+    onThreads(4) { number in
+      for i in 0..<300 as Range<UInt64> {
+        hammer.put(i &* 4 &+ UInt64(number), size: 1 << 20, version: i)
+        if hammer.tier.cost > 4 << 20 { hammer.violations.wrappingAdd(1, ordering: .relaxed) }
+      }
+    }
+    #expect(hammer.violations.load(ordering: .relaxed) == 0)
+    #expect(hammer.tier.count <= 4)
+    #expect(hammer.tier.violation() == nil)
+  }
+}

@@ -1,0 +1,260 @@
+import Testing
+
+@testable import Hutch
+
+@Suite struct MemoryTierTests {
+  @Test func answersWhatWasPut() throws {
+    let bench = try Bench()
+    #expect(bench.get("a") == nil)
+    #expect(try bench.put("a", "1").outcome == .stored)
+    #expect(bench.get("a") == "1")
+    #expect(try bench.put("a", "22").existing == 1)
+    #expect(bench.get("a") == "22")
+    #expect(bench.tier.count == 1)
+    #expect(bench.tier.cost == 1 + 2 + MemoryTier.overhead)
+    #expect(bench.remove("a"))
+    #expect(!bench.remove("a"))
+    #expect(bench.get("a") == nil)
+    #expect(bench.tier.cost == 0)
+    #expect(bench.violation == nil)
+  }
+
+  @Test func copiesOnlyWhatFits() throws {
+    let bench = try Bench()
+    try bench.put("k", "12345")
+    #expect(bench.copy("k", capacity: 5) == (5, "12345"))
+    #expect(bench.copy("k", capacity: 4) == (5, ""))
+    #expect(bench.copy("other", capacity: 4).size == nil)
+    try bench.put("empty", "")
+    #expect(bench.copy("empty", capacity: 0).size == 0)
+    let large = String(repeating: "x", count: 100_000)
+    try bench.put("large", large)
+    #expect(bench.copy("large", capacity: 200_000) == (100_000, large))
+  }
+
+  @Test func conditionsAreDecidedOnWhatIsThere() throws {
+    let bench = try Bench()
+    #expect(try bench.put("k", "1", if: .ifPresent).outcome == .notFound)
+    #expect(try bench.put("k", "1", if: .ifVersion(1)).outcome == .notFound)
+    #expect(try bench.put("k", "1", if: .ifAbsent).outcome == .stored)
+    let version = try #require(bench.version(of: "k"))
+    let exists = try bench.put("k", "2", if: .ifAbsent)
+    #expect(exists.outcome == .exists && exists.existing == version)
+    let conflict = try bench.put("k", "2", if: .ifVersion(version + 100))
+    #expect(conflict.outcome == .conflict && conflict.existing == version)
+    #expect(bench.get("k") == "1")
+    #expect(try bench.put("k", "2", if: .ifVersion(version)).outcome == .stored)
+    #expect(try bench.put("k", "3", if: .ifPresent).outcome == .stored)
+    #expect(bench.get("k") == "3")
+  }
+
+  @Test func aPromotionNeverReplacesTheSameOrANewerVersion() throws {
+    let bench = try Bench()
+    try bench.put("k", "new", version: 10)
+    #expect(try bench.put("k", "old", version: 9, if: .unlessNewer).outcome == .conflict)
+    #expect(try bench.put("k", "same", version: 10, if: .unlessNewer).outcome == .conflict)
+    #expect(bench.get("k") == "new")
+    #expect(try bench.put("k", "newer", version: 11, if: .unlessNewer).outcome == .stored)
+    #expect(try bench.put("other", "1", version: 1, if: .unlessNewer).outcome == .stored)
+  }
+
+  @Test func removesTheVersionThatIsMeant() throws {
+    let bench = try Bench()
+    try bench.put("k", "1", version: 5)
+    #expect(!bench.remove("k", if: .ifVersion(4)))
+    #expect(!bench.remove("k", if: .upTo(4)))
+    #expect(bench.remove("k", if: .upTo(5)))
+    try bench.put("k", "1", version: 6)
+    #expect(bench.remove("k", if: .ifVersion(6)))
+    #expect(bench.tier.count == 0)
+  }
+
+  @Test func reachesTheCountLimitExactly() throws {
+    let bench = try Bench(TierLimits(count: 3))
+    for i in 1...10 {
+      try bench.put("\(i)")
+      #expect(bench.tier.count == UInt64(min(i, 3)))
+    }
+    // A replacement evicts nobody.
+    try bench.put("9", "again")
+    #expect(["8", "9", "10"].allSatisfy(bench.contains))
+  }
+
+  @Test func evictsTheLeastRecentlyUsed() throws {
+    let bench = try Bench(TierLimits(count: 3))
+    for key in ["a", "b", "c"] { try bench.put(key) }
+    _ = bench.get("a")
+    try bench.put("b", "again")
+    try bench.put("d")  // c goes
+    #expect(Set(bench.keys()) == ["a", "b", "d"])
+    // Looking is no access.
+    _ = bench.contains("a")
+    _ = bench.info("a")
+    try bench.put("e")  // a goes
+    #expect(Set(bench.keys()) == ["b", "d", "e"])
+  }
+
+  @Test func makesRoomForALargerValueOfTheSameKey() throws {
+    let overhead = MemoryTier.overhead
+    let bench = try Bench(TierLimits(cost: 4 * (overhead + 10)))
+    for key in ["a", "b", "c", "d"] { try bench.put(key, "123456789") }
+    #expect(bench.tier.count == 4)
+    try bench.put("a", String(repeating: "x", count: 20))
+    #expect(bench.contains("a") && !bench.contains("b"))
+    #expect(bench.tier.count == 3)
+    // It can only be itself that is left.
+    try bench.put("a", String(repeating: "x", count: Int(4 * (overhead + 10) - overhead - 1)))
+    #expect(bench.tier.count == 1 && bench.contains("a"))
+    #expect(bench.violation == nil)
+  }
+
+  @Test func refusesWhatIsTooLargeAndDropsTheOlderValue() throws {
+    var limits = TierLimits(cost: 10_000)
+    limits.maxEntry = TierLimits.quarter
+    let bench = try Bench(limits)
+    try bench.put("k", "old")
+    let large = String(repeating: "x", count: 2500)
+    #expect(try bench.put("k", large, if: .ifAbsent).outcome == .exists)
+    #expect(bench.get("k") == "old")
+    #expect(try bench.put("k", large).outcome == .tooLarge)
+    #expect(bench.get("k") == nil)
+    #expect(bench.tier.stats.refusals == 1)
+    #expect(bench.tier.cost == 0)
+  }
+
+  @Test func anExplicitCostReplacesTheCharge() throws {
+    let bench = try Bench(TierLimits(cost: 10))
+    try bench.put("a", "a long value that nobody counts") { $0.cost = 4 }
+    try bench.put("b") { $0.cost = 6 }
+    #expect(bench.tier.cost == 10)
+    try bench.put("c") { $0.cost = 1 }
+    #expect(!bench.contains("a") && bench.tier.cost == 7)
+    #expect(try bench.put("d") { $0.cost = 11 }.outcome == .tooLarge)
+  }
+
+  @Test func costsNearTheEndOfTheNumbersDoNotOverflow() throws {
+    let bench = try Bench()
+    #expect(try bench.put("a") { $0.cost = .max }.outcome == .stored)
+    #expect(try bench.put("b") { $0.cost = .max - 1 }.outcome == .stored)
+    #expect(!bench.contains("a"))
+    #expect(try bench.put("c") { $0.cost = 1 }.outcome == .stored)
+    #expect(bench.tier.cost == .max && bench.tier.count == 2)
+    #expect(try bench.put("b") { $0.cost = 5 }.outcome == .stored)
+    #expect(bench.tier.cost == 6)
+    #expect(bench.violation == nil)
+  }
+
+  @Test func aPinnedValueSurvives() throws {
+    let bench = try Bench(TierLimits(count: 1))
+    try bench.put("k", "kept")
+    let hash = bench.hash("k")
+    let held = withBytes("k") { key -> Block? in bench.tier.get(key, hash, at: bench.hand.moment) }
+    guard let block = held else {
+      Issue.record("not there")
+      return
+    }
+    try bench.put("k", "replaced")
+    try bench.put("other", "evicts")
+    bench.tier.clear(at: bench.hand.moment)
+    #expect(String(decoding: block.unowned.value, as: UTF8.self) == "kept")
+    #expect(!block.unowned.isShared)
+  }
+
+  @Test func limitsChangeWhileInUse() throws {
+    let bench = try Bench()
+    for i in 0..<1000 { try bench.put("\(i)", "value") }
+    bench.tier.setLimits(TierLimits(count: 10), at: bench.hand.moment)
+    #expect(bench.tier.count == 10)
+    #expect((990..<1000).allSatisfy { bench.contains("\($0)") })
+    var small = TierLimits(cost: 7 * (MemoryTier.overhead + 8))
+    bench.tier.setLimits(small, at: bench.hand.moment)
+    #expect(bench.tier.count == 7)
+    try bench.put("costly") { $0.cost = 3 * (MemoryTier.overhead + 8) }
+    #expect(bench.tier.count == 5)
+    small.maxEntry = MemoryTier.overhead + 8
+    bench.tier.setLimits(small, at: bench.hand.moment)
+    #expect(!bench.contains("costly") && bench.tier.count == 4)
+    #expect(bench.violation == nil)
+  }
+
+  @Test func countsWhatItDoes() throws {
+    let bench = try Bench(TierLimits(count: 2))
+    for key in ["a", "b", "c"] { try bench.put(key) }
+    _ = bench.get("c")
+    _ = bench.get("x")
+    _ = bench.copy("c", capacity: 0)
+    bench.remove("c")
+    let stats = bench.tier.stats
+    #expect(stats.puts == 3 && stats.evictions == 1 && stats.removals == 1)
+    #expect(stats.hits == 2 && stats.misses == 1)
+    #expect(stats.count == 1 && stats.cost == MemoryTier.overhead + 1)
+  }
+
+  @Test func tellsWhatLeavesAndWhy() throws {
+    let bench = try Bench(TierLimits(count: 2))
+    var left: [String] = []
+    bench.tier.onDeparture = { block, cause, accessed in
+      let key = String(decoding: block.key, as: UTF8.self)
+      left.append("\(key) \(cause) \(accessed - 1_000_000_000_000_000_000)")
+    }
+    try bench.put("a")
+    bench.hand.now += 1000
+    try bench.put("b") { $0.timeToIdle = 10 }
+    try bench.put("b", "replaced") { $0.timeToIdle = 1_000_000 }
+    try bench.put("c")
+    bench.hand.now += 500
+    _ = bench.get("b")
+    bench.hand.now += 1_000_000
+    #expect(bench.get("b") == nil)
+    bench.remove("c")
+    try bench.put("d")
+    bench.tier.clear(at: bench.hand.moment)
+    #expect(left.count == 3)
+    #expect(left[0].hasPrefix("a evicted"))
+    #expect(left[1] == "b expired 1500")
+    #expect(left[2].hasPrefix("d cleared"))
+  }
+
+  @Test func knowsWhatTheDiskTierHasToo() throws {
+    let bench = try Bench()
+    try bench.put("a", isBacked: true)
+    try bench.put("b")
+    try bench.put("c")
+    #expect(bench.tier.unbackedCount == 2)
+    bench.setBacked("b", version: 1, true)  // another version: nothing
+    #expect(bench.tier.unbackedCount == 2)
+    bench.setBacked("b", version: 2, true)
+    #expect(bench.tier.unbackedCount == 1)
+    #expect(bench.keys(onlyUnbacked: true) == ["c"])
+    try bench.put("a", "2")
+    #expect(bench.tier.unbackedCount == 2)
+    bench.tier.clear(keepingUnbacked: true, at: bench.hand.moment)
+    #expect(Set(bench.keys()) == ["a", "c"])
+    bench.tier.clear(at: bench.hand.moment)
+    #expect(bench.tier.count == 0 && bench.tier.unbackedCount == 0 && bench.keys() == [])
+    #expect(bench.violation == nil)
+  }
+
+  @Test func worksOnWhenEveryHashIsTheSame() throws {
+    // What no key can bring about with the tier's own hash, the table survives all the same.
+    var table = Table()
+    var hashes: [UInt32] = []
+    for i in 0..<3000 {
+      let block = try withBytes("\(i)") { key throws(Failure) -> Block in
+        try Block.allocate(key: key, record: Record())
+      }
+      block.unowned.slot = UInt32(i)
+      hashes.append(7)
+      try table.reserve(7 << 32) { hashes[Int($0.slot)] }
+      table.insert(Word(block.leak(), isTimed: false, isBacked: false), 7 << 32)
+    }
+    #expect(table.violation() == nil)
+    for i in 0..<3000 {
+      let place = try #require(withBytes("\(i)") { table.find($0, 7 << 32) })
+      let block = place.pointee.block
+      table.remove(place, 7 << 32)
+      block.release()
+    }
+    #expect(table.violation() == nil && table.count == 0)
+  }
+}

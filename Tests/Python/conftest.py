@@ -1,0 +1,79 @@
+"""Finds the package in the checkout, and the library by the package's own rules."""
+
+from __future__ import annotations
+
+import os
+import random
+import sys
+from pathlib import Path
+
+import hypothesis
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT / "bindings" / "python"))
+
+try:
+    import hutch
+except ImportError as missing:
+    # A suite that cannot run must not look like one that has nothing to say.
+    pytest.exit(f"the Python tests need the library: {missing}", returncode=1)
+
+SEED = int(os.environ.get("HUTCH_SEED") or random.SystemRandom().getrandbits(32))
+
+# deadline=None: how long an example takes is no property of the code under test.
+hypothesis.settings.register_profile(
+    "hutch", deadline=None, print_blob=True, derandomize=False, database=None
+)
+hypothesis.settings.load_profile("hutch")
+
+
+def pytest_report_header() -> str:
+    from hutch import _library
+
+    return f"hutch {hutch.__version__} ({_library.lib._name}), HUTCH_SEED={SEED} repeats this run"
+
+
+class Clock:
+    """A clock that stands until it is told to go. Starts on a day in 2026."""
+
+    def __init__(self) -> None:
+        self.now = 1_790_000_000 * 10**9
+
+    def __call__(self) -> int:
+        return self.now
+
+    def advance(self, seconds: float) -> None:
+        self.now += round(seconds * 10**9)
+
+
+@pytest.fixture
+def seed() -> int:
+    """What all randomness of a test comes from."""
+    return SEED
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture
+def directory(tmp_path: Path) -> Path:
+    """A path for a cache, not yet there."""
+    return tmp_path / "cache"
+
+
+NO_LIMITS = hutch.TierLimits(cost=0, count=0, max_entry=0, time_to_live=0, time_to_idle=0)
+
+
+@pytest.fixture(params=["memory only", "mixed", "sqlite", "file"])
+def cache(request: pytest.FixtureRequest, directory: Path, clock: Clock):
+    """An unlimited cache of every kind, on a clock that stands."""
+    options = {"memory": NO_LIMITS, "disk": NO_LIMITS, "clock": clock}
+    if request.param == "memory only":
+        opened = hutch.Cache(**options)
+    else:
+        opened = hutch.Cache(directory, storage=request.param, **options)
+    with opened:
+        yield opened

@@ -1,0 +1,132 @@
+"""The binding declares what hutch.h declares: every function, number and field."""
+
+from __future__ import annotations
+
+import ctypes
+import re
+import subprocess
+from pathlib import Path
+
+import hutch
+import pytest
+from conftest import ROOT
+from hutch import _library, _units
+from hutch import _structs as s
+
+HEADER = (ROOT / "include" / "hutch.h").read_text()
+
+STRUCTS = {
+    "hutch_error": s.Error,
+    "hutch_tier_limits": s.TierLimits,
+    "hutch_cache_limits": s.CacheLimits,
+    "hutch_options": s.Options,
+    "hutch_entry_info": s.EntryInfo,
+    "hutch_put_options": s.PutOptions,
+    "hutch_put_result": s.PutResult,
+    "hutch_tier_stats": s.TierStats,
+    "hutch_cache_stats": s.CacheStats,
+}
+
+
+def test_every_function_is_in_the_table_once_and_in_order():
+    declared = re.findall(r"^HUTCH_API [^;(]*?\b(hutch_\w+)\(", HEADER, re.M)
+    assert declared == [name for name, _, _ in _library.FUNCTIONS]
+
+
+def test_every_parameter_is_in_the_table():
+    for name, argtypes, _ in _library.FUNCTIONS:
+        (parameters,) = re.findall(rf"^HUTCH_API [^;(]*?\b{name}\(([^)]*)\);", HEADER, re.M)
+        count = 0 if parameters == "void" else parameters.count(",") + 1
+        assert count == len(argtypes), name
+
+
+def test_every_struct_of_the_header_is_known():
+    assert set(re.findall(r"^} (hutch_\w+);", HEADER, re.M)) == set(STRUCTS)
+
+
+def test_structs_have_the_layout_that_the_compiler_gives_them(tmp_path: Path):
+    lines = []
+    expected = []
+    for name, struct in STRUCTS.items():
+        lines.append(f'printf("{name} %zu\\n", sizeof({name}));')
+        expected.append(f"{name} {ctypes.sizeof(struct)}")
+        for field, *_ in struct._fields_:
+            where = f"offsetof({name}, {field}), sizeof((({name} *)0)->{field})"
+            lines.append(f'printf("{name}.{field} %zu %zu\\n", {where});')
+            place = getattr(struct, field)
+            expected.append(f"{name}.{field} {place.offset} {place.size}")
+    source = tmp_path / "layout.c"
+    source.write_text(
+        '#include <stdio.h>\n#include "hutch.h"\nint main(void) {\n'
+        + "\n".join(lines)
+        + "\nreturn 0; }\n"
+    )
+    program = tmp_path / "layout"
+    subprocess.run(["cc", f"-I{ROOT / 'include'}", source, "-o", program], check=True)
+    assert subprocess.check_output([program], text=True).splitlines() == expected
+
+
+def _enumerators(prefix: str) -> dict:
+    # Statuses of failures are below 0: HUTCH_TIER_DOWN is no tier.
+    found = re.findall(rf"^  HUTCH_{prefix}(\w+) = (\d+)", HEADER, re.M)
+    return {name: int(number) for name, number in found}
+
+
+def test_statuses():
+    first = HEADER.index("typedef int32_t hutch_status;")
+    block = HEADER[first : HEADER.index("};", first)]
+    found = re.findall(r"HUTCH_(\w+) = (-?\d+)", block)
+    assert {name: int(number) for name, number in found} == {
+        status.name: int(status) for status in hutch.Status
+    }
+
+
+@pytest.mark.parametrize("status", hutch.Status)
+def test_each_status_has_its_name_and_each_failure_its_class(status):
+    assert _library.lib.hutch_status_name(status) == f"HUTCH_{status.name}".encode()
+    if status < 0:
+        with pytest.raises(hutch.Error) as caught:
+            hutch._errors.check(status)
+        assert type(caught.value) is not hutch.Error
+        assert caught.value.status is status
+        assert caught.value.name == f"HUTCH_{status.name}"
+
+
+def test_a_number_that_is_no_status():
+    assert _library.lib.hutch_status_name(12345) == b"HUTCH_UNKNOWN"
+    with pytest.raises(hutch.Error) as caught:
+        hutch._errors.check(-12345)
+    assert caught.value.status == -12345
+
+
+@pytest.mark.parametrize(
+    "prefix, kind", [("TIER_", hutch.Tier), ("STATE_", hutch.State), ("OUTCOME_", hutch.Outcome)]
+)
+def test_enumerations(prefix, kind):
+    assert _enumerators(prefix) == {member.name: int(member) for member in kind}
+
+
+def test_storage_kinds_and_constants():
+    kinds = _enumerators("STORAGE_")
+    assert kinds.pop("DEFAULT") == hutch._cache._STORAGE[None]
+    assert {name.lower(): number for name, number in kinds.items()} == {
+        name: number for name, number in hutch._cache._STORAGE.items() if name
+    }
+    assert "#define HUTCH_FOREVER INT64_MAX" in HEADER and _units.FOREVER == 2**63 - 1
+    assert "#define HUTCH_MAX_ENTRY_QUARTER UINT64_MAX" in HEADER
+    assert hutch.MAX_ENTRY_QUARTER == 2**64 - 1
+
+
+def test_versions():
+    assert re.search(r'HUTCH_VERSION_STRING "(.*)"', HEADER)[1] == hutch.__version__
+    number = int(re.search(r"HUTCH_ABI_VERSION (\d+)", HEADER)[1])
+    assert _library.lib.hutch_abi_version() == number == _library.ABI_VERSION
+    project = (ROOT / "bindings" / "python" / "pyproject.toml").read_text()
+    assert f'version = "{hutch.__version__}"' in project
+
+
+def test_a_handle_of_another_kind_is_refused():
+    value = s.ValuePointer()
+    for wrong in (value, 1, b"x", ctypes.c_void_p(1)):
+        with pytest.raises(ctypes.ArgumentError):
+            _library.lib.hutch_flush(wrong)

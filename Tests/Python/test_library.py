@@ -1,0 +1,76 @@
+"""How the library is found, and what a user is told when it is not."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import hutch
+from hutch import _library
+from processes import PACKAGE, environment, run
+
+SHOW = "import hutch._library as l; print(l.lib._name)"
+
+
+def complaint(**changed: str) -> str:
+    done = subprocess.run(
+        [sys.executable, "-c", "import hutch"],
+        env={**environment(), **changed},
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 1
+    assert done.stderr.count("Traceback") == 1, done.stderr
+    return done.stderr.strip().splitlines()[-1]
+
+
+def test_the_environment_names_it_and_no_other_is_tried():
+    words = complaint(HUTCH_LIBRARY="/nowhere/libhutch.so")
+    assert words.startswith("ImportError: libhutch.so was not found.")
+    assert "HUTCH_LIBRARY" in words and "/nowhere/libhutch.so" in words
+
+
+def test_a_library_that_is_another():
+    words = complaint(HUTCH_LIBRARY="libm.so.6")
+    assert words.startswith("ImportError: libm.so.6 is not the Hutch this package needs")
+
+
+def test_beside_the_package_comes_first(tmp_path: Path):
+    """As a wheel carries it: modules and library in one folder, no checkout around them."""
+    site = tmp_path / "site"
+    shutil.copytree(PACKAGE / "hutch", site / "hutch", ignore=shutil.ignore_patterns("*.so*"))
+    shutil.copy(_library.lib._name, site / "hutch" / "libhutch.so")
+    done = subprocess.run(
+        [sys.executable, "-c", SHOW],
+        env={**environment(), "PYTHONPATH": str(site), "HUTCH_LIBRARY": ""},
+        capture_output=True,
+        text=True,
+    )
+    assert done.stdout == f"{site / 'hutch' / 'libhutch.so'}\n", done.stderr
+
+
+def test_importing_starts_nothing(tmp_path: Path):
+    output = run(
+        """
+        import os, sys
+        os.chdir(sys.argv[1])
+        import hutch
+        print(len(os.listdir("/proc/self/task")))
+        """,
+        tmp_path,
+    )
+    assert output == "1\n" and os.listdir(tmp_path) == []
+
+
+def test_everything_public_is_there_and_documented():
+    for name in hutch.__all__:
+        thing = getattr(hutch, name)
+        assert name == "Key" or not isinstance(thing, type) or thing.__doc__, name
+    for kind in (hutch.Cache, hutch.TierView):
+        for name in dir(kind):
+            method = getattr(kind, name)
+            if not name.startswith("_"):
+                assert method.__doc__, f"{kind.__name__}.{name} has no docstring"

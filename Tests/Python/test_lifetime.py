@@ -1,0 +1,366 @@
+"""Close, collection, threads and the interpreter's end: never a crash, never a leak."""
+
+from __future__ import annotations
+
+import copy
+import gc
+import os
+import pickle
+import threading
+import weakref
+
+import hutch
+import pytest
+from hutch import _clock
+from native import Status, byref, get, lib, open_raw, put, structs
+from processes import run
+
+CALLS = {
+    "getitem": lambda cache: cache["k"],
+    "setitem": lambda cache: cache.__setitem__("k", 1),
+    "delitem": lambda cache: cache.__delitem__("k"),
+    "contains": lambda cache: "k" in cache,
+    "len": len,
+    "iter": list,
+    "items": lambda cache: list(cache.items()),
+    "get": lambda cache: cache.get("k"),
+    "set": lambda cache: cache.set("k", 1),
+    "put": lambda cache: cache.put("k", 1),
+    "add": lambda cache: cache.add("k", 1),
+    "replace": lambda cache: cache.replace("k", 1),
+    "compare_and_swap": lambda cache: cache.compare_and_swap("k", 1, 1),
+    "touch": lambda cache: cache.touch("k"),
+    "incr": lambda cache: cache.incr("k"),
+    "decr": lambda cache: cache.decr("k"),
+    "pop": lambda cache: cache.pop("k"),
+    "delete": lambda cache: cache.delete("k"),
+    "entry": lambda cache: cache.entry("k"),
+    "info": lambda cache: cache.info("k"),
+    "clear": lambda cache: cache.clear(),
+    "flush": lambda cache: cache.flush(),
+    "cost": lambda cache: cache.cost(),
+    "volume": lambda cache: cache.volume(),
+    "stats": lambda cache: cache.stats(),
+    "limits": lambda cache: cache.limits(),
+    "set_limits": lambda cache: cache.set_limits(memory=hutch.TierLimits(count=1)),
+    "memory": lambda cache: cache.memory,
+    "memoized": lambda cache: cache.memoize()(lambda: 1)(),
+}
+
+
+@pytest.mark.parametrize("call", CALLS.values(), ids=CALLS.keys())
+def test_use_after_close(cache, call):
+    cache["k"] = 1
+    cache.close()
+    for _ in range(2):
+        with pytest.raises(hutch.ClosedError) as caught:
+            call(cache)
+    assert isinstance(caught.value, ValueError) and caught.value.status is hutch.Status.CLOSED
+    cache.close()
+
+
+def test_close_twice_and_with(directory):
+    with hutch.Cache(directory) as cache:
+        cache["k"] = 1
+        cache.close()
+    cache.close()
+    with hutch.Cache(directory) as cache:
+        assert cache["k"] == 1
+    assert str(directory) in repr(cache)
+
+
+def test_close_by_many_at_once(cache):
+    barrier = threading.Barrier(4)
+    failures = []
+
+    def close():
+        barrier.wait()
+        try:
+            cache.close()
+        except BaseException as failure:
+            failures.append(failure)
+
+    threads = [threading.Thread(target=close) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert failures == []
+
+
+@pytest.mark.parametrize("puts", [1, 50, 100, 200])
+def test_close_while_others_work(directory, puts):
+    cache = hutch.Cache(directory)
+    started = threading.Barrier(5)
+    ended = []
+
+    def work(name: int) -> None:
+        walk = None
+        started.wait()
+        try:
+            for number in range(10**9):
+                key = f"{name}-{number % 50}"
+                cache[key] = b"x" * (number * 101 % 30_000)
+                cache.get(key)
+                cache.incr(name)
+                walk = walk or iter(cache.items())
+                walk = walk if next(walk, None) else None
+        except hutch.ClosedError:
+            ended.append(name)
+
+    threads = [threading.Thread(target=work, args=(name,)) for name in range(4)]
+    for thread in threads:
+        thread.start()
+    started.wait()
+    while cache.stats().memory.puts < puts:
+        pass
+    cache.close()
+    for thread in threads:
+        thread.join()
+    assert sorted(ended) == [0, 1, 2, 3]
+
+
+def test_a_collected_cache_is_closed(directory):
+    cache = hutch.Cache(directory, disk=hutch.TierLimits(count=5))
+    cache["k"] = 1
+    walk = iter(cache)
+    del cache, walk
+    gc.collect()
+    # Were it open still, these other options would be told apart.
+    with hutch.Cache(directory) as cache:
+        assert cache["k"] == 1
+
+
+def test_an_iterator_keeps_its_cache_open():
+    walk = iter(hutch.Cache().items())
+    gc.collect()
+    assert list(walk) == []
+
+
+def test_neither_copied_nor_pickled(cache):
+    for copier in (copy.copy, copy.deepcopy, pickle.dumps):
+        for thing in (cache, cache.memory):
+            with pytest.raises(TypeError, match="cannot be copied"):
+                copier(thing)
+
+
+def test_errors_survive_pickling():
+    with pytest.raises(hutch.BadDirectoryError) as caught:
+        hutch.Cache("/dev/null/below")
+    again = pickle.loads(pickle.dumps(caught.value))
+    assert type(again) is hutch.BadDirectoryError and isinstance(again, OSError)
+    assert str(again) == str(caught.value) and again.errno == caught.value.errno
+    assert (again.status, again.words) == (caught.value.status, caught.value.words)
+
+
+def test_values_outlive_their_entry_and_their_cache(directory):
+    status, cache = open_raw(bytes(directory))
+    assert status == Status.OK
+    held = {}
+    for size in (0, 1, 1000, 100_000, 5_000_000):
+        key = b"%d" % size
+        assert put(cache, key, b"x" * size) == Status.OK
+        held[size] = structs.ValuePointer()
+        assert lib.hutch_get(cache, key, len(key), byref(held[size])) == Status.OK
+        assert lib.hutch_value_data(held[size]) % 16 == 0
+        assert put(cache, key, b"other") == Status.OK
+    assert lib.hutch_clear(cache) == Status.OK
+    assert lib.hutch_close(cache) == Status.OK
+    for size, value in held.items():
+        key = b"%d" % size
+        assert lib.hutch_value_size(value) == size
+        data = structs.ctypes.string_at(lib.hutch_value_data(value), size)
+        assert data == b"x" * size
+        assert lib.hutch_value_key_size(value) == len(key)
+        assert structs.ctypes.string_at(lib.hutch_value_key(value), len(key)) == key
+        assert lib.hutch_value_extended_size(value) == 0 and lib.hutch_value_extended(value)
+        info = structs.EntryInfo()
+        assert lib.hutch_value_info(value, byref(info)) == Status.OK and info.size == size
+        assert lib.hutch_value_retain(value).contents is not None
+        lib.hutch_value_release(value)
+        lib.hutch_value_release(value)
+
+
+def test_references_after_close():
+    status, cache = open_raw()
+    assert status == Status.OK
+    lib.hutch_cache_retain(cache)
+    assert lib.hutch_close(cache) == Status.OK
+    assert get(cache, b"k") == (Status.CLOSED, None)
+    lib.hutch_cache_retain(cache)
+    assert lib.hutch_close(cache) == Status.CLOSED
+    lib.hutch_cache_release(cache)
+
+
+def test_the_last_reference_shuts_down_too(directory):
+    status, cache = open_raw(bytes(directory))
+    assert status == Status.OK
+    assert put(cache, b"k", b"v") == Status.OK
+    lib.hutch_cache_release(cache)
+    status, cache = open_raw(bytes(directory))
+    assert status == Status.OK, "it would be OPTIONS_DIFFER or BUSY were it open"
+    assert get(cache, b"k") == (Status.OK, b"v")
+    assert lib.hutch_close(cache) == Status.OK
+
+
+def test_nothing_stays_open(directory):
+    """Neither descriptors nor threads, however the cache was used and let go."""
+
+    def held() -> tuple:
+        links = [os.path.join("/proc/self/fd", name) for name in os.listdir("/proc/self/fd")]
+        ours = [link for link in links if os.path.realpath(link).startswith(str(directory))]
+        return len(ours), len(os.listdir("/proc/self/task"))
+
+    before = held()
+    for number in range(5):
+        cache = hutch.Cache(directory)
+        second = hutch.Cache(directory)
+        for key in range(20):
+            cache[key] = b"x" * (key * 5000)
+        cache.memory.clear()
+        assert second[number] == b"x" * (number * 5000)
+        view, walk = cache.disk, iter(cache)
+        next(walk)
+        second.close()
+        if number % 2:
+            cache.close()
+        del cache, second, view, walk
+        gc.collect()
+        assert held() == before
+
+
+# -------------------------------------------------------------------- the clock
+
+
+class Standing:
+    def __call__(self) -> int:
+        return 10**18
+
+
+def test_a_clock_lives_as_long_as_its_cache(directory):
+    clock = Standing()
+    alive = weakref.ref(clock)
+    with hutch.Cache(directory, clock=clock) as cache:
+        del clock
+        gc.collect()
+        cache["k"] = 1
+        assert cache.info("k").created == 10**9
+        assert alive() is not None
+    del cache
+    gc.collect()
+    assert alive() is None
+
+
+def test_a_clock_is_let_go_when_opening_fails():
+    clock = Standing()
+    alive = weakref.ref(clock)
+    with pytest.raises(hutch.BadDirectoryError):
+        hutch.Cache("/dev/null/below", clock=clock)
+    with pytest.raises(hutch.InvalidArgumentError):
+        hutch.Cache("", clock=clock)
+    before = set(_clock._clocks)
+    del clock
+    gc.collect()
+    assert alive() is None
+    assert set(_clock._clocks) == before
+
+
+def test_the_release_of_a_clock_is_called_once():
+    calls = []
+    read = structs.ClockFunction(lambda context: 10**18)
+    release = structs.ReleaseFunction(lambda context: calls.append(context))
+    options = structs.Options()
+    lib.hutch_options_init(byref(options), structs.ctypes.sizeof(options))
+    options.clock, options.clock_context, options.clock_release = read, 5, release
+    status, cache = open_raw(None, byref(options))
+    assert status == Status.OK and put(cache, b"k", b"v") == Status.OK
+    assert lib.hutch_close(cache) == Status.OK
+    assert calls == [5]
+    assert open_raw(b"/dev/null/below", byref(options))[0] == Status.BAD_DIRECTORY
+    assert calls == [5, 5]
+    # Failed by its arguments: the release follows what was handed over all the same.
+    assert lib.hutch_open(None, byref(options), None) == Status.INVALID_ARGUMENT
+    assert calls == [5, 5, 5]
+
+
+def test_a_clock_of_the_second_opening_is_let_go(directory):
+    clock = Standing()
+    alive = weakref.ref(clock)
+    with hutch.Cache(directory) as first:
+        with pytest.warns(hutch.OptionsDifferWarning):
+            second = hutch.Cache(directory, clock=clock, disk=hutch.TierLimits(count=3))
+        second["k"] = 1
+        assert first["k"] == 1
+        second.close()
+    del first, second, clock
+    gc.collect()
+    assert alive() is None
+
+
+# ------------------------------------------------------- the interpreter's end
+
+
+@pytest.mark.parametrize(
+    "ending",
+    [
+        "",
+        "walk = iter(cache.items()); next(walk)",
+        "view = cache.disk; view['l'] = 2",
+        "loop = [cache]; loop.append(loop); del cache",
+        "import builtins; builtins.kept = cache",
+        "import atexit; atexit.register(lambda: cache.close())",
+        "import sys; sys.modules.clear()",
+        "import sys; sys.exit(0)",
+    ],
+)
+def test_a_cache_that_is_open_at_the_end(directory, ending):
+    run(
+        f"""
+        import sys, hutch
+        cache = hutch.Cache(sys.argv[1])
+        cache["k"] = "v"
+        {ending}
+        """,
+        directory,
+    )
+    with hutch.Cache(directory) as cache:
+        assert cache["k"] == "v"
+
+
+def test_daemon_threads_at_the_end(directory):
+    for _ in range(3):
+        run(
+            """
+            import sys, threading, hutch
+            cache = hutch.Cache(sys.argv[1])
+            cache["k"] = "v"
+            started = threading.Barrier(4)
+
+            def work():
+                started.wait()
+                try:
+                    while True:
+                        cache["k"] = cache["k"]
+                        list(cache.items())
+                except hutch.ClosedError:
+                    pass
+
+            for _ in range(3):
+                threading.Thread(target=work, daemon=True).start()
+            started.wait()
+            """,
+            directory,
+        )
+        with hutch.Cache(directory) as cache:
+            assert cache["k"] == "v"
+
+
+def test_a_clock_at_the_end(directory):
+    run(
+        """
+        import sys, time, hutch
+        cache = hutch.Cache(sys.argv[1], clock=time.time_ns)
+        cache["k"] = "v"
+        """,
+        directory,
+    )

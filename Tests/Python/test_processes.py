@@ -1,0 +1,282 @@
+"""Two openings, two processes, and fork."""
+
+from __future__ import annotations
+
+import os
+import warnings
+
+import hutch
+import pytest
+from native import Status, get, lib, open_raw, put
+from processes import run
+
+TRY_TO_OPEN = """
+    import sys, hutch
+    try:
+        with hutch.Cache(sys.argv[1]) as cache:
+            print(sorted(cache.items()))
+    except hutch.BusyError as error:
+        assert isinstance(error, OSError)
+        print("busy")
+"""
+
+
+def test_a_second_process_finds_it_busy(directory):
+    with hutch.Cache(directory) as cache:
+        cache["k"] = 1
+        assert run(TRY_TO_OPEN, directory) == "busy\n"
+        cache["l"] = 2
+        assert run(TRY_TO_OPEN, directory) == "busy\n"
+        assert dict(cache.items()) == {"k": 1, "l": 2}
+    assert run(TRY_TO_OPEN, directory) == "[('k', 1), ('l', 2)]\n"
+
+
+def test_it_stays_busy_until_the_last_opening_is_closed(directory):
+    first, second = hutch.Cache(directory), hutch.Cache(directory)
+    first.close()
+    assert run(TRY_TO_OPEN, directory) == "busy\n"
+    second.close()
+    assert run(TRY_TO_OPEN, directory) == "[]\n"
+
+
+def test_a_process_that_was_killed_is_in_nobodys_way(directory):
+    run("import os, sys, hutch; c = hutch.Cache(sys.argv[1]); c['k'] = 1; os._exit(0)", directory)
+    with hutch.Cache(directory) as cache:
+        assert cache["k"] == 1
+
+
+# --------------------------------------------------------------- two openings
+
+
+def test_two_openings_are_one_cache(directory, monkeypatch):
+    link = directory.parent / "link"
+    directory.mkdir()
+    link.symlink_to(directory)
+    monkeypatch.chdir(directory.parent)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        openings = [
+            hutch.Cache(path) for path in (directory, os.fsencode(directory), link, "cache")
+        ]
+    for number, one in enumerate(openings):
+        one[f"key-{number}"] = number
+    for one in openings:
+        assert len(one) == 4 and one["key-2"] == 2
+    assert openings[0].directory == str(directory) or openings[0].directory == openings[1].directory
+    while openings:
+        openings.pop(0).close()
+        for number, one in enumerate(openings):
+            one["k"] = number
+            assert one["key-0"] == 0 and one["k"] == number
+
+
+def test_other_options_are_told_and_the_first_ones_go_on(directory):
+    with hutch.Cache(directory, disk=hutch.TierLimits(count=100)) as first:
+        with pytest.warns(hutch.OptionsDifferWarning, match="other options"):
+            second = hutch.Cache(directory, disk=hutch.TierLimits(count=5))
+        assert second.limits().disk.count == 100
+        second.set_limits(disk=hutch.TierLimits(count=50))
+        assert first.limits().disk.count == 50
+        second.close()
+        assert first.limits().disk.count == 50
+
+
+def test_other_options_that_are_an_error(directory):
+    with hutch.Cache(directory) as first:
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            with pytest.raises(hutch.OptionsDifferWarning):
+                hutch.Cache(directory, disk=hutch.TierLimits(count=5))
+        first["k"] = 1
+    assert run(TRY_TO_OPEN, directory) == "[('k', 1)]\n", "the refused opening must not stay"
+
+
+def test_caches_in_memory_share_nothing():
+    with hutch.Cache() as first, hutch.Cache() as second:
+        first["k"] = 1
+        assert "k" not in second
+
+
+def test_the_status_in_c(directory):
+    first_status, first = open_raw(bytes(directory))
+    second_status, second = open_raw(bytes(directory))
+    assert first_status == second_status == Status.OK
+    assert put(first, b"k", b"v") == Status.OK
+    assert get(second, b"k") == (Status.OK, b"v")
+    assert lib.hutch_close(first) == lib.hutch_close(second) == Status.OK
+
+
+# ------------------------------------------------------------------------ fork
+
+
+@pytest.mark.parametrize("kind", ["memory only", "mixed", "sqlite", "file"])
+def test_the_child_gets_forked_error_and_the_parent_is_unharmed(directory, kind):
+    run(
+        """
+        import os, sys, hutch
+        path, kind = sys.argv[1:]
+        cache = hutch.Cache() if kind == "memory only" else hutch.Cache(path, storage=kind)
+        view, walk = cache.memory, iter(cache.items())
+        for number in range(100):
+            cache[number] = b"x" * (number * 300)
+        child = os.fork()
+        if child == 0:
+            for use in (
+                lambda: cache[1], lambda: cache.set(1, b"child"), lambda: cache.delete(2),
+                lambda: cache.clear(), lambda: len(cache), lambda: list(cache), lambda: 1 in cache,
+                lambda: cache.incr("n"), lambda: cache.flush(), lambda: cache.stats(),
+                lambda: cache.limits(), lambda: cache.memory, lambda: view[1], lambda: next(walk),
+            ):
+                try:
+                    use()
+                except hutch.ForkedError as error:
+                    assert isinstance(error, RuntimeError)
+                else:
+                    raise AssertionError("no ForkedError")
+            cache.close()
+            with hutch.Cache() as own:
+                own["k"] = 1
+                assert own["k"] == 1
+            if kind != "memory only":
+                with hutch.Cache(path + "-child", storage=kind) as own:
+                    own["k"] = "child"
+            sys.exit(0)
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+        for number in range(100):
+            assert cache[number] == b"x" * (number * 300)
+            cache[-number - 1] = b"y" * (number * 300)
+        assert len(list(walk)) == 200 and len(cache) == 200
+        """,
+        directory,
+        kind,
+    )
+    if kind == "memory only":
+        assert not directory.exists()
+        return
+    with hutch.Cache(directory) as cache:
+        assert len(cache) == 200
+        for number in range(100):
+            assert cache[number] == b"x" * (number * 300)
+            assert cache[-number - 1] == b"y" * (number * 300)
+    with hutch.Cache(f"{directory}-child") as cache:
+        assert dict(cache.items()) == {"k": "child"}
+
+
+def test_the_child_cannot_open_the_parents_directory(directory):
+    run(
+        """
+        import os, sys, hutch
+        cache = hutch.Cache(sys.argv[1])
+        cache["k"] = "parent"
+        child = os.fork()
+        if child == 0:
+            try:
+                hutch.Cache(sys.argv[1])
+            except (hutch.BusyError, hutch.ForkedError):
+                sys.exit(0)
+            sys.exit("the child opened it")
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+        cache["l"] = "parent"
+        """,
+        directory,
+    )
+    with hutch.Cache(directory) as cache:
+        assert dict(cache.items()) == {"k": "parent", "l": "parent"}
+
+
+def test_the_child_outlives_the_parent_which_lets_go(directory):
+    """A child that never execs inherits descriptors; they must not keep the directory locked."""
+    output = run(
+        """
+        import os, sys, hutch
+        cache = hutch.Cache(sys.argv[1])
+        cache["k"] = 1
+        ready, wait = os.pipe()
+        child = os.fork()
+        if child == 0:
+            os.close(wait)
+            os.close(1), os.close(2)
+            os.read(ready, 1)
+            os._exit(0)
+        cache.close()
+        try:
+            with hutch.Cache(sys.argv[1]) as again:
+                print(again["k"])
+        finally:
+            os.close(wait)
+            os.waitpid(child, 0)
+        """,
+        directory,
+    )
+    assert output == "1\n"
+
+
+def test_forks_while_threads_write(directory):
+    run(
+        """
+        import os, sys, threading, hutch
+        cache = hutch.Cache(sys.argv[1])
+        stop, counts = threading.Event(), [0] * 3
+
+        def write(name):
+            while not stop.is_set():
+                number = counts[name]
+                cache[f"{name}-{number}"] = b"x" * (number * 211 % 40_000)
+                counts[name] = number + 1
+
+        threads = [threading.Thread(target=write, args=(name,)) for name in range(3)]
+        for thread in threads:
+            thread.start()
+        for number in range(20):
+            child = os.fork()
+            if child == 0:
+                try:
+                    cache["child"] = 1
+                except hutch.ForkedError:
+                    with hutch.Cache() as own:
+                        own["k"] = b"x" * 1000
+                        os._exit(0 if own["k"] else 2)
+                os._exit(1)
+            status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+            assert status == 0, status
+        stop.set()
+        for thread in threads:
+            thread.join()
+        for name in range(3):
+            for number in range(counts[name]):
+                cache.touch(f"{name}-{number}", 1000)
+        cache["counts"] = counts
+        """,
+        directory,
+    )
+    with hutch.Cache(directory) as cache:
+        counts = cache["counts"]
+        # The default limit may have evicted the oldest; what is there is whole.
+        for name in range(3):
+            for number in range(counts[name]):
+                found = cache.get(f"{name}-{number}")
+                assert found is None or found == b"x" * (number * 211 % 40_000)
+        assert "child" not in cache
+
+
+def test_values_of_the_parent_are_valid_in_the_child():
+    run(
+        """
+        import ctypes, os, sys
+        from native import Status, byref, lib, open_raw, put, structs
+        status, cache = open_raw()
+        assert status == Status.OK and put(cache, b"k", b"v" * 100_000) == Status.OK
+        value = structs.ValuePointer()
+        assert lib.hutch_get(cache, b"k", 1, byref(value)) == Status.OK
+        child = os.fork()
+        data = ctypes.string_at(lib.hutch_value_data(value), lib.hutch_value_size(value))
+        assert data == b"v" * 100_000
+        lib.hutch_value_release(value)
+        if child == 0:
+            assert lib.hutch_close(cache) == Status.FORKED
+            lib.hutch_cache_release(None)
+            os._exit(0)
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+        assert lib.hutch_close(cache) == Status.OK
+        """
+    )

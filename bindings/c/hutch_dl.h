@@ -1,0 +1,118 @@
+/*
+ * hutch_dl.h - Hutch at run time, through dlopen, for programs that do not link it
+ *
+ * SPDX-License-Identifier: MIT
+ *
+ * A table of the library's functions under their names without the prefix:
+ *
+ *   hutch_dl hutch;
+ *   const char *why = hutch_dl_open(&hutch, NULL);
+ *   if (why) return without_a_cache(why);
+ *   hutch.open("cache", NULL, &cache);
+ *
+ * Code that was written for hutch.h works through a table too, as it stands: define
+ * HUTCH_DL_NAMES before this header is included, and have a table called hutch_dl_table
+ * in scope.
+ *
+ * A program keeps this header beside hutch.h of the same version. Link with nothing:
+ * dlopen is in libc. The library is never unloaded, so there is no way to give it up.
+ */
+#ifndef HUTCH_DL_H
+#define HUTCH_DL_H
+
+#include <dlfcn.h>
+#include <string.h>
+
+#include "hutch.h"
+
+/* Every function of hutch.h, in its order, without the prefix. */
+#define HUTCH_DL_FUNCTIONS(X)                                                                \
+  X(version) X(abi_version) X(status_name) X(last_error)                                     \
+  X(options_init) X(open) X(close) X(cache_retain) X(cache_release) X(tier) X(directory)     \
+  X(flush)                                                                                   \
+  X(put) X(get) X(get_into) X(contains) X(info) X(touch) X(remove) X(clear)                  \
+  X(value_data) X(value_size) X(value_key) X(value_key_size) X(value_extended)               \
+  X(value_extended_size) X(value_info) X(value_retain) X(value_release)                      \
+  X(add) X(replace) X(compare_and_swap) X(increment) X(pop)                                  \
+  X(limits) X(set_limits) X(count) X(cost) X(stats)                                          \
+  X(each) X(cursor_create) X(cursor_next) X(cursor_value) X(cursor_info) X(cursor_release)
+
+#define HUTCH_DL_MEMBER(name) __typeof__(&hutch_##name) name;
+typedef struct hutch_dl {
+  HUTCH_DL_FUNCTIONS(HUTCH_DL_MEMBER)
+} hutch_dl;
+#undef HUTCH_DL_MEMBER
+
+/* POSIX has it that a function's address passes through a void pointer; ISO C does not,
+   hence the copy. */
+static inline int hutch_dl_find(void *library, const char *name, void *function) {
+  void *address = dlsym(library, name);
+  memcpy(function, &address, sizeof address);
+  return address != NULL;
+}
+
+/*
+ * Loads the library (path; NULL: libhutch.so.0 where the system looks for libraries) and
+ * fills the table. Returns NULL, or what is wrong: words of the loader's, valid until the
+ * thread's next call of it, or static ones.
+ */
+static inline const char *hutch_dl_open(hutch_dl *table, const char *path) {
+  void *library = dlopen(path ? path : "libhutch.so.0", RTLD_NOW | RTLD_LOCAL);
+  memset(table, 0, sizeof *table);
+  if (!library) return dlerror();
+#define HUTCH_DL_FIND(name) \
+  if (!hutch_dl_find(library, "hutch_" #name, &table->name)) return "no hutch_" #name;
+  HUTCH_DL_FUNCTIONS(HUTCH_DL_FIND)
+#undef HUTCH_DL_FIND
+  return table->abi_version() < HUTCH_ABI_VERSION ? "older than hutch.h" : NULL;
+}
+
+#ifdef HUTCH_DL_NAMES
+#define hutch_version hutch_dl_table.version
+#define hutch_abi_version hutch_dl_table.abi_version
+#define hutch_status_name hutch_dl_table.status_name
+#define hutch_last_error hutch_dl_table.last_error
+#define hutch_options_init hutch_dl_table.options_init
+#define hutch_open hutch_dl_table.open
+#define hutch_close hutch_dl_table.close
+#define hutch_cache_retain hutch_dl_table.cache_retain
+#define hutch_cache_release hutch_dl_table.cache_release
+#define hutch_tier hutch_dl_table.tier
+#define hutch_directory hutch_dl_table.directory
+#define hutch_flush hutch_dl_table.flush
+#define hutch_put hutch_dl_table.put
+#define hutch_get hutch_dl_table.get
+#define hutch_get_into hutch_dl_table.get_into
+#define hutch_contains hutch_dl_table.contains
+#define hutch_info hutch_dl_table.info
+#define hutch_touch hutch_dl_table.touch
+#define hutch_remove hutch_dl_table.remove
+#define hutch_clear hutch_dl_table.clear
+#define hutch_value_data hutch_dl_table.value_data
+#define hutch_value_size hutch_dl_table.value_size
+#define hutch_value_key hutch_dl_table.value_key
+#define hutch_value_key_size hutch_dl_table.value_key_size
+#define hutch_value_extended hutch_dl_table.value_extended
+#define hutch_value_extended_size hutch_dl_table.value_extended_size
+#define hutch_value_info hutch_dl_table.value_info
+#define hutch_value_retain hutch_dl_table.value_retain
+#define hutch_value_release hutch_dl_table.value_release
+#define hutch_add hutch_dl_table.add
+#define hutch_replace hutch_dl_table.replace
+#define hutch_compare_and_swap hutch_dl_table.compare_and_swap
+#define hutch_increment hutch_dl_table.increment
+#define hutch_pop hutch_dl_table.pop
+#define hutch_limits hutch_dl_table.limits
+#define hutch_set_limits hutch_dl_table.set_limits
+#define hutch_count hutch_dl_table.count
+#define hutch_cost hutch_dl_table.cost
+#define hutch_stats hutch_dl_table.stats
+#define hutch_each hutch_dl_table.each
+#define hutch_cursor_create hutch_dl_table.cursor_create
+#define hutch_cursor_next hutch_dl_table.cursor_next
+#define hutch_cursor_value hutch_dl_table.cursor_value
+#define hutch_cursor_info hutch_dl_table.cursor_info
+#define hutch_cursor_release hutch_dl_table.cursor_release
+#endif
+
+#endif /* HUTCH_DL_H */

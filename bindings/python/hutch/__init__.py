@@ -1,0 +1,94 @@
+"""Hutch, an embeddable cache: a memory tier above a disk tier.
+
+    import hutch
+
+    with hutch.Cache("/var/tmp/example") as cache:
+        cache["greeting"] = "hello"
+        cache.set("token", b"...", expire=60)
+
+        @cache.memoize(expire=3600)
+        def slow(n):
+            return n * n
+
+See Cache for all of it. The library is libhutch; this package calls it by
+ctypes and has no compiled part.
+"""
+
+from ._cache import Cache, TierView
+from ._codec import Key, key_from_bytes, key_to_bytes
+from ._errors import (
+    BadDirectoryError,
+    BusyError,
+    ClosedError,
+    CorruptError,
+    CounterOverflowError,
+    DeadlockError,
+    Error,
+    ForkedError,
+    InvalidArgumentError,
+    NewerFormatError,
+    NoSpaceError,
+    OptionsDifferWarning,
+    OutOfMemoryError,
+    Status,
+    StorageError,
+    TierDownError,
+    TooLargeError,
+    UnsupportedError,
+    WrongTypeError,
+)
+from ._library import lib as _lib
+from ._records import (
+    MAX_ENTRY_QUARTER,
+    CacheLimits,
+    CacheStats,
+    Entry,
+    EntryInfo,
+    Outcome,
+    PutResult,
+    State,
+    Tier,
+    TierLimits,
+    TierStats,
+)
+
+__version__: str = _lib.hutch_version().decode()
+"""The version of the library."""
+
+__all__ = [
+    "MAX_ENTRY_QUARTER",
+    "BadDirectoryError",
+    "BusyError",
+    "Cache",
+    "CacheLimits",
+    "CacheStats",
+    "ClosedError",
+    "CorruptError",
+    "CounterOverflowError",
+    "DeadlockError",
+    "Entry",
+    "EntryInfo",
+    "Error",
+    "ForkedError",
+    "InvalidArgumentError",
+    "Key",
+    "NewerFormatError",
+    "NoSpaceError",
+    "OptionsDifferWarning",
+    "Outcome",
+    "OutOfMemoryError",
+    "PutResult",
+    "State",
+    "Status",
+    "StorageError",
+    "Tier",
+    "TierDownError",
+    "TierLimits",
+    "TierStats",
+    "TierView",
+    "TooLargeError",
+    "UnsupportedError",
+    "WrongTypeError",
+    "key_from_bytes",
+    "key_to_bytes",
+]

@@ -1,0 +1,195 @@
+"""The cache, and the views of its tiers."""
+
+from __future__ import annotations
+
+import os
+import warnings
+import weakref
+from ctypes import byref, sizeof
+from types import TracebackType
+from typing import Any, Union
+
+from . import _structs
+from ._clock import Clock, set_clock
+from ._entries import Entries
+from ._errors import OptionsDifferWarning, Status, check
+from ._library import lib
+from ._records import CacheLimits, Seconds, Tier, TierLimits
+from ._units import limit_duration, uint64
+
+_STORAGE: dict[str | None, int] = {None: 0, "mixed": 1, "sqlite": 2, "file": 3}
+_NETWORK_DIRECTORY = 1
+
+Directory = Union[str, bytes, "os.PathLike[str]", "os.PathLike[bytes]"]
+
+
+class Cache(Entries):
+    """A cache: a memory tier above a directory, or in memory only.
+
+        with hutch.Cache("/var/tmp/thumbnails") as cache:
+            cache["logo"] = b"..."
+            cache.set("session", {"user": 7}, expire=3600)
+
+    Keys are str, bytes or int; values are bytes, str, int, float, bool, None
+    and lists and dicts of these. What a cache holds it may forget at any time;
+    it never gives an older value than the newest one put, nor a part of one.
+    May be used from any thread. After fork, the child gets ForkedError.
+
+    Parameters:
+        directory: made with its parents if it is not there. None: in memory.
+        memory, disk: the tiers' limits; what is not given has its default:
+            memory 64 MiB, disk 50,000,000 bytes and a time to live of 30 days,
+            an entry at most a quarter of its tier.
+        time_to_live, time_to_idle: in seconds, for entries without their own;
+            of both tiers, where memory and disk do not say otherwise.
+        storage: "mixed" (large values in files of their own), "sqlite" (all in
+            the database) or "file". Settled when a directory is first used;
+            None: what it has, "mixed" for a new one.
+        inline_threshold: with "mixed", a value of more bytes gets its own file.
+        network_directory: use a directory on a network file system all the
+            same; only this machine may have it open, which nothing can check.
+        clock: the time in Unix nanoseconds, instead of the system's clocks;
+            for tests. Must not use the cache.
+
+    Raises BadDirectoryError, BusyError (another process has it open),
+    NewerFormatError, UnsupportedError (a network file system), NoSpaceError,
+    StorageError; ValueError for a limit below 0 or another storage than the
+    directory has. Warns with OptionsDifferWarning if this process has the
+    directory open with other options: both share the cache that is there.
+    """
+
+    def __init__(
+        self,
+        directory: Directory | None = None,
+        *,
+        memory: TierLimits | None = None,
+        disk: TierLimits | None = None,
+        time_to_live: Seconds | None = None,
+        time_to_idle: Seconds | None = None,
+        storage: str | None = None,
+        inline_threshold: int | None = None,
+        network_directory: bool = False,
+        clock: Clock | None = None,
+    ) -> None:
+        path = None if directory is None else os.fsencode(directory)
+        if path is not None and b"\0" in path:
+            raise ValueError("a path cannot have a NUL in it")
+        options = _structs.Options()
+        check(lib.hutch_options_init(byref(options), sizeof(options)))
+        if storage not in _STORAGE:
+            raise ValueError(f"storage is 'mixed', 'sqlite' or 'file', not {storage!r}")
+        options.storage = _STORAGE[storage]
+        if inline_threshold is not None:
+            options.inline_threshold = uint64(inline_threshold)
+        if network_directory:
+            options.flags |= _NETWORK_DIRECTORY
+        for limits, own in ((options.memory, memory), (options.disk, disk)):
+            if time_to_live is not None:
+                limits.time_to_live = limit_duration(time_to_live)
+            if time_to_idle is not None:
+                limits.time_to_idle = limit_duration(time_to_idle)
+            if own is not None:
+                own._change(limits)
+        if clock is not None:
+            set_clock(options, clock)
+
+        pointer = _structs.CachePointer()
+        status = check(lib.hutch_open(path, byref(options), byref(pointer)))
+
+        # Two references. The opening's is given up by close, and by then another
+        # thread may be in the middle of a call: the object's own one, which keeps
+        # the handle valid, goes only with the object. At the interpreter's end
+        # the cache is closed, but that reference stays: daemon threads still run.
+        self._pointer = lib.hutch_cache_retain(pointer)
+        weakref.finalize(self, lib.hutch_cache_release, pointer).atexit = False
+        self._closing = weakref.finalize(self, lib.hutch_close, pointer)
+
+        if status == Status.OPTIONS_DIFFER:
+            warnings.warn(
+                f"{self.directory} is open in this process with other options, which go on",
+                OptionsDifferWarning,
+                stacklevel=2,
+            )
+
+    def close(self) -> None:
+        """Shut the cache down: complete what is under way, close the directory.
+
+        Closing twice is fine. StorageError: closed, but the end was not clean.
+        """
+        if self._closing.detach() is None:
+            return
+        status = lib.hutch_close(self._pointer)
+        # Closed by somebody else, or the parent's: either way there is nothing left to do.
+        if status not in (Status.CLOSED, Status.FORKED):
+            check(status)
+
+    def __enter__(self) -> Cache:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        return f"hutch.Cache({self.directory!r})"
+
+    @property
+    def directory(self) -> str | None:
+        """The directory as it was given, as a str; None for a cache in memory."""
+        path = lib.hutch_directory(self._pointer)
+        return None if path is None else os.fsdecode(path)
+
+    @property
+    def memory(self) -> TierView:
+        """The memory tier as a cache of its own.
+
+        set stores in memory and removes the entry on disk; get, in and info see
+        memory only; delete and clear drop memory copies only.
+        """
+        return TierView(self, Tier.MEMORY)
+
+    @property
+    def disk(self) -> TierView:
+        """The disk tier as a cache of its own. UnsupportedError: there is none.
+
+        set stores on disk and drops the memory copy; get, in and info see the
+        disk only and bring nothing into memory; delete and clear do away with
+        the memory copies of what was on disk.
+        """
+        return TierView(self, Tier.DISK)
+
+    def limits(self) -> CacheLimits:
+        """The limits in force."""
+        limits = _structs.CacheLimits()
+        check(lib.hutch_limits(self._pointer, byref(limits)))
+        return CacheLimits._of(limits)
+
+    def set_limits(
+        self, *, memory: TierLimits | None = None, disk: TierLimits | None = None
+    ) -> None:
+        """Change limits of a cache in use. What is above a new limit has gone on return."""
+        limits = _structs.CacheLimits()
+        check(lib.hutch_limits(self._pointer, byref(limits)))
+        if memory is not None:
+            memory._change(limits.memory)
+        if disk is not None:
+            disk._change(limits.disk)
+        check(lib.hutch_set_limits(self._pointer, byref(limits)))
+
+
+class TierView(Entries):
+    """One tier of a cache, as a cache: see Cache.memory and Cache.disk.
+
+    Keeps its cache from being collected. After the cache's close: ClosedError.
+    """
+
+    def __init__(self, cache: Cache, tier: Tier) -> None:
+        pointer = _structs.CachePointer()
+        check(lib.hutch_tier(cache._pointer, tier, byref(pointer)))
+        self._cache = cache
+        self._pointer: Any = pointer
+        weakref.finalize(self, lib.hutch_cache_release, pointer).atexit = False

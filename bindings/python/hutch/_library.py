@@ -1,0 +1,138 @@
+"""Find libhutch, load it, and declare its functions: one line for each.
+
+The library is looked for in this order:
+
+1. the file that the environment variable HUTCH_LIBRARY names, and no other;
+2. a libhutch.so beside this package, as a wheel carries it;
+3. build/libhutch.so of the checkout that this package is part of;
+4. what the system's loader knows as libhutch.so.0.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+from ctypes import POINTER, c_char_p, c_int32, c_int64, c_size_t, c_uint32, c_uint64, c_void_p
+from pathlib import Path
+from typing import Any
+
+from . import _structs as s
+
+ABI_VERSION = 1
+"""The HUTCH_ABI_VERSION that this package was written for."""
+
+# Key and value parameters are c_void_p: ctypes passes the address of a bytes
+# object as it is, without a copy and without stopping at a NUL.
+_KEY = (c_void_p, c_size_t)
+_BYTES = (c_void_p, c_size_t)
+_PUT = (POINTER(s.PutOptions), POINTER(s.PutResult))
+
+FUNCTIONS: tuple[tuple[str, tuple[Any, ...], Any], ...] = (
+    # library
+    ("hutch_version", (), c_char_p),
+    ("hutch_abi_version", (), c_uint32),
+    ("hutch_status_name", (c_int32,), c_char_p),
+    ("hutch_last_error", (POINTER(s.Error),), c_int32),
+    # open
+    ("hutch_options_init", (POINTER(s.Options), c_size_t), c_int32),
+    ("hutch_open", (c_char_p, POINTER(s.Options), POINTER(s.CachePointer)), c_int32),
+    ("hutch_close", (s.CachePointer,), c_int32),
+    ("hutch_cache_retain", (s.CachePointer,), s.CachePointer),
+    ("hutch_cache_release", (s.CachePointer,), None),
+    ("hutch_tier", (s.CachePointer, c_uint32, POINTER(s.CachePointer)), c_int32),
+    ("hutch_directory", (s.CachePointer,), c_char_p),
+    ("hutch_flush", (s.CachePointer,), c_int32),
+    # entries
+    ("hutch_put", (s.CachePointer, *_KEY, *_BYTES, *_PUT), c_int32),
+    ("hutch_get", (s.CachePointer, *_KEY, POINTER(s.ValuePointer)), c_int32),
+    ("hutch_get_into", (s.CachePointer, *_KEY, *_BYTES, POINTER(c_size_t)), c_int32),
+    ("hutch_contains", (s.CachePointer, *_KEY), c_int32),
+    ("hutch_info", (s.CachePointer, *_KEY, POINTER(s.EntryInfo)), c_int32),
+    ("hutch_touch", (s.CachePointer, *_KEY, c_int64, c_int64), c_int32),
+    ("hutch_remove", (s.CachePointer, *_KEY), c_int32),
+    ("hutch_clear", (s.CachePointer,), c_int32),
+    # values
+    ("hutch_value_data", (s.ValuePointer,), c_void_p),
+    ("hutch_value_size", (s.ValuePointer,), c_size_t),
+    ("hutch_value_key", (s.ValuePointer,), c_void_p),
+    ("hutch_value_key_size", (s.ValuePointer,), c_size_t),
+    ("hutch_value_extended", (s.ValuePointer,), c_void_p),
+    ("hutch_value_extended_size", (s.ValuePointer,), c_size_t),
+    ("hutch_value_info", (s.ValuePointer, POINTER(s.EntryInfo)), c_int32),
+    ("hutch_value_retain", (s.ValuePointer,), s.ValuePointer),
+    ("hutch_value_release", (s.ValuePointer,), None),
+    # conditional
+    ("hutch_add", (s.CachePointer, *_KEY, *_BYTES, *_PUT), c_int32),
+    ("hutch_replace", (s.CachePointer, *_KEY, *_BYTES, *_PUT), c_int32),
+    ("hutch_compare_and_swap", (s.CachePointer, *_KEY, c_uint64, *_BYTES, *_PUT), c_int32),
+    (
+        "hutch_increment",
+        (s.CachePointer, *_KEY, c_int64, c_int64, POINTER(s.PutOptions), POINTER(c_int64)),
+        c_int32,
+    ),
+    ("hutch_pop", (s.CachePointer, *_KEY, POINTER(s.ValuePointer)), c_int32),
+    # limits
+    ("hutch_limits", (s.CachePointer, POINTER(s.CacheLimits)), c_int32),
+    ("hutch_set_limits", (s.CachePointer, POINTER(s.CacheLimits)), c_int32),
+    ("hutch_count", (s.CachePointer, POINTER(c_uint64)), c_int32),
+    ("hutch_cost", (s.CachePointer, POINTER(c_uint64)), c_int32),
+    ("hutch_stats", (s.CachePointer, POINTER(s.CacheStats)), c_int32),
+    # iterate
+    ("hutch_each", (s.CachePointer, s.VisitorFunction, c_void_p), c_int32),
+    ("hutch_cursor_create", (s.CachePointer, POINTER(s.CursorPointer)), c_int32),
+    ("hutch_cursor_next", (s.CursorPointer, POINTER(c_void_p), POINTER(c_size_t)), c_int32),
+    ("hutch_cursor_value", (s.CursorPointer, POINTER(s.ValuePointer)), c_int32),
+    ("hutch_cursor_info", (s.CursorPointer, POINTER(s.EntryInfo)), c_int32),
+    ("hutch_cursor_release", (s.CursorPointer,), None),
+)
+"""Every function of hutch.h: name, argument types, result type."""
+
+
+def _candidates() -> list[str]:
+    chosen = os.environ.get("HUTCH_LIBRARY")
+    if chosen:
+        return [chosen]
+    package = Path(__file__).resolve().parent
+    candidates = [package / "libhutch.so", package / "libhutch.so.0"]
+    checkout = package.parents[2] if len(package.parents) > 2 else package
+    if (checkout / "include" / "hutch.h").is_file():
+        candidates.append(checkout / "build" / "libhutch.so")
+    return [str(path) for path in candidates if path.exists()] + ["libhutch.so.0"]
+
+
+def _load() -> ctypes.CDLL:
+    failures = []
+    for candidate in _candidates():
+        try:
+            library = ctypes.CDLL(candidate)
+            keeping_the_gil = ctypes.PyDLL(candidate)
+        except OSError as failure:
+            failures.append(str(failure))
+            continue
+        try:
+            for name, argtypes, restype in FUNCTIONS:
+                # These neither wait nor call back: to leave the GIL and take it again
+                # would be most of their time.
+                is_short = name.startswith("hutch_value_")
+                function = getattr(keeping_the_gil if is_short else library, name)
+                function.argtypes = argtypes
+                function.restype = restype
+                setattr(library, name, function)
+        except AttributeError as missing:
+            raise ImportError(
+                f"{candidate} is not the Hutch this package needs: {missing}"
+            ) from None
+        if library.hutch_abi_version() < ABI_VERSION:
+            raise ImportError(
+                f"{candidate} has ABI version {library.hutch_abi_version()}, "
+                f"and this package needs {ABI_VERSION}"
+            )
+        return library
+    raise ImportError(
+        "libhutch.so was not found. Build it, install it, or name it in the environment "
+        "variable HUTCH_LIBRARY. Tried: " + "; ".join(failures)
+    )
+
+
+lib = _load()
+"""The loaded library. Its functions leave the GIL while they run, but for those of values."""

@@ -1,0 +1,234 @@
+"""What the library tells and is told in structs, in Python's units: seconds and bytes."""
+
+from __future__ import annotations
+
+import enum
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from . import _structs
+from ._units import limit_duration, uint64
+
+Seconds = float
+
+MAX_ENTRY_QUARTER = 2**64 - 1
+"""As a tier's max_entry: a quarter of the tier's cost limit, as it then is."""
+
+_SECOND = 1e9
+
+
+class Tier(enum.IntEnum):
+    """A tier, where one is told."""
+
+    MEMORY = 1
+    DISK = 2
+
+
+class State(enum.IntEnum):
+    """Whether a tier works."""
+
+    NONE = 0
+    UP = 1
+    DOWN = 2
+
+
+class Outcome(enum.IntEnum):
+    """What a tier made of a put."""
+
+    NONE = 0
+    STORED = 1
+    TOO_LARGE = 2
+    NO_SPACE = 3
+    FAILED = 4
+    REMOVED = 5
+
+
+class PutResult(NamedTuple):
+    """What came of a put: the version of the write, and what each tier made of it."""
+
+    version: int
+    memory: Outcome
+    disk: Outcome
+
+    @property
+    def partial(self) -> bool:
+        """Whether a tier that there is did not take the value."""
+        refusals = (Outcome.TOO_LARGE, Outcome.NO_SPACE, Outcome.FAILED)
+        return self.memory in refusals or self.disk in refusals
+
+    @classmethod
+    def _of(cls, result: _structs.PutResult) -> PutResult:
+        return cls(result.version, Outcome(result.memory), Outcome(result.disk))
+
+
+@dataclass(frozen=True)
+class EntryInfo:
+    """What an entry is, without its value. Times are Unix times in seconds.
+
+    Attributes:
+        version: of the write; never used twice in a directory.
+        created: when it was written or touched.
+        accessed: last access; exact for entries with a time to idle, else
+            within minutes.
+        expires: when its time to live ends; None: never.
+        time_to_idle: in seconds; None: none.
+        cost: the explicit cost; 0: none.
+        size: of the value, in bytes.
+        tier: the tier that answered.
+    """
+
+    version: int
+    created: float
+    accessed: float
+    expires: float | None
+    time_to_idle: float | None
+    cost: int
+    size: int
+    tier: Tier
+
+    @classmethod
+    def _of(cls, info: _structs.EntryInfo) -> EntryInfo:
+        return cls(
+            version=info.version,
+            created=info.created / _SECOND,
+            accessed=info.accessed / _SECOND,
+            expires=info.expires / _SECOND if info.expires else None,
+            time_to_idle=info.time_to_idle / _SECOND if info.time_to_idle else None,
+            cost=info.cost,
+            size=info.size,
+            tier=Tier(info.tier),
+        )
+
+
+class Entry(NamedTuple):
+    """A value with its record as the write fixed it."""
+
+    value: Any
+    info: EntryInfo
+
+
+@dataclass(frozen=True)
+class TierLimits:
+    """The limits of one tier. As a parameter, None leaves a limit as it is; 0 means no limit.
+
+    Attributes:
+        cost: bytes charged. Memory: key, value and overhead, or the entry's
+            explicit cost; disk: what the entries take up there.
+        count: entries.
+        max_entry: the largest charge of one entry; a larger one is not stored
+            in this tier. MAX_ENTRY_QUARTER: a quarter of cost.
+        time_to_live: seconds from the write, for entries without their own.
+        time_to_idle: seconds from the last access, likewise.
+    """
+
+    cost: int | None = None
+    count: int | None = None
+    max_entry: int | None = None
+    time_to_live: Seconds | None = None
+    time_to_idle: Seconds | None = None
+
+    @classmethod
+    def _of(cls, limits: _structs.TierLimits) -> TierLimits:
+        return cls(
+            cost=limits.cost,
+            count=limits.count,
+            max_entry=limits.max_entry,
+            time_to_live=limits.time_to_live / _SECOND,
+            time_to_idle=limits.time_to_idle / _SECOND,
+        )
+
+    def _change(self, limits: _structs.TierLimits) -> None:
+        if self.cost is not None:
+            limits.cost = uint64(self.cost)
+        if self.count is not None:
+            limits.count = uint64(self.count)
+        if self.max_entry is not None:
+            limits.max_entry = uint64(self.max_entry)
+        if self.time_to_live is not None:
+            limits.time_to_live = limit_duration(self.time_to_live)
+        if self.time_to_idle is not None:
+            limits.time_to_idle = limit_duration(self.time_to_idle)
+
+
+@dataclass(frozen=True)
+class CacheLimits:
+    """The limits of a cache, tier by tier."""
+
+    memory: TierLimits
+    disk: TierLimits
+
+    @classmethod
+    def _of(cls, limits: _structs.CacheLimits) -> CacheLimits:
+        return cls(TierLimits._of(limits.memory), TierLimits._of(limits.disk))
+
+
+@dataclass(frozen=True)
+class TierStats:
+    """What a tier did since the cache was opened, and what it holds.
+
+    Attributes:
+        state: whether the tier works.
+        count: entries held.
+        cost: bytes charged for them.
+        hits, misses: gets that this tier answered, and that it could not.
+        puts: values stored, promotions from disk included.
+        removals: entries removed on request.
+        evictions: entries that went for a limit.
+        expirations: entries that went for their age.
+        refusals: puts that were too large or found no space.
+        failures: calls of the system or of SQLite that failed.
+        damaged: entries found damaged, and removed.
+    """
+
+    state: State
+    count: int
+    cost: int
+    hits: int
+    misses: int
+    puts: int
+    removals: int
+    evictions: int
+    expirations: int
+    refusals: int
+    failures: int
+    damaged: int
+
+    @classmethod
+    def _of(cls, stats: _structs.TierStats) -> TierStats:
+        return cls(
+            state=State(stats.state),
+            count=stats.count,
+            cost=stats.cost,
+            hits=stats.hits,
+            misses=stats.misses,
+            puts=stats.puts,
+            removals=stats.removals,
+            evictions=stats.evictions,
+            expirations=stats.expirations,
+            refusals=stats.refusals,
+            failures=stats.failures,
+            damaged=stats.damaged,
+        )
+
+
+@dataclass(frozen=True)
+class CacheStats:
+    """What the tiers did."""
+
+    memory: TierStats
+    disk: TierStats
+
+    @classmethod
+    def _of(cls, stats: _structs.CacheStats) -> CacheStats:
+        return cls(TierStats._of(stats.memory), TierStats._of(stats.disk))
+
+    @property
+    def hits(self) -> int:
+        """Gets that any tier answered."""
+        return self.memory.hits + self.disk.hits
+
+    @property
+    def misses(self) -> int:
+        """Gets that no tier answered: the misses of the lowest tier."""
+        lowest = self.memory if self.disk.state is State.NONE else self.disk
+        return lowest.misses

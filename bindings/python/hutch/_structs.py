@@ -1,0 +1,173 @@
+"""The structs, handles and callback types of hutch.h, field by field.
+
+A handle is a pointer to a struct of its own that is never completed, so ctypes
+refuses a value where a cache is wanted, and an integer everywhere.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from ctypes import c_char, c_char_p, c_int32, c_int64, c_size_t, c_uint32, c_uint64, c_void_p
+from typing import Any
+
+
+class CacheHandle(ctypes.Structure):
+    """hutch_cache: opaque."""
+
+
+class ValueHandle(ctypes.Structure):
+    """hutch_value: opaque."""
+
+
+class CursorHandle(ctypes.Structure):
+    """hutch_cursor: opaque."""
+
+
+CachePointer = ctypes.POINTER(CacheHandle)
+ValuePointer = ctypes.POINTER(ValueHandle)
+CursorPointer = ctypes.POINTER(CursorHandle)
+
+ClockFunction = ctypes.CFUNCTYPE(c_int64, c_void_p)
+ReleaseFunction = ctypes.CFUNCTYPE(None, c_void_p)
+
+
+class Sized(ctypes.Structure):
+    """A struct that crosses the border: struct_size comes first, and is set."""
+
+    struct_size: int
+
+    def __init__(self, *args: Any, **fields: Any) -> None:
+        super().__init__(*args, **fields)
+        self.struct_size = ctypes.sizeof(self)
+
+
+class Error(Sized):
+    """hutch_error."""
+
+    _fields_ = [
+        ("struct_size", c_size_t),
+        ("status", c_int32),
+        ("system_error", c_int32),
+        ("sqlite_error", c_int32),
+        ("reserved", c_uint32),
+        ("words", c_char * 232),
+    ]
+
+
+class TierLimits(ctypes.Structure):
+    """hutch_tier_limits."""
+
+    _fields_ = [
+        ("cost", c_uint64),
+        ("count", c_uint64),
+        ("max_entry", c_uint64),
+        ("time_to_live", c_int64),
+        ("time_to_idle", c_int64),
+        ("reserved", c_uint64 * 3),
+    ]
+
+
+class CacheLimits(Sized):
+    """hutch_cache_limits."""
+
+    _fields_ = [
+        ("struct_size", c_size_t),
+        ("memory", TierLimits),
+        ("disk", TierLimits),
+    ]
+
+
+class Options(Sized):
+    """hutch_options: hutch_options_init fills it with the defaults."""
+
+    _fields_ = [
+        ("struct_size", c_size_t),
+        ("flags", c_uint32),
+        ("policy", c_uint32),
+        ("storage", c_uint32),
+        ("durability", c_uint32),
+        ("sharing", c_uint32),
+        ("reserved", c_uint32),
+        ("inline_threshold", c_uint64),
+        ("memory", TierLimits),
+        ("disk", TierLimits),
+        ("clock", ClockFunction),
+        ("clock_context", c_void_p),
+        ("clock_release", ReleaseFunction),
+    ]
+
+
+class EntryInfo(Sized):
+    """hutch_entry_info."""
+
+    _fields_ = [
+        ("struct_size", c_size_t),
+        ("version", c_uint64),
+        ("created", c_int64),
+        ("accessed", c_int64),
+        ("expires", c_int64),
+        ("time_to_idle", c_int64),
+        ("cost", c_uint64),
+        ("size", c_uint64),
+        ("extended_size", c_uint64),
+        ("checksum", c_uint64),
+        ("tier", c_uint32),
+        ("reserved", c_uint32),
+    ]
+
+
+class PutOptions(Sized):
+    """hutch_put_options. The struct keeps the bytes of extended alive."""
+
+    _fields_ = [
+        ("struct_size", c_size_t),
+        ("time_to_live", c_int64),
+        ("time_to_idle", c_int64),
+        ("cost", c_uint64),
+        ("extended", c_char_p),
+        ("extended_size", c_size_t),
+    ]
+
+
+class PutResult(Sized):
+    """hutch_put_result."""
+
+    _fields_ = [
+        ("struct_size", c_size_t),
+        ("version", c_uint64),
+        ("memory", c_uint32),
+        ("disk", c_uint32),
+    ]
+
+
+class TierStats(ctypes.Structure):
+    """hutch_tier_stats."""
+
+    _fields_ = [
+        ("state", c_uint64),
+        ("count", c_uint64),
+        ("cost", c_uint64),
+        ("hits", c_uint64),
+        ("misses", c_uint64),
+        ("puts", c_uint64),
+        ("removals", c_uint64),
+        ("evictions", c_uint64),
+        ("expirations", c_uint64),
+        ("refusals", c_uint64),
+        ("failures", c_uint64),
+        ("damaged", c_uint64),
+        ("reserved", c_uint64 * 4),
+    ]
+
+
+class CacheStats(Sized):
+    """hutch_cache_stats."""
+
+    _fields_ = [
+        ("struct_size", c_size_t),
+        ("memory", TierStats),
+        ("disk", TierStats),
+    ]
+
+
+VisitorFunction = ctypes.CFUNCTYPE(c_int32, c_void_p, c_void_p, c_size_t, ctypes.POINTER(EntryInfo))
