@@ -61,7 +61,8 @@ extension DiskTier {
       let isPast = try self.redateNewest(manifest, rest, most)
       let isTight = try self.makeFit(
         manifest, &meta, rest, sparing: manifest.lastID, most: most)
-      hasMore = hasMore || self.sweep.isBehind || expired >= most || purged >= most || isPast || isTight
+      hasMore =
+        hasMore || self.sweep.isBehind || expired >= most || purged >= most || isPast || isTight
     }
     rest.forEachDropped { key, version in try? changes.drop(key, version, .damaged) }
 

@@ -227,7 +227,8 @@ extension DiskTier {
         }
         do throws(Failure) {
           try end(manifest, lastVersion)
-        } catch where error.status == .noSpace {
+        } catch {
+          guard error.status == .noSpace else { throw error }
           _ = makeRoomLocked(1 << 20)
           try end(manifest, lastVersion)
         }

@@ -55,7 +55,8 @@ extension DiskTier {
     do throws(Failure) {
       do throws(Failure) {
         try ContentFiles.write(value, name, in: directory)
-      } catch where error.status == .noSpace {
+      } catch {
+        guard error.status == .noSpace else { throw error }
         makeRoom(Int64(value.count))
         try ContentFiles.write(value, name, in: directory)
       }

@@ -73,7 +73,11 @@ struct Boot {
         case 0x61...0x66: digit = byte - 0x61 + 10
         default: continue
         }
-        if digits < 16 { id.0 = id.0 << 4 | UInt64(digit) } else { id.1 = id.1 << 4 | UInt64(digit) }
+        if digits < 16 {
+          id.0 = id.0 << 4 | UInt64(digit)
+        } else {
+          id.1 = id.1 << 4 | UInt64(digit)
+        }
         digits += 1
       }
       if digits == 32 { boot.id = id }
