@@ -177,12 +177,16 @@ final class DiskFixture: @unchecked Sendable {
   }
 
   func keys(page: Int = 3) throws -> [String] {
-    var all: [String] = []
+    try byteKeys(page: page).map { String(decoding: $0, as: UTF8.self) }
+  }
+
+  func byteKeys(page: Int) throws -> [[UInt8]] {
+    var all: [[UInt8]] = []
     while true {
-      let last = all.last.map { Array($0.utf8) } ?? []
+      let last = all.last ?? []
       let count = try last.withUnsafeBytes { last in
         try tier.keys(after: all.isEmpty ? nil : last, limit: page, at: moment) {
-          all.append(String(decoding: $0, as: UTF8.self))
+          all.append(Array($0))
         }
       }
       if count == 0 { return all }

@@ -33,6 +33,32 @@ import Testing
     disk.checkInvariants()
   }
 
+  @Test func keysOfEveryLengthAndAllBytes() throws {
+    let disk = try DiskFixture()
+    let keys: [[UInt8]] = [
+      [0], [0, 0], [0xFF], Array(0...255), DiskFixture.bytes(5000), DiskFixture.bytes(65_535),
+    ]
+    for (i, key) in keys.enumerated() {
+      let write = disk.write(.put, key, [UInt8(i)])
+      disk.run(write)
+      #expect(write.outcome == .stored)
+    }
+    try disk.reopen()
+    for (i, key) in keys.enumerated() {
+      try key.withUnsafeBytes { key in
+        guard let block = try disk.tier.get(key, at: disk.moment, isAccess: true) else {
+          Issue.record("gone")
+          return
+        }
+        #expect(Array(block.unowned.value) == [UInt8(i)])
+      }
+    }
+    let sorted = keys.sorted { $0.lexicographicallyPrecedes($1) }
+    #expect(try disk.byteKeys(page: 1) == sorted)
+    #expect(try disk.byteKeys(page: 4) == sorted)
+    disk.checkInvariants()
+  }
+
   @Test func recordTravelsWhole() throws {
     let disk = try DiskFixture()
     let write = disk.put(

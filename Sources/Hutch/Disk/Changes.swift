@@ -23,6 +23,8 @@ final class Changes {
     case .expired: expirations += 1
     case .damaged: break
     }
+    // A row may have been damaged into a key that no cache above could have asked for.
+    guard key.count > 0 && key.count <= Row.longestKey else { return }
     try dropped.append(key, Int64(bitPattern: version))
   }
 

@@ -185,6 +185,13 @@ enum ContentFiles {
     throw .system("cannot make a content file")
   }
 
+  /// Nil: not there.
+  static func size(_ name: ContentName, in directory: Directory) -> Int? {
+    ContentPath.content(name).withPointer {
+      Files.status($0, at: directory.descriptor).map { Int($0.st_size) }
+    }
+  }
+
   enum ReadResult {
     case whole
     /// Not there, or not of this size.

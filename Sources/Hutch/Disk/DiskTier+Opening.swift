@@ -246,6 +246,8 @@ extension DiskTier {
   }
 
   private func end(_ manifest: Manifest, _ lastVersion: UInt64) throws(Failure) {
+    // What is barred only in memory would be back.
+    for _ in 0..<64 where queue.hasBars { _ = try attempt([]) }
     for _ in 0..<2 {
       while try flushAccesses(1024) {}
     }

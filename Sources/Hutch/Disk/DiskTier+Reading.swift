@@ -20,13 +20,13 @@ extension DiskTier {
 
   private func find(_ key: Bytes, at moment: Moment) throws(Failure) -> Block? {
     var times: Record?
+    var barred: UInt64?
     if queue.isOverlaid {
-      var block: Block?
-      switch queue.look(up: key, block: &block, times: &times) {
-      case .gone: return nil
-      case .block: return try visible(block.take()!, times, at: moment)
-      case .times, .none: break
-      }
+      var view = queue.look(up: key)
+      if view.isGone { return nil }
+      if let block = view.block.take() { return try visible(block, view.times, at: moment) }
+      times = view.times
+      barred = view.barred
     }
     var lastID: Int64 = 0
     for _ in 0..<DiskTier.mostRounds {
@@ -34,10 +34,10 @@ extension DiskTier {
       var directory: Directory?
       guard
         let row = try read(
-          key, times, at: moment, wantsBlock: true, into: &block, from: &directory)
+          key, times, barred, at: moment, wantsBlock: true, into: &block, from: &directory)
       else { return nil }
-      if row.isSound {
-        guard let found = block.take(), let directory else { return nil }
+      // Without a block: its file is not there, or cannot be the one that the row means.
+      if row.isSound, let found = block.take(), let directory {
         var isWhole = true
         if let name = row.file {
           isWhole =
@@ -60,23 +60,24 @@ extension DiskTier {
 
   func info(_ key: Bytes, at moment: Moment) throws(Failure) -> Record? {
     var times: Record?
+    var barred: UInt64?
     if queue.isOverlaid {
-      var block: Block?
-      switch queue.look(up: key, block: &block, times: &times) {
-      case .gone: return nil
-      case .block:
-        guard let found = try visible(block.take()!, times, at: moment) else { return nil }
+      var view = queue.look(up: key)
+      if view.isGone { return nil }
+      if let block = view.block.take() {
+        guard let found = try visible(block, view.times, at: moment) else { return nil }
         var record = found.unowned.record
         record.accessed = max(record.accessed, accesses.latest(key))
         return record
-      case .times, .none: break
       }
+      times = view.times
+      barred = view.barred
     }
     var block: Block?
     var directory: Directory?
     guard
       let row = try read(
-        key, times, at: moment, wantsBlock: false, into: &block, from: &directory)
+        key, times, barred, at: moment, wantsBlock: false, into: &block, from: &directory)
     else { return nil }
     guard row.isSound else {
       noteDamage(key, row)
@@ -106,11 +107,12 @@ extension DiskTier {
       record: record)
   }
 
-  /// The row of a key, if a reader may see it: of this generation, not expired, of a codec that
-  /// is here. Its record has the times that it is to have. Nil also if the tier is down.
+  /// The row of a key, if a reader may see it: of this generation, not barred, not expired, of a
+  /// codec that is here. Its record has the times that it is to have. Nil also if the tier is
+  /// down.
   private func read(
-    _ key: Bytes, _ times: Record?, at moment: Moment, wantsBlock: Bool, into block: inout Block?,
-    from directory: inout Directory?
+    _ key: Bytes, _ times: Record?, _ barred: UInt64?, at moment: Moment, wantsBlock: Bool,
+    into block: inout Block?, from directory: inout Directory?
   ) throws(Failure) -> Row? {
     guard isUp else { return nil }
     // Before the row is read: rows only get newer.
@@ -123,7 +125,7 @@ extension DiskTier {
         source = reader.directory
         return try reader.find(key, into: &block) { (row) throws(Failure) in
           if let times { row.record.takeTimes(of: times) }
-          // A damaged row that nobody can see is no concern of a reader's.
+          if let barred, row.record.version <= barred { return false }
           guard row.generation >= generation, row.codec == 0 else { return false }
           if row.record.mayExpire(under: self.ages),
             self.isExpired(row.record, key, at: moment.time)
@@ -136,7 +138,10 @@ extension DiskTier {
       }
       directory = source
       guard let found = row, let row = found else { return nil }
-      return isVisible || !row.isSound ? row : nil
+      if isVisible { return row }
+      // An impossible row is told of, unless it has been already.
+      if let barred, row.record.version <= barred { return nil }
+      return row.isSound ? nil : row
     } catch {
       note(error)
       if error.status == .corrupt || !isUp { return nil }
@@ -197,6 +202,8 @@ extension DiskTier {
             {
               return
             }
+            // No key of ours is longer, or empty.
+            guard key.count > 0 && key.count <= Row.longestKey else { return }
             try found.append(key, 0)
             count += 1
           }

@@ -394,7 +394,8 @@ extension DiskTier {
   ) throws(Failure) {
     let entry = write.entry!
     let salt = Seal.salt(
-      key: entry.key, version: entry.version, extended: Bytes(entry.extendedData))
+      key: entry.key, version: entry.version, generation: meta.generation,
+      extended: Bytes(entry.extendedData))
     try manifest.insert(
       entry, generation: meta.generation, charge: write.charge, seal: write.checksum ^ salt,
       file: write.file)
@@ -429,7 +430,7 @@ extension DiskTier {
   ) throws(Failure) {
     write.existed = false
     guard let found = try manifest.find(write.key) else { return }
-    if write.isOfBarred {
+    if let barred = write.barredBase, found.record.version <= barred {
       try delete(found, manifest, &meta, changes)
       return
     }

@@ -37,9 +37,12 @@ final class ReadConnection {
       "SELECT id, file FROM entries WHERE id > ?1 ORDER BY id LIMIT ?2")
   }
 
+  private static let largeFile = 1 << 20
+
   /// The row of a key and, if `wantsBlock` finds that it is wanted, its entry: complete if
   /// the value is in the row, else with room for what the content file has.
-  /// Nil: no row. `row.isSound` false: what is in it cannot be, and there is no block.
+  /// Nil: no row. `row.isSound` false: what is in it cannot be, and there is no block. Nor is
+  /// there one for a file of another size than the row says.
   func find(
     _ key: Bytes, into block: inout Block?,
     wantsBlock: (inout Row) throws(Failure) -> Bool
@@ -51,12 +54,21 @@ final class ReadConnection {
     let extended = try finding.bytes(Row.extended)
     if row.isSound {
       row.record.checksum =
-        row.seal ^ Seal.salt(key: key, version: row.record.version, extended: extended)
+        row.seal
+        ^ Seal.salt(
+          key: key, version: row.record.version, generation: row.generation,
+          extended: extended)
     }
     guard row.isSound, try wantsBlock(&row) else { return row }
     let value = row.file == nil ? try finding.bytes(Row.value) : Bytes(start: nil, count: 0)
     if row.file == nil && value.count != row.record.size {
       row.isSound = false
+      return row
+    }
+    if let file = row.file, row.record.size > ReadConnection.largeFile,
+      ContentFiles.size(file, in: directory) != row.record.size
+    {
+      // Not to ask for memory for a number.
       return row
     }
     let made = try Block.allocate(key: key, record: row.record)

@@ -28,7 +28,7 @@ struct Row {
   static let extended: Int32 = 12
   static let value: Int32 = 13
 
-  /// A key and an extended part have at most this many bytes.
+  static let longestKey = 65_535
   static let longestExtended = 65_535
 
   /// No value is larger: beyond this sums of sizes could overflow.
@@ -63,17 +63,22 @@ struct Row {
   }
 }
 
-/// A row's checksum: over its value, and over key, version and extended data, so that a
-/// value under another's key is damage too.
+/// A row's checksum: over its value, and over key, version, generation and extended data, so
+/// that a value under another's key, or one that a clear has done away with, is damage too.
 ///
-///     seal = XXH64(value) ^ salt,  salt = XXH64(key, seeded with version and extended data)
+///     seal = XXH64(value) ^ salt
+///     salt = XXH64(key, seeded with version, generation and extended data)
 ///
 /// Whoever has the row's other fields gets the value's own checksum from it without
 /// reading the value.
 enum Seal {
-  static func salt(key: Bytes, version: UInt64, extended: Bytes) -> UInt64 {
-    let seed = extended.count == 0 ? version : version ^ Checksum.xxh64(extended)
-    return Checksum.xxh64(key, seed: seed)
+  static func salt(
+    key: Bytes, version: UInt64, generation: Int64, extended: Bytes
+  ) -> UInt64 {
+    // By an odd number, so that the two cannot make up for each other.
+    let seed = version &+ UInt64(bitPattern: generation) &* 0x9E37_79B9_7F4A_7C15
+    return Checksum.xxh64(
+      key, seed: extended.count == 0 ? seed : seed ^ Checksum.xxh64(extended))
   }
 }
 

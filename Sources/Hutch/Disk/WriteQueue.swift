@@ -82,8 +82,9 @@ final class QueuedWrite {
   /// Not for a clear or a barrier.
   var key: Bytes { entry!.key }
 
-  /// Of a touch: whether the entry that it is about is one that must not come back.
-  var isOfBarred: Bool { base?.isBarred ?? false }
+  /// Of a touch: rows up to this version must not come back, nor be touched.
+  /// Nil: none.
+  var barredBase: UInt64? { base?.isBarred ?? false ? base!.version : nil }
 }
 
 /// Writes that are submitted and not yet committed, in their order; what reads see of them;
@@ -182,43 +183,49 @@ final class WriteQueue {
   var isOverlaid: Bool { overlaid.load(ordering: .acquiring) != 0 }
 
   /// What reads see of a key before they look into the manifest.
-  enum View {
-    /// Nothing: the manifest has it.
-    case none
+  struct View: ~Copyable {
     /// Not there, whatever the manifest has.
-    case gone
-    /// `block`, with `times` if they are not nil.
-    case block
-    /// What the manifest has, with `times`.
-    case times
+    var isGone = false
+    /// The value; nil: the manifest has it.
+    var block: Block?
+    /// The times that the entry is to have, of a touch.
+    var times: Record?
+    /// What the manifest has of versions up to this one is barred. Nil: nothing.
+    var barred: UInt64?
   }
 
-  func look(
-    up key: Bytes, block: inout Block?, times: inout Record?
-  ) -> View {
+  func look(up key: Bytes) -> View {
+    var view = View()
     let hash = self.hash(key)
     lock.lock()
     defer { lock.unlock() }
     let boundary = max(clearSequence, barSequence)
     var next = newest(key, hash)
     while let write = next {
-      if write.sequence < boundary || write.isBarred { return .gone }
+      if write.sequence < boundary {
+        view.isGone = true
+        return view
+      }
+      if write.isBarred {
+        view.barred = write.version
+        return view
+      }
       // Committed: it is the manifest's, though a touch that is not yet committed refers to it.
-      if write.isDone { return times == nil ? .none : .times }
+      if write.isDone { return view }
       switch write.kind {
-      case .put:
-        if write.refusal != .none { return .gone }
-        block = write.entry!.retained()
-        return .block
       case .touch:
-        if times == nil { times = write.write!.record }
+        if view.times == nil { view.times = write.write!.record }
         next = write.base
+      case .put where write.refusal == .none:
+        view.block = write.entry!.retained()
+        return view
       default:
-        return .gone
+        view.isGone = true
+        return view
       }
     }
-    if boundary != 0 { return .gone }
-    return times == nil ? .none : .times
+    view.isGone = boundary != 0
+    return view
   }
 
   // MARK: writes
