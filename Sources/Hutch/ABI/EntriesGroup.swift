@@ -31,6 +31,7 @@ func putting(
         struct_size: 0, version: outcome.version, memory: outcome.memory.rawValue,
         disk: outcome.disk.rawValue), to: result)
     if let failure = outcome.failure { throw failure }
+    if outcome.status == .notFound { try handle.opening.check() }
     return outcome.status
   }
 }
