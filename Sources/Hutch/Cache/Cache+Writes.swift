@@ -178,6 +178,10 @@ extension Cache {
     let moment = clock.moment()
     let hash = memory.hash(key)
     if storage == nil || scope == .memory {
+      // The store keeps the entry: its idle time goes on from here.
+      if let storage, let accessed = memory.info(key, hash, at: moment)?.accessed {
+        storage.noteAccess(key, at: accessed)
+      }
       guard let block = memory.remove(key, hash, at: moment) else { return (false, nil) }
       return (true, wantsValue ? Holder(block) : nil)
     }
