@@ -50,8 +50,9 @@
  *
  *   Arguments. NULL where a pointer is needed, an empty key, a size that no
  *   object can have, a flag that is not defined: HUTCH_INVALID_ARGUMENT, and
- *   nothing else happens. An enumerator that is not defined: HUTCH_UNSUPPORTED. An out-parameter is written only as its function's
- *   comment says; the handle of a failed call is NULL.
+ *   nothing else happens. An enumerator that is not defined: HUTCH_UNSUPPORTED.
+ *   An out-parameter is written only as its function's comment says; the handle
+ *   of a failed call is NULL.
  *
  *   Structs begin with their own size: set struct_size before the call, in
  *   structs that are filled in too. A struct shorter than the library's (an
