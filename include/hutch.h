@@ -50,14 +50,17 @@
  *
  *   Arguments. NULL where a pointer is needed, an empty key, a size that no
  *   object can have, a flag that is not defined: HUTCH_INVALID_ARGUMENT, and
- *   nothing else happens. An out-parameter is written only as its function's
- *   comment says; the handle of a failed call is NULL.
+ *   nothing else happens. An enumerator that is not defined: HUTCH_UNSUPPORTED.
+ *   An out-parameter is written only as its function's comment says; the handle
+ *   of a failed call is NULL.
  *
  *   Structs begin with their own size: set struct_size before the call, in
  *   structs that are filled in too. A struct shorter than the library's (an
  *   older header) means defaults for the rest, or leaves the rest out. A longer
  *   one is accepted if all that the library does not know is zero, else the
- *   call answers HUTCH_UNSUPPORTED. Fields named reserved are zero likewise.
+ *   call answers HUTCH_UNSUPPORTED. Fields named reserved are zero likewise. A
+ *   struct_size that no struct has (below 8, above 4,096) is one that was not
+ *   set: HUTCH_INVALID_ARGUMENT.
  *   A struct passed to a call may be NULL, which means all zero; all zero means
  *   defaults. hutch_options alone has defaults that are not zero: fill it with
  *   hutch_options_init, then change what you want.
@@ -315,12 +318,14 @@ HUTCH_API hutch_status hutch_options_init(hutch_options *options, size_t struct_
  * A directory with a damaged manifest opens: the manifest is renamed aside and
  * the cache starts empty. A file that is no SQLite database counts as one.
  *
- * Failures: HUTCH_BAD_DIRECTORY (cannot be made, opened or written, is a file),
+ * Failures: HUTCH_BAD_DIRECTORY (cannot be made, opened or written, is a file,
+ * or holds a database of another program under the manifest's name),
  * HUTCH_BUSY, HUTCH_FORKED (the parent had it open at the fork),
  * HUTCH_NEWER_FORMAT (nothing touched), HUTCH_UNSUPPORTED (a network file
  * system, or options that this library does not know), HUTCH_INVALID_ARGUMENT
- * (a negative duration, a storage kind that the directory does not have, an
- * empty path), HUTCH_NO_SPACE, HUTCH_IO, HUTCH_NO_MEMORY. The clock's release is called on failure too. Since 0.1.
+ * (a negative duration, a flag that is not defined, a storage kind that the
+ * directory does not have, an empty path), HUTCH_NO_SPACE, HUTCH_IO,
+ * HUTCH_NO_MEMORY. The clock's release is called on failure too. Since 0.1.
  */
 HUTCH_API hutch_status hutch_open(const char *directory, const hutch_options *options,
                                   hutch_cache **out);
@@ -645,7 +650,8 @@ HUTCH_API hutch_status hutch_limits(hutch_cache *cache, hutch_cache_limits *out)
  *
  * What is above a new limit has gone when the call returns. A tier view changes
  * its own part only. Of a struct that is shorter than the library's, what is
- * missing stays as it is. HUTCH_INVALID_ARGUMENT: a negative duration.
+ * missing stays as it is. HUTCH_INVALID_ARGUMENT: limits is NULL, or a duration
+ * negative.
  * Since 0.1.
  */
 HUTCH_API hutch_status hutch_set_limits(hutch_cache *cache, const hutch_cache_limits *limits);

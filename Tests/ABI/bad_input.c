@@ -495,25 +495,25 @@ static void check_not_opened(const char *directory, hutch_status expected) {
 
 TEST(a_directory_that_cannot_be_made_or_used) {
   prepare();
-  path file = scratch("file");
+  path around = scratch("around"), file = scratch("around/file");
+  CHECK(mkdir(around.text, 0700) == 0);
   write_file(file.text, "precious", 8);
-  uint64_t digest = digest_of(scratch(NULL).text);
   char long_path[2 * PATH_MAX];
   memset(long_path, 'x', sizeof long_path - 1);
   long_path[0] = '/';
   long_path[sizeof long_path - 1] = '\0';
-  CHECK(symlink("loop", scratch("loop").text) == 0);
-  digest = digest_of(scratch(NULL).text);
+  CHECK(symlink("loop", scratch("around/loop").text) == 0);
+  uint64_t digest = digest_of(around.text);
 
   check_not_opened(file.text, HUTCH_BAD_DIRECTORY);
-  check_not_opened(scratch("file/below").text, HUTCH_BAD_DIRECTORY);
-  check_not_opened(scratch("file/below/deeper").text, HUTCH_BAD_DIRECTORY);
+  check_not_opened(scratch("around/file/below").text, HUTCH_BAD_DIRECTORY);
+  check_not_opened(scratch("around/file/below/deeper").text, HUTCH_BAD_DIRECTORY);
   check_not_opened("/proc/hutch/cache", HUTCH_BAD_DIRECTORY);
   check_not_opened("/dev/null", HUTCH_BAD_DIRECTORY);
-  check_not_opened(scratch("loop").text, HUTCH_BAD_DIRECTORY);
+  check_not_opened(scratch("around/loop").text, HUTCH_BAD_DIRECTORY);
   check_not_opened(long_path, HUTCH_BAD_DIRECTORY);
   check_not_opened("", HUTCH_INVALID_ARGUMENT);
-  CHECK_EQUAL(digest, digest_of(scratch(NULL).text));
+  CHECK_EQUAL(digest, digest_of(around.text));
   finish();
 }
 

@@ -28,10 +28,11 @@ hypothesis.settings.register_profile(
 hypothesis.settings.load_profile("hutch")
 
 
-def pytest_report_header() -> str:
-    from hutch import _library
-
-    return f"hutch {hutch.__version__} ({_library.lib._name}), HUTCH_SEED={SEED} repeats this run"
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    library = hutch._library.lib._name
+    terminalreporter.write_line(
+        f"hutch {hutch.__version__}, {library}; HUTCH_SEED={SEED} repeats it"
+    )
 
 
 class Clock:

@@ -106,18 +106,33 @@ def test_what_is_no_access_does_not_lengthen_a_time_to_idle(cache, clock):
     assert gone(cache, "k")
 
 
-def test_an_access_in_memory_counts_on_disk(cache, clock):
-    cache.set("k", "v", idle=10)
-    clock.advance(6)
-    assert cache["k"] == "v"
-    forget_memory(cache)
-    clock.advance(6)
-    assert cache["k"] == "v"
-    clock.advance(6)
-    assert cache["k"] == "v"
-    forget_memory(cache)
-    clock.advance(11)
-    assert gone(cache, "k")
+def evict(cache) -> None:
+    cache.set_limits(memory=hutch.TierLimits(cost=1))
+    cache.set_limits(memory=NO_LIMITS)
+
+
+@pytest.mark.parametrize(
+    "forget",
+    [
+        lambda cache: cache.memory.clear(),
+        lambda cache: cache.memory.delete("k"),
+        lambda cache: cache.memory.pop("k"),
+        evict,
+    ],
+    ids=["clear", "delete", "pop", "evict"],
+)
+@pytest.mark.parametrize("storage", ["mixed", "sqlite", "file"])
+def test_an_access_in_memory_counts_on_disk(directory, clock, storage, forget):
+    options = {"memory": NO_LIMITS, "disk": NO_LIMITS, "clock": clock}
+    with hutch.Cache(directory, storage=storage, **options) as cache:
+        cache.set("k", "v", idle=10)
+        for _ in range(3):
+            clock.advance(6)
+            assert cache["k"] == "v"
+            forget(cache)
+            assert "k" not in cache.memory
+        clock.advance(11)
+        assert gone(cache, "k")
 
 
 def test_time_to_live_ends_though_there_are_accesses(cache, clock):
@@ -282,3 +297,12 @@ def test_expirations_are_counted(cache, clock):
     assert stats.memory.expirations == 10
     assert stats.memory.evictions == stats.disk.evictions == 0
     assert stats.memory.removals == stats.disk.removals == 0
+
+
+def test_by_a_clock_of_the_hosts_the_count_is_exact(cache, clock):
+    for number in range(10):
+        cache.set(number, number, expire=number + 0.5)
+    for number in range(10):
+        assert len(cache) == 10 - number
+        clock.advance(1)
+    assert len(cache) == 0

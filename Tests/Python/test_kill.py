@@ -8,6 +8,7 @@ been under way either all is there or nothing.
 
 from __future__ import annotations
 
+import os
 import random
 import signal
 import sqlite3
@@ -20,7 +21,7 @@ from conftest import NO_LIMITS, ROOT
 from hutch import _library
 from values import LOOP_INLINE_THRESHOLD, LOOP_KEYS, build_tool, loop_removes, loop_size, make_value
 
-KILLS = 100
+KILLS = 1000 if os.environ.get("HUTCH_LONG") else 100
 OPTIONS = {"disk": NO_LIMITS, "inline_threshold": LOOP_INLINE_THRESHOLD}
 
 

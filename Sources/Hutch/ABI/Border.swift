@@ -40,14 +40,17 @@ func withHandle(
   }
 }
 
-/// As `withHandle`, if the cache can be used.
+/// As `withHandle`, if the cache can be used. What a call did not find may have gone because
+/// the cache was closed meanwhile: that is the answer then.
 @inline(__always)
 func withCache(
   _ pointer: OpaquePointer?, _ body: (Handle) throws(Failure) -> Status
 ) -> hutch_status {
   withHandle(pointer) { (handle) throws(Failure) in
     try handle.opening.check()
-    return try body(handle)
+    let status = try body(handle)
+    if status == .notFound { try handle.opening.check() }
+    return status
   }
 }
 

@@ -11,8 +11,8 @@ public func hutch_put(
   putting(cache, key, key_size, value, value_size, options, result, if: .always)
 }
 
-/// What hutch_put and its conditional kin share.
-@inline(__always)
+/// What hutch_put and its conditional kin share. One copy: what a put costs is elsewhere.
+@inline(never)
 func putting(
   _ cache: OpaquePointer?, _ key: UnsafeRawPointer?, _ key_size: Int,
   _ value: UnsafeRawPointer?, _ value_size: Int, _ options: UnsafePointer<hutch_put_options>?,
@@ -31,6 +31,7 @@ func putting(
         struct_size: 0, version: outcome.version, memory: outcome.memory.rawValue,
         disk: outcome.disk.rawValue), to: result)
     if let failure = outcome.failure { throw failure }
+    if outcome.status == .notFound { try handle.opening.check() }
     return outcome.status
   }
 }

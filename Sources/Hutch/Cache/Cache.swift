@@ -70,7 +70,6 @@ final class Cache {
       work: { context in
         Unmanaged<Cache>.fromOpaque(context)._withUnsafeGuaranteedRef { $0.maintain() }
       })
-    if storage != nil || limits.ages.any { try startMaintenance() }
   }
 
   /// What names this cache among callbacks (see ThreadState).
@@ -78,8 +77,8 @@ final class Cache {
 
   // MARK: maintenance
 
-  /// Makes the maintenance thread, once: with a store from the beginning, else when the first
-  /// entry comes that time can end.
+  /// Makes the maintenance thread, once: with a store when the cache is whole, else when the
+  /// first entry comes that time can end.
   func startMaintenance() throws(Failure) {
     guard !maintains.load(ordering: .relaxed) else { return }
     try maintainer?.start()

@@ -86,10 +86,11 @@ final class Opening {
     let versions = Versions(from: 1)
     let memory = try MemoryTier(
       limits: options.memory, policy: options.policy, hash: try KeyedHash(), versions: versions)
-    return Opening(
-      try Cache(
-        memory: memory, limits: options.memory, storage: nil, clock: clock, versions: versions,
-        policy: options.policy), path: nil)
+    let cache = try Cache(
+      memory: memory, limits: options.memory, storage: nil, clock: clock, versions: versions,
+      policy: options.policy)
+    if options.memory.ages.any { try cache.startMaintenance() }
+    return Opening(cache, path: nil)
   }
 
   /// A cache on a directory; `differs` if this process has it open already, with other
@@ -157,6 +158,7 @@ extension Opening {
       memory: memory, limits: options.memory, storage: disk, clock: clock, versions: versions,
       policy: options.policy)
     cache.watch(disk)
+    try cache.startMaintenance()
     return cache
   }
 }

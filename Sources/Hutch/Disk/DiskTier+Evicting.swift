@@ -77,9 +77,13 @@ extension DiskTier {
     return min(max(4 << 20, min(16 << 20, eighth)), Int(clamping: limit / 4))
   }
 
-  /// What rows may take up: the limit less what is kept for the log.
+  /// What the manifest takes up without a row, and what one transaction's new rows may take
+  /// before the old ones' pages are free.
+  private static let base: UInt64 = 96 << 10
+
+  /// What rows may take up: the limit less what is kept for the log and the manifest itself.
   static func budget(_ limit: UInt64) -> UInt64 {
-    limit == 0 ? UInt64.max : limit - UInt64(logBound(limit))
+    limit == 0 ? UInt64.max : limit - UInt64(logBound(limit)) - min(base, limit / 8)
   }
 
   private func isOver(_ meta: Meta, _ limits: TierLimits) -> Bool {

@@ -82,21 +82,37 @@ enum Seal {
   }
 }
 
-/// What an entry takes up on disk, as it counts against the limit: its row, the key once
-/// more in the index, and the blocks of its content file or overflow pages.
+/// What an entry takes up on disk, as it counts against the limit: its share of the pages of
+/// the table and of the keys' index, and the blocks of its content file.
+///
+/// Pages, not bytes: of rows with 3,000 bytes a page of 4,096 holds one. How SQLite divides a
+/// payload between a leaf and overflow pages stands in "Database File Format", section 1.6.
 enum Charge {
-  /// Of the columns beside key, value and extended data, both b-trees' cells included.
-  static let row = 96
   /// SQLite's page and, on every usual file system, the block.
   static let page = 4096
+  /// Of the columns beside key, value and extended data, with their types and the cell.
+  private static let columns = 100
+  /// Of the rowid beside the key in the index, likewise.
+  private static let rowid = 14
+  private static let overflowRoom = page - 4
+  private static let leastLocal = 489
 
   static func of(key: Int, value: Int, extended: Int, inFile: Bool) -> Int64 {
-    var inRow = row + 2 * key + extended
-    if inFile {
-      return Int64(inRow) + Int64(rounded(value))
-    }
-    inRow += value
-    return Int64(inRow > page ? rounded(inRow) : inRow)
+    let payload = columns + key + extended + (inFile ? 24 : value)
+    // New rows fill the table's pages one after the other; keys come in any order, which
+    // leaves the pages of their index about two thirds full.
+    return Int64(share(payload, mostLocal: 4061))
+      + Int64(share(rowid + key, mostLocal: 1002) * 3 / 2)
+      + (inFile ? Int64(rounded(value)) : 0)
+  }
+
+  /// The part of a b-tree's pages that a payload takes up.
+  private static func share(_ payload: Int, mostLocal: Int) -> Int {
+    if payload <= mostLocal { return page / max(1, (page - 8) / payload) }
+    let rest = leastLocal + (payload - leastLocal) % overflowRoom
+    let local = rest <= mostLocal ? rest : leastLocal
+    let overflow = (payload - local + overflowRoom - 1) / overflowRoom
+    return overflow * page + page / max(1, (page - 8) / local)
   }
 
   static func rounded(_ size: Int) -> Int { (size + page - 1) / page * page }

@@ -84,7 +84,8 @@ final class Clock {
   }
 
   private func hostsMoment(_ function: Function) -> Moment {
-    let time = max(function(context), Int64.min + 1)
+    // The last nanosecond is never: see Record.never.
+    let time = min(max(function(context), Int64.min + 1), Record.never - 1)
     latest.store(time, ordering: .relaxed)
     return Moment(fixed: time, offset: 0)
   }

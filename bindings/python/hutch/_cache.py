@@ -33,7 +33,8 @@ class Cache(Entries):
     Keys are str, bytes or int; values are bytes, str, int, float, bool, None
     and lists and dicts of these. What a cache holds it may forget at any time;
     it never gives an older value than the newest one put, nor a part of one.
-    May be used from any thread. After fork, the child gets ForkedError.
+    May be used from any thread. After fork, the child gets ForkedError, and
+    may open other directories.
 
     Parameters:
         directory: made with its parents if it is not there. None: in memory.
@@ -52,10 +53,11 @@ class Cache(Entries):
             for tests. Must not use the cache.
 
     Raises BadDirectoryError, BusyError (another process has it open),
-    NewerFormatError, UnsupportedError (a network file system), NoSpaceError,
-    StorageError; ValueError for a limit below 0 or another storage than the
-    directory has. Warns with OptionsDifferWarning if this process has the
-    directory open with other options: both share the cache that is there.
+    ForkedError (the parent process had it open at the fork), NewerFormatError,
+    UnsupportedError (a network file system), NoSpaceError, StorageError;
+    ValueError for a limit below 0 or another storage than the directory has.
+    Warns with OptionsDifferWarning if this process has the directory open with
+    other options: both share the cache that is there.
     """
 
     def __init__(

@@ -345,7 +345,7 @@ class Entries:
     # ---------------------------------------------------------------- state
 
     def __len__(self) -> int:
-        """How many entries there are; some that expired less than a second ago may count."""
+        """How many entries there are; those that expired less than a second ago may count."""
         count = ctypes.c_uint64()
         check(lib.hutch_count(self._pointer, byref(count)))
         return count.value

@@ -1,0 +1,238 @@
+/// Puts, under a condition or not: of a tier, of both, one or many.
+extension Cache {
+  /// What a put is to be, beside key and value.
+  struct PutSpec {
+    var timeToLive: Int64 = 0
+    var timeToIdle: Int64 = 0
+    var cost: UInt64 = 0
+    var extended = Bytes(start: nil, count: 0)
+  }
+
+  /// What came of a put.
+  struct PutResult {
+    /// done, partial, exists, notFound, conflict; or the failure's.
+    var status = Status.done
+    /// Set if no tier took the value for a reason that has words.
+    var failure: Failure?
+    /// Of this write; where the condition did not hold, of the entry that is there, or 0.
+    var version: UInt64 = 0
+    var memory = TierOutcome.none
+    var disk = TierOutcome.none
+  }
+
+  /// Stores a value if `condition` holds.
+  func put(
+    _ key: Bytes, _ value: Bytes, _ spec: PutSpec, if condition: PutCondition, in scope: Scope
+  ) throws(Failure) -> PutResult {
+    let moment = clock.moment()
+    var record = Record()
+    record.created = moment.time
+    record.expires = Record.end(of: spec.timeToLive, from: record.created)
+    record.timeToIdle = spec.timeToIdle
+    record.cost = spec.cost
+    let hash = memory.hash(key)
+    // Asked again under the lock; what will not be stored need not be copied.
+    if let refused = try unmet(condition, key, hash, at: moment, in: scope) { return refused }
+    return try put(
+      try Block.copying(
+        key: key, value: value, extended: spec.extended, record: record,
+        wantsChecksum: storage != nil), hash, at: moment, if: condition, in: scope)
+  }
+
+  func put(
+    _ block: consuming Block, _ hash: UInt64, at moment: Moment, if condition: PutCondition,
+    in scope: Scope
+  ) throws(Failure) -> PutResult {
+    if storage == nil { return try putInMemory(block, hash, at: moment, if: condition) }
+    return try withStorage { (storage) throws(Failure) in
+      finish(
+        try submit(block.unowned, hash, at: moment, if: condition, in: scope, to: storage),
+        in: storage)
+    }
+  }
+
+  /// A put that has been submitted, or refused.
+  struct SubmittedPut {
+    fileprivate var result = PutResult()
+    /// Nil: refused.
+    fileprivate var write: StorageWrite?
+    fileprivate var hash: UInt64 = 0
+    fileprivate var scope = Scope.whole
+  }
+
+  /// The first half of a put in a cache with a store: everything but the wait for the commit.
+  /// `finish` is owed.
+  func submit(
+    _ entry: UnownedBlock, _ hash: UInt64, at moment: Moment, if condition: PutCondition,
+    in scope: Scope, to storage: any Storage
+  ) throws(Failure) -> SubmittedPut {
+    // The write keeps the block for as long as it is there itself.
+    let write = StorageWrite(scope == .memory ? .remove : .put, entry.retained())
+    if scope != .memory { storage.prepare(write) }
+    var put = SubmittedPut()
+    let stripe = Stripes.index(of: hash)
+    stripes.lock(stripe)
+    do throws(Failure) {
+      if let refused = try unmet(condition, entry.key, hash, at: moment, in: scope) {
+        stripes.unlock(stripe)
+        storage.abandon(write)
+        put.result = refused
+        return put
+      }
+    } catch {
+      stripes.unlock(stripe)
+      storage.abandon(write)
+      throw error
+    }
+    put.result.version = versions.draw()
+    put.write = write
+    put.hash = hash
+    put.scope = scope
+    entry.version = put.result.version
+    write.version = put.result.version
+    if scope == .disk {
+      _ = memory.remove(entry.key, hash, at: moment)
+      put.result.memory = .removed
+    } else {
+      put.result.memory = putInMemory(entry, hash, at: moment, isBacked: scope == .whole)
+    }
+    submit(write, to: storage, at: moment, unlocking: stripe)
+    return put
+  }
+
+  /// Submits a write whose version is drawn and whose stripe is held, and lets the stripe go.
+  func submit(
+    _ write: StorageWrite, to storage: any Storage, at moment: Moment, unlocking stripe: Int
+  ) {
+    write.time = moment.time
+    stripes.begin(stripe)
+    storage.submit(write)
+    stripes.unlock(stripe)
+  }
+
+  /// The second half: waits for the commit, and settles what came of the put.
+  func finish(_ put: SubmittedPut, in storage: any Storage) -> PutResult {
+    guard let write = put.write else { return put.result }
+    var result = put.result
+    storage.complete(write)
+    stripes.end(Stripes.index(of: put.hash))
+    if put.scope == .memory {
+      result.disk = write.failure == nil ? .removed : .failed
+    } else {
+      result.disk = write.outcome
+      if write.outcome != .stored, let key = write.block.unowned?.key {
+        memory.setBacked(key, put.hash, version: result.version, false)
+      }
+    }
+    result.conclude(write.failure)
+    return result
+  }
+
+  /// The whole of a put where memory is all there is: the condition is decided, and the
+  /// version drawn, under the lock of the entry's shard.
+  private func putInMemory(
+    _ block: consuming Block, _ hash: UInt64, at moment: Moment, if condition: PutCondition
+  ) throws(Failure) -> PutResult {
+    // Without a thread an expired entry is as invisible, and goes when it is in the way.
+    let entry = block.unowned
+    if !entry.isPlain && entry.record.mayExpire(under: Ages()) { try? startMaintenance() }
+    var result = PutResult()
+    let put = try memory.put(block, hash, at: moment, condition: condition)
+    switch put.outcome {
+    case .stored:
+      result.version = put.version
+      result.memory = .stored
+      result.conclude(nil)
+    case .tooLarge:
+      result.version = versions.draw()
+      result.memory = .tooLarge
+      result.conclude(nil)
+    case .exists, .notFound, .conflict:
+      result.version = put.existing
+      result.status = condition.refusal(of: put.existing)
+    }
+    return result
+  }
+
+  /// The part in memory of a put whose stripe is held. Where it cannot be stored, the older
+  /// value goes.
+  private func putInMemory(
+    _ entry: UnownedBlock, _ hash: UInt64, at moment: Moment, isBacked: Bool
+  ) -> TierOutcome {
+    do throws(Failure) {
+      let put = try memory.put(entry.retained(), hash, at: moment, isBacked: isBacked)
+      return put.outcome == .stored ? .stored : .tooLarge
+    } catch {
+      _ = memory.remove(entry.key, hash, at: moment)
+      return .failed
+    }
+  }
+
+  /// The result of a put whose condition does not hold; nil if it does. An expired entry
+  /// counts as none.
+  private func unmet(
+    _ condition: PutCondition, _ key: Bytes, _ hash: UInt64, at moment: Moment, in scope: Scope
+  ) throws(Failure) -> PutResult? {
+    if case .always = condition { return nil }
+    let version = try currentVersion(key, hash, at: moment, in: scope)
+    guard !condition.holds(for: version) else { return nil }
+    var result = PutResult()
+    result.status = condition.refusal(of: version)
+    result.version = version
+    return result
+  }
+
+  /// The version of the entry that is there; 0 if there is none.
+  private func currentVersion(
+    _ key: Bytes, _ hash: UInt64, at moment: Moment, in scope: Scope
+  ) throws(Failure) -> UInt64 {
+    if scope != .disk, let record = memory.info(key, hash, at: moment) { return record.version }
+    guard let storage, scope != .memory else { return 0 }
+    return try storage.info(key, at: moment)?.version ?? 0
+  }
+}
+
+extension Cache.PutResult {
+  /// Settles the status once each tier's outcome is known.
+  fileprivate mutating func conclude(_ storageFailure: Failure?) {
+    let outcomes = (memory, disk)
+    let isStored = outcomes.0 == .stored || outcomes.1 == .stored
+    let isWhole =
+      (outcomes.0 == .stored || outcomes.0 == .none || outcomes.0 == .removed)
+      && (outcomes.1 == .stored || outcomes.1 == .none || outcomes.1 == .removed)
+    if isStored {
+      status = isWhole ? .done : .partial
+      return
+    }
+    if let storageFailure {
+      failure = storageFailure
+    } else if memory == .failed {
+      failure = .noMemory
+    } else {
+      failure = Failure(.tooLarge, "the entry is larger than any tier takes")
+    }
+    status = failure!.status
+  }
+}
+
+extension PutCondition {
+  /// `version`: the entry's that is there; 0 if there is none.
+  func holds(for version: UInt64) -> Bool {
+    switch self {
+    case .always: true
+    case .ifAbsent: version == 0
+    case .ifPresent: version != 0
+    case .ifVersion(let wanted): version != 0 && version == wanted
+    case .unlessNewer: version == 0
+    }
+  }
+
+  /// What a put that does not hold answers.
+  func refusal(of version: UInt64) -> Status {
+    switch self {
+    case .ifAbsent: .exists
+    case .ifVersion where version != 0: .conflict
+    default: .notFound
+    }
+  }
+}
