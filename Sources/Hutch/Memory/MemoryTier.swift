@@ -46,6 +46,9 @@ final class MemoryTier {
   init(limits: TierLimits, policy: MemoryPolicy, hash: KeyedHash) throws(Failure) {
     switch policy {
     case .lru: shards = try ShardsOf<LeastRecentlyUsed>(limits: limits, hash: hash)
+    case .lfu: shards = try ShardsOf<LeastFrequentlyUsed>(limits: limits, hash: hash)
+    case .fifo: shards = try ShardsOf<FirstInFirstOut>(limits: limits, hash: hash)
+    case .adaptive: shards = try ShardsOf<Adaptive>(limits: limits, hash: hash)
     }
     self.hash = hash
   }

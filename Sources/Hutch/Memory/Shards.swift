@@ -52,6 +52,7 @@ final class ShardsOf<Policy: EvictionPolicy & ~Copyable>: MemoryShards {
   private let memory: UnsafeMutableRawPointer
   private let mostBits: UInt64
   private let budget: Budget
+  private let common: Policy.Common
   /// log2 of the number of shards.
   private let bits = Atomic<UInt64>(0)
   /// The count at which the number of shards is considered.
@@ -65,7 +66,8 @@ final class ShardsOf<Policy: EvictionPolicy & ~Copyable>: MemoryShards {
     let cores = UInt64(max(1, min(1024, sysconf(Int32(_SC_NPROCESSORS_ONLN)))))
     mostBits = UInt64(63 - (4 * cores).leadingZeroBitCount)
     memory = try Allocation.lines((ShardsOf.stride / 64) << Int(mostBits))
-    makeShard(0, ages: limits.ages)
+    common = try Policy.makeCommon()
+    makeShard(0, of: 0, ages: limits.ages)
   }
 
   deinit {
@@ -93,10 +95,17 @@ final class ShardsOf<Policy: EvictionPolicy & ~Copyable>: MemoryShards {
     (memory + (index &* ShardsOf.stride &+ 64)).assumingMemoryBound(to: Shard<Policy>.self)
   }
 
-  private func makeShard(_ index: Int, ages: Ages) {
+  private static func position(_ index: Int, of bits: UInt64) -> ShardPosition {
+    ShardPosition(index: UInt32(index), bits: UInt32(bits))
+  }
+
+  private func makeShard(_ index: Int, of bits: UInt64, ages: Ages) {
     lock(index).initialize()
     (memory + (index * ShardsOf.stride + 64)).bindMemory(to: Shard<Policy>.self, capacity: 1)
-      .initialize(to: Shard(ages: ages))
+      .initialize(
+        to: Shard(
+          ShardsOf.position(index, of: bits), Policy(ShardsOf.position(index, of: bits), common),
+          ages: ages))
   }
 
   var shardCount: Int { 1 << Int(bits.load(ordering: .acquiring)) }
@@ -209,13 +218,14 @@ final class ShardsOf<Policy: EvictionPolicy & ~Copyable>: MemoryShards {
     let charge = MemoryTier.charge(of: new)
     var departures = makeDepartures()
     var next = Int(truncatingIfNeeded: hash)
+    var isPrepared = false
     while true {
       let step: Shard<Policy>.Step
       do throws(Failure) {
         step = try with(hash) { shard, hash throws(Failure) in
           try shard.put(
             new, hash, at: at, condition, isBacked: isBacked, charge: charge, budget,
-            into: &departures)
+            isPrepared: &isPrepared, into: &departures)
         }
       } catch {
         deliver(&departures)
@@ -284,7 +294,7 @@ final class ShardsOf<Policy: EvictionPolicy & ~Copyable>: MemoryShards {
   /// entries move under one hold of the lock, once in the life of a tier.
   @inline(never)
   private func divide(at: Moment) {
-    var old = Entries<Policy.Node>()
+    var old = Entries<Policy.Node>(ShardPosition())
     lock(0).lock()
     let first = shard(0)
     let count = first.pointee.count.value
@@ -292,8 +302,7 @@ final class ShardsOf<Policy: EvictionPolicy & ~Copyable>: MemoryShards {
       lock(0).unlock()
       return
     }
-    let average = max(1, first.pointee.cost.value / count)
-    let capacity = min(budget.countLimit, budget.costLimit / average)
+    let capacity = budget.capacity
     var bits: UInt64 = 0
     while bits < mostBits && capacity >> (bits + 1) >= ShardsOf.entriesPerShard { bits += 1 }
     guard bits > 0 else {
@@ -301,8 +310,9 @@ final class ShardsOf<Policy: EvictionPolicy & ~Copyable>: MemoryShards {
       lock(0).unlock()
       return
     }
-    for i in 1..<1 << Int(bits) { makeShard(i, ages: first.pointee.ages) }
-    var policy = Policy()
+    for i in 1..<1 << Int(bits) { makeShard(i, of: bits, ages: first.pointee.ages) }
+    old = Entries(ShardsOf.position(0, of: bits))
+    var policy = Policy(ShardsOf.position(0, of: bits), common)
     swap(&old, &first.pointee.entries)
     swap(&policy, &first.pointee.policy)
     first.pointee.forgetSums()
@@ -315,7 +325,7 @@ final class ShardsOf<Policy: EvictionPolicy & ~Copyable>: MemoryShards {
       let times = word.isTimed ? old.slab.times(slot)?.pointee : nil
       let target = shard(Int((hash >> 1) &>> (63 &- bits)))
       do throws(Failure) {
-        try target.pointee.adopt(word, hash &<< bits, times)
+        try target.pointee.adopt(word, hash &<< bits, old.node(slot).pointee, times)
         place.pointee.isMarked = true
       } catch {
         // No memory for it: evicted.
@@ -347,7 +357,13 @@ final class ShardsOf<Policy: EvictionPolicy & ~Copyable>: MemoryShards {
       if keepingUnbacked {
         removeAll(index, .cleared, at: at) { $0.isBacked }
       } else {
-        let old = with(index: index) { shard in shard.detach(budget) }
+        // The old policy's memory is freed off-lock too.
+        var policy = Policy(ShardPosition(), common)
+        let old = with(index: index) { shard in
+          var fresh = Policy(shard.entries.position, common)
+          swap(&policy, &fresh)
+          return shard.detach(budget, &policy)
+        }
         let now = onDeparture == nil ? 0 : at.time
         old.table.forEach { word in
           if let onDeparture { onDeparture(word.block, .cleared, min(word.block.created, now)) }
