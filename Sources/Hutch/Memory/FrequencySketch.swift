@@ -100,7 +100,7 @@ struct FrequencySketch: ~Copyable {
   ) {
     let count = state.pointee.increments.load(ordering: .relaxed) &+ 1
     if count >= period {
-      state.pointee.increments.store(count / 2, ordering: .relaxed)
+      state.pointee.increments.store(0, ordering: .relaxed)
       state.pointee.hand.store(0, ordering: .relaxed)
     } else {
       state.pointee.increments.store(count, ordering: .relaxed)

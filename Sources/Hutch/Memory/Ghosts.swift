@@ -31,7 +31,7 @@ struct Ghosts: ~Copyable {
 
   @inline(__always)
   private func bucket(_ hash: UInt32) -> UnsafeMutablePointer<UInt32> {
-    slots.unsafelyUnwrapped + Int(UInt64(hash) &* UInt64(bucketCount) >> 32) * 16
+    slots.unsafelyUnwrapped + Int((UInt64(hash) &* UInt64(bucketCount)) >> 32) * 16
   }
 
   /// Never 0, which is an empty slot.

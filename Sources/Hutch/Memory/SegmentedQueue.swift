@@ -91,7 +91,7 @@ struct SegmentedQueue {
     // is too wide for the mode.
     if !mode.isClock && window.count > target(mode, of: count), let first = window.first(sparing: slot, store) {
       window.remove(first, store)
-      pushMain(first, uses: store.uses(first), store)
+      pushMain(first, uses: 0, store)
     }
   }
 
@@ -166,10 +166,12 @@ struct SegmentedQueue {
         return slot
       }
       if mode.isClock {
-        // A window that another mode has left goes over to the main queue.
+        // A window that another mode has left goes over to the main queue, one by one.
         window.remove(head, store)
         pushMain(head, uses: store.uses(head), store)
-        continue
+        let slot = mainCandidate(mode, sparing: spared, sketch, store) ?? head
+        ghosts.insert(store.ghost(slot))
+        return slot
       }
       let uses = store.uses(head)
       if Store.counts { for _ in 0..<uses { sketch.increment(store.key(head)) } }
