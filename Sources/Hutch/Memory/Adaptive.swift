@@ -33,7 +33,7 @@ struct Adaptive: EvictionPolicy, ~Copyable {
   // MARK: capacity
 
   /// A tier that may hold so few entries is tuned before it has any.
-  private static var small: UInt64 { 1 << 40 }
+  private static var small: UInt64 { 8192 }
 
   /// The capacity is looked at once in 64 new entries.
   var wantsCapacity: Bool { calls & 63 == 0 }

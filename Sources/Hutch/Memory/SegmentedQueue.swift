@@ -89,7 +89,9 @@ struct SegmentedQueue {
     goesToMain = false
     // While the cache fills, this is what fills the main queue; later it narrows a window that
     // is too wide for the mode.
-    if !mode.isClock && window.count > target(mode, of: count), let first = window.first(sparing: slot, store) {
+    if !mode.isClock && window.count > target(mode, of: count),
+      let first = window.first(sparing: slot, store)
+    {
       window.remove(first, store)
       pushMain(first, uses: 0, store)
     }

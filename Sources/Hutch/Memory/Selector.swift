@@ -70,8 +70,9 @@ final class Tuning {
       return
     }
     let memory = UnsafeMutableRawPointer(
-      try Allocation.array(UInt64.self, Mode.count * MemoryLayout<Shadow>.stride / 8 + 8))
-      .bindMemory(to: Shadow.self, capacity: Mode.count)
+      try Allocation.array(UInt64.self, Mode.count * MemoryLayout<Shadow>.stride / 8 + 8)
+    )
+    .bindMemory(to: Shadow.self, capacity: Mode.count)
     var made = 0
     do throws(Failure) {
       while made < Mode.count {

@@ -194,7 +194,7 @@ struct Shard<Policy: EvictionPolicy & ~Copyable>: ~Copyable {
     if isNew && !isPrepared {
       isPrepared = true
       policy.prepare(
-        hash, isFull: !budget.hasRoom(cost: charge, count: 1), 
+        hash, isFull: !budget.hasRoom(cost: charge, count: 1),
         capacity: policy.wantsCapacity ? budget.capacity : 0, entries)
     }
     while !budget.reserve(cost: charge > old ? charge - old : 0, count: isNew ? 1 : 0) {

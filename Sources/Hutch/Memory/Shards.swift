@@ -110,25 +110,44 @@ final class ShardsOf<Policy: EvictionPolicy & ~Copyable>: MemoryShards {
 
   var shardCount: Int { 1 << Int(bits.load(ordering: .acquiring)) }
 
-  /// Runs `body` with the shard of a hash, its lock held, and the hash's bits that the shard
-  /// goes by.
+  /// A shard whose lock is held, and the bits of a hash that the shard goes by.
+  private struct Held {
+    let shard: UnsafeMutablePointer<Shard<Policy>>
+    let lock: LockInPlace
+    let hash: UInt64
+  }
+
+  /// Takes the lock of the shard of a hash.
+  @inline(__always)
+  private func hold(_ hash: UInt64) -> Held {
+    let bits = self.bits.load(ordering: .acquiring)
+    let index = Int(truncatingIfNeeded: (hash >> 1) &>> (63 &- bits))
+    let lock = lock(index)
+    lock.lock()
+    // Shard 0 may have been divided while we waited for it.
+    if bits == 0 && self.bits.load(ordering: .relaxed) != 0 {
+      lock.unlock()
+      return holdDivided(hash)
+    }
+    return Held(shard: shard(index), lock: lock, hash: hash &<< bits)
+  }
+
+  @inline(never)
+  private func holdDivided(_ hash: UInt64) -> Held {
+    let bits = self.bits.load(ordering: .acquiring)
+    let index = Int(truncatingIfNeeded: hash >> (64 - bits))
+    lock(index).lock()
+    return Held(shard: shard(index), lock: lock(index), hash: hash &<< bits)
+  }
+
+  /// Runs `body` with the shard of a hash, its lock held.
   @inline(__always)
   private func with<R: ~Copyable, E: Error>(
     _ hash: UInt64, _ body: (inout Shard<Policy>, UInt64) throws(E) -> R
   ) throws(E) -> R {
-    while true {
-      let bits = self.bits.load(ordering: .acquiring)
-      let index = Int((hash >> 1) &>> (63 &- bits))
-      let lock = lock(index)
-      lock.lock()
-      // Shard 0 may have been divided while we waited for it.
-      if bits == 0 && self.bits.load(ordering: .relaxed) != 0 {
-        lock.unlock()
-        continue
-      }
-      defer { lock.unlock() }
-      return try body(&shard(index).pointee, hash &<< bits)
-    }
+    let held = hold(hash)
+    defer { held.lock.unlock() }
+    return try body(&held.shard.pointee, held.hash)
   }
 
   @inline(__always)
@@ -156,11 +175,15 @@ final class ShardsOf<Policy: EvictionPolicy & ~Copyable>: MemoryShards {
 
   func get(_ key: Bytes, _ hash: UInt64, at: Moment) -> Block? {
     var expired = false
-    let block = with(hash) { shard, hash -> Block? in
-      shard.access(key, hash, at: at, &expired)?.retained()
+    let held = hold(hash)
+    guard let block = held.shard.pointee.access(key, held.hash, at: at, &expired) else {
+      held.lock.unlock()
+      if expired { reclaim(key, hash, at: at) }
+      return nil
     }
-    if expired { reclaim(key, hash, at: at) }
-    return block
+    let reference = block.retained()
+    held.lock.unlock()
+    return reference
   }
 
   /// Values up to this size are copied with the lock held: cheaper than a reference.
@@ -171,23 +194,27 @@ final class ShardsOf<Policy: EvictionPolicy & ~Copyable>: MemoryShards {
     capacity: Int
   ) -> Int? {
     var expired = false
-    var size = -1
-    let large = with(hash) { shard, hash -> Block? in
-      guard let block = shard.access(key, hash, at: at, &expired) else { return nil }
-      let value = block.value
-      size = value.count
-      if size > capacity || size == 0 { return nil }
-      if size > ShardsOf.smallCopy { return block.retained() }
-      buffer.unsafelyUnwrapped.copyMemory(
-        from: value.baseAddress.unsafelyUnwrapped, byteCount: size)
+    let held = hold(hash)
+    guard let block = held.shard.pointee.access(key, held.hash, at: at, &expired) else {
+      held.lock.unlock()
+      if expired { reclaim(key, hash, at: at) }
       return nil
     }
-    if let large {
-      buffer.unsafelyUnwrapped.copyMemory(
-        from: large.unowned.value.baseAddress.unsafelyUnwrapped, byteCount: size)
+    let value = block.value
+    let size = value.count
+    guard size > 0, size <= capacity, let buffer else {
+      held.lock.unlock()
+      return size
     }
-    if expired { reclaim(key, hash, at: at) }
-    return size < 0 ? nil : size
+    if size <= ShardsOf.smallCopy {
+      memcpy(buffer, value.baseAddress.unsafelyUnwrapped, size)
+      held.lock.unlock()
+    } else {
+      let reference = block.retained()
+      held.lock.unlock()
+      memcpy(buffer, reference.unowned.value.baseAddress.unsafelyUnwrapped, size)
+    }
+    return size
   }
 
   /// Removes an entry that a read found expired.

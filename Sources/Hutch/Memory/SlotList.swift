@@ -64,7 +64,8 @@ struct SlotList {
 
   /// The oldest but one that is spared.
   @inline(__always)
-  func first<Store: LinkStore & ~Copyable>(sparing spared: Slot, _ store: borrowing Store) -> Slot? {
+  func first<Store: LinkStore & ~Copyable>(sparing spared: Slot, _ store: borrowing Store) -> Slot?
+  {
     if oldest.isNone { return nil }
     let slot = oldest == spared ? store.links(oldest).pointee.newer : oldest
     return slot.isNone ? nil : slot
