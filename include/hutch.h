@@ -27,9 +27,9 @@
  * CAVEATS
  *   - One process at a time has a directory open; a second one gets HUTCH_BUSY.
  *     Two opens within one process give two handles on one cache.
- *   - After fork, the child's handles answer HUTCH_FORKED (open a new one on
- *     another directory, or in memory); the parent's are unharmed. The child
- *     must not write through SQLite handles of its parent, and Hutch does not.
+ *   - After fork, the child's handles answer HUTCH_FORKED, and so does opening a
+ *     directory that the parent had open; the child may open other directories,
+ *     or a cache in memory. The parent's handles are unharmed.
  *   - The directory belongs to the library: what it holds is made of a SQLite
  *     database ("manifest.sqlite") and plain files. While it is open, no code
  *     of this process may open and close the database file by itself: closing
@@ -132,7 +132,7 @@ enum {
   HUTCH_INVALID_ARGUMENT = -1, /* NULL, a bad size, an unknown flag, a negative duration */
   HUTCH_NO_MEMORY = -2,        /* memory could not be had; nothing changed */
   HUTCH_CLOSED = -3,           /* the cache has been closed */
-  HUTCH_FORKED = -4,           /* this handle belongs to the parent process */
+  HUTCH_FORKED = -4,           /* this handle, or directory, belongs to the parent process */
   HUTCH_BUSY = -5,             /* another process has the directory open */
   HUTCH_IO = -6,               /* a file or database call failed; see hutch_error */
   HUTCH_NO_SPACE = -7,         /* the file system or the quota is full */
@@ -275,9 +275,9 @@ typedef struct hutch_options {
   /* cost 50,000,000 bytes, max_entry a quarter, time_to_live 30 days */
   hutch_tier_limits disk;
   /* The time, in Unix nanoseconds, instead of the system's clocks: for tests.
-     Called on the stack of any call, from any thread, with no lock held; must
-     not call the library. NULL: the system's clocks, by which a change of the
-     wall clock neither expires entries nor keeps them. */
+     Called on the stack of calls, in their thread, with no lock held; must not
+     call the library. NULL: the system's clocks, by which a change of the wall
+     clock neither expires entries nor keeps them. */
   int64_t (*clock)(void *context);
   void *clock_context;
   void (*clock_release)(void *context);
@@ -316,11 +316,11 @@ HUTCH_API hutch_status hutch_options_init(hutch_options *options, size_t struct_
  * the cache starts empty. A file that is no SQLite database counts as one.
  *
  * Failures: HUTCH_BAD_DIRECTORY (cannot be made, opened or written, is a file),
- * HUTCH_BUSY, HUTCH_NEWER_FORMAT (nothing touched), HUTCH_UNSUPPORTED (a network
- * file system, or options that this library does not know),
- * HUTCH_INVALID_ARGUMENT (a negative duration, a storage kind that the
- * directory does not have, an empty path), HUTCH_NO_SPACE, HUTCH_IO,
- * HUTCH_NO_MEMORY. The clock's release is called on failure too. Since 0.1.
+ * HUTCH_BUSY, HUTCH_FORKED (the parent had it open at the fork),
+ * HUTCH_NEWER_FORMAT (nothing touched), HUTCH_UNSUPPORTED (a network file
+ * system, or options that this library does not know), HUTCH_INVALID_ARGUMENT
+ * (a negative duration, a storage kind that the directory does not have, an
+ * empty path), HUTCH_NO_SPACE, HUTCH_IO, HUTCH_NO_MEMORY. The clock's release is called on failure too. Since 0.1.
  */
 HUTCH_API hutch_status hutch_open(const char *directory, const hutch_options *options,
                                   hutch_cache **out);
@@ -654,7 +654,8 @@ HUTCH_API hutch_status hutch_set_limits(hutch_cache *cache, const hutch_cache_li
  * hutch_count - how many entries there are
  *
  * Of a cache: distinct keys, in whatever tier. Entries that expired less than
- * a second ago may be counted. Since 0.1.
+ * a second ago may be counted; by a clock of the host's the count is exact.
+ * Since 0.1.
  */
 HUTCH_API hutch_status hutch_count(hutch_cache *cache, uint64_t *count);
 

@@ -37,6 +37,7 @@
 #define O_PATH 010000000
 #endif
 extern const char *strerrordesc_np(int error);
+extern int dup3(int from, int to, int flags);
 extern int pthread_setname_np(pthread_t thread, const char *name);
 
 struct hutch_thread_state {

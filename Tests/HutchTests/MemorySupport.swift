@@ -62,7 +62,7 @@ final class Bench {
   var version: UInt64 = 0
 
   init(_ limits: TierLimits = TierLimits(), policy: MemoryPolicy = .lru) throws {
-    tier = try MemoryTier(limits: limits, policy: policy, hash: KeyedHash())
+    tier = try MemoryTier(limits: limits, policy: policy, hash: KeyedHash(), versions: Versions(from: 1))
   }
 
   func block(

@@ -40,7 +40,8 @@ func onThreads(_ count: Int, _ body: @escaping (Int) -> Void) {
     let violations = Atomic<Int>(0)
 
     init(_ limits: TierLimits, _ policy: MemoryPolicy = .lru) throws {
-      tier = try MemoryTier(limits: limits, policy: policy, hash: KeyedHash())
+      tier = try MemoryTier(
+        limits: limits, policy: policy, hash: KeyedHash(), versions: Versions(from: 1))
       moment = hand.moment
     }
 

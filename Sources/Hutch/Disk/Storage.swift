@@ -16,10 +16,16 @@
 protocol Storage: AnyObject {
   func prepare(_ write: StorageWrite)
   func submit(_ write: StorageWrite)
+  /// Instead of `submit`: the write is not to be (a condition did not hold). Discards what
+  /// `prepare` made.
+  func abandon(_ write: StorageWrite)
   func complete(_ write: StorageWrite)
 
   /// The newest entry, submitted writes included, with its value; nil if there is none or it
   /// has expired. An access counts a hit or a miss, and notes the time.
+  /// May be called with the key's stripe lock held, and so may `info`: neither calls out
+  /// (`onDropped` takes stripes) nor waits for a commit; a damaged entry is barred at once and
+  /// its removal left to `settle`, a later commit or maintenance.
   /// Fails with `io` and the like only if the store could not be read; a damaged entry is
   /// removed and is nil. A store that is out of service has no entries.
   func get(_ key: Bytes, at moment: Moment, isAccess: Bool) throws(Failure) -> Block?
@@ -45,6 +51,11 @@ protocol Storage: AnyObject {
   /// Stops nobody.
   var stats: TierStats { get }
 
+  /// Whether reads have found damaged entries whose removal `settle` would commit.
+  var owesRemovals: Bool { get }
+  /// Commits the removal of damaged entries that reads have found. With no lock held.
+  func settle()
+
   /// Commits what was submitted, and the access times gathered so far.
   func flush(at moment: Moment) throws(Failure)
 
@@ -55,6 +66,9 @@ protocol Storage: AnyObject {
   /// The first version that no write in this directory has had. Writes have versions below
   /// `firstVersion + versionLease`; the store extends the lease as they come in.
   var firstVersion: UInt64 { get }
+
+  /// Whether these options are not the ones in force.
+  func differs(from options: DiskOptions) -> Bool
 
   /// No call is under way or comes later. The failure, if the end was not clean.
   func close(lastVersion: UInt64) -> Failure?
@@ -75,10 +89,12 @@ final class StorageWrite {
   }
 
   let kind: Kind
-  /// The value with key and record; for `remove` and `touch` a block without a value; for
-  /// `clear` nil. Its version is set before `submit`.
+  /// The value with key and record; for `remove` and `touch` a block of which only the key
+  /// counts; for `clear` nil.
   let block: Block?
-  /// For `touch`.
+  /// Drawn by the cache, before `submit`; a put's block has the same one.
+  var version: UInt64 = 0
+  /// For `touch`: the times to set. Its version is the entry's.
   var record = Record()
   /// When the write was submitted.
   var time: Int64 = 0

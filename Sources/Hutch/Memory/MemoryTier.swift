@@ -43,12 +43,20 @@ final class MemoryTier {
     return overhead &+ UInt64(block.keySize &+ block.size &+ block.extendedSize)
   }
 
-  init(limits: TierLimits, policy: MemoryPolicy, hash: KeyedHash) throws(Failure) {
+  /// `versions`: for blocks that come without one, drawn under the lock of their shard, so that
+  /// of two puts at once the newer version wins.
+  init(
+    limits: TierLimits, policy: MemoryPolicy, hash: KeyedHash, versions: Versions
+  ) throws(Failure) {
     switch policy {
-    case .lru: shards = try ShardsOf<LeastRecentlyUsed>(limits: limits, hash: hash)
-    case .lfu: shards = try ShardsOf<LeastFrequentlyUsed>(limits: limits, hash: hash)
-    case .fifo: shards = try ShardsOf<FirstInFirstOut>(limits: limits, hash: hash)
-    case .adaptive: shards = try ShardsOf<Adaptive>(limits: limits, hash: hash)
+    case .lru:
+      shards = try ShardsOf<LeastRecentlyUsed>(limits: limits, hash: hash, versions: versions)
+    case .lfu:
+      shards = try ShardsOf<LeastFrequentlyUsed>(limits: limits, hash: hash, versions: versions)
+    case .fifo:
+      shards = try ShardsOf<FirstInFirstOut>(limits: limits, hash: hash, versions: versions)
+    case .adaptive:
+      shards = try ShardsOf<Adaptive>(limits: limits, hash: hash, versions: versions)
     }
     self.hash = hash
   }
@@ -113,9 +121,9 @@ final class MemoryTier {
     shards.setBacked(key, hash, version: version, isBacked)
   }
 
-  /// Removes every entry, or every one that the disk tier has too.
-  func clear(keepingUnbacked: Bool = false, at: Moment) {
-    shards.clear(keepingUnbacked: keepingUnbacked, at: at)
+  /// Removes every entry up to this version, or every one of these that the disk tier has too.
+  func clear(upTo version: UInt64 = .max, keepingUnbacked: Bool = false, at: Moment) {
+    shards.clear(upTo: version, keepingUnbacked: keepingUnbacked, at: at)
   }
 
   /// Changes limits and ages in use; what is above them has gone when it returns. Calls
@@ -204,6 +212,8 @@ struct PutResult {
   let outcome: Outcome
   /// The version that was there; 0: there was no entry.
   let existing: UInt64
+  /// The version that is stored; 0: none.
+  var version: UInt64 = 0
 
   init(_ outcome: Outcome, existing: UInt64) {
     self.outcome = outcome

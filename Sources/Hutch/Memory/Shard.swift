@@ -162,7 +162,7 @@ struct Shard<Policy: EvictionPolicy & ~Copyable>: ~Copyable {
   /// evicted to make room.
   mutating func put(
     _ block: UnownedBlock, _ hash: UInt64, at: Moment, _ condition: PutCondition,
-    isBacked: Bool, charge: UInt64, _ budget: borrowing Budget,
+    isBacked: Bool, charge: UInt64, _ budget: borrowing Budget, _ versions: Versions,
     isPrepared: inout Bool, into departures: inout Departures
   ) throws(Failure) -> Step {
     let key = block.key
@@ -210,6 +210,7 @@ struct Shard<Policy: EvictionPolicy & ~Copyable>: ~Copyable {
     tick(at)
     puts.add(1)
     block.stamp = clock
+    if block.version == 0 { block.version = versions.draw() }
     if let place = found {
       let replaced = place.pointee.block
       count(place.pointee, -1)
@@ -237,7 +238,9 @@ struct Shard<Policy: EvictionPolicy & ~Copyable>: ~Copyable {
       if isTimed { setTimes(slot, of: block, at: at) }
       policy.admit(slot, word, entries)
     }
-    return .done(PutResult(.stored, existing: existing))
+    var result = PutResult(.stored, existing: existing)
+    result.version = block.version
+    return .done(result)
   }
 
   private mutating func reserveTimesOfNext(

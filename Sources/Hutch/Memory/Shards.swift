@@ -17,7 +17,7 @@ protocol MemoryShards: AnyObject {
   ) throws(Failure) -> PutResult
   func remove(_ key: Bytes, _ hash: UInt64, at: Moment, _ condition: RemoveCondition) -> Block?
   func setBacked(_ key: Bytes, _ hash: UInt64, version: UInt64, _ isBacked: Bool)
-  func clear(keepingUnbacked: Bool, at: Moment)
+  func clear(upTo version: UInt64, keepingUnbacked: Bool, at: Moment)
   func setLimits(_ limits: TierLimits, at: Moment)
   func maintain(at: Moment) -> Bool
   func keys(
@@ -60,8 +60,11 @@ final class ShardsOf<Policy: EvictionPolicy & ~Copyable>: MemoryShards {
   /// Where `maintain` goes on: shard << 32 | chunk. Two at once do the same work twice.
   private let sweep = Atomic<UInt64>(0)
 
-  init(limits: TierLimits, hash: KeyedHash) throws(Failure) {
+  private let versions: Versions
+
+  init(limits: TierLimits, hash: KeyedHash, versions: Versions) throws(Failure) {
     self.hash = hash
+    self.versions = versions
     budget = try Budget(limits)
     let cores = UInt64(max(1, min(1024, sysconf(Int32(_SC_NPROCESSORS_ONLN)))))
     mostBits = UInt64(63 - (4 * cores).leadingZeroBitCount)
@@ -251,7 +254,7 @@ final class ShardsOf<Policy: EvictionPolicy & ~Copyable>: MemoryShards {
       do throws(Failure) {
         step = try with(hash) { shard, hash throws(Failure) in
           try shard.put(
-            new, hash, at: at, condition, isBacked: isBacked, charge: charge, budget,
+            new, hash, at: at, condition, isBacked: isBacked, charge: charge, budget, versions,
             isPrepared: &isPrepared, into: &departures)
         }
       } catch {
@@ -377,12 +380,14 @@ final class ShardsOf<Policy: EvictionPolicy & ~Copyable>: MemoryShards {
 
   // MARK: all entries
 
-  func clear(keepingUnbacked: Bool, at: Moment) {
+  func clear(upTo version: UInt64, keepingUnbacked: Bool, at: Moment) {
     // The number of shards may grow behind the first one's lock.
     var index = 0
     while index < shardCount {
-      if keepingUnbacked {
-        removeAll(index, .cleared, at: at) { $0.isBacked }
+      if keepingUnbacked || version != .max || onDeparture != nil {
+        removeAll(index, .cleared, at: at) {
+          $0.block.version <= version && ($0.isBacked || !keepingUnbacked)
+        }
       } else {
         // The old policy's memory is freed off-lock too.
         var policy = Policy(ShardPosition(), common)
@@ -391,11 +396,7 @@ final class ShardsOf<Policy: EvictionPolicy & ~Copyable>: MemoryShards {
           swap(&policy, &fresh)
           return shard.detach(budget, &policy)
         }
-        let now = onDeparture == nil ? 0 : at.time
-        old.table.forEach { word in
-          if let onDeparture { onDeparture(word.block, .cleared, min(word.block.created, now)) }
-          word.block.release()
-        }
+        old.table.forEach { $0.block.release() }
       }
       index += 1
     }

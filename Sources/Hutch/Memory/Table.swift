@@ -120,8 +120,9 @@ struct Table: ~Copyable {
   @inline(__always)
   func find(_ key: Bytes, _ hash: UInt64) -> Place? {
     find(hash) { block in
-      // What is beside the header is wanted at once; its length is known only after it.
+      // What is behind the header is wanted too, and how much there is is known only after it.
       hutch_prefetch(block.raw + 64)
+      hutch_prefetch(block.raw + 128)
       return block.key.isSameKey(as: key)
     }
   }

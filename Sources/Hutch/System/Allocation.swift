@@ -45,4 +45,11 @@ extension UnsafeRawBufferPointer {
     count == other.count
       && (count == 0 || memcmp(baseAddress!, other.baseAddress!, count) == 0)
   }
+
+  /// In the order of bytes, a prefix before what it is a prefix of: SQLite's order of blobs.
+  func isOrderedBeforeOrSame(as other: UnsafeRawBufferPointer) -> Bool {
+    let common = Swift.min(count, other.count)
+    let order = common == 0 ? 0 : memcmp(baseAddress!, other.baseAddress!, common)
+    return order < 0 || (order == 0 && count <= other.count)
+  }
 }

@@ -38,6 +38,17 @@ struct Block: ~Copyable {
   }
 }
 
+extension Optional where Wrapped == Block {
+  /// The block, if there is one; valid for as long as the owner is.
+  @inline(__always)
+  var unowned: UnownedBlock? {
+    switch self {
+    case .some(let block): block.unowned
+    case .none: nil
+    }
+  }
+}
+
 /// A block that somebody else keeps alive.
 struct UnownedBlock {
   let raw: UnsafeMutableRawPointer
@@ -123,6 +134,14 @@ struct UnownedBlock {
   @inline(__always) var timeToIdle: Int64 { extended ? load(At.timeToIdle, Int64.self) : 0 }
   @inline(__always) var cost: UInt64 { extended ? load(At.cost, UInt64.self) : 0 }
   @inline(__always) var checksum: UInt64 { extended ? load(At.checksum, UInt64.self) : 0 }
+
+  /// The maker's: computes the checksum of a value that has been filled in. There is room for
+  /// it if `allocate` was given one that is not 0.
+  func setChecksum() {
+    assert(extended)
+    raw.storeBytes(
+      of: Checksum.xxh64(Bytes(value)), toByteOffset: At.checksum, as: UInt64.self)
+  }
 
   var slot: UInt32 {
     @inline(__always) get { load(At.slot, UInt32.self) }
@@ -220,11 +239,12 @@ extension Block {
   /// A block with copies of a value and its extended data. Sizes in `record` are taken
   /// from them.
   static func copying(
-    key: Bytes, value: Bytes, extended: Bytes, record: Record
+    key: Bytes, value: Bytes, extended: Bytes, record: Record, wantsChecksum: Bool = false
   ) throws(Failure) -> Block {
     var record = record
     record.size = value.count
     record.extendedSize = extended.count
+    if wantsChecksum { record.checksum = 1 }
     let block = try allocate(key: key, record: record)
     if value.count > 0 {
       block.unowned.value.baseAddress!
@@ -234,6 +254,7 @@ extension Block {
       block.unowned.extendedData.baseAddress!
         .copyMemory(from: extended.baseAddress!, byteCount: extended.count)
     }
+    if wantsChecksum { block.unowned.setChecksum() }
     return block
   }
 }

@@ -49,6 +49,9 @@ final class Clock {
 
   deinit { release?(context) }
 
+  /// The last time that the host's clock gave. Relaxed: maintenance wants any recent one.
+  private let latest = Atomic<Int64>(Int64.min + 1)
+
   var isHosts: Bool { function != nil }
 
   /// Fixes Unix time minus CLOCK_BOOTTIME, as the manifest's anchors say it was when the
@@ -62,8 +65,13 @@ final class Clock {
   func refresh() {
     let boot = Clock.read(CLOCK_BOOTTIME)
     let monotonic = Clock.read(CLOCK_MONOTONIC)
-    coarse.store(
-      anchor.load(ordering: .relaxed) &+ (boot &- monotonic), ordering: .relaxed)
+    let measured = anchor.load(ordering: .relaxed) &+ (boot &- monotonic)
+    // The two readings are a little apart, each time another little: what is less than a
+    // sleep must not move time, least of all back.
+    let change = measured &- coarse.load(ordering: .relaxed)
+    if change > 100_000_000 || change < -100_000_000 {
+      coarse.store(measured, ordering: .relaxed)
+    }
   }
 
   /// The time of a call. A host's clock is asked at once, while no lock is held.
@@ -72,7 +80,23 @@ final class Clock {
     guard let function else {
       return Moment(fixed: Int64.min, offset: coarse.load(ordering: .relaxed))
     }
-    return Moment(fixed: max(function(context), Int64.min + 1), offset: 0)
+    return hostsMoment(function)
+  }
+
+  private func hostsMoment(_ function: Function) -> Moment {
+    let time = max(function(context), Int64.min + 1)
+    latest.store(time, ordering: .relaxed)
+    return Moment(fixed: time, offset: 0)
+  }
+
+  /// The time for work on a thread of ours, which calls no function of the host's: the time
+  /// of the last call.
+  func momentForMaintenance() -> Moment {
+    guard isHosts else {
+      refresh()
+      return moment()
+    }
+    return Moment(fixed: latest.load(ordering: .relaxed), offset: 0)
   }
 
   /// The time now, in Unix nanoseconds.

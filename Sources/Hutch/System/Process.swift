@@ -1,35 +1,65 @@
 import CSystem
 
+/// A directory that this process has open.
+struct OpenDirectory {
+  var device: UInt64
+  var inode: UInt64
+  /// Of the writer lock's file.
+  var lockDescriptor: Int32
+  /// The cache that has it open; not a counted reference. Nil: the parent of this process
+  /// had it open when it forked.
+  var owner: UnsafeMutableRawPointer?
+  var next: UnsafeMutablePointer<OpenDirectory>?
+}
+
 /// What the process has once: a count of forks, and the list of open directories.
 /// The only file that touches that state (see CSystem/system.h).
 enum Process {
   /// Grows in the child of a fork. A handle remembers the value it was made under.
+  @inline(__always)
   static var forks: UInt32 { hutch_process_state().pointee.forks }
+
+  /// Makes sure that forks are counted: once, before the first handle is given out.
+  static func watchForks() { try? withRegistry { _ throws(Failure) in } }
 
   /// Runs `body` with the registry's lock held. It protects the list of open
   /// directories, and is taken before any other lock of the library; it is held while a
   /// directory is opened or closed, so that each happens once.
   static func withRegistry<R>(
-    _ body: (inout UnsafeMutableRawPointer?) throws(Failure) -> R
+    _ body: (inout UnsafeMutablePointer<OpenDirectory>?) throws(Failure) -> R
   ) throws(Failure) -> R {
     let state = hutch_process_state()!
     pthread_mutex_lock(&state.pointee.lock)
     defer { pthread_mutex_unlock(&state.pointee.lock) }
     if state.pointee.handlers == 0 {
       state.pointee.handlers = 1
-      // PREPARE takes the registry's lock so that the child does not inherit it from a
-      // thread that it does not have. The child starts with an empty list: what is open
-      // belongs to the parent.
-      pthread_atfork(
-        { pthread_mutex_lock(&hutch_process_state().pointee.lock) },
-        { pthread_mutex_unlock(&hutch_process_state().pointee.lock) },
-        {
-          let state = hutch_process_state()!
-          state.pointee.forks &+= 1
-          state.pointee.registry = nil
-          pthread_mutex_unlock(&state.pointee.lock)
-        })
+      registerForkHandlers()
     }
-    return try body(&state.pointee.registry)
+    var head = state.pointee.registry?.assumingMemoryBound(to: OpenDirectory.self)
+    defer { state.pointee.registry = UnsafeMutableRawPointer(head) }
+    return try body(&head)
+  }
+
+  /// PREPARE takes the registry's lock, so that the child does not inherit it from a thread
+  /// that it does not have. In the child what is open belongs to the parent: it closes its
+  /// copies of the writer locks' descriptors, or the directories would stay locked for as long
+  /// as it lives. It closes nothing of SQLite's, and frees nothing. It must not open those
+  /// directories itself: SQLite's table of locks was inherited, and says that it holds what
+  /// the parent holds.
+  private static func registerForkHandlers() {
+    pthread_atfork(
+      { pthread_mutex_lock(&hutch_process_state().pointee.lock) },
+      { pthread_mutex_unlock(&hutch_process_state().pointee.lock) },
+      {
+        let state = hutch_process_state()!
+        var next = state.pointee.registry?.assumingMemoryBound(to: OpenDirectory.self)
+        while let directory = next {
+          if directory.pointee.owner != nil { close(directory.pointee.lockDescriptor) }
+          directory.pointee.owner = nil
+          next = directory.pointee.next
+        }
+        state.pointee.forks &+= 1
+        pthread_mutex_unlock(&state.pointee.lock)
+      })
   }
 }

@@ -44,7 +44,16 @@ enum ThreadState {
     }
   }
 
-  static var lastFailure: UnsafeMutablePointer<hutch_thread_state> { hutch_thread_state() }
+  /// The numbers of this thread's last failure; all 0 if it has had none.
+  static var lastFailure: (status: Int32, system: Int32, sqlite: Int32) {
+    let state = hutch_thread_state()!
+    return (state.pointee.status, state.pointee.system_error, state.pointee.sqlite_error)
+  }
+
+  /// Its words, with the NUL, to a buffer that has room for them.
+  static func copyWords(to buffer: UnsafeMutableRawBufferPointer) {
+    withUnsafeBytes(of: &hutch_thread_state().pointee.words) { buffer.copyMemory(from: $0) }
+  }
 
   /// Runs a host's callback on behalf of `owner`.
   static func within<R>(_ owner: UnsafeMutableRawPointer, _ callback: () -> R) -> R {

@@ -126,9 +126,7 @@ class Standard : public Contender {
 #ifdef HAVE_TKRZW
 class Tkrzw : public Contender {
  public:
-  explicit Tkrzw(size_t capacity) : db_(static_cast<int64_t>(capacity), -1) {
-    db_.Open("", true).OrDie();
-  }
+  explicit Tkrzw(size_t capacity) : db_(static_cast<int64_t>(capacity), -1) {}
   void put(const Key &key, const char *value) override {
     db_.Set(std::string_view(key.bytes, kKey), std::string_view(value, kValue)).OrDie();
   }
@@ -190,7 +188,9 @@ class Level : public Contender {
 class Rocks : public Contender {
  public:
   explicit Rocks(size_t capacity)
-      : cache_(rocksdb::HyperClockCacheOptions(capacity, 1).MakeSharedCache()) {}
+      : cache_(rocksdb::HyperClockCacheOptions(capacity, 1, -1, false, nullptr,
+                                               rocksdb::kDontChargeCacheMetadata)
+                   .MakeSharedCache()) {}
   void put(const Key &key, const char *value) override {
     char *copy = new char[kValue];
     memcpy(copy, value, kValue);
@@ -348,9 +348,9 @@ void apart(const Kind &kind, size_t entries) {
   fflush(stdout);
   if (fork() == 0) {
     std::vector<float> times(entries, 1);
-    std::unique_ptr<Contender> cache = kind.make(entries * 2);
     char value[kValue] = {1};
     long before = resident();
+    std::unique_ptr<Contender> cache = kind.make(entries);
     for (size_t i = 0; i < entries; i++) {
       double start = seconds(CLOCK_MONOTONIC);
       cache->put(Key(i), value);

@@ -1,5 +1,5 @@
 /// The limits of one tier, as hutch_tier_limits has them. 0: no limit.
-struct TierLimits {
+struct TierLimits: Equatable {
   /// Bytes charged.
   var cost: UInt64 = 0
   /// Entries.

@@ -1,0 +1,155 @@
+// Group entries: put, get, contains, info, touch, remove, clear.
+
+public import CHutch
+
+@_cdecl("hutch_put") @implementation
+public func hutch_put(
+  _ cache: OpaquePointer!, _ key: UnsafeRawPointer!, _ key_size: Int,
+  _ value: UnsafeRawPointer!, _ value_size: Int,
+  _ options: UnsafePointer<hutch_put_options>!, _ result: UnsafeMutablePointer<hutch_put_result>!
+) -> hutch_status {
+  putting(cache, key, key_size, value, value_size, options, result, if: .always)
+}
+
+/// What hutch_put and its conditional kin share.
+@inline(__always)
+func putting(
+  _ cache: OpaquePointer?, _ key: UnsafeRawPointer?, _ key_size: Int,
+  _ value: UnsafeRawPointer?, _ value_size: Int, _ options: UnsafePointer<hutch_put_options>?,
+  _ result: UnsafeMutablePointer<hutch_put_result>?, if condition: PutCondition
+) -> hutch_status {
+  withHandle(cache) { (handle) throws(Failure) in
+    let key = try checkedKey(key, key_size)
+    let value = try checkedBytes(value, value_size, "the value is NULL, or its size no size")
+    let spec = try Cache.PutSpec(options)
+    try checkedResult(result)
+    deliver(hutch_put_result(), to: result)
+    try handle.opening.check()
+    let outcome = try handle.cache.put(key, value, spec, if: condition, in: handle.scope)
+    deliver(
+      hutch_put_result(
+        struct_size: 0, version: outcome.version, memory: outcome.memory.rawValue,
+        disk: outcome.disk.rawValue), to: result)
+    if let failure = outcome.failure { throw failure }
+    return outcome.status
+  }
+}
+
+extension Cache.PutSpec {
+  @inline(__always)
+  init(_ options: UnsafePointer<hutch_put_options>?) throws(Failure) {
+    self.init()
+    guard options != nil else { return }
+    let given = try received(options, over: hutch_put_options())
+    timeToLive = try checkedDuration(given.time_to_live)
+    timeToIdle = try checkedDuration(given.time_to_idle)
+    cost = given.cost
+    extended = try checkedBytes(
+      given.extended, given.extended_size, "the extended data are NULL, or their size no size")
+    guard extended.count <= 65_535 else {
+      throw .invalid("the extended data are longer than 65,535 bytes")
+    }
+  }
+}
+
+@_cdecl("hutch_get") @implementation
+public func hutch_get(
+  _ cache: OpaquePointer!, _ key: UnsafeRawPointer!, _ key_size: Int,
+  _ out: UnsafeMutablePointer<OpaquePointer?>!
+) -> hutch_status {
+  out?.pointee = nil
+  return withCache(cache) { (handle) throws(Failure) in
+    let key = try checkedKey(key, key_size)
+    guard let out else { throw .invalid("out is NULL") }
+    guard let block = try handle.cache.get(key, in: handle.scope) else { return .notFound }
+    out.pointee = OpaquePointer(block.leak().raw)
+    return .done
+  }
+}
+
+@_cdecl("hutch_get_into") @implementation
+public func hutch_get_into(
+  _ cache: OpaquePointer!, _ key: UnsafeRawPointer!, _ key_size: Int,
+  _ buffer: UnsafeMutableRawPointer!, _ capacity: Int, _ size: UnsafeMutablePointer<Int>!
+) -> hutch_status {
+  withCache(cache) { (handle) throws(Failure) in
+    let key = try checkedKey(key, key_size)
+    guard let size else { throw .invalid("size is NULL") }
+    guard capacity >= 0, buffer != nil || capacity == 0 else {
+      throw .invalid("the buffer is NULL, or its capacity no size")
+    }
+    guard
+      let found = try handle.cache.copy(
+        key, in: handle.scope, into: buffer, capacity: capacity)
+    else { return .notFound }
+    size.pointee = found
+    return found <= capacity ? .done : .bufferTooSmall
+  }
+}
+
+@_cdecl("hutch_contains") @implementation
+public func hutch_contains(
+  _ cache: OpaquePointer!, _ key: UnsafeRawPointer!, _ key_size: Int
+) -> hutch_status {
+  withCache(cache) { (handle) throws(Failure) in
+    let key = try checkedKey(key, key_size)
+    return try handle.cache.info(key, in: handle.scope) == nil ? .notFound : .done
+  }
+}
+
+@_cdecl("hutch_info") @implementation
+public func hutch_info(
+  _ cache: OpaquePointer!, _ key: UnsafeRawPointer!, _ key_size: Int,
+  _ out: UnsafeMutablePointer<hutch_entry_info>!
+) -> hutch_status {
+  withCache(cache) { (handle) throws(Failure) in
+    try informing(handle, try checkedKey(key, key_size), out)
+  }
+}
+
+/// Fills `out` with what is known of a key's entry now.
+func informing(
+  _ handle: Handle, _ key: Bytes, _ out: UnsafeMutablePointer<hutch_entry_info>?
+) throws(Failure) -> Status {
+  guard let out else { throw .invalid("out is NULL") }
+  try checkedResult(out)
+  let cache = handle.cache
+  guard let found = try cache.info(key, in: handle.scope) else { return .notFound }
+  deliver(
+    hutch_entry_info(
+      found.record, at: cache.clock.now, under: cache.ages(of: found.scope), in: found.scope),
+    to: out)
+  return .done
+}
+
+@_cdecl("hutch_touch") @implementation
+public func hutch_touch(
+  _ cache: OpaquePointer!, _ key: UnsafeRawPointer!, _ key_size: Int, _ time_to_live: Int64,
+  _ time_to_idle: Int64
+) -> hutch_status {
+  withCache(cache) { (handle) throws(Failure) in
+    let isThere = try handle.cache.touch(
+      try checkedKey(key, key_size), timeToLive: try checkedDuration(time_to_live),
+      timeToIdle: try checkedDuration(time_to_idle), in: handle.scope)
+    return isThere ? .done : .notFound
+  }
+}
+
+@_cdecl("hutch_remove") @implementation
+public func hutch_remove(
+  _ cache: OpaquePointer!, _ key: UnsafeRawPointer!, _ key_size: Int
+) -> hutch_status {
+  withCache(cache) { (handle) throws(Failure) in
+    let key = try checkedKey(key, key_size)
+    return try handle.cache.remove(key, in: handle.scope, wantsValue: false).existed
+      ? .done : .notFound
+  }
+}
+
+@_cdecl("hutch_clear") @implementation
+public func hutch_clear(_ cache: OpaquePointer!) -> hutch_status {
+  withCache(cache) { (handle) throws(Failure) in
+    try handle.cache.clear(in: handle.scope)
+    return .done
+  }
+}

@@ -1,0 +1,104 @@
+// Group iterate: each, cursors.
+
+public import CHutch
+
+@_cdecl("hutch_each") @implementation
+public func hutch_each(
+  _ cache: OpaquePointer!, _ visitor: hutch_visitor!, _ context: UnsafeMutableRawPointer!
+) -> hutch_status {
+  withCache(cache) { (handle) throws(Failure) in
+    guard let visitor else { throw .invalid("the visitor is NULL") }
+    let engine = handle.cache
+    let cursor = try Cursor(handle)
+    while let key = try cursor.next() {
+      guard let found = try engine.info(key, in: handle.scope) else { continue }
+      var info = hutch_entry_info(
+        found.record, at: engine.clock.now, under: engine.ages(of: found.scope),
+        in: found.scope)
+      info.struct_size = MemoryLayout<hutch_entry_info>.size
+      let stops = ThreadState.within(engine.identity) {
+        visitor(context, key.baseAddress, key.count, &info)
+      }
+      if stops != 0 { break }
+      try handle.opening.check()
+    }
+    return .done
+  }
+}
+
+@_cdecl("hutch_cursor_create") @implementation
+public func hutch_cursor_create(
+  _ cache: OpaquePointer!, _ out: UnsafeMutablePointer<OpaquePointer?>!
+) -> hutch_status {
+  out?.pointee = nil
+  return withCache(cache) { (handle) throws(Failure) in
+    guard let out else { throw .invalid("out is NULL") }
+    out.pointee = handOut(try Cursor(handle))
+    return .done
+  }
+}
+
+/// Calls `body` with the cursor behind a pointer, if its cache can be used.
+private func withCursor(
+  _ pointer: OpaquePointer?, _ body: (Cursor) throws(Failure) -> Status
+) -> hutch_status {
+  guard let pointer else { return failing(.invalid("the cursor is NULL")) }
+  return Unmanaged<Cursor>.fromOpaque(UnsafeRawPointer(pointer))._withUnsafeGuaranteedRef {
+    cursor in
+    answering { () throws(Failure) in
+      try cursor.handle.opening.check()
+      return try body(cursor)
+    }
+  }
+}
+
+@_cdecl("hutch_cursor_next") @implementation
+public func hutch_cursor_next(
+  _ cursor: OpaquePointer!, _ key: UnsafeMutablePointer<UnsafeRawPointer?>!,
+  _ key_size: UnsafeMutablePointer<Int>!
+) -> hutch_status {
+  withCursor(cursor) { (cursor) throws(Failure) in
+    guard let key, let key_size else { throw .invalid("key or key_size is NULL") }
+    guard let found = try cursor.next() else { return .notFound }
+    key.pointee = found.baseAddress
+    key_size.pointee = found.count
+    return .done
+  }
+}
+
+@_cdecl("hutch_cursor_value") @implementation
+public func hutch_cursor_value(
+  _ cursor: OpaquePointer!, _ out: UnsafeMutablePointer<OpaquePointer?>!
+) -> hutch_status {
+  out?.pointee = nil
+  return withCursor(cursor) { (cursor) throws(Failure) in
+    guard let out else { throw .invalid("out is NULL") }
+    guard let key = cursor.current,
+      let block = try cursor.handle.cache.peek(key, in: cursor.handle.scope)
+    else { return .notFound }
+    out.pointee = OpaquePointer(block.leak().raw)
+    return .done
+  }
+}
+
+@_cdecl("hutch_cursor_info") @implementation
+public func hutch_cursor_info(
+  _ cursor: OpaquePointer!, _ out: UnsafeMutablePointer<hutch_entry_info>!
+) -> hutch_status {
+  withCursor(cursor) { (cursor) throws(Failure) in
+    guard let key = cursor.current else {
+      guard let out else { throw .invalid("out is NULL") }
+      try checkedResult(out)
+      return .notFound
+    }
+    return try informing(cursor.handle, key, out)
+  }
+}
+
+@_cdecl("hutch_cursor_release") @implementation
+public func hutch_cursor_release(_ cursor: OpaquePointer!) {
+  guard let cursor else { return }
+  let reference = Unmanaged<Cursor>.fromOpaque(UnsafeRawPointer(cursor))
+  if reference._withUnsafeGuaranteedRef({ $0.handle.opening.isForked }) { return }
+  reference.release()
+}

@@ -1,0 +1,98 @@
+// Group limits: limits, counts, costs, statistics.
+
+public import CHutch
+
+@_cdecl("hutch_limits") @implementation
+public func hutch_limits(
+  _ cache: OpaquePointer!, _ out: UnsafeMutablePointer<hutch_cache_limits>!
+) -> hutch_status {
+  withCache(cache) { (handle) throws(Failure) in
+    guard let out else { throw .invalid("out is NULL") }
+    try checkedResult(out)
+    deliver(hutch_cache_limits(handle.cache), to: out)
+    return .done
+  }
+}
+
+@_cdecl("hutch_set_limits") @implementation
+public func hutch_set_limits(
+  _ cache: OpaquePointer!, _ limits: UnsafePointer<hutch_cache_limits>!
+) -> hutch_status {
+  withCache(cache) { (handle) throws(Failure) in
+    guard limits != nil else { throw .invalid("limits is NULL") }
+    let wanted = try received(limits, over: hutch_cache_limits(handle.cache))
+    try handle.cache.setLimits(
+      memory: try TierLimits(wanted.memory), disk: try TierLimits(wanted.disk),
+      in: handle.scope)
+    return .done
+  }
+}
+
+@_cdecl("hutch_count") @implementation
+public func hutch_count(
+  _ cache: OpaquePointer!, _ count: UnsafeMutablePointer<UInt64>!
+) -> hutch_status {
+  withCache(cache) { (handle) throws(Failure) in
+    guard let count else { throw .invalid("count is NULL") }
+    handle.cache.reclaimByHostsClock()
+    count.pointee = handle.cache.count(in: handle.scope)
+    return .done
+  }
+}
+
+@_cdecl("hutch_cost") @implementation
+public func hutch_cost(
+  _ cache: OpaquePointer!, _ cost: UnsafeMutablePointer<UInt64>!
+) -> hutch_status {
+  withCache(cache) { (handle) throws(Failure) in
+    guard let cost else { throw .invalid("cost is NULL") }
+    handle.cache.reclaimByHostsClock()
+    cost.pointee = handle.cache.cost(in: handle.scope)
+    return .done
+  }
+}
+
+@_cdecl("hutch_stats") @implementation
+public func hutch_stats(
+  _ cache: OpaquePointer!, _ out: UnsafeMutablePointer<hutch_cache_stats>!
+) -> hutch_status {
+  withCache(cache) { (handle) throws(Failure) in
+    guard let out else { throw .invalid("out is NULL") }
+    try checkedResult(out)
+    handle.cache.reclaimByHostsClock()
+    var stats = hutch_cache_stats()
+    if handle.scope != .disk { stats.memory = hutch_tier_stats(handle.cache.memory.stats) }
+    if handle.scope != .memory, let storage = handle.cache.storage {
+      stats.disk = hutch_tier_stats(storage.stats)
+    }
+    deliver(stats, to: out)
+    return .done
+  }
+}
+
+extension hutch_cache_limits {
+  fileprivate init(_ cache: Cache) {
+    let limits = cache.limits()
+    self.init(
+      struct_size: MemoryLayout<hutch_cache_limits>.size,
+      memory: hutch_tier_limits(limits.memory), disk: hutch_tier_limits(limits.disk))
+  }
+}
+
+extension hutch_tier_stats {
+  fileprivate init(_ stats: TierStats) {
+    self.init()
+    state = UInt64(stats.isUp ? HUTCH_STATE_UP : HUTCH_STATE_DOWN)
+    count = stats.count
+    cost = stats.cost
+    hits = stats.hits
+    misses = stats.misses
+    puts = stats.puts
+    removals = stats.removals
+    evictions = stats.evictions
+    expirations = stats.expirations
+    refusals = stats.refusals
+    failures = stats.failures
+    damaged = stats.damaged
+  }
+}

@@ -1,0 +1,186 @@
+// Group open: opening, closing, references, tier views, flush.
+
+public import CHutch
+
+@_cdecl("hutch_options_init") @implementation
+public func hutch_options_init(
+  _ options: UnsafeMutablePointer<hutch_options>!, _ struct_size: Int
+) -> hutch_status {
+  answering { () throws(Failure) in
+    guard let options else { throw .invalid("options is NULL") }
+    guard struct_size >= MemoryLayout<Int>.size, struct_size <= largestStruct else {
+      throw .invalid("struct_size is not the size of hutch_options")
+    }
+    let raw = UnsafeMutableRawPointer(options)
+    raw.initializeMemory(as: UInt8.self, repeating: 0, count: struct_size)
+    raw.storeBytes(of: struct_size, as: Int.self)
+    deliver(hutch_options.defaults, to: options)
+    return .done
+  }
+}
+
+@_cdecl("hutch_open") @implementation
+public func hutch_open(
+  _ directory: UnsafePointer<CChar>!, _ options: UnsafePointer<hutch_options>!,
+  _ out: UnsafeMutablePointer<OpaquePointer?>!
+) -> hutch_status {
+  out?.pointee = nil
+  return answering { () throws(Failure) in
+    let given: hutch_options
+    do throws(Failure) {
+      given = try received(options, over: .defaults)
+    } catch {
+      // A struct with more than we know still says what it hands over.
+      if let options, isLonger(options) {
+        options.pointee.clock_release?(options.pointee.clock_context)
+      }
+      throw error
+    }
+    // From here on the clock's context is the clock's.
+    let clock = Clock(
+      function: given.clock, context: given.clock_context, release: given.clock_release)
+    guard let out else { throw .invalid("out is NULL") }
+    let wanted = try OpenOptions(given)
+    guard let directory else {
+      out.pointee = handOut(Handle(try Opening.inMemory(wanted, clock: clock), .whole))
+      return .done
+    }
+    guard directory.pointee != 0 else { throw .invalid("the directory's path is empty") }
+    let (opening, differs) = try Opening.onDirectory(directory, wanted, clock: clock)
+    out.pointee = handOut(Handle(opening, .whole))
+    return differs ? .optionsDiffer : .done
+  }
+}
+
+@_cdecl("hutch_close") @implementation
+public func hutch_close(_ cache: OpaquePointer!) -> hutch_status {
+  guard let cache else { return Status.done.code }
+  let reference = Unmanaged<Handle>.fromOpaque(UnsafeRawPointer(cache))
+  return answering { () throws(Failure) in
+    let handle = reference.takeUnretainedValue()
+    if handle.opening.isForked {
+      // The child's copy of the parent's objects is left alone.
+      throw Failure(.forked, "the cache belongs to the parent of this process")
+    }
+    guard handle.scope == .whole else {
+      reference.release()
+      return .done
+    }
+    if ThreadState.isWithinCallback(of: handle.cache.identity) {
+      throw Failure(.deadlock, "a cache cannot be closed from a callback of its own")
+    }
+    let failure = handle.opening.close()
+    reference.release()
+    guard let failure else { return .done }
+    throw failure.status == .closed ? failure : failure.asUnclean
+  }
+}
+
+@_cdecl("hutch_cache_retain") @implementation
+public func hutch_cache_retain(_ cache: OpaquePointer!) -> OpaquePointer! {
+  guard let cache else { return nil }
+  _ = Unmanaged<Handle>.fromOpaque(UnsafeRawPointer(cache)).retain()
+  return cache
+}
+
+@_cdecl("hutch_cache_release") @implementation
+public func hutch_cache_release(_ cache: OpaquePointer!) {
+  guard let cache else { return }
+  let reference = Unmanaged<Handle>.fromOpaque(UnsafeRawPointer(cache))
+  if reference._withUnsafeGuaranteedRef({ $0.opening.isForked }) { return }
+  reference.release()
+}
+
+@_cdecl("hutch_tier") @implementation
+public func hutch_tier(
+  _ cache: OpaquePointer!, _ tier: UInt32, _ out: UnsafeMutablePointer<OpaquePointer?>!
+) -> hutch_status {
+  out?.pointee = nil
+  return withCache(cache) { (handle) throws(Failure) in
+    guard let out else { throw .invalid("out is NULL") }
+    switch tier {
+    case UInt32(HUTCH_TIER_MEMORY):
+      out.pointee = handOut(Handle(handle.opening, .memory))
+    case UInt32(HUTCH_TIER_DISK):
+      guard handle.cache.storage != nil else {
+        throw Failure(.unsupported, "a cache in memory has no disk tier")
+      }
+      out.pointee = handOut(Handle(handle.opening, .disk))
+    default: throw .invalid("no such tier")
+    }
+    return .done
+  }
+}
+
+@_cdecl("hutch_directory") @implementation
+public func hutch_directory(_ cache: OpaquePointer!) -> UnsafePointer<CChar>! {
+  guard let cache else { return nil }
+  return Unmanaged<Handle>.fromOpaque(UnsafeRawPointer(cache))._withUnsafeGuaranteedRef {
+    $0.opening.path.map { UnsafePointer($0) }
+  }
+}
+
+@_cdecl("hutch_flush") @implementation
+public func hutch_flush(_ cache: OpaquePointer!) -> hutch_status {
+  withCache(cache) { (handle) throws(Failure) in
+    if ThreadState.isWithinCallback(of: handle.cache.identity) {
+      throw Failure(.deadlock, "a cache cannot be flushed from a callback of its own")
+    }
+    if handle.scope != .memory { try handle.cache.flush() }
+    return .done
+  }
+}
+
+extension Failure {
+  /// Whatever it was that went wrong at the end, the answer is one: it was not clean.
+  fileprivate var asUnclean: Failure {
+    var failure = Failure(.io, words)
+    failure.system = system
+    failure.sqlite = sqlite
+    failure.detail = detail
+    return failure
+  }
+}
+
+/// Whether a struct is one of ours with more behind it, and not one whose size was never set.
+private func isLonger(_ options: UnsafePointer<hutch_options>) -> Bool {
+  let size = UnsafeRawPointer(options).load(as: Int.self)
+  return size > MemoryLayout<hutch_options>.size && size <= largestStruct
+}
+
+extension hutch_options {
+  fileprivate static var defaults: hutch_options {
+    var options = hutch_options()
+    options.inline_threshold = UInt64(DiskOptions().inlineThreshold)
+    options.memory = hutch_tier_limits(.defaultMemory)
+    options.disk = hutch_tier_limits(.defaultDisk)
+    return options
+  }
+}
+
+extension OpenOptions {
+  fileprivate init(_ options: hutch_options) throws(Failure) {
+    self.init()
+    func chosen(_ number: UInt32, _ last: UInt32) throws(Failure) {
+      guard number <= last else {
+        throw Failure(.unsupported, "an option that this library does not know")
+      }
+    }
+    let network = UInt32(HUTCH_OPEN_NETWORK_DIRECTORY)
+    guard options.flags & ~network == 0 else { throw .invalid("a flag that is not defined") }
+    guard options.reserved == 0 else {
+      throw Failure(.unsupported, "a reserved field of the options is set")
+    }
+    try chosen(options.policy, UInt32(HUTCH_POLICY_LRU))
+    try chosen(options.durability, UInt32(HUTCH_DURABILITY_PROCESS))
+    try chosen(options.sharing, UInt32(HUTCH_SHARING_EXCLUSIVE))
+    guard let storage = StorageKind(rawValue: options.storage) else {
+      throw Failure(.unsupported, "a storage kind that this library does not know")
+    }
+    memory = try TierLimits(options.memory)
+    disk.limits = try TierLimits(options.disk)
+    disk.storage = storage
+    disk.inlineThreshold = Int(clamping: options.inline_threshold)
+    disk.allowsNetworkDirectory = options.flags & network != 0
+  }
+}

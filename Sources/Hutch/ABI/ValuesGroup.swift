@@ -1,0 +1,64 @@
+// Values: a hutch_value is a counted reference to a block. None of these can fail, but for
+// hutch_value_info and its struct.
+
+public import CHutch
+
+private func block(_ value: OpaquePointer?) -> UnownedBlock? {
+  value.map { UnownedBlock(UnsafeMutableRawPointer($0)) }
+}
+
+@_cdecl("hutch_value_data") @implementation
+public func hutch_value_data(_ value: OpaquePointer!) -> UnsafeRawPointer! {
+  block(value).map { UnsafeRawPointer($0.value.baseAddress!) }
+}
+
+@_cdecl("hutch_value_size") @implementation
+public func hutch_value_size(_ value: OpaquePointer!) -> Int {
+  block(value)?.size ?? 0
+}
+
+@_cdecl("hutch_value_key") @implementation
+public func hutch_value_key(_ value: OpaquePointer!) -> UnsafeRawPointer! {
+  block(value)?.key.baseAddress
+}
+
+@_cdecl("hutch_value_key_size") @implementation
+public func hutch_value_key_size(_ value: OpaquePointer!) -> Int {
+  block(value)?.keySize ?? 0
+}
+
+@_cdecl("hutch_value_extended") @implementation
+public func hutch_value_extended(_ value: OpaquePointer!) -> UnsafeRawPointer! {
+  block(value).map { UnsafeRawPointer($0.extendedData.baseAddress!) }
+}
+
+@_cdecl("hutch_value_extended_size") @implementation
+public func hutch_value_extended_size(_ value: OpaquePointer!) -> Int {
+  block(value)?.extendedSize ?? 0
+}
+
+@_cdecl("hutch_value_info") @implementation
+public func hutch_value_info(
+  _ value: OpaquePointer!, _ out: UnsafeMutablePointer<hutch_entry_info>!
+) -> hutch_status {
+  answering { () throws(Failure) in
+    guard let block = block(value) else { throw .invalid("the value is NULL") }
+    guard let out else { throw .invalid("out is NULL") }
+    try checkedResult(out)
+    let record = block.record
+    deliver(
+      hutch_entry_info(record, at: record.created, under: Ages(), in: .memory), to: out)
+    return .done
+  }
+}
+
+@_cdecl("hutch_value_retain") @implementation
+public func hutch_value_retain(_ value: OpaquePointer!) -> OpaquePointer! {
+  _ = block(value)?.retained().leak()
+  return value
+}
+
+@_cdecl("hutch_value_release") @implementation
+public func hutch_value_release(_ value: OpaquePointer!) {
+  block(value)?.release()
+}

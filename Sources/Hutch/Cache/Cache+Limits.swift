@@ -1,0 +1,85 @@
+/// Limits, counts and statistics of the whole and of its tiers.
+extension Cache {
+  func limits() -> (memory: TierLimits, disk: TierLimits) {
+    (limitsLock.withLock { memoryLimits }, storage?.limits ?? TierLimits())
+  }
+
+  func setLimits(
+    memory newMemory: TierLimits, disk newDisk: TierLimits, in scope: Scope
+  ) throws(Failure) {
+    let moment = clock.moment()
+    limitsLock.lock()
+    defer { limitsLock.unlock() }
+    if scope != .disk {
+      memory.setLimits(newMemory, at: moment)
+      memoryLimits = newMemory
+      if newMemory.ages.any { try startMaintenance() }
+    }
+    if storage != nil, scope != .memory {
+      try withStorage { (storage) throws(Failure) in
+        try storage.setLimits(newDisk, at: moment)
+      }
+    }
+  }
+
+  /// Distinct keys.
+  func count(in scope: Scope) -> UInt64 {
+    guard let storage, scope != .memory else { return memory.count }
+    let stored = storage.stats.count
+    return scope == .disk ? stored : stored + memory.unbackedCount
+  }
+
+  func cost(in scope: Scope) -> UInt64 {
+    guard let storage, scope != .memory else { return memory.cost }
+    let stored = storage.stats.cost
+    return scope == .disk ? stored : stored &+ memory.cost
+  }
+
+  func differs(from options: OpenOptions) -> Bool {
+    guard let storage else { return true }
+    return policy != options.policy || limits().memory != options.memory
+      || storage.differs(from: options.disk)
+  }
+
+  /// Ties the tiers together: the store tells which entries it has dropped, and learns the
+  /// accesses that memory answered.
+  func watch(_ disk: DiskTier) {
+    let identity = self.identity
+    disk.onDropped = { key, version in
+      Unmanaged<Cache>.fromOpaque(identity)._withUnsafeGuaranteedRef {
+        $0.storeDropped(key, version)
+      }
+    }
+    disk.lastAccess = { key in
+      Unmanaged<Cache>.fromOpaque(identity)._withUnsafeGuaranteedRef {
+        $0.memory.info(key, $0.memory.hash(key), at: $0.clock.momentForMaintenance())?.accessed
+      }
+    }
+    memory.onDeparture = { block, cause, accessed in
+      Unmanaged<Cache>.fromOpaque(identity)._withUnsafeGuaranteedRef {
+        $0.memoryGaveUp(block, cause, accessed)
+      }
+    }
+  }
+
+  /// Hands an access time down to the store: always for an evicted entry, since the store's
+  /// choice of what goes depends on it, else if its life does.
+  private func memoryGaveUp(_ block: UnownedBlock, _ cause: DepartureCause, _ accessed: Int64) {
+    guard let storage, accessed > block.created else { return }
+    let idle = block.timeToIdle != 0 ? block.timeToIdle : storage.limits.ages.timeToIdle
+    if cause == .evicted || (cause == .cleared && idle != 0 && idle != Record.never) {
+      storage.noteAccess(block.key, at: accessed)
+    }
+  }
+
+  /// The store no longer has this version: what memory has of it, it has alone now.
+  private func storeDropped(_ key: Bytes, _ version: UInt64) {
+    let hash = memory.hash(key)
+    let stripe = Stripes.index(of: hash)
+    stripes.lock(stripe)
+    stripes.bump(stripe)
+    memory.setBacked(key, hash, version: version, false)
+    walks.storeDropped(key, hash)
+    stripes.unlock(stripe)
+  }
+}

@@ -1,0 +1,110 @@
+/// Reads: memory, then the store, then promotion.
+extension Cache {
+  /// Runs `body` on the store unless the cache has none or is being shut down. `body` lets go
+  /// of the locks that it takes; what it found damaged goes then.
+  @inline(__always)
+  func withStorage<R: ~Copyable>(
+    _ body: (any Storage) throws(Failure) -> R
+  ) throws(Failure) -> R {
+    guard let storage else { throw Failure(.unsupported, "this cache has no disk tier") }
+    guard gate.enter() else { throw .closed }
+    defer {
+      if storage.owesRemovals { storage.settle() }
+      gate.leave()
+    }
+    return try body(storage)
+  }
+
+  /// The value, counted as an access; nil if there is none.
+  func get(_ key: Bytes, in scope: Scope) throws(Failure) -> Block? {
+    let moment = clock.moment()
+    let hash = memory.hash(key)
+    if scope != .disk {
+      if let block = memory.get(key, hash, at: moment) { return block }
+      if storage == nil || scope == .memory { return nil }
+    }
+    return try getFromStorage(key, hash, at: moment, promoting: scope == .whole)
+  }
+
+  /// Copies the value into `buffer` if it fits. Returns its size; nil if there is none.
+  func copy(
+    _ key: Bytes, in scope: Scope, into buffer: UnsafeMutableRawPointer?, capacity: Int
+  ) throws(Failure) -> Int? {
+    let moment = clock.moment()
+    let hash = memory.hash(key)
+    if scope != .disk {
+      if let size = memory.copy(key, hash, at: moment, into: buffer, capacity: capacity) {
+        return size
+      }
+      if storage == nil || scope == .memory { return nil }
+    }
+    guard
+      let block = try getFromStorage(key, hash, at: moment, promoting: scope == .whole)
+    else { return nil }
+    let size = block.unowned.size
+    if size <= capacity, size > 0 {
+      buffer!.copyMemory(from: block.unowned.value.baseAddress!, byteCount: size)
+    }
+    return size
+  }
+
+  private func getFromStorage(
+    _ key: Bytes, _ hash: UInt64, at moment: Moment, promoting: Bool
+  ) throws(Failure) -> Block? {
+    try withStorage { (storage) throws(Failure) in
+      let stripe = Stripes.index(of: hash)
+      let mark = stripes.mark(stripe)
+      guard let block = try storage.get(key, at: moment, isAccess: true) else { return nil }
+      if promoting && mark.isQuiet && stripes.tryLock(stripe) {
+        if stripes.mark(stripe) == mark {
+          // Nothing is owed to a promotion: without memory for it there is none.
+          _ = try? memory.put(
+            block.unowned.retained(), hash, at: moment, condition: .unlessNewer, isBacked: true)
+        }
+        stripes.unlock(stripe)
+      }
+      return block
+    }
+  }
+
+  /// The value as it is now; no access, no promotion.
+  func peek(_ key: Bytes, in scope: Scope) throws(Failure) -> Block? {
+    let moment = clock.moment()
+    if scope != .disk {
+      if let block = memory.peek(key, memory.hash(key), at: moment) { return block }
+      if storage == nil || scope == .memory { return nil }
+    }
+    return try withStorage { (storage) throws(Failure) in
+      try storage.get(key, at: moment, isAccess: false)
+    }
+  }
+
+  /// The record as it is now, and the tier that has it; no access.
+  func info(_ key: Bytes, in scope: Scope) throws(Failure) -> (record: Record, scope: Scope)? {
+    let moment = clock.moment()
+    if scope != .disk {
+      if let record = memory.info(key, memory.hash(key), at: moment) { return (record, .memory) }
+      if storage == nil || scope == .memory { return nil }
+    }
+    return try withStorage { (storage) throws(Failure) in
+      guard let record = try storage.info(key, at: moment) else { return nil }
+      return (record, .disk)
+    }
+  }
+
+  /// The ages that count for entries of a tier without their own.
+  func ages(of scope: Scope) -> Ages {
+    scope == .disk
+      ? (storage?.limits.ages ?? Ages()) : limitsLock.withLock { memoryLimits.ages }
+  }
+
+  func flush() throws(Failure) {
+    guard storage != nil else { return }
+    let moment = clock.moment()
+    try withStorage { (storage) throws(Failure) in try storage.flush(at: moment) }
+  }
+}
+
+extension Failure {
+  static let closed = Failure(.closed, "the cache has been closed")
+}

@@ -1,0 +1,129 @@
+import CSystem
+import Synchronization
+
+/// The composed cache: a memory tier, and below it a store, as one.
+///
+/// Order of writes. A write of a key takes the key's stripe, draws a version, changes the
+/// memory tier, submits the write to the store and lets the stripe go; then it waits for the
+/// commit. Both tiers therefore see a key's writes in one order, the order of their versions,
+/// and nobody holds a stripe while a commit is awaited. A clear takes all stripes for the
+/// same few steps.
+///
+/// Reads take no lock here: memory first, then the store, which shows submitted writes
+/// before they are committed. What was found in the store is promoted into memory under the
+/// stripe, by try-lock, and only if no write of the stripe was under way or came meanwhile:
+/// no promotion is fine, a stale one is not. The record travels whole.
+///
+/// Failure. If the store cannot take a put, memory keeps the value (HUTCH_PARTIAL) and the
+/// store bars the key, so that no older value comes back from it. If memory does not take a
+/// value, it drops the one it has.
+///
+/// Which entries memory alone has is kept per entry ('unbacked'), so that the count of the
+/// whole is the store's count plus those.
+///
+/// Order of locks: registry (Process) > stripes, ascending > locks of a tier. Functions of
+/// the host (clock, visitor) are called with none of them held.
+final class Cache {
+  let memory: MemoryTier
+  /// Nil: a cache in memory.
+  let storage: (any Storage)?
+  let clock: Clock
+  let policy: MemoryPolicy
+  /// Protects `memoryLimits`, and makes changes of limits one after the other. Taken before
+  /// locks of the tiers.
+  let limitsLock: Lock
+  /// As they were given.
+  var memoryLimits: TierLimits
+  let stripes: Stripes
+  /// Calls that use the store are inside while they do; `shut` waits for them. A memory hit
+  /// does not pass here: the memory tier lives as long as the cache object.
+  let gate: Gate
+  let walks: Walks
+  /// Drawn under the key's stripe, or where there is no store under its shard's lock.
+  let versions: Versions
+  /// The registry's, under its lock: how many openings there are.
+  var openings = 1
+  /// Sweeps what nobody asks for. Made when there is something to sweep.
+  private(set) var maintainer: Maintainer?
+  private let maintains = Atomic<Bool>(false)
+  /// Held for one slice of maintenance, so that slices come one after the other. Taken before
+  /// stripes and locks of the tiers.
+  private let maintenanceLock: Lock
+
+  init(
+    memory: MemoryTier, limits: TierLimits, storage: (any Storage)?, clock: Clock,
+    versions: Versions, policy: MemoryPolicy
+  ) throws(Failure) {
+    self.memory = memory
+    self.policy = policy
+    memoryLimits = limits
+    limitsLock = try Lock()
+    self.storage = storage
+    self.clock = clock
+    maintenanceLock = try Lock()
+    stripes = try Stripes()
+    gate = try Gate()
+    walks = try Walks()
+    self.versions = versions
+    maintainer = try Maintainer(
+      pause: 1_000_000_000, context: Unmanaged.passUnretained(self).toOpaque(),
+      work: { context in
+        Unmanaged<Cache>.fromOpaque(context)._withUnsafeGuaranteedRef { $0.maintain() }
+      })
+    if storage != nil || limits.ages.any { try startMaintenance() }
+  }
+
+  /// What names this cache among callbacks (see ThreadState).
+  var identity: UnsafeMutableRawPointer { Unmanaged.passUnretained(self).toOpaque() }
+
+  // MARK: maintenance
+
+  /// Makes the maintenance thread, once: with a store from the beginning, else when the first
+  /// entry comes that time can end.
+  func startMaintenance() throws(Failure) {
+    guard !maintains.load(ordering: .relaxed) else { return }
+    try maintainer?.start()
+    maintains.store(true, ordering: .relaxed)
+  }
+
+  /// One slice of background work. True if there is more.
+  private func maintain() -> Bool {
+    maintenanceLock.lock()
+    defer { maintenanceLock.unlock() }
+    let moment = clock.momentForMaintenance()
+    var hasMore = memory.maintain(at: moment)
+    if let storage, gate.enter() {
+      hasMore = storage.maintain(at: moment) || hasMore
+      gate.leave()
+    }
+    return hasMore
+  }
+
+  /// Reclaims what has expired, if the time is the host's: our thread goes by real seconds,
+  /// and a host that sets its clock forward wants exact counts all the same.
+  func reclaimByHostsClock() {
+    guard clock.isHosts else { return }
+    _ = clock.moment()
+    // The first round may have begun in the middle.
+    for _ in 0..<2 { while maintain() {} }
+  }
+
+  // MARK: the end
+
+  /// Shuts down: waits for the calls that use the store, empties memory and closes it. Once,
+  /// when the last opening ends. Returns the failure if the end was not clean.
+  func shut() -> Failure? {
+    maintainer?.stop()
+    gate.close()
+    // First memory, whose departing entries hand their access times down.
+    memory.clear(at: clock.momentForMaintenance())
+    return storage?.close(lastVersion: versions.last)
+  }
+}
+
+/// Which part of a cache a call is about.
+enum Scope {
+  case whole
+  case memory
+  case disk
+}

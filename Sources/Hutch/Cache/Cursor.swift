@@ -1,0 +1,148 @@
+/// A walk over the entries of a cache, key by key; no lock is held between its steps.
+///
+/// Keys are fetched a page at a time: first those of the store, in the order of their bytes,
+/// then those that memory alone has. A store's key keeps its place in that order whatever
+/// becomes of its entry, so one that is there from beginning to end is seen exactly once. An
+/// entry that the store drops during the walk while memory keeps it would be seen twice: the
+/// cache tells its cursors, and they remember which of those they have passed.
+final class Cursor {
+  private enum Phase {
+    case storage
+    case memory
+    case end
+  }
+
+  let handle: Handle
+  private var phase: Phase
+  private var page: KeyPage
+  private var memoryPosition: UInt64 = 0
+  private let pageCount = 64
+
+  /// Protects the three below, which `storeDropped` changes from any thread. Taken after a
+  /// stripe; nothing is taken under it.
+  private let dropsLock: Lock
+  /// Hashes of keys that were dropped after the walk had passed them.
+  private var passedDrops = Set<UInt64>()
+  /// Those that were dropped while a page was fetched, which may or may not have them.
+  private var dropsOfFetch = Set<UInt64>()
+  /// Keys up to here have been passed; nil: none yet.
+  private var passed: [UInt8]?
+
+  init(_ handle: Handle) throws(Failure) {
+    self.handle = handle
+    page = try KeyPage()
+    dropsLock = try Lock()
+    phase = handle.scope == .memory || handle.cache.storage == nil ? .memory : .storage
+    if phase == .storage && handle.scope == .whole { handle.cache.walks.add(self) }
+  }
+
+  deinit { handle.cache.walks.remove(self) }
+
+  /// The key that the cursor is at; nil before the first step and at the end.
+  var current: Bytes? { page.current }
+
+  /// Steps to the next key; nil at the end. It is valid until the next step.
+  func next() throws(Failure) -> Bytes? {
+    while true {
+      while let key = page.step() {
+        if phase != .memory || !hasPassed(key) { return key }
+      }
+      guard phase != .end else { return nil }
+      try fetch()
+    }
+  }
+
+  private func fetch() throws(Failure) {
+    let cache = handle.cache
+    let moment = cache.clock.moment()
+    switch phase {
+    case .storage:
+      let count = try cache.withStorage { (storage) throws(Failure) in
+        try page.refill { (last, append) throws(Failure) in
+          try storage.keys(after: last, limit: pageCount, at: moment, visit: append)
+        }
+      }
+      notePage()
+      if count == 0 {
+        phase = handle.scope == .disk ? .end : .memory
+        page.reset()
+      }
+    case .memory:
+      let isShared = handle.scope != .memory && cache.storage != nil
+      let count = try page.refill { (_, append) throws(Failure) in
+        cache.memory.keys(
+          after: &memoryPosition, limit: pageCount, at: moment, onlyUnbacked: isShared,
+          visit: append)
+      }
+      if count == 0 {
+        phase = .end
+        page.reset()
+      }
+    case .end: break
+    }
+  }
+
+  // MARK: entries that the store drops meanwhile
+
+  /// The store has dropped an entry that memory keeps.
+  func storeDropped(_ key: Bytes, _ hash: UInt64) {
+    dropsLock.withLock {
+      if let passed, passed.withUnsafeBytes({ key.isOrderedBeforeOrSame(as: $0) }) {
+        _ = passedDrops.insert(hash)
+      } else {
+        _ = dropsOfFetch.insert(hash)
+      }
+    }
+  }
+
+  /// Settles the drops of the fetch that has just ended: what is on its page will be seen.
+  private func notePage() {
+    dropsLock.withLock {
+      page.forEachNew { key in
+        if !dropsOfFetch.isEmpty {
+          let hash = handle.cache.memory.hash(key)
+          if dropsOfFetch.contains(hash) { passedDrops.insert(hash) }
+        }
+      }
+      dropsOfFetch.removeAll()
+      if let last = page.lastNew { passed = Array(last) }
+    }
+  }
+
+  private func hasPassed(_ key: Bytes) -> Bool {
+    dropsLock.withLock {
+      !passedDrops.isEmpty && passedDrops.contains(handle.cache.memory.hash(key))
+    }
+  }
+}
+
+/// The cursors that are to be told of what the store drops.
+struct Walks: ~Copyable {
+  /// Protects the list. Taken after a stripe and before a cursor's lock.
+  private let lock: Lock
+  private let list = List()
+
+  private final class List {
+    var cursors: [Unmanaged<Cursor>] = []
+  }
+
+  init() throws(Failure) { lock = try Lock() }
+
+  func add(_ cursor: Cursor) {
+    lock.withLock { list.cursors.append(Unmanaged.passUnretained(cursor)) }
+  }
+
+  /// Also for one that was never added.
+  func remove(_ cursor: Cursor) {
+    let pointer = Unmanaged.passUnretained(cursor).toOpaque()
+    lock.withLock { list.cursors.removeAll { $0.toOpaque() == pointer } }
+  }
+
+  func storeDropped(_ key: Bytes, _ hash: UInt64) {
+    lock.withLock {
+      for cursor in list.cursors {
+        cursor._withUnsafeGuaranteedRef { $0.storeDropped(key, hash) }
+      }
+    }
+  }
+}

@@ -1,0 +1,183 @@
+import CSystem
+import Synchronization
+
+/// How a cache is to be opened.
+struct OpenOptions {
+  var policy = MemoryPolicy.lru
+  var memory = TierLimits.defaultMemory
+  var disk = DiskOptions()
+}
+
+/// One hutch_open. Two of one directory within a process share a cache; each is closed by
+/// itself, and the last one shuts the cache down.
+final class Opening {
+  let cache: Cache
+  /// What was opened, as given; ends with NUL. Nil: in memory.
+  let path: UnsafeMutablePointer<CChar>?
+  /// Acquire and release: who sees it closed sees nothing else of it.
+  private let closed = Atomic<Bool>(false)
+  /// See Process.forks.
+  private let forks = Process.forks
+
+  /// Takes over `path`, from malloc.
+  private init(_ cache: Cache, path: UnsafeMutablePointer<CChar>?) {
+    self.cache = cache
+    self.path = path
+  }
+
+  deinit {
+    _ = finish()
+    free(path)
+  }
+
+  @inline(__always)
+  func check() throws(Failure) {
+    if forks != Process.forks {
+      throw Failure(.forked, "the cache belongs to the parent of this process")
+    }
+    if closed.load(ordering: .acquiring) { throw .closed }
+  }
+
+  /// Whether the reference is the child's copy of one of the parent's.
+  var isForked: Bool { forks != Process.forks }
+
+  /// Ends this opening. The failure if it had ended already, or if the cache's end was not
+  /// clean.
+  func close() -> Failure? {
+    if closed.load(ordering: .acquiring) { return .closed }
+    return finish()
+  }
+
+  private func finish() -> Failure? {
+    if isForked || closed.exchange(true, ordering: .acquiringAndReleasing) { return nil }
+    guard cache.storage != nil else { return cache.shut() }
+    var failure: Failure?
+    // Cannot throw: the body does not.
+    try? Process.withRegistry { (head) throws(Failure) in
+      cache.openings -= 1
+      guard cache.openings == 0 else { return }
+      failure = cache.shut()
+      remove(from: &head)
+    }
+    return failure
+  }
+
+  private func remove(from head: inout UnsafeMutablePointer<OpenDirectory>?) {
+    let owner = cache.identity
+    var previous: UnsafeMutablePointer<OpenDirectory>?
+    var next = head
+    while let node = next {
+      next = node.pointee.next
+      guard node.pointee.owner == owner else {
+        previous = node
+        continue
+      }
+      if let previous { previous.pointee.next = next } else { head = next }
+      free(node)
+      return
+    }
+  }
+
+  // MARK: opening
+
+  /// A cache in memory.
+  static func inMemory(_ options: OpenOptions, clock: Clock) throws(Failure) -> Opening {
+    Process.watchForks()
+    let versions = Versions(from: 1)
+    let memory = try MemoryTier(
+      limits: options.memory, policy: options.policy, hash: try KeyedHash(), versions: versions)
+    return Opening(
+      try Cache(
+        memory: memory, limits: options.memory, storage: nil, clock: clock, versions: versions,
+        policy: options.policy), path: nil)
+  }
+
+  /// A cache on a directory; `differs` if this process has it open already, with other
+  /// options.
+  static func onDirectory(
+    _ path: UnsafePointer<CChar>, _ options: OpenOptions, clock: Clock
+  ) throws(Failure) -> (opening: Opening, differs: Bool) {
+    let directory = try Directory.open(
+      path: path, allowsNetwork: options.disk.allowsNetworkDirectory)
+    let device = directory.device
+    let inode = directory.inode
+    let held = DirectoryHolder(directory)
+    guard let path = strdup(path) else { throw .noMemory }
+    var isKept = false
+    defer { if !isKept { free(path) } }
+    return try Process.withRegistry { (head) throws(Failure) in
+      var next = head
+      while let node = next {
+        if node.pointee.device == device && node.pointee.inode == inode {
+          guard let owner = node.pointee.owner else {
+            throw Failure(.forked, "the parent of this process had the directory open at the fork")
+          }
+          let cache = Unmanaged<Cache>.fromOpaque(owner).takeUnretainedValue()
+          cache.openings += 1
+          isKept = true
+          return (Opening(cache, path: path), cache.differs(from: options) || clock.isHosts)
+        }
+        next = node.pointee.next
+      }
+      let node = try Allocation.one(OpenDirectory.self)
+      do throws(Failure) {
+        let disk = try DiskTier.open(
+          directory: held.take(), options: options.disk, clock: clock)
+        let cache: Cache
+        do throws(Failure) {
+          cache = try compose(disk, options, clock: clock)
+        } catch {
+          _ = disk.close(lastVersion: disk.firstVersion &- 1)
+          throw error
+        }
+        node.initialize(
+          to: OpenDirectory(
+            device: device, inode: inode, lockDescriptor: disk.lockDescriptor,
+            owner: cache.identity, next: head))
+        head = node
+        isKept = true
+        return (Opening(cache, path: path), false)
+      } catch {
+        free(node)
+        throw error
+      }
+    }
+  }
+}
+
+extension Opening {
+  /// A cache over a store that has just been opened.
+  private static func compose(
+    _ disk: DiskTier, _ options: OpenOptions, clock: Clock
+  ) throws(Failure) -> Cache {
+    let versions = Versions(from: disk.firstVersion)
+    let memory = try MemoryTier(
+      limits: options.memory, policy: options.policy, hash: try KeyedHash(), versions: versions)
+    let cache = try Cache(
+      memory: memory, limits: options.memory, storage: disk, clock: clock, versions: versions,
+      policy: options.policy)
+    cache.watch(disk)
+    return cache
+  }
+}
+
+/// Carries a directory into a closure, which cannot consume what it captures.
+private final class DirectoryHolder {
+  private var directory: Directory?
+  init(_ directory: consuming Directory) { self.directory = consume directory }
+  func take() -> Directory { directory.take()! }
+}
+
+/// What a host's reference to a cache is: an opening, and the part of the cache that calls
+/// are about.
+final class Handle {
+  let opening: Opening
+  let scope: Scope
+
+  init(_ opening: Opening, _ scope: Scope) {
+    self.opening = opening
+    self.scope = scope
+  }
+
+  @inline(__always) var cache: Cache { opening.cache }
+}

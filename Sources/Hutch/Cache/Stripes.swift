@@ -1,0 +1,83 @@
+import CSystem
+import Synchronization
+
+/// The keys, cut into slices by hash: the unit of write order.
+///
+/// A stripe's lock is held while a write's version is drawn, the memory tier changed and the
+/// write submitted to the store: so memory and store see the writes of a key in one order.
+/// It is taken before any lock of a tier, never while a commit is awaited, and several at
+/// once (a clear) only in ascending order.
+struct Stripes: ~Copyable {
+  static let count = 64
+
+  /// A stripe's writes, read without its lock: the low 24 bits count those that are
+  /// submitted and not yet committed, the others those that ever were. A promotion counts
+  /// only if nothing was under way when the store was read, and nothing has come since.
+  struct Mark: Equatable {
+    fileprivate let word: UInt64
+    static let pendingMask: UInt64 = (1 << 24) - 1
+    var isQuiet: Bool { word & Mark.pendingMask == 0 }
+    static func == (a: Mark, b: Mark) -> Bool { a.word == b.word }
+  }
+
+  /// A cache line each: the lock, then the word of `writes`. The word is changed under the
+  /// lock, but for the end of a write; release, so that who sees a write ended sees what it
+  /// did.
+  private static let stride = 64
+  private static let writesOffset = 48
+  private let base: UnsafeMutableRawPointer
+
+  init() throws(Failure) {
+    guard let base = aligned_alloc(Stripes.stride, Stripes.stride * Stripes.count) else {
+      throw .noMemory
+    }
+    self.base = base
+    for index in 0..<Stripes.count {
+      pthread_mutex_init(mutex(index), nil)
+      (base + (index * Stripes.stride + Stripes.writesOffset))
+        .bindMemory(to: Atomic<UInt64>.self, capacity: 1).initialize(to: Atomic(0))
+    }
+  }
+
+  deinit {
+    for index in 0..<Stripes.count { pthread_mutex_destroy(mutex(index)) }
+    free(base)
+  }
+
+  private func mutex(_ index: Int) -> UnsafeMutablePointer<pthread_mutex_t> {
+    (base + index * Stripes.stride).assumingMemoryBound(to: pthread_mutex_t.self)
+  }
+
+  @inline(__always)
+  static func index(of hash: UInt64) -> Int { Int(truncatingIfNeeded: hash &>> 32) & (count - 1) }
+
+  @inline(__always)
+  private func writes(_ index: Int) -> UnsafeMutablePointer<Atomic<UInt64>> {
+    (base + (index * Stripes.stride + Stripes.writesOffset))
+      .assumingMemoryBound(to: Atomic<UInt64>.self)
+  }
+
+  func lock(_ index: Int) { pthread_mutex_lock(mutex(index)) }
+  func unlock(_ index: Int) { pthread_mutex_unlock(mutex(index)) }
+  func tryLock(_ index: Int) -> Bool { pthread_mutex_trylock(mutex(index)) == 0 }
+
+  func mark(_ index: Int) -> Mark {
+    Mark(word: writes(index).pointee.load(ordering: .acquiring))
+  }
+
+  /// A write is submitted. Under the lock; `end` is owed.
+  func begin(_ index: Int) {
+    _ = writes(index).pointee.wrappingAdd(
+      Mark.pendingMask + 1 + 1, ordering: .acquiringAndReleasing)
+  }
+
+  /// A write's commit is over.
+  func end(_ index: Int) {
+    _ = writes(index).pointee.wrappingSubtract(1, ordering: .releasing)
+  }
+
+  /// What the store held has changed by itself. Under the lock.
+  func bump(_ index: Int) {
+    _ = writes(index).pointee.wrappingAdd(Mark.pendingMask + 1, ordering: .acquiringAndReleasing)
+  }
+}

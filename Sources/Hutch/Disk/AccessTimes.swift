@@ -1,0 +1,150 @@
+import CSystem
+import Synchronization
+
+/// When entries were last read, gathered in memory until a transaction takes them along: a
+/// read is never a write.
+///
+/// Bounded, and lossy by design: beyond `capacity` keys between two flushes an access of one
+/// more is forgotten. Two tables take turns, so that one can be written out in batches while
+/// the other gathers; a question looks into both.
+final class AccessTimes {
+  private struct Slot {
+    /// Nil: free. The slot's own copy.
+    var key: UnsafeMutableRawPointer?
+    var hash: UInt64
+    var time: Int64
+    var size: UInt32
+    var uses: UInt32
+  }
+
+  private struct Table {
+    /// Made when it is first needed.
+    var slots: UnsafeMutablePointer<Slot>?
+    var count = 0
+  }
+
+  static let capacity = 4096
+  private static let slotCount = 8192
+
+  /// Protects both tables, but for the copies of keys in `leaving`, which nobody frees
+  /// but the writer. No other lock is taken under it.
+  private let lock: Lock
+  private let hash: KeyedHash
+  private var gathering = Table()
+  /// Being written out, up to `position`, by whoever has the tier's writer lock.
+  private var leaving = Table()
+  private var position = 0
+  /// In both tables. Relaxed: a question may miss what comes at the same moment.
+  private let total = Atomic<Int>(0)
+
+  init() throws(Failure) {
+    let lock = try Lock()
+    let hash = try KeyedHash()
+    self.lock = lock
+    self.hash = hash
+  }
+
+  deinit {
+    AccessTimes.empty(&gathering)
+    AccessTimes.empty(&leaving)
+    free(gathering.slots)
+    free(leaving.slots)
+  }
+
+  private static func empty(_ table: inout Table) {
+    guard let slots = table.slots, table.count > 0 else { return }
+    for i in 0..<slotCount {
+      free(slots[i].key)
+      slots[i].key = nil
+    }
+    table.count = 0
+  }
+
+  private static func index(of key: Bytes, _ hash: UInt64, in table: Table) -> Int? {
+    guard let slots = table.slots else { return nil }
+    var i = Int(truncatingIfNeeded: hash) & (slotCount - 1)
+    while let own = slots[i].key {
+      if slots[i].hash == hash, Int(slots[i].size) == key.count,
+        memcmp(own, key.baseAddress!, key.count) == 0
+      {
+        return i
+      }
+      i = (i + 1) & (slotCount - 1)
+    }
+    return i
+  }
+
+  var isEmpty: Bool { total.load(ordering: .relaxed) == 0 }
+
+  /// Whether so much has gathered that it should be written out soon.
+  var isHalfFull: Bool { total.load(ordering: .relaxed) > AccessTimes.capacity / 2 }
+
+  func note(_ key: Bytes, at time: Int64) {
+    let hash = self.hash(key)
+    lock.lock()
+    defer { lock.unlock() }
+    if gathering.slots == nil {
+      gathering.slots = try? Allocation.array(Slot.self, AccessTimes.slotCount)
+    }
+    guard let i = AccessTimes.index(of: key, hash, in: gathering), let slots = gathering.slots
+    else { return }
+    if slots[i].key != nil {
+      slots[i].time = max(slots[i].time, time)
+      slots[i].uses = slots[i].uses &+ 1
+    } else if gathering.count < AccessTimes.capacity, let copy = malloc(key.count) {
+      memcpy(copy, key.baseAddress!, key.count)
+      slots[i] = Slot(key: copy, hash: hash, time: time, size: UInt32(key.count), uses: 1)
+      gathering.count += 1
+      total.wrappingAdd(1, ordering: .relaxed)
+    }
+  }
+
+  /// The last access that is not yet in the key's row; the least Int64 if there is none.
+  func latest(_ key: Bytes) -> Int64 {
+    guard !isEmpty, key.count > 0 else { return Int64.min }
+    let hash = self.hash(key)
+    lock.lock()
+    defer { lock.unlock() }
+    var time = Int64.min
+    if let i = AccessTimes.index(of: key, hash, in: gathering), gathering.slots![i].key != nil {
+      time = gathering.slots![i].time
+    }
+    if let i = AccessTimes.index(of: key, hash, in: leaving), leaving.slots![i].key != nil {
+      time = max(time, leaving.slots![i].time)
+    }
+    return time
+  }
+
+  /// Hands up to `limit` accesses to `write`, within a transaction. True if there are more
+  /// of those that had gathered when the round began.
+  func drain(
+    _ limit: Int, _ write: (_ key: Bytes, _ time: Int64, _ uses: Int64) throws(Failure) -> Void
+  ) throws(Failure) -> Bool {
+    if leaving.count == 0 {
+      lock.withLock {
+        swap(&leaving, &gathering)
+        position = 0
+      }
+    }
+    guard let slots = leaving.slots, leaving.count > 0 else { return false }
+    var done = 0
+    while position < AccessTimes.slotCount && done < limit {
+      let slot = slots[position]
+      position += 1
+      guard let key = slot.key else { continue }
+      done += 1
+      try write(Bytes(start: key, count: Int(slot.size)), slot.time, Int64(slot.uses))
+    }
+    return position < AccessTimes.slotCount
+  }
+
+  /// The transaction of the last `drain` is committed: what it wrote is in the rows now. A
+  /// table leaves as a whole, once all of it has been written.
+  func settle() {
+    guard leaving.count > 0, position == AccessTimes.slotCount else { return }
+    lock.withLock {
+      total.wrappingSubtract(leaving.count, ordering: .relaxed)
+      AccessTimes.empty(&leaving)
+    }
+  }
+}

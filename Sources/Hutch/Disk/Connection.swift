@@ -1,0 +1,169 @@
+import CSQLite
+import CSystem
+
+/// One connection to the manifest. Opened without SQLite's own mutex: whoever owns it sees
+/// to it that one thread at a time uses it.
+struct Connection: ~Copyable {
+  let handle: OpaquePointer
+
+  enum Access {
+    case read, write, create
+  }
+
+  init(_ path: UnsafePointer<CChar>, _ access: Access) throws(Failure) {
+    var flags = SQLITE_OPEN_NOMUTEX | SQLITE_OPEN_PRIVATECACHE | SQLITE_OPEN_NOFOLLOW
+    switch access {
+    case .read: flags |= SQLITE_OPEN_READONLY
+    case .write: flags |= SQLITE_OPEN_READWRITE
+    case .create: flags |= SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE
+    }
+    var opened: OpaquePointer?
+    let code = sqlite3_open_v2(path, &opened, flags, nil)
+    guard code == SQLITE_OK, let opened else {
+      let failure = Connection.failure(code, opened, "cannot open the manifest")
+      sqlite3_close(opened)
+      throw failure
+    }
+    handle = opened
+    sqlite3_extended_result_codes(opened, 1)
+    // What stands in the schema of a file from elsewhere must not run as code.
+    _ = hutch_sqlite_switch(opened, SQLITE_DBCONFIG_ENABLE_TRIGGER, 0)
+    _ = hutch_sqlite_switch(opened, SQLITE_DBCONFIG_ENABLE_VIEW, 0)
+    _ = hutch_sqlite_switch(opened, SQLITE_DBCONFIG_TRUSTED_SCHEMA, 0)
+  }
+
+  /// Closed once the last of its statements is gone: Swift says nothing of the order in which
+  /// the two are destroyed.
+  deinit { sqlite3_close_v2(handle) }
+
+  /// Runs statements that give no rows, or whose rows do not matter.
+  func run(_ sql: StaticString) throws(Failure) {
+    try check(sqlite3_exec(handle, Files.path(sql), nil, nil, nil), sql)
+  }
+
+  func prepare(_ sql: StaticString) throws(Failure) -> Statement {
+    var statement: OpaquePointer?
+    let code = sqlite3_prepare_v3(
+      handle, Files.path(sql), Int32(sql.utf8CodeUnitCount) + 1, UInt32(SQLITE_PREPARE_PERSISTENT),
+      &statement, nil)
+    guard code == SQLITE_OK, let statement else { throw failure(code, sql) }
+    return Statement(statement)
+  }
+
+  /// The first column of the first row; nil if there is no row.
+  func integer(_ sql: StaticString) throws(Failure) -> Int64? {
+    let statement = try prepare(sql)
+    return try statement.step() ? statement.integer(0) : nil
+  }
+
+  func check(_ code: Int32, _ words: StaticString) throws(Failure) {
+    if code != SQLITE_OK { throw failure(code, words) }
+  }
+
+  func failure(_ code: Int32, _ words: StaticString) -> Failure {
+    Connection.failure(code, handle, words)
+  }
+
+  /// Whether an error has ended the transaction that was under way.
+  var isInTransaction: Bool { sqlite3_get_autocommit(handle) == 0 }
+
+  /// Whether the file that the connection writes is no longer the one at its path. SQLite
+  /// itself goes on writing into an unlinked file, and says OK.
+  var hasMoved: Bool {
+    var moved: Int32 = 0
+    let code = sqlite3_file_control(handle, "main", SQLITE_FCNTL_HAS_MOVED, &moved)
+    return code == SQLITE_OK && moved != 0
+  }
+
+  static func failure(_ code: Int32, _ handle: OpaquePointer?, _ words: StaticString) -> Failure {
+    let system = handle.map { sqlite3_system_errno($0) } ?? 0
+    var status: Status
+    switch code & 0xFF {
+    case SQLITE_FULL: status = .noSpace
+    case SQLITE_NOMEM: status = .noMemory
+    case SQLITE_CORRUPT, SQLITE_NOTADB: status = .corrupt
+    case SQLITE_CANTOPEN, SQLITE_READONLY, SQLITE_PERM, SQLITE_AUTH: status = .badDirectory
+    case SQLITE_TOOBIG: status = .tooLarge
+    default: status = .io
+    }
+    let isIO = code & 0xFF == SQLITE_IOERR || code & 0xFF == SQLITE_CANTOPEN
+    if isIO && (system == ENOSPC || system == EDQUOT) { status = .noSpace }
+    var failure = Failure(status, words)
+    failure.sqlite = code
+    failure.system = isIO || code & 0xFF == SQLITE_FULL ? system : 0
+    failure.detail = sqlite3_errstr(code)
+    return failure
+  }
+}
+
+/// A prepared statement. Who steps it resets it before anything else happens: a SELECT that
+/// is left open keeps a checkpoint from finishing, and the log grows without end.
+struct Statement: ~Copyable {
+  let handle: OpaquePointer
+
+  fileprivate init(_ handle: OpaquePointer) { self.handle = handle }
+
+  deinit { sqlite3_finalize(handle) }
+
+  func bind(_ index: Int32, _ value: Int64) { sqlite3_bind_int64(handle, index, value) }
+
+  /// A version, a cost, a checksum: SQLite's integers have a sign, the bits are the same.
+  func bind(_ index: Int32, bits value: UInt64) { bind(index, Int64(bitPattern: value)) }
+
+  func bindNull(_ index: Int32) { sqlite3_bind_null(handle, index) }
+
+  /// The bytes must stay as they are until the reset.
+  func bind(_ index: Int32, _ bytes: Bytes) {
+    if let base = bytes.baseAddress, bytes.count > 0 {
+      sqlite3_bind_blob64(handle, index, base, UInt64(bytes.count), nil)
+    } else {
+      // A null pointer would bind NULL, which is not the same as no bytes.
+      sqlite3_bind_zeroblob(handle, index, 0)
+    }
+  }
+
+  func bindText(_ index: Int32, _ bytes: Bytes) {
+    sqlite3_bind_text64(
+      handle, index, bytes.baseAddress?.assumingMemoryBound(to: CChar.self), UInt64(bytes.count),
+      nil, UInt8(SQLITE_UTF8))
+  }
+
+  /// True: there is a row.
+  func step() throws(Failure) -> Bool {
+    let code = sqlite3_step(handle)
+    if code == SQLITE_ROW { return true }
+    if code == SQLITE_DONE { return false }
+    throw Connection.failure(code, sqlite3_db_handle(handle), "the manifest")
+  }
+
+  /// For a statement without rows: runs it and resets it.
+  func run() throws(Failure) {
+    defer { reset() }
+    _ = try step()
+  }
+
+  /// Its error is that of the step before, which has been told.
+  func reset() { sqlite3_reset(handle) }
+
+  func integer(_ column: Int32) -> Int64 { sqlite3_column_int64(handle, column) }
+
+  func bits(_ column: Int32) -> UInt64 { UInt64(bitPattern: integer(column)) }
+
+  func isNull(_ column: Int32) -> Bool { sqlite3_column_type(handle, column) == SQLITE_NULL }
+
+  /// Valid until the next step or the reset.
+  func bytes(_ column: Int32) throws(Failure) -> Bytes {
+    let base = sqlite3_column_blob(handle, column)
+    let count = Int(sqlite3_column_bytes(handle, column))
+    guard count > 0 else { return Bytes(start: nil, count: 0) }
+    guard let base else { throw .noMemory }
+    return Bytes(start: base, count: count)
+  }
+}
+
+/// The system's SQLite.
+enum SQLiteLibrary {
+  static var isFit: Bool {
+    sqlite3_libversion_number() >= 3_037_000 && sqlite3_threadsafe() != 0
+  }
+}

@@ -1,0 +1,160 @@
+import CSystem
+
+/// Which directory it is, whatever path leads there.
+struct DirectoryIdentity: Equatable {
+  let device: UInt64
+  let inode: UInt64
+
+  static func == (a: DirectoryIdentity, b: DirectoryIdentity) -> Bool {
+    a.device == b.device && a.inode == b.inode
+  }
+}
+
+/// An open cache directory. The cache opens it first, looks its identity up among those
+/// that the process has open, and only then makes a disk tier with it: two of them on one
+/// manifest, or our own open and close of it beside SQLite's, would drop SQLite's locks.
+///
+/// A class because a read of a content file may go on while the tier moves to another
+/// directory: the descriptor stays open as long as somebody uses it.
+final class Directory {
+  /// Absolute, ends with NUL. Symbolic links are resolved, so a later chdir changes nothing.
+  private let text: UnsafeMutablePointer<CChar>
+  private let file: Descriptor
+  let identity: DirectoryIdentity
+
+  private init(
+    owning text: UnsafeMutablePointer<CChar>, _ file: consuming Descriptor,
+    _ identity: DirectoryIdentity
+  ) {
+    self.text = text
+    self.file = file
+    self.identity = identity
+  }
+
+  deinit { free(text) }
+
+  var device: UInt64 { identity.device }
+  var inode: UInt64 { identity.inode }
+
+  /// What paths below the directory are relative to.
+  var descriptor: Int32 { file.number }
+
+  var path: Files.Path { UnsafePointer(text) }
+
+  /// Opens the directory at `path`, made with its parents if `creating`.
+  static func open(
+    path text: UnsafePointer<CChar>, creating: Bool = true, allowsNetwork: Bool = false
+  ) throws(Failure) -> Directory {
+    guard text[0] != 0 else { throw Failure(.invalidArgument, "the directory's path is empty") }
+    var number = Files.open(text, O_RDONLY | O_DIRECTORY)
+    if number == nil && hutch_errno() == ENOENT && creating {
+      guard try Files.makeDirectories(text) else {
+        throw .system("cannot make the directory", otherwise: .badDirectory)
+      }
+      number = Files.open(text, O_RDONLY | O_DIRECTORY)
+    }
+    guard let number else {
+      throw .system("cannot open the directory", otherwise: .badDirectory)
+    }
+    let file = Descriptor(owning: number)
+
+    guard let status = Files.status(of: number) else {
+      throw .system("cannot look at the directory", otherwise: .badDirectory)
+    }
+    if !allowsNetwork && isOnNetwork(number) {
+      throw Failure(.unsupported, "the directory is on a network file system")
+    }
+    guard let absolute = realpath(text, nil) else {
+      throw .system("cannot resolve the directory's path", otherwise: .badDirectory)
+    }
+    return Directory(
+      owning: absolute, file,
+      DirectoryIdentity(
+        device: UInt64(truncatingIfNeeded: status.st_dev),
+        inode: UInt64(truncatingIfNeeded: status.st_ino)))
+  }
+
+  /// Runs `body` with the absolute path of a file in the directory, for SQLite, which
+  /// takes no descriptors.
+  func withPath<R: ~Copyable>(
+    of name: StaticString, _ body: (UnsafePointer<CChar>) throws(Failure) -> R
+  ) throws(Failure) -> R {
+    let length = strlen(text)
+    let whole = try Allocation.bytes(length + 1 + name.utf8CodeUnitCount + 1)
+    defer { free(whole) }
+    memcpy(whole, text, length)
+    whole.storeBytes(of: 0x2F, toByteOffset: length, as: UInt8.self)
+    memcpy(whole + (length + 1), name.utf8Start, name.utf8CodeUnitCount + 1)
+    return try body(UnsafePointer(whole.assumingMemoryBound(to: CChar.self)))
+  }
+
+  /// SQLite's write-ahead log needs memory shared by all who have the file open, and locks
+  /// that hold; a file system whose other users are elsewhere has neither. FUSE is let
+  /// pass: it is mostly local.
+  private static func isOnNetwork(_ descriptor: Int32) -> Bool {
+    var status = statfs()
+    guard fstatfs(descriptor, &status) == 0 else { return false }
+    switch UInt32(truncatingIfNeeded: status.f_type) {
+    case 0x6969,  // NFS
+      0x517B, 0xFF53_4D42, 0xFE53_4D42,  // SMB, CIFS, SMB2
+      0x0102_1997,  // 9p
+      0x5346_414F, 0x6B41_4653,  // AFS
+      0x7375_7245,  // Coda
+      0x00C3_6400,  // Ceph
+      0x0BD0_0BD0,  // Lustre
+      0x0116_1970,  // GFS2
+      0x7461_636F:  // OCFS2
+      return true
+    default:
+      return false
+    }
+  }
+}
+
+/// The lock that says who may write a directory: an open-file-description lock on the file
+/// `lock`. Unlike SQLite's own it is not dropped when somebody in the process closes
+/// another descriptor of the file, and a process that dies gives it up.
+///
+/// Sharing EXCLUSIVE holds it from open to close.
+final class WriterLock {
+  private let file: Descriptor
+
+  /// The child of a fork closes this number: an inherited descriptor is the same open file
+  /// and would keep the lock beyond its parent.
+  var descriptor: Int32 { file.number }
+
+  init(_ directory: Directory) throws(Failure) {
+    guard
+      let number = Files.open(
+        Files.path("lock"), at: directory.descriptor, O_RDWR | O_CREAT | O_NOFOLLOW)
+    else { throw .system("cannot open the lock file", otherwise: .badDirectory) }
+    file = Descriptor(owning: number)
+  }
+
+  /// Takes the lock without waiting.
+  func acquire() throws(Failure) {
+    guard hutch_ofd_lock(file.number, Int16(F_WRLCK)) == 0 else {
+      let code = hutch_errno()
+      if code == EAGAIN || code == EACCES {
+        throw Failure(.busy, "another process has the directory open")
+      }
+      throw .system("cannot lock the directory", errno: code)
+    }
+  }
+
+  /// Whether this is the lock of that directory as it is now: an open-file-description lock
+  /// stands in the way of the same process's second one.
+  func belongs(to directory: Directory) -> Bool {
+    guard let own = Files.status(of: file.number),
+      let there = Files.status(Files.path("lock"), at: directory.descriptor)
+    else { return false }
+    return own.st_dev == there.st_dev && own.st_ino == there.st_ino
+  }
+
+  /// Takes another lock's place under the number that is known to others.
+  func become(_ other: WriterLock) throws(Failure) {
+    guard dup3(other.descriptor, descriptor, O_CLOEXEC) >= 0 else {
+      throw .system("cannot lock the directory")
+    }
+  }
+}

@@ -1,0 +1,243 @@
+import CSystem
+import Synchronization
+
+/// What can wait, in slices: no slice holds the writer lock for long, and none stops a read.
+extension DiskTier {
+  private static let rowsInSlice = 128
+  private static let accessesInSlice = 256
+  private static let filesInSlice = 64
+  /// How long access times gather, in nanoseconds.
+  private static let flushPeriod: Int64 = 60_000_000_000
+
+  func maintain(at moment: Moment) -> Bool {
+    guard isUp || reopen() else { return false }
+    let now = moment.time
+    var hasMore = findIdle(at: now)
+    hasMore = sweepOrphans() || hasMore
+
+    let changes = Changes()
+    writerLock.withLock {
+      guard isUp, let manifest else {
+        detach()
+        hasMore = false
+        return
+      }
+      latestTime = now
+      do throws(Failure) {
+        hasMore = try maintain(manifest, changes) || hasMore
+      } catch {
+        counters.failures.add()
+        hasMore = false
+      }
+    }
+    tell(changes)
+    announce()
+    return hasMore
+  }
+
+  /// One transaction of what has to do with rows, then files. The writer lock is held.
+  private func maintain(_ manifest: Manifest, _ changes: Changes) throws(Failure) -> Bool {
+    // Without a transaction to tell, it would be noticed by nobody.
+    if manifest.hasMoved {
+      goDown(Failure(.tierDown, "the directory was removed or replaced"))
+      detach()
+      return false
+    }
+    var hasMore = false
+    let most = DiskTier.rowsInSlice
+    if queue.hasBars {
+      let lifted = try attempt([])
+      lifted.forEachDropped { key, version in try? changes.drop(key, version, .damaged) }
+      hasMore = queue.hasBars
+    }
+    let rest = Changes()
+    try transact(rest) { (manifest, meta) throws(Failure) in
+      let expired = try self.sweepExpired(manifest, &meta, rest, most)
+      let purged = try self.purge(manifest, &meta, rest, most)
+      if purged == 0 && meta.dead > 0 {
+        meta.dead = 0
+        rest.isAny = true
+      }
+      let isPast = try self.redateNewest(manifest, rest, most)
+      let isTight = try self.makeFit(
+        manifest, &meta, rest, sparing: manifest.lastID, most: most)
+      hasMore = hasMore || self.sweep.isBehind || expired >= most || purged >= most || isPast || isTight
+    }
+    rest.forEachDropped { key, version in try? changes.drop(key, version, .damaged) }
+
+    let monotonic = Clock.read(CLOCK_MONOTONIC)
+    if accesses.isHalfFull || monotonic - sweep.lastFlush >= DiskTier.flushPeriod {
+      sweep.isFlushing = true
+    }
+    if sweep.isFlushing {
+      sweep.isFlushing = try flushAccesses(DiskTier.accessesInSlice)
+      sweep.lastFlush = monotonic
+      hasMore = hasMore || sweep.isFlushing
+    }
+    guard isUp else { return false }
+
+    hasMore = trash.empty(DiskTier.filesInSlice, in: place) || hasMore
+    hasMore = trash.emptyOlder(DiskTier.filesInSlice, in: place) || hasMore
+    // The first one is synced (see Manifest.checkpoint): early, while there is little to sync,
+    // and here rather than in somebody's put.
+    let due = manifest.isMarked ? min(2 << 20, DiskTier.logBound(limits.cost) / 2) : 512 << 10
+    if manifest.logUsed >= due { checkpoint(manifest, .restarting) }
+    guard isUp else { return false }
+    // A few free pages are used again soon; many are given back.
+    let pages = try manifest.pages
+    if pages.free > 256 && pages.free > pages.all / 4 {
+      hasMore = try manifest.vacuum(pages: 256) || hasMore
+    }
+    publish(manifest.meta)
+    return hasMore
+  }
+
+  /// Tells of a change of state, once, with no lock held.
+  func announce() {
+    guard let onStateChange else { return }
+    let failure = stateLock.withLock { () -> Failure? in
+      guard !isUp, !isTold else { return nil }
+      isTold = true
+      return reason
+    }
+    if let failure { onStateChange(failure) }
+  }
+
+  // MARK: idle entries
+
+  /// Looks for entries that have been idle for too long: there is no index for it, so rows are
+  /// read in slices, by a connection that reads, and only when the earliest that is known of
+  /// can have come. True if there are more rows.
+  private func findIdle(at now: Int64) -> Bool {
+    guard maintenanceLock.tryLock() else { return false }
+    defer { maintenanceLock.unlock() }
+    if !idleScan.isUnderWay {
+      guard sweep.isIdleDue(at: now), idleScan.mayBegin else { return false }
+      sweep.beginIdle()
+      idleScan.begin()
+    }
+    let ages = self.ages
+    let generation = self.generation.load(ordering: .acquiring)
+    var isEnd = true
+    do throws(Failure) {
+      _ = try readers.withConnection(in: { placeIfUp }) { (reader) throws(Failure) in
+        try reader.walk(after: idleScan.lastID, limit: IdleScan.rowsInSlice) {
+          (key, row) throws(Failure) in
+          isEnd = false
+          idleScan.lastID = row.id
+          guard row.generation == generation else { return }
+          var record = row.record
+          record.accessed = max(record.accessed, accesses.latest(key))
+          let end = record.endOfIdle(at: now, under: ages)
+          if now >= end {
+            try idleScan.keys.append(key, record.accessed)
+          } else {
+            sweep.noteIdle(end)
+          }
+        }
+      }
+    } catch {
+      note(error)
+      idleScan.end()
+      sweep.wakeIdle()
+      return false
+    }
+    removeIdle(at: now)
+    if isEnd { idleScan.end() }
+    return !isEnd
+  }
+
+  /// Of the entries found, those that no tier above has read since. No lock is held while
+  /// that one is asked.
+  private func removeIdle(at now: Int64) {
+    guard !idleScan.keys.isEmpty else { return }
+    defer { idleScan.keys.removeAll() }
+    if let lastAccess {
+      idleScan.keys.forEach { key, accessed in
+        if let time = lastAccess(key), time > accessed { accesses.note(key, at: time) }
+      }
+    }
+    let changes = Changes()
+    writerLock.withLock {
+      guard isUp, manifest != nil else { return }
+      latestTime = now
+      do throws(Failure) {
+        try transact(changes) { (manifest, meta) throws(Failure) in
+          var failure: Failure?
+          self.idleScan.keys.forEach { key, _ in
+            guard failure == nil else { return }
+            do throws(Failure) {
+              guard let found = try manifest.find(key) else { return }
+              if try !self.expire(found.id, manifest, &meta, changes) {
+                // Read in the meantime.
+                self.sweep.noteIdle(now)
+              }
+            } catch { failure = error }
+          }
+          if let failure { throw failure }
+        }
+      } catch { counters.failures.add() }
+    }
+    tell(changes)
+  }
+
+  // MARK: orphans
+
+  private func sweepOrphans() -> Bool {
+    // Neither listing nor reading rows needs the writers to stand still, but how far it has
+    // come does; slices are small, and there is nothing to do after a clean end.
+    writerLock.withLock {
+      guard isUp, !orphans.isDone else { return false }
+      do throws(Failure) {
+        if let after = orphans.wantsRowsAfter {
+          let last = try readers.withConnection(in: { placeIfUp }) {
+            (reader) throws(Failure) in
+            try reader.names(after: after, limit: OrphanSweep.rowsInSlice) { orphans.strike($0) }
+          }
+          if let last { orphans.noteRows(upTo: last) }
+        } else {
+          try orphans.step(in: place) { number in
+            filesLock.withLock {
+              for one in namesInFlight.elements where one == number { return true }
+              return false
+            }
+          }
+        }
+      } catch {
+        note(error)
+        return false
+      }
+      return !orphans.isDone
+    }
+  }
+}
+
+/// A walk over all rows for idle ones. Under the tier's maintenance lock.
+struct IdleScan: ~Copyable {
+  static let rowsInSlice = 512
+
+  private(set) var isUnderWay = false
+  var lastID: Int64 = 0
+  var keys = KeyList()
+  /// CLOCK_MONOTONIC.
+  private var began: Int64 = 0
+  private var next = Int64.min
+
+  init() {}
+
+  /// A walk that took long must not follow on the heels of the last one.
+  var mayBegin: Bool { Clock.read(CLOCK_MONOTONIC) >= next }
+
+  mutating func begin() {
+    isUnderWay = true
+    lastID = 0
+    began = Clock.read(CLOCK_MONOTONIC)
+  }
+
+  mutating func end() {
+    isUnderWay = false
+    let now = Clock.read(CLOCK_MONOTONIC)
+    let took = now - began
+    next = took < 10_000_000 ? now : now + 20 * took
+  }
+}

@@ -1,0 +1,224 @@
+import CSystem
+import Synchronization
+
+/// Reads: what is queued, then the manifest, then the content file.
+extension DiskTier {
+  func get(_ key: Bytes, at moment: Moment, isAccess: Bool) throws(Failure) -> Block? {
+    let block = try find(key, at: moment)
+    guard isAccess else { return block }
+    if block == nil {
+      counters.misses.add()
+    } else {
+      counters.hits.add()
+      accesses.note(key, at: moment.time)
+    }
+    return block
+  }
+
+  /// A few rounds, as a row may be replaced between its reading and that of its file.
+  private static let mostRounds = 16
+
+  private func find(_ key: Bytes, at moment: Moment) throws(Failure) -> Block? {
+    var times: Record?
+    if queue.isOverlaid {
+      var block: Block?
+      switch queue.look(up: key, block: &block, times: &times) {
+      case .gone: return nil
+      case .block: return try visible(block.take()!, times, at: moment)
+      case .times, .none: break
+      }
+    }
+    var lastID: Int64 = 0
+    for _ in 0..<DiskTier.mostRounds {
+      var block: Block?
+      var directory: Directory?
+      guard
+        let row = try read(
+          key, times, at: moment, wantsBlock: true, into: &block, from: &directory)
+      else { return nil }
+      if row.isSound {
+        guard let found = block.take(), let directory else { return nil }
+        var isWhole = true
+        if let name = row.file {
+          isWhole =
+            try ContentFiles.read(name, into: found.unowned.value, in: directory) == .whole
+        }
+        if isWhole && Checksum.xxh64(Bytes(found.unowned.value)) == row.record.checksum {
+          return found
+        }
+      }
+      // A file that has gone may have been replaced together with its row: only if the same
+      // row is there still, the entry is damaged.
+      if row.file == nil || row.id == lastID || !row.isSound {
+        noteDamage(key, row)
+        return nil
+      }
+      lastID = row.id
+    }
+    return nil
+  }
+
+  func info(_ key: Bytes, at moment: Moment) throws(Failure) -> Record? {
+    var times: Record?
+    if queue.isOverlaid {
+      var block: Block?
+      switch queue.look(up: key, block: &block, times: &times) {
+      case .gone: return nil
+      case .block:
+        guard let found = try visible(block.take()!, times, at: moment) else { return nil }
+        var record = found.unowned.record
+        record.accessed = max(record.accessed, accesses.latest(key))
+        return record
+      case .times, .none: break
+      }
+    }
+    var block: Block?
+    var directory: Directory?
+    guard
+      let row = try read(
+        key, times, at: moment, wantsBlock: false, into: &block, from: &directory)
+    else { return nil }
+    guard row.isSound else {
+      noteDamage(key, row)
+      return nil
+    }
+    var record = row.record
+    record.accessed = max(record.accessed, accesses.latest(key))
+    return record
+  }
+
+  func noteAccess(_ key: Bytes, at time: Int64) { accesses.note(key, at: time) }
+
+  /// A queued block, with the times of a touch that is queued after it; nil if it has expired.
+  private func visible(
+    _ block: consuming Block, _ times: Record?, at moment: Moment
+  ) throws(Failure) -> Block? {
+    let entry = block.unowned
+    var record = entry.record
+    if let times { record.takeTimes(of: times) }
+    let ages = self.ages
+    if record.mayExpire(under: ages), isExpired(record, entry.key, at: moment.time) {
+      return nil
+    }
+    guard times != nil else { return block }
+    return try Block.copying(
+      key: entry.key, value: Bytes(entry.value), extended: Bytes(entry.extendedData),
+      record: record)
+  }
+
+  /// The row of a key, if a reader may see it: of this generation, not expired, of a codec that
+  /// is here. Its record has the times that it is to have. Nil also if the tier is down.
+  private func read(
+    _ key: Bytes, _ times: Record?, at moment: Moment, wantsBlock: Bool, into block: inout Block?,
+    from directory: inout Directory?
+  ) throws(Failure) -> Row? {
+    guard isUp else { return nil }
+    // Before the row is read: rows only get newer.
+    let generation = self.generation.load(ordering: .acquiring)
+    var isVisible = false
+    var source: Directory?
+    do throws(Failure) {
+      let row = try readers.withConnection(in: { placeIfUp }) {
+        (reader) throws(Failure) -> Row? in
+        source = reader.directory
+        return try reader.find(key, into: &block) { (row) throws(Failure) in
+          if let times { row.record.takeTimes(of: times) }
+          // A damaged row that nobody can see is no concern of a reader's.
+          guard row.generation >= generation, row.codec == 0 else { return false }
+          if row.record.mayExpire(under: self.ages),
+            self.isExpired(row.record, key, at: moment.time)
+          {
+            return false
+          }
+          isVisible = true
+          return wantsBlock
+        }
+      }
+      directory = source
+      guard let found = row, let row = found else { return nil }
+      return isVisible || !row.isSound ? row : nil
+    } catch {
+      note(error)
+      if error.status == .corrupt || !isUp { return nil }
+      throw error
+    }
+  }
+
+  private func noteDamage(_ key: Bytes, _ row: Row) {
+    counters.damaged.add()
+    queue.barDamaged(key, version: row.record.version)
+    foundDamage.store(true, ordering: .relaxed)
+  }
+
+  var owesRemovals: Bool { foundDamage.load(ordering: .relaxed) }
+
+  func settle() {
+    guard foundDamage.exchange(false, ordering: .relaxed) else { return }
+    // Every transaction removes what is barred; what cannot be is tried again later.
+    let barrier = QueuedWrite()
+    queue.submit(barrier)
+    while queue.waitOrLead(for: barrier) { lead() }
+  }
+
+  /// A read has failed.
+  func note(_ failure: Failure) {
+    counters.failures.add()
+    if failure.status == .corrupt {
+      counters.damaged.add()
+      goDown(failure)
+    }
+  }
+
+  // MARK: keys
+
+  func keys(
+    after key: Bytes?, limit: Int, at moment: Moment, visit: (Bytes) -> Void
+  ) throws(Failure) -> Int {
+    var found = KeyList()
+    var count = 0
+    // Without a single key of a page of rows, the caller would not know where to go on.
+    var from = KeyList()
+    try from.append(key ?? Bytes(start: nil, count: 0), 0)
+    while count == 0 && isUp {
+      let generation = self.generation.load(ordering: .acquiring)
+      let ages = self.ages
+      var rows = 0
+      var last = KeyList()
+      do throws(Failure) {
+        _ = try readers.withConnection(in: { placeIfUp }) { (reader) throws(Failure) in
+          try reader.list(after: from.first!, limit: max(1, limit)) { (key, row) throws(Failure) in
+            rows += 1
+            last.removeAll()
+            try last.append(key, 0)
+            guard row.generation >= generation else { return }
+            if row.record.mayExpire(under: ages),
+              self.isExpired(row.record, key, at: moment.time)
+            {
+              return
+            }
+            try found.append(key, 0)
+            count += 1
+          }
+        }
+      } catch {
+        note(error)
+        if error.status == .corrupt || !isUp { return 0 }
+        throw error
+      }
+      if rows == 0 { break }
+      swap(&from, &last)
+    }
+    found.forEach { key, _ in visit(key) }
+    return count
+  }
+}
+
+extension Record {
+  /// As a touch sets them.
+  fileprivate mutating func takeTimes(of other: Record) {
+    created = other.created
+    accessed = max(other.accessed, other.created)
+    expires = other.expires
+    timeToIdle = other.timeToIdle
+  }
+}

@@ -1,0 +1,174 @@
+import CSystem
+import Synchronization
+
+/// How far the sweeps have come. Under the tier's writer lock, but for what is atomic.
+struct SweepState: ~Copyable {
+  /// Rows up to this id have an expiry of their own, or are dead: the sweep of those that live
+  /// by the tier's time to live begins behind them.
+  var ownUpTo: Int64 = 0
+  /// Whether it has not come to their end yet.
+  var isBehind = false
+  /// Rows before this id may have a `created` in the future; 0: none has.
+  var redateFrom: Int64 = 0
+  /// CLOCK_MONOTONIC of the last time that access times were written out.
+  var lastFlush = Clock.read(CLOCK_MONOTONIC)
+  var isFlushing = false
+
+  /// When the next entry can have been idle for too long, as far as is known; the least
+  /// Int64: look at once. Relaxed: maintenance looks again a second later.
+  private let idleFrom = Atomic<Int64>(Int64.min)
+
+  init() {}
+
+  /// Another manifest. `redateFrom` stays.
+  mutating func forget(mayIdle: Bool) {
+    ownUpTo = 0
+    idleFrom.store(mayIdle ? Int64.min : Int64.max, ordering: .relaxed)
+  }
+
+  func wakeIdle() { idleFrom.store(Int64.min, ordering: .relaxed) }
+
+  /// An entry can have been idle for too long at this time.
+  func noteIdle(_ time: Int64) {
+    if time != Record.never { idleFrom.min(time, ordering: .relaxed) }
+  }
+
+  func isIdleDue(at now: Int64) -> Bool { now >= idleFrom.load(ordering: .relaxed) }
+
+  func beginIdle() { idleFrom.store(Int64.max, ordering: .relaxed) }
+}
+
+/// What time has ended, and what a clear has left.
+extension DiskTier {
+  /// Removes up to `most` rows whose life has ended, within a transaction. Returns how many.
+  func sweepExpired(
+    _ manifest: Manifest, _ meta: inout Meta, _ changes: Changes, _ most: Int,
+    sparing newest: Int64 = Int64.max
+  ) throws(Failure) -> Int {
+    var done = try sweepOwn(manifest, &meta, changes, most, newest)
+    if done < most { done += try sweepAged(manifest, &meta, changes, most - done, newest) }
+    return done
+  }
+
+  /// Those with an expiry of their own, by the index.
+  private func sweepOwn(
+    _ manifest: Manifest, _ meta: inout Meta, _ changes: Changes, _ most: Int, _ newest: Int64
+  ) throws(Failure) -> Int {
+    var ids = GrowingArray<Int64>()
+    try manifest.ended(at: latestTime, limit: Int64(most)) { (id) throws(Failure) in
+      if id <= newest { try ids.append(id) }
+    }
+    var done = 0
+    for i in 0..<ids.count where try expire(ids[i], manifest, &meta, changes) { done += 1 }
+    return done
+  }
+
+  /// Those that live by the tier's time to live: the oldest ids, as ids are in the order of
+  /// `created`.
+  private func sweepAged(
+    _ manifest: Manifest, _ meta: inout Meta, _ changes: Changes, _ most: Int, _ newest: Int64
+  ) throws(Failure) -> Int {
+    guard ages.timeToLive != 0 else { return 0 }
+    let now = latestTime
+    let ages = self.ages
+    let generation = meta.generation
+    var ended = GrowingArray<Int64>()
+    var future = GrowingArray<Int64>()
+    var ownUpTo = sweep.ownUpTo
+    var rows = 0
+    let rowsInSlice = most + 512
+    try manifest.walk(after: ownUpTo, limit: Int64(rowsInSlice)) { (found, _) throws(Failure) in
+      rows += 1
+      guard found.id <= newest else { return false }
+      if found.generation != generation || found.record.expires != 0 {
+        if ended.isEmpty && future.isEmpty { ownUpTo = found.id }
+        return true
+      }
+      if found.record.created > now {
+        try future.append(found.id)
+        return future.count < most
+      }
+      guard now >= found.record.endOfLife(at: now, under: ages) else { return false }
+      try ended.append(found.id)
+      return ended.count < most
+    }
+    sweep.ownUpTo = ownUpTo
+    sweep.isBehind = rows == rowsInSlice
+    var done = 0
+    for i in 0..<ended.count where try expire(ended[i], manifest, &meta, changes) { done += 1 }
+    // A clock that went back: what was created later than now counts as created now, and
+    // must not stand in the way of what is behind it.
+    if future.count > 0 && future.count == most {
+      for i in 0..<future.count { try redate(future[i], manifest, changes) }
+    }
+    return done
+  }
+
+  /// Removes a row whose time has come. False: it has not, or the row has gone.
+  func expire(
+    _ id: Int64, _ manifest: Manifest, _ meta: inout Meta, _ changes: Changes
+  ) throws(Failure) -> Bool {
+    let generation = meta.generation
+    var ended: Found?
+    _ = try manifest.find(id: id) { (found, key) throws(Failure) in
+      if found.generation == generation {
+        guard self.isExpired(found.record, key, at: self.latestTime) else { return }
+        try changes.drop(key, found.record.version, .expired)
+      }
+      ended = found
+    }
+    guard let ended else { return false }
+    try delete(ended, manifest, &meta, changes)
+    return true
+  }
+
+  /// Deletes up to `most` rows of older generations, which have the lowest ids. Returns how
+  /// many.
+  func purge(
+    _ manifest: Manifest, _ meta: inout Meta, _ changes: Changes, _ most: Int
+  ) throws(Failure) -> Int {
+    guard meta.dead > 0 else { return 0 }
+    let generation = meta.generation
+    var dead = GrowingArray<Found>()
+    try manifest.walk(after: 0, limit: Int64(most)) { (found, _) throws(Failure) in
+      guard found.generation < generation else { return false }
+      try dead.append(found)
+      return true
+    }
+    for i in 0..<dead.count { try delete(dead[i], manifest, &meta, changes) }
+    return dead.count
+  }
+
+  /// Sets the times of a row with a `created` in the future as if it was written now.
+  private func redate(_ id: Int64, _ manifest: Manifest, _ changes: Changes) throws(Failure) {
+    let now = latestTime
+    var record: Record?
+    _ = try manifest.find(id: id) { (found, _) throws(Failure) in record = found.record }
+    guard var record, record.created > now else { return }
+    if record.expires != 0 && record.expires != Record.never {
+      record.expires = max(
+        1, Record.sum(now, Record.difference(record.expires, record.created)))
+    }
+    record.created = now
+    record.accessed = now
+    try manifest.redate(id, record)
+    changes.isAny = true
+  }
+
+  /// After a reboot with a wall clock that was set back: the newest rows, from the last back to
+  /// the first that is not of the future. True if there are more.
+  func redateNewest(_ manifest: Manifest, _ changes: Changes, _ most: Int) throws(Failure) -> Bool {
+    guard sweep.redateFrom != 0 else { return false }
+    let now = latestTime
+    var ids = GrowingArray<Int64>()
+    try manifest.walkBack(before: sweep.redateFrom, limit: Int64(most)) {
+      (found) throws(Failure) in
+      guard found.record.created > now else { return false }
+      try ids.append(found.id)
+      return true
+    }
+    for i in 0..<ids.count { try redate(ids[i], manifest, changes) }
+    sweep.redateFrom = ids.count == most ? ids[ids.count - 1] : 0
+    return sweep.redateFrom != 0
+  }
+}

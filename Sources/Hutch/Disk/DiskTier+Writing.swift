@@ -1,0 +1,495 @@
+import CSystem
+import Synchronization
+
+/// Writes: prepare, submit, complete; the leader's transaction.
+extension DiskTier {
+  /// At most this many writes, and about this many bytes, in one transaction: who leads
+  /// serves others for a moment, not for ever.
+  private static let mostWrites = 128
+  private static let mostBytes: Int64 = 4 << 20
+
+  // MARK: steps
+
+  func prepare(_ write: StorageWrite) {
+    guard let entry = write.entry else { return }
+    let queued = QueuedWrite(write, hash: queue.hash(entry.key))
+    write.storage = queued
+    guard write.kind == .put else { return }
+
+    let size = entry.size
+    let inFile = goesIntoFile(size)
+    queued.charge = Charge.of(
+      key: entry.keySize, value: size, extended: entry.extendedSize, inFile: inFile)
+    if UInt64(queued.charge) > limits.largestCharge
+      || (!inFile && size > DiskTier.largestInline)
+    {
+      queued.refusal = .tooLarge
+      return
+    }
+    queued.checksum = entry.checksum != 0 ? entry.checksum : Checksum.xxh64(Bytes(entry.value))
+    guard inFile else { return }
+    do throws(Failure) {
+      try writeContent(queued, Bytes(entry.value))
+    } catch {
+      counters.failures.add()
+      queued.refusal = error.status == .noSpace ? .noSpace : .failed
+      queued.refusalFailure = error
+    }
+  }
+
+  /// SQLite takes rows of up to 1,000,000,000 bytes (SQLITE_MAX_LENGTH, as it comes).
+  private static let largestInline = 900_000_000
+
+  private func goesIntoFile(_ size: Int) -> Bool {
+    switch StorageKind(rawValue: counters.storage.load(ordering: .relaxed)) {
+    case .sqlite: false
+    case .file: true
+    default: size > min(options.inlineThreshold, DiskTier.largestInline)
+    }
+  }
+
+  private func writeContent(_ queued: QueuedWrite, _ value: Bytes) throws(Failure) {
+    guard let directory = placeIfUp else { throw downFailure }
+    let name = try ContentName.random()
+    try filesLock.withLock { () throws(Failure) in try namesInFlight.append(name.number) }
+    do throws(Failure) {
+      do throws(Failure) {
+        try ContentFiles.write(value, name, in: directory)
+      } catch where error.status == .noSpace {
+        makeRoom(Int64(value.count))
+        try ContentFiles.write(value, name, in: directory)
+      }
+    } catch {
+      land(name)
+      throw error
+    }
+    queued.file = name
+    queued.directory = directory
+  }
+
+  /// A content file is no longer on its way to a row.
+  private func land(_ name: ContentName) {
+    filesLock.withLock {
+      let numbers = namesInFlight.elements
+      for i in 0..<numbers.count where numbers[i] == name.number {
+        namesInFlight.removeBySwapping(at: i)
+        return
+      }
+    }
+  }
+
+  /// The write's content file will have no row.
+  private func discardFile(of queued: QueuedWrite) {
+    guard let name = queued.file, let directory = queued.directory else { return }
+    ContentFiles.discard(name, in: directory)
+    land(name)
+    queued.file = nil
+  }
+
+  func submit(_ write: StorageWrite) { queue.submit(queued(write)) }
+
+  /// The store's part of a write, made if `prepare` was left out.
+  private func queued(_ write: StorageWrite) -> QueuedWrite {
+    if let storage = write.storage { return unsafeDowncast(storage, to: QueuedWrite.self) }
+    let queued = QueuedWrite(write, hash: write.entry.map { queue.hash($0.key) } ?? 0)
+    write.storage = queued
+    return queued
+  }
+
+  func abandon(_ write: StorageWrite) {
+    guard let storage = write.storage else { return }
+    discardFile(of: unsafeDowncast(storage, to: QueuedWrite.self))
+    write.storage = nil
+  }
+
+  func complete(_ write: StorageWrite) {
+    let queued = queued(write)
+    while queue.waitOrLead(for: queued) { lead() }
+    // The two refer to each other.
+    write.storage = nil
+    conclude(write, queued)
+  }
+
+  private func conclude(_ write: StorageWrite, _ queued: QueuedWrite) {
+    write.existed = queued.existed
+    write.failure = queued.failure ?? queued.refusalFailure
+    if let name = queued.file {
+      if queued.failure == nil && queued.refusal == .none {
+        land(name)
+      } else {
+        discardFile(of: queued)
+      }
+    }
+    switch write.kind {
+    case .put:
+      if let failure = queued.failure {
+        write.outcome = failure.status == .noSpace ? .noSpace : .failed
+      } else {
+        write.outcome = queued.refusal == .none ? .stored : queued.refusal
+      }
+      switch write.outcome {
+      case .stored: counters.puts.add()
+      case .tooLarge, .noSpace: counters.refusals.add()
+      default: break
+      }
+    case .remove:
+      if queued.failure == nil && queued.existed { counters.removals.add() }
+    default:
+      break
+    }
+  }
+
+  // MARK: leading
+
+  /// Commits what is queued, up to a bound, and hands the lead on.
+  func lead() {
+    let limits = self.limits
+    // What one transaction writes it must not have to evict.
+    queue.take(
+      &batch,
+      most: limits.count == 0
+        ? DiskTier.mostWrites : min(DiskTier.mostWrites, Int(clamping: limits.count)),
+      bytes: min(DiskTier.mostBytes, Int64(clamping: DiskTier.budget(limits.cost)) / 4))
+    let done = writerLock.withLock { commit(batch) }
+    let finished = batch
+    batch = []
+    queue.finish(finished)
+    for changes in done { tell(changes) }
+    announce()
+  }
+
+  /// No lock is held.
+  func tell(_ changes: Changes) {
+    guard changes.hasDropped, let onDropped else { return }
+    changes.forEachDropped { onDropped($0, $1) }
+  }
+
+  /// Every write has its results when this returns. The writer lock is held.
+  private func commit(_ batch: [QueuedWrite]) -> [Changes] {
+    guard isUp, manifest != nil else {
+      detach()
+      let failure = downFailure
+      for write in batch { write.failure = failure }
+      return []
+    }
+    for write in batch {
+      highestVersion = max(highestVersion, write.version)
+      if let time = write.write?.time, time != 0 { latestTime = time }
+    }
+    var done: [Changes] = []
+    var bytes: Int64 = 0
+    for write in batch { bytes += write.charge }
+    if let made = keepReserve(bytes) { done.append(made) }
+    var failure = attempt(batch, &done)
+    if let first = failure, first.status == .noSpace, isUp {
+      done.append(makeRoomLocked(bytes + (1 << 20)))
+      failure = attempt(batch, &done)
+    }
+    if failure != nil && batch.count > 1 && isUp {
+      // It may be one write's doing: each by itself.
+      for write in batch { write.failure = attempt([write], &done) }
+    } else if let failure {
+      for write in batch { write.failure = failure }
+    }
+    return done
+  }
+
+  private func attempt(_ batch: [QueuedWrite], _ done: inout [Changes]) -> Failure? {
+    guard isUp else { return downFailure }
+    do throws(Failure) {
+      done.append(try attempt(batch))
+      return nil
+    } catch {
+      counters.failures.add()
+      return error
+    }
+  }
+
+  /// One transaction with these writes. Throws if it could not be committed; what became of
+  /// a write that failed by itself is in the write.
+  func attempt(_ batch: [QueuedWrite]) throws(Failure) -> Changes {
+    let changes = Changes()
+    var bars: [QueuedWrite] = []
+    var barAll: UInt64 = 0
+    if queue.hasBars { barAll = queue.collectBars(DiskTier.mostWrites, into: &bars) }
+    try transact(changes) { (manifest, meta) throws(Failure) in
+      try self.lift(bars, barAll, manifest, &meta, changes)
+      let newest = manifest.lastID
+      for write in batch {
+        write.failure = nil
+        try self.carryOut(write, manifest, &meta, changes)
+      }
+      try self.makeFit(manifest, &meta, changes, sparing: newest)
+    }
+    if !bars.isEmpty || barAll != 0 { queue.settle(bars, barAll: barAll) }
+    return changes
+  }
+
+  /// Begins a transaction, runs `body`, commits with the meta row as `body` leaves it, and does
+  /// what is owed after a commit. If anything fails, nothing has happened. The writer lock is
+  /// held, the tier is up.
+  func transact(
+    _ changes: Changes, _ body: (Manifest, inout Meta) throws(Failure) -> Void
+  ) throws(Failure) {
+    guard let manifest else { throw downFailure }
+    do throws(Failure) {
+      try manifest.begin()
+      var meta = manifest.meta
+      try body(manifest, &meta)
+      if changes.isAny {
+        meta.lastTime = latestTime
+        extendLease(&meta)
+        try manifest.commit(meta)
+      } else {
+        manifest.rollback()
+      }
+    } catch {
+      manifest.rollback()
+      fail(error, manifest)
+      throw error
+    }
+    // SQLite writes into a file that somebody has unlinked, and says OK.
+    if manifest.hasMoved {
+      goDown(Failure(.tierDown, "the directory was removed or replaced"))
+      detach()
+      throw downFailure
+    }
+    settle(manifest, changes)
+  }
+
+  /// Whether an error means that the tier cannot go on.
+  private func fail(_ failure: Failure, _ manifest: Manifest) {
+    switch failure.status {
+    case .corrupt:
+      counters.damaged.add()
+      goDown(failure)
+    case .badDirectory:
+      goDown(failure)
+    default:
+      if manifest.hasMoved { goDown(Failure(.tierDown, "the directory was removed")) }
+    }
+    if !isUp { detach() }
+  }
+
+  /// Versions are leased in blocks, so that none is handed out twice after a kill.
+  private func extendLease(_ meta: inout Meta) {
+    if highestVersion > meta.nextVersion &- DiskTier.versionLease / 2 {
+      meta.nextVersion = highestVersion &+ DiskTier.versionLease
+    }
+  }
+
+  /// What is owed after a commit: files that lost their rows go, the limit and the bound on
+  /// the log hold again, the numbers are shown.
+  private func settle(_ manifest: Manifest, _ changes: Changes) {
+    counters.evictions.add(changes.evictions)
+    counters.expirations.add(changes.expirations)
+    for file in changes.files.elements { trash.add(file, in: place) }
+    generation.store(manifest.meta.generation, ordering: .releasing)
+    holdLimit(manifest)
+    publish(manifest.meta)
+  }
+
+  /// Brings trash and log down to what the limit leaves them.
+  func holdLimit(_ manifest: Manifest) {
+    let limit = limits.cost
+    let cost = limit == 0 ? Int64.max : Int64(clamping: limit)
+    let rows = manifest.meta.bytes + manifest.meta.dead
+    if rows + Int64(manifest.log) + trash.bytes > cost {
+      let room = max(0, cost - rows - Int64(manifest.log))
+      while trash.bytes > room, trash.empty(64, to: room, in: place) {}
+    }
+    let bound = DiskTier.logBound(limit)
+    if rows + Int64(manifest.log) + trash.bytes > cost || manifest.log > bound {
+      checkpoint(manifest, .truncating)
+    } else if manifest.logUsed >= logToMove(bound) {
+      checkpoint(manifest, .restarting)
+    }
+  }
+
+  func checkpoint(_ manifest: Manifest, _ kind: Manifest.Checkpoint) {
+    do throws(Failure) {
+      _ = try manifest.checkpoint(kind)
+    } catch {
+      counters.failures.add()
+      fail(error, manifest)
+    }
+  }
+
+  func publish(_ meta: Meta) {
+    counters.count.store(UInt64(meta.count), ordering: .relaxed)
+    let log = manifest?.log ?? 0
+    counters.cost.store(
+      UInt64(max(0, meta.bytes + meta.dead + trash.bytes)) + UInt64(log), ordering: .relaxed)
+  }
+
+  // MARK: one write within the transaction
+
+  /// Removes what is barred, and so ends the bars if the transaction is committed.
+  private func lift(
+    _ bars: [QueuedWrite], _ barAll: UInt64, _ manifest: Manifest, _ meta: inout Meta,
+    _ changes: Changes
+  ) throws(Failure) {
+    if barAll != 0 { clear(&meta, changes) }
+    for bar in bars { try remove(bar, upTo: bar.version, manifest, &meta, changes) }
+  }
+
+  /// Removes the row of a barred key if it is not a later write's.
+  private func remove(
+    _ write: QueuedWrite, upTo version: UInt64, _ manifest: Manifest, _ meta: inout Meta,
+    _ changes: Changes
+  ) throws(Failure) {
+    guard let found = try manifest.find(write.key), found.record.version <= version else {
+      return
+    }
+    try delete(found, manifest, &meta, changes)
+    try changes.drop(write.key, found.record.version, .damaged)
+  }
+
+  private func clear(_ meta: inout Meta, _ changes: Changes) {
+    changes.isAny = true
+    meta.generation += 1
+    meta.dead = min(Meta.largest - 1, meta.dead + meta.bytes)
+    meta.count = 0
+    meta.bytes = 0
+  }
+
+  private func carryOut(
+    _ write: QueuedWrite, _ manifest: Manifest, _ meta: inout Meta, _ changes: Changes
+  ) throws(Failure) {
+    switch write.kind {
+    case .put:
+      try removeOld(write, manifest, &meta, changes)
+      guard write.refusal == .none else { break }
+      if let directory = write.directory, directory !== place {
+        // The tier has moved since the content file was written.
+        throw downFailure
+      }
+      do throws(Failure) {
+        try insert(write, manifest, &meta)
+        changes.isAny = true
+      } catch {
+        // An error of the statement alone: the entry is not stored, its neighbours are.
+        guard manifest.isInTransaction, error.status != .noSpace, error.status != .corrupt,
+          error.status != .io
+        else { throw error }
+        counters.failures.add()
+        write.refusal = error.status == .tooLarge ? .tooLarge : .failed
+        write.refusalFailure = error
+      }
+    case .remove:
+      try removeOld(write, manifest, &meta, changes)
+    case .touch:
+      try touch(write, manifest, &meta, changes)
+    case .clear:
+      write.existed = meta.count > 0
+      clear(&meta, changes)
+    case nil:
+      break
+    }
+  }
+
+  private func insert(
+    _ write: QueuedWrite, _ manifest: Manifest, _ meta: inout Meta
+  ) throws(Failure) {
+    let entry = write.entry!
+    let salt = Seal.salt(
+      key: entry.key, version: entry.version, extended: Bytes(entry.extendedData))
+    try manifest.insert(
+      entry, generation: meta.generation, charge: write.charge, seal: write.checksum ^ salt,
+      file: write.file)
+    meta.count += 1
+    meta.bytes += write.charge
+    noteIdle(entry.record, &meta)
+  }
+
+  private func removeOld(
+    _ write: QueuedWrite, _ manifest: Manifest, _ meta: inout Meta, _ changes: Changes
+  ) throws(Failure) {
+    guard let found = try manifest.find(write.key) else {
+      write.existed = false
+      return
+    }
+    write.existed = isAlive(found, write.key, meta)
+    try delete(found, manifest, &meta, changes)
+  }
+
+  /// Deletes a row; its content file goes when the transaction is committed.
+  func delete(
+    _ found: Found, _ manifest: Manifest, _ meta: inout Meta, _ changes: Changes
+  ) throws(Failure) {
+    if let file = found.file { try changes.lose(file, size: found.record.size) }
+    try manifest.delete(found.id)
+    meta.subtract(charge: found.charge, generation: found.generation)
+    changes.isAny = true
+  }
+
+  private func touch(
+    _ write: QueuedWrite, _ manifest: Manifest, _ meta: inout Meta, _ changes: Changes
+  ) throws(Failure) {
+    write.existed = false
+    guard let found = try manifest.find(write.key) else { return }
+    if write.isOfBarred {
+      try delete(found, manifest, &meta, changes)
+      return
+    }
+    guard isAlive(found, write.key, meta), let record = write.write?.record else { return }
+    try manifest.touch(found.id, record, accessed: max(record.accessed, record.created))
+    write.existed = true
+    changes.isAny = true
+    noteIdle(record, &meta)
+  }
+
+  private func noteIdle(_ record: Record, _ meta: inout Meta) {
+    if record.timeToIdle != 0 && record.timeToIdle != Record.never { meta.mayIdle = true }
+    sweep.noteIdle(record.endOfIdle(at: record.created, under: ages))
+  }
+
+  /// Whether a reader would find the entry of this row, at the time of the last write.
+  func isAlive(_ found: Found, _ key: Bytes, _ meta: Meta) -> Bool {
+    found.generation == meta.generation && !isExpired(found.record, key, at: latestTime)
+  }
+
+  /// With the accesses that have gathered and are not yet in the row.
+  func isExpired(_ record: Record, _ key: Bytes, at now: Int64) -> Bool {
+    let ages = self.ages
+    guard record.isExpired(at: now, under: ages) else { return false }
+    var record = record
+    record.accessed = max(record.accessed, accesses.latest(key))
+    return record.isExpired(at: now, under: ages)
+  }
+
+  // MARK: access times
+
+  /// Writes gathered access times into their rows, in a transaction. True if there are more.
+  func flushAccesses(_ limit: Int) throws(Failure) -> Bool {
+    guard !accesses.isEmpty else { return false }
+    var hasMore = false
+    let changes = Changes()
+    changes.isAny = true
+    // What fails is not tried again: a second round would not know where it was.
+    defer { accesses.settle() }
+    try transact(changes) { (manifest, _) throws(Failure) in
+      hasMore = try self.accesses.drain(limit) { (key, time, uses) throws(Failure) in
+        try manifest.noteAccess(key, at: time, uses: uses)
+      }
+    }
+    return hasMore
+  }
+
+  func flush(at moment: Moment) throws(Failure) {
+    let barrier = QueuedWrite()
+    queue.submit(barrier)
+    while queue.waitOrLead(for: barrier) { lead() }
+    if let failure = barrier.failure { throw failure }
+    // Twice: what gathered while an earlier round was being written is the second one.
+    for _ in 0..<2 {
+      var hasMore = true
+      while hasMore {
+        try writerLock.withLock { () throws(Failure) in
+          guard isUp else { throw downFailure }
+          hasMore = try flushAccesses(256)
+        }
+      }
+    }
+  }
+}

@@ -1,0 +1,271 @@
+import CSystem
+import Synchronization
+
+/// The disk tier: a directory with one SQLite database, the manifest, and a file for each
+/// large value.
+///
+/// The directory, mode 0700
+///
+///     manifest.sqlite        the manifest; beside it -wal and -shm while it is open
+///     content/xx/<name>      one value each, raw bytes; <name> is 16 random hexadecimal
+///                            digits, xx the first two; <name>.tmp while it is being written
+///     trash/<name>           content files that have gone, until they are unlinked
+///     lock                   empty; the writer lock is on it
+///     damaged-<name>[-wal]   the last manifest that was found damaged
+///     manifest.new           a manifest that is being made
+///
+/// The schema (ManifestFile.swift), PRAGMA application_id "HUTC", user_version the format
+///
+///     meta, one row
+///       format, storage      of the directory; settled when it is made
+///       generation           advanced by a clear; rows of an older one do not exist
+///       next_version         versions from here on have never been handed out. An opening
+///                            leases 2^40 of them and gives the rest back when it ends well
+///       count, bytes         of the rows of this generation: how many, the sum of charges
+///       dead                 the charges of older rows, which maintenance has yet to delete
+///       idle                 whether entries with a time to idle of their own may be there
+///       boot_id, boot_offset the boot that last opened it, and Unix time minus
+///                            CLOCK_BOOTTIME: within a boot the wall clock is asked once
+///       last_time            of the last write
+///       clean                1 after a close, 0 while open
+///       limit_*, time_to_*   the limits in force, for who looks in from outside
+///       secret               16 random bytes
+///     entries, one row per entry
+///       id                   grows with every put and touch: ids are in the order of
+///                            `created`, generations never fall along them
+///       key                  unique
+///       version, generation, created, accessed, uses, expires, idle, cost, size
+///                            expires and idle as in Record: 0 the tier's, 2^63-1 none
+///       charge               what the entry counts against the limit (Charge)
+///       codec                0: the value as it was put
+///       checksum             see Seal
+///       file                 the content file's name; NULL: the value is here
+///       extended, value
+///     entries_expires        the one secondary index: own expiries that will come
+///
+/// Order of a put
+///     1 prepare, no lock     a large value is written to content/xx/<name>.tmp, then renamed:
+///                            a file under its own name is whole
+///     2 submit               the write is in the queue; reads see it from here on
+///     3 complete             who finds nobody committing leads: one transaction for all that
+///                            are queued. Old row out, new row in under a new id, room made
+///                            for the limits, meta row, COMMIT
+///     4 after the commit     content files that lost their rows are renamed into trash/
+///   A process that is killed before 3 leaves a file without a row, after 3 likewise: an
+///   orphan, which the sweep after an opening that was not clean removes. A row is never
+///   without its file, and a key has its old value or its new one, whole.
+///
+/// Locks, in the order in which they are taken
+///     the cache's stripe     not ours; submit, get and info may be called under it
+///     writerLock             the manifest's writing connection, the meta row, trash, the OFD
+///                            lock on `lock`; held for a transaction, a checkpoint, an unlink
+///     a reader's lock        one connection that reads (Readers)
+///     the queue's lock       queued writes and bars (WriteQueue); O(1)
+///     stateLock              `place`, `reason`; O(1)
+///     filesLock, AccessTimes' lock: nothing else is taken under them
+///   Reads take a reader's lock, and none that is held during I/O of a writer. Nothing calls
+///   out (`onDropped`, `lastAccess`, `onStateChange`, the host's clock) with any of them held.
+///
+/// Out of service. When a commit finds that its file is no longer the one at the path, or
+/// SQLite finds the manifest malformed, the tier is down: it has no entries and takes none.
+/// Maintenance tries to open the directory again, by its path; a malformed manifest is set
+/// aside then, and the tier starts empty.
+final class DiskTier: Storage {
+  let clock: Clock
+  let options: DiskOptions
+  let queue: WriteQueue
+  let readers: Readers
+  let accesses: AccessTimes
+  let counters = DiskCounters()
+  /// Whether reads have barred damaged entries since the last `settle`. Relaxed: it is only a
+  /// reminder; the bars are under the queue's lock.
+  let foundDamage = Atomic<Bool>(false)
+  let liveLimits: LiveLimits
+
+  /// An entry has gone that nobody asked to remove: evicted, expired or damaged.
+  var onDropped: ((_ key: Bytes, _ version: UInt64) -> Void)?
+  /// When a tier above last read an entry; nil if it does not have it.
+  var lastAccess: ((_ key: Bytes) -> Int64?)?
+  /// The tier is up again, or is out of service and why. When it is up again it may have
+  /// other entries than before, or none, and `firstVersion` may be higher.
+  var onStateChange: ((_ failure: Failure?) -> Void)?
+
+  // MARK: under the writer lock
+
+  let writerLock: Lock
+  /// Nil while the tier is down.
+  var manifest: Manifest?
+  var directoryLock: WriterLock?
+  var trash = Trash()
+  var candidates: EvictionCandidates
+  var sweep = SweepState()
+  var orphans: OrphanSweep
+  /// The highest version that a write has had.
+  var highestVersion: UInt64 = 0
+  /// The time of the last write or maintenance.
+  var latestTime: Int64 = 0
+  var batch: [QueuedWrite] = []
+  /// Free on the file system when it was last looked at, and written since.
+  var spaceLeft = Int64.max
+  var unlooked: Int64 = 0
+
+  /// Protects `idleScan`: one thread at a time looks for idle entries. Taken with no other
+  /// lock held; the locks below it in the list are taken under it.
+  let maintenanceLock: Lock
+  var idleScan = IdleScan()
+
+  // MARK: state
+
+  /// Protects `place`, `reason` and `isTold`.
+  let stateLock: Lock
+  /// Where the tier is, or was last.
+  var place: Directory
+  /// Why the tier is down.
+  var reason: Failure?
+  /// Whether `onStateChange` has been told of it.
+  var isTold = true
+  /// Release when it changes, acquire by who acts on it.
+  let up = Atomic<Bool>(false)
+  /// Of what is committed. Acquire and release: who reads a row written after a clear sees
+  /// the clear's generation too, or an older one, and older rows are filtered by either.
+  let generation = Atomic<Int64>(0)
+  let leaseStart = Atomic<UInt64>(1)
+
+  /// Protects `namesInFlight`: content files whose rows are not committed yet.
+  let filesLock: Lock
+  var namesInFlight = GrowingArray<UInt64>()
+
+  static let versionLease: UInt64 = 1 << 40
+
+  init(_ directory: Directory, _ options: DiskOptions, _ clock: Clock) throws(Failure) {
+    let queue = try WriteQueue()
+    let readers = try Readers()
+    let accesses = try AccessTimes()
+    let writerLock = try Lock()
+    let stateLock = try Lock()
+    let maintenanceLock = try Lock()
+    let filesLock = try Lock()
+    self.queue = queue
+    self.readers = readers
+    self.accesses = accesses
+    self.writerLock = writerLock
+    self.stateLock = stateLock
+    self.maintenanceLock = maintenanceLock
+    self.filesLock = filesLock
+    self.clock = clock
+    self.options = options
+    place = directory
+    liveLimits = LiveLimits(options.limits)
+    candidates = EvictionCandidates()
+    orphans = OrphanSweep()
+  }
+
+  // MARK: what others ask
+
+  var isUp: Bool { up.load(ordering: .acquiring) }
+
+  var firstVersion: UInt64 { leaseStart.load(ordering: .relaxed) }
+
+  /// Of the writer lock's file; the child of a fork closes it. The number stays the same for
+  /// as long as the tier lives.
+  var lockDescriptor: Int32 { lockNumber.load(ordering: .relaxed) }
+  let lockNumber = Atomic<Int32>(-1)
+
+  var limits: TierLimits { liveLimits.current }
+
+  var ages: Ages { liveLimits.ages }
+
+  var stats: TierStats {
+    var stats = counters.current
+    stats.isUp = isUp
+    if !stats.isUp {
+      stats.count = 0
+      stats.cost = 0
+    }
+    return stats
+  }
+
+  func differs(from other: DiskOptions) -> Bool {
+    (other.storage != .unspecified
+      && other.storage.rawValue != counters.storage.load(ordering: .relaxed))
+      || other.inlineThreshold != options.inlineThreshold || !(other.limits == limits)
+  }
+
+  /// The directory, while the tier is up.
+  var placeIfUp: Directory? {
+    stateLock.withLock { isUp ? place : nil }
+  }
+}
+
+/// How a disk tier is to be.
+struct DiskOptions {
+  var storage = StorageKind.unspecified
+  /// Storage mixed: a value of more bytes has a content file.
+  var inlineThreshold = 20_480
+  var limits = TierLimits.defaultDisk
+  var allowsNetworkDirectory = false
+}
+
+/// The limits as they are now, without a lock: who reads two of them while they are being
+/// changed may see an old one and a new one.
+final class LiveLimits {
+  private let cost = Atomic<UInt64>(0)
+  private let count = Atomic<UInt64>(0)
+  private let maxEntry = Atomic<UInt64>(0)
+  private let timeToLive = Atomic<Int64>(0)
+  private let timeToIdle = Atomic<Int64>(0)
+
+  init(_ limits: TierLimits) { set(limits) }
+
+  func set(_ limits: TierLimits) {
+    cost.store(limits.cost, ordering: .relaxed)
+    count.store(limits.count, ordering: .relaxed)
+    maxEntry.store(limits.maxEntry, ordering: .relaxed)
+    timeToLive.store(limits.ages.timeToLive, ordering: .relaxed)
+    timeToIdle.store(limits.ages.timeToIdle, ordering: .relaxed)
+  }
+
+  var ages: Ages {
+    Ages(
+      timeToLive: timeToLive.load(ordering: .relaxed),
+      timeToIdle: timeToIdle.load(ordering: .relaxed))
+  }
+
+  var current: TierLimits {
+    TierLimits(
+      cost: cost.load(ordering: .relaxed), count: count.load(ordering: .relaxed),
+      maxEntry: maxEntry.load(ordering: .relaxed), ages: ages)
+  }
+}
+
+/// What `stats` shows. Relaxed throughout: each number is right by itself.
+final class DiskCounters {
+  let storage = Atomic<UInt32>(0)
+  let count = Atomic<UInt64>(0)
+  let cost = Atomic<UInt64>(0)
+  let hits = Atomic<UInt64>(0)
+  let misses = Atomic<UInt64>(0)
+  let puts = Atomic<UInt64>(0)
+  let removals = Atomic<UInt64>(0)
+  let evictions = Atomic<UInt64>(0)
+  let expirations = Atomic<UInt64>(0)
+  let refusals = Atomic<UInt64>(0)
+  let failures = Atomic<UInt64>(0)
+  let damaged = Atomic<UInt64>(0)
+
+  var current: TierStats {
+    TierStats(
+      count: count.load(ordering: .relaxed), cost: cost.load(ordering: .relaxed),
+      hits: hits.load(ordering: .relaxed), misses: misses.load(ordering: .relaxed),
+      puts: puts.load(ordering: .relaxed), removals: removals.load(ordering: .relaxed),
+      evictions: evictions.load(ordering: .relaxed),
+      expirations: expirations.load(ordering: .relaxed),
+      refusals: refusals.load(ordering: .relaxed), failures: failures.load(ordering: .relaxed),
+      damaged: damaged.load(ordering: .relaxed))
+  }
+}
+
+extension Atomic where Value == UInt64 {
+  @inline(__always)
+  func add(_ n: UInt64 = 1) { wrappingAdd(n, ordering: .relaxed) }
+}

@@ -1,0 +1,555 @@
+import CSQLite
+import CSystem
+
+/// The manifest's one meta row. Every write transaction ends with it.
+struct Meta {
+  var storage = StorageKind.mixed
+  /// Advanced by a clear. Rows of an older one do not exist for a reader.
+  var generation: Int64 = 1
+  /// Versions from here on have never been handed out.
+  var nextVersion: UInt64 = 1
+  /// Rows of this generation, and the sum of their charges.
+  var count: Int64 = 0
+  var bytes: Int64 = 0
+  /// The charges of rows of older generations, which maintenance has yet to delete.
+  var dead: Int64 = 0
+  /// Whether there may be entries with a time to idle of their own.
+  var mayIdle = false
+  /// The time of the last write, to see after a reboot whether the wall clock was set back.
+  var lastTime: Int64 = 0
+  var isClean = false
+
+  /// Beyond this, sums could overflow; no honest meta row has it.
+  static let largest = Int64(1) << 60
+
+  var isSound: Bool {
+    func isIn(_ value: Int64) -> Bool { value >= 0 && value < Meta.largest }
+    return isIn(generation) && generation > 0 && nextVersion > 0
+      && nextVersion < UInt64(Meta.largest) && isIn(count) && isIn(bytes) && isIn(dead)
+  }
+
+  /// Takes a row out of the sums. A charge comes from the disk: it must not make them lie
+  /// below zero.
+  mutating func subtract(charge: Int64, generation row: Int64) {
+    let charge = max(0, charge)
+    if row == generation {
+      count = max(0, count &- 1)
+      bytes = max(0, bytes &- charge)
+    } else {
+      dead = max(0, dead &- charge)
+    }
+  }
+}
+
+/// Which boot of which machine. Nil numbers: not known, equal to nothing.
+struct Boot {
+  var id: (UInt64, UInt64) = (0, 0)
+  /// Unix time minus CLOCK_BOOTTIME.
+  var offset: Int64 = 0
+
+  var isKnown: Bool { id.0 != 0 || id.1 != 0 }
+
+  func isSame(as other: Boot) -> Bool {
+    isKnown && id.0 == other.id.0 && id.1 == other.id.1
+  }
+
+  /// The boot that is under way; its offset is the wall clock's.
+  static func current() -> Boot {
+    var boot = Boot()
+    boot.offset = Clock.read(CLOCK_REALTIME) &- Clock.read(CLOCK_BOOTTIME)
+    guard let number = Files.open(Files.path("/proc/sys/kernel/random/boot_id"), O_RDONLY) else {
+      return boot
+    }
+    let file = Descriptor(owning: number)
+    var text = (UInt64(0), UInt64(0), UInt64(0), UInt64(0), UInt64(0))
+    withUnsafeMutableBytes(of: &text) { bytes in
+      guard Files.read(file.number, into: bytes) ?? 0 >= 36 else { return }
+      var digits = 0
+      var id = (UInt64(0), UInt64(0))
+      for byte in bytes {
+        let digit: UInt8
+        switch byte {
+        case 0x30...0x39: digit = byte - 0x30
+        case 0x61...0x66: digit = byte - 0x61 + 10
+        default: continue
+        }
+        if digits < 16 { id.0 = id.0 << 4 | UInt64(digit) } else { id.1 = id.1 << 4 | UInt64(digit) }
+        digits += 1
+      }
+      if digits == 32 { boot.id = id }
+    }
+    return boot
+  }
+}
+
+/// What a write has to know of the row that it replaces, removes or evicts.
+struct Found {
+  var id: Int64 = 0
+  var generation: Int64 = 0
+  var record = Record()
+  var charge: Int64 = 0
+  var file: ContentName?
+}
+
+/// The connection that writes, with its statements and the meta row as last committed. Used
+/// under the tier's writer lock.
+final class Manifest {
+  private let connection: Connection
+  private let beginning: Statement
+  private let committing: Statement
+  private let rollingBack: Statement
+  private let finding: Statement
+  private let findingByID: Statement
+  private let inserting: Statement
+  private let deleting: Statement
+  private let touching: Statement
+  private let redating: Statement
+  private let accessing: Statement
+  private let updatingMeta: Statement
+  private let ending: Statement
+  private let walking: Statement
+  private let walkingBack: Statement
+  private let sampling: Statement
+
+  /// As last committed.
+  private(set) var meta = Meta()
+  /// As the manifest was when it was opened, or as `adopt` has set it.
+  private(set) var boot = Boot()
+  /// The id of the newest row. An id is not used twice while the manifest is open.
+  var lastID: Int64 = 0
+  /// Of the log, in bytes: what is written of it since it last began anew, and the file.
+  private struct Log {
+    var used = 0
+    var size = 0
+  }
+  /// Where the hook of the connection finds it.
+  private let logState: UnsafeMutablePointer<Log>
+  /// Whether a checkpoint has been synced since the opening. See `checkpoint`.
+  private(set) var isMarked = false
+
+  private static let found: StaticString = """
+    SELECT id, generation, version, created, accessed, expires, idle, size, charge, file
+    FROM entries WHERE key = ?1
+    """
+
+  init(_ directory: Directory) throws(Failure) {
+    connection = try directory.withPath(of: ManifestFile.name) {
+      (path) throws(Failure) -> Connection in try Connection(path, .write)
+    }
+    // Debian's SQLite overwrites with zeroes what is deleted: twice the log for nothing here.
+    try connection.run(
+      """
+      PRAGMA synchronous = OFF; PRAGMA secure_delete = OFF; PRAGMA temp_store = MEMORY;
+      PRAGMA cell_size_check = ON;
+      """)
+    sqlite3_wal_autocheckpoint(connection.handle, 0)
+    // Should it turn out damaged, closing it must not change it.
+    _ = hutch_sqlite_switch(connection.handle, SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
+
+    beginning = try connection.prepare("BEGIN IMMEDIATE")
+    committing = try connection.prepare("COMMIT")
+    rollingBack = try connection.prepare("ROLLBACK")
+    finding = try connection.prepare(Manifest.found)
+    findingByID = try connection.prepare(
+      """
+      SELECT id, generation, version, created, accessed, expires, idle, size, charge, file, key
+      FROM entries WHERE id = ?1
+      """)
+    inserting = try connection.prepare(
+      """
+      INSERT INTO entries (id, key, version, generation, created, accessed, uses, expires, idle,
+        cost, size, charge, codec, checksum, file, extended, value)
+      VALUES (?1, ?2, ?3, ?4, ?5, ?5, 0, ?6, ?7, ?8, ?9, ?10, 0, ?11, ?12, ?13, ?14)
+      """)
+    deleting = try connection.prepare("DELETE FROM entries WHERE id = ?1")
+    touching = try connection.prepare(
+      """
+      UPDATE entries SET id = ?2, created = ?3, accessed = ?4, expires = ?5, idle = ?6
+      WHERE id = ?1
+      """)
+    redating = try connection.prepare(
+      "UPDATE entries SET created = ?2, accessed = ?3, expires = ?4 WHERE id = ?1")
+    accessing = try connection.prepare(
+      "UPDATE entries SET accessed = max(accessed, ?2), uses = uses + ?3 WHERE key = ?1")
+    updatingMeta = try connection.prepare(
+      """
+      UPDATE meta SET generation = ?1, next_version = ?2, count = ?3, bytes = ?4, dead = ?5,
+        idle = ?6, last_time = ?7, clean = ?8 WHERE id = 1
+      """)
+    // Both terms of the index's WHERE must stand here for SQLite to use it.
+    ending = try connection.prepare(
+      """
+      SELECT id FROM entries
+      WHERE expires > 0 AND expires < 9223372036854775807 AND expires <= ?1
+      ORDER BY expires LIMIT ?2
+      """)
+    walking = try connection.prepare(
+      """
+      SELECT id, generation, version, created, accessed, expires, idle, size, charge, file, key
+      FROM entries WHERE id > ?1 ORDER BY id LIMIT ?2
+      """)
+    walkingBack = try connection.prepare(
+      """
+      SELECT id, generation, version, created, accessed, expires, idle, size, charge, file
+      FROM entries WHERE id < ?1 ORDER BY id DESC LIMIT ?2
+      """)
+    sampling = try connection.prepare(
+      """
+      SELECT id, generation, version, created, accessed, expires, idle, size, charge, file, key
+      FROM entries WHERE id >= ?1 ORDER BY id LIMIT ?2
+      """)
+
+    logState = try Allocation.one(Log.self)
+    let size =
+      Files.status(Files.path("manifest.sqlite-wal"), at: directory.descriptor)?.st_size ?? 0
+    logState.pointee = Log(used: Int(size), size: Int(size))
+    _ = sqlite3_wal_hook(
+      connection.handle,
+      { state, _, _, pages in
+        let log = state!.assumingMemoryBound(to: Log.self)
+        // A frame is a page and 24 bytes, behind a head of 32.
+        log.pointee.used = 32 + Int(pages) * (4096 + 24)
+        log.pointee.size = max(log.pointee.size, log.pointee.used)
+        return SQLITE_OK
+      }, logState)
+    try load()
+    _ = hutch_sqlite_switch(connection.handle, SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 0)
+  }
+
+  /// The end will move nothing from the log into the database.
+  func leaveAsIs() {
+    _ = hutch_sqlite_switch(connection.handle, SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
+  }
+
+  deinit {
+    sqlite3_wal_hook(connection.handle, nil, nil)
+    free(logState)
+  }
+
+  private func load() throws(Failure) {
+    guard try connection.integer("PRAGMA user_version") == Int64(ManifestFile.format) else {
+      // The file's head has our format, the log does not: a newer library was killed.
+      throw Failure(.newerFormat, "the directory was written by a newer version")
+    }
+    let statement = try connection.prepare(
+      """
+      SELECT storage, generation, next_version, count, bytes, dead, idle, last_time, clean,
+        boot_id, boot_offset FROM meta WHERE id = 1
+      """)
+    guard try statement.step(), let number = UInt32(exactly: statement.integer(0)),
+      let storage = StorageKind(rawValue: number), storage != .unspecified
+    else {
+      throw Failure(.corrupt, "the manifest has no meta row")
+    }
+    meta.storage = storage
+    meta.generation = statement.integer(1)
+    meta.nextVersion = statement.bits(2)
+    meta.count = statement.integer(3)
+    meta.bytes = statement.integer(4)
+    meta.dead = statement.integer(5)
+    meta.mayIdle = statement.integer(6) != 0
+    meta.lastTime = statement.integer(7)
+    meta.isClean = statement.integer(8) != 0
+    let id = try statement.bytes(9)
+    if id.count == 16 {
+      boot.id = (
+        id.loadUnaligned(fromByteOffset: 0, as: UInt64.self),
+        id.loadUnaligned(fromByteOffset: 8, as: UInt64.self)
+      )
+    }
+    boot.offset = statement.integer(10)
+    guard meta.isSound else { throw Failure(.corrupt, "the manifest's meta row is damaged") }
+    lastID = try connection.integer("SELECT max(id) FROM entries") ?? 0
+    guard lastID >= 0, lastID < Meta.largest else {
+      throw Failure(.corrupt, "the manifest has an impossible row")
+    }
+  }
+
+  /// The first transaction of an opening: the directory is in use from here on.
+  func adopt(_ meta: Meta, _ boot: Boot, _ limits: TierLimits) throws(Failure) {
+    try begin()
+    do {
+      let statement = try connection.prepare("UPDATE meta SET boot_id = ?1, boot_offset = ?2")
+      let id = boot.id
+      try withUnsafeBytes(of: id) { (bytes) throws(Failure) in
+        statement.bind(1, bytes)
+        statement.bind(2, boot.offset)
+        try statement.run()
+      }
+      try write(limits)
+      try commit(meta)
+    } catch {
+      rollback()
+      throw error
+    }
+    self.boot = boot
+  }
+
+  /// The limits stand in the manifest for whoever looks at a directory that is not open.
+  func write(_ limits: TierLimits) throws(Failure) {
+    let statement = try connection.prepare(
+      """
+      UPDATE meta SET limit_cost = ?1, limit_count = ?2, limit_entry = ?3, time_to_live = ?4,
+        time_to_idle = ?5
+      """)
+    statement.bind(1, bits: limits.cost)
+    statement.bind(2, bits: limits.count)
+    statement.bind(3, bits: limits.maxEntry)
+    statement.bind(4, limits.ages.timeToLive)
+    statement.bind(5, limits.ages.timeToIdle)
+    try statement.run()
+  }
+
+  // MARK: transactions
+
+  func begin() throws(Failure) { try beginning.run() }
+
+  /// Writes the meta row and commits.
+  func commit(_ changed: Meta) throws(Failure) {
+    updatingMeta.bind(1, changed.generation)
+    updatingMeta.bind(2, bits: changed.nextVersion)
+    updatingMeta.bind(3, changed.count)
+    updatingMeta.bind(4, changed.bytes)
+    updatingMeta.bind(5, changed.dead)
+    updatingMeta.bind(6, changed.mayIdle ? 1 : 0)
+    updatingMeta.bind(7, changed.lastTime)
+    updatingMeta.bind(8, changed.isClean ? 1 : 0)
+    try updatingMeta.run()
+    try committing.run()
+    meta = changed
+  }
+
+  /// Some errors have ended the transaction already.
+  func rollback() {
+    guard connection.isInTransaction else { return }
+    _ = try? rollingBack.run()
+  }
+
+  var isInTransaction: Bool { connection.isInTransaction }
+
+  var hasMoved: Bool { connection.hasMoved }
+
+  // MARK: rows
+
+  /// `body` may use other statements, but not the one that it is called for.
+  private static func read(_ statement: borrowing Statement) throws(Failure) -> Found {
+    var found = Found()
+    found.id = statement.integer(0)
+    found.generation = statement.integer(1)
+    found.record.version = statement.bits(2)
+    found.record.created = statement.integer(3)
+    found.record.accessed = statement.integer(4)
+    found.record.expires = statement.integer(5)
+    found.record.timeToIdle = max(0, statement.integer(6))
+    found.record.size = Int(min(max(0, statement.integer(7)), Row.largestValue))
+    found.charge = min(max(0, statement.integer(8)), Meta.largest)
+    if !statement.isNull(9) { found.file = ContentName(try statement.bytes(9)) }
+    return found
+  }
+
+  func find(_ key: Bytes) throws(Failure) -> Found? {
+    finding.bind(1, key)
+    defer { finding.reset() }
+    return try finding.step() ? try Manifest.read(finding) : nil
+  }
+
+  /// `body` gets the key, which is valid during the call. Nil: no such row.
+  func find<R>(
+    id: Int64, _ body: (Found, Bytes) throws(Failure) -> R
+  ) throws(Failure) -> R? {
+    findingByID.bind(1, id)
+    defer { findingByID.reset() }
+    guard try findingByID.step() else { return nil }
+    return try body(try Manifest.read(findingByID), try findingByID.bytes(10))
+  }
+
+  /// `file` nil: the value goes into the row. Returns the row's id.
+  func insert(
+    _ block: UnownedBlock, generation: Int64, charge: Int64, seal: UInt64, file: ContentName?
+  ) throws(Failure) {
+    let record = block.record
+    let id = lastID + 1
+    inserting.bind(1, id)
+    inserting.bind(2, block.key)
+    inserting.bind(3, bits: record.version)
+    inserting.bind(4, generation)
+    inserting.bind(5, record.created)
+    inserting.bind(6, record.expires)
+    inserting.bind(7, record.timeToIdle)
+    inserting.bind(8, bits: record.cost)
+    inserting.bind(9, Int64(record.size))
+    inserting.bind(10, charge)
+    inserting.bind(11, bits: seal)
+    if record.extendedSize == 0 {
+      inserting.bindNull(13)
+    } else {
+      inserting.bind(13, Bytes(block.extendedData))
+    }
+    if let file {
+      try file.withDigits { (digits) throws(Failure) in
+        inserting.bindText(12, digits)
+        inserting.bindNull(14)
+        try inserting.run()
+      }
+    } else {
+      inserting.bindNull(12)
+      inserting.bind(14, Bytes(block.value))
+      try inserting.run()
+    }
+    lastID = id
+  }
+
+  func delete(_ id: Int64) throws(Failure) {
+    deleting.bind(1, id)
+    try deleting.run()
+  }
+
+  /// Sets a row's times, and makes it the newest: ids stay in the order of `created`.
+  func touch(_ id: Int64, _ record: Record, accessed: Int64) throws(Failure) {
+    let newest = lastID + 1
+    touching.bind(1, id)
+    touching.bind(2, newest)
+    touching.bind(3, record.created)
+    touching.bind(4, accessed)
+    touching.bind(5, record.expires)
+    touching.bind(6, record.timeToIdle)
+    try touching.run()
+    lastID = newest
+  }
+
+  /// Sets a row's times where it stands.
+  func redate(_ id: Int64, _ record: Record) throws(Failure) {
+    redating.bind(1, id)
+    redating.bind(2, record.created)
+    redating.bind(3, record.accessed)
+    redating.bind(4, record.expires)
+    try redating.run()
+  }
+
+  func noteAccess(_ key: Bytes, at time: Int64, uses: Int64) throws(Failure) {
+    accessing.bind(1, key)
+    accessing.bind(2, time)
+    accessing.bind(3, uses)
+    try accessing.run()
+  }
+
+  /// Rows with an expiry of their own that has come, the earliest first.
+  func ended(
+    at now: Int64, limit: Int64, _ visit: (Int64) throws(Failure) -> Void
+  ) throws(Failure) {
+    ending.bind(1, now)
+    ending.bind(2, limit)
+    defer { ending.reset() }
+    while try ending.step() { try visit(ending.integer(0)) }
+  }
+
+  /// Rows after `id` in the order of their ids, until `visit` answers false. It must change
+  /// no row.
+  func walk(
+    after id: Int64, limit: Int64, _ visit: (Found, Bytes) throws(Failure) -> Bool
+  ) throws(Failure) {
+    walking.bind(1, id)
+    walking.bind(2, limit)
+    defer { walking.reset() }
+    while try walking.step() {
+      if try !visit(try Manifest.read(walking), try walking.bytes(10)) { return }
+    }
+  }
+
+  /// As `walk`, from the newest back.
+  func walkBack(
+    before id: Int64, limit: Int64, _ visit: (Found) throws(Failure) -> Bool
+  ) throws(Failure) {
+    walkingBack.bind(1, id)
+    walkingBack.bind(2, limit)
+    defer { walkingBack.reset() }
+    while try walkingBack.step() {
+      if try !visit(try Manifest.read(walkingBack)) { return }
+    }
+  }
+
+  var firstID: Int64? {
+    get throws(Failure) { try connection.integer("SELECT min(id) FROM entries") }
+  }
+
+  // MARK: file
+
+  /// How large the log is on disk.
+  var log: Int { logState.pointee.size }
+
+  /// How much of it has been written since it last began anew.
+  var logUsed: Int { logState.pointee.used }
+
+  enum Checkpoint {
+    /// The log begins anew with the next commit; its file keeps its blocks, which are cheaper
+    /// to write than new ones.
+    case restarting
+    /// The log's file is cut to nothing.
+    case truncating
+  }
+
+  /// Moves what is in the log into the database. False: a reader was in the way; some of it
+  /// may have been moved.
+  ///
+  /// Durability `process` syncs nothing as it goes, so after a loss of power a manifest that
+  /// was not closed has to be checked, and the mark that says so, clean = 0, must be on the
+  /// disk before the first page of the database is overwritten: the first checkpoint of an
+  /// opening is synced. So is the last: clean = 1 must not be there before all else is.
+  func checkpoint(_ kind: Checkpoint, synced: Bool = false) throws(Failure) -> Bool {
+    let syncs = synced || !isMarked
+    if syncs { try connection.run("PRAGMA synchronous = NORMAL") }
+    defer { if syncs { _ = try? connection.run("PRAGMA synchronous = OFF") } }
+    let mode = kind == .restarting ? SQLITE_CHECKPOINT_PASSIVE : SQLITE_CHECKPOINT_TRUNCATE
+    var tries = 0
+    while true {
+      var all: Int32 = 0
+      var moved: Int32 = 0
+      let code = sqlite3_wal_checkpoint_v2(connection.handle, nil, mode, &all, &moved)
+      if code == SQLITE_OK && all == moved {
+        isMarked = true
+        logState.pointee.used = 0
+        if kind == .truncating { logState.pointee.size = 0 }
+        return true
+      }
+      guard code == SQLITE_OK || code & 0xFF == SQLITE_BUSY else {
+        throw connection.failure(code, "cannot move the log into the manifest")
+      }
+      // Readers are within a statement for microseconds; a few turns let them out.
+      tries += 1
+      if tries == 20 { return false }
+      sched_yield()
+    }
+  }
+
+  /// Gives up to `pages` free pages back to the file system. True if there are more.
+  func vacuum(pages: Int) throws(Failure) -> Bool {
+    let free = try connection.integer("PRAGMA freelist_count") ?? 0
+    guard free > 0 else { return false }
+    let statement = try connection.prepare("PRAGMA incremental_vacuum(64)")
+    var done = 0
+    while done < pages {
+      defer { statement.reset() }
+      while try statement.step() {}
+      done += 64
+    }
+    return free > Int64(done)
+  }
+
+  /// Free pages, and all pages, of the database file.
+  var pages: (free: Int64, all: Int64) {
+    get throws(Failure) {
+      (
+        try connection.integer("PRAGMA freelist_count") ?? 0,
+        try connection.integer("PRAGMA page_count") ?? 0
+      )
+    }
+  }
+
+  /// Whether SQLite finds the whole file in order. Takes as long as reading it.
+  func isWhole() -> Bool {
+    guard let statement = try? connection.prepare("PRAGMA quick_check(1)") else { return false }
+    guard let hasRow = try? statement.step(), hasRow else { return false }
+    guard let answer = try? statement.bytes(0) else { return false }
+    return answer.count == 2 && memcmp(answer.baseAddress!, Files.path("ok"), 2) == 0
+  }
+}

@@ -1,0 +1,132 @@
+import CSystem
+
+/// Finds content files without a row: what a killed process has written and not committed,
+/// or had no time to remove. Nothing is scanned after a clean end.
+///
+/// A file that is on its way to its row looks the same. So the order matters: first the
+/// files are listed, then those in flight are struck out, then all rows are read. A file
+/// that was in flight when it was listed is struck out still, or committed by then: its row
+/// is among those read, for a row that moves gets a higher id, and they are read in the
+/// order of ids. What is left has no row and cannot get one.
+///
+/// Goes through the folders in groups with a bounded number of files, each in slices.
+struct OrphanSweep: ~Copyable {
+  private enum Phase {
+    case done
+    case listing
+    case reading
+    case removing
+  }
+
+  private struct Candidate {
+    var name: UInt64
+    var isTemporary = false
+    var hasRow = false
+  }
+
+  static let mostCandidates = 65_536
+  private static let foldersInSlice = 16
+  static let rowsInSlice = 1024
+  private static let filesInSlice = 64
+
+  private var phase = Phase.done
+  /// The next folder, 0...256.
+  private var folder = 0
+  private var candidates = GrowingArray<Candidate>()
+  private var lastRow: Int64 = 0
+
+  init() {}
+
+  var isDone: Bool { phase == .done }
+
+  mutating func begin() {
+    phase = .listing
+    folder = 0
+    lastRow = 0
+    candidates.removeAll()
+  }
+
+  /// Whether the next slice reads rows, `rows(after:)` of which it wants.
+  var wantsRowsAfter: Int64? { phase == .reading ? lastRow : nil }
+
+  /// A slice that is none of rows. `isInFlight` is asked after the listing.
+  mutating func step(
+    in directory: Directory, isInFlight: (UInt64) -> Bool
+  ) throws(Failure) {
+    switch phase {
+    case .listing: try list(directory, isInFlight)
+    case .removing: remove(directory)
+    case .reading, .done: break
+    }
+  }
+
+  private mutating func list(
+    _ directory: Directory, _ isInFlight: (UInt64) -> Bool
+  ) throws(Failure) {
+    let end = min(256, folder + OrphanSweep.foldersInSlice)
+    var found = GrowingArray<Candidate>()
+    while folder < end && candidates.count + found.count < OrphanSweep.mostCandidates {
+      var isShort = false
+      _ = ContentPath.folder(UInt8(folder)).withPointer { path in
+        Files.list(path, at: directory.descriptor) { name in
+          let length = strlen(name)
+          guard length >= ContentName.length,
+            let own = ContentName(Bytes(start: name, count: ContentName.length)),
+            Int(own.number >> 56) == folder
+          else { return true }
+          let isTemporary = strcmp(name + ContentName.length, Files.path(".tmp")) == 0
+          guard isTemporary || length == ContentName.length else { return true }
+          isShort =
+            (try? found.append(Candidate(name: own.number, isTemporary: isTemporary))) == nil
+          return !isShort
+        }
+      }
+      if isShort { throw .noMemory }
+      folder += 1
+    }
+    for i in 0..<found.count where !isInFlight(found[i].name) {
+      try candidates.append(found[i])
+    }
+    if folder < 256 && candidates.count < OrphanSweep.mostCandidates { return }
+    var sorted = candidates.elements
+    sorted.sort { $0.name < $1.name }
+    lastRow = 0
+    phase = candidates.isEmpty ? (folder < 256 ? .listing : .done) : .reading
+  }
+
+  /// A row names this file.
+  mutating func strike(_ name: ContentName) {
+    let all = candidates.elements
+    var low = 0
+    var high = all.count
+    while low < high {
+      let middle = (low + high) / 2
+      if all[middle].name < name.number { low = middle + 1 } else { high = middle }
+    }
+    while low < all.count && all[low].name == name.number {
+      if !all[low].isTemporary { all[low].hasRow = true }
+      low += 1
+    }
+  }
+
+  /// The rows up to this one have been read; nil: all have.
+  mutating func noteRows(upTo id: Int64?) {
+    if let id { lastRow = id } else { phase = .removing }
+  }
+
+  private mutating func remove(_ directory: Directory) {
+    var done = 0
+    while done < OrphanSweep.filesInSlice {
+      guard let candidate = candidates.popLast() else {
+        phase = folder < 256 ? .listing : .done
+        return
+      }
+      guard !candidate.hasRow else { continue }
+      let name = ContentName(number: candidate.name)
+      _ = ContentPath.content(name, isTemporary: candidate.isTemporary).withPointer {
+        Files.unlink($0, at: directory.descriptor)
+      }
+      done += 1
+    }
+  }
+}

@@ -1,0 +1,180 @@
+import CSQLite
+import CSystem
+
+/// A connection that reads, with its statements; used under its reader's lock.
+final class ReadConnection {
+  /// Where the manifest is that it reads, and the content files that its rows name. A read
+  /// that is under way keeps it open while the tier moves elsewhere.
+  let directory: Directory
+  private let connection: Connection
+  private let finding: Statement
+  private let listing: Statement
+  private let idling: Statement
+  private let naming: Statement
+
+  init(_ directory: Directory) throws(Failure) {
+    self.directory = directory
+    connection = try directory.withPath(of: ManifestFile.name) {
+      (path) throws(Failure) -> Connection in try Connection(path, .read)
+    }
+    finding = try connection.prepare(
+      """
+      SELECT id, generation, version, created, accessed, expires, idle, cost, size, codec,
+        checksum, file, extended, value
+      FROM entries WHERE key = ?1
+      """)
+    listing = try connection.prepare(
+      """
+      SELECT key, generation, created, accessed, expires, idle
+      FROM entries WHERE key > ?1 ORDER BY key LIMIT ?2
+      """)
+    idling = try connection.prepare(
+      """
+      SELECT id, generation, created, accessed, expires, idle, key
+      FROM entries WHERE id > ?1 ORDER BY id LIMIT ?2
+      """)
+    naming = try connection.prepare(
+      "SELECT id, file FROM entries WHERE id > ?1 ORDER BY id LIMIT ?2")
+  }
+
+  /// The row of a key and, if `wantsBlock` finds that it is wanted, its entry: complete if
+  /// the value is in the row, else with room for what the content file has.
+  /// Nil: no row. `row.isSound` false: what is in it cannot be, and there is no block.
+  func find(
+    _ key: Bytes, into block: inout Block?,
+    wantsBlock: (inout Row) throws(Failure) -> Bool
+  ) throws(Failure) -> Row? {
+    finding.bind(1, key)
+    defer { finding.reset() }
+    guard try finding.step() else { return nil }
+    var row = try Row(finding)
+    let extended = try finding.bytes(Row.extended)
+    if row.isSound {
+      row.record.checksum =
+        row.seal ^ Seal.salt(key: key, version: row.record.version, extended: extended)
+    }
+    guard row.isSound, try wantsBlock(&row) else { return row }
+    let value = row.file == nil ? try finding.bytes(Row.value) : Bytes(start: nil, count: 0)
+    if row.file == nil && value.count != row.record.size {
+      row.isSound = false
+      return row
+    }
+    let made = try Block.allocate(key: key, record: row.record)
+    if extended.count > 0 {
+      made.unowned.extendedData.baseAddress!
+        .copyMemory(from: extended.baseAddress!, byteCount: extended.count)
+    }
+    if value.count > 0 {
+      made.unowned.value.baseAddress!
+        .copyMemory(from: value.baseAddress!, byteCount: value.count)
+    }
+    block = consume made
+    return row
+  }
+
+  /// Rows in the order of their keys' bytes. `visit` gets what decides over expiry.
+  func list(
+    after key: Bytes, limit: Int, _ visit: (Bytes, Row) throws(Failure) -> Void
+  ) throws(Failure) {
+    listing.bind(1, key)
+    listing.bind(2, Int64(limit))
+    defer { listing.reset() }
+    while try listing.step() {
+      try visit(try listing.bytes(0), ReadConnection.times(listing))
+    }
+  }
+
+  /// Rows in the order of their ids.
+  func walk(
+    after id: Int64, limit: Int, _ visit: (Bytes, Row) throws(Failure) -> Void
+  ) throws(Failure) {
+    idling.bind(1, id)
+    idling.bind(2, Int64(limit))
+    defer { idling.reset() }
+    while try idling.step() {
+      var row = ReadConnection.times(idling)
+      row.id = idling.integer(0)
+      try visit(try idling.bytes(6), row)
+    }
+  }
+
+  private static func times(_ statement: borrowing Statement) -> Row {
+    var row = Row()
+    row.generation = statement.integer(1)
+    row.record.created = statement.integer(2)
+    row.record.accessed = statement.integer(3)
+    row.record.expires = statement.integer(4)
+    row.record.timeToIdle = max(0, statement.integer(5))
+    return row
+  }
+
+  /// The content files that rows name, in the order of the rows' ids. Returns the last id;
+  /// nil if there was no row.
+  func names(
+    after id: Int64, limit: Int, _ visit: (ContentName) -> Void
+  ) throws(Failure) -> Int64? {
+    naming.bind(1, id)
+    naming.bind(2, Int64(limit))
+    defer { naming.reset() }
+    var last: Int64?
+    while try naming.step() {
+      last = naming.integer(0)
+      if !naming.isNull(1), let name = ContentName(try naming.bytes(1)) { visit(name) }
+    }
+    return last
+  }
+}
+
+/// A small fixed pool of connections that read, each opened when it is first needed. A read
+/// never waits for a writer, and for another read only when all are in use.
+final class Readers {
+  private final class Reader {
+    /// Protects `connection`, and whoever reads with it. Nothing but the state lock is taken
+    /// under it; it is held for a statement, not while a content file is read.
+    let lock: Lock
+    var connection: ReadConnection?
+    init() throws(Failure) { lock = try Lock() }
+  }
+
+  private let readers: [Reader]
+  private static let count = 4
+
+  init() throws(Failure) {
+    var readers: [Reader] = []
+    for _ in 0..<Readers.count { readers.append(try Reader()) }
+    self.readers = readers
+  }
+
+  /// Runs `body` with a connection to the manifest in the directory that `place` gives; nil
+  /// if it gives none.
+  func withConnection<R: ~Copyable>(
+    in place: () -> Directory?, _ body: (ReadConnection) throws(Failure) -> R
+  ) throws(Failure) -> R? {
+    // Threads spread by an address of their own; whose turn it is does not matter.
+    let start = Int(truncatingIfNeeded: UInt(pthread_self()) >> 12) & (Readers.count - 1)
+    var chosen = readers[start]
+    var isLocked = false
+    for i in 0..<Readers.count where !isLocked {
+      let reader = readers[(start + i) & (Readers.count - 1)]
+      if reader.lock.tryLock() {
+        chosen = reader
+        isLocked = true
+      }
+    }
+    if !isLocked { chosen.lock.lock() }
+    defer { chosen.lock.unlock() }
+    if let connection = chosen.connection { return try body(connection) }
+    guard let directory = place() else { return nil }
+    let connection = try ReadConnection(directory)
+    chosen.connection = connection
+    return try body(connection)
+  }
+
+  /// Closes the connections, each when its reader has ended. Who calls this has seen to it
+  /// that `place` gives none by now.
+  func close() {
+    for reader in readers {
+      reader.lock.withLock { reader.connection = nil }
+    }
+  }
+}

@@ -1,0 +1,408 @@
+import Synchronization
+
+extension StorageWrite {
+  /// The block, which lives as long as the write does.
+  var entry: UnownedBlock? {
+    switch block {
+    case .some(let block): block.unowned
+    case .none: nil
+    }
+  }
+}
+
+/// A write between `prepare` and the end of its commit.
+final class QueuedWrite {
+  /// Nil: none of the cache's, but a bar, or a barrier that only waits for its turn.
+  let write: StorageWrite?
+  let kind: StorageWrite.Kind?
+  /// What the write is about: the write keeps it, or for a bar `barredKey`. Nil for a clear
+  /// and a barrier.
+  let entry: UnownedBlock?
+  private let barredKey: Block?
+  fileprivate(set) var version: UInt64 = 0
+  let hash: UInt64
+
+  // What `prepare` found out.
+
+  /// Of a put. XXH64 of the value.
+  var checksum: UInt64 = 0
+  var charge: Int64 = 0
+  var file: ContentName?
+  /// Where the content file is.
+  var directory: Directory?
+  /// Not `none`: the value is not stored, the entry that is there goes.
+  var refusal = TierOutcome.none
+  var refusalFailure: Failure?
+
+  // What the commit found out. The leader's, until `isDone`.
+
+  var failure: Failure?
+  var existed = false
+  var count = 0
+
+  // The queue's, under its lock.
+
+  fileprivate var sequence: UInt64 = 0
+  fileprivate var next: QueuedWrite?
+  fileprivate var chain: QueuedWrite?
+  /// Of a touch: the write before it of the same key, while that is not committed.
+  fileprivate var base: QueuedWrite?
+  fileprivate var isDone = false
+  /// What is on disk under this key is not to be given out: a bar, or a failed write.
+  fileprivate(set) var isBarred = false
+
+  init(_ write: StorageWrite, hash: UInt64) {
+    self.write = write
+    self.hash = hash
+    kind = write.kind
+    entry = write.entry
+    barredKey = nil
+  }
+
+  /// A barrier.
+  init() {
+    write = nil
+    hash = 0
+    kind = nil
+    entry = nil
+    barredKey = nil
+  }
+
+  /// A bar.
+  fileprivate init(_ key: consuming Block, hash: UInt64, version: UInt64, _ sequence: UInt64) {
+    entry = key.unowned
+    barredKey = consume key
+    write = nil
+    kind = .remove
+    self.hash = hash
+    self.version = version
+    self.sequence = sequence
+    isBarred = true
+  }
+
+  /// Not for a clear or a barrier.
+  var key: Bytes { entry!.key }
+
+  /// Of a touch: whether the entry that it is about is one that must not come back.
+  var isOfBarred: Bool { base?.isBarred ?? false }
+}
+
+/// Writes that are submitted and not yet committed, in their order; what reads see of them;
+/// and the keys that are barred because a commit failed.
+final class WriteQueue {
+  /// Protects everything here. Taken under a stripe, the writer lock or none; no other
+  /// lock is taken under it. Held for O(1), never for I/O.
+  private let lock: Lock
+  /// That `isLed` or an `isDone` has changed.
+  private let changed: Condition
+  private let hash: KeyedHash
+
+  private var first: QueuedWrite?
+  private var last: QueuedWrite?
+  private var lastSequence: UInt64 = 0
+  private var isLed = false
+  private var waiters = 0
+
+  /// The newest write, or the bar, of each key: chains by hash.
+  private var table: [QueuedWrite?]
+  private static let tableSize = 1024
+  /// Of the newest clear that is not committed; 0: none. What was submitted before it is gone.
+  private var clearSequence: UInt64 = 0
+  /// Everything submitted before is barred: a clear has failed, or there were too many bars
+  /// to remember each. 0: no. Ends when a commit has advanced the generation.
+  private var barSequence: UInt64 = 0
+  private var bars = 0
+  private static let mostBars = 4096
+
+  /// How much of the above concerns reads. Release on change, acquire by reads: who has
+  /// submitted sees its own write.
+  private let overlaid = Atomic<Int>(0)
+
+  init() throws(Failure) {
+    let lock = try Lock()
+    let changed = try Condition()
+    let hash = try KeyedHash()
+    self.lock = lock
+    self.changed = changed
+    self.hash = hash
+    table = Array(repeating: nil, count: WriteQueue.tableSize)
+  }
+
+  func hash(_ key: Bytes) -> UInt64 { hash.callAsFunction(key) }
+
+  // MARK: the table
+
+  private func bucket(_ hash: UInt64) -> Int {
+    Int(truncatingIfNeeded: hash) & (WriteQueue.tableSize - 1)
+  }
+
+  private func newest(_ key: Bytes, _ hash: UInt64) -> QueuedWrite? {
+    var next = table[bucket(hash)]
+    while let write = next {
+      if write.hash == hash && write.key.hasSameBytes(as: key) { return write }
+      next = write.chain
+    }
+    return nil
+  }
+
+  private func insert(_ write: QueuedWrite) {
+    let i = bucket(write.hash)
+    write.chain = table[i]
+    table[i] = write
+    if write.isBarred { bars += 1 }
+    overlaid.wrappingAdd(1, ordering: .releasing)
+  }
+
+  private func remove(_ write: QueuedWrite) {
+    let i = bucket(write.hash)
+    if table[i] === write {
+      table[i] = write.chain
+    } else {
+      var previous = table[i]
+      while let at = previous, at.chain !== write { previous = at.chain }
+      guard let previous else { return }
+      previous.chain = write.chain
+    }
+    write.chain = nil
+    if write.isBarred { bars -= 1 }
+    overlaid.wrappingSubtract(1, ordering: .releasing)
+  }
+
+  private func setBoundary(clear: UInt64, bar: UInt64) {
+    let before = (clearSequence != 0 ? 1 : 0) + (barSequence != 0 ? 1 : 0)
+    clearSequence = clear
+    barSequence = bar
+    let after = (clear != 0 ? 1 : 0) + (bar != 0 ? 1 : 0)
+    overlaid.wrappingAdd(after - before, ordering: .releasing)
+  }
+
+  // MARK: reads
+
+  /// Whether a read must look here at all.
+  @inline(__always)
+  var isOverlaid: Bool { overlaid.load(ordering: .acquiring) != 0 }
+
+  /// What reads see of a key before they look into the manifest.
+  enum View {
+    /// Nothing: the manifest has it.
+    case none
+    /// Not there, whatever the manifest has.
+    case gone
+    /// `block`, with `times` if they are not nil.
+    case block
+    /// What the manifest has, with `times`.
+    case times
+  }
+
+  func look(
+    up key: Bytes, block: inout Block?, times: inout Record?
+  ) -> View {
+    let hash = self.hash(key)
+    lock.lock()
+    defer { lock.unlock() }
+    let boundary = max(clearSequence, barSequence)
+    var next = newest(key, hash)
+    while let write = next {
+      if write.sequence < boundary || write.isBarred { return .gone }
+      // Committed: it is the manifest's, though a touch that is not yet committed refers to it.
+      if write.isDone { return times == nil ? .none : .times }
+      switch write.kind {
+      case .put:
+        if write.refusal != .none { return .gone }
+        block = write.entry!.retained()
+        return .block
+      case .touch:
+        if times == nil { times = write.write!.record }
+        next = write.base
+      default:
+        return .gone
+      }
+    }
+    if boundary != 0 { return .gone }
+    return times == nil ? .none : .times
+  }
+
+  // MARK: writes
+
+  func submit(_ write: QueuedWrite) {
+    lock.lock()
+    defer { lock.unlock() }
+    lastSequence += 1
+    write.sequence = lastSequence
+    write.version = write.write?.version ?? 0
+    if let last { last.next = write } else { first = write }
+    last = write
+    switch write.kind {
+    case .put, .remove, .touch:
+      if let older = newest(write.key, write.hash) {
+        if write.kind == .touch { write.base = older }
+        remove(older)
+      }
+      insert(write)
+    case .clear:
+      setBoundary(clear: write.sequence, bar: barSequence)
+    case nil:
+      break
+    }
+  }
+
+  /// Waits until the write is done, or until the caller is the leader, who commits what `take`
+  /// gives him and then calls `finish`. True: the caller leads.
+  func waitOrLead(for write: QueuedWrite) -> Bool {
+    lock.lock()
+    defer { lock.unlock() }
+    while !write.isDone {
+      if !isLed {
+        isLed = true
+        return true
+      }
+      waiters += 1
+      changed.wait(lock)
+      waiters -= 1
+    }
+    return false
+  }
+
+  /// The leader's batch, the oldest first: up to `most` writes with `bytes` of charges, and at
+  /// least one.
+  func take(_ batch: inout [QueuedWrite], most: Int, bytes: Int64) {
+    lock.lock()
+    defer { lock.unlock() }
+    var sum: Int64 = 0
+    while let write = first {
+      sum += write.charge
+      guard batch.isEmpty || (batch.count < most && sum <= bytes) else { break }
+      first = write.next
+      if first == nil { last = nil }
+      write.next = nil
+      batch.append(write)
+    }
+  }
+
+  /// Ends the leader's batch and his lead: each write has its results by now. A write with a
+  /// failure bars its key.
+  func finish(_ batch: [QueuedWrite]) {
+    lock.lock()
+    for write in batch { finish(write) }
+    isLed = false
+    let isAwaited = waiters > 0
+    lock.unlock()
+    if isAwaited { changed.broadcast() }
+  }
+
+  private func finish(_ write: QueuedWrite) {
+    write.isDone = true
+    switch write.kind {
+    case .put, .remove:
+      let isNewest = newest(write.key, write.hash) === write
+      if isNewest { remove(write) }
+      guard write.failure != nil else { break }
+      if isNewest {
+        if !bar(write.key, write.hash, write.version, write.sequence) { barAll() }
+      } else {
+        // A touch that came after it must not find the older entry either.
+        write.isBarred = true
+      }
+    case .touch:
+      let base = write.base
+      write.base = nil
+      guard newest(write.key, write.hash) === write else {
+        if base?.isBarred ?? false { write.isBarred = true }
+        break
+      }
+      remove(write)
+      if let base, base.isBarred, write.failure != nil,
+        !bar(write.key, write.hash, base.version, write.sequence)
+      {
+        barAll()
+      }
+    case .clear:
+      if write.failure == nil {
+        dropBars(before: write.sequence)
+        setBoundary(
+          clear: clearSequence == write.sequence ? 0 : clearSequence,
+          bar: barSequence < write.sequence ? 0 : barSequence)
+      } else {
+        setBoundary(
+          clear: clearSequence == write.sequence ? 0 : clearSequence,
+          bar: max(barSequence, write.sequence))
+      }
+    case nil:
+      break
+    }
+  }
+
+  // MARK: bars
+
+  private func bar(
+    _ key: Bytes, _ hash: UInt64, _ version: UInt64, _ sequence: UInt64
+  ) -> Bool {
+    guard bars < WriteQueue.mostBars,
+      let copy = try? Block.allocate(key: key, record: Record())
+    else { return false }
+    insert(QueuedWrite(copy, hash: hash, version: version, sequence))
+    return true
+  }
+
+  private func barAll() {
+    lastSequence += 1
+    setBoundary(clear: clearSequence, bar: lastSequence)
+  }
+
+  private func dropBars(before sequence: UInt64) {
+    guard bars > 0 else { return }
+    for i in 0..<WriteQueue.tableSize {
+      var next = table[i]
+      while let write = next {
+        next = write.chain
+        if write.isBarred && write.sequence < sequence { remove(write) }
+      }
+    }
+  }
+
+  /// Bars the key of an entry that a read has found damaged, unless a write of it is under
+  /// way, which will do away with the entry anyhow.
+  func barDamaged(_ key: Bytes, version: UInt64) {
+    let hash = self.hash(key)
+    lock.lock()
+    defer { lock.unlock() }
+    guard newest(key, hash) == nil else { return }
+    lastSequence += 1
+    _ = bar(key, hash, version, lastSequence)
+  }
+
+  var hasBars: Bool {
+    lock.withLock { bars > 0 || barSequence != 0 }
+  }
+
+  /// Up to `limit` bars, whose rows the next transaction removes; and the sequence of the bar
+  /// on everything, or 0, for which it advances the generation.
+  func collectBars(_ limit: Int, into list: inout [QueuedWrite]) -> UInt64 {
+    lock.lock()
+    defer { lock.unlock() }
+    if bars > 0 {
+      for i in 0..<WriteQueue.tableSize {
+        var next = table[i]
+        while let write = next, list.count < limit {
+          if write.isBarred { list.append(write) }
+          next = write.chain
+        }
+      }
+    }
+    return barSequence
+  }
+
+  /// The rows of these bars are gone.
+  func settle(_ settled: [QueuedWrite], barAll sequence: UInt64) {
+    lock.lock()
+    defer { lock.unlock() }
+    for bar in settled where newest(bar.key, bar.hash) === bar { remove(bar) }
+    if sequence != 0 {
+      dropBars(before: sequence + 1)
+      if barSequence <= sequence { setBoundary(clear: clearSequence, bar: 0) }
+    }
+  }
+
+  /// Whether nothing waits.
+  var isEmpty: Bool { lock.withLock { first == nil && !isLed } }
+}

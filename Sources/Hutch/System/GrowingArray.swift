@@ -1,0 +1,62 @@
+import CSystem
+
+/// An array of plain values that answers when memory ends, where Swift's own traps.
+struct GrowingArray<Element: BitwiseCopyable>: ~Copyable {
+  private var memory: UnsafeMutablePointer<Element>?
+  private var capacity = 0
+  private(set) var count = 0
+
+  init() {}
+
+  deinit { free(memory) }
+
+  var isEmpty: Bool { count == 0 }
+
+  mutating func append(_ element: Element) throws(Failure) {
+    if count == capacity { try reserve(max(16, capacity * 2)) }
+    memory![count] = element
+    count += 1
+  }
+
+  /// Appends all of `bytes`; for arrays of bytes.
+  mutating func append(contentsOf bytes: Bytes) throws(Failure) where Element == UInt8 {
+    guard bytes.count > 0 else { return }
+    if count + bytes.count > capacity { try reserve(max(count + bytes.count, capacity * 2)) }
+    memcpy(memory! + count, bytes.baseAddress!, bytes.count)
+    count += bytes.count
+  }
+
+  mutating func reserve(_ wanted: Int) throws(Failure) {
+    guard wanted > capacity else { return }
+    let (size, overflow) = wanted.multipliedReportingOverflow(by: MemoryLayout<Element>.stride)
+    guard !overflow, let grown = realloc(memory, size) else { throw .noMemory }
+    memory = grown.assumingMemoryBound(to: Element.self)
+    capacity = wanted
+  }
+
+  /// Valid until the array changes.
+  var elements: UnsafeMutableBufferPointer<Element> {
+    UnsafeMutableBufferPointer(start: memory, count: count)
+  }
+
+  subscript(_ index: Int) -> Element {
+    get { memory![index] }
+    nonmutating set { memory![index] = newValue }
+  }
+
+  /// The last element, which leaves.
+  mutating func popLast() -> Element? {
+    guard count > 0 else { return nil }
+    count -= 1
+    return memory![count]
+  }
+
+  /// Puts the last element in the place of this one.
+  mutating func removeBySwapping(at index: Int) {
+    count -= 1
+    memory![index] = memory![count]
+  }
+
+  /// Keeps the memory.
+  mutating func removeAll() { count = 0 }
+}

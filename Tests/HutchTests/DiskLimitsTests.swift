@@ -1,0 +1,158 @@
+import Foundation
+import Testing
+
+@testable import Hutch
+
+@Suite struct DiskLimitsTests {
+  private func fixture(_ limits: TierLimits, _ storage: StorageKind = .unspecified) throws
+    -> DiskFixture
+  {
+    try DiskFixture(DiskOptions(storage: storage, limits: limits))
+  }
+
+  @Test func countEvictsTheLeastRecentlyUsedInOrder() throws {
+    let disk = try fixture(TierLimits(count: 10))
+    for i in 0..<10 {
+      disk.put("k\(i)", [UInt8(i)])
+      disk.time.advance(seconds: 1)
+    }
+    // Reads that are still in memory count.
+    for i in [0, 2, 4] { _ = try disk.get("k\(i)") }
+    disk.time.advance(seconds: 1)
+    for i in 10..<14 {
+      disk.put("k\(i)", [UInt8(i)])
+      disk.time.advance(seconds: 1)
+      disk.checkInvariants()
+    }
+    #expect(disk.dropped.all == ["k1", "k3", "k5", "k6"])
+    for i in [0, 2, 4, 7, 8, 9, 10, 11, 12, 13] { #expect(try disk.get("k\(i)") != nil) }
+    #expect(disk.tier.stats.evictions == 4)
+  }
+
+  @Test func bytesAreNeverExceeded() throws {
+    for limit in [100_000, 1_000_000, 6_000_000] as [UInt64] {
+      let disk = try fixture(TierLimits(cost: limit, maxEntry: TierLimits.quarter))
+      var random = SystemRandomNumberGenerator()
+      let largest = Int(limit / 4) - 5000
+      for i in 0..<200 {
+        let size =
+          i % 3 == 0
+          ? Int.random(in: 0...largest, using: &random) : Int.random(in: 0...2000, using: &random)
+        let write = disk.put("k\(i % 150)", [UInt8](repeating: UInt8(i & 255), count: size))
+        #expect(write.outcome == .stored)
+        #expect(try disk.get("k\(i % 150)")?.count == size)
+        #expect(disk.tier.stats.cost <= limit)
+        if i % 100 == 50 { disk.maintain() }
+      }
+      disk.checkInvariants()
+      #expect(disk.tier.stats.count > 3)
+      #expect(disk.tier.stats.evictions == UInt64(disk.dropped.all.count))
+    }
+  }
+
+  @Test func tooLargeIsRefusedAndTheOldOneGoes() throws {
+    let disk = try fixture(TierLimits(cost: 1_000_000, maxEntry: 10_000))
+    disk.put("k", [1])
+    let write = disk.put("k", DiskFixture.bytes(50_000))
+    #expect(write.outcome == .tooLarge && write.failure == nil && write.existed)
+    #expect(try disk.get("k") == nil)
+    #expect(disk.files(in: "content").isEmpty)
+    #expect(disk.tier.stats.refusals == 1)
+    disk.checkInvariants()
+  }
+
+  @Test func anEntryOfTheWholeLimitIsTakenAlone() throws {
+    let disk = try fixture(TierLimits(cost: 1_000_000))
+    disk.put("a", DiskFixture.bytes(300_000))
+    let write = disk.put("b", DiskFixture.bytes(980_000))
+    #expect(write.outcome == .stored)
+    #expect(try disk.get("a") == nil)
+    #expect(try disk.get("b")?.count == 980_000)
+    disk.checkInvariants()
+  }
+
+  @Test func newLimitsHoldAtOnce() throws {
+    let disk = try fixture(TierLimits())
+    for i in 0..<1000 { disk.put("k\(i)", DiskFixture.bytes(i % 50 == 0 ? 30_000 : 100)) }
+    try disk.tier.setLimits(TierLimits(count: 100), at: disk.moment)
+    #expect(disk.tier.stats.count == 100)
+    disk.checkInvariants()
+    try disk.tier.setLimits(TierLimits(cost: 60_000), at: disk.moment)
+    disk.checkInvariants()
+    #expect(disk.query("SELECT limit_cost, limit_count FROM meta")[0] == [60_000, 0])
+  }
+
+  @Test func expiredEntriesMakeRoomFirst() throws {
+    let disk = try fixture(TierLimits(count: 10))
+    for i in 0..<5 {
+      disk.put("old\(i)", [1])
+      disk.time.advance(seconds: 1)
+    }
+    for i in 0..<5 { disk.put("short\(i)", [1], timeToLive: second) }
+    disk.time.advance(seconds: 5)
+    for i in 0..<5 { disk.put("new\(i)", [1]) }
+    for i in 0..<5 { #expect(try disk.get("old\(i)") == [1]) }
+    #expect(disk.tier.stats.expirations == 5)
+    #expect(disk.tier.stats.evictions == 0)
+    disk.checkInvariants()
+  }
+
+  @Test func deadRowsMakeRoomBeforeLiveOnes() throws {
+    let disk = try fixture(TierLimits(cost: 400_000, maxEntry: 0))
+    for i in 0..<200 { disk.put("k\(i)", DiskFixture.bytes(1000)) }
+    disk.clear()
+    for i in 0..<200 {
+      disk.put("n\(i)", DiskFixture.bytes(1000))
+      #expect(disk.tier.stats.cost <= 400_000)
+    }
+    #expect(disk.dropped.all.isEmpty)
+    for i in 0..<200 { #expect(try disk.get("n\(i)") != nil) }
+    disk.checkInvariants()
+  }
+
+  @Test func manyEntriesAreEvictedBySample() throws {
+    let disk = try fixture(TierLimits(count: 6000))
+    for i in 0..<6000 { disk.put("k\(i)", [1]) }
+    disk.time.advance(seconds: 1)
+    // The second half was read.
+    for i in 3000..<6000 {
+      Array("k\(i)".utf8).withUnsafeBytes { disk.tier.noteAccess($0, at: disk.moment.time) }
+    }
+    try disk.tier.flush(at: disk.moment)
+    disk.time.advance(seconds: 1)
+    for i in 0..<1000 { disk.put("n\(i)", [1]) }
+    #expect(disk.tier.stats.count == 6000)
+    let wrong = disk.dropped.all.filter { Int($0.dropFirst())! >= 3000 }
+    #expect(wrong.isEmpty, "a sample has unread ones enough")
+    disk.checkInvariants()
+  }
+
+  @Test func theLogStaysWithinItsBound() throws {
+    let disk = try fixture(TierLimits())
+    var largest = 0
+    for i in 0..<3000 {
+      disk.put("k\(i % 100)", DiskFixture.bytes(9000, seed: UInt64(i)))
+      if i % 10 == 0 {
+        let log = try FileManager.default.attributesOfItem(
+          atPath: disk.path + "/manifest.sqlite-wal")[.size]
+        largest = max(largest, (log as! NSNumber).intValue)
+        _ = try disk.get("k1")
+      }
+    }
+    #expect(largest <= 5 << 20)
+    disk.checkInvariants()
+  }
+
+  @Test func threadsNeverExceedLimits() throws {
+    let limit: UInt64 = 2_000_000
+    let disk = try fixture(TierLimits(cost: limit, count: 150, maxEntry: TierLimits.quarter))
+    DispatchQueue.concurrentPerform(iterations: 6) { thread in
+      for i in 0..<150 {
+        disk.put("t\(thread)-\(i)", [UInt8](repeating: 1, count: i % 5 == 0 ? 100_000 : 3000))
+        let stats = disk.tier.stats
+        #expect(stats.count <= 150 && stats.cost <= limit)
+      }
+    }
+    disk.checkInvariants()
+  }
+}

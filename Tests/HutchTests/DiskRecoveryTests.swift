@@ -1,0 +1,199 @@
+import Foundation
+import Testing
+
+@testable import Hutch
+
+@Suite struct DiskRecoveryTests {
+  @Test func aKilledProcessLosesNothing() throws {
+    let disk = try DiskFixture()
+    func value(_ i: Int) -> [UInt8] {
+      DiskFixture.bytes(i % 20 == 0 ? 30_000 : 300, seed: UInt64(i))
+    }
+    for i in 0..<200 { disk.put("k\(i)", value(i)) }
+    for i in 0..<50 { disk.remove("k\(i)") }
+    let killed = try disk.copyOfKilled()
+    try killed.open()
+    for i in 0..<200 {
+      #expect(try killed.get("k\(i)") == (i < 50 ? nil : value(i)))
+    }
+    killed.maintain()
+    killed.checkInvariants()
+    #expect(killed.close() == nil)
+    #expect(killed.entries == ["content", "lock", "manifest.sqlite", "trash"])
+  }
+
+  @Test func aKillAtEveryStepOfAReplace() throws {
+    for (old, new) in [(10, 20), (10, 50_000), (50_000, 10), (50_000, 60_000)] {
+      let disk = try DiskFixture()
+      disk.put("k", DiskFixture.bytes(old))
+      let write = disk.write(.put, Array("k".utf8), DiskFixture.bytes(new, seed: 2))
+      var copies = [try disk.copyOfKilled()]
+      disk.tier.prepare(write)
+      copies.append(try disk.copyOfKilled())
+      disk.tier.submit(write)
+      copies.append(try disk.copyOfKilled())
+      disk.tier.complete(write)
+      copies.append(try disk.copyOfKilled())
+      for (i, copy) in copies.enumerated() {
+        try copy.open()
+        let value = try copy.get("k")
+        #expect(value == (i < 3 ? DiskFixture.bytes(old) : DiskFixture.bytes(new, seed: 2)))
+        copy.maintain()
+        copy.checkInvariants()
+      }
+    }
+  }
+
+  @Test func orphansGoAndWhatIsInFlightStays() throws {
+    let disk = try DiskFixture()
+    disk.put("k", DiskFixture.bytes(30_000))
+    for i in 0..<300 {
+      let folder = disk.path + "/content/" + String(format: "%02x", i % 256)
+      try FileManager.default.createDirectory(
+        atPath: folder, withIntermediateDirectories: true)
+      let name = String(format: "%02x%014x", i % 256, i) + (i % 3 == 0 ? ".tmp" : "")
+      try Data([1]).write(to: URL(fileURLWithPath: folder + "/" + name))
+    }
+    let killed = try disk.copyOfKilled()
+    try killed.open()
+    let write = killed.write(.put, Array("flying".utf8), DiskFixture.bytes(40_000))
+    killed.tier.prepare(write)
+    #expect(killed.files(in: "content").count == 302)
+    killed.maintain()
+    #expect(killed.files(in: "content").count == 2)
+    killed.tier.submit(write)
+    killed.tier.complete(write)
+    #expect(try killed.get("flying") == DiskFixture.bytes(40_000))
+    #expect(try killed.get("k") == DiskFixture.bytes(30_000))
+    killed.checkInvariants()
+  }
+
+  @Test func trashOfAnEarlierOpeningGoes() throws {
+    let disk = try DiskFixture()
+    for i in 0..<200 { try Data([1]).write(to: URL(fileURLWithPath: disk.path + "/trash/\(i)")) }
+    try disk.reopen()
+    disk.maintain()
+    #expect(disk.files(in: "trash").isEmpty)
+  }
+
+  // MARK: out of service
+
+  @Test func aRemovedDirectoryAndItsReturn() throws {
+    let disk = try DiskFixture()
+    disk.put("a", [1])
+    let firstVersion = disk.tier.firstVersion
+    var states: [Bool] = []
+    disk.tier.onStateChange = { states.append($0 == nil) }
+    try FileManager.default.removeItem(atPath: disk.path)
+    let write = disk.put("b", [2])
+    #expect(write.outcome == .failed && write.failure?.status == .tierDown)
+    #expect(!disk.tier.stats.isUp)
+    #expect(try disk.get("a") == nil)
+    #expect(disk.put("c", DiskFixture.bytes(50_000)).outcome == .failed)
+    disk.maintain()
+    #expect(!disk.tier.isUp, "a directory that somebody has removed is not made again")
+    #expect(disk.remove("a").failure?.status == .tierDown)
+
+    try FileManager.default.createDirectory(
+      atPath: disk.path, withIntermediateDirectories: false)
+    disk.maintain()
+    #expect(disk.tier.isUp)
+    #expect(disk.tier.firstVersion > firstVersion)
+    #expect(try disk.get("a") == nil)
+    #expect(disk.put("b", [3]).outcome == .stored)
+    #expect(try disk.get("b") == [3])
+    #expect(disk.put("c", DiskFixture.bytes(50_000)).outcome == .stored)
+    #expect(states == [false, true])
+    disk.maintain()
+    disk.checkInvariants()
+    try disk.reopen()
+    #expect(try disk.get("b") == [3])
+  }
+
+  @Test func anOldDirectoryThatComesBackGivesNothingThatWasReplaced() throws {
+    let disk = try DiskFixture()
+    disk.put("kept", [1])
+    disk.put("replaced", [1])
+    disk.put("removed", [1])
+    try FileManager.default.moveItem(atPath: disk.path, toPath: disk.path + "-away")
+    #expect(disk.put("replaced", [2]).outcome == .failed)
+    #expect(disk.remove("removed").failure != nil)
+    disk.maintain()
+    #expect(!disk.tier.isUp)
+    try FileManager.default.moveItem(atPath: disk.path + "-away", toPath: disk.path)
+    disk.maintain()
+    #expect(disk.tier.isUp)
+    #expect(try disk.get("kept") == [1])
+    #expect(try disk.get("replaced") == nil)
+    #expect(try disk.get("removed") == nil)
+    #expect(try disk.keys() == ["kept"])
+    disk.checkInvariants()
+  }
+
+  @Test func aClearThatFailedIsNotUndone() throws {
+    let disk = try DiskFixture()
+    for i in 0..<5000 { disk.put("k\(i)", [1]) }
+    try FileManager.default.moveItem(atPath: disk.path, toPath: disk.path + "-away")
+    #expect(disk.clear().failure != nil)
+    try FileManager.default.moveItem(atPath: disk.path + "-away", toPath: disk.path)
+    #expect(disk.tier.maintain(at: disk.moment) || disk.tier.isUp)
+    #expect(try disk.get("k1") == nil)
+    disk.maintain()
+    #expect(disk.tier.stats.count == 0)
+    disk.checkInvariants()
+  }
+
+  @Test func moreBarredKeysThanCanBeRemembered() throws {
+    let disk = try DiskFixture()
+    for i in 0..<5000 { disk.put("k\(i)", [1]) }
+    disk.put("other", [1])
+    try FileManager.default.moveItem(atPath: disk.path, toPath: disk.path + "-away")
+    for i in 0..<5000 { #expect(disk.put("k\(i)", [2]).outcome == .failed) }
+    try FileManager.default.moveItem(atPath: disk.path + "-away", toPath: disk.path)
+    disk.maintain()
+    #expect(disk.tier.isUp)
+    for i in 0..<5000 { #expect(try disk.get("k\(i)") == nil) }
+    #expect(disk.put("k1", [3]).outcome == .stored)
+    #expect(try disk.get("k1") == [3])
+    disk.maintain()
+    #expect(!disk.tier.queue.hasBars)
+    disk.checkInvariants()
+  }
+
+  @Test func aDirectoryThatCannotBe() throws {
+    let file = NSTemporaryDirectory() + "hutch-file-\(UInt64.random(in: 0...UInt64.max))"
+    try Data([1]).write(to: URL(fileURLWithPath: file))
+    defer { try? FileManager.default.removeItem(atPath: file) }
+    for path in [file, file + "/below", "/proc/nothing/here", "/dev/null"] {
+      do throws(Failure) {
+        _ = try Directory.open(path: path)
+        Issue.record("opened \(path)")
+      } catch {
+        #expect(error.status == .badDirectory)
+      }
+    }
+    do throws(Failure) {
+      _ = try Directory.open(path: "")
+      Issue.record("opened nothing")
+    } catch {
+      #expect(error.status == .invalidArgument)
+    }
+  }
+
+  @Test func aPathNeedNotBeUTF8() throws {
+    let parent = NSTemporaryDirectory() + "hutch-\(UInt64.random(in: 0...UInt64.max))"
+    defer { try? FileManager.default.removeItem(atPath: parent) }
+    let path = (Array(parent.utf8) + [0x2F, 0x68, 0xFF, 0xFE, 0x2F, 0x80, 0]).map {
+      CChar(bitPattern: $0)
+    }
+    let time = TestTime()
+    try path.withUnsafeBufferPointer { path in
+      let directory = try Directory.open(path: path.baseAddress!)
+      let tier = try DiskTier.open(
+        directory: directory, options: DiskFixture.unlimited, clock: time.clock())
+      #expect(tier.close(lastVersion: tier.firstVersion - 1) == nil)
+      let again = try Directory.open(path: path.baseAddress!)
+      #expect(again.identity == directory.identity)
+    }
+  }
+}

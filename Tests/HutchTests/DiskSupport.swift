@@ -1,0 +1,303 @@
+import CSQLite
+import CSystem
+import Foundation
+import Synchronization
+import Testing
+
+@testable import Hutch
+
+/// A time that tests set: what a host's clock gives.
+final class TestTime: @unchecked Sendable {
+  let now = Atomic<Int64>(1_700_000_000_000_000_000)
+
+  func advance(seconds: Double) {
+    now.wrappingAdd(Int64(seconds * 1e9), ordering: .relaxed)
+  }
+
+  func clock() -> Clock {
+    Clock(
+      function: { context in
+        Unmanaged<TestTime>.fromOpaque(context!).takeUnretainedValue().now.load(
+          ordering: .relaxed)
+      },
+      context: Unmanaged.passRetained(self).toOpaque(),
+      release: { Unmanaged<TestTime>.fromOpaque($0!).release() })
+  }
+}
+
+/// A directory of its own for one test, a tier in it, and what a test does with one.
+final class DiskFixture: @unchecked Sendable {
+  let path: String
+  let time = TestTime()
+  var options: DiskOptions
+  private(set) var tier: DiskTier!
+  private let version = Atomic<UInt64>(0)
+  let dropped = Lists()
+
+  final class Lists: @unchecked Sendable {
+    let lock = try! Lock()
+    var keys: [String] = []
+    var all: [String] { lock.withLock { keys } }
+  }
+
+  static let unlimited = DiskOptions(limits: TierLimits())
+
+  init(
+    _ options: DiskOptions = unlimited, opening: Bool = true, at path: String? = nil
+  ) throws {
+    self.path =
+      path ?? NSTemporaryDirectory() + "hutch-\(UInt64.random(in: 0...UInt64.max))"
+    self.options = options
+    if opening { try open() }
+  }
+
+  deinit {
+    if tier != nil { _ = close() }
+    try? FileManager.default.removeItem(atPath: path)
+  }
+
+  func open(hostsClock: Bool = true) throws {
+    let directory = try Directory.open(path: path)
+    let clock =
+      hostsClock ? time.clock() : Clock(function: nil, context: nil, release: nil)
+    tier = try DiskTier.open(directory: directory, options: options, clock: clock)
+    version.store(tier.firstVersion, ordering: .relaxed)
+    tier.onDropped = { [dropped] key, _ in
+      let text = String(decoding: key, as: UTF8.self)
+      dropped.lock.withLock { dropped.keys.append(text) }
+    }
+  }
+
+  @discardableResult
+  func close() -> Failure? {
+    let failure = tier.close(lastVersion: version.load(ordering: .relaxed) - 1)
+    tier = nil
+    return failure
+  }
+
+  func reopen() throws {
+    #expect(close() == nil)
+    try open()
+  }
+
+  /// The directory as a killed process leaves it at this moment, in another fixture.
+  func copyOfKilled() throws -> DiskFixture {
+    let copy = try DiskFixture(options, opening: false)
+    try FileManager.default.copyItem(atPath: path, toPath: copy.path)
+    copy.time.now.store(time.now.load(ordering: .relaxed), ordering: .relaxed)
+    return copy
+  }
+
+  func draw() -> UInt64 { version.wrappingAdd(1, ordering: .relaxed).oldValue }
+
+  var moment: Moment { tier.clock.moment() }
+
+  // MARK: writes
+
+  func write(
+    _ kind: StorageWrite.Kind, _ key: [UInt8], _ value: [UInt8] = [], _ record: Record = Record(),
+    extended: [UInt8] = []
+  ) -> StorageWrite {
+    var record = record
+    record.version = draw()
+    if record.created == 0 { record.created = moment.time }
+    let block = key.withUnsafeBytes { key in
+      value.withUnsafeBytes { value in
+        extended.withUnsafeBytes { extended in
+          StorageWrite(
+            kind,
+            kind == .clear
+              ? nil
+              : try! Block.copying(key: key, value: value, extended: extended, record: record))
+        }
+      }
+    }
+    block.version = record.version
+    block.record = record
+    block.time = record.created
+    return block
+  }
+
+  func run(_ write: StorageWrite) {
+    tier.prepare(write)
+    tier.submit(write)
+    tier.complete(write)
+  }
+
+  @discardableResult
+  func put(
+    _ key: String, _ value: [UInt8], timeToLive: Int64 = 0, timeToIdle: Int64 = 0,
+    cost: UInt64 = 0, extended: [UInt8] = []
+  ) -> StorageWrite {
+    var record = Record()
+    record.expires = Record.end(of: timeToLive, from: moment.time)
+    record.timeToIdle = timeToIdle
+    record.cost = cost
+    let write = write(.put, Array(key.utf8), value, record, extended: extended)
+    run(write)
+    return write
+  }
+
+  @discardableResult
+  func remove(_ key: String) -> StorageWrite {
+    let write = write(.remove, Array(key.utf8))
+    run(write)
+    return write
+  }
+
+  @discardableResult
+  func touch(_ key: String, timeToLive: Int64 = 0, timeToIdle: Int64 = 0) throws -> StorageWrite {
+    let write = write(.touch, Array(key.utf8))
+    let old = try info(key) ?? Record()
+    write.record = old.touched(
+      at: moment.time, timeToLive: timeToLive, timeToIdle: timeToIdle)
+    run(write)
+    return write
+  }
+
+  @discardableResult
+  func clear() -> StorageWrite {
+    let write = write(.clear, [])
+    run(write)
+    return write
+  }
+
+  // MARK: reads
+
+  func get(_ key: String, isAccess: Bool = true) throws -> [UInt8]? {
+    try Array(key.utf8).withUnsafeBytes { key in
+      guard let block = try tier.get(key, at: moment, isAccess: isAccess) else { return nil }
+      #expect(block.unowned.key.elementsEqual(key))
+      return Array(block.unowned.value)
+    }
+  }
+
+  func info(_ key: String) throws -> Record? {
+    try Array(key.utf8).withUnsafeBytes { try tier.info($0, at: moment) }
+  }
+
+  func keys(page: Int = 3) throws -> [String] {
+    var all: [String] = []
+    while true {
+      let last = all.last.map { Array($0.utf8) } ?? []
+      let count = try last.withUnsafeBytes { last in
+        try tier.keys(after: all.isEmpty ? nil : last, limit: page, at: moment) {
+          all.append(String(decoding: $0, as: UTF8.self))
+        }
+      }
+      if count == 0 { return all }
+    }
+  }
+
+  func maintain() {
+    while tier.maintain(at: moment) {}
+  }
+
+  // MARK: looking in from outside
+
+  func files(in folder: String) -> [String] {
+    let all = FileManager.default.enumerator(atPath: path + "/" + folder)
+    return (all?.allObjects as? [String] ?? []).filter { name in
+      var isFolder: ObjCBool = false
+      _ = FileManager.default.fileExists(
+        atPath: path + "/" + folder + "/" + name, isDirectory: &isFolder)
+      return !isFolder.boolValue
+    }
+  }
+
+  var entries: [String] {
+    (try? FileManager.default.contentsOfDirectory(atPath: path))?.sorted() ?? []
+  }
+
+  /// Runs SQL on the manifest by a connection of its own. Within this process, as SQLite's: it
+  /// knows of the tier's connections.
+  @discardableResult
+  func query(_ sql: String) -> [[Int64]] {
+    var connection: OpaquePointer?
+    #expect(
+      sqlite3_open_v2(
+        path + "/manifest.sqlite", &connection, SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE, nil)
+        == SQLITE_OK)
+    defer { sqlite3_close(connection) }
+    // The tier's bound on the log is the tier's business.
+    sqlite3_wal_autocheckpoint(connection, 0)
+    var statement: OpaquePointer?
+    let code = sqlite3_prepare_v2(connection, sql, -1, &statement, nil)
+    #expect(code == SQLITE_OK, "\(String(cString: sqlite3_errmsg(connection)))")
+    defer { sqlite3_finalize(statement) }
+    var rows: [[Int64]] = []
+    while true {
+      let code = sqlite3_step(statement)
+      guard code == SQLITE_ROW else {
+        #expect(code == SQLITE_DONE, "\(String(cString: sqlite3_errmsg(connection)))")
+        return rows
+      }
+      rows.append((0..<sqlite3_column_count(statement)).map { sqlite3_column_int64(statement, $0) })
+    }
+  }
+
+  func text(_ sql: String, column: Int32 = 0) -> [String] {
+    var connection: OpaquePointer?
+    sqlite3_open_v2(path + "/manifest.sqlite", &connection, SQLITE_OPEN_READWRITE, nil)
+    defer { sqlite3_close(connection) }
+    var statement: OpaquePointer?
+    sqlite3_prepare_v2(connection, sql, -1, &statement, nil)
+    defer { sqlite3_finalize(statement) }
+    var rows: [String] = []
+    while sqlite3_step(statement) == SQLITE_ROW {
+      if let text = sqlite3_column_text(statement, column) { rows.append(String(cString: text)) }
+    }
+    return rows
+  }
+
+  /// The whole structure: what the meta row says is what the rows are, each file has a row and
+  /// each row its file, ids are in order, the limits hold, SQLite finds nothing.
+  func checkInvariants(orphans: Bool = false, sourceLocation: SourceLocation = #_sourceLocation) {
+    let meta = query("SELECT generation, count, bytes, dead, next_version FROM meta")[0]
+    let live = query(
+      """
+      SELECT count(*), ifnull(sum(charge), 0), ifnull(max(version), 0) FROM entries
+      WHERE generation = \(meta[0])
+      """)[0]
+    let dead = query(
+      "SELECT ifnull(sum(charge), 0) FROM entries WHERE generation <> \(meta[0])")[0]
+    #expect(meta[1] == live[0], "count", sourceLocation: sourceLocation)
+    #expect(meta[2] == live[1], "bytes", sourceLocation: sourceLocation)
+    #expect(meta[3] == dead[0], "dead", sourceLocation: sourceLocation)
+    #expect(live[2] < meta[4], "versions", sourceLocation: sourceLocation)
+    #expect(text("PRAGMA integrity_check") == ["ok"], sourceLocation: sourceLocation)
+
+    let named = Set(text("SELECT file FROM entries WHERE file IS NOT NULL"))
+    let there = Set(files(in: "content").map { String($0.split(separator: "/").last!) })
+    #expect(named.isSubset(of: there), "a row without its file", sourceLocation: sourceLocation)
+    if !orphans {
+      #expect(there.isSubset(of: named), "a file without a row", sourceLocation: sourceLocation)
+    }
+    let generations = query("SELECT generation FROM entries ORDER BY id").map { $0[0] }
+    #expect(generations == generations.sorted(), sourceLocation: sourceLocation)
+
+    if let tier, tier.isUp {
+      let stats = tier.stats
+      #expect(Int64(stats.count) == meta[1], sourceLocation: sourceLocation)
+      let limits = tier.limits
+      if limits.count != 0 { #expect(stats.count <= limits.count, sourceLocation: sourceLocation) }
+      if limits.cost != 0 { #expect(stats.cost <= limits.cost, sourceLocation: sourceLocation) }
+      #expect(tier.namesInFlight.count == 0, sourceLocation: sourceLocation)
+      #expect(tier.queue.isEmpty, sourceLocation: sourceLocation)
+    }
+  }
+
+  static func bytes(_ count: Int, seed: UInt64 = 1) -> [UInt8] {
+    var state = seed &* 0x9E37_79B9_7F4A_7C15 | 1
+    let page = (0..<min(count, 4093)).map { _ in
+      state = state &* 6_364_136_223_846_793_005 &+ 1_442_695_040_888_963_407
+      return UInt8(truncatingIfNeeded: state >> 56)
+    }
+    var all: [UInt8] = []
+    all.reserveCapacity(count)
+    while all.count < count { all.append(contentsOf: page.prefix(count - all.count)) }
+    return all
+  }
+}
+
+let second: Int64 = 1_000_000_000

@@ -1,0 +1,255 @@
+import CSystem
+import Foundation
+import Testing
+
+@testable import Hutch
+
+@Suite struct DiskTests {
+  @Test(arguments: [StorageKind.mixed, .sqlite, .file])
+  func keepsValuesOfEverySize(storage: StorageKind) throws {
+    var options = DiskFixture.unlimited
+    options.storage = storage
+    let disk = try DiskFixture(options)
+    let sizes = [0, 1, 100, 4095, 4096, 20_480, 20_481, 100_000, 3_000_000]
+    for size in sizes {
+      let write = disk.put("k\(size)", DiskFixture.bytes(size, seed: UInt64(size)))
+      #expect(write.outcome == .stored && write.failure == nil && !write.existed)
+    }
+    func check() throws {
+      for size in sizes {
+        #expect(try disk.get("k\(size)") == DiskFixture.bytes(size, seed: UInt64(size)))
+        let record = try disk.info("k\(size)")
+        #expect(record?.size == size)
+        let expected = DiskFixture.bytes(size, seed: UInt64(size))
+        #expect(record?.checksum == expected.withUnsafeBytes { Checksum.xxh64($0) })
+      }
+      #expect(try disk.get("no") == nil)
+    }
+    try check()
+    disk.checkInvariants()
+    #expect(disk.files(in: "content").count == [.mixed: 3, .sqlite: 0, .file: 9][storage])
+    try disk.reopen()
+    try check()
+    disk.checkInvariants()
+  }
+
+  @Test func recordTravelsWhole() throws {
+    let disk = try DiskFixture()
+    let write = disk.put(
+      "k", [1, 2, 3], timeToLive: 100 * second, timeToIdle: 50 * second, cost: 77,
+      extended: [9, 8])
+    try disk.reopen()
+    let key: [UInt8] = Array("k".utf8)
+    try key.withUnsafeBytes { key in
+      guard let block = try disk.tier.get(key, at: disk.moment, isAccess: false) else {
+        Issue.record("gone")
+        return
+      }
+      let record = block.unowned.record
+      #expect(record.version == write.version)
+      #expect(record.created == write.time)
+      #expect(record.expires == write.time + 100 * second)
+      #expect(record.timeToIdle == 50 * second)
+      #expect(record.cost == 77)
+      #expect(Array(block.unowned.extendedData) == [9, 8])
+    }
+  }
+
+  @Test func replacesInAllFourDirections() throws {
+    let disk = try DiskFixture()
+    let small = DiskFixture.bytes(10)
+    let large = DiskFixture.bytes(50_000)
+    for (i, pair) in [(small, small), (small, large), (large, small), (large, large)].enumerated() {
+      disk.put("k\(i)", pair.0)
+      let write = disk.put("k\(i)", pair.1)
+      #expect(write.existed)
+      #expect(try disk.get("k\(i)") == pair.1)
+    }
+    disk.checkInvariants()
+    #expect(disk.files(in: "trash").count == 2)
+    disk.maintain()
+    #expect(disk.files(in: "trash").isEmpty)
+    disk.checkInvariants()
+  }
+
+  @Test func removes() throws {
+    let disk = try DiskFixture()
+    disk.put("a", DiskFixture.bytes(10))
+    disk.put("b", DiskFixture.bytes(30_000))
+    #expect(disk.remove("a").existed)
+    #expect(disk.remove("b").existed)
+    #expect(!disk.remove("b").existed)
+    #expect(try disk.get("a") == nil)
+    #expect(try disk.get("b") == nil)
+    #expect(disk.tier.stats.removals == 2)
+    disk.checkInvariants()
+  }
+
+  @Test func clearIsOneStepAndRowsGoLater() throws {
+    let disk = try DiskFixture()
+    for i in 0..<500 { disk.put("k\(i)", DiskFixture.bytes(i % 100 == 0 ? 30_000 : 20)) }
+    disk.clear()
+    #expect(disk.tier.stats.count == 0)
+    for i in 0..<500 { #expect(try disk.get("k\(i)") == nil) }
+    #expect(try disk.keys().isEmpty)
+    disk.put("k7", [7])
+    #expect(disk.query("SELECT count(*) FROM entries")[0][0] == 500)
+    disk.checkInvariants()
+    try disk.reopen()
+    #expect(try disk.get("k7") == [7])
+    #expect(try disk.get("k8") == nil)
+    disk.maintain()
+    #expect(disk.query("SELECT count(*) FROM entries")[0][0] == 1)
+    #expect(disk.files(in: "content").isEmpty)
+    disk.checkInvariants()
+  }
+
+  @Test func touchSetsTimesAndNothingElse() throws {
+    let disk = try DiskFixture()
+    let put = disk.put("k", [1], timeToLive: 10 * second)
+    disk.time.advance(seconds: 8)
+    #expect(try disk.touch("k").existed)
+    disk.time.advance(seconds: 8)
+    #expect(try disk.get("k") == [1])
+    #expect(try disk.info("k")?.version == put.version)
+    disk.time.advance(seconds: 3)
+    #expect(try disk.get("k") == nil)
+    #expect(try !disk.touch("k").existed)
+    #expect(try !disk.touch("none").existed)
+    disk.checkInvariants()
+  }
+
+  @Test func readsSeeWhatIsSubmitted() throws {
+    let disk = try DiskFixture()
+    disk.put("a", [1])
+    disk.put("b", [2])
+    let put = disk.write(.put, Array("a".utf8), [9])
+    let remove = disk.write(.remove, Array("b".utf8))
+    for write in [put, remove] {
+      disk.tier.prepare(write)
+      disk.tier.submit(write)
+    }
+    #expect(try disk.get("a") == [9])
+    #expect(try disk.get("b") == nil)
+    #expect(disk.query("SELECT count(*) FROM entries")[0][0] == 2)
+
+    let touch = disk.write(.touch, Array("a".utf8))
+    touch.record = Record(created: disk.moment.time, expires: disk.moment.time + 5 * second)
+    disk.tier.submit(touch)
+    #expect(try disk.info("a")?.expires == disk.moment.time + 5 * second)
+    #expect(try disk.get("a") == [9])
+
+    let clear = disk.write(.clear, [])
+    disk.tier.submit(clear)
+    #expect(try disk.get("a") == nil)
+    let after = disk.write(.put, Array("c".utf8), [3])
+    disk.tier.prepare(after)
+    disk.tier.submit(after)
+    #expect(try disk.get("c") == [3])
+    for write in [put, remove, touch, clear, after] { disk.tier.complete(write) }
+    #expect(remove.existed && put.existed && touch.existed)
+    #expect(try disk.get("a") == nil)
+    #expect(try disk.get("c") == [3])
+    disk.checkInvariants()
+  }
+
+  @Test func abandonedWriteLeavesNothing() throws {
+    let disk = try DiskFixture()
+    let write = disk.write(.put, Array("a".utf8), DiskFixture.bytes(50_000))
+    disk.tier.prepare(write)
+    #expect(disk.files(in: "content").count == 1)
+    disk.tier.abandon(write)
+    #expect(disk.files(in: "content").isEmpty)
+    disk.checkInvariants()
+  }
+
+  @Test func keysComeInOrderAndOnlyLiveOnes() throws {
+    let disk = try DiskFixture()
+    for i in 0..<20 { disk.put("k\(i)", [1], timeToLive: i % 2 == 0 ? second : 0) }
+    disk.remove("k7")
+    disk.time.advance(seconds: 2)
+    let expected = (0..<20).filter { $0 % 2 == 1 && $0 != 7 }.map { "k\($0)" }.sorted()
+    #expect(try disk.keys(page: 1) == expected)
+    #expect(try disk.keys(page: 100) == expected)
+  }
+
+  @Test func afterACleanCloseOnlyTheManifestRemains() throws {
+    let disk = try DiskFixture()
+    disk.put("a", [1])
+    #expect(disk.entries.contains("manifest.sqlite-wal"))
+    #expect(disk.close() == nil)
+    #expect(disk.entries == ["content", "lock", "manifest.sqlite", "trash"])
+    #expect(disk.query("SELECT clean FROM meta")[0][0] == 1)
+    var status = stat()
+    stat(disk.path, &status)
+    #expect(status.st_mode & 0o777 == 0o700)
+  }
+
+  @Test func versionsAreNeverUsedTwice() throws {
+    let disk = try DiskFixture()
+    let first = disk.tier.firstVersion
+    disk.put("a", [1])
+    let killed = try disk.copyOfKilled()
+    try killed.open()
+    #expect(killed.tier.firstVersion >= first + DiskTier.versionLease)
+    try disk.reopen()
+    #expect(disk.tier.firstVersion == first + 1)
+    // A write far into the lease extends it.
+    let write = disk.write(.put, Array("b".utf8), [1])
+    write.version = first + DiskTier.versionLease - 5
+    write.entry!.version = write.version
+    disk.run(write)
+    let next = disk.query("SELECT next_version FROM meta")[0][0]
+    #expect(UInt64(next) >= write.version + DiskTier.versionLease / 2)
+  }
+
+  @Test func settlesItsStorageKind() throws {
+    var options = DiskFixture.unlimited
+    options.storage = .file
+    let disk = try DiskFixture(options)
+    #expect(disk.close() == nil)
+    disk.options.storage = .mixed
+    #expect(throws: Failure.self) { try disk.open() }
+    disk.options.storage = .unspecified
+    try disk.open()
+    disk.put("a", [1])
+    #expect(disk.files(in: "content").count == 1)
+    #expect(disk.tier.differs(from: DiskFixture.unlimited) == false)
+    options.storage = .sqlite
+    #expect(disk.tier.differs(from: options))
+  }
+
+  @Test func secondOpeningIsBusy() throws {
+    let disk = try DiskFixture()
+    do throws(Failure) {
+      let directory = try Directory.open(path: disk.path)
+      _ = try DiskTier.open(
+        directory: directory, options: disk.options, clock: disk.time.clock())
+      Issue.record("opened twice")
+    } catch {
+      #expect(error.status == .busy)
+    }
+    disk.put("a", [1])
+    #expect(try disk.get("a") == [1])
+  }
+
+  @Test func manyThreadsCommitTogether() throws {
+    let disk = try DiskFixture()
+    let threads = 8
+    let rounds = 200
+    DispatchQueue.concurrentPerform(iterations: threads) { thread in
+      for i in 0..<rounds {
+        let key = "t\(thread)-\(i % 50)"
+        disk.put(key, DiskFixture.bytes(i % 7 == 0 ? 25_000 : 100, seed: UInt64(i)))
+        let value = try! disk.get(key)
+        #expect(value == DiskFixture.bytes(i % 7 == 0 ? 25_000 : 100, seed: UInt64(i)))
+        if i % 11 == 0 { disk.remove(key) }
+        if i % 64 == 0 { _ = disk.tier.maintain(at: disk.moment) }
+      }
+    }
+    disk.maintain()
+    disk.checkInvariants()
+    try disk.reopen()
+    disk.checkInvariants()
+  }
+}

@@ -1,0 +1,162 @@
+#!/usr/bin/env python3
+"""What a cache is for: a slow function over many files, run three times.
+
+    scripts/demo.py [DIRECTORY] [--cache DIR]
+
+Reads every file below DIRECTORY (default: Python's standard library), counts its
+words in plain Python, and keeps what comes out in a Hutch cache: first cold, then
+again in the same process (answered from memory), then in a new process (answered
+from disk). Exit status 1 if the three runs do not agree.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import json
+import os
+import re
+import subprocess
+import sys
+import sysconfig
+import tempfile
+import time
+from collections import Counter
+from pathlib import Path
+from typing import Any, Dict, Iterator, List, Tuple
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "bindings" / "python"))
+
+import hutch  # noqa: E402
+
+TOKEN = re.compile(r"\w+|[^\w\s]")
+SKIPPED = {"__pycache__", "site-packages", "dist-packages", ".git"}
+
+# A result is kept by what it was made from. Another way to make it is another number.
+ANALYSIS = 1
+
+
+def analyse(path: str) -> Dict[str, Any]:
+    """Statistics of a file's words, and a digest of its tokens. The slow part."""
+    with open(path, encoding="utf-8", errors="replace") as file:
+        text = file.read()
+    words: Counter = Counter()
+    digest = hashlib.sha256()
+    longest = ""
+    for match in TOKEN.finditer(text):
+        token = match.group()
+        digest.update(token.encode())
+        digest.update(b"\0")
+        words[token] += 1
+        if len(token) > len(longest):
+            longest = token
+    return {
+        "lines": text.count("\n"),
+        "tokens": sum(words.values()),
+        "different": len(words),
+        "most": [[word, count] for word, count in words.most_common(10)],
+        "longest": longest[:100],
+        "digest": digest.hexdigest(),
+    }
+
+
+def files_below(directory: str) -> Iterator[Tuple[str, os.stat_result]]:
+    """Regular files that can be read, in the order of their paths."""
+    for folder, folders, names in os.walk(directory):
+        folders[:] = sorted(set(folders) - SKIPPED)
+        for name in sorted(names):
+            path = os.path.join(folder, name)
+            if os.path.isfile(path) and os.access(path, os.R_OK):
+                yield path, os.stat(path)
+
+
+def run(cache: hutch.Cache, directory: str) -> Dict[str, Any]:
+    """One pass over all files: how much, how long, and who answered."""
+    files = list(files_below(directory))
+    before, begin = cache.stats(), time.perf_counter()
+    results = hashlib.sha256()
+    size = 0
+    for number, (path, status) in enumerate(files):
+        key = f"analysis-{ANALYSIS}:{path}:{status.st_mtime_ns}:{status.st_size}"
+        result = cache.get(key)
+        if result is None:
+            result = analyse(path)
+            cache[key] = result
+        results.update(json.dumps([path, result], sort_keys=True).encode())
+        size += status.st_size
+        if sys.stdout.isatty() and number % 50 == 0:
+            print(f"\r{number} of {len(files)} files", end="", flush=True)
+    seconds = time.perf_counter() - begin
+    if sys.stdout.isatty():
+        print("\r\033[K", end="", flush=True)
+    after = cache.stats()
+    return {
+        "files": len(files),
+        "bytes": size,
+        "seconds": seconds,
+        "memory": [after.memory.hits - before.memory.hits, after.memory.misses - before.memory.misses],
+        "disk": [after.disk.hits - before.disk.hits, after.disk.misses - before.disk.misses],
+        "results": results.hexdigest(),
+    }
+
+
+def open_cache(directory: str) -> hutch.Cache:
+    return hutch.Cache(directory, disk=hutch.TierLimits(cost=500_000_000))
+
+
+def run_in_a_new_process(directory: str, cache: str) -> Dict[str, Any]:
+    command = [sys.executable, os.path.abspath(__file__), directory, "--cache", cache, "--one-run"]
+    return json.loads(subprocess.run(command, stdout=subprocess.PIPE, check=True).stdout)
+
+
+def print_table(runs: List[Tuple[str, Dict[str, Any]]]) -> None:
+    columns = "{:<18} {:>7} {:>13} {:>9} {:>9} {:>15} {:>15}"
+    print(columns.format("run", "files", "bytes", "seconds", "speed-up", "memory", "disk"))
+    print(columns.format("", "", "", "", "", "hits/misses", "hits/misses"))
+    cold = runs[0][1]["seconds"]
+    for name, it in runs:
+        print(
+            columns.format(
+                name,
+                f"{it['files']:,}",
+                f"{it['bytes']:,}",
+                f"{it['seconds']:.3f}",
+                f"{cold / it['seconds']:.1f}x",
+                "{:,}/{:,}".format(*it["memory"]),
+                "{:,}/{:,}".format(*it["disk"]),
+            )
+        )
+
+
+def demonstrate(directory: str, cache_directory: str) -> int:
+    with open_cache(cache_directory) as cache:
+        runs = [("cold", run(cache, directory)), ("warm", run(cache, directory))]
+    runs.append(("warm, new process", run_in_a_new_process(directory, cache_directory)))
+    print_table(runs)
+    if len({it["results"] for _, it in runs}) != 1:
+        print("the runs do not agree", file=sys.stderr)
+        return 1
+    print("the three runs gave the same results")
+    return 0
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description="A slow function over many files, three times.")
+    parser.add_argument("directory", nargs="?", default=sysconfig.get_path("stdlib"))
+    parser.add_argument("--cache", metavar="DIR", help="keep results here, not in a temporary place")
+    parser.add_argument("--one-run", action="store_true", help=argparse.SUPPRESS)
+    chosen = parser.parse_args()
+    if not os.path.isdir(chosen.directory):
+        parser.error(f"{chosen.directory} is no directory")
+    if chosen.one_run:
+        with open_cache(chosen.cache) as cache:
+            json.dump(run(cache, chosen.directory), sys.stdout)
+        return 0
+    if chosen.cache:
+        return demonstrate(chosen.directory, chosen.cache)
+    with tempfile.TemporaryDirectory(prefix="hutch-demo-") as temporary:
+        return demonstrate(chosen.directory, os.path.join(temporary, "cache"))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
