@@ -16,7 +16,14 @@ struct Adaptive: EvictionPolicy, ~Copyable {
   private var tuning: Tuning
   private var generation = 0
   private var calls = 0
+  /// The sample's bits, and what hits are compared with: all bits while the credit is used up.
+  private var sampled = UInt64.max
   private(set) var sampleMask = UInt64.max
+  /// How many sampled hits the shadows are still told of. Where nearly everything hits there is
+  /// nothing to choose, and a hit in a small cache costs no more than in a large one.
+  private var credit = 0
+  private static var creditForMiss: Int { 32 }
+  private static var mostCredit: Int { 4096 }
 
   static var seesHits: Bool { false }
   static var samples: Bool { true }
@@ -57,7 +64,7 @@ struct Adaptive: EvictionPolicy, ~Copyable {
     } catch {
       ghosts = Ghosts()
     }
-    sampleMask = tuning.sampleBits << UInt64(12 + position.bits)
+    sampled = tuning.sampleBits << UInt64(12 + position.bits)
   }
 
   // MARK: what happens
@@ -68,6 +75,8 @@ struct Adaptive: EvictionPolicy, ~Copyable {
     if wantsCapacity { consider(capacity, count: entries.count) }
     calls &+= 1
     if selector.generation.load(ordering: .relaxed) != generation { follow() }
+    credit = min(credit + Adaptive.creditForMiss, Adaptive.mostCredit)
+    sampleMask = sampled
     let local = UInt32(truncatingIfNeeded: hash >> 32)
     if hash & sampleMask == 0 { sample(hash) }
     queue.prepare(
@@ -76,6 +85,8 @@ struct Adaptive: EvictionPolicy, ~Copyable {
   }
 
   mutating func sample(_ hash: UInt64) {
+    credit -= 1
+    if credit <= 0 { sampleMask = .max }
     selector.sample(position.key(UInt32(truncatingIfNeeded: hash >> 32)), tuning)
   }
 

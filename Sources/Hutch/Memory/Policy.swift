@@ -54,9 +54,9 @@ struct ShardPosition {
 /// What the policies of a tier's shards share, if nothing.
 final class NothingInCommon {}
 
-/// Which entry of a shard goes first. Pure: no clock, no input or output, no lock but one that
-/// is never waited for; it sees slots and the bits of words that are the policy's, and is called
-/// under the shard's lock.
+/// Which entry of a shard goes first. Pure: no clock, no input or output, no lock but that of
+/// what the shards have in common; it sees slots and the bits of words that are the policy's,
+/// and is called under the shard's lock.
 ///
 /// The caller guarantees that `admit` and `forget` alternate for a slot, and that every other
 /// call is for one that has been admitted.

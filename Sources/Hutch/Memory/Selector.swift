@@ -7,8 +7,9 @@ import Synchronization
 /// entries for the tier's capacity. A switch moves no entry: it changes what becomes of the
 /// next ones.
 final class Selector {
-  /// Protects `current` and the shadows of every tuning. Taken under a shard's lock, never
-  /// waited for there: a sample that finds it taken is dropped.
+  /// Protects `current` and the shadows of every tuning. Taken under a shard's lock, which is
+  /// the order. A sample that finds it taken is dropped; only a shard that takes up a new
+  /// tuning waits.
   private let lock: Lock
   private var current: Tuning
   /// Which tuning is current: grows by one.
