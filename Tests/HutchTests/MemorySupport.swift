@@ -62,7 +62,8 @@ final class Bench {
   var version: UInt64 = 0
 
   init(_ limits: TierLimits = TierLimits(), policy: MemoryPolicy = .lru) throws {
-    tier = try MemoryTier(limits: limits, policy: policy, hash: KeyedHash(), versions: Versions(from: 1))
+    tier = try MemoryTier(
+      limits: limits, policy: policy, hash: KeyedHash(), versions: Versions(from: 1))
   }
 
   func block(

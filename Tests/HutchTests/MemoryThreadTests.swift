@@ -39,8 +39,9 @@ func onThreads(_ count: Int, _ body: @escaping (Int) -> Void) {
     let hand = HandClock()
     let violations = Atomic<Int>(0)
 
-    init(_ limits: TierLimits) throws {
-      tier = try MemoryTier(limits: limits, policy: .lru, hash: KeyedHash(), versions: Versions(from: 1))
+    init(_ limits: TierLimits, _ policy: MemoryPolicy = .lru) throws {
+      tier = try MemoryTier(
+        limits: limits, policy: policy, hash: KeyedHash(), versions: Versions(from: 1))
       moment = hand.moment
     }
 
@@ -92,10 +93,11 @@ func onThreads(_ count: Int, _ body: @escaping (Int) -> Void) {
     #expect(hammer.tier.violation() == nil, "seed \(seed)")
   }
 
-  @Test func everythingAtOnce() throws {
+  @Test(arguments: MemoryPolicyTests.all)
+  func everythingAtOnce(policy: MemoryPolicy) throws {
     var limits = TierLimits(count: 12_000)
     limits.cost = 3_000_000
-    let hammer = try Hammer(limits)
+    let hammer = try Hammer(limits, policy)
     let seed = testSeed
     onThreads(4) { number in
       var random = Random(seed: seed &+ UInt64(number))

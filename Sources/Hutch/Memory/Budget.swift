@@ -45,6 +45,14 @@ struct Budget: ~Copyable {
   var costLimit: UInt64 { limits.pointee.cost.load(ordering: .relaxed) }
   var countLimit: UInt64 { limits.pointee.count.load(ordering: .relaxed) }
 
+  /// How many entries the limits allow for, at the present average charge.
+  var capacity: UInt64 {
+    let count = self.count
+    let costLimit = self.costLimit
+    let average = max(1, cost / max(1, count))
+    return min(countLimit, costLimit == .max ? .max : costLimit / average)
+  }
+
   var isWithinLimits: Bool { cost <= costLimit && count <= countLimit }
 
   /// Takes this much, all or nothing. A sum that no 64 bits hold does not fit either.

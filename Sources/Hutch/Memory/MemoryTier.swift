@@ -7,7 +7,8 @@
 /// CONCURRENCY. Keys are spread over shards by hash, each with a lock of its own that protects
 /// its table, slab and policy. No thread ever holds two of these locks, and none while it frees
 /// a block, calls out or waits: blocks that leave go into `Departures`, which are given up when
-/// the lock is free. Counters are written under the lock and read by anybody.
+/// the lock is free. Counters are written under the lock and read by anybody. The only lock
+/// that is taken under a shard's is the selector's (Selector.swift), which takes none.
 ///
 /// LOOKUP. Two cache lines that depend on each other: the line of words that the hash leads to,
 /// where 15 bits of hash tell the entry from its neighbours, and the block with the key. A hit
@@ -24,9 +25,13 @@
 ///
 /// GROWTH. Tables grow by segments of at most 448 entries, slabs by chunks of 256 slots.
 ///
+/// EVICTION. Policies stand behind a protocol, one instance a shard: exact lru, lfu and fifo,
+/// and the adaptive default (Adaptive.swift), whose shards follow one selector. What a hit tells
+/// it is a count of two bits in the word.
+///
 /// REFERENCES. Tags beside pointers, packed lines: Abseil's Swiss tables, Facebook's F14.
 /// Directory of segments: extendible hashing (see Table.swift). Slots addressed by index, and
-/// values dropped off-lock: quick_cache. Policies: see each.
+/// values dropped off-lock: quick_cache. The segmented queue: 2Q, S3-FIFO, W-TinyLFU.
 final class MemoryTier {
   private let shards: any MemoryShards
 
@@ -51,6 +56,12 @@ final class MemoryTier {
     switch policy {
     case .lru:
       shards = try ShardsOf<LeastRecentlyUsed>(limits: limits, hash: hash, versions: versions)
+    case .lfu:
+      shards = try ShardsOf<LeastFrequentlyUsed>(limits: limits, hash: hash, versions: versions)
+    case .fifo:
+      shards = try ShardsOf<FirstInFirstOut>(limits: limits, hash: hash, versions: versions)
+    case .adaptive:
+      shards = try ShardsOf<Adaptive>(limits: limits, hash: hash, versions: versions)
     }
     self.hash = hash
   }

@@ -1,12 +1,17 @@
 /// How the memory tier chooses what goes.
 enum MemoryPolicy {
-  case lru
+  case lru, lfu, fifo
+  /// The default: follows the best of several.
+  case adaptive
 }
 
 /// The entries of one shard.
 struct Entries<Node: BitwiseCopyable>: ~Copyable {
+  let position: ShardPosition
   var table = Table()
   var slab = Slab<Node>()
+
+  init(_ position: ShardPosition) { self.position = position }
 
   @inline(__always) var count: Int { table.count }
 
@@ -32,31 +37,83 @@ struct Entries<Node: BitwiseCopyable>: ~Copyable {
   }
 }
 
-/// Which entry of a shard goes first. Pure: no lock, no clock, no input or output; it sees slots
-/// and the bits of words that are the policy's, and is called under the shard's lock.
+/// Where a shard stands among the shards: it has the hashes that begin with `index`, and of
+/// those it sees the bits that follow.
+struct ShardPosition {
+  var index: UInt32 = 0
+  var bits: UInt32 = 0
+
+  /// The upper half of the hash in the whole tier, as far as it is known, from what is kept in
+  /// a slot.
+  @inline(__always)
+  func key(_ hash: UInt32) -> UInt32 {
+    bits == 0 ? hash : index << (32 - bits) | hash >> bits
+  }
+}
+
+/// What the policies of a tier's shards share, if nothing.
+final class NothingInCommon {}
+
+/// Which entry of a shard goes first. Pure: no clock, no input or output, no lock but that of
+/// what the shards have in common; it sees slots and the bits of words that are the policy's,
+/// and is called under the shard's lock.
 ///
 /// The caller guarantees that `admit` and `forget` alternate for a slot, and that every other
 /// call is for one that has been admitted.
 protocol EvictionPolicy: ~Copyable {
   /// What the policy keeps in each slot.
   associatedtype Node: BitwiseCopyable
+  /// What the policies of all shards share.
+  associatedtype Common: AnyObject
 
-  init()
+  static func makeCommon() throws(Failure) -> Common
+  init(_ position: ShardPosition, _ common: Common)
 
   /// Whether `hit` is called for each hit. If not, a hit is counted in the word's `uses` only,
   /// in a line that is touched anyway.
   static var seesHits: Bool { get }
+  /// Whether `sample` is called for hits on keys whose hash has none of the bits of
+  /// `sampleMask`.
+  static var samples: Bool { get }
+  var sampleMask: UInt64 { get }
+  /// Whether `prepare` is to be told the capacity.
+  var wantsCapacity: Bool { get }
 
-  /// A new entry.
-  mutating func admit(_ slot: Slot, _ entries: borrowing Entries<Node>)
+  /// A new entry is to be stored: called before room is made for it. `isFull`: room has to be
+  /// made. `capacity`: how many entries the tier will hold, by what is known; only right if
+  /// `wantsCapacity`.
+  mutating func prepare(
+    _ hash: UInt64, isFull: Bool, capacity: UInt64, _ entries: borrowing Entries<Node>)
+  /// The new entry.
+  mutating func admit(_ slot: Slot, _ word: Word, _ entries: borrowing Entries<Node>)
+  /// An entry that another shard's policy had, with its word and node there.
+  mutating func adopt(
+    _ slot: Slot, _ word: Word, _ node: Node, _ entries: borrowing Entries<Node>)
   /// The entry was read, or written again.
   mutating func hit(_ slot: Slot, _ entries: borrowing Entries<Node>)
-  /// The entry has left, as the policy's victim or otherwise. Its word is gone already.
-  mutating func forget(_ slot: Slot, _ entries: borrowing Entries<Node>)
-  /// The entry to go next, but not `spared`; nil if there is no other. It stays until `forget`.
+  /// A key of the sample was read, or written again.
+  mutating func sample(_ hash: UInt64)
+  /// The entry leaves, as the policy's victim or otherwise; this is its word.
+  mutating func forget(_ slot: Slot, _ word: Word, _ entries: borrowing Entries<Node>)
+  /// The entry to go next, but not `spared`; nil if there is no other. The caller evicts it.
   mutating func victim(sparing spared: Slot, _ entries: borrowing Entries<Node>) -> Slot?
   /// Every entry once, in the order in which they would go, as far as there is one.
   func forEach(_ entries: borrowing Entries<Node>, _ body: (Slot) -> Void)
   /// What is wrong, or nil. For tests.
   func violation(_ entries: borrowing Entries<Node>) -> StaticString?
+}
+
+extension EvictionPolicy where Self: ~Copyable {
+  var sampleMask: UInt64 { .max }
+  var wantsCapacity: Bool { false }
+  mutating func prepare(
+    _ hash: UInt64, isFull: Bool, capacity: UInt64, _ entries: borrowing Entries<Node>
+  ) {}
+  mutating func adopt(
+    _ slot: Slot, _ word: Word, _ node: Node, _ entries: borrowing Entries<Node>
+  ) {
+    admit(slot, word, entries)
+  }
+  mutating func hit(_ slot: Slot, _ entries: borrowing Entries<Node>) {}
+  mutating func sample(_ hash: UInt64) {}
 }

@@ -98,7 +98,7 @@ extension Shard where Policy: ~Copyable {
 
   /// Takes over an entry from another shard's state, with its word's flags and its times.
   mutating func adopt(
-    _ word: Word, _ hash: UInt64, _ times: Slab<Policy.Node>.Times?
+    _ word: Word, _ hash: UInt64, _ node: Policy.Node, _ times: Slab<Policy.Node>.Times?
   ) throws(Failure) {
     let next = try entries.reserve(hash)
     if times != nil { try entries.slab.reserveTimes(next) }
@@ -110,7 +110,7 @@ extension Shard where Policy: ~Copyable {
     self.count(word, 1)
     self.count.add(1)
     cost.add(MemoryTier.charge(of: block))
-    policy.admit(slot, entries)
+    policy.adopt(slot, word, node, entries)
   }
 
   /// What is wrong, or nil. For tests.

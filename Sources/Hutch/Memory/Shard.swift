@@ -3,8 +3,8 @@ import CSystem
 /// One shard: entries, the policy's state and counters. Everything here happens under the
 /// shard's lock, but for reading the counters; nothing here waits, frees a block or calls out.
 struct Shard<Policy: EvictionPolicy & ~Copyable>: ~Copyable {
-  var entries = Entries<Policy.Node>()
-  var policy = Policy()
+  var entries: Entries<Policy.Node>
+  var policy: Policy
   /// The tier's, as this shard has taken notice of them.
   var ages: Ages
   /// Now, in the units of stamps; renewed by the way, see `tick`.
@@ -24,7 +24,11 @@ struct Shard<Policy: EvictionPolicy & ~Copyable>: ~Copyable {
   let cost = Counter()
   let count = Counter()
 
-  init(ages: Ages) { self.ages = ages }
+  init(_ position: ShardPosition, _ policy: consuming Policy, ages: Ages) {
+    entries = Entries(position)
+    self.policy = policy
+    self.ages = ages
+  }
 
   // MARK: times
 
@@ -109,17 +113,18 @@ struct Shard<Policy: EvictionPolicy & ~Copyable>: ~Copyable {
     hits.add(1)
     tick(at)
     if block.stamp != clock { block.stamp = clock }
-    noteUse(place, block)
+    noteUse(place, block, hash)
     return block
   }
 
   @inline(__always)
-  private mutating func noteUse(_ place: Table.Place, _ block: UnownedBlock) {
+  private mutating func noteUse(_ place: Table.Place, _ block: UnownedBlock, _ hash: UInt64) {
     if Policy.seesHits {
       policy.hit(Slot(block.slot), entries)
     } else if place.pointee.uses < Word.mostUses {
       place.pointee.bits &+= 1
     }
+    if Policy.samples && hash & policy.sampleMask == 0 { policy.sample(hash) }
   }
 
   /// Whether the entry is alive; if so, and if it has a time to idle, that begins again.
@@ -158,7 +163,7 @@ struct Shard<Policy: EvictionPolicy & ~Copyable>: ~Copyable {
   mutating func put(
     _ block: UnownedBlock, _ hash: UInt64, at: Moment, _ condition: PutCondition,
     isBacked: Bool, charge: UInt64, _ budget: borrowing Budget, _ versions: Versions,
-    into departures: inout Departures
+    isPrepared: inout Bool, into departures: inout Departures
   ) throws(Failure) -> Step {
     let key = block.key
     var found = entries.table.find(key, hash)
@@ -186,6 +191,12 @@ struct Shard<Policy: EvictionPolicy & ~Copyable>: ~Copyable {
 
     let isNew = found == nil
     let old = found.map { MemoryTier.charge(of: $0.pointee.block) } ?? 0
+    if isNew && !isPrepared {
+      isPrepared = true
+      policy.prepare(
+        hash, isFull: !budget.hasRoom(cost: charge, count: 1),
+        capacity: policy.wantsCapacity ? budget.capacity : 0, entries)
+    }
     while !budget.reserve(cost: charge > old ? charge - old : 0, count: isNew ? 1 : 0) {
       if departures.isFull { return .again }
       guard let victim = policy.victim(sparing: isNew ? .none : slot, entries) else {
@@ -208,7 +219,7 @@ struct Shard<Policy: EvictionPolicy & ~Copyable>: ~Copyable {
       count(place.pointee, 1)
       if old > charge { budget.release(cost: old - charge, count: 0) }
       cost.add(charge &- old)
-      noteUse(place, block)
+      noteUse(place, block, hash)
       departures.add(replaced, .replaced, accessed: 0)
       entries.slab.times(slot)?.pointee = .none
       if isTimed { setTimes(slot, of: block, at: at) }
@@ -225,7 +236,7 @@ struct Shard<Policy: EvictionPolicy & ~Copyable>: ~Copyable {
       count.add(1)
       cost.add(charge)
       if isTimed { setTimes(slot, of: block, at: at) }
-      policy.admit(slot, entries)
+      policy.admit(slot, word, entries)
     }
     var result = PutResult(.stored, existing: existing)
     result.version = block.version
@@ -290,8 +301,8 @@ struct Shard<Policy: EvictionPolicy & ~Copyable>: ~Copyable {
     count(word, -1)
     count.subtract(1)
     cost.subtract(charge)
+    policy.forget(slot, word, entries)
     entries.table.remove(place, hash)
-    policy.forget(slot, entries)
     entries.slab.give(back: slot)
     budget.release(cost: charge, count: 1)
   }
@@ -349,10 +360,12 @@ struct Shard<Policy: EvictionPolicy & ~Copyable>: ~Copyable {
   }
 
   /// Everything, at once; what was there is the caller's to free.
-  mutating func detach(_ budget: borrowing Budget) -> Entries<Policy.Node> {
-    var old = Entries<Policy.Node>()
+  mutating func detach(
+    _ budget: borrowing Budget, _ fresh: inout Policy
+  ) -> Entries<Policy.Node> {
+    var old = Entries<Policy.Node>(entries.position)
     swap(&old, &entries)
-    policy = Policy()
+    swap(&fresh, &policy)
     budget.release(cost: cost.value, count: count.value)
     forgetSums()
     return old

@@ -52,6 +52,7 @@ final class ShardsOf<Policy: EvictionPolicy & ~Copyable>: MemoryShards {
   private let memory: UnsafeMutableRawPointer
   private let mostBits: UInt64
   private let budget: Budget
+  private let common: Policy.Common
   /// log2 of the number of shards.
   private let bits = Atomic<UInt64>(0)
   /// The count at which the number of shards is considered.
@@ -68,7 +69,8 @@ final class ShardsOf<Policy: EvictionPolicy & ~Copyable>: MemoryShards {
     let cores = UInt64(max(1, min(1024, sysconf(Int32(_SC_NPROCESSORS_ONLN)))))
     mostBits = UInt64(63 - (4 * cores).leadingZeroBitCount)
     memory = try Allocation.lines((ShardsOf.stride / 64) << Int(mostBits))
-    makeShard(0, ages: limits.ages)
+    common = try Policy.makeCommon()
+    makeShard(0, of: 0, ages: limits.ages)
   }
 
   deinit {
@@ -96,33 +98,59 @@ final class ShardsOf<Policy: EvictionPolicy & ~Copyable>: MemoryShards {
     (memory + (index &* ShardsOf.stride &+ 64)).assumingMemoryBound(to: Shard<Policy>.self)
   }
 
-  private func makeShard(_ index: Int, ages: Ages) {
+  private static func position(_ index: Int, of bits: UInt64) -> ShardPosition {
+    ShardPosition(index: UInt32(index), bits: UInt32(bits))
+  }
+
+  private func makeShard(_ index: Int, of bits: UInt64, ages: Ages) {
     lock(index).initialize()
     (memory + (index * ShardsOf.stride + 64)).bindMemory(to: Shard<Policy>.self, capacity: 1)
-      .initialize(to: Shard(ages: ages))
+      .initialize(
+        to: Shard(
+          ShardsOf.position(index, of: bits), Policy(ShardsOf.position(index, of: bits), common),
+          ages: ages))
   }
 
   var shardCount: Int { 1 << Int(bits.load(ordering: .acquiring)) }
 
-  /// Runs `body` with the shard of a hash, its lock held, and the hash's bits that the shard
-  /// goes by.
+  /// A shard whose lock is held, and the bits of a hash that the shard goes by.
+  private struct Held {
+    let shard: UnsafeMutablePointer<Shard<Policy>>
+    let lock: LockInPlace
+    let hash: UInt64
+  }
+
+  /// Takes the lock of the shard of a hash.
+  @inline(__always)
+  private func hold(_ hash: UInt64) -> Held {
+    let bits = self.bits.load(ordering: .acquiring)
+    let index = Int(truncatingIfNeeded: (hash >> 1) &>> (63 &- bits))
+    let lock = lock(index)
+    lock.lock()
+    // Shard 0 may have been divided while we waited for it.
+    if bits == 0 && self.bits.load(ordering: .relaxed) != 0 {
+      lock.unlock()
+      return holdDivided(hash)
+    }
+    return Held(shard: shard(index), lock: lock, hash: hash &<< bits)
+  }
+
+  @inline(never)
+  private func holdDivided(_ hash: UInt64) -> Held {
+    let bits = self.bits.load(ordering: .acquiring)
+    let index = Int(truncatingIfNeeded: hash >> (64 - bits))
+    lock(index).lock()
+    return Held(shard: shard(index), lock: lock(index), hash: hash &<< bits)
+  }
+
+  /// Runs `body` with the shard of a hash, its lock held.
   @inline(__always)
   private func with<R: ~Copyable, E: Error>(
     _ hash: UInt64, _ body: (inout Shard<Policy>, UInt64) throws(E) -> R
   ) throws(E) -> R {
-    while true {
-      let bits = self.bits.load(ordering: .acquiring)
-      let index = Int((hash >> 1) &>> (63 &- bits))
-      let lock = lock(index)
-      lock.lock()
-      // Shard 0 may have been divided while we waited for it.
-      if bits == 0 && self.bits.load(ordering: .relaxed) != 0 {
-        lock.unlock()
-        continue
-      }
-      defer { lock.unlock() }
-      return try body(&shard(index).pointee, hash &<< bits)
-    }
+    let held = hold(hash)
+    defer { held.lock.unlock() }
+    return try body(&held.shard.pointee, held.hash)
   }
 
   @inline(__always)
@@ -150,11 +178,15 @@ final class ShardsOf<Policy: EvictionPolicy & ~Copyable>: MemoryShards {
 
   func get(_ key: Bytes, _ hash: UInt64, at: Moment) -> Block? {
     var expired = false
-    let block = with(hash) { shard, hash -> Block? in
-      shard.access(key, hash, at: at, &expired)?.retained()
+    let held = hold(hash)
+    guard let block = held.shard.pointee.access(key, held.hash, at: at, &expired) else {
+      held.lock.unlock()
+      if expired { reclaim(key, hash, at: at) }
+      return nil
     }
-    if expired { reclaim(key, hash, at: at) }
-    return block
+    let reference = block.retained()
+    held.lock.unlock()
+    return reference
   }
 
   /// Values up to this size are copied with the lock held: cheaper than a reference.
@@ -165,23 +197,27 @@ final class ShardsOf<Policy: EvictionPolicy & ~Copyable>: MemoryShards {
     capacity: Int
   ) -> Int? {
     var expired = false
-    var size = -1
-    let large = with(hash) { shard, hash -> Block? in
-      guard let block = shard.access(key, hash, at: at, &expired) else { return nil }
-      let value = block.value
-      size = value.count
-      if size > capacity || size == 0 { return nil }
-      if size > ShardsOf.smallCopy { return block.retained() }
-      buffer.unsafelyUnwrapped.copyMemory(
-        from: value.baseAddress.unsafelyUnwrapped, byteCount: size)
+    let held = hold(hash)
+    guard let block = held.shard.pointee.access(key, held.hash, at: at, &expired) else {
+      held.lock.unlock()
+      if expired { reclaim(key, hash, at: at) }
       return nil
     }
-    if let large {
-      buffer.unsafelyUnwrapped.copyMemory(
-        from: large.unowned.value.baseAddress.unsafelyUnwrapped, byteCount: size)
+    let value = block.value
+    let size = value.count
+    guard size > 0, size <= capacity, let buffer else {
+      held.lock.unlock()
+      return size
     }
-    if expired { reclaim(key, hash, at: at) }
-    return size < 0 ? nil : size
+    if size <= ShardsOf.smallCopy {
+      memcpy(buffer, value.baseAddress.unsafelyUnwrapped, size)
+      held.lock.unlock()
+    } else {
+      let reference = block.retained()
+      held.lock.unlock()
+      memcpy(buffer, reference.unowned.value.baseAddress.unsafelyUnwrapped, size)
+    }
+    return size
   }
 
   /// Removes an entry that a read found expired.
@@ -212,13 +248,14 @@ final class ShardsOf<Policy: EvictionPolicy & ~Copyable>: MemoryShards {
     let charge = MemoryTier.charge(of: new)
     var departures = makeDepartures()
     var next = Int(truncatingIfNeeded: hash)
+    var isPrepared = false
     while true {
       let step: Shard<Policy>.Step
       do throws(Failure) {
         step = try with(hash) { shard, hash throws(Failure) in
           try shard.put(
             new, hash, at: at, condition, isBacked: isBacked, charge: charge, budget, versions,
-            into: &departures)
+            isPrepared: &isPrepared, into: &departures)
         }
       } catch {
         deliver(&departures)
@@ -287,7 +324,7 @@ final class ShardsOf<Policy: EvictionPolicy & ~Copyable>: MemoryShards {
   /// entries move under one hold of the lock, once in the life of a tier.
   @inline(never)
   private func divide(at: Moment) {
-    var old = Entries<Policy.Node>()
+    var old = Entries<Policy.Node>(ShardPosition())
     lock(0).lock()
     let first = shard(0)
     let count = first.pointee.count.value
@@ -295,8 +332,7 @@ final class ShardsOf<Policy: EvictionPolicy & ~Copyable>: MemoryShards {
       lock(0).unlock()
       return
     }
-    let average = max(1, first.pointee.cost.value / count)
-    let capacity = min(budget.countLimit, budget.costLimit / average)
+    let capacity = budget.capacity
     var bits: UInt64 = 0
     while bits < mostBits && capacity >> (bits + 1) >= ShardsOf.entriesPerShard { bits += 1 }
     guard bits > 0 else {
@@ -304,8 +340,9 @@ final class ShardsOf<Policy: EvictionPolicy & ~Copyable>: MemoryShards {
       lock(0).unlock()
       return
     }
-    for i in 1..<1 << Int(bits) { makeShard(i, ages: first.pointee.ages) }
-    var policy = Policy()
+    for i in 1..<1 << Int(bits) { makeShard(i, of: bits, ages: first.pointee.ages) }
+    old = Entries(ShardsOf.position(0, of: bits))
+    var policy = Policy(ShardsOf.position(0, of: bits), common)
     swap(&old, &first.pointee.entries)
     swap(&policy, &first.pointee.policy)
     first.pointee.forgetSums()
@@ -318,7 +355,7 @@ final class ShardsOf<Policy: EvictionPolicy & ~Copyable>: MemoryShards {
       let times = word.isTimed ? old.slab.times(slot)?.pointee : nil
       let target = shard(Int((hash >> 1) &>> (63 &- bits)))
       do throws(Failure) {
-        try target.pointee.adopt(word, hash &<< bits, times)
+        try target.pointee.adopt(word, hash &<< bits, old.node(slot).pointee, times)
         place.pointee.isMarked = true
       } catch {
         // No memory for it: evicted.
@@ -352,7 +389,13 @@ final class ShardsOf<Policy: EvictionPolicy & ~Copyable>: MemoryShards {
           $0.block.version <= version && ($0.isBacked || !keepingUnbacked)
         }
       } else {
-        let old = with(index: index) { shard in shard.detach(budget) }
+        // The old policy's memory is freed off-lock too.
+        var policy = Policy(ShardPosition(), common)
+        let old = with(index: index) { shard in
+          var fresh = Policy(shard.entries.position, common)
+          swap(&policy, &fresh)
+          return shard.detach(budget, &policy)
+        }
         old.table.forEach { $0.block.release() }
       }
       index += 1

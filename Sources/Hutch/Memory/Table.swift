@@ -75,7 +75,9 @@ struct Table: ~Copyable {
   // MARK: looking up
 
   @inline(__always)
-  private func index(_ hash: UInt64) -> Int { Int((hash >> 1) &>> UInt64(63 &- depth)) }
+  private func index(_ hash: UInt64) -> Int {
+    Int((hash >> 1) &>> UInt64(truncatingIfNeeded: 63 &- depth))
+  }
 
   @inline(__always)
   private func firstIndex(_ index: Int, _ segment: Segment) -> Int {
@@ -91,11 +93,7 @@ struct Table: ~Copyable {
   /// A bit for each word of the line that has the tag; vacant words have tag 0 too.
   @inline(__always)
   private static func matches(_ line: Line, _ wanted: UInt64) -> UInt32 {
-    var mask: UInt32 = 0
-    for lane in 0..<8 {
-      mask |= ((line[lane].bits ^ wanted) & Word.tagMask == 0 ? 1 : 0) &<< UInt32(lane)
-    }
-    return mask
+    hutch_match8(line, UInt32(truncatingIfNeeded: wanted), UInt32(Word.tagMask))
   }
 
   @inline(__always)
@@ -121,7 +119,12 @@ struct Table: ~Copyable {
 
   @inline(__always)
   func find(_ key: Bytes, _ hash: UInt64) -> Place? {
-    find(hash) { $0.key.isSameKey(as: key) }
+    find(hash) { block in
+      // What is behind the header is wanted too, and how much there is is known only after it.
+      hutch_prefetch(block.raw + 64)
+      hutch_prefetch(block.raw + 128)
+      return block.key.isSameKey(as: key)
+    }
   }
 
   /// The entry of a slot, whose hash is kept there.

@@ -1,0 +1,122 @@
+import CSystem
+import Synchronization
+
+/// Which mode all shards of a tier follow: the one whose shadow has had the most hits of late.
+///
+/// Every shadow is asked for the same sample of keys, thin enough that it has at most 512
+/// entries for the tier's capacity. A switch moves no entry: it changes what becomes of the
+/// next ones.
+final class Selector {
+  /// Protects `current` and the shadows of every tuning. Taken under a shard's lock, which is
+  /// the order. A sample that finds it taken is dropped; only a shard that takes up a new
+  /// tuning waits.
+  private let lock: Lock
+  private var current: Tuning
+  /// Which tuning is current: grows by one.
+  let generation = Atomic<Int>(0)
+
+  init() throws(Failure) {
+    lock = try Lock()
+    current = try Tuning(capacity: 0, leader: 0)
+  }
+
+  /// What a shard is to go by from now on.
+  func tuning() -> Tuning { lock.withLock { current } }
+
+  /// Begins anew for another capacity. If memory ends, things stay as they are.
+  func tune(for capacity: Int) {
+    lock.withLock {
+      guard current.isOff(capacity) else { return }
+      do throws(Failure) {
+        current = try Tuning(
+          capacity: capacity, leader: current.leader.load(ordering: .relaxed))
+        generation.store(generation.load(ordering: .relaxed) + 1, ordering: .relaxed)
+      } catch {}
+    }
+  }
+
+  /// A key of the sample was asked for.
+  func sample(_ key: UInt32, _ tuning: Tuning) {
+    guard lock.tryLock() else { return }
+    tuning.sample(key)
+    lock.unlock()
+  }
+}
+
+/// The sketch and the shadows for one capacity.
+final class Tuning {
+  /// Of the tier, in entries; 0: nothing is known, and there is neither.
+  let capacity: Int
+  let sketch: FrequencySketch
+  let leader: Atomic<Int>
+  /// A key belongs to the sample if it has none of these bits, which begin at bit 0.
+  let sampleBits: UInt64
+  private let shadows: UnsafeMutablePointer<Shadow>?
+  /// Hits, of which the older ones count less.
+  private var scores = InlineArray<5, Double>(repeating: 0)
+  private var weight = 1.0
+  private let growth: Double
+
+  init(capacity: Int, leader: Int) throws(Failure) {
+    self.capacity = capacity
+    self.leader = Atomic(leader)
+    sketch = try FrequencySketch(capacity: capacity)
+    var thinning = 1
+    while capacity / thinning > Shadow.mostEntries { thinning *= 2 }
+    let size = max(1, (capacity + thinning / 2) / thinning)
+    sampleBits = UInt64(thinning - 1)
+    growth = 1 / (1 - 1 / (80 * Double(size)))
+    guard capacity > 0 else {
+      shadows = nil
+      return
+    }
+    let memory = UnsafeMutableRawPointer(
+      try Allocation.array(UInt64.self, Mode.count * MemoryLayout<Shadow>.stride / 8 + 8)
+    )
+    .bindMemory(to: Shadow.self, capacity: Mode.count)
+    var made = 0
+    do throws(Failure) {
+      while made < Mode.count {
+        (memory + made).initialize(to: try Shadow(.number(made), capacity: size))
+        made += 1
+      }
+    } catch {
+      memory.deinitialize(count: made)
+      free(memory)
+      throw error
+    }
+    shadows = memory
+  }
+
+  deinit {
+    guard let shadows else { return }
+    shadows.deinitialize(count: Mode.count)
+    free(shadows)
+  }
+
+  @inline(__always)
+  var mode: Mode { .number(leader.load(ordering: .relaxed)) }
+
+  /// Whether the capacity is not about this one any more.
+  func isOff(_ other: Int) -> Bool { other > 2 * capacity || other < capacity / 2 }
+
+  /// Under the selector's lock.
+  func sample(_ key: UInt32) {
+    guard let shadows else { return }
+    // Growing the weight of what comes is decay of what was.
+    weight *= growth
+    var best = 0
+    for i in 0..<Mode.count {
+      if shadows[i].ask(key, sketch) { scores[i] += weight }
+      if scores[i] > scores[best] { best = i }
+    }
+    let now = leader.load(ordering: .relaxed)
+    if best != now && scores[best] > 1.01 * scores[now] + 3 * weight {
+      leader.store(best, ordering: .relaxed)
+    }
+    if weight > 1e100 {
+      for i in 0..<Mode.count { scores[i] /= weight }
+      weight = 1
+    }
+  }
+}

@@ -1,0 +1,473 @@
+// memory - the memory tier beside the caches that a C or C++ program would use instead
+//
+//   memory [entries] [rounds]
+//
+// 16-byte keys, 100-byte values that are copied out. All contenders are filled first, then
+// they take turns, round by round; what is printed are medians over the rounds in CPU
+// nanoseconds per operation, and their ratio to Hutch's. Other load on the machine disturbs
+// all alike. Peers come from Debian's packages and are left out where those are missing.
+#include "hutch.h"
+
+#include <pthread.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <functional>
+#include <list>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#if __has_include(<tkrzw_dbm_cache.h>)
+#include <tkrzw_dbm_cache.h>
+#define HAVE_TKRZW 1
+#endif
+#if __has_include(<kccachedb.h>)
+#include <kccachedb.h>
+#define HAVE_KYOTO 1
+#endif
+#if __has_include(<leveldb/cache.h>)
+#include <leveldb/cache.h>
+#define HAVE_LEVELDB 1
+#endif
+#if __has_include(<rocksdb/cache.h>)
+#include <rocksdb/cache.h>
+#define HAVE_ROCKSDB 1
+#endif
+
+namespace {
+
+constexpr size_t kKey = 16, kValue = 100;
+
+struct Key {
+  char bytes[kKey];
+  explicit Key(uint64_t number) {
+    uint64_t mixed = (number + 1) * 0x9E3779B97F4A7C15ull;
+    memcpy(bytes, &mixed, 8);
+    memcpy(bytes + 8, &number, 8);
+  }
+};
+
+class Contender {
+ public:
+  virtual ~Contender() = default;
+  virtual void put(const Key &key, const char *value) = 0;
+  // Copies the value out; whether it was there.
+  virtual bool get(const Key &key, char *value) = 0;
+};
+
+class Hutch : public Contender {
+ public:
+  explicit Hutch(size_t capacity) {
+    hutch_options options;
+    hutch_options_init(&options, sizeof options);
+    memset(&options.memory, 0, sizeof options.memory);
+    options.memory.count = capacity;
+    if (hutch_open(nullptr, &options, &cache_) != HUTCH_OK) abort();
+  }
+  ~Hutch() override { hutch_close(cache_); }
+  void put(const Key &key, const char *value) override {
+    if (hutch_put(cache_, key.bytes, kKey, value, kValue, nullptr, nullptr) != HUTCH_OK) abort();
+  }
+  bool get(const Key &key, char *value) override {
+    size_t size;
+    return hutch_get_into(cache_, key.bytes, kKey, value, kValue, &size) == HUTCH_OK;
+  }
+
+ private:
+  hutch_cache *cache_;
+};
+
+class Standard : public Contender {
+ public:
+  explicit Standard(size_t capacity) : capacity_(capacity) { map_.reserve(capacity); }
+  void put(const Key &key, const char *value) override {
+    std::string name(key.bytes, kKey);
+    std::lock_guard<std::mutex> guard(mutex_);
+    auto found = map_.find(name);
+    if (found != map_.end()) {
+      found->second->second.assign(value, kValue);
+      list_.splice(list_.begin(), list_, found->second);
+      return;
+    }
+    list_.emplace_front(name, std::string(value, kValue));
+    map_.emplace(std::move(name), list_.begin());
+    if (map_.size() > capacity_) {
+      map_.erase(list_.back().first);
+      list_.pop_back();
+    }
+  }
+  bool get(const Key &key, char *value) override {
+    std::lock_guard<std::mutex> guard(mutex_);
+    auto found = map_.find(std::string(key.bytes, kKey));
+    if (found == map_.end()) return false;
+    list_.splice(list_.begin(), list_, found->second);
+    memcpy(value, found->second->second.data(), kValue);
+    return true;
+  }
+
+ private:
+  using List = std::list<std::pair<std::string, std::string>>;
+  size_t capacity_;
+  std::mutex mutex_;
+  List list_;
+  std::unordered_map<std::string, List::iterator> map_;
+};
+
+#ifdef HAVE_TKRZW
+class Tkrzw : public Contender {
+ public:
+  explicit Tkrzw(size_t capacity) : db_(static_cast<int64_t>(capacity), -1) {}
+  void put(const Key &key, const char *value) override {
+    db_.Set(std::string_view(key.bytes, kKey), std::string_view(value, kValue)).OrDie();
+  }
+  bool get(const Key &key, char *value) override {
+    thread_local std::string out;
+    if (!db_.Get(std::string_view(key.bytes, kKey), &out).IsOK()) return false;
+    memcpy(value, out.data(), kValue);
+    return true;
+  }
+
+ private:
+  tkrzw::CacheDBM db_;
+};
+#endif
+
+#ifdef HAVE_KYOTO
+class Kyoto : public Contender {
+ public:
+  explicit Kyoto(size_t capacity) {
+    db_.tune_buckets(static_cast<int64_t>(capacity * 2));
+    db_.cap_count(static_cast<int64_t>(capacity));
+    if (!db_.open("*")) abort();
+  }
+  void put(const Key &key, const char *value) override { db_.set(key.bytes, kKey, value, kValue); }
+  bool get(const Key &key, char *value) override {
+    return db_.get(key.bytes, kKey, value, kValue) == static_cast<int32_t>(kValue);
+  }
+
+ private:
+  kyotocabinet::CacheDB db_;
+};
+#endif
+
+#ifdef HAVE_LEVELDB
+class Level : public Contender {
+ public:
+  explicit Level(size_t capacity) : cache_(leveldb::NewLRUCache(capacity)) {}
+  void put(const Key &key, const char *value) override {
+    char *copy = new char[kValue];
+    memcpy(copy, value, kValue);
+    cache_->Release(cache_->Insert(
+        leveldb::Slice(key.bytes, kKey), copy, 1,
+        [](const leveldb::Slice &, void *old) { delete[] static_cast<char *>(old); }));
+  }
+  bool get(const Key &key, char *value) override {
+    leveldb::Cache::Handle *handle = cache_->Lookup(leveldb::Slice(key.bytes, kKey));
+    if (handle == nullptr) return false;
+    memcpy(value, cache_->Value(handle), kValue);
+    cache_->Release(handle);
+    return true;
+  }
+
+ private:
+  std::unique_ptr<leveldb::Cache> cache_;
+};
+#endif
+
+#ifdef HAVE_ROCKSDB
+class Rocks : public Contender {
+ public:
+  explicit Rocks(size_t capacity)
+      : cache_(rocksdb::HyperClockCacheOptions(capacity, 1, -1, false, nullptr,
+                                               rocksdb::kDontChargeCacheMetadata)
+                   .MakeSharedCache()) {}
+  void put(const Key &key, const char *value) override {
+    char *copy = new char[kValue];
+    memcpy(copy, value, kValue);
+    rocksdb::Status status = cache_->Insert(
+        rocksdb::Slice(key.bytes, kKey), copy, 1,
+        [](const rocksdb::Slice &, void *old) { delete[] static_cast<char *>(old); });
+    if (!status.ok()) delete[] copy;
+  }
+  bool get(const Key &key, char *value) override {
+    rocksdb::Cache::Handle *handle = cache_->Lookup(rocksdb::Slice(key.bytes, kKey));
+    if (handle == nullptr) return false;
+    memcpy(value, cache_->Value(handle), kValue);
+    cache_->Release(handle);
+    return true;
+  }
+
+ private:
+  std::shared_ptr<rocksdb::Cache> cache_;
+};
+#endif
+
+struct Kind {
+  const char *name;
+  std::function<std::unique_ptr<Contender>(size_t)> make;
+};
+
+template <class C>
+Kind kind(const char *name) {
+  return {name, [](size_t capacity) { return std::make_unique<C>(capacity); }};
+}
+
+std::vector<Kind> kinds() {
+  return {
+      kind<Hutch>("Hutch"),
+#ifdef HAVE_TKRZW
+      kind<Tkrzw>("tkrzw CacheDBM"),
+#endif
+#ifdef HAVE_LEVELDB
+      kind<Level>("LevelDB LRUCache"),
+#endif
+#ifdef HAVE_ROCKSDB
+      kind<Rocks>("RocksDB HyperClock"),
+#endif
+#ifdef HAVE_KYOTO
+      kind<Kyoto>("Kyoto CacheDB"),
+#endif
+      kind<Standard>("std::unordered_map"),
+  };
+}
+
+double seconds(clockid_t clock) {
+  timespec time;
+  clock_gettime(clock, &time);
+  return static_cast<double>(time.tv_sec) + static_cast<double>(time.tv_nsec) * 1e-9;
+}
+
+uint64_t next(uint64_t *state) {
+  *state ^= *state << 13;
+  *state ^= *state >> 7;
+  *state ^= *state << 17;
+  return *state;
+}
+
+std::vector<uint32_t> uniform(size_t count, uint32_t range, uint64_t seed) {
+  std::vector<uint32_t> keys(count);
+  for (uint32_t &key : keys) key = static_cast<uint32_t>(next(&seed) % range);
+  return keys;
+}
+
+// Zipf with exponent .99 (Gray et al., 1994), ranks scattered over the range.
+std::vector<uint32_t> zipf(size_t count, uint32_t range, uint64_t seed) {
+  const double theta = .99;
+  double zeta = 0;
+  for (uint32_t i = 1; i <= range; i++) zeta += 1 / pow(i, theta);
+  const double alpha = 1 / (1 - theta);
+  const double eta = (1 - pow(2.0 / range, 1 - theta)) / (1 - (1 + pow(.5, theta)) / zeta);
+  std::vector<uint32_t> keys(count);
+  for (uint32_t &key : keys) {
+    double u = static_cast<double>(next(&seed) >> 11) * 0x1p-53;
+    double uz = u * zeta;
+    uint64_t rank = uz < 1 ? 0 : uz < 1 + pow(.5, theta) ? 1
+                        : static_cast<uint64_t>(range * pow(eta * u - eta + 1, alpha));
+    key = static_cast<uint32_t>(rank * 2654435761u % range);
+  }
+  return keys;
+}
+
+enum class Work { get, overwrite, get_or_set };
+
+void work(Contender &cache, Work kind, const uint32_t *keys, size_t count, uint32_t offset) {
+  char value[kValue] = {1};
+  for (size_t i = 0; i < count; i++) {
+    Key key(keys[i] + offset);
+    switch (kind) {
+      case Work::get: cache.get(key, value); break;
+      case Work::overwrite: cache.put(key, value); break;
+      case Work::get_or_set:
+        if (!cache.get(key, value)) cache.put(key, value);
+    }
+  }
+}
+
+// CPU nanoseconds per operation, with one thread; wall with more.
+double measure(Contender &cache, Work kind, const std::vector<uint32_t> &keys, int threads,
+               uint32_t offset = 0) {
+  if (threads == 1) {
+    double start = seconds(CLOCK_PROCESS_CPUTIME_ID);
+    work(cache, kind, keys.data(), keys.size(), offset);
+    return (seconds(CLOCK_PROCESS_CPUTIME_ID) - start) * 1e9 / static_cast<double>(keys.size());
+  }
+  struct Part {
+    Contender *cache;
+    Work kind;
+    const uint32_t *keys;
+    size_t count;
+    uint32_t offset;
+  };
+  std::vector<pthread_t> ids(static_cast<size_t>(threads));
+  std::vector<Part> parts;
+  size_t share = keys.size() / ids.size();
+  for (size_t t = 0; t < ids.size(); t++)
+    parts.push_back({&cache, kind, keys.data() + t * share, share, offset});
+  double start = seconds(CLOCK_MONOTONIC);
+  for (size_t t = 0; t < ids.size(); t++) {
+    pthread_create(&ids[t], nullptr, [](void *raw) -> void * {
+      Part *part = static_cast<Part *>(raw);
+      work(*part->cache, part->kind, part->keys, part->count, part->offset);
+      return nullptr;
+    }, &parts[t]);
+  }
+  for (pthread_t id : ids) pthread_join(id, nullptr);
+  return (seconds(CLOCK_MONOTONIC) - start) * 1e9 / static_cast<double>(share * ids.size());
+}
+
+double median(std::vector<double> values) {
+  std::sort(values.begin(), values.end());
+  return values[values.size() / 2];
+}
+
+long resident() {
+  long total = 0, pages = 0;
+  FILE *file = fopen("/proc/self/statm", "r");
+  if (file == nullptr || fscanf(file, "%ld %ld", &total, &pages) != 2) abort();
+  fclose(file);
+  return pages * sysconf(_SC_PAGESIZE);
+}
+
+void fill(Contender &cache, size_t entries) {
+  char value[kValue] = {1};
+  for (size_t i = 0; i < entries; i++) cache.put(Key(i), value);
+}
+
+// In a process of its own: bytes of memory per entry beyond key and value, and the tail.
+void apart(const Kind &kind, size_t entries) {
+  fflush(stdout);
+  if (fork() == 0) {
+    std::vector<float> times(entries, 1);
+    char value[kValue] = {1};
+    long before = resident();
+    std::unique_ptr<Contender> cache = kind.make(entries);
+    for (size_t i = 0; i < entries; i++) {
+      double start = seconds(CLOCK_MONOTONIC);
+      cache->put(Key(i), value);
+      times[i] = static_cast<float>((seconds(CLOCK_MONOTONIC) - start) * 1e6);
+    }
+    double bytes = static_cast<double>(resident() - before) / static_cast<double>(entries);
+    std::sort(times.begin(), times.end());
+    printf("%-20s %8.1f %12.1f %12.1f %12.1f\n", kind.name, bytes - kKey - kValue,
+           times[entries / 2], times[entries - 1 - entries / 1000],
+           times[entries - 1 - entries / 10000]);
+    fflush(stdout);
+    _exit(0);
+  }
+  wait(nullptr);
+}
+
+// What two threads gain on reads of random lines that nothing locks.
+double free_scaling() {
+  size_t count = size_t(1) << 27;
+  std::vector<uint32_t> memory(count, 1);
+  auto walk = [&](uint64_t seed) {
+    uint64_t sum = 0;
+    for (int i = 0; i < 3000000; i++) sum += memory[(next(&seed) + sum % 2) % count];
+    return sum;
+  };
+  double start = seconds(CLOCK_MONOTONIC);
+  volatile uint64_t sink = walk(1);
+  double one = seconds(CLOCK_MONOTONIC) - start;
+  start = seconds(CLOCK_MONOTONIC);
+  pthread_t id;
+  std::function<void()> other = [&] { sink = walk(2); };
+  pthread_create(&id, nullptr, [](void *raw) -> void * {
+    (*static_cast<std::function<void()> *>(raw))();
+    return nullptr;
+  }, &other);
+  volatile uint64_t mine = walk(3);
+  (void)mine;
+  pthread_join(id, nullptr);
+  return 2 * one / (seconds(CLOCK_MONOTONIC) - start);
+}
+
+}  // namespace
+
+int main(int argc, char **argv) {
+  const size_t entries = argc > 1 ? strtoul(argv[1], nullptr, 10) : 1000000;
+  const int rounds = argc > 2 ? atoi(argv[2]) : 5;
+  const size_t operations = entries;
+  const uint32_t range = static_cast<uint32_t>(entries);
+  std::vector<Kind> all = kinds();
+
+  printf("%zu entries, filled one by one\n%-20s %8s %12s %12s %12s\n", entries, "",
+         "bytes +", "p50 us", "p99.9 us", "p99.99 us");
+  for (const Kind &kind : all) apart(kind, entries);
+
+  struct Test {
+    const char *name;
+    Work work;
+    bool is_zipf;
+    int threads;
+    uint32_t offset;
+    bool is_hot;
+    bool is_small;
+  };
+  const Test tests[] = {
+      {"get uniform", Work::get, false, 1, 0, false, false},
+      {"get zipf .99", Work::get, true, 1, 0, false, false},
+      {"get hot (1000)", Work::get, false, 1, 0, true, false},
+      {"miss", Work::get, false, 1, range, false, false},
+      {"overwrite", Work::overwrite, false, 1, 0, false, false},
+      {"get-or-set 10 %", Work::get_or_set, true, 1, 0, false, true},
+      {"get uniform x2", Work::get, false, 2, 0, false, false},
+      {"get zipf x2", Work::get, true, 2, 0, false, false},
+      {"overwrite x2", Work::overwrite, false, 2, 0, false, false},
+      {"get-or-set x2", Work::get_or_set, true, 2, 0, false, true},
+  };
+  const size_t test_count = sizeof tests / sizeof *tests;
+  std::vector<std::unique_ptr<Contender>> full, small;
+  for (const Kind &kind : all) {
+    full.push_back(kind.make(entries * 2));
+    fill(*full.back(), entries);
+    small.push_back(kind.make(entries / 10));
+    work(*small.back(), Work::get_or_set, zipf(operations, range, 77).data(), operations, 0);
+  }
+  std::vector<std::vector<std::vector<double>>> times(
+      test_count, std::vector<std::vector<double>>(all.size()));
+  std::vector<double> scaling;
+  for (int round = 0; round < rounds; round++) {
+    uint64_t seed = static_cast<uint64_t>(round) * 7919 + 1;
+    std::vector<uint32_t> flat = uniform(operations, range, seed);
+    std::vector<uint32_t> skewed = zipf(operations, range, seed);
+    std::vector<uint32_t> hot = uniform(operations, 1000, seed);
+    for (size_t t = 0; t < test_count; t++) {
+      const std::vector<uint32_t> &keys =
+          tests[t].is_hot ? hot : tests[t].is_zipf ? skewed : flat;
+      for (size_t c = 0; c < all.size(); c++) {
+        size_t turn = (c + static_cast<size_t>(round)) % all.size();
+        Contender &cache = tests[t].is_small ? *small[turn] : *full[turn];
+        times[t][turn].push_back(
+            measure(cache, tests[t].work, keys, tests[t].threads, tests[t].offset));
+      }
+    }
+    scaling.push_back(free_scaling());
+  }
+  printf("\nns per operation (x2: two threads, wall) and ratio to the peer\n%-20s", "");
+  for (const Kind &kind : all) printf(" %18s", kind.name);
+  printf("\n");
+  for (size_t t = 0; t < test_count; t++) {
+    printf("%-20s", tests[t].name);
+    double ours = median(times[t][0]);
+    for (size_t c = 0; c < all.size(); c++) {
+      double theirs = median(times[t][c]);
+      printf("    %8.0f (%.2f)", theirs, ours / theirs);
+    }
+    printf("\n");
+  }
+  printf("\nlock-free random reads gain %.2f with two threads; Hutch's uniform gets %.2f, zipf %.2f\n",
+         median(scaling), median(times[0][0]) / median(times[6][0]),
+         median(times[1][0]) / median(times[7][0]));
+  return 0;
+}

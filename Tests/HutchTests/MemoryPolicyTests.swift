@@ -1,0 +1,221 @@
+import Testing
+
+@testable import Hutch
+
+/// What every policy has to pass, then what each is for.
+@Suite struct MemoryPolicyTests {
+  static let all: [MemoryPolicy] = [.lru, .lfu, .fifo, .adaptive]
+
+  /// Whatever goes: limits hold exactly, what is there is the newest, everything else is gone,
+  /// and the structures are sound after every operation.
+  @Test(arguments: all)
+  func keepsItsPromisesWhateverGoes(policy: MemoryPolicy) throws {
+    for round in 0..<12 {
+      let seed = testSeed &+ UInt64(round)
+      var random = Random(seed: seed)
+      let limit = [1, 2, 3, 10, 50, 100][round % 6]
+      let bench = try Bench(TierLimits(count: UInt64(limit)), policy: policy)
+      var newest: [String: UInt64] = [:]
+      for step in 0..<800 {
+        let context: Comment = "seed \(seed), step \(step), limit \(limit)"
+        let key =
+          "\(Int(random.next() % 4 == 0 ? random.next() % 7 : random.next() % UInt64(3 * limit)))"
+        switch random.next() % 16 {
+        case 0..<8:
+          #expect(try bench.put(key, "value").outcome == .stored, context)
+          newest[key] = bench.version
+          #expect(bench.contains(key), context)
+        case 8..<13: _ = bench.get(key)
+        case 13:
+          bench.remove(key)
+          newest[key] = nil
+        case 14:
+          if random.next() % 20 == 0 {
+            bench.tier.clear(at: bench.hand.moment)
+            newest = [:]
+          }
+        default:
+          if let version = bench.version(of: key) {
+            #expect(version == newest[key], context)
+          }
+        }
+        #expect(bench.tier.count <= UInt64(limit), context)
+        #expect(bench.violation == nil, context)
+      }
+      for key in bench.keys() { #expect(bench.version(of: key) == newest[key], "seed \(seed)") }
+      // Exactly the limit, once there is enough.
+      for i in 0...limit { try bench.put("fill \(i)") }
+      #expect(bench.tier.count == UInt64(limit), "seed \(seed)")
+    }
+  }
+
+  /// Many entries of unequal charge, through a division into shards, with limits that change.
+  @Test(arguments: all)
+  func staysSoundOverShardsAndLimits(policy: MemoryPolicy) throws {
+    let seed = testSeed
+    var random = Random(seed: seed)
+    let bench = try Bench(TierLimits(cost: 3_000_000), policy: policy)
+    for step in 0..<60_000 {
+      let key = "\(random.next() % 40_000)"
+      if random.next() % 3 == 0 {
+        _ = bench.get(key)
+      } else {
+        let value = String(repeating: "x", count: Int(random.next() % 64))
+        try bench.put(key, value)
+      }
+      if random.next() % 10 == 0 { bench.remove("\(random.next() % 40_000)") }
+      if step % 15_000 == 14_999 {
+        #expect(bench.violation == nil, "seed \(seed), step \(step)")
+        bench.tier.setLimits(
+          TierLimits(cost: 500_000 + random.next() % 3_000_000), at: bench.hand.moment)
+        #expect(bench.violation == nil, "seed \(seed), step \(step)")
+      }
+    }
+    #expect(bench.tier.shardCount > 1)
+  }
+
+  /// A replacement in a full tier evicts nobody else, nor itself.
+  @Test(arguments: all)
+  func aReplacementNeedsNoRoom(policy: MemoryPolicy) throws {
+    let bench = try Bench(TierLimits(count: 20), policy: policy)
+    for i in 0..<20 { try bench.put("\(i)") }
+    for round in 0..<100 { try bench.put("\(round % 20)", "again") }
+    #expect((0..<20).allSatisfy { bench.contains("\($0)") })
+    #expect(bench.tier.stats.evictions == 0)
+  }
+
+  /// An entry that grows as it is replaced is spared, whatever its turn.
+  @Test(arguments: all)
+  func whatIsReplacedIsSpared(policy: MemoryPolicy) throws {
+    let unit = MemoryTier.overhead + 100
+    let bench = try Bench(TierLimits(cost: 10 * unit), policy: policy)
+    for i in 0..<10 { try bench.put("\(i)", String(repeating: "x", count: 99)) }
+    for i in 0..<10 {
+      guard let version = bench.version(of: "\(i)") else { continue }
+      let larger = String(repeating: "y", count: 150 + i * 20)
+      #expect(try bench.put("\(i)", larger, if: .ifVersion(version)).outcome == .stored)
+      #expect(bench.contains("\(i)"))
+      #expect(bench.violation == nil)
+    }
+  }
+
+  @Test(arguments: all)
+  func oneEntryAtATimeWorks(policy: MemoryPolicy) throws {
+    let bench = try Bench(TierLimits(count: 1), policy: policy)
+    for i in 0..<50 {
+      try bench.put("\(i)")
+      try bench.put("\(i)", "again")
+      #expect(bench.keys() == ["\(i)"] && bench.violation == nil)
+    }
+  }
+
+  // MARK: each for itself
+
+  @Test func fifoEvictsInTheOrderOfStoring() throws {
+    let bench = try Bench(TierLimits(count: 3), policy: .fifo)
+    for key in ["a", "b", "c"] { try bench.put(key) }
+    _ = bench.get("a")
+    try bench.put("a", "again")
+    try bench.put("d")
+    #expect(Set(bench.keys()) == ["b", "c", "d"])
+    bench.remove("c")
+    try bench.put("e")
+    try bench.put("f")
+    #expect(Set(bench.keys()) == ["d", "e", "f"])
+  }
+
+  @Test func lfuEvictsTheLeastUsed() throws {
+    let bench = try Bench(TierLimits(count: 3), policy: .lfu)
+    for (key, uses) in [("a", 3), ("b", 1), ("c", 2)] {
+      try bench.put(key)
+      for _ in 0..<uses { _ = bench.get(key) }
+    }
+    try bench.put("d")  // b goes
+    #expect(Set(bench.keys()) == ["a", "c", "d"])
+    for _ in 0..<5 { _ = bench.get("d") }
+    try bench.put("e")  // c goes
+    #expect(Set(bench.keys()) == ["a", "d", "e"])
+    try bench.put("f")  // of what was never used, the one that was stored first
+    #expect(Set(bench.keys()) == ["a", "d", "f"])
+  }
+
+  @Test func lfuCountsFar() throws {
+    let bench = try Bench(TierLimits(count: 2), policy: .lfu)
+    try bench.put("often")
+    for _ in 0..<100_000 { _ = bench.get("often") }
+    try bench.put("more often")
+    for _ in 0..<200_000 { _ = bench.get("more often") }
+    try bench.put("new")
+    #expect(Set(bench.keys()) == ["more often", "new"])
+  }
+
+  private func hitRatio(
+    _ policy: MemoryPolicy, capacity: UInt64, _ keys: some Sequence<UInt64>
+  ) throws -> Double {
+    let bench = try Bench(TierLimits(count: capacity), policy: policy)
+    var hits = 0
+    var total = 0
+    for key in keys {
+      total += 1
+      if bench.get("\(key)") != nil { hits += 1 } else { try bench.put("\(key)") }
+    }
+    #expect(bench.violation == nil)
+    return Double(hits) / Double(total)
+  }
+
+  /// A loop a little larger than the cache: lru has no hit at all.
+  @Test(arguments: [40, 400] as [UInt64])
+  func adaptiveKeepsPartOfALoop(capacity: UInt64) throws {
+    let loop = (0..<60 * capacity).map { $0 % (capacity + capacity / 4) }
+    #expect(try hitRatio(.lru, capacity: capacity, loop) == 0)
+    #expect(try hitRatio(.adaptive, capacity: capacity, loop) > 0.6)
+  }
+
+  /// Keys that are used a few times soon after they come, never again: what lru is made for.
+  @Test func adaptiveFollowsRecency() throws {
+    var random = Random(seed: 7)
+    let keys = (0..<60_000 as Range<UInt64>).map { i in
+      i / 4 - min(i / 4, random.next() % 200)
+    }
+    let lru = try hitRatio(.lru, capacity: 250, keys)
+    #expect(try hitRatio(.adaptive, capacity: 250, keys) > lru - 0.02)
+  }
+
+  /// A few popular keys among many that come once.
+  @Test func adaptiveLetsAScanPass() throws {
+    var random = Random(seed: 7)
+    let keys = (0..<100_000 as Range<UInt64>).map { i in
+      i % 2 == 0 ? random.next() % 100 : 1000 + i
+    }
+    let adaptive = try hitRatio(.adaptive, capacity: 120, keys)
+    #expect(adaptive > 0.47)
+    #expect(try adaptive > hitRatio(.lru, capacity: 120, keys) + 0.1)
+  }
+
+  // MARK: the parts
+
+  @Test func theSketchCountsAndForgets() throws {
+    let sketch = try FrequencySketch(capacity: 1000)
+    for _ in 0..<6 { sketch.increment(1) }
+    sketch.increment(2)
+    #expect(sketch.estimate(1) == 6 && sketch.estimate(2) == 1 && sketch.estimate(3) == 0)
+    for _ in 0..<100 { sketch.increment(1) }
+    #expect(sketch.estimate(1) == 15)
+    // A period of others halves what was, several times.
+    for i in 0..<60_000 as Range<UInt32> { sketch.increment(1000 &+ i &* 2_654_435_761) }
+    #expect(sketch.estimate(1) <= 5)
+  }
+
+  @Test func ghostsAreRememberedForTwiceTheCapacity() throws {
+    var random = Random(seed: testSeed)
+    var ghosts = try Ghosts(capacity: 1000)
+    let keys = (0..<10_000).map { _ in UInt32(truncatingIfNeeded: random.next()) }
+    for key in keys { ghosts.insert(key) }
+    let recent = keys.suffix(1000).filter { ghosts.contains($0) }.count
+    let old = keys.prefix(7000).filter { ghosts.contains($0) }.count
+    #expect(recent > 900 && old < 200)
+    ghosts.remove(keys[9999])
+    let isThere = ghosts.contains(keys[9999])
+    #expect(!isThere)
+  }
+}
