@@ -174,8 +174,11 @@ enum {
 
 /* How the memory tier chooses what goes. */
 enum {
-  HUTCH_POLICY_DEFAULT = 0, /* the library's choice: today lru */
-  HUTCH_POLICY_LRU = 1      /* least recently used; exact up to 4,096 entries */
+  HUTCH_POLICY_DEFAULT = 0, /* the library's choice: adaptive */
+  HUTCH_POLICY_LRU = 1,     /* least recently used; exact up to 4,096 entries */
+  HUTCH_POLICY_LFU = 2,     /* least frequently used; likewise */
+  HUTCH_POLICY_FIFO = 3,    /* first in, first out; likewise */
+  HUTCH_POLICY_ADAPTIVE = 4 /* follows the best of several on a sample of the keys */
 };
 
 /* Where the disk tier keeps values. Settled when a directory is first used. */

@@ -7,6 +7,7 @@ static hutch_cache *open_limited(uint64_t cost, uint64_t count, uint64_t max_ent
   options.memory.cost = cost;
   options.memory.count = count;
   options.memory.max_entry = max_entry;
+  options.policy = HUTCH_POLICY_LRU;
   return open_cache(NULL, &options);
 }
 

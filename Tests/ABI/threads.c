@@ -178,9 +178,16 @@ static hutch_status put_told(hutch_cache *cache, uint64_t key, uint64_t seed, si
   told header = {key, seed, size};
   memcpy(data, &header, sizeof header);
   fill(data + sizeof header, size, seed);
+  hutch_put_result result = new_result();
   hutch_status status =
-      hutch_put(cache, &key, sizeof key, data, sizeof header + size, NULL, NULL);
+      hutch_put(cache, &key, sizeof key, data, sizeof header + size, NULL, &result);
   free(data);
+  if (status == HUTCH_PARTIAL) {
+    /* Nobody asks for it here, and it may not come again. */
+    hutch_tier_stats disk = stats_of(cache).disk;
+    FAIL("partial: memory %u, disk %u, state %ju, %ju failures, %ju refusals", result.memory,
+         result.disk, (uintmax_t)disk.state, (uintmax_t)disk.failures, (uintmax_t)disk.refusals);
+  }
   return status;
 }
 

@@ -171,7 +171,13 @@ extension OpenOptions {
     guard options.reserved == 0 else {
       throw Failure(.unsupported, "a reserved field of the options is set")
     }
-    try chosen(options.policy, UInt32(HUTCH_POLICY_LRU))
+    switch options.policy {
+    case UInt32(HUTCH_POLICY_DEFAULT), UInt32(HUTCH_POLICY_ADAPTIVE): policy = .adaptive
+    case UInt32(HUTCH_POLICY_LRU): policy = .lru
+    case UInt32(HUTCH_POLICY_LFU): policy = .lfu
+    case UInt32(HUTCH_POLICY_FIFO): policy = .fifo
+    default: throw Failure(.unsupported, "a policy that this library does not know")
+    }
     try chosen(options.durability, UInt32(HUTCH_DURABILITY_PROCESS))
     try chosen(options.sharing, UInt32(HUTCH_SHARING_EXCLUSIVE))
     guard let storage = StorageKind(rawValue: options.storage) else {

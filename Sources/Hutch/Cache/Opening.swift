@@ -3,7 +3,7 @@ import Synchronization
 
 /// How a cache is to be opened.
 struct OpenOptions {
-  var policy = MemoryPolicy.lru
+  var policy = MemoryPolicy.adaptive
   var memory = TierLimits.defaultMemory
   var disk = DiskOptions()
 }

@@ -17,6 +17,7 @@ from ._library import lib
 from ._records import CacheLimits, Seconds, Tier, TierLimits
 from ._units import limit_duration, uint64
 
+_POLICY: dict[str | None, int] = {None: 0, "lru": 1, "lfu": 2, "fifo": 3, "adaptive": 4}
 _STORAGE: dict[str | None, int] = {None: 0, "mixed": 1, "sqlite": 2, "file": 3}
 _NETWORK_DIRECTORY = 1
 
@@ -46,6 +47,8 @@ class Cache(Entries):
         storage: "mixed" (large values in files of their own), "sqlite" (all in
             the database) or "file". Settled when a directory is first used;
             None: what it has, "mixed" for a new one.
+        policy: how the memory tier chooses what goes: "adaptive" (follows the
+            best of several; the default), "lru", "lfu" or "fifo".
         inline_threshold: with "mixed", a value of more bytes gets its own file.
         network_directory: use a directory on a network file system all the
             same; only this machine may have it open, which nothing can check.
@@ -69,6 +72,7 @@ class Cache(Entries):
         time_to_live: Seconds | None = None,
         time_to_idle: Seconds | None = None,
         storage: str | None = None,
+        policy: str | None = None,
         inline_threshold: int | None = None,
         network_directory: bool = False,
         clock: Clock | None = None,
@@ -81,6 +85,9 @@ class Cache(Entries):
         if storage not in _STORAGE:
             raise ValueError(f"storage is 'mixed', 'sqlite' or 'file', not {storage!r}")
         options.storage = _STORAGE[storage]
+        if policy not in _POLICY:
+            raise ValueError(f"policy is 'adaptive', 'lru', 'lfu' or 'fifo', not {policy!r}")
+        options.policy = _POLICY[policy]
         if inline_threshold is not None:
             options.inline_threshold = uint64(inline_threshold)
         if network_directory:
