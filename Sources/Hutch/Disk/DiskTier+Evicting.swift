@@ -91,9 +91,6 @@ extension DiskTier {
       || UInt64(meta.bytes + meta.dead) > DiskTier.budget(limits.cost)
   }
 
-  /// Whether the limits are held by rows, so that there is nothing for `makeFit` to do.
-  func fits(_ meta: Meta) -> Bool { !isOver(meta, limits) }
-
   /// Removes rows until the limits hold, within a transaction; at most `most` of them. Rows
   /// with ids above `newest` stay: they are what room is made for. True if more has to go.
   @discardableResult

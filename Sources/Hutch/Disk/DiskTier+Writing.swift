@@ -167,15 +167,15 @@ extension DiskTier {
 
   /// Every write has its results when this returns. The writer lock is held.
   private func commit(_ batch: [QueuedWrite]) -> [Changes] {
+    for write in batch {
+      highestVersion = max(highestVersion, write.version)
+      if let time = write.write?.time, time != 0 { latestTime = time }
+    }
     guard isUp, manifest != nil else {
       detach()
       let failure = downFailure
       for write in batch { write.failure = failure }
       return []
-    }
-    for write in batch {
-      highestVersion = max(highestVersion, write.version)
-      if let time = write.write?.time, time != 0 { latestTime = time }
     }
     var done: [Changes] = []
     var bytes: Int64 = 0

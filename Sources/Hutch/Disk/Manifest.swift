@@ -113,7 +113,6 @@ final class Manifest {
   private let ending: Statement
   private let walking: Statement
   private let walkingBack: Statement
-  private let sampling: Statement
 
   /// As last committed.
   private(set) var meta = Meta()
@@ -196,11 +195,6 @@ final class Manifest {
       """
       SELECT id, generation, version, created, accessed, expires, idle, size, charge, file
       FROM entries WHERE id < ?1 ORDER BY id DESC LIMIT ?2
-      """)
-    sampling = try connection.prepare(
-      """
-      SELECT id, generation, version, created, accessed, expires, idle, size, charge, file, key
-      FROM entries WHERE id >= ?1 ORDER BY id LIMIT ?2
       """)
 
     logState = try Allocation.one(Log.self)
@@ -335,7 +329,6 @@ final class Manifest {
 
   // MARK: rows
 
-  /// `body` may use other statements, but not the one that it is called for.
   private static func read(_ statement: borrowing Statement) throws(Failure) -> Found {
     var found = Found()
     found.id = statement.integer(0)
@@ -470,10 +463,6 @@ final class Manifest {
     while try walkingBack.step() {
       if try !visit(try Manifest.read(walkingBack)) { return }
     }
-  }
-
-  var firstID: Int64? {
-    get throws(Failure) { try connection.integer("SELECT min(id) FROM entries") }
   }
 
   // MARK: file
