@@ -117,8 +117,9 @@ struct Table: ~Copyable {
     return nil
   }
 
+  /// For accesses: inlined where it is called.
   @inline(__always)
-  func find(_ key: Bytes, _ hash: UInt64) -> Place? {
+  func findAtOnce(_ key: Bytes, _ hash: UInt64) -> Place? {
     find(hash) { block in
       // What is behind the header is wanted too, and how much there is is known only after it.
       hutch_prefetch(block.raw + 64)
@@ -127,8 +128,15 @@ struct Table: ~Copyable {
     }
   }
 
+  /// For all else: one copy of the code for all policies.
+  @inline(never)
+  func find(_ key: Bytes, _ hash: UInt64) -> Place? {
+    find(hash) { $0.key.isSameKey(as: key) }
+  }
+
   /// The entry of a slot, whose hash is kept there, and which is in the table: so if only one
   /// word has the tag, that is it, and its block need not be read.
+  @inline(never)
   func find(_ slot: Slot, _ hash: UInt32) -> Place? {
     let hash = UInt64(hash) << 32
     guard count > 0 else { return nil }
