@@ -100,7 +100,7 @@ struct Shard<Policy: EvictionPolicy & ~Copyable>: ~Copyable {
   mutating func access(
     _ key: Bytes, _ hash: UInt64, at: Moment, _ expired: inout Bool
   ) -> UnownedBlock? {
-    guard let place = entries.table.find(key, hash) else {
+    guard let place = entries.table.findAtOnce(key, hash) else {
       misses.add(1)
       return nil
     }

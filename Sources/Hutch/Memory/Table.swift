@@ -117,8 +117,9 @@ struct Table: ~Copyable {
     return nil
   }
 
+  /// For accesses: inlined where it is called.
   @inline(__always)
-  func find(_ key: Bytes, _ hash: UInt64) -> Place? {
+  func findAtOnce(_ key: Bytes, _ hash: UInt64) -> Place? {
     find(hash) { block in
       // What is behind the header is wanted too, and how much there is is known only after it.
       hutch_prefetch(block.raw + 64)
@@ -127,10 +128,37 @@ struct Table: ~Copyable {
     }
   }
 
-  /// The entry of a slot, whose hash is kept there.
-  @inline(__always)
+  /// For all else: one copy of the code for all policies.
+  @inline(never)
+  func find(_ key: Bytes, _ hash: UInt64) -> Place? {
+    find(hash) { $0.key.isSameKey(as: key) }
+  }
+
+  /// The entry of a slot, whose hash is kept there, and which is in the table: so if only one
+  /// word has the tag, that is it, and its block need not be read.
+  @inline(never)
   func find(_ slot: Slot, _ hash: UInt32) -> Place? {
-    find(UInt64(hash) << 32) { $0.slot == slot.number }
+    let hash = UInt64(hash) << 32
+    guard count > 0 else { return nil }
+    let segment = directory.unsafelyUnwrapped[index(hash)]
+    let tag = segment.tag(hash)
+    let home = segment.home(tag)
+    var found: Place?
+    var at = home
+    repeat {
+      let line = segment.line(at)
+      var matches = Table.matches(line, tag &<< Word.tagShift)
+      while matches != 0 {
+        let place = line + matches.trailingZeroBitCount
+        matches &= matches &- 1
+        if place.pointee.isVacant { continue }
+        if found != nil { return find(hash) { $0.slot == slot.number } }
+        found = place
+      }
+      if line[Table.wordsPerLine - 1].isVacant { break }
+      at = Table.next(at, segment)
+    } while at != home
+    return found
   }
 
   // MARK: changing
