@@ -41,7 +41,7 @@ public func hutch_increment(
     var sum: Int64 = 0
     let outcome = try handle.cache.increment(
       key, by: delta, initial: initial, spec, in: handle.scope, sum: &sum)
-    if let failure = outcome.failure { throw failure }
+    if let reason = outcome.reason { throw reason.failure }
     result?.pointee = sum
     return outcome.status
   }

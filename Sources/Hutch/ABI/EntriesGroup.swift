@@ -30,7 +30,7 @@ func putting(
       hutch_put_result(
         struct_size: 0, version: outcome.version, memory: outcome.memory.rawValue,
         disk: outcome.disk.rawValue), to: result)
-    if let failure = outcome.failure { throw failure }
+    if let reason = outcome.reason { throw reason.failure }
     if outcome.status == .notFound { try handle.opening.check() }
     return outcome.status
   }
@@ -54,6 +54,7 @@ extension Cache.PutSpec {
 }
 
 @_cdecl("hutch_get") @implementation
+@_optimize(speed)
 public func hutch_get(
   _ cache: OpaquePointer!, _ key: UnsafeRawPointer!, _ key_size: Int,
   _ out: UnsafeMutablePointer<OpaquePointer?>!
@@ -69,6 +70,7 @@ public func hutch_get(
 }
 
 @_cdecl("hutch_get_into") @implementation
+@_optimize(speed)
 public func hutch_get_into(
   _ cache: OpaquePointer!, _ key: UnsafeRawPointer!, _ key_size: Int,
   _ buffer: UnsafeMutableRawPointer!, _ capacity: Int, _ size: UnsafeMutablePointer<Int>!

@@ -12,15 +12,22 @@ extension Cache {
   struct PutResult {
     /// done, partial, exists, notFound, conflict; or the failure's.
     var status = Status.done
-    /// Set if no tier took the value for a reason that has words.
-    var failure: Failure?
+    /// Set if no tier took the value. Behind a reference: every put hands a result up, and
+    /// hardly one has this.
+    fileprivate(set) var reason: Reason?
     /// Of this write; where the condition did not hold, of the entry that is there, or 0.
     var version: UInt64 = 0
     var memory = TierOutcome.none
     var disk = TierOutcome.none
   }
 
+  final class Reason {
+    let failure: Failure
+    init(_ failure: Failure) { self.failure = failure }
+  }
+
   /// Stores a value if `condition` holds.
+  @_optimize(speed)
   func put(
     _ key: Bytes, _ value: Bytes, _ spec: PutSpec, if condition: PutCondition, in scope: Scope
   ) throws(Failure) -> PutResult {
@@ -39,6 +46,7 @@ extension Cache {
         wantsChecksum: storage != nil), hash, at: moment, if: condition, in: scope)
   }
 
+  @_optimize(speed)
   func put(
     _ block: consuming Block, _ hash: UInt64, at moment: Moment, if condition: PutCondition,
     in scope: Scope
@@ -130,6 +138,7 @@ extension Cache {
 
   /// The whole of a put where memory is all there is: the condition is decided, and the
   /// version drawn, under the lock of the entry's shard.
+  @_optimize(speed)
   private func putInMemory(
     _ block: consuming Block, _ hash: UInt64, at moment: Moment, if condition: PutCondition
   ) throws(Failure) -> PutResult {
@@ -204,6 +213,7 @@ extension Cache.PutResult {
       status = isWhole ? .done : .partial
       return
     }
+    let failure: Failure
     if let storageFailure {
       failure = storageFailure
     } else if memory == .failed {
@@ -211,7 +221,8 @@ extension Cache.PutResult {
     } else {
       failure = Failure(.tooLarge, "the entry is larger than any tier takes")
     }
-    status = failure!.status
+    status = failure.status
+    reason = Cache.Reason(failure)
   }
 }
 

@@ -16,6 +16,7 @@ extension Cache {
   }
 
   /// The value, counted as an access; nil if there is none.
+  @_optimize(speed)
   func get(_ key: Bytes, in scope: Scope) throws(Failure) -> Block? {
     let moment = clock.moment()
     let hash = memory.hash(key)
@@ -27,6 +28,7 @@ extension Cache {
   }
 
   /// Copies the value into `buffer` if it fits. Returns its size; nil if there is none.
+  @_optimize(speed)
   func copy(
     _ key: Bytes, in scope: Scope, into buffer: UnsafeMutableRawPointer?, capacity: Int
   ) throws(Failure) -> Int? {

@@ -160,6 +160,7 @@ struct Shard<Policy: EvictionPolicy & ~Copyable>: ~Copyable {
 
   /// Decides and stores as one. Fails with nothing changed but what had expired, or was
   /// evicted to make room.
+  @_optimize(speed)
   mutating func put(
     _ block: UnownedBlock, _ hash: UInt64, at: Moment, _ condition: PutCondition,
     isBacked: Bool, charge: UInt64, _ budget: borrowing Budget, _ versions: Versions,

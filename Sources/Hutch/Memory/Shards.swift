@@ -176,6 +176,7 @@ final class ShardsOf<Policy: EvictionPolicy & ~Copyable>: MemoryShards {
 
   // MARK: reading
 
+  @_optimize(speed)
   func get(_ key: Bytes, _ hash: UInt64, at: Moment) -> Block? {
     var expired = false
     let held = hold(hash)
@@ -192,6 +193,7 @@ final class ShardsOf<Policy: EvictionPolicy & ~Copyable>: MemoryShards {
   /// Values up to this size are copied with the lock held: cheaper than a reference.
   private static var smallCopy: Int { 4096 }
 
+  @_optimize(speed)
   func copy(
     _ key: Bytes, _ hash: UInt64, at: Moment, into buffer: UnsafeMutableRawPointer?,
     capacity: Int
@@ -240,6 +242,7 @@ final class ShardsOf<Policy: EvictionPolicy & ~Copyable>: MemoryShards {
 
   // MARK: writing
 
+  @_optimize(speed)
   func put(
     _ block: consuming Block, _ hash: UInt64, at: Moment, _ condition: PutCondition,
     isBacked: Bool

@@ -197,6 +197,7 @@ struct UnownedBlock {
 extension Block {
   /// A block with this record and key, whose value and extended data the caller fills.
   /// `record.size` and `record.extendedSize` say how large they are.
+  @_optimize(speed)
   static func allocate(key: Bytes, record: Record) throws(Failure) -> Block {
     typealias At = UnownedBlock.At
     let isPlain =
@@ -238,6 +239,7 @@ extension Block {
 
   /// A block with copies of a value and its extended data. Sizes in `record` are taken
   /// from them.
+  @_optimize(speed)
   static func copying(
     key: Bytes, value: Bytes, extended: Bytes, record: Record, wantsChecksum: Bool = false
   ) throws(Failure) -> Block {

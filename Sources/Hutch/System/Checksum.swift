@@ -20,6 +20,7 @@ enum Checksum {
     (hash ^ round(0, accumulator)) &* p1 &+ p4
   }
 
+  @_optimize(speed)
   static func xxh64(_ bytes: Bytes, seed: UInt64 = 0) -> UInt64 {
     let count = bytes.count
     guard let p = bytes.baseAddress else { return finish(seed &+ p5, nil, 0, 0) }
