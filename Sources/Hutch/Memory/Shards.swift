@@ -54,7 +54,7 @@ final class ShardsOf<Policy: EvictionPolicy & ~Copyable>: MemoryShards {
   private let budget: Budget
   private let common: Policy.Common
   /// log2 of the number of shards.
-  private let bits = Atomic<UInt64>(0)
+  let bits = Atomic<UInt64>(0)
   /// The count at which the number of shards is considered.
   private let divideAt = Atomic<UInt64>(ShardsOf.oneShard + 1)
   /// Where `maintain` goes on: shard << 32 | chunk. Two at once do the same work twice.
@@ -145,7 +145,7 @@ final class ShardsOf<Policy: EvictionPolicy & ~Copyable>: MemoryShards {
 
   /// Runs `body` with the shard of a hash, its lock held.
   @inline(__always)
-  private func with<R: ~Copyable, E: Error>(
+  func with<R: ~Copyable, E: Error>(
     _ hash: UInt64, _ body: (inout Shard<Policy>, UInt64) throws(E) -> R
   ) throws(E) -> R {
     let held = hold(hash)
@@ -494,68 +494,6 @@ final class ShardsOf<Policy: EvictionPolicy & ~Copyable>: MemoryShards {
     let isMore = index < shardCount
     sweep.store(isMore ? UInt64(index) << 32 | UInt64(chunk) : 0, ordering: .relaxed)
     return isMore
-  }
-
-  // MARK: walking
-
-  /// How many blocks a step of a walk holds at most.
-  private static var walkBuffer: Int { 128 }
-
-  /// `position` is a hash, and all entries with lesser ones have been seen; all ones: the end.
-  func keys(
-    after position: inout UInt64, limit: Int, at: Moment, onlyUnbacked: Bool,
-    visit: (Bytes) -> Void
-  ) -> Int {
-    var visited = 0
-    while visited == 0 && position != .max {
-      visited = keysOfStep(&position, max(1, limit), at, onlyUnbacked, visit)
-    }
-    return visited
-  }
-
-  /// Retains the blocks of a few lines under the lock, and visits them without.
-  private func keysOfStep(
-    _ position: inout UInt64, _ limit: Int, _ at: Moment, _ onlyUnbacked: Bool,
-    _ visit: (Bytes) -> Void
-  ) -> Int {
-    let from = position
-    var next = UInt64.max
-    return withUnsafeTemporaryAllocation(of: UInt.self, capacity: ShardsOf.walkBuffer) {
-      buffer -> Int in
-      var count = 0
-      with(from) { shard, hash in
-        let bits = self.bits.load(ordering: .relaxed)
-        var here: UInt64? = hash
-        while let line = here, count < limit, count <= ShardsOf.walkBuffer / 2 {
-          here = shard.entries.table.visitLine(at: line) { word in
-            if onlyUnbacked && word.isBacked { return }
-            guard count < ShardsOf.walkBuffer, !shard.isExpired(word, at: at) else { return }
-            buffer[count] = UInt(bitPattern: word.block.retained().leak().raw)
-            count += 1
-          }
-        }
-        // Back to a hash of the whole tier; behind the shard's last line, the next shard.
-        let index = bits == 0 ? 0 : from >> (64 - bits)
-        if let here {
-          next = bits == 0 ? here : index << (64 - bits) | here >> bits
-        } else if bits > 0 && index + 1 < 1 << bits {
-          next = (index + 1) << (64 - bits)
-        }
-      }
-      position = next
-      var visited = 0
-      for i in 0..<count {
-        let block = Block(
-          owning: UnownedBlock(UnsafeMutableRawPointer(bitPattern: buffer[i]).unsafelyUnwrapped))
-        // A table that was emptied meanwhile may have coarser lines than the walk began with.
-        let key = block.unowned.key
-        if from == 0 || hash(key) >= from {
-          visit(key)
-          visited += 1
-        }
-      }
-      return visited
-    }
   }
 
   // MARK: numbers

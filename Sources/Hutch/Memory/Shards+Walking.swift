@@ -1,0 +1,69 @@
+import Synchronization
+
+/// Walks over a tier's entries while others write.
+///
+/// They go by the order of hashes, which nothing changes: not growth, not replacement, not the
+/// removal of a neighbour.
+extension ShardsOf where Policy: ~Copyable {
+  // MARK: walking
+
+  /// How many blocks a step of a walk holds at most.
+  private static var walkBuffer: Int { 128 }
+
+  /// `position` is a hash, and all entries with lesser ones have been seen; all ones: the end.
+  func keys(
+    after position: inout UInt64, limit: Int, at: Moment, onlyUnbacked: Bool,
+    visit: (Bytes) -> Void
+  ) -> Int {
+    var visited = 0
+    while visited == 0 && position != .max {
+      visited = keysOfStep(&position, max(1, limit), at, onlyUnbacked, visit)
+    }
+    return visited
+  }
+
+  /// Retains the blocks of a few lines under the lock, and visits them without.
+  private func keysOfStep(
+    _ position: inout UInt64, _ limit: Int, _ at: Moment, _ onlyUnbacked: Bool,
+    _ visit: (Bytes) -> Void
+  ) -> Int {
+    let from = position
+    var next = UInt64.max
+    return withUnsafeTemporaryAllocation(of: UInt.self, capacity: ShardsOf.walkBuffer) {
+      buffer -> Int in
+      var count = 0
+      with(from) { shard, hash in
+        let bits = self.bits.load(ordering: .relaxed)
+        var here: UInt64? = hash
+        while let line = here, count < limit, count <= ShardsOf.walkBuffer / 2 {
+          here = shard.entries.table.visitLine(at: line) { word in
+            if onlyUnbacked && word.isBacked { return }
+            guard count < ShardsOf.walkBuffer, !shard.isExpired(word, at: at) else { return }
+            buffer[count] = UInt(bitPattern: word.block.retained().leak().raw)
+            count += 1
+          }
+        }
+        // Back to a hash of the whole tier; behind the shard's last line, the next shard.
+        let index = bits == 0 ? 0 : from >> (64 - bits)
+        if let here {
+          next = bits == 0 ? here : index << (64 - bits) | here >> bits
+        } else if bits > 0 && index + 1 < 1 << bits {
+          next = (index + 1) << (64 - bits)
+        }
+      }
+      position = next
+      var visited = 0
+      for i in 0..<count {
+        let block = Block(
+          owning: UnownedBlock(UnsafeMutableRawPointer(bitPattern: buffer[i]).unsafelyUnwrapped))
+        // A table that was emptied meanwhile may have coarser lines than the walk began with.
+        let key = block.unowned.key
+        if from == 0 || hash(key) >= from {
+          visit(key)
+          visited += 1
+        }
+      }
+      return visited
+    }
+  }
+}
