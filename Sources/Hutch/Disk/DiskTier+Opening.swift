@@ -127,7 +127,7 @@ extension DiskTier {
       }
       clock.setAnchor(boot.offset)
     }
-    if !meta.isClean { orphans.begin() }
+    if !meta.isClean || meta.owesSweep { orphans.begin() }
     meta.isClean = false
     // Beyond what this tier has handed out, should the directory have been brought back from
     // an older copy while it was down.
@@ -253,6 +253,7 @@ extension DiskTier {
     }
     var meta = manifest.meta
     meta.isClean = true
+    meta.owesSweep = !orphans.isDone
     meta.lastTime = latestTime
     meta.nextVersion = max(firstVersion, min(lastVersion &+ 1, meta.nextVersion))
     try manifest.begin()

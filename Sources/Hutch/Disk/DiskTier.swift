@@ -27,7 +27,8 @@ import Synchronization
 ///       boot_id, boot_offset the boot that last opened it, and Unix time minus
 ///                            CLOCK_BOOTTIME: within a boot the wall clock is asked once
 ///       last_time            of the last write
-///       clean                1 after a close, 0 while open
+///       clean                1 after a close, 0 while open; 2 after a close that came before
+///                            the sweep for orphans of an earlier end was done
 ///       limit_*, time_to_*   the limits in force, for who looks in from outside
 ///       secret               16 random bytes
 ///     entries, one row per entry

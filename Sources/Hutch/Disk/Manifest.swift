@@ -18,6 +18,8 @@ struct Meta {
   /// The time of the last write, to see after a reboot whether the wall clock was set back.
   var lastTime: Int64 = 0
   var isClean = false
+  /// Orphans of an earlier end were not all swept when this opening was closed.
+  var owesSweep = false
 
   /// Beyond this, sums could overflow; no honest meta row has it.
   static let largest = Int64(1) << 60
@@ -248,6 +250,7 @@ final class Manifest {
     meta.mayIdle = statement.integer(6) != 0
     meta.lastTime = statement.integer(7)
     meta.isClean = statement.integer(8) != 0
+    meta.owesSweep = statement.integer(8) == 2
     let id = try statement.bytes(9)
     if id.count == 16 {
       boot.id = (
@@ -311,7 +314,7 @@ final class Manifest {
     updatingMeta.bind(5, changed.dead)
     updatingMeta.bind(6, changed.mayIdle ? 1 : 0)
     updatingMeta.bind(7, changed.lastTime)
-    updatingMeta.bind(8, changed.isClean ? 1 : 0)
+    updatingMeta.bind(8, changed.isClean ? (changed.owesSweep ? 2 : 1) : 0)
     try updatingMeta.run()
     try committing.run()
     meta = changed
