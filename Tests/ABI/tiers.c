@@ -409,14 +409,25 @@ TEST(memory_goes_on_when_the_directory_is_removed) {
   check_unclean(hutch_close(t.cache));
 }
 
-/* On a file system of 1 MiB, made in a name space of this case's own. */
+/* Mounts a file system of 1 MiB, in a name space of this case's own. */
+static void mount_small(const char *where) {
+  uid_t user = geteuid();
+  if (unshare(CLONE_NEWNS) != 0) {
+    /* Who is not root is root in a user name space, and must be known there to make files. */
+    char map[32];
+    int size = snprintf(map, sizeof map, "0 %u 1", user);
+    if (unshare(CLONE_NEWUSER | CLONE_NEWNS) != 0) check_skip(strerror(errno));
+    write_file("/proc/self/uid_map", map, (size_t)size);
+  }
+  if (mount("none", "/", NULL, MS_REC | MS_PRIVATE, NULL) != 0 ||
+      mount("tmpfs", where, "tmpfs", 0, "size=1m,mode=777") != 0)
+    check_skip(strerror(errno));
+}
+
 TEST(memory_goes_on_when_the_file_system_is_full) {
   path mounted = scratch("mounted");
   CHECK(mkdir(mounted.text, 0700) == 0);
-  if ((unshare(CLONE_NEWNS) != 0 && unshare(CLONE_NEWUSER | CLONE_NEWNS) != 0) ||
-      mount("none", "/", NULL, MS_REC | MS_PRIVATE, NULL) != 0 ||
-      mount("tmpfs", mounted.text, "tmpfs", 0, "size=1m") != 0)
-    check_skip(strerror(errno));
+  mount_small(mounted.text);
 
   hutch_options options = unlimited_options();
   hutch_cache *cache = open_cache(scratch("mounted/cache").text, &options);

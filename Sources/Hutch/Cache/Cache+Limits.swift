@@ -50,6 +50,12 @@ extension Cache {
         $0.storeDropped(key, version)
       }
     }
+    disk.onStateChange = { failure in
+      guard failure == nil else { return }
+      Unmanaged<Cache>.fromOpaque(identity)._withUnsafeGuaranteedRef {
+        if let storage = $0.storage { $0.storeCameBack(storage) }
+      }
+    }
     disk.lastAccess = { key in
       Unmanaged<Cache>.fromOpaque(identity)._withUnsafeGuaranteedRef {
         $0.memory.info(key, $0.memory.hash(key), at: $0.clock.momentForMaintenance())?.accessed
@@ -60,6 +66,28 @@ extension Cache {
         $0.memoryGaveUp(block, cause, accessed)
       }
     }
+  }
+
+  /// The store is in service again, on a directory that may not be what it was: versions go on
+  /// above what it has seen, and memory learns which of its entries the store has.
+  private func storeCameBack(_ storage: any Storage) {
+    versions.raise(to: storage.firstVersion)
+    let moment = clock.momentForMaintenance()
+    var position: UInt64 = 0
+    while memory.keys(
+      after: &position, limit: 64, at: moment,
+      visit: { key in
+        let hash = memory.hash(key)
+        let stripe = Stripes.index(of: hash)
+        stripes.lock(stripe)
+        if let version = memory.info(key, hash, at: moment)?.version {
+          // Where the store cannot tell, it has not.
+          let stored = (try? storage.info(key, at: moment)) ?? nil
+          memory.setBacked(key, hash, version: version, stored?.version == version)
+        }
+        stripes.unlock(stripe)
+      }) > 0
+    {}
   }
 
   /// Hands an access time down to the store: always for an evicted entry, since the store's

@@ -11,6 +11,11 @@ final class Versions {
   @inline(__always)
   func draw() -> UInt64 { following.wrappingAdd(1, ordering: .relaxed).oldValue }
 
+  /// None below `first` is drawn any more.
+  func raise(to first: UInt64) {
+    following.max(first, ordering: .relaxed)
+  }
+
   /// The last one that was drawn.
   var last: UInt64 { following.load(ordering: .relaxed) &- 1 }
 }
