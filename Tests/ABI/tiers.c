@@ -409,15 +409,21 @@ TEST(memory_goes_on_when_the_directory_is_removed) {
   check_unclean(hutch_close(t.cache));
 }
 
+static void map_to_root(const char *file, unsigned id) {
+  char map[32];
+  int size = snprintf(map, sizeof map, "0 %u 1", id);
+  write_file(file, map, (size_t)size);
+}
+
 /* Mounts a file system of 1 MiB, in a name space of this case's own. */
 static void mount_small(const char *where) {
-  uid_t user = geteuid();
+  unsigned user = geteuid(), group = getegid();
   if (unshare(CLONE_NEWNS) != 0) {
     /* Who is not root is root in a user name space, and must be known there to make files. */
-    char map[32];
-    int size = snprintf(map, sizeof map, "0 %u 1", user);
     if (unshare(CLONE_NEWUSER | CLONE_NEWNS) != 0) check_skip(strerror(errno));
-    write_file("/proc/self/uid_map", map, (size_t)size);
+    write_file("/proc/self/setgroups", "deny", 4);
+    map_to_root("/proc/self/uid_map", user);
+    map_to_root("/proc/self/gid_map", group);
   }
   if (mount("none", "/", NULL, MS_REC | MS_PRIVATE, NULL) != 0 ||
       mount("tmpfs", where, "tmpfs", 0, "size=1m,mode=777") != 0)
