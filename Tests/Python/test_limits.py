@@ -61,7 +61,7 @@ def test_a_view_changes_its_own_part_only(directory):
 
 
 def test_count_in_memory_and_the_least_recently_used_goes():
-    with hutch.Cache(memory=Limits(count=10)) as cache:
+    with hutch.Cache(memory=Limits(count=10), policy="lru") as cache:
         for number in range(10):
             cache[number] = number
         assert cache[0] == 0 and cache[3] == 3
@@ -73,7 +73,7 @@ def test_count_in_memory_and_the_least_recently_used_goes():
 
 
 def test_what_is_no_use_does_not_save_an_entry():
-    with hutch.Cache(memory=Limits(count=3)) as cache:
+    with hutch.Cache(memory=Limits(count=3), policy="lru") as cache:
         for number in range(3):
             cache[number] = number
         assert 0 in cache and cache.info(0) and list(cache.items())

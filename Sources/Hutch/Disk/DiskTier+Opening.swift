@@ -97,7 +97,7 @@ extension DiskTier {
   }
 
   private func openWhole(_ directory: Directory) throws(Failure) -> Manifest {
-    let manifest = try Manifest(directory)
+    let manifest = try Manifest.open(directory)
     let boot = Boot.current()
     // Nothing is synced on the way, so after a loss of power SQLite's pages may be of
     // different ages. A killed process loses nothing that it has written.

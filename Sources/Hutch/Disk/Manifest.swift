@@ -137,10 +137,26 @@ final class Manifest {
     FROM entries WHERE key = ?1
     """
 
-  init(_ directory: Directory) throws(Failure) {
-    connection = try directory.withPath(of: ManifestFile.name) {
+  /// Opens the manifest that is in a directory.
+  ///
+  /// What is damaged fails here and not in `init`: where the initialiser of a class throws,
+  /// Embedded Swift (6.3) does not free the instance.
+  static func open(_ directory: Directory) throws(Failure) -> Manifest {
+    let connection = try directory.withPath(of: ManifestFile.name) {
       (path) throws(Failure) -> Connection in try Connection(path, .write)
     }
+    // Should it turn out damaged, closing it must not change it.
+    _ = hutch_sqlite_switch(connection.handle, SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
+    _ = try connection.integer("SELECT count(*) FROM sqlite_schema")
+    let log = Files.status(Files.path("manifest.sqlite-wal"), at: directory.descriptor)
+    let manifest = try Manifest(connection, logSize: Int(log?.st_size ?? 0))
+    try manifest.load()
+    _ = hutch_sqlite_switch(manifest.connection.handle, SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 0)
+    return manifest
+  }
+
+  private init(_ opened: consuming Connection, logSize: Int) throws(Failure) {
+    connection = opened
     // Debian's SQLite overwrites with zeroes what is deleted: twice the log for nothing here.
     try connection.run(
       """
@@ -148,8 +164,6 @@ final class Manifest {
       PRAGMA cell_size_check = ON;
       """)
     sqlite3_wal_autocheckpoint(connection.handle, 0)
-    // Should it turn out damaged, closing it must not change it.
-    _ = hutch_sqlite_switch(connection.handle, SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
 
     beginning = try connection.prepare("BEGIN IMMEDIATE")
     committing = try connection.prepare("COMMIT")
@@ -200,9 +214,7 @@ final class Manifest {
       """)
 
     logState = try Allocation.one(Log.self)
-    let size =
-      Files.status(Files.path("manifest.sqlite-wal"), at: directory.descriptor)?.st_size ?? 0
-    logState.pointee = Log(used: Int(size), size: Int(size))
+    logState.pointee = Log(used: logSize, size: logSize)
     _ = sqlite3_wal_hook(
       connection.handle,
       { state, _, _, pages in
@@ -212,8 +224,6 @@ final class Manifest {
         log.pointee.size = max(log.pointee.size, log.pointee.used)
         return SQLITE_OK
       }, logState)
-    try load()
-    _ = hutch_sqlite_switch(connection.handle, SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 0)
   }
 
   /// The end will move nothing from the log into the database.
@@ -303,7 +313,21 @@ final class Manifest {
 
   // MARK: transactions
 
-  func begin() throws(Failure) { try beginning.run() }
+  /// Nobody else writes, says the caller. But a reader that finds the log's index half written
+  /// takes SQLite's write lock for a moment to read it again (walIndexReadHdr), so 'busy' is
+  /// no answer at once.
+  func begin() throws(Failure) {
+    var tries = 0
+    while true {
+      do throws(Failure) {
+        return try beginning.run()
+      } catch {
+        tries += 1
+        guard error.sqlite & 0xFF == SQLITE_BUSY, tries < 10_000 else { throw error }
+        sched_yield()
+      }
+    }
+  }
 
   /// Writes the meta row and commits.
   func commit(_ changed: Meta) throws(Failure) {
