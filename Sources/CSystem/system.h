@@ -108,7 +108,6 @@ static inline int hutch_ofd_lock(int descriptor, short type) {
   return fcntl(descriptor, F_OFD_SETLK, &lock);
 }
 
-static inline int hutch_is_directory(mode_t mode) { return S_ISDIR(mode); }
 static inline int hutch_is_regular(mode_t mode) { return S_ISREG(mode); }
 
 #endif

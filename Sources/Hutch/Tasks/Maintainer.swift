@@ -2,7 +2,7 @@ import CSystem
 import Synchronization
 
 /// One background thread that calls a function again and again: at once while the function
-/// says that there is more to do, else after a pause or when it is woken.
+/// says that there is more to do, else after a pause.
 ///
 /// The thread is made by `start`, has all signals blocked, and is gone when `stop` returns.
 /// It keeps nothing alive: who owns the maintainer stops it before what `work` uses goes.
@@ -13,11 +13,10 @@ final class Maintainer {
   private let context: UnsafeMutableRawPointer
   private let pause: Int64
   private var thread = pthread_t()
-  /// Protects `isStopping`, `isWoken` and `isRunning`. No other lock is taken under it.
+  /// Protects `isStopping` and `isRunning`. No other lock is taken under it.
   private let lock: Lock
   private let changed: Condition
   private var isStopping = false
-  private var isWoken = false
   private var isRunning = false
 
   /// `work` is called with `context`, about every `pause` nanoseconds.
@@ -56,14 +55,6 @@ final class Maintainer {
     isRunning = true
   }
 
-  /// There is something to do.
-  func wake() {
-    lock.lock()
-    isWoken = true
-    lock.unlock()
-    changed.signal()
-  }
-
   /// Waits for the end of the work under way, and for the thread's. For ever.
   func stop() {
     lock.lock()
@@ -79,11 +70,10 @@ final class Maintainer {
   private func run() {
     lock.lock()
     while !isStopping {
-      isWoken = false
       lock.unlock()
       let hasMore = work(context)
       lock.lock()
-      if !hasMore && !isWoken && !isStopping { changed.wait(lock, nanoseconds: pause) }
+      if !hasMore && !isStopping { changed.wait(lock, nanoseconds: pause) }
     }
     lock.unlock()
   }
