@@ -48,6 +48,13 @@ protocol Storage: AnyObject {
   /// Evicts until the new limits hold.
   func setLimits(_ limits: TierLimits, at moment: Moment) throws(Failure)
 
+  /// Removes what the spec says and stops as soon as it may; returns how many went. `goOn` is
+  /// called off all locks between slices, with how many have gone and how many will (0: not
+  /// known); false stops.
+  func trim(
+    _ spec: TrimSpec, at moment: Moment, goOn: (UInt64, UInt64) -> Bool
+  ) throws(Failure) -> UInt64
+
   /// Stops nobody.
   var stats: TierStats { get }
 
@@ -72,6 +79,14 @@ protocol Storage: AnyObject {
 
   /// No call is under way or comes later. The failure, if the end was not clean.
   func close(lastVersion: UInt64) -> Failure?
+}
+
+extension Storage {
+  func trim(
+    _ spec: TrimSpec, at moment: Moment, goOn: (UInt64, UInt64) -> Bool
+  ) throws(Failure) -> UInt64 {
+    throw Failure(.unsupported, "this store cannot be trimmed")
+  }
 }
 
 /// One write on its way to the store.
