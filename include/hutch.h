@@ -629,8 +629,8 @@ typedef struct hutch_tier_stats {
   uint64_t refusals;    /* puts that were too large or found no space */
   uint64_t failures;    /* calls of the system or of SQLite that failed */
   uint64_t damaged;     /* entries found damaged, and removed */
-  uint64_t replacements; /* of the puts, those that took an entry's place; memory only */
-  uint64_t trims;        /* entries removed by hutch_trim */
+  uint64_t replacements; /* puts that took an entry's place; memory only */
+  uint64_t trims;        /* entries removed by hutch_trim; on disk these are evictions */
   uint64_t reserved[4];
 } hutch_tier_stats;
 

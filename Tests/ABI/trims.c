@@ -355,3 +355,70 @@ TEST(while_others_write) {
   CHECK_EQUAL(count, trim(c.cache, HUTCH_TRIM_TO_COST, 0, 0));
   CHECK_OK(hutch_close(c.cache));
 }
+
+/* ------------------------------------------------------------------- tiers */
+
+TEST(each_tier_by_itself) {
+  hutch_options options = unlimited_options();
+  test_clock clock = {0};
+  use_clock(&options, &clock);
+  hutch_cache *cache = open_cache(scratch("cache").text, &options);
+  hutch_cache *memory = tier_of(cache, HUTCH_TIER_MEMORY);
+  hutch_cache *disk = tier_of(cache, HUTCH_TIER_DISK);
+  for (uint32_t i = 0; i < 100; i++) put_costing(cache, i, 10);
+  hutch_trim_spec spec = {
+      .struct_size = sizeof spec, .kind = HUTCH_TRIM_TO_COUNT, .amount = 70};
+  uint64_t removed = 0;
+  CHECK_OK(hutch_trim(memory, &spec, &removed));
+  CHECK_EQUAL(30, removed);
+  CHECK_EQUAL(100, count_of(cache));
+  CHECK_OK(hutch_trim(disk, &spec, &removed));
+  CHECK_EQUAL(30, removed);
+  CHECK_EQUAL(70, count_of(disk));
+  spec.amount = 20;
+  CHECK_OK(hutch_trim(cache, &spec, &removed));
+  CHECK_EQUAL(100, removed);
+  CHECK_EQUAL(20, count_of(memory));
+  CHECK_EQUAL(20, count_of(disk));
+  /* What has gone from both has gone. */
+  spec.kind = HUTCH_TRIM_LARGER_THAN;
+  spec.amount = 0;
+  CHECK_OK(hutch_trim(cache, &spec, &removed));
+  CHECK_EQUAL(40, removed);
+  CHECK_EQUAL(0, count_of(cache));
+  for (uint32_t i = 0; i < 100; i++) CHECK(!has(cache, i));
+  hutch_cache_release(memory);
+  hutch_cache_release(disk);
+  CHECK_OK(hutch_close(cache));
+}
+
+/* Every kind takes from a cache of both tiers at least what it takes from one in memory. */
+TEST(every_kind_on_two_tiers) {
+  for (uint32_t kind = HUTCH_TRIM_EXPIRED; kind <= HUTCH_TRIM_LARGER_THAN; kind++) {
+    hutch_options options = unlimited_options();
+    test_clock clock = {0};
+    use_clock(&options, &clock);
+    char name[16];
+    snprintf(name, sizeof name, "kind %u", kind);
+    check_note(name);
+    hutch_cache *cache = open_cache(scratch(name).text, &options);
+    hutch_put_options put = put_options();
+    put.time_to_live = HUTCH_DAY;
+    for (uint32_t i = 0; i < 50; i++)
+      CHECK_OK(hutch_put(cache, &i, sizeof i, "value", 5, &put, NULL));
+    clock.now += HUTCH_DAY + HUTCH_HOUR;
+    for (uint32_t i = 50; i < 100; i++) {
+      put.time_to_live = HUTCH_FOREVER;
+      CHECK_OK(hutch_put(cache, &i, sizeof i, "value", 5, &put, NULL));
+    }
+    clock.now += 1;
+    hutch_trim_spec spec = {.struct_size = sizeof spec, .kind = kind};
+    if (kind == HUTCH_TRIM_WRITTEN_BEFORE) spec.time = clock.now;
+    uint64_t removed = 0;
+    CHECK_OK(hutch_trim(cache, &spec, &removed));
+    CHECK_EQUAL(kind == HUTCH_TRIM_EXPIRED ? 50 : 0, count_of(cache));
+    CHECK(removed >= (kind == HUTCH_TRIM_EXPIRED ? 50 : 100));
+    CHECK_OK(hutch_close(cache));
+  }
+  check_note(NULL);
+}
