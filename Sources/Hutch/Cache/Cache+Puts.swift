@@ -6,6 +6,11 @@ extension Cache {
     var timeToIdle: Int64 = 0
     var cost: UInt64 = 0
     var extended = Bytes(start: nil, count: 0)
+
+    @inline(__always)
+    var isPlain: Bool {
+      timeToLive | timeToIdle == 0 && cost == 0 && extended.count == 0
+    }
   }
 
   /// What came of a put.
@@ -32,12 +37,24 @@ extension Cache {
     _ key: Bytes, _ value: Bytes, _ spec: PutSpec, if condition: PutCondition, in scope: Scope
   ) throws(Failure) -> PutResult {
     let moment = clock.moment()
+    let hash = memory.hash(key)
+    guard storage == nil, spec.isPlain, case .always = condition else {
+      return try putWithRecord(key, value, spec, hash, at: moment, if: condition, in: scope)
+    }
+    let block = try Block.plain(key: key, value: value, created: moment.time)
+    return try putInMemory(block, hash, at: moment, if: .always)
+  }
+
+  @inline(never)
+  private func putWithRecord(
+    _ key: Bytes, _ value: Bytes, _ spec: PutSpec, _ hash: UInt64, at moment: Moment,
+    if condition: PutCondition, in scope: Scope
+  ) throws(Failure) -> PutResult {
     var record = Record()
     record.created = moment.time
     record.expires = Record.end(of: spec.timeToLive, from: record.created)
     record.timeToIdle = spec.timeToIdle
     record.cost = spec.cost
-    let hash = memory.hash(key)
     // Asked again under the lock; what will not be stored need not be copied.
     if let refused = try unmet(condition, key, hash, at: moment, in: scope) { return refused }
     return try put(
@@ -145,13 +162,12 @@ extension Cache {
     // Without a thread an expired entry is as invisible, and goes when it is in the way.
     let entry = block.unowned
     if !entry.isPlain && entry.record.mayExpire(under: Ages()) { try? startMaintenance() }
-    var result = PutResult()
     let put = try memory.put(block, hash, at: moment, condition: condition)
+    var result = PutResult()
     switch put.outcome {
     case .stored:
       result.version = put.version
       result.memory = .stored
-      result.conclude(nil)
     case .tooLarge:
       result.version = versions.draw()
       result.memory = .tooLarge

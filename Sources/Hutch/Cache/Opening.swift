@@ -175,10 +175,13 @@ private final class DirectoryHolder {
 final class Handle {
   let opening: Opening
   let scope: Scope
+  /// For calls that are too short to count references: it lives as long as the handle.
+  let unretained: Unmanaged<Cache>
 
   init(_ opening: Opening, _ scope: Scope) {
     self.opening = opening
     self.scope = scope
+    unretained = .passUnretained(opening.cache)
   }
 
   @inline(__always) var cache: Cache { opening.cache }
