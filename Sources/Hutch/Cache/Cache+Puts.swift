@@ -11,6 +11,17 @@ extension Cache {
     var isPlain: Bool {
       timeToLive | timeToIdle == 0 && cost == 0 && extended.count == 0
     }
+
+    /// The record of an entry that is written at this moment.
+    @inline(__always)
+    func record(at moment: Moment) -> Record {
+      var record = Record()
+      record.created = moment.time
+      record.expires = Record.end(of: timeToLive, from: record.created)
+      record.timeToIdle = timeToIdle
+      record.cost = cost
+      return record
+    }
   }
 
   /// What came of a put.
@@ -50,11 +61,7 @@ extension Cache {
     _ key: Bytes, _ value: Bytes, _ spec: PutSpec, _ hash: UInt64, at moment: Moment,
     if condition: PutCondition, in scope: Scope
   ) throws(Failure) -> PutResult {
-    var record = Record()
-    record.created = moment.time
-    record.expires = Record.end(of: spec.timeToLive, from: record.created)
-    record.timeToIdle = spec.timeToIdle
-    record.cost = spec.cost
+    let record = spec.record(at: moment)
     // Asked again under the lock; what will not be stored need not be copied.
     if let refused = try unmet(condition, key, hash, at: moment, in: scope) { return refused }
     return try put(
@@ -83,6 +90,13 @@ extension Cache {
     fileprivate var write: StorageWrite?
     fileprivate var hash: UInt64 = 0
     fileprivate var scope = Scope.whole
+
+    init() {}
+
+    init(failed failure: Failure) {
+      result.status = failure.status
+      result.reason = Reason(failure)
+    }
   }
 
   /// The first half of a put in a cache with a store: everything but the wait for the commit.
