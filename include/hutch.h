@@ -105,6 +105,8 @@ extern "C" {
 
 /* The longest key, in bytes. */
 #define HUTCH_KEY_MAX 65535
+/* The longest suffix of a content file's name, in bytes. */
+#define HUTCH_SUFFIX_MAX 15
 
 /* Durations, in nanoseconds. */
 #define HUTCH_MICROSECOND INT64_C(1000)
@@ -165,6 +167,7 @@ typedef struct hutch_error {
 typedef struct hutch_cache hutch_cache;   /* a cache, or one tier of it; counted */
 typedef struct hutch_value hutch_value;   /* immutable bytes with their record; counted */
 typedef struct hutch_cursor hutch_cursor; /* a walk over the entries; counted */
+typedef struct hutch_writer hutch_writer; /* a put whose value comes in pieces; counted */
 
 /* A tier, where one is chosen or told. */
 enum {
@@ -420,6 +423,11 @@ typedef struct hutch_put_options {
   uint64_t cost;         /* replaces the charge in the memory tier; 0: none */
   const void *extended;  /* bytes that travel with the entry; copied */
   size_t extended_size;  /* 0..65,535 */
+  /* What the name of the value's file ends with, if it gets one: an extension,
+     for programs that go by it (".jpg"). At most HUTCH_SUFFIX_MAX bytes, no
+     slash; ends with NUL, copied. NULL: nothing. The rest of the name is
+     random. */
+  const char *suffix;
 } hutch_put_options;
 
 /* What one tier made of a put. */
@@ -612,6 +620,135 @@ HUTCH_API hutch_status hutch_increment(hutch_cache *cache, const void *key, size
  */
 HUTCH_API hutch_status hutch_pop(hutch_cache *cache, const void *key, size_t key_size,
                                  hutch_value **out);
+
+/* ------------------------------------------------------------------- large */
+
+/*
+ * Values that come as files or in pieces, and values that are wanted as files. The
+ * disk tier keeps a value in a file of its own if its storage is HUTCH_STORAGE_FILE,
+ * or HUTCH_STORAGE_MIXED and the value larger than inline_threshold: raw bytes, a
+ * random name, written once and never changed.
+ */
+
+/* What becomes of the file that is given to hutch_put_file. */
+enum {
+  HUTCH_FILE_COPY = 1, /* it stays, and is the caller's */
+  HUTCH_FILE_MOVE = 2, /* it is unlinked once the entry is committed */
+  HUTCH_FILE_LINK = 3  /* it stays; the entry shares its bytes */
+};
+
+/*
+ * hutch_put_file - store a file's bytes
+ *
+ * As hutch_put, with the bytes of the regular file at path (ends with NUL; symbolic
+ * links are followed) for value, which are in memory at once only if the memory tier
+ * takes them or the value is not to have a file. On the cache's file system MOVE and
+ * LINK copy nothing: the entry's file is a hard link to the one that is given. Where
+ * there can be none, as on another file system, they copy.
+ *
+ * Of a file that is linked, whoever changes its bytes afterwards damages the entry,
+ * which is found out when it is read. MOVE unlinks path last, and only if the disk tier
+ * (in a cache without one, memory) has stored the value: at no moment is there neither
+ * file nor entry. If that fails, the answer is HUTCH_IO, and result says what is stored.
+ *
+ * HUTCH_IO: also, the file cannot be opened or read. HUTCH_INVALID_ARGUMENT: also, it
+ * is no regular file. Either way nothing changed. Since 0.1.
+ */
+HUTCH_API hutch_status hutch_put_file(hutch_cache *cache, const void *key, size_t key_size,
+                                      const char *path, uint32_t use,
+                                      const hutch_put_options *options,
+                                      hutch_put_result *result);
+
+/*
+ * hutch_writer_begin - begin a put whose value comes in pieces
+ *
+ * *out: a new reference, given up by hutch_writer_release. A value that gets a file is
+ * written to it piece by piece and never wholly in memory; it does not enter the memory
+ * tier (HUTCH_OUTCOME_REMOVED) before it is read. Others are gathered and end as in
+ * hutch_put. Until the commit nobody sees anything of it, and another put of the key is
+ * a put of its own. options as in hutch_put; durations begin at the commit.
+ *
+ * expected_size: how large the value will be, as far as that is known; 0: not known.
+ * HUTCH_TOO_LARGE: no tier would take that. One writer is for one thread at a time.
+ * Since 0.1.
+ */
+HUTCH_API hutch_status hutch_writer_begin(hutch_cache *cache, const void *key, size_t key_size,
+                                          uint64_t expected_size,
+                                          const hutch_put_options *options, hutch_writer **out);
+
+/*
+ * hutch_writer_append - the next bytes of the value
+ *
+ * After a failure (HUTCH_TOO_LARGE, HUTCH_NO_SPACE, HUTCH_IO, HUTCH_TIER_DOWN,
+ * HUTCH_NO_MEMORY) the writer answers every call with it; the entry that is there stays.
+ * Since 0.1.
+ */
+HUTCH_API hutch_status hutch_writer_append(hutch_writer *writer, const void *data, size_t size);
+
+/*
+ * hutch_writer_commit - store what was appended
+ *
+ * In place of what was there, as hutch_put does; its version is drawn here. The writer
+ * ends, whatever the answer: HUTCH_INVALID_ARGUMENT from every later call but
+ * hutch_writer_release. Since 0.1.
+ */
+HUTCH_API hutch_status hutch_writer_commit(hutch_writer *writer, hutch_put_result *result);
+
+/*
+ * hutch_writer_abort - end without storing anything
+ *
+ * What was written is gone. HUTCH_INVALID_ARGUMENT: it has ended already. Since 0.1.
+ */
+HUTCH_API hutch_status hutch_writer_abort(hutch_writer *writer);
+
+/*
+ * hutch_writer_release - give up the reference
+ *
+ * Aborts a writer that has not ended. NULL is accepted. Since 0.1.
+ */
+HUTCH_API void hutch_writer_release(hutch_writer *writer);
+
+/*
+ * hutch_value_path - the path of the value's file
+ *
+ * A hint: as soon as the entry is replaced, removed or evicted the file may be gone,
+ * unless files are held (hutch_hold_files); hutch_value_fd has no such moment. The
+ * file must not be changed. No access, and no check of the bytes.
+ *
+ * *size (not NULL) receives the length of the path without its NUL. If capacity is not
+ * greater, nothing is copied and the answer is HUTCH_BUFFER_TOO_SMALL; buffer may be
+ * NULL if capacity is 0. HUTCH_WRONG_TYPE: the value has no file of its own.
+ * HUTCH_NOT_FOUND: no entry on disk. HUTCH_UNSUPPORTED: a cache in memory, or a view of
+ * the memory tier. Since 0.1.
+ */
+HUTCH_API hutch_status hutch_value_path(hutch_cache *cache, const void *key, size_t key_size,
+                                        char *buffer, size_t capacity, size_t *size);
+
+/*
+ * hutch_value_fd - a descriptor to read a value by
+ *
+ * *out: a file descriptor, close-on-exec, at the value's beginning, which the caller
+ * closes; -1 if the answer is another than HUTCH_OK. It reads the same bytes for as
+ * long as it is open, whatever becomes of the entry and the cache. Of a value that
+ * has a file it is that file's, read-only; of any other it is one in memory
+ * (memfd_create) with a copy, sealed against writing: sendfile, mmap and fstat work with
+ * both. An access, as hutch_get; but the bytes of a file are not checked. Since 0.1.
+ */
+HUTCH_API hutch_status hutch_value_fd(hutch_cache *cache, const void *key, size_t key_size,
+                                      int32_t *out);
+
+/*
+ * hutch_hold_files, hutch_release_files - keep values' files where they are
+ *
+ * While files are held, none moves or goes: paths from hutch_value_path stay good.
+ * Entries are replaced, removed and evicted all the same, at once; their files go, and
+ * their space comes back, when the last hold has ended. Holds are counted, and each ends
+ * with a release through the same reference, with that reference's end, or with the
+ * cache's. Nothing is lost if the process is killed meanwhile. HUTCH_INVALID_ARGUMENT:
+ * this reference holds none. Since 0.1.
+ */
+HUTCH_API hutch_status hutch_hold_files(hutch_cache *cache);
+HUTCH_API hutch_status hutch_release_files(hutch_cache *cache);
 
 /* ------------------------------------------------------------------ limits */
 

@@ -34,6 +34,8 @@
   X(value_data) X(value_size) X(value_key) X(value_key_size) X(value_extended)               \
   X(value_extended_size) X(value_info) X(value_retain) X(value_release)                      \
   X(add) X(replace) X(compare_and_swap) X(increment) X(pop)                                  \
+  X(put_file) X(writer_begin) X(writer_append) X(writer_commit) X(writer_abort)              \
+  X(writer_release) X(value_path) X(value_fd) X(hold_files) X(release_files)                 \
   X(limits) X(set_limits) X(count) X(cost) X(stats)                                          \
   X(each) X(cursor_create) X(cursor_next) X(cursor_value) X(cursor_info) X(cursor_release)
 
@@ -102,6 +104,16 @@ static inline const char *hutch_dl_open(hutch_dl *table, const char *path) {
 #define hutch_compare_and_swap hutch_dl_table.compare_and_swap
 #define hutch_increment hutch_dl_table.increment
 #define hutch_pop hutch_dl_table.pop
+#define hutch_put_file hutch_dl_table.put_file
+#define hutch_writer_begin hutch_dl_table.writer_begin
+#define hutch_writer_append hutch_dl_table.writer_append
+#define hutch_writer_commit hutch_dl_table.writer_commit
+#define hutch_writer_abort hutch_dl_table.writer_abort
+#define hutch_writer_release hutch_dl_table.writer_release
+#define hutch_value_path hutch_dl_table.value_path
+#define hutch_value_fd hutch_dl_table.value_fd
+#define hutch_hold_files hutch_dl_table.hold_files
+#define hutch_release_files hutch_dl_table.release_files
 #define hutch_limits hutch_dl_table.limits
 #define hutch_set_limits hutch_dl_table.set_limits
 #define hutch_count hutch_dl_table.count

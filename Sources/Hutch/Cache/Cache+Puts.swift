@@ -6,6 +6,8 @@ extension Cache {
     var timeToIdle: Int64 = 0
     var cost: UInt64 = 0
     var extended = Bytes(start: nil, count: 0)
+    /// How a store that keeps files is to keep the value; nil: as it likes.
+    var file: ValueFile?
   }
 
   /// What came of a put.
@@ -14,7 +16,7 @@ extension Cache {
     var status = Status.done
     /// Set if no tier took the value. Behind a reference: every put hands a result up, and
     /// hardly one has this.
-    fileprivate(set) var reason: Reason?
+    var reason: Reason?
     /// Of this write; where the condition did not hold, of the entry that is there, or 0.
     var version: UInt64 = 0
     var memory = TierOutcome.none
@@ -43,18 +45,20 @@ extension Cache {
     return try put(
       try Block.copying(
         key: key, value: value, extended: spec.extended, record: record,
-        wantsChecksum: storage != nil), hash, at: moment, if: condition, in: scope)
+        wantsChecksum: storage != nil), hash, at: moment, if: condition, in: scope,
+      file: spec.file)
   }
 
   @_optimize(speed)
   func put(
     _ block: consuming Block, _ hash: UInt64, at moment: Moment, if condition: PutCondition,
-    in scope: Scope
+    in scope: Scope, file: ValueFile? = nil
   ) throws(Failure) -> PutResult {
     if storage == nil { return try putInMemory(block, hash, at: moment, if: condition) }
     return try withStorage { (storage) throws(Failure) in
       finish(
-        try submit(block.unowned, hash, at: moment, if: condition, in: scope, to: storage),
+        try submit(
+          block.unowned, hash, at: moment, if: condition, in: scope, file: file, to: storage),
         in: storage)
     }
   }
@@ -72,10 +76,11 @@ extension Cache {
   /// `finish` is owed.
   func submit(
     _ entry: UnownedBlock, _ hash: UInt64, at moment: Moment, if condition: PutCondition,
-    in scope: Scope, to storage: any Storage
+    in scope: Scope, file: ValueFile? = nil, to storage: any Storage
   ) throws(Failure) -> SubmittedPut {
     // The write keeps the block for as long as it is there itself.
     let write = StorageWrite(scope == .memory ? .remove : .put, entry.retained())
+    write.file = file
     if scope != .memory { storage.prepare(write) }
     var put = SubmittedPut()
     let stripe = Stripes.index(of: hash)
@@ -101,6 +106,9 @@ extension Cache {
     if scope == .disk {
       _ = memory.remove(entry.key, hash, at: moment)
       put.result.memory = .removed
+    } else if let file, file.memoryOutcome != .none {
+      _ = memory.remove(entry.key, hash, at: moment)
+      put.result.memory = file.memoryOutcome
     } else {
       put.result.memory = putInMemory(entry, hash, at: moment, isBacked: scope == .whole)
     }
@@ -203,7 +211,7 @@ extension Cache {
 
 extension Cache.PutResult {
   /// Settles the status once each tier's outcome is known.
-  fileprivate mutating func conclude(_ storageFailure: Failure?) {
+  mutating func conclude(_ storageFailure: Failure?) {
     let outcomes = (memory, disk)
     let isStored = outcomes.0 == .stored || outcomes.1 == .stored
     let isWhole =

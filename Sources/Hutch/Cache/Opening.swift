@@ -175,11 +175,36 @@ private final class DirectoryHolder {
 final class Handle {
   let opening: Opening
   let scope: Scope
+  /// How often files are held through it. Relaxed: each is counted once by whoever changes it.
+  private let holds = Atomic<Int>(0)
 
   init(_ opening: Opening, _ scope: Scope) {
     self.opening = opening
     self.scope = scope
   }
 
+  /// The holds that the host has not given back go with its reference.
+  deinit { while releaseFiles() {} }
+
   @inline(__always) var cache: Cache { opening.cache }
+
+  func holdFiles() throws(Failure) {
+    try cache.holdFiles()
+    holds.wrappingAdd(1, ordering: .relaxed)
+  }
+
+  /// False: none is held through this reference.
+  func releaseFiles() -> Bool {
+    var held = holds.load(ordering: .relaxed)
+    while held > 0 {
+      let (isDone, now) = holds.compareExchange(
+        expected: held, desired: held - 1, ordering: .relaxed)
+      if isDone {
+        cache.releaseFiles()
+        return true
+      }
+      held = now
+    }
+    return false
+  }
 }

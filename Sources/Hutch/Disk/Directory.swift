@@ -79,13 +79,32 @@ final class Directory {
   func withPath<R: ~Copyable>(
     of name: StaticString, _ body: (UnsafePointer<CChar>) throws(Failure) -> R
   ) throws(Failure) -> R {
-    let length = strlen(text)
-    let whole = try Allocation.bytes(length + 1 + name.utf8CodeUnitCount + 1)
+    let whole = try self.path(of: Bytes(start: name.utf8Start, count: name.utf8CodeUnitCount))
     defer { free(whole) }
+    return try body(UnsafePointer(whole))
+  }
+
+  /// Runs `body` with the absolute path of a content file, which has no NUL.
+  func withPath<R>(
+    of name: ContentName, _ body: (Bytes) throws(Failure) -> R
+  ) throws(Failure) -> R {
+    let below = ContentPath.content(name)
+    var made: UnsafeMutablePointer<CChar>?
+    below.withPointer { made = try? path(of: Bytes(start: $0, count: strlen($0))) }
+    guard let made else { throw .noMemory }
+    defer { free(made) }
+    return try body(Bytes(start: made, count: strlen(made)))
+  }
+
+  /// From malloc.
+  private func path(of name: Bytes) throws(Failure) -> UnsafeMutablePointer<CChar> {
+    let length = strlen(text)
+    let whole = try Allocation.bytes(length + 1 + name.count + 1)
     memcpy(whole, text, length)
     whole.storeBytes(of: 0x2F, toByteOffset: length, as: UInt8.self)
-    memcpy(whole + (length + 1), name.utf8Start, name.utf8CodeUnitCount + 1)
-    return try body(UnsafePointer(whole.assumingMemoryBound(to: CChar.self)))
+    memcpy(whole + (length + 1), name.baseAddress!, name.count)
+    whole.storeBytes(of: 0, toByteOffset: length + 1 + name.count, as: UInt8.self)
+    return whole.assumingMemoryBound(to: CChar.self)
   }
 
   /// SQLite's write-ahead log needs memory shared by all who have the file open, and locks

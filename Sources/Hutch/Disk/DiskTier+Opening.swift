@@ -253,7 +253,8 @@ extension DiskTier {
     }
     var meta = manifest.meta
     meta.isClean = true
-    meta.owesSweep = !orphans.isDone
+    trash.endHolds(in: place)
+    meta.owesSweep = !orphans.isDone || trash.hasLostSight || discardInFlight()
     meta.lastTime = latestTime
     meta.nextVersion = max(firstVersion, min(lastVersion &+ 1, meta.nextVersion))
     try manifest.begin()
@@ -266,6 +267,20 @@ extension DiskTier {
     _ = trash.empty(4096, in: place)
     guard try manifest.checkpoint(.truncating, synced: true) else {
       throw Failure(.io, "the manifest's log could not be moved into it")
+    }
+  }
+}
+
+extension DiskTier {
+  /// Removes the files of values that are still being written: their writers outlive the tier,
+  /// and have nothing left to write to. True if there were any, and what a writer does at this
+  /// moment may leave one behind.
+  private func discardInFlight() -> Bool {
+    filesLock.withLock {
+      for number in namesInFlight.elements {
+        ContentFiles.discard(ContentName(number: number).temporary, in: place)
+      }
+      return !namesInFlight.isEmpty
     }
   }
 }

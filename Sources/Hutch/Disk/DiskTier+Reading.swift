@@ -16,20 +16,25 @@ extension DiskTier {
   }
 
   /// A few rounds, as a row may be replaced between its reading and that of its file.
-  private static let mostRounds = 16
+  static let mostRounds = 16
 
   private func find(_ key: Bytes, at moment: Moment) throws(Failure) -> Block? {
-    var times: Record?
-    var barred: UInt64?
-    if queue.isOverlaid {
-      var view = queue.look(up: key)
-      if view.isGone { return nil }
-      if let block = view.block.take() { return try visible(block, view.times, at: moment) }
-      times = view.times
-      barred = view.barred
-    }
     var lastID: Int64 = 0
     for _ in 0..<DiskTier.mostRounds {
+      var times: Record?
+      var barred: UInt64?
+      if queue.isOverlaid {
+        let view = queue.look(up: key)
+        if view.isGone { return nil }
+        if let write = view.write {
+          guard let record = visible(write, view.times, at: moment) else { return nil }
+          if let block = try block(of: write, record, view.times != nil) { return block }
+          // Its file has gone, with its row: something newer is there.
+          continue
+        }
+        times = view.times
+        barred = view.barred
+      }
       var block: Block?
       var directory: Directory?
       guard
@@ -50,7 +55,7 @@ extension DiskTier {
       // A file that has gone may have been replaced together with its row: only if the same
       // row is there still, the entry is damaged.
       if row.file == nil || row.id == lastID || !row.isSound {
-        noteDamage(key, row)
+        noteDamage(key, row.record.version)
         return nil
       }
       lastID = row.id
@@ -59,58 +64,49 @@ extension DiskTier {
   }
 
   func info(_ key: Bytes, at moment: Moment) throws(Failure) -> Record? {
-    var times: Record?
-    var barred: UInt64?
-    if queue.isOverlaid {
-      var view = queue.look(up: key)
-      if view.isGone { return nil }
-      if let block = view.block.take() {
-        guard let found = try visible(block, view.times, at: moment) else { return nil }
-        var record = found.unowned.record
-        record.accessed = max(record.accessed, accesses.latest(key))
-        return record
-      }
-      times = view.times
-      barred = view.barred
-    }
-    var block: Block?
-    var directory: Directory?
-    guard
-      let row = try read(
-        key, times, barred, at: moment, wantsBlock: false, into: &block, from: &directory)
-    else { return nil }
-    guard row.isSound else {
-      noteDamage(key, row)
-      return nil
-    }
-    var record = row.record
+    guard var record = try locate(key, at: moment)?.record else { return nil }
     record.accessed = max(record.accessed, accesses.latest(key))
     return record
   }
 
   func noteAccess(_ key: Bytes, at time: Int64) { accesses.note(key, at: time) }
 
-  /// A queued block, with the times of a touch that is queued after it; nil if it has expired.
-  private func visible(
-    _ block: consuming Block, _ times: Record?, at moment: Moment
-  ) throws(Failure) -> Block? {
-    let entry = block.unowned
-    var record = entry.record
+  /// The record of a put that is queued, with the times of a touch that is queued after it; nil
+  /// if it has expired.
+  func visible(_ write: QueuedWrite, _ times: Record?, at moment: Moment) -> Record? {
+    var record = write.entry!.record
+    record.size = write.size
+    record.checksum = write.checksum
     if let times { record.takeTimes(of: times) }
-    let ages = self.ages
-    if record.mayExpire(under: ages), isExpired(record, entry.key, at: moment.time) {
-      return nil
+    if record.mayExpire(under: ages), isExpired(record, write.key, at: moment.time) { return nil }
+    return record
+  }
+
+  /// The value of a put that is queued; nil if it was in a file alone, which has gone.
+  private func block(
+    of write: QueuedWrite, _ record: Record, _ isTouched: Bool
+  ) throws(Failure) -> Block? {
+    let entry = write.entry!
+    if write.hasValue {
+      guard isTouched else { return entry.retained() }
+      return try Block.copying(
+        key: entry.key, value: Bytes(entry.value), extended: Bytes(entry.extendedData),
+        record: record)
     }
-    guard times != nil else { return block }
-    return try Block.copying(
-      key: entry.key, value: Bytes(entry.value), extended: Bytes(entry.extendedData),
-      record: record)
+    guard let name = write.file, let directory = write.directory else { return nil }
+    let block = try Block.allocate(key: entry.key, record: record)
+    let made = block.unowned
+    if entry.extendedSize > 0 { made.extendedData.copyMemory(from: Bytes(entry.extendedData)) }
+    guard try ContentFiles.read(name, into: made.value, in: directory) == .whole,
+      Checksum.xxh64(Bytes(made.value)) == write.checksum
+    else { return nil }
+    return block
   }
 
   /// The row of a key, if a reader may see it: of this generation, not barred, not expired, of a
   /// codec that is here. Its record has the times that it is to have. Nil also if the tier is
   /// down.
-  private func read(
+  func read(
     _ key: Bytes, _ times: Record?, _ barred: UInt64?, at moment: Moment, wantsBlock: Bool,
     into block: inout Block?, from directory: inout Directory?
   ) throws(Failure) -> Row? {
@@ -150,9 +146,9 @@ extension DiskTier {
     }
   }
 
-  private func noteDamage(_ key: Bytes, _ row: Row) {
+  func noteDamage(_ key: Bytes, _ version: UInt64) {
     counters.damaged.add()
-    queue.barDamaged(key, version: row.record.version)
+    queue.barDamaged(key, version: version)
     foundDamage.store(true, ordering: .relaxed)
   }
 

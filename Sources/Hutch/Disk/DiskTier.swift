@@ -8,7 +8,8 @@ import Synchronization
 ///
 ///     manifest.sqlite        the manifest; beside it -wal and -shm while it is open
 ///     content/xx/<name>      one value each, raw bytes; <name> is 16 random hexadecimal
-///                            digits, xx the first two; <name>.tmp while it is being written
+///                            digits, xx the first two, and the suffix that the put asked
+///                            for; with `.tmp` for a suffix while it is being written
 ///     trash/<name>           content files that have gone, until they are unlinked
 ///     lock                   empty; the writer lock is on it
 ///     damaged-<name>[-wal]   the last manifest that was found damaged
@@ -40,7 +41,8 @@ import Synchronization
 ///       charge               what the entry counts against the limit (Charge)
 ///       codec                0: the value as it was put
 ///       checksum             see Seal
-///       file                 the content file's name; NULL: the value is here
+///       file                 the content file's name, with its suffix; NULL: the value is
+///                            here
 ///       extended, value
 ///     entries_expires        the one secondary index: own expiries that will come
 ///
@@ -55,6 +57,10 @@ import Synchronization
 ///   A process that is killed before 3 leaves a file without a row, after 3 likewise: an
 ///   orphan, which the sweep after an opening that was not clean removes. A row is never
 ///   without its file, and a key has its old value or its new one, whole.
+///   Of a value that comes in pieces, the pieces are written to <name>.tmp as they come, and
+///   the rest of 1 is done at its commit. A file that is moved or linked here is linked under
+///   its own name instead of 1; of one that is moved the old name goes after 4. While files
+///   are held 4 waits, and so do sweeps: who is killed then leaves orphans.
 ///
 /// Locks, in the order in which they are taken
 ///     the cache's stripe     not ours; submit, get and info may be called under it
@@ -167,6 +173,8 @@ final class DiskTier: Storage {
   }
 
   // MARK: what others ask
+
+  var files: (any FileStorage)? { self }
 
   var isUp: Bool { up.load(ordering: .acquiring) }
 

@@ -387,10 +387,11 @@ final class Manifest {
     return try body(try Manifest.read(findingByID), try findingByID.bytes(10))
   }
 
-  /// `file` nil: the value goes into the row. Returns the row's id.
+  /// The row of a put. Without a content file the value goes into it.
   func insert(
-    _ block: UnownedBlock, generation: Int64, charge: Int64, seal: UInt64, file: ContentName?
+    _ write: QueuedWrite, generation: Int64, seal: UInt64
   ) throws(Failure) {
+    let block = write.entry!
     let record = block.record
     let id = lastID + 1
     inserting.bind(1, id)
@@ -401,17 +402,17 @@ final class Manifest {
     inserting.bind(6, record.expires)
     inserting.bind(7, record.timeToIdle)
     inserting.bind(8, bits: record.cost)
-    inserting.bind(9, Int64(record.size))
-    inserting.bind(10, charge)
+    inserting.bind(9, Int64(write.size))
+    inserting.bind(10, write.charge)
     inserting.bind(11, bits: seal)
     if record.extendedSize == 0 {
       inserting.bindNull(13)
     } else {
       inserting.bind(13, Bytes(block.extendedData))
     }
-    if let file {
-      try file.withDigits { (digits) throws(Failure) in
-        inserting.bindText(12, digits)
+    if let file = write.file {
+      try file.withText { (text) throws(Failure) in
+        inserting.bindText(12, text)
         inserting.bindNull(14)
         try inserting.run()
       }

@@ -67,6 +67,10 @@ protocol Storage: AnyObject {
   /// `firstVersion + versionLease`; the store extends the lease as they come in.
   var firstVersion: UInt64 { get }
 
+  /// What it can do beyond this protocol if it keeps large values in files of their own; nil:
+  /// it does not.
+  var files: (any FileStorage)? { get }
+
   /// Whether these options are not the ones in force.
   func differs(from options: DiskOptions) -> Bool
 
@@ -108,6 +112,10 @@ final class StorageWrite {
   var outcome = TierOutcome.none
   /// Whether there was an entry, not expired, before the write.
   var existed = false
+
+  /// Of a put to a store that keeps files: how its value is to be kept, or where it is
+  /// already.
+  var file: ValueFile?
 
   /// The store's own: a content file that waits for its row, its place in the queue.
   var storage: AnyObject?

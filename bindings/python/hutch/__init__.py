@@ -37,6 +37,7 @@ from ._errors import (
     UnsupportedError,
     WrongTypeError,
 )
+from ._files import Hold, Writer
 from ._library import lib as _lib
 from ._records import (
     MAX_ENTRY_QUARTER,
@@ -70,6 +71,7 @@ __all__ = [
     "EntryInfo",
     "Error",
     "ForkedError",
+    "Hold",
     "InvalidArgumentError",
     "Key",
     "NewerFormatError",
@@ -88,6 +90,7 @@ __all__ = [
     "TierView",
     "TooLargeError",
     "UnsupportedError",
+    "Writer",
     "WrongTypeError",
     "key_from_bytes",
     "key_to_bytes",

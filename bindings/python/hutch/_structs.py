@@ -23,9 +23,14 @@ class CursorHandle(ctypes.Structure):
     """hutch_cursor: opaque."""
 
 
+class WriterHandle(ctypes.Structure):
+    """hutch_writer: opaque."""
+
+
 CachePointer = ctypes.POINTER(CacheHandle)
 ValuePointer = ctypes.POINTER(ValueHandle)
 CursorPointer = ctypes.POINTER(CursorHandle)
+WriterPointer = ctypes.POINTER(WriterHandle)
 
 ClockFunction = ctypes.CFUNCTYPE(c_int64, c_void_p)
 ReleaseFunction = ctypes.CFUNCTYPE(None, c_void_p)
@@ -117,7 +122,7 @@ class EntryInfo(Sized):
 
 
 class PutOptions(Sized):
-    """hutch_put_options. The struct keeps the bytes of extended alive."""
+    """hutch_put_options. The struct keeps the bytes of extended and suffix alive."""
 
     _fields_ = [
         ("struct_size", c_size_t),
@@ -126,6 +131,7 @@ class PutOptions(Sized):
         ("cost", c_uint64),
         ("extended", c_char_p),
         ("extended_size", c_size_t),
+        ("suffix", c_char_p),
     ]
 
 
