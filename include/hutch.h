@@ -37,9 +37,10 @@
  *     process hold a second copy of SQLite that opens it.
  *   - A directory on a network file system is refused (HUTCH_UNSUPPORTED).
  *   - After a kill of the process nothing that was put is lost. After a loss
- *     of power recent entries, or all, may be; what remains is whole.
+ *     of power recent entries, or all, may be, unless options.durability says
+ *     otherwise; what remains is whole.
  *   - Keys and values are bytes. A value's data is 16-byte aligned. It is not
- *     encrypted; the directory has mode 0700.
+ *     encrypted, unless a codec does that; the directory has mode 0700.
  *   - 64-bit Linux with glibc 2.34 or newer, x86_64 or aarch64.
  *
  * CONVENTIONS
@@ -195,7 +196,20 @@ enum {
 /* What a completed put survives. */
 enum {
   HUTCH_DURABILITY_DEFAULT = 0, /* process */
-  HUTCH_DURABILITY_PROCESS = 1  /* the end of the process, killed or not */
+  HUTCH_DURABILITY_PROCESS = 1, /* the end of the process, killed or not. A loss of
+                                   power may cost all entries */
+  HUTCH_DURABILITY_POWER = 2,   /* also a loss of power, but for the entries that were
+                                   written last */
+  HUTCH_DURABILITY_SYNC = 3     /* also a loss of power: a put returns when the disk
+                                   has the entry */
+};
+
+/* Whether reads from disk compare a value's bytes with its checksum. */
+enum {
+  HUTCH_CHECKSUMS_DEFAULT = 0, /* always */
+  HUTCH_CHECKSUMS_ALWAYS = 1,
+  HUTCH_CHECKSUMS_NEVER = 2 /* a damaged value may be given out; what tells it is sizes
+                               and the database's own structure */
 };
 
 /* Who may have the directory open at one time. */
@@ -242,6 +256,26 @@ HUTCH_API const char *hutch_status_name(hutch_status status);
 HUTCH_API hutch_status hutch_last_error(hutch_error *out);
 
 /* -------------------------------------------------------------------- open */
+
+/* What a codec writes to; valid during its call. */
+typedef struct hutch_buffer hutch_buffer;
+
+/*
+ * One direction of a codec: makes output of the size bytes at input, which stay valid
+ * during the call. HUTCH_OK, or a failure. Must not call the cache that it belongs to.
+ */
+typedef hutch_status (*hutch_codec_function)(void *context, const void *input, size_t size,
+                                             hutch_buffer *output);
+
+/*
+ * hutch_buffer_resize - room in a codec's output
+ *
+ * Returns room for size bytes with what was written before, and makes size the size of
+ * the output; it may be called again with less or more. Earlier pointers are not valid
+ * any more. NULL: there is no memory, or more is wanted than the value has that is being
+ * decoded; the codec returns a failure then. Since 0.1.
+ */
+HUTCH_API void *hutch_buffer_resize(hutch_buffer *buffer, size_t size);
 
 /*
  * The limits of one tier. All are hard: a put makes room before it returns.
@@ -290,12 +324,30 @@ typedef struct hutch_options {
   int64_t (*clock)(void *context);
   void *clock_context;
   void (*clock_release)(void *context);
+  uint32_t checksums; /* HUTCH_CHECKSUMS_*; DEFAULT */
+  uint32_t codec_id;  /* not 0 with a codec; stored with each entry */
+  /* A codec: what the disk tier keeps of a value is what codec_encode makes of it
+     (compression, encryption), and codec_decode makes the value of that. The memory
+     tier has values as they are. Keys and extended data are stored as they are.
+     An entry of a codec with another id is no entry for this cache, but is kept for
+     one that has it; entries that were put without a codec are read without. A failure
+     of codec_encode is the outcome HUTCH_OUTCOME_FAILED of the disk tier; one of
+     codec_decode is HUTCH_IO and keeps the entry, but HUTCH_CORRUPT removes it. Called
+     with no lock held, in whatever thread needs it. NULL: none. */
+  hutch_codec_function codec_encode;
+  hutch_codec_function codec_decode;
+  void *codec_context;
+  void (*codec_release)(void *context);
 } hutch_options;
 
 enum {
   /* Use a directory on a network file system all the same. Only this machine
      may have it open, which nothing can check. */
-  HUTCH_OPEN_NETWORK_DIRECTORY = 1
+  HUTCH_OPEN_NETWORK_DIRECTORY = 1,
+  /* Open also if the directory cannot be used, whatever the reason: the disk tier
+     is down then (HUTCH_STATE_DOWN), and in service as soon as the directory can be
+     used. If it is removed later it is made again. */
+  HUTCH_OPEN_DISK_OPTIONAL = 2
 };
 
 /*
@@ -320,6 +372,11 @@ HUTCH_API hutch_status hutch_options_init(hutch_options *options, size_t struct_
  * A directory that this process has open already: *out shares the cache that is
  * there, whose options and limits go on; if they are not the ones that are
  * asked for, the answer is HUTCH_OPTIONS_DIFFER.
+ *
+ * Where a directory that is open cannot be used any more, or has been removed, the
+ * disk tier is down and memory goes on: puts answer HUTCH_PARTIAL. Every second, and
+ * with a put after such a pause, the directory is tried again at its path; entries that
+ * were written or removed meanwhile do not come back with it.
  *
  * A directory with a damaged manifest opens: the manifest is renamed aside and
  * the cache starts empty. A file that is no SQLite database counts as one.
@@ -410,7 +467,8 @@ typedef struct hutch_entry_info {
   uint64_t cost;          /* the explicit cost; 0: none */
   uint64_t size;          /* of the value, in bytes */
   uint64_t extended_size; /* of the extended data, in bytes */
-  uint64_t checksum;      /* XXH64 of the value; 0: not computed (memory only) */
+  uint64_t checksum;      /* XXH64 of the value; 0: not computed (memory only, or
+                             behind a codec) */
   uint32_t tier;          /* HUTCH_TIER_* that answered */
   uint32_t reserved;
 } hutch_entry_info;

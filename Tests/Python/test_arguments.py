@@ -380,7 +380,7 @@ def test_reserved_fields(cache, where):
     assert status == Status.UNSUPPORTED and not other
 
 
-@pytest.mark.parametrize("field", ["flags", "policy", "storage", "durability", "sharing"])
+@pytest.mark.parametrize("field", ["flags", "policy", "storage", "durability", "sharing", "checksums"])
 @pytest.mark.parametrize("number", [99, 2**31, 2**32 - 1])
 def test_options_that_are_not_defined(directory, field, number):
     expected = INVALID if field == "flags" else Status.UNSUPPORTED

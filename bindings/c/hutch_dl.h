@@ -28,8 +28,8 @@
 /* Every function of hutch.h, in its order, without the prefix. */
 #define HUTCH_DL_FUNCTIONS(X)                                                                \
   X(version) X(abi_version) X(status_name) X(last_error)                                     \
-  X(options_init) X(open) X(close) X(cache_retain) X(cache_release) X(tier) X(directory)     \
-  X(flush)                                                                                   \
+  X(buffer_resize) X(options_init) X(open) X(close) X(cache_retain) X(cache_release) X(tier) \
+  X(directory) X(flush)                                                                      \
   X(put) X(get) X(get_into) X(contains) X(info) X(touch) X(remove) X(clear)                  \
   X(value_data) X(value_size) X(value_key) X(value_key_size) X(value_extended)               \
   X(value_extended_size) X(value_info) X(value_retain) X(value_release)                      \
@@ -74,6 +74,7 @@ static inline const char *hutch_dl_open(hutch_dl *table, const char *path) {
 #define hutch_abi_version hutch_dl_table.abi_version
 #define hutch_status_name hutch_dl_table.status_name
 #define hutch_last_error hutch_dl_table.last_error
+#define hutch_buffer_resize hutch_dl_table.buffer_resize
 #define hutch_options_init hutch_dl_table.options_init
 #define hutch_open hutch_dl_table.open
 #define hutch_close hutch_dl_table.close

@@ -200,7 +200,7 @@ extension Cache {
   }
 
   /// The version of the entry that is there; 0 if there is none.
-  private func currentVersion(
+  func currentVersion(
     _ key: Bytes, _ hash: UInt64, at moment: Moment, in scope: Scope
   ) throws(Failure) -> UInt64 {
     if scope != .disk, let record = memory.info(key, hash, at: moment) { return record.version }

@@ -30,34 +30,32 @@ extension Cache {
     return try withStorage { (storage) throws(Failure) in
       let write = StorageWrite(.remove, try Block.allocate(key: key, record: Record()))
       let stripe = Stripes.index(of: hash)
-      stripes.lock(stripe)
       var value: Holder?
-      do throws(Failure) {
-        // A key that is nowhere costs no commit.
-        var isThere = false
-        if scope == .whole {
-          if let block = memory.peek(key, hash, at: moment) {
-            isThere = true
-            if wantsValue { value = Holder(block) }
+      while true {
+        var wanted: UInt64 = 0
+        if wantsValue {
+          // Before the stripe is taken: it may be large, and a codec of the host's be called.
+          guard let block = try current(key, hash, at: moment, in: scope, of: storage) else {
+            return (false, nil)
           }
+          wanted = block.unowned.version
+          value = Holder(block)
         }
-        if !isThere {
-          if wantsValue {
-            if let block = try storage.get(key, at: moment, isAccess: true) {
-              isThere = true
-              value = Holder(block)
-            }
-          } else {
-            isThere = try storage.info(key, at: moment) != nil
+        stripes.lock(stripe)
+        do throws(Failure) {
+          // A key that is nowhere costs no commit. A store that is down cannot tell, and must not
+          // have the entry when it comes back.
+          let version = try currentVersion(key, hash, at: moment, in: scope)
+          if wantsValue ? version == wanted && version != 0 : version != 0 || !storage.stats.isUp
+          {
+            break
           }
-        }
-        guard isThere else {
           stripes.unlock(stripe)
-          return (false, nil)
+          if version == 0 { return (false, nil) }
+        } catch {
+          stripes.unlock(stripe)
+          throw error
         }
-      } catch {
-        stripes.unlock(stripe)
-        throw error
       }
       write.version = versions.draw()
       _ = memory.remove(key, hash, at: moment)
@@ -65,6 +63,13 @@ extension Cache {
       if let failure = write.failure { throw failure }
       return (true, value)
     }
+  }
+
+  private func current(
+    _ key: Bytes, _ hash: UInt64, at moment: Moment, in scope: Scope, of storage: any Storage
+  ) throws(Failure) -> Block? {
+    if scope == .whole, let block = memory.peek(key, hash, at: moment) { return block }
+    return try storage.get(key, at: moment, isAccess: true)
   }
 
   // MARK: touch

@@ -98,8 +98,14 @@ final class Opening {
   static func onDirectory(
     _ path: UnsafePointer<CChar>, _ options: OpenOptions, clock: Clock
   ) throws(Failure) -> (opening: Opening, differs: Bool) {
-    let directory = try Directory.open(
-      path: path, allowsNetwork: options.disk.allowsNetworkDirectory)
+    let directory: Directory
+    do throws(Failure) {
+      directory = try Directory.open(
+        path: path, allowsNetwork: options.disk.allowsNetworkDirectory)
+    } catch {
+      guard options.disk.isOptional && error.isOfDirectory else { throw error }
+      directory = try Directory.unopened(path: path)
+    }
     let device = directory.device
     let inode = directory.inode
     let held = DirectoryHolder(directory)
@@ -109,7 +115,7 @@ final class Opening {
     return try Process.withRegistry { (head) throws(Failure) in
       var next = head
       while let node = next {
-        if node.pointee.device == device && node.pointee.inode == inode {
+        if node.pointee.device == device && node.pointee.inode == inode && directory.isOpen {
           guard let owner = node.pointee.owner else {
             throw Failure(.forked, "the parent of this process had the directory open at the fork")
           }

@@ -343,12 +343,29 @@ enum ContentFiles {
   static func read(
     _ name: ContentName, into target: UnsafeMutableRawBufferPointer, in directory: Directory
   ) throws(Failure) -> ReadResult {
+    try read(name, in: directory) { $0 == target.count ? target : nil }
+  }
+
+  /// Reads a file of whatever size.
+  static func read(
+    _ name: ContentName, into buffer: OutputBuffer, in directory: Directory
+  ) throws(Failure) -> ReadResult {
+    try read(name, in: directory) { size in
+      buffer.resize(size).map { UnsafeMutableRawBufferPointer(start: $0, count: size) }
+    }
+  }
+
+  /// `room` gives the place for a file of that size; nil: it is not the right one.
+  private static func read(
+    _ name: ContentName, in directory: Directory,
+    into room: (Int) -> UnsafeMutableRawBufferPointer?
+  ) throws(Failure) -> ReadResult {
     guard let number = try open(name, in: directory) else { return .damaged }
     let file = Descriptor(owning: number)
     guard let status = Files.status(of: file.number) else {
       throw .system("cannot look at a content file")
     }
-    guard hutch_is_regular(status.st_mode) != 0, Int(status.st_size) == target.count else {
+    guard hutch_is_regular(status.st_mode) != 0, let target = room(Int(status.st_size)) else {
       return .damaged
     }
     guard let count = Files.read(file.number, into: target) else {

@@ -41,6 +41,28 @@ final class Directory {
 
   var path: Files.Path { UnsafePointer(text) }
 
+  /// A directory that cannot be opened yet: a path to try, without an identity.
+  static func unopened(path text: UnsafePointer<CChar>) throws(Failure) -> Directory {
+    let working = text[0] == 0x2F ? nil : getcwd(nil, 0)
+    defer { free(working) }
+    let whole: UnsafeMutablePointer<CChar>
+    if let working {
+      let head = strlen(working)
+      let bytes = try Allocation.bytes(head + 1 + strlen(text) + 1)
+      whole = bytes.assumingMemoryBound(to: CChar.self)
+      memcpy(whole, working, head)
+      whole[head] = 0x2F
+      strcpy(whole + head + 1, text)
+    } else {
+      guard let copy = strdup(text) else { throw .noMemory }
+      whole = copy
+    }
+    return Directory(
+      owning: whole, Descriptor(owning: -1), DirectoryIdentity(device: 0, inode: 0))
+  }
+
+  var isOpen: Bool { file.number >= 0 }
+
   /// Opens the directory at `path`, made with its parents if `creating`.
   static func open(
     path text: UnsafePointer<CChar>, creating: Bool = true, allowsNetwork: Bool = false

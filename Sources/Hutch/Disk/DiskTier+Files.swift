@@ -3,9 +3,11 @@ import Synchronization
 
 /// Values as files: those that come in pieces or as files, and those that are wanted as files.
 extension DiskTier: FileStorage {
-  func keepsInFile(_ size: Int) -> Bool { goesIntoFile(size) }
+  func keepsInFile(_ size: Int) -> Bool { options.codec == nil && goesIntoFile(size) }
 
   func takes(key: Int, size: Int, extended: Int) -> Bool {
+    // Nobody knows what a codec makes of it.
+    if options.codec != nil { return true }
     let inFile = goesIntoFile(size)
     let charge = Charge.of(key: key, value: size, extended: extended, inFile: inFile)
     return UInt64(charge) <= limits.largestCharge && (inFile || size <= DiskTier.largestInline)
@@ -84,22 +86,26 @@ extension DiskTier: FileStorage {
       if view.isGone { return nil }
       if let write = view.write {
         guard let record = visible(write, view.times, at: moment) else { return nil }
-        return ValuePlace(record: record, directory: write.directory, name: write.file)
+        return ValuePlace(
+          record: record, directory: write.directory, name: write.codec == 0 ? write.file : nil)
       }
       times = view.times
       barred = view.barred
     }
-    var block: Block?
-    var directory: Directory?
-    guard
-      let row = try read(
-        key, times, barred, at: moment, wantsBlock: false, into: &block, from: &directory)
+    var found = FoundEntry()
+    guard let row = try read(key, times, barred, at: moment, wantsBlock: false, into: &found)
     else { return nil }
     guard row.isSound else {
       noteDamage(key, row.record.version)
       return nil
     }
-    return ValuePlace(record: row.record, directory: directory, name: row.file)
+    // Behind a codec the file is not the value's, nor is the checksum.
+    guard row.codec == 0 else {
+      var record = row.record
+      record.checksum = 0
+      return ValuePlace(record: record, directory: nil, name: nil)
+    }
+    return ValuePlace(record: row.record, directory: found.directory, name: row.file)
   }
 
   func open(_ key: Bytes, at moment: Moment) throws(Failure) -> Int32? {

@@ -35,22 +35,15 @@ extension DiskTier {
         times = view.times
         barred = view.barred
       }
-      var block: Block?
-      var directory: Directory?
+      var found = FoundEntry()
       guard
-        let row = try read(
-          key, times, barred, at: moment, wantsBlock: true, into: &block, from: &directory)
+        let row = try read(key, times, barred, at: moment, wantsBlock: true, into: &found)
       else { return nil }
       // Without a block: its file is not there, or cannot be the one that the row means.
-      if row.isSound, let found = block.take(), let directory {
-        var isWhole = true
-        if let name = row.file {
-          isWhole =
-            try ContentFiles.read(name, into: found.unowned.value, in: directory) == .whole
-        }
-        if isWhole && Checksum.xxh64(Bytes(found.unowned.value)) == row.record.checksum {
-          return found
-        }
+      if row.isSound, let block = found.block.take(), let directory = found.directory,
+        try fill(block.unowned, row, found.stored, in: directory)
+      {
+        return block
       }
       // A file that has gone may have been replaced together with its row: only if the same
       // row is there still, the entry is damaged.
@@ -61,6 +54,33 @@ extension DiskTier {
       lastID = row.id
     }
     return nil
+  }
+
+  /// Completes the block of a row with what the file has, and the codec makes of it. False: it
+  /// is not what the row means.
+  private func fill(
+    _ entry: UnownedBlock, _ row: Row, _ stored: OutputBuffer?, in directory: Directory
+  ) throws(Failure) -> Bool {
+    if row.codec != 0 {
+      let stored = stored ?? OutputBuffer()
+      if let name = row.file,
+        try ContentFiles.read(name, into: stored, in: directory) != .whole
+      {
+        return false
+      }
+      guard isRight(stored.bytes, row), let codec = options.codec else { return false }
+      return try codec.decode(stored.bytes, into: entry.value)
+    }
+    if let name = row.file,
+      try ContentFiles.read(name, into: entry.value, in: directory) != .whole
+    {
+      return false
+    }
+    return isRight(Bytes(entry.value), row)
+  }
+
+  private func isRight(_ stored: Bytes, _ row: Row) -> Bool {
+    !options.checksChecksums || Checksum.xxh64(stored) == row.record.checksum
   }
 
   func info(_ key: Bytes, at moment: Moment) throws(Failure) -> Record? {
@@ -76,7 +96,7 @@ extension DiskTier {
   func visible(_ write: QueuedWrite, _ times: Record?, at moment: Moment) -> Record? {
     var record = write.entry!.record
     record.size = write.size
-    record.checksum = write.checksum
+    if write.codec == 0 { record.checksum = write.checksum }
     if let times { record.takeTimes(of: times) }
     if record.mayExpire(under: ages), isExpired(record, write.key, at: moment.time) { return nil }
     return record
@@ -108,21 +128,19 @@ extension DiskTier {
   /// down.
   func read(
     _ key: Bytes, _ times: Record?, _ barred: UInt64?, at moment: Moment, wantsBlock: Bool,
-    into block: inout Block?, from directory: inout Directory?
+    into entry: inout FoundEntry
   ) throws(Failure) -> Row? {
     guard isUp else { return nil }
     // Before the row is read: rows only get newer.
     let generation = self.generation.load(ordering: .acquiring)
     var isVisible = false
-    var source: Directory?
     do throws(Failure) {
       let row = try readers.withConnection(in: { placeIfUp }) {
         (reader) throws(Failure) -> Row? in
-        source = reader.directory
-        return try reader.find(key, into: &block) { (row) throws(Failure) in
+        return try reader.find(key, into: &entry) { (row) throws(Failure) in
           if let times { row.record.takeTimes(of: times) }
           if let barred, row.record.version <= barred { return false }
-          guard row.generation >= generation, row.codec == 0 else { return false }
+          guard row.generation >= generation, self.knows(row.codec) else { return false }
           if row.record.mayExpire(under: self.ages),
             self.isExpired(row.record, key, at: moment.time)
           {
@@ -132,7 +150,6 @@ extension DiskTier {
           return wantsBlock
         }
       }
-      directory = source
       guard let found = row, let row = found else { return nil }
       if isVisible { return row }
       // An impossible row is told of, unless it has been already.
@@ -144,6 +161,12 @@ extension DiskTier {
       // To a reader a connection that cannot be opened is a failed read.
       throw error.status == .badDirectory ? error.with(.io, error.words) : error
     }
+  }
+
+  /// Whether a row's value can be read: an entry of a codec that is not here is kept for when it
+  /// is.
+  private func knows(_ codec: Int64) -> Bool {
+    codec == 0 || codec == Int64(options.codec?.id ?? 0)
   }
 
   func noteDamage(_ key: Bytes, _ version: UInt64) {

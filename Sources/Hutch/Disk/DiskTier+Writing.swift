@@ -15,18 +15,24 @@ extension DiskTier {
     let queued = QueuedWrite(write, hash: queue.hash(entry.key))
     write.storage = queued
     guard write.kind == .put else { return }
+    if !isUp { reopenIfDue() }
 
     if let file = write.file, file.memoryOutcome != .none || file.isWhole {
       adopt(file, queued)
       return
     }
     queued.size = entry.size
-    let inFile = goesIntoFile(queued.size)
-    guard isWithinLimits(queued, inFile: inFile) else { return }
-    queued.checksum = entry.checksum != 0 ? entry.checksum : Checksum.xxh64(Bytes(entry.value))
-    guard inFile else { return }
     do throws(Failure) {
-      try writeContent(queued, Bytes(entry.value), write.file?.suffix ?? FileSuffix())
+      if let codec = options.codec {
+        queued.encoded = try codec.encode(Bytes(entry.value))
+        queued.codec = codec.id
+      }
+      let stored = queued.stored
+      let inFile = goesIntoFile(stored.count)
+      guard isWithinLimits(queued, stored: stored.count, inFile: inFile) else { return }
+      queued.checksum =
+        entry.checksum != 0 && queued.codec == 0 ? entry.checksum : Checksum.xxh64(stored)
+      if inFile { try writeContent(queued, stored, write.file?.suffix ?? FileSuffix()) }
     } catch {
       counters.failures.add()
       queued.refusal = error.status == .noSpace ? .noSpace : .failed
@@ -47,17 +53,17 @@ extension DiskTier {
     queued.checksum = file.checksum
     queued.file = file.name
     queued.directory = file.directory
-    if !isWithinLimits(queued, inFile: true) { discardFile(of: queued) }
+    if !isWithinLimits(queued, stored: file.size, inFile: true) { discardFile(of: queued) }
   }
 
   /// Sets the charge; false: the entry is refused for it.
-  private func isWithinLimits(_ queued: QueuedWrite, inFile: Bool) -> Bool {
+  private func isWithinLimits(_ queued: QueuedWrite, stored: Int, inFile: Bool) -> Bool {
     let entry = queued.entry!
     queued.charge = Charge.of(
-      key: entry.keySize, value: queued.size, extended: entry.extendedSize, inFile: inFile)
+      key: entry.keySize, value: stored, extended: entry.extendedSize, inFile: inFile)
     guard
       UInt64(queued.charge) > limits.largestCharge
-        || (!inFile && queued.size > DiskTier.largestInline)
+        || (!inFile && stored > DiskTier.largestInline)
     else { return true }
     queued.refusal = .tooLarge
     return false
@@ -75,7 +81,13 @@ extension DiskTier {
   }
 
   /// What a content file waits for before its row is committed.
-  var syncing: ContentFiles.Syncing { .nothing }
+  var syncing: ContentFiles.Syncing {
+    switch options.durability {
+    case .process: .nothing
+    case .power: .bytes
+    case .sync: .name
+    }
+  }
 
   private func writeContent(
     _ queued: QueuedWrite, _ value: Bytes, _ suffix: FileSuffix
@@ -212,7 +224,11 @@ extension DiskTier {
     guard isUp, manifest != nil else {
       detach()
       let failure = downFailure
-      for write in batch { write.failure = failure }
+      for write in batch {
+        write.failure = failure
+        // What comes back may be any directory, with any versions in it.
+        write.barsAll()
+      }
       return []
     }
     var done: [Changes] = []

@@ -29,6 +29,9 @@ final class QueuedWrite {
   var size = 0
   var checksum: UInt64 = 0
   var hasValue = true
+  /// Of a put through a codec: what is stored of the value, whose checksum it is then.
+  var encoded: OutputBuffer?
+  var codec: UInt32 = 0
   var charge: Int64 = 0
   var file: ContentName?
   /// Where the content file is.
@@ -82,8 +85,14 @@ final class QueuedWrite {
     isBarred = true
   }
 
+  /// What is on disk under its key is older, whatever its version.
+  func barsAll() { version = UInt64(Int64.max) }
+
   /// Not for a clear or a barrier.
   var key: Bytes { entry!.key }
+
+  /// Of a put: what is stored of its value.
+  var stored: Bytes { encoded?.bytes ?? Bytes(entry!.value) }
 
   /// Of a touch: rows up to this version must not come back, nor be touched.
   /// Nil: none.

@@ -16,6 +16,7 @@ ctypes and has no compiled part.
 
 from ._cache import Cache, TierView
 from ._codec import Key, key_from_bytes, key_to_bytes
+from ._codec_hook import Codec
 from ._errors import (
     BadDirectoryError,
     BusyError,
@@ -64,6 +65,7 @@ __all__ = [
     "CacheLimits",
     "CacheStats",
     "ClosedError",
+    "Codec",
     "CorruptError",
     "CounterOverflowError",
     "DeadlockError",

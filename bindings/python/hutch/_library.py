@@ -34,6 +34,7 @@ FUNCTIONS: tuple[tuple[str, tuple[Any, ...], Any], ...] = (
     ("hutch_status_name", (c_int32,), c_char_p),
     ("hutch_last_error", (POINTER(s.Error),), c_int32),
     # open
+    ("hutch_buffer_resize", (c_void_p, c_size_t), c_void_p),
     ("hutch_options_init", (POINTER(s.Options), c_size_t), c_int32),
     ("hutch_open", (c_char_p, POINTER(s.Options), POINTER(s.CachePointer)), c_int32),
     ("hutch_close", (s.CachePointer,), c_int32),

@@ -33,6 +33,7 @@ CursorPointer = ctypes.POINTER(CursorHandle)
 WriterPointer = ctypes.POINTER(WriterHandle)
 
 ClockFunction = ctypes.CFUNCTYPE(c_int64, c_void_p)
+CodecFunction = ctypes.CFUNCTYPE(c_int32, c_void_p, c_void_p, c_size_t, c_void_p)
 ReleaseFunction = ctypes.CFUNCTYPE(None, c_void_p)
 
 
@@ -99,6 +100,12 @@ class Options(Sized):
         ("clock", ClockFunction),
         ("clock_context", c_void_p),
         ("clock_release", ReleaseFunction),
+        ("checksums", c_uint32),
+        ("codec_id", c_uint32),
+        ("codec_encode", CodecFunction),
+        ("codec_decode", CodecFunction),
+        ("codec_context", c_void_p),
+        ("codec_release", ReleaseFunction),
     ]
 
 
