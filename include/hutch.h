@@ -613,6 +613,96 @@ HUTCH_API hutch_status hutch_increment(hutch_cache *cache, const void *key, size
 HUTCH_API hutch_status hutch_pop(hutch_cache *cache, const void *key, size_t key_size,
                                  hutch_value **out);
 
+/* -------------------------------------------------------------------- many */
+
+/*
+ * Many keys in one call: keys[i] and key_sizes[i] are the i-th key, for i below
+ * count (up to HUTCH_MANY_MAX; 0 is allowed). The keys may repeat: each is
+ * treated in its turn. Every argument is checked before anything is done:
+ * HUTCH_INVALID_ARGUMENT means that nothing was.
+ *
+ * On HUTCH_OK *out is a result, index by index, given up by hutch_batch_release:
+ * what one key came to is hutch_batch_status of its index, and does not concern
+ * the others. A batch is not one transaction: others may write between two of its
+ * keys. Other answers: HUTCH_CLOSED, HUTCH_FORKED, HUTCH_NO_MEMORY before anything
+ * was done; *out is then NULL.
+ */
+typedef struct hutch_batch hutch_batch; /* results, index by index; counted */
+
+/* The most keys in one call. */
+#define HUTCH_MANY_MAX 1048576
+
+/*
+ * hutch_get_many - get values
+ *
+ * Per key as hutch_get; hutch_batch_value has the value. Since 0.1.
+ */
+HUTCH_API hutch_status hutch_get_many(hutch_cache *cache, const void *const *keys,
+                                      const size_t *key_sizes, size_t count, hutch_batch **out);
+
+/*
+ * hutch_info_many - records without their values
+ *
+ * Per key as hutch_info; hutch_batch_info has the record. Since 0.1.
+ */
+HUTCH_API hutch_status hutch_info_many(hutch_cache *cache, const void *const *keys,
+                                       const size_t *key_sizes, size_t count, hutch_batch **out);
+
+/*
+ * hutch_put_many - store values
+ *
+ * Per key as hutch_put, with the same options (may be NULL) for all;
+ * hutch_batch_put_result has what came of it. values[i] may be NULL if
+ * value_sizes[i] is 0. Many puts share a commit, so this is many times faster than
+ * as many calls of hutch_put. Since 0.1.
+ */
+HUTCH_API hutch_status hutch_put_many(hutch_cache *cache, const void *const *keys,
+                                      const size_t *key_sizes, const void *const *values,
+                                      const size_t *value_sizes, size_t count,
+                                      const hutch_put_options *options, hutch_batch **out);
+
+/*
+ * hutch_remove_many - remove entries
+ *
+ * Per key as hutch_remove. Many removals share a commit. Since 0.1.
+ */
+HUTCH_API hutch_status hutch_remove_many(hutch_cache *cache, const void *const *keys,
+                                         const size_t *key_sizes, size_t count, hutch_batch **out);
+
+/*
+ * hutch_batch_count, hutch_batch_status - how many results; one of them
+ *
+ * The status of an index that there is not, or of NULL: HUTCH_INVALID_ARGUMENT.
+ * hutch_last_error has the words of the last index that failed. Since 0.1.
+ */
+HUTCH_API size_t hutch_batch_count(const hutch_batch *batch);
+HUTCH_API hutch_status hutch_batch_status(const hutch_batch *batch, size_t index);
+
+/*
+ * hutch_batch_value - the value of an index
+ *
+ * NULL if there is none. It belongs to the batch: hutch_value_retain keeps it
+ * for longer. Since 0.1.
+ */
+HUTCH_API hutch_value *hutch_batch_value(const hutch_batch *batch, size_t index);
+
+/*
+ * hutch_batch_info, hutch_batch_put_result - more of an index
+ *
+ * Fill *out (struct_size set). hutch_batch_info works for results of
+ * hutch_info_many, hutch_batch_put_result for those of hutch_put_many.
+ * HUTCH_NOT_FOUND: the index was not found, or it is another kind of batch.
+ * Since 0.1.
+ */
+HUTCH_API hutch_status hutch_batch_info(const hutch_batch *batch, size_t index,
+                                        hutch_entry_info *out);
+HUTCH_API hutch_status hutch_batch_put_result(const hutch_batch *batch, size_t index,
+                                              hutch_put_result *out);
+
+/* hutch_batch_retain, hutch_batch_release - references. NULL is accepted. Since 0.1. */
+HUTCH_API hutch_batch *hutch_batch_retain(hutch_batch *batch);
+HUTCH_API void hutch_batch_release(hutch_batch *batch);
+
 /* ------------------------------------------------------------------ limits */
 
 /* What a tier did and holds. Counters run from hutch_open. */

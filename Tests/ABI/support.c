@@ -216,6 +216,14 @@ void check_every_call(hutch_cache *cache, hutch_status expected) {
   CHECK_STATUS(expected, hutch_remove(cache, KEY("k")));
   CHECK_STATUS(expected, hutch_clear(cache));
   CHECK_STATUS(expected, hutch_flush(cache));
+  const void *keys[] = {"k"}, *values[] = {"v"};
+  const size_t sizes[] = {1};
+  hutch_batch *batch = (hutch_batch *)buffer;
+  CHECK_STATUS(expected, hutch_get_many(cache, keys, sizes, 1, &batch));
+  CHECK(!batch);
+  CHECK_STATUS(expected, hutch_info_many(cache, keys, sizes, 1, &batch));
+  CHECK_STATUS(expected, hutch_remove_many(cache, keys, sizes, 1, &batch));
+  CHECK_STATUS(expected, hutch_put_many(cache, keys, sizes, values, sizes, 1, NULL, &batch));
   CHECK_STATUS(expected, hutch_limits(cache, &limits));
   limits = (hutch_cache_limits){.struct_size = sizeof limits};
   CHECK_STATUS(expected, hutch_set_limits(cache, &limits));

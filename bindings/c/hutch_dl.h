@@ -30,10 +30,12 @@
   X(version) X(abi_version) X(status_name) X(last_error)                                     \
   X(options_init) X(open) X(close) X(cache_retain) X(cache_release) X(tier) X(directory)     \
   X(flush)                                                                                   \
-  X(put) X(get) X(get_into) X(contains) X(info) X(touch) X(remove) X(clear)                  \
-  X(value_data) X(value_size) X(value_key) X(value_key_size) X(value_extended)               \
-  X(value_extended_size) X(value_info) X(value_retain) X(value_release)                      \
+  X(put) X(get) X(get_into) X(contains) X(info) X(touch) X(remove) X(clear) X(value_data)    \
+  X(value_size) X(value_key) X(value_key_size) X(value_extended) X(value_extended_size)      \
+  X(value_info) X(value_retain) X(value_release)                                             \
   X(add) X(replace) X(compare_and_swap) X(increment) X(pop)                                  \
+  X(get_many) X(info_many) X(put_many) X(remove_many) X(batch_count) X(batch_status)         \
+  X(batch_value) X(batch_info) X(batch_put_result) X(batch_retain) X(batch_release)          \
   X(limits) X(set_limits) X(count) X(cost) X(stats)                                          \
   X(each) X(cursor_create) X(cursor_next) X(cursor_value) X(cursor_info) X(cursor_release)
 
@@ -102,6 +104,17 @@ static inline const char *hutch_dl_open(hutch_dl *table, const char *path) {
 #define hutch_compare_and_swap hutch_dl_table.compare_and_swap
 #define hutch_increment hutch_dl_table.increment
 #define hutch_pop hutch_dl_table.pop
+#define hutch_get_many hutch_dl_table.get_many
+#define hutch_info_many hutch_dl_table.info_many
+#define hutch_put_many hutch_dl_table.put_many
+#define hutch_remove_many hutch_dl_table.remove_many
+#define hutch_batch_count hutch_dl_table.batch_count
+#define hutch_batch_status hutch_dl_table.batch_status
+#define hutch_batch_value hutch_dl_table.batch_value
+#define hutch_batch_info hutch_dl_table.batch_info
+#define hutch_batch_put_result hutch_dl_table.batch_put_result
+#define hutch_batch_retain hutch_dl_table.batch_retain
+#define hutch_batch_release hutch_dl_table.batch_release
 #define hutch_limits hutch_dl_table.limits
 #define hutch_set_limits hutch_dl_table.set_limits
 #define hutch_count hutch_dl_table.count

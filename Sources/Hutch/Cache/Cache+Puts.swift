@@ -6,6 +6,17 @@ extension Cache {
     var timeToIdle: Int64 = 0
     var cost: UInt64 = 0
     var extended = Bytes(start: nil, count: 0)
+
+    /// The record of an entry that is written at this moment.
+    @inline(__always)
+    func record(at moment: Moment) -> Record {
+      var record = Record()
+      record.created = moment.time
+      record.expires = Record.end(of: timeToLive, from: record.created)
+      record.timeToIdle = timeToIdle
+      record.cost = cost
+      return record
+    }
   }
 
   /// What came of a put.
@@ -32,11 +43,7 @@ extension Cache {
     _ key: Bytes, _ value: Bytes, _ spec: PutSpec, if condition: PutCondition, in scope: Scope
   ) throws(Failure) -> PutResult {
     let moment = clock.moment()
-    var record = Record()
-    record.created = moment.time
-    record.expires = Record.end(of: spec.timeToLive, from: record.created)
-    record.timeToIdle = spec.timeToIdle
-    record.cost = spec.cost
+    let record = spec.record(at: moment)
     let hash = memory.hash(key)
     // Asked again under the lock; what will not be stored need not be copied.
     if let refused = try unmet(condition, key, hash, at: moment, in: scope) { return refused }
@@ -66,6 +73,13 @@ extension Cache {
     fileprivate var write: StorageWrite?
     fileprivate var hash: UInt64 = 0
     fileprivate var scope = Scope.whole
+
+    init() {}
+
+    init(failed failure: Failure) {
+      result.status = failure.status
+      result.reason = Reason(failure)
+    }
   }
 
   /// The first half of a put in a cache with a store: everything but the wait for the commit.

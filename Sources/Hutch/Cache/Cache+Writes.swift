@@ -10,61 +10,104 @@ extension Cache {
     stripes.end(stripe)
   }
 
-  // MARK: remove
+  // MARK: remove, pop
 
-  /// Removes the entry, and hands out its value if `wantsValue`. `existed` says whether
-  /// there was one.
-  func remove(
-    _ key: Bytes, in scope: Scope, wantsValue: Bool
-  ) throws(Failure) -> (existed: Bool, value: Holder?) {
-    let moment = clock.moment()
-    let hash = memory.hash(key)
+  /// Removes the entry; false: there was none.
+  func remove(_ key: Bytes, in scope: Scope) throws(Failure) -> Bool {
     if storage == nil || scope == .memory {
-      // The store keeps the entry: its idle time goes on from here.
-      if let storage, let accessed = memory.info(key, hash, at: moment)?.accessed {
-        storage.noteAccess(key, at: accessed)
-      }
-      guard let block = memory.remove(key, hash, at: moment) else { return (false, nil) }
-      return (true, wantsValue ? Holder(block) : nil)
+      return removeFromMemory(key, memory.hash(key), at: clock.moment()) != nil
     }
     return try withStorage { (storage) throws(Failure) in
+      try finish(
+        submitRemoval(key, at: clock.moment(), in: scope, wantsValue: false, to: storage),
+        in: storage)
+    }
+  }
+
+  /// Removes the entry and returns its value; nil: there was none.
+  func pop(_ key: Bytes, in scope: Scope) throws(Failure) -> Block? {
+    if storage == nil || scope == .memory {
+      return removeFromMemory(key, memory.hash(key), at: clock.moment())
+    }
+    return try withStorage { (storage) throws(Failure) in
+      let removal = submitRemoval(
+        key, at: clock.moment(), in: scope, wantsValue: true, to: storage)
+      return try finish(removal, in: storage) ? removal.value?.take() : nil
+    }
+  }
+
+  /// Of a cache in memory, or of the memory tier alone. A store keeps its entry, whose idle
+  /// time goes on from here.
+  func removeFromMemory(_ key: Bytes, _ hash: UInt64, at moment: Moment) -> Block? {
+    if let storage, let accessed = memory.info(key, hash, at: moment)?.accessed {
+      storage.noteAccess(key, at: accessed)
+    }
+    return memory.remove(key, hash, at: moment)
+  }
+
+  /// A removal that has been submitted, or had nothing to remove, or failed at once.
+  struct SubmittedRemoval {
+    fileprivate var write: StorageWrite?
+    fileprivate var stripe = 0
+    fileprivate var value: Holder?
+    fileprivate var reason: Reason?
+  }
+
+  /// The first half of a removal in a cache with a store: everything but the wait for the
+  /// commit. `finish` is owed.
+  func submitRemoval(
+    _ key: Bytes, at moment: Moment, in scope: Scope, wantsValue: Bool, to storage: any Storage
+  ) -> SubmittedRemoval {
+    var removal = SubmittedRemoval()
+    let hash = memory.hash(key)
+    let stripe = Stripes.index(of: hash)
+    do throws(Failure) {
       let write = StorageWrite(.remove, try Block.allocate(key: key, record: Record()))
-      let stripe = Stripes.index(of: hash)
       stripes.lock(stripe)
-      var value: Holder?
       do throws(Failure) {
+        let found = try find(key, hash, at: moment, in: scope, wantsValue: wantsValue, storage)
         // A key that is nowhere costs no commit.
-        var isThere = false
-        if scope == .whole {
-          if let block = memory.peek(key, hash, at: moment) {
-            isThere = true
-            if wantsValue { value = Holder(block) }
-          }
-        }
-        if !isThere {
-          if wantsValue {
-            if let block = try storage.get(key, at: moment, isAccess: true) {
-              isThere = true
-              value = Holder(block)
-            }
-          } else {
-            isThere = try storage.info(key, at: moment) != nil
-          }
-        }
-        guard isThere else {
+        guard found.exists else {
           stripes.unlock(stripe)
-          return (false, nil)
+          return removal
         }
+        removal.value = found.value
       } catch {
         stripes.unlock(stripe)
         throw error
       }
       write.version = versions.draw()
       _ = memory.remove(key, hash, at: moment)
-      commit(write, to: storage, at: moment, unlocking: stripe)
-      if let failure = write.failure { throw failure }
-      return (true, value)
+      submit(write, to: storage, at: moment, unlocking: stripe)
+      removal.write = write
+      removal.stripe = stripe
+    } catch {
+      removal.reason = Reason(error)
     }
+    return removal
+  }
+
+  /// Whether there is an entry, and its value if that is wanted: an access then.
+  private func find(
+    _ key: Bytes, _ hash: UInt64, at moment: Moment, in scope: Scope, wantsValue: Bool,
+    _ storage: any Storage
+  ) throws(Failure) -> (exists: Bool, value: Holder?) {
+    if scope == .whole, let block = memory.peek(key, hash, at: moment) {
+      return (true, wantsValue ? Holder(block) : nil)
+    }
+    guard wantsValue else { return (try storage.info(key, at: moment) != nil, nil) }
+    guard let block = try storage.get(key, at: moment, isAccess: true) else { return (false, nil) }
+    return (true, Holder(block))
+  }
+
+  /// The second half: waits for the commit. False: there was no entry.
+  func finish(_ removal: SubmittedRemoval, in storage: any Storage) throws(Failure) -> Bool {
+    if let reason = removal.reason { throw reason.failure }
+    guard let write = removal.write else { return false }
+    storage.complete(write)
+    stripes.end(removal.stripe)
+    if let failure = write.failure { throw failure }
+    return true
   }
 
   // MARK: touch
@@ -153,10 +196,7 @@ extension Cache {
         condition = .ifVersion(record.version)
         record.version = 0
       } else {
-        record.created = moment.time
-        record.expires = Record.end(of: spec.timeToLive, from: record.created)
-        record.timeToIdle = spec.timeToIdle
-        record.cost = spec.cost
+        record = spec.record(at: moment)
       }
       let (new, overflow) = old.addingReportingOverflow(delta)
       guard !overflow else { throw Failure(.overflow, "the counter's sum does not fit") }
