@@ -11,6 +11,8 @@ final class ReadConnection {
   private let listing: Statement
   private let walking: Statement
   private let naming: Statement
+  private let beginning: Statement
+  private let ending: Statement
 
   init(_ directory: Directory) throws(Failure) {
     self.directory = directory
@@ -35,6 +37,15 @@ final class ReadConnection {
       """)
     naming = try connection.prepare(
       "SELECT id, file FROM entries WHERE id > ?1 ORDER BY id LIMIT ?2")
+    beginning = try connection.prepare("BEGIN")
+    ending = try connection.prepare("COMMIT")
+  }
+
+  /// Runs `body` within one read transaction, which its first statement begins.
+  func together(_ body: () throws(Failure) -> Void) throws(Failure) {
+    try beginning.run()
+    defer { _ = try? ending.run() }
+    try body()
   }
 
   private static let largeFile = 1 << 20

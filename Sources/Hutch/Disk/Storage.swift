@@ -30,6 +30,14 @@ protocol Storage: AnyObject {
   /// removed and is nil. A store that is out of service has no entries.
   func get(_ key: Bytes, at moment: Moment, isAccess: Bool) throws(Failure) -> Block?
 
+  /// As `get` with an access for each of the keys 0..<count, those that are small together.
+  /// `found` is called once per index, in order, with no lock of the store held: the entry, or
+  /// nil, or why it could not be read. `key` is called more than once per index, also with
+  /// locks held. Whoever promotes what is found notes the marks of all keys before the call.
+  func get(
+    _ count: Int, at moment: Moment, key: (Int) -> Bytes,
+    found: (Int, consuming Block?, Failure?) -> Void)
+
   /// As `get`, the record only (`accessed` included); never an access.
   func info(_ key: Bytes, at moment: Moment) throws(Failure) -> Record?
 
