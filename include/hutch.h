@@ -719,6 +719,8 @@ typedef struct hutch_tier_stats {
   uint64_t refusals;    /* puts that were too large or found no space */
   uint64_t failures;    /* calls of the system or of SQLite that failed */
   uint64_t damaged;     /* entries found damaged, and removed */
+  uint64_t replacements; /* puts that took an entry's place; memory only */
+  uint64_t trims;        /* entries removed by hutch_trim; on disk these are evictions */
   uint64_t reserved[4];
 } hutch_tier_stats;
 
@@ -767,6 +769,55 @@ HUTCH_API hutch_status hutch_cost(hutch_cache *cache, uint64_t *cost);
 
 /* hutch_stats - what the tiers did. Fills *out (struct_size set); stops nobody. Since 0.1. */
 HUTCH_API hutch_status hutch_stats(hutch_cache *cache, hutch_cache_stats *out);
+
+/* -------------------------------------------------------------------- trim */
+
+/* What a trim removes. To a cost or count: nothing once no more than amount is held. */
+enum {
+  HUTCH_TRIM_EXPIRED = 1,        /* what has expired; counts are exact afterwards */
+  HUTCH_TRIM_TO_COST = 2,        /* to amount bytes charged, in the order of the tier's
+                                    policy */
+  HUTCH_TRIM_TO_COUNT = 3,       /* to amount entries, likewise */
+  HUTCH_TRIM_LARGEST_FIRST = 4,  /* to amount bytes charged, highest charge first */
+  HUTCH_TRIM_LEAST_RECENT = 5,   /* to amount bytes charged, oldest last access first */
+  HUTCH_TRIM_LEAST_FREQUENT = 6, /* to amount bytes charged, fewest accesses first */
+  HUTCH_TRIM_WRITTEN_BEFORE = 7, /* written or touched before the time of day time */
+  HUTCH_TRIM_OLDER_THAN = 8,     /* written or touched longer ago than time */
+  HUTCH_TRIM_IDLE_FOR = 9,       /* last access longer ago than time */
+  HUTCH_TRIM_LARGER_THAN = 10    /* values of more than amount bytes */
+};
+
+/* How to trim. */
+typedef struct hutch_trim_spec {
+  size_t struct_size;
+  uint32_t kind;     /* HUTCH_TRIM_* */
+  uint32_t reserved; /* zero */
+  uint64_t amount;   /* bytes or entries; 0 is none, not no limit */
+  int64_t time;      /* Unix time, or a duration */
+  /* NULL, or called now and then, on the caller's thread with no lock held, with
+     how many entries have gone and how many will (0: not known). Returns 0 to go
+     on, anything else to stop. */
+  int32_t (*progress)(void *context, uint64_t removed, uint64_t total);
+  void *context;
+} hutch_trim_spec;
+
+/*
+ * hutch_trim - remove entries of a kind, or down to a size
+ *
+ * Of a cache, each tier is trimmed by itself, memory first; an entry that goes
+ * from one tier may still be in the other. *removed (may be NULL) receives the
+ * sum of what went from each, also if the call fails. Readers and writers go on
+ * meanwhile; nothing is removed once the aim is reached, and entries that others
+ * put meanwhile are trimmed or not. Last accesses are as hutch_entry_info has
+ * them; accesses are counted about, since the entry came into its tier.
+ *
+ * HUTCH_OK also when progress stopped it. HUTCH_INVALID_ARGUMENT: spec is NULL,
+ * or a duration negative. HUTCH_UNSUPPORTED: no such kind. HUTCH_IO,
+ * HUTCH_NO_SPACE, HUTCH_TIER_DOWN: the disk tier could not be trimmed; memory
+ * has been. Since 0.1.
+ */
+HUTCH_API hutch_status hutch_trim(hutch_cache *cache, const hutch_trim_spec *spec,
+                                  uint64_t *removed);
 
 /* ----------------------------------------------------------------- iterate */
 

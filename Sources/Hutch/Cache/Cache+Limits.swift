@@ -95,7 +95,13 @@ extension Cache {
   private func memoryGaveUp(_ block: UnownedBlock, _ cause: DepartureCause, _ accessed: Int64) {
     guard let storage, accessed > block.created else { return }
     let idle = block.timeToIdle != 0 ? block.timeToIdle : storage.limits.ages.timeToIdle
-    if cause == .evicted || (cause == .cleared && idle != 0 && idle != Record.never) {
+    let matters =
+      switch cause {
+      case .evicted, .trimmed: true
+      case .cleared: idle != 0 && idle != Record.never
+      default: false
+      }
+    if matters {
       storage.noteAccess(block.key, at: accessed)
     }
   }

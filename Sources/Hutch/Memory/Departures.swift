@@ -1,6 +1,6 @@
 /// Why a block left the memory tier.
 enum DepartureCause: UInt8 {
-  case replaced, evicted, expired, cleared
+  case replaced, evicted, expired, cleared, trimmed
 }
 
 /// Blocks that have left under a shard's lock and are given up when it is free: freeing

@@ -33,7 +33,7 @@
 /// Directory of segments: extendible hashing (see Table.swift). Slots addressed by index, and
 /// values dropped off-lock: quick_cache. The segmented queue: 2Q, S3-FIFO, W-TinyLFU.
 final class MemoryTier {
-  private let shards: any MemoryShards
+  let shards: any MemoryShards
 
   /// What an entry costs beyond its key, value and extended data: the block's header and
   /// malloc's, the word, the slot, and the rounding of each.
@@ -53,15 +53,19 @@ final class MemoryTier {
   init(
     limits: TierLimits, policy: MemoryPolicy, hash: KeyedHash, versions: Versions
   ) throws(Failure) {
-    switch policy {
-    case .lru:
-      shards = try ShardsOf<LeastRecentlyUsed>(limits: limits, hash: hash, versions: versions)
-    case .lfu:
-      shards = try ShardsOf<LeastFrequentlyUsed>(limits: limits, hash: hash, versions: versions)
-    case .fifo:
-      shards = try ShardsOf<FirstInFirstOut>(limits: limits, hash: hash, versions: versions)
-    case .adaptive:
-      shards = try ShardsOf<Adaptive>(limits: limits, hash: hash, versions: versions)
+    let order: ListPolicy.Order? =
+      switch policy {
+      case .lru: .used
+      case .lfu: .count
+      case .fifo: .stored
+      case .adaptive: nil
+      }
+    if let order {
+      shards = try ShardsOf<ListPolicy>(
+        ListPolicy.Rule(order), limits: limits, hash: hash, versions: versions)
+    } else {
+      shards = try ShardsOf<Adaptive>(
+        Selector(), limits: limits, hash: hash, versions: versions)
     }
     self.hash = hash
   }

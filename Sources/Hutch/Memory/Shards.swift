@@ -24,6 +24,16 @@ protocol MemoryShards: AnyObject {
     after position: inout UInt64, limit: Int, at: Moment, onlyUnbacked: Bool,
     visit: (Bytes) -> Void
   ) -> Int
+  /// Adds what a slice of the walk holds to a survey.
+  func survey(_ walk: inout TrimWalk, _ kind: TrimSpec.Kind, at: Moment, _ survey: TrimSurvey)
+  /// Removes what a slice of the walk has of this rank and above, while more than `cost` is
+  /// held; returns how many.
+  func trim(
+    _ walk: inout TrimWalk, _ kind: TrimSpec.Kind, from rank: UInt64, downTo cost: UInt64,
+    at: Moment
+  ) -> UInt64
+  /// Evicts a few entries of the next shard in the policy's order while more is held.
+  func trim(_ walk: inout TrimWalk, cost: UInt64, count: UInt64, at: Moment) -> UInt64
   var stats: TierStats { get }
   var count: UInt64 { get }
   var cost: UInt64 { get }
@@ -51,7 +61,7 @@ final class ShardsOf<Policy: EvictionPolicy & ~Copyable>: MemoryShards {
   /// Per shard a cache line with its lock, then its state.
   private let memory: UnsafeMutableRawPointer
   private let mostBits: UInt64
-  private let budget: Budget
+  let budget: Budget
   private let common: Policy.Common
   /// log2 of the number of shards.
   let bits = Atomic<UInt64>(0)
@@ -62,14 +72,16 @@ final class ShardsOf<Policy: EvictionPolicy & ~Copyable>: MemoryShards {
 
   private let versions: Versions
 
-  init(limits: TierLimits, hash: KeyedHash, versions: Versions) throws(Failure) {
+  init(
+    _ common: Policy.Common, limits: TierLimits, hash: KeyedHash, versions: Versions
+  ) throws(Failure) {
     self.hash = hash
     self.versions = versions
+    self.common = common
     budget = try Budget(limits)
     let cores = UInt64(max(1, min(1024, sysconf(Int32(_SC_NPROCESSORS_ONLN)))))
     mostBits = UInt64(63 - (4 * cores).leadingZeroBitCount)
     memory = try Allocation.lines((ShardsOf.stride / 64) << Int(mostBits))
-    common = try Policy.makeCommon()
     makeShard(0, of: 0, ages: limits.ages)
   }
 
@@ -154,7 +166,7 @@ final class ShardsOf<Policy: EvictionPolicy & ~Copyable>: MemoryShards {
   }
 
   @inline(__always)
-  private func with<R: ~Copyable>(
+  func with<R: ~Copyable>(
     index: Int, _ body: (inout Shard<Policy>) -> R
   ) -> R {
     let lock = lock(index)
@@ -163,14 +175,14 @@ final class ShardsOf<Policy: EvictionPolicy & ~Copyable>: MemoryShards {
     return body(&shard(index).pointee)
   }
 
-  private func deliver(_ departures: inout Departures) {
+  func deliver(_ departures: inout Departures) {
     if departures.isEmpty { return }
     departures.deliver { block, cause, accessed in
       if cause != .replaced, let onDeparture { onDeparture(block, cause, accessed) }
     }
   }
 
-  private func makeDepartures() -> Departures {
+  func makeDepartures() -> Departures {
     Departures(wantsTimes: onDeparture != nil)
   }
 
@@ -417,7 +429,7 @@ final class ShardsOf<Policy: EvictionPolicy & ~Copyable>: MemoryShards {
         for _ in 0..<32 {
           guard let hash = position, !departures.isFull else { break }
           position = shard.removeLine(
-            at: hash, cause, at: at, budget, into: &departures, where: isWanted)
+            at: hash, cause, at: at, budget, into: &departures, where: { _, word in isWanted(word) })
         }
         return position
       }
@@ -521,6 +533,8 @@ final class ShardsOf<Policy: EvictionPolicy & ~Copyable>: MemoryShards {
     stats.evictions = sum { $0.evictions.value }
     stats.expirations = sum { $0.expirations.value }
     stats.refusals = sum { $0.refusals.value }
+    stats.replacements = sum { $0.replacements.value }
+    stats.trims = sum { $0.trims.value }
     return stats
   }
 
