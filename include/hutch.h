@@ -847,6 +847,30 @@ HUTCH_API hutch_status hutch_each(hutch_cache *cache, hutch_visitor visitor, voi
  */
 HUTCH_API hutch_status hutch_cursor_create(hutch_cache *cache, hutch_cursor **out);
 
+/* In which order a cursor goes. */
+enum {
+  HUTCH_ORDER_INSERTION = 1,    /* by the time of the last write or touch */
+  HUTCH_ORDER_ACCESS = 2,       /* by the last access, as hutch_entry_info has it */
+  HUTCH_ORDER_DESCENDING = 256  /* added to one of them: the newest first */
+};
+
+/*
+ * hutch_cursor_create_ordered - begin a walk by age
+ *
+ * As hutch_cursor_create, the oldest entries first, or the newest; those of one
+ * time in the order of their writes. An entry that is there from beginning to
+ * end and is neither written nor touched (nor, by HUTCH_ORDER_ACCESS, read)
+ * meanwhile is seen exactly once, any other at most once: an entry that is
+ * written or read before the walk has come to it may not be seen.
+ *
+ * By HUTCH_ORDER_INSERTION on a view of the disk tier a step costs what it costs
+ * without an order. Any other walk looks through all entries at its first step,
+ * and again after every 32,768 that it has given; it needs memory for the keys of
+ * as many. HUTCH_UNSUPPORTED: no such order. Since 0.1.
+ */
+HUTCH_API hutch_status hutch_cursor_create_ordered(hutch_cache *cache, uint32_t order,
+                                                   hutch_cursor **out);
+
 /*
  * hutch_cursor_next - step to the next entry
  *

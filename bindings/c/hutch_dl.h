@@ -38,7 +38,8 @@
   X(batch_value) X(batch_info) X(batch_put_result) X(batch_retain) X(batch_release)          \
   X(limits) X(set_limits) X(count) X(cost) X(stats)                                          \
   X(trim)                                                                                    \
-  X(each) X(cursor_create) X(cursor_next) X(cursor_value) X(cursor_info) X(cursor_release)
+  X(each) X(cursor_create) X(cursor_create_ordered) X(cursor_next) X(cursor_value)           \
+  X(cursor_info) X(cursor_release)
 
 #define HUTCH_DL_MEMBER(name) __typeof__(&hutch_##name) name;
 typedef struct hutch_dl {
@@ -124,6 +125,7 @@ static inline const char *hutch_dl_open(hutch_dl *table, const char *path) {
 #define hutch_trim hutch_dl_table.trim
 #define hutch_each hutch_dl_table.each
 #define hutch_cursor_create hutch_dl_table.cursor_create
+#define hutch_cursor_create_ordered hutch_dl_table.cursor_create_ordered
 #define hutch_cursor_next hutch_dl_table.cursor_next
 #define hutch_cursor_value hutch_dl_table.cursor_value
 #define hutch_cursor_info hutch_dl_table.cursor_info

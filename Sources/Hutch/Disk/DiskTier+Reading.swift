@@ -221,6 +221,53 @@ extension DiskTier {
   }
 }
 
+extension DiskTier {
+  func entries(
+    after position: inout WalkPosition, limit: Int, at moment: Moment,
+    visit: (Bytes, Record) -> Void
+  ) throws(Failure) -> Int {
+    let newest = position.newest ?? writerLock.withLock { manifest?.lastID ?? 0 }
+    position.newest = newest
+    var last = position.last
+    var keys = KeyList()
+    var records = GrowingArray<Record>()
+    while records.isEmpty && isUp {
+      let generation = self.generation.load(ordering: .acquiring)
+      let ages = self.ages
+      var isEnd = true
+      do throws(Failure) {
+        _ = try readers.withConnection(in: { placeIfUp }) { (reader) throws(Failure) in
+          try reader.walk(after: last, descending: position.isDescending, limit: max(1, limit)) {
+            (key, row) throws(Failure) in
+            guard row.id <= newest else { return }
+            isEnd = false
+            last = row.id
+            var record = row.record
+            guard row.generation >= generation, key.count > 0, key.count <= Row.longestKey,
+              !(record.mayExpire(under: ages) && self.isExpired(record, key, at: moment.time))
+            else { return }
+            record.accessed = max(record.accessed, accesses.latest(key))
+            try keys.append(key, 0)
+            try records.append(record)
+          }
+        }
+      } catch {
+        note(error)
+        if error.status == .corrupt || !isUp { return 0 }
+        throw error
+      }
+      if isEnd { break }
+    }
+    position.last = last
+    var i = 0
+    keys.forEach { key, _ in
+      visit(key, records[i])
+      i += 1
+    }
+    return records.count
+  }
+}
+
 extension Record {
   /// As a touch sets them.
   fileprivate mutating func takeTimes(of other: Record) {

@@ -10,6 +10,7 @@ final class ReadConnection {
   private let finding: Statement
   private let listing: Statement
   private let walking: Statement
+  private let walkingBack: Statement
   private let naming: Statement
   private let beginning: Statement
   private let ending: Statement
@@ -32,8 +33,13 @@ final class ReadConnection {
       """)
     walking = try connection.prepare(
       """
-      SELECT id, generation, created, accessed, expires, idle, key, size, charge, uses
+      SELECT id, generation, created, accessed, expires, idle, key, size, charge, uses, version
       FROM entries WHERE id > ?1 ORDER BY id LIMIT ?2
+      """)
+    walkingBack = try connection.prepare(
+      """
+      SELECT id, generation, created, accessed, expires, idle, key, size, charge, uses, version
+      FROM entries WHERE id < ?1 ORDER BY id DESC LIMIT ?2
       """)
     naming = try connection.prepare(
       "SELECT id, file FROM entries WHERE id > ?1 ORDER BY id LIMIT ?2")
@@ -107,21 +113,34 @@ final class ReadConnection {
     }
   }
 
-  /// Rows in the order of their ids.
+  /// Rows in the order of their ids, or back from the last.
   func walk(
-    after id: Int64, limit: Int, _ visit: (Bytes, Row) throws(Failure) -> Void
+    after id: Int64, descending: Bool = false, limit: Int,
+    _ visit: (Bytes, Row) throws(Failure) -> Void
   ) throws(Failure) {
-    walking.bind(1, id)
-    walking.bind(2, Int64(limit))
-    defer { walking.reset() }
-    while try walking.step() {
-      var row = ReadConnection.times(walking)
-      row.id = walking.integer(0)
+    if descending {
+      try ReadConnection.walk(walkingBack, id, limit, visit)
+    } else {
+      try ReadConnection.walk(walking, id, limit, visit)
+    }
+  }
+
+  private static func walk(
+    _ statement: borrowing Statement, _ id: Int64, _ limit: Int,
+    _ visit: (Bytes, Row) throws(Failure) -> Void
+  ) throws(Failure) {
+    statement.bind(1, id)
+    statement.bind(2, Int64(limit))
+    defer { statement.reset() }
+    while try statement.step() {
+      var row = ReadConnection.times(statement)
+      row.id = statement.integer(0)
       // As the writer clamps them (Manifest.read): sums of them must not overflow.
-      row.record.size = Int(min(max(0, walking.integer(7)), Row.largestValue))
-      row.charge = min(max(0, walking.integer(8)), Meta.largest)
-      row.uses = max(0, walking.integer(9))
-      try visit(try walking.bytes(6), row)
+      row.record.size = Int(min(max(0, statement.integer(7)), Row.largestValue))
+      row.charge = min(max(0, statement.integer(8)), Meta.largest)
+      row.uses = max(0, statement.integer(9))
+      row.record.version = statement.bits(10)
+      try visit(try statement.bytes(6), row)
     }
   }
 

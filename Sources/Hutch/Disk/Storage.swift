@@ -52,6 +52,14 @@ protocol Storage: AnyObject {
     after key: Bytes?, limit: Int, at moment: Moment, visit: (Bytes) -> Void
   ) throws(Failure) -> Int
 
+  /// Up to `limit` entries behind `position` with their records, in the order in which they
+  /// were written or touched, else as `keys`. What is written or touched after the first call
+  /// is not seen; an entry that is touched or replaced leaves its place.
+  func entries(
+    after position: inout WalkPosition, limit: Int, at moment: Moment,
+    visit: (Bytes, Record) -> Void
+  ) throws(Failure) -> Int
+
   var limits: TierLimits { get }
   /// Evicts until the new limits hold.
   func setLimits(_ limits: TierLimits, at moment: Moment) throws(Failure)
@@ -94,6 +102,19 @@ protocol Storage: AnyObject {
 
   /// No call is under way or comes later. The failure, if the end was not clean.
   func close(lastVersion: UInt64) -> Failure?
+}
+
+/// How far a walk in the order of writes has come. The store's own numbers.
+struct WalkPosition {
+  let isDescending: Bool
+  var last: Int64
+  /// Entries behind this one are newer than the walk. Nil before the first step.
+  var newest: Int64?
+
+  init(descending: Bool) {
+    isDescending = descending
+    last = descending ? Int64.max : Int64.min
+  }
 }
 
 /// One write on its way to the store.

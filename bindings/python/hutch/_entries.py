@@ -5,7 +5,7 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Collection, Iterator
 from ctypes import byref
-from typing import Any, Callable, NoReturn, TypeVar
+from typing import Any, Callable, Literal, NoReturn, TypeVar
 
 from . import _structs
 from ._codec import INT, JSON, STR, Key, decode_value, encode_value, key_from_bytes, key_to_bytes
@@ -18,6 +18,10 @@ from ._units import int64, own_duration, uint64
 
 F = TypeVar("F", bound=Callable[..., Any])
 
+Order = Literal["insertion", "access"]
+
+_ORDERS = {"insertion": 1, "access": 2}
+_DESCENDING = 256
 _MISSING = object()
 _STRING_AT_MOST = 2**31 - 1
 _INT64_MAX = 2**63 - 1
@@ -325,18 +329,31 @@ class Entries:
         for _, key in self._walk():
             yield key
 
-    def keys(self) -> Iterator[Key]:
-        """As iter."""
-        return iter(self)
+    def __reversed__(self) -> Iterator[Key]:
+        """The keys, the last written (or touched) first."""
+        return self.keys("insertion", reverse=True)
 
-    def values(self) -> Iterator[Any]:
+    def keys(self, order: Order | None = None, *, reverse: bool = False) -> Iterator[Key]:
+        """The keys, in an order.
+
+        order: "insertion", by the time of the last write or touch; "access", by
+        the last access; None: in none. The oldest first; reverse: the newest.
+        An entry that is written, touched or, by access, read during the walk is
+        seen at most once.
+        """
+        for _, key in self._walk(order, reverse):
+            yield key
+
+    def values(self, order: Order | None = None, *, reverse: bool = False) -> Iterator[Any]:
         """The values, as items."""
-        for _, value in self.items():
+        for _, value in self.items(order, reverse=reverse):
             yield value
 
-    def items(self) -> Iterator[tuple[Key, Any]]:
+    def items(
+        self, order: Order | None = None, *, reverse: bool = False
+    ) -> Iterator[tuple[Key, Any]]:
         """Keys and values. No access: times do not change, nothing is brought into memory."""
-        for cursor, key in self._walk():
+        for cursor, key in self._walk(order, reverse):
             value = _structs.ValuePointer()
             try:
                 if check(lib.hutch_cursor_value(cursor, byref(value))) == Status.NOT_FOUND:
@@ -346,10 +363,25 @@ class Entries:
                 lib.hutch_value_release(value)
             yield item
 
-    def _walk(self) -> Iterator[tuple[Any, Key]]:
+    def _walk(
+        self, order: Order | None = None, reverse: bool = False
+    ) -> Iterator[tuple[Any, Key]]:
         cursor = _structs.CursorPointer()
         release = lib.hutch_cursor_release
-        check(lib.hutch_cursor_create(self._pointer, byref(cursor)))
+        if order is None:
+            if reverse:
+                raise ValueError("reverse needs an order")
+            check(lib.hutch_cursor_create(self._pointer, byref(cursor)))
+        else:
+            try:
+                number = _ORDERS[order]
+            except (KeyError, TypeError):
+                raise ValueError(f"order is none of {', '.join(_ORDERS)}: {order!r}") from None
+            check(
+                lib.hutch_cursor_create_ordered(
+                    self._pointer, number | (_DESCENDING if reverse else 0), byref(cursor)
+                )
+            )
         try:
             name = ctypes.c_void_p()
             size = ctypes.c_size_t()
