@@ -403,7 +403,7 @@ TEST(every_kind_on_two_tiers) {
     check_note(name);
     hutch_cache *cache = open_cache(scratch(name).text, &options);
     hutch_put_options put = put_options();
-    put.time_to_live = HUTCH_DAY;
+    if (kind == HUTCH_TRIM_EXPIRED) put.time_to_live = HUTCH_DAY;
     for (uint32_t i = 0; i < 50; i++)
       CHECK_OK(hutch_put(cache, &i, sizeof i, "value", 5, &put, NULL));
     clock.now += HUTCH_DAY + HUTCH_HOUR;
@@ -417,7 +417,8 @@ TEST(every_kind_on_two_tiers) {
     uint64_t removed = 0;
     CHECK_OK(hutch_trim(cache, &spec, &removed));
     CHECK_EQUAL(kind == HUTCH_TRIM_EXPIRED ? 50 : 0, count_of(cache));
-    CHECK(removed >= (kind == HUTCH_TRIM_EXPIRED ? 50 : 100));
+    /* What has expired the maintenance thread may have found first. */
+    CHECK(kind == HUTCH_TRIM_EXPIRED || removed >= 100);
     CHECK_OK(hutch_close(cache));
   }
   check_note(NULL);

@@ -11,108 +11,112 @@ extension MemoryTier {
   func trim(
     _ spec: TrimSpec, at moment: Moment, goOn: (UInt64, UInt64) -> Bool
   ) -> UInt64 {
+    withoutActuallyEscaping(goOn) { goOn in
+      let trim = Trim(self, spec, moment, goOn)
+      trim.run()
+      return trim.removed
+    }
+  }
+}
+
+/// One trim on its way.
+private final class Trim {
+  private let tier: MemoryTier
+  private let spec: TrimSpec
+  private let moment: Moment
+  private let asked: (UInt64, UInt64) -> Bool
+  private(set) var removed: UInt64 = 0
+  /// How many will go; 0: not known.
+  private var total: UInt64 = 0
+  private var isStopped = false
+
+  init(
+    _ tier: MemoryTier, _ spec: TrimSpec, _ moment: Moment,
+    _ asked: @escaping (UInt64, UInt64) -> Bool
+  ) {
+    self.tier = tier
+    self.spec = spec
+    self.moment = moment
+    self.asked = asked
+  }
+
+  func run() {
     switch spec.kind {
-    case .expired: return remove(spec.kind, from: 1, at: moment, goOn)
-    case .toCost: return evict(toCost: spec.amount, count: .max, at: moment, goOn)
-    case .toCount: return evict(toCost: .max, count: spec.amount, at: moment, goOn)
-    case .largestFirst, .leastRecent, .leastFrequent:
-      return removeHighest(spec.kind, toCost: spec.amount, at: moment, goOn)
-    case .largerThan:
-      if spec.amount == .max { return 0 }
-      return remove(spec.kind, from: spec.amount + 1, at: moment, goOn)
-    case .writtenBefore: return remove(spec.kind, before: spec.time, at: moment, goOn)
+    case .expired: remove(.expired, from: 1)
+    case .toCost: evict(toCost: spec.amount, count: .max)
+    case .toCount: evict(toCost: .max, count: spec.amount)
+    case .largestFirst, .leastRecent, .leastFrequent: removeHighest(toCost: spec.amount)
+    case .largerThan: remove(spec.kind, above: spec.amount)
+    case .writtenBefore: remove(spec.kind, above: TrimSpec.rank(ofTime: spec.time))
     case .olderThan, .idleFor:
-      return remove(
-        spec.kind, before: Record.difference(moment.time, spec.time), at: moment, goOn)
+      let time = Record.difference(moment.time, spec.time)
+      remove(spec.kind, above: TrimSpec.rank(ofTime: time))
     }
   }
 
-  private func remove(
-    _ kind: TrimSpec.Kind, before time: Int64, at moment: Moment, _ goOn: (UInt64, UInt64) -> Bool
-  ) -> UInt64 {
-    let rank = TrimSpec.rank(ofTime: time)
-    if rank == .max { return 0 }
-    return remove(kind, from: rank + 1, at: moment, goOn)
+  /// After each slice.
+  private func pause() {
+    if !asked(removed, total == 0 ? 0 : max(removed, total)) { isStopped = true }
+  }
+
+  private func remove(_ kind: TrimSpec.Kind, above rank: UInt64, toCost cost: UInt64 = 0) {
+    if rank < .max { remove(kind, from: rank + 1, toCost: cost) }
   }
 
   /// Removes the entries of this rank and above, but none once no more than `cost` is held.
-  private func remove(
-    _ kind: TrimSpec.Kind, from rank: UInt64, toCost cost: UInt64 = 0, before: UInt64 = 0,
-    at moment: Moment, _ goOn: (UInt64, UInt64) -> Bool
-  ) -> UInt64 {
-    var removed: UInt64 = 0
+  private func remove(_ kind: TrimSpec.Kind, from rank: UInt64, toCost cost: UInt64 = 0) {
     var walk = TrimWalk()
-    while !walk.isAtEnd && (cost == 0 || self.cost > cost) {
-      removed += shards.trim(&walk, kind, from: rank, downTo: cost, at: moment)
-      if !goOn(before + removed, 0) { break }
+    while !isStopped && !walk.isAtEnd && (cost == 0 || tier.cost > cost) {
+      removed += tier.shards.trim(&walk, kind, from: rank, downTo: cost, at: moment)
+      pause()
     }
-    return removed
   }
 
   /// In the order in which the policy gives entries up.
-  private func evict(
-    toCost cost: UInt64, count: UInt64, at moment: Moment, _ goOn: (UInt64, UInt64) -> Bool
-  ) -> UInt64 {
-    let held = self.count
-    let total = held > count ? held - count : 0
-    var removed: UInt64 = 0
+  private func evict(toCost cost: UInt64, count: UInt64) {
+    let held = tier.count
     // Others may put as fast as we evict: no more goes than was there.
-    while removed < held && (self.cost > cost || self.count > count) {
-      let before = removed
-      var walk = TrimWalk()
-      while !walk.isAtEnd && removed < held && (self.cost > cost || self.count > count) {
-        removed += shards.trim(&walk, cost: cost, count: count, at: moment)
-        if !goOn(removed, total == 0 ? 0 : max(removed, total)) { return removed }
+    let (most, _) = removed.addingReportingOverflow(held)
+    if held > count { total = held - count }
+    var walk = TrimWalk()
+    var before = removed
+    while !isStopped && removed < most && (tier.cost > cost || tier.count > count) {
+      removed += tier.shards.trim(&walk, cost: cost, count: count, at: moment)
+      pause()
+      if walk.isAtEnd {
+        // Others have reserved what is above, and hold no entries for it yet.
+        if removed == before { return }
+        before = removed
+        walk = TrimWalk()
       }
-      // Others have reserved what is above, and hold no entries for it yet.
-      if removed == before { break }
     }
-    return removed
   }
 
-  private func removeHighest(
-    _ kind: TrimSpec.Kind, toCost cost: UInt64, at moment: Moment,
-    _ asked: (UInt64, UInt64) -> Bool
-  ) -> UInt64 {
-    if self.cost <= cost { return 0 }
-    var isStopped = false
-    func goOn(_ removed: UInt64, _ total: UInt64) -> Bool {
-      if !asked(removed, total) { isStopped = true }
-      return !isStopped
-    }
+  private func removeHighest(toCost cost: UInt64) {
+    if tier.cost <= cost { return }
     // What has expired is no entry any more.
-    var removed = remove(.expired, from: 1, at: moment, goOn)
+    remove(.expired, from: 1)
     // Once, unless others put meanwhile.
-    for _ in 0..<4 where self.cost > cost && !isStopped {
-      guard let survey = TrimSurvey() else { break }
-      guard
-        let rank = threshold(
-          kind, excess: self.cost - cost, at: moment, survey, { goOn(removed, 0) })
-      else { break }
-      // All that are above it before any that are at it.
-      if rank < .max {
-        removed += remove(kind, from: rank + 1, toCost: cost, before: removed, at: moment, goOn)
+    for _ in 0..<4 where tier.cost > cost {
+      guard let survey = TrimSurvey(), let rank = threshold(tier.cost - cost, survey) else {
+        break
       }
-      if isStopped { break }
-      removed += remove(kind, from: rank, toCost: cost, before: removed, at: moment, goOn)
+      // All that are above it before any that are at it.
+      remove(spec.kind, above: rank, toCost: cost)
+      remove(spec.kind, from: rank, toCost: cost)
     }
-    if isStopped || self.cost <= cost { return removed }
-    let before = removed
-    return before
-      + evict(toCost: cost, count: .max, at: moment) { more, _ in goOn(before + more, 0) }
+    evict(toCost: cost, count: .max)
   }
 
   /// The rank down to which entries have to go so that `excess` goes with them. Nil: stopped.
-  private func threshold(
-    _ kind: TrimSpec.Kind, excess: UInt64, at moment: Moment, _ survey: TrimSurvey,
-    _ goOn: () -> Bool
-  ) -> UInt64? {
+  private func threshold(_ excess: UInt64, _ survey: TrimSurvey) -> UInt64? {
     var excess = excess
     while true {
       var walk = TrimWalk()
       while !walk.isAtEnd {
-        shards.survey(&walk, kind, at: moment, survey)
-        if !goOn() { return nil }
+        tier.shards.survey(&walk, spec.kind, at: moment, survey)
+        pause()
+        if isStopped { return nil }
       }
       if let rank = survey.narrow(&excess) { return rank }
     }
