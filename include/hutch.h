@@ -819,6 +819,43 @@ typedef struct hutch_trim_spec {
 HUTCH_API hutch_status hutch_trim(hutch_cache *cache, const hutch_trim_spec *spec,
                                   uint64_t *removed);
 
+/* ------------------------------------------------------------------- check */
+
+enum {
+  /* Reads no values and leaves SQLite's own check out: for damage that a look at the
+     rows, the files' names and the sums shows. */
+  HUTCH_CHECK_QUICK = 1
+};
+
+/* What hutch_check found, and has put right. All but the first two are zero if all
+   is well. */
+typedef struct hutch_check_report {
+  size_t struct_size;
+  uint64_t entries;  /* entries looked at, and found whole */
+  uint64_t bytes;    /* of their values, that were read */
+  uint64_t damaged;  /* entries removed: a value, a field or a file was not what it
+                        had been */
+  uint64_t orphans;  /* files removed that belonged to no entry */
+  uint64_t counters; /* 1 if the count or the cost was wrong; it is right again */
+  uint64_t manifest; /* errors that SQLite found. An index has been made anew; where
+                        that was not enough, the database was renamed aside and the
+                        disk tier is empty */
+  uint64_t reserved[4];
+} hutch_check_report;
+
+/*
+ * hutch_check - look through all that is on disk, and repair
+ *
+ * For a directory that something else may have written to, or that was on a
+ * failing disk; nothing needs it in the ordinary course. flags: HUTCH_CHECK_* or
+ * 0. *report (may be NULL) is filled in if the answer is HUTCH_OK, also when
+ * something was found. Takes as long as reading everything; readers and writers
+ * go on meanwhile, but the database's log may grow beyond its bound.
+ * HUTCH_UNSUPPORTED: there is no disk tier here. HUTCH_IO, HUTCH_NO_SPACE,
+ * HUTCH_TIER_DOWN: the check has not come to its end. Since 0.1.
+ */
+HUTCH_API hutch_status hutch_check(hutch_cache *cache, uint32_t flags, hutch_check_report *report);
+
 /* ----------------------------------------------------------------- iterate */
 
 /*

@@ -37,7 +37,7 @@
   X(get_many) X(info_many) X(put_many) X(remove_many) X(batch_count) X(batch_status)         \
   X(batch_value) X(batch_info) X(batch_put_result) X(batch_retain) X(batch_release)          \
   X(limits) X(set_limits) X(count) X(cost) X(stats)                                          \
-  X(trim)                                                                                    \
+  X(trim) X(check)                                                                           \
   X(each) X(cursor_create) X(cursor_create_ordered) X(cursor_next) X(cursor_value)           \
   X(cursor_info) X(cursor_release)
 
@@ -123,6 +123,7 @@ static inline const char *hutch_dl_open(hutch_dl *table, const char *path) {
 #define hutch_cost hutch_dl_table.cost
 #define hutch_stats hutch_dl_table.stats
 #define hutch_trim hutch_dl_table.trim
+#define hutch_check hutch_dl_table.check
 #define hutch_each hutch_dl_table.each
 #define hutch_cursor_create hutch_dl_table.cursor_create
 #define hutch_cursor_create_ordered hutch_dl_table.cursor_create_ordered

@@ -189,7 +189,8 @@ extension DiskTier {
 
   // MARK: orphans
 
-  private func sweepOrphans() -> Bool {
+  /// A slice of the sweep, if one is under way. True if there is more.
+  func sweepOrphans() -> Bool {
     // Neither listing nor reading rows needs the writers to stand still, but how far it has
     // come does; slices are small, and there is nothing to do after a clean end.
     writerLock.withLock {

@@ -4,7 +4,8 @@ import Synchronization
 /// Reads: what is queued, then the manifest, then the content file.
 extension DiskTier {
   func get(_ key: Bytes, at moment: Moment, isAccess: Bool) throws(Failure) -> Block? {
-    let block = try find(key, at: moment)
+    var isDamaged = false
+    let block = try find(key, at: moment, isDamaged: &isDamaged)
     guard isAccess else { return block }
     if block == nil {
       counters.misses.add()
@@ -18,7 +19,10 @@ extension DiskTier {
   /// A few rounds, as a row may be replaced between its reading and that of its file.
   private static let mostRounds = 16
 
-  private func find(_ key: Bytes, at moment: Moment) throws(Failure) -> Block? {
+  /// As `get`, but never an access; tells whether it found the entry damaged.
+  func find(
+    _ key: Bytes, at moment: Moment, isDamaged: inout Bool
+  ) throws(Failure) -> Block? {
     var times: Record?
     var barred: UInt64?
     if queue.isOverlaid {
@@ -51,6 +55,7 @@ extension DiskTier {
       // row is there still, the entry is damaged.
       if row.file == nil || row.id == lastID || !row.isSound {
         noteDamage(key, row)
+        isDamaged = true
         return nil
       }
       lastID = row.id
@@ -59,6 +64,14 @@ extension DiskTier {
   }
 
   func info(_ key: Bytes, at moment: Moment) throws(Failure) -> Record? {
+    var isDamaged = false
+    return try info(key, at: moment, isDamaged: &isDamaged)
+  }
+
+  /// Tells whether it found the entry damaged.
+  func info(
+    _ key: Bytes, at moment: Moment, isDamaged: inout Bool
+  ) throws(Failure) -> Record? {
     var times: Record?
     var barred: UInt64?
     if queue.isOverlaid {
@@ -81,6 +94,7 @@ extension DiskTier {
     else { return nil }
     guard row.isSound else {
       noteDamage(key, row)
+      isDamaged = true
       return nil
     }
     var record = row.record

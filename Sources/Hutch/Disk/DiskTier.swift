@@ -107,6 +107,9 @@ final class DiskTier: Storage {
   /// The time of the last write or maintenance.
   var latestTime: Int64 = 0
   var batch: [QueuedWrite] = []
+  /// A check has found the manifest damaged beyond repair: it is set aside when the tier comes
+  /// back.
+  var isCondemned = false
   /// Free on the file system when it was last looked at, and written since.
   var spaceLeft = Int64.max
   var unlooked: Int64 = 0

@@ -34,6 +34,8 @@ struct OrphanSweep: ~Copyable {
   private var folder = 0
   private var candidates = GrowingArray<Candidate>()
   private var lastRow: Int64 = 0
+  /// Files that it has removed since it began.
+  private(set) var removed: UInt64 = 0
 
   init() {}
 
@@ -43,6 +45,7 @@ struct OrphanSweep: ~Copyable {
     phase = .listing
     folder = 0
     lastRow = 0
+    removed = 0
     candidates.removeAll()
   }
 
@@ -127,6 +130,7 @@ struct OrphanSweep: ~Copyable {
         Files.unlink($0, at: directory.descriptor)
       }
       done += 1
+      removed += 1
     }
   }
 }

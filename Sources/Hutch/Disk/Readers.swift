@@ -47,6 +47,35 @@ final class ReadConnection {
     ending = try connection.prepare("COMMIT")
   }
 
+  /// What the meta row says of the rows, and what they say themselves, at one moment.
+  func counts() throws(Failure) -> ManifestCounts {
+    let statement = try connection.prepare(
+      """
+      SELECT m.generation, m.count, m.bytes, m.dead, count(e.id),
+        ifnull(sum(iif(e.generation = m.generation, 1, 0)), 0),
+        ifnull(sum(iif(e.generation = m.generation, min(max(e.charge, 0), 1 << 60), 0)), 0),
+        ifnull(sum(iif(e.generation <> m.generation, min(max(e.charge, 0), 1 << 60), 0)), 0)
+      FROM meta m LEFT JOIN entries e ON true WHERE m.id = 1
+      """)
+    guard try statement.step() else { throw Failure(.corrupt, "the manifest has no meta row") }
+    return ManifestCounts(
+      generation: statement.integer(0), rows: statement.integer(4),
+      count: (statement.integer(1), statement.integer(5)),
+      bytes: (statement.integer(2), statement.integer(6)),
+      dead: (statement.integer(3), statement.integer(7)))
+  }
+
+  /// How many errors SQLite finds, up to 100.
+  func integrityErrors() throws(Failure) -> Int {
+    let statement = try connection.prepare("PRAGMA integrity_check(100)")
+    var errors = 0
+    while try statement.step() {
+      let words = try statement.bytes(0)
+      if words.count != 2 || memcmp(words.baseAddress!, Files.path("ok"), 2) != 0 { errors += 1 }
+    }
+    return errors
+  }
+
   /// Runs `body` within one read transaction, which its first statement begins.
   func together(_ body: () throws(Failure) -> Void) throws(Failure) {
     try beginning.run()
@@ -168,6 +197,19 @@ final class ReadConnection {
       if !naming.isNull(1), let name = ContentName(try naming.bytes(1)) { visit(name) }
     }
     return last
+  }
+}
+
+/// Sums over the rows, each as the meta row has it and as it is.
+struct ManifestCounts {
+  let generation: Int64
+  let rows: Int64
+  let count: (said: Int64, found: Int64)
+  let bytes: (said: Int64, found: Int64)
+  let dead: (said: Int64, found: Int64)
+
+  var isRight: Bool {
+    count.said == count.found && bytes.said == bytes.found && dead.said == dead.found
   }
 }
 

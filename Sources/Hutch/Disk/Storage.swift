@@ -86,6 +86,10 @@ protocol Storage: AnyObject {
   /// Commits the removal of damaged entries that reads have found. With no lock held.
   func settle()
 
+  /// Looks through everything that is stored, while others read and write, and repairs what it
+  /// can. `isQuick`: values are not read.
+  func check(isQuick: Bool, at moment: Moment) throws(Failure) -> CheckReport
+
   /// Commits what was submitted, and the access times gathered so far.
   func flush(at moment: Moment) throws(Failure)
 
@@ -159,4 +163,14 @@ final class StorageWrite {
     self.kind = kind
     self.block = block
   }
+}
+
+/// What a check has found; see hutch_check_report.
+struct CheckReport {
+  var entries: UInt64 = 0
+  var bytes: UInt64 = 0
+  var damaged: UInt64 = 0
+  var orphans: UInt64 = 0
+  var counters: UInt64 = 0
+  var manifest: UInt64 = 0
 }

@@ -12,7 +12,7 @@ from ._codec import INT, JSON, STR, Key, decode_value, encode_value, key_from_by
 from ._errors import Status, WrongTypeError, check, failure
 from ._library import lib
 from ._memoize import memoize
-from ._records import CacheStats, Entry, EntryInfo, PutResult, Seconds
+from ._records import CacheStats, CheckReport, Entry, EntryInfo, PutResult, Seconds
 from ._trim import Progress, trim
 from ._units import int64, own_duration, uint64
 
@@ -317,6 +317,16 @@ class Entries:
             (None: not known); a true result stops the trim.
         """
         return trim(self._pointer, kind, amount, progress)
+
+    def check(self, *, quick: bool = False) -> CheckReport:
+        """Look through all that is on disk, and repair. True if something was wrong.
+
+        quick: read no values, and leave SQLite's own check out. Others may read
+        and write meanwhile. UnsupportedError: there is no disk tier here.
+        """
+        report = _structs.CheckReport()
+        check(lib.hutch_check(self._pointer, 1 if quick else 0, byref(report)))
+        return CheckReport._of(report)
 
     # -------------------------------------------------------------- iterate
 

@@ -218,6 +218,41 @@ class TierStats:
 
 
 @dataclass(frozen=True)
+class CheckReport:
+    """What a check found, and has put right. False if all is well.
+
+    Attributes:
+        entries: entries looked at, and found whole.
+        bytes: of their values, that were read.
+        damaged: entries removed.
+        orphans: files removed that belonged to no entry.
+        counters: 1 if the count or the cost was wrong.
+        manifest: errors that SQLite found in the database.
+    """
+
+    entries: int
+    bytes: int
+    damaged: int
+    orphans: int
+    counters: int
+    manifest: int
+
+    def __bool__(self) -> bool:
+        return bool(self.damaged or self.orphans or self.counters or self.manifest)
+
+    @classmethod
+    def _of(cls, report: _structs.CheckReport) -> CheckReport:
+        return cls(
+            entries=report.entries,
+            bytes=report.bytes,
+            damaged=report.damaged,
+            orphans=report.orphans,
+            counters=report.counters,
+            manifest=report.manifest,
+        )
+
+
+@dataclass(frozen=True)
 class CacheStats:
     """What the tiers did."""
 

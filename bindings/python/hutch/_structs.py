@@ -162,6 +162,21 @@ class TierStats(ctypes.Structure):
     ]
 
 
+class CheckReport(Sized):
+    """hutch_check_report."""
+
+    _fields_ = [
+        ("struct_size", c_size_t),
+        ("entries", c_uint64),
+        ("bytes", c_uint64),
+        ("damaged", c_uint64),
+        ("orphans", c_uint64),
+        ("counters", c_uint64),
+        ("manifest", c_uint64),
+        ("reserved", c_uint64 * 4),
+    ]
+
+
 class CacheStats(Sized):
     """hutch_cache_stats."""
 
