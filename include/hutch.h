@@ -254,7 +254,12 @@ typedef struct hutch_tier_limits {
                            quarter of cost */
   int64_t time_to_live; /* from the write, for entries without their own */
   int64_t time_to_idle; /* from the last access, for entries without their own */
-  uint64_t reserved[3]; /* zero */
+  uint64_t min_free;    /* disk only: bytes that stay free on the file system that
+                           holds the directory. Where less is, entries make room,
+                           whoever took it, the least recently used first; what
+                           finds none is refused (HUTCH_OUTCOME_NO_SPACE). Looked
+                           at now and then, and every 128 KiB that are written */
+  uint64_t reserved[2]; /* zero */
 } hutch_tier_limits;
 
 /* The limits of a cache. Of a tier view only its own part counts. */

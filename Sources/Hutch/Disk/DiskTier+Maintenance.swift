@@ -16,6 +16,7 @@ extension DiskTier {
     hasMore = sweepOrphans() || hasMore
 
     let changes = Changes()
+    var made: [Changes] = []
     writerLock.withLock {
       guard isUp, let manifest else {
         detach()
@@ -23,6 +24,8 @@ extension DiskTier {
         return
       }
       latestTime = now
+      hasMore = keepFree(&made) || hasMore
+      guard isUp else { return }
       do throws(Failure) {
         hasMore = try maintain(manifest, changes) || hasMore
       } catch {
@@ -30,6 +33,7 @@ extension DiskTier {
         hasMore = false
       }
     }
+    for one in made { tell(one) }
     tell(changes)
     announce()
     return hasMore

@@ -63,7 +63,8 @@ class TierLimits(ctypes.Structure):
         ("max_entry", c_uint64),
         ("time_to_live", c_int64),
         ("time_to_idle", c_int64),
-        ("reserved", c_uint64 * 3),
+        ("min_free", c_uint64),
+        ("reserved", c_uint64 * 2),
     ]
 
 
