@@ -299,7 +299,12 @@ typedef struct hutch_tier_limits {
                            quarter of cost */
   int64_t time_to_live; /* from the write, for entries without their own */
   int64_t time_to_idle; /* from the last access, for entries without their own */
-  uint64_t reserved[3]; /* zero */
+  uint64_t min_free;    /* disk only: bytes that stay free on the file system that
+                           holds the directory. Where less is, entries make room,
+                           whoever took it, the least recently used first; what
+                           finds none is refused (HUTCH_OUTCOME_NO_SPACE). Looked
+                           at now and then, and every 128 KiB that are written */
+  uint64_t reserved[2]; /* zero */
 } hutch_tier_limits;
 
 /* The limits of a cache. Of a tier view only its own part counts. */
@@ -1027,6 +1032,43 @@ typedef struct hutch_trim_spec {
 HUTCH_API hutch_status hutch_trim(hutch_cache *cache, const hutch_trim_spec *spec,
                                   uint64_t *removed);
 
+/* ------------------------------------------------------------------- check */
+
+enum {
+  /* Reads no values and leaves SQLite's own check out: for damage that a look at the
+     rows, the files' names and the sums shows. */
+  HUTCH_CHECK_QUICK = 1
+};
+
+/* What hutch_check found, and has put right. All but the first two are zero if all
+   is well. */
+typedef struct hutch_check_report {
+  size_t struct_size;
+  uint64_t entries;  /* entries looked at, and found whole */
+  uint64_t bytes;    /* of their values, that were read */
+  uint64_t damaged;  /* entries removed: a value, a field or a file was not what it
+                        had been */
+  uint64_t orphans;  /* files removed that belonged to no entry */
+  uint64_t counters; /* 1 if the count or the cost was wrong; it is right again */
+  uint64_t manifest; /* errors that SQLite found. An index has been made anew; where
+                        that was not enough, the database was renamed aside and the
+                        disk tier is empty */
+  uint64_t reserved[4];
+} hutch_check_report;
+
+/*
+ * hutch_check - look through all that is on disk, and repair
+ *
+ * For a directory that something else may have written to, or that was on a
+ * failing disk; nothing needs it in the ordinary course. flags: HUTCH_CHECK_* or
+ * 0. *report (may be NULL) is filled in if the answer is HUTCH_OK, also when
+ * something was found. Takes as long as reading everything; readers and writers
+ * go on meanwhile, but the database's log may grow beyond its bound.
+ * HUTCH_UNSUPPORTED: there is no disk tier here. HUTCH_IO, HUTCH_NO_SPACE,
+ * HUTCH_TIER_DOWN: the check has not come to its end. Since 0.1.
+ */
+HUTCH_API hutch_status hutch_check(hutch_cache *cache, uint32_t flags, hutch_check_report *report);
+
 /* ----------------------------------------------------------------- iterate */
 
 /*
@@ -1054,6 +1096,30 @@ HUTCH_API hutch_status hutch_each(hutch_cache *cache, hutch_visitor visitor, voi
  * thread at a time. Since 0.1.
  */
 HUTCH_API hutch_status hutch_cursor_create(hutch_cache *cache, hutch_cursor **out);
+
+/* In which order a cursor goes. */
+enum {
+  HUTCH_ORDER_INSERTION = 1,    /* by the time of the last write or touch */
+  HUTCH_ORDER_ACCESS = 2,       /* by the last access, as hutch_entry_info has it */
+  HUTCH_ORDER_DESCENDING = 256  /* added to one of them: the newest first */
+};
+
+/*
+ * hutch_cursor_create_ordered - begin a walk by age
+ *
+ * As hutch_cursor_create, the oldest entries first, or the newest; those of one
+ * time in the order of their writes. An entry that is there from beginning to
+ * end and is neither written nor touched (nor, by HUTCH_ORDER_ACCESS, read)
+ * meanwhile is seen exactly once, any other at most once: an entry that is
+ * written or read before the walk has come to it may not be seen.
+ *
+ * By HUTCH_ORDER_INSERTION on a view of the disk tier a step costs what it costs
+ * without an order. Any other walk looks through all entries at its first step,
+ * and again after every 32,768 that it has given; it needs memory for the keys of
+ * as many. HUTCH_UNSUPPORTED: no such order. Since 0.1.
+ */
+HUTCH_API hutch_status hutch_cursor_create_ordered(hutch_cache *cache, uint32_t order,
+                                                   hutch_cursor **out);
 
 /*
  * hutch_cursor_next - step to the next entry

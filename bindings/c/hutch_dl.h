@@ -40,7 +40,9 @@
   X(writer_release) X(value_path) X(value_fd) X(hold_files) X(release_files)                 \
   X(limits) X(set_limits) X(count) X(cost) X(stats)                                          \
   X(trim)                                                                                    \
-  X(each) X(cursor_create) X(cursor_next) X(cursor_value) X(cursor_info) X(cursor_release)   \
+  X(check)                                                                                   \
+  X(each) X(cursor_create) X(cursor_create_ordered) X(cursor_next) X(cursor_value)           \
+  X(cursor_info) X(cursor_release)                                                           \
   X(notify)                                                                                  \
   X(set_listener)
 
@@ -137,8 +139,10 @@ static inline const char *hutch_dl_open(hutch_dl *table, const char *path) {
 #define hutch_cost hutch_dl_table.cost
 #define hutch_stats hutch_dl_table.stats
 #define hutch_trim hutch_dl_table.trim
+#define hutch_check hutch_dl_table.check
 #define hutch_each hutch_dl_table.each
 #define hutch_cursor_create hutch_dl_table.cursor_create
+#define hutch_cursor_create_ordered hutch_dl_table.cursor_create_ordered
 #define hutch_cursor_next hutch_dl_table.cursor_next
 #define hutch_cursor_value hutch_dl_table.cursor_value
 #define hutch_cursor_info hutch_dl_table.cursor_info

@@ -70,16 +70,22 @@ extension Cache {
       let stripe = Stripes.index(of: hash)
       let mark = stripes.mark(stripe)
       guard let block = try storage.get(key, at: moment, isAccess: true) else { return nil }
-      if promoting && mark.isQuiet && stripes.tryLock(stripe) {
-        if stripes.mark(stripe) == mark {
-          // Nothing is owed to a promotion: without memory for it there is none.
-          _ = try? memory.put(
-            block.unowned.retained(), hash, at: moment, condition: .unlessNewer, isBacked: true)
-        }
-        stripes.unlock(stripe)
-      }
+      if promoting { promote(block.unowned, hash, mark, at: moment) }
       return block
     }
+  }
+
+  /// Brings into memory what the store has given, unless a write of its stripe was under way or
+  /// has come since the mark was read.
+  func promote(_ entry: UnownedBlock, _ hash: UInt64, _ mark: Stripes.Mark, at moment: Moment) {
+    let stripe = Stripes.index(of: hash)
+    guard mark.isQuiet && stripes.tryLock(stripe) else { return }
+    if stripes.mark(stripe) == mark {
+      // Nothing is owed to a promotion: without memory for it there is none.
+      _ = try? memory.put(
+        entry.retained(), hash, at: moment, condition: .unlessNewer, isBacked: true)
+    }
+    stripes.unlock(stripe)
   }
 
   /// The value as it is now; no access, no promotion.

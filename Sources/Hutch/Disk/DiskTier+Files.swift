@@ -79,6 +79,14 @@ extension DiskTier: FileStorage {
   // MARK: finding
 
   func locate(_ key: Bytes, at moment: Moment) throws(Failure) -> ValuePlace? {
+    var isDamaged = false
+    return try locate(key, at: moment, isDamaged: &isDamaged)
+  }
+
+  /// Tells whether it found the entry damaged.
+  func locate(
+    _ key: Bytes, at moment: Moment, isDamaged: inout Bool
+  ) throws(Failure) -> ValuePlace? {
     var times: Record?
     var barred: UInt64?
     if queue.isOverlaid {
@@ -97,6 +105,7 @@ extension DiskTier: FileStorage {
     else { return nil }
     guard row.isSound else {
       noteDamage(key, row.record.version)
+      isDamaged = true
       return nil
     }
     // Behind a codec the file is not the value's, nor is the checksum.

@@ -16,6 +16,7 @@ extension DiskTier {
     hasMore = sweepOrphans() || hasMore
 
     let changes = Changes()
+    var made: [Changes] = []
     writerLock.withLock {
       guard isUp, let manifest else {
         detach()
@@ -23,6 +24,8 @@ extension DiskTier {
         return
       }
       latestTime = now
+      hasMore = keepFree(&made) || hasMore
+      guard isUp else { return }
       do throws(Failure) {
         hasMore = try maintain(manifest, changes) || hasMore
       } catch {
@@ -30,6 +33,7 @@ extension DiskTier {
         hasMore = false
       }
     }
+    for one in made { tell(one) }
     tell(changes)
     announce()
     return hasMore
@@ -189,7 +193,8 @@ extension DiskTier {
 
   // MARK: orphans
 
-  private func sweepOrphans() -> Bool {
+  /// A slice of the sweep, if one is under way. True if there is more.
+  func sweepOrphans() -> Bool {
     // Neither listing nor reading rows needs the writers to stand still, but how far it has
     // come does; slices are small, and there is nothing to do after a clean end.
     writerLock.withLock {

@@ -81,6 +81,7 @@ extension DiskTier {
       switch kind {
       case .ours:
         do throws(Failure) {
+          if isCondemned { throw Failure(.corrupt, "the manifest is damaged") }
           return try openWhole(directory)
         } catch {
           // SQLITE_ERROR is what statements give whose tables are not there.
@@ -89,6 +90,7 @@ extension DiskTier {
           counters.damaged.add()
         }
         try ManifestFile.setAside(in: directory)
+        isCondemned = false
         orphans.begin()
       case .unreadable:
         counters.damaged.add()

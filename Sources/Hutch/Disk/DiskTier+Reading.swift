@@ -4,7 +4,8 @@ import Synchronization
 /// Reads: what is queued, then the manifest, then the content file.
 extension DiskTier {
   func get(_ key: Bytes, at moment: Moment, isAccess: Bool) throws(Failure) -> Block? {
-    let block = try find(key, at: moment)
+    var isDamaged = false
+    let block = try find(key, at: moment, isDamaged: &isDamaged)
     guard isAccess else { return block }
     if block == nil {
       counters.misses.add()
@@ -18,7 +19,10 @@ extension DiskTier {
   /// A few rounds, as a row may be replaced between its reading and that of its file.
   static let mostRounds = 16
 
-  private func find(_ key: Bytes, at moment: Moment) throws(Failure) -> Block? {
+  /// As `get`, but never an access; tells whether it found the entry damaged.
+  func find(
+    _ key: Bytes, at moment: Moment, isDamaged: inout Bool
+  ) throws(Failure) -> Block? {
     var lastID: Int64 = 0
     for _ in 0..<DiskTier.mostRounds {
       var times: Record?
@@ -49,6 +53,7 @@ extension DiskTier {
       // row is there still, the entry is damaged.
       if row.file == nil || row.id == lastID || !row.isSound {
         noteDamage(key, row.record.version)
+        isDamaged = true
         return nil
       }
       lastID = row.id
@@ -79,12 +84,22 @@ extension DiskTier {
     return isRight(Bytes(entry.value), row)
   }
 
-  private func isRight(_ stored: Bytes, _ row: Row) -> Bool {
+  func isRight(_ stored: Bytes, _ row: Row) -> Bool {
     !options.checksChecksums || Checksum.xxh64(stored) == row.record.checksum
   }
 
   func info(_ key: Bytes, at moment: Moment) throws(Failure) -> Record? {
-    guard var record = try locate(key, at: moment)?.record else { return nil }
+    var isDamaged = false
+    return try info(key, at: moment, isDamaged: &isDamaged)
+  }
+
+  /// Tells whether it found the entry damaged.
+  func info(
+    _ key: Bytes, at moment: Moment, isDamaged: inout Bool
+  ) throws(Failure) -> Record? {
+    guard var record = try locate(key, at: moment, isDamaged: &isDamaged)?.record else {
+      return nil
+    }
     record.accessed = max(record.accessed, accesses.latest(key))
     return record
   }
@@ -237,6 +252,53 @@ extension DiskTier {
     }
     found.forEach { key, _ in visit(key) }
     return count
+  }
+}
+
+extension DiskTier {
+  func entries(
+    after position: inout WalkPosition, limit: Int, at moment: Moment,
+    visit: (Bytes, Record) -> Void
+  ) throws(Failure) -> Int {
+    let newest = position.newest ?? writerLock.withLock { manifest?.lastID ?? 0 }
+    position.newest = newest
+    var last = position.last
+    var keys = KeyList()
+    var records = GrowingArray<Record>()
+    while records.isEmpty && isUp {
+      let generation = self.generation.load(ordering: .acquiring)
+      let ages = self.ages
+      var isEnd = true
+      do throws(Failure) {
+        _ = try readers.withConnection(in: { placeIfUp }) { (reader) throws(Failure) in
+          try reader.walk(after: last, descending: position.isDescending, limit: max(1, limit)) {
+            (key, row) throws(Failure) in
+            guard row.id <= newest else { return }
+            isEnd = false
+            last = row.id
+            var record = row.record
+            guard row.generation >= generation, key.count > 0, key.count <= Row.longestKey,
+              !(record.mayExpire(under: ages) && self.isExpired(record, key, at: moment.time))
+            else { return }
+            record.accessed = max(record.accessed, accesses.latest(key))
+            try keys.append(key, 0)
+            try records.append(record)
+          }
+        }
+      } catch {
+        note(error)
+        if error.status == .corrupt || !isUp { return 0 }
+        throw error
+      }
+      if isEnd { break }
+    }
+    position.last = last
+    var i = 0
+    keys.forEach { key, _ in
+      visit(key, records[i])
+      i += 1
+    }
+    return records.count
   }
 }
 

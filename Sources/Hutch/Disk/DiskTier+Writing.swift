@@ -234,7 +234,14 @@ extension DiskTier {
     var done: [Changes] = []
     var bytes: Int64 = 0
     for write in batch { bytes += write.charge }
-    if let made = keepReserve(bytes) { done.append(made) }
+    let reserve = keepReserve(bytes)
+    if let made = reserve.changes { done.append(made) }
+    if reserve.isShort {
+      for write in batch where write.kind == .put && write.refusal == .none {
+        write.refusal = .noSpace
+        write.refusalFailure = Failure(.noSpace, "less than min_free is free on the file system")
+      }
+    }
     var failure = attempt(batch, &done)
     if let first = failure, first.status == .noSpace, isUp {
       done.append(makeRoomLocked(bytes + (1 << 20)))

@@ -126,6 +126,12 @@ final class DiskTier: Storage {
   /// The time of the last write or maintenance.
   var latestTime: Int64 = 0
   var batch: [QueuedWrite] = []
+  /// A check has found the manifest damaged beyond repair: it is set aside when the tier comes
+  /// back.
+  var isCondemned = false
+  /// What is free, and all, on the file system that a descriptor is on. A test's own, or
+  /// nil: the system's.
+  var spaceForTests: (() -> (free: Int64, all: Int64)?)?
   /// Free on the file system when it was last looked at, and written since.
   var spaceLeft = Int64.max
   var unlooked: Int64 = 0
@@ -266,6 +272,7 @@ final class LiveLimits {
   private let maxEntry = Atomic<UInt64>(0)
   private let timeToLive = Atomic<Int64>(0)
   private let timeToIdle = Atomic<Int64>(0)
+  private let minFree = Atomic<UInt64>(0)
 
   init(_ limits: TierLimits) { set(limits) }
 
@@ -275,6 +282,7 @@ final class LiveLimits {
     maxEntry.store(limits.maxEntry, ordering: .relaxed)
     timeToLive.store(limits.ages.timeToLive, ordering: .relaxed)
     timeToIdle.store(limits.ages.timeToIdle, ordering: .relaxed)
+    minFree.store(limits.minFree, ordering: .relaxed)
   }
 
   var ages: Ages {
@@ -286,7 +294,8 @@ final class LiveLimits {
   var current: TierLimits {
     TierLimits(
       cost: cost.load(ordering: .relaxed), count: count.load(ordering: .relaxed),
-      maxEntry: maxEntry.load(ordering: .relaxed), ages: ages)
+      maxEntry: maxEntry.load(ordering: .relaxed), ages: ages,
+      minFree: minFree.load(ordering: .relaxed))
   }
 }
 

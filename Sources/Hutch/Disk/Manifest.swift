@@ -585,6 +585,9 @@ final class Manifest {
     }
   }
 
+  /// Makes the indices anew from the rows.
+  func reindex() throws(Failure) { try connection.run("REINDEX") }
+
   /// Whether SQLite finds the whole file in order. Takes as long as reading it.
   func isWhole() -> Bool {
     guard let statement = try? connection.prepare("PRAGMA quick_check(1)") else { return false }

@@ -33,6 +33,8 @@ struct OrphanSweep: ~Copyable {
   private var folder = 0
   private var candidates = GrowingArray<Candidate>()
   private var lastRow: Int64 = 0
+  /// Files that it has removed since it began.
+  private(set) var removed: UInt64 = 0
 
   init() {}
 
@@ -42,6 +44,7 @@ struct OrphanSweep: ~Copyable {
     phase = .listing
     folder = 0
     lastRow = 0
+    removed = 0
     candidates.removeAll()
   }
 
@@ -119,6 +122,7 @@ struct OrphanSweep: ~Copyable {
       guard !candidate.hasRow else { continue }
       ContentFiles.discard(candidate.name, in: directory)
       done += 1
+      removed += 1
     }
   }
 }

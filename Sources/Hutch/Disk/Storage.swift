@@ -31,6 +31,14 @@ protocol Storage: AnyObject {
   /// removed and is nil. A store that is out of service has no entries.
   func get(_ key: Bytes, at moment: Moment, isAccess: Bool) throws(Failure) -> Block?
 
+  /// As `get` with an access for each of the keys 0..<count, those that are small together.
+  /// `found` is called once per index, in order, with no lock of the store held: the entry, or
+  /// nil, or why it could not be read. `key` is called more than once per index, also with
+  /// locks held. Whoever promotes what is found notes the marks of all keys before the call.
+  func get(
+    _ count: Int, at moment: Moment, key: (Int) -> Bytes,
+    found: (Int, consuming Block?, Failure?) -> Void)
+
   /// As `get`, the record only (`accessed` included); never an access.
   func info(_ key: Bytes, at moment: Moment) throws(Failure) -> Record?
 
@@ -43,6 +51,14 @@ protocol Storage: AnyObject {
   /// lock is held while `visit` runs.
   func keys(
     after key: Bytes?, limit: Int, at moment: Moment, visit: (Bytes) -> Void
+  ) throws(Failure) -> Int
+
+  /// Up to `limit` entries behind `position` with their records, in the order in which they
+  /// were written or touched, else as `keys`. What is written or touched after the first call
+  /// is not seen; an entry that is touched or replaced leaves its place.
+  func entries(
+    after position: inout WalkPosition, limit: Int, at moment: Moment,
+    visit: (Bytes, Record) -> Void
   ) throws(Failure) -> Int
 
   var limits: TierLimits { get }
@@ -71,6 +87,10 @@ protocol Storage: AnyObject {
   /// Commits the removal of damaged entries that reads have found. With no lock held.
   func settle()
 
+  /// Looks through everything that is stored, while others read and write, and repairs what it
+  /// can. `isQuick`: values are not read.
+  func check(isQuick: Bool, at moment: Moment) throws(Failure) -> CheckReport
+
   /// Commits what was submitted, and the access times gathered so far.
   func flush(at moment: Moment) throws(Failure)
 
@@ -91,6 +111,19 @@ protocol Storage: AnyObject {
 
   /// No call is under way or comes later. The failure, if the end was not clean.
   func close(lastVersion: UInt64) -> Failure?
+}
+
+/// How far a walk in the order of writes has come. The store's own numbers.
+struct WalkPosition {
+  let isDescending: Bool
+  var last: Int64
+  /// Entries behind this one are newer than the walk. Nil before the first step.
+  var newest: Int64?
+
+  init(descending: Bool) {
+    isDescending = descending
+    last = descending ? Int64.max : Int64.min
+  }
 }
 
 /// One write on its way to the store.
@@ -148,4 +181,14 @@ enum DropCause: UInt64 {
   case damaged = 2
   /// Left by a write that failed, and not given out since.
   case barred = 3
+}
+
+/// What a check has found; see hutch_check_report.
+struct CheckReport {
+  var entries: UInt64 = 0
+  var bytes: UInt64 = 0
+  var damaged: UInt64 = 0
+  var orphans: UInt64 = 0
+  var counters: UInt64 = 0
+  var manifest: UInt64 = 0
 }

@@ -242,6 +242,14 @@ final class WriteQueue {
     return view
   }
 
+  /// Whether a read of this key has to look here.
+  func concerns(_ key: Bytes) -> Bool {
+    let hash = self.hash(key)
+    return lock.withLock {
+      clearSequence != 0 || barSequence != 0 || newest(key, hash) != nil
+    }
+  }
+
   // MARK: writes
 
   func submit(_ write: QueuedWrite) {

@@ -6,7 +6,7 @@ import ctypes
 import os
 from collections.abc import Collection, Iterator
 from ctypes import byref
-from typing import Any, BinaryIO, Callable, NoReturn, TypeVar, Union
+from typing import Any, BinaryIO, Callable, Literal, NoReturn, TypeVar, Union
 
 from . import _structs
 from ._codec import INT, JSON, STR, Key, decode_value, encode_value, key_from_bytes, key_to_bytes
@@ -14,7 +14,7 @@ from ._errors import Status, WrongTypeError, check, failure
 from ._files import Hold, Writer
 from ._library import lib
 from ._memoize import memoize
-from ._records import CacheStats, Entry, EntryInfo, PutResult, Seconds
+from ._records import CacheStats, CheckReport, Entry, EntryInfo, PutResult, Seconds
 from ._trim import Progress, trim
 from ._units import int64, own_duration, uint64
 
@@ -24,6 +24,10 @@ _FILE_USE = {"copy": 1, "move": 2, "link": 3}
 
 Path = Union[str, bytes, "os.PathLike[str]", "os.PathLike[bytes]"]
 
+Order = Literal["insertion", "access"]
+
+_ORDERS = {"insertion": 1, "access": 2}
+_DESCENDING = 256
 _MISSING = object()
 _STRING_AT_MOST = 2**31 - 1
 _INT64_MAX = 2**63 - 1
@@ -427,6 +431,16 @@ class Entries:
         """
         return trim(self._pointer, kind, amount, progress)
 
+    def check(self, *, quick: bool = False) -> CheckReport:
+        """Look through all that is on disk, and repair. True if something was wrong.
+
+        quick: read no values, and leave SQLite's own check out. Others may read
+        and write meanwhile. UnsupportedError: there is no disk tier here.
+        """
+        report = _structs.CheckReport()
+        check(lib.hutch_check(self._pointer, 1 if quick else 0, byref(report)))
+        return CheckReport._of(report)
+
     # -------------------------------------------------------------- iterate
 
     def __iter__(self) -> Iterator[Key]:
@@ -438,18 +452,31 @@ class Entries:
         for _, key in self._walk():
             yield key
 
-    def keys(self) -> Iterator[Key]:
-        """As iter."""
-        return iter(self)
+    def __reversed__(self) -> Iterator[Key]:
+        """The keys, the last written (or touched) first."""
+        return self.keys("insertion", reverse=True)
 
-    def values(self) -> Iterator[Any]:
+    def keys(self, order: Order | None = None, *, reverse: bool = False) -> Iterator[Key]:
+        """The keys, in an order.
+
+        order: "insertion", by the time of the last write or touch; "access", by
+        the last access; None: in none. The oldest first; reverse: the newest.
+        An entry that is written, touched or, by access, read during the walk is
+        seen at most once.
+        """
+        for _, key in self._walk(order, reverse):
+            yield key
+
+    def values(self, order: Order | None = None, *, reverse: bool = False) -> Iterator[Any]:
         """The values, as items."""
-        for _, value in self.items():
+        for _, value in self.items(order, reverse=reverse):
             yield value
 
-    def items(self) -> Iterator[tuple[Key, Any]]:
+    def items(
+        self, order: Order | None = None, *, reverse: bool = False
+    ) -> Iterator[tuple[Key, Any]]:
         """Keys and values. No access: times do not change, nothing is brought into memory."""
-        for cursor, key in self._walk():
+        for cursor, key in self._walk(order, reverse):
             value = _structs.ValuePointer()
             try:
                 if check(lib.hutch_cursor_value(cursor, byref(value))) == Status.NOT_FOUND:
@@ -459,10 +486,25 @@ class Entries:
                 lib.hutch_value_release(value)
             yield item
 
-    def _walk(self) -> Iterator[tuple[Any, Key]]:
+    def _walk(
+        self, order: Order | None = None, reverse: bool = False
+    ) -> Iterator[tuple[Any, Key]]:
         cursor = _structs.CursorPointer()
         release = lib.hutch_cursor_release
-        check(lib.hutch_cursor_create(self._pointer, byref(cursor)))
+        if order is None:
+            if reverse:
+                raise ValueError("reverse needs an order")
+            check(lib.hutch_cursor_create(self._pointer, byref(cursor)))
+        else:
+            try:
+                number = _ORDERS[order]
+            except (KeyError, TypeError):
+                raise ValueError(f"order is none of {', '.join(_ORDERS)}: {order!r}") from None
+            check(
+                lib.hutch_cursor_create_ordered(
+                    self._pointer, number | (_DESCENDING if reverse else 0), byref(cursor)
+                )
+            )
         try:
             name = ctypes.c_void_p()
             size = ctypes.c_size_t()

@@ -103,9 +103,16 @@ FUNCTIONS: tuple[tuple[str, tuple[Any, ...], Any], ...] = (
     ("hutch_stats", (s.CachePointer, POINTER(s.CacheStats)), c_int32),
     # trim
     ("hutch_trim", (s.CachePointer, POINTER(s.TrimSpec), POINTER(c_uint64)), c_int32),
+    # check
+    ("hutch_check", (s.CachePointer, c_uint32, POINTER(s.CheckReport)), c_int32),
     # iterate
     ("hutch_each", (s.CachePointer, s.VisitorFunction, c_void_p), c_int32),
     ("hutch_cursor_create", (s.CachePointer, POINTER(s.CursorPointer)), c_int32),
+    (
+        "hutch_cursor_create_ordered",
+        (s.CachePointer, c_uint32, POINTER(s.CursorPointer)),
+        c_int32,
+    ),
     ("hutch_cursor_next", (s.CursorPointer, POINTER(c_void_p), POINTER(c_size_t)), c_int32),
     ("hutch_cursor_value", (s.CursorPointer, POINTER(s.ValuePointer)), c_int32),
     ("hutch_cursor_info", (s.CursorPointer, POINTER(s.EntryInfo)), c_int32),

@@ -69,7 +69,8 @@ class TierLimits(ctypes.Structure):
         ("max_entry", c_uint64),
         ("time_to_live", c_int64),
         ("time_to_idle", c_int64),
-        ("reserved", c_uint64 * 3),
+        ("min_free", c_uint64),
+        ("reserved", c_uint64 * 2),
     ]
 
 
@@ -171,6 +172,21 @@ class TierStats(ctypes.Structure):
         ("damaged", c_uint64),
         ("replacements", c_uint64),
         ("trims", c_uint64),
+        ("reserved", c_uint64 * 4),
+    ]
+
+
+class CheckReport(Sized):
+    """hutch_check_report."""
+
+    _fields_ = [
+        ("struct_size", c_size_t),
+        ("entries", c_uint64),
+        ("bytes", c_uint64),
+        ("damaged", c_uint64),
+        ("orphans", c_uint64),
+        ("counters", c_uint64),
+        ("manifest", c_uint64),
         ("reserved", c_uint64 * 4),
     ]
 
