@@ -36,6 +36,8 @@
   X(add) X(replace) X(compare_and_swap) X(increment) X(pop)                                  \
   X(get_many) X(info_many) X(put_many) X(remove_many) X(batch_count) X(batch_status)         \
   X(batch_value) X(batch_info) X(batch_put_result) X(batch_retain) X(batch_release)          \
+  X(put_object) X(get_object) X(remove_object) X(drain_releases) X(object_pointer)           \
+  X(object_retain) X(object_release)                                                         \
   X(limits) X(set_limits) X(count) X(cost) X(stats)                                          \
   X(trim)                                                                                    \
   X(each) X(cursor_create) X(cursor_next) X(cursor_value) X(cursor_info) X(cursor_release)
@@ -116,6 +118,13 @@ static inline const char *hutch_dl_open(hutch_dl *table, const char *path) {
 #define hutch_batch_put_result hutch_dl_table.batch_put_result
 #define hutch_batch_retain hutch_dl_table.batch_retain
 #define hutch_batch_release hutch_dl_table.batch_release
+#define hutch_put_object hutch_dl_table.put_object
+#define hutch_get_object hutch_dl_table.get_object
+#define hutch_remove_object hutch_dl_table.remove_object
+#define hutch_drain_releases hutch_dl_table.drain_releases
+#define hutch_object_pointer hutch_dl_table.object_pointer
+#define hutch_object_retain hutch_dl_table.object_retain
+#define hutch_object_release hutch_dl_table.object_release
 #define hutch_limits hutch_dl_table.limits
 #define hutch_set_limits hutch_dl_table.set_limits
 #define hutch_count hutch_dl_table.count

@@ -167,7 +167,8 @@ extension OpenOptions {
       }
     }
     let network = UInt32(HUTCH_OPEN_NETWORK_DIRECTORY)
-    guard options.flags & ~network == 0 else { throw .invalid("a flag that is not defined") }
+    let drains = UInt32(HUTCH_OPEN_DRAIN_RELEASES)
+    guard options.flags & ~(network | drains) == 0 else { throw .invalid("a flag that is not defined") }
     guard options.reserved == 0 else {
       throw Failure(.unsupported, "a reserved field of the options is set")
     }
@@ -188,5 +189,6 @@ extension OpenOptions {
     disk.storage = storage
     disk.inlineThreshold = Int(clamping: options.inline_threshold)
     disk.allowsNetworkDirectory = options.flags & network != 0
+    drainsReleases = options.flags & drains != 0
   }
 }

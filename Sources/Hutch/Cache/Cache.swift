@@ -43,6 +43,10 @@ final class Cache {
   let versions: Versions
   /// The registry's, under its lock: how many openings there are.
   var openings = 1
+  /// Host objects that wait to be released.
+  let releases: ReleaseQueue
+  /// Whether the host releases them, by asking for it.
+  let drainsReleases: Bool
   /// Sweeps what nobody asks for. Made when there is something to sweep.
   private(set) var maintainer: Maintainer?
   private let maintains = Atomic<Bool>(false)
@@ -52,9 +56,11 @@ final class Cache {
 
   init(
     memory: MemoryTier, limits: TierLimits, storage: (any Storage)?, clock: Clock,
-    versions: Versions, policy: MemoryPolicy
+    versions: Versions, policy: MemoryPolicy, drainsReleases: Bool
   ) throws(Failure) {
     self.memory = memory
+    self.drainsReleases = drainsReleases
+    releases = try ReleaseQueue()
     self.policy = policy
     memoryLimits = limits
     limitsLock = try Lock()
@@ -65,11 +71,16 @@ final class Cache {
     gate = try Gate()
     walks = try Walks()
     self.versions = versions
-    maintainer = try Maintainer(
+    let maintainer = try Maintainer(
       pause: 1_000_000_000, context: Unmanaged.passUnretained(self).toOpaque(),
       work: { context in
-        Unmanaged<Cache>.fromOpaque(context)._withUnsafeGuaranteedRef { $0.maintain() }
+        Unmanaged<Cache>.fromOpaque(context)._withUnsafeGuaranteedRef { cache in
+          if !cache.drainsReleases { cache.releaseObjects(most: .max) }
+          return cache.maintain()
+        }
       })
+    self.maintainer = maintainer
+    if !drainsReleases { releases.onWaiting = { maintainer.wake() } }
   }
 
   /// What names this cache among callbacks (see ThreadState).

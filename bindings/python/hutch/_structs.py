@@ -23,9 +23,14 @@ class CursorHandle(ctypes.Structure):
     """hutch_cursor: opaque."""
 
 
+class ObjectHandle(ctypes.Structure):
+    """hutch_object: opaque."""
+
+
 CachePointer = ctypes.POINTER(CacheHandle)
 ValuePointer = ctypes.POINTER(ValueHandle)
 CursorPointer = ctypes.POINTER(CursorHandle)
+ObjectPointer = ctypes.POINTER(ObjectHandle)
 
 ClockFunction = ctypes.CFUNCTYPE(c_int64, c_void_p)
 ReleaseFunction = ctypes.CFUNCTYPE(None, c_void_p)
@@ -158,6 +163,9 @@ class TierStats(ctypes.Structure):
         ("damaged", c_uint64),
         ("replacements", c_uint64),
         ("trims", c_uint64),
+        ("held_count", c_uint64),
+        ("held_bytes", c_uint64),
+        ("waiting", c_uint64),
         ("reserved", c_uint64 * 4),
     ]
 
