@@ -169,6 +169,7 @@ typedef struct hutch_cache hutch_cache;   /* a cache, or one tier of it; counted
 typedef struct hutch_value hutch_value;   /* immutable bytes with their record; counted */
 typedef struct hutch_cursor hutch_cursor; /* a walk over the entries; counted */
 typedef struct hutch_writer hutch_writer; /* a put whose value comes in pieces; counted */
+typedef struct hutch_object hutch_object; /* a host's object in a cache; counted */
 
 /* A tier, where one is chosen or told. */
 enum {
@@ -364,7 +365,10 @@ enum {
   /* Open also if the directory cannot be used, whatever the reason: the disk tier
      is down then (HUTCH_STATE_DOWN), and in service as soon as the directory can be
      used. If it is removed later it is made again. */
-  HUTCH_OPEN_DISK_OPTIONAL = 2
+  HUTCH_OPEN_DISK_OPTIONAL = 2,
+  /* Host objects are released by hutch_drain_releases alone, on its caller's
+     thread, until the cache is closed. */
+  HUTCH_OPEN_DRAIN_RELEASES = 4
 };
 
 /*
@@ -916,6 +920,73 @@ HUTCH_API hutch_status hutch_value_fd(hutch_cache *cache, const void *key, size_
 HUTCH_API hutch_status hutch_hold_files(hutch_cache *cache);
 HUTCH_API hutch_status hutch_release_files(hutch_cache *cache);
 
+/* ----------------------------------------------------------------- objects */
+
+/*
+ * A cache keeps pointers too: to parsed documents, compiled patterns, open
+ * connections. They are in the memory tier alone, never on disk, under keys of
+ * their own: an object and a value may have the same key, and neither sees the
+ * other. They count in hutch_count and hutch_cost, go by the memory tier's
+ * policy, limits, ages and trims, and hutch_clear removes them; no cursor visits
+ * them.
+ *
+ * Each object has a release function (or NULL: none), which is called exactly
+ * once, when the entry has gone and nobody holds the object: on a thread of the
+ * library, or with HUTCH_OPEN_DRAIN_RELEASES by hutch_drain_releases. It is never
+ * called with a lock of the library held, and may call the library, but for what
+ * waits (see Callbacks). While a cache is being closed, and after, it is called
+ * by hutch_close, or by whoever gives up the last reference. In the child of a
+ * fork it is not called for objects of the parent.
+ */
+
+/* Releases a host's object. */
+typedef void (*hutch_object_function)(void *object);
+
+/*
+ * hutch_put_object - keep an object
+ *
+ * In place of the object that is under the key. options as in hutch_put, without
+ * extended data; the charge is options->cost, or else that of an entry without a
+ * value. If the call fails in any way, the object is released before it returns,
+ * on the caller's thread. HUTCH_TOO_LARGE: the cost is above the tier's
+ * max_entry; an older object is gone. HUTCH_UNSUPPORTED: a view of the disk tier.
+ * HUTCH_INVALID_ARGUMENT, HUTCH_NO_MEMORY, HUTCH_IO (no thread could be made):
+ * nothing changed. Since 0.1.
+ */
+HUTCH_API hutch_status hutch_put_object(hutch_cache *cache, const void *key, size_t key_size,
+                                        void *object, hutch_object_function release,
+                                        const hutch_put_options *options);
+
+/*
+ * hutch_get_object - a counted reference to an object
+ *
+ * *out: a reference that is given up by hutch_object_release; until then the
+ * object is not released, whatever becomes of its entry or its cache. NULL if the
+ * answer is HUTCH_NOT_FOUND or a failure. An access, as hutch_get. Since 0.1.
+ */
+HUTCH_API hutch_status hutch_get_object(hutch_cache *cache, const void *key, size_t key_size,
+                                        hutch_object **out);
+
+/* hutch_remove_object - remove an object's entry, or HUTCH_NOT_FOUND. Since 0.1. */
+HUTCH_API hutch_status hutch_remove_object(hutch_cache *cache, const void *key,
+                                           size_t key_size);
+
+/*
+ * hutch_drain_releases - release objects that nobody holds
+ *
+ * Up to max of them (0: all there are), on the caller's thread. *drained (may be
+ * NULL) receives how many. Since 0.1.
+ */
+HUTCH_API hutch_status hutch_drain_releases(hutch_cache *cache, uint64_t max,
+                                            uint64_t *drained);
+
+/* hutch_object_pointer - the pointer that was put. NULL for NULL. Since 0.1. */
+HUTCH_API void *hutch_object_pointer(const hutch_object *object);
+/* hutch_object_retain - one more reference; returns its argument. Since 0.1. */
+HUTCH_API hutch_object *hutch_object_retain(hutch_object *object);
+/* hutch_object_release - give up a reference. NULL is accepted. Since 0.1. */
+HUTCH_API void hutch_object_release(hutch_object *object);
+
 /* ------------------------------------------------------------------ limits */
 
 /* What a tier did and holds. Counters run from hutch_open. */
@@ -934,6 +1005,10 @@ typedef struct hutch_tier_stats {
   uint64_t damaged;     /* entries found damaged, and removed */
   uint64_t replacements; /* puts that took an entry's place; memory only */
   uint64_t trims;        /* entries removed by hutch_trim; on disk these are evictions */
+  uint64_t held_count;   /* values and objects that have left the tier and that somebody
+                            holds still; memory only, charged no more */
+  uint64_t held_bytes;   /* what these take up */
+  uint64_t waiting;      /* objects that nobody holds, not yet released */
   uint64_t reserved[4];
 } hutch_tier_stats;
 

@@ -234,6 +234,13 @@ void check_every_call(hutch_cache *cache, hutch_status expected) {
   CHECK(file == -1);
   CHECK_STATUS(expected, hutch_hold_files(cache));
   CHECK_STATUS(expected, hutch_release_files(cache));
+  hutch_object *object = (hutch_object *)buffer;
+  CHECK_STATUS(expected, hutch_put_object(cache, KEY("k"), buffer, NULL, NULL));
+  CHECK_STATUS(expected, hutch_get_object(cache, KEY("k"), &object));
+  CHECK(!object);
+  CHECK_STATUS(expected, hutch_remove_object(cache, KEY("k")));
+  CHECK_STATUS(expected, hutch_drain_releases(cache, 0, &number));
+  CHECK_EQUAL(0, number);
   CHECK_STATUS(expected, hutch_limits(cache, &limits));
   limits = (hutch_cache_limits){.struct_size = sizeof limits};
   CHECK_STATUS(expected, hutch_set_limits(cache, &limits));

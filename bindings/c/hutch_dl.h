@@ -38,6 +38,8 @@
   X(batch_value) X(batch_info) X(batch_put_result) X(batch_retain) X(batch_release)          \
   X(put_file) X(writer_begin) X(writer_append) X(writer_commit) X(writer_abort)              \
   X(writer_release) X(value_path) X(value_fd) X(hold_files) X(release_files)                 \
+  X(put_object) X(get_object) X(remove_object) X(drain_releases) X(object_pointer)           \
+  X(object_retain) X(object_release)                                                         \
   X(limits) X(set_limits) X(count) X(cost) X(stats)                                          \
   X(trim)                                                                                    \
   X(check)                                                                                   \
@@ -133,6 +135,13 @@ static inline const char *hutch_dl_open(hutch_dl *table, const char *path) {
 #define hutch_value_fd hutch_dl_table.value_fd
 #define hutch_hold_files hutch_dl_table.hold_files
 #define hutch_release_files hutch_dl_table.release_files
+#define hutch_put_object hutch_dl_table.put_object
+#define hutch_get_object hutch_dl_table.get_object
+#define hutch_remove_object hutch_dl_table.remove_object
+#define hutch_drain_releases hutch_dl_table.drain_releases
+#define hutch_object_pointer hutch_dl_table.object_pointer
+#define hutch_object_retain hutch_dl_table.object_retain
+#define hutch_object_release hutch_dl_table.object_release
 #define hutch_limits hutch_dl_table.limits
 #define hutch_set_limits hutch_dl_table.set_limits
 #define hutch_count hutch_dl_table.count

@@ -187,7 +187,10 @@ extension OpenOptions {
     }
     let network = UInt32(HUTCH_OPEN_NETWORK_DIRECTORY)
     let optional = UInt32(HUTCH_OPEN_DISK_OPTIONAL)
-    guard options.flags & ~(network | optional) == 0 else { throw .invalid("a flag that is not defined") }
+    let drains = UInt32(HUTCH_OPEN_DRAIN_RELEASES)
+    guard options.flags & ~(network | optional | drains) == 0 else {
+      throw .invalid("a flag that is not defined")
+    }
     guard options.reserved == 0 else {
       throw Failure(.unsupported, "a reserved field of the options is set")
     }
@@ -214,6 +217,7 @@ extension OpenOptions {
     disk.inlineThreshold = Int(clamping: options.inline_threshold)
     disk.isOptional = options.flags & optional != 0
     disk.allowsNetworkDirectory = options.flags & network != 0
+    drainsReleases = options.flags & drains != 0
   }
 }
 

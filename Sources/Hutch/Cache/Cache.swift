@@ -47,6 +47,10 @@ final class Cache {
   let versions: Versions
   /// The registry's, under its lock: how many openings there are.
   var openings = 1
+  /// Host objects that wait to be released.
+  let releases: ReleaseQueue
+  /// Whether the host releases them, by asking for it.
+  let drainsReleases: Bool
   /// Sweeps what nobody asks for. Made when there is something to sweep.
   private(set) var maintainer: Maintainer?
   private let maintains = Atomic<Bool>(false)
@@ -59,6 +63,8 @@ final class Cache {
     versions: Versions, options: OpenOptions
   ) throws(Failure) {
     self.memory = memory
+    drainsReleases = options.drainsReleases
+    releases = try ReleaseQueue()
     policy = options.policy
     pressure = options.pressure
     writePolicy = options.writePolicy
@@ -72,11 +78,16 @@ final class Cache {
     walks = try Walks()
     events = try Events.make()
     self.versions = versions
-    maintainer = try Maintainer(
+    let maintainer = try Maintainer(
       pause: 1_000_000_000, context: Unmanaged.passUnretained(self).toOpaque(),
       work: { context in
-        Unmanaged<Cache>.fromOpaque(context)._withUnsafeGuaranteedRef { $0.maintain() }
+        Unmanaged<Cache>.fromOpaque(context)._withUnsafeGuaranteedRef { cache in
+          if !cache.drainsReleases { cache.releaseObjects(most: .max) }
+          return cache.maintain()
+        }
       })
+    self.maintainer = maintainer
+    if !drainsReleases { releases.onWaiting = { maintainer.wake() } }
     events.owner = identity
     watchMemory()
   }

@@ -8,6 +8,8 @@ struct OpenOptions {
   var writePolicy = WritePolicy.standard
   var memory = TierLimits.defaultMemory
   var disk = DiskOptions()
+  /// Host objects are released only when the host asks for it.
+  var drainsReleases = false
 }
 
 /// One hutch_open. Two of one directory within a process share a cache; each is closed by
@@ -52,15 +54,23 @@ final class Opening {
 
   private func finish() -> Failure? {
     if isForked || closed.exchange(true, ordering: .acquiringAndReleasing) { return nil }
-    guard cache.storage != nil else { return cache.shut() }
+    guard cache.storage != nil else {
+      let failure = cache.shut()
+      cache.endReleases()
+      return failure
+    }
     var failure: Failure?
+    var isLast = false
     // Cannot throw: the body does not.
     try? Process.withRegistry { (head) throws(Failure) in
       cache.openings -= 1
       guard cache.openings == 0 else { return }
+      isLast = true
       failure = cache.shut()
       remove(from: &head)
     }
+    // With no lock held, the registry's neither.
+    if isLast { cache.endReleases() }
     return failure
   }
 

@@ -8,7 +8,7 @@ from collections.abc import Collection, Iterator
 from ctypes import byref
 from typing import Any, BinaryIO, Callable, Literal, NoReturn, TypeVar, Union
 
-from . import _structs
+from . import _objects, _structs
 from ._codec import INT, JSON, STR, Key, decode_value, encode_value, key_from_bytes, key_to_bytes
 from ._errors import Status, WrongTypeError, check, failure
 from ._files import Hold, Writer
@@ -229,6 +229,37 @@ class Entries:
         info = _structs.EntryInfo()
         status = lib.hutch_info(self._pointer, name, len(name), byref(info))
         return None if check(status) == Status.NOT_FOUND else EntryInfo._of(info)
+
+    # -------------------------------------------------------------- objects
+
+    def put_object(
+        self,
+        key: Key,
+        value: Any,
+        expire: Seconds | None = None,
+        *,
+        idle: Seconds | None = None,
+        cost: int | None = None,
+    ) -> None:
+        """Keep a reference to any Python object, in memory only, in place of the one there.
+
+        Objects have keys of their own: put_object and set of one key do not see
+        each other. They count in len and cost, go by the limits of the memory
+        tier, and clear removes them; iteration passes them over. When the entry
+        has gone the object is let go soon, on a thread of the library.
+        TooLargeError: cost is above the tier's max_entry.
+        """
+        options = _put_options(expire, idle, cost, None)
+        _objects.put(self._pointer, key_to_bytes(key), value, options)
+
+    def get_object(self, key: Key, default: Any = None) -> Any:
+        """The object that was put under the key, itself; or default."""
+        return _objects.get(self._pointer, key_to_bytes(key), default)
+
+    def delete_object(self, key: Key) -> bool:
+        """Remove the entry of an object. False: there is none."""
+        name = key_to_bytes(key)
+        return check(lib.hutch_remove_object(self._pointer, name, len(name))) != Status.NOT_FOUND
 
     # ---------------------------------------------------------------- files
 

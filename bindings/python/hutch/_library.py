@@ -95,6 +95,18 @@ FUNCTIONS: tuple[tuple[str, tuple[Any, ...], Any], ...] = (
     ("hutch_value_fd", (s.CachePointer, *_KEY, POINTER(c_int32)), c_int32),
     ("hutch_hold_files", (s.CachePointer,), c_int32),
     ("hutch_release_files", (s.CachePointer,), c_int32),
+    # objects
+    (
+        "hutch_put_object",
+        (s.CachePointer, *_KEY, c_void_p, s.ReleaseFunction, POINTER(s.PutOptions)),
+        c_int32,
+    ),
+    ("hutch_get_object", (s.CachePointer, *_KEY, POINTER(s.ObjectPointer)), c_int32),
+    ("hutch_remove_object", (s.CachePointer, *_KEY), c_int32),
+    ("hutch_drain_releases", (s.CachePointer, c_uint64, POINTER(c_uint64)), c_int32),
+    ("hutch_object_pointer", (s.ObjectPointer,), c_void_p),
+    ("hutch_object_retain", (s.ObjectPointer,), s.ObjectPointer),
+    ("hutch_object_release", (s.ObjectPointer,), None),
     # limits
     ("hutch_limits", (s.CachePointer, POINTER(s.CacheLimits)), c_int32),
     ("hutch_set_limits", (s.CachePointer, POINTER(s.CacheLimits)), c_int32),

@@ -27,10 +27,15 @@ class WriterHandle(ctypes.Structure):
     """hutch_writer: opaque."""
 
 
+class ObjectHandle(ctypes.Structure):
+    """hutch_object: opaque."""
+
+
 CachePointer = ctypes.POINTER(CacheHandle)
 ValuePointer = ctypes.POINTER(ValueHandle)
 CursorPointer = ctypes.POINTER(CursorHandle)
 WriterPointer = ctypes.POINTER(WriterHandle)
+ObjectPointer = ctypes.POINTER(ObjectHandle)
 
 ClockFunction = ctypes.CFUNCTYPE(c_int64, c_void_p)
 CodecFunction = ctypes.CFUNCTYPE(c_int32, c_void_p, c_void_p, c_size_t, c_void_p)
@@ -172,6 +177,9 @@ class TierStats(ctypes.Structure):
         ("damaged", c_uint64),
         ("replacements", c_uint64),
         ("trims", c_uint64),
+        ("held_count", c_uint64),
+        ("held_bytes", c_uint64),
+        ("waiting", c_uint64),
         ("reserved", c_uint64 * 4),
     ]
 
