@@ -26,6 +26,9 @@ STRUCTS = {
     "hutch_tier_stats": s.TierStats,
     "hutch_cache_stats": s.CacheStats,
     "hutch_trim_spec": s.TrimSpec,
+    "hutch_completion": s.Completion,
+    "hutch_task_options": s.TaskOptions,
+    "hutch_queue_options": s.QueueOptions,
 }
 
 

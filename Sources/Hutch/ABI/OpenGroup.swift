@@ -72,7 +72,8 @@ public func hutch_close(_ cache: OpaquePointer!) -> hutch_status {
     let failure = handle.opening.close()
     reference.release()
     guard let failure else { return .done }
-    throw failure.status == .closed ? failure : failure.asUnclean
+    throw failure.status == .closed || failure.status == .timedOut
+      ? failure : failure.asUnclean
   }
 }
 
@@ -154,6 +155,8 @@ extension hutch_options {
     options.inline_threshold = UInt64(DiskOptions().inlineThreshold)
     options.memory = hutch_tier_limits(.defaultMemory)
     options.disk = hutch_tier_limits(.defaultDisk)
+    options.workers = UInt32(TaskOptions().workers)
+    options.close_deadline = TaskOptions().closeDeadline
     return options
   }
 }
@@ -168,7 +171,7 @@ extension OpenOptions {
     }
     let network = UInt32(HUTCH_OPEN_NETWORK_DIRECTORY)
     guard options.flags & ~network == 0 else { throw .invalid("a flag that is not defined") }
-    guard options.reserved == 0 else {
+    guard options.reserved == 0, options.reserved_2 == 0 else {
       throw Failure(.unsupported, "a reserved field of the options is set")
     }
     switch options.policy {
@@ -188,5 +191,12 @@ extension OpenOptions {
     disk.storage = storage
     disk.inlineThreshold = Int(clamping: options.inline_threshold)
     disk.allowsNetworkDirectory = options.flags & network != 0
+    guard options.workers <= UInt32(TaskQueue.mostThreads) else {
+      throw .invalid("more than 256 workers")
+    }
+    tasks.workers = Int(options.workers)
+    tasks.length = Int(clamping: options.queue_length)
+    tasks.closeDeadline = try checkedDuration(options.close_deadline)
+    tasks.deliver = deliverCompletion
   }
 }

@@ -1,3 +1,6 @@
+/// What the memory tier makes of a put; within `Cache` the name is another's.
+private typealias MemoryPut = PutResult
+
 /// Puts, under a condition or not: of a tier, of both, one or many.
 extension Cache {
   /// What a put is to be, beside key and value.
@@ -56,12 +59,16 @@ extension Cache {
   @_optimize(speed)
   func put(
     _ block: consuming Block, _ hash: UInt64, at moment: Moment, if condition: PutCondition,
-    in scope: Scope
+    in scope: Scope, by task: TaskPointer? = nil
   ) throws(Failure) -> PutResult {
-    if storage == nil { return try putInMemory(block, hash, at: moment, if: condition) }
+    if storage == nil {
+      if let task { return try putInMemory(block, hash, at: moment, by: task) }
+      return try putInMemory(block, hash, at: moment, if: condition)
+    }
     return try withStorage { (storage) throws(Failure) in
       finish(
-        try submit(block.unowned, hash, at: moment, if: condition, in: scope, to: storage),
+        try submit(
+          block.unowned, hash, at: moment, if: condition, in: scope, by: task, to: storage),
         in: storage)
     }
   }
@@ -86,7 +93,7 @@ extension Cache {
   /// `finish` is owed.
   func submit(
     _ entry: UnownedBlock, _ hash: UInt64, at moment: Moment, if condition: PutCondition,
-    in scope: Scope, to storage: any Storage
+    in scope: Scope, by task: TaskPointer? = nil, to storage: any Storage
   ) throws(Failure) -> SubmittedPut {
     // The write keeps the block for as long as it is there itself.
     let write = StorageWrite(scope == .memory ? .remove : .put, entry.retained())
@@ -95,7 +102,9 @@ extension Cache {
     let stripe = Stripes.index(of: hash)
     stripes.lock(stripe)
     do throws(Failure) {
-      if let refused = try unmet(condition, entry.key, hash, at: moment, in: scope) {
+      var refused = try unmet(condition, entry.key, hash, at: moment, in: scope)
+      if let task, tasks.isOvertaken(task) { refused = .superseded }
+      if let refused {
         stripes.unlock(stripe)
         storage.abandon(write)
         put.result = refused
@@ -106,6 +115,7 @@ extension Cache {
       storage.abandon(write)
       throw error
     }
+    if task == nil && tasks.hasKeyedWrites { tasks.overtake(hash) }
     put.result.version = versions.draw()
     put.write = write
     put.hash = hash
@@ -159,8 +169,36 @@ extension Cache {
     // Without a thread an expired entry is as invisible, and goes when it is in the way.
     let entry = block.unowned
     if !entry.isPlain && entry.record.mayExpire(under: Ages()) { try? startMaintenance() }
-    var result = PutResult()
+    // Before the write: a task that writes at the same time, and has not been overtaken yet,
+    // finds afterwards that the entry has changed.
+    var isPending = tasks.hasKeyedWrites
+    if isPending, case .always = condition {
+      tasks.overtake(hash)
+      isPending = false
+    }
     let put = try memory.put(block, hash, at: moment, condition: condition)
+    if isPending && put.outcome == .stored { tasks.overtake(hash) }
+    return settled(put, condition)
+  }
+
+  /// As a put, unless a later write has been done. The entry that is replaced is the one that was
+  /// there before the question.
+  private func putInMemory(
+    _ block: consuming Block, _ hash: UInt64, at moment: Moment, by task: TaskPointer
+  ) throws(Failure) -> PutResult {
+    let entry = block.unowned
+    if !entry.isPlain && entry.record.mayExpire(under: Ages()) { try? startMaintenance() }
+    while true {
+      let current = memory.info(entry.key, hash, at: moment)?.version
+      if tasks.isOvertaken(task) { return .superseded }
+      let condition = current.map { PutCondition.ifVersion($0) } ?? .ifAbsent
+      let put = try memory.put(entry.retained(), hash, at: moment, condition: condition)
+      if put.outcome == .stored || put.outcome == .tooLarge { return settled(put, condition) }
+    }
+  }
+
+  private func settled(_ put: MemoryPut, _ condition: PutCondition) -> PutResult {
+    var result = PutResult()
     switch put.outcome {
     case .stored:
       result.version = put.version
@@ -216,6 +254,12 @@ extension Cache {
 }
 
 extension Cache.PutResult {
+  static var superseded: Cache.PutResult {
+    var result = Cache.PutResult()
+    result.status = .superseded
+    return result
+  }
+
   /// Settles the status once each tier's outcome is known.
   fileprivate mutating func conclude(_ storageFailure: Failure?) {
     let outcomes = (memory, disk)

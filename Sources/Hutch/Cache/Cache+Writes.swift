@@ -42,7 +42,33 @@ extension Cache {
     if let storage, let accessed = memory.info(key, hash, at: moment)?.accessed {
       storage.noteAccess(key, at: accessed)
     }
+    if storage == nil && tasks.hasKeyedWrites { tasks.overtake(hash) }
     return memory.remove(key, hash, at: moment)
+  }
+
+  /// As a task: unless a later write of the key has been done.
+  func remove(
+    _ key: Bytes, in scope: Scope, by task: TaskPointer
+  ) throws(Failure) -> Status {
+    let hash = memory.hash(key)
+    let moment = clock.moment()
+    guard storage == nil || scope == .memory else {
+      return try withStorage { (storage) throws(Failure) in
+        let removal = submitRemoval(
+          key, at: moment, in: scope, wantsValue: false, by: task, to: storage)
+        if removal.isSuperseded { return .superseded }
+        return try finish(removal, in: storage) ? .done : .notFound
+      }
+    }
+    // The entry that goes is the one that was there before the question.
+    while true {
+      let current = memory.info(key, hash, at: moment)?.version
+      if tasks.isOvertaken(task) { return .superseded }
+      guard let current else { return .notFound }
+      if memory.remove(key, hash, at: moment, condition: .ifVersion(current)) != nil {
+        return .done
+      }
+    }
   }
 
   /// A removal that has been submitted, or had nothing to remove, or failed at once.
@@ -51,12 +77,15 @@ extension Cache {
     fileprivate var stripe = 0
     fileprivate var value: Holder?
     fileprivate var reason: Reason?
+    /// A later write has been done.
+    fileprivate(set) var isSuperseded = false
   }
 
   /// The first half of a removal in a cache with a store: everything but the wait for the
   /// commit. `finish` is owed.
   func submitRemoval(
-    _ key: Bytes, at moment: Moment, in scope: Scope, wantsValue: Bool, to storage: any Storage
+    _ key: Bytes, at moment: Moment, in scope: Scope, wantsValue: Bool,
+    by task: TaskPointer? = nil, to storage: any Storage
   ) -> SubmittedRemoval {
     var removal = SubmittedRemoval()
     let hash = memory.hash(key)
@@ -66,8 +95,13 @@ extension Cache {
       stripes.lock(stripe)
       do throws(Failure) {
         let found = try find(key, hash, at: moment, in: scope, wantsValue: wantsValue, storage)
+        if let task {
+          removal.isSuperseded = tasks.isOvertaken(task)
+        } else if tasks.hasKeyedWrites {
+          tasks.overtake(hash)
+        }
         // A key that is nowhere costs no commit.
-        guard found.exists else {
+        guard found.exists, !removal.isSuperseded else {
           stripes.unlock(stripe)
           return removal
         }
@@ -220,25 +254,37 @@ extension Cache {
 
   func clear(in scope: Scope) throws(Failure) {
     if storage == nil || scope == .memory {
+      if storage == nil && tasks.hasKeyedWrites { tasks.overtakeAll() }
       memory.clear(at: clock.moment())
       return
     }
-    let moment = clock.moment()
     try withStorage { (storage) throws(Failure) in
-      let write = StorageWrite(.clear, nil)
-      for stripe in 0..<Stripes.count { stripes.lock(stripe) }
-      write.version = versions.draw()
-      write.time = moment.time
-      for stripe in 0..<Stripes.count { stripes.begin(stripe) }
-      storage.submit(write)
-      for stripe in (0..<Stripes.count).reversed() { stripes.unlock(stripe) }
-      // What is older goes; newer puts may be in memory already. Nothing is promoted
-      // meanwhile.
-      memory.clear(upTo: write.version, keepingUnbacked: scope == .disk, at: moment)
-      storage.complete(write)
-      for stripe in 0..<Stripes.count { stripes.end(stripe) }
-      if let failure = write.failure { throw failure }
+      try finishClear(submitClear(at: clock.moment(), to: storage), in: scope, storage)
     }
+  }
+
+  /// The first half of a clear in a cache with a store. `finishClear` is owed.
+  func submitClear(at moment: Moment, to storage: any Storage) -> StorageWrite {
+    let write = StorageWrite(.clear, nil)
+    for stripe in 0..<Stripes.count { stripes.lock(stripe) }
+    if tasks.hasKeyedWrites { tasks.overtakeAll() }
+    write.version = versions.draw()
+    write.time = moment.time
+    for stripe in 0..<Stripes.count { stripes.begin(stripe) }
+    storage.submit(write)
+    for stripe in (0..<Stripes.count).reversed() { stripes.unlock(stripe) }
+    return write
+  }
+
+  /// The second half: what is older goes from memory, where newer puts may be already. Nothing
+  /// is promoted meanwhile.
+  func finishClear(
+    _ write: StorageWrite, in scope: Scope, _ storage: any Storage
+  ) throws(Failure) {
+    memory.clear(upTo: write.version, keepingUnbacked: scope == .disk, at: clock.moment())
+    storage.complete(write)
+    for stripe in 0..<Stripes.count { stripes.end(stripe) }
+    if let failure = write.failure { throw failure }
   }
 }
 

@@ -21,8 +21,8 @@ import Synchronization
 /// Which entries memory alone has is kept per entry ('unbacked'), so that the count of the
 /// whole is the store's count plus those.
 ///
-/// Order of locks: registry (Process) > stripes, ascending > locks of a tier. Functions of
-/// the host (clock, visitor) are called with none of them held.
+/// Order of locks: registry (Process) > stripes, ascending > locks of a tier, or of the task
+/// queue. Functions of the host (clock, visitor) are called with none of them held.
 final class Cache {
   let memory: MemoryTier
   /// Nil: a cache in memory.
@@ -43,8 +43,11 @@ final class Cache {
   let versions: Versions
   /// The registry's, under its lock: how many openings there are.
   var openings = 1
-  /// Sweeps what nobody asks for. Made when there is something to sweep.
-  private(set) var maintainer: Maintainer?
+  /// What asynchronous calls run on, and in the background what sweeps up after nobody's call.
+  let tasks: TaskQueue
+  /// How long the close of an opening waits for its tasks; 0: no limit.
+  let closeDeadline: Int64
+  /// Whether the background work has been started: when there is something to sweep.
   private let maintains = Atomic<Bool>(false)
   /// Held for one slice of maintenance, so that slices come one after the other. Taken before
   /// stripes and locks of the tiers.
@@ -52,9 +55,11 @@ final class Cache {
 
   init(
     memory: MemoryTier, limits: TierLimits, storage: (any Storage)?, clock: Clock,
-    versions: Versions, policy: MemoryPolicy
+    versions: Versions, policy: MemoryPolicy, tasks: TaskQueue, closeDeadline: Int64
   ) throws(Failure) {
     self.memory = memory
+    self.tasks = tasks
+    self.closeDeadline = closeDeadline
     self.policy = policy
     memoryLimits = limits
     limitsLock = try Lock()
@@ -65,11 +70,7 @@ final class Cache {
     gate = try Gate()
     walks = try Walks()
     self.versions = versions
-    maintainer = try Maintainer(
-      pause: 1_000_000_000, context: Unmanaged.passUnretained(self).toOpaque(),
-      work: { context in
-        Unmanaged<Cache>.fromOpaque(context)._withUnsafeGuaranteedRef { $0.maintain() }
-      })
+    tasks.belong(to: identity)
   }
 
   /// What names this cache among callbacks (see ThreadState).
@@ -77,16 +78,20 @@ final class Cache {
 
   // MARK: maintenance
 
-  /// Makes the maintenance thread, once: with a store when the cache is whole, else when the
+  /// Starts the background work, once: with a store when the cache is whole, else when the
   /// first entry comes that time can end.
   func startMaintenance() throws(Failure) {
     guard !maintains.load(ordering: .relaxed) else { return }
-    try maintainer?.start()
+    try tasks.startBackground(
+      pause: 1_000_000_000, context: Unmanaged.passUnretained(self).toOpaque(),
+      work: { context, _ in
+        Unmanaged<Cache>.fromOpaque(context!)._withUnsafeGuaranteedRef { $0.maintain() ? 1 : 0 }
+      })
     maintains.store(true, ordering: .relaxed)
   }
 
   /// One slice of background work. True if there is more.
-  private func maintain() -> Bool {
+  func maintain() -> Bool {
     maintenanceLock.lock()
     defer { maintenanceLock.unlock() }
     let moment = clock.momentForMaintenance()
@@ -96,6 +101,12 @@ final class Cache {
       gate.leave()
     }
     return hasMore
+  }
+
+  /// What waits to be done, on the caller's thread. Without workers the tasks too.
+  func maintain(until end: Deadline) {
+    if !tasks.hasThreads { _ = tasks.run(until: end) }
+    while maintain() && !end.hasPassed {}
   }
 
   /// Reclaims what has expired, if the time is the host's: our thread goes by real seconds,
@@ -109,10 +120,11 @@ final class Cache {
 
   // MARK: the end
 
-  /// Shuts down: waits for the calls that use the store, empties memory and closes it. Once,
+  /// Shuts down: ends the tasks, waits for the calls that use the store, empties memory and
+  /// closes it. Once,
   /// when the last opening ends. Returns the failure if the end was not clean.
-  func shut() -> Failure? {
-    maintainer?.stop()
+  func shut(by deadline: Deadline) -> Failure? {
+    tasks.stop(by: deadline)
     gate.close()
     // First memory, whose departing entries hand their access times down.
     memory.clear(at: clock.momentForMaintenance())

@@ -6,6 +6,23 @@ struct OpenOptions {
   var policy = MemoryPolicy.adaptive
   var memory = TierLimits.defaultMemory
   var disk = DiskOptions()
+  var tasks = TaskOptions()
+}
+
+/// What runs a cache's tasks.
+struct TaskOptions {
+  var workers = 2
+  /// How many tasks may wait; 0: any number.
+  var length = 0
+  /// How long a close waits for tasks; 0: no limit.
+  var closeDeadline: Int64 = 30_000_000_000
+  /// Tells the host what came of a task.
+  var deliver: TaskQueue.Deliver = { _ in }
+
+  func makeQueue() throws(Failure) -> TaskQueue {
+    try TaskQueue(
+      width: max(1, workers), hasThreads: workers > 0, length: length, deliver: deliver)
+  }
 }
 
 /// One hutch_open. Two of one directory within a process share a cache; each is closed by
@@ -18,6 +35,8 @@ final class Opening {
   private let closed = Atomic<Bool>(false)
   /// See Process.forks.
   private let forks = Process.forks
+  /// The tasks that were submitted through it.
+  let tasks = TaskOwner()
 
   /// Takes over `path`, from malloc.
   private init(_ cache: Cache, path: UnsafeMutablePointer<CChar>?) {
@@ -50,13 +69,17 @@ final class Opening {
 
   private func finish() -> Failure? {
     if isForked || closed.exchange(true, ordering: .acquiringAndReleasing) { return nil }
-    guard cache.storage != nil else { return cache.shut() }
+    let deadline = Deadline(after: cache.closeDeadline == 0 ? Int64.max : cache.closeDeadline)
+    // Before the registry's lock is taken: what runs may open and close.
+    let isOver = cache.tasks.end(tasks, by: deadline)
     var failure: Failure?
+    if !isOver { failure = Failure(.timedOut, "tasks still ran at the deadline of the close") }
+    guard cache.storage != nil else { return cache.shut(by: deadline) ?? failure }
     // Cannot throw: the body does not.
     try? Process.withRegistry { (head) throws(Failure) in
       cache.openings -= 1
       guard cache.openings == 0 else { return }
-      failure = cache.shut()
+      failure = cache.shut(by: deadline) ?? failure
       remove(from: &head)
     }
     return failure
@@ -88,7 +111,8 @@ final class Opening {
       limits: options.memory, policy: options.policy, hash: try KeyedHash(), versions: versions)
     let cache = try Cache(
       memory: memory, limits: options.memory, storage: nil, clock: clock, versions: versions,
-      policy: options.policy)
+      policy: options.policy, tasks: try options.tasks.makeQueue(),
+      closeDeadline: options.tasks.closeDeadline)
     if options.memory.ages.any { try cache.startMaintenance() }
     return Opening(cache, path: nil)
   }
@@ -156,7 +180,8 @@ extension Opening {
       limits: options.memory, policy: options.policy, hash: try KeyedHash(), versions: versions)
     let cache = try Cache(
       memory: memory, limits: options.memory, storage: disk, clock: clock, versions: versions,
-      policy: options.policy)
+      policy: options.policy, tasks: try options.tasks.makeQueue(),
+      closeDeadline: options.tasks.closeDeadline)
     cache.watch(disk)
     try cache.startMaintenance()
     return cache
