@@ -58,7 +58,9 @@ public func hutch_put_async(
       key: key, value: value, extended: put.extended,
       record: put.record(at: handle.cache.clock.moment()),
       wantsChecksum: handle.cache.storage != nil)
-    return try handle.submit(.put, key, block, spec, mayFinishNow: now)
+    return try handle.submit(
+      .put, key, block, storing: try handle.cache.target(of: put.writePolicy, in: handle.scope),
+      spec, mayFinishNow: now)
   }
 }
 

@@ -26,6 +26,8 @@ struct AsyncOperation {
   var write: StorageWrite?
   var newest: UInt64 = 0
   var trim = TrimSpec(kind: .expired)
+  /// Of a put: where the value goes.
+  var target = Scope.whole
 
   // What came of it.
   var isDone = false
@@ -101,7 +103,8 @@ extension UnsafeMutablePointer where Pointee == AsyncOperation {
       let block = Block(owning: pointee.block!)
       pointee.block = nil
       let result = try cache.put(
-        block, pointee.hash, at: cache.clock.moment(), if: .always, in: handle.scope, by: task)
+        block, pointee.hash, at: cache.clock.moment(), if: .always, in: handle.scope,
+        storing: pointee.target, by: task)
       pointee.put = result
       if let reason = result.reason { pointee.failure = reason }
       return result.status
@@ -135,6 +138,7 @@ extension UnsafeMutablePointer where Pointee == AsyncOperation {
     } else {
       cache.memory.clear(upTo: pointee.newest, at: cache.clock.moment())
     }
+    cache.clearEnds(in: scope)
     _ = report(task, total, total)
   }
 

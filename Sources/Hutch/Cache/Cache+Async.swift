@@ -12,7 +12,7 @@ extension Handle {
   /// done at once, it is, and there will be no completion.
   func submit(
     _ kind: AsyncOperation.Kind, _ key: Bytes, _ block: consuming Block?,
-    _ spec: consuming TaskSpec, mayFinishNow: Bool
+    storing target: Scope = .whole, _ spec: consuming TaskSpec, mayFinishNow: Bool
   ) throws(Failure) -> Submitted {
     try opening.check()
     let isWrite = kind == .put || kind == .remove
@@ -28,6 +28,7 @@ extension Handle {
     let task = try AsyncOperation.makeTask(kind, self, key: key, hash: hash, spec)
     let operation = AsyncOperation.of(task)
     operation.pointee.block = block?.leak()
+    operation.pointee.target = target
     if isQuick && spec.group == nil && tryNow(operation, key, hash, mayWrite: mayFinishNow) {
       task.pointee.status = operation.pointee.put.status.code
       if mayFinishNow { return .done(task) }
@@ -84,7 +85,8 @@ extension Handle {
       let block = Block(owning: operation.pointee.block!)
       operation.pointee.block = nil
       do throws(Failure) {
-        operation.pointee.put = try cache.put(block, hash, at: moment, if: .always, in: scope)
+        operation.pointee.put = try cache.put(
+          block, hash, at: moment, if: .always, in: scope, storing: operation.pointee.target)
         operation.pointee.failure = operation.pointee.put.reason
       } catch {
         operation.pointee.failure = Cache.Reason(error)
@@ -139,6 +141,7 @@ extension Handle {
   }
 
   private func beginClear(_ operation: UnsafeMutablePointer<AsyncOperation>) {
+    cache.clearBegins(in: scope)
     operation.pointee.newest = cache.versions.last
     guard cache.storage != nil, scope != .memory else {
       if cache.storage == nil { cache.tasks.overtakeAll() }

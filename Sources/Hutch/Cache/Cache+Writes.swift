@@ -39,11 +39,20 @@ extension Cache {
   /// Of a cache in memory, or of the memory tier alone. A store keeps its entry, whose idle
   /// time goes on from here.
   func removeFromMemory(_ key: Bytes, _ hash: UInt64, at moment: Moment) -> Block? {
+    if storage == nil && tasks.hasKeyedWrites { tasks.overtake(hash) }
     if let storage, let accessed = memory.info(key, hash, at: moment)?.accessed {
       storage.noteAccess(key, at: accessed)
     }
-    if storage == nil && tasks.hasKeyedWrites { tasks.overtake(hash) }
-    return memory.remove(key, hash, at: moment)
+    guard events.wantsEntries else { return memory.remove(key, hash, at: moment) }
+    tellWillRemove(key, hash, in: .memory)
+    let stripe = Stripes.index(of: hash)
+    stripes.lock(stripe)
+    let owed = oweEvents(key, hash, adding: nil, replacing: nil, at: moment)
+    let block = memory.remove(key, hash, at: moment)
+    stripes.unlock(stripe)
+    owed?.wasInMemory = block != nil
+    if let owed { settle(owed, leftDisk: false, storedIn: Event.Tiers()) }
+    return block
   }
 
   /// As a task: unless a later write of the key has been done.
@@ -60,14 +69,25 @@ extension Cache {
         return try finish(removal, in: storage) ? .done : .notFound
       }
     }
+    let tells = events.wantsEntries
+    if tells { tellWillRemove(key, hash, in: .memory) }
+    let stripe = Stripes.index(of: hash)
     // The entry that goes is the one that was there before the question.
     while true {
+      stripes.lock(stripe)
       let current = memory.info(key, hash, at: moment)?.version
-      if tasks.isOvertaken(task) { return .superseded }
-      guard let current else { return .notFound }
-      if memory.remove(key, hash, at: moment, condition: .ifVersion(current)) != nil {
-        return .done
+      let isOvertaken = tasks.isOvertaken(task)
+      guard !isOvertaken, let current else {
+        stripes.unlock(stripe)
+        return isOvertaken ? .superseded : .notFound
       }
+      let owed = tells ? oweEvents(key, hash, adding: nil, replacing: nil, at: moment) : nil
+      let isGone =
+        memory.remove(key, hash, at: moment, condition: .ifVersion(current)) != nil
+      stripes.unlock(stripe)
+      owed?.wasInMemory = isGone
+      if let owed { settle(owed, leftDisk: false, storedIn: Event.Tiers()) }
+      if isGone { return .done }
     }
   }
 
@@ -77,6 +97,7 @@ extension Cache {
     fileprivate var stripe = 0
     fileprivate var value: Holder?
     fileprivate var reason: Reason?
+    fileprivate var owed: OwedEvents?
     /// A later write has been done.
     fileprivate(set) var isSuperseded = false
   }
@@ -90,48 +111,50 @@ extension Cache {
     var removal = SubmittedRemoval()
     let hash = memory.hash(key)
     let stripe = Stripes.index(of: hash)
+    tellWillRemove(key, hash, in: scope)
     do throws(Failure) {
       let write = StorageWrite(.remove, try Block.allocate(key: key, record: Record()))
-      stripes.lock(stripe)
-      do throws(Failure) {
-        let found = try find(key, hash, at: moment, in: scope, wantsValue: wantsValue, storage)
-        if let task {
-          removal.isSuperseded = tasks.isOvertaken(task)
-        } else if tasks.hasKeyedWrites {
-          tasks.overtake(hash)
+      var old: Block?
+      while true {
+        // Before the stripe is taken: it may be large, and a codec of the host's be called.
+        if wantsValue || events.wants(.didRemove) {
+          old = try current(key, hash, at: moment, in: scope, isAccess: wantsValue, of: storage)
+          if wantsValue && old == nil { return removal }
         }
-        // A key that is nowhere costs no commit.
-        guard found.exists, !removal.isSuperseded else {
+        stripes.lock(stripe)
+        do throws(Failure) {
+          let version = try currentVersion(key, hash, at: moment, in: scope)
+          if let task, tasks.isOvertaken(task) {
+            stripes.unlock(stripe)
+            removal.isSuperseded = true
+            return removal
+          }
+          if task == nil && tasks.hasKeyedWrites { tasks.overtake(hash) }
+          // A key that is nowhere costs no commit. A store that is down cannot tell, and must not
+          // have the entry when it comes back.
+          if version == 0 && (wantsValue || storage.stats.isUp) {
+            stripes.unlock(stripe)
+            return removal
+          }
+          if !wantsValue || old.unowned?.version == version { break }
           stripes.unlock(stripe)
-          return removal
+        } catch {
+          stripes.unlock(stripe)
+          throw error
         }
-        removal.value = found.value
-      } catch {
-        stripes.unlock(stripe)
-        throw error
       }
       write.version = versions.draw()
-      _ = memory.remove(key, hash, at: moment)
+      removal.owed = oweEvents(key, hash, adding: nil, replacing: old.unowned, at: moment)
+      let wasInMemory = memory.remove(key, hash, at: moment) != nil
+      removal.owed?.wasInMemory = wasInMemory
       submit(write, to: storage, at: moment, unlocking: stripe)
       removal.write = write
       removal.stripe = stripe
+      if wantsValue, let old { removal.value = Holder(old) }
     } catch {
       removal.reason = Reason(error)
     }
     return removal
-  }
-
-  /// Whether there is an entry, and its value if that is wanted: an access then.
-  private func find(
-    _ key: Bytes, _ hash: UInt64, at moment: Moment, in scope: Scope, wantsValue: Bool,
-    _ storage: any Storage
-  ) throws(Failure) -> (exists: Bool, value: Holder?) {
-    if scope == .whole, let block = memory.peek(key, hash, at: moment) {
-      return (true, wantsValue ? Holder(block) : nil)
-    }
-    guard wantsValue else { return (try storage.info(key, at: moment) != nil, nil) }
-    guard let block = try storage.get(key, at: moment, isAccess: true) else { return (false, nil) }
-    return (true, Holder(block))
   }
 
   /// The second half: waits for the commit. False: there was no entry.
@@ -140,8 +163,20 @@ extension Cache {
     guard let write = removal.write else { return false }
     storage.complete(write)
     stripes.end(removal.stripe)
+    if let owed = removal.owed {
+      settle(
+        owed, leftDisk: write.existed || write.failure != nil, storedIn: Event.Tiers())
+    }
     if let failure = write.failure { throw failure }
     return true
+  }
+
+  private func current(
+    _ key: Bytes, _ hash: UInt64, at moment: Moment, in scope: Scope, isAccess: Bool,
+    of storage: any Storage
+  ) throws(Failure) -> Block? {
+    if scope == .whole, let block = memory.peek(key, hash, at: moment) { return block }
+    return try storage.get(key, at: moment, isAccess: isAccess)
   }
 
   // MARK: touch
@@ -240,7 +275,9 @@ extension Cache {
           extended: current.map { Bytes($0.extendedData) } ?? spec.extended,
           record: record, wantsChecksum: storage != nil)
       }
-      let result = try put(block, hash, at: moment, if: condition, in: scope)
+      let result = try put(
+        block, hash, at: moment, if: condition, in: scope,
+        storing: try target(of: spec.writePolicy, in: scope))
       switch result.status {
       case .exists, .notFound, .conflict: continue
       default:
@@ -253,6 +290,20 @@ extension Cache {
   // MARK: clear
 
   func clear(in scope: Scope) throws(Failure) {
+    clearBegins(in: scope)
+    try clearTiers(in: scope)
+    clearEnds(in: scope)
+  }
+
+  /// Tells the listener.
+  func clearBegins(in scope: Scope) { tell(.willClear, tiers(of: scope)) }
+
+  func clearEnds(in scope: Scope) {
+    events.deliver()
+    tell(.didClear, tiers(of: scope))
+  }
+
+  private func clearTiers(in scope: Scope) throws(Failure) {
     if storage == nil || scope == .memory {
       if storage == nil && tasks.hasKeyedWrites { tasks.overtakeAll() }
       memory.clear(at: clock.moment())

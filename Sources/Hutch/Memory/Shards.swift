@@ -5,6 +5,7 @@ import Synchronization
 protocol MemoryShards: AnyObject {
   var hash: KeyedHash { get }
   var onDeparture: ((UnownedBlock, DepartureCause, Int64) -> Void)? { get set }
+  var watch: DepartureWatch { get }
   func get(_ key: Bytes, _ hash: UInt64, at: Moment) -> Block?
   func copy(
     _ key: Bytes, _ hash: UInt64, at: Moment, into: UnsafeMutableRawPointer?, capacity: Int
@@ -14,7 +15,7 @@ protocol MemoryShards: AnyObject {
   func put(
     _ block: consuming Block, _ hash: UInt64, at: Moment, _ condition: PutCondition,
     isBacked: Bool
-  ) throws(Failure) -> PutResult
+  ) throws(Failure) -> MemoryPutResult
   func remove(_ key: Bytes, _ hash: UInt64, at: Moment, _ condition: RemoveCondition) -> Block?
   func setBacked(_ key: Bytes, _ hash: UInt64, version: UInt64, _ isBacked: Bool)
   func clear(upTo version: UInt64, keepingUnbacked: Bool, at: Moment)
@@ -57,6 +58,7 @@ final class ShardsOf<Policy: EvictionPolicy & ~Copyable>: MemoryShards {
   let hash: KeyedHash
   /// Set before the tier has its first entry.
   var onDeparture: ((UnownedBlock, DepartureCause, Int64) -> Void)?
+  let watch = DepartureWatch()
 
   /// Per shard a cache line with its lock, then its state.
   private let memory: UnsafeMutableRawPointer
@@ -183,7 +185,7 @@ final class ShardsOf<Policy: EvictionPolicy & ~Copyable>: MemoryShards {
   }
 
   func makeDepartures() -> Departures {
-    Departures(wantsTimes: onDeparture != nil)
+    Departures(wantsTimes: onDeparture != nil, watch: watch.active)
   }
 
   // MARK: reading
@@ -258,7 +260,7 @@ final class ShardsOf<Policy: EvictionPolicy & ~Copyable>: MemoryShards {
   func put(
     _ block: consuming Block, _ hash: UInt64, at: Moment, _ condition: PutCondition,
     isBacked: Bool
-  ) throws(Failure) -> PutResult {
+  ) throws(Failure) -> MemoryPutResult {
     let new = block.unowned
     let charge = MemoryTier.charge(of: new)
     var departures = makeDepartures()
@@ -370,13 +372,15 @@ final class ShardsOf<Policy: EvictionPolicy & ~Copyable>: MemoryShards {
       let times = word.isTimed ? old.slab.times(slot)?.pointee : nil
       let target = shard(Int((hash >> 1) &>> (63 &- bits)))
       do throws(Failure) {
-        try target.pointee.adopt(word, hash &<< bits, old.node(slot).pointee, times)
-        place.pointee.isMarked = true
+        try target.pointee.adopt(
+          word, hash &<< bits, old.node(slot).pointee, times,
+          isMarked: old.slab[slot].pointee.isMarked)
+        place.pointee.uses = 1
       } catch {
         // No memory for it: evicted.
         lost += 1
         lostCost += MemoryTier.charge(of: word.block)
-        place.pointee.isMarked = false
+        place.pointee.uses = 0
       }
     }
     budget.release(cost: lostCost, count: lost)
@@ -387,7 +391,8 @@ final class ShardsOf<Policy: EvictionPolicy & ~Copyable>: MemoryShards {
     if lost == 0 { return }
     let now = at.time
     old.table.forEach { word in
-      if word.isMarked { return }
+      if word.uses == 1 { return }
+      watch.active?._withUnsafeGuaranteedRef { $0.onLeaving(word.block, .evicted) }
       if let onDeparture { onDeparture(word.block, .evicted, min(word.block.created, now)) }
       word.block.release()
     }
@@ -399,7 +404,7 @@ final class ShardsOf<Policy: EvictionPolicy & ~Copyable>: MemoryShards {
     // The number of shards may grow behind the first one's lock.
     var index = 0
     while index < shardCount {
-      if keepingUnbacked || version != .max || onDeparture != nil {
+      if keepingUnbacked || version != .max || onDeparture != nil || watch.active != nil {
         removeAll(index, .cleared, at: at) {
           $0.block.version <= version && ($0.isBacked || !keepingUnbacked)
         }

@@ -83,6 +83,7 @@ final class Clock {
     return hostsMoment(function)
   }
 
+  @inline(never)
   private func hostsMoment(_ function: Function) -> Moment {
     ThreadState.assertNoLocks()
     // The last nanosecond is never: see Record.never.

@@ -16,6 +16,7 @@ ctypes and has no compiled part.
 
 from ._cache import Cache, TierView
 from ._codec import Key, key_from_bytes, key_to_bytes
+from ._codec_hook import Codec
 from ._errors import (
     BadDirectoryError,
     BusyError,
@@ -38,6 +39,7 @@ from ._errors import (
     UnsupportedError,
     WrongTypeError,
 )
+from ._files import Hold, Writer
 from ._library import lib as _lib
 from ._records import (
     MAX_ENTRY_QUARTER,
@@ -64,6 +66,7 @@ __all__ = [
     "CacheLimits",
     "CacheStats",
     "ClosedError",
+    "Codec",
     "CorruptError",
     "CounterOverflowError",
     "DeadlockError",
@@ -71,6 +74,7 @@ __all__ = [
     "EntryInfo",
     "Error",
     "ForkedError",
+    "Hold",
     "InvalidArgumentError",
     "Key",
     "NewerFormatError",
@@ -90,6 +94,7 @@ __all__ = [
     "TimedOutError",
     "TooLargeError",
     "UnsupportedError",
+    "Writer",
     "WrongTypeError",
     "key_from_bytes",
     "key_to_bytes",
