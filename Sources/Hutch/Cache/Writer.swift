@@ -47,8 +47,10 @@ final class Writer {
 
   deinit { discard() }
 
-  private static let ended = Failure(.invalidArgument, "the writer has ended")
-  private static let tooLarge = Failure(.tooLarge, "the value is larger than any tier takes")
+  private static var ended: Failure { Failure(.invalidArgument, "the writer has ended") }
+  private static var tooLarge: Failure {
+    Failure(.tooLarge, "the value is larger than any tier takes")
+  }
 
   private func discard() {
     gathered = GrowingArray<UInt8>()

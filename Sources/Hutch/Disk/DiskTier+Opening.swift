@@ -330,13 +330,4 @@ extension Failure {
   var isOfDirectory: Bool {
     status != .invalidArgument && status != .noMemory && status != .forked
   }
-
-  /// The same cause under another status.
-  func with(_ status: Status, _ words: StaticString) -> Failure {
-    var failure = Failure(status, words)
-    failure.system = system
-    failure.sqlite = sqlite
-    failure.detail = detail
-    return failure
-  }
 }

@@ -174,7 +174,7 @@ extension DiskTier {
       note(error)
       if error.status == .corrupt || !isUp { return nil }
       // To a reader a connection that cannot be opened is a failed read.
-      throw error.status == .badDirectory ? error.with(.io, error.words) : error
+      throw error.status == .badDirectory ? error.with(.io) : error
     }
   }
 
