@@ -216,6 +216,14 @@ void check_every_call(hutch_cache *cache, hutch_status expected) {
   CHECK_STATUS(expected, hutch_remove(cache, KEY("k")));
   CHECK_STATUS(expected, hutch_clear(cache));
   CHECK_STATUS(expected, hutch_flush(cache));
+  const void *keys[] = {"k"}, *values[] = {"v"};
+  const size_t sizes[] = {1};
+  hutch_batch *batch = (hutch_batch *)buffer;
+  CHECK_STATUS(expected, hutch_get_many(cache, keys, sizes, 1, &batch));
+  CHECK(!batch);
+  CHECK_STATUS(expected, hutch_info_many(cache, keys, sizes, 1, &batch));
+  CHECK_STATUS(expected, hutch_remove_many(cache, keys, sizes, 1, &batch));
+  CHECK_STATUS(expected, hutch_put_many(cache, keys, sizes, values, sizes, 1, NULL, &batch));
   CHECK_PUT(hutch_put_file(cache, KEY("k"), "file", HUTCH_FILE_COPY, NULL, &result));
   hutch_writer *writer = (hutch_writer *)buffer;
   CHECK_STATUS(expected, hutch_writer_begin(cache, KEY("k"), 0, NULL, &writer));
@@ -231,7 +239,11 @@ void check_every_call(hutch_cache *cache, hutch_status expected) {
   CHECK_STATUS(expected, hutch_set_limits(cache, &limits));
   CHECK_STATUS(expected, hutch_count(cache, &number));
   CHECK_STATUS(expected, hutch_cost(cache, &number));
+  number = 7;
   CHECK_STATUS(expected, hutch_stats(cache, &stats));
+  hutch_trim_spec spec = {.struct_size = sizeof spec, .kind = HUTCH_TRIM_EXPIRED};
+  CHECK_STATUS(expected, hutch_trim(cache, &spec, &number));
+  CHECK_EQUAL(0, number);
   CHECK_STATUS(expected, hutch_each(cache, visit_nothing, NULL));
   CHECK_STATUS(expected, hutch_cursor_create(cache, &cursor));
   CHECK(!cursor);

@@ -30,14 +30,19 @@
   X(version) X(abi_version) X(status_name) X(last_error)                                     \
   X(buffer_resize) X(options_init) X(open) X(close) X(cache_retain) X(cache_release) X(tier) \
   X(directory) X(flush)                                                                      \
-  X(put) X(get) X(get_into) X(contains) X(info) X(touch) X(remove) X(clear)                  \
-  X(value_data) X(value_size) X(value_key) X(value_key_size) X(value_extended)               \
-  X(value_extended_size) X(value_info) X(value_retain) X(value_release)                      \
+  X(put) X(get) X(get_into) X(contains) X(info) X(touch) X(remove) X(clear) X(value_data)    \
+  X(value_size) X(value_key) X(value_key_size) X(value_extended) X(value_extended_size)      \
+  X(value_info) X(value_retain) X(value_release)                                             \
   X(add) X(replace) X(compare_and_swap) X(increment) X(pop)                                  \
+  X(get_many) X(info_many) X(put_many) X(remove_many) X(batch_count) X(batch_status)         \
+  X(batch_value) X(batch_info) X(batch_put_result) X(batch_retain) X(batch_release)          \
   X(put_file) X(writer_begin) X(writer_append) X(writer_commit) X(writer_abort)              \
   X(writer_release) X(value_path) X(value_fd) X(hold_files) X(release_files)                 \
   X(limits) X(set_limits) X(count) X(cost) X(stats)                                          \
-  X(each) X(cursor_create) X(cursor_next) X(cursor_value) X(cursor_info) X(cursor_release)
+  X(trim)                                                                                    \
+  X(each) X(cursor_create) X(cursor_next) X(cursor_value) X(cursor_info) X(cursor_release)   \
+  X(notify)                                                                                  \
+  X(set_listener)
 
 #define HUTCH_DL_MEMBER(name) __typeof__(&hutch_##name) name;
 typedef struct hutch_dl {
@@ -105,6 +110,17 @@ static inline const char *hutch_dl_open(hutch_dl *table, const char *path) {
 #define hutch_compare_and_swap hutch_dl_table.compare_and_swap
 #define hutch_increment hutch_dl_table.increment
 #define hutch_pop hutch_dl_table.pop
+#define hutch_get_many hutch_dl_table.get_many
+#define hutch_info_many hutch_dl_table.info_many
+#define hutch_put_many hutch_dl_table.put_many
+#define hutch_remove_many hutch_dl_table.remove_many
+#define hutch_batch_count hutch_dl_table.batch_count
+#define hutch_batch_status hutch_dl_table.batch_status
+#define hutch_batch_value hutch_dl_table.batch_value
+#define hutch_batch_info hutch_dl_table.batch_info
+#define hutch_batch_put_result hutch_dl_table.batch_put_result
+#define hutch_batch_retain hutch_dl_table.batch_retain
+#define hutch_batch_release hutch_dl_table.batch_release
 #define hutch_put_file hutch_dl_table.put_file
 #define hutch_writer_begin hutch_dl_table.writer_begin
 #define hutch_writer_append hutch_dl_table.writer_append
@@ -120,12 +136,15 @@ static inline const char *hutch_dl_open(hutch_dl *table, const char *path) {
 #define hutch_count hutch_dl_table.count
 #define hutch_cost hutch_dl_table.cost
 #define hutch_stats hutch_dl_table.stats
+#define hutch_trim hutch_dl_table.trim
 #define hutch_each hutch_dl_table.each
 #define hutch_cursor_create hutch_dl_table.cursor_create
 #define hutch_cursor_next hutch_dl_table.cursor_next
 #define hutch_cursor_value hutch_dl_table.cursor_value
 #define hutch_cursor_info hutch_dl_table.cursor_info
 #define hutch_cursor_release hutch_dl_table.cursor_release
+#define hutch_notify hutch_dl_table.notify
+#define hutch_set_listener hutch_dl_table.set_listener
 #endif
 
 #endif /* HUTCH_DL_H */

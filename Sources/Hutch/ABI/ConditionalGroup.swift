@@ -56,9 +56,7 @@ public func hutch_pop(
   return withCache(cache) { (handle) throws(Failure) in
     let key = try checkedKey(key, key_size)
     guard let out else { throw .invalid("out is NULL") }
-    guard
-      let block = try handle.cache.remove(key, in: handle.scope, wantsValue: true).value?.take()
-    else { return .notFound }
+    guard let block = try handle.cache.pop(key, in: handle.scope) else { return .notFound }
     out.pointee = OpaquePointer(block.leak().raw)
     return .done
   }

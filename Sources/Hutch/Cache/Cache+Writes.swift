@@ -10,36 +10,79 @@ extension Cache {
     stripes.end(stripe)
   }
 
-  // MARK: remove
+  // MARK: remove, pop
 
-  /// Removes the entry, and hands out its value if `wantsValue`. `existed` says whether
-  /// there was one.
-  func remove(
-    _ key: Bytes, in scope: Scope, wantsValue: Bool
-  ) throws(Failure) -> (existed: Bool, value: Holder?) {
-    let moment = clock.moment()
-    let hash = memory.hash(key)
+  /// Removes the entry; false: there was none.
+  func remove(_ key: Bytes, in scope: Scope) throws(Failure) -> Bool {
     if storage == nil || scope == .memory {
-      // The store keeps the entry: its idle time goes on from here.
-      if let storage, let accessed = memory.info(key, hash, at: moment)?.accessed {
-        storage.noteAccess(key, at: accessed)
-      }
-      guard let block = memory.remove(key, hash, at: moment) else { return (false, nil) }
-      return (true, wantsValue ? Holder(block) : nil)
+      return removeFromMemory(key, memory.hash(key), at: clock.moment()) != nil
     }
     return try withStorage { (storage) throws(Failure) in
+      try finish(
+        submitRemoval(key, at: clock.moment(), in: scope, wantsValue: false, to: storage),
+        in: storage)
+    }
+  }
+
+  /// Removes the entry and returns its value; nil: there was none.
+  func pop(_ key: Bytes, in scope: Scope) throws(Failure) -> Block? {
+    if storage == nil || scope == .memory {
+      return removeFromMemory(key, memory.hash(key), at: clock.moment())
+    }
+    return try withStorage { (storage) throws(Failure) in
+      let removal = submitRemoval(
+        key, at: clock.moment(), in: scope, wantsValue: true, to: storage)
+      return try finish(removal, in: storage) ? removal.value?.take() : nil
+    }
+  }
+
+  /// Of a cache in memory, or of the memory tier alone. A store keeps its entry, whose idle
+  /// time goes on from here.
+  func removeFromMemory(_ key: Bytes, _ hash: UInt64, at moment: Moment) -> Block? {
+    if let storage, let accessed = memory.info(key, hash, at: moment)?.accessed {
+      storage.noteAccess(key, at: accessed)
+    }
+    guard events.wantsEntries else { return memory.remove(key, hash, at: moment) }
+    tellWillRemove(key, hash, in: .memory)
+    let stripe = Stripes.index(of: hash)
+    stripes.lock(stripe)
+    let owed = oweEvents(key, hash, adding: nil, at: moment, in: .memory)
+    let block = memory.remove(key, hash, at: moment)
+    stripes.unlock(stripe)
+    owed?.wasInMemory = block != nil
+    if let owed { settle(owed, leftDisk: false, storedIn: Event.Tiers()) }
+    return block
+  }
+
+  /// A removal that has been submitted, or had nothing to remove, or failed at once.
+  struct SubmittedRemoval {
+    fileprivate var write: StorageWrite?
+    fileprivate var stripe = 0
+    fileprivate var value: Holder?
+    fileprivate var reason: Reason?
+    fileprivate var owed: OwedEvents?
+  }
+
+  /// The first half of a removal in a cache with a store: everything but the wait for the
+  /// commit. `finish` is owed.
+  func submitRemoval(
+    _ key: Bytes, at moment: Moment, in scope: Scope, wantsValue: Bool, to storage: any Storage
+  ) -> SubmittedRemoval {
+    var removal = SubmittedRemoval()
+    let hash = memory.hash(key)
+    let stripe = Stripes.index(of: hash)
+    tellWillRemove(key, hash, in: scope)
+    do throws(Failure) {
       let write = StorageWrite(.remove, try Block.allocate(key: key, record: Record()))
-      let stripe = Stripes.index(of: hash)
-      var value: Holder?
+      var wanted: UInt64 = 0
       while true {
-        var wanted: UInt64 = 0
         if wantsValue {
           // Before the stripe is taken: it may be large, and a codec of the host's be called.
           guard let block = try current(key, hash, at: moment, in: scope, of: storage) else {
-            return (false, nil)
+            return removal
           }
           wanted = block.unowned.version
-          value = Holder(block)
+          removal.value = Holder(block)
         }
         stripes.lock(stripe)
         do throws(Failure) {
@@ -51,18 +94,37 @@ extension Cache {
             break
           }
           stripes.unlock(stripe)
-          if version == 0 { return (false, nil) }
+          if version == 0 { return removal }
         } catch {
           stripes.unlock(stripe)
           throw error
         }
       }
       write.version = versions.draw()
-      _ = memory.remove(key, hash, at: moment)
-      commit(write, to: storage, at: moment, unlocking: stripe)
-      if let failure = write.failure { throw failure }
-      return (true, value)
+      removal.owed = oweEvents(key, hash, adding: nil, at: moment, in: scope)
+      let wasInMemory = memory.remove(key, hash, at: moment) != nil
+      removal.owed?.wasInMemory = wasInMemory
+      submit(write, to: storage, at: moment, unlocking: stripe)
+      removal.write = write
+      removal.stripe = stripe
+    } catch {
+      removal.reason = Reason(error)
     }
+    return removal
+  }
+
+  /// The second half: waits for the commit. False: there was no entry.
+  func finish(_ removal: SubmittedRemoval, in storage: any Storage) throws(Failure) -> Bool {
+    if let reason = removal.reason { throw reason.failure }
+    guard let write = removal.write else { return false }
+    storage.complete(write)
+    stripes.end(removal.stripe)
+    if let owed = removal.owed {
+      settle(
+        owed, leftDisk: write.existed || write.failure != nil, storedIn: Event.Tiers())
+    }
+    if let failure = write.failure { throw failure }
+    return true
   }
 
   private func current(
@@ -158,10 +220,7 @@ extension Cache {
         condition = .ifVersion(record.version)
         record.version = 0
       } else {
-        record.created = moment.time
-        record.expires = Record.end(of: spec.timeToLive, from: record.created)
-        record.timeToIdle = spec.timeToIdle
-        record.cost = spec.cost
+        record = spec.record(at: moment)
       }
       let (new, overflow) = old.addingReportingOverflow(delta)
       guard !overflow else { throw Failure(.overflow, "the counter's sum does not fit") }
@@ -171,7 +230,9 @@ extension Cache {
           extended: current.map { Bytes($0.extendedData) } ?? spec.extended,
           record: record, wantsChecksum: storage != nil)
       }
-      let result = try put(block, hash, at: moment, if: condition, in: scope)
+      let result = try put(
+        block, hash, at: moment, if: condition, in: scope,
+        storing: try target(of: spec.writePolicy, in: scope))
       switch result.status {
       case .exists, .notFound, .conflict: continue
       default:
@@ -184,6 +245,13 @@ extension Cache {
   // MARK: clear
 
   func clear(in scope: Scope) throws(Failure) {
+    tell(.willClear, tiers(of: scope))
+    try clearTiers(in: scope)
+    events.deliver()
+    tell(.didClear, tiers(of: scope))
+  }
+
+  private func clearTiers(in scope: Scope) throws(Failure) {
     if storage == nil || scope == .memory {
       memory.clear(at: clock.moment())
       return

@@ -4,6 +4,8 @@ import Synchronization
 /// How a cache is to be opened.
 struct OpenOptions {
   var policy = MemoryPolicy.adaptive
+  var pressure = Pressure()
+  var writePolicy = WritePolicy.standard
   var memory = TierLimits.defaultMemory
   var disk = DiskOptions()
 }
@@ -82,13 +84,15 @@ final class Opening {
 
   /// A cache in memory.
   static func inMemory(_ options: OpenOptions, clock: Clock) throws(Failure) -> Opening {
+    guard options.writePolicy != .disk else {
+      throw Failure(.unsupported, "a cache in memory has no disk tier to write to")
+    }
     Process.watchForks()
     let versions = Versions(from: 1)
     let memory = try MemoryTier(
       limits: options.memory, policy: options.policy, hash: try KeyedHash(), versions: versions)
     let cache = try Cache(
-      memory: memory, limits: options.memory, storage: nil, clock: clock, versions: versions,
-      policy: options.policy)
+      memory: memory, storage: nil, clock: clock, versions: versions, options: options)
     if options.memory.ages.any { try cache.startMaintenance() }
     return Opening(cache, path: nil)
   }
@@ -161,8 +165,7 @@ extension Opening {
     let memory = try MemoryTier(
       limits: options.memory, policy: options.policy, hash: try KeyedHash(), versions: versions)
     let cache = try Cache(
-      memory: memory, limits: options.memory, storage: disk, clock: clock, versions: versions,
-      policy: options.policy)
+      memory: memory, storage: disk, clock: clock, versions: versions, options: options)
     cache.watch(disk)
     try cache.startMaintenance()
     return cache
@@ -181,12 +184,15 @@ private final class DirectoryHolder {
 final class Handle {
   let opening: Opening
   let scope: Scope
+  /// For calls that are too short to count references: it lives as long as the handle.
+  let unretained: Unmanaged<Cache>
   /// How often files are held through it. Relaxed: each is counted once by whoever changes it.
   private let holds = Atomic<Int>(0)
 
   init(_ opening: Opening, _ scope: Scope) {
     self.opening = opening
     self.scope = scope
+    unretained = .passUnretained(opening.cache)
   }
 
   /// The holds that the host has not given back go with its reference.

@@ -1,0 +1,167 @@
+// Group many: batches of keys, and their results.
+
+public import CHutch
+
+/// The keys of a batch, or its values (which may be empty), each checked.
+private func checkedMany(
+  _ pointers: UnsafePointer<UnsafeRawPointer?>?, _ sizes: UnsafePointer<Int>?, _ count: Int,
+  areKeys: Bool
+) throws(Failure) -> Cache.ManyBytes {
+  guard count >= 0, count <= Int(HUTCH_MANY_MAX) else {
+    throw .invalid("count is larger than HUTCH_MANY_MAX")
+  }
+  guard count == 0 || (pointers != nil && sizes != nil) else {
+    throw .invalid("an array of the batch is NULL")
+  }
+  for index in 0..<count {
+    if areKeys {
+      _ = try checkedKey(pointers![index], sizes![index])
+    } else {
+      _ = try checkedBytes(
+        pointers![index], sizes![index], "a value is NULL, or its size no size")
+    }
+  }
+  return Cache.ManyBytes(pointers: pointers, sizes: sizes, count: count)
+}
+
+/// Hands out the batch that `body` makes for the keys.
+private func batching(
+  _ cache: OpaquePointer?, _ keys: UnsafePointer<UnsafeRawPointer?>?,
+  _ sizes: UnsafePointer<Int>?, _ count: Int, _ out: UnsafeMutablePointer<OpaquePointer?>?,
+  _ body: (Cache.ManyBytes, Handle) throws(Failure) -> Batch
+) -> hutch_status {
+  out?.pointee = nil
+  return withCache(cache) { (handle) throws(Failure) in
+    let keys = try checkedMany(keys, sizes, count, areKeys: true)
+    guard let out else { throw .invalid("out is NULL") }
+    out.pointee = handOut(try body(keys, handle))
+    return .done
+  }
+}
+
+@_cdecl("hutch_get_many") @implementation
+public func hutch_get_many(
+  _ cache: OpaquePointer!, _ keys: UnsafePointer<UnsafeRawPointer?>!,
+  _ key_sizes: UnsafePointer<Int>!, _ count: Int, _ out: UnsafeMutablePointer<OpaquePointer?>!
+) -> hutch_status {
+  batching(cache, keys, key_sizes, count, out) { (keys, handle) throws(Failure) in
+    try handle.cache.get(keys, in: handle.scope)
+  }
+}
+
+@_cdecl("hutch_info_many") @implementation
+public func hutch_info_many(
+  _ cache: OpaquePointer!, _ keys: UnsafePointer<UnsafeRawPointer?>!,
+  _ key_sizes: UnsafePointer<Int>!, _ count: Int, _ out: UnsafeMutablePointer<OpaquePointer?>!
+) -> hutch_status {
+  batching(cache, keys, key_sizes, count, out) { (keys, handle) throws(Failure) in
+    try handle.cache.info(keys, in: handle.scope)
+  }
+}
+
+@_cdecl("hutch_put_many") @implementation
+public func hutch_put_many(
+  _ cache: OpaquePointer!, _ keys: UnsafePointer<UnsafeRawPointer?>!,
+  _ key_sizes: UnsafePointer<Int>!, _ values: UnsafePointer<UnsafeRawPointer?>!,
+  _ value_sizes: UnsafePointer<Int>!, _ count: Int,
+  _ options: UnsafePointer<hutch_put_options>!, _ out: UnsafeMutablePointer<OpaquePointer?>!
+) -> hutch_status {
+  batching(cache, keys, key_sizes, count, out) { (keys, handle) throws(Failure) in
+    try handle.cache.put(
+      keys, try checkedMany(values, value_sizes, count, areKeys: false),
+      try Cache.PutSpec(options), in: handle.scope)
+  }
+}
+
+@_cdecl("hutch_remove_many") @implementation
+public func hutch_remove_many(
+  _ cache: OpaquePointer!, _ keys: UnsafePointer<UnsafeRawPointer?>!,
+  _ key_sizes: UnsafePointer<Int>!, _ count: Int, _ out: UnsafeMutablePointer<OpaquePointer?>!
+) -> hutch_status {
+  batching(cache, keys, key_sizes, count, out) { (keys, handle) throws(Failure) in
+    try handle.cache.remove(keys, in: handle.scope)
+  }
+}
+
+// MARK: results
+
+private func results(_ pointer: OpaquePointer?) -> Batch? {
+  pointer.map { Unmanaged<Batch>.fromOpaque(UnsafeRawPointer($0)).takeUnretainedValue() }
+}
+
+private func item(_ pointer: OpaquePointer?, _ index: Int) -> Batch.Item? {
+  guard let batch = results(pointer), index >= 0, index < batch.items.count else { return nil }
+  return batch.items[index]
+}
+
+/// Calls `body` with a batch and the item of an index, if there are such.
+private func withItem(
+  _ pointer: OpaquePointer?, _ index: Int,
+  _ body: (Batch, Batch.Item) throws(Failure) -> Status
+) -> hutch_status {
+  answering { () throws(Failure) in
+    guard let batch = results(pointer), let item = item(pointer, index) else {
+      throw .invalid("the batch is NULL, or has no such index")
+    }
+    return try body(batch, item)
+  }
+}
+
+@_cdecl("hutch_batch_count") @implementation
+public func hutch_batch_count(_ batch: OpaquePointer!) -> Int {
+  results(batch)?.items.count ?? 0
+}
+
+@_cdecl("hutch_batch_status") @implementation
+public func hutch_batch_status(_ batch: OpaquePointer!, _ index: Int) -> hutch_status {
+  item(batch, index)?.status ?? Status.invalidArgument.code
+}
+
+@_cdecl("hutch_batch_value") @implementation
+public func hutch_batch_value(_ batch: OpaquePointer!, _ index: Int) -> OpaquePointer! {
+  item(batch, index)?.value.map { OpaquePointer($0) }
+}
+
+@_cdecl("hutch_batch_info") @implementation
+public func hutch_batch_info(
+  _ batch: OpaquePointer!, _ index: Int, _ out: UnsafeMutablePointer<hutch_entry_info>!
+) -> hutch_status {
+  withItem(batch, index) { (batch, item) throws(Failure) in
+    guard let out else { throw .invalid("out is NULL") }
+    try checkedResult(out)
+    guard batch.kind == .infos, item.status == Status.done.code else { return .notFound }
+    deliver(
+      hutch_entry_info(
+        batch.records[index], at: batch.time,
+        under: item.isOnDisk ? batch.diskAges : batch.memoryAges,
+        in: item.isOnDisk ? .disk : .memory), to: out)
+    return .done
+  }
+}
+
+@_cdecl("hutch_batch_put_result") @implementation
+public func hutch_batch_put_result(
+  _ batch: OpaquePointer!, _ index: Int, _ out: UnsafeMutablePointer<hutch_put_result>!
+) -> hutch_status {
+  withItem(batch, index) { (batch, item) throws(Failure) in
+    guard let out else { throw .invalid("out is NULL") }
+    try checkedResult(out)
+    guard batch.kind == .puts else { return .notFound }
+    deliver(
+      hutch_put_result(
+        struct_size: 0, version: item.version, memory: item.memory, disk: item.disk), to: out)
+    return .done
+  }
+}
+
+@_cdecl("hutch_batch_retain") @implementation
+public func hutch_batch_retain(_ batch: OpaquePointer!) -> OpaquePointer! {
+  if let batch = results(batch) { _ = Unmanaged.passRetained(batch) }
+  return batch
+}
+
+@_cdecl("hutch_batch_release") @implementation
+public func hutch_batch_release(_ batch: OpaquePointer!) {
+  guard let batch else { return }
+  Unmanaged<Batch>.fromOpaque(UnsafeRawPointer(batch)).release()
+}

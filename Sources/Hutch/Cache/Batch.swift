@@ -1,0 +1,90 @@
+/// The results of one call on many keys, index by index. Written by its maker, then read by
+/// whoever has it.
+final class Batch {
+  struct Item: BitwiseCopyable {
+    var status = Status.done.code
+    var memory = TierOutcome.none.rawValue
+    var disk = TierOutcome.none.rawValue
+    /// Of an info: whether the disk tier answered.
+    var isOnDisk = false
+    /// Of a put's result.
+    var version: UInt64 = 0
+    /// A reference, given up by the batch. Nil: no value.
+    var value: UnsafeMutableRawPointer?
+  }
+
+  enum Kind {
+    case values, infos, puts, removals
+  }
+
+  let kind: Kind
+  /// When the records were read, and the ages that count for them.
+  let time: Int64
+  let memoryAges: Ages
+  let diskAges: Ages
+  private(set) var items = GrowingArray<Item>()
+  /// Of infos, one per key.
+  private(set) var records = GrowingArray<Record>()
+
+  private init(_ kind: Kind, time: Int64, memoryAges: Ages, diskAges: Ages) {
+    self.kind = kind
+    self.time = time
+    self.memoryAges = memoryAges
+    self.diskAges = diskAges
+  }
+
+  /// With room for `count` results, so that none is lost for lack of memory once work is done.
+  static func make(_ kind: Kind, _ count: Int, for cache: Cache) throws(Failure) -> Batch {
+    let batch = Batch(
+      kind, time: cache.clock.now, memoryAges: cache.ages(of: .memory),
+      diskAges: cache.ages(of: .disk))
+    try batch.items.reserve(count)
+    if kind == .infos { try batch.records.reserve(count) }
+    return batch
+  }
+
+  deinit {
+    for item in items.elements {
+      if let value = item.value { UnownedBlock(value).release() }
+    }
+  }
+
+  // The room for what is added is there since `make`.
+
+  private func add(_ item: Item) { try? items.append(item) }
+
+  func add(_ status: Status) {
+    var item = Item()
+    item.status = status.code
+    add(item)
+    if kind == .infos { try? records.append(Record()) }
+  }
+
+  func add(_ failure: Failure) {
+    ThreadState.note(failure)
+    add(failure.status)
+  }
+
+  func add(_ value: consuming Block) {
+    var item = Item()
+    item.value = value.leak().raw
+    add(item)
+  }
+
+  func add(_ result: Cache.PutResult) {
+    if let reason = result.reason { ThreadState.note(reason.failure) }
+    var item = Item()
+    item.status = result.status.code
+    item.memory = result.memory.rawValue
+    item.disk = result.disk.rawValue
+    item.version = result.version
+    add(item)
+  }
+
+  func add(_ record: Record, isOnDisk: Bool) {
+    var item = Item()
+    item.isOnDisk = isOnDisk
+    add(item)
+    try? records.append(record)
+  }
+}

@@ -1,0 +1,135 @@
+/// Many keys in one call: what the caller knows beforehand goes to the store together. Each key
+/// is treated by itself all the same, as if it had come alone.
+extension Cache {
+  /// Keys, or values, by index.
+  struct ManyBytes {
+    let pointers: UnsafePointer<UnsafeRawPointer?>?
+    let sizes: UnsafePointer<Int>?
+    let count: Int
+
+    subscript(_ index: Int) -> Bytes {
+      Bytes(start: pointers.unsafelyUnwrapped[index], count: sizes.unsafelyUnwrapped[index])
+    }
+  }
+
+  /// So many writes are submitted before the first of them is awaited. The store makes
+  /// transactions of them as it sees fit; what waits is held in memory.
+  private static let writesTogether = 128
+
+  func get(_ keys: ManyBytes, in scope: Scope) throws(Failure) -> Batch {
+    let batch = try Batch.make(.values, keys.count, for: self)
+    for index in 0..<keys.count {
+      do throws(Failure) {
+        guard let block = try get(keys[index], in: scope) else {
+          batch.add(.notFound)
+          continue
+        }
+        batch.add(block)
+      } catch {
+        batch.add(error)
+      }
+    }
+    return batch
+  }
+
+  func info(_ keys: ManyBytes, in scope: Scope) throws(Failure) -> Batch {
+    let batch = try Batch.make(.infos, keys.count, for: self)
+    for index in 0..<keys.count {
+      do throws(Failure) {
+        guard let found = try info(keys[index], in: scope) else {
+          batch.add(.notFound)
+          continue
+        }
+        batch.add(found.record, isOnDisk: found.scope == .disk)
+      } catch {
+        batch.add(error)
+      }
+    }
+    return batch
+  }
+
+  func put(
+    _ keys: ManyBytes, _ values: ManyBytes, _ spec: PutSpec, in scope: Scope
+  ) throws(Failure) -> Batch {
+    let batch = try Batch.make(.puts, keys.count, for: self)
+    guard storage != nil else {
+      for index in 0..<keys.count {
+        do throws(Failure) {
+          batch.add(try put(keys[index], values[index], spec, if: .always, in: scope))
+        } catch {
+          batch.add(error)
+        }
+      }
+      return batch
+    }
+    try withStorage { (storage) throws(Failure) in
+      forEachSlice(of: keys.count) { slice in
+        let moment = clock.moment()
+        var pending: [SubmittedPut] = []
+        for index in slice {
+          pending.append(
+            submit(keys[index], values[index], spec, at: moment, in: scope, to: storage))
+        }
+        for put in pending { batch.add(finish(put, in: storage)) }
+      }
+    }
+    return batch
+  }
+
+  private func forEachSlice(of count: Int, _ body: (Range<Int>) -> Void) {
+    var next = 0
+    while next < count {
+      let end = min(next + Cache.writesTogether, count)
+      body(next..<end)
+      next = end
+    }
+  }
+
+  /// As one of many: what fails at once is in the put.
+  private func submit(
+    _ key: Bytes, _ value: Bytes, _ spec: PutSpec, at moment: Moment, in scope: Scope,
+    to storage: any Storage
+  ) -> SubmittedPut {
+    do throws(Failure) {
+      let block = try Block.copying(
+        key: key, value: value, extended: spec.extended, record: spec.record(at: moment),
+        wantsChecksum: true)
+      return try submit(
+        block.unowned, memory.hash(key), at: moment, if: .always, in: scope,
+        storing: try target(of: spec.writePolicy, in: scope), to: storage)
+    } catch {
+      return SubmittedPut(failed: error)
+    }
+  }
+
+  func remove(_ keys: ManyBytes, in scope: Scope) throws(Failure) -> Batch {
+    let batch = try Batch.make(.removals, keys.count, for: self)
+    guard storage != nil, scope != .memory else {
+      let moment = clock.moment()
+      for index in 0..<keys.count {
+        let key = keys[index]
+        let removed = removeFromMemory(key, memory.hash(key), at: moment)
+        batch.add(removed == nil ? .notFound : .done)
+      }
+      return batch
+    }
+    try withStorage { (storage) throws(Failure) in
+      forEachSlice(of: keys.count) { slice in
+        let moment = clock.moment()
+        var pending: [SubmittedRemoval] = []
+        for index in slice {
+          pending.append(
+            submitRemoval(keys[index], at: moment, in: scope, wantsValue: false, to: storage))
+        }
+        for removal in pending {
+          do throws(Failure) {
+            batch.add(try finish(removal, in: storage) ? .done : .notFound)
+          } catch {
+            batch.add(error)
+          }
+        }
+      }
+    }
+    return batch
+  }
+}
