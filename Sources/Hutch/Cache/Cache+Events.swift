@@ -4,11 +4,13 @@ extension Cache {
   // MARK: before a write, with no lock held
 
   /// Says that a put is about to be made.
-  func tellWillAdd(_ entry: UnownedBlock, _ hash: UInt64, in scope: Scope) {
+  func tellWillAdd(
+    _ entry: UnownedBlock, _ hash: UInt64, hasValue: Bool = true, in scope: Scope
+  ) {
     guard events.wants(.willAdd) else { return }
     tell(
       Event(
-        .willAdd, .none, entry.retained(), hasValue: true, tiers: tiers(of: scope),
+        .willAdd, .none, entry.retained(), hasValue: hasValue, tiers: tiers(of: scope),
         lane: Stripes.index(of: hash)))
   }
 
@@ -52,7 +54,8 @@ extension Cache {
 
   /// For a put or a removal, whose stripe is held; `new`: what is put. Nil: nobody listens.
   func oweEvents(
-    _ key: Bytes, _ hash: UInt64, adding new: UnownedBlock?, at moment: Moment, in scope: Scope
+    _ key: Bytes, _ hash: UInt64, adding new: UnownedBlock?, hasValue: Bool = true,
+    at moment: Moment, in scope: Scope
   ) -> OwedEvents? {
     guard events.wantsEntries else { return nil }
     let owed = OwedEvents()
@@ -76,7 +79,7 @@ extension Cache {
     }
     if let new, events.wants(.didAdd) {
       let event = Event(
-        .didAdd, .none, new.retained(), hasValue: true, tiers: .memory, lane: lane)
+        .didAdd, .none, new.retained(), hasValue: hasValue, tiers: .memory, lane: lane)
       events.post(event, isReady: false)
       owed.didAdd = event
     }

@@ -114,7 +114,9 @@ extension Cache {
     _ entry: UnownedBlock, _ hash: UInt64, at moment: Moment, if condition: PutCondition,
     in scope: Scope, storing target: Scope, file: ValueFile? = nil, to storage: any Storage
   ) throws(Failure) -> SubmittedPut {
-    tellWillAdd(entry, hash, in: target)
+    // Of a value that is in a file alone there is none to show.
+    let hasValue = file.map { $0.memoryOutcome == TierOutcome.none } ?? true
+    tellWillAdd(entry, hash, hasValue: hasValue, in: target)
     // The write keeps the block for as long as it is there itself.
     let write = StorageWrite(target == .memory ? .remove : .put, entry.retained())
     write.file = file
@@ -140,12 +142,13 @@ extension Cache {
     put.target = target
     entry.version = put.result.version
     write.version = put.result.version
-    put.owed = oweEvents(entry.key, hash, adding: entry, at: moment, in: .whole)
+    put.owed = oweEvents(
+      entry.key, hash, adding: entry, hasValue: hasValue, at: moment, in: .whole)
     var wasInMemory = false
     if target == .disk {
       wasInMemory = memory.remove(entry.key, hash, at: moment) != nil
       put.result.memory = .removed
-    } else if let file, file.memoryOutcome != .none {
+    } else if let file, !hasValue {
       wasInMemory = memory.remove(entry.key, hash, at: moment) != nil
       put.result.memory = file.memoryOutcome
     } else {
