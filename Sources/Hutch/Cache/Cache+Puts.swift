@@ -13,7 +13,7 @@ extension Cache {
     @inline(__always)
     var isPlain: Bool {
       timeToLive | timeToIdle == 0 && cost == 0 && extended.count == 0
-        && writePolicy == .standard
+        && writePolicy == .standard && file == nil
     }
 
     /// The record of an entry that is written at this moment.

@@ -126,6 +126,10 @@ class Options(Sized):
         ("clock", ClockFunction),
         ("clock_context", c_void_p),
         ("clock_release", ReleaseFunction),
+        ("on_memory_warning", c_uint32),
+        ("on_background", c_uint32),
+        ("low_water", c_uint32),
+        ("write_policy", c_uint32),
         ("checksums", c_uint32),
         ("codec_id", c_uint32),
         ("codec_encode", CodecFunction),
@@ -168,6 +172,8 @@ class PutOptions(Sized):
         ("cost", c_uint64),
         ("extended", c_char_p),
         ("extended_size", c_size_t),
+        ("write_policy", c_uint32),
+        ("reserved", c_uint32),
         ("suffix", c_char_p),
     ]
 
