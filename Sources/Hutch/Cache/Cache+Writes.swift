@@ -95,7 +95,13 @@ extension Cache {
     if scope == .whole, let block = memory.peek(key, hash, at: moment) {
       return (true, wantsValue ? Holder(block) : nil)
     }
-    guard wantsValue else { return (try storage.info(key, at: moment) != nil, nil) }
+    guard wantsValue else {
+      // Where the store cannot tell, it may have an entry: the removal bars it.
+      do throws(Failure) {
+        if try storage.info(key, at: moment) != nil { return (true, nil) }
+        return (!storage.stats.isUp, nil)
+      } catch { return (true, nil) }
+    }
     guard let block = try storage.get(key, at: moment, isAccess: true) else { return (false, nil) }
     return (true, Holder(block))
   }
