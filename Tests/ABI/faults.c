@@ -15,6 +15,7 @@
 #include <stdarg.h>
 #include <stdatomic.h>
 #include <sys/stat.h>
+#include <sys/statvfs.h>
 #include <unistd.h>
 
 /* ------------------------------------------------------------- the calls */
@@ -96,6 +97,24 @@ CALL(WRITES, int, ftruncate64, (int fd, off64_t size), (fd, size))
 WRITE(write, (int fd, const void *p, size_t n), (fd, p, n))
 WRITE(pwrite, (int fd, const void *p, size_t n, off_t at), (fd, p, n, at))
 WRITE(pwrite64, (int fd, const void *p, size_t n, off64_t at), (fd, p, n, at))
+
+/* What is said to be free, of the file system of this inode only; -1: what is. */
+static _Atomic int64_t free_bytes = -1;
+static atomic_ullong asked_of, expected_inode;
+
+#define SPACE(name, type)                                       \
+  int name(int fd, type *out) {                                 \
+    REAL(name)                                                  \
+    int result = real(fd, out);                                 \
+    struct stat state;                                          \
+    if (result == 0 && free_bytes >= 0 && fstat(fd, &state) == 0) { \
+      asked_of = state.st_ino;                                  \
+      if (state.st_ino == expected_inode) out->f_bavail = (fsblkcnt_t)free_bytes / out->f_frsize; \
+    }                                                           \
+    return result;                                              \
+  }
+SPACE(fstatvfs, struct statvfs)
+SPACE(fstatvfs64, struct statvfs64)
 
 /* -------------------------------------------------------------- the model */
 
@@ -322,3 +341,33 @@ TEST(writing_fails_with_enospc) { each_call(OPENS | NAMES | WRITES, ENOSPC, 13);
 TEST(opening_fails_with_emfile) { each_call(OPENS, EMFILE, 3); }
 TEST(opening_and_naming_fail_with_eacces) { each_call(OPENS | NAMES, EACCES, 5); }
 TEST(a_write_is_short) { each_call(WRITES, 0, 13); }
+
+/* 21. Free space was asked of the wrong file system. */
+TEST(free_space_is_asked_of_the_directory) {
+  path directory = scratch("space");
+  hutch_options options = unlimited_options();
+  options.disk.min_free = 1 << 30;
+  hutch_cache *cache = open_cache(directory.text, &options);
+  hutch_cache *disk = tier_of(cache, HUTCH_TIER_DISK);
+  struct stat state;
+  CHECK(stat(directory.text, &state) == 0);
+  expected_inode = state.st_ino;
+  CHECK_OK(put_size(disk, "before", 1000));
+  free_bytes = 1 << 29;
+  CHECK_OK(hutch_set_limits(disk, &(hutch_cache_limits){
+      .struct_size = sizeof(hutch_cache_limits), .disk = options.disk}));
+  CHECK_EQUAL(expected_inode, asked_of);
+  CHECK_EQUAL(0, count_of(disk));
+  CHECK_STATUS(HUTCH_NO_SPACE, put_size(disk, "row", 1000));
+  CHECK_STATUS(HUTCH_NO_SPACE, put_size(disk, "file", 100000));
+  hutch_put_result result = new_result();
+  CHECK_STATUS(HUTCH_PARTIAL, hutch_put(cache, KEY("both"), KEY("value"), NULL, &result));
+  CHECK_EQUAL(HUTCH_OUTCOME_NO_SPACE, result.disk);
+  CHECK_TEXT(cache, "both", "value");
+  free_bytes = INT64_C(1) << 31;
+  CHECK_OK(put_size(disk, "row", 1000));
+  CHECK_OK(put_size(disk, "file", 100000));
+  free_bytes = -1;
+  hutch_cache_release(disk);
+  CHECK_OK(hutch_close(cache));
+}
