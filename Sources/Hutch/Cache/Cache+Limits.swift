@@ -8,6 +8,7 @@ extension Cache {
     memory newMemory: TierLimits, disk newDisk: TierLimits, in scope: Scope
   ) throws(Failure) {
     let moment = clock.moment()
+    defer { events.deliver() }
     limitsLock.lock()
     defer { limitsLock.unlock() }
     if scope != .disk {
@@ -16,7 +17,7 @@ extension Cache {
       if newMemory.ages.any { try startMaintenance() }
     }
     if storage != nil, scope != .memory {
-      try withStorage { (storage) throws(Failure) in
+      try withStorageUntold { (storage) throws(Failure) in
         try storage.setLimits(newDisk, at: moment)
       }
     }
@@ -37,7 +38,8 @@ extension Cache {
 
   func differs(from options: OpenOptions) -> Bool {
     guard let storage else { return true }
-    return policy != options.policy || limits().memory != options.memory
+    return policy != options.policy || drainsReleases != options.drainsReleases
+      || limits().memory != options.memory
       || storage.differs(from: options.disk)
   }
 
@@ -45,15 +47,22 @@ extension Cache {
   /// accesses that memory answered.
   func watch(_ disk: DiskTier) {
     let identity = self.identity
-    disk.onDropped = { key, version in
+    disk.owner = identity
+    disk.options.codec?.owner = identity
+    disk.onDropped = { key, version, _ in
       Unmanaged<Cache>.fromOpaque(identity)._withUnsafeGuaranteedRef {
         $0.storeDropped(key, version)
       }
     }
-    disk.onStateChange = { failure in
-      guard failure == nil else { return }
+    disk.onLeaving = { key, version, cause in
       Unmanaged<Cache>.fromOpaque(identity)._withUnsafeGuaranteedRef {
-        if let storage = $0.storage { $0.storeCameBack(storage) }
+        $0.tellDropped(key, version, cause)
+      }
+    }
+    disk.onStateChange = { failure in
+      Unmanaged<Cache>.fromOpaque(identity)._withUnsafeGuaranteedRef {
+        if failure == nil, let storage = $0.storage { $0.storeCameBack(storage) }
+        $0.post(failure == nil ? .tierUp : .tierDown, .disk, status: failure?.status ?? .done)
       }
     }
     disk.lastAccess = { key in
@@ -93,7 +102,7 @@ extension Cache {
   /// Hands an access time down to the store: always for an evicted entry, since the store's
   /// choice of what goes depends on it, else if its life does.
   private func memoryGaveUp(_ block: UnownedBlock, _ cause: DepartureCause, _ accessed: Int64) {
-    guard let storage, accessed > block.created else { return }
+    guard let storage, accessed > block.created, !block.isObject else { return }
     let idle = block.timeToIdle != 0 ? block.timeToIdle : storage.limits.ages.timeToIdle
     let matters =
       switch cause {

@@ -51,7 +51,7 @@ extension DiskTier {
     let most = DiskTier.rowsInSlice
     if queue.hasBars {
       let lifted = try attempt([])
-      lifted.forEachDropped { key, version in try? changes.drop(key, version, .damaged) }
+      changes.tellAlso(lifted)
       hasMore = queue.hasBars
     }
     let rest = Changes()
@@ -68,7 +68,7 @@ extension DiskTier {
       hasMore =
         hasMore || self.sweep.isBehind || expired >= most || purged >= most || isPast || isTight
     }
-    rest.forEachDropped { key, version in try? changes.drop(key, version, .damaged) }
+    changes.tellAlso(rest)
 
     let monotonic = Clock.read(CLOCK_MONOTONIC)
     if accesses.isHalfFull || monotonic - sweep.lastFlush >= DiskTier.flushPeriod {
@@ -198,7 +198,8 @@ extension DiskTier {
     // Neither listing nor reading rows needs the writers to stand still, but how far it has
     // come does; slices are small, and there is nothing to do after a clean end.
     writerLock.withLock {
-      guard isUp, !orphans.isDone else { return false }
+      // A file that is held looks like an orphan.
+      guard isUp, !orphans.isDone, trash.holds == 0 else { return false }
       do throws(Failure) {
         if let after = orphans.wantsRowsAfter {
           let last = try readers.withConnection(in: { placeIfUp }) {

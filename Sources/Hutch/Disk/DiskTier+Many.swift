@@ -64,21 +64,19 @@ extension DiskTier {
           }
           let key = key(start + i)
           var isVisible = false
-          var block: Block?
-          let row = try reader.find(key, into: &block) { (row) throws(Failure) in
+          var entry = FoundEntry()
+          let row = try reader.find(key, into: &entry) { (row) throws(Failure) in
             isVisible =
               row.file == nil && row.generation >= generation && row.codec == 0
               && !(row.record.mayExpire(under: ages)
                 && self.isExpired(row.record, key, at: moment.time))
             return isVisible
           }
-          guard row != nil else {
+          guard let row else {
             try slice.results.append(.absent)
             continue
           }
-          if isVisible, let found = block.take(),
-            Checksum.xxh64(Bytes(found.unowned.value)) == found.unowned.record.checksum
-          {
+          if isVisible, let found = entry.block.take(), isRight(Bytes(found.unowned.value), row) {
             bytes += found.unowned.size
             try slice.results.append(.block(found.leak().raw))
           } else {

@@ -5,6 +5,7 @@ import Synchronization
 protocol MemoryShards: AnyObject {
   var hash: KeyedHash { get }
   var onDeparture: ((UnownedBlock, DepartureCause, Int64) -> Void)? { get set }
+  var watch: DepartureWatch { get }
   func get(_ key: Bytes, _ hash: UInt64, at: Moment) -> Block?
   func copy(
     _ key: Bytes, _ hash: UInt64, at: Moment, into: UnsafeMutableRawPointer?, capacity: Int
@@ -14,7 +15,7 @@ protocol MemoryShards: AnyObject {
   func put(
     _ block: consuming Block, _ hash: UInt64, at: Moment, _ condition: PutCondition,
     isBacked: Bool
-  ) throws(Failure) -> PutResult
+  ) throws(Failure) -> MemoryPutResult
   func remove(_ key: Bytes, _ hash: UInt64, at: Moment, _ condition: RemoveCondition) -> Block?
   func setBacked(_ key: Bytes, _ hash: UInt64, version: UInt64, _ isBacked: Bool)
   func clear(upTo version: UInt64, keepingUnbacked: Bool, at: Moment)
@@ -57,11 +58,14 @@ final class ShardsOf<Policy: EvictionPolicy & ~Copyable>: MemoryShards {
   let hash: KeyedHash
   /// Set before the tier has its first entry.
   var onDeparture: ((UnownedBlock, DepartureCause, Int64) -> Void)?
+  let watch = DepartureWatch()
 
   /// Per shard a cache line with its lock, then its state.
   private let memory: UnsafeMutableRawPointer
   private let mostBits: UInt64
   let budget: Budget
+  /// The tier's reference.
+  let held: HeldCounts
   private let common: Policy.Common
   /// log2 of the number of shards.
   let bits = Atomic<UInt64>(0)
@@ -79,7 +83,9 @@ final class ShardsOf<Policy: EvictionPolicy & ~Copyable>: MemoryShards {
     self.versions = versions
     self.common = common
     budget = try Budget(limits)
-    let cores = UInt64(max(1, min(1024, sysconf(Int32(_SC_NPROCESSORS_ONLN)))))
+    held = try HeldCounts()
+    // At most 1,024 shards: see KeyedHash.kindBits.
+    let cores = UInt64(max(1, min(256, sysconf(Int32(_SC_NPROCESSORS_ONLN)))))
     mostBits = UInt64(63 - (4 * cores).leadingZeroBitCount)
     memory = try Allocation.lines((ShardsOf.stride / 64) << Int(mostBits))
     makeShard(0, of: 0, ages: limits.ages)
@@ -91,6 +97,7 @@ final class ShardsOf<Policy: EvictionPolicy & ~Copyable>: MemoryShards {
       shard(i).deinitialize(count: 1)
       lock(i).destroy()
     }
+    held.release()
     free(memory)
   }
 
@@ -177,13 +184,13 @@ final class ShardsOf<Policy: EvictionPolicy & ~Copyable>: MemoryShards {
 
   func deliver(_ departures: inout Departures) {
     if departures.isEmpty { return }
-    departures.deliver { block, cause, accessed in
+    departures.deliver(held) { block, cause, accessed in
       if cause != .replaced, let onDeparture { onDeparture(block, cause, accessed) }
     }
   }
 
   func makeDepartures() -> Departures {
-    Departures(wantsTimes: onDeparture != nil)
+    Departures(wantsTimes: onDeparture != nil, watch: watch.active)
   }
 
   // MARK: reading
@@ -258,7 +265,7 @@ final class ShardsOf<Policy: EvictionPolicy & ~Copyable>: MemoryShards {
   func put(
     _ block: consuming Block, _ hash: UInt64, at: Moment, _ condition: PutCondition,
     isBacked: Bool
-  ) throws(Failure) -> PutResult {
+  ) throws(Failure) -> MemoryPutResult {
     let new = block.unowned
     let charge = MemoryTier.charge(of: new)
     var departures = makeDepartures()
@@ -323,6 +330,7 @@ final class ShardsOf<Policy: EvictionPolicy & ~Copyable>: MemoryShards {
         .map { Block(owning: $0) }
     }
     deliver(&departures)
+    block.unowned?.depart(held)
     return block
   }
 
@@ -366,17 +374,20 @@ final class ShardsOf<Policy: EvictionPolicy & ~Copyable>: MemoryShards {
     policy.forEach(old) { slot in
       let place = old.place(of: slot)
       let word = place.pointee
-      let hash = hash(word.block.key)
+      let key = word.block.key
+      let hash = word.isObject ? hash.object(key) : hash.entry(key)
       let times = word.isTimed ? old.slab.times(slot)?.pointee : nil
       let target = shard(Int((hash >> 1) &>> (63 &- bits)))
       do throws(Failure) {
-        try target.pointee.adopt(word, hash &<< bits, old.node(slot).pointee, times)
-        place.pointee.isMarked = true
+        try target.pointee.adopt(
+          word, hash &<< bits, old.node(slot).pointee, times,
+          isMarked: old.slab[slot].pointee.isMarked)
+        place.pointee.uses = 1
       } catch {
         // No memory for it: evicted.
         lost += 1
         lostCost += MemoryTier.charge(of: word.block)
-        place.pointee.isMarked = false
+        place.pointee.uses = 0
       }
     }
     budget.release(cost: lostCost, count: lost)
@@ -387,8 +398,10 @@ final class ShardsOf<Policy: EvictionPolicy & ~Copyable>: MemoryShards {
     if lost == 0 { return }
     let now = at.time
     old.table.forEach { word in
-      if word.isMarked { return }
+      if word.uses == 1 { return }
+      watch.active?._withUnsafeGuaranteedRef { $0.onLeaving(word.block, .evicted) }
       if let onDeparture { onDeparture(word.block, .evicted, min(word.block.created, now)) }
+      word.block.depart(held)
       word.block.release()
     }
   }
@@ -399,7 +412,7 @@ final class ShardsOf<Policy: EvictionPolicy & ~Copyable>: MemoryShards {
     // The number of shards may grow behind the first one's lock.
     var index = 0
     while index < shardCount {
-      if keepingUnbacked || version != .max || onDeparture != nil {
+      if keepingUnbacked || version != .max || onDeparture != nil || watch.active != nil {
         removeAll(index, .cleared, at: at) {
           $0.block.version <= version && ($0.isBacked || !keepingUnbacked)
         }
@@ -411,7 +424,10 @@ final class ShardsOf<Policy: EvictionPolicy & ~Copyable>: MemoryShards {
           swap(&policy, &fresh)
           return shard.detach(budget, &policy)
         }
-        old.table.forEach { $0.block.release() }
+        old.table.forEach {
+          $0.block.depart(held)
+          $0.block.release()
+        }
       }
       index += 1
     }
@@ -535,6 +551,8 @@ final class ShardsOf<Policy: EvictionPolicy & ~Copyable>: MemoryShards {
     stats.refusals = sum { $0.refusals.value }
     stats.replacements = sum { $0.replacements.value }
     stats.trims = sum { $0.trims.value }
+    stats.heldCount = held.count
+    stats.heldBytes = held.bytes
     return stats
   }
 

@@ -13,11 +13,13 @@ final class Maintainer {
   private let context: UnsafeMutableRawPointer
   private let pause: Int64
   private var thread = pthread_t()
-  /// Protects `isStopping` and `isRunning`. No other lock is taken under it.
+  /// Protects `isStopping`, `isRunning` and `isWanted`. No other lock is taken under it.
   private let lock: Lock
   private let changed: Condition
   private var isStopping = false
   private var isRunning = false
+  /// Somebody has work: no pause before the next round.
+  private var isWanted = false
 
   /// `work` is called with `context`, about every `pause` nanoseconds.
   init(
@@ -55,6 +57,12 @@ final class Maintainer {
     isRunning = true
   }
 
+  /// Ends the pause, or has no next one.
+  func wake() {
+    lock.withLock { isWanted = true }
+    changed.signal()
+  }
+
   /// Waits for the end of the work under way, and for the thread's. For ever.
   func stop() {
     lock.lock()
@@ -70,10 +78,11 @@ final class Maintainer {
   private func run() {
     lock.lock()
     while !isStopping {
+      isWanted = false
       lock.unlock()
       let hasMore = work(context)
       lock.lock()
-      if !hasMore && !isStopping { changed.wait(lock, nanoseconds: pause) }
+      if !hasMore && !isStopping && !isWanted { changed.wait(lock, nanoseconds: pause) }
     }
     lock.unlock()
   }

@@ -23,11 +23,22 @@ class CursorHandle(ctypes.Structure):
     """hutch_cursor: opaque."""
 
 
+class WriterHandle(ctypes.Structure):
+    """hutch_writer: opaque."""
+
+
+class ObjectHandle(ctypes.Structure):
+    """hutch_object: opaque."""
+
+
 CachePointer = ctypes.POINTER(CacheHandle)
 ValuePointer = ctypes.POINTER(ValueHandle)
 CursorPointer = ctypes.POINTER(CursorHandle)
+WriterPointer = ctypes.POINTER(WriterHandle)
+ObjectPointer = ctypes.POINTER(ObjectHandle)
 
 ClockFunction = ctypes.CFUNCTYPE(c_int64, c_void_p)
+CodecFunction = ctypes.CFUNCTYPE(c_int32, c_void_p, c_void_p, c_size_t, c_void_p)
 ReleaseFunction = ctypes.CFUNCTYPE(None, c_void_p)
 
 
@@ -95,6 +106,12 @@ class Options(Sized):
         ("clock", ClockFunction),
         ("clock_context", c_void_p),
         ("clock_release", ReleaseFunction),
+        ("checksums", c_uint32),
+        ("codec_id", c_uint32),
+        ("codec_encode", CodecFunction),
+        ("codec_decode", CodecFunction),
+        ("codec_context", c_void_p),
+        ("codec_release", ReleaseFunction),
     ]
 
 
@@ -118,7 +135,7 @@ class EntryInfo(Sized):
 
 
 class PutOptions(Sized):
-    """hutch_put_options. The struct keeps the bytes of extended alive."""
+    """hutch_put_options. The struct keeps the bytes of extended and suffix alive."""
 
     _fields_ = [
         ("struct_size", c_size_t),
@@ -127,6 +144,7 @@ class PutOptions(Sized):
         ("cost", c_uint64),
         ("extended", c_char_p),
         ("extended_size", c_size_t),
+        ("suffix", c_char_p),
     ]
 
 
@@ -159,6 +177,9 @@ class TierStats(ctypes.Structure):
         ("damaged", c_uint64),
         ("replacements", c_uint64),
         ("trims", c_uint64),
+        ("held_count", c_uint64),
+        ("held_bytes", c_uint64),
+        ("waiting", c_uint64),
         ("reserved", c_uint64 * 4),
     ]
 
