@@ -335,7 +335,10 @@ typedef struct hutch_options {
   uint32_t sharing;    /* HUTCH_SHARING_*; DEFAULT */
   uint32_t reserved;   /* zero */
   /* Storage mixed: a value of more bytes than this gets a file of its own.
-     20,480. */
+     20,480. Replaced and read in a loop, where calls on files cost CPU time only
+     (tmpfs), a row is faster up to about 16 KiB and a file beyond; where making a
+     file waits for the file system, puts are faster in a row up to a megabyte:
+     see Tests/Benchmarks/disk, threshold. */
   uint64_t inline_threshold;
   /* cost 64 MiB, max_entry a quarter; nothing else limited */
   hutch_tier_limits memory;

@@ -118,7 +118,11 @@ extension Cache {
       while true {
         // Before the stripe is taken: it may be large, and a codec of the host's be called.
         if wantsValue || events.wants(.didRemove) {
-          old = try current(key, hash, at: moment, in: scope, isAccess: wantsValue, of: storage)
+          do throws(Failure) {
+            old = try current(key, hash, at: moment, in: scope, isAccess: wantsValue, of: storage)
+          } catch {
+            if wantsValue { throw error }
+          }
           if wantsValue && old == nil { return removal }
         }
         stripes.lock(stripe)
@@ -139,6 +143,8 @@ extension Cache {
           if !wantsValue || old.unowned?.version == version { break }
           stripes.unlock(stripe)
         } catch {
+          // What could not be looked at may be an entry: its removal bars it.
+          if !wantsValue { break }
           stripes.unlock(stripe)
           throw error
         }
