@@ -37,9 +37,10 @@
  *     process hold a second copy of SQLite that opens it.
  *   - A directory on a network file system is refused (HUTCH_UNSUPPORTED).
  *   - After a kill of the process nothing that was put is lost. After a loss
- *     of power recent entries, or all, may be; what remains is whole.
+ *     of power recent entries, or all, may be, unless options.durability says
+ *     otherwise; what remains is whole.
  *   - Keys and values are bytes. A value's data is 16-byte aligned. It is not
- *     encrypted; the directory has mode 0700.
+ *     encrypted, unless a codec does that; the directory has mode 0700.
  *   - 64-bit Linux with glibc 2.34 or newer, x86_64 or aarch64.
  *
  * CONVENTIONS
@@ -105,6 +106,8 @@ extern "C" {
 
 /* The longest key, in bytes. */
 #define HUTCH_KEY_MAX 65535
+/* The longest suffix of a content file's name, in bytes. */
+#define HUTCH_SUFFIX_MAX 15
 
 /* Durations, in nanoseconds. */
 #define HUTCH_MICROSECOND INT64_C(1000)
@@ -165,6 +168,7 @@ typedef struct hutch_error {
 typedef struct hutch_cache hutch_cache;   /* a cache, or one tier of it; counted */
 typedef struct hutch_value hutch_value;   /* immutable bytes with their record; counted */
 typedef struct hutch_cursor hutch_cursor; /* a walk over the entries; counted */
+typedef struct hutch_writer hutch_writer; /* a put whose value comes in pieces; counted */
 typedef struct hutch_object hutch_object; /* a host's object in a cache; counted */
 
 /* A tier, where one is chosen or told. */
@@ -182,6 +186,14 @@ enum {
   HUTCH_POLICY_ADAPTIVE = 4 /* follows the best of several on a sample of the keys */
 };
 
+/* In which tiers a put stores. */
+enum {
+  HUTCH_WRITE_DEFAULT = 0,     /* of a put: as the cache; of a cache: through */
+  HUTCH_WRITE_THROUGH = 1,     /* in both */
+  HUTCH_WRITE_MEMORY = 2,      /* in memory only; what the disk tier has of the key goes */
+  HUTCH_WRITE_DISK = 3         /* on disk only; what memory has of the key goes */
+};
+
 /* Where the disk tier keeps values. Settled when a directory is first used. */
 enum {
   HUTCH_STORAGE_DEFAULT = 0, /* mixed for a new directory; for an old one what it has */
@@ -193,7 +205,20 @@ enum {
 /* What a completed put survives. */
 enum {
   HUTCH_DURABILITY_DEFAULT = 0, /* process */
-  HUTCH_DURABILITY_PROCESS = 1  /* the end of the process, killed or not */
+  HUTCH_DURABILITY_PROCESS = 1, /* the end of the process, killed or not. A loss of
+                                   power may cost all entries */
+  HUTCH_DURABILITY_POWER = 2,   /* also a loss of power, but for the entries that were
+                                   written last */
+  HUTCH_DURABILITY_SYNC = 3     /* also a loss of power: a put returns when the disk
+                                   has the entry */
+};
+
+/* Whether reads from disk compare a value's bytes with its checksum. */
+enum {
+  HUTCH_CHECKSUMS_DEFAULT = 0, /* always */
+  HUTCH_CHECKSUMS_ALWAYS = 1,
+  HUTCH_CHECKSUMS_NEVER = 2 /* a damaged value may be given out; what tells it is sizes
+                               and the database's own structure */
 };
 
 /* Who may have the directory open at one time. */
@@ -241,6 +266,26 @@ HUTCH_API hutch_status hutch_last_error(hutch_error *out);
 
 /* -------------------------------------------------------------------- open */
 
+/* What a codec writes to; valid during its call. */
+typedef struct hutch_buffer hutch_buffer;
+
+/*
+ * One direction of a codec: makes output of the size bytes at input, which stay valid
+ * during the call. HUTCH_OK, or a failure. Must not call the cache that it belongs to.
+ */
+typedef hutch_status (*hutch_codec_function)(void *context, const void *input, size_t size,
+                                             hutch_buffer *output);
+
+/*
+ * hutch_buffer_resize - room in a codec's output
+ *
+ * Returns room for size bytes with what was written before, and makes size the size of
+ * the output; it may be called again with less or more. Earlier pointers are not valid
+ * any more. NULL: there is no memory, or more is wanted than the value has that is being
+ * decoded; the codec returns a failure then. Since 0.1.
+ */
+HUTCH_API void *hutch_buffer_resize(hutch_buffer *buffer, size_t size);
+
 /*
  * The limits of one tier. All are hard: a put makes room before it returns.
  */
@@ -255,7 +300,12 @@ typedef struct hutch_tier_limits {
                            quarter of cost */
   int64_t time_to_live; /* from the write, for entries without their own */
   int64_t time_to_idle; /* from the last access, for entries without their own */
-  uint64_t reserved[3]; /* zero */
+  uint64_t min_free;    /* disk only: bytes that stay free on the file system that
+                           holds the directory. Where less is, entries make room,
+                           whoever took it, the least recently used first; what
+                           finds none is refused (HUTCH_OUTCOME_NO_SPACE). Looked
+                           at now and then, and every 128 KiB that are written */
+  uint64_t reserved[2]; /* zero */
 } hutch_tier_limits;
 
 /* The limits of a cache. Of a tier view only its own part counts. */
@@ -288,15 +338,37 @@ typedef struct hutch_options {
   int64_t (*clock)(void *context);
   void *clock_context;
   void (*clock_release)(void *context);
+  uint32_t on_memory_warning; /* HUTCH_SHRINK_*; see hutch_notify */
+  uint32_t on_background;     /* HUTCH_SHRINK_* */
+  uint32_t low_water;         /* percent, for HUTCH_SHRINK_LOW_WATER: 1 to 100; 0: 50 */
+  uint32_t write_policy;      /* HUTCH_WRITE_*; of puts that do not say */
+  uint32_t checksums; /* HUTCH_CHECKSUMS_*; DEFAULT */
+  uint32_t codec_id;  /* not 0 with a codec; stored with each entry */
+  /* A codec: what the disk tier keeps of a value is what codec_encode makes of it
+     (compression, encryption), and codec_decode makes the value of that. The memory
+     tier has values as they are. Keys and extended data are stored as they are.
+     An entry of a codec with another id is no entry for this cache, but is kept for
+     one that has it; entries that were put without a codec are read without. A failure
+     of codec_encode is the outcome HUTCH_OUTCOME_FAILED of the disk tier; one of
+     codec_decode is HUTCH_IO and keeps the entry, but HUTCH_CORRUPT removes it. Called
+     with no lock held, in whatever thread needs it. NULL: none. */
+  hutch_codec_function codec_encode;
+  hutch_codec_function codec_decode;
+  void *codec_context;
+  void (*codec_release)(void *context);
 } hutch_options;
 
 enum {
   /* Use a directory on a network file system all the same. Only this machine
      may have it open, which nothing can check. */
   HUTCH_OPEN_NETWORK_DIRECTORY = 1,
+  /* Open also if the directory cannot be used, whatever the reason: the disk tier
+     is down then (HUTCH_STATE_DOWN), and in service as soon as the directory can be
+     used. If it is removed later it is made again. */
+  HUTCH_OPEN_DISK_OPTIONAL = 2,
   /* Host objects are released by hutch_drain_releases alone, on its caller's
      thread, until the cache is closed. */
-  HUTCH_OPEN_DRAIN_RELEASES = 2
+  HUTCH_OPEN_DRAIN_RELEASES = 4
 };
 
 /*
@@ -321,6 +393,11 @@ HUTCH_API hutch_status hutch_options_init(hutch_options *options, size_t struct_
  * A directory that this process has open already: *out shares the cache that is
  * there, whose options and limits go on; if they are not the ones that are
  * asked for, the answer is HUTCH_OPTIONS_DIFFER.
+ *
+ * Where a directory that is open cannot be used any more, or has been removed, the
+ * disk tier is down and memory goes on: puts answer HUTCH_PARTIAL. Every second, and
+ * with a put after such a pause, the directory is tried again at its path; entries that
+ * were written or removed meanwhile do not come back with it.
  *
  * A directory with a damaged manifest opens: the manifest is renamed aside and
  * the cache starts empty. A file that is no SQLite database counts as one.
@@ -411,7 +488,8 @@ typedef struct hutch_entry_info {
   uint64_t cost;          /* the explicit cost; 0: none */
   uint64_t size;          /* of the value, in bytes */
   uint64_t extended_size; /* of the extended data, in bytes */
-  uint64_t checksum;      /* XXH64 of the value; 0: not computed (memory only) */
+  uint64_t checksum;      /* XXH64 of the value; 0: not computed (memory only, or
+                             behind a codec) */
   uint32_t tier;          /* HUTCH_TIER_* that answered */
   uint32_t reserved;
 } hutch_entry_info;
@@ -424,6 +502,13 @@ typedef struct hutch_put_options {
   uint64_t cost;         /* replaces the charge in the memory tier; 0: none */
   const void *extended;  /* bytes that travel with the entry; copied */
   size_t extended_size;  /* 0..65,535 */
+  uint32_t write_policy; /* HUTCH_WRITE_*; 0: the cache's. A view stores in its tier */
+  uint32_t reserved;
+  /* What the name of the value's file ends with, if it gets one: an extension,
+     for programs that go by it (".jpg"). At most HUTCH_SUFFIX_MAX bytes, no
+     slash; ends with NUL, copied. NULL: nothing. The rest of the name is
+     random. */
+  const char *suffix;
 } hutch_put_options;
 
 /* What one tier made of a put. */
@@ -706,6 +791,134 @@ HUTCH_API hutch_status hutch_batch_put_result(const hutch_batch *batch, size_t i
 /* hutch_batch_retain, hutch_batch_release - references. NULL is accepted. Since 0.1. */
 HUTCH_API hutch_batch *hutch_batch_retain(hutch_batch *batch);
 HUTCH_API void hutch_batch_release(hutch_batch *batch);
+/* ------------------------------------------------------------------- large */
+
+/*
+ * Values that come as files or in pieces, and values that are wanted as files. The
+ * disk tier keeps a value in a file of its own if its storage is HUTCH_STORAGE_FILE,
+ * or HUTCH_STORAGE_MIXED and the value larger than inline_threshold: raw bytes, a
+ * random name, written once and never changed.
+ */
+
+/* What becomes of the file that is given to hutch_put_file. */
+enum {
+  HUTCH_FILE_COPY = 1, /* it stays, and is the caller's */
+  HUTCH_FILE_MOVE = 2, /* it is unlinked once the entry is committed */
+  HUTCH_FILE_LINK = 3  /* it stays; the entry shares its bytes */
+};
+
+/*
+ * hutch_put_file - store a file's bytes
+ *
+ * As hutch_put, with the bytes of the regular file at path (ends with NUL; symbolic
+ * links are followed) for value, which are in memory at once only if the memory tier
+ * takes them or the value is not to have a file. On the cache's file system MOVE and
+ * LINK copy nothing: the entry's file is a hard link to the one that is given. Where
+ * there can be none, as on another file system, they copy.
+ *
+ * Of a file that is linked, whoever changes its bytes afterwards damages the entry,
+ * which is found out when it is read. MOVE unlinks path last, and only if the disk tier
+ * (in a cache without one, memory) has stored the value: at no moment is there neither
+ * file nor entry. If that fails, the answer is HUTCH_IO, and result says what is stored.
+ *
+ * HUTCH_IO: also, the file cannot be opened or read. HUTCH_INVALID_ARGUMENT: also, it
+ * is no regular file. Either way nothing changed. Since 0.1.
+ */
+HUTCH_API hutch_status hutch_put_file(hutch_cache *cache, const void *key, size_t key_size,
+                                      const char *path, uint32_t use,
+                                      const hutch_put_options *options,
+                                      hutch_put_result *result);
+
+/*
+ * hutch_writer_begin - begin a put whose value comes in pieces
+ *
+ * *out: a new reference, given up by hutch_writer_release. A value that gets a file is
+ * written to it piece by piece and never wholly in memory; it does not enter the memory
+ * tier (HUTCH_OUTCOME_REMOVED) before it is read. Others are gathered and end as in
+ * hutch_put. Until the commit nobody sees anything of it, and another put of the key is
+ * a put of its own. options as in hutch_put; durations begin at the commit.
+ *
+ * expected_size: how large the value will be, as far as that is known; 0: not known.
+ * HUTCH_TOO_LARGE: no tier would take that. One writer is for one thread at a time.
+ * Since 0.1.
+ */
+HUTCH_API hutch_status hutch_writer_begin(hutch_cache *cache, const void *key, size_t key_size,
+                                          uint64_t expected_size,
+                                          const hutch_put_options *options, hutch_writer **out);
+
+/*
+ * hutch_writer_append - the next bytes of the value
+ *
+ * After a failure (HUTCH_TOO_LARGE, HUTCH_NO_SPACE, HUTCH_IO, HUTCH_TIER_DOWN,
+ * HUTCH_NO_MEMORY) the writer answers every call with it; the entry that is there stays.
+ * Since 0.1.
+ */
+HUTCH_API hutch_status hutch_writer_append(hutch_writer *writer, const void *data, size_t size);
+
+/*
+ * hutch_writer_commit - store what was appended
+ *
+ * In place of what was there, as hutch_put does; its version is drawn here. The writer
+ * ends, whatever the answer: HUTCH_INVALID_ARGUMENT from every later call but
+ * hutch_writer_release. Since 0.1.
+ */
+HUTCH_API hutch_status hutch_writer_commit(hutch_writer *writer, hutch_put_result *result);
+
+/*
+ * hutch_writer_abort - end without storing anything
+ *
+ * What was written is gone. HUTCH_INVALID_ARGUMENT: it has ended already. Since 0.1.
+ */
+HUTCH_API hutch_status hutch_writer_abort(hutch_writer *writer);
+
+/*
+ * hutch_writer_release - give up the reference
+ *
+ * Aborts a writer that has not ended. NULL is accepted. Since 0.1.
+ */
+HUTCH_API void hutch_writer_release(hutch_writer *writer);
+
+/*
+ * hutch_value_path - the path of the value's file
+ *
+ * A hint: as soon as the entry is replaced, removed or evicted the file may be gone,
+ * unless files are held (hutch_hold_files); hutch_value_fd has no such moment. The
+ * file must not be changed. No access, and no check of the bytes.
+ *
+ * *size (not NULL) receives the length of the path without its NUL. If capacity is not
+ * greater, nothing is copied and the answer is HUTCH_BUFFER_TOO_SMALL; buffer may be
+ * NULL if capacity is 0. HUTCH_WRONG_TYPE: the value has no file of its own.
+ * HUTCH_NOT_FOUND: no entry on disk. HUTCH_UNSUPPORTED: a cache in memory, or a view of
+ * the memory tier. Since 0.1.
+ */
+HUTCH_API hutch_status hutch_value_path(hutch_cache *cache, const void *key, size_t key_size,
+                                        char *buffer, size_t capacity, size_t *size);
+
+/*
+ * hutch_value_fd - a descriptor to read a value by
+ *
+ * *out: a file descriptor, close-on-exec, at the value's beginning, which the caller
+ * closes; -1 if the answer is another than HUTCH_OK. It reads the same bytes for as
+ * long as it is open, whatever becomes of the entry and the cache. Of a value that
+ * has a file it is that file's, read-only; of any other it is one in memory
+ * (memfd_create) with a copy, sealed against writing: sendfile, mmap and fstat work with
+ * both. An access, as hutch_get; but the bytes of a file are not checked. Since 0.1.
+ */
+HUTCH_API hutch_status hutch_value_fd(hutch_cache *cache, const void *key, size_t key_size,
+                                      int32_t *out);
+
+/*
+ * hutch_hold_files, hutch_release_files - keep values' files where they are
+ *
+ * While files are held, none moves or goes: paths from hutch_value_path stay good.
+ * Entries are replaced, removed and evicted all the same, at once; their files go, and
+ * their space comes back, when the last hold has ended. Holds are counted, and each ends
+ * with a release through the same reference, with that reference's end, or with the
+ * cache's. Nothing is lost if the process is killed meanwhile. HUTCH_INVALID_ARGUMENT:
+ * this reference holds none. Since 0.1.
+ */
+HUTCH_API hutch_status hutch_hold_files(hutch_cache *cache);
+HUTCH_API hutch_status hutch_release_files(hutch_cache *cache);
 
 /* ----------------------------------------------------------------- objects */
 
@@ -894,6 +1107,43 @@ typedef struct hutch_trim_spec {
 HUTCH_API hutch_status hutch_trim(hutch_cache *cache, const hutch_trim_spec *spec,
                                   uint64_t *removed);
 
+/* ------------------------------------------------------------------- check */
+
+enum {
+  /* Reads no values and leaves SQLite's own check out: for damage that a look at the
+     rows, the files' names and the sums shows. */
+  HUTCH_CHECK_QUICK = 1
+};
+
+/* What hutch_check found, and has put right. All but the first two are zero if all
+   is well. */
+typedef struct hutch_check_report {
+  size_t struct_size;
+  uint64_t entries;  /* entries looked at, and found whole */
+  uint64_t bytes;    /* of their values, that were read */
+  uint64_t damaged;  /* entries removed: a value, a field or a file was not what it
+                        had been */
+  uint64_t orphans;  /* files removed that belonged to no entry */
+  uint64_t counters; /* 1 if the count or the cost was wrong; it is right again */
+  uint64_t manifest; /* errors that SQLite found. An index has been made anew; where
+                        that was not enough, the database was renamed aside and the
+                        disk tier is empty */
+  uint64_t reserved[4];
+} hutch_check_report;
+
+/*
+ * hutch_check - look through all that is on disk, and repair
+ *
+ * For a directory that something else may have written to, or that was on a
+ * failing disk; nothing needs it in the ordinary course. flags: HUTCH_CHECK_* or
+ * 0. *report (may be NULL) is filled in if the answer is HUTCH_OK, also when
+ * something was found. Takes as long as reading everything; readers and writers
+ * go on meanwhile, but the database's log may grow beyond its bound.
+ * HUTCH_UNSUPPORTED: there is no disk tier here. HUTCH_IO, HUTCH_NO_SPACE,
+ * HUTCH_TIER_DOWN: the check has not come to its end. Since 0.1.
+ */
+HUTCH_API hutch_status hutch_check(hutch_cache *cache, uint32_t flags, hutch_check_report *report);
+
 /* ----------------------------------------------------------------- iterate */
 
 /*
@@ -922,6 +1172,30 @@ HUTCH_API hutch_status hutch_each(hutch_cache *cache, hutch_visitor visitor, voi
  */
 HUTCH_API hutch_status hutch_cursor_create(hutch_cache *cache, hutch_cursor **out);
 
+/* In which order a cursor goes. */
+enum {
+  HUTCH_ORDER_INSERTION = 1,    /* by the time of the last write or touch */
+  HUTCH_ORDER_ACCESS = 2,       /* by the last access, as hutch_entry_info has it */
+  HUTCH_ORDER_DESCENDING = 256  /* added to one of them: the newest first */
+};
+
+/*
+ * hutch_cursor_create_ordered - begin a walk by age
+ *
+ * As hutch_cursor_create, the oldest entries first, or the newest; those of one
+ * time in the order of their writes. An entry that is there from beginning to
+ * end and is neither written nor touched (nor, by HUTCH_ORDER_ACCESS, read)
+ * meanwhile is seen exactly once, any other at most once: an entry that is
+ * written or read before the walk has come to it may not be seen.
+ *
+ * By HUTCH_ORDER_INSERTION on a view of the disk tier a step costs what it costs
+ * without an order. Any other walk looks through all entries at its first step,
+ * and again after every 32,768 that it has given; it needs memory for the keys of
+ * as many. HUTCH_UNSUPPORTED: no such order. Since 0.1.
+ */
+HUTCH_API hutch_status hutch_cursor_create_ordered(hutch_cache *cache, uint32_t order,
+                                                   hutch_cursor **out);
+
 /*
  * hutch_cursor_next - step to the next entry
  *
@@ -942,6 +1216,112 @@ HUTCH_API hutch_status hutch_cursor_info(hutch_cursor *cursor, hutch_entry_info 
 
 /* hutch_cursor_release - give up the reference. NULL is accepted. Since 0.1. */
 HUTCH_API void hutch_cursor_release(hutch_cursor *cursor);
+
+/* ---------------------------------------------------------------- pressure */
+
+/* What a host tells a cache. */
+enum {
+  HUTCH_NOTIFY_MEMORY_WARNING = 1,    /* the system is short of memory */
+  HUTCH_NOTIFY_ENTERED_BACKGROUND = 2 /* the program is not being looked at */
+};
+
+/* What a cache's memory tier does then; an option of hutch_open for each. */
+enum {
+  HUTCH_SHRINK_DEFAULT = 0,   /* empty */
+  HUTCH_SHRINK_EMPTY = 1,     /* every entry leaves memory */
+  HUTCH_SHRINK_LOW_WATER = 2, /* entries leave, as the policy says, down to
+                                 options.low_water percent of the cost limit */
+  HUTCH_SHRINK_EXPIRED = 3    /* what has expired goes, nothing else */
+};
+
+/*
+ * hutch_notify - tell a cache of pressure
+ *
+ * First the listener is told, then the memory tier shrinks as
+ * options.on_memory_warning and options.on_background say; expired entries go
+ * in any case. What the disk tier has stays there; what memory alone has is gone.
+ * Of the disk view: only the listener is told. HUTCH_UNSUPPORTED: no such
+ * notification. Since 0.1.
+ */
+HUTCH_API hutch_status hutch_notify(hutch_cache *cache, uint32_t notification);
+
+/* ------------------------------------------------------------------ events */
+
+/* What a listener can be told. */
+enum {
+  HUTCH_EVENT_WILL_ADD = 1,      /* a put is about to be made */
+  HUTCH_EVENT_DID_ADD = 2,       /* an entry was stored, in these tiers */
+  HUTCH_EVENT_WILL_REMOVE = 4,   /* an entry is about to go */
+  HUTCH_EVENT_DID_REMOVE = 8,    /* an entry has gone, from these tiers */
+  HUTCH_EVENT_WILL_CLEAR = 16,   /* hutch_clear is about to be made */
+  HUTCH_EVENT_DID_CLEAR = 32,    /* and has been */
+  HUTCH_EVENT_TIER_DOWN = 64,    /* a tier is out of service; status says why */
+  HUTCH_EVENT_TIER_UP = 128,     /* a tier is in service again */
+  HUTCH_EVENT_MEMORY_WARNING = 256,     /* hutch_notify was called; comes first */
+  HUTCH_EVENT_ENTERED_BACKGROUND = 512, /* likewise */
+  HUTCH_EVENT_ALL = 1023
+};
+
+/* Why an entry goes. */
+enum {
+  HUTCH_CAUSE_NONE = 0,     /* it does not: another kind of event */
+  HUTCH_CAUSE_REPLACED = 1, /* by a put of its key */
+  HUTCH_CAUSE_REMOVED = 2,  /* by hutch_remove or hutch_pop */
+  HUTCH_CAUSE_EVICTED = 3,  /* for a limit, or a trim to a size */
+  HUTCH_CAUSE_EXPIRED = 4,  /* for its age */
+  HUTCH_CAUSE_CLEARED = 5,  /* by a clear, or with the memory tier's emptying */
+  HUTCH_CAUSE_DAMAGED = 6   /* its row or file was found damaged */
+};
+
+/* What a listener is told; valid during the call. */
+typedef struct hutch_event {
+  size_t struct_size;
+  uint32_t kind;       /* one of HUTCH_EVENT_* */
+  uint32_t cause;      /* HUTCH_CAUSE_* */
+  uint32_t tiers;      /* the HUTCH_TIER_* concerned, or'd */
+  hutch_status status; /* of TIER_DOWN: why; else HUTCH_OK */
+  uint64_t version;    /* of the entry that comes or goes; WILL_ADD: 0, it is
+                          drawn when the put is made */
+  const void *key;     /* NULL for events that are not about an entry */
+  size_t key_size;
+  hutch_value *value;  /* of the entry that comes or goes; NULL where it is not at
+                          hand: an entry that goes from the disk tier alone by
+                          eviction, age or damage. hutch_value_retain keeps it */
+} hutch_event;
+
+/* A listener. It may call any function; those that wait answer HUTCH_DEADLOCK. */
+typedef void (*hutch_listener)(void *context, const hutch_event *event);
+
+/*
+ * hutch_set_listener - be told what happens
+ *
+ * listener is called with context for every event whose kind is in kinds (an or
+ * of HUTCH_EVENT_*), in place of the listener that the cache had; NULL: nobody is
+ * told any more. A cache has one listener, whatever its views and openings. An
+ * older listener's release comes when its last call is over, which may be after
+ * this call has returned. release may be NULL; it is called on failure too.
+ * Closing a cache tells nothing, and releases its listener.
+ *
+ * A listener is called by the thread whose call made it happen, before that call
+ * returns, or by the maintenance thread; with no lock held. If another thread is
+ * telling the listener about entries of the same stripe of keys, it tells ours
+ * too, and our call waits for that, unless it was itself made by a listener.
+ *
+ * The events of a key come in the order of its versions, each exactly once. A put
+ * tells WILL_ADD before it is made; then, for what it replaces, WILL_REMOVE and
+ * DID_REMOVE, and DID_ADD if a tier took it. A removal tells WILL_REMOVE before
+ * it is made and DID_REMOVE after it; of an absent key nothing. For evictions and
+ * expiry, and for what a put replaces, both come when the entry has left. A
+ * tier tells its own evictions and expiries: an entry may go from memory, and
+ * later from disk. A value that a get brings into memory is no addition. A touch
+ * tells nothing. A clear tells WILL_CLEAR and DID_CLEAR, and between them
+ * DID_REMOVE for each entry that memory had.
+ *
+ * HUTCH_INVALID_ARGUMENT: a kind that is not defined. Since 0.1.
+ */
+HUTCH_API hutch_status hutch_set_listener(hutch_cache *cache, uint32_t kinds,
+                                          hutch_listener listener, void *context,
+                                          void (*release)(void *context));
 
 #ifdef __cplusplus
 }

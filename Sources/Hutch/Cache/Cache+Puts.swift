@@ -6,10 +6,14 @@ extension Cache {
     var timeToIdle: Int64 = 0
     var cost: UInt64 = 0
     var extended = Bytes(start: nil, count: 0)
+    var writePolicy = WritePolicy.standard
+    /// How a store that keeps files is to keep the value; nil: as it likes.
+    var file: ValueFile?
 
     @inline(__always)
     var isPlain: Bool {
       timeToLive | timeToIdle == 0 && cost == 0 && extended.count == 0
+        && writePolicy == .standard
     }
 
     /// The record of an entry that is written at this moment.
@@ -30,7 +34,7 @@ extension Cache {
     var status = Status.done
     /// Set if no tier took the value. Behind a reference: every put hands a result up, and
     /// hardly one has this.
-    fileprivate(set) var reason: Reason?
+    var reason: Reason?
     /// Of this write; where the condition did not hold, of the entry that is there, or 0.
     var version: UInt64 = 0
     var memory = TierOutcome.none
@@ -67,18 +71,23 @@ extension Cache {
     return try put(
       try Block.copying(
         key: key, value: value, extended: spec.extended, record: record,
-        wantsChecksum: storage != nil), hash, at: moment, if: condition, in: scope)
+        wantsChecksum: storage != nil), hash, at: moment, if: condition, in: scope,
+      storing: try target(of: spec.writePolicy, in: scope), file: spec.file)
   }
 
+  /// The condition is about what `scope` has; the value goes to `target`, which is the same if
+  /// it is nil.
   @_optimize(speed)
   func put(
     _ block: consuming Block, _ hash: UInt64, at moment: Moment, if condition: PutCondition,
-    in scope: Scope
+    in scope: Scope, storing target: Scope? = nil, file: ValueFile? = nil
   ) throws(Failure) -> PutResult {
     if storage == nil { return try putInMemory(block, hash, at: moment, if: condition) }
     return try withStorage { (storage) throws(Failure) in
       finish(
-        try submit(block.unowned, hash, at: moment, if: condition, in: scope, to: storage),
+        try submit(
+          block.unowned, hash, at: moment, if: condition, in: scope, storing: target,
+          file: file, to: storage),
         in: storage)
     }
   }
@@ -89,7 +98,8 @@ extension Cache {
     /// Nil: refused.
     fileprivate var write: StorageWrite?
     fileprivate var hash: UInt64 = 0
-    fileprivate var scope = Scope.whole
+    fileprivate var target = Scope.whole
+    fileprivate var owed: OwedEvents?
 
     init() {}
 
@@ -103,11 +113,19 @@ extension Cache {
   /// `finish` is owed.
   func submit(
     _ entry: UnownedBlock, _ hash: UInt64, at moment: Moment, if condition: PutCondition,
-    in scope: Scope, to storage: any Storage
+    in scope: Scope, storing target: Scope? = nil, file: ValueFile? = nil,
+    to storage: any Storage
   ) throws(Failure) -> SubmittedPut {
+    let target = target ?? scope
+    // Else the value is in a file, and the block has none.
+    let hasValue = file == nil || file!.memoryOutcome == .none
+    tellWillAdd(entry, hash, hasValue: hasValue, in: target)
+    // A value is read before the stripe is taken: a codec of the host's may be called.
+    let old = events.wants(.didRemove) ? (try? peek(entry.key, in: .whole)) ?? nil : nil
     // The write keeps the block for as long as it is there itself.
-    let write = StorageWrite(scope == .memory ? .remove : .put, entry.retained())
-    if scope != .memory { storage.prepare(write) }
+    let write = StorageWrite(target == .memory ? .remove : .put, entry.retained())
+    write.file = file
+    if target != .memory { storage.prepare(write) }
     var put = SubmittedPut()
     let stripe = Stripes.index(of: hash)
     stripes.lock(stripe)
@@ -126,15 +144,23 @@ extension Cache {
     put.result.version = versions.draw()
     put.write = write
     put.hash = hash
-    put.scope = scope
+    put.target = target
     entry.version = put.result.version
     write.version = put.result.version
-    if scope == .disk {
-      _ = memory.remove(entry.key, hash, at: moment)
+    put.owed = oweEvents(
+      entry.key, hash, adding: entry, hasValue: hasValue, replacing: old.unowned, at: moment)
+    var wasInMemory = false
+    if target == .disk {
+      wasInMemory = memory.remove(entry.key, hash, at: moment) != nil
       put.result.memory = .removed
+    } else if let file, file.memoryOutcome != .none {
+      wasInMemory = memory.remove(entry.key, hash, at: moment) != nil
+      put.result.memory = file.memoryOutcome
     } else {
-      put.result.memory = putInMemory(entry, hash, at: moment, isBacked: scope == .whole)
+      put.result.memory = putInMemory(
+        entry, hash, at: moment, isBacked: target == .whole, wasThere: &wasInMemory)
     }
+    put.owed?.wasInMemory = wasInMemory
     submit(write, to: storage, at: moment, unlocking: stripe)
     return put
   }
@@ -155,7 +181,7 @@ extension Cache {
     var result = put.result
     storage.complete(write)
     stripes.end(Stripes.index(of: put.hash))
-    if put.scope == .memory {
+    if put.target == .memory {
       result.disk = write.failure == nil ? .removed : .failed
     } else {
       result.disk = write.outcome
@@ -164,6 +190,10 @@ extension Cache {
       }
     }
     result.conclude(write.failure)
+    if let owed = put.owed {
+      settle(
+        owed, leftDisk: write.existed || write.failure != nil, storedIn: result.tiers)
+    }
     return result
   }
 
@@ -176,7 +206,40 @@ extension Cache {
     // Without a thread an expired entry is as invisible, and goes when it is in the way.
     let entry = block.unowned
     if !entry.isPlain && entry.record.mayExpire(under: Ages()) { try? startMaintenance() }
-    let put = try memory.put(block, hash, at: moment, condition: condition)
+    if events.wantsEntries { return try putTelling(block, hash, at: moment, if: condition) }
+    return result(of: try memory.put(block, hash, at: moment, condition: condition), condition)
+  }
+
+  /// As above, for a listener, to whom the order of a key's writes must be known.
+  private func putTelling(
+    _ block: consuming Block, _ hash: UInt64, at moment: Moment, if condition: PutCondition
+  ) throws(Failure) -> PutResult {
+    let entry = block.unowned
+    tellWillAdd(entry, hash, in: .memory)
+    let stripe = Stripes.index(of: hash)
+    stripes.lock(stripe)
+    entry.version = versions.draw()
+    let owed = oweEvents(entry.key, hash, adding: entry, replacing: nil, at: moment)
+    do throws(Failure) {
+      let put = try memory.put(block, hash, at: moment, condition: condition)
+      stripes.unlock(stripe)
+      let result = result(of: put, condition)
+      if let owed {
+        let isDone = put.outcome == .stored || put.outcome == .tooLarge
+        owed.wasInMemory = isDone && put.existing != 0
+        settle(owed, leftDisk: false, storedIn: result.tiers)
+      }
+      return result
+    } catch {
+      stripes.unlock(stripe)
+      if let owed { settle(owed, leftDisk: false, storedIn: Event.Tiers()) }
+      throw error
+    }
+  }
+
+  /// What the memory tier's answer means where it is all there is.
+  @inline(__always)
+  private func result(of put: MemoryPutResult, _ condition: PutCondition) -> PutResult {
     var result = PutResult()
     switch put.outcome {
     case .stored:
@@ -196,13 +259,15 @@ extension Cache {
   /// The part in memory of a put whose stripe is held. Where it cannot be stored, the older
   /// value goes.
   private func putInMemory(
-    _ entry: UnownedBlock, _ hash: UInt64, at moment: Moment, isBacked: Bool
+    _ entry: UnownedBlock, _ hash: UInt64, at moment: Moment, isBacked: Bool,
+    wasThere: inout Bool
   ) -> TierOutcome {
     do throws(Failure) {
       let put = try memory.put(entry.retained(), hash, at: moment, isBacked: isBacked)
+      wasThere = put.existing != 0
       return put.outcome == .stored ? .stored : .tooLarge
     } catch {
-      _ = memory.remove(entry.key, hash, at: moment)
+      wasThere = memory.remove(entry.key, hash, at: moment) != nil
       return .failed
     }
   }
@@ -222,7 +287,7 @@ extension Cache {
   }
 
   /// The version of the entry that is there; 0 if there is none.
-  private func currentVersion(
+  func currentVersion(
     _ key: Bytes, _ hash: UInt64, at moment: Moment, in scope: Scope
   ) throws(Failure) -> UInt64 {
     if scope != .disk, let record = memory.info(key, hash, at: moment) { return record.version }
@@ -232,8 +297,13 @@ extension Cache {
 }
 
 extension Cache.PutResult {
+  /// Those that have the value.
+  fileprivate var tiers: Event.Tiers {
+    (memory == .stored ? .memory : Event.Tiers()) | (disk == .stored ? .disk : Event.Tiers())
+  }
+
   /// Settles the status once each tier's outcome is known.
-  fileprivate mutating func conclude(_ storageFailure: Failure?) {
+  mutating func conclude(_ storageFailure: Failure?) {
     let outcomes = (memory, disk)
     let isStored = outcomes.0 == .stored || outcomes.1 == .stored
     let isWhole =

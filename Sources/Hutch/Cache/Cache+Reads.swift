@@ -1,9 +1,18 @@
 /// Reads: memory, then the store, then promotion.
 extension Cache {
   /// Runs `body` on the store unless the cache has none or is being shut down. `body` lets go
-  /// of the locks that it takes; what it found damaged goes then.
+  /// of the locks that it takes; what it found damaged goes then, and the listener is told.
   @inline(__always)
   func withStorage<R: ~Copyable>(
+    _ body: (any Storage) throws(Failure) -> R
+  ) throws(Failure) -> R {
+    defer { events.deliver() }
+    return try withStorageUntold(body)
+  }
+
+  /// As `withStorage` for who holds a lock: the listener is told later, by `events.deliver`.
+  @inline(__always)
+  func withStorageUntold<R: ~Copyable>(
     _ body: (any Storage) throws(Failure) -> R
   ) throws(Failure) -> R {
     guard let storage else { throw Failure(.unsupported, "this cache has no disk tier") }
@@ -22,6 +31,8 @@ extension Cache {
     let hash = memory.hash(key)
     if scope != .disk {
       if let block = memory.get(key, hash, at: moment) { return block }
+      // The entry may have been found expired.
+      events.deliver()
       if storage == nil || scope == .memory { return nil }
     }
     return try getFromStorage(key, hash, at: moment, promoting: scope == .whole)
@@ -38,6 +49,7 @@ extension Cache {
       if let size = memory.copy(key, hash, at: moment, into: buffer, capacity: capacity) {
         return size
       }
+      events.deliver()
       if storage == nil || scope == .memory { return nil }
     }
     guard
@@ -58,16 +70,22 @@ extension Cache {
       let stripe = Stripes.index(of: hash)
       let mark = stripes.mark(stripe)
       guard let block = try storage.get(key, at: moment, isAccess: true) else { return nil }
-      if promoting && mark.isQuiet && stripes.tryLock(stripe) {
-        if stripes.mark(stripe) == mark {
-          // Nothing is owed to a promotion: without memory for it there is none.
-          _ = try? memory.put(
-            block.unowned.retained(), hash, at: moment, condition: .unlessNewer, isBacked: true)
-        }
-        stripes.unlock(stripe)
-      }
+      if promoting { promote(block.unowned, hash, mark, at: moment) }
       return block
     }
+  }
+
+  /// Brings into memory what the store has given, unless a write of its stripe was under way or
+  /// has come since the mark was read.
+  func promote(_ entry: UnownedBlock, _ hash: UInt64, _ mark: Stripes.Mark, at moment: Moment) {
+    let stripe = Stripes.index(of: hash)
+    guard mark.isQuiet && stripes.tryLock(stripe) else { return }
+    if stripes.mark(stripe) == mark {
+      // Nothing is owed to a promotion: without memory for it there is none.
+      _ = try? memory.put(
+        entry.retained(), hash, at: moment, condition: .unlessNewer, isBacked: true)
+    }
+    stripes.unlock(stripe)
   }
 
   /// The value as it is now; no access, no promotion.

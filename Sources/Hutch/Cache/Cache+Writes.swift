@@ -42,7 +42,16 @@ extension Cache {
     if let storage, let accessed = memory.info(key, hash, at: moment)?.accessed {
       storage.noteAccess(key, at: accessed)
     }
-    return memory.remove(key, hash, at: moment)
+    guard events.wantsEntries else { return memory.remove(key, hash, at: moment) }
+    tellWillRemove(key, hash, in: .memory)
+    let stripe = Stripes.index(of: hash)
+    stripes.lock(stripe)
+    let owed = oweEvents(key, hash, adding: nil, replacing: nil, at: moment)
+    let block = memory.remove(key, hash, at: moment)
+    stripes.unlock(stripe)
+    owed?.wasInMemory = block != nil
+    if let owed { settle(owed, leftDisk: false, storedIn: Event.Tiers()) }
+    return block
   }
 
   /// A removal that has been submitted, or had nothing to remove, or failed at once.
@@ -51,6 +60,7 @@ extension Cache {
     fileprivate var stripe = 0
     fileprivate var value: Holder?
     fileprivate var reason: Reason?
+    fileprivate var owed: OwedEvents?
   }
 
   /// The first half of a removal in a cache with a store: everything but the wait for the
@@ -61,43 +71,44 @@ extension Cache {
     var removal = SubmittedRemoval()
     let hash = memory.hash(key)
     let stripe = Stripes.index(of: hash)
+    tellWillRemove(key, hash, in: scope)
     do throws(Failure) {
       let write = StorageWrite(.remove, try Block.allocate(key: key, record: Record()))
-      stripes.lock(stripe)
-      do throws(Failure) {
-        let found = try find(key, hash, at: moment, in: scope, wantsValue: wantsValue, storage)
-        // A key that is nowhere costs no commit.
-        guard found.exists else {
-          stripes.unlock(stripe)
-          return removal
+      var old: Block?
+      while true {
+        // Before the stripe is taken: it may be large, and a codec of the host's be called.
+        if wantsValue || events.wants(.didRemove) {
+          old = try current(key, hash, at: moment, in: scope, isAccess: wantsValue, of: storage)
+          if wantsValue && old == nil { return removal }
         }
-        removal.value = found.value
-      } catch {
-        stripes.unlock(stripe)
-        throw error
+        stripes.lock(stripe)
+        do throws(Failure) {
+          let version = try currentVersion(key, hash, at: moment, in: scope)
+          // A key that is nowhere costs no commit. A store that is down cannot tell, and must not
+          // have the entry when it comes back.
+          if version == 0 && (wantsValue || storage.stats.isUp) {
+            stripes.unlock(stripe)
+            return removal
+          }
+          if !wantsValue || old.unowned?.version == version { break }
+          stripes.unlock(stripe)
+        } catch {
+          stripes.unlock(stripe)
+          throw error
+        }
       }
       write.version = versions.draw()
-      _ = memory.remove(key, hash, at: moment)
+      removal.owed = oweEvents(key, hash, adding: nil, replacing: old.unowned, at: moment)
+      let wasInMemory = memory.remove(key, hash, at: moment) != nil
+      removal.owed?.wasInMemory = wasInMemory
       submit(write, to: storage, at: moment, unlocking: stripe)
       removal.write = write
       removal.stripe = stripe
+      if wantsValue, let old { removal.value = Holder(old) }
     } catch {
       removal.reason = Reason(error)
     }
     return removal
-  }
-
-  /// Whether there is an entry, and its value if that is wanted: an access then.
-  private func find(
-    _ key: Bytes, _ hash: UInt64, at moment: Moment, in scope: Scope, wantsValue: Bool,
-    _ storage: any Storage
-  ) throws(Failure) -> (exists: Bool, value: Holder?) {
-    if scope == .whole, let block = memory.peek(key, hash, at: moment) {
-      return (true, wantsValue ? Holder(block) : nil)
-    }
-    guard wantsValue else { return (try storage.info(key, at: moment) != nil, nil) }
-    guard let block = try storage.get(key, at: moment, isAccess: true) else { return (false, nil) }
-    return (true, Holder(block))
   }
 
   /// The second half: waits for the commit. False: there was no entry.
@@ -106,8 +117,20 @@ extension Cache {
     guard let write = removal.write else { return false }
     storage.complete(write)
     stripes.end(removal.stripe)
+    if let owed = removal.owed {
+      settle(
+        owed, leftDisk: write.existed || write.failure != nil, storedIn: Event.Tiers())
+    }
     if let failure = write.failure { throw failure }
     return true
+  }
+
+  private func current(
+    _ key: Bytes, _ hash: UInt64, at moment: Moment, in scope: Scope, isAccess: Bool,
+    of storage: any Storage
+  ) throws(Failure) -> Block? {
+    if scope == .whole, let block = memory.peek(key, hash, at: moment) { return block }
+    return try storage.get(key, at: moment, isAccess: isAccess)
   }
 
   // MARK: touch
@@ -206,7 +229,9 @@ extension Cache {
           extended: current.map { Bytes($0.extendedData) } ?? spec.extended,
           record: record, wantsChecksum: storage != nil)
       }
-      let result = try put(block, hash, at: moment, if: condition, in: scope)
+      let result = try put(
+        block, hash, at: moment, if: condition, in: scope,
+        storing: try target(of: spec.writePolicy, in: scope))
       switch result.status {
       case .exists, .notFound, .conflict: continue
       default:
@@ -219,6 +244,13 @@ extension Cache {
   // MARK: clear
 
   func clear(in scope: Scope) throws(Failure) {
+    tell(.willClear, tiers(of: scope))
+    try clearTiers(in: scope)
+    events.deliver()
+    tell(.didClear, tiers(of: scope))
+  }
+
+  private func clearTiers(in scope: Scope) throws(Failure) {
     if storage == nil || scope == .memory {
       memory.clear(at: clock.moment())
       return

@@ -16,6 +16,7 @@ extension DiskTier {
     hasMore = sweepOrphans() || hasMore
 
     let changes = Changes()
+    var made: [Changes] = []
     writerLock.withLock {
       guard isUp, let manifest else {
         detach()
@@ -23,6 +24,8 @@ extension DiskTier {
         return
       }
       latestTime = now
+      hasMore = keepFree(&made) || hasMore
+      guard isUp else { return }
       do throws(Failure) {
         hasMore = try maintain(manifest, changes) || hasMore
       } catch {
@@ -30,6 +33,7 @@ extension DiskTier {
         hasMore = false
       }
     }
+    for one in made { tell(one) }
     tell(changes)
     announce()
     return hasMore
@@ -47,7 +51,7 @@ extension DiskTier {
     let most = DiskTier.rowsInSlice
     if queue.hasBars {
       let lifted = try attempt([])
-      lifted.forEachDropped { key, version in try? changes.drop(key, version, .damaged) }
+      changes.tellAlso(lifted)
       hasMore = queue.hasBars
     }
     let rest = Changes()
@@ -64,7 +68,7 @@ extension DiskTier {
       hasMore =
         hasMore || self.sweep.isBehind || expired >= most || purged >= most || isPast || isTight
     }
-    rest.forEachDropped { key, version in try? changes.drop(key, version, .damaged) }
+    changes.tellAlso(rest)
 
     let monotonic = Clock.read(CLOCK_MONOTONIC)
     if accesses.isHalfFull || monotonic - sweep.lastFlush >= DiskTier.flushPeriod {
@@ -189,11 +193,13 @@ extension DiskTier {
 
   // MARK: orphans
 
-  private func sweepOrphans() -> Bool {
+  /// A slice of the sweep, if one is under way. True if there is more.
+  func sweepOrphans() -> Bool {
     // Neither listing nor reading rows needs the writers to stand still, but how far it has
     // come does; slices are small, and there is nothing to do after a clean end.
     writerLock.withLock {
-      guard isUp, !orphans.isDone else { return false }
+      // A file that is held looks like an orphan.
+      guard isUp, !orphans.isDone, trash.holds == 0 else { return false }
       do throws(Failure) {
         if let after = orphans.wantsRowsAfter {
           let last = try readers.withConnection(in: { placeIfUp }) {

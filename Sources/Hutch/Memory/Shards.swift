@@ -5,6 +5,7 @@ import Synchronization
 protocol MemoryShards: AnyObject {
   var hash: KeyedHash { get }
   var onDeparture: ((UnownedBlock, DepartureCause, Int64) -> Void)? { get set }
+  var watch: DepartureWatch { get }
   func get(_ key: Bytes, _ hash: UInt64, at: Moment) -> Block?
   func copy(
     _ key: Bytes, _ hash: UInt64, at: Moment, into: UnsafeMutableRawPointer?, capacity: Int
@@ -14,7 +15,7 @@ protocol MemoryShards: AnyObject {
   func put(
     _ block: consuming Block, _ hash: UInt64, at: Moment, _ condition: PutCondition,
     isBacked: Bool
-  ) throws(Failure) -> PutResult
+  ) throws(Failure) -> MemoryPutResult
   func remove(_ key: Bytes, _ hash: UInt64, at: Moment, _ condition: RemoveCondition) -> Block?
   func setBacked(_ key: Bytes, _ hash: UInt64, version: UInt64, _ isBacked: Bool)
   func clear(upTo version: UInt64, keepingUnbacked: Bool, at: Moment)
@@ -57,6 +58,7 @@ final class ShardsOf<Policy: EvictionPolicy & ~Copyable>: MemoryShards {
   let hash: KeyedHash
   /// Set before the tier has its first entry.
   var onDeparture: ((UnownedBlock, DepartureCause, Int64) -> Void)?
+  let watch = DepartureWatch()
 
   /// Per shard a cache line with its lock, then its state.
   private let memory: UnsafeMutableRawPointer
@@ -188,7 +190,7 @@ final class ShardsOf<Policy: EvictionPolicy & ~Copyable>: MemoryShards {
   }
 
   func makeDepartures() -> Departures {
-    Departures(wantsTimes: onDeparture != nil)
+    Departures(wantsTimes: onDeparture != nil, watch: watch.active)
   }
 
   // MARK: reading
@@ -263,7 +265,7 @@ final class ShardsOf<Policy: EvictionPolicy & ~Copyable>: MemoryShards {
   func put(
     _ block: consuming Block, _ hash: UInt64, at: Moment, _ condition: PutCondition,
     isBacked: Bool
-  ) throws(Failure) -> PutResult {
+  ) throws(Failure) -> MemoryPutResult {
     let new = block.unowned
     let charge = MemoryTier.charge(of: new)
     var departures = makeDepartures()
@@ -397,6 +399,7 @@ final class ShardsOf<Policy: EvictionPolicy & ~Copyable>: MemoryShards {
     let now = at.time
     old.table.forEach { word in
       if word.uses == 1 { return }
+      watch.active?._withUnsafeGuaranteedRef { $0.onLeaving(word.block, .evicted) }
       if let onDeparture { onDeparture(word.block, .evicted, min(word.block.created, now)) }
       word.block.depart(held)
       word.block.release()
@@ -409,7 +412,7 @@ final class ShardsOf<Policy: EvictionPolicy & ~Copyable>: MemoryShards {
     // The number of shards may grow behind the first one's lock.
     var index = 0
     while index < shardCount {
-      if keepingUnbacked || version != .max || onDeparture != nil {
+      if keepingUnbacked || version != .max || onDeparture != nil || watch.active != nil {
         removeAll(index, .cleared, at: at) {
           $0.block.version <= version && ($0.isBacked || !keepingUnbacked)
         }

@@ -23,6 +23,10 @@ class CursorHandle(ctypes.Structure):
     """hutch_cursor: opaque."""
 
 
+class WriterHandle(ctypes.Structure):
+    """hutch_writer: opaque."""
+
+
 class ObjectHandle(ctypes.Structure):
     """hutch_object: opaque."""
 
@@ -30,9 +34,11 @@ class ObjectHandle(ctypes.Structure):
 CachePointer = ctypes.POINTER(CacheHandle)
 ValuePointer = ctypes.POINTER(ValueHandle)
 CursorPointer = ctypes.POINTER(CursorHandle)
+WriterPointer = ctypes.POINTER(WriterHandle)
 ObjectPointer = ctypes.POINTER(ObjectHandle)
 
 ClockFunction = ctypes.CFUNCTYPE(c_int64, c_void_p)
+CodecFunction = ctypes.CFUNCTYPE(c_int32, c_void_p, c_void_p, c_size_t, c_void_p)
 ReleaseFunction = ctypes.CFUNCTYPE(None, c_void_p)
 
 
@@ -68,7 +74,8 @@ class TierLimits(ctypes.Structure):
         ("max_entry", c_uint64),
         ("time_to_live", c_int64),
         ("time_to_idle", c_int64),
-        ("reserved", c_uint64 * 3),
+        ("min_free", c_uint64),
+        ("reserved", c_uint64 * 2),
     ]
 
 
@@ -99,6 +106,12 @@ class Options(Sized):
         ("clock", ClockFunction),
         ("clock_context", c_void_p),
         ("clock_release", ReleaseFunction),
+        ("checksums", c_uint32),
+        ("codec_id", c_uint32),
+        ("codec_encode", CodecFunction),
+        ("codec_decode", CodecFunction),
+        ("codec_context", c_void_p),
+        ("codec_release", ReleaseFunction),
     ]
 
 
@@ -122,7 +135,7 @@ class EntryInfo(Sized):
 
 
 class PutOptions(Sized):
-    """hutch_put_options. The struct keeps the bytes of extended alive."""
+    """hutch_put_options. The struct keeps the bytes of extended and suffix alive."""
 
     _fields_ = [
         ("struct_size", c_size_t),
@@ -131,6 +144,7 @@ class PutOptions(Sized):
         ("cost", c_uint64),
         ("extended", c_char_p),
         ("extended_size", c_size_t),
+        ("suffix", c_char_p),
     ]
 
 
@@ -166,6 +180,21 @@ class TierStats(ctypes.Structure):
         ("held_count", c_uint64),
         ("held_bytes", c_uint64),
         ("waiting", c_uint64),
+        ("reserved", c_uint64 * 4),
+    ]
+
+
+class CheckReport(Sized):
+    """hutch_check_report."""
+
+    _fields_ = [
+        ("struct_size", c_size_t),
+        ("entries", c_uint64),
+        ("bytes", c_uint64),
+        ("damaged", c_uint64),
+        ("orphans", c_uint64),
+        ("counters", c_uint64),
+        ("manifest", c_uint64),
         ("reserved", c_uint64 * 4),
     ]
 
