@@ -15,7 +15,8 @@ from typing import Any
 
 from . import _structs
 from ._codec import Key, encode_value, key_to_bytes
-from ._entries import _decode, _put_options
+from ._entries import _decode
+from ._options import put_options
 from ._errors import Status, check, described
 from ._library import lib
 from ._records import Seconds
@@ -153,7 +154,7 @@ class AsyncEntries:
         """Store value under key. False: a later write of the key was done first."""
         name = key_to_bytes(key)
         data, extended = encode_value(value)
-        options = _put_options(expire, idle, cost, extended)
+        options = put_options(expire, idle, cost, extended)
         arguments = self._pointer, name, len(name), data, len(data), options
         status, _ = await _awaited(lib.hutch_put_async, arguments, priority)
         return status != Status.SUPERSEDED
