@@ -47,6 +47,7 @@ struct hutch_thread_state {
   int32_t sqlite_error;
   int32_t callbacks;    // how many of our callbacks this thread is within
   void *callback_of;    // the innermost one's cache
+  void *loading;        // the load whose loader this thread is within
   char words[232];
 };
 

@@ -177,6 +177,13 @@ static int32_t visit_nothing(void *context, const void *key, size_t key_size,
   return 0;
 }
 
+static hutch_status load_nothing(void *context, const void *key, size_t key_size,
+                                 hutch_loading *loading) {
+  (void)context, (void)key, (void)key_size, (void)loading;
+  FAIL("a loader is run for a cache that cannot be used");
+  return HUTCH_OK;
+}
+
 void check_every_call(hutch_cache *cache, hutch_status expected) {
   hutch_put_result result;
   hutch_entry_info info = {.struct_size = sizeof info};
@@ -224,6 +231,13 @@ void check_every_call(hutch_cache *cache, hutch_status expected) {
   CHECK_STATUS(expected, hutch_info_many(cache, keys, sizes, 1, &batch));
   CHECK_STATUS(expected, hutch_remove_many(cache, keys, sizes, 1, &batch));
   CHECK_STATUS(expected, hutch_put_many(cache, keys, sizes, values, sizes, 1, NULL, &batch));
+  hutch_loading *loading = (hutch_loading *)buffer;
+  value = (hutch_value *)buffer;
+  CHECK_STATUS(expected, hutch_load(cache, KEY("k"), load_nothing, NULL, NULL, &value));
+  CHECK(!value);
+  value = (hutch_value *)buffer;
+  CHECK_STATUS(expected, hutch_load_begin(cache, KEY("k"), NULL, &value, &loading));
+  CHECK(!value && !loading);
   CHECK_STATUS(expected, hutch_limits(cache, &limits));
   limits = (hutch_cache_limits){.struct_size = sizeof limits};
   CHECK_STATUS(expected, hutch_set_limits(cache, &limits));

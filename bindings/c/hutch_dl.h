@@ -36,6 +36,8 @@
   X(add) X(replace) X(compare_and_swap) X(increment) X(pop)                                  \
   X(get_many) X(info_many) X(put_many) X(remove_many) X(batch_count) X(batch_status)         \
   X(batch_value) X(batch_info) X(batch_put_result) X(batch_retain) X(batch_release)          \
+  X(load) X(load_begin) X(load_wait) X(load_fulfil) X(load_fail) X(load_abandon)             \
+  X(loading_retain) X(loading_release)                                                       \
   X(limits) X(set_limits) X(count) X(cost) X(stats)                                          \
   X(each) X(cursor_create) X(cursor_next) X(cursor_value) X(cursor_info) X(cursor_release)
 
@@ -115,6 +117,14 @@ static inline const char *hutch_dl_open(hutch_dl *table, const char *path) {
 #define hutch_batch_put_result hutch_dl_table.batch_put_result
 #define hutch_batch_retain hutch_dl_table.batch_retain
 #define hutch_batch_release hutch_dl_table.batch_release
+#define hutch_load hutch_dl_table.load
+#define hutch_load_begin hutch_dl_table.load_begin
+#define hutch_load_wait hutch_dl_table.load_wait
+#define hutch_load_fulfil hutch_dl_table.load_fulfil
+#define hutch_load_fail hutch_dl_table.load_fail
+#define hutch_load_abandon hutch_dl_table.load_abandon
+#define hutch_loading_retain hutch_dl_table.loading_retain
+#define hutch_loading_release hutch_dl_table.loading_release
 #define hutch_limits hutch_dl_table.limits
 #define hutch_set_limits hutch_dl_table.set_limits
 #define hutch_count hutch_dl_table.count

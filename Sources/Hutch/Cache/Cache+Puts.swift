@@ -106,7 +106,9 @@ extension Cache {
       storage.abandon(write)
       throw error
     }
-    put.result.version = versions.draw()
+    // A load's was drawn when it began.
+    put.result.version = entry.version == 0 ? versions.draw() : entry.version
+    noteWrite(hash)
     put.write = write
     put.hash = hash
     put.scope = scope
@@ -160,7 +162,10 @@ extension Cache {
     let entry = block.unowned
     if !entry.isPlain && entry.record.mayExpire(under: Ages()) { try? startMaintenance() }
     var result = PutResult()
+    let stripe = holdForLoads(hash)
+    defer { letGo(stripe) }
     let put = try memory.put(block, hash, at: moment, condition: condition)
+    if put.outcome == .stored || put.outcome == .tooLarge { noteWrite(hash) }
     switch put.outcome {
     case .stored:
       result.version = put.version
@@ -197,6 +202,7 @@ extension Cache {
     _ condition: PutCondition, _ key: Bytes, _ hash: UInt64, at moment: Moment, in scope: Scope
   ) throws(Failure) -> PutResult? {
     if case .always = condition { return nil }
+    if case .unlessSet(let flag) = condition { return flag.pointee ? .conflict : nil }
     let version = try currentVersion(key, hash, at: moment, in: scope)
     guard !condition.holds(for: version) else { return nil }
     var result = PutResult()
@@ -216,6 +222,13 @@ extension Cache {
 }
 
 extension Cache.PutResult {
+  /// Of a put that came too late.
+  fileprivate static var conflict: Cache.PutResult {
+    var result = Cache.PutResult()
+    result.status = .conflict
+    return result
+  }
+
   /// Settles the status once each tier's outcome is known.
   fileprivate mutating func conclude(_ storageFailure: Failure?) {
     let outcomes = (memory, disk)
@@ -248,7 +261,7 @@ extension PutCondition {
     case .ifAbsent: version == 0
     case .ifPresent: version != 0
     case .ifVersion(let wanted): version != 0 && version == wanted
-    case .unlessNewer: version == 0
+    case .unlessNewer, .unlessSet: version == 0
     }
   }
 
@@ -257,6 +270,7 @@ extension PutCondition {
     switch self {
     case .ifAbsent: .exists
     case .ifVersion where version != 0: .conflict
+    case .unlessSet: .conflict
     default: .notFound
     }
   }

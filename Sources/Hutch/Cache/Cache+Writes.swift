@@ -39,6 +39,9 @@ extension Cache {
   /// Of a cache in memory, or of the memory tier alone. A store keeps its entry, whose idle
   /// time goes on from here.
   func removeFromMemory(_ key: Bytes, _ hash: UInt64, at moment: Moment) -> Block? {
+    let stripe = holdForLoads(hash)
+    defer { letGo(stripe) }
+    noteWrite(hash)
     if let storage, let accessed = memory.info(key, hash, at: moment)?.accessed {
       storage.noteAccess(key, at: accessed)
     }
@@ -64,6 +67,7 @@ extension Cache {
     do throws(Failure) {
       let write = StorageWrite(.remove, try Block.allocate(key: key, record: Record()))
       stripes.lock(stripe)
+      noteWrite(hash)
       do throws(Failure) {
         let found = try find(key, hash, at: moment, in: scope, wantsValue: wantsValue, storage)
         // A key that is nowhere costs no commit.
@@ -220,6 +224,7 @@ extension Cache {
 
   func clear(in scope: Scope) throws(Failure) {
     if storage == nil || scope == .memory {
+      noteClearOfMemory()
       memory.clear(at: clock.moment())
       return
     }
@@ -227,6 +232,7 @@ extension Cache {
     try withStorage { (storage) throws(Failure) in
       let write = StorageWrite(.clear, nil)
       for stripe in 0..<Stripes.count { stripes.lock(stripe) }
+      loads.noteClear()
       write.version = versions.draw()
       write.time = moment.time
       for stripe in 0..<Stripes.count { stripes.begin(stripe) }

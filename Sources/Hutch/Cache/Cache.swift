@@ -21,8 +21,9 @@ import Synchronization
 /// Which entries memory alone has is kept per entry ('unbacked'), so that the count of the
 /// whole is the store's count plus those.
 ///
-/// Order of locks: registry (Process) > stripes, ascending > locks of a tier. Functions of
-/// the host (clock, visitor) are called with none of them held.
+/// Order of locks: registry (Process) > stripes, ascending > locks of a tier, and that of the
+/// loads, which is the last. Functions of the host (clock, visitor, loader) are called with none
+/// of them held.
 final class Cache {
   let memory: MemoryTier
   /// Nil: a cache in memory.
@@ -39,6 +40,9 @@ final class Cache {
   /// does not pass here: the memory tier lives as long as the cache object.
   let gate: Gate
   let walks: Walks
+  let loads: Loads
+  /// Whether a load has ever begun: only then do writes look at the loads. Relaxed; see Loads.
+  let usesLoads = Atomic<Bool>(false)
   /// Drawn under the key's stripe, or where there is no store under its shard's lock.
   let versions: Versions
   /// The registry's, under its lock: how many openings there are.
@@ -64,6 +68,7 @@ final class Cache {
     stripes = try Stripes()
     gate = try Gate()
     walks = try Walks()
+    loads = try Loads.make()
     self.versions = versions
     maintainer = try Maintainer(
       pause: 1_000_000_000, context: Unmanaged.passUnretained(self).toOpaque(),

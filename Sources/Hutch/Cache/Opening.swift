@@ -50,6 +50,7 @@ final class Opening {
 
   private func finish() -> Failure? {
     if isForked || closed.exchange(true, ordering: .acquiringAndReleasing) { return nil }
+    cache.loads.noteClose(of: self)
     guard cache.storage != nil else { return cache.shut() }
     var failure: Failure?
     // Cannot throw: the body does not.

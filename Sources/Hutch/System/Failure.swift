@@ -7,11 +7,11 @@ struct Failure: Error, @unchecked Sendable {
   let status: Status
   /// What was tried, in words that need no context.
   let words: StaticString
-  /// errno, or 0.
+  /// errno, or 0; a loader's code.
   var system: Int32 = 0
   /// SQLite's extended result code, or 0.
   var sqlite: Int32 = 0
-  /// SQLite's own words for the code: static text, ends with NUL.
+  /// SQLite's own words for the code, or a loader's: they outlive the failure, and end with NUL.
   var detail: UnsafePointer<CChar>? = nil
 
   init(_ status: Status, _ words: StaticString) {

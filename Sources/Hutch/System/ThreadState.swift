@@ -36,7 +36,10 @@ enum ThreadState {
         append(": ")
         append(UnsafeRawBufferPointer(start: detail, count: strlen(detail)))
       }
-      if failure.system != 0, let why = strerrordesc_np(failure.system) {
+      // A loader's code is its own, and no errno.
+      if failure.system != 0, failure.status != .loadFailed,
+        let why = strerrordesc_np(failure.system)
+      {
         append(": ")
         append(UnsafeRawBufferPointer(start: why, count: strlen(why)))
       }
@@ -73,5 +76,11 @@ enum ThreadState {
   static func isWithinCallback(of owner: UnsafeMutableRawPointer) -> Bool {
     let state = hutch_thread_state()!
     return state.pointee.callbacks > 0 && state.pointee.callback_of == owner
+  }
+
+  /// The load whose loader this thread is within: a reference of whoever runs the loader.
+  static var loading: UnsafeMutableRawPointer? {
+    get { hutch_thread_state()!.pointee.loading }
+    set { hutch_thread_state()!.pointee.loading = newValue }
   }
 }
