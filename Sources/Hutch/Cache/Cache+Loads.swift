@@ -105,6 +105,7 @@ extension Cache {
     stripes.unlock(stripe)
 
     guard let joined else {
+      try handle.opening.check()
       if old != nil { return LoadAnswer(.done) }
       if !isFailed { throw .waitsForItself }
       flight.noteFailure()
@@ -137,6 +138,7 @@ extension Cache {
     loads.lock.lock()
     defer { loads.lock.unlock() }
     while true {
+      if loading.stage == .abandoned { return LoadAnswer(.cancelled) }
       switch flight.state {
       case .loaded: return LoadAnswer(.done, flight.value!.retained())
       case .failed:
@@ -148,7 +150,6 @@ extension Cache {
       case .running, .storing: break
       }
       if let late = loading.late { return LoadAnswer(.done, late.retained()) }
-      if loading.stage == .abandoned { return LoadAnswer(.cancelled) }
       try loading.handle.opening.check()
       if loading.leads { return LoadAnswer(.notFound) }
       let now = Clock.read(CLOCK_MONOTONIC)

@@ -96,12 +96,13 @@ final class Loads {
     return nil
   }
 
-  /// A part in a flight, which may be a new one. Nil: it has failed, or to wait for it would be
-  /// to wait for oneself, or there is no need to wait, since there is an old value.
+  /// A part in a flight, which may be a new one. Nil: it has failed, or the opening is closed, or
+  /// to wait for it would be to wait for oneself, or there is no need to, for an old value.
   func join(
     _ flight: Flight, _ handle: Handle, _ spec: LoadSpec, parent: Loading?, _ old: UnownedBlock?
   ) -> Loading? {
-    if flight.state == .failed { return nil }
+    // Who joins before the closing is noted is told of it; later nobody joins.
+    if flight.state == .failed || handle.opening.isClosed { return nil }
     let now = Clock.read(CLOCK_MONOTONIC)
     let mayLead = flight.mayBeLed(at: now)
     if old != nil && !mayLead { return nil }

@@ -38,6 +38,8 @@ final class Opening {
     if closed.load(ordering: .acquiring) { throw .closed }
   }
 
+  var isClosed: Bool { closed.load(ordering: .acquiring) }
+
   /// Whether the reference is the child's copy of one of the parent's.
   var isForked: Bool { forks != Process.forks }
 
