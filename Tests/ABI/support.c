@@ -243,7 +243,11 @@ void check_every_call(hutch_cache *cache, hutch_status expected) {
   CHECK_STATUS(expected, hutch_set_limits(cache, &limits));
   CHECK_STATUS(expected, hutch_count(cache, &number));
   CHECK_STATUS(expected, hutch_cost(cache, &number));
+  number = 7;
   CHECK_STATUS(expected, hutch_stats(cache, &stats));
+  hutch_trim_spec spec = {.struct_size = sizeof spec, .kind = HUTCH_TRIM_EXPIRED};
+  CHECK_STATUS(expected, hutch_trim(cache, &spec, &number));
+  CHECK_EQUAL(0, number);
   CHECK_STATUS(expected, hutch_each(cache, visit_nothing, NULL));
   CHECK_STATUS(expected, hutch_cursor_create(cache, &cursor));
   CHECK(!cursor);

@@ -99,6 +99,80 @@ import Testing
     }
   }
 
+  /// Any trim at any time removes what a model says, and leaves the structures sound.
+  @Test(arguments: all)
+  func trimsAreExact(policy: MemoryPolicy) throws {
+    let seed = testSeed
+    var random = Random(seed: seed)
+    for round in 0..<60 {
+      let context: Comment = "seed \(seed), round \(round)"
+      let bench = try Bench(policy: policy)
+      let start = bench.hand.now
+      var model: [String: (charge: UInt64, size: UInt64, created: Int64)] = [:]
+      for i in 0..<Int(random.next() % 400) {
+        bench.hand.now += Int64(random.next() % 1000)
+        let size = random.next() % 200
+        let cost = random.next() % 2 == 0 ? 0 : 1 + random.next() % 1000
+        try bench.put("\(i)", String(repeating: "x", count: Int(size))) { $0.cost = cost }
+        let charge = cost == 0 ? MemoryTier.overhead + UInt64("\(i)".utf8.count) + size : cost
+        model["\(i)"] = (charge, size, bench.hand.now)
+      }
+      bench.hand.now += 1
+      let held = bench.tier.cost
+      #expect(held == model.values.reduce(0) { $0 + $1.charge }, context)
+      let aim = held == 0 ? 0 : random.next() % held
+      let kind = try #require(TrimSpec.Kind(rawValue: 1 + UInt32(round % 10)))
+      var spec = TrimSpec(kind: kind)
+      switch kind {
+      case .expired: break
+      case .toCount: spec.amount = random.next() % 400
+      case .largerThan: spec.amount = random.next() % 200
+      case .writtenBefore: spec.time = start + Int64(random.next() % 200_000)
+      case .olderThan, .idleFor: spec.time = Int64(random.next() % 200_000)
+      default: spec.amount = aim
+      }
+      let before = bench.keys()
+      var reported: UInt64 = 0
+      let removed = bench.tier.trim(spec, at: bench.hand.moment) { count, _ in
+        reported = count
+        return true
+      }
+      let left = Set(bench.keys())
+      let gone = before.filter { !left.contains($0) }
+      #expect(removed == UInt64(gone.count) && reported == removed, context)
+      #expect(bench.violation == nil, context)
+      #expect(bench.tier.stats.trims == removed && bench.tier.stats.evictions == 0, context)
+      let now = bench.hand.now
+      switch kind {
+      case .expired: #expect(removed == 0, context)
+      case .toCount:
+        #expect(left.count == min(before.count, Int(spec.amount)), context)
+      case .largerThan:
+        #expect(gone.allSatisfy { model[$0]!.size > spec.amount }, context)
+        #expect(left.allSatisfy { model[$0]!.size <= spec.amount }, context)
+      case .writtenBefore, .olderThan, .idleFor:
+        let time = kind == .writtenBefore ? spec.time : now - spec.time
+        #expect(gone.allSatisfy { model[$0]!.created < time }, context)
+        #expect(left.allSatisfy { model[$0]!.created >= time }, context)
+      default:
+        #expect(bench.tier.cost <= aim, context)
+        // Not one too many.
+        if let last = gone.map({ model[$0]!.charge }).max() {
+          #expect(bench.tier.cost + last > aim, context)
+        }
+        if kind == .largestFirst {
+          let least = gone.map { model[$0]!.charge }.min() ?? .max
+          #expect(left.allSatisfy { model[$0]!.charge <= least }, context)
+        }
+        // Nothing was read: the first written go first.
+        if kind == .leastRecent {
+          let latest = gone.map { model[$0]!.created }.max() ?? .min
+          #expect(left.allSatisfy { model[$0]!.created >= latest }, context)
+        }
+      }
+    }
+  }
+
   @Test(arguments: all)
   func oneEntryAtATimeWorks(policy: MemoryPolicy) throws {
     let bench = try Bench(TierLimits(count: 1), policy: policy)

@@ -25,6 +25,7 @@ STRUCTS = {
     "hutch_put_result": s.PutResult,
     "hutch_tier_stats": s.TierStats,
     "hutch_cache_stats": s.CacheStats,
+    "hutch_trim_spec": s.TrimSpec,
 }
 
 
@@ -115,6 +116,11 @@ def test_storage_kinds_and_constants():
     assert "#define HUTCH_FOREVER INT64_MAX" in HEADER and _units.FOREVER == 2**63 - 1
     assert "#define HUTCH_MAX_ENTRY_QUARTER UINT64_MAX" in HEADER
     assert hutch.MAX_ENTRY_QUARTER == 2**64 - 1
+
+
+def test_kinds_of_trims():
+    kinds = {name.lower(): number for name, number in _enumerators("TRIM_").items()}
+    assert kinds == hutch._trim.KINDS
 
 
 def test_versions():

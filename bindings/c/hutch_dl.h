@@ -39,7 +39,10 @@
   X(load) X(load_begin) X(load_wait) X(load_fulfil) X(load_fail) X(load_abandon)             \
   X(loading_retain) X(loading_release)                                                       \
   X(limits) X(set_limits) X(count) X(cost) X(stats)                                          \
-  X(each) X(cursor_create) X(cursor_next) X(cursor_value) X(cursor_info) X(cursor_release)
+  X(trim)                                                                                    \
+  X(each) X(cursor_create) X(cursor_next) X(cursor_value) X(cursor_info) X(cursor_release)   \
+  X(notify)                                                                                  \
+  X(set_listener)
 
 #define HUTCH_DL_MEMBER(name) __typeof__(&hutch_##name) name;
 typedef struct hutch_dl {
@@ -130,12 +133,15 @@ static inline const char *hutch_dl_open(hutch_dl *table, const char *path) {
 #define hutch_count hutch_dl_table.count
 #define hutch_cost hutch_dl_table.cost
 #define hutch_stats hutch_dl_table.stats
+#define hutch_trim hutch_dl_table.trim
 #define hutch_each hutch_dl_table.each
 #define hutch_cursor_create hutch_dl_table.cursor_create
 #define hutch_cursor_next hutch_dl_table.cursor_next
 #define hutch_cursor_value hutch_dl_table.cursor_value
 #define hutch_cursor_info hutch_dl_table.cursor_info
 #define hutch_cursor_release hutch_dl_table.cursor_release
+#define hutch_notify hutch_dl_table.notify
+#define hutch_set_listener hutch_dl_table.set_listener
 #endif
 
 #endif /* HUTCH_DL_H */

@@ -94,5 +94,7 @@ extension hutch_tier_stats {
     refusals = stats.refusals
     failures = stats.failures
     damaged = stats.damaged
+    replacements = stats.replacements
+    trims = stats.trims
   }
 }

@@ -173,6 +173,7 @@ extension Cache {
     let moment = clock.moment()
     var record = spec.record(at: moment)
     record.version = flight.version
+    let target = try target(of: spec.writePolicy, in: flight.scope)
     let block = try Block.copying(
       key: flight.key, value: value, extended: spec.extended, record: record,
       wantsChecksum: storage != nil)
@@ -184,7 +185,7 @@ extension Cache {
     do throws(Failure) {
       result = try put(
         block.unowned.retained(), flight.hash, at: moment,
-        if: .unlessSet(UnsafePointer(flight.isWritten)), in: flight.scope)
+        if: .unlessSet(UnsafePointer(flight.isWritten)), in: flight.scope, storing: target)
     } catch {
       // Closed, or without memory to store it: it may try again, or another one.
       loads.withdraw(loading)

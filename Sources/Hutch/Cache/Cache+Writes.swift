@@ -39,13 +39,25 @@ extension Cache {
   /// Of a cache in memory, or of the memory tier alone. A store keeps its entry, whose idle
   /// time goes on from here.
   func removeFromMemory(_ key: Bytes, _ hash: UInt64, at moment: Moment) -> Block? {
-    let stripe = holdForLoads(hash)
-    defer { letGo(stripe) }
-    noteWrite(hash)
     if let storage, let accessed = memory.info(key, hash, at: moment)?.accessed {
       storage.noteAccess(key, at: accessed)
     }
-    return memory.remove(key, hash, at: moment)
+    guard events.wantsEntries else {
+      let stripe = holdForLoads(hash)
+      defer { letGo(stripe) }
+      noteWrite(hash)
+      return memory.remove(key, hash, at: moment)
+    }
+    tellWillRemove(key, hash, in: .memory)
+    let stripe = Stripes.index(of: hash)
+    stripes.lock(stripe)
+    noteWrite(hash)
+    let owed = oweEvents(key, hash, adding: nil, at: moment, in: .memory)
+    let block = memory.remove(key, hash, at: moment)
+    stripes.unlock(stripe)
+    owed?.wasInMemory = block != nil
+    if let owed { settle(owed, leftDisk: false, storedIn: Event.Tiers()) }
+    return block
   }
 
   /// A removal that has been submitted, or had nothing to remove, or failed at once.
@@ -54,6 +66,7 @@ extension Cache {
     fileprivate var stripe = 0
     fileprivate var value: Holder?
     fileprivate var reason: Reason?
+    fileprivate var owed: OwedEvents?
   }
 
   /// The first half of a removal in a cache with a store: everything but the wait for the
@@ -64,6 +77,7 @@ extension Cache {
     var removal = SubmittedRemoval()
     let hash = memory.hash(key)
     let stripe = Stripes.index(of: hash)
+    tellWillRemove(key, hash, in: scope)
     do throws(Failure) {
       let write = StorageWrite(.remove, try Block.allocate(key: key, record: Record()))
       stripes.lock(stripe)
@@ -81,7 +95,9 @@ extension Cache {
         throw error
       }
       write.version = versions.draw()
-      _ = memory.remove(key, hash, at: moment)
+      removal.owed = oweEvents(key, hash, adding: nil, at: moment, in: scope)
+      let wasInMemory = memory.remove(key, hash, at: moment) != nil
+      removal.owed?.wasInMemory = wasInMemory
       submit(write, to: storage, at: moment, unlocking: stripe)
       removal.write = write
       removal.stripe = stripe
@@ -110,6 +126,10 @@ extension Cache {
     guard let write = removal.write else { return false }
     storage.complete(write)
     stripes.end(removal.stripe)
+    if let owed = removal.owed {
+      settle(
+        owed, leftDisk: write.existed || write.failure != nil, storedIn: Event.Tiers())
+    }
     if let failure = write.failure { throw failure }
     return true
   }
@@ -210,7 +230,9 @@ extension Cache {
           extended: current.map { Bytes($0.extendedData) } ?? spec.extended,
           record: record, wantsChecksum: storage != nil)
       }
-      let result = try put(block, hash, at: moment, if: condition, in: scope)
+      let result = try put(
+        block, hash, at: moment, if: condition, in: scope,
+        storing: try target(of: spec.writePolicy, in: scope))
       switch result.status {
       case .exists, .notFound, .conflict: continue
       default:
@@ -223,6 +245,13 @@ extension Cache {
   // MARK: clear
 
   func clear(in scope: Scope) throws(Failure) {
+    tell(.willClear, tiers(of: scope))
+    try clearTiers(in: scope)
+    events.deliver()
+    tell(.didClear, tiers(of: scope))
+  }
+
+  private func clearTiers(in scope: Scope) throws(Failure) {
     if storage == nil || scope == .memory {
       noteClearOfMemory()
       memory.clear(at: clock.moment())

@@ -4,6 +4,8 @@ import Synchronization
 /// How a cache is to be opened.
 struct OpenOptions {
   var policy = MemoryPolicy.adaptive
+  var pressure = Pressure()
+  var writePolicy = WritePolicy.standard
   var memory = TierLimits.defaultMemory
   var disk = DiskOptions()
 }
@@ -90,8 +92,7 @@ final class Opening {
     let memory = try MemoryTier(
       limits: options.memory, policy: options.policy, hash: try KeyedHash(), versions: versions)
     let cache = try Cache(
-      memory: memory, limits: options.memory, storage: nil, clock: clock, versions: versions,
-      policy: options.policy)
+      memory: memory, storage: nil, clock: clock, versions: versions, options: options)
     if options.memory.ages.any { try cache.startMaintenance() }
     return Opening(cache, path: nil)
   }
@@ -158,8 +159,7 @@ extension Opening {
     let memory = try MemoryTier(
       limits: options.memory, policy: options.policy, hash: try KeyedHash(), versions: versions)
     let cache = try Cache(
-      memory: memory, limits: options.memory, storage: disk, clock: clock, versions: versions,
-      policy: options.policy)
+      memory: memory, storage: disk, clock: clock, versions: versions, options: options)
     cache.watch(disk)
     try cache.startMaintenance()
     return cache

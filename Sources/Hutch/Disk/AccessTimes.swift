@@ -100,19 +100,25 @@ final class AccessTimes {
   }
 
   /// The last access that is not yet in the key's row; the least Int64 if there is none.
-  func latest(_ key: Bytes) -> Int64 {
-    guard !isEmpty, key.count > 0 else { return Int64.min }
+  func latest(_ key: Bytes) -> Int64 { gathered(key).time }
+
+  /// Likewise, and how many there were; while they are being written out, they may be counted
+  /// in the row too.
+  func gathered(_ key: Bytes) -> (time: Int64, uses: Int64) {
+    var gathered = (time: Int64.min, uses: Int64(0))
+    guard !isEmpty, key.count > 0 else { return gathered }
     let hash = self.hash(key)
     lock.lock()
     defer { lock.unlock() }
-    var time = Int64.min
-    if let i = AccessTimes.index(of: key, hash, in: gathering), gathering.slots![i].key != nil {
-      time = gathering.slots![i].time
+    func look(_ table: borrowing Table) {
+      guard let i = AccessTimes.index(of: key, hash, in: table), table.slots![i].key != nil
+      else { return }
+      gathered.time = max(gathered.time, table.slots![i].time)
+      gathered.uses += Int64(table.slots![i].uses)
     }
-    if let i = AccessTimes.index(of: key, hash, in: leaving), leaving.slots![i].key != nil {
-      time = max(time, leaving.slots![i].time)
-    }
-    return time
+    look(gathering)
+    look(leaving)
+    return gathered
   }
 
   /// Hands up to `limit` accesses to `write`, within a transaction. True if there are more

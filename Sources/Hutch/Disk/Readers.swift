@@ -9,7 +9,7 @@ final class ReadConnection {
   private let connection: Connection
   private let finding: Statement
   private let listing: Statement
-  private let idling: Statement
+  private let walking: Statement
   private let naming: Statement
 
   init(_ directory: Directory) throws(Failure) {
@@ -28,9 +28,9 @@ final class ReadConnection {
       SELECT key, generation, created, accessed, expires, idle
       FROM entries WHERE key > ?1 ORDER BY key LIMIT ?2
       """)
-    idling = try connection.prepare(
+    walking = try connection.prepare(
       """
-      SELECT id, generation, created, accessed, expires, idle, key
+      SELECT id, generation, created, accessed, expires, idle, key, size, charge, uses
       FROM entries WHERE id > ?1 ORDER BY id LIMIT ?2
       """)
     naming = try connection.prepare(
@@ -100,13 +100,17 @@ final class ReadConnection {
   func walk(
     after id: Int64, limit: Int, _ visit: (Bytes, Row) throws(Failure) -> Void
   ) throws(Failure) {
-    idling.bind(1, id)
-    idling.bind(2, Int64(limit))
-    defer { idling.reset() }
-    while try idling.step() {
-      var row = ReadConnection.times(idling)
-      row.id = idling.integer(0)
-      try visit(try idling.bytes(6), row)
+    walking.bind(1, id)
+    walking.bind(2, Int64(limit))
+    defer { walking.reset() }
+    while try walking.step() {
+      var row = ReadConnection.times(walking)
+      row.id = walking.integer(0)
+      // As the writer clamps them (Manifest.read): sums of them must not overflow.
+      row.record.size = Int(min(max(0, walking.integer(7)), Row.largestValue))
+      row.charge = min(max(0, walking.integer(8)), Meta.largest)
+      row.uses = max(0, walking.integer(9))
+      try visit(try walking.bytes(6), row)
     }
   }
 

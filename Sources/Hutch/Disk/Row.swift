@@ -8,6 +8,9 @@ struct Row {
   /// See `Seal`.
   var seal: UInt64 = 0
   var file: ContentName?
+  /// Read by walks only.
+  var charge: Int64 = 0
+  var uses: Int64 = 0
   /// False: a field is impossible, the entry is damaged.
   var isSound = true
 

@@ -48,6 +48,20 @@ protocol Storage: AnyObject {
   /// Evicts until the new limits hold.
   func setLimits(_ limits: TierLimits, at moment: Moment) throws(Failure)
 
+  /// Removes what `spec` says, in slices that stop nobody, and returns how many entries that
+  /// were. `goOn` is called between slices with no lock held: how many have gone, and of how
+  /// many (0: not known); false stops. `onDropped` tells of what goes.
+  func trim(
+    _ spec: TrimSpec, at moment: Moment, goOn: (_ removed: UInt64, _ total: UInt64) -> Bool
+  ) throws(Failure) -> UInt64
+
+  /// Gives back, in slices, the space of what clears have left. `goOn` is called as in `trim`
+  /// with the part of `total` that is done, the last time with all of it unless it stopped;
+  /// who clears passes the count of before.
+  func reclaim(
+    of total: UInt64, at moment: Moment, goOn: (_ done: UInt64, _ total: UInt64) -> Bool
+  ) throws(Failure)
+
   /// Stops nobody.
   var stats: TierStats { get }
 
@@ -116,4 +130,13 @@ final class StorageWrite {
     self.kind = kind
     self.block = block
   }
+}
+
+/// Why a store has dropped an entry that nobody asked it to.
+enum DropCause: UInt64 {
+  case evicted = 0
+  case expired = 1
+  case damaged = 2
+  /// Left by a write that failed, and not given out since.
+  case barred = 3
 }

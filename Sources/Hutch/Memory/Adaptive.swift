@@ -27,7 +27,6 @@ struct Adaptive: EvictionPolicy, ~Copyable {
 
   static var seesHits: Bool { false }
   static var samples: Bool { true }
-  static func makeCommon() throws(Failure) -> Selector { try Selector() }
 
   init(_ position: ShardPosition, _ common: Selector) {
     self.position = position
@@ -88,6 +87,10 @@ struct Adaptive: EvictionPolicy, ~Copyable {
     credit -= 1
     if credit <= 0 { sampleMask = .max }
     selector.sample(position.key(UInt32(truncatingIfNeeded: hash >> 32)), tuning)
+  }
+
+  func uses(_ slot: Slot, _ word: Word, _ entries: borrowing Entries<Links>) -> UInt64 {
+    tuning.sketch.estimate(entries.key(slot)) + word.uses
   }
 
   mutating func admit(_ slot: Slot, _ word: Word, _ entries: borrowing Entries<Links>) {

@@ -33,7 +33,7 @@
 /// Directory of segments: extendible hashing (see Table.swift). Slots addressed by index, and
 /// values dropped off-lock: quick_cache. The segmented queue: 2Q, S3-FIFO, W-TinyLFU.
 final class MemoryTier {
-  private let shards: any MemoryShards
+  let shards: any MemoryShards
 
   /// What an entry costs beyond its key, value and extended data: the block's header and
   /// malloc's, the word, the slot, and the rounding of each.
@@ -53,15 +53,19 @@ final class MemoryTier {
   init(
     limits: TierLimits, policy: MemoryPolicy, hash: KeyedHash, versions: Versions
   ) throws(Failure) {
-    switch policy {
-    case .lru:
-      shards = try ShardsOf<LeastRecentlyUsed>(limits: limits, hash: hash, versions: versions)
-    case .lfu:
-      shards = try ShardsOf<LeastFrequentlyUsed>(limits: limits, hash: hash, versions: versions)
-    case .fifo:
-      shards = try ShardsOf<FirstInFirstOut>(limits: limits, hash: hash, versions: versions)
-    case .adaptive:
-      shards = try ShardsOf<Adaptive>(limits: limits, hash: hash, versions: versions)
+    let order: ListPolicy.Order? =
+      switch policy {
+      case .lru: .used
+      case .lfu: .count
+      case .fifo: .stored
+      case .adaptive: nil
+      }
+    if let order {
+      shards = try ShardsOf<ListPolicy>(
+        ListPolicy.Rule(order), limits: limits, hash: hash, versions: versions)
+    } else {
+      shards = try ShardsOf<Adaptive>(
+        Selector(), limits: limits, hash: hash, versions: versions)
     }
     self.hash = hash
   }
@@ -75,6 +79,9 @@ final class MemoryTier {
     get { shards.onDeparture }
     set { shards.onDeparture = newValue }
   }
+
+  /// Tells of blocks as they leave, replaced ones included, under the locks of the tier.
+  var watch: DepartureWatch { shards.watch }
 
   // MARK: reading
 
@@ -110,7 +117,7 @@ final class MemoryTier {
   func put(
     _ block: consuming Block, _ hash: UInt64, at: Moment, condition: PutCondition = .always,
     isBacked: Bool = false
-  ) throws(Failure) -> PutResult {
+  ) throws(Failure) -> MemoryPutResult {
     try shards.put(block, hash, at: at, condition, isBacked: isBacked)
   }
 
@@ -182,7 +189,7 @@ enum PutCondition {
 
   /// The outcome if the condition does not hold.
   @inline(__always)
-  func refusal(existing: UInt64?, new: UInt64) -> PutResult.Outcome? {
+  func refusal(existing: UInt64?, new: UInt64) -> MemoryPutResult.Outcome? {
     switch self {
     case .always: return nil
     case .ifAbsent: return existing == nil ? nil : .exists
@@ -216,7 +223,7 @@ enum RemoveCondition {
   }
 }
 
-struct PutResult {
+struct MemoryPutResult {
   enum Outcome { case stored, tooLarge, exists, notFound, conflict }
   let outcome: Outcome
   /// The version that was there; 0: there was no entry.

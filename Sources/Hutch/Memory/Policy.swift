@@ -51,9 +51,6 @@ struct ShardPosition {
   }
 }
 
-/// What the policies of a tier's shards share, if nothing.
-final class NothingInCommon {}
-
 /// Which entry of a shard goes first. Pure: no clock, no input or output, no lock but that of
 /// what the shards have in common; it sees slots and the bits of words that are the policy's,
 /// and is called under the shard's lock.
@@ -66,7 +63,6 @@ protocol EvictionPolicy: ~Copyable {
   /// What the policies of all shards share.
   associatedtype Common: AnyObject
 
-  static func makeCommon() throws(Failure) -> Common
   init(_ position: ShardPosition, _ common: Common)
 
   /// Whether `hit` is called for each hit. If not, a hit is counted in the word's `uses` only,
@@ -93,6 +89,8 @@ protocol EvictionPolicy: ~Copyable {
   mutating func hit(_ slot: Slot, _ entries: borrowing Entries<Node>)
   /// A key of the sample was read, or written again.
   mutating func sample(_ hash: UInt64)
+  /// How often the entry was used of late, about; for trims.
+  func uses(_ slot: Slot, _ word: Word, _ entries: borrowing Entries<Node>) -> UInt64
   /// The entry leaves, as the policy's victim or otherwise; this is its word.
   mutating func forget(_ slot: Slot, _ word: Word, _ entries: borrowing Entries<Node>)
   /// The entry to go next, but not `spared`; nil if there is no other. The caller evicts it.

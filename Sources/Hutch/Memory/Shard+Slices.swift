@@ -37,17 +37,19 @@ extension Shard where Policy: ~Copyable {
   }
 
   /// Removes the entries that `isWanted` chooses, of those with the home line of `hash` and not
-  /// before it. Returns where to go on, which is `hash` again if the departures are full.
+  /// before it, while the tier holds more than `cost`. Returns where to go on, which is `hash`
+  /// again if the departures are full.
   mutating func removeLine(
     at hash: UInt64, _ cause: DepartureCause, at moment: Moment, _ budget: borrowing Budget,
-    into departures: inout Departures, where isWanted: (Word) -> Bool
+    downTo cost: UInt64 = 0, into departures: inout Departures,
+    where isWanted: (borrowing Shard, Word) -> Bool
   ) -> UInt64? {
     var chosen = InlineArray<8, UInt32>(repeating: 0)
     var count = 0
     var isMore = false
     let room = departures.room
     let next = entries.table.visitLine(at: hash) { word in
-      guard isWanted(word) else { return }
+      guard isWanted(self, word) else { return }
       if count < room {
         chosen[count] = word.block.slot
         count += 1
@@ -55,7 +57,7 @@ extension Shard where Policy: ~Copyable {
         isMore = true
       }
     }
-    for i in 0..<count {
+    for i in 0..<count where budget.cost > cost {
       let slot = Slot(chosen[i])
       let itsHash = UInt64(entries.slab[slot].pointee.hash) << 32
       remove(entries.place(of: slot), itsHash, cause, at: moment, budget, into: &departures)

@@ -17,6 +17,8 @@ struct Shard<Policy: EvictionPolicy & ~Copyable>: ~Copyable {
   let removals = Counter()
   let evictions = Counter()
   let expirations = Counter()
+  let trims = Counter()
+  let replacements = Counter()
   let refusals = Counter()
   let unbacked = Counter()
   /// Entries that may expire.
@@ -151,7 +153,7 @@ struct Shard<Policy: EvictionPolicy & ~Copyable>: ~Copyable {
 
   /// How far a put came under one hold of the lock.
   enum Step {
-    case done(PutResult)
+    case done(MemoryPutResult)
     /// The departures are full: give them up and come back.
     case again
     /// This shard has nothing more that could go: make room elsewhere and come back.
@@ -178,12 +180,12 @@ struct Shard<Policy: EvictionPolicy & ~Copyable>: ~Copyable {
     let existing = found?.pointee.block.version ?? 0
     if let refusal = condition.refusal(existing: found == nil ? nil : existing, new: block.version)
     {
-      return .done(PutResult(refusal, existing: existing))
+      return .done(MemoryPutResult(refusal, existing: existing))
     }
     if charge > budget.largestCharge {
       if let place = found { remove(place, hash, .replaced, at: at, budget, into: &departures) }
       refusals.add(1)
-      return .done(PutResult(.tooLarge, existing: existing))
+      return .done(MemoryPutResult(.tooLarge, existing: existing))
     }
 
     let isTimed = block.isPlain ? ages.any : block.record.mayExpire(under: ages)
@@ -213,6 +215,7 @@ struct Shard<Policy: EvictionPolicy & ~Copyable>: ~Copyable {
     block.stamp = clock
     if block.version == 0 { block.version = versions.draw() }
     if let place = found {
+      replacements.add(1)
       let replaced = place.pointee.block
       count(place.pointee, -1)
       block.slot = slot.number
@@ -239,7 +242,7 @@ struct Shard<Policy: EvictionPolicy & ~Copyable>: ~Copyable {
       if isTimed { setTimes(slot, of: block, at: at) }
       policy.admit(slot, word, entries)
     }
-    var result = PutResult(.stored, existing: existing)
+    var result = MemoryPutResult(.stored, existing: existing)
     result.version = block.version
     return .done(result)
   }
@@ -272,11 +275,11 @@ struct Shard<Policy: EvictionPolicy & ~Copyable>: ~Copyable {
 
   // MARK: removing
 
-  private mutating func evict(
-    _ slot: Slot, at: Moment, _ budget: borrowing Budget, into departures: inout Departures
+  mutating func evict(
+    _ slot: Slot, _ cause: DepartureCause = .evicted, at: Moment, _ budget: borrowing Budget, into departures: inout Departures
   ) {
     let hash = UInt64(entries.slab[slot].pointee.hash) << 32
-    remove(entries.place(of: slot), hash, .evicted, at: at, budget, into: &departures)
+    remove(entries.place(of: slot), hash, cause, at: at, budget, into: &departures)
   }
 
   /// Takes an entry out and returns its charge to the budget. The block departs.
@@ -289,6 +292,7 @@ struct Shard<Policy: EvictionPolicy & ~Copyable>: ~Copyable {
     takeOut(place, hash, budget)
     if cause == .evicted { evictions.add(1) }
     if cause == .expired { expirations.add(1) }
+    if cause == .trimmed { trims.add(1) }
     departures.add(block, cause, accessed: accessed)
   }
 

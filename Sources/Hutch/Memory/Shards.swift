@@ -5,6 +5,7 @@ import Synchronization
 protocol MemoryShards: AnyObject {
   var hash: KeyedHash { get }
   var onDeparture: ((UnownedBlock, DepartureCause, Int64) -> Void)? { get set }
+  var watch: DepartureWatch { get }
   func get(_ key: Bytes, _ hash: UInt64, at: Moment) -> Block?
   func copy(
     _ key: Bytes, _ hash: UInt64, at: Moment, into: UnsafeMutableRawPointer?, capacity: Int
@@ -14,7 +15,7 @@ protocol MemoryShards: AnyObject {
   func put(
     _ block: consuming Block, _ hash: UInt64, at: Moment, _ condition: PutCondition,
     isBacked: Bool
-  ) throws(Failure) -> PutResult
+  ) throws(Failure) -> MemoryPutResult
   func remove(_ key: Bytes, _ hash: UInt64, at: Moment, _ condition: RemoveCondition) -> Block?
   func setBacked(_ key: Bytes, _ hash: UInt64, version: UInt64, _ isBacked: Bool)
   func clear(upTo version: UInt64, keepingUnbacked: Bool, at: Moment)
@@ -24,6 +25,16 @@ protocol MemoryShards: AnyObject {
     after position: inout UInt64, limit: Int, at: Moment, onlyUnbacked: Bool,
     visit: (Bytes) -> Void
   ) -> Int
+  /// Adds what a slice of the walk holds to a survey.
+  func survey(_ walk: inout TrimWalk, _ kind: TrimSpec.Kind, at: Moment, _ survey: TrimSurvey)
+  /// Removes what a slice of the walk has of this rank and above, while more than `cost` is
+  /// held; returns how many.
+  func trim(
+    _ walk: inout TrimWalk, _ kind: TrimSpec.Kind, from rank: UInt64, downTo cost: UInt64,
+    at: Moment
+  ) -> UInt64
+  /// Evicts a few entries of the next shard in the policy's order while more is held.
+  func trim(_ walk: inout TrimWalk, cost: UInt64, count: UInt64, at: Moment) -> UInt64
   var stats: TierStats { get }
   var count: UInt64 { get }
   var cost: UInt64 { get }
@@ -47,11 +58,12 @@ final class ShardsOf<Policy: EvictionPolicy & ~Copyable>: MemoryShards {
   let hash: KeyedHash
   /// Set before the tier has its first entry.
   var onDeparture: ((UnownedBlock, DepartureCause, Int64) -> Void)?
+  let watch = DepartureWatch()
 
   /// Per shard a cache line with its lock, then its state.
   private let memory: UnsafeMutableRawPointer
   private let mostBits: UInt64
-  private let budget: Budget
+  let budget: Budget
   private let common: Policy.Common
   /// log2 of the number of shards.
   let bits = Atomic<UInt64>(0)
@@ -62,14 +74,16 @@ final class ShardsOf<Policy: EvictionPolicy & ~Copyable>: MemoryShards {
 
   private let versions: Versions
 
-  init(limits: TierLimits, hash: KeyedHash, versions: Versions) throws(Failure) {
+  init(
+    _ common: Policy.Common, limits: TierLimits, hash: KeyedHash, versions: Versions
+  ) throws(Failure) {
     self.hash = hash
     self.versions = versions
+    self.common = common
     budget = try Budget(limits)
     let cores = UInt64(max(1, min(1024, sysconf(Int32(_SC_NPROCESSORS_ONLN)))))
     mostBits = UInt64(63 - (4 * cores).leadingZeroBitCount)
     memory = try Allocation.lines((ShardsOf.stride / 64) << Int(mostBits))
-    common = try Policy.makeCommon()
     makeShard(0, of: 0, ages: limits.ages)
   }
 
@@ -154,7 +168,7 @@ final class ShardsOf<Policy: EvictionPolicy & ~Copyable>: MemoryShards {
   }
 
   @inline(__always)
-  private func with<R: ~Copyable>(
+  func with<R: ~Copyable>(
     index: Int, _ body: (inout Shard<Policy>) -> R
   ) -> R {
     let lock = lock(index)
@@ -163,15 +177,15 @@ final class ShardsOf<Policy: EvictionPolicy & ~Copyable>: MemoryShards {
     return body(&shard(index).pointee)
   }
 
-  private func deliver(_ departures: inout Departures) {
+  func deliver(_ departures: inout Departures) {
     if departures.isEmpty { return }
     departures.deliver { block, cause, accessed in
       if cause != .replaced, let onDeparture { onDeparture(block, cause, accessed) }
     }
   }
 
-  private func makeDepartures() -> Departures {
-    Departures(wantsTimes: onDeparture != nil)
+  func makeDepartures() -> Departures {
+    Departures(wantsTimes: onDeparture != nil, watch: watch.active)
   }
 
   // MARK: reading
@@ -246,7 +260,7 @@ final class ShardsOf<Policy: EvictionPolicy & ~Copyable>: MemoryShards {
   func put(
     _ block: consuming Block, _ hash: UInt64, at: Moment, _ condition: PutCondition,
     isBacked: Bool
-  ) throws(Failure) -> PutResult {
+  ) throws(Failure) -> MemoryPutResult {
     let new = block.unowned
     let charge = MemoryTier.charge(of: new)
     var departures = makeDepartures()
@@ -376,6 +390,7 @@ final class ShardsOf<Policy: EvictionPolicy & ~Copyable>: MemoryShards {
     let now = at.time
     old.table.forEach { word in
       if word.isMarked { return }
+      watch.active?._withUnsafeGuaranteedRef { $0.onLeaving(word.block, .evicted) }
       if let onDeparture { onDeparture(word.block, .evicted, min(word.block.created, now)) }
       word.block.release()
     }
@@ -387,7 +402,7 @@ final class ShardsOf<Policy: EvictionPolicy & ~Copyable>: MemoryShards {
     // The number of shards may grow behind the first one's lock.
     var index = 0
     while index < shardCount {
-      if keepingUnbacked || version != .max || onDeparture != nil {
+      if keepingUnbacked || version != .max || onDeparture != nil || watch.active != nil {
         removeAll(index, .cleared, at: at) {
           $0.block.version <= version && ($0.isBacked || !keepingUnbacked)
         }
@@ -417,7 +432,7 @@ final class ShardsOf<Policy: EvictionPolicy & ~Copyable>: MemoryShards {
         for _ in 0..<32 {
           guard let hash = position, !departures.isFull else { break }
           position = shard.removeLine(
-            at: hash, cause, at: at, budget, into: &departures, where: isWanted)
+            at: hash, cause, at: at, budget, into: &departures, where: { _, word in isWanted(word) })
         }
         return position
       }
@@ -521,6 +536,8 @@ final class ShardsOf<Policy: EvictionPolicy & ~Copyable>: MemoryShards {
     stats.evictions = sum { $0.evictions.value }
     stats.expirations = sum { $0.expirations.value }
     stats.refusals = sum { $0.refusals.value }
+    stats.replacements = sum { $0.replacements.value }
+    stats.trims = sum { $0.trims.value }
     return stats
   }
 

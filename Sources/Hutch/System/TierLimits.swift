@@ -43,6 +43,8 @@ struct TierStats {
   var refusals: UInt64 = 0
   var failures: UInt64 = 0
   var damaged: UInt64 = 0
+  var replacements: UInt64 = 0
+  var trims: UInt64 = 0
 }
 
 /// What one tier made of a put: the numbers of HUTCH_OUTCOME_*.

@@ -13,6 +13,7 @@ from ._errors import Status, WrongTypeError, check, failure
 from ._library import lib
 from ._memoize import memoize
 from ._records import CacheStats, Entry, EntryInfo, PutResult, Seconds
+from ._trim import Progress, trim
 from ._units import int64, own_duration, uint64
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -294,6 +295,24 @@ class Entries:
     def clear(self) -> None:
         """Remove every entry, at once; the space on disk comes back little by little."""
         check(lib.hutch_clear(self._pointer))
+
+    def trim(
+        self, kind: str, amount: float | None = None, *, progress: Progress | None = None
+    ) -> int:
+        """Remove entries of a kind, or down to a size, from each tier. How many went.
+
+        kind and amount:
+            "expired": what has expired; counts are exact afterwards.
+            "to_cost", "to_count": to so many bytes or entries, in the order of
+                the tier's policy. 0 leaves none.
+            "largest_first", "least_recent", "least_frequent": to so many bytes.
+            "written_before": a Unix time in seconds. "older_than", "idle_for":
+                seconds since the write, or since the last access.
+            "larger_than": values of more bytes than this.
+        progress: called now and then with how many have gone and how many will
+            (None: not known); a true result stops the trim.
+        """
+        return trim(self._pointer, kind, amount, progress)
 
     # -------------------------------------------------------------- iterate
 

@@ -77,6 +77,8 @@ FUNCTIONS: tuple[tuple[str, tuple[Any, ...], Any], ...] = (
     ("hutch_count", (s.CachePointer, POINTER(c_uint64)), c_int32),
     ("hutch_cost", (s.CachePointer, POINTER(c_uint64)), c_int32),
     ("hutch_stats", (s.CachePointer, POINTER(s.CacheStats)), c_int32),
+    # trim
+    ("hutch_trim", (s.CachePointer, POINTER(s.TrimSpec), POINTER(c_uint64)), c_int32),
     # iterate
     ("hutch_each", (s.CachePointer, s.VisitorFunction, c_void_p), c_int32),
     ("hutch_cursor_create", (s.CachePointer, POINTER(s.CursorPointer)), c_int32),

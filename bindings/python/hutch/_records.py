@@ -178,6 +178,8 @@ class TierStats:
         refusals: puts that were too large or found no space.
         failures: calls of the system or of SQLite that failed.
         damaged: entries found damaged, and removed.
+        replacements: of the puts, those that took an entry's place; of memory.
+        trims: entries removed by trim.
     """
 
     state: State
@@ -192,6 +194,8 @@ class TierStats:
     refusals: int
     failures: int
     damaged: int
+    replacements: int
+    trims: int
 
     @classmethod
     def _of(cls, stats: _structs.TierStats) -> TierStats:
@@ -208,6 +212,8 @@ class TierStats:
             refusals=stats.refusals,
             failures=stats.failures,
             damaged=stats.damaged,
+            replacements=stats.replacements,
+            trims=stats.trims,
         )
 
 

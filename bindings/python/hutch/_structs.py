@@ -156,6 +156,8 @@ class TierStats(ctypes.Structure):
         ("refusals", c_uint64),
         ("failures", c_uint64),
         ("damaged", c_uint64),
+        ("replacements", c_uint64),
+        ("trims", c_uint64),
         ("reserved", c_uint64 * 4),
     ]
 
@@ -167,6 +169,23 @@ class CacheStats(Sized):
         ("struct_size", c_size_t),
         ("memory", TierStats),
         ("disk", TierStats),
+    ]
+
+
+ProgressFunction = ctypes.CFUNCTYPE(c_int32, c_void_p, c_uint64, c_uint64)
+
+
+class TrimSpec(Sized):
+    """hutch_trim_spec."""
+
+    _fields_ = [
+        ("struct_size", c_size_t),
+        ("kind", c_uint32),
+        ("reserved", c_uint32),
+        ("amount", c_uint64),
+        ("time", c_int64),
+        ("progress", ProgressFunction),
+        ("context", c_void_p),
     ]
 
 

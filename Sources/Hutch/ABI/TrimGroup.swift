@@ -1,0 +1,39 @@
+// Group trim: what goes before its limit comes.
+
+public import CHutch
+
+@_cdecl("hutch_trim") @implementation
+public func hutch_trim(
+  _ cache: OpaquePointer!, _ spec: UnsafePointer<hutch_trim_spec>!,
+  _ removed: UnsafeMutablePointer<UInt64>!
+) -> hutch_status {
+  removed?.pointee = 0
+  return withCache(cache) { (handle) throws(Failure) in
+    guard spec != nil else { throw .invalid("spec is NULL") }
+    let given = try received(spec, over: hutch_trim_spec())
+    let wanted = try TrimSpec(given)
+    var count: UInt64 = 0
+    defer { removed?.pointee = count }
+    try handle.cache.trim(wanted, in: handle.scope, removed: &count) { done, total in
+      guard (try? handle.opening.check()) != nil else { return false }
+      guard let progress = given.progress else { return true }
+      return ThreadState.within(handle.cache.identity) {
+        progress(given.context, done, total)
+      } == 0
+    }
+    return .done
+  }
+}
+
+extension TrimSpec {
+  init(_ spec: hutch_trim_spec) throws(Failure) {
+    guard let kind = Kind(rawValue: spec.kind) else {
+      throw Failure(.unsupported, "there is no such kind of trim")
+    }
+    guard spec.reserved == 0 else {
+      throw Failure(.unsupported, "a reserved field of the spec is set")
+    }
+    self.init(kind: kind, amount: spec.amount, time: spec.time)
+    if kind == .olderThan || kind == .idleFor { time = try checkedDuration(spec.time) }
+  }
+}

@@ -1,0 +1,24 @@
+/// Trims: of a tier, or of each by itself.
+extension Cache {
+  /// Removes what the spec says from each tier in scope. Returns the sum; `removed` has it also
+  /// where the store fails. `goOn` is called with no lock held; false stops.
+  func trim(
+    _ spec: TrimSpec, in scope: Scope, removed: inout UInt64, goOn: (UInt64, UInt64) -> Bool
+  ) throws(Failure) {
+    let moment = clock.moment()
+    var isStopped = false
+    var before: UInt64 = 0
+    func report(_ count: UInt64, _ total: UInt64) -> Bool {
+      let (all, overflow) = before.addingReportingOverflow(total)
+      if !goOn(before &+ count, total == 0 || overflow ? 0 : all) { isStopped = true }
+      return !isStopped
+    }
+    if scope != .disk { before = memory.trim(spec, at: moment, goOn: report) }
+    removed = before
+    guard storage != nil, scope != .memory, !isStopped else { return }
+    let more = try withStorage { (storage) throws(Failure) in
+      try storage.trim(spec, at: moment, goOn: report)
+    }
+    removed &+= more
+  }
+}

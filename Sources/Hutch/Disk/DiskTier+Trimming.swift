@@ -1,0 +1,354 @@
+import CSystem
+import Synchronization
+
+/// Trims that somebody asks for, in slices: rows are looked for by a connection that reads, and
+/// removed in short transactions, between which whoever waits to write goes first. No slice
+/// stops a read.
+///
+/// A trim looks at the rows that are there when it begins; what is written, touched or read
+/// while it is under way may be spared.
+extension DiskTier {
+  private static let rowsInLook = 512
+  private static let rowsInSlice = 128
+
+  func trim(
+    _ spec: TrimSpec, at moment: Moment, goOn: (UInt64, UInt64) -> Bool
+  ) throws(Failure) -> UInt64 {
+    guard isUp else { throw downFailure }
+    let trim = Trim(TrimRule(spec: spec, now: moment.time, ages: ages))
+    switch spec.kind {
+    case .expired: try sweep(trim, goOn)
+    case .toCost, .toCount: try trimByPolicy(trim, goOn)
+    case .largestFirst, .leastRecent, .leastFrequent: try trimByRank(trim, goOn)
+    default: try filter(trim, goOn)
+    }
+    return UInt64(trim.removed)
+  }
+
+  /// One trim on its way.
+  private final class Trim {
+    let rule: TrimRule
+    /// Entries that have gone.
+    var removed: Int64 = 0
+    /// How many will go; 0: not known.
+    var total: Int64 = 0
+    var ids = GrowingArray<Int64>()
+
+    init(_ rule: TrimRule) { self.rule = rule }
+
+    func goesOn(_ goOn: (UInt64, UInt64) -> Bool) -> Bool {
+      goOn(UInt64(removed), total == 0 ? 0 : UInt64(max(removed, total)))
+    }
+
+    /// Bytes or entries that may stay.
+    var target: Int64 { Int64(clamping: rule.spec.amount) }
+  }
+
+  // MARK: slices
+
+  /// One transaction of a trim. Every row that is deleted in it counts as one that the trim
+  /// removed, if it was an entry.
+  private func slice(
+    _ trim: Trim, _ body: (Manifest, inout Meta, Changes) throws(Failure) -> Void
+  ) throws(Failure) {
+    letWritersPast()
+    let changes = Changes()
+    do throws(Failure) {
+      try writerLock.withLock { () throws(Failure) in
+        guard isUp, manifest != nil else {
+          detach()
+          throw downFailure
+        }
+        latestTime = trim.rule.now
+        var gone: Int64 = 0
+        try transact(changes) { (manifest, meta) throws(Failure) in
+          let before = meta.count
+          try body(manifest, &meta, changes)
+          gone = before - meta.count
+        }
+        trim.removed += gone
+        _ = trash.empty(64, in: place)
+      }
+    } catch {
+      counters.failures.add()
+      announce()
+      throw error
+    }
+    tell(changes)
+    announce()
+  }
+
+  /// Who takes a lock again at once gets it before those who wait. So the queue decides: what
+  /// was submitted before this is committed when it returns.
+  private func letWritersPast() {
+    guard !queue.isEmpty else { return }
+    let barrier = QueuedWrite()
+    queue.submit(barrier)
+    while queue.waitOrLead(for: barrier) { lead() }
+  }
+
+  /// Shows every row that is an entry, by a connection that reads, with the accesses that have
+  /// gathered. `look` may end the walk after a slice by answering false; it is called with no
+  /// lock held.
+  private func scan(
+    _ trim: Trim, _ visit: (Row, Int64) throws(Failure) -> Void,
+    look: () throws(Failure) -> Bool
+  ) throws(Failure) {
+    let newest = writerLock.withLock { manifest?.lastID ?? 0 }
+    var last: Int64 = 0
+    var isEnd = false
+    while !isEnd {
+      isEnd = true
+      let generation = self.generation.load(ordering: .acquiring)
+      do throws(Failure) {
+        _ = try readers.withConnection(in: { placeIfUp }) { (reader) throws(Failure) in
+          try reader.walk(after: last, limit: DiskTier.rowsInLook) { (key, row) throws(Failure) in
+            guard row.id <= newest else { return }
+            isEnd = false
+            last = row.id
+            guard row.generation == generation else { return }
+            var row = row
+            let gathered = accesses.gathered(key)
+            row.record.accessed = max(row.record.accessed, gathered.time)
+            try visit(row, row.uses &+ gathered.uses)
+          }
+        }
+      } catch {
+        note(error)
+        announce()
+        throw error
+      }
+      guard isUp else { throw downFailure }
+      if try !look() { return }
+    }
+  }
+
+  /// Learns when tiers above have last read these rows' entries. No lock is held while they are
+  /// asked.
+  private func askAbove(_ trim: Trim, from start: Int, to end: Int) throws(Failure) {
+    guard trim.rule.goesByAccess, let lastAccess else { return }
+    var keys = KeyList()
+    _ = try readers.withConnection(in: { placeIfUp }) { (reader) throws(Failure) in
+      for i in start..<end {
+        let id = trim.ids[i]
+        try reader.walk(after: id - 1, limit: 1) { (key, row) throws(Failure) in
+          if row.id == id && key.count > 0 { try keys.append(key, row.record.accessed) }
+        }
+      }
+    }
+    keys.forEach { key, accessed in
+      if let time = lastAccess(key), time > accessed { accesses.note(key, at: time) }
+    }
+  }
+
+  /// Removes the rows with the ids that have gathered, in slices, those that `isWanted` still
+  /// wants, until `isDone`. False: it is to stop.
+  private func remove(
+    _ trim: Trim, _ goOn: (UInt64, UInt64) -> Bool, until isDone: (Meta) -> Bool,
+    if isWanted: (Int, Record) -> Bool
+  ) throws(Failure) -> Bool {
+    var start = 0
+    while start < trim.ids.count {
+      let end = min(start + DiskTier.rowsInSlice, trim.ids.count)
+      try askAbove(trim, from: start, to: end)
+      var isEnough = false
+      try slice(trim) { (manifest, meta, changes) throws(Failure) in
+        for i in start..<end {
+          isEnough = isDone(meta)
+          if isEnough { return }
+          let generation = meta.generation
+          var victim: Found?
+          _ = try manifest.find(id: trim.ids[i]) { (found, key) throws(Failure) in
+            guard found.generation == generation else { return }
+            var record = found.record
+            record.accessed = max(record.accessed, self.accesses.latest(key))
+            guard isWanted(i, record) else { return }
+            let isExpired = record.isExpired(at: self.latestTime, under: trim.rule.ages)
+            try changes.drop(key, record.version, isExpired ? .expired : .evicted)
+            victim = found
+          }
+          if let victim { try self.delete(victim, manifest, &meta, changes) }
+        }
+      }
+      guard trim.goesOn(goOn) else { return false }
+      if isEnough { break }
+      start = end
+    }
+    return true
+  }
+
+  // MARK: kinds
+
+  /// What has expired: by the order of ids and the index, as maintenance does; those that were
+  /// idle for too long by a scan, if there can be any.
+  private func sweep(_ trim: Trim, _ goOn: (UInt64, UInt64) -> Bool) throws(Failure) {
+    var hasMore = true
+    var mayIdle = ages.timeToIdle != 0
+    while hasMore {
+      try slice(trim) { (manifest, meta, changes) throws(Failure) in
+        let done = try self.sweepExpired(manifest, &meta, changes, DiskTier.rowsInSlice)
+        hasMore = done >= DiskTier.rowsInSlice || self.sweep.isBehind
+        mayIdle = mayIdle || meta.mayIdle
+      }
+      guard trim.goesOn(goOn) else { return }
+    }
+    if mayIdle { try filter(trim, goOn) }
+  }
+
+  private func filter(_ trim: Trim, _ goOn: (UInt64, UInt64) -> Bool) throws(Failure) {
+    let rule = trim.rule
+    try scan(
+      trim,
+      { (row, _) throws(Failure) in
+        if rule.wants(row.record) { try trim.ids.append(row.id) }
+      },
+      look: { () throws(Failure) in
+        defer { trim.ids.removeAll() }
+        if trim.ids.isEmpty { return trim.goesOn(goOn) }
+        return try remove(trim, goOn, until: { _ in false }, if: { rule.wants($1) })
+      })
+  }
+
+  /// As room is made for the limits.
+  private func trimByPolicy(_ trim: Trim, _ goOn: (UInt64, UInt64) -> Bool) throws(Failure) {
+    let target = trim.target
+    let isCount = trim.rule.spec.kind == .toCount
+    if isCount {
+      trim.total = max(0, Int64(clamping: counters.count.load(ordering: .relaxed)) - target)
+    } else if try fitsWithoutRows(trim, goOn) {
+      return
+    }
+    var isDone = false
+    while !isDone {
+      try slice(trim) { (manifest, meta, changes) throws(Failure) in
+        for _ in 0..<DiskTier.rowsInSlice {
+          isDone = isCount ? meta.count <= target : meta.bytes + meta.dead <= target
+          if isDone { return }
+          if try self.sweepExpired(manifest, &meta, changes, 1, sparing: manifest.lastID) > 0 {
+            continue
+          }
+          guard try self.evict(manifest, &meta, changes, sparing: manifest.lastID) else {
+            isDone = true
+            return
+          }
+        }
+      }
+      guard trim.goesOn(goOn) else { break }
+    }
+    if !isCount { _ = try fitsWithoutRows(trim, goOn) }
+  }
+
+  private func trimByRank(_ trim: Trim, _ goOn: (UInt64, UInt64) -> Bool) throws(Failure) {
+    guard try !fitsWithoutRows(trim, goOn) else { return }
+    let rule = trim.rule
+    let target = trim.target
+    var candidates = TrimScan()
+    // Rounds that remove nothing: all that was found was read again meanwhile.
+    var idle = 0
+    while idle < 3 {
+      let excess = writerLock.withLock { () -> Int64 in
+        guard let meta = manifest?.meta else { return 0 }
+        return meta.bytes + meta.dead - target
+      }
+      guard excess > 0 else { break }
+      candidates.begin(needing: excess)
+      var goesOn = true
+      try scan(
+        trim,
+        { (row, uses) throws(Failure) in
+          try candidates.offer(
+            TrimScan.Candidate(rank: rule.rank(row, uses: uses), id: row.id, charge: row.charge))
+        },
+        look: {
+          goesOn = trim.goesOn(goOn)
+          return goesOn
+        })
+      guard goesOn, candidates.count > 0 else { break }
+      candidates.sort()
+      trim.ids.removeAll()
+      for i in 0..<candidates.count { try trim.ids.append(candidates[i].id) }
+      let before = trim.removed
+      goesOn = try remove(
+        trim, goOn, until: { $0.bytes + $0.dead <= target },
+        if: { (i, record) in
+          // What was read since it was looked at has another rank.
+          switch rule.spec.kind {
+          case .leastRecent: record.accessed <= candidates[i].rank.0
+          case .leastFrequent: record.accessed <= candidates[i].rank.1
+          default: true
+          }
+        })
+      guard goesOn else { break }
+      idle = trim.removed == before ? idle + 1 : 0
+    }
+    _ = try fitsWithoutRows(trim, goOn)
+  }
+
+  /// What is no entry and counts all the same goes before entries do: rows that a clear has
+  /// left, removed files, the log. True if that is enough.
+  private func fitsWithoutRows(
+    _ trim: Trim, _ goOn: (UInt64, UInt64) -> Bool
+  ) throws(Failure) -> Bool {
+    let target = trim.target
+    var tries = 0
+    while true {
+      guard counters.cost.load(ordering: .relaxed) > UInt64(target) else { return true }
+      var hasMore = false
+      try slice(trim) { (manifest, meta, changes) throws(Failure) in
+        hasMore = try self.purge(manifest, &meta, changes, DiskTier.rowsInSlice) > 0
+      }
+      writerLock.withLock {
+        hasMore = trash.empty(64, in: place) || hasMore
+        guard isUp, let manifest else { return }
+        if !hasMore && manifest.log > 0 { checkpoint(manifest, .truncating) }
+        // A reader that is in the way is gone in a moment.
+        if isUp && manifest.log > 0 && tries < 8 {
+          hasMore = true
+          tries += 1
+        }
+        if isUp { publish(manifest.meta) }
+      }
+      guard hasMore, trim.goesOn(goOn) else {
+        return counters.cost.load(ordering: .relaxed) <= UInt64(target)
+      }
+    }
+  }
+
+  // MARK: after a clear
+
+  /// Gives back what a clear has left, until nothing is left: rows and content files, then the
+  /// database's free pages. `goOn` gets the part that is done of `total`; at the end that is
+  /// all of it. Maintenance does the same little by little, and what it did counts.
+  func reclaim(
+    of total: UInt64, at moment: Moment, goOn: (UInt64, UInt64) -> Bool
+  ) throws(Failure) {
+    let trim = Trim(TrimRule(spec: TrimSpec(kind: .expired), now: moment.time, ages: ages))
+    var first: Int64 = 0
+    while true {
+      var left: Int64 = 0
+      try slice(trim) { (manifest, meta, changes) throws(Failure) in
+        first = max(first, meta.dead)
+        if try self.purge(manifest, &meta, changes, DiskTier.rowsInSlice) == 0 && meta.dead > 0 {
+          // No such row is there: the sum was wrong.
+          meta.dead = 0
+          changes.isAny = true
+        }
+        left = meta.dead
+      }
+      let hasMore = try writerLock.withLock { () throws(Failure) -> Bool in
+        guard isUp, let manifest else { return false }
+        if left > 0 { return true }
+        if trash.empty(256, in: place) { return true }
+        let hasPages = try manifest.vacuum(pages: 256)
+        if !hasPages { checkpoint(manifest, .truncating) }
+        publish(manifest.meta)
+        return hasPages
+      }
+      guard hasMore else { break }
+      // Of the charges, since nobody has counted the rows.
+      let share = first == 0 ? 1 : Double(first - left) / Double(first)
+      guard goOn(UInt64(Double(total) * share), total) else { return }
+    }
+    _ = goOn(total, total)
+  }
+}

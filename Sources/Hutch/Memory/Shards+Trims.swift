@@ -1,0 +1,112 @@
+/// What trims do under locks, a slice at a time: the decisions are in MemoryTier+Trims.swift.
+
+/// How far a walk over all shards has come.
+struct TrimWalk {
+  fileprivate(set) var shard = 0
+  /// A hash within the shard: what is before it has been seen.
+  fileprivate(set) var position: UInt64 = 0
+  fileprivate(set) var isAtEnd = false
+
+  fileprivate mutating func step(to next: UInt64?, shards: Int) {
+    position = next ?? 0
+    if next != nil { return }
+    shard += 1
+    isAtEnd = shard >= shards
+  }
+}
+
+extension Shard where Policy: ~Copyable {
+  /// By which a trim of this kind chooses: the higher, the sooner the entry goes.
+  func rank(_ word: Word, _ kind: TrimSpec.Kind, at moment: Moment) -> UInt64 {
+    let block = word.block
+    switch kind {
+    case .expired: return isExpired(word, at: moment) ? 1 : 0
+    case .largestFirst: return MemoryTier.charge(of: block)
+    case .leastRecent, .idleFor:
+      return TrimSpec.rank(ofTime: accessed(block, at: moment.time))
+    case .leastFrequent: return ~policy.uses(Slot(block.slot), word, entries)
+    case .writtenBefore, .olderThan: return TrimSpec.rank(ofTime: block.created)
+    case .largerThan: return UInt64(block.size)
+    case .toCost, .toCount: return 0
+    }
+  }
+
+  /// Evicts in the policy's order until no more than this is held in the tier, or the
+  /// departures are full; false if nothing is left to go.
+  mutating func trim(
+    cost: UInt64, count: UInt64, at moment: Moment, _ budget: borrowing Budget,
+    into departures: inout Departures
+  ) -> Bool {
+    while budget.cost > cost || budget.count > count {
+      if departures.isFull { return true }
+      guard let victim = policy.victim(sparing: .none, entries) else { return false }
+      evict(victim, .trimmed, at: moment, budget, into: &departures)
+    }
+    return true
+  }
+}
+
+extension TrimSpec {
+  /// Earlier times rank higher.
+  static func rank(ofTime time: Int64) -> UInt64 { ~(UInt64(bitPattern: time) ^ 1 << 63) }
+}
+
+extension ShardsOf where Policy: ~Copyable {
+  /// Lines of the table under one hold of a lock: a trim reads each entry's block.
+  private static var linesOfSlice: Int { 16 }
+
+  func survey(
+    _ walk: inout TrimWalk, _ kind: TrimSpec.Kind, at moment: Moment, _ survey: TrimSurvey
+  ) {
+    let from = walk.position
+    let next = with(index: walk.shard) { shard -> UInt64? in
+      var position: UInt64? = from
+      for _ in 0..<ShardsOf.linesOfSlice {
+        guard let hash = position else { break }
+        position = shard.entries.table.visitLine(at: hash) { word in
+          survey.add(shard.rank(word, kind, at: moment), MemoryTier.charge(of: word.block))
+        }
+      }
+      return position
+    }
+    walk.step(to: next, shards: shardCount)
+  }
+
+  func trim(
+    _ walk: inout TrimWalk, _ kind: TrimSpec.Kind, from rank: UInt64, downTo cost: UInt64,
+    at moment: Moment
+  ) -> UInt64 {
+    var departures = makeDepartures()
+    let from = walk.position
+    let next = with(index: walk.shard) { shard -> UInt64? in
+      if kind == .expired && shard.timed.value == 0 { return nil }
+      var position: UInt64? = from
+      for _ in 0..<ShardsOf.linesOfSlice {
+        guard let hash = position, !departures.isFull else { break }
+        position = shard.removeLine(
+          at: hash, kind == .expired ? .expired : .trimmed, at: moment, budget, downTo: cost,
+          into: &departures
+        ) { shard, word in shard.rank(word, kind, at: moment) >= rank }
+      }
+      return position
+    }
+    let removed = UInt64(departures.count)
+    deliver(&departures)
+    walk.step(to: next, shards: shardCount)
+    return removed
+  }
+
+  func trim(
+    _ walk: inout TrimWalk, cost: UInt64, count: UInt64, at moment: Moment
+  ) -> UInt64 {
+    var departures = makeDepartures()
+    _ = with(index: walk.shard) { shard in
+      shard.trim(cost: cost, count: count, at: moment, budget, into: &departures)
+    }
+    let removed = UInt64(departures.count)
+    deliver(&departures)
+    // In turn, so that all shards give alike.
+    walk.step(to: nil, shards: shardCount)
+    return removed
+  }
+}

@@ -1,0 +1,63 @@
+"""What a trim removes, from Python's units to hutch_trim_spec."""
+
+from __future__ import annotations
+
+import ctypes
+from typing import Any, Callable, Optional
+
+from . import _structs
+from ._errors import check
+from ._library import lib
+from ._units import int64, nanoseconds, uint64
+
+Progress = Callable[[int, Optional[int]], Any]
+"""Told how many entries have gone and how many will (None: not known); True stops the trim."""
+
+KINDS = {
+    "expired": 1,
+    "to_cost": 2,
+    "to_count": 3,
+    "largest_first": 4,
+    "least_recent": 5,
+    "least_frequent": 6,
+    "written_before": 7,
+    "older_than": 8,
+    "idle_for": 9,
+    "larger_than": 10,
+}
+
+
+def trim(pointer: Any, kind: str, amount: float | None, progress: Progress | None) -> int:
+    """Entries.trim, of the handle behind the pointer."""
+    if kind not in KINDS:
+        raise ValueError(f"kind is one of {', '.join(KINDS)}, not {kind!r}")
+    if (amount is None) != (kind == "expired"):
+        raise TypeError(f"a trim {kind!r} takes {'no' if kind == 'expired' else 'an'} amount")
+    spec = _structs.TrimSpec(kind=KINDS[kind])
+    if kind == "written_before":
+        assert amount is not None
+        spec.time = int64(int(amount * 10**9))
+    elif kind in ("older_than", "idle_for"):
+        assert amount is not None
+        spec.time = 0 if amount == 0 else nanoseconds(amount)
+    elif amount is not None:
+        spec.amount = uint64(amount)  # type: ignore[arg-type]
+
+    raised: list[BaseException] = []
+
+    def report(_: int, removed: int, total: int) -> int:
+        # What is raised cannot pass through C: it waits for the call's end.
+        try:
+            return 1 if progress is not None and progress(removed, total or None) else 0
+        except BaseException as error:
+            raised.append(error)
+            return 1
+
+    if progress is not None:
+        spec.progress = _structs.ProgressFunction(report)
+    removed = ctypes.c_uint64()
+    status = lib.hutch_trim(pointer, ctypes.byref(spec), ctypes.byref(removed))
+    if raised:
+        raise raised[0]
+    check(status)
+    return removed.value
