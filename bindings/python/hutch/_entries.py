@@ -11,6 +11,7 @@ from . import _structs
 from ._codec import INT, JSON, STR, Key, decode_value, encode_value, key_from_bytes, key_to_bytes
 from ._errors import Status, WrongTypeError, check, failure
 from ._library import lib
+from ._loads import load, load_options
 from ._memoize import memoize
 from ._records import CacheStats, Entry, EntryInfo, PutResult, Seconds
 from ._trim import Progress, trim
@@ -388,6 +389,46 @@ class Entries:
     def flush(self) -> None:
         """Wait until everything that was put is in the manifest, access times too."""
         check(lib.hutch_flush(self._pointer))
+
+    def load(
+        self,
+        key: Key,
+        loader: Callable[[Key], Any],
+        expire: Seconds | None = None,
+        *,
+        idle: Seconds | None = None,
+        cost: int | None = None,
+        timeout: Seconds | None = None,
+        refresh: Seconds | None = None,
+        remember_errors: Seconds | None = None,
+        stale_if_error: bool = False,
+    ) -> Any:
+        """The value of key; if there is none, what loader(key) makes, which is stored.
+
+        Of all threads that ask at once, one runs its loader and the others wait
+        for its value. What is put meanwhile is newer: that is the value then.
+        The loader may use the cache, and load other keys.
+
+        timeout: how long to wait for another's loader; None: 60 seconds;
+            math.inf: for ever. A loader that takes longer loses the lead to one
+            of those who wait.
+        refresh: a value that was written so long ago is made anew by one caller,
+            and the others get the old one until then.
+        remember_errors: so long no loader is run after this one's failure.
+        stale_if_error: if it fails to make a value anew, the old one is given.
+
+        Whose loader raises gets its exception, the others a LoadError with its
+        words. TimedOutError: another's loader took too long. DeadlockError: it
+        would wait for a load that waits for this one.
+        """
+
+        def make() -> tuple[bytes, Any]:
+            data, extended = encode_value(loader(key))
+            return data, _put_options(expire, idle, cost, extended)
+
+        name = key_to_bytes(key)
+        options = load_options(timeout, refresh, remember_errors, stale_if_error)
+        return load(self._pointer, name, options, make, _decode)
 
     def memoize(
         self,

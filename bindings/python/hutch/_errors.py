@@ -23,8 +23,11 @@ class Status(enum.IntEnum):
     EXISTS = 2
     CONFLICT = 3
     PARTIAL = 4
+    SUPERSEDED = 5
     OPTIONS_DIFFER = 6
+    WOULD_BLOCK = 7
     BUFFER_TOO_SMALL = 8
+    CANCELLED = 9
     INVALID_ARGUMENT = -1
     NO_MEMORY = -2
     CLOSED = -3
@@ -41,6 +44,8 @@ class Status(enum.IntEnum):
     DEADLOCK = -14
     BAD_DIRECTORY = -15
     TIER_DOWN = -16
+    TIMED_OUT = -17
+    LOAD_FAILED = -18
 
 
 class Error(Exception):
@@ -50,7 +55,7 @@ class Error(Exception):
         status: the status code, a Status if it is a known one.
         name: its name, "HUTCH_BUSY".
         words: what failed and why, in the library's words; may be empty.
-        system_error: the errno behind it, or 0.
+        system_error: the errno behind it, or 0; of a LoadError the loader's code.
         sqlite_error: SQLite's extended result code behind it, or 0.
     """
 
@@ -145,6 +150,14 @@ class TierDownError(SystemFailure):
     """The disk tier is out of service."""
 
 
+class TimedOutError(Error, TimeoutError):
+    """What was waited for has not come in time."""
+
+
+class LoadError(Error, RuntimeError):
+    """The loader of another caller failed; words has its exception."""
+
+
 class OptionsDifferWarning(UserWarning):
     """The directory is open in this process already, with other options, which go on."""
 
@@ -166,6 +179,8 @@ _CLASSES: dict[int, type[Error]] = {
     Status.DEADLOCK: DeadlockError,
     Status.BAD_DIRECTORY: BadDirectoryError,
     Status.TIER_DOWN: TierDownError,
+    Status.TIMED_OUT: TimedOutError,
+    Status.LOAD_FAILED: LoadError,
 }
 
 
