@@ -347,7 +347,8 @@ static void take_part(void *context, int index) {
       hutch_status status =
           hutch_load_begin(j->cache, &a.key, sizeof a.key, &options, &value, &loading);
       if (value) judge(j, a.key, floor, value);
-      if (status == HUTCH_WOULD_BLOCK) status = hutch_load_wait(loading, random >> 20 & 1023, &value);
+      if (status == HUTCH_WOULD_BLOCK)
+        status = hutch_load_wait(loading, random >> 20 & 1023, &value);
       if (status == HUTCH_NOT_FOUND && (random >> 32 & 3)) {
         uint64_t truth = atomic_load(&j->truth[a.key]);
         pause_a_little(random >> 40);
