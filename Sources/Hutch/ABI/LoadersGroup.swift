@@ -50,11 +50,19 @@ public func hutch_load(
   _ out: UnsafeMutablePointer<OpaquePointer?>!
 ) -> hutch_status {
   out?.pointee = nil
-  return withCache(cache) { (handle) throws(Failure) in
+  return withHandleAtOnce(cache) { (cache, handle) throws(Failure) in
+    try handle.opening.check()
     let key = try checkedKey(key, key_size)
     guard let out, let loader else { throw .invalid("loader or out is NULL") }
-    let spec = options == nil ? LoadSpec() : try LoadSpec(given(options))
-    return deliver(try handle.cache.load(key, spec, for: handle, loader, context), out)
+    if options == nil, let block = try cache.get(key, in: handle.scope) {
+      out.pointee = OpaquePointer(block.leak().raw)
+      return .done
+    }
+    // A miss is counted once: with options nothing has been looked for.
+    let found = options == nil ? nil : try cache.get(key, in: handle.scope)
+    return deliver(
+      try cache.load(key, try LoadSpec(given(options)), found, for: handle, loader, context),
+      out)
   }
 }
 

@@ -47,6 +47,14 @@ extension Cache {
     if let stripe { stripes.unlock(stripe) }
   }
 
+  /// As `noteWrite`, for a removal that finds nothing: a value that is being loaded is older all
+  /// the same.
+  func noteVainRemoval(_ hash: UInt64) {
+    let stripe = holdForLoads(hash)
+    if stripe != nil { loads.noteWrite(hash) }
+    letGo(stripe)
+  }
+
   /// As `noteWrite`, before memory alone is cleared. What is stored by a load that was not
   /// marked yet is in memory by then, and goes with the rest.
   func noteClearOfMemory() {
@@ -185,7 +193,8 @@ extension Cache {
     do throws(Failure) {
       result = try put(
         block.unowned.retained(), flight.hash, at: moment,
-        if: .unlessSet(UnsafePointer(flight.isWritten)), in: flight.scope, storing: target)
+        if: .unlessSet(UnsafePointer(flight.isWritten)), in: flight.scope, storing: target,
+        file: spec.file)
     } catch {
       // Closed, or without memory to store it: it may try again, or another one.
       loads.withdraw(loading)
@@ -226,19 +235,9 @@ extension Cache {
 
   // MARK: the closed form
 
-  /// The value, made by `loader` if it must be.
-  @inline(__always)
-  func load(
-    _ key: Bytes, _ spec: LoadSpec, for handle: Handle, _ loader: Loader,
-    _ context: UnsafeMutableRawPointer?
-  ) throws(Failure) -> LoadAnswer {
-    let found = try get(key, in: handle.scope)
-    if found != nil && spec.softTimeToLive == 0 { return LoadAnswer(.done, found) }
-    return try load(key, spec, found, for: handle, loader, context)
-  }
-
+  /// The value, made by `loader` if it must be. `found`: what there is.
   @inline(never)
-  private func load(
+  func load(
     _ key: Bytes, _ spec: LoadSpec, _ found: consuming Block?, for handle: Handle,
     _ loader: Loader, _ context: UnsafeMutableRawPointer?
   ) throws(Failure) -> LoadAnswer {

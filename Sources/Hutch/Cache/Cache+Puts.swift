@@ -7,6 +7,14 @@ extension Cache {
     var cost: UInt64 = 0
     var extended = Bytes(start: nil, count: 0)
     var writePolicy = WritePolicy.standard
+    /// How a store that keeps files is to keep the value; nil: as it likes.
+    var file: ValueFile?
+
+    @inline(__always)
+    var isPlain: Bool {
+      timeToLive | timeToIdle == 0 && cost == 0 && extended.count == 0
+        && writePolicy == .standard
+    }
 
     /// The record of an entry that is written at this moment.
     @inline(__always)
@@ -26,7 +34,7 @@ extension Cache {
     var status = Status.done
     /// Set if no tier took the value. Behind a reference: every put hands a result up, and
     /// hardly one has this.
-    fileprivate(set) var reason: Reason?
+    var reason: Reason?
     /// Of this write; where the condition did not hold, of the entry that is there, or 0.
     var version: UInt64 = 0
     var memory = TierOutcome.none
@@ -44,29 +52,42 @@ extension Cache {
     _ key: Bytes, _ value: Bytes, _ spec: PutSpec, if condition: PutCondition, in scope: Scope
   ) throws(Failure) -> PutResult {
     let moment = clock.moment()
-    let record = spec.record(at: moment)
     let hash = memory.hash(key)
+    guard storage == nil, spec.isPlain, case .always = condition else {
+      return try putWithRecord(key, value, spec, hash, at: moment, if: condition, in: scope)
+    }
+    let block = try Block.plain(key: key, value: value, created: moment.time)
+    return try putInMemory(block, hash, at: moment, if: .always)
+  }
+
+  @inline(never)
+  private func putWithRecord(
+    _ key: Bytes, _ value: Bytes, _ spec: PutSpec, _ hash: UInt64, at moment: Moment,
+    if condition: PutCondition, in scope: Scope
+  ) throws(Failure) -> PutResult {
+    let record = spec.record(at: moment)
     // Asked again under the lock; what will not be stored need not be copied.
     if let refused = try unmet(condition, key, hash, at: moment, in: scope) { return refused }
     return try put(
       try Block.copying(
         key: key, value: value, extended: spec.extended, record: record,
         wantsChecksum: storage != nil), hash, at: moment, if: condition, in: scope,
-      storing: try target(of: spec.writePolicy, in: scope))
+      storing: try target(of: spec.writePolicy, in: scope), file: spec.file)
   }
 
-  /// The condition is about what `scope` has; the value goes to `target`.
+  /// The condition is about what `scope` has; the value goes to `target`, which is the same if
+  /// it is nil.
   @_optimize(speed)
   func put(
     _ block: consuming Block, _ hash: UInt64, at moment: Moment, if condition: PutCondition,
-    in scope: Scope, storing target: Scope
+    in scope: Scope, storing target: Scope? = nil, file: ValueFile? = nil
   ) throws(Failure) -> PutResult {
     if storage == nil { return try putInMemory(block, hash, at: moment, if: condition) }
     return try withStorage { (storage) throws(Failure) in
       finish(
         try submit(
           block.unowned, hash, at: moment, if: condition, in: scope, storing: target,
-          to: storage),
+          file: file, to: storage),
         in: storage)
     }
   }
@@ -92,11 +113,18 @@ extension Cache {
   /// `finish` is owed.
   func submit(
     _ entry: UnownedBlock, _ hash: UInt64, at moment: Moment, if condition: PutCondition,
-    in scope: Scope, storing target: Scope, to storage: any Storage
+    in scope: Scope, storing target: Scope? = nil, file: ValueFile? = nil,
+    to storage: any Storage
   ) throws(Failure) -> SubmittedPut {
-    tellWillAdd(entry, hash, in: target)
+    let target = target ?? scope
+    // Else the value is in a file, and the block has none.
+    let hasValue = file == nil || file!.memoryOutcome == .none
+    tellWillAdd(entry, hash, hasValue: hasValue, in: target)
+    // A value is read before the stripe is taken: a codec of the host's may be called.
+    let old = events.wants(.didRemove) ? (try? peek(entry.key, in: .whole)) ?? nil : nil
     // The write keeps the block for as long as it is there itself.
     let write = StorageWrite(target == .memory ? .remove : .put, entry.retained())
+    write.file = file
     if target != .memory { storage.prepare(write) }
     var put = SubmittedPut()
     let stripe = Stripes.index(of: hash)
@@ -121,11 +149,15 @@ extension Cache {
     put.target = target
     entry.version = put.result.version
     write.version = put.result.version
-    put.owed = oweEvents(entry.key, hash, adding: entry, at: moment, in: .whole)
+    put.owed = oweEvents(
+      entry.key, hash, adding: entry, hasValue: hasValue, replacing: old.unowned, at: moment)
     var wasInMemory = false
     if target == .disk {
       wasInMemory = memory.remove(entry.key, hash, at: moment) != nil
       put.result.memory = .removed
+    } else if let file, file.memoryOutcome != .none {
+      wasInMemory = memory.remove(entry.key, hash, at: moment) != nil
+      put.result.memory = file.memoryOutcome
     } else {
       put.result.memory = putInMemory(
         entry, hash, at: moment, isBacked: target == .whole, wasThere: &wasInMemory)
@@ -193,7 +225,7 @@ extension Cache {
     let stripe = Stripes.index(of: hash)
     stripes.lock(stripe)
     if entry.version == 0 { entry.version = versions.draw() }
-    let owed = oweEvents(entry.key, hash, adding: entry, at: moment, in: .memory)
+    let owed = oweEvents(entry.key, hash, adding: entry, replacing: nil, at: moment)
     do throws(Failure) {
       let put = try memory.put(block, hash, at: moment, condition: condition)
       if put.isWrite { noteWrite(hash) }
@@ -219,7 +251,6 @@ extension Cache {
     case .stored:
       result.version = put.version
       result.memory = .stored
-      result.conclude(nil)
     case .tooLarge:
       result.version = versions.draw()
       result.memory = .tooLarge
@@ -263,7 +294,7 @@ extension Cache {
   }
 
   /// The version of the entry that is there; 0 if there is none.
-  private func currentVersion(
+  func currentVersion(
     _ key: Bytes, _ hash: UInt64, at moment: Moment, in scope: Scope
   ) throws(Failure) -> UInt64 {
     if scope != .disk, let record = memory.info(key, hash, at: moment) { return record.version }
@@ -286,7 +317,7 @@ extension Cache.PutResult {
   }
 
   /// Settles the status once each tier's outcome is known.
-  fileprivate mutating func conclude(_ storageFailure: Failure?) {
+  mutating func conclude(_ storageFailure: Failure?) {
     let outcomes = (memory, disk)
     let isStored = outcomes.0 == .stored || outcomes.1 == .stored
     let isWhole =

@@ -87,6 +87,9 @@ final class Opening {
 
   /// A cache in memory.
   static func inMemory(_ options: OpenOptions, clock: Clock) throws(Failure) -> Opening {
+    guard options.writePolicy != .disk else {
+      throw Failure(.unsupported, "a cache in memory has no disk tier to write to")
+    }
     Process.watchForks()
     let versions = Versions(from: 1)
     let memory = try MemoryTier(
@@ -102,8 +105,14 @@ final class Opening {
   static func onDirectory(
     _ path: UnsafePointer<CChar>, _ options: OpenOptions, clock: Clock
   ) throws(Failure) -> (opening: Opening, differs: Bool) {
-    let directory = try Directory.open(
-      path: path, allowsNetwork: options.disk.allowsNetworkDirectory)
+    let directory: Directory
+    do throws(Failure) {
+      directory = try Directory.open(
+        path: path, allowsNetwork: options.disk.allowsNetworkDirectory)
+    } catch {
+      guard options.disk.isOptional && error.isOfDirectory else { throw error }
+      directory = try Directory.unopened(path: path)
+    }
     let device = directory.device
     let inode = directory.inode
     let held = DirectoryHolder(directory)
@@ -113,7 +122,7 @@ final class Opening {
     return try Process.withRegistry { (head) throws(Failure) in
       var next = head
       while let node = next {
-        if node.pointee.device == device && node.pointee.inode == inode {
+        if node.pointee.device == device && node.pointee.inode == inode && directory.isOpen {
           guard let owner = node.pointee.owner else {
             throw Failure(.forked, "the parent of this process had the directory open at the fork")
           }
@@ -178,11 +187,39 @@ private final class DirectoryHolder {
 final class Handle {
   let opening: Opening
   let scope: Scope
+  /// For calls that are too short to count references: it lives as long as the handle.
+  let unretained: Unmanaged<Cache>
+  /// How often files are held through it. Relaxed: each is counted once by whoever changes it.
+  private let holds = Atomic<Int>(0)
 
   init(_ opening: Opening, _ scope: Scope) {
     self.opening = opening
     self.scope = scope
+    unretained = .passUnretained(opening.cache)
   }
 
+  /// The holds that the host has not given back go with its reference.
+  deinit { while releaseFiles() {} }
+
   @inline(__always) var cache: Cache { opening.cache }
+
+  func holdFiles() throws(Failure) {
+    try cache.holdFiles()
+    holds.wrappingAdd(1, ordering: .relaxed)
+  }
+
+  /// False: none is held through this reference.
+  func releaseFiles() -> Bool {
+    var held = holds.load(ordering: .relaxed)
+    while held > 0 {
+      let (isDone, now) = holds.compareExchange(
+        expected: held, desired: held - 1, ordering: .relaxed)
+      if isDone {
+        cache.releaseFiles()
+        return true
+      }
+      held = now
+    }
+    return false
+  }
 }

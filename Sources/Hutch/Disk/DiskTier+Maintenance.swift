@@ -193,7 +193,8 @@ extension DiskTier {
     // Neither listing nor reading rows needs the writers to stand still, but how far it has
     // come does; slices are small, and there is nothing to do after a clean end.
     writerLock.withLock {
-      guard isUp, !orphans.isDone else { return false }
+      // A file that is held looks like an orphan.
+      guard isUp, !orphans.isDone, trash.holds == 0 else { return false }
       do throws(Failure) {
         if let after = orphans.wantsRowsAfter {
           let last = try readers.withConnection(in: { placeIfUp }) {

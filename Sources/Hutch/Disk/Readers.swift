@@ -1,6 +1,16 @@
 import CSQLite
 import CSystem
 
+/// What a reader hands out with a row.
+struct FoundEntry: ~Copyable {
+  /// The entry, complete if its value is in the row as it is.
+  var block: Block?
+  /// Of a row with a codec: what is in it of the value.
+  var stored: OutputBuffer?
+  /// Where the row's content file is.
+  var directory: Directory?
+}
+
 /// A connection that reads, with its statements; used under its reader's lock.
 final class ReadConnection {
   /// Where the manifest is that it reads, and the content files that its rows name. A read
@@ -44,9 +54,10 @@ final class ReadConnection {
   /// Nil: no row. `row.isSound` false: what is in it cannot be, and there is no block. Nor is
   /// there one for a file of another size than the row says.
   func find(
-    _ key: Bytes, into block: inout Block?,
+    _ key: Bytes, into entry: inout FoundEntry,
     wantsBlock: (inout Row) throws(Failure) -> Bool
   ) throws(Failure) -> Row? {
+    entry.directory = directory
     finding.bind(1, key)
     defer { finding.reset() }
     guard try finding.step() else { return nil }
@@ -61,26 +72,35 @@ final class ReadConnection {
     }
     guard row.isSound, try wantsBlock(&row) else { return row }
     let value = row.file == nil ? try finding.bytes(Row.value) : Bytes(start: nil, count: 0)
-    if row.file == nil && value.count != row.record.size {
+    if row.file == nil && row.codec == 0 && value.count != row.record.size {
       row.isSound = false
       return row
     }
-    if let file = row.file, row.record.size > ReadConnection.largeFile,
+    if let file = row.file, row.record.size > ReadConnection.largeFile, row.codec == 0,
       ContentFiles.size(file, in: directory) != row.record.size
     {
       // Not to ask for memory for a number.
       return row
     }
-    let made = try Block.allocate(key: key, record: row.record)
+    var record = row.record
+    if row.codec != 0 {
+      // It is that of the stored bytes, which are decoded when no lock is held.
+      record.checksum = 0
+      let stored = OutputBuffer()
+      guard let room = stored.resize(value.count) else { throw .noMemory }
+      if value.count > 0 { room.copyMemory(from: value.baseAddress!, byteCount: value.count) }
+      entry.stored = stored
+    }
+    let made = try Block.allocate(key: key, record: record)
     if extended.count > 0 {
       made.unowned.extendedData.baseAddress!
         .copyMemory(from: extended.baseAddress!, byteCount: extended.count)
     }
-    if value.count > 0 {
+    if row.codec == 0 && value.count > 0 {
       made.unowned.value.baseAddress!
         .copyMemory(from: value.baseAddress!, byteCount: value.count)
     }
-    block = consume made
+    entry.block = consume made
     return row
   }
 

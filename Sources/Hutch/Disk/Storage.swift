@@ -23,9 +23,10 @@ protocol Storage: AnyObject {
 
   /// The newest entry, submitted writes included, with its value; nil if there is none or it
   /// has expired. An access counts a hit or a miss, and notes the time.
-  /// May be called with the key's stripe lock held, and so may `info`: neither calls out
-  /// (`onDropped` takes stripes) nor waits for a commit; a damaged entry is barred at once and
-  /// its removal left to `settle`, a later commit or maintenance.
+  /// With no lock held: a codec of the host's may be called. `info` may be called with the key's
+  /// stripe lock held. Neither calls `onDropped` (which takes stripes) nor waits for a commit; a
+  /// damaged entry is barred at once and its removal left to `settle`, a later commit or
+  /// maintenance.
   /// Fails with `io` and the like only if the store could not be read; a damaged entry is
   /// removed and is nil. A store that is out of service has no entries.
   func get(_ key: Bytes, at moment: Moment, isAccess: Bool) throws(Failure) -> Block?
@@ -81,6 +82,10 @@ protocol Storage: AnyObject {
   /// `firstVersion + versionLease`; the store extends the lease as they come in.
   var firstVersion: UInt64 { get }
 
+  /// What it can do beyond this protocol if it keeps large values in files of their own; nil:
+  /// it does not.
+  var files: (any FileStorage)? { get }
+
   /// Whether these options are not the ones in force.
   func differs(from options: DiskOptions) -> Bool
 
@@ -122,6 +127,10 @@ final class StorageWrite {
   var outcome = TierOutcome.none
   /// Whether there was an entry, not expired, before the write.
   var existed = false
+
+  /// Of a put to a store that keeps files: how its value is to be kept, or where it is
+  /// already.
+  var file: ValueFile?
 
   /// The store's own: a content file that waits for its row, its place in the queue.
   var storage: AnyObject?

@@ -16,6 +16,7 @@ ctypes and has no compiled part.
 
 from ._cache import Cache, TierView
 from ._codec import Key, key_from_bytes, key_to_bytes
+from ._codec_hook import Codec
 from ._errors import (
     BadDirectoryError,
     BusyError,
@@ -39,6 +40,7 @@ from ._errors import (
     UnsupportedError,
     WrongTypeError,
 )
+from ._files import Hold, Writer
 from ._library import lib as _lib
 from ._records import (
     MAX_ENTRY_QUARTER,
@@ -65,6 +67,7 @@ __all__ = [
     "CacheLimits",
     "CacheStats",
     "ClosedError",
+    "Codec",
     "CorruptError",
     "CounterOverflowError",
     "DeadlockError",
@@ -72,6 +75,7 @@ __all__ = [
     "EntryInfo",
     "Error",
     "ForkedError",
+    "Hold",
     "InvalidArgumentError",
     "Key",
     "LoadError",
@@ -92,6 +96,7 @@ __all__ = [
     "TimedOutError",
     "TooLargeError",
     "UnsupportedError",
+    "Writer",
     "WrongTypeError",
     "key_from_bytes",
     "key_to_bytes",

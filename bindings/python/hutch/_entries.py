@@ -3,24 +3,30 @@
 from __future__ import annotations
 
 import ctypes
+import os
 from collections.abc import Collection, Iterator
 from ctypes import byref
-from typing import Any, Callable, NoReturn, TypeVar
+from typing import Any, BinaryIO, Callable, NoReturn, TypeVar, Union
 
 from . import _structs
-from ._codec import INT, JSON, STR, Key, decode_value, encode_value, key_from_bytes, key_to_bytes
+from ._codec import INT, JSON, STR, Key, encode_value, key_from_bytes, key_to_bytes
 from ._errors import Status, WrongTypeError, check, failure
+from ._files import Hold, Writer
 from ._library import lib
 from ._loads import load, load_options
 from ._memoize import memoize
 from ._records import CacheStats, Entry, EntryInfo, PutResult, Seconds
 from ._trim import Progress, trim
 from ._units import int64, own_duration, uint64
+from ._values import decode, extended_of
 
 F = TypeVar("F", bound=Callable[..., Any])
 
+_FILE_USE = {"copy": 1, "move": 2, "link": 3}
+
+Path = Union[str, bytes, "os.PathLike[str]", "os.PathLike[bytes]"]
+
 _MISSING = object()
-_STRING_AT_MOST = 2**31 - 1
 _INT64_MAX = 2**63 - 1
 _INT64_MIN = -(2**63)
 
@@ -39,6 +45,8 @@ class Entries:
             the same values.
         cost: what the memory tier charges for the entry instead of its bytes;
             None: its bytes.
+        suffix: what the name of the value's file ends with, if it gets one
+            (".jpg"); at most 15 bytes.
     """
 
     _pointer: Any
@@ -61,12 +69,13 @@ class Entries:
         *,
         idle: Seconds | None = None,
         cost: int | None = None,
+        suffix: str | None = None,
     ) -> bool:
         """Store value under key, in place of what was there. Always True.
 
         TooLargeError, NoSpaceError: no tier took it, and older values are gone.
         """
-        check(self._write(lib.hutch_put, (), key, value, expire, idle, cost, None))
+        check(self._write(lib.hutch_put, (), key, value, expire, idle, cost, None, suffix))
         return True
 
     def put(
@@ -77,10 +86,11 @@ class Entries:
         *,
         idle: Seconds | None = None,
         cost: int | None = None,
+        suffix: str | None = None,
     ) -> PutResult:
         """As set, and tell the version of the write and what each tier made of it."""
         result = _structs.PutResult()
-        check(self._write(lib.hutch_put, (), key, value, expire, idle, cost, result))
+        check(self._write(lib.hutch_put, (), key, value, expire, idle, cost, result, suffix))
         return PutResult._of(result)
 
     def add(
@@ -139,10 +149,11 @@ class Entries:
         idle: Seconds | None,
         cost: int | None,
         result: _structs.PutResult | None,
+        suffix: str | None = None,
     ) -> int:
         name = key_to_bytes(key)
         data, extended = encode_value(value)
-        options = _put_options(expire, idle, cost, extended)
+        options = _put_options(expire, idle, cost, extended, suffix)
         status: int = call(
             self._pointer, name, len(name), *between, data, len(data), options, result
         )
@@ -189,7 +200,7 @@ class Entries:
                 return None
             info = _structs.EntryInfo()
             check(lib.hutch_value_info(value, byref(info)))
-            return Entry(_decode(value), EntryInfo._of(info))
+            return Entry(decode(value), EntryInfo._of(info))
         finally:
             lib.hutch_value_release(value)
 
@@ -200,7 +211,7 @@ class Entries:
             status = call(self._pointer, name, len(name), byref(value))
             if status and check(status) == Status.NOT_FOUND:
                 return _MISSING
-            return _decode(value)
+            return decode(value)
         finally:
             lib.hutch_value_release(value)
 
@@ -215,6 +226,108 @@ class Entries:
         info = _structs.EntryInfo()
         status = lib.hutch_info(self._pointer, name, len(name), byref(info))
         return None if check(status) == Status.NOT_FOUND else EntryInfo._of(info)
+
+    # ---------------------------------------------------------------- files
+
+    def put_file(
+        self,
+        key: Key,
+        path: Path,
+        use: str = "copy",
+        expire: Seconds | None = None,
+        *,
+        idle: Seconds | None = None,
+        cost: int | None = None,
+        suffix: str | None = None,
+    ) -> PutResult:
+        """Store a file's bytes under key; as a value they are bytes.
+
+        use: "copy"; "move": the file is removed once the entry is committed;
+        "link": the entry shares its bytes, which must not be changed. On the
+        cache's file system the last two copy nothing. A large file is in
+        memory at once only if the memory tier takes it.
+
+        StorageError: also, the file cannot be read; ValueError: it is no
+        regular file. Either way nothing changed.
+        """
+        if use not in _FILE_USE:
+            raise ValueError(f"use is 'copy', 'move' or 'link', not {use!r}")
+        name = key_to_bytes(key)
+        options = _put_options(expire, idle, cost, None, suffix)
+        result = _structs.PutResult()
+        check(
+            lib.hutch_put_file(
+                self._pointer, name, len(name), _path(path), _FILE_USE[use], options, byref(result)
+            )
+        )
+        return PutResult._of(result)
+
+    def writer(
+        self,
+        key: Key,
+        size: int | None = None,
+        expire: Seconds | None = None,
+        *,
+        idle: Seconds | None = None,
+        cost: int | None = None,
+        suffix: str | None = None,
+    ) -> Writer:
+        """Begin to store a value of bytes that comes in pieces.
+
+            with cache.writer("video") as writer:
+                for piece in pieces:
+                    writer.write(piece)
+
+        A large one is never wholly in memory. Nobody sees anything of it before
+        the commit. size: how large it will be, if that is known.
+        """
+        options = _put_options(expire, idle, cost, None, suffix)
+        return Writer(self, key_to_bytes(key), uint64(size or 0), options)
+
+    def read(self, key: Key) -> BinaryIO:
+        """The value as a binary file, to be closed. KeyError: no entry.
+
+        It reads the same bytes for as long as it is open, whatever becomes of
+        the entry, and a large value is not brought into memory. The bytes of
+        a large one are not checked.
+        """
+        name = key_to_bytes(key)
+        number = ctypes.c_int32()
+        status = lib.hutch_value_fd(self._pointer, name, len(name), byref(number))
+        if check(status) == Status.NOT_FOUND:
+            raise KeyError(key)
+        return os.fdopen(number.value, "rb")
+
+    def path(self, key: Key) -> str:
+        """The path of the value's file, which must not be changed.
+
+        A hint: it may be gone as soon as the entry is replaced, removed or
+        evicted, unless files are held. KeyError: no entry on disk.
+        WrongTypeError: the value is small and has no file of its own.
+        """
+        name = key_to_bytes(key)
+        size = ctypes.c_size_t()
+        room = 256
+        while True:
+            buffer = ctypes.create_string_buffer(room)
+            status = check(
+                lib.hutch_value_path(self._pointer, name, len(name), buffer, room, byref(size))
+            )
+            if status == Status.NOT_FOUND:
+                raise KeyError(key)
+            if status != Status.BUFFER_TOO_SMALL:
+                return os.fsdecode(buffer.value)
+            room = size.value + 1
+
+    def hold_files(self) -> Hold:
+        """Keep all values' files where they are, until release or the block's end.
+
+            with cache.hold_files():
+                subprocess.run(["file", cache.path("photo")])
+
+        Entries come and go meanwhile; their files go when the last hold ends.
+        """
+        return Hold(self)
 
     # ------------------------------------------------------- change, remove
 
@@ -276,7 +389,7 @@ class Entries:
             status = check(lib.hutch_get(self._pointer, name, len(name), byref(value)))
             if status == Status.NOT_FOUND:
                 return None
-            if lib.hutch_value_size(value) != 8 or _extended(value) in (STR, JSON):
+            if lib.hutch_value_size(value) != 8 or extended_of(value) in (STR, JSON):
                 raise WrongTypeError(Status.WRONG_TYPE, "the value is no int of 64 bits")
             data = ctypes.string_at(lib.hutch_value_data(value), 8)
             return int.from_bytes(data, "little", signed=True)
@@ -342,7 +455,7 @@ class Entries:
             try:
                 if check(lib.hutch_cursor_value(cursor, byref(value))) == Status.NOT_FOUND:
                     continue
-                item = key, _decode(value)
+                item = key, decode(value)
             finally:
                 lib.hutch_value_release(value)
             yield item
@@ -409,17 +522,15 @@ class Entries:
         for its value. What is put meanwhile is newer: that is the value then.
         The loader may use the cache, and load other keys.
 
-        timeout: how long to wait for another's loader; None: 60 seconds;
-            math.inf: for ever. A loader that takes longer loses the lead to one
-            of those who wait.
+        timeout: how long to wait for another's loader (None: 60 seconds), and how
+            long to run while others wait: then one of them leads.
         refresh: a value that was written so long ago is made anew by one caller,
             and the others get the old one until then.
         remember_errors: so long no loader is run after this one's failure.
         stale_if_error: if it fails to make a value anew, the old one is given.
 
-        Whose loader raises gets its exception, the others a LoadError with its
-        words. TimedOutError: another's loader took too long. DeadlockError: it
-        would wait for a load that waits for this one.
+        Whose loader raises gets its exception, the others a LoadError with its words.
+        TimedOutError: another's took too long. DeadlockError: it waits for this one.
         """
 
         def make() -> tuple[bytes, Any]:
@@ -428,7 +539,7 @@ class Entries:
 
         name = key_to_bytes(key)
         options = load_options(timeout, refresh, remember_errors, stale_if_error)
-        return load(self._pointer, name, options, make, _decode)
+        return load(self._pointer, name, options, make, decode)
 
     def memoize(
         self,
@@ -464,8 +575,9 @@ def _put_options(
     idle: Seconds | None,
     cost: int | None,
     extended: bytes | None,
+    suffix: str | None = None,
 ) -> _structs.PutOptions | None:
-    if extended is None and expire is None and idle is None and cost is None:
+    if extended is None and expire is None and idle is None and cost is None and suffix is None:
         return None
     options = _structs.PutOptions()
     options.time_to_live = own_duration(expire)
@@ -475,20 +587,13 @@ def _put_options(
     if extended is not None:
         options.extended = extended
         options.extended_size = len(extended)
+    if suffix is not None:
+        options.suffix = _path(suffix)
     return options
 
 
-def _bytes_at(address: int, size: int) -> bytes:
-    if size > _STRING_AT_MOST:  # the size is a C int in older Pythons' string_at
-        return (ctypes.c_char * size).from_address(address).raw
-    return ctypes.string_at(address, size)
-
-
-def _extended(value: Any) -> bytes:
-    size = lib.hutch_value_extended_size(value)
-    return ctypes.string_at(lib.hutch_value_extended(value), size) if size else b""
-
-
-def _decode(value: Any) -> Any:
-    data = _bytes_at(lib.hutch_value_data(value), lib.hutch_value_size(value))
-    return decode_value(data, _extended(value))
+def _path(path: Path) -> bytes:
+    raw = os.fsencode(path)
+    if b"\0" in raw:
+        raise ValueError("a path cannot have a NUL in it")
+    return raw

@@ -23,11 +23,17 @@ class CursorHandle(ctypes.Structure):
     """hutch_cursor: opaque."""
 
 
+class WriterHandle(ctypes.Structure):
+    """hutch_writer: opaque."""
+
+
 CachePointer = ctypes.POINTER(CacheHandle)
 ValuePointer = ctypes.POINTER(ValueHandle)
 CursorPointer = ctypes.POINTER(CursorHandle)
+WriterPointer = ctypes.POINTER(WriterHandle)
 
 ClockFunction = ctypes.CFUNCTYPE(c_int64, c_void_p)
+CodecFunction = ctypes.CFUNCTYPE(c_int32, c_void_p, c_void_p, c_size_t, c_void_p)
 ReleaseFunction = ctypes.CFUNCTYPE(None, c_void_p)
 
 
@@ -94,6 +100,12 @@ class Options(Sized):
         ("clock", ClockFunction),
         ("clock_context", c_void_p),
         ("clock_release", ReleaseFunction),
+        ("checksums", c_uint32),
+        ("codec_id", c_uint32),
+        ("codec_encode", CodecFunction),
+        ("codec_decode", CodecFunction),
+        ("codec_context", c_void_p),
+        ("codec_release", ReleaseFunction),
     ]
 
 
@@ -117,7 +129,7 @@ class EntryInfo(Sized):
 
 
 class PutOptions(Sized):
-    """hutch_put_options. The struct keeps the bytes of extended alive."""
+    """hutch_put_options. The struct keeps the bytes of extended and suffix alive."""
 
     _fields_ = [
         ("struct_size", c_size_t),
@@ -126,6 +138,7 @@ class PutOptions(Sized):
         ("cost", c_uint64),
         ("extended", c_char_p),
         ("extended_size", c_size_t),
+        ("suffix", c_char_p),
     ]
 
 
