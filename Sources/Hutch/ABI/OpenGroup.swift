@@ -179,7 +179,11 @@ extension OpenOptions {
     default: throw Failure(.unsupported, "a policy that this library does not know")
     }
     try chosen(options.durability, UInt32(HUTCH_DURABILITY_PROCESS))
-    try chosen(options.sharing, UInt32(HUTCH_SHARING_EXCLUSIVE))
+    switch options.sharing {
+    case UInt32(HUTCH_SHARING_DEFAULT), UInt32(HUTCH_SHARING_EXCLUSIVE): disk.sharing = .exclusive
+    case UInt32(HUTCH_SHARING_SHARED): disk.sharing = .shared
+    default: throw Failure(.unsupported, "a way of sharing that this library does not know")
+    }
     guard let storage = StorageKind(rawValue: options.storage) else {
       throw Failure(.unsupported, "a storage kind that this library does not know")
     }

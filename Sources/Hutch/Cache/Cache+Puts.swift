@@ -30,6 +30,8 @@ extension Cache {
     var version: UInt64 = 0
     var memory = TierOutcome.none
     var disk = TierOutcome.none
+    /// Only where processes share: the condition did not hold, and does by now.
+    var isUndecided = false
   }
 
   final class Reason {
@@ -60,19 +62,25 @@ extension Cache {
   ) throws(Failure) -> PutResult {
     if storage == nil { return try putInMemory(block, hash, at: moment, if: condition) }
     return try withStorage { (storage) throws(Failure) in
-      finish(
-        try submit(block.unowned, hash, at: moment, if: condition, in: scope, to: storage),
-        in: storage)
+      while true {
+        let submitted = try submit(
+          block.unowned, hash, at: moment, if: condition, in: scope, to: storage)
+        let result = finish(submitted, in: storage)
+        if !result.isUndecided { return result }
+      }
     }
   }
 
   /// A put that has been submitted, or refused.
   struct SubmittedPut {
-    fileprivate var result = PutResult()
+    fileprivate(set) var result = PutResult()
     /// Nil: refused.
-    fileprivate var write: StorageWrite?
-    fileprivate var hash: UInt64 = 0
-    fileprivate var scope = Scope.whole
+    fileprivate(set) var write: StorageWrite?
+    fileprivate(set) var hash: UInt64 = 0
+    fileprivate(set) var scope = Scope.whole
+    /// Where processes share: decided by the store; and of the stripe, once it is submitted.
+    fileprivate(set) var condition = PutCondition.always
+    fileprivate(set) var mark: Stripes.Mark?
 
     init() {}
 
@@ -101,6 +109,10 @@ extension Cache {
         put.result = refused
         return put
       }
+      if coherence != nil {
+        write.condition = try conditionInStore(
+          condition, entry.key, hash, at: moment, in: scope, storage)
+      }
     } catch {
       stripes.unlock(stripe)
       storage.abandon(write)
@@ -112,24 +124,31 @@ extension Cache {
     put.scope = scope
     entry.version = put.result.version
     write.version = put.result.version
-    if scope == .disk {
+    if write.condition != .none {
+      // Memory follows when it has been decided.
+      put.condition = condition
+    } else if scope == .disk {
       _ = memory.remove(entry.key, hash, at: moment)
       put.result.memory = .removed
     } else {
       put.result.memory = putInMemory(entry, hash, at: moment, isBacked: scope == .whole)
     }
-    submit(write, to: storage, at: moment, unlocking: stripe)
+    put.mark = submit(write, to: storage, at: moment, unlocking: stripe)
     return put
   }
 
   /// Submits a write whose version is drawn and whose stripe is held, and lets the stripe go.
+  /// Returns the stripe's mark with it.
+  @discardableResult
   func submit(
     _ write: StorageWrite, to storage: any Storage, at moment: Moment, unlocking stripe: Int
-  ) {
+  ) -> Stripes.Mark {
     write.time = moment.time
     stripes.begin(stripe)
     storage.submit(write)
+    let mark = stripes.mark(stripe)
     stripes.unlock(stripe)
+    return mark
   }
 
   /// The second half: waits for the commit, and settles what came of the put.
@@ -137,7 +156,12 @@ extension Cache {
     guard let write = put.write else { return put.result }
     var result = put.result
     storage.complete(write)
+    let decision = coherence == nil ? nil : decision(on: put, write)
     stripes.end(Stripes.index(of: put.hash))
+    if let decision {
+      if let refused = decision.refused { return refused }
+      result.memory = decision.memory
+    }
     if put.scope == .memory {
       result.disk = write.failure == nil ? .removed : .failed
     } else {
@@ -183,6 +207,7 @@ extension Cache {
     _ entry: UnownedBlock, _ hash: UInt64, at moment: Moment, isBacked: Bool
   ) -> TierOutcome {
     do throws(Failure) {
+      if let coherence { entry.mark = coherence.mark(hash) }
       let put = try memory.put(entry.retained(), hash, at: moment, isBacked: isBacked)
       return put.outcome == .stored ? .stored : .tooLarge
     } catch {

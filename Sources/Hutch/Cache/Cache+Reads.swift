@@ -56,7 +56,16 @@ extension Cache {
     try withStorage { (storage) throws(Failure) in
       let stripe = Stripes.index(of: hash)
       let mark = stripes.mark(stripe)
-      guard let block = try storage.get(key, at: moment, isAccess: true) else { return nil }
+      // Before the store is read.
+      let shared = coherence?.mark(hash)
+      guard let block = try storage.get(key, at: moment, isAccess: true) else {
+        if shared != nil && promoting { dropStale(key, hash, mark, at: moment) }
+        return nil
+      }
+      if let shared {
+        if promoting { promote(block.unowned, hash, mark, shared, at: moment) }
+        return block
+      }
       if promoting && mark.isQuiet && stripes.tryLock(stripe) {
         if stripes.mark(stripe) == mark {
           // Nothing is owed to a promotion: without memory for it there is none.

@@ -2,7 +2,7 @@
 extension Cache {
   /// Submits a write whose version is drawn and whose stripe is held, lets the stripe go and
   /// waits for the commit.
-  private func commit(
+  func commit(
     _ write: StorageWrite, to storage: any Storage, at moment: Moment, unlocking stripe: Int
   ) {
     submit(write, to: storage, at: moment, unlocking: stripe)
@@ -30,9 +30,13 @@ extension Cache {
       return removeFromMemory(key, memory.hash(key), at: clock.moment())
     }
     return try withStorage { (storage) throws(Failure) in
-      let removal = submitRemoval(
-        key, at: clock.moment(), in: scope, wantsValue: true, to: storage)
-      return try finish(removal, in: storage) ? removal.value?.take() : nil
+      while true {
+        let removal = submitRemoval(
+          key, at: clock.moment(), in: scope, wantsValue: true, to: storage)
+        if try finish(removal, in: storage) { return removal.value?.take() }
+        // Where processes share, another one may have put a newer value.
+        if removal.write?.existing ?? 0 == 0 { return nil }
+      }
     }
   }
 
@@ -51,6 +55,8 @@ extension Cache {
     fileprivate var stripe = 0
     fileprivate var value: Holder?
     fileprivate var reason: Reason?
+    /// Memory alone had it. Only known where processes share.
+    fileprivate var wasUnbacked = false
   }
 
   /// The first half of a removal in a cache with a store: everything but the wait for the
@@ -68,10 +74,21 @@ extension Cache {
         let found = try find(key, hash, at: moment, in: scope, wantsValue: wantsValue, storage)
         // A key that is nowhere costs no commit.
         guard found.exists else {
+          if let coherence {
+            coherence.dropCopies(hash)
+            _ = memory.remove(key, hash, at: moment)
+          }
           stripes.unlock(stripe)
           return removal
         }
         removal.value = found.value
+        if coherence != nil {
+          let stored = try storage.info(key, at: moment)
+          removal.wasUnbacked = scope == .whole && stored == nil
+          if let value = found.value, !removal.wasUnbacked {
+            write.condition = .version(value.version)
+          }
+        }
       } catch {
         stripes.unlock(stripe)
         throw error
@@ -107,7 +124,9 @@ extension Cache {
     storage.complete(write)
     stripes.end(removal.stripe)
     if let failure = write.failure { throw failure }
-    return true
+    if coherence == nil || removal.wasUnbacked { return true }
+    // Another process may have removed it first.
+    return write.existed && !write.isUnmet
   }
 
   // MARK: touch
@@ -136,6 +155,11 @@ extension Cache {
       }
     }
     return try withStorage { (storage) throws(Failure) in
+      if coherence != nil {
+        return try touchShared(
+          key, hash, timeToLive: timeToLive, timeToIdle: timeToIdle, at: moment, in: scope,
+          storage)
+      }
       let write = StorageWrite(.touch, try Block.allocate(key: key, record: Record()))
       let stripe = Stripes.index(of: hash)
       stripes.lock(stripe)
@@ -245,14 +269,22 @@ extension Cache {
 /// A block that travels in a tuple, which cannot hold what cannot be copied.
 final class Holder {
   private var block: Block?
-  init(_ block: consuming Block) { self.block = consume block }
+  let version: UInt64
+
+  init(_ block: consuming Block) {
+    version = block.unowned.version
+    self.block = consume block
+  }
+
   func take() -> Block? { block.take() }
 }
 
 extension UnownedBlock {
   /// A block with the same key, value and extended data and another record.
   func copied(with record: Record) throws(Failure) -> Block {
-    try Block.copying(
+    let block = try Block.copying(
       key: key, value: Bytes(value), extended: Bytes(extendedData), record: record)
+    block.unowned.mark = mark
+    return block
   }
 }

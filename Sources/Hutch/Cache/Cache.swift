@@ -41,6 +41,8 @@ final class Cache {
   let walks: Walks
   /// Drawn under the key's stripe, or where there is no store under its shard's lock.
   let versions: Versions
+  /// Where processes share the directory. Nil: memory is nobody else's business.
+  let coherence: CoherenceCounters?
   /// The registry's, under its lock: how many openings there are.
   var openings = 1
   /// Sweeps what nobody asks for. Made when there is something to sweep.
@@ -52,10 +54,11 @@ final class Cache {
 
   init(
     memory: MemoryTier, limits: TierLimits, storage: (any Storage)?, clock: Clock,
-    versions: Versions, policy: MemoryPolicy
+    versions: Versions, policy: MemoryPolicy, coherence: CoherenceCounters? = nil
   ) throws(Failure) {
     self.memory = memory
     self.policy = policy
+    self.coherence = coherence
     memoryLimits = limits
     limitsLock = try Lock()
     self.storage = storage

@@ -137,7 +137,7 @@ final class Opening {
             owner: cache.identity, next: head))
         head = node
         isKept = true
-        return (Opening(cache, path: path), false)
+        return (Opening(cache, path: path), disk.joinedOthers)
       } catch {
         free(node)
         throw error
@@ -151,12 +151,16 @@ extension Opening {
   private static func compose(
     _ disk: DiskTier, _ options: OpenOptions, clock: Clock
   ) throws(Failure) -> Cache {
-    let versions = Versions(from: disk.firstVersion)
+    let versions = Versions(from: disk.firstVersion, shared: disk.shared?.nextVersion)
+    let coherence = disk.shared?.counters
+    let hash: KeyedHash
+    if let shared = disk.shared { hash = shared.hash } else { hash = try KeyedHash() }
     let memory = try MemoryTier(
-      limits: options.memory, policy: options.policy, hash: try KeyedHash(), versions: versions)
+      limits: options.memory, policy: options.policy, hash: hash, versions: versions,
+      coherence: coherence)
     let cache = try Cache(
       memory: memory, limits: options.memory, storage: disk, clock: clock, versions: versions,
-      policy: options.policy)
+      policy: options.policy, coherence: coherence)
     cache.watch(disk)
     try cache.startMaintenance()
     return cache

@@ -23,6 +23,7 @@ extension DiskTier {
         return
       }
       latestTime = now
+      lookAfterOthers()
       do throws(Failure) {
         hasMore = try maintain(manifest, changes) || hasMore
       } catch {
@@ -206,13 +207,14 @@ extension DiskTier {
             filesLock.withLock {
               for one in namesInFlight.elements where one == number { return true }
               return false
-            }
+            } || mayBeOnItsWay(number)
           }
         }
       } catch {
         note(error)
         return false
       }
+      if orphans.isDone { shared?.owesSweep = false }
       return !orphans.isDone
     }
   }

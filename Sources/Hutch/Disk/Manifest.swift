@@ -100,7 +100,7 @@ struct Found {
 /// The connection that writes, with its statements and the meta row as last committed. Used
 /// under the tier's writer lock.
 final class Manifest {
-  private let connection: Connection
+  let connection: Connection
   private let beginning: Statement
   private let committing: Statement
   private let rollingBack: Statement
@@ -117,7 +117,9 @@ final class Manifest {
   private let walkingBack: Statement
 
   /// As last committed.
-  private(set) var meta = Meta()
+  var meta = Meta()
+  /// See `reload`; made when it is first needed.
+  var sums: OwnedStatement?
   /// As the manifest was when it was opened, or as `adopt` has set it.
   private(set) var boot = Boot()
   /// The id of the newest row. An id is not used twice while the manifest is open.
@@ -147,10 +149,12 @@ final class Manifest {
     }
     // Should it turn out damaged, closing it must not change it.
     _ = hutch_sqlite_switch(connection.handle, SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
+    connection.waitsOut(true)
     _ = try connection.integer("SELECT count(*) FROM sqlite_schema")
     let log = Files.status(Files.path("manifest.sqlite-wal"), at: directory.descriptor)
     let manifest = try Manifest(connection, logSize: Int(log?.st_size ?? 0))
     try manifest.load()
+    manifest.connection.waitsOut(false)
     _ = hutch_sqlite_switch(manifest.connection.handle, SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 0)
     return manifest
   }
@@ -499,6 +503,9 @@ final class Manifest {
 
   /// How much of it has been written since it last began anew.
   var logUsed: Int { logState.pointee.used }
+
+  /// Others have written it too.
+  func noteLog(used: Int, size: Int) { logState.pointee = Log(used: used, size: size) }
 
   enum Checkpoint {
     /// The log begins anew with the next commit; its file keeps its blocks, which are cheaper

@@ -79,6 +79,9 @@ final class QueuedWrite {
     isBarred = true
   }
 
+  /// Whether it may turn out that nothing is to be done.
+  fileprivate var isConditional: Bool { (write?.condition ?? .none) != .none }
+
   /// Not for a clear or a barrier.
   var key: Bytes { entry!.key }
 
@@ -239,6 +242,8 @@ final class WriteQueue {
     if let last { last.next = write } else { first = write }
     last = write
     switch write.kind {
+    case .put where write.isConditional, .remove where write.isConditional:
+      break
     case .put, .remove, .touch:
       if let older = newest(write.key, write.hash) {
         if write.kind == .touch { write.base = older }
