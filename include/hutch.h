@@ -182,6 +182,14 @@ enum {
   HUTCH_POLICY_ADAPTIVE = 4 /* follows the best of several on a sample of the keys */
 };
 
+/* In which tiers a put stores. */
+enum {
+  HUTCH_WRITE_DEFAULT = 0,     /* of a put: as the cache; of a cache: through */
+  HUTCH_WRITE_THROUGH = 1,     /* in both */
+  HUTCH_WRITE_MEMORY = 2,      /* in memory only; what the disk tier has of the key goes */
+  HUTCH_WRITE_DISK = 3         /* on disk only; what memory has of the key goes */
+};
+
 /* Where the disk tier keeps values. Settled when a directory is first used. */
 enum {
   HUTCH_STORAGE_DEFAULT = 0, /* mixed for a new directory; for an old one what it has */
@@ -214,6 +222,7 @@ enum {
  *   - The memory tier is each process's own. An entry that memory alone has
  *     (HUTCH_PARTIAL, a put through the memory view) is seen by its process only,
  *     and may go whenever another process writes.
+ *   - A listener is told what its own process does.
  *   - For a time to idle, accesses in other processes count once they have been
  *     written to the directory, about a minute later or with hutch_flush.
  *   - If the file system fails a put (HUTCH_PARTIAL), the older value is barred
@@ -312,6 +321,10 @@ typedef struct hutch_options {
   int64_t (*clock)(void *context);
   void *clock_context;
   void (*clock_release)(void *context);
+  uint32_t on_memory_warning; /* HUTCH_SHRINK_*; see hutch_notify */
+  uint32_t on_background;     /* HUTCH_SHRINK_* */
+  uint32_t low_water;         /* percent, for HUTCH_SHRINK_LOW_WATER: 1 to 100; 0: 50 */
+  uint32_t write_policy;      /* HUTCH_WRITE_*; of puts that do not say */
 } hutch_options;
 
 enum {
@@ -446,6 +459,8 @@ typedef struct hutch_put_options {
   uint64_t cost;         /* replaces the charge in the memory tier; 0: none */
   const void *extended;  /* bytes that travel with the entry; copied */
   size_t extended_size;  /* 0..65,535 */
+  uint32_t write_policy; /* HUTCH_WRITE_*; 0: the cache's. A view stores in its tier */
+  uint32_t reserved;
 } hutch_put_options;
 
 /* What one tier made of a put. */
@@ -893,6 +908,112 @@ HUTCH_API hutch_status hutch_cursor_info(hutch_cursor *cursor, hutch_entry_info 
 
 /* hutch_cursor_release - give up the reference. NULL is accepted. Since 0.1. */
 HUTCH_API void hutch_cursor_release(hutch_cursor *cursor);
+
+/* ---------------------------------------------------------------- pressure */
+
+/* What a host tells a cache. */
+enum {
+  HUTCH_NOTIFY_MEMORY_WARNING = 1,    /* the system is short of memory */
+  HUTCH_NOTIFY_ENTERED_BACKGROUND = 2 /* the program is not being looked at */
+};
+
+/* What a cache's memory tier does then; an option of hutch_open for each. */
+enum {
+  HUTCH_SHRINK_DEFAULT = 0,   /* empty */
+  HUTCH_SHRINK_EMPTY = 1,     /* every entry leaves memory */
+  HUTCH_SHRINK_LOW_WATER = 2, /* entries leave, as the policy says, down to
+                                 options.low_water percent of the cost limit */
+  HUTCH_SHRINK_EXPIRED = 3    /* what has expired goes, nothing else */
+};
+
+/*
+ * hutch_notify - tell a cache of pressure
+ *
+ * First the listener is told, then the memory tier shrinks as
+ * options.on_memory_warning and options.on_background say; expired entries go
+ * in any case. What the disk tier has stays there; what memory alone has is gone.
+ * Of the disk view: only the listener is told. HUTCH_UNSUPPORTED: no such
+ * notification. Since 0.1.
+ */
+HUTCH_API hutch_status hutch_notify(hutch_cache *cache, uint32_t notification);
+
+/* ------------------------------------------------------------------ events */
+
+/* What a listener can be told. */
+enum {
+  HUTCH_EVENT_WILL_ADD = 1,      /* a put is about to be made */
+  HUTCH_EVENT_DID_ADD = 2,       /* an entry was stored, in these tiers */
+  HUTCH_EVENT_WILL_REMOVE = 4,   /* an entry is about to go */
+  HUTCH_EVENT_DID_REMOVE = 8,    /* an entry has gone, from these tiers */
+  HUTCH_EVENT_WILL_CLEAR = 16,   /* hutch_clear is about to be made */
+  HUTCH_EVENT_DID_CLEAR = 32,    /* and has been */
+  HUTCH_EVENT_TIER_DOWN = 64,    /* a tier is out of service; status says why */
+  HUTCH_EVENT_TIER_UP = 128,     /* a tier is in service again */
+  HUTCH_EVENT_MEMORY_WARNING = 256,     /* hutch_notify was called; comes first */
+  HUTCH_EVENT_ENTERED_BACKGROUND = 512, /* likewise */
+  HUTCH_EVENT_ALL = 1023
+};
+
+/* Why an entry goes. */
+enum {
+  HUTCH_CAUSE_NONE = 0,     /* it does not: another kind of event */
+  HUTCH_CAUSE_REPLACED = 1, /* by a put of its key */
+  HUTCH_CAUSE_REMOVED = 2,  /* by hutch_remove or hutch_pop */
+  HUTCH_CAUSE_EVICTED = 3,  /* for a limit, or a trim to a size */
+  HUTCH_CAUSE_EXPIRED = 4,  /* for its age */
+  HUTCH_CAUSE_CLEARED = 5,  /* by a clear, or with the memory tier's emptying */
+  HUTCH_CAUSE_DAMAGED = 6   /* its row or file was found damaged */
+};
+
+/* What a listener is told; valid during the call. */
+typedef struct hutch_event {
+  size_t struct_size;
+  uint32_t kind;       /* one of HUTCH_EVENT_* */
+  uint32_t cause;      /* HUTCH_CAUSE_* */
+  uint32_t tiers;      /* the HUTCH_TIER_* concerned, or'd */
+  hutch_status status; /* of TIER_DOWN: why; else HUTCH_OK */
+  uint64_t version;    /* of the entry that comes or goes; WILL_ADD: 0, it is
+                          drawn when the put is made */
+  const void *key;     /* NULL for events that are not about an entry */
+  size_t key_size;
+  hutch_value *value;  /* of the entry that comes or goes; NULL where it is not at
+                          hand: an entry that goes from the disk tier alone by
+                          eviction, age or damage. hutch_value_retain keeps it */
+} hutch_event;
+
+/* A listener. It may call any function; those that wait answer HUTCH_DEADLOCK. */
+typedef void (*hutch_listener)(void *context, const hutch_event *event);
+
+/*
+ * hutch_set_listener - be told what happens
+ *
+ * listener is called with context for every event whose kind is in kinds (an or
+ * of HUTCH_EVENT_*), in place of the listener that the cache had; NULL: nobody is
+ * told any more. A cache has one listener, whatever its views and openings. An
+ * older listener's release comes when its last call is over, which may be after
+ * this call has returned. release may be NULL; it is called on failure too.
+ * Closing a cache tells nothing, and releases its listener.
+ *
+ * A listener is called by the thread whose call made it happen, before that call
+ * returns, or by the maintenance thread; with no lock held. If another thread is
+ * telling the listener about entries of the same stripe of keys, it tells ours
+ * too, and our call waits for that, unless it was itself made by a listener.
+ *
+ * The events of a key come in the order of its versions, each exactly once. A put
+ * tells WILL_ADD before it is made; then, for what it replaces, WILL_REMOVE and
+ * DID_REMOVE, and DID_ADD if a tier took it. A removal tells WILL_REMOVE before
+ * it is made and DID_REMOVE after it; of an absent key nothing. For evictions and
+ * expiry, and for what a put replaces, both come when the entry has left. A
+ * tier tells its own evictions and expiries: an entry may go from memory, and
+ * later from disk. A value that a get brings into memory is no addition. A touch
+ * tells nothing. A clear tells WILL_CLEAR and DID_CLEAR, and between them
+ * DID_REMOVE for each entry that memory had.
+ *
+ * HUTCH_INVALID_ARGUMENT: a kind that is not defined. Since 0.1.
+ */
+HUTCH_API hutch_status hutch_set_listener(hutch_cache *cache, uint32_t kinds,
+                                          hutch_listener listener, void *context,
+                                          void (*release)(void *context));
 
 #ifdef __cplusplus
 }

@@ -471,3 +471,78 @@ TEST(memory_goes_on_when_the_file_system_is_full) {
   CHECK_OK(hutch_close(cache));
   CHECK(umount(mounted.text) == 0);
 }
+
+/* ---------------------------------------------------------- write policies */
+
+static void check_where(hutch_cache *cache, const char *key, bool in_memory, bool on_disk) {
+  hutch_cache *memory = tier_of(cache, HUTCH_TIER_MEMORY), *disk = tier_of(cache, HUTCH_TIER_DISK);
+  CHECK_STATUS(in_memory ? HUTCH_OK : HUTCH_NOT_FOUND, hutch_contains(memory, KEY(key)));
+  CHECK_STATUS(on_disk ? HUTCH_OK : HUTCH_NOT_FOUND, hutch_contains(disk, KEY(key)));
+  hutch_cache_release(memory);
+  hutch_cache_release(disk);
+}
+
+TEST(a_put_stores_where_its_write_policy_says) {
+  for (uint32_t of_cache = HUTCH_WRITE_DEFAULT; of_cache <= HUTCH_WRITE_DISK; of_cache++) {
+    for (uint32_t of_put = HUTCH_WRITE_DEFAULT; of_put <= HUTCH_WRITE_DISK; of_put++) {
+      char name[32];
+      sprintf(name, "%u %u", of_cache, of_put);
+      check_note(name);
+      hutch_options options = unlimited_options();
+      options.write_policy = of_cache;
+      hutch_cache *cache = open_cache(scratch(name).text, &options);
+      uint32_t policy = of_put ? of_put : of_cache;
+      bool in_memory = policy != HUTCH_WRITE_DISK, on_disk = policy != HUTCH_WRITE_MEMORY;
+      hutch_put_options through = put_options(), put = put_options();
+      through.write_policy = HUTCH_WRITE_THROUGH;
+      put.write_policy = of_put;
+      hutch_put_result result = new_result();
+      CHECK_OK(hutch_put(cache, KEY("a"), KEY("old"), &through, NULL));
+      check_where(cache, "a", true, true);
+      CHECK_OK(hutch_put(cache, KEY("a"), KEY("new"), &put, &result));
+      check_where(cache, "a", in_memory, on_disk);
+      CHECK_EQUAL(in_memory ? HUTCH_OUTCOME_STORED : HUTCH_OUTCOME_REMOVED, result.memory);
+      CHECK_EQUAL(on_disk ? HUTCH_OUTCOME_STORED : HUTCH_OUTCOME_REMOVED, result.disk);
+      CHECK_TEXT(cache, "a", "new");
+      CHECK_EQUAL(1, count_of(cache));
+      /* The condition is about the whole cache, whatever the put's tiers are. */
+      CHECK_OK(hutch_put(cache, KEY("b"), KEY("b"), &through, NULL));
+      CHECK_STATUS(HUTCH_EXISTS, hutch_add(cache, KEY("b"), KEY("no"), &put, NULL));
+      CHECK_OK(hutch_replace(cache, KEY("b"), KEY("yes"), &put, NULL));
+      CHECK_TEXT(cache, "b", "yes");
+      int64_t sum = 0;
+      CHECK_OK(hutch_increment(cache, KEY("n"), 5, 0, &put, &sum));
+      check_where(cache, "n", in_memory, on_disk);
+      CHECK_OK(hutch_increment(cache, KEY("n"), 5, 0, &put, &sum));
+      CHECK_EQUAL(10, sum);
+      const void *keys[] = {"m"}, *values[] = {"many"};
+      const size_t key_sizes[] = {1}, value_sizes[] = {4};
+      hutch_batch *batch;
+      CHECK_OK(hutch_put_many(cache, keys, key_sizes, values, value_sizes, 1, &put, &batch));
+      hutch_batch_release(batch);
+      check_where(cache, "m", in_memory, on_disk);
+      CHECK_OK(hutch_close(cache));
+      /* What memory alone had is gone with it. */
+      cache = open_cache(scratch(name).text, &options);
+      CHECK_EQUAL(on_disk ? 4 : 0, count_of(cache));
+      CHECK_OK(hutch_close(cache));
+    }
+  }
+  check_note(NULL);
+}
+
+TEST(write_policies_that_cannot_be_are_refused) {
+  hutch_options options = default_options();
+  hutch_put_options put = put_options();
+  hutch_cache *cache;
+  options.write_policy = 77;
+  CHECK_STATUS(HUTCH_UNSUPPORTED, hutch_open(NULL, &options, &cache));
+  cache = open_cache(NULL, NULL);
+  put.write_policy = HUTCH_WRITE_DISK;
+  CHECK_STATUS(HUTCH_UNSUPPORTED, hutch_put(cache, KEY("a"), KEY("1"), &put, NULL));
+  put.write_policy = 77;
+  CHECK_STATUS(HUTCH_UNSUPPORTED, hutch_put(cache, KEY("a"), KEY("1"), &put, NULL));
+  put.write_policy = HUTCH_WRITE_MEMORY;
+  CHECK_OK(hutch_put(cache, KEY("a"), KEY("1"), &put, NULL));
+  CHECK_OK(hutch_close(cache));
+}

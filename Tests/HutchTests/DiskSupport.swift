@@ -62,7 +62,7 @@ final class DiskFixture: @unchecked Sendable {
       hostsClock ? time.clock() : Clock(function: nil, context: nil, release: nil)
     tier = try DiskTier.open(directory: directory, options: options, clock: clock)
     version.store(tier.firstVersion, ordering: .relaxed)
-    tier.onDropped = { [dropped] key, _ in
+    tier.onDropped = { [dropped] key, _, _ in
       let text = String(decoding: key, as: UTF8.self)
       dropped.lock.withLock { dropped.keys.append(text) }
     }

@@ -92,7 +92,7 @@ final class Bench {
     _ key: String, _ value: String = "", version: UInt64? = nil,
     if condition: PutCondition = .always, isBacked: Bool = false,
     _ change: (inout Record) -> Void = { _ in }
-  ) throws -> PutResult {
+  ) throws -> MemoryPutResult {
     let block = try block(key, value, version: version, change)
     return try tier.put(
       block, hash(key), at: hand.moment, condition: condition, isBacked: isBacked)

@@ -38,7 +38,9 @@
   X(batch_value) X(batch_info) X(batch_put_result) X(batch_retain) X(batch_release)          \
   X(limits) X(set_limits) X(count) X(cost) X(stats)                                          \
   X(trim)                                                                                    \
-  X(each) X(cursor_create) X(cursor_next) X(cursor_value) X(cursor_info) X(cursor_release)
+  X(each) X(cursor_create) X(cursor_next) X(cursor_value) X(cursor_info) X(cursor_release)   \
+  X(notify)                                                                                  \
+  X(set_listener)
 
 #define HUTCH_DL_MEMBER(name) __typeof__(&hutch_##name) name;
 typedef struct hutch_dl {
@@ -128,6 +130,8 @@ static inline const char *hutch_dl_open(hutch_dl *table, const char *path) {
 #define hutch_cursor_value hutch_dl_table.cursor_value
 #define hutch_cursor_info hutch_dl_table.cursor_info
 #define hutch_cursor_release hutch_dl_table.cursor_release
+#define hutch_notify hutch_dl_table.notify
+#define hutch_set_listener hutch_dl_table.set_listener
 #endif
 
 #endif /* HUTCH_DL_H */

@@ -45,6 +45,10 @@ extension Cache.PutSpec {
     timeToLive = try checkedDuration(given.time_to_live)
     timeToIdle = try checkedDuration(given.time_to_idle)
     cost = given.cost
+    guard given.reserved == 0 else {
+      throw Failure(.unsupported, "a reserved field of the options is set")
+    }
+    writePolicy = try WritePolicy(given.write_policy)
     extended = try checkedBytes(
       given.extended, given.extended_size, "the extended data are NULL, or their size no size")
     guard extended.count <= 65_535 else {

@@ -187,10 +187,38 @@ extension OpenOptions {
     guard let storage = StorageKind(rawValue: options.storage) else {
       throw Failure(.unsupported, "a storage kind that this library does not know")
     }
+    pressure = try Pressure(options)
+    writePolicy = try WritePolicy(options.write_policy)
     memory = try TierLimits(options.memory)
     disk.limits = try TierLimits(options.disk)
     disk.storage = storage
     disk.inlineThreshold = Int(clamping: options.inline_threshold)
     disk.allowsNetworkDirectory = options.flags & network != 0
+  }
+}
+
+extension WritePolicy {
+  init(_ number: UInt32) throws(Failure) {
+    guard let policy = WritePolicy(rawValue: number) else {
+      throw Failure(.unsupported, "a write policy that this library does not know")
+    }
+    self = policy
+  }
+}
+
+extension Pressure {
+  fileprivate init(_ options: hutch_options) throws(Failure) {
+    self.init()
+    func response(_ number: UInt32) throws(Failure) -> Response {
+      if number == UInt32(HUTCH_SHRINK_DEFAULT) { return .empty }
+      guard let response = Response(rawValue: number) else {
+        throw Failure(.unsupported, "a way to shrink that this library does not know")
+      }
+      return response
+    }
+    onMemoryWarning = try response(options.on_memory_warning)
+    onBackground = try response(options.on_background)
+    guard options.low_water <= 100 else { throw .invalid("low_water is no percentage") }
+    if options.low_water != 0 { lowWater = UInt64(options.low_water) }
   }
 }

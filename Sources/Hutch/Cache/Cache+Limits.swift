@@ -8,6 +8,7 @@ extension Cache {
     memory newMemory: TierLimits, disk newDisk: TierLimits, in scope: Scope
   ) throws(Failure) {
     let moment = clock.moment()
+    defer { events.deliver() }
     limitsLock.lock()
     defer { limitsLock.unlock() }
     if scope != .disk {
@@ -16,7 +17,7 @@ extension Cache {
       if newMemory.ages.any { try startMaintenance() }
     }
     if storage != nil, scope != .memory {
-      try withStorage { (storage) throws(Failure) in
+      try withStorageUntold { (storage) throws(Failure) in
         try storage.setLimits(newDisk, at: moment)
       }
     }
@@ -45,15 +46,20 @@ extension Cache {
   /// accesses that memory answered.
   func watch(_ disk: DiskTier) {
     let identity = self.identity
-    disk.onDropped = { key, version in
+    disk.onDropped = { key, version, _ in
       Unmanaged<Cache>.fromOpaque(identity)._withUnsafeGuaranteedRef {
         $0.storeDropped(key, version)
       }
     }
-    disk.onStateChange = { failure in
-      guard failure == nil else { return }
+    disk.onLeaving = { key, version, cause in
       Unmanaged<Cache>.fromOpaque(identity)._withUnsafeGuaranteedRef {
-        if let storage = $0.storage { $0.storeCameBack(storage) }
+        $0.tellDropped(key, version, cause)
+      }
+    }
+    disk.onStateChange = { failure in
+      Unmanaged<Cache>.fromOpaque(identity)._withUnsafeGuaranteedRef {
+        if failure == nil, let storage = $0.storage { $0.storeCameBack(storage) }
+        $0.post(failure == nil ? .tierUp : .tierDown, .disk, status: failure?.status ?? .done)
       }
     }
     disk.lastAccess = { key in

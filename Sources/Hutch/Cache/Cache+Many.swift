@@ -95,7 +95,8 @@ extension Cache {
         key: key, value: value, extended: spec.extended, record: spec.record(at: moment),
         wantsChecksum: true)
       return try submit(
-        block.unowned, memory.hash(key), at: moment, if: .always, in: scope, to: storage)
+        block.unowned, memory.hash(key), at: moment, if: .always, in: scope,
+        storing: try target(of: spec.writePolicy, in: scope), to: storage)
     } catch {
       return SubmittedPut(failed: error)
     }

@@ -6,6 +6,7 @@ extension Cache {
     var timeToIdle: Int64 = 0
     var cost: UInt64 = 0
     var extended = Bytes(start: nil, count: 0)
+    var writePolicy = WritePolicy.standard
 
     /// The record of an entry that is written at this moment.
     @inline(__always)
@@ -52,19 +53,22 @@ extension Cache {
     return try put(
       try Block.copying(
         key: key, value: value, extended: spec.extended, record: record,
-        wantsChecksum: storage != nil), hash, at: moment, if: condition, in: scope)
+        wantsChecksum: storage != nil), hash, at: moment, if: condition, in: scope,
+      storing: try target(of: spec.writePolicy, in: scope))
   }
 
+  /// The condition is about what `scope` has; the value goes to `target`.
   @_optimize(speed)
   func put(
     _ block: consuming Block, _ hash: UInt64, at moment: Moment, if condition: PutCondition,
-    in scope: Scope
+    in scope: Scope, storing target: Scope
   ) throws(Failure) -> PutResult {
     if storage == nil { return try putInMemory(block, hash, at: moment, if: condition) }
     return try withStorage { (storage) throws(Failure) in
       while true {
         let submitted = try submit(
-          block.unowned, hash, at: moment, if: condition, in: scope, to: storage)
+          block.unowned, hash, at: moment, if: condition, in: scope, storing: target,
+          to: storage)
         let result = finish(submitted, in: storage)
         if !result.isUndecided { return result }
       }
@@ -77,7 +81,8 @@ extension Cache {
     /// Nil: refused.
     fileprivate(set) var write: StorageWrite?
     fileprivate(set) var hash: UInt64 = 0
-    fileprivate(set) var scope = Scope.whole
+    fileprivate(set) var target = Scope.whole
+    fileprivate(set) var owed: OwedEvents?
     /// Where processes share: decided by the store; and of the stripe, once it is submitted.
     fileprivate(set) var condition = PutCondition.always
     fileprivate(set) var mark: Stripes.Mark?
@@ -94,11 +99,12 @@ extension Cache {
   /// `finish` is owed.
   func submit(
     _ entry: UnownedBlock, _ hash: UInt64, at moment: Moment, if condition: PutCondition,
-    in scope: Scope, to storage: any Storage
+    in scope: Scope, storing target: Scope, to storage: any Storage
   ) throws(Failure) -> SubmittedPut {
+    tellWillAdd(entry, hash, in: target)
     // The write keeps the block for as long as it is there itself.
-    let write = StorageWrite(scope == .memory ? .remove : .put, entry.retained())
-    if scope != .memory { storage.prepare(write) }
+    let write = StorageWrite(target == .memory ? .remove : .put, entry.retained())
+    if target != .memory { storage.prepare(write) }
     var put = SubmittedPut()
     let stripe = Stripes.index(of: hash)
     stripes.lock(stripe)
@@ -121,18 +127,22 @@ extension Cache {
     put.result.version = versions.draw()
     put.write = write
     put.hash = hash
-    put.scope = scope
+    put.target = target
     entry.version = put.result.version
     write.version = put.result.version
+    put.owed = oweEvents(entry.key, hash, adding: entry, at: moment, in: .whole)
+    var wasInMemory = false
     if write.condition != .none {
       // Memory follows when it has been decided.
       put.condition = condition
-    } else if scope == .disk {
-      _ = memory.remove(entry.key, hash, at: moment)
+    } else if target == .disk {
+      wasInMemory = memory.remove(entry.key, hash, at: moment) != nil
       put.result.memory = .removed
     } else {
-      put.result.memory = putInMemory(entry, hash, at: moment, isBacked: scope == .whole)
+      put.result.memory = putInMemory(
+        entry, hash, at: moment, isBacked: target == .whole, wasThere: &wasInMemory)
     }
+    put.owed?.wasInMemory = wasInMemory
     put.mark = submit(write, to: storage, at: moment, unlocking: stripe)
     return put
   }
@@ -159,10 +169,13 @@ extension Cache {
     let decision = coherence == nil ? nil : decision(on: put, write)
     stripes.end(Stripes.index(of: put.hash))
     if let decision {
-      if let refused = decision.refused { return refused }
+      if let refused = decision.refused {
+        if let owed = put.owed { settle(owed, leftDisk: false, storedIn: Event.Tiers()) }
+        return refused
+      }
       result.memory = decision.memory
     }
-    if put.scope == .memory {
+    if put.target == .memory {
       result.disk = write.failure == nil ? .removed : .failed
     } else {
       result.disk = write.outcome
@@ -171,6 +184,10 @@ extension Cache {
       }
     }
     result.conclude(write.failure)
+    if let owed = put.owed {
+      settle(
+        owed, leftDisk: write.existed || write.failure != nil, storedIn: result.tiers)
+    }
     return result
   }
 
@@ -183,8 +200,41 @@ extension Cache {
     // Without a thread an expired entry is as invisible, and goes when it is in the way.
     let entry = block.unowned
     if !entry.isPlain && entry.record.mayExpire(under: Ages()) { try? startMaintenance() }
+    if events.wantsEntries { return try putTelling(block, hash, at: moment, if: condition) }
+    return result(of: try memory.put(block, hash, at: moment, condition: condition), condition)
+  }
+
+  /// As above, for a listener, to whom the order of a key's writes must be known.
+  private func putTelling(
+    _ block: consuming Block, _ hash: UInt64, at moment: Moment, if condition: PutCondition
+  ) throws(Failure) -> PutResult {
+    let entry = block.unowned
+    tellWillAdd(entry, hash, in: .memory)
+    let stripe = Stripes.index(of: hash)
+    stripes.lock(stripe)
+    entry.version = versions.draw()
+    let owed = oweEvents(entry.key, hash, adding: entry, at: moment, in: .memory)
+    do throws(Failure) {
+      let put = try memory.put(block, hash, at: moment, condition: condition)
+      stripes.unlock(stripe)
+      let result = result(of: put, condition)
+      if let owed {
+        let isDone = put.outcome == .stored || put.outcome == .tooLarge
+        owed.wasInMemory = isDone && put.existing != 0
+        settle(owed, leftDisk: false, storedIn: result.tiers)
+      }
+      return result
+    } catch {
+      stripes.unlock(stripe)
+      if let owed { settle(owed, leftDisk: false, storedIn: Event.Tiers()) }
+      throw error
+    }
+  }
+
+  /// What the memory tier's answer means where it is all there is.
+  @inline(__always)
+  private func result(of put: MemoryPutResult, _ condition: PutCondition) -> PutResult {
     var result = PutResult()
-    let put = try memory.put(block, hash, at: moment, condition: condition)
     switch put.outcome {
     case .stored:
       result.version = put.version
@@ -204,14 +254,16 @@ extension Cache {
   /// The part in memory of a put whose stripe is held. Where it cannot be stored, the older
   /// value goes.
   private func putInMemory(
-    _ entry: UnownedBlock, _ hash: UInt64, at moment: Moment, isBacked: Bool
+    _ entry: UnownedBlock, _ hash: UInt64, at moment: Moment, isBacked: Bool,
+    wasThere: inout Bool
   ) -> TierOutcome {
     do throws(Failure) {
       if let coherence { entry.mark = coherence.mark(hash) }
       let put = try memory.put(entry.retained(), hash, at: moment, isBacked: isBacked)
+      wasThere = put.existing != 0
       return put.outcome == .stored ? .stored : .tooLarge
     } catch {
-      _ = memory.remove(entry.key, hash, at: moment)
+      wasThere = memory.remove(entry.key, hash, at: moment) != nil
       return .failed
     }
   }
@@ -241,6 +293,11 @@ extension Cache {
 }
 
 extension Cache.PutResult {
+  /// Those that have the value.
+  fileprivate var tiers: Event.Tiers {
+    (memory == .stored ? .memory : Event.Tiers()) | (disk == .stored ? .disk : Event.Tiers())
+  }
+
   /// Settles the status once each tier's outcome is known.
   fileprivate mutating func conclude(_ storageFailure: Failure?) {
     let outcomes = (memory, disk)

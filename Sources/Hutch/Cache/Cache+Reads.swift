@@ -1,9 +1,18 @@
 /// Reads: memory, then the store, then promotion.
 extension Cache {
   /// Runs `body` on the store unless the cache has none or is being shut down. `body` lets go
-  /// of the locks that it takes; what it found damaged goes then.
+  /// of the locks that it takes; what it found damaged goes then, and the listener is told.
   @inline(__always)
   func withStorage<R: ~Copyable>(
+    _ body: (any Storage) throws(Failure) -> R
+  ) throws(Failure) -> R {
+    defer { events.deliver() }
+    return try withStorageUntold(body)
+  }
+
+  /// As `withStorage` for who holds a lock: the listener is told later, by `events.deliver`.
+  @inline(__always)
+  func withStorageUntold<R: ~Copyable>(
     _ body: (any Storage) throws(Failure) -> R
   ) throws(Failure) -> R {
     guard let storage else { throw Failure(.unsupported, "this cache has no disk tier") }
@@ -22,6 +31,8 @@ extension Cache {
     let hash = memory.hash(key)
     if scope != .disk {
       if let block = memory.get(key, hash, at: moment) { return block }
+      // The entry may have been found expired.
+      events.deliver()
       if storage == nil || scope == .memory { return nil }
     }
     return try getFromStorage(key, hash, at: moment, promoting: scope == .whole)
@@ -38,6 +49,7 @@ extension Cache {
       if let size = memory.copy(key, hash, at: moment, into: buffer, capacity: capacity) {
         return size
       }
+      events.deliver()
       if storage == nil || scope == .memory { return nil }
     }
     guard

@@ -36,7 +36,7 @@ extension Cache {
   func decision(on put: SubmittedPut, _ write: StorageWrite) -> Decision? {
     guard let entry = write.entry, let submission = put.mark else { return nil }
     guard write.condition != .none else {
-      if write.failure == nil && put.scope != .disk {
+      if write.failure == nil && put.target != .disk {
         memory.setMark(entry.key, put.hash, version: put.result.version, write.mark)
       }
       return nil
@@ -55,20 +55,24 @@ extension Cache {
     let stripe = Stripes.index(of: put.hash)
     stripes.lock(stripe)
     defer { stripes.unlock(stripe) }
-    if put.scope == .whole && stripes.mark(stripe).hasNoWrite(since: submission) {
+    if put.target != .disk && stripes.mark(stripe).hasNoWrite(since: submission) {
       // Nobody else has the block any more.
       entry.mark = write.mark
       do throws(Failure) {
         let stored = try memory.put(
           entry.retained(), put.hash, at: moment, isBacked: write.outcome == .stored)
+        put.owed?.wasInMemory = stored.existing != 0
         decision.memory = stored.outcome == .stored ? .stored : .tooLarge
       } catch {
-        _ = memory.remove(entry.key, put.hash, at: moment)
+        let old = memory.remove(entry.key, put.hash, at: moment)
+        put.owed?.wasInMemory = old != nil
         decision.memory = .failed
       }
     } else {
-      _ = memory.remove(entry.key, put.hash, at: moment, condition: .upTo(put.result.version))
-      if put.scope == .disk { decision.memory = .removed }
+      let old = memory.remove(
+        entry.key, put.hash, at: moment, condition: .upTo(put.result.version))
+      put.owed?.wasInMemory = old != nil
+      if put.target == .disk { decision.memory = .removed }
     }
     return decision
   }

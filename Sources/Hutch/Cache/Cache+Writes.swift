@@ -46,7 +46,16 @@ extension Cache {
     if let storage, let accessed = memory.info(key, hash, at: moment)?.accessed {
       storage.noteAccess(key, at: accessed)
     }
-    return memory.remove(key, hash, at: moment)
+    guard events.wantsEntries else { return memory.remove(key, hash, at: moment) }
+    tellWillRemove(key, hash, in: .memory)
+    let stripe = Stripes.index(of: hash)
+    stripes.lock(stripe)
+    let owed = oweEvents(key, hash, adding: nil, at: moment, in: .memory)
+    let block = memory.remove(key, hash, at: moment)
+    stripes.unlock(stripe)
+    owed?.wasInMemory = block != nil
+    if let owed { settle(owed, leftDisk: false, storedIn: Event.Tiers()) }
+    return block
   }
 
   /// A removal that has been submitted, or had nothing to remove, or failed at once.
@@ -57,6 +66,7 @@ extension Cache {
     fileprivate var reason: Reason?
     /// Memory alone had it. Only known where processes share.
     fileprivate var wasUnbacked = false
+    fileprivate var owed: OwedEvents?
   }
 
   /// The first half of a removal in a cache with a store: everything but the wait for the
@@ -67,6 +77,7 @@ extension Cache {
     var removal = SubmittedRemoval()
     let hash = memory.hash(key)
     let stripe = Stripes.index(of: hash)
+    tellWillRemove(key, hash, in: scope)
     do throws(Failure) {
       let write = StorageWrite(.remove, try Block.allocate(key: key, record: Record()))
       stripes.lock(stripe)
@@ -94,7 +105,9 @@ extension Cache {
         throw error
       }
       write.version = versions.draw()
-      _ = memory.remove(key, hash, at: moment)
+      removal.owed = oweEvents(key, hash, adding: nil, at: moment, in: scope)
+      let wasInMemory = memory.remove(key, hash, at: moment) != nil
+      removal.owed?.wasInMemory = wasInMemory
       submit(write, to: storage, at: moment, unlocking: stripe)
       removal.write = write
       removal.stripe = stripe
@@ -123,6 +136,10 @@ extension Cache {
     guard let write = removal.write else { return false }
     storage.complete(write)
     stripes.end(removal.stripe)
+    if let owed = removal.owed {
+      settle(
+        owed, leftDisk: write.existed || write.failure != nil, storedIn: Event.Tiers())
+    }
     if let failure = write.failure { throw failure }
     if coherence == nil || removal.wasUnbacked { return true }
     // Another process may have removed it first.
@@ -230,7 +247,9 @@ extension Cache {
           extended: current.map { Bytes($0.extendedData) } ?? spec.extended,
           record: record, wantsChecksum: storage != nil)
       }
-      let result = try put(block, hash, at: moment, if: condition, in: scope)
+      let result = try put(
+        block, hash, at: moment, if: condition, in: scope,
+        storing: try target(of: spec.writePolicy, in: scope))
       switch result.status {
       case .exists, .notFound, .conflict: continue
       default:
@@ -243,6 +262,13 @@ extension Cache {
   // MARK: clear
 
   func clear(in scope: Scope) throws(Failure) {
+    tell(.willClear, tiers(of: scope))
+    try clearTiers(in: scope)
+    events.deliver()
+    tell(.didClear, tiers(of: scope))
+  }
+
+  private func clearTiers(in scope: Scope) throws(Failure) {
     if storage == nil || scope == .memory {
       memory.clear(at: clock.moment())
       return

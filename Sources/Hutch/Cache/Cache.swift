@@ -29,6 +29,8 @@ final class Cache {
   let storage: (any Storage)?
   let clock: Clock
   let policy: MemoryPolicy
+  let pressure: Pressure
+  let writePolicy: WritePolicy
   /// Protects `memoryLimits`, and makes changes of limits one after the other. Taken before
   /// locks of the tiers.
   let limitsLock: Lock
@@ -39,6 +41,8 @@ final class Cache {
   /// does not pass here: the memory tier lives as long as the cache object.
   let gate: Gate
   let walks: Walks
+  /// What the host's listener is told.
+  let events: Events
   /// Drawn under the key's stripe, or where there is no store under its shard's lock.
   let versions: Versions
   /// Where processes share the directory. Nil: memory is nobody else's business.
@@ -53,13 +57,15 @@ final class Cache {
   private let maintenanceLock: Lock
 
   init(
-    memory: MemoryTier, limits: TierLimits, storage: (any Storage)?, clock: Clock,
-    versions: Versions, policy: MemoryPolicy, coherence: CoherenceCounters? = nil
+    memory: MemoryTier, storage: (any Storage)?, clock: Clock,
+    versions: Versions, options: OpenOptions, coherence: CoherenceCounters? = nil
   ) throws(Failure) {
     self.memory = memory
-    self.policy = policy
     self.coherence = coherence
-    memoryLimits = limits
+    policy = options.policy
+    pressure = options.pressure
+    writePolicy = options.writePolicy
+    memoryLimits = options.memory
     limitsLock = try Lock()
     self.storage = storage
     self.clock = clock
@@ -67,12 +73,15 @@ final class Cache {
     stripes = try Stripes()
     gate = try Gate()
     walks = try Walks()
+    events = try Events.make()
     self.versions = versions
     maintainer = try Maintainer(
       pause: 1_000_000_000, context: Unmanaged.passUnretained(self).toOpaque(),
       work: { context in
         Unmanaged<Cache>.fromOpaque(context)._withUnsafeGuaranteedRef { $0.maintain() }
       })
+    events.owner = identity
+    watchMemory()
   }
 
   /// What names this cache among callbacks (see ThreadState).
@@ -90,6 +99,7 @@ final class Cache {
 
   /// One slice of background work. True if there is more.
   private func maintain() -> Bool {
+    defer { events.deliver() }
     maintenanceLock.lock()
     defer { maintenanceLock.unlock() }
     let moment = clock.momentForMaintenance()
@@ -117,6 +127,8 @@ final class Cache {
   func shut() -> Failure? {
     maintainer?.stop()
     gate.close()
+    // An end is no event.
+    try? events.listen(nil)
     // First memory, whose departing entries hand their access times down.
     memory.clear(at: clock.momentForMaintenance())
     return storage?.close(lastVersion: versions.last)
@@ -128,4 +140,28 @@ enum Scope {
   case whole
   case memory
   case disk
+}
+
+/// In which tiers a put stores: the numbers of HUTCH_WRITE_*.
+enum WritePolicy: UInt32 {
+  /// Of a put: as the cache. Of a cache: `through`.
+  case standard = 0
+  case through = 1
+  case memory = 2
+  case disk = 3
+}
+
+extension Cache {
+  /// Which tiers a put of a caller in `scope` stores in.
+  @inline(__always)
+  func target(of policy: WritePolicy, in scope: Scope) throws(Failure) -> Scope {
+    guard scope == .whole else { return scope }
+    switch policy == .standard ? writePolicy : policy {
+    case .standard, .through: return .whole
+    case .memory: return storage == nil ? .whole : .memory
+    case .disk:
+      guard storage != nil else { throw Failure(.unsupported, "this cache has no disk tier") }
+      return .disk
+    }
+  }
 }

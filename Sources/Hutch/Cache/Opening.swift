@@ -4,6 +4,8 @@ import Synchronization
 /// How a cache is to be opened.
 struct OpenOptions {
   var policy = MemoryPolicy.adaptive
+  var pressure = Pressure()
+  var writePolicy = WritePolicy.standard
   var memory = TierLimits.defaultMemory
   var disk = DiskOptions()
 }
@@ -87,8 +89,7 @@ final class Opening {
     let memory = try MemoryTier(
       limits: options.memory, policy: options.policy, hash: try KeyedHash(), versions: versions)
     let cache = try Cache(
-      memory: memory, limits: options.memory, storage: nil, clock: clock, versions: versions,
-      policy: options.policy)
+      memory: memory, storage: nil, clock: clock, versions: versions, options: options)
     if options.memory.ages.any { try cache.startMaintenance() }
     return Opening(cache, path: nil)
   }
@@ -159,8 +160,8 @@ extension Opening {
       limits: options.memory, policy: options.policy, hash: hash, versions: versions,
       coherence: coherence)
     let cache = try Cache(
-      memory: memory, limits: options.memory, storage: disk, clock: clock, versions: versions,
-      policy: options.policy, coherence: coherence)
+      memory: memory, storage: disk, clock: clock, versions: versions, options: options,
+      coherence: coherence)
     cache.watch(disk)
     try cache.startMaintenance()
     return cache

@@ -48,7 +48,7 @@ extension DiskTier {
     let most = DiskTier.rowsInSlice
     if queue.hasBars {
       let lifted = try attempt([])
-      lifted.forEachDropped { key, version in try? changes.drop(key, version, .damaged) }
+      changes.tellAlso(lifted)
       hasMore = queue.hasBars
     }
     let rest = Changes()
@@ -65,7 +65,7 @@ extension DiskTier {
       hasMore =
         hasMore || self.sweep.isBehind || expired >= most || purged >= most || isPast || isTight
     }
-    rest.forEachDropped { key, version in try? changes.drop(key, version, .damaged) }
+    changes.tellAlso(rest)
 
     let monotonic = Clock.read(CLOCK_MONOTONIC)
     if accesses.isHalfFull || monotonic - sweep.lastFlush >= DiskTier.flushPeriod {

@@ -162,7 +162,7 @@ extension DiskTier {
   /// No lock is held.
   func tell(_ changes: Changes) {
     guard changes.hasDropped, let onDropped else { return }
-    changes.forEachDropped { onDropped($0, $1) }
+    changes.forEachDropped { onDropped($0, $1, $2) }
   }
 
   /// Every write has its results when this returns. The writer lock is held.
@@ -287,6 +287,7 @@ extension DiskTier {
   /// What is owed after a commit: files that lost their rows go, the limit and the bound on
   /// the log hold again, the numbers are shown.
   private func settle(_ manifest: Manifest, _ changes: Changes) {
+    if changes.hasDropped, let onLeaving { changes.forEachDropped { onLeaving($0, $1, $2) } }
     counters.evictions.add(changes.evictions)
     counters.expirations.add(changes.expirations)
     for file in changes.files.elements { trash.add(file, in: place) }
@@ -354,7 +355,7 @@ extension DiskTier {
     }
     try shared?.touch(write.key)
     try delete(found, manifest, &meta, changes)
-    try changes.drop(write.key, found.record.version, .damaged)
+    try changes.drop(write.key, found.record.version, write.isOfDamage ? .damaged : .barred)
   }
 
   private func clear(_ meta: inout Meta, _ changes: Changes) {

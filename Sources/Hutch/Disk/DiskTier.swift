@@ -87,7 +87,10 @@ final class DiskTier: Storage {
   let liveLimits: LiveLimits
 
   /// An entry has gone that nobody asked to remove: evicted, expired or damaged.
-  var onDropped: ((_ key: Bytes, _ version: UInt64) -> Void)?
+  var onDropped: ((_ key: Bytes, _ version: UInt64, _ cause: DropCause) -> Void)?
+  /// The same, at once and in the order of commits: the writer lock is held. To be set before
+  /// the first write.
+  var onLeaving: ((_ key: Bytes, _ version: UInt64, _ cause: DropCause) -> Void)?
   /// When a tier above last read an entry; nil if it does not have it.
   var lastAccess: ((_ key: Bytes) -> Int64?)?
   /// The tier is up again, or is out of service and why. When it is up again it may have

@@ -142,3 +142,12 @@ final class StorageWrite {
     self.block = block
   }
 }
+
+/// Why a store has dropped an entry that nobody asked it to.
+enum DropCause: UInt64 {
+  case evicted = 0
+  case expired = 1
+  case damaged = 2
+  /// Left by a write that failed, and not given out since.
+  case barred = 3
+}

@@ -49,6 +49,8 @@ final class QueuedWrite {
   fileprivate var isDone = false
   /// What is on disk under this key is not to be given out: a bar, or a failed write.
   fileprivate(set) var isBarred = false
+  /// A bar because the entry was found damaged, not because a write of it failed.
+  fileprivate(set) var isOfDamage = false
 
   init(_ write: StorageWrite, hash: UInt64) {
     self.write = write
@@ -346,12 +348,14 @@ final class WriteQueue {
   // MARK: bars
 
   private func bar(
-    _ key: Bytes, _ hash: UInt64, _ version: UInt64, _ sequence: UInt64
+    _ key: Bytes, _ hash: UInt64, _ version: UInt64, _ sequence: UInt64, isOfDamage: Bool = false
   ) -> Bool {
     guard bars < WriteQueue.mostBars,
       let copy = try? Block.allocate(key: key, record: Record())
     else { return false }
-    insert(QueuedWrite(copy, hash: hash, version: version, sequence))
+    let bar = QueuedWrite(copy, hash: hash, version: version, sequence)
+    bar.isOfDamage = isOfDamage
+    insert(bar)
     return true
   }
 
@@ -379,7 +383,7 @@ final class WriteQueue {
     defer { lock.unlock() }
     guard newest(key, hash) == nil else { return }
     lastSequence += 1
-    _ = bar(key, hash, version, lastSequence)
+    _ = bar(key, hash, version, lastSequence, isOfDamage: true)
   }
 
   var hasBars: Bool {

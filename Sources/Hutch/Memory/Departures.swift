@@ -1,6 +1,31 @@
+import Synchronization
+
 /// Why a block left the memory tier.
 enum DepartureCause: UInt8 {
   case replaced, evicted, expired, cleared, trimmed
+}
+
+/// Somebody who must know at once, and in its order, which blocks leave the tier.
+final class DepartureWatch {
+  /// Whether `onLeaving` is called. Set once, with release after it; relaxed loads under a
+  /// shard's lock see it at the latest when they see entries put after it was set.
+  private let isOn = Atomic<Bool>(false)
+  /// Called with the lock of the block's shard held, so it must not wait for anything but a
+  /// lock that is taken after those.
+  private(set) var onLeaving: (UnownedBlock, DepartureCause) -> Void = { _, _ in }
+
+  /// Before anything is watched.
+  func set(_ onLeaving: @escaping (UnownedBlock, DepartureCause) -> Void) {
+    self.onLeaving = onLeaving
+  }
+
+  func start() { isOn.store(true, ordering: .releasing) }
+
+  /// Nil while nothing is to be told. The tier keeps it.
+  @inline(__always)
+  var active: Unmanaged<DepartureWatch>? {
+    isOn.load(ordering: .acquiring) ? Unmanaged.passUnretained(self) : nil
+  }
 }
 
 /// Blocks that have left under a shard's lock and are given up when it is free: freeing
@@ -14,8 +39,12 @@ struct Departures: ~Copyable {
 
   /// Whether somebody wants to know when the blocks were last read.
   let wantsTimes: Bool
+  private let watch: Unmanaged<DepartureWatch>?
 
-  init(wantsTimes: Bool) { self.wantsTimes = wantsTimes }
+  init(wantsTimes: Bool, watch: Unmanaged<DepartureWatch>?) {
+    self.wantsTimes = wantsTimes
+    self.watch = watch
+  }
 
   @inline(__always) var isEmpty: Bool { count == 0 }
   /// One place is kept for the block that a put replaces.
@@ -28,6 +57,7 @@ struct Departures: ~Copyable {
     blocks[count] = UInt(bitPattern: block.raw) | UInt(cause.rawValue)
     times[count] = accessed
     count += 1
+    if let watch { watch._withUnsafeGuaranteedRef { $0.onLeaving(block, cause) } }
   }
 
   /// Calls `body` with each block and gives up its reference. No lock is held.

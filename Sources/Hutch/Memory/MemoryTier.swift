@@ -82,6 +82,9 @@ final class MemoryTier {
     set { shards.onDeparture = newValue }
   }
 
+  /// Tells of blocks as they leave, replaced ones included, under the locks of the tier.
+  var watch: DepartureWatch { shards.watch }
+
   // MARK: reading
 
   /// A reference to the entry's block; an access.
@@ -116,7 +119,7 @@ final class MemoryTier {
   func put(
     _ block: consuming Block, _ hash: UInt64, at: Moment, condition: PutCondition = .always,
     isBacked: Bool = false
-  ) throws(Failure) -> PutResult {
+  ) throws(Failure) -> MemoryPutResult {
     try shards.put(block, hash, at: at, condition, isBacked: isBacked)
   }
 
@@ -192,7 +195,7 @@ enum PutCondition {
 
   /// The outcome if the condition does not hold.
   @inline(__always)
-  func refusal(existing: UInt64?, new: UInt64) -> PutResult.Outcome? {
+  func refusal(existing: UInt64?, new: UInt64) -> MemoryPutResult.Outcome? {
     switch self {
     case .always: return nil
     case .ifAbsent: return existing == nil ? nil : .exists
@@ -224,7 +227,7 @@ enum RemoveCondition {
   }
 }
 
-struct PutResult {
+struct MemoryPutResult {
   enum Outcome { case stored, tooLarge, exists, notFound, conflict }
   let outcome: Outcome
   /// The version that was there; 0: there was no entry.

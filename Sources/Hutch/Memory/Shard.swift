@@ -148,7 +148,7 @@ struct Shard<Policy: EvictionPolicy & ~Copyable>: ~Copyable {
 
   /// How far a put came under one hold of the lock.
   enum Step {
-    case done(PutResult)
+    case done(MemoryPutResult)
     /// The departures are full: give them up and come back.
     case again
     /// This shard has nothing more that could go: make room elsewhere and come back.
@@ -175,12 +175,12 @@ struct Shard<Policy: EvictionPolicy & ~Copyable>: ~Copyable {
     let existing = found?.pointee.block.version ?? 0
     if let refusal = condition.refusal(existing: found == nil ? nil : existing, new: block.version)
     {
-      return .done(PutResult(refusal, existing: existing))
+      return .done(MemoryPutResult(refusal, existing: existing))
     }
     if charge > budget.largestCharge {
       if let place = found { remove(place, hash, .replaced, at: at, budget, into: &departures) }
       refusals.add(1)
-      return .done(PutResult(.tooLarge, existing: existing))
+      return .done(MemoryPutResult(.tooLarge, existing: existing))
     }
 
     let isTimed = block.isPlain ? ages.any : block.record.mayExpire(under: ages)
@@ -237,7 +237,7 @@ struct Shard<Policy: EvictionPolicy & ~Copyable>: ~Copyable {
       if isTimed { setTimes(slot, of: block, at: at) }
       policy.admit(slot, word, entries)
     }
-    var result = PutResult(.stored, existing: existing)
+    var result = MemoryPutResult(.stored, existing: existing)
     result.version = block.version
     return .done(result)
   }

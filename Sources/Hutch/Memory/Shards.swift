@@ -6,6 +6,7 @@ protocol MemoryShards: AnyObject {
   var hash: KeyedHash { get }
   var onDeparture: ((UnownedBlock, DepartureCause, Int64) -> Void)? { get set }
   var coherence: CoherenceCounters? { get set }
+  var watch: DepartureWatch { get }
   func get(_ key: Bytes, _ hash: UInt64, at: Moment) -> Block?
   func copy(
     _ key: Bytes, _ hash: UInt64, at: Moment, into: UnsafeMutableRawPointer?, capacity: Int
@@ -15,7 +16,7 @@ protocol MemoryShards: AnyObject {
   func put(
     _ block: consuming Block, _ hash: UInt64, at: Moment, _ condition: PutCondition,
     isBacked: Bool
-  ) throws(Failure) -> PutResult
+  ) throws(Failure) -> MemoryPutResult
   func remove(_ key: Bytes, _ hash: UInt64, at: Moment, _ condition: RemoveCondition) -> Block?
   func setBacked(_ key: Bytes, _ hash: UInt64, version: UInt64, _ isBacked: Bool)
   func setMark(_ key: Bytes, _ hash: UInt64, version: UInt64, _ mark: UInt32)
@@ -62,6 +63,7 @@ final class ShardsOf<Policy: EvictionPolicy & ~Copyable>: MemoryShards {
   /// Where processes share a directory; what it says is stale is not there for any read. Set
   /// likewise.
   var coherence: CoherenceCounters?
+  let watch = DepartureWatch()
 
   /// Per shard a cache line with its lock, then its state.
   private let memory: UnsafeMutableRawPointer
@@ -188,7 +190,7 @@ final class ShardsOf<Policy: EvictionPolicy & ~Copyable>: MemoryShards {
   }
 
   func makeDepartures() -> Departures {
-    Departures(wantsTimes: onDeparture != nil)
+    Departures(wantsTimes: onDeparture != nil, watch: watch.active)
   }
 
   // MARK: reading
@@ -291,7 +293,7 @@ final class ShardsOf<Policy: EvictionPolicy & ~Copyable>: MemoryShards {
   func put(
     _ block: consuming Block, _ hash: UInt64, at: Moment, _ condition: PutCondition,
     isBacked: Bool
-  ) throws(Failure) -> PutResult {
+  ) throws(Failure) -> MemoryPutResult {
     let new = block.unowned
     let charge = MemoryTier.charge(of: new)
     var departures = makeDepartures()
@@ -421,6 +423,7 @@ final class ShardsOf<Policy: EvictionPolicy & ~Copyable>: MemoryShards {
     let now = at.time
     old.table.forEach { word in
       if word.isMarked { return }
+      watch.active?._withUnsafeGuaranteedRef { $0.onLeaving(word.block, .evicted) }
       if let onDeparture { onDeparture(word.block, .evicted, min(word.block.created, now)) }
       word.block.release()
     }
@@ -432,7 +435,7 @@ final class ShardsOf<Policy: EvictionPolicy & ~Copyable>: MemoryShards {
     // The number of shards may grow behind the first one's lock.
     var index = 0
     while index < shardCount {
-      if keepingUnbacked || version != .max || onDeparture != nil {
+      if keepingUnbacked || version != .max || onDeparture != nil || watch.active != nil {
         removeAll(index, .cleared, at: at) {
           $0.block.version <= version && ($0.isBacked || !keepingUnbacked)
         }

@@ -1,0 +1,196 @@
+/// What the cache tells its listener, and when. Where nobody listens, a write asks once, and
+/// nothing else of this happens.
+extension Cache {
+  // MARK: before a write, with no lock held
+
+  /// Says that a put is about to be made.
+  func tellWillAdd(_ entry: UnownedBlock, _ hash: UInt64, in scope: Scope) {
+    guard events.wants(.willAdd) else { return }
+    tell(
+      Event(
+        .willAdd, .none, entry.retained(), hasValue: true, tiers: tiers(of: scope),
+        lane: Stripes.index(of: hash)))
+  }
+
+  /// Says that an entry is about to be removed, if there is one.
+  func tellWillRemove(_ key: Bytes, _ hash: UInt64, in scope: Scope) {
+    guard events.wants(.willRemove), let old = (try? peek(key, in: scope)) ?? nil else { return }
+    tell(
+      Event(
+        .willRemove, .removed, old, hasValue: true, tiers: tiers(of: scope),
+        lane: Stripes.index(of: hash)))
+  }
+
+  /// Posts an event that has happened, and waits until it is told.
+  private func tell(_ event: Event) {
+    events.post(event)
+    events.deliver()
+    events.wait(for: event)
+  }
+
+  func tiers(of scope: Scope) -> Event.Tiers {
+    switch scope {
+    case .memory: .memory
+    case .disk: .disk
+    case .whole: storage == nil ? .memory : .memory | .disk
+    }
+  }
+
+  // MARK: a write
+
+  /// The events that a write of a key owes: posted while its stripe is held, before the entry
+  /// can be evicted again, and settled when its commit is over.
+  final class OwedEvents {
+    fileprivate var willRemove: Event?
+    fileprivate var didRemove: Event?
+    fileprivate var didAdd: Event?
+    /// Whether memory had the entry that goes.
+    var wasInMemory = false
+    /// Whether the store had it.
+    fileprivate var wasOnDisk = false
+  }
+
+  /// For a put or a removal, whose stripe is held; `new`: what is put. Nil: nobody listens.
+  func oweEvents(
+    _ key: Bytes, _ hash: UInt64, adding new: UnownedBlock?, at moment: Moment, in scope: Scope
+  ) -> OwedEvents? {
+    guard events.wantsEntries else { return nil }
+    let owed = OwedEvents()
+    let lane = Stripes.index(of: hash)
+    let inMemory = memory.peek(key, hash, at: moment)
+    owed.wasOnDisk =
+      scope != .memory && ((try? storage?.info(key, at: moment)) ?? nil) != nil
+    if let old = inMemory ?? old(key, at: moment, wasOnDisk: owed.wasOnDisk) {
+      let cause = new == nil ? Event.Cause.removed : .replaced
+      if new != nil && events.wants(.willRemove) {
+        let event = Event(
+          .willRemove, cause, old.unowned.retained(), hasValue: true, tiers: .memory, lane: lane)
+        events.post(event, isReady: false)
+        owed.willRemove = event
+      }
+      if events.wants(.didRemove) {
+        let event = Event(.didRemove, cause, old, hasValue: true, tiers: .memory, lane: lane)
+        events.post(event, isReady: false)
+        owed.didRemove = event
+      }
+    }
+    if let new, events.wants(.didAdd) {
+      let event = Event(
+        .didAdd, .none, new.retained(), hasValue: true, tiers: .memory, lane: lane)
+      events.post(event, isReady: false)
+      owed.didAdd = event
+    }
+    return owed
+  }
+
+  private func old(_ key: Bytes, at moment: Moment, wasOnDisk: Bool) -> Block? {
+    guard wasOnDisk, let storage else { return nil }
+    return (try? storage.get(key, at: moment, isAccess: false)) ?? nil
+  }
+
+  /// Settles what a write owed, tells it, and waits until it is told. `leftDisk`: whether the
+  /// commit has removed an entry of the key, or has failed, so that it is barred if it was
+  /// there. No lock is held.
+  func settle(_ owed: OwedEvents, leftDisk: Bool, storedIn tiers: Event.Tiers) {
+    var left = Event.Tiers()
+    if owed.wasInMemory { left = left | .memory }
+    if leftDisk && owed.wasOnDisk { left = left | .disk }
+    settle(owed.willRemove, tiers: left)
+    settle(owed.didRemove, tiers: left)
+    settle(owed.didAdd, tiers: tiers)
+    events.deliver()
+    if let last = owed.didAdd ?? owed.didRemove { events.wait(for: last) }
+  }
+
+  /// An event that concerns no tier does not happen.
+  private func settle(_ event: Event?, tiers: Event.Tiers) {
+    guard let event else { return }
+    event.tiers = tiers
+    events.settle(event, happens: tiers != Event.Tiers())
+  }
+
+  // MARK: what happens by itself
+
+  /// To be called before the first listener.
+  func watchMemory() {
+    let identity = self.identity
+    memory.watch.set { block, cause in
+      guard let cause = Event.Cause(cause) else { return }
+      Unmanaged<Cache>.fromOpaque(identity)._withUnsafeGuaranteedRef { $0.tellLeft(block, cause) }
+    }
+  }
+
+  /// Makes `listener` the one that is told; nil: nobody is.
+  func listen(_ listener: Listener?) throws(Failure) {
+    try events.listen(listener)
+    if listener != nil { memory.watch.start() }
+  }
+
+  /// An entry has left the memory tier. A lock of the tier is held, so that events have the
+  /// order of what happened.
+  func tellLeft(_ entry: UnownedBlock, _ cause: Event.Cause) {
+    let lane = Stripes.index(of: memory.hash(entry.key))
+    postRemoval(entry.retained(), hasValue: true, cause, .memory, lane)
+  }
+
+  /// An entry has left the store, which holds a lock of its own: a newer write may have been
+  /// submitted since, but is not yet committed.
+  func tellDropped(_ key: Bytes, _ version: UInt64, _ cause: DropCause) {
+    guard events.wantsEntries, let cause = Event.Cause(cause),
+      let block = try? Block.allocate(key: key, record: Record())
+    else { return }
+    block.unowned.version = version
+    postRemoval(block, hasValue: false, cause, .disk, Stripes.index(of: memory.hash(key)))
+  }
+
+  private func postRemoval(
+    _ block: consuming Block, hasValue: Bool, _ cause: Event.Cause, _ tiers: Event.Tiers,
+    _ lane: Int
+  ) {
+    if events.wants(.willRemove) {
+      events.post(
+        Event(
+          .willRemove, cause, block.unowned.retained(), hasValue: hasValue, tiers: tiers,
+          lane: lane))
+    }
+    if events.wants(.didRemove) {
+      events.post(
+        Event(.didRemove, cause, block, hasValue: hasValue, tiers: tiers, lane: lane))
+    }
+  }
+
+  /// Something that concerns no entry. Told before it returns.
+  func tell(_ kind: Event.Kind, _ tiers: Event.Tiers) {
+    if events.wants(kind) { tell(Event(kind, tiers: tiers)) }
+  }
+
+  /// The state of a tier has changed. Told when the caller's locks are released.
+  func post(_ kind: Event.Kind, _ tiers: Event.Tiers, status: Status) {
+    guard events.wants(kind) else { return }
+    let event = Event(kind, tiers: tiers)
+    event.status = status
+    events.post(event)
+  }
+}
+
+extension Event.Cause {
+  /// Nil: a put replaced the block, which says so itself.
+  fileprivate init?(_ cause: DepartureCause) {
+    switch cause {
+    case .replaced: return nil
+    case .evicted, .trimmed: self = .evicted
+    case .expired: self = .expired
+    case .cleared: self = .cleared
+    }
+  }
+
+  /// Nil: the write that failed has said so.
+  fileprivate init?(_ cause: DropCause) {
+    switch cause {
+    case .barred: return nil
+    case .evicted: self = .evicted
+    case .expired: self = .expired
+    case .damaged: self = .damaged
+    }
+  }
+}

@@ -1,0 +1,94 @@
+/// What has happened to an entry or a tier, or is about to, on its way to the listener.
+final class Event {
+  /// The bits of HUTCH_EVENT_*.
+  enum Kind: UInt32 {
+    case willAdd = 1
+    case didAdd = 2
+    case willRemove = 4
+    case didRemove = 8
+    case willClear = 16
+    case didClear = 32
+    case tierDown = 64
+    case tierUp = 128
+    case memoryWarning = 256
+    case enteredBackground = 512
+  }
+
+  /// The numbers of HUTCH_CAUSE_*.
+  enum Cause: UInt32 {
+    case none = 0
+    case replaced = 1
+    case removed = 2
+    case evicted = 3
+    case expired = 4
+    case cleared = 5
+    case damaged = 6
+  }
+
+  /// The bits of HUTCH_TIER_*.
+  struct Tiers: Equatable {
+    var bits: UInt32 = 0
+    static let memory = Tiers(bits: 1)
+    static let disk = Tiers(bits: 2)
+    static func | (a: Tiers, b: Tiers) -> Tiers { Tiers(bits: a.bits | b.bits) }
+    static func == (a: Tiers, b: Tiers) -> Bool { a.bits == b.bits }
+  }
+
+  let kind: Kind
+  let cause: Cause
+  /// Settled when the event is.
+  var tiers: Tiers
+  var version: UInt64 = 0
+  /// Why a tier is down.
+  var status = Status.done
+  /// The entry's key, and its value if `hasValue`; nil for events of the cache.
+  private let block: Block?
+  let hasValue: Bool
+
+  // The lane's, under its lock.
+
+  enum State {
+    /// Not yet known whether it happens; what comes after it waits.
+    case pending
+    case ready
+    /// Told, or not to be told.
+    case over
+  }
+  var state = State.pending
+  var isCancelled = false
+  var next: Event?
+  let lane: Int
+
+  /// Of an entry: `block` has its key, and its value if `hasValue`.
+  init(
+    _ kind: Kind, _ cause: Cause, _ block: consuming Block, hasValue: Bool, tiers: Tiers,
+    lane: Int
+  ) {
+    self.kind = kind
+    self.cause = cause
+    self.tiers = tiers
+    self.hasValue = hasValue
+    self.lane = lane
+    version = block.unowned.version
+    self.block = consume block
+  }
+
+  /// Of the cache, or of a tier.
+  init(_ kind: Kind, tiers: Tiers) {
+    self.kind = kind
+    self.tiers = tiers
+    cause = .none
+    block = nil
+    hasValue = false
+    lane = 0
+  }
+
+  /// Whether it is of an older version of the same key.
+  func precedes(_ other: Event) -> Bool {
+    guard version < other.version, let entry, let its = other.entry else { return false }
+    return entry.key.hasSameBytes(as: its.key)
+  }
+
+  /// Valid for as long as the event is.
+  var entry: UnownedBlock? { block.unowned }
+}

@@ -1,0 +1,196 @@
+import Synchronization
+
+/// The host's function for events, and how it lets go of it.
+final class Listener {
+  let kinds: UInt32
+  let call: (Event) -> Void
+  private let release: () -> Void
+
+  init(kinds: UInt32, call: @escaping (Event) -> Void, release: @escaping () -> Void) {
+    self.kinds = kinds
+    self.call = call
+    self.release = release
+  }
+
+  /// Whoever calls it holds it: its last call is over.
+  deinit { release() }
+}
+
+/// Events in their order, and their delivery to one listener.
+///
+/// Each stripe of keys has a lane: a queue of events. Who changes an entry appends its events
+/// under the stripe's lock, so a lane has a key's events in the order of their versions; an
+/// event whose write is not yet committed is pending, and what follows waits for it. When the
+/// call's locks are released it delivers what is ready, one thread a lane at a time: who finds
+/// a lane in delivery leaves its events to that thread, and waits until they are told, unless
+/// it is itself within a callback.
+///
+/// While nobody listens no lane exists, and a write asks for `kinds` only.
+final class Events {
+  private final class Lane {
+    /// Protects the lane and the states of its events. Taken after a stripe; nothing is taken
+    /// under it, and it is not held during a callback.
+    let lock: Lock
+    /// That an event is over.
+    let told: Condition
+    var first: Event?
+    var last: Event?
+    /// How many are pending.
+    var pending = 0
+    var isInDelivery = false
+    var waiters = 0
+
+    init(_ lock: consuming Lock, _ told: consuming Condition) {
+      self.lock = lock
+      self.told = told
+    }
+
+    /// Before the first event of the same key with a newer version, whose write waits, else at
+    /// the end.
+    func insert(_ event: Event) {
+      var before = pending == 0 ? last : nil
+      var at = pending == 0 ? nil : first
+      while let other = at, !event.precedes(other) {
+        before = other
+        at = other.next
+      }
+      event.next = at
+      if let before { before.next = event } else { first = event }
+      if at == nil { last = event }
+    }
+  }
+
+  /// The cache, as ThreadState knows it. Set before the first listener.
+  var owner: UnsafeMutableRawPointer?
+  /// What the listener wants to hear of; 0: nobody listens. Release after the lanes were made,
+  /// acquire before they are used.
+  private let kinds = Atomic<UInt32>(0)
+  /// Lanes with events that are ready, a bit each. Release by who makes one ready, acquire by
+  /// who delivers.
+  private let owed = Atomic<UInt64>(0)
+  /// Protects `listener`, and the making of `lanes`. No other lock is taken under it.
+  private let lock: Lock
+  private var listener: Listener?
+  /// Once made, never changed.
+  private var lanes: [Lane] = []
+
+  private init(_ lock: consuming Lock) { self.lock = lock }
+
+  static func make() throws(Failure) -> Events { Events(try Lock()) }
+
+  // MARK: the listener
+
+  /// Puts a listener in the place of the one that is there; nil: none. That one's release
+  /// comes when its last call is over.
+  func listen(_ new: Listener?) throws(Failure) {
+    var made: [Lane] = []
+    if new != nil {
+      for _ in 0..<Stripes.count { made.append(Lane(try Lock(), try Condition())) }
+    }
+    lock.lock()
+    let old = listener
+    listener = new
+    if lanes.isEmpty { lanes = made }
+    kinds.store(new?.kinds ?? 0, ordering: .releasing)
+    lock.unlock()
+    _ = old
+  }
+
+  /// Whether anybody wants to hear of one of these.
+  @inline(__always)
+  func wants(_ kind: Event.Kind) -> Bool {
+    kinds.load(ordering: .acquiring) & kind.rawValue != 0
+  }
+
+  /// Whether anybody wants to hear of what becomes of entries.
+  @inline(__always)
+  var wantsEntries: Bool { kinds.load(ordering: .acquiring) & 15 != 0 }
+
+  // MARK: posting
+
+  /// Appends an event; with its stripe's lock held if it is one of an entry's write. What
+  /// happens to an entry by itself may come when a newer write of its key waits already: it is
+  /// told before that.
+  func post(_ event: Event, isReady: Bool = true) {
+    let lane = lanes[event.lane]
+    lane.lock.lock()
+    event.state = isReady ? .ready : .pending
+    lane.insert(event)
+    if !isReady { lane.pending += 1 }
+    lane.lock.unlock()
+    if isReady { owed.bitwiseOr(1 << UInt64(event.lane), ordering: .releasing) }
+  }
+
+  /// A pending event happens, or does not.
+  func settle(_ event: Event, happens: Bool) {
+    let lane = lanes[event.lane]
+    lane.lock.lock()
+    event.isCancelled = !happens
+    event.state = .ready
+    lane.pending -= 1
+    lane.lock.unlock()
+    owed.bitwiseOr(1 << UInt64(event.lane), ordering: .releasing)
+  }
+
+  // MARK: delivery
+
+  /// Delivers what is ready, in every lane. No lock is held.
+  @inline(__always)
+  func deliver() {
+    if owed.load(ordering: .relaxed) != 0 { deliverOwed() }
+  }
+
+  @inline(never)
+  private func deliverOwed() {
+    while true {
+      var bits = owed.exchange(0, ordering: .acquiring)
+      if bits == 0 { return }
+      while bits != 0 {
+        deliver(lanes[bits.trailingZeroBitCount])
+        bits &= bits - 1
+      }
+    }
+  }
+
+  private func deliver(_ lane: Lane) {
+    lane.lock.lock()
+    // Whoever delivers looks once more before he stops, with the lock held.
+    guard !lane.isInDelivery else {
+      lane.lock.unlock()
+      return
+    }
+    lane.isInDelivery = true
+    while let event = lane.first, event.state == .ready {
+      lane.first = event.next
+      if lane.first == nil { lane.last = nil }
+      event.next = nil
+      lane.lock.unlock()
+      if !event.isCancelled { tell(event) }
+      lane.lock.lock()
+      event.state = .over
+      if lane.waiters > 0 { lane.told.broadcast() }
+    }
+    lane.isInDelivery = false
+    lane.lock.unlock()
+  }
+
+  private func tell(_ event: Event) {
+    lock.lock()
+    let listener = self.listener
+    lock.unlock()
+    guard let listener, listener.kinds & event.kind.rawValue != 0 else { return }
+    ThreadState.within(owner!) { listener.call(event) }
+  }
+
+  /// Waits until an event that this thread has posted, and that is settled, has been told: by
+  /// this thread or another. Not from within a callback, which may be what the other waits for.
+  func wait(for event: Event) {
+    if ThreadState.isWithinCallback(of: owner!) { return }
+    let lane = lanes[event.lane]
+    lane.lock.lock()
+    lane.waiters += 1
+    while event.state != .over { lane.told.wait(lane.lock) }
+    lane.waiters -= 1
+    lane.lock.unlock()
+  }
+}
