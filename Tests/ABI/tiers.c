@@ -537,6 +537,8 @@ TEST(write_policies_that_cannot_be_are_refused) {
   hutch_cache *cache;
   options.write_policy = 77;
   CHECK_STATUS(HUTCH_UNSUPPORTED, hutch_open(NULL, &options, &cache));
+  options.write_policy = HUTCH_WRITE_DISK;
+  CHECK_STATUS(HUTCH_UNSUPPORTED, hutch_open(NULL, &options, &cache));
   cache = open_cache(NULL, NULL);
   put.write_policy = HUTCH_WRITE_DISK;
   CHECK_STATUS(HUTCH_UNSUPPORTED, hutch_put(cache, KEY("a"), KEY("1"), &put, NULL));

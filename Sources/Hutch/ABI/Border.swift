@@ -19,6 +19,7 @@ func answering(_ body: () throws(Failure) -> Status) -> hutch_status {
 }
 
 /// Notes a failure and returns its status.
+@inline(never)
 func failing(_ failure: Failure) -> hutch_status {
   ThreadState.note(failure)
   return failure.status.code
@@ -49,6 +50,34 @@ func withCache(
   withHandle(pointer) { (handle) throws(Failure) in
     try handle.opening.check()
     let status = try body(handle)
+    if status == .notFound { try handle.opening.check() }
+    return status
+  }
+}
+
+/// As `withHandle`, with the cache, for calls that are over in some nanoseconds: no reference
+/// is counted.
+@inline(__always)
+func withHandleAtOnce(
+  _ pointer: OpaquePointer?, _ body: (Cache, Handle) throws(Failure) -> Status
+) -> hutch_status {
+  guard let pointer else { return failing(.invalid("the cache is NULL")) }
+  return Unmanaged<Handle>.fromOpaque(UnsafeRawPointer(pointer))._withUnsafeGuaranteedRef {
+    handle in
+    handle.unretained._withUnsafeGuaranteedRef { cache in
+      answering { () throws(Failure) in try body(cache, handle) }
+    }
+  }
+}
+
+/// As `withCache`, likewise.
+@inline(__always)
+func withCacheAtOnce(
+  _ pointer: OpaquePointer?, _ body: (Cache, Scope) throws(Failure) -> Status
+) -> hutch_status {
+  withHandleAtOnce(pointer) { (cache, handle) throws(Failure) in
+    try handle.opening.check()
+    let status = try body(cache, handle.scope)
     if status == .notFound { try handle.opening.check() }
     return status
   }

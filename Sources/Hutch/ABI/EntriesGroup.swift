@@ -18,18 +18,22 @@ func putting(
   _ value: UnsafeRawPointer?, _ value_size: Int, _ options: UnsafePointer<hutch_put_options>?,
   _ result: UnsafeMutablePointer<hutch_put_result>?, if condition: PutCondition
 ) -> hutch_status {
-  withHandle(cache) { (handle) throws(Failure) in
+  withHandleAtOnce(cache) { (cache, handle) throws(Failure) in
     let key = try checkedKey(key, key_size)
     let value = try checkedBytes(value, value_size, "the value is NULL, or its size no size")
     let spec = try Cache.PutSpec(options)
-    try checkedResult(result)
-    deliver(hutch_put_result(), to: result)
+    if result != nil {
+      try checkedResult(result)
+      deliver(hutch_put_result(), to: result)
+    }
     try handle.opening.check()
-    let outcome = try handle.cache.put(key, value, spec, if: condition, in: handle.scope)
-    deliver(
-      hutch_put_result(
-        struct_size: 0, version: outcome.version, memory: outcome.memory.rawValue,
-        disk: outcome.disk.rawValue), to: result)
+    let outcome = try cache.put(key, value, spec, if: condition, in: handle.scope)
+    if result != nil {
+      deliver(
+        hutch_put_result(
+          struct_size: 0, version: outcome.version, memory: outcome.memory.rawValue,
+          disk: outcome.disk.rawValue), to: result)
+    }
     if let reason = outcome.reason { throw reason.failure }
     if outcome.status == .notFound { try handle.opening.check() }
     return outcome.status
@@ -40,7 +44,11 @@ extension Cache.PutSpec {
   @inline(__always)
   init(_ options: UnsafePointer<hutch_put_options>?) throws(Failure) {
     self.init()
-    guard options != nil else { return }
+    if let options { try take(options) }
+  }
+
+  @inline(never)
+  private mutating func take(_ options: UnsafePointer<hutch_put_options>) throws(Failure) {
     let given = try received(options, over: hutch_put_options())
     timeToLive = try checkedDuration(given.time_to_live)
     timeToIdle = try checkedDuration(given.time_to_idle)
@@ -64,10 +72,10 @@ public func hutch_get(
   _ out: UnsafeMutablePointer<OpaquePointer?>!
 ) -> hutch_status {
   out?.pointee = nil
-  return withCache(cache) { (handle) throws(Failure) in
+  return withCacheAtOnce(cache) { (cache, scope) throws(Failure) in
     let key = try checkedKey(key, key_size)
     guard let out else { throw .invalid("out is NULL") }
-    guard let block = try handle.cache.get(key, in: handle.scope) else { return .notFound }
+    guard let block = try cache.get(key, in: scope) else { return .notFound }
     out.pointee = OpaquePointer(block.leak().raw)
     return .done
   }
@@ -79,16 +87,15 @@ public func hutch_get_into(
   _ cache: OpaquePointer!, _ key: UnsafeRawPointer!, _ key_size: Int,
   _ buffer: UnsafeMutableRawPointer!, _ capacity: Int, _ size: UnsafeMutablePointer<Int>!
 ) -> hutch_status {
-  withCache(cache) { (handle) throws(Failure) in
+  withCacheAtOnce(cache) { (cache, scope) throws(Failure) in
     let key = try checkedKey(key, key_size)
     guard let size else { throw .invalid("size is NULL") }
     guard capacity >= 0, buffer != nil || capacity == 0 else {
       throw .invalid("the buffer is NULL, or its capacity no size")
     }
-    guard
-      let found = try handle.cache.copy(
-        key, in: handle.scope, into: buffer, capacity: capacity)
-    else { return .notFound }
+    guard let found = try cache.copy(key, in: scope, into: buffer, capacity: capacity) else {
+      return .notFound
+    }
     size.pointee = found
     return found <= capacity ? .done : .bufferTooSmall
   }

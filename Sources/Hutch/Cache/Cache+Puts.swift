@@ -8,6 +8,12 @@ extension Cache {
     var extended = Bytes(start: nil, count: 0)
     var writePolicy = WritePolicy.standard
 
+    @inline(__always)
+    var isPlain: Bool {
+      timeToLive | timeToIdle == 0 && cost == 0 && extended.count == 0
+        && writePolicy == .standard
+    }
+
     /// The record of an entry that is written at this moment.
     @inline(__always)
     func record(at moment: Moment) -> Record {
@@ -46,8 +52,20 @@ extension Cache {
     _ key: Bytes, _ value: Bytes, _ spec: PutSpec, if condition: PutCondition, in scope: Scope
   ) throws(Failure) -> PutResult {
     let moment = clock.moment()
-    let record = spec.record(at: moment)
     let hash = memory.hash(key)
+    guard storage == nil, spec.isPlain, case .always = condition else {
+      return try putWithRecord(key, value, spec, hash, at: moment, if: condition, in: scope)
+    }
+    let block = try Block.plain(key: key, value: value, created: moment.time)
+    return try putInMemory(block, hash, at: moment, if: .always)
+  }
+
+  @inline(never)
+  private func putWithRecord(
+    _ key: Bytes, _ value: Bytes, _ spec: PutSpec, _ hash: UInt64, at moment: Moment,
+    if condition: PutCondition, in scope: Scope
+  ) throws(Failure) -> PutResult {
+    let record = spec.record(at: moment)
     // Asked again under the lock; what will not be stored need not be copied.
     if let refused = try unmet(condition, key, hash, at: moment, in: scope) { return refused }
     return try put(
@@ -239,7 +257,6 @@ extension Cache {
     case .stored:
       result.version = put.version
       result.memory = .stored
-      result.conclude(nil)
     case .tooLarge:
       result.version = versions.draw()
       result.memory = .tooLarge

@@ -62,6 +62,7 @@ extension Cache {
     return size
   }
 
+  @inline(never)
   private func getFromStorage(
     _ key: Bytes, _ hash: UInt64, at moment: Moment, promoting: Bool
   ) throws(Failure) -> Block? {

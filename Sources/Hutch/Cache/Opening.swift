@@ -84,6 +84,9 @@ final class Opening {
 
   /// A cache in memory.
   static func inMemory(_ options: OpenOptions, clock: Clock) throws(Failure) -> Opening {
+    guard options.writePolicy != .disk else {
+      throw Failure(.unsupported, "a cache in memory has no disk tier to write to")
+    }
     Process.watchForks()
     let versions = Versions(from: 1)
     let memory = try MemoryTier(
@@ -180,10 +183,13 @@ private final class DirectoryHolder {
 final class Handle {
   let opening: Opening
   let scope: Scope
+  /// For calls that are too short to count references: it lives as long as the handle.
+  let unretained: Unmanaged<Cache>
 
   init(_ opening: Opening, _ scope: Scope) {
     self.opening = opening
     self.scope = scope
+    unretained = .passUnretained(opening.cache)
   }
 
   @inline(__always) var cache: Cache { opening.cache }

@@ -76,7 +76,7 @@ struct Adaptive: EvictionPolicy, ~Copyable {
     if selector.generation.load(ordering: .relaxed) != generation { follow() }
     credit = min(credit + Adaptive.creditForMiss, Adaptive.mostCredit)
     sampleMask = sampled
-    let local = UInt32(truncatingIfNeeded: hash >> 32)
+    let local = Adaptive.local(hash)
     if hash & sampleMask == 0 { sample(hash) }
     queue.prepare(
       position.key(local), ghost: local, isFull: isFull, tuning.mode, tuning.sketch, &ghosts,
@@ -86,7 +86,13 @@ struct Adaptive: EvictionPolicy, ~Copyable {
   mutating func sample(_ hash: UInt64) {
     credit -= 1
     if credit <= 0 { sampleMask = .max }
-    selector.sample(position.key(UInt32(truncatingIfNeeded: hash >> 32)), tuning)
+    selector.sample(position.key(Adaptive.local(hash)), tuning)
+  }
+
+  /// What a slot keeps of a hash.
+  @inline(__always)
+  private static func local(_ hash: UInt64) -> UInt32 {
+    UInt32(truncatingIfNeeded: hash >> 32) & ~1
   }
 
   func uses(_ slot: Slot, _ word: Word, _ entries: borrowing Entries<Links>) -> UInt64 {
@@ -100,11 +106,11 @@ struct Adaptive: EvictionPolicy, ~Copyable {
   mutating func adopt(
     _ slot: Slot, _ word: Word, _ node: Links, _ entries: borrowing Entries<Links>
   ) {
-    queue.adopt(slot, isMain: word.isMarked, entries)
+    queue.adopt(slot, isMain: entries.isMain(slot), entries)
   }
 
   mutating func forget(_ slot: Slot, _ word: Word, _ entries: borrowing Entries<Links>) {
-    queue.forget(slot, isMain: word.isMarked, entries)
+    queue.forget(slot, isMain: entries.isMain(slot), entries)
   }
 
   mutating func victim(sparing spared: Slot, _ entries: borrowing Entries<Links>) -> Slot? {
@@ -124,15 +130,11 @@ struct Adaptive: EvictionPolicy, ~Copyable {
 extension Entries: QueueStore where Node: LinkedNode {
   static var counts: Bool { true }
   @inline(__always) func key(_ slot: Slot) -> UInt32 { position.key(ghost(slot)) }
-  @inline(__always) func ghost(_ slot: Slot) -> UInt32 { slab[slot].pointee.hash }
+  @inline(__always) func ghost(_ slot: Slot) -> UInt32 { slab[slot].pointee.hash & ~1 }
   @inline(__always) func uses(_ slot: Slot) -> UInt64 { place(of: slot).pointee.uses }
-  @inline(__always) func isMain(_ slot: Slot) -> Bool { place(of: slot).pointee.isMarked }
   @inline(__always)
-  func set(_ slot: Slot, uses: UInt64, isMain: Bool) {
-    let place = place(of: slot)
-    var word = place.pointee
-    word.uses = uses
-    word.isMarked = isMain
-    place.pointee = word
-  }
+  func set(_ slot: Slot, uses: UInt64) { place(of: slot).pointee.uses = uses }
+  @inline(__always) func isMain(_ slot: Slot) -> Bool { slab[slot].pointee.isMarked }
+  @inline(__always)
+  func set(_ slot: Slot, isMain: Bool) { slab[slot].pointee.isMarked = isMain }
 }

@@ -44,7 +44,8 @@ protocol QueueStore: LinkStore, ~Copyable {
   func ghost(_ slot: Slot) -> UInt32
   func uses(_ slot: Slot) -> UInt64
   func isMain(_ slot: Slot) -> Bool
-  func set(_ slot: Slot, uses: UInt64, isMain: Bool)
+  func set(_ slot: Slot, uses: UInt64)
+  func set(_ slot: Slot, isMain: Bool)
 }
 
 struct SegmentedQueue {
@@ -76,14 +77,14 @@ struct SegmentedQueue {
     if isKnown && goesToMain { ghosts.remove(ghost) }
   }
 
-  /// Puts it where it was decided.
+  /// Puts it where it was decided; it has no uses yet. What the entry's word has is not asked
+  /// for here, which would be a cache line more.
   mutating func admit<Store: QueueStore & ~Copyable>(
     _ slot: Slot, _ mode: Mode, _ store: borrowing Store
   ) {
     if goesToMain {
-      pushMain(slot, uses: 0, store)
+      pushMain(slot, store)
     } else {
-      store.set(slot, uses: 0, isMain: false)
       window.push(slot, store)
     }
     goesToMain = false
@@ -93,7 +94,7 @@ struct SegmentedQueue {
       let first = window.first(sparing: slot, store)
     {
       window.remove(first, store)
-      pushMain(first, uses: 0, store)
+      pushMain(first, store)
     }
   }
 
@@ -115,9 +116,9 @@ struct SegmentedQueue {
   }
 
   private mutating func pushMain<Store: QueueStore & ~Copyable>(
-    _ slot: Slot, uses: UInt64, _ store: borrowing Store
+    _ slot: Slot, _ store: borrowing Store
   ) {
-    store.set(slot, uses: uses, isMain: true)
+    store.set(slot, isMain: true)
     main.push(slot, store)
   }
 
@@ -139,7 +140,7 @@ struct SegmentedQueue {
         let uses = store.uses(head)
         if uses == 0 || steps > SegmentedQueue.mostSteps { return head }
         if Store.counts { sketch.increment(store.key(head)) }
-        store.set(head, uses: mode.isClock ? 0 : uses - 1, isMain: true)
+        store.set(head, uses: mode.isClock ? 0 : uses - 1)
       }
       main.renew(head, store)
     }
@@ -170,7 +171,7 @@ struct SegmentedQueue {
       if mode.isClock {
         // A window that another mode has left goes over to the main queue, one by one.
         window.remove(head, store)
-        pushMain(head, uses: store.uses(head), store)
+        pushMain(head, store)
         let slot = mainCandidate(mode, sparing: spared, sketch, store) ?? head
         ghosts.insert(store.ghost(slot))
         return slot
@@ -179,13 +180,14 @@ struct SegmentedQueue {
       if Store.counts { for _ in 0..<uses { sketch.increment(store.key(head)) } }
       if uses >= 2 {
         window.remove(head, store)
-        pushMain(head, uses: 0, store)
+        store.set(head, uses: 0)
+        pushMain(head, store)
         if let slot = mainCandidate(mode, sparing: spared, sketch, store) { return slot }
         continue
       }
       switch mode.exit {
       case .again where uses == 1 && steps < SegmentedQueue.mostSteps:
-        store.set(head, uses: 0, isMain: false)
+        store.set(head, uses: 0)
         window.renew(head, store)
         continue
       case .duel:
@@ -194,7 +196,8 @@ struct SegmentedQueue {
           let theirs = sketch.estimate(store.key(rival))
           if ours > theirs || (ours == theirs && uses > 0) {
             window.remove(head, store)
-            pushMain(head, uses: 0, store)
+            store.set(head, uses: 0)
+            pushMain(head, store)
             return rival
           }
         }

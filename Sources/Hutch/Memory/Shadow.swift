@@ -24,7 +24,7 @@ struct Shadow: ~Copyable {
   mutating func ask(_ key: UInt32, _ sketch: borrowing FrequencySketch) -> Bool {
     if let slot = store.find(key) {
       let uses = store.uses(slot)
-      if uses < Word.mostUses { store.set(slot, uses: uses + 1, isMain: store.isMain(slot)) }
+      if uses < Word.mostUses { store.set(slot, uses: uses + 1) }
       return true
     }
     let isFull = queue.count >= capacity
@@ -119,8 +119,6 @@ private struct ShadowStore: QueueStore, ~Copyable {
   func ghost(_ slot: Slot) -> UInt32 { key(slot) }
   func uses(_ slot: Slot) -> UInt64 { UInt64(items[Int(slot.number)].uses) }
   func isMain(_ slot: Slot) -> Bool { items[Int(slot.number)].isMain }
-  func set(_ slot: Slot, uses: UInt64, isMain: Bool) {
-    items[Int(slot.number)].uses = UInt8(uses)
-    items[Int(slot.number)].isMain = isMain
-  }
+  func set(_ slot: Slot, uses: UInt64) { items[Int(slot.number)].uses = UInt8(uses) }
+  func set(_ slot: Slot, isMain: Bool) { items[Int(slot.number)].isMain = isMain }
 }

@@ -100,13 +100,15 @@ extension Shard where Policy: ~Copyable {
 
   /// Takes over an entry from another shard's state, with its word's flags and its times.
   mutating func adopt(
-    _ word: Word, _ hash: UInt64, _ node: Policy.Node, _ times: Slab<Policy.Node>.Times?
+    _ word: Word, _ hash: UInt64, _ node: Policy.Node, _ times: Slab<Policy.Node>.Times?,
+    isMarked: Bool
   ) throws(Failure) {
     let next = try entries.reserve(hash)
     if times != nil { try entries.slab.reserveTimes(next) }
     let block = word.block
     let slot = entries.slab.take(UInt32(truncatingIfNeeded: hash >> 32))
     block.slot = slot.number
+    entries.slab[slot].pointee.isMarked = isMarked
     entries.table.insert(word, hash)
     if let times { entries.slab.times(slot)?.pointee = times }
     self.count(word, 1)

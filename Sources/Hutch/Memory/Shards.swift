@@ -405,13 +405,15 @@ final class ShardsOf<Policy: EvictionPolicy & ~Copyable>: MemoryShards {
       let times = word.isTimed ? old.slab.times(slot)?.pointee : nil
       let target = shard(Int((hash >> 1) &>> (63 &- bits)))
       do throws(Failure) {
-        try target.pointee.adopt(word, hash &<< bits, old.node(slot).pointee, times)
-        place.pointee.isMarked = true
+        try target.pointee.adopt(
+          word, hash &<< bits, old.node(slot).pointee, times,
+          isMarked: old.slab[slot].pointee.isMarked)
+        place.pointee.uses = 1
       } catch {
         // No memory for it: evicted.
         lost += 1
         lostCost += MemoryTier.charge(of: word.block)
-        place.pointee.isMarked = false
+        place.pointee.uses = 0
       }
     }
     budget.release(cost: lostCost, count: lost)
@@ -422,7 +424,7 @@ final class ShardsOf<Policy: EvictionPolicy & ~Copyable>: MemoryShards {
     if lost == 0 { return }
     let now = at.time
     old.table.forEach { word in
-      if word.isMarked { return }
+      if word.uses == 1 { return }
       watch.active?._withUnsafeGuaranteedRef { $0.onLeaving(word.block, .evicted) }
       if let onDeparture { onDeparture(word.block, .evicted, min(word.block.created, now)) }
       word.block.release()

@@ -17,9 +17,16 @@ struct Slot: Equatable {
 /// Times stand beside the slots of a chunk, and only if one of its entries may expire.
 struct Slab<Node: BitwiseCopyable>: ~Copyable {
   struct Entry {
-    /// The upper half of the entry's hash within the shard. Of a free slot: the next free one.
+    /// The upper half of the entry's hash within the shard, but for the lowest bit, which is a
+    /// mark of the policy's. Of a free slot: the next free one.
     var hash: UInt32
     var node: Node
+
+    @inline(__always)
+    var isMarked: Bool {
+      get { hash & 1 != 0 }
+      set { hash = newValue ? hash | 1 : hash & ~1 }
+    }
   }
 
   /// Of an entry that may expire.
@@ -87,7 +94,7 @@ struct Slab<Node: BitwiseCopyable>: ~Copyable {
       slot = firstFree
       firstFree = Slot(self[slot].pointee.hash)
     }
-    self[slot].pointee.hash = hash
+    self[slot].pointee.hash = hash & ~1
     return slot
   }
 

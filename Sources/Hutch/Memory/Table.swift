@@ -15,14 +15,14 @@ import CSystem
 /// in the next one that was not, so a lookup ends at the first line that is not full; a
 /// removal moves entries back (Knuth, 6.4, algorithm R).
 ///
-/// Only the upper 32 bits of a hash are used, which the slot keeps: a segment that splits
+/// Only the upper 31 bits of a hash are used, which the slot keeps: a segment that splits
 /// needs one bit of each entry that its tag has not.
 struct Table: ~Copyable {
   static let wordsPerLine = 8
   /// A segment of this many lines splits rather than grows.
   private static let mostLines = 64
   private static let tagBits: UInt64 = 15
-  private static let mostDepth = 17
+  private static let mostDepth = 16
 
   typealias Line = UnsafeMutablePointer<Word>
   /// Valid until the next insertion or removal.

@@ -5,7 +5,7 @@
 ///     19..5   tag: 15 bits of the hash, see Table
 ///     4       timed: the entry may expire
 ///     3       backed: the disk tier has this version too
-///     2       mark: the policy's
+///     2       kind: the entry is a host's object, in a key space of its own
 ///     1..0    uses: the policy's count of hits, stops at 3
 ///
 /// All zero: vacant.
@@ -19,7 +19,7 @@ struct Word {
   static let mostUses: UInt64 = 3
 
   private static let usesMask: UInt64 = 3
-  private static let markBit: UInt64 = 1 << 2
+  static let objectBit: UInt64 = 1 << 2
   private static let backedBit: UInt64 = 1 << 3
   private static let timedBit: UInt64 = 1 << 4
 
@@ -51,11 +51,7 @@ struct Word {
   @inline(__always) var isTimed: Bool { bits & Word.timedBit != 0 }
   @inline(__always) var isBacked: Bool { bits & Word.backedBit != 0 }
 
-  @inline(__always)
-  var isMarked: Bool {
-    get { bits & Word.markBit != 0 }
-    set { bits = newValue ? bits | Word.markBit : bits & ~Word.markBit }
-  }
+  @inline(__always) var isObject: Bool { bits & Word.objectBit != 0 }
 
   @inline(__always)
   var uses: UInt64 {

@@ -251,6 +251,35 @@ extension Block {
     return Block(owning: UnownedBlock(raw))
   }
 
+  /// A block with a copy of a value, and nothing in its record but when it was written.
+  @_optimize(speed)
+  static func plain(key: Bytes, value: Bytes, created: Int64) throws(Failure) -> Block {
+    typealias At = UnownedBlock.At
+    if value.count >= Int(UnownedBlock.hasExtension) {
+      var record = Record()
+      record.created = created
+      return try copying(
+        key: key, value: value, extended: Bytes(start: nil, count: 0), record: record)
+    }
+    let offset = UnownedBlock.valueOffset(header: At.header, keySize: key.count)
+    let raw = try Allocation.bytes(offset &+ value.count)
+    (raw + At.references).bindMemory(to: Atomic<UInt32>.self, capacity: 1)
+      .initialize(to: Atomic(1))
+    raw.storeBytes(of: UInt32.max, toByteOffset: At.slot, as: UInt32.self)
+    raw.storeBytes(
+      of: UInt32(truncatingIfNeeded: value.count), toByteOffset: At.size, as: UInt32.self)
+    // And a stamp of 0.
+    raw.storeBytes(
+      of: UInt32(truncatingIfNeeded: key.count), toByteOffset: At.keySize, as: UInt32.self)
+    raw.storeBytes(of: 0, toByteOffset: At.version, as: UInt64.self)
+    raw.storeBytes(of: created, toByteOffset: At.created, as: Int64.self)
+    memcpy(raw + At.header, key.baseAddress.unsafelyUnwrapped, key.count)
+    if value.count > 0 {
+      memcpy(raw + offset, value.baseAddress.unsafelyUnwrapped, value.count)
+    }
+    return Block(owning: UnownedBlock(raw))
+  }
+
   /// A block with copies of a value and its extended data. Sizes in `record` are taken
   /// from them.
   @_optimize(speed)

@@ -83,6 +83,7 @@ final class Clock {
     return hostsMoment(function)
   }
 
+  @inline(never)
   private func hostsMoment(_ function: Function) -> Moment {
     // The last nanosecond is never: see Record.never.
     let time = min(max(function(context), Int64.min + 1), Record.never - 1)
