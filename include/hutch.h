@@ -38,9 +38,10 @@
  *     process hold a second copy of SQLite that opens it.
  *   - A directory on a network file system is refused (HUTCH_UNSUPPORTED).
  *   - After a kill of the process nothing that was put is lost. After a loss
- *     of power recent entries, or all, may be; what remains is whole.
+ *     of power recent entries, or all, may be, unless options.durability says
+ *     otherwise; what remains is whole.
  *   - Keys and values are bytes. A value's data is 16-byte aligned. It is not
- *     encrypted; the directory has mode 0700.
+ *     encrypted, unless a codec does that; the directory has mode 0700.
  *   - 64-bit Linux with glibc 2.34 or newer, x86_64 or aarch64.
  *
  * CONVENTIONS
@@ -106,6 +107,8 @@ extern "C" {
 
 /* The longest key, in bytes. */
 #define HUTCH_KEY_MAX 65535
+/* The longest suffix of a content file's name, in bytes. */
+#define HUTCH_SUFFIX_MAX 15
 
 /* Durations, in nanoseconds. */
 #define HUTCH_MICROSECOND INT64_C(1000)
@@ -166,6 +169,7 @@ typedef struct hutch_error {
 typedef struct hutch_cache hutch_cache;   /* a cache, or one tier of it; counted */
 typedef struct hutch_value hutch_value;   /* immutable bytes with their record; counted */
 typedef struct hutch_cursor hutch_cursor; /* a walk over the entries; counted */
+typedef struct hutch_writer hutch_writer; /* a put whose value comes in pieces; counted */
 
 /* A tier, where one is chosen or told. */
 enum {
@@ -201,7 +205,20 @@ enum {
 /* What a completed put survives. */
 enum {
   HUTCH_DURABILITY_DEFAULT = 0, /* process */
-  HUTCH_DURABILITY_PROCESS = 1  /* the end of the process, killed or not */
+  HUTCH_DURABILITY_PROCESS = 1, /* the end of the process, killed or not. A loss of
+                                   power may cost all entries */
+  HUTCH_DURABILITY_POWER = 2,   /* also a loss of power, but for the entries that were
+                                   written last */
+  HUTCH_DURABILITY_SYNC = 3     /* also a loss of power: a put returns when the disk
+                                   has the entry */
+};
+
+/* Whether reads from disk compare a value's bytes with its checksum. */
+enum {
+  HUTCH_CHECKSUMS_DEFAULT = 0, /* always */
+  HUTCH_CHECKSUMS_ALWAYS = 1,
+  HUTCH_CHECKSUMS_NEVER = 2 /* a damaged value may be given out; what tells it is sizes
+                               and the database's own structure */
 };
 
 /*
@@ -227,6 +244,7 @@ enum {
  *     written to the directory, about a minute later or with hutch_flush.
  *   - If the file system fails a put (HUTCH_PARTIAL), the older value is barred
  *     in this process; others go on seeing it.
+ *   - hutch_hold_files holds what its own process would remove.
  *   - The directory holds 260 KiB more, beside the limit, while it is open.
  */
 enum {
@@ -274,6 +292,26 @@ HUTCH_API hutch_status hutch_last_error(hutch_error *out);
 
 /* -------------------------------------------------------------------- open */
 
+/* What a codec writes to; valid during its call. */
+typedef struct hutch_buffer hutch_buffer;
+
+/*
+ * One direction of a codec: makes output of the size bytes at input, which stay valid
+ * during the call. HUTCH_OK, or a failure. Must not call the cache that it belongs to.
+ */
+typedef hutch_status (*hutch_codec_function)(void *context, const void *input, size_t size,
+                                             hutch_buffer *output);
+
+/*
+ * hutch_buffer_resize - room in a codec's output
+ *
+ * Returns room for size bytes with what was written before, and makes size the size of
+ * the output; it may be called again with less or more. Earlier pointers are not valid
+ * any more. NULL: there is no memory, or more is wanted than the value has that is being
+ * decoded; the codec returns a failure then. Since 0.1.
+ */
+HUTCH_API void *hutch_buffer_resize(hutch_buffer *buffer, size_t size);
+
 /*
  * The limits of one tier. All are hard: a put makes room before it returns.
  */
@@ -288,7 +326,12 @@ typedef struct hutch_tier_limits {
                            quarter of cost */
   int64_t time_to_live; /* from the write, for entries without their own */
   int64_t time_to_idle; /* from the last access, for entries without their own */
-  uint64_t reserved[3]; /* zero */
+  uint64_t min_free;    /* disk only: bytes that stay free on the file system that
+                           holds the directory. Where less is, entries make room,
+                           whoever took it, the least recently used first; what
+                           finds none is refused (HUTCH_OUTCOME_NO_SPACE). Looked
+                           at now and then, and every 128 KiB that are written */
+  uint64_t reserved[2]; /* zero */
 } hutch_tier_limits;
 
 /* The limits of a cache. Of a tier view only its own part counts. */
@@ -325,12 +368,30 @@ typedef struct hutch_options {
   uint32_t on_background;     /* HUTCH_SHRINK_* */
   uint32_t low_water;         /* percent, for HUTCH_SHRINK_LOW_WATER: 1 to 100; 0: 50 */
   uint32_t write_policy;      /* HUTCH_WRITE_*; of puts that do not say */
+  uint32_t checksums; /* HUTCH_CHECKSUMS_*; DEFAULT */
+  uint32_t codec_id;  /* not 0 with a codec; stored with each entry */
+  /* A codec: what the disk tier keeps of a value is what codec_encode makes of it
+     (compression, encryption), and codec_decode makes the value of that. The memory
+     tier has values as they are. Keys and extended data are stored as they are.
+     An entry of a codec with another id is no entry for this cache, but is kept for
+     one that has it; entries that were put without a codec are read without. A failure
+     of codec_encode is the outcome HUTCH_OUTCOME_FAILED of the disk tier; one of
+     codec_decode is HUTCH_IO and keeps the entry, but HUTCH_CORRUPT removes it. Called
+     with no lock held, in whatever thread needs it. NULL: none. */
+  hutch_codec_function codec_encode;
+  hutch_codec_function codec_decode;
+  void *codec_context;
+  void (*codec_release)(void *context);
 } hutch_options;
 
 enum {
   /* Use a directory on a network file system all the same. Only this machine
      may have it open, which nothing can check. */
-  HUTCH_OPEN_NETWORK_DIRECTORY = 1
+  HUTCH_OPEN_NETWORK_DIRECTORY = 1,
+  /* Open also if the directory cannot be used, whatever the reason: the disk tier
+     is down then (HUTCH_STATE_DOWN), and in service as soon as the directory can be
+     used. If it is removed later it is made again. */
+  HUTCH_OPEN_DISK_OPTIONAL = 2
 };
 
 /*
@@ -356,6 +417,11 @@ HUTCH_API hutch_status hutch_options_init(hutch_options *options, size_t struct_
  * there, whose options and limits go on; if they are not the ones that are
  * asked for, the answer is HUTCH_OPTIONS_DIFFER. If other processes share the
  * directory, that is so if other limits of the disk tier are in force.
+ *
+ * Where a directory that is open cannot be used any more, or has been removed, the
+ * disk tier is down and memory goes on: puts answer HUTCH_PARTIAL. Every second, and
+ * with a put after such a pause, the directory is tried again at its path; entries that
+ * were written or removed meanwhile do not come back with it.
  *
  * A directory with a damaged manifest opens: the manifest is renamed aside and
  * the cache starts empty. A file that is no SQLite database counts as one.
@@ -446,7 +512,8 @@ typedef struct hutch_entry_info {
   uint64_t cost;          /* the explicit cost; 0: none */
   uint64_t size;          /* of the value, in bytes */
   uint64_t extended_size; /* of the extended data, in bytes */
-  uint64_t checksum;      /* XXH64 of the value; 0: not computed (memory only) */
+  uint64_t checksum;      /* XXH64 of the value; 0: not computed (memory only, or
+                             behind a codec) */
   uint32_t tier;          /* HUTCH_TIER_* that answered */
   uint32_t reserved;
 } hutch_entry_info;
@@ -461,6 +528,11 @@ typedef struct hutch_put_options {
   size_t extended_size;  /* 0..65,535 */
   uint32_t write_policy; /* HUTCH_WRITE_*; 0: the cache's. A view stores in its tier */
   uint32_t reserved;
+  /* What the name of the value's file ends with, if it gets one: an extension,
+     for programs that go by it (".jpg"). At most HUTCH_SUFFIX_MAX bytes, no
+     slash; ends with NUL, copied. NULL: nothing. The rest of the name is
+     random. */
+  const char *suffix;
 } hutch_put_options;
 
 /* What one tier made of a put. */
@@ -743,6 +815,134 @@ HUTCH_API hutch_status hutch_batch_put_result(const hutch_batch *batch, size_t i
 /* hutch_batch_retain, hutch_batch_release - references. NULL is accepted. Since 0.1. */
 HUTCH_API hutch_batch *hutch_batch_retain(hutch_batch *batch);
 HUTCH_API void hutch_batch_release(hutch_batch *batch);
+/* ------------------------------------------------------------------- large */
+
+/*
+ * Values that come as files or in pieces, and values that are wanted as files. The
+ * disk tier keeps a value in a file of its own if its storage is HUTCH_STORAGE_FILE,
+ * or HUTCH_STORAGE_MIXED and the value larger than inline_threshold: raw bytes, a
+ * random name, written once and never changed.
+ */
+
+/* What becomes of the file that is given to hutch_put_file. */
+enum {
+  HUTCH_FILE_COPY = 1, /* it stays, and is the caller's */
+  HUTCH_FILE_MOVE = 2, /* it is unlinked once the entry is committed */
+  HUTCH_FILE_LINK = 3  /* it stays; the entry shares its bytes */
+};
+
+/*
+ * hutch_put_file - store a file's bytes
+ *
+ * As hutch_put, with the bytes of the regular file at path (ends with NUL; symbolic
+ * links are followed) for value, which are in memory at once only if the memory tier
+ * takes them or the value is not to have a file. On the cache's file system MOVE and
+ * LINK copy nothing: the entry's file is a hard link to the one that is given. Where
+ * there can be none, as on another file system, they copy.
+ *
+ * Of a file that is linked, whoever changes its bytes afterwards damages the entry,
+ * which is found out when it is read. MOVE unlinks path last, and only if the disk tier
+ * (in a cache without one, memory) has stored the value: at no moment is there neither
+ * file nor entry. If that fails, the answer is HUTCH_IO, and result says what is stored.
+ *
+ * HUTCH_IO: also, the file cannot be opened or read. HUTCH_INVALID_ARGUMENT: also, it
+ * is no regular file. Either way nothing changed. Since 0.1.
+ */
+HUTCH_API hutch_status hutch_put_file(hutch_cache *cache, const void *key, size_t key_size,
+                                      const char *path, uint32_t use,
+                                      const hutch_put_options *options,
+                                      hutch_put_result *result);
+
+/*
+ * hutch_writer_begin - begin a put whose value comes in pieces
+ *
+ * *out: a new reference, given up by hutch_writer_release. A value that gets a file is
+ * written to it piece by piece and never wholly in memory; it does not enter the memory
+ * tier (HUTCH_OUTCOME_REMOVED) before it is read. Others are gathered and end as in
+ * hutch_put. Until the commit nobody sees anything of it, and another put of the key is
+ * a put of its own. options as in hutch_put; durations begin at the commit.
+ *
+ * expected_size: how large the value will be, as far as that is known; 0: not known.
+ * HUTCH_TOO_LARGE: no tier would take that. One writer is for one thread at a time.
+ * Since 0.1.
+ */
+HUTCH_API hutch_status hutch_writer_begin(hutch_cache *cache, const void *key, size_t key_size,
+                                          uint64_t expected_size,
+                                          const hutch_put_options *options, hutch_writer **out);
+
+/*
+ * hutch_writer_append - the next bytes of the value
+ *
+ * After a failure (HUTCH_TOO_LARGE, HUTCH_NO_SPACE, HUTCH_IO, HUTCH_TIER_DOWN,
+ * HUTCH_NO_MEMORY) the writer answers every call with it; the entry that is there stays.
+ * Since 0.1.
+ */
+HUTCH_API hutch_status hutch_writer_append(hutch_writer *writer, const void *data, size_t size);
+
+/*
+ * hutch_writer_commit - store what was appended
+ *
+ * In place of what was there, as hutch_put does; its version is drawn here. The writer
+ * ends, whatever the answer: HUTCH_INVALID_ARGUMENT from every later call but
+ * hutch_writer_release. Since 0.1.
+ */
+HUTCH_API hutch_status hutch_writer_commit(hutch_writer *writer, hutch_put_result *result);
+
+/*
+ * hutch_writer_abort - end without storing anything
+ *
+ * What was written is gone. HUTCH_INVALID_ARGUMENT: it has ended already. Since 0.1.
+ */
+HUTCH_API hutch_status hutch_writer_abort(hutch_writer *writer);
+
+/*
+ * hutch_writer_release - give up the reference
+ *
+ * Aborts a writer that has not ended. NULL is accepted. Since 0.1.
+ */
+HUTCH_API void hutch_writer_release(hutch_writer *writer);
+
+/*
+ * hutch_value_path - the path of the value's file
+ *
+ * A hint: as soon as the entry is replaced, removed or evicted the file may be gone,
+ * unless files are held (hutch_hold_files); hutch_value_fd has no such moment. The
+ * file must not be changed. No access, and no check of the bytes.
+ *
+ * *size (not NULL) receives the length of the path without its NUL. If capacity is not
+ * greater, nothing is copied and the answer is HUTCH_BUFFER_TOO_SMALL; buffer may be
+ * NULL if capacity is 0. HUTCH_WRONG_TYPE: the value has no file of its own.
+ * HUTCH_NOT_FOUND: no entry on disk. HUTCH_UNSUPPORTED: a cache in memory, or a view of
+ * the memory tier. Since 0.1.
+ */
+HUTCH_API hutch_status hutch_value_path(hutch_cache *cache, const void *key, size_t key_size,
+                                        char *buffer, size_t capacity, size_t *size);
+
+/*
+ * hutch_value_fd - a descriptor to read a value by
+ *
+ * *out: a file descriptor, close-on-exec, at the value's beginning, which the caller
+ * closes; -1 if the answer is another than HUTCH_OK. It reads the same bytes for as
+ * long as it is open, whatever becomes of the entry and the cache. Of a value that
+ * has a file it is that file's, read-only; of any other it is one in memory
+ * (memfd_create) with a copy, sealed against writing: sendfile, mmap and fstat work with
+ * both. An access, as hutch_get; but the bytes of a file are not checked. Since 0.1.
+ */
+HUTCH_API hutch_status hutch_value_fd(hutch_cache *cache, const void *key, size_t key_size,
+                                      int32_t *out);
+
+/*
+ * hutch_hold_files, hutch_release_files - keep values' files where they are
+ *
+ * While files are held, none moves or goes: paths from hutch_value_path stay good.
+ * Entries are replaced, removed and evicted all the same, at once; their files go, and
+ * their space comes back, when the last hold has ended. Holds are counted, and each ends
+ * with a release through the same reference, with that reference's end, or with the
+ * cache's. Nothing is lost if the process is killed meanwhile. HUTCH_INVALID_ARGUMENT:
+ * this reference holds none. Since 0.1.
+ */
+HUTCH_API hutch_status hutch_hold_files(hutch_cache *cache);
+HUTCH_API hutch_status hutch_release_files(hutch_cache *cache);
 
 /* ------------------------------------------------------------------ limits */
 
@@ -860,6 +1060,43 @@ typedef struct hutch_trim_spec {
 HUTCH_API hutch_status hutch_trim(hutch_cache *cache, const hutch_trim_spec *spec,
                                   uint64_t *removed);
 
+/* ------------------------------------------------------------------- check */
+
+enum {
+  /* Reads no values and leaves SQLite's own check out: for damage that a look at the
+     rows, the files' names and the sums shows. */
+  HUTCH_CHECK_QUICK = 1
+};
+
+/* What hutch_check found, and has put right. All but the first two are zero if all
+   is well. */
+typedef struct hutch_check_report {
+  size_t struct_size;
+  uint64_t entries;  /* entries looked at, and found whole */
+  uint64_t bytes;    /* of their values, that were read */
+  uint64_t damaged;  /* entries removed: a value, a field or a file was not what it
+                        had been */
+  uint64_t orphans;  /* files removed that belonged to no entry */
+  uint64_t counters; /* 1 if the count or the cost was wrong; it is right again */
+  uint64_t manifest; /* errors that SQLite found. An index has been made anew; where
+                        that was not enough, the database was renamed aside and the
+                        disk tier is empty */
+  uint64_t reserved[4];
+} hutch_check_report;
+
+/*
+ * hutch_check - look through all that is on disk, and repair
+ *
+ * For a directory that something else may have written to, or that was on a
+ * failing disk; nothing needs it in the ordinary course. flags: HUTCH_CHECK_* or
+ * 0. *report (may be NULL) is filled in if the answer is HUTCH_OK, also when
+ * something was found. Takes as long as reading everything; readers and writers
+ * go on meanwhile, but the database's log may grow beyond its bound.
+ * HUTCH_UNSUPPORTED: there is no disk tier here. HUTCH_IO, HUTCH_NO_SPACE,
+ * HUTCH_TIER_DOWN: the check has not come to its end. Since 0.1.
+ */
+HUTCH_API hutch_status hutch_check(hutch_cache *cache, uint32_t flags, hutch_check_report *report);
+
 /* ----------------------------------------------------------------- iterate */
 
 /*
@@ -887,6 +1124,30 @@ HUTCH_API hutch_status hutch_each(hutch_cache *cache, hutch_visitor visitor, voi
  * thread at a time. Since 0.1.
  */
 HUTCH_API hutch_status hutch_cursor_create(hutch_cache *cache, hutch_cursor **out);
+
+/* In which order a cursor goes. */
+enum {
+  HUTCH_ORDER_INSERTION = 1,    /* by the time of the last write or touch */
+  HUTCH_ORDER_ACCESS = 2,       /* by the last access, as hutch_entry_info has it */
+  HUTCH_ORDER_DESCENDING = 256  /* added to one of them: the newest first */
+};
+
+/*
+ * hutch_cursor_create_ordered - begin a walk by age
+ *
+ * As hutch_cursor_create, the oldest entries first, or the newest; those of one
+ * time in the order of their writes. An entry that is there from beginning to
+ * end and is neither written nor touched (nor, by HUTCH_ORDER_ACCESS, read)
+ * meanwhile is seen exactly once, any other at most once: an entry that is
+ * written or read before the walk has come to it may not be seen.
+ *
+ * By HUTCH_ORDER_INSERTION on a view of the disk tier a step costs what it costs
+ * without an order. Any other walk looks through all entries at its first step,
+ * and again after every 32,768 that it has given; it needs memory for the keys of
+ * as many. HUTCH_UNSUPPORTED: no such order. Since 0.1.
+ */
+HUTCH_API hutch_status hutch_cursor_create_ordered(hutch_cache *cache, uint32_t order,
+                                                   hutch_cursor **out);
 
 /*
  * hutch_cursor_next - step to the next entry

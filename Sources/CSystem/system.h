@@ -41,6 +41,11 @@
 #ifndef O_PATH
 #define O_PATH 010000000
 #endif
+#ifndef MFD_CLOEXEC
+#define MFD_CLOEXEC 1U
+#define MFD_ALLOW_SEALING 2U
+#endif
+extern int memfd_create(const char *name, unsigned int flags);
 extern const char *strerrordesc_np(int error);
 extern int dup3(int from, int to, int flags);
 extern int pthread_setname_np(pthread_t thread, const char *name);
@@ -133,6 +138,9 @@ static inline int hutch_ofd_is_locked(int descriptor, int64_t byte) {
   lock.l_len = 1;
   return fcntl(descriptor, F_OFD_GETLK, &lock) != 0 || lock.l_type != F_UNLCK;
 }
+
+// F_ADD_SEALS, with F_SEAL_SEAL, _SHRINK, _GROW and _WRITE: nothing can change the file.
+static inline int hutch_seal(int descriptor) { return fcntl(descriptor, 1024 + 9, 15); }
 
 static inline int hutch_is_regular(mode_t mode) { return S_ISREG(mode); }
 

@@ -273,7 +273,7 @@ TEST(what_is_not_defined) {
     INVALID(hutch_tier(cache, tier, &view));
     CHECK(!view);
   }
-  const uint32_t flags[] = {2, 0x80000000, UINT32_MAX};
+  const uint32_t flags[] = {4, 0x80000000, UINT32_MAX};
   for (int i = 0; i < 3; i++) {
     hutch_options options = default_options();
     options.flags = flags[i];
@@ -282,10 +282,10 @@ TEST(what_is_not_defined) {
     CHECK(!opened);
   }
   /* Options that a later library may know. */
-  for (int field = 0; field < 5; field++) {
+  for (int field = 0; field < 6; field++) {
     hutch_options options = default_options();
     uint32_t *fields[] = {&options.policy, &options.storage, &options.durability,
-                          &options.sharing, &options.reserved};
+                          &options.sharing, &options.reserved, &options.checksums};
     *fields[field] = 77;
     hutch_cache *opened = cache;
     REJECTED(HUTCH_UNSUPPORTED, hutch_open(scratch("unmade").text, &options, &opened));
@@ -300,8 +300,8 @@ TEST(reserved_fields_that_are_not_zero) {
   for (int i = 0; i < 6; i++) {
     hutch_options options = default_options();
     hutch_cache_limits limits = limits_of(cache);
-    (i < 3 ? &options.memory : &options.disk)->reserved[i % 3] = 1;
-    (i < 3 ? &limits.memory : &limits.disk)->reserved[i % 3] = 1;
+    (i < 3 ? &options.memory : &options.disk)->reserved[i % 2] = 1;
+    (i < 3 ? &limits.memory : &limits.disk)->reserved[i % 2] = 1;
     limits.memory.count = 1;
     hutch_cache *opened = cache;
     REJECTED(HUTCH_UNSUPPORTED, hutch_open(scratch("unmade").text, &options, &opened));

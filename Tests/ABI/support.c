@@ -224,6 +224,16 @@ void check_every_call(hutch_cache *cache, hutch_status expected) {
   CHECK_STATUS(expected, hutch_info_many(cache, keys, sizes, 1, &batch));
   CHECK_STATUS(expected, hutch_remove_many(cache, keys, sizes, 1, &batch));
   CHECK_STATUS(expected, hutch_put_many(cache, keys, sizes, values, sizes, 1, NULL, &batch));
+  CHECK_PUT(hutch_put_file(cache, KEY("k"), "file", HUTCH_FILE_COPY, NULL, &result));
+  hutch_writer *writer = (hutch_writer *)buffer;
+  CHECK_STATUS(expected, hutch_writer_begin(cache, KEY("k"), 0, NULL, &writer));
+  CHECK(!writer);
+  CHECK_STATUS(expected, hutch_value_path(cache, KEY("k"), buffer, sizeof buffer, &size));
+  int32_t file = 0;
+  CHECK_STATUS(expected, hutch_value_fd(cache, KEY("k"), &file));
+  CHECK(file == -1);
+  CHECK_STATUS(expected, hutch_hold_files(cache));
+  CHECK_STATUS(expected, hutch_release_files(cache));
   CHECK_STATUS(expected, hutch_limits(cache, &limits));
   limits = (hutch_cache_limits){.struct_size = sizeof limits};
   CHECK_STATUS(expected, hutch_set_limits(cache, &limits));

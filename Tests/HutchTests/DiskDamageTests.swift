@@ -260,13 +260,41 @@ import Testing
     #expect(disk.tier.stats.count == 2000)
     #expect(disk.close() == nil)
 
-    // Pages of different ages.
-    disk.query("UPDATE meta SET clean = 0, boot_id = x'00112233445566778899aabbccddeeff'")
+    // Pages of different ages. Of a durability that syncs there are none, and nothing is asked.
     var bytes = try Data(contentsOf: URL(fileURLWithPath: manifest))
     for page in stride(from: 20, to: bytes.count / 4096, by: 7) {
       bytes.replaceSubrange(page * 4096..<page * 4096 + 64, with: Data(count: 64))
     }
+    let whole = try Data(contentsOf: URL(fileURLWithPath: manifest))
     try bytes.write(to: URL(fileURLWithPath: manifest))
+    disk.query(
+      """
+      UPDATE meta SET clean = 0, durability = 2, boot_id = x'00112233445566778899aabbccddeeff'
+      """)
+    disk.options.durability = .power
+    try disk.open()
+    #expect(disk.tier.stats.count == 2000)
+    #expect(damagedNames(disk).isEmpty)
+    disk.close()
+    try? FileManager.default.removeItem(atPath: manifest + "-wal")
+
+    // Of an opening that was killed the weaker durability counts, though a stronger one followed.
+    try whole.write(to: URL(fileURLWithPath: manifest))
+    disk.query("UPDATE meta SET clean = 0, durability = 1")
+    try disk.open()
+    #expect(disk.query("SELECT durability FROM meta")[0][0] == 1)
+    disk.close()
+    #expect(disk.query("SELECT durability FROM meta")[0][0] == 1)
+    try disk.open()
+    #expect(disk.query("SELECT durability FROM meta")[0][0] == 2)
+    disk.close()
+    disk.options.durability = .process
+
+    try bytes.write(to: URL(fileURLWithPath: manifest))
+    disk.query(
+      """
+      UPDATE meta SET clean = 0, durability = 1, boot_id = x'00112233445566778899aabbccddeeff'
+      """)
     try disk.open()
     #expect(disk.tier.stats.count == 0)
     #expect(damagedNames(disk).count == 1)

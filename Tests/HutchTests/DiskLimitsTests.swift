@@ -155,4 +155,66 @@ import Testing
     }
     disk.checkInvariants()
   }
+
+  /// A file system of the test's own: what the tier does not take is free, or somebody else's.
+  private func pretend(_ disk: DiskFixture, _ all: Int64, others: @escaping () -> Int64 = { 0 }) {
+    let tier = disk.tier!
+    tier.spaceForTests = { [unowned tier] in
+      (max(0, all - Int64(tier.stats.cost) - others()), all)
+    }
+  }
+
+  @Test(arguments: [StorageKind.mixed, .sqlite, .file])
+  func freeSpaceStays(storage: StorageKind) throws {
+    let all: Int64 = 60 << 20
+    let minFree: Int64 = 50 << 20
+    let disk = try fixture(TierLimits(minFree: UInt64(minFree)), storage)
+    pretend(disk, all)
+    for i in 0..<600 {
+      #expect(disk.put("k\(i)", DiskFixture.bytes(30_000)).outcome == .stored)
+      disk.time.advance(seconds: 1)
+      #expect(all - Int64(disk.tier.stats.cost) > minFree - (1 << 20))
+    }
+    #expect(disk.tier.stats.evictions > 0 && disk.tier.stats.count > 200)
+    #expect(disk.dropped.all.first == "k0")
+    disk.maintain()
+    #expect(all - Int64(disk.tier.stats.cost) >= minFree)
+    disk.checkInvariants()
+  }
+
+  @Test func whereNothingIsFreePutsAreRefused() throws {
+    let disk = try fixture(TierLimits())
+    let taken = Others()
+    pretend(disk, 100 << 20, others: { taken.bytes })
+    for i in 0..<100 { disk.put("k\(i)", DiskFixture.bytes(10_000)) }
+    // A limit that holds already changes nothing.
+    try disk.tier.setLimits(TierLimits(minFree: 50 << 20), at: disk.moment)
+    #expect(disk.tier.stats.count == 100)
+    // Others take so much that all of ours is not enough.
+    taken.bytes = 99 << 20
+    disk.maintain()
+    #expect(disk.tier.stats.count == 0 && disk.dropped.all.count == 100)
+    for size in [10, 10_000, 100_000] {
+      let write = disk.put("new", DiskFixture.bytes(size))
+      #expect(write.outcome == .noSpace && write.failure?.status == .noSpace)
+      #expect(try disk.get("new") == nil)
+    }
+    #expect(disk.files(in: "content").isEmpty)
+    taken.bytes = 0
+    #expect(disk.put("new", [1]).outcome == .stored)
+    disk.checkInvariants()
+  }
+
+  @Test func aNewMinimumHoldsAtOnce() throws {
+    let disk = try fixture(TierLimits())
+    let all: Int64 = 8 << 20
+    pretend(disk, all)
+    for i in 0..<500 { disk.put("k\(i)", DiskFixture.bytes(10_000)) }
+    try disk.tier.setLimits(TierLimits(minFree: 6 << 20), at: disk.moment)
+    #expect(all - Int64(disk.tier.stats.cost) >= 6 << 20)
+    #expect(disk.tier.stats.count > 100)
+    disk.checkInvariants()
+  }
+
+  private final class Others: @unchecked Sendable { var bytes: Int64 = 0 }
 }

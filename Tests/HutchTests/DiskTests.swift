@@ -278,4 +278,57 @@ import Testing
     try disk.reopen()
     disk.checkInvariants()
   }
+
+  /// Rows, files, what is absent, expired, queued, barred and damaged, in one call, as if each
+  /// had come alone.
+  @Test(arguments: [1, 5, 64, 300])
+  func getsMany(count: Int) throws {
+    let disk = try DiskFixture(DiskOptions(inlineThreshold: 3000, limits: TierLimits()))
+    for i in 0..<300 {
+      let size = i % 10 == 3 ? 8000 : i % 10 == 4 ? 0 : 200
+      disk.put("k\(i)", DiskFixture.bytes(size), timeToLive: i % 10 == 5 ? second : 0)
+    }
+    disk.time.advance(seconds: 2)
+    for i in 0..<300 where i % 10 == 6 { disk.remove("k\(i)") }
+    for i in 0..<300 where i % 10 == 7 {
+      disk.query("UPDATE entries SET checksum = checksum + 1 WHERE key = CAST('k\(i)' AS BLOB)")
+    }
+    var queued: [StorageWrite] = []
+    for i in 0..<300 where i % 50 == 8 {
+      let write = disk.write(.put, Array("k\(i)".utf8), [9])
+      disk.tier.prepare(write)
+      disk.tier.submit(write)
+      queued.append(write)
+    }
+    var keys = (0..<count).map { Array("k\($0)".utf8) }
+    keys.append(keys[0])
+    let pointers = keys.map { key -> Bytes in
+      let copy = UnsafeMutableRawBufferPointer.allocate(byteCount: key.count, alignment: 1)
+      copy.copyBytes(from: key)
+      return Bytes(copy)
+    }
+    defer { for pointer in pointers { pointer.deallocate() } }
+    var values: [[UInt8]?] = []
+    disk.tier.get(keys.count, at: disk.moment, key: { pointers[$0] }) { index, block, failure in
+      #expect(index == values.count && failure == nil)
+      if let block {
+        #expect(block.unowned.key.elementsEqual(keys[index]))
+        values.append(Array(block.unowned.value))
+      } else {
+        values.append(nil)
+      }
+    }
+    #expect(values.count == keys.count && values.last! == values[0])
+    let hits = values.filter { $0 != nil }.count
+    #expect(disk.tier.stats.hits == hits && disk.tier.stats.misses == values.count - hits)
+    for i in 0..<count {
+      let expected: [UInt8]? =
+        [5, 6, 7].contains(i % 10) ? nil : i % 50 == 8 ? [9]
+        : DiskFixture.bytes(i % 10 == 3 ? 8000 : i % 10 == 4 ? 0 : 200)
+      #expect(values[i] == expected, "k\(i)")
+    }
+    for write in queued { disk.tier.complete(write) }
+    disk.tier.settle()
+    disk.checkInvariants()
+  }
 }

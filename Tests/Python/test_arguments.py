@@ -59,7 +59,7 @@ def test_null_but_for_the_cache(name):
     status, cache = open_raw()
     assert status == Status.OK
     arguments = [cache] + [nothing(kind) for kind in WITH_STATUS[name][1:]]
-    alone = {"hutch_close", "hutch_clear", "hutch_flush"}
+    alone = {"hutch_close", "hutch_clear", "hutch_flush", "hutch_hold_files"}
     assert getattr(lib, name)(*arguments) == (Status.OK if name in alone else INVALID)
     if name != "hutch_close":
         assert last_error().status == INVALID or name in alone
@@ -380,7 +380,7 @@ def test_reserved_fields(cache, where):
     assert status == Status.UNSUPPORTED and not other
 
 
-@pytest.mark.parametrize("field", ["flags", "policy", "storage", "durability", "sharing"])
+@pytest.mark.parametrize("field", ["flags", "policy", "storage", "durability", "sharing", "checksums"])
 @pytest.mark.parametrize("number", [99, 2**31, 2**32 - 1])
 def test_options_that_are_not_defined(directory, field, number):
     expected = INVALID if field == "flags" else Status.UNSUPPORTED

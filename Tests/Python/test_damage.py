@@ -156,3 +156,23 @@ def test_a_manifest_with_damaged_pages(directory, storage, seed):
             assert cache.get(key) in (None, value)
         cache["k"] = 1
         assert cache["k"] == 1
+
+
+@pytest.mark.parametrize("storage", ["mixed", "sqlite", "file"])
+def test_check_repairs(tmp_path, storage):
+    expected = fill(tmp_path, storage)
+    with hutch.Cache(tmp_path, **OPTIONS) as cache:
+        report = cache.check()
+        assert not report and report.entries == len(expected) and report.bytes > 0
+        assert not cache.check(quick=True)
+        assert not cache.disk.check()
+        with pytest.raises(hutch.UnsupportedError):
+            cache.memory.check()
+    with contextlib.closing(sqlite3.connect(tmp_path / "manifest.sqlite")) as manifest:
+        manifest.execute("UPDATE entries SET checksum = checksum + 1 WHERE id IN (2, 3)")
+        manifest.commit()
+    with hutch.Cache(tmp_path, **OPTIONS) as cache:
+        report = cache.check()
+        assert report and report.damaged == 2 and report.entries == len(expected) - 2
+        assert not cache.check()
+        assert len(cache) == len(expected) - 2

@@ -26,6 +26,7 @@ STRUCTS = {
     "hutch_tier_stats": s.TierStats,
     "hutch_cache_stats": s.CacheStats,
     "hutch_trim_spec": s.TrimSpec,
+    "hutch_check_report": s.CheckReport,
 }
 
 

@@ -204,3 +204,36 @@ def test_a_cursor_keeps_its_cache_alive():
     assert lib.hutch_close(cache) == Status.OK
     assert lib.hutch_cursor_next(cursor, byref(key), byref(size)) == Status.CLOSED
     lib.hutch_cursor_release(cursor)
+
+
+def test_orders(cache, clock):
+    for number in range(50):
+        cache.set(number, number, idle=1000)
+        clock.advance(1)
+    assert list(cache.keys("insertion")) == list(range(50))
+    assert list(reversed(cache)) == list(range(49, -1, -1))
+    for number in range(0, 50, 2):
+        assert cache.get(number) == number
+        clock.advance(1)
+    by_access = [*range(1, 50, 2), *range(0, 50, 2)]
+    assert list(cache.keys("access")) == by_access
+    assert list(cache.values("access", reverse=True)) == by_access[::-1]
+    cache.touch(7)
+    assert [key for key, _ in cache.items("insertion")][-1] == 7
+
+
+def test_a_bad_order(cache):
+    for order in ("", "key", 1, []):
+        with pytest.raises(ValueError):
+            next(cache.keys(order))
+    with pytest.raises(ValueError):
+        next(cache.keys(reverse=True))
+
+
+def test_the_numbers_of_orders_are_the_headers():
+    from conftest import ROOT
+    from hutch import _entries
+
+    header = (ROOT / "include" / "hutch.h").read_text()
+    for name, number in {**_entries._ORDERS, "descending": _entries._DESCENDING}.items():
+        assert f"HUTCH_ORDER_{name.upper()} = {number}" in header

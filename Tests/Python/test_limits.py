@@ -16,17 +16,18 @@ Outcome = hutch.Outcome
 def test_defaults(directory):
     with hutch.Cache(directory) as cache:
         limits = cache.limits()
-    assert limits.memory == Limits(64 << 20, 0, hutch.MAX_ENTRY_QUARTER, 0, 0)
-    assert limits.disk == Limits(50_000_000, 0, hutch.MAX_ENTRY_QUARTER, 30 * 86400, 0)
+    assert limits.memory == Limits(64 << 20, 0, hutch.MAX_ENTRY_QUARTER, 0, 0, 0)
+    assert limits.disk == Limits(50_000_000, 0, hutch.MAX_ENTRY_QUARTER, 30 * 86400, 0, 0)
 
 
 def test_limits_are_what_was_set(directory):
-    memory = Limits(cost=1 << 20, count=100, max_entry=5000, time_to_live=1.5, time_to_idle=9)
+    memory = Limits(1 << 20, 100, 5000, 1.5, 9, 0)
     with hutch.Cache(directory, memory=memory, disk=Limits(count=7), time_to_idle=3) as cache:
         assert cache.limits().memory == memory
-        assert cache.limits().disk == Limits(50_000_000, 7, hutch.MAX_ENTRY_QUARTER, 30 * 86400, 3)
+        disk = Limits(50_000_000, 7, hutch.MAX_ENTRY_QUARTER, 30 * 86400, 3, 0)
+        assert cache.limits().disk == disk
         cache.set_limits(memory=Limits(count=0), disk=Limits(time_to_live=math.inf))
-        assert cache.limits().memory == Limits(1 << 20, 0, 5000, 1.5, 9)
+        assert cache.limits().memory == Limits(1 << 20, 0, 5000, 1.5, 9, 0)
         assert cache.limits().disk.time_to_live == 0
 
 
@@ -240,3 +241,16 @@ def test_a_smaller_cost_on_disk(directory):
         cache.set_limits(disk=Limits(cost=2_000_000))
         assert cache.disk.cost() <= 2_000_000
         assert 0 < len(cache.disk) < 100
+
+
+def test_min_free(tmp_path):
+    """No file system has so much: everything goes, and a put is refused, until less is wanted."""
+    with hutch.Cache(tmp_path / "cache", memory=Limits(count=0)) as cache:
+        cache["k"] = b"value"
+        cache.set_limits(disk=Limits(min_free=2**60 - 1))
+        assert cache.limits().disk.min_free == 2**60 - 1
+        assert len(cache.disk) == 0 and cache.stats().disk.evictions == 1
+        assert cache.put("new", b"value").disk.name == "NO_SPACE"
+        assert cache.get("new") == b"value" and "new" not in cache.disk
+        cache.set_limits(disk=Limits(min_free=0))
+        assert cache.put("new", b"value").disk.name == "STORED"

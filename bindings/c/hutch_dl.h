@@ -28,17 +28,21 @@
 /* Every function of hutch.h, in its order, without the prefix. */
 #define HUTCH_DL_FUNCTIONS(X)                                                                \
   X(version) X(abi_version) X(status_name) X(last_error)                                     \
-  X(options_init) X(open) X(close) X(cache_retain) X(cache_release) X(tier) X(directory)     \
-  X(flush)                                                                                   \
+  X(buffer_resize) X(options_init) X(open) X(close) X(cache_retain) X(cache_release) X(tier) \
+  X(directory) X(flush)                                                                      \
   X(put) X(get) X(get_into) X(contains) X(info) X(touch) X(remove) X(clear) X(value_data)    \
   X(value_size) X(value_key) X(value_key_size) X(value_extended) X(value_extended_size)      \
   X(value_info) X(value_retain) X(value_release)                                             \
   X(add) X(replace) X(compare_and_swap) X(increment) X(pop)                                  \
   X(get_many) X(info_many) X(put_many) X(remove_many) X(batch_count) X(batch_status)         \
   X(batch_value) X(batch_info) X(batch_put_result) X(batch_retain) X(batch_release)          \
+  X(put_file) X(writer_begin) X(writer_append) X(writer_commit) X(writer_abort)              \
+  X(writer_release) X(value_path) X(value_fd) X(hold_files) X(release_files)                 \
   X(limits) X(set_limits) X(count) X(cost) X(stats)                                          \
   X(trim)                                                                                    \
-  X(each) X(cursor_create) X(cursor_next) X(cursor_value) X(cursor_info) X(cursor_release)   \
+  X(check)                                                                                   \
+  X(each) X(cursor_create) X(cursor_create_ordered) X(cursor_next) X(cursor_value)           \
+  X(cursor_info) X(cursor_release)                                                           \
   X(notify)                                                                                  \
   X(set_listener)
 
@@ -77,6 +81,7 @@ static inline const char *hutch_dl_open(hutch_dl *table, const char *path) {
 #define hutch_abi_version hutch_dl_table.abi_version
 #define hutch_status_name hutch_dl_table.status_name
 #define hutch_last_error hutch_dl_table.last_error
+#define hutch_buffer_resize hutch_dl_table.buffer_resize
 #define hutch_options_init hutch_dl_table.options_init
 #define hutch_open hutch_dl_table.open
 #define hutch_close hutch_dl_table.close
@@ -118,14 +123,26 @@ static inline const char *hutch_dl_open(hutch_dl *table, const char *path) {
 #define hutch_batch_put_result hutch_dl_table.batch_put_result
 #define hutch_batch_retain hutch_dl_table.batch_retain
 #define hutch_batch_release hutch_dl_table.batch_release
+#define hutch_put_file hutch_dl_table.put_file
+#define hutch_writer_begin hutch_dl_table.writer_begin
+#define hutch_writer_append hutch_dl_table.writer_append
+#define hutch_writer_commit hutch_dl_table.writer_commit
+#define hutch_writer_abort hutch_dl_table.writer_abort
+#define hutch_writer_release hutch_dl_table.writer_release
+#define hutch_value_path hutch_dl_table.value_path
+#define hutch_value_fd hutch_dl_table.value_fd
+#define hutch_hold_files hutch_dl_table.hold_files
+#define hutch_release_files hutch_dl_table.release_files
 #define hutch_limits hutch_dl_table.limits
 #define hutch_set_limits hutch_dl_table.set_limits
 #define hutch_count hutch_dl_table.count
 #define hutch_cost hutch_dl_table.cost
 #define hutch_stats hutch_dl_table.stats
 #define hutch_trim hutch_dl_table.trim
+#define hutch_check hutch_dl_table.check
 #define hutch_each hutch_dl_table.each
 #define hutch_cursor_create hutch_dl_table.cursor_create
+#define hutch_cursor_create_ordered hutch_dl_table.cursor_create_ordered
 #define hutch_cursor_next hutch_dl_table.cursor_next
 #define hutch_cursor_value hutch_dl_table.cursor_value
 #define hutch_cursor_info hutch_dl_table.cursor_info

@@ -189,14 +189,15 @@ extension hutch_entry_info {
 
 extension TierLimits {
   init(_ limits: hutch_tier_limits) throws(Failure) {
-    guard limits.reserved.0 == 0, limits.reserved.1 == 0, limits.reserved.2 == 0 else {
+    guard limits.reserved.0 == 0, limits.reserved.1 == 0 else {
       throw Failure(.unsupported, "a reserved field of the limits is set")
     }
     self.init(
       cost: limits.cost, count: limits.count, maxEntry: limits.max_entry,
       ages: Ages(
         timeToLive: try checkedDuration(limits.time_to_live),
-        timeToIdle: try checkedDuration(limits.time_to_idle)))
+        timeToIdle: try checkedDuration(limits.time_to_idle)),
+      minFree: limits.min_free)
   }
 }
 
@@ -205,6 +206,6 @@ extension hutch_tier_limits {
     self.init(
       cost: limits.cost, count: limits.count, max_entry: limits.maxEntry,
       time_to_live: limits.ages.timeToLive, time_to_idle: limits.ages.timeToIdle,
-      reserved: (0, 0, 0))
+      min_free: limits.minFree, reserved: (0, 0))
   }
 }

@@ -27,17 +27,23 @@ func putting(
       deliver(hutch_put_result(), to: result)
     }
     try handle.opening.check()
-    let outcome = try cache.put(key, value, spec, if: condition, in: handle.scope)
-    if result != nil {
-      deliver(
-        hutch_put_result(
-          struct_size: 0, version: outcome.version, memory: outcome.memory.rawValue,
-          disk: outcome.disk.rawValue), to: result)
-    }
-    if let reason = outcome.reason { throw reason.failure }
-    if outcome.status == .notFound { try handle.opening.check() }
-    return outcome.status
+    let status = try answer(
+      try cache.put(key, value, spec, if: condition, in: handle.scope), result)
+    if status == .notFound { try handle.opening.check() }
+    return status
   }
+}
+
+/// Tells what came of a put.
+func answer(
+  _ outcome: Cache.PutResult, _ result: UnsafeMutablePointer<hutch_put_result>?
+) throws(Failure) -> Status {
+  deliver(
+    hutch_put_result(
+      struct_size: 0, version: outcome.version, memory: outcome.memory.rawValue,
+      disk: outcome.disk.rawValue), to: result)
+  if let reason = outcome.reason { throw reason.failure }
+  return outcome.status
 }
 
 extension Cache.PutSpec {
@@ -62,6 +68,11 @@ extension Cache.PutSpec {
     guard extended.count <= 65_535 else {
       throw .invalid("the extended data are longer than 65,535 bytes")
     }
+    guard let text = given.suffix, text.pointee != 0 else { return }
+    guard let suffix = FileSuffix(text) else {
+      throw .invalid("the suffix is longer than 15 bytes, or has a slash")
+    }
+    file = ValueFile(suffix)
   }
 }
 

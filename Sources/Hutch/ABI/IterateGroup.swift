@@ -38,6 +38,23 @@ public func hutch_cursor_create(
   }
 }
 
+@_cdecl("hutch_cursor_create_ordered") @implementation
+public func hutch_cursor_create_ordered(
+  _ cache: OpaquePointer!, _ order: UInt32, _ out: UnsafeMutablePointer<OpaquePointer?>!
+) -> hutch_status {
+  out?.pointee = nil
+  return withCache(cache) { (handle) throws(Failure) in
+    guard let out else { throw .invalid("out is NULL") }
+    let descending = UInt32(HUTCH_ORDER_DESCENDING)
+    guard let wanted = OrderedWalk.Order(rawValue: order & ~descending) else {
+      throw Failure(.unsupported, "there is no such order")
+    }
+    out.pointee = handOut(
+      try Cursor(handle, OrderedWalk(handle, wanted, descending: order & descending != 0)))
+    return .done
+  }
+}
+
 /// Calls `body` with the cursor behind a pointer, if its cache can be used.
 private func withCursor(
   _ pointer: OpaquePointer?, _ body: (Cursor) throws(Failure) -> Status

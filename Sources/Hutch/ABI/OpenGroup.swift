@@ -33,14 +33,18 @@ public func hutch_open(
       // A struct with more than we know still says what it hands over.
       if let options, isLonger(options) {
         options.pointee.clock_release?(options.pointee.clock_context)
+        options.pointee.codec_release?(options.pointee.codec_context)
       }
       throw error
     }
-    // From here on the clock's context is the clock's.
+    // From here on the contexts are the codec's and the clock's.
+    let codec = Codec(
+      id: given.codec_id, encode: given.codec_encode, decode: given.codec_decode,
+      context: given.codec_context, release: given.codec_release)
     let clock = Clock(
       function: given.clock, context: given.clock_context, release: given.clock_release)
     guard let out else { throw .invalid("out is NULL") }
-    let wanted = try OpenOptions(given)
+    let wanted = try OpenOptions(given, codec)
     guard let directory else {
       out.pointee = handOut(Handle(try Opening.inMemory(wanted, clock: clock), .whole))
       return .done
@@ -50,6 +54,15 @@ public func hutch_open(
     out.pointee = handOut(Handle(opening, .whole))
     return differs ? .optionsDiffer : .done
   }
+}
+
+@_cdecl("hutch_buffer_resize") @implementation
+public func hutch_buffer_resize(
+  _ buffer: OpaquePointer!, _ size: Int
+) -> UnsafeMutableRawPointer! {
+  guard let buffer else { return nil }
+  return Unmanaged<OutputBuffer>.fromOpaque(UnsafeRawPointer(buffer))
+    ._withUnsafeGuaranteedRef { $0.resize(size) }
 }
 
 @_cdecl("hutch_close") @implementation
@@ -159,15 +172,22 @@ extension hutch_options {
 }
 
 extension OpenOptions {
-  fileprivate init(_ options: hutch_options) throws(Failure) {
+  fileprivate init(_ options: hutch_options, _ codec: Codec) throws(Failure) {
     self.init()
+    if options.codec_id != 0 || options.codec_encode != nil || options.codec_decode != nil {
+      guard codec.isWhole else {
+        throw .invalid("a codec has an id that is not 0, encode and decode")
+      }
+      disk.codec = codec
+    }
     func chosen(_ number: UInt32, _ last: UInt32) throws(Failure) {
       guard number <= last else {
         throw Failure(.unsupported, "an option that this library does not know")
       }
     }
     let network = UInt32(HUTCH_OPEN_NETWORK_DIRECTORY)
-    guard options.flags & ~network == 0 else { throw .invalid("a flag that is not defined") }
+    let optional = UInt32(HUTCH_OPEN_DISK_OPTIONAL)
+    guard options.flags & ~(network | optional) == 0 else { throw .invalid("a flag that is not defined") }
     guard options.reserved == 0 else {
       throw Failure(.unsupported, "a reserved field of the options is set")
     }
@@ -178,7 +198,10 @@ extension OpenOptions {
     case UInt32(HUTCH_POLICY_FIFO): policy = .fifo
     default: throw Failure(.unsupported, "a policy that this library does not know")
     }
-    try chosen(options.durability, UInt32(HUTCH_DURABILITY_PROCESS))
+    try chosen(options.durability, UInt32(HUTCH_DURABILITY_SYNC))
+    try chosen(options.checksums, UInt32(HUTCH_CHECKSUMS_NEVER))
+    disk.durability = Durability(rawValue: options.durability) ?? .process
+    disk.checksChecksums = options.checksums != UInt32(HUTCH_CHECKSUMS_NEVER)
     switch options.sharing {
     case UInt32(HUTCH_SHARING_DEFAULT), UInt32(HUTCH_SHARING_EXCLUSIVE): disk.sharing = .exclusive
     case UInt32(HUTCH_SHARING_SHARED): disk.sharing = .shared
@@ -193,6 +216,7 @@ extension OpenOptions {
     disk.limits = try TierLimits(options.disk)
     disk.storage = storage
     disk.inlineThreshold = Int(clamping: options.inline_threshold)
+    disk.isOptional = options.flags & optional != 0
     disk.allowsNetworkDirectory = options.flags & network != 0
   }
 }

@@ -65,10 +65,19 @@ final class Batch {
     add(failure.status)
   }
 
-  func add(_ value: consuming Block) {
+  /// A value in the place of what was added for the index: that it was not found.
+  func set(_ index: Int, _ value: consuming Block) {
     var item = Item()
     item.value = value.leak().raw
-    add(item)
+    items[index] = item
+  }
+
+  /// Likewise.
+  func set(_ index: Int, _ failure: Failure) {
+    ThreadState.note(failure)
+    var item = Item()
+    item.status = failure.status.code
+    items[index] = item
   }
 
   func add(_ result: Cache.PutResult) {

@@ -4,11 +4,13 @@ extension Cache {
   // MARK: before a write, with no lock held
 
   /// Says that a put is about to be made.
-  func tellWillAdd(_ entry: UnownedBlock, _ hash: UInt64, in scope: Scope) {
+  func tellWillAdd(
+    _ entry: UnownedBlock, _ hash: UInt64, hasValue: Bool = true, in scope: Scope
+  ) {
     guard events.wants(.willAdd) else { return }
     tell(
       Event(
-        .willAdd, .none, entry.retained(), hasValue: true, tiers: tiers(of: scope),
+        .willAdd, .none, entry.retained(), hasValue: hasValue, tiers: tiers(of: scope),
         lane: Stripes.index(of: hash)))
   }
 
@@ -50,42 +52,47 @@ extension Cache {
     fileprivate var wasOnDisk = false
   }
 
-  /// For a put or a removal, whose stripe is held; `new`: what is put. Nil: nobody listens.
+  /// For a put or a removal, whose stripe is held. `new`: what is put; `old`: what the store was
+  /// seen to have. Nil: nobody listens.
   func oweEvents(
-    _ key: Bytes, _ hash: UInt64, adding new: UnownedBlock?, at moment: Moment, in scope: Scope
+    _ key: Bytes, _ hash: UInt64, adding new: UnownedBlock?, hasValue newHasValue: Bool = true,
+    replacing old: UnownedBlock?, at moment: Moment
   ) -> OwedEvents? {
     guard events.wantsEntries else { return nil }
     let owed = OwedEvents()
     let lane = Stripes.index(of: hash)
-    let inMemory = memory.peek(key, hash, at: moment)
-    owed.wasOnDisk =
-      scope != .memory && ((try? storage?.info(key, at: moment)) ?? nil) != nil
-    if let old = inMemory ?? old(key, at: moment, wasOnDisk: owed.wasOnDisk) {
+    let stored = (try? storage?.info(key, at: moment)) ?? nil
+    owed.wasOnDisk = stored != nil
+    var gone = memory.peek(key, hash, at: moment)
+    var hasValue = true
+    if gone == nil, let stored {
+      hasValue = old?.version == stored.version
+      gone = hasValue ? old?.retained() : try? Block.allocate(key: key, record: Record())
+      if !hasValue { gone.unowned?.version = stored.version }
+    }
+    if let gone {
       let cause = new == nil ? Event.Cause.removed : .replaced
       if new != nil && events.wants(.willRemove) {
         let event = Event(
-          .willRemove, cause, old.unowned.retained(), hasValue: true, tiers: .memory, lane: lane)
+          .willRemove, cause, gone.unowned.retained(), hasValue: hasValue, tiers: .memory,
+          lane: lane)
         events.post(event, isReady: false)
         owed.willRemove = event
       }
       if events.wants(.didRemove) {
-        let event = Event(.didRemove, cause, old, hasValue: true, tiers: .memory, lane: lane)
+        let event = Event(
+          .didRemove, cause, gone, hasValue: hasValue, tiers: .memory, lane: lane)
         events.post(event, isReady: false)
         owed.didRemove = event
       }
     }
     if let new, events.wants(.didAdd) {
       let event = Event(
-        .didAdd, .none, new.retained(), hasValue: true, tiers: .memory, lane: lane)
+        .didAdd, .none, new.retained(), hasValue: newHasValue, tiers: .memory, lane: lane)
       events.post(event, isReady: false)
       owed.didAdd = event
     }
     return owed
-  }
-
-  private func old(_ key: Bytes, at moment: Moment, wasOnDisk: Bool) -> Block? {
-    guard wasOnDisk, let storage else { return nil }
-    return (try? storage.get(key, at: moment, isAccess: false)) ?? nil
   }
 
   /// Settles what a write owed, tells it, and waits until it is told. `leftDisk`: whether the

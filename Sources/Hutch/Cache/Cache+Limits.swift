@@ -46,6 +46,8 @@ extension Cache {
   /// accesses that memory answered.
   func watch(_ disk: DiskTier) {
     let identity = self.identity
+    disk.owner = identity
+    disk.options.codec?.owner = identity
     disk.onDropped = { key, version, _ in
       Unmanaged<Cache>.fromOpaque(identity)._withUnsafeGuaranteedRef {
         $0.storeDropped(key, version)

@@ -18,18 +18,47 @@ extension Cache {
 
   func get(_ keys: ManyBytes, in scope: Scope) throws(Failure) -> Batch {
     let batch = try Batch.make(.values, keys.count, for: self)
+    let moment = clock.moment()
+    var missing = GrowingArray<Missing>()
     for index in 0..<keys.count {
-      do throws(Failure) {
-        guard let block = try get(keys[index], in: scope) else {
-          batch.add(.notFound)
-          continue
+      batch.add(.notFound)
+      let key = keys[index]
+      let hash = memory.hash(key)
+      if scope != .disk, let block = memory.get(key, hash, at: moment) {
+        batch.set(index, block)
+      } else if storage != nil && scope != .memory {
+        try missing.append(
+          Missing(
+            index: index, hash: hash, mark: stripes.mark(Stripes.index(of: hash)),
+            shared: coherence?.mark(hash)))
+      }
+    }
+    guard missing.count > 0 else {
+      events.deliver()
+      return batch
+    }
+    try withStorage { (storage) throws(Failure) in
+      storage.get(missing.count, at: moment, key: { keys[missing[$0].index] }) { at, block, failure in
+        let place = missing[at]
+        if let failure { batch.set(place.index, failure) }
+        if case .some(let found) = consume block {
+          if scope == .whole {
+            promote(found.unowned, place.hash, place.mark, place.shared, at: moment)
+          }
+          batch.set(place.index, found)
         }
-        batch.add(block)
-      } catch {
-        batch.add(error)
       }
     }
     return batch
+  }
+
+  /// A key that memory has not, and the mark of its stripe before the store was asked.
+  private struct Missing: BitwiseCopyable {
+    let index: Int
+    let hash: UInt64
+    let mark: Stripes.Mark
+    /// Of its counter, likewise, where processes share.
+    let shared: UInt32?
   }
 
   func info(_ keys: ManyBytes, in scope: Scope) throws(Failure) -> Batch {

@@ -7,6 +7,8 @@ extension Cache {
     var cost: UInt64 = 0
     var extended = Bytes(start: nil, count: 0)
     var writePolicy = WritePolicy.standard
+    /// How a store that keeps files is to keep the value; nil: as it likes.
+    var file: ValueFile?
 
     @inline(__always)
     var isPlain: Bool {
@@ -32,7 +34,7 @@ extension Cache {
     var status = Status.done
     /// Set if no tier took the value. Behind a reference: every put hands a result up, and
     /// hardly one has this.
-    fileprivate(set) var reason: Reason?
+    var reason: Reason?
     /// Of this write; where the condition did not hold, of the entry that is there, or 0.
     var version: UInt64 = 0
     var memory = TierOutcome.none
@@ -72,21 +74,22 @@ extension Cache {
       try Block.copying(
         key: key, value: value, extended: spec.extended, record: record,
         wantsChecksum: storage != nil), hash, at: moment, if: condition, in: scope,
-      storing: try target(of: spec.writePolicy, in: scope))
+      storing: try target(of: spec.writePolicy, in: scope), file: spec.file)
   }
 
-  /// The condition is about what `scope` has; the value goes to `target`.
+  /// The condition is about what `scope` has; the value goes to `target`, which is the same if
+  /// it is nil.
   @_optimize(speed)
   func put(
     _ block: consuming Block, _ hash: UInt64, at moment: Moment, if condition: PutCondition,
-    in scope: Scope, storing target: Scope
+    in scope: Scope, storing target: Scope? = nil, file: ValueFile? = nil
   ) throws(Failure) -> PutResult {
     if storage == nil { return try putInMemory(block, hash, at: moment, if: condition) }
     return try withStorage { (storage) throws(Failure) in
       while true {
         let submitted = try submit(
           block.unowned, hash, at: moment, if: condition, in: scope, storing: target,
-          to: storage)
+          file: file, to: storage)
         let result = finish(submitted, in: storage)
         if !result.isUndecided { return result }
       }
@@ -117,11 +120,18 @@ extension Cache {
   /// `finish` is owed.
   func submit(
     _ entry: UnownedBlock, _ hash: UInt64, at moment: Moment, if condition: PutCondition,
-    in scope: Scope, storing target: Scope, to storage: any Storage
+    in scope: Scope, storing target: Scope? = nil, file: ValueFile? = nil,
+    to storage: any Storage
   ) throws(Failure) -> SubmittedPut {
-    tellWillAdd(entry, hash, in: target)
+    let target = target ?? scope
+    // Else the value is in a file, and the block has none.
+    let hasValue = file == nil || file!.memoryOutcome == .none
+    tellWillAdd(entry, hash, hasValue: hasValue, in: target)
+    // A value is read before the stripe is taken: a codec of the host's may be called.
+    let old = events.wants(.didRemove) ? (try? peek(entry.key, in: .whole)) ?? nil : nil
     // The write keeps the block for as long as it is there itself.
     let write = StorageWrite(target == .memory ? .remove : .put, entry.retained())
+    write.file = file
     if target != .memory { storage.prepare(write) }
     var put = SubmittedPut()
     let stripe = Stripes.index(of: hash)
@@ -148,7 +158,8 @@ extension Cache {
     put.target = target
     entry.version = put.result.version
     write.version = put.result.version
-    put.owed = oweEvents(entry.key, hash, adding: entry, at: moment, in: .whole)
+    put.owed = oweEvents(
+      entry.key, hash, adding: entry, hasValue: hasValue, replacing: old.unowned, at: moment)
     var wasInMemory = false
     if write.condition != .none {
       // Memory follows when it has been decided.
@@ -156,6 +167,9 @@ extension Cache {
     } else if target == .disk {
       wasInMemory = memory.remove(entry.key, hash, at: moment) != nil
       put.result.memory = .removed
+    } else if let file, file.memoryOutcome != .none {
+      wasInMemory = memory.remove(entry.key, hash, at: moment) != nil
+      put.result.memory = file.memoryOutcome
     } else {
       put.result.memory = putInMemory(
         entry, hash, at: moment, isBacked: target == .whole, wasThere: &wasInMemory)
@@ -231,7 +245,7 @@ extension Cache {
     let stripe = Stripes.index(of: hash)
     stripes.lock(stripe)
     entry.version = versions.draw()
-    let owed = oweEvents(entry.key, hash, adding: entry, at: moment, in: .memory)
+    let owed = oweEvents(entry.key, hash, adding: entry, replacing: nil, at: moment)
     do throws(Failure) {
       let put = try memory.put(block, hash, at: moment, condition: condition)
       stripes.unlock(stripe)
@@ -300,7 +314,7 @@ extension Cache {
   }
 
   /// The version of the entry that is there; 0 if there is none.
-  private func currentVersion(
+  func currentVersion(
     _ key: Bytes, _ hash: UInt64, at moment: Moment, in scope: Scope
   ) throws(Failure) -> UInt64 {
     if scope != .disk, let record = memory.info(key, hash, at: moment) { return record.version }
@@ -316,7 +330,7 @@ extension Cache.PutResult {
   }
 
   /// Settles the status once each tier's outcome is known.
-  fileprivate mutating func conclude(_ storageFailure: Failure?) {
+  mutating func conclude(_ storageFailure: Failure?) {
     let outcomes = (memory, disk)
     let isStored = outcomes.0 == .stored || outcomes.1 == .stored
     let isWhole =

@@ -75,20 +75,29 @@ extension Cache {
         if shared != nil && promoting { dropStale(key, hash, mark, at: moment) }
         return nil
       }
-      if let shared {
-        if promoting { promote(block.unowned, hash, mark, shared, at: moment) }
-        return block
-      }
-      if promoting && mark.isQuiet && stripes.tryLock(stripe) {
-        if stripes.mark(stripe) == mark {
-          // Nothing is owed to a promotion: without memory for it there is none.
-          _ = try? memory.put(
-            block.unowned.retained(), hash, at: moment, condition: .unlessNewer, isBacked: true)
-        }
-        stripes.unlock(stripe)
-      }
+      if promoting { promote(block.unowned, hash, mark, shared, at: moment) }
       return block
     }
+  }
+
+  /// Brings into memory what the store has given, unless a write of its stripe was under way or
+  /// has come since the mark was read.
+  /// Where processes share, `shared` is the key's counter, read before the store was: what memory
+  /// has under the key is stale then, or the same.
+  func promote(
+    _ entry: UnownedBlock, _ hash: UInt64, _ mark: Stripes.Mark, _ shared: UInt32?,
+    at moment: Moment
+  ) {
+    let stripe = Stripes.index(of: hash)
+    guard mark.isQuiet, (shared ?? 0) & 1 == 0, stripes.tryLock(stripe) else { return }
+    if stripes.mark(stripe) == mark {
+      if let shared { entry.mark = shared }
+      // Nothing is owed to a promotion: without memory for it there is none.
+      _ = try? memory.put(
+        entry.retained(), hash, at: moment, condition: shared == nil ? .unlessNewer : .always,
+        isBacked: true)
+    }
+    stripes.unlock(stripe)
   }
 
   /// The value as it is now; no access, no promotion.

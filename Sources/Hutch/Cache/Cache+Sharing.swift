@@ -55,7 +55,8 @@ extension Cache {
     let stripe = Stripes.index(of: put.hash)
     stripes.lock(stripe)
     defer { stripes.unlock(stripe) }
-    if put.target != .disk && stripes.mark(stripe).hasNoWrite(since: submission) {
+    let outside = write.file?.memoryOutcome ?? .none
+    if outside == .none && put.target != .disk && stripes.mark(stripe).hasNoWrite(since: submission) {
       // Nobody else has the block any more.
       entry.mark = write.mark
       do throws(Failure) {
@@ -72,28 +73,12 @@ extension Cache {
       let old = memory.remove(
         entry.key, put.hash, at: moment, condition: .upTo(put.result.version))
       put.owed?.wasInMemory = old != nil
-      if put.target == .disk { decision.memory = .removed }
+      decision.memory = put.target == .disk ? .removed : outside
     }
     return decision
   }
 
   // MARK: reads
-
-  /// Brings into memory what the store had, unless it was written meanwhile, here (`mark`, of the
-  /// stripe) or elsewhere (`shared`). Both are of before the store was read. What memory has
-  /// under this key is stale, or the same.
-  func promote(
-    _ block: UnownedBlock, _ hash: UInt64, _ mark: Stripes.Mark, _ shared: UInt32,
-    at moment: Moment
-  ) {
-    let stripe = Stripes.index(of: hash)
-    guard shared & 1 == 0, mark.isQuiet, stripes.tryLock(stripe) else { return }
-    if stripes.mark(stripe) == mark {
-      block.mark = shared
-      _ = try? memory.put(block.retained(), hash, at: moment, isBacked: true)
-    }
-    stripes.unlock(stripe)
-  }
 
   /// The store has none: what memory may have is stale.
   func dropStale(_ key: Bytes, _ hash: UInt64, _ mark: Stripes.Mark, at moment: Moment) {

@@ -21,4 +21,15 @@ extension Cache {
     }
     removed &+= more
   }
+
+  // MARK: check
+
+  /// Looks through what the store has, and repairs.
+  func check(isQuick: Bool, in scope: Scope) throws(Failure) -> CheckReport {
+    guard scope != .memory else { throw Failure(.unsupported, "memory needs no check") }
+    let moment = clock.moment()
+    return try withStorage { (storage) throws(Failure) in
+      try storage.check(isQuick: isQuick, at: moment)
+    }
+  }
 }

@@ -50,7 +50,7 @@ extension Cache {
     tellWillRemove(key, hash, in: .memory)
     let stripe = Stripes.index(of: hash)
     stripes.lock(stripe)
-    let owed = oweEvents(key, hash, adding: nil, at: moment, in: .memory)
+    let owed = oweEvents(key, hash, adding: nil, replacing: nil, at: moment)
     let block = memory.remove(key, hash, at: moment)
     stripes.unlock(stripe)
     owed?.wasInMemory = block != nil
@@ -80,54 +80,52 @@ extension Cache {
     tellWillRemove(key, hash, in: scope)
     do throws(Failure) {
       let write = StorageWrite(.remove, try Block.allocate(key: key, record: Record()))
-      stripes.lock(stripe)
-      do throws(Failure) {
-        let found = try find(key, hash, at: moment, in: scope, wantsValue: wantsValue, storage)
-        // A key that is nowhere costs no commit.
-        guard found.exists else {
-          if let coherence {
-            coherence.dropCopies(hash)
-            _ = memory.remove(key, hash, at: moment)
+      var old: Block?
+      while true {
+        // Before the stripe is taken: it may be large, and a codec of the host's be called.
+        if wantsValue || events.wants(.didRemove) {
+          old = try current(key, hash, at: moment, in: scope, isAccess: wantsValue, of: storage)
+          if wantsValue && old == nil { return removal }
+        }
+        stripes.lock(stripe)
+        do throws(Failure) {
+          let version = try currentVersion(key, hash, at: moment, in: scope)
+          // A key that is nowhere costs no commit. A store that is down cannot tell, and must not
+          // have the entry when it comes back.
+          if version == 0 && (wantsValue || storage.stats.isUp) {
+            if let coherence {
+              coherence.dropCopies(hash)
+              _ = memory.remove(key, hash, at: moment)
+            }
+            stripes.unlock(stripe)
+            return removal
+          }
+          if !wantsValue || old.unowned?.version == version {
+            if coherence != nil {
+              let stored = try storage.info(key, at: moment)
+              removal.wasUnbacked = scope == .whole && stored == nil
+              if wantsValue && !removal.wasUnbacked { write.condition = .version(version) }
+            }
+            break
           }
           stripes.unlock(stripe)
-          return removal
+        } catch {
+          stripes.unlock(stripe)
+          throw error
         }
-        removal.value = found.value
-        if coherence != nil {
-          let stored = try storage.info(key, at: moment)
-          removal.wasUnbacked = scope == .whole && stored == nil
-          if let value = found.value, !removal.wasUnbacked {
-            write.condition = .version(value.version)
-          }
-        }
-      } catch {
-        stripes.unlock(stripe)
-        throw error
       }
       write.version = versions.draw()
-      removal.owed = oweEvents(key, hash, adding: nil, at: moment, in: scope)
+      removal.owed = oweEvents(key, hash, adding: nil, replacing: old.unowned, at: moment)
       let wasInMemory = memory.remove(key, hash, at: moment) != nil
       removal.owed?.wasInMemory = wasInMemory
       submit(write, to: storage, at: moment, unlocking: stripe)
       removal.write = write
       removal.stripe = stripe
+      if wantsValue, let old { removal.value = Holder(old) }
     } catch {
       removal.reason = Reason(error)
     }
     return removal
-  }
-
-  /// Whether there is an entry, and its value if that is wanted: an access then.
-  private func find(
-    _ key: Bytes, _ hash: UInt64, at moment: Moment, in scope: Scope, wantsValue: Bool,
-    _ storage: any Storage
-  ) throws(Failure) -> (exists: Bool, value: Holder?) {
-    if scope == .whole, let block = memory.peek(key, hash, at: moment) {
-      return (true, wantsValue ? Holder(block) : nil)
-    }
-    guard wantsValue else { return (try storage.info(key, at: moment) != nil, nil) }
-    guard let block = try storage.get(key, at: moment, isAccess: true) else { return (false, nil) }
-    return (true, Holder(block))
   }
 
   /// The second half: waits for the commit. False: there was no entry.
@@ -144,6 +142,14 @@ extension Cache {
     if coherence == nil || removal.wasUnbacked { return true }
     // Another process may have removed it first.
     return write.existed && !write.isUnmet
+  }
+
+  private func current(
+    _ key: Bytes, _ hash: UInt64, at moment: Moment, in scope: Scope, isAccess: Bool,
+    of storage: any Storage
+  ) throws(Failure) -> Block? {
+    if scope == .whole, let block = memory.peek(key, hash, at: moment) { return block }
+    return try storage.get(key, at: moment, isAccess: isAccess)
   }
 
   // MARK: touch

@@ -13,6 +13,8 @@ final class Cursor {
   }
 
   let handle: Handle
+  /// Nil: in no order.
+  private let walk: OrderedWalk?
   private var phase: Phase
   private var page: KeyPage
   private var memoryPosition: UInt64 = 0
@@ -28,21 +30,26 @@ final class Cursor {
   /// Keys up to here have been passed; nil: none yet.
   private var passed: [UInt8]?
 
-  init(_ handle: Handle) throws(Failure) {
+  init(_ handle: Handle, _ walk: OrderedWalk? = nil) throws(Failure) {
     self.handle = handle
+    self.walk = walk
     page = try KeyPage()
     dropsLock = try Lock()
     phase = handle.scope == .memory || handle.cache.storage == nil ? .memory : .storage
-    if phase == .storage && handle.scope == .whole { handle.cache.walks.add(self) }
+    if phase == .storage && handle.scope == .whole && walk == nil { handle.cache.walks.add(self) }
   }
 
   deinit { handle.cache.walks.remove(self) }
 
   /// The key that the cursor is at; nil before the first step and at the end.
-  var current: Bytes? { page.current }
+  var current: Bytes? {
+    if let walk { return walk.current?.bytes }
+    return page.current
+  }
 
   /// Steps to the next key; nil at the end. It is valid until the next step.
   func next() throws(Failure) -> Bytes? {
+    if let walk { return try walk.step() }
     while true {
       while let key = page.step() {
         if phase != .memory || !hasPassed(key) { return key }

@@ -102,8 +102,14 @@ final class Opening {
   static func onDirectory(
     _ path: UnsafePointer<CChar>, _ options: OpenOptions, clock: Clock
   ) throws(Failure) -> (opening: Opening, differs: Bool) {
-    let directory = try Directory.open(
-      path: path, allowsNetwork: options.disk.allowsNetworkDirectory)
+    let directory: Directory
+    do throws(Failure) {
+      directory = try Directory.open(
+        path: path, allowsNetwork: options.disk.allowsNetworkDirectory)
+    } catch {
+      guard options.disk.isOptional && error.isOfDirectory else { throw error }
+      directory = try Directory.unopened(path: path)
+    }
     let device = directory.device
     let inode = directory.inode
     let held = DirectoryHolder(directory)
@@ -113,7 +119,7 @@ final class Opening {
     return try Process.withRegistry { (head) throws(Failure) in
       var next = head
       while let node = next {
-        if node.pointee.device == device && node.pointee.inode == inode {
+        if node.pointee.device == device && node.pointee.inode == inode && directory.isOpen {
           guard let owner = node.pointee.owner else {
             throw Failure(.forked, "the parent of this process had the directory open at the fork")
           }
@@ -158,7 +164,12 @@ extension Opening {
     let versions = Versions(from: disk.firstVersion, shared: disk.shared?.nextVersion)
     let coherence = disk.shared?.counters
     let hash: KeyedHash
-    if let shared = disk.shared { hash = shared.hash } else { hash = try KeyedHash() }
+    if let shared = disk.shared {
+      hash = shared.hash
+      shared.isHandedOut = true
+    } else {
+      hash = try KeyedHash()
+    }
     let memory = try MemoryTier(
       limits: options.memory, policy: options.policy, hash: hash, versions: versions,
       coherence: coherence)
@@ -185,6 +196,8 @@ final class Handle {
   let scope: Scope
   /// For calls that are too short to count references: it lives as long as the handle.
   let unretained: Unmanaged<Cache>
+  /// How often files are held through it. Relaxed: each is counted once by whoever changes it.
+  private let holds = Atomic<Int>(0)
 
   init(_ opening: Opening, _ scope: Scope) {
     self.opening = opening
@@ -192,5 +205,28 @@ final class Handle {
     unretained = .passUnretained(opening.cache)
   }
 
+  /// The holds that the host has not given back go with its reference.
+  deinit { while releaseFiles() {} }
+
   @inline(__always) var cache: Cache { opening.cache }
+
+  func holdFiles() throws(Failure) {
+    try cache.holdFiles()
+    holds.wrappingAdd(1, ordering: .relaxed)
+  }
+
+  /// False: none is held through this reference.
+  func releaseFiles() -> Bool {
+    var held = holds.load(ordering: .relaxed)
+    while held > 0 {
+      let (isDone, now) = holds.compareExchange(
+        expected: held, desired: held - 1, ordering: .relaxed)
+      if isDone {
+        cache.releaseFiles()
+        return true
+      }
+      held = now
+    }
+    return false
+  }
 }

@@ -1,23 +1,65 @@
 import CSystem
 
-/// The name of a content file: 64 random bits, never made from a key. The file is
-/// `content/xx/<16 hexadecimal digits>`, where xx are the first two.
-struct ContentName: Equatable {
-  let number: UInt64
+/// What a content file's name ends with: an extension, for hosts that go by it. Up to 15 bytes
+/// in place, and their number in the sixteenth.
+struct FileSuffix {
+  static let longest = 15
+  private var bytes: (UInt64, UInt64) = (0, 0)
 
-  static let length = 16
+  init() {}
 
-  static func random() throws(Failure) -> ContentName {
-    ContentName(number: try Entropy.number())
+  /// Nil: too long, or with a byte that no name of a file can have.
+  init?(_ text: Bytes) {
+    guard text.count <= FileSuffix.longest else { return nil }
+    for byte in text where byte == 0 || byte == 0x2F { return nil }
+    withUnsafeMutableBytes(of: &bytes) { $0.copyBytes(from: text) }
+    bytes.1 |= UInt64(text.count) << 56
   }
 
-  init(number: UInt64) { self.number = number }
+  /// As C has it: it ends with NUL. What lies behind the longest is not read.
+  init?(_ text: Files.Path) {
+    self.init(Bytes(start: text, count: strnlen(text, FileSuffix.longest + 1)))
+  }
 
-  /// From its digits; nil if they are not exactly that.
-  init?(_ digits: Bytes) {
-    guard digits.count == ContentName.length else { return nil }
+  /// `.tmp`
+  static var temporary: FileSuffix {
+    var suffix = FileSuffix()
+    suffix.bytes = (0x706D_742E, 4 << 56)
+    return suffix
+  }
+
+  var count: Int { Int(bytes.1 >> 56) }
+
+  func withBytes<R>(_ body: (Bytes) -> R) -> R {
+    withUnsafeBytes(of: bytes) { body(Bytes(rebasing: $0[0..<count])) }
+  }
+}
+
+/// The name of a content file: 64 random bits, never made from a key, and the suffix that its
+/// put asked for. The file is `content/xx/<16 hexadecimal digits><suffix>`, where xx are the
+/// first two digits.
+struct ContentName {
+  let number: UInt64
+  var suffix = FileSuffix()
+
+  static let digits = 16
+
+  static func random(_ suffix: FileSuffix = FileSuffix()) throws(Failure) -> ContentName {
+    ContentName(number: try Entropy.number(), suffix: suffix)
+  }
+
+  init(number: UInt64, suffix: FileSuffix = FileSuffix()) {
+    self.number = number
+    self.suffix = suffix
+  }
+
+  /// From its text; nil if it is not exactly that.
+  init?(_ text: Bytes) {
+    guard text.count >= ContentName.digits,
+      let suffix = FileSuffix(Bytes(rebasing: text[ContentName.digits...]))
+    else { return nil }
     var number: UInt64 = 0
-    for digit in digits {
+    for digit in text[0..<ContentName.digits] {
       switch digit {
       case 0x30...0x39: number = number << 4 | UInt64(digit - 0x30)
       case 0x61...0x66: number = number << 4 | UInt64(digit - 0x61 + 10)
@@ -25,37 +67,55 @@ struct ContentName: Equatable {
       }
     }
     self.number = number
+    self.suffix = suffix
   }
 
-  static func == (a: ContentName, b: ContentName) -> Bool { a.number == b.number }
+  /// Of the file while it is being written: the same number, with `.tmp` for its suffix.
+  var temporary: ContentName { ContentName(number: number, suffix: .temporary) }
 
-  func write(to target: UnsafeMutablePointer<CChar>) {
-    for i in 0..<ContentName.length {
-      let digit = CChar(truncatingIfNeeded: number >> UInt64(60 - 4 * i) & 15)
+  var folder: UInt8 { UInt8(truncatingIfNeeded: number >> 56) }
+
+  fileprivate func writeDigits(to target: UnsafeMutablePointer<UInt8>) {
+    for i in 0..<ContentName.digits {
+      let digit = UInt8(truncatingIfNeeded: number >> UInt64(60 - 4 * i) & 15)
       target[i] = digit < 10 ? 0x30 + digit : 0x61 + digit - 10
     }
   }
 
-  func withDigits<R>(_ body: (Bytes) throws(Failure) -> R) throws(Failure) -> R {
-    var room: (UInt64, UInt64) = (0, 0)
+  /// Runs `body` with the name's text.
+  func withText<R>(_ body: (Bytes) throws(Failure) -> R) throws(Failure) -> R {
+    var room: (UInt64, UInt64, UInt64, UInt64) = (0, 0, 0, 0)
     return try withUnsafeMutableBytes(of: &room) { (bytes) throws(Failure) -> R in
-      write(to: bytes.baseAddress!.assumingMemoryBound(to: CChar.self))
-      return try body(Bytes(bytes))
+      let start = bytes.baseAddress!
+      writeDigits(to: start.assumingMemoryBound(to: UInt8.self))
+      suffix.withBytes { end in
+        if end.count > 0 {
+          (start + ContentName.digits).copyMemory(from: end.baseAddress!, byteCount: end.count)
+        }
+      }
+      return try body(Bytes(start: start, count: ContentName.digits + suffix.count))
     }
   }
 }
 
-/// A path below the cache directory, in place: at most 47 bytes and NUL.
+/// A path below the cache directory, in place: at most 47 bytes and NUL. The longest is that of
+/// a content file, 11 + 16 + 15.
 struct ContentPath {
   private var room: (UInt64, UInt64, UInt64, UInt64, UInt64, UInt64) = (0, 0, 0, 0, 0, 0)
   private var length = 0
 
-  /// `content/xx/<name>`, or with `.tmp` behind it while it is being written.
-  static func content(_ name: ContentName, isTemporary: Bool = false) -> ContentPath {
-    var path = ContentPath.folder(UInt8(truncatingIfNeeded: name.number >> 56))
+  /// `content/xx/<name>`
+  static func content(_ name: ContentName) -> ContentPath {
+    var path = ContentPath.folder(name.folder)
     path.append("/")
     path.append(name)
-    if isTemporary { path.append(".tmp") }
+    return path
+  }
+
+  /// `content`
+  static var folders: ContentPath {
+    var path = ContentPath()
+    path.append("content")
     return path
   }
 
@@ -113,9 +173,10 @@ struct ContentPath {
   private mutating func append(_ name: ContentName) {
     let at = length
     withUnsafeMutableBytes(of: &room) { target in
-      name.write(to: (target.baseAddress! + at).assumingMemoryBound(to: CChar.self))
+      name.writeDigits(to: (target.baseAddress! + at).assumingMemoryBound(to: UInt8.self))
     }
-    length += ContentName.length
+    length += ContentName.digits
+    name.suffix.withBytes { if $0.count > 0 { append($0) } }
   }
 
   private mutating func appendByte(hexadecimal digit: UInt8) {
@@ -137,52 +198,121 @@ struct ContentPath {
 /// name and never changed after it has its own, so a reader needs no lock: what it opens is
 /// whole, or not there.
 enum ContentFiles {
+  /// What of a file must be on the disk before its row is committed.
+  enum Syncing {
+    case nothing
+    /// Its bytes: a row that survives a loss of power has its file.
+    case bytes
+    /// Its bytes and its name.
+    case name
+  }
+
   /// Writes a value. On failure nothing is left behind.
   static func write(
-    _ value: Bytes, _ name: ContentName, in directory: Directory
+    _ value: Bytes, _ name: ContentName, in directory: Directory, _ syncing: Syncing
   ) throws(Failure) {
-    let temporary = ContentPath.content(name, isTemporary: true)
-    let number = try create(temporary, name, in: directory)
-    let isWritten: Bool
-    var code: Int32 = 0
-    do {
-      let file = Descriptor(owning: number)
-      isWritten = Files.write(value, to: file.number)
-      if !isWritten { code = hutch_errno() }
+    let file = Descriptor(owning: try create(name, in: directory))
+    guard Files.write(value, to: file.number) else {
+      let failure = Failure.system("cannot write a content file")
+      discard(name.temporary, in: directory)
+      throw failure
     }
-    guard isWritten else {
-      _ = temporary.withPointer { Files.unlink($0, at: directory.descriptor) }
-      throw .system("cannot write a content file", errno: code)
+    try settle(file.number, name, in: directory, syncing)
+  }
+
+  /// Gives a file that has been written its own name. On failure nothing is left behind.
+  static func settle(
+    _ file: Int32, _ name: ContentName, in directory: Directory, _ syncing: Syncing
+  ) throws(Failure) {
+    let isSynced = syncing == .nothing || Files.sync(file)
+    let isNamed =
+      isSynced
+      && ContentPath.content(name.temporary).withPointer { from in
+        ContentPath.content(name).withPointer { to in
+          Files.rename(from, to: to, at: directory.descriptor)
+        }
+      }
+    guard isNamed else {
+      let failure = Failure.system("cannot finish a content file")
+      discard(name.temporary, in: directory)
+      throw failure
     }
-    let renamed = temporary.withPointer { from in
-      ContentPath.content(name).withPointer { to in
-        Files.rename(from, to: to, at: directory.descriptor)
+    if syncing == .name { try syncFolder(of: name, in: directory) }
+  }
+
+  /// The file gets its own name only, beside the one that it has elsewhere; false if it cannot
+  /// have one here.
+  static func link(
+    _ path: Files.Path, _ file: Int32, _ name: ContentName, in directory: Directory,
+    _ syncing: Syncing
+  ) throws(Failure) -> Bool {
+    func link() -> Bool {
+      ContentPath.content(name).withPointer {
+        linkat(AT_FDCWD, path, directory.descriptor, $0, 0) == 0
       }
     }
-    guard renamed else {
-      let failure = Failure.system("cannot name a content file")
-      _ = temporary.withPointer { Files.unlink($0, at: directory.descriptor) }
-      throw failure
+    if !link() {
+      guard hutch_errno() == ENOENT else { return false }
+      makeFolder(of: name, in: directory)
+      guard link() else { return false }
+    }
+    // What the path names may have been changed since the file was opened.
+    let own = Files.status(of: file)
+    let linked = ContentPath.content(name).withPointer {
+      Files.status($0, at: directory.descriptor)
+    }
+    guard let own, let linked, own.st_ino == linked.st_ino, own.st_dev == linked.st_dev,
+      syncing == .nothing || Files.sync(file)
+    else {
+      discard(name, in: directory)
+      return false
+    }
+    if syncing == .name { try syncFolder(of: name, in: directory) }
+    return true
+  }
+
+  /// On failure the file is gone.
+  private static func syncFolder(
+    of name: ContentName, in directory: Directory
+  ) throws(Failure) {
+    for path in [ContentPath.folder(name.folder), ContentPath.folders] {
+      let folder = path.withPointer {
+        Files.open($0, at: directory.descriptor, O_RDONLY | O_DIRECTORY)
+      }
+      guard let folder else {
+        discard(name, in: directory)
+        throw .system("cannot open a folder of content files")
+      }
+      let opened = Descriptor(owning: folder)
+      guard Files.sync(opened.number) else {
+        let failure = Failure.system("cannot sync a folder of content files")
+        discard(name, in: directory)
+        throw failure
+      }
     }
   }
 
-  private static func create(
-    _ path: ContentPath, _ name: ContentName, in directory: Directory
-  ) throws(Failure) -> Int32 {
+  /// Makes the file under its temporary name.
+  static func create(_ name: ContentName, in directory: Directory) throws(Failure) -> Int32 {
     func open() -> Int32? {
-      path.withPointer {
-        Files.open($0, at: directory.descriptor, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW)
+      ContentPath.content(name.temporary).withPointer {
+        Files.open($0, at: directory.descriptor, O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW)
       }
     }
     if let number = open() { return number }
-    // The folder is made when it is first needed, or when somebody has removed it.
     if hutch_errno() == ENOENT {
-      _ = Files.makeDirectory(Files.path("content"), at: directory.descriptor)
-      let folder = ContentPath.folder(UInt8(truncatingIfNeeded: name.number >> 56))
-      _ = folder.withPointer { Files.makeDirectory($0, at: directory.descriptor) }
+      makeFolder(of: name, in: directory)
       if let number = open() { return number }
     }
     throw .system("cannot make a content file")
+  }
+
+  /// The folder is made when it is first needed, or when somebody has removed it.
+  private static func makeFolder(of name: ContentName, in directory: Directory) {
+    _ = ContentPath.folders.withPointer { Files.makeDirectory($0, at: directory.descriptor) }
+    _ = ContentPath.folder(name.folder).withPointer {
+      Files.makeDirectory($0, at: directory.descriptor)
+    }
   }
 
   /// Nil: not there.
@@ -190,6 +320,17 @@ enum ContentFiles {
     ContentPath.content(name).withPointer {
       Files.status($0, at: directory.descriptor).map { Int($0.st_size) }
     }
+  }
+
+  /// Nil: not there.
+  static func open(_ name: ContentName, in directory: Directory) throws(Failure) -> Int32? {
+    let number = ContentPath.content(name).withPointer {
+      Files.open($0, at: directory.descriptor, O_RDONLY | O_NOFOLLOW)
+    }
+    if let number { return number }
+    let code = hutch_errno()
+    if code == ENOENT || code == ELOOP || code == ENOTDIR { return nil }
+    throw .system("cannot open a content file", errno: code)
   }
 
   enum ReadResult {
@@ -202,19 +343,29 @@ enum ContentFiles {
   static func read(
     _ name: ContentName, into target: UnsafeMutableRawBufferPointer, in directory: Directory
   ) throws(Failure) -> ReadResult {
-    let number = ContentPath.content(name).withPointer {
-      Files.open($0, at: directory.descriptor, O_RDONLY | O_NOFOLLOW)
+    try read(name, in: directory) { $0 == target.count ? target : nil }
+  }
+
+  /// Reads a file of whatever size.
+  static func read(
+    _ name: ContentName, into buffer: OutputBuffer, in directory: Directory
+  ) throws(Failure) -> ReadResult {
+    try read(name, in: directory) { size in
+      buffer.resize(size).map { UnsafeMutableRawBufferPointer(start: $0, count: size) }
     }
-    guard let number else {
-      let code = hutch_errno()
-      if code == ENOENT || code == ELOOP || code == ENOTDIR { return .damaged }
-      throw .system("cannot open a content file", errno: code)
-    }
+  }
+
+  /// `room` gives the place for a file of that size; nil: it is not the right one.
+  private static func read(
+    _ name: ContentName, in directory: Directory,
+    into room: (Int) -> UnsafeMutableRawBufferPointer?
+  ) throws(Failure) -> ReadResult {
+    guard let number = try open(name, in: directory) else { return .damaged }
     let file = Descriptor(owning: number)
     guard let status = Files.status(of: file.number) else {
       throw .system("cannot look at a content file")
     }
-    guard hutch_is_regular(status.st_mode) != 0, Int(status.st_size) == target.count else {
+    guard hutch_is_regular(status.st_mode) != 0, let target = room(Int(status.st_size)) else {
       return .damaged
     }
     guard let count = Files.read(file.number, into: target) else {

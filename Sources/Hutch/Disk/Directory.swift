@@ -41,6 +41,28 @@ final class Directory {
 
   var path: Files.Path { UnsafePointer(text) }
 
+  /// A directory that cannot be opened yet: a path to try, without an identity.
+  static func unopened(path text: UnsafePointer<CChar>) throws(Failure) -> Directory {
+    let working = text[0] == 0x2F ? nil : getcwd(nil, 0)
+    defer { free(working) }
+    let whole: UnsafeMutablePointer<CChar>
+    if let working {
+      let head = strlen(working)
+      let bytes = try Allocation.bytes(head + 1 + strlen(text) + 1)
+      whole = bytes.assumingMemoryBound(to: CChar.self)
+      memcpy(whole, working, head)
+      whole[head] = 0x2F
+      strcpy(whole + head + 1, text)
+    } else {
+      guard let copy = strdup(text) else { throw .noMemory }
+      whole = copy
+    }
+    return Directory(
+      owning: whole, Descriptor(owning: -1), DirectoryIdentity(device: 0, inode: 0))
+  }
+
+  var isOpen: Bool { file.number >= 0 }
+
   /// Opens the directory at `path`, made with its parents if `creating`.
   static func open(
     path text: UnsafePointer<CChar>, creating: Bool = true, allowsNetwork: Bool = false
@@ -79,13 +101,32 @@ final class Directory {
   func withPath<R: ~Copyable>(
     of name: StaticString, _ body: (UnsafePointer<CChar>) throws(Failure) -> R
   ) throws(Failure) -> R {
-    let length = strlen(text)
-    let whole = try Allocation.bytes(length + 1 + name.utf8CodeUnitCount + 1)
+    let whole = try self.path(of: Bytes(start: name.utf8Start, count: name.utf8CodeUnitCount))
     defer { free(whole) }
+    return try body(UnsafePointer(whole))
+  }
+
+  /// Runs `body` with the absolute path of a content file, which has no NUL.
+  func withPath<R>(
+    of name: ContentName, _ body: (Bytes) throws(Failure) -> R
+  ) throws(Failure) -> R {
+    let below = ContentPath.content(name)
+    var made: UnsafeMutablePointer<CChar>?
+    below.withPointer { made = try? path(of: Bytes(start: $0, count: strlen($0))) }
+    guard let made else { throw .noMemory }
+    defer { free(made) }
+    return try body(Bytes(start: made, count: strlen(made)))
+  }
+
+  /// From malloc.
+  private func path(of name: Bytes) throws(Failure) -> UnsafeMutablePointer<CChar> {
+    let length = strlen(text)
+    let whole = try Allocation.bytes(length + 1 + name.count + 1)
     memcpy(whole, text, length)
     whole.storeBytes(of: 0x2F, toByteOffset: length, as: UInt8.self)
-    memcpy(whole + (length + 1), name.utf8Start, name.utf8CodeUnitCount + 1)
-    return try body(UnsafePointer(whole.assumingMemoryBound(to: CChar.self)))
+    memcpy(whole + (length + 1), name.baseAddress!, name.count)
+    whole.storeBytes(of: 0, toByteOffset: length + 1 + name.count, as: UInt8.self)
+    return whole.assumingMemoryBound(to: CChar.self)
   }
 
   /// SQLite's write-ahead log needs memory shared by all who have the file open, and locks

@@ -228,5 +228,11 @@ extension DiskTier {
       }
       tell(changes)
     }
+    hasMore = true
+    while hasMore {
+      var made: [Changes] = []
+      hasMore = writerLock.withLock { isUp && keepFree(&made) }
+      for one in made { tell(one) }
+    }
   }
 }

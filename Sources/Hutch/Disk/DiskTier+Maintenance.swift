@@ -16,6 +16,7 @@ extension DiskTier {
     hasMore = sweepOrphans() || hasMore
 
     let changes = Changes()
+    var made: [Changes] = []
     writerLock.withLock {
       guard isUp, let manifest else {
         detach()
@@ -24,6 +25,8 @@ extension DiskTier {
       }
       latestTime = now
       lookAfterOthers()
+      hasMore = keepFree(&made) || hasMore
+      guard isUp else { return }
       do throws(Failure) {
         hasMore = try maintain(manifest, changes) || hasMore
       } catch {
@@ -31,6 +34,7 @@ extension DiskTier {
         hasMore = false
       }
     }
+    for one in made { tell(one) }
     tell(changes)
     announce()
     return hasMore
@@ -190,11 +194,13 @@ extension DiskTier {
 
   // MARK: orphans
 
-  private func sweepOrphans() -> Bool {
+  /// A slice of the sweep, if one is under way. True if there is more.
+  func sweepOrphans() -> Bool {
     // Neither listing nor reading rows needs the writers to stand still, but how far it has
     // come does; slices are small, and there is nothing to do after a clean end.
     writerLock.withLock {
-      guard isUp, !orphans.isDone else { return false }
+      // A file that is held looks like an orphan.
+      guard isUp, !orphans.isDone, trash.holds == 0 else { return false }
       do throws(Failure) {
         if let after = orphans.wantsRowsAfter {
           let last = try readers.withConnection(in: { placeIfUp }) {
@@ -203,11 +209,11 @@ extension DiskTier {
           }
           if let last { orphans.noteRows(upTo: last) }
         } else {
-          try orphans.step(in: place) { number in
+          try orphans.step(in: place) { name in
             filesLock.withLock {
-              for one in namesInFlight.elements where one == number { return true }
+              for one in namesInFlight.elements where one == name.number { return true }
               return false
-            } || mayBeOnItsWay(number)
+            } || mayBeOnItsWay(name)
           }
         }
       } catch {

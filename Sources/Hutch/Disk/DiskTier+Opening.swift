@@ -9,8 +9,21 @@ extension DiskTier {
   ) throws(Failure) -> DiskTier {
     let tier = try DiskTier(directory, options, clock)
     try tier.writerLock.withLock { () throws(Failure) in
-      try tier.attach(directory)
-      tier.up.store(true, ordering: .releasing)
+      do throws(Failure) {
+        guard directory.isOpen else {
+          throw Failure(.badDirectory, "the directory cannot be opened")
+        }
+        try tier.attach(directory)
+        tier.up.store(true, ordering: .releasing)
+      } catch {
+        guard options.isOptional && error.isOfDirectory else { throw error }
+        // Whoever can use it may.
+        tier.directoryLock = nil
+        tier.lockNumber.store(-1, ordering: .relaxed)
+        tier.reason = error
+        tier.isTold = false
+        tier.postponeTry()
+      }
     }
     return tier
   }
@@ -72,6 +85,7 @@ extension DiskTier {
       switch kind {
       case .ours:
         do throws(Failure) {
+          if isCondemned { throw Failure(.corrupt, "the manifest is damaged") }
           return try openWhole(directory)
         } catch {
           // SQLITE_ERROR is what statements give whose tables are not there.
@@ -80,6 +94,7 @@ extension DiskTier {
           counters.damaged.add()
         }
         try setAside(directory)
+        isCondemned = false
       case .unreadable:
         counters.damaged.add()
         try setAside(directory)
@@ -92,7 +107,8 @@ extension DiskTier {
         }
       }
       try ManifestFile.create(
-        options.storage == .unspecified ? .mixed : options.storage, in: directory)
+        options.storage == .unspecified ? .mixed : options.storage, options.durability,
+        in: directory)
       kind = .ours
     }
     throw Failure(.badDirectory, "the manifest that was just made cannot be read")
@@ -105,11 +121,13 @@ extension DiskTier {
   }
 
   private func openWhole(_ directory: Directory) throws(Failure) -> Manifest {
-    let manifest = try Manifest.open(directory)
+    let manifest = try Manifest.open(directory, options.durability)
     let boot = Boot.current()
-    // Nothing is synced on the way, so after a loss of power SQLite's pages may be of
-    // different ages. A killed process loses nothing that it has written.
-    if !manifest.meta.isClean && manifest.boot.isKnown && !boot.isSame(as: manifest.boot) {
+    // Where nothing was synced on the way, SQLite's pages may be of different ages after a loss
+    // of power. A killed process loses nothing that it has written.
+    if !manifest.meta.isClean && manifest.meta.durability == .process && manifest.boot.isKnown
+      && !boot.isSame(as: manifest.boot)
+    {
       guard manifest.isWhole() else {
         manifest.leaveAsIs()
         throw Failure(.corrupt, "the manifest is damaged")
@@ -136,6 +154,10 @@ extension DiskTier {
       clock.setAnchor(boot.offset)
     }
     if !meta.isClean || meta.owesSweep { orphans.begin() }
+    // What an opening that was killed has not synced, this one has not either.
+    if meta.isClean || options.durability.rawValue < meta.durability.rawValue {
+      meta.durability = options.durability
+    }
     meta.isClean = false
     // Beyond what this tier has handed out, should the directory have been brought back from
     // an older copy while it was down.
@@ -175,6 +197,7 @@ extension DiskTier {
       guard isUp else { return }
       reason = failure
       isTold = false
+      postponeTry()
       up.store(false, ordering: .releasing)
     }
   }
@@ -188,23 +211,38 @@ extension DiskTier {
     trash.forget()
   }
 
+  private static let pauseBeforeTry: Int64 = 1_000_000_000
+
+  private func postponeTry() {
+    nextTry.store(Clock.read(CLOCK_MONOTONIC) + DiskTier.pauseBeforeTry, ordering: .relaxed)
+  }
+
+  /// A write finds the tier down. No lock is held.
+  func reopenIfDue() {
+    if Clock.read(CLOCK_MONOTONIC) >= nextTry.load(ordering: .relaxed) { _ = reopen() }
+  }
+
   /// Tries to open the directory again, at its path. True if the tier is up; the writer lock
   /// is not held.
   func reopen() -> Bool {
-    let isBack = writerLock.withLock { () -> Bool in
-      detach()
-      guard !isUp else { return false }
-      do throws(Failure) {
-        // A directory that somebody has removed is not ours to make again.
-        let directory = try Directory.open(
-          path: place.path, creating: false, allowsNetwork: options.allowsNetworkDirectory)
-        try attach(directory)
-      } catch {
-        stateLock.withLock { reason = error }
-        return false
+    let isBack = Process.reopen(owner) {
+      writerLock.withLock {
+        detach()
+        guard !isUp else { return nil }
+        postponeTry()
+        do throws(Failure) {
+          // A directory that somebody has removed is not ours to make again.
+          let directory = try Directory.open(
+            path: place.path, creating: options.isOptional,
+            allowsNetwork: options.allowsNetworkDirectory)
+          try attach(directory)
+          stateLock.withLock { up.store(true, ordering: .releasing) }
+          return (directory.device, directory.inode, lockDescriptor)
+        } catch {
+          stateLock.withLock { reason = error }
+          return nil
+        }
       }
-      stateLock.withLock { up.store(true, ordering: .releasing) }
-      return true
     }
     if isBack { onStateChange?(nil) }
     return isBack
@@ -225,6 +263,8 @@ extension DiskTier {
         directoryLock = nil
         lockNumber.store(-1, ordering: .relaxed)
       }
+      // Never in service: there is nothing to end.
+      if lockDescriptor < 0 { return nil }
       guard isUp, let manifest else {
         detach()
         return DiskTier.unclean(downFailure)
@@ -266,7 +306,9 @@ extension DiskTier {
     }
     var meta = manifest.meta
     meta.isClean = true
-    meta.owesSweep = !orphans.isDone || (shared?.owesSweep ?? false)
+    trash.endHolds(in: place)
+    meta.owesSweep = !orphans.isDone || trash.hasLostSight || discardInFlight()
+      || (shared?.owesSweep ?? false)
     meta.lastTime = latestTime
     meta.nextVersion = max(firstVersion, min(lastVersion &+ 1, meta.nextVersion))
     try manifest.begin()
@@ -284,7 +326,26 @@ extension DiskTier {
   }
 }
 
+extension DiskTier {
+  /// Removes the files of values that are still being written: their writers outlive the tier,
+  /// and have nothing left to write to. True if there were any, and what a writer does at this
+  /// moment may leave one behind.
+  func discardInFlight() -> Bool {
+    filesLock.withLock {
+      for number in namesInFlight.elements {
+        ContentFiles.discard(ContentName(number: number).temporary, in: place)
+      }
+      return !namesInFlight.isEmpty
+    }
+  }
+}
+
 extension Failure {
+  /// Whether it is the directory's, and not of what was asked for.
+  var isOfDirectory: Bool {
+    status != .invalidArgument && status != .noMemory && status != .forked
+  }
+
   /// The same cause under another status.
   func with(_ status: Status, _ words: StaticString) -> Failure {
     var failure = Failure(status, words)

@@ -4,7 +4,8 @@ import Synchronization
 /// Reads: what is queued, then the manifest, then the content file.
 extension DiskTier {
   func get(_ key: Bytes, at moment: Moment, isAccess: Bool) throws(Failure) -> Block? {
-    let block = try find(key, at: moment)
+    var isDamaged = false
+    let block = try find(key, at: moment, isDamaged: &isDamaged)
     guard isAccess else { return block }
     if block == nil {
       counters.misses.add()
@@ -16,41 +17,43 @@ extension DiskTier {
   }
 
   /// A few rounds, as a row may be replaced between its reading and that of its file.
-  private static let mostRounds = 16
+  static let mostRounds = 16
 
-  private func find(_ key: Bytes, at moment: Moment) throws(Failure) -> Block? {
-    var times: Record?
-    var barred: UInt64?
-    if queue.isOverlaid {
-      var view = queue.look(up: key)
-      if view.isGone { return nil }
-      if let block = view.block.take() { return try visible(block, view.times, at: moment) }
-      times = view.times
-      barred = view.barred
-    }
+  /// As `get`, but never an access; tells whether it found the entry damaged.
+  func find(
+    _ key: Bytes, at moment: Moment, isDamaged: inout Bool
+  ) throws(Failure) -> Block? {
     var lastID: Int64 = 0
     for _ in 0..<DiskTier.mostRounds {
-      var block: Block?
-      var directory: Directory?
+      var times: Record?
+      var barred: UInt64?
+      if queue.isOverlaid {
+        let view = queue.look(up: key)
+        if view.isGone { return nil }
+        if let write = view.write {
+          guard let record = visible(write, view.times, at: moment) else { return nil }
+          if let block = try block(of: write, record, view.times != nil) { return block }
+          // Its file has gone, with its row: something newer is there.
+          continue
+        }
+        times = view.times
+        barred = view.barred
+      }
+      var found = FoundEntry()
       guard
-        let row = try read(
-          key, times, barred, at: moment, wantsBlock: true, into: &block, from: &directory)
+        let row = try read(key, times, barred, at: moment, wantsBlock: true, into: &found)
       else { return nil }
       // Without a block: its file is not there, or cannot be the one that the row means.
-      if row.isSound, let found = block.take(), let directory {
-        var isWhole = true
-        if let name = row.file {
-          isWhole =
-            try ContentFiles.read(name, into: found.unowned.value, in: directory) == .whole
-        }
-        if isWhole && Checksum.xxh64(Bytes(found.unowned.value)) == row.record.checksum {
-          return found
-        }
+      if row.isSound, let block = found.block.take(), let directory = found.directory,
+        try fill(block.unowned, row, found.stored, in: directory)
+      {
+        return block
       }
       // A file that has gone may have been replaced together with its row: only if the same
       // row is there still, the entry is damaged.
       if row.file == nil || row.id == lastID || !row.isSound {
-        noteDamage(key, row)
+        noteDamage(key, row.record.version)
+        isDamaged = true
         return nil
       }
       lastID = row.id
@@ -58,75 +61,101 @@ extension DiskTier {
     return nil
   }
 
-  func info(_ key: Bytes, at moment: Moment) throws(Failure) -> Record? {
-    var times: Record?
-    var barred: UInt64?
-    if queue.isOverlaid {
-      var view = queue.look(up: key)
-      if view.isGone { return nil }
-      if let block = view.block.take() {
-        guard let found = try visible(block, view.times, at: moment) else { return nil }
-        var record = found.unowned.record
-        record.accessed = max(record.accessed, accesses.latest(key))
-        return record
+  /// Completes the block of a row with what the file has, and the codec makes of it. False: it
+  /// is not what the row means.
+  private func fill(
+    _ entry: UnownedBlock, _ row: Row, _ stored: OutputBuffer?, in directory: Directory
+  ) throws(Failure) -> Bool {
+    if row.codec != 0 {
+      let stored = stored ?? OutputBuffer()
+      if let name = row.file,
+        try ContentFiles.read(name, into: stored, in: directory) != .whole
+      {
+        return false
       }
-      times = view.times
-      barred = view.barred
+      guard isRight(stored.bytes, row), let codec = options.codec else { return false }
+      return try codec.decode(stored.bytes, into: entry.value)
     }
-    var block: Block?
-    var directory: Directory?
-    guard
-      let row = try read(
-        key, times, barred, at: moment, wantsBlock: false, into: &block, from: &directory)
-    else { return nil }
-    guard row.isSound else {
-      noteDamage(key, row)
+    if let name = row.file,
+      try ContentFiles.read(name, into: entry.value, in: directory) != .whole
+    {
+      return false
+    }
+    return isRight(Bytes(entry.value), row)
+  }
+
+  func isRight(_ stored: Bytes, _ row: Row) -> Bool {
+    !options.checksChecksums || Checksum.xxh64(stored) == row.record.checksum
+  }
+
+  func info(_ key: Bytes, at moment: Moment) throws(Failure) -> Record? {
+    var isDamaged = false
+    return try info(key, at: moment, isDamaged: &isDamaged)
+  }
+
+  /// Tells whether it found the entry damaged.
+  func info(
+    _ key: Bytes, at moment: Moment, isDamaged: inout Bool
+  ) throws(Failure) -> Record? {
+    guard var record = try locate(key, at: moment, isDamaged: &isDamaged)?.record else {
       return nil
     }
-    var record = row.record
     record.accessed = max(record.accessed, accesses.latest(key))
     return record
   }
 
   func noteAccess(_ key: Bytes, at time: Int64) { accesses.note(key, at: time) }
 
-  /// A queued block, with the times of a touch that is queued after it; nil if it has expired.
-  private func visible(
-    _ block: consuming Block, _ times: Record?, at moment: Moment
-  ) throws(Failure) -> Block? {
-    let entry = block.unowned
-    var record = entry.record
+  /// The record of a put that is queued, with the times of a touch that is queued after it; nil
+  /// if it has expired.
+  func visible(_ write: QueuedWrite, _ times: Record?, at moment: Moment) -> Record? {
+    var record = write.entry!.record
+    record.size = write.size
+    if write.codec == 0 { record.checksum = write.checksum }
     if let times { record.takeTimes(of: times) }
-    let ages = self.ages
-    if record.mayExpire(under: ages), isExpired(record, entry.key, at: moment.time) {
-      return nil
+    if record.mayExpire(under: ages), isExpired(record, write.key, at: moment.time) { return nil }
+    return record
+  }
+
+  /// The value of a put that is queued; nil if it was in a file alone, which has gone.
+  private func block(
+    of write: QueuedWrite, _ record: Record, _ isTouched: Bool
+  ) throws(Failure) -> Block? {
+    let entry = write.entry!
+    if write.hasValue {
+      guard isTouched else { return entry.retained() }
+      return try Block.copying(
+        key: entry.key, value: Bytes(entry.value), extended: Bytes(entry.extendedData),
+        record: record)
     }
-    guard times != nil else { return block }
-    return try Block.copying(
-      key: entry.key, value: Bytes(entry.value), extended: Bytes(entry.extendedData),
-      record: record)
+    guard let name = write.file, let directory = write.directory else { return nil }
+    let block = try Block.allocate(key: entry.key, record: record)
+    let made = block.unowned
+    if entry.extendedSize > 0 { made.extendedData.copyMemory(from: Bytes(entry.extendedData)) }
+    guard try ContentFiles.read(name, into: made.value, in: directory) == .whole,
+      Checksum.xxh64(Bytes(made.value)) == write.checksum
+    else { return nil }
+    return block
   }
 
   /// The row of a key, if a reader may see it: of this generation, not barred, not expired, of a
   /// codec that is here. Its record has the times that it is to have. Nil also if the tier is
   /// down.
-  private func read(
+  func read(
     _ key: Bytes, _ times: Record?, _ barred: UInt64?, at moment: Moment, wantsBlock: Bool,
-    into block: inout Block?, from directory: inout Directory?
+    into entry: inout FoundEntry
   ) throws(Failure) -> Row? {
     guard isUp, isSameManifest else { return nil }
     // Before the row is read: rows only get newer.
     let generation = self.generation.load(ordering: .acquiring)
     var isVisible = false
-    var source: Directory?
     do throws(Failure) {
       let row = try readers.withConnection(in: { placeIfUp }) {
         (reader) throws(Failure) -> Row? in
-        source = reader.directory
-        return try reader.find(key, into: &block) { (row) throws(Failure) in
+        return try reader.find(key, into: &entry) { (row) throws(Failure) in
           if let times { row.record.takeTimes(of: times) }
           if let barred, row.record.version <= barred { return false }
-          guard row.generation >= generation, row.codec == 0 else { return false }
+          guard row.generation >= generation, self.knows(row.codec) else { return false }
           if row.record.mayExpire(under: self.ages),
             self.isExpired(row.record, key, at: moment.time)
           {
@@ -136,7 +165,6 @@ extension DiskTier {
           return wantsBlock
         }
       }
-      directory = source
       guard let found = row, let row = found else { return nil }
       if isVisible { return row }
       // An impossible row is told of, unless it has been already.
@@ -150,9 +178,15 @@ extension DiskTier {
     }
   }
 
-  private func noteDamage(_ key: Bytes, _ row: Row) {
+  /// Whether a row's value can be read: an entry of a codec that is not here is kept for when it
+  /// is.
+  private func knows(_ codec: Int64) -> Bool {
+    codec == 0 || codec == Int64(options.codec?.id ?? 0)
+  }
+
+  func noteDamage(_ key: Bytes, _ version: UInt64) {
     counters.damaged.add()
-    queue.barDamaged(key, version: row.record.version)
+    queue.barDamaged(key, version: version)
     foundDamage.store(true, ordering: .relaxed)
   }
 
@@ -218,6 +252,53 @@ extension DiskTier {
     }
     found.forEach { key, _ in visit(key) }
     return count
+  }
+}
+
+extension DiskTier {
+  func entries(
+    after position: inout WalkPosition, limit: Int, at moment: Moment,
+    visit: (Bytes, Record) -> Void
+  ) throws(Failure) -> Int {
+    let newest = position.newest ?? writerLock.withLock { manifest?.lastID ?? 0 }
+    position.newest = newest
+    var last = position.last
+    var keys = KeyList()
+    var records = GrowingArray<Record>()
+    while records.isEmpty && isUp {
+      let generation = self.generation.load(ordering: .acquiring)
+      let ages = self.ages
+      var isEnd = true
+      do throws(Failure) {
+        _ = try readers.withConnection(in: { placeIfUp }) { (reader) throws(Failure) in
+          try reader.walk(after: last, descending: position.isDescending, limit: max(1, limit)) {
+            (key, row) throws(Failure) in
+            guard row.id <= newest else { return }
+            isEnd = false
+            last = row.id
+            var record = row.record
+            guard row.generation >= generation, key.count > 0, key.count <= Row.longestKey,
+              !(record.mayExpire(under: ages) && self.isExpired(record, key, at: moment.time))
+            else { return }
+            record.accessed = max(record.accessed, accesses.latest(key))
+            try keys.append(key, 0)
+            try records.append(record)
+          }
+        }
+      } catch {
+        note(error)
+        if error.status == .corrupt || !isUp { return 0 }
+        throw error
+      }
+      if isEnd { break }
+    }
+    position.last = last
+    var i = 0
+    keys.forEach { key, _ in
+      visit(key, records[i])
+      i += 1
+    }
+    return records.count
   }
 }
 

@@ -149,13 +149,12 @@ extension DiskTier {
       if isAlone { shared.evenAll() }
       return isAlone
     }
-    if isMember && !isAlone {
-      // What memory remembers belongs to counters that are no more.
+    if shared.isHandedOut && !isAlone {
+      // Memory goes by another hash of keys, and by counters that are no more.
       throw Failure(.busy, "other processes have opened the directory anew")
     }
     try shared.map(directory, isAlone: isAlone)
     if !isAlone { shared.members += 1 }
-    isMember = true
     return isAlone
   }
 
@@ -202,7 +201,9 @@ extension DiskTier {
     for _ in 0..<2 {
       while try flushAccesses(1024) {}
     }
+    trash.endHolds(in: place)
     while trash.empty(4096, in: place) {}
+    if discardInFlight() || trash.hasLostSight { shared.owesSweep = true }
     shared.members = max(1, shared.members) - 1
     // The log stays the others'.
     manifest.leaveAsIs()
@@ -234,19 +235,14 @@ extension DiskTier {
 
   /// Whether a content file without a row may be another process's on its way to one. The turn
   /// is ours.
-  func mayBeOnItsWay(_ number: UInt64) -> Bool {
+  func mayBeOnItsWay(_ name: ContentName) -> Bool {
     guard shared != nil, let directoryLock, !directoryLock.isAlone else { return false }
-    let name = ContentName(number: number)
-    let now = Clock.read(CLOCK_REALTIME)
-    for isTemporary in [false, true] {
-      let status = ContentPath.content(name, isTemporary: isTemporary).withPointer {
-        Files.status($0, at: place.descriptor)
-      }
-      guard let status else { continue }
-      let written = Int64(status.st_mtim.tv_sec) &* 1_000_000_000
-      if Record.difference(now, written) < DiskTier.hour { return true }
+    let status = ContentPath.content(name).withPointer {
+      Files.status($0, at: place.descriptor)
     }
-    return false
+    guard let status else { return false }
+    let written = Int64(status.st_mtim.tv_sec) &* 1_000_000_000
+    return Record.difference(Clock.read(CLOCK_REALTIME), written) < DiskTier.hour
   }
 
   // MARK: numbers

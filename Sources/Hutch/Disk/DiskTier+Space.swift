@@ -19,22 +19,59 @@ extension DiskTier {
     min(4 << 20, bound / 4 * 3, max(64 << 10, Int(clamping: spaceLeft / 4)))
   }
 
-  /// Sees to it that the reserve is there before `bytes` are written. The writer lock is held.
-  /// Returns what it dropped.
-  func keepReserve(_ bytes: Int64) -> Changes? {
+  /// The file system that holds the directory, asked by the directory's own descriptor.
+  private var space: (free: Int64, all: Int64)? {
+    spaceForTests?() ?? Files.space(of: place.descriptor)
+  }
+
+  /// Entries make room in steps of this many bytes, so that a file system that others fill does
+  /// not have a writer wait for all of them.
+  private static let mostAtOnce: Int64 = 64 << 20
+
+  /// What has become of the reserve.
+  struct Reserve {
+    /// What went for it.
+    var changes: Changes?
+    /// What the limits want free is not, and there is nothing left to make room with, or
+    /// more has to go than one transaction may wait for.
+    var isShort = false
+  }
+
+  /// Sees to it that the reserve, and what the limits want free, is there before `bytes` are
+  /// written. The writer lock is held.
+  func keepReserve(_ bytes: Int64, looks: Bool = false) -> Reserve {
     unlooked += bytes
-    guard unlooked >= DiskTier.lookEvery || spaceLeft < DiskTier.scarce else { return nil }
+    let minFree = Int64(clamping: min(limits.minFree, UInt64(Meta.largest)))
+    guard looks || unlooked >= DiskTier.lookEvery || spaceLeft < minFree + DiskTier.scarce else {
+      return Reserve()
+    }
     unlooked = 0
-    guard let manifest, let space = Files.space(of: place.descriptor) else { return nil }
+    guard let manifest, let space else { return Reserve() }
     spaceLeft = space.free
-    let wanted = DiskTier.reserve(space.all) + bytes
-    guard space.free < wanted + Int64(manifest.logUsed) else { return nil }
+    let wanted = max(DiskTier.reserve(space.all), minFree) + bytes
+    guard space.free < wanted + Int64(manifest.logUsed) else { return Reserve() }
     while trash.empty(1024, in: place) {}
     checkpoint(manifest, .truncating)
-    guard isUp, let now = Files.space(of: place.descriptor), now.free < wanted else {
-      return nil
+    publish(manifest.meta)
+    guard isUp, let now = self.space, now.free < wanted else { return Reserve() }
+    var reserve = Reserve()
+    reserve.changes = evictBytes(min(wanted - now.free, DiskTier.mostAtOnce))
+    if minFree > 0, isUp, let left = self.space {
+      spaceLeft = left.free
+      // The content files of `bytes` are there already.
+      reserve.isShort = left.free < minFree
     }
-    return evictBytes(wanted - now.free)
+    return reserve
+  }
+
+  /// As a writer would, who may not come: for maintenance. The writer lock is held. True if
+  /// there is more to do.
+  func keepFree(_ changes: inout [Changes]) -> Bool {
+    guard limits.minFree != 0 else { return false }
+    let reserve = keepReserve(0, looks: true)
+    guard let made = reserve.changes else { return false }
+    changes.append(made)
+    return reserve.isShort && made.isAny
   }
 
   /// Frees about `bytes`. No lock is held.
@@ -74,7 +111,10 @@ extension DiskTier {
     // written to a file needs them given back.
     if (try? manifest.vacuum(pages: Int(bytes / 4096) + 64)) == nil { counters.failures.add() }
     checkpoint(manifest, .truncating)
-    if isUp { while trash.empty(1024, in: place) {} }
+    if isUp {
+      while trash.empty(1024, in: place) {}
+      publish(manifest.meta)
+    }
     return changes
   }
 }

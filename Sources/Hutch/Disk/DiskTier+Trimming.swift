@@ -256,8 +256,7 @@ extension DiskTier {
       try scan(
         trim,
         { (row, uses) throws(Failure) in
-          try candidates.offer(
-            TrimScan.Candidate(rank: rule.rank(row, uses: uses), id: row.id, charge: row.charge))
+          try candidates.offer(rule.item(row, uses: uses))
         },
         look: {
           goesOn = trim.goesOn(goOn)
@@ -266,15 +265,15 @@ extension DiskTier {
       guard goesOn, candidates.count > 0 else { break }
       candidates.sort()
       trim.ids.removeAll()
-      for i in 0..<candidates.count { try trim.ids.append(candidates[i].id) }
+      for i in 0..<candidates.count { try trim.ids.append(candidates[i].tag) }
       let before = trim.removed
       goesOn = try remove(
         trim, goOn, until: { $0.bytes + $0.dead <= target },
         if: { (i, record) in
           // What was read since it was looked at has another rank.
           switch rule.spec.kind {
-          case .leastRecent: record.accessed <= candidates[i].rank.0
-          case .leastFrequent: record.accessed <= candidates[i].rank.1
+          case .leastRecent: record.accessed <= candidates[i].first
+          case .leastFrequent: record.accessed <= candidates[i].second
           default: true
           }
         })

@@ -15,21 +15,24 @@ extension DiskTier {
     let queued = QueuedWrite(write, hash: queue.hash(entry.key))
     write.storage = queued
     guard write.kind == .put else { return }
+    if !isUp { reopenIfDue() }
 
-    let size = entry.size
-    let inFile = goesIntoFile(size)
-    queued.charge = Charge.of(
-      key: entry.keySize, value: size, extended: entry.extendedSize, inFile: inFile)
-    if UInt64(queued.charge) > limits.largestCharge
-      || (!inFile && size > DiskTier.largestInline)
-    {
-      queued.refusal = .tooLarge
+    if let file = write.file, file.memoryOutcome != .none || file.isWhole {
+      adopt(file, queued)
       return
     }
-    queued.checksum = entry.checksum != 0 ? entry.checksum : Checksum.xxh64(Bytes(entry.value))
-    guard inFile else { return }
+    queued.size = entry.size
     do throws(Failure) {
-      try writeContent(queued, Bytes(entry.value))
+      if let codec = options.codec {
+        queued.encoded = try codec.encode(Bytes(entry.value))
+        queued.codec = codec.id
+      }
+      let stored = queued.stored
+      let inFile = goesIntoFile(stored.count)
+      guard isWithinLimits(queued, stored: stored.count, inFile: inFile) else { return }
+      queued.checksum =
+        entry.checksum != 0 && queued.codec == 0 ? entry.checksum : Checksum.xxh64(stored)
+      if inFile { try writeContent(queued, stored, write.file?.suffix ?? FileSuffix()) }
     } catch {
       counters.failures.add()
       queued.refusal = error.status == .noSpace ? .noSpace : .failed
@@ -37,10 +40,39 @@ extension DiskTier {
     }
   }
 
-  /// SQLite takes rows of up to 1,000,000,000 bytes (SQLITE_MAX_LENGTH, as it comes).
-  private static let largestInline = 900_000_000
+  /// A put whose value is in a file already, or was refused on the way there.
+  private func adopt(_ file: ValueFile, _ queued: QueuedWrite) {
+    queued.hasValue = file.memoryOutcome == .none
+    queued.size = file.size
+    guard file.isWhole, file.refusal == .none else {
+      if file.failure != nil { counters.failures.add() }
+      queued.refusal = file.refusal == .none ? .failed : file.refusal
+      queued.refusalFailure = file.failure
+      return
+    }
+    queued.checksum = file.checksum
+    queued.file = file.name
+    queued.directory = file.directory
+    if !isWithinLimits(queued, stored: file.size, inFile: true) { discardFile(of: queued) }
+  }
 
-  private func goesIntoFile(_ size: Int) -> Bool {
+  /// Sets the charge; false: the entry is refused for it.
+  private func isWithinLimits(_ queued: QueuedWrite, stored: Int, inFile: Bool) -> Bool {
+    let entry = queued.entry!
+    queued.charge = Charge.of(
+      key: entry.keySize, value: stored, extended: entry.extendedSize, inFile: inFile)
+    guard
+      UInt64(queued.charge) > limits.largestCharge
+        || (!inFile && stored > DiskTier.largestInline)
+    else { return true }
+    queued.refusal = .tooLarge
+    return false
+  }
+
+  /// SQLite takes rows of up to 1,000,000,000 bytes (SQLITE_MAX_LENGTH, as it comes).
+  static let largestInline = 900_000_000
+
+  func goesIntoFile(_ size: Int) -> Bool {
     switch StorageKind(rawValue: counters.storage.load(ordering: .relaxed)) {
     case .sqlite: false
     case .file: true
@@ -48,17 +80,26 @@ extension DiskTier {
     }
   }
 
-  private func writeContent(_ queued: QueuedWrite, _ value: Bytes) throws(Failure) {
-    guard let directory = placeIfUp else { throw downFailure }
-    let name = try ContentName.random()
-    try filesLock.withLock { () throws(Failure) in try namesInFlight.append(name.number) }
+  /// What a content file waits for before its row is committed.
+  var syncing: ContentFiles.Syncing {
+    switch options.durability {
+    case .process: .nothing
+    case .power: .bytes
+    case .sync: .name
+    }
+  }
+
+  private func writeContent(
+    _ queued: QueuedWrite, _ value: Bytes, _ suffix: FileSuffix
+  ) throws(Failure) {
+    let (name, directory) = try newName(suffix)
     do throws(Failure) {
       do throws(Failure) {
-        try ContentFiles.write(value, name, in: directory)
+        try ContentFiles.write(value, name, in: directory, syncing)
       } catch {
         guard error.status == .noSpace else { throw error }
         makeRoom(Int64(value.count))
-        try ContentFiles.write(value, name, in: directory)
+        try ContentFiles.write(value, name, in: directory, syncing)
       }
     } catch {
       land(name)
@@ -68,8 +109,17 @@ extension DiskTier {
     queued.directory = directory
   }
 
+  /// A name for a content file that is on its way to a row, for whose sake no sweep touches it.
+  /// It lands when the row is committed or the file is gone.
+  func newName(_ suffix: FileSuffix) throws(Failure) -> (ContentName, Directory) {
+    guard let directory = placeIfUp else { throw downFailure }
+    let name = try ContentName.random(suffix)
+    try filesLock.withLock { () throws(Failure) in try namesInFlight.append(name.number) }
+    return (name, directory)
+  }
+
   /// A content file is no longer on its way to a row.
-  private func land(_ name: ContentName) {
+  func land(_ name: ContentName) {
     filesLock.withLock {
       let numbers = namesInFlight.elements
       for i in 0..<numbers.count where numbers[i] == name.number {
@@ -174,13 +224,24 @@ extension DiskTier {
     guard isUp, manifest != nil else {
       detach()
       let failure = downFailure
-      for write in batch { write.failure = failure }
+      for write in batch {
+        write.failure = failure
+        // What comes back may be any directory, with any versions in it.
+        write.barsAll()
+      }
       return []
     }
     var done: [Changes] = []
     var bytes: Int64 = 0
     for write in batch { bytes += write.charge }
-    if let made = keepReserve(bytes) { done.append(made) }
+    let reserve = keepReserve(bytes)
+    if let made = reserve.changes { done.append(made) }
+    if reserve.isShort {
+      for write in batch where write.kind == .put && write.refusal == .none {
+        write.refusal = .noSpace
+        write.refusalFailure = Failure(.noSpace, "less than min_free is free on the file system")
+      }
+    }
     var failure = attempt(batch, &done)
     if let first = failure, first.status == .noSpace, isUp {
       done.append(makeRoomLocked(bytes + (1 << 20)))
@@ -330,7 +391,8 @@ extension DiskTier {
     counters.count.store(UInt64(meta.count), ordering: .relaxed)
     let log = manifest?.log ?? 0
     counters.cost.store(
-      UInt64(max(0, meta.bytes + meta.dead + trash.bytes)) + UInt64(log), ordering: .relaxed)
+      UInt64(max(0, meta.bytes + meta.dead + trash.bytes + trash.heldBytes)) + UInt64(log),
+      ordering: .relaxed)
     if let shared, let manifest { shared.publish(meta, manifest) }
   }
 
@@ -414,8 +476,7 @@ extension DiskTier {
       key: entry.key, version: entry.version, generation: meta.generation,
       extended: Bytes(entry.extendedData))
     try manifest.insert(
-      entry, generation: meta.generation, charge: write.charge, seal: write.checksum ^ salt,
-      file: write.file)
+      write, generation: meta.generation, seal: write.checksum ^ salt)
     meta.count += 1
     meta.bytes += write.charge
     noteIdle(entry.record, &meta)

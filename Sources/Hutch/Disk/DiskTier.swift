@@ -8,7 +8,8 @@ import Synchronization
 ///
 ///     manifest.sqlite        the manifest; beside it -wal and -shm while it is open
 ///     content/xx/<name>      one value each, raw bytes; <name> is 16 random hexadecimal
-///                            digits, xx the first two; <name>.tmp while it is being written
+///                            digits, xx the first two, and the suffix that the put asked
+///                            for; with `.tmp` for a suffix while it is being written
 ///     trash/<name>           content files that have gone, until they are unlinked
 ///     lock                   empty; the writer lock is on it
 ///     shared                 memory that processes share while they have it open
@@ -30,6 +31,7 @@ import Synchronization
 ///       last_time            of the last write
 ///       clean                1 after a close, 0 while open; 2 after a close that came before
 ///                            the sweep for orphans of an earlier end was done
+///       durability           the weakest of the openings since the last end that was clean
 ///       limit_*, time_to_*   the limits in force, for who looks in from outside
 ///       secret               16 random bytes
 ///     entries, one row per entry
@@ -39,11 +41,19 @@ import Synchronization
 ///       version, generation, created, accessed, uses, expires, idle, cost, size
 ///                            expires and idle as in Record: 0 the tier's, 2^63-1 none
 ///       charge               what the entry counts against the limit (Charge)
-///       codec                0: the value as it was put
+///       codec                0: the value as it was put; else the id of the host's codec that
+///                            made what is stored of it. `size` is the value's own
 ///       checksum             see Seal
-///       file                 the content file's name; NULL: the value is here
+///       file                 the content file's name, with its suffix; NULL: the value is
+///                            here
 ///       extended, value
 ///     entries_expires        the one secondary index: own expiries that will come
+///
+/// Durability. process: nothing waits for the disk, and a kill loses nothing; but a loss of power
+/// may leave pages of different ages, so a manifest that was not closed in an earlier boot is
+/// checked as a whole (PRAGMA quick_check), and set aside if it is in doubt. power: SQLite syncs
+/// the log before a checkpoint and the database after it; a content file is synced before its
+/// row is committed. sync: the log is synced with every commit, a content file with its name.
 ///
 /// Order of a put
 ///     1 prepare, no lock     a large value is written to content/xx/<name>.tmp, then renamed:
@@ -56,6 +66,10 @@ import Synchronization
 ///   A process that is killed before 3 leaves a file without a row, after 3 likewise: an
 ///   orphan, which the sweep after an opening that was not clean removes. A row is never
 ///   without its file, and a key has its old value or its new one, whole.
+///   Of a value that comes in pieces, the pieces are written to <name>.tmp as they come, and
+///   the rest of 1 is done at its commit. A file that is moved or linked here is linked under
+///   its own name instead of 1; of one that is moved the old name goes after 4. While files
+///   are held 4 waits, and so do sweeps: who is killed then leaves orphans.
 ///
 /// Locks, in the order in which they are taken
 ///     the cache's stripe     not ours; submit, get and info may be called under it
@@ -72,8 +86,10 @@ import Synchronization
 ///
 /// Out of service. When a commit finds that its file is no longer the one at the path, or
 /// SQLite finds the manifest malformed, the tier is down: it has no entries and takes none.
-/// Maintenance tries to open the directory again, by its path; a malformed manifest is set
-/// aside then, and the tier starts empty.
+/// Maintenance, and a put after a pause, try to open the directory again, by its path; a malformed
+/// manifest is set aside then, and the tier starts empty. A directory that somebody has removed is
+/// not made again, unless the disk is optional: that one is made as `hutch_open` would. A tier
+/// that is optional may begin out of service.
 final class DiskTier: Storage {
   let clock: Clock
   let options: DiskOptions
@@ -113,6 +129,12 @@ final class DiskTier: Storage {
   /// The time of the last write or maintenance.
   var latestTime: Int64 = 0
   var batch: [QueuedWrite] = []
+  /// A check has found the manifest damaged beyond repair: it is set aside when the tier comes
+  /// back.
+  var isCondemned = false
+  /// What is free, and all, on the file system that a descriptor is on. A test's own, or
+  /// nil: the system's.
+  var spaceForTests: (() -> (free: Int64, all: Int64)?)?
   /// Free on the file system when it was last looked at, and written since.
   var spaceLeft = Int64.max
   var unlooked: Int64 = 0
@@ -131,7 +153,6 @@ final class DiskTier: Storage {
   let shared: SharedState?
   /// Under the writer lock, as are those below: what of others this tier has taken notice of.
   var sequence: UInt64 = 0
-  var isMember = false
   /// Limits were in force that are not the ones that were asked for.
   var joinedOthers = false
   var lookedAfter: Int64 = 0
@@ -146,6 +167,11 @@ final class DiskTier: Storage {
   let stateLock: Lock
   /// Where the tier is, or was last.
   var place: Directory
+  /// Whose entry in the list of open directories is this tier's.
+  var owner: UnsafeMutableRawPointer?
+  /// When a put may try to open the directory again; CLOCK_MONOTONIC. Relaxed: of two at once
+  /// one is told so by the lock.
+  let nextTry = Atomic<Int64>(0)
   /// Why the tier is down.
   var reason: Failure?
   /// Whether `onStateChange` has been told of it.
@@ -190,6 +216,8 @@ final class DiskTier: Storage {
 
   // MARK: what others ask
 
+  var files: (any FileStorage)? { self }
+
   var isUp: Bool { up.load(ordering: .acquiring) }
 
   var firstVersion: UInt64 { leaseStart.load(ordering: .relaxed) }
@@ -220,8 +248,11 @@ final class DiskTier: Storage {
   func differs(from other: DiskOptions) -> Bool {
     (other.storage != .unspecified
       && other.storage.rawValue != counters.storage.load(ordering: .relaxed))
-      || other.inlineThreshold != options.inlineThreshold || other.sharing != options.sharing
-      || !(other.limits == limits)
+      || other.durability != options.durability
+      || other.checksChecksums != options.checksChecksums
+      || (other.codec?.id ?? 0) != (options.codec?.id ?? 0)
+      || other.sharing != options.sharing
+      || other.inlineThreshold != options.inlineThreshold || !(other.limits == limits)
   }
 
   /// The directory, while the tier is up.
@@ -238,6 +269,23 @@ struct DiskOptions {
   var limits = TierLimits.defaultDisk
   var allowsNetworkDirectory = false
   var sharing = Sharing.exclusive
+  var durability = Durability.process
+  /// Whether reads compare a value's bytes with its checksum.
+  var checksChecksums = true
+  /// A directory that cannot be used is no failure: the tier is down until it can.
+  var isOptional = false
+  /// Between values and what is stored of them.
+  var codec: Codec?
+}
+
+/// What a completed put survives: the numbers of HUTCH_DURABILITY_*.
+enum Durability: UInt32 {
+  /// The end of the process. Nothing is synced but what `Manifest.checkpoint` says.
+  case process = 1
+  /// After a loss of power the manifest is whole, without what was written last.
+  case power = 2
+  /// A loss of power, too.
+  case sync = 3
 }
 
 /// The limits as they are now, without a lock: who reads two of them while they are being
@@ -248,6 +296,7 @@ final class LiveLimits {
   private let maxEntry = Atomic<UInt64>(0)
   private let timeToLive = Atomic<Int64>(0)
   private let timeToIdle = Atomic<Int64>(0)
+  private let minFree = Atomic<UInt64>(0)
 
   init(_ limits: TierLimits) { set(limits) }
 
@@ -257,6 +306,7 @@ final class LiveLimits {
     maxEntry.store(limits.maxEntry, ordering: .relaxed)
     timeToLive.store(limits.ages.timeToLive, ordering: .relaxed)
     timeToIdle.store(limits.ages.timeToIdle, ordering: .relaxed)
+    minFree.store(limits.minFree, ordering: .relaxed)
   }
 
   var ages: Ages {
@@ -268,7 +318,8 @@ final class LiveLimits {
   var current: TierLimits {
     TierLimits(
       cost: cost.load(ordering: .relaxed), count: count.load(ordering: .relaxed),
-      maxEntry: maxEntry.load(ordering: .relaxed), ages: ages)
+      maxEntry: maxEntry.load(ordering: .relaxed), ages: ages,
+      minFree: minFree.load(ordering: .relaxed))
   }
 }
 

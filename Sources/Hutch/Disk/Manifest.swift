@@ -18,6 +18,8 @@ struct Meta {
   /// The time of the last write, to see after a reboot whether the wall clock was set back.
   var lastTime: Int64 = 0
   var isClean = false
+  /// The weakest since the last clean end.
+  var durability = Durability.process
   /// Orphans of an earlier end were not all swept when this opening was closed.
   var owesSweep = false
 
@@ -116,6 +118,8 @@ final class Manifest {
   private let walking: Statement
   private let walkingBack: Statement
 
+  /// Whether SQLite syncs what has to be, as durability `power` and `sync` want it.
+  private let syncs: Bool
   /// As last committed.
   var meta = Meta()
   /// See `reload`; made when it is first needed.
@@ -143,7 +147,9 @@ final class Manifest {
   ///
   /// What is damaged fails here and not in `init`: where the initialiser of a class throws,
   /// Embedded Swift (6.3) does not free the instance.
-  static func open(_ directory: Directory) throws(Failure) -> Manifest {
+  static func open(
+    _ directory: Directory, _ durability: Durability
+  ) throws(Failure) -> Manifest {
     let connection = try directory.withPath(of: ManifestFile.name) {
       (path) throws(Failure) -> Connection in try Connection(path, .write)
     }
@@ -152,21 +158,28 @@ final class Manifest {
     connection.waitsOut(true)
     _ = try connection.integer("SELECT count(*) FROM sqlite_schema")
     let log = Files.status(Files.path("manifest.sqlite-wal"), at: directory.descriptor)
-    let manifest = try Manifest(connection, logSize: Int(log?.st_size ?? 0))
+    let manifest = try Manifest(connection, durability, logSize: Int(log?.st_size ?? 0))
     try manifest.load()
     manifest.connection.waitsOut(false)
     _ = hutch_sqlite_switch(manifest.connection.handle, SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 0)
     return manifest
   }
 
-  private init(_ opened: consuming Connection, logSize: Int) throws(Failure) {
+  private init(
+    _ opened: consuming Connection, _ durability: Durability, logSize: Int
+  ) throws(Failure) {
     connection = opened
+    syncs = durability != .process
     // Debian's SQLite overwrites with zeroes what is deleted: twice the log for nothing here.
     try connection.run(
       """
       PRAGMA synchronous = OFF; PRAGMA secure_delete = OFF; PRAGMA temp_store = MEMORY;
       PRAGMA cell_size_check = ON;
       """)
+    if syncs {
+      try connection.run(
+        durability == .sync ? "PRAGMA synchronous = FULL" : "PRAGMA synchronous = NORMAL")
+    }
     sqlite3_wal_autocheckpoint(connection.handle, 0)
 
     beginning = try connection.prepare("BEGIN IMMEDIATE")
@@ -182,7 +195,7 @@ final class Manifest {
       """
       INSERT INTO entries (id, key, version, generation, created, accessed, uses, expires, idle,
         cost, size, charge, codec, checksum, file, extended, value)
-      VALUES (?1, ?2, ?3, ?4, ?5, ?5, 0, ?6, ?7, ?8, ?9, ?10, 0, ?11, ?12, ?13, ?14)
+      VALUES (?1, ?2, ?3, ?4, ?5, ?5, 0, ?6, ?7, ?8, ?9, ?10, ?15, ?11, ?12, ?13, ?14)
       """)
     deleting = try connection.prepare("DELETE FROM entries WHERE id = ?1")
     touching = try connection.prepare(
@@ -248,7 +261,7 @@ final class Manifest {
     let statement = try connection.prepare(
       """
       SELECT storage, generation, next_version, count, bytes, dead, idle, last_time, clean,
-        boot_id, boot_offset FROM meta WHERE id = 1
+        boot_id, boot_offset, durability FROM meta WHERE id = 1
       """)
     guard try statement.step(), let number = UInt32(exactly: statement.integer(0)),
       let storage = StorageKind(rawValue: number), storage != .unspecified
@@ -273,6 +286,9 @@ final class Manifest {
       )
     }
     boot.offset = statement.integer(10)
+    // A number that is none: the weakest.
+    meta.durability =
+      UInt32(exactly: statement.integer(11)).flatMap { Durability(rawValue: $0) } ?? .process
     guard meta.isSound else { throw Failure(.corrupt, "the manifest's meta row is damaged") }
     lastID = try connection.integer("SELECT max(id) FROM entries") ?? 0
     guard lastID >= 0, lastID < Meta.largest else {
@@ -284,11 +300,13 @@ final class Manifest {
   func adopt(_ meta: Meta, _ boot: Boot, _ limits: TierLimits) throws(Failure) {
     try begin()
     do {
-      let statement = try connection.prepare("UPDATE meta SET boot_id = ?1, boot_offset = ?2")
+      let statement = try connection.prepare(
+        "UPDATE meta SET boot_id = ?1, boot_offset = ?2, durability = ?3")
       let id = boot.id
       try withUnsafeBytes(of: id) { (bytes) throws(Failure) in
         statement.bind(1, bytes)
         statement.bind(2, boot.offset)
+        statement.bind(3, Int64(meta.durability.rawValue))
         try statement.run()
       }
       try write(limits)
@@ -391,10 +409,11 @@ final class Manifest {
     return try body(try Manifest.read(findingByID), try findingByID.bytes(10))
   }
 
-  /// `file` nil: the value goes into the row. Returns the row's id.
+  /// The row of a put. Without a content file the value goes into it.
   func insert(
-    _ block: UnownedBlock, generation: Int64, charge: Int64, seal: UInt64, file: ContentName?
+    _ write: QueuedWrite, generation: Int64, seal: UInt64
   ) throws(Failure) {
+    let block = write.entry!
     let record = block.record
     let id = lastID + 1
     inserting.bind(1, id)
@@ -405,23 +424,24 @@ final class Manifest {
     inserting.bind(6, record.expires)
     inserting.bind(7, record.timeToIdle)
     inserting.bind(8, bits: record.cost)
-    inserting.bind(9, Int64(record.size))
-    inserting.bind(10, charge)
+    inserting.bind(9, Int64(write.size))
+    inserting.bind(10, write.charge)
     inserting.bind(11, bits: seal)
+    inserting.bind(15, Int64(write.codec))
     if record.extendedSize == 0 {
       inserting.bindNull(13)
     } else {
       inserting.bind(13, Bytes(block.extendedData))
     }
-    if let file {
-      try file.withDigits { (digits) throws(Failure) in
-        inserting.bindText(12, digits)
+    if let file = write.file {
+      try file.withText { (text) throws(Failure) in
+        inserting.bindText(12, text)
         inserting.bindNull(14)
         try inserting.run()
       }
     } else {
       inserting.bindNull(12)
-      inserting.bind(14, Bytes(block.value))
+      inserting.bind(14, write.stored)
       try inserting.run()
     }
     lastID = id
@@ -523,7 +543,7 @@ final class Manifest {
   /// disk before the first page of the database is overwritten: the first checkpoint of an
   /// opening is synced. So is the last: clean = 1 must not be there before all else is.
   func checkpoint(_ kind: Checkpoint, synced: Bool = false) throws(Failure) -> Bool {
-    let syncs = synced || !isMarked
+    let syncs = !self.syncs && (synced || !isMarked)
     if syncs { try connection.run("PRAGMA synchronous = NORMAL") }
     defer { if syncs { _ = try? connection.run("PRAGMA synchronous = OFF") } }
     let mode = kind == .restarting ? SQLITE_CHECKPOINT_PASSIVE : SQLITE_CHECKPOINT_TRUNCATE
@@ -546,37 +566,5 @@ final class Manifest {
       if tries == 20 { return false }
       sched_yield()
     }
-  }
-
-  /// Gives up to `pages` free pages back to the file system. True if there are more.
-  func vacuum(pages: Int) throws(Failure) -> Bool {
-    let free = try connection.integer("PRAGMA freelist_count") ?? 0
-    guard free > 0 else { return false }
-    let statement = try connection.prepare("PRAGMA incremental_vacuum(64)")
-    var done = 0
-    while done < pages {
-      defer { statement.reset() }
-      while try statement.step() {}
-      done += 64
-    }
-    return free > Int64(done)
-  }
-
-  /// Free pages, and all pages, of the database file.
-  var pages: (free: Int64, all: Int64) {
-    get throws(Failure) {
-      (
-        try connection.integer("PRAGMA freelist_count") ?? 0,
-        try connection.integer("PRAGMA page_count") ?? 0
-      )
-    }
-  }
-
-  /// Whether SQLite finds the whole file in order. Takes as long as reading it.
-  func isWhole() -> Bool {
-    guard let statement = try? connection.prepare("PRAGMA quick_check(1)") else { return false }
-    guard let hasRow = try? statement.step(), hasRow else { return false }
-    guard let answer = try? statement.bytes(0) else { return false }
-    return answer.count == 2 && memcmp(answer.baseAddress!, Files.path("ok"), 2) == 0
   }
 }

@@ -78,7 +78,9 @@ enum ManifestFile {
   }
 
   /// Makes an empty manifest.
-  static func create(_ storage: StorageKind, in directory: Directory) throws(Failure) {
+  static func create(
+    _ storage: StorageKind, _ durability: Durability, in directory: Directory
+  ) throws(Failure) {
     removeUnfinished(in: directory)
     let secret = (try Entropy.number(), try Entropy.number())
     try directory.withPath(of: newName) { (path) throws(Failure) in
@@ -97,7 +99,7 @@ enum ManifestFile {
       try connection.run(schema)
       let statement = try connection.prepare(
         """
-        INSERT INTO meta VALUES (1, 1, ?1, 1, 1, 0, 0, 0, 0, x'', 0, 0, 1, 0, 0, 0, 0, 0, ?2)
+        INSERT INTO meta VALUES (1, 1, ?1, 1, 1, 0, 0, 0, 0, x'', 0, 0, 1, 1, 0, 0, 0, 0, 0, ?2)
         """)
       statement.bind(1, Int64(storage.rawValue))
       try withUnsafeBytes(of: secret) { (bytes) throws(Failure) in
@@ -108,12 +110,23 @@ enum ManifestFile {
       try connection.run("COMMIT")
       try connection.run("PRAGMA journal_mode = WAL")
     }
+    let isSynced = durability != .process
+    if isSynced { try sync(newName, in: directory) }
     // What is left of an older one's log must not be taken for this one's.
     _ = Files.unlink(Files.path("manifest.sqlite-wal"), at: directory.descriptor)
     _ = Files.unlink(Files.path("manifest.sqlite-shm"), at: directory.descriptor)
     guard Files.rename(Files.path(newName), to: Files.path(name), at: directory.descriptor) else {
       throw .system("cannot name the manifest", otherwise: .badDirectory)
     }
+    if isSynced { try sync(".", in: directory) }
+  }
+
+  private static func sync(_ name: StaticString, in directory: Directory) throws(Failure) {
+    guard let number = Files.open(Files.path(name), at: directory.descriptor, O_RDONLY) else {
+      throw .system("cannot open the manifest", otherwise: .badDirectory)
+    }
+    let file = Descriptor(owning: number)
+    guard Files.sync(file.number) else { throw .system("cannot sync the manifest") }
   }
 
   private static func removeUnfinished(in directory: Directory) {
@@ -169,6 +182,7 @@ enum ManifestFile {
       boot_offset INTEGER NOT NULL,
       last_time INTEGER NOT NULL,
       clean INTEGER NOT NULL,
+      durability INTEGER NOT NULL,
       limit_cost INTEGER NOT NULL,
       limit_count INTEGER NOT NULL,
       limit_entry INTEGER NOT NULL,

@@ -19,8 +19,7 @@ struct OrphanSweep: ~Copyable {
   }
 
   private struct Candidate {
-    var name: UInt64
-    var isTemporary = false
+    let name: ContentName
     var hasRow = false
   }
 
@@ -34,6 +33,8 @@ struct OrphanSweep: ~Copyable {
   private var folder = 0
   private var candidates = GrowingArray<Candidate>()
   private var lastRow: Int64 = 0
+  /// Files that it has removed since it began.
+  private(set) var removed: UInt64 = 0
 
   init() {}
 
@@ -43,6 +44,7 @@ struct OrphanSweep: ~Copyable {
     phase = .listing
     folder = 0
     lastRow = 0
+    removed = 0
     candidates.removeAll()
   }
 
@@ -51,7 +53,7 @@ struct OrphanSweep: ~Copyable {
 
   /// A slice that is none of rows. `isInFlight` is asked after the listing.
   mutating func step(
-    in directory: Directory, isInFlight: (UInt64) -> Bool
+    in directory: Directory, isInFlight: (ContentName) -> Bool
   ) throws(Failure) {
     switch phase {
     case .listing: try list(directory, isInFlight)
@@ -61,7 +63,7 @@ struct OrphanSweep: ~Copyable {
   }
 
   private mutating func list(
-    _ directory: Directory, _ isInFlight: (UInt64) -> Bool
+    _ directory: Directory, _ isInFlight: (ContentName) -> Bool
   ) throws(Failure) {
     let end = min(256, folder + OrphanSweep.foldersInSlice)
     var found = GrowingArray<Candidate>()
@@ -69,15 +71,10 @@ struct OrphanSweep: ~Copyable {
       var isShort = false
       _ = ContentPath.folder(UInt8(folder)).withPointer { path in
         Files.list(path, at: directory.descriptor) { name in
-          let length = strlen(name)
-          guard length >= ContentName.length,
-            let own = ContentName(Bytes(start: name, count: ContentName.length)),
-            Int(own.number >> 56) == folder
+          guard let own = ContentName(Bytes(start: name, count: strlen(name))),
+            Int(own.folder) == folder
           else { return true }
-          let isTemporary = strcmp(name + ContentName.length, Files.path(".tmp")) == 0
-          guard isTemporary || length == ContentName.length else { return true }
-          isShort =
-            (try? found.append(Candidate(name: own.number, isTemporary: isTemporary))) == nil
+          isShort = (try? found.append(Candidate(name: own))) == nil
           return !isShort
         }
       }
@@ -89,22 +86,23 @@ struct OrphanSweep: ~Copyable {
     }
     if folder < 256 && candidates.count < OrphanSweep.mostCandidates { return }
     var sorted = candidates.elements
-    sorted.sort { $0.name < $1.name }
+    sorted.sort { $0.name.number < $1.name.number }
     lastRow = 0
     phase = candidates.isEmpty ? (folder < 256 ? .listing : .done) : .reading
   }
 
-  /// A row names this file.
+  /// A row names this file. Its number alone decides: a number is never used twice, and there
+  /// is nothing under its temporary name once it has its own.
   mutating func strike(_ name: ContentName) {
     let all = candidates.elements
     var low = 0
     var high = all.count
     while low < high {
       let middle = (low + high) / 2
-      if all[middle].name < name.number { low = middle + 1 } else { high = middle }
+      if all[middle].name.number < name.number { low = middle + 1 } else { high = middle }
     }
-    while low < all.count && all[low].name == name.number {
-      if !all[low].isTemporary { all[low].hasRow = true }
+    while low < all.count && all[low].name.number == name.number {
+      all[low].hasRow = true
       low += 1
     }
   }
@@ -122,11 +120,9 @@ struct OrphanSweep: ~Copyable {
         return
       }
       guard !candidate.hasRow else { continue }
-      let name = ContentName(number: candidate.name)
-      _ = ContentPath.content(name, isTemporary: candidate.isTemporary).withPointer {
-        Files.unlink($0, at: directory.descriptor)
-      }
+      ContentFiles.discard(candidate.name, in: directory)
       done += 1
+      removed += 1
     }
   }
 }

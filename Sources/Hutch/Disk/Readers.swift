@@ -1,6 +1,16 @@
 import CSQLite
 import CSystem
 
+/// What a reader hands out with a row.
+struct FoundEntry: ~Copyable {
+  /// The entry, complete if its value is in the row as it is.
+  var block: Block?
+  /// Of a row with a codec: what is in it of the value.
+  var stored: OutputBuffer?
+  /// Where the row's content file is.
+  var directory: Directory?
+}
+
 /// A connection that reads, with its statements; used under its reader's lock.
 final class ReadConnection {
   /// Where the manifest is that it reads, and the content files that its rows name. A read
@@ -10,7 +20,10 @@ final class ReadConnection {
   private let finding: Statement
   private let listing: Statement
   private let walking: Statement
+  private let walkingBack: Statement
   private let naming: Statement
+  private let beginning: Statement
+  private let ending: Statement
 
   init(_ directory: Directory) throws(Failure) {
     self.directory = directory
@@ -31,11 +44,54 @@ final class ReadConnection {
       """)
     walking = try connection.prepare(
       """
-      SELECT id, generation, created, accessed, expires, idle, key, size, charge, uses
+      SELECT id, generation, created, accessed, expires, idle, key, size, charge, uses, version
       FROM entries WHERE id > ?1 ORDER BY id LIMIT ?2
+      """)
+    walkingBack = try connection.prepare(
+      """
+      SELECT id, generation, created, accessed, expires, idle, key, size, charge, uses, version
+      FROM entries WHERE id < ?1 ORDER BY id DESC LIMIT ?2
       """)
     naming = try connection.prepare(
       "SELECT id, file FROM entries WHERE id > ?1 ORDER BY id LIMIT ?2")
+    beginning = try connection.prepare("BEGIN")
+    ending = try connection.prepare("COMMIT")
+  }
+
+  /// What the meta row says of the rows, and what they say themselves, at one moment.
+  func counts() throws(Failure) -> ManifestCounts {
+    let statement = try connection.prepare(
+      """
+      SELECT m.generation, m.count, m.bytes, m.dead, count(e.id),
+        ifnull(sum(iif(e.generation = m.generation, 1, 0)), 0),
+        ifnull(sum(iif(e.generation = m.generation, min(max(e.charge, 0), 1 << 60), 0)), 0),
+        ifnull(sum(iif(e.generation <> m.generation, min(max(e.charge, 0), 1 << 60), 0)), 0)
+      FROM meta m LEFT JOIN entries e ON true WHERE m.id = 1
+      """)
+    guard try statement.step() else { throw Failure(.corrupt, "the manifest has no meta row") }
+    return ManifestCounts(
+      generation: statement.integer(0), rows: statement.integer(4),
+      count: (statement.integer(1), statement.integer(5)),
+      bytes: (statement.integer(2), statement.integer(6)),
+      dead: (statement.integer(3), statement.integer(7)))
+  }
+
+  /// How many errors SQLite finds, up to 100.
+  func integrityErrors() throws(Failure) -> Int {
+    let statement = try connection.prepare("PRAGMA integrity_check(100)")
+    var errors = 0
+    while try statement.step() {
+      let words = try statement.bytes(0)
+      if words.count != 2 || memcmp(words.baseAddress!, Files.path("ok"), 2) != 0 { errors += 1 }
+    }
+    return errors
+  }
+
+  /// Runs `body` within one read transaction, which its first statement begins.
+  func together(_ body: () throws(Failure) -> Void) throws(Failure) {
+    try beginning.run()
+    defer { _ = try? ending.run() }
+    try body()
   }
 
   private static let largeFile = 1 << 20
@@ -45,9 +101,10 @@ final class ReadConnection {
   /// Nil: no row. `row.isSound` false: what is in it cannot be, and there is no block. Nor is
   /// there one for a file of another size than the row says.
   func find(
-    _ key: Bytes, into block: inout Block?,
+    _ key: Bytes, into entry: inout FoundEntry,
     wantsBlock: (inout Row) throws(Failure) -> Bool
   ) throws(Failure) -> Row? {
+    entry.directory = directory
     finding.bind(1, key)
     defer { finding.reset() }
     guard try finding.step() else { return nil }
@@ -62,26 +119,35 @@ final class ReadConnection {
     }
     guard row.isSound, try wantsBlock(&row) else { return row }
     let value = row.file == nil ? try finding.bytes(Row.value) : Bytes(start: nil, count: 0)
-    if row.file == nil && value.count != row.record.size {
+    if row.file == nil && row.codec == 0 && value.count != row.record.size {
       row.isSound = false
       return row
     }
-    if let file = row.file, row.record.size > ReadConnection.largeFile,
+    if let file = row.file, row.record.size > ReadConnection.largeFile, row.codec == 0,
       ContentFiles.size(file, in: directory) != row.record.size
     {
       // Not to ask for memory for a number.
       return row
     }
-    let made = try Block.allocate(key: key, record: row.record)
+    var record = row.record
+    if row.codec != 0 {
+      // It is that of the stored bytes, which are decoded when no lock is held.
+      record.checksum = 0
+      let stored = OutputBuffer()
+      guard let room = stored.resize(value.count) else { throw .noMemory }
+      if value.count > 0 { room.copyMemory(from: value.baseAddress!, byteCount: value.count) }
+      entry.stored = stored
+    }
+    let made = try Block.allocate(key: key, record: record)
     if extended.count > 0 {
       made.unowned.extendedData.baseAddress!
         .copyMemory(from: extended.baseAddress!, byteCount: extended.count)
     }
-    if value.count > 0 {
+    if row.codec == 0 && value.count > 0 {
       made.unowned.value.baseAddress!
         .copyMemory(from: value.baseAddress!, byteCount: value.count)
     }
-    block = consume made
+    entry.block = consume made
     return row
   }
 
@@ -97,21 +163,34 @@ final class ReadConnection {
     }
   }
 
-  /// Rows in the order of their ids.
+  /// Rows in the order of their ids, or back from the last.
   func walk(
-    after id: Int64, limit: Int, _ visit: (Bytes, Row) throws(Failure) -> Void
+    after id: Int64, descending: Bool = false, limit: Int,
+    _ visit: (Bytes, Row) throws(Failure) -> Void
   ) throws(Failure) {
-    walking.bind(1, id)
-    walking.bind(2, Int64(limit))
-    defer { walking.reset() }
-    while try walking.step() {
-      var row = ReadConnection.times(walking)
-      row.id = walking.integer(0)
+    if descending {
+      try ReadConnection.walk(walkingBack, id, limit, visit)
+    } else {
+      try ReadConnection.walk(walking, id, limit, visit)
+    }
+  }
+
+  private static func walk(
+    _ statement: borrowing Statement, _ id: Int64, _ limit: Int,
+    _ visit: (Bytes, Row) throws(Failure) -> Void
+  ) throws(Failure) {
+    statement.bind(1, id)
+    statement.bind(2, Int64(limit))
+    defer { statement.reset() }
+    while try statement.step() {
+      var row = ReadConnection.times(statement)
+      row.id = statement.integer(0)
       // As the writer clamps them (Manifest.read): sums of them must not overflow.
-      row.record.size = Int(min(max(0, walking.integer(7)), Row.largestValue))
-      row.charge = min(max(0, walking.integer(8)), Meta.largest)
-      row.uses = max(0, walking.integer(9))
-      try visit(try walking.bytes(6), row)
+      row.record.size = Int(min(max(0, statement.integer(7)), Row.largestValue))
+      row.charge = min(max(0, statement.integer(8)), Meta.largest)
+      row.uses = max(0, statement.integer(9))
+      row.record.version = statement.bits(10)
+      try visit(try statement.bytes(6), row)
     }
   }
 
@@ -146,6 +225,19 @@ final class ReadConnection {
       if !naming.isNull(1), let name = ContentName(try naming.bytes(1)) { visit(name) }
     }
     return last
+  }
+}
+
+/// Sums over the rows, each as the meta row has it and as it is.
+struct ManifestCounts {
+  let generation: Int64
+  let rows: Int64
+  let count: (said: Int64, found: Int64)
+  let bytes: (said: Int64, found: Int64)
+  let dead: (said: Int64, found: Int64)
+
+  var isRight: Bool {
+    count.said == count.found && bytes.said == bytes.found && dead.said == dead.found
   }
 }
 

@@ -46,6 +46,9 @@ final class SharedState {
   private let base: UnsafeMutableRawPointer
   let counters: CoherenceCounters
 
+  /// Whether the memory tier goes by `hash` and `counters`. Set while the tier is opened.
+  var isHandedOut = false
+
   // Of the transaction under way, under the writer lock.
 
   private var isChanging = false
@@ -61,7 +64,12 @@ final class SharedState {
   static func make() throws(Failure) -> SharedState {
     let base = mmap(nil, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0)
     guard let base, base != UnsafeMutableRawPointer(bitPattern: -1) else { throw .noMemory }
-    return SharedState(base)
+    let state = SharedState(base)
+    state.store(8, try Entropy.number())
+    state.store(16, try Entropy.number())
+    state.store(24, try Entropy.number())
+    state.store(32, try Entropy.number())
+    return state
   }
 
   deinit { munmap(base, SharedState.size) }
@@ -112,17 +120,10 @@ final class SharedState {
     }
     memset(base, 0, At.counters)
     evenAll()
-    let drawn =
-      secrets.0 != 0
-      ? secrets
-      : (
-        try Entropy.number() | 1, try Entropy.number(), try Entropy.number(),
-        try Entropy.number()
-      )
-    store(8, drawn.0)
-    store(16, drawn.1)
-    store(24, drawn.2)
-    store(32, drawn.3)
+    store(8, secrets.0)
+    store(16, secrets.1)
+    store(24, secrets.2)
+    store(32, secrets.3)
     store(At.versions, before)
     store(At.magic, SharedState.magic)
   }

@@ -23,12 +23,21 @@ protocol Storage: AnyObject {
 
   /// The newest entry, submitted writes included, with its value; nil if there is none or it
   /// has expired. An access counts a hit or a miss, and notes the time.
-  /// May be called with the key's stripe lock held, and so may `info`: neither calls out
-  /// (`onDropped` takes stripes) nor waits for a commit; a damaged entry is barred at once and
-  /// its removal left to `settle`, a later commit or maintenance.
+  /// With no lock held: a codec of the host's may be called. `info` may be called with the key's
+  /// stripe lock held. Neither calls `onDropped` (which takes stripes) nor waits for a commit; a
+  /// damaged entry is barred at once and its removal left to `settle`, a later commit or
+  /// maintenance.
   /// Fails with `io` and the like only if the store could not be read; a damaged entry is
   /// removed and is nil. A store that is out of service has no entries.
   func get(_ key: Bytes, at moment: Moment, isAccess: Bool) throws(Failure) -> Block?
+
+  /// As `get` with an access for each of the keys 0..<count, those that are small together.
+  /// `found` is called once per index, in order, with no lock of the store held: the entry, or
+  /// nil, or why it could not be read. `key` is called more than once per index, also with
+  /// locks held. Whoever promotes what is found notes the marks of all keys before the call.
+  func get(
+    _ count: Int, at moment: Moment, key: (Int) -> Bytes,
+    found: (Int, consuming Block?, Failure?) -> Void)
 
   /// As `get`, the record only (`accessed` included); never an access.
   func info(_ key: Bytes, at moment: Moment) throws(Failure) -> Record?
@@ -42,6 +51,14 @@ protocol Storage: AnyObject {
   /// lock is held while `visit` runs.
   func keys(
     after key: Bytes?, limit: Int, at moment: Moment, visit: (Bytes) -> Void
+  ) throws(Failure) -> Int
+
+  /// Up to `limit` entries behind `position` with their records, in the order in which they
+  /// were written or touched, else as `keys`. What is written or touched after the first call
+  /// is not seen; an entry that is touched or replaced leaves its place.
+  func entries(
+    after position: inout WalkPosition, limit: Int, at moment: Moment,
+    visit: (Bytes, Record) -> Void
   ) throws(Failure) -> Int
 
   var limits: TierLimits { get }
@@ -70,6 +87,10 @@ protocol Storage: AnyObject {
   /// Commits the removal of damaged entries that reads have found. With no lock held.
   func settle()
 
+  /// Looks through everything that is stored, while others read and write, and repairs what it
+  /// can. `isQuick`: values are not read.
+  func check(isQuick: Bool, at moment: Moment) throws(Failure) -> CheckReport
+
   /// Commits what was submitted, and the access times gathered so far.
   func flush(at moment: Moment) throws(Failure)
 
@@ -81,11 +102,28 @@ protocol Storage: AnyObject {
   /// `firstVersion + versionLease`; the store extends the lease as they come in.
   var firstVersion: UInt64 { get }
 
+  /// What it can do beyond this protocol if it keeps large values in files of their own; nil:
+  /// it does not.
+  var files: (any FileStorage)? { get }
+
   /// Whether these options are not the ones in force.
   func differs(from options: DiskOptions) -> Bool
 
   /// No call is under way or comes later. The failure, if the end was not clean.
   func close(lastVersion: UInt64) -> Failure?
+}
+
+/// How far a walk in the order of writes has come. The store's own numbers.
+struct WalkPosition {
+  let isDescending: Bool
+  var last: Int64
+  /// Entries behind this one are newer than the walk. Nil before the first step.
+  var newest: Int64?
+
+  init(descending: Bool) {
+    isDescending = descending
+    last = descending ? Int64.max : Int64.min
+  }
 }
 
 /// One write on its way to the store.
@@ -123,6 +161,10 @@ final class StorageWrite {
   /// Whether there was an entry, not expired, before the write.
   var existed = false
 
+  /// Of a put to a store that keeps files: how its value is to be kept, or where it is
+  /// already.
+  var file: ValueFile?
+
   // Where several processes share the store.
 
   /// Decided where the write is committed; until then no read sees a write that has one.
@@ -150,4 +192,14 @@ enum DropCause: UInt64 {
   case damaged = 2
   /// Left by a write that failed, and not given out since.
   case barred = 3
+}
+
+/// What a check has found; see hutch_check_report.
+struct CheckReport {
+  var entries: UInt64 = 0
+  var bytes: UInt64 = 0
+  var damaged: UInt64 = 0
+  var orphans: UInt64 = 0
+  var counters: UInt64 = 0
+  var manifest: UInt64 = 0
 }

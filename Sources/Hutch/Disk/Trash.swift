@@ -14,12 +14,23 @@ struct Trash: ~Copyable {
   private var files = GrowingArray<DeadFile>()
   /// Of the files that this opening has put there.
   private(set) var bytes: Int64 = 0
+  /// While it is not 0, a host uses content files by their paths: none moves.
+  var holds = 0
+  /// Those that have gone meanwhile. Not in `bytes`, for they cannot be freed.
+  private var held = GrowingArray<DeadFile>()
+  private(set) var heldBytes: Int64 = 0
+  /// A file could not be remembered: only a sweep will find it.
+  private(set) var hasLostSight = false
   /// Files of an earlier opening may be there, which nothing here knows of.
   private var mayHoldOlder = true
 
   init() {}
 
   mutating func add(_ file: DeadFile, in directory: Directory) {
+    guard holds == 0 else {
+      if (try? held.append(file)) == nil { hasLostSight = true } else { heldBytes += file.size }
+      return
+    }
     let from = ContentPath.content(file.name)
     let to = ContentPath.trash(file.name)
     let at = directory.descriptor
@@ -38,6 +49,18 @@ struct Trash: ~Copyable {
       // What cannot be remembered is not kept.
       _ = (moved ? to : from).withPointer { Files.unlink($0, at: at) }
     }
+  }
+
+  /// The last hold has ended: what was kept for it goes.
+  mutating func moveHeld(in directory: Directory) {
+    while let file = held.popLast() { add(file, in: directory) }
+    heldBytes = 0
+  }
+
+  /// The hold ends, and the files go at once: the directory is being closed.
+  mutating func endHolds(in directory: Directory) {
+    holds = 0
+    moveHeld(in: directory)
   }
 
   /// Unlinks files until `most` are gone, or no more than `target` bytes are left. True if
@@ -75,7 +98,9 @@ struct Trash: ~Copyable {
   /// The tier moves to another directory, or to the same one anew.
   mutating func forget() {
     files.removeAll()
+    held.removeAll()
     bytes = 0
+    heldBytes = 0
     mayHoldOlder = true
   }
 }

@@ -24,8 +24,14 @@ final class QueuedWrite {
 
   // What `prepare` found out.
 
-  /// Of a put. XXH64 of the value.
+  /// Of a put: the value's size and XXH64, and whether the entry's block has it; else it is in
+  /// the content file alone.
+  var size = 0
   var checksum: UInt64 = 0
+  var hasValue = true
+  /// Of a put through a codec: what is stored of the value, whose checksum it is then.
+  var encoded: OutputBuffer?
+  var codec: UInt32 = 0
   var charge: Int64 = 0
   var file: ContentName?
   /// Where the content file is.
@@ -84,8 +90,14 @@ final class QueuedWrite {
   /// Whether it may turn out that nothing is to be done.
   fileprivate var isConditional: Bool { (write?.condition ?? .none) != .none }
 
+  /// What is on disk under its key is older, whatever its version.
+  func barsAll() { version = UInt64(Int64.max) }
+
   /// Not for a clear or a barrier.
   var key: Bytes { entry!.key }
+
+  /// Of a put: what is stored of its value.
+  var stored: Bytes { encoded?.bytes ?? Bytes(entry!.value) }
 
   /// Of a touch: rows up to this version must not come back, nor be touched.
   /// Nil: none.
@@ -191,8 +203,8 @@ final class WriteQueue {
   struct View: ~Copyable {
     /// Not there, whatever the manifest has.
     var isGone = false
-    /// The value; nil: the manifest has it.
-    var block: Block?
+    /// The put that has the value; nil: the manifest has it.
+    var write: QueuedWrite?
     /// The times that the entry is to have, of a touch.
     var times: Record?
     /// What the manifest has of versions up to this one is barred. Nil: nothing.
@@ -222,7 +234,7 @@ final class WriteQueue {
         if view.times == nil { view.times = write.write!.record }
         next = write.base
       case .put where write.refusal == .none:
-        view.block = write.entry!.retained()
+        view.write = write
         return view
       default:
         view.isGone = true
@@ -231,6 +243,14 @@ final class WriteQueue {
     }
     view.isGone = boundary != 0
     return view
+  }
+
+  /// Whether a read of this key has to look here.
+  func concerns(_ key: Bytes) -> Bool {
+    let hash = self.hash(key)
+    return lock.withLock {
+      clearSequence != 0 || barSequence != 0 || newest(key, hash) != nil
+    }
   }
 
   // MARK: writes

@@ -22,15 +22,36 @@ enum Checksum {
 
   @_optimize(speed)
   static func xxh64(_ bytes: Bytes, seed: UInt64 = 0) -> UInt64 {
-    let count = bytes.count
-    guard let p = bytes.baseAddress else { return finish(seed &+ p5, nil, 0, 0) }
-    var offset = 0
-    var hash: UInt64
-    if count >= 32 {
-      var a = seed &+ p1 &+ p2
-      var b = seed &+ p2
-      var c = seed
-      var d = seed &- p1
+    var sum = Sum(seed: seed)
+    return sum.end(with: bytes)
+  }
+
+  /// A checksum of bytes that come in pieces.
+  struct Sum {
+    private var a: UInt64
+    private var b: UInt64
+    private var c: UInt64
+    private var d: UInt64
+    private let seed: UInt64
+    private var total: UInt64 = 0
+    /// What did not fill a stripe of 32 bytes.
+    private var rest: (UInt64, UInt64, UInt64, UInt64) = (0, 0, 0, 0)
+
+    init(seed: UInt64 = 0) {
+      self.seed = seed
+      a = seed &+ p1 &+ p2
+      b = seed &+ p2
+      c = seed
+      d = seed &- p1
+    }
+
+    private var restCount: Int { Int(truncatingIfNeeded: total & 31) }
+
+    /// Whole stripes of 32 bytes. Returns how many bytes they were.
+    @inline(__always)
+    private mutating func stripes(_ p: UnsafeRawPointer, _ from: Int, _ count: Int) -> Int {
+      var offset = from
+      var (a, b, c, d) = (self.a, self.b, self.c, self.d)
       while count - offset >= 32 {
         a = round(a, p.loadUnaligned(fromByteOffset: offset, as: UInt64.self))
         b = round(b, p.loadUnaligned(fromByteOffset: offset + 8, as: UInt64.self))
@@ -38,12 +59,58 @@ enum Checksum {
         d = round(d, p.loadUnaligned(fromByteOffset: offset + 24, as: UInt64.self))
         offset += 32
       }
-      hash = rotate(a, 1) &+ rotate(b, 7) &+ rotate(c, 12) &+ rotate(d, 18)
-      hash = merge(merge(merge(merge(hash, a), b), c), d)
-    } else {
-      hash = seed &+ p5
+      (self.a, self.b, self.c, self.d) = (a, b, c, d)
+      return offset - from
     }
-    return finish(hash &+ UInt64(truncatingIfNeeded: count), p, offset, count)
+
+    @_optimize(speed)
+    mutating func add(_ bytes: Bytes) {
+      guard let p = bytes.baseAddress, bytes.count > 0 else { return }
+      var offset = 0
+      let kept = restCount
+      if kept > 0 {
+        offset = min(32 - kept, bytes.count)
+        withUnsafeMutableBytes(of: &rest) {
+          ($0.baseAddress! + kept).copyMemory(from: p, byteCount: offset)
+        }
+        total &+= UInt64(offset)
+        guard kept + offset == 32 else { return }
+        let full = rest
+        withUnsafeBytes(of: full) { _ = stripes($0.baseAddress!, 0, 32) }
+      }
+      let done = stripes(p, offset, bytes.count)
+      total &+= UInt64(bytes.count - offset)
+      let left = bytes.count - offset - done
+      guard left > 0 else { return }
+      withUnsafeMutableBytes(of: &rest) {
+        $0.baseAddress!.copyMemory(from: p + (offset + done), byteCount: left)
+      }
+    }
+
+    /// The checksum of all that was added.
+    var value: UInt64 {
+      let last = rest
+      return withUnsafeBytes(of: last) { end(of: $0.baseAddress!, 0, restCount) }
+    }
+
+    /// The checksum of these bytes alone: nothing was added before.
+    @inline(__always)
+    fileprivate mutating func end(with bytes: Bytes) -> UInt64 {
+      guard let p = bytes.baseAddress else { return end(of: nil, 0, 0) }
+      let done = stripes(p, 0, bytes.count)
+      total = UInt64(truncatingIfNeeded: bytes.count)
+      return end(of: p, done, bytes.count)
+    }
+
+    @inline(__always)
+    private func end(of rest: UnsafeRawPointer?, _ from: Int, _ count: Int) -> UInt64 {
+      var hash = seed &+ p5
+      if total >= 32 {
+        hash = rotate(a, 1) &+ rotate(b, 7) &+ rotate(c, 12) &+ rotate(d, 18)
+        hash = merge(merge(merge(merge(hash, a), b), c), d)
+      }
+      return finish(hash &+ total, rest, from, count)
+    }
   }
 
   private static func finish(

@@ -2,11 +2,18 @@ import CSystem
 
 /// An open file, closed with its owner and never inherited by exec.
 struct Descriptor: ~Copyable {
-  let number: Int32
+  private(set) var number: Int32
 
   init(owning number: Int32) { self.number = number }
 
-  deinit { _ = close(number) }
+  deinit { if number >= 0 { _ = close(number) } }
+
+  /// Hands the descriptor over: who has it closes it.
+  consuming func take() -> Int32 {
+    let taken = number
+    number = -1
+    return taken
+  }
 }
 
 /// System calls on files behind names: EINTR and short transfers are handled here once.
@@ -30,12 +37,12 @@ enum Files {
     }
   }
 
-  /// Writes all of `bytes` from the beginning of the file. False: `errno` says why.
-  static func write(_ bytes: Bytes, to descriptor: Int32) -> Bool {
+  /// Writes all of `bytes` to a place in the file. False: `errno` says why.
+  static func write(_ bytes: Bytes, to descriptor: Int32, at offset: Int = 0) -> Bool {
     var done = 0
     while done < bytes.count {
       let count = pwrite(
-        descriptor, bytes.baseAddress! + done, bytes.count - done, off_t(done))
+        descriptor, bytes.baseAddress! + done, bytes.count - done, off_t(offset + done))
       if count > 0 {
         done += count
       } else if count == 0 {
@@ -49,12 +56,14 @@ enum Files {
     return true
   }
 
-  /// Fills `target` from the beginning of the file; how many bytes there were. Nil: `errno`.
-  static func read(_ descriptor: Int32, into target: UnsafeMutableRawBufferPointer) -> Int? {
+  /// Fills `target` from a place in the file; how many bytes there were. Nil: `errno`.
+  static func read(
+    _ descriptor: Int32, into target: UnsafeMutableRawBufferPointer, at offset: Int = 0
+  ) -> Int? {
     var done = 0
     while done < target.count {
       let count = pread(
-        descriptor, target.baseAddress! + done, target.count - done, off_t(done))
+        descriptor, target.baseAddress! + done, target.count - done, off_t(offset + done))
       if count > 0 {
         done += count
       } else if count == 0 {
@@ -65,6 +74,21 @@ enum Files {
     }
     return done
   }
+
+  /// A file in memory with these bytes, which nobody can change any more. Its descriptor is
+  /// the caller's.
+  static func sealed(_ bytes: Bytes) throws(Failure) -> Int32 {
+    let number = memfd_create(path("hutch"), UInt32(MFD_CLOEXEC | MFD_ALLOW_SEALING))
+    guard number >= 0 else { throw .system("cannot make a file in memory") }
+    let file = Descriptor(owning: number)
+    guard write(bytes, to: number), hutch_seal(number) == 0 else {
+      throw .system("cannot fill a file in memory")
+    }
+    return file.take()
+  }
+
+  /// Waits until the file's bytes are on the disk. False: `errno` says why.
+  static func sync(_ descriptor: Int32) -> Bool { fsync(descriptor) == 0 }
 
   /// What a path names, a symbolic link itself included. Nil: `errno`.
   static func status(_ path: Path, at directory: Int32) -> stat? {

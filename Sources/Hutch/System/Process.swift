@@ -4,7 +4,7 @@ import CSystem
 struct OpenDirectory {
   var device: UInt64
   var inode: UInt64
-  /// Of the writer lock's file.
+  /// Of the writer lock's file; -1: it is not held, since the directory cannot be used.
   var lockDescriptor: Int32
   /// The cache that has it open; not a counted reference. Nil: the parent of this process
   /// had it open when it forked.
@@ -40,6 +40,30 @@ enum Process {
     return try body(&head)
   }
 
+  /// A directory that was down is open, in whatever place: the entry of `owner` says so from
+  /// here on. `body` opens it, and answers nil if it cannot; as the registry's lock is taken
+  /// before any other, and its holder may wait for the caller, it is not waited for. False: it
+  /// is not open.
+  static func reopen(
+    _ owner: UnsafeMutableRawPointer?,
+    _ body: () -> (device: UInt64, inode: UInt64, lock: Int32)?
+  ) -> Bool {
+    let state = hutch_process_state()!
+    guard pthread_mutex_trylock(&state.pointee.lock) == 0 else { return false }
+    defer { pthread_mutex_unlock(&state.pointee.lock) }
+    guard let opened = body() else { return false }
+    var next = state.pointee.registry?.assumingMemoryBound(to: OpenDirectory.self)
+    while let node = next {
+      if node.pointee.owner == owner && owner != nil {
+        node.pointee.device = opened.device
+        node.pointee.inode = opened.inode
+        node.pointee.lockDescriptor = opened.lock
+      }
+      next = node.pointee.next
+    }
+    return true
+  }
+
   /// PREPARE takes the registry's lock, so that the child does not inherit it from a thread
   /// that it does not have. In the child what is open belongs to the parent: it closes its
   /// copies of the writer locks' descriptors, or the directories would stay locked for as long
@@ -54,7 +78,9 @@ enum Process {
         let state = hutch_process_state()!
         var next = state.pointee.registry?.assumingMemoryBound(to: OpenDirectory.self)
         while let directory = next {
-          if directory.pointee.owner != nil { close(directory.pointee.lockDescriptor) }
+          if directory.pointee.owner != nil && directory.pointee.lockDescriptor >= 0 {
+            close(directory.pointee.lockDescriptor)
+          }
           directory.pointee.owner = nil
           next = directory.pointee.next
         }

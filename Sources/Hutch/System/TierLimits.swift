@@ -7,6 +7,8 @@ struct TierLimits: Equatable {
   /// The largest charge of one entry; `quarter`: a quarter of `cost`.
   var maxEntry: UInt64 = 0
   var ages = Ages()
+  /// Bytes that stay free on the file system; the disk tier's.
+  var minFree: UInt64 = 0
 
   static let quarter = UInt64.max
 
@@ -26,6 +28,7 @@ struct TierLimits: Equatable {
 
   static func == (a: TierLimits, b: TierLimits) -> Bool {
     a.cost == b.cost && a.count == b.count && a.maxEntry == b.maxEntry && a.ages == b.ages
+      && a.minFree == b.minFree
   }
 }
 

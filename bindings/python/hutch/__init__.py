@@ -16,6 +16,7 @@ ctypes and has no compiled part.
 
 from ._cache import Cache, TierView
 from ._codec import Key, key_from_bytes, key_to_bytes
+from ._codec_hook import Codec
 from ._errors import (
     BadDirectoryError,
     BusyError,
@@ -37,11 +38,13 @@ from ._errors import (
     UnsupportedError,
     WrongTypeError,
 )
+from ._files import Hold, Writer
 from ._library import lib as _lib
 from ._records import (
     MAX_ENTRY_QUARTER,
     CacheLimits,
     CacheStats,
+    CheckReport,
     Entry,
     EntryInfo,
     Outcome,
@@ -62,7 +65,9 @@ __all__ = [
     "Cache",
     "CacheLimits",
     "CacheStats",
+    "CheckReport",
     "ClosedError",
+    "Codec",
     "CorruptError",
     "CounterOverflowError",
     "DeadlockError",
@@ -70,6 +75,7 @@ __all__ = [
     "EntryInfo",
     "Error",
     "ForkedError",
+    "Hold",
     "InvalidArgumentError",
     "Key",
     "NewerFormatError",
@@ -88,6 +94,7 @@ __all__ = [
     "TierView",
     "TooLargeError",
     "UnsupportedError",
+    "Writer",
     "WrongTypeError",
     "key_from_bytes",
     "key_to_bytes",

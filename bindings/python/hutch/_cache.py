@@ -11,6 +11,7 @@ from typing import Any, Union
 
 from . import _structs
 from ._clock import Clock, set_clock
+from ._codec_hook import Codec, set_codec
 from ._entries import Entries
 from ._errors import OptionsDifferWarning, Status, check
 from ._library import lib
@@ -20,7 +21,10 @@ from ._units import limit_duration, uint64
 _POLICY: dict[str | None, int] = {None: 0, "lru": 1, "lfu": 2, "fifo": 3, "adaptive": 4}
 _STORAGE: dict[str | None, int] = {None: 0, "mixed": 1, "sqlite": 2, "file": 3}
 _SHARING: dict[str | None, int] = {None: 0, "exclusive": 1, "shared": 2}
+_DURABILITY: dict[str | None, int] = {None: 0, "process": 1, "power": 2, "sync": 3}
+_CHECKSUMS = {True: 1, False: 2}
 _NETWORK_DIRECTORY = 1
+_DISK_OPTIONAL = 2
 
 Directory = Union[str, bytes, "os.PathLike[str]", "os.PathLike[bytes]"]
 
@@ -56,6 +60,13 @@ class Cache(Entries):
         inline_threshold: with "mixed", a value of more bytes gets its own file.
         network_directory: use a directory on a network file system all the
             same; only this machine may have it open, which nothing can check.
+        disk_optional: open also if the directory cannot be used: the disk tier
+            is down then (stats().disk.state), and in service as soon as it can.
+        durability: what a completed put survives: "process", the end of the
+            process, killed or not (the default); "power", a loss of power too,
+            but for what was written last; "sync", that too.
+        checksums: whether reads from disk compare a value with its checksum.
+        codec: what stands between values and the disk: see Codec.
         clock: the time in Unix nanoseconds, instead of the system's clocks;
             for tests. Must not use the cache.
 
@@ -81,6 +92,10 @@ class Cache(Entries):
         sharing: str | None = None,
         inline_threshold: int | None = None,
         network_directory: bool = False,
+        disk_optional: bool = False,
+        durability: str | None = None,
+        checksums: bool = True,
+        codec: Codec | None = None,
         clock: Clock | None = None,
     ) -> None:
         path = None if directory is None else os.fsencode(directory)
@@ -97,10 +112,16 @@ class Cache(Entries):
         if sharing not in _SHARING:
             raise ValueError(f"sharing is 'exclusive' or 'shared', not {sharing!r}")
         options.sharing = _SHARING[sharing]
+        if durability not in _DURABILITY:
+            raise ValueError(f"durability is 'process', 'power' or 'sync', not {durability!r}")
+        options.durability = _DURABILITY[durability]
+        options.checksums = _CHECKSUMS[bool(checksums)]
         if inline_threshold is not None:
             options.inline_threshold = uint64(inline_threshold)
         if network_directory:
             options.flags |= _NETWORK_DIRECTORY
+        if disk_optional:
+            options.flags |= _DISK_OPTIONAL
         for limits, own in ((options.memory, memory), (options.disk, disk)):
             if time_to_live is not None:
                 limits.time_to_live = limit_duration(time_to_live)
@@ -108,6 +129,10 @@ class Cache(Entries):
                 limits.time_to_idle = limit_duration(time_to_idle)
             if own is not None:
                 own._change(limits)
+        if codec is not None:
+            if not 0 < codec.id < 2**32:
+                raise ValueError("a codec's id is 1 to 2**32 - 1")
+            set_codec(options, codec)
         if clock is not None:
             set_clock(options, clock)
 

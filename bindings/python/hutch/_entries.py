@@ -3,21 +3,31 @@
 from __future__ import annotations
 
 import ctypes
+import os
 from collections.abc import Collection, Iterator
 from ctypes import byref
-from typing import Any, Callable, NoReturn, TypeVar
+from typing import Any, BinaryIO, Callable, Literal, NoReturn, TypeVar, Union
 
 from . import _structs
 from ._codec import INT, JSON, STR, Key, decode_value, encode_value, key_from_bytes, key_to_bytes
 from ._errors import Status, WrongTypeError, check, failure
+from ._files import Hold, Writer
 from ._library import lib
 from ._memoize import memoize
-from ._records import CacheStats, Entry, EntryInfo, PutResult, Seconds
+from ._records import CacheStats, CheckReport, Entry, EntryInfo, PutResult, Seconds
 from ._trim import Progress, trim
 from ._units import int64, own_duration, uint64
 
 F = TypeVar("F", bound=Callable[..., Any])
 
+_FILE_USE = {"copy": 1, "move": 2, "link": 3}
+
+Path = Union[str, bytes, "os.PathLike[str]", "os.PathLike[bytes]"]
+
+Order = Literal["insertion", "access"]
+
+_ORDERS = {"insertion": 1, "access": 2}
+_DESCENDING = 256
 _MISSING = object()
 _STRING_AT_MOST = 2**31 - 1
 _INT64_MAX = 2**63 - 1
@@ -38,6 +48,8 @@ class Entries:
             the same values.
         cost: what the memory tier charges for the entry instead of its bytes;
             None: its bytes.
+        suffix: what the name of the value's file ends with, if it gets one
+            (".jpg"); at most 15 bytes.
     """
 
     _pointer: Any
@@ -60,12 +72,13 @@ class Entries:
         *,
         idle: Seconds | None = None,
         cost: int | None = None,
+        suffix: str | None = None,
     ) -> bool:
         """Store value under key, in place of what was there. Always True.
 
         TooLargeError, NoSpaceError: no tier took it, and older values are gone.
         """
-        check(self._write(lib.hutch_put, (), key, value, expire, idle, cost, None))
+        check(self._write(lib.hutch_put, (), key, value, expire, idle, cost, None, suffix))
         return True
 
     def put(
@@ -76,10 +89,11 @@ class Entries:
         *,
         idle: Seconds | None = None,
         cost: int | None = None,
+        suffix: str | None = None,
     ) -> PutResult:
         """As set, and tell the version of the write and what each tier made of it."""
         result = _structs.PutResult()
-        check(self._write(lib.hutch_put, (), key, value, expire, idle, cost, result))
+        check(self._write(lib.hutch_put, (), key, value, expire, idle, cost, result, suffix))
         return PutResult._of(result)
 
     def add(
@@ -138,10 +152,11 @@ class Entries:
         idle: Seconds | None,
         cost: int | None,
         result: _structs.PutResult | None,
+        suffix: str | None = None,
     ) -> int:
         name = key_to_bytes(key)
         data, extended = encode_value(value)
-        options = _put_options(expire, idle, cost, extended)
+        options = _put_options(expire, idle, cost, extended, suffix)
         status: int = call(
             self._pointer, name, len(name), *between, data, len(data), options, result
         )
@@ -214,6 +229,108 @@ class Entries:
         info = _structs.EntryInfo()
         status = lib.hutch_info(self._pointer, name, len(name), byref(info))
         return None if check(status) == Status.NOT_FOUND else EntryInfo._of(info)
+
+    # ---------------------------------------------------------------- files
+
+    def put_file(
+        self,
+        key: Key,
+        path: Path,
+        use: str = "copy",
+        expire: Seconds | None = None,
+        *,
+        idle: Seconds | None = None,
+        cost: int | None = None,
+        suffix: str | None = None,
+    ) -> PutResult:
+        """Store a file's bytes under key; as a value they are bytes.
+
+        use: "copy"; "move": the file is removed once the entry is committed;
+        "link": the entry shares its bytes, which must not be changed. On the
+        cache's file system the last two copy nothing. A large file is in
+        memory at once only if the memory tier takes it.
+
+        StorageError: also, the file cannot be read; ValueError: it is no
+        regular file. Either way nothing changed.
+        """
+        if use not in _FILE_USE:
+            raise ValueError(f"use is 'copy', 'move' or 'link', not {use!r}")
+        name = key_to_bytes(key)
+        options = _put_options(expire, idle, cost, None, suffix)
+        result = _structs.PutResult()
+        check(
+            lib.hutch_put_file(
+                self._pointer, name, len(name), _path(path), _FILE_USE[use], options, byref(result)
+            )
+        )
+        return PutResult._of(result)
+
+    def writer(
+        self,
+        key: Key,
+        size: int | None = None,
+        expire: Seconds | None = None,
+        *,
+        idle: Seconds | None = None,
+        cost: int | None = None,
+        suffix: str | None = None,
+    ) -> Writer:
+        """Begin to store a value of bytes that comes in pieces.
+
+            with cache.writer("video") as writer:
+                for piece in pieces:
+                    writer.write(piece)
+
+        A large one is never wholly in memory. Nobody sees anything of it before
+        the commit. size: how large it will be, if that is known.
+        """
+        options = _put_options(expire, idle, cost, None, suffix)
+        return Writer(self, key_to_bytes(key), uint64(size or 0), options)
+
+    def read(self, key: Key) -> BinaryIO:
+        """The value as a binary file, to be closed. KeyError: no entry.
+
+        It reads the same bytes for as long as it is open, whatever becomes of
+        the entry, and a large value is not brought into memory. The bytes of
+        a large one are not checked.
+        """
+        name = key_to_bytes(key)
+        number = ctypes.c_int32()
+        status = lib.hutch_value_fd(self._pointer, name, len(name), byref(number))
+        if check(status) == Status.NOT_FOUND:
+            raise KeyError(key)
+        return os.fdopen(number.value, "rb")
+
+    def path(self, key: Key) -> str:
+        """The path of the value's file, which must not be changed.
+
+        A hint: it may be gone as soon as the entry is replaced, removed or
+        evicted, unless files are held. KeyError: no entry on disk.
+        WrongTypeError: the value is small and has no file of its own.
+        """
+        name = key_to_bytes(key)
+        size = ctypes.c_size_t()
+        room = 256
+        while True:
+            buffer = ctypes.create_string_buffer(room)
+            status = check(
+                lib.hutch_value_path(self._pointer, name, len(name), buffer, room, byref(size))
+            )
+            if status == Status.NOT_FOUND:
+                raise KeyError(key)
+            if status != Status.BUFFER_TOO_SMALL:
+                return os.fsdecode(buffer.value)
+            room = size.value + 1
+
+    def hold_files(self) -> Hold:
+        """Keep all values' files where they are, until release or the block's end.
+
+            with cache.hold_files():
+                subprocess.run(["file", cache.path("photo")])
+
+        Entries come and go meanwhile; their files go when the last hold ends.
+        """
+        return Hold(self)
 
     # ------------------------------------------------------- change, remove
 
@@ -314,6 +431,16 @@ class Entries:
         """
         return trim(self._pointer, kind, amount, progress)
 
+    def check(self, *, quick: bool = False) -> CheckReport:
+        """Look through all that is on disk, and repair. True if something was wrong.
+
+        quick: read no values, and leave SQLite's own check out. Others may read
+        and write meanwhile. UnsupportedError: there is no disk tier here.
+        """
+        report = _structs.CheckReport()
+        check(lib.hutch_check(self._pointer, 1 if quick else 0, byref(report)))
+        return CheckReport._of(report)
+
     # -------------------------------------------------------------- iterate
 
     def __iter__(self) -> Iterator[Key]:
@@ -325,18 +452,31 @@ class Entries:
         for _, key in self._walk():
             yield key
 
-    def keys(self) -> Iterator[Key]:
-        """As iter."""
-        return iter(self)
+    def __reversed__(self) -> Iterator[Key]:
+        """The keys, the last written (or touched) first."""
+        return self.keys("insertion", reverse=True)
 
-    def values(self) -> Iterator[Any]:
+    def keys(self, order: Order | None = None, *, reverse: bool = False) -> Iterator[Key]:
+        """The keys, in an order.
+
+        order: "insertion", by the time of the last write or touch; "access", by
+        the last access; None: in none. The oldest first; reverse: the newest.
+        An entry that is written, touched or, by access, read during the walk is
+        seen at most once.
+        """
+        for _, key in self._walk(order, reverse):
+            yield key
+
+    def values(self, order: Order | None = None, *, reverse: bool = False) -> Iterator[Any]:
         """The values, as items."""
-        for _, value in self.items():
+        for _, value in self.items(order, reverse=reverse):
             yield value
 
-    def items(self) -> Iterator[tuple[Key, Any]]:
+    def items(
+        self, order: Order | None = None, *, reverse: bool = False
+    ) -> Iterator[tuple[Key, Any]]:
         """Keys and values. No access: times do not change, nothing is brought into memory."""
-        for cursor, key in self._walk():
+        for cursor, key in self._walk(order, reverse):
             value = _structs.ValuePointer()
             try:
                 if check(lib.hutch_cursor_value(cursor, byref(value))) == Status.NOT_FOUND:
@@ -346,10 +486,25 @@ class Entries:
                 lib.hutch_value_release(value)
             yield item
 
-    def _walk(self) -> Iterator[tuple[Any, Key]]:
+    def _walk(
+        self, order: Order | None = None, reverse: bool = False
+    ) -> Iterator[tuple[Any, Key]]:
         cursor = _structs.CursorPointer()
         release = lib.hutch_cursor_release
-        check(lib.hutch_cursor_create(self._pointer, byref(cursor)))
+        if order is None:
+            if reverse:
+                raise ValueError("reverse needs an order")
+            check(lib.hutch_cursor_create(self._pointer, byref(cursor)))
+        else:
+            try:
+                number = _ORDERS[order]
+            except (KeyError, TypeError):
+                raise ValueError(f"order is none of {', '.join(_ORDERS)}: {order!r}") from None
+            check(
+                lib.hutch_cursor_create_ordered(
+                    self._pointer, number | (_DESCENDING if reverse else 0), byref(cursor)
+                )
+            )
         try:
             name = ctypes.c_void_p()
             size = ctypes.c_size_t()
@@ -423,8 +578,9 @@ def _put_options(
     idle: Seconds | None,
     cost: int | None,
     extended: bytes | None,
+    suffix: str | None = None,
 ) -> _structs.PutOptions | None:
-    if extended is None and expire is None and idle is None and cost is None:
+    if extended is None and expire is None and idle is None and cost is None and suffix is None:
         return None
     options = _structs.PutOptions()
     options.time_to_live = own_duration(expire)
@@ -434,7 +590,16 @@ def _put_options(
     if extended is not None:
         options.extended = extended
         options.extended_size = len(extended)
+    if suffix is not None:
+        options.suffix = _path(suffix)
     return options
+
+
+def _path(path: Path) -> bytes:
+    raw = os.fsencode(path)
+    if b"\0" in raw:
+        raise ValueError("a path cannot have a NUL in it")
+    return raw
 
 
 def _bytes_at(address: int, size: int) -> bytes:

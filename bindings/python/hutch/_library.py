@@ -34,6 +34,7 @@ FUNCTIONS: tuple[tuple[str, tuple[Any, ...], Any], ...] = (
     ("hutch_status_name", (c_int32,), c_char_p),
     ("hutch_last_error", (POINTER(s.Error),), c_int32),
     # open
+    ("hutch_buffer_resize", (c_void_p, c_size_t), c_void_p),
     ("hutch_options_init", (POINTER(s.Options), c_size_t), c_int32),
     ("hutch_open", (c_char_p, POINTER(s.Options), POINTER(s.CachePointer)), c_int32),
     ("hutch_close", (s.CachePointer,), c_int32),
@@ -71,6 +72,29 @@ FUNCTIONS: tuple[tuple[str, tuple[Any, ...], Any], ...] = (
         c_int32,
     ),
     ("hutch_pop", (s.CachePointer, *_KEY, POINTER(s.ValuePointer)), c_int32),
+    # large
+    (
+        "hutch_put_file",
+        (s.CachePointer, *_KEY, c_char_p, c_uint32, *_PUT),
+        c_int32,
+    ),
+    (
+        "hutch_writer_begin",
+        (s.CachePointer, *_KEY, c_uint64, POINTER(s.PutOptions), POINTER(s.WriterPointer)),
+        c_int32,
+    ),
+    ("hutch_writer_append", (s.WriterPointer, *_BYTES), c_int32),
+    ("hutch_writer_commit", (s.WriterPointer, POINTER(s.PutResult)), c_int32),
+    ("hutch_writer_abort", (s.WriterPointer,), c_int32),
+    ("hutch_writer_release", (s.WriterPointer,), None),
+    (
+        "hutch_value_path",
+        (s.CachePointer, *_KEY, c_char_p, c_size_t, POINTER(c_size_t)),
+        c_int32,
+    ),
+    ("hutch_value_fd", (s.CachePointer, *_KEY, POINTER(c_int32)), c_int32),
+    ("hutch_hold_files", (s.CachePointer,), c_int32),
+    ("hutch_release_files", (s.CachePointer,), c_int32),
     # limits
     ("hutch_limits", (s.CachePointer, POINTER(s.CacheLimits)), c_int32),
     ("hutch_set_limits", (s.CachePointer, POINTER(s.CacheLimits)), c_int32),
@@ -79,9 +103,16 @@ FUNCTIONS: tuple[tuple[str, tuple[Any, ...], Any], ...] = (
     ("hutch_stats", (s.CachePointer, POINTER(s.CacheStats)), c_int32),
     # trim
     ("hutch_trim", (s.CachePointer, POINTER(s.TrimSpec), POINTER(c_uint64)), c_int32),
+    # check
+    ("hutch_check", (s.CachePointer, c_uint32, POINTER(s.CheckReport)), c_int32),
     # iterate
     ("hutch_each", (s.CachePointer, s.VisitorFunction, c_void_p), c_int32),
     ("hutch_cursor_create", (s.CachePointer, POINTER(s.CursorPointer)), c_int32),
+    (
+        "hutch_cursor_create_ordered",
+        (s.CachePointer, c_uint32, POINTER(s.CursorPointer)),
+        c_int32,
+    ),
     ("hutch_cursor_next", (s.CursorPointer, POINTER(c_void_p), POINTER(c_size_t)), c_int32),
     ("hutch_cursor_value", (s.CursorPointer, POINTER(s.ValuePointer)), c_int32),
     ("hutch_cursor_info", (s.CursorPointer, POINTER(s.EntryInfo)), c_int32),
@@ -115,7 +146,7 @@ def _load() -> ctypes.CDLL:
             for name, argtypes, restype in FUNCTIONS:
                 # These neither wait nor call back: to leave the GIL and take it again
                 # would be most of their time.
-                is_short = name.startswith("hutch_value_")
+                is_short = name.startswith("hutch_value_") and s.ValuePointer in argtypes
                 function = getattr(keeping_the_gil if is_short else library, name)
                 function.argtypes = argtypes
                 function.restype = restype

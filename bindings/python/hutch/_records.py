@@ -119,6 +119,7 @@ class TierLimits:
             in this tier. MAX_ENTRY_QUARTER: a quarter of cost.
         time_to_live: seconds from the write, for entries without their own.
         time_to_idle: seconds from the last access, likewise.
+        min_free: disk only: bytes that stay free on the file system.
     """
 
     cost: int | None = None
@@ -126,6 +127,7 @@ class TierLimits:
     max_entry: int | None = None
     time_to_live: Seconds | None = None
     time_to_idle: Seconds | None = None
+    min_free: int | None = None
 
     @classmethod
     def _of(cls, limits: _structs.TierLimits) -> TierLimits:
@@ -135,6 +137,7 @@ class TierLimits:
             max_entry=limits.max_entry,
             time_to_live=limits.time_to_live / _SECOND,
             time_to_idle=limits.time_to_idle / _SECOND,
+            min_free=limits.min_free,
         )
 
     def _change(self, limits: _structs.TierLimits) -> None:
@@ -148,6 +151,8 @@ class TierLimits:
             limits.time_to_live = limit_duration(self.time_to_live)
         if self.time_to_idle is not None:
             limits.time_to_idle = limit_duration(self.time_to_idle)
+        if self.min_free is not None:
+            limits.min_free = uint64(self.min_free)
 
 
 @dataclass(frozen=True)
@@ -214,6 +219,41 @@ class TierStats:
             damaged=stats.damaged,
             replacements=stats.replacements,
             trims=stats.trims,
+        )
+
+
+@dataclass(frozen=True)
+class CheckReport:
+    """What a check found, and has put right. False if all is well.
+
+    Attributes:
+        entries: entries looked at, and found whole.
+        bytes: of their values, that were read.
+        damaged: entries removed.
+        orphans: files removed that belonged to no entry.
+        counters: 1 if the count or the cost was wrong.
+        manifest: errors that SQLite found in the database.
+    """
+
+    entries: int
+    bytes: int
+    damaged: int
+    orphans: int
+    counters: int
+    manifest: int
+
+    def __bool__(self) -> bool:
+        return bool(self.damaged or self.orphans or self.counters or self.manifest)
+
+    @classmethod
+    def _of(cls, report: _structs.CheckReport) -> CheckReport:
+        return cls(
+            entries=report.entries,
+            bytes=report.bytes,
+            damaged=report.damaged,
+            orphans=report.orphans,
+            counters=report.counters,
+            manifest=report.manifest,
         )
 
 

@@ -23,11 +23,17 @@ class CursorHandle(ctypes.Structure):
     """hutch_cursor: opaque."""
 
 
+class WriterHandle(ctypes.Structure):
+    """hutch_writer: opaque."""
+
+
 CachePointer = ctypes.POINTER(CacheHandle)
 ValuePointer = ctypes.POINTER(ValueHandle)
 CursorPointer = ctypes.POINTER(CursorHandle)
+WriterPointer = ctypes.POINTER(WriterHandle)
 
 ClockFunction = ctypes.CFUNCTYPE(c_int64, c_void_p)
+CodecFunction = ctypes.CFUNCTYPE(c_int32, c_void_p, c_void_p, c_size_t, c_void_p)
 ReleaseFunction = ctypes.CFUNCTYPE(None, c_void_p)
 
 
@@ -63,7 +69,8 @@ class TierLimits(ctypes.Structure):
         ("max_entry", c_uint64),
         ("time_to_live", c_int64),
         ("time_to_idle", c_int64),
-        ("reserved", c_uint64 * 3),
+        ("min_free", c_uint64),
+        ("reserved", c_uint64 * 2),
     ]
 
 
@@ -94,6 +101,12 @@ class Options(Sized):
         ("clock", ClockFunction),
         ("clock_context", c_void_p),
         ("clock_release", ReleaseFunction),
+        ("checksums", c_uint32),
+        ("codec_id", c_uint32),
+        ("codec_encode", CodecFunction),
+        ("codec_decode", CodecFunction),
+        ("codec_context", c_void_p),
+        ("codec_release", ReleaseFunction),
     ]
 
 
@@ -117,7 +130,7 @@ class EntryInfo(Sized):
 
 
 class PutOptions(Sized):
-    """hutch_put_options. The struct keeps the bytes of extended alive."""
+    """hutch_put_options. The struct keeps the bytes of extended and suffix alive."""
 
     _fields_ = [
         ("struct_size", c_size_t),
@@ -126,6 +139,7 @@ class PutOptions(Sized):
         ("cost", c_uint64),
         ("extended", c_char_p),
         ("extended_size", c_size_t),
+        ("suffix", c_char_p),
     ]
 
 
@@ -158,6 +172,21 @@ class TierStats(ctypes.Structure):
         ("damaged", c_uint64),
         ("replacements", c_uint64),
         ("trims", c_uint64),
+        ("reserved", c_uint64 * 4),
+    ]
+
+
+class CheckReport(Sized):
+    """hutch_check_report."""
+
+    _fields_ = [
+        ("struct_size", c_size_t),
+        ("entries", c_uint64),
+        ("bytes", c_uint64),
+        ("damaged", c_uint64),
+        ("orphans", c_uint64),
+        ("counters", c_uint64),
+        ("manifest", c_uint64),
         ("reserved", c_uint64 * 4),
     ]
 

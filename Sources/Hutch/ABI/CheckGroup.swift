@@ -1,0 +1,22 @@
+// Group check.
+
+public import CHutch
+
+@_cdecl("hutch_check") @implementation
+public func hutch_check(
+  _ cache: OpaquePointer!, _ flags: UInt32, _ report: UnsafeMutablePointer<hutch_check_report>!
+) -> hutch_status {
+  withCache(cache) { (handle) throws(Failure) in
+    let quick = UInt32(HUTCH_CHECK_QUICK)
+    guard flags & ~quick == 0 else { throw .invalid("a flag is not defined") }
+    try checkedResult(report)
+    let found = try handle.cache.check(isQuick: flags & quick != 0, in: handle.scope)
+    deliver(
+      hutch_check_report(
+        struct_size: MemoryLayout<hutch_check_report>.size, entries: found.entries,
+        bytes: found.bytes, damaged: found.damaged, orphans: found.orphans,
+        counters: found.counters, manifest: found.manifest, reserved: (0, 0, 0, 0)),
+      to: report)
+    return .done
+  }
+}

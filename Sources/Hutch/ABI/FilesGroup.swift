@@ -1,0 +1,155 @@
+// Group large: files put and had, writers, holds.
+
+public import CHutch
+
+@_cdecl("hutch_put_file") @implementation
+public func hutch_put_file(
+  _ cache: OpaquePointer!, _ key: UnsafeRawPointer!, _ key_size: Int,
+  _ path: UnsafePointer<CChar>!, _ use: UInt32, _ options: UnsafePointer<hutch_put_options>!,
+  _ result: UnsafeMutablePointer<hutch_put_result>!
+) -> hutch_status {
+  withHandle(cache) { (handle) throws(Failure) in
+    let key = try checkedKey(key, key_size)
+    guard let path, path.pointee != 0 else { throw .invalid("the path is NULL or empty") }
+    guard let use = Cache.FileUse(rawValue: use) else {
+      throw Failure(.unsupported, "a use of the file that this library does not know")
+    }
+    let spec = try Cache.PutSpec(options)
+    try checkedResult(result)
+    deliver(hutch_put_result(), to: result)
+    try handle.opening.check()
+    return try answer(try handle.cache.putFile(key, path, use, spec, in: handle.scope), result)
+  }
+}
+
+@_cdecl("hutch_value_path") @implementation
+public func hutch_value_path(
+  _ cache: OpaquePointer!, _ key: UnsafeRawPointer!, _ key_size: Int,
+  _ buffer: UnsafeMutablePointer<CChar>!, _ capacity: Int, _ size: UnsafeMutablePointer<Int>!
+) -> hutch_status {
+  withCache(cache) { (handle) throws(Failure) in
+    let key = try checkedKey(key, key_size)
+    guard let size else { throw .invalid("size is NULL") }
+    guard capacity >= 0, buffer != nil || capacity == 0 else {
+      throw .invalid("the buffer is NULL, or its capacity no size")
+    }
+    let found = try handle.cache.path(of: key, in: handle.scope) { (path) throws(Failure) in
+      size.pointee = path.count
+      guard path.count < capacity else { return Status.bufferTooSmall }
+      let target = UnsafeMutableRawPointer(buffer!)
+      target.copyMemory(from: path.baseAddress!, byteCount: path.count)
+      target.storeBytes(of: 0, toByteOffset: path.count, as: UInt8.self)
+      return .done
+    }
+    return found ?? .notFound
+  }
+}
+
+@_cdecl("hutch_value_fd") @implementation
+public func hutch_value_fd(
+  _ cache: OpaquePointer!, _ key: UnsafeRawPointer!, _ key_size: Int,
+  _ out: UnsafeMutablePointer<Int32>!
+) -> hutch_status {
+  out?.pointee = -1
+  return withCache(cache) { (handle) throws(Failure) in
+    let key = try checkedKey(key, key_size)
+    guard let out else { throw .invalid("out is NULL") }
+    guard let file = try handle.cache.descriptor(of: key, in: handle.scope) else {
+      return .notFound
+    }
+    out.pointee = file
+    return .done
+  }
+}
+
+@_cdecl("hutch_hold_files") @implementation
+public func hutch_hold_files(_ cache: OpaquePointer!) -> hutch_status {
+  withCache(cache) { (handle) throws(Failure) in
+    try handle.holdFiles()
+    return .done
+  }
+}
+
+@_cdecl("hutch_release_files") @implementation
+public func hutch_release_files(_ cache: OpaquePointer!) -> hutch_status {
+  withCache(cache) { (handle) throws(Failure) in
+    guard handle.releaseFiles() else { throw .invalid("no files are held by this reference") }
+    return .done
+  }
+}
+
+// MARK: writers
+
+@_cdecl("hutch_writer_begin") @implementation
+public func hutch_writer_begin(
+  _ cache: OpaquePointer!, _ key: UnsafeRawPointer!, _ key_size: Int, _ expected_size: UInt64,
+  _ options: UnsafePointer<hutch_put_options>!, _ out: UnsafeMutablePointer<OpaquePointer?>!
+) -> hutch_status {
+  out?.pointee = nil
+  return withCache(cache) { (handle) throws(Failure) in
+    let key = try checkedKey(key, key_size)
+    guard let out else { throw .invalid("out is NULL") }
+    guard let expected = Int(exactly: expected_size), expected <= Int(Row.largestValue) else {
+      throw .invalid("the expected size is no size")
+    }
+    out.pointee = handOut(
+      try Writer(handle, key, expected: expected, try Cache.PutSpec(options)))
+    return .done
+  }
+}
+
+/// Calls `body` with the writer behind a pointer, if its cache can be used.
+private func withWriter(
+  _ pointer: OpaquePointer?, before: (Writer) throws(Failure) -> Void = { _ in },
+  _ body: (Writer) throws(Failure) -> Status
+) -> hutch_status {
+  guard let pointer else { return failing(.invalid("the writer is NULL")) }
+  return Unmanaged<Writer>.fromOpaque(UnsafeRawPointer(pointer))._withUnsafeGuaranteedRef {
+    writer in
+    answering { () throws(Failure) in
+      try before(writer)
+      try writer.handle.opening.check()
+      return try body(writer)
+    }
+  }
+}
+
+@_cdecl("hutch_writer_append") @implementation
+public func hutch_writer_append(
+  _ writer: OpaquePointer!, _ data: UnsafeRawPointer!, _ size: Int
+) -> hutch_status {
+  withWriter(writer) { (writer) throws(Failure) in
+    try writer.append(try checkedBytes(data, size, "the data are NULL, or their size no size"))
+    return .done
+  }
+}
+
+@_cdecl("hutch_writer_commit") @implementation
+public func hutch_writer_commit(
+  _ writer: OpaquePointer!, _ result: UnsafeMutablePointer<hutch_put_result>!
+) -> hutch_status {
+  withWriter(
+    writer,
+    before: { (writer) throws(Failure) in
+      try checkedResult(result)
+      try writer.checkNotEnded()
+      deliver(hutch_put_result(), to: result)
+    },
+    { (writer) throws(Failure) in try answer(try writer.commit(), result) })
+}
+
+@_cdecl("hutch_writer_abort") @implementation
+public func hutch_writer_abort(_ writer: OpaquePointer!) -> hutch_status {
+  withWriter(writer) { (writer) throws(Failure) in
+    try writer.abort()
+    return .done
+  }
+}
+
+@_cdecl("hutch_writer_release") @implementation
+public func hutch_writer_release(_ writer: OpaquePointer!) {
+  guard let writer else { return }
+  let reference = Unmanaged<Writer>.fromOpaque(UnsafeRawPointer(writer))
+  if reference._withUnsafeGuaranteedRef({ $0.handle.opening.isForked }) { return }
+  reference.release()
+}

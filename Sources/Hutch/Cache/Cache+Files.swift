@@ -1,0 +1,304 @@
+import CSystem
+
+/// Values as files: puts of files, a value's path and descriptor, holds.
+extension Cache {
+  /// What becomes of the file that a put is given.
+  enum FileUse: UInt32 {
+    case copy = 1
+    /// It goes once the entry is committed.
+    case move = 2
+    /// It and the entry share their bytes.
+    case link = 3
+  }
+
+  /// The record of a put that begins at a moment.
+  func record(of spec: PutSpec, size: Int, at moment: Moment) -> Record {
+    var record = Record()
+    record.created = moment.time
+    record.expires = Record.end(of: spec.timeToLive, from: moment.time)
+    record.timeToIdle = spec.timeToIdle
+    record.cost = spec.cost
+    record.size = size
+    record.extendedSize = spec.extended.count
+    return record
+  }
+
+  /// Whether the memory tier would take an entry.
+  func memoryTakes(_ key: Bytes, _ spec: PutSpec, size: Int) -> Bool {
+    let bytes = UInt64(key.count) &+ UInt64(size) &+ UInt64(spec.extended.count)
+    let charge = spec.cost != 0 ? spec.cost : MemoryTier.overhead &+ bytes
+    return charge <= limitsLock.withLock { memoryLimits.largestCharge }
+  }
+
+  // MARK: putting a file
+
+  func putFile(
+    _ key: Bytes, _ path: Files.Path, _ use: FileUse, _ spec: PutSpec, in scope: Scope
+  ) throws(Failure) -> PutResult {
+    let source = try SourceFile(path)
+    let scope = try target(of: spec.writePolicy, in: scope)
+    var result: PutResult
+    if scope != .memory, storage != nil {
+      result = try withStorage { (storage) throws(Failure) in
+        try put(source, path, use, key, spec, in: scope, to: storage)
+      }
+    } else {
+      result = try putWhole(source, key, spec, in: scope)
+    }
+    let isStored =
+      (storage == nil || scope == .memory ? result.memory : result.disk) == .stored
+    if use == .move, isStored, let failure = source.remove(path) {
+      result.status = failure.status
+      result.reason = Reason(failure)
+    }
+    return result
+  }
+
+  private func put(
+    _ source: borrowing SourceFile, _ path: Files.Path, _ use: FileUse, _ key: Bytes,
+    _ spec: PutSpec, in scope: Scope, to storage: any Storage
+  ) throws(Failure) -> PutResult {
+    let size = source.size
+    guard let files = storage.files, files.keepsInFile(size) else {
+      return try putWhole(source, key, spec, in: scope)
+    }
+    let goesIntoMemory = scope != .disk && memoryTakes(key, spec, size: size)
+    let isTaken = files.takes(key: key.count, size: size, extended: spec.extended.count)
+    // With the value in memory anyhow, a copy is an ordinary put.
+    if goesIntoMemory && (use == .copy || !isTaken) {
+      return try putWhole(source, key, spec, in: scope)
+    }
+    let file = spec.file ?? ValueFile(FileSuffix())
+    let moment = clock.moment()
+    let block: Block
+    var checksum: UInt64 = 0
+    if goesIntoMemory {
+      block = try read(source, key, spec, at: moment)
+      checksum = block.unowned.checksum
+    } else {
+      file.memoryOutcome = scope == .disk ? .removed : .tooLarge
+      block = try Block.copying(
+        key: key, value: Bytes(start: nil, count: 0), extended: spec.extended,
+        record: record(of: spec, size: 0, at: moment))
+    }
+    do throws(Failure) {
+      if isTaken {
+        if use != .copy && !goesIntoMemory { checksum = try source.checksum() }
+        var isLinked = false
+        if use != .copy {
+          try storing(file) { () throws(Failure) in
+            isLinked = try files.link(
+              path, source.number, size: size, checksum: checksum, as: file)
+          }
+        }
+        // What the block has, the store copies from there.
+        if !isLinked && !goesIntoMemory { try copy(source, to: file, files) }
+      } else {
+        file.refusal = .tooLarge
+      }
+    } catch {
+      files.discard(file)
+      // What is wrong with the file that was given is told, and changes nothing.
+      guard file.failure != nil else { throw error }
+    }
+    return finish(
+      try submit(
+        block.unowned, memory.hash(key), at: moment, if: .always, in: scope, file: file,
+        to: storage), in: storage)
+  }
+
+  /// An ordinary put of a file's bytes, or its refusal where no tier would take them.
+  private func putWhole(
+    _ source: borrowing SourceFile, _ key: Bytes, _ spec: PutSpec, in scope: Scope
+  ) throws(Failure) -> PutResult {
+    let moment = clock.moment()
+    let hash = memory.hash(key)
+    if !isTakenSomewhere(key, spec, size: source.size, in: scope) {
+      return try refuse(key, spec, hash, at: moment, in: scope)
+    }
+    return try put(
+      try read(source, key, spec, at: moment), hash, at: moment, if: .always, in: scope,
+      file: spec.file)
+  }
+
+  private func read(
+    _ source: borrowing SourceFile, _ key: Bytes, _ spec: PutSpec, at moment: Moment
+  ) throws(Failure) -> Block {
+    var record = record(of: spec, size: source.size, at: moment)
+    record.checksum = storage == nil ? 0 : 1
+    let block = try Block.allocate(key: key, record: record)
+    let made = block.unowned
+    if spec.extended.count > 0 { made.extendedData.copyMemory(from: spec.extended) }
+    try source.read(into: made.value)
+    if storage != nil { made.setChecksum() }
+    return block
+  }
+
+  /// Where it fails for the store's sake, `file` has the failure.
+  private func copy(
+    _ source: borrowing SourceFile, to file: ValueFile, _ files: any FileStorage
+  ) throws(Failure) {
+    try storing(file) { () throws(Failure) in try files.begin(file) }
+    try source.forEachPiece { (piece) throws(Failure) in
+      try storing(file) { () throws(Failure) in try files.append(piece, to: file) }
+    }
+    try storing(file) { () throws(Failure) in try files.finish(file) }
+  }
+
+  private func storing(
+    _ file: ValueFile, _ body: () throws(Failure) -> Void
+  ) throws(Failure) {
+    do throws(Failure) {
+      try body()
+    } catch {
+      file.failure = error
+      file.refusal = error.status == .noSpace ? .noSpace : .failed
+      throw error
+    }
+  }
+
+  /// Whether a tier would take an entry of this size.
+  func isTakenSomewhere(_ key: Bytes, _ spec: PutSpec, size: Int, in scope: Scope) -> Bool {
+    if scope != .disk && memoryTakes(key, spec, size: size) { return true }
+    guard let storage, scope != .memory else { return false }
+    // Without files there is no telling beforehand.
+    return storage.files?.takes(key: key.count, size: size, extended: spec.extended.count) ?? true
+  }
+
+  /// A put that no tier takes: what is there goes.
+  func refuse(
+    _ key: Bytes, _ spec: PutSpec, _ hash: UInt64, at moment: Moment, in scope: Scope
+  ) throws(Failure) -> PutResult {
+    guard storage != nil else {
+      _ = removeFromMemory(key, hash, at: moment)
+      var result = PutResult()
+      result.version = versions.draw()
+      result.memory = .tooLarge
+      result.conclude(nil)
+      return result
+    }
+    let file = ValueFile(FileSuffix())
+    file.memoryOutcome = scope == .disk ? .removed : .tooLarge
+    file.refusal = .tooLarge
+    return try put(
+      try Block.copying(
+        key: key, value: Bytes(start: nil, count: 0), extended: spec.extended,
+        record: record(of: spec, size: 0, at: moment)), hash, at: moment, if: .always,
+      in: scope, file: file)
+  }
+
+  // MARK: a value's file
+
+  /// Calls `body` with the path of the value's file, without the NUL; nil if there is no entry.
+  func path<R>(
+    of key: Bytes, in scope: Scope, _ body: (Bytes) throws(Failure) -> R
+  ) throws(Failure) -> R? {
+    let moment = clock.moment()
+    return try withStorage { (storage) throws(Failure) in
+      guard let files = storage.files, scope != .memory else {
+        throw Failure(.unsupported, "this tier has no files")
+      }
+      guard let place = try files.locate(key, at: moment) else { return nil }
+      guard let name = place.name, let directory = place.directory else {
+        throw Failure(.wrongType, "the value has no file of its own")
+      }
+      return try directory.withPath(of: name, body)
+    }
+  }
+
+  /// A descriptor to read the value by, which the caller closes; nil if there is no entry.
+  func descriptor(of key: Bytes, in scope: Scope) throws(Failure) -> Int32? {
+    let moment = clock.moment()
+    if scope != .memory, storage != nil {
+      let file = try withStorage { (storage) throws(Failure) in
+        try storage.files?.open(key, at: moment)
+      }
+      if let file { return file }
+    }
+    guard let block = try get(key, in: scope) else { return nil }
+    return try Files.sealed(Bytes(block.unowned.value))
+  }
+
+  // MARK: holds
+
+  /// Where there are no files, none goes.
+  func holdFiles() throws(Failure) {
+    guard storage != nil else { return }
+    try withStorage { (storage) throws(Failure) in storage.files?.hold() }
+  }
+
+  /// Nothing is owed once the cache is shut.
+  func releaseFiles() { try? withStorage { (storage) throws(Failure) in storage.files?.release() } }
+}
+
+/// A file that a put is given.
+struct SourceFile: ~Copyable {
+  private let file: Descriptor
+  let size: Int
+  private let inode: UInt64
+  private let device: UInt64
+  private static let piece = 256 << 10
+
+  init(_ path: Files.Path) throws(Failure) {
+    guard let number = Files.open(path, O_RDONLY | O_NONBLOCK) else {
+      throw .system("cannot open the file")
+    }
+    let file = Descriptor(owning: number)
+    guard let status = Files.status(of: number) else { throw .system("cannot look at the file") }
+    guard hutch_is_regular(status.st_mode) != 0 else {
+      throw Failure(.invalidArgument, "the path is not a regular file's")
+    }
+    self.file = file
+    size = Int(status.st_size)
+    inode = UInt64(status.st_ino)
+    device = UInt64(status.st_dev)
+  }
+
+  var number: Int32 { file.number }
+
+  private func read(
+    _ target: UnsafeMutableRawBufferPointer, at offset: Int
+  ) throws(Failure) {
+    guard let count = Files.read(number, into: target, at: offset) else {
+      throw .system("cannot read the file")
+    }
+    guard count == target.count else { throw Failure(.io, "the file has become shorter") }
+  }
+
+  func read(into target: UnsafeMutableRawBufferPointer) throws(Failure) {
+    try read(target, at: 0)
+  }
+
+  func forEachPiece(_ body: (Bytes) throws(Failure) -> Void) throws(Failure) {
+    let room = try Allocation.bytes(SourceFile.piece)
+    defer { free(room) }
+    var offset = 0
+    while offset < size {
+      let piece = UnsafeMutableRawBufferPointer(
+        start: room, count: min(SourceFile.piece, size - offset))
+      try read(piece, at: offset)
+      try body(Bytes(piece))
+      offset += piece.count
+    }
+  }
+
+  func checksum() throws(Failure) -> UInt64 {
+    var sum = Checksum.Sum()
+    try forEachPiece { (piece) throws(Failure) in sum.add(piece) }
+    return sum.value
+  }
+
+  /// Unlinks the path, if it is this file's still. Nil: done.
+  func remove(_ path: Files.Path) -> Failure? {
+    var isOurs = false
+    if let status = Files.status(path, at: AT_FDCWD) {
+      // A symbolic link is what was given, too.
+      isOurs =
+        hutch_is_regular(status.st_mode) == 0
+        || (UInt64(status.st_ino) == inode && UInt64(status.st_dev) == device)
+    }
+    guard isOurs else { return nil }
+    return Files.unlink(path, at: AT_FDCWD)
+      ? nil : .system("the entry is stored, but the file cannot be removed")
+  }
+}

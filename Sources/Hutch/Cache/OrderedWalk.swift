@@ -1,0 +1,190 @@
+import CSystem
+
+/// A walk over the entries of a cache by age: in the order of their writes, or of their last
+/// accesses, either way; no lock and no read transaction is held between its steps.
+///
+/// No tier keeps its entries in such an order, but for the store's order of writes, which a view
+/// of the disk tier uses as it is. Else the walk looks through all entries and keeps those that
+/// come next, as many as there is room for; when it has handed them out, it looks again.
+///
+/// An entry's rank is its time, then its version, so no two have the same, and each page begins
+/// behind the last one's end: who is there throughout, and keeps his time, is on exactly one
+/// page. What is written, touched or read after the walk began has a time after that, and is
+/// left out.
+final class OrderedWalk {
+  enum Order: UInt32 {
+    case insertion = 1
+    case access = 2
+  }
+
+  private let handle: Handle
+  private let order: Order
+  private let isDescending: Bool
+  private let began: Int64
+  private var candidates = RankedHeap()
+  private var next = 0
+  /// Of the last one of the page before; nil: no page yet.
+  private var passed: RankedHeap.Item?
+  /// The page's last one was the last of all.
+  private var isEnd = false
+  private var position: WalkPosition
+  private(set) var current: UnownedKey?
+
+  /// 1 MB, and the keys.
+  private static let room = 32_768
+  private static let keysInLook = 128
+
+  /// A key that the walk has a copy of.
+  struct UnownedKey {
+    let start: UnsafeMutableRawPointer
+    let count: Int
+    var bytes: Bytes { Bytes(start: start, count: count) }
+  }
+
+  init(_ handle: Handle, _ order: Order, descending: Bool) {
+    self.handle = handle
+    self.order = order
+    isDescending = descending
+    began = handle.cache.clock.now
+    position = WalkPosition(descending: descending)
+  }
+
+  deinit { drop() }
+
+  private func drop() {
+    for i in 0..<candidates.count { free(OrderedWalk.pointer(candidates[i])) }
+    candidates.removeAll()
+    next = 0
+    current = nil
+  }
+
+  private static func pointer(_ item: RankedHeap.Item) -> UnsafeMutableRawPointer? {
+    UnsafeMutableRawPointer(bitPattern: Int(item.tag))
+  }
+
+  /// Steps to the next key, which is valid until the next step; nil at the end.
+  func step() throws(Failure) -> Bytes? {
+    while true {
+      while next < candidates.count {
+        let item = candidates[next]
+        next += 1
+        guard let start = OrderedWalk.pointer(item) else { continue }
+        let key = UnownedKey(start: start, count: Int(item.weight))
+        // A page is large, and much may have gone or come anew since it was made.
+        guard try isThere(key.bytes, item) else { continue }
+        current = key
+        return key.bytes
+      }
+      if candidates.count > 0 { passed = candidates[candidates.count - 1] }
+      drop()
+      if isEnd { return nil }
+      try fetch()
+    }
+  }
+
+  private func isThere(_ key: Bytes, _ item: RankedHeap.Item) throws(Failure) -> Bool {
+    guard let found = try handle.cache.info(key, in: handle.scope) else { return false }
+    return Int64(bitPattern: found.record.version) == (isDescending ? ~item.second : item.second)
+  }
+
+  // MARK: pages
+
+  private func fetch() throws(Failure) {
+    let cache = handle.cache
+    let moment = cache.clock.moment()
+    var failure: Failure?
+    if handle.scope == .disk && order == .insertion {
+      // The store's order is the one that is asked for: each of its pages is one of ours.
+      var rank: Int64 = 0
+      let count = try cache.withStorage { (storage) throws(Failure) in
+        try storage.entries(after: &position, limit: OrderedWalk.keysInLook, at: moment) {
+          key, record in
+          rank += 1
+          let version = Int64(bitPattern: record.version)
+          keep(key, rank, isDescending ? ~version : version, &failure)
+        }
+      }
+      if let failure { throw failure }
+      isEnd = count == 0
+    } else {
+      // Memory first: an entry that it gives up meanwhile is met in the store.
+      if handle.scope != .disk { lookThroughMemory(at: moment, &failure) }
+      if handle.scope != .memory && cache.storage != nil {
+        try lookThroughStore(at: moment, &failure)
+      }
+      if let failure { throw failure }
+      isEnd = candidates.count < OrderedWalk.room
+    }
+    candidates.sort()
+  }
+
+  private func lookThroughMemory(at moment: Moment, _ failure: inout Failure?) {
+    let memory = handle.cache.memory
+    var place: UInt64 = 0
+    while memory.keys(
+      after: &place, limit: OrderedWalk.keysInLook, at: moment, onlyUnbacked: false,
+      visit: { key in
+        if let record = memory.info(key, memory.hash(key), at: moment) {
+          offer(key, record, &failure)
+        }
+      }) > 0
+    {}
+  }
+
+  private func lookThroughStore(at moment: Moment, _ failure: inout Failure?) throws(Failure) {
+    let cache = handle.cache
+    let isAlone = handle.scope == .disk
+    var place = WalkPosition(descending: false)
+    var isDone = false
+    while !isDone {
+      try handle.opening.check()
+      isDone = try cache.withStorage { (storage) throws(Failure) in
+        try storage.entries(after: &place, limit: OrderedWalk.keysInLook, at: moment) {
+          key, record in
+          // Memory knows better when it was read.
+          if !isAlone,
+            cache.memory.info(key, cache.memory.hash(key), at: moment)?.version == record.version
+          {
+            return
+          }
+          offer(key, record, &failure)
+        } == 0
+      }
+    }
+  }
+
+  private func offer(_ key: Bytes, _ record: Record, _ failure: inout Failure?) {
+    let time = order == .insertion ? record.created : max(record.accessed, record.created)
+    guard time <= began else { return }
+    let version = Int64(bitPattern: record.version)
+    keep(key, isDescending ? ~time : time, isDescending ? ~version : version, &failure)
+  }
+
+  /// Keeps a copy of the key if it comes next, or before others that do.
+  private func keep(_ key: Bytes, _ first: Int64, _ second: Int64, _ failure: inout Failure?) {
+    var item = RankedHeap.Item(first: first, second: second, tag: 0, weight: Int64(key.count))
+    if let passed, handle.scope != .disk || order != .insertion, !passed.comes(before: item) {
+      return
+    }
+    let isFull = candidates.count == OrderedWalk.room
+    if isFull, let last = candidates.last, !item.comes(before: last) { return }
+    guard failure == nil else { return }
+    guard let copy = malloc(key.count) else {
+      failure = .noMemory
+      return
+    }
+    copy.copyMemory(from: key.baseAddress!, byteCount: key.count)
+    item.tag = Int64(Int(bitPattern: copy))
+    if isFull {
+      free(OrderedWalk.pointer(candidates.last!))
+      candidates.replaceLast(with: item)
+      return
+    }
+    do throws(Failure) {
+      try candidates.insert(item)
+    } catch {
+      free(copy)
+      failure = error
+    }
+  }
+}

@@ -1,0 +1,169 @@
+import CSystem
+
+/// A put whose value comes in pieces. What is small is gathered in memory and ends as an ordinary
+/// put; else the pieces go into a content file, which the commit gives a row.
+///
+/// Nothing of it is seen before the commit, which draws the version. One thread at a time uses
+/// a writer.
+final class Writer {
+  /// Up to so many bytes are gathered before they are written.
+  private static let room = 64 << 10
+
+  let handle: Handle
+  /// Key and extended data, without a value.
+  private let head: Block
+  private var spec: Cache.PutSpec
+  private let file: ValueFile
+  /// Where the value goes.
+  private let scope: Scope
+  private var gathered = GrowingArray<UInt8>()
+  /// All that was appended.
+  private var size = 0
+  private var state = State.open
+
+  private enum State {
+    case open
+    /// Nothing more can be appended, and it cannot be committed.
+    case failed(Failure)
+    case ended
+  }
+
+  init(
+    _ handle: Handle, _ key: Bytes, expected: Int, _ spec: Cache.PutSpec
+  ) throws(Failure) {
+    let cache = handle.cache
+    let scope = try cache.target(of: spec.writePolicy, in: handle.scope)
+    guard cache.isTakenSomewhere(key, spec, size: expected, in: scope) else {
+      throw Writer.tooLarge
+    }
+    head = try Block.copying(
+      key: key, value: Bytes(start: nil, count: 0), extended: spec.extended, record: Record())
+    self.handle = handle
+    self.scope = scope
+    self.spec = spec
+    self.spec.extended = Bytes(head.unowned.extendedData)
+    file = spec.file ?? ValueFile(FileSuffix())
+  }
+
+  deinit { discard() }
+
+  private static let ended = Failure(.invalidArgument, "the writer has ended")
+  private static let tooLarge = Failure(.tooLarge, "the value is larger than any tier takes")
+
+  private func discard() {
+    gathered = GrowingArray<UInt8>()
+    handle.cache.storage?.files?.discard(file)
+  }
+
+  private func check() throws(Failure) {
+    switch state {
+    case .open: break
+    case .failed(let failure): throw failure
+    case .ended: throw Writer.ended
+    }
+  }
+
+  func checkNotEnded() throws(Failure) {
+    if case .ended = state { throw Writer.ended }
+  }
+
+  /// Where pieces go that do not fit into memory; nil: nowhere, all of it is gathered.
+  private var files: (any FileStorage)? {
+    scope == .memory ? nil : handle.cache.storage?.files
+  }
+
+  func append(_ bytes: Bytes) throws(Failure) {
+    try check()
+    do throws(Failure) {
+      let (sum, overflow) = size.addingReportingOverflow(bytes.count)
+      guard !overflow,
+        handle.cache.isTakenSomewhere(head.unowned.key, spec, size: sum, in: scope)
+      else { throw Writer.tooLarge }
+      if files == nil || gathered.count + bytes.count <= Writer.room {
+        try gathered.append(contentsOf: bytes)
+      } else {
+        try inFile { (files) throws(Failure) in
+          try flush(to: files)
+          if bytes.count > Writer.room {
+            try files.append(bytes, to: file)
+          } else {
+            try gathered.append(contentsOf: bytes)
+          }
+        }
+      }
+      size = sum
+    } catch {
+      // Closed: the next call is told so anyhow.
+      state = .failed(error)
+      discard()
+      throw error
+    }
+  }
+
+  private func inFile(_ body: (any FileStorage) throws(Failure) -> Void) throws(Failure) {
+    try handle.cache.withStorage { (storage) throws(Failure) in
+      if let files = storage.files { try body(files) }
+    }
+  }
+
+  private func flush(to files: any FileStorage) throws(Failure) {
+    if file.name == nil { try files.begin(file) }
+    try files.append(Bytes(gathered.elements), to: file)
+    gathered.removeAll()
+  }
+
+  func commit() throws(Failure) -> Cache.PutResult {
+    try check()
+    state = .ended
+    defer { discard() }
+    let cache = handle.cache
+    let key = head.unowned.key
+    let hash = cache.memory.hash(key)
+    let moment = cache.clock.moment()
+    guard let files, files.keepsInFile(size) else {
+      return try cache.put(
+        try whole(at: moment), hash, at: moment, if: .always, in: scope,
+        file: ValueFile(file.suffix))
+    }
+    file.memoryOutcome = .removed
+    return try cache.withStorage { (storage) throws(Failure) in
+      try flush(to: files)
+      try files.finish(file)
+      let block = try Block.copying(
+        key: key, value: Bytes(start: nil, count: 0), extended: spec.extended,
+        record: cache.record(of: spec, size: 0, at: moment))
+      let submitted = try cache.submit(
+        block.unowned, hash, at: moment, if: .always, in: scope, file: file, to: storage)
+      // The file is the write's.
+      file.name = nil
+      return cache.finish(submitted, in: storage)
+    }
+  }
+
+  /// The value in memory, from wherever its pieces are.
+  private func whole(at moment: Moment) throws(Failure) -> Block {
+    let cache = handle.cache
+    var record = cache.record(of: spec, size: size, at: moment)
+    record.checksum = cache.storage == nil ? 0 : 1
+    let block = try Block.allocate(key: head.unowned.key, record: record)
+    let made = block.unowned
+    if spec.extended.count > 0 { made.extendedData.copyMemory(from: spec.extended) }
+    let value = made.value
+    if file.size > 0 {
+      let count = Files.read(
+        file.descriptor, into: UnsafeMutableRawBufferPointer(rebasing: value[0..<file.size]))
+      guard count == file.size else { throw .system("cannot read what was written") }
+    }
+    if gathered.count > 0 {
+      memcpy(value.baseAddress! + file.size, gathered.elements.baseAddress!, gathered.count)
+    }
+    if record.checksum != 0 { made.setChecksum() }
+    return block
+  }
+
+  func abort() throws(Failure) {
+    try checkNotEnded()
+    state = .ended
+    discard()
+  }
+}

@@ -1,0 +1,175 @@
+import Synchronization
+
+/// The check of everything: SQLite's own, then each row with its value, then the files without
+/// a row, then the sums in the meta row. In slices, while others read and write, so what it finds
+/// holds for each slice at its moment.
+///
+/// SQLite's check and the sums are one read transaction each. The log cannot begin anew
+/// meanwhile, which is why a quick check does without the former.
+extension DiskTier {
+  private static let keysInCheck = 128
+
+  func check(isQuick: Bool, at moment: Moment) throws(Failure) -> CheckReport {
+    guard isUp else { throw downFailure }
+    var report = CheckReport()
+    do throws(Failure) {
+      if !isQuick { try checkManifest(&report) }
+      try checkEntries(&report, isQuick: isQuick, at: moment)
+      checkFiles(&report)
+      try checkSums(&report)
+    } catch {
+      note(error)
+      announce()
+      throw isUp ? error : downFailure
+    }
+    announce()
+    return report
+  }
+
+  // MARK: the manifest
+
+  private func integrityErrors() throws(Failure) -> Int {
+    do throws(Failure) {
+      return try readers.withConnection(in: { placeIfUp }) { (reader) throws(Failure) in
+        try reader.integrityErrors()
+      } ?? 0
+    } catch {
+      guard error.status == .corrupt else { throw error }
+      return 1
+    }
+  }
+
+  /// An index is made anew from the rows. What else SQLite finds nobody can repair: the manifest
+  /// is set aside, and the tier starts empty.
+  private func checkManifest(_ report: inout CheckReport) throws(Failure) {
+    let errors = try integrityErrors()
+    guard errors > 0 else { return }
+    report.manifest = UInt64(errors)
+    counters.damaged.add()
+    try? writerLock.withLock { () throws(Failure) in
+      guard isUp, let manifest else { throw downFailure }
+      try manifest.reindex()
+      // What was one key may have been two rows.
+      candidates.forget()
+    }
+    if isUp, (try? integrityErrors()) == 0 { return }
+    writerLock.withLock { isCondemned = true }
+    goDown(Failure(.corrupt, "the manifest is damaged"))
+    announce()
+    guard reopen() else { throw downFailure }
+  }
+
+  // MARK: entries
+
+  private func checkEntries(
+    _ report: inout CheckReport, isQuick: Bool, at moment: Moment
+  ) throws(Failure) {
+    let newest = writerLock.withLock { manifest?.lastID ?? 0 }
+    var last: Int64 = 0
+    var isEnd = false
+    while !isEnd {
+      isEnd = true
+      var keys = KeyList()
+      var impossible = GrowingArray<Int64>()
+      let generation = self.generation.load(ordering: .acquiring)
+      _ = try readers.withConnection(in: { placeIfUp }) { (reader) throws(Failure) in
+        try reader.walk(after: last, limit: DiskTier.keysInCheck) { (key, row) throws(Failure) in
+          guard row.id <= newest else { return }
+          isEnd = false
+          last = row.id
+          if key.count == 0 || key.count > Row.longestKey {
+            // No read finds it by its key.
+            try impossible.append(row.id)
+          } else if row.generation >= generation {
+            try keys.append(key, 0)
+          }
+        }
+      }
+      guard isUp else { throw downFailure }
+      var failure: Failure?
+      keys.forEach { key, _ in
+        guard failure == nil else { return }
+        do throws(Failure) {
+          try check(key, &report, isQuick: isQuick, at: moment)
+        } catch { failure = error }
+      }
+      if let failure { throw failure }
+      if !impossible.isEmpty { try removeImpossible(impossible, &report) }
+      if owesRemovals { settle() }
+    }
+  }
+
+  private func check(
+    _ key: Bytes, _ report: inout CheckReport, isQuick: Bool, at moment: Moment
+  ) throws(Failure) {
+    var isDamaged = false
+    if isQuick {
+      report.entries += try info(key, at: moment, isDamaged: &isDamaged) == nil ? 0 : 1
+    } else if let block = try find(key, at: moment, isDamaged: &isDamaged) {
+      report.entries += 1
+      report.bytes += UInt64(block.unowned.size)
+    }
+    if isDamaged { report.damaged += 1 }
+  }
+
+  private func removeImpossible(
+    _ ids: borrowing GrowingArray<Int64>, _ report: inout CheckReport
+  ) throws(Failure) {
+    let changes = Changes()
+    var done: UInt64 = 0
+    try writerLock.withLock { () throws(Failure) in
+      guard isUp, manifest != nil else { throw downFailure }
+      try transact(changes) { (manifest, meta) throws(Failure) in
+        for i in 0..<ids.count {
+          var victim: Found?
+          _ = try manifest.find(id: ids[i]) { (found, _) throws(Failure) in victim = found }
+          guard let victim else { continue }
+          try self.delete(victim, manifest, &meta, changes)
+          done += 1
+        }
+      }
+    }
+    counters.damaged.add(done)
+    report.damaged += done
+    tell(changes)
+  }
+
+  // MARK: files and sums
+
+  /// A whole sweep, from its beginning.
+  private func checkFiles(_ report: inout CheckReport) {
+    while sweepOrphans() {}
+    writerLock.withLock { orphans.begin() }
+    while sweepOrphans() {}
+    report.orphans = writerLock.withLock { orphans.removed }
+  }
+
+  /// What is wrong at one moment is wrong by the same at any other, since every transaction
+  /// adds and subtracts: so nobody has to stand still while the rows are summed up.
+  private func checkSums(_ report: inout CheckReport) throws(Failure) {
+    for _ in 0..<4 {
+      guard
+        let sums = try readers.withConnection(
+          in: { placeIfUp },
+          { (reader) throws(Failure) -> ManifestCounts in try reader.counts() })
+      else { throw downFailure }
+      guard !sums.isRight else { return }
+      let changes = Changes()
+      let isDone = try writerLock.withLock { () throws(Failure) -> Bool in
+        guard isUp, let manifest else { throw downFailure }
+        // A clear has moved the sums meanwhile.
+        guard manifest.meta.generation == sums.generation else { return false }
+        try transact(changes) { (_, meta) throws(Failure) in
+          meta.count = max(0, meta.count &+ (sums.count.found &- sums.count.said))
+          meta.bytes = max(0, meta.bytes &+ (sums.bytes.found &- sums.bytes.said))
+          meta.dead = max(0, meta.dead &+ (sums.dead.found &- sums.dead.said))
+          guard meta.isSound else { throw Failure(.corrupt, "the manifest's rows are damaged") }
+          changes.isAny = true
+        }
+        return true
+      }
+      report.counters = 1
+      if isDone { return }
+    }
+  }
+}

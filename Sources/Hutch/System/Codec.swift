@@ -1,0 +1,104 @@
+import CSystem
+
+/// A host's two functions that stand between a value and the bytes that a store keeps of it:
+/// compression, encryption. Called with no lock held, in any thread.
+final class Codec: @unchecked Sendable {
+  /// Answers a status; what it makes goes into the buffer.
+  typealias Function = @convention(c) (
+    _ context: UnsafeMutableRawPointer?, _ input: UnsafeRawPointer?, _ size: Int,
+    _ output: OpaquePointer?
+  ) -> Int32
+
+  /// Stored with each entry. Not 0.
+  let id: UInt32
+  private let encoding: Function?
+  private let decoding: Function?
+  private let context: UnsafeMutableRawPointer?
+  private let release: (@convention(c) (UnsafeMutableRawPointer?) -> Void)?
+  /// Whose callbacks these are (see ThreadState); set before the first call.
+  var owner: UnsafeMutableRawPointer?
+
+  /// Takes over the context: `release` is called exactly once, whatever comes of it.
+  init(
+    id: UInt32, encode: Function?, decode: Function?, context: UnsafeMutableRawPointer?,
+    release: (@convention(c) (UnsafeMutableRawPointer?) -> Void)?
+  ) {
+    self.id = id
+    encoding = encode
+    decoding = decode
+    self.context = context
+    self.release = release
+  }
+
+  deinit { release?(context) }
+
+  var isWhole: Bool { id != 0 && encoding != nil && decoding != nil }
+
+  private func call(_ function: Function?, _ input: Bytes, _ output: OutputBuffer) -> Int32 {
+    let reference = Unmanaged.passUnretained(output).toOpaque()
+    return ThreadState.within(owner ?? Unmanaged.passUnretained(self).toOpaque()) {
+      function!(context, input.baseAddress, input.count, OpaquePointer(reference))
+    }
+  }
+
+  func encode(_ value: Bytes) throws(Failure) -> OutputBuffer {
+    let output = OutputBuffer()
+    guard call(encoding, value, output) == 0, !output.isShort else {
+      throw Codec.failure(output, "the codec could not encode the value")
+    }
+    return output
+  }
+
+  /// Fills `target` with the value; false: the stored bytes are damaged, says the codec, or they
+  /// are not those of a value of this size.
+  func decode(
+    _ stored: Bytes, into target: UnsafeMutableRawBufferPointer
+  ) throws(Failure) -> Bool {
+    let output = OutputBuffer(filling: target)
+    let code = call(decoding, stored, output)
+    if code == Status.corrupt.code || output.isShort { return false }
+    guard code == 0 else { throw Codec.failure(output, "the codec could not decode the value") }
+    return output.count == target.count
+  }
+
+  private static func failure(_ output: OutputBuffer, _ words: StaticString) -> Failure {
+    output.isShort ? .noMemory : Failure(.io, words)
+  }
+}
+
+/// What a codec writes to: memory of its own that grows, or a place of fixed size.
+final class OutputBuffer {
+  private var memory: UnsafeMutableRawPointer?
+  private(set) var count = 0
+  private var capacity = 0
+  private let isFixed: Bool
+  /// More was wanted than there is.
+  private(set) var isShort = false
+
+  init() { isFixed = false }
+
+  init(filling target: UnsafeMutableRawBufferPointer) {
+    isFixed = true
+    memory = target.baseAddress
+    capacity = target.count
+  }
+
+  deinit { if !isFixed { free(memory) } }
+
+  /// Valid as long as the buffer is and its size stays.
+  var bytes: Bytes { Bytes(start: memory, count: count) }
+
+  /// Room for `size` bytes, what is there kept; nil: there is none.
+  func resize(_ size: Int) -> UnsafeMutableRawPointer? {
+    if size > capacity || memory == nil {
+      guard size >= 0, !isFixed, let grown = realloc(memory, max(size, 16)) else {
+        isShort = true
+        return nil
+      }
+      memory = grown
+      capacity = max(size, 16)
+    }
+    count = max(0, size)
+    return memory
+  }
+}

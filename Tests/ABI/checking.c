@@ -1,0 +1,70 @@
+/* The group 'check' of hutch.h. */
+#define _XOPEN_SOURCE 700
+#include "check.h"
+
+#include <unistd.h>
+
+static hutch_check_report check_it(hutch_cache *cache, uint32_t flags) {
+  hutch_check_report report = {.struct_size = sizeof report};
+  CHECK_OK(hutch_check(cache, flags, &report));
+  return report;
+}
+
+static void check_clean(hutch_cache *cache, uint64_t entries) {
+  hutch_check_report report = check_it(cache, 0);
+  CHECK_EQUAL(entries, report.entries);
+  CHECK_EQUAL(0, report.damaged + report.orphans + report.counters + report.manifest);
+}
+
+TEST_EACH_KIND(all_is_well) {
+  for (int i = 0; i < 50; i++) {
+    char key[16];
+    snprintf(key, sizeof key, "key %d", i);
+    CHECK_OK(put_size(f->cache, key, i % 5 ? 100 : 50000));
+  }
+  if (has_disk(k)) {
+    check_clean(f->cache, 50);
+    hutch_check_report report = check_it(f->cache, 0);
+    CHECK_EQUAL(10 * 50000 + 40 * 100, report.bytes);
+    report = check_it(f->cache, HUTCH_CHECK_QUICK);
+    CHECK_EQUAL(50, report.entries);
+    CHECK_EQUAL(0, report.bytes);
+    CHECK_OK(hutch_check(f->cache, 0, NULL));
+  } else {
+    CHECK_STATUS(HUTCH_UNSUPPORTED, hutch_check(f->cache, 0, NULL));
+  }
+  hutch_check_report report = {0};
+  CHECK_STATUS(HUTCH_INVALID_ARGUMENT, hutch_check(f->cache, 0, &report));
+  CHECK_STATUS(HUTCH_INVALID_ARGUMENT, hutch_check(f->cache, 2, NULL));
+  CHECK_STATUS(HUTCH_INVALID_ARGUMENT, hutch_check(NULL, 0, NULL));
+}
+
+static void damage(void *context, const char *file, off_t size) {
+  int *left = context;
+  if (strstr(file, "manifest") || size < 40000) return;
+  if ((*left)-- > 0) CHECK(truncate(file, size - 1) == 0);
+}
+
+TEST(damage_costs_its_entries) {
+  hutch_options options = unlimited_options();
+  path directory = scratch("cache");
+  hutch_cache *cache = open_cache(directory.text, &options);
+  for (int i = 0; i < 20; i++) {
+    char key[16];
+    snprintf(key, sizeof key, "key %d", i);
+    CHECK_OK(put_size(cache, key, i % 2 ? 100 : 50000));
+  }
+  CHECK_OK(hutch_close(cache));
+  int left = 3;
+  each_file(directory.text, damage, &left);
+
+  cache = open_cache(directory.text, &options);
+  hutch_check_report report = check_it(cache, 0);
+  CHECK_EQUAL(17, report.entries);
+  CHECK_EQUAL(3, report.damaged);
+  CHECK_EQUAL(0, report.counters + report.manifest);
+  CHECK_EQUAL(17, count_of(cache));
+  CHECK_EQUAL(3, stats_of(cache).disk.damaged);
+  check_clean(cache, 17);
+  CHECK_OK(hutch_close(cache));
+}

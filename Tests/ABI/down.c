@@ -1,0 +1,256 @@
+/* A disk tier that is down: from the beginning, or since its directory went away. */
+#define _GNU_SOURCE
+#include "check.h"
+
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+/* On a clock of the host's, by which counting does the maintenance, and so tries the
+   directory again. */
+typedef struct fixture_down {
+  test_clock clock;
+  hutch_options options;
+} down;
+
+static void prepare(down *d, uint32_t flags) {
+  d->options = unlimited_options();
+  d->options.flags = flags;
+  use_clock(&d->options, &d->clock);
+}
+
+/* What was put on a clock of the host's need not be of today's. */
+static hutch_cache *open_unlimited(const char *directory) {
+  hutch_options options = unlimited_options();
+  return open_cache(directory, &options);
+}
+
+static uint64_t state_of(hutch_cache *cache) { return stats_of(cache).disk.state; }
+
+static void block_with_a_file(const char *name) { write_file(scratch(name).text, "x", 1); }
+
+TEST(a_disk_that_is_optional_may_come_later) {
+  down d = {0};
+  block_with_a_file("parent");
+  path directory = scratch("parent/cache");
+  prepare(&d, 0);
+  hutch_cache *cache = NULL;
+  CHECK_STATUS(HUTCH_BAD_DIRECTORY, hutch_open(directory.text, &d.options, &cache));
+  prepare(&d, HUTCH_OPEN_DISK_OPTIONAL);
+  cache = open_cache(directory.text, &d.options);
+  hutch_cache *disk = tier_of(cache, HUTCH_TIER_DISK);
+  CHECK_EQUAL(HUTCH_STATE_DOWN, state_of(cache));
+  hutch_put_result result = new_result();
+  CHECK_STATUS(HUTCH_PARTIAL, hutch_put(cache, KEY("early"), KEY("value"), NULL, &result));
+  CHECK_EQUAL(HUTCH_OUTCOME_STORED, result.memory);
+  CHECK_EQUAL(HUTCH_OUTCOME_FAILED, result.disk);
+  CHECK_STATUS(HUTCH_TIER_DOWN, put_text(disk, "disk", "value"));
+  CHECK_TEXT(cache, "early", "value");
+  CHECK_EQUAL(1, count_of(cache));
+  CHECK_EQUAL(HUTCH_STATE_DOWN, state_of(cache));
+
+  CHECK(unlink(scratch("parent").text) == 0);
+  CHECK_EQUAL(1, count_of(cache));
+  CHECK_EQUAL(HUTCH_STATE_UP, state_of(cache));
+  CHECK_MISSING(disk, "early");
+  CHECK_OK(put_text(cache, "late", "value"));
+  CHECK_OK(put_size(cache, "large", 100000));
+  CHECK_TEXT(disk, "late", "value");
+  /* The process knows it as open, under whatever path. */
+  hutch_cache *second = NULL;
+  CHECK_STATUS(HUTCH_OPTIONS_DIFFER, hutch_open(directory.text, NULL, &second));
+  CHECK_TEXT(second, "late", "value");
+  CHECK_OK(hutch_close(second));
+  hutch_cache_release(disk);
+  CHECK_OK(hutch_close(cache));
+  cache = open_unlimited(directory.text);
+  CHECK_TEXT(cache, "late", "value");
+  CHECK_EQUAL(2, count_of(cache));
+  CHECK_OK(hutch_close(cache));
+}
+
+TEST(a_disk_that_never_comes_ends_well) {
+  down d = {0};
+  block_with_a_file("parent");
+  prepare(&d, HUTCH_OPEN_DISK_OPTIONAL);
+  hutch_cache *cache = open_cache(scratch("parent/cache").text, &d.options);
+  CHECK_STATUS(HUTCH_PARTIAL, put_text(cache, "key", "value"));
+  CHECK_OK(hutch_close(cache));
+  CHECK_EQUAL(1, d.clock.released);
+}
+
+TEST(what_asks_for_the_wrong_thing_is_no_matter_of_the_directory) {
+  down d = {0};
+  prepare(&d, HUTCH_OPEN_DISK_OPTIONAL);
+  d.options.storage = HUTCH_STORAGE_FILE;
+  CHECK_OK(hutch_close(open_cache(scratch("cache").text, &d.options)));
+  hutch_cache *cache;
+  prepare(&d, HUTCH_OPEN_DISK_OPTIONAL);
+  d.options.storage = HUTCH_STORAGE_SQLITE;
+  CHECK_STATUS(HUTCH_INVALID_ARGUMENT, hutch_open(scratch("cache").text, &d.options, &cache));
+}
+
+TEST(what_was_written_meanwhile_counts) {
+  down d = {0};
+  prepare(&d, 0);
+  hutch_cache *cache = open_cache(scratch("cache").text, &d.options);
+  for (int i = 0; i < 10; i++) CHECK_OK(put_text(cache, "replaced", "older"));
+  CHECK_OK(put_text(cache, "removed", "older"));
+  CHECK_OK(put_text(cache, "popped", "older"));
+  CHECK_OK(put_text(cache, "kept", "value"));
+  CHECK_OK(hutch_close(cache));
+  CHECK(rename(scratch("cache").text, scratch("away").text) == 0);
+  block_with_a_file("cache");
+
+  prepare(&d, HUTCH_OPEN_DISK_OPTIONAL);
+  cache = open_cache(scratch("cache").text, &d.options);
+  hutch_cache *disk = tier_of(cache, HUTCH_TIER_DISK);
+  hutch_value *value = NULL;
+  CHECK_MISSING(cache, "kept");
+  CHECK_STATUS(HUTCH_PARTIAL, put_text(cache, "replaced", "newer"));
+  CHECK_STATUS(HUTCH_TIER_DOWN, hutch_remove(cache, KEY("removed")));
+  CHECK_STATUS(HUTCH_NOT_FOUND, hutch_pop(cache, KEY("popped"), &value));
+  CHECK(unlink(scratch("cache").text) == 0);
+  CHECK(rename(scratch("away").text, scratch("cache").text) == 0);
+  count_of(cache);
+  CHECK_EQUAL(HUTCH_STATE_UP, state_of(cache));
+  CHECK_TEXT(cache, "replaced", "newer");
+  CHECK_MISSING(disk, "replaced");
+  CHECK_MISSING(cache, "removed");
+  CHECK_TEXT(cache, "kept", "value");
+  CHECK_OK(put_text(cache, "replaced", "newest"));
+  CHECK_TEXT(disk, "replaced", "newest");
+  hutch_cache_release(disk);
+  CHECK_OK(hutch_close(cache));
+  cache = open_unlimited(scratch("cache").text);
+  CHECK_TEXT(cache, "replaced", "newest");
+  CHECK_MISSING(cache, "removed");
+  CHECK_OK(hutch_close(cache));
+}
+
+TEST(a_removed_directory_comes_back_or_is_made_again) {
+  for (uint32_t flags = 0; flags <= HUTCH_OPEN_DISK_OPTIONAL; flags += 2) {
+    down d = {0};
+    prepare(&d, flags);
+    path directory = scratch("cache");
+    hutch_cache *cache = open_cache(directory.text, &d.options);
+    CHECK_OK(put_text(cache, "key", "value"));
+    CHECK_OK(put_size(cache, "large", 100000));
+    remove_tree(directory.text);
+    /* Maintenance may be quicker where it may make the directory. */
+    if (!flags) {
+      CHECK_STATUS(HUTCH_PARTIAL, put_text(cache, "other", "value"));
+      CHECK_EQUAL(HUTCH_STATE_DOWN, state_of(cache));
+    }
+    count_of(cache);
+    count_of(cache);
+    if (!flags) {
+      CHECK_EQUAL(HUTCH_STATE_DOWN, state_of(cache));
+      CHECK(access(directory.text, F_OK) != 0);
+      CHECK(mkdir(directory.text, 0700) == 0);
+      count_of(cache);
+    }
+    CHECK_EQUAL(HUTCH_STATE_UP, state_of(cache));
+    CHECK_OK(put_size(cache, "large", 100001));
+    CHECK_TEXT(cache, "key", "value");
+    hutch_cache *second = NULL;
+    CHECK_STATUS(HUTCH_OPTIONS_DIFFER, hutch_open(directory.text, NULL, &second));
+    CHECK_OK(hutch_close(second));
+    CHECK_OK(hutch_close(cache));
+    cache = open_unlimited(directory.text);
+    CHECK_EQUAL(100001, info_of(cache, "large").size);
+    CHECK_OK(hutch_close(cache));
+    remove_tree(directory.text);
+  }
+}
+
+TEST(time_alone_brings_a_tier_back) {
+  hutch_options options = unlimited_options();
+  hutch_cache *cache = open_cache(scratch("cache").text, &options);
+  CHECK(rename(scratch("cache").text, scratch("away").text) == 0);
+  CHECK_STATUS(HUTCH_PARTIAL, put_text(cache, "key", "value"));
+  CHECK(rename(scratch("away").text, scratch("cache").text) == 0);
+  time_t end = time(NULL) + 60;
+  while (put_text(cache, "key", "value") == HUTCH_PARTIAL) {
+    CHECK(time(NULL) < end);
+    usleep(10000);
+  }
+  CHECK_EQUAL(HUTCH_STATE_UP, state_of(cache));
+  CHECK_OK(hutch_close(cache));
+}
+
+PROCESS(have_it_open, directory) {
+  hutch_options options = unlimited_options();
+  hutch_cache *cache = open_cache(directory, &options);
+  CHECK_OK(put_text(cache, "key", "of the other"));
+  tell_ready();
+  await_end();
+  CHECK_OK(hutch_close(cache));
+}
+
+TEST(a_directory_of_another_process_is_waited_for) {
+  process child = start_process("have_it_open", scratch("cache").text);
+  await_ready(&child);
+  down d = {0};
+  prepare(&d, HUTCH_OPEN_DISK_OPTIONAL);
+  hutch_cache *cache = open_cache(scratch("cache").text, &d.options);
+  CHECK_EQUAL(HUTCH_STATE_DOWN, state_of(cache));
+  CHECK_STATUS(HUTCH_PARTIAL, put_text(cache, "mine", "value"));
+  CHECK_EQUAL(0, end_process(&child));
+  count_of(cache);
+  CHECK_EQUAL(HUTCH_STATE_UP, state_of(cache));
+  CHECK_TEXT(cache, "key", "of the other");
+  CHECK_TEXT(cache, "mine", "value");
+  CHECK_OK(hutch_close(cache));
+}
+
+TEST(a_child_does_not_keep_a_directory_that_came_late) {
+  block_with_a_file("parent");
+  down d = {0};
+  prepare(&d, HUTCH_OPEN_DISK_OPTIONAL);
+  hutch_cache *cache = open_cache(scratch("parent/cache").text, &d.options);
+  CHECK(unlink(scratch("parent").text) == 0);
+  count_of(cache);
+  CHECK_EQUAL(HUTCH_STATE_UP, state_of(cache));
+  int channel[2];
+  CHECK(pipe(channel) == 0);
+  fflush(NULL);
+  pid_t child = fork();
+  if (child == 0) {
+    char end;
+    hutch_cache *own;
+    CHECK_STATUS(HUTCH_FORKED, hutch_open(scratch("parent/cache").text, NULL, &own));
+    close(channel[1]);
+    _exit(read(channel[0], &end, 1) != 0);
+  }
+  close(channel[0]);
+  CHECK_OK(hutch_close(cache));
+  CHECK_OK(hutch_close(open_cache(scratch("parent/cache").text, NULL)));
+  close(channel[1]);
+  int status;
+  CHECK(waitpid(child, &status, 0) == child && status == 0);
+}
+
+TEST(a_clock_that_jumps_neither_ends_nor_keeps_what_it_should_not) {
+  down d = {0};
+  prepare(&d, 0);
+  hutch_cache *cache = open_cache(scratch("cache").text, &d.options);
+  hutch_cache *disk = tier_of(cache, HUTCH_TIER_DISK);
+  hutch_put_options put = put_options();
+  put.time_to_live = 10 * HUTCH_SECOND;
+  CHECK_OK(hutch_put(disk, KEY("key"), KEY("value"), &put, NULL));
+  d.clock.now -= HUTCH_DAY;
+  CHECK_TEXT(disk, "key", "value");
+  CHECK_EQUAL(1, count_of(disk));
+  d.clock.now += HUTCH_DAY + 9 * HUTCH_SECOND;
+  CHECK_TEXT(disk, "key", "value");
+  d.clock.now += HUTCH_SECOND;
+  CHECK_MISSING(disk, "key");
+  CHECK_OK(hutch_put(disk, KEY("key"), KEY("value"), &put, NULL));
+  d.clock.now += 1000 * HUTCH_DAY;
+  CHECK_MISSING(disk, "key");
+  CHECK_EQUAL(0, count_of(disk));
+  hutch_cache_release(disk);
+  CHECK_OK(hutch_close(cache));
+}

@@ -1,0 +1,145 @@
+import Foundation
+import Testing
+
+@testable import Hutch
+
+@Suite struct DiskCheckTests {
+  private func filled() throws -> DiskFixture {
+    let disk = try DiskFixture(DiskOptions(inlineThreshold: 3000, limits: TierLimits()))
+    for i in 0..<400 { disk.put("k\(i)", DiskFixture.bytes(i % 10 == 0 ? 5000 : 100)) }
+    return disk
+  }
+
+  private func check(_ disk: DiskFixture, quick: Bool = false) throws -> CheckReport {
+    try disk.tier.check(isQuick: quick, at: disk.moment)
+  }
+
+  private func isClean(_ report: CheckReport) -> Bool {
+    report.damaged == 0 && report.orphans == 0 && report.counters == 0 && report.manifest == 0
+  }
+
+  @Test func findsNothingWhereNothingIs() throws {
+    let disk = try filled()
+    let report = try check(disk)
+    #expect(isClean(report))
+    #expect(report.entries == 400 && report.bytes == 40 * 5000 + 360 * 100)
+    #expect(try isClean(check(disk, quick: true)) && disk.tier.stats.damaged == 0)
+    #expect(disk.tier.stats.hits == 0)
+    disk.checkInvariants()
+  }
+
+  @Test func removesDamagedEntriesAndNoOthers() throws {
+    let disk = try filled()
+    disk.query("UPDATE entries SET value = zeroblob(100) WHERE key = CAST('k1' AS BLOB)")
+    disk.query("UPDATE entries SET checksum = 1 WHERE key = CAST('k2' AS BLOB)")
+    disk.query("UPDATE entries SET size = -5 WHERE key = CAST('k3' AS BLOB)")
+    disk.query("UPDATE entries SET key = x'' WHERE key = CAST('k4' AS BLOB)")
+    disk.query("UPDATE entries SET file = 'no name' WHERE key = CAST('k10' AS BLOB)")
+    let folder = disk.path + "/content/"
+    let files = disk.files(in: "content").sorted()
+    try FileManager.default.removeItem(atPath: folder + files[0])
+    truncate(folder + files[1], 17)
+    let report = try check(disk)
+    #expect(report.damaged == 7 || report.damaged == 6, "k10's file may be one of the two")
+    #expect(report.entries == 400 - report.damaged)
+    #expect(report.counters == 0 && report.manifest == 0)
+    #expect(report.orphans <= 1)
+    #expect(disk.tier.stats.count == report.entries)
+    #expect(try isClean(check(disk)))
+    disk.checkInvariants()
+  }
+
+  @Test func quickSeesWhatRowsShow() throws {
+    let disk = try filled()
+    disk.query("UPDATE entries SET size = -5 WHERE key = CAST('k3' AS BLOB)")
+    disk.query("UPDATE entries SET value = zeroblob(100) WHERE key = CAST('k1' AS BLOB)")
+    let report = try check(disk, quick: true)
+    #expect(report.damaged == 1 && report.entries == 399 && report.bytes == 0)
+    #expect(try check(disk).damaged == 1)
+  }
+
+  @Test func removesFilesOfNobody() throws {
+    let disk = try filled()
+    let folder = disk.path + "/content/00"
+    try? FileManager.default.createDirectory(atPath: folder, withIntermediateDirectories: true)
+    for name in ["0011111111111111", "0022222222222222.tmp"] {
+      try Data([1, 2, 3]).write(to: URL(fileURLWithPath: folder + "/" + name))
+    }
+    let report = try check(disk)
+    #expect(report.orphans == 2 && report.damaged == 0 && report.entries == 400)
+    #expect(try check(disk).orphans == 0)
+    disk.checkInvariants()
+  }
+
+  @Test func setsTheSumsRight() throws {
+    let disk = try filled()
+    // The tier keeps its meta row in memory: wrong sums come from outside, between two openings.
+    #expect(disk.close() == nil)
+    disk.query("UPDATE meta SET count = 17, bytes = bytes + 5000, dead = 999")
+    try disk.open()
+    let report = try check(disk)
+    #expect(report.counters == 1 && report.damaged == 0)
+    #expect(disk.tier.stats.count == 400)
+    disk.put("new", [1])
+    disk.checkInvariants()
+    #expect(try isClean(check(disk)))
+  }
+
+  @Test func makesAnIndexAnew() throws {
+    let disk = try filled()
+    #expect(disk.close() == nil)
+    // An index that lacks rows: SQLite's own way of damaging one.
+    disk.query("PRAGMA writable_schema = ON")
+    let root = disk.query(
+      "SELECT rootpage FROM sqlite_schema WHERE name = 'sqlite_autoindex_entries_1'")[0][0]
+    #expect(root > 0)
+    let file = FileHandle(forUpdatingAtPath: disk.path + "/manifest.sqlite")!
+    // An empty leaf page of an index.
+    file.seek(toFileOffset: UInt64((root - 1) * 4096))
+    var page = [UInt8](repeating: 0, count: 4096)
+    page[0] = 10
+    page[5] = 0x10
+    file.write(Data(page))
+    try file.close()
+    try disk.open()
+    let report = try check(disk)
+    #expect(report.manifest > 0)
+    #expect(disk.tier.isUp)
+    // Made anew, or set aside: what is there is whole, either way.
+    let entries = try check(disk)
+    #expect(isClean(entries) && entries.entries == disk.tier.stats.count)
+    for i in 0..<400 {
+      if let value = try disk.get("k\(i)") {
+        #expect(value == DiskFixture.bytes(i % 10 == 0 ? 5000 : 100))
+      }
+    }
+    disk.checkInvariants()
+  }
+
+  @Test func othersGoOnMeanwhile() throws {
+    let disk = try filled()
+    DispatchQueue.concurrentPerform(iterations: 4) { thread in
+      if thread == 0 {
+        for _ in 0..<5 {
+          let report = try! check(disk)
+          #expect(isClean(report))
+        }
+        return
+      }
+      for i in 0..<300 {
+        let key = "t\(thread)-\(i % 40)"
+        switch i % 5 {
+        case 3: disk.remove(key)
+        case 4 where i % 100 == 4 && thread == 1: disk.clear()
+        default:
+          let value = DiskFixture.bytes(i % 7 == 0 ? 4000 : 50, seed: UInt64(i))
+          #expect(disk.put(key, value).outcome == .stored)
+          if let found = try! disk.get(key) { #expect(found == value) }
+        }
+      }
+    }
+    disk.maintain()
+    #expect(try isClean(check(disk)))
+    disk.checkInvariants()
+  }
+}

@@ -1,0 +1,95 @@
+"""Python functions as the codec of a cache's disk tier.
+
+As with clocks, one pair of callbacks serves all codecs, and a number tells which
+is meant.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import itertools
+import sys
+from types import SimpleNamespace
+from typing import Callable, NamedTuple
+
+from . import _structs
+from ._errors import CorruptError, Status
+from ._library import lib
+
+
+class Codec(NamedTuple):
+    """What stands between values and the disk: compression, encryption.
+
+        hutch.Cache(directory, codec=hutch.Codec(1, zlib.compress, zlib.decompress))
+
+    Attributes:
+        id: 1 to 2**32 - 1, stored with each entry: an entry of another codec is
+            not found, and is kept for a cache that has it.
+        encode: makes of a value's bytes those that are stored.
+        decode: makes the value's bytes of them. CorruptError says that they are
+            damaged, which removes the entry; after any other exception it is
+            kept.
+
+    What the functions raise goes to sys.unraisablehook; the disk tier does not
+    take the value, or the call that reads it is a StorageError. They must not
+    use the cache.
+    """
+
+    id: int
+    encode: Callable[[bytes], bytes]
+    decode: Callable[[bytes], bytes]
+
+
+_codecs: dict[int, Codec] = {}
+_numbers = itertools.count(1)
+
+
+def _run(function: Callable[[bytes], bytes], data: int, size: int, output: int) -> int:
+    try:
+        made = function(ctypes.string_at(data, size) if size else b"")
+        room = lib.hutch_buffer_resize(output, len(made))
+        if room is None:
+            return Status.NO_MEMORY
+        ctypes.memmove(room, made, len(made))
+    except CorruptError:
+        return Status.CORRUPT
+    except BaseException as error:
+        sys.unraisablehook(
+            SimpleNamespace(
+                exc_type=type(error),
+                exc_value=error,
+                exc_traceback=error.__traceback__,
+                err_msg="Exception in a codec",
+                object=function,
+            )
+        )
+        return Status.IO
+    return Status.OK
+
+
+def _encode(number: int, data: int, size: int, output: int) -> int:
+    return _run(_codecs[number].encode, data, size, output)
+
+
+def _decode(number: int, data: int, size: int, output: int) -> int:
+    return _run(_codecs[number].decode, data, size, output)
+
+
+def _release(number: int) -> None:
+    _codecs.pop(number, None)
+
+
+_encode_callback = _structs.CodecFunction(_encode)
+_decode_callback = _structs.CodecFunction(_decode)
+_release_callback = _structs.ReleaseFunction(_release)
+
+
+def set_codec(options: _structs.Options, codec: Codec) -> None:
+    """Make this the codec of the cache that will be opened with these options."""
+    number = next(_numbers)
+    _codecs[number] = codec
+    options.codec_id = codec.id
+    options.codec_encode = _encode_callback
+    options.codec_decode = _decode_callback
+    options.codec_context = number
+    options.codec_release = _release_callback
