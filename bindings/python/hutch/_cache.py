@@ -21,6 +21,7 @@ from ._units import limit_duration, nanoseconds, uint32, uint64
 
 _POLICY: dict[str | None, int] = {None: 0, "lru": 1, "lfu": 2, "fifo": 3, "adaptive": 4}
 _STORAGE: dict[str | None, int] = {None: 0, "mixed": 1, "sqlite": 2, "file": 3}
+_SHARING: dict[str | None, int] = {None: 0, "exclusive": 1, "shared": 2}
 _DURABILITY: dict[str | None, int] = {None: 0, "process": 1, "power": 2, "sync": 3}
 _CHECKSUMS = {True: 1, False: 2}
 _NETWORK_DIRECTORY = 1
@@ -54,6 +55,9 @@ class Cache(Entries, AsyncEntries):
             None: what it has, "mixed" for a new one.
         policy: how the memory tier chooses what goes: "adaptive" (follows the
             best of several; the default), "lru", "lfu" or "fifo".
+        sharing: who may have the directory open at one time: "exclusive" (one
+            process; the default) or "shared" (several, all of them so; what one
+            completes all see, and the disk limits are those in force).
         inline_threshold: with "mixed", a value of more bytes gets its own file.
         network_directory: use a directory on a network file system all the
             same; only this machine may have it open, which nothing can check.
@@ -74,7 +78,8 @@ class Cache(Entries, AsyncEntries):
     UnsupportedError (a network file system), NoSpaceError, StorageError;
     ValueError for a limit below 0 or another storage than the directory has.
     Warns with OptionsDifferWarning if this process has the directory open with
-    other options: both share the cache that is there.
+    other options (both share the cache that is there), or other processes do
+    with other limits.
     """
 
     def __init__(
@@ -87,6 +92,7 @@ class Cache(Entries, AsyncEntries):
         time_to_idle: Seconds | None = None,
         storage: str | None = None,
         policy: str | None = None,
+        sharing: str | None = None,
         inline_threshold: int | None = None,
         network_directory: bool = False,
         workers: int | None = None,
@@ -107,6 +113,9 @@ class Cache(Entries, AsyncEntries):
         if policy not in _POLICY:
             raise ValueError(f"policy is 'adaptive', 'lru', 'lfu' or 'fifo', not {policy!r}")
         options.policy = _POLICY[policy]
+        if sharing not in _SHARING:
+            raise ValueError(f"sharing is 'exclusive' or 'shared', not {sharing!r}")
+        options.sharing = _SHARING[sharing]
         if durability not in _DURABILITY:
             raise ValueError(f"durability is 'process', 'power' or 'sync', not {durability!r}")
         options.durability = _DURABILITY[durability]
