@@ -27,6 +27,9 @@ STRUCTS = {
     "hutch_cache_stats": s.CacheStats,
     "hutch_trim_spec": s.TrimSpec,
     "hutch_check_report": s.CheckReport,
+    "hutch_completion": s.Completion,
+    "hutch_task_options": s.TaskOptions,
+    "hutch_queue_options": s.QueueOptions,
 }
 
 

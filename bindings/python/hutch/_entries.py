@@ -6,7 +6,7 @@ import ctypes
 import os
 from collections.abc import Collection, Iterator
 from ctypes import byref
-from typing import Any, BinaryIO, Callable, Literal, NoReturn, TypeVar, Union
+from typing import Any, BinaryIO, Callable, Literal, NoReturn, TypeVar
 
 from . import _structs
 from ._codec import INT, JSON, STR, Key, decode_value, encode_value, key_from_bytes, key_to_bytes
@@ -14,15 +14,15 @@ from ._errors import Status, WrongTypeError, check, failure
 from ._files import Hold, Writer
 from ._library import lib
 from ._memoize import memoize
+from ._objects import Objects
+from ._options import Path, path_bytes, put_options
 from ._records import CacheStats, CheckReport, Entry, EntryInfo, PutResult, Seconds
-from ._trim import Progress, trim
+from ._trim import Trims
 from ._units import int64, own_duration, uint64
 
 F = TypeVar("F", bound=Callable[..., Any])
 
 _FILE_USE = {"copy": 1, "move": 2, "link": 3}
-
-Path = Union[str, bytes, "os.PathLike[str]", "os.PathLike[bytes]"]
 
 Order = Literal["insertion", "access"]
 
@@ -34,7 +34,7 @@ _INT64_MAX = 2**63 - 1
 _INT64_MIN = -(2**63)
 
 
-class Entries:
+class Entries(Objects, Trims):
     """Entries by key: a mapping with the methods of python-diskcache.
 
     Of any method: TypeError or ValueError for a key or a value that is none
@@ -156,7 +156,7 @@ class Entries:
     ) -> int:
         name = key_to_bytes(key)
         data, extended = encode_value(value)
-        options = _put_options(expire, idle, cost, extended, suffix)
+        options = put_options(expire, idle, cost, extended, suffix)
         status: int = call(
             self._pointer, name, len(name), *between, data, len(data), options, result
         )
@@ -256,11 +256,11 @@ class Entries:
         if use not in _FILE_USE:
             raise ValueError(f"use is 'copy', 'move' or 'link', not {use!r}")
         name = key_to_bytes(key)
-        options = _put_options(expire, idle, cost, None, suffix)
+        options = put_options(expire, idle, cost, None, suffix)
         result = _structs.PutResult()
         check(
             lib.hutch_put_file(
-                self._pointer, name, len(name), _path(path), _FILE_USE[use], options, byref(result)
+                self._pointer, name, len(name), path_bytes(path), _FILE_USE[use], options, byref(result)
             )
         )
         return PutResult._of(result)
@@ -284,7 +284,7 @@ class Entries:
         A large one is never wholly in memory. Nobody sees anything of it before
         the commit. size: how large it will be, if that is known.
         """
-        options = _put_options(expire, idle, cost, None, suffix)
+        options = put_options(expire, idle, cost, None, suffix)
         return Writer(self, key_to_bytes(key), uint64(size or 0), options)
 
     def read(self, key: Key) -> BinaryIO:
@@ -369,7 +369,7 @@ class Entries:
             # A sum that cannot be: if the entry goes meanwhile, none is made.
             initial = _INT64_MAX if delta > 0 else _INT64_MIN
         result = ctypes.c_int64()
-        options = _put_options(None, None, None, INT)
+        options = put_options(None, None, None, INT)
         status = lib.hutch_increment(
             self._pointer, name, len(name), delta, initial, options, byref(result)
         )
@@ -412,34 +412,6 @@ class Entries:
     def clear(self) -> None:
         """Remove every entry, at once; the space on disk comes back little by little."""
         check(lib.hutch_clear(self._pointer))
-
-    def trim(
-        self, kind: str, amount: float | None = None, *, progress: Progress | None = None
-    ) -> int:
-        """Remove entries of a kind, or down to a size, from each tier. How many went.
-
-        kind and amount:
-            "expired": what has expired; counts are exact afterwards.
-            "to_cost", "to_count": to so many bytes or entries, in the order of
-                the tier's policy. 0 leaves none.
-            "largest_first", "least_recent", "least_frequent": to so many bytes.
-            "written_before": a Unix time in seconds. "older_than", "idle_for":
-                seconds since the write, or since the last access.
-            "larger_than": values of more bytes than this.
-        progress: called now and then with how many have gone and how many will
-            (None: not known); a true result stops the trim.
-        """
-        return trim(self._pointer, kind, amount, progress)
-
-    def check(self, *, quick: bool = False) -> CheckReport:
-        """Look through all that is on disk, and repair. True if something was wrong.
-
-        quick: read no values, and leave SQLite's own check out. Others may read
-        and write meanwhile. UnsupportedError: there is no disk tier here.
-        """
-        report = _structs.CheckReport()
-        check(lib.hutch_check(self._pointer, 1 if quick else 0, byref(report)))
-        return CheckReport._of(report)
 
     # -------------------------------------------------------------- iterate
 
@@ -571,35 +543,6 @@ class Entries:
         of a call, and ``__wrapped__``.
         """
         return memoize(self, name, typed, expire, idle, ignore)
-
-
-def _put_options(
-    expire: Seconds | None,
-    idle: Seconds | None,
-    cost: int | None,
-    extended: bytes | None,
-    suffix: str | None = None,
-) -> _structs.PutOptions | None:
-    if extended is None and expire is None and idle is None and cost is None and suffix is None:
-        return None
-    options = _structs.PutOptions()
-    options.time_to_live = own_duration(expire)
-    options.time_to_idle = own_duration(idle)
-    if cost is not None:
-        options.cost = uint64(cost)
-    if extended is not None:
-        options.extended = extended
-        options.extended_size = len(extended)
-    if suffix is not None:
-        options.suffix = _path(suffix)
-    return options
-
-
-def _path(path: Path) -> bytes:
-    raw = os.fsencode(path)
-    if b"\0" in raw:
-        raise ValueError("a path cannot have a NUL in it")
-    return raw
 
 
 def _bytes_at(address: int, size: int) -> bytes:

@@ -23,14 +23,39 @@ class CursorHandle(ctypes.Structure):
     """hutch_cursor: opaque."""
 
 
+class TaskHandle(ctypes.Structure):
+    """hutch_task: opaque."""
+
+
+class QueueHandle(ctypes.Structure):
+    """hutch_queue: opaque."""
+
+
+class GroupHandle(ctypes.Structure):
+    """hutch_group: opaque."""
+
+
+class PortHandle(ctypes.Structure):
+    """hutch_port: opaque."""
+
+
 class WriterHandle(ctypes.Structure):
     """hutch_writer: opaque."""
+
+
+class ObjectHandle(ctypes.Structure):
+    """hutch_object: opaque."""
 
 
 CachePointer = ctypes.POINTER(CacheHandle)
 ValuePointer = ctypes.POINTER(ValueHandle)
 CursorPointer = ctypes.POINTER(CursorHandle)
+TaskPointer = ctypes.POINTER(TaskHandle)
+QueuePointer = ctypes.POINTER(QueueHandle)
+GroupPointer = ctypes.POINTER(GroupHandle)
+PortPointer = ctypes.POINTER(PortHandle)
 WriterPointer = ctypes.POINTER(WriterHandle)
+ObjectPointer = ctypes.POINTER(ObjectHandle)
 
 ClockFunction = ctypes.CFUNCTYPE(c_int64, c_void_p)
 CodecFunction = ctypes.CFUNCTYPE(c_int32, c_void_p, c_void_p, c_size_t, c_void_p)
@@ -101,12 +126,20 @@ class Options(Sized):
         ("clock", ClockFunction),
         ("clock_context", c_void_p),
         ("clock_release", ReleaseFunction),
+        ("on_memory_warning", c_uint32),
+        ("on_background", c_uint32),
+        ("low_water", c_uint32),
+        ("write_policy", c_uint32),
         ("checksums", c_uint32),
         ("codec_id", c_uint32),
         ("codec_encode", CodecFunction),
         ("codec_decode", CodecFunction),
         ("codec_context", c_void_p),
         ("codec_release", ReleaseFunction),
+        ("workers", c_uint32),
+        ("reserved_2", c_uint32),
+        ("queue_length", c_uint64),
+        ("close_deadline", c_int64),
     ]
 
 
@@ -139,6 +172,8 @@ class PutOptions(Sized):
         ("cost", c_uint64),
         ("extended", c_char_p),
         ("extended_size", c_size_t),
+        ("write_policy", c_uint32),
+        ("reserved", c_uint32),
         ("suffix", c_char_p),
     ]
 
@@ -172,6 +207,9 @@ class TierStats(ctypes.Structure):
         ("damaged", c_uint64),
         ("replacements", c_uint64),
         ("trims", c_uint64),
+        ("held_count", c_uint64),
+        ("held_bytes", c_uint64),
+        ("waiting", c_uint64),
         ("reserved", c_uint64 * 4),
     ]
 
@@ -219,3 +257,59 @@ class TrimSpec(Sized):
 
 
 VisitorFunction = ctypes.CFUNCTYPE(c_int32, c_void_p, c_void_p, c_size_t, ctypes.POINTER(EntryInfo))
+
+
+class Completion(Sized):
+    """hutch_completion."""
+
+    _fields_ = [
+        ("struct_size", c_size_t),
+        ("status", c_int32),
+        ("operation", c_uint32),
+        ("task", TaskPointer),
+        ("value", ValuePointer),
+        ("error", ctypes.POINTER(Error)),
+        ("version", c_uint64),
+        ("memory", c_uint32),
+        ("disk", c_uint32),
+        ("count", c_uint64),
+        ("cancelled", c_uint64),
+    ]
+
+
+CompleteFunction = ctypes.CFUNCTYPE(None, c_void_p, ctypes.POINTER(Completion))
+ProgressFunction = ctypes.CFUNCTYPE(c_int32, c_void_p, c_uint64, c_uint64)
+MergeFunction = ctypes.CFUNCTYPE(None, c_void_p, c_void_p)
+WorkFunction = ctypes.CFUNCTYPE(c_int32, c_void_p, TaskPointer)
+
+
+class TaskOptions(Sized):
+    """hutch_task_options."""
+
+    _fields_ = [
+        ("struct_size", c_size_t),
+        ("priority", c_int32),
+        ("flags", c_uint32),
+        ("deadline", c_int64),
+        ("complete", CompleteFunction),
+        ("progress", ProgressFunction),
+        ("context", c_void_p),
+        ("release", ReleaseFunction),
+        ("port", PortPointer),
+        ("group", GroupPointer),
+        ("identifier", c_char_p),
+        ("identifier_size", c_size_t),
+        ("merge", MergeFunction),
+        ("now", ctypes.POINTER(Completion)),
+    ]
+
+
+class QueueOptions(Sized):
+    """hutch_queue_options."""
+
+    _fields_ = [
+        ("struct_size", c_size_t),
+        ("width", c_uint32),
+        ("flags", c_uint32),
+        ("length", c_uint64),
+    ]

@@ -61,3 +61,37 @@ def trim(pointer: Any, kind: str, amount: float | None, progress: Progress | Non
         raise raised[0]
     check(status)
     return removed.value
+
+
+class Trims:
+    """The call of Entries that trims."""
+
+    _pointer: Any
+
+    def trim(
+        self, kind: str, amount: float | None = None, *, progress: Progress | None = None
+    ) -> int:
+        """Remove entries of a kind, or down to a size, from each tier. How many went.
+
+        kind and amount:
+            "expired": what has expired; counts are exact afterwards.
+            "to_cost", "to_count": to so many bytes or entries, in the order of
+                the tier's policy. 0 leaves none.
+            "largest_first", "least_recent", "least_frequent": to so many bytes.
+            "written_before": a Unix time in seconds. "older_than", "idle_for":
+                seconds since the write, or since the last access.
+            "larger_than": values of more bytes than this.
+        progress: called now and then with how many have gone and how many will
+            (None: not known); a true result stops the trim.
+        """
+        return trim(self._pointer, kind, amount, progress)
+
+    def check(self, *, quick: bool = False) -> CheckReport:
+        """Look through all that is on disk, and repair. True if something was wrong.
+
+        quick: read no values, and leave SQLite's own check out. Others may read
+        and write meanwhile. UnsupportedError: there is no disk tier here.
+        """
+        report = _structs.CheckReport()
+        check(lib.hutch_check(self._pointer, 1 if quick else 0, byref(report)))
+        return CheckReport._of(report)
