@@ -50,6 +50,14 @@ func answer(
 }
 
 extension Cache.PutSpec {
+  /// One copy, for calls other than a put.
+  @inline(never)
+  static func given(
+    _ options: UnsafePointer<hutch_put_options>?
+  ) throws(Failure) -> Cache.PutSpec {
+    try Cache.PutSpec(options)
+  }
+
   @inline(__always)
   init(_ options: UnsafePointer<hutch_put_options>?) throws(Failure) {
     self.init()

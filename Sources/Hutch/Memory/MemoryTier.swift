@@ -203,6 +203,8 @@ enum PutCondition {
   case ifVersion(UInt64)
   /// For promotions: not over the same version or a newer one.
   case unlessNewer
+  /// For loads: not once this has been set, and not over a newer version.
+  case unlessSet(UnsafePointer<Bool>)
 
   /// The outcome if the condition does not hold.
   @inline(__always)
@@ -217,6 +219,8 @@ enum PutCondition {
     case .unlessNewer:
       guard let existing else { return nil }
       return existing >= new ? .conflict : nil
+    case .unlessSet(let flag):
+      return flag.pointee || (existing ?? 0) >= new ? .conflict : nil
     }
   }
 }

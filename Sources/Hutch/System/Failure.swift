@@ -5,20 +5,35 @@ import CSystem
 ///
 /// Two machine words: what is thrown travels in registers, at every call on its way.
 struct Failure: Error, @unchecked Sendable {
-  /// What was tried, in words that need no context; ends with NUL.
+  /// What was tried, in words that need no context, or a loader's words; ends with NUL.
   let words: UnsafePointer<UInt8>
   private let code: Int16
   private var errno16: UInt16 = 0
-  /// SQLite's extended result code, or 0.
-  var sqlite: Int32 = 0
+  private var number: Int32 = 0
 
   /// Below 0.
   var status: Status { Status.named(Int32(code)) }
 
-  /// errno, or 0.
+  private var isLoaders: Bool { status == .loadFailed }
+
+  /// errno, or 0; a loader's code.
   var system: Int32 {
-    get { Int32(errno16) }
+    get { isLoaders ? number : Int32(errno16) }
     set { errno16 = UInt16(truncatingIfNeeded: newValue) }
+  }
+
+  /// SQLite's extended result code, or 0.
+  var sqlite: Int32 {
+    get { isLoaders ? 0 : number }
+    set { number = newValue }
+  }
+
+  /// A loader has failed, and says why. `words` outlives the failure, and ends with NUL.
+  static func ofLoader(_ code: Int32, _ words: UnsafePointer<UInt8>?) -> Failure {
+    let none: StaticString = ""
+    var failure = Failure(.loadFailed, words: words ?? none.utf8Start)
+    failure.number = code
+    return failure
   }
 
   init(_ status: Status, _ words: StaticString) {

@@ -29,12 +29,19 @@ enum ThreadState {
       used += count
     }
     let separator: StaticString = ": "
+    let isLoaders = failure.status == .loadFailed
+    if isLoaders {
+      let loader: StaticString = "the loader failed"
+      append(loader.utf8Start)
+      if failure.words.pointee != 0 { append(separator.utf8Start) }
+    }
     append(failure.words)
     if let detail {
       append(separator.utf8Start)
       append(detail)
     }
-    if failure.system != 0, let why = strerrordesc_np(failure.system) {
+    // A loader's code is its own, and no errno.
+    if !isLoaders, failure.system != 0, let why = strerrordesc_np(failure.system) {
       append(separator.utf8Start)
       append(why)
     }
@@ -97,5 +104,11 @@ enum ThreadState {
       precondition(
         hutch_thread_state()!.pointee.locks == 0, "a callback is made with a lock held")
     #endif
+  }
+
+  /// The load whose loader this thread is within: a reference of whoever runs the loader.
+  static var loading: UnsafeMutableRawPointer? {
+    get { hutch_thread_state()!.pointee.loading }
+    set { hutch_thread_state()!.pointee.loading = newValue }
   }
 }

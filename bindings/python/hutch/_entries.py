@@ -9,16 +9,18 @@ from ctypes import byref
 from typing import Any, BinaryIO, Callable, Literal, NoReturn, TypeVar
 
 from . import _structs
-from ._codec import INT, JSON, STR, Key, decode_value, encode_value, key_from_bytes, key_to_bytes
+from ._codec import INT, JSON, STR, Key, encode_value, key_from_bytes, key_to_bytes
 from ._errors import Status, WrongTypeError, check, failure
 from ._files import Hold, Writer
 from ._library import lib
+from ._loads import load, load_options
 from ._memoize import memoize
 from ._objects import Objects
 from ._options import Path, path_bytes, put_options
 from ._records import CacheStats, CheckReport, Entry, EntryInfo, PutResult, Seconds
 from ._trim import Trims
 from ._units import int64, own_duration, uint64
+from ._values import decode, extended_of
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -29,7 +31,6 @@ Order = Literal["insertion", "access"]
 _ORDERS = {"insertion": 1, "access": 2}
 _DESCENDING = 256
 _MISSING = object()
-_STRING_AT_MOST = 2**31 - 1
 _INT64_MAX = 2**63 - 1
 _INT64_MIN = -(2**63)
 
@@ -203,7 +204,7 @@ class Entries(Objects, Trims):
                 return None
             info = _structs.EntryInfo()
             check(lib.hutch_value_info(value, byref(info)))
-            return Entry(_decode(value), EntryInfo._of(info))
+            return Entry(decode(value), EntryInfo._of(info))
         finally:
             lib.hutch_value_release(value)
 
@@ -214,7 +215,7 @@ class Entries(Objects, Trims):
             status = call(self._pointer, name, len(name), byref(value))
             if status and check(status) == Status.NOT_FOUND:
                 return _MISSING
-            return _decode(value)
+            return decode(value)
         finally:
             lib.hutch_value_release(value)
 
@@ -392,7 +393,7 @@ class Entries(Objects, Trims):
             status = check(lib.hutch_get(self._pointer, name, len(name), byref(value)))
             if status == Status.NOT_FOUND:
                 return None
-            if lib.hutch_value_size(value) != 8 or _extended(value) in (STR, JSON):
+            if lib.hutch_value_size(value) != 8 or extended_of(value) in (STR, JSON):
                 raise WrongTypeError(Status.WRONG_TYPE, "the value is no int of 64 bits")
             data = ctypes.string_at(lib.hutch_value_data(value), 8)
             return int.from_bytes(data, "little", signed=True)
@@ -453,7 +454,7 @@ class Entries(Objects, Trims):
             try:
                 if check(lib.hutch_cursor_value(cursor, byref(value))) == Status.NOT_FOUND:
                     continue
-                item = key, _decode(value)
+                item = key, decode(value)
             finally:
                 lib.hutch_value_release(value)
             yield item
@@ -516,6 +517,44 @@ class Entries(Objects, Trims):
         """Wait until everything that was put is in the manifest, access times too."""
         check(lib.hutch_flush(self._pointer))
 
+    def load(
+        self,
+        key: Key,
+        loader: Callable[[Key], Any],
+        expire: Seconds | None = None,
+        *,
+        idle: Seconds | None = None,
+        cost: int | None = None,
+        timeout: Seconds | None = None,
+        refresh: Seconds | None = None,
+        remember_errors: Seconds | None = None,
+        stale_if_error: bool = False,
+    ) -> Any:
+        """The value of key; if there is none, what loader(key) makes, which is stored.
+
+        Of all threads that ask at once, one runs its loader and the others wait
+        for its value. What is put meanwhile is newer: that is the value then.
+        The loader may use the cache, and load other keys.
+
+        timeout: how long to wait for another's loader (None: 60 seconds), and how
+            long to run while others wait: then one of them leads.
+        refresh: a value that was written so long ago is made anew by one caller,
+            and the others get the old one until then.
+        remember_errors: so long no loader is run after this one's failure.
+        stale_if_error: if it fails to make a value anew, the old one is given.
+
+        Whose loader raises gets its exception, the others a LoadError with its words.
+        TimedOutError: another's took too long. DeadlockError: it waits for this one.
+        """
+
+        def make() -> tuple[bytes, Any]:
+            data, extended = encode_value(loader(key))
+            return data, put_options(expire, idle, cost, extended)
+
+        name = key_to_bytes(key)
+        options = load_options(timeout, refresh, remember_errors, stale_if_error)
+        return load(self._pointer, name, options, make, decode)
+
     def memoize(
         self,
         name: str | None = None,
@@ -543,19 +582,3 @@ class Entries(Objects, Trims):
         of a call, and ``__wrapped__``.
         """
         return memoize(self, name, typed, expire, idle, ignore)
-
-
-def _bytes_at(address: int, size: int) -> bytes:
-    if size > _STRING_AT_MOST:  # the size is a C int in older Pythons' string_at
-        return (ctypes.c_char * size).from_address(address).raw
-    return ctypes.string_at(address, size)
-
-
-def _extended(value: Any) -> bytes:
-    size = lib.hutch_value_extended_size(value)
-    return ctypes.string_at(lib.hutch_value_extended(value), size) if size else b""
-
-
-def _decode(value: Any) -> Any:
-    data = _bytes_at(lib.hutch_value_data(value), lib.hutch_value_size(value))
-    return decode_value(data, _extended(value))
