@@ -251,7 +251,8 @@ enum {
  *   - The memory tier is each process's own. An entry that memory alone has
  *     (HUTCH_PARTIAL, a put through the memory view) is seen by its process only,
  *     and may go whenever another process writes.
- *   - A listener is told what its own process does.
+ *   - A listener is told what its own process does. Loads are single within a
+ *     process; what another one puts during a load is replaced by its value.
  *   - For a time to idle, accesses in other processes count once they have been
  *     written to the directory, about a minute later or with hutch_flush.
  *   - If the file system fails a put (HUTCH_PARTIAL), the older value is barred

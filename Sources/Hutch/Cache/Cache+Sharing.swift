@@ -16,7 +16,8 @@ extension Cache {
   ) throws(Failure) -> WriteCondition {
     guard scope != .memory else { return .none }
     switch condition {
-    case .always, .unlessNewer: return .none
+    // Loads are each process's own: what others wrote meanwhile sets no flag here.
+    case .always, .unlessNewer, .unlessSet: return .none
     case .ifAbsent: return .absent
     // A load that nobody here has overtaken: where there was none, there must be none still.
     case .unlessSet: return try storage.info(key, at: moment) == nil ? .absent : .none

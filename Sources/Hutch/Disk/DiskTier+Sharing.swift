@@ -120,7 +120,7 @@ extension DiskTier {
     guard let shared else { return }
     for queued in batch {
       guard let write = queued.write, let entry = queued.entry else { continue }
-      write.mark = shared.counters.mark(shared.hash(entry.key))
+      write.mark = shared.counters.mark(shared.hash.entry(entry.key))
     }
   }
 

@@ -353,10 +353,10 @@ extension DiskTier {
     counters.expirations.add(changes.expirations)
     for file in changes.files.elements { trash.add(file, in: place) }
     generation.store(manifest.meta.generation, ordering: .releasing)
-    publish(manifest.meta)
-    endSharing()
+    shared?.ended()
     holdLimit(manifest)
     publish(manifest.meta)
+    endSharing()
   }
 
   /// Brings trash and log down to what the limit leaves them.

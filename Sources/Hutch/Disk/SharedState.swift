@@ -175,7 +175,7 @@ final class SharedState {
   func touch(_ key: Bytes) throws(Failure) {
     beginChanging()
     guard counters.hasOthers else { return }
-    let index = CoherenceCounters.index(of: hash(key))
+    let index = CoherenceCounters.index(of: hash.entry(key))
     let counter = counters[index]
     guard counter.pointee.load(ordering: .relaxed) & 1 == 0 else { return }
     try touched.append(UInt32(index))

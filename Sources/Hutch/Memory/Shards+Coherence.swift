@@ -14,4 +14,22 @@ extension ShardsOf where Policy: ~Copyable {
   func isCurrent(_ block: UnownedBlock, _ hash: UInt64) -> Bool {
     coherence?.isCurrent(block, hash) ?? true
   }
+
+  func peek(_ key: Bytes, _ hash: UInt64, at: Moment) -> Block? {
+    with(hash) { shard, shardHash in
+      guard let block = shard.peek(key, shardHash, at: at), isCurrent(block, hash) else {
+        return nil
+      }
+      return block.retained()
+    }
+  }
+
+  func info(_ key: Bytes, _ hash: UInt64, at: Moment) -> Record? {
+    with(hash) { shard, shardHash in
+      guard let block = shard.peek(key, shardHash, at: at), isCurrent(block, hash) else {
+        return nil
+      }
+      return shard.record(block, at: at.time)
+    }
+  }
 }

@@ -274,24 +274,6 @@ final class ShardsOf<Policy: EvictionPolicy & ~Copyable>: MemoryShards {
     deliver(&departures)
   }
 
-  func peek(_ key: Bytes, _ hash: UInt64, at: Moment) -> Block? {
-    with(hash) { shard, shardHash in
-      guard let block = shard.peek(key, shardHash, at: at), isCurrent(block, hash) else {
-        return nil
-      }
-      return block.retained()
-    }
-  }
-
-  func info(_ key: Bytes, _ hash: UInt64, at: Moment) -> Record? {
-    with(hash) { shard, shardHash in
-      guard let block = shard.peek(key, shardHash, at: at), isCurrent(block, hash) else {
-        return nil
-      }
-      return shard.record(block, at: at.time)
-    }
-  }
-
   // MARK: writing
 
   @_optimize(speed)

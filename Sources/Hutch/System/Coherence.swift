@@ -35,7 +35,7 @@ struct CoherenceCounters {
   }
 
   @inline(__always)
-  static func index(of hash: UInt64) -> Int { Int(truncatingIfNeeded: hash & 0xFFFF) }
+  static func index(of hash: UInt64) -> Int { Int(truncatingIfNeeded: hash &>> 12 & 0xFFFF) }
 
   @inline(__always)
   subscript(_ index: Int) -> UnsafeMutablePointer<Counter> { base + index }
@@ -53,10 +53,11 @@ struct CoherenceCounters {
     hutch_prefetch(base + CoherenceCounters.index(of: hash))
   }
 
-  /// Whether a block in the memory tier still counts.
+  /// Whether a block in the memory tier still counts. A host's object does: no other process has
+  /// any part in it.
   @inline(__always)
   func isCurrent(_ block: UnownedBlock, _ hash: UInt64) -> Bool {
-    mark(hash) == block.mark
+    mark(hash) == block.mark || hash & KeyedHash.kindBits != 0
   }
 
   var hasOthers: Bool { members.pointee.load(ordering: .acquiring) > 1 }
