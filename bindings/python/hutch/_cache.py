@@ -7,7 +7,7 @@ import warnings
 import weakref
 from ctypes import byref, sizeof
 from types import TracebackType
-from typing import Any, Union
+from typing import Any
 
 from . import _structs
 from ._clock import Clock, set_clock
@@ -15,6 +15,7 @@ from ._codec_hook import Codec, set_codec
 from ._entries import Entries
 from ._errors import OptionsDifferWarning, Status, check
 from ._library import lib
+from ._options import Path, encode_path
 from ._records import CacheLimits, Seconds, Tier, TierLimits
 from ._units import limit_duration, uint64
 
@@ -24,8 +25,6 @@ _DURABILITY: dict[str | None, int] = {None: 0, "process": 1, "power": 2, "sync":
 _CHECKSUMS = {True: 1, False: 2}
 _NETWORK_DIRECTORY = 1
 _DISK_OPTIONAL = 2
-
-Directory = Union[str, bytes, "os.PathLike[str]", "os.PathLike[bytes]"]
 
 
 class Cache(Entries):
@@ -76,7 +75,7 @@ class Cache(Entries):
 
     def __init__(
         self,
-        directory: Directory | None = None,
+        directory: Path | None = None,
         *,
         memory: TierLimits | None = None,
         disk: TierLimits | None = None,
@@ -92,9 +91,7 @@ class Cache(Entries):
         codec: Codec | None = None,
         clock: Clock | None = None,
     ) -> None:
-        path = None if directory is None else os.fsencode(directory)
-        if path is not None and b"\0" in path:
-            raise ValueError("a path cannot have a NUL in it")
+        path = None if directory is None else encode_path(directory)
         options = _structs.Options()
         check(lib.hutch_options_init(byref(options), sizeof(options)))
         if storage not in _STORAGE:

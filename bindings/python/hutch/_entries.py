@@ -3,38 +3,31 @@
 from __future__ import annotations
 
 import ctypes
-import os
-from collections.abc import Collection, Iterator
+from collections.abc import Collection
 from ctypes import byref
-from typing import Any, BinaryIO, Callable, Literal, NoReturn, TypeVar, Union
+from typing import Any, Callable, NoReturn, TypeVar
 
 from . import _structs
-from ._codec import INT, JSON, STR, Key, decode_value, encode_value, key_from_bytes, key_to_bytes
+from ._codec import INT, JSON, STR, Key, encode_value, key_to_bytes
 from ._errors import Status, WrongTypeError, check, failure
-from ._files import Hold, Writer
+from ._files import FileEntries
 from ._library import lib
 from ._memoize import memoize
-from ._records import CacheStats, CheckReport, Entry, EntryInfo, PutResult, Seconds
-from ._trim import Progress, trim
-from ._units import int64, own_duration, uint64
+from ._options import put_options
+from ._records import Entry, EntryInfo, PutResult, Seconds
+from ._units import int64, uint64
+from ._upkeep import Upkeep
+from ._values import decode, extended_of
+from ._walks import Walks
 
 F = TypeVar("F", bound=Callable[..., Any])
 
-_FILE_USE = {"copy": 1, "move": 2, "link": 3}
-
-Path = Union[str, bytes, "os.PathLike[str]", "os.PathLike[bytes]"]
-
-Order = Literal["insertion", "access"]
-
-_ORDERS = {"insertion": 1, "access": 2}
-_DESCENDING = 256
 _MISSING = object()
-_STRING_AT_MOST = 2**31 - 1
 _INT64_MAX = 2**63 - 1
 _INT64_MIN = -(2**63)
 
 
-class Entries:
+class Entries(FileEntries, Walks, Upkeep):
     """Entries by key: a mapping with the methods of python-diskcache.
 
     Of any method: TypeError or ValueError for a key or a value that is none
@@ -156,7 +149,7 @@ class Entries:
     ) -> int:
         name = key_to_bytes(key)
         data, extended = encode_value(value)
-        options = _put_options(expire, idle, cost, extended, suffix)
+        options = put_options(expire, idle, cost, extended, suffix)
         status: int = call(
             self._pointer, name, len(name), *between, data, len(data), options, result
         )
@@ -203,7 +196,7 @@ class Entries:
                 return None
             info = _structs.EntryInfo()
             check(lib.hutch_value_info(value, byref(info)))
-            return Entry(_decode(value), EntryInfo._of(info))
+            return Entry(decode(value), EntryInfo._of(info))
         finally:
             lib.hutch_value_release(value)
 
@@ -214,7 +207,7 @@ class Entries:
             status = call(self._pointer, name, len(name), byref(value))
             if status and check(status) == Status.NOT_FOUND:
                 return _MISSING
-            return _decode(value)
+            return decode(value)
         finally:
             lib.hutch_value_release(value)
 
@@ -229,108 +222,6 @@ class Entries:
         info = _structs.EntryInfo()
         status = lib.hutch_info(self._pointer, name, len(name), byref(info))
         return None if check(status) == Status.NOT_FOUND else EntryInfo._of(info)
-
-    # ---------------------------------------------------------------- files
-
-    def put_file(
-        self,
-        key: Key,
-        path: Path,
-        use: str = "copy",
-        expire: Seconds | None = None,
-        *,
-        idle: Seconds | None = None,
-        cost: int | None = None,
-        suffix: str | None = None,
-    ) -> PutResult:
-        """Store a file's bytes under key; as a value they are bytes.
-
-        use: "copy"; "move": the file is removed once the entry is committed;
-        "link": the entry shares its bytes, which must not be changed. On the
-        cache's file system the last two copy nothing. A large file is in
-        memory at once only if the memory tier takes it.
-
-        StorageError: also, the file cannot be read; ValueError: it is no
-        regular file. Either way nothing changed.
-        """
-        if use not in _FILE_USE:
-            raise ValueError(f"use is 'copy', 'move' or 'link', not {use!r}")
-        name = key_to_bytes(key)
-        options = _put_options(expire, idle, cost, None, suffix)
-        result = _structs.PutResult()
-        check(
-            lib.hutch_put_file(
-                self._pointer, name, len(name), _path(path), _FILE_USE[use], options, byref(result)
-            )
-        )
-        return PutResult._of(result)
-
-    def writer(
-        self,
-        key: Key,
-        size: int | None = None,
-        expire: Seconds | None = None,
-        *,
-        idle: Seconds | None = None,
-        cost: int | None = None,
-        suffix: str | None = None,
-    ) -> Writer:
-        """Begin to store a value of bytes that comes in pieces.
-
-            with cache.writer("video") as writer:
-                for piece in pieces:
-                    writer.write(piece)
-
-        A large one is never wholly in memory. Nobody sees anything of it before
-        the commit. size: how large it will be, if that is known.
-        """
-        options = _put_options(expire, idle, cost, None, suffix)
-        return Writer(self, key_to_bytes(key), uint64(size or 0), options)
-
-    def read(self, key: Key) -> BinaryIO:
-        """The value as a binary file, to be closed. KeyError: no entry.
-
-        It reads the same bytes for as long as it is open, whatever becomes of
-        the entry, and a large value is not brought into memory. The bytes of
-        a large one are not checked.
-        """
-        name = key_to_bytes(key)
-        number = ctypes.c_int32()
-        status = lib.hutch_value_fd(self._pointer, name, len(name), byref(number))
-        if check(status) == Status.NOT_FOUND:
-            raise KeyError(key)
-        return os.fdopen(number.value, "rb")
-
-    def path(self, key: Key) -> str:
-        """The path of the value's file, which must not be changed.
-
-        A hint: it may be gone as soon as the entry is replaced, removed or
-        evicted, unless files are held. KeyError: no entry on disk.
-        WrongTypeError: the value is small and has no file of its own.
-        """
-        name = key_to_bytes(key)
-        size = ctypes.c_size_t()
-        room = 256
-        while True:
-            buffer = ctypes.create_string_buffer(room)
-            status = check(
-                lib.hutch_value_path(self._pointer, name, len(name), buffer, room, byref(size))
-            )
-            if status == Status.NOT_FOUND:
-                raise KeyError(key)
-            if status != Status.BUFFER_TOO_SMALL:
-                return os.fsdecode(buffer.value)
-            room = size.value + 1
-
-    def hold_files(self) -> Hold:
-        """Keep all values' files where they are, until release or the block's end.
-
-            with cache.hold_files():
-                subprocess.run(["file", cache.path("photo")])
-
-        Entries come and go meanwhile; their files go when the last hold ends.
-        """
-        return Hold(self)
 
     # ------------------------------------------------------- change, remove
 
@@ -369,7 +260,7 @@ class Entries:
             # A sum that cannot be: if the entry goes meanwhile, none is made.
             initial = _INT64_MAX if delta > 0 else _INT64_MIN
         result = ctypes.c_int64()
-        options = _put_options(None, None, None, INT)
+        options = put_options(None, None, None, INT)
         status = lib.hutch_increment(
             self._pointer, name, len(name), delta, initial, options, byref(result)
         )
@@ -392,7 +283,7 @@ class Entries:
             status = check(lib.hutch_get(self._pointer, name, len(name), byref(value)))
             if status == Status.NOT_FOUND:
                 return None
-            if lib.hutch_value_size(value) != 8 or _extended(value) in (STR, JSON):
+            if lib.hutch_value_size(value) != 8 or extended_of(value) in (STR, JSON):
                 raise WrongTypeError(Status.WRONG_TYPE, "the value is no int of 64 bits")
             data = ctypes.string_at(lib.hutch_value_data(value), 8)
             return int.from_bytes(data, "little", signed=True)
@@ -413,136 +304,7 @@ class Entries:
         """Remove every entry, at once; the space on disk comes back little by little."""
         check(lib.hutch_clear(self._pointer))
 
-    def trim(
-        self, kind: str, amount: float | None = None, *, progress: Progress | None = None
-    ) -> int:
-        """Remove entries of a kind, or down to a size, from each tier. How many went.
-
-        kind and amount:
-            "expired": what has expired; counts are exact afterwards.
-            "to_cost", "to_count": to so many bytes or entries, in the order of
-                the tier's policy. 0 leaves none.
-            "largest_first", "least_recent", "least_frequent": to so many bytes.
-            "written_before": a Unix time in seconds. "older_than", "idle_for":
-                seconds since the write, or since the last access.
-            "larger_than": values of more bytes than this.
-        progress: called now and then with how many have gone and how many will
-            (None: not known); a true result stops the trim.
-        """
-        return trim(self._pointer, kind, amount, progress)
-
-    def check(self, *, quick: bool = False) -> CheckReport:
-        """Look through all that is on disk, and repair. True if something was wrong.
-
-        quick: read no values, and leave SQLite's own check out. Others may read
-        and write meanwhile. UnsupportedError: there is no disk tier here.
-        """
-        report = _structs.CheckReport()
-        check(lib.hutch_check(self._pointer, 1 if quick else 0, byref(report)))
-        return CheckReport._of(report)
-
-    # -------------------------------------------------------------- iterate
-
-    def __iter__(self) -> Iterator[Key]:
-        """The keys, in no order, while entries come and go.
-
-        An entry that is there from beginning to end is seen exactly once. An
-        iterator is for one thread at a time.
-        """
-        for _, key in self._walk():
-            yield key
-
-    def __reversed__(self) -> Iterator[Key]:
-        """The keys, the last written (or touched) first."""
-        return self.keys("insertion", reverse=True)
-
-    def keys(self, order: Order | None = None, *, reverse: bool = False) -> Iterator[Key]:
-        """The keys, in an order.
-
-        order: "insertion", by the time of the last write or touch; "access", by
-        the last access; None: in none. The oldest first; reverse: the newest.
-        An entry that is written, touched or, by access, read during the walk is
-        seen at most once.
-        """
-        for _, key in self._walk(order, reverse):
-            yield key
-
-    def values(self, order: Order | None = None, *, reverse: bool = False) -> Iterator[Any]:
-        """The values, as items."""
-        for _, value in self.items(order, reverse=reverse):
-            yield value
-
-    def items(
-        self, order: Order | None = None, *, reverse: bool = False
-    ) -> Iterator[tuple[Key, Any]]:
-        """Keys and values. No access: times do not change, nothing is brought into memory."""
-        for cursor, key in self._walk(order, reverse):
-            value = _structs.ValuePointer()
-            try:
-                if check(lib.hutch_cursor_value(cursor, byref(value))) == Status.NOT_FOUND:
-                    continue
-                item = key, _decode(value)
-            finally:
-                lib.hutch_value_release(value)
-            yield item
-
-    def _walk(
-        self, order: Order | None = None, reverse: bool = False
-    ) -> Iterator[tuple[Any, Key]]:
-        cursor = _structs.CursorPointer()
-        release = lib.hutch_cursor_release
-        if order is None:
-            if reverse:
-                raise ValueError("reverse needs an order")
-            check(lib.hutch_cursor_create(self._pointer, byref(cursor)))
-        else:
-            try:
-                number = _ORDERS[order]
-            except (KeyError, TypeError):
-                raise ValueError(f"order is none of {', '.join(_ORDERS)}: {order!r}") from None
-            check(
-                lib.hutch_cursor_create_ordered(
-                    self._pointer, number | (_DESCENDING if reverse else 0), byref(cursor)
-                )
-            )
-        try:
-            name = ctypes.c_void_p()
-            size = ctypes.c_size_t()
-            while True:
-                status = lib.hutch_cursor_next(cursor, byref(name), byref(size))
-                if check(status) == Status.NOT_FOUND:
-                    return
-                yield cursor, key_from_bytes(ctypes.string_at(name, size.value))
-        finally:
-            release(cursor)
-
-    # ---------------------------------------------------------------- state
-
-    def __len__(self) -> int:
-        """How many entries there are; those that expired less than a second ago may count."""
-        count = ctypes.c_uint64()
-        check(lib.hutch_count(self._pointer, byref(count)))
-        return count.value
-
-    def cost(self) -> int:
-        """What the entries are charged, in bytes; of a cache, the sum of its tiers."""
-        cost = ctypes.c_uint64()
-        check(lib.hutch_cost(self._pointer, byref(cost)))
-        return cost.value
-
-    def volume(self) -> int:
-        """What the entries take up on disk, in bytes; 0 for a cache in memory."""
-        return self.stats().disk.cost
-
-    def stats(self) -> CacheStats:
-        """What the tiers did since the cache was opened."""
-        stats = _structs.CacheStats()
-        check(lib.hutch_stats(self._pointer, byref(stats)))
-        return CacheStats._of(stats)
-
-    def flush(self) -> None:
-        """Wait until everything that was put is in the manifest, access times too."""
-        check(lib.hutch_flush(self._pointer))
+    # -------------------------------------------------------------- memoize
 
     def memoize(
         self,
@@ -571,48 +333,3 @@ class Entries:
         of a call, and ``__wrapped__``.
         """
         return memoize(self, name, typed, expire, idle, ignore)
-
-
-def _put_options(
-    expire: Seconds | None,
-    idle: Seconds | None,
-    cost: int | None,
-    extended: bytes | None,
-    suffix: str | None = None,
-) -> _structs.PutOptions | None:
-    if extended is None and expire is None and idle is None and cost is None and suffix is None:
-        return None
-    options = _structs.PutOptions()
-    options.time_to_live = own_duration(expire)
-    options.time_to_idle = own_duration(idle)
-    if cost is not None:
-        options.cost = uint64(cost)
-    if extended is not None:
-        options.extended = extended
-        options.extended_size = len(extended)
-    if suffix is not None:
-        options.suffix = _path(suffix)
-    return options
-
-
-def _path(path: Path) -> bytes:
-    raw = os.fsencode(path)
-    if b"\0" in raw:
-        raise ValueError("a path cannot have a NUL in it")
-    return raw
-
-
-def _bytes_at(address: int, size: int) -> bytes:
-    if size > _STRING_AT_MOST:  # the size is a C int in older Pythons' string_at
-        return (ctypes.c_char * size).from_address(address).raw
-    return ctypes.string_at(address, size)
-
-
-def _extended(value: Any) -> bytes:
-    size = lib.hutch_value_extended_size(value)
-    return ctypes.string_at(lib.hutch_value_extended(value), size) if size else b""
-
-
-def _decode(value: Any) -> Any:
-    data = _bytes_at(lib.hutch_value_data(value), lib.hutch_value_size(value))
-    return decode_value(data, _extended(value))

@@ -1,0 +1,73 @@
+"""What is done to all entries at once, and what is told of them."""
+
+from __future__ import annotations
+
+import ctypes
+from ctypes import byref
+from typing import Any
+
+from . import _structs
+from ._errors import check
+from ._library import lib
+from ._records import CacheStats, CheckReport
+from ._trim import Progress, trim
+
+
+class Upkeep:
+    """What counts, trims, checks and flushes."""
+
+    _pointer: Any
+
+    def trim(
+        self, kind: str, amount: float | None = None, *, progress: Progress | None = None
+    ) -> int:
+        """Remove entries of a kind, or down to a size, from each tier. How many went.
+
+        kind and amount:
+            "expired": what has expired; counts are exact afterwards.
+            "to_cost", "to_count": to so many bytes or entries, in the order of
+                the tier's policy. 0 leaves none.
+            "largest_first", "least_recent", "least_frequent": to so many bytes.
+            "written_before": a Unix time in seconds. "older_than", "idle_for":
+                seconds since the write, or since the last access.
+            "larger_than": values of more bytes than this.
+        progress: called now and then with how many have gone and how many will
+            (None: not known); a true result stops the trim.
+        """
+        return trim(self._pointer, kind, amount, progress)
+
+    def check(self, *, quick: bool = False) -> CheckReport:
+        """Look through all that is on disk, and repair. True if something was wrong.
+
+        quick: read no values, and leave SQLite's own check out. Others may read
+        and write meanwhile. UnsupportedError: there is no disk tier here.
+        """
+        report = _structs.CheckReport()
+        check(lib.hutch_check(self._pointer, 1 if quick else 0, byref(report)))
+        return CheckReport._of(report)
+
+    def __len__(self) -> int:
+        """How many entries there are; those that expired less than a second ago may count."""
+        count = ctypes.c_uint64()
+        check(lib.hutch_count(self._pointer, byref(count)))
+        return count.value
+
+    def cost(self) -> int:
+        """What the entries are charged, in bytes; of a cache, the sum of its tiers."""
+        cost = ctypes.c_uint64()
+        check(lib.hutch_cost(self._pointer, byref(cost)))
+        return cost.value
+
+    def volume(self) -> int:
+        """What the entries take up on disk, in bytes; 0 for a cache in memory."""
+        return self.stats().disk.cost
+
+    def stats(self) -> CacheStats:
+        """What the tiers did since the cache was opened."""
+        stats = _structs.CacheStats()
+        check(lib.hutch_stats(self._pointer, byref(stats)))
+        return CacheStats._of(stats)
+
+    def flush(self) -> None:
+        """Wait until everything that was put is in the manifest, access times too."""
+        check(lib.hutch_flush(self._pointer))
