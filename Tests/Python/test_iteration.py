@@ -232,8 +232,8 @@ def test_a_bad_order(cache):
 
 def test_the_numbers_of_orders_are_the_headers():
     from conftest import ROOT
-    from hutch import _entries
+    from hutch import _walks
 
     header = (ROOT / "include" / "hutch.h").read_text()
-    for name, number in {**_entries._ORDERS, "descending": _entries._DESCENDING}.items():
+    for name, number in {**_walks._ORDERS, "descending": _walks._DESCENDING}.items():
         assert f"HUTCH_ORDER_{name.upper()} = {number}" in header

@@ -15,7 +15,7 @@ from ._library import lib
 from ._memoize import memoize
 from ._options import put_options
 from ._records import Entry, EntryInfo, PutResult, Seconds
-from ._units import int64, uint64
+from ._units import int64, own_duration, uint64
 from ._upkeep import Upkeep
 from ._values import decode, extended_of
 from ._walks import Walks

@@ -27,7 +27,7 @@ class Writer:
     block raises. For one thread at a time.
     """
 
-    def __init__(self, cache: Any, name: bytes, size: int, options: _structs.PutOptions) -> None:
+    def __init__(self, cache: Any, name: bytes, size: int, options: Any) -> None:
         pointer = _structs.WriterPointer()
         check(lib.hutch_writer_begin(cache._pointer, name, len(name), size, options, byref(pointer)))
         self._cache = cache

@@ -23,6 +23,10 @@ class CursorHandle(ctypes.Structure):
     """hutch_cursor: opaque."""
 
 
+class BatchHandle(ctypes.Structure):
+    """hutch_batch: opaque."""
+
+
 class WriterHandle(ctypes.Structure):
     """hutch_writer: opaque."""
 
@@ -30,6 +34,7 @@ class WriterHandle(ctypes.Structure):
 CachePointer = ctypes.POINTER(CacheHandle)
 ValuePointer = ctypes.POINTER(ValueHandle)
 CursorPointer = ctypes.POINTER(CursorHandle)
+BatchPointer = ctypes.POINTER(BatchHandle)
 WriterPointer = ctypes.POINTER(WriterHandle)
 
 ClockFunction = ctypes.CFUNCTYPE(c_int64, c_void_p)
@@ -101,6 +106,10 @@ class Options(Sized):
         ("clock", ClockFunction),
         ("clock_context", c_void_p),
         ("clock_release", ReleaseFunction),
+        ("on_memory_warning", c_uint32),
+        ("on_background", c_uint32),
+        ("low_water", c_uint32),
+        ("write_policy", c_uint32),
         ("checksums", c_uint32),
         ("codec_id", c_uint32),
         ("codec_encode", CodecFunction),
@@ -139,6 +148,8 @@ class PutOptions(Sized):
         ("cost", c_uint64),
         ("extended", c_char_p),
         ("extended_size", c_size_t),
+        ("write_policy", c_uint32),
+        ("reserved", c_uint32),
         ("suffix", c_char_p),
     ]
 
@@ -219,3 +230,22 @@ class TrimSpec(Sized):
 
 
 VisitorFunction = ctypes.CFUNCTYPE(c_int32, c_void_p, c_void_p, c_size_t, ctypes.POINTER(EntryInfo))
+
+
+class Event(Sized):
+    """hutch_event."""
+
+    _fields_ = [
+        ("struct_size", c_size_t),
+        ("kind", c_uint32),
+        ("cause", c_uint32),
+        ("tiers", c_uint32),
+        ("status", c_int32),
+        ("version", c_uint64),
+        ("key", c_void_p),
+        ("key_size", c_size_t),
+        ("value", ValuePointer),
+    ]
+
+
+ListenerFunction = ctypes.CFUNCTYPE(None, c_void_p, ctypes.POINTER(Event))
