@@ -29,7 +29,8 @@
  *     Two opens within one process give two handles on one cache.
  *   - After fork, the child's handles answer HUTCH_FORKED, and so does opening a
  *     directory that the parent had open; the child may open other directories,
- *     or a cache in memory. The parent's handles are unharmed.
+ *     or a cache in memory, and make queues and ports of its own. The parent's
+ *     handles are unharmed, and tasks in flight are the parent's alone.
  *   - The directory belongs to the library: what it holds is made of a SQLite
  *     database ("manifest.sqlite") and plain files. While it is open, no code
  *     of this process may open and close the database file by itself: closing
@@ -76,7 +77,8 @@
  *   release function follows in the parameters; it is called exactly once, with
  *   the context, when the library lets go, also when the call failed. Any
  *   function may be called from a callback, but those that wait (hutch_close,
- *   hutch_flush) answer HUTCH_DEADLOCK from a callback of the same cache.
+ *   hutch_flush, the waits for tasks) answer HUTCH_DEADLOCK from a callback of the
+ *   same cache or queue.
  *
  *   _release and _close accept NULL.
  */
@@ -132,8 +134,11 @@ enum {
   HUTCH_EXISTS = 2,           /* there is an entry already */
   HUTCH_CONFLICT = 3,         /* the entry has another version */
   HUTCH_PARTIAL = 4,          /* stored, but not in every tier; see hutch_put_result */
+  HUTCH_SUPERSEDED = 5,       /* a later write of the key was done first; nothing changed */
   HUTCH_OPTIONS_DIFFER = 6,   /* opened, but the directory is open with other options */
+  HUTCH_WOULD_BLOCK = 7,      /* a queue is full, or what is waited for has not come */
   HUTCH_BUFFER_TOO_SMALL = 8, /* nothing copied; the size that is needed is given */
+  HUTCH_CANCELLED = 9,        /* the task was cancelled before it ran */
   /* failures */
   HUTCH_INVALID_ARGUMENT = -1, /* NULL, a bad size, an unknown flag, a negative duration */
   HUTCH_NO_MEMORY = -2,        /* memory could not be had; nothing changed */
@@ -150,7 +155,8 @@ enum {
   HUTCH_OVERFLOW = -13,        /* the result does not fit; nothing changed */
   HUTCH_DEADLOCK = -14,        /* would wait for itself: called from a callback */
   HUTCH_BAD_DIRECTORY = -15,   /* cannot be made, read or written, or is no directory of ours */
-  HUTCH_TIER_DOWN = -16        /* the disk tier is out of service */
+  HUTCH_TIER_DOWN = -16,       /* the disk tier is out of service */
+  HUTCH_TIMED_OUT = -17        /* the time that was given has passed */
 };
 
 /* A thread's last failure, copied out by hutch_last_error. */
@@ -168,7 +174,12 @@ typedef struct hutch_error {
 typedef struct hutch_cache hutch_cache;   /* a cache, or one tier of it; counted */
 typedef struct hutch_value hutch_value;   /* immutable bytes with their record; counted */
 typedef struct hutch_cursor hutch_cursor; /* a walk over the entries; counted */
+typedef struct hutch_task hutch_task;     /* one asynchronous operation; counted */
+typedef struct hutch_queue hutch_queue;   /* what tasks run on; counted */
+typedef struct hutch_group hutch_group;   /* tasks with one completion; counted */
+typedef struct hutch_port hutch_port;     /* where completions wait; counted */
 typedef struct hutch_writer hutch_writer; /* a put whose value comes in pieces; counted */
+typedef struct hutch_object hutch_object; /* a host's object in a cache; counted */
 
 /* A tier, where one is chosen or told. */
 enum {
@@ -331,8 +342,8 @@ typedef struct hutch_options {
   /* cost 50,000,000 bytes, max_entry a quarter, time_to_live 30 days */
   hutch_tier_limits disk;
   /* The time, in Unix nanoseconds, instead of the system's clocks: for tests.
-     Called on the stack of calls, in their thread, with no lock held; must not
-     call the library. NULL: the system's clocks, by which a change of the wall
+     Called on the stack of calls, in their thread, or by the tasks that they
+     submit, in that of a worker, with no lock held; must not call the library. NULL: the system's clocks, by which a change of the wall
      clock neither expires entries nor keeps them. */
   int64_t (*clock)(void *context);
   void *clock_context;
@@ -355,6 +366,12 @@ typedef struct hutch_options {
   hutch_codec_function codec_decode;
   void *codec_context;
   void (*codec_release)(void *context);
+  /* The most threads that the cache makes for its tasks and its maintenance, at
+     most 256. 2. 0: none; hutch_maintain does it all. */
+  uint32_t workers;
+  uint32_t reserved_2;    /* zero */
+  uint64_t queue_length;  /* how many tasks may wait. 0, any number */
+  int64_t close_deadline; /* how long a close waits for tasks. 30 s; 0: no limit */
 } hutch_options;
 
 enum {
@@ -364,7 +381,10 @@ enum {
   /* Open also if the directory cannot be used, whatever the reason: the disk tier
      is down then (HUTCH_STATE_DOWN), and in service as soon as the directory can be
      used. If it is removed later it is made again. */
-  HUTCH_OPEN_DISK_OPTIONAL = 2
+  HUTCH_OPEN_DISK_OPTIONAL = 2,
+  /* Host objects are released by hutch_drain_releases alone, on its caller's
+     thread, until the cache is closed. */
+  HUTCH_OPEN_DRAIN_RELEASES = 4
 };
 
 /*
@@ -417,6 +437,12 @@ HUTCH_API hutch_status hutch_open(const char *directory, const hutch_options *op
  * open a second time) and gives up the caller's reference. Calls that are under
  * way end properly; later ones, through other references or tier views, answer
  * HUTCH_CLOSED. Closing a tier view only gives up the reference to the view.
+ *
+ * Of the tasks of this opening, writes that are queued are carried out, and
+ * reads and host work that are queued cancelled; every completion is made, or
+ * left in its port, before the call returns. After close_deadline no more is
+ * begun, queued writes are cancelled too, and what runs is left to end by
+ * itself: HUTCH_TIMED_OUT.
  *
  * HUTCH_OK also for NULL. HUTCH_CLOSED: somebody else has closed it; the
  * reference is gone all the same. HUTCH_FORKED: likewise; the parent's cache is
@@ -916,6 +942,73 @@ HUTCH_API hutch_status hutch_value_fd(hutch_cache *cache, const void *key, size_
 HUTCH_API hutch_status hutch_hold_files(hutch_cache *cache);
 HUTCH_API hutch_status hutch_release_files(hutch_cache *cache);
 
+/* ----------------------------------------------------------------- objects */
+
+/*
+ * A cache keeps pointers too: to parsed documents, compiled patterns, open
+ * connections. They are in the memory tier alone, never on disk, under keys of
+ * their own: an object and a value may have the same key, and neither sees the
+ * other. They count in hutch_count and hutch_cost, go by the memory tier's
+ * policy, limits, ages and trims, and hutch_clear removes them; no cursor visits
+ * them.
+ *
+ * Each object has a release function (or NULL: none), which is called exactly
+ * once, when the entry has gone and nobody holds the object: on a thread of the
+ * library, or with HUTCH_OPEN_DRAIN_RELEASES by hutch_drain_releases. It is never
+ * called with a lock of the library held, and may call the library, but for what
+ * waits (see Callbacks). While a cache is being closed, and after, it is called
+ * by hutch_close, or by whoever gives up the last reference. In the child of a
+ * fork it is not called for objects of the parent.
+ */
+
+/* Releases a host's object. */
+typedef void (*hutch_object_function)(void *object);
+
+/*
+ * hutch_put_object - keep an object
+ *
+ * In place of the object that is under the key. options as in hutch_put, without
+ * extended data; the charge is options->cost, or else that of an entry without a
+ * value. If the call fails in any way, the object is released before it returns,
+ * on the caller's thread. HUTCH_TOO_LARGE: the cost is above the tier's
+ * max_entry; an older object is gone. HUTCH_UNSUPPORTED: a view of the disk tier.
+ * HUTCH_INVALID_ARGUMENT, HUTCH_NO_MEMORY, HUTCH_IO (no thread could be made):
+ * nothing changed. Since 0.1.
+ */
+HUTCH_API hutch_status hutch_put_object(hutch_cache *cache, const void *key, size_t key_size,
+                                        void *object, hutch_object_function release,
+                                        const hutch_put_options *options);
+
+/*
+ * hutch_get_object - a counted reference to an object
+ *
+ * *out: a reference that is given up by hutch_object_release; until then the
+ * object is not released, whatever becomes of its entry or its cache. NULL if the
+ * answer is HUTCH_NOT_FOUND or a failure. An access, as hutch_get. Since 0.1.
+ */
+HUTCH_API hutch_status hutch_get_object(hutch_cache *cache, const void *key, size_t key_size,
+                                        hutch_object **out);
+
+/* hutch_remove_object - remove an object's entry, or HUTCH_NOT_FOUND. Since 0.1. */
+HUTCH_API hutch_status hutch_remove_object(hutch_cache *cache, const void *key,
+                                           size_t key_size);
+
+/*
+ * hutch_drain_releases - release objects that nobody holds
+ *
+ * Up to max of them (0: all there are), on the caller's thread. *drained (may be
+ * NULL) receives how many. Since 0.1.
+ */
+HUTCH_API hutch_status hutch_drain_releases(hutch_cache *cache, uint64_t max,
+                                            uint64_t *drained);
+
+/* hutch_object_pointer - the pointer that was put. NULL for NULL. Since 0.1. */
+HUTCH_API void *hutch_object_pointer(const hutch_object *object);
+/* hutch_object_retain - one more reference; returns its argument. Since 0.1. */
+HUTCH_API hutch_object *hutch_object_retain(hutch_object *object);
+/* hutch_object_release - give up a reference. NULL is accepted. Since 0.1. */
+HUTCH_API void hutch_object_release(hutch_object *object);
+
 /* ------------------------------------------------------------------ limits */
 
 /* What a tier did and holds. Counters run from hutch_open. */
@@ -934,6 +1027,10 @@ typedef struct hutch_tier_stats {
   uint64_t damaged;     /* entries found damaged, and removed */
   uint64_t replacements; /* puts that took an entry's place; memory only */
   uint64_t trims;        /* entries removed by hutch_trim; on disk these are evictions */
+  uint64_t held_count;   /* values and objects that have left the tier and that somebody
+                            holds still; memory only, charged no more */
+  uint64_t held_bytes;   /* what these take up */
+  uint64_t waiting;      /* objects that nobody holds, not yet released */
   uint64_t reserved[4];
 } hutch_tier_stats;
 
@@ -1247,6 +1344,448 @@ typedef void (*hutch_listener)(void *context, const hutch_event *event);
 HUTCH_API hutch_status hutch_set_listener(hutch_cache *cache, uint32_t kinds,
                                           hutch_listener listener, void *context,
                                           void (*release)(void *context));
+
+/* ------------------------------------------------------------------- tasks */
+
+/*
+ * A task is one asynchronous operation: of a cache (hutch_get_async and its
+ * kin), or a function of the host's (hutch_queue_submit). It runs on a queue,
+ * and makes exactly one completion, whatever becomes of it: it ran, it was
+ * cancelled, its deadline passed, its cache was closed. A completion is made by
+ * a worker thread of the queue, or on the thread that drains the port that the
+ * options name; never on the stack of the call that submitted the task.
+ *
+ * Operations on one key run one after the other, in the order in which they were
+ * submitted, and those on different keys at the same time, as the queue's width
+ * allows. A write counts from its submission: if another write of the key, or a
+ * clear, was submitted later and is done first, the earlier one changes nothing
+ * and ends with HUTCH_SUPERSEDED. A clear counts from its submission likewise,
+ * and waits for no key. Tasks of a group count from the group's start.
+ */
+
+/* Order among the tasks that wait; see hutch_queue_create. */
+enum {
+  HUTCH_PRIORITY_LOW = -1,
+  HUTCH_PRIORITY_DEFAULT = 0,
+  HUTCH_PRIORITY_HIGH = 1
+};
+
+/* Where a task stands. */
+enum {
+  HUTCH_TASK_QUEUED = 1,
+  HUTCH_TASK_RUNNING = 2,    /* or its completion is being made */
+  HUTCH_TASK_CANCELLING = 3, /* running, and asked to end by all who wait for it */
+  HUTCH_TASK_ENDED = 4       /* its status is fixed */
+};
+
+/* What a task does. */
+enum {
+  HUTCH_OPERATION_WORK = 1,  /* a function of the host's */
+  HUTCH_OPERATION_GROUP = 2, /* all of a group have ended */
+  HUTCH_OPERATION_GET = 3,
+  HUTCH_OPERATION_PUT = 4,
+  HUTCH_OPERATION_REMOVE = 5,
+  HUTCH_OPERATION_CONTAINS = 6,
+  HUTCH_OPERATION_CLEAR = 7,
+  HUTCH_OPERATION_FLUSH = 8,
+  HUTCH_OPERATION_TRIM = 9
+};
+
+/* What came of a task. Fields that its operation has no use for are 0. */
+typedef struct hutch_completion {
+  size_t struct_size;
+  hutch_status status;      /* as the call without _async would answer, or
+                               HUTCH_CANCELLED, HUTCH_SUPERSEDED, HUTCH_TIMED_OUT;
+                               of host work what the function returned */
+  uint32_t operation;       /* HUTCH_OPERATION_* */
+  hutch_task *task;         /* valid during the call; retain it to keep it. NULL
+                               for a group */
+  hutch_value *value;       /* get: the value, likewise; NULL if there is none */
+  const hutch_error *error; /* status < 0: the words, likewise; else NULL */
+  uint64_t version;         /* put: as in hutch_put_result */
+  uint32_t memory;          /* put: likewise, HUTCH_OUTCOME_* */
+  uint32_t disk;            /* put: likewise */
+  uint64_t count;           /* group: how many tasks it had; trim: how many entries
+                               it removed */
+  uint64_t cancelled;       /* group: how many of them ended with HUTCH_CANCELLED */
+} hutch_completion;
+
+/* How to submit. All zero: the defaults. */
+typedef struct hutch_task_options {
+  size_t struct_size;
+  int32_t priority; /* HUTCH_PRIORITY_* */
+  uint32_t flags;   /* HUTCH_TASK_MAY_FINISH_NOW, HUTCH_TASK_WAIT, or 0 */
+  int64_t deadline; /* a duration from the submission: a task whose turn comes
+                       later than that does not run and ends with
+                       HUTCH_TIMED_OUT. 0: none */
+  /* Called once with what came of the task; NULL: nobody is told. */
+  void (*complete)(void *context, const hutch_completion *completion);
+  /* hutch_clear_async, hutch_trim_async: how far it is, on a worker, as in
+     hutch_trim_spec; a clear does not stop. */
+  int32_t (*progress)(void *context, uint64_t done, uint64_t total);
+  void *context;
+  /* Called once with context when the task has no more use for it: after the
+     completion, or when there will be none; also when the submission failed. */
+  void (*release)(void *context);
+  hutch_port *port;       /* where the completion waits to be drained; NULL: a
+                             worker makes it */
+  hutch_group *group;     /* which holds the task until hutch_group_start; NULL:
+                             none */
+  /* Bytes; copied. While a task with the same identifier is queued, this one joins
+     it: the work is done once, for both, at the highest priority of those who
+     wait. Each has its own task: to cancel one is to leave, and the work is off
+     when the last has left. Of host work each joining context is merged
+     by `merge(into, from)` on a worker, before the function is called with the
+     context of the first, in the order of submission and without those who have
+     left; NULL: that of the first is enough. Not for operations on a key, which
+     are ordered by it (HUTCH_UNSUPPORTED). NULL: none. */
+  const void *identifier;
+  size_t identifier_size; /* 1..65,535 */
+  void (*merge)(void *into, void *from);
+  /* With HUTCH_TASK_MAY_FINISH_NOW: struct_size set. */
+  hutch_completion *now;
+} hutch_task_options;
+
+enum {
+  /* If the operation can be done at once (a value in memory, no task of the key
+     before it), do it and make no completion: *now is filled in, its operation is
+     not 0 and its value the caller's to release; *task is NULL. Else now->operation
+     is 0 and the task is submitted. */
+  HUTCH_TASK_MAY_FINISH_NOW = 1,
+  /* If a bounded queue is full, wait until it is not, for at most the deadline. */
+  HUTCH_TASK_WAIT = 2
+};
+
+/*
+ * hutch_task_cancel - do not run a task, or ask it to end
+ *
+ * *was (may be NULL) receives where the task stood. HUTCH_TASK_QUEUED: it never
+ * runs, and its completion comes with HUTCH_CANCELLED. HUTCH_TASK_RUNNING or
+ * HUTCH_TASK_CANCELLING: it is asked; a function of the host's sees it by
+ * hutch_task_status, an operation of a cache runs to its end. HUTCH_TASK_ENDED:
+ * nothing happens. Since 0.1.
+ */
+HUTCH_API hutch_status hutch_task_cancel(hutch_task *task, uint32_t *was);
+
+/*
+ * hutch_task_wait - wait until a task has ended
+ *
+ * When it returns HUTCH_OK the completion has been made, or waits in its port.
+ * HUTCH_WOULD_BLOCK: timeout is 0 and it has not ended. HUTCH_TIMED_OUT: nor has
+ * it after timeout nanoseconds (HUTCH_FOREVER: as long as it takes).
+ * HUTCH_DEADLOCK: called from a task or a completion of the same queue. On a queue
+ * without threads somebody else has to run the tasks. Since 0.1.
+ */
+HUTCH_API hutch_status hutch_task_wait(hutch_task *task, int64_t timeout);
+
+/*
+ * hutch_task_set_priority - change the priority of a task that is queued
+ *
+ * Of one that runs, or has ended, nothing changes. Since 0.1.
+ */
+HUTCH_API hutch_status hutch_task_set_priority(hutch_task *task, int32_t priority);
+
+/*
+ * hutch_task_status - where a task stands
+ *
+ * *state receives HUTCH_TASK_*; *result (may be NULL), if that is HUTCH_TASK_ENDED,
+ * the status of its completion. Since 0.1.
+ */
+HUTCH_API hutch_status hutch_task_status(hutch_task *task, uint32_t *state,
+                                         hutch_status *result);
+
+/*
+ * hutch_task_retain, hutch_task_release - references
+ *
+ * retain returns its argument. A task that is released goes on. Since 0.1.
+ */
+HUTCH_API hutch_task *hutch_task_retain(hutch_task *task);
+HUTCH_API void hutch_task_release(hutch_task *task);
+
+/* ------------------------------------------------------------------ queues */
+
+/* How to make a queue. All zero: the defaults. */
+typedef struct hutch_queue_options {
+  size_t struct_size;
+  uint32_t width;  /* how many tasks run at once, at most 256; 0: 2 */
+  uint32_t flags;  /* HUTCH_QUEUE_NO_THREADS or 0 */
+  uint64_t length; /* how many tasks may wait; 0: any number */
+} hutch_queue_options;
+
+enum {
+  /* The queue has no threads: hutch_queue_run does the work. */
+  HUTCH_QUEUE_NO_THREADS = 1
+};
+
+/*
+ * hutch_queue_create - a queue for functions of the host's
+ *
+ * *out: a new reference, given up by hutch_queue_release. Threads are made when
+ * they are first needed, one for each task that runs at once; they are called
+ * "hutch-task", have all signals blocked, and are gone when the last reference
+ * and the last task are.
+ *
+ * Of the tasks that wait, one place of the width goes to the oldest, whatever its
+ * priority, so that none waits for ever; the other places go to the highest
+ * priority, and among equals to the oldest. A width of 1 is strict order of
+ * submission. Since 0.1.
+ */
+HUTCH_API hutch_status hutch_queue_create(const hutch_queue_options *options, hutch_queue **out);
+
+/*
+ * hutch_cache_queue - the queue that a cache's tasks run on
+ *
+ * *out: a new reference. It takes functions of the host's too. After the cache's
+ * close it answers HUTCH_CLOSED. Since 0.1.
+ */
+HUTCH_API hutch_status hutch_cache_queue(hutch_cache *cache, hutch_queue **out);
+
+/* What a task of the host's does; returns its completion's status. */
+typedef hutch_status (*hutch_work)(void *context, hutch_task *task);
+/* Called when the library has no more use for a context. */
+typedef void (*hutch_release)(void *context);
+
+/*
+ * hutch_queue_submit - run a function of the host's
+ *
+ * work is called once with context, on a worker, unless the task is cancelled
+ * first; what it returns is the completion's status. release (may be NULL) is
+ * called with context afterwards, or when work will not be called, also when the
+ * submission failed. task (may be NULL) receives a reference. work is given the
+ * task too, so that hutch_task_status tells it when it is asked to end.
+ * HUTCH_WOULD_BLOCK: the queue is full. HUTCH_TIMED_OUT: it was so until the
+ * deadline (HUTCH_TASK_WAIT). HUTCH_DEADLOCK: to wait for room from a task of the
+ * same queue. Since 0.1.
+ */
+HUTCH_API hutch_status hutch_queue_submit(hutch_queue *queue, hutch_work work, void *context,
+                                          hutch_release release,
+                                          const hutch_task_options *options, hutch_task **task);
+
+/* hutch_queue_set_width - how many tasks run at once, 1..256; at once. Since 0.1. */
+HUTCH_API hutch_status hutch_queue_set_width(hutch_queue *queue, uint32_t width);
+
+/*
+ * hutch_queue_wait_all - wait until no task is left
+ *
+ * That is queued or runs, those submitted meanwhile included; but not for groups
+ * that have not been started. timeout and answers as in hutch_task_wait.
+ * Since 0.1.
+ */
+HUTCH_API hutch_status hutch_queue_wait_all(hutch_queue *queue, int64_t timeout);
+
+/*
+ * hutch_queue_cancel_all - cancel every task
+ *
+ * As hutch_task_cancel for each. *cancelled (may be NULL) receives how many were
+ * queued. Since 0.1.
+ */
+HUTCH_API hutch_status hutch_queue_cancel_all(hutch_queue *queue, uint64_t *cancelled);
+
+/*
+ * hutch_queue_suspend, hutch_queue_resume - start no task for a while
+ *
+ * What runs goes on. Each suspend asks for a resume of its own; one more is
+ * HUTCH_INVALID_ARGUMENT. Since 0.1.
+ */
+HUTCH_API hutch_status hutch_queue_suspend(hutch_queue *queue);
+HUTCH_API hutch_status hutch_queue_resume(hutch_queue *queue);
+
+/*
+ * hutch_queue_run - run tasks on the calling thread
+ *
+ * Until none is left that may run, or, after at least one, budget nanoseconds have
+ * passed (0: no limit). *ran (may be NULL) receives how many. For queues without
+ * threads; others are helped. HUTCH_DEADLOCK: from a task of the same queue.
+ * Since 0.1.
+ */
+HUTCH_API hutch_status hutch_queue_run(hutch_queue *queue, int64_t budget, uint64_t *ran);
+
+/*
+ * hutch_queue_retain, hutch_queue_release - references
+ *
+ * retain returns its argument. After the last release what is queued is still
+ * carried out, and the threads end by themselves; without threads it is
+ * cancelled. Since 0.1.
+ */
+HUTCH_API hutch_queue *hutch_queue_retain(hutch_queue *queue);
+HUTCH_API void hutch_queue_release(hutch_queue *queue);
+
+/* ------------------------------------------------------------------ groups */
+
+/*
+ * hutch_group_create - a group of tasks, which makes one completion for all
+ *
+ * Tasks are added by naming the group in their options, and wait until
+ * hutch_group_start. queue: whose workers make the group's completion; the tasks
+ * may be of any queue. *out: a new reference, given up by hutch_group_release.
+ * Since 0.1.
+ */
+HUTCH_API hutch_status hutch_group_create(hutch_queue *queue, hutch_group **out);
+
+/*
+ * hutch_group_start - let the tasks of a group run
+ *
+ * Of options (NULL: nobody is told) complete, context, release and port count: the
+ * completion comes when the last task has ended, also if some were cancelled, with
+ * HUTCH_OPERATION_GROUP, their numbers, and HUTCH_CANCELLED if all were. No task
+ * is added any more. HUTCH_EXISTS: it has been started before. Since 0.1.
+ */
+HUTCH_API hutch_status hutch_group_start(hutch_group *group, const hutch_task_options *options);
+
+/* hutch_group_cancel - hutch_task_cancel for every task of the group. Since 0.1. */
+HUTCH_API hutch_status hutch_group_cancel(hutch_group *group);
+
+/*
+ * hutch_group_wait - wait until every task of the group has ended
+ *
+ * The group's own completion may come a little later. timeout and answers as in
+ * hutch_task_wait. Since 0.1.
+ */
+HUTCH_API hutch_status hutch_group_wait(hutch_group *group, int64_t timeout);
+
+/*
+ * hutch_group_retain, hutch_group_release - references
+ *
+ * retain returns its argument. If a group that was not started goes, its tasks
+ * are cancelled. Since 0.1.
+ */
+HUTCH_API hutch_group *hutch_group_retain(hutch_group *group);
+HUTCH_API void hutch_group_release(hutch_group *group);
+
+/* ------------------------------------------------------------------- ports */
+
+/*
+ * hutch_port_create - a place where completions wait, for event loops
+ *
+ * A task whose options name the port leaves its completion there. The port's
+ * descriptor is readable while completions wait; the loop then drains them on its
+ * own thread. One port serves any number of caches and queues. *out: a new
+ * reference, given up by hutch_port_release. Since 0.1.
+ */
+HUTCH_API hutch_status hutch_port_create(hutch_port **out);
+
+/*
+ * hutch_port_fd - the port's descriptor, an eventfd
+ *
+ * To be polled, not to be read, written or closed. It lives as long as the port.
+ * -1 for NULL. Since 0.1.
+ */
+HUTCH_API int32_t hutch_port_fd(hutch_port *port);
+
+/*
+ * hutch_port_drain - make the completions that wait, on the calling thread
+ *
+ * In the order in which the tasks ended, at most `most` (0: those that are there
+ * when it is called). *drained (may be NULL) receives how many. Of several threads
+ * that drain at once each makes some. Since 0.1.
+ */
+HUTCH_API hutch_status hutch_port_drain(hutch_port *port, uint64_t most, uint64_t *drained);
+
+/* What becomes of the completions that wait in a port that is closed. */
+enum {
+  HUTCH_PORT_DRAIN = 0,  /* they are made, on the calling thread */
+  HUTCH_PORT_DISCARD = 1 /* they are not made; their contexts are released */
+};
+
+/*
+ * hutch_port_close - take no more completions
+ *
+ * Those of tasks that end later are discarded, and their contexts released. The
+ * caller's reference stays. HUTCH_CLOSED: it has been closed before. Since 0.1.
+ */
+HUTCH_API hutch_status hutch_port_close(hutch_port *port, uint32_t how);
+
+/*
+ * hutch_port_retain, hutch_port_release - references
+ *
+ * retain returns its argument. A port that goes without a close discards. Since 0.1.
+ */
+HUTCH_API hutch_port *hutch_port_retain(hutch_port *port);
+HUTCH_API void hutch_port_release(hutch_port *port);
+
+/* ------------------------------------------------------------------- async */
+
+/*
+ * The calls of a cache as tasks. Arguments are copied. HUTCH_OK: submitted, or
+ * done (HUTCH_TASK_MAY_FINISH_NOW); what the operation answers is in the
+ * completion. Anything else: not submitted, and there is no completion.
+ * options may be NULL; task (may be NULL) receives a reference, given up by
+ * hutch_task_release. A task keeps its cache open: what is given up without
+ * hutch_close is shut down after its last task.
+ */
+
+/* hutch_get_async - hutch_get as a task. Since 0.1. */
+HUTCH_API hutch_status hutch_get_async(hutch_cache *cache, const void *key, size_t key_size,
+                                       const hutch_task_options *options, hutch_task **task);
+
+/*
+ * hutch_put_async - hutch_put as a task
+ *
+ * A time to live runs from the submission. Since 0.1.
+ */
+HUTCH_API hutch_status hutch_put_async(hutch_cache *cache, const void *key, size_t key_size,
+                                       const void *value, size_t value_size,
+                                       const hutch_put_options *put_options,
+                                       const hutch_task_options *options, hutch_task **task);
+
+/* hutch_remove_async - hutch_remove as a task. Since 0.1. */
+HUTCH_API hutch_status hutch_remove_async(hutch_cache *cache, const void *key, size_t key_size,
+                                          const hutch_task_options *options, hutch_task **task);
+
+/* hutch_contains_async - hutch_contains as a task. Since 0.1. */
+HUTCH_API hutch_status hutch_contains_async(hutch_cache *cache, const void *key, size_t key_size,
+                                            const hutch_task_options *options,
+                                            hutch_task **task);
+
+/*
+ * hutch_clear_async - hutch_clear as a task
+ *
+ * What was put before the call goes, and what is put later stays, whenever the task
+ * runs; so a cancel comes too late, and deadline has no meaning. No group and no
+ * identifier (HUTCH_UNSUPPORTED). Since 0.1.
+ */
+HUTCH_API hutch_status hutch_clear_async(hutch_cache *cache, const hutch_task_options *options,
+                                         hutch_task **task);
+
+/* hutch_flush_async - hutch_flush as a task. Since 0.1. */
+HUTCH_API hutch_status hutch_flush_async(hutch_cache *cache, const hutch_task_options *options,
+                                         hutch_task **task);
+
+/*
+ * hutch_trim_async - hutch_trim as a task
+ *
+ * spec->progress is NULL; that of options takes its place. A trim that is asked to
+ * end ends with HUTCH_CANCELLED, and count says what went before. Trims of one kind
+ * and one identifier are done as one, which removes what the stronger would.
+ * Since 0.1.
+ */
+HUTCH_API hutch_status hutch_trim_async(hutch_cache *cache, const hutch_trim_spec *spec,
+                                        const hutch_task_options *options, hutch_task **task);
+
+/* hutch_wait_all - hutch_queue_wait_all for the cache's queue. Since 0.1. */
+HUTCH_API hutch_status hutch_wait_all(hutch_cache *cache, int64_t timeout);
+
+/* ------------------------------------------------------------- maintenance */
+
+/*
+ * hutch_suspend, hutch_resume - quiet for a while
+ *
+ * While suspended the cache starts no task and does no maintenance of its own;
+ * calls are served, and limits hold. Each suspend asks for a resume of its own; one
+ * more is HUTCH_INVALID_ARGUMENT. A close does not wait for it. Since 0.1.
+ */
+HUTCH_API hutch_status hutch_suspend(hutch_cache *cache);
+HUTCH_API hutch_status hutch_resume(hutch_cache *cache);
+
+/*
+ * hutch_maintain - do what waits, on the calling thread
+ *
+ * In slices, until nothing waits or, after at least one, budget nanoseconds have
+ * passed (0: no limit): expired entries, files that are to go, access times, and
+ * in a cache without workers its tasks, which are to be run by this call alone.
+ * HUTCH_DEADLOCK: from a callback of the cache. Since 0.1.
+ */
+HUTCH_API hutch_status hutch_maintain(hutch_cache *cache, int64_t budget);
 
 #ifdef __cplusplus
 }

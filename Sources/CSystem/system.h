@@ -19,6 +19,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/eventfd.h>
 #include <sys/file.h>
 #include <sys/mman.h>
 #include <sys/random.h>
@@ -46,12 +47,19 @@ extern const char *strerrordesc_np(int error);
 extern int dup3(int from, int to, int flags);
 extern int pthread_setname_np(pthread_t thread, const char *name);
 
+// A callback of ours that a thread is within, on that thread's stack.
+struct hutch_callback {
+  void *owner;                   // the cache or queue on whose behalf it is made
+  struct hutch_callback *outer;
+};
+
 struct hutch_thread_state {
   int32_t status;       // the last failure, see hutch_error
   int32_t system_error;
   int32_t sqlite_error;
-  int32_t callbacks;    // how many of our callbacks this thread is within
-  void *callback_of;    // the innermost one's cache
+  int32_t locks;        // how many of our locks this thread holds; counted in debug builds
+  struct hutch_callback *callback;  // the innermost one
+  void *worker_of;      // the queue whose worker this thread is
   char words[232];
 };
 

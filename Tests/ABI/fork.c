@@ -142,6 +142,141 @@ TEST(a_child_may_open_caches_of_its_own) {
   end_family(&f);
 }
 
+/* ------------------------------------------------------------------- tasks */
+
+typedef struct tasks {
+  hutch_cache *cache;
+  hutch_queue *queue, *cache_queue;
+  hutch_group *group;
+  hutch_port *port;
+  hutch_task *queued, *held, *in_port;
+  atomic_int worked, completed, released;
+} tasks;
+
+static hutch_status count_work(void *context, hutch_task *task) {
+  (void)task;
+  atomic_fetch_add(&((tasks *)context)->worked, 1);
+  return HUTCH_OK;
+}
+static void count_completion(void *context, const hutch_completion *completion) {
+  (void)completion;
+  atomic_fetch_add(&((tasks *)context)->completed, 1);
+}
+static void count_released(void *context) {
+  atomic_fetch_add(&((tasks *)context)->released, 1);
+}
+
+static hutch_task_options counting(tasks *t) {
+  return (hutch_task_options){.struct_size = sizeof(hutch_task_options),
+                              .complete = count_completion, .context = t,
+                              .release = count_released};
+}
+
+static void use_tasks_in_child(void *context) {
+  tasks *t = context;
+  uint32_t state;
+  hutch_group *group = NULL;
+  hutch_task *task = NULL;
+  CHECK_STATUS(HUTCH_FORKED, hutch_task_status(t->queued, &state, NULL));
+  CHECK_STATUS(HUTCH_FORKED, hutch_task_cancel(t->queued, NULL));
+  CHECK_STATUS(HUTCH_FORKED, hutch_task_wait(t->held, 0));
+  CHECK_STATUS(HUTCH_FORKED, hutch_task_set_priority(t->queued, 1));
+  CHECK_STATUS(HUTCH_FORKED, hutch_queue_set_width(t->queue, 1));
+  CHECK_STATUS(HUTCH_FORKED, hutch_queue_wait_all(t->queue, 0));
+  CHECK_STATUS(HUTCH_FORKED, hutch_queue_cancel_all(t->queue, NULL));
+  CHECK_STATUS(HUTCH_FORKED, hutch_queue_suspend(t->cache_queue));
+  CHECK_STATUS(HUTCH_FORKED, hutch_queue_resume(t->queue));
+  CHECK_STATUS(HUTCH_FORKED, hutch_queue_run(t->queue, 0, NULL));
+  CHECK_STATUS(HUTCH_FORKED, hutch_group_create(t->queue, &group));
+  CHECK_STATUS(HUTCH_FORKED, hutch_group_start(t->group, NULL));
+  CHECK_STATUS(HUTCH_FORKED, hutch_group_cancel(t->group));
+  CHECK_STATUS(HUTCH_FORKED, hutch_group_wait(t->group, 0));
+  CHECK_STATUS(HUTCH_FORKED, hutch_port_drain(t->port, 0, NULL));
+  CHECK_STATUS(HUTCH_FORKED, hutch_port_close(t->port, HUTCH_PORT_DISCARD));
+  CHECK_STATUS(HUTCH_FORKED,
+               hutch_queue_submit(t->queue, count_work, t, count_released, NULL, &task));
+  CHECK(!task);
+  CHECK_EQUAL(1, t->released);
+
+  /* New ones work, but not with the parent's. */
+  hutch_queue *queue = NULL;
+  hutch_port *port = NULL;
+  CHECK_OK(hutch_queue_create(NULL, &queue));
+  CHECK_OK(hutch_port_create(&port));
+  CHECK_OK(hutch_group_create(queue, &group));
+  *t = (tasks){.queue = t->queue, .port = t->port, .group = t->group, .queued = t->queued,
+               .held = t->held, .in_port = t->in_port, .cache_queue = t->cache_queue};
+  hutch_task_options options = counting(t);
+  options.port = t->port;
+  CHECK_STATUS(HUTCH_FORKED, hutch_queue_submit(queue, count_work, t, NULL, &options, NULL));
+  options.port = port;
+  options.group = t->group;
+  CHECK_STATUS(HUTCH_FORKED, hutch_queue_submit(queue, count_work, t, NULL, &options, NULL));
+  options.group = group;
+  CHECK_OK(hutch_queue_submit(queue, count_work, t, NULL, &options, NULL));
+  CHECK_OK(hutch_group_start(group, NULL));
+  CHECK_OK(hutch_group_wait(group, HUTCH_FOREVER));
+  uint64_t drained = 0;
+  CHECK_OK(hutch_port_drain(port, 0, &drained));
+  CHECK_EQUAL(1, drained);
+  CHECK_EQUAL(1, t->worked);
+  hutch_cache *cache = open_cache(NULL, NULL);
+  options = counting(t);
+  CHECK_OK(hutch_put_async(cache, KEY("key"), KEY("value"), NULL, &options, NULL));
+  CHECK_OK(hutch_wait_all(cache, HUTCH_FOREVER));
+  CHECK_TEXT(cache, "key", "value");
+  CHECK_OK(hutch_close(cache));
+  hutch_group_release(group);
+  hutch_port_release(port);
+  hutch_queue_release(queue);
+
+  hutch_task_release(t->queued);
+  hutch_task_release(t->held);
+  hutch_task_release(t->in_port);
+  hutch_group_release(t->group);
+  hutch_port_release(t->port);
+  hutch_queue_release(t->queue);
+  hutch_queue_release(t->cache_queue);
+}
+
+TEST(tasks_in_flight_are_the_parents_alone) {
+  tasks t = {.cache = open_cache(scratch("cache").text, NULL)};
+  CHECK_OK(hutch_queue_create(NULL, &t.queue));
+  CHECK_OK(hutch_cache_queue(t.cache, &t.cache_queue));
+  CHECK_OK(hutch_group_create(t.queue, &t.group));
+  CHECK_OK(hutch_port_create(&t.port));
+  hutch_task_options options = counting(&t);
+  options.port = t.port;
+  CHECK_OK(hutch_put_async(t.cache, KEY("key"), KEY("value"), NULL, &options, &t.in_port));
+  CHECK_OK(hutch_wait_all(t.cache, HUTCH_FOREVER));
+  options.group = t.group;
+  CHECK_OK(hutch_queue_submit(t.queue, count_work, &t, NULL, &options, &t.held));
+  CHECK_OK(hutch_queue_suspend(t.queue));
+  options = counting(&t);
+  CHECK_OK(hutch_queue_submit(t.queue, count_work, &t, NULL, &options, &t.queued));
+
+  await_child(fork_child(use_tasks_in_child, &t));
+
+  CHECK_EQUAL(0, t.worked + t.completed + t.released);
+  CHECK_OK(hutch_queue_resume(t.queue));
+  CHECK_OK(hutch_group_start(t.group, NULL));
+  CHECK_OK(hutch_group_wait(t.group, HUTCH_FOREVER));
+  CHECK_OK(hutch_queue_wait_all(t.queue, HUTCH_FOREVER));
+  CHECK_OK(hutch_port_drain(t.port, 0, NULL));
+  CHECK_EQUAL(2, t.worked);
+  CHECK_EQUAL(3, t.completed);
+  CHECK_EQUAL(3, t.released);
+  hutch_task_release(t.queued);
+  hutch_task_release(t.held);
+  hutch_task_release(t.in_port);
+  hutch_group_release(t.group);
+  hutch_port_release(t.port);
+  hutch_queue_release(t.queue);
+  hutch_queue_release(t.cache_queue);
+  CHECK_TEXT(t.cache, "key", "value");
+  CHECK_OK(hutch_close(t.cache));
+}
+
 static void use_memory_only(void *context) { check_every_call(context, HUTCH_FORKED); }
 
 TEST(a_cache_in_memory_alone_is_the_parents_too) {

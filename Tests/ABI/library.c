@@ -17,8 +17,11 @@ TEST(every_status_has_its_name) {
   NAMED(HUTCH_EXISTS);
   NAMED(HUTCH_CONFLICT);
   NAMED(HUTCH_PARTIAL);
+  NAMED(HUTCH_SUPERSEDED);
   NAMED(HUTCH_OPTIONS_DIFFER);
+  NAMED(HUTCH_WOULD_BLOCK);
   NAMED(HUTCH_BUFFER_TOO_SMALL);
+  NAMED(HUTCH_CANCELLED);
   NAMED(HUTCH_INVALID_ARGUMENT);
   NAMED(HUTCH_NO_MEMORY);
   NAMED(HUTCH_CLOSED);
@@ -35,7 +38,8 @@ TEST(every_status_has_its_name) {
   NAMED(HUTCH_DEADLOCK);
   NAMED(HUTCH_BAD_DIRECTORY);
   NAMED(HUTCH_TIER_DOWN);
-  const hutch_status unknown[] = {5, 7, 9, 1000, INT32_MAX, -17, -1000, INT32_MIN};
+  NAMED(HUTCH_TIMED_OUT);
+  const hutch_status unknown[] = {10, 1000, INT32_MAX, -18, -1000, INT32_MIN};
   for (size_t i = 0; i < sizeof unknown / sizeof *unknown; i++)
     CHECK(strcmp(hutch_status_name(unknown[i]), "HUTCH_UNKNOWN") == 0);
 }

@@ -20,6 +20,8 @@ TEST(the_defaults_are_the_ones_in_the_header) {
   expected.disk.cost = 50000000;
   expected.disk.max_entry = HUTCH_MAX_ENTRY_QUARTER;
   expected.disk.time_to_live = 30 * HUTCH_DAY;
+  expected.workers = 2;
+  expected.close_deadline = 30 * HUTCH_SECOND;
   CHECK_BYTES(&expected, sizeof expected, &options, sizeof options);
 }
 

@@ -177,6 +177,12 @@ static int32_t visit_nothing(void *context, const void *key, size_t key_size,
   return 0;
 }
 
+static void never_completed(void *context, const hutch_completion *completion) {
+  (void)context, (void)completion;
+  FAIL("a task that was not submitted has been completed");
+}
+static void count_release(void *context) { ++*(int *)context; }
+
 void check_every_call(hutch_cache *cache, hutch_status expected) {
   hutch_put_result result;
   hutch_entry_info info = {.struct_size = sizeof info};
@@ -234,6 +240,13 @@ void check_every_call(hutch_cache *cache, hutch_status expected) {
   CHECK(file == -1);
   CHECK_STATUS(expected, hutch_hold_files(cache));
   CHECK_STATUS(expected, hutch_release_files(cache));
+  hutch_object *object = (hutch_object *)buffer;
+  CHECK_STATUS(expected, hutch_put_object(cache, KEY("k"), buffer, NULL, NULL));
+  CHECK_STATUS(expected, hutch_get_object(cache, KEY("k"), &object));
+  CHECK(!object);
+  CHECK_STATUS(expected, hutch_remove_object(cache, KEY("k")));
+  CHECK_STATUS(expected, hutch_drain_releases(cache, 0, &number));
+  CHECK_EQUAL(0, number);
   CHECK_STATUS(expected, hutch_limits(cache, &limits));
   limits = (hutch_cache_limits){.struct_size = sizeof limits};
   CHECK_STATUS(expected, hutch_set_limits(cache, &limits));
@@ -247,6 +260,33 @@ void check_every_call(hutch_cache *cache, hutch_status expected) {
   CHECK_STATUS(expected, hutch_each(cache, visit_nothing, NULL));
   CHECK_STATUS(expected, hutch_cursor_create(cache, &cursor));
   CHECK(!cursor);
+  hutch_queue *queue = (hutch_queue *)buffer;
+  CHECK_STATUS(expected, hutch_cache_queue(cache, &queue));
+  CHECK(!queue);
+  CHECK_STATUS(expected, hutch_wait_all(cache, 0));
+  CHECK_STATUS(expected, hutch_suspend(cache));
+  CHECK_STATUS(expected, hutch_resume(cache));
+  CHECK_STATUS(expected, hutch_maintain(cache, 0));
+  hutch_trim_spec every = {.struct_size = sizeof every, .kind = HUTCH_TRIM_EXPIRED};
+  int released = 0;
+  hutch_task_options task_options = {.struct_size = sizeof task_options,
+                                     .complete = never_completed, .context = &released,
+                                     .release = count_release};
+  hutch_task *task;
+#define CHECK_ASYNC(call)              \
+  do {                                 \
+    task = (hutch_task *)buffer;       \
+    CHECK_STATUS(expected, call);      \
+    CHECK(!task);                      \
+  } while (0)
+  CHECK_ASYNC(hutch_get_async(cache, KEY("k"), &task_options, &task));
+  CHECK_ASYNC(hutch_put_async(cache, KEY("k"), KEY("v"), NULL, &task_options, &task));
+  CHECK_ASYNC(hutch_remove_async(cache, KEY("k"), &task_options, &task));
+  CHECK_ASYNC(hutch_contains_async(cache, KEY("k"), &task_options, &task));
+  CHECK_ASYNC(hutch_clear_async(cache, &task_options, &task));
+  CHECK_ASYNC(hutch_flush_async(cache, &task_options, &task));
+  CHECK_ASYNC(hutch_trim_async(cache, &every, &task_options, &task));
+  CHECK_EQUAL(7, released);
   CHECK_STATUS(expected, hutch_tier(cache, HUTCH_TIER_MEMORY, &view));
   CHECK(!view);
 }

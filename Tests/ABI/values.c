@@ -137,3 +137,37 @@ TEST(null_is_no_value) {
   CHECK(!hutch_value_retain(NULL));
   hutch_value_release(NULL);
 }
+
+/* Values that are held after their entry went are counted, by what becomes of the entry. */
+TEST_EACH_KIND(what_is_held_is_counted_apart) {
+  if (k == DISK_VIEW) return;
+  hutch_value *held[4];
+  CHECK_OK(put_text(f->cache, "replaced", "value"));
+  CHECK_OK(put_text(f->cache, "removed", "value"));
+  CHECK_OK(put_text(f->cache, "cleared", "value"));
+  held[0] = get_value(f->cache, "replaced");
+  held[1] = get_value(f->cache, "removed");
+  held[2] = get_value(f->cache, "cleared");
+  CHECK_EQUAL(0, stats_of(f->cache).memory.held_count);
+  CHECK_OK(put_text(f->cache, "replaced", "another"));
+  CHECK_EQUAL(1, stats_of(f->cache).memory.held_count);
+  CHECK_EQUAL(1, stats_of(f->cache).memory.replacements);
+  CHECK_OK(hutch_remove(f->cache, KEY("removed")));
+  CHECK_EQUAL(2, stats_of(f->cache).memory.held_count);
+  CHECK_OK(hutch_clear(f->cache));
+  CHECK_EQUAL(0, stats_of(f->cache).memory.cost);
+  CHECK_EQUAL(3, stats_of(f->cache).memory.held_count);
+  uint64_t bytes = stats_of(f->cache).memory.held_bytes;
+  CHECK(bytes >= 3 * 5 && bytes < 1000);
+  /* A second reference changes nothing, nor does the first one's end. */
+  held[3] = hutch_value_retain(held[0]);
+  hutch_value_release(held[0]);
+  CHECK_EQUAL(3, stats_of(f->cache).memory.held_count);
+  for (int i = 1; i < 4; i++) {
+    CHECK_EQUAL(4 - i, stats_of(f->cache).memory.held_count);
+    CHECK_BYTES("value", 5, hutch_value_data(held[i]), hutch_value_size(held[i]));
+    hutch_value_release(held[i]);
+  }
+  CHECK_EQUAL(0, stats_of(f->cache).memory.held_count);
+  CHECK_EQUAL(0, stats_of(f->cache).memory.held_bytes);
+}

@@ -246,7 +246,7 @@ import Testing
       block.unowned.slot = UInt32(i)
       hashes.append(7)
       try table.reserve(7 << 32) { hashes[Int($0.slot)] }
-      table.insert(Word(block.leak(), isTimed: false, isBacked: false), 7 << 32)
+      table.insert(Word(block.leak(), isTimed: false, isBacked: false, isObject: false), 7 << 32)
     }
     #expect(table.violation() == nil)
     for i in 0..<3000 {

@@ -28,6 +28,9 @@ STRUCTS = {
     "hutch_trim_spec": s.TrimSpec,
     "hutch_check_report": s.CheckReport,
     "hutch_event": s.Event,
+    "hutch_completion": s.Completion,
+    "hutch_task_options": s.TaskOptions,
+    "hutch_queue_options": s.QueueOptions,
 }
 
 

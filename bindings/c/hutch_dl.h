@@ -38,13 +38,26 @@
   X(batch_value) X(batch_info) X(batch_put_result) X(batch_retain) X(batch_release)          \
   X(put_file) X(writer_begin) X(writer_append) X(writer_commit) X(writer_abort)              \
   X(writer_release) X(value_path) X(value_fd) X(hold_files) X(release_files)                 \
+  X(put_object) X(get_object) X(remove_object) X(drain_releases) X(object_pointer)           \
+  X(object_retain) X(object_release)                                                         \
   X(limits) X(set_limits) X(count) X(cost) X(stats)                                          \
   X(trim)                                                                                    \
   X(check)                                                                                   \
   X(each) X(cursor_create) X(cursor_create_ordered) X(cursor_next) X(cursor_value)           \
   X(cursor_info) X(cursor_release)                                                           \
   X(notify)                                                                                  \
-  X(set_listener)
+  X(set_listener)                                                                            \
+  X(task_cancel) X(task_wait) X(task_set_priority) X(task_status) X(task_retain)             \
+  X(task_release)                                                                            \
+  X(queue_create) X(cache_queue) X(queue_submit) X(queue_set_width) X(queue_wait_all)        \
+  X(queue_cancel_all) X(queue_suspend) X(queue_resume) X(queue_run) X(queue_retain)          \
+  X(queue_release)                                                                           \
+  X(group_create) X(group_start) X(group_cancel) X(group_wait) X(group_retain)               \
+  X(group_release)                                                                           \
+  X(port_create) X(port_fd) X(port_drain) X(port_close) X(port_retain) X(port_release)       \
+  X(get_async) X(put_async) X(remove_async) X(contains_async) X(clear_async) X(flush_async)  \
+  X(trim_async) X(wait_all)                                                                  \
+  X(suspend) X(resume) X(maintain)
 
 #define HUTCH_DL_MEMBER(name) __typeof__(&hutch_##name) name;
 typedef struct hutch_dl {
@@ -133,6 +146,13 @@ static inline const char *hutch_dl_open(hutch_dl *table, const char *path) {
 #define hutch_value_fd hutch_dl_table.value_fd
 #define hutch_hold_files hutch_dl_table.hold_files
 #define hutch_release_files hutch_dl_table.release_files
+#define hutch_put_object hutch_dl_table.put_object
+#define hutch_get_object hutch_dl_table.get_object
+#define hutch_remove_object hutch_dl_table.remove_object
+#define hutch_drain_releases hutch_dl_table.drain_releases
+#define hutch_object_pointer hutch_dl_table.object_pointer
+#define hutch_object_retain hutch_dl_table.object_retain
+#define hutch_object_release hutch_dl_table.object_release
 #define hutch_limits hutch_dl_table.limits
 #define hutch_set_limits hutch_dl_table.set_limits
 #define hutch_count hutch_dl_table.count
@@ -149,6 +169,46 @@ static inline const char *hutch_dl_open(hutch_dl *table, const char *path) {
 #define hutch_cursor_release hutch_dl_table.cursor_release
 #define hutch_notify hutch_dl_table.notify
 #define hutch_set_listener hutch_dl_table.set_listener
+#define hutch_task_cancel hutch_dl_table.task_cancel
+#define hutch_task_wait hutch_dl_table.task_wait
+#define hutch_task_set_priority hutch_dl_table.task_set_priority
+#define hutch_task_status hutch_dl_table.task_status
+#define hutch_task_retain hutch_dl_table.task_retain
+#define hutch_task_release hutch_dl_table.task_release
+#define hutch_queue_create hutch_dl_table.queue_create
+#define hutch_cache_queue hutch_dl_table.cache_queue
+#define hutch_queue_submit hutch_dl_table.queue_submit
+#define hutch_queue_set_width hutch_dl_table.queue_set_width
+#define hutch_queue_wait_all hutch_dl_table.queue_wait_all
+#define hutch_queue_cancel_all hutch_dl_table.queue_cancel_all
+#define hutch_queue_suspend hutch_dl_table.queue_suspend
+#define hutch_queue_resume hutch_dl_table.queue_resume
+#define hutch_queue_run hutch_dl_table.queue_run
+#define hutch_queue_retain hutch_dl_table.queue_retain
+#define hutch_queue_release hutch_dl_table.queue_release
+#define hutch_group_create hutch_dl_table.group_create
+#define hutch_group_start hutch_dl_table.group_start
+#define hutch_group_cancel hutch_dl_table.group_cancel
+#define hutch_group_wait hutch_dl_table.group_wait
+#define hutch_group_retain hutch_dl_table.group_retain
+#define hutch_group_release hutch_dl_table.group_release
+#define hutch_port_create hutch_dl_table.port_create
+#define hutch_port_fd hutch_dl_table.port_fd
+#define hutch_port_drain hutch_dl_table.port_drain
+#define hutch_port_close hutch_dl_table.port_close
+#define hutch_port_retain hutch_dl_table.port_retain
+#define hutch_port_release hutch_dl_table.port_release
+#define hutch_get_async hutch_dl_table.get_async
+#define hutch_put_async hutch_dl_table.put_async
+#define hutch_remove_async hutch_dl_table.remove_async
+#define hutch_contains_async hutch_dl_table.contains_async
+#define hutch_clear_async hutch_dl_table.clear_async
+#define hutch_flush_async hutch_dl_table.flush_async
+#define hutch_trim_async hutch_dl_table.trim_async
+#define hutch_wait_all hutch_dl_table.wait_all
+#define hutch_suspend hutch_dl_table.suspend
+#define hutch_resume hutch_dl_table.resume
+#define hutch_maintain hutch_dl_table.maintain
 #endif
 
 #endif /* HUTCH_DL_H */

@@ -61,7 +61,10 @@ public func hutch_stats(
     try checkedResult(out)
     handle.cache.reclaimByHostsClock()
     var stats = hutch_cache_stats()
-    if handle.scope != .disk { stats.memory = hutch_tier_stats(handle.cache.memory.stats) }
+    if handle.scope != .disk {
+      stats.memory = hutch_tier_stats(handle.cache.memory.stats)
+      stats.memory.waiting = handle.cache.releases.waiting
+    }
     if handle.scope != .memory, let storage = handle.cache.storage {
       stats.disk = hutch_tier_stats(storage.stats)
     }
@@ -96,5 +99,7 @@ extension hutch_tier_stats {
     damaged = stats.damaged
     replacements = stats.replacements
     trims = stats.trims
+    held_count = stats.heldCount
+    held_bytes = stats.heldBytes
   }
 }

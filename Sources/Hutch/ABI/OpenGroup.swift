@@ -85,7 +85,8 @@ public func hutch_close(_ cache: OpaquePointer!) -> hutch_status {
     let failure = handle.opening.close()
     reference.release()
     guard let failure else { return .done }
-    throw failure.status == .closed ? failure : failure.asUnclean
+    throw failure.status == .closed || failure.status == .timedOut
+      ? failure : failure.asUnclean
   }
 }
 
@@ -167,6 +168,8 @@ extension hutch_options {
     options.inline_threshold = UInt64(DiskOptions().inlineThreshold)
     options.memory = hutch_tier_limits(.defaultMemory)
     options.disk = hutch_tier_limits(.defaultDisk)
+    options.workers = UInt32(TaskOptions().workers)
+    options.close_deadline = TaskOptions().closeDeadline
     return options
   }
 }
@@ -187,8 +190,11 @@ extension OpenOptions {
     }
     let network = UInt32(HUTCH_OPEN_NETWORK_DIRECTORY)
     let optional = UInt32(HUTCH_OPEN_DISK_OPTIONAL)
-    guard options.flags & ~(network | optional) == 0 else { throw .invalid("a flag that is not defined") }
-    guard options.reserved == 0 else {
+    let drains = UInt32(HUTCH_OPEN_DRAIN_RELEASES)
+    guard options.flags & ~(network | optional | drains) == 0 else {
+      throw .invalid("a flag that is not defined")
+    }
+    guard options.reserved == 0, options.reserved_2 == 0 else {
       throw Failure(.unsupported, "a reserved field of the options is set")
     }
     switch options.policy {
@@ -213,7 +219,15 @@ extension OpenOptions {
     disk.storage = storage
     disk.inlineThreshold = Int(clamping: options.inline_threshold)
     disk.isOptional = options.flags & optional != 0
+    guard options.workers <= UInt32(TaskQueue.mostThreads) else {
+      throw .invalid("more than 256 workers")
+    }
+    tasks.workers = Int(options.workers)
+    tasks.length = Int(clamping: options.queue_length)
+    tasks.closeDeadline = try checkedDuration(options.close_deadline)
+    tasks.deliver = deliverCompletion
     disk.allowsNetworkDirectory = options.flags & network != 0
+    drainsReleases = options.flags & drains != 0
   }
 }
 

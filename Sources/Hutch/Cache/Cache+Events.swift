@@ -136,6 +136,8 @@ extension Cache {
   /// An entry has left the memory tier. A lock of the tier is held, so that events have the
   /// order of what happened.
   func tellLeft(_ entry: UnownedBlock, _ cause: Event.Cause) {
+    // A host's object says it by its release.
+    if entry.isObject { return }
     let lane = Stripes.index(of: memory.hash(entry.key))
     postRemoval(entry.retained(), hasValue: true, cause, .memory, lane)
   }

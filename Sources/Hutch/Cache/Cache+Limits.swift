@@ -38,7 +38,8 @@ extension Cache {
 
   func differs(from options: OpenOptions) -> Bool {
     guard let storage else { return true }
-    return policy != options.policy || limits().memory != options.memory
+    return policy != options.policy || drainsReleases != options.drainsReleases
+      || limits().memory != options.memory
       || storage.differs(from: options.disk)
   }
 
@@ -101,7 +102,7 @@ extension Cache {
   /// Hands an access time down to the store: always for an evicted entry, since the store's
   /// choice of what goes depends on it, else if its life does.
   private func memoryGaveUp(_ block: UnownedBlock, _ cause: DepartureCause, _ accessed: Int64) {
-    guard let storage, accessed > block.created else { return }
+    guard let storage, accessed > block.created, !block.isObject else { return }
     let idle = block.timeToIdle != 0 ? block.timeToIdle : storage.limits.ages.timeToIdle
     let matters =
       switch cause {

@@ -80,14 +80,18 @@ extension Cache {
   @_optimize(speed)
   func put(
     _ block: consuming Block, _ hash: UInt64, at moment: Moment, if condition: PutCondition,
-    in scope: Scope, storing target: Scope? = nil, file: ValueFile? = nil
+    in scope: Scope, storing target: Scope? = nil, file: ValueFile? = nil,
+    by task: TaskPointer? = nil
   ) throws(Failure) -> PutResult {
-    if storage == nil { return try putInMemory(block, hash, at: moment, if: condition) }
+    if storage == nil {
+      if let task { return try putInMemory(block, hash, at: moment, by: task) }
+      return try putInMemory(block, hash, at: moment, if: condition)
+    }
     return try withStorage { (storage) throws(Failure) in
       finish(
         try submit(
           block.unowned, hash, at: moment, if: condition, in: scope, storing: target,
-          file: file, to: storage),
+          file: file, by: task, to: storage),
         in: storage)
     }
   }
@@ -114,7 +118,7 @@ extension Cache {
   func submit(
     _ entry: UnownedBlock, _ hash: UInt64, at moment: Moment, if condition: PutCondition,
     in scope: Scope, storing target: Scope? = nil, file: ValueFile? = nil,
-    to storage: any Storage
+    by task: TaskPointer? = nil, to storage: any Storage
   ) throws(Failure) -> SubmittedPut {
     let target = target ?? scope
     // Else the value is in a file, and the block has none.
@@ -130,7 +134,9 @@ extension Cache {
     let stripe = Stripes.index(of: hash)
     stripes.lock(stripe)
     do throws(Failure) {
-      if let refused = try unmet(condition, entry.key, hash, at: moment, in: scope) {
+      var refused = try unmet(condition, entry.key, hash, at: moment, in: scope)
+      if let task, tasks.isOvertaken(task) { refused = .superseded }
+      if let refused {
         stripes.unlock(stripe)
         storage.abandon(write)
         put.result = refused
@@ -141,6 +147,7 @@ extension Cache {
       storage.abandon(write)
       throw error
     }
+    if task == nil && tasks.hasKeyedWrites { tasks.overtake(hash) }
     put.result.version = versions.draw()
     put.write = write
     put.hash = hash
@@ -206,22 +213,68 @@ extension Cache {
     // Without a thread an expired entry is as invisible, and goes when it is in the way.
     let entry = block.unowned
     if !entry.isPlain && entry.record.mayExpire(under: Ages()) { try? startMaintenance() }
-    if events.wantsEntries { return try putTelling(block, hash, at: moment, if: condition) }
+    if events.wantsEntries {
+      return try putTelling(block, hash, at: moment, if: condition, by: nil)
+    }
+    if tasks.hasKeyedWrites {
+      return try putOvertaking(block, hash, at: moment, if: condition)
+    }
     return result(of: try memory.put(block, hash, at: moment, condition: condition), condition)
+  }
+
+  /// As above, while there are tasks to overtake: before the write, so that a task that writes
+  /// at the same time finds afterwards that the entry has changed. Where a condition is to be
+  /// decided, it must hold first.
+  private func putOvertaking(
+    _ block: consuming Block, _ hash: UInt64, at moment: Moment, if condition: PutCondition
+  ) throws(Failure) -> PutResult {
+    var isOwed = true
+    if case .always = condition {
+      tasks.overtake(hash)
+      isOwed = false
+    }
+    let put = try memory.put(block, hash, at: moment, condition: condition)
+    if isOwed && put.outcome == .stored { tasks.overtake(hash) }
+    return result(of: put, condition)
+  }
+
+  /// As a put that is a task, unless a later write has been done. The entry that is replaced is
+  /// the one that was there before the question.
+  private func putInMemory(
+    _ block: consuming Block, _ hash: UInt64, at moment: Moment, by task: TaskPointer
+  ) throws(Failure) -> PutResult {
+    let entry = block.unowned
+    if !entry.isPlain && entry.record.mayExpire(under: Ages()) { try? startMaintenance() }
+    if events.wantsEntries {
+      return try putTelling(block, hash, at: moment, if: .always, by: task)
+    }
+    while true {
+      let current = memory.info(entry.key, hash, at: moment)?.version
+      if tasks.isOvertaken(task) { return .superseded }
+      let condition = current.map { PutCondition.ifVersion($0) } ?? .ifAbsent
+      let put = try memory.put(entry.retained(), hash, at: moment, condition: condition)
+      if put.outcome == .stored || put.outcome == .tooLarge { return result(of: put, condition) }
+    }
   }
 
   /// As above, for a listener, to whom the order of a key's writes must be known.
   private func putTelling(
-    _ block: consuming Block, _ hash: UInt64, at moment: Moment, if condition: PutCondition
+    _ block: consuming Block, _ hash: UInt64, at moment: Moment, if condition: PutCondition,
+    by task: TaskPointer?
   ) throws(Failure) -> PutResult {
     let entry = block.unowned
     tellWillAdd(entry, hash, in: .memory)
     let stripe = Stripes.index(of: hash)
     stripes.lock(stripe)
+    if let task, tasks.isOvertaken(task) {
+      stripes.unlock(stripe)
+      return .superseded
+    }
     entry.version = versions.draw()
     let owed = oweEvents(entry.key, hash, adding: entry, replacing: nil, at: moment)
     do throws(Failure) {
       let put = try memory.put(block, hash, at: moment, condition: condition)
+      if task == nil && put.outcome == .stored && tasks.hasKeyedWrites { tasks.overtake(hash) }
       stripes.unlock(stripe)
       let result = result(of: put, condition)
       if let owed {
@@ -297,6 +350,12 @@ extension Cache {
 }
 
 extension Cache.PutResult {
+  static var superseded: Cache.PutResult {
+    var result = Cache.PutResult()
+    result.status = .superseded
+    return result
+  }
+
   /// Those that have the value.
   fileprivate var tiers: Event.Tiers {
     (memory == .stored ? .memory : Event.Tiers()) | (disk == .stored ? .disk : Event.Tiers())

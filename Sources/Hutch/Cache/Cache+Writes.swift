@@ -39,6 +39,7 @@ extension Cache {
   /// Of a cache in memory, or of the memory tier alone. A store keeps its entry, whose idle
   /// time goes on from here.
   func removeFromMemory(_ key: Bytes, _ hash: UInt64, at moment: Moment) -> Block? {
+    if storage == nil && tasks.hasKeyedWrites { tasks.overtake(hash) }
     if let storage, let accessed = memory.info(key, hash, at: moment)?.accessed {
       storage.noteAccess(key, at: accessed)
     }
@@ -54,6 +55,42 @@ extension Cache {
     return block
   }
 
+  /// As a task: unless a later write of the key has been done.
+  func remove(
+    _ key: Bytes, in scope: Scope, by task: TaskPointer
+  ) throws(Failure) -> Status {
+    let hash = memory.hash(key)
+    let moment = clock.moment()
+    guard storage == nil || scope == .memory else {
+      return try withStorage { (storage) throws(Failure) in
+        let removal = submitRemoval(
+          key, at: moment, in: scope, wantsValue: false, by: task, to: storage)
+        if removal.isSuperseded { return .superseded }
+        return try finish(removal, in: storage) ? .done : .notFound
+      }
+    }
+    let tells = events.wantsEntries
+    if tells { tellWillRemove(key, hash, in: .memory) }
+    let stripe = Stripes.index(of: hash)
+    // The entry that goes is the one that was there before the question.
+    while true {
+      stripes.lock(stripe)
+      let current = memory.info(key, hash, at: moment)?.version
+      let isOvertaken = tasks.isOvertaken(task)
+      guard !isOvertaken, let current else {
+        stripes.unlock(stripe)
+        return isOvertaken ? .superseded : .notFound
+      }
+      let owed = tells ? oweEvents(key, hash, adding: nil, replacing: nil, at: moment) : nil
+      let isGone =
+        memory.remove(key, hash, at: moment, condition: .ifVersion(current)) != nil
+      stripes.unlock(stripe)
+      owed?.wasInMemory = isGone
+      if let owed { settle(owed, leftDisk: false, storedIn: Event.Tiers()) }
+      if isGone { return .done }
+    }
+  }
+
   /// A removal that has been submitted, or had nothing to remove, or failed at once.
   struct SubmittedRemoval {
     fileprivate var write: StorageWrite?
@@ -61,12 +98,15 @@ extension Cache {
     fileprivate var value: Holder?
     fileprivate var reason: Reason?
     fileprivate var owed: OwedEvents?
+    /// A later write has been done.
+    fileprivate(set) var isSuperseded = false
   }
 
   /// The first half of a removal in a cache with a store: everything but the wait for the
   /// commit. `finish` is owed.
   func submitRemoval(
-    _ key: Bytes, at moment: Moment, in scope: Scope, wantsValue: Bool, to storage: any Storage
+    _ key: Bytes, at moment: Moment, in scope: Scope, wantsValue: Bool,
+    by task: TaskPointer? = nil, to storage: any Storage
   ) -> SubmittedRemoval {
     var removal = SubmittedRemoval()
     let hash = memory.hash(key)
@@ -84,6 +124,12 @@ extension Cache {
         stripes.lock(stripe)
         do throws(Failure) {
           let version = try currentVersion(key, hash, at: moment, in: scope)
+          if let task, tasks.isOvertaken(task) {
+            stripes.unlock(stripe)
+            removal.isSuperseded = true
+            return removal
+          }
+          if task == nil && tasks.hasKeyedWrites { tasks.overtake(hash) }
           // A key that is nowhere costs no commit. A store that is down cannot tell, and must not
           // have the entry when it comes back.
           if version == 0 && (wantsValue || storage.stats.isUp) {
@@ -244,33 +290,52 @@ extension Cache {
   // MARK: clear
 
   func clear(in scope: Scope) throws(Failure) {
-    tell(.willClear, tiers(of: scope))
+    clearBegins(in: scope)
     try clearTiers(in: scope)
+    clearEnds(in: scope)
+  }
+
+  /// Tells the listener.
+  func clearBegins(in scope: Scope) { tell(.willClear, tiers(of: scope)) }
+
+  func clearEnds(in scope: Scope) {
     events.deliver()
     tell(.didClear, tiers(of: scope))
   }
 
   private func clearTiers(in scope: Scope) throws(Failure) {
     if storage == nil || scope == .memory {
+      if storage == nil && tasks.hasKeyedWrites { tasks.overtakeAll() }
       memory.clear(at: clock.moment())
       return
     }
-    let moment = clock.moment()
     try withStorage { (storage) throws(Failure) in
-      let write = StorageWrite(.clear, nil)
-      for stripe in 0..<Stripes.count { stripes.lock(stripe) }
-      write.version = versions.draw()
-      write.time = moment.time
-      for stripe in 0..<Stripes.count { stripes.begin(stripe) }
-      storage.submit(write)
-      for stripe in (0..<Stripes.count).reversed() { stripes.unlock(stripe) }
-      // What is older goes; newer puts may be in memory already. Nothing is promoted
-      // meanwhile.
-      memory.clear(upTo: write.version, keepingUnbacked: scope == .disk, at: moment)
-      storage.complete(write)
-      for stripe in 0..<Stripes.count { stripes.end(stripe) }
-      if let failure = write.failure { throw failure }
+      try finishClear(submitClear(at: clock.moment(), to: storage), in: scope, storage)
     }
+  }
+
+  /// The first half of a clear in a cache with a store. `finishClear` is owed.
+  func submitClear(at moment: Moment, to storage: any Storage) -> StorageWrite {
+    let write = StorageWrite(.clear, nil)
+    for stripe in 0..<Stripes.count { stripes.lock(stripe) }
+    if tasks.hasKeyedWrites { tasks.overtakeAll() }
+    write.version = versions.draw()
+    write.time = moment.time
+    for stripe in 0..<Stripes.count { stripes.begin(stripe) }
+    storage.submit(write)
+    for stripe in (0..<Stripes.count).reversed() { stripes.unlock(stripe) }
+    return write
+  }
+
+  /// The second half: what is older goes from memory, where newer puts may be already. Nothing
+  /// is promoted meanwhile.
+  func finishClear(
+    _ write: StorageWrite, in scope: Scope, _ storage: any Storage
+  ) throws(Failure) {
+    memory.clear(upTo: write.version, keepingUnbacked: scope == .disk, at: clock.moment())
+    storage.complete(write)
+    for stripe in 0..<Stripes.count { stripes.end(stripe) }
+    if let failure = write.failure { throw failure }
   }
 }
 

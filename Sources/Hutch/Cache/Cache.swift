@@ -21,7 +21,7 @@ import Synchronization
 /// Which entries memory alone has is kept per entry ('unbacked'), so that the count of the
 /// whole is the store's count plus those.
 ///
-/// Order of locks: registry (Process) > stripes, ascending > locks of a tier. Functions of
+/// Order of locks: registry (Process) > stripes, ascending > locks of a tier, of the task queue. Functions of
 /// the host (clock, visitor) are called with none of them held.
 final class Cache {
   let memory: MemoryTier
@@ -47,8 +47,15 @@ final class Cache {
   let versions: Versions
   /// The registry's, under its lock: how many openings there are.
   var openings = 1
-  /// Sweeps what nobody asks for. Made when there is something to sweep.
-  private(set) var maintainer: Maintainer?
+  /// Host objects that wait to be released.
+  let releases: ReleaseQueue
+  /// Whether the host releases them, by asking for it.
+  let drainsReleases: Bool
+  /// What asynchronous calls run on, and in the background what sweeps up after nobody's call.
+  let tasks: TaskQueue
+  /// How long the close of an opening waits for its tasks; 0: no limit.
+  let closeDeadline: Int64
+  /// Whether the background work has been started: when there is something to sweep.
   private let maintains = Atomic<Bool>(false)
   /// Held for one slice of maintenance, so that slices come one after the other. Taken before
   /// stripes and locks of the tiers.
@@ -59,6 +66,10 @@ final class Cache {
     versions: Versions, options: OpenOptions
   ) throws(Failure) {
     self.memory = memory
+    drainsReleases = options.drainsReleases
+    releases = try ReleaseQueue()
+    tasks = try options.tasks.makeQueue()
+    closeDeadline = options.tasks.closeDeadline
     policy = options.policy
     pressure = options.pressure
     writePolicy = options.writePolicy
@@ -72,11 +83,8 @@ final class Cache {
     walks = try Walks()
     events = try Events.make()
     self.versions = versions
-    maintainer = try Maintainer(
-      pause: 1_000_000_000, context: Unmanaged.passUnretained(self).toOpaque(),
-      work: { context in
-        Unmanaged<Cache>.fromOpaque(context)._withUnsafeGuaranteedRef { $0.maintain() }
-      })
+    tasks.belong(to: identity)
+    if !drainsReleases { releases.onWaiting = { [tasks] in tasks.wakeBackground() } }
     events.owner = identity
     watchMemory()
   }
@@ -86,16 +94,28 @@ final class Cache {
 
   // MARK: maintenance
 
-  /// Makes the maintenance thread, once: with a store when the cache is whole, else when the
+  /// Starts the background work, once: with a store when the cache is whole, else when the
   /// first entry comes that time can end.
   func startMaintenance() throws(Failure) {
     guard !maintains.load(ordering: .relaxed) else { return }
-    try maintainer?.start()
+    try tasks.startBackground(
+      pause: 1_000_000_000, context: Unmanaged.passUnretained(self).toOpaque(),
+      work: { context, _ in
+        Unmanaged<Cache>.fromOpaque(context!)._withUnsafeGuaranteedRef {
+          $0.workInBackground() ? 1 : 0
+        }
+      })
     maintains.store(true, ordering: .relaxed)
   }
 
-  /// One slice of background work. True if there is more.
-  private func maintain() -> Bool {
+  /// What a worker does beside the tasks. True if there is more.
+  private func workInBackground() -> Bool {
+    if !drainsReleases { releaseObjects(most: .max) }
+    return maintain()
+  }
+
+  /// One slice of what can wait. True if there is more.
+  func maintain() -> Bool {
     defer { events.deliver() }
     maintenanceLock.lock()
     defer { maintenanceLock.unlock() }
@@ -106,6 +126,12 @@ final class Cache {
       gate.leave()
     }
     return hasMore
+  }
+
+  /// What waits to be done, on the caller's thread. Without workers the tasks too.
+  func maintain(until end: Deadline) {
+    if !tasks.hasThreads { _ = tasks.run(until: end) }
+    while workInBackground() && !end.hasPassed {}
   }
 
   /// Reclaims what has expired, if the time is the host's: our thread goes by real seconds,
@@ -119,10 +145,10 @@ final class Cache {
 
   // MARK: the end
 
-  /// Shuts down: waits for the calls that use the store, empties memory and closes it. Once,
-  /// when the last opening ends. Returns the failure if the end was not clean.
-  func shut() -> Failure? {
-    maintainer?.stop()
+  /// Shuts down: ends the tasks, waits for the calls that use the store, empties memory and
+  /// closes it. Once, when the last opening ends. Returns the failure if the end was not clean.
+  func shut(by deadline: Deadline) -> Failure? {
+    tasks.stop(by: deadline)
     gate.close()
     // An end is no event.
     try? events.listen(nil)

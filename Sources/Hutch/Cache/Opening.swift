@@ -8,6 +8,25 @@ struct OpenOptions {
   var writePolicy = WritePolicy.standard
   var memory = TierLimits.defaultMemory
   var disk = DiskOptions()
+  /// Host objects are released only when the host asks for it.
+  var drainsReleases = false
+  var tasks = TaskOptions()
+}
+
+/// What runs a cache's tasks.
+struct TaskOptions {
+  var workers = 2
+  /// How many tasks may wait; 0: any number.
+  var length = 0
+  /// How long a close waits for tasks; 0: no limit.
+  var closeDeadline: Int64 = 30_000_000_000
+  /// Tells the host what came of a task.
+  var deliver: TaskQueue.Deliver = { _ in }
+
+  func makeQueue() throws(Failure) -> TaskQueue {
+    try TaskQueue(
+      width: max(1, workers), hasThreads: workers > 0, length: length, deliver: deliver)
+  }
 }
 
 /// One hutch_open. Two of one directory within a process share a cache; each is closed by
@@ -20,6 +39,8 @@ final class Opening {
   private let closed = Atomic<Bool>(false)
   /// See Process.forks.
   private let forks = Process.forks
+  /// The tasks that were submitted through it.
+  let tasks = TaskOwner()
 
   /// Takes over `path`, from malloc.
   private init(_ cache: Cache, path: UnsafeMutablePointer<CChar>?) {
@@ -52,15 +73,27 @@ final class Opening {
 
   private func finish() -> Failure? {
     if isForked || closed.exchange(true, ordering: .acquiringAndReleasing) { return nil }
-    guard cache.storage != nil else { return cache.shut() }
+    let deadline = Deadline(after: cache.closeDeadline == 0 ? Int64.max : cache.closeDeadline)
+    // Before the registry's lock is taken: what runs may open and close.
+    let isOver = cache.tasks.end(tasks, by: deadline)
     var failure: Failure?
+    if !isOver { failure = Failure(.timedOut, "tasks still ran at the deadline of the close") }
+    guard cache.storage != nil else {
+      failure = cache.shut(by: deadline) ?? failure
+      cache.endReleases()
+      return failure
+    }
+    var isLast = false
     // Cannot throw: the body does not.
     try? Process.withRegistry { (head) throws(Failure) in
       cache.openings -= 1
       guard cache.openings == 0 else { return }
-      failure = cache.shut()
+      isLast = true
+      failure = cache.shut(by: deadline) ?? failure
       remove(from: &head)
     }
+    // With no lock held, the registry's neither.
+    if isLast { cache.endReleases() }
     return failure
   }
 

@@ -57,9 +57,21 @@ struct Stripes: ~Copyable {
       .assumingMemoryBound(to: Atomic<UInt64>.self)
   }
 
-  func lock(_ index: Int) { pthread_mutex_lock(mutex(index)) }
-  func unlock(_ index: Int) { pthread_mutex_unlock(mutex(index)) }
-  func tryLock(_ index: Int) -> Bool { pthread_mutex_trylock(mutex(index)) == 0 }
+  func lock(_ index: Int) {
+    pthread_mutex_lock(mutex(index))
+    ThreadState.countLocks(1)
+  }
+
+  func unlock(_ index: Int) {
+    ThreadState.countLocks(-1)
+    pthread_mutex_unlock(mutex(index))
+  }
+
+  func tryLock(_ index: Int) -> Bool {
+    guard pthread_mutex_trylock(mutex(index)) == 0 else { return false }
+    ThreadState.countLocks(1)
+    return true
+  }
 
   func mark(_ index: Int) -> Mark {
     Mark(word: writes(index).pointee.load(ordering: .acquiring))

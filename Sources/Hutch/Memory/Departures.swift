@@ -62,11 +62,14 @@ struct Departures: ~Copyable {
 
   /// Calls `body` with each block and gives up its reference. No lock is held.
   @inline(__always)
-  mutating func deliver(_ body: (UnownedBlock, DepartureCause, Int64) -> Void) {
+  mutating func deliver(
+    _ held: HeldCounts, _ body: (UnownedBlock, DepartureCause, Int64) -> Void
+  ) {
     for i in 0..<count {
       let raw = UnsafeMutableRawPointer(bitPattern: blocks[i] & ~15).unsafelyUnwrapped
       let cause = DepartureCause(rawValue: UInt8(blocks[i] & 15)).unsafelyUnwrapped
       body(UnownedBlock(raw), cause, times[i])
+      UnownedBlock(raw).depart(held)
       UnownedBlock(raw).release()
     }
     count = 0

@@ -29,6 +29,10 @@
 /// and the adaptive default (Adaptive.swift), whose shards follow one selector. What a hit tells
 /// it is a count of two bits in the word.
 ///
+/// OBJECTS. A host's object is a block whose value is a pointer (System/HostObject.swift), under a
+/// hash that says so in its lowest bits, and a word with a bit that lookups compare with the tag:
+/// a key space of its own, for two instructions.
+///
 /// REFERENCES. Tags beside pointers, packed lines: Abseil's Swiss tables, Facebook's F14.
 /// Directory of segments: extendible hashing (see Table.swift). Slots addressed by index, and
 /// values dropped off-lock: quick_cache. The segmented queue: 2Q, S3-FIFO, W-TinyLFU.
@@ -67,10 +71,15 @@ final class MemoryTier {
       shards = try ShardsOf<Adaptive>(
         Selector(), limits: limits, hash: hash, versions: versions)
     }
-    self.hash = hash
+    keyed = hash
   }
 
-  let hash: KeyedHash
+  private let keyed: KeyedHash
+
+  @inline(__always)
+  func hash(_ key: Bytes) -> UInt64 { keyed.entry(key) }
+  /// With this hash every call is about host objects, which have keys of their own.
+  func hash(ofObject key: Bytes) -> UInt64 { keyed.object(key) }
 
   /// Called for each block that is evicted, expires or is cleared, with the time of its last
   /// access, before the tier gives up its reference and with no lock held. To be set before

@@ -212,6 +212,11 @@ struct Shard<Policy: EvictionPolicy & ~Copyable>: ~Copyable {
 
     tick(at)
     puts.add(1)
+    if block.isDeparted {
+      // Back from below, while somebody held it since it left.
+      block.endDeparture()
+      block.setDeparted(false)
+    }
     block.stamp = clock
     if block.version == 0 { block.version = versions.draw() }
     if let place = found {
@@ -234,7 +239,8 @@ struct Shard<Policy: EvictionPolicy & ~Copyable>: ~Copyable {
       }
       let slot = entries.slab.take(UInt32(truncatingIfNeeded: hash >> 32))
       block.slot = slot.number
-      let word = Word(block, isTimed: isTimed, isBacked: isBacked)
+      let word = Word(
+        block, isTimed: isTimed, isBacked: isBacked, isObject: hash & KeyedHash.kindBits != 0)
       entries.table.insert(word, hash)
       count(word, 1)
       count.add(1)

@@ -37,7 +37,7 @@ extension ShardsOf where Policy: ~Copyable {
         var here: UInt64? = hash
         while let line = here, count < limit, count <= ShardsOf.walkBuffer / 2 {
           here = shard.entries.table.visitLine(at: line) { word in
-            if onlyUnbacked && word.isBacked { return }
+            if word.isObject || onlyUnbacked && word.isBacked { return }
             guard count < ShardsOf.walkBuffer, !shard.isExpired(word, at: at) else { return }
             buffer[count] = UInt(bitPattern: word.block.retained().leak().raw)
             count += 1
@@ -58,7 +58,7 @@ extension ShardsOf where Policy: ~Copyable {
           owning: UnownedBlock(UnsafeMutableRawPointer(bitPattern: buffer[i]).unsafelyUnwrapped))
         // A table that was emptied meanwhile may have coarser lines than the walk began with.
         let key = block.unowned.key
-        if from == 0 || hash(key) >= from {
+        if from == 0 || hash.entry(key) >= from {
           visit(key)
           visited += 1
         }

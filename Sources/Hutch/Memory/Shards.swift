@@ -64,6 +64,8 @@ final class ShardsOf<Policy: EvictionPolicy & ~Copyable>: MemoryShards {
   private let memory: UnsafeMutableRawPointer
   private let mostBits: UInt64
   let budget: Budget
+  /// The tier's reference.
+  let held: HeldCounts
   private let common: Policy.Common
   /// log2 of the number of shards.
   let bits = Atomic<UInt64>(0)
@@ -81,7 +83,9 @@ final class ShardsOf<Policy: EvictionPolicy & ~Copyable>: MemoryShards {
     self.versions = versions
     self.common = common
     budget = try Budget(limits)
-    let cores = UInt64(max(1, min(1024, sysconf(Int32(_SC_NPROCESSORS_ONLN)))))
+    held = try HeldCounts()
+    // At most 1,024 shards: see KeyedHash.kindBits.
+    let cores = UInt64(max(1, min(256, sysconf(Int32(_SC_NPROCESSORS_ONLN)))))
     mostBits = UInt64(63 - (4 * cores).leadingZeroBitCount)
     memory = try Allocation.lines((ShardsOf.stride / 64) << Int(mostBits))
     makeShard(0, of: 0, ages: limits.ages)
@@ -93,6 +97,7 @@ final class ShardsOf<Policy: EvictionPolicy & ~Copyable>: MemoryShards {
       shard(i).deinitialize(count: 1)
       lock(i).destroy()
     }
+    held.release()
     free(memory)
   }
 
@@ -179,7 +184,7 @@ final class ShardsOf<Policy: EvictionPolicy & ~Copyable>: MemoryShards {
 
   func deliver(_ departures: inout Departures) {
     if departures.isEmpty { return }
-    departures.deliver { block, cause, accessed in
+    departures.deliver(held) { block, cause, accessed in
       if cause != .replaced, let onDeparture { onDeparture(block, cause, accessed) }
     }
   }
@@ -325,6 +330,7 @@ final class ShardsOf<Policy: EvictionPolicy & ~Copyable>: MemoryShards {
         .map { Block(owning: $0) }
     }
     deliver(&departures)
+    block.unowned?.depart(held)
     return block
   }
 
@@ -368,7 +374,8 @@ final class ShardsOf<Policy: EvictionPolicy & ~Copyable>: MemoryShards {
     policy.forEach(old) { slot in
       let place = old.place(of: slot)
       let word = place.pointee
-      let hash = hash(word.block.key)
+      let key = word.block.key
+      let hash = word.isObject ? hash.object(key) : hash.entry(key)
       let times = word.isTimed ? old.slab.times(slot)?.pointee : nil
       let target = shard(Int((hash >> 1) &>> (63 &- bits)))
       do throws(Failure) {
@@ -394,6 +401,7 @@ final class ShardsOf<Policy: EvictionPolicy & ~Copyable>: MemoryShards {
       if word.uses == 1 { return }
       watch.active?._withUnsafeGuaranteedRef { $0.onLeaving(word.block, .evicted) }
       if let onDeparture { onDeparture(word.block, .evicted, min(word.block.created, now)) }
+      word.block.depart(held)
       word.block.release()
     }
   }
@@ -416,7 +424,10 @@ final class ShardsOf<Policy: EvictionPolicy & ~Copyable>: MemoryShards {
           swap(&policy, &fresh)
           return shard.detach(budget, &policy)
         }
-        old.table.forEach { $0.block.release() }
+        old.table.forEach {
+          $0.block.depart(held)
+          $0.block.release()
+        }
       }
       index += 1
     }
@@ -540,6 +551,8 @@ final class ShardsOf<Policy: EvictionPolicy & ~Copyable>: MemoryShards {
     stats.refusals = sum { $0.refusals.value }
     stats.replacements = sum { $0.replacements.value }
     stats.trims = sum { $0.trims.value }
+    stats.heldCount = held.count
+    stats.heldBytes = held.bytes
     return stats
   }
 

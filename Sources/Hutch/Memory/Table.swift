@@ -96,16 +96,25 @@ struct Table: ~Copyable {
     hutch_match8(line, UInt32(truncatingIfNeeded: wanted), UInt32(Word.tagMask))
   }
 
+  /// Likewise, of the tag and the kind that the hash asks for.
+  @inline(__always)
+  private static func matches(_ line: Line, kindAnd wanted: UInt64) -> UInt32 {
+    hutch_match8(
+      line, UInt32(truncatingIfNeeded: wanted), UInt32(Word.tagMask | Word.objectBit))
+  }
+
   @inline(__always)
   private func find(_ hash: UInt64, _ isIt: (UnownedBlock) -> Bool) -> Place? {
     guard count > 0 else { return nil }
     let segment = directory.unsafelyUnwrapped[index(hash)]
     let tag = segment.tag(hash)
+    let wanted =
+      tag &<< Word.tagShift | (hash & KeyedHash.kindBits != 0 ? Word.objectBit : 0)
     let home = segment.home(tag)
     var at = home
     repeat {
       let line = segment.line(at)
-      var matches = Table.matches(line, tag &<< Word.tagShift)
+      var matches = Table.matches(line, kindAnd: wanted)
       while matches != 0 {
         let place = line + matches.trailingZeroBitCount
         if !place.pointee.isVacant && isIt(place.pointee.block) { return place }
@@ -152,7 +161,9 @@ struct Table: ~Copyable {
         let place = line + matches.trailingZeroBitCount
         matches &= matches &- 1
         if place.pointee.isVacant { continue }
-        if found != nil { return find(hash) { $0.slot == slot.number } }
+        if found != nil {
+          return find(hash) { $0.slot == slot.number } ?? find(hash | 1) { $0.slot == slot.number }
+        }
         found = place
       }
       if line[Table.wordsPerLine - 1].isVacant { break }

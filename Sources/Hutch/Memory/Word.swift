@@ -27,8 +27,10 @@ struct Word {
 
   /// User space ends below 2^48 on the machines that Hutch is for, and malloc aligns to 16.
   @inline(__always)
-  init(_ block: UnownedBlock, isTimed: Bool, isBacked: Bool) {
-    bits = Word.address(block) | (isTimed ? Word.timedBit : 0) | (isBacked ? Word.backedBit : 0)
+  init(_ block: UnownedBlock, isTimed: Bool, isBacked: Bool, isObject: Bool) {
+    bits =
+      Word.address(block) | (isTimed ? Word.timedBit : 0) | (isBacked ? Word.backedBit : 0)
+      | (isObject ? Word.objectBit : 0)
   }
 
   @inline(__always)

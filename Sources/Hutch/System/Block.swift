@@ -7,7 +7,8 @@ import Synchronization
 /// Whoever holds a reference may read it from any thread. It is written by its maker only,
 /// before anybody else has it, but for `slot` and `stamp`, which belong to the memory tier.
 ///
-///      0  references  UInt32, atomic
+///      0  references  UInt32, atomic; the top bit: the value is a host's object (HostObject.swift),
+///                     the next: counted as departed (Held.swift)
 ///      4  slot        UInt32, of the memory tier that holds the block, under its lock
 ///      8  size        UInt32, of the value; the top bit alone: there is an extension
 ///     12  key size    UInt16
@@ -181,24 +182,68 @@ struct UnownedBlock {
     return Block(owning: self)
   }
 
+  fileprivate static let objectBit: UInt32 = 1 << 31
+  private static let departedBit: UInt32 = 1 << 30
+  private static let countMask: UInt32 = 1 << 30 - 1
+
   /// Release, so that what this holder read is read before the block goes; acquire for the
   /// last one, who frees it.
   @inline(__always)
   func release() {
-    if references.pointee.wrappingSubtract(1, ordering: .acquiringAndReleasing).newValue == 0 {
-      free(raw)
+    let left = references.pointee.wrappingSubtract(1, ordering: .acquiringAndReleasing).newValue
+    if left & UnownedBlock.countMask == 0 { end(left) }
+  }
+
+  /// Nobody holds the block any more.
+  @inline(never)
+  private func end(_ bits: UInt32) {
+    if bits & UnownedBlock.departedBit != 0 { endDeparture() }
+    if bits & UnownedBlock.objectBit != 0 { endObject() } else { free(raw) }
+  }
+
+  /// Whether somebody beside the asker holds the block. Only a hint, unless nobody can take a
+  /// reference from the asker's.
+  @inline(__always)
+  var isShared: Bool {
+    references.pointee.load(ordering: .relaxed) & UnownedBlock.countMask > 1
+  }
+
+  @inline(__always)
+  var isDeparted: Bool {
+    references.pointee.load(ordering: .relaxed) & UnownedBlock.departedBit != 0
+  }
+
+  @inline(__always)
+  var isObject: Bool {
+    references.pointee.load(ordering: .relaxed) & UnownedBlock.objectBit != 0
+  }
+
+  /// See Held.swift. Release: what `endDeparture` reads is written.
+  func setDeparted(_ isDeparted: Bool) {
+    if isDeparted {
+      references.pointee.bitwiseOr(UnownedBlock.departedBit, ordering: .releasing)
+    } else {
+      references.pointee.bitwiseAnd(~UnownedBlock.departedBit, ordering: .relaxed)
     }
   }
 
-  /// Whether somebody beside the asker holds the block. Only a hint.
-  var isShared: Bool { references.pointee.load(ordering: .relaxed) > 1 }
+  /// The maker's: from here on the value's place holds a host's object.
+  func setObject() {
+    references.pointee.bitwiseOr(UnownedBlock.objectBit, ordering: .relaxed)
+  }
+
+  /// Where a host's object is kept.
+  var payload: UnsafeMutableRawPointer { raw + valueOffset }
 }
 
 extension Block {
   /// A block with this record and key, whose value and extended data the caller fills.
-  /// `record.size` and `record.extendedSize` say how large they are.
+  /// `record.size` and `record.extendedSize` say how large they are; `payload` is 0, or the room
+  /// for a host's object in place of a value.
   @_optimize(speed)
-  static func allocate(key: Bytes, record: Record) throws(Failure) -> Block {
+  static func allocate(
+    key: Bytes, record: Record, payload: Int = 0
+  ) throws(Failure) -> Block {
     typealias At = UnownedBlock.At
     let isPlain =
       record.expires == 0 && record.timeToIdle == 0 && record.cost == 0 && record.checksum == 0
@@ -212,7 +257,7 @@ extension Block {
     let (total, overflowToo) = withValue.addingReportingOverflow(record.extendedSize)
     guard !overflow, !overflowToo else { throw .noMemory }
 
-    let raw = try Allocation.bytes(total)
+    let raw = try Allocation.bytes(total &+ payload)
     (raw + At.references).bindMemory(to: Atomic<UInt32>.self, capacity: 1)
       .initialize(to: Atomic(1))
     raw.storeBytes(of: UInt32.max, toByteOffset: At.slot, as: UInt32.self)

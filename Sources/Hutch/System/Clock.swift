@@ -85,6 +85,7 @@ final class Clock {
 
   @inline(never)
   private func hostsMoment(_ function: Function) -> Moment {
+    ThreadState.assertNoLocks()
     // The last nanosecond is never: see Record.never.
     let time = min(max(function(context), Int64.min + 1), Record.never - 1)
     latest.store(time, ordering: .relaxed)

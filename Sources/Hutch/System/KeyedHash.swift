@@ -73,6 +73,17 @@ struct KeyedHash {
     return Self.fold(product.low ^ s3, product.high ^ s1 ^ UInt64(truncatingIfNeeded: count))
   }
 
+  /// The lowest bits of a hash in the memory tier say what the entry is: all zero, a value. A shard
+  /// sees them shifted up by at most 10.
+  static let kindBits: UInt64 = 0xFFF
+
+  /// Of a value's entry.
+  @inline(__always)
+  func entry(_ key: Bytes) -> UInt64 { self(key) & ~KeyedHash.kindBits }
+
+  /// Of a host object's entry, in a key space of its own.
+  func object(_ key: Bytes) -> UInt64 { ~self(key) & ~KeyedHash.kindBits | 1 }
+
   /// Folds all but the last 16 bytes (which may overlap what was folded).
   private func longState(_ p: UnsafeRawPointer, _ count: Int) -> UInt64 {
     var state = s2

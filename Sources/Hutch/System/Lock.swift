@@ -16,9 +16,24 @@ struct Lock: ~Copyable {
     free(mutex)
   }
 
-  @inline(__always) func lock() { pthread_mutex_lock(mutex) }
-  @inline(__always) func unlock() { pthread_mutex_unlock(mutex) }
-  @inline(__always) func tryLock() -> Bool { pthread_mutex_trylock(mutex) == 0 }
+  @inline(__always)
+  func lock() {
+    pthread_mutex_lock(mutex)
+    ThreadState.countLocks(1)
+  }
+
+  @inline(__always)
+  func unlock() {
+    ThreadState.countLocks(-1)
+    pthread_mutex_unlock(mutex)
+  }
+
+  @inline(__always)
+  func tryLock() -> Bool {
+    guard pthread_mutex_trylock(mutex) == 0 else { return false }
+    ThreadState.countLocks(1)
+    return true
+  }
 
   @inline(__always)
   func withLock<R: ~Copyable, E: Error>(_ body: () throws(E) -> R) throws(E) -> R {
@@ -46,8 +61,17 @@ struct LockInPlace {
   func initialize() { pthread_mutex_init(mutex, nil) }
   func destroy() { pthread_mutex_destroy(mutex) }
 
-  @inline(__always) func lock() { pthread_mutex_lock(mutex) }
-  @inline(__always) func unlock() { pthread_mutex_unlock(mutex) }
+  @inline(__always)
+  func lock() {
+    pthread_mutex_lock(mutex)
+    ThreadState.countLocks(1)
+  }
+
+  @inline(__always)
+  func unlock() {
+    ThreadState.countLocks(-1)
+    pthread_mutex_unlock(mutex)
+  }
 }
 
 /// A condition variable on CLOCK_MONOTONIC.

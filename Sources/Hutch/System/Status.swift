@@ -10,8 +10,11 @@ struct Status: Equatable {
   static let exists = Status(2)
   static let conflict = Status(3)
   static let partial = Status(4)
+  static let superseded = Status(5)
   static let optionsDiffer = Status(6)
+  static let wouldBlock = Status(7)
   static let bufferTooSmall = Status(8)
+  static let cancelled = Status(9)
 
   static let invalidArgument = Status(-1)
   static let noMemory = Status(-2)
@@ -29,6 +32,7 @@ struct Status: Equatable {
   static let deadlock = Status(-14)
   static let badDirectory = Status(-15)
   static let tierDown = Status(-16)
+  static let timedOut = Status(-17)
 
   static func == (a: Status, b: Status) -> Bool { a.code == b.code }
 
@@ -39,8 +43,11 @@ struct Status: Equatable {
     case 2: "HUTCH_EXISTS"
     case 3: "HUTCH_CONFLICT"
     case 4: "HUTCH_PARTIAL"
+    case 5: "HUTCH_SUPERSEDED"
     case 6: "HUTCH_OPTIONS_DIFFER"
+    case 7: "HUTCH_WOULD_BLOCK"
     case 8: "HUTCH_BUFFER_TOO_SMALL"
+    case 9: "HUTCH_CANCELLED"
     case -1: "HUTCH_INVALID_ARGUMENT"
     case -2: "HUTCH_NO_MEMORY"
     case -3: "HUTCH_CLOSED"
@@ -57,6 +64,7 @@ struct Status: Equatable {
     case -14: "HUTCH_DEADLOCK"
     case -15: "HUTCH_BAD_DIRECTORY"
     case -16: "HUTCH_TIER_DOWN"
+    case -17: "HUTCH_TIMED_OUT"
     default: "HUTCH_UNKNOWN"
     }
   }

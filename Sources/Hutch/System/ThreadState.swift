@@ -7,41 +7,37 @@ enum ThreadState {
   /// callbacks: what happens there is not the failure of the call around it.
   static func note(_ failure: Failure) {
     let state = hutch_thread_state()!
-    guard state.pointee.callbacks == 0 else { return }
+    guard state.pointee.callback == nil else { return }
     state.pointee.status = failure.status.code
     state.pointee.system_error = failure.system
     state.pointee.sqlite_error = failure.sqlite
-    compose(failure, into: state)
+    withUnsafeMutableBytes(of: &state.pointee.words) { compose(failure, into: $0) }
   }
 
   /// "words: SQLite's words: strerror", cut to fit, always ended by NUL.
-  private static func compose(
-    _ failure: Failure, into state: UnsafeMutablePointer<hutch_thread_state>
-  ) {
-    withUnsafeMutableBytes(of: &state.pointee.words) { target in
-      var used = 0
-      let room = target.count - 1
-      func append(_ text: UnsafeRawBufferPointer) {
-        let count = min(text.count, room - used)
-        guard count > 0 else { return }
-        target.baseAddress!.advanced(by: used)
-          .copyMemory(from: text.baseAddress!, byteCount: count)
-        used += count
-      }
-      func append(_ text: StaticString) {
-        append(UnsafeRawBufferPointer(start: text.utf8Start, count: text.utf8CodeUnitCount))
-      }
-      append(failure.words)
-      if let detail = failure.detail {
-        append(": ")
-        append(UnsafeRawBufferPointer(start: detail, count: strlen(detail)))
-      }
-      if failure.system != 0, let why = strerrordesc_np(failure.system) {
-        append(": ")
-        append(UnsafeRawBufferPointer(start: why, count: strlen(why)))
-      }
-      target[used] = 0
+  static func compose(_ failure: Failure, into target: UnsafeMutableRawBufferPointer) {
+    var used = 0
+    let room = target.count - 1
+    func append(_ text: UnsafeRawBufferPointer) {
+      let count = min(text.count, room - used)
+      guard count > 0 else { return }
+      target.baseAddress!.advanced(by: used)
+        .copyMemory(from: text.baseAddress!, byteCount: count)
+      used += count
     }
+    func append(_ text: StaticString) {
+      append(UnsafeRawBufferPointer(start: text.utf8Start, count: text.utf8CodeUnitCount))
+    }
+    append(failure.words)
+    if let detail = failure.detail {
+      append(": ")
+      append(UnsafeRawBufferPointer(start: detail, count: strlen(detail)))
+    }
+    if failure.system != 0, let why = strerrordesc_np(failure.system) {
+      append(": ")
+      append(UnsafeRawBufferPointer(start: why, count: strlen(why)))
+    }
+    target[used] = 0
   }
 
   /// The numbers of this thread's last failure; all 0 if it has had none.
@@ -55,23 +51,50 @@ enum ThreadState {
     withUnsafeBytes(of: &hutch_thread_state().pointee.words) { buffer.copyMemory(from: $0) }
   }
 
-  /// Runs a host's callback on behalf of `owner`.
+  /// Runs a host's callback on behalf of `owner`, a cache or a queue.
   static func within<R>(_ owner: UnsafeMutableRawPointer, _ callback: () -> R) -> R {
     let state = hutch_thread_state()!
-    let outer = state.pointee.callback_of
-    state.pointee.callback_of = owner
-    state.pointee.callbacks += 1
-    defer {
-      state.pointee.callback_of = outer
-      state.pointee.callbacks -= 1
+    assertNoLocks()
+    var frame = hutch_callback(owner: owner, outer: state.pointee.callback)
+    return withUnsafeMutablePointer(to: &frame) { frame in
+      state.pointee.callback = frame
+      defer { state.pointee.callback = frame.pointee.outer }
+      return callback()
     }
-    return callback()
   }
 
-  /// Whether this thread is within a callback of `owner`. Looks at the innermost one
-  /// alone; within another cache's callback a wait is only a wait.
+  /// Whether this thread is within a callback of `owner`, however deep.
   static func isWithinCallback(of owner: UnsafeMutableRawPointer) -> Bool {
-    let state = hutch_thread_state()!
-    return state.pointee.callbacks > 0 && state.pointee.callback_of == owner
+    var frame = hutch_thread_state()!.pointee.callback
+    while let callback = frame {
+      if callback.pointee.owner == owner { return true }
+      frame = callback.pointee.outer
+    }
+    return false
+  }
+
+  /// The queue whose worker this thread is.
+  static var workerOf: UnsafeMutableRawPointer? {
+    get { hutch_thread_state()!.pointee.worker_of }
+    set { hutch_thread_state()!.pointee.worker_of = newValue }
+  }
+
+  // MARK: locks, in debug builds
+
+  /// Counts the locks that this thread holds, so that `assertNoLocks` can tell.
+  @inline(__always)
+  static func countLocks(_ change: Int32) {
+    #if DEBUG
+      hutch_thread_state()!.pointee.locks += change
+    #endif
+  }
+
+  /// No function of the host's is called with a lock of ours held.
+  @inline(__always)
+  static func assertNoLocks() {
+    #if DEBUG
+      precondition(
+        hutch_thread_state()!.pointee.locks == 0, "a callback is made with a lock held")
+    #endif
   }
 }

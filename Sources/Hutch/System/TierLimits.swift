@@ -48,6 +48,8 @@ struct TierStats {
   var damaged: UInt64 = 0
   var replacements: UInt64 = 0
   var trims: UInt64 = 0
+  var heldCount: UInt64 = 0
+  var heldBytes: UInt64 = 0
 }
 
 /// What one tier made of a put: the numbers of HUTCH_OUTCOME_*.

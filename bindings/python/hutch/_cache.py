@@ -10,6 +10,7 @@ from types import TracebackType
 from typing import Any
 
 from . import _structs
+from ._async import AsyncEntries
 from ._clock import Clock, set_clock
 from ._codec_hook import Codec, set_codec
 from ._entries import Entries
@@ -17,7 +18,7 @@ from ._errors import OptionsDifferWarning, Status, check
 from ._library import lib
 from ._options import Path, encode_path
 from ._records import CacheLimits, Seconds, Tier, TierLimits
-from ._units import limit_duration, uint64
+from ._units import limit_duration, nanoseconds, uint32, uint64
 
 _POLICY: dict[str | None, int] = {None: 0, "lru": 1, "lfu": 2, "fifo": 3, "adaptive": 4}
 _STORAGE: dict[str | None, int] = {None: 0, "mixed": 1, "sqlite": 2, "file": 3}
@@ -27,7 +28,7 @@ _NETWORK_DIRECTORY = 1
 _DISK_OPTIONAL = 2
 
 
-class Cache(Entries):
+class Cache(Entries, AsyncEntries):
     """A cache: a memory tier above a directory, or in memory only.
 
         with hutch.Cache("/var/tmp/thumbnails") as cache:
@@ -62,6 +63,8 @@ class Cache(Entries):
             but for what was written last; "sync", that too.
         checksums: whether reads from disk compare a value with its checksum.
         codec: what stands between values and the disk: see Codec.
+        workers: the most threads that the cache makes, for what is awaited and
+            for its own maintenance; 0: none, and maintain does it all.
         clock: the time in Unix nanoseconds, instead of the system's clocks;
             for tests. Must not use the cache.
 
@@ -85,6 +88,7 @@ class Cache(Entries):
         policy: str | None = None,
         inline_threshold: int | None = None,
         network_directory: bool = False,
+        workers: int | None = None,
         disk_optional: bool = False,
         durability: str | None = None,
         checksums: bool = True,
@@ -106,6 +110,8 @@ class Cache(Entries):
         options.checksums = _CHECKSUMS[bool(checksums)]
         if inline_threshold is not None:
             options.inline_threshold = uint64(inline_threshold)
+        if workers is not None:
+            options.workers = uint32(workers)
         if network_directory:
             options.flags |= _NETWORK_DIRECTORY
         if disk_optional:
@@ -193,6 +199,18 @@ class Cache(Entries):
         """
         return TierView(self, Tier.DISK)
 
+    def suspend(self) -> None:
+        """Start nothing in the background until resume; each suspend asks for one."""
+        check(lib.hutch_suspend(self._pointer))
+
+    def resume(self) -> None:
+        """Go on after suspend. InvalidArgumentError: it was not suspended."""
+        check(lib.hutch_resume(self._pointer))
+
+    def maintain(self, seconds: Seconds | None = None) -> None:
+        """Do what waits, on this thread, for about so long. None: all of it."""
+        check(lib.hutch_maintain(self._pointer, 0 if seconds is None else nanoseconds(seconds)))
+
     def limits(self) -> CacheLimits:
         """The limits in force."""
         limits = _structs.CacheLimits()
@@ -212,7 +230,7 @@ class Cache(Entries):
         check(lib.hutch_set_limits(self._pointer, byref(limits)))
 
 
-class TierView(Entries):
+class TierView(Entries, AsyncEntries):
     """One tier of a cache, as a cache: see Cache.memory and Cache.disk.
 
     Keeps its cache from being collected. After the cache's close: ClosedError.

@@ -13,6 +13,7 @@ from ._errors import Status, WrongTypeError, check, failure
 from ._files import FileEntries
 from ._library import lib
 from ._memoize import memoize
+from ._objects import ObjectEntries
 from ._options import put_options
 from ._records import Entry, EntryInfo, PutResult, Seconds
 from ._units import int64, own_duration, uint64
@@ -27,7 +28,7 @@ _INT64_MAX = 2**63 - 1
 _INT64_MIN = -(2**63)
 
 
-class Entries(FileEntries, Walks, Upkeep):
+class Entries(FileEntries, ObjectEntries, Walks, Upkeep):
     """Entries by key: a mapping with the methods of python-diskcache.
 
     Of any method: TypeError or ValueError for a key or a value that is none

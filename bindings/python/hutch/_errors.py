@@ -23,8 +23,11 @@ class Status(enum.IntEnum):
     EXISTS = 2
     CONFLICT = 3
     PARTIAL = 4
+    SUPERSEDED = 5
     OPTIONS_DIFFER = 6
+    WOULD_BLOCK = 7
     BUFFER_TOO_SMALL = 8
+    CANCELLED = 9
     INVALID_ARGUMENT = -1
     NO_MEMORY = -2
     CLOSED = -3
@@ -41,6 +44,7 @@ class Status(enum.IntEnum):
     DEADLOCK = -14
     BAD_DIRECTORY = -15
     TIER_DOWN = -16
+    TIMED_OUT = -17
 
 
 class Error(Exception):
@@ -145,6 +149,10 @@ class TierDownError(SystemFailure):
     """The disk tier is out of service."""
 
 
+class TimedOutError(Error, TimeoutError):
+    """The time that was given has passed."""
+
+
 class OptionsDifferWarning(UserWarning):
     """The directory is open in this process already, with other options, which go on."""
 
@@ -166,6 +174,7 @@ _CLASSES: dict[int, type[Error]] = {
     Status.DEADLOCK: DeadlockError,
     Status.BAD_DIRECTORY: BadDirectoryError,
     Status.TIER_DOWN: TierDownError,
+    Status.TIMED_OUT: TimedOutError,
 }
 
 
@@ -178,11 +187,16 @@ def _known(status: int) -> Status | int:
 
 def failure(status: int) -> Error:
     """The exception for a status below 0 that this thread's last call answered."""
-    kind: type[Error] = _CLASSES.get(status, Error)
     details = _structs.Error()
     lib.hutch_last_error(ctypes.byref(details))
-    if details.status != status:
-        # A finalizer ran on this thread in between and failed in its own way.
+    # If not: a finalizer ran on this thread in between and failed in its own way.
+    return described(status, details if details.status == status else None)
+
+
+def described(status: int, details: _structs.Error | None) -> Error:
+    """The exception for a status below 0 that is described by details; None: by nothing."""
+    kind: type[Error] = _CLASSES.get(status, Error)
+    if details is None:
         return kind(status)
     words: Any = details.words
     return kind(

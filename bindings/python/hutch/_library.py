@@ -27,6 +27,7 @@ _KEY = (c_void_p, c_size_t)
 _BYTES = (c_void_p, c_size_t)
 _KEYS = (POINTER(c_char_p), POINTER(c_size_t))
 _PUT = (POINTER(s.PutOptions), POINTER(s.PutResult))
+_TASK = (POINTER(s.TaskOptions), POINTER(s.TaskPointer))
 
 FUNCTIONS: tuple[tuple[str, tuple[Any, ...], Any], ...] = (
     # library
@@ -119,6 +120,18 @@ FUNCTIONS: tuple[tuple[str, tuple[Any, ...], Any], ...] = (
     ("hutch_value_fd", (s.CachePointer, *_KEY, POINTER(c_int32)), c_int32),
     ("hutch_hold_files", (s.CachePointer,), c_int32),
     ("hutch_release_files", (s.CachePointer,), c_int32),
+    # objects
+    (
+        "hutch_put_object",
+        (s.CachePointer, *_KEY, c_void_p, s.ReleaseFunction, POINTER(s.PutOptions)),
+        c_int32,
+    ),
+    ("hutch_get_object", (s.CachePointer, *_KEY, POINTER(s.ObjectPointer)), c_int32),
+    ("hutch_remove_object", (s.CachePointer, *_KEY), c_int32),
+    ("hutch_drain_releases", (s.CachePointer, c_uint64, POINTER(c_uint64)), c_int32),
+    ("hutch_object_pointer", (s.ObjectPointer,), c_void_p),
+    ("hutch_object_retain", (s.ObjectPointer,), s.ObjectPointer),
+    ("hutch_object_release", (s.ObjectPointer,), None),
     # limits
     ("hutch_limits", (s.CachePointer, POINTER(s.CacheLimits)), c_int32),
     ("hutch_set_limits", (s.CachePointer, POINTER(s.CacheLimits)), c_int32),
@@ -149,6 +162,60 @@ FUNCTIONS: tuple[tuple[str, tuple[Any, ...], Any], ...] = (
         (s.CachePointer, c_uint32, s.ListenerFunction, c_void_p, s.ReleaseFunction),
         c_int32,
     ),
+    # tasks
+    ("hutch_task_cancel", (s.TaskPointer, POINTER(c_uint32)), c_int32),
+    ("hutch_task_wait", (s.TaskPointer, c_int64), c_int32),
+    ("hutch_task_set_priority", (s.TaskPointer, c_int32), c_int32),
+    ("hutch_task_status", (s.TaskPointer, POINTER(c_uint32), POINTER(c_int32)), c_int32),
+    ("hutch_task_retain", (s.TaskPointer,), s.TaskPointer),
+    ("hutch_task_release", (s.TaskPointer,), None),
+    # queues
+    ("hutch_queue_create", (POINTER(s.QueueOptions), POINTER(s.QueuePointer)), c_int32),
+    ("hutch_cache_queue", (s.CachePointer, POINTER(s.QueuePointer)), c_int32),
+    (
+        "hutch_queue_submit",
+        (s.QueuePointer, s.WorkFunction, c_void_p, s.ReleaseFunction, *_TASK),
+        c_int32,
+    ),
+    ("hutch_queue_set_width", (s.QueuePointer, c_uint32), c_int32),
+    ("hutch_queue_wait_all", (s.QueuePointer, c_int64), c_int32),
+    ("hutch_queue_cancel_all", (s.QueuePointer, POINTER(c_uint64)), c_int32),
+    ("hutch_queue_suspend", (s.QueuePointer,), c_int32),
+    ("hutch_queue_resume", (s.QueuePointer,), c_int32),
+    ("hutch_queue_run", (s.QueuePointer, c_int64, POINTER(c_uint64)), c_int32),
+    ("hutch_queue_retain", (s.QueuePointer,), s.QueuePointer),
+    ("hutch_queue_release", (s.QueuePointer,), None),
+    # groups
+    ("hutch_group_create", (s.QueuePointer, POINTER(s.GroupPointer)), c_int32),
+    ("hutch_group_start", (s.GroupPointer, POINTER(s.TaskOptions)), c_int32),
+    ("hutch_group_cancel", (s.GroupPointer,), c_int32),
+    ("hutch_group_wait", (s.GroupPointer, c_int64), c_int32),
+    ("hutch_group_retain", (s.GroupPointer,), s.GroupPointer),
+    ("hutch_group_release", (s.GroupPointer,), None),
+    # ports
+    ("hutch_port_create", (POINTER(s.PortPointer),), c_int32),
+    ("hutch_port_fd", (s.PortPointer,), c_int32),
+    ("hutch_port_drain", (s.PortPointer, c_uint64, POINTER(c_uint64)), c_int32),
+    ("hutch_port_close", (s.PortPointer, c_uint32), c_int32),
+    ("hutch_port_retain", (s.PortPointer,), s.PortPointer),
+    ("hutch_port_release", (s.PortPointer,), None),
+    # async
+    ("hutch_get_async", (s.CachePointer, *_KEY, *_TASK), c_int32),
+    (
+        "hutch_put_async",
+        (s.CachePointer, *_KEY, *_BYTES, POINTER(s.PutOptions), *_TASK),
+        c_int32,
+    ),
+    ("hutch_remove_async", (s.CachePointer, *_KEY, *_TASK), c_int32),
+    ("hutch_contains_async", (s.CachePointer, *_KEY, *_TASK), c_int32),
+    ("hutch_clear_async", (s.CachePointer, *_TASK), c_int32),
+    ("hutch_flush_async", (s.CachePointer, *_TASK), c_int32),
+    ("hutch_trim_async", (s.CachePointer, POINTER(s.TrimSpec), *_TASK), c_int32),
+    ("hutch_wait_all", (s.CachePointer, c_int64), c_int32),
+    # maintenance
+    ("hutch_suspend", (s.CachePointer,), c_int32),
+    ("hutch_resume", (s.CachePointer,), c_int32),
+    ("hutch_maintain", (s.CachePointer, c_int64), c_int32),
 )
 """Every function of hutch.h: name, argument types, result type."""
 

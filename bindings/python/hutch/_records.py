@@ -185,6 +185,9 @@ class TierStats:
         damaged: entries found damaged, and removed.
         replacements: of the puts, those that took an entry's place; of memory.
         trims: entries removed by trim.
+        held_count, held_bytes: values and objects that have left the tier and
+            are still in use.
+        waiting: objects that nobody holds, not yet let go.
     """
 
     state: State
@@ -201,6 +204,9 @@ class TierStats:
     damaged: int
     replacements: int
     trims: int
+    held_count: int
+    held_bytes: int
+    waiting: int
 
     @classmethod
     def _of(cls, stats: _structs.TierStats) -> TierStats:
@@ -219,6 +225,9 @@ class TierStats:
             damaged=stats.damaged,
             replacements=stats.replacements,
             trims=stats.trims,
+            held_count=stats.held_count,
+            held_bytes=stats.held_bytes,
+            waiting=stats.waiting,
         )
 
 

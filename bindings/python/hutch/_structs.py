@@ -27,15 +27,40 @@ class BatchHandle(ctypes.Structure):
     """hutch_batch: opaque."""
 
 
+class TaskHandle(ctypes.Structure):
+    """hutch_task: opaque."""
+
+
+class QueueHandle(ctypes.Structure):
+    """hutch_queue: opaque."""
+
+
+class GroupHandle(ctypes.Structure):
+    """hutch_group: opaque."""
+
+
+class PortHandle(ctypes.Structure):
+    """hutch_port: opaque."""
+
+
 class WriterHandle(ctypes.Structure):
     """hutch_writer: opaque."""
+
+
+class ObjectHandle(ctypes.Structure):
+    """hutch_object: opaque."""
 
 
 CachePointer = ctypes.POINTER(CacheHandle)
 ValuePointer = ctypes.POINTER(ValueHandle)
 CursorPointer = ctypes.POINTER(CursorHandle)
 BatchPointer = ctypes.POINTER(BatchHandle)
+TaskPointer = ctypes.POINTER(TaskHandle)
+QueuePointer = ctypes.POINTER(QueueHandle)
+GroupPointer = ctypes.POINTER(GroupHandle)
+PortPointer = ctypes.POINTER(PortHandle)
 WriterPointer = ctypes.POINTER(WriterHandle)
+ObjectPointer = ctypes.POINTER(ObjectHandle)
 
 ClockFunction = ctypes.CFUNCTYPE(c_int64, c_void_p)
 CodecFunction = ctypes.CFUNCTYPE(c_int32, c_void_p, c_void_p, c_size_t, c_void_p)
@@ -116,6 +141,10 @@ class Options(Sized):
         ("codec_decode", CodecFunction),
         ("codec_context", c_void_p),
         ("codec_release", ReleaseFunction),
+        ("workers", c_uint32),
+        ("reserved_2", c_uint32),
+        ("queue_length", c_uint64),
+        ("close_deadline", c_int64),
     ]
 
 
@@ -183,6 +212,9 @@ class TierStats(ctypes.Structure):
         ("damaged", c_uint64),
         ("replacements", c_uint64),
         ("trims", c_uint64),
+        ("held_count", c_uint64),
+        ("held_bytes", c_uint64),
+        ("waiting", c_uint64),
         ("reserved", c_uint64 * 4),
     ]
 
@@ -249,3 +281,58 @@ class Event(Sized):
 
 
 ListenerFunction = ctypes.CFUNCTYPE(None, c_void_p, ctypes.POINTER(Event))
+
+
+class Completion(Sized):
+    """hutch_completion."""
+
+    _fields_ = [
+        ("struct_size", c_size_t),
+        ("status", c_int32),
+        ("operation", c_uint32),
+        ("task", TaskPointer),
+        ("value", ValuePointer),
+        ("error", ctypes.POINTER(Error)),
+        ("version", c_uint64),
+        ("memory", c_uint32),
+        ("disk", c_uint32),
+        ("count", c_uint64),
+        ("cancelled", c_uint64),
+    ]
+
+
+CompleteFunction = ctypes.CFUNCTYPE(None, c_void_p, ctypes.POINTER(Completion))
+MergeFunction = ctypes.CFUNCTYPE(None, c_void_p, c_void_p)
+WorkFunction = ctypes.CFUNCTYPE(c_int32, c_void_p, TaskPointer)
+
+
+class TaskOptions(Sized):
+    """hutch_task_options."""
+
+    _fields_ = [
+        ("struct_size", c_size_t),
+        ("priority", c_int32),
+        ("flags", c_uint32),
+        ("deadline", c_int64),
+        ("complete", CompleteFunction),
+        ("progress", ProgressFunction),
+        ("context", c_void_p),
+        ("release", ReleaseFunction),
+        ("port", PortPointer),
+        ("group", GroupPointer),
+        ("identifier", c_char_p),
+        ("identifier_size", c_size_t),
+        ("merge", MergeFunction),
+        ("now", ctypes.POINTER(Completion)),
+    ]
+
+
+class QueueOptions(Sized):
+    """hutch_queue_options."""
+
+    _fields_ = [
+        ("struct_size", c_size_t),
+        ("width", c_uint32),
+        ("flags", c_uint32),
+        ("length", c_uint64),
+    ]

@@ -44,6 +44,14 @@ def uint64(number: int) -> int:
     return number
 
 
+def uint32(number: int) -> int:
+    """As uint64, of 32 bits."""
+    number = operator.index(number)
+    if not 0 <= number < 2**32:
+        raise ValueError(f"{number} is not between 0 and 2**32 - 1")
+    return number
+
+
 def int64(number: int) -> int:
     """The number, if it fits, else OverflowError."""
     number = operator.index(number)

@@ -1,0 +1,158 @@
+// Group async: the calls of a cache as tasks; and maintenance.
+
+public import CHutch
+
+/// Submits for a cache what `body` says, and hands out the task or the result.
+private func submitting(
+  _ cache: OpaquePointer?, _ options: UnsafePointer<hutch_task_options>?,
+  _ out: UnsafeMutablePointer<OpaquePointer?>?,
+  _ body: (Handle, TaskSpec, _ mayFinishNow: Bool) throws(Failure) -> Handle.Submitted
+) -> hutch_status {
+  out?.pointee = nil
+  return submitting(options) { (spec, given) throws(Failure) in
+    guard let cache else { throw .invalid("the cache is NULL") }
+    let handle = Unmanaged<Handle>.fromOpaque(UnsafeRawPointer(cache)).takeUnretainedValue()
+    spec.wantsHandle = out != nil
+    let now = given.flags & UInt32(HUTCH_TASK_MAY_FINISH_NOW) != 0
+    switch try body(handle, spec, now) {
+    case .task(let task):
+      out?.pointee = OpaquePointer(task)
+      return .done
+    case .refused(let status): return status
+    case .done(let task):
+      let completion = hutch_completion(task)
+      let operation = AsyncOperation.of(task)
+      if let reason = operation.pointee.failure { ThreadState.note(reason.failure) }
+      // The value is the caller's.
+      operation.pointee.block = nil
+      let release = spec.release
+      Handle.giveUp(task)
+      deliver(completion, to: given.now)
+      release?(spec.context)
+      return .done
+    }
+  }
+}
+
+@_cdecl("hutch_get_async") @implementation
+public func hutch_get_async(
+  _ cache: OpaquePointer!, _ key: UnsafeRawPointer!, _ key_size: Int,
+  _ options: UnsafePointer<hutch_task_options>!, _ task: UnsafeMutablePointer<OpaquePointer?>!
+) -> hutch_status {
+  submittingOnKey(.get, cache, key, key_size, options, task)
+}
+
+@_cdecl("hutch_put_async") @implementation
+public func hutch_put_async(
+  _ cache: OpaquePointer!, _ key: UnsafeRawPointer!, _ key_size: Int,
+  _ value: UnsafeRawPointer!, _ value_size: Int,
+  _ put_options: UnsafePointer<hutch_put_options>!,
+  _ options: UnsafePointer<hutch_task_options>!, _ task: UnsafeMutablePointer<OpaquePointer?>!
+) -> hutch_status {
+  submitting(cache, options, task) { (handle, spec, now) throws(Failure) in
+    let key = try checkedKey(key, key_size)
+    let value = try checkedBytes(value, value_size, "the value is NULL, or its size no size")
+    let put = try Cache.PutSpec(put_options)
+    try handle.opening.check()
+    let block = try Block.copying(
+      key: key, value: value, extended: put.extended,
+      record: put.record(at: handle.cache.clock.moment()),
+      wantsChecksum: handle.cache.storage != nil)
+    return try handle.submit(
+      .put, key, block, storing: try handle.cache.target(of: put.writePolicy, in: handle.scope),
+      spec, mayFinishNow: now)
+  }
+}
+
+@_cdecl("hutch_remove_async") @implementation
+public func hutch_remove_async(
+  _ cache: OpaquePointer!, _ key: UnsafeRawPointer!, _ key_size: Int,
+  _ options: UnsafePointer<hutch_task_options>!, _ task: UnsafeMutablePointer<OpaquePointer?>!
+) -> hutch_status {
+  submittingOnKey(.remove, cache, key, key_size, options, task)
+}
+
+@_cdecl("hutch_contains_async") @implementation
+public func hutch_contains_async(
+  _ cache: OpaquePointer!, _ key: UnsafeRawPointer!, _ key_size: Int,
+  _ options: UnsafePointer<hutch_task_options>!, _ task: UnsafeMutablePointer<OpaquePointer?>!
+) -> hutch_status {
+  submittingOnKey(.contains, cache, key, key_size, options, task)
+}
+
+private func submittingOnKey(
+  _ kind: AsyncOperation.Kind, _ cache: OpaquePointer?, _ key: UnsafeRawPointer?,
+  _ key_size: Int, _ options: UnsafePointer<hutch_task_options>?,
+  _ task: UnsafeMutablePointer<OpaquePointer?>?
+) -> hutch_status {
+  submitting(cache, options, task) { (handle, spec, now) throws(Failure) in
+    try handle.submit(kind, try checkedKey(key, key_size), nil, spec, mayFinishNow: now)
+  }
+}
+
+@_cdecl("hutch_clear_async") @implementation
+public func hutch_clear_async(
+  _ cache: OpaquePointer!, _ options: UnsafePointer<hutch_task_options>!,
+  _ task: UnsafeMutablePointer<OpaquePointer?>!
+) -> hutch_status {
+  submitting(cache, options, task) { (handle, spec, _) throws(Failure) in
+    try handle.submit(.clear, spec)
+  }
+}
+
+@_cdecl("hutch_flush_async") @implementation
+public func hutch_flush_async(
+  _ cache: OpaquePointer!, _ options: UnsafePointer<hutch_task_options>!,
+  _ task: UnsafeMutablePointer<OpaquePointer?>!
+) -> hutch_status {
+  submitting(cache, options, task) { (handle, spec, _) throws(Failure) in
+    try handle.submit(.flush, spec)
+  }
+}
+
+@_cdecl("hutch_trim_async") @implementation
+public func hutch_trim_async(
+  _ cache: OpaquePointer!, _ trim: UnsafePointer<hutch_trim_spec>!,
+  _ options: UnsafePointer<hutch_task_options>!, _ task: UnsafeMutablePointer<OpaquePointer?>!
+) -> hutch_status {
+  submitting(cache, options, task) { (handle, spec, _) throws(Failure) in
+    guard trim != nil else { throw .invalid("spec is NULL") }
+    let given = try received(trim, over: hutch_trim_spec())
+    guard given.progress == nil else {
+      throw .invalid("the progress of a task is a matter of its options")
+    }
+    return try handle.submit(.trim, trim: try TrimSpec(given), spec)
+  }
+}
+
+@_cdecl("hutch_wait_all") @implementation
+public func hutch_wait_all(_ cache: OpaquePointer!, _ timeout: Int64) -> hutch_status {
+  withCache(cache) { (handle) throws(Failure) in
+    try handle.cache.tasks.waitAll(try checkedDuration(timeout))
+  }
+}
+
+// MARK: maintenance
+
+@_cdecl("hutch_suspend") @implementation
+public func hutch_suspend(_ cache: OpaquePointer!) -> hutch_status {
+  withCache(cache) { (handle) throws(Failure) in
+    handle.cache.tasks.suspend()
+    return .done
+  }
+}
+
+@_cdecl("hutch_resume") @implementation
+public func hutch_resume(_ cache: OpaquePointer!) -> hutch_status {
+  withCache(cache) { (handle) throws(Failure) in try resuming(handle.cache.tasks) }
+}
+
+@_cdecl("hutch_maintain") @implementation
+public func hutch_maintain(_ cache: OpaquePointer!, _ budget: Int64) -> hutch_status {
+  withCache(cache) { (handle) throws(Failure) in
+    let end = Deadline(budget: try checkedDuration(budget))
+    try handle.cache.tasks.checkMayWait()
+    handle.cache.maintain(until: end)
+    return .done
+  }
+}

@@ -1,0 +1,84 @@
+// Group objects: host pointers in the memory tier.
+
+public import CHutch
+
+@_cdecl("hutch_put_object") @implementation
+public func hutch_put_object(
+  _ cache: OpaquePointer!, _ key: UnsafeRawPointer!, _ key_size: Int,
+  _ object: UnsafeMutableRawPointer!,
+  _ release: hutch_object_function!,
+  _ options: UnsafePointer<hutch_put_options>!
+) -> hutch_status {
+  let status = withMemory(cache) { (handle) throws(Failure) in
+    let key = try checkedKey(key, key_size)
+    let spec = try Cache.PutSpec(options)
+    guard spec.extended.count == 0 else { throw .invalid("an object has no extended data") }
+    try handle.cache.putObject(key, object, release, spec)
+    return .done
+  }
+  if status != Status.done.code { release?(object) }
+  return status
+}
+
+@_cdecl("hutch_get_object") @implementation
+public func hutch_get_object(
+  _ cache: OpaquePointer!, _ key: UnsafeRawPointer!, _ key_size: Int,
+  _ out: UnsafeMutablePointer<OpaquePointer?>!
+) -> hutch_status {
+  out?.pointee = nil
+  return withMemory(cache) { (handle) throws(Failure) in
+    let key = try checkedKey(key, key_size)
+    guard let out else { throw .invalid("out is NULL") }
+    guard let block = handle.cache.getObject(key) else { return .notFound }
+    out.pointee = OpaquePointer(block.leak().raw)
+    return .done
+  }
+}
+
+@_cdecl("hutch_remove_object") @implementation
+public func hutch_remove_object(
+  _ cache: OpaquePointer!, _ key: UnsafeRawPointer!, _ key_size: Int
+) -> hutch_status {
+  withMemory(cache) { (handle) throws(Failure) in
+    handle.cache.removeObject(try checkedKey(key, key_size)) ? .done : .notFound
+  }
+}
+
+@_cdecl("hutch_drain_releases") @implementation
+public func hutch_drain_releases(
+  _ cache: OpaquePointer!, _ max: UInt64, _ drained: UnsafeMutablePointer<UInt64>!
+) -> hutch_status {
+  drained?.pointee = 0
+  return withCache(cache) { (handle) throws(Failure) in
+    let count = handle.cache.releaseObjects(most: max == 0 ? .max : max)
+    drained?.pointee = count
+    return .done
+  }
+}
+
+/// As `withCache`, for what only the memory tier has.
+private func withMemory(
+  _ pointer: OpaquePointer?, _ body: (Handle) throws(Failure) -> Status
+) -> hutch_status {
+  withCache(pointer) { (handle) throws(Failure) in
+    guard handle.scope != .disk else {
+      throw Failure(.unsupported, "objects are kept in the memory tier")
+    }
+    return try body(handle)
+  }
+}
+
+@_cdecl("hutch_object_pointer") @implementation
+public func hutch_object_pointer(_ object: OpaquePointer!) -> UnsafeMutableRawPointer! {
+  object.flatMap { HostObject(block: UnownedBlock(UnsafeMutableRawPointer($0))).pointer }
+}
+
+@_cdecl("hutch_object_retain") @implementation
+public func hutch_object_retain(_ object: OpaquePointer!) -> OpaquePointer! {
+  hutch_value_retain(object)
+}
+
+@_cdecl("hutch_object_release") @implementation
+public func hutch_object_release(_ object: OpaquePointer!) {
+  hutch_value_release(object)
+}

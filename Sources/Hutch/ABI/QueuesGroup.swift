@@ -1,0 +1,313 @@
+// Groups queues, groups and ports: what tasks run on, end together in, and tell through.
+
+public import CHutch
+
+private func withObject<T: AnyObject>(
+  _ pointer: OpaquePointer?, _ type: T.Type, _ words: StaticString,
+  _ body: (T) throws(Failure) -> Status
+) -> hutch_status {
+  guard let pointer else { return failing(.invalid(words)) }
+  return Unmanaged<T>.fromOpaque(UnsafeRawPointer(pointer))._withUnsafeGuaranteedRef { object in
+    answering { () throws(Failure) in try body(object) }
+  }
+}
+
+private func withQueue(
+  _ pointer: OpaquePointer?, _ body: (TaskQueue) throws(Failure) -> Status
+) -> hutch_status {
+  withObject(pointer, QueueHandle.self, "the queue is NULL") { (handle) throws(Failure) in
+    try handle.queue.check()
+    return try body(handle.queue)
+  }
+}
+
+private func retained<T: AnyObject>(_ pointer: OpaquePointer?, _ type: T.Type) -> OpaquePointer? {
+  guard let pointer else { return nil }
+  _ = Unmanaged<T>.fromOpaque(UnsafeRawPointer(pointer)).retain()
+  return pointer
+}
+
+/// The child's copy of one of the parent's objects is left alone.
+private func release<T: AnyObject>(
+  _ pointer: OpaquePointer?, _ type: T.Type, _ forks: (T) -> UInt32
+) {
+  guard let pointer else { return }
+  let reference = Unmanaged<T>.fromOpaque(UnsafeRawPointer(pointer))
+  if reference._withUnsafeGuaranteedRef({ forks($0) == Process.forks }) { reference.release() }
+}
+
+private func checkedWidth(_ width: UInt32) throws(Failure) -> Int {
+  guard width > 0, width <= UInt32(TaskQueue.mostThreads) else {
+    throw .invalid("a width is from 1 to 256")
+  }
+  return Int(width)
+}
+
+// MARK: queues
+
+@_cdecl("hutch_queue_create") @implementation
+public func hutch_queue_create(
+  _ options: UnsafePointer<hutch_queue_options>!, _ out: UnsafeMutablePointer<OpaquePointer?>!
+) -> hutch_status {
+  out?.pointee = nil
+  return answering { () throws(Failure) in
+    guard let out else { throw .invalid("out is NULL") }
+    let given = try received(options, over: hutch_queue_options())
+    let none = UInt32(HUTCH_QUEUE_NO_THREADS)
+    guard given.flags & ~none == 0 else { throw .invalid("a flag that is not defined") }
+    let queue = try TaskQueue(
+      width: try checkedWidth(given.width == 0 ? 2 : given.width),
+      hasThreads: given.flags & none == 0, length: Int(clamping: given.length),
+      deliver: deliverCompletion)
+    out.pointee = handOut(QueueHandle(queue, isOwner: true))
+    return .done
+  }
+}
+
+@_cdecl("hutch_cache_queue") @implementation
+public func hutch_cache_queue(
+  _ cache: OpaquePointer!, _ out: UnsafeMutablePointer<OpaquePointer?>!
+) -> hutch_status {
+  out?.pointee = nil
+  return withCache(cache) { (handle) throws(Failure) in
+    guard let out else { throw .invalid("out is NULL") }
+    out.pointee = handOut(QueueHandle(handle.cache.tasks, isOwner: false))
+    return .done
+  }
+}
+
+@_cdecl("hutch_queue_submit") @implementation
+public func hutch_queue_submit(
+  _ queue: OpaquePointer!, _ work: hutch_work!, _ context: UnsafeMutableRawPointer!,
+  _ release: hutch_release!,
+  _ options: UnsafePointer<hutch_task_options>!, _ task: UnsafeMutablePointer<OpaquePointer?>!
+) -> hutch_status {
+  task?.pointee = nil
+  let status = submitting(options) { (spec, _) throws(Failure) in
+    guard let queue else { throw .invalid("the queue is NULL") }
+    let found = Unmanaged<QueueHandle>.fromOpaque(UnsafeRawPointer(queue)).takeUnretainedValue()
+    try found.queue.check()
+    guard let work else { throw .invalid("the work is NULL") }
+    spec.operation = UInt8(HUTCH_OPERATION_WORK)
+    spec.wantsHandle = task != nil
+    let record = try TaskPointer.make(spec, for: found.queue)
+    record.pointee.work = work
+    record.pointee.workContext = context
+    record.pointee.workRelease = release
+    let status: Status
+    do throws(Failure) {
+      status = try found.queue.submit(record, spec)
+    } catch {
+      record.discard()
+      throw error
+    }
+    if status == .done { task?.pointee = OpaquePointer(record) } else { record.discard() }
+    return status
+  }
+  if status != Status.done.code { release?(context) }
+  return status
+}
+
+@_cdecl("hutch_queue_set_width") @implementation
+public func hutch_queue_set_width(_ queue: OpaquePointer!, _ width: UInt32) -> hutch_status {
+  withQueue(queue) { (queue) throws(Failure) in
+    queue.setWidth(try checkedWidth(width))
+    return .done
+  }
+}
+
+@_cdecl("hutch_queue_wait_all") @implementation
+public func hutch_queue_wait_all(_ queue: OpaquePointer!, _ timeout: Int64) -> hutch_status {
+  withQueue(queue) { (queue) throws(Failure) in
+    try queue.waitAll(try checkedDuration(timeout))
+  }
+}
+
+@_cdecl("hutch_queue_cancel_all") @implementation
+public func hutch_queue_cancel_all(
+  _ queue: OpaquePointer!, _ cancelled: UnsafeMutablePointer<UInt64>!
+) -> hutch_status {
+  withQueue(queue) { (queue) throws(Failure) in
+    let count = queue.cancelAll()
+    cancelled?.pointee = count
+    return .done
+  }
+}
+
+@_cdecl("hutch_queue_suspend") @implementation
+public func hutch_queue_suspend(_ queue: OpaquePointer!) -> hutch_status {
+  withQueue(queue) { (queue) throws(Failure) in
+    queue.suspend()
+    return .done
+  }
+}
+
+@_cdecl("hutch_queue_resume") @implementation
+public func hutch_queue_resume(_ queue: OpaquePointer!) -> hutch_status {
+  withQueue(queue) { (queue) throws(Failure) in try resuming(queue) }
+}
+
+func resuming(_ queue: TaskQueue) throws(Failure) -> Status {
+  guard queue.resume() else { throw .invalid("it was not suspended") }
+  return .done
+}
+
+@_cdecl("hutch_queue_run") @implementation
+public func hutch_queue_run(
+  _ queue: OpaquePointer!, _ budget: Int64, _ ran: UnsafeMutablePointer<UInt64>!
+) -> hutch_status {
+  withQueue(queue) { (queue) throws(Failure) in
+    let end = Deadline(budget: try checkedDuration(budget))
+    try queue.checkMayWait()
+    let count = queue.run(until: end)
+    ran?.pointee = count
+    return .done
+  }
+}
+
+@_cdecl("hutch_queue_retain") @implementation
+public func hutch_queue_retain(_ queue: OpaquePointer!) -> OpaquePointer! {
+  retained(queue, QueueHandle.self)
+}
+
+@_cdecl("hutch_queue_release") @implementation
+public func hutch_queue_release(_ queue: OpaquePointer!) {
+  release(queue, QueueHandle.self) { $0.queue.forks }
+}
+
+// MARK: groups
+
+private func withGroup(
+  _ pointer: OpaquePointer?, _ body: (WorkGroup) throws(Failure) -> Status
+) -> hutch_status {
+  withObject(pointer, GroupHandle.self, "the group is NULL") { (handle) throws(Failure) in
+    try handle.group.check()
+    return try body(handle.group)
+  }
+}
+
+@_cdecl("hutch_group_create") @implementation
+public func hutch_group_create(
+  _ queue: OpaquePointer!, _ out: UnsafeMutablePointer<OpaquePointer?>!
+) -> hutch_status {
+  out?.pointee = nil
+  return withObject(queue, QueueHandle.self, "the queue is NULL") { (handle) throws(Failure) in
+    try handle.queue.check()
+    guard let out else { throw .invalid("out is NULL") }
+    out.pointee = handOut(GroupHandle(try WorkGroup(by: handle)))
+    return .done
+  }
+}
+
+@_cdecl("hutch_group_start") @implementation
+public func hutch_group_start(
+  _ group: OpaquePointer!, _ options: UnsafePointer<hutch_task_options>!
+) -> hutch_status {
+  submitting(options) { (spec, given) throws(Failure) in
+    guard let group else { throw .invalid("the group is NULL") }
+    let handle = Unmanaged<GroupHandle>.fromOpaque(UnsafeRawPointer(group))
+      .takeUnretainedValue()
+    try handle.group.check()
+    var own = TaskSpec()
+    own.complete = spec.complete
+    own.context = spec.context
+    own.release = spec.release
+    own.port = spec.port
+    own.operation = UInt8(HUTCH_OPERATION_GROUP)
+    let completion = try TaskPointer.make(
+      own, for: handle.group.handle.queue, payload: MemoryLayout<WorkGroup.Tally>.size)
+    guard handle.group.start(completion) else {
+      completion.discard()
+      return .exists
+    }
+    return .done
+  }
+}
+
+@_cdecl("hutch_group_cancel") @implementation
+public func hutch_group_cancel(_ group: OpaquePointer!) -> hutch_status {
+  withGroup(group) { (group) throws(Failure) in
+    group.cancel()
+    return .done
+  }
+}
+
+@_cdecl("hutch_group_wait") @implementation
+public func hutch_group_wait(_ group: OpaquePointer!, _ timeout: Int64) -> hutch_status {
+  withGroup(group) { (group) throws(Failure) in
+    try group.wait(try checkedDuration(timeout))
+  }
+}
+
+@_cdecl("hutch_group_retain") @implementation
+public func hutch_group_retain(_ group: OpaquePointer!) -> OpaquePointer! {
+  retained(group, GroupHandle.self)
+}
+
+@_cdecl("hutch_group_release") @implementation
+public func hutch_group_release(_ group: OpaquePointer!) {
+  release(group, GroupHandle.self) { $0.group.forks }
+}
+
+// MARK: ports
+
+private func withPort(
+  _ pointer: OpaquePointer?, _ body: (CompletionPort) throws(Failure) -> Status
+) -> hutch_status {
+  withObject(pointer, PortHandle.self, "the port is NULL") { (handle) throws(Failure) in
+    try handle.port.check()
+    return try body(handle.port)
+  }
+}
+
+@_cdecl("hutch_port_create") @implementation
+public func hutch_port_create(_ out: UnsafeMutablePointer<OpaquePointer?>!) -> hutch_status {
+  out?.pointee = nil
+  return answering { () throws(Failure) in
+    guard let out else { throw .invalid("out is NULL") }
+    out.pointee = handOut(PortHandle(try CompletionPort()))
+    return .done
+  }
+}
+
+@_cdecl("hutch_port_fd") @implementation
+public func hutch_port_fd(_ port: OpaquePointer!) -> Int32 {
+  guard let port else { return -1 }
+  return Unmanaged<PortHandle>.fromOpaque(UnsafeRawPointer(port))._withUnsafeGuaranteedRef {
+    $0.port.descriptor
+  }
+}
+
+@_cdecl("hutch_port_drain") @implementation
+public func hutch_port_drain(
+  _ port: OpaquePointer!, _ most: UInt64, _ drained: UnsafeMutablePointer<UInt64>!
+) -> hutch_status {
+  withPort(port) { (port) throws(Failure) in
+    let count = try port.drain(most)
+    drained?.pointee = count
+    return .done
+  }
+}
+
+@_cdecl("hutch_port_close") @implementation
+public func hutch_port_close(_ port: OpaquePointer!, _ how: UInt32) -> hutch_status {
+  withPort(port) { (port) throws(Failure) in
+    guard how <= UInt32(HUTCH_PORT_DISCARD) else {
+      throw Failure(.unsupported, "a way to close a port that this library does not know")
+    }
+    guard port.close(discarding: how == UInt32(HUTCH_PORT_DISCARD)) else {
+      throw Failure(.closed, "the port has been closed")
+    }
+    return .done
+  }
+}
+
+@_cdecl("hutch_port_retain") @implementation
+public func hutch_port_retain(_ port: OpaquePointer!) -> OpaquePointer! {
+  retained(port, PortHandle.self)
+}
+
+@_cdecl("hutch_port_release") @implementation
+public func hutch_port_release(_ port: OpaquePointer!) {
+  release(port, PortHandle.self) { $0.port.forks }
+}

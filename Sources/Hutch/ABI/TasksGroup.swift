@@ -1,0 +1,219 @@
+// Group tasks: options, completions, and the calls on one task.
+
+public import CHutch
+
+/// Calls `body` with the task behind a pointer, unless it is the parent's.
+private func withTask(
+  _ pointer: OpaquePointer?, _ body: (TaskPointer, TaskQueue) throws(Failure) -> Status
+) -> hutch_status {
+  guard let pointer else { return failing(.invalid("the task is NULL")) }
+  let task = TaskPointer(pointer)
+  return task.pointee.queue._withUnsafeGuaranteedRef { queue in
+    answering { () throws(Failure) in
+      try queue.check()
+      return try body(task, queue)
+    }
+  }
+}
+
+private func name(_ state: TaskRecord.State, isAsked: Bool) -> UInt32 {
+  switch state {
+  case .held, .queued: UInt32(HUTCH_TASK_QUEUED)
+  case .running: UInt32(isAsked ? HUTCH_TASK_CANCELLING : HUTCH_TASK_RUNNING)
+  case .late, .ending, .ended: UInt32(HUTCH_TASK_ENDED)
+  }
+}
+
+@_cdecl("hutch_task_cancel") @implementation
+public func hutch_task_cancel(
+  _ task: OpaquePointer!, _ was: UnsafeMutablePointer<UInt32>!
+) -> hutch_status {
+  withTask(task) { (task, queue) throws(Failure) in
+    let before = queue.cancel(task)
+    was?.pointee = name(before.state, isAsked: before.isAsked)
+    return .done
+  }
+}
+
+@_cdecl("hutch_task_wait") @implementation
+public func hutch_task_wait(_ task: OpaquePointer!, _ timeout: Int64) -> hutch_status {
+  withTask(task) { (task, queue) throws(Failure) in
+    try queue.wait(for: task, try checkedDuration(timeout))
+  }
+}
+
+@_cdecl("hutch_task_set_priority") @implementation
+public func hutch_task_set_priority(_ task: OpaquePointer!, _ priority: Int32) -> hutch_status {
+  withTask(task) { (task, queue) throws(Failure) in
+    queue.setPriority(try checkedPriority(priority), of: task)
+    return .done
+  }
+}
+
+@_cdecl("hutch_task_status") @implementation
+public func hutch_task_status(
+  _ task: OpaquePointer!, _ state: UnsafeMutablePointer<UInt32>!,
+  _ result: UnsafeMutablePointer<hutch_status>!
+) -> hutch_status {
+  withTask(task) { (task, queue) throws(Failure) in
+    guard let state else { throw .invalid("state is NULL") }
+    let found = queue.status(of: task)
+    state.pointee = name(found.state, isAsked: found.isAsked)
+    if state.pointee == UInt32(HUTCH_TASK_ENDED) { result?.pointee = found.status }
+    return .done
+  }
+}
+
+@_cdecl("hutch_task_retain") @implementation
+public func hutch_task_retain(_ task: OpaquePointer!) -> OpaquePointer! {
+  if let task { TaskPointer(task).retain() }
+  return task
+}
+
+@_cdecl("hutch_task_release") @implementation
+public func hutch_task_release(_ task: OpaquePointer!) {
+  guard let task else { return }
+  let record = TaskPointer(task)
+  // The child's copy of the parent's objects is left alone.
+  if record.pointee.queue._withUnsafeGuaranteedRef({ $0.forks != Process.forks }) { return }
+  record.drop()
+}
+
+// MARK: options
+
+private func checkedPriority(_ priority: Int32) throws(Failure) -> Int8 {
+  guard priority >= Int32(HUTCH_PRIORITY_LOW), priority <= Int32(HUTCH_PRIORITY_HIGH) else {
+    throw Failure(.unsupported, "a priority that this library does not know")
+  }
+  return Int8(priority)
+}
+
+/// Calls `body` with what the host said of a task. Where that fails, the context is released:
+/// its release is called exactly once, whatever happens.
+func submitting(
+  _ options: UnsafePointer<hutch_task_options>?,
+  _ body: (inout TaskSpec, hutch_task_options) throws(Failure) -> Status
+) -> hutch_status {
+  var given = hutch_task_options()
+  let status = answering { () throws(Failure) in
+    do throws(Failure) {
+      given = try received(options, over: given)
+    } catch {
+      // A struct with more than we know still says what it hands over.
+      if let options, error.status == .unsupported {
+        given.context = options.pointee.context
+        given.release = options.pointee.release
+      }
+      throw error
+    }
+    var spec = try TaskSpec(given)
+    let status = try body(&spec, given)
+    // Taken over.
+    if status == .done { given.release = nil }
+    return status
+  }
+  given.release?(given.context)
+  return status
+}
+
+extension TaskSpec {
+  fileprivate init(_ options: hutch_task_options) throws(Failure) {
+    self.init()
+    priority = try checkedPriority(options.priority)
+    let now = UInt32(HUTCH_TASK_MAY_FINISH_NOW)
+    let wait = UInt32(HUTCH_TASK_WAIT)
+    guard options.flags & ~(now | wait) == 0 else { throw .invalid("a flag that is not defined") }
+    waitsForRoom = options.flags & wait != 0
+    if options.flags & now != 0 {
+      guard let result = options.now else { throw .invalid("now is NULL") }
+      try checkedResult(result)
+      deliver(hutch_completion(), to: result)
+    }
+    deadline = try checkedDuration(options.deadline)
+    complete = unsafeBitCast(options.complete, to: UnsafeRawPointer?.self)
+    progress = options.progress
+    context = options.context
+    release = options.release
+    if let pointer = options.port {
+      let found = Unmanaged<PortHandle>.fromOpaque(UnsafeRawPointer(pointer))
+        .takeUnretainedValue()
+      try found.port.check()
+      port = found.port
+    }
+    if let pointer = options.group {
+      let found = Unmanaged<GroupHandle>.fromOpaque(UnsafeRawPointer(pointer))
+        .takeUnretainedValue()
+      try found.group.check()
+      group = found.group
+    }
+    identifier = try checkedBytes(
+      options.identifier, options.identifier_size, "the identifier is NULL, or its size no size")
+    guard (options.identifier == nil) == (identifier.count == 0), identifier.count <= 65_535
+    else { throw .invalid("an identifier has 1 to 65,535 bytes") }
+    merge = options.merge
+  }
+}
+
+// MARK: completions
+
+extension hutch_completion {
+  /// What came of a task. Its error is left out.
+  init(_ task: TaskPointer) {
+    self.init()
+    struct_size = MemoryLayout<hutch_completion>.size
+    status = task.pointee.status
+    operation = UInt32(task.pointee.operation)
+    switch operation {
+    case UInt32(HUTCH_OPERATION_WORK): break
+    case UInt32(HUTCH_OPERATION_GROUP):
+      let tally = task.pointee.workContext!.load(as: WorkGroup.Tally.self)
+      count = tally.count
+      cancelled = tally.cancelled
+    default:
+      let operation = AsyncOperation.of(task)
+      if operation.pointee.kind == .get, let block = operation.pointee.block {
+        value = OpaquePointer(block.raw)
+      }
+      version = operation.pointee.put.version
+      memory = operation.pointee.put.memory.rawValue
+      disk = operation.pointee.put.disk.rawValue
+      count = operation.pointee.removed
+    }
+  }
+}
+
+private typealias Completion = @convention(c) (
+  UnsafeMutableRawPointer?, UnsafePointer<hutch_completion>?
+) -> Void
+
+/// Tells the host what came of a task: what queues are given to do so.
+let deliverCompletion: TaskQueue.Deliver = { pointer in
+  let task = pointer.assumingMemoryBound(to: TaskRecord.self)
+  let complete = unsafeBitCast(task.pointee.complete!, to: Completion.self)
+  var completion = hutch_completion(task)
+  if completion.operation != UInt32(HUTCH_OPERATION_GROUP) {
+    completion.task = OpaquePointer(task)
+  }
+  guard completion.status < 0, task.pointee.operation > UInt8(HUTCH_OPERATION_GROUP),
+    let reason = AsyncOperation.of(task).pointee.failure
+  else {
+    complete(task.pointee.context, &completion)
+    return
+  }
+  var error = hutch_error(reason.failure)
+  withUnsafePointer(to: &error) {
+    completion.error = $0
+    complete(task.pointee.context, &completion)
+  }
+}
+
+extension hutch_error {
+  init(_ failure: Failure) {
+    self.init()
+    struct_size = MemoryLayout<hutch_error>.size
+    status = failure.status.code
+    system_error = failure.system
+    sqlite_error = failure.sqlite
+    withUnsafeMutableBytes(of: &words) { ThreadState.compose(failure, into: $0) }
+  }
+}

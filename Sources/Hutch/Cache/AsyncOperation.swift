@@ -1,0 +1,187 @@
+import CSystem
+
+/// What a cache's task is to do, and what came of it: the payload of its record, followed by the
+/// key. Its maker's, then its runner's, then read by who tells the host.
+struct AsyncOperation {
+  /// The numbers are the header's (HUTCH_OPERATION_*).
+  enum Kind: UInt8 {
+    case get = 3
+    case put = 4
+    case remove = 5
+    case contains = 6
+    case clear = 7
+    case flush = 8
+    case trim = 9
+  }
+
+  let kind: Kind
+  /// Keeps the cache open until the task has ended.
+  let handle: Handle
+  let hash: UInt64
+  let keySize: Int
+  /// Of a put the entry, until it is done; of a get the value. A reference.
+  var block: UnownedBlock?
+  /// Of a clear: what went to the store with the submission; or where there is none, the
+  /// newest version that is to go.
+  var write: StorageWrite?
+  var newest: UInt64 = 0
+  var trim = TrimSpec(kind: .expired)
+  /// Of a put: where the value goes.
+  var target = Scope.whole
+
+  // What came of it.
+  var isDone = false
+  var put = Cache.PutResult()
+  var removed: UInt64 = 0
+  var failure: Cache.Reason?
+
+  /// The operation of a cache's task.
+  static func of(_ task: TaskPointer) -> UnsafeMutablePointer<AsyncOperation> {
+    task.pointee.workContext!.assumingMemoryBound(to: AsyncOperation.self)
+  }
+
+  /// A task that does this. `block` is taken over if there is no failure.
+  static func makeTask(
+    _ kind: Kind, _ handle: Handle, key: Bytes, hash: UInt64, _ spec: borrowing TaskSpec
+  ) throws(Failure) -> TaskPointer {
+    let size = MemoryLayout<AsyncOperation>.stride
+    let task = try TaskPointer.make(spec, for: handle.cache.tasks, payload: size + key.count)
+    let payload = task.pointee.workContext!
+    payload.bindMemory(to: AsyncOperation.self, capacity: 1).initialize(
+      to: AsyncOperation(kind: kind, handle: handle, hash: hash, keySize: key.count))
+    if key.count > 0 {
+      (payload + size).copyMemory(from: key.baseAddress!, byteCount: key.count)
+    }
+    task.pointee.work = { payload, task in
+      let operation = payload!.assumingMemoryBound(to: AsyncOperation.self)
+      return operation.run(TaskPointer(task!)).code
+    }
+    task.pointee.workRelease = { payload in
+      let operation = payload!.assumingMemoryBound(to: AsyncOperation.self)
+      operation.pointee.block?.release()
+      operation.deinitialize(count: 1)
+    }
+    return task
+  }
+
+  private init(kind: Kind, handle: Handle, hash: UInt64, keySize: Int) {
+    self.kind = kind
+    self.handle = handle
+    self.hash = hash
+    self.keySize = keySize
+  }
+}
+
+extension UnsafeMutablePointer where Pointee == AsyncOperation {
+  private var key: Bytes {
+    Bytes(
+      start: UnsafeRawPointer(self) + MemoryLayout<AsyncOperation>.stride,
+      count: pointee.keySize)
+  }
+
+  /// Does it. Returns the completion's status.
+  fileprivate func run(_ task: TaskPointer) -> Status {
+    defer { pointee.isDone = true }
+    do throws(Failure) {
+      return try perform(task)
+    } catch {
+      pointee.failure = Cache.Reason(error)
+      return error.status
+    }
+  }
+
+  private func perform(_ task: TaskPointer) throws(Failure) -> Status {
+    let handle = pointee.handle
+    let cache = handle.cache
+    switch pointee.kind {
+    case .get:
+      pointee.block = try cache.get(key, in: handle.scope)?.leak()
+      return pointee.block == nil ? try notFound() : .done
+    case .contains:
+      return try cache.info(key, in: handle.scope) == nil ? try notFound() : .done
+    case .put:
+      let block = Block(owning: pointee.block!)
+      pointee.block = nil
+      let result = try cache.put(
+        block, pointee.hash, at: cache.clock.moment(), if: .always, in: handle.scope,
+        storing: pointee.target, by: task)
+      pointee.put = result
+      if let reason = result.reason { pointee.failure = reason }
+      return result.status
+    case .remove:
+      return try cache.remove(key, in: handle.scope, by: task)
+    case .clear:
+      try clear(cache, handle.scope, task)
+      return .done
+    case .flush:
+      if handle.scope != .memory { try cache.flush() }
+      return .done
+    case .trim:
+      return try trim(cache, handle.scope, task)
+    }
+  }
+
+  /// What is not there may have gone because the cache was closed meanwhile.
+  private func notFound() throws(Failure) -> Status {
+    try pointee.handle.opening.check()
+    return .notFound
+  }
+
+  private func clear(_ cache: Cache, _ scope: Scope, _ task: TaskPointer) throws(Failure) {
+    let total = task.extras.pointee.progress == nil ? 0 : cache.count(in: scope)
+    _ = report(task, 0, total)
+    if let write = pointee.write {
+      pointee.write = nil
+      try cache.withStorage { (storage) throws(Failure) in
+        try cache.finishClear(write, in: scope, storage)
+      }
+    } else {
+      cache.memory.clear(upTo: pointee.newest, at: cache.clock.moment())
+    }
+    cache.clearEnds(in: scope)
+    _ = report(task, total, total)
+  }
+
+  private func trim(
+    _ cache: Cache, _ scope: Scope, _ task: TaskPointer
+  ) throws(Failure) -> Status {
+    var isOff = false
+    try cache.trim(pointee.trim, in: scope, removed: &pointee.removed) { done, total in
+      if cache.tasks.status(of: task).isAsked { isOff = true }
+      return !isOff && report(task, done, total)
+    }
+    return isOff ? .cancelled : .done
+  }
+
+  /// False: the host wants no more.
+  private func report(_ task: TaskPointer, _ done: UInt64, _ total: UInt64) -> Bool {
+    guard task.hasExtras, let progress = task.extras.pointee.progress else { return true }
+    return ThreadState.within(pointee.handle.cache.identity) {
+      progress(task.pointee.context, done, total)
+    } == 0
+  }
+
+  /// Before the work: `other`, of the same kind and identifier, is done with this one; of two
+  /// trims it is the stronger. After it: what came of the other came of this one.
+  func merge(_ other: UnsafeMutablePointer<AsyncOperation>) {
+    if other.pointee.isDone {
+      pointee.removed = other.pointee.removed
+      pointee.failure = other.pointee.failure
+    } else if pointee.kind == .trim {
+      pointee.trim = pointee.trim.stronger(other.pointee.trim)
+    }
+  }
+}
+
+extension TrimSpec {
+  /// The one of two of the same kind that removes more.
+  fileprivate func stronger(_ other: TrimSpec) -> TrimSpec {
+    var result = self
+    switch kind {
+    case .writtenBefore: result.time = max(time, other.time)
+    case .olderThan, .idleFor: result.time = min(time, other.time)
+    default: result.amount = min(amount, other.amount)
+    }
+    return result
+  }
+}

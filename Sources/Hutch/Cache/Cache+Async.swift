@@ -1,0 +1,155 @@
+/// Calls as tasks: what is done at the submission, and what the task does later.
+extension Handle {
+  /// What became of a submission.
+  enum Submitted {
+    case task(TaskPointer)
+    /// Done at once; `release` the operation when it has been told.
+    case done(TaskPointer)
+    case refused(Status)
+  }
+
+  /// Submits an operation on a key. `block` is the entry of a put. `mayFinishNow`: if it can be
+  /// done at once, it is, and there will be no completion.
+  func submit(
+    _ kind: AsyncOperation.Kind, _ key: Bytes, _ block: consuming Block?,
+    storing target: Scope = .whole, _ spec: consuming TaskSpec, mayFinishNow: Bool
+  ) throws(Failure) -> Submitted {
+    try opening.check()
+    let isWrite = kind == .put || kind == .remove
+    let hash = cache.memory.hash(key)
+    spec.keyHash = hash == 0 ? 1 : hash
+    spec.mustRun = isWrite
+    spec.owner = opening.tasks
+    spec.operation = kind.rawValue
+    guard spec.identifier.count == 0 else {
+      throw Failure(.unsupported, "operations on a key have no identifier: they have the key")
+    }
+    let isQuick = mayFinishNow || (spec.port != nil && kind == .get)
+    let task = try AsyncOperation.makeTask(kind, self, key: key, hash: hash, spec)
+    let operation = AsyncOperation.of(task)
+    operation.pointee.block = block?.leak()
+    operation.pointee.target = target
+    if isQuick && spec.group == nil && tryNow(operation, key, hash, mayWrite: mayFinishNow) {
+      task.pointee.status = operation.pointee.put.status.code
+      if mayFinishNow { return .done(task) }
+      return try hand(task) { (task) throws(Failure) in
+        try cache.tasks.submitEnded(task, spec)
+      }
+    }
+    return try hand(task) { (task) throws(Failure) in try cache.tasks.submit(task, spec) }
+  }
+
+  /// Frees the task where it was not taken.
+  private func hand(
+    _ task: TaskPointer, _ submit: (TaskPointer) throws(Failure) -> Status
+  ) throws(Failure) -> Submitted {
+    do throws(Failure) {
+      let status = try submit(task)
+      if status == .done { return .task(task) }
+      Handle.giveUp(task)
+      return .refused(status)
+    } catch {
+      Handle.giveUp(task)
+      throw error
+    }
+  }
+
+  /// The record of a task that was done at once, or that nobody took.
+  static func giveUp(_ task: TaskPointer) {
+    task.releaseWork()
+    task.discard()
+  }
+
+  /// Does what needs no waiting and no order: a read that memory answers, a write where memory
+  /// is all there is, of a key that no task is about. The status is left with the put's result.
+  private func tryNow(
+    _ operation: UnsafeMutablePointer<AsyncOperation>, _ key: Bytes, _ hash: UInt64,
+    mayWrite: Bool
+  ) -> Bool {
+    let isWrite = operation.pointee.kind == .put || operation.pointee.kind == .remove
+    guard scope != .disk, !isWrite || (cache.storage == nil && mayWrite) else { return false }
+    // Reads of one key may pass each other; a read may not pass a write.
+    if isWrite || cache.tasks.hasKeyedWrites {
+      guard !cache.tasks.hasTask(ofKey: hash == 0 ? 1 : hash) else { return false }
+    }
+    let isAll = cache.storage == nil || scope == .memory
+    let moment = cache.clock.moment()
+    var isThere = true
+    switch operation.pointee.kind {
+    case .get:
+      operation.pointee.block = cache.memory.get(key, hash, at: moment)?.leak()
+      isThere = operation.pointee.block != nil
+    case .contains: isThere = cache.memory.info(key, hash, at: moment) != nil
+    case .remove: isThere = cache.removeFromMemory(key, hash, at: moment) != nil
+    case .put:
+      let block = Block(owning: operation.pointee.block!)
+      operation.pointee.block = nil
+      do throws(Failure) {
+        operation.pointee.put = try cache.put(
+          block, hash, at: moment, if: .always, in: scope, storing: operation.pointee.target)
+        operation.pointee.failure = operation.pointee.put.reason
+      } catch {
+        operation.pointee.failure = Cache.Reason(error)
+        operation.pointee.put.status = error.status
+      }
+      return true
+    default: return false
+    }
+    if !isThere { operation.pointee.put.status = .notFound }
+    return isThere || isAll
+  }
+
+  /// Submits an operation on the whole cache.
+  func submit(
+    _ kind: AsyncOperation.Kind, trim: TrimSpec = TrimSpec(kind: .expired),
+    _ spec: consuming TaskSpec
+  ) throws(Failure) -> Submitted {
+    try opening.check()
+    spec.owner = opening.tasks
+    spec.operation = kind.rawValue
+    spec.mustRun = kind != .trim
+    let isClear = kind == .clear
+    if isClear {
+      guard spec.group == nil, spec.identifier.count == 0 else {
+        throw Failure(.unsupported, "a clear is made by its submission: no group, no identifier")
+      }
+      spec.hasBegun = true
+    }
+    // What is to be done as one is the same thing, but for how much.
+    spec.identifierSalt = UInt64(kind.rawValue) << 16 | UInt64(trim.kind.rawValue) << 8
+      | (scope == .whole ? 0 : scope == .memory ? 1 : 2)
+    spec.merge = { into, from in
+      into!.assumingMemoryBound(to: AsyncOperation.self)
+        .merge(from!.assumingMemoryBound(to: AsyncOperation.self))
+    }
+    let task = try AsyncOperation.makeTask(
+      kind, self, key: Bytes(start: nil, count: 0), hash: 0, spec)
+    let operation = AsyncOperation.of(task)
+    operation.pointee.trim = trim
+    guard isClear else {
+      return try hand(task) { (task) throws(Failure) in try cache.tasks.submit(task, spec) }
+    }
+    // Once the queue has the task, which cannot run before it is started.
+    spec.isHeld = true
+    return try hand(task) { (task) throws(Failure) in
+      let status = try cache.tasks.submit(task, spec)
+      guard status == .done else { return status }
+      beginClear(operation)
+      cache.tasks.startHeld(task)
+      return status
+    }
+  }
+
+  private func beginClear(_ operation: UnsafeMutablePointer<AsyncOperation>) {
+    cache.clearBegins(in: scope)
+    operation.pointee.newest = cache.versions.last
+    guard cache.storage != nil, scope != .memory else {
+      if cache.storage == nil { cache.tasks.overtakeAll() }
+      return
+    }
+    // An opening that can be used has a store that is open.
+    try? cache.withStorage { (storage) throws(Failure) in
+      operation.pointee.write = cache.submitClear(at: cache.clock.moment(), to: storage)
+    }
+  }
+}

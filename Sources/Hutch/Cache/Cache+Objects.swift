@@ -1,0 +1,49 @@
+/// Host objects: pointers that the memory tier keeps under keys of their own, and whose release
+/// functions are called when nobody holds them any more.
+extension Cache {
+  /// Keeps an object in place of the one that was there. If that fails it is the caller's to
+  /// release still.
+  func putObject(
+    _ key: Bytes, _ object: UnsafeMutableRawPointer?, _ release: HostObject.Release?,
+    _ spec: PutSpec
+  ) throws(Failure) {
+    // Who releases has to be there before there is something to release.
+    if !drainsReleases { try startMaintenance() }
+    let moment = clock.moment()
+    let block = try HostObject.block(
+      key: key, record: spec.record(at: moment), object, release, releases)
+    let entry = block.unowned
+    let failure: Failure
+    do throws(Failure) {
+      let put = try memory.put(
+        entry.retained(), memory.hash(ofObject: key), at: moment, isBacked: false)
+      if put.outcome == .stored { return }
+      failure = Failure(.tooLarge, "the object's cost is larger than the memory tier takes")
+    } catch {
+      failure = error
+    }
+    // Nobody else has it.
+    HostObject(block: entry).disown()
+    throw failure
+  }
+
+  /// The object, counted as an access, as a reference to its block; nil if there is none.
+  func getObject(_ key: Bytes) -> Block? {
+    memory.get(key, memory.hash(ofObject: key), at: clock.moment())
+  }
+
+  /// False: there is none.
+  func removeObject(_ key: Bytes) -> Bool {
+    memory.remove(key, memory.hash(ofObject: key), at: clock.moment()) != nil
+  }
+
+  /// Releases objects that nobody holds. Returns how many.
+  @discardableResult
+  func releaseObjects(most: UInt64) -> UInt64 {
+    if releases.waiting == 0 { return 0 }
+    return ThreadState.within(identity) { releases.drain(most: most) }
+  }
+
+  /// The cache is shut: who lets an object go from here on releases it.
+  func endReleases() { ThreadState.within(identity) { releases.close() } }
+}

@@ -1,0 +1,146 @@
+import CSystem
+import Synchronization
+
+/// Where completions wait until somebody drains them, in the order in which their tasks ended.
+///
+/// The eventfd is readable while the list is not empty: written when it becomes so, read when it
+/// ends, so a burst of completions costs one system call.
+final class CompletionPort {
+  /// Protects the list and `isClosed`. May be taken under a queue's; nothing is taken under it.
+  private let lock: Lock
+  /// Through `laneNext`. Each has a reference of the list's.
+  private var list = Lane()
+  private var count = 0
+  private var isClosed = false
+  let descriptor: Int32
+  /// See Process.forks.
+  let forks = Process.forks
+
+  init() throws(Failure) {
+    let lock = try Lock()
+    let descriptor = eventfd(0, Int32(EFD_CLOEXEC) | Int32(EFD_NONBLOCK))
+    guard descriptor >= 0 else { throw .system("cannot make an eventfd") }
+    self.lock = lock
+    self.descriptor = descriptor
+    Process.watchForks()
+  }
+
+  deinit { _ = CSystem.close(descriptor) }
+
+  func check() throws(Failure) {
+    if forks != Process.forks {
+      throw Failure(.forked, "the port belongs to the parent of this process")
+    }
+  }
+
+  /// Under the lock of the task's queue: takes a reference to the task over. True: `signal` is
+  /// owed.
+  func append(_ task: TaskPointer) -> Bool {
+    lock.lock()
+    defer { lock.unlock() }
+    list.append(task)
+    count += 1
+    return count == 1 || isClosed
+  }
+
+  /// Makes the descriptor readable; of a closed port, discards what has come.
+  func signal() {
+    lock.lock()
+    if !isClosed {
+      if count > 0 { setReadable(true) }
+      lock.unlock()
+      return
+    }
+    var late = takeAll()
+    lock.unlock()
+    CompletionPort.discard(&late)
+  }
+
+  /// Under the lock, so that the descriptor agrees with the list.
+  private func setReadable(_ isReadable: Bool) {
+    var number: UInt64 = 1
+    // Of a non-blocking eventfd neither can fail in a way that matters: it is full, or empty.
+    if isReadable { _ = write(descriptor, &number, 8) } else { _ = read(descriptor, &number, 8) }
+  }
+
+  private func takeAll() -> Lane {
+    defer {
+      list = Lane()
+      count = 0
+    }
+    return list
+  }
+
+  /// Makes up to `most` completions, or as many as wait now. Returns how many.
+  func drain(_ most: UInt64) throws(Failure) -> UInt64 {
+    lock.lock()
+    guard !isClosed else {
+      lock.unlock()
+      throw Failure(.closed, "the port has been closed")
+    }
+    var left = most == 0 ? UInt64(count) : min(most, UInt64(count))
+    lock.unlock()
+    var drained: UInt64 = 0
+    while left > 0 {
+      // A few at a time, so that several threads share the work.
+      var batch = Lane()
+      var taken: UInt64 = 0
+      lock.lock()
+      while taken < min(left, 64), let task = list.popFirst() {
+        batch.append(task)
+        taken += 1
+      }
+      count -= Int(taken)
+      if count == 0 && taken > 0 { setReadable(false) }
+      lock.unlock()
+      guard taken > 0 else { break }
+      left -= taken
+      drained += taken
+      CompletionPort.make(&batch)
+    }
+    return drained
+  }
+
+  private static func make(_ batch: inout Lane) {
+    while let task = batch.popFirst() {
+      let queue = task.pointee.queue.takeUnretainedValue()
+      ThreadState.within(queue.identity) {
+        if task.pointee.complete != nil { queue.deliver(task) }
+        task.releaseCompletion()
+      }
+      task.releaseWork()
+      task.drop()
+    }
+  }
+
+  private static func discard(_ batch: inout Lane) {
+    while let task = batch.popFirst() {
+      task.releaseCompletion()
+      task.releaseWork()
+      task.drop()
+    }
+  }
+
+  /// Takes no more completions. False: it was closed before.
+  func close(discarding: Bool) -> Bool {
+    lock.lock()
+    guard !isClosed else {
+      lock.unlock()
+      return false
+    }
+    isClosed = true
+    var rest = takeAll()
+    setReadable(false)
+    lock.unlock()
+    if discarding { CompletionPort.discard(&rest) } else { CompletionPort.make(&rest) }
+    return true
+  }
+}
+
+/// A host's references to a port. Completions that wait refer to the port, so it would never
+/// go by itself.
+final class PortHandle {
+  let port: CompletionPort
+  init(_ port: CompletionPort) { self.port = port }
+  deinit { _ = port.close(discarding: true) }
+}

@@ -1,0 +1,206 @@
+import CSystem
+
+/// What is done to tasks from outside: cancel, priority, waits, quiet.
+extension TaskQueue {
+  // MARK: one task
+
+  /// Where a task stands for the host, and its status if that is fixed.
+  func status(of task: TaskPointer) -> (state: TaskRecord.State, isAsked: Bool, status: Int32) {
+    lock.lock()
+    defer { lock.unlock() }
+    let isAsked = task.pointee.state == .running && haveAllAsked(task)
+    return (task.pointee.state, isAsked, task.pointee.status)
+  }
+
+  /// What the task was before.
+  func cancel(_ task: TaskPointer) -> (state: TaskRecord.State, isAsked: Bool) {
+    lock.lock()
+    let state = task.has(.begun) && task.pointee.state == .queued ? .running : task.pointee.state
+    let isAsked = task.isMarked(.asked)
+    var aftermath: Aftermath?
+    if stop(task) {
+      if task.port != nil { aftermath = settle(task) } else { ending.append(task) }
+    }
+    let signals = wantsWorker()
+    let graves = takeGraves()
+    lock.unlock()
+    if signals { wake.signal() }
+    aftermath?.run()
+    TaskQueue.drop(graves)
+    return (state, isAsked)
+  }
+
+  /// Under the lock. True: the task will not run, and its completion is owed; one that runs is
+  /// asked to end.
+  private func stop(_ task: TaskPointer) -> Bool {
+    if task.has(.begun) { return false }
+    switch task.pointee.state {
+    case .held:
+      held.remove(task)
+      heldCount -= 1
+      pending += 1
+    case .queued:
+      leave(task)
+      if roomWaiters > 0 { progress.broadcast() }
+    case .running:
+      task.pointee.marks.insert(.asked)
+      return false
+    case .late, .ending, .ended:
+      return false
+    }
+    task.pointee.state = .ending
+    task.pointee.status = Status.cancelled.code
+    return true
+  }
+
+  /// Takes a queued task out of its order. Those behind it keep its place.
+  private func leave(_ task: TaskPointer) {
+    byAge.remove(task)
+    queued -= 1
+    guard task.isNamed else {
+      removeFromLane(task)
+      return
+    }
+    guard let first = table.first(like: task) else { return }
+    count(task.pointee.priority, -1, among: first)
+    if task.isMarked(.behind) {
+      // It stays among those behind, until its turn comes.
+      relane(first)
+      return
+    }
+    guard let next = nextAlive(behind: task) else {
+      removeFromLane(task)
+      table.remove(task)
+      return
+    }
+    let lane = task.pointee.lane
+    inherit(next, from: task)
+    next.pointee.lane = lane
+    switch lane {
+    case 1: high.replace(task, by: next)
+    case 0: normal.replace(task, by: next)
+    default: low.replace(task, by: next)
+    }
+    relane(next)
+  }
+
+  func setPriority(_ priority: Int8, of task: TaskPointer) {
+    lock.lock()
+    defer { lock.unlock() }
+    let state = task.pointee.state
+    guard state == .queued || state == .held, task.pointee.priority != priority else { return }
+    let before = task.pointee.priority
+    task.pointee.priority = priority
+    if state == .queued && task.isNamed {
+      guard let first = table.first(like: task) else { return }
+      count(before, -1, among: first)
+      count(priority, 1, among: first)
+      relane(first)
+      return
+    }
+    if state == .queued { removeFromLane(task) }
+    task.pointee.lane = priority
+    if state == .queued { appendToLane(task) }
+  }
+
+  // MARK: waits
+
+  /// Under the lock. False: the time is over.
+  func wait(until end: Deadline) -> Bool {
+    let left = end.left
+    guard left > 0 else { return false }
+    waiters += 1
+    if left == Int64.max { progress.wait(lock) } else { progress.wait(lock, nanoseconds: left) }
+    waiters -= 1
+    return true
+  }
+
+  /// Waits until `isDone`, which is asked under the lock. Answers what a wait of the host's
+  /// answers.
+  func wait(_ timeout: Int64, until isDone: () -> Bool) throws(Failure) -> Status {
+    if timeout != 0 { try checkMayWait() }
+    lock.lock()
+    defer { lock.unlock() }
+    if isDone() { return .done }
+    if timeout == 0 { return .wouldBlock }
+    let end = Deadline(after: timeout)
+    while !isDone() {
+      if !wait(until: end) { throw Failure(.timedOut, "what was waited for has not come") }
+    }
+    return .done
+  }
+
+  func wait(for task: TaskPointer, _ timeout: Int64) throws(Failure) -> Status {
+    try wait(timeout) {
+      task.pointee.marks.insert(.awaited)
+      return task.pointee.state == .ended
+    }
+  }
+
+  func waitAll(_ timeout: Int64) throws(Failure) -> Status {
+    try wait(timeout) { pending == 0 }
+  }
+
+  // MARK: many tasks
+
+  /// Cancels what is queued or held, and asks what runs to end. Returns how many were queued.
+  func cancelAll() -> UInt64 {
+    lock.lock()
+    var next = runningTasks.first
+    while let task = next {
+      next = task.pointee.ageNext
+      task.pointee.marks.insert(.asked)
+    }
+    lock.unlock()
+    return cancelQueued { _ in false }
+  }
+
+  /// Cancels what is queued or held, but for what `spares` says.
+  func cancelQueued(sparing spares: (TaskPointer) -> Bool) -> UInt64 {
+    var cancelled: UInt64 = 0
+    var toPorts = Lane()
+    lock.lock()
+    for list in 0..<2 {
+      var next = list == 0 ? byAge.first : held.first
+      while let task = next {
+        next = task.pointee.ageNext
+        if task.has(.background) || spares(task) || !stop(task) { continue }
+        cancelled += 1
+        if task.port != nil { toPorts.append(task) } else { ending.append(task) }
+      }
+    }
+    let signals = wantsWorker()
+    let graves = takeGraves()
+    lock.unlock()
+    if signals { wake.signal() }
+    TaskQueue.drop(graves)
+    while let task = toPorts.popFirst() {
+      lock.lock()
+      let aftermath = settle(task)
+      lock.unlock()
+      aftermath.run()
+    }
+    return cancelled
+  }
+
+  func setWidth(_ width: Int) {
+    lock.lock()
+    self.width = width
+    let signals = wantsWorker()
+    lock.unlock()
+    if signals { wake.signal() }
+  }
+
+  func suspend() { lock.withLock { suspensions += 1 } }
+
+  /// False: it was not suspended.
+  func resume() -> Bool {
+    lock.lock()
+    let isSuspended = suspensions > 0
+    if isSuspended { suspensions -= 1 }
+    let signals = wantsWorker()
+    lock.unlock()
+    if signals { wake.signal() }
+    return isSuspended
+  }
+}

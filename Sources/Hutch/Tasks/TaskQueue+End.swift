@@ -1,0 +1,201 @@
+import CSystem
+
+/// Background work, and the ends: of an owner's tasks, of the queue.
+extension TaskQueue {
+  // MARK: background work
+
+  /// Calls `work` with `context` at once, and then about every `pause` nanoseconds, or again
+  /// at once if it does not return 0. Until `stop`. Nothing if there are no threads.
+  func startBackground(
+    pause: Int64, context: UnsafeMutableRawPointer, work: @escaping TaskRecord.Work
+  ) throws(Failure) {
+    guard hasThreads else { return }
+    let task = try TaskPointer.make(TaskSpec(), for: self)
+    task.pointee.flags.insert(.background)
+    task.pointee.priority = -1
+    task.pointee.lane = -1
+    task.pointee.work = work
+    task.pointee.workContext = context
+    lock.lock()
+    do throws(Failure) {
+      if isClosed || background != nil {
+        lock.unlock()
+        task.drop()
+        return
+      }
+      try makeThread()
+      try enqueue(task)
+      background = task
+      backgroundPause = pause
+      backgroundIsOff = false
+    } catch {
+      lock.unlock()
+      task.drop()
+      throw error
+    }
+    let signals = wantsWorker()
+    lock.unlock()
+    if signals { wake.signal() }
+  }
+
+  /// Has the background work run as soon as it can, once more if it is running.
+  func wakeBackground() {
+    lock.lock()
+    backgroundDue = 0
+    backgroundIsWanted = true
+    let wasEnded = background?.pointee.state == .ended
+    if wasEnded { tick(isIdle: true) }
+    let signals = wasEnded && wantsWorker()
+    lock.unlock()
+    if signals { wake.signal() }
+  }
+
+  // MARK: an owner's end
+
+  /// Ends the tasks of an owner: what must run is carried out, the rest of what is queued
+  /// cancelled, and what runs waited for. After the deadline what is queued is cancelled
+  /// whatever it is, and nothing that runs is waited for. False: something still runs.
+  func end(_ owner: TaskOwner, by deadline: Deadline) -> Bool {
+    lock.lock()
+    owner.isClosed = true
+    closers += 1
+    let isIdle = owner.pending == 0
+    lock.unlock()
+    var isOver = true
+    if !isIdle {
+      let pointer = Unmanaged.passUnretained(owner).toOpaque()
+      _ = cancelQueued { task in
+        !task.isOf(pointer) || (task.has(.mustRun) && task.pointee.state != .held)
+      }
+      isOver = finish(by: deadline) { owner.pending == 0 }
+      if !isOver {
+        _ = cancelQueued { !$0.isOf(pointer) }
+        performBegun(pointer)
+        _ = run(until: Deadline(after: Int64.max), onlyEnding: true)
+        isOver = lock.withLock { owner.pending == 0 }
+      }
+    }
+    lock.withLock { closers -= 1 }
+    return isOver
+  }
+
+  /// Waits until `isDone`, which is asked under the lock. Without threads this one does the
+  /// work.
+  private func finish(by deadline: Deadline, _ isDone: () -> Bool) -> Bool {
+    if !hasThreads || isWorker { _ = run(until: deadline) }
+    lock.lock()
+    defer { lock.unlock() }
+    let signals = wantsWorker()
+    if signals { wake.signal() }
+    while !isDone() {
+      if !wait(until: deadline) { return false }
+    }
+    return true
+  }
+
+  /// Carries out on this thread what cannot be cancelled, though the whole width be taken.
+  private func performBegun(_ owner: UnsafeMutableRawPointer) {
+    while true {
+      lock.lock()
+      var next = byAge.first
+      while let task = next, !(task.has(.begun) && task.isOf(owner)) {
+        next = task.pointee.ageNext
+      }
+      guard let task = next else {
+        lock.unlock()
+        return
+      }
+      _ = begin(task)
+      lock.unlock()
+      perform(task)
+      lock.lock()
+      let aftermath = settle(task)
+      lock.unlock()
+      aftermath.run()
+    }
+  }
+
+  // MARK: the queue's end
+
+  /// Ends the queue: cancels what is queued, and waits until nothing runs and the threads are
+  /// gone; those that are within the host after the deadline end by themselves. The background
+  /// work is waited for in any case, for it is its owner's.
+  func stop(by deadline: Deadline) {
+    lock.lock()
+    isClosed = true
+    closers += 1
+    backgroundIsOff = true
+    lock.unlock()
+    _ = cancelQueued { _ in false }
+    if !finish(by: deadline, { pending == 0 }) {
+      _ = run(until: Deadline(after: Int64.max), onlyEnding: true)
+    }
+    lock.lock()
+    if let task = background, task.pointee.state == .queued {
+      byAge.remove(task)
+      queued -= 1
+      removeFromLane(task)
+      task.pointee.state = .ended
+    }
+    while let task = background, task.pointee.state != .ended {
+      _ = wait(until: Deadline(after: Int64.max))
+    }
+    isStopping = true
+    lock.unlock()
+    wake.broadcast()
+    leaveThreads(by: deadline)
+  }
+
+  /// The host gives the queue up: what is queued is still carried out, and the threads end
+  /// after that; those that have nothing to do are gone on return.
+  func abandon() {
+    lock.lock()
+    isClosed = true
+    isStopping = true
+    closers += 1
+    let isIdle = pending == 0
+    lock.unlock()
+    wake.broadcast()
+    if !hasThreads {
+      _ = cancelQueued { _ in false }
+      _ = run(until: Deadline(after: Int64.max))
+      return
+    }
+    leaveThreads(by: Deadline(after: isIdle ? Int64.max : 0))
+  }
+
+  /// Joins the threads if they end in time, or lets them go. One of them cannot wait for
+  /// itself.
+  private func leaveThreads(by deadline: Deadline) {
+    lock.lock()
+    let most = threads.count - (isWorker ? 1 : 0)
+    while exited < most && wait(until: deadline) {}
+    let haveEnded = exited == threads.count
+    lock.unlock()
+    while let thread = threads.popLast() {
+      if haveEnded { pthread_join(thread, nil) } else { pthread_detach(thread) }
+    }
+  }
+}
+
+extension TaskPointer {
+  /// Under the lock of its queue.
+  fileprivate func isOf(_ owner: UnsafeMutableRawPointer) -> Bool {
+    hasExtras && extras.pointee.owner?.toOpaque() == owner
+  }
+}
+
+/// A host's references to a queue, which ends with the last one. A cache's queue ends with the
+/// cache.
+final class QueueHandle {
+  let queue: TaskQueue
+  private let isOwner: Bool
+
+  init(_ queue: TaskQueue, isOwner: Bool) {
+    self.queue = queue
+    self.isOwner = isOwner
+    if isOwner { Process.watchForks() }
+  }
+
+  deinit { if isOwner { queue.abandon() } }
+}

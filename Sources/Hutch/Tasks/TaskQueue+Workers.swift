@@ -1,0 +1,221 @@
+import CSystem
+
+/// Who runs tasks: threads of the queue's own, or the host's.
+extension TaskQueue {
+  // MARK: threads
+
+  /// Under the lock. Makes the first thread, without which nothing would run.
+  func makeThread() throws(Failure) {
+    guard hasThreads, threads.isEmpty else { return }
+    try spawn()
+  }
+
+  /// Under the lock: whether a sleeping worker is to be woken, by who lets the lock go. Makes
+  /// one where nobody sleeps.
+  @_optimize(speed)
+  func wantsWorker() -> Bool {
+    guard hasThreads, hasMore else { return false }
+    if sleeping > waking {
+      waking += 1
+      return true
+    }
+    // One that is being woken will see to the rest. Without another thread it goes slower.
+    if sleeping == 0 && threads.count < min(width, TaskQueue.mostThreads) && running > 0 {
+      try? spawn()
+    }
+    return false
+  }
+
+  private func spawn() throws(Failure) {
+    try threads.reserve(threads.count + 1)
+    // A new thread inherits the mask: the host's signals are the host's business.
+    var all = sigset_t()
+    var before = sigset_t()
+    sigfillset(&all)
+    pthread_sigmask(SIG_SETMASK, &all, &before)
+    var thread = pthread_t()
+    let reference = Unmanaged.passRetained(self)
+    let code = pthread_create(
+      &thread, nil,
+      { context in
+        let reference = Unmanaged<TaskQueue>.fromOpaque(context!)
+        reference._withUnsafeGuaranteedRef { $0.work() }
+        reference.release()
+        return nil
+      }, reference.toOpaque())
+    pthread_sigmask(SIG_SETMASK, &before, nil)
+    guard code == 0 else {
+      reference.release()
+      throw .system("cannot make a thread", errno: code)
+    }
+    pthread_setname_np(thread, "hutch-task")
+    try threads.append(thread)
+  }
+
+  /// Whether the caller is one of the queue's threads.
+  var isWorker: Bool { ThreadState.workerOf == Unmanaged.passUnretained(self).toOpaque() }
+
+  /// A worker's life.
+  @_optimize(speed)
+  private func work() {
+    ThreadState.workerOf = Unmanaged.passUnretained(self).toOpaque()
+    var done: TaskPointer?
+    lock.lock()
+    while true {
+      let aftermath = done.map { settle($0) }
+      tick(isIdle: false)
+      done = take()
+      if done == nil && aftermath == nil {
+        if isStopping && pending == 0 && heldCount == 0 { break }
+        sleep()
+        continue
+      }
+      let graves = takeGraves()
+      let signals = done != nil && wantsWorker()
+      lock.unlock()
+      if signals { wake.signal() }
+      aftermath?.run()
+      TaskQueue.drop(graves)
+      if let task = done { perform(task) }
+      lock.lock()
+    }
+    exited += 1
+    // The others see it too, and so does who waits for the end.
+    progress.broadcast()
+    lock.unlock()
+    wake.broadcast()
+  }
+
+  /// Under the lock: until there may be something to do. One of those who sleep keeps the time
+  /// of the background work.
+  private func sleep() {
+    let keepsTime =
+      !hasTimekeeper && !backgroundIsOff && background?.pointee.state == .ended
+    sleeping += 1
+    if keepsTime {
+      hasTimekeeper = true
+      let pause = backgroundDue - Clock.read(CLOCK_MONOTONIC)
+      if pause > 0 { wake.wait(lock, nanoseconds: pause) }
+      hasTimekeeper = false
+    } else {
+      wake.wait(lock)
+    }
+    sleeping -= 1
+    if waking > 0 { waking -= 1 }
+    if keepsTime { tick(isIdle: true) }
+  }
+
+  // MARK: the host's threads
+
+  /// Runs tasks on this thread until none may run or the time is over. Returns how many.
+  func run(until end: Deadline, onlyEnding: Bool = false) -> UInt64 {
+    var count: UInt64 = 0
+    var done: TaskPointer?
+    lock.lock()
+    while true {
+      let aftermath = done.map { settle($0) }
+      done =
+        onlyEnding ? ending.popFirst() : count > 0 && end.hasPassed ? nil : take()
+      let graves = takeGraves()
+      lock.unlock()
+      aftermath?.run()
+      TaskQueue.drop(graves)
+      guard let task = done else { return count }
+      perform(task)
+      count += 1
+      lock.lock()
+    }
+  }
+
+  // MARK: one task
+
+  /// With no lock held: runs what is to be run, and makes the completion, unless it is for a
+  /// port. `settle` is owed.
+  @_optimize(speed)
+  func perform(_ task: TaskPointer) {
+    ThreadState.within(identity) {
+      let state = task.pointee.state
+      if task.has(.joining) && (state == .running || state == .late) {
+        performJoined(task)
+        return
+      }
+      if state == .running {
+        task.pointee.status =
+          task.pointee.work?(task.pointee.workContext, OpaquePointer(task)) ?? 0
+      }
+      conclude(task)
+    }
+  }
+
+  /// Tells the host, and gives back what it gave; where there is a port, that is left to who
+  /// drains it, but for the context of work that is done.
+  @_optimize(speed)
+  private func conclude(_ task: TaskPointer) {
+    // What a completion tells stays until it has been told.
+    if !task.has(.payload) { task.releaseWork() }
+    if task.hasExtras && task.extras.pointee.port != nil { return }
+    if task.pointee.complete != nil { deliver(task) }
+    task.releaseCompletion()
+  }
+
+  /// The tasks of one identifier, as one: their contexts are merged into that of the first,
+  /// whose function is called. Who is late has no part in it.
+  private func performJoined(_ first: TaskPointer) {
+    var leader: TaskPointer?
+    var next: TaskPointer? = first
+    while let task = next {
+      next = task.extras.pointee.behind
+      guard task.pointee.state == .running else { continue }
+      if let leader {
+        task.extras.pointee.merge?(leader.pointee.workContext, task.pointee.workContext)
+      } else {
+        leader = task
+      }
+    }
+    if let leader {
+      let status = leader.pointee.work?(leader.pointee.workContext, OpaquePointer(leader)) ?? 0
+      // Who has asked to end while others had not has left.
+      lock.lock()
+      let isOff = haveAllAsked(leader)
+      next = leader
+      while let task = next {
+        next = task.extras.pointee.behind
+        guard task.pointee.state == .running else { continue }
+        task.pointee.status =
+          task.isMarked(.asked) && !isOff ? Status.cancelled.code : status
+        if task != leader && task.has(.payload) {
+          task.extras.pointee.merge?(task.pointee.workContext, leader.pointee.workContext)
+        }
+      }
+      lock.unlock()
+    }
+    // The first is settled by who runs it, like any other task.
+    next = first
+    while let task = next {
+      lock.lock()
+      next = task.extras.pointee.behind
+      task.extras.pointee.behind = nil
+      lock.unlock()
+      conclude(task)
+      guard task != first else { continue }
+      lock.lock()
+      let aftermath = settle(task)
+      lock.unlock()
+      aftermath.run()
+      // The one before it referred to it.
+      task.drop()
+    }
+  }
+
+  /// Under the lock: whether all who wait for a running task have asked it to end. `task` is
+  /// the one that its work was given.
+  func haveAllAsked(_ task: TaskPointer) -> Bool {
+    guard task.has(.joining) else { return task.isMarked(.asked) }
+    var next: TaskPointer? = task
+    while let member = next {
+      if member.pointee.state == .running && !member.isMarked(.asked) { return false }
+      next = member.extras.pointee.behind
+    }
+    return true
+  }
+}

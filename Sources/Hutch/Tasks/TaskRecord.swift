@@ -1,0 +1,349 @@
+import CSystem
+import Synchronization
+
+typealias TaskPointer = UnsafeMutablePointer<TaskRecord>
+
+/// One task, in one allocation of its own: this record; `TaskExtras` where the task has a
+/// port, a group, a deadline, an owner or a name; then what the work needs (`payload`).
+///
+/// A small task, which has none of these, takes 104 bytes and with malloc's own 112.
+///
+/// Fields without a word on it are the queue's, under its lock. What the host gave
+/// (`complete` to `workRelease`) is fixed from before the submission.
+struct TaskRecord: ~Copyable {
+  /// Where a task stands. `asked` is a flag of its own.
+  enum State: UInt8 {
+    /// In a group that has not been started.
+    case held = 0
+    /// In its queue's order.
+    case queued = 1
+    case running = 2
+    /// Its turn came after its deadline.
+    case late = 5
+    /// Its completion is to be made, or is being made.
+    case ending = 3
+    case ended = 4
+  }
+
+  /// Fixed before the submission.
+  struct Flags: OptionSet {
+    let rawValue: UInt8
+    /// There are `TaskExtras`.
+    static let extras = Flags(rawValue: 1)
+    /// Ordered by key: `hash` names the key.
+    static let keyed = Flags(rawValue: 2)
+    /// Tasks of one identifier are done as one.
+    static let joining = Flags(rawValue: 4)
+    /// A close carries it out rather than cancel it.
+    static let mustRun = Flags(rawValue: 8)
+    /// The record has a reference to its queue.
+    static let holdsQueue = Flags(rawValue: 16)
+    /// `workContext` is part of the record, and has what the completion tells.
+    static let payload = Flags(rawValue: 32)
+    /// The queue's own work: nobody waits for it.
+    static let background = Flags(rawValue: 64)
+    /// Its effect began with the submission: it cannot be cancelled, nor be late.
+    static let begun = Flags(rawValue: 128)
+  }
+
+  struct Marks: OptionSet {
+    let rawValue: UInt8
+    /// Behind another task of its key or identifier: not in a lane.
+    static let behind = Marks(rawValue: 1)
+    /// It was asked to end while it ran.
+    static let asked = Marks(rawValue: 2)
+    /// It has a place of the width.
+    static let counted = Marks(rawValue: 4)
+    /// And that is the one of the oldest.
+    static let oldest = Marks(rawValue: 8)
+    /// Among those that run.
+    static let listed = Marks(rawValue: 16)
+    /// Somebody waits for its end.
+    static let awaited = Marks(rawValue: 32)
+  }
+
+  typealias Function = @convention(c) (UnsafeMutableRawPointer?) -> Void
+  typealias Work = @convention(c) (UnsafeMutableRawPointer?, OpaquePointer?) -> Int32
+
+  /// Of the queue until the task has ended, of the host's handles, and of a table that a
+  /// cancelled task has not left yet. Relaxed to make one, acquire and release to give one up.
+  let references = Atomic<UInt32>(1)
+  var state = State.queued
+  /// As it was asked for: -1, 0 or 1.
+  var priority: Int8 = 0
+  /// The highest of its own and those behind it: the lane that it is in.
+  var lane: Int8 = 0
+  var flags = Flags()
+  /// Of who has `holdsQueue` counted, else valid until the task has ended.
+  let queue: Unmanaged<TaskQueue>
+
+  /// In the lane; of a held task in its group; of one that is ending in the list of those
+  /// whose completions are to be made.
+  var laneNext: TaskPointer?
+  var lanePrevious: TaskPointer?
+  /// In the order of age; of a running task among those that run; of a held one among those
+  /// that are held.
+  var ageNext: TaskPointer?
+  var agePrevious: TaskPointer?
+
+  /// The host's completion, as the border knows it; nil: nobody is told.
+  var complete: UnsafeRawPointer?
+  var context: UnsafeMutableRawPointer?
+  var release: Function?
+
+  /// Returns the status of the completion.
+  var work: Work?
+  var workContext: UnsafeMutableRawPointer?
+  var workRelease: Function?
+
+  /// Once the task is ending.
+  var status: Int32 = 0
+  /// What the border calls it (HUTCH_OPERATION_*).
+  var operation: UInt8 = 0
+  var marks = Marks()
+
+  init(queue: Unmanaged<TaskQueue>) { self.queue = queue }
+}
+
+/// What most small tasks do without.
+struct TaskExtras {
+  var port: Unmanaged<CompletionPort>?
+  var group: Unmanaged<WorkGroup>?
+  var owner: Unmanaged<TaskOwner>?
+  /// CLOCK_MONOTONIC; 0: none.
+  var deadline: Int64 = 0
+  /// Of the key, or the identifier.
+  var hash: UInt64 = 0
+  /// Of a task of a key: its place among the submissions (see TaskQueue+Tickets). Of the first
+  /// of a key, the place of the last write of the key that was made by a call.
+  var ticket: UInt64 = 0
+  var overtaken: UInt64 = 0
+  /// In the table of keys and identifiers.
+  var bucketNext: TaskPointer?
+  /// The next of the same key or identifier.
+  var behind: TaskPointer?
+  /// Of the first of them: the last, and how many of them all have which priority.
+  var tail: TaskPointer?
+  var highs: Int32 = 0
+  var normals: Int32 = 0
+  var identifier: UnsafeRawPointer?
+  var identifierSize = 0
+  var merge: (@convention(c) (UnsafeMutableRawPointer?, UnsafeMutableRawPointer?) -> Void)?
+  var progress: (@convention(c) (UnsafeMutableRawPointer?, UInt64, UInt64) -> Int32)?
+}
+
+/// Whose tasks a close ends: an opening of a cache. The queue's, under its lock.
+final class TaskOwner {
+  /// Tasks that have not ended.
+  var pending = 0
+  var isClosed = false
+}
+
+/// How a task is to be submitted, beside what it does.
+struct TaskSpec {
+  var priority: Int8 = 0
+  var waitsForRoom = false
+  var mustRun = false
+  var hasBegun = false
+  /// A duration; 0: none.
+  var deadline: Int64 = 0
+  var complete: UnsafeRawPointer?
+  var progress: (@convention(c) (UnsafeMutableRawPointer?, UInt64, UInt64) -> Int32)?
+  var context: UnsafeMutableRawPointer?
+  var release: TaskRecord.Function?
+  var port: CompletionPort?
+  var group: WorkGroup?
+  var owner: TaskOwner?
+  /// Of a key that orders the task; 0: none.
+  var keyHash: UInt64 = 0
+  var identifier = Bytes(start: nil, count: 0)
+  /// Tasks with other salt are another's, whatever their identifier.
+  var identifierSalt: UInt64 = 0
+  /// Waits for `startHeld`.
+  var isHeld = false
+  var merge: (@convention(c) (UnsafeMutableRawPointer?, UnsafeMutableRawPointer?) -> Void)?
+  var operation: UInt8 = 0
+  /// The host is to have a reference.
+  var wantsHandle = false
+
+  fileprivate var needsExtras: Bool {
+    deadline != 0 || port != nil || group != nil || owner != nil || keyHash != 0
+      || identifier.count != 0 || progress != nil
+  }
+}
+
+extension TaskPointer {
+  private static var extrasOffset: Int { (MemoryLayout<TaskRecord>.size + 7) & ~7 }
+
+  @inline(__always)
+  var extras: UnsafeMutablePointer<TaskExtras> {
+    (UnsafeMutableRawPointer(self) + TaskPointer.extrasOffset)
+      .assumingMemoryBound(to: TaskExtras.self)
+  }
+
+  @inline(__always) var hasExtras: Bool { pointee.flags.contains(.extras) }
+  @inline(__always) func has(_ flag: TaskRecord.Flags) -> Bool { pointee.flags.contains(flag) }
+  @inline(__always) func isMarked(_ mark: TaskRecord.Marks) -> Bool { pointee.marks.contains(mark) }
+  /// Whether it has a place in the table.
+  @inline(__always) var isNamed: Bool { !pointee.flags.isDisjoint(with: [.keyed, .joining]) }
+
+  var port: CompletionPort? { hasExtras ? extras.pointee.port?.takeUnretainedValue() : nil }
+
+  /// A record for `queue` with room for `payload` bytes, 16-byte aligned, which are its work's
+  /// context. The task owes nothing yet: `discard` frees it without a call to the host.
+  static func make(
+    _ spec: borrowing TaskSpec, for queue: TaskQueue, payload: Int = 0
+  ) throws(Failure) -> TaskPointer {
+    let needsExtras = spec.needsExtras
+    var size = needsExtras ? extrasOffset + MemoryLayout<TaskExtras>.size : extrasOffset
+    let identifierOffset = size
+    size += spec.identifier.count
+    let payloadOffset = (size + 15) & ~15
+    if payload > 0 { size = payloadOffset + payload }
+    let raw = try Allocation.bytes(size)
+    let task = raw.bindMemory(to: TaskRecord.self, capacity: 1)
+    task.initialize(to: TaskRecord(queue: Unmanaged.passUnretained(queue)))
+    task.pointee.priority = spec.priority
+    task.pointee.lane = spec.priority
+    task.pointee.complete = spec.complete
+    task.pointee.context = spec.context
+    task.pointee.release = spec.release
+    task.pointee.operation = spec.operation
+    if spec.mustRun { task.pointee.flags.insert(.mustRun) }
+    if spec.hasBegun { task.pointee.flags.insert(.begun) }
+    if payload > 0 {
+      task.pointee.flags.insert(.payload)
+      task.pointee.workContext = raw + payloadOffset
+    }
+    // A handle, and a completion in a port, may outlive the queue.
+    if spec.wantsHandle || spec.port != nil {
+      task.pointee.flags.insert(.holdsQueue)
+      _ = task.pointee.queue.retain()
+    }
+    guard needsExtras else { return task }
+    task.pointee.flags.insert(.extras)
+    var extras = TaskExtras()
+    extras.port = spec.port.map { Unmanaged.passRetained($0) }
+    extras.group = spec.group.map { Unmanaged.passRetained($0) }
+    extras.owner = spec.owner.map { Unmanaged.passRetained($0) }
+    if spec.deadline != 0 {
+      let (end, overflow) = Clock.read(CLOCK_MONOTONIC).addingReportingOverflow(spec.deadline)
+      extras.deadline = overflow ? Int64.max : end
+    }
+    extras.progress = spec.progress
+    if spec.keyHash != 0 {
+      task.pointee.flags.insert(.keyed)
+      extras.hash = spec.keyHash
+    } else if spec.identifier.count > 0 {
+      task.pointee.flags.insert(.joining)
+      let copy = raw + identifierOffset
+      copy.copyMemory(from: spec.identifier.baseAddress!, byteCount: spec.identifier.count)
+      extras.identifier = UnsafeRawPointer(copy)
+      extras.identifierSize = spec.identifier.count
+      extras.hash = queue.hash(spec.identifier) ^ spec.identifierSalt
+      extras.merge = spec.merge
+    }
+    task.extras.initialize(to: extras)
+    return task
+  }
+
+  /// Calls what was given to be told that the task needs its work's context no more. With no
+  /// lock held.
+  func releaseWork() {
+    guard let release = pointee.workRelease else { return }
+    pointee.workRelease = nil
+    release(pointee.workContext)
+  }
+
+  /// And that of the completion.
+  func releaseCompletion() {
+    guard let release = pointee.release else { return }
+    pointee.release = nil
+    release(pointee.context)
+  }
+
+  func retain() { _ = pointee.references.wrappingAdd(1, ordering: .relaxed) }
+
+  /// Gives up a reference. The last one frees the record; with no lock held, for a group, a
+  /// port or a queue may go with it.
+  func drop() {
+    if pointee.references.wrappingSubtract(1, ordering: .acquiringAndReleasing).newValue == 0 {
+      discard()
+    }
+  }
+
+  /// Frees a record to which nobody refers.
+  func discard() {
+    if hasExtras {
+      extras.pointee.port?.release()
+      extras.pointee.group?.release()
+      extras.pointee.owner?.release()
+    }
+    let queue = has(.holdsQueue) ? pointee.queue : nil
+    deinitialize(count: 1)
+    free(self)
+    queue?.release()
+  }
+}
+
+/// Tasks in a row, through `laneNext` and `lanePrevious`.
+struct Lane {
+  var first: TaskPointer?
+  var last: TaskPointer?
+
+  mutating func append(_ task: TaskPointer) {
+    task.pointee.lanePrevious = last
+    task.pointee.laneNext = nil
+    if let last { last.pointee.laneNext = task } else { first = task }
+    last = task
+  }
+
+  mutating func remove(_ task: TaskPointer) {
+    let next = task.pointee.laneNext
+    let previous = task.pointee.lanePrevious
+    if let previous { previous.pointee.laneNext = next } else { first = next }
+    if let next { next.pointee.lanePrevious = previous } else { last = previous }
+    task.pointee.laneNext = nil
+    task.pointee.lanePrevious = nil
+  }
+
+  /// `new` takes the place of `old`.
+  mutating func replace(_ old: TaskPointer, by new: TaskPointer) {
+    let next = old.pointee.laneNext
+    let previous = old.pointee.lanePrevious
+    new.pointee.laneNext = next
+    new.pointee.lanePrevious = previous
+    if let previous { previous.pointee.laneNext = new } else { first = new }
+    if let next { next.pointee.lanePrevious = new } else { last = new }
+    old.pointee.laneNext = nil
+    old.pointee.lanePrevious = nil
+  }
+
+  mutating func popFirst() -> TaskPointer? {
+    guard let task = first else { return nil }
+    remove(task)
+    return task
+  }
+}
+
+/// Tasks in a row, through `ageNext` and `agePrevious`.
+struct AgeList {
+  var first: TaskPointer?
+  var last: TaskPointer?
+
+  mutating func append(_ task: TaskPointer) {
+    task.pointee.agePrevious = last
+    task.pointee.ageNext = nil
+    if let last { last.pointee.ageNext = task } else { first = task }
+    last = task
+  }
+
+  mutating func remove(_ task: TaskPointer) {
+    let next = task.pointee.ageNext
+    let previous = task.pointee.agePrevious
+    if let previous { previous.pointee.ageNext = next } else { first = next }
+    if let next { next.pointee.agePrevious = previous } else { last = previous }
+    task.pointee.ageNext = nil
+    task.pointee.agePrevious = nil
+  }
+}

@@ -1,0 +1,193 @@
+"""What is awaited: the calls on a loop of their own, cancellation, order, close."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import os
+import threading
+
+import hutch
+import pytest
+from conftest import NO_LIMITS
+from hutch import _async
+
+
+@pytest.fixture(autouse=True)
+def nothing_is_left():
+    yield
+    gc.collect()
+    assert not _async._waiting
+
+
+def test_each_call(cache: hutch.Cache):
+    async def main() -> None:
+        assert await cache.aget("key") is None
+        assert await cache.aget("key", 7) == 7
+        assert await cache.aset("key", {"a": [1, 2]})
+        assert await cache.aget("key") == {"a": [1, 2]}
+        assert await cache.acontains("key")
+        assert await cache.adelete("key")
+        assert not await cache.adelete("key")
+        assert not await cache.acontains("key")
+        # Numbers that are statuses too.
+        for number in range(-20, 20):
+            assert await cache.aset("n", number)
+            assert await cache.aget("n", "default") == number
+        await cache.aflush()
+        await cache.aclear()
+        assert len(cache) == 0
+
+    asyncio.run(main())
+
+
+def test_durations_and_views(cache: hutch.Cache, clock):
+    async def main() -> None:
+        await cache.memory.aset("key", "value", expire=5)
+        assert await cache.memory.aget("key") == "value"
+        clock.advance(6)
+        assert await cache.aget("key") is None
+
+    asyncio.run(main())
+
+
+def test_a_failure_is_raised(directory):
+    limits = hutch.TierLimits(max_entry=1000)
+    with hutch.Cache(directory, memory=limits, disk=limits) as cache:
+
+        async def main() -> None:
+            with pytest.raises(hutch.TooLargeError) as caught:
+                await cache.aset("key", b"x" * 5000)
+            assert caught.value.words
+            with pytest.raises(ValueError):
+                await cache.aget("")
+
+        asyncio.run(main())
+
+
+def test_what_was_begun_first_is_done_first(cache: hutch.Cache):
+    async def main() -> None:
+        results = await asyncio.gather(
+            *(
+                cache.aset("key", n, priority=("low", "default", "high")[n % 3])
+                if n % 2 == 0
+                else cache.aget("key", priority="high")
+                for n in range(100)
+            )
+        )
+        assert results[1::2] == list(range(0, 100, 2))
+
+    asyncio.run(main())
+
+
+def test_a_later_call_overtakes(cache: hutch.Cache):
+    async def main() -> None:
+        cache.suspend()
+        task = asyncio.ensure_future(cache.aset("key", "A"))
+        await asyncio.sleep(0)
+        done_at_once = task.done()
+        cache.set("key", "B")
+        cache.resume()
+        # Where memory is all there is, a set is done when it is begun.
+        assert await task is done_at_once
+        assert cache["key"] == "B"
+
+    asyncio.run(main())
+
+
+def test_a_cancelled_coroutine_cancels_its_task(directory):
+    with hutch.Cache(directory, memory=NO_LIMITS, disk=NO_LIMITS) as cache:
+
+        async def main() -> None:
+            cache.suspend()
+            task = asyncio.ensure_future(cache.aset("key", "value"))
+            await asyncio.sleep(0)
+            task.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await task
+            cache.resume()
+            await cache.aflush()
+            assert "key" not in cache
+
+        asyncio.run(main())
+
+
+def test_a_close_carries_out_writes_and_cancels_reads(directory):
+    cache = hutch.Cache(directory, memory=NO_LIMITS, disk=NO_LIMITS)
+
+    async def main() -> None:
+        cache.suspend()
+        put = asyncio.ensure_future(cache.aset("key", "value"))
+        get = asyncio.ensure_future(cache.aget("other"))
+        await asyncio.sleep(0)
+        cache.close()
+        assert await put
+        with pytest.raises(asyncio.CancelledError):
+            await get
+        with pytest.raises(hutch.ClosedError):
+            await cache.aget("key")
+
+    asyncio.run(main())
+    with hutch.Cache(directory) as again:
+        assert again["key"] == "value"
+
+
+def test_one_loop_after_the_other_and_several_at_once(cache: hutch.Cache):
+    entries = cache.disk if cache.directory else cache
+
+    async def main(name: str) -> None:
+        for n in range(50):
+            await entries.aset(f"{name}{n}", n)
+            assert await cache.aget(f"{name}{n}") == n
+
+    for _ in range(3):
+        asyncio.run(main("one"))
+    threads = [threading.Thread(target=lambda n=n: asyncio.run(main(f"t{n}"))) for n in range(3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(cache) == 200
+
+
+def test_a_loop_drives_a_hundred_thousand_tasks(tmp_path):
+    """With one thread of its own; what memory answers is no task, so it asks the disk."""
+    count = 100_000 if os.environ.get("HUTCH_LONG") else 10_000
+    with hutch.Cache(tmp_path / "cache", memory=NO_LIMITS, disk=NO_LIMITS, workers=1) as cache:
+        cache["key"] = "value"
+        disk = cache.disk
+        done = 0
+
+        async def work(share: int) -> None:
+            nonlocal done
+            for _ in range(share):
+                assert await disk.aget("key") == "value"
+                done += 1
+
+        async def main() -> None:
+            await asyncio.gather(*(work(count // 100) for _ in range(100)))
+
+        before = threading.active_count()
+        asyncio.run(main())
+        assert done == count
+        assert threading.active_count() == before
+
+
+def test_without_workers_the_host_maintains(directory):
+    with hutch.Cache(directory, memory=NO_LIMITS, disk=NO_LIMITS, workers=0) as cache:
+
+        async def main() -> None:
+            task = asyncio.ensure_future(cache.aset("key", "value"))
+            await asyncio.sleep(0)
+            assert not task.done()
+            cache.maintain(1)
+            assert await task
+
+        asyncio.run(main())
+        cache.maintain()
+        assert cache["key"] == "value"
+
+
+def test_a_resume_too_many(cache: hutch.Cache):
+    with pytest.raises(hutch.InvalidArgumentError):
+        cache.resume()

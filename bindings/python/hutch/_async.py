@@ -1,0 +1,183 @@
+"""Calls that are awaited: tasks of the library, whose completions come through the loop.
+
+Each event loop has one completion port, whose descriptor the loop watches; completions are
+made on the loop's own thread. What memory can answer at once is answered without a task.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ctypes
+import itertools
+import weakref
+from ctypes import byref, pointer
+from typing import Any
+
+from . import _structs
+from ._codec import Key, encode_value, key_to_bytes
+from ._errors import Status, check, described
+from ._library import lib
+from ._options import put_options
+from ._records import Seconds
+from ._values import decode
+
+_MAY_FINISH_NOW = 1
+
+_PRIORITIES = {"low": -1, "default": 0, "high": 1}
+
+_waiting: dict[int, asyncio.Future[Any]] = {}
+"""What is awaited, by the token that the library carries as the context."""
+
+_tokens = itertools.count(1)
+
+
+def _result(completion: Any) -> tuple[int, Any]:
+    """What a completion tells: its status, and a value. Raises what failed."""
+    status = completion.status
+    if status < 0:
+        raise described(status, completion.error.contents if completion.error else None)
+    if completion.value:
+        return status, decode(completion.value)
+    return status, None
+
+
+def _complete(token: int, completion: Any) -> None:
+    future = _waiting.pop(token)
+    if future.done():
+        return  # its coroutine has been cancelled meanwhile
+    try:
+        result = _result(completion.contents)
+    except BaseException as error:
+        future.set_exception(error)
+        return
+    if result[0] == Status.CANCELLED:
+        future.cancel()
+    else:
+        future.set_result(result)
+
+
+_complete_callback = _structs.CompleteFunction(_complete)
+
+
+class _Port:
+    """The completion port of one event loop."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self.pointer = _structs.PortPointer()
+        check(lib.hutch_port_create(byref(self.pointer)))
+        weakref.finalize(self, lib.hutch_port_release, self.pointer).atexit = False
+        loop.add_reader(lib.hutch_port_fd(self.pointer), self.drain)
+
+    def drain(self) -> None:
+        check(lib.hutch_port_drain(self.pointer, 0, None))
+
+
+_ports: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, _Port] = weakref.WeakKeyDictionary()
+
+
+def _port_of(loop: asyncio.AbstractEventLoop) -> _Port:
+    port = _ports.get(loop)
+    if port is None:
+        port = _ports[loop] = _Port(loop)
+    return port
+
+
+async def _awaited(call: Any, arguments: tuple[Any, ...], priority: str) -> tuple[int, Any]:
+    """Submit a call, and wait for what comes of it: a status, and for a get the value.
+
+    If the coroutine is cancelled, so is the task, unless it runs already.
+    """
+    loop = asyncio.get_running_loop()
+    now = _structs.Completion()
+    token = next(_tokens)
+    options = _structs.TaskOptions(
+        priority=_PRIORITIES[priority],
+        flags=_MAY_FINISH_NOW,
+        complete=_complete_callback,
+        context=token,
+        port=_port_of(loop).pointer,
+        now=pointer(now),
+    )
+    task = _structs.TaskPointer()
+    future: asyncio.Future[Any] = loop.create_future()
+    _waiting[token] = future
+    try:
+        status = check(call(*arguments, options, byref(task)))
+    except BaseException:
+        del _waiting[token]
+        raise
+    if status != Status.OK or now.operation:
+        del _waiting[token]
+        if status != Status.OK:  # a queue that is full
+            raise described(status, None)
+        try:
+            return _result(now)
+        finally:
+            lib.hutch_value_release(now.value)
+    try:
+        completed: tuple[int, Any] = await future
+        return completed
+    except asyncio.CancelledError:
+        lib.hutch_task_cancel(task, None)
+        raise
+    finally:
+        lib.hutch_task_release(task)
+
+
+class AsyncEntries:
+    """The calls on entries, to be awaited: with the arguments and the meaning of those without
+    the a, and a priority, "low", "default" or "high".
+
+    What is awaited for one key is done in the order in which it was begun, and at the same
+    time as what is awaited for others. When the cache is closed, reads that wait are cancelled
+    (asyncio.CancelledError), and writes are carried out.
+    """
+
+    _pointer: Any
+
+    async def aget(self, key: Key, default: Any = None, *, priority: str = "default") -> Any:
+        """The value of key, or default."""
+        name = key_to_bytes(key)
+        arguments = self._pointer, name, len(name)
+        status, value = await _awaited(lib.hutch_get_async, arguments, priority)
+        return default if status == Status.NOT_FOUND else value
+
+    async def aset(
+        self,
+        key: Key,
+        value: Any,
+        expire: Seconds | None = None,
+        *,
+        idle: Seconds | None = None,
+        cost: int | None = None,
+        priority: str = "default",
+    ) -> bool:
+        """Store value under key. False: a later write of the key was done first."""
+        name = key_to_bytes(key)
+        data, extended = encode_value(value)
+        options = put_options(expire, idle, cost, extended)
+        arguments = self._pointer, name, len(name), data, len(data), options
+        status, _ = await _awaited(lib.hutch_put_async, arguments, priority)
+        return status != Status.SUPERSEDED
+
+    async def adelete(self, key: Key, *, priority: str = "default") -> bool:
+        """Remove the entry. False: there is none, or a later write was done first."""
+        name = key_to_bytes(key)
+        arguments = self._pointer, name, len(name)
+        status, _ = await _awaited(lib.hutch_remove_async, arguments, priority)
+        return status == Status.OK
+
+    async def acontains(self, key: Key, *, priority: str = "default") -> bool:
+        """Whether there is an entry."""
+        name = key_to_bytes(key)
+        arguments = self._pointer, name, len(name)
+        status, _ = await _awaited(lib.hutch_contains_async, arguments, priority)
+        return status == Status.OK
+
+    async def aclear(self, *, priority: str = "default") -> None:
+        """Remove every entry that was put before."""
+        await _awaited(lib.hutch_clear_async, (self._pointer,), priority)
+
+    async def aflush(self, *, priority: str = "default") -> None:
+        """Wait until everything that was put is in the manifest."""
+        await _awaited(lib.hutch_flush_async, (self._pointer,), priority)

@@ -1,0 +1,76 @@
+"""Python objects in a cache's memory: references, neither copied nor encoded.
+
+C sees a number for each; one callback serves all. So nothing that C calls can be
+collected, and an object is let go when the library says so.
+"""
+
+from __future__ import annotations
+
+import itertools
+from ctypes import byref
+from typing import Any
+
+from . import _structs
+from ._codec import Key, key_to_bytes
+from ._errors import Status, check
+from ._library import lib
+from ._options import put_options
+from ._records import Seconds
+
+_objects: dict[int, Any] = {}
+_numbers = itertools.count(1)
+
+
+def _release(number: int) -> None:
+    _objects.pop(number, None)
+
+
+_release_callback = _structs.ReleaseFunction(_release)
+
+
+class ObjectEntries:
+    """What works on objects."""
+
+    _pointer: Any
+
+    def put_object(
+        self,
+        key: Key,
+        value: Any,
+        expire: Seconds | None = None,
+        *,
+        idle: Seconds | None = None,
+        cost: int | None = None,
+    ) -> None:
+        """Keep a reference to any Python object, in memory only, in place of the one there.
+
+        Objects have keys of their own: put_object and set of one key do not see
+        each other. They count in len and cost, go by the limits of the memory
+        tier, and clear removes them; iteration passes them over. When the entry
+        has gone the object is let go soon, on a thread of the library.
+        TooLargeError: cost is above the tier's max_entry.
+        """
+        name = key_to_bytes(key)
+        options = put_options(expire, idle, cost, None)
+        number = next(_numbers)
+        _objects[number] = value
+        # A call that fails has released what it was given.
+        call = lib.hutch_put_object
+        check(call(self._pointer, name, len(name), number, _release_callback, options))
+
+    def get_object(self, key: Key, default: Any = None) -> Any:
+        """The object that was put under the key, itself; or default."""
+        name = key_to_bytes(key)
+        held = _structs.ObjectPointer()
+        try:
+            status = check(lib.hutch_get_object(self._pointer, name, len(name), byref(held)))
+            if status == Status.NOT_FOUND:
+                return default
+            return _objects[lib.hutch_object_pointer(held)]
+        finally:
+            lib.hutch_object_release(held)
+
+    def delete_object(self, key: Key) -> bool:
+        """Remove the entry of an object. False: there is none."""
+        name = key_to_bytes(key)
+        return check(lib.hutch_remove_object(self._pointer, name, len(name))) != Status.NOT_FOUND
