@@ -108,10 +108,19 @@ def test_a_number_that_is_no_status():
 
 
 @pytest.mark.parametrize(
-    "prefix, kind", [("TIER_", hutch.Tier), ("STATE_", hutch.State), ("OUTCOME_", hutch.Outcome)]
+    "prefix, kind",
+    [
+        ("TIER_", hutch.Tier),
+        ("STATE_", hutch.State),
+        ("OUTCOME_", hutch.Outcome),
+        ("EVENT_", hutch.EventKind),
+        ("CAUSE_", hutch.Cause),
+    ],
 )
 def test_enumerations(prefix, kind):
-    assert _enumerators(prefix) == {member.name: int(member) for member in kind}
+    # Through its members: ALL is an alias, which iteration leaves out.
+    members = kind.__members__.items()
+    assert _enumerators(prefix) == {name: int(member) for name, member in members}
 
 
 def test_storage_kinds_and_constants():
@@ -121,8 +130,26 @@ def test_storage_kinds_and_constants():
         name: number for name, number in hutch._cache._STORAGE.items() if name
     }
     assert "#define HUTCH_FOREVER INT64_MAX" in HEADER and _units.FOREVER == 2**63 - 1
+    assert f"#define HUTCH_KEY_MAX {hutch._many._LONGEST_KEY}" in HEADER
+    assert hutch._many._AT_ONCE <= int(re.search(r"HUTCH_MANY_MAX (\d+)", HEADER)[1])
     assert "#define HUTCH_MAX_ENTRY_QUARTER UINT64_MAX" in HEADER
     assert hutch.MAX_ENTRY_QUARTER == 2**64 - 1
+
+
+@pytest.mark.parametrize(
+    "prefix, table",
+    [
+        ("POLICY_", hutch._cache._POLICY),
+        ("WRITE_", hutch._options.WRITE_POLICIES),
+        ("DURABILITY_", hutch._cache._DURABILITY),
+        ("SHRINK_", hutch._cache._SHRINK),
+        ("NOTIFY_", hutch._options.NOTIFICATIONS),
+    ],
+)
+def test_choices_by_name(prefix, table):
+    choices = {name.lower(): number for name, number in _enumerators(prefix).items()}
+    assert choices.pop("default", None) == table.get(None)
+    assert choices == {name: number for name, number in table.items() if name}
 
 
 def test_kinds_of_trims():

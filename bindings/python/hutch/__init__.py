@@ -39,6 +39,7 @@ from ._errors import (
     UnsupportedError,
     WrongTypeError,
 )
+from ._events import Cause, Event, EventKind, Listening
 from ._files import Hold, Writer
 from ._library import lib as _lib
 from ._records import (
@@ -66,6 +67,7 @@ __all__ = [
     "Cache",
     "CacheLimits",
     "CacheStats",
+    "Cause",
     "CheckReport",
     "ClosedError",
     "Codec",
@@ -75,15 +77,18 @@ __all__ = [
     "Entry",
     "EntryInfo",
     "Error",
+    "Event",
+    "EventKind",
     "ForkedError",
     "Hold",
     "InvalidArgumentError",
     "Key",
+    "Listening",
     "NewerFormatError",
     "NoSpaceError",
     "OptionsDifferWarning",
-    "Outcome",
     "OutOfMemoryError",
+    "Outcome",
     "PutResult",
     "State",
     "Status",

@@ -12,6 +12,7 @@ from ._codec import INT, JSON, STR, Key, encode_value, key_to_bytes
 from ._errors import Status, WrongTypeError, check, failure
 from ._files import FileEntries
 from ._library import lib
+from ._many import ManyEntries
 from ._memoize import memoize
 from ._objects import ObjectEntries
 from ._options import put_options
@@ -28,7 +29,7 @@ _INT64_MAX = 2**63 - 1
 _INT64_MIN = -(2**63)
 
 
-class Entries(FileEntries, ObjectEntries, Walks, Upkeep):
+class Entries(ManyEntries, FileEntries, ObjectEntries, Walks, Upkeep):
     """Entries by key: a mapping with the methods of python-diskcache.
 
     Of any method: TypeError or ValueError for a key or a value that is none
@@ -44,6 +45,9 @@ class Entries(FileEntries, ObjectEntries, Walks, Upkeep):
             None: its bytes.
         suffix: what the name of the value's file ends with, if it gets one
             (".jpg"); at most 15 bytes.
+        write_policy: "through" stores in both tiers; "memory" or "disk" in that
+            one only, and what the other has of the key goes. None: as the cache
+            was opened with. A view of a tier stores in its tier.
     """
 
     _pointer: Any
@@ -56,7 +60,7 @@ class Entries(FileEntries, ObjectEntries, Walks, Upkeep):
 
     def __setitem__(self, key: Key, value: Any) -> None:
         """Store value under key, with the tiers' own durations."""
-        check(self._write(lib.hutch_put, (), key, value, None, None, None, None))
+        check(self._write(lib.hutch_put, (), key, value))
 
     def set(
         self,
@@ -67,12 +71,14 @@ class Entries(FileEntries, ObjectEntries, Walks, Upkeep):
         idle: Seconds | None = None,
         cost: int | None = None,
         suffix: str | None = None,
+        write_policy: str | None = None,
     ) -> bool:
         """Store value under key, in place of what was there. Always True.
 
         TooLargeError, NoSpaceError: no tier took it, and older values are gone.
         """
-        check(self._write(lib.hutch_put, (), key, value, expire, idle, cost, None, suffix))
+        own = expire, idle, cost, suffix, write_policy
+        check(self._write(lib.hutch_put, (), key, value, *own))
         return True
 
     def put(
@@ -84,10 +90,12 @@ class Entries(FileEntries, ObjectEntries, Walks, Upkeep):
         idle: Seconds | None = None,
         cost: int | None = None,
         suffix: str | None = None,
+        write_policy: str | None = None,
     ) -> PutResult:
         """As set, and tell the version of the write and what each tier made of it."""
         result = _structs.PutResult()
-        check(self._write(lib.hutch_put, (), key, value, expire, idle, cost, result, suffix))
+        own = expire, idle, cost, suffix, write_policy
+        check(self._write(lib.hutch_put, (), key, value, *own, result))
         return PutResult._of(result)
 
     def add(
@@ -98,9 +106,11 @@ class Entries(FileEntries, ObjectEntries, Walks, Upkeep):
         *,
         idle: Seconds | None = None,
         cost: int | None = None,
+        write_policy: str | None = None,
     ) -> bool:
         """Store value if there is no entry, as one step. False: there is one."""
-        status = self._write(lib.hutch_add, (), key, value, expire, idle, cost, None)
+        own = expire, idle, cost, None, write_policy
+        status = self._write(lib.hutch_add, (), key, value, *own)
         return check(status) != Status.EXISTS
 
     def replace(
@@ -111,9 +121,11 @@ class Entries(FileEntries, ObjectEntries, Walks, Upkeep):
         *,
         idle: Seconds | None = None,
         cost: int | None = None,
+        write_policy: str | None = None,
     ) -> bool:
         """Store value if there is an entry, as one step. False: there is none."""
-        status = self._write(lib.hutch_replace, (), key, value, expire, idle, cost, None)
+        own = expire, idle, cost, None, write_policy
+        status = self._write(lib.hutch_replace, (), key, value, *own)
         return check(status) != Status.NOT_FOUND
 
     def compare_and_swap(
@@ -125,6 +137,7 @@ class Entries(FileEntries, ObjectEntries, Walks, Upkeep):
         *,
         idle: Seconds | None = None,
         cost: int | None = None,
+        write_policy: str | None = None,
     ) -> bool:
         """Store value if the entry still has this version, as one step.
 
@@ -132,8 +145,8 @@ class Entries(FileEntries, ObjectEntries, Walks, Upkeep):
         there is no entry.
         """
         between = (uint64(version),)
-        call = lib.hutch_compare_and_swap
-        status = check(self._write(call, between, key, value, expire, idle, cost, None))
+        own = expire, idle, cost, None, write_policy
+        status = check(self._write(lib.hutch_compare_and_swap, between, key, value, *own))
         return status in (Status.OK, Status.PARTIAL)
 
     def _write(
@@ -142,15 +155,16 @@ class Entries(FileEntries, ObjectEntries, Walks, Upkeep):
         between: tuple[int, ...],
         key: Key,
         value: Any,
-        expire: Seconds | None,
-        idle: Seconds | None,
-        cost: int | None,
-        result: _structs.PutResult | None,
+        expire: Seconds | None = None,
+        idle: Seconds | None = None,
+        cost: int | None = None,
         suffix: str | None = None,
+        write_policy: str | None = None,
+        result: _structs.PutResult | None = None,
     ) -> int:
         name = key_to_bytes(key)
         data, extended = encode_value(value)
-        options = put_options(expire, idle, cost, extended, suffix)
+        options = put_options(expire, idle, cost, extended, suffix, write_policy)
         status: int = call(
             self._pointer, name, len(name), *between, data, len(data), options, result
         )

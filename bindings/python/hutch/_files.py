@@ -109,6 +109,7 @@ class FileEntries:
         idle: Seconds | None = None,
         cost: int | None = None,
         suffix: str | None = None,
+        write_policy: str | None = None,
     ) -> PutResult:
         """Store a file's bytes under key; as a value they are bytes.
 
@@ -124,7 +125,7 @@ class FileEntries:
             raise ValueError(f"use is 'copy', 'move' or 'link', not {use!r}")
         name = key_to_bytes(key)
         file = encode_path(path)
-        options = put_options(expire, idle, cost, None, suffix)
+        options = put_options(expire, idle, cost, None, suffix, write_policy)
         result = _structs.PutResult()
         check(
             lib.hutch_put_file(
@@ -142,6 +143,7 @@ class FileEntries:
         idle: Seconds | None = None,
         cost: int | None = None,
         suffix: str | None = None,
+        write_policy: str | None = None,
     ) -> Writer:
         """Begin to store a value of bytes that comes in pieces.
 
@@ -152,7 +154,7 @@ class FileEntries:
         A large one is never wholly in memory. Nobody sees anything of it before
         the commit. size: how large it will be, if that is known.
         """
-        options = put_options(expire, idle, cost, None, suffix)
+        options = put_options(expire, idle, cost, None, suffix, write_policy)
         return Writer(self, key_to_bytes(key), uint64(size or 0), options)
 
     def read(self, key: Key) -> BinaryIO:

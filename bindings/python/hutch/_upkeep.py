@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import ctypes
 from ctypes import byref
-from typing import Any
+from typing import Any, Literal
 
 from . import _structs
 from ._errors import check
 from ._library import lib
+from ._options import NOTIFICATIONS, choice
 from ._records import CacheStats, CheckReport
 from ._trim import Progress, trim
 
@@ -35,6 +36,18 @@ class Upkeep:
             (None: not known); a true result stops the trim.
         """
         return trim(self._pointer, kind, amount, progress)
+
+    def expire(self) -> int:
+        """Remove what has expired, from each tier; nobody is given it in any case. How many."""
+        return self.trim("expired")
+
+    def notify(self, notification: Literal["memory_warning", "entered_background"]) -> None:
+        """Tell the listener of pressure, and shrink memory as the cache's options say.
+
+        What the disk tier has stays there; what memory alone has is gone.
+        """
+        number = choice("notification", notification, NOTIFICATIONS)
+        check(lib.hutch_notify(self._pointer, number))
 
     def check(self, *, quick: bool = False) -> CheckReport:
         """Look through all that is on disk, and repair. True if something was wrong.

@@ -67,6 +67,15 @@ class Walks:
                 lib.hutch_value_release(value)
             yield item
 
+    def peekitem(self, last: bool = True) -> tuple[Key, Any]:
+        """The key and value that were written last, or first. KeyError: there is none.
+
+        On the disk view this is a step; elsewhere it looks through all entries.
+        """
+        for item in self.items("insertion", reverse=last):
+            return item
+        raise KeyError("the cache is empty")
+
     def _walk(
         self, order: Order | None = None, reverse: bool = False
     ) -> Iterator[tuple[Any, Key]]:
