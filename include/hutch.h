@@ -138,7 +138,7 @@ enum {
   HUTCH_OPTIONS_DIFFER = 6,   /* opened, but the directory is open with other options */
   HUTCH_WOULD_BLOCK = 7,      /* a queue is full, or what is waited for has not come */
   HUTCH_BUFFER_TOO_SMALL = 8, /* nothing copied; the size that is needed is given */
-  HUTCH_CANCELLED = 9,        /* the task was cancelled before it ran */
+  HUTCH_CANCELLED = 9,        /* given up, or cancelled, before it was done */
   /* failures */
   HUTCH_INVALID_ARGUMENT = -1, /* NULL, a bad size, an unknown flag, a negative duration */
   HUTCH_NO_MEMORY = -2,        /* memory could not be had; nothing changed */
@@ -153,17 +153,18 @@ enum {
   HUTCH_UNSUPPORTED = -11,     /* not in this library, or not for this cache */
   HUTCH_WRONG_TYPE = -12,      /* the value is not what the call works on */
   HUTCH_OVERFLOW = -13,        /* the result does not fit; nothing changed */
-  HUTCH_DEADLOCK = -14,        /* would wait for itself: called from a callback */
+  HUTCH_DEADLOCK = -14,        /* would wait for itself: called from a callback or a loader */
   HUTCH_BAD_DIRECTORY = -15,   /* cannot be made, read or written, or is no directory of ours */
   HUTCH_TIER_DOWN = -16,       /* the disk tier is out of service */
-  HUTCH_TIMED_OUT = -17        /* the time that was given has passed */
+  HUTCH_TIMED_OUT = -17,       /* the time that was given has passed */
+  HUTCH_LOAD_FAILED = -18      /* the loader failed; hutch_last_error has its code and words */
 };
 
 /* A thread's last failure, copied out by hutch_last_error. */
 typedef struct hutch_error {
   size_t struct_size;
   hutch_status status;  /* below 0; HUTCH_OK if this thread has had no failure */
-  int32_t system_error; /* errno, or 0 */
+  int32_t system_error; /* errno, or 0; with HUTCH_LOAD_FAILED the loader's code */
   int32_t sqlite_error; /* SQLite's extended result code, or 0 */
   uint32_t reserved;
   char words[232];      /* what failed and why; UTF-8, ends with NUL */
@@ -335,7 +336,10 @@ typedef struct hutch_options {
   uint32_t sharing;    /* HUTCH_SHARING_*; DEFAULT */
   uint32_t reserved;   /* zero */
   /* Storage mixed: a value of more bytes than this gets a file of its own.
-     20,480. */
+     20,480. Replaced and read in a loop, where calls on files cost CPU time only
+     (tmpfs), a row is faster up to about 16 KiB and a file beyond; where making a
+     file waits for the file system, puts are faster in a row up to a megabyte:
+     see Tests/Benchmarks/disk, threshold. */
   uint64_t inline_threshold;
   /* cost 64 MiB, max_entry a quarter; nothing else limited */
   hutch_tier_limits memory;
@@ -1008,6 +1012,159 @@ HUTCH_API void *hutch_object_pointer(const hutch_object *object);
 HUTCH_API hutch_object *hutch_object_retain(hutch_object *object);
 /* hutch_object_release - give up a reference. NULL is accepted. Since 0.1. */
 HUTCH_API void hutch_object_release(hutch_object *object);
+/* ----------------------------------------------------------------- loaders */
+
+/*
+ * A load makes a value that is missing. However many callers ask for one missing
+ * key, one of them leads: it makes the value, or its loader does. The others
+ * wait, each for as long as it likes, and all get the one value, or the one
+ * failure. A load stores what was made as hutch_put does, with these rules:
+ *
+ *   - A put of the key that is made during the load is newer: it stays, and the
+ *     callers of the load get its value. After a remove or a clear during the
+ *     load they get what was made, and it is not stored. Who asks after such a
+ *     write is no part of that load: another one begins.
+ *   - A leader that gives up, or that does not answer within its time, or whose
+ *     loader returns without an answer, passes the lead on to one of those who
+ *     wait, or to the next who asks. What it makes after that is not stored.
+ *   - A failure reaches all who wait and is then forgotten, unless the leader's
+ *     options ask for it to be remembered.
+ *   - A call that would wait for a load that waits for the caller's own load, be
+ *     it over several keys, answers HUTCH_DEADLOCK. Within a loader, loads by
+ *     the same thread count as the loader's own; for loads that are made
+ *     otherwise see `parent` below.
+ *
+ * One load of a key at a time is a promise for one cache in one process, and for
+ * each of its tier views by itself. Times to wait are real time, whatever clock
+ * the options of the cache name; ages go by that clock.
+ */
+typedef struct hutch_loading hutch_loading; /* one caller's part in a load; counted */
+
+/* How to load. All zero: the defaults. */
+typedef struct hutch_load_options {
+  size_t struct_size;
+  uint32_t flags;    /* HUTCH_LOAD_* or 0 */
+  uint32_t reserved; /* zero */
+  /* How long this caller waits for another's value; and how long, from when it
+     has the lead, it keeps it while others wait. 0: 60 s; HUTCH_FOREVER: no limit */
+  int64_t timeout;
+  /* An entry that was written this long ago, or longer, is to be refreshed: one
+     caller leads a load of it, and the others get the old value at once. It ends
+     by its own time to live. 0: never */
+  int64_t soft_time_to_live;
+  /* So long after a failure of this caller's, who asks for the key gets the
+     failure again and no loader is run; a write of the key ends that at once.
+     What is remembered takes 1 MiB at most, the oldest goes first. 0: not at all */
+  int64_t negative_time_to_live;
+  /* The load for which this one is needed, for hosts that do not load within a
+     loader: a cycle is found by it. NULL: that of the loader that calls */
+  hutch_loading *parent;
+} hutch_load_options;
+
+enum {
+  /* When the load of an entry that was to be refreshed fails, its caller gets the
+     old value and no failure. */
+  HUTCH_LOAD_STALE_IF_ERROR = 1
+};
+
+/*
+ * The host's function that makes a missing value. Called on the stack of
+ * hutch_load with no lock held; it may call anything, hutch_load of other keys
+ * too, but for hutch_close and hutch_flush of the same cache (HUTCH_DEADLOCK).
+ * It calls hutch_load_fulfil, or hutch_load_fail, with `loading`, which is valid
+ * during the call, and returns HUTCH_OK. Anything else that it returns without
+ * having answered counts as hutch_load_fail with that code.
+ */
+typedef hutch_status (*hutch_loader)(void *context, const void *key, size_t key_size,
+                                     hutch_loading *loading);
+
+/*
+ * hutch_load - get a value, or have it made
+ *
+ * A value that is there is given as by hutch_get, for the same price. Else the
+ * loader makes it, or this call waits for another caller's loader. options: NULL
+ * means defaults. *out as in hutch_get; HUTCH_OK also where the value was made but
+ * not stored, which the loader learns from hutch_load_fulfil.
+ *
+ * HUTCH_LOAD_FAILED: the loader failed, or another's did; hutch_last_error has
+ * its code and its words. HUTCH_CANCELLED: the loader gave up, or gave no answer.
+ * HUTCH_TIMED_OUT: another's loader took too long. HUTCH_DEADLOCK: see above.
+ * HUTCH_CLOSED: also for those who wait while the cache is closed. Since 0.1.
+ */
+HUTCH_API hutch_status hutch_load(hutch_cache *cache, const void *key, size_t key_size,
+                                  hutch_loader loader, void *context,
+                                  const hutch_load_options *options, hutch_value **out);
+
+/*
+ * hutch_load_begin - get a value, or take part in its load
+ *
+ * For hosts that make the value elsewhere: in a coroutine, in another thread, by
+ * a request whose answer comes later. value and loading must not be NULL.
+ *
+ * HUTCH_OK: *value is the value, as by hutch_get. If *loading is not NULL, the
+ * value is to be refreshed, and this caller leads. HUTCH_NOT_FOUND: there is no
+ * value, and this caller leads: it makes the value and answers *loading.
+ * HUTCH_WOULD_BLOCK: another one leads; *loading is to wait with. *loading is a
+ * new reference, given up by hutch_loading_release. HUTCH_LOAD_FAILED: a failure
+ * is remembered. HUTCH_DEADLOCK: see above. Since 0.1.
+ */
+HUTCH_API hutch_status hutch_load_begin(hutch_cache *cache, const void *key, size_t key_size,
+                                        const hutch_load_options *options, hutch_value **value,
+                                        hutch_loading **loading);
+
+/*
+ * hutch_load_wait - wait for the value
+ *
+ * At most timeout (0: not at all; HUTCH_FOREVER: no limit) and no longer than the
+ * options of hutch_load_begin allow. HUTCH_OK: *out is the value; for who has
+ * answered too. HUTCH_NOT_FOUND: this caller leads, as after hutch_load_begin.
+ * HUTCH_WOULD_BLOCK: timeout is 0, and there is no value yet. HUTCH_TIMED_OUT: time
+ * has passed; it may be asked again. HUTCH_LOAD_FAILED, HUTCH_CLOSED as in
+ * hutch_load. HUTCH_CANCELLED: given up by hutch_load_abandon. Since 0.1.
+ */
+HUTCH_API hutch_status hutch_load_wait(hutch_loading *loading, int64_t timeout,
+                                       hutch_value **out);
+
+/*
+ * hutch_load_fulfil - answer a load with the value
+ *
+ * Stores the value with these options, as hutch_put, and gives it to all who
+ * wait; also where it could not be stored: HUTCH_PARTIAL, HUTCH_TOO_LARGE,
+ * HUTCH_NO_SPACE, HUTCH_IO, HUTCH_TIER_DOWN. HUTCH_SUPERSEDED: not stored, since
+ * the key was written during the load, or the lead has passed on.
+ * HUTCH_NO_MEMORY: nothing happened. HUTCH_INVALID_ARGUMENT: it has been answered
+ * or given up, or never led. Since 0.1.
+ */
+HUTCH_API hutch_status hutch_load_fulfil(hutch_loading *loading, const void *value,
+                                         size_t value_size, const hutch_put_options *options);
+
+/*
+ * hutch_load_fail - answer a load with a failure
+ *
+ * Everyone who waits gets HUTCH_LOAD_FAILED, with code as the system_error and
+ * words (ends with NUL; may be NULL; copied, up to 200 bytes) in the words of
+ * hutch_last_error. HUTCH_SUPERSEDED: the key has been put during the load, and
+ * its value is what they get; or the lead has passed on. HUTCH_INVALID_ARGUMENT
+ * as in hutch_load_fulfil. Since 0.1.
+ */
+HUTCH_API hutch_status hutch_load_fail(hutch_loading *loading, int32_t code, const char *words);
+
+/*
+ * hutch_load_abandon - take no further part in a load
+ *
+ * Who leads passes the lead on; who waits, in another thread, answers
+ * HUTCH_CANCELLED. HUTCH_OK also where there was nothing to give up. Since 0.1.
+ */
+HUTCH_API hutch_status hutch_load_abandon(hutch_loading *loading);
+
+/*
+ * hutch_loading_retain, hutch_loading_release - references
+ *
+ * NULL is accepted. Who gives up the last reference without an answer gives up
+ * the load, as hutch_load_abandon. Since 0.1.
+ */
+HUTCH_API hutch_loading *hutch_loading_retain(hutch_loading *loading);
+HUTCH_API void hutch_loading_release(hutch_loading *loading);
 
 /* ------------------------------------------------------------------ limits */
 

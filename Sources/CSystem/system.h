@@ -60,6 +60,7 @@ struct hutch_thread_state {
   int32_t locks;        // how many of our locks this thread holds; counted in debug builds
   struct hutch_callback *callback;  // the innermost one
   void *worker_of;      // the queue whose worker this thread is
+  void *loading;        // the load whose loader this thread is within
   char words[232];
 };
 

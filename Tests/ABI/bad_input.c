@@ -273,7 +273,7 @@ TEST(what_is_not_defined) {
     INVALID(hutch_tier(cache, tier, &view));
     CHECK(!view);
   }
-  const uint32_t flags[] = {4, 0x80000000, UINT32_MAX};
+  const uint32_t flags[] = {8, 0x80000000, UINT32_MAX};
   for (int i = 0; i < 3; i++) {
     hutch_options options = default_options();
     options.flags = flags[i];

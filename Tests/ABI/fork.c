@@ -35,6 +35,7 @@ static void await_child(pid_t child) {
 typedef struct family {
   hutch_cache *cache, *memory_only, *view;
   hutch_cursor *cursor;
+  hutch_loading *leader, *waiter;
   hutch_value *small, *large;
   int wait_on;
 } family;
@@ -53,9 +54,20 @@ static void make_family(family *f) {
   size_t size;
   CHECK_OK(hutch_cursor_create(f->cache, &f->cursor));
   CHECK_OK(hutch_cursor_next(f->cursor, &key, &size));
+  hutch_value *value;
+  CHECK_STATUS(HUTCH_NOT_FOUND, hutch_load_begin(f->cache, KEY("load"), NULL, &value, &f->leader));
+  CHECK_STATUS(HUTCH_WOULD_BLOCK,
+               hutch_load_begin(f->cache, KEY("load"), NULL, &value, &f->waiter));
 }
 
 static void end_family(family *f) {
+  hutch_value *value;
+  CHECK_STATUS(HUTCH_WOULD_BLOCK, hutch_load_wait(f->waiter, 0, &value));
+  CHECK_OK(hutch_load_fulfil(f->leader, "made", 4, NULL));
+  CHECK_OK(hutch_load_wait(f->waiter, 0, &value));
+  hutch_value_release(value);
+  hutch_loading_release(f->leader);
+  hutch_loading_release(f->waiter);
   hutch_cursor_release(f->cursor);
   hutch_value_release(f->small);
   hutch_value_release(f->large);
@@ -89,6 +101,12 @@ static void use_in_child(void *context) {
   CHECK_STATUS(HUTCH_FORKED, hutch_cursor_next(f->cursor, &key, &size));
   CHECK_STATUS(HUTCH_FORKED, hutch_cursor_value(f->cursor, &value));
   CHECK_STATUS(HUTCH_FORKED, hutch_cursor_info(f->cursor, &info));
+  CHECK_STATUS(HUTCH_FORKED, hutch_load_wait(f->waiter, HUTCH_FOREVER, &value));
+  CHECK_STATUS(HUTCH_FORKED, hutch_load_fulfil(f->leader, "child", 5, NULL));
+  CHECK_STATUS(HUTCH_FORKED, hutch_load_fail(f->leader, 1, NULL));
+  CHECK_STATUS(HUTCH_FORKED, hutch_load_abandon(f->leader));
+  hutch_loading_release(f->leader);
+  hutch_loading_release(f->waiter);
 
   /* The parent's directory is the parent's: SQLite has inherited its locks as a lie. */
   hutch_cache *cache = f->cache;

@@ -39,7 +39,8 @@ TEST(every_status_has_its_name) {
   NAMED(HUTCH_BAD_DIRECTORY);
   NAMED(HUTCH_TIER_DOWN);
   NAMED(HUTCH_TIMED_OUT);
-  const hutch_status unknown[] = {10, 1000, INT32_MAX, -18, -1000, INT32_MIN};
+  NAMED(HUTCH_LOAD_FAILED);
+  const hutch_status unknown[] = {10, 1000, INT32_MAX, -19, -1000, INT32_MIN};
   for (size_t i = 0; i < sizeof unknown / sizeof *unknown; i++)
     CHECK(strcmp(hutch_status_name(unknown[i]), "HUTCH_UNKNOWN") == 0);
 }

@@ -194,6 +194,81 @@ TEST(a_value_that_a_reader_holds_is_not_kept_by_the_cache) {
   CHECK_OK(hutch_close(cache));
 }
 
+/* ------------------------------------------------------- numbers at the end */
+
+/* A time that no 64 bits hold is the last that they do. */
+TEST(a_duration_that_overflows_is_a_long_one) {
+  test_clock clock = {0};
+  hutch_options options = unlimited_options();
+  clock.now = INT64_MAX - HUTCH_DAY;
+  use_clock(&options, &clock);
+  hutch_cache *cache = open_cache(NULL, &options);
+  hutch_put_options spec = put_options();
+  spec.time_to_live = INT64_MAX - 1;
+  spec.time_to_idle = INT64_MAX - 1;
+  CHECK_OK(hutch_put(cache, KEY("key"), KEY("value"), &spec, NULL));
+  CHECK_OK(hutch_put_object(cache, KEY("key"), &clock, NULL, &spec));
+  CHECK_OK(hutch_touch(cache, KEY("key"), INT64_MAX - 1, INT64_MAX - 1));
+  hutch_cache_limits limits = limits_of(cache);
+  limits.memory.time_to_live = limits.memory.time_to_idle = INT64_MAX;
+  CHECK_OK(hutch_set_limits(cache, &limits));
+  CHECK_OK(put_text(cache, "other", "value"));
+  clock.now += HUTCH_HOUR;
+  hutch_object *object;
+  CHECK_TEXT(cache, "key", "value");
+  CHECK_TEXT(cache, "other", "value");
+  CHECK_OK(hutch_get_object(cache, KEY("key"), &object));
+  hutch_object_release(object);
+  CHECK_EQUAL(3, count_of(cache));
+  CHECK_OK(hutch_close(cache));
+}
+
+TEST(limits_at_the_end_of_the_numbers) {
+  const uint64_t ends[] = {UINT64_MAX, UINT64_MAX - 1, (uint64_t)INT64_MAX + 1, INT64_MAX};
+  for (int i = 0; i < 4; i++) {
+    hutch_cache *cache = open_limited(ends[i], ends[i], 0);
+    CHECK_OK(put_text(cache, "key", "value"));
+    CHECK_OK(put_cost(cache, "large", ends[i] / 2));
+    CHECK_OK(put_cost(cache, "larger", ends[i] - 1));
+    CHECK(cost_of(cache) <= ends[i]);
+    CHECK_TEXT(cache, "larger", "value");
+    hutch_cache_limits limits = limits_of(cache);
+    limits.memory.cost = limits.memory.count = 1;
+    CHECK_OK(hutch_set_limits(cache, &limits));
+    CHECK_EQUAL(0, cost_of(cache));
+    CHECK_STATUS(HUTCH_TOO_LARGE, put_text(cache, "key", "value"));
+    CHECK_OK(put_cost(cache, "key", 1));
+    CHECK_OK(put_cost(cache, "other", 1));
+    CHECK_EQUAL(1, count_of(cache));
+    CHECK_OK(hutch_close(cache));
+  }
+}
+
+/* Objects and values share the limits. */
+TEST(a_lower_limit_takes_objects_too) {
+  hutch_options options = unlimited_options();
+  options.policy = HUTCH_POLICY_LRU;
+  options.flags = HUTCH_OPEN_DRAIN_RELEASES;
+  hutch_cache *cache = open_cache(NULL, &options);
+  for (uint32_t i = 0; i < 1000; i++) {
+    CHECK_OK(hutch_put_object(cache, &i, sizeof i, cache, NULL, NULL));
+    CHECK_OK(put_number(cache, i, 0));
+  }
+  hutch_cache_limits limits = limits_of(cache);
+  limits.memory.count = 7;
+  CHECK_OK(hutch_set_limits(cache, &limits));
+  CHECK_EQUAL(7, count_of(cache));
+  uint32_t last = 999;
+  hutch_object *object;
+  CHECK_OK(hutch_get_object(cache, &last, sizeof last, &object));
+  hutch_object_release(object);
+  CHECK_EQUAL(1993, stats_of(cache).memory.evictions);
+  uint64_t drained;
+  CHECK_OK(hutch_drain_releases(cache, 0, &drained));
+  CHECK_EQUAL(997, drained);
+  CHECK_OK(hutch_close(cache));
+}
+
 /* -------------------------------------------------------------- set_limits */
 
 TEST(a_lower_limit_holds_when_the_call_returns) {

@@ -182,6 +182,12 @@ static void never_completed(void *context, const hutch_completion *completion) {
   FAIL("a task that was not submitted has been completed");
 }
 static void count_release(void *context) { ++*(int *)context; }
+static hutch_status load_nothing(void *context, const void *key, size_t key_size,
+                                 hutch_loading *loading) {
+  (void)context, (void)key, (void)key_size, (void)loading;
+  FAIL("a loader is run for a cache that cannot be used");
+  return HUTCH_OK;
+}
 
 void check_every_call(hutch_cache *cache, hutch_status expected) {
   hutch_put_result result;
@@ -230,6 +236,13 @@ void check_every_call(hutch_cache *cache, hutch_status expected) {
   CHECK_STATUS(expected, hutch_info_many(cache, keys, sizes, 1, &batch));
   CHECK_STATUS(expected, hutch_remove_many(cache, keys, sizes, 1, &batch));
   CHECK_STATUS(expected, hutch_put_many(cache, keys, sizes, values, sizes, 1, NULL, &batch));
+  hutch_loading *loading = (hutch_loading *)buffer;
+  value = (hutch_value *)buffer;
+  CHECK_STATUS(expected, hutch_load(cache, KEY("k"), load_nothing, NULL, NULL, &value));
+  CHECK(!value);
+  value = (hutch_value *)buffer;
+  CHECK_STATUS(expected, hutch_load_begin(cache, KEY("k"), NULL, &value, &loading));
+  CHECK(!value && !loading);
   CHECK_PUT(hutch_put_file(cache, KEY("k"), "file", HUTCH_FILE_COPY, NULL, &result));
   hutch_writer *writer = (hutch_writer *)buffer;
   CHECK_STATUS(expected, hutch_writer_begin(cache, KEY("k"), 0, NULL, &writer));

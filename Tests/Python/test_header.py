@@ -23,6 +23,7 @@ STRUCTS = {
     "hutch_entry_info": s.EntryInfo,
     "hutch_put_options": s.PutOptions,
     "hutch_put_result": s.PutResult,
+    "hutch_load_options": s.LoadOptions,
     "hutch_tier_stats": s.TierStats,
     "hutch_cache_stats": s.CacheStats,
     "hutch_trim_spec": s.TrimSpec,

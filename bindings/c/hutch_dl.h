@@ -40,6 +40,8 @@
   X(writer_release) X(value_path) X(value_fd) X(hold_files) X(release_files)                 \
   X(put_object) X(get_object) X(remove_object) X(drain_releases) X(object_pointer)           \
   X(object_retain) X(object_release)                                                         \
+  X(load) X(load_begin) X(load_wait) X(load_fulfil) X(load_fail) X(load_abandon)             \
+  X(loading_retain) X(loading_release)                                                       \
   X(limits) X(set_limits) X(count) X(cost) X(stats)                                          \
   X(trim)                                                                                    \
   X(check)                                                                                   \
@@ -153,6 +155,14 @@ static inline const char *hutch_dl_open(hutch_dl *table, const char *path) {
 #define hutch_object_pointer hutch_dl_table.object_pointer
 #define hutch_object_retain hutch_dl_table.object_retain
 #define hutch_object_release hutch_dl_table.object_release
+#define hutch_load hutch_dl_table.load
+#define hutch_load_begin hutch_dl_table.load_begin
+#define hutch_load_wait hutch_dl_table.load_wait
+#define hutch_load_fulfil hutch_dl_table.load_fulfil
+#define hutch_load_fail hutch_dl_table.load_fail
+#define hutch_load_abandon hutch_dl_table.load_abandon
+#define hutch_loading_retain hutch_dl_table.loading_retain
+#define hutch_loading_release hutch_dl_table.loading_release
 #define hutch_limits hutch_dl_table.limits
 #define hutch_set_limits hutch_dl_table.set_limits
 #define hutch_count hutch_dl_table.count

@@ -22,7 +22,7 @@ private func submitting(
     case .done(let task):
       let completion = hutch_completion(task)
       let operation = AsyncOperation.of(task)
-      if let reason = operation.pointee.failure { ThreadState.note(reason.failure) }
+      if let reason = operation.pointee.failure { ThreadState.note(reason.failure, reason.failure.detail) }
       // The value is the caller's.
       operation.pointee.block = nil
       let release = spec.release

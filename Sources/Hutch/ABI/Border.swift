@@ -21,7 +21,7 @@ func answering(_ body: () throws(Failure) -> Status) -> hutch_status {
 /// Notes a failure and returns its status.
 @inline(never)
 func failing(_ failure: Failure) -> hutch_status {
-  ThreadState.note(failure)
+  ThreadState.note(failure, failure.detail)
   return failure.status.code
 }
 

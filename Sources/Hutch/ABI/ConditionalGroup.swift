@@ -37,7 +37,7 @@ public func hutch_increment(
 ) -> hutch_status {
   withCache(cache) { (handle) throws(Failure) in
     let key = try checkedKey(key, key_size)
-    let spec = try Cache.PutSpec(options)
+    let spec = try Cache.PutSpec.given(options)
     var sum: Int64 = 0
     let outcome = try handle.cache.increment(
       key, by: delta, initial: initial, spec, in: handle.scope, sum: &sum)

@@ -35,18 +35,29 @@ func putting(
 }
 
 /// Tells what came of a put.
+@inline(__always)
 func answer(
   _ outcome: Cache.PutResult, _ result: UnsafeMutablePointer<hutch_put_result>?
 ) throws(Failure) -> Status {
-  deliver(
-    hutch_put_result(
-      struct_size: 0, version: outcome.version, memory: outcome.memory.rawValue,
-      disk: outcome.disk.rawValue), to: result)
+  if result != nil {
+    deliver(
+      hutch_put_result(
+        struct_size: 0, version: outcome.version, memory: outcome.memory.rawValue,
+        disk: outcome.disk.rawValue), to: result)
+  }
   if let reason = outcome.reason { throw reason.failure }
   return outcome.status
 }
 
 extension Cache.PutSpec {
+  /// One copy, for calls other than a put.
+  @inline(never)
+  static func given(
+    _ options: UnsafePointer<hutch_put_options>?
+  ) throws(Failure) -> Cache.PutSpec {
+    try Cache.PutSpec(options)
+  }
+
   @inline(__always)
   init(_ options: UnsafePointer<hutch_put_options>?) throws(Failure) {
     self.init()

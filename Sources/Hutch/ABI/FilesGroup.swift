@@ -93,7 +93,7 @@ public func hutch_writer_begin(
       throw .invalid("the expected size is no size")
     }
     out.pointee = handOut(
-      try Writer(handle, key, expected: expected, try Cache.PutSpec(options)))
+      try Writer.begin(handle, key, expected: expected, try Cache.PutSpec(options)))
     return .done
   }
 }

@@ -69,7 +69,7 @@ public func hutch_put_many(
   batching(cache, keys, key_sizes, count, out) { (keys, handle) throws(Failure) in
     try handle.cache.put(
       keys, try checkedMany(values, value_sizes, count, areKeys: false),
-      try Cache.PutSpec(options), in: handle.scope)
+      try .given(options), in: handle.scope)
   }
 }
 

@@ -148,11 +148,7 @@ public func hutch_flush(_ cache: OpaquePointer!) -> hutch_status {
 extension Failure {
   /// Whatever it was that went wrong at the end, the answer is one: it was not clean.
   fileprivate var asUnclean: Failure {
-    var failure = Failure(.io, words)
-    failure.system = system
-    failure.sqlite = sqlite
-    failure.detail = detail
-    return failure
+    with(.io)
   }
 }
 

@@ -214,6 +214,6 @@ extension hutch_error {
     status = failure.status.code
     system_error = failure.system
     sqlite_error = failure.sqlite
-    withUnsafeMutableBytes(of: &words) { ThreadState.compose(failure, into: $0) }
+    withUnsafeMutableBytes(of: &words) { ThreadState.compose(failure, failure.detail, into: $0) }
   }
 }

@@ -61,7 +61,7 @@ final class Batch {
   }
 
   func add(_ failure: Failure) {
-    ThreadState.note(failure)
+    ThreadState.note(failure, failure.detail)
     add(failure.status)
   }
 
@@ -74,14 +74,14 @@ final class Batch {
 
   /// Likewise.
   func set(_ index: Int, _ failure: Failure) {
-    ThreadState.note(failure)
+    ThreadState.note(failure, failure.detail)
     var item = Item()
     item.status = failure.status.code
     items[index] = item
   }
 
   func add(_ result: Cache.PutResult) {
-    if let reason = result.reason { ThreadState.note(reason.failure) }
+    if let reason = result.reason { ThreadState.note(reason.failure, reason.failure.detail) }
     var item = Item()
     item.status = result.status.code
     item.memory = result.memory.rawValue

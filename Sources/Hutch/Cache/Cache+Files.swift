@@ -11,18 +11,6 @@ extension Cache {
     case link = 3
   }
 
-  /// The record of a put that begins at a moment.
-  func record(of spec: PutSpec, size: Int, at moment: Moment) -> Record {
-    var record = Record()
-    record.created = moment.time
-    record.expires = Record.end(of: spec.timeToLive, from: moment.time)
-    record.timeToIdle = spec.timeToIdle
-    record.cost = spec.cost
-    record.size = size
-    record.extendedSize = spec.extended.count
-    return record
-  }
-
   /// Whether the memory tier would take an entry.
   func memoryTakes(_ key: Bytes, _ spec: PutSpec, size: Int) -> Bool {
     let bytes = UInt64(key.count) &+ UInt64(size) &+ UInt64(spec.extended.count)
@@ -36,17 +24,17 @@ extension Cache {
     _ key: Bytes, _ path: Files.Path, _ use: FileUse, _ spec: PutSpec, in scope: Scope
   ) throws(Failure) -> PutResult {
     let source = try SourceFile(path)
-    let scope = try target(of: spec.writePolicy, in: scope)
+    let target = try target(of: spec.writePolicy, in: scope)
     var result: PutResult
-    if scope != .memory, storage != nil {
+    if target != .memory, storage != nil {
       result = try withStorage { (storage) throws(Failure) in
-        try put(source, path, use, key, spec, in: scope, to: storage)
+        try put(source, path, use, key, spec, in: scope, storing: target, to: storage)
       }
     } else {
-      result = try putWhole(source, key, spec, in: scope)
+      result = try putWhole(source, key, spec, in: scope, storing: target)
     }
     let isStored =
-      (storage == nil || scope == .memory ? result.memory : result.disk) == .stored
+      (storage == nil || target == .memory ? result.memory : result.disk) == .stored
     if use == .move, isStored, let failure = source.remove(path) {
       result.status = failure.status
       result.reason = Reason(failure)
@@ -56,17 +44,17 @@ extension Cache {
 
   private func put(
     _ source: borrowing SourceFile, _ path: Files.Path, _ use: FileUse, _ key: Bytes,
-    _ spec: PutSpec, in scope: Scope, to storage: any Storage
+    _ spec: PutSpec, in scope: Scope, storing target: Scope, to storage: any Storage
   ) throws(Failure) -> PutResult {
     let size = source.size
     guard let files = storage.files, files.keepsInFile(size) else {
-      return try putWhole(source, key, spec, in: scope)
+      return try putWhole(source, key, spec, in: scope, storing: target)
     }
-    let goesIntoMemory = scope != .disk && memoryTakes(key, spec, size: size)
+    let goesIntoMemory = target != .disk && memoryTakes(key, spec, size: size)
     let isTaken = files.takes(key: key.count, size: size, extended: spec.extended.count)
     // With the value in memory anyhow, a copy is an ordinary put.
     if goesIntoMemory && (use == .copy || !isTaken) {
-      return try putWhole(source, key, spec, in: scope)
+      return try putWhole(source, key, spec, in: scope, storing: target)
     }
     let file = spec.file ?? ValueFile(FileSuffix())
     let moment = clock.moment()
@@ -76,10 +64,10 @@ extension Cache {
       block = try read(source, key, spec, at: moment)
       checksum = block.unowned.checksum
     } else {
-      file.memoryOutcome = scope == .disk ? .removed : .tooLarge
+      file.memoryOutcome = target == .disk ? .removed : .tooLarge
       block = try Block.copying(
         key: key, value: Bytes(start: nil, count: 0), extended: spec.extended,
-        record: record(of: spec, size: 0, at: moment))
+        record: spec.record(at: moment))
     }
     do throws(Failure) {
       if isTaken {
@@ -103,28 +91,31 @@ extension Cache {
     }
     return finish(
       try submit(
-        block.unowned, memory.hash(key), at: moment, if: .always, in: scope, file: file,
-        to: storage), in: storage)
+        block.unowned, memory.hash(key), at: moment, if: .always, in: scope, storing: target,
+        file: file, to: storage), in: storage)
   }
 
   /// An ordinary put of a file's bytes, or its refusal where no tier would take them.
   private func putWhole(
-    _ source: borrowing SourceFile, _ key: Bytes, _ spec: PutSpec, in scope: Scope
+    _ source: borrowing SourceFile, _ key: Bytes, _ spec: PutSpec, in scope: Scope,
+    storing target: Scope
   ) throws(Failure) -> PutResult {
     let moment = clock.moment()
     let hash = memory.hash(key)
-    if !isTakenSomewhere(key, spec, size: source.size, in: scope) {
-      return try refuse(key, spec, hash, at: moment, in: scope)
+    if !isTakenSomewhere(key, spec, size: source.size, in: target) {
+      return try refuse(key, spec, hash, at: moment, in: scope, storing: target)
     }
     return try put(
       try read(source, key, spec, at: moment), hash, at: moment, if: .always, in: scope,
-      file: spec.file)
+      storing: target, file: spec.file)
   }
 
   private func read(
     _ source: borrowing SourceFile, _ key: Bytes, _ spec: PutSpec, at moment: Moment
   ) throws(Failure) -> Block {
-    var record = record(of: spec, size: source.size, at: moment)
+    var record = spec.record(at: moment)
+    record.size = source.size
+    record.extendedSize = spec.extended.count
     record.checksum = storage == nil ? 0 : 1
     let block = try Block.allocate(key: key, record: record)
     let made = block.unowned
@@ -167,7 +158,8 @@ extension Cache {
 
   /// A put that no tier takes: what is there goes.
   func refuse(
-    _ key: Bytes, _ spec: PutSpec, _ hash: UInt64, at moment: Moment, in scope: Scope
+    _ key: Bytes, _ spec: PutSpec, _ hash: UInt64, at moment: Moment, in scope: Scope,
+    storing target: Scope
   ) throws(Failure) -> PutResult {
     guard storage != nil else {
       _ = removeFromMemory(key, hash, at: moment)
@@ -178,13 +170,13 @@ extension Cache {
       return result
     }
     let file = ValueFile(FileSuffix())
-    file.memoryOutcome = scope == .disk ? .removed : .tooLarge
+    file.memoryOutcome = target == .disk ? .removed : .tooLarge
     file.refusal = .tooLarge
     return try put(
       try Block.copying(
         key: key, value: Bytes(start: nil, count: 0), extended: spec.extended,
-        record: record(of: spec, size: 0, at: moment)), hash, at: moment, if: .always,
-      in: scope, file: file)
+        record: spec.record(at: moment)), hash, at: moment, if: .always,
+      in: scope, storing: target, file: file)
   }
 
   // MARK: a value's file

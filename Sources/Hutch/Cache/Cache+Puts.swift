@@ -13,7 +13,7 @@ extension Cache {
     @inline(__always)
     var isPlain: Bool {
       timeToLive | timeToIdle == 0 && cost == 0 && extended.count == 0
-        && writePolicy == .standard
+        && writePolicy == .standard && file == nil
     }
 
     /// The record of an entry that is written at this moment.
@@ -148,7 +148,9 @@ extension Cache {
       throw error
     }
     if task == nil && tasks.hasKeyedWrites { tasks.overtake(hash) }
-    put.result.version = versions.draw()
+    // A load's was drawn when it began.
+    put.result.version = entry.version == 0 ? versions.draw() : entry.version
+    noteWrite(hash)
     put.write = write
     put.hash = hash
     put.target = target
@@ -219,7 +221,11 @@ extension Cache {
     if tasks.hasKeyedWrites {
       return try putOvertaking(block, hash, at: moment, if: condition)
     }
-    return result(of: try memory.put(block, hash, at: moment, condition: condition), condition)
+    let stripe = holdForLoads(hash)
+    defer { letGo(stripe) }
+    let put = try memory.put(block, hash, at: moment, condition: condition)
+    if stripe != nil && put.isWrite { loads.noteWrite(hash) }
+    return result(of: put, condition)
   }
 
   /// As above, while there are tasks to overtake: before the write, so that a task that writes
@@ -228,6 +234,8 @@ extension Cache {
   private func putOvertaking(
     _ block: consuming Block, _ hash: UInt64, at moment: Moment, if condition: PutCondition
   ) throws(Failure) -> PutResult {
+    let stripe = holdForLoads(hash)
+    defer { letGo(stripe) }
     var isOwed = true
     if case .always = condition {
       tasks.overtake(hash)
@@ -235,6 +243,7 @@ extension Cache {
     }
     let put = try memory.put(block, hash, at: moment, condition: condition)
     if isOwed && put.outcome == .stored { tasks.overtake(hash) }
+    if stripe != nil && put.isWrite { loads.noteWrite(hash) }
     return result(of: put, condition)
   }
 
@@ -251,8 +260,11 @@ extension Cache {
     while true {
       let current = memory.info(entry.key, hash, at: moment)?.version
       if tasks.isOvertaken(task) { return .superseded }
+      let stripe = holdForLoads(hash)
+      defer { letGo(stripe) }
       let condition = current.map { PutCondition.ifVersion($0) } ?? .ifAbsent
       let put = try memory.put(entry.retained(), hash, at: moment, condition: condition)
+      if stripe != nil && put.isWrite { loads.noteWrite(hash) }
       if put.outcome == .stored || put.outcome == .tooLarge { return result(of: put, condition) }
     }
   }
@@ -270,16 +282,16 @@ extension Cache {
       stripes.unlock(stripe)
       return .superseded
     }
-    entry.version = versions.draw()
+    if entry.version == 0 { entry.version = versions.draw() }
     let owed = oweEvents(entry.key, hash, adding: entry, replacing: nil, at: moment)
     do throws(Failure) {
       let put = try memory.put(block, hash, at: moment, condition: condition)
+      if put.isWrite { noteWrite(hash) }
       if task == nil && put.outcome == .stored && tasks.hasKeyedWrites { tasks.overtake(hash) }
       stripes.unlock(stripe)
       let result = result(of: put, condition)
       if let owed {
-        let isDone = put.outcome == .stored || put.outcome == .tooLarge
-        owed.wasInMemory = isDone && put.existing != 0
+        owed.wasInMemory = put.isWrite && put.existing != 0
         settle(owed, leftDisk: false, storedIn: result.tiers)
       }
       return result
@@ -331,6 +343,7 @@ extension Cache {
     _ condition: PutCondition, _ key: Bytes, _ hash: UInt64, at moment: Moment, in scope: Scope
   ) throws(Failure) -> PutResult? {
     if case .always = condition { return nil }
+    if case .unlessSet(let flag) = condition { return flag.pointee ? .conflict : nil }
     let version = try currentVersion(key, hash, at: moment, in: scope)
     guard !condition.holds(for: version) else { return nil }
     var result = PutResult()
@@ -353,6 +366,13 @@ extension Cache.PutResult {
   static var superseded: Cache.PutResult {
     var result = Cache.PutResult()
     result.status = .superseded
+    return result
+  }
+
+  /// Of a put that came too late.
+  fileprivate static var conflict: Cache.PutResult {
+    var result = Cache.PutResult()
+    result.status = .conflict
     return result
   }
 
@@ -385,6 +405,11 @@ extension Cache.PutResult {
   }
 }
 
+extension MemoryPutResult {
+  /// Whether the put has changed anything: of an entry that is too large the older one goes.
+  fileprivate var isWrite: Bool { outcome == .stored || outcome == .tooLarge }
+}
+
 extension PutCondition {
   /// `version`: the entry's that is there; 0 if there is none.
   func holds(for version: UInt64) -> Bool {
@@ -393,7 +418,7 @@ extension PutCondition {
     case .ifAbsent: version == 0
     case .ifPresent: version != 0
     case .ifVersion(let wanted): version != 0 && version == wanted
-    case .unlessNewer: version == 0
+    case .unlessNewer, .unlessSet: version == 0
     }
   }
 
@@ -402,6 +427,7 @@ extension PutCondition {
     switch self {
     case .ifAbsent: .exists
     case .ifVersion where version != 0: .conflict
+    case .unlessSet: .conflict
     default: .notFound
     }
   }

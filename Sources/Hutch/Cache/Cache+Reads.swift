@@ -127,5 +127,5 @@ extension Cache {
 }
 
 extension Failure {
-  static let closed = Failure(.closed, "the cache has been closed")
+  static var closed: Failure { Failure(.closed, "the cache has been closed") }
 }

@@ -43,10 +43,16 @@ extension Cache {
     if let storage, let accessed = memory.info(key, hash, at: moment)?.accessed {
       storage.noteAccess(key, at: accessed)
     }
-    guard events.wantsEntries else { return memory.remove(key, hash, at: moment) }
+    guard events.wantsEntries else {
+      let stripe = holdForLoads(hash)
+      defer { letGo(stripe) }
+      noteWrite(hash)
+      return memory.remove(key, hash, at: moment)
+    }
     tellWillRemove(key, hash, in: .memory)
     let stripe = Stripes.index(of: hash)
     stripes.lock(stripe)
+    noteWrite(hash)
     let owed = oweEvents(key, hash, adding: nil, replacing: nil, at: moment)
     let block = memory.remove(key, hash, at: moment)
     stripes.unlock(stripe)
@@ -118,10 +124,18 @@ extension Cache {
       while true {
         // Before the stripe is taken: it may be large, and a codec of the host's be called.
         if wantsValue || events.wants(.didRemove) {
-          old = try current(key, hash, at: moment, in: scope, isAccess: wantsValue, of: storage)
-          if wantsValue && old == nil { return removal }
+          do throws(Failure) {
+            old = try current(key, hash, at: moment, in: scope, isAccess: wantsValue, of: storage)
+          } catch {
+            if wantsValue { throw error }
+          }
+          if wantsValue && old == nil {
+            noteVainRemoval(hash)
+            return removal
+          }
         }
         stripes.lock(stripe)
+        noteWrite(hash)
         do throws(Failure) {
           let version = try currentVersion(key, hash, at: moment, in: scope)
           if let task, tasks.isOvertaken(task) {
@@ -139,6 +153,8 @@ extension Cache {
           if !wantsValue || old.unowned?.version == version { break }
           stripes.unlock(stripe)
         } catch {
+          // What could not be looked at may be an entry: its removal bars it.
+          if !wantsValue { break }
           stripes.unlock(stripe)
           throw error
         }
@@ -306,6 +322,7 @@ extension Cache {
   private func clearTiers(in scope: Scope) throws(Failure) {
     if storage == nil || scope == .memory {
       if storage == nil && tasks.hasKeyedWrites { tasks.overtakeAll() }
+      noteClearOfMemory()
       memory.clear(at: clock.moment())
       return
     }
@@ -319,6 +336,7 @@ extension Cache {
     let write = StorageWrite(.clear, nil)
     for stripe in 0..<Stripes.count { stripes.lock(stripe) }
     if tasks.hasKeyedWrites { tasks.overtakeAll() }
+    loads.noteClear()
     write.version = versions.draw()
     write.time = moment.time
     for stripe in 0..<Stripes.count { stripes.begin(stripe) }

@@ -21,8 +21,9 @@ import Synchronization
 /// Which entries memory alone has is kept per entry ('unbacked'), so that the count of the
 /// whole is the store's count plus those.
 ///
-/// Order of locks: registry (Process) > stripes, ascending > locks of a tier, of the task queue. Functions of
-/// the host (clock, visitor) are called with none of them held.
+/// Order of locks: registry (Process) > stripes, ascending > locks of a tier, of the task queue,
+/// and that of the loads, which is the last. Functions of the host (clock, visitor, loader,
+/// listener) are called with none of them held.
 final class Cache {
   let memory: MemoryTier
   /// Nil: a cache in memory.
@@ -41,6 +42,9 @@ final class Cache {
   /// does not pass here: the memory tier lives as long as the cache object.
   let gate: Gate
   let walks: Walks
+  let loads: Loads
+  /// Whether a load has ever begun: only then do writes look at the loads. Relaxed; see Loads.
+  let usesLoads = Atomic<Bool>(false)
   /// What the host's listener is told.
   let events: Events
   /// Drawn under the key's stripe, or where there is no store under its shard's lock.
@@ -81,6 +85,7 @@ final class Cache {
     stripes = try Stripes()
     gate = try Gate()
     walks = try Walks()
+    loads = try Loads.make()
     events = try Events.make()
     self.versions = versions
     tasks.belong(to: identity)

@@ -61,6 +61,8 @@ final class Opening {
     if closed.load(ordering: .acquiring) { throw .closed }
   }
 
+  var isClosed: Bool { closed.load(ordering: .acquiring) }
+
   /// Whether the reference is the child's copy of one of the parent's.
   var isForked: Bool { forks != Process.forks }
 
@@ -73,6 +75,7 @@ final class Opening {
 
   private func finish() -> Failure? {
     if isForked || closed.exchange(true, ordering: .acquiringAndReleasing) { return nil }
+    cache.loads.noteClose(of: self)
     let deadline = Deadline(after: cache.closeDeadline == 0 ? Int64.max : cache.closeDeadline)
     // Before the registry's lock is taken: what runs may open and close.
     let isOver = cache.tasks.end(tasks, by: deadline)

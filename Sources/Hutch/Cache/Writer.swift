@@ -10,12 +10,12 @@ final class Writer {
   private static let room = 64 << 10
 
   let handle: Handle
+  /// Where the value goes.
+  private let target: Scope
   /// Key and extended data, without a value.
   private let head: Block
   private var spec: Cache.PutSpec
   private let file: ValueFile
-  /// Where the value goes.
-  private let scope: Scope
   private var gathered = GrowingArray<UInt8>()
   /// All that was appended.
   private var size = 0
@@ -28,27 +28,40 @@ final class Writer {
     case ended
   }
 
-  init(
+  /// What may fail is done here: where the initialiser of a class throws, Embedded Swift (6.3)
+  /// does not free the instance.
+  static func begin(
     _ handle: Handle, _ key: Bytes, expected: Int, _ spec: Cache.PutSpec
-  ) throws(Failure) {
+  ) throws(Failure) -> Writer {
     let cache = handle.cache
-    let scope = try cache.target(of: spec.writePolicy, in: handle.scope)
-    guard cache.isTakenSomewhere(key, spec, size: expected, in: scope) else {
+    let target = try cache.target(of: spec.writePolicy, in: handle.scope)
+    guard cache.isTakenSomewhere(key, spec, size: expected, in: target) else {
       throw Writer.tooLarge
     }
-    head = try Block.copying(
-      key: key, value: Bytes(start: nil, count: 0), extended: spec.extended, record: Record())
+    return Writer(
+      handle, target,
+      try Block.copying(
+        key: key, value: Bytes(start: nil, count: 0), extended: spec.extended, record: Record()),
+      spec)
+  }
+
+  private init(
+    _ handle: Handle, _ target: Scope, _ head: consuming Block, _ spec: Cache.PutSpec
+  ) {
     self.handle = handle
-    self.scope = scope
+    self.target = target
+    self.head = head
     self.spec = spec
-    self.spec.extended = Bytes(head.unowned.extendedData)
     file = spec.file ?? ValueFile(FileSuffix())
+    self.spec.extended = Bytes(self.head.unowned.extendedData)
   }
 
   deinit { discard() }
 
-  private static let ended = Failure(.invalidArgument, "the writer has ended")
-  private static let tooLarge = Failure(.tooLarge, "the value is larger than any tier takes")
+  private static var ended: Failure { Failure(.invalidArgument, "the writer has ended") }
+  private static var tooLarge: Failure {
+    Failure(.tooLarge, "the value is larger than any tier takes")
+  }
 
   private func discard() {
     gathered = GrowingArray<UInt8>()
@@ -69,7 +82,7 @@ final class Writer {
 
   /// Where pieces go that do not fit into memory; nil: nowhere, all of it is gathered.
   private var files: (any FileStorage)? {
-    scope == .memory ? nil : handle.cache.storage?.files
+    target == .memory ? nil : handle.cache.storage?.files
   }
 
   func append(_ bytes: Bytes) throws(Failure) {
@@ -77,7 +90,7 @@ final class Writer {
     do throws(Failure) {
       let (sum, overflow) = size.addingReportingOverflow(bytes.count)
       guard !overflow,
-        handle.cache.isTakenSomewhere(head.unowned.key, spec, size: sum, in: scope)
+        handle.cache.isTakenSomewhere(head.unowned.key, spec, size: sum, in: target)
       else { throw Writer.tooLarge }
       if files == nil || gathered.count + bytes.count <= Writer.room {
         try gathered.append(contentsOf: bytes)
@@ -117,12 +130,13 @@ final class Writer {
     state = .ended
     defer { discard() }
     let cache = handle.cache
+    let scope = handle.scope
     let key = head.unowned.key
     let hash = cache.memory.hash(key)
     let moment = cache.clock.moment()
     guard let files, files.keepsInFile(size) else {
       return try cache.put(
-        try whole(at: moment), hash, at: moment, if: .always, in: scope,
+        try whole(at: moment), hash, at: moment, if: .always, in: scope, storing: target,
         file: ValueFile(file.suffix))
     }
     file.memoryOutcome = .removed
@@ -131,9 +145,10 @@ final class Writer {
       try files.finish(file)
       let block = try Block.copying(
         key: key, value: Bytes(start: nil, count: 0), extended: spec.extended,
-        record: cache.record(of: spec, size: 0, at: moment))
+        record: spec.record(at: moment))
       let submitted = try cache.submit(
-        block.unowned, hash, at: moment, if: .always, in: scope, file: file, to: storage)
+        block.unowned, hash, at: moment, if: .always, in: scope, storing: target, file: file,
+        to: storage)
       // The file is the write's.
       file.name = nil
       return cache.finish(submitted, in: storage)
@@ -143,7 +158,9 @@ final class Writer {
   /// The value in memory, from wherever its pieces are.
   private func whole(at moment: Moment) throws(Failure) -> Block {
     let cache = handle.cache
-    var record = cache.record(of: spec, size: size, at: moment)
+    var record = spec.record(at: moment)
+    record.size = size
+    record.extendedSize = spec.extended.count
     record.checksum = cache.storage == nil ? 0 : 1
     let block = try Block.allocate(key: head.unowned.key, record: record)
     let made = block.unowned

@@ -91,9 +91,13 @@ struct Connection: ~Copyable {
     var failure = Failure(status, words)
     failure.sqlite = code
     failure.system = isIO || code & 0xFF == SQLITE_FULL ? system : 0
-    failure.detail = sqlite3_errstr(code)
     return failure
   }
+}
+
+extension Failure {
+  /// SQLite's own words for its code: static, ends with NUL. Nil: it was not SQLite.
+  var detail: UnsafePointer<CChar>? { sqlite == 0 ? nil : sqlite3_errstr(sqlite) }
 }
 
 /// A prepared statement. Who steps it resets it before anything else happens: a SELECT that

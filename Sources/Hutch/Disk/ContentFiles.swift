@@ -346,6 +346,41 @@ enum ContentFiles {
     try read(name, in: directory) { $0 == target.count ? target : nil }
   }
 
+  /// As above, with the checksum of what was read.
+  static func read(
+    _ name: ContentName, into target: UnsafeMutableRawBufferPointer,
+    _ sum: inout Checksum.Sum, in directory: Directory
+  ) throws(Failure) -> ReadResult {
+    guard let number = try open(name, in: directory) else { return .damaged }
+    let file = Descriptor(owning: number)
+    guard let status = Files.status(of: file.number) else {
+      throw .system("cannot look at a content file")
+    }
+    guard hutch_is_regular(status.st_mode) != 0, Int(status.st_size) == target.count else {
+      return .damaged
+    }
+    // In pieces that are in the processor's cache when they are summed up.
+    var done = 0
+    while done < target.count {
+      let piece = UnsafeMutableRawBufferPointer(
+        rebasing: target[done..<min(target.count, done + (128 << 10))])
+      guard let count = Files.read(file.number, into: piece, at: done) else {
+        return try unread()
+      }
+      guard count == piece.count else { return .damaged }
+      sum.add(Bytes(piece))
+      done += count
+    }
+    return .whole
+  }
+
+  /// A block that the disk cannot give back: the value is gone, the rest is not.
+  private static func unread() throws(Failure) -> ReadResult {
+    let code = hutch_errno()
+    if code == EIO { return .damaged }
+    throw .system("cannot read a content file", errno: code)
+  }
+
   /// Reads a file of whatever size.
   static func read(
     _ name: ContentName, into buffer: OutputBuffer, in directory: Directory
@@ -368,12 +403,7 @@ enum ContentFiles {
     guard hutch_is_regular(status.st_mode) != 0, let target = room(Int(status.st_size)) else {
       return .damaged
     }
-    guard let count = Files.read(file.number, into: target) else {
-      let code = hutch_errno()
-      // A block that the disk cannot give back: the value is gone, the rest is not.
-      if code == EIO { return .damaged }
-      throw .system("cannot read a content file", errno: code)
-    }
+    guard let count = Files.read(file.number, into: target) else { return try unread() }
     return count == target.count ? .whole : .damaged
   }
 

@@ -11,6 +11,7 @@ extension DiskTier {
 
   func maintain(at moment: Moment) -> Bool {
     guard isUp || reopen() else { return false }
+    list()
     let now = moment.time
     var hasMore = findIdle(at: now)
     hasMore = sweepOrphans() || hasMore

@@ -213,27 +213,38 @@ extension DiskTier {
   /// Tries to open the directory again, at its path. True if the tier is up; the writer lock
   /// is not held.
   func reopen() -> Bool {
-    let isBack = Process.reopen(owner) {
-      writerLock.withLock {
-        detach()
-        guard !isUp else { return nil }
-        postponeTry()
-        do throws(Failure) {
-          // A directory that somebody has removed is not ours to make again.
-          let directory = try Directory.open(
-            path: place.path, creating: options.isOptional,
-            allowsNetwork: options.allowsNetworkDirectory)
-          try attach(directory)
-          stateLock.withLock { up.store(true, ordering: .releasing) }
-          return (directory.device, directory.inode, lockDescriptor)
-        } catch {
-          stateLock.withLock { reason = error }
-          return nil
-        }
+    let isBack = writerLock.withLock { () -> Bool in
+      detach()
+      guard !isUp else { return false }
+      postponeTry()
+      do throws(Failure) {
+        // A directory that somebody has removed is not ours to make again.
+        let directory = try Directory.open(
+          path: place.path, creating: options.isOptional,
+          allowsNetwork: options.allowsNetworkDirectory)
+        try attach(directory)
+      } catch {
+        stateLock.withLock { reason = error }
+        return false
       }
+      stateLock.withLock { up.store(true, ordering: .releasing) }
+      isListed.store(owner == nil, ordering: .relaxed)
+      return true
     }
-    if isBack { onStateChange?(nil) }
+    if isBack {
+      list()
+      onStateChange?(nil)
+    }
     return isBack
+  }
+
+  /// Sees to it that the process knows where the tier is. Tried again by maintenance: until it
+  /// does, another opening of the directory is told that it is busy.
+  func list() {
+    guard let owner, !isListed.load(ordering: .relaxed), let place = placeIfUp else { return }
+    let isDone = Process.relist(
+      owner, device: place.device, inode: place.inode, lock: lockDescriptor)
+    if isDone { isListed.store(true, ordering: .relaxed) }
   }
 
   var downFailure: Failure {
@@ -329,14 +340,5 @@ extension Failure {
   /// Whether it is the directory's, and not of what was asked for.
   var isOfDirectory: Bool {
     status != .invalidArgument && status != .noMemory && status != .forked
-  }
-
-  /// The same cause under another status.
-  func with(_ status: Status, _ words: StaticString) -> Failure {
-    var failure = Failure(status, words)
-    failure.system = system
-    failure.sqlite = sqlite
-    failure.detail = detail
-    return failure
   }
 }

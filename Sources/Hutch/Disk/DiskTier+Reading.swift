@@ -76,12 +76,13 @@ extension DiskTier {
       guard isRight(stored.bytes, row), let codec = options.codec else { return false }
       return try codec.decode(stored.bytes, into: entry.value)
     }
-    if let name = row.file,
-      try ContentFiles.read(name, into: entry.value, in: directory) != .whole
-    {
-      return false
+    guard let name = row.file else { return isRight(Bytes(entry.value), row) }
+    guard options.checksChecksums else {
+      return try ContentFiles.read(name, into: entry.value, in: directory) == .whole
     }
-    return isRight(Bytes(entry.value), row)
+    var sum = Checksum.Sum()
+    return try ContentFiles.read(name, into: entry.value, &sum, in: directory) == .whole
+      && sum.value == row.record.checksum
   }
 
   func isRight(_ stored: Bytes, _ row: Row) -> Bool {
@@ -174,7 +175,7 @@ extension DiskTier {
       note(error)
       if error.status == .corrupt || !isUp { return nil }
       // To a reader a connection that cannot be opened is a failed read.
-      throw error.status == .badDirectory ? error.with(.io, error.words) : error
+      throw error.status == .badDirectory ? error.with(.io) : error
     }
   }
 

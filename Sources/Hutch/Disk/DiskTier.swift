@@ -153,6 +153,8 @@ final class DiskTier: Storage {
   var place: Directory
   /// Whose entry in the list of open directories is this tier's.
   var owner: UnsafeMutableRawPointer?
+  /// Whether it is right. Relaxed: a reminder.
+  let isListed = Atomic<Bool>(true)
   /// When a put may try to open the directory again; CLOCK_MONOTONIC. Relaxed: of two at once
   /// one is told so by the lock.
   let nextTry = Atomic<Int64>(0)

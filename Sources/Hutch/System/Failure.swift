@@ -2,21 +2,62 @@ import CSystem
 
 /// Why something could not be done. Thrown within the engine; at the border it
 /// becomes a status, and words in the thread's last error.
+///
+/// Two machine words: what is thrown travels in registers, at every call on its way.
 struct Failure: Error, @unchecked Sendable {
+  /// What was tried, in words that need no context, or a loader's words; ends with NUL.
+  let words: UnsafePointer<UInt8>
+  private let code: Int16
+  private var errno16: UInt16 = 0
+  private var number: Int32 = 0
+
   /// Below 0.
-  let status: Status
-  /// What was tried, in words that need no context.
-  let words: StaticString
-  /// errno, or 0.
-  var system: Int32 = 0
+  var status: Status { Status.named(Int32(code)) }
+
+  private var isLoaders: Bool { status == .loadFailed }
+
+  /// errno, or 0; a loader's code.
+  var system: Int32 {
+    get { isLoaders ? number : Int32(errno16) }
+    set { errno16 = UInt16(truncatingIfNeeded: newValue) }
+  }
+
   /// SQLite's extended result code, or 0.
-  var sqlite: Int32 = 0
-  /// SQLite's own words for the code: static text, ends with NUL.
-  var detail: UnsafePointer<CChar>? = nil
+  var sqlite: Int32 {
+    get { isLoaders ? 0 : number }
+    set { number = newValue }
+  }
+
+  /// A loader has failed, and says why. `words` outlives the failure, and ends with NUL.
+  static func ofLoader(_ code: Int32, _ words: UnsafePointer<UInt8>?) -> Failure {
+    let none: StaticString = ""
+    var failure = Failure(.loadFailed, words: words ?? none.utf8Start)
+    failure.number = code
+    return failure
+  }
 
   init(_ status: Status, _ words: StaticString) {
-    self.status = status
+    self.init(status, words: words.utf8Start)
+  }
+
+  /// `words` is for ever, and ends with NUL.
+  init(_ status: Status, words: UnsafePointer<UInt8>) {
+    code = Int16(truncatingIfNeeded: status.code)
     self.words = words
+  }
+
+  /// The same cause under another status.
+  func with(_ status: Status) -> Failure { with(status, words: words) }
+
+  func with(_ status: Status, _ words: StaticString) -> Failure {
+    with(status, words: words.utf8Start)
+  }
+
+  private func with(_ status: Status, words: UnsafePointer<UInt8>) -> Failure {
+    var failure = Failure(status, words: words)
+    failure.system = system
+    failure.sqlite = sqlite
+    return failure
   }
 
   /// The failure of a system call, from `errno`. A full file system or quota, and
@@ -34,5 +75,5 @@ struct Failure: Error, @unchecked Sendable {
     return failure
   }
 
-  static let noMemory = Failure(.noMemory, "out of memory")
+  static var noMemory: Failure { Failure(.noMemory, "out of memory") }
 }

@@ -40,24 +40,21 @@ enum Process {
     return try body(&head)
   }
 
-  /// A directory that was down is open, in whatever place: the entry of `owner` says so from
-  /// here on. `body` opens it, and answers nil if it cannot; as the registry's lock is taken
-  /// before any other, and its holder may wait for the caller, it is not waited for. False: it
-  /// is not open.
-  static func reopen(
-    _ owner: UnsafeMutableRawPointer?,
-    _ body: () -> (device: UInt64, inode: UInt64, lock: Int32)?
+  /// The directory of `owner` is another one than it was, or is open at last: the list says so
+  /// from here on. False: not yet. The lock is not waited for, since its holder may wait for
+  /// the caller.
+  static func relist(
+    _ owner: UnsafeMutableRawPointer, device: UInt64, inode: UInt64, lock: Int32
   ) -> Bool {
     let state = hutch_process_state()!
     guard pthread_mutex_trylock(&state.pointee.lock) == 0 else { return false }
     defer { pthread_mutex_unlock(&state.pointee.lock) }
-    guard let opened = body() else { return false }
     var next = state.pointee.registry?.assumingMemoryBound(to: OpenDirectory.self)
     while let node = next {
-      if node.pointee.owner == owner && owner != nil {
-        node.pointee.device = opened.device
-        node.pointee.inode = opened.inode
-        node.pointee.lockDescriptor = opened.lock
+      if node.pointee.owner == owner {
+        node.pointee.device = device
+        node.pointee.inode = inode
+        node.pointee.lockDescriptor = lock
       }
       next = node.pointee.next
     }

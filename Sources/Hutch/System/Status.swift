@@ -33,6 +33,7 @@ struct Status: Equatable {
   static let badDirectory = Status(-15)
   static let tierDown = Status(-16)
   static let timedOut = Status(-17)
+  static let loadFailed = Status(-18)
 
   static func == (a: Status, b: Status) -> Bool { a.code == b.code }
 
@@ -65,6 +66,7 @@ struct Status: Equatable {
     case -15: "HUTCH_BAD_DIRECTORY"
     case -16: "HUTCH_TIER_DOWN"
     case -17: "HUTCH_TIMED_OUT"
+    case -18: "HUTCH_LOAD_FAILED"
     default: "HUTCH_UNKNOWN"
     }
   }

@@ -5,37 +5,45 @@ import CSystem
 enum ThreadState {
   /// Notes a failure for hutch_last_error, unless the thread is within one of our
   /// callbacks: what happens there is not the failure of the call around it.
-  static func note(_ failure: Failure) {
+  /// `detail`: what the store's engine says, or nil; ends with NUL.
+  static func note(_ failure: Failure, _ detail: UnsafePointer<CChar>?) {
     let state = hutch_thread_state()!
     guard state.pointee.callback == nil else { return }
     state.pointee.status = failure.status.code
     state.pointee.system_error = failure.system
     state.pointee.sqlite_error = failure.sqlite
-    withUnsafeMutableBytes(of: &state.pointee.words) { compose(failure, into: $0) }
+    withUnsafeMutableBytes(of: &state.pointee.words) { compose(failure, detail, into: $0) }
   }
 
-  /// "words: SQLite's words: strerror", cut to fit, always ended by NUL.
-  static func compose(_ failure: Failure, into target: UnsafeMutableRawBufferPointer) {
+  /// "words: detail: strerror", cut to fit, always ended by NUL.
+  static func compose(
+    _ failure: Failure, _ detail: UnsafePointer<CChar>?,
+    into target: UnsafeMutableRawBufferPointer
+  ) {
     var used = 0
     let room = target.count - 1
-    func append(_ text: UnsafeRawBufferPointer) {
-      let count = min(text.count, room - used)
+    func append(_ text: UnsafeRawPointer) {
+      let count = min(strlen(text.assumingMemoryBound(to: CChar.self)), room - used)
       guard count > 0 else { return }
-      target.baseAddress!.advanced(by: used)
-        .copyMemory(from: text.baseAddress!, byteCount: count)
+      (target.baseAddress! + used).copyMemory(from: text, byteCount: count)
       used += count
     }
-    func append(_ text: StaticString) {
-      append(UnsafeRawBufferPointer(start: text.utf8Start, count: text.utf8CodeUnitCount))
+    let separator: StaticString = ": "
+    let isLoaders = failure.status == .loadFailed
+    if isLoaders {
+      let loader: StaticString = "the loader failed"
+      append(loader.utf8Start)
+      if failure.words.pointee != 0 { append(separator.utf8Start) }
     }
     append(failure.words)
-    if let detail = failure.detail {
-      append(": ")
-      append(UnsafeRawBufferPointer(start: detail, count: strlen(detail)))
+    if let detail {
+      append(separator.utf8Start)
+      append(detail)
     }
-    if failure.system != 0, let why = strerrordesc_np(failure.system) {
-      append(": ")
-      append(UnsafeRawBufferPointer(start: why, count: strlen(why)))
+    // A loader's code is its own, and no errno.
+    if !isLoaders, failure.system != 0, let why = strerrordesc_np(failure.system) {
+      append(separator.utf8Start)
+      append(why)
     }
     target[used] = 0
   }
@@ -96,5 +104,11 @@ enum ThreadState {
       precondition(
         hutch_thread_state()!.pointee.locks == 0, "a callback is made with a lock held")
     #endif
+  }
+
+  /// The load whose loader this thread is within: a reference of whoever runs the loader.
+  static var loading: UnsafeMutableRawPointer? {
+    get { hutch_thread_state()!.pointee.loading }
+    set { hutch_thread_state()!.pointee.loading = newValue }
   }
 }

@@ -17,13 +17,13 @@ from . import _structs
 from ._codec import Key, encode_value, key_to_bytes
 from ._errors import Status, check, described
 from ._library import lib
-from ._options import put_options
+from ._options import choice, put_options
 from ._records import Seconds
 from ._values import decode
 
 _MAY_FINISH_NOW = 1
 
-_PRIORITIES = {"low": -1, "default": 0, "high": 1}
+_PRIORITIES: dict[str | None, int] = {"low": -1, "default": 0, "high": 1}
 
 _waiting: dict[int, asyncio.Future[Any]] = {}
 """What is awaited, by the token that the library carries as the context."""
@@ -91,7 +91,7 @@ async def _awaited(call: Any, arguments: tuple[Any, ...], priority: str) -> tupl
     now = _structs.Completion()
     token = next(_tokens)
     options = _structs.TaskOptions(
-        priority=_PRIORITIES[priority],
+        priority=choice("priority", priority, _PRIORITIES),
         flags=_MAY_FINISH_NOW,
         complete=_complete_callback,
         context=token,
@@ -150,12 +150,13 @@ class AsyncEntries:
         *,
         idle: Seconds | None = None,
         cost: int | None = None,
+        write_policy: str | None = None,
         priority: str = "default",
     ) -> bool:
         """Store value under key. False: a later write of the key was done first."""
         name = key_to_bytes(key)
         data, extended = encode_value(value)
-        options = put_options(expire, idle, cost, extended)
+        options = put_options(expire, idle, cost, extended, None, write_policy)
         arguments = self._pointer, name, len(name), data, len(data), options
         status, _ = await _awaited(lib.hutch_put_async, arguments, priority)
         return status != Status.SUPERSEDED

@@ -18,7 +18,7 @@ from ._entries import Entries
 from ._errors import OptionsDifferWarning, Status, check
 from ._events import EventKind, Listener, Listening
 from ._library import lib
-from ._options import WRITE_POLICIES, Path, choice, encode_path
+from ._options import WRITE_POLICIES, Path, choice, path_bytes
 from ._records import CacheLimits, Seconds, Tier, TierLimits
 from ._units import limit_duration, nanoseconds, uint32, uint64
 
@@ -112,7 +112,7 @@ class Cache(Entries, AsyncEntries):
         close_deadline: Seconds | None = None,
         clock: Clock | None = None,
     ) -> None:
-        path = None if directory is None else encode_path(directory)
+        path = None if directory is None else path_bytes(directory)
         options = _structs.Options()
         check(lib.hutch_options_init(byref(options), sizeof(options)))
         options.storage = choice("storage", storage, _STORAGE)

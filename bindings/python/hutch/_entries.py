@@ -10,13 +10,15 @@ from typing import Any, Callable, NoReturn, TypeVar
 from . import _structs
 from ._codec import INT, JSON, STR, Key, encode_value, key_to_bytes
 from ._errors import Status, WrongTypeError, check, failure
-from ._files import FileEntries
+from ._files import Files
 from ._library import lib
-from ._many import ManyEntries
+from ._loads import load, load_options
+from ._many import Many
 from ._memoize import memoize
-from ._objects import ObjectEntries
+from ._objects import Objects
 from ._options import put_options
 from ._records import Entry, EntryInfo, PutResult, Seconds
+from ._trim import Trims
 from ._units import int64, own_duration, uint64
 from ._upkeep import Upkeep
 from ._values import decode, extended_of
@@ -29,7 +31,7 @@ _INT64_MAX = 2**63 - 1
 _INT64_MIN = -(2**63)
 
 
-class Entries(ManyEntries, FileEntries, ObjectEntries, Walks, Upkeep):
+class Entries(Many, Files, Objects, Walks, Trims, Upkeep):
     """Entries by key: a mapping with the methods of python-diskcache.
 
     Of any method: TypeError or ValueError for a key or a value that is none
@@ -319,7 +321,45 @@ class Entries(ManyEntries, FileEntries, ObjectEntries, Walks, Upkeep):
         """Remove every entry, at once; the space on disk comes back little by little."""
         check(lib.hutch_clear(self._pointer))
 
-    # -------------------------------------------------------------- memoize
+    # ----------------------------------------------------------------- make
+
+    def load(
+        self,
+        key: Key,
+        loader: Callable[[Key], Any],
+        expire: Seconds | None = None,
+        *,
+        idle: Seconds | None = None,
+        cost: int | None = None,
+        timeout: Seconds | None = None,
+        refresh: Seconds | None = None,
+        remember_errors: Seconds | None = None,
+        stale_if_error: bool = False,
+    ) -> Any:
+        """The value of key; if there is none, what loader(key) makes, which is stored.
+
+        Of all threads that ask at once, one runs its loader and the others wait
+        for its value. What is put meanwhile is newer: that is the value then.
+        The loader may use the cache, and load other keys.
+
+        timeout: how long to wait for another's loader (None: 60 seconds), and how
+            long to run while others wait: then one of them leads.
+        refresh: a value that was written so long ago is made anew by one caller,
+            and the others get the old one until then.
+        remember_errors: so long no loader is run after this one's failure.
+        stale_if_error: if it fails to make a value anew, the old one is given.
+
+        Whose loader raises gets its exception, the others a LoadError with its words.
+        TimedOutError: another's took too long. DeadlockError: it waits for this one.
+        """
+
+        def make() -> tuple[bytes, Any]:
+            data, extended = encode_value(loader(key))
+            return data, put_options(expire, idle, cost, extended)
+
+        name = key_to_bytes(key)
+        options = load_options(timeout, refresh, remember_errors, stale_if_error)
+        return load(self._pointer, name, options, make, decode)
 
     def memoize(
         self,

@@ -45,6 +45,7 @@ class Status(enum.IntEnum):
     BAD_DIRECTORY = -15
     TIER_DOWN = -16
     TIMED_OUT = -17
+    LOAD_FAILED = -18
 
 
 class Error(Exception):
@@ -54,7 +55,7 @@ class Error(Exception):
         status: the status code, a Status if it is a known one.
         name: its name, "HUTCH_BUSY".
         words: what failed and why, in the library's words; may be empty.
-        system_error: the errno behind it, or 0.
+        system_error: the errno behind it, or 0; of a LoadError the loader's code.
         sqlite_error: SQLite's extended result code behind it, or 0.
         failures: of a call for many keys all that failed, by key; else empty.
     """
@@ -152,7 +153,11 @@ class TierDownError(SystemFailure):
 
 
 class TimedOutError(Error, TimeoutError):
-    """The time that was given has passed."""
+    """What was waited for has not come in time."""
+
+
+class LoadError(Error, RuntimeError):
+    """The loader of another caller failed; words has its exception."""
 
 
 class OptionsDifferWarning(UserWarning):
@@ -177,6 +182,7 @@ _CLASSES: dict[int, type[Error]] = {
     Status.BAD_DIRECTORY: BadDirectoryError,
     Status.TIER_DOWN: TierDownError,
     Status.TIMED_OUT: TimedOutError,
+    Status.LOAD_FAILED: LoadError,
 }
 
 

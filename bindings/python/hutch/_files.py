@@ -13,7 +13,7 @@ from . import _structs
 from ._codec import Key, key_to_bytes
 from ._errors import Status, check
 from ._library import lib
-from ._options import Path, encode_path, put_options
+from ._options import Path, path_bytes, put_options
 from ._records import PutResult, Seconds
 from ._units import uint64
 
@@ -94,7 +94,7 @@ class Hold:
         self.release()
 
 
-class FileEntries:
+class Files:
     """What works on values as files."""
 
     _pointer: Any
@@ -124,7 +124,7 @@ class FileEntries:
         if use not in _FILE_USE:
             raise ValueError(f"use is 'copy', 'move' or 'link', not {use!r}")
         name = key_to_bytes(key)
-        file = encode_path(path)
+        file = path_bytes(path)
         options = put_options(expire, idle, cost, None, suffix, write_policy)
         result = _structs.PutResult()
         check(

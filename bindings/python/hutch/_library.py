@@ -132,6 +132,36 @@ FUNCTIONS: tuple[tuple[str, tuple[Any, ...], Any], ...] = (
     ("hutch_object_pointer", (s.ObjectPointer,), c_void_p),
     ("hutch_object_retain", (s.ObjectPointer,), s.ObjectPointer),
     ("hutch_object_release", (s.ObjectPointer,), None),
+    # loaders
+    (
+        "hutch_load",
+        (
+            s.CachePointer,
+            *_KEY,
+            s.LoaderFunction,
+            c_void_p,
+            POINTER(s.LoadOptions),
+            POINTER(s.ValuePointer),
+        ),
+        c_int32,
+    ),
+    (
+        "hutch_load_begin",
+        (
+            s.CachePointer,
+            *_KEY,
+            POINTER(s.LoadOptions),
+            POINTER(s.ValuePointer),
+            POINTER(s.LoadingPointer),
+        ),
+        c_int32,
+    ),
+    ("hutch_load_wait", (s.LoadingPointer, c_int64, POINTER(s.ValuePointer)), c_int32),
+    ("hutch_load_fulfil", (s.LoadingPointer, *_BYTES, POINTER(s.PutOptions)), c_int32),
+    ("hutch_load_fail", (s.LoadingPointer, c_int32, c_char_p), c_int32),
+    ("hutch_load_abandon", (s.LoadingPointer,), c_int32),
+    ("hutch_loading_retain", (s.LoadingPointer,), s.LoadingPointer),
+    ("hutch_loading_release", (s.LoadingPointer,), None),
     # limits
     ("hutch_limits", (s.CachePointer, POINTER(s.CacheLimits)), c_int32),
     ("hutch_set_limits", (s.CachePointer, POINTER(s.CacheLimits)), c_int32),

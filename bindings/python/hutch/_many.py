@@ -83,7 +83,7 @@ class _Failures:
             raise error
 
 
-class ManyEntries:
+class Many:
     """What works on many keys.
 
     Each key is treated by itself: others may write between two of them, and a

@@ -28,7 +28,7 @@ def _release(number: int) -> None:
 _release_callback = _structs.ReleaseFunction(_release)
 
 
-class ObjectEntries:
+class Objects:
     """What works on objects."""
 
     _pointer: Any
@@ -54,7 +54,7 @@ class ObjectEntries:
         options = put_options(expire, idle, cost, None)
         number = next(_numbers)
         _objects[number] = value
-        # A call that fails has released what it was given.
+        # A call that fails releases what it was given, too.
         call = lib.hutch_put_object
         check(call(self._pointer, name, len(name), number, _release_callback, options))
 

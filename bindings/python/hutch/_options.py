@@ -29,7 +29,7 @@ def choice(what: str, chosen: str | None, table: Mapping[str | None, int]) -> in
         ) from None
 
 
-def encode_path(path: Path) -> bytes:
+def path_bytes(path: Path) -> bytes:
     """The bytes of a path, or of a part of one. ValueError: they would end early in C."""
     raw = os.fsencode(path)
     if b"\0" in raw:
@@ -58,7 +58,7 @@ def put_options(
         options.extended = extended
         options.extended_size = len(extended)
     if suffix is not None:
-        options.suffix = encode_path(suffix)
+        options.suffix = path_bytes(suffix)
     if write_policy is not None:
         options.write_policy = choice("write_policy", write_policy, WRITE_POLICIES)
     return options

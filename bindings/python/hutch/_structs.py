@@ -261,6 +261,29 @@ class TrimSpec(Sized):
     ]
 
 
+class LoadingHandle(ctypes.Structure):
+    """hutch_loading: opaque."""
+
+
+LoadingPointer = ctypes.POINTER(LoadingHandle)
+
+LoaderFunction = ctypes.CFUNCTYPE(c_int32, c_void_p, c_void_p, c_size_t, LoadingPointer)
+
+
+class LoadOptions(Sized):
+    """hutch_load_options."""
+
+    _fields_ = [
+        ("struct_size", c_size_t),
+        ("flags", c_uint32),
+        ("reserved", c_uint32),
+        ("timeout", c_int64),
+        ("soft_time_to_live", c_int64),
+        ("negative_time_to_live", c_int64),
+        ("parent", LoadingPointer),
+    ]
+
+
 VisitorFunction = ctypes.CFUNCTYPE(c_int32, c_void_p, c_void_p, c_size_t, ctypes.POINTER(EntryInfo))
 
 

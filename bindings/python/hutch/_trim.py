@@ -61,3 +61,31 @@ def trim(pointer: Any, kind: str, amount: float | None, progress: Progress | Non
         raise raised[0]
     check(status)
     return removed.value
+
+
+class Trims:
+    """What removes entries of a kind."""
+
+    _pointer: Any
+
+    def trim(
+        self, kind: str, amount: float | None = None, *, progress: Progress | None = None
+    ) -> int:
+        """Remove entries of a kind, or down to a size, from each tier. How many went.
+
+        kind and amount:
+            "expired": what has expired; counts are exact afterwards.
+            "to_cost", "to_count": to so many bytes or entries, in the order of
+                the tier's policy. 0 leaves none.
+            "largest_first", "least_recent", "least_frequent": to so many bytes.
+            "written_before": a Unix time in seconds. "older_than", "idle_for":
+                seconds since the write, or since the last access.
+            "larger_than": values of more bytes than this.
+        progress: called now and then with how many have gone and how many will
+            (None: not known); a true result stops the trim.
+        """
+        return trim(self._pointer, kind, amount, progress)
+
+    def expire(self) -> int:
+        """Remove what has expired, from each tier; nobody is given it in any case. How many."""
+        return self.trim("expired")

@@ -11,43 +11,12 @@ from ._errors import check
 from ._library import lib
 from ._options import NOTIFICATIONS, choice
 from ._records import CacheStats, CheckReport
-from ._trim import Progress, trim
 
 
 class Upkeep:
-    """What counts, trims, checks and flushes."""
+    """What counts, checks and flushes."""
 
     _pointer: Any
-
-    def trim(
-        self, kind: str, amount: float | None = None, *, progress: Progress | None = None
-    ) -> int:
-        """Remove entries of a kind, or down to a size, from each tier. How many went.
-
-        kind and amount:
-            "expired": what has expired; counts are exact afterwards.
-            "to_cost", "to_count": to so many bytes or entries, in the order of
-                the tier's policy. 0 leaves none.
-            "largest_first", "least_recent", "least_frequent": to so many bytes.
-            "written_before": a Unix time in seconds. "older_than", "idle_for":
-                seconds since the write, or since the last access.
-            "larger_than": values of more bytes than this.
-        progress: called now and then with how many have gone and how many will
-            (None: not known); a true result stops the trim.
-        """
-        return trim(self._pointer, kind, amount, progress)
-
-    def expire(self) -> int:
-        """Remove what has expired, from each tier; nobody is given it in any case. How many."""
-        return self.trim("expired")
-
-    def notify(self, notification: Literal["memory_warning", "entered_background"]) -> None:
-        """Tell the listener of pressure, and shrink memory as the cache's options say.
-
-        What the disk tier has stays there; what memory alone has is gone.
-        """
-        number = choice("notification", notification, NOTIFICATIONS)
-        check(lib.hutch_notify(self._pointer, number))
 
     def check(self, *, quick: bool = False) -> CheckReport:
         """Look through all that is on disk, and repair. True if something was wrong.
@@ -58,6 +27,14 @@ class Upkeep:
         report = _structs.CheckReport()
         check(lib.hutch_check(self._pointer, 1 if quick else 0, byref(report)))
         return CheckReport._of(report)
+
+    def notify(self, notification: Literal["memory_warning", "entered_background"]) -> None:
+        """Tell the listener of pressure, and shrink memory as the cache's options say.
+
+        What the disk tier has stays there; what memory alone has is gone.
+        """
+        number = choice("notification", notification, NOTIFICATIONS)
+        check(lib.hutch_notify(self._pointer, number))
 
     def __len__(self) -> int:
         """How many entries there are; those that expired less than a second ago may count."""

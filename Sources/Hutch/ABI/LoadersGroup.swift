@@ -1,0 +1,153 @@
+// Group loaders: hutch_load, and its open form.
+
+public import CHutch
+
+extension LoadSpec {
+  fileprivate init(_ options: hutch_load_options) throws(Failure) {
+    self.init()
+    guard options.flags & ~UInt32(HUTCH_LOAD_STALE_IF_ERROR) == 0 else {
+      throw .invalid("a flag that is not defined")
+    }
+    guard options.reserved == 0 else {
+      throw Failure(.unsupported, "a reserved field of the options is set")
+    }
+    let given = try checkedDuration(options.timeout)
+    if given != 0 { timeout = given }
+    softTimeToLive = try checkedDuration(options.soft_time_to_live)
+    negativeTimeToLive = try checkedDuration(options.negative_time_to_live)
+    servesStale = options.flags != 0
+  }
+}
+
+private func object(_ pointer: OpaquePointer) -> Loading {
+  Unmanaged<Loading>.fromOpaque(UnsafeRawPointer(pointer)).takeUnretainedValue()
+}
+
+/// The loading behind a pointer, if its cache can be used.
+@inline(never)
+private func checked(_ pointer: OpaquePointer?) throws(Failure) -> Loading {
+  guard let pointer else { throw .invalid("the loading is NULL") }
+  let loading = object(pointer)
+  try loading.handle.opening.check()
+  return loading
+}
+
+/// Writes the value of an answer to `out`; returns its status.
+@inline(__always)
+private func deliver(
+  _ answer: consuming Cache.LoadAnswer, _ out: UnsafeMutablePointer<OpaquePointer?>
+) -> Status {
+  let status = answer.status
+  if let value = answer.value.take() { out.pointee = OpaquePointer(value.leak().raw) }
+  return status
+}
+
+@_cdecl("hutch_load") @implementation
+@_optimize(speed)
+public func hutch_load(
+  _ cache: OpaquePointer!, _ key: UnsafeRawPointer!, _ key_size: Int, _ loader: hutch_loader!,
+  _ context: UnsafeMutableRawPointer!, _ options: UnsafePointer<hutch_load_options>!,
+  _ out: UnsafeMutablePointer<OpaquePointer?>!
+) -> hutch_status {
+  out?.pointee = nil
+  return withHandleAtOnce(cache) { (cache, handle) throws(Failure) in
+    try handle.opening.check()
+    let key = try checkedKey(key, key_size)
+    guard let out, let loader else { throw .invalid("loader or out is NULL") }
+    if options == nil, let block = try cache.get(key, in: handle.scope) {
+      out.pointee = OpaquePointer(block.leak().raw)
+      return .done
+    }
+    // A miss is counted once: with options nothing has been looked for.
+    let found = options == nil ? nil : try cache.get(key, in: handle.scope)
+    return deliver(
+      try cache.load(key, try LoadSpec(given(options)), found, for: handle, loader, context),
+      out)
+  }
+}
+
+@inline(never)
+private func given(
+  _ options: UnsafePointer<hutch_load_options>?
+) throws(Failure) -> hutch_load_options {
+  try received(options, over: hutch_load_options())
+}
+
+@_cdecl("hutch_load_begin") @implementation
+public func hutch_load_begin(
+  _ cache: OpaquePointer!, _ key: UnsafeRawPointer!, _ key_size: Int,
+  _ options: UnsafePointer<hutch_load_options>!, _ value: UnsafeMutablePointer<OpaquePointer?>!,
+  _ loading: UnsafeMutablePointer<OpaquePointer?>!
+) -> hutch_status {
+  value?.pointee = nil
+  loading?.pointee = nil
+  return withCache(cache) { (handle) throws(Failure) in
+    let key = try checkedKey(key, key_size)
+    guard let value, let out = loading else { throw .invalid("value or loading is NULL") }
+    let options = try given(options)
+    var answer = try handle.cache.beginLoad(
+      key, try LoadSpec(options), parent: options.parent.map { object($0) }, for: handle)
+    if let loading = answer.loading.take() { out.pointee = handOut(loading) }
+    return deliver(answer, value)
+  }
+}
+
+@_cdecl("hutch_load_wait") @implementation
+public func hutch_load_wait(
+  _ loading: OpaquePointer!, _ timeout: Int64, _ out: UnsafeMutablePointer<OpaquePointer?>!
+) -> hutch_status {
+  out?.pointee = nil
+  return answering { () throws(Failure) in
+    let loading = try checked(loading)
+    guard let out else { throw .invalid("out is NULL") }
+    return deliver(
+      try loading.handle.cache.wait(loading, timeout: try checkedDuration(timeout)), out)
+  }
+}
+
+@_cdecl("hutch_load_fulfil") @implementation
+public func hutch_load_fulfil(
+  _ loading: OpaquePointer!, _ value: UnsafeRawPointer!, _ value_size: Int,
+  _ options: UnsafePointer<hutch_put_options>!
+) -> hutch_status {
+  answering { () throws(Failure) in
+    let loading = try checked(loading)
+    let value = try checkedBytes(value, value_size, "the value is NULL, or its size no size")
+    let result = try loading.handle.cache.fulfil(loading, value, try .given(options))
+    if let reason = result.reason { throw reason.failure }
+    return result.status
+  }
+}
+
+@_cdecl("hutch_load_fail") @implementation
+public func hutch_load_fail(
+  _ loading: OpaquePointer!, _ code: Int32, _ words: UnsafePointer<CChar>!
+) -> hutch_status {
+  answering { () throws(Failure) in
+    let loading = try checked(loading)
+    return try loading.handle.cache.fail(loading, code, words)
+  }
+}
+
+@_cdecl("hutch_load_abandon") @implementation
+public func hutch_load_abandon(_ loading: OpaquePointer!) -> hutch_status {
+  answering { () throws(Failure) in
+    try checked(loading).leave()
+    return .done
+  }
+}
+
+@_cdecl("hutch_loading_retain") @implementation
+public func hutch_loading_retain(_ pointer: OpaquePointer!) -> OpaquePointer! {
+  if let pointer { _ = Unmanaged.passRetained(object(pointer)) }
+  return pointer
+}
+
+@_cdecl("hutch_loading_release") @implementation
+public func hutch_loading_release(_ pointer: OpaquePointer!) {
+  guard let pointer else { return }
+  let reference = Unmanaged<Loading>.fromOpaque(UnsafeRawPointer(pointer))
+  // The child's copy of the parent's objects is left alone.
+  if reference._withUnsafeGuaranteedRef({ $0.handle.opening.isForked }) { return }
+  reference.release()
+}

@@ -1,0 +1,275 @@
+import CSystem
+import Synchronization
+
+/// Loads: a value that is there, or one caller's part in its making.
+extension Cache {
+  /// What a caller of a load is told.
+  struct LoadAnswer: ~Copyable {
+    /// done: there is a value. notFound: the caller leads. wouldBlock: it may wait. cancelled,
+    /// timedOut, loadFailed: as they say.
+    let status: Status
+    var value: Block?
+    var loading: Loading?
+
+    init(_ status: Status, _ value: consuming Block? = nil, _ loading: Loading? = nil) {
+      self.status = status
+      self.value = value
+      self.loading = loading
+    }
+  }
+
+  /// The host's function: its context, the key, and the loading to answer. Returns a status.
+  typealias Loader = @convention(c) (
+    UnsafeMutableRawPointer?, UnsafeRawPointer?, Int, OpaquePointer?
+  ) -> Int32
+
+  // MARK: writes look here
+
+  /// A write of the key is about to be done; its stripe is held until it is. Where there is no
+  /// store, only once the cache has been used for loads.
+  @inline(__always)
+  func noteWrite(_ hash: UInt64) {
+    if usesLoads.load(ordering: .relaxed) { loads.noteWrite(hash) }
+  }
+
+  /// Takes the stripe of a key that is about to be written where memory is all there is, if
+  /// there may be loads. `letGo` is owed.
+  @inline(__always)
+  func holdForLoads(_ hash: UInt64) -> Int? {
+    guard usesLoads.load(ordering: .relaxed) else { return nil }
+    let stripe = Stripes.index(of: hash)
+    stripes.lock(stripe)
+    return stripe
+  }
+
+  @inline(__always)
+  func letGo(_ stripe: Int?) {
+    if let stripe { stripes.unlock(stripe) }
+  }
+
+  /// As `noteWrite`, for a removal that finds nothing: a value that is being loaded is older all
+  /// the same.
+  func noteVainRemoval(_ hash: UInt64) {
+    let stripe = holdForLoads(hash)
+    if stripe != nil { loads.noteWrite(hash) }
+    letGo(stripe)
+  }
+
+  /// As `noteWrite`, before memory alone is cleared. What is stored by a load that was not
+  /// marked yet is in memory by then, and goes with the rest.
+  func noteClearOfMemory() {
+    guard usesLoads.load(ordering: .relaxed) else { return }
+    for stripe in 0..<Stripes.count { stripes.lock(stripe) }
+    loads.noteClear()
+    for stripe in (0..<Stripes.count).reversed() { stripes.unlock(stripe) }
+  }
+
+  // MARK: begin
+
+  /// The value; or the caller leads a load of it, or may wait for another's.
+  func beginLoad(
+    _ key: Bytes, _ spec: LoadSpec, parent: Loading?, for handle: Handle
+  ) throws(Failure) -> LoadAnswer {
+    try beginLoad(
+      key, spec, parent: parent, try get(key, in: handle.scope), for: handle)
+  }
+
+  /// `found`: what there is.
+  @inline(never)
+  private func beginLoad(
+    _ key: Bytes, _ spec: LoadSpec, parent: Loading?, _ found: consuming Block?,
+    for handle: Handle
+  ) throws(Failure) -> LoadAnswer {
+    let old = found.unowned
+    if let old, !isStale(old, spec) { return LoadAnswer(.done, found) }
+    var answer = try joinLoad(key, spec, parent: parent, old, for: handle)
+    if answer.status == .done && answer.value == nil { answer.value = found }
+    return answer
+  }
+
+  private func isStale(_ block: UnownedBlock, _ spec: LoadSpec) -> Bool {
+    spec.softTimeToLive != 0
+      && clock.now >= Record.sum(block.created, spec.softTimeToLive)
+  }
+
+  /// `old`: the value that is to be refreshed. An answer of done without a value means it.
+  private func joinLoad(
+    _ key: Bytes, _ spec: LoadSpec, parent: Loading?, _ old: UnownedBlock?, for handle: Handle
+  ) throws(Failure) -> LoadAnswer {
+    usesLoads.store(true, ordering: .relaxed)
+    let hash = memory.hash(key)
+    let new = try Flight.make(key, hash, handle.scope)
+    let parent = parent ?? currentLoading
+    let time = clock.now
+    let stripe = Stripes.index(of: hash)
+    stripes.lock(stripe)
+    loads.lock.lock()
+    let flight = loads.find(key, hash, in: handle.scope, at: time) ?? new
+    let joined = loads.join(flight, handle, spec, parent: parent, old)
+    if flight === new, joined != nil { flight.version = versions.draw() }
+    let isFailed = flight.state == .failed
+    let leads = joined?.leads ?? false
+    loads.lock.unlock()
+    stripes.unlock(stripe)
+
+    guard let joined else {
+      try handle.opening.check()
+      if old != nil { return LoadAnswer(.done) }
+      if !isFailed { throw .waitsForItself }
+      flight.noteFailure()
+      return LoadAnswer(.loadFailed)
+    }
+    if flight === new, let value = try peek(key, in: handle.scope),
+      !isStale(value.unowned, spec)
+    {
+      // Another load, or a put, ended between our look and the flight's beginning.
+      loads.settle(flight, value.unowned)
+      return LoadAnswer(.done, value)
+    }
+    if old != nil { return LoadAnswer(.done, nil, joined) }
+    return LoadAnswer(leads ? .notFound : .wouldBlock, nil, joined)
+  }
+
+  /// The load whose loader this thread is within, if it is one of this cache.
+  private var currentLoading: Loading? {
+    guard let pointer = ThreadState.loading else { return nil }
+    let loading = Unmanaged<Loading>.fromOpaque(pointer).takeUnretainedValue()
+    return loading.handle.cache === self ? loading : nil
+  }
+
+  // MARK: wait
+
+  /// Waits for what becomes of the load; `timeout` 0: only looks.
+  func wait(_ loading: Loading, timeout: Int64) throws(Failure) -> LoadAnswer {
+    let flight = loading.flight
+    let limit = min(Record.sum(Clock.read(CLOCK_MONOTONIC), timeout), loading.ends)
+    loads.lock.lock()
+    defer { loads.lock.unlock() }
+    while true {
+      if loading.stage == .abandoned { return LoadAnswer(.cancelled) }
+      switch flight.state {
+      case .loaded: return LoadAnswer(.done, flight.value!.retained())
+      case .failed:
+        if loading.spec.servesStale, let old = loading.stale {
+          return LoadAnswer(.done, old.retained())
+        }
+        flight.noteFailure()
+        return LoadAnswer(.loadFailed)
+      case .running, .storing: break
+      }
+      if let late = loading.late { return LoadAnswer(.done, late.retained()) }
+      try loading.handle.opening.check()
+      if loading.leads { return LoadAnswer(.notFound) }
+      let now = Clock.read(CLOCK_MONOTONIC)
+      if now >= loading.ends { return LoadAnswer(.timedOut) }
+      if loading.stage == .active && flight.mayBeLed(at: now) {
+        loads.giveLead(of: flight, to: loading, at: now)
+        return LoadAnswer(.notFound)
+      }
+      if now >= limit { return LoadAnswer(timeout == 0 ? .wouldBlock : .timedOut) }
+      if flight.changed == nil { flight.changed = try Condition() }
+      // A lead ends by time while the value is made, not while it is stored.
+      let until = flight.state == .running ? min(limit, flight.leadEnds) : limit
+      flight.changed!.wait(loads.lock, nanoseconds: until - now)
+    }
+  }
+
+  // MARK: answer
+
+  func fulfil(_ loading: Loading, _ value: Bytes, _ spec: PutSpec) throws(Failure) -> PutResult {
+    let flight = loading.flight
+    let moment = clock.moment()
+    var record = spec.record(at: moment)
+    record.version = flight.version
+    let target = try target(of: spec.writePolicy, in: flight.scope)
+    let block = try Block.copying(
+      key: flight.key, value: value, extended: spec.extended, record: record,
+      wantsChecksum: storage != nil)
+    var result = PutResult()
+    guard try loads.claim(loading, late: block.unowned) else {
+      result.status = .superseded
+      return result
+    }
+    do throws(Failure) {
+      result = try put(
+        block.unowned.retained(), flight.hash, at: moment,
+        if: .unlessSet(UnsafePointer(flight.isWritten)), in: flight.scope, storing: target,
+        file: spec.file)
+    } catch {
+      // Closed, or without memory to store it: it may try again, or another one.
+      loads.withdraw(loading)
+      throw error
+    }
+    if result.status == .conflict {
+      result.status = .superseded
+      if settleWithNewer(flight) { return result }
+    }
+    loads.settle(flight, block.unowned)
+    return result
+  }
+
+  /// Ends a flight with what was put during the load, if it is there.
+  private func settleWithNewer(_ flight: Flight) -> Bool {
+    do throws(Failure) {
+      guard let newer = try peek(flight.key, in: flight.scope) else { return false }
+      loads.settle(flight, newer.unowned)
+      return true
+    } catch {
+      return false
+    }
+  }
+
+  /// superseded: it counts for nobody.
+  func fail(
+    _ loading: Loading, _ code: Int32, _ words: UnsafePointer<CChar>?
+  ) throws(Failure) -> Status {
+    let flight = loading.flight
+    let now = clock.now
+    guard try loads.claim(loading, late: nil) else { return .superseded }
+    if loads.isWritten(flight), settleWithNewer(flight) { return .superseded }
+    let lasts = loading.spec.negativeTimeToLive
+    loads.fail(
+      flight, code, words, until: lasts == 0 ? Int64.min : Record.sum(now, lasts))
+    return .done
+  }
+
+  // MARK: the closed form
+
+  /// The value, made by `loader` if it must be. `found`: what there is.
+  @inline(never)
+  func load(
+    _ key: Bytes, _ spec: LoadSpec, _ found: consuming Block?, for handle: Handle,
+    _ loader: Loader, _ context: UnsafeMutableRawPointer?
+  ) throws(Failure) -> LoadAnswer {
+    var begun = try beginLoad(key, spec, parent: nil, found, for: handle)
+    guard let loading = begun.loading.take() else { return begun }
+    if begun.status == .wouldBlock {
+      let answer = try wait(loading, timeout: .max)
+      if answer.status != .notFound { return answer }
+    }
+    let this = Unmanaged.passUnretained(loading).toOpaque()
+    let outer = ThreadState.loading
+    ThreadState.loading = this
+    let code = ThreadState.within(identity) {
+      loader(context, key.baseAddress, key.count, OpaquePointer(this))
+    }
+    ThreadState.loading = outer
+    if loads.isOpen(loading) {
+      try handle.opening.check()
+      if code == 0 {
+        loading.leave()
+      } else {
+        // Given up by another thread since: then that is the answer.
+        do throws(Failure) { _ = try fail(loading, code, nil) } catch {}
+      }
+    }
+    let answer = try wait(loading, timeout: 0)
+    // What it made, if anything, counts for nobody, and its time is over.
+    return answer.status == .wouldBlock ? LoadAnswer(.timedOut) : answer
+  }
+}
+
+extension Failure {
+  fileprivate static let waitsForItself = Failure(
+    .deadlock, "the load would wait for a load that waits for it")
+}

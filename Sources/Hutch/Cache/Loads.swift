@@ -1,0 +1,357 @@
+import CSystem
+import Synchronization
+
+/// The loads of a cache: values that are being made, each by one caller for all who ask.
+///
+/// A flight is the making of one key's value through one view of the cache; a loading is one
+/// caller's part in it. One of a flight's loadings leads and makes the value, the others wait.
+/// There is no thread here and no timer: that a leader has given up, or that its time is over,
+/// is noticed by those who wait and by the next who asks, and the first of them takes the lead.
+///
+/// WRITES MEANWHILE. A flight is begun, and its value stored, with the stripe of its key held,
+/// and so is every other write of the key. A write marks the flights of its key: they store
+/// nothing any more, and nobody joins them, since what they make may be older than the write.
+/// A clear marks all flights, with all stripes held. A version is drawn when the flight begins,
+/// so that a write which was submitted later, and is done later still, is newer. Where memory is
+/// all there is, writes take stripes only once the cache has been used for a load; a write that
+/// was under way at that moment has a newer version than the flight, or takes nothing away that
+/// the loader could have missed.
+///
+/// CYCLES. A loading that is made for the sake of another one (its parent) makes the parent's
+/// flight depend on its own, as long as the parent leads. Who joins a flight follows these
+/// edges first: if the flight depends on the parent's, to wait would be to wait for oneself.
+///
+/// FAILURES that are to be remembered stay in the table as flights that have failed, in a row
+/// by age, and go when what they hold is above `mostRemembered`, or when their key is written.
+final class Loads {
+  /// Protects the table, the row of failures, and every field of a flight or a loading that
+  /// does not say otherwise. Taken after stripes; no lock is taken under it.
+  let lock: Lock
+
+  /// Flights in the table. Changed under the lock; a relaxed look is enough for a write, for
+  /// who begins a flight of its key has held the same stripe.
+  private let listed = Atomic<Int>(0)
+
+  /// Chains by hash; a reference of the table's to each flight.
+  private let buckets: UnsafeMutablePointer<Unmanaged<Flight>?>
+  private static let bucketCount = 1024
+
+  /// Flights that somebody takes part in and that have no outcome, listed or not.
+  private var active: Unmanaged<Flight>?
+
+  /// What the failures hold at most, in bytes.
+  private static let mostRemembered = 1 << 20
+  /// Failures in the order of their coming, those included that have left the table since.
+  private var oldestFailure: Flight?
+  private var newestFailure: Flight?
+  private var remembered = 0
+
+  private var leads: UInt64 = 0
+  private var searches: UInt64 = 0
+
+  private init(
+    _ lock: consuming Lock, _ buckets: UnsafeMutablePointer<Unmanaged<Flight>?>
+  ) {
+    self.lock = lock
+    self.buckets = buckets
+  }
+
+  static func make() throws(Failure) -> Loads {
+    let lock = try Lock()
+    return Loads(lock, try Allocation.array(Unmanaged<Flight>?.self, bucketCount))
+  }
+
+  deinit {
+    for index in 0..<Loads.bucketCount {
+      while let flight = buckets[index] {
+        buckets[index] = flight._withUnsafeGuaranteedRef {
+          $0.isListed = false
+          return $0.next
+        }
+        flight.release()
+      }
+    }
+    free(buckets)
+    // One by one: a row that frees itself needs stack for each.
+    while oldestFailure != nil { forgetOldestFailure() }
+  }
+
+  // MARK: the table, with the lock held
+
+  private func bucket(_ hash: UInt64) -> UnsafeMutablePointer<Unmanaged<Flight>?> {
+    buckets + Int(truncatingIfNeeded: hash & UInt64(Loads.bucketCount - 1))
+  }
+
+  /// The flight of a key, or what is remembered of one.
+  func find(_ key: Bytes, _ hash: UInt64, in scope: Scope, at time: Int64) -> Flight? {
+    var next = bucket(hash).pointee
+    while let reference = next {
+      let flight = reference.takeUnretainedValue()
+      next = flight.next
+      if flight.hash == hash && flight.scope == scope && flight.key.hasSameBytes(as: key) {
+        if flight.state != .failed || time < flight.failedUntil { return flight }
+        unlist(flight)
+      }
+    }
+    return nil
+  }
+
+  /// A part in a flight, which may be a new one. Nil: it has failed, or the opening is closed, or
+  /// to wait for it would be to wait for oneself, or there is no need to, for an old value.
+  func join(
+    _ flight: Flight, _ handle: Handle, _ spec: LoadSpec, parent: Loading?, _ old: UnownedBlock?
+  ) -> Loading? {
+    // Who joins before the closing is noted is told of it; later nobody joins.
+    if flight.state == .failed || handle.opening.isClosed { return nil }
+    let now = Clock.read(CLOCK_MONOTONIC)
+    let mayLead = flight.mayBeLed(at: now)
+    if old != nil && !mayLead { return nil }
+    let parent = parent?.leads ?? false ? parent : nil
+    if let parent, depends(flight, on: parent.flight) { return nil }
+    let loading = Loading(handle, flight, spec, stale: old, at: now)
+    if let parent { loading.link(to: parent) }
+    if !flight.isActive {
+      list(flight)
+      activate(flight)
+    }
+    if mayLead { giveLead(of: flight, to: loading, at: now) }
+    return loading
+  }
+
+  private func list(_ flight: Flight) {
+    let head = bucket(flight.hash)
+    flight.next = head.pointee
+    head.pointee = Unmanaged.passRetained(flight)
+    flight.isListed = true
+    listed.wrappingAdd(1, ordering: .relaxed)
+  }
+
+  /// Nobody joins the flight any more.
+  func unlist(_ flight: Flight) {
+    guard flight.isListed else { return }
+    flight.isListed = false
+    listed.wrappingSubtract(1, ordering: .relaxed)
+    let wanted = Unmanaged.passUnretained(flight).toOpaque()
+    let head = bucket(flight.hash)
+    if head.pointee?.toOpaque() == wanted {
+      head.pointee = flight.next
+    } else {
+      var previous = head.pointee
+      while let reference = previous {
+        let before = reference.takeUnretainedValue()
+        if before.next?.toOpaque() == wanted {
+          before.next = flight.next
+          break
+        }
+        previous = before.next
+      }
+    }
+    flight.next = nil
+    Unmanaged.passUnretained(flight).release()
+  }
+
+  private func activate(_ flight: Flight) {
+    flight.nextActive = active
+    active?.takeUnretainedValue().previousActive = Unmanaged.passUnretained(flight)
+    active = Unmanaged.passUnretained(flight)
+    flight.isActive = true
+  }
+
+  private func deactivate(_ flight: Flight) {
+    guard flight.isActive else { return }
+    flight.isActive = false
+    if let previous = flight.previousActive {
+      previous.takeUnretainedValue().nextActive = flight.nextActive
+    } else {
+      active = flight.nextActive
+    }
+    flight.nextActive?.takeUnretainedValue().previousActive = flight.previousActive
+    flight.nextActive = nil
+    flight.previousActive = nil
+  }
+
+  // MARK: what becomes of a flight, with the lock held
+
+  /// The loading leads from here on.
+  func giveLead(of flight: Flight, to loading: Loading, at now: Int64) {
+    leads += 1
+    loading.lead = leads
+    flight.lead = leads
+    flight.leader = Unmanaged.passUnretained(loading)
+    flight.leadEnds = Record.sum(now, loading.spec.timeout)
+  }
+
+  /// Whoever takes part is told; none of them is called.
+  func wake(_ flight: Flight) { flight.changed?.broadcast() }
+
+  private func end(_ flight: Flight, staysListed: Bool = false) {
+    flight.leader = nil
+    if !staysListed { unlist(flight) }
+    deactivate(flight)
+    wake(flight)
+  }
+
+  private func forgetOldestFailure() {
+    guard let flight = oldestFailure else { return }
+    oldestFailure = flight.newer
+    if oldestFailure == nil { newestFailure = nil }
+    flight.newer = nil
+    remembered -= flight.byteCount
+    unlist(flight)
+  }
+
+  /// The last one has left a flight that has no outcome.
+  func desert(_ flight: Flight) {
+    guard flight.isActive else { return }
+    unlist(flight)
+    deactivate(flight)
+  }
+
+  /// Whether a flight waits for another one, by however many steps.
+  func depends(_ flight: Flight, on target: Flight) -> Bool {
+    searches += 1
+    var stack: Unmanaged<Flight>? = Unmanaged.passUnretained(flight)
+    flight.search = searches
+    flight.nextInSearch = nil
+    while let reference = stack {
+      let flight = reference.takeUnretainedValue()
+      stack = flight.nextInSearch
+      if flight === target { return true }
+      guard flight.isActive, flight.leader != nil else { continue }
+      var child = flight.children
+      while let reference = child {
+        let loading = reference.takeUnretainedValue()
+        child = loading.nextChild
+        let needed = loading.flight
+        if loading.stage == .active && loading.parentLead == flight.lead
+          && needed.search != searches
+        {
+          needed.search = searches
+          needed.nextInSearch = stack
+          stack = Unmanaged.passUnretained(needed)
+        }
+      }
+    }
+    return false
+  }
+
+  // MARK: answers, without the lock
+
+  /// Whether the answer of this loading counts; then the flight is not to be led by others while
+  /// it is stored. False: its lead has passed on; `late` is its alone. Either way it has answered.
+  func claim(_ loading: Loading, late: UnownedBlock?) throws(Failure) -> Bool {
+    lock.lock()
+    defer { lock.unlock() }
+    guard loading.stage == .active, loading.lead != 0 else {
+      throw Failure(.invalidArgument, "the load does not wait for an answer of this caller")
+    }
+    let leads = loading.leads
+    loading.stage = .answered
+    if leads {
+      loading.flight.state = .storing
+    } else {
+      loading.late = late?.retained().leak()
+      wake(loading.flight)
+    }
+    return leads
+  }
+
+  /// The answer could not be stored, and has not been given.
+  func withdraw(_ loading: Loading) {
+    lock.lock()
+    defer { lock.unlock() }
+    loading.stage = .active
+    loading.flight.state = .running
+    wake(loading.flight)
+  }
+
+  /// All who take part get this value.
+  func settle(_ flight: Flight, _ value: UnownedBlock) {
+    lock.lock()
+    defer { lock.unlock() }
+    flight.value = value.retained().leak()
+    flight.state = .loaded
+    end(flight)
+  }
+
+  /// All who take part get a failure. `until`: how long it is remembered, by the cache's clock.
+  func fail(
+    _ flight: Flight, _ code: Int32, _ words: UnsafePointer<CChar>?, until: Int64
+  ) {
+    // Without memory for them there are no words.
+    let words = words.flatMap { strndup($0, Flight.mostWords) }
+    lock.lock()
+    defer { lock.unlock() }
+    flight.setFailure(code, words)
+    flight.state = .failed
+    let isRemembered = until != Int64.min && flight.isListed
+    end(flight, staysListed: isRemembered)
+    guard isRemembered else { return }
+    flight.failedUntil = until
+    if let newestFailure { newestFailure.newer = flight } else { oldestFailure = flight }
+    newestFailure = flight
+    remembered += flight.byteCount
+    while remembered > Loads.mostRemembered { forgetOldestFailure() }
+  }
+
+  func isWritten(_ flight: Flight) -> Bool {
+    lock.lock()
+    defer { lock.unlock() }
+    return flight.isWritten.pointee
+  }
+
+  /// Whether nobody has answered for this loading, or given it up.
+  func isOpen(_ loading: Loading) -> Bool {
+    lock.lock()
+    defer { lock.unlock() }
+    return loading.stage == .active
+  }
+
+  // MARK: what happens to the cache
+
+  /// A write of this key is about to be done; its stripe is held until it is.
+  func noteWrite(_ hash: UInt64) {
+    guard listed.load(ordering: .relaxed) > 0 else { return }
+    lock.withLock {
+      var next = bucket(hash).pointee
+      while let reference = next {
+        let flight = reference.takeUnretainedValue()
+        next = flight.next
+        if flight.hash == hash {
+          flight.isWritten.pointee = true
+          unlist(flight)
+        }
+      }
+    }
+  }
+
+  /// A clear is about to be done; all stripes are held.
+  func noteClear() {
+    guard listed.load(ordering: .relaxed) > 0 else { return }
+    lock.withLock {
+      for index in 0..<Loads.bucketCount {
+        while let reference = buckets[index] {
+          let flight = reference.takeUnretainedValue()
+          flight.isWritten.pointee = true
+          unlist(flight)
+        }
+      }
+    }
+  }
+
+  /// An opening has been closed: who waits through it is to see that, and who leads through it
+  /// leads no more.
+  func noteClose(of opening: Opening) {
+    lock.withLock {
+      var next = active
+      while let reference = next {
+        let flight = reference.takeUnretainedValue()
+        next = flight.nextActive
+        if let leader = flight.leader, leader.takeUnretainedValue().handle.opening === opening {
+          flight.leader = nil
+        }
+        wake(flight)
+      }
+    }
+  }
+}

@@ -1,0 +1,205 @@
+import CSystem
+
+/// How a caller loads.
+struct LoadSpec {
+  static let defaultTimeout: Int64 = 60_000_000_000
+
+  var timeout = defaultTimeout
+  /// 0: never.
+  var softTimeToLive: Int64 = 0
+  /// 0: failures are not remembered.
+  var negativeTimeToLive: Int64 = 0
+  var servesStale = false
+}
+
+/// The making of one key's value, for all who ask for it: see Loads. Its fields are protected by
+/// the lock of the loads, but for those that are fixed.
+final class Flight {
+  enum State {
+    case running
+    /// The leader has answered with a value that is being stored.
+    case storing
+    case loaded
+    case failed
+  }
+
+  let hash: UInt64
+  let scope: Scope
+  /// A block of which only the key counts.
+  private let keyHolder: Block
+  /// Of the value, drawn when the flight begins; written before the flight is listed.
+  var version: UInt64 = 0
+
+  /// The key has been written since the flight began. Written under the key's stripe and the
+  /// lock of the loads, read under either. At an address of its own, for PutCondition.
+  let isWritten: UnsafeMutablePointer<Bool>
+
+  var state = State.running
+  /// A reference, set once, when it is loaded.
+  var value: UnownedBlock?
+  /// Of the failure. Set before it has failed.
+  var code: Int32 = 0
+  private(set) var words: UnsafeMutablePointer<CChar>?
+  var failedUntil: Int64 = 0
+
+  /// Who leads; not a counted reference: a loading that goes gives up its lead.
+  var leader: Unmanaged<Loading>?
+  /// A number for each lead, never used twice.
+  var lead: UInt64 = 0
+  /// By CLOCK_MONOTONIC.
+  var leadEnds: Int64 = 0
+  /// Loadings that have not left.
+  var participants = 0
+  /// Made for the first who waits.
+  var changed: Condition?
+  /// Loadings whose parent led this flight. Not counted references.
+  var children: Unmanaged<Loading>?
+
+  // Of the loads.
+  var isListed = false
+  var isActive = false
+  var next: Unmanaged<Flight>?
+  var nextActive: Unmanaged<Flight>?
+  var previousActive: Unmanaged<Flight>?
+  var newer: Flight?
+  var search: UInt64 = 0
+  var nextInSearch: Unmanaged<Flight>?
+
+  private init(
+    _ key: consuming Block, _ hash: UInt64, _ scope: Scope, _ isWritten: UnsafeMutablePointer<Bool>
+  ) {
+    keyHolder = key
+    self.hash = hash
+    self.scope = scope
+    self.isWritten = isWritten
+  }
+
+  static func make(_ key: Bytes, _ hash: UInt64, _ scope: Scope) throws(Failure) -> Flight {
+    let key = try Block.allocate(key: key, record: Record())
+    return Flight(key, hash, scope, try Allocation.one(Bool.self))
+  }
+
+  deinit {
+    value?.release()
+    free(isWritten)
+    free(words)
+  }
+
+  /// Whether the lead is free to take.
+  func mayBeLed(at now: Int64) -> Bool {
+    state == .running && (leader == nil || now >= leadEnds)
+  }
+
+  var key: Bytes { keyHolder.unowned.key }
+
+  /// So many bytes of a loader's words are kept.
+  static let mostWords = 200
+
+  /// About what a remembered failure takes up.
+  var byteCount: Int { 512 + key.count }
+
+  /// Takes over `words`, from malloc.
+  func setFailure(_ code: Int32, _ words: UnsafeMutablePointer<CChar>?) {
+    self.code = code
+    self.words = words
+  }
+
+  /// Makes the failure this thread's last one.
+  func noteFailure() {
+    let words = words.map { UnsafeRawPointer($0).assumingMemoryBound(to: UInt8.self) }
+    ThreadState.note(Failure.ofLoader(code, words), nil)
+  }
+}
+
+/// One caller's part in a flight: what a host's `hutch_loading` is. Protected by the lock of the
+/// loads, but for what is fixed.
+final class Loading {
+  enum Stage {
+    /// Waits or leads.
+    case active
+    case answered
+    case abandoned
+  }
+
+  let handle: Handle
+  let flight: Flight
+  let spec: LoadSpec
+  /// The value that is to be refreshed: a reference.
+  let stale: UnownedBlock?
+  var stage = Stage.active
+  private var hasLeft = false
+  /// By CLOCK_MONOTONIC, when waiting ends.
+  let ends: Int64
+  /// The lead that it has, or had last; 0: none so far.
+  var lead: UInt64 = 0
+  /// What it made after its lead had passed on: a reference, set once.
+  var late: UnownedBlock?
+
+  /// For whose sake it loads: a flight, and the lead within which it was asked for.
+  private(set) var parent: Flight?
+  private(set) var parentLead: UInt64 = 0
+  fileprivate(set) var nextChild: Unmanaged<Loading>?
+  private var previousChild: Unmanaged<Loading>?
+
+  /// With the lock held.
+  init(_ handle: Handle, _ flight: Flight, _ spec: LoadSpec, stale: UnownedBlock?, at now: Int64) {
+    self.handle = handle
+    self.flight = flight
+    self.spec = spec
+    self.stale = stale?.retained().leak()
+    ends = Record.sum(now, spec.timeout)
+    flight.participants += 1
+  }
+
+  deinit {
+    leave()
+    late?.release()
+    stale?.release()
+  }
+
+  private var isLeader: Bool {
+    flight.leader?.toOpaque() == Unmanaged.passUnretained(self).toOpaque()
+  }
+
+  /// Whether an answer of its would count.
+  var leads: Bool { stage == .active && flight.state == .running && isLeader }
+
+  /// Makes the parent's flight depend on this one's.
+  func link(to parent: Loading) {
+    self.parent = parent.flight
+    parentLead = parent.lead
+    let this = Unmanaged.passUnretained(self)
+    nextChild = parent.flight.children
+    nextChild?.takeUnretainedValue().previousChild = this
+    parent.flight.children = this
+  }
+
+  private func unlink() {
+    guard let parent else { return }
+    if let previousChild {
+      previousChild.takeUnretainedValue().nextChild = nextChild
+    } else {
+      parent.children = nextChild
+    }
+    nextChild?.takeUnretainedValue().previousChild = previousChild
+    self.parent = nil
+    parentLead = 0
+    nextChild = nil
+    previousChild = nil
+  }
+
+  /// Takes no further part; without an answer it has given up. Later calls do nothing.
+  func leave() {
+    let loads = handle.cache.loads
+    loads.lock.lock()
+    defer { loads.lock.unlock() }
+    guard !hasLeft else { return }
+    hasLeft = true
+    if stage == .active { stage = .abandoned }
+    unlink()
+    flight.participants -= 1
+    if isLeader { flight.leader = nil }
+    if flight.participants == 0 { loads.desert(flight) }
+    loads.wake(flight)
+  }
+}

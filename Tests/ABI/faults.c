@@ -1,0 +1,373 @@
+/*
+ * Faults: each call on a file fails once, and the cache answers right all the same.
+ *
+ * The calls of libc that the library and its SQLite make are defined here, in the program, which
+ * the dynamic linker asks first. So the library is the one that is shipped, and SQLite's own
+ * calls fail too. A run does one script of work, in which the n-th call of a kind fails once;
+ * runs go on, with n = 1, 2, 3, ..., until no call was left to fail.
+ */
+#define _GNU_SOURCE
+#include "check.h"
+
+#include <dlfcn.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdarg.h>
+#include <stdatomic.h>
+#include <sys/stat.h>
+#include <sys/statvfs.h>
+#include <unistd.h>
+
+/* ------------------------------------------------------------- the calls */
+
+/* What a call does, as far as it matters to who may fail how. */
+enum { OPENS = 1, NAMES = 2, WRITES = 4, READS = 8, SYNCS = 16, ALL = 31 };
+
+static struct {
+  atomic_int calls;   /* calls of these kinds that may fail */
+  atomic_long left;   /* until the one that fails; 0: none does */
+  atomic_int code;    /* errno; 0: a short write */
+  atomic_int fired;
+} fault;
+
+static bool fails(int what) {
+  if (!(atomic_load(&fault.calls) & what)) return false;
+  long left = atomic_load(&fault.left);
+  do {
+    if (left <= 0) return false;
+  } while (!atomic_compare_exchange_weak(&fault.left, &left, left - 1));
+  if (left != 1) return false;
+  atomic_store(&fault.fired, 1);
+  if (fault.code) errno = fault.code;
+  return true;
+}
+
+#define REAL(name)                                              \
+  static __typeof__(&name) real;                                \
+  if (!real) {                                                  \
+    void *found = dlsym(RTLD_NEXT, #name);                      \
+    memcpy(&real, &found, sizeof real);                         \
+  }
+
+static mode_t mode_of(int flags, va_list list) {
+  return flags & (O_CREAT | O_TMPFILE) ? va_arg(list, mode_t) : 0;
+}
+
+#define OPEN(name, parameters, arguments)                       \
+  int name parameters {                                         \
+    REAL(name)                                                  \
+    va_list list;                                               \
+    va_start(list, flags);                                      \
+    mode_t mode = mode_of(flags, list);                         \
+    va_end(list);                                               \
+    return fails(OPENS) ? -1 : real arguments;                  \
+  }
+OPEN(open, (const char *path, int flags, ...), (path, flags, mode))
+OPEN(open64, (const char *path, int flags, ...), (path, flags, mode))
+OPEN(openat, (int at, const char *path, int flags, ...), (at, path, flags, mode))
+OPEN(openat64, (int at, const char *path, int flags, ...), (at, path, flags, mode))
+
+#define CALL(what, type, name, parameters, arguments)           \
+  type name parameters {                                        \
+    REAL(name)                                                  \
+    return fails(what) ? -1 : real arguments;                   \
+  }
+CALL(NAMES, int, renameat, (int a, const char *b, int c, const char *d), (a, b, c, d))
+CALL(NAMES, int, unlink, (const char *path), (path))
+CALL(NAMES, int, unlinkat, (int at, const char *path, int flags), (at, path, flags))
+CALL(NAMES, int, mkdirat, (int at, const char *path, mode_t mode), (at, path, mode))
+CALL(READS, ssize_t, read, (int fd, void *p, size_t n), (fd, p, n))
+CALL(READS, ssize_t, pread, (int fd, void *p, size_t n, off_t at), (fd, p, n, at))
+CALL(READS, ssize_t, pread64, (int fd, void *p, size_t n, off64_t at), (fd, p, n, at))
+CALL(SYNCS, int, fsync, (int fd), (fd))
+CALL(SYNCS, int, fdatasync, (int fd), (fd))
+CALL(WRITES, int, ftruncate, (int fd, off_t size), (fd, size))
+CALL(WRITES, int, ftruncate64, (int fd, off64_t size), (fd, size))
+
+/* A write fails, or writes half. */
+#define WRITE(name, parameters, arguments)                      \
+  ssize_t name parameters {                                     \
+    REAL(name)                                                  \
+    if (fails(WRITES)) {                                        \
+      if (fault.code) return -1;                                \
+      n = (n + 1) / 2;                                          \
+    }                                                           \
+    return real arguments;                                      \
+  }
+WRITE(write, (int fd, const void *p, size_t n), (fd, p, n))
+WRITE(pwrite, (int fd, const void *p, size_t n, off_t at), (fd, p, n, at))
+WRITE(pwrite64, (int fd, const void *p, size_t n, off64_t at), (fd, p, n, at))
+
+/* What is said to be free, of the file system of this inode only; -1: what is. */
+static _Atomic int64_t free_bytes = -1;
+static atomic_ullong asked_of, expected_inode;
+
+#define SPACE(name, type)                                       \
+  int name(int fd, type *out) {                                 \
+    REAL(name)                                                  \
+    int result = real(fd, out);                                 \
+    struct stat state;                                          \
+    if (result == 0 && free_bytes >= 0 && fstat(fd, &state) == 0) { \
+      asked_of = state.st_ino;                                  \
+      if (state.st_ino == expected_inode) out->f_bavail = (fsblkcnt_t)free_bytes / out->f_frsize; \
+    }                                                           \
+    return result;                                              \
+  }
+SPACE(fstatvfs, struct statvfs)
+SPACE(fstatvfs64, struct statvfs64)
+
+/* -------------------------------------------------------------- the model */
+
+enum { KEYS = 6 };
+
+/* What a key may answer with: the newest value, by its seed and size; the one before, if its
+   removal failed and the process ended; or nothing. */
+typedef struct entry {
+  uint64_t seed, old_seed;
+  size_t size, old_size;
+  bool there;      /* the newest write completed, and stored */
+  bool maybe_old;  /* only after the end of a process that could not remove it */
+} entry;
+
+typedef struct model {
+  hutch_cache *cache, *disk;
+  entry entries[KEYS];
+  uint64_t next_seed;
+  uint64_t lost;  /* entries, in openings before */
+} model;
+
+static const char *const names[KEYS] = {"a", "b", "c", "d", "e", "f"};
+
+static void forget(entry *e, hutch_status status) {
+  if (status != HUTCH_OK && e->there) {
+    e->maybe_old = true;
+    e->old_seed = e->seed;
+    e->old_size = e->size;
+  } else if (status == HUTCH_OK) {
+    e->maybe_old = false;
+  }
+  e->there = false;
+}
+
+static bool is_failure(hutch_status status) { return status < 0; }
+
+static void put(model *m, int key, size_t size) {
+  uint64_t number = m->next_seed++;
+  void *value = filled(size, number);
+  hutch_status status = hutch_put(m->disk, KEY(names[key]), value, size, NULL, NULL);
+  free(value);
+  CHECK(status == HUTCH_OK || is_failure(status));
+  entry *e = &m->entries[key];
+  forget(e, status);
+  if (status == HUTCH_OK) *e = (entry){.seed = number, .size = size, .there = true};
+}
+
+static void remove_key(model *m, int key) {
+  hutch_status status = hutch_remove(m->disk, KEY(names[key]));
+  CHECK(status == HUTCH_OK || status == HUTCH_NOT_FOUND || is_failure(status));
+  forget(&m->entries[key], status == HUTCH_NOT_FOUND ? HUTCH_OK : status);
+}
+
+static void clear(model *m) {
+  hutch_status status = hutch_clear(m->disk);
+  CHECK(status == HUTCH_OK || is_failure(status));
+  for (int i = 0; i < KEYS; i++) forget(&m->entries[i], status);
+}
+
+static bool is_value(const hutch_value *value, uint64_t number, size_t size) {
+  if (hutch_value_size(value) != size) return false;
+  void *expected = filled(size, number);
+  bool same = memcmp(expected, hutch_value_data(value), size) == 0;
+  free(expected);
+  return same;
+}
+
+/* Reads every key. Returns how many are not there that should be. */
+static int read_all(model *m, bool after_the_end) {
+  int missing = 0;
+  for (int i = 0; i < KEYS; i++) {
+    entry *e = &m->entries[i];
+    hutch_value *value = NULL;
+    hutch_status status = hutch_get(m->disk, KEY(names[i]), &value);
+    if (status == HUTCH_OK) {
+      bool newest = e->there && is_value(value, e->seed, e->size);
+      bool older = after_the_end && e->maybe_old && is_value(value, e->old_seed, e->old_size);
+      if (!newest && !older) FAIL("%s has a wrong value, or an older one", names[i]);
+    } else {
+      CHECK(value == NULL);
+      /* A read may fail, once; it says so. */
+      if (status != HUTCH_NOT_FOUND) CHECK(is_failure(status) && fault.fired);
+      if (status == HUTCH_NOT_FOUND && e->there) missing++;
+    }
+    hutch_value_release(value);
+  }
+  return missing;
+}
+
+static void judge(model *m, bool after_the_end) {
+  int missing = read_all(m, after_the_end);
+  if (missing == 0) return;
+  /* The disk tier may have been out of service; a host's clock lets it come back at once. */
+  uint64_t count;
+  for (int i = 0; i < 2; i++) CHECK_OK(hutch_count(m->disk, &count));
+  missing = read_all(m, after_the_end);
+  hutch_tier_stats stats = stats_of(m->disk).disk;
+  /* A value that cannot be read is lost; so is what makes room on a full file system. */
+  uint64_t lost = m->lost + stats.damaged + stats.evictions;
+  if (missing > 0 && !(fault.fired && lost >= (uint64_t)missing))
+    FAIL("%d entries are not there, %d were lost", missing, (int)lost);
+}
+
+/* ---------------------------------------------------------------- the runs */
+
+static bool open_it(model *m, const char *directory, test_clock *clock) {
+  hutch_options options = unlimited_options();
+  use_clock(&options, clock);
+  options.inline_threshold = 1000;
+  hutch_status status = hutch_open(directory, &options, &m->cache);
+  if (status != HUTCH_OK) {
+    CHECK(is_failure(status) && fault.fired && m->cache == NULL);
+    return false;
+  }
+  m->disk = tier_of(m->cache, HUTCH_TIER_DISK);
+  return true;
+}
+
+static hutch_status close_it(model *m) {
+  hutch_tier_stats stats = stats_of(m->disk).disk;
+  m->lost += stats.damaged + stats.evictions;
+  hutch_cache_release(m->disk);
+  int fired = fault.fired;
+  hutch_status status = hutch_close(m->cache);
+  /* The end makes room too, for what it has to write. */
+  if (fault.fired && !fired && fault.code == ENOSPC) m->lost += KEYS;
+  CHECK(status == HUTCH_OK || status == HUTCH_IO);
+  m->cache = m->disk = NULL;
+  return status;
+}
+
+enum { SMALL = 100, ROW = 900, LARGE = 5000, LARGER = 20000 };
+
+/* Every kind of write, and replacement in all four directions. */
+static void script(model *m, test_clock *clock) {
+  put(m, 0, SMALL);
+  put(m, 1, LARGE);
+  put(m, 2, ROW);
+  put(m, 3, LARGER);
+  judge(m, false);
+  put(m, 0, ROW);
+  put(m, 1, LARGER);
+  put(m, 2, LARGE);
+  put(m, 3, SMALL);
+  judge(m, false);
+  clock->now += HUTCH_SECOND;
+  hutch_touch(m->disk, KEY(names[0]), 0, 0);
+  hutch_touch(m->disk, KEY(names[1]), 0, 0);
+  remove_key(m, 2);
+  put(m, 4, LARGE);
+  hutch_flush(m->disk);
+  judge(m, false);
+  clear(m);
+  for (int i = 0; i < KEYS; i++) put(m, i, i % 2 ? LARGE : SMALL);
+  uint64_t count;
+  CHECK_OK(hutch_count(m->disk, &count)); /* maintenance, by the host's clock */
+  judge(m, false);
+  remove_key(m, 5);
+  judge(m, false);
+}
+
+/* The whole of one run. False: no call was left to fail. */
+static bool run(int calls, int code, long n) {
+  path directory = scratch("faults");
+  test_clock clock = {0};
+  model m = {.next_seed = 1};
+  fault.calls = calls;
+  fault.code = code;
+  fault.fired = 0;
+  fault.left = n;
+  bool opened = open_it(&m, directory.text, &clock);
+  if (opened) {
+    script(&m, &clock);
+    /* Once is once: from here on all is well, and the cache that has met the fault is right. */
+    bool fired = fault.fired;
+    if (fired) {
+      clock.now += HUTCH_SECOND;
+      uint64_t count;
+      CHECK_OK(hutch_count(m.disk, &count));
+      CHECK_EQUAL(HUTCH_STATE_UP, stats_of(m.disk).disk.state);
+      judge(&m, false);
+      hutch_check_report report = {.struct_size = sizeof report};
+      CHECK_OK(hutch_check(m.disk, 0, &report));
+      CHECK_EQUAL(0, report.damaged + report.counters + report.manifest + report.orphans);
+      judge(&m, false);
+    }
+    bool clean = close_it(&m) == HUTCH_OK;
+    CHECK(clean || fault.fired);
+    if (clean)
+      for (int i = 0; i < KEYS; i++) m.entries[i].maybe_old = false;
+  }
+  bool fired = fault.fired;
+  fault.left = 0;
+  CHECK(open_it(&m, directory.text, &clock));
+  judge(&m, true);
+  hutch_check_report report = {.struct_size = sizeof report};
+  CHECK_OK(hutch_check(m.disk, 0, &report));
+  CHECK_EQUAL(0, report.damaged + report.counters + report.manifest + report.orphans);
+  judge(&m, true);
+  CHECK_OK(close_it(&m));
+  remove_tree(directory.text);
+  return fired;
+}
+
+/* Every call with HUTCH_LONG, else one of some. */
+static void each_call(int calls, int code, long stride) {
+  uint64_t state = seed();
+  if (scale() > 1) stride = 1;
+  long n = 1 + (long)(next_random(&state) % (uint64_t)stride);
+  long last = 0;
+  static char words[64];
+  for (; ; n += stride) {
+    snprintf(words, sizeof words, "call %ld, errno %d", n, code);
+    check_note(words);
+    if (!run(calls, code, n)) break;
+    last = n;
+  }
+  check_note(NULL);
+  CHECK(last > 0);
+}
+
+TEST(any_call_fails_with_eio) { each_call(ALL, EIO, 23); }
+TEST(writing_fails_with_enospc) { each_call(OPENS | NAMES | WRITES, ENOSPC, 13); }
+TEST(opening_fails_with_emfile) { each_call(OPENS, EMFILE, 3); }
+TEST(opening_and_naming_fail_with_eacces) { each_call(OPENS | NAMES, EACCES, 5); }
+TEST(a_write_is_short) { each_call(WRITES, 0, 13); }
+
+/* 21. Free space was asked of the wrong file system. */
+TEST(free_space_is_asked_of_the_directory) {
+  path directory = scratch("space");
+  hutch_options options = unlimited_options();
+  options.disk.min_free = 1 << 30;
+  hutch_cache *cache = open_cache(directory.text, &options);
+  hutch_cache *disk = tier_of(cache, HUTCH_TIER_DISK);
+  struct stat state;
+  CHECK(stat(directory.text, &state) == 0);
+  expected_inode = state.st_ino;
+  CHECK_OK(put_size(disk, "before", 1000));
+  free_bytes = 1 << 29;
+  CHECK_OK(hutch_set_limits(disk, &(hutch_cache_limits){
+      .struct_size = sizeof(hutch_cache_limits), .disk = options.disk}));
+  CHECK_EQUAL(expected_inode, asked_of);
+  CHECK_EQUAL(0, count_of(disk));
+  CHECK_STATUS(HUTCH_NO_SPACE, put_size(disk, "row", 1000));
+  CHECK_STATUS(HUTCH_NO_SPACE, put_size(disk, "file", 100000));
+  hutch_put_result result = new_result();
+  CHECK_STATUS(HUTCH_PARTIAL, hutch_put(cache, KEY("both"), KEY("value"), NULL, &result));
+  CHECK_EQUAL(HUTCH_OUTCOME_NO_SPACE, result.disk);
+  CHECK_TEXT(cache, "both", "value");
+  free_bytes = INT64_C(1) << 31;
+  CHECK_OK(put_size(disk, "row", 1000));
+  CHECK_OK(put_size(disk, "file", 100000));
+  free_bytes = -1;
+  hutch_cache_release(disk);
+  CHECK_OK(hutch_close(cache));
+}

@@ -1,0 +1,127 @@
+"""One caller's part in a load: hutch_load_begin, and what comes of it.
+
+The loader runs here and not within a callback of the library, so that its
+exceptions are Python's own and a wait can be interrupted.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import threading
+import time
+from ctypes import byref
+from typing import Any, Callable
+
+from . import _structs
+from ._errors import Status, check, failure
+from ._library import lib
+from ._units import FOREVER, nanoseconds
+
+_DEFAULT_TIMEOUT = 60.0
+_STALE_IF_ERROR = 1
+# A wait in C is deaf to signals.
+_SLICE = 0.1
+
+
+class _Current(threading.local):
+    """The load whose loader this thread is within; None: none."""
+
+    loading: Any = None
+
+
+_current = _Current()
+
+
+def load_options(
+    timeout: float | None,
+    refresh: float | None,
+    remember_errors: float | None,
+    stale_if_error: bool,
+) -> _structs.LoadOptions:
+    """The options of a load, in the library's units."""
+    options = _structs.LoadOptions(flags=_STALE_IF_ERROR if stale_if_error else 0)
+    if timeout is not None:
+        options.timeout = nanoseconds(timeout)
+    if refresh is not None:
+        options.soft_time_to_live = nanoseconds(refresh)
+    if remember_errors is not None:
+        options.negative_time_to_live = nanoseconds(remember_errors)
+    if _current.loading is not None:
+        options.parent = _current.loading
+    return options
+
+
+def load(
+    pointer: Any,
+    name: bytes,
+    options: _structs.LoadOptions,
+    make: Callable[[], tuple[bytes, Any]],
+    decode: Callable[[Any], Any],
+) -> Any:
+    """The value of a key; make gives its bytes and the options of their put."""
+    value = _structs.ValuePointer()
+    loading = _structs.LoadingPointer()
+    try:
+        status = check(
+            lib.hutch_load_begin(
+                pointer, name, len(name), byref(options), byref(value), byref(loading)
+            )
+        )
+        if not loading:
+            return decode(value)
+        if status == Status.WOULD_BLOCK:
+            status = _wait(loading, options, value)
+            if status == Status.OK:
+                return decode(value)
+        lib.hutch_value_release(value)
+        value = _structs.ValuePointer()
+        try:
+            _lead(loading, make)
+        except BaseException:
+            if lib.hutch_load_wait(loading, 0, byref(value)) != Status.OK:
+                raise
+        else:
+            check(lib.hutch_load_wait(loading, 0, byref(value)))
+        return decode(value)
+    finally:
+        lib.hutch_value_release(value)
+        lib.hutch_loading_release(loading)
+
+
+def _wait(loading: Any, options: _structs.LoadOptions, value: Any) -> int:
+    """OK, with the value; NOT_FOUND: this caller leads from here on."""
+    timeout = options.timeout / 1e9 if options.timeout else _DEFAULT_TIMEOUT
+    end = None if options.timeout == FOREVER else time.monotonic() + timeout
+    while True:
+        left = _SLICE if end is None else min(_SLICE, max(end - time.monotonic(), 0))
+        status: int = lib.hutch_load_wait(loading, nanoseconds(left), byref(value))
+        if status in (Status.OK, Status.NOT_FOUND):
+            return status
+        if status != Status.TIMED_OUT or (end is not None and time.monotonic() >= end):
+            raise failure(status)
+
+
+def _code(error: Exception) -> int:
+    code = getattr(error, "errno", None)
+    return code if isinstance(code, int) and 0 <= code < 2**31 else 0
+
+
+def _lead(loading: Any, make: Callable[[], tuple[bytes, Any]]) -> None:
+    outer = _current.loading
+    _current.loading = loading
+    try:
+        data, put_options = make()
+    except Exception as error:
+        words = f"{type(error).__name__}: {error}".encode("utf-8", "replace")
+        lib.hutch_load_fail(loading, _code(error), words.replace(b"\0", b"?"))
+        raise
+    except BaseException:
+        # An interrupt of this thread is no failure of the source: another may try.
+        lib.hutch_load_abandon(loading)
+        raise
+    finally:
+        _current.loading = outer
+    # That no tier took it is no reason to be without it.
+    status = lib.hutch_load_fulfil(loading, data, len(data), put_options)
+    if status in (Status.CLOSED, Status.FORKED, Status.NO_MEMORY, Status.INVALID_ARGUMENT):
+        check(status)
