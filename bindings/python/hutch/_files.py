@@ -29,7 +29,8 @@ class Writer:
 
     def __init__(self, cache: Any, name: bytes, size: int, options: Any) -> None:
         pointer = _structs.WriterPointer()
-        check(lib.hutch_writer_begin(cache._pointer, name, len(name), size, options, byref(pointer)))
+        begin = lib.hutch_writer_begin
+        check(begin(cache._pointer, name, len(name), size, options, byref(pointer)))
         self._cache = cache
         self._pointer = pointer
         self._has_ended = False

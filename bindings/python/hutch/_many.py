@@ -137,7 +137,7 @@ class Many:
     ) -> None:
         """Store values, a mapping or pairs of key and value, each as set would.
 
-        Several times faster than as many calls of set, since puts share commits.
+        On disk several times faster than as many calls of set, since puts share commits.
         """
         self._put_all(values, expire, idle, cost, write_policy, None)
 
