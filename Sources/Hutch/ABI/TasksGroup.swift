@@ -187,7 +187,7 @@ private typealias Completion = @convention(c) (
 ) -> Void
 
 /// Tells the host what came of a task: what queues are given to do so.
-let deliverCompletion: TaskQueue.Deliver = { pointer in
+func deliverCompletion(_ pointer: UnsafeMutableRawPointer) {
   let task = pointer.assumingMemoryBound(to: TaskRecord.self)
   let complete = unsafeBitCast(task.pointee.complete!, to: Completion.self)
   var completion = hutch_completion(task)

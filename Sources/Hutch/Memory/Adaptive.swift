@@ -136,5 +136,5 @@ extension Entries: QueueStore where Node: LinkedNode {
   func set(_ slot: Slot, uses: UInt64) { place(of: slot).pointee.uses = uses }
   @inline(__always) func isMain(_ slot: Slot) -> Bool { slab[slot].pointee.isMarked }
   @inline(__always)
-  func set(_ slot: Slot, isMain: Bool) { slab[slot].pointee.isMarked = isMain }
+  func set(_ slot: Slot, isMain: Bool) { slab.mark(slot, isMain) }
 }

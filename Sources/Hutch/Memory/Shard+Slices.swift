@@ -108,7 +108,7 @@ extension Shard where Policy: ~Copyable {
     let block = word.block
     let slot = entries.slab.take(UInt32(truncatingIfNeeded: hash >> 32))
     block.slot = slot.number
-    entries.slab[slot].pointee.isMarked = isMarked
+    entries.slab.mark(slot, isMarked)
     entries.table.insert(word, hash)
     if let times { entries.slab.times(slot)?.pointee = times }
     self.count(word, 1)

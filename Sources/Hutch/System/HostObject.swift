@@ -64,16 +64,14 @@ extension UnownedBlock {
 /// maintenance thread or by the host: never where the last reference happened to go, under a
 /// lock perhaps. Once the queue is closed, by whoever gives up the last reference.
 final class ReleaseQueue {
-  /// The block that was pushed last; 0: none. Sequentially consistent with `isClosed`: of a push
-  /// and a close at once, one at least sees the other.
-  private let head = Atomic<UInt>(0)
-  private let isClosed = Atomic<Bool>(false)
-  /// Waiting, for statistics.
-  private let waitingCount = Atomic<UInt64>(0)
-  /// Protects `taken`. No other lock is taken under it.
+  /// Protects what follows. No other lock is taken under it.
   private let lock: Lock
-  /// Blocks that were taken from `head`, the first to go in front.
-  private var taken: UnsafeMutableRawPointer?
+  /// The blocks, linked by their payloads, the first to go in front.
+  private var first: UnsafeMutableRawPointer?
+  private var last: UnsafeMutableRawPointer?
+  private var isClosed = false
+  /// Waiting, for statistics. Written under the lock.
+  private let waitingCount = Atomic<UInt64>(0)
   /// See Process.forks: what the parent's objects need is the parent's to do.
   private let forks = Process.forks
   /// Called when there is something to release after there was nothing. Set before the first
@@ -86,20 +84,18 @@ final class ReleaseQueue {
 
   fileprivate func push(_ block: UnownedBlock) {
     if forks != Process.forks { return }
-    let payload = HostObject(block: block).payload
-    _ = waitingCount.wrappingAdd(1, ordering: .relaxed)
-    var first = head.load(ordering: .relaxed)
-    while true {
-      payload.pointee.next = UnsafeMutableRawPointer(bitPattern: first)
-      let (done, original) = head.weakCompareExchange(
-        expected: first, desired: UInt(bitPattern: block.raw),
-        ordering: .sequentiallyConsistent)
-      if done { break }
-      first = original
-    }
-    if isClosed.load(ordering: .sequentiallyConsistent) {
+    HostObject(block: block).payload.pointee.next = nil
+    lock.lock()
+    let isFirst = first == nil
+    if let last { HostObject(block: UnownedBlock(last)).payload.pointee.next = block.raw }
+    if isFirst { first = block.raw }
+    last = block.raw
+    waitingCount.wrappingAdd(1, ordering: .relaxed)
+    let isClosed = self.isClosed
+    lock.unlock()
+    if isClosed {
       drain(most: .max)
-    } else if first == 0 {
+    } else if isFirst {
       onWaiting?()
     }
   }
@@ -111,7 +107,6 @@ final class ReleaseQueue {
     var count: UInt64 = 0
     while count < most, let next = take() {
       HostObject(block: UnownedBlock(next)).end()
-      _ = waitingCount.wrappingSubtract(1, ordering: .relaxed)
       count += 1
     }
     return count
@@ -120,24 +115,16 @@ final class ReleaseQueue {
   private func take() -> UnsafeMutableRawPointer? {
     lock.lock()
     defer { lock.unlock() }
-    if taken == nil {
-      var next = UnsafeMutableRawPointer(
-        bitPattern: head.exchange(0, ordering: .sequentiallyConsistent))
-      while let block = next {
-        let payload = HostObject(block: UnownedBlock(block)).payload
-        next = payload.pointee.next
-        payload.pointee.next = taken
-        taken = block
-      }
-    }
-    guard let first = taken else { return nil }
-    taken = HostObject(block: UnownedBlock(first)).payload.pointee.next
-    return first
+    guard let taken = first else { return nil }
+    first = HostObject(block: UnownedBlock(taken)).payload.pointee.next
+    if first == nil { last = nil }
+    waitingCount.wrappingSubtract(1, ordering: .relaxed)
+    return taken
   }
 
   /// Releases what waits, and from here on each object at once.
   func close() {
-    isClosed.store(true, ordering: .sequentiallyConsistent)
+    lock.withLock { isClosed = true }
     drain(most: .max)
   }
 }

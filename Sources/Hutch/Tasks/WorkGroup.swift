@@ -92,6 +92,8 @@ final class WorkGroup {
     // One more, so that the group does not end while it starts; and the list stays as it is.
     left += 1
     lock.unlock()
+    // Who waits for all of the queue waits for this completion too.
+    handle.queue.lock.withLock { handle.queue.pending += 1 }
     for task in tasks.elements { task.pointee.queue.takeUnretainedValue().startHeld(task) }
     lock.lock()
     left -= 1
@@ -176,11 +178,11 @@ extension TaskQueue {
     if signals { wake.signal() }
   }
 
-  /// Takes over a task that has nothing to run, and makes its completion.
+  /// Takes over a task that has nothing to run, and that `pending` counts already, and makes its
+  /// completion.
   func post(_ task: TaskPointer) {
     lock.lock()
     task.pointee.state = .ending
-    pending += 1
     if task.port != nil {
       let aftermath = settle(task)
       lock.unlock()

@@ -1,0 +1,151 @@
+import CHutch
+import CSystem
+import Testing
+
+@testable import Hutch
+
+/// No function of the host's is called with a lock of the library held. In this build every lock
+/// is counted, and every call of the host's stops the process if one is held: so the tests here
+/// make every kind of call, and check that they were made.
+@Suite struct CallbackLockTests {
+  /// What was called how often.
+  final class Calls: @unchecked Sendable {
+    private let lock = try! Lock()
+    private var count = 0
+    func add() {
+      lock.lock()
+      count += 1
+      lock.unlock()
+    }
+    var value: Int { lock.withLock { count } }
+    var pointer: UnsafeMutableRawPointer { Unmanaged.passUnretained(self).toOpaque() }
+    static func at(_ context: UnsafeMutableRawPointer?) -> Calls {
+      Unmanaged<Calls>.fromOpaque(context!).takeUnretainedValue()
+    }
+  }
+
+  private func cache(_ directory: String?, _ clock: Calls) -> OpaquePointer {
+    var options = hutch_options()
+    hutch_options_init(&options, MemoryLayout<hutch_options>.size)
+    options.clock = { context in
+      Calls.at(context).add()
+      return 1_800_000_000_000_000_000
+    }
+    options.clock_context = clock.pointer
+    options.clock_release = { Calls.at($0).add() }
+    var cache: OpaquePointer?
+    #expect(hutch_open(directory, &options, &cache) == HUTCH_OK)
+    return cache!
+  }
+
+  private func options(_ calls: Calls) -> hutch_task_options {
+    var options = hutch_task_options()
+    options.struct_size = MemoryLayout<hutch_task_options>.size
+    options.complete = { context, _ in
+      Calls.at(context).add()
+      ThreadState.assertNoLocks()
+    }
+    options.progress = { context, _, _ in
+      Calls.at(context).add()
+      return 0
+    }
+    options.release = { context in
+      Calls.at(context).add()
+      ThreadState.assertNoLocks()
+    }
+    options.context = calls.pointer
+    return options
+  }
+
+  private func use(_ cache: OpaquePointer, _ port: OpaquePointer?, _ calls: Calls) {
+    var options = options(calls)
+    options.port = port
+    let key: [UInt8] = [1, 2, 3]
+    for round in 0..<20 {
+      hutch_put_async(cache, key, 3, key, 3, nil, &options, nil)
+      hutch_get_async(cache, key, 3, &options, nil)
+      hutch_contains_async(cache, key, 3, &options, nil)
+      var task: OpaquePointer?
+      hutch_remove_async(cache, key, 3, &options, &task)
+      if round % 3 == 0 { hutch_task_cancel(task, nil) }
+      hutch_task_release(task)
+      hutch_flush_async(cache, &options, nil)
+      hutch_clear_async(cache, &options, nil)
+      var trim = hutch_trim_spec()
+      trim.struct_size = MemoryLayout<hutch_trim_spec>.size
+      trim.kind = UInt32(HUTCH_TRIM_TO_COUNT)
+      var named = options
+      let identifier: [UInt8] = [9]
+      identifier.withUnsafeBytes {
+        named.identifier = $0.baseAddress
+        named.identifier_size = 1
+        hutch_trim_async(cache, &trim, &named, nil)
+        hutch_trim_async(cache, &trim, &named, nil)
+      }
+      hutch_put(cache, key, 3, key, 3, nil, nil)
+      hutch_each(cache, { context, _, _, _ in
+        Calls.at(context).add()
+        return 0
+      }, calls.pointer)
+    }
+    hutch_wait_all(cache, Int64.max)
+    if port != nil { hutch_port_drain(port, 0, nil) }
+  }
+
+  @Test(arguments: [false, true]) func tasksOfACache(isOnDisk: Bool) {
+    var path = Array("/tmp/hutch-locks-XXXXXX".utf8CString)
+    if isOnDisk { #expect(mkdtemp(&path) != nil) }
+    let directory = String(decoding: path.dropLast().map { UInt8(bitPattern: $0) }, as: UTF8.self)
+    let clock = Calls()
+    let calls = Calls()
+    let cache = cache(isOnDisk ? directory : nil, clock)
+    var port: OpaquePointer?
+    #expect(hutch_port_create(&port) == HUTCH_OK)
+    use(cache, nil, calls)
+    use(cache, port, calls)
+    hutch_port_release(port)
+    #expect(hutch_close(cache) == HUTCH_OK)
+    #expect(calls.value > 20 * 2 * 8 * 2)
+    #expect(clock.value > 20)
+  }
+
+  @Test func tasksOfAQueueAndGroups() {
+    let calls = Calls()
+    var queue: OpaquePointer?
+    #expect(hutch_queue_create(nil, &queue) == HUTCH_OK)
+    var group: OpaquePointer?
+    #expect(hutch_group_create(queue, &group) == HUTCH_OK)
+    var options = options(calls)
+    for round in 0..<60 {
+      options.group = round % 2 == 0 ? group : nil
+      let status = hutch_queue_submit(
+        queue,
+        { context, _ in
+          Calls.at(context).add()
+          ThreadState.assertNoLocks()
+          return 0
+        }, calls.pointer,
+        { context in
+          Calls.at(context).add()
+          ThreadState.assertNoLocks()
+        }, &options, nil)
+      #expect(status == HUTCH_OK)
+    }
+    options.group = nil
+    #expect(hutch_group_start(group, &options) == HUTCH_OK)
+    hutch_queue_wait_all(queue, Int64.max)
+    hutch_queue_cancel_all(queue, nil)
+    hutch_group_release(group)
+    hutch_queue_release(queue)
+    // Work, its release, completion and its release; of the group the last two.
+    #expect(calls.value == 60 * 4 + 2)
+  }
+
+  @Test func aLockIsNoticed() async {
+    await #expect(processExitsWith: .failure) {
+      let lock = try Lock()
+      lock.lock()
+      ThreadState.within(UnsafeMutableRawPointer(bitPattern: 8)!) {}
+    }
+  }
+}
