@@ -12,6 +12,7 @@ import hutch
 import pytest
 from hutch import Cause, EventKind, Tier, _events
 from hutch._library import lib
+from processes import run
 
 DID = EventKind.DID_ADD | EventKind.DID_REMOVE
 
@@ -241,6 +242,55 @@ def test_a_cache_that_is_collected_within_its_own_listener(directory: Path):
     assert not _events._listeners
     with hutch.Cache(directory) as again:
         assert again.disk["key"] == b"value"
+
+
+@pytest.mark.parametrize("end", ["", "threading.Thread(target=write, daemon=True).start()"])
+def test_the_end_of_a_program_that_listens(directory: Path, end: str):
+    """Nothing is closed: the interpreter's end does it, also while another thread is told."""
+    code = f"""
+        import sys, threading, hutch
+
+        cache = hutch.Cache(sys.argv[1])
+        log = []
+        cache.listen(log.append)
+        for number in range(100):
+            cache.set(number, number, expire=0.001)
+
+        def write():
+            while True:
+                try:
+                    cache.set("key", "value", expire=0.001)
+                except hutch.ClosedError:
+                    return
+
+        {end}
+        print(len(log) >= 200)
+    """
+    assert run(code, directory) == "True\n"
+    with hutch.Cache(directory) as again:
+        assert not again.check()
+
+
+def test_a_child_that_ends_its_parents_listener(directory: Path):
+    code = """
+        import os, sys, hutch
+
+        log = []
+        cache = hutch.Cache(sys.argv[1])
+        listening = cache.listen(log.append, hutch.EventKind.DID_ADD)
+        child = os.fork()
+        if child == 0:
+            listening.end()
+            try:
+                cache.listen(print)
+            except hutch.ForkedError:
+                os._exit(7)
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
+        cache["key"] = 1
+        print([event.value for event in log])
+        cache.close()
+    """
+    assert run(code, directory) == "[1]\n"
 
 
 def test_the_trouble_of_a_tier(tmp_path: Path):
