@@ -240,6 +240,11 @@ TEST(a_listener_is_released_once_when_its_last_call_is_over) {
   hutch_cache_release(cache);
 }
 
+static void count_one(void *context, const hutch_event *event) {
+  (void)event;
+  ++*(_Atomic int *)context;
+}
+
 /* Called from a listener: another key, the same key, and what waits. */
 static _Atomic int depth, nested;
 static void call_back(void *context, const hutch_event *event) {
@@ -350,6 +355,29 @@ TEST(events_of_a_key_come_in_the_order_of_its_versions) {
     CHECK_OK(hutch_close(cache));
     free(o);
   }
+}
+
+/* More keys than lanes: some share one. */
+TEST_EACH_KIND(many_keys_in_one_call_are_told_of) {
+  enum { MANY = 300 };
+  char texts[MANY][8];
+  const void *keys[MANY];
+  size_t sizes[MANY];
+  for (int i = 0; i < MANY; i++) {
+    sizes[i] = (size_t)sprintf(texts[i], "%d", i);
+    keys[i] = texts[i];
+  }
+  static _Atomic int told;
+  told = 0;
+  CHECK_OK(hutch_set_listener(f->cache, entries, count_one, (void *)&told, NULL));
+  hutch_batch *batch;
+  CHECK_OK(hutch_put_many(f->cache, keys, sizes, keys, sizes, MANY, NULL, &batch));
+  hutch_batch_release(batch);
+  CHECK_EQUAL(2 * MANY, told);
+  CHECK_OK(hutch_remove_many(f->cache, keys, sizes, MANY, &batch));
+  hutch_batch_release(batch);
+  CHECK_EQUAL(4 * MANY, told);
+  CHECK_OK(hutch_set_listener(f->cache, 0, NULL, NULL, NULL));
 }
 
 TEST(a_directory_that_goes_and_comes_back_is_told) {

@@ -28,6 +28,7 @@ STRUCTS = {
     "hutch_cache_stats": s.CacheStats,
     "hutch_trim_spec": s.TrimSpec,
     "hutch_check_report": s.CheckReport,
+    "hutch_event": s.Event,
     "hutch_completion": s.Completion,
     "hutch_task_options": s.TaskOptions,
     "hutch_queue_options": s.QueueOptions,
@@ -41,7 +42,9 @@ def test_every_function_is_in_the_table_once_and_in_order():
 
 def test_every_parameter_is_in_the_table():
     for name, argtypes, _ in _library.FUNCTIONS:
-        (parameters,) = re.findall(rf"^HUTCH_API [^;(]*?\b{name}\(([^)]*)\);", HEADER, re.M)
+        (parameters,) = re.findall(rf"^HUTCH_API [^;(]*?\b{name}\(([^;]*)\);", HEADER, re.M)
+        # A callback has parentheses of its own.
+        parameters = re.sub(r"\(\*(\w+)\)\([^)]*\)", r"\1", parameters)
         count = 0 if parameters == "void" else parameters.count(",") + 1
         assert count == len(argtypes), name
 
@@ -106,10 +109,19 @@ def test_a_number_that_is_no_status():
 
 
 @pytest.mark.parametrize(
-    "prefix, kind", [("TIER_", hutch.Tier), ("STATE_", hutch.State), ("OUTCOME_", hutch.Outcome)]
+    "prefix, kind",
+    [
+        ("TIER_", hutch.Tier),
+        ("STATE_", hutch.State),
+        ("OUTCOME_", hutch.Outcome),
+        ("EVENT_", hutch.EventKind),
+        ("CAUSE_", hutch.Cause),
+    ],
 )
 def test_enumerations(prefix, kind):
-    assert _enumerators(prefix) == {member.name: int(member) for member in kind}
+    # Through its members: ALL is an alias, which iteration leaves out.
+    members = kind.__members__.items()
+    assert _enumerators(prefix) == {name: int(member) for name, member in members}
 
 
 def test_storage_kinds_and_constants():
@@ -119,8 +131,26 @@ def test_storage_kinds_and_constants():
         name: number for name, number in hutch._cache._STORAGE.items() if name
     }
     assert "#define HUTCH_FOREVER INT64_MAX" in HEADER and _units.FOREVER == 2**63 - 1
+    assert f"#define HUTCH_KEY_MAX {hutch._many._LONGEST_KEY}" in HEADER
+    assert hutch._many._AT_ONCE <= int(re.search(r"HUTCH_MANY_MAX (\d+)", HEADER)[1])
     assert "#define HUTCH_MAX_ENTRY_QUARTER UINT64_MAX" in HEADER
     assert hutch.MAX_ENTRY_QUARTER == 2**64 - 1
+
+
+@pytest.mark.parametrize(
+    "prefix, table",
+    [
+        ("POLICY_", hutch._cache._POLICY),
+        ("WRITE_", hutch._options.WRITE_POLICIES),
+        ("DURABILITY_", hutch._cache._DURABILITY),
+        ("SHRINK_", hutch._cache._SHRINK),
+        ("NOTIFY_", hutch._options.NOTIFICATIONS),
+    ],
+)
+def test_choices_by_name(prefix, table):
+    choices = {name.lower(): number for name, number in _enumerators(prefix).items()}
+    assert choices.pop("default", None) == table.get(None)
+    assert choices == {name: number for name, number in table.items() if name}
 
 
 def test_kinds_of_trims():

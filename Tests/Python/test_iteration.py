@@ -232,8 +232,30 @@ def test_a_bad_order(cache):
 
 def test_the_numbers_of_orders_are_the_headers():
     from conftest import ROOT
-    from hutch import _entries
+    from hutch import _walks
 
     header = (ROOT / "include" / "hutch.h").read_text()
-    for name, number in {**_entries._ORDERS, "descending": _entries._DESCENDING}.items():
+    for name, number in {**_walks._ORDERS, "descending": _walks._DESCENDING}.items():
         assert f"HUTCH_ORDER_{name.upper()} = {number}" in header
+
+
+def test_peekitem(cache, clock):
+    with pytest.raises(KeyError):
+        cache.peekitem()
+    for number in range(5):
+        cache[number] = str(number)
+        clock.advance(1)
+    assert cache.peekitem() == cache.peekitem(last=True) == (4, "4")
+    assert cache.peekitem(last=False) == (0, "0")
+    cache[0] = "new"
+    assert cache.peekitem() == (0, "new")
+
+
+def test_expire_removes_what_has_expired(cache, clock):
+    for number in range(100):
+        cache.set(number, number, expire=10 if number % 2 else 100)
+    assert cache.expire() == 0
+    clock.advance(11)
+    tiers = 2 if cache.directory else 1
+    assert cache.expire() == 50 * tiers and cache.expire() == 0
+    assert set(cache) == set(range(0, 100, 2))

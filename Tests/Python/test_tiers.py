@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+from pathlib import Path
 
 import hutch
 import pytest
@@ -237,3 +238,42 @@ def test_views_of_views_and_no_such_tier(directory):
     lib.hutch_cache_release(disk)
     assert lib.hutch_contains(cache, b"k", 1) == Status.OK
     assert lib.hutch_close(cache) == Status.OK
+
+
+WHERE = {"through": (True, True), "memory": (True, False), "disk": (False, True)}
+
+
+def writes(cache: hutch.Cache, file: Path, policy: str | None) -> dict:
+    """Each call that stores, by the key that it has stored."""
+    for key in ("replaced", "swapped"):
+        cache[key] = b"old"
+    own = {} if policy is None else {"write_policy": policy}
+    cache.set("set", b"new", **own)
+    cache.put("put", b"new", **own)
+    cache.add("added", b"new", **own)
+    cache.replace("replaced", b"new", **own)
+    cache.compare_and_swap("swapped", cache.info("swapped").version, b"new", **own)
+    cache.set_many({"many": b"new"}, **own)
+    cache.put_file("file", file, **own)
+    with cache.writer("written", **own) as writer:
+        writer.write(b"new")
+    return dict.fromkeys(
+        ["set", "put", "added", "replaced", "swapped", "many", "file", "written"], b"new"
+    )
+
+
+@pytest.mark.parametrize("policy", list(WHERE))
+@pytest.mark.parametrize("whose", ["the put's", "the cache's"])
+def test_write_policies(tmp_path, policy, whose):
+    file = tmp_path / "file"
+    file.write_bytes(b"new")
+    chosen = {"write_policy": policy} if whose == "the cache's" else {}
+    with hutch.Cache(tmp_path / "cache", **chosen) as cache:
+        expected = writes(cache, file, None if chosen else policy)
+        in_memory, on_disk = WHERE[policy]
+        assert cache.disk.get_many(expected) == (expected if on_disk else {})
+        assert cache.memory.get_many(expected) == (expected if in_memory else {})
+        for call in (cache.set, cache.put, cache.add, cache.replace):
+            with pytest.raises(ValueError, match="write_policy is"):
+                call("set", b"newer", write_policy="both")
+        assert cache["set"] == b"new"

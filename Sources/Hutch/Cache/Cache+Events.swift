@@ -8,7 +8,7 @@ extension Cache {
     _ entry: UnownedBlock, _ hash: UInt64, hasValue: Bool = true, in scope: Scope
   ) {
     guard events.wants(.willAdd) else { return }
-    tell(
+    events.announce(
       Event(
         .willAdd, .none, entry.retained(), hasValue: hasValue, tiers: tiers(of: scope),
         lane: Stripes.index(of: hash)))
@@ -17,17 +17,10 @@ extension Cache {
   /// Says that an entry is about to be removed, if there is one.
   func tellWillRemove(_ key: Bytes, _ hash: UInt64, in scope: Scope) {
     guard events.wants(.willRemove), let old = (try? peek(key, in: scope)) ?? nil else { return }
-    tell(
+    events.announce(
       Event(
         .willRemove, .removed, old, hasValue: true, tiers: tiers(of: scope),
         lane: Stripes.index(of: hash)))
-  }
-
-  /// Posts an event that has happened, and waits until it is told.
-  private func tell(_ event: Event) {
-    events.post(event)
-    events.deliver()
-    events.wait(for: event)
   }
 
   func tiers(of scope: Scope) -> Event.Tiers {
@@ -170,7 +163,7 @@ extension Cache {
 
   /// Something that concerns no entry. Told before it returns.
   func tell(_ kind: Event.Kind, _ tiers: Event.Tiers) {
-    if events.wants(kind) { tell(Event(kind, tiers: tiers)) }
+    if events.wants(kind) { events.announce(Event(kind, tiers: tiers)) }
   }
 
   /// The state of a tier has changed. Told when the caller's locks are released.

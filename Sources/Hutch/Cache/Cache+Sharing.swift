@@ -19,8 +19,6 @@ extension Cache {
     // Loads are each process's own: what others wrote meanwhile sets no flag here.
     case .always, .unlessNewer, .unlessSet: return .none
     case .ifAbsent: return .absent
-    // A load that nobody here has overtaken: where there was none, there must be none still.
-    case .unlessSet: return try storage.info(key, at: moment) == nil ? .absent : .none
     case .ifPresent:
       return try storage.info(key, at: moment) == nil ? .absent : .present
     case .ifVersion(let version):

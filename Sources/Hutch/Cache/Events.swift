@@ -48,9 +48,18 @@ final class Events {
     /// Before the first event of the same key with a newer version, whose write waits, else at
     /// the end.
     func insert(_ event: Event) {
+      insert(event) { event.precedes($0) }
+    }
+
+    /// Before all events that wait for their writes.
+    func insertFirst(_ event: Event) {
+      insert(event) { $0.state == .pending }
+    }
+
+    private func insert(_ event: Event, where isNext: (Event) -> Bool) {
       var before = pending == 0 ? last : nil
       var at = pending == 0 ? nil : first
-      while let other = at, !event.precedes(other) {
+      while let other = at, !isNext(other) {
         before = other
         at = other.next
       }
@@ -119,6 +128,19 @@ final class Events {
     if !isReady { lane.pending += 1 }
     lane.lock.unlock()
     if isReady { owed.bitwiseOr(1 << UInt64(event.lane), ordering: .releasing) }
+  }
+
+  /// What is about to be done is told at once: it waits for no write, or a call that has several
+  /// under way would wait for itself.
+  func announce(_ event: Event) {
+    let lane = lanes[event.lane]
+    lane.lock.lock()
+    event.state = .ready
+    lane.insertFirst(event)
+    lane.lock.unlock()
+    owed.bitwiseOr(1 << UInt64(event.lane), ordering: .releasing)
+    deliver()
+    wait(for: event)
   }
 
   /// A pending event happens, or does not.

@@ -40,6 +40,7 @@ from ._errors import (
     UnsupportedError,
     WrongTypeError,
 )
+from ._events import Cause, Event, EventKind, Listening
 from ._files import Hold, Writer
 from ._library import lib as _lib
 from ._records import (
@@ -67,6 +68,7 @@ __all__ = [
     "Cache",
     "CacheLimits",
     "CacheStats",
+    "Cause",
     "CheckReport",
     "ClosedError",
     "Codec",
@@ -76,16 +78,19 @@ __all__ = [
     "Entry",
     "EntryInfo",
     "Error",
+    "Event",
+    "EventKind",
     "ForkedError",
     "Hold",
     "InvalidArgumentError",
     "Key",
+    "Listening",
     "LoadError",
     "NewerFormatError",
     "NoSpaceError",
     "OptionsDifferWarning",
-    "Outcome",
     "OutOfMemoryError",
+    "Outcome",
     "PutResult",
     "State",
     "Status",

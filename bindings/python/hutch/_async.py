@@ -15,15 +15,15 @@ from typing import Any
 
 from . import _structs
 from ._codec import Key, encode_value, key_to_bytes
-from ._entries import _decode
-from ._options import put_options
 from ._errors import Status, check, described
 from ._library import lib
+from ._options import choice, put_options
 from ._records import Seconds
+from ._values import decode
 
 _MAY_FINISH_NOW = 1
 
-_PRIORITIES = {"low": -1, "default": 0, "high": 1}
+_PRIORITIES: dict[str | None, int] = {"low": -1, "default": 0, "high": 1}
 
 _waiting: dict[int, asyncio.Future[Any]] = {}
 """What is awaited, by the token that the library carries as the context."""
@@ -37,11 +37,10 @@ def _result(completion: Any) -> tuple[int, Any]:
     if status < 0:
         raise described(status, completion.error.contents if completion.error else None)
     if completion.value:
-        return status, _decode(completion.value)
+        return status, decode(completion.value)
     return status, None
 
 
-@_structs.CompleteFunction
 def _complete(token: int, completion: Any) -> None:
     future = _waiting.pop(token)
     if future.done():
@@ -55,6 +54,9 @@ def _complete(token: int, completion: Any) -> None:
         future.cancel()
     else:
         future.set_result(result)
+
+
+_complete_callback = _structs.CompleteFunction(_complete)
 
 
 class _Port:
@@ -80,9 +82,7 @@ def _port_of(loop: asyncio.AbstractEventLoop) -> _Port:
     return port
 
 
-async def _awaited(
-    call: Any, arguments: tuple[Any, ...], priority: str
-) -> tuple[int, Any]:
+async def _awaited(call: Any, arguments: tuple[Any, ...], priority: str) -> tuple[int, Any]:
     """Submit a call, and wait for what comes of it: a status, and for a get the value.
 
     If the coroutine is cancelled, so is the task, unless it runs already.
@@ -91,9 +91,9 @@ async def _awaited(
     now = _structs.Completion()
     token = next(_tokens)
     options = _structs.TaskOptions(
-        priority=_PRIORITIES[priority],
+        priority=choice("priority", priority, _PRIORITIES),
         flags=_MAY_FINISH_NOW,
-        complete=_complete,
+        complete=_complete_callback,
         context=token,
         port=_port_of(loop).pointer,
         now=pointer(now),
@@ -115,7 +115,8 @@ async def _awaited(
         finally:
             lib.hutch_value_release(now.value)
     try:
-        return await future
+        completed: tuple[int, Any] = await future
+        return completed
     except asyncio.CancelledError:
         lib.hutch_task_cancel(task, None)
         raise
@@ -149,12 +150,13 @@ class AsyncEntries:
         *,
         idle: Seconds | None = None,
         cost: int | None = None,
+        write_policy: str | None = None,
         priority: str = "default",
     ) -> bool:
         """Store value under key. False: a later write of the key was done first."""
         name = key_to_bytes(key)
         data, extended = encode_value(value)
-        options = put_options(expire, idle, cost, extended)
+        options = put_options(expire, idle, cost, extended, None, write_policy)
         arguments = self._pointer, name, len(name), data, len(data), options
         status, _ = await _awaited(lib.hutch_put_async, arguments, priority)
         return status != Status.SUPERSEDED

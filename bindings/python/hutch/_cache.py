@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import os
+import threading
 import warnings
 import weakref
 from ctypes import byref, sizeof
 from types import TracebackType
-from typing import Any, Union
+from typing import Any
 
 from . import _structs
 from ._async import AsyncEntries
@@ -15,7 +16,9 @@ from ._clock import Clock, set_clock
 from ._codec_hook import Codec, set_codec
 from ._entries import Entries
 from ._errors import OptionsDifferWarning, Status, check
+from ._events import EventKind, Listener, Listening
 from ._library import lib
+from ._options import WRITE_POLICIES, Path, choice, path_bytes
 from ._records import CacheLimits, Seconds, Tier, TierLimits
 from ._units import limit_duration, nanoseconds, uint32, uint64
 
@@ -24,10 +27,9 @@ _STORAGE: dict[str | None, int] = {None: 0, "mixed": 1, "sqlite": 2, "file": 3}
 _SHARING: dict[str | None, int] = {None: 0, "exclusive": 1, "shared": 2}
 _DURABILITY: dict[str | None, int] = {None: 0, "process": 1, "power": 2, "sync": 3}
 _CHECKSUMS = {True: 1, False: 2}
+_SHRINK: dict[str | None, int] = {None: 0, "empty": 1, "low_water": 2, "expired": 3}
 _NETWORK_DIRECTORY = 1
 _DISK_OPTIONAL = 2
-
-Directory = Union[str, bytes, "os.PathLike[str]", "os.PathLike[bytes]"]
 
 
 class Cache(Entries, AsyncEntries):
@@ -59,17 +61,25 @@ class Cache(Entries, AsyncEntries):
             process; the default) or "shared" (several, all of them so; what one
             completes all see, and the disk limits are those in force).
         inline_threshold: with "mixed", a value of more bytes gets its own file.
-        network_directory: use a directory on a network file system all the
-            same; only this machine may have it open, which nothing can check.
-        disk_optional: open also if the directory cannot be used: the disk tier
-            is down then (stats().disk.state), and in service as soon as it can.
+        write_policy: where puts store that do not say: "through" (in both tiers;
+            the default), "memory" or "disk".
         durability: what a completed put survives: "process", the end of the
             process, killed or not (the default); "power", a loss of power too,
             but for what was written last; "sync", that too.
         checksums: whether reads from disk compare a value with its checksum.
         codec: what stands between values and the disk: see Codec.
+        network_directory: use a directory on a network file system all the
+            same; only this machine may have it open, which nothing can check.
+        disk_optional: open also if the directory cannot be used: the disk tier
+            is down then (stats().disk.state), and in service as soon as it can.
+        on_memory_warning, on_background: what notify takes from memory: "empty"
+            (every entry; the default), "low_water" (down to so many percent of
+            its cost limit, 50 if low_water does not say) or "expired".
         workers: the most threads that the cache makes, for what is awaited and
-            for its own maintenance; 0: none, and maintain does it all.
+            for its own maintenance; 0: none, and maintain does it all. None: 2.
+        queue_length: how many awaited calls may wait; 0: any number.
+        close_deadline: how long close waits for them, in seconds; None: 30; 0: no
+            limit.
         clock: the time in Unix nanoseconds, instead of the system's clocks;
             for tests. Must not use the cache.
 
@@ -84,7 +94,7 @@ class Cache(Entries, AsyncEntries):
 
     def __init__(
         self,
-        directory: Directory | None = None,
+        directory: Path | None = None,
         *,
         memory: TierLimits | None = None,
         disk: TierLimits | None = None,
@@ -94,36 +104,41 @@ class Cache(Entries, AsyncEntries):
         policy: str | None = None,
         sharing: str | None = None,
         inline_threshold: int | None = None,
-        network_directory: bool = False,
-        workers: int | None = None,
-        disk_optional: bool = False,
+        write_policy: str | None = None,
         durability: str | None = None,
         checksums: bool = True,
         codec: Codec | None = None,
+        network_directory: bool = False,
+        disk_optional: bool = False,
+        on_memory_warning: str | None = None,
+        on_background: str | None = None,
+        low_water: int | None = None,
+        workers: int | None = None,
+        queue_length: int | None = None,
+        close_deadline: Seconds | None = None,
         clock: Clock | None = None,
     ) -> None:
-        path = None if directory is None else os.fsencode(directory)
-        if path is not None and b"\0" in path:
-            raise ValueError("a path cannot have a NUL in it")
+        path = None if directory is None else path_bytes(directory)
         options = _structs.Options()
         check(lib.hutch_options_init(byref(options), sizeof(options)))
-        if storage not in _STORAGE:
-            raise ValueError(f"storage is 'mixed', 'sqlite' or 'file', not {storage!r}")
-        options.storage = _STORAGE[storage]
-        if policy not in _POLICY:
-            raise ValueError(f"policy is 'adaptive', 'lru', 'lfu' or 'fifo', not {policy!r}")
-        options.policy = _POLICY[policy]
-        if sharing not in _SHARING:
-            raise ValueError(f"sharing is 'exclusive' or 'shared', not {sharing!r}")
-        options.sharing = _SHARING[sharing]
-        if durability not in _DURABILITY:
-            raise ValueError(f"durability is 'process', 'power' or 'sync', not {durability!r}")
-        options.durability = _DURABILITY[durability]
+        options.storage = choice("storage", storage, _STORAGE)
+        options.policy = choice("policy", policy, _POLICY)
+        options.sharing = choice("sharing", sharing, _SHARING)
+        options.write_policy = choice("write_policy", write_policy, WRITE_POLICIES)
+        options.durability = choice("durability", durability, _DURABILITY)
+        options.on_memory_warning = choice("on_memory_warning", on_memory_warning, _SHRINK)
+        options.on_background = choice("on_background", on_background, _SHRINK)
         options.checksums = _CHECKSUMS[bool(checksums)]
+        if low_water is not None:
+            options.low_water = uint32(low_water)
         if inline_threshold is not None:
             options.inline_threshold = uint64(inline_threshold)
         if workers is not None:
             options.workers = uint32(workers)
+        if queue_length is not None:
+            options.queue_length = uint64(queue_length)
+        if close_deadline is not None:
+            options.close_deadline = limit_duration(close_deadline)
         if network_directory:
             options.flags |= _NETWORK_DIRECTORY
         if disk_optional:
@@ -151,7 +166,8 @@ class Cache(Entries, AsyncEntries):
         # the cache is closed, but that reference stays: daemon threads still run.
         self._pointer = lib.hutch_cache_retain(pointer)
         weakref.finalize(self, lib.hutch_cache_release, pointer).atexit = False
-        self._closing = weakref.finalize(self, lib.hutch_close, pointer)
+        self._closing = weakref.finalize(self, _close, pointer)
+        self._listening: Listening | None = None
 
         if status == Status.OPTIONS_DIFFER:
             warnings.warn(
@@ -164,10 +180,13 @@ class Cache(Entries, AsyncEntries):
         """Shut the cache down: complete what is under way, close the directory.
 
         Closing twice is fine. StorageError: closed, but the end was not clean.
+        DeadlockError: called by a listener or a codec of it; it is still open.
         """
         if self._closing.detach() is None:
             return
         status = lib.hutch_close(self._pointer)
+        if status == Status.DEADLOCK:
+            self._closing = weakref.finalize(self, _close, self._pointer)
         # Closed by somebody else, or the parent's: either way there is nothing left to do.
         if status not in (Status.CLOSED, Status.FORKED):
             check(status)
@@ -223,6 +242,24 @@ class Cache(Entries, AsyncEntries):
         """Do what waits, on this thread, for about so long. None: all of it."""
         check(lib.hutch_maintain(self._pointer, 0 if seconds is None else nanoseconds(seconds)))
 
+    def listen(self, function: Listener, kinds: EventKind = EventKind.ALL) -> Listening:
+        """Have a function told what happens, until its end or the block's.
+
+            with cache.listen(print, hutch.EventKind.DID_REMOVE):
+                cache.clear()
+
+        A cache has one listener: it takes the place of the one that was there,
+        also if that came through another Cache on the same directory. With the
+        cache's close it ends. The events of a key come in the order of its
+        versions, each once; include/hutch.h has the whole of it.
+
+        The function is called by the thread whose call made it happen, or by one
+        that is telling others already, or by one of the library's. It may use
+        the cache, but not close or flush it, and must not wait for a thread that
+        uses it. What it raises goes to sys.unraisablehook.
+        """
+        return Listening(self, function, kinds)
+
     def limits(self) -> CacheLimits:
         """The limits in force."""
         limits = _structs.CacheLimits()
@@ -240,6 +277,13 @@ class Cache(Entries, AsyncEntries):
         if disk is not None:
             disk._change(limits.disk)
         check(lib.hutch_set_limits(self._pointer, byref(limits)))
+
+
+def _close(pointer: Any) -> None:
+    """Close a cache that nobody can use any more."""
+    if lib.hutch_close(pointer) == Status.DEADLOCK:
+        # Collected within a callback of its own, which has to end first.
+        threading.Thread(target=lib.hutch_close, args=(pointer,), name="hutch close").start()
 
 
 class TierView(Entries, AsyncEntries):

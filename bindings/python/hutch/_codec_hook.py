@@ -8,11 +8,10 @@ from __future__ import annotations
 
 import ctypes
 import itertools
-import sys
-from types import SimpleNamespace
 from typing import Callable, NamedTuple
 
 from . import _structs
+from ._callbacks import report
 from ._errors import CorruptError, Status
 from ._library import lib
 
@@ -54,15 +53,7 @@ def _run(function: Callable[[bytes], bytes], data: int, size: int, output: int) 
     except CorruptError:
         return Status.CORRUPT
     except BaseException as error:
-        sys.unraisablehook(
-            SimpleNamespace(
-                exc_type=type(error),
-                exc_value=error,
-                exc_traceback=error.__traceback__,
-                err_msg="Exception in a codec",
-                object=function,
-            )
-        )
+        report(error, "a codec", function)
         return Status.IO
     return Status.OK
 

@@ -3,39 +3,35 @@
 from __future__ import annotations
 
 import ctypes
-import os
-from collections.abc import Collection, Iterator
+from collections.abc import Collection
 from ctypes import byref
-from typing import Any, BinaryIO, Callable, Literal, NoReturn, TypeVar
+from typing import Any, Callable, NoReturn, TypeVar
 
 from . import _structs
-from ._codec import INT, JSON, STR, Key, encode_value, key_from_bytes, key_to_bytes
+from ._codec import INT, JSON, STR, Key, encode_value, key_to_bytes
 from ._errors import Status, WrongTypeError, check, failure
-from ._files import Hold, Writer
+from ._files import Files
 from ._library import lib
 from ._loads import load, load_options
+from ._many import Many
 from ._memoize import memoize
 from ._objects import Objects
-from ._options import Path, path_bytes, put_options
-from ._records import CacheStats, CheckReport, Entry, EntryInfo, PutResult, Seconds
+from ._options import put_options
+from ._records import Entry, EntryInfo, PutResult, Seconds
 from ._trim import Trims
 from ._units import int64, own_duration, uint64
+from ._upkeep import Upkeep
 from ._values import decode, extended_of
+from ._walks import Walks
 
 F = TypeVar("F", bound=Callable[..., Any])
 
-_FILE_USE = {"copy": 1, "move": 2, "link": 3}
-
-Order = Literal["insertion", "access"]
-
-_ORDERS = {"insertion": 1, "access": 2}
-_DESCENDING = 256
 _MISSING = object()
 _INT64_MAX = 2**63 - 1
 _INT64_MIN = -(2**63)
 
 
-class Entries(Objects, Trims):
+class Entries(Many, Files, Objects, Walks, Trims, Upkeep):
     """Entries by key: a mapping with the methods of python-diskcache.
 
     Of any method: TypeError or ValueError for a key or a value that is none
@@ -51,6 +47,9 @@ class Entries(Objects, Trims):
             None: its bytes.
         suffix: what the name of the value's file ends with, if it gets one
             (".jpg"); at most 15 bytes.
+        write_policy: "through" stores in both tiers; "memory" or "disk" in that
+            one only, and what the other has of the key goes. None: as the cache
+            was opened with. A view of a tier stores in its tier.
     """
 
     _pointer: Any
@@ -63,7 +62,7 @@ class Entries(Objects, Trims):
 
     def __setitem__(self, key: Key, value: Any) -> None:
         """Store value under key, with the tiers' own durations."""
-        check(self._write(lib.hutch_put, (), key, value, None, None, None, None))
+        check(self._write(lib.hutch_put, (), key, value))
 
     def set(
         self,
@@ -74,12 +73,14 @@ class Entries(Objects, Trims):
         idle: Seconds | None = None,
         cost: int | None = None,
         suffix: str | None = None,
+        write_policy: str | None = None,
     ) -> bool:
         """Store value under key, in place of what was there. Always True.
 
         TooLargeError, NoSpaceError: no tier took it, and older values are gone.
         """
-        check(self._write(lib.hutch_put, (), key, value, expire, idle, cost, None, suffix))
+        own = expire, idle, cost, suffix, write_policy
+        check(self._write(lib.hutch_put, (), key, value, *own))
         return True
 
     def put(
@@ -91,10 +92,12 @@ class Entries(Objects, Trims):
         idle: Seconds | None = None,
         cost: int | None = None,
         suffix: str | None = None,
+        write_policy: str | None = None,
     ) -> PutResult:
         """As set, and tell the version of the write and what each tier made of it."""
         result = _structs.PutResult()
-        check(self._write(lib.hutch_put, (), key, value, expire, idle, cost, result, suffix))
+        own = expire, idle, cost, suffix, write_policy
+        check(self._write(lib.hutch_put, (), key, value, *own, result))
         return PutResult._of(result)
 
     def add(
@@ -105,9 +108,11 @@ class Entries(Objects, Trims):
         *,
         idle: Seconds | None = None,
         cost: int | None = None,
+        write_policy: str | None = None,
     ) -> bool:
         """Store value if there is no entry, as one step. False: there is one."""
-        status = self._write(lib.hutch_add, (), key, value, expire, idle, cost, None)
+        own = expire, idle, cost, None, write_policy
+        status = self._write(lib.hutch_add, (), key, value, *own)
         return check(status) != Status.EXISTS
 
     def replace(
@@ -118,9 +123,11 @@ class Entries(Objects, Trims):
         *,
         idle: Seconds | None = None,
         cost: int | None = None,
+        write_policy: str | None = None,
     ) -> bool:
         """Store value if there is an entry, as one step. False: there is none."""
-        status = self._write(lib.hutch_replace, (), key, value, expire, idle, cost, None)
+        own = expire, idle, cost, None, write_policy
+        status = self._write(lib.hutch_replace, (), key, value, *own)
         return check(status) != Status.NOT_FOUND
 
     def compare_and_swap(
@@ -132,6 +139,7 @@ class Entries(Objects, Trims):
         *,
         idle: Seconds | None = None,
         cost: int | None = None,
+        write_policy: str | None = None,
     ) -> bool:
         """Store value if the entry still has this version, as one step.
 
@@ -139,8 +147,8 @@ class Entries(Objects, Trims):
         there is no entry.
         """
         between = (uint64(version),)
-        call = lib.hutch_compare_and_swap
-        status = check(self._write(call, between, key, value, expire, idle, cost, None))
+        own = expire, idle, cost, None, write_policy
+        status = check(self._write(lib.hutch_compare_and_swap, between, key, value, *own))
         return status in (Status.OK, Status.PARTIAL)
 
     def _write(
@@ -149,15 +157,16 @@ class Entries(Objects, Trims):
         between: tuple[int, ...],
         key: Key,
         value: Any,
-        expire: Seconds | None,
-        idle: Seconds | None,
-        cost: int | None,
-        result: _structs.PutResult | None,
+        expire: Seconds | None = None,
+        idle: Seconds | None = None,
+        cost: int | None = None,
         suffix: str | None = None,
+        write_policy: str | None = None,
+        result: _structs.PutResult | None = None,
     ) -> int:
         name = key_to_bytes(key)
         data, extended = encode_value(value)
-        options = put_options(expire, idle, cost, extended, suffix)
+        options = put_options(expire, idle, cost, extended, suffix, write_policy)
         status: int = call(
             self._pointer, name, len(name), *between, data, len(data), options, result
         )
@@ -230,108 +239,6 @@ class Entries(Objects, Trims):
         info = _structs.EntryInfo()
         status = lib.hutch_info(self._pointer, name, len(name), byref(info))
         return None if check(status) == Status.NOT_FOUND else EntryInfo._of(info)
-
-    # ---------------------------------------------------------------- files
-
-    def put_file(
-        self,
-        key: Key,
-        path: Path,
-        use: str = "copy",
-        expire: Seconds | None = None,
-        *,
-        idle: Seconds | None = None,
-        cost: int | None = None,
-        suffix: str | None = None,
-    ) -> PutResult:
-        """Store a file's bytes under key; as a value they are bytes.
-
-        use: "copy"; "move": the file is removed once the entry is committed;
-        "link": the entry shares its bytes, which must not be changed. On the
-        cache's file system the last two copy nothing. A large file is in
-        memory at once only if the memory tier takes it.
-
-        StorageError: also, the file cannot be read; ValueError: it is no
-        regular file. Either way nothing changed.
-        """
-        if use not in _FILE_USE:
-            raise ValueError(f"use is 'copy', 'move' or 'link', not {use!r}")
-        name = key_to_bytes(key)
-        options = put_options(expire, idle, cost, None, suffix)
-        result = _structs.PutResult()
-        check(
-            lib.hutch_put_file(
-                self._pointer, name, len(name), path_bytes(path), _FILE_USE[use], options, byref(result)
-            )
-        )
-        return PutResult._of(result)
-
-    def writer(
-        self,
-        key: Key,
-        size: int | None = None,
-        expire: Seconds | None = None,
-        *,
-        idle: Seconds | None = None,
-        cost: int | None = None,
-        suffix: str | None = None,
-    ) -> Writer:
-        """Begin to store a value of bytes that comes in pieces.
-
-            with cache.writer("video") as writer:
-                for piece in pieces:
-                    writer.write(piece)
-
-        A large one is never wholly in memory. Nobody sees anything of it before
-        the commit. size: how large it will be, if that is known.
-        """
-        options = put_options(expire, idle, cost, None, suffix)
-        return Writer(self, key_to_bytes(key), uint64(size or 0), options)
-
-    def read(self, key: Key) -> BinaryIO:
-        """The value as a binary file, to be closed. KeyError: no entry.
-
-        It reads the same bytes for as long as it is open, whatever becomes of
-        the entry, and a large value is not brought into memory. The bytes of
-        a large one are not checked.
-        """
-        name = key_to_bytes(key)
-        number = ctypes.c_int32()
-        status = lib.hutch_value_fd(self._pointer, name, len(name), byref(number))
-        if check(status) == Status.NOT_FOUND:
-            raise KeyError(key)
-        return os.fdopen(number.value, "rb")
-
-    def path(self, key: Key) -> str:
-        """The path of the value's file, which must not be changed.
-
-        A hint: it may be gone as soon as the entry is replaced, removed or
-        evicted, unless files are held. KeyError: no entry on disk.
-        WrongTypeError: the value is small and has no file of its own.
-        """
-        name = key_to_bytes(key)
-        size = ctypes.c_size_t()
-        room = 256
-        while True:
-            buffer = ctypes.create_string_buffer(room)
-            status = check(
-                lib.hutch_value_path(self._pointer, name, len(name), buffer, room, byref(size))
-            )
-            if status == Status.NOT_FOUND:
-                raise KeyError(key)
-            if status != Status.BUFFER_TOO_SMALL:
-                return os.fsdecode(buffer.value)
-            room = size.value + 1
-
-    def hold_files(self) -> Hold:
-        """Keep all values' files where they are, until release or the block's end.
-
-            with cache.hold_files():
-                subprocess.run(["file", cache.path("photo")])
-
-        Entries come and go meanwhile; their files go when the last hold ends.
-        """
-        return Hold(self)
 
     # ------------------------------------------------------- change, remove
 
@@ -414,108 +321,7 @@ class Entries(Objects, Trims):
         """Remove every entry, at once; the space on disk comes back little by little."""
         check(lib.hutch_clear(self._pointer))
 
-    # -------------------------------------------------------------- iterate
-
-    def __iter__(self) -> Iterator[Key]:
-        """The keys, in no order, while entries come and go.
-
-        An entry that is there from beginning to end is seen exactly once. An
-        iterator is for one thread at a time.
-        """
-        for _, key in self._walk():
-            yield key
-
-    def __reversed__(self) -> Iterator[Key]:
-        """The keys, the last written (or touched) first."""
-        return self.keys("insertion", reverse=True)
-
-    def keys(self, order: Order | None = None, *, reverse: bool = False) -> Iterator[Key]:
-        """The keys, in an order.
-
-        order: "insertion", by the time of the last write or touch; "access", by
-        the last access; None: in none. The oldest first; reverse: the newest.
-        An entry that is written, touched or, by access, read during the walk is
-        seen at most once.
-        """
-        for _, key in self._walk(order, reverse):
-            yield key
-
-    def values(self, order: Order | None = None, *, reverse: bool = False) -> Iterator[Any]:
-        """The values, as items."""
-        for _, value in self.items(order, reverse=reverse):
-            yield value
-
-    def items(
-        self, order: Order | None = None, *, reverse: bool = False
-    ) -> Iterator[tuple[Key, Any]]:
-        """Keys and values. No access: times do not change, nothing is brought into memory."""
-        for cursor, key in self._walk(order, reverse):
-            value = _structs.ValuePointer()
-            try:
-                if check(lib.hutch_cursor_value(cursor, byref(value))) == Status.NOT_FOUND:
-                    continue
-                item = key, decode(value)
-            finally:
-                lib.hutch_value_release(value)
-            yield item
-
-    def _walk(
-        self, order: Order | None = None, reverse: bool = False
-    ) -> Iterator[tuple[Any, Key]]:
-        cursor = _structs.CursorPointer()
-        release = lib.hutch_cursor_release
-        if order is None:
-            if reverse:
-                raise ValueError("reverse needs an order")
-            check(lib.hutch_cursor_create(self._pointer, byref(cursor)))
-        else:
-            try:
-                number = _ORDERS[order]
-            except (KeyError, TypeError):
-                raise ValueError(f"order is none of {', '.join(_ORDERS)}: {order!r}") from None
-            check(
-                lib.hutch_cursor_create_ordered(
-                    self._pointer, number | (_DESCENDING if reverse else 0), byref(cursor)
-                )
-            )
-        try:
-            name = ctypes.c_void_p()
-            size = ctypes.c_size_t()
-            while True:
-                status = lib.hutch_cursor_next(cursor, byref(name), byref(size))
-                if check(status) == Status.NOT_FOUND:
-                    return
-                yield cursor, key_from_bytes(ctypes.string_at(name, size.value))
-        finally:
-            release(cursor)
-
-    # ---------------------------------------------------------------- state
-
-    def __len__(self) -> int:
-        """How many entries there are; those that expired less than a second ago may count."""
-        count = ctypes.c_uint64()
-        check(lib.hutch_count(self._pointer, byref(count)))
-        return count.value
-
-    def cost(self) -> int:
-        """What the entries are charged, in bytes; of a cache, the sum of its tiers."""
-        cost = ctypes.c_uint64()
-        check(lib.hutch_cost(self._pointer, byref(cost)))
-        return cost.value
-
-    def volume(self) -> int:
-        """What the entries take up on disk, in bytes; 0 for a cache in memory."""
-        return self.stats().disk.cost
-
-    def stats(self) -> CacheStats:
-        """What the tiers did since the cache was opened."""
-        stats = _structs.CacheStats()
-        check(lib.hutch_stats(self._pointer, byref(stats)))
-        return CacheStats._of(stats)
-
-    def flush(self) -> None:
-        """Wait until everything that was put is in the manifest, access times too."""
-        check(lib.hutch_flush(self._pointer))
+    # ----------------------------------------------------------------- make
 
     def load(
         self,

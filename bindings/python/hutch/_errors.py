@@ -57,6 +57,7 @@ class Error(Exception):
         words: what failed and why, in the library's words; may be empty.
         system_error: the errno behind it, or 0; of a LoadError the loader's code.
         sqlite_error: SQLite's extended result code behind it, or 0.
+        failures: of a call for many keys all that failed, by key; else empty.
     """
 
     def __init__(
@@ -70,6 +71,7 @@ class Error(Exception):
         self.words = words
         self.system_error = system_error
         self.sqlite_error = sqlite_error
+        self.failures: dict[Any, Error] = {}
 
     def __str__(self) -> str:
         return f"{self.words} ({self.name})" if self.words else self.name

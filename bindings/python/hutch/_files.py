@@ -1,16 +1,23 @@
-"""Values that come in pieces, and holds on values' files."""
+"""Values that come as files or in pieces, and values that are wanted as files."""
 
 from __future__ import annotations
 
+import ctypes
+import os
 import weakref
 from ctypes import byref
 from types import TracebackType
-from typing import Any
+from typing import Any, BinaryIO
 
 from . import _structs
-from ._errors import check
+from ._codec import Key, key_to_bytes
+from ._errors import Status, check
 from ._library import lib
-from ._records import PutResult
+from ._options import Path, path_bytes, put_options
+from ._records import PutResult, Seconds
+from ._units import uint64
+
+_FILE_USE = {"copy": 1, "move": 2, "link": 3}
 
 
 class Writer:
@@ -20,9 +27,10 @@ class Writer:
     block raises. For one thread at a time.
     """
 
-    def __init__(self, cache: Any, name: bytes, size: int, options: _structs.PutOptions) -> None:
+    def __init__(self, cache: Any, name: bytes, size: int, options: Any) -> None:
         pointer = _structs.WriterPointer()
-        check(lib.hutch_writer_begin(cache._pointer, name, len(name), size, options, byref(pointer)))
+        begin = lib.hutch_writer_begin
+        check(begin(cache._pointer, name, len(name), size, options, byref(pointer)))
         self._cache = cache
         self._pointer = pointer
         self._has_ended = False
@@ -85,3 +93,112 @@ class Hold:
 
     def __exit__(self, *_: object) -> None:
         self.release()
+
+
+class Files:
+    """What works on values as files."""
+
+    _pointer: Any
+
+    def put_file(
+        self,
+        key: Key,
+        path: Path,
+        use: str = "copy",
+        expire: Seconds | None = None,
+        *,
+        idle: Seconds | None = None,
+        cost: int | None = None,
+        suffix: str | None = None,
+        write_policy: str | None = None,
+    ) -> PutResult:
+        """Store a file's bytes under key; as a value they are bytes.
+
+        use: "copy"; "move": the file is removed once the entry is committed;
+        "link": the entry shares its bytes, which must not be changed. On the
+        cache's file system the last two copy nothing. A large file is in
+        memory at once only if the memory tier takes it.
+
+        StorageError: also, the file cannot be read; ValueError: it is no
+        regular file. Either way nothing changed.
+        """
+        if use not in _FILE_USE:
+            raise ValueError(f"use is 'copy', 'move' or 'link', not {use!r}")
+        name = key_to_bytes(key)
+        file = path_bytes(path)
+        options = put_options(expire, idle, cost, None, suffix, write_policy)
+        result = _structs.PutResult()
+        check(
+            lib.hutch_put_file(
+                self._pointer, name, len(name), file, _FILE_USE[use], options, byref(result)
+            )
+        )
+        return PutResult._of(result)
+
+    def writer(
+        self,
+        key: Key,
+        size: int | None = None,
+        expire: Seconds | None = None,
+        *,
+        idle: Seconds | None = None,
+        cost: int | None = None,
+        suffix: str | None = None,
+        write_policy: str | None = None,
+    ) -> Writer:
+        """Begin to store a value of bytes that comes in pieces.
+
+            with cache.writer("video") as writer:
+                for piece in pieces:
+                    writer.write(piece)
+
+        A large one is never wholly in memory. Nobody sees anything of it before
+        the commit. size: how large it will be, if that is known.
+        """
+        options = put_options(expire, idle, cost, None, suffix, write_policy)
+        return Writer(self, key_to_bytes(key), uint64(size or 0), options)
+
+    def read(self, key: Key) -> BinaryIO:
+        """The value as a binary file, to be closed. KeyError: no entry.
+
+        It reads the same bytes for as long as it is open, whatever becomes of
+        the entry, and a large value is not brought into memory. The bytes of
+        a large one are not checked.
+        """
+        name = key_to_bytes(key)
+        number = ctypes.c_int32()
+        status = lib.hutch_value_fd(self._pointer, name, len(name), byref(number))
+        if check(status) == Status.NOT_FOUND:
+            raise KeyError(key)
+        return os.fdopen(number.value, "rb")
+
+    def path(self, key: Key) -> str:
+        """The path of the value's file, which must not be changed.
+
+        A hint: it may be gone as soon as the entry is replaced, removed or
+        evicted, unless files are held. KeyError: no entry on disk.
+        WrongTypeError: the value is small and has no file of its own.
+        """
+        name = key_to_bytes(key)
+        size = ctypes.c_size_t()
+        room = 256
+        while True:
+            buffer = ctypes.create_string_buffer(room)
+            status = check(
+                lib.hutch_value_path(self._pointer, name, len(name), buffer, room, byref(size))
+            )
+            if status == Status.NOT_FOUND:
+                raise KeyError(key)
+            if status != Status.BUFFER_TOO_SMALL:
+                return os.fsdecode(buffer.value)
+            room = size.value + 1
+
+    def hold_files(self) -> Hold:
+        """Keep all values' files where they are, until release or the block's end.
+
+            with cache.hold_files():
+                subprocess.run(["file", cache.path("photo")])
+
+        Entries come and go meanwhile; their files go when the last hold ends.
+        """
+        return Hold(self)

@@ -25,6 +25,7 @@ ABI_VERSION = 1
 # object as it is, without a copy and without stopping at a NUL.
 _KEY = (c_void_p, c_size_t)
 _BYTES = (c_void_p, c_size_t)
+_KEYS = (POINTER(c_char_p), POINTER(c_size_t))
 _PUT = (POINTER(s.PutOptions), POINTER(s.PutResult))
 _TASK = (POINTER(s.TaskOptions), POINTER(s.TaskPointer))
 
@@ -73,6 +74,29 @@ FUNCTIONS: tuple[tuple[str, tuple[Any, ...], Any], ...] = (
         c_int32,
     ),
     ("hutch_pop", (s.CachePointer, *_KEY, POINTER(s.ValuePointer)), c_int32),
+    # many
+    ("hutch_get_many", (s.CachePointer, *_KEYS, c_size_t, POINTER(s.BatchPointer)), c_int32),
+    ("hutch_info_many", (s.CachePointer, *_KEYS, c_size_t, POINTER(s.BatchPointer)), c_int32),
+    (
+        "hutch_put_many",
+        (
+            s.CachePointer,
+            *_KEYS,
+            *_KEYS,
+            c_size_t,
+            POINTER(s.PutOptions),
+            POINTER(s.BatchPointer),
+        ),
+        c_int32,
+    ),
+    ("hutch_remove_many", (s.CachePointer, *_KEYS, c_size_t, POINTER(s.BatchPointer)), c_int32),
+    ("hutch_batch_count", (s.BatchPointer,), c_size_t),
+    ("hutch_batch_status", (s.BatchPointer, c_size_t), c_int32),
+    ("hutch_batch_value", (s.BatchPointer, c_size_t), s.ValuePointer),
+    ("hutch_batch_info", (s.BatchPointer, c_size_t, POINTER(s.EntryInfo)), c_int32),
+    ("hutch_batch_put_result", (s.BatchPointer, c_size_t, POINTER(s.PutResult)), c_int32),
+    ("hutch_batch_retain", (s.BatchPointer,), s.BatchPointer),
+    ("hutch_batch_release", (s.BatchPointer,), None),
     # large
     (
         "hutch_put_file",
@@ -160,6 +184,14 @@ FUNCTIONS: tuple[tuple[str, tuple[Any, ...], Any], ...] = (
     ("hutch_cursor_value", (s.CursorPointer, POINTER(s.ValuePointer)), c_int32),
     ("hutch_cursor_info", (s.CursorPointer, POINTER(s.EntryInfo)), c_int32),
     ("hutch_cursor_release", (s.CursorPointer,), None),
+    # pressure
+    ("hutch_notify", (s.CachePointer, c_uint32), c_int32),
+    # events
+    (
+        "hutch_set_listener",
+        (s.CachePointer, c_uint32, s.ListenerFunction, c_void_p, s.ReleaseFunction),
+        c_int32,
+    ),
     # tasks
     ("hutch_task_cancel", (s.TaskPointer, POINTER(c_uint32)), c_int32),
     ("hutch_task_wait", (s.TaskPointer, c_int64), c_int32),
@@ -217,6 +249,16 @@ FUNCTIONS: tuple[tuple[str, tuple[Any, ...], Any], ...] = (
 )
 """Every function of hutch.h: name, argument types, result type."""
 
+# These neither wait nor call back: to leave the GIL and take it again would be most of
+# their time. The end of a batch is left out, since it may free a lot.
+_KEEP_THE_GIL = frozenset(
+    name
+    for name, argtypes, _ in FUNCTIONS
+    if name.startswith(("hutch_value_", "hutch_batch_"))
+    and s.CachePointer not in argtypes
+    and name != "hutch_batch_release"
+)
+
 
 def _candidates() -> list[str]:
     chosen = os.environ.get("HUTCH_LIBRARY")
@@ -241,10 +283,8 @@ def _load() -> ctypes.CDLL:
             continue
         try:
             for name, argtypes, restype in FUNCTIONS:
-                # These neither wait nor call back: to leave the GIL and take it again
-                # would be most of their time.
-                is_short = name.startswith("hutch_value_") and s.ValuePointer in argtypes
-                function = getattr(keeping_the_gil if is_short else library, name)
+                keeps = name in _KEEP_THE_GIL
+                function = getattr(keeping_the_gil if keeps else library, name)
                 function.argtypes = argtypes
                 function.restype = restype
                 setattr(library, name, function)
@@ -265,4 +305,4 @@ def _load() -> ctypes.CDLL:
 
 
 lib = _load()
-"""The loaded library. Its functions leave the GIL while they run, but for those of values."""
+"""The loaded library. Its functions leave the GIL while they run, but for _KEEP_THE_GIL."""

@@ -29,7 +29,7 @@ _release_callback = _structs.ReleaseFunction(_release)
 
 
 class Objects:
-    """The calls of Entries that work on objects."""
+    """What works on objects."""
 
     _pointer: Any
 

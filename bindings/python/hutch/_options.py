@@ -1,18 +1,36 @@
-"""How to put, from Python's units to hutch_put_options."""
+"""What the caller chooses, by name and in Python's units, as hutch_put_options has it."""
 
 from __future__ import annotations
 
 import os
-from typing import Union
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Union
 
 from . import _structs
-from ._records import Seconds
 from ._units import own_duration, uint64
+
+if TYPE_CHECKING:
+    from ._records import Seconds
 
 Path = Union[str, bytes, "os.PathLike[str]", "os.PathLike[bytes]"]
 
+WRITE_POLICIES: dict[str | None, int] = {None: 0, "through": 1, "memory": 2, "disk": 3}
+NOTIFICATIONS: dict[str | None, int] = {"memory_warning": 1, "entered_background": 2}
+
+
+def choice(what: str, chosen: str | None, table: Mapping[str | None, int]) -> int:
+    """The number of what was chosen by name. ValueError: the table has no such name."""
+    try:
+        return table[chosen]
+    except (KeyError, TypeError):
+        names = [repr(name) for name in table if name is not None]
+        raise ValueError(
+            f"{what} is {', '.join(names[:-1])} or {names[-1]}, not {chosen!r}"
+        ) from None
+
 
 def path_bytes(path: Path) -> bytes:
+    """The bytes of a path, or of a part of one. ValueError: they would end early in C."""
     raw = os.fsencode(path)
     if b"\0" in raw:
         raise ValueError("a path cannot have a NUL in it")
@@ -25,9 +43,11 @@ def put_options(
     cost: int | None,
     extended: bytes | None,
     suffix: str | None = None,
+    write_policy: str | None = None,
 ) -> _structs.PutOptions | None:
-    """hutch_put_options in Python's units; None, where there is nothing but defaults."""
-    if extended is None and expire is None and idle is None and cost is None and suffix is None:
+    """The options of a put; None, which C takes for the defaults, if all are."""
+    own = extended, expire, idle, cost, suffix, write_policy
+    if own.count(None) == len(own):
         return None
     options = _structs.PutOptions()
     options.time_to_live = own_duration(expire)
@@ -39,4 +59,6 @@ def put_options(
         options.extended_size = len(extended)
     if suffix is not None:
         options.suffix = path_bytes(suffix)
+    if write_policy is not None:
+        options.write_policy = choice("write_policy", write_policy, WRITE_POLICIES)
     return options

@@ -23,6 +23,10 @@ class CursorHandle(ctypes.Structure):
     """hutch_cursor: opaque."""
 
 
+class BatchHandle(ctypes.Structure):
+    """hutch_batch: opaque."""
+
+
 class TaskHandle(ctypes.Structure):
     """hutch_task: opaque."""
 
@@ -50,6 +54,7 @@ class ObjectHandle(ctypes.Structure):
 CachePointer = ctypes.POINTER(CacheHandle)
 ValuePointer = ctypes.POINTER(ValueHandle)
 CursorPointer = ctypes.POINTER(CursorHandle)
+BatchPointer = ctypes.POINTER(BatchHandle)
 TaskPointer = ctypes.POINTER(TaskHandle)
 QueuePointer = ctypes.POINTER(QueueHandle)
 GroupPointer = ctypes.POINTER(GroupHandle)
@@ -282,6 +287,25 @@ class LoadOptions(Sized):
 VisitorFunction = ctypes.CFUNCTYPE(c_int32, c_void_p, c_void_p, c_size_t, ctypes.POINTER(EntryInfo))
 
 
+class Event(Sized):
+    """hutch_event."""
+
+    _fields_ = [
+        ("struct_size", c_size_t),
+        ("kind", c_uint32),
+        ("cause", c_uint32),
+        ("tiers", c_uint32),
+        ("status", c_int32),
+        ("version", c_uint64),
+        ("key", c_void_p),
+        ("key_size", c_size_t),
+        ("value", ValuePointer),
+    ]
+
+
+ListenerFunction = ctypes.CFUNCTYPE(None, c_void_p, ctypes.POINTER(Event))
+
+
 class Completion(Sized):
     """hutch_completion."""
 
@@ -301,7 +325,6 @@ class Completion(Sized):
 
 
 CompleteFunction = ctypes.CFUNCTYPE(None, c_void_p, ctypes.POINTER(Completion))
-ProgressFunction = ctypes.CFUNCTYPE(c_int32, c_void_p, c_uint64, c_uint64)
 MergeFunction = ctypes.CFUNCTYPE(None, c_void_p, c_void_p)
 WorkFunction = ctypes.CFUNCTYPE(c_int32, c_void_p, TaskPointer)
 

@@ -64,7 +64,7 @@ def trim(pointer: Any, kind: str, amount: float | None, progress: Progress | Non
 
 
 class Trims:
-    """The call of Entries that trims."""
+    """What removes entries of a kind."""
 
     _pointer: Any
 
@@ -86,12 +86,6 @@ class Trims:
         """
         return trim(self._pointer, kind, amount, progress)
 
-    def check(self, *, quick: bool = False) -> CheckReport:
-        """Look through all that is on disk, and repair. True if something was wrong.
-
-        quick: read no values, and leave SQLite's own check out. Others may read
-        and write meanwhile. UnsupportedError: there is no disk tier here.
-        """
-        report = _structs.CheckReport()
-        check(lib.hutch_check(self._pointer, 1 if quick else 0, byref(report)))
-        return CheckReport._of(report)
+    def expire(self) -> int:
+        """Remove what has expired, from each tier; nobody is given it in any case. How many."""
+        return self.trim("expired")

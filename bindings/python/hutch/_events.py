@@ -1,0 +1,176 @@
+"""What happens to entries, told to a Python function.
+
+As with clocks, one callback serves all listeners, and a number tells which is meant.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import enum
+import itertools
+import threading
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Callable
+
+from . import _structs
+from ._callbacks import report
+from ._codec import Key, key_from_bytes
+from ._errors import Status, check
+from ._library import lib
+from ._records import Tier
+from ._values import decode
+
+if TYPE_CHECKING:
+    from ._cache import Cache
+
+
+class EventKind(enum.IntFlag):
+    """What a listener can be told; kinds are joined by |."""
+
+    WILL_ADD = 1
+    DID_ADD = 2
+    WILL_REMOVE = 4
+    DID_REMOVE = 8
+    WILL_CLEAR = 16
+    DID_CLEAR = 32
+    TIER_DOWN = 64
+    TIER_UP = 128
+    MEMORY_WARNING = 256
+    ENTERED_BACKGROUND = 512
+    ALL = 1023
+
+
+class Cause(enum.IntEnum):
+    """Why an entry goes."""
+
+    NONE = 0
+    REPLACED = 1
+    REMOVED = 2
+    EVICTED = 3
+    EXPIRED = 4
+    CLEARED = 5
+    DAMAGED = 6
+
+
+class _Pin:
+    """A reference to a hutch_value."""
+
+    __slots__ = ("pointer",)
+
+    def __init__(self, pointer: Any) -> None:
+        self.pointer = lib.hutch_value_retain(pointer)
+
+    def __del__(self, release: Any = lib.hutch_value_release) -> None:
+        release(self.pointer)
+
+
+@dataclass(frozen=True)
+class Event:
+    """What a listener is told.
+
+    Attributes:
+        kind: what happens.
+        cause: why an entry goes; Cause.NONE for other kinds.
+        tiers: the tiers that are concerned.
+        version: of the entry that comes or goes; 0 where there is none yet.
+        key: None for events that are not about an entry.
+        status: of TIER_DOWN: why.
+        has_value: whether the value is at hand. It is not for an entry that goes
+            from the disk tier alone by eviction, age or damage.
+    """
+
+    kind: EventKind
+    cause: Cause
+    tiers: tuple[Tier, ...]
+    version: int
+    key: Key | None
+    status: Status
+    has_value: bool
+    _pin: _Pin | None = field(repr=False, compare=False)
+
+    @property
+    def value(self) -> Any:
+        """The value of the entry that comes or goes, as get gives it; None: see has_value.
+
+        It is decoded when it is asked for, also after the listener has returned.
+        """
+        return None if self._pin is None else decode(self._pin.pointer)
+
+
+Listener = Callable[[Event], Any]
+
+_listeners: dict[int, Listener] = {}
+_numbers = itertools.count(1)
+# Makes registering and what a cache knows of it one step. The library neither waits nor
+# calls a listener within it, and a release takes no lock.
+_registering = threading.RLock()
+
+
+def _event(told: Any) -> Event:
+    pin = _Pin(told.value) if told.value else None
+    return Event(
+        EventKind(told.kind),
+        Cause(told.cause),
+        tuple(tier for tier in Tier if told.tiers & tier),
+        told.version,
+        key_from_bytes(ctypes.string_at(told.key, told.key_size)) if told.key else None,
+        Status(told.status),
+        pin is not None,
+        pin,
+    )
+
+
+def _tell(number: int, told: Any) -> None:
+    function = _listeners.get(number)
+    if function is None:
+        return
+    try:
+        function(_event(told.contents))
+    except BaseException as error:
+        report(error, "a listener", function)
+
+
+def _release(number: int) -> None:
+    _listeners.pop(number, None)
+
+
+_tell_callback = _structs.ListenerFunction(_tell)
+_release_callback = _structs.ReleaseFunction(_release)
+_nobody = _structs.ListenerFunction(), None, _structs.ReleaseFunction()
+
+
+class Listening:
+    """A listener that is in place until its end, or the block's: see Cache.listen."""
+
+    def __init__(self, cache: Cache, function: Listener, kinds: EventKind) -> None:
+        if not callable(function):
+            raise TypeError(f"a listener is a function, not a {type(function).__name__}")
+        self._cache = cache
+        self._number = next(_numbers)
+        with _registering:
+            _listeners[self._number] = function
+            call = lib.hutch_set_listener
+            context = self._number
+            check(call(cache._pointer, kinds, _tell_callback, context, _release_callback))
+            cache._listening = self
+
+    def end(self) -> None:
+        """Tell the function nothing more. A second time does nothing.
+
+        A call of it that another thread is in goes on. If another listener has
+        taken its place already, that one stays.
+        """
+        with _registering:
+            was_in_place = _listeners.pop(self._number, None) is not None
+            if not was_in_place or self._cache._listening is not self:
+                return
+            self._cache._listening = None
+            status = lib.hutch_set_listener(self._cache._pointer, 0, *_nobody)
+        if status not in (Status.CLOSED, Status.FORKED):
+            check(status)
+
+    def __enter__(self) -> Listening:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.end()

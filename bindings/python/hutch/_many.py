@@ -1,0 +1,188 @@
+"""Many keys in one call: a commit, or a read of the database, is shared among them."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterable, Iterator, Mapping
+from ctypes import byref, c_char_p, c_size_t
+from typing import Any, TypeVar, Union
+
+from . import _structs
+from ._codec import Key, encode_value, key_to_bytes
+from ._errors import Error, InvalidArgumentError, Status, check, described, failure
+from ._library import lib
+from ._options import put_options
+from ._records import EntryInfo, PutResult, Seconds
+from ._values import decode
+
+T = TypeVar("T")
+
+Pairs = Union[Mapping[Key, Any], Iterable["tuple[Key, Any]"]]
+
+# What one call of the library gets. It bounds what is held twice, in C and in Python.
+_AT_ONCE = 1024
+_LONGEST_KEY = 65535
+
+
+def _name(key: Key) -> bytes:
+    # The library would find out too, but after what went before had been done.
+    name = key_to_bytes(key)
+    if len(name) > _LONGEST_KEY:
+        raise InvalidArgumentError(Status.INVALID_ARGUMENT, "a key is longer than HUTCH_KEY_MAX")
+    return name
+
+
+def _array(items: list[bytes]) -> tuple[Any, Any]:
+    """Pointers and sizes. The array keeps the items alive."""
+    count = len(items)
+    return (c_char_p * count)(*items), (c_size_t * count)(*map(len, items))
+
+
+def _parts(items: list[T]) -> Iterator[list[T]]:
+    for start in range(0, len(items), _AT_ONCE):
+        yield items[start : start + _AT_ONCE]
+
+
+@contextlib.contextmanager
+def _batch(call: Any, *arguments: Any) -> Iterator[Any]:
+    """The results of a call for many keys."""
+    batch = _structs.BatchPointer()
+    check(call(*arguments, byref(batch)))
+    try:
+        yield batch
+    finally:
+        lib.hutch_batch_release(batch)
+
+
+class _Failures:
+    """What failed so far, by key."""
+
+    def __init__(self) -> None:
+        self._by_key: dict[Any, Error] = {}
+
+    def gather(self, batch: Any, keys: list[Key]) -> list[int]:
+        """The statuses of a batch. To be called before anything else of the library is."""
+        statuses: list[int] = []
+        last = None
+        for index, key in enumerate(keys):
+            status = lib.hutch_batch_status(batch, index)
+            statuses.append(status)
+            if status < 0:
+                self._by_key[key] = described(status, None)
+                last = key, status
+        if last is not None:
+            # Only this one's words are known.
+            self._by_key[last[0]] = failure(last[1])
+        return statuses
+
+    def done(self) -> None:
+        """Raise the last failure, which knows of the others, if there is one."""
+        if self._by_key:
+            error = list(self._by_key.values())[-1]
+            error.failures = self._by_key
+            raise error
+
+
+class Many:
+    """What works on many keys.
+
+    Each key is treated by itself: others may write between two of them, and a
+    failure of one does not concern the others. All are tried; then one of the
+    failures is raised, whose attribute failures has them all, by key. Keys and
+    values are looked at first: if one is none, nothing has been done.
+    """
+
+    _pointer: Any
+
+    def get_many(self, keys: Iterable[Key]) -> dict[Key, Any]:
+        """The values of those keys that have one, in the order of the keys."""
+        return {
+            key: decode(lib.hutch_batch_value(batch, index))
+            for key, batch, index in self._ask(lib.hutch_get_many, keys)
+        }
+
+    def infos(self, keys: Iterable[Key]) -> dict[Key, EntryInfo]:
+        """The records of those keys that have an entry, as info. No access."""
+        found: dict[Key, EntryInfo] = {}
+        for key, batch, index in self._ask(lib.hutch_info_many, keys):
+            info = _structs.EntryInfo()
+            check(lib.hutch_batch_info(batch, index, byref(info)))
+            found[key] = EntryInfo._of(info)
+        return found
+
+    def delete_many(self, keys: Iterable[Key]) -> int:
+        """Remove the entries of these keys. How many there were."""
+        return sum(1 for _ in self._ask(lib.hutch_remove_many, keys))
+
+    def _ask(self, call: Any, keys: Iterable[Key]) -> Iterator[tuple[Key, Any, int]]:
+        """Those keys that are answered with OK, and where in which batch."""
+        failures = _Failures()
+        for part in _parts([(key, _name(key)) for key in keys]):
+            asked = [key for key, _ in part]
+            names = _array([name for _, name in part])
+            with _batch(call, self._pointer, *names, len(part)) as batch:
+                for index, status in enumerate(failures.gather(batch, asked)):
+                    if status == Status.OK:
+                        yield asked[index], batch, index
+        failures.done()
+
+    def set_many(
+        self,
+        values: Pairs,
+        expire: Seconds | None = None,
+        *,
+        idle: Seconds | None = None,
+        cost: int | None = None,
+        write_policy: str | None = None,
+    ) -> None:
+        """Store values, a mapping or pairs of key and value, each as set would.
+
+        On disk several times faster than as many calls of set, since puts share commits.
+        """
+        self._put_all(values, expire, idle, cost, write_policy, None)
+
+    def put_many(
+        self,
+        values: Pairs,
+        expire: Seconds | None = None,
+        *,
+        idle: Seconds | None = None,
+        cost: int | None = None,
+        write_policy: str | None = None,
+    ) -> dict[Key, PutResult]:
+        """As set_many, and tell what came of each, as put."""
+        results: dict[Key, PutResult] = {}
+        self._put_all(values, expire, idle, cost, write_policy, results)
+        return results
+
+    def _put_all(
+        self,
+        values: Pairs,
+        expire: Seconds | None,
+        idle: Seconds | None,
+        cost: int | None,
+        write_policy: str | None,
+        results: dict[Key, PutResult] | None,
+    ) -> None:
+        # The extended data, which tell the kind of a value, are the same for all of a call.
+        kinds: dict[bytes | None, list[tuple[Key, bytes, bytes]]] = {}
+        for key, value in dict(values).items():
+            name = _name(key)
+            encoded, extended = encode_value(value)
+            kinds.setdefault(extended, []).append((key, name, encoded))
+        failures = _Failures()
+        for extended, puts in kinds.items():
+            options = put_options(expire, idle, cost, extended, None, write_policy)
+            for part in _parts(puts):
+                names = _array([name for _, name, _ in part])
+                data = _array([data for _, _, data in part])
+                call = lib.hutch_put_many
+                with _batch(call, self._pointer, *names, *data, len(part), options) as batch:
+                    failures.gather(batch, [key for key, _, _ in part])
+                    if results is None:
+                        continue
+                    for index, (key, _, _) in enumerate(part):
+                        result = _structs.PutResult()
+                        check(lib.hutch_batch_put_result(batch, index, byref(result)))
+                        results[key] = PutResult._of(result)
+        failures.done()
