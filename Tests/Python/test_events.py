@@ -293,6 +293,29 @@ def test_a_child_that_ends_its_parents_listener(directory: Path):
     assert run(code, directory) == "[1]\n"
 
 
+@pytest.mark.parametrize("storage", ["None", "'mixed'", "'file'"])
+def test_a_batch_is_told(directory: Path, storage: str):
+    """In a process of its own, where a batch that waits for itself can be stopped."""
+    code = f"""
+        import faulthandler, sys, hutch
+
+        faulthandler.dump_traceback_later(20, exit=True)
+        told = []
+        storage = {storage}
+        cache = hutch.Cache(sys.argv[1], storage=storage) if storage else hutch.Cache()
+        cache.listen(told.append)
+        numbers = range(300)
+        cache.set_many({{number: bytes(number) for number in numbers}})
+        for kind in (hutch.EventKind.WILL_ADD, hutch.EventKind.DID_ADD):
+            assert sorted(event.key for event in told if event.kind is kind) == list(numbers)
+        assert cache.delete_many(numbers) == 300
+        for kind in (hutch.EventKind.WILL_REMOVE, hutch.EventKind.DID_REMOVE):
+            assert sorted(event.key for event in told if event.kind is kind) == list(numbers)
+        cache.close()
+    """
+    assert run(code, directory) == ""
+
+
 def test_the_trouble_of_a_tier(tmp_path: Path):
     log = Log()
     place = tmp_path / "place"
