@@ -26,7 +26,8 @@
  *
  * CAVEATS
  *   - One process at a time has a directory open; a second one gets HUTCH_BUSY.
- *     Two opens within one process give two handles on one cache.
+ *     With HUTCH_SHARING_SHARED several do. Two opens within one process give
+ *     two handles on one cache.
  *   - After fork, the child's handles answer HUTCH_FORKED, and so does opening a
  *     directory that the parent had open; the child may open other directories,
  *     or a cache in memory, and make queues and ports of its own. The parent's
@@ -144,7 +145,7 @@ enum {
   HUTCH_NO_MEMORY = -2,        /* memory could not be had; nothing changed */
   HUTCH_CLOSED = -3,           /* the cache has been closed */
   HUTCH_FORKED = -4,           /* this handle, or directory, belongs to the parent process */
-  HUTCH_BUSY = -5,             /* another process has the directory open */
+  HUTCH_BUSY = -5,             /* another process has the directory open, see HUTCH_SHARING_* */
   HUTCH_IO = -6,               /* a file or database call failed; see hutch_error */
   HUTCH_NO_SPACE = -7,         /* the file system or the quota is full */
   HUTCH_TOO_LARGE = -8,        /* larger than any tier takes */
@@ -232,10 +233,37 @@ enum {
                                and the database's own structure */
 };
 
-/* Who may have the directory open at one time. */
+/*
+ * Who may have the directory open at one time. That is the opening's, not the
+ * directory's: the next one may choose anew.
+ *
+ * SHARED. All that the processes complete, all of them see: once a put, a
+ * removal, a touch or a clear has returned in one, no get in another answers
+ * with anything older, from whatever tier. Counts, limits and versions are over
+ * all processes, conditions (hutch_add, hutch_replace, hutch_compare_and_swap,
+ * hutch_increment, hutch_pop, and whether hutch_remove found something) are
+ * decided among all. A process that is killed leaves nothing that would keep the
+ * others waiting. What there is to know beside:
+ *   - The limits of the disk tier are the directory's: who opens it while others
+ *     have it open gets those that are in force, and HUTCH_OPTIONS_DIFFER if they
+ *     are not the ones asked for. What hutch_set_limits sets holds for every
+ *     process from its next write on, and for its reads within a second.
+ *   - The memory tier is each process's own. An entry that memory alone has
+ *     (HUTCH_PARTIAL, a put through the memory view) is seen by its process only,
+ *     and may go whenever another process writes.
+ *   - A listener is told what its own process does. Loads are single within a
+ *     process; what another one puts during a load is replaced by its value.
+ *   - For a time to idle, accesses in other processes count once they have been
+ *     written to the directory, about a minute later or with hutch_flush.
+ *   - If the file system fails a put (HUTCH_PARTIAL), the older value is barred
+ *     in this process; others go on seeing it.
+ *   - hutch_hold_files holds what its own process would remove.
+ *   - The directory holds 260 KiB more, beside the limit, while it is open.
+ */
 enum {
-  HUTCH_SHARING_DEFAULT = 0,  /* exclusive */
-  HUTCH_SHARING_EXCLUSIVE = 1 /* one process */
+  HUTCH_SHARING_DEFAULT = 0,   /* exclusive */
+  HUTCH_SHARING_EXCLUSIVE = 1, /* one process */
+  HUTCH_SHARING_SHARED = 2     /* several processes, all of them in this way */
 };
 
 /* ----------------------------------------------------------------- library */
@@ -412,7 +440,8 @@ HUTCH_API hutch_status hutch_options_init(hutch_options *options, size_t struct_
  *
  * A directory that this process has open already: *out shares the cache that is
  * there, whose options and limits go on; if they are not the ones that are
- * asked for, the answer is HUTCH_OPTIONS_DIFFER.
+ * asked for, the answer is HUTCH_OPTIONS_DIFFER. If other processes share the
+ * directory, that is so if other limits of the disk tier are in force.
  *
  * Where a directory that is open cannot be used any more, or has been removed, the
  * disk tier is down and memory goes on: puts answer HUTCH_PARTIAL. Every second, and

@@ -35,6 +35,10 @@
 #ifndef F_OFD_SETLK
 #define F_OFD_SETLK 37
 #endif
+#ifndef F_OFD_SETLKW
+#define F_OFD_GETLK 36
+#define F_OFD_SETLKW 38
+#endif
 #ifndef O_PATH
 #define O_PATH 010000000
 #endif
@@ -120,6 +124,28 @@ static inline int hutch_ofd_lock(int descriptor, short type) {
   lock.l_type = type;
   lock.l_whence = SEEK_SET;
   return fcntl(descriptor, F_OFD_SETLK, &lock);
+}
+
+// Likewise on one byte of the file; with `waits`, until it can be had.
+static inline int hutch_ofd_lock_byte(int descriptor, short type, int64_t byte, int waits) {
+  struct flock lock;
+  memset(&lock, 0, sizeof lock);
+  lock.l_type = type;
+  lock.l_whence = SEEK_SET;
+  lock.l_start = byte;
+  lock.l_len = 1;
+  return fcntl(descriptor, waits ? F_OFD_SETLKW : F_OFD_SETLK, &lock);
+}
+
+// Whether another open file has any lock on that byte.
+static inline int hutch_ofd_is_locked(int descriptor, int64_t byte) {
+  struct flock lock;
+  memset(&lock, 0, sizeof lock);
+  lock.l_type = F_WRLCK;
+  lock.l_whence = SEEK_SET;
+  lock.l_start = byte;
+  lock.l_len = 1;
+  return fcntl(descriptor, F_OFD_GETLK, &lock) != 0 || lock.l_type != F_UNLCK;
 }
 
 // F_ADD_SEALS, with F_SEAL_SEAL, _SHRINK, _GROW and _WRITE: nothing can change the file.

@@ -190,9 +190,9 @@ TEST(a_file_that_cannot_be_read_changes_nothing) {
   hutch_cache *cache = open_small("cache");
   CHECK_OK(put_text(cache, "key", "value"));
   hutch_put_result result = new_result();
-  const char *missing = scratch("missing").text;
+  path missing = scratch("missing");
   CHECK_STATUS(HUTCH_IO,
-               hutch_put_file(cache, KEY("key"), missing, HUTCH_FILE_COPY, NULL, &result));
+               hutch_put_file(cache, KEY("key"), missing.text, HUTCH_FILE_COPY, NULL, &result));
   CHECK_EQUAL(ENOENT, last_error().system_error);
   CHECK_EQUAL(0, result.version);
   CHECK_STATUS(HUTCH_INVALID_ARGUMENT, hutch_put_file(cache, KEY("key"), scratch("cache").text,
@@ -201,8 +201,8 @@ TEST(a_file_that_cannot_be_read_changes_nothing) {
                hutch_put_file(cache, KEY("key"), NULL, HUTCH_FILE_COPY, NULL, NULL));
   CHECK_STATUS(HUTCH_INVALID_ARGUMENT,
                hutch_put_file(cache, KEY("key"), "", HUTCH_FILE_COPY, NULL, NULL));
-  CHECK_STATUS(HUTCH_UNSUPPORTED, hutch_put_file(cache, KEY("key"), missing, 0, NULL, NULL));
-  CHECK_STATUS(HUTCH_UNSUPPORTED, hutch_put_file(cache, KEY("key"), missing, 4, NULL, NULL));
+  CHECK_STATUS(HUTCH_UNSUPPORTED, hutch_put_file(cache, KEY("key"), missing.text, 0, NULL, NULL));
+  CHECK_STATUS(HUTCH_UNSUPPORTED, hutch_put_file(cache, KEY("key"), missing.text, 4, NULL, NULL));
   CHECK_TEXT(cache, "key", "value");
   CHECK_OK(hutch_close(cache));
 }

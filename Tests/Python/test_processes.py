@@ -45,6 +45,67 @@ def test_a_process_that_was_killed_is_in_nobodys_way(directory):
         assert cache["k"] == 1
 
 
+# --------------------------------------------------------------------- sharing
+
+
+def shared(directory, **options):
+    return hutch.Cache(directory, sharing="shared", **options)
+
+
+def test_processes_that_share_see_each_others_writes(directory):
+    with shared(directory) as cache:
+        cache["k"], cache["gone"], cache["n"] = "parent", 1, 5
+        assert cache["k"] == "parent" and cache["gone"] == 1
+        run(
+            """
+            import sys, hutch
+            with hutch.Cache(sys.argv[1], sharing="shared") as cache:
+                assert cache["k"] == "parent" and len(cache) == 3
+                cache["k"] = "child"
+                del cache["gone"]
+                assert not cache.add("n", 1) and cache.add("m", 1)
+                assert cache.incr("counter", 3) == 3
+            """,
+            directory,
+        )
+        assert cache["k"] == "child" and "gone" not in cache and len(cache) == 4
+        assert cache.incr("counter") == 4 and not cache.add("m", 2)
+    with hutch.Cache(directory) as cache:
+        assert sorted(cache) == ["counter", "k", "m", "n"]
+
+
+def test_who_shares_and_who_does_not(directory):
+    with shared(directory):
+        assert run(TRY_TO_OPEN, directory) == "busy\n"
+    with hutch.Cache(directory), pytest.warns(hutch.OptionsDifferWarning):
+        shared(directory).close()
+    assert run(TRY_TO_OPEN, directory) == "[]\n"
+    with pytest.raises(ValueError, match="sharing is"):
+        hutch.Cache(directory, sharing="both")
+
+
+def test_limits_are_those_in_force(directory):
+    with shared(directory, disk=hutch.TierLimits(count=3)) as cache:
+        output = run(
+            """
+            import sys, warnings, hutch
+            with warnings.catch_warnings(record=True) as caught:
+                warnings.simplefilter("always")
+                cache = hutch.Cache(sys.argv[1], sharing="shared")
+            assert [one.category for one in caught] == [hutch.OptionsDifferWarning]
+            for number in range(9):
+                cache.disk[number] = number
+            print(len(cache.disk), cache.limits().disk.count)
+            cache.set_limits(disk=hutch.TierLimits(count=2))
+            cache.close()
+            """,
+            directory,
+        )
+        assert output == "3 3\n" and len(cache.disk) == 2
+        cache.disk["k"] = 1
+        assert cache.limits().disk.count == 2
+
+
 # --------------------------------------------------------------- two openings
 
 

@@ -204,7 +204,11 @@ extension OpenOptions {
     try chosen(options.checksums, UInt32(HUTCH_CHECKSUMS_NEVER))
     disk.durability = Durability(rawValue: options.durability) ?? .process
     disk.checksChecksums = options.checksums != UInt32(HUTCH_CHECKSUMS_NEVER)
-    try chosen(options.sharing, UInt32(HUTCH_SHARING_EXCLUSIVE))
+    switch options.sharing {
+    case UInt32(HUTCH_SHARING_DEFAULT), UInt32(HUTCH_SHARING_EXCLUSIVE): disk.sharing = .exclusive
+    case UInt32(HUTCH_SHARING_SHARED): disk.sharing = .shared
+    default: throw Failure(.unsupported, "a way of sharing that this library does not know")
+    }
     guard let storage = StorageKind(rawValue: options.storage) else {
       throw Failure(.unsupported, "a storage kind that this library does not know")
     }

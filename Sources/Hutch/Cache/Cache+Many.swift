@@ -28,7 +28,9 @@ extension Cache {
         batch.set(index, block)
       } else if storage != nil && scope != .memory {
         try missing.append(
-          Missing(index: index, hash: hash, mark: stripes.mark(Stripes.index(of: hash))))
+          Missing(
+            index: index, hash: hash, mark: stripes.mark(Stripes.index(of: hash)),
+            shared: coherence?.mark(hash)))
       }
     }
     guard missing.count > 0 else {
@@ -40,7 +42,9 @@ extension Cache {
         let place = missing[at]
         if let failure { batch.set(place.index, failure) }
         if case .some(let found) = consume block {
-          if scope == .whole { promote(found.unowned, place.hash, place.mark, at: moment) }
+          if scope == .whole {
+            promote(found.unowned, place.hash, place.mark, place.shared, at: moment)
+          }
           batch.set(place.index, found)
         }
       }
@@ -53,6 +57,8 @@ extension Cache {
     let index: Int
     let hash: UInt64
     let mark: Stripes.Mark
+    /// Of its counter, likewise, where processes share.
+    let shared: UInt32?
   }
 
   func info(_ keys: ManyBytes, in scope: Scope) throws(Failure) -> Batch {

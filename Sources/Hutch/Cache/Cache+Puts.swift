@@ -39,6 +39,8 @@ extension Cache {
     var version: UInt64 = 0
     var memory = TierOutcome.none
     var disk = TierOutcome.none
+    /// Only where processes share: the condition did not hold, and does by now.
+    var isUndecided = false
   }
 
   final class Reason {
@@ -88,22 +90,27 @@ extension Cache {
       return try putInMemory(block, hash, at: moment, if: condition)
     }
     return try withStorage { (storage) throws(Failure) in
-      finish(
-        try submit(
+      while true {
+        let submitted = try submit(
           block.unowned, hash, at: moment, if: condition, in: scope, storing: target,
-          file: file, by: task, to: storage),
-        in: storage)
+          file: file, by: task, to: storage)
+        let result = finish(submitted, in: storage)
+        if !result.isUndecided { return result }
+      }
     }
   }
 
   /// A put that has been submitted, or refused.
   struct SubmittedPut {
-    fileprivate var result = PutResult()
+    fileprivate(set) var result = PutResult()
     /// Nil: refused.
-    fileprivate var write: StorageWrite?
-    fileprivate var hash: UInt64 = 0
-    fileprivate var target = Scope.whole
-    fileprivate var owed: OwedEvents?
+    fileprivate(set) var write: StorageWrite?
+    fileprivate(set) var hash: UInt64 = 0
+    fileprivate(set) var target = Scope.whole
+    fileprivate(set) var owed: OwedEvents?
+    /// Where processes share: decided by the store; and of the stripe, once it is submitted.
+    fileprivate(set) var condition = PutCondition.always
+    fileprivate(set) var mark: Stripes.Mark?
 
     init() {}
 
@@ -142,6 +149,10 @@ extension Cache {
         put.result = refused
         return put
       }
+      if coherence != nil {
+        write.condition = try conditionInStore(
+          condition, entry.key, hash, at: moment, in: scope, storage)
+      }
     } catch {
       stripes.unlock(stripe)
       storage.abandon(write)
@@ -159,7 +170,10 @@ extension Cache {
     put.owed = oweEvents(
       entry.key, hash, adding: entry, hasValue: hasValue, replacing: old.unowned, at: moment)
     var wasInMemory = false
-    if target == .disk {
+    if write.condition != .none {
+      // Memory follows when it has been decided.
+      put.condition = condition
+    } else if target == .disk {
       wasInMemory = memory.remove(entry.key, hash, at: moment) != nil
       put.result.memory = .removed
     } else if let file, file.memoryOutcome != .none {
@@ -170,18 +184,22 @@ extension Cache {
         entry, hash, at: moment, isBacked: target == .whole, wasThere: &wasInMemory)
     }
     put.owed?.wasInMemory = wasInMemory
-    submit(write, to: storage, at: moment, unlocking: stripe)
+    put.mark = submit(write, to: storage, at: moment, unlocking: stripe)
     return put
   }
 
   /// Submits a write whose version is drawn and whose stripe is held, and lets the stripe go.
+  /// Returns the stripe's mark with it.
+  @discardableResult
   func submit(
     _ write: StorageWrite, to storage: any Storage, at moment: Moment, unlocking stripe: Int
-  ) {
+  ) -> Stripes.Mark {
     write.time = moment.time
     stripes.begin(stripe)
     storage.submit(write)
+    let mark = stripes.mark(stripe)
     stripes.unlock(stripe)
+    return mark
   }
 
   /// The second half: waits for the commit, and settles what came of the put.
@@ -189,7 +207,15 @@ extension Cache {
     guard let write = put.write else { return put.result }
     var result = put.result
     storage.complete(write)
+    let decision = coherence == nil ? nil : decision(on: put, write)
     stripes.end(Stripes.index(of: put.hash))
+    if let decision {
+      if let refused = decision.refused {
+        if let owed = put.owed { settle(owed, leftDisk: false, storedIn: Event.Tiers()) }
+        return refused
+      }
+      result.memory = decision.memory
+    }
     if put.target == .memory {
       result.disk = write.failure == nil ? .removed : .failed
     } else {
@@ -328,6 +354,7 @@ extension Cache {
     wasThere: inout Bool
   ) -> TierOutcome {
     do throws(Failure) {
+      if let coherence { entry.mark = coherence.mark(hash) }
       let put = try memory.put(entry.retained(), hash, at: moment, isBacked: isBacked)
       wasThere = put.existing != 0
       return put.outcome == .stored ? .stored : .tooLarge

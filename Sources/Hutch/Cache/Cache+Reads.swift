@@ -69,21 +69,33 @@ extension Cache {
     try withStorage { (storage) throws(Failure) in
       let stripe = Stripes.index(of: hash)
       let mark = stripes.mark(stripe)
-      guard let block = try storage.get(key, at: moment, isAccess: true) else { return nil }
-      if promoting { promote(block.unowned, hash, mark, at: moment) }
+      // Before the store is read.
+      let shared = coherence?.mark(hash)
+      guard let block = try storage.get(key, at: moment, isAccess: true) else {
+        if shared != nil && promoting { dropStale(key, hash, mark, at: moment) }
+        return nil
+      }
+      if promoting { promote(block.unowned, hash, mark, shared, at: moment) }
       return block
     }
   }
 
   /// Brings into memory what the store has given, unless a write of its stripe was under way or
   /// has come since the mark was read.
-  func promote(_ entry: UnownedBlock, _ hash: UInt64, _ mark: Stripes.Mark, at moment: Moment) {
+  /// Where processes share, `shared` is the key's counter, read before the store was: what memory
+  /// has under the key is stale then, or the same.
+  func promote(
+    _ entry: UnownedBlock, _ hash: UInt64, _ mark: Stripes.Mark, _ shared: UInt32?,
+    at moment: Moment
+  ) {
     let stripe = Stripes.index(of: hash)
-    guard mark.isQuiet && stripes.tryLock(stripe) else { return }
+    guard mark.isQuiet, (shared ?? 0) & 1 == 0, stripes.tryLock(stripe) else { return }
     if stripes.mark(stripe) == mark {
+      if let shared { entry.mark = shared }
       // Nothing is owed to a promotion: without memory for it there is none.
       _ = try? memory.put(
-        entry.retained(), hash, at: moment, condition: .unlessNewer, isBacked: true)
+        entry.retained(), hash, at: moment, condition: shared == nil ? .unlessNewer : .always,
+        isBacked: true)
     }
     stripes.unlock(stripe)
   }

@@ -2,7 +2,7 @@
 extension Cache {
   /// Submits a write whose version is drawn and whose stripe is held, lets the stripe go and
   /// waits for the commit.
-  private func commit(
+  func commit(
     _ write: StorageWrite, to storage: any Storage, at moment: Moment, unlocking stripe: Int
   ) {
     submit(write, to: storage, at: moment, unlocking: stripe)
@@ -30,9 +30,13 @@ extension Cache {
       return removeFromMemory(key, memory.hash(key), at: clock.moment())
     }
     return try withStorage { (storage) throws(Failure) in
-      let removal = submitRemoval(
-        key, at: clock.moment(), in: scope, wantsValue: true, to: storage)
-      return try finish(removal, in: storage) ? removal.value?.take() : nil
+      while true {
+        let removal = submitRemoval(
+          key, at: clock.moment(), in: scope, wantsValue: true, to: storage)
+        if try finish(removal, in: storage) { return removal.value?.take() }
+        // Where processes share, another one may have put a newer value.
+        if removal.write?.existing ?? 0 == 0 { return nil }
+      }
     }
   }
 
@@ -103,6 +107,8 @@ extension Cache {
     fileprivate var stripe = 0
     fileprivate var value: Holder?
     fileprivate var reason: Reason?
+    /// Memory alone had it. Only known where processes share.
+    fileprivate var wasUnbacked = false
     fileprivate var owed: OwedEvents?
     /// A later write has been done.
     fileprivate(set) var isSuperseded = false
@@ -147,10 +153,21 @@ extension Cache {
           // A key that is nowhere costs no commit. A store that is down cannot tell, and must not
           // have the entry when it comes back.
           if version == 0 && (wantsValue || storage.stats.isUp) {
+            if let coherence {
+              coherence.dropCopies(hash)
+              _ = memory.remove(key, hash, at: moment)
+            }
             stripes.unlock(stripe)
             return removal
           }
-          if !wantsValue || old.unowned?.version == version { break }
+          if !wantsValue || old.unowned?.version == version {
+            if coherence != nil {
+              let stored = try storage.info(key, at: moment)
+              removal.wasUnbacked = scope == .whole && stored == nil
+              if wantsValue && !removal.wasUnbacked { write.condition = .version(version) }
+            }
+            break
+          }
           stripes.unlock(stripe)
         } catch {
           // What could not be looked at may be an entry: its removal bars it.
@@ -184,7 +201,9 @@ extension Cache {
         owed, leftDisk: write.existed || write.failure != nil, storedIn: Event.Tiers())
     }
     if let failure = write.failure { throw failure }
-    return true
+    if coherence == nil || removal.wasUnbacked { return true }
+    // Another process may have removed it first.
+    return write.existed && !write.isUnmet
   }
 
   private func current(
@@ -221,6 +240,11 @@ extension Cache {
       }
     }
     return try withStorage { (storage) throws(Failure) in
+      if coherence != nil {
+        return try touchShared(
+          key, hash, timeToLive: timeToLive, timeToIdle: timeToIdle, at: moment, in: scope,
+          storage)
+      }
       let write = StorageWrite(.touch, try Block.allocate(key: key, record: Record()))
       let stripe = Stripes.index(of: hash)
       stripes.lock(stripe)
@@ -360,14 +384,22 @@ extension Cache {
 /// A block that travels in a tuple, which cannot hold what cannot be copied.
 final class Holder {
   private var block: Block?
-  init(_ block: consuming Block) { self.block = consume block }
+  let version: UInt64
+
+  init(_ block: consuming Block) {
+    version = block.unowned.version
+    self.block = consume block
+  }
+
   func take() -> Block? { block.take() }
 }
 
 extension UnownedBlock {
   /// A block with the same key, value and extended data and another record.
   func copied(with record: Record) throws(Failure) -> Block {
-    try Block.copying(
+    let block = try Block.copying(
       key: key, value: Bytes(value), extended: Bytes(extendedData), record: record)
+    block.unowned.mark = mark
+    return block
   }
 }

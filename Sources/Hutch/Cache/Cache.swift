@@ -49,6 +49,8 @@ final class Cache {
   let events: Events
   /// Drawn under the key's stripe, or where there is no store under its shard's lock.
   let versions: Versions
+  /// Where processes share the directory. Nil: memory is nobody else's business.
+  let coherence: CoherenceCounters?
   /// The registry's, under its lock: how many openings there are.
   var openings = 1
   /// Host objects that wait to be released.
@@ -67,13 +69,14 @@ final class Cache {
 
   init(
     memory: MemoryTier, storage: (any Storage)?, clock: Clock,
-    versions: Versions, options: OpenOptions
+    versions: Versions, options: OpenOptions, coherence: CoherenceCounters? = nil
   ) throws(Failure) {
     self.memory = memory
     drainsReleases = options.drainsReleases
     releases = try ReleaseQueue()
     tasks = try options.tasks.makeQueue()
     closeDeadline = options.tasks.closeDeadline
+    self.coherence = coherence
     policy = options.policy
     pressure = options.pressure
     writePolicy = options.writePolicy

@@ -183,7 +183,7 @@ final class Opening {
             owner: cache.identity, next: head))
         head = node
         isKept = true
-        return (Opening(cache, path: path), false)
+        return (Opening(cache, path: path), disk.joinedOthers)
       } catch {
         free(node)
         throw error
@@ -197,11 +197,21 @@ extension Opening {
   private static func compose(
     _ disk: DiskTier, _ options: OpenOptions, clock: Clock
   ) throws(Failure) -> Cache {
-    let versions = Versions(from: disk.firstVersion)
+    let versions = Versions(from: disk.firstVersion, shared: disk.shared?.nextVersion)
+    let coherence = disk.shared?.counters
+    let hash: KeyedHash
+    if let shared = disk.shared {
+      hash = shared.hash
+      shared.isHandedOut = true
+    } else {
+      hash = try KeyedHash()
+    }
     let memory = try MemoryTier(
-      limits: options.memory, policy: options.policy, hash: try KeyedHash(), versions: versions)
+      limits: options.memory, policy: options.policy, hash: hash, versions: versions,
+      coherence: coherence)
     let cache = try Cache(
-      memory: memory, storage: disk, clock: clock, versions: versions, options: options)
+      memory: memory, storage: disk, clock: clock, versions: versions, options: options,
+      coherence: coherence)
     cache.watch(disk)
     try cache.startMaintenance()
     return cache

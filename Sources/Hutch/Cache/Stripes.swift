@@ -16,6 +16,10 @@ struct Stripes: ~Copyable {
   struct Mark: Equatable {
     fileprivate let word: UInt64
     static let pendingMask: UInt64 = (1 << 24) - 1
+    /// Whether no write has been submitted since `other`.
+    func hasNoWrite(since other: Mark) -> Bool {
+      word & ~Mark.pendingMask == other.word & ~Mark.pendingMask
+    }
     var isQuiet: Bool { word & Mark.pendingMask == 0 }
     static func == (a: Mark, b: Mark) -> Bool { a.word == b.word }
   }

@@ -218,6 +218,7 @@ extension DiskTier {
           throw downFailure
         }
         latestTime = time
+        liveLimits.set(limits)
         try transact(changes) { (manifest, meta) throws(Failure) in
           changes.isAny = true
           try manifest.write(limits)

@@ -25,6 +25,7 @@ extension DiskTier {
         return
       }
       latestTime = now
+      lookAfterOthers()
       hasMore = keepFree(&made) || hasMore
       guard isUp else { return }
       do throws(Failure) {
@@ -209,17 +210,18 @@ extension DiskTier {
           }
           if let last { orphans.noteRows(upTo: last) }
         } else {
-          try orphans.step(in: place) { number in
+          try orphans.step(in: place) { name in
             filesLock.withLock {
-              for one in namesInFlight.elements where one == number { return true }
+              for one in namesInFlight.elements where one == name.number { return true }
               return false
-            }
+            } || mayBeOnItsWay(name)
           }
         }
       } catch {
         note(error)
         return false
       }
+      if orphans.isDone { shared?.owesSweep = false }
       return !orphans.isDone
     }
   }

@@ -45,7 +45,7 @@ extension DiskTier {
     _ start: Int, _ count: Int, at moment: Moment, _ key: (Int) -> Bytes,
     into slice: inout ReadSlice
   ) throws(Failure) {
-    guard isUp else { return }
+    guard isUp, isSameManifest else { return }
     let generation = self.generation.load(ordering: .acquiring)
     let ages = self.ages
     // The queue first, then the rows: a write leaves it when its row is committed.

@@ -33,10 +33,12 @@ extension DiskTier {
     try checkSQLite()
     // Before anything is touched, and again under the lock, when it counts.
     try refuseOthers(directory)
-    try lock(directory)
+    let isNew = try lock(directory)
     do throws(Failure) {
+      let isAlone = try enter(directory, isNew: isNew)
       let manifest = try openManifest(directory)
-      try adopt(manifest, directory)
+      if isAlone { try adopt(manifest, directory) } else { try join(manifest, directory) }
+      settleIn(isAlone: isAlone)
     } catch {
       manifest = nil
       throw error
@@ -60,16 +62,18 @@ extension DiskTier {
     }
   }
 
-  private func lock(_ directory: Directory) throws(Failure) {
-    if directoryLock?.belongs(to: directory) ?? false { return }
+  /// False: it is ours already.
+  private func lock(_ directory: Directory) throws(Failure) -> Bool {
+    if directoryLock?.belongs(to: directory) ?? false { return false }
     let new = try WriterLock(directory)
-    try new.acquire()
+    try new.acquire(options.sharing)
     if let directoryLock {
       try directoryLock.become(new)
     } else {
       directoryLock = new
       lockNumber.store(new.descriptor, ordering: .relaxed)
     }
+    return true
   }
 
   /// The directory's manifest, in order: what is damaged is set aside, what is not there is
@@ -89,13 +93,11 @@ extension DiskTier {
           guard isMalformed else { throw error }
           counters.damaged.add()
         }
-        try ManifestFile.setAside(in: directory)
+        try setAside(directory)
         isCondemned = false
-        orphans.begin()
       case .unreadable:
         counters.damaged.add()
-        try ManifestFile.setAside(in: directory)
-        orphans.begin()
+        try setAside(directory)
       case .absent, .foreign, .newer:
         break
       }
@@ -110,6 +112,12 @@ extension DiskTier {
       kind = .ours
     }
     throw Failure(.badDirectory, "the manifest that was just made cannot be read")
+  }
+
+  private func setAside(_ directory: Directory) throws(Failure) {
+    try ManifestFile.setAside(in: directory)
+    shared?.advanceEpoch()
+    orphans.begin()
   }
 
   private func openWhole(_ directory: Directory) throws(Failure) -> Manifest {
@@ -157,23 +165,27 @@ extension DiskTier {
     meta.nextVersion = first &+ DiskTier.versionLease
     guard meta.isSound else { throw Failure(.corrupt, "the manifest has no versions left") }
     try opened.adopt(meta, boot, limits)
+    leaseStart.store(first, ordering: .relaxed)
+    generation.store(meta.generation, ordering: .releasing)
+    take(opened, meta, directory)
+    if isSetBack { sweep.redateFrom = Int64.max }
+    publish(meta)
+  }
 
+  /// Begins to use a manifest.
+  func take(_ opened: Manifest, _ meta: Meta, _ directory: Directory) {
     manifest = opened
     trash.forget()
     candidates.forget()
     sweep = SweepState()
-    if isSetBack { sweep.redateFrom = Int64.max }
     idleFrom.store(
       meta.mayIdle || ages.timeToIdle != 0 ? Int64.min : Int64.max, ordering: .relaxed)
     latestTime = max(latestTime, meta.lastTime)
     counters.storage.store(meta.storage.rawValue, ordering: .relaxed)
-    leaseStart.store(first, ordering: .relaxed)
-    generation.store(meta.generation, ordering: .releasing)
     stateLock.withLock {
       place = directory
       reason = nil
     }
-    publish(meta)
   }
 
   // MARK: out of service
@@ -276,6 +288,7 @@ extension DiskTier {
           manifest.leaveAsIs()
           throw Failure(.tierDown, "the directory was removed or replaced")
         }
+        if try leaveOthers(manifest) { return nil }
         do throws(Failure) {
           try end(manifest, lastVersion)
         } catch {
@@ -306,6 +319,7 @@ extension DiskTier {
     meta.isClean = true
     trash.endHolds(in: place)
     meta.owesSweep = !orphans.isDone || trash.hasLostSight || discardInFlight()
+      || (shared?.owesSweep ?? false)
     meta.lastTime = latestTime
     meta.nextVersion = max(firstVersion, min(lastVersion &+ 1, meta.nextVersion))
     try manifest.begin()
@@ -319,6 +333,7 @@ extension DiskTier {
     guard try manifest.checkpoint(.truncating, synced: true) else {
       throw Failure(.io, "the manifest's log could not be moved into it")
     }
+    if shared != nil { SharedState.remove(from: place) }
   }
 }
 
@@ -326,7 +341,7 @@ extension DiskTier {
   /// Removes the files of values that are still being written: their writers outlive the tier,
   /// and have nothing left to write to. True if there were any, and what a writer does at this
   /// moment may leave one behind.
-  private func discardInFlight() -> Bool {
+  func discardInFlight() -> Bool {
     filesLock.withLock {
       for number in namesInFlight.elements {
         ContentFiles.discard(ContentName(number: number).temporary, in: place)

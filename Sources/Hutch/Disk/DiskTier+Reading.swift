@@ -146,7 +146,7 @@ extension DiskTier {
     _ key: Bytes, _ times: Record?, _ barred: UInt64?, at moment: Moment, wantsBlock: Bool,
     into entry: inout FoundEntry
   ) throws(Failure) -> Row? {
-    guard isUp else { return nil }
+    guard isUp, isSameManifest else { return nil }
     // Before the row is read: rows only get newer.
     let generation = self.generation.load(ordering: .acquiring)
     var isVisible = false

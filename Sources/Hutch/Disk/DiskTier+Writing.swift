@@ -165,7 +165,7 @@ extension DiskTier {
     write.existed = queued.existed
     write.failure = queued.failure ?? queued.refusalFailure
     if let name = queued.file {
-      if queued.failure == nil && queued.refusal == .none {
+      if queued.failure == nil && queued.refusal == .none && !write.isUnmet {
         land(name)
       } else {
         discardFile(of: queued)
@@ -284,6 +284,7 @@ extension DiskTier {
       try self.makeFit(manifest, &meta, changes, sparing: newest)
     }
     if !bars.isEmpty || barAll != 0 { queue.settle(bars, barAll: barAll) }
+    noteMarks(batch)
     return changes
   }
 
@@ -293,25 +294,29 @@ extension DiskTier {
   func transact(
     _ changes: Changes, _ body: (Manifest, inout Meta) throws(Failure) -> Void
   ) throws(Failure) {
+    if shared != nil { try catchUp() }
     guard let manifest else { throw downFailure }
     do throws(Failure) {
       try manifest.begin()
       var meta = manifest.meta
       try body(manifest, &meta)
       if changes.isAny {
-        meta.lastTime = latestTime
+        meta.lastTime = shared == nil ? latestTime : max(latestTime, meta.lastTime)
         extendLease(&meta)
+        shared?.willCommit()
         try manifest.commit(meta)
       } else {
         manifest.rollback()
       }
     } catch {
       manifest.rollback()
+      shared?.forgetTransaction()
       fail(error, manifest)
       throw error
     }
     // SQLite writes into a file that somebody has unlinked, and says OK.
     if manifest.hasMoved {
+      shared?.forgetTransaction()
       goDown(Failure(.tierDown, "the directory was removed or replaced"))
       detach()
       throw downFailure
@@ -348,15 +353,19 @@ extension DiskTier {
     counters.expirations.add(changes.expirations)
     for file in changes.files.elements { trash.add(file, in: place) }
     generation.store(manifest.meta.generation, ordering: .releasing)
+    shared?.ended()
     holdLimit(manifest)
     publish(manifest.meta)
+    endSharing()
   }
 
   /// Brings trash and log down to what the limit leaves them.
   func holdLimit(_ manifest: Manifest) {
     let limit = limits.cost
     let cost = limit == 0 ? Int64.max : Int64(clamping: limit)
-    let rows = manifest.meta.bytes + manifest.meta.dead
+    // As much for each of those who share.
+    let others = Int64(max(1, shared?.members ?? 1)) - 1
+    let rows = manifest.meta.bytes + manifest.meta.dead + trash.bytes * others
     if rows + Int64(manifest.log) + trash.bytes > cost {
       let room = max(0, cost - rows - Int64(manifest.log))
       while trash.bytes > room, trash.empty(64, to: room, in: place) {}
@@ -382,7 +391,9 @@ extension DiskTier {
     counters.count.store(UInt64(meta.count), ordering: .relaxed)
     let log = manifest?.log ?? 0
     counters.cost.store(
-      UInt64(max(0, meta.bytes + meta.dead + trash.bytes + trash.heldBytes)) + UInt64(log), ordering: .relaxed)
+      UInt64(max(0, meta.bytes + meta.dead + trash.bytes + trash.heldBytes)) + UInt64(log),
+      ordering: .relaxed)
+    if let shared, let manifest { shared.publish(meta, manifest) }
   }
 
   // MARK: one write within the transaction
@@ -404,12 +415,14 @@ extension DiskTier {
     guard let found = try manifest.find(write.key), found.record.version <= version else {
       return
     }
+    try shared?.touch(write.key)
     try delete(found, manifest, &meta, changes)
     try changes.drop(write.key, found.record.version, write.isOfDamage ? .damaged : .barred)
   }
 
   private func clear(_ meta: inout Meta, _ changes: Changes) {
     changes.isAny = true
+    shared?.touchAll()
     meta.generation += 1
     meta.dead = min(Meta.largest - 1, meta.dead + meta.bytes)
     meta.count = 0
@@ -419,6 +432,10 @@ extension DiskTier {
   private func carryOut(
     _ write: QueuedWrite, _ manifest: Manifest, _ meta: inout Meta, _ changes: Changes
   ) throws(Failure) {
+    if let shared, let entry = write.entry {
+      guard try holds(write, manifest, meta) else { return }
+      try shared.touch(entry.key)
+    }
     switch write.kind {
     case .put:
       try removeOld(write, manifest, &meta, changes)

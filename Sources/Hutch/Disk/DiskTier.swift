@@ -12,6 +12,7 @@ import Synchronization
 ///                            for; with `.tmp` for a suffix while it is being written
 ///     trash/<name>           content files that have gone, until they are unlinked
 ///     lock                   empty; the writer lock is on it
+///     shared                 memory that processes share while they have it open
 ///     damaged-<name>[-wal]   the last manifest that was found damaged
 ///     manifest.new           a manifest that is being made
 ///
@@ -74,7 +75,8 @@ import Synchronization
 ///     the cache's stripe     not ours; submit, get and info may be called under it
 ///     maintenanceLock        the walk for idle entries
 ///     writerLock             the manifest's writing connection, the meta row, trash, the OFD
-///                            lock on `lock`; held for a transaction, a checkpoint, an unlink
+///                            lock on `lock`; held for a transaction, a checkpoint, an unlink.
+///                            Between processes too, where they share (DiskTier+Sharing.swift)
 ///     a reader's lock        one connection that reads (Readers)
 ///     the queue's lock       queued writes and bars (WriteQueue); O(1)
 ///     stateLock              `place`, `reason`; O(1)
@@ -113,7 +115,8 @@ final class DiskTier: Storage {
 
   // MARK: under the writer lock
 
-  let writerLock: Lock
+  /// See `writerLock`, which is what is taken (DiskTier+Sharing.swift).
+  let writerMutex: Lock
   /// Nil while the tier is down.
   var manifest: Manifest?
   var directoryLock: WriterLock?
@@ -144,6 +147,19 @@ final class DiskTier: Storage {
   /// Int64: look at once. Relaxed: maintenance looks again a second later.
   let idleFrom = Atomic<Int64>(Int64.min)
 
+  // MARK: other processes
+
+  /// Nil: sharing is EXCLUSIVE.
+  let shared: SharedState?
+  /// Under the writer lock, as are those below: what of others this tier has taken notice of.
+  var sequence: UInt64 = 0
+  /// Limits were in force that are not the ones that were asked for.
+  var joinedOthers = false
+  var lookedAfter: Int64 = 0
+  var sweptOrphans = Clock.read(CLOCK_MONOTONIC)
+  /// Of the manifest that is open. Changed under the writer lock, read by reads.
+  let epoch = Atomic<UInt64>(0)
+
   // MARK: state
 
   /// Protects `place`, `reason` and `isTold`. `place` is changed under the writer lock too, so
@@ -166,7 +182,7 @@ final class DiskTier: Storage {
   let up = Atomic<Bool>(false)
   /// Of what is committed. Acquire and release: who reads a row written after a clear sees
   /// the clear's generation too, or an older one, and older rows are filtered by either.
-  let generation = Atomic<Int64>(0)
+  let ownGeneration = Atomic<Int64>(0)
   let leaseStart = Atomic<UInt64>(1)
 
   /// Protects `namesInFlight`: content files whose rows are not committed yet.
@@ -179,14 +195,16 @@ final class DiskTier: Storage {
     let queue = try WriteQueue()
     let readers = try Readers()
     let accesses = try AccessTimes()
-    let writerLock = try Lock()
+    let writerMutex = try Lock()
+    let shared = options.sharing == .shared ? try SharedState.make() : nil
     let stateLock = try Lock()
     let maintenanceLock = try Lock()
     let filesLock = try Lock()
     self.queue = queue
     self.readers = readers
     self.accesses = accesses
-    self.writerLock = writerLock
+    self.writerMutex = writerMutex
+    self.shared = shared
     self.stateLock = stateLock
     self.maintenanceLock = maintenanceLock
     self.filesLock = filesLock
@@ -217,6 +235,10 @@ final class DiskTier: Storage {
 
   var stats: TierStats {
     var stats = counters.current
+    if let sums = sharedSums() {
+      stats.count = sums.count
+      stats.cost = sums.cost
+    }
     stats.isUp = isUp
     if !stats.isUp {
       stats.count = 0
@@ -231,6 +253,7 @@ final class DiskTier: Storage {
       || other.durability != options.durability
       || other.checksChecksums != options.checksChecksums
       || (other.codec?.id ?? 0) != (options.codec?.id ?? 0)
+      || other.sharing != options.sharing
       || other.inlineThreshold != options.inlineThreshold || !(other.limits == limits)
   }
 
@@ -247,6 +270,7 @@ struct DiskOptions {
   var inlineThreshold = 20_480
   var limits = TierLimits.defaultDisk
   var allowsNetworkDirectory = false
+  var sharing = Sharing.exclusive
   var durability = Durability.process
   /// Whether reads compare a value's bytes with its checksum.
   var checksChecksums = true

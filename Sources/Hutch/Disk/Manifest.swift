@@ -102,7 +102,7 @@ struct Found {
 /// The connection that writes, with its statements and the meta row as last committed. Used
 /// under the tier's writer lock.
 final class Manifest {
-  private let connection: Connection
+  let connection: Connection
   private let beginning: Statement
   private let committing: Statement
   private let rollingBack: Statement
@@ -121,7 +121,9 @@ final class Manifest {
   /// Whether SQLite syncs what has to be, as durability `power` and `sync` want it.
   private let syncs: Bool
   /// As last committed.
-  private(set) var meta = Meta()
+  var meta = Meta()
+  /// See `reload`; made when it is first needed.
+  var sums: OwnedStatement?
   /// As the manifest was when it was opened, or as `adopt` has set it.
   private(set) var boot = Boot()
   /// The id of the newest row. An id is not used twice while the manifest is open.
@@ -153,10 +155,12 @@ final class Manifest {
     }
     // Should it turn out damaged, closing it must not change it.
     _ = hutch_sqlite_switch(connection.handle, SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
+    connection.waitsOut(true)
     _ = try connection.integer("SELECT count(*) FROM sqlite_schema")
     let log = Files.status(Files.path("manifest.sqlite-wal"), at: directory.descriptor)
     let manifest = try Manifest(connection, durability, logSize: Int(log?.st_size ?? 0))
     try manifest.load()
+    manifest.connection.waitsOut(false)
     _ = hutch_sqlite_switch(manifest.connection.handle, SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 0)
     return manifest
   }
@@ -520,6 +524,9 @@ final class Manifest {
   /// How much of it has been written since it last began anew.
   var logUsed: Int { logState.pointee.used }
 
+  /// Others have written it too.
+  func noteLog(used: Int, size: Int) { logState.pointee = Log(used: used, size: size) }
+
   enum Checkpoint {
     /// The log begins anew with the next commit; its file keeps its blocks, which are cheaper
     /// to write than new ones.
@@ -559,40 +566,5 @@ final class Manifest {
       if tries == 20 { return false }
       sched_yield()
     }
-  }
-
-  /// Gives up to `pages` free pages back to the file system. True if there are more.
-  func vacuum(pages: Int) throws(Failure) -> Bool {
-    let free = try connection.integer("PRAGMA freelist_count") ?? 0
-    guard free > 0 else { return false }
-    let statement = try connection.prepare("PRAGMA incremental_vacuum(64)")
-    var done = 0
-    while done < pages {
-      defer { statement.reset() }
-      while try statement.step() {}
-      done += 64
-    }
-    return free > Int64(done)
-  }
-
-  /// Free pages, and all pages, of the database file.
-  var pages: (free: Int64, all: Int64) {
-    get throws(Failure) {
-      (
-        try connection.integer("PRAGMA freelist_count") ?? 0,
-        try connection.integer("PRAGMA page_count") ?? 0
-      )
-    }
-  }
-
-  /// Makes the indices anew from the rows.
-  func reindex() throws(Failure) { try connection.run("REINDEX") }
-
-  /// Whether SQLite finds the whole file in order. Takes as long as reading it.
-  func isWhole() -> Bool {
-    guard let statement = try? connection.prepare("PRAGMA quick_check(1)") else { return false }
-    guard let hasRow = try? statement.step(), hasRow else { return false }
-    guard let answer = try? statement.bytes(0) else { return false }
-    return answer.count == 2 && memcmp(answer.baseAddress!, Files.path("ok"), 2) == 0
   }
 }

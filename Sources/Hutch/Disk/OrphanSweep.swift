@@ -53,7 +53,7 @@ struct OrphanSweep: ~Copyable {
 
   /// A slice that is none of rows. `isInFlight` is asked after the listing.
   mutating func step(
-    in directory: Directory, isInFlight: (UInt64) -> Bool
+    in directory: Directory, isInFlight: (ContentName) -> Bool
   ) throws(Failure) {
     switch phase {
     case .listing: try list(directory, isInFlight)
@@ -63,7 +63,7 @@ struct OrphanSweep: ~Copyable {
   }
 
   private mutating func list(
-    _ directory: Directory, _ isInFlight: (UInt64) -> Bool
+    _ directory: Directory, _ isInFlight: (ContentName) -> Bool
   ) throws(Failure) {
     let end = min(256, folder + OrphanSweep.foldersInSlice)
     var found = GrowingArray<Candidate>()
@@ -81,7 +81,7 @@ struct OrphanSweep: ~Copyable {
       if isShort { throw .noMemory }
       folder += 1
     }
-    for i in 0..<found.count where !isInFlight(found[i].name.number) {
+    for i in 0..<found.count where !isInFlight(found[i].name) {
       try candidates.append(found[i])
     }
     if folder < 256 && candidates.count < OrphanSweep.mostCandidates { return }

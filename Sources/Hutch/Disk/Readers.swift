@@ -30,6 +30,7 @@ final class ReadConnection {
     connection = try directory.withPath(of: ManifestFile.name) {
       (path) throws(Failure) -> Connection in try Connection(path, .read)
     }
+    connection.waitsOut(true)
     finding = try connection.prepare(
       """
       SELECT id, generation, version, created, accessed, expires, idle, cost, size, codec,
@@ -201,6 +202,13 @@ final class ReadConnection {
     row.record.expires = statement.integer(4)
     row.record.timeToIdle = max(0, statement.integer(5))
     return row
+  }
+
+  /// The count of entries, and all charges.
+  func sums() throws(Failure) -> (count: UInt64, charges: UInt64) {
+    let statement = try connection.prepare("SELECT count, bytes + dead FROM meta")
+    guard try statement.step() else { throw Failure(.corrupt, "the manifest has no meta row") }
+    return (UInt64(clamping: statement.integer(0)), UInt64(clamping: statement.integer(1)))
   }
 
   /// The content files that rows name, in the order of the rows' ids. Returns the last id;

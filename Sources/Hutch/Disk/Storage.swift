@@ -165,6 +165,17 @@ final class StorageWrite {
   /// already.
   var file: ValueFile?
 
+  // Where several processes share the store.
+
+  /// Decided where the write is committed; until then no read sees a write that has one.
+  var condition = WriteCondition.none
+  /// The condition did not hold, nothing was done: a result, as are those below.
+  var isUnmet = false
+  /// Of a write with a condition: the version that it found; 0: none.
+  var existing: UInt64 = 0
+  /// The number under which memory may remember the entry (CoherenceCounters).
+  var mark: UInt32 = 1
+
   /// The store's own: a content file that waits for its row, its place in the queue.
   var storage: AnyObject?
 

@@ -92,6 +92,9 @@ struct Trash: ~Copyable {
     return mayHoldOlder
   }
 
+  /// Other processes may have left files.
+  mutating func lookForOlder() { mayHoldOlder = true }
+
   /// The tier moves to another directory, or to the same one anew.
   mutating func forget() {
     files.removeAll()

@@ -87,6 +87,9 @@ final class QueuedWrite {
     isBarred = true
   }
 
+  /// Whether it may turn out that nothing is to be done.
+  fileprivate var isConditional: Bool { (write?.condition ?? .none) != .none }
+
   /// What is on disk under its key is older, whatever its version.
   func barsAll() { version = UInt64(Int64.max) }
 
@@ -261,6 +264,8 @@ final class WriteQueue {
     if let last { last.next = write } else { first = write }
     last = write
     switch write.kind {
+    case .put where write.isConditional, .remove where write.isConditional:
+      break
     case .put, .remove, .touch:
       if let older = newest(write.key, write.hash) {
         if write.kind == .touch { write.base = older }

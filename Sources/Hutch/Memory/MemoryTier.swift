@@ -57,7 +57,8 @@ final class MemoryTier {
   /// `versions`: for blocks that come without one, drawn under the lock of their shard, so that
   /// of two puts at once the newer version wins.
   init(
-    limits: TierLimits, policy: MemoryPolicy, hash: KeyedHash, versions: Versions
+    limits: TierLimits, policy: MemoryPolicy, hash: KeyedHash, versions: Versions,
+    coherence: CoherenceCounters? = nil
   ) throws(Failure) {
     let order: ListPolicy.Order? =
       switch policy {
@@ -74,6 +75,7 @@ final class MemoryTier {
         Selector(), limits: limits, hash: hash, versions: versions)
     }
     keyed = hash
+    shards.coherence = coherence
   }
 
   private let keyed: KeyedHash
@@ -137,6 +139,12 @@ final class MemoryTier {
     _ key: Bytes, _ hash: UInt64, at: Moment, condition: RemoveCondition = .always
   ) -> Block? {
     shards.remove(key, hash, at: at, condition)
+  }
+
+  /// Where processes share a directory: this version of the entry counts as long as its counter
+  /// has this number.
+  func setMark(_ key: Bytes, _ hash: UInt64, version: UInt64, _ mark: UInt32) {
+    shards.setMark(key, hash, version: version, mark)
   }
 
   /// Says whether the disk tier has this version of the entry too.

@@ -144,11 +144,6 @@ struct Shard<Policy: EvictionPolicy & ~Copyable>: ~Copyable {
     live(key, hash, at: at)?.pointee.block
   }
 
-  func info(_ key: Bytes, _ hash: UInt64, at: Moment) -> Record? {
-    guard let block = peek(key, hash, at: at) else { return nil }
-    return record(block, at: at.time)
-  }
-
   // MARK: writing
 
   /// How far a put came under one hold of the lock.

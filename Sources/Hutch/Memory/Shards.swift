@@ -5,6 +5,7 @@ import Synchronization
 protocol MemoryShards: AnyObject {
   var hash: KeyedHash { get }
   var onDeparture: ((UnownedBlock, DepartureCause, Int64) -> Void)? { get set }
+  var coherence: CoherenceCounters? { get set }
   var watch: DepartureWatch { get }
   func get(_ key: Bytes, _ hash: UInt64, at: Moment) -> Block?
   func copy(
@@ -18,6 +19,7 @@ protocol MemoryShards: AnyObject {
   ) throws(Failure) -> MemoryPutResult
   func remove(_ key: Bytes, _ hash: UInt64, at: Moment, _ condition: RemoveCondition) -> Block?
   func setBacked(_ key: Bytes, _ hash: UInt64, version: UInt64, _ isBacked: Bool)
+  func setMark(_ key: Bytes, _ hash: UInt64, version: UInt64, _ mark: UInt32)
   func clear(upTo version: UInt64, keepingUnbacked: Bool, at: Moment)
   func setLimits(_ limits: TierLimits, at: Moment)
   func maintain(at: Moment) -> Bool
@@ -58,6 +60,9 @@ final class ShardsOf<Policy: EvictionPolicy & ~Copyable>: MemoryShards {
   let hash: KeyedHash
   /// Set before the tier has its first entry.
   var onDeparture: ((UnownedBlock, DepartureCause, Int64) -> Void)?
+  /// Where processes share a directory; what it says is stale is not there for any read. Set
+  /// likewise.
+  var coherence: CoherenceCounters?
   let watch = DepartureWatch()
 
   /// Per shard a cache line with its lock, then its state.
@@ -198,10 +203,15 @@ final class ShardsOf<Policy: EvictionPolicy & ~Copyable>: MemoryShards {
   @_optimize(speed)
   func get(_ key: Bytes, _ hash: UInt64, at: Moment) -> Block? {
     var expired = false
+    if let coherence { coherence.prefetch(hash) }
     let held = hold(hash)
     guard let block = held.shard.pointee.access(key, held.hash, at: at, &expired) else {
       held.lock.unlock()
       if expired { reclaim(key, hash, at: at) }
+      return nil
+    }
+    if let coherence, !coherence.isCurrent(block, hash) {
+      miss(held)
       return nil
     }
     let reference = block.retained()
@@ -218,10 +228,15 @@ final class ShardsOf<Policy: EvictionPolicy & ~Copyable>: MemoryShards {
     capacity: Int
   ) -> Int? {
     var expired = false
+    if let coherence { coherence.prefetch(hash) }
     let held = hold(hash)
     guard let block = held.shard.pointee.access(key, held.hash, at: at, &expired) else {
       held.lock.unlock()
       if expired { reclaim(key, hash, at: at) }
+      return nil
+    }
+    if let coherence, !coherence.isCurrent(block, hash) {
+      miss(held)
       return nil
     }
     let value = block.value
@@ -241,6 +256,14 @@ final class ShardsOf<Policy: EvictionPolicy & ~Copyable>: MemoryShards {
     return size
   }
 
+  /// An access found an entry that is stale: it is as if there was none.
+  @inline(never)
+  private func miss(_ held: Held) {
+    held.shard.pointee.hits.subtract(1)
+    held.shard.pointee.misses.add(1)
+    held.lock.unlock()
+  }
+
   /// Removes an entry that a read found expired.
   @inline(never)
   private func reclaim(_ key: Bytes, _ hash: UInt64, at: Moment) {
@@ -249,14 +272,6 @@ final class ShardsOf<Policy: EvictionPolicy & ~Copyable>: MemoryShards {
       shard.reclaim(key, hash, at: at, budget, into: &departures)
     }
     deliver(&departures)
-  }
-
-  func peek(_ key: Bytes, _ hash: UInt64, at: Moment) -> Block? {
-    with(hash) { shard, hash in shard.peek(key, hash, at: at)?.retained() }
-  }
-
-  func info(_ key: Bytes, _ hash: UInt64, at: Moment) -> Record? {
-    with(hash) { shard, hash in shard.info(key, hash, at: at) }
   }
 
   // MARK: writing

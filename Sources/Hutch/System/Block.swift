@@ -5,7 +5,8 @@ import Synchronization
 /// and key, in one allocation. Every tier reads from it, and a host's `hutch_value` is it.
 ///
 /// Whoever holds a reference may read it from any thread. It is written by its maker only,
-/// before anybody else has it, but for `slot` and `stamp`, which belong to the memory tier.
+/// before anybody else has it, but for `slot`, `stamp` and `mark`, which belong to the memory
+/// tier.
 ///
 ///      0  references  UInt32, atomic; the top bit: the value is a host's object (HostObject.swift),
 ///                     the next: counted as departed (Held.swift)
@@ -72,6 +73,7 @@ struct UnownedBlock {
     static let checksum = 56
     static let longSize = 64
     static let extendedSize = 72
+    static let mark = 76
     static let extendedHeader = 80
   }
 
@@ -100,7 +102,16 @@ struct UnownedBlock {
   }
 
   @inline(__always)
-  var extendedSize: Int { extended ? load(At.extendedSize, Int.self) : 0 }
+  var extendedSize: Int { extended ? Int(load(At.extendedSize, UInt32.self)) : 0 }
+
+  /// Of the memory tier, under its lock, where processes share a directory: see
+  /// CoherenceCounters. A plain block has room for none, and never counts.
+  var mark: UInt32 {
+    @inline(__always) get { extended ? load(At.mark, UInt32.self) : 1 }
+    nonmutating set {
+      if extended { raw.storeBytes(of: newValue, toByteOffset: At.mark, as: UInt32.self) }
+    }
+  }
 
   @inline(__always)
   fileprivate static func valueOffset(header: Int, keySize: Int) -> Int {
@@ -249,7 +260,8 @@ extension Block {
       record.expires == 0 && record.timeToIdle == 0 && record.cost == 0 && record.checksum == 0
       && record.extendedSize == 0 && record.size < Int(UnownedBlock.hasExtension)
     let header = isPlain ? At.header : At.extendedHeader
-    guard record.size >= 0, record.extendedSize >= 0, key.count <= Int(UInt16.max) else {
+    guard record.size >= 0, record.extendedSize >= 0,
+      record.extendedSize <= Int(Int32.max), key.count <= Int(UInt16.max) else {
       throw Failure(.invalidArgument, "a size that no entry can have")
     }
     let fixed = UnownedBlock.valueOffset(header: header, keySize: key.count)
@@ -274,7 +286,9 @@ extension Block {
       raw.storeBytes(of: record.cost, toByteOffset: At.cost, as: UInt64.self)
       raw.storeBytes(of: record.checksum, toByteOffset: At.checksum, as: UInt64.self)
       raw.storeBytes(of: record.size, toByteOffset: At.longSize, as: Int.self)
-      raw.storeBytes(of: record.extendedSize, toByteOffset: At.extendedSize, as: Int.self)
+      raw.storeBytes(
+        of: UInt32(record.extendedSize), toByteOffset: At.extendedSize, as: UInt32.self)
+      raw.storeBytes(of: 1, toByteOffset: At.mark, as: UInt32.self)
     }
     if key.count > 0 {
       (raw + header).copyMemory(from: key.baseAddress!, byteCount: key.count)

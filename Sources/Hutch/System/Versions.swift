@@ -2,20 +2,34 @@ import Synchronization
 
 /// Where versions come from: each is drawn once.
 final class Versions {
-  /// Relaxed: which of two writes is newer is decided under a lock of theirs.
-  private let following: Atomic<UInt64>
+  private let own: Atomic<UInt64>
+  /// Where processes share a directory: for all of them. Nil: `own`.
+  private let shared: UnsafeMutablePointer<Atomic<UInt64>>?
 
-  init(from first: UInt64) { following = Atomic(first) }
+  init(from first: UInt64, shared: UnsafeMutablePointer<Atomic<UInt64>>? = nil) {
+    own = Atomic(first)
+    self.shared = shared
+  }
 
   /// A version for a write that is about to be submitted.
   @inline(__always)
-  func draw() -> UInt64 { following.wrappingAdd(1, ordering: .relaxed).oldValue }
+  func draw() -> UInt64 {
+    // Relaxed: which of two writes is newer is decided under a lock of theirs.
+    if let shared { return shared.pointee.wrappingAdd(1, ordering: .relaxed).oldValue }
+    return own.wrappingAdd(1, ordering: .relaxed).oldValue
+  }
 
   /// None below `first` is drawn any more.
   func raise(to first: UInt64) {
-    following.max(first, ordering: .relaxed)
+    if let shared {
+      shared.pointee.max(first, ordering: .relaxed)
+    } else {
+      own.max(first, ordering: .relaxed)
+    }
   }
 
   /// The last one that was drawn.
-  var last: UInt64 { following.load(ordering: .relaxed) &- 1 }
+  var last: UInt64 {
+    (shared?.pointee.load(ordering: .relaxed) ?? own.load(ordering: .relaxed)) &- 1
+  }
 }

@@ -24,6 +24,7 @@ from ._units import limit_duration, nanoseconds, uint32, uint64
 
 _POLICY: dict[str | None, int] = {None: 0, "lru": 1, "lfu": 2, "fifo": 3, "adaptive": 4}
 _STORAGE: dict[str | None, int] = {None: 0, "mixed": 1, "sqlite": 2, "file": 3}
+_SHARING: dict[str | None, int] = {None: 0, "exclusive": 1, "shared": 2}
 _DURABILITY: dict[str | None, int] = {None: 0, "process": 1, "power": 2, "sync": 3}
 _CHECKSUMS = {True: 1, False: 2}
 _SHRINK: dict[str | None, int] = {None: 0, "empty": 1, "low_water": 2, "expired": 3}
@@ -56,6 +57,9 @@ class Cache(Entries, AsyncEntries):
             None: what it has, "mixed" for a new one.
         policy: how the memory tier chooses what goes: "adaptive" (follows the
             best of several; the default), "lru", "lfu" or "fifo".
+        sharing: who may have the directory open at one time: "exclusive" (one
+            process; the default) or "shared" (several, all of them so; what one
+            completes all see, and the disk limits are those in force).
         inline_threshold: with "mixed", a value of more bytes gets its own file.
         write_policy: where puts store that do not say: "through" (in both tiers;
             the default), "memory" or "disk".
@@ -84,7 +88,8 @@ class Cache(Entries, AsyncEntries):
     UnsupportedError (a network file system), NoSpaceError, StorageError;
     ValueError for a limit below 0 or another storage than the directory has.
     Warns with OptionsDifferWarning if this process has the directory open with
-    other options: both share the cache that is there.
+    other options (both share the cache that is there), or other processes do
+    with other limits.
     """
 
     def __init__(
@@ -97,6 +102,7 @@ class Cache(Entries, AsyncEntries):
         time_to_idle: Seconds | None = None,
         storage: str | None = None,
         policy: str | None = None,
+        sharing: str | None = None,
         inline_threshold: int | None = None,
         write_policy: str | None = None,
         durability: str | None = None,
@@ -117,6 +123,7 @@ class Cache(Entries, AsyncEntries):
         check(lib.hutch_options_init(byref(options), sizeof(options)))
         options.storage = choice("storage", storage, _STORAGE)
         options.policy = choice("policy", policy, _POLICY)
+        options.sharing = choice("sharing", sharing, _SHARING)
         options.write_policy = choice("write_policy", write_policy, WRITE_POLICIES)
         options.durability = choice("durability", durability, _DURABILITY)
         options.on_memory_warning = choice("on_memory_warning", on_memory_warning, _SHRINK)
@@ -164,7 +171,7 @@ class Cache(Entries, AsyncEntries):
 
         if status == Status.OPTIONS_DIFFER:
             warnings.warn(
-                f"{self.directory} is open in this process with other options, which go on",
+                f"{self.directory} is open already with other options, which go on",
                 OptionsDifferWarning,
                 stacklevel=2,
             )

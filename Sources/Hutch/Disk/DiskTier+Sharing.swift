@@ -1,0 +1,291 @@
+import CSystem
+import Synchronization
+
+/// Several processes on one directory (sharing SHARED).
+///
+/// Each has connections of its own. Who writes or checkpoints takes a turn: the writer lock,
+/// between processes, for one transaction or one checkpoint. At its beginning it learns what
+/// others have committed since its last one: the meta row, and the limits, which are the
+/// manifest's. So counts and limits are right over all processes, and conditions are decided
+/// within the transaction. Reads take no turn; what they must know of others' commits stands in
+/// `SharedState`.
+///
+/// Versions are drawn from one number for all. The opening that found itself alone has leased
+/// them in the manifest, and every transaction extends the lease.
+///
+/// A process that is killed gives up its locks with its life. What it left is put in order by
+/// others: a transaction that nobody ended by who has the next turn; content files without rows
+/// once they are an hour old, or at once by who is alone, since nobody else's can be on their
+/// way; files in the trash by everybody, once a minute.
+extension DiskTier {
+  /// A turn, as a lock. Within the process it is `writerMutex`.
+  struct WriterTurn {
+    let tier: DiskTier
+
+    @inline(__always)
+    func withLock<R: ~Copyable, E: Error>(_ body: () throws(E) -> R) throws(E) -> R {
+      tier.writerMutex.lock()
+      if tier.shared != nil { tier.beginTurn() }
+      defer {
+        if tier.shared != nil { tier.directoryLock?.endTurn() }
+        tier.writerMutex.unlock()
+      }
+      return try body()
+    }
+  }
+
+  var writerLock: WriterTurn { WriterTurn(tier: self) }
+
+  /// The generation of what is committed, by whichever process.
+  struct Generation {
+    let tier: DiskTier
+
+    @inline(__always)
+    func load(ordering: AtomicLoadOrdering) -> Int64 {
+      if let shared = tier.shared { return shared.generation }
+      return tier.ownGeneration.load(ordering: .acquiring)
+    }
+
+    func store(_ value: Int64, ordering: AtomicStoreOrdering) {
+      if let shared = tier.shared {
+        shared.generation = value
+      } else {
+        tier.ownGeneration.store(value, ordering: .releasing)
+      }
+    }
+  }
+
+  var generation: Generation { Generation(tier: self) }
+
+  // MARK: turns
+
+  @inline(never)
+  private func beginTurn() {
+    do throws(Failure) {
+      try directoryLock?.beginTurn()
+      try catchUp()
+    } catch {
+      // Told by the transaction.
+      counters.failures.add()
+    }
+  }
+
+  /// Learns what others have committed. The turn is ours. Throws if it cannot be learnt: then
+  /// nothing is to be written.
+  func catchUp() throws(Failure) {
+    guard let shared, isUp, let manifest else { return }
+    guard directoryLock?.mayWrite ?? false else {
+      throw Failure(.io, "the directory's lock cannot be had")
+    }
+    guard isSameManifest else {
+      detach()
+      throw downFailure
+    }
+    let begun = shared.begun
+    let isSettled = shared.isSettled
+    if begun == sequence && isSettled { return }
+    let mayIdle = manifest.meta.mayIdle
+    do throws(Failure) {
+      liveLimits.set(try manifest.reload(shared, trustsLog: isSettled, in: place))
+    } catch {
+      if error.status == .corrupt { goDown(error) }
+      throw error
+    }
+    if !isSettled { shared.evenAll() }
+    if !mayIdle && manifest.meta.mayIdle { noteIdle(Int64.min) }
+    shared.generation = manifest.meta.generation
+    sequence = begun
+    publish(manifest.meta)
+    shared.settle()
+  }
+
+  /// Whether the manifest is the one that this tier has open. If another process has set it
+  /// aside, the tier goes down, and is opened again by maintenance.
+  var isSameManifest: Bool {
+    guard let shared, shared.epoch != epoch.load(ordering: .acquiring) else { return true }
+    goDown(Failure(.tierDown, "another process found the manifest damaged"))
+    return false
+  }
+
+  /// A transaction is committed, or has changed nothing.
+  func endSharing() {
+    guard let shared else { return }
+    shared.ended()
+    sequence = shared.begun
+    shared.settle()
+  }
+
+  /// The numbers under which these writes' entries may be remembered above.
+  func noteMarks(_ batch: [QueuedWrite]) {
+    guard let shared else { return }
+    for queued in batch {
+      guard let write = queued.write, let entry = queued.entry else { continue }
+      write.mark = shared.counters.mark(shared.hash.entry(entry.key))
+    }
+  }
+
+  /// Whether the condition of a write holds; what is there is in the write.
+  func holds(
+    _ write: QueuedWrite, _ manifest: Manifest, _ meta: Meta
+  ) throws(Failure) -> Bool {
+    guard let conditional = write.write, conditional.condition != .none else { return true }
+    let found = try manifest.find(write.key)
+    var version: UInt64 = 0
+    if let found, isAlive(found, write.key, meta) { version = found.record.version }
+    conditional.existing = version
+    conditional.isUnmet = !conditional.condition.holds(for: version)
+    return !conditional.isUnmet
+  }
+
+  // MARK: opening and closing
+
+  /// Becomes one of those who share the directory. True: there is no other, or the tier does
+  /// not share. The turn is ours.
+  func enter(_ directory: Directory, isNew: Bool) throws(Failure) -> Bool {
+    guard let shared, let directoryLock else { return true }
+    try directoryLock.beginTurn()
+    let isAlone = directoryLock.isAlone
+    guard isNew else {
+      if isAlone { shared.evenAll() }
+      return isAlone
+    }
+    if shared.isHandedOut && !isAlone {
+      // Memory goes by another hash of keys, and by counters that are no more.
+      throw Failure(.busy, "other processes have opened the directory anew")
+    }
+    try shared.map(directory, isAlone: isAlone)
+    if !isAlone { shared.members += 1 }
+    return isAlone
+  }
+
+  /// Takes over a manifest that others have open.
+  func join(_ opened: Manifest, _ directory: Directory) throws(Failure) {
+    guard let shared else { return }
+    guard options.storage == .unspecified || options.storage == opened.meta.storage else {
+      throw Failure(.invalidArgument, "the directory has another storage kind")
+    }
+    let limits = try opened.reload(shared, trustsLog: shared.isSettled, in: directory)
+    if limits != liveLimits.current { joinedOthers = true }
+    liveLimits.set(limits)
+    if !clock.isHosts { clock.setAnchor(opened.boot.offset) }
+    if !shared.isSettled { shared.evenAll() }
+    shared.generation = opened.meta.generation
+    take(opened, opened.meta, directory)
+    leaseStart.store(shared.nextVersion.pointee.load(ordering: .relaxed), ordering: .relaxed)
+    publish(opened.meta)
+  }
+
+  /// The manifest is this tier's, and others may come.
+  func settleIn(isAlone: Bool) {
+    guard let shared else { return }
+    if isAlone {
+      shared.members = 1
+      shared.nextVersion.pointee.max(firstVersion, ordering: .relaxed)
+      shared.owesSweep = !orphans.isDone
+    }
+    epoch.store(shared.epoch, ordering: .releasing)
+    sequence = shared.begun
+    shared.settle()
+  }
+
+  /// Ends a membership that is not the last one. False: it is, or the tier does not share. The
+  /// turn is ours.
+  func leaveOthers(_ manifest: Manifest) throws(Failure) -> Bool {
+    guard let shared, let directoryLock else { return false }
+    guard !directoryLock.isAlone else {
+      // Somebody died, and may have left files.
+      if shared.members > 1 { shared.owesSweep = true }
+      return false
+    }
+    for _ in 0..<64 where queue.hasBars { _ = try attempt([]) }
+    for _ in 0..<2 {
+      while try flushAccesses(1024) {}
+    }
+    trash.endHolds(in: place)
+    while trash.empty(4096, in: place) {}
+    if discardInFlight() || trash.hasLostSight { shared.owesSweep = true }
+    shared.members = max(1, shared.members) - 1
+    // The log stays the others'.
+    manifest.leaveAsIs()
+    return true
+  }
+
+  // MARK: maintenance
+
+  /// A minute, and an hour, in nanoseconds.
+  private static let minute: Int64 = 60_000_000_000
+  private static let hour: Int64 = 60 * minute
+
+  /// What others may have left. The turn is ours.
+  func lookAfterOthers() {
+    guard let shared, let directoryLock, isUp else { return }
+    let now = Clock.read(CLOCK_MONOTONIC)
+    guard now - lookedAfter >= DiskTier.minute else { return }
+    lookedAfter = now
+    trash.lookForOlder()
+    if manifest?.meta.mayIdle ?? false { noteIdle(Int64.min) }
+    let lostSome = directoryLock.isAlone && shared.members > 1
+    if lostSome { shared.members = 1 }
+    if orphans.isDone && (lostSome || now - sweptOrphans >= DiskTier.hour) {
+      sweptOrphans = now
+      orphans.begin()
+      shared.owesSweep = true
+    }
+  }
+
+  /// Whether a content file without a row may be another process's on its way to one. The turn
+  /// is ours.
+  func mayBeOnItsWay(_ name: ContentName) -> Bool {
+    guard shared != nil, let directoryLock, !directoryLock.isAlone else { return false }
+    let status = ContentPath.content(name).withPointer {
+      Files.status($0, at: place.descriptor)
+    }
+    guard let status else { return false }
+    let written = Int64(status.st_mtim.tv_sec) &* 1_000_000_000
+    return Record.difference(Clock.read(CLOCK_REALTIME), written) < DiskTier.hour
+  }
+
+  // MARK: numbers
+
+  /// The count and the charges, by whichever process; nil: the tier's own are right.
+  func sharedSums() -> (count: UInt64, cost: UInt64)? {
+    guard let shared, isUp else { return nil }
+    for _ in 0..<8 where shared.isSettled {
+      let begun = shared.begun
+      let sums = (shared.count, shared.charges &+ UInt64(shared.log.size))
+      if shared.isSettled && shared.begun == begun { return sums }
+    }
+    // Somebody commits at this moment, or has died over it.
+    let sums = try? readers.withConnection(in: { placeIfUp }) { (reader) throws(Failure) in
+      try reader.sums()
+    }
+    guard let sums else { return nil }
+    return (sums.count, sums.charges &+ UInt64(shared.log.size))
+  }
+}
+
+/// What has to be there for a write to be carried out.
+enum WriteCondition: Equatable {
+  case none
+  case absent
+  case present
+  case version(UInt64)
+
+  /// `version`: of the entry that is there; 0: none.
+  func holds(for version: UInt64) -> Bool {
+    switch self {
+    case .none: true
+    case .absent: version == 0
+    case .present: version != 0
+    case .version(let wanted): version == wanted
+    }
+  }
+
+  static func == (a: WriteCondition, b: WriteCondition) -> Bool {
+    switch (a, b) {
+    case (.none, .none), (.absent, .absent), (.present, .present): true
+    case (.version(let a), .version(let b)): a == b
+    default: false
+    }
+  }
+}

@@ -1,0 +1,40 @@
+import CSQLite
+import CSystem
+
+/// The database file as a whole: its pages, its order.
+extension Manifest {
+  /// Gives up to `pages` free pages back to the file system. True if there are more.
+  func vacuum(pages: Int) throws(Failure) -> Bool {
+    let free = try connection.integer("PRAGMA freelist_count") ?? 0
+    guard free > 0 else { return false }
+    let statement = try connection.prepare("PRAGMA incremental_vacuum(64)")
+    var done = 0
+    while done < pages {
+      defer { statement.reset() }
+      while try statement.step() {}
+      done += 64
+    }
+    return free > Int64(done)
+  }
+
+  /// Free pages, and all pages, of the database file.
+  var pages: (free: Int64, all: Int64) {
+    get throws(Failure) {
+      (
+        try connection.integer("PRAGMA freelist_count") ?? 0,
+        try connection.integer("PRAGMA page_count") ?? 0
+      )
+    }
+  }
+
+  /// Makes the indices anew from the rows.
+  func reindex() throws(Failure) { try connection.run("REINDEX") }
+
+  /// Whether SQLite finds the whole file in order. Takes as long as reading it.
+  func isWhole() -> Bool {
+    guard let statement = try? connection.prepare("PRAGMA quick_check(1)") else { return false }
+    guard let hasRow = try? statement.step(), hasRow else { return false }
+    guard let answer = try? statement.bytes(0) else { return false }
+    return answer.count == 2 && memcmp(answer.baseAddress!, Files.path("ok"), 2) == 0
+  }
+}

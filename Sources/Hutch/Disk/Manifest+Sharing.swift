@@ -1,0 +1,96 @@
+import CSQLite
+import CSystem
+
+/// What other processes have committed.
+extension Manifest {
+  /// Reads the meta row anew. The turn is the caller's; nobody else writes. Returns the limits in
+  /// force. `trustsLog`: whether what the shared state says of the log is so.
+  func reload(
+    _ shared: SharedState, trustsLog: Bool, in directory: Directory
+  ) throws(Failure) -> TierLimits {
+    if sums == nil {
+      sums = OwnedStatement(try connection.prepare(
+        """
+        SELECT generation, next_version, count, bytes, dead, idle, last_time, limit_cost,
+          limit_count, limit_entry, time_to_live, time_to_idle, (SELECT max(id) FROM entries)
+        FROM meta WHERE id = 1
+        """))
+    }
+    var limits = TierLimits()
+    var changed = meta
+    var newest: Int64 = 0
+    let row = sums!.statement.handle
+    try Connection.waitOut { () throws(Failure) in
+      defer { sqlite3_reset(row) }
+      let code = sqlite3_step(row)
+      guard code == SQLITE_ROW else {
+        guard code == SQLITE_DONE else {
+          throw connection.failure(code, "the manifest cannot be read")
+        }
+        throw Failure(.corrupt, "the manifest has no meta row")
+      }
+      func integer(_ column: Int32) -> Int64 { sqlite3_column_int64(row, column) }
+      func bits(_ column: Int32) -> UInt64 { UInt64(bitPattern: integer(column)) }
+      changed.generation = integer(0)
+      changed.nextVersion = bits(1)
+      changed.count = integer(2)
+      changed.bytes = integer(3)
+      changed.dead = integer(4)
+      changed.mayIdle = integer(5) != 0
+      changed.lastTime = integer(6)
+      limits.cost = bits(7)
+      limits.count = bits(8)
+      limits.maxEntry = bits(9)
+      limits.ages = Ages(timeToLive: max(0, integer(10)), timeToIdle: max(0, integer(11)))
+      newest = integer(12)
+    }
+    guard changed.isSound, newest >= 0, newest < Meta.largest else {
+      throw Failure(.corrupt, "the manifest's meta row is damaged")
+    }
+    meta = changed
+    // Ids of rows that others have deleted are not used again either.
+    lastID = max(lastID, newest, trustsLog ? min(shared.lastID, Meta.largest) : 0)
+    var log = shared.log
+    if !trustsLog {
+      let size = Files.status(Files.path("manifest.sqlite-wal"), at: directory.descriptor)?.st_size
+      log = (Int(size ?? 0), Int(size ?? 0))
+    }
+    noteLog(used: log.used, size: log.size)
+    return limits
+  }
+}
+
+/// A statement that is made when it is first needed.
+final class OwnedStatement {
+  let statement: Statement
+
+  init(_ statement: consuming Statement) { self.statement = statement }
+}
+
+extension Connection {
+  /// Runs `body` again while SQLite answers 'busy': another process reads the log's index anew,
+  /// after one was killed, or closes its connections.
+  static func waitOut(_ body: () throws(Failure) -> Void) throws(Failure) {
+    var tries: useconds_t = 0
+    while true {
+      do throws(Failure) {
+        return try body()
+      } catch {
+        tries += 1
+        guard error.sqlite & 0xFF == SQLITE_BUSY, tries < 5000 else { throw error }
+        _ = tries < 100 ? sched_yield() : usleep(200)
+      }
+    }
+  }
+
+  /// Likewise for everything that the connection does.
+  func waitsOut(_ does: Bool) {
+    sqlite3_busy_handler(
+      handle,
+      does
+        ? { _, tries in
+          _ = tries < 100 ? sched_yield() : usleep(200)
+          return tries < 5000 ? 1 : 0
+        } : nil, nil)
+  }
+}

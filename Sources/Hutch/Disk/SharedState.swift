@@ -1,0 +1,245 @@
+import CSystem
+import Synchronization
+
+/// What the processes that share a directory tell each other without a look into the manifest:
+/// the file `shared`, which all of them have mapped. Nothing in it outlives the last of them:
+/// who finds itself alone begins it anew, from the manifest.
+///
+///      0  what it is, of which layout
+///      8  secrets of the keys' hash, four: the same key, the same counter in all processes
+///     40  epoch        how often a damaged manifest was set aside
+///     48  generation   of what is committed
+///     56  members      UInt32: openings that have not ended. Too high after a kill
+///     60  owes         UInt32: a sweep for orphans is not done
+///     64  begun        writes of transactions that have begun to change anything ...
+///     72  done         ... and of those whose end is told here. Not the same: a transaction
+///                      is under way, or its writer died: the manifest is to be asked
+///     80  count, charges, bytes of the log used and taken, the highest id, of the manifest
+///    128  the next version
+///   4096  the counters of CoherenceCounters
+///
+/// All but the versions and what `CoherenceCounters.dropCopies` does is written by who has the
+/// writer lock. Release and acquire throughout, so that who sees a number sees what it is about.
+final class SharedState {
+  private enum At {
+    static let magic = 0
+    static let secrets = 8
+    static let epoch = 40
+    static let generation = 48
+    static let members = 56
+    static let owes = 60
+    static let begun = 64
+    static let done = 72
+    static let count = 80
+    static let charges = 88
+    static let logUsed = 96
+    static let logSize = 104
+    static let lastID = 112
+    static let versions = 128
+    static let counters = 4096
+  }
+
+  private static let magic: UInt64 = 0x3130_6465_7261_6873  // "shared01"
+  private static let size = At.counters + CoherenceCounters.byteCount
+
+  /// Stays where it is while the tier moves from one directory to another.
+  private let base: UnsafeMutableRawPointer
+  let counters: CoherenceCounters
+
+  /// Whether the memory tier goes by `hash` and `counters`. Set while the tier is opened.
+  var isHandedOut = false
+
+  // Of the transaction under way, under the writer lock.
+
+  private var isChanging = false
+  private var touched = GrowingArray<UInt32>()
+  private var touchedAll = false
+
+  private init(_ base: UnsafeMutableRawPointer) {
+    self.base = base
+    counters = CoherenceCounters(base + At.counters, members: base + At.members)
+  }
+
+  /// With no directory yet.
+  static func make() throws(Failure) -> SharedState {
+    let base = mmap(nil, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0)
+    guard let base, base != UnsafeMutableRawPointer(bitPattern: -1) else { throw .noMemory }
+    let state = SharedState(base)
+    state.store(8, try Entropy.number())
+    state.store(16, try Entropy.number())
+    state.store(24, try Entropy.number())
+    state.store(32, try Entropy.number())
+    return state
+  }
+
+  deinit { munmap(base, SharedState.size) }
+
+  private func cell(_ offset: Int) -> UnsafeMutablePointer<Atomic<UInt64>> {
+    (base + offset).assumingMemoryBound(to: Atomic<UInt64>.self)
+  }
+
+  private func load(_ offset: Int) -> UInt64 { cell(offset).pointee.load(ordering: .acquiring) }
+
+  private func store(_ offset: Int, _ value: UInt64) {
+    cell(offset).pointee.store(value, ordering: .releasing)
+  }
+
+  private func half(_ offset: Int) -> UnsafeMutablePointer<Atomic<UInt32>> {
+    (base + offset).assumingMemoryBound(to: Atomic<UInt32>.self)
+  }
+
+  // MARK: opening
+
+  /// Maps the directory's file. Who is alone begins it anew; secrets that this tier has used
+  /// stay the ones that it uses.
+  func map(_ directory: Directory, isAlone: Bool) throws(Failure) {
+    let secrets = (load(8), load(16), load(24), load(32))
+    let before = nextVersion.pointee.load(ordering: .relaxed)
+    guard
+      let number = Files.open(
+        Files.path("shared"), at: directory.descriptor,
+        O_RDWR | O_NOFOLLOW | (isAlone ? O_CREAT : 0))
+    else { throw .system("cannot open the file 'shared'", otherwise: .badDirectory) }
+    let file = Descriptor(owning: number)
+    if isAlone {
+      // Blocks for all of it: a mapped page without one, on a full file system, is a SIGBUS.
+      let code = posix_fallocate(file.number, 0, off_t(SharedState.size))
+      guard code == 0 else { throw .system("cannot make the file 'shared'", errno: code) }
+    }
+    guard let status = Files.status(of: file.number), hutch_is_regular(status.st_mode) != 0,
+      Int(status.st_size) >= SharedState.size
+    else { throw Failure(.badDirectory, "the file 'shared' in the directory is no cache's") }
+    let mapped = mmap(
+      base, SharedState.size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, file.number, 0)
+    guard mapped == base else { throw .system("cannot map the file 'shared'") }
+    guard isAlone else {
+      guard load(At.magic) == SharedState.magic else {
+        throw Failure(.badDirectory, "the file 'shared' in the directory is no cache's")
+      }
+      return
+    }
+    memset(base, 0, At.counters)
+    evenAll()
+    store(8, secrets.0)
+    store(16, secrets.1)
+    store(24, secrets.2)
+    store(32, secrets.3)
+    store(At.versions, before)
+    store(At.magic, SharedState.magic)
+  }
+
+  /// Of who is alone, at the end.
+  static func remove(from directory: Directory) {
+    _ = Files.unlink(Files.path("shared"), at: directory.descriptor)
+  }
+
+  var hash: KeyedHash { KeyedHash(load(8), load(16), load(24), load(32)) }
+
+  var nextVersion: UnsafeMutablePointer<Atomic<UInt64>> { cell(At.versions) }
+
+  var epoch: UInt64 { load(At.epoch) }
+
+  /// The manifest is another one.
+  func advanceEpoch() { store(At.epoch, epoch &+ 1) }
+
+  var generation: Int64 {
+    get { Int64(bitPattern: load(At.generation)) }
+    set { store(At.generation, UInt64(bitPattern: newValue)) }
+  }
+
+  var members: UInt32 {
+    get { half(At.members).pointee.load(ordering: .acquiring) }
+    set { half(At.members).pointee.store(newValue, ordering: .releasing) }
+  }
+
+  var owesSweep: Bool {
+    get { half(At.owes).pointee.load(ordering: .relaxed) != 0 }
+    set { half(At.owes).pointee.store(newValue ? 1 : 0, ordering: .relaxed) }
+  }
+
+  // MARK: transactions
+
+  /// Which transaction has begun to change anything last.
+  var begun: UInt64 { load(At.begun) }
+
+  /// Whether what is told here is what the manifest has.
+  var isSettled: Bool { load(At.done) == begun }
+
+  private func beginChanging() {
+    guard !isChanging else { return }
+    isChanging = true
+    store(At.begun, begun &+ 1)
+  }
+
+  /// The entry of this key is about to change.
+  func touch(_ key: Bytes) throws(Failure) {
+    beginChanging()
+    guard counters.hasOthers else { return }
+    let index = CoherenceCounters.index(of: hash.entry(key))
+    let counter = counters[index]
+    guard counter.pointee.load(ordering: .relaxed) & 1 == 0 else { return }
+    try touched.append(UInt32(index))
+    counter.pointee.wrappingAdd(1, ordering: .acquiringAndReleasing)
+  }
+
+  func touchAll() {
+    beginChanging()
+    guard counters.hasOthers else { return }
+    touchedAll = true
+    for index in 0..<CoherenceCounters.count
+    where counters[index].pointee.load(ordering: .relaxed) & 1 == 0 {
+      counters[index].pointee.wrappingAdd(1, ordering: .acquiringAndReleasing)
+    }
+  }
+
+  /// The next thing is the COMMIT.
+  func willCommit() { beginChanging() }
+
+  /// The transaction has ended, and it is known how.
+  func ended() {
+    guard isChanging else { return }
+    if touchedAll {
+      evenAll()
+    } else {
+      for index in touched.elements {
+        counters[Int(index)].pointee.wrappingAdd(1, ordering: .releasing)
+      }
+    }
+    forgetTransaction()
+  }
+
+  /// The transaction has ended, and who next has the writer lock has to find out how.
+  func forgetTransaction() {
+    isChanging = false
+    touchedAll = false
+    touched.removeAll()
+  }
+
+  /// What is told here is what the manifest has.
+  func settle() { store(At.done, begun) }
+
+  /// Of writers that died.
+  func evenAll() {
+    for index in 0..<CoherenceCounters.count
+    where counters[index].pointee.load(ordering: .relaxed) & 1 != 0 {
+      counters[index].pointee.wrappingAdd(1, ordering: .releasing)
+    }
+  }
+
+  // MARK: sums
+
+  func publish(_ meta: Meta, _ manifest: Manifest) {
+    store(At.count, UInt64(meta.count))
+    store(At.charges, UInt64(meta.bytes + meta.dead))
+    store(At.logUsed, UInt64(manifest.logUsed))
+    store(At.logSize, UInt64(manifest.log))
+    store(At.lastID, UInt64(manifest.lastID))
+  }
+
+  var count: UInt64 { load(At.count) }
+  var charges: UInt64 { load(At.charges) }
+  var log: (used: Int, size: Int) {
+    (Int(clamping: load(At.logUsed)), Int(clamping: load(At.logSize)))
+  }
+  var lastID: Int64 { Int64(clamping: load(At.lastID)) }
+}
