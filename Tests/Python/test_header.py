@@ -141,6 +141,7 @@ def test_storage_kinds_and_constants():
     "prefix, table",
     [
         ("POLICY_", hutch._cache._POLICY),
+        ("SHARING_", hutch._cache._SHARING),
         ("WRITE_", hutch._options.WRITE_POLICIES),
         ("DURABILITY_", hutch._cache._DURABILITY),
         ("SHRINK_", hutch._cache._SHRINK),

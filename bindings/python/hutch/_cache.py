@@ -171,7 +171,7 @@ class Cache(Entries, AsyncEntries):
 
         if status == Status.OPTIONS_DIFFER:
             warnings.warn(
-                f"{self.directory} is open in this process with other options, which go on",
+                f"{self.directory} is open already with other options, which go on",
                 OptionsDifferWarning,
                 stacklevel=2,
             )

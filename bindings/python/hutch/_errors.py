@@ -161,7 +161,7 @@ class LoadError(Error, RuntimeError):
 
 
 class OptionsDifferWarning(UserWarning):
-    """The directory is open in this process already, with other options, which go on."""
+    """The directory is open already with other options, which go on."""
 
 
 _CLASSES: dict[int, type[Error]] = {
