@@ -886,19 +886,20 @@ TEST(what_is_queued_when_the_queue_is_released_is_carried_out) {
   block(queue, &gate);
   await_waiting(&s, 1);
   CHECK_OK(hutch_queue_suspend(queue));
-  hutch_task *last = NULL;
+  hutch_task *tasks[20];
   for (int k = 0; k < 20; k++) {
     items[k] = (item){.s = &s, .number = k};
-    hutch_task_release(last);
-    last = submit(queue, &items[k], 0);
+    tasks[k] = submit(queue, &items[k], 0);
   }
   hutch_queue_release(queue);
   open_gate(&s);
-  CHECK_OK(hutch_task_wait(last, HUTCH_FOREVER));
-  while (workers() > 0) usleep(100);
+  for (int k = 0; k < 20; k++) {
+    CHECK_OK(hutch_task_wait(tasks[k], HUTCH_FOREVER));
+    check_ended(&items[k], 1, HUTCH_OK);
+    hutch_task_release(tasks[k]);
+  }
   CHECK_EQUAL(20, s.count);
-  for (int k = 0; k < 20; k++) check_ended(&items[k], 1, HUTCH_OK);
-  hutch_task_release(last);
+  while (workers() > 0) usleep(100);
 }
 
 static hutch_status release_own_queue(void *context, hutch_task *task) {

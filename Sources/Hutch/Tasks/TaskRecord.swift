@@ -65,6 +65,12 @@ struct TaskRecord: ~Copyable {
   typealias Function = @convention(c) (UnsafeMutableRawPointer?) -> Void
   typealias Work = @convention(c) (UnsafeMutableRawPointer?, OpaquePointer?) -> Int32
 
+  /// In the lane; of a held task in its group; of one that is ending in the list of those
+  /// whose completions are to be made. Under the queue's lock only, and therefore first: to
+  /// ThreadSanitizer a change of any field through a pointer is one of the first.
+  var laneNext: TaskPointer?
+  var lanePrevious: TaskPointer?
+
   /// Of the queue until the task has ended, of the host's handles, and of a table that a
   /// cancelled task has not left yet. Relaxed to make one, acquire and release to give one up.
   let references = Atomic<UInt32>(1)
@@ -77,10 +83,6 @@ struct TaskRecord: ~Copyable {
   /// Of who has `holdsQueue` counted, else valid until the task has ended.
   let queue: Unmanaged<TaskQueue>
 
-  /// In the lane; of a held task in its group; of one that is ending in the list of those
-  /// whose completions are to be made.
-  var laneNext: TaskPointer?
-  var lanePrevious: TaskPointer?
   /// In the order of age; of a running task among those that run; of a held one among those
   /// that are held.
   var ageNext: TaskPointer?
@@ -107,6 +109,8 @@ struct TaskRecord: ~Copyable {
 
 /// What most small tasks do without.
 struct TaskExtras {
+  /// In the table of keys and identifiers; first for the reason that `laneNext` is.
+  var bucketNext: TaskPointer?
   var port: Unmanaged<CompletionPort>?
   var group: Unmanaged<WorkGroup>?
   var owner: Unmanaged<TaskOwner>?
@@ -118,8 +122,6 @@ struct TaskExtras {
   /// of a key, the place of the last write of the key that was made by a call.
   var ticket: UInt64 = 0
   var overtaken: UInt64 = 0
-  /// In the table of keys and identifiers.
-  var bucketNext: TaskPointer?
   /// The next of the same key or identifier.
   var behind: TaskPointer?
   /// Of the first of them: the last, and how many of them all have which priority.
