@@ -346,7 +346,10 @@ static void take_part(void *context, int index) {
       hutch_loading *loading = NULL;
       hutch_status status =
           hutch_load_begin(j->cache, &a.key, sizeof a.key, &options, &value, &loading);
-      if (value) judge(j, a.key, floor, value);
+      /* An old value to refresh may be older. */
+      if (value && options.soft_time_to_live == 0) judge(j, a.key, floor, value);
+      else hutch_value_release(value);
+      value = NULL;
       if (status == HUTCH_WOULD_BLOCK)
         status = hutch_load_wait(loading, random >> 20 & 1023, &value);
       if (status == HUTCH_NOT_FOUND && (random >> 32 & 3)) {
@@ -354,10 +357,12 @@ static void take_part(void *context, int index) {
         pause_a_little(random >> 40);
         hutch_load_fulfil(loading, &truth, sizeof truth, NULL);
         if (hutch_load_wait(loading, 0, &value) == HUTCH_OK) judge(j, a.key, floor, value);
-      } else if (status == HUTCH_OK && value && loading) {
-        /* An old value to refresh, or one that was waited for. */
+      } else if (value) {
+        /* One that was waited for. */
         if (options.soft_time_to_live == 0) judge(j, a.key, floor, value);
+        else hutch_value_release(value);
       }
+      if (status != HUTCH_OK && status != HUTCH_NOT_FOUND) CHECK(!value);
       hutch_loading_release(loading);
       break;
     }
@@ -365,8 +370,8 @@ static void take_part(void *context, int index) {
       hutch_status status =
           hutch_load(j->cache, &a.key, sizeof a.key, load_truth, &a, &options, &value);
       if (status == HUTCH_OK) judge(j, a.key, floor, value);
-      else CHECK(status == HUTCH_LOAD_FAILED || status == HUTCH_CANCELLED ||
-                 status == HUTCH_TIMED_OUT);
+      else CHECK(!value && (status == HUTCH_LOAD_FAILED || status == HUTCH_CANCELLED ||
+                 status == HUTCH_TIMED_OUT));
     }
     }
   }

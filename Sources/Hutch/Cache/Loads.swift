@@ -269,6 +269,8 @@ final class Loads {
   func settle(_ flight: Flight, _ value: UnownedBlock) {
     lock.lock()
     defer { lock.unlock() }
+    // A lead that was short may have passed on meanwhile, and the flight have ended.
+    guard flight.state == .running || flight.state == .storing else { return }
     flight.value = value.retained().leak()
     flight.state = .loaded
     end(flight)
@@ -282,6 +284,10 @@ final class Loads {
     let words = words.flatMap { strndup($0, Flight.mostWords) }
     lock.lock()
     defer { lock.unlock() }
+    guard flight.state == .running || flight.state == .storing else {
+      free(words)
+      return
+    }
     flight.setFailure(code, words)
     flight.state = .failed
     let isRemembered = until != Int64.min && flight.isListed

@@ -19,8 +19,9 @@ extension TaskQueue {
       waking += 1
       return true
     }
-    // One that is being woken will see to the rest. Without another thread it goes slower.
-    if sleeping == 0 && threads.count < min(width, TaskQueue.mostThreads) && running > 0 {
+    // One that is being woken will see to the rest. Without another thread it goes slower. When
+    // the queue ends, who ends it lets the threads go that there are.
+    if !isStopping && sleeping == 0 && threads.count < min(width, TaskQueue.mostThreads) && running > 0 {
       try? spawn()
     }
     return false
