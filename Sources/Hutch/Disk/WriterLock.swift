@@ -15,6 +15,10 @@ final class WriterLock {
   private let file: Descriptor
   private(set) var isShared = false
   private var hasTurn = false
+  /// Another lock has this one's open file.
+  private var isTaken = false
+  /// See Process.forks.
+  private let forks = Process.forks
 
   private static let turn: Int64 = 0
   private static let presence: Int64 = 1
@@ -29,6 +33,12 @@ final class WriterLock {
         Files.path("lock"), at: directory.descriptor, O_RDWR | O_CREAT | O_NOFOLLOW)
     else { throw .system("cannot open the lock file", otherwise: .badDirectory) }
     file = Descriptor(owning: number)
+  }
+
+  /// A child that has just been forked may not have closed its copy of the descriptor yet: the
+  /// lock is given up for that, too. The parent's is none of a child's business.
+  deinit {
+    if !isTaken && forks == Process.forks { _ = hutch_ofd_lock(file.number, Int16(F_UNLCK)) }
   }
 
   /// Takes the lock without waiting; a shared one with its first turn, for which it waits.
@@ -86,6 +96,7 @@ final class WriterLock {
       throw .system("cannot lock the directory")
     }
     hasTurn = other.hasTurn
+    other.isTaken = true
   }
 }
 
