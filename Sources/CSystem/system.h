@@ -116,35 +116,33 @@ static inline int hutch_openat(int directory, const char *path, int flags, mode_
   return openat(directory, path, flags, mode);
 }
 
-// Takes (type F_WRLCK, F_RDLCK) or gives up (F_UNLCK) an open-file-description lock on
-// the whole file, without waiting.
-static inline int hutch_ofd_lock(int descriptor, short type) {
+// `length` 0: to the end of the file.
+static inline struct flock hutch_flock(short type, int64_t start, int64_t length) {
   struct flock lock;
   memset(&lock, 0, sizeof lock);
   lock.l_type = type;
   lock.l_whence = SEEK_SET;
+  lock.l_start = start;
+  lock.l_len = length;
+  return lock;
+}
+
+// Takes (type F_WRLCK, F_RDLCK) or gives up (F_UNLCK) an open-file-description lock on
+// the whole file, without waiting.
+static inline int hutch_ofd_lock(int descriptor, short type) {
+  struct flock lock = hutch_flock(type, 0, 0);
   return fcntl(descriptor, F_OFD_SETLK, &lock);
 }
 
 // Likewise on one byte of the file; with `waits`, until it can be had.
 static inline int hutch_ofd_lock_byte(int descriptor, short type, int64_t byte, int waits) {
-  struct flock lock;
-  memset(&lock, 0, sizeof lock);
-  lock.l_type = type;
-  lock.l_whence = SEEK_SET;
-  lock.l_start = byte;
-  lock.l_len = 1;
+  struct flock lock = hutch_flock(type, byte, 1);
   return fcntl(descriptor, waits ? F_OFD_SETLKW : F_OFD_SETLK, &lock);
 }
 
 // Whether another open file has any lock on that byte.
 static inline int hutch_ofd_is_locked(int descriptor, int64_t byte) {
-  struct flock lock;
-  memset(&lock, 0, sizeof lock);
-  lock.l_type = F_WRLCK;
-  lock.l_whence = SEEK_SET;
-  lock.l_start = byte;
-  lock.l_len = 1;
+  struct flock lock = hutch_flock(F_WRLCK, byte, 1);
   return fcntl(descriptor, F_OFD_GETLK, &lock) != 0 || lock.l_type != F_UNLCK;
 }
 

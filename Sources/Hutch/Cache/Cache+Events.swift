@@ -64,28 +64,24 @@ extension Cache {
       if !hasValue { gone.unowned?.version = stored.version }
     }
     if let gone {
+      // Of a removal it has been said before.
+      if new != nil { owed.willRemove = owe(.willRemove, .replaced, gone.unowned, hasValue, lane) }
       let cause = new == nil ? Event.Cause.removed : .replaced
-      if new != nil && events.wants(.willRemove) {
-        let event = Event(
-          .willRemove, cause, gone.unowned.retained(), hasValue: hasValue, tiers: .memory,
-          lane: lane)
-        events.post(event, isReady: false)
-        owed.willRemove = event
-      }
-      if events.wants(.didRemove) {
-        let event = Event(
-          .didRemove, cause, gone, hasValue: hasValue, tiers: .memory, lane: lane)
-        events.post(event, isReady: false)
-        owed.didRemove = event
-      }
+      owed.didRemove = owe(.didRemove, cause, gone.unowned, hasValue, lane)
     }
-    if let new, events.wants(.didAdd) {
-      let event = Event(
-        .didAdd, .none, new.retained(), hasValue: newHasValue, tiers: .memory, lane: lane)
-      events.post(event, isReady: false)
-      owed.didAdd = event
-    }
+    if let new { owed.didAdd = owe(.didAdd, .none, new, newHasValue, lane) }
     return owed
+  }
+
+  /// Posts an event that waits for a commit; its tiers are settled then. Nil: nobody wants it.
+  private func owe(
+    _ kind: Event.Kind, _ cause: Event.Cause, _ entry: UnownedBlock, _ hasValue: Bool, _ lane: Int
+  ) -> Event? {
+    guard events.wants(kind) else { return nil }
+    let event = Event(
+      kind, cause, entry.retained(), hasValue: hasValue, tiers: Event.Tiers(), lane: lane)
+    events.post(event, isReady: false)
+    return event
   }
 
   /// Settles what a write owed, tells it, and waits until it is told. `leftDisk`: whether the
