@@ -203,7 +203,9 @@ enum {
   HUTCH_WRITE_DEFAULT = 0,     /* of a put: as the cache; of a cache: through */
   HUTCH_WRITE_THROUGH = 1,     /* in both */
   HUTCH_WRITE_MEMORY = 2,      /* in memory only; what the disk tier has of the key goes */
-  HUTCH_WRITE_DISK = 3         /* on disk only; what memory has of the key goes */
+  HUTCH_WRITE_DISK = 3,        /* on disk only; what memory has of the key goes */
+  HUTCH_WRITE_ON_EVICTION = 4  /* in memory, and on disk when memory lets it go; see
+                                  hutch_put. Not with HUTCH_SHARING_SHARED */
 };
 
 /* Where the disk tier keeps values. Settled when a directory is first used. */
@@ -521,8 +523,9 @@ HUTCH_API const char *hutch_directory(const hutch_cache *cache);
 /*
  * hutch_flush - wait until all that has been put is in the manifest
  *
- * Writes that were submitted before the call are committed when it returns, and
- * the access times that were gathered so far too. Failures: HUTCH_IO,
+ * Writes that were submitted before the call are committed when it returns, what
+ * was put with HUTCH_WRITE_ON_EVICTION is written, and the access times that were
+ * gathered so far too. What could not be written stays owed. Failures: HUTCH_IO,
  * HUTCH_NO_SPACE, HUTCH_TIER_DOWN, HUTCH_DEADLOCK. A cache in memory: HUTCH_OK.
  * Since 0.1.
  */
@@ -573,7 +576,9 @@ enum {
   HUTCH_OUTCOME_TOO_LARGE = 2, /* above the tier's max_entry */
   HUTCH_OUTCOME_NO_SPACE = 3,  /* the file system or the quota is full */
   HUTCH_OUTCOME_FAILED = 4,    /* out of service, or a call failed */
-  HUTCH_OUTCOME_REMOVED = 5    /* not asked to store: made sure it holds none */
+  HUTCH_OUTCOME_REMOVED = 5,   /* not asked to store: made sure it holds none */
+  HUTCH_OUTCOME_DEFERRED = 6   /* holds none, and is given the entry when memory lets
+                                  it go (HUTCH_WRITE_ON_EVICTION) */
 };
 
 /* What came of a put, tier by tier. */
@@ -598,7 +603,24 @@ typedef struct hutch_put_result {
  * even that failed, it is not given out any more by this cache, but after a
  * kill of the process it may be back. HUTCH_TOO_LARGE, HUTCH_NO_SPACE, HUTCH_IO,
  * HUTCH_TIER_DOWN: no tier took it, and older values are gone likewise.
- * HUTCH_NO_MEMORY, HUTCH_CLOSED, HUTCH_FORKED: nothing changed. Since 0.1.
+ * HUTCH_NO_MEMORY, HUTCH_CLOSED, HUTCH_FORKED: nothing changed.
+ *
+ * HUTCH_WRITE_ON_EVICTION stores in memory, and owes the entry to the disk tier
+ * (HUTCH_OUTCOME_DEFERRED): it is written there, with its whole record, when the
+ * memory tier lets it go for a limit or a trim, for pressure (hutch_notify) or
+ * because the memory tier is emptied or the entry removed through its view; and
+ * by hutch_flush, and hutch_close within its deadline. Not if it has expired, or
+ * was replaced, removed or cleared. What the disk tier had of the key is removed
+ * before the put returns: a kill of the process loses an entry that was not yet
+ * written, and brings no older value back. No moment misses the entry on its
+ * way; as many as some thirty are written together, by the calls that evict
+ * them and by maintenance, so a kill can also lose what has just left memory.
+ * What the disk tier does not take by then (it is full, or out of service) is
+ * lost, as if evicted. A value that is too large for the memory tier, and one
+ * with a suffix, of hutch_put_file or of a writer is stored on disk at once. In a
+ * cache in memory the policy is HUTCH_WRITE_MEMORY. With HUTCH_SHARING_SHARED
+ * it is HUTCH_INVALID_ARGUMENT: other processes would not see the entry.
+ * Since 0.1.
  */
 HUTCH_API hutch_status hutch_put(hutch_cache *cache, const void *key, size_t key_size,
                                  const void *value, size_t value_size,
@@ -1478,7 +1500,9 @@ enum {
   HUTCH_CAUSE_EVICTED = 3,  /* for a limit, or a trim to a size */
   HUTCH_CAUSE_EXPIRED = 4,  /* for its age */
   HUTCH_CAUSE_CLEARED = 5,  /* by a clear, or with the memory tier's emptying */
-  HUTCH_CAUSE_DAMAGED = 6   /* its row or file was found damaged */
+  HUTCH_CAUSE_DAMAGED = 6,  /* its row or file was found damaged */
+  HUTCH_CAUSE_WRITTEN_BACK = 7 /* of DID_ADD: the disk tier is given an entry that
+                                  memory alone had (HUTCH_WRITE_ON_EVICTION) */
 };
 
 /* What a listener is told; valid during the call. */
@@ -1521,7 +1545,9 @@ typedef void (*hutch_listener)(void *context, const hutch_event *event);
  * it is made and DID_REMOVE after it; of an absent key nothing. For evictions and
  * expiry, and for what a put replaces, both come when the entry has left. A
  * tier tells its own evictions and expiries: an entry may go from memory, and
- * later from disk. A value that a get brings into memory is no addition. A touch
+ * later from disk. A value that a get brings into memory is no addition; that the
+ * disk tier is given what memory alone had (HUTCH_WRITE_ON_EVICTION) is one, of
+ * HUTCH_CAUSE_WRITTEN_BACK, and comes before memory's eviction. A touch
  * tells nothing. A clear tells WILL_CLEAR and DID_CLEAR, and between them
  * DID_REMOVE for each entry that memory had.
  *

@@ -483,8 +483,8 @@ static void check_where(hutch_cache *cache, const char *key, bool in_memory, boo
 }
 
 TEST(a_put_stores_where_its_write_policy_says) {
-  for (uint32_t of_cache = HUTCH_WRITE_DEFAULT; of_cache <= HUTCH_WRITE_DISK; of_cache++) {
-    for (uint32_t of_put = HUTCH_WRITE_DEFAULT; of_put <= HUTCH_WRITE_DISK; of_put++) {
+  for (uint32_t of_cache = HUTCH_WRITE_DEFAULT; of_cache <= HUTCH_WRITE_ON_EVICTION; of_cache++) {
+    for (uint32_t of_put = HUTCH_WRITE_DEFAULT; of_put <= HUTCH_WRITE_ON_EVICTION; of_put++) {
       char name[32];
       sprintf(name, "%u %u", of_cache, of_put);
       check_note(name);
@@ -492,7 +492,8 @@ TEST(a_put_stores_where_its_write_policy_says) {
       options.write_policy = of_cache;
       hutch_cache *cache = open_cache(scratch(name).text, &options);
       uint32_t policy = of_put ? of_put : of_cache;
-      bool in_memory = policy != HUTCH_WRITE_DISK, on_disk = policy != HUTCH_WRITE_MEMORY;
+      bool in_memory = policy != HUTCH_WRITE_DISK, is_deferred = policy == HUTCH_WRITE_ON_EVICTION;
+      bool on_disk = policy != HUTCH_WRITE_MEMORY && !is_deferred;
       hutch_put_options through = put_options(), put = put_options();
       through.write_policy = HUTCH_WRITE_THROUGH;
       put.write_policy = of_put;
@@ -502,7 +503,10 @@ TEST(a_put_stores_where_its_write_policy_says) {
       CHECK_OK(hutch_put(cache, KEY("a"), KEY("new"), &put, &result));
       check_where(cache, "a", in_memory, on_disk);
       CHECK_EQUAL(in_memory ? HUTCH_OUTCOME_STORED : HUTCH_OUTCOME_REMOVED, result.memory);
-      CHECK_EQUAL(on_disk ? HUTCH_OUTCOME_STORED : HUTCH_OUTCOME_REMOVED, result.disk);
+      CHECK_EQUAL(on_disk       ? HUTCH_OUTCOME_STORED
+                  : is_deferred ? HUTCH_OUTCOME_DEFERRED
+                                : HUTCH_OUTCOME_REMOVED,
+                  result.disk);
       CHECK_TEXT(cache, "a", "new");
       CHECK_EQUAL(1, count_of(cache));
       /* The condition is about the whole cache, whatever the put's tiers are. */
@@ -524,7 +528,7 @@ TEST(a_put_stores_where_its_write_policy_says) {
       CHECK_OK(hutch_close(cache));
       /* What memory alone had is gone with it. */
       cache = open_cache(scratch(name).text, &options);
-      CHECK_EQUAL(on_disk ? 4 : 0, count_of(cache));
+      CHECK_EQUAL(on_disk || is_deferred ? 4 : 0, count_of(cache));
       CHECK_OK(hutch_close(cache));
     }
   }

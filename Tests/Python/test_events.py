@@ -371,3 +371,26 @@ def test_notifications_and_reactions_that_there_are_not(cache):
             hutch.Cache(**{option: "all"})
     with pytest.raises(ValueError):
         hutch.Cache(low_water=101)
+
+
+def test_what_is_written_on_eviction_is_told(tmp_path):
+    with hutch.Cache(tmp_path, write_policy="on_eviction", policy="lru") as cache:
+        cache.set_limits(memory=hutch.TierLimits(count=1))
+        log = Log()
+        kinds = EventKind.DID_ADD | EventKind.DID_REMOVE
+        with cache.listen(log, kinds):
+            cache["a"] = 1
+            cache["b"] = 2
+            told = [(event.kind, event.cause, event.key, event.tiers) for event in log]
+            log.clear()
+            cache.flush()
+            flushed = [(event.kind, event.cause, event.key, event.tiers) for event in log]
+    memory, disk = (Tier.MEMORY,), (Tier.DISK,)
+    of_a = [event for event in told if event[2] == "a"]
+    assert of_a == [
+        (EventKind.DID_ADD, Cause.NONE, "a", memory),
+        (EventKind.DID_ADD, Cause.WRITTEN_BACK, "a", disk),
+        (EventKind.DID_REMOVE, Cause.EVICTED, "a", memory),
+    ]
+    assert (EventKind.DID_ADD, Cause.NONE, "b", memory) in told
+    assert flushed == [(EventKind.DID_ADD, Cause.WRITTEN_BACK, "b", disk)]

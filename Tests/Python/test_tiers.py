@@ -277,3 +277,24 @@ def test_write_policies(tmp_path, policy, whose):
             with pytest.raises(ValueError, match="write_policy is"):
                 call("set", b"newer", write_policy="both")
         assert cache["set"] == b"new"
+
+
+def test_writing_on_eviction(tmp_path):
+    file = tmp_path / "file"
+    file.write_bytes(b"new")
+    with hutch.Cache(tmp_path / "cache", write_policy="on_eviction") as cache:
+        expected = writes(cache, file, None)
+        at_once = {key: expected[key] for key in ("file", "written")}
+        assert cache.memory.get_many(expected) == expected
+        assert cache.disk.get_many(expected) == at_once
+        assert len(cache) == len(expected)
+        assert sorted(cache) == sorted(expected)
+        cache.memory.clear()
+        assert cache.memory.get_many(expected) == {}
+        assert cache.disk.get_many(expected) == expected
+        cache.set("set", b"newer")
+        assert "set" not in cache.disk
+    with hutch.Cache(tmp_path / "cache") as cache:
+        assert cache.get_many(expected) == {**expected, "set": b"newer"}
+    with pytest.raises(hutch.InvalidArgumentError):
+        hutch.Cache(tmp_path / "shared", sharing="shared", write_policy="on_eviction")

@@ -214,6 +214,9 @@ extension OpenOptions {
     }
     pressure = try Pressure(options)
     writePolicy = try WritePolicy(options.write_policy)
+    guard writePolicy != .onEviction || disk.sharing == .exclusive else {
+      throw .invalid("writing on eviction is not for a shared directory")
+    }
     memory = try TierLimits(options.memory)
     disk.limits = try TierLimits(options.disk)
     disk.storage = storage

@@ -27,7 +27,7 @@ struct AsyncOperation {
   var newest: UInt64 = 0
   var trim = TrimSpec(kind: .expired)
   /// Of a put: where the value goes.
-  var target = Scope.whole
+  var target = Target.whole
 
   // What came of it.
   var isDone = false
@@ -136,7 +136,7 @@ extension UnsafeMutablePointer where Pointee == AsyncOperation {
         try cache.finishClear(write, in: scope, storage)
       }
     } else {
-      cache.memory.clear(upTo: pointee.newest, at: cache.clock.moment())
+      cache.emptyMemory(upTo: pointee.newest, at: cache.clock.moment())
     }
     cache.clearEnds(in: scope)
     _ = report(task, total, total)

@@ -12,7 +12,7 @@ extension Handle {
   /// done at once, it is, and there will be no completion.
   func submit(
     _ kind: AsyncOperation.Kind, _ key: Bytes, _ block: consuming Block?,
-    storing target: Scope = .whole, _ spec: consuming TaskSpec, mayFinishNow: Bool
+    storing target: Target = .whole, _ spec: consuming TaskSpec, mayFinishNow: Bool
   ) throws(Failure) -> Submitted {
     try opening.check()
     let isWrite = kind == .put || kind == .remove
@@ -149,7 +149,8 @@ extension Handle {
     }
     // An opening that can be used has a store that is open.
     try? cache.withStorage { (storage) throws(Failure) in
-      operation.pointee.write = cache.submitClear(at: cache.clock.moment(), to: storage)
+      operation.pointee.write = cache.submitClear(
+        at: cache.clock.moment(), in: scope, to: storage)
     }
   }
 }

@@ -73,6 +73,14 @@ extension Cache {
     return owed
   }
 
+  /// For a dirty entry that is about to be written, and whose stripe is held.
+  func oweWrittenBack(_ entry: UnownedBlock, _ lane: Int) -> OwedEvents? {
+    guard events.wants(.didAdd) else { return nil }
+    let owed = OwedEvents()
+    owed.didAdd = owe(.didAdd, .writtenBack, entry, true, lane)
+    return owed
+  }
+
   /// Posts an event that waits for a commit; its tiers are settled then. Nil: nobody wants it.
   private func owe(
     _ kind: Event.Kind, _ cause: Event.Cause, _ entry: UnownedBlock, _ hasValue: Bool, _ lane: Int
@@ -87,13 +95,16 @@ extension Cache {
   /// Settles what a write owed, tells it, and waits until it is told. `leftDisk`: whether the
   /// commit has removed an entry of the key, or has failed, so that it is barred if it was
   /// there. No lock is held.
-  func settle(_ owed: OwedEvents, leftDisk: Bool, storedIn tiers: Event.Tiers) {
+  func settle(
+    _ owed: OwedEvents, leftDisk: Bool, storedIn tiers: Event.Tiers, waits: Bool = true
+  ) {
     var left = Event.Tiers()
     if owed.wasInMemory { left = left | .memory }
     if leftDisk && owed.wasOnDisk { left = left | .disk }
     settle(owed.willRemove, tiers: left)
     settle(owed.didRemove, tiers: left)
     settle(owed.didAdd, tiers: tiers)
+    if !waits { return }
     events.deliver()
     if let last = owed.didAdd ?? owed.didRemove { events.wait(for: last) }
   }
@@ -141,7 +152,7 @@ extension Cache {
     postRemoval(block, hasValue: false, cause, .disk, Stripes.index(of: memory.hash(key)))
   }
 
-  private func postRemoval(
+  func postRemoval(
     _ block: consuming Block, hasValue: Bool, _ cause: Event.Cause, _ tiers: Event.Tiers,
     _ lane: Int
   ) {

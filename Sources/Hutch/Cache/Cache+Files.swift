@@ -24,7 +24,7 @@ extension Cache {
     _ key: Bytes, _ path: Files.Path, _ use: FileUse, _ spec: PutSpec, in scope: Scope
   ) throws(Failure) -> PutResult {
     let source = try SourceFile(path)
-    let target = try target(of: spec.writePolicy, in: scope)
+    let target = try target(of: spec.writePolicy, in: scope).scopeOfFile
     var result: PutResult
     if target != .memory, storage != nil {
       result = try withStorage { (storage) throws(Failure) in
@@ -91,8 +91,8 @@ extension Cache {
     }
     return finish(
       try submit(
-        block.unowned, memory.hash(key), at: moment, if: .always, in: scope, storing: target,
-        file: file, to: storage), in: storage)
+        block.unowned, memory.hash(key), at: moment, if: .always, in: scope,
+        storing: Target(target), file: file, to: storage), in: storage)
   }
 
   /// An ordinary put of a file's bytes, or its refusal where no tier would take them.
@@ -107,7 +107,7 @@ extension Cache {
     }
     return try put(
       try read(source, key, spec, at: moment), hash, at: moment, if: .always, in: scope,
-      storing: target, file: spec.file)
+      storing: Target(target), file: spec.file)
   }
 
   private func read(
@@ -176,7 +176,7 @@ extension Cache {
       try Block.copying(
         key: key, value: Bytes(start: nil, count: 0), extended: spec.extended,
         record: spec.record(at: moment)), hash, at: moment, if: .always,
-      in: scope, storing: target, file: file)
+      in: scope, storing: Target(target), file: file)
   }
 
   // MARK: a value's file

@@ -9,6 +9,8 @@ extension Cache {
   ) throws(Failure) {
     let moment = clock.moment()
     defer { events.deliver() }
+    // What has to go need not be written then, while limits are held.
+    if scope != .disk, newMemory != limits().memory { try? writeDirty() }
     limitsLock.lock()
     defer { limitsLock.unlock() }
     if scope != .disk {
@@ -26,7 +28,7 @@ extension Cache {
   /// Distinct keys.
   func count(in scope: Scope) -> UInt64 {
     guard let storage, scope != .memory else { return memory.count }
-    let stored = storage.stats.count
+    let stored = storage.stats.count + leavings.count
     return scope == .disk ? stored : stored + memory.unbackedCount
   }
 
@@ -70,6 +72,11 @@ extension Cache {
         $0.memory.info(key, $0.memory.hash(key), at: $0.clock.momentForMaintenance())?.accessed
       }
     }
+    memory.watch.onDirty = { block, accessed in
+      Unmanaged<Cache>.fromOpaque(identity)._withUnsafeGuaranteedRef {
+        $0.giveDown(block, accessed)
+      }
+    }
     memory.onDeparture = { block, cause, accessed in
       Unmanaged<Cache>.fromOpaque(identity)._withUnsafeGuaranteedRef {
         $0.memoryGaveUp(block, cause, accessed)
@@ -93,6 +100,16 @@ extension Cache {
           // Where the store cannot tell, it has not.
           let stored = (try? storage.info(key, at: moment)) ?? nil
           memory.setBacked(key, hash, version: version, stored?.version == version)
+          // Beneath a dirty entry the store has nothing.
+          if let stored, stored.version != version,
+            memory.peek(key, hash, at: moment).unowned?.isDirty ?? false,
+            let block = try? Block.allocate(key: key, record: Record())
+          {
+            let write = StorageWrite(.remove, block)
+            write.version = versions.draw()
+            commit(write, to: storage, at: moment, unlocking: stripe)
+            return
+          }
         }
         stripes.unlock(stripe)
       }) > 0

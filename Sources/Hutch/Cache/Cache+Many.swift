@@ -44,12 +44,24 @@ extension Cache {
         if case .some(let found) = consume block {
           if scope == .whole {
             promote(found.unowned, place.hash, place.mark, place.shared, at: moment)
+            if leavings.isDue { writeDue(storage) }
           }
           batch.set(place.index, found)
+        } else if failure == nil && scope == .whole {
+          moved(place, keys[place.index], to: batch)
         }
       }
     }
     return batch
+  }
+
+  /// What the store has not may be in memory by now.
+  private func moved(_ place: Missing, _ key: Bytes, to batch: Batch) {
+    do throws(Failure) {
+      if let block = try peek(key, in: .whole) { batch.set(place.index, block) }
+    } catch {
+      batch.set(place.index, error)
+    }
   }
 
   /// A key that memory has not, and the mark of its stripe before the store was asked.
@@ -100,6 +112,7 @@ extension Cache {
             submit(keys[index], values[index], spec, at: moment, in: scope, to: storage))
         }
         for put in pending { batch.add(finish(put, in: storage)) }
+        if leavings.isDue { writeDue(storage) }
       }
     }
     return batch

@@ -14,6 +14,7 @@ extension Cache {
       key: key, record: spec.record(at: moment), object, release, releases)
     let entry = block.unowned
     let failure: Failure
+    defer { _ = settleLeavings() }
     do throws(Failure) {
       let put = try memory.put(
         entry.retained(), memory.hash(ofObject: key), at: moment, isBacked: false)

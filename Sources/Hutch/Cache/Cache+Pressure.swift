@@ -33,14 +33,14 @@ extension Cache {
     let moment = clock.moment()
     switch response {
     case .empty:
-      memory.clear(at: moment)
+      emptyMemory(at: moment)
     case .lowWater:
       _ = memory.trim(TrimSpec(kind: .expired), at: moment) { _, _ in true }
       let limit = limitsLock.withLock { memoryLimits.cost }
       // Without a limit, of what there is.
       let whole = limit == 0 ? memory.cost : limit
       let left = whole / 100 * pressure.lowWater + whole % 100 * pressure.lowWater / 100
-      _ = memory.trim(TrimSpec(kind: .toCost, amount: left), at: moment) { _, _ in true }
+      _ = memory.trim(TrimSpec(kind: .toCost, amount: left), at: moment) { _, _ in settleLeavings() }
     case .expired:
       _ = memory.trim(TrimSpec(kind: .expired), at: moment) { _, _ in true }
     }

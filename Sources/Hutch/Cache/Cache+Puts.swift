@@ -82,7 +82,7 @@ extension Cache {
   @_optimize(speed)
   func put(
     _ block: consuming Block, _ hash: UInt64, at moment: Moment, if condition: PutCondition,
-    in scope: Scope, storing target: Scope? = nil, file: ValueFile? = nil,
+    in scope: Scope, storing target: Target? = nil, file: ValueFile? = nil,
     by task: TaskPointer? = nil
   ) throws(Failure) -> PutResult {
     if storage == nil {
@@ -102,15 +102,15 @@ extension Cache {
 
   /// A put that has been submitted, or refused.
   struct SubmittedPut {
-    fileprivate(set) var result = PutResult()
-    /// Nil: refused.
-    fileprivate(set) var write: StorageWrite?
-    fileprivate(set) var hash: UInt64 = 0
-    fileprivate(set) var target = Scope.whole
-    fileprivate(set) var owed: OwedEvents?
+    var result = PutResult()
+    /// Nil: refused, or nothing to do for the store.
+    var write: StorageWrite?
+    var hash: UInt64 = 0
+    var target = Target.whole
+    var owed: OwedEvents?
     /// Where processes share: decided by the store; and of the stripe, once it is submitted.
     fileprivate(set) var condition = PutCondition.always
-    fileprivate(set) var mark: Stripes.Mark?
+    var mark: Stripes.Mark?
 
     init() {}
 
@@ -124,13 +124,20 @@ extension Cache {
   /// `finish` is owed.
   func submit(
     _ entry: UnownedBlock, _ hash: UInt64, at moment: Moment, if condition: PutCondition,
-    in scope: Scope, storing target: Scope? = nil, file: ValueFile? = nil,
+    in scope: Scope, storing target: Target? = nil, file: ValueFile? = nil,
     by task: TaskPointer? = nil, to storage: any Storage
   ) throws(Failure) -> SubmittedPut {
-    let target = target ?? scope
+    var target = target ?? Target(scope)
+    if target == .deferred {
+      if file == nil && MemoryTier.charge(of: entry) <= memory.largestCharge {
+        return try submitDeferred(
+          entry, hash, at: moment, if: condition, in: scope, by: task, to: storage)
+      }
+      target = file == nil ? .disk : .whole
+    }
     // Else the value is in a file, and the block has none.
     let hasValue = file == nil || file!.memoryOutcome == .none
-    tellWillAdd(entry, hash, hasValue: hasValue, in: target)
+    tellWillAdd(entry, hash, hasValue: hasValue, in: target.scope)
     // A value is read before the stripe is taken: a codec of the host's may be called.
     let old = events.wants(.didRemove) ? (try? peek(entry.key, in: .whole)) ?? nil : nil
     // The write keeps the block for as long as it is there itself.
@@ -184,6 +191,10 @@ extension Cache {
         entry, hash, at: moment, isBacked: target == .whole, wasThere: &wasInMemory)
     }
     put.owed?.wasInMemory = wasInMemory
+    if target == .memory {
+      put.result.disk = .removed
+      noteUp(entry.key, hash, at: moment, from: storage)
+    }
     put.mark = submit(write, to: storage, at: moment, unlocking: stripe)
     return put
   }
@@ -204,7 +215,10 @@ extension Cache {
 
   /// The second half: waits for the commit, and settles what came of the put.
   func finish(_ put: SubmittedPut, in storage: any Storage) -> PutResult {
-    guard let write = put.write else { return put.result }
+    guard let write = put.write else {
+      if let owed = put.owed { settle(owed, leftDisk: false, storedIn: put.result.tiers) }
+      return put.result
+    }
     var result = put.result
     storage.complete(write)
     let decision = coherence == nil ? nil : decision(on: put, write)
@@ -216,8 +230,8 @@ extension Cache {
       }
       result.memory = decision.memory
     }
-    if put.target == .memory {
-      result.disk = write.failure == nil ? .removed : .failed
+    if put.target == .memory || put.target == .deferred {
+      if write.failure != nil { result.disk = .failed }
     } else {
       result.disk = write.outcome
       if write.outcome != .stored, let key = write.block.unowned?.key {
@@ -349,7 +363,7 @@ extension Cache {
 
   /// The part in memory of a put whose stripe is held. Where it cannot be stored, the older
   /// value goes.
-  private func putInMemory(
+  func putInMemory(
     _ entry: UnownedBlock, _ hash: UInt64, at moment: Moment, isBacked: Bool,
     wasThere: inout Bool
   ) -> TierOutcome {
@@ -366,7 +380,7 @@ extension Cache {
 
   /// The result of a put whose condition does not hold; nil if it does. An expired entry
   /// counts as none.
-  private func unmet(
+  func unmet(
     _ condition: PutCondition, _ key: Bytes, _ hash: UInt64, at moment: Moment, in scope: Scope
   ) throws(Failure) -> PutResult? {
     if case .always = condition { return nil }
@@ -414,7 +428,8 @@ extension Cache.PutResult {
     let isStored = outcomes.0 == .stored || outcomes.1 == .stored
     let isWhole =
       (outcomes.0 == .stored || outcomes.0 == .none || outcomes.0 == .removed)
-      && (outcomes.1 == .stored || outcomes.1 == .none || outcomes.1 == .removed)
+      && (outcomes.1 == .stored || outcomes.1 == .none || outcomes.1 == .removed
+        || outcomes.1 == .deferred)
     if isStored {
       status = isWhole ? .done : .partial
       return

@@ -7,7 +7,10 @@ extension Cache {
     _ body: (any Storage) throws(Failure) -> R
   ) throws(Failure) -> R {
     defer { events.deliver() }
-    return try withStorageUntold(body)
+    return try withStorageUntold { (storage) throws(Failure) in
+      defer { if leavings.isDue { writeDue(storage) } }
+      return try body(storage)
+    }
   }
 
   /// As `withStorage` for who holds a lock: the listener is told later, by `events.deliver`.
@@ -68,15 +71,19 @@ extension Cache {
   ) throws(Failure) -> Block? {
     try withStorage { (storage) throws(Failure) in
       let stripe = Stripes.index(of: hash)
-      let mark = stripes.mark(stripe)
-      // Before the store is read.
-      let shared = coherence?.mark(hash)
-      guard let block = try storage.get(key, at: moment, isAccess: true) else {
-        if shared != nil && promoting { dropStale(key, hash, mark, at: moment) }
-        return nil
+      while true {
+        let mark = stripes.mark(stripe)
+        // Before the store is read.
+        let shared = coherence?.mark(hash)
+        if let block = try storage.get(key, at: moment, isAccess: true) {
+          if promoting { promote(block.unowned, hash, mark, shared, at: moment) }
+          return block
+        }
+        guard promoting else { return nil }
+        if shared != nil { dropStale(key, hash, mark, at: moment) }
+        if let block = memory.peek(key, hash, at: moment) { return block }
+        if !hasMoved(stripe, since: mark) { return nil }
       }
-      if promoting { promote(block.unowned, hash, mark, shared, at: moment) }
-      return block
     }
   }
 
@@ -103,25 +110,33 @@ extension Cache {
   /// The value as it is now; no access, no promotion.
   func peek(_ key: Bytes, in scope: Scope) throws(Failure) -> Block? {
     let moment = clock.moment()
-    if scope != .disk {
-      if let block = memory.peek(key, memory.hash(key), at: moment) { return block }
+    let hash = memory.hash(key)
+    let stripe = Stripes.index(of: hash)
+    while true {
+      let mark = stripes.mark(stripe)
+      if scope != .disk, let block = memory.peek(key, hash, at: moment) { return block }
       if storage == nil || scope == .memory { return nil }
-    }
-    return try withStorage { (storage) throws(Failure) in
-      try storage.get(key, at: moment, isAccess: false)
+      let block = try withStorage { (storage) throws(Failure) in
+        try storage.get(key, at: moment, isAccess: false)
+      }
+      if block != nil || !hasMoved(stripe, since: mark) { return block }
     }
   }
 
   /// The record as it is now, and the tier that has it; no access.
   func info(_ key: Bytes, in scope: Scope) throws(Failure) -> (record: Record, scope: Scope)? {
     let moment = clock.moment()
-    if scope != .disk {
-      if let record = memory.info(key, memory.hash(key), at: moment) { return (record, .memory) }
+    let hash = memory.hash(key)
+    let stripe = Stripes.index(of: hash)
+    while true {
+      let mark = stripes.mark(stripe)
+      if scope != .disk, let record = memory.info(key, hash, at: moment) { return (record, .memory) }
       if storage == nil || scope == .memory { return nil }
-    }
-    return try withStorage { (storage) throws(Failure) in
-      guard let record = try storage.info(key, at: moment) else { return nil }
-      return (record, .disk)
+      let stored = try withStorage { (storage) throws(Failure) in
+        try storage.info(key, at: moment)
+      }
+      if let stored { return (stored, .disk) }
+      if !hasMoved(stripe, since: mark) { return nil }
     }
   }
 
@@ -134,7 +149,11 @@ extension Cache {
   func flush() throws(Failure) {
     guard storage != nil else { return }
     let moment = clock.moment()
-    try withStorage { (storage) throws(Failure) in try storage.flush(at: moment) }
+    try withStorage { (storage) throws(Failure) in
+      let failure = writeDirty(storage, by: Deadline(after: Int64.max))
+      try storage.flush(at: moment)
+      if let failure { throw failure }
+    }
   }
 }
 

@@ -10,6 +10,7 @@ extension Cache {
     var before: UInt64 = 0
     func report(_ count: UInt64, _ total: UInt64) -> Bool {
       let (all, overflow) = before.addingReportingOverflow(total)
+      _ = settleLeavings()
       if !goOn(before &+ count, total == 0 || overflow ? 0 : all) { isStopped = true }
       return !isStopped
     }
@@ -17,7 +18,8 @@ extension Cache {
     removed = before
     guard storage != nil, scope != .memory, !isStopped else { return }
     let more = try withStorage { (storage) throws(Failure) in
-      try storage.trim(spec, at: moment, goOn: report)
+      writeBack(storage)
+      return try storage.trim(spec, at: moment, goOn: report)
     }
     removed &+= more
   }

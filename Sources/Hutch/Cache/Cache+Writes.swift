@@ -43,6 +43,20 @@ extension Cache {
   /// Of a cache in memory, or of the memory tier alone. A store keeps its entry, whose idle
   /// time goes on from here.
   func removeFromMemory(_ key: Bytes, _ hash: UInt64, at moment: Moment) -> Block? {
+    if storage != nil && mayHaveDirty {
+      // Only a copy goes.
+      while true {
+        let version = writeDown(key, hash, at: moment)
+        if version == 0 { return nil }
+        if let block = removeFromMemory(key, hash, at: moment, .ifVersion(version)) { return block }
+      }
+    }
+    return removeFromMemory(key, hash, at: moment, .always)
+  }
+
+  private func removeFromMemory(
+    _ key: Bytes, _ hash: UInt64, at moment: Moment, _ condition: RemoveCondition
+  ) -> Block? {
     if storage == nil && tasks.hasKeyedWrites { tasks.overtake(hash) }
     if let storage, let accessed = memory.info(key, hash, at: moment)?.accessed {
       storage.noteAccess(key, at: accessed)
@@ -51,14 +65,14 @@ extension Cache {
       let stripe = holdForLoads(hash)
       defer { letGo(stripe) }
       noteWrite(hash)
-      return memory.remove(key, hash, at: moment)
+      return memory.remove(key, hash, at: moment, condition: condition)
     }
     tellWillRemove(key, hash, in: .memory)
     let stripe = Stripes.index(of: hash)
     stripes.lock(stripe)
     noteWrite(hash)
     let owed = oweEvents(key, hash, adding: nil, replacing: nil, at: moment)
-    let block = memory.remove(key, hash, at: moment)
+    let block = memory.remove(key, hash, at: moment, condition: condition)
     stripes.unlock(stripe)
     owed?.wasInMemory = block != nil
     if let owed { settle(owed, leftDisk: false, storedIn: Event.Tiers()) }
@@ -84,6 +98,7 @@ extension Cache {
     let stripe = Stripes.index(of: hash)
     // The entry that goes is the one that was there before the question.
     while true {
+      if storage != nil && mayHaveDirty { _ = writeDown(key, hash, at: moment) }
       stripes.lock(stripe)
       let current = memory.info(key, hash, at: moment)?.version
       let isOvertaken = tasks.isOvertaken(task)
@@ -107,7 +122,7 @@ extension Cache {
     fileprivate var stripe = 0
     fileprivate var value: Holder?
     fileprivate var reason: Reason?
-    /// Memory alone had it. Only known where processes share.
+    /// Memory alone had it. Only known where processes share, or if it was dirty.
     fileprivate var wasUnbacked = false
     fileprivate var owed: OwedEvents?
     /// A later write has been done.
@@ -178,12 +193,19 @@ extension Cache {
       }
       write.version = versions.draw()
       removal.owed = oweEvents(key, hash, adding: nil, replacing: old.unowned, at: moment)
-      let wasInMemory = memory.remove(key, hash, at: moment) != nil
-      removal.owed?.wasInMemory = wasInMemory
+      let copy = memory.remove(key, hash, at: moment)
+      removal.owed?.wasInMemory = copy != nil
+      if wantsValue, let old { removal.value = Holder(old) }
+      if scope == .whole, copy.unowned?.isDirty ?? false {
+        // Beneath a dirty entry the store has nothing.
+        stripes.bump(stripe)
+        stripes.unlock(stripe)
+        removal.wasUnbacked = true
+        return removal
+      }
       submit(write, to: storage, at: moment, unlocking: stripe)
       removal.write = write
       removal.stripe = stripe
-      if wantsValue, let old { removal.value = Holder(old) }
     } catch {
       removal.reason = Reason(error)
     }
@@ -193,7 +215,10 @@ extension Cache {
   /// The second half: waits for the commit. False: there was no entry.
   func finish(_ removal: SubmittedRemoval, in storage: any Storage) throws(Failure) -> Bool {
     if let reason = removal.reason { throw reason.failure }
-    guard let write = removal.write else { return false }
+    guard let write = removal.write else {
+      if let owed = removal.owed { settle(owed, leftDisk: false, storedIn: Event.Tiers()) }
+      return removal.wasUnbacked
+    }
     storage.complete(write)
     stripes.end(removal.stripe)
     if let owed = removal.owed {
@@ -210,8 +235,13 @@ extension Cache {
     _ key: Bytes, _ hash: UInt64, at moment: Moment, in scope: Scope, isAccess: Bool,
     of storage: any Storage
   ) throws(Failure) -> Block? {
-    if scope == .whole, let block = memory.peek(key, hash, at: moment) { return block }
-    return try storage.get(key, at: moment, isAccess: isAccess)
+    let stripe = Stripes.index(of: hash)
+    while true {
+      let mark = stripes.mark(stripe)
+      if scope == .whole, let block = memory.peek(key, hash, at: moment) { return block }
+      let block = try storage.get(key, at: moment, isAccess: isAccess)
+      if block != nil || !hasMoved(stripe, since: mark) { return block }
+    }
   }
 
   // MARK: touch
@@ -228,7 +258,11 @@ extension Cache {
     if storage == nil || scope == .memory {
       // The record is part of an immutable block: a touch makes a new one, for the same
       // version, and begins again if another write came between.
+      let stripe = Stripes.index(of: hash)
       while true {
+        // Whether an entry is dirty changes under its stripe, or with its end here.
+        if storage != nil { stripes.lock(stripe) }
+        defer { if storage != nil { stripes.unlock(stripe) } }
         guard let block = memory.peek(key, hash, at: moment) else { return false }
         let version = block.unowned.version
         // Whether the store has it too is a question for the store only.
@@ -247,13 +281,22 @@ extension Cache {
       }
       let write = StorageWrite(.touch, try Block.allocate(key: key, record: Record()))
       let stripe = Stripes.index(of: hash)
-      stripes.lock(stripe)
+      while true {
+        stripes.lock(stripe)
+        if let done = try touchDirty(key, hash, touched, at: moment, in: scope, storage) {
+          if done { return true }
+        } else {
+          break
+        }
+      }
       do throws(Failure) {
         let resident = memory.peek(key, hash, at: moment)
         let isResident = resident != nil
         if let resident {
           if scope == .disk {
-            _ = memory.remove(key, hash, at: moment)
+            if try storage.info(key, at: moment) != nil {
+              _ = memory.remove(key, hash, at: moment)
+            }
           } else {
             let version = resident.unowned.version
             write.record = touched(resident.unowned.record)
@@ -347,17 +390,20 @@ extension Cache {
     if storage == nil || scope == .memory {
       if storage == nil && tasks.hasKeyedWrites { tasks.overtakeAll() }
       noteClearOfMemory()
-      memory.clear(at: clock.moment())
+      emptyMemory(at: clock.moment())
       return
     }
     try withStorage { (storage) throws(Failure) in
-      try finishClear(submitClear(at: clock.moment(), to: storage), in: scope, storage)
+      try finishClear(submitClear(at: clock.moment(), in: scope, to: storage), in: scope, storage)
     }
   }
 
   /// The first half of a clear in a cache with a store. `finishClear` is owed.
-  func submitClear(at moment: Moment, to storage: any Storage) -> StorageWrite {
+  func submitClear(
+    at moment: Moment, in scope: Scope, to storage: any Storage
+  ) -> StorageWrite {
     let write = StorageWrite(.clear, nil)
+    write.isOfAllTiers = scope == .whole
     for stripe in 0..<Stripes.count { stripes.lock(stripe) }
     if tasks.hasKeyedWrites { tasks.overtakeAll() }
     loads.noteClear()
@@ -400,6 +446,7 @@ extension UnownedBlock {
     let block = try Block.copying(
       key: key, value: Bytes(value), extended: Bytes(extendedData), record: record)
     block.unowned.mark = mark
+    block.unowned.setDirty(isDirty)
     return block
   }
 }

@@ -49,6 +49,10 @@ final class Cache {
   let events: Events
   /// Drawn under the key's stripe, or where there is no store under its shard's lock.
   let versions: Versions
+  /// Dirty entries on their way to the store.
+  let leavings: Leavings
+  /// Whether a dirty entry has ever been put. Relaxed: who has put one sees it.
+  let writesBack = Atomic<Bool>(false)
   /// Where processes share the directory. Nil: memory is nobody else's business.
   let coherence: CoherenceCounters?
   /// The registry's, under its lock: how many openings there are.
@@ -90,6 +94,7 @@ final class Cache {
     walks = try Walks()
     loads = try Loads.make()
     events = try Events.make()
+    leavings = try Leavings.make()
     self.versions = versions
     tasks.belong(to: identity)
     if !drainsReleases { releases.onWaiting = { [tasks] in tasks.wakeBackground() } }
@@ -125,6 +130,7 @@ final class Cache {
   /// One slice of what can wait. True if there is more.
   func maintain() -> Bool {
     defer { events.deliver() }
+    if leavings.count > 0 { try? withStorage { (storage) throws(Failure) in writeBack(storage) } }
     maintenanceLock.lock()
     defer { maintenanceLock.unlock() }
     let moment = clock.momentForMaintenance()
@@ -160,9 +166,14 @@ final class Cache {
     gate.close()
     // An end is no event.
     try? events.listen(nil)
+    var failure: Failure?
+    if let storage {
+      failure = writeDirty(storage, by: deadline)
+      dropLeavings(storage)
+    }
     // First memory, whose departing entries hand their access times down.
     memory.clear(at: clock.momentForMaintenance())
-    return storage?.close(lastVersion: versions.last)
+    return storage?.close(lastVersion: versions.last) ?? failure
   }
 }
 
@@ -180,19 +191,55 @@ enum WritePolicy: UInt32 {
   case through = 1
   case memory = 2
   case disk = 3
+  /// In memory, and on disk when memory gives it up (Cache+WriteBack.swift).
+  case onEviction = 4
+}
+
+/// Where the value of a put goes.
+enum Target {
+  case whole
+  case memory
+  case disk
+  /// Into memory, which owes it to the store.
+  case deferred
+
+  init(_ scope: Scope) {
+    switch scope {
+    case .whole: self = .whole
+    case .memory: self = .memory
+    case .disk: self = .disk
+    }
+  }
+
+  /// The tiers that it goes to at once.
+  var scope: Scope {
+    switch self {
+    case .whole: .whole
+    case .memory, .deferred: .memory
+    case .disk: .disk
+    }
+  }
+
+  /// Where a value goes that is, or may become, a file.
+  var scopeOfFile: Scope { self == .deferred ? .whole : scope }
 }
 
 extension Cache {
-  /// Which tiers a put of a caller in `scope` stores in.
+  /// Where the value of a put goes that a caller in `scope` makes.
   @inline(__always)
-  func target(of policy: WritePolicy, in scope: Scope) throws(Failure) -> Scope {
-    guard scope == .whole else { return scope }
+  func target(of policy: WritePolicy, in scope: Scope) throws(Failure) -> Target {
+    guard scope == .whole else { return Target(scope) }
     switch policy == .standard ? writePolicy : policy {
     case .standard, .through: return .whole
     case .memory: return storage == nil ? .whole : .memory
     case .disk:
       guard storage != nil else { throw Failure(.unsupported, "this cache has no disk tier") }
       return .disk
+    case .onEviction:
+      guard coherence == nil else {
+        throw Failure(.invalidArgument, "writing on eviction is not for a shared directory")
+      }
+      return storage == nil ? .whole : .deferred
     }
   }
 }

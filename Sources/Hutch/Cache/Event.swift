@@ -23,6 +23,7 @@ final class Event {
     case expired = 4
     case cleared = 5
     case damaged = 6
+    case writtenBack = 7
   }
 
   /// The bits of HUTCH_TIER_*.

@@ -34,7 +34,7 @@ final class Writer {
     _ handle: Handle, _ key: Bytes, expected: Int, _ spec: Cache.PutSpec
   ) throws(Failure) -> Writer {
     let cache = handle.cache
-    let target = try cache.target(of: spec.writePolicy, in: handle.scope)
+    let target = try cache.target(of: spec.writePolicy, in: handle.scope).scopeOfFile
     guard cache.isTakenSomewhere(key, spec, size: expected, in: target) else {
       throw Writer.tooLarge
     }
@@ -136,8 +136,8 @@ final class Writer {
     let moment = cache.clock.moment()
     guard let files, files.keepsInFile(size) else {
       return try cache.put(
-        try whole(at: moment), hash, at: moment, if: .always, in: scope, storing: target,
-        file: ValueFile(file.suffix))
+        try whole(at: moment), hash, at: moment, if: .always, in: scope,
+        storing: Target(target), file: ValueFile(file.suffix))
     }
     file.memoryOutcome = .removed
     return try cache.withStorage { (storage) throws(Failure) in
@@ -147,8 +147,8 @@ final class Writer {
         key: key, value: Bytes(start: nil, count: 0), extended: spec.extended,
         record: spec.record(at: moment))
       let submitted = try cache.submit(
-        block.unowned, hash, at: moment, if: .always, in: scope, storing: target, file: file,
-        to: storage)
+        block.unowned, hash, at: moment, if: .always, in: scope, storing: Target(target),
+        file: file, to: storage)
       // The file is the write's.
       file.name = nil
       return cache.finish(submitted, in: storage)

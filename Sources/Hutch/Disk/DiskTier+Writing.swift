@@ -139,6 +139,23 @@ extension DiskTier {
 
   func submit(_ write: StorageWrite) { queue.submit(queued(write)) }
 
+  func announce(_ write: StorageWrite) -> Bool {
+    guard let entry = write.entry else { return false }
+    let queued = QueuedWrite(write, hash: queue.hash(entry.key))
+    queued.size = entry.size
+    queued.checksum = entry.checksum
+    guard queue.announce(queued) else { return false }
+    write.storage = queued
+    return true
+  }
+
+  func isAnnounced(_ write: StorageWrite) -> Bool {
+    guard let storage = write.storage else { return false }
+    return queue.isAnnounced(unsafeDowncast(storage, to: QueuedWrite.self))
+  }
+
+  func isAnnounced(_ key: Bytes) -> Bool { queue.isOverlaid && queue.isAnnounced(key) }
+
   /// The store's part of a write, made if `prepare` was left out.
   private func queued(_ write: StorageWrite) -> QueuedWrite {
     if let storage = write.storage { return unsafeDowncast(storage, to: QueuedWrite.self) }
@@ -162,7 +179,7 @@ extension DiskTier {
   }
 
   private func conclude(_ write: StorageWrite, _ queued: QueuedWrite) {
-    write.existed = queued.existed
+    write.existed = queued.existed || queued.tookOver
     write.failure = queued.failure ?? queued.refusalFailure
     if let name = queued.file {
       if queued.failure == nil && queued.refusal == .none && !write.isUnmet {

@@ -21,6 +21,17 @@ protocol Storage: AnyObject {
   func abandon(_ write: StorageWrite)
   func complete(_ write: StorageWrite)
 
+  /// Makes reads see a put that will come: the tier above gives the entry up, and `submit` is
+  /// too much for the moment. Under any lock of that tier: O(1), no I/O, no waiting. False: all
+  /// tiers have been cleared since its version was drawn, and it is not to come.
+  /// A write that is submitted for its key takes its place; with a removal of the same version
+  /// it stays. Afterwards the key's stripe is taken, another write with the block submitted if
+  /// this one is announced still, and this one abandoned.
+  func announce(_ write: StorageWrite) -> Bool
+  func isAnnounced(_ write: StorageWrite) -> Bool
+  /// Whether the newest write of a key is an announced one.
+  func isAnnounced(_ key: Bytes) -> Bool
+
   /// The newest entry, submitted writes included, with its value; nil if there is none or it
   /// has expired. An access counts a hit or a miss, and notes the time.
   /// With no lock held: a codec of the host's may be called. `info` may be called with the key's
@@ -150,6 +161,8 @@ final class StorageWrite {
   var record = Record()
   /// When the write was submitted.
   var time: Int64 = 0
+  /// Of a clear: what tiers above have of older versions goes too.
+  var isOfAllTiers = false
 
   // Results, valid after `complete`.
 
@@ -175,6 +188,9 @@ final class StorageWrite {
   var existing: UInt64 = 0
   /// The number under which memory may remember the entry (CoherenceCounters).
   var mark: UInt32 = 1
+
+  /// The cache's, see Leavings.
+  var next: StorageWrite?
 
   /// The store's own: a content file that waits for its row, its place in the queue.
   var storage: AnyObject?

@@ -55,6 +55,11 @@ final class QueuedWrite {
   fileprivate var isDone = false
   /// What is on disk under this key is not to be given out: a bar, or a failed write.
   fileprivate(set) var isBarred = false
+  /// In the table and not in the queue: reads see it, and another write with its value will be
+  /// submitted, if no newer one is.
+  fileprivate var isAnnounced = false
+  /// It took the place of an announced one.
+  fileprivate(set) var tookOver = false
   /// A bar because the entry was found damaged, not because a write of it failed.
   fileprivate(set) var isOfDamage = false
 
@@ -130,6 +135,9 @@ final class WriteQueue {
   private var barSequence: UInt64 = 0
   private var bars = 0
   private static let mostBars = 4096
+  private var announced = 0
+  /// Of the newest clear of all tiers.
+  private var clearedVersion: UInt64 = 0
 
   /// How much of the above concerns reads. Release on change, acquire by reads: who has
   /// submitted sees its own write.
@@ -182,6 +190,10 @@ final class WriteQueue {
     }
     write.chain = nil
     if write.isBarred { bars -= 1 }
+    if write.isAnnounced {
+      write.isAnnounced = false
+      announced -= 1
+    }
     overlaid.wrappingSubtract(1, ordering: .releasing)
   }
 
@@ -268,14 +280,56 @@ final class WriteQueue {
       break
     case .put, .remove, .touch:
       if let older = newest(write.key, write.hash) {
+        if older.isAnnounced {
+          // What makes way for an announced write, which comes later.
+          if write.kind == .remove && older.version == write.version { break }
+          write.tookOver = true
+        }
         if write.kind == .touch { write.base = older }
         remove(older)
       }
       insert(write)
     case .clear:
+      if write.write?.isOfAllTiers ?? false { clearedVersion = write.version }
+      dropAnnounced()
       setBoundary(clear: write.sequence, bar: barSequence)
     case nil:
       break
+    }
+  }
+
+  /// Shows a put to reads as if it was submitted. False: all tiers have been cleared since.
+  func announce(_ write: QueuedWrite) -> Bool {
+    lock.lock()
+    defer { lock.unlock() }
+    write.version = write.write?.version ?? 0
+    if write.version <= clearedVersion { return false }
+    lastSequence += 1
+    write.sequence = lastSequence
+    if let older = newest(write.key, write.hash) { remove(older) }
+    insert(write)
+    write.isAnnounced = true
+    announced += 1
+    return true
+  }
+
+  /// Whether no newer write has come.
+  func isAnnounced(_ write: QueuedWrite) -> Bool { lock.withLock { write.isAnnounced } }
+
+  /// Whether the newest write of the key is only announced.
+  func isAnnounced(_ key: Bytes) -> Bool {
+    let hash = self.hash(key)
+    return lock.withLock { newest(key, hash)?.isAnnounced ?? false }
+  }
+
+  private func dropAnnounced() {
+    guard announced > 0 else { return }
+    for i in 0..<WriteQueue.tableSize {
+      var next = table[i]
+      while let write = next {
+        next = write.chain
+        if write.isAnnounced { remove(write) }
+      }
     }
   }
 

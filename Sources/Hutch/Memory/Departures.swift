@@ -13,6 +13,9 @@ final class DepartureWatch {
   /// Called with the lock of the block's shard held, so it must not wait for anything but a
   /// lock that is taken after those.
   private(set) var onLeaving: (UnownedBlock, DepartureCause) -> Void = { _, _ in }
+  /// Called likewise with each dirty block that leaves, and when it was last read, before
+  /// `onLeaving` is. To be set before the first dirty block is put.
+  var onDirty: (UnownedBlock, Int64) -> Void = { _, _ in }
 
   /// Before anything is watched.
   func set(_ onLeaving: @escaping (UnownedBlock, DepartureCause) -> Void) {
@@ -21,10 +24,13 @@ final class DepartureWatch {
 
   func start() { isOn.store(true, ordering: .releasing) }
 
+  @inline(__always)
+  var isActive: Bool { isOn.load(ordering: .acquiring) }
+
   /// Nil while nothing is to be told. The tier keeps it.
   @inline(__always)
   var active: Unmanaged<DepartureWatch>? {
-    isOn.load(ordering: .acquiring) ? Unmanaged.passUnretained(self) : nil
+    isActive ? Unmanaged.passUnretained(self) : nil
   }
 }
 
@@ -39,9 +45,10 @@ struct Departures: ~Copyable {
 
   /// Whether somebody wants to know when the blocks were last read.
   let wantsTimes: Bool
-  private let watch: Unmanaged<DepartureWatch>?
+  /// The tier keeps it.
+  private let watch: Unmanaged<DepartureWatch>
 
-  init(wantsTimes: Bool, watch: Unmanaged<DepartureWatch>?) {
+  init(wantsTimes: Bool, watch: Unmanaged<DepartureWatch>) {
     self.wantsTimes = wantsTimes
     self.watch = watch
   }
@@ -57,7 +64,13 @@ struct Departures: ~Copyable {
     blocks[count] = UInt(bitPattern: block.raw) | UInt(cause.rawValue)
     times[count] = accessed
     count += 1
-    if let watch { watch._withUnsafeGuaranteedRef { $0.onLeaving(block, cause) } }
+    watch._withUnsafeGuaranteedRef { if $0.isActive { $0.onLeaving(block, cause) } }
+  }
+
+  /// A dirty block is about to be added: from here on the store has it.
+  @inline(never)
+  func giveDown(_ block: UnownedBlock, accessed: Int64) {
+    watch._withUnsafeGuaranteedRef { $0.onDirty(block, accessed) }
   }
 
   /// Calls `body` with each block and gives up its reference. No lock is held.

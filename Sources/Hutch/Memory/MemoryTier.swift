@@ -147,9 +147,13 @@ final class MemoryTier {
     shards.setMark(key, hash, version: version, mark)
   }
 
-  /// Says whether the disk tier has this version of the entry too.
-  func setBacked(_ key: Bytes, _ hash: UInt64, version: UInt64, _ isBacked: Bool) {
-    shards.setBacked(key, hash, version: version, isBacked)
+  /// Says whether the disk tier has this version of the entry too, or if not, with `isDirty`,
+  /// that it is owed it. False: memory has not this version.
+  @discardableResult
+  func setBacked(
+    _ key: Bytes, _ hash: UInt64, version: UInt64, _ isBacked: Bool, isDirty: Bool = false
+  ) -> Bool {
+    shards.setBacked(key, hash, version: version, isBacked, isDirty: isDirty)
   }
 
   /// Removes every entry up to this version, or every one of these that the disk tier has too.
@@ -174,8 +178,16 @@ final class MemoryTier {
     after position: inout UInt64, limit: Int, at: Moment, onlyUnbacked: Bool = false,
     visit: (Bytes) -> Void
   ) -> Int {
-    shards.keys(
-      after: &position, limit: limit, at: at, onlyUnbacked: onlyUnbacked, visit: visit)
+    shards.blocks(
+      after: &position, limit: limit, at: at, onlyUnbacked ? .unbacked : .all,
+      visit: { visit($0.key) })
+  }
+
+  /// As `keys`, with the blocks of entries that the disk tier is owed.
+  func dirty(
+    after position: inout UInt64, limit: Int, at: Moment, visit: (UnownedBlock) -> Void
+  ) -> Int {
+    shards.blocks(after: &position, limit: limit, at: at, .dirty, visit: visit)
   }
 
   // MARK: numbers
@@ -188,6 +200,9 @@ final class MemoryTier {
   var unbackedCount: UInt64 { shards.unbackedCount }
   /// Whether `maintain` can have anything to do, now or later.
   var hasExpiring: Bool { shards.hasExpiring }
+
+  /// An entry whose charge is more is refused.
+  var largestCharge: UInt64 { shards.largestCharge }
 
   /// How many shards there are by now.
   var shardCount: Int { shards.shardCount }
@@ -249,6 +264,8 @@ struct MemoryPutResult {
   let existing: UInt64
   /// The version that is stored; 0: none.
   var version: UInt64 = 0
+  /// The disk tier was owed the one that was there.
+  var wasDirty = false
 
   init(_ outcome: Outcome, existing: UInt64) {
     self.outcome = outcome

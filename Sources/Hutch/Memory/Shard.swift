@@ -188,6 +188,7 @@ struct Shard<Policy: EvictionPolicy & ~Copyable>: ~Copyable {
     if isTimed { try entries.slab.reserveTimes(slot) }
 
     let isNew = found == nil
+    var wasDirty = false
     let old = found.map { MemoryTier.charge(of: $0.pointee.block) } ?? 0
     if isNew && !isPrepared {
       isPrepared = true
@@ -217,6 +218,7 @@ struct Shard<Policy: EvictionPolicy & ~Copyable>: ~Copyable {
     if let place = found {
       replacements.add(1)
       let replaced = place.pointee.block
+      wasDirty = !place.pointee.isBacked && replaced.isDirty
       count(place.pointee, -1)
       block.slot = slot.number
       place.pointee = place.pointee.with(block).with(isTimed: isTimed).with(isBacked: isBacked)
@@ -245,6 +247,7 @@ struct Shard<Policy: EvictionPolicy & ~Copyable>: ~Copyable {
     }
     var result = MemoryPutResult(.stored, existing: existing)
     result.version = block.version
+    result.wasDirty = wasDirty
     return .done(result)
   }
 
@@ -290,6 +293,11 @@ struct Shard<Policy: EvictionPolicy & ~Copyable>: ~Copyable {
   ) {
     let block = place.pointee.block
     let accessed = departures.wantsTimes ? accessed(block, at: at.time) : 0
+    if !place.pointee.isBacked && block.isDirty && cause != .expired && cause != .replaced
+      && !isExpired(place.pointee, at: at)
+    {
+      departures.giveDown(block, accessed: accessed)
+    }
     takeOut(place, hash, budget)
     if cause == .evicted { evictions.add(1) }
     if cause == .expired { expirations.add(1) }
@@ -357,12 +365,17 @@ struct Shard<Policy: EvictionPolicy & ~Copyable>: ~Copyable {
     return true
   }
 
-  mutating func setBacked(_ key: Bytes, _ hash: UInt64, version: UInt64, _ isBacked: Bool) {
+  /// False: this version is not here.
+  mutating func setBacked(
+    _ key: Bytes, _ hash: UInt64, version: UInt64, _ isBacked: Bool, isDirty: Bool
+  ) -> Bool {
     guard let place = entries.table.find(key, hash), place.pointee.block.version == version
-    else { return }
+    else { return false }
     count(place.pointee, -1)
     place.pointee = place.pointee.with(isBacked: isBacked)
     count(place.pointee, 1)
+    if isDirty || isBacked { place.pointee.block.setDirty(isDirty) }
+    return true
   }
 
   /// Everything, at once; what was there is the caller's to free.

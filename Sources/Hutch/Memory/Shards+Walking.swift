@@ -4,6 +4,15 @@ import Synchronization
 ///
 /// They go by the order of hashes, which nothing changes: not growth, not replacement, not the
 /// removal of a neighbour.
+/// Which entries a walk visits.
+enum WalkKind {
+  case all
+  /// Those that the disk tier has not.
+  case unbacked
+  /// Of these, those that it is owed.
+  case dirty
+}
+
 extension ShardsOf where Policy: ~Copyable {
   // MARK: walking
 
@@ -11,21 +20,21 @@ extension ShardsOf where Policy: ~Copyable {
   private static var walkBuffer: Int { 128 }
 
   /// `position` is a hash, and all entries with lesser ones have been seen; all ones: the end.
-  func keys(
-    after position: inout UInt64, limit: Int, at: Moment, onlyUnbacked: Bool,
-    visit: (Bytes) -> Void
+  func blocks(
+    after position: inout UInt64, limit: Int, at: Moment, _ kind: WalkKind,
+    visit: (UnownedBlock) -> Void
   ) -> Int {
     var visited = 0
     while visited == 0 && position != .max {
-      visited = keysOfStep(&position, max(1, limit), at, onlyUnbacked, visit)
+      visited = blocksOfStep(&position, max(1, limit), at, kind, visit)
     }
     return visited
   }
 
   /// Retains the blocks of a few lines under the lock, and visits them without.
-  private func keysOfStep(
-    _ position: inout UInt64, _ limit: Int, _ at: Moment, _ onlyUnbacked: Bool,
-    _ visit: (Bytes) -> Void
+  private func blocksOfStep(
+    _ position: inout UInt64, _ limit: Int, _ at: Moment, _ kind: WalkKind,
+    _ visit: (UnownedBlock) -> Void
   ) -> Int {
     let from = position
     var next = UInt64.max
@@ -37,7 +46,8 @@ extension ShardsOf where Policy: ~Copyable {
         var here: UInt64? = hash
         while let line = here, count < limit, count <= ShardsOf.walkBuffer / 2 {
           here = shard.entries.table.visitLine(at: line) { word in
-            if word.isObject || onlyUnbacked && word.isBacked { return }
+            if word.isObject || kind != .all && word.isBacked { return }
+            if kind == .dirty && !word.block.isDirty { return }
             guard count < ShardsOf.walkBuffer, !shard.isExpired(word, at: at) else { return }
             buffer[count] = UInt(bitPattern: word.block.retained().leak().raw)
             count += 1
@@ -57,9 +67,8 @@ extension ShardsOf where Policy: ~Copyable {
         let block = Block(
           owning: UnownedBlock(UnsafeMutableRawPointer(bitPattern: buffer[i]).unsafelyUnwrapped))
         // A table that was emptied meanwhile may have coarser lines than the walk began with.
-        let key = block.unowned.key
-        if from == 0 || hash.entry(key) >= from {
-          visit(key)
+        if from == 0 || hash.entry(block.unowned.key) >= from {
+          visit(block.unowned)
           visited += 1
         }
       }

@@ -18,14 +18,16 @@ protocol MemoryShards: AnyObject {
     isBacked: Bool
   ) throws(Failure) -> MemoryPutResult
   func remove(_ key: Bytes, _ hash: UInt64, at: Moment, _ condition: RemoveCondition) -> Block?
-  func setBacked(_ key: Bytes, _ hash: UInt64, version: UInt64, _ isBacked: Bool)
+  func setBacked(
+    _ key: Bytes, _ hash: UInt64, version: UInt64, _ isBacked: Bool, isDirty: Bool
+  ) -> Bool
   func setMark(_ key: Bytes, _ hash: UInt64, version: UInt64, _ mark: UInt32)
   func clear(upTo version: UInt64, keepingUnbacked: Bool, at: Moment)
   func setLimits(_ limits: TierLimits, at: Moment)
   func maintain(at: Moment) -> Bool
-  func keys(
-    after position: inout UInt64, limit: Int, at: Moment, onlyUnbacked: Bool,
-    visit: (Bytes) -> Void
+  func blocks(
+    after position: inout UInt64, limit: Int, at: Moment, _ kind: WalkKind,
+    visit: (UnownedBlock) -> Void
   ) -> Int
   /// Adds what a slice of the walk holds to a survey.
   func survey(_ walk: inout TrimWalk, _ kind: TrimSpec.Kind, at: Moment, _ survey: TrimSurvey)
@@ -42,6 +44,8 @@ protocol MemoryShards: AnyObject {
   var cost: UInt64 { get }
   var unbackedCount: UInt64 { get }
   var hasExpiring: Bool { get }
+  /// A block whose charge is more is refused.
+  var largestCharge: UInt64 { get }
   var shardCount: Int { get }
   func violation() -> StaticString?
 }
@@ -195,7 +199,7 @@ final class ShardsOf<Policy: EvictionPolicy & ~Copyable>: MemoryShards {
   }
 
   func makeDepartures() -> Departures {
-    Departures(wantsTimes: onDeparture != nil, watch: watch.active)
+    Departures(wantsTimes: onDeparture != nil, watch: .passUnretained(watch))
   }
 
   // MARK: reading
@@ -349,9 +353,11 @@ final class ShardsOf<Policy: EvictionPolicy & ~Copyable>: MemoryShards {
     return block
   }
 
-  func setBacked(_ key: Bytes, _ hash: UInt64, version: UInt64, _ isBacked: Bool) {
+  func setBacked(
+    _ key: Bytes, _ hash: UInt64, version: UInt64, _ isBacked: Bool, isDirty: Bool
+  ) -> Bool {
     with(hash) { shard, hash in
-      shard.setBacked(key, hash, version: version, isBacked)
+      shard.setBacked(key, hash, version: version, isBacked, isDirty: isDirty)
     }
   }
 
@@ -403,6 +409,7 @@ final class ShardsOf<Policy: EvictionPolicy & ~Copyable>: MemoryShards {
         lost += 1
         lostCost += MemoryTier.charge(of: word.block)
         place.pointee.uses = 0
+        if word.block.isDirty { watch.onDirty(word.block, word.block.created) }
       }
     }
     budget.release(cost: lostCost, count: lost)
@@ -552,6 +559,7 @@ final class ShardsOf<Policy: EvictionPolicy & ~Copyable>: MemoryShards {
 
   var unbackedCount: UInt64 { sum { $0.unbacked.value } }
   var hasExpiring: Bool { sum { $0.timed.value } > 0 }
+  var largestCharge: UInt64 { budget.largestCharge }
 
   var stats: TierStats {
     var stats = TierStats()

@@ -9,7 +9,7 @@ import Synchronization
 /// tier.
 ///
 ///      0  references  UInt32, atomic; the top bit: the value is a host's object (HostObject.swift),
-///                     the next: counted as departed (Held.swift)
+///                     the next: counted as departed (Held.swift); the next: dirty
 ///      4  slot        UInt32, of the memory tier that holds the block, under its lock
 ///      8  size        UInt32, of the value; the top bit alone: there is an extension
 ///     12  key size    UInt16
@@ -195,7 +195,8 @@ struct UnownedBlock {
 
   fileprivate static let objectBit: UInt32 = 1 << 31
   private static let departedBit: UInt32 = 1 << 30
-  private static let countMask: UInt32 = 1 << 30 - 1
+  private static let dirtyBit: UInt32 = 1 << 29
+  private static let countMask: UInt32 = 1 << 29 - 1
 
   /// Release, so that what this holder read is read before the block goes; acquire for the
   /// last one, who frees it.
@@ -235,6 +236,22 @@ struct UnownedBlock {
       references.pointee.bitwiseOr(UnownedBlock.departedBit, ordering: .releasing)
     } else {
       references.pointee.bitwiseAnd(~UnownedBlock.departedBit, ordering: .relaxed)
+    }
+  }
+
+  /// Whether the memory tier owes the entry to the store: it is written when it leaves. The
+  /// maker's, then the tier's, under its lock; what it says of a block that has left is what it
+  /// was then.
+  @inline(__always)
+  var isDirty: Bool {
+    references.pointee.load(ordering: .relaxed) & UnownedBlock.dirtyBit != 0
+  }
+
+  func setDirty(_ isDirty: Bool) {
+    if isDirty {
+      references.pointee.bitwiseOr(UnownedBlock.dirtyBit, ordering: .relaxed)
+    } else {
+      references.pointee.bitwiseAnd(~UnownedBlock.dirtyBit, ordering: .relaxed)
     }
   }
 

@@ -60,4 +60,5 @@ enum TierOutcome: UInt32 {
   case noSpace = 3
   case failed = 4
   case removed = 5
+  case deferred = 6
 }

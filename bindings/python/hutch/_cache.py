@@ -62,7 +62,9 @@ class Cache(Entries, AsyncEntries):
             completes all see, and the disk limits are those in force).
         inline_threshold: with "mixed", a value of more bytes gets its own file.
         write_policy: where puts store that do not say: "through" (in both tiers;
-            the default), "memory" or "disk".
+            the default), "memory", "disk", or "on_eviction" (in memory, and on disk
+            when memory lets it go, with flush() and close(): fast, and a kill of the
+            process loses what was not yet written; not with sharing "shared").
         durability: what a completed put survives: "process", the end of the
             process, killed or not (the default); "power", a loss of power too,
             but for what was written last; "sync", that too.

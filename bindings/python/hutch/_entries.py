@@ -48,7 +48,8 @@ class Entries(Many, Files, Objects, Walks, Trims, Upkeep):
         suffix: what the name of the value's file ends with, if it gets one
             (".jpg"); at most 15 bytes.
         write_policy: "through" stores in both tiers; "memory" or "disk" in that
-            one only, and what the other has of the key goes. None: as the cache
+            one only, and what the other has of the key goes; "on_eviction" in
+            memory, and on disk when memory lets it go. None: as the cache
             was opened with. A view of a tier stores in its tier.
     """
 

@@ -41,7 +41,7 @@ class EventKind(enum.IntFlag):
 
 
 class Cause(enum.IntEnum):
-    """Why an entry goes."""
+    """Why an entry goes; WRITTEN_BACK: why the disk tier is given one."""
 
     NONE = 0
     REPLACED = 1
@@ -50,6 +50,7 @@ class Cause(enum.IntEnum):
     EXPIRED = 4
     CLEARED = 5
     DAMAGED = 6
+    WRITTEN_BACK = 7
 
 
 class _Pin:

@@ -14,7 +14,13 @@ if TYPE_CHECKING:
 
 Path = Union[str, bytes, "os.PathLike[str]", "os.PathLike[bytes]"]
 
-WRITE_POLICIES: dict[str | None, int] = {None: 0, "through": 1, "memory": 2, "disk": 3}
+WRITE_POLICIES: dict[str | None, int] = {
+    None: 0,
+    "through": 1,
+    "memory": 2,
+    "disk": 3,
+    "on_eviction": 4,
+}
 NOTIFICATIONS: dict[str | None, int] = {"memory_warning": 1, "entered_background": 2}
 
 

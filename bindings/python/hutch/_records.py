@@ -41,6 +41,7 @@ class Outcome(enum.IntEnum):
     NO_SPACE = 3
     FAILED = 4
     REMOVED = 5
+    DEFERRED = 6
 
 
 class PutResult(NamedTuple):

@@ -1,0 +1,383 @@
+import Synchronization
+
+/// Writing on eviction: a put goes into memory, and on disk when memory gives the entry up.
+///
+/// Such an entry is dirty: memory alone has it, and owes it to the store. What the store had of
+/// the key is removed before the put returns, so a kill loses the entry and brings no older value
+/// back. While it is dirty, the store has nothing that a read would see.
+///
+/// An entry that leaves is announced to the store under the lock of its shard (`giveDown`), so
+/// there is no moment at which no tier has it, and waits in `leavings` until it is written
+/// (`writeBack`): by calls that make entries leave, by maintenance, by a flush and by the end. A
+/// newer write of the key, or a clear, takes the announced one's place, and nothing is written.
+/// What the store does not take is lost, as if evicted.
+///
+/// A read looks into memory before the store, the way such an entry goes. The other way goes
+/// what a put replaces in the store and adds in memory; a read that may have missed that looks
+/// again (`hasMoved`).
+extension Cache {
+  /// Whether there can be dirty entries.
+  @inline(__always)
+  var mayHaveDirty: Bool { writesBack.load(ordering: .relaxed) }
+
+  // MARK: puts
+
+  /// As `submit`, for a put that memory takes and owes to the store.
+  func submitDeferred(
+    _ entry: UnownedBlock, _ hash: UInt64, at moment: Moment, if condition: PutCondition,
+    in scope: Scope, by task: TaskPointer?, to storage: any Storage
+  ) throws(Failure) -> SubmittedPut {
+    tellWillAdd(entry, hash, in: .memory)
+    let old = events.wants(.didRemove) ? (try? peek(entry.key, in: .whole)) ?? nil : nil
+    var put = SubmittedPut()
+    let stripe = Stripes.index(of: hash)
+    stripes.lock(stripe)
+    do throws(Failure) {
+      var refused = try unmet(condition, entry.key, hash, at: moment, in: scope)
+      if let task, tasks.isOvertaken(task) { refused = .superseded }
+      if let refused {
+        stripes.unlock(stripe)
+        put.result = refused
+        return put
+      }
+    } catch {
+      stripes.unlock(stripe)
+      throw error
+    }
+    if task == nil && tasks.hasKeyedWrites { tasks.overtake(hash) }
+    put.result.version = entry.version == 0 ? versions.draw() : entry.version
+    noteWrite(hash)
+    put.hash = hash
+    put.target = .deferred
+    entry.version = put.result.version
+    put.owed = oweEvents(entry.key, hash, adding: entry, replacing: old.unowned, at: moment)
+
+    writesBack.store(true, ordering: .relaxed)
+    stripes.bump(stripe)
+    entry.setDirty(true)
+    var isOwed = true
+    do throws(Failure) {
+      let stored = try memory.put(entry.retained(), hash, at: moment)
+      put.owed?.wasInMemory = stored.existing != 0
+      put.result.memory = stored.outcome == .stored ? .stored : .tooLarge
+      // Beneath a dirty entry the store has nothing.
+      isOwed = !stored.wasDirty
+    } catch {
+      put.owed?.wasInMemory = memory.remove(entry.key, hash, at: moment) != nil
+      put.result.memory = .failed
+    }
+    put.result.disk = put.result.memory == .stored ? .deferred : .removed
+    if isOwed { isOwed = hasBelow(entry.key, at: moment, storage) }
+    guard isOwed else {
+      stripes.unlock(stripe)
+      put.result.conclude(nil)
+      return put
+    }
+    noteUp(entry.key, hash, at: moment, from: storage)
+    let write = StorageWrite(.remove, entry.retained())
+    write.version = put.result.version
+    put.write = write
+    put.mark = submit(write, to: storage, at: moment, unlocking: stripe)
+    return put
+  }
+
+  /// Whether the store may have something of the key: it was found, or who is out of service
+  /// cannot tell, and must not have it when it comes back. The stripe is held.
+  private func hasBelow(_ key: Bytes, at moment: Moment, _ storage: any Storage) -> Bool {
+    guard storage.stats.isUp else { return true }
+    do throws(Failure) {
+      return try storage.info(key, at: moment) != nil || !storage.stats.isUp
+    } catch {
+      return true
+    }
+  }
+
+  /// A put into memory alone is about to remove what the store has: a walk that has passed it
+  /// there must not give it again. The stripe is held.
+  func noteUp(_ key: Bytes, _ hash: UInt64, at moment: Moment, from storage: any Storage) {
+    guard walks.isAny, (try? storage.info(key, at: moment)) != nil else { return }
+    walks.storeDropped(key, hash)
+  }
+
+  // MARK: touch
+
+  /// Touches an entry that the store has no row of: it is dirty, or was and is on its way. True:
+  /// done. False: it has changed meanwhile. Both let the stripe go, which is held before. Nil:
+  /// it is another kind of entry, and the stripe is held.
+  func touchDirty(
+    _ key: Bytes, _ hash: UInt64, _ touched: (Record) -> Record, at moment: Moment,
+    in scope: Scope, _ storage: any Storage
+  ) throws(Failure) -> Bool? {
+    guard mayHaveDirty else { return nil }
+    let stripe = Stripes.index(of: hash)
+    if scope == .whole, let block = memory.peek(key, hash, at: moment), block.unowned.isDirty {
+      defer { stripes.unlock(stripe) }
+      let stored = try memory.put(
+        try block.unowned.copied(with: touched(block.unowned.record)), hash, at: moment,
+        condition: .ifVersion(block.unowned.version))
+      return stored.outcome == .stored || stored.outcome == .tooLarge
+    }
+    guard storage.isAnnounced(key) else { return nil }
+    stripes.unlock(stripe)
+    guard let block = try storage.get(key, at: moment, isAccess: false) else { return false }
+    let put = StorageWrite(
+      .put, try block.unowned.copied(with: touched(block.unowned.record)))
+    put.version = block.unowned.version
+    storage.prepare(put)
+    stripes.lock(stripe)
+    let stored = try? storage.info(key, at: moment)
+    guard storage.isAnnounced(key), let stored, stored.version == put.version else {
+      stripes.unlock(stripe)
+      storage.abandon(put)
+      return false
+    }
+    commit(put, to: storage, at: moment, unlocking: stripe)
+    if put.outcome != .stored { lose(block.unowned, hash) }
+    if let failure = put.failure { throw failure }
+    return true
+  }
+
+  // MARK: leaving
+
+  /// Memory is giving up a dirty entry, whose shard is locked.
+  func giveDown(_ entry: UnownedBlock, _ accessed: Int64) {
+    guard let storage, !leavings.hasEnded else { return }
+    let key = entry.key
+    let hash = memory.hash(key)
+    let stripe = Stripes.index(of: hash)
+    let write = StorageWrite(.put, entry.retained())
+    write.version = entry.version
+    noteIdle(entry, accessed, in: storage)
+    // Ended when it has been written: until then nothing of the stripe is promoted, least of
+    // all this block.
+    stripes.begin(stripe)
+    guard storage.announce(write) else {
+      stripes.end(stripe)
+      return
+    }
+    leavings.add(write)
+    walks.memoryGave(key, hash)
+    if events.wants(.didAdd) {
+      events.post(
+        Event(
+          .didAdd, .writtenBack, entry.retained(), hasValue: true, tiers: .disk, lane: stripe))
+    }
+  }
+
+  /// An idle time goes on from the last access.
+  private func noteIdle(_ entry: UnownedBlock, _ accessed: Int64, in storage: any Storage) {
+    let idle = entry.timeToIdle != 0 ? entry.timeToIdle : storage.limits.ages.timeToIdle
+    if idle != 0 && idle != Record.never && accessed > entry.created {
+      storage.noteAccess(entry.key, at: accessed)
+    }
+  }
+
+  // MARK: writing
+
+  /// For calls that may have made dirty entries leave: writes some if many wait. No lock is
+  /// held. True, for who asks whether to go on.
+  @discardableResult
+  func settleLeavings() -> Bool {
+    if leavings.isDue { try? withStorage { (_) throws(Failure) in } }
+    return true
+  }
+
+  @inline(never)
+  func writeDue(_ storage: any Storage) {
+    while leavings.isDue, writeSome(storage) {}
+  }
+
+  /// Writes those that wait by now. No lock is held.
+  func writeBack(_ storage: any Storage) {
+    guard leavings.count > 0 else { return }
+    let mark = leavings.mark
+    while writeSome(before: mark, storage) {}
+    // A codec of the host's may be what the batch of another waits for.
+    if !ThreadState.isWithinCallback(of: identity) { leavings.wait(before: mark) }
+  }
+
+  /// Writes a batch; false: none waits.
+  @discardableResult
+  func writeSome(before mark: UInt64 = .max, _ storage: any Storage) -> Bool {
+    var announced: [StorageWrite] = []
+    let ticket = leavings.take(before: mark, into: &announced)
+    if announced.isEmpty { return false }
+    let moment = clock.momentForMaintenance()
+    var submitted: [StorageWrite] = []
+    for write in announced {
+      guard let entry = write.entry else { continue }
+      let stripe = Stripes.index(of: memory.hash(entry.key))
+      // Reads look at the announced one, which is not changed.
+      let put = StorageWrite(.put, entry.retained())
+      put.version = write.version
+      storage.prepare(put)
+      stripes.lock(stripe)
+      if storage.isAnnounced(write) {
+        submit(put, to: storage, at: moment, unlocking: stripe)
+        submitted.append(put)
+      } else {
+        stripes.unlock(stripe)
+        storage.abandon(put)
+      }
+      storage.abandon(write)
+    }
+    for put in submitted {
+      storage.complete(put)
+      guard let entry = put.entry else { continue }
+      let hash = memory.hash(entry.key)
+      stripes.end(Stripes.index(of: hash))
+      if put.outcome != .stored { lose(entry, hash) }
+    }
+    for write in announced {
+      guard let entry = write.entry else { continue }
+      stripes.end(Stripes.index(of: memory.hash(entry.key)))
+    }
+    leavings.finish(ticket, announced.count)
+    return true
+  }
+
+  /// The end: who still waits is gone, and so is who leaves from here on.
+  func dropLeavings(_ storage: any Storage) {
+    leavings.end()
+    var rest: [StorageWrite] = []
+    while true {
+      let ticket = leavings.take(before: .max, into: &rest)
+      if rest.isEmpty { return }
+      for write in rest { storage.abandon(write) }
+      leavings.finish(ticket, rest.count)
+      rest = []
+    }
+  }
+
+  /// The store has not taken an entry that memory has given up.
+  private func lose(_ entry: UnownedBlock, _ hash: UInt64) {
+    memory.setBacked(entry.key, hash, version: entry.version, false)
+    if events.wantsEntries {
+      postRemoval(
+        entry.retained(), hasValue: true, .evicted, .disk, Stripes.index(of: hash))
+    }
+  }
+
+  // MARK: writing what stays
+
+  /// Writes all dirty entries, which memory keeps. No lock is held.
+  func writeDirty() throws(Failure) {
+    guard mayHaveDirty else { return }
+    let failure = try withStorage { (storage) throws(Failure) in
+      writeDirty(storage, by: Deadline(after: Int64.max))
+    }
+    if let failure { throw failure }
+  }
+
+  /// As above, within a call that uses the store, or when none comes any more: before a flush, a
+  /// fork, the end. The first failure; what could not be written stays dirty.
+  func writeDirty(_ storage: any Storage, by deadline: Deadline) -> Failure? {
+    guard mayHaveDirty else { return nil }
+    writeBack(storage)
+    var failure: Failure?
+    var position: UInt64 = 0
+    while true {
+      if deadline.hasPassed {
+        return Failure(.timedOut, "entries were still to be written at the deadline")
+      }
+      let moment = clock.momentForMaintenance()
+      var writes: [DownwardWrite] = []
+      let count = memory.dirty(after: &position, limit: 64, at: moment) { entry in
+        if let write = submitDown(entry, at: moment, to: storage) { writes.append(write) }
+      }
+      for write in writes {
+        let failed = finish(write, in: storage)
+        if failure == nil { failure = failed }
+      }
+      events.deliver()
+      if count == 0 { break }
+    }
+    writeBack(storage)
+    return failure
+  }
+
+  /// Writes the entry of a key if it is dirty; memory keeps it. Returns its version; 0: none.
+  func writeDown(_ key: Bytes, _ hash: UInt64, at moment: Moment) -> UInt64 {
+    let resident = memory.peek(key, hash, at: moment)
+    guard let entry = resident.unowned else { return 0 }
+    if entry.isDirty {
+      try? withStorage { (storage) throws(Failure) in
+        if let write = submitDown(entry, at: moment, to: storage) {
+          _ = finish(write, in: storage)
+        }
+      }
+    }
+    return entry.version
+  }
+
+  /// A dirty entry on its way down that memory keeps.
+  private struct DownwardWrite {
+    let write: StorageWrite
+    let hash: UInt64
+    /// Memory had it when it was submitted, and took notice.
+    let isKept: Bool
+    let owed: OwedEvents?
+  }
+
+  /// Nil: it is not there any more, or not dirty.
+  private func submitDown(
+    _ entry: UnownedBlock, at moment: Moment, to storage: any Storage
+  ) -> DownwardWrite? {
+    let key = entry.key
+    let hash = memory.hash(key)
+    let stripe = Stripes.index(of: hash)
+    let write = StorageWrite(.put, entry.retained())
+    write.version = entry.version
+    storage.prepare(write)
+    stripes.lock(stripe)
+    guard memory.peek(key, hash, at: moment).unowned?.raw == entry.raw, entry.isDirty else {
+      stripes.unlock(stripe)
+      storage.abandon(write)
+      return nil
+    }
+    if let record = memory.info(key, hash, at: moment) {
+      noteIdle(entry, record.accessed, in: storage)
+    }
+    let owed = oweWrittenBack(entry, stripe)
+    write.time = moment.time
+    stripes.begin(stripe)
+    storage.submit(write)
+    // From here on memory may let it go. If it has by now, it has been announced, and that told.
+    let isKept = memory.setBacked(key, hash, version: entry.version, true)
+    stripes.unlock(stripe)
+    return DownwardWrite(write: write, hash: hash, isKept: isKept, owed: owed)
+  }
+
+  private func finish(_ down: DownwardWrite, in storage: any Storage) -> Failure? {
+    let write = down.write
+    storage.complete(write)
+    stripes.end(Stripes.index(of: down.hash))
+    let isStored = write.outcome == .stored
+    if !isStored && down.isKept, let entry = write.entry {
+      memory.setBacked(
+        entry.key, down.hash, version: entry.version, false, isDirty: write.outcome != .tooLarge)
+    }
+    if let owed = down.owed {
+      settle(
+        owed, leftDisk: false,
+        storedIn: isStored && down.isKept ? .disk : Event.Tiers(), waits: false)
+    }
+    return isStored ? nil : write.failure
+  }
+
+  /// Empties the memory tier, up to a version: copies go, and dirty entries go on disk.
+  func emptyMemory(upTo version: UInt64 = .max, at moment: Moment) {
+    try? writeDirty()
+    memory.clear(upTo: version, at: moment)
+    settleLeavings()
+  }
+
+  // MARK: reads
+
+  /// Whether a read that found no entry, neither in memory nor in the store, has to look again:
+  /// it may have gone from the one to the other meanwhile. `mark` was read before.
+  @inline(__always)
+  func hasMoved(_ stripe: Int, since mark: Stripes.Mark) -> Bool {
+    !stripes.mark(stripe).hasNoWrite(since: mark)
+  }
+}

@@ -1,0 +1,110 @@
+import Synchronization
+
+/// Dirty entries that memory has given up and the store has yet to be given: announced to it,
+/// so reads see them there, and not submitted, which is no work for a shard's lock.
+///
+/// Who takes some writes them. Few wait at any time: a call that makes entries leave takes a
+/// batch when enough wait, so what is neither in memory nor on disk does not grow with the
+/// number of evictions.
+final class Leavings {
+  /// From here on a call that has made one leave writes some.
+  private static let most = 32
+  private static let mostBytes = 1 << 20
+  /// Are written together.
+  private static let batch = 64
+
+  /// Protects what is not atomic, and the writes' `next`. Taken under a shard's lock; nothing is
+  /// taken under it.
+  private let lock: Lock
+  /// That a batch has been written while somebody waits for it.
+  private let written: Condition
+  private var first: StorageWrite?
+  private var last: StorageWrite?
+  private var waiting = 0
+  private var bytes = 0
+  /// How many have ever been added, and taken.
+  private var added: UInt64 = 0
+  private var taken: UInt64 = 0
+  /// Of each batch that is being written: how many were taken before it.
+  private var batches: [UInt64] = []
+  private var waiters = 0
+  private var isEnded = false
+  /// Relaxed, like `isDue`: each is right some time after the lock was held.
+  private let unwritten = Atomic<Int>(0)
+  private let due = Atomic<Bool>(false)
+
+  private init(_ lock: consuming Lock, _ written: consuming Condition) {
+    self.lock = lock
+    self.written = written
+  }
+
+  static func make() throws(Failure) -> Leavings { Leavings(try Lock(), try Condition()) }
+
+  /// Whether so many wait that a call should write some.
+  @inline(__always)
+  var isDue: Bool { due.load(ordering: .relaxed) }
+
+  /// How many the store has yet to commit.
+  var count: UInt64 { UInt64(max(0, unwritten.load(ordering: .relaxed))) }
+
+  /// Its block is the write's. False: the cache is shut.
+  func add(_ write: StorageWrite) {
+    lock.lock()
+    if let last { last.next = write } else { first = write }
+    last = write
+    waiting += 1
+    added += 1
+    bytes &+= write.entry?.byteCount ?? 0
+    _ = unwritten.wrappingAdd(1, ordering: .relaxed)
+    if waiting >= Leavings.most || bytes >= Leavings.mostBytes {
+      due.store(true, ordering: .relaxed)
+    }
+    lock.unlock()
+  }
+
+  /// From here on who is given up is gone.
+  func end() { lock.withLock { isEnded = true } }
+
+  var hasEnded: Bool { lock.withLock { isEnded } }
+
+  /// So many have been added by now.
+  var mark: UInt64 { lock.withLock { added } }
+
+  /// Those that have waited longest, of the ones that were added before `mark`. Empty: none.
+  /// Else `finish` is owed, with what is returned.
+  func take(before mark: UInt64, into writes: inout [StorageWrite]) -> UInt64 {
+    lock.lock()
+    defer { lock.unlock() }
+    let ticket = taken
+    while writes.count < Leavings.batch, taken < mark, let write = first {
+      first = write.next
+      write.next = nil
+      if first == nil { last = nil }
+      waiting -= 1
+      taken += 1
+      bytes &-= write.entry?.byteCount ?? 0
+      writes.append(write)
+    }
+    if !writes.isEmpty { batches.append(ticket) }
+    due.store(waiting >= Leavings.most || bytes >= Leavings.mostBytes, ordering: .relaxed)
+    return ticket
+  }
+
+  func finish(_ ticket: UInt64, _ count: Int) {
+    lock.lock()
+    batches.removeAll { $0 == ticket }
+    _ = unwritten.wrappingSubtract(count, ordering: .relaxed)
+    let isAwaited = waiters > 0
+    lock.unlock()
+    if isAwaited { written.broadcast() }
+  }
+
+  /// Waits for the batches of others with entries that were added before `mark`.
+  func wait(before mark: UInt64) {
+    lock.lock()
+    waiters += 1
+    while batches.contains(where: { $0 < mark }) { written.wait(lock) }
+    waiters -= 1
+    lock.unlock()
+  }
+}
