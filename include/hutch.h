@@ -1209,6 +1209,16 @@ HUTCH_API hutch_status hutch_load_fail(hutch_loading *loading, int32_t code, con
 HUTCH_API hutch_status hutch_load_abandon(hutch_loading *loading);
 
 /*
+ * hutch_load_wanted - whether anybody still waits for what a load makes
+ *
+ * For a loader that takes long, or who answers for it: HUTCH_OK: yes.
+ * HUTCH_CANCELLED: this load has been given up or answered; or it is one of
+ * hutch_load_async whose task has been asked to end, and nobody else waits for
+ * the value. An answer is taken all the same. Since 0.1.
+ */
+HUTCH_API hutch_status hutch_load_wanted(hutch_loading *loading);
+
+/*
  * hutch_loading_retain, hutch_loading_release - references
  *
  * NULL is accepted. Who gives up the last reference without an answer gives up
@@ -1573,6 +1583,12 @@ HUTCH_API hutch_status hutch_set_listener(hutch_cache *cache, uint32_t kinds,
  * clear, was submitted later and is done first, the earlier one changes nothing
  * and ends with HUTCH_SUPERSEDED. A clear counts from its submission likewise,
  * and waits for no key. Tasks of a group count from the group's start.
+ *
+ * A task whose deadline passes while it waits ends at that time, also if every
+ * worker is busy or the queue is suspended: the queue makes one thread more than
+ * its width when it is needed for that. Only while that one makes a completion
+ * too, or could not be made, a deadline is seen when a thread comes free. In a
+ * queue without threads it is seen by hutch_queue_run and hutch_maintain.
  */
 
 /* Order among the tasks that wait; see hutch_queue_create. */
@@ -1600,7 +1616,8 @@ enum {
   HUTCH_OPERATION_CONTAINS = 6,
   HUTCH_OPERATION_CLEAR = 7,
   HUTCH_OPERATION_FLUSH = 8,
-  HUTCH_OPERATION_TRIM = 9
+  HUTCH_OPERATION_TRIM = 9,
+  HUTCH_OPERATION_LOAD = 10
 };
 
 /* What came of a task. Fields that its operation has no use for are 0. */
@@ -1612,7 +1629,7 @@ typedef struct hutch_completion {
   uint32_t operation;       /* HUTCH_OPERATION_* */
   hutch_task *task;         /* valid during the call; retain it to keep it. NULL
                                for a group */
-  hutch_value *value;       /* get: the value, likewise; NULL if there is none */
+  hutch_value *value;       /* get, load: the value, likewise; NULL if there is none */
   const hutch_error *error; /* status < 0: the words, likewise; else NULL */
   uint64_t version;         /* put: as in hutch_put_result */
   uint32_t memory;          /* put: likewise, HUTCH_OUTCOME_* */
@@ -1627,9 +1644,8 @@ typedef struct hutch_task_options {
   size_t struct_size;
   int32_t priority; /* HUTCH_PRIORITY_* */
   uint32_t flags;   /* HUTCH_TASK_MAY_FINISH_NOW, HUTCH_TASK_WAIT, or 0 */
-  int64_t deadline; /* a duration from the submission: a task whose turn comes
-                       later than that does not run and ends with
-                       HUTCH_TIMED_OUT. 0: none */
+  int64_t deadline; /* a duration from the submission: a task that still waits
+                       then does not run, and ends with HUTCH_TIMED_OUT. 0: none */
   /* Called once with what came of the task; NULL: nobody is told. */
   void (*complete)(void *context, const hutch_completion *completion);
   /* hutch_clear_async, hutch_trim_async: how far it is, on a worker, as in
@@ -1733,9 +1749,9 @@ enum {
  * hutch_queue_create - a queue for functions of the host's
  *
  * *out: a new reference, given up by hutch_queue_release. Threads are made when
- * they are first needed, one for each task that runs at once; they are called
- * "hutch-task", have all signals blocked, and are gone when the last reference
- * and the last task are.
+ * they are first needed, one for each task that runs at once, and one more if all
+ * are busy while there are deadlines; they are called "hutch-task", have all
+ * signals blocked, and are gone when the last reference and the last task are.
  *
  * Of the tasks that wait, one place of the width goes to the oldest, whatever its
  * priority, so that none waits for ever; the other places go to the highest
@@ -1972,6 +1988,32 @@ HUTCH_API hutch_status hutch_flush_async(hutch_cache *cache, const hutch_task_op
  * Since 0.1.
  */
 HUTCH_API hutch_status hutch_trim_async(hutch_cache *cache, const hutch_trim_spec *spec,
+                                        const hutch_task_options *options, hutch_task **task);
+
+/*
+ * hutch_load_async - hutch_load as a task
+ *
+ * The task looks for the value in the order of its key; what is submitted for the
+ * key later does not wait for the load that it may begin, and a put is newer than
+ * what is loaded. There is one load of a key at a time, whatever calls ask for it.
+ * Who leads it runs its loader on a worker. Who waits for another's takes no
+ * place of the queue's width meanwhile and counts as queued: to cancel it is to
+ * leave, and the load goes on for the others; its time is that of load_options,
+ * or the deadline if that is sooner (HUTCH_TIMED_OUT). Who leads is asked to end,
+ * which the loader sees by hutch_load_wanted when all others have left.
+ *
+ * A loader that returns HUTCH_WOULD_BLOCK, having taken a reference to its loading,
+ * has its answer given later from anywhere, by hutch_load_fulfil, _fail or
+ * _abandon; until then no thread is occupied. load_options->parent is what the
+ * load is needed for; NULL: nothing, within a loader too. release (may be NULL)
+ * is called once with context when the loader will not be called any more, before
+ * the completion; also if the submission failed. A close cancels loads whose
+ * loader does not run. Since 0.1.
+ */
+HUTCH_API hutch_status hutch_load_async(hutch_cache *cache, const void *key, size_t key_size,
+                                        hutch_loader loader, void *context,
+                                        void (*release)(void *context),
+                                        const hutch_load_options *load_options,
                                         const hutch_task_options *options, hutch_task **task);
 
 /* hutch_wait_all - hutch_queue_wait_all for the cache's queue. Since 0.1. */

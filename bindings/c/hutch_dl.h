@@ -41,7 +41,7 @@
   X(put_object) X(get_object) X(remove_object) X(drain_releases) X(object_pointer)           \
   X(object_retain) X(object_release)                                                         \
   X(load) X(load_begin) X(load_wait) X(load_fulfil) X(load_fail) X(load_abandon)             \
-  X(loading_retain) X(loading_release)                                                       \
+  X(load_wanted) X(loading_retain) X(loading_release)                                        \
   X(limits) X(set_limits) X(count) X(cost) X(stats)                                          \
   X(trim)                                                                                    \
   X(check)                                                                                   \
@@ -58,7 +58,7 @@
   X(group_release)                                                                           \
   X(port_create) X(port_fd) X(port_drain) X(port_close) X(port_retain) X(port_release)       \
   X(get_async) X(put_async) X(remove_async) X(contains_async) X(clear_async) X(flush_async)  \
-  X(trim_async) X(wait_all)                                                                  \
+  X(trim_async) X(load_async) X(wait_all)                                                    \
   X(suspend) X(resume) X(maintain)
 
 #define HUTCH_DL_MEMBER(name) __typeof__(&hutch_##name) name;
@@ -161,6 +161,7 @@ static inline const char *hutch_dl_open(hutch_dl *table, const char *path) {
 #define hutch_load_fulfil hutch_dl_table.load_fulfil
 #define hutch_load_fail hutch_dl_table.load_fail
 #define hutch_load_abandon hutch_dl_table.load_abandon
+#define hutch_load_wanted hutch_dl_table.load_wanted
 #define hutch_loading_retain hutch_dl_table.loading_retain
 #define hutch_loading_release hutch_dl_table.loading_release
 #define hutch_limits hutch_dl_table.limits
@@ -215,6 +216,7 @@ static inline const char *hutch_dl_open(hutch_dl *table, const char *path) {
 #define hutch_clear_async hutch_dl_table.clear_async
 #define hutch_flush_async hutch_dl_table.flush_async
 #define hutch_trim_async hutch_dl_table.trim_async
+#define hutch_load_async hutch_dl_table.load_async
 #define hutch_wait_all hutch_dl_table.wait_all
 #define hutch_suspend hutch_dl_table.suspend
 #define hutch_resume hutch_dl_table.resume

@@ -125,6 +125,25 @@ public func hutch_trim_async(
   }
 }
 
+@_cdecl("hutch_load_async") @implementation
+public func hutch_load_async(
+  _ cache: OpaquePointer!, _ key: UnsafeRawPointer!, _ key_size: Int, _ loader: hutch_loader!,
+  _ context: UnsafeMutableRawPointer!, _ release: hutch_release!,
+  _ load_options: UnsafePointer<hutch_load_options>!,
+  _ options: UnsafePointer<hutch_task_options>!, _ task: UnsafeMutablePointer<OpaquePointer?>!
+) -> hutch_status {
+  // From here on the context is the work's: it goes when this call fails, too.
+  let work = LoadWork(loader ?? { _, _, _, _ in 0 }, context, release)
+  return submitting(cache, options, task) { (handle, spec, now) throws(Failure) in
+    let key = try checkedKey(key, key_size)
+    guard loader != nil else { throw .invalid("loader is NULL") }
+    let given = try loadOptions(load_options)
+    work.spec = try LoadSpec(given)
+    work.parent = given.parent.map { loading($0) }
+    return try handle.submit(.load, key, nil, load: work, spec, mayFinishNow: now)
+  }
+}
+
 @_cdecl("hutch_wait_all") @implementation
 public func hutch_wait_all(_ cache: OpaquePointer!, _ timeout: Int64) -> hutch_status {
   withCache(cache) { (handle) throws(Failure) in

@@ -3,7 +3,7 @@
 public import CHutch
 
 extension LoadSpec {
-  fileprivate init(_ options: hutch_load_options) throws(Failure) {
+  init(_ options: hutch_load_options) throws(Failure) {
     self.init()
     guard options.flags & ~UInt32(HUTCH_LOAD_STALE_IF_ERROR) == 0 else {
       throw .invalid("a flag that is not defined")
@@ -19,7 +19,7 @@ extension LoadSpec {
   }
 }
 
-private func object(_ pointer: OpaquePointer) -> Loading {
+func loading(_ pointer: OpaquePointer) -> Loading {
   Unmanaged<Loading>.fromOpaque(UnsafeRawPointer(pointer)).takeUnretainedValue()
 }
 
@@ -27,9 +27,9 @@ private func object(_ pointer: OpaquePointer) -> Loading {
 @inline(never)
 private func checked(_ pointer: OpaquePointer?) throws(Failure) -> Loading {
   guard let pointer else { throw .invalid("the loading is NULL") }
-  let loading = object(pointer)
-  try loading.handle.opening.check()
-  return loading
+  let found = loading(pointer)
+  try found.handle.opening.check()
+  return found
 }
 
 /// Writes the value of an answer to `out`; returns its status.
@@ -61,13 +61,13 @@ public func hutch_load(
     // A miss is counted once: with options nothing has been looked for.
     let found = options == nil ? nil : try cache.get(key, in: handle.scope)
     return deliver(
-      try cache.load(key, try LoadSpec(given(options)), found, for: handle, loader, context),
+      try cache.load(key, try LoadSpec(loadOptions(options)), found, for: handle, loader, context),
       out)
   }
 }
 
 @inline(never)
-private func given(
+func loadOptions(
   _ options: UnsafePointer<hutch_load_options>?
 ) throws(Failure) -> hutch_load_options {
   try received(options, over: hutch_load_options())
@@ -77,17 +77,17 @@ private func given(
 public func hutch_load_begin(
   _ cache: OpaquePointer!, _ key: UnsafeRawPointer!, _ key_size: Int,
   _ options: UnsafePointer<hutch_load_options>!, _ value: UnsafeMutablePointer<OpaquePointer?>!,
-  _ loading: UnsafeMutablePointer<OpaquePointer?>!
+  _ out: UnsafeMutablePointer<OpaquePointer?>!
 ) -> hutch_status {
   value?.pointee = nil
-  loading?.pointee = nil
+  out?.pointee = nil
   return withCache(cache) { (handle) throws(Failure) in
     let key = try checkedKey(key, key_size)
-    guard let value, let out = loading else { throw .invalid("value or loading is NULL") }
-    let options = try given(options)
+    guard let value, let out else { throw .invalid("value or loading is NULL") }
+    let options = try loadOptions(options)
     var answer = try handle.cache.beginLoad(
-      key, try LoadSpec(options), parent: options.parent.map { object($0) }, for: handle)
-    if let loading = answer.loading.take() { out.pointee = handOut(loading) }
+      key, try LoadSpec(options), parent: options.parent.map { loading($0) }, for: handle)
+    if let joined = answer.loading.take() { out.pointee = handOut(joined) }
     return deliver(answer, value)
   }
 }
@@ -137,9 +137,17 @@ public func hutch_load_abandon(_ loading: OpaquePointer!) -> hutch_status {
   }
 }
 
+@_cdecl("hutch_load_wanted") @implementation
+public func hutch_load_wanted(_ loading: OpaquePointer!) -> hutch_status {
+  answering { () throws(Failure) in
+    let loading = try checked(loading)
+    return loading.handle.cache.loads.isWanted(loading) ? .done : .cancelled
+  }
+}
+
 @_cdecl("hutch_loading_retain") @implementation
 public func hutch_loading_retain(_ pointer: OpaquePointer!) -> OpaquePointer! {
-  if let pointer { _ = Unmanaged.passRetained(object(pointer)) }
+  if let pointer { _ = Unmanaged.passRetained(loading(pointer)) }
   return pointer
 }
 

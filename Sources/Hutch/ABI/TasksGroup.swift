@@ -18,7 +18,7 @@ private func withTask(
 
 private func name(_ state: TaskRecord.State, isAsked: Bool) -> UInt32 {
   switch state {
-  case .held, .queued: UInt32(HUTCH_TASK_QUEUED)
+  case .held, .queued, .parked: UInt32(HUTCH_TASK_QUEUED)
   case .running: UInt32(isAsked ? HUTCH_TASK_CANCELLING : HUTCH_TASK_RUNNING)
   case .late, .ending, .ended: UInt32(HUTCH_TASK_ENDED)
   }
@@ -171,7 +171,9 @@ extension hutch_completion {
       cancelled = tally.cancelled
     default:
       let operation = AsyncOperation.of(task)
-      if operation.pointee.kind == .get, let block = operation.pointee.block {
+      if operation.pointee.kind == .get || operation.pointee.kind == .load,
+        let block = operation.pointee.block
+      {
         value = OpaquePointer(block.raw)
       }
       version = operation.pointee.put.version
@@ -194,13 +196,12 @@ func deliverCompletion(_ pointer: UnsafeMutableRawPointer) {
   if completion.operation != UInt32(HUTCH_OPERATION_GROUP) {
     completion.task = OpaquePointer(task)
   }
-  guard completion.status < 0, task.pointee.operation > UInt8(HUTCH_OPERATION_GROUP),
-    let reason = AsyncOperation.of(task).pointee.failure
-  else {
+  guard completion.status < 0, task.pointee.operation > UInt8(HUTCH_OPERATION_GROUP) else {
     complete(task.pointee.context, &completion)
     return
   }
-  var error = hutch_error(reason.failure)
+  let late = Failure(Status.named(completion.status), "the task waited until its deadline")
+  var error = hutch_error(AsyncOperation.of(task).pointee.failure?.failure ?? late)
   withUnsafePointer(to: &error) {
     completion.error = $0
     complete(task.pointee.context, &completion)

@@ -12,6 +12,7 @@ struct AsyncOperation {
     case clear = 7
     case flush = 8
     case trim = 9
+    case load = 10
   }
 
   let kind: Kind
@@ -28,6 +29,7 @@ struct AsyncOperation {
   var trim = TrimSpec(kind: .expired)
   /// Of a put: where the value goes.
   var target = Target.whole
+  var load: LoadWork?
 
   // What came of it.
   var isDone = false
@@ -54,7 +56,11 @@ struct AsyncOperation {
     }
     task.pointee.work = { payload, task in
       let operation = payload!.assumingMemoryBound(to: AsyncOperation.self)
-      return operation.run(TaskPointer(task!)).code
+      guard let task else {
+        operation.pointee.load?.end()
+        return 0
+      }
+      return operation.run(TaskPointer(task)).code
     }
     task.pointee.workRelease = { payload in
       let operation = payload!.assumingMemoryBound(to: AsyncOperation.self)
@@ -118,6 +124,8 @@ extension UnsafeMutablePointer where Pointee == AsyncOperation {
       return .done
     case .trim:
       return try trim(cache, handle.scope, task)
+    case .load:
+      return try load(pointee.load!, key, task)
     }
   }
 

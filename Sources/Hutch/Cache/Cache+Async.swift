@@ -12,7 +12,8 @@ extension Handle {
   /// done at once, it is, and there will be no completion.
   func submit(
     _ kind: AsyncOperation.Kind, _ key: Bytes, _ block: consuming Block?,
-    storing target: Target = .whole, _ spec: consuming TaskSpec, mayFinishNow: Bool
+    storing target: Target = .whole, load: LoadWork? = nil, _ spec: consuming TaskSpec,
+    mayFinishNow: Bool
   ) throws(Failure) -> Submitted {
     try opening.check()
     let isWrite = kind == .put || kind == .remove
@@ -24,14 +25,16 @@ extension Handle {
     guard spec.identifier.count == 0 else {
       throw Failure(.unsupported, "operations on a key have no identifier: they have the key")
     }
-    let isQuick = mayFinishNow || (spec.port != nil && kind == .get)
+    let isQuick = mayFinishNow || (spec.port != nil && (kind == .get || kind == .load))
     let task = try AsyncOperation.makeTask(kind, self, key: key, hash: hash, spec)
     let operation = AsyncOperation.of(task)
     operation.pointee.block = block?.leak()
     operation.pointee.target = target
+    operation.pointee.load = load
     if isQuick && spec.group == nil && tryNow(operation, key, hash, mayWrite: mayFinishNow) {
       task.pointee.status = operation.pointee.put.status.code
       if mayFinishNow { return .done(task) }
+      task.endWork()
       return try hand(task) { (task) throws(Failure) in
         try cache.tasks.submitEnded(task, spec)
       }
@@ -79,6 +82,12 @@ extension Handle {
     case .get:
       operation.pointee.block = cache.memory.get(key, hash, at: moment)?.leak()
       isThere = operation.pointee.block != nil
+    case .load:
+      let block = cache.memory.get(key, hash, at: moment)
+      guard let old = block.unowned, !cache.isStale(old, operation.pointee.load!.spec) else {
+        return false
+      }
+      operation.pointee.block = block?.leak()
     case .contains: isThere = cache.memory.info(key, hash, at: moment) != nil
     case .remove: isThere = cache.removeFromMemory(key, hash, at: moment) != nil
     case .put:

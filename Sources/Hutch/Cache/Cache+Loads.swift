@@ -10,11 +10,19 @@ extension Cache {
     let status: Status
     var value: Block?
     var loading: Loading?
+    /// Of loadFailed: what has failed.
+    var flight: Flight?
 
     init(_ status: Status, _ value: consuming Block? = nil, _ loading: Loading? = nil) {
       self.status = status
       self.value = value
       self.loading = loading
+    }
+
+    init(failed flight: Flight) {
+      self.init(.loadFailed)
+      self.flight = flight
+      flight.noteFailure()
     }
   }
 
@@ -87,7 +95,7 @@ extension Cache {
     return answer
   }
 
-  private func isStale(_ block: UnownedBlock, _ spec: LoadSpec) -> Bool {
+  func isStale(_ block: UnownedBlock, _ spec: LoadSpec) -> Bool {
     spec.softTimeToLive != 0
       && clock.now >= Record.sum(block.created, spec.softTimeToLive)
   }
@@ -109,15 +117,14 @@ extension Cache {
     if flight === new, joined != nil { flight.version = versions.draw() }
     let isFailed = flight.state == .failed
     let leads = joined?.leads ?? false
-    loads.lock.unlock()
+    loads.letGo()
     stripes.unlock(stripe)
 
     guard let joined else {
       try handle.opening.check()
       if old != nil { return LoadAnswer(.done) }
       if !isFailed { throw .waitsForItself }
-      flight.noteFailure()
-      return LoadAnswer(.loadFailed)
+      return LoadAnswer(failed: flight)
     }
     if flight === new, let value = try peek(key, in: handle.scope),
       !isStale(value.unowned, spec)
@@ -139,12 +146,15 @@ extension Cache {
 
   // MARK: wait
 
-  /// Waits for what becomes of the load; `timeout` 0: only looks.
-  func wait(_ loading: Loading, timeout: Int64) throws(Failure) -> LoadAnswer {
+  /// Waits for what becomes of the load; `timeout` 0: only looks. `parksTask`: where there is
+  /// nothing yet, the loading's task will be resumed when there is.
+  func wait(
+    _ loading: Loading, timeout: Int64, parksTask: Bool = false
+  ) throws(Failure) -> LoadAnswer {
     let flight = loading.flight
     let limit = min(Record.sum(Clock.read(CLOCK_MONOTONIC), timeout), loading.ends)
     loads.lock.lock()
-    defer { loads.lock.unlock() }
+    defer { loads.letGo() }
     while true {
       if loading.stage == .abandoned { return LoadAnswer(.cancelled) }
       switch flight.state {
@@ -153,23 +163,34 @@ extension Cache {
         if loading.spec.servesStale, let old = loading.stale {
           return LoadAnswer(.done, old.retained())
         }
-        flight.noteFailure()
-        return LoadAnswer(.loadFailed)
+        return LoadAnswer(failed: flight)
       case .running, .storing: break
       }
       if let late = loading.late { return LoadAnswer(.done, late.retained()) }
       try loading.handle.opening.check()
-      if loading.leads { return LoadAnswer(.notFound) }
+      if loading.leads {
+        guard parksTask && loading.isDeferred else { return LoadAnswer(.notFound) }
+        loading.park(until: Int64.max)
+        return LoadAnswer(.wouldBlock)
+      }
       let now = Clock.read(CLOCK_MONOTONIC)
       if now >= loading.ends { return LoadAnswer(.timedOut) }
-      if loading.stage == .active && flight.mayBeLed(at: now) {
+      if loading.stage == .active && !loading.isDeferred && flight.mayBeLed(at: now) {
         loads.giveLead(of: flight, to: loading, at: now)
         return LoadAnswer(.notFound)
       }
+      // A lead ends by time while the value is made, not while it is stored; and only who may
+      // have it next need know.
+      let isNext = flight.state == .running && flight.leader != nil && loading.stage == .active
+        && !loading.isDeferred
+      let end = isNext ? flight.leadEnds : Int64.max
+      if parksTask {
+        loading.park(until: min(loading.ends, end))
+        return LoadAnswer(.wouldBlock)
+      }
       if now >= limit { return LoadAnswer(timeout == 0 ? .wouldBlock : .timedOut) }
       if flight.changed == nil { flight.changed = try Condition() }
-      // A lead ends by time while the value is made, not while it is stored.
-      let until = flight.state == .running ? min(limit, flight.leadEnds) : limit
+      let until = min(limit, end)
       flight.changed!.wait(loads.lock, nanoseconds: until - now)
     }
   }
@@ -247,6 +268,17 @@ extension Cache {
       let answer = try wait(loading, timeout: .max)
       if answer.status != .notFound { return answer }
     }
+    try lead(loading, loader, context, mayDefer: false)
+    let answer = try wait(loading, timeout: 0)
+    // What it made, if anything, counts for nobody, and its time is over.
+    return answer.status == .wouldBlock ? LoadAnswer(.timedOut) : answer
+  }
+
+  /// Runs the loader for who leads. `mayDefer`: it may say that its answer comes later.
+  func lead(
+    _ loading: Loading, _ loader: Loader, _ context: UnsafeMutableRawPointer?, mayDefer: Bool
+  ) throws(Failure) {
+    let key = loading.flight.key
     let this = Unmanaged.passUnretained(loading).toOpaque()
     let outer = ThreadState.loading
     ThreadState.loading = this
@@ -254,18 +286,16 @@ extension Cache {
       loader(context, key.baseAddress, key.count, OpaquePointer(this))
     }
     ThreadState.loading = outer
-    if loads.isOpen(loading) {
-      try handle.opening.check()
-      if code == 0 {
-        loading.leave()
-      } else {
-        // Given up by another thread since: then that is the answer.
-        do throws(Failure) { _ = try fail(loading, code, nil) } catch {}
-      }
+    guard loads.isOpen(loading) else { return }
+    try loading.handle.opening.check()
+    if code == 0 {
+      loading.leave()
+    } else if mayDefer && code == Status.wouldBlock.code {
+      loads.deferAnswer(loading)
+    } else {
+      // Given up by another thread since: then that is the answer.
+      do throws(Failure) { _ = try fail(loading, code, nil) } catch {}
     }
-    let answer = try wait(loading, timeout: 0)
-    // What it made, if anything, counts for nobody, and its time is over.
-    return answer.status == .wouldBlock ? LoadAnswer(.timedOut) : answer
   }
 }
 

@@ -165,7 +165,7 @@ extension Cache {
       storage.abandon(write)
       throw error
     }
-    if task == nil && tasks.hasKeyedWrites { tasks.overtake(hash) }
+    if task == nil && !condition.isLoads && tasks.hasKeyedWrites { tasks.overtake(hash) }
     // A load's was drawn when it began.
     put.result.version = entry.version == 0 ? versions.draw() : entry.version
     noteWrite(hash)
@@ -258,7 +258,7 @@ extension Cache {
     if events.wantsEntries {
       return try putTelling(block, hash, at: moment, if: condition, by: nil)
     }
-    if tasks.hasKeyedWrites {
+    if !condition.isLoads && tasks.hasKeyedWrites {
       return try putOvertaking(block, hash, at: moment, if: condition)
     }
     let stripe = holdForLoads(hash)
@@ -327,7 +327,9 @@ extension Cache {
     do throws(Failure) {
       let put = try memory.put(block, hash, at: moment, condition: condition)
       if put.isWrite { noteWrite(hash) }
-      if task == nil && put.outcome == .stored && tasks.hasKeyedWrites { tasks.overtake(hash) }
+      if task == nil && !condition.isLoads && put.outcome == .stored && tasks.hasKeyedWrites {
+        tasks.overtake(hash)
+      }
       stripes.unlock(stripe)
       let result = result(of: put, condition)
       if let owed {

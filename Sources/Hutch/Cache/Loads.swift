@@ -7,6 +7,7 @@ import Synchronization
 /// caller's part in it. One of a flight's loadings leads and makes the value, the others wait.
 /// There is no thread here and no timer: that a leader has given up, or that its time is over,
 /// is noticed by those who wait and by the next who asks, and the first of them takes the lead.
+/// Who waits is a thread, or a task that is parked until the flight changes (see AsyncLoad).
 ///
 /// WRITES MEANWHILE. A flight is begun, and its value stored, with the stripe of its key held,
 /// and so is every other write of the key. A write marks the flights of its key: they store
@@ -25,7 +26,9 @@ import Synchronization
 /// by age, and go when what they hold is above `mostRemembered`, or when their key is written.
 final class Loads {
   /// Protects the table, the row of failures, and every field of a flight or a loading that
-  /// does not say otherwise. Taken after stripes; no lock is taken under it.
+  /// does not say otherwise. Taken after stripes; no lock is taken under it. Who has woken a
+  /// flight, or given its lead away, gives it up by `letGo`. No reference to a loading is counted
+  /// under it but those of callers: the last one takes the lock.
   let lock: Lock
 
   /// Flights in the table. Changed under the lock; a relaxed look is enough for a write, for
@@ -38,6 +41,9 @@ final class Loads {
 
   /// Flights that somebody takes part in and that have no outcome, listed or not.
   private var active: Unmanaged<Flight>?
+
+  /// Loadings whose parked tasks are to be resumed. Not counted references.
+  var woken: Unmanaged<Loading>?
 
   /// What the failures hold at most, in bytes.
   private static let mostRemembered = 1 << 20
@@ -175,6 +181,8 @@ final class Loads {
   /// The loading leads from here on.
   func giveLead(of flight: Flight, to loading: Loading, at now: Int64) {
     leads += 1
+    // Who answers later has lost it.
+    if let leader = flight.leader, leader._withUnsafeGuaranteedRef({ $0.isParked }) { wake(leader) }
     loading.lead = leads
     flight.lead = leads
     flight.leader = Unmanaged.passUnretained(loading)
@@ -182,7 +190,56 @@ final class Loads {
   }
 
   /// Whoever takes part is told; none of them is called.
-  func wake(_ flight: Flight) { flight.changed?.broadcast() }
+  func wake(_ flight: Flight) {
+    flight.changed?.broadcast()
+    while let loading = flight.parked { wake(loading) }
+  }
+
+  private func wake(_ loading: Unmanaged<Loading>) {
+    loading._withUnsafeGuaranteedRef {
+      $0.unpark()
+      $0.park(in: &woken)
+    }
+  }
+
+  /// Gives up the lock, and has the tasks resumed that are to be.
+  func letGo() {
+    while let loading = woken {
+      // Of a loading that is here the task has not ended. It may as soon as the lock is free.
+      let (queue, task) = loading._withUnsafeGuaranteedRef { loading in
+        loading.unpark()
+        loading.task!.retain()
+        return (loading.handle.cache.tasks, loading.task!)
+      }
+      lock.unlock()
+      queue.resume(task)
+      task.drop()
+      lock.lock()
+    }
+    lock.unlock()
+  }
+
+  /// The answer of this leader comes later, from elsewhere.
+  func deferAnswer(_ loading: Loading) {
+    lock.lock()
+    loading.isDeferred = true
+    lock.unlock()
+  }
+
+  /// Whether anybody waits for what the loading makes. The task of who leads waits unless it has
+  /// been asked to end.
+  func isWanted(_ loading: Loading) -> Bool {
+    lock.lock()
+    let isActive = loading.stage == .active
+    let isAlone = loading.flight.participants == 1
+    let task = loading.task
+    task?.retain()
+    lock.unlock()
+    guard let task else { return isActive }
+    let isAsked = loading.handle.cache.tasks.status(of: task).isAsked
+    task.drop()
+    return isActive && !(isAlone && isAsked)
+  }
 
   private func end(_ flight: Flight, staysListed: Bool = false) {
     flight.leader = nil
@@ -220,15 +277,16 @@ final class Loads {
       guard flight.isActive, flight.leader != nil else { continue }
       var child = flight.children
       while let reference = child {
-        let loading = reference.takeUnretainedValue()
-        child = loading.nextChild
-        let needed = loading.flight
-        if loading.stage == .active && loading.parentLead == flight.lead
-          && needed.search != searches
-        {
-          needed.search = searches
-          needed.nextInSearch = stack
-          stack = Unmanaged.passUnretained(needed)
+        reference._withUnsafeGuaranteedRef { loading in
+          child = loading.nextChild
+          let needed = loading.flight
+          if loading.stage == .active && loading.parentLead == flight.lead
+            && needed.search != searches
+          {
+            needed.search = searches
+            needed.nextInSearch = stack
+            stack = Unmanaged.passUnretained(needed)
+          }
         }
       }
     }
@@ -241,7 +299,7 @@ final class Loads {
   /// it is stored. False: its lead has passed on; `late` is its alone. Either way it has answered.
   func claim(_ loading: Loading, late: UnownedBlock?) throws(Failure) -> Bool {
     lock.lock()
-    defer { lock.unlock() }
+    defer { letGo() }
     guard loading.stage == .active, loading.lead != 0 else {
       throw Failure(.invalidArgument, "the load does not wait for an answer of this caller")
     }
@@ -259,7 +317,7 @@ final class Loads {
   /// The answer could not be stored, and has not been given.
   func withdraw(_ loading: Loading) {
     lock.lock()
-    defer { lock.unlock() }
+    defer { letGo() }
     loading.stage = .active
     loading.flight.state = .running
     wake(loading.flight)
@@ -268,7 +326,7 @@ final class Loads {
   /// All who take part get this value.
   func settle(_ flight: Flight, _ value: UnownedBlock) {
     lock.lock()
-    defer { lock.unlock() }
+    defer { letGo() }
     // A lead that was short may have passed on meanwhile, and the flight have ended.
     guard flight.state == .running || flight.state == .storing else { return }
     flight.value = value.retained().leak()
@@ -283,7 +341,7 @@ final class Loads {
     // Without memory for them there are no words.
     let words = words.flatMap { strndup($0, Flight.mostWords) }
     lock.lock()
-    defer { lock.unlock() }
+    defer { letGo() }
     guard flight.state == .running || flight.state == .storing else {
       free(words)
       return
@@ -348,16 +406,18 @@ final class Loads {
   /// An opening has been closed: who waits through it is to see that, and who leads through it
   /// leads no more.
   func noteClose(of opening: Opening) {
-    lock.withLock {
-      var next = active
-      while let reference = next {
-        let flight = reference.takeUnretainedValue()
-        next = flight.nextActive
-        if let leader = flight.leader, leader.takeUnretainedValue().handle.opening === opening {
-          flight.leader = nil
-        }
-        wake(flight)
+    lock.lock()
+    defer { letGo() }
+    var next = active
+    while let reference = next {
+      let flight = reference.takeUnretainedValue()
+      next = flight.nextActive
+      if let leader = flight.leader,
+        leader._withUnsafeGuaranteedRef({ $0.handle.opening === opening })
+      {
+        flight.leader = nil
       }
+      wake(flight)
     }
   }
 }

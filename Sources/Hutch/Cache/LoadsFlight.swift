@@ -52,6 +52,8 @@ final class Flight {
   var participants = 0
   /// Made for the first who waits.
   var changed: Condition?
+  /// Those whose tasks are parked until something changes. Not counted references.
+  var parked: Unmanaged<Loading>?
   /// Loadings whose parent led this flight. Not counted references.
   var children: Unmanaged<Loading>?
 
@@ -105,9 +107,12 @@ final class Flight {
   }
 
   /// Makes the failure this thread's last one.
-  func noteFailure() {
-    let words = words.map { UnsafeRawPointer($0).assumingMemoryBound(to: UInt8.self) }
-    ThreadState.note(Failure.ofLoader(code, words), nil)
+  func noteFailure() { ThreadState.note(failure, nil) }
+
+  /// Its words live as long as the flight.
+  var failure: Failure {
+    .ofLoader(
+      code, words.map { UnsafeRawPointer($0).assumingMemoryBound(to: UInt8.self) })
   }
 }
 
@@ -134,6 +139,19 @@ final class Loading {
   var lead: UInt64 = 0
   /// What it made after its lead had passed on: a reference, set once.
   var late: UnownedBlock?
+
+  // Of a task: see AsyncLoad.
+
+  /// Valid until it ends, which it does with `leaveTask`.
+  private(set) var task: TaskPointer?
+  /// By when a parked task looks again, by CLOCK_MONOTONIC.
+  private(set) var due: Int64 = 0
+  /// Its loader has returned, and its answer comes from elsewhere.
+  var isDeferred = false
+  /// In the list of the flight's parked ones, or of all that are woken.
+  private(set) var isParked = false
+  private var nextParked: Unmanaged<Loading>?
+  private var previousParked: Unmanaged<Loading>?
 
   /// For whose sake it loads: a flight, and the lead within which it was asked for.
   private(set) var parent: Flight?
@@ -170,18 +188,55 @@ final class Loading {
     parentLead = parent.lead
     let this = Unmanaged.passUnretained(self)
     nextChild = parent.flight.children
-    nextChild?.takeUnretainedValue().previousChild = this
+    nextChild?._withUnsafeGuaranteedRef { $0.previousChild = this }
     parent.flight.children = this
+  }
+
+  // MARK: parked tasks, with the lock held
+
+  /// The task that loads, which may be asked to end.
+  func belong(to task: TaskPointer) { self.task = task }
+
+  /// Its task is to be resumed when something changes, or at this time.
+  func park(until due: Int64) {
+    self.due = due
+    if !isParked { park(in: &flight.parked) }
+  }
+
+  func park(in list: inout Unmanaged<Loading>?) {
+    let this = Unmanaged.passUnretained(self)
+    isParked = true
+    nextParked = list
+    previousParked = nil
+    list?._withUnsafeGuaranteedRef { $0.previousParked = this }
+    list = this
+  }
+
+  func unpark() {
+    guard isParked else { return }
+    isParked = false
+    let this = Unmanaged.passUnretained(self).toOpaque()
+    let loads = handle.cache.loads
+    if let previousParked {
+      previousParked._withUnsafeGuaranteedRef { $0.nextParked = nextParked }
+    } else if flight.parked?.toOpaque() == this {
+      flight.parked = nextParked
+    } else if loads.woken?.toOpaque() == this {
+      loads.woken = nextParked
+    }
+    nextParked?._withUnsafeGuaranteedRef { $0.previousParked = previousParked }
+    nextParked = nil
+    previousParked = nil
   }
 
   private func unlink() {
     guard let parent else { return }
     if let previousChild {
-      previousChild.takeUnretainedValue().nextChild = nextChild
+      previousChild._withUnsafeGuaranteedRef { $0.nextChild = nextChild }
     } else {
       parent.children = nextChild
     }
-    nextChild?.takeUnretainedValue().previousChild = previousChild
+    nextChild?._withUnsafeGuaranteedRef { $0.previousChild = previousChild }
     self.parent = nil
     parentLead = 0
     nextChild = nil
@@ -192,7 +247,7 @@ final class Loading {
   func leave() {
     let loads = handle.cache.loads
     loads.lock.lock()
-    defer { loads.lock.unlock() }
+    defer { loads.letGo() }
     guard !hasLeft else { return }
     hasLeft = true
     if stage == .active { stage = .abandoned }
@@ -200,6 +255,17 @@ final class Loading {
     flight.participants -= 1
     if isLeader { flight.leader = nil }
     if flight.participants == 0 { loads.desert(flight) }
+    // Its own task, too: it is told that it has been given up.
     loads.wake(flight)
+  }
+
+  /// Its task ends, and is resumed no more.
+  func leaveTask() {
+    leave()
+    let loads = handle.cache.loads
+    loads.lock.lock()
+    unpark()
+    task = nil
+    loads.lock.unlock()
   }
 }

@@ -221,6 +221,13 @@ enum PutCondition {
   /// For loads: not once this has been set, and not over a newer version.
   case unlessSet(UnsafePointer<Bool>)
 
+  /// Whether the put is a load's, which is older than any that is yet to be done.
+  @inline(__always)
+  var isLoads: Bool {
+    if case .unlessSet = self { return true }
+    return false
+  }
+
   /// The outcome if the condition does not hold.
   @inline(__always)
   func refusal(existing: UInt64?, new: UInt64) -> MemoryPutResult.Outcome? {

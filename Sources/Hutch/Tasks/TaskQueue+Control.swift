@@ -17,28 +17,28 @@ extension TaskQueue {
     lock.lock()
     let state = task.has(.begun) && task.pointee.state == .queued ? .running : task.pointee.state
     let isAsked = task.isMarked(.asked)
-    var aftermath: Aftermath?
-    if stop(task) {
-      if task.port != nil { aftermath = settle(task) } else { ending.append(task) }
-    }
+    let isStopped = stop(task)
+    let isForPort = isStopped && task.port != nil
+    if isStopped && !isForPort { ending.append(task) }
     let signals = wantsWorker()
     let graves = takeGraves()
     lock.unlock()
     if signals { wake.signal() }
-    aftermath?.run()
     TaskQueue.drop(graves)
+    if isForPort { settleForPort(task) }
     return (state, isAsked)
   }
 
   /// Under the lock. True: the task will not run, and its completion is owed; one that runs is
   /// asked to end.
-  private func stop(_ task: TaskPointer) -> Bool {
+  func stop(_ task: TaskPointer, as status: Status = .cancelled) -> Bool {
     if task.has(.begun) { return false }
     switch task.pointee.state {
-    case .held:
+    case .held, .parked:
       held.remove(task)
       heldCount -= 1
-      pending += 1
+      // What is parked counts as pending.
+      if task.pointee.state == .held { pending += 1 }
     case .queued:
       leave(task)
       if roomWaiters > 0 { progress.broadcast() }
@@ -48,8 +48,9 @@ extension TaskQueue {
     case .late, .ending, .ended:
       return false
     }
+    unwatch(task)
     task.pointee.state = .ending
-    task.pointee.status = Status.cancelled.code
+    task.pointee.status = status.code
     return true
   }
 
@@ -88,7 +89,9 @@ extension TaskQueue {
     lock.lock()
     defer { lock.unlock() }
     let state = task.pointee.state
-    guard state == .queued || state == .held, task.pointee.priority != priority else { return }
+    guard state == .queued || state == .held || state == .parked,
+      task.pointee.priority != priority
+    else { return }
     let before = task.pointee.priority
     task.pointee.priority = priority
     if state == .queued && task.isNamed {
@@ -174,13 +177,17 @@ extension TaskQueue {
     lock.unlock()
     if signals { wake.signal() }
     TaskQueue.drop(graves)
-    while let task = toPorts.popFirst() {
-      lock.lock()
-      let aftermath = settle(task)
-      lock.unlock()
-      aftermath.run()
-    }
+    while let task = toPorts.popFirst() { settleForPort(task) }
     return cancelled
+  }
+
+  /// A task that will not run leaves its completion in its port at once.
+  private func settleForPort(_ task: TaskPointer) {
+    task.endWork()
+    lock.lock()
+    let aftermath = settle(task)
+    lock.unlock()
+    aftermath.run()
   }
 
   func setWidth(_ width: Int) {

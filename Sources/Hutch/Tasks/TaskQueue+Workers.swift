@@ -27,7 +27,7 @@ extension TaskQueue {
     return false
   }
 
-  private func spawn() throws(Failure) {
+  func spawn() throws(Failure) {
     try threads.reserve(threads.count + 1)
     // A new thread inherits the mask: the host's signals are the host's business.
     var all = sigset_t()
@@ -63,8 +63,10 @@ extension TaskQueue {
     var done: TaskPointer?
     lock.lock()
     while true {
+      if done != nil { away -= 1 }
       let aftermath = done.map { settle($0) }
       tick(isIdle: false)
+      lookAtDeadlines(isIdle: done == nil)
       done = take()
       if done == nil && aftermath == nil {
         if isStopping && pending == 0 && heldCount == 0 { break }
@@ -72,7 +74,9 @@ extension TaskQueue {
         continue
       }
       let graves = takeGraves()
+      if done != nil { away += 1 }
       let signals = done != nil && wantsWorker()
+      if done != nil && !signals { makeTimekeeper() }
       lock.unlock()
       if signals { wake.signal() }
       aftermath?.run()
@@ -87,20 +91,22 @@ extension TaskQueue {
     wake.broadcast()
   }
 
-  /// Under the lock: until there may be something to do. One of those who sleep keeps the time
-  /// of the background work.
+  /// Under the lock: until there may be something to do, or a deadline passes. One of those who
+  /// sleep keeps the time of the background work.
   private func sleep() {
     let keepsTime =
       !hasTimekeeper && !backgroundIsOff && background?.pointee.state == .ended
+    let first = deadlines.first?.extras.pointee.due ?? Int64.max
+    let due = keepsTime ? min(first, backgroundDue) : first
     sleeping += 1
-    if keepsTime {
-      hasTimekeeper = true
-      let pause = backgroundDue - Clock.read(CLOCK_MONOTONIC)
-      if pause > 0 { wake.wait(lock, nanoseconds: pause) }
-      hasTimekeeper = false
-    } else {
+    if keepsTime { hasTimekeeper = true }
+    if due == Int64.max {
       wake.wait(lock)
+    } else {
+      let pause = due - Clock.read(CLOCK_MONOTONIC)
+      if pause > 0 { wake.wait(lock, nanoseconds: pause) }
     }
+    if keepsTime { hasTimekeeper = false }
     sleeping -= 1
     if waking > 0 { waking -= 1 }
     if keepsTime { tick(isIdle: true) }
@@ -115,6 +121,7 @@ extension TaskQueue {
     lock.lock()
     while true {
       let aftermath = done.map { settle($0) }
+      lookAtDeadlines(isIdle: true)
       done =
         onlyEnding ? ending.popFirst() : count > 0 && end.hasPassed ? nil : take()
       let graves = takeGraves()
@@ -141,8 +148,10 @@ extension TaskQueue {
         return
       }
       if state == .running {
-        task.pointee.status =
-          task.pointee.work?(task.pointee.workContext, OpaquePointer(task)) ?? 0
+        let status = task.pointee.work?(task.pointee.workContext, OpaquePointer(task)) ?? 0
+        // It has not ended, and belongs to whoever resumes it.
+        if status == TaskQueue.parks && task.has(.payload) { return }
+        task.pointee.status = status
       }
       conclude(task)
     }
@@ -153,7 +162,7 @@ extension TaskQueue {
   @_optimize(speed)
   private func conclude(_ task: TaskPointer) {
     // What a completion tells stays until it has been told.
-    if !task.has(.payload) { task.releaseWork() }
+    if task.has(.payload) { task.endWork() } else { task.releaseWork() }
     if task.hasExtras && task.extras.pointee.port != nil { return }
     if task.pointee.complete != nil { deliver(task) }
     task.releaseCompletion()

@@ -54,7 +54,9 @@ final class TaskQueue {
   var table = TaskTable()
   var queued = 0
   let length: Int
-  // What waits for the start of its group.
+  /// Of those that wait, by when they are to be looked at.
+  var deadlines = DeadlineHeap()
+  // What waits for the start of its group, or is parked.
   var held = AgeList()
   var heldCount = 0
   // What runs.
@@ -87,6 +89,8 @@ final class TaskQueue {
   // Threads.
   var threads = GrowingArray<pthread_t>()
   var exited = 0
+  /// Threads that are within a task or a completion.
+  var away = 0
 
   // The order of writes by tasks and by calls: see TaskQueue+Tickets.
   var tickets: UInt64 = 0
@@ -166,11 +170,13 @@ final class TaskQueue {
         task.pointee.state = .held
         held.append(task)
         heldCount += 1
+        watch(task)
       } else {
         try enqueue(task)
         pending += 1
         signals = wantsWorker()
       }
+      if deadlines.first == task && !signals { signals = wantsTimekeeper() }
       spec.owner?.pending += 1
       if task.has(.keyed) && task.has(.mustRun) {
         keyedWrites.wrappingAdd(1, ordering: .releasing)
@@ -251,10 +257,11 @@ final class TaskQueue {
     appendToLane(task)
   }
 
-  private func appendByAge(_ task: TaskPointer) {
+  func appendByAge(_ task: TaskPointer) {
     task.pointee.state = .queued
     byAge.append(task)
     queued += 1
+    watch(task)
   }
 
   // MARK: lanes
@@ -354,6 +361,7 @@ final class TaskQueue {
   private func start(_ task: TaskPointer) {
     byAge.remove(task)
     queued -= 1
+    unwatch(task)
     task.pointee.marks.remove(.behind)
     task.pointee.state = .running
     if task.hasExtras && task.extras.pointee.deadline != 0 && !task.has(.begun)
@@ -396,6 +404,10 @@ final class TaskQueue {
   /// or goes to its port here. Gives back what is to be done once the lock is free.
   @_optimize(speed)
   func settle(_ task: TaskPointer) -> Aftermath {
+    if task.isMarked(.parks) {
+      park(task)
+      return Aftermath()
+    }
     if task.isMarked(.counted) {
       running -= 1
       if task.isMarked(.oldest) { oldestRuns = false }
@@ -434,7 +446,7 @@ final class TaskQueue {
   }
 
   /// The next one of the key may run.
-  private func advance(_ task: TaskPointer) {
+  func advance(_ task: TaskPointer) {
     guard let next = nextAlive(behind: task) else {
       table.remove(task)
       return

@@ -23,6 +23,8 @@ struct TaskRecord: ~Copyable {
     /// Its completion is to be made, or is being made.
     case ending = 3
     case ended = 4
+    /// Waits, without a place of the width, to be resumed.
+    case parked = 6
   }
 
   /// Fixed before the submission.
@@ -30,7 +32,7 @@ struct TaskRecord: ~Copyable {
     let rawValue: UInt8
     /// There are `TaskExtras`.
     static let extras = Flags(rawValue: 1)
-    /// Ordered by key: `hash` names the key.
+    /// Ordered by key: `hash` names the key. Of a load only until it has looked for its value.
     static let keyed = Flags(rawValue: 2)
     /// Tasks of one identifier are done as one.
     static let joining = Flags(rawValue: 4)
@@ -60,6 +62,10 @@ struct TaskRecord: ~Copyable {
     static let listed = Marks(rawValue: 16)
     /// Somebody waits for its end.
     static let awaited = Marks(rawValue: 32)
+    /// When its work returns it is to be parked.
+    static let parks = Marks(rawValue: 64)
+    /// It was resumed before it was parked.
+    static let resumed = Marks(rawValue: 128)
   }
 
   typealias Function = @convention(c) (UnsafeMutableRawPointer?) -> Void
@@ -93,7 +99,8 @@ struct TaskRecord: ~Copyable {
   var context: UnsafeMutableRawPointer?
   var release: Function?
 
-  /// Returns the status of the completion.
+  /// Returns the status of the completion. That of a `payload` is called once more without a task
+  /// before its completion is made, also if it has not run: to let go of what is the host's.
   var work: Work?
   var workContext: UnsafeMutableRawPointer?
   var workRelease: Function?
@@ -116,6 +123,9 @@ struct TaskExtras {
   var owner: Unmanaged<TaskOwner>?
   /// CLOCK_MONOTONIC; 0: none.
   var deadline: Int64 = 0
+  /// Where it is among the deadlines of the queue, or -1; and by when it is to be looked at.
+  var place = -1
+  var due: Int64 = 0
   /// Of the key, or the identifier.
   var hash: UInt64 = 0
   /// Of a task of a key: its place among the submissions (see TaskQueue+Tickets). Of the first
@@ -247,6 +257,11 @@ extension TaskPointer {
     }
     task.extras.initialize(to: extras)
     return task
+  }
+
+  /// With no lock held, before the completion of a task with a payload is made.
+  func endWork() {
+    if has(.payload) { _ = pointee.work?(pointee.workContext, nil) }
   }
 
   /// Calls what was given to be told that the task needs its work's context no more. With no

@@ -160,6 +160,7 @@ FUNCTIONS: tuple[tuple[str, tuple[Any, ...], Any], ...] = (
     ("hutch_load_fulfil", (s.LoadingPointer, *_BYTES, POINTER(s.PutOptions)), c_int32),
     ("hutch_load_fail", (s.LoadingPointer, c_int32, c_char_p), c_int32),
     ("hutch_load_abandon", (s.LoadingPointer,), c_int32),
+    ("hutch_load_wanted", (s.LoadingPointer,), c_int32),
     ("hutch_loading_retain", (s.LoadingPointer,), s.LoadingPointer),
     ("hutch_loading_release", (s.LoadingPointer,), None),
     # limits
@@ -241,6 +242,19 @@ FUNCTIONS: tuple[tuple[str, tuple[Any, ...], Any], ...] = (
     ("hutch_clear_async", (s.CachePointer, *_TASK), c_int32),
     ("hutch_flush_async", (s.CachePointer, *_TASK), c_int32),
     ("hutch_trim_async", (s.CachePointer, POINTER(s.TrimSpec), *_TASK), c_int32),
+    (
+        "hutch_load_async",
+        (
+            s.CachePointer,
+            *_KEY,
+            s.LoaderFunction,
+            c_void_p,
+            s.ReleaseFunction,
+            POINTER(s.LoadOptions),
+            *_TASK,
+        ),
+        c_int32,
+    ),
     ("hutch_wait_all", (s.CachePointer, c_int64), c_int32),
     # maintenance
     ("hutch_suspend", (s.CachePointer,), c_int32),
