@@ -43,6 +43,7 @@ from ._errors import (
 from ._events import Cause, Event, EventKind, Listening
 from ._files import Hold, Writer
 from ._library import lib as _lib
+from ._queues import CancelledError, Group, Port, Queue, Tally, Task
 from ._records import (
     MAX_ENTRY_QUARTER,
     CacheLimits,
@@ -68,6 +69,7 @@ __all__ = [
     "Cache",
     "CacheLimits",
     "CacheStats",
+    "CancelledError",
     "Cause",
     "CheckReport",
     "ClosedError",
@@ -81,6 +83,7 @@ __all__ = [
     "Event",
     "EventKind",
     "ForkedError",
+    "Group",
     "Hold",
     "InvalidArgumentError",
     "Key",
@@ -91,10 +94,14 @@ __all__ = [
     "OptionsDifferWarning",
     "OutOfMemoryError",
     "Outcome",
+    "Port",
     "PutResult",
+    "Queue",
     "State",
     "Status",
     "StorageError",
+    "Tally",
+    "Task",
     "Tier",
     "TierDownError",
     "TierLimits",

@@ -11,12 +11,14 @@ import ctypes
 import itertools
 import weakref
 from ctypes import byref, pointer
-from typing import Any
+from typing import Any, Callable
 
 from . import _structs
+from ._aload import Work, lead_callback, release_callback
 from ._codec import Key, encode_value, key_to_bytes
-from ._errors import Status, check, described
+from ._errors import LoadError, Status, check, described
 from ._library import lib
+from ._loads import load_options
 from ._options import choice, put_options
 from ._records import Seconds
 from ._values import decode
@@ -42,8 +44,8 @@ def _result(completion: Any) -> tuple[int, Any]:
 
 
 def _complete(token: int, completion: Any) -> None:
-    future = _waiting.pop(token)
-    if future.done():
+    future = _waiting.pop(token, None)
+    if future is None or future.done():
         return  # its coroutine has been cancelled meanwhile
     try:
         result = _result(completion.contents)
@@ -121,6 +123,8 @@ async def _awaited(call: Any, arguments: tuple[Any, ...], priority: str) -> tupl
         lib.hutch_task_cancel(task, None)
         raise
     finally:
+        # If nobody drains the port any more, this would keep the loop, and the loop the port.
+        _waiting.pop(token, None)
         lib.hutch_task_release(task)
 
 
@@ -174,6 +178,51 @@ class AsyncEntries:
         arguments = self._pointer, name, len(name)
         status, _ = await _awaited(lib.hutch_contains_async, arguments, priority)
         return status == Status.OK
+
+    async def aload(
+        self,
+        key: Key,
+        loader: Callable[[Key], Any],
+        expire: Seconds | None = None,
+        *,
+        idle: Seconds | None = None,
+        cost: int | None = None,
+        timeout: Seconds | None = None,
+        refresh: Seconds | None = None,
+        remember_errors: Seconds | None = None,
+        stale_if_error: bool = False,
+        priority: str = "default",
+    ) -> Any:
+        """The value of key; if there is none, what loader(key) makes, which is stored.
+
+        The loader is a coroutine function, which runs on this loop, or a function,
+        which runs on a worker of the cache and must not wait for others of its
+        tasks. It runs once for all who ask, be it by load or aload; all else is as
+        in load. If who leads is cancelled, so is its coroutine, and the loader of
+        another who waits is run.
+        """
+
+        def encode(result: Any) -> tuple[bytes, Any]:
+            data, extended = encode_value(result)
+            return data, put_options(expire, idle, cost, extended)
+
+        name = key_to_bytes(key)
+        choice("priority", priority, _PRIORITIES)
+        options = load_options(timeout, refresh, remember_errors, stale_if_error)
+        work = Work(asyncio.get_running_loop(), lambda: loader(key), encode)
+        arguments = self._pointer, name, len(name), lead_callback, work.token, release_callback
+        try:
+            _, value = await _awaited(lib.hutch_load_async, (*arguments, options), priority)
+        except asyncio.CancelledError:
+            work.leave()
+            if work.error is not None and not isinstance(work.error, asyncio.CancelledError):
+                raise work.error from None
+            raise
+        except LoadError:
+            if isinstance(work.error, Exception):
+                raise work.error from None
+            raise
+        return value
 
     async def aclear(self, *, priority: str = "default") -> None:
         """Remove every entry that was put before."""

@@ -19,6 +19,7 @@ from ._errors import OptionsDifferWarning, Status, check
 from ._events import EventKind, Listener, Listening
 from ._library import lib
 from ._options import WRITE_POLICIES, Path, choice, path_bytes
+from ._queues import Queue
 from ._records import CacheLimits, Seconds, Tier, TierLimits
 from ._units import limit_duration, nanoseconds, uint32, uint64
 
@@ -261,6 +262,13 @@ class Cache(Entries, AsyncEntries):
         uses it. What it raises goes to sys.unraisablehook.
         """
         return Listening(self, function, kinds)
+
+    def queue(self) -> Queue:
+        """The queue that its awaited calls run on, for functions of yours too.
+
+        With the cache's close it ends.
+        """
+        return Queue._of(self._pointer)
 
     def limits(self) -> CacheLimits:
         """The limits in force."""

@@ -6,6 +6,7 @@ exceptions are Python's own and a wait can be interrupted.
 
 from __future__ import annotations
 
+import contextvars
 import ctypes
 import threading
 import time
@@ -32,6 +33,22 @@ class _Current(threading.local):
 _current = _Current()
 
 
+class Lead:
+    """A reference to the loading for which a coroutine makes the value."""
+
+    __slots__ = ("pointer",)
+
+    def __init__(self, pointer: Any) -> None:
+        self.pointer = lib.hutch_loading_retain(pointer)
+
+    def __del__(self, release: Any = lib.hutch_loading_release) -> None:
+        release(self.pointer)
+
+
+leading: contextvars.ContextVar[Lead | None] = contextvars.ContextVar("hutch lead", default=None)
+"""As _current, of coroutines."""
+
+
 def load_options(
     timeout: float | None,
     refresh: float | None,
@@ -46,8 +63,11 @@ def load_options(
         options.soft_time_to_live = nanoseconds(refresh)
     if remember_errors is not None:
         options.negative_time_to_live = nanoseconds(remember_errors)
+    lead = leading.get()
     if _current.loading is not None:
         options.parent = _current.loading
+    elif lead is not None:
+        options.parent = lead.pointer
     return options
 
 
@@ -112,8 +132,7 @@ def _lead(loading: Any, make: Callable[[], tuple[bytes, Any]]) -> None:
     try:
         data, put_options = make()
     except Exception as error:
-        words = f"{type(error).__name__}: {error}".encode("utf-8", "replace")
-        lib.hutch_load_fail(loading, _code(error), words.replace(b"\0", b"?"))
+        fail(loading, error)
         raise
     except BaseException:
         # An interrupt of this thread is no failure of the source: another may try.
@@ -121,7 +140,17 @@ def _lead(loading: Any, make: Callable[[], tuple[bytes, Any]]) -> None:
         raise
     finally:
         _current.loading = outer
-    # That no tier took it is no reason to be without it.
+    fulfil(loading, data, put_options)
+
+
+def fail(loading: Any, error: Exception) -> None:
+    """Answer a load with an exception."""
+    words = f"{type(error).__name__}: {error}".encode("utf-8", "replace")
+    lib.hutch_load_fail(loading, _code(error), words.replace(b"\0", b"?"))
+
+
+def fulfil(loading: Any, data: bytes, put_options: Any) -> None:
+    """Answer a load with a value. That no tier took it is no reason to be without it."""
     status = lib.hutch_load_fulfil(loading, data, len(data), put_options)
     if status in (Status.CLOSED, Status.FORKED, Status.NO_MEMORY, Status.INVALID_ARGUMENT):
         check(status)

@@ -1,0 +1,269 @@
+"""Cache.aload: a load that is awaited, by coroutines and functions."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import math
+import threading
+import time
+
+import hutch
+import pytest
+from hutch import _aload, _async
+
+
+@pytest.fixture(autouse=True)
+def nothing_is_left():
+    yield
+    gc.collect()
+    # What a loop left behind when it ended is let go by a worker, and the loop's port with it.
+    while _async._waiting or _aload._works:
+        time.sleep(0.001)
+        gc.collect()
+
+
+def test_a_loader_runs_on_a_miss_only(cache):
+    calls = []
+
+    async def make(key):
+        await asyncio.sleep(0)
+        calls.append((key, threading.get_ident()))
+        return {"made": [1, 2]}
+
+    async def main() -> None:
+        assert await cache.aload("k", make) == {"made": [1, 2]}
+        assert await cache.aload("k", make) == {"made": [1, 2]}
+        assert calls == [("k", threading.get_ident())]
+        # A function runs on a worker.
+        assert await cache.aload("n", lambda key: threading.get_ident()) != threading.get_ident()
+        assert await cache.aload("none", lambda key: None) is None
+        assert await cache.aload("pair", make, expire=5, idle=3, cost=7)
+        assert cache.info("pair").cost == 7
+
+    asyncio.run(main())
+
+
+def test_one_loader_runs_for_all(cache):
+    """Many more than there are workers, and a thread beside them."""
+    calls = []
+
+    async def main() -> None:
+        go = asyncio.Event()
+
+        async def make(key):
+            calls.append(key)
+            await go.wait()
+            return "made"
+
+        def ask():
+            return cache.load("k", lambda key: "thread's")
+
+        loop = asyncio.get_running_loop()
+        asked = [asyncio.ensure_future(cache.aload("k", make)) for _ in range(50)]
+        while not calls:
+            await asyncio.sleep(0.001)
+        thread = loop.run_in_executor(None, ask)
+        # No worker waits for the coroutine: others of the cache's calls go on.
+        assert await cache.aload("other", lambda key: 1) == 1
+        go.set()
+        assert await asyncio.gather(*asked, thread) == ["made"] * 51
+        assert calls == ["k"]
+
+    asyncio.run(main())
+
+
+def test_an_exception_is_its_own_and_an_error_for_the_others(cache):
+    async def main() -> None:
+        entered = []
+
+        async def fail(key):
+            entered.append(key)
+            while len(entered) < 1:
+                await asyncio.sleep(0)
+            await ready.wait()
+            raise OSError(5, "no such page")
+
+        ready = asyncio.Event()
+        asked = [asyncio.ensure_future(cache.aload("k", fail)) for _ in range(5)]
+        while not entered:
+            await asyncio.sleep(0.001)
+        # All five have looked when something later of the key is answered.
+        await cache.acontains("k")
+        ready.set()
+        results = await asyncio.gather(*asked, return_exceptions=True)
+        assert sum(type(r) is OSError for r in results) == len(entered)
+        for result in results:
+            if type(result) is not OSError:
+                assert isinstance(result, hutch.LoadError) and result.system_error == 5
+                assert result.words == "the loader failed: OSError: [Errno 5] no such page"
+        with pytest.raises(KeyError):
+            await cache.aload("k", lambda key: {}[key], remember_errors=10)
+        with pytest.raises(hutch.LoadError, match="KeyError: 'k'"):
+            await cache.aload("k", lambda key: 1)
+        with pytest.raises(TypeError):
+            await cache.aload("x", lambda key: object())
+
+    asyncio.run(main())
+
+
+def test_a_value_is_refreshed(cache, clock):
+    def fail(key):
+        raise ValueError("source is down")
+
+    async def main() -> None:
+        cache["k"] = "old"
+        clock.advance(5)
+        assert await cache.aload("k", fail, refresh=6) == "old"
+        assert await cache.aload("k", fail, refresh=5, stale_if_error=True) == "old"
+        with pytest.raises(ValueError):
+            await cache.aload("k", fail, refresh=5)
+        assert await cache.aload("k", lambda key: "new", refresh=5) == "new"
+
+    asyncio.run(main())
+
+
+def test_a_put_during_the_load_is_newer(cache):
+    async def main() -> None:
+        async def make(key):
+            await cache.aset(key, "newer")
+            return "made"
+
+        assert await cache.aload("k", make) == "newer" == cache["k"]
+
+        async def gone(key):
+            await cache.adelete(key)
+            return "made"
+
+        del cache["k"]
+        assert await cache.aload("k", gone) == "made" and "k" not in cache
+
+    asyncio.run(main())
+
+
+def test_loads_within_loads(cache):
+    async def main() -> None:
+        async def fibonacci(n):
+            if n < 2:
+                return n
+            return sum(
+                await asyncio.gather(
+                    cache.aload(n - 1, fibonacci), cache.aload(n - 2, fibonacci)
+                )
+            )
+
+        assert await cache.aload(25, fibonacci) == 75025
+
+        async def around(key):
+            return await cache.aload({"a": "b", "b": "c", "c": "a"}[key], around)
+
+        with pytest.raises(hutch.DeadlockError):
+            await cache.aload("a", around)
+        assert await cache.aload("a", lambda key: 1) == 1
+
+    asyncio.run(main())
+
+
+def test_a_cancelled_coroutine_passes_the_lead_on(cache):
+    async def main() -> None:
+        entered = []
+        ended = []
+
+        async def make(key):
+            entered.append(key)
+            try:
+                if len(entered) == 1:
+                    await asyncio.Event().wait()
+                return "made"
+            finally:
+                ended.append(key)
+
+        lead = asyncio.ensure_future(cache.aload("k", make))
+        while not entered:
+            await asyncio.sleep(0.001)
+        waits = asyncio.ensure_future(cache.aload("k", make, timeout=math.inf))
+        leaves = asyncio.ensure_future(cache.aload("k", make))
+        await cache.acontains("k")
+        leaves.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await leaves
+        lead.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await lead
+        assert await waits == "made"
+        assert len(entered) == 2
+        while len(ended) < 2:
+            await asyncio.sleep(0.001)
+
+    asyncio.run(main())
+
+
+def test_a_wait_ends_by_its_time(cache):
+    async def main() -> None:
+        entered = asyncio.Event()
+        go = asyncio.Event()
+
+        async def make(key):
+            entered.set()
+            await go.wait()
+            return "made"
+
+        lead = asyncio.ensure_future(cache.aload("k", make, timeout=math.inf))
+        await entered.wait()
+        with pytest.raises(hutch.TimedOutError):
+            await cache.aload("k", make, timeout=0.01)
+        go.set()
+        assert await lead == "made"
+
+    asyncio.run(main())
+
+
+def test_a_close_ends_the_waiting(directory):
+    cache = hutch.Cache(directory)
+
+    async def main() -> None:
+        entered = asyncio.Event()
+        go = asyncio.Event()
+
+        async def make(key):
+            entered.set()
+            await go.wait()
+            return "made"
+
+        lead = asyncio.ensure_future(cache.aload("k", make))
+        await entered.wait()
+        cache.close()
+        with pytest.raises((asyncio.CancelledError, hutch.ClosedError)):
+            await lead
+        go.set()
+        with pytest.raises(hutch.ClosedError):
+            await cache.aload("k", make)
+
+    asyncio.run(main())
+
+
+def test_a_loop_that_ends_gives_up_its_leads(cache):
+    async def main() -> None:
+        entered = asyncio.Event()
+
+        async def make(key):
+            entered.set()
+            await asyncio.Event().wait()
+
+        asked = asyncio.ensure_future(cache.aload("k", make))
+        await entered.wait()
+        assert not asked.done()
+
+    asyncio.run(main())  # which cancels what is left
+    assert cache.load("k", lambda key: "made") == "made"
+
+
+def test_bad_arguments(cache):
+    async def main() -> None:
+        for bad in ({"timeout": -1}, {"refresh": -1}, {"priority": "urgent"}):
+            with pytest.raises(ValueError):
+                await cache.aload("k", lambda key: 1, **bad)
+        with pytest.raises(TypeError):
+            await cache.aload(1.5, lambda key: 1)
+
+    asyncio.run(main())

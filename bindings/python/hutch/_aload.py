@@ -1,0 +1,105 @@
+"""A load that is awaited: what hutch_load_async calls, and what comes of it.
+
+A loader that is a plain function runs on a worker of the cache. One that is a
+coroutine runs on the loop of who awaits; its answer comes when it has ended, and
+no worker waits for it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import itertools
+from typing import Any, Callable
+
+from . import _structs
+from ._errors import Status
+from ._library import lib
+from ._loads import Lead, fail, fulfil, leading
+
+_works: dict[int, Work] = {}
+_tokens = itertools.count(1)
+
+
+class Work:
+    """One caller's loader; error: what it raised."""
+
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        loader: Callable[[], Any],
+        encode: Callable[[Any], tuple[bytes, Any]],
+    ) -> None:
+        self.token = next(_tokens)
+        self.error: BaseException | None = None
+        self._loop = loop
+        self._loader = loader
+        self._encode = encode
+        self._task: asyncio.Task[None] | None = None
+        self._is_left = False
+        _works[self.token] = self
+
+    def leave(self) -> None:
+        """Nobody waits for it: a coroutine is cancelled."""
+        self._is_left = True
+        if self._task is not None:
+            self._task.cancel()
+
+    def lead(self, loading: Any) -> int:
+        """On a worker: the status that the loader returns."""
+        try:
+            result = self._loader()
+            if not inspect.isawaitable(result):
+                self._answer(loading, result)
+                return Status.OK
+        except BaseException as error:
+            self._give_up(loading, error)
+            return Status.OK
+        try:
+            self._loop.call_soon_threadsafe(self._begin, result, Lead(loading))
+        except RuntimeError as error:  # the loop is closed
+            if inspect.iscoroutine(result):
+                result.close()
+            self._give_up(loading, error)
+            return Status.OK
+        return Status.WOULD_BLOCK
+
+    def _answer(self, loading: Any, result: Any) -> None:
+        data, options = self._encode(result)
+        fulfil(loading, data, options)
+
+    def _give_up(self, loading: Any, error: BaseException) -> None:
+        self.error = error
+        if isinstance(error, Exception):
+            fail(loading, error)
+        else:
+            lib.hutch_load_abandon(loading)
+
+    def _begin(self, result: Any, lead: Lead) -> None:
+        self._task = self._loop.create_task(self._run(result, lead))
+        if self._is_left:
+            self._task.cancel()
+
+    async def _run(self, result: Any, lead: Lead) -> None:
+        leading.set(lead)
+        try:
+            self._answer(lead.pointer, await result)
+        except BaseException as error:
+            # Who waits for the value is told; this task has nobody.
+            self._give_up(lead.pointer, error)
+        finally:
+            self._task = None
+            if inspect.iscoroutine(result):
+                result.close()
+
+
+def _lead(token: int, key: int, size: int, loading: Any) -> int:
+    return int(_works[token].lead(loading))
+
+
+def _release(token: int) -> None:
+    _works.pop(token, None)
+
+
+lead_callback = _structs.LoaderFunction(_lead)
+release_callback = _structs.ReleaseFunction(_release)

@@ -1,0 +1,480 @@
+"""Queues for the host's own functions, groups of their tasks, and completion ports.
+
+As with listeners, one callback of each kind serves all, and a number tells which
+task is meant.
+"""
+
+from __future__ import annotations
+
+import atexit
+import ctypes
+import itertools
+import threading
+import time
+import weakref
+from ctypes import byref
+from typing import Any, Callable, NamedTuple
+
+from . import _structs
+from ._callbacks import report
+from ._errors import ClosedError, Status, TimedOutError, check, failure
+from ._library import lib
+from ._options import choice
+from ._units import nanoseconds, uint32, uint64
+
+PRIORITIES: dict[str | None, int] = {"low": -1, "default": 0, "high": 1}
+_WAIT = 2
+_NO_THREADS = 1
+_ENDED = 4
+_CANCELLING = 3
+# A wait in C is deaf to signals.
+_SLICE = 0.1
+
+_tokens = itertools.count(1)
+_works: dict[int, Task] = {}
+"""Tasks whose function may yet be called."""
+_completions: dict[int, Any] = {}
+"""Whom to tell of an end: a Task, or what a group calls."""
+# Makes what a task knows of itself one step. Nothing is called within it.
+_knowing = threading.Lock()
+
+
+class CancelledError(Exception):
+    """The task was cancelled before it ran."""
+
+
+class Tally(NamedTuple):
+    """What a group has come to.
+
+    Attributes:
+        count: how many tasks it had.
+        cancelled: how many of them were cancelled.
+    """
+
+    count: int
+    cancelled: int
+
+
+def _wait(call: Callable[[Any, int], int], pointer: Any, timeout: float | None) -> bool:
+    """Whether what is waited for came in time."""
+    end = None if timeout is None else time.monotonic() + timeout
+    while True:
+        left = _SLICE if end is None else min(_SLICE, max(end - time.monotonic(), 0))
+        status = call(pointer, nanoseconds(left))
+        if status == Status.OK:
+            return True
+        if status != Status.TIMED_OUT:
+            raise failure(status)
+        if end is not None and time.monotonic() >= end:
+            return False
+
+
+class Task:
+    """A function that was submitted to a queue. It runs whether or not this is kept."""
+
+    def __init__(
+        self,
+        function: Callable[..., Any],
+        arguments: tuple[Any, ...],
+        merge: Callable[[Any, Any], Any] | None,
+        done: Callable[[Task], Any] | None,
+    ) -> None:
+        self._function = function
+        self._arguments = arguments
+        self._merge = merge
+        self._done = done
+        self._joined: list[Task] = []
+        self._result: Any = None
+        self._error: BaseException | None = None
+        self._pointer: Any = None
+        # Of its completion, where it has one: what is called then may ask for the result.
+        self._status: int | None = None
+        # A queue does not go while a function of it may be called.
+        self._queue: Queue | None = None
+
+    def _know(self, pointer: Any) -> None:
+        with _knowing:
+            if self._pointer is not None:
+                return
+            self._pointer = lib.hutch_task_retain(pointer)
+        weakref.finalize(self, lib.hutch_task_release, self._pointer).atexit = False
+
+    def _run(self) -> None:
+        try:
+            self._result = self._function(*self._arguments)
+        except BaseException as error:
+            self._error = error
+        for other in self._joined:
+            other._result, other._error = self._result, self._error
+
+    def _join(self, other: Task) -> None:
+        """What other was to do is done by this one."""
+        self._joined.append(other)
+        if self._merge is not None:
+            try:
+                self._arguments = (self._merge(self._arguments[0], other._arguments[0]),)
+            except BaseException as error:
+                report(error, "a merge of tasks", self._merge)
+
+    def _state(self) -> tuple[int, int]:
+        if self._status is not None:
+            return _ENDED, self._status
+        state = ctypes.c_uint32()
+        result = ctypes.c_int32()
+        check(lib.hutch_task_status(self._pointer, byref(state), byref(result)))
+        return state.value, result.value
+
+    def done(self) -> bool:
+        """Whether it has ended: run, been cancelled, or been too late."""
+        return self._state()[0] == _ENDED
+
+    def cancelled(self) -> bool:
+        """Whether it has ended without having run, by a cancel."""
+        return self._state() == (_ENDED, Status.CANCELLED)
+
+    def is_asked(self) -> bool:
+        """Whether it runs, and all who wait for it have cancelled it: a long function asks."""
+        return self._state()[0] == _CANCELLING
+
+    def cancel(self) -> bool:
+        """Keep it from running. False: it runs, and has been asked to end; or has ended.
+
+        Of tasks that are done as one each is cancelled for itself.
+        """
+        was = ctypes.c_uint32()
+        check(lib.hutch_task_cancel(self._pointer, byref(was)))
+        return was.value == 1
+
+    def set_priority(self, priority: str) -> None:
+        """Change its priority, "low", "default" or "high", if it still waits."""
+        check(lib.hutch_task_set_priority(self._pointer, choice("priority", priority, PRIORITIES)))
+
+    def wait(self, timeout: float | None = None) -> bool:
+        """Wait until it has ended. False: it has not after so many seconds.
+
+        DeadlockError: from a task of the same queue.
+        """
+        if self._status is not None:
+            return True
+        return _wait(lib.hutch_task_wait, self._pointer, timeout)
+
+    def result(self, timeout: float | None = None) -> Any:
+        """What the function returned, or raise what it raised.
+
+        CancelledError: it was cancelled. TimedOutError: its deadline passed before it
+        ran, or it has not ended after so many seconds.
+        """
+        if not self.wait(timeout):
+            raise TimedOutError(Status.TIMED_OUT, "the task has not ended")
+        status = self._state()[1]
+        if status == Status.CANCELLED:
+            raise CancelledError
+        if status == Status.TIMED_OUT:
+            raise TimedOutError(Status.TIMED_OUT, "the task waited until its deadline")
+        if self._error is not None:
+            raise self._error
+        return self._result
+
+
+def _work(token: int, task: Any) -> int:
+    work = _works[token]
+    work._know(task)
+    work._run()
+    return Status.OK
+
+
+def _merge(into: int, other: int) -> None:
+    _works[into]._join(_works[other])
+
+
+def _complete(token: int, completion: Any) -> None:
+    told = _completions[token]
+    try:
+        if not isinstance(told, Task):
+            told(Tally(completion.contents.count, completion.contents.cancelled))
+        elif told._done is not None:
+            told._know(completion.contents.task)
+            told._status = completion.contents.status
+            told._done(told)
+    except BaseException as error:
+        report(error, "what is done at the end of a task", told)
+
+
+def _release_work(token: int) -> None:
+    task = _works.pop(token, None)
+    if task is not None:
+        task._queue = None
+
+
+def _release_completion(token: int) -> None:
+    _completions.pop(token, None)
+
+
+_work_callback = _structs.WorkFunction(_work)
+_merge_callback = _structs.MergeFunction(_merge)
+_complete_callback = _structs.CompleteFunction(_complete)
+_release_work_callback = _structs.ReleaseFunction(_release_work)
+_release_completion_callback = _structs.ReleaseFunction(_release_completion)
+
+
+class Port:
+    """Where the ends of tasks wait until a thread of yours drains them.
+
+        port = hutch.Port()
+        loop.add_reader(port, port.drain)
+        queue.submit(work, done=on_loop, port=port)
+
+    It can be given to select, poll and event loops while it is not closed.
+    """
+
+    def __init__(self) -> None:
+        self._pointer = _structs.PortPointer()
+        check(lib.hutch_port_create(byref(self._pointer)))
+        weakref.finalize(self, lib.hutch_port_release, self._pointer).atexit = False
+
+    def fileno(self) -> int:
+        """A descriptor that is readable while something waits: to be polled, not read."""
+        return int(lib.hutch_port_fd(self._pointer))
+
+    def drain(self, most: int = 0) -> int:
+        """Call what is done at the end of up to so many tasks; 0: of all that wait now."""
+        drained = ctypes.c_uint64()
+        check(lib.hutch_port_drain(self._pointer, uint64(most), byref(drained)))
+        return drained.value
+
+    def close(self, *, discard: bool = False) -> None:
+        """Take no more. What waits is drained, or discarded. A second time does nothing."""
+        status = lib.hutch_port_close(self._pointer, 1 if discard else 0)
+        if status != Status.CLOSED:
+            check(status)
+
+    def __enter__(self) -> Port:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+class Group:
+    """Tasks that start together, of any queue, with one completion for all.
+
+        group = hutch.Group(queue)
+        for url in urls:
+            queue.submit(fetch, url, group=group)
+        group.start(lambda tally: print(tally.count, "fetched"))
+
+    A group that goes without a start cancels its tasks.
+    """
+
+    def __init__(self, queue: Queue) -> None:
+        self._pointer = _structs.GroupPointer()
+        check(lib.hutch_group_create(queue._pointer, byref(self._pointer)))
+        weakref.finalize(self, lib.hutch_group_release, self._pointer).atexit = False
+
+    def start(
+        self, done: Callable[[Tally], Any] | None = None, *, port: Port | None = None
+    ) -> bool:
+        """Let its tasks run; when the last has ended, done is called. False: started before."""
+        options = _structs.TaskOptions()
+        if done is not None:
+            _tell(options, done)
+        if port is not None:
+            options.port = port._pointer
+        return check(lib.hutch_group_start(self._pointer, byref(options))) == Status.OK
+
+    def cancel(self) -> None:
+        """Cancel every task of it."""
+        check(lib.hutch_group_cancel(self._pointer))
+
+    def wait(self, timeout: float | None = None) -> bool:
+        """Wait until it was started and all have ended. False: not after so many seconds."""
+        return _wait(lib.hutch_group_wait, self._pointer, timeout)
+
+
+def _tell(options: _structs.TaskOptions, told: Any) -> None:
+    token = next(_tokens)
+    _completions[token] = told
+    options.context = token
+    options.complete = _complete_callback
+    options.release = _release_completion_callback
+
+
+class Queue:
+    """Runs functions on threads of the library.
+
+        with hutch.Queue(4) as queue:
+            task = queue.submit(sum, [1, 2, 3], priority="high")
+            assert task.result() == 6
+
+    One place of the width goes to the oldest task whatever its priority, so that none
+    waits for ever; the others to the highest priority. A width of 1 is strict order of
+    submission. May be used from any thread; after fork the child's answers ForkedError,
+    and it may make new ones. At the interpreter's end what waits is cancelled.
+
+    Parameters:
+        width: how many run at once, at most 256; None: 2.
+        length: how many may wait; None: any number.
+        threads: False: none is made, and run does the work.
+    """
+
+    def __init__(
+        self, width: int | None = None, *, length: int | None = None, threads: bool = True
+    ) -> None:
+        options = _structs.QueueOptions(flags=0 if threads else _NO_THREADS)
+        if width is not None:
+            options.width = uint32(width)
+        if length is not None:
+            options.length = uint64(length)
+        pointer = _structs.QueuePointer()
+        check(lib.hutch_queue_create(byref(options), byref(pointer)))
+        self._own(pointer)
+        _queues.add(self)
+
+    def _own(self, pointer: Any) -> None:
+        self._pointer = pointer
+        self._is_closed = False
+        weakref.finalize(self, lib.hutch_queue_release, pointer).atexit = False
+
+    @classmethod
+    def _of(cls, cache: Any) -> Queue:
+        queue = cls.__new__(cls)
+        pointer = _structs.QueuePointer()
+        check(lib.hutch_cache_queue(cache, byref(pointer)))
+        queue._own(pointer)
+        return queue
+
+    def submit(
+        self,
+        function: Callable[..., Any],
+        *arguments: Any,
+        priority: str = "default",
+        identifier: str | bytes | None = None,
+        merge: Callable[[Any, Any], Any] | None = None,
+        deadline: float | None = None,
+        wait: bool = False,
+        done: Callable[[Task], Any] | None = None,
+        port: Port | None = None,
+        group: Group | None = None,
+    ) -> Task:
+        """Have function(*arguments) called once, on a worker.
+
+        priority: "low", "default" or "high".
+        identifier: while a task with the same one waits, this one joins it: the
+            function of the first is called once for all, at the highest priority of
+            those who wait, and its result is everyone's.
+        merge: what then becomes of the one argument that each has: merge(into, other)
+            gives the argument to go on with. None: the first's is enough.
+        deadline: if it still waits after so many seconds, it ends without having run.
+        wait: if the queue is full, wait, for at most the deadline.
+        done: called with the task when it has ended, on a worker, or by who drains port.
+        group: which holds the task until its start.
+
+        BlockingIOError: the queue is full. TimedOutError: it was until the deadline.
+        """
+        if self._is_closed:
+            raise ClosedError(Status.CLOSED, "the queue has been closed")
+        if not callable(function):
+            raise TypeError(f"a task is a function, not a {type(function).__name__}")
+        if merge is not None and len(arguments) != 1:
+            raise TypeError("tasks that are merged have one argument")
+        options = _structs.TaskOptions(
+            priority=choice("priority", priority, PRIORITIES), flags=_WAIT if wait else 0
+        )
+        if deadline is not None:
+            options.deadline = nanoseconds(deadline)
+        if identifier is not None:
+            name = identifier.encode() if isinstance(identifier, str) else bytes(identifier)
+            options.identifier = name
+            options.identifier_size = len(name)
+            options.merge = _merge_callback
+        if port is not None:
+            options.port = port._pointer
+        if group is not None:
+            options.group = group._pointer
+        task = Task(function, arguments, merge, done)
+        if done is not None:
+            _tell(options, task)
+        token = next(_tokens)
+        task._queue = self
+        _works[token] = task
+        pointer = _structs.TaskPointer()
+        # Both contexts are released by the library, whatever it answers.
+        status = lib.hutch_queue_submit(
+            self._pointer,
+            _work_callback,
+            token,
+            _release_work_callback,
+            byref(options),
+            byref(pointer),
+        )
+        if status == Status.WOULD_BLOCK:
+            raise BlockingIOError("the queue is full")
+        check(status)
+        task._know(pointer)
+        lib.hutch_task_release(pointer)
+        return task
+
+    def set_width(self, width: int) -> None:
+        """Change how many run at once; at once."""
+        check(lib.hutch_queue_set_width(self._pointer, uint32(width)))
+
+    def suspend(self) -> None:
+        """Start nothing until resume; each suspend asks for one."""
+        check(lib.hutch_queue_suspend(self._pointer))
+
+    def resume(self) -> None:
+        """Go on after suspend. InvalidArgumentError: it was not suspended."""
+        check(lib.hutch_queue_resume(self._pointer))
+
+    def cancel_all(self) -> int:
+        """Cancel every task. Returns how many waited."""
+        cancelled = ctypes.c_uint64()
+        check(lib.hutch_queue_cancel_all(self._pointer, byref(cancelled)))
+        return cancelled.value
+
+    def wait_all(self, timeout: float | None = None) -> bool:
+        """Wait until no task is left. False: some are after so many seconds.
+
+        DeadlockError: from a task of the queue.
+        """
+        return _wait(lib.hutch_queue_wait_all, self._pointer, timeout)
+
+    def run(self, seconds: float | None = None) -> int:
+        """Run tasks on this thread, for about so long; None: all. Returns how many."""
+        ran = ctypes.c_uint64()
+        budget = 0 if seconds is None else nanoseconds(seconds)
+        check(lib.hutch_queue_run(self._pointer, budget, byref(ran)))
+        return ran.value
+
+    def close(self, *, cancel: bool = False) -> None:
+        """Take no more tasks, and wait until all have ended. The threads go with the object.
+
+        cancel: what waits does not run. Not from a task of its own (DeadlockError). Of a
+        queue that is suspended somebody else has to resume it, or cancel.
+        """
+        self._is_closed = True
+        if cancel:
+            self.cancel_all()
+        self.wait_all()
+
+    def __enter__(self) -> Queue:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+_queues: weakref.WeakSet[Queue] = weakref.WeakSet()
+
+
+def _end_all() -> None:
+    """Functions of Python cannot run when the interpreter ends: what runs is waited for."""
+    for queue in list(_queues):
+        queue._is_closed = True
+        lib.hutch_queue_cancel_all(queue._pointer, None)
+        pause = nanoseconds(_SLICE)
+        while lib.hutch_queue_wait_all(queue._pointer, pause) == Status.TIMED_OUT:
+            pass
+
+
+atexit.register(_end_all)
