@@ -104,7 +104,6 @@ final class ShardsOf<Policy: EvictionPolicy & ~Copyable>: MemoryShards {
     for i in 0..<shardCount {
       shard(i).pointee.entries.table.forEach { $0.block.release() }
       shard(i).deinitialize(count: 1)
-      lock(i).destroy()
     }
     held.release()
     free(memory)
