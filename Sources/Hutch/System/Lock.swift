@@ -103,8 +103,11 @@ struct LockInPlace {
     ThreadState.countLocks(-1)
     held.pointee.store(0, ordering: .releasing)
     hutch_compiler_fence()
-    if waiters.pointee.load(ordering: .relaxed) != 0 { hutch_futex_wake_one(held) }
+    if waiters.pointee.load(ordering: .relaxed) != 0 { wake() }
   }
+
+  @inline(never)
+  private func wake() { hutch_futex_wake_one(held) }
 
   @inline(never)
   private func lockSlowly() {
