@@ -25,6 +25,7 @@
 #include <sys/random.h>
 #include <sys/stat.h>
 #include <sys/statvfs.h>
+#include <sys/syscall.h>
 #include <sys/types.h>
 #include <sys/vfs.h>
 #include <time.h>
@@ -48,6 +49,7 @@
 #endif
 extern int memfd_create(const char *name, unsigned int flags);
 extern const char *strerrordesc_np(int error);
+extern long syscall(long number, ...);
 extern int dup3(int from, int to, int flags);
 extern int pthread_setname_np(pthread_t thread, const char *name);
 
@@ -110,6 +112,27 @@ static inline uint32_t hutch_match8(const void *words, uint32_t wanted, uint32_t
   for (int i = 0; i < 8; i++) found |= (uint32_t)((((uint32_t)w[i]) & mask) == wanted) << i;
   return found;
 #endif
+}
+
+// Nothing is moved across it by the compiler; the processor is not told.
+static inline void hutch_compiler_fence(void) { __atomic_signal_fence(__ATOMIC_SEQ_CST); }
+
+static inline void hutch_spin_pause(void) {
+#if defined(__x86_64__)
+  __builtin_ia32_pause();
+#elif defined(__aarch64__)
+  __asm__ volatile("yield");
+#endif
+}
+
+// Sleeps while *word is `value`, for at most so many nanoseconds, less than a second.
+static inline void hutch_futex_wait(void *word, uint32_t value, int64_t nanoseconds) {
+  struct timespec time = {0, nanoseconds};
+  syscall(SYS_futex, word, 128 /* FUTEX_WAIT_PRIVATE */, value, &time, NULL, 0);
+}
+
+static inline void hutch_futex_wake_one(void *word) {
+  syscall(SYS_futex, word, 129 /* FUTEX_WAKE_PRIVATE */, 1, NULL, NULL, 0);
 }
 
 static inline int hutch_openat(int directory, const char *path, int flags, mode_t mode) {

@@ -71,6 +71,13 @@ static void check_told(int line, record *r, const char *expected) {
   pthread_mutex_unlock(&r->lock);
 }
 
+static size_t length_of(record *r) {
+  pthread_mutex_lock(&r->lock);
+  size_t length = r->length;
+  pthread_mutex_unlock(&r->lock);
+  return length;
+}
+
 /* For what a thread of the library's own may be the one to tell. */
 static void wait_until_told(record *r) {
   bool told = false;
@@ -200,7 +207,8 @@ TEST(what_expires_is_told) {
     uint64_t removed;
     CHECK_OK(hutch_trim(cache, &spec, &removed));
     /* The maintenance thread may be the one that tells. */
-    while (i == 1 && r.length < strlen("-at1=1 -at2")) CHECK_OK(hutch_trim(cache, &spec, &removed));
+    while (i == 1 && length_of(&r) < strlen("-at1=1 -at2"))
+      CHECK_OK(hutch_trim(cache, &spec, &removed));
     CHECK_TOLD(&r, i ? "-at1=1 -at2" : "-at1=1");
     CHECK_OK(hutch_close(cache));
     clock.released = 0;

@@ -82,6 +82,68 @@ TEST(a_value_outlives_its_cache) {
   }
 }
 
+TEST_EACH_KIND(values_of_all_sizes_take_each_others_place) {
+  enum { ROUNDS = 600, HELD = 7 };
+  hutch_value *held[HELD] = {NULL};
+  size_t held_size[HELD] = {0};
+  uint64_t version = 0;
+  for (size_t i = 0; i < ROUNDS; i++) {
+    /* By small steps, and now and then by large ones. */
+    size_t size = i % 50 == 49 ? 1000 + i : i * 7 % 40 + i / 10;
+    char *data = filled(size, i);
+    hutch_put_result result = new_result();
+    f->clock.now += HUTCH_MILLISECOND;
+    CHECK_OK(hutch_put(f->cache, KEY("key"), data, size, NULL, &result));
+    CHECK(result.version > version);
+    version = result.version;
+    hutch_entry_info info = info_of(f->cache, "key");
+    CHECK_EQUAL(version, info.version);
+    CHECK_EQUAL(size, info.size);
+    CHECK_EQUAL(f->clock.now, info.created);
+    CHECK_EQUAL(1, count_of(f->cache));
+    hutch_value *value = get_value(f->cache, "key");
+    CHECK_BYTES(data, size, hutch_value_data(value), hutch_value_size(value));
+    CHECK_EQUAL(version, info_of_value(value).version);
+    /* Every third value is held for some rounds, in which it stays as it is. */
+    if (i % 3 == 0) {
+      size_t at = i / 3 % HELD;
+      if (held[at]) {
+        char *old = filled(held_size[at], i - 3 * HELD);
+        CHECK_BYTES(old, held_size[at], hutch_value_data(held[at]), hutch_value_size(held[at]));
+        free(old);
+        hutch_value_release(held[at]);
+      }
+      held[at] = value;
+      held_size[at] = size;
+    } else {
+      hutch_value_release(value);
+    }
+    free(data);
+  }
+  for (int at = 0; at < HELD; at++) hutch_value_release(held[at]);
+}
+
+/* What an entry costs follows what replaces it, and stays within the limit. */
+TEST(a_tiers_cost_follows_every_replacement) {
+  hutch_options options = unlimited_options();
+  options.memory.cost = 4096;
+  hutch_cache *cache = open_cache(NULL, &options);
+  CHECK_OK(put_size(cache, "a", 0));
+  const uint64_t fixed = stats_of(cache).memory.cost;
+  for (size_t i = 0; i < 400; i++) {
+    size_t size = i * 11 % 60;
+    CHECK_OK(put_size(cache, "a", size));
+    CHECK_EQUAL(fixed + size, stats_of(cache).memory.cost);
+  }
+  for (size_t i = 0; i < 2000; i++) {
+    char key[] = "a";
+    key[0] = (char)('a' + i % 26);
+    CHECK_OK(put_size(cache, key, i * 11 % 200));
+    CHECK(stats_of(cache).memory.cost <= 4096);
+  }
+  CHECK_OK(hutch_close(cache));
+}
+
 TEST_EACH_KIND(a_value_is_counted) {
   CHECK_OK(put_text(f->cache, "key", "value"));
   hutch_value *value = get_value(f->cache, "key");

@@ -93,6 +93,51 @@ func onThreads(_ count: Int, _ body: @escaping (Int) -> Void) {
     #expect(hammer.tier.violation() == nil, "seed \(seed)")
   }
 
+  /// Values of few keys are written over in place while others read and hold them: what is copied
+  /// is whole, and what is held stays.
+  @Test func aValueIsWrittenOverOnlyWhereNobodyHoldsIt() throws {
+    let hammer = try Hammer(TierLimits(count: 100))
+    let seed = testSeed
+    onThreads(4) { number in
+      var random = Random(seed: seed &+ UInt64(number))
+      let buffer = UnsafeMutableRawPointer.allocate(byteCount: 64, alignment: 8)
+      defer { buffer.deallocate() }
+      func isWhole(_ bytes: Bytes) -> Bool {
+        bytes.count < 2 || memcmp(bytes.baseAddress!, bytes.baseAddress! + 1, bytes.count - 1) == 0
+      }
+      for _ in 0..<20_000 {
+        let key = random.next() % 20
+        let size = 40 + Int(random.next() % 20)
+        withUnsafeBytes(of: key) { key in
+          let hash = hammer.tier.hash(key)
+          var isRight = true
+          switch random.next() % 4 {
+          case 0, 1:
+            memset(buffer, Int32(random.next() % 256), size)
+            _ = try! hammer.tier.put(
+              key, Bytes(start: buffer, count: size), hash, at: hammer.moment)
+          case 2:
+            let found = hammer.tier.copy(key, hash, at: hammer.moment, into: buffer, capacity: 64)
+            isRight = isWhole(Bytes(start: buffer, count: found ?? 0))
+          default:
+            guard let block = hammer.tier.get(key, hash, at: hammer.moment) else { return }
+            let value = Bytes(block.unowned.value)
+            let version = block.unowned.version
+            memcpy(buffer, value.baseAddress!, value.count)
+            _ = sched_yield()
+            isRight =
+              isWhole(value) && block.unowned.version == version
+              && memcmp(buffer, value.baseAddress!, value.count) == 0
+          }
+          if !isRight { hammer.violations.wrappingAdd(1, ordering: .relaxed) }
+        }
+      }
+    }
+    #expect(hammer.violations.load(ordering: .relaxed) == 0, "seed \(seed)")
+    #expect(hammer.tier.violation() == nil, "seed \(seed)")
+    #expect(hammer.tier.stats.replacements > 0)
+  }
+
   @Test(arguments: MemoryPolicyTests.all)
   func everythingAtOnce(policy: MemoryPolicy) throws {
     var limits = TierLimits(count: 12_000)
@@ -144,5 +189,45 @@ func onThreads(_ count: Int, _ body: @escaping (Int) -> Void) {
     #expect(hammer.violations.load(ordering: .relaxed) == 0)
     #expect(hammer.tier.count <= 4)
     #expect(hammer.tier.violation() == nil)
+  }
+}
+
+@Suite struct LockInPlaceTests {
+  /// Shared by the threads of a test.
+  final class Shared: @unchecked Sendable {
+    let memory = UnsafeMutableRawPointer.allocate(byteCount: 16, alignment: 8)
+    var lock: LockInPlace { LockInPlace(at: memory) }
+    var sum: UnsafeMutablePointer<Int> {
+      (memory + LockInPlace.byteCount).assumingMemoryBound(to: Int.self)
+    }
+    init() {
+      lock.initialize()
+      (memory + LockInPlace.byteCount).bindMemory(to: Int.self, capacity: 1).initialize(to: 0)
+    }
+    deinit { memory.deallocate() }
+  }
+
+  @Test func oneThreadAtATimeIsInside() {
+    let shared = Shared()
+    onThreads(4) { number in
+      for step in 0..<5000 {
+        shared.lock.lock()
+        let before = shared.sum.pointee
+        // Now and then the holder is away, so that others go to sleep.
+        if step % 500 == number { _ = usleep(300) }
+        shared.sum.pointee = before + 1
+        shared.lock.unlock()
+      }
+    }
+    #expect(shared.sum.pointee == 20_000)
+  }
+
+  @Test func aLockThatIsHeldIsNotTaken() {
+    let shared = Shared()
+    #expect(shared.lock.tryLock())
+    #expect(!shared.lock.tryLock())
+    shared.lock.unlock()
+    #expect(shared.lock.tryLock())
+    shared.lock.unlock()
   }
 }

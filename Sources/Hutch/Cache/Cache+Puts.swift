@@ -1,3 +1,5 @@
+import Synchronization
+
 /// Puts, under a condition or not: of a tier, of both, one or many.
 extension Cache {
   /// What a put is to be, beside key and value.
@@ -57,6 +59,10 @@ extension Cache {
     let hash = memory.hash(key)
     guard storage == nil, spec.isPlain, case .always = condition else {
       return try putWithRecord(key, value, spec, hash, at: moment, if: condition, in: scope)
+    }
+    // Nobody to tell, no task to overtake, no load to mark.
+    if !events.wantsEntries && !tasks.hasKeyedWrites && !usesLoads.load(ordering: .relaxed) {
+      return result(of: try memory.put(key, value, hash, at: moment), .always)
     }
     let block = try Block.plain(key: key, value: value, created: moment.time)
     return try putInMemory(block, hash, at: moment, if: .always)

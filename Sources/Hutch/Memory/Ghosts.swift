@@ -62,6 +62,8 @@ struct Ghosts: ~Copyable {
     inserted += 1
     let bucket = bucket(hash)
     let wanted = fingerprint(hash)
+    // Once: it is a division.
+    let now = self.now
     var chosen = 0
     var oldest = -1
     for i in 0..<16 {

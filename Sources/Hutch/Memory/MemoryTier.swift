@@ -134,6 +134,14 @@ final class MemoryTier {
     try shards.put(block, hash, at: at, condition, isBacked: isBacked)
   }
 
+  /// Stores a value with no record but that it was written now, over whatever there is.
+  @inline(__always)
+  func put(
+    _ key: Bytes, _ value: Bytes, _ hash: UInt64, at: Moment
+  ) throws(Failure) -> MemoryPutResult {
+    try shards.put(key, value, hash, at: at)
+  }
+
   /// Takes the entry out and returns its block; nil: none, or the condition does not hold.
   func remove(
     _ key: Bytes, _ hash: UInt64, at: Moment, condition: RemoveCondition = .always

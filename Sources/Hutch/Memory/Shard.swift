@@ -161,10 +161,10 @@ struct Shard<Policy: EvictionPolicy & ~Copyable>: ~Copyable {
   mutating func put(
     _ block: UnownedBlock, _ hash: UInt64, at: Moment, _ condition: PutCondition,
     isBacked: Bool, charge: UInt64, _ budget: borrowing Budget, _ versions: Versions,
-    isPrepared: inout Bool, into departures: inout Departures
+    isPrepared: inout Bool, isAbsent: Bool = false, into departures: inout Departures
   ) throws(Failure) -> Step {
     let key = block.key
-    var found = entries.table.find(key, hash)
+    var found = isAbsent ? nil : entries.table.find(key, hash)
     if let place = found, place.pointee.isTimed,
       isExpired(place.pointee.block, at: at.time)
     {
@@ -249,6 +249,47 @@ struct Shard<Policy: EvictionPolicy & ~Copyable>: ~Copyable {
     result.version = block.version
     result.wasDirty = wasDirty
     return .done(result)
+  }
+
+  /// Puts another value into the block that the entry has, if that is all there is to a put of
+  /// this: a plain entry, held by nobody else, of about the same size, in a tier where nobody asks
+  /// what leaves. Nil: it is not, and nothing has been done; `isAbsent`: there is no entry.
+  @inline(__always)
+  mutating func overwrite(
+    _ key: Bytes, _ value: Bytes, _ hash: UInt64, at: Moment, created: Int64,
+    _ budget: borrowing Budget, _ versions: Versions, _ departures: borrowing Departures,
+    _ isAbsent: inout Bool
+  ) -> MemoryPutResult? {
+    guard let place = entries.table.find(key, hash) else {
+      isAbsent = true
+      return nil
+    }
+    let word = place.pointee
+    let block = word.block
+    guard departures.areUnwatched, !ages.any, !word.isTimed, !word.isBacked, block.isPlain,
+      block.isSole, block.hasRoom(for: value.count)
+    else { return nil }
+    let old = MemoryTier.charge(of: block)
+    let charge = old &- UInt64(block.size) &+ UInt64(value.count)
+    guard charge <= budget.largestCharge else { return nil }
+    if charge > old {
+      guard budget.reserve(cost: charge &- old, count: 0) else { return nil }
+      cost.add(charge &- old)
+    } else if charge < old {
+      budget.release(cost: old &- charge, count: 0)
+      cost.subtract(old &- charge)
+    }
+    tick(at)
+    puts.add(1)
+    replacements.add(1)
+    let existing = block.version
+    let version = versions.draw()
+    block.overwrite(value, version: version, created: created)
+    block.stamp = clock
+    noteUse(place, block, hash)
+    var result = MemoryPutResult(.stored, existing: existing)
+    result.version = version
+    return result
   }
 
   private mutating func reserveTimesOfNext(

@@ -17,6 +17,9 @@ protocol MemoryShards: AnyObject {
     _ block: consuming Block, _ hash: UInt64, at: Moment, _ condition: PutCondition,
     isBacked: Bool
   ) throws(Failure) -> MemoryPutResult
+  func put(
+    _ key: Bytes, _ value: Bytes, _ hash: UInt64, at: Moment
+  ) throws(Failure) -> MemoryPutResult
   func remove(_ key: Bytes, _ hash: UInt64, at: Moment, _ condition: RemoveCondition) -> Block?
   func setBacked(
     _ key: Bytes, _ hash: UInt64, version: UInt64, _ isBacked: Bool, isDirty: Bool
@@ -79,11 +82,11 @@ final class ShardsOf<Policy: EvictionPolicy & ~Copyable>: MemoryShards {
   /// log2 of the number of shards.
   let bits = Atomic<UInt64>(0)
   /// The count at which the number of shards is considered.
-  private let divideAt = Atomic<UInt64>(ShardsOf.oneShard + 1)
+  let divideAt = Atomic<UInt64>(ShardsOf.oneShard + 1)
   /// Where `maintain` goes on: shard << 32 | chunk. Two at once do the same work twice.
   private let sweep = Atomic<UInt64>(0)
 
-  private let versions: Versions
+  let versions: Versions
 
   init(
     _ common: Policy.Common, limits: TierLimits, hash: KeyedHash, versions: Versions
@@ -104,7 +107,6 @@ final class ShardsOf<Policy: EvictionPolicy & ~Copyable>: MemoryShards {
     for i in 0..<shardCount {
       shard(i).pointee.entries.table.forEach { $0.block.release() }
       shard(i).deinitialize(count: 1)
-      lock(i).destroy()
     }
     held.release()
     free(memory)
@@ -191,6 +193,7 @@ final class ShardsOf<Policy: EvictionPolicy & ~Copyable>: MemoryShards {
     return body(&shard(index).pointee)
   }
 
+  /// Lets go of what has left. No lock is held.
   func deliver(_ departures: inout Departures) {
     if departures.isEmpty { return }
     departures.deliver(held) { block, cause, accessed in
@@ -278,67 +281,7 @@ final class ShardsOf<Policy: EvictionPolicy & ~Copyable>: MemoryShards {
     deliver(&departures)
   }
 
-  // MARK: writing
-
-  @_optimize(speed)
-  func put(
-    _ block: consuming Block, _ hash: UInt64, at: Moment, _ condition: PutCondition,
-    isBacked: Bool
-  ) throws(Failure) -> MemoryPutResult {
-    let new = block.unowned
-    let charge = MemoryTier.charge(of: new)
-    var departures = makeDepartures()
-    var next = Int(truncatingIfNeeded: hash)
-    var isPrepared = false
-    while true {
-      let step: Shard<Policy>.Step
-      do throws(Failure) {
-        step = try with(hash) { shard, hash throws(Failure) in
-          try shard.put(
-            new, hash, at: at, condition, isBacked: isBacked, charge: charge, budget, versions,
-            isPrepared: &isPrepared, into: &departures)
-        }
-      } catch {
-        deliver(&departures)
-        throw error
-      }
-      deliver(&departures)
-      switch step {
-      case .done(let result):
-        if result.outcome == .stored {
-          _ = block.leak()
-          if bits.load(ordering: .relaxed) == 0
-            && budget.count >= divideAt.load(ordering: .relaxed)
-          {
-            divide(at: at)
-          }
-        }
-        return result
-      case .again:
-        continue
-      case .elsewhere(let cost, let count):
-        makeRoom(cost: cost, count: count, &next, at: at, &departures)
-      }
-    }
-  }
-
-  /// Evicts from one shard after the other, one lock at a time, until so much would fit, or
-  /// all have been asked.
-  private func makeRoom(
-    cost: UInt64, count: UInt64, _ next: inout Int, at: Moment, _ departures: inout Departures
-  ) {
-    let shards = shardCount
-    for _ in 0..<shards {
-      next &+= 1
-      while !budget.hasRoom(cost: cost, count: count) {
-        let isLeft = with(index: next & (shards - 1)) { shard in
-          shard.makeRoom(cost: cost, count: count, at: at, budget, into: &departures)
-        }
-        deliver(&departures)
-        if !isLeft { break }
-      }
-    }
-  }
+  // MARK: removing
 
   func remove(
     _ key: Bytes, _ hash: UInt64, at: Moment, _ condition: RemoveCondition
@@ -367,7 +310,7 @@ final class ShardsOf<Policy: EvictionPolicy & ~Copyable>: MemoryShards {
   /// present average charge; else looks again when there are twice as many. A few thousand
   /// entries move under one hold of the lock, once in the life of a tier.
   @inline(never)
-  private func divide(at: Moment) {
+  func divide(at: Moment) {
     var old = Entries<Policy.Node>(ShardPosition())
     lock(0).lock()
     let first = shard(0)

@@ -179,6 +179,31 @@ struct UnownedBlock {
   /// All that the block takes up, header included.
   @inline(__always) var byteCount: Int { valueOffset + size + extendedSize }
 
+  /// The sole holder's, under the lock that keeps it that: puts another value, for which there is
+  /// room, in the place of a plain one's.
+  @inline(__always)
+  func overwrite(_ value: Bytes, version: UInt64, created: Int64) {
+    raw.storeBytes(
+      of: UInt32(truncatingIfNeeded: value.count), toByteOffset: At.size, as: UInt32.self)
+    raw.storeBytes(of: version, toByteOffset: At.version, as: UInt64.self)
+    raw.storeBytes(of: created, toByteOffset: At.created, as: Int64.self)
+    if value.count > 0 {
+      memcpy(raw + valueOffset, value.baseAddress.unsafelyUnwrapped, value.count)
+    }
+  }
+
+  /// What is asked for where so much is needed: all that glibc gives for it, so that a value that is
+  /// a little longer than the one before finds room in its block.
+  @inline(__always)
+  fileprivate static func room(for size: Int) -> Int { (size &+ 23) & ~15 &- 8 }
+
+  /// Whether a plain block has room for a value of this size, and no more than it needs.
+  @inline(__always)
+  func hasRoom(for size: Int) -> Bool {
+    UnownedBlock.room(for: valueOffset &+ self.size)
+      == UnownedBlock.room(for: valueOffset &+ size)
+  }
+
   // MARK: references
 
   @inline(__always)
@@ -218,6 +243,13 @@ struct UnownedBlock {
   @inline(__always)
   var isShared: Bool {
     references.pointee.load(ordering: .relaxed) & UnownedBlock.countMask > 1
+  }
+
+  /// Whether the asker's is the only reference, who can see to it that nobody takes another.
+  /// Acquire: what others read, they have read.
+  @inline(__always)
+  var isSole: Bool {
+    references.pointee.load(ordering: .acquiring) & UnownedBlock.countMask == 1
   }
 
   @inline(__always)
@@ -284,9 +316,9 @@ extension Block {
     let fixed = UnownedBlock.valueOffset(header: header, keySize: key.count)
     let (withValue, overflow) = fixed.addingReportingOverflow(record.size)
     let (total, overflowToo) = withValue.addingReportingOverflow(record.extendedSize)
-    guard !overflow, !overflowToo else { throw .noMemory }
+    guard !overflow, !overflowToo, total < Int.max - 64 else { throw .noMemory }
 
-    let raw = try Allocation.bytes(total &+ payload)
+    let raw = try Allocation.bytes(UnownedBlock.room(for: total) &+ payload)
     (raw + At.references).bindMemory(to: Atomic<UInt32>.self, capacity: 1)
       .initialize(to: Atomic(1))
     raw.storeBytes(of: UInt32.max, toByteOffset: At.slot, as: UInt32.self)
@@ -324,7 +356,7 @@ extension Block {
         key: key, value: value, extended: Bytes(start: nil, count: 0), record: record)
     }
     let offset = UnownedBlock.valueOffset(header: At.header, keySize: key.count)
-    let raw = try Allocation.bytes(offset &+ value.count)
+    let raw = try Allocation.bytes(UnownedBlock.room(for: offset &+ value.count))
     (raw + At.references).bindMemory(to: Atomic<UInt32>.self, capacity: 1)
       .initialize(to: Atomic(1))
     raw.storeBytes(of: UInt32.max, toByteOffset: At.slot, as: UInt32.self)

@@ -2,10 +2,13 @@
 //
 //   memory [entries] [rounds]
 //
-// 16-byte keys, 100-byte values that are copied out. All contenders are filled first, then
-// they take turns, round by round; what is printed are medians over the rounds in CPU
-// nanoseconds per operation, and their ratio to Hutch's. Other load on the machine disturbs
-// all alike. Peers come from Debian's packages and are left out where those are missing.
+// 16-byte keys, 100-byte values that are copied out. First each contender in a process of its own:
+// memory, and how long single calls take while it grows, while it evicts and, if it can, while
+// another thread trims it. Then all are filled and take turns, round by round; what is printed are
+// medians over the rounds in nanoseconds of CPU time per operation, and the ratio of Hutch's to
+// them: below 1, Hutch is faster. With two threads it is the time on the clock, and CPU time below
+// it. Other load on the machine disturbs all alike. Peers come from Debian's packages and are left
+// out where those are missing.
 #include "hutch.h"
 
 #include <pthread.h>
@@ -14,6 +17,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cmath>
 #include <cstdint>
 #include <cstdio>
@@ -63,16 +67,27 @@ class Contender {
   virtual void put(const Key &key, const char *value) = 0;
   // Copies the value out; whether it was there.
   virtual bool get(const Key &key, char *value) = 0;
+  // Comes down to so many entries; whether it can.
+  virtual bool trim(size_t) { return false; }
 };
 
 class Hutch : public Contender {
  public:
-  explicit Hutch(size_t capacity) {
+  // No capacity: no limit. A directory: two tiers.
+  explicit Hutch(size_t capacity, const char *directory = nullptr) {
     hutch_options options;
     hutch_options_init(&options, sizeof options);
     memset(&options.memory, 0, sizeof options.memory);
     options.memory.count = capacity;
-    if (hutch_open(nullptr, &options, &cache_) != HUTCH_OK) abort();
+    if (hutch_open(directory, &options, &cache_) != HUTCH_OK) abort();
+  }
+  bool trim(size_t count) override {
+    hutch_trim_spec spec;
+    memset(&spec, 0, sizeof spec);
+    spec.struct_size = sizeof spec;
+    spec.kind = HUTCH_TRIM_TO_COUNT;
+    spec.amount = count;
+    return hutch_trim(cache_, &spec, nullptr) == HUTCH_OK;
   }
   ~Hutch() override { hutch_close(cache_); }
   void put(const Key &key, const char *value) override {
@@ -293,13 +308,22 @@ void work(Contender &cache, Work kind, const uint32_t *keys, size_t count, uint3
   }
 }
 
-// CPU nanoseconds per operation, with one thread; wall with more.
-double measure(Contender &cache, Work kind, const std::vector<uint32_t> &keys, int threads,
-               uint32_t offset = 0) {
+// Nanoseconds per operation.
+struct Cost {
+  double wall, cpu;
+};
+
+Cost measure(Contender &cache, Work kind, const std::vector<uint32_t> &keys, int threads,
+             uint32_t offset = 0) {
+  double start = seconds(CLOCK_MONOTONIC), cpu = seconds(CLOCK_PROCESS_CPUTIME_ID);
+  auto cost = [&](size_t count) {
+    double each = 1e9 / static_cast<double>(count);
+    return Cost{(seconds(CLOCK_MONOTONIC) - start) * each,
+                (seconds(CLOCK_PROCESS_CPUTIME_ID) - cpu) * each};
+  };
   if (threads == 1) {
-    double start = seconds(CLOCK_PROCESS_CPUTIME_ID);
     work(cache, kind, keys.data(), keys.size(), offset);
-    return (seconds(CLOCK_PROCESS_CPUTIME_ID) - start) * 1e9 / static_cast<double>(keys.size());
+    return cost(keys.size());
   }
   struct Part {
     Contender *cache;
@@ -313,7 +337,6 @@ double measure(Contender &cache, Work kind, const std::vector<uint32_t> &keys, i
   size_t share = keys.size() / ids.size();
   for (size_t t = 0; t < ids.size(); t++)
     parts.push_back({&cache, kind, keys.data() + t * share, share, offset});
-  double start = seconds(CLOCK_MONOTONIC);
   for (size_t t = 0; t < ids.size(); t++) {
     pthread_create(&ids[t], nullptr, [](void *raw) -> void * {
       Part *part = static_cast<Part *>(raw);
@@ -322,7 +345,7 @@ double measure(Contender &cache, Work kind, const std::vector<uint32_t> &keys, i
     }, &parts[t]);
   }
   for (pthread_t id : ids) pthread_join(id, nullptr);
-  return (seconds(CLOCK_MONOTONIC) - start) * 1e9 / static_cast<double>(share * ids.size());
+  return cost(share * ids.size());
 }
 
 double median(std::vector<double> values) {
@@ -343,24 +366,75 @@ void fill(Contender &cache, size_t entries) {
   for (size_t i = 0; i < entries; i++) cache.put(Key(i), value);
 }
 
-// In a process of its own: bytes of memory per entry beyond key and value, and the tail.
+// How long single calls took, in microseconds.
+struct Tail {
+  std::vector<float> puts, gets;
+
+  explicit Tail(size_t count) : puts(count, 1), gets(count, 1) { clear(); }
+  void clear() {
+    puts.clear();
+    gets.clear();
+  }
+  static double percentile(std::vector<float> &times, double part) {
+    if (times.empty()) return 0;
+    std::sort(times.begin(), times.end());
+    return times[times.size() - 1 - static_cast<size_t>((1 - part) * static_cast<double>(times.size()))];
+  }
+  // A put of the key, and a get of one that was put before.
+  void step(Contender &cache, uint64_t key, uint64_t other) {
+    char value[kValue] = {1};
+    double start = seconds(CLOCK_MONOTONIC);
+    cache.put(Key(key), value);
+    double middle = seconds(CLOCK_MONOTONIC);
+    cache.get(Key(other), value);
+    puts.push_back(static_cast<float>((middle - start) * 1e6));
+    gets.push_back(static_cast<float>((seconds(CLOCK_MONOTONIC) - middle) * 1e6));
+  }
+  void print() {
+    printf("%9.1f %9.1f", percentile(puts, .9999), percentile(gets, .9999));
+    fflush(stdout);
+    clear();
+  }
+};
+
+// In a process of its own: bytes of memory per entry beyond key and value, and the longest of ten
+// thousand calls in each state.
 void apart(const Kind &kind, size_t entries) {
   fflush(stdout);
   if (fork() == 0) {
-    std::vector<float> times(entries, 1);
-    char value[kValue] = {1};
+    Tail tail(2 * entries);
+    uint64_t seed = 99;
     long before = resident();
     std::unique_ptr<Contender> cache = kind.make(entries);
-    for (size_t i = 0; i < entries; i++) {
-      double start = seconds(CLOCK_MONOTONIC);
-      cache->put(Key(i), value);
-      times[i] = static_cast<float>((seconds(CLOCK_MONOTONIC) - start) * 1e6);
-    }
+    for (size_t i = 0; i < entries; i++) tail.step(*cache, i, next(&seed) % (i + 1));
     double bytes = static_cast<double>(resident() - before) / static_cast<double>(entries);
-    std::sort(times.begin(), times.end());
-    printf("%-20s %8.1f %12.1f %12.1f %12.1f\n", kind.name, bytes - kKey - kValue,
-           times[entries / 2], times[entries - 1 - entries / 1000],
-           times[entries - 1 - entries / 10000]);
+    printf("%-20s %8.1f ", kind.name, bytes - kKey - kValue);
+    tail.print();
+    for (size_t i = entries; i < 2 * entries; i++) tail.step(*cache, i, i - next(&seed) % entries);
+    tail.print();
+    struct Trim {
+      Contender *cache;
+      size_t entries;
+      std::atomic<bool> ended;
+      bool can;
+    } trim = {cache.get(), entries, {false}, false};
+    pthread_t id;
+    pthread_create(&id, nullptr, [](void *raw) -> void * {
+      Trim *trim = static_cast<Trim *>(raw);
+      trim->can = true;
+      for (int part = 9; part > 0 && trim->can; part--)
+        trim->can = trim->cache->trim(trim->entries / 10 * static_cast<size_t>(part));
+      trim->ended = true;
+      return nullptr;
+    }, &trim);
+    uint64_t i = 2 * entries;
+    while (!trim.ended && tail.puts.size() < 2 * entries) {
+      tail.step(*cache, i, i - next(&seed) % entries);
+      i++;
+    }
+    pthread_join(id, nullptr);
+    if (trim.can) tail.print();
+    printf("\n");
     fflush(stdout);
     _exit(0);
   }
@@ -392,6 +466,27 @@ double free_scaling() {
   return 2 * one / (seconds(CLOCK_MONOTONIC) - start);
 }
 
+// What a hit in memory costs where there is a disk tier below.
+void composed(int rounds) {
+  char directory[] = "/tmp/hutch-memory-XXXXXX";
+  if (mkdtemp(directory) == nullptr) abort();
+  {
+    Hutch alone(10000), both(10000, directory);
+    fill(alone, 1000);
+    fill(both, 1000);
+    std::vector<double> a, b;
+    for (int round = 0; round < 3 * rounds; round++) {
+      std::vector<uint32_t> keys = uniform(1000000, 1000, static_cast<uint64_t>(round) + 1);
+      a.push_back(measure(alone, Work::get, keys, 1).cpu);
+      b.push_back(measure(both, Work::get, keys, 1).cpu);
+    }
+    printf("a hot get from memory alone %.1f ns, from the memory of two tiers %.1f ns\n", median(a),
+           median(b));
+  }
+  std::string command = std::string("rm -rf ") + directory;
+  if (system(command.c_str()) != 0) abort();
+}
+
 }  // namespace
 
 int main(int argc, char **argv) {
@@ -401,9 +496,11 @@ int main(int argc, char **argv) {
   const uint32_t range = static_cast<uint32_t>(entries);
   std::vector<Kind> all = kinds();
 
-  printf("%zu entries, filled one by one\n%-20s %8s %12s %12s %12s\n", entries, "",
-         "bytes +", "p50 us", "p99.9 us", "p99.99 us");
+  printf("%zu entries: bytes beyond key and value, and p99.99 in us\n"
+         "%-20s %8s %19s%19s%19s\n%-20s %8s %9s %9s%9s %9s%9s %9s\n", entries, "", "", "growing",
+         "evicting", "trimming", "", "bytes +", "put", "get", "put", "get", "put", "get");
   for (const Kind &kind : all) apart(kind, entries);
+  apart({"Hutch, no limit", [](size_t) { return std::make_unique<Hutch>(0); }}, entries);
 
   struct Test {
     const char *name;
@@ -436,6 +533,7 @@ int main(int argc, char **argv) {
   }
   std::vector<std::vector<std::vector<double>>> times(
       test_count, std::vector<std::vector<double>>(all.size()));
+  auto cpu = times;
   std::vector<double> scaling;
   for (int round = 0; round < rounds; round++) {
     uint64_t seed = static_cast<uint64_t>(round) * 7919 + 1;
@@ -448,26 +546,32 @@ int main(int argc, char **argv) {
       for (size_t c = 0; c < all.size(); c++) {
         size_t turn = (c + static_cast<size_t>(round)) % all.size();
         Contender &cache = tests[t].is_small ? *small[turn] : *full[turn];
-        times[t][turn].push_back(
-            measure(cache, tests[t].work, keys, tests[t].threads, tests[t].offset));
+        Cost cost = measure(cache, tests[t].work, keys, tests[t].threads, tests[t].offset);
+        times[t][turn].push_back(tests[t].threads == 1 ? cost.cpu : cost.wall);
+        cpu[t][turn].push_back(cost.cpu);
       }
     }
     scaling.push_back(free_scaling());
   }
-  printf("\nns per operation (x2: two threads, wall) and ratio to the peer\n%-20s", "");
+  printf("\nns per operation, and the ratio of Hutch's to it\n%-20s", "");
   for (const Kind &kind : all) printf(" %18s", kind.name);
   printf("\n");
-  for (size_t t = 0; t < test_count; t++) {
-    printf("%-20s", tests[t].name);
-    double ours = median(times[t][0]);
+  auto line = [&](const char *name, std::vector<std::vector<double>> &of) {
+    printf("%-20s", name);
+    double ours = median(of[0]);
     for (size_t c = 0; c < all.size(); c++) {
-      double theirs = median(times[t][c]);
+      double theirs = median(of[c]);
       printf("    %8.0f (%.2f)", theirs, ours / theirs);
     }
     printf("\n");
+  };
+  for (size_t t = 0; t < test_count; t++) {
+    line(tests[t].name, times[t]);
+    if (tests[t].threads > 1) line("  CPU", cpu[t]);
   }
   printf("\nlock-free random reads gain %.2f with two threads; Hutch's uniform gets %.2f, zipf %.2f\n",
          median(scaling), median(times[0][0]) / median(times[6][0]),
          median(times[1][0]) / median(times[7][0]));
+  composed(rounds);
   return 0;
 }

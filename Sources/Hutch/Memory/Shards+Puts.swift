@@ -1,0 +1,119 @@
+import Synchronization
+
+/// Puts: the steps that go on under locks are in Shard.swift.
+extension ShardsOf where Policy: ~Copyable {
+  func put(
+    _ block: consuming Block, _ hash: UInt64, at: Moment, _ condition: PutCondition,
+    isBacked: Bool
+  ) throws(Failure) -> MemoryPutResult {
+    var departures = makeDepartures()
+    return try put(
+      block, hash, at: at, condition, isBacked: isBacked, from: .again, isPrepared: false,
+      &departures)
+  }
+
+  /// Values up to this size are copied with the lock held.
+  private static var smallValue: Int { 1024 }
+
+  /// A put of an entry with nothing but key and value, that replaces what there is. Where the value
+  /// is small, one hold of the lock is enough for all.
+  @_optimize(speed)
+  func put(
+    _ key: Bytes, _ value: Bytes, _ hash: UInt64, at: Moment
+  ) throws(Failure) -> MemoryPutResult {
+    let created = at.time
+    var departures = makeDepartures()
+    guard value.count <= ShardsOf.smallValue else {
+      return try put(
+        try Block.plain(key: key, value: value, created: created), hash, at: at, .always,
+        isBacked: false, from: .again, isPrepared: false, &departures)
+    }
+    var done: MemoryPutResult?
+    var new: UnownedBlock?
+    var step = Shard<Policy>.Step.again
+    var isPrepared = false
+    do throws(Failure) {
+      try with(hash) { shard, hash throws(Failure) in
+        var isAbsent = false
+        done = shard.overwrite(
+          key, value, hash, at: at, created: created, budget, versions, departures, &isAbsent)
+        if done != nil { return }
+        let block = try Block.plain(key: key, value: value, created: created).leak()
+        new = block
+        step = try shard.put(
+          block, hash, at: at, .always, isBacked: false, charge: MemoryTier.charge(of: block),
+          budget, versions, isPrepared: &isPrepared, isAbsent: isAbsent, into: &departures)
+      }
+    } catch {
+      deliver(&departures)
+      new?.release()
+      throw error
+    }
+    if let done { return done }
+    return try put(
+      Block(owning: new.unsafelyUnwrapped), hash, at: at, .always, isBacked: false, from: step,
+      isPrepared: isPrepared, &departures)
+  }
+
+  /// Goes on with a put until it is done.
+  @_optimize(speed)
+  private func put(
+    _ block: consuming Block, _ hash: UInt64, at: Moment, _ condition: PutCondition,
+    isBacked: Bool, from first: Shard<Policy>.Step, isPrepared: Bool,
+    _ departures: inout Departures
+  ) throws(Failure) -> MemoryPutResult {
+    let new = block.unowned
+    var step = first
+    var isPrepared = isPrepared
+    var next = Int(truncatingIfNeeded: hash)
+    while true {
+      deliver(&departures)
+      switch step {
+      case .done(let result):
+        if result.outcome == .stored {
+          _ = block.leak()
+          if bits.load(ordering: .relaxed) == 0
+            && budget.count >= divideAt.load(ordering: .relaxed)
+          {
+            divide(at: at)
+          }
+        }
+        return result
+      case .again:
+        break
+      case .elsewhere(let cost, let count):
+        makeRoom(cost: cost, count: count, &next, at: at, &departures)
+      }
+      do throws(Failure) {
+        step = try with(hash) { shard, hash throws(Failure) in
+          try shard.put(
+            new, hash, at: at, condition, isBacked: isBacked,
+            charge: MemoryTier.charge(of: new), budget, versions, isPrepared: &isPrepared,
+            into: &departures)
+        }
+      } catch {
+        deliver(&departures)
+        throw error
+      }
+    }
+  }
+
+  /// Evicts from one shard after the other, one lock at a time, until so much would fit, or
+  /// all have been asked.
+  @inline(never)
+  private func makeRoom(
+    cost: UInt64, count: UInt64, _ next: inout Int, at: Moment, _ departures: inout Departures
+  ) {
+    let shards = shardCount
+    for _ in 0..<shards {
+      next &+= 1
+      while !budget.hasRoom(cost: cost, count: count) {
+        let isLeft = with(index: next & (shards - 1)) { shard in
+          shard.makeRoom(cost: cost, count: count, at: at, budget, into: &departures)
+        }
+        deliver(&departures)
+        if !isLeft { break }
+      }
+    }
+  }
+}
