@@ -554,7 +554,7 @@ TEST(a_close_does_not_wait_longer_than_its_deadline) {
   CHECK_OK(hutch_close(cache));
 }
 
-TEST(a_cache_that_is_given_up_with_tasks_queued_makes_their_completions) {
+TEST(trap_19_a_cache_given_up_with_tasks_queued_makes_their_completions) {
   hutch_options options = unlimited_options();
   told t[20];
   hutch_cache *cache = open_cache(scratch("cache").text, &options);

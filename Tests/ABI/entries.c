@@ -330,7 +330,7 @@ static int32_t fails_if_called(void *context, const void *key, size_t key_size,
   FAIL("an expired entry was visited");
 }
 
-TEST_EACH_KIND(nothing_sees_an_expired_entry) {
+TEST_EACH_KIND(trap_7_nothing_sees_an_expired_entry) {
   const char *keys[] = {"get",     "into",    "contains", "info", "touch", "remove",
                         "replace", "swap",    "pop",      "add",  "count", "large"};
   for (int i = 0; i < 12; i++) put_for(f->cache, keys[i], HUTCH_SECOND, 0);

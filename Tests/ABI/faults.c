@@ -9,6 +9,7 @@
 #define _GNU_SOURCE
 #include "check.h"
 
+#include <dirent.h>
 #include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -115,6 +116,19 @@ static atomic_ullong asked_of, expected_inode;
   }
 SPACE(fstatvfs, struct statvfs)
 SPACE(fstatvfs64, struct statvfs64)
+
+/* Listings of folders with content files. */
+static atomic_int listings;
+
+DIR *fdopendir(int fd) {
+  REAL(fdopendir)
+  char link[64], folder[4096];
+  snprintf(link, sizeof link, "/proc/self/fd/%d", fd);
+  ssize_t size = readlink(link, folder, sizeof folder - 1);
+  folder[size < 0 ? 0 : size] = 0;
+  if (strstr(folder, "/content")) listings++;
+  return real(fd);
+}
 
 /* -------------------------------------------------------------- the model */
 
@@ -342,8 +356,7 @@ TEST(opening_fails_with_emfile) { each_call(OPENS, EMFILE, 3); }
 TEST(opening_and_naming_fail_with_eacces) { each_call(OPENS | NAMES, EACCES, 5); }
 TEST(a_write_is_short) { each_call(WRITES, 0, 13); }
 
-/* 21. Free space was asked of the wrong file system. */
-TEST(free_space_is_asked_of_the_directory) {
+TEST(trap_21_free_space_is_asked_of_the_directory) {
   path directory = scratch("space");
   hutch_options options = unlimited_options();
   options.disk.min_free = 1 << 30;
@@ -369,5 +382,30 @@ TEST(free_space_is_asked_of_the_directory) {
   CHECK_OK(put_size(disk, "file", 100000));
   free_bytes = -1;
   hutch_cache_release(disk);
+  CHECK_OK(hutch_close(cache));
+}
+
+/* After a clean end nothing is listed, neither by the opening nor later. */
+TEST(trap_16_opening_lists_no_files) {
+  hutch_options options = unlimited_options();
+  options.storage = HUTCH_STORAGE_FILE;
+  listings = 0;
+  for (int opening = 0; opening < 3; opening++) {
+    hutch_cache *cache = open_cache(scratch("many").text, &options);
+    if (opening == 0)
+      for (int i = 0; i < 300; i++) {
+        char key[16];
+        snprintf(key, sizeof key, "%d", i);
+        CHECK_OK(put_size(cache, key, 100));
+      }
+    CHECK_EQUAL(300, count_of(cache));
+    CHECK_OK(hutch_maintain(cache, 0));
+    CHECK_EQUAL(0, listings);
+    CHECK_OK(hutch_close(cache));
+  }
+  /* They would have been seen. */
+  hutch_cache *cache = open_cache(scratch("many").text, &options);
+  CHECK_OK(hutch_check(cache, 0, NULL));
+  CHECK(listings > 0);
   CHECK_OK(hutch_close(cache));
 }

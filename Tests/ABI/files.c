@@ -377,7 +377,7 @@ PROCESS(write_and_wait, directory) {
   await_end();
 }
 
-TEST(a_writer_that_is_killed_leaves_an_orphan_which_is_swept) {
+TEST(trap_14_a_killed_writer_leaves_an_orphan_which_is_swept) {
   process child = start_process("write_and_wait", scratch("cache").text);
   await_ready(&child);
   CHECK_EQUAL(1, content_files("cache"));

@@ -368,7 +368,7 @@ TEST(a_priority_can_be_changed_and_nothing_runs_twice) {
   hutch_queue_release(queue);
 }
 
-TEST(changing_the_priority_of_running_work_does_nothing) {
+TEST(trap_24_changing_the_priority_of_running_work_does_nothing) {
   stage s = STAGE;
   item gate = {.s = &s};
   hutch_queue *queue = new_queue(2);

@@ -144,5 +144,5 @@ static void replace(int from, int to) {
 
 TEST(a_row_over_a_row) { replace(0, 0); }
 TEST(a_file_over_a_row) { replace(0, 1); }
-TEST(a_row_over_a_file) { replace(1, 0); }
-TEST(a_file_over_a_file) { replace(1, 1); }
+TEST(trap_12_a_row_over_a_file) { replace(1, 0); }
+TEST(trap_11_a_file_over_a_file) { replace(1, 1); }

@@ -167,7 +167,7 @@ TEST(a_get_from_disk_brings_the_value_into_memory) {
   close_tiers(&t);
 }
 
-TEST(a_promoted_entry_keeps_its_record) {
+TEST(trap_1_a_promoted_entry_keeps_its_record) {
   tiers t = {0};
   open_tiers(&t, NULL);
   hutch_put_options options = put_options();
@@ -305,7 +305,7 @@ TEST(too_large_for_the_disk_is_stored_in_memory) {
   close_tiers(&t);
 }
 
-TEST(too_large_for_both_is_refused_and_the_old_value_goes) {
+TEST(trap_4_too_large_for_both_is_refused_and_the_old_value_goes) {
   hutch_options options = unlimited_options();
   options.memory.max_entry = options.disk.max_entry = 10000;
   tiers t = {0};

@@ -1,9 +1,50 @@
-/* Mistakes that other caches have made on disk, each as a test. */
+/*
+ * Mistakes that other caches have made, each as a test that fails if Hutch makes it.
+ *
+ *    1  tiers.c             a promoted entry lost its cost and its expiry
+ *    2  traps_calls.c       an old value came back into memory by a promotion
+ *    3  threads.c           two puts of one key left one value in memory, another on disk
+ *    4  tiers.c             what was too large was dropped in silence, the old file stayed
+ *    5  traps_calls.c       a write that failed was told as done
+ *    6  here                the sum of bytes was overwritten at the opening
+ *    7  entries.c           contains did not look at the age, get did
+ *    8  here                the sweep of the expired knew entries' own ages only
+ *    9  here                the default age held only once it had been set
+ *   10  here                statements were not reset, and the log grew
+ *   11  steps.c             files were written in place over the old ones
+ *   12  steps.c             a row that replaces a file: the file went before the commit
+ *   13  here                sums in a C int
+ *   14  files.c             orphans were never collected
+ *   15  traps_calls.c       a trim held a lock as long as it took
+ *   16  faults.c            opening listed the directory
+ *   17  here                keys became names of files
+ *   18  traps_calls.c       a call waited for a task of its own, and the pool was full
+ *   19  async.c             a cache that was given up never made its completions
+ *   20  traps_calls.c       the thread of the ages kept the cache alive
+ *   21  faults.c            free space was asked of the wrong file system
+ *   22  here                a read wrote its time to the database
+ *   23  here                the cost of what was replaced stayed
+ *   24  queues.c            a task ran twice when its priority was changed
+ *   25  here                trash survived a kill
+ *   26  here, and rules.py: exports
+ *                           POSIX locks were lost: two copies of SQLite, or an open and close
+ *   27  fork.c              the child waited for a lock of a thread that it did not have
+ *   28  fork.c              the child opened connections of its own, and held no lock
+ *   29  traps_calls.c       a sweep took the file of a put that was under way
+ *   30  Tests/Python/test_traps.py
+ *                           pickle by default made a directory a way to run code
+ *
+ * The names of the tests begin with the number: ctest -R '[.]trap_7_'. scripts/traps puts each mistake
+ * into a copy of the sources and shows that its test fails.
+ */
 #define _GNU_SOURCE
 #include "check.h"
 
+#include <fcntl.h>
+#include <signal.h>
 #include <sqlite3.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
 
 static void put_filled(hutch_cache *cache, uint32_t key, size_t size, uint64_t number) {
   void *value = filled(size, number);
@@ -67,8 +108,8 @@ static void read_or_write(void *context, int index) {
   atomic_store(&l->done, true);
 }
 
-/* 10. Statements were not reset, checkpoints failed, and the log grew past 200 MB. */
-TEST(the_log_stays_within_its_bound_while_others_read) {
+/* Where statements are not reset checkpoints fail; the log grew past 200 MB. */
+TEST(trap_10_the_log_stays_within_its_bound_while_others_read) {
   load l = {.directory = scratch("log")};
   hutch_options options = unlimited_options();
   hutch_cache *cache = open_cache(l.directory.text, &options);
@@ -92,8 +133,7 @@ static void run_sql(path directory, const char *sql) {
   CHECK(sqlite3_close(database) == SQLITE_OK);
 }
 
-/* 6, 13. Sums of bytes were kept in a C int, or counted below zero. */
-TEST(sums_beyond_two_gigabytes) {
+TEST(trap_13_sums_beyond_two_gigabytes) {
   path directory = scratch("sums");
   hutch_options options = unlimited_options();
   hutch_cache *cache = open_cache(directory.text, &options);
@@ -118,8 +158,7 @@ TEST(sums_beyond_two_gigabytes) {
 
 /* --------------------------------------------------------------- reads */
 
-/* 22. Every read wrote its access time to the database. */
-TEST(a_read_writes_nothing) {
+TEST(trap_22_a_read_writes_nothing) {
   path directory = scratch("reads");
   test_clock clock = {0};
   hutch_options options = unlimited_options();
@@ -146,21 +185,60 @@ TEST(a_read_writes_nothing) {
 
 /* ----------------------------------------------------------------- ages */
 
-/* 8, 9. Ages for all entries were enforced only if a setter had been called, or not by the
-   sweep of the expired. */
-TEST(ages_of_the_tier_hold_and_change_live) {
+static hutch_options aged_options(test_clock *clock) {
+  hutch_options options = default_options();
+  use_clock(&options, clock);
+  options.memory.time_to_live = options.disk.time_to_live = HUTCH_DAY;
+  return options;
+}
+
+/* No entry has an age of its own, and nobody asks for one: the sweep alone removes them. */
+TEST(trap_8_a_trim_of_the_expired_removes_what_lives_by_the_tiers_age) {
+  for (uint32_t tier = HUTCH_TIER_MEMORY; tier <= HUTCH_TIER_DISK; tier++) {
+    test_clock clock = {0};
+    hutch_options options = aged_options(&clock);
+    hutch_cache *cache = open_cache(scratch(tier == 1 ? "1" : "2").text, &options);
+    hutch_cache *view = tier_of(cache, tier);
+    for (uint32_t i = 0; i < 300; i++) put_filled(view, i, 100, i);
+    clock.now += HUTCH_DAY;
+    hutch_trim_spec spec = {.struct_size = sizeof spec, .kind = HUTCH_TRIM_EXPIRED};
+    uint64_t removed = 0;
+    CHECK_OK(hutch_trim(view, &spec, &removed));
+    hutch_cache_stats stats = stats_of(view);
+    CHECK_EQUAL(0, tier == HUTCH_TIER_MEMORY ? stats.memory.count : stats.disk.count);
+    /* The maintenance thread may have taken some. */
+    CHECK_EQUAL(300, tier == HUTCH_TIER_MEMORY ? stats.memory.expirations
+                                               : stats.disk.expirations);
+    hutch_cache_release(view);
+    CHECK_OK(hutch_close(cache));
+  }
+}
+
+/* No setter is called. */
+TEST(trap_9_the_age_of_the_options_holds_by_itself) {
+  for (uint32_t tier = HUTCH_TIER_MEMORY; tier <= HUTCH_TIER_DISK; tier++) {
+    test_clock clock = {0};
+    hutch_options options = aged_options(&clock);
+    hutch_cache *cache = open_cache(scratch(tier == 1 ? "1" : "2").text, &options);
+    hutch_cache *view = tier_of(cache, tier);
+    for (uint32_t i = 0; i < 300; i++) put_filled(view, i, 100, i);
+    clock.now += HUTCH_DAY - HUTCH_SECOND;
+    CHECK_EQUAL(300, count_of(view));
+    CHECK_OK(get_number(view, 7));
+    clock.now += HUTCH_SECOND;
+    CHECK_STATUS(HUTCH_NOT_FOUND, get_number(view, 7));
+    CHECK_EQUAL(0, count_of(view));
+    hutch_cache_release(view);
+    CHECK_OK(hutch_close(cache));
+  }
+}
+
+TEST(ages_of_the_tier_change_live) {
   test_clock clock = {0};
   hutch_options options = default_options();
   use_clock(&options, &clock);
   hutch_cache *cache = open_cache(scratch("ages").text, &options);
   hutch_cache *disk = tier_of(cache, HUTCH_TIER_DISK);
-  for (uint32_t i = 0; i < 300; i++) put_filled(disk, i, 100, i);
-  clock.now += 30 * HUTCH_DAY - HUTCH_SECOND;
-  CHECK_EQUAL(300, count_of(disk));
-  clock.now += HUTCH_SECOND;
-  CHECK_EQUAL(0, count_of(disk));
-  CHECK_EQUAL(300, stats_of(disk).disk.expirations);
-
   for (uint32_t i = 0; i < 300; i++) put_filled(disk, i, 100, i);
   clock.now += HUTCH_HOUR;
   hutch_cache_limits limits = limits_of(disk);
@@ -180,5 +258,176 @@ TEST(ages_of_the_tier_hold_and_change_live) {
   CHECK_OK(hutch_trim(disk, &spec, &removed));
   CHECK_EQUAL(0, count_of(disk));
   hutch_cache_release(disk);
+  CHECK_OK(hutch_close(cache));
+}
+
+/* ------------------------------------------------ what an earlier process left */
+
+static void reopen_killed(const char *process_name, path directory) {
+  process child = start_process(process_name, directory.text);
+  await_ready(&child);
+  CHECK(kill(child.pid, SIGKILL) == 0);
+  CHECK_EQUAL(SIGKILL, WTERMSIG(end_process(&child)));
+}
+
+PROCESS(puts_twenty, directory) {
+  hutch_options options = unlimited_options();
+  hutch_cache *cache = open_cache(directory, &options);
+  for (uint32_t i = 0; i < 20; i++) put_filled(cache, i, i % 2 ? 100 : 50000, i);
+  tell_ready();
+  await_end();
+}
+
+/* What is written and removed while the opening looks through the directory counts too. */
+TEST(trap_6_the_sum_of_bytes_goes_on_where_it_was) {
+  path directory = scratch("sum");
+  reopen_killed("puts_twenty", directory);
+  hutch_options options = unlimited_options();
+  hutch_cache *cache = open_cache(directory.text, &options);
+  hutch_cache *disk = tier_of(cache, HUTCH_TIER_DISK);
+  CHECK(cost_of(disk) >= 10 * 50000);
+  for (uint32_t i = 0; i < 5; i++) put_filled(cache, i, 100, i);
+  CHECK_OK(hutch_maintain(cache, 0));
+  CHECK(cost_of(disk) >= 7 * 50000);
+  for (uint32_t key = 0; key < 20; key++) CHECK_OK(hutch_remove(cache, &key, sizeof key));
+  CHECK_OK(hutch_maintain(cache, 0));
+  CHECK(cost_of(disk) < 1 << 20);
+  hutch_check_report report = {.struct_size = sizeof report};
+  CHECK_OK(hutch_check(disk, 0, &report));
+  CHECK_EQUAL(0, report.counters);
+  hutch_cache_release(disk);
+  CHECK_OK(hutch_close(cache));
+}
+
+static void count_files(void *context, const char *file, off_t size) {
+  (void)size;
+  const char *trash = strstr(file, "/trash/");
+  if (trash) ++*(int *)context;
+}
+
+/* Nothing unlinks what it removes. */
+PROCESS(removes_and_waits, directory) {
+  hutch_options options = unlimited_options();
+  options.workers = 0;
+  hutch_cache *cache = open_cache(directory, &options);
+  for (uint32_t i = 0; i < 10; i++) put_filled(cache, i, 50000, i);
+  for (uint32_t i = 0; i < 10; i++) CHECK_OK(hutch_remove(cache, &i, sizeof i));
+  tell_ready();
+  await_end();
+}
+
+TEST(trap_25_trash_does_not_survive_a_kill) {
+  path directory = scratch("killed");
+  reopen_killed("removes_and_waits", directory);
+  int files = 0;
+  each_file(directory.text, count_files, &files);
+  CHECK_EQUAL(10, files);
+  hutch_options options = unlimited_options();
+  hutch_cache *cache = open_cache(directory.text, &options);
+  CHECK_OK(hutch_maintain(cache, 0));
+  files = 0;
+  each_file(directory.text, count_files, &files);
+  CHECK_EQUAL(0, files);
+  CHECK(bytes_below(directory.text) < 10 * 50000);
+  CHECK_OK(hutch_close(cache));
+}
+
+/* ------------------------------------------------------------------ keys */
+
+TEST(trap_17_keys_are_no_names_of_files) {
+  static char longest[HUTCH_KEY_MAX];
+  memset(longest, 'x', sizeof longest);
+  const struct { const char *data; size_t size; } keys[] = {
+      {longest, sizeof longest}, {longest, 256}, {".", 1}, {"..", 2}, {"../../escape", 12},
+      {"/", 1}, {"a/b", 3}, {"a\0b", 3}, {"\0", 1}, {"\xff\xfe", 2}, {"manifest.sqlite", 15}};
+  enum { KEYS = sizeof keys / sizeof *keys };
+  hutch_options options = unlimited_options();
+  options.storage = HUTCH_STORAGE_FILE;
+  path directory = scratch("names");
+  for (int opening = 0; opening < 2; opening++) {
+    hutch_cache *cache = open_cache(directory.text, &options);
+    hutch_cache *disk = tier_of(cache, HUTCH_TIER_DISK);
+    for (uint32_t i = 0; i < KEYS; i++) {
+      if (opening == 0)
+        CHECK_OK(hutch_put(disk, keys[i].data, keys[i].size, &i, sizeof i, NULL, NULL));
+      uint32_t stored = KEYS;
+      size_t size;
+      CHECK_OK(hutch_get_into(disk, keys[i].data, keys[i].size, &stored, sizeof stored, &size));
+      CHECK_EQUAL(i, stored);
+    }
+    CHECK_EQUAL(KEYS, count_of(disk));
+    hutch_cache_release(disk);
+    CHECK_OK(hutch_close(cache));
+  }
+}
+
+/* ----------------------------------------------------------------- costs */
+
+TEST_EACH_KIND(trap_23_what_is_replaced_is_charged_no_more) {
+  uint64_t nothing = cost_of(f->cache);
+  /* In a row and in a file, in turn; on disk the log is charged too, up to 4 MB of it. */
+  const size_t sizes[] = {1000, 200000};
+  const uint64_t log = has_disk(k) ? 5 << 20 : 0;
+  for (int n = 0; n < 101; n++) put_filled(f->cache, 1, sizes[n % 2], (uint64_t)n);
+  CHECK_OK(hutch_maintain(f->cache, 0));
+  CHECK_EQUAL(1, count_of(f->cache));
+  CHECK(cost_of(f->cache) < nothing + 10000 + log);
+  uint32_t key = 1;
+  CHECK_OK(hutch_remove(f->cache, &key, sizeof key));
+  CHECK_OK(hutch_maintain(f->cache, 0));
+  CHECK(cost_of(f->cache) <= nothing + log);
+  if (!has_disk(k)) return;
+  hutch_check_report report = {.struct_size = sizeof report};
+  CHECK_OK(hutch_check(f->cache, 0, &report));
+  CHECK_EQUAL(0, report.counters);
+}
+
+/* ----------------------------------------------------------------- locks */
+
+/* Ends with 0 if another process has a POSIX lock on the file. */
+PROCESS(sees_a_lock, file) {
+  int descriptor = open(file, O_RDWR);
+  CHECK(descriptor >= 0);
+  struct flock lock = {.l_type = F_WRLCK, .l_whence = SEEK_SET};
+  CHECK(fcntl(descriptor, F_GETLK, &lock) == 0);
+  CHECK(lock.l_type != F_UNLCK);
+  tell_ready();
+}
+
+static void check_locked(path directory, const char *name) {
+  char file[4200];
+  snprintf(file, sizeof file, "%s/%s", directory.text, name);
+  process child = start_process("sees_a_lock", file);
+  CHECK_EQUAL(0, end_process(&child));
+}
+
+/* Whoever closes any descriptor of a file drops the process's POSIX locks on it. */
+TEST(trap_26_nothing_that_the_library_does_drops_sqlites_locks) {
+  path directory = scratch("locks");
+  hutch_options options = unlimited_options();
+  hutch_cache *cache = open_cache(directory.text, &options);
+  check_locked(directory, "manifest.sqlite");
+  for (uint32_t i = 0; i < 50; i++) put_filled(cache, i, i % 10 ? 100 : 50000, i);
+  hutch_cache *again = NULL;
+  CHECK_OK(hutch_open(directory.text, &options, &again));
+  CHECK_OK(get_number(again, 1));
+  CHECK_OK(hutch_close(again));
+  hutch_cache *disk = tier_of(cache, HUTCH_TIER_DISK);
+  hutch_check_report report = {.struct_size = sizeof report};
+  CHECK_OK(hutch_check(disk, 0, &report));
+  hutch_cache_limits limits = limits_of(disk);
+  limits.disk.count = 40;
+  limits.disk.min_free = 1;
+  CHECK_OK(hutch_set_limits(disk, &limits));
+  hutch_trim_spec spec = {.struct_size = sizeof spec, .kind = HUTCH_TRIM_TO_COUNT, .amount = 30};
+  CHECK_OK(hutch_trim(disk, &spec, NULL));
+  stats_of(disk);
+  CHECK_OK(hutch_flush(cache));
+  CHECK_OK(hutch_maintain(cache, 0));
+  CHECK_OK(hutch_clear(cache));
+  CHECK_OK(hutch_maintain(cache, 0));
+  hutch_cache_release(disk);
+  check_locked(directory, "manifest.sqlite");
+  check_locked(directory, "manifest.sqlite-shm");
   CHECK_OK(hutch_close(cache));
 }
