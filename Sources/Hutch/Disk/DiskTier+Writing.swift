@@ -313,6 +313,7 @@ extension DiskTier {
   ) throws(Failure) {
     if shared != nil { try catchUp() }
     guard let manifest else { throw downFailure }
+    defer { readers.noteCommit() }
     do throws(Failure) {
       try manifest.begin()
       var meta = manifest.meta
@@ -397,7 +398,7 @@ extension DiskTier {
 
   func checkpoint(_ manifest: Manifest, _ kind: Manifest.Checkpoint) {
     do throws(Failure) {
-      _ = try manifest.checkpoint(kind)
+      _ = try manifest.checkpoint(kind, past: readers)
     } catch {
       counters.failures.add()
       fail(error, manifest)

@@ -193,7 +193,7 @@ final class DiskTier: Storage {
 
   init(_ directory: Directory, _ options: DiskOptions, _ clock: Clock) throws(Failure) {
     let queue = try WriteQueue()
-    let readers = try Readers()
+    let readers = try Readers(keeps: options.sharing == .exclusive)
     let accesses = try AccessTimes()
     let writerMutex = try Lock()
     let shared = options.sharing == .shared ? try SharedState.make() : nil

@@ -1,5 +1,6 @@
 import CSQLite
 import CSystem
+import Synchronization
 
 /// What a reader hands out with a row.
 struct FoundEntry: ~Copyable {
@@ -24,6 +25,8 @@ final class ReadConnection {
   private let naming: Statement
   private let beginning: Statement
   private let ending: Statement
+  /// Which state of the manifest was read last.
+  private var state: UInt64?
 
   init(_ directory: Directory) throws(Failure) {
     self.directory = directory
@@ -89,9 +92,27 @@ final class ReadConnection {
 
   /// Runs `body` within one read transaction, which its first statement begins.
   func together(_ body: () throws(Failure) -> Void) throws(Failure) {
+    guard !connection.isInTransaction else { return try body() }
     try beginning.run()
-    defer { _ = try? ending.run() }
+    defer { letGo() }
     try body()
+  }
+
+  /// To be called before a read: see Readers for `current`.
+  @_optimize(speed)
+  fileprivate func begin(in current: UInt64) throws(Failure) {
+    if state == current {
+      if !connection.isInTransaction { try beginning.run() }
+      return
+    }
+    letGo()
+    guard !connection.isInTransaction else { throw Failure(.io, "a read cannot be ended") }
+    state = current
+  }
+
+  /// Ends the transaction that has been kept, if one has.
+  fileprivate func letGo() {
+    if connection.isInTransaction { _ = try? ending.run() }
   }
 
   private static let largeFile = 1 << 20
@@ -243,6 +264,11 @@ struct ManifestCounts {
 
 /// A small fixed pool of connections that read, each opened when it is first needed. A read
 /// never waits for a writer, and for another read only when all are in use.
+///
+/// To begin and to end a transaction is half of what it takes SQLite to read a small row. So a
+/// connection that finds the manifest as it left it begins one and keeps it, for the reads that
+/// follow; the first one after a commit ends it. It stands in the way of nobody but a checkpoint,
+/// which calls `letGo`. Where other processes write and checkpoint too, none is kept.
 final class Readers {
   private final class Reader {
     /// Protects `connection`, and whoever reads with it. Nothing but the state lock is taken
@@ -254,11 +280,29 @@ final class Readers {
 
   private let readers: [Reader]
   private static let count = 4
+  private let keeps: Bool
+  /// Counts what may have changed the manifest. Release after a commit and before its end is
+  /// told, acquire before a read: who has been told of a commit reads it.
+  private let states = Atomic<UInt64>(0)
 
-  init() throws(Failure) {
+  init(keeps: Bool) throws(Failure) {
     var readers: [Reader] = []
     for _ in 0..<Readers.count { readers.append(try Reader()) }
     self.readers = readers
+    self.keeps = keeps
+  }
+
+  /// There may have been a commit.
+  func noteCommit() { states.wrappingAdd(1, ordering: .releasing) }
+
+  /// Ends the transactions that are kept: those of connections in use at their next read.
+  func letGo() {
+    guard keeps else { return }
+    noteCommit()
+    for reader in readers where reader.lock.tryLock() {
+      reader.connection?.letGo()
+      reader.lock.unlock()
+    }
   }
 
   /// Runs `body` with a connection to the manifest in the directory that `place` gives; nil
@@ -279,7 +323,16 @@ final class Readers {
     }
     if !isLocked { chosen.lock.lock() }
     defer { chosen.lock.unlock() }
-    if let connection = chosen.connection { return try body(connection) }
+    if let connection = chosen.connection {
+      guard keeps else { return try body(connection) }
+      try connection.begin(in: states.load(ordering: .acquiring))
+      do throws(Failure) {
+        return try body(connection)
+      } catch {
+        connection.letGo()
+        throw error
+      }
+    }
     guard let directory = place() else { return nil }
     let connection = try ReadConnection(directory)
     chosen.connection = connection
