@@ -64,25 +64,17 @@ extension DiskTier {
   private func checkEntries(
     _ report: inout CheckReport, isQuick: Bool, at moment: Moment
   ) throws(Failure) {
-    let newest = writerLock.withLock { manifest?.lastID ?? 0 }
-    var last: Int64 = 0
-    var isEnd = false
-    while !isEnd {
-      isEnd = true
+    var walk = RowWalk(upTo: writerLock.withLock { manifest?.lastID ?? 0 })
+    while !walk.isDone {
       var keys = KeyList()
       var impossible = GrowingArray<Int64>()
       let generation = self.generation.load(ordering: .acquiring)
-      _ = try readers.withConnection(in: { placeIfUp }) { (reader) throws(Failure) in
-        try reader.walk(after: last, limit: DiskTier.keysInCheck) { (key, row) throws(Failure) in
-          guard row.id <= newest else { return }
-          isEnd = false
-          last = row.id
-          if key.count == 0 || key.count > Row.longestKey {
-            // No read finds it by its key.
-            try impossible.append(row.id)
-          } else if row.generation >= generation {
-            try keys.append(key, 0)
-          }
+      try step(&walk, DiskTier.keysInCheck) { (key, row) throws(Failure) in
+        if key.count == 0 || key.count > Row.longestKey {
+          // No read finds it by its key.
+          try impossible.append(row.id)
+        } else if row.generation >= generation {
+          try keys.append(key, 0)
         }
       }
       guard isUp else { throw downFailure }

@@ -256,7 +256,32 @@ extension DiskTier {
   }
 }
 
+/// A walk over all rows, in slices: trims, checks and maintenance take it.
+struct RowWalk {
+  fileprivate var last: Int64 = 0
+  /// Rows with higher ids are newer than the walk.
+  fileprivate var newest: Int64
+  fileprivate(set) var isDone = false
+
+  init(upTo newest: Int64 = Int64.max) { self.newest = newest }
+}
+
 extension DiskTier {
+  /// Shows the next rows of a walk, by a connection that reads, in the order of their ids.
+  func step(
+    _ walk: inout RowWalk, _ limit: Int, _ visit: (Bytes, Row) throws(Failure) -> Void
+  ) throws(Failure) {
+    walk.isDone = true
+    _ = try readers.withConnection(in: { placeIfUp }) { (reader) throws(Failure) in
+      try reader.walk(after: walk.last, limit: limit) { (key, row) throws(Failure) in
+        guard row.id <= walk.newest else { return }
+        walk.isDone = false
+        walk.last = row.id
+        try visit(key, row)
+      }
+    }
+  }
+
   func entries(
     after position: inout WalkPosition, limit: Int, at moment: Moment,
     visit: (Bytes, Record) -> Void
