@@ -1354,7 +1354,8 @@ typedef struct hutch_check_report {
   uint64_t damaged;  /* entries removed: a value, a field or a file was not what it
                         had been */
   uint64_t orphans;  /* files removed that belonged to no entry */
-  uint64_t counters; /* 1 if the count or the cost was wrong; it is right again */
+  uint64_t counters; /* 1 if the count, the cost, or what an entry counts was wrong; it is
+                        right again */
   uint64_t manifest; /* errors that SQLite found. An index has been made anew; where
                         that was not enough, the database was renamed aside and the
                         disk tier is empty */

@@ -16,6 +16,7 @@ extension DiskTier {
       if !isQuick { try checkManifest(&report) }
       try checkEntries(&report, isQuick: isQuick, at: moment)
       checkFiles(&report)
+      try checkCharges(&report)
       try checkSums(&report)
     } catch {
       note(error)
@@ -134,6 +135,36 @@ extension DiskTier {
     writerLock.withLock { orphans.begin() }
     while sweepOrphans() {}
     report.orphans = writerLock.withLock { orphans.removed }
+  }
+
+  /// A row keeps its id for as long as its value stays, so what is wrong with it is still so
+  /// when it is put right. The sums are next.
+  private func checkCharges(_ report: inout CheckReport) throws(Failure) {
+    var last: Int64 = 0
+    var isEnd = false
+    while !isEnd {
+      isEnd = true
+      var wrong = GrowingArray<Int64>()
+      var charges = GrowingArray<Int64>()
+      _ = try readers.withConnection(in: { placeIfUp }) { (reader) throws(Failure) in
+        if let id = try reader.wrongCharges(
+          after: last, limit: DiskTier.keysInCheck, &wrong, &charges)
+        {
+          isEnd = false
+          last = id
+        }
+      }
+      guard !wrong.isEmpty else { continue }
+      report.counters = 1
+      let changes = Changes()
+      changes.isAny = true
+      try writerLock.withLock { () throws(Failure) in
+        guard isUp, manifest != nil else { throw downFailure }
+        try transact(changes) { (manifest, _) throws(Failure) in
+          for i in 0..<wrong.count { try manifest.setCharge(wrong[i], charges[i]) }
+        }
+      }
+    }
   }
 
   /// What is wrong at one moment is wrong by the same at any other, since every transaction

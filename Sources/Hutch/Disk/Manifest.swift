@@ -474,6 +474,14 @@ final class Manifest {
     try redating.run()
   }
 
+  /// Of a check that found it wrong.
+  func setCharge(_ id: Int64, _ charge: Int64) throws(Failure) {
+    let statement = try connection.prepare("UPDATE entries SET charge = ?2 WHERE id = ?1")
+    statement.bind(1, id)
+    statement.bind(2, charge)
+    try statement.run()
+  }
+
   func noteAccess(_ key: Bytes, at time: Int64, uses: Int64) throws(Failure) {
     accessing.bind(1, key)
     accessing.bind(2, time)

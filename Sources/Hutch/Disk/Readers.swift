@@ -79,6 +79,39 @@ final class ReadConnection {
       dead: (statement.integer(3), statement.integer(7)))
   }
 
+  /// Rows, in the order of their ids, that do not say of themselves what they count, with what
+  /// that is. A value's size stands in the head of its row; that of a file which a codec made is
+  /// the file's. Returns the last id that was looked at; nil if there was no row.
+  func wrongCharges(
+    after id: Int64, limit: Int, _ ids: inout GrowingArray<Int64>,
+    _ charges: inout GrowingArray<Int64>
+  ) throws(Failure) -> Int64? {
+    let statement = try connection.prepare(
+      """
+      SELECT id, charge, length(key), size, codec, file, ifnull(length(extended), 0),
+        ifnull(length(value), 0)
+      FROM entries WHERE id > ?1 ORDER BY id LIMIT ?2
+      """)
+    statement.bind(1, id)
+    statement.bind(2, Int64(limit))
+    var last: Int64?
+    while try statement.step() {
+      last = statement.integer(0)
+      let name = statement.isNull(5) ? nil : ContentName(try statement.bytes(5))
+      var stored = name == nil ? statement.integer(7) : statement.integer(3)
+      if let name, statement.integer(4) != 0 {
+        stored = ContentFiles.size(name, in: directory).map(Int64.init) ?? 0
+      }
+      let right = Charge.of(
+        key: Int(statement.integer(2)), value: Int(min(max(0, stored), Row.largestValue)),
+        extended: Int(statement.integer(6)), inFile: name != nil)
+      guard statement.integer(1) != right else { continue }
+      try ids.append(last!)
+      try charges.append(right)
+    }
+    return last
+  }
+
   /// How many errors SQLite finds, up to 100.
   func integrityErrors() throws(Failure) -> Int {
     let statement = try connection.prepare("PRAGMA integrity_check(100)")
@@ -111,6 +144,7 @@ final class ReadConnection {
   }
 
   /// Ends the transaction that has been kept, if one has.
+  @inline(never)
   fileprivate func letGo() {
     if connection.isInTransaction { _ = try? ending.run() }
   }
@@ -310,6 +344,19 @@ final class Readers {
   func withConnection<R: ~Copyable>(
     in place: () -> Directory?, _ body: (ReadConnection) throws(Failure) -> R
   ) throws(Failure) -> R? {
+    guard let reader = try reserve(in: place) else { return nil }
+    defer { reader.lock.unlock() }
+    do throws(Failure) {
+      return try body(reader.connection.unsafelyUnwrapped)
+    } catch {
+      reader.connection?.letGo()
+      throw error
+    }
+  }
+
+  /// Locks a reader that has a connection, ready to be read with.
+  @inline(never)
+  private func reserve(in place: () -> Directory?) throws(Failure) -> Reader? {
     // Threads spread by an address of their own; whose turn it is does not matter.
     let start = Int(truncatingIfNeeded: UInt(pthread_self()) >> 12) & (Readers.count - 1)
     var chosen = readers[start]
@@ -322,21 +369,21 @@ final class Readers {
       }
     }
     if !isLocked { chosen.lock.lock() }
-    defer { chosen.lock.unlock() }
-    if let connection = chosen.connection {
-      guard keeps else { return try body(connection) }
-      try connection.begin(in: states.load(ordering: .acquiring))
-      do throws(Failure) {
-        return try body(connection)
-      } catch {
-        connection.letGo()
-        throw error
+    do throws(Failure) {
+      if let connection = chosen.connection {
+        if keeps { try connection.begin(in: states.load(ordering: .acquiring)) }
+        return chosen
       }
+      if let directory = place() {
+        chosen.connection = try ReadConnection(directory)
+        return chosen
+      }
+    } catch {
+      chosen.lock.unlock()
+      throw error
     }
-    guard let directory = place() else { return nil }
-    let connection = try ReadConnection(directory)
-    chosen.connection = connection
-    return try body(connection)
+    chosen.lock.unlock()
+    return nil
   }
 
   /// Closes the connections, each when its reader has ended. Who calls this has seen to it
