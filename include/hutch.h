@@ -366,10 +366,16 @@ typedef struct hutch_options {
   uint32_t sharing;    /* HUTCH_SHARING_*; DEFAULT */
   uint32_t reserved;   /* zero */
   /* Storage mixed: a value of more bytes than this gets a file of its own.
-     20,480. Replaced and read in a loop, where calls on files cost CPU time only
-     (tmpfs), a row is faster up to about 16 KiB and a file beyond; where making a
-     file waits for the file system, puts are faster in a row up to a megabyte:
-     see Tests/Benchmarks/disk, threshold. */
+     20,480: where a file's put and get begin to be as fast as a row's, or faster,
+     but for puts on file systems that are slow to make and remove files. Values
+     replaced and read in a loop, microseconds, row / file:
+                   4 KiB     16 KiB    64 KiB    256 KiB    1 MiB
+       tmpfs  put  51 / 65   74 / 71   168 / 100  592 / 209  2139 / 602
+              get   7 / 10   13 / 13    42 / 30   157 / 100   523 / 357
+       ext4   put  53 / 805  79 / 1029 179 / 1166 667 / 1162 2577 / 1443
+              get   8 / 10   15 / 13    45 / 22   190 / 71    598 / 222
+     (Tests/Benchmarks/disk, threshold). A cache on ext4 that is written more than
+     it is read does well with 262,144. */
   uint64_t inline_threshold;
   /* cost 64 MiB, max_entry a quarter; nothing else limited */
   hutch_tier_limits memory;
@@ -1364,7 +1370,8 @@ typedef struct hutch_check_report {
   uint64_t damaged;  /* entries removed: a value, a field or a file was not what it
                         had been */
   uint64_t orphans;  /* files removed that belonged to no entry */
-  uint64_t counters; /* 1 if the count or the cost was wrong; it is right again */
+  uint64_t counters; /* 1 if the count, the cost, or what an entry counts was wrong; it is
+                        right again */
   uint64_t manifest; /* errors that SQLite found. An index has been made anew; where
                         that was not enough, the database was renamed aside and the
                         disk tier is empty */

@@ -2,6 +2,7 @@
 #define _XOPEN_SOURCE 700
 #include "check.h"
 
+#include <sqlite3.h>
 #include <unistd.h>
 
 static hutch_check_report check_it(hutch_cache *cache, uint32_t flags) {
@@ -37,6 +38,47 @@ TEST_EACH_KIND(all_is_well) {
   CHECK_STATUS(HUTCH_INVALID_ARGUMENT, hutch_check(f->cache, 0, &report));
   CHECK_STATUS(HUTCH_INVALID_ARGUMENT, hutch_check(f->cache, 2, NULL));
   CHECK_STATUS(HUTCH_INVALID_ARGUMENT, hutch_check(NULL, 0, NULL));
+}
+
+static void run_sql(path directory, const char *sql) {
+  char file[4200];
+  snprintf(file, sizeof file, "%s/manifest.sqlite", directory.text);
+  sqlite3 *database = NULL;
+  char *words = NULL;
+  CHECK(sqlite3_open(file, &database) == SQLITE_OK);
+  if (sqlite3_exec(database, sql, NULL, NULL, &words) != SQLITE_OK) FAIL("%s: %s", sql, words);
+  CHECK(sqlite3_close(database) == SQLITE_OK);
+}
+
+/* The sums agree with the rows, the rows do not with what they hold. */
+TEST(what_an_entry_counts_is_checked) {
+  hutch_options options = unlimited_options();
+  path directory = scratch("cache");
+  hutch_cache *cache = open_cache(directory.text, &options);
+  for (int i = 0; i < 300; i++) {
+    char key[16];
+    snprintf(key, sizeof key, "key %d", i);
+    CHECK_OK(put_size(cache, key, i % 10 ? 100 : 50000));
+  }
+  check_clean(cache, 300);
+  CHECK_OK(hutch_close(cache));
+  run_sql(directory, "UPDATE meta SET dead = 0");
+  cache = open_cache(directory.text, &options);
+  uint64_t cost = stats_of(cache).disk.cost;
+  CHECK_OK(hutch_close(cache));
+  run_sql(directory, "UPDATE entries SET charge = charge + 1000000 WHERE id % 7 = 0;"
+                     "UPDATE entries SET charge = 0 WHERE id % 11 = 0;"
+                     "UPDATE meta SET bytes = (SELECT sum(charge) FROM entries)");
+
+  cache = open_cache(directory.text, &options);
+  CHECK(stats_of(cache).disk.cost > cost + 30000000);
+  hutch_check_report report = check_it(cache, HUTCH_CHECK_QUICK);
+  CHECK_EQUAL(300, report.entries);
+  CHECK_EQUAL(1, report.counters);
+  CHECK_EQUAL(0, report.damaged + report.orphans + report.manifest);
+  CHECK(stats_of(cache).disk.cost < cost + 1000000);
+  check_clean(cache, 300);
+  CHECK_OK(hutch_close(cache));
 }
 
 static void damage(void *context, const char *file, off_t size) {

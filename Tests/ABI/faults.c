@@ -15,6 +15,7 @@
 #include <fcntl.h>
 #include <stdarg.h>
 #include <stdatomic.h>
+#include <sys/mman.h>
 #include <sys/stat.h>
 #include <sys/statvfs.h>
 #include <unistd.h>
@@ -22,7 +23,17 @@
 /* ------------------------------------------------------------- the calls */
 
 /* What a call does, as far as it matters to who may fail how. */
-enum { OPENS = 1, NAMES = 2, WRITES = 4, READS = 8, SYNCS = 16, ALL = 31 };
+enum {
+  OPENS = 1,
+  NAMES = 2,
+  WRITES = 4,
+  READS = 8,
+  SYNCS = 16,
+  MAPS = 32,
+  /* Of a range of a file, SQLite's and the directory's; giving one up does not fail. */
+  LOCKS = 64,
+  ALL = 127
+};
 
 static struct {
   atomic_int calls;   /* calls of these kinds that may fail */
@@ -84,6 +95,33 @@ CALL(SYNCS, int, fsync, (int fd), (fd))
 CALL(SYNCS, int, fdatasync, (int fd), (fd))
 CALL(WRITES, int, ftruncate, (int fd, off_t size), (fd, size))
 CALL(WRITES, int, ftruncate64, (int fd, off64_t size), (fd, size))
+
+#define MAP(name, offset)                                       \
+  void *name(void *at, size_t n, int access, int flags, int fd, offset from) { \
+    REAL(name)                                                  \
+    return fd >= 0 && fails(MAPS) ? MAP_FAILED : real(at, n, access, flags, fd, from); \
+  }
+MAP(mmap, off_t)
+MAP(mmap64, off64_t)
+
+static bool takes_lock(int command, const void *argument) {
+  bool is_lock = command == F_SETLK || command == F_SETLKW || command == F_OFD_SETLK ||
+                 command == F_OFD_SETLKW;
+  return is_lock && ((const struct flock *)argument)->l_type != F_UNLCK;
+}
+
+#define CONTROL(name)                                           \
+  int name(int fd, int command, ...) {                          \
+    REAL(name)                                                  \
+    va_list list;                                               \
+    va_start(list, command);                                    \
+    void *argument = va_arg(list, void *);                      \
+    va_end(list);                                               \
+    if (takes_lock(command, argument) && fails(LOCKS)) return -1; \
+    return real(fd, command, argument);                         \
+  }
+CONTROL(fcntl)
+CONTROL(fcntl64)
 
 /* A write fails, or writes half. */
 #define WRITE(name, parameters, arguments)                      \
@@ -234,10 +272,13 @@ static void judge(model *m, bool after_the_end) {
 
 /* ---------------------------------------------------------------- the runs */
 
+static uint32_t sharing = HUTCH_SHARING_DEFAULT;
+
 static bool open_it(model *m, const char *directory, test_clock *clock) {
   hutch_options options = unlimited_options();
   use_clock(&options, clock);
   options.inline_threshold = 1000;
+  options.sharing = sharing;
   hutch_status status = hutch_open(directory, &options, &m->cache);
   if (status != HUTCH_OK) {
     CHECK(is_failure(status) && fault.fired && m->cache == NULL);
@@ -355,6 +396,16 @@ TEST(writing_fails_with_enospc) { each_call(OPENS | NAMES | WRITES, ENOSPC, 13);
 TEST(opening_fails_with_emfile) { each_call(OPENS, EMFILE, 3); }
 TEST(opening_and_naming_fail_with_eacces) { each_call(OPENS | NAMES, EACCES, 5); }
 TEST(a_write_is_short) { each_call(WRITES, 0, 13); }
+TEST(mapping_fails_with_enomem) { each_call(MAPS, ENOMEM, 1); }
+TEST(locking_fails_with_enolck) { each_call(LOCKS, ENOLCK, 7); }
+TEST(any_call_fails_where_processes_share) {
+  sharing = HUTCH_SHARING_SHARED;
+  each_call(ALL, EIO, 29);
+}
+TEST(mapping_and_locking_fail_where_processes_share) {
+  sharing = HUTCH_SHARING_SHARED;
+  each_call(MAPS | LOCKS, ENOLCK, 11);
+}
 
 TEST(trap_21_free_space_is_asked_of_the_directory) {
   path directory = scratch("space");

@@ -10,8 +10,10 @@ import Testing
     goOn: (UInt64, UInt64) -> Bool = { _, _ in true }
   ) throws -> UInt64 {
     let before = disk.tier.stats.count
-    let removed = try disk.tier.trim(
-      TrimSpec(kind: kind, amount: amount, time: time), at: disk.moment, goOn: goOn)
+    var removed: UInt64 = 0
+    try disk.tier.trim(
+      TrimSpec(kind: kind, amount: amount, time: time), at: disk.moment, removed: &removed,
+      goOn: goOn)
     #expect(disk.tier.stats.count == before - removed, "what it says has gone has gone")
     disk.checkInvariants()
     return removed
@@ -203,12 +205,15 @@ import Testing
     disk.time.advance(seconds: 10)
     DispatchQueue.concurrentPerform(iterations: 4) { thread in
       if thread == 0 {
+        var removed: UInt64 = 0
         for kind in [TrimSpec.Kind.leastRecent, .largestFirst, .leastFrequent, .toCost] {
-          _ = try! disk.tier.trim(
-            TrimSpec(kind: kind, amount: 50_000), at: disk.moment, goOn: { _, _ in true })
+          try! disk.tier.trim(
+            TrimSpec(kind: kind, amount: 50_000), at: disk.moment, removed: &removed,
+            goOn: { _, _ in true })
         }
-        _ = try! disk.tier.trim(
-          TrimSpec(kind: .olderThan, time: second), at: disk.moment, goOn: { _, _ in true })
+        try! disk.tier.trim(
+          TrimSpec(kind: .olderThan, time: second), at: disk.moment, removed: &removed,
+          goOn: { _, _ in true })
         return
       }
       for i in 0..<400 {

@@ -14,13 +14,19 @@ extension Cache {
         lane: Stripes.index(of: hash)))
   }
 
-  /// Says that an entry is about to be removed, if there is one.
-  func tellWillRemove(_ key: Bytes, _ hash: UInt64, in scope: Scope) {
-    guard events.wants(.willRemove), let old = (try? peek(key, in: scope)) ?? nil else { return }
+  /// Says that an entry is about to be removed, if there is one, and returns it; nil also if
+  /// nobody wants to know.
+  @discardableResult
+  func tellWillRemove(_ key: Bytes, _ hash: UInt64, in scope: Scope) -> Block? {
+    guard events.wants(.willRemove), let old = (try? peek(key, in: scope)) ?? nil else {
+      return nil
+    }
+    let told = old.unowned.retained()
     events.announce(
       Event(
         .willRemove, .removed, old, hasValue: true, tiers: tiers(of: scope),
         lane: Stripes.index(of: hash)))
+    return told
   }
 
   func tiers(of scope: Scope) -> Event.Tiers {

@@ -95,6 +95,38 @@ extension Cache {
         storing: Target(target), file: file, to: storage), in: storage)
   }
 
+  /// A put that goes to the disk tier alone, of a value that is kept in a file: it goes there
+  /// straight from the caller's bytes. Nil: it is an ordinary one.
+  func putIntoFile(
+    _ key: Bytes, _ value: Bytes, _ spec: PutSpec, _ hash: UInt64, at moment: Moment
+  ) throws(Failure) -> PutResult? {
+    guard spec.writePolicy == .standard else { return nil }
+    return try withStorage { (storage) throws(Failure) in
+      guard let files = storage.files, files.keepsInFile(value.count),
+        files.takes(key: key.count, size: value.count, extended: spec.extended.count)
+      else { return nil }
+      let block = try Block.copying(
+        key: key, value: Bytes(start: nil, count: 0), extended: spec.extended,
+        record: spec.record(at: moment))
+      let file = spec.file ?? ValueFile(FileSuffix())
+      file.memoryOutcome = .removed
+      do throws(Failure) {
+        try storing(file) { () throws(Failure) in
+          try files.begin(file)
+          try files.append(value, to: file)
+          try files.finish(file)
+        }
+      } catch {
+        // Told by the write, which removes what is there.
+        files.discard(file)
+      }
+      return finish(
+        try submit(
+          block.unowned, hash, at: moment, if: .always, in: .disk, file: file, to: storage),
+        in: storage)
+    }
+  }
+
   /// An ordinary put of a file's bytes, or its refusal where no tier would take them.
   private func putWhole(
     _ source: borrowing SourceFile, _ key: Bytes, _ spec: PutSpec, in scope: Scope,

@@ -76,6 +76,10 @@ extension Cache {
     let record = spec.record(at: moment)
     // Asked again under the lock; what will not be stored need not be copied.
     if let refused = try unmet(condition, key, hash, at: moment, in: scope) { return refused }
+    if scope == .disk, case .always = condition, !events.wantsEntries {
+      let put = try putIntoFile(key, value, spec, hash, at: moment)
+      if let put { return put }
+    }
     return try put(
       try Block.copying(
         key: key, value: value, extended: spec.extended, record: record,

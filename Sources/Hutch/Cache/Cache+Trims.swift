@@ -17,11 +17,12 @@ extension Cache {
     if scope != .disk { before = memory.trim(spec, at: moment, goOn: report) }
     removed = before
     guard storage != nil, scope != .memory, !isStopped else { return }
-    let more = try withStorage { (storage) throws(Failure) in
+    var more: UInt64 = 0
+    defer { removed &+= more }
+    try withStorage { (storage) throws(Failure) in
       writeBack(storage)
-      return try storage.trim(spec, at: moment, goOn: report)
+      try storage.trim(spec, at: moment, removed: &more, goOn: report)
     }
-    removed &+= more
   }
 
   // MARK: check

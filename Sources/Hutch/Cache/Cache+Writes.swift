@@ -138,7 +138,7 @@ extension Cache {
     var removal = SubmittedRemoval()
     let hash = memory.hash(key)
     let stripe = Stripes.index(of: hash)
-    tellWillRemove(key, hash, in: scope)
+    var told = tellWillRemove(key, hash, in: scope)
     do throws(Failure) {
       let write = StorageWrite(.remove, try Block.allocate(key: key, record: Record()))
       var old: Block?
@@ -146,7 +146,15 @@ extension Cache {
         // Before the stripe is taken: it may be large, and a codec of the host's be called.
         if wantsValue || events.wants(.didRemove) {
           do throws(Failure) {
-            old = try current(key, hash, at: moment, in: scope, isAccess: wantsValue, of: storage)
+            let seen = told.unowned?.version
+            if !wantsValue, let seen,
+              try currentVersion(key, hash, at: moment, in: scope) == seen
+            {
+              old = told.take()
+            } else {
+              old = try current(
+                key, hash, at: moment, in: scope, isAccess: wantsValue, of: storage)
+            }
           } catch {
             if wantsValue { throw error }
           }

@@ -35,7 +35,7 @@ struct FileSuffix {
   }
 }
 
-/// The name of a content file: 64 random bits, never made from a key, and the suffix that its
+/// The name of a content file: a folder and 56 random bits, never made from a key, and the suffix that its
 /// put asked for. The file is `content/xx/<16 hexadecimal digits><suffix>`, where xx are the
 /// first two digits.
 struct ContentName {
@@ -74,6 +74,10 @@ struct ContentName {
   var temporary: ContentName { ContentName(number: number, suffix: .temporary) }
 
   var folder: UInt8 { UInt8(truncatingIfNeeded: number >> 56) }
+
+  func inFolder(_ folder: UInt8) -> ContentName {
+    ContentName(number: number & (1 << 56 - 1) | UInt64(folder) << 56, suffix: suffix)
+  }
 
   fileprivate func writeDigits(to target: UnsafeMutablePointer<UInt8>) {
     for i in 0..<ContentName.digits {
@@ -309,10 +313,14 @@ enum ContentFiles {
 
   /// The folder is made when it is first needed, or when somebody has removed it.
   private static func makeFolder(of name: ContentName, in directory: Directory) {
-    _ = ContentPath.folders.withPointer { Files.makeDirectory($0, at: directory.descriptor) }
-    _ = ContentPath.folder(name.folder).withPointer {
-      Files.makeDirectory($0, at: directory.descriptor)
+    func make() -> Bool {
+      ContentPath.folder(name.folder).withPointer {
+        Files.makeDirectory($0, at: directory.descriptor)
+      }
     }
+    if make() || hutch_errno() != ENOENT { return }
+    _ = ContentPath.folders.withPointer { Files.makeDirectory($0, at: directory.descriptor) }
+    _ = make()
   }
 
   /// Nil: not there.

@@ -16,6 +16,7 @@ extension DiskTier {
       if !isQuick { try checkManifest(&report) }
       try checkEntries(&report, isQuick: isQuick, at: moment)
       checkFiles(&report)
+      try checkCharges(&report)
       try checkSums(&report)
     } catch {
       note(error)
@@ -64,25 +65,17 @@ extension DiskTier {
   private func checkEntries(
     _ report: inout CheckReport, isQuick: Bool, at moment: Moment
   ) throws(Failure) {
-    let newest = writerLock.withLock { manifest?.lastID ?? 0 }
-    var last: Int64 = 0
-    var isEnd = false
-    while !isEnd {
-      isEnd = true
+    var walk = RowWalk(upTo: writerLock.withLock { manifest?.lastID ?? 0 })
+    while !walk.isDone {
       var keys = KeyList()
       var impossible = GrowingArray<Int64>()
       let generation = self.generation.load(ordering: .acquiring)
-      _ = try readers.withConnection(in: { placeIfUp }) { (reader) throws(Failure) in
-        try reader.walk(after: last, limit: DiskTier.keysInCheck) { (key, row) throws(Failure) in
-          guard row.id <= newest else { return }
-          isEnd = false
-          last = row.id
-          if key.count == 0 || key.count > Row.longestKey {
-            // No read finds it by its key.
-            try impossible.append(row.id)
-          } else if row.generation >= generation {
-            try keys.append(key, 0)
-          }
+      try step(&walk, DiskTier.keysInCheck) { (key, row) throws(Failure) in
+        if key.count == 0 || key.count > Row.longestKey {
+          // No read finds it by its key.
+          try impossible.append(row.id)
+        } else if row.generation >= generation {
+          try keys.append(key, 0)
         }
       }
       guard isUp else { throw downFailure }
@@ -142,6 +135,36 @@ extension DiskTier {
     writerLock.withLock { orphans.begin() }
     while sweepOrphans() {}
     report.orphans = writerLock.withLock { orphans.removed }
+  }
+
+  /// A row keeps its id for as long as its value stays, so what is wrong with it is still so
+  /// when it is put right. The sums are next.
+  private func checkCharges(_ report: inout CheckReport) throws(Failure) {
+    var last: Int64 = 0
+    var isEnd = false
+    while !isEnd {
+      isEnd = true
+      var wrong = GrowingArray<Int64>()
+      var charges = GrowingArray<Int64>()
+      _ = try readers.withConnection(in: { placeIfUp }) { (reader) throws(Failure) in
+        if let id = try reader.wrongCharges(
+          after: last, limit: DiskTier.keysInCheck, &wrong, &charges)
+        {
+          isEnd = false
+          last = id
+        }
+      }
+      guard !wrong.isEmpty else { continue }
+      report.counters = 1
+      let changes = Changes()
+      changes.isAny = true
+      try writerLock.withLock { () throws(Failure) in
+        guard isUp, manifest != nil else { throw downFailure }
+        try transact(changes) { (manifest, _) throws(Failure) in
+          for i in 0..<wrong.count { try manifest.setCharge(wrong[i], charges[i]) }
+        }
+      }
+    }
   }
 
   /// What is wrong at one moment is wrong by the same at any other, since every transaction

@@ -15,6 +15,37 @@ extension DiskTier: FileStorage {
 
   // MARK: making
 
+  /// A name for a content file that is on its way to a row, for whose sake no sweep touches it.
+  /// It lands when the row is committed or the file is gone.
+  ///
+  /// A folder is filled with many files before another one is begun, as file systems like it:
+  /// a new folder takes more than a new file does, and ext4 puts each somewhere else. Those
+  /// who write at once do so in different ones.
+  func newName(_ suffix: FileSuffix) throws(Failure) -> (ContentName, Directory) {
+    guard let directory = placeIfUp else { throw downFailure }
+    let random = try ContentName.random(suffix)
+    return try filesLock.withLock { () throws(Failure) in
+      if namesMade % DiskTier.namesInFolder == 0 { folder = random.folder }
+      namesMade &+= 1
+      let name = random.inFolder(folder &+ UInt8(truncatingIfNeeded: namesInFlight.count))
+      try namesInFlight.append(name.number)
+      return (name, directory)
+    }
+  }
+
+  private static let namesInFolder: UInt64 = 1024
+
+  /// A content file is no longer on its way to a row.
+  func land(_ name: ContentName) {
+    filesLock.withLock {
+      let numbers = namesInFlight.elements
+      for i in 0..<numbers.count where numbers[i] == name.number {
+        namesInFlight.removeBySwapping(at: i)
+        return
+      }
+    }
+  }
+
   func begin(_ file: ValueFile) throws(Failure) {
     let (name, directory) = try newName(file.suffix)
     do throws(Failure) {
@@ -29,15 +60,23 @@ extension DiskTier: FileStorage {
 
   func append(_ bytes: Bytes, to file: ValueFile) throws(Failure) {
     let words: StaticString = "cannot write a content file"
-    if !Files.write(bytes, to: file.descriptor, at: file.size) {
-      let failure = Failure.system(words)
-      guard failure.status == .noSpace else { throw failure }
-      makeRoom(Int64(bytes.count))
-      guard Files.write(bytes, to: file.descriptor, at: file.size) else { throw .system(words) }
+    var done = 0
+    while done < bytes.count {
+      // What has been summed up is in the processor's cache when it is written.
+      let piece = Bytes(rebasing: bytes[done..<min(bytes.count, done + DiskTier.pieceSize)])
+      file.sum.add(piece)
+      if !Files.write(piece, to: file.descriptor, at: file.size) {
+        let failure = Failure.system(words)
+        guard failure.status == .noSpace else { throw failure }
+        makeRoom(Int64(bytes.count - done))
+        guard Files.write(piece, to: file.descriptor, at: file.size) else { throw .system(words) }
+      }
+      file.size += piece.count
+      done += piece.count
     }
-    file.sum.add(bytes)
-    file.size += bytes.count
   }
+
+  private static let pieceSize = 256 << 10
 
   func finish(_ file: ValueFile) throws(Failure) {
     guard let name = file.name, let directory = file.directory else { return }
@@ -87,21 +126,16 @@ extension DiskTier: FileStorage {
   func locate(
     _ key: Bytes, at moment: Moment, isDamaged: inout Bool
   ) throws(Failure) -> ValuePlace? {
-    var times: Record?
-    var barred: UInt64?
-    if queue.isOverlaid {
-      let view = queue.look(up: key)
-      if view.isGone { return nil }
-      if let write = view.write {
-        guard let record = visible(write, view.times, at: moment) else { return nil }
-        return ValuePlace(
-          record: record, directory: write.directory, name: write.codec == 0 ? write.file : nil)
-      }
-      times = view.times
-      barred = view.barred
+    let view = overlay(key, at: moment)
+    if view.isGone { return nil }
+    if let write = view.write {
+      return ValuePlace(
+        record: view.record, directory: write.directory,
+        name: write.codec == 0 ? write.file : nil)
     }
     var found = FoundEntry()
-    guard let row = try read(key, times, barred, at: moment, wantsBlock: false, into: &found)
+    guard
+      let row = try read(key, view.times, view.barred, at: moment, wantsBlock: false, into: &found)
     else { return nil }
     guard row.isSound else {
       noteDamage(key, row.record.version)

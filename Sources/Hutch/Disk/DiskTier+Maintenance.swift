@@ -130,22 +130,16 @@ extension DiskTier {
     }
     let ages = self.ages
     let generation = self.generation.load(ordering: .acquiring)
-    var isEnd = true
     do throws(Failure) {
-      _ = try readers.withConnection(in: { placeIfUp }) { (reader) throws(Failure) in
-        try reader.walk(after: idleScan.lastID, limit: IdleScan.rowsInSlice) {
-          (key, row) throws(Failure) in
-          isEnd = false
-          idleScan.lastID = row.id
-          guard row.generation == generation else { return }
-          var record = row.record
-          record.accessed = max(record.accessed, accesses.latest(key))
-          let end = record.endOfIdle(at: now, under: ages)
-          if now >= end {
-            try idleScan.keys.append(key, record.accessed)
-          } else {
-            noteIdle(end)
-          }
+      try step(&idleScan.walk, IdleScan.rowsInSlice) { (key, row) throws(Failure) in
+        guard row.generation == generation else { return }
+        var record = row.record
+        record.accessed = max(record.accessed, accesses.latest(key))
+        let end = record.endOfIdle(at: now, under: ages)
+        if now >= end {
+          try idleScan.keys.append(key, record.accessed)
+        } else {
+          noteIdle(end)
         }
       }
     } catch {
@@ -155,8 +149,8 @@ extension DiskTier {
       return false
     }
     removeIdle(at: now)
-    if isEnd { idleScan.end() }
-    return !isEnd
+    if idleScan.walk.isDone { idleScan.end() }
+    return !idleScan.walk.isDone
   }
 
   /// Of the entries found, those that no tier above has read since. No lock is held while
@@ -232,7 +226,7 @@ struct IdleScan: ~Copyable {
   static let rowsInSlice = 512
 
   private(set) var isUnderWay = false
-  var lastID: Int64 = 0
+  var walk = RowWalk()
   var keys = KeyList()
   /// CLOCK_MONOTONIC.
   private var began: Int64 = 0
@@ -245,7 +239,7 @@ struct IdleScan: ~Copyable {
 
   mutating func begin() {
     isUnderWay = true
-    lastID = 0
+    walk = RowWalk()
     began = Clock.read(CLOCK_MONOTONIC)
   }
 

@@ -330,7 +330,7 @@ extension DiskTier {
       throw error
     }
     _ = trash.empty(4096, in: place)
-    guard try manifest.checkpoint(.truncating, synced: true) else {
+    guard try manifest.checkpoint(.truncating, past: readers, synced: true) else {
       throw Failure(.io, "the manifest's log could not be moved into it")
     }
     if shared != nil { SharedState.remove(from: place) }

@@ -25,23 +25,17 @@ extension DiskTier {
   ) throws(Failure) -> Block? {
     var lastID: Int64 = 0
     for _ in 0..<DiskTier.mostRounds {
-      var times: Record?
-      var barred: UInt64?
-      if queue.isOverlaid {
-        let view = queue.look(up: key)
-        if view.isGone { return nil }
-        if let write = view.write {
-          guard let record = visible(write, view.times, at: moment) else { return nil }
-          if let block = try block(of: write, record, view.times != nil) { return block }
-          // Its file has gone, with its row: something newer is there.
-          continue
-        }
-        times = view.times
-        barred = view.barred
+      let view = overlay(key, at: moment)
+      if view.isGone { return nil }
+      if let write = view.write {
+        if let block = try block(of: write, view.record, view.times != nil) { return block }
+        // Its file has gone, with its row: something newer is there.
+        continue
       }
       var found = FoundEntry()
       guard
-        let row = try read(key, times, barred, at: moment, wantsBlock: true, into: &found)
+        let row = try read(
+          key, view.times, view.barred, at: moment, wantsBlock: true, into: &found)
       else { return nil }
       // Without a block: its file is not there, or cannot be the one that the row means.
       if row.isSound, let block = found.block.take(), let directory = found.directory,
@@ -107,9 +101,23 @@ extension DiskTier {
 
   func noteAccess(_ key: Bytes, at time: Int64) { accesses.note(key, at: time) }
 
+  /// What reads see of a key in the queue; nothing, as a rule.
+  func overlay(_ key: Bytes, at moment: Moment) -> WriteQueue.View {
+    guard queue.isOverlaid else { return WriteQueue.View() }
+    var view = queue.look(up: key)
+    if let write = view.write {
+      if let record = visible(write, view.times, at: moment) {
+        view.record = record
+      } else {
+        view.isGone = true
+      }
+    }
+    return view
+  }
+
   /// The record of a put that is queued, with the times of a touch that is queued after it; nil
   /// if it has expired.
-  func visible(_ write: QueuedWrite, _ times: Record?, at moment: Moment) -> Record? {
+  private func visible(_ write: QueuedWrite, _ times: Record?, at moment: Moment) -> Record? {
     var record = write.entry!.record
     record.size = write.size
     if write.codec == 0 { record.checksum = write.checksum }
@@ -256,7 +264,32 @@ extension DiskTier {
   }
 }
 
+/// A walk over all rows, in slices: trims, checks and maintenance take it.
+struct RowWalk {
+  fileprivate var last: Int64 = 0
+  /// Rows with higher ids are newer than the walk.
+  fileprivate var newest: Int64
+  fileprivate(set) var isDone = false
+
+  init(upTo newest: Int64 = Int64.max) { self.newest = newest }
+}
+
 extension DiskTier {
+  /// Shows the next rows of a walk, by a connection that reads, in the order of their ids.
+  func step(
+    _ walk: inout RowWalk, _ limit: Int, _ visit: (Bytes, Row) throws(Failure) -> Void
+  ) throws(Failure) {
+    walk.isDone = true
+    _ = try readers.withConnection(in: { placeIfUp }) { (reader) throws(Failure) in
+      try reader.walk(after: walk.last, limit: limit) { (key, row) throws(Failure) in
+        guard row.id <= walk.newest else { return }
+        walk.isDone = false
+        walk.last = row.id
+        try visit(key, row)
+      }
+    }
+  }
+
   func entries(
     after position: inout WalkPosition, limit: Int, at moment: Moment,
     visit: (Bytes, Record) -> Void

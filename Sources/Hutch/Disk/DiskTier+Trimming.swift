@@ -12,17 +12,17 @@ extension DiskTier {
   private static let rowsInSlice = 128
 
   func trim(
-    _ spec: TrimSpec, at moment: Moment, goOn: (UInt64, UInt64) -> Bool
-  ) throws(Failure) -> UInt64 {
+    _ spec: TrimSpec, at moment: Moment, removed: inout UInt64, goOn: (UInt64, UInt64) -> Bool
+  ) throws(Failure) {
     guard isUp else { throw downFailure }
     let trim = Trim(TrimRule(spec: spec, now: moment.time, ages: ages))
+    defer { removed = UInt64(max(0, trim.removed)) }
     switch spec.kind {
     case .expired: try sweep(trim, goOn)
     case .toCost, .toCount: try trimByPolicy(trim, goOn)
     case .largestFirst, .leastRecent, .leastFrequent: try trimByRank(trim, goOn)
     default: try filter(trim, goOn)
     }
-    return UInt64(trim.removed)
   }
 
   /// One trim on its way.
@@ -42,6 +42,11 @@ extension DiskTier {
 
     /// Bytes or entries that may stay.
     var target: Int64 { Int64(clamping: rule.spec.amount) }
+
+    /// How many more than that there are.
+    func excess(_ meta: Meta) -> Int64 {
+      (rule.countsEntries ? meta.count : meta.bytes + meta.dead) - target
+    }
   }
 
   // MARK: slices
@@ -94,24 +99,16 @@ extension DiskTier {
     _ trim: Trim, _ visit: (Row, Int64) throws(Failure) -> Void,
     look: () throws(Failure) -> Bool
   ) throws(Failure) {
-    let newest = writerLock.withLock { manifest?.lastID ?? 0 }
-    var last: Int64 = 0
-    var isEnd = false
-    while !isEnd {
-      isEnd = true
+    var walk = RowWalk(upTo: writerLock.withLock { manifest?.lastID ?? 0 })
+    while !walk.isDone {
       let generation = self.generation.load(ordering: .acquiring)
       do throws(Failure) {
-        _ = try readers.withConnection(in: { placeIfUp }) { (reader) throws(Failure) in
-          try reader.walk(after: last, limit: DiskTier.rowsInLook) { (key, row) throws(Failure) in
-            guard row.id <= newest else { return }
-            isEnd = false
-            last = row.id
-            guard row.generation == generation else { return }
-            var row = row
-            let gathered = accesses.gathered(key)
-            row.record.accessed = max(row.record.accessed, gathered.time)
-            try visit(row, row.uses &+ gathered.uses)
-          }
+        try step(&walk, DiskTier.rowsInLook) { (key, row) throws(Failure) in
+          guard row.generation == generation else { return }
+          var row = row
+          let gathered = accesses.gathered(key)
+          row.record.accessed = max(row.record.accessed, gathered.time)
+          try visit(row, row.uses &+ gathered.uses)
         }
       } catch {
         note(error)
@@ -209,20 +206,25 @@ extension DiskTier {
       })
   }
 
-  /// As room is made for the limits.
+  /// As room is made for the limits: of few entries by samples, and of many, where looking at
+  /// every row costs less, by rank.
   private func trimByPolicy(_ trim: Trim, _ goOn: (UInt64, UInt64) -> Bool) throws(Failure) {
-    let target = trim.target
-    let isCount = trim.rule.spec.kind == .toCount
-    if isCount {
-      trim.total = max(0, Int64(clamping: counters.count.load(ordering: .relaxed)) - target)
-    } else if try fitsWithoutRows(trim, goOn) {
-      return
+    let isCount = trim.rule.countsEntries
+    if !isCount, try fitsWithoutRows(trim, goOn) { return }
+    let (excess, all) = writerLock.withLock { () -> (Int64, Int64) in
+      guard let meta = manifest?.meta else { return (0, 0) }
+      return (trim.excess(meta), isCount ? meta.count : meta.bytes + meta.dead)
+    }
+    if isCount { trim.total = max(0, excess) }
+    if excess > all / DiskTier.rowsInSample {
+      guard try sweepUntilFit(trim, goOn) else { return }
+      return try trimByRank(trim, goOn)
     }
     var isDone = false
     while !isDone {
       try slice(trim) { (manifest, meta, changes) throws(Failure) in
         for _ in 0..<DiskTier.rowsInSlice {
-          isDone = isCount ? meta.count <= target : meta.bytes + meta.dead <= target
+          isDone = trim.excess(meta) <= 0
           if isDone { return }
           if try self.sweepExpired(manifest, &meta, changes, 1, sparing: manifest.lastID) > 0 {
             continue
@@ -238,20 +240,40 @@ extension DiskTier {
     if !isCount { _ = try fitsWithoutRows(trim, goOn) }
   }
 
+  /// How many rows a sample reads for one that it gives up.
+  private static let rowsInSample: Int64 = 16
+
+  /// What has expired goes before what has not. False: it is to stop.
+  private func sweepUntilFit(
+    _ trim: Trim, _ goOn: (UInt64, UInt64) -> Bool
+  ) throws(Failure) -> Bool {
+    var hasMore = true
+    while hasMore {
+      try slice(trim) { (manifest, meta, changes) throws(Failure) in
+        var done = 0
+        while done < DiskTier.rowsInSlice && trim.excess(meta) > 0 {
+          guard try self.sweepExpired(manifest, &meta, changes, 1) > 0 else { break }
+          done += 1
+        }
+        hasMore = done == DiskTier.rowsInSlice
+      }
+      guard trim.goesOn(goOn) else { return false }
+    }
+    return true
+  }
+
   private func trimByRank(_ trim: Trim, _ goOn: (UInt64, UInt64) -> Bool) throws(Failure) {
-    guard try !fitsWithoutRows(trim, goOn) else { return }
     let rule = trim.rule
-    let target = trim.target
-    var candidates = TrimScan()
+    if !rule.countsEntries, try fitsWithoutRows(trim, goOn) { return }
     // Rounds that remove nothing: all that was found was read again meanwhile.
     var idle = 0
     while idle < 3 {
-      let excess = writerLock.withLock { () -> Int64 in
-        guard let meta = manifest?.meta else { return 0 }
-        return meta.bytes + meta.dead - target
+      let (excess, rows) = writerLock.withLock { () -> (Int64, Int64) in
+        guard let meta = manifest?.meta else { return (0, 0) }
+        return (trim.excess(meta), meta.count)
       }
       guard excess > 0 else { break }
-      candidates.begin(needing: excess)
+      var candidates = TrimScan(needing: excess, of: rows)
       var goesOn = true
       try scan(
         trim,
@@ -268,19 +290,19 @@ extension DiskTier {
       for i in 0..<candidates.count { try trim.ids.append(candidates[i].tag) }
       let before = trim.removed
       goesOn = try remove(
-        trim, goOn, until: { $0.bytes + $0.dead <= target },
+        trim, goOn, until: { trim.excess($0) <= 0 },
         if: { (i, record) in
           // What was read since it was looked at has another rank.
           switch rule.spec.kind {
-          case .leastRecent: record.accessed <= candidates[i].first
+          case .largestFirst: true
           case .leastFrequent: record.accessed <= candidates[i].second
-          default: true
+          default: record.accessed <= candidates[i].first
           }
         })
       guard goesOn else { break }
       idle = trim.removed == before ? idle + 1 : 0
     }
-    _ = try fitsWithoutRows(trim, goOn)
+    if !rule.countsEntries { _ = try fitsWithoutRows(trim, goOn) }
   }
 
   /// What is no entry and counts all the same goes before entries do: rows that a clear has

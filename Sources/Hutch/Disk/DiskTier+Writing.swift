@@ -109,26 +109,6 @@ extension DiskTier {
     queued.directory = directory
   }
 
-  /// A name for a content file that is on its way to a row, for whose sake no sweep touches it.
-  /// It lands when the row is committed or the file is gone.
-  func newName(_ suffix: FileSuffix) throws(Failure) -> (ContentName, Directory) {
-    guard let directory = placeIfUp else { throw downFailure }
-    let name = try ContentName.random(suffix)
-    try filesLock.withLock { () throws(Failure) in try namesInFlight.append(name.number) }
-    return (name, directory)
-  }
-
-  /// A content file is no longer on its way to a row.
-  func land(_ name: ContentName) {
-    filesLock.withLock {
-      let numbers = namesInFlight.elements
-      for i in 0..<numbers.count where numbers[i] == name.number {
-        namesInFlight.removeBySwapping(at: i)
-        return
-      }
-    }
-  }
-
   /// The write's content file will have no row.
   private func discardFile(of queued: QueuedWrite) {
     guard let name = queued.file, let directory = queued.directory else { return }
@@ -313,6 +293,7 @@ extension DiskTier {
   ) throws(Failure) {
     if shared != nil { try catchUp() }
     guard let manifest else { throw downFailure }
+    defer { readers.noteCommit() }
     do throws(Failure) {
       try manifest.begin()
       var meta = manifest.meta
@@ -397,7 +378,7 @@ extension DiskTier {
 
   func checkpoint(_ manifest: Manifest, _ kind: Manifest.Checkpoint) {
     do throws(Failure) {
-      _ = try manifest.checkpoint(kind)
+      _ = try manifest.checkpoint(kind, past: readers)
     } catch {
       counters.failures.add()
       fail(error, manifest)

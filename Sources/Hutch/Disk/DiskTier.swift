@@ -7,9 +7,9 @@ import Synchronization
 /// The directory, mode 0700
 ///
 ///     manifest.sqlite        the manifest; beside it -wal and -shm while it is open
-///     content/xx/<name>      one value each, raw bytes; <name> is 16 random hexadecimal
-///                            digits, xx the first two, and the suffix that the put asked
-///                            for; with `.tmp` for a suffix while it is being written
+///     content/xx/<name>      one value each, raw bytes; <name> is 16 hexadecimal digits,
+///                            xx the first two, the others random, and the suffix that the put
+///                            asked for; with `.tmp` for a suffix while it is being written
 ///     trash/<name>           content files that have gone, until they are unlinked
 ///     lock                   empty; the writer lock is on it
 ///     shared                 memory that processes share while they have it open
@@ -185,15 +185,18 @@ final class DiskTier: Storage {
   let ownGeneration = Atomic<Int64>(0)
   let leaseStart = Atomic<UInt64>(1)
 
-  /// Protects `namesInFlight`: content files whose rows are not committed yet.
+  /// Protects `namesInFlight`, content files whose rows are not committed yet, and where the
+  /// next one goes.
   let filesLock: Lock
   var namesInFlight = GrowingArray<UInt64>()
+  var namesMade: UInt64 = 0
+  var folder: UInt8 = 0
 
   static let versionLease: UInt64 = 1 << 40
 
   init(_ directory: Directory, _ options: DiskOptions, _ clock: Clock) throws(Failure) {
     let queue = try WriteQueue()
-    let readers = try Readers()
+    let readers = try Readers(keeps: options.sharing == .exclusive)
     let accesses = try AccessTimes()
     let writerMutex = try Lock()
     let shared = options.sharing == .shared ? try SharedState.make() : nil

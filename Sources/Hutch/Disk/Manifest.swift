@@ -474,6 +474,14 @@ final class Manifest {
     try redating.run()
   }
 
+  /// Of a check that found it wrong.
+  func setCharge(_ id: Int64, _ charge: Int64) throws(Failure) {
+    let statement = try connection.prepare("UPDATE entries SET charge = ?2 WHERE id = ?1")
+    statement.bind(1, id)
+    statement.bind(2, charge)
+    try statement.run()
+  }
+
   func noteAccess(_ key: Bytes, at time: Int64, uses: Int64) throws(Failure) {
     accessing.bind(1, key)
     accessing.bind(2, time)
@@ -542,7 +550,9 @@ final class Manifest {
   /// was not closed has to be checked, and the mark that says so, clean = 0, must be on the
   /// disk before the first page of the database is overwritten: the first checkpoint of an
   /// opening is synced. So is the last: clean = 1 must not be there before all else is.
-  func checkpoint(_ kind: Checkpoint, synced: Bool = false) throws(Failure) -> Bool {
+  func checkpoint(
+    _ kind: Checkpoint, past readers: Readers, synced: Bool = false
+  ) throws(Failure) -> Bool {
     let syncs = !self.syncs && (synced || !isMarked)
     if syncs { try connection.run("PRAGMA synchronous = NORMAL") }
     defer { if syncs { _ = try? connection.run("PRAGMA synchronous = OFF") } }
@@ -551,8 +561,12 @@ final class Manifest {
     while true {
       var all: Int32 = 0
       var moved: Int32 = 0
+      readers.letGo()
       let code = sqlite3_wal_checkpoint_v2(connection.handle, nil, mode, &all, &moved)
       if code == SQLITE_OK && all == moved {
+        // Who began to read meanwhile reads the log; who does from here on reads the database,
+        // and does not keep the log from beginning anew.
+        readers.letGo()
         isMarked = true
         logState.pointee.used = 0
         if kind == .truncating { logState.pointee.size = 0 }

@@ -1,5 +1,6 @@
 import CSQLite
 import CSystem
+import Synchronization
 
 /// What a reader hands out with a row.
 struct FoundEntry: ~Copyable {
@@ -24,6 +25,8 @@ final class ReadConnection {
   private let naming: Statement
   private let beginning: Statement
   private let ending: Statement
+  /// Which state of the manifest was read last.
+  private var state: UInt64?
 
   init(_ directory: Directory) throws(Failure) {
     self.directory = directory
@@ -76,6 +79,39 @@ final class ReadConnection {
       dead: (statement.integer(3), statement.integer(7)))
   }
 
+  /// Rows, in the order of their ids, that do not say of themselves what they count, with what
+  /// that is. A value's size stands in the head of its row; that of a file which a codec made is
+  /// the file's. Returns the last id that was looked at; nil if there was no row.
+  func wrongCharges(
+    after id: Int64, limit: Int, _ ids: inout GrowingArray<Int64>,
+    _ charges: inout GrowingArray<Int64>
+  ) throws(Failure) -> Int64? {
+    let statement = try connection.prepare(
+      """
+      SELECT id, charge, length(key), size, codec, file, ifnull(length(extended), 0),
+        ifnull(length(value), 0)
+      FROM entries WHERE id > ?1 ORDER BY id LIMIT ?2
+      """)
+    statement.bind(1, id)
+    statement.bind(2, Int64(limit))
+    var last: Int64?
+    while try statement.step() {
+      last = statement.integer(0)
+      let name = statement.isNull(5) ? nil : ContentName(try statement.bytes(5))
+      var stored = name == nil ? statement.integer(7) : statement.integer(3)
+      if let name, statement.integer(4) != 0 {
+        stored = ContentFiles.size(name, in: directory).map(Int64.init) ?? 0
+      }
+      let right = Charge.of(
+        key: Int(statement.integer(2)), value: Int(min(max(0, stored), Row.largestValue)),
+        extended: Int(statement.integer(6)), inFile: name != nil)
+      guard statement.integer(1) != right else { continue }
+      try ids.append(last!)
+      try charges.append(right)
+    }
+    return last
+  }
+
   /// How many errors SQLite finds, up to 100.
   func integrityErrors() throws(Failure) -> Int {
     let statement = try connection.prepare("PRAGMA integrity_check(100)")
@@ -89,9 +125,28 @@ final class ReadConnection {
 
   /// Runs `body` within one read transaction, which its first statement begins.
   func together(_ body: () throws(Failure) -> Void) throws(Failure) {
+    guard !connection.isInTransaction else { return try body() }
     try beginning.run()
-    defer { _ = try? ending.run() }
+    defer { letGo() }
     try body()
+  }
+
+  /// To be called before a read: see Readers for `current`.
+  @_optimize(speed)
+  fileprivate func begin(in current: UInt64) throws(Failure) {
+    if state == current {
+      if !connection.isInTransaction { try beginning.run() }
+      return
+    }
+    letGo()
+    guard !connection.isInTransaction else { throw Failure(.io, "a read cannot be ended") }
+    state = current
+  }
+
+  /// Ends the transaction that has been kept, if one has.
+  @inline(never)
+  fileprivate func letGo() {
+    if connection.isInTransaction { _ = try? ending.run() }
   }
 
   private static let largeFile = 1 << 20
@@ -243,6 +298,11 @@ struct ManifestCounts {
 
 /// A small fixed pool of connections that read, each opened when it is first needed. A read
 /// never waits for a writer, and for another read only when all are in use.
+///
+/// To begin and to end a transaction is half of what it takes SQLite to read a small row. So a
+/// connection that finds the manifest as it left it begins one and keeps it, for the reads that
+/// follow; the first one after a commit ends it. It stands in the way of nobody but a checkpoint,
+/// which calls `letGo`. Where other processes write and checkpoint too, none is kept.
 final class Readers {
   private final class Reader {
     /// Protects `connection`, and whoever reads with it. Nothing but the state lock is taken
@@ -254,11 +314,29 @@ final class Readers {
 
   private let readers: [Reader]
   private static let count = 4
+  private let keeps: Bool
+  /// Counts what may have changed the manifest. Release after a commit and before its end is
+  /// told, acquire before a read: who has been told of a commit reads it.
+  private let states = Atomic<UInt64>(0)
 
-  init() throws(Failure) {
+  init(keeps: Bool) throws(Failure) {
     var readers: [Reader] = []
     for _ in 0..<Readers.count { readers.append(try Reader()) }
     self.readers = readers
+    self.keeps = keeps
+  }
+
+  /// There may have been a commit.
+  func noteCommit() { states.wrappingAdd(1, ordering: .releasing) }
+
+  /// Ends the transactions that are kept: those of connections in use at their next read.
+  func letGo() {
+    guard keeps else { return }
+    noteCommit()
+    for reader in readers where reader.lock.tryLock() {
+      reader.connection?.letGo()
+      reader.lock.unlock()
+    }
   }
 
   /// Runs `body` with a connection to the manifest in the directory that `place` gives; nil
@@ -266,6 +344,19 @@ final class Readers {
   func withConnection<R: ~Copyable>(
     in place: () -> Directory?, _ body: (ReadConnection) throws(Failure) -> R
   ) throws(Failure) -> R? {
+    guard let reader = try reserve(in: place) else { return nil }
+    defer { reader.lock.unlock() }
+    do throws(Failure) {
+      return try body(reader.connection.unsafelyUnwrapped)
+    } catch {
+      reader.connection?.letGo()
+      throw error
+    }
+  }
+
+  /// Locks a reader that has a connection, ready to be read with.
+  @inline(never)
+  private func reserve(in place: () -> Directory?) throws(Failure) -> Reader? {
     // Threads spread by an address of their own; whose turn it is does not matter.
     let start = Int(truncatingIfNeeded: UInt(pthread_self()) >> 12) & (Readers.count - 1)
     var chosen = readers[start]
@@ -278,12 +369,21 @@ final class Readers {
       }
     }
     if !isLocked { chosen.lock.lock() }
-    defer { chosen.lock.unlock() }
-    if let connection = chosen.connection { return try body(connection) }
-    guard let directory = place() else { return nil }
-    let connection = try ReadConnection(directory)
-    chosen.connection = connection
-    return try body(connection)
+    do throws(Failure) {
+      if let connection = chosen.connection {
+        if keeps { try connection.begin(in: states.load(ordering: .acquiring)) }
+        return chosen
+      }
+      if let directory = place() {
+        chosen.connection = try ReadConnection(directory)
+        return chosen
+      }
+    } catch {
+      chosen.lock.unlock()
+      throw error
+    }
+    chosen.lock.unlock()
+    return nil
   }
 
   /// Closes the connections, each when its reader has ended. Who calls this has seen to it

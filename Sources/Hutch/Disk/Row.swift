@@ -100,6 +100,7 @@ enum Charge {
   private static let overflowRoom = page - 4
   private static let leastLocal = 489
 
+  @inline(never)
   static func of(key: Int, value: Int, extended: Int, inFile: Bool) -> Int64 {
     let payload = columns + key + extended + (inFile ? 24 : value)
     // New rows fill the table's pages one after the other; keys come in any order, which

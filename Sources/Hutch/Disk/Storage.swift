@@ -76,12 +76,13 @@ protocol Storage: AnyObject {
   /// Evicts until the new limits hold.
   func setLimits(_ limits: TierLimits, at moment: Moment) throws(Failure)
 
-  /// Removes what `spec` says, in slices that stop nobody, and returns how many entries that
-  /// were. `goOn` is called between slices with no lock held: how many have gone, and of how
-  /// many (0: not known); false stops. `onDropped` tells of what goes.
+  /// Removes what `spec` says, in slices that stop nobody; `removed` is how many entries have
+  /// gone, also if it fails. `goOn` is called between slices with no lock held: how many have
+  /// gone, and of how many (0: not known); false stops. `onDropped` tells of what goes.
   func trim(
-    _ spec: TrimSpec, at moment: Moment, goOn: (_ removed: UInt64, _ total: UInt64) -> Bool
-  ) throws(Failure) -> UInt64
+    _ spec: TrimSpec, at moment: Moment, removed: inout UInt64,
+    goOn: (_ removed: UInt64, _ total: UInt64) -> Bool
+  ) throws(Failure)
 
   /// Gives back, in slices, the space of what clears have left. `goOn` is called as in `trim`
   /// with the part of `total` that is done, the last time with all of it unless it stopped;

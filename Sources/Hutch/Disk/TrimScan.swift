@@ -12,6 +12,9 @@ struct TrimRule {
     }
   }
 
+  /// Whether it is to end at so many entries, or else at so many bytes.
+  var countsEntries: Bool { spec.kind == .toCount }
+
   /// Of a filter. A time in the future, after the wall clock was set back, counts as now.
   func wants(_ record: Record) -> Bool {
     switch spec.kind {
@@ -33,7 +36,8 @@ struct TrimRule {
       case .leastFrequent: (uses, row.record.accessed)
       default: (row.record.accessed, row.id)
       }
-    return RankedHeap.Item(first: rank.0, second: rank.1, tag: row.id, weight: row.charge)
+    return RankedHeap.Item(
+      first: rank.0, second: rank.1, tag: row.id, weight: countsEntries ? 1 : row.charge)
   }
 }
 
@@ -41,35 +45,31 @@ struct TrimRule {
 /// more than there is room for; another scan finds the next ones. No index is kept for this,
 /// and nothing is sorted by SQLite, which would read as long as the table is.
 struct TrimScan: ~Copyable {
-  /// 1 MB.
-  static let room = 32_768
-
   private(set) var heap = RankedHeap()
-  private var charges: Int64 = 0
-  private var needed: Int64 = 0
+  private var weight: Int64 = 0
+  private let needed: Int64
+  private let room: Int
 
-  init() {}
-
-  /// A new scan, for rows with so many bytes of charges.
-  mutating func begin(needing bytes: Int64) {
-    heap.removeAll()
-    charges = 0
-    needed = bytes
+  /// For rows that come to so many bytes or entries. Room for a sixteenth of all rows, so that
+  /// a trim takes 16 scans at most; 8 MB at least.
+  init(needing needed: Int64, of rows: Int64) {
+    self.needed = needed
+    room = max(1 << 18, Int(clamping: rows / 16))
   }
 
   mutating func offer(_ item: RankedHeap.Item) throws(Failure) {
-    if let last = heap.last, heap.count == TrimScan.room || charges >= needed {
+    if let last = heap.last, heap.count == room || weight >= needed {
       guard item.comes(before: last) else { return }
     }
-    if heap.count == TrimScan.room {
-      charges -= heap.last!.weight
+    if heap.count == room {
+      weight -= heap.last!.weight
       heap.replaceLast(with: item)
     } else {
       try heap.insert(item)
     }
-    charges += item.weight
-    while heap.count > 1, let last = heap.last, charges - last.weight >= needed {
-      charges -= last.weight
+    weight += item.weight
+    while heap.count > 1, let last = heap.last, weight - last.weight >= needed {
+      weight -= last.weight
       heap.removeLast()
     }
   }

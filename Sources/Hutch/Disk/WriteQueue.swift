@@ -217,6 +217,8 @@ final class WriteQueue {
     var isGone = false
     /// The put that has the value; nil: the manifest has it.
     var write: QueuedWrite?
+    /// Of that put, with those times; filled in by who looks.
+    var record = Record()
     /// The times that the entry is to have, of a touch.
     var times: Record?
     /// What the manifest has of versions up to this one is barred. Nil: nothing.

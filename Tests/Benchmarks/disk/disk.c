@@ -4,6 +4,7 @@
  *   disk [rounds]             put, get, miss, remove at four sizes of value
  *   disk threshold [rounds]   a value in its row, or in a file: put and get by size
  *   disk many [rounds]        hutch_put_many beside one transaction of SQLite's
+ *   disk threads [rounds]     one thread that puts, and several, each with keys of its own
  *   disk open [entries]       opening, after a clean close and after a kill
  *   disk trim [entries]       how long a get takes while another thread trims
  *
@@ -475,6 +476,56 @@ static void many(int rounds) {
   }
 }
 
+typedef struct writing {
+  void *disk;
+  const char *value;
+  size_t size;
+  int index, count;
+} writing;
+
+static void *write_own(void *context) {
+  writing *w = context;
+  char key[KEY];
+  for (int i = 0; i < w->count; i++) {
+    make_key(key, (uint64_t)w->index << 32 | (unsigned)i);
+    hutch_store(w->disk, key, w->value, w->size);
+  }
+  return NULL;
+}
+
+static void writers(int rounds) {
+  enum { MOST = 4 };
+  static const int threads[] = {1, 2, 4};
+  const size_t sizes[] = {100, 10000};
+  for (int s = 0; s < 2; s++) {
+    double rates[3][MOST_ROUNDS];
+    char *value = value_of(sizes[s]);
+    for (int r = 0; r < rounds; r++)
+      for (int t = 0; t < 3; t++) {
+        void *disk = hutch_begin(fresh("threads"));
+        pthread_t ids[MOST];
+        writing work[MOST];
+        int count = 12000 / threads[t];
+        double start = now();
+        for (int i = 0; i < threads[t]; i++) {
+          work[i] = (writing){disk, value, sizes[s], i, count};
+          pthread_create(&ids[i], NULL, write_own, &work[i]);
+        }
+        for (int i = 0; i < threads[t]; i++) pthread_join(ids[i], NULL);
+        rates[t][r] = count * threads[t] / (now() - start) * 1e6;
+        hutch_end(disk);
+        fresh("threads");
+      }
+    double one = median(rates[0], rounds);
+    for (int t = 0; t < 3; t++) {
+      double rate = median(rates[t], rounds);
+      printf("%zu bytes, %d threads: %.0f puts a second (%.2f)\n", sizes[s], threads[t], rate,
+             rate / one);
+    }
+    free(value);
+  }
+}
+
 static void put_numbers(void *disk, int count) {
   enum { BATCH = 1000 };
   static char keys[BATCH][KEY], value[100];
@@ -565,6 +616,7 @@ int main(int count, char **arguments) {
   int rounds = number > 0 && number < MOST_ROUNDS ? number : 5;
   if (!strcmp(what, "threshold")) return thresholds(rounds), 0;
   if (!strcmp(what, "many")) return many(rounds), 0;
+  if (!strcmp(what, "threads")) return writers(rounds), 0;
   if (!strcmp(what, "open")) return openings(number > 0 ? number : 100000), 0;
   if (!strcmp(what, "trim")) return trims(number > 0 ? number : 200000), 0;
   rounds = atoi(what) > 0 && atoi(what) < MOST_ROUNDS ? atoi(what) : 5;
