@@ -189,13 +189,23 @@ enum {
   HUTCH_TIER_DISK = 2
 };
 
-/* How the memory tier chooses what goes. */
+/*
+ * How the memory tier chooses what goes.
+ *
+ * The default is made for the most hits. Of entries that differ in cost it weighs how often and
+ * how lately each is used against its cost, so many small ones that are asked for stay rather
+ * than a large one that is asked for as often; a large one stays that is asked for often enough.
+ * That is so where the limit on cost is the one that binds and costs differ by more than a factor
+ * of two; where they do not, and under a limit on count, cost does not matter. Costs from 2^31
+ * on are alike to it. The other policies do not look at cost.
+ */
 enum {
   HUTCH_POLICY_DEFAULT = 0, /* the library's choice: adaptive */
   HUTCH_POLICY_LRU = 1,     /* least recently used; exact up to 4,096 entries */
   HUTCH_POLICY_LFU = 2,     /* least frequently used; likewise */
   HUTCH_POLICY_FIFO = 3,    /* first in, first out; likewise */
-  HUTCH_POLICY_ADAPTIVE = 4 /* follows the best of several on a sample of the keys */
+  HUTCH_POLICY_ADAPTIVE = 4 /* follows the best of several on a sample of the keys,
+                               and counts cost */
 };
 
 /* In which tiers a put stores. */
@@ -563,7 +573,8 @@ typedef struct hutch_put_options {
   size_t struct_size;
   int64_t time_to_live;  /* 0: the tier's; HUTCH_FOREVER: none */
   int64_t time_to_idle;  /* 0: the tier's; HUTCH_FOREVER: none */
-  uint64_t cost;         /* replaces the charge in the memory tier; 0: none */
+  uint64_t cost;         /* replaces the charge in the memory tier; 0: none. The
+                            default policy weighs it, see HUTCH_POLICY_DEFAULT */
   const void *extended;  /* bytes that travel with the entry; copied */
   size_t extended_size;  /* 0..65,535 */
   uint32_t write_policy; /* HUTCH_WRITE_*; 0: the cache's. A view stores in its tier */

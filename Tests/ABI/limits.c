@@ -59,6 +59,41 @@ TEST(a_count_limit_keeps_the_recently_used) {
   CHECK_OK(hutch_close(cache));
 }
 
+/* The share of hits of the small entries, of 20,000 requests of which each fifth is for a large
+ * one: 500 small ones in half the room, and 50 large ones that ten of would fill it. */
+static double hits_of_small(uint32_t policy) {
+  hutch_options options = default_options();
+  options.memory.cost = 1000000;
+  options.policy = policy;
+  hutch_cache *cache = open_cache(NULL, &options);
+  uint32_t random = 12345, hits = 0, asked = 0;
+  for (uint32_t i = 0; i < 20000; i++) {
+    random = random * 1664525 + 1013904223;
+    int is_large = i % 5 == 4;
+    uint32_t key = is_large ? 1000 + (random >> 16) % 50 : (random >> 16) % 500;
+    size_t size;
+    hutch_status status = hutch_get_into(cache, &key, sizeof key, NULL, 0, &size);
+    if (!is_large && i >= 10000) {
+      asked++;
+      hits += status == HUTCH_OK;
+    }
+    if (status == HUTCH_OK) continue;
+    CHECK_STATUS(HUTCH_NOT_FOUND, status);
+    hutch_put_options put = put_options();
+    put.cost = is_large ? 100000 : 1000;
+    CHECK_OK(hutch_put(cache, &key, sizeof key, NULL, 0, &put, NULL));
+    CHECK(cost_of(cache) <= 1000000);
+    CHECK_OK(hutch_contains(cache, &key, sizeof key));
+  }
+  CHECK_OK(hutch_close(cache));
+  return (double)hits / asked;
+}
+
+TEST(the_default_policy_keeps_many_small_popular_entries_not_few_large_ones) {
+  CHECK(hits_of_small(HUTCH_POLICY_DEFAULT) > 0.9);
+  CHECK(hits_of_small(HUTCH_POLICY_LRU) < 0.3);
+}
+
 /* "exact up to 4,096 entries", against the plainest model there is. */
 TEST(lru_is_exact) {
   enum { LIMIT = 1000, KEYS = 1500, STEPS = 40000 };

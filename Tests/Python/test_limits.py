@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import random
 
 import hutch
 import pytest
@@ -232,6 +233,25 @@ def test_a_smaller_limit_takes_effect_at_once(directory):
         for number in range(100):
             cache[number] = b"x"
         assert len(cache.memory) == len(cache.disk) == len(cache) == 100
+
+
+def test_small_popular_entries_stay_under_the_default_policy():
+    """Each fifth request is for one of 50 entries of which ten fill the cache."""
+    numbers = random.Random(3)
+    limits = Limits(cost=1_000_000, count=0)
+    with hutch.Cache(memory=limits) as cache, hutch.Cache(memory=limits, policy="lru") as lru:
+        hits = [0, 0]
+        for step in range(10_000):
+            key, cost = numbers.randrange(400), 1000
+            if step % 5 == 4:
+                key, cost = 1000 + numbers.randrange(50), 100_000
+            for number, each in enumerate((cache, lru)):
+                if each.get(key) is None:
+                    each.put(key, b"value", cost=cost)
+                    assert each.cost() <= 1_000_000
+                elif cost == 1000 and step >= 5000:
+                    hits[number] += 1
+        assert hits[0] > 0.9 * 4000 and hits[1] < 0.4 * 4000
 
 
 def test_a_smaller_cost_on_disk(directory):

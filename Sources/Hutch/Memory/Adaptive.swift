@@ -6,6 +6,13 @@ import Synchronization
 /// on the web loses on block traces. Here five small shadow caches, on a sample of the keys,
 /// try one mode each, and the shards follow the best (see Selector.swift, SegmentedQueue.swift).
 /// A hit is a count of two bits in a line that is touched anyway.
+///
+/// COST. What is wanted is hits, and an entry that takes the room of a hundred has to be worth
+/// a hundred. Where a limit on cost is what binds, and entries differ in cost by more than a
+/// factor of two, costs count: in the order of the queues (CostLists.swift), in comparisons of
+/// frequency, and in the shadows, which then have a limit on cost too. So the choice of a mode is
+/// one for hits under the costs as they are. Where entries cost about the same, or the limit is
+/// one of count, cost changes nothing.
 struct Adaptive: EvictionPolicy, ~Copyable {
   typealias Node = Links
 
@@ -24,6 +31,12 @@ struct Adaptive: EvictionPolicy, ~Copyable {
   private var credit = 0
   private static var creditForMiss: Int { 32 }
   private static var mostCredit: Int { 4096 }
+  /// Whether a limit on cost is known, without which nobody's class is.
+  private var hasCosts = false
+  /// Of the last new entry, and how many of late were far from the one before.
+  private var lastClass: UInt32 = 0
+  private var changes = 0
+  private static var manyChanges: Int { 4 }
 
   static var seesHits: Bool { false }
   static var samples: Bool { true }
@@ -44,19 +57,34 @@ struct Adaptive: EvictionPolicy, ~Copyable {
   /// The capacity is looked at once in 64 new entries.
   var wantsCapacity: Bool { calls & 63 == 0 }
 
-  private mutating func consider(_ capacity: UInt64, count: Int) {
+  private mutating func consider(_ tier: TierCapacity, count: Int) {
+    hasCosts = tier.costLimit != .max
+    // Once costs count, entries become cheaper and more.
+    let costBinds = tier.byCost / 2 <= (tuning.weighs ? tier.byCount : tier.byCount / 2)
+    let weighs = hasCosts && costBinds && (tuning.weighs || changes >= Adaptive.manyChanges)
+    changes = 0
+    let capacity = tier.entries
     let inTier = UInt64(count) << UInt64(position.bits)
-    // Before it is half full, an estimate from what is there means little, and nothing has to
-    // go for a while.
-    guard capacity <= Adaptive.small || inTier >= capacity / 2 else { return }
-    let entries = Int(clamping: min(capacity, 1 << 40))
-    if tuning.isOff(entries) { selector.tune(for: entries) }
+    var entries = Int(clamping: min(capacity, 1 << 40))
+    if capacity > Adaptive.small && inTier < capacity / 2 {
+      // Before it is half full, an estimate from what is there means little, and nothing has to
+      // go for a while. But whether costs count can be seen.
+      if weighs == tuning.weighs { return }
+      entries = tuning.capacity
+    }
+    let limit = weighs ? tier.costLimit : 0
+    if tuning.isOff(entries, limit) { selector.tune(for: entries, costLimit: limit) }
+  }
+
+  private func costClass(_ charge: UInt64) -> UInt32 {
+    hasCosts ? CostLists.costClass(charge) : CostLists.unknownClass
   }
 
   /// Takes up the current tuning.
   private mutating func follow() {
     generation = selector.generation.load(ordering: .relaxed)
     tuning = selector.tuning()
+    queue.weighs = tuning.weighs
     if tuning.capacity == 0 { return }
     do throws(Failure) {
       ghosts = try Ghosts(capacity: max(1, tuning.capacity >> Int(position.bits)))
@@ -69,24 +97,29 @@ struct Adaptive: EvictionPolicy, ~Copyable {
   // MARK: what happens
 
   mutating func prepare(
-    _ hash: UInt64, isFull: Bool, capacity: UInt64, _ entries: borrowing Entries<Links>
+    _ hash: UInt64, isFull: Bool, charge: UInt64, capacity: TierCapacity,
+    _ entries: borrowing Entries<Links>
   ) {
     if wantsCapacity { consider(capacity, count: entries.count) }
     calls &+= 1
     if selector.generation.load(ordering: .relaxed) != generation { follow() }
+    let costClass = costClass(charge)
+    // Neighbouring classes may be one kind of entry.
+    if costClass > lastClass + 1 || costClass + 1 < lastClass { changes += 1 }
+    lastClass = costClass
     credit = min(credit + Adaptive.creditForMiss, Adaptive.mostCredit)
     sampleMask = sampled
     let local = Adaptive.local(hash)
-    if hash & sampleMask == 0 { sample(hash) }
+    if hash & sampleMask == 0 { sample(hash, charge: charge) }
     queue.prepare(
-      position.key(local), ghost: local, isFull: isFull, tuning.mode, tuning.sketch, &ghosts,
-      entries)
+      position.key(local), ghost: local, costClass: costClass, isFull: isFull, tuning.mode,
+      tuning.sketch, &ghosts, entries)
   }
 
-  mutating func sample(_ hash: UInt64) {
+  mutating func sample(_ hash: UInt64, charge: UInt64) {
     credit -= 1
     if credit <= 0 { sampleMask = .max }
-    selector.sample(position.key(Adaptive.local(hash)), tuning)
+    selector.sample(position.key(Adaptive.local(hash)), cost: charge, tuning)
   }
 
   /// What a slot keeps of a hash.
@@ -100,12 +133,21 @@ struct Adaptive: EvictionPolicy, ~Copyable {
   }
 
   mutating func admit(_ slot: Slot, _ word: Word, _ entries: borrowing Entries<Links>) {
-    queue.admit(slot, tuning.mode, entries)
+    queue.admit(
+      slot, costClass: costClass(MemoryTier.charge(of: word.block)), tuning.mode, tuning.sketch,
+      entries)
+  }
+
+  mutating func change(_ slot: Slot, charge: UInt64, _ entries: borrowing Entries<Links>) {
+    let costClass = costClass(charge)
+    if costClass == entries.links(slot).pointee.costClass { return }
+    queue.change(slot, costClass: costClass, isMain: entries.isMain(slot), entries)
   }
 
   mutating func adopt(
     _ slot: Slot, _ word: Word, _ node: Links, _ entries: borrowing Entries<Links>
   ) {
+    entries.links(slot).pointee.tag(costClass: node.costClass, level: node.level)
     queue.adopt(slot, isMain: entries.isMain(slot), entries)
   }
 
@@ -122,8 +164,8 @@ struct Adaptive: EvictionPolicy, ~Copyable {
   }
 
   func violation(_ entries: borrowing Entries<Links>) -> StaticString? {
-    queue.count == entries.count
-      ? queue.violation(entries) : "the queues have not every entry once"
+    if queue.count != entries.count { return "the queues have not every entry once" }
+    return queue.violation(entries) ?? selector.violation()
   }
 }
 

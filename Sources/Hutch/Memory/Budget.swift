@@ -45,12 +45,12 @@ struct Budget: ~Copyable {
   var costLimit: UInt64 { limits.pointee.cost.load(ordering: .relaxed) }
   var countLimit: UInt64 { limits.pointee.count.load(ordering: .relaxed) }
 
-  /// How many entries the limits allow for, at the present average charge.
-  var capacity: UInt64 {
-    let count = self.count
+  var capacity: TierCapacity {
     let costLimit = self.costLimit
     let average = max(1, cost / max(1, count))
-    return min(countLimit, costLimit == .max ? .max : costLimit / average)
+    return TierCapacity(
+      byCount: countLimit, byCost: costLimit == .max ? .max : costLimit / average,
+      costLimit: costLimit)
   }
 
   var isWithinLimits: Bool { cost <= costLimit && count <= countLimit }
@@ -92,6 +92,20 @@ struct Budget: ~Copyable {
       current = original
     }
   }
+}
+
+/// What the limits allow for.
+struct TierCapacity {
+  /// Entries.
+  var byCount: UInt64
+  /// Entries at the present average charge.
+  var byCost: UInt64
+  /// Both: `UInt64.max`: no limit.
+  var costLimit: UInt64
+
+  var entries: UInt64 { min(byCount, byCost) }
+
+  static var unknown: TierCapacity { TierCapacity(byCount: 0, byCost: 0, costLimit: 0) }
 }
 
 /// A number that one thread at a time writes, under its shard's lock, and anybody reads.

@@ -82,6 +82,14 @@ struct FrequencySketch: ~Copyable {
     return least
   }
 
+  /// Goes on from another's counts, if it is as large.
+  func take(from other: borrowing FrequencySketch) {
+    guard let words, let others = other.words, wordCount == other.wordCount else { return }
+    for i in 0..<wordCount {
+      words[i].store(others[i].load(ordering: .relaxed), ordering: .relaxed)
+    }
+  }
+
   func increment(_ key: UInt32) {
     guard let words, let state else { return }
     var grew = false

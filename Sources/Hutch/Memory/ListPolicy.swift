@@ -49,7 +49,7 @@ struct ListPolicy: EvictionPolicy, ~Copyable {
   }
 
   mutating func admit(_ slot: Slot, _ word: Word, _ entries: borrowing Entries<Node>) {
-    entries.node(slot).pointee.count = 0
+    entries.node(slot).pointee = Node()
     lists[0].push(slot, entries)
     lowest = 0
   }
@@ -57,7 +57,7 @@ struct ListPolicy: EvictionPolicy, ~Copyable {
   mutating func adopt(
     _ slot: Slot, _ word: Word, _ node: Node, _ entries: borrowing Entries<Node>
   ) {
-    entries.node(slot).pointee.count = node.count
+    entries.node(slot).pointee = node
     lists[list(of: node.count)].push(slot, entries)
   }
 

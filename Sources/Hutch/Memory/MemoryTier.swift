@@ -29,6 +29,12 @@
 /// and the adaptive default (Adaptive.swift), whose shards follow one selector. What a hit tells
 /// it is a count of two bits in the word.
 ///
+/// COST. The list policies do not look at it. The default weighs age and frequency against cost
+/// where costs differ and their limit is what binds: lists by powers of two of cost over
+/// frequency, of whose heads the one goes whose age times cost is largest (CostLists.swift, after
+/// Aggarwal, Wolf and Yu, 1999, and GreedyDual-Size-Frequency, Cherkasova, 1998), and shadows
+/// with a limit on cost. It takes no more memory per entry: 7 bits among the links say which list.
+///
 /// OBJECTS. A host's object is a block whose value is a pointer (System/HostObject.swift), under a
 /// hash that says so in its lowest bits, and a word with a bit that lookups compare with the tag:
 /// a key space of its own that costs a lookup a few instructions and no read.

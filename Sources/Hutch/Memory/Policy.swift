@@ -76,10 +76,11 @@ protocol EvictionPolicy: ~Copyable {
   var wantsCapacity: Bool { get }
 
   /// A new entry is to be stored: called before room is made for it. `isFull`: room has to be
-  /// made. `capacity`: how many entries the tier will hold, by what is known; only right if
+  /// made. `charge`: what it counts for. `capacity`: what the tier will hold; only right if
   /// `wantsCapacity`.
   mutating func prepare(
-    _ hash: UInt64, isFull: Bool, capacity: UInt64, _ entries: borrowing Entries<Node>)
+    _ hash: UInt64, isFull: Bool, charge: UInt64, capacity: TierCapacity,
+    _ entries: borrowing Entries<Node>)
   /// The new entry.
   mutating func admit(_ slot: Slot, _ word: Word, _ entries: borrowing Entries<Node>)
   /// An entry that another shard's policy had, with its word and node there.
@@ -87,8 +88,10 @@ protocol EvictionPolicy: ~Copyable {
     _ slot: Slot, _ word: Word, _ node: Node, _ entries: borrowing Entries<Node>)
   /// The entry was read, or written again.
   mutating func hit(_ slot: Slot, _ entries: borrowing Entries<Node>)
-  /// A key of the sample was read, or written again.
-  mutating func sample(_ hash: UInt64)
+  /// A key of the sample was read, or written again; what its entry counts for.
+  mutating func sample(_ hash: UInt64, charge: UInt64)
+  /// The entry was replaced and counts for something else.
+  mutating func change(_ slot: Slot, charge: UInt64, _ entries: borrowing Entries<Node>)
   /// How often the entry was used of late, about; for trims.
   func uses(_ slot: Slot, _ word: Word, _ entries: borrowing Entries<Node>) -> UInt64
   /// The entry leaves, as the policy's victim or otherwise; this is its word.
@@ -105,7 +108,8 @@ extension EvictionPolicy where Self: ~Copyable {
   var sampleMask: UInt64 { .max }
   var wantsCapacity: Bool { false }
   mutating func prepare(
-    _ hash: UInt64, isFull: Bool, capacity: UInt64, _ entries: borrowing Entries<Node>
+    _ hash: UInt64, isFull: Bool, charge: UInt64, capacity: TierCapacity,
+    _ entries: borrowing Entries<Node>
   ) {}
   mutating func adopt(
     _ slot: Slot, _ word: Word, _ node: Node, _ entries: borrowing Entries<Node>
@@ -113,5 +117,6 @@ extension EvictionPolicy where Self: ~Copyable {
     admit(slot, word, entries)
   }
   mutating func hit(_ slot: Slot, _ entries: borrowing Entries<Node>) {}
-  mutating func sample(_ hash: UInt64) {}
+  mutating func sample(_ hash: UInt64, charge: UInt64) {}
+  mutating func change(_ slot: Slot, charge: UInt64, _ entries: borrowing Entries<Node>) {}
 }

@@ -19,17 +19,22 @@ struct Mode {
   let trustsGhosts: Bool
   /// No window: a plain CLOCK with one bit.
   let isClock: Bool
+  /// Where costs count, the main queue goes by cost per use, else by cost.
+  let levels: Bool
 
   static let count = 5
+  /// The first to be followed: where nothing is known yet, and where costs count.
+  static let first = 0
+  static let firstByCost = 2
 
   /// The modes differ on purpose: each is good where the others are bad.
   static func number(_ n: Int) -> Mode {
     switch n {
-    case 0: Mode(window: 300, exit: .again, trustsGhosts: false, isClock: false)
-    case 1: Mode(window: 30, exit: .evict, trustsGhosts: true, isClock: false)
-    case 2: Mode(window: 50, exit: .duel, trustsGhosts: false, isClock: false)
-    case 3: Mode(window: 10, exit: .evict, trustsGhosts: false, isClock: false)
-    default: Mode(window: 0, exit: .evict, trustsGhosts: false, isClock: true)
+    case 0: Mode(window: 300, exit: .again, trustsGhosts: false, isClock: false, levels: true)
+    case 1: Mode(window: 30, exit: .evict, trustsGhosts: true, isClock: false, levels: true)
+    case 2: Mode(window: 50, exit: .duel, trustsGhosts: false, isClock: false, levels: false)
+    case 3: Mode(window: 10, exit: .evict, trustsGhosts: false, isClock: false, levels: true)
+    default: Mode(window: 0, exit: .evict, trustsGhosts: false, isClock: true, levels: true)
     }
   }
 }
@@ -48,11 +53,18 @@ protocol QueueStore: LinkStore, ~Copyable {
   func set(_ slot: Slot, isMain: Bool)
 }
 
+/// Where costs differ and the limit is one of cost, both queues go by age and cost
+/// (CostLists.swift), and frequencies are compared per cost. Where they do not, each queue is one
+/// list.
 struct SegmentedQueue {
-  private(set) var window = SlotList()
-  private(set) var main = SlotList()
+  private(set) var window = CostLists()
+  private(set) var main = CostLists()
   /// Where the next entry goes.
   private var goesToMain = false
+  /// Grows by one with each new key.
+  private var now: UInt32 = 0
+  /// Whether costs count.
+  var weighs = false
 
   /// However many entries have been used, one put looks at so many at most.
   private static let mostSteps = 64
@@ -63,40 +75,57 @@ struct SegmentedQueue {
 
   /// Decides where it goes. `isFull`: something has to go for it.
   mutating func prepare<Store: QueueStore & ~Copyable>(
-    _ key: UInt32, ghost: UInt32, isFull: Bool, _ mode: Mode, _ sketch: borrowing FrequencySketch,
-    _ ghosts: inout Ghosts, _ store: borrowing Store
+    _ key: UInt32, ghost: UInt32, costClass: UInt32, isFull: Bool, _ mode: Mode,
+    _ sketch: borrowing FrequencySketch, _ ghosts: inout Ghosts, _ store: borrowing Store
   ) {
+    now &+= 1
     if Store.counts { sketch.increment(key) }
     let isKnown = ghosts.contains(ghost)
     goesToMain = mode.isClock || isKnown
     if isKnown && isFull && !mode.isClock && !mode.trustsGhosts,
       let candidate = mainCandidate(mode, sparing: .none, sketch, store)
     {
-      goesToMain = sketch.estimate(key) > sketch.estimate(store.key(candidate))
+      let (ours, theirs) = compare(
+        sketch.estimate(key), costClass, sketch.estimate(store.key(candidate)),
+        store.links(candidate).pointee.costClass)
+      goesToMain = ours > theirs
     }
     if isKnown && goesToMain { ghosts.remove(ghost) }
   }
 
+  /// Two frequencies, each times the other's cost if costs count.
+  @inline(never)
+  private func compare(
+    _ ours: UInt64, _ ourClass: UInt32, _ theirs: UInt64, _ theirClass: UInt32
+  ) -> (Float, Float) {
+    if !weighs || ourClass == theirClass { return (Float(ours), Float(theirs)) }
+    return (
+      Float(ours) * CostLists.weight(theirClass), Float(theirs) * CostLists.weight(ourClass)
+    )
+  }
+
   /// Puts it where it was decided; it has no uses yet.
   mutating func admit<Store: QueueStore & ~Copyable>(
-    _ slot: Slot, _ mode: Mode, _ store: borrowing Store
+    _ slot: Slot, costClass: UInt32, _ mode: Mode, _ sketch: borrowing FrequencySketch,
+    _ store: borrowing Store
   ) {
+    store.links(slot).pointee.tag(costClass: costClass, level: 0)
     if goesToMain {
-      pushMain(slot, store)
+      pushMain(slot, mode, sketch, store)
     } else {
-      window.push(slot, store)
+      window.push(slot, at: now, isMeasured: weighs, store)
     }
     goesToMain = false
     // While the cache fills, this is what fills the main queue; later it narrows a window that
     // is too wide for the mode.
     if !mode.isClock && window.count > target(mode, of: count),
-      let first = window.first(sparing: slot, store)
+      let first = window.first(sparing: slot, at: now, weighs: weighs, store)
     {
       window.remove(first, store)
       // A line more, of an entry that nobody asked for; to let it keep its uses loses a thousandth
       // of the hits on the reference traces.
       store.set(first, uses: 0)
-      pushMain(first, store)
+      pushMain(first, mode, sketch, store)
     }
   }
 
@@ -104,7 +133,21 @@ struct SegmentedQueue {
   mutating func adopt<Store: QueueStore & ~Copyable>(
     _ slot: Slot, isMain: Bool, _ store: borrowing Store
   ) {
-    if isMain { main.push(slot, store) } else { window.push(slot, store) }
+    if isMain {
+      main.push(slot, at: now, isMeasured: weighs, store)
+    } else {
+      window.push(slot, at: now, isMeasured: weighs, store)
+    }
+  }
+
+  /// The entry has another cost now.
+  mutating func change<Store: QueueStore & ~Copyable>(
+    _ slot: Slot, costClass: UInt32, isMain: Bool, _ store: borrowing Store
+  ) {
+    forget(slot, isMain: isMain, store)
+    let level = store.links(slot).pointee.level
+    store.links(slot).pointee.tag(costClass: costClass, level: level)
+    adopt(slot, isMain: isMain, store)
   }
 
   mutating func forget<Store: QueueStore & ~Copyable>(
@@ -117,34 +160,57 @@ struct SegmentedQueue {
     max(1, (count * mode.window + 500) / 1000)
   }
 
+  @inline(never)
   private mutating func pushMain<Store: QueueStore & ~Copyable>(
-    _ slot: Slot, _ store: borrowing Store
+    _ slot: Slot, _ mode: Mode, _ sketch: borrowing FrequencySketch, _ store: borrowing Store
   ) {
     store.set(slot, isMain: true)
-    main.push(slot, store)
+    setLevel(slot, mode, sketch, store)
+    main.push(slot, at: now, isMeasured: weighs, store)
+  }
+
+  /// A level for each doubling of uses, which counts as much as a halving of cost.
+  @inline(never)
+  private func setLevel<Store: QueueStore & ~Copyable>(
+    _ slot: Slot, _ mode: Mode, _ sketch: borrowing FrequencySketch, _ store: borrowing Store
+  ) {
+    let links = store.links(slot)
+    var level: UInt32 = 0
+    if weighs && mode.levels {
+      // 0...15: at most 3.
+      let uses = UInt32(truncatingIfNeeded: sketch.estimate(store.key(slot)))
+      level = 31 &- UInt32((uses | 1).leadingZeroBitCount)
+    }
+    links.pointee.tag(costClass: links.pointee.costClass, level: level)
+  }
+
+  /// Another round in the main queue.
+  @inline(never)
+  private mutating func renewMain<Store: QueueStore & ~Copyable>(
+    _ slot: Slot, _ mode: Mode, _ sketch: borrowing FrequencySketch, _ store: borrowing Store
+  ) {
+    main.remove(slot, store)
+    if weighs { setLevel(slot, mode, sketch, store) }
+    main.push(slot, at: now, isMeasured: weighs, store)
   }
 
   // MARK: an eviction
 
   /// The main queue's next to go: the first that the hand finds without uses, each of which
   /// it takes and counts in the sketch. It stays at the head.
+  @inline(never)
   private mutating func mainCandidate<Store: QueueStore & ~Copyable>(
     _ mode: Mode, sparing spared: Slot, _ sketch: borrowing FrequencySketch,
     _ store: borrowing Store
   ) -> Slot? {
     var steps = 0
-    while !main.isEmpty {
-      let head = main.oldest
+    while let head = main.first(sparing: spared, at: now, weighs: weighs, store) {
       steps += 1
-      if head == spared {
-        if main.count == 1 { return nil }
-      } else {
-        let uses = store.uses(head)
-        if uses == 0 || steps > SegmentedQueue.mostSteps { return head }
-        if Store.counts { sketch.increment(store.key(head)) }
-        store.set(head, uses: mode.isClock ? 0 : uses - 1)
-      }
-      main.renew(head, store)
+      let uses = store.uses(head)
+      if uses == 0 || steps > SegmentedQueue.mostSteps { return head }
+      if Store.counts { sketch.increment(store.key(head)) }
+      store.set(head, uses: mode.isClock ? 0 : uses - 1)
+      renewMain(head, mode, sketch, store)
     }
     return nil
   }
@@ -161,11 +227,12 @@ struct SegmentedQueue {
       steps += 1
       let isMainsTurn =
         window.isEmpty || (!mode.isClock && window.count + coming <= target && !main.isEmpty)
-      guard !isMainsTurn, let head = window.first(sparing: spared, store) else {
+      guard !isMainsTurn,
+        let head = window.first(sparing: spared, at: now, weighs: weighs, store)
+      else {
         guard let slot = mainCandidate(mode, sparing: spared, sketch, store) else {
           // All that is left is in the window.
-          guard let slot = window.first(sparing: spared, store) else { return nil }
-          return slot
+          return window.first(sparing: spared, at: now, weighs: weighs, store)
         }
         if mode.isClock { ghosts.insert(store.ghost(slot)) }
         return slot
@@ -173,7 +240,7 @@ struct SegmentedQueue {
       if mode.isClock {
         // A window that another mode has left goes over to the main queue, one by one.
         window.remove(head, store)
-        pushMain(head, store)
+        pushMain(head, mode, sketch, store)
         let slot = mainCandidate(mode, sparing: spared, sketch, store) ?? head
         ghosts.insert(store.ghost(slot))
         return slot
@@ -183,23 +250,25 @@ struct SegmentedQueue {
       if uses >= 2 {
         window.remove(head, store)
         store.set(head, uses: 0)
-        pushMain(head, store)
+        pushMain(head, mode, sketch, store)
         if let slot = mainCandidate(mode, sparing: spared, sketch, store) { return slot }
         continue
       }
       switch mode.exit {
       case .again where uses == 1 && steps < SegmentedQueue.mostSteps:
         store.set(head, uses: 0)
-        window.renew(head, store)
+        window.remove(head, store)
+        window.push(head, at: now, isMeasured: weighs, store)
         continue
       case .duel:
         if let rival = mainCandidate(mode, sparing: spared, sketch, store) {
-          let ours = sketch.estimate(store.key(head))
-          let theirs = sketch.estimate(store.key(rival))
+          let (ours, theirs) = compare(
+            sketch.estimate(store.key(head)), store.links(head).pointee.costClass,
+            sketch.estimate(store.key(rival)), store.links(rival).pointee.costClass)
           if ours > theirs || (ours == theirs && uses > 0) {
             window.remove(head, store)
             store.set(head, uses: 0)
-            pushMain(head, store)
+            pushMain(head, mode, sketch, store)
             return rival
           }
         }

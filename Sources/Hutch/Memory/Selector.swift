@@ -17,36 +17,41 @@ final class Selector {
 
   init() throws(Failure) {
     lock = try Lock()
-    current = try Tuning(capacity: 0, leader: 0)
+    current = try Tuning(capacity: 0, costLimit: 0, after: nil)
   }
 
   /// What a shard is to go by from now on.
   func tuning() -> Tuning { lock.withLock { current } }
 
   /// Begins anew for another capacity. If memory ends, things stay as they are.
-  func tune(for capacity: Int) {
+  /// `costLimit`: of the tier, if costs are to count; else 0.
+  func tune(for capacity: Int, costLimit: UInt64) {
     lock.withLock {
-      guard current.isOff(capacity) else { return }
+      guard current.isOff(capacity, costLimit) else { return }
       do throws(Failure) {
-        current = try Tuning(
-          capacity: capacity, leader: current.leader.load(ordering: .relaxed))
+        current = try Tuning(capacity: capacity, costLimit: costLimit, after: current)
         generation.store(generation.load(ordering: .relaxed) + 1, ordering: .relaxed)
       } catch {}
     }
   }
 
-  /// A key of the sample was asked for.
-  func sample(_ key: UInt32, _ tuning: Tuning) {
+  /// A key of the sample was asked for; its entry's cost.
+  func sample(_ key: UInt32, cost: UInt64, _ tuning: Tuning) {
     guard lock.tryLock() else { return }
-    tuning.sample(key)
+    tuning.sample(key, cost: cost)
     lock.unlock()
   }
+
+  /// What is wrong with the shadows, or nil. For tests.
+  func violation() -> StaticString? { lock.withLock { current.violation() } }
 }
 
 /// The sketch and the shadows for one capacity.
 final class Tuning {
   /// Of the tier, in entries; 0: nothing is known, and there is neither.
   let capacity: Int
+  /// Whether costs count.
+  let weighs: Bool
   let sketch: FrequencySketch
   let leader: Atomic<Int>
   /// A key belongs to the sample if it has none of these bits, which begin at bit 0.
@@ -57,12 +62,20 @@ final class Tuning {
   private var weight = 1.0
   private let growth: Double
 
-  init(capacity: Int, leader: Int) throws(Failure) {
+  init(capacity: Int, costLimit: UInt64, after last: Tuning?) throws(Failure) {
     self.capacity = capacity
-    self.leader = Atomic(leader)
+    weighs = costLimit != 0
+    if let last, last.weighs == weighs {
+      leader = Atomic(last.leader.load(ordering: .relaxed))
+    } else {
+      leader = Atomic(weighs ? Mode.firstByCost : Mode.first)
+    }
     sketch = try FrequencySketch(capacity: capacity)
+    // Where costs count the capacity is an estimate, which moves as the policy does its work.
+    if let last, weighs { sketch.take(from: last.sketch) }
+    let most = weighs ? Shadow.mostEntries / 2 : Shadow.mostEntries
     var thinning = 1
-    while capacity / thinning > Shadow.mostEntries { thinning *= 2 }
+    while capacity / thinning > most { thinning *= 2 }
     let size = max(1, (capacity + thinning / 2) / thinning)
     sampleBits = UInt64(thinning - 1)
     growth = 1 / (1 - 1 / (80 * Double(size)))
@@ -77,7 +90,10 @@ final class Tuning {
     var made = 0
     do throws(Failure) {
       while made < Mode.count {
-        (memory + made).initialize(to: try Shadow(.number(made), capacity: size))
+        (memory + made).initialize(
+          to: try Shadow(
+            .number(made), capacity: size,
+            costLimit: weighs ? max(1, costLimit / UInt64(thinning)) : 0))
         made += 1
       }
     } catch {
@@ -98,16 +114,26 @@ final class Tuning {
   var mode: Mode { .number(leader.load(ordering: .relaxed)) }
 
   /// Whether the capacity is not about this one any more.
-  func isOff(_ other: Int) -> Bool { other > 2 * capacity || other < capacity / 2 }
+  func isOff(_ other: Int, _ costLimit: UInt64) -> Bool {
+    other > 2 * capacity || other < capacity / 2 || weighs != (costLimit != 0)
+  }
+
+  func violation() -> StaticString? {
+    guard let shadows else { return nil }
+    for i in 0..<Mode.count {
+      if let found = shadows[i].violation() { return found }
+    }
+    return nil
+  }
 
   /// Under the selector's lock.
-  func sample(_ key: UInt32) {
+  func sample(_ key: UInt32, cost: UInt64) {
     guard let shadows else { return }
     // Growing the weight of what comes is decay of what was.
     weight *= growth
     var best = 0
     for i in 0..<Mode.count {
-      if shadows[i].ask(key, sketch) { scores[i] += weight }
+      if shadows[i].ask(key, cost: cost, sketch) { scores[i] += weight }
       if scores[i] > scores[best] { best = i }
     }
     let now = leader.load(ordering: .relaxed)

@@ -2,49 +2,65 @@ import CSystem
 
 /// A small cache of keys alone, which tries one mode on a sample of what is asked for.
 struct Shadow: ~Copyable {
-  /// The largest; beyond, the sample is thinner.
+  /// The largest; beyond, the sample is thinner. Where costs count it is made for half as many,
+  /// and may have so many if they are cheap.
   static let mostEntries = 512
 
   private let mode: Mode
   private let capacity: Int
+  /// In the unit of the items' costs; 0: costs do not count.
+  private let costLimit: UInt64
+  private var cost: UInt64 = 0
   private var queue = SegmentedQueue()
   private var ghosts: Ghosts
   private var store: ShadowStore
 
-  init(_ mode: Mode, capacity: Int) throws(Failure) {
+  /// `costLimit`: 0: costs do not count. Else `capacity` is what the limit holds by experience, and
+  /// there may be twice as many entries.
+  init(_ mode: Mode, capacity: Int, costLimit: UInt64) throws(Failure) {
     let ghosts = try Ghosts(capacity: capacity)
-    let store = try ShadowStore(capacity: capacity)
+    let most = costLimit == 0 ? capacity : 2 * capacity
+    let store = try ShadowStore(capacity: most, unit: costLimit >> 24)
     self.mode = mode
-    self.capacity = capacity
+    self.capacity = most
+    self.costLimit = costLimit == 0 ? 0 : max(1, costLimit >> store.costShift)
     self.ghosts = ghosts
     self.store = store
+    queue.weighs = costLimit != 0
   }
 
   /// Whether the key was there; if not, it is now.
-  mutating func ask(_ key: UInt32, _ sketch: borrowing FrequencySketch) -> Bool {
+  mutating func ask(_ key: UInt32, cost: UInt64, _ sketch: borrowing FrequencySketch) -> Bool {
     if let slot = store.find(key) {
       let uses = store.uses(slot)
       if uses < Word.mostUses { store.set(slot, uses: uses + 1) }
       return true
     }
-    let isFull = queue.count >= capacity
-    queue.prepare(key, ghost: key, isFull: isFull, mode, sketch, &ghosts, store)
-    let slot: Slot
-    if isFull {
-      // There is an entry, and none is spared.
-      slot = queue.victim(mode, sparing: .none, sketch, &ghosts, store).unsafelyUnwrapped
+    let itsCost = costLimit == 0 ? 0 : max(1, cost >> store.costShift)
+    // A sample of the keys has too little room for an entry that has its place in the tier; all
+    // shadows miss it alike.
+    if itsCost > costLimit / 4 && costLimit != 0 { return false }
+    let costClass = costLimit == 0 ? 0 : CostLists.costClass(cost)
+    queue.prepare(
+      key, ghost: key, costClass: costClass, isFull: isFull(itsCost), mode, sketch, &ghosts, store)
+    while isFull(itsCost), let slot = queue.victim(mode, sparing: .none, sketch, &ghosts, store) {
       queue.forget(slot, isMain: store.isMain(slot), store)
+      self.cost -= store.cost(slot)
       store.remove(slot)
-    } else {
-      slot = Slot(UInt32(queue.count))
     }
-    store.insert(key, slot)
-    queue.admit(slot, mode, store)
+    let slot = store.insert(key, cost: itsCost)
+    self.cost += itsCost
+    queue.admit(slot, costClass: costClass, mode, sketch, store)
     return false
   }
 
+  private func isFull(_ more: UInt64) -> Bool {
+    queue.count >= capacity || cost + more > costLimit
+  }
+
   func violation() -> StaticString? {
-    queue.count <= capacity ? queue.violation(store) : "a shadow is too large"
+    if queue.count > capacity || cost > costLimit { return "a shadow is too large" }
+    return queue.violation(store)
   }
 }
 
@@ -53,6 +69,8 @@ private struct ShadowStore: QueueStore, ~Copyable {
   private struct Item {
     var links: Links
     var key: UInt32
+    /// In units of 2^costShift.
+    var cost: UInt32
     /// The next of the chain, number + 1.
     var next: UInt16
     var uses: UInt8
@@ -62,8 +80,14 @@ private struct ShadowStore: QueueStore, ~Copyable {
   private let items: UnsafeMutablePointer<Item>
   private let chains: UnsafeMutablePointer<UInt16>
   private let chainMask: UInt32
+  let costShift: UInt64
+  /// The first that was given back, and the first that has never been used; number + 1.
+  private var free: UInt16 = 0
+  private var used: UInt16 = 0
 
-  init(capacity: Int) throws(Failure) {
+  /// `unit`: costs are kept in units of the power of two that is just above.
+  init(capacity: Int, unit: UInt64) throws(Failure) {
+    costShift = UInt64(64 - unit.leadingZeroBitCount)
     var chainCount = 1
     while chainCount < capacity { chainCount *= 2 }
     // Items, then heads of chains.
@@ -75,7 +99,7 @@ private struct ShadowStore: QueueStore, ~Copyable {
     chainMask = UInt32(chainCount - 1)
   }
 
-  deinit { free(items) }
+  deinit { CSystem.free(items) }
 
   static var counts: Bool { false }
 
@@ -92,25 +116,40 @@ private struct ShadowStore: QueueStore, ~Copyable {
     return nil
   }
 
-  func insert(_ key: UInt32, _ slot: Slot) {
+  /// There is room.
+  mutating func insert(_ key: UInt32, cost: UInt64) -> Slot {
+    let number: UInt16
+    if free == 0 {
+      used += 1
+      number = used
+    } else {
+      number = free
+      free = items[Int(number - 1)].next
+    }
     let head = chain(key)
-    items[Int(slot.number)] = Item(
-      links: Links(), key: key, next: head.pointee, uses: 0, isMain: false)
-    head.pointee = UInt16(slot.number) + 1
+    items[Int(number - 1)] = Item(
+      links: Links(), key: key, cost: UInt32(truncatingIfNeeded: cost), next: head.pointee,
+      uses: 0, isMain: false)
+    head.pointee = number
+    return Slot(UInt32(number - 1))
   }
 
-  func remove(_ slot: Slot) {
+  mutating func remove(_ slot: Slot) {
     let number = UInt16(slot.number) + 1
     let head = chain(key(slot))
     let next = items[Int(slot.number)].next
     if head.pointee == number {
       head.pointee = next
-      return
+    } else {
+      var at = Int(head.pointee - 1)
+      while items[at].next != number { at = Int(items[at].next - 1) }
+      items[at].next = next
     }
-    var at = Int(head.pointee - 1)
-    while items[at].next != number { at = Int(items[at].next - 1) }
-    items[at].next = next
+    items[Int(slot.number)].next = free
+    free = number
   }
+
+  func cost(_ slot: Slot) -> UInt64 { UInt64(items[Int(slot.number)].cost) }
 
   func links(_ slot: Slot) -> UnsafeMutablePointer<Links> {
     UnsafeMutableRawPointer(items + Int(slot.number)).assumingMemoryBound(to: Links.self)

@@ -126,7 +126,9 @@ struct Shard<Policy: EvictionPolicy & ~Copyable>: ~Copyable {
     } else if place.pointee.uses < Word.mostUses {
       place.pointee.bits &+= 1
     }
-    if Policy.samples && hash & policy.sampleMask == 0 { policy.sample(hash) }
+    if Policy.samples && hash & policy.sampleMask == 0 {
+      policy.sample(hash, charge: MemoryTier.charge(of: block))
+    }
   }
 
   /// Whether the entry is alive; if so, and if it has a time to idle, that begins again.
@@ -193,8 +195,8 @@ struct Shard<Policy: EvictionPolicy & ~Copyable>: ~Copyable {
     if isNew && !isPrepared {
       isPrepared = true
       policy.prepare(
-        hash, isFull: !budget.hasRoom(cost: charge, count: 1),
-        capacity: policy.wantsCapacity ? budget.capacity : 0, entries)
+        hash, isFull: !budget.hasRoom(cost: charge, count: 1), charge: charge,
+        capacity: policy.wantsCapacity ? budget.capacity : .unknown, entries)
     }
     while !budget.reserve(cost: charge > old ? charge - old : 0, count: isNew ? 1 : 0) {
       if departures.isFull { return .again }
@@ -225,6 +227,7 @@ struct Shard<Policy: EvictionPolicy & ~Copyable>: ~Copyable {
       count(place.pointee, 1)
       if old > charge { budget.release(cost: old - charge, count: 0) }
       cost.add(charge &- old)
+      if charge != old { policy.change(slot, charge: charge, entries) }
       noteUse(place, block, hash)
       departures.add(replaced, .replaced, accessed: 0)
       entries.slab.times(slot)?.pointee = .none

@@ -319,7 +319,7 @@ final class ShardsOf<Policy: EvictionPolicy & ~Copyable>: MemoryShards {
       lock(0).unlock()
       return
     }
-    let capacity = budget.capacity
+    let capacity = budget.capacity.entries
     var bits: UInt64 = 0
     while bits < mostBits && capacity >> (bits + 1) >= ShardsOf.entriesPerShard { bits += 1 }
     guard bits > 0 else {

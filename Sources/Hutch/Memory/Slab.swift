@@ -120,8 +120,7 @@ struct Slab<Node: BitwiseCopyable>: ~Copyable {
   }
 
   private mutating func addChunk() throws(Failure) {
-    // Slot numbers end before `Slot.none`.
-    guard chunkCount < 1 << 24 - 1 else { throw .noMemory }
+    guard chunkCount < Links.slotLimit / Slab.chunkSize else { throw .noMemory }
     if chunkCount == chunkRoom {
       let room = max(4, chunkRoom * 2)
       let more = try Allocation.array(Chunk.self, room)

@@ -2,11 +2,16 @@
  * replay - the hit ratio of the memory tier on a trace
  *
  *   zstd -dc --long=27 TRACE.u64.zst | replay NAME [--policy NUMBER] [--runs N] CAPACITY...
+ *   zstd -dc --long=27 TRACE.ks.zst | replay NAME --sized [...] CAPACITY...
  *
  * Reads little-endian 64-bit keys from standard input and asks a cache in memory for each,
  * through the C ABI; what is not there is put. CAPACITY is a number of entries, or
  * fraction:number, as the tables of reference hit ratios have them. Prints
  * trace,fraction,capacity,policy,hit_ratio, one line a run; every run has another hash.
+ *
+ * --sized: each key is followed by a little-endian 32-bit size, which is the cost of the entry
+ * (sizes below 1 count 1), and CAPACITY is a limit on cost. Then lines end in
+ * ...,object_hit_ratio,byte_hit_ratio. The values are empty, so the sizes cost no memory.
  */
 #include "hutch.h"
 
@@ -20,53 +25,86 @@ static void fail(const char *what) {
   exit(1);
 }
 
-static uint64_t *read_keys(size_t *count) {
-  size_t room = 1 << 20, used = 0;
-  uint64_t *keys = malloc(room * sizeof *keys);
-  for (;;) {
-    if (keys == NULL) fail("out of memory");
-    size_t got = fread(keys + used, sizeof *keys, room - used, stdin);
-    used += got;
-    if (got == 0) break;
+struct request {
+  uint64_t key;
+  uint32_t size;
+};
+
+static struct request *read_requests(size_t *count, int is_sized) {
+  size_t room = 1 << 20, used = 0, width = is_sized ? 12 : 8;
+  struct request *requests = malloc(room * sizeof *requests);
+  unsigned char bytes[12];
+  if (requests == NULL) fail("out of memory");
+  while (fread(bytes, width, 1, stdin) == 1) {
     if (used == room) {
       room *= 2;
-      keys = realloc(keys, room * sizeof *keys);
+      requests = realloc(requests, room * sizeof *requests);
+      if (requests == NULL) fail("out of memory");
     }
+    struct request *next = &requests[used++];
+    memcpy(&next->key, bytes, 8);
+    next->size = 0;
+    if (is_sized) memcpy(&next->size, bytes + 8, 4);
+    if (is_sized && next->size == 0) next->size = 1;
   }
   *count = used;
-  return keys;
+  return requests;
 }
 
-static double run(const uint64_t *keys, size_t count, uint32_t policy, uint64_t capacity) {
+struct ratios {
+  double objects, bytes;
+};
+
+static struct ratios run(const struct request *requests, size_t count, uint32_t policy,
+                         uint64_t capacity, int is_sized) {
   hutch_options options;
   if (hutch_options_init(&options, sizeof options) != HUTCH_OK) fail("hutch_options_init");
   options.policy = policy;
   memset(&options.memory, 0, sizeof options.memory);
-  options.memory.count = capacity;
+  if (is_sized) {
+    options.memory.cost = capacity;
+    options.memory.max_entry = capacity;
+  } else {
+    options.memory.count = capacity;
+  }
   hutch_cache *cache;
   if (hutch_open(NULL, &options, &cache) != HUTCH_OK) fail("hutch_open");
+  hutch_put_options put = {.struct_size = sizeof put};
   size_t hits = 0, size;
+  uint64_t hit_bytes = 0, bytes = 0;
   for (size_t i = 0; i < count; i++) {
-    hutch_status status = hutch_get_into(cache, &keys[i], 8, NULL, 0, &size);
+    const struct request *next = &requests[i];
+    bytes += next->size;
+    put.cost = next->size;
+    hutch_status status = hutch_get_into(cache, &next->key, 8, NULL, 0, &size);
     if (status == HUTCH_OK) {
       hits++;
-    } else if (status != HUTCH_NOT_FOUND ||
-               hutch_put(cache, &keys[i], 8, NULL, 0, NULL, NULL) != HUTCH_OK) {
-      fail("a call failed");
+      hit_bytes += next->size;
+    } else if (status == HUTCH_NOT_FOUND) {
+      status = hutch_put(cache, &next->key, 8, NULL, 0, is_sized ? &put : NULL, NULL);
+      // What is larger than the whole cache is not stored.
+      if (status != HUTCH_OK && status != HUTCH_TOO_LARGE) fail("a put failed");
+    } else {
+      fail("a get failed");
     }
   }
   hutch_close(cache);
-  return (double)hits / (double)count;
+  return (struct ratios){(double)hits / (double)count,
+                         bytes > 0 ? (double)hit_bytes / (double)bytes : 0};
 }
 
 int main(int argc, char **argv) {
-  if (argc < 3) fail("usage: replay NAME [--policy NUMBER] [--runs N] CAPACITY... < keys");
+  if (argc < 3) fail("usage: replay NAME [--sized] [--policy NUMBER] [--runs N] CAPACITY... < keys");
   uint32_t policy = HUTCH_POLICY_DEFAULT;
-  int runs = 1;
+  int runs = 1, is_sized = 0;
+  for (int i = 2; i < argc; i++) {
+    if (strcmp(argv[i], "--sized") == 0) is_sized = 1;
+  }
   size_t count;
-  uint64_t *keys = read_keys(&count);
+  struct request *requests = read_requests(&count, is_sized);
   if (count == 0) fail("no keys");
   for (int i = 2; i < argc; i++) {
+    if (strcmp(argv[i], "--sized") == 0) continue;
     if (strcmp(argv[i], "--policy") == 0 && i + 1 < argc) {
       policy = (uint32_t)strtoul(argv[++i], NULL, 10);
       continue;
@@ -80,11 +118,14 @@ int main(int argc, char **argv) {
     uint64_t capacity = strtoull(colon ? colon + 1 : argv[i], NULL, 10);
     if (capacity == 0) fail("a capacity is a number above 0");
     for (int r = 0; r < runs; r++) {
-      printf("%s,%g,%" PRIu64 ",hutch-%u.%d,%.6f\n", argv[1], fraction, capacity, policy, r,
-             run(keys, count, policy, capacity));
+      struct ratios ratios = run(requests, count, policy, capacity, is_sized);
+      printf("%s,%g,%" PRIu64 ",hutch-%u.%d,%.6f", argv[1], fraction, capacity, policy, r,
+             ratios.objects);
+      if (is_sized) printf(",%.6f", ratios.bytes);
+      putchar('\n');
       fflush(stdout);
     }
   }
-  free(keys);
+  free(requests);
   return 0;
 }

@@ -57,7 +57,8 @@ class Cache(Entries, AsyncEntries):
             the database) or "file". Settled when a directory is first used;
             None: what it has, "mixed" for a new one.
         policy: how the memory tier chooses what goes: "adaptive" (follows the
-            best of several; the default), "lru", "lfu" or "fifo".
+            best of several and weighs use against cost; the default), "lru",
+            "lfu" or "fifo".
         sharing: who may have the directory open at one time: "exclusive" (one
             process; the default) or "shared" (several, all of them so; what one
             completes all see, and the disk limits are those in force).
