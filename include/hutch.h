@@ -1585,6 +1585,54 @@ HUTCH_API hutch_status hutch_set_listener(hutch_cache *cache, uint32_t kinds,
                                           hutch_listener listener, void *context,
                                           void (*release)(void *context));
 
+/* How bad it is that a line of the log tells of. */
+enum {
+  HUTCH_LOG_ERROR = 1,   /* something is lost, or stays wrong */
+  HUTCH_LOG_WARNING = 2, /* something did not work; the cache goes on without it */
+  HUTCH_LOG_INFO = 3,    /* what is worth knowing */
+  HUTCH_LOG_DEBUG = 4
+};
+
+/* One line of the log; valid during the call. */
+typedef struct hutch_log_record {
+  size_t struct_size;
+  uint32_t level;         /* HUTCH_LOG_* */
+  uint32_t tiers;         /* the HUTCH_TIER_* concerned, or'd */
+  hutch_status status;    /* of what failed; HUTCH_OK: nothing did */
+  int32_t system_error;   /* errno, or 0 */
+  int32_t sqlite_error;   /* SQLite's extended result code, or 0 */
+  uint32_t reserved;      /* zero */
+  uint64_t left_out;      /* lines before this one that were too many for a second */
+  const char *directory;  /* as it was opened; NULL: a cache in memory */
+  char words[232];        /* what happened; UTF-8, ends with NUL */
+} hutch_log_record;
+
+/* A logger. As a listener it may call any function; those that wait answer
+   HUTCH_DEADLOCK. What it brings about itself is logged after it has returned. */
+typedef void (*hutch_logger)(void *context, const hutch_log_record *record);
+
+/*
+ * hutch_set_logger, hutch_set_default_logger - have what goes wrong told in words
+ *
+ * logger is called with context for every line of this level and of graver ones,
+ * in place of the logger that was there; NULL: none any more. A cache without a
+ * logger of its own uses the process's default; without either, which is how it
+ * begins, nothing is logged. Told are: a disk tier that goes out of service, or
+ * comes back, and why; damage that was found and what became of it; a directory
+ * that was not closed; values that a tier did not take; loaders that failed;
+ * ends that were not clean. A cache tells 32 lines a second at most.
+ *
+ * Calls come from any thread, several at once, with no lock held. What happened is
+ * told before the call that met it returns, hutch_open and hutch_close included,
+ * or by the maintenance thread. The release of an older logger comes when its
+ * last call is over; a cache's own goes with the close. release may be NULL; it is
+ * called on failure too. HUTCH_UNSUPPORTED: no such level. Since 0.1.
+ */
+HUTCH_API hutch_status hutch_set_logger(hutch_cache *cache, uint32_t level, hutch_logger logger,
+                                        void *context, void (*release)(void *context));
+HUTCH_API hutch_status hutch_set_default_logger(uint32_t level, hutch_logger logger, void *context,
+                                                void (*release)(void *context));
+
 /* ------------------------------------------------------------------- tasks */
 
 /*

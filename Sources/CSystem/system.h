@@ -80,10 +80,13 @@ struct hutch_process_state {
   void *registry;
   uint32_t forks;        // how often this process image has been the child of a fork
   int32_t handlers;      // whether the fork handlers are registered
+  pthread_mutex_t logger_lock;  // protects the process's logger; nothing is taken under it
+  void *logger;
 };
 
 static inline struct hutch_process_state *hutch_process_state(void) {
-  static struct hutch_process_state state = {PTHREAD_MUTEX_INITIALIZER, NULL, 0, 0};
+  static struct hutch_process_state state = {PTHREAD_MUTEX_INITIALIZER, NULL, 0, 0,
+                                              PTHREAD_MUTEX_INITIALIZER, NULL};
   return &state;
 }
 

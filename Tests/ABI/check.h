@@ -196,6 +196,9 @@ void check_every_call(hutch_cache *cache, hutch_status expected);
 /* Runs body(context, 0..count-1), each on a thread of its own, and waits for all. */
 void run_threads(int count, void (*body)(void *context, int index), void *context);
 
+/* How many threads of this process the library has named. */
+int workers(void);
+
 /* 1, or more if HUTCH_LONG asks for longer runs. */
 int scale(void);
 

@@ -3,7 +3,6 @@
 #define _GNU_SOURCE
 #include "check.h"
 
-#include <dirent.h>
 #include <unistd.h>
 
 /* ------------------------------------------------------------------ helpers */
@@ -133,23 +132,6 @@ static uint32_t state_of(hutch_task *task) {
   uint32_t state = 0;
   CHECK_OK(hutch_task_status(task, &state, NULL));
   return state;
-}
-
-/* Threads of this process that the library has named. */
-static int workers(void) {
-  DIR *tasks = opendir("/proc/self/task");
-  CHECK(tasks);
-  int count = 0;
-  for (struct dirent *entry; (entry = readdir(tasks));) {
-    char path[300], name[32] = "";
-    snprintf(path, sizeof path, "/proc/self/task/%s/comm", entry->d_name);
-    FILE *file = fopen(path, "r");
-    if (!file) continue;
-    if (fgets(name, sizeof name, file) && strcmp(name, "hutch-task\n") == 0) count++;
-    fclose(file);
-  }
-  closedir(tasks);
-  return count;
 }
 
 /* -------------------------------------------------------------------- tasks */

@@ -1,6 +1,8 @@
 /* What the cases share about caches. See check.h. */
 #include "check.h"
 
+#include <dirent.h>
+
 hutch_cache *check_open(const char *file, int line, const char *directory,
                         const hutch_options *options) {
   hutch_cache *cache = NULL;
@@ -177,6 +179,22 @@ static int32_t visit_nothing(void *context, const void *key, size_t key_size,
   return 0;
 }
 
+int workers(void) {
+  DIR *tasks = opendir("/proc/self/task");
+  CHECK(tasks);
+  int count = 0;
+  for (struct dirent *entry; (entry = readdir(tasks));) {
+    char path[300], name[32] = "";
+    snprintf(path, sizeof path, "/proc/self/task/%s/comm", entry->d_name);
+    FILE *file = fopen(path, "r");
+    if (!file) continue;
+    if (fgets(name, sizeof name, file) && strcmp(name, "hutch-task\n") == 0) count++;
+    fclose(file);
+  }
+  closedir(tasks);
+  return count;
+}
+
 static void never_completed(void *context, const hutch_completion *completion) {
   (void)context, (void)completion;
   FAIL("a task that was not submitted has been completed");
@@ -273,6 +291,7 @@ void check_every_call(hutch_cache *cache, hutch_status expected) {
   CHECK_STATUS(expected, hutch_each(cache, visit_nothing, NULL));
   CHECK_STATUS(expected, hutch_cursor_create(cache, &cursor));
   CHECK(!cursor);
+  CHECK_STATUS(expected, hutch_set_logger(cache, 0, NULL, NULL, NULL));
   hutch_queue *queue = (hutch_queue *)buffer;
   CHECK_STATUS(expected, hutch_cache_queue(cache, &queue));
   CHECK(!queue);

@@ -82,6 +82,7 @@ import Testing
         hutch_trim_async(cache, &trim, &named, nil)
         hutch_trim_async(cache, &trim, &named, nil)
       }
+      load(cache, [UInt8(round % 5), 9], &options, calls)
       hutch_put(cache, key, 3, key, 3, nil, nil)
       hutch_each(cache, { context, _, _, _ in
         Calls.at(context).add()
@@ -90,6 +91,57 @@ import Testing
     }
     hutch_wait_all(cache, Int64.max)
     if port != nil { hutch_port_drain(port, 0, nil) }
+  }
+
+  /// As a task and as a call, which fails.
+  private func load(
+    _ cache: OpaquePointer, _ key: [UInt8], _ options: inout hutch_task_options, _ calls: Calls
+  ) {
+    hutch_load_async(
+      cache, key, key.count,
+      { context, key, size, loading in
+        Calls.at(context).add()
+        ThreadState.assertNoLocks()
+        hutch_load_fulfil(loading, key, size, nil)
+        return 0
+      }, calls.pointer,
+      { context in
+        Calls.at(context).add()
+        ThreadState.assertNoLocks()
+      }, nil, &options, nil)
+    var value: OpaquePointer?
+    let other = key + [1]
+    let status = hutch_load(
+      cache, other, other.count,
+      { context, _, _, _ in
+        Calls.at(context).add()
+        return 5
+      }, calls.pointer, nil, &value)
+    #expect(status == HUTCH_LOAD_FAILED)
+  }
+
+  @Test func lines() {
+    let clock = Calls()
+    let calls = Calls()
+    let cache = cache(nil, clock)
+    for _ in 0..<2 {
+      let status = hutch_set_logger(
+        cache, UInt32(HUTCH_LOG_DEBUG),
+        { context, _ in
+          Calls.at(context).add()
+          ThreadState.assertNoLocks()
+        }, calls.pointer,
+        { context in
+          Calls.at(context).add()
+          ThreadState.assertNoLocks()
+        })
+      #expect(status == HUTCH_OK)
+    }
+    var value: OpaquePointer?
+    hutch_load(cache, [7], 1, { _, _, _, _ in 5 }, nil, nil, &value)
+    #expect(hutch_close(cache) == HUTCH_OK)
+    // Each logger is released once, and the second was told.
+    #expect(calls.value == 3)
   }
 
   @Test(arguments: [false, true]) func tasksOfACache(isOnDisk: Bool) {

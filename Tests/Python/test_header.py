@@ -32,6 +32,7 @@ STRUCTS = {
     "hutch_completion": s.Completion,
     "hutch_task_options": s.TaskOptions,
     "hutch_queue_options": s.QueueOptions,
+    "hutch_log_record": s.LogRecord,
 }
 
 

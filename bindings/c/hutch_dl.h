@@ -48,7 +48,7 @@
   X(each) X(cursor_create) X(cursor_create_ordered) X(cursor_next) X(cursor_value)           \
   X(cursor_info) X(cursor_release)                                                           \
   X(notify)                                                                                  \
-  X(set_listener)                                                                            \
+  X(set_listener) X(set_logger) X(set_default_logger)                                        \
   X(task_cancel) X(task_wait) X(task_set_priority) X(task_status) X(task_retain)             \
   X(task_release)                                                                            \
   X(queue_create) X(cache_queue) X(queue_submit) X(queue_set_width) X(queue_wait_all)        \
@@ -180,6 +180,8 @@ static inline const char *hutch_dl_open(hutch_dl *table, const char *path) {
 #define hutch_cursor_release hutch_dl_table.cursor_release
 #define hutch_notify hutch_dl_table.notify
 #define hutch_set_listener hutch_dl_table.set_listener
+#define hutch_set_logger hutch_dl_table.set_logger
+#define hutch_set_default_logger hutch_dl_table.set_default_logger
 #define hutch_task_cancel hutch_dl_table.task_cancel
 #define hutch_task_wait hutch_dl_table.task_wait
 #define hutch_task_set_priority hutch_dl_table.task_set_priority

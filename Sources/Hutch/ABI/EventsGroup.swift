@@ -40,6 +40,82 @@ extension hutch_event {
   }
 }
 
+/// What calls a logger, and owns its context from here on.
+private func logger(
+  _ level: UInt32, _ logger: hutch_logger?, _ context: UnsafeMutableRawPointer?,
+  _ release: (@convention(c) (UnsafeMutableRawPointer?) -> Void)?
+) -> Listener {
+  Listener(
+    // All levels up to this one, a bit each.
+    kinds: logger == nil || level > UInt32(HUTCH_LOG_DEBUG) ? 0 : (1 << level) - 1,
+    call: { event in
+      var record = hutch_log_record(event)
+      withUnsafeMutableBytes(of: &record.words) { event.compose(into: $0) }
+      logger?(context, &record)
+    },
+    release: { release?(context) })
+}
+
+@_cdecl("hutch_set_logger") @implementation
+public func hutch_set_logger(
+  _ cache: OpaquePointer!, _ level: UInt32, _ function: hutch_logger!,
+  _ context: UnsafeMutableRawPointer!, _ release: (@convention(c) (UnsafeMutableRawPointer?) -> Void)!
+) -> hutch_status {
+  let new = logger(level, function, context, release)
+  return withCache(cache) { (handle) throws(Failure) in
+    try checkLevel(level, function)
+    handle.cache.events.setLogger(function == nil ? nil : new)
+    return .done
+  }
+}
+
+@_cdecl("hutch_set_default_logger") @implementation
+public func hutch_set_default_logger(
+  _ level: UInt32, _ function: hutch_logger!, _ context: UnsafeMutableRawPointer!,
+  _ release: (@convention(c) (UnsafeMutableRawPointer?) -> Void)!
+) -> hutch_status {
+  let new = logger(level, function, context, release)
+  return answering { () throws(Failure) in
+    try checkLevel(level, function)
+    Process.setLogger(function == nil ? nil : new)
+    return .done
+  }
+}
+
+private func checkLevel(_ level: UInt32, _ function: hutch_logger?) throws(Failure) {
+  guard function == nil || (level >= UInt32(HUTCH_LOG_ERROR) && level <= UInt32(HUTCH_LOG_DEBUG))
+  else { throw Failure(.unsupported, "a level that this library does not know") }
+}
+
+extension hutch_log_record {
+  fileprivate init(_ event: Event) {
+    self.init()
+    struct_size = MemoryLayout<hutch_log_record>.size
+    level = UInt32(event.line!.level.rawValue.trailingZeroBitCount + 1)
+    tiers = event.tiers.bits
+    directory = event.directory
+    left_out = event.leftOut
+    guard let failure = event.line!.failure else { return }
+    status = failure.status.code
+    system_error = failure.system
+    sqlite_error = failure.sqlite
+  }
+}
+
+extension Event {
+  /// The words of a line, with those of its failure.
+  fileprivate func compose(into buffer: UnsafeMutableRawBufferPointer) {
+    var line = Failure(.io, self.line!.words)
+    guard let failure = self.line!.failure else {
+      ThreadState.compose(line, nil, into: buffer)
+      return
+    }
+    line.system = failure.system
+    ThreadState.compose(
+      line, UnsafeRawPointer(failure.words).assumingMemoryBound(to: CChar.self), into: buffer)
+  }
+}
+
 @_cdecl("hutch_notify") @implementation
 public func hutch_notify(_ cache: OpaquePointer!, _ notification: UInt32) -> hutch_status {
   withCache(cache) { (handle) throws(Failure) in

@@ -58,12 +58,20 @@ extension Cache {
     }
     disk.onLeaving = { key, version, cause in
       Unmanaged<Cache>.fromOpaque(identity)._withUnsafeGuaranteedRef {
+        if cause == .damaged { $0.log(LogLine(.warning, "an entry was damaged and is dropped")) }
         $0.tellDropped(key, version, cause)
       }
     }
+    // Not counted: it is the tier's own closure.
+    let tier = Unmanaged.passUnretained(disk)
     disk.onStateChange = { failure in
       Unmanaged<Cache>.fromOpaque(identity)._withUnsafeGuaranteedRef {
         if failure == nil, let storage = $0.storage { $0.storeCameBack(storage) }
+        $0.log(
+          failure == nil
+            ? LogLine(.info, "the disk tier is in service again")
+            : LogLine(.warning, "the disk tier is out of service", failure))
+        if failure == nil { tier._withUnsafeGuaranteedRef { [cache = $0] in cache.log($0.met) } }
         $0.post(failure == nil ? .tierUp : .tierDown, .disk, status: failure?.status ?? .done)
       }
     }

@@ -251,6 +251,8 @@ extension Cache {
     let lasts = loading.spec.negativeTimeToLive
     loads.fail(
       flight, code, words, until: lasts == 0 ? Int64.min : Record.sum(now, lasts))
+    log(LogLine(.info, "a loader has failed"), tiers(of: flight.scope))
+    events.deliver()
     return .done
   }
 

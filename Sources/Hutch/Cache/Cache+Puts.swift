@@ -249,11 +249,31 @@ extension Cache {
       }
     }
     result.conclude(write.failure)
+    switch result.disk {
+    case .failed, .noSpace, .tooLarge: logUnstored(write)
+    default: break
+    }
     if let owed = put.owed {
       settle(
         owed, leftDisk: write.existed || write.failure != nil, storedIn: result.tiers)
     }
     return result
+  }
+
+  @inline(never)
+  private func logUnstored(_ write: StorageWrite) {
+    if write.failure != nil {
+      log(
+        LogLine(
+          .warning, "a value was not stored on disk; an older one of its key is barred there",
+          write.failure))
+    } else if write.outcome == .noSpace {
+      log(LogLine(.warning, "a value was not stored on disk: there is no space"))
+    } else if write.outcome == .tooLarge {
+      log(LogLine(.debug, "a value was not stored on disk: it is too large"))
+    } else {
+      log(LogLine(.warning, "a value was not stored on disk"))
+    }
   }
 
   /// The whole of a put where memory is all there is: the condition is decided, and the

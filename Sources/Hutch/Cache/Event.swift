@@ -12,6 +12,8 @@ final class Event {
     case tierUp = 128
     case memoryWarning = 256
     case enteredBackground = 512
+    /// A line of the log, which only loggers are told.
+    case log = 1024
   }
 
   /// The numbers of HUTCH_CAUSE_*.
@@ -42,6 +44,10 @@ final class Event {
   var version: UInt64 = 0
   /// Why a tier is down.
   var status = Status.done
+  /// Of the log: what is told, by which cache, and how many lines before it were not.
+  let line: LogLine?
+  let directory: UnsafePointer<CChar>?
+  var leftOut: UInt64 = 0
   /// The entry's key, and its value if `hasValue`; nil for events of the cache.
   private let block: Block?
   let hasValue: Bool
@@ -70,6 +76,8 @@ final class Event {
     self.tiers = tiers
     self.hasValue = hasValue
     self.lane = lane
+    line = nil
+    directory = nil
     version = block.unowned.version
     self.block = consume block
   }
@@ -77,6 +85,20 @@ final class Event {
   /// Of the cache, or of a tier.
   init(_ kind: Kind, tiers: Tiers) {
     self.kind = kind
+    self.tiers = tiers
+    line = nil
+    directory = nil
+    cause = .none
+    block = nil
+    hasValue = false
+    lane = 0
+  }
+
+  /// A line of the log.
+  init(_ line: LogLine, _ tiers: Tiers, _ directory: UnsafePointer<CChar>?) {
+    kind = .log
+    self.line = line
+    self.directory = directory
     self.tiers = tiers
     cause = .none
     block = nil

@@ -16,6 +16,35 @@ final class Listener {
   deinit { release() }
 }
 
+/// Where a listener stands. It may be replaced while it is called.
+final class ListenerPlace {
+  /// Release when it is set, acquire by who asks.
+  private let wanted = Atomic<UInt32>(0)
+  /// Protects `listener`. No other lock is taken under it.
+  private let lock: Lock
+  private var listener: Listener?
+
+  private init(_ lock: consuming Lock) { self.lock = lock }
+
+  static func make() throws(Failure) -> ListenerPlace { ListenerPlace(try Lock()) }
+
+  /// Puts a listener in the place of the one that is there; nil: none. That one's release
+  /// comes when its last call is over.
+  func put(_ new: Listener?) {
+    lock.lock()
+    let old = listener
+    listener = new
+    wanted.store(new?.kinds ?? 0, ordering: .releasing)
+    lock.unlock()
+    _ = old
+  }
+
+  @inline(__always) var kinds: UInt32 { wanted.load(ordering: .acquiring) }
+
+  /// Whoever calls it holds it.
+  var current: Listener? { lock.withLock { listener } }
+}
+
 /// Events in their order, and their delivery to one listener.
 ///
 /// Each stripe of keys has a lane: a queue of events. Who changes an entry appends its events
@@ -71,49 +100,67 @@ final class Events {
 
   /// The cache, as ThreadState knows it. Set before the first listener.
   var owner: UnsafeMutableRawPointer?
-  /// What the listener wants to hear of; 0: nobody listens. Release after the lanes were made,
-  /// acquire before they are used.
-  private let kinds = Atomic<UInt32>(0)
-  /// Lanes with events that are ready, a bit each. Release by who makes one ready, acquire by
-  /// who delivers.
+  /// The listener's: lanes are made before it is put there.
+  private let place: ListenerPlace
+  private let logger: Log
+  /// Lanes with events that are ready, a bit each; any bit for lines of the log. Release by who
+  /// makes one ready, acquire by who delivers.
   private let owed = Atomic<UInt64>(0)
-  /// Protects `listener`, and the making of `lanes`. No other lock is taken under it.
+  /// Protects the making of `lanes`; the place's is taken under it.
   private let lock: Lock
-  private var listener: Listener?
   /// Once made, never changed.
   private var lanes: [Lane] = []
+  /// Release after the lanes were made, acquire by who may be told of them by nobody else.
+  private let hasLanes = Atomic<Bool>(false)
 
-  private init(_ lock: consuming Lock) { self.lock = lock }
+  private init(_ lock: consuming Lock, _ place: ListenerPlace, _ logger: Log) {
+    self.lock = lock
+    self.place = place
+    self.logger = logger
+  }
 
-  static func make() throws(Failure) -> Events { Events(try Lock()) }
+  static func make() throws(Failure) -> Events {
+    Events(try Lock(), try ListenerPlace.make(), try Log.make())
+  }
 
   // MARK: the listener
 
-  /// Puts a listener in the place of the one that is there; nil: none. That one's release
-  /// comes when its last call is over.
+  /// As ListenerPlace.put.
   func listen(_ new: Listener?) throws(Failure) {
     var made: [Lane] = []
     if new != nil {
       for _ in 0..<Stripes.count { made.append(Lane(try Lock(), try Condition())) }
     }
-    lock.lock()
-    let old = listener
-    listener = new
-    if lanes.isEmpty { lanes = made }
-    kinds.store(new?.kinds ?? 0, ordering: .releasing)
-    lock.unlock()
-    _ = old
+    lock.withLock {
+      if lanes.isEmpty && new != nil {
+        lanes = made
+        hasLanes.store(true, ordering: .releasing)
+      }
+      place.put(new)
+    }
+  }
+
+  /// Makes `new` what lines of the log are told to.
+  func setLogger(_ new: Listener?) { logger.place.put(new) }
+
+  /// The directory, for the log. Before the cache is shared.
+  func name(_ path: UnsafePointer<CChar>) { logger.name(path) }
+
+  /// A line for the log, from under whatever locks. Told by `deliver`.
+  @inline(never)
+  func log(_ line: LogLine, _ tiers: Event.Tiers) {
+    if logger.post(line, tiers) { owed.bitwiseOr(1, ordering: .releasing) }
   }
 
   /// Whether anybody wants to hear of one of these.
   @inline(__always)
   func wants(_ kind: Event.Kind) -> Bool {
-    kinds.load(ordering: .acquiring) & kind.rawValue != 0
+    place.kinds & kind.rawValue != 0
   }
 
   /// Whether anybody wants to hear of what becomes of entries.
   @inline(__always)
-  var wantsEntries: Bool { kinds.load(ordering: .acquiring) & 15 != 0 }
+  var wantsEntries: Bool { place.kinds & 15 != 0 }
 
   // MARK: posting
 
@@ -167,6 +214,8 @@ final class Events {
     while true {
       var bits = owed.exchange(0, ordering: .acquiring)
       if bits == 0 { return }
+      logger.tell(for: owner!)
+      guard hasLanes.load(ordering: .acquiring) else { continue }
       while bits != 0 {
         deliver(lanes[bits.trailingZeroBitCount])
         bits &= bits - 1
@@ -197,10 +246,7 @@ final class Events {
   }
 
   private func tell(_ event: Event) {
-    lock.lock()
-    let listener = self.listener
-    lock.unlock()
-    guard let listener, listener.kinds & event.kind.rawValue != 0 else { return }
+    guard let listener = place.current, listener.kinds & event.kind.rawValue != 0 else { return }
     ThreadState.within(owner!) { listener.call(event) }
   }
 

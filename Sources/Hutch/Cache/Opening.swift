@@ -80,10 +80,14 @@ final class Opening {
     // Before the registry's lock is taken: what runs may open and close.
     let isOver = cache.tasks.end(tasks, by: deadline)
     var failure: Failure?
-    if !isOver { failure = Failure(.timedOut, "tasks still ran at the deadline of the close") }
+    if !isOver {
+      failure = Failure(.timedOut, "tasks still ran at the deadline of the close")
+      cache.log(LogLine(.warning, "a close did not wait any longer for tasks"), .memory)
+    }
     guard cache.storage != nil else {
       failure = cache.shut(by: deadline) ?? failure
       cache.endReleases()
+      cache.endLog()
       return failure
     }
     var isLast = false
@@ -92,11 +96,16 @@ final class Opening {
       cache.openings -= 1
       guard cache.openings == 0 else { return }
       isLast = true
-      failure = cache.shut(by: deadline) ?? failure
+      let unclean = cache.shut(by: deadline)
+      if let unclean { cache.log(LogLine(.error, "the disk tier was not closed cleanly", unclean)) }
+      failure = unclean ?? failure
       remove(from: &head)
     }
     // With no lock held, the registry's neither.
-    if isLast { cache.endReleases() }
+    if isLast {
+      cache.endReleases()
+      cache.endLog()
+    }
     return failure
   }
 
@@ -152,7 +161,7 @@ final class Opening {
     guard let path = strdup(path) else { throw .noMemory }
     var isKept = false
     defer { if !isKept { free(path) } }
-    return try Process.withRegistry { (head) throws(Failure) in
+    let opened = try Process.withRegistry { (head) throws(Failure) -> (opening: Opening, differs: Bool) in
       var next = head
       while let node = next {
         if node.pointee.device == device && node.pointee.inode == inode && directory.isOpen {
@@ -172,7 +181,7 @@ final class Opening {
           directory: held.take(), options: options.disk, clock: clock)
         let cache: Cache
         do throws(Failure) {
-          cache = try compose(disk, options, clock: clock)
+          cache = try compose(disk, options, clock: clock, path)
         } catch {
           _ = disk.close(lastVersion: disk.firstVersion &- 1)
           throw error
@@ -189,13 +198,16 @@ final class Opening {
         throw error
       }
     }
+    // What was met is logged with no lock held.
+    opened.opening.cache.events.deliver()
+    return opened
   }
 }
 
 extension Opening {
   /// A cache over a store that has just been opened.
   private static func compose(
-    _ disk: DiskTier, _ options: OpenOptions, clock: Clock
+    _ disk: DiskTier, _ options: OpenOptions, clock: Clock, _ path: UnsafePointer<CChar>
   ) throws(Failure) -> Cache {
     let versions = Versions(from: disk.firstVersion, shared: disk.shared?.nextVersion)
     let coherence = disk.shared?.counters
@@ -212,6 +224,8 @@ extension Opening {
     let cache = try Cache(
       memory: memory, storage: disk, clock: clock, versions: versions, options: options,
       coherence: coherence)
+    cache.events.name(path)
+    cache.log(disk.met)
     cache.watch(disk)
     try cache.startMaintenance()
     return cache

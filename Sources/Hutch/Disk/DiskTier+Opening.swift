@@ -34,6 +34,7 @@ extension DiskTier {
     // Before anything is touched, and again under the lock, when it counts.
     try refuseOthers(directory)
     let isNew = try lock(directory)
+    met = Met()
     do throws(Failure) {
       let isAlone = try enter(directory, isNew: isNew)
       let manifest = try openManifest(directory)
@@ -116,12 +117,14 @@ extension DiskTier {
 
   private func setAside(_ directory: Directory) throws(Failure) {
     try ManifestFile.setAside(in: directory)
+    met.setAside = true
     shared?.advanceEpoch()
     orphans.begin()
   }
 
   private func openWhole(_ directory: Directory) throws(Failure) -> Manifest {
     let manifest = try Manifest.open(directory, options.durability)
+    met.unclean = !manifest.meta.isClean
     let boot = Boot.current()
     // Where nothing was synced on the way, SQLite's pages may be of different ages after a loss
     // of power. A killed process loses nothing that it has written.

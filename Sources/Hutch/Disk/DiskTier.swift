@@ -129,6 +129,12 @@ final class DiskTier: Storage {
   /// The time of the last write or maintenance.
   var latestTime: Int64 = 0
   var batch: [QueuedWrite] = []
+  /// What the last opening has found in the directory. Written before the tier is up.
+  var met = Met()
+  struct Met {
+    var setAside = false
+    var unclean = false
+  }
   /// A check has found the manifest damaged beyond repair: it is set aside when the tier comes
   /// back.
   var isCondemned = false

@@ -12,7 +12,7 @@ struct OpenDirectory {
   var next: UnsafeMutablePointer<OpenDirectory>?
 }
 
-/// What the process has once: a count of forks, and the list of open directories.
+/// What the process has once: a count of forks, the list of open directories, and a logger.
 /// The only file that touches that state (see CSystem/system.h).
 enum Process {
   /// Grows in the child of a fork. A handle remembers the value it was made under.
@@ -38,6 +38,15 @@ enum Process {
     var head = state.pointee.registry?.assumingMemoryBound(to: OpenDirectory.self)
     defer { state.pointee.registry = UnsafeMutableRawPointer(head) }
     return try body(&head)
+  }
+
+  /// The pointer is a counted reference of the process's; its lock is held during `body`, which
+  /// calls nobody.
+  static func withLoggerReference<R>(_ body: (inout UnsafeMutableRawPointer?) -> R) -> R {
+    let state = hutch_process_state()!
+    pthread_mutex_lock(&state.pointee.logger_lock)
+    defer { pthread_mutex_unlock(&state.pointee.logger_lock) }
+    return body(&state.pointee.logger)
   }
 
   /// The directory of `owner` is another one than it was, or is open at last: the list says so
@@ -69,8 +78,14 @@ enum Process {
   /// the parent holds.
   private static func registerForkHandlers() {
     pthread_atfork(
-      { pthread_mutex_lock(&hutch_process_state().pointee.lock) },
-      { pthread_mutex_unlock(&hutch_process_state().pointee.lock) },
+      {
+        pthread_mutex_lock(&hutch_process_state().pointee.lock)
+        pthread_mutex_lock(&hutch_process_state().pointee.logger_lock)
+      },
+      {
+        pthread_mutex_unlock(&hutch_process_state().pointee.logger_lock)
+        pthread_mutex_unlock(&hutch_process_state().pointee.lock)
+      },
       {
         let state = hutch_process_state()!
         var next = state.pointee.registry?.assumingMemoryBound(to: OpenDirectory.self)
@@ -82,6 +97,7 @@ enum Process {
           next = directory.pointee.next
         }
         state.pointee.forks &+= 1
+        pthread_mutex_unlock(&state.pointee.logger_lock)
         pthread_mutex_unlock(&state.pointee.lock)
       })
   }

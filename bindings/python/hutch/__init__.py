@@ -43,6 +43,7 @@ from ._errors import (
 from ._events import Cause, Event, EventKind, Listening
 from ._files import Hold, Writer
 from ._library import lib as _lib
+from ._logs import log
 from ._queues import CancelledError, Group, Port, Queue, Tally, Task
 from ._records import (
     MAX_ENTRY_QUARTER,
@@ -114,4 +115,5 @@ __all__ = [
     "WrongTypeError",
     "key_from_bytes",
     "key_to_bytes",
+    "log",
 ]

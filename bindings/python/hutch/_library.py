@@ -193,6 +193,16 @@ FUNCTIONS: tuple[tuple[str, tuple[Any, ...], Any], ...] = (
         (s.CachePointer, c_uint32, s.ListenerFunction, c_void_p, s.ReleaseFunction),
         c_int32,
     ),
+    (
+        "hutch_set_logger",
+        (s.CachePointer, c_uint32, s.LoggerFunction, c_void_p, s.ReleaseFunction),
+        c_int32,
+    ),
+    (
+        "hutch_set_default_logger",
+        (c_uint32, s.LoggerFunction, c_void_p, s.ReleaseFunction),
+        c_int32,
+    ),
     # tasks
     ("hutch_task_cancel", (s.TaskPointer, POINTER(c_uint32)), c_int32),
     ("hutch_task_wait", (s.TaskPointer, c_int64), c_int32),

@@ -306,6 +306,26 @@ class Event(Sized):
 ListenerFunction = ctypes.CFUNCTYPE(None, c_void_p, ctypes.POINTER(Event))
 
 
+class LogRecord(Sized):
+    """hutch_log_record."""
+
+    _fields_ = [
+        ("struct_size", c_size_t),
+        ("level", c_uint32),
+        ("tiers", c_uint32),
+        ("status", c_int32),
+        ("system_error", c_int32),
+        ("sqlite_error", c_int32),
+        ("reserved", c_uint32),
+        ("left_out", c_uint64),
+        ("directory", c_char_p),
+        ("words", ctypes.c_char * 232),
+    ]
+
+
+LoggerFunction = ctypes.CFUNCTYPE(None, c_void_p, ctypes.POINTER(LogRecord))
+
+
 class Completion(Sized):
     """hutch_completion."""
 
