@@ -227,8 +227,8 @@ extension TaskPointer {
       task.pointee.flags.insert(.payload)
       task.pointee.workContext = raw + payloadOffset
     }
-    // A handle, and a completion in a port, may outlive the queue.
-    if spec.wantsHandle || spec.port != nil {
+    // A handle, a completion in a port, and a group may outlive the queue.
+    if spec.wantsHandle || spec.port != nil || spec.group != nil {
       task.pointee.flags.insert(.holdsQueue)
       _ = task.pointee.queue.retain()
     }
