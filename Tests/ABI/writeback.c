@@ -228,3 +228,373 @@ TEST(no_get_misses_an_entry_on_its_way_from_memory_to_disk) {
     CHECK_OK(hutch_close(h.cache));
   }
 }
+
+/* ------------------------------------------------------------------- model */
+
+/* Random calls against an array. Nothing is lost but what was put into memory alone: such an
+   entry may be gone, and then it stays gone. */
+enum { MODEL_KEYS = 24 };
+
+typedef struct model_entry {
+  bool there, may_go;
+  uint64_t version, number;
+  size_t size;
+  int64_t expires; /* 0: never */
+} model_entry;
+
+typedef struct model {
+  hutch_options options;
+  test_clock clock;
+  hutch_cache *cache;
+  path directory;
+  uint64_t seed, random, number;
+  model_entry entries[MODEL_KEYS];
+  uint32_t storage, policy;
+} model;
+
+#define SAYS(m, condition) \
+  ((condition) ? (void)0   \
+               : FAIL("seed %llu policy %u storage %u: %s", (unsigned long long)(m)->seed, (m)->policy, (m)->storage, #condition))
+
+static uint64_t pick(model *m, uint64_t below) { return next_random(&m->random) % below; }
+
+static const char *name_of(int k) {
+  static _Thread_local char name[16];
+  sprintf(name, "key %d", k);
+  return name;
+}
+
+static model_entry *current(model *m, int k) {
+  model_entry *e = &m->entries[k];
+  if (e->there && e->expires && m->clock.now >= e->expires) e->there = false;
+  return e;
+}
+
+/* Values are a counter's, or filled from the number. */
+static size_t value_of(const model_entry *e, uint8_t *value) {
+  if (e->size == 8) {
+    memcpy(value, &e->number, 8);
+  } else {
+    fill(value, e->size, e->number);
+  }
+  return e->size;
+}
+
+/* What get said of a key; NULL: nothing. */
+static void check_said(model *m, int k, const void *value, size_t size, uint64_t version) {
+  model_entry *e = current(m, k);
+  if (!value) {
+    if (e->may_go) e->there = false;
+    SAYS(m, !e->there);
+    return;
+  }
+  SAYS(m, e->there);
+  uint8_t expected[4096];
+  SAYS(m, value_of(e, expected) == size && memcmp(expected, value, size) == 0);
+  if (version) SAYS(m, version == e->version);
+}
+
+static void check_key(model *m, int k) {
+  hutch_value *value = NULL;
+  hutch_status status = hutch_get(m->cache, KEY(name_of(k)), &value);
+  SAYS(m, status == HUTCH_OK || status == HUTCH_NOT_FOUND);
+  if (value) {
+    check_said(m, k, hutch_value_data(value), hutch_value_size(value), info_of_value(value).version);
+  } else {
+    check_said(m, k, NULL, 0, 0);
+  }
+  hutch_value_release(value);
+}
+
+static void check_all(model *m) {
+  uint64_t count = 0, lasting = 0, seen = 0;
+  for (int k = 0; k < MODEL_KEYS; k++) check_key(m, k);
+  /* A get that brought one into memory may have put out another that memory alone had. */
+  for (int k = 0; k < MODEL_KEYS; k++) {
+    model_entry *e = current(m, k);
+    if (e->there && e->may_go && hutch_contains(m->cache, KEY(name_of(k)))) e->there = false;
+    if (e->there) count++;
+    if (e->there && !e->may_go) lasting++;
+  }
+  SAYS(m, count_of(m->cache) == count);
+  hutch_cursor *cursor;
+  CHECK_OK(hutch_cursor_create(m->cache, &cursor));
+  const void *key;
+  size_t size;
+  bool given[MODEL_KEYS] = {false};
+  while (hutch_cursor_next(cursor, &key, &size) == HUTCH_OK) {
+    char text[16] = {0};
+    memcpy(text, key, size);
+    int k = atoi(text + 4);
+    SAYS(m, !given[k]);
+    /* It was when its page was made. */
+    SAYS(m, current(m, k)->there || current(m, k)->may_go);
+    given[k] = true;
+    if (!m->entries[k].may_go) seen++;
+    /* What leaves meanwhile must be met all the same. */
+    if (pick(m, 4) == 0) check_key(m, (int)pick(m, MODEL_KEYS));
+  }
+  hutch_cursor_release(cursor);
+  SAYS(m, seen == lasting);
+}
+
+static void model_put(model *m, int k, uint64_t call) {
+  model_entry *e = current(m, k), new = {.there = true, .number = ++m->number};
+  if (e->may_go) {
+    check_key(m, k);
+    e = current(m, k);
+  }
+  const size_t sizes[] = {8, 8, 0, 20, 120, 700, 3000};
+  new.size = sizes[pick(m, 7)];
+  hutch_put_options put = put_options();
+  put.write_policy = (uint32_t)pick(m, 8) + 1;
+  if (put.write_policy > HUTCH_WRITE_ON_EVICTION) put.write_policy = HUTCH_WRITE_ON_EVICTION;
+  new.may_go = put.write_policy == HUTCH_WRITE_MEMORY;
+  if (pick(m, 4) == 0) {
+    put.time_to_live = (int64_t)(1 + pick(m, 20)) * HUTCH_SECOND;
+    new.expires = m->clock.now + put.time_to_live;
+  }
+  uint8_t value[4096];
+  size_t size = value_of(&new, value);
+  hutch_put_result result = new_result();
+  hutch_status status, expected = HUTCH_OK;
+  switch (call) {
+    case 1:
+      status = hutch_add(m->cache, KEY(name_of(k)), value, size, &put, &result);
+      if (e->there) expected = HUTCH_EXISTS;
+      break;
+    case 2:
+      status = hutch_replace(m->cache, KEY(name_of(k)), value, size, &put, &result);
+      if (!e->there) expected = HUTCH_NOT_FOUND;
+      break;
+    case 3: {
+      bool is_right = pick(m, 3) != 0;
+      status = hutch_compare_and_swap(m->cache, KEY(name_of(k)), e->version + !is_right, value, size,
+                                      &put, &result);
+      if (!e->there) {
+        expected = HUTCH_NOT_FOUND;
+      } else if (!is_right) {
+        expected = HUTCH_CONFLICT;
+      }
+      break;
+    }
+    case 4: {
+      const void *keys[] = {name_of(k)}, *values[] = {value};
+      const size_t key_sizes[] = {strlen(name_of(k))}, value_sizes[] = {size};
+      hutch_batch *batch;
+      CHECK_OK(hutch_put_many(m->cache, keys, key_sizes, values, value_sizes, 1, &put, &batch));
+      status = hutch_batch_status(batch, 0);
+      CHECK_OK(hutch_batch_put_result(batch, 0, &result));
+      hutch_batch_release(batch);
+      break;
+    }
+    default:
+      status = hutch_put(m->cache, KEY(name_of(k)), value, size, &put, &result);
+  }
+  /* A small memory does not take the largest: on disk alone, or nowhere. */
+  if (status == HUTCH_PARTIAL) status = HUTCH_OK;
+  if (status == HUTCH_TOO_LARGE && new.may_go) {
+    e->there = false;
+    return;
+  }
+  if (status != expected) printf("%s, not %s\n", hutch_status_name(status), hutch_status_name(expected));
+  SAYS(m, status == expected);
+  if (status != HUTCH_OK) return;
+  new.version = result.version;
+  *e = new;
+}
+
+static void model_increment(model *m, int k) {
+  check_key(m, k);
+  model_entry *e = current(m, k);
+  int64_t sum = 0, delta = (int64_t)pick(m, 9);
+  hutch_put_options put = put_options();
+  put.write_policy = HUTCH_WRITE_ON_EVICTION;
+  hutch_status status = hutch_increment(m->cache, KEY(name_of(k)), delta, 100, &put, &sum);
+  if (e->there && e->size != 8) {
+    SAYS(m, status == HUTCH_WRONG_TYPE);
+    return;
+  }
+  SAYS(m, status == HUTCH_OK);
+  if (!e->there) *e = (model_entry){.there = true, .size = 8, .number = 100};
+  e->number += (uint64_t)delta;
+  SAYS(m, (int64_t)e->number == sum);
+  e->may_go = false;
+  hutch_entry_info info = info_of(m->cache, name_of(k));
+  SAYS(m, info.version > e->version);
+  e->version = info.version;
+}
+
+static void model_remove(model *m, int k, bool pops) {
+  if (current(m, k)->may_go) check_key(m, k);
+  model_entry *e = current(m, k);
+  hutch_value *value = NULL;
+  hutch_status status = pops ? hutch_pop(m->cache, KEY(name_of(k)), &value)
+                             : hutch_remove(m->cache, KEY(name_of(k)));
+  SAYS(m, status == (e->there ? HUTCH_OK : HUTCH_NOT_FOUND));
+  if (value) check_said(m, k, hutch_value_data(value), hutch_value_size(value), e->version);
+  hutch_value_release(value);
+  e->there = false;
+}
+
+static void model_touch(model *m, int k) {
+  if (current(m, k)->may_go) check_key(m, k);
+  model_entry *e = current(m, k);
+  int64_t live = (int64_t)(1 + pick(m, 20)) * HUTCH_SECOND;
+  hutch_status status = hutch_touch(m->cache, KEY(name_of(k)), live, 0);
+  SAYS(m, status == (e->there ? HUTCH_OK : HUTCH_NOT_FOUND));
+  if (e->there) e->expires = m->clock.now + live;
+}
+
+static void model_limits(model *m) {
+  hutch_cache_limits limits = limits_of(m->cache);
+  limits.memory.count = 1 + pick(m, 12);
+  CHECK_OK(hutch_set_limits(m->cache, &limits));
+}
+
+static void model_memory(model *m, int k) {
+  hutch_cache *memory = tier_of(m->cache, HUTCH_TIER_MEMORY);
+  hutch_trim_spec trim = {.struct_size = sizeof trim, .kind = HUTCH_TRIM_TO_COUNT, .amount = 2};
+  switch (pick(m, 6)) {
+    case 0: CHECK_OK(hutch_clear(memory)); break;
+    case 1: hutch_remove(memory, KEY(name_of(k))); break;
+    case 2: CHECK_OK(hutch_trim(memory, &trim, NULL)); break;
+    case 3:
+      trim.kind = HUTCH_TRIM_LARGER_THAN;
+      trim.amount = 100;
+      CHECK_OK(hutch_trim(memory, &trim, NULL));
+      break;
+    case 4: CHECK_OK(hutch_notify(m->cache, HUTCH_NOTIFY_MEMORY_WARNING)); break;
+    default: CHECK_OK(hutch_notify(m->cache, HUTCH_NOTIFY_ENTERED_BACKGROUND));
+  }
+  hutch_cache_release(memory);
+}
+
+static void model_reopen(model *m) {
+  CHECK_OK(hutch_close(m->cache));
+  m->cache = open_cache(m->directory.text, &m->options);
+  for (int k = 0; k < MODEL_KEYS; k++) check_key(m, k);
+}
+
+static void model_step(model *m) {
+  int k = (int)pick(m, MODEL_KEYS);
+  uint64_t call = pick(m, 100);
+  if (call < 30) {
+    model_put(m, k, call / 5);
+  } else if (call < 60) {
+    check_key(m, k);
+  } else if (call < 66) {
+    model_remove(m, k, call & 1);
+  } else if (call < 72) {
+    model_touch(m, k);
+  } else if (call < 80) {
+    model_increment(m, k);
+  } else if (call < 86) {
+    model_memory(m, k);
+  } else if (call < 89) {
+    m->clock.now += (int64_t)pick(m, 4) * HUTCH_SECOND;
+  } else if (call < 93) {
+    model_limits(m);
+  } else if (call < 96) {
+    check_all(m);
+  } else if (call < 98) {
+    CHECK_OK(hutch_flush(m->cache));
+  } else if (call == 98) {
+    model_reopen(m);
+  } else if (pick(m, 4) == 0) {
+    CHECK_OK(hutch_clear(m->cache));
+    for (int i = 0; i < MODEL_KEYS; i++) m->entries[i].there = false;
+  }
+}
+
+TEST(random_calls_answer_as_a_dictionary_does) {
+  const uint32_t policies[] = {HUTCH_POLICY_ADAPTIVE, HUTCH_POLICY_LRU, HUTCH_POLICY_LFU,
+                               HUTCH_POLICY_FIFO};
+  const uint32_t kinds[] = {HUTCH_STORAGE_MIXED, HUTCH_STORAGE_SQLITE, HUTCH_STORAGE_FILE};
+  uint64_t given = seed();
+  for (int i = 0; i < 12; i++) {
+    model m = {.seed = given, .random = given + (uint64_t)i, .policy = policies[i % 4],
+               .storage = kinds[i / 4]};
+    m.options = deferring_options();
+    m.options.policy = m.policy;
+    m.options.storage = m.storage;
+    m.options.inline_threshold = 500;
+    m.options.on_memory_warning = HUTCH_SHRINK_LOW_WATER;
+    m.options.memory.count = 6;
+    m.options.memory.cost = 8000;
+    use_clock(&m.options, &m.clock);
+    char name[8];
+    sprintf(name, "%d", i);
+    m.directory = scratch(name);
+    m.cache = open_cache(m.directory.text, &m.options);
+    for (int step = 0; step < 200 * scale(); step++) model_step(&m);
+    check_all(&m);
+    CHECK_OK(hutch_close(m.cache));
+  }
+}
+
+/* ------------------------------------------------------------------ the end */
+
+PROCESS(puts_and_is_killed, directory) {
+  hutch_options options = deferring_options();
+  hutch_cache *cache = open_cache(directory, &options);
+  hutch_put_options through = put_options();
+  through.write_policy = HUTCH_WRITE_THROUGH;
+  CHECK_OK(hutch_put(cache, KEY("replaced"), KEY("old"), &through, NULL));
+  CHECK_OK(hutch_put(cache, KEY("through"), KEY("kept"), &through, NULL));
+  CHECK_OK(put_text(cache, "flushed", "kept"));
+  CHECK_OK(hutch_flush(cache));
+  CHECK_OK(put_text(cache, "replaced", "new"));
+  CHECK_OK(put_text(cache, "owed", "lost"));
+  raise(SIGKILL);
+}
+
+TEST(a_kill_loses_what_is_owed_and_brings_no_older_value_back) {
+  path directory = scratch("cache");
+  process child = start_process("puts_and_is_killed", directory.text);
+  int status = end_process(&child);
+  CHECK(WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL);
+  hutch_cache *cache = open_deferring();
+  CHECK_MISSING(cache, "replaced");
+  CHECK_MISSING(cache, "owed");
+  CHECK_TEXT(cache, "through", "kept");
+  CHECK_TEXT(cache, "flushed", "kept");
+  CHECK_EQUAL(2, count_of(cache));
+  CHECK_OK(hutch_close(cache));
+}
+
+TEST(what_the_disk_does_not_take_is_lost_only_when_memory_lets_it_go) {
+  write_file(scratch("parent").text, "x", 1);
+  hutch_options options = deferring_options();
+  options.flags = HUTCH_OPEN_DISK_OPTIONAL;
+  options.policy = HUTCH_POLICY_LRU;
+  options.memory.count = 1;
+  hutch_cache *cache = open_cache(scratch("parent/cache").text, &options);
+  hutch_put_result result = new_result();
+  CHECK_STATUS(HUTCH_PARTIAL, hutch_put(cache, KEY("a"), KEY("a"), NULL, &result));
+  CHECK_EQUAL(HUTCH_OUTCOME_STORED, result.memory);
+  CHECK_EQUAL(HUTCH_OUTCOME_FAILED, result.disk);
+  CHECK_STATUS(HUTCH_TIER_DOWN, hutch_flush(cache));
+  CHECK_TEXT(cache, "a", "a");
+  CHECK_STATUS(HUTCH_PARTIAL, put_text(cache, "b", "b"));
+  CHECK_TEXT(cache, "b", "b");
+  /* Which tries those on their way, too. */
+  CHECK_STATUS(HUTCH_TIER_DOWN, hutch_flush(cache));
+  CHECK_MISSING(cache, "a");
+  CHECK_TEXT(cache, "b", "b");
+  /* What is still owed cannot be written: the end is not clean. */
+  CHECK_STATUS(HUTCH_IO, hutch_close(cache));
+}
+
+TEST(sharing_refuses_to_write_on_eviction) {
+  hutch_options options = deferring_options();
+  options.sharing = HUTCH_SHARING_SHARED;
+  hutch_cache *cache = NULL;
+  CHECK_STATUS(HUTCH_INVALID_ARGUMENT, hutch_open(scratch("cache").text, &options, &cache));
+  options.write_policy = HUTCH_WRITE_DEFAULT;
+  cache = open_cache(scratch("cache").text, &options);
+  hutch_put_options put = deferred();
+  CHECK_STATUS(HUTCH_INVALID_ARGUMENT, hutch_put(cache, KEY("a"), KEY("a"), &put, NULL));
+  CHECK_MISSING(cache, "a");
+  CHECK_OK(hutch_close(cache));
+}

@@ -48,7 +48,7 @@ extension Cache {
           }
           batch.set(place.index, found)
         } else if failure == nil && scope == .whole {
-          moved(place, keys[place.index], to: batch)
+          moved(place, keys[place.index], at: moment, to: batch)
         }
       }
     }
@@ -56,8 +56,13 @@ extension Cache {
   }
 
   /// What the store has not may be in memory by now.
-  private func moved(_ place: Missing, _ key: Bytes, to batch: Batch) {
+  private func moved(_ place: Missing, _ key: Bytes, at moment: Moment, to batch: Batch) {
     do throws(Failure) {
+      if let block = memory.peek(key, place.hash, at: moment) {
+        batch.set(place.index, block)
+        return
+      }
+      guard hasMoved(Stripes.index(of: place.hash), since: place.mark) else { return }
       if let block = try peek(key, in: .whole) { batch.set(place.index, block) }
     } catch {
       batch.set(place.index, error)

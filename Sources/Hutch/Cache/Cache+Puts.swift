@@ -139,11 +139,17 @@ extension Cache {
   ) throws(Failure) -> SubmittedPut {
     var target = target ?? Target(scope)
     if target == .deferred {
-      if file == nil && MemoryTier.charge(of: entry) <= memory.largestCharge {
-        return try submitDeferred(
-          entry, hash, at: moment, if: condition, in: scope, by: task, to: storage)
+      let isTaken = storage.files?.takes(
+        key: entry.keySize, size: entry.size, extended: entry.extendedSize) ?? true
+      if file == nil && isTaken {
+        if MemoryTier.charge(of: entry) <= memory.largestCharge {
+          return try submitDeferred(
+            entry, hash, at: moment, if: condition, in: scope, by: task, to: storage)
+        }
+        target = .disk
+      } else {
+        target = .whole
       }
-      target = file == nil ? .disk : .whole
     }
     // Else the value is in a file, and the block has none.
     let hasValue = file == nil || file!.memoryOutcome == .none

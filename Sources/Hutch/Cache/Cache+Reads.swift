@@ -119,7 +119,7 @@ extension Cache {
       let block = try withStorage { (storage) throws(Failure) in
         try storage.get(key, at: moment, isAccess: false)
       }
-      if block != nil || !hasMoved(stripe, since: mark) { return block }
+      if block != nil || scope == .disk || !hasMoved(stripe, since: mark) { return block }
     }
   }
 
@@ -136,7 +136,7 @@ extension Cache {
         try storage.info(key, at: moment)
       }
       if let stored { return (stored, .disk) }
-      if !hasMoved(stripe, since: mark) { return nil }
+      if scope == .disk || !hasMoved(stripe, since: mark) { return nil }
     }
   }
 

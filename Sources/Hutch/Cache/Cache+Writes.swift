@@ -248,7 +248,7 @@ extension Cache {
       let mark = stripes.mark(stripe)
       if scope == .whole, let block = memory.peek(key, hash, at: moment) { return block }
       let block = try storage.get(key, at: moment, isAccess: isAccess)
-      if block != nil || !hasMoved(stripe, since: mark) { return block }
+      if block != nil || scope == .disk || !hasMoved(stripe, since: mark) { return block }
     }
   }
 

@@ -78,7 +78,9 @@ final class Cursor {
     switch phase {
     case .storage:
       let count = try cache.withStorage { (storage) throws(Failure) in
-        try page.refill { (last, append) throws(Failure) in
+        // What has left memory before the walk began.
+        if page.current == nil { cache.writeBack(storage) }
+        return try page.refill { (last, append) throws(Failure) in
           try storage.keys(after: last, limit: pageCount, at: moment, visit: append)
         }
       }

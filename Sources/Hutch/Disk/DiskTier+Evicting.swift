@@ -208,7 +208,7 @@ extension DiskTier {
   func setLimits(_ limits: TierLimits, at moment: Moment) throws(Failure) {
     let time = moment.time
     liveLimits.set(limits)
-    if limits.ages.timeToIdle != 0 { idleFrom.store(Int64.min, ordering: .relaxed) }
+    if limits.ages.any { idleFrom.store(Int64.min, ordering: .relaxed) }
     var hasMore = true
     while hasMore {
       let changes = Changes()

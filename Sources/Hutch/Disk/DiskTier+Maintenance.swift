@@ -135,7 +135,12 @@ extension DiskTier {
         guard row.generation == generation else { return }
         var record = row.record
         record.accessed = max(record.accessed, accesses.latest(key))
-        let end = record.endOfIdle(at: now, under: ages)
+        var end = record.endOfIdle(at: now, under: ages)
+        // What is in the order of ids, the sweep finds.
+        if record.expires == 0 && record.created < idleScan.latest {
+          end = min(end, record.endOfLife(at: now, under: ages))
+        }
+        idleScan.latest = max(idleScan.latest, record.created)
         if now >= end {
           try idleScan.keys.append(key, record.accessed)
         } else {
@@ -227,6 +232,8 @@ struct IdleScan: ~Copyable {
 
   private(set) var isUnderWay = false
   var walk = RowWalk()
+  /// The latest `created` of the rows before.
+  var latest = Int64.min
   var keys = KeyList()
   /// CLOCK_MONOTONIC.
   private var began: Int64 = 0
@@ -240,6 +247,7 @@ struct IdleScan: ~Copyable {
   mutating func begin() {
     isUnderWay = true
     walk = RowWalk()
+    latest = Int64.min
     began = Clock.read(CLOCK_MONOTONIC)
   }
 

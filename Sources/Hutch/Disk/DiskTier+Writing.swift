@@ -119,23 +119,6 @@ extension DiskTier {
 
   func submit(_ write: StorageWrite) { queue.submit(queued(write)) }
 
-  func announce(_ write: StorageWrite) -> Bool {
-    guard let entry = write.entry else { return false }
-    let queued = QueuedWrite(write, hash: queue.hash(entry.key))
-    queued.size = entry.size
-    queued.checksum = entry.checksum
-    guard queue.announce(queued) else { return false }
-    write.storage = queued
-    return true
-  }
-
-  func isAnnounced(_ write: StorageWrite) -> Bool {
-    guard let storage = write.storage else { return false }
-    return queue.isAnnounced(unsafeDowncast(storage, to: QueuedWrite.self))
-  }
-
-  func isAnnounced(_ key: Bytes) -> Bool { queue.isOverlaid && queue.isAnnounced(key) }
-
   /// The store's part of a write, made if `prepare` was left out.
   private func queued(_ write: StorageWrite) -> QueuedWrite {
     if let storage = write.storage { return unsafeDowncast(storage, to: QueuedWrite.self) }
@@ -478,6 +461,17 @@ extension DiskTier {
     meta.count += 1
     meta.bytes += write.charge
     noteIdle(entry.record, &meta)
+    noteLate(write, &meta)
+  }
+
+  /// An entry that a tier above has kept until now is out of the order of ids: the walk for idle
+  /// entries looks for these too.
+  private func noteLate(_ write: QueuedWrite, _ meta: inout Meta) {
+    guard let record = write.entry?.record, record.expires == 0, let time = write.write?.time,
+      Record.difference(time, record.created) > 1_000_000_000
+    else { return }
+    meta.mayIdle = true
+    noteIdle(record.endOfLife(at: record.created, under: ages))
   }
 
   private func removeOld(

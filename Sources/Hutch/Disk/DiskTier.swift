@@ -36,7 +36,8 @@ import Synchronization
 ///       secret               16 random bytes
 ///     entries, one row per entry
 ///       id                   grows with every put and touch: ids are in the order of
-///                            `created`, generations never fall along them
+///                            `created`, but for entries that were kept in memory before;
+///                            generations never fall along them
 ///       key                  unique
 ///       version, generation, created, accessed, uses, expires, idle, cost, size
 ///                            expires and idle as in Record: 0 the tier's, 2^63-1 none
