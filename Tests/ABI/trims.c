@@ -339,6 +339,27 @@ static void put_or_trim(void *context, int index) {
   }
 }
 
+static void put_and_trim(void *context, int index) {
+  crowd *c = context;
+  uint64_t state = seed() + (uint64_t)index;
+  for (int i = 0; i < 1000 * scale(); i++) {
+    for (int n = 0; n < 10; n++)
+      put_costing(c->cache, (uint32_t)(next_random(&state) % 100), 1 + next_random(&state) % 50);
+    hutch_trim_spec spec = {.struct_size = sizeof spec,
+                            .kind = HUTCH_TRIM_LARGEST_FIRST + (uint32_t)(next_random(&state) % 3),
+                            .amount = next_random(&state) % 500};
+    CHECK_OK(hutch_trim(c->cache, &spec, NULL));
+  }
+}
+
+/* What one is about to remove another has removed. */
+TEST(several_trims_at_once) {
+  hutch_options options = unlimited_options();
+  crowd c = {open_cache(NULL, &options), 0};
+  run_threads(4, put_and_trim, &c);
+  CHECK_OK(hutch_close(c.cache));
+}
+
 /* Whatever others do: trims end, sums agree with what is there, and nothing is lost twice. */
 TEST(while_others_write) {
   hutch_options options = unlimited_options();

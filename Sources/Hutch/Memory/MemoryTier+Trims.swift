@@ -97,10 +97,11 @@ private final class Trim {
     // What has expired is no entry any more.
     remove(.expired, from: 1)
     // Once, unless others put meanwhile.
-    for _ in 0..<4 where tier.cost > cost {
-      guard let survey = TrimSurvey(), let rank = threshold(tier.cost - cost, survey) else {
-        break
-      }
+    for _ in 0..<4 {
+      // Read once: others remove meanwhile.
+      let held = tier.cost
+      guard held > cost, let survey = TrimSurvey(), let rank = threshold(held - cost, survey)
+      else { break }
       // All that are above it before any that are at it.
       remove(spec.kind, above: rank, toCost: cost)
       remove(spec.kind, from: rank, toCost: cost)
