@@ -12,7 +12,10 @@
 ///
 /// Entries have no time stamps: a list's head came n - 1 pushes ago, and the average time from
 /// push to push is measured (J. Little, 1961).
-struct CostLists {
+///
+/// What only looks is mutating all the same: the compiler (6.3) passes an inline array that is
+/// borrowed from a variable as a copy, some thousand instructions a put.
+struct CostLists: ~Copyable {
   private struct Line {
     var list = SlotList()
     /// The average time from push to push.
@@ -89,7 +92,7 @@ struct CostLists {
 
   /// The next to go but one that is spared. `weighs`: by age and class, else by age.
   @inline(never)
-  func first<Store: LinkStore & ~Copyable>(
+  mutating func first<Store: LinkStore & ~Copyable>(
     sparing spared: Slot, at now: UInt32, weighs: Bool, _ store: borrowing Store
   ) -> Slot? {
     if used & (used &- 1) == 0 {
@@ -100,7 +103,7 @@ struct CostLists {
   }
 
   @inline(never)
-  private func heaviest<Store: LinkStore & ~Copyable>(
+  private mutating func heaviest<Store: LinkStore & ~Copyable>(
     sparing spared: Slot, at now: UInt32, weighs: Bool, _ store: borrowing Store
   ) -> Slot? {
     var found: Slot?

@@ -56,7 +56,7 @@ protocol QueueStore: LinkStore, ~Copyable {
 /// Where costs differ and the limit is one of cost, both queues go by age and cost
 /// (CostLists.swift), and frequencies are compared per cost. Where they do not, each queue is one
 /// list.
-struct SegmentedQueue {
+struct SegmentedQueue: ~Copyable {
   private(set) var window = CostLists()
   private(set) var main = CostLists()
   /// Where the next entry goes.
@@ -95,7 +95,7 @@ struct SegmentedQueue {
 
   /// Two frequencies, each times the other's cost if costs count.
   @inline(never)
-  private func compare(
+  private mutating func compare(
     _ ours: UInt64, _ ourClass: UInt32, _ theirs: UInt64, _ theirClass: UInt32
   ) -> (Float, Float) {
     if !weighs || ourClass == theirClass { return (Float(ours), Float(theirs)) }
@@ -171,7 +171,7 @@ struct SegmentedQueue {
 
   /// A level for each doubling of uses, which counts as much as a halving of cost.
   @inline(never)
-  private func setLevel<Store: QueueStore & ~Copyable>(
+  private mutating func setLevel<Store: QueueStore & ~Copyable>(
     _ slot: Slot, _ mode: Mode, _ sketch: borrowing FrequencySketch, _ store: borrowing Store
   ) {
     let links = store.links(slot)
