@@ -7,8 +7,9 @@
 #include <time.h>
 #include <unistd.h>
 
-/* On a clock of the host's, by which counting does the maintenance, and so tries the
-   directory again. */
+/* On a clock of the host's, by which counting does the maintenance, and so tries the directory
+   again; and without threads of the library's, which would make a directory anew while the test
+   is about to bring it back. */
 typedef struct fixture_down {
   test_clock clock;
   hutch_options options;
@@ -17,6 +18,7 @@ typedef struct fixture_down {
 static void prepare(down *d, uint32_t flags) {
   d->options = unlimited_options();
   d->options.flags = flags;
+  d->options.workers = 0;
   use_clock(&d->options, &d->clock);
 }
 
@@ -170,7 +172,8 @@ TEST(time_alone_brings_a_tier_back) {
   hutch_cache *cache = open_cache(scratch("cache").text, &options);
   CHECK(rename(scratch("cache").text, scratch("away").text) == 0);
   CHECK_STATUS(HUTCH_PARTIAL, put_text(cache, "key", "value"));
-  CHECK(rename(scratch("away").text, scratch("cache").text) == 0);
+  /* Or else the library has made it anew by now. */
+  (void)!rename(scratch("away").text, scratch("cache").text);
   time_t end = time(NULL) + 60;
   while (put_text(cache, "key", "value") == HUTCH_PARTIAL) {
     CHECK(time(NULL) < end);

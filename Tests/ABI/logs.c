@@ -55,6 +55,7 @@ TEST(a_tier_that_goes_and_comes_back_is_logged) {
   hutch_options options = unlimited_options();
   test_clock clock = {0};
   use_clock(&options, &clock);
+  options.workers = 0; /* whose thread would make the directory anew */
   hutch_cache *cache = open_cache(directory.text, &options);
   told t = TOLD;
   log_to(&t, cache, HUTCH_LOG_DEBUG);

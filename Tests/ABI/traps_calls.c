@@ -318,6 +318,7 @@ PROCESS(commits_late, directory) {
   hutch_put_result result = new_result();
   CHECK_OK(hutch_writer_commit(writer, &result));
   hutch_writer_release(writer);
+  free(data);
   CHECK_OK(hutch_close(cache));
 }
 
