@@ -1301,6 +1301,7 @@ HUTCH_API hutch_status hutch_set_limits(hutch_cache *cache, const hutch_cache_li
  *
  * Of a cache: distinct keys, in whatever tier. Entries that expired less than
  * a second ago may be counted; by a clock of the host's the count is exact.
+ * What is written on eviction is counted twice while it is being written.
  * Since 0.1.
  */
 HUTCH_API hutch_status hutch_count(hutch_cache *cache, uint64_t *count);

@@ -45,7 +45,9 @@ def nothing(kind):
     return kind()
 
 
-@pytest.mark.parametrize("name", sorted(set(WITH_STATUS) - {"hutch_close"}))
+@pytest.mark.parametrize(
+    "name", sorted(set(WITH_STATUS) - {"hutch_close", "hutch_set_default_logger"})
+)
 def test_null_everywhere(name):
     arguments = [nothing(kind) for kind in WITH_STATUS[name]]
     assert getattr(lib, name)(*arguments) == INVALID
@@ -62,7 +64,7 @@ def test_null_but_for_the_cache(name):
     alone = {"hutch_close", "hutch_clear", "hutch_flush", "hutch_hold_files"}
     alone |= {"hutch_clear_async", "hutch_flush_async", "hutch_wait_all"}
     alone |= {"hutch_suspend", "hutch_maintain"}
-    alone |= {"hutch_set_listener", "hutch_drain_releases"}
+    alone |= {"hutch_set_listener", "hutch_set_logger", "hutch_drain_releases"}
     unsupported = {"hutch_check", "hutch_notify"}  # of a cache in memory; of nothing
     expected = Status.OK if name in alone else INVALID
     expected = Status.UNSUPPORTED if name in unsupported else expected

@@ -327,6 +327,22 @@ final class ShardsOf<Policy: EvictionPolicy & ~Copyable>: MemoryShards {
       lock(0).unlock()
       return
     }
+    // Where each is, found before any has moved: those name slots of their new shards, and an entry
+    // whose tag another has too is told by its slot.
+    let places: UnsafeMutablePointer<(slot: Slot, place: Table.Place)>
+    do throws(Failure) {
+      places = try Allocation.array((slot: Slot, place: Table.Place).self, Int(count))
+    } catch {
+      divideAt.store(count * 2, ordering: .relaxed)
+      lock(0).unlock()
+      return
+    }
+    defer { free(places) }
+    var found = 0
+    first.pointee.policy.forEach(first.pointee.entries) { slot in
+      places[found] = (slot, first.pointee.entries.place(of: slot))
+      found += 1
+    }
     for i in 1..<1 << Int(bits) { makeShard(i, of: bits, ages: first.pointee.ages) }
     old = Entries(ShardsOf.position(0, of: bits))
     var policy = Policy(ShardsOf.position(0, of: bits), common)
@@ -335,8 +351,8 @@ final class ShardsOf<Policy: EvictionPolicy & ~Copyable>: MemoryShards {
     first.pointee.forgetSums()
     var lost: UInt64 = 0
     var lostCost: UInt64 = 0
-    policy.forEach(old) { slot in
-      let place = old.place(of: slot)
+    for i in 0..<found {
+      let (slot, place) = places[i]
       let word = place.pointee
       let key = word.block.key
       let hash = word.isObject ? hash.object(key) : hash.entry(key)
