@@ -491,9 +491,9 @@ PROCESS(contends, argument) {
   uint32_t own = index_of(argument, &directory);
   parent = getppid();
   board *b = map_board(directory);
-  hutch_cache *cache = open_shared(directory);
   atomic_fetch_add(&b->workers, 1);
   while (atomic_load(&b->workers) < 4) pause_briefly();
+  hutch_cache *cache = open_shared(directory); /* all four at once; nobody is there yet */
   for (uint32_t i = 0; i < STEPS; i++) {
     int64_t sum;
     CHECK_OK(hutch_increment(cache, KEY("counter"), 1, 0, NULL, &sum));

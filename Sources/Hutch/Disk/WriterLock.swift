@@ -6,11 +6,12 @@ import CSystem
 ///
 ///   sharing EXCLUSIVE  the whole file, for writing, from open to close
 ///   sharing SHARED     byte 1, for reading, from open to close: the presence. Byte 0, for
-///                      writing, while it writes or checkpoints: the turn
+///                      writing, while it writes or checkpoints: the turn. Byte 4, for reading,
+///                      while it waits for its first turn: the arrival
 ///
 /// So an EXCLUSIVE opening and any other one stand in each other's way, and SHARED ones only
-/// while they write. Presence comes before the first turn. Who has the turn and finds nobody
-/// else present is alone, and stays so until the turn ends: who comes needs a turn to begin.
+/// while they write. Presence comes with the first turn, not before: who has the turn and finds
+/// nobody else present is alone, and stays so until the turn ends.
 final class WriterLock {
   private let file: Descriptor
   private(set) var isShared = false
@@ -22,6 +23,7 @@ final class WriterLock {
 
   private static let turn: Int64 = 0
   private static let presence: Int64 = 1
+  private static let arrival: Int64 = 4
 
   /// The child of a fork closes this number: an inherited descriptor is the same open file
   /// and would keep the lock beyond its parent.
@@ -46,7 +48,7 @@ final class WriterLock {
     isShared = sharing == .shared
     let code =
       isShared
-      ? hutch_ofd_lock_byte(file.number, Int16(F_RDLCK), WriterLock.presence, 0)
+      ? hutch_ofd_lock_byte(file.number, Int16(F_RDLCK), WriterLock.arrival, 0)
       : hutch_ofd_lock(file.number, Int16(F_WRLCK))
     guard code == 0 else {
       let code = hutch_errno()
@@ -55,7 +57,13 @@ final class WriterLock {
       }
       throw .system("cannot lock the directory", errno: code)
     }
+    guard isShared else { return }
     try beginTurn()
+    // Nobody can stand in the way: an exclusive opening would want the arrival's byte, too.
+    guard hutch_ofd_lock_byte(file.number, Int16(F_RDLCK), WriterLock.presence, 0) == 0 else {
+      throw .system("cannot lock the directory")
+    }
+    _ = hutch_ofd_lock_byte(file.number, Int16(F_UNLCK), WriterLock.arrival, 0)
   }
 
   /// Waits until nobody else writes. Of an exclusive lock: at once.
