@@ -130,8 +130,10 @@ extension DiskTier {
     }
     let ages = self.ages
     let generation = self.generation.load(ordering: .acquiring)
+    // Apart from the scan, which the visit changes, too.
+    var walk = idleScan.walk
     do throws(Failure) {
-      try step(&idleScan.walk, IdleScan.rowsInSlice) { (key, row) throws(Failure) in
+      try step(&walk, IdleScan.rowsInSlice) { (key, row) throws(Failure) in
         guard row.generation == generation else { return }
         var record = row.record
         record.accessed = max(record.accessed, accesses.latest(key))
@@ -153,9 +155,10 @@ extension DiskTier {
       idleFrom.store(Int64.min, ordering: .relaxed)
       return false
     }
+    idleScan.walk = walk
     removeIdle(at: now)
-    if idleScan.walk.isDone { idleScan.end() }
-    return !idleScan.walk.isDone
+    if walk.isDone { idleScan.end() }
+    return !walk.isDone
   }
 
   /// Of the entries found, those that no tier above has read since. No lock is held while
