@@ -180,6 +180,8 @@ hutch_error last_error(void);
 uint64_t count_of(hutch_cache *cache);
 uint64_t cost_of(hutch_cache *cache);
 hutch_cache *tier_of(hutch_cache *cache, uint32_t tier);
+/* Which of the tiers have the key. */
+void check_where(hutch_cache *cache, const char *key, bool in_memory, bool on_disk);
 hutch_value *get_value(hutch_cache *cache, const char *key);
 
 /* Fills with bytes that depend on every one of position, seed and size. */

@@ -324,3 +324,11 @@ void check_every_call(hutch_cache *cache, hutch_status expected) {
   CHECK_STATUS(expected, hutch_tier(cache, HUTCH_TIER_MEMORY, &view));
   CHECK(!view);
 }
+
+void check_where(hutch_cache *cache, const char *key, bool in_memory, bool on_disk) {
+  hutch_cache *memory = tier_of(cache, HUTCH_TIER_MEMORY), *disk = tier_of(cache, HUTCH_TIER_DISK);
+  CHECK_STATUS(in_memory ? HUTCH_OK : HUTCH_NOT_FOUND, hutch_contains(memory, KEY(key)));
+  CHECK_STATUS(on_disk ? HUTCH_OK : HUTCH_NOT_FOUND, hutch_contains(disk, KEY(key)));
+  hutch_cache_release(memory);
+  hutch_cache_release(disk);
+}

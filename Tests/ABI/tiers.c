@@ -474,14 +474,6 @@ TEST(memory_goes_on_when_the_file_system_is_full) {
 
 /* ---------------------------------------------------------- write policies */
 
-static void check_where(hutch_cache *cache, const char *key, bool in_memory, bool on_disk) {
-  hutch_cache *memory = tier_of(cache, HUTCH_TIER_MEMORY), *disk = tier_of(cache, HUTCH_TIER_DISK);
-  CHECK_STATUS(in_memory ? HUTCH_OK : HUTCH_NOT_FOUND, hutch_contains(memory, KEY(key)));
-  CHECK_STATUS(on_disk ? HUTCH_OK : HUTCH_NOT_FOUND, hutch_contains(disk, KEY(key)));
-  hutch_cache_release(memory);
-  hutch_cache_release(disk);
-}
-
 TEST(a_put_stores_where_its_write_policy_says) {
   for (uint32_t of_cache = HUTCH_WRITE_DEFAULT; of_cache <= HUTCH_WRITE_ON_EVICTION; of_cache++) {
     for (uint32_t of_put = HUTCH_WRITE_DEFAULT; of_put <= HUTCH_WRITE_ON_EVICTION; of_put++) {

@@ -23,14 +23,6 @@ static hutch_cache *open_deferring(void) {
   return open_cache(scratch("cache").text, &options);
 }
 
-static void check_where(hutch_cache *cache, const char *key, bool in_memory, bool on_disk) {
-  hutch_cache *memory = tier_of(cache, HUTCH_TIER_MEMORY), *disk = tier_of(cache, HUTCH_TIER_DISK);
-  CHECK_STATUS(in_memory ? HUTCH_OK : HUTCH_NOT_FOUND, hutch_contains(memory, KEY(key)));
-  CHECK_STATUS(on_disk ? HUTCH_OK : HUTCH_NOT_FOUND, hutch_contains(disk, KEY(key)));
-  hutch_cache_release(memory);
-  hutch_cache_release(disk);
-}
-
 /* -------------------------------------------------------------------- puts */
 
 TEST(a_deferred_put_is_in_memory_and_what_the_disk_had_is_gone) {

@@ -47,7 +47,7 @@ final class Leavings {
   /// How many the store has yet to commit.
   var count: UInt64 { UInt64(max(0, unwritten.load(ordering: .relaxed))) }
 
-  /// Its block is the write's. False: the cache is shut.
+  /// Its block is the write's.
   func add(_ write: StorageWrite) {
     lock.lock()
     if let last { last.next = write } else { first = write }
