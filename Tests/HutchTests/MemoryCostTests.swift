@@ -204,4 +204,38 @@ import Testing
     lists.remove(Slot(1), slots)
     #expect(lists.isEmpty && first(300) == nil && lists.violation(slots) == nil)
   }
+
+  /// Lists come and go with their entries, whatever the order, and each keeps its own.
+  @Test func listsComeAndGo() {
+    let seed = testSeed
+    var random = Random(seed: seed)
+    let slots = Slots()
+    for classes in [1, 2, 5, 32] as [UInt64] {
+      var lists = CostLists()
+      var model: [UInt32: (index: UInt32, number: Int)] = [:]
+      for step in 0..<4000 {
+        let slot = UInt32(truncatingIfNeeded: random.next() % 100)
+        // Now many, now few.
+        let isGrowing = step / 400 % 2 == 0
+        if model[slot] != nil {
+          if isGrowing && random.next() % 3 != 0 { continue }
+          lists.remove(Slot(slot), slots)
+          model[slot] = nil
+        } else if isGrowing || random.next() % 8 == 0 {
+          let costClass = UInt32(truncatingIfNeeded: random.next() % classes)
+          let level = UInt32(truncatingIfNeeded: random.next() % 4)
+          slots.links(Slot(slot)).pointee.tag(costClass: costClass, level: level)
+          lists.push(Slot(slot), at: UInt32(step), isMeasured: true, slots)
+          model[slot] = (costClass - min(costClass, level), step)
+        }
+        #expect(lists.violation(slots) == nil, "seed \(seed), step \(step)")
+      }
+      var left: [UInt32] = []
+      lists.forEach(slots) { left.append($0.number) }
+      let expected = model.sorted {
+        ($1.value.index, $0.value.number) < ($0.value.index, $1.value.number)
+      }
+      #expect(left == expected.map(\.key), "seed \(seed), \(classes) classes")
+    }
+  }
 }

@@ -292,4 +292,30 @@ import Testing
     let isThere = ghosts.contains(keys[9999])
     #expect(!isThere)
   }
+
+  /// The policy's memory beyond what it has for each entry, however many cores the machine has.
+  /// A sketch for more than its fewest words is one for more entries.
+  @Test func theFixedPartIsBounded() throws {
+    for bits in 0...8 as ClosedRange<UInt32> {
+      let selector = try Selector(shardBits: bits)
+      for capacity in [1, 20, 256, 500, 512, 513, 767, 1000, 5000, 16_384, 600_000, 10_000_000] {
+        for costLimit in [0, 1 << 40] as [UInt64] {
+          selector.tune(for: capacity, costLimit: costLimit)
+          let tuning = selector.tuning()
+          // What was there may be right enough for this one.
+          #expect(!tuning.isOff(capacity, costLimit))
+          let perEntry = max(0, tuning.sketch.bytes - FrequencySketch.fewestBytes)
+          #expect(perEntry <= 4 * tuning.capacity)
+          let fixed = tuning.bytes - perEntry + Adaptive.size << Int(bits)
+          #expect(
+            fixed <= 128 << 10, "\(1 << bits) shards, capacity \(capacity), costs \(costLimit)")
+        }
+      }
+    }
+  }
+
+  @Test func coresDecideHowManyShardsThereAre() throws {
+    let wanted: [(Int, UInt32)] = [(-1, 2), (1, 2), (2, 3), (3, 3), (4, 4), (64, 8), (10_000, 8)]
+    for (cores, bits) in wanted { #expect(ShardPosition.bits(ofCores: cores) == bits) }
+  }
 }

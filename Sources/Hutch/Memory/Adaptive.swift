@@ -13,6 +13,10 @@ import Synchronization
 /// frequency, and in the shadows, which then have a limit on cost too. So the choice of a mode is
 /// one for hits under the costs as they are. Where entries cost about the same, or the limit is
 /// one of count, cost changes nothing.
+///
+/// MEMORY. Per entry: its links, 2 to 4 bytes of the sketch and 8 of ghosts. Beyond that at most
+/// 128 KiB in all: the sketch of a small tier, the shadows and what each shard has, so where there
+/// are very many shards the shadows are smaller (Selector.swift).
 struct Adaptive: EvictionPolicy, ~Copyable {
   typealias Node = Links
 
@@ -37,6 +41,9 @@ struct Adaptive: EvictionPolicy, ~Copyable {
   private var lastClass: UInt32 = 0
   private var changes = 0
   private static var manyChanges: Int { 4 }
+
+  /// What a shard takes: this, and what ghosts are rounded up to.
+  static var size: Int { MemoryLayout<Adaptive>.size + 64 }
 
   static var seesHits: Bool { false }
   static var samples: Bool { true }

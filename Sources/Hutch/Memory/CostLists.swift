@@ -1,7 +1,11 @@
+import CSystem
+
 /// A queue of slots that goes by age and cost: a list for each class of cost, powers of two, of
 /// which each goes by age alone. The next to go is among the heads the one whose age counts most
 /// by its class, so an entry of twice the cost has to prove itself in less than half the time.
 /// While there is one class this is one list.
+///
+/// Every shard and every shadow has two of these, so only lists that have entries take memory.
 ///
 /// SOURCES. That age x size over the heads of lists of like size is enough, and as good as a
 /// heap: C. Aggarwal, J. Wolf and P. Yu, 'Caching on the World Wide Web' (1999, 'pyramidal
@@ -12,9 +16,6 @@
 ///
 /// Entries have no time stamps: a list's head came n - 1 pushes ago, and the average time from
 /// push to push is measured (J. Little, 1961).
-///
-/// What only looks is mutating all the same: the compiler (6.3) passes an inline array that is
-/// borrowed from a variable as a copy, some thousand instructions a put.
 struct CostLists: ~Copyable {
   private struct Line {
     var list = SlotList()
@@ -22,14 +23,38 @@ struct CostLists: ~Copyable {
     var gap: Float = 0
     /// When the last came.
     var last: UInt32 = 0
+
+    @inline(__always)
+    mutating func push<Store: LinkStore & ~Copyable>(
+      _ slot: Slot, at now: UInt32, isMeasured: Bool, _ store: borrowing Store
+    ) {
+      if isMeasured {
+        let passed = Float(now &- last)
+        gap += (passed - gap) / Float(max(1, min(64, list.count)))
+        last = now
+      }
+      list.push(slot, store)
+    }
+
+    func age(at now: UInt32) -> Float { Float(list.count - 1) * gap + Float(now &- last) + 1 }
   }
 
-  private var lines = InlineArray<32, Line>(repeating: Line())
-  /// A bit for each list that is not empty.
+  /// A bit for each list that has entries.
   private var used: UInt32 = 0
   private(set) var count = 0
+  /// The list, if there is one.
+  private var only = Line()
+  /// The lists in order, if there are several.
+  private var lines: UnsafeMutablePointer<Line>?
+  private var room: UInt32 = 0
+
+  deinit { free(lines) }
 
   @inline(__always) var isEmpty: Bool { count == 0 }
+  @inline(__always) private var isOne: Bool { used & (used &- 1) == 0 }
+
+  /// What an entry takes at most here beyond its links: a list of its own.
+  static var lineSize: Int { MemoryLayout<Line>.stride }
 
   // MARK: classes
 
@@ -63,85 +88,135 @@ struct CostLists: ~Copyable {
     Int(links.costClass) - min(Int(links.costClass), Int(links.level))
   }
 
+  // MARK: lists
+
+  private func place(_ index: Int) -> Int {
+    (used & (1 &<< UInt32(truncatingIfNeeded: index) &- 1)).nonzeroBitCount
+  }
+
+  /// Makes another list. False: no memory.
+  @inline(never)
+  private mutating func open(_ index: Int) -> Bool {
+    let lineCount = used.nonzeroBitCount
+    if lineCount >= room {
+      let more = max(4, room * 2)
+      guard
+        let grown = realloc(lines, Int(more) * CostLists.lineSize)?
+          .bindMemory(to: Line.self, capacity: Int(more))
+      else { return false }
+      lines = grown
+      room = more
+    }
+    let lines = lines.unsafelyUnwrapped
+    if lineCount == 1 { lines[0] = only }
+    let place = place(index)
+    memmove(lines + place + 1, lines + place, (lineCount - place) * CostLists.lineSize)
+    lines[place] = Line()
+    used |= 1 &<< UInt32(truncatingIfNeeded: index)
+    return true
+  }
+
+  /// An empty one of several goes.
+  @inline(never)
+  private mutating func close(_ index: Int, _ place: Int) {
+    used &= ~(1 &<< UInt32(truncatingIfNeeded: index))
+    let lines = lines.unsafelyUnwrapped
+    let after = used.nonzeroBitCount - place
+    memmove(lines + place, lines + place + 1, after * CostLists.lineSize)
+    if isOne { only = lines[0] }
+  }
+
   // MARK: entries
 
-  /// To the list that its tag says. `isMeasured`: ages will be asked for.
+  /// To the list that its tag says. `isMeasured`: ages will be asked for. Without memory for
+  /// another list the tag is changed to say one that is there.
   @inline(never)
   mutating func push<Store: LinkStore & ~Copyable>(
     _ slot: Slot, at now: UInt32, isMeasured: Bool, _ store: borrowing Store
   ) {
-    let index = CostLists.index(store.links(slot).pointee)
-    if isMeasured {
-      let gap = lines[index].gap
-      let passed = Float(now &- lines[index].last)
-      lines[index].gap = gap + (passed - gap) / Float(max(1, min(64, lines[index].list.count)))
-      lines[index].last = now
-    }
-    lines[index].list.push(slot, store)
-    used |= 1 &<< UInt32(truncatingIfNeeded: index)
     count += 1
+    var index = CostLists.index(store.links(slot).pointee)
+    var bit: UInt32 = 1 &<< UInt32(truncatingIfNeeded: index)
+    if used & ~bit == 0 {
+      used = bit
+      return only.push(slot, at: now, isMeasured: isMeasured, store)
+    }
+    if used & bit == 0 && !open(index) {
+      index = used.trailingZeroBitCount
+      store.links(slot).pointee.tag(costClass: UInt32(index), level: 0)
+      bit = 1 &<< UInt32(truncatingIfNeeded: index)
+      if isOne { return only.push(slot, at: now, isMeasured: isMeasured, store) }
+    }
+    lines.unsafelyUnwrapped[place(index)].push(slot, at: now, isMeasured: isMeasured, store)
   }
 
   @inline(never)
   mutating func remove<Store: LinkStore & ~Copyable>(_ slot: Slot, _ store: borrowing Store) {
-    let index = CostLists.index(store.links(slot).pointee)
-    lines[index].list.remove(slot, store)
-    if lines[index].list.isEmpty { used &= ~(1 &<< UInt32(truncatingIfNeeded: index)) }
     count -= 1
+    if isOne {
+      only.list.remove(slot, store)
+      if only.list.isEmpty { used = 0 }
+      return
+    }
+    let index = CostLists.index(store.links(slot).pointee)
+    let place = place(index)
+    let line = lines.unsafelyUnwrapped + place
+    line.pointee.list.remove(slot, store)
+    if line.pointee.list.isEmpty { close(index, place) }
   }
 
   /// The next to go but one that is spared. `weighs`: by age and class, else by age.
   @inline(never)
-  mutating func first<Store: LinkStore & ~Copyable>(
+  func first<Store: LinkStore & ~Copyable>(
     sparing spared: Slot, at now: UInt32, weighs: Bool, _ store: borrowing Store
   ) -> Slot? {
-    if used & (used &- 1) == 0 {
-      if used == 0 { return nil }
-      return lines[used.trailingZeroBitCount].list.first(sparing: spared, store)
-    }
+    if isOne { return used == 0 ? nil : only.list.first(sparing: spared, store) }
     return heaviest(sparing: spared, at: now, weighs: weighs, store)
   }
 
   @inline(never)
-  private mutating func heaviest<Store: LinkStore & ~Copyable>(
+  private func heaviest<Store: LinkStore & ~Copyable>(
     sparing spared: Slot, at now: UInt32, weighs: Bool, _ store: borrowing Store
   ) -> Slot? {
     var found: Slot?
     var most: Float = -1
     var left = used
+    var line = lines.unsafelyUnwrapped
     while left != 0 {
       let index = left.trailingZeroBitCount
       left &= left &- 1
-      let n = lines[index].list.count
-      var age = Float(n - 1) * lines[index].gap + Float(now &- lines[index].last) + 1
+      var age = line.pointee.age(at: now)
       if weighs { age *= CostLists.weight(UInt32(index)) }
-      if age > most, let slot = lines[index].list.first(sparing: spared, store) {
+      if age > most, let slot = line.pointee.list.first(sparing: spared, store) {
         most = age
         found = slot
       }
+      line += 1
     }
     return found
   }
 
+  /// The list at a place, from the cheapest on.
+  private func line(_ place: Int) -> Line { isOne ? only : lines.unsafelyUnwrapped[place] }
+
   /// The most costly first, of like cost from the oldest on.
   func forEach<Store: LinkStore & ~Copyable>(_ store: borrowing Store, _ body: (Slot) -> Void) {
-    for i in 0..<32 { lines[31 - i].list.forEach(store, body) }
+    for place in (0..<used.nonzeroBitCount).reversed() { line(place).list.forEach(store, body) }
   }
 
   /// What is wrong, or nil.
   func violation<Store: LinkStore & ~Copyable>(_ store: borrowing Store) -> StaticString? {
     var sum = 0
-    for i in 0..<32 {
-      if let found = lines[i].list.violation(store) { return found }
+    for index in 0..<32 where used & 1 << UInt32(index) != 0 {
+      let list = line(place(index)).list
+      if let found = list.violation(store) { return found }
       var isElsewhere = false
-      lines[i].list.forEach(store) {
-        if CostLists.index(store.links($0).pointee) != i { isElsewhere = true }
+      list.forEach(store) {
+        if CostLists.index(store.links($0).pointee) != index { isElsewhere = true }
       }
       if isElsewhere { return "an entry is in the list of another class" }
-      if lines[i].list.isEmpty != (used & 1 << UInt32(i) == 0) {
-        return "a list's bit is wrong"
-      }
-      sum += lines[i].list.count
+      if list.isEmpty { return "a list is empty and there" }
+      sum += list.count
     }
     return sum == count ? nil : "the count of the lists is wrong"
   }

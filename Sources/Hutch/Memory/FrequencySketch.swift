@@ -22,6 +22,8 @@ struct FrequencySketch: ~Copyable {
   /// A word, 16 counters, serves 4 entries: on the reference traces more words gained less than
   /// another hash does. Small caches need more, and have this many.
   static let fewestWords = 4096
+  static var fewestBytes: Int { 8 * fewestWords + 64 }
+  var bytes: Int { 8 * wordCount + 64 }
 
   /// For so many entries; for none it counts nothing.
   init(capacity: Int) throws(Failure) {

@@ -29,6 +29,8 @@ struct Ghosts: ~Copyable {
 
   deinit { free(slots) }
 
+  var bytes: Int { 64 * bucketCount }
+
   @inline(__always)
   private func bucket(_ hash: UInt32) -> UnsafeMutablePointer<UInt32> {
     slots.unsafelyUnwrapped + Int((UInt64(hash) &* UInt64(bucketCount)) >> 32) * 16

@@ -1,3 +1,5 @@
+import CSystem
+
 /// The memory tier: entries in memory, within limits, by key.
 ///
 /// Entries are blocks (System/Block.swift), counted and immutable, so a reader needs the lock
@@ -61,11 +63,12 @@ final class MemoryTier {
   }
 
   /// `versions`: for blocks that come without one, drawn under the lock of their shard, so that
-  /// of two puts at once the newer version wins.
+  /// of two puts at once the newer version wins. `cores`: of the machine, if not given.
   init(
     limits: TierLimits, policy: MemoryPolicy, hash: KeyedHash, versions: Versions,
-    coherence: CoherenceCounters? = nil
+    coherence: CoherenceCounters? = nil, cores: Int = sysconf(Int32(_SC_NPROCESSORS_ONLN))
   ) throws(Failure) {
+    let bits = ShardPosition.bits(ofCores: cores)
     let order: ListPolicy.Order? =
       switch policy {
       case .lru: .used
@@ -75,10 +78,10 @@ final class MemoryTier {
       }
     if let order {
       shards = try ShardsOf<ListPolicy>(
-        ListPolicy.Rule(order), limits: limits, hash: hash, versions: versions)
+        ListPolicy.Rule(order), limits: limits, hash: hash, versions: versions, mostBits: bits)
     } else {
       shards = try ShardsOf<Adaptive>(
-        Selector(), limits: limits, hash: hash, versions: versions)
+        Selector(shardBits: bits), limits: limits, hash: hash, versions: versions, mostBits: bits)
     }
     keyed = hash
     shards.coherence = coherence

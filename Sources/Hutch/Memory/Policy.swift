@@ -43,6 +43,16 @@ struct ShardPosition {
   var index: UInt32 = 0
   var bits: UInt32 = 0
 
+  /// A tier has at most this many: a few for each core, and of many cores not so many that what
+  /// is kept for each adds up.
+  static var mostShards: Int { 256 }
+
+  /// log2 of how many shards a large tier has.
+  static func bits(ofCores cores: Int) -> UInt32 {
+    let shards = 4 * max(1, min(mostShards / 4, cores))
+    return UInt32(Int.bitWidth - 1 - shards.leadingZeroBitCount)
+  }
+
   /// The upper half of the hash in the whole tier, as far as it is known, from what is kept in
   /// a slot.
   @inline(__always)

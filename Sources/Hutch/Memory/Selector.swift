@@ -4,8 +4,8 @@ import Synchronization
 /// Which mode all shards of a tier follow: the one whose shadow has had the most hits of late.
 ///
 /// Every shadow is asked for the same sample of keys, thin enough that it has at most 512
-/// entries for the tier's capacity. A switch moves no entry: it changes what becomes of the
-/// next ones.
+/// entries for the tier's capacity, or fewer where there are very many shards. A switch moves no
+/// entry: it changes what becomes of the next ones.
 final class Selector {
   /// Protects `current` and the shadows of every tuning. Taken under a shard's lock, which is
   /// the order. A sample that finds it taken is dropped; only a shard that takes up a new
@@ -14,10 +14,20 @@ final class Selector {
   private var current: Tuning
   /// Which tuning is current: grows by one.
   let generation = Atomic<Int>(0)
+  /// Of the largest shadow.
+  private let mostEntries: Int
 
-  init() throws(Failure) {
+  /// The policy's memory beyond what it has for each entry.
+  static var mostBytes: Int { 128 << 10 }
+
+  /// What is left by the sketch and so many shards is the shadows'.
+  init(shardBits: UInt32) throws(Failure) {
     lock = try Lock()
-    current = try Tuning(capacity: 0, costLimit: 0, after: nil)
+    current = try Tuning(capacity: 0, costLimit: 0, after: nil, mostEntries: 0)
+    let taken =
+      FrequencySketch.fewestBytes + Adaptive.size << Int(shardBits) + Tuning.emptyBytes
+    let left = Selector.mostBytes - taken
+    mostEntries = max(64, min(Shadow.mostEntries, left / Tuning.bytesPerEntry))
   }
 
   /// What a shard is to go by from now on.
@@ -29,7 +39,8 @@ final class Selector {
     lock.withLock {
       guard current.isOff(capacity, costLimit) else { return }
       do throws(Failure) {
-        current = try Tuning(capacity: capacity, costLimit: costLimit, after: current)
+        current = try Tuning(
+          capacity: capacity, costLimit: costLimit, after: current, mostEntries: mostEntries)
         generation.store(generation.load(ordering: .relaxed) + 1, ordering: .relaxed)
       } catch {}
     }
@@ -62,7 +73,21 @@ final class Tuning {
   private var weight = 1.0
   private let growth: Double
 
-  init(capacity: Int, costLimit: UInt64, after last: Tuning?) throws(Failure) {
+  /// What all shadows take without entries, and for one entry of each.
+  static var emptyBytes: Int { Mode.count * MemoryLayout<Shadow>.stride }
+  static var bytesPerEntry: Int { Mode.count * Shadow.bytesPerEntry }
+
+  /// Memory, all in; for tests.
+  var bytes: Int {
+    var sum = sketch.bytes
+    if let shadows { for i in 0..<Mode.count { sum += shadows[i].bytes } }
+    return sum
+  }
+
+  /// `mostEntries`: of a shadow.
+  init(
+    capacity: Int, costLimit: UInt64, after last: Tuning?, mostEntries: Int
+  ) throws(Failure) {
     self.capacity = capacity
     weighs = costLimit != 0
     if let last, last.weighs == weighs {
@@ -73,7 +98,7 @@ final class Tuning {
     sketch = try FrequencySketch(capacity: capacity)
     // Where costs count the capacity is an estimate, which moves as the policy does its work.
     if let last, weighs { sketch.take(from: last.sketch) }
-    let most = weighs ? Shadow.mostEntries / 2 : Shadow.mostEntries
+    let most = weighs ? mostEntries / 2 : mostEntries
     var thinning = 1
     while capacity / thinning > most { thinning *= 2 }
     let size = max(1, (capacity + thinning / 2) / thinning)

@@ -54,6 +54,11 @@ struct Shadow: ~Copyable {
     return false
   }
 
+  /// What an entry takes: an item, up to two heads of chains, and two ghosts.
+  static var bytesPerEntry: Int { ShadowStore.bytesPerEntry + 8 }
+  /// Without lists that differ by cost, each of which takes its entries' place.
+  var bytes: Int { MemoryLayout<Shadow>.stride + store.bytes + ghosts.bytes }
+
   private func isFull(_ more: UInt64) -> Bool {
     queue.count >= capacity || cost + more > costLimit
   }
@@ -80,6 +85,7 @@ private struct ShadowStore: QueueStore, ~Copyable {
   private let items: UnsafeMutablePointer<Item>
   private let chains: UnsafeMutablePointer<UInt16>
   private let chainMask: UInt32
+  private let capacity: Int
   let costShift: UInt64
   /// The first that was given back, and the first that has never been used; number + 1.
   private var free: UInt16 = 0
@@ -88,11 +94,13 @@ private struct ShadowStore: QueueStore, ~Copyable {
   /// `unit`: costs are kept in units of the power of two that is just above.
   init(capacity: Int, unit: UInt64) throws(Failure) {
     costShift = UInt64(64 - unit.leadingZeroBitCount)
+    self.capacity = capacity
     var chainCount = 1
     while chainCount < capacity { chainCount *= 2 }
     // Items, then heads of chains.
-    let memory = try Allocation.bytes(capacity * MemoryLayout<Item>.stride + 2 * chainCount)
-    memset(memory, 0, capacity * MemoryLayout<Item>.stride + 2 * chainCount)
+    let size = capacity * MemoryLayout<Item>.stride + 2 * chainCount
+    let memory = try Allocation.bytes(size)
+    memset(memory, 0, size)
     items = memory.bindMemory(to: Item.self, capacity: capacity)
     chains = (memory + capacity * MemoryLayout<Item>.stride)
       .bindMemory(to: UInt16.self, capacity: chainCount)
@@ -102,6 +110,9 @@ private struct ShadowStore: QueueStore, ~Copyable {
   deinit { CSystem.free(items) }
 
   static var counts: Bool { false }
+
+  static var bytesPerEntry: Int { MemoryLayout<Item>.stride + 4 }
+  var bytes: Int { capacity * MemoryLayout<Item>.stride + 2 * (Int(chainMask) + 1) }
 
   private func chain(_ key: UInt32) -> UnsafeMutablePointer<UInt16> {
     chains + Int((key ^ key >> 16) & chainMask)

@@ -89,16 +89,15 @@ final class ShardsOf<Policy: EvictionPolicy & ~Copyable>: MemoryShards {
   let versions: Versions
 
   init(
-    _ common: Policy.Common, limits: TierLimits, hash: KeyedHash, versions: Versions
+    _ common: Policy.Common, limits: TierLimits, hash: KeyedHash, versions: Versions,
+    mostBits: UInt32
   ) throws(Failure) {
     self.hash = hash
     self.versions = versions
     self.common = common
     budget = try Budget(limits)
     held = try HeldCounts()
-    // At most 1,024 shards: see KeyedHash.kindBits.
-    let cores = UInt64(max(1, min(256, sysconf(Int32(_SC_NPROCESSORS_ONLN)))))
-    mostBits = UInt64(63 - (4 * cores).leadingZeroBitCount)
+    self.mostBits = UInt64(mostBits)
     memory = try Allocation.lines((ShardsOf.stride / 64) << Int(mostBits))
     makeShard(0, of: 0, ages: limits.ages)
   }

@@ -61,9 +61,10 @@ extension Entries: LinkStore where Node: LinkedNode {
 struct SlotList {
   private(set) var newest = Slot.none
   private(set) var oldest = Slot.none
-  private(set) var count = 0
+  private var length: UInt32 = 0
 
-  @inline(__always) var isEmpty: Bool { count == 0 }
+  @inline(__always) var count: Int { Int(length) }
+  @inline(__always) var isEmpty: Bool { length == 0 }
 
   @inline(__always)
   mutating func push<Store: LinkStore & ~Copyable>(_ slot: Slot, _ store: borrowing Store) {
@@ -72,7 +73,7 @@ struct SlotList {
     links.pointee.link(older: newest)
     if newest.isNone { oldest = slot } else { store.links(newest).pointee.link(newer: slot) }
     newest = slot
-    count += 1
+    length &+= 1
   }
 
   @inline(__always)
@@ -88,7 +89,7 @@ struct SlotList {
     } else {
       store.links(links.older).pointee.link(newer: links.newer)
     }
-    count -= 1
+    length &-= 1
   }
 
   /// Takes a slot out and pushes it again.
