@@ -77,9 +77,12 @@
  *   Callbacks are fn(void *context, ...). Where the library keeps one, a
  *   release function follows in the parameters; it is called exactly once, with
  *   the context, when the library lets go, also when the call failed. Any
- *   function may be called from a callback, but those that wait (hutch_close,
- *   hutch_flush, the waits for tasks) answer HUTCH_DEADLOCK from a callback of the
- *   same cache or queue.
+ *   function may be called from a callback, a release function included, but
+ *   those that wait (hutch_close, hutch_flush, hutch_maintain, hutch_queue_run,
+ *   the waits for tasks, groups and queues) answer HUTCH_DEADLOCK from a callback
+ *   of the same cache or queue. A tier view's callbacks are the cache's, and so are
+ *   those of its tasks and of its queue, on whatever thread they are made. The
+ *   clock must not call the library, nor a codec the cache that it belongs to.
  *
  *   _release and _close accept NULL.
  */

@@ -9,7 +9,7 @@ private func submitting(
   _ body: (Handle, TaskSpec, _ mayFinishNow: Bool) throws(Failure) -> Handle.Submitted
 ) -> hutch_status {
   out?.pointee = nil
-  return submitting(options) { (spec, given) throws(Failure) in
+  return submitting(options, for: owner(cache)) { (spec, given) throws(Failure) in
     guard let cache else { throw .invalid("the cache is NULL") }
     let handle = Unmanaged<Handle>.fromOpaque(UnsafeRawPointer(cache)).takeUnretainedValue()
     spec.wantsHandle = out != nil
@@ -28,7 +28,7 @@ private func submitting(
       let release = spec.release
       Handle.giveUp(task)
       deliver(completion, to: given.now)
-      release?(spec.context)
+      ThreadState.give(spec.context, back: release, of: owner(cache))
       return .done
     }
   }
@@ -133,7 +133,7 @@ public func hutch_load_async(
   _ options: UnsafePointer<hutch_task_options>!, _ task: UnsafeMutablePointer<OpaquePointer?>!
 ) -> hutch_status {
   // From here on the context is the work's: it goes when this call fails, too.
-  let work = LoadWork(loader ?? { _, _, _, _ in 0 }, context, release)
+  let work = LoadWork(loader ?? { _, _, _, _ in 0 }, context, release, of: owner(cache))
   return submitting(cache, options, task) { (handle, spec, now) throws(Failure) in
     let key = try checkedKey(key, key_size)
     guard loader != nil else { throw .invalid("loader is NULL") }

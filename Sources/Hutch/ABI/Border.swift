@@ -83,6 +83,16 @@ func withCacheAtOnce(
   }
 }
 
+// MARK: contexts
+
+/// Whose callbacks a call's are: the cache's, if there is one.
+func owner(_ cache: OpaquePointer?) -> UnsafeMutableRawPointer? {
+  guard let cache else { return nil }
+  return Unmanaged<Handle>.fromOpaque(UnsafeRawPointer(cache))._withUnsafeGuaranteedRef {
+    $0.cache.identity
+  }
+}
+
 /// A new counted reference for the host.
 func handOut(_ object: AnyObject) -> OpaquePointer {
   OpaquePointer(Unmanaged.passRetained(object).toOpaque())

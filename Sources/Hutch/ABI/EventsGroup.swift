@@ -14,7 +14,7 @@ public func hutch_set_listener(
       var told = hutch_event(event)
       listener?(context, &told)
     },
-    release: { release?(context) })
+    release: { [owner = owner(cache)] in ThreadState.give(context, back: release, of: owner) })
   return withCache(cache) { (handle) throws(Failure) in
     guard kinds & ~UInt32(HUTCH_EVENT_ALL) == 0 else {
       throw .invalid("a kind of event that is not defined")
@@ -40,10 +40,10 @@ extension hutch_event {
   }
 }
 
-/// What calls a logger, and owns its context from here on.
+/// What calls a logger, and owns its context from here on. `owner`: of the callback.
 private func logger(
   _ level: UInt32, _ logger: hutch_logger?, _ context: UnsafeMutableRawPointer?,
-  _ release: (@convention(c) (UnsafeMutableRawPointer?) -> Void)?
+  _ release: ThreadState.Release?, of owner: UnsafeMutableRawPointer?
 ) -> Listener {
   Listener(
     // All levels up to this one, a bit each.
@@ -53,7 +53,7 @@ private func logger(
       withUnsafeMutableBytes(of: &record.words) { event.compose(into: $0) }
       logger?(context, &record)
     },
-    release: { release?(context) })
+    release: { ThreadState.give(context, back: release, of: owner) })
 }
 
 @_cdecl("hutch_set_logger") @implementation
@@ -61,7 +61,7 @@ public func hutch_set_logger(
   _ cache: OpaquePointer!, _ level: UInt32, _ function: hutch_logger!,
   _ context: UnsafeMutableRawPointer!, _ release: (@convention(c) (UnsafeMutableRawPointer?) -> Void)!
 ) -> hutch_status {
-  let new = logger(level, function, context, release)
+  let new = logger(level, function, context, release, of: owner(cache))
   return withCache(cache) { (handle) throws(Failure) in
     try checkLevel(level, function)
     handle.cache.events.setLogger(function == nil ? nil : new)
@@ -74,7 +74,7 @@ public func hutch_set_default_logger(
   _ level: UInt32, _ function: hutch_logger!, _ context: UnsafeMutableRawPointer!,
   _ release: (@convention(c) (UnsafeMutableRawPointer?) -> Void)!
 ) -> hutch_status {
-  let new = logger(level, function, context, release)
+  let new = logger(level, function, context, release, of: nil)
   return answering { () throws(Failure) in
     try checkLevel(level, function)
     Process.setLogger(function == nil ? nil : new)

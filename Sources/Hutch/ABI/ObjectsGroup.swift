@@ -16,7 +16,7 @@ public func hutch_put_object(
     try handle.cache.putObject(key, object, release, spec)
     return .done
   }
-  if status != Status.done.code { release?(object) }
+  if status != Status.done.code { ThreadState.give(object, back: release, of: owner(cache)) }
   return status
 }
 

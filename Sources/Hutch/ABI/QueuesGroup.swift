@@ -83,7 +83,12 @@ public func hutch_queue_submit(
   _ options: UnsafePointer<hutch_task_options>!, _ task: UnsafeMutablePointer<OpaquePointer?>!
 ) -> hutch_status {
   task?.pointee = nil
-  let status = submitting(options) { (spec, _) throws(Failure) in
+  let owner = queue.map {
+    Unmanaged<QueueHandle>.fromOpaque(UnsafeRawPointer($0))._withUnsafeGuaranteedRef {
+      $0.queue.identity
+    }
+  }
+  let status = submitting(options, for: owner) { (spec, _) throws(Failure) in
     guard let queue else { throw .invalid("the queue is NULL") }
     let found = Unmanaged<QueueHandle>.fromOpaque(UnsafeRawPointer(queue)).takeUnretainedValue()
     try found.queue.check()
@@ -104,7 +109,7 @@ public func hutch_queue_submit(
     if status == .done { task?.pointee = OpaquePointer(record) } else { record.discard() }
     return status
   }
-  if status != Status.done.code { release?(context) }
+  if status != Status.done.code { ThreadState.give(context, back: release, of: owner) }
   return status
 }
 
@@ -203,7 +208,12 @@ public func hutch_group_create(
 public func hutch_group_start(
   _ group: OpaquePointer!, _ options: UnsafePointer<hutch_task_options>!
 ) -> hutch_status {
-  submitting(options) { (spec, given) throws(Failure) in
+  let owner = group.map {
+    Unmanaged<GroupHandle>.fromOpaque(UnsafeRawPointer($0))._withUnsafeGuaranteedRef {
+      $0.group.handle.queue.identity
+    }
+  }
+  return submitting(options, for: owner) { (spec, given) throws(Failure) in
     guard let group else { throw .invalid("the group is NULL") }
     let handle = Unmanaged<GroupHandle>.fromOpaque(UnsafeRawPointer(group))
       .takeUnretainedValue()

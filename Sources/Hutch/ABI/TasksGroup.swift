@@ -89,9 +89,9 @@ private func checkedPriority(_ priority: Int32) throws(Failure) -> Int8 {
 }
 
 /// Calls `body` with what the host said of a task. Where that fails, the context is released:
-/// its release is called exactly once, whatever happens.
+/// its release is called exactly once, whatever happens. `owner`: whose callback it is.
 func submitting(
-  _ options: UnsafePointer<hutch_task_options>?,
+  _ options: UnsafePointer<hutch_task_options>?, for owner: UnsafeMutableRawPointer?,
   _ body: (inout TaskSpec, hutch_task_options) throws(Failure) -> Status
 ) -> hutch_status {
   var given = hutch_task_options()
@@ -112,7 +112,7 @@ func submitting(
     if status == .done { given.release = nil }
     return status
   }
-  given.release?(given.context)
+  ThreadState.give(given.context, back: given.release, of: owner)
   return status
 }
 

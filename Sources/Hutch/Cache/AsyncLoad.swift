@@ -9,6 +9,8 @@ final class LoadWork {
   let loader: Cache.Loader
   let context: UnsafeMutableRawPointer?
   private var release: TaskRecord.Function?
+  /// Whose callbacks these are (see ThreadState).
+  private let owner: UnsafeMutableRawPointer?
   var spec = LoadSpec()
   /// For whose sake it loads.
   var parent: Loading?
@@ -19,11 +21,12 @@ final class LoadWork {
   /// The context is its own from here on.
   init(
     _ loader: @escaping Cache.Loader, _ context: UnsafeMutableRawPointer?,
-    _ release: TaskRecord.Function?
+    _ release: TaskRecord.Function?, of owner: UnsafeMutableRawPointer?
   ) {
     self.loader = loader
     self.context = context
     self.release = release
+    self.owner = owner
   }
 
   deinit { end() }
@@ -34,7 +37,7 @@ final class LoadWork {
     loading?.leaveTask()
     let release = self.release
     self.release = nil
-    release?(context)
+    ThreadState.give(context, back: release, of: owner)
   }
 }
 

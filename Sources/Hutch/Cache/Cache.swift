@@ -165,7 +165,7 @@ final class Cache {
     tasks.stop(by: deadline)
     gate.close()
     // An end is no event.
-    try? events.listen(nil)
+    events.silence()
     var failure: Failure?
     if let storage {
       failure = writeDirty(storage, by: deadline)

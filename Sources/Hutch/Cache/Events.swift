@@ -28,16 +28,20 @@ final class ListenerPlace {
 
   static func make() throws(Failure) -> ListenerPlace { ListenerPlace(try Lock()) }
 
-  /// Puts a listener in the place of the one that is there; nil: none. That one's release
-  /// comes when its last call is over.
-  func put(_ new: Listener?) {
+  /// Puts a listener in the place of the one that is there, which is given back; nil: none. Its
+  /// release comes when its last call is over, with the last reference: to be given up with no
+  /// lock held.
+  func put(_ new: Listener?) -> Listener? {
     lock.lock()
     let old = listener
     listener = new
     wanted.store(new?.kinds ?? 0, ordering: .releasing)
     lock.unlock()
-    _ = old
+    return old
   }
+
+  /// The listener stays, but nothing is for it any more.
+  func silence() { wanted.store(0, ordering: .releasing) }
 
   @inline(__always) var kinds: UInt32 { wanted.load(ordering: .acquiring) }
 
@@ -131,17 +135,21 @@ final class Events {
     if new != nil {
       for _ in 0..<Stripes.count { made.append(Lane(try Lock(), try Condition())) }
     }
-    lock.withLock {
-      if lanes.isEmpty && new != nil {
-        lanes = made
-        hasLanes.store(true, ordering: .releasing)
-      }
-      place.put(new)
+    lock.lock()
+    if lanes.isEmpty && new != nil {
+      lanes = made
+      hasLanes.store(true, ordering: .releasing)
     }
+    let old = place.put(new)
+    lock.unlock()
+    withExtendedLifetime(old) {}
   }
 
+  /// Nobody is told of anything from here on; the listener goes later, with `listen(nil)`.
+  func silence() { place.silence() }
+
   /// Makes `new` what lines of the log are told to.
-  func setLogger(_ new: Listener?) { logger.place.put(new) }
+  func setLogger(_ new: Listener?) { _ = logger.place.put(new) }
 
   /// The directory, for the log. Before the cache is shared.
   func name(_ path: UnsafePointer<CChar>) { logger.name(path) }
@@ -246,7 +254,9 @@ final class Events {
   }
 
   private func tell(_ event: Event) {
-    guard let listener = place.current, listener.kinds & event.kind.rawValue != 0 else { return }
+    guard wants(event.kind), let listener = place.current,
+      listener.kinds & event.kind.rawValue != 0
+    else { return }
     ThreadState.within(owner!) { listener.call(event) }
   }
 

@@ -127,9 +127,10 @@ extension Cache {
   /// To be told when the caller's locks are released: by `events.deliver`.
   func log(_ line: LogLine, _ tiers: Event.Tiers = .disk) { events.log(line, tiers) }
 
-  /// Tells what is left, and lets the logger go. After the end of everything else, with no lock
-  /// held.
-  func endLog() {
+  /// Tells what is left, and lets listener and logger go. After the end of everything else, with
+  /// no lock held: theirs are the host's last functions.
+  func endListeners() {
+    try? events.listen(nil)
     events.deliver()
     events.setLogger(nil)
   }

@@ -87,7 +87,7 @@ final class Opening {
     guard cache.storage != nil else {
       failure = cache.shut(by: deadline) ?? failure
       cache.endReleases()
-      cache.endLog()
+      cache.endListeners()
       return failure
     }
     var isLast = false
@@ -104,7 +104,7 @@ final class Opening {
     // With no lock held, the registry's neither.
     if isLast {
       cache.endReleases()
-      cache.endLog()
+      cache.endListeners()
     }
     return failure
   }

@@ -71,6 +71,19 @@ enum ThreadState {
     }
   }
 
+  typealias Release = @convention(c) (UnsafeMutableRawPointer?) -> Void
+
+  /// Gives a context back to the host: its release is a callback of `owner` like any other.
+  @inline(never)
+  static func give(
+    _ context: UnsafeMutableRawPointer?, back release: Release?,
+    of owner: UnsafeMutableRawPointer?
+  ) {
+    guard let release else { return }
+    guard let owner else { return release(context) }
+    within(owner) { release(context) }
+  }
+
   /// Whether this thread is within a callback of `owner`, however deep.
   static func isWithinCallback(of owner: UnsafeMutableRawPointer) -> Bool {
     var frame = hutch_thread_state()!.pointee.callback

@@ -107,16 +107,18 @@ final class CompletionPort {
       ThreadState.within(queue.identity) {
         if task.pointee.complete != nil { queue.deliver(task) }
         task.releaseCompletion()
+        task.releaseWork()
       }
-      task.releaseWork()
       task.drop()
     }
   }
 
   private static func discard(_ batch: inout Lane) {
     while let task = batch.popFirst() {
-      task.releaseCompletion()
-      task.releaseWork()
+      ThreadState.within(task.pointee.queue.takeUnretainedValue().identity) {
+        task.releaseCompletion()
+        task.releaseWork()
+      }
       task.drop()
     }
   }

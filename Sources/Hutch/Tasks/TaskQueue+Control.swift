@@ -183,7 +183,7 @@ extension TaskQueue {
 
   /// A task that will not run leaves its completion in its port at once.
   private func settleForPort(_ task: TaskPointer) {
-    task.endWork()
+    ThreadState.within(identity) { task.endWork() }
     lock.lock()
     let aftermath = settle(task)
     lock.unlock()
