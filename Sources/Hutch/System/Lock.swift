@@ -8,8 +8,12 @@ struct Lock: ~Copyable {
 
   init() throws(Failure) {
     mutex = try Allocation.one(pthread_mutex_t.self)
-    // Cannot fail with default attributes.
-    pthread_mutex_init(mutex, nil)
+    // Neither can fail: glibc's attributes are words of the caller's.
+    var attributes = pthread_mutexattr_t()
+    pthread_mutexattr_init(&attributes)
+    pthread_mutexattr_settype(&attributes, Int32(PTHREAD_MUTEX_ADAPTIVE_NP))
+    pthread_mutex_init(mutex, &attributes)
+    pthread_mutexattr_destroy(&attributes)
   }
 
   deinit {
