@@ -565,7 +565,7 @@ typedef struct hutch_entry_info {
   uint64_t cost;          /* the explicit cost; 0: none */
   uint64_t size;          /* of the value, in bytes */
   uint64_t extended_size; /* of the extended data, in bytes */
-  uint64_t checksum;      /* XXH64 of the value; 0: not computed (memory only, or
+  uint64_t checksum;      /* XXH3 (64 bits) of the value; 0: not computed (memory only, or
                              behind a codec) */
   uint32_t tier;          /* HUTCH_TIER_* that answered */
   uint32_t reserved;

@@ -21,7 +21,7 @@ import Testing
         let record = try disk.info("k\(size)")
         #expect(record?.size == size)
         let expected = DiskFixture.bytes(size, seed: UInt64(size))
-        #expect(record?.checksum == expected.withUnsafeBytes { Checksum.xxh64($0) })
+        #expect(record?.checksum == expected.withUnsafeBytes { Checksum.xxh3($0) })
       }
       #expect(try disk.get("no") == nil)
     }

@@ -9,7 +9,7 @@ import Testing
   static let constants: [UInt64] = {
     var all: [UInt64] = [
       0, 1, .max, 1 << 63, 0x5555_5555_5555_5555, 0xAAAA_AAAA_AAAA_AAAA,
-      // XXH64, in Checksum.swift.
+      // XXH3, in Checksum.swift: its primes, and words of its secret.
       0x9E37_79B1_85EB_CA87, 0xC2B2_AE3D_27D4_EB4F, 0x1656_67B1_9E37_79F9,
       0x85EB_CA77_C2B2_AE63, 0x27D4_EB2F_1656_67C5,
       // What wyhash, rapidhash and SplitMix64 use, should they ever be taken in.

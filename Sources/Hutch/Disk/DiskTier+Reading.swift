@@ -80,7 +80,7 @@ extension DiskTier {
   }
 
   func isRight(_ stored: Bytes, _ row: Row) -> Bool {
-    !options.checksChecksums || Checksum.xxh64(stored) == row.record.checksum
+    !options.checksChecksums || Checksum.xxh3(stored) == row.record.checksum
   }
 
   func info(_ key: Bytes, at moment: Moment) throws(Failure) -> Record? {
@@ -142,7 +142,7 @@ extension DiskTier {
     let made = block.unowned
     if entry.extendedSize > 0 { made.extendedData.copyMemory(from: Bytes(entry.extendedData)) }
     guard try ContentFiles.read(name, into: made.value, in: directory) == .whole,
-      Checksum.xxh64(Bytes(made.value)) == write.checksum
+      Checksum.xxh3(Bytes(made.value)) == write.checksum
     else { return nil }
     return block
   }

@@ -31,7 +31,7 @@ extension DiskTier {
       let inFile = goesIntoFile(stored.count)
       guard isWithinLimits(queued, stored: stored.count, inFile: inFile) else { return }
       queued.checksum =
-        entry.checksum != 0 && queued.codec == 0 ? entry.checksum : Checksum.xxh64(stored)
+        entry.checksum != 0 && queued.codec == 0 ? entry.checksum : Checksum.xxh3(stored)
       if inFile { try writeContent(queued, stored, write.file?.suffix ?? FileSuffix()) }
     } catch {
       counters.failures.add()

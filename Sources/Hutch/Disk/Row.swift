@@ -69,8 +69,8 @@ struct Row {
 /// A row's checksum: over its value, and over key, version, generation and extended data, so
 /// that a value under another's key, or one that a clear has done away with, is damage too.
 ///
-///     seal = XXH64(value) ^ salt
-///     salt = XXH64(key, seeded with version, generation and extended data)
+///     seal = XXH3(value) ^ salt
+///     salt = XXH3(key) with version, generation and XXH3(extended data) mixed in
 ///
 /// Whoever has the row's other fields gets the value's own checksum from it without
 /// reading the value.
@@ -80,8 +80,8 @@ enum Seal {
   ) -> UInt64 {
     // By an odd number, so that the two cannot make up for each other.
     let seed = version &+ UInt64(bitPattern: generation) &* 0x9E37_79B9_7F4A_7C15
-    return Checksum.xxh64(
-      key, seed: extended.count == 0 ? seed : seed ^ Checksum.xxh64(extended))
+    let name = Checksum.xxh3(key) ^ Checksum.mix(seed)
+    return Checksum.mix(extended.count == 0 ? name : name &+ Checksum.xxh3(extended))
   }
 }
 

@@ -24,7 +24,7 @@ final class QueuedWrite {
 
   // What `prepare` found out.
 
-  /// Of a put: the value's size and XXH64, and whether the entry's block has it; else it is in
+  /// Of a put: the value's size and checksum, and whether the entry's block has it; else it is in
   /// the content file alone.
   var size = 0
   var checksum: UInt64 = 0

@@ -152,7 +152,7 @@ struct UnownedBlock {
   func setChecksum() {
     assert(extended)
     raw.storeBytes(
-      of: Checksum.xxh64(Bytes(value)), toByteOffset: At.checksum, as: UInt64.self)
+      of: Checksum.xxh3(Bytes(value)), toByteOffset: At.checksum, as: UInt64.self)
   }
 
   var slot: UInt32 {

@@ -1,144 +1,256 @@
-/// XXH64, as its specification has it (Yann Collet, xxHash, doc/xxhash_spec.md): a checksum
-/// that runs at memory speed. It guards against damage, not against an adversary.
+/// XXH3 with 64 bits, without a seed, as its specification has it (Yann Collet, xxHash,
+/// doc/xxhash_spec.md): a checksum that runs at memory speed. It guards against damage, not
+/// against an adversary.
 enum Checksum {
-  private static let p1: UInt64 = 0x9E37_79B1_85EB_CA87
-  private static let p2: UInt64 = 0xC2B2_AE3D_27D4_EB4F
-  private static let p3: UInt64 = 0x1656_67B1_9E37_79F9
-  private static let p4: UInt64 = 0x85EB_CA77_C2B2_AE63
-  private static let p5: UInt64 = 0x27D4_EB2F_1656_67C5
+  private static let prime32_1: UInt64 = 0x9E37_79B1
+  private static let prime32_2: UInt64 = 0x85EB_CA77
+  private static let prime32_3: UInt64 = 0xC2B2_AE3D
+  private static let prime64_1: UInt64 = 0x9E37_79B1_85EB_CA87
+  private static let prime64_2: UInt64 = 0xC2B2_AE3D_27D4_EB4F
+  private static let prime64_3: UInt64 = 0x1656_67B1_9E37_79F9
+  private static let prime64_4: UInt64 = 0x85EB_CA77_C2B2_AE63
+  private static let prime64_5: UInt64 = 0x27D4_EB2F_1656_67C5
+  private static let primeMix1: UInt64 = 0x1656_6791_9E37_79F9
+  private static let primeMix2: UInt64 = 0x9FB2_1C65_1E98_DF25
 
-  @inline(__always)
-  private static func rotate(_ x: UInt64, _ n: UInt64) -> UInt64 { x &<< n | x &>> (64 &- n) }
+  private typealias Secret = InlineArray<24, UInt64>
 
+  /// The default secret's 192 bytes, as words.
+  private static let secret: Secret = [
+    0xBE4B_A423_396C_FEB8, 0x1CAD_21F7_2C81_017C, 0xDB97_9083_E96D_D4DE,
+    0x1F67_B3B7_A4A4_4072, 0x78E5_C0CC_4EE6_79CB, 0x2172_FFCC_7DD0_5A82,
+    0x8E24_43F7_7446_08B8, 0x4C26_3A81_E690_35E0, 0xCB00_C391_BB52_283C,
+    0xA32E_531B_8B65_D088, 0x4EF9_0DA2_9748_6471, 0xD8AC_DEA9_46EF_1938,
+    0x3F34_9CE3_3F76_FAA8, 0x1D4F_0BC7_C7BB_DCF9, 0x3159_B4CD_4BE0_518A,
+    0x6473_78D9_C97E_9FC8, 0xC3EB_D334_83AC_C5EA, 0xEB63_13FA_FFA0_81C5,
+    0x49DA_F0B7_51DD_0D17, 0x9E68_D429_2655_16D3, 0xFCA1_477D_58BE_162B,
+    0xCE31_D07A_D1B8_F88F, 0x2804_1695_8F3A_CB45, 0x7E40_4BBB_CAFB_D7AF,
+  ]
+
+  /// The secret's word from that byte on.
   @inline(__always)
-  private static func round(_ accumulator: UInt64, _ lane: UInt64) -> UInt64 {
-    rotate(accumulator &+ lane &* p2, 31) &* p1
+  private static func secret(at byte: Int) -> UInt64 {
+    let word = byte >> 3
+    let bits = UInt64(truncatingIfNeeded: (byte & 7) << 3)
+    if bits == 0 { return secret[word] }
+    return secret[word] &>> bits | secret[word + 1] &<< (64 &- bits)
   }
 
   @inline(__always)
-  private static func merge(_ hash: UInt64, _ accumulator: UInt64) -> UInt64 {
-    (hash ^ round(0, accumulator)) &* p1 &+ p4
+  private static func avalanche(_ x: UInt64) -> UInt64 {
+    var x = x
+    x ^= x &>> 37
+    x = x &* primeMix1
+    return x ^ x &>> 32
+  }
+
+  /// The last step of XXH64. One to one: what differs before it differs behind it.
+  @inline(__always)
+  static func mix(_ x: UInt64) -> UInt64 {
+    var x = x
+    x ^= x &>> 33
+    x = x &* prime64_2
+    x ^= x &>> 29
+    x = x &* prime64_3
+    return x ^ x &>> 32
+  }
+
+  @inline(__always)
+  private static func fold(_ a: UInt64, _ b: UInt64) -> UInt64 {
+    let product = a.multipliedFullWidth(by: b)
+    return product.low ^ product.high
+  }
+
+  @inline(__always)
+  private static func word(_ p: UnsafeRawPointer, _ offset: Int) -> UInt64 {
+    p.loadUnaligned(fromByteOffset: offset, as: UInt64.self)
+  }
+
+  @inline(__always)
+  private static func half(_ p: UnsafeRawPointer, _ offset: Int) -> UInt64 {
+    UInt64(p.loadUnaligned(fromByteOffset: offset, as: UInt32.self))
   }
 
   @_optimize(speed)
-  static func xxh64(_ bytes: Bytes, seed: UInt64 = 0) -> UInt64 {
-    var sum = Sum(seed: seed)
-    return sum.end(with: bytes)
+  static func xxh3(_ bytes: Bytes) -> UInt64 {
+    guard let p = bytes.baseAddress, bytes.count > 0 else { return mix(secret[7] ^ secret[8]) }
+    if bytes.count <= 16 { return small(p, bytes.count) }
+    if bytes.count <= 240 { return medium(p, bytes.count) }
+    var lanes = Lanes()
+    lanes.add(p, stripes: (bytes.count - 1) / 64)
+    return lanes.end(last: p + (bytes.count - 64), total: UInt64(bytes.count))
+  }
+
+  /// 1 to 16 bytes.
+  @inline(__always)
+  private static func small(_ p: UnsafeRawPointer, _ count: Int) -> UInt64 {
+    let size = UInt64(truncatingIfNeeded: count)
+    if count > 8 {
+      let low = secret[3] ^ secret[4] ^ word(p, 0)
+      let high = secret[5] ^ secret[6] ^ word(p, count - 8)
+      return avalanche(size &+ low.byteSwapped &+ high &+ fold(low, high))
+    }
+    if count >= 4 {
+      var x = secret[1] ^ secret[2] ^ (half(p, count - 4) | half(p, 0) &<< 32)
+      x ^= (x &<< 49 | x &>> 15) ^ (x &<< 24 | x &>> 40)
+      x = x &* primeMix2
+      x ^= (x &>> 35) &+ size
+      x = x &* primeMix2
+      return x ^ x &>> 28
+    }
+    let first = UInt64(p.load(fromByteOffset: 0, as: UInt8.self))
+    let middle = UInt64(p.load(fromByteOffset: count >> 1, as: UInt8.self))
+    let last = UInt64(p.load(fromByteOffset: count - 1, as: UInt8.self))
+    let key = (secret[0] ^ secret[0] &>> 32) & 0xFFFF_FFFF
+    return mix(key ^ (last | size &<< 8 | first &<< 16 | middle &<< 24))
+  }
+
+  /// 17 to 240 bytes.
+  private static func medium(_ p: UnsafeRawPointer, _ count: Int) -> UInt64 {
+    func mixed(_ offset: Int, _ key: Int) -> UInt64 {
+      fold(word(p, offset) ^ secret(at: key), word(p, offset + 8) ^ secret(at: key + 8))
+    }
+    var sum = UInt64(truncatingIfNeeded: count) &* prime64_1
+    if count <= 128 {
+      for i in 0...(count - 1) >> 5 {
+        sum = sum &+ mixed(i * 16, i * 32) &+ mixed(count - i * 16 - 16, i * 32 + 16)
+      }
+    } else {
+      for i in 0..<8 { sum = sum &+ mixed(i * 16, i * 16) }
+      sum = avalanche(sum)
+      for i in 8..<count >> 4 { sum = sum &+ mixed(i * 16, (i - 8) * 16 + 3) }
+      sum = sum &+ mixed(count - 16, 119)
+    }
+    return avalanche(sum)
+  }
+
+  /// More than 240 bytes: eight sums over stripes of 64 bytes.
+  private struct Lanes {
+    typealias Vector = SIMD8<UInt64>
+
+    private static let stripesInBlock = 16
+    private var sums = Vector(
+      prime32_3, prime64_1, prime64_2, prime64_3, prime64_4, prime32_2, prime64_5, prime32_1)
+    /// How many stripes of the block have been added.
+    private var filled = 0
+
+    @inline(__always)
+    private static func secretWords(at byte: Int) -> Vector {
+      var words = Vector()
+      for i in 0..<8 { words[i] = secret(at: byte + i * 8) }
+      return words
+    }
+
+    @inline(__always)
+    private static func products(_ x: Vector) -> Vector { (x & 0xFFFF_FFFF) &* (x &>> 32) }
+
+    /// A lane is added to its neighbour.
+    @inline(__always)
+    private static func swapped(_ x: Vector) -> Vector {
+      var swapped = x
+      swapped.evenHalf = x.oddHalf
+      swapped.oddHalf = x.evenHalf
+      return swapped
+    }
+
+    @_optimize(speed)
+    mutating func add(_ p: UnsafeRawPointer, stripes count: Int) {
+      var p = p
+      var left = count
+      withUnsafeBytes(of: secret) { secret in
+        while left > 0 {
+          let now = min(left, Lanes.stripesInBlock - filled)
+          var products = Vector()
+          var lanes = Vector()
+          var key = secret.baseAddress! + filled * 8
+          for _ in 0..<now {
+            let stripe = p.loadUnaligned(as: Vector.self)
+            products &+= Lanes.products(stripe ^ key.loadUnaligned(as: Vector.self))
+            lanes &+= stripe
+            p += 64
+            key += 8
+          }
+          sums &+= products &+ Lanes.swapped(lanes)
+          left -= now
+          filled += now
+          if filled == Lanes.stripesInBlock { scramble() }
+        }
+      }
+    }
+
+    @inline(__always)
+    private mutating func scramble() {
+      sums ^= sums &>> 47
+      sums ^= Lanes.secretWords(at: 128)
+      sums = sums &* prime32_1
+      filled = 0
+    }
+
+    /// `last`: the last 64 bytes, of which some may have been added.
+    func end(last: UnsafeRawPointer, total: UInt64) -> UInt64 {
+      let stripe = last.loadUnaligned(as: Vector.self)
+      let ended =
+        sums &+ Lanes.products(stripe ^ Lanes.secretWords(at: 121)) &+ Lanes.swapped(stripe)
+      let keyed = ended ^ Lanes.secretWords(at: 11)
+      var sum = total &* prime64_1
+      for i in 0..<4 { sum = sum &+ fold(keyed[2 * i], keyed[2 * i + 1]) }
+      return avalanche(sum)
+    }
   }
 
   /// A checksum of bytes that come in pieces.
   struct Sum {
-    private var a: UInt64
-    private var b: UInt64
-    private var c: UInt64
-    private var d: UInt64
-    private let seed: UInt64
+    private typealias Kept = InlineArray<32, UInt64>
+
+    private static let room = 256
+    private var lanes = Lanes()
     private var total: UInt64 = 0
-    /// What did not fill a stripe of 32 bytes.
-    private var rest: (UInt64, UInt64, UInt64, UInt64) = (0, 0, 0, 0)
+    /// The last bytes, not yet added: up to 256 of them all, for 240 are summed up in another
+    /// way, and of more 64 at least, for the end goes over the last 64 again.
+    private var kept = Kept(repeating: 0)
+    private var keptCount = 0
 
-    init(seed: UInt64 = 0) {
-      self.seed = seed
-      a = seed &+ p1 &+ p2
-      b = seed &+ p2
-      c = seed
-      d = seed &- p1
-    }
-
-    private var restCount: Int { Int(truncatingIfNeeded: total & 31) }
-
-    /// Whole stripes of 32 bytes. Returns how many bytes they were.
-    @inline(__always)
-    private mutating func stripes(_ p: UnsafeRawPointer, _ from: Int, _ count: Int) -> Int {
-      var offset = from
-      var (a, b, c, d) = (self.a, self.b, self.c, self.d)
-      while count - offset >= 32 {
-        a = round(a, p.loadUnaligned(fromByteOffset: offset, as: UInt64.self))
-        b = round(b, p.loadUnaligned(fromByteOffset: offset + 8, as: UInt64.self))
-        c = round(c, p.loadUnaligned(fromByteOffset: offset + 16, as: UInt64.self))
-        d = round(d, p.loadUnaligned(fromByteOffset: offset + 24, as: UInt64.self))
-        offset += 32
-      }
-      (self.a, self.b, self.c, self.d) = (a, b, c, d)
-      return offset - from
-    }
-
-    @_optimize(speed)
     mutating func add(_ bytes: Bytes) {
       guard let p = bytes.baseAddress, bytes.count > 0 else { return }
-      var offset = 0
-      let kept = restCount
-      if kept > 0 {
-        offset = min(32 - kept, bytes.count)
-        withUnsafeMutableBytes(of: &rest) {
-          ($0.baseAddress! + kept).copyMemory(from: p, byteCount: offset)
-        }
-        total &+= UInt64(offset)
-        guard kept + offset == 32 else { return }
-        let full = rest
-        withUnsafeBytes(of: full) { _ = stripes($0.baseAddress!, 0, 32) }
-      }
-      let done = stripes(p, offset, bytes.count)
-      total &+= UInt64(bytes.count - offset)
-      let left = bytes.count - offset - done
+      total &+= UInt64(bytes.count)
+      let fill = min(bytes.count, Sum.room - keptCount)
+      keep(p, fill)
+      let left = bytes.count - fill
       guard left > 0 else { return }
-      withUnsafeMutableBytes(of: &rest) {
-        $0.baseAddress!.copyMemory(from: p + (offset + done), byteCount: left)
+      // The room is full, of whole stripes.
+      let direct = left / 64 - 1
+      if direct >= 0 {
+        Sum.add(kept, stripes: 4, to: &lanes)
+        lanes.add(p + fill, stripes: direct)
+        keptCount = 0
+      } else {
+        Sum.add(kept, stripes: 3, to: &lanes)
+        for i in 0..<8 { kept[i] = kept[24 + i] }
+        keptCount = 64
       }
+      let done = fill + max(direct, 0) * 64
+      keep(p + done, bytes.count - done)
+    }
+
+    private mutating func keep(_ p: UnsafeRawPointer, _ count: Int) {
+      withUnsafeMutableBytes(of: &kept) { [keptCount] in
+        ($0.baseAddress! + keptCount).copyMemory(from: p, byteCount: count)
+      }
+      keptCount += count
+    }
+
+    private static func add(_ kept: Kept, stripes: Int, to lanes: inout Lanes) {
+      withUnsafeBytes(of: kept) { lanes.add($0.baseAddress!, stripes: stripes) }
     }
 
     /// The checksum of all that was added.
     var value: UInt64 {
-      let last = rest
-      return withUnsafeBytes(of: last) { end(of: $0.baseAddress!, 0, restCount) }
-    }
-
-    /// The checksum of these bytes alone: nothing was added before.
-    @inline(__always)
-    fileprivate mutating func end(with bytes: Bytes) -> UInt64 {
-      guard let p = bytes.baseAddress else { return end(of: nil, 0, 0) }
-      let done = stripes(p, 0, bytes.count)
-      total = UInt64(truncatingIfNeeded: bytes.count)
-      return end(of: p, done, bytes.count)
-    }
-
-    @inline(__always)
-    private func end(of rest: UnsafeRawPointer?, _ from: Int, _ count: Int) -> UInt64 {
-      var hash = seed &+ p5
-      if total >= 32 {
-        hash = rotate(a, 1) &+ rotate(b, 7) &+ rotate(c, 12) &+ rotate(d, 18)
-        hash = merge(merge(merge(merge(hash, a), b), c), d)
-      }
-      return finish(hash &+ total, rest, from, count)
-    }
-  }
-
-  private static func finish(
-    _ start: UInt64, _ pointer: UnsafeRawPointer?, _ from: Int, _ count: Int
-  ) -> UInt64 {
-    var hash = start
-    var offset = from
-    if let p = pointer {
-      while count - offset >= 8 {
-        hash ^= round(0, p.loadUnaligned(fromByteOffset: offset, as: UInt64.self))
-        hash = rotate(hash, 27) &* p1 &+ p4
-        offset += 8
-      }
-      if count - offset >= 4 {
-        hash ^= UInt64(p.loadUnaligned(fromByteOffset: offset, as: UInt32.self)) &* p1
-        hash = rotate(hash, 23) &* p2 &+ p3
-        offset += 4
-      }
-      while offset < count {
-        hash ^= UInt64(p.load(fromByteOffset: offset, as: UInt8.self)) &* p5
-        hash = rotate(hash, 11) &* p1
-        offset += 1
+      withUnsafeBytes(of: kept) { kept in
+        if total <= 240 { return xxh3(Bytes(rebasing: kept[..<keptCount])) }
+        var lanes = lanes
+        lanes.add(kept.baseAddress!, stripes: (keptCount - 1) / 64)
+        return lanes.end(last: kept.baseAddress! + (keptCount - 64), total: total)
       }
     }
-    hash ^= hash &>> 33
-    hash = hash &* p2
-    hash ^= hash &>> 29
-    hash = hash &* p3
-    return hash ^ hash &>> 32
   }
 }

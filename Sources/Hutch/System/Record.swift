@@ -19,7 +19,7 @@ struct Record {
   var size = 0
   /// Of the extended data, in bytes.
   var extendedSize = 0
-  /// XXH64 of the value. 0: not computed.
+  /// XXH3 (64 bits) of the value. 0: not computed.
   var checksum: UInt64 = 0
 
   static let never = Int64.max
