@@ -407,6 +407,61 @@ TEST(mapping_and_locking_fail_where_processes_share) {
   each_call(MAPS | LOCKS, ENOLCK, 11);
 }
 
+/* ------------------------------------------------------------------ trims */
+
+enum { TRIMMED = 300 };
+
+/* What a trim says went is what went, though its n-th call fails: its transactions hold a part
+   of the rows each. False: no call was left to fail. */
+static bool trim_fails(uint32_t kind, uint64_t amount, long n, bool *failed) {
+  path directory = scratch("trims");
+  test_clock clock = {0};
+  hutch_options options = unlimited_options();
+  use_clock(&options, &clock);
+  options.inline_threshold = 1000;
+  hutch_cache *cache = open_cache(directory.text, &options);
+  hutch_cache *disk = tier_of(cache, HUTCH_TIER_DISK);
+  for (int i = 0; i < TRIMMED; i++) {
+    char key[16];
+    snprintf(key, sizeof key, "%d", i);
+    CHECK_OK(put_size(disk, key, i % 64 ? 10 : 2000));
+  }
+  hutch_trim_spec spec = {.struct_size = sizeof spec, .kind = kind, .amount = amount};
+  uint64_t removed = 0;
+  fault.calls = ALL;
+  fault.code = EIO;
+  fault.fired = 0;
+  fault.left = n;
+  hutch_status status = hutch_trim(disk, &spec, &removed);
+  fault.left = 0;
+  CHECK(status == HUTCH_OK || (is_failure(status) && fault.fired));
+  *failed |= status != HUTCH_OK && removed > 0;
+  /* By a host's clock a tier that was down is back with the first count. */
+  clock.now += HUTCH_SECOND;
+  count_of(disk);
+  CHECK_EQUAL(TRIMMED, count_of(disk) + removed);
+  hutch_cache_release(disk);
+  hutch_status closed = hutch_close(cache);
+  CHECK(closed == HUTCH_OK || fault.fired);
+  remove_tree(directory.text);
+  return fault.fired;
+}
+
+static void each_trim(uint64_t state, uint32_t kind, uint64_t amount) {
+  long stride = scale() > 1 ? 1 : 5;
+  bool failed = false;
+  for (long n = 1 + (long)(next_random(&state) % (uint64_t)stride);; n += stride)
+    if (!trim_fails(kind, amount, n, &failed)) break;
+  /* Else nothing was seen of what this is about. */
+  CHECK(failed);
+}
+
+TEST(a_trim_that_fails_says_what_went) {
+  uint64_t state = seed();
+  each_trim(state, HUTCH_TRIM_TO_COUNT, 5);
+  each_trim(state, HUTCH_TRIM_LARGER_THAN, 5);
+}
+
 TEST(trap_21_free_space_is_asked_of_the_directory) {
   path directory = scratch("space");
   hutch_options options = unlimited_options();
