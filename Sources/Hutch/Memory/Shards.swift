@@ -206,8 +206,9 @@ final class ShardsOf<Policy: EvictionPolicy & ~Copyable>: MemoryShards {
 
   // MARK: reading
 
-  @_optimize(speed)
-  func get(_ key: Bytes, _ hash: UInt64, at: Moment) -> Block? {
+  /// An access. Of what is found the shard's lock is held.
+  @inline(__always)
+  private func find(_ key: Bytes, _ hash: UInt64, at: Moment) -> (UnownedBlock, Held)? {
     var expired = false
     if let coherence { coherence.prefetch(hash) }
     let held = hold(hash)
@@ -220,6 +221,12 @@ final class ShardsOf<Policy: EvictionPolicy & ~Copyable>: MemoryShards {
       miss(held)
       return nil
     }
+    return (block, held)
+  }
+
+  @_optimize(speed)
+  func get(_ key: Bytes, _ hash: UInt64, at: Moment) -> Block? {
+    guard let (block, held) = find(key, hash, at: at) else { return nil }
     let reference = block.retained()
     held.lock.unlock()
     return reference
@@ -233,18 +240,7 @@ final class ShardsOf<Policy: EvictionPolicy & ~Copyable>: MemoryShards {
     _ key: Bytes, _ hash: UInt64, at: Moment, into buffer: UnsafeMutableRawPointer?,
     capacity: Int
   ) -> Int? {
-    var expired = false
-    if let coherence { coherence.prefetch(hash) }
-    let held = hold(hash)
-    guard let block = held.shard.pointee.access(key, held.hash, at: at, &expired) else {
-      held.lock.unlock()
-      if expired { reclaim(key, hash, at: at) }
-      return nil
-    }
-    if let coherence, !coherence.isCurrent(block, hash) {
-      miss(held)
-      return nil
-    }
+    guard let (block, held) = find(key, hash, at: at) else { return nil }
     let value = block.value
     let size = value.count
     guard size > 0, size <= capacity, let buffer else {

@@ -262,13 +262,9 @@ struct UnownedBlock {
     references.pointee.load(ordering: .relaxed) & UnownedBlock.objectBit != 0
   }
 
-  /// See Held.swift. Release: what `endDeparture` reads is written.
+  /// See Held.swift.
   func setDeparted(_ isDeparted: Bool) {
-    if isDeparted {
-      references.pointee.bitwiseOr(UnownedBlock.departedBit, ordering: .releasing)
-    } else {
-      references.pointee.bitwiseAnd(~UnownedBlock.departedBit, ordering: .relaxed)
-    }
+    set(UnownedBlock.departedBit, isDeparted)
   }
 
   /// Whether the memory tier owes the entry to the store: it is written when it leaves. The
@@ -280,10 +276,16 @@ struct UnownedBlock {
   }
 
   func setDirty(_ isDirty: Bool) {
-    if isDirty {
-      references.pointee.bitwiseOr(UnownedBlock.dirtyBit, ordering: .relaxed)
+    set(UnownedBlock.dirtyBit, isDirty)
+  }
+
+  /// Release: whoever sees the bit sees what was written before; of a departed block that is
+  /// what `endDeparture` reads.
+  private func set(_ bit: UInt32, _ isSet: Bool) {
+    if isSet {
+      references.pointee.bitwiseOr(bit, ordering: .releasing)
     } else {
-      references.pointee.bitwiseAnd(~UnownedBlock.dirtyBit, ordering: .relaxed)
+      references.pointee.bitwiseAnd(~bit, ordering: .relaxed)
     }
   }
 

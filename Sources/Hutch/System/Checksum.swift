@@ -55,22 +55,6 @@ enum Checksum {
     return x ^ x &>> 32
   }
 
-  @inline(__always)
-  private static func fold(_ a: UInt64, _ b: UInt64) -> UInt64 {
-    let product = a.multipliedFullWidth(by: b)
-    return product.low ^ product.high
-  }
-
-  @inline(__always)
-  private static func word(_ p: UnsafeRawPointer, _ offset: Int) -> UInt64 {
-    p.loadUnaligned(fromByteOffset: offset, as: UInt64.self)
-  }
-
-  @inline(__always)
-  private static func half(_ p: UnsafeRawPointer, _ offset: Int) -> UInt64 {
-    UInt64(p.loadUnaligned(fromByteOffset: offset, as: UInt32.self))
-  }
-
   @_optimize(speed)
   static func xxh3(_ bytes: Bytes) -> UInt64 {
     guard let p = bytes.baseAddress, bytes.count > 0 else { return mix(secret[7] ^ secret[8]) }
@@ -86,29 +70,27 @@ enum Checksum {
   private static func small(_ p: UnsafeRawPointer, _ count: Int) -> UInt64 {
     let size = UInt64(truncatingIfNeeded: count)
     if count > 8 {
-      let low = secret[3] ^ secret[4] ^ word(p, 0)
-      let high = secret[5] ^ secret[6] ^ word(p, count - 8)
-      return avalanche(size &+ low.byteSwapped &+ high &+ fold(low, high))
+      let low = secret[3] ^ secret[4] ^ Folding.word(p, 0)
+      let high = secret[5] ^ secret[6] ^ Folding.word(p, count - 8)
+      return avalanche(size &+ low.byteSwapped &+ high &+ Folding.fold(low, high))
     }
     if count >= 4 {
-      var x = secret[1] ^ secret[2] ^ (half(p, count - 4) | half(p, 0) &<< 32)
+      var x = secret[1] ^ secret[2] ^ (Folding.half(p, count - 4) | Folding.half(p, 0) &<< 32)
       x ^= (x &<< 49 | x &>> 15) ^ (x &<< 24 | x &>> 40)
       x = x &* primeMix2
       x ^= (x &>> 35) &+ size
       x = x &* primeMix2
       return x ^ x &>> 28
     }
-    let first = UInt64(p.load(fromByteOffset: 0, as: UInt8.self))
-    let middle = UInt64(p.load(fromByteOffset: count >> 1, as: UInt8.self))
-    let last = UInt64(p.load(fromByteOffset: count - 1, as: UInt8.self))
     let key = (secret[0] ^ secret[0] &>> 32) & 0xFFFF_FFFF
-    return mix(key ^ (last | size &<< 8 | first &<< 16 | middle &<< 24))
+    let ends = Folding.byte(p, count - 1) | Folding.byte(p, 0) &<< 16
+    return mix(key ^ (ends | size &<< 8 | Folding.byte(p, count >> 1) &<< 24))
   }
 
   /// 17 to 240 bytes.
   private static func medium(_ p: UnsafeRawPointer, _ count: Int) -> UInt64 {
     func mixed(_ offset: Int, _ key: Int) -> UInt64 {
-      fold(word(p, offset) ^ secret(at: key), word(p, offset + 8) ^ secret(at: key + 8))
+      Folding.fold(Folding.word(p, offset) ^ secret(at: key), Folding.word(p, offset + 8) ^ secret(at: key + 8))
     }
     var sum = UInt64(truncatingIfNeeded: count) &* prime64_1
     if count <= 128 {
@@ -193,7 +175,7 @@ enum Checksum {
         sums &+ Lanes.products(stripe ^ Lanes.secretWords(at: 121)) &+ Lanes.swapped(stripe)
       let keyed = ended ^ Lanes.secretWords(at: 11)
       var sum = total &* prime64_1
-      for i in 0..<4 { sum = sum &+ fold(keyed[2 * i], keyed[2 * i + 1]) }
+      for i in 0..<4 { sum = sum &+ Folding.fold(keyed[2 * i], keyed[2 * i + 1]) }
       return avalanche(sum)
     }
   }

@@ -26,22 +26,6 @@ struct KeyedHash {
       try Entropy.number(), try Entropy.number(), try Entropy.number(), try Entropy.number())
   }
 
-  @inline(__always)
-  private static func fold(_ a: UInt64, _ b: UInt64) -> UInt64 {
-    let product = a.multipliedFullWidth(by: b)
-    return product.high ^ product.low
-  }
-
-  @inline(__always)
-  private static func load64(_ p: UnsafeRawPointer, _ offset: Int) -> UInt64 {
-    p.loadUnaligned(fromByteOffset: offset, as: UInt64.self)
-  }
-
-  @inline(__always)
-  private static func load32(_ p: UnsafeRawPointer, _ offset: Int) -> UInt64 {
-    UInt64(p.loadUnaligned(fromByteOffset: offset, as: UInt32.self))
-  }
-
   /// `bytes` is not empty.
   @inline(__always)
   func callAsFunction(_ bytes: Bytes) -> UInt64 {
@@ -52,25 +36,23 @@ struct KeyedHash {
     let b: UInt64
     if count <= 16 {
       if count >= 8 {
-        a = Self.load64(p, 0)
-        b = Self.load64(p, count - 8)
+        a = Folding.word(p, 0)
+        b = Folding.word(p, count - 8)
       } else if count >= 4 {
-        a = Self.load32(p, 0)
-        b = Self.load32(p, count - 4)
+        a = Folding.half(p, 0)
+        b = Folding.half(p, count - 4)
       } else {
         a =
-          UInt64(p.load(as: UInt8.self)) << 16
-          | UInt64(p.load(fromByteOffset: count / 2, as: UInt8.self)) << 8
-          | UInt64(p.load(fromByteOffset: count - 1, as: UInt8.self))
+          Folding.byte(p, 0) << 16 | Folding.byte(p, count / 2) << 8 | Folding.byte(p, count - 1)
         b = 0
       }
     } else {
       state = longState(p, count)
-      a = Self.load64(p, count - 16)
-      b = Self.load64(p, count - 8)
+      a = Folding.word(p, count - 16)
+      b = Folding.word(p, count - 8)
     }
     let product = (a ^ s0).multipliedFullWidth(by: b ^ state)
-    return Self.fold(product.low ^ s3, product.high ^ s1 ^ UInt64(truncatingIfNeeded: count))
+    return Folding.fold(product.low ^ s3, product.high ^ s1 ^ UInt64(truncatingIfNeeded: count))
   }
 
   /// The lowest bits of a hash in the memory tier say what the entry is: all zero, a value. A shard
@@ -90,12 +72,12 @@ struct KeyedHash {
     var other = s3
     var offset = 0
     while count - offset > 32 {
-      state = Self.fold(Self.load64(p, offset) ^ s0, Self.load64(p, offset + 8) ^ state)
-      other = Self.fold(Self.load64(p, offset + 16) ^ s1, Self.load64(p, offset + 24) ^ other)
+      state = Folding.fold(Folding.word(p, offset) ^ s0, Folding.word(p, offset + 8) ^ state)
+      other = Folding.fold(Folding.word(p, offset + 16) ^ s1, Folding.word(p, offset + 24) ^ other)
       offset += 32
     }
     if count - offset > 16 {
-      state = Self.fold(Self.load64(p, offset) ^ s0, Self.load64(p, offset + 8) ^ state)
+      state = Folding.fold(Folding.word(p, offset) ^ s0, Folding.word(p, offset + 8) ^ state)
     }
     return state ^ other
   }
