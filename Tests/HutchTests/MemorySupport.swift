@@ -138,7 +138,7 @@ final class Bench {
   }
 
   func setBacked(_ key: String, version: UInt64, _ isBacked: Bool) {
-    withBytes(key) { tier.setBacked($0, tier.hash($0), version: version, isBacked) }
+    _ = withBytes(key) { tier.setBacked($0, tier.hash($0), version: version, isBacked) }
   }
 
   func keys(onlyUnbacked: Bool = false) -> [String] {
