@@ -28,10 +28,28 @@
  *   - One process at a time has a directory open; a second one gets HUTCH_BUSY.
  *     With HUTCH_SHARING_SHARED several do. Two opens within one process give
  *     two handles on one cache.
- *   - After fork, the child's handles answer HUTCH_FORKED, and so does opening a
- *     directory that the parent had open; the child may open other directories,
- *     or a cache in memory, and make queues and ports of its own. The parent's
- *     handles are unharmed, and tasks in flight are the parent's alone.
+ *   - After fork, parent and child both go on with every cache and view that
+ *     was open; values stay valid in both. On disk they are two processes with
+ *     one directory, and neither gets anything older than what the other has
+ *     put; the directory stays locked for others until both have closed it,
+ *     or ended. A cache in memory is two caches from then on. Tasks, groups,
+ *     queues, ports, cursors, writers, loadings and holds are the parent's
+ *     alone and answer HUTCH_FORKED in the child, which may make new ones.
+ *     Objects can be got in the child, but only the parent releases them; the
+ *     release functions of a listener, a clock and a codec are called once in
+ *     each process that closes the cache. A process that has forked writes at
+ *     once what it would write on eviction.
+ *   - A fork waits for calls that use the disk, for a second at most, and not
+ *     for those that are within a callback. If one takes longer (a full check
+ *     of much, say), or a directory is just being opened or closed, the child's
+ *     disk tier is out of service and answers HUTCH_FORKED; its memory begins
+ *     empty. A fork from within a callback of the library (a listener, loader,
+ *     task, visitor, codec) does not wait: all of the child's caches answer
+ *     HUTCH_FORKED, and opening their directories too. The parent is unharmed
+ *     either way. The library must not be called from a handler that
+ *     pthread_atfork runs before a fork. Of other users of SQLite within the
+ *     process it knows nothing: if one of them is at work in another thread at
+ *     the fork, SQLite's own locks are held in the child for ever.
  *   - The directory belongs to the library: what it holds is made of a SQLite
  *     database ("manifest.sqlite") and plain files. While it is open, no code
  *     of this process may open and close the database file by itself: closing
@@ -147,7 +165,7 @@ enum {
   HUTCH_INVALID_ARGUMENT = -1, /* NULL, a bad size, an unknown flag, a negative duration */
   HUTCH_NO_MEMORY = -2,        /* memory could not be had; nothing changed */
   HUTCH_CLOSED = -3,           /* the cache has been closed */
-  HUTCH_FORKED = -4,           /* this handle, or directory, belongs to the parent process */
+  HUTCH_FORKED = -4,           /* it belongs to the parent process: see CAVEATS */
   HUTCH_BUSY = -5,             /* another process has the directory open, see HUTCH_SHARING_* */
   HUTCH_IO = -6,               /* a file or database call failed; see hutch_error */
   HUTCH_NO_SPACE = -7,         /* the file system or the quota is full */
@@ -474,7 +492,8 @@ HUTCH_API hutch_status hutch_options_init(hutch_options *options, size_t struct_
  *
  * Failures: HUTCH_BAD_DIRECTORY (cannot be made, opened or written, is a file,
  * or holds a database of another program under the manifest's name),
- * HUTCH_BUSY, HUTCH_FORKED (the parent had it open at the fork),
+ * HUTCH_BUSY, HUTCH_FORKED (the parent had it open at a fork that could not
+ * hand it on),
  * HUTCH_NEWER_FORMAT (nothing touched), HUTCH_UNSUPPORTED (a network file
  * system, or options that this library does not know), HUTCH_INVALID_ARGUMENT
  * (a negative duration, a flag that is not defined, a storage kind that the
@@ -499,8 +518,9 @@ HUTCH_API hutch_status hutch_open(const char *directory, const hutch_options *op
  * itself: HUTCH_TIMED_OUT.
  *
  * HUTCH_OK also for NULL. HUTCH_CLOSED: somebody else has closed it; the
- * reference is gone all the same. HUTCH_FORKED: likewise; the parent's cache is
- * unharmed. HUTCH_DEADLOCK: called from a callback of this cache; nothing
+ * reference is gone all the same. HUTCH_FORKED: the fork could not hand the
+ * cache on; it is the parent's, and unharmed. After a fork each process closes
+ * its own: the other goes on. HUTCH_DEADLOCK: called from a callback of this cache; nothing
  * happened. HUTCH_IO: closed, but the end was not clean, and the next open has
  * to look through the manifest. Since 0.1.
  */

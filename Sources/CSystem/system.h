@@ -67,6 +67,10 @@ struct hutch_thread_state {
   struct hutch_callback *callback;  // the innermost one
   void *worker_of;      // the queue whose worker this thread is
   void *loading;        // the load whose loader this thread is within
+  int32_t has_roster;   // it forks, and has the roster's lock
+  int32_t inside;       // how many gates it is inside
+  int32_t aside;        // in how many of them, the outermost ones, it has stepped aside
+  void *gates[4];       // the outermost ones
   char words[232];
 };
 
@@ -75,6 +79,8 @@ static inline struct hutch_thread_state *hutch_thread_state(void) {
   return &state;
 }
 
+static inline void **hutch_gates(void) { return hutch_thread_state()->gates; }
+
 struct hutch_process_state {
   pthread_mutex_t lock;  // protects the list of open directories; see Process.swift
   void *registry;
@@ -82,12 +88,30 @@ struct hutch_process_state {
   int32_t handlers;      // whether the fork handlers are registered
   pthread_mutex_t logger_lock;  // protects the process's logger; nothing is taken under it
   void *logger;
+  pthread_mutex_t roster_lock;  // protects what follows
+  void *roster;                 // the caches that a fork concerns
+  void (*prepare)(void);        // what it does about them; NULL: there has been none
+  void (*parent)(void);
+  void (*child)(void);
+  // Forks that wait for the registry's lock, which they are to have next.
+  int32_t waiting_forks;  // atomic
+  // Of the fork under way.
+  int32_t has_registry;
+  int64_t until;  // when it stops waiting; CLOCK_MONOTONIC
+  // The lock of the list of open directories could not be had at a fork that made this process.
+  int32_t opens_nothing;
 };
 
 static inline struct hutch_process_state *hutch_process_state(void) {
-  static struct hutch_process_state state = {PTHREAD_MUTEX_INITIALIZER, NULL, 0, 0,
-                                              PTHREAD_MUTEX_INITIALIZER, NULL};
+  static struct hutch_process_state state = {
+      .lock = PTHREAD_MUTEX_INITIALIZER, .roster_lock = PTHREAD_MUTEX_INITIALIZER,
+      .logger_lock = PTHREAD_MUTEX_INITIALIZER};
   return &state;
+}
+
+// Returns how many forks wait, after the change; for Process.swift.
+static inline int32_t hutch_waiting_forks(int32_t change) {
+  return __atomic_add_fetch(&hutch_process_state()->waiting_forks, change, __ATOMIC_RELAXED);
 }
 
 static inline int hutch_errno(void) { return errno; }
@@ -165,6 +189,9 @@ static inline int hutch_ofd_lock_byte(int descriptor, short type, int64_t byte, 
   struct flock lock = hutch_flock(type, byte, 1);
   return fcntl(descriptor, waits ? F_OFD_SETLKW : F_OFD_SETLK, &lock);
 }
+
+// The same open file under another number.
+static inline int hutch_duplicate(int descriptor) { return fcntl(descriptor, F_DUPFD_CLOEXEC, 3); }
 
 // Whether another open file has any lock on that byte.
 static inline int hutch_ofd_is_locked(int descriptor, int64_t byte) {

@@ -231,6 +231,20 @@ int end_process(process *child);
 void tell_ready(void);
 void await_end(void);
 
+/* Forks. In the child (0) a failed check says that it was there. The library waits for other
+   threads and processes for a second at most; where they did not run for so long, it is tried
+   again. */
+pid_t fork_now(void);
+_Noreturn void end_child(void);
+/* Waits for a child, which must have ended by end_child. */
+void await_child(pid_t child);
+
+/* Once: `*late` says that the library may have waited for a second, so that the child is excused. */
+pid_t fork_amid(bool *late);
+
+/* Memory that parent and child have in common. */
+void *shared_memory(size_t size);
+
 typedef struct check_process {
   const char *name;
   void (*run)(const char *argument);

@@ -208,7 +208,7 @@ TEST(a_directory_of_another_process_is_waited_for) {
   CHECK_OK(hutch_close(cache));
 }
 
-TEST(a_child_does_not_keep_a_directory_that_came_late) {
+TEST(a_child_has_a_directory_that_came_late) {
   block_with_a_file("parent");
   down d = {0};
   prepare(&d, HUTCH_OPEN_DISK_OPTIONAL);
@@ -222,17 +222,22 @@ TEST(a_child_does_not_keep_a_directory_that_came_late) {
   pid_t child = fork();
   if (child == 0) {
     char end;
-    hutch_cache *own;
-    CHECK_STATUS(HUTCH_FORKED, hutch_open(scratch("parent/cache").text, NULL, &own));
     close(channel[1]);
-    _exit(read(channel[0], &end, 1) != 0);
+    CHECK(read(channel[0], &end, 1) == 0);
+    CHECK_TEXT(cache, "of the parent", "value");
+    CHECK_OK(hutch_close(cache));
+    _exit(0);
   }
   close(channel[0]);
+  CHECK_OK(put_text(cache, "of the parent", "value"));
   CHECK_OK(hutch_close(cache));
-  CHECK_OK(hutch_close(open_cache(scratch("parent/cache").text, NULL)));
+  CHECK_STATUS(HUTCH_BUSY, hutch_open(scratch("parent/cache").text, NULL, &cache));
   close(channel[1]);
   int status;
   CHECK(waitpid(child, &status, 0) == child && status == 0);
+  cache = open_unlimited(scratch("parent/cache").text);
+  CHECK_TEXT(cache, "of the parent", "value");
+  CHECK_OK(hutch_close(cache));
 }
 
 TEST(a_clock_that_jumps_neither_ends_nor_keeps_what_it_should_not) {

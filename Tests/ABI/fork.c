@@ -1,35 +1,22 @@
-/* More than one process: fork, a second process on one directory, and a process that is
-   killed. */
+/* More than one process: fork, and a second process on one directory. */
 #define _GNU_SOURCE
 #include "check.h"
 
 #include <dirent.h>
 #include <fcntl.h>
 #include <sched.h>
-#include <signal.h>
-#include <sys/mman.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 /* --------------------------------------------------------------------- fork */
 
 static pid_t fork_child(void (*body)(void *context), void *context) {
-  fflush(NULL);
-  pid_t child = fork();
-  CHECK(child >= 0);
+  pid_t child = fork_now();
   if (child == 0) {
-    check_note("in the child");
     body(context);
-    fflush(NULL);
-    _exit(0);
+    end_child();
   }
   return child;
-}
-
-static void await_child(pid_t child) {
-  int status = 0;
-  CHECK(waitpid(child, &status, 0) == child);
-  CHECK(WIFEXITED(status) && WEXITSTATUS(status) == 0);
 }
 
 typedef struct family {
@@ -85,57 +72,98 @@ static void check_values(const family *f) {
   free(expected);
 }
 
-static void use_in_child(void *context) {
-  family *f = context;
-  check_every_call(f->cache, HUTCH_FORKED);
-  CHECK(last_error().words[0] != '\0');
-  check_every_call(f->memory_only, HUTCH_FORKED);
-  check_every_call(f->view, HUTCH_FORKED);
-  check_values(f);
-  CHECK(strcmp(hutch_directory(f->cache), scratch("cache").text) == 0);
-
+static void check_what_is_the_parents(family *f) {
   const void *key;
   size_t size;
   hutch_value *value = NULL;
   hutch_entry_info info = {.struct_size = sizeof info};
   CHECK_STATUS(HUTCH_FORKED, hutch_cursor_next(f->cursor, &key, &size));
+  CHECK(last_error().words[0] != '\0');
   CHECK_STATUS(HUTCH_FORKED, hutch_cursor_value(f->cursor, &value));
   CHECK_STATUS(HUTCH_FORKED, hutch_cursor_info(f->cursor, &info));
   CHECK_STATUS(HUTCH_FORKED, hutch_load_wait(f->waiter, HUTCH_FOREVER, &value));
   CHECK_STATUS(HUTCH_FORKED, hutch_load_fulfil(f->leader, "child", 5, NULL));
   CHECK_STATUS(HUTCH_FORKED, hutch_load_fail(f->leader, 1, NULL));
   CHECK_STATUS(HUTCH_FORKED, hutch_load_abandon(f->leader));
+  hutch_load_options options = {.struct_size = sizeof options, .parent = f->leader};
+  hutch_loading *loading = NULL;
+  CHECK_STATUS(HUTCH_FORKED,
+               hutch_load_begin(f->cache, KEY("nested"), &options, &value, &loading));
+  CHECK_STATUS(HUTCH_FORKED, hutch_release_files(f->cache));
   hutch_loading_release(f->leader);
   hutch_loading_release(f->waiter);
-
-  /* The parent's directory is the parent's: SQLite has inherited its locks as a lie. */
-  hutch_cache *cache = f->cache;
-  CHECK_STATUS(HUTCH_FORKED, hutch_open(scratch("cache").text, NULL, &cache));
-  CHECK(!cache);
-
   hutch_cursor_release(f->cursor);
+}
+
+static void use_in_child(void *context) {
+  family *f = context;
+  check_values(f);
+  check_what_is_the_parents(f);
+  CHECK(strcmp(hutch_directory(f->cache), scratch("cache").text) == 0);
+
+  hutch_cache *caches[] = {f->cache, f->memory_only, f->view};
+  for (int i = 0; i < 3; i++) {
+    CHECK_TEXT(caches[i], "small", "value");
+    CHECK_OK(put_text(caches[i], "child", "value"));
+    CHECK_TEXT(caches[i], "child", "value");
+    CHECK_OK(hutch_remove(caches[i], KEY("child")));
+    CHECK_MISSING(caches[i], "child");
+    int64_t sum;
+    CHECK_OK(hutch_increment(caches[i], KEY("counter"), 1, 0, NULL, &sum));
+    CHECK_EQUAL(i == 2 ? 2 : 1, sum);
+    CHECK_EQUAL(i == 1 ? 2 : 3, count_of(caches[i]));
+  }
+  CHECK_OK(hutch_remove(f->cache, KEY("counter")));
+
+  /* A load that the parent has begun is begun anew, and files may be held. */
+  hutch_loading *loading;
+  hutch_value *value = NULL;
+  CHECK_STATUS(HUTCH_NOT_FOUND, hutch_load_begin(f->cache, KEY("load"), NULL, &value, &loading));
+  CHECK_OK(hutch_load_abandon(loading));
+  hutch_loading_release(loading);
+  CHECK_OK(hutch_hold_files(f->cache));
+  CHECK_OK(hutch_release_files(f->cache));
+  CHECK_STATUS(HUTCH_INVALID_ARGUMENT, hutch_release_files(f->cache));
+  hutch_cursor *cursor;
+  const void *key;
+  size_t size;
+  int steps = 0;
+  CHECK_OK(hutch_cursor_create(f->cache, &cursor));
+  while (hutch_cursor_next(cursor, &key, &size) == HUTCH_OK) steps++;
+  CHECK_EQUAL(2, steps);
+  hutch_cursor_release(cursor);
+
+  /* The directory is open here, too. */
+  hutch_cache *second = NULL;
+  hutch_options options = unlimited_options();
+  CHECK_OK(hutch_open(scratch("cache").text, &options, &second));
+  CHECK_TEXT(second, "small", "value");
+  CHECK_OK(hutch_close(second));
+
   hutch_value_release(hutch_value_retain(f->small));
   hutch_value_release(f->small);
   hutch_value_release(f->large);
   hutch_cache_release(f->view);
-  hutch_cache_retain(f->cache);
-  CHECK_STATUS(HUTCH_FORKED, hutch_close(f->cache));
-  CHECK_STATUS(HUTCH_FORKED, hutch_close(f->cache));
-  hutch_cache_release(f->memory_only);
+  CHECK_OK(hutch_close(f->memory_only));
+  CHECK_OK(hutch_close(f->cache));
 }
 
-TEST(a_child_is_told_and_the_parent_goes_on) {
+TEST(a_child_has_what_the_parent_had_and_both_go_on) {
   family f;
   make_family(&f);
+  CHECK_OK(hutch_hold_files(f.cache));
   await_child(fork_child(use_in_child, &f));
   check_values(&f);
+  CHECK_OK(hutch_release_files(f.cache));
   CHECK_TEXT(f.memory_only, "small", "value");
+  CHECK_MISSING(f.memory_only, "counter");
   CHECK_OK(put_text(f.cache, "after", "value"));
   CHECK_TEXT(f.view, "after", "value");
   end_family(&f);
   hutch_cache *cache = open_cache(scratch("cache").text, NULL);
   CHECK_TEXT(cache, "small", "value");
   CHECK_TEXT(cache, "after", "value");
+  CHECK_EQUAL(4, count_of(cache));
   CHECK_OK(hutch_close(cache));
 }
 
@@ -222,8 +250,9 @@ static void use_tasks_in_child(void *context) {
   CHECK_OK(hutch_queue_create(NULL, &queue));
   CHECK_OK(hutch_port_create(&port));
   CHECK_OK(hutch_group_create(queue, &group));
-  *t = (tasks){.queue = t->queue, .port = t->port, .group = t->group, .queued = t->queued,
-               .held = t->held, .in_port = t->in_port, .cache_queue = t->cache_queue};
+  *t = (tasks){.cache = t->cache, .queue = t->queue, .port = t->port, .group = t->group,
+               .queued = t->queued, .held = t->held, .in_port = t->in_port,
+               .cache_queue = t->cache_queue};
   hutch_task_options options = counting(t);
   options.port = t->port;
   CHECK_STATUS(HUTCH_FORKED, hutch_queue_submit(queue, count_work, t, NULL, &options, NULL));
@@ -238,12 +267,18 @@ static void use_tasks_in_child(void *context) {
   CHECK_OK(hutch_port_drain(port, 0, &drained));
   CHECK_EQUAL(1, drained);
   CHECK_EQUAL(1, t->worked);
-  hutch_cache *cache = open_cache(NULL, NULL);
-  options = counting(t);
-  CHECK_OK(hutch_put_async(cache, KEY("key"), KEY("value"), NULL, &options, NULL));
-  CHECK_OK(hutch_wait_all(cache, HUTCH_FOREVER));
-  CHECK_TEXT(cache, "key", "value");
-  CHECK_OK(hutch_close(cache));
+  hutch_cache *caches[] = {open_cache(NULL, NULL), t->cache};
+  for (int i = 0; i < 2; i++) {
+    options = counting(t);
+    CHECK_OK(hutch_put_async(caches[i], KEY("key"), KEY("value"), NULL, &options, NULL));
+    CHECK_OK(hutch_wait_all(caches[i], HUTCH_FOREVER));
+    CHECK_TEXT(caches[i], "key", "value");
+    hutch_queue *own;
+    CHECK_OK(hutch_cache_queue(caches[i], &own));
+    CHECK_OK(hutch_queue_wait_all(own, HUTCH_FOREVER));
+    hutch_queue_release(own);
+    CHECK_OK(hutch_close(caches[i]));
+  }
   hutch_group_release(group);
   hutch_port_release(port);
   hutch_queue_release(queue);
@@ -295,11 +330,30 @@ TEST(tasks_in_flight_are_the_parents_alone) {
   CHECK_OK(hutch_close(t.cache));
 }
 
-static void use_memory_only(void *context) { check_every_call(context, HUTCH_FORKED); }
+static void use_memory_only(void *context) {
+  hutch_cache *cache = context;
+  CHECK_TEXT(cache, "key", "value");
+  CHECK_OK(put_text(cache, "key", "of the child"));
+  CHECK_TEXT(cache, "key", "of the child");
+  CHECK_OK(hutch_remove(cache, KEY("other")));
+  hutch_cache_limits limits = limits_of(cache);
+  limits.memory.count = 1;
+  CHECK_OK(hutch_set_limits(cache, &limits));
+  CHECK_EQUAL(1, count_of(cache));
+  CHECK_OK(hutch_close(cache));
+}
 
-TEST(a_cache_in_memory_alone_is_the_parents_too) {
-  hutch_cache *cache = open_cache(NULL, NULL);
+TEST(a_cache_in_memory_alone_is_two_caches_from_then_on) {
+  hutch_options options = unlimited_options();
+  hutch_cache *cache = open_cache(NULL, &options);
+  CHECK_OK(put_text(cache, "key", "value"));
+  CHECK_OK(put_text(cache, "other", "value"));
+  uint64_t puts = stats_of(cache).memory.puts;
   await_child(fork_child(use_memory_only, cache));
+  CHECK_TEXT(cache, "key", "value");
+  CHECK_EQUAL(2, count_of(cache));
+  CHECK_EQUAL(0, limits_of(cache).memory.count);
+  CHECK_EQUAL(puts, stats_of(cache).memory.puts);
   CHECK_OK(hutch_close(cache));
 }
 
@@ -307,10 +361,12 @@ static void wait_in_child(void *context) {
   const family *f = context;
   char byte;
   CHECK(read(f->wait_on, &byte, 1) == 1);
-  check_every_call(f->cache, HUTCH_FORKED);
+  CHECK_TEXT(f->cache, "small", "value");
+  CHECK_OK(put_text(f->cache, "late", "value"));
+  CHECK_OK(hutch_close(f->cache));
 }
 
-TEST(a_child_that_lives_on_does_not_keep_the_directory) {
+TEST(a_child_that_lives_on_has_the_directory) {
   family f;
   int ends[2];
   CHECK(pipe(ends) == 0);
@@ -318,11 +374,27 @@ TEST(a_child_that_lives_on_does_not_keep_the_directory) {
   f.wait_on = ends[0];
   pid_t child = fork_child(wait_in_child, &f);
   end_family(&f);
-  hutch_cache *cache = open_cache(scratch("cache").text, NULL);
-  CHECK_TEXT(cache, "small", "value");
-  CHECK_OK(hutch_close(cache));
+  hutch_cache *cache = NULL;
+  CHECK_STATUS(HUTCH_BUSY, hutch_open(scratch("cache").text, NULL, &cache));
   CHECK(write(ends[1], "", 1) == 1);
   await_child(child);
+  cache = open_cache(scratch("cache").text, NULL);
+  CHECK_TEXT(cache, "small", "value");
+  CHECK_TEXT(cache, "late", "value");
+  CHECK_OK(hutch_close(cache));
+}
+
+static void use_a_little(void *context) {
+  family *f = context;
+  check_values(f);
+  CHECK_TEXT(f->cache, "small", "value");
+  CHECK_TEXT(f->memory_only, "small", "value");
+  uint64_t mine = (uint64_t)getpid();
+  CHECK_OK(hutch_put(f->cache, &mine, sizeof mine, &mine, sizeof mine, NULL, NULL));
+  hutch_value *value = NULL;
+  CHECK_OK(hutch_get(f->view, &mine, sizeof mine, &value));
+  hutch_value_release(value);
+  CHECK_OK(hutch_remove(f->cache, &mine, sizeof mine));
 }
 
 /* Threads put all the while; each notes what is complete. */
@@ -337,7 +409,7 @@ static void put_and_fork(void *context, int index) {
   if (index == 3) {
     for (int i = 0; i < 12 * scale(); i++) {
       uint32_t before = atomic_load(&b->done[i % 3]);
-      await_child(fork_child(use_in_child, &b->family));
+      await_child(fork_child(use_a_little, &b->family));
       while (atomic_load(&b->done[i % 3]) < before + 3) sched_yield();
     }
     atomic_store(&b->stop, true);
@@ -413,19 +485,22 @@ PROCESS(ends_before_its_child, directory) {
   _exit(0);
 }
 
-TEST(a_child_does_not_keep_the_directory_of_an_ended_parent) {
+TEST(a_child_keeps_the_directory_of_an_ended_parent) {
   path directory = scratch("cache");
   process parent = start_process("ends_before_its_child", directory.text);
   int status;
   await_ready(&parent);
   CHECK(waitpid(parent.pid, &status, 0) == parent.pid && status == 0);
-  hutch_cache *cache = open_cache(directory.text, NULL);
-  CHECK_TEXT(cache, "key", "value");
-  CHECK_OK(hutch_close(cache));
+  hutch_cache *cache = NULL;
+  CHECK_STATUS(HUTCH_BUSY, hutch_open(directory.text, NULL, &cache));
   /* Now the child may end, and has when nobody can write to us any more. */
   char byte;
   close(parent.to);
   CHECK(read(parent.from, &byte, 1) == 0);
+  hutch_options options = default_options();
+  while (hutch_open(directory.text, &options, &cache) == HUTCH_BUSY) sched_yield();
+  CHECK_TEXT(cache, "key", "value");
+  CHECK_OK(hutch_close(cache));
 }
 
 PROCESS(looks_at_its_descriptors, directory) {
@@ -447,72 +522,4 @@ TEST(a_new_program_inherits_no_descriptor) {
   process other = start_process("looks_at_its_descriptors", directory.text);
   CHECK_EQUAL(0, end_process(&other));
   CHECK_OK(hutch_close(cache));
-}
-
-/* --------------------------------------------------------------------- kill */
-
-/* What a process that will be killed has completed, in a file that both have mapped. */
-static _Atomic uint32_t *map_progress(const char *directory) {
-  char file[4200];
-  snprintf(file, sizeof file, "%s.progress", directory);
-  int descriptor = open(file, O_RDWR | O_CREAT, 0600);
-  CHECK(descriptor >= 0 && ftruncate(descriptor, 4096) == 0);
-  void *mapped = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED, descriptor, 0);
-  CHECK(mapped != MAP_FAILED);
-  close(descriptor);
-  return mapped;
-}
-
-/* Key n % KEYS holds n or more, of a size that follows from it. */
-enum { KEYS = 50 };
-
-static size_t size_of(uint32_t n) { return n % 7 == 0 ? 30000 + n % 1000 : 8 + n % 500; }
-
-PROCESS(puts_until_killed, directory) {
-  _Atomic uint32_t *progress = map_progress(directory);
-  hutch_options options = unlimited_options();
-  hutch_cache *cache = open_cache(directory, &options);
-  for (uint32_t n = atomic_load(progress) + 1;; n++) {
-    uint32_t key = n % KEYS;
-    char *data = filled(size_of(n), n);
-    memcpy(data, &n, sizeof n);
-    CHECK_OK(hutch_put(cache, &key, sizeof key, data, size_of(n), NULL, NULL));
-    free(data);
-    atomic_store(progress, n);
-  }
-}
-
-TEST(a_kill_loses_nothing_that_was_put) {
-  path directory = scratch("cache");
-  _Atomic uint32_t *progress = map_progress(directory.text);
-  uint64_t state = seed();
-  hutch_options options = unlimited_options();
-  for (int round = 0; round < 8 * scale(); round++) {
-    uint32_t goal = atomic_load(progress) + 20 + (uint32_t)(next_random(&state) % 200);
-    process other = start_process("puts_until_killed", directory.text);
-    while (atomic_load(progress) < goal) {
-      CHECK(waitpid(other.pid, NULL, WNOHANG) == 0);
-      sched_yield();
-    }
-    kill(other.pid, SIGKILL);
-    CHECK_EQUAL(SIGKILL, end_process(&other));
-
-    uint32_t completed = atomic_load(progress);
-    hutch_cache *cache = open_cache(directory.text, &options);
-    for (uint32_t n = completed; n > 0 && n + KEYS > completed; n--) {
-      uint32_t key = n % KEYS, found;
-      hutch_value *value = NULL;
-      CHECK_OK(hutch_get(cache, &key, sizeof key, &value));
-      memcpy(&found, hutch_value_data(value), sizeof found);
-      /* The one that was under way when the kill came is there or not, but whole. */
-      CHECK(found == n || found == completed + 1);
-      char *data = filled(size_of(found), found);
-      memcpy(data, &found, sizeof found);
-      CHECK_BYTES(data, size_of(found), hutch_value_data(value), hutch_value_size(value));
-      free(data);
-      hutch_value_release(value);
-    }
-    CHECK_EQUAL(0, stats_of(cache).disk.damaged);
-    CHECK_OK(hutch_close(cache));
-  }
 }

@@ -1,7 +1,13 @@
 /* What the cases share about caches. See check.h. */
+#define _GNU_SOURCE
 #include "check.h"
 
 #include <dirent.h>
+#include <sched.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
 
 hutch_cache *check_open(const char *file, int line, const char *directory,
                         const hutch_options *options) {
@@ -331,4 +337,58 @@ void check_where(hutch_cache *cache, const char *key, bool in_memory, bool on_di
   CHECK_STATUS(on_disk ? HUTCH_OK : HUTCH_NOT_FOUND, hutch_contains(disk, KEY(key)));
   hutch_cache_release(memory);
   hutch_cache_release(disk);
+}
+
+/* -------------------------------------------------------------------- fork */
+
+void *shared_memory(size_t size) {
+  void *memory = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+  CHECK(memory != MAP_FAILED);
+  return memory;
+}
+
+static int64_t monotonic(void) {
+  struct timespec now;
+  CHECK(clock_gettime(CLOCK_MONOTONIC, &now) == 0);
+  return now.tv_sec * INT64_C(1000000000) + now.tv_nsec;
+}
+
+pid_t fork_amid(bool *late) {
+  fflush(NULL);
+  int64_t begun = monotonic();
+  pid_t child = fork();
+  CHECK(child >= 0);
+  if (child == 0) check_note("in the child");
+  *late = monotonic() - begun >= HUTCH_SECOND;
+  return child;
+}
+
+pid_t fork_now(void) {
+  enum { TRIES = 5 };
+  _Atomic int *verdict = shared_memory(sizeof *verdict);
+  for (int i = 0; i < TRIES; i++) {
+    bool late;
+    *verdict = 0;
+    pid_t child = fork_amid(&late);
+    if (child == 0) {
+      *verdict = late ? 2 : 1;
+      if (late) _exit(0);
+      return 0;
+    }
+    while (*verdict == 0) sched_yield();
+    if (*verdict == 1) return child;
+    await_child(child);
+  }
+  FAIL("%d forks took more than a second", TRIES);
+}
+
+void end_child(void) {
+  fflush(NULL);
+  _exit(0);
+}
+
+void await_child(pid_t child) {
+  int status = 0;
+  CHECK(waitpid(child, &status, 0) == child);
+  CHECK(WIFEXITED(status) && WEXITSTATUS(status) == 0);
 }

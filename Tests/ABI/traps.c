@@ -28,8 +28,8 @@
  *   25  here                trash survived a kill
  *   26  here, and rules.py: exports
  *                           POSIX locks were lost: two copies of SQLite, or an open and close
- *   27  fork.c              the child waited for a lock of a thread that it did not have
- *   28  fork.c              the child opened connections of its own, and held no lock
+ *   27  fork_amid.c         the child waited for a lock of a thread that it did not have
+ *   28  fork_both.c         the child opened connections of its own, and held no lock
  *   29  traps_calls.c       a sweep took the file of a put that was under way
  *   30  Tests/Python/test_traps.py
  *                           pickle by default made a directory a way to run code

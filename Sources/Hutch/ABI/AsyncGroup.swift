@@ -53,7 +53,7 @@ public func hutch_put_async(
     let key = try checkedKey(key, key_size)
     let value = try checkedBytes(value, value_size, "the value is NULL, or its size no size")
     let put = try Cache.PutSpec(put_options)
-    try handle.opening.check()
+    try handle.check()
     let block = try Block.copying(
       key: key, value: value, extended: put.extended,
       record: put.record(at: handle.cache.clock.moment()),
@@ -140,6 +140,7 @@ public func hutch_load_async(
     let given = try loadOptions(load_options)
     work.spec = try LoadSpec(given)
     work.parent = given.parent.map { loading($0) }
+    try work.parent?.checkOwn()
     return try handle.submit(.load, key, nil, load: work, spec, mayFinishNow: now)
   }
 }

@@ -48,9 +48,9 @@ func withCache(
   _ pointer: OpaquePointer?, _ body: (Handle) throws(Failure) -> Status
 ) -> hutch_status {
   withHandle(pointer) { (handle) throws(Failure) in
-    try handle.opening.check()
+    try handle.check()
     let status = try body(handle)
-    if status == .notFound { try handle.opening.check() }
+    if status == .notFound { try handle.check() }
     return status
   }
 }
@@ -76,9 +76,9 @@ func withCacheAtOnce(
   _ pointer: OpaquePointer?, _ body: (Cache, Scope) throws(Failure) -> Status
 ) -> hutch_status {
   withHandleAtOnce(pointer) { (cache, handle) throws(Failure) in
-    try handle.opening.check()
+    try handle.check()
     let status = try body(cache, handle.scope)
-    if status == .notFound { try handle.opening.check() }
+    if status == .notFound { try handle.check() }
     return status
   }
 }

@@ -26,10 +26,10 @@ func putting(
       try checkedResult(result)
       deliver(hutch_put_result(), to: result)
     }
-    try handle.opening.check()
+    try handle.check()
     let status = try answer(
       try cache.put(key, value, spec, if: condition, in: handle.scope), result)
-    if status == .notFound { try handle.opening.check() }
+    if status == .notFound { try handle.check() }
     return status
   }
 }

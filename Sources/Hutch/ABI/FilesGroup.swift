@@ -17,7 +17,7 @@ public func hutch_put_file(
     let spec = try Cache.PutSpec(options)
     try checkedResult(result)
     deliver(hutch_put_result(), to: result)
-    try handle.opening.check()
+    try handle.check()
     return try answer(try handle.cache.putFile(key, path, use, spec, in: handle.scope), result)
   }
 }
@@ -73,6 +73,7 @@ public func hutch_hold_files(_ cache: OpaquePointer!) -> hutch_status {
 @_cdecl("hutch_release_files") @implementation
 public func hutch_release_files(_ cache: OpaquePointer!) -> hutch_status {
   withCache(cache) { (handle) throws(Failure) in
+    try handle.checkHolds()
     guard handle.releaseFiles() else { throw .invalid("no files are held by this reference") }
     return .done
   }
@@ -108,7 +109,8 @@ private func withWriter(
     writer in
     answering { () throws(Failure) in
       try before(writer)
-      try writer.handle.opening.check()
+      try Process.check(writer.forks, "the writer belongs to the parent of this process")
+      try writer.handle.check()
       return try body(writer)
     }
   }
@@ -150,6 +152,6 @@ public func hutch_writer_abort(_ writer: OpaquePointer!) -> hutch_status {
 public func hutch_writer_release(_ writer: OpaquePointer!) {
   guard let writer else { return }
   let reference = Unmanaged<Writer>.fromOpaque(UnsafeRawPointer(writer))
-  if reference._withUnsafeGuaranteedRef({ $0.handle.opening.isForked }) { return }
+  if reference._withUnsafeGuaranteedRef({ Process.isParents($0.forks) }) { return }
   reference.release()
 }

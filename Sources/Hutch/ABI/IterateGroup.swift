@@ -20,7 +20,7 @@ public func hutch_each(
         visitor(context, key.baseAddress, key.count, &info)
       }
       if stops != 0 { break }
-      try handle.opening.check()
+      try handle.check()
     }
     return .done
   }
@@ -63,7 +63,8 @@ private func withCursor(
   return Unmanaged<Cursor>.fromOpaque(UnsafeRawPointer(pointer))._withUnsafeGuaranteedRef {
     cursor in
     answering { () throws(Failure) in
-      try cursor.handle.opening.check()
+      try Process.check(cursor.forks, "the cursor belongs to the parent of this process")
+      try cursor.handle.check()
       return try body(cursor)
     }
   }
@@ -116,6 +117,6 @@ public func hutch_cursor_info(
 public func hutch_cursor_release(_ cursor: OpaquePointer!) {
   guard let cursor else { return }
   let reference = Unmanaged<Cursor>.fromOpaque(UnsafeRawPointer(cursor))
-  if reference._withUnsafeGuaranteedRef({ $0.handle.opening.isForked }) { return }
+  if reference._withUnsafeGuaranteedRef({ Process.isParents($0.forks) }) { return }
   reference.release()
 }

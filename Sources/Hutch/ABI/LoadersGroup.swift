@@ -28,7 +28,8 @@ func loading(_ pointer: OpaquePointer) -> Loading {
 private func checked(_ pointer: OpaquePointer?) throws(Failure) -> Loading {
   guard let pointer else { throw .invalid("the loading is NULL") }
   let found = loading(pointer)
-  try found.handle.opening.check()
+  try found.checkOwn()
+  try found.handle.check()
   return found
 }
 
@@ -51,7 +52,7 @@ public func hutch_load(
 ) -> hutch_status {
   out?.pointee = nil
   return withHandleAtOnce(cache) { (cache, handle) throws(Failure) in
-    try handle.opening.check()
+    try handle.check()
     let key = try checkedKey(key, key_size)
     guard let out, let loader else { throw .invalid("loader or out is NULL") }
     if options == nil, let block = try cache.get(key, in: handle.scope) {
@@ -85,8 +86,10 @@ public func hutch_load_begin(
     let key = try checkedKey(key, key_size)
     guard let value, let out else { throw .invalid("value or loading is NULL") }
     let options = try loadOptions(options)
+    let parent = options.parent.map { loading($0) }
+    try parent?.checkOwn()
     var answer = try handle.cache.beginLoad(
-      key, try LoadSpec(options), parent: options.parent.map { loading($0) }, for: handle)
+      key, try LoadSpec(options), parent: parent, for: handle)
     if let joined = answer.loading.take() { out.pointee = handOut(joined) }
     return deliver(answer, value)
   }
@@ -156,6 +159,6 @@ public func hutch_loading_release(_ pointer: OpaquePointer!) {
   guard let pointer else { return }
   let reference = Unmanaged<Loading>.fromOpaque(UnsafeRawPointer(pointer))
   // The child's copy of the parent's objects is left alone.
-  if reference._withUnsafeGuaranteedRef({ $0.handle.opening.isForked }) { return }
+  if reference._withUnsafeGuaranteedRef({ Process.isParents($0.forks) }) { return }
   reference.release()
 }

@@ -16,7 +16,7 @@ private func withQueue(
   _ pointer: OpaquePointer?, _ body: (TaskQueue) throws(Failure) -> Status
 ) -> hutch_status {
   withObject(pointer, QueueHandle.self, "the queue is NULL") { (handle) throws(Failure) in
-    try handle.queue.check()
+    try handle.check()
     return try body(handle.queue)
   }
 }
@@ -91,7 +91,7 @@ public func hutch_queue_submit(
   let status = submitting(options, for: owner) { (spec, _) throws(Failure) in
     guard let queue else { throw .invalid("the queue is NULL") }
     let found = Unmanaged<QueueHandle>.fromOpaque(UnsafeRawPointer(queue)).takeUnretainedValue()
-    try found.queue.check()
+    try found.check()
     guard let work else { throw .invalid("the work is NULL") }
     spec.operation = UInt8(HUTCH_OPERATION_WORK)
     spec.wantsHandle = task != nil
@@ -177,7 +177,7 @@ public func hutch_queue_retain(_ queue: OpaquePointer!) -> OpaquePointer! {
 
 @_cdecl("hutch_queue_release") @implementation
 public func hutch_queue_release(_ queue: OpaquePointer!) {
-  release(queue, QueueHandle.self) { $0.queue.forks }
+  release(queue, QueueHandle.self) { $0.forks }
 }
 
 // MARK: groups
@@ -197,7 +197,7 @@ public func hutch_group_create(
 ) -> hutch_status {
   out?.pointee = nil
   return withObject(queue, QueueHandle.self, "the queue is NULL") { (handle) throws(Failure) in
-    try handle.queue.check()
+    try handle.check()
     guard let out else { throw .invalid("out is NULL") }
     out.pointee = handOut(GroupHandle(try WorkGroup(by: handle)))
     return .done

@@ -10,7 +10,9 @@ private func withTask(
   let task = TaskPointer(pointer)
   return task.pointee.queue._withUnsafeGuaranteedRef { queue in
     answering { () throws(Failure) in
-      try queue.check()
+      if task.pointee.isParents {
+        throw Failure(.forked, "the task belongs to the parent of this process")
+      }
       return try body(task, queue)
     }
   }
@@ -75,7 +77,7 @@ public func hutch_task_release(_ task: OpaquePointer!) {
   guard let task else { return }
   let record = TaskPointer(task)
   // The child's copy of the parent's objects is left alone.
-  if record.pointee.queue._withUnsafeGuaranteedRef({ $0.forks != Process.forks }) { return }
+  if record.pointee.isParents { return }
   record.drop()
 }
 

@@ -15,7 +15,7 @@ public func hutch_trim(
     var count: UInt64 = 0
     defer { removed?.pointee = count }
     try handle.cache.trim(wanted, in: handle.scope, removed: &count) { done, total in
-      guard (try? handle.opening.check()) != nil else { return false }
+      guard (try? handle.check()) != nil else { return false }
       guard let progress = given.progress else { return true }
       return ThreadState.within(handle.cache.identity) {
         progress(given.context, done, total)

@@ -131,7 +131,7 @@ extension UnsafeMutablePointer where Pointee == AsyncOperation {
 
   /// What is not there may have gone because the cache was closed meanwhile.
   private func notFound() throws(Failure) -> Status {
-    try pointee.handle.opening.check()
+    try pointee.handle.check()
     return .notFound
   }
 

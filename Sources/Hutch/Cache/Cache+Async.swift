@@ -15,7 +15,7 @@ extension Handle {
     storing target: Target = .whole, load: LoadWork? = nil, _ spec: consuming TaskSpec,
     mayFinishNow: Bool
   ) throws(Failure) -> Submitted {
-    try opening.check()
+    try check()
     let isWrite = kind == .put || kind == .remove
     let hash = cache.memory.hash(key)
     spec.keyHash = hash == 0 ? 1 : hash
@@ -113,7 +113,7 @@ extension Handle {
     _ kind: AsyncOperation.Kind, trim: TrimSpec = TrimSpec(kind: .expired),
     _ spec: consuming TaskSpec
   ) throws(Failure) -> Submitted {
-    try opening.check()
+    try check()
     spec.owner = opening.tasks
     spec.operation = kind.rawValue
     spec.mustRun = kind != .trim

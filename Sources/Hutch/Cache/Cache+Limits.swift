@@ -8,18 +8,21 @@ extension Cache {
     memory newMemory: TierLimits, disk newDisk: TierLimits, in scope: Scope
   ) throws(Failure) {
     let moment = clock.moment()
-    defer { events.deliver() }
     // What has to go need not be written then, while limits are held.
     if scope != .disk, newMemory != limits().memory { try? writeDirty() }
-    limitsLock.lock()
-    defer { limitsLock.unlock() }
-    if scope != .disk {
+    func setMemory() throws(Failure) {
+      guard scope != .disk else { return }
       memory.setLimits(newMemory, at: moment)
       memoryLimits = newMemory
       if newMemory.ages.any { try startMaintenance() }
     }
-    if storage != nil, scope != .memory {
-      try withStorageUntold { (storage) throws(Failure) in
+    guard storage != nil, scope != .memory else {
+      defer { events.deliver() }
+      return try limitsLock.withLock { () throws(Failure) in try setMemory() }
+    }
+    try withStorage { (storage) throws(Failure) in
+      try limitsLock.withLock { () throws(Failure) in
+        try setMemory()
         try storage.setLimits(newDisk, at: moment)
       }
     }

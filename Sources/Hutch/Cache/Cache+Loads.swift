@@ -121,7 +121,7 @@ extension Cache {
     stripes.unlock(stripe)
 
     guard let joined else {
-      try handle.opening.check()
+      try handle.check()
       if old != nil { return LoadAnswer(.done) }
       if !isFailed { throw .waitsForItself }
       return LoadAnswer(failed: flight)
@@ -167,7 +167,7 @@ extension Cache {
       case .running, .storing: break
       }
       if let late = loading.late { return LoadAnswer(.done, late.retained()) }
-      try loading.handle.opening.check()
+      try loading.handle.check()
       if loading.leads {
         guard parksTask && loading.isDeferred else { return LoadAnswer(.notFound) }
         loading.park(until: Int64.max)
@@ -289,7 +289,7 @@ extension Cache {
     }
     ThreadState.loading = outer
     guard loads.isOpen(loading) else { return }
-    try loading.handle.opening.check()
+    try loading.handle.check()
     if code == 0 {
       loading.leave()
     } else if mayDefer && code == Status.wouldBlock.code {

@@ -138,22 +138,31 @@ extension Cache {
     by task: TaskPointer? = nil, to storage: any Storage
   ) throws(Failure) -> SubmittedPut {
     var target = target ?? Target(scope)
+    // There may have been a fork since it was chosen.
+    if isFamily && target == .deferred { target = .whole }
+    var isTold = false
     if target == .deferred {
       let isTaken = storage.files?.takes(
         key: entry.keySize, size: entry.size, extended: entry.extendedSize) ?? true
       if file == nil && isTaken {
         if MemoryTier.charge(of: entry) <= memory.largestCharge {
-          return try submitDeferred(
+          if let put = try submitDeferred(
             entry, hash, at: moment, if: condition, in: scope, by: task, to: storage)
+          {
+            return put
+          }
+          isTold = true
+          target = .whole
+        } else {
+          target = .disk
         }
-        target = .disk
       } else {
         target = .whole
       }
     }
     // Else the value is in a file, and the block has none.
     let hasValue = file == nil || file!.memoryOutcome == .none
-    tellWillAdd(entry, hash, hasValue: hasValue, in: target.scope)
+    if !isTold { tellWillAdd(entry, hash, hasValue: hasValue, in: target.scope) }
     // A value is read before the stripe is taken: a codec of the host's may be called.
     let old = events.wants(.didRemove) ? (try? peek(entry.key, in: .whole)) ?? nil : nil
     // The write keeps the block for as long as it is there itself.

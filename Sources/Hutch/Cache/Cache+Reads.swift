@@ -1,30 +1,31 @@
 /// Reads: memory, then the store, then promotion.
 extension Cache {
   /// Runs `body` on the store unless the cache has none or is being shut down. `body` lets go
-  /// of the locks that it takes; what it found damaged goes then, and the listener is told.
+  /// of the locks that it takes, and the caller holds none, for a fork may have to be waited for;
+  /// what it found damaged goes then, and the listener is told.
   @inline(__always)
   func withStorage<R: ~Copyable>(
     _ body: (any Storage) throws(Failure) -> R
   ) throws(Failure) -> R {
-    defer { events.deliver() }
-    return try withStorageUntold { (storage) throws(Failure) in
-      defer { if leavings.isDue { writeDue(storage) } }
-      return try body(storage)
-    }
+    guard let storage else { throw Failure(.unsupported, "this cache has no disk tier") }
+    guard enterStorage() else { throw .closed }
+    defer { leaveStorage(storage) }
+    return try body(storage)
   }
 
-  /// As `withStorage` for who holds a lock: the listener is told later, by `events.deliver`.
-  @inline(__always)
-  func withStorageUntold<R: ~Copyable>(
-    _ body: (any Storage) throws(Failure) -> R
-  ) throws(Failure) -> R {
-    guard let storage else { throw Failure(.unsupported, "this cache has no disk tier") }
-    guard gate.enter() else { throw .closed }
-    defer {
-      if storage.owesRemovals { storage.settle() }
-      gate.leave()
-    }
-    return try body(storage)
+  @inline(never)
+  func enterStorage() -> Bool {
+    guard gate.enter() else { return false }
+    awaken()
+    return true
+  }
+
+  @inline(never)
+  private func leaveStorage(_ storage: any Storage) {
+    if leavings.isDue { writeDue(storage) }
+    if storage.owesRemovals { storage.settle() }
+    gate.leave()
+    events.deliver()
   }
 
   /// The value, counted as an access; nil if there is none.

@@ -21,7 +21,10 @@ extension Cache {
     defer { removed &+= more }
     try withStorage { (storage) throws(Failure) in
       writeBack(storage)
-      try storage.trim(spec, at: moment, removed: &more, goOn: report)
+      try storage.trim(spec, at: moment, removed: &more) {
+        gate.giveWay()
+        return report($0, $1)
+      }
     }
   }
 

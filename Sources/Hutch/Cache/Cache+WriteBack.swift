@@ -22,16 +22,21 @@ extension Cache {
 
   // MARK: puts
 
-  /// As `submit`, for a put that memory takes and owes to the store.
+  /// As `submit`, for a put that memory takes and owes to the store. Nil: not any more, for there
+  /// has been a fork, before which the host was told of it.
   func submitDeferred(
     _ entry: UnownedBlock, _ hash: UInt64, at moment: Moment, if condition: PutCondition,
     in scope: Scope, by task: TaskPointer?, to storage: any Storage
-  ) throws(Failure) -> SubmittedPut {
+  ) throws(Failure) -> SubmittedPut? {
     tellWillAdd(entry, hash, in: .memory)
     let old = events.wants(.didRemove) ? (try? peek(entry.key, in: .whole)) ?? nil : nil
     var put = SubmittedPut()
     let stripe = Stripes.index(of: hash)
     stripes.lock(stripe)
+    if isFamily {
+      stripes.unlock(stripe)
+      return nil
+    }
     do throws(Failure) {
       var refused = try unmet(condition, entry.key, hash, at: moment, in: scope)
       if let task, tasks.isOvertaken(task) { refused = .superseded }
@@ -188,12 +193,14 @@ extension Cache {
   }
 
   /// Writes those that wait by now. No lock is held.
-  func writeBack(_ storage: any Storage) {
+  func writeBack(_ storage: any Storage, by deadline: Deadline = Deadline(at: Int64.max)) {
     guard leavings.count > 0 else { return }
     let mark = leavings.mark
     while writeSome(before: mark, storage) {}
     // A codec of the host's may be what the batch of another waits for.
-    if !ThreadState.isWithinCallback(of: identity) { leavings.wait(before: mark) }
+    if !ThreadState.isWithinCallback(of: identity) {
+      leavings.wait(before: mark, until: deadline)
+    }
   }
 
   /// Writes a batch; false: none waits.
@@ -270,10 +277,13 @@ extension Cache {
   }
 
   /// As above, within a call that uses the store, or when none comes any more: before a flush, a
-  /// fork, the end. The first failure; what could not be written stays dirty.
-  func writeDirty(_ storage: any Storage, by deadline: Deadline) -> Failure? {
+  /// fork, the end. The first failure; what could not be written stays dirty. A fork leaves it to
+  /// others to tell the listener.
+  func writeDirty(
+    _ storage: any Storage, by deadline: Deadline, tells: Bool = true
+  ) -> Failure? {
     guard mayHaveDirty else { return nil }
-    writeBack(storage)
+    writeBack(storage, by: deadline)
     var failure: Failure?
     var position: UInt64 = 0
     while true {
@@ -289,10 +299,10 @@ extension Cache {
         let failed = finish(write, in: storage)
         if failure == nil { failure = failed }
       }
-      events.deliver()
+      if tells { events.deliver() }
       if count == 0 { break }
     }
-    writeBack(storage)
+    writeBack(storage, by: deadline)
     return failure
   }
 

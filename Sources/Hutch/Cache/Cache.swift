@@ -21,9 +21,10 @@ import Synchronization
 /// Which entries memory alone has is kept per entry ('unbacked'), so that the count of the
 /// whole is the store's count plus those.
 ///
-/// Order of locks: registry (Process) > stripes, ascending > locks of a tier, of the task queue,
-/// and that of the loads, which is the last. Functions of the host (clock, visitor, loader,
-/// listener) are called with none of them held.
+/// Order of locks: registry (Process) > limitsLock > stripes, ascending > locks of a tier, of
+/// the task queue, and that of the loads, which is the last. Functions of the host (clock,
+/// visitor, loader, listener) are called with none of them held. A fork takes what it needs of
+/// them in this order: Forking.swift.
 final class Cache {
   let memory: MemoryTier
   /// Nil: a cache in memory.
@@ -53,8 +54,29 @@ final class Cache {
   let leavings: Leavings
   /// Whether a dirty entry has ever been put. Relaxed: who has put one sees it.
   let writesBack = Atomic<Bool>(false)
-  /// Where processes share the directory. Nil: memory is nobody else's business.
-  let coherence: CoherenceCounters?
+  /// Where processes share the directory. Nil: memory is nobody else's business. A fork may set
+  /// it, while no call uses the store.
+  private(set) var coherence: CoherenceCounters?
+  /// See Process.forks: changes in a child that goes on with the cache.
+  private(set) var forks = Process.forks
+  /// Openings whose close has begun, and is not done. Changed by who closes.
+  let closing = Atomic<Int>(0)
+  /// In the child of a fork: the store has not been used yet. Relaxed: who sees it first acts
+  /// on it.
+  private let isInherited = Atomic<Bool>(false)
+  /// In the child of a fork: the store is the parent's alone.
+  private(set) var isStorageLeft = false
+  /// Whether sharing is SHARED.
+  let isShared: Bool
+  /// A fork has set `coherence`: what would be written on eviction is written at once.
+  private(set) var isFamily = false
+
+  // Of Forking, under the roster's lock.
+
+  var nextOnRoster: Unmanaged<Cache>?
+  var preparation = Preparation.none
+  var isDrained = false
+  var hasStripes = false
   /// The registry's, under its lock: how many openings there are.
   var openings = 1
   /// Host objects that wait to be released.
@@ -81,6 +103,7 @@ final class Cache {
     tasks = try options.tasks.makeQueue()
     closeDeadline = options.tasks.closeDeadline
     self.coherence = coherence
+    isShared = coherence != nil
     policy = options.policy
     pressure = options.pressure
     writePolicy = options.writePolicy
@@ -135,7 +158,7 @@ final class Cache {
     defer { maintenanceLock.unlock() }
     let moment = clock.momentForMaintenance()
     var hasMore = memory.maintain(at: moment)
-    if let storage, gate.enter() {
+    if let storage, enterStorage() {
       hasMore = storage.maintain(at: moment) || hasMore
       gate.leave()
     }
@@ -175,6 +198,97 @@ final class Cache {
     memory.clear(at: clock.momentForMaintenance())
     return storage?.close(lastVersion: versions.last) ?? failure
   }
+}
+
+// MARK: fork
+
+extension Cache {
+  /// How far a cache is ready for a fork.
+  enum Preparation {
+    /// Not at all: the child's handles are dead.
+    case none
+    /// What the child has of memory will be whole; the store is the parent's.
+    case memory
+    case whole
+  }
+
+  /// What changes memory and the order of writes stands still. False: not in time.
+  func lockWrites(until end: Deadline) -> Bool {
+    guard limitsLock.lock(until: end) else { return false }
+    if stripes.lockAll(until: end) { return true }
+    limitsLock.unlock()
+    return false
+  }
+
+  func unlockWrites() {
+    stripes.unlockAll()
+    limitsLock.unlock()
+  }
+
+  /// What memory owes to the store is written. The store's gate is paused, and nobody inside.
+  /// False: not in time, or not all of it.
+  func writesAllDown(until end: Deadline) -> Bool {
+    guard mayHaveDirty, let storage else { return true }
+    return writeDirty(storage, by: end, tells: false) == nil && leavings.count == 0
+  }
+
+  /// The store may be shared from here on. Every lock of memory is held, no call uses the store.
+  func followSharing() {
+    guard coherence == nil, let sharing = storage?.sharing else { return }
+    isFamily = true
+    coherence = sharing.counters
+    memory.share(sharing.counters)
+    versions.share(sharing.nextVersion)
+  }
+
+  /// In the child. The locks that `prepare` took are held, and let go here.
+  func beginInChild() {
+    forks = Process.forks
+    gate.renew()
+    maintenanceLock.renew()
+    stripes.forgetWrites()
+    loads.beginInChild()
+    usesLoads.store(false, ordering: .relaxed)
+    walks.beginInChild()
+    events.beginInChild()
+    leavings.beginInChild()
+    releases.beginInChild()
+    tasks.beginInChild()
+    maintains.store(false, ordering: .relaxed)
+    closing.store(0, ordering: .relaxed)
+    guard let storage else {
+      memory.unlockAll(inChild: true)
+      unlockWrites()
+      return
+    }
+    storage.beginInChild(isPrepared: preparation == .whole)
+    isInherited.store(true, ordering: .relaxed)
+    if preparation == .memory {
+      isStorageLeft = true
+      coherence = nil
+      memory.share(nil)
+      Process.disown(identity)
+    }
+    memory.unlockAll(inChild: true)
+    unlockWrites()
+    // What the parent writes from here on would be news to nobody.
+    if preparation == .memory { memory.clear(at: clock.momentForMaintenance()) }
+  }
+
+  /// The store is about to be used, in the child for the first time: it takes its place, and what
+  /// works in the background begins.
+  @inline(__always)
+  func awaken() {
+    if isInherited.load(ordering: .relaxed) { awakenNow() }
+  }
+
+  @inline(never)
+  private func awakenNow() {
+    guard isInherited.exchange(false, ordering: .relaxed), !isStorageLeft else { return }
+    storage?.awaken()
+    try? startMaintenance()
+  }
+
 }
 
 /// Which part of a cache a call is about.
@@ -236,7 +350,7 @@ extension Cache {
       guard storage != nil else { throw Failure(.unsupported, "this cache has no disk tier") }
       return .disk
     case .onEviction:
-      guard coherence == nil else {
+      guard !isShared else {
         throw Failure(.invalidArgument, "writing on eviction is not for a shared directory")
       }
       return storage == nil ? .whole : .deferred

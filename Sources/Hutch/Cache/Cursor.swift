@@ -19,6 +19,8 @@ final class Cursor {
   }
 
   let handle: Handle
+  /// See Process.forks.
+  let forks = Process.forks
   /// Nil: in no order.
   private let walk: OrderedWalk?
   private var phase: Phase
@@ -232,6 +234,12 @@ struct Walks: ~Copyable {
         cursor._withUnsafeGuaranteedRef { $0.memoryGave(key, hash) }
       }
     }
+  }
+
+  /// In the child of a fork: the cursors are the parent's.
+  func beginInChild() {
+    lock.renew()
+    list.cursors = []
   }
 
   func storeDropped(_ key: Bytes, _ hash: UInt64) {

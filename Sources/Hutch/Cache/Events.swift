@@ -45,6 +45,9 @@ final class ListenerPlace {
 
   @inline(__always) var kinds: UInt32 { wanted.load(ordering: .acquiring) }
 
+  /// In the child of a fork.
+  func beginInChild() { lock.renew() }
+
   /// Whoever calls it holds it.
   var current: Listener? { lock.withLock { listener } }
 }
@@ -170,6 +173,24 @@ final class Events {
   @inline(__always)
   var wantsEntries: Bool { place.kinds & 15 != 0 }
 
+  /// In the child of a fork: what is to be told is the parent's to tell.
+  func beginInChild() {
+    lock.renew()
+    place.beginInChild()
+    logger.beginInChild()
+    owed.store(0, ordering: .relaxed)
+    if lanes.isEmpty { return }
+    for lane in lanes { _ = Unmanaged.passRetained(lane) }
+    var made: [Lane] = []
+    do throws(Failure) {
+      for _ in 0..<Stripes.count { made.append(Lane(try Lock(), try Condition())) }
+      lanes = made
+    } catch {
+      // Without memory for it nothing is told.
+      place.silence()
+    }
+  }
+
   // MARK: posting
 
   /// Appends an event; with its stripe's lock held if it is one of an entry's write. What
@@ -265,10 +286,12 @@ final class Events {
   func wait(for event: Event) {
     if ThreadState.isWithinCallback(of: owner!) { return }
     let lane = lanes[event.lane]
+    let before = ThreadState.stepAside()
     lane.lock.lock()
     lane.waiters += 1
     while event.state != .over { lane.told.wait(lane.lock) }
     lane.waiters -= 1
     lane.lock.unlock()
+    ThreadState.stepBack(to: before)
   }
 }

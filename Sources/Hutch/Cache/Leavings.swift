@@ -62,6 +62,22 @@ final class Leavings {
     lock.unlock()
   }
 
+  /// In the child of a fork: who writes something is a thread of the parent's.
+  func beginInChild() {
+    lock.renew()
+    written.renew()
+    if let first { _ = Unmanaged.passRetained(first) }
+    first = nil
+    last = nil
+    waiting = 0
+    bytes = 0
+    taken = added
+    batches = []
+    waiters = 0
+    unwritten.store(0, ordering: .relaxed)
+    due.store(false, ordering: .relaxed)
+  }
+
   /// From here on who is given up is gone.
   func end() { lock.withLock { isEnded = true } }
 
@@ -99,12 +115,17 @@ final class Leavings {
     if isAwaited { written.broadcast() }
   }
 
-  /// Waits for the batches of others with entries that were added before `mark`.
-  func wait(before mark: UInt64) {
+  /// Waits for the batches of others with entries that were added before `mark`: their threads
+  /// may be within a codec of the host's.
+  func wait(before mark: UInt64, until end: Deadline) {
+    let before = ThreadState.stepAside()
     lock.lock()
     waiters += 1
-    while batches.contains(where: { $0 < mark }) { written.wait(lock) }
+    while batches.contains(where: { $0 < mark }), !end.hasPassed {
+      written.wait(lock, nanoseconds: min(end.left, 1_000_000_000))
+    }
     waiters -= 1
     lock.unlock()
+    ThreadState.stepBack(to: before)
   }
 }

@@ -373,6 +373,20 @@ final class Loads {
 
   // MARK: what happens to the cache
 
+  /// In the child of a fork: nobody loads anything. Who did belongs to the parent, and is left
+  /// alone.
+  func beginInChild() {
+    lock.renew()
+    for index in 0..<Loads.bucketCount { buckets[index] = nil }
+    listed.store(0, ordering: .relaxed)
+    active = nil
+    woken = nil
+    if let oldestFailure { _ = Unmanaged.passRetained(oldestFailure) }
+    oldestFailure = nil
+    newestFailure = nil
+    remembered = 0
+  }
+
   /// A write of this key is about to be done; its stripe is held until it is.
   func noteWrite(_ hash: UInt64) {
     guard listed.load(ordering: .relaxed) > 0 else { return }

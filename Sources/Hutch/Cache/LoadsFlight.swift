@@ -129,6 +129,13 @@ final class Loading {
   let handle: Handle
   let flight: Flight
   let spec: LoadSpec
+  /// See Process.forks.
+  let forks = Process.forks
+
+  func checkOwn() throws(Failure) {
+    try Process.check(forks, "the loading belongs to the parent of this process")
+  }
+
   /// The value that is to be refreshed: a reference.
   let stale: UnownedBlock?
   var stage = Stage.active

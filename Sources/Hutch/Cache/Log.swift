@@ -39,6 +39,15 @@ final class Log {
       : Process.withLogger { ($0?.kinds ?? 0) & level.rawValue != 0 }
   }
 
+  /// In the child of a fork: what waits is the parent's to tell.
+  func beginInChild() {
+    lock.renew()
+    place.beginInChild()
+    if let first { _ = Unmanaged.passRetained(first) }
+    first = nil
+    last = nil
+  }
+
   /// Keeps a line. True: `tell` is owed.
   func post(_ line: LogLine, _ tiers: Event.Tiers) -> Bool {
     guard isWanted(line.level) else { return false }

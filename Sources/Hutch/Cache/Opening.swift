@@ -37,8 +37,6 @@ final class Opening {
   let path: UnsafeMutablePointer<CChar>?
   /// Acquire and release: who sees it closed sees nothing else of it.
   private let closed = Atomic<Bool>(false)
-  /// See Process.forks.
-  private let forks = Process.forks
   /// The tasks that were submitted through it.
   let tasks = TaskOwner()
 
@@ -55,16 +53,24 @@ final class Opening {
 
   @inline(__always)
   func check() throws(Failure) {
-    if forks != Process.forks {
-      throw Failure(.forked, "the cache belongs to the parent of this process")
+    if Process.isParents(cache.forks) || closed.load(ordering: .acquiring) { throw refusal }
+  }
+
+  /// Why it cannot be used, or the store's view of it.
+  fileprivate var refusal: Failure {
+    @inline(never) get {
+      if Process.isParents(cache.forks) {
+        return Failure(.forked, "the cache belongs to the parent of this process")
+      }
+      if closed.load(ordering: .acquiring) { return .closed }
+      return Failure(.forked, "the disk tier belongs to the parent of this process")
     }
-    if closed.load(ordering: .acquiring) { throw .closed }
   }
 
   var isClosed: Bool { closed.load(ordering: .acquiring) }
 
-  /// Whether the reference is the child's copy of one of the parent's.
-  var isForked: Bool { forks != Process.forks }
+  /// Whether the cache is a child's copy of one that could not be handed on.
+  var isForked: Bool { Process.isParents(cache.forks) }
 
   /// Ends this opening. The failure if it had ended already, or if the cache's end was not
   /// clean.
@@ -75,6 +81,7 @@ final class Opening {
 
   private func finish() -> Failure? {
     if isForked || closed.exchange(true, ordering: .acquiringAndReleasing) { return nil }
+    cache.closing.wrappingAdd(1, ordering: .relaxed)
     cache.loads.noteClose(of: self)
     let deadline = Deadline(after: cache.closeDeadline == 0 ? Int64.max : cache.closeDeadline)
     // Before the registry's lock is taken: what runs may open and close.
@@ -86,6 +93,7 @@ final class Opening {
     }
     guard cache.storage != nil else {
       failure = cache.shut(by: deadline) ?? failure
+      Forking.leave(cache)
       cache.endReleases()
       cache.endListeners()
       return failure
@@ -94,11 +102,13 @@ final class Opening {
     // Cannot throw: the body does not.
     try? Process.withRegistry { (head) throws(Failure) in
       cache.openings -= 1
+      cache.closing.wrappingSubtract(1, ordering: .relaxed)
       guard cache.openings == 0 else { return }
       isLast = true
       let unclean = cache.shut(by: deadline)
       if let unclean { cache.log(LogLine(.error, "the disk tier was not closed cleanly", unclean)) }
       failure = unclean ?? failure
+      Forking.leave(cache)
       remove(from: &head)
     }
     // With no lock held, the registry's neither.
@@ -139,6 +149,7 @@ final class Opening {
     let cache = try Cache(
       memory: memory, storage: nil, clock: clock, versions: versions, options: options)
     if options.memory.ages.any { try cache.startMaintenance() }
+    Forking.join(cache)
     return Opening(cache, path: nil)
   }
 
@@ -161,7 +172,12 @@ final class Opening {
     guard let path = strdup(path) else { throw .noMemory }
     var isKept = false
     defer { if !isKept { free(path) } }
-    let opened = try Process.withRegistry { (head) throws(Failure) -> (opening: Opening, differs: Bool) in
+    let opened = try Process.withRegistry {
+      (head) throws(Failure) -> (opening: Opening, differs: Bool) in
+      if Process.opensNothing {
+        throw Failure(
+          .forked, "the parent of this process opened or closed a directory at the fork")
+      }
       var next = head
       while let node = next {
         if node.pointee.device == device && node.pointee.inode == inode && directory.isOpen {
@@ -188,9 +204,9 @@ final class Opening {
         }
         node.initialize(
           to: OpenDirectory(
-            device: device, inode: inode, lockDescriptor: disk.lockDescriptor,
-            owner: cache.identity, next: head))
+            device: device, inode: inode, owner: cache.identity, next: head))
         head = node
+        Forking.join(cache)
         isKept = true
         return (Opening(cache, path: path), disk.joinedOthers)
       } catch {
@@ -248,6 +264,8 @@ final class Handle {
   let unretained: Unmanaged<Cache>
   /// How often files are held through it. Relaxed: each is counted once by whoever changes it.
   private let holds = Atomic<Int>(0)
+  /// See Process.forks: whose holds those are.
+  private let holdsForks = Atomic<UInt32>(Process.forks)
 
   init(_ opening: Opening, _ scope: Scope) {
     self.opening = opening
@@ -260,13 +278,35 @@ final class Handle {
 
   @inline(__always) var cache: Cache { opening.cache }
 
+  /// Whether calls through it can be answered.
+  @inline(__always)
+  func check() throws(Failure) {
+    try opening.check()
+    if scope == .disk && opening.cache.isStorageLeft { throw opening.refusal }
+  }
+
+  /// What the parent of this process holds is the parent's to let go.
+  private var holdsOfParent: Bool {
+    Process.isParents(holdsForks.load(ordering: .relaxed)) && holds.load(ordering: .relaxed) > 0
+  }
+
+  func checkHolds() throws(Failure) {
+    if holdsOfParent {
+      throw Failure(.forked, "the files are held by the parent of this process")
+    }
+  }
+
   func holdFiles() throws(Failure) {
     try cache.holdFiles()
+    if Process.isParents(holdsForks.exchange(Process.forks, ordering: .relaxed)) {
+      holds.store(0, ordering: .relaxed)
+    }
     holds.wrappingAdd(1, ordering: .relaxed)
   }
 
   /// False: none is held through this reference.
   func releaseFiles() -> Bool {
+    if holdsOfParent { return false }
     var held = holds.load(ordering: .relaxed)
     while held > 0 {
       let (isDone, now) = holds.compareExchange(

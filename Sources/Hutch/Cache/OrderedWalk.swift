@@ -138,7 +138,7 @@ final class OrderedWalk {
     var place = WalkPosition(descending: false)
     var isDone = false
     while !isDone {
-      try handle.opening.check()
+      try handle.check()
       isDone = try cache.withStorage { (storage) throws(Failure) in
         try storage.entries(after: &place, limit: OrderedWalk.keysInLook, at: moment) {
           key, record in

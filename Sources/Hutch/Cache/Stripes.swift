@@ -77,6 +77,29 @@ struct Stripes: ~Copyable {
     return true
   }
 
+  // MARK: fork
+
+  /// Takes all, ascending. False: not in time, and none.
+  func lockAll(until end: Deadline) -> Bool {
+    for index in 0..<Stripes.count {
+      // All of them are few; one that is free costs no look at the clock.
+      guard tryLock(index) || lockMutex(mutex(index), until: end) else {
+        for taken in 0..<index { unlock(taken) }
+        return false
+      }
+    }
+    return true
+  }
+
+  func unlockAll() { for index in 0..<Stripes.count { unlock(index) } }
+
+  /// In the child of a fork, which has them all: what is under way is the parent's.
+  func forgetWrites() {
+    for index in 0..<Stripes.count {
+      writes(index).pointee.bitwiseAnd(~Mark.pendingMask, ordering: .relaxed)
+    }
+  }
+
   func mark(_ index: Int) -> Mark {
     Mark(word: writes(index).pointee.load(ordering: .acquiring))
   }

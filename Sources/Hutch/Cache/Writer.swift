@@ -10,6 +10,8 @@ final class Writer {
   private static let room = 64 << 10
 
   let handle: Handle
+  /// See Process.forks.
+  let forks = Process.forks
   /// Where the value goes.
   private let target: Scope
   /// Key and extended data, without a value.

@@ -79,6 +79,29 @@ final class AccessTimes {
   /// Whether so much has gathered that it should be written out soon.
   var isHalfFull: Bool { total.load(ordering: .relaxed) > AccessTimes.capacity / 2 }
 
+  // MARK: fork
+
+  func hold(until end: Deadline) -> Bool { lock.lock(until: end) }
+  func letGo() { lock.unlock() }
+
+  /// In the child: what has gathered is the parent's to write. Likewise under the writer lock.
+  func forget() {
+    lock.withLock {
+      AccessTimes.empty(&gathering)
+      AccessTimes.empty(&leaving)
+      position = 0
+      total.store(0, ordering: .relaxed)
+    }
+  }
+
+  /// In a child that has no part in the directory.
+  func leaveBehind() {
+    lock.renew()
+    gathering = Table()
+    leaving = Table()
+    total.store(0, ordering: .relaxed)
+  }
+
   func note(_ key: Bytes, at time: Int64) {
     let hash = self.hash(key)
     lock.lock()

@@ -415,8 +415,9 @@ enum ContentFiles {
     return count == target.count ? .whole : .damaged
   }
 
-  /// Unlinks a file that no row has ever named.
-  static func discard(_ name: ContentName, in directory: Directory) {
-    _ = ContentPath.content(name).withPointer { Files.unlink($0, at: directory.descriptor) }
+  /// Unlinks a file that no row has ever named. False: it is not there.
+  @discardableResult
+  static func discard(_ name: ContentName, in directory: Directory) -> Bool {
+    ContentPath.content(name).withPointer { Files.unlink($0, at: directory.descriptor) }
   }
 }

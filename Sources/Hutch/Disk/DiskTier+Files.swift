@@ -183,6 +183,7 @@ extension DiskTier: FileStorage {
   func hold() { writerLock.withLock { trash.holds += 1 } }
 
   func release() {
+    if isLeft { return }
     writerLock.withLock {
       trash.holds -= 1
       if trash.holds == 0 { trash.moveHeld(in: place) }

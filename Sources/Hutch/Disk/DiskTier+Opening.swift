@@ -70,6 +70,7 @@ extension DiskTier {
     try new.acquire(options.sharing)
     if let directoryLock {
       try directoryLock.become(new)
+      commonNumber.store(-1, ordering: .relaxed)
     } else {
       directoryLock = new
       lockNumber.store(new.descriptor, ordering: .relaxed)
@@ -228,6 +229,7 @@ extension DiskTier {
   /// Tries to open the directory again, at its path. True if the tier is up; the writer lock
   /// is not held.
   func reopen() -> Bool {
+    if isLeft { return false }
     let isBack = writerLock.withLock { () -> Bool in
       detach()
       guard !isUp else { return false }
@@ -258,13 +260,14 @@ extension DiskTier {
   func list() {
     guard let owner, !isListed.load(ordering: .relaxed), let place = placeIfUp else { return }
     let isDone = Process.relist(
-      owner, device: place.device, inode: place.inode, lock: lockDescriptor)
+      owner, device: place.device, inode: place.inode)
     if isDone { isListed.store(true, ordering: .relaxed) }
   }
 
   var downFailure: Failure {
     let words: StaticString = "the disk tier is out of service"
     guard let reason = stateLock.withLock({ reason }) else { return Failure(.tierDown, words) }
+    if isLeft { return reason }
     return reason.with(.tierDown, words)
   }
 
@@ -276,9 +279,10 @@ extension DiskTier {
         manifest = nil
         directoryLock = nil
         lockNumber.store(-1, ordering: .relaxed)
+        commonNumber.store(-1, ordering: .relaxed)
       }
       // Never in service: there is nothing to end.
-      if lockDescriptor < 0 { return nil }
+      if lockNumber.load(ordering: .relaxed) < 0 { return nil }
       guard isUp, let manifest else {
         detach()
         return DiskTier.unclean(downFailure)

@@ -202,7 +202,7 @@ extension DiskTier {
   var owesRemovals: Bool { foundDamage.load(ordering: .relaxed) }
 
   func settle() {
-    guard foundDamage.exchange(false, ordering: .relaxed) else { return }
+    guard foundDamage.exchange(false, ordering: .relaxed), !isLeft else { return }
     // Every transaction removes what is barred; what cannot be is tried again later.
     let barrier = QueuedWrite()
     queue.submit(barrier)

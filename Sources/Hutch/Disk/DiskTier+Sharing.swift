@@ -10,6 +10,9 @@ import Synchronization
 /// within the transaction. Reads take no turn; what they must know of others' commits stands in
 /// `SharedState`.
 ///
+/// So do a process and its forked children, whatever the sharing (DiskTier+Fork.swift): what
+/// `shared` is made for is the same.
+///
 /// Versions are drawn from one number for all. The opening that found itself alone has leased
 /// them in the manifest, and every transaction extends the lease.
 ///
@@ -63,6 +66,7 @@ extension DiskTier {
   private func beginTurn() {
     do throws(Failure) {
       try directoryLock?.beginTurn()
+      if isAsleep { try wake() }
       try catchUp()
     } catch {
       // Told by the transaction.
@@ -86,7 +90,7 @@ extension DiskTier {
     if begun == sequence && isSettled { return }
     let mayIdle = manifest.meta.mayIdle
     do throws(Failure) {
-      liveLimits.set(try manifest.reload(shared, trustsLog: isSettled, in: place))
+      takeLimits(try manifest.reload(shared, trustsLog: isSettled, in: place))
     } catch {
       if error.status == .corrupt { goDown(error) }
       throw error
@@ -97,6 +101,13 @@ extension DiskTier {
     sequence = begun
     publish(manifest.meta)
     shared.settle()
+  }
+
+  /// The limits are the manifest's, but for what is to stay free: that is each opening's own.
+  private func takeLimits(_ limits: TierLimits) {
+    var limits = limits
+    limits.minFree = liveLimits.current.minFree
+    if limits != liveLimits.current { liveLimits.set(limits) }
   }
 
   /// Whether the manifest is the one that this tier has open. If another process has set it
@@ -164,9 +175,9 @@ extension DiskTier {
     guard options.storage == .unspecified || options.storage == opened.meta.storage else {
       throw Failure(.invalidArgument, "the directory has another storage kind")
     }
-    let limits = try opened.reload(shared, trustsLog: shared.isSettled, in: directory)
-    if limits != liveLimits.current { joinedOthers = true }
-    liveLimits.set(limits)
+    let own = liveLimits.current
+    takeLimits(try opened.reload(shared, trustsLog: shared.isSettled, in: directory))
+    if own != liveLimits.current { joinedOthers = true }
     if !clock.isHosts { clock.setAnchor(opened.boot.offset) }
     if !shared.isSettled { shared.evenAll() }
     shared.generation = opened.meta.generation
@@ -180,6 +191,7 @@ extension DiskTier {
     guard let shared else { return }
     if isAlone {
       shared.members = 1
+      shared.idleMembers = 0
       shared.nextVersion.pointee.max(firstVersion, ordering: .relaxed)
       shared.owesSweep = !orphans.isDone
     }
@@ -194,7 +206,7 @@ extension DiskTier {
     guard let shared, let directoryLock else { return false }
     guard !directoryLock.isAlone else {
       // Somebody died, and may have left files.
-      if shared.members > 1 { shared.owesSweep = true }
+      if shared.noteAlone() { shared.owesSweep = true }
       return false
     }
     for _ in 0..<64 where queue.hasBars { _ = try attempt([]) }
@@ -224,8 +236,7 @@ extension DiskTier {
     lookedAfter = now
     trash.lookForOlder()
     if manifest?.meta.mayIdle ?? false { noteIdle(Int64.min) }
-    let lostSome = directoryLock.isAlone && shared.members > 1
-    if lostSome { shared.members = 1 }
+    let lostSome = directoryLock.isAlone && shared.members > 1 && shared.noteAlone()
     if orphans.isDone && (lostSome || now - sweptOrphans >= DiskTier.hour) {
       sweptOrphans = now
       orphans.begin()
@@ -240,7 +251,8 @@ extension DiskTier {
     let status = ContentPath.content(name).withPointer {
       Files.status($0, at: place.descriptor)
     }
-    guard let status else { return false }
+    // Its owner has taken it away since it was listed.
+    guard let status else { return true }
     let written = Int64(status.st_mtim.tv_sec) &* 1_000_000_000
     return Record.difference(Clock.read(CLOCK_REALTIME), written) < DiskTier.hour
   }

@@ -117,7 +117,10 @@ extension DiskTier {
     queued.file = nil
   }
 
-  func submit(_ write: StorageWrite) { queue.submit(queued(write)) }
+  func submit(_ write: StorageWrite) {
+    if isLeft { return }
+    queue.submit(queued(write))
+  }
 
   /// The store's part of a write, made if `prepare` was left out.
   private func queued(_ write: StorageWrite) -> QueuedWrite {
@@ -135,7 +138,8 @@ extension DiskTier {
 
   func complete(_ write: StorageWrite) {
     let queued = queued(write)
-    while queue.waitOrLead(for: queued) { lead() }
+    if isLeft { queued.failure = downFailure }
+    while !isLeft && queue.waitOrLead(for: queued) { lead() }
     // The two refer to each other.
     write.storage = nil
     conclude(write, queued)
@@ -549,6 +553,7 @@ extension DiskTier {
   }
 
   func flush(at moment: Moment) throws(Failure) {
+    if isLeft { throw downFailure }
     let barrier = QueuedWrite()
     queue.submit(barrier)
     while queue.waitOrLead(for: barrier) { lead() }

@@ -12,7 +12,7 @@ import Synchronization
 ///                            asked for; with `.tmp` for a suffix while it is being written
 ///     trash/<name>           content files that have gone, until they are unlinked
 ///     lock                   empty; the writer lock is on it
-///     shared                 memory that processes share while they have it open
+///     shared                 memory that processes share while they have it open (SHARED)
 ///     damaged-<name>[-wal]   the last manifest that was found damaged
 ///     manifest.new           a manifest that is being made
 ///
@@ -82,6 +82,7 @@ import Synchronization
 ///     the queue's lock       queued writes and bars (WriteQueue); O(1)
 ///     stateLock              `place`, `reason`; O(1)
 ///     filesLock, AccessTimes' lock: nothing else is taken under them
+///   A fork takes all of them but maintenanceLock, in this order (DiskTier+Fork.swift).
 ///   Reads take a reader's lock, and none that is held during I/O of a writer. Nothing calls
 ///   out (`onDropped`, `lastAccess`, `onStateChange`, the host's clock) with any of them held.
 ///
@@ -156,8 +157,16 @@ final class DiskTier: Storage {
 
   // MARK: other processes
 
-  /// Nil: sharing is EXCLUSIVE.
-  let shared: SharedState?
+  /// Nil: sharing is EXCLUSIVE, and there was no fork.
+  var shared: SharedState? {
+    get { isSharing.load(ordering: .acquiring) ? sharedState : nil }
+    set {
+      sharedState = newValue
+      isSharing.store(newValue != nil, ordering: .releasing)
+    }
+  }
+  private var sharedState: SharedState?
+  private let isSharing: Atomic<Bool>
   /// Under the writer lock, as are those below: what of others this tier has taken notice of.
   var sequence: UInt64 = 0
   /// Limits were in force that are not the ones that were asked for.
@@ -166,6 +175,17 @@ final class DiskTier: Storage {
   var sweptOrphans = Clock.read(CLOCK_MONOTONIC)
   /// Of the manifest that is open. Changed under the writer lock, read by reads.
   let epoch = Atomic<UInt64>(0)
+
+  // MARK: fork (DiskTier+Fork.swift)
+
+  /// The connections were closed; the next turn opens the manifest again. Under the writer lock.
+  var isAsleep = false
+  /// The tier is a child's copy that has had no turn yet. Likewise.
+  var isHeir = false
+  /// The lock's open file that was made for a child; -1: none. Of the thread that forks.
+  var forChild: Int32 = -1
+  /// The tier is a child's copy that could not be handed on: the directory is the parent's.
+  var isLeft = false
 
   // MARK: state
 
@@ -206,7 +226,7 @@ final class DiskTier: Storage {
     let readers = try Readers(keeps: options.sharing == .exclusive)
     let accesses = try AccessTimes()
     let writerMutex = try Lock()
-    let shared = options.sharing == .shared ? try SharedState.make() : nil
+    let shared = options.sharing == .shared ? try SharedState.make(try KeyedHash()) : nil
     let stateLock = try Lock()
     let maintenanceLock = try Lock()
     let filesLock = try Lock()
@@ -214,7 +234,8 @@ final class DiskTier: Storage {
     self.readers = readers
     self.accesses = accesses
     self.writerMutex = writerMutex
-    self.shared = shared
+    sharedState = shared
+    isSharing = Atomic(shared != nil)
     self.stateLock = stateLock
     self.maintenanceLock = maintenanceLock
     self.filesLock = filesLock
@@ -234,10 +255,10 @@ final class DiskTier: Storage {
 
   var firstVersion: UInt64 { leaseStart.load(ordering: .relaxed) }
 
-  /// Of the writer lock's file; the child of a fork closes it. The number stays the same for
-  /// as long as the tier lives.
-  var lockDescriptor: Int32 { lockNumber.load(ordering: .relaxed) }
+  /// Of the writer lock's file, and of what a family has in common; -1: none. The child of a fork
+  /// that cannot use the directory closes them.
   let lockNumber = Atomic<Int32>(-1)
+  let commonNumber = Atomic<Int32>(-1)
 
   var limits: TierLimits { liveLimits.current }
 

@@ -120,9 +120,9 @@ struct OrphanSweep: ~Copyable {
         return
       }
       guard !candidate.hasRow else { continue }
-      ContentFiles.discard(candidate.name, in: directory)
       done += 1
-      removed += 1
+      // Whose file it is may have taken it away meanwhile: with its row, since it was listed.
+      if ContentFiles.discard(candidate.name, in: directory) { removed += 1 }
     }
   }
 }

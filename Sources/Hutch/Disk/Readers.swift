@@ -34,6 +34,8 @@ final class ReadConnection {
       (path) throws(Failure) -> Connection in try Connection(path, .read)
     }
     connection.waitsOut(true)
+    // It may be the last to close, at a fork.
+    _ = hutch_sqlite_switch(connection.handle, SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
     finding = try connection.prepare(
       """
       SELECT id, generation, version, created, accessed, expires, idle, cost, size, codec,
@@ -314,7 +316,9 @@ final class Readers {
 
   private let readers: [Reader]
   private static let count = 4
-  private let keeps: Bool
+  /// Whether transactions are kept from read to read: not where other processes commit. Ends with
+  /// the first fork, under the writer lock and every reader's.
+  private var keeps: Bool
   /// Counts what may have changed the manifest. Release after a commit and before its end is
   /// told, acquire before a read: who has been told of a commit reads it.
   private let states = Atomic<UInt64>(0)
@@ -391,6 +395,32 @@ final class Readers {
   func close() {
     for reader in readers {
       reader.lock.withLock { reader.connection = nil }
+    }
+  }
+
+  // MARK: fork
+
+  /// Takes every reader's lock and closes the connections. False: not in time, and none.
+  func closeAndHold(until end: Deadline) -> Bool {
+    for index in 0..<Readers.count {
+      guard readers[index].lock.lock(until: end) else {
+        for taken in 0..<index { readers[taken].lock.unlock() }
+        return false
+      }
+    }
+    for reader in readers { reader.connection = nil }
+    keeps = false
+    return true
+  }
+
+  func endHold() { for reader in readers { reader.lock.unlock() } }
+
+  /// In a child that has no part in the directory: the connections are the parent's.
+  func leaveBehind() {
+    for reader in readers {
+      reader.lock.renew()
+      if let connection = reader.connection { _ = Unmanaged.passRetained(connection) }
+      reader.connection = nil
     }
   }
 }

@@ -15,8 +15,12 @@ import Synchronization
 ///     72  done         ... and of those whose end is told here. Not the same: a transaction
 ///                      is under way, or its writer died: the manifest is to be asked
 ///     80  count, charges, bytes of the log used and taken, the highest id, of the manifest
+///    120  idle         UInt32: of the members, children of forks that have had no turn yet
 ///    128  the next version
 ///   4096  the counters of CoherenceCounters
+///
+/// Where sharing is EXCLUSIVE there is no file: a process and its forked children have the
+/// memory in common, which was made when it was first needed.
 ///
 /// All but the versions and what `CoherenceCounters.dropCopies` does is written by who has the
 /// writer lock. Release and acquire throughout, so that who sees a number sees what it is about.
@@ -35,6 +39,7 @@ final class SharedState {
     static let logUsed = 96
     static let logSize = 104
     static let lastID = 112
+    static let idle = 120
     static let versions = 128
     static let counters = 4096
   }
@@ -61,14 +66,15 @@ final class SharedState {
   }
 
   /// With no directory yet.
-  static func make() throws(Failure) -> SharedState {
-    let base = mmap(nil, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0)
+  static func make(_ hash: KeyedHash) throws(Failure) -> SharedState {
+    let base = mmap(nil, size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0)
     guard let base, base != UnsafeMutableRawPointer(bitPattern: -1) else { throw .noMemory }
     let state = SharedState(base)
-    state.store(8, try Entropy.number())
-    state.store(16, try Entropy.number())
-    state.store(24, try Entropy.number())
-    state.store(32, try Entropy.number())
+    let secrets = hash.secrets
+    state.store(8, secrets.0)
+    state.store(16, secrets.1)
+    state.store(24, secrets.2)
+    state.store(32, secrets.3)
     return state
   }
 
@@ -109,6 +115,10 @@ final class SharedState {
     guard let status = Files.status(of: file.number), hutch_is_regular(status.st_mode) != 0,
       Int(status.st_size) >= SharedState.size
     else { throw Failure(.badDirectory, "the file 'shared' in the directory is no cache's") }
+    // What memory remembers must not fit counters that begin anew.
+    let kept = isAlone && isHandedOut ? try Allocation.bytes(CoherenceCounters.byteCount) : nil
+    defer { free(kept) }
+    kept?.copyMemory(from: base + At.counters, byteCount: CoherenceCounters.byteCount)
     let mapped = mmap(
       base, SharedState.size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, file.number, 0)
     guard mapped == base else { throw .system("cannot map the file 'shared'") }
@@ -119,6 +129,9 @@ final class SharedState {
       return
     }
     memset(base, 0, At.counters)
+    if let kept {
+      (base + At.counters).copyMemory(from: kept, byteCount: CoherenceCounters.byteCount)
+    }
     evenAll()
     store(8, secrets.0)
     store(16, secrets.1)
@@ -150,6 +163,20 @@ final class SharedState {
   var members: UInt32 {
     get { half(At.members).pointee.load(ordering: .acquiring) }
     set { half(At.members).pointee.store(newValue, ordering: .releasing) }
+  }
+
+  var idleMembers: UInt32 {
+    get { half(At.idle).pointee.load(ordering: .relaxed) }
+    set { half(At.idle).pointee.store(newValue, ordering: .relaxed) }
+  }
+
+  /// Whoever is alone takes notice of it. True: of the members that were lost one may have
+  /// left something behind.
+  func noteAlone() -> Bool {
+    let lost = members > 1 + idleMembers
+    members = 1
+    idleMembers = 0
+    return lost
   }
 
   var owesSweep: Bool {

@@ -1,3 +1,5 @@
+import Synchronization
+
 /// What the composed cache asks of a store below the memory tier: records and bytes, and
 /// nothing that only one store can do.
 ///
@@ -123,6 +125,30 @@ protocol Storage: AnyObject {
 
   /// No call is under way or comes later. The failure, if the end was not clean.
   func close(lastVersion: UInt64) -> Failure?
+
+  // A fork: see Forking.
+
+  /// Where processes share the store; nil: they do not.
+  var sharing: StorageSharing? { get }
+  /// Makes ready for a fork: whatever the process has only once is given up, and locks are held
+  /// so that a copy of the store's memory is whole. No write is under way. `hash`: of keys, as
+  /// memory has it. False: not in time, or not at all, and nothing is held.
+  func prepareFork(_ hash: KeyedHash, until end: Deadline) -> Bool
+  /// In the parent, of a store that is prepared.
+  func endFork()
+  /// In the child: the store is another opening of the same directory. One that is not prepared
+  /// is out of service for ever, with HUTCH_FORKED for a reason.
+  func beginInChild(isPrepared: Bool)
+  /// In the child, before it first uses the store.
+  func awaken()
+  /// In a child that does not use the cache at all: what would keep others out is given up.
+  func closeLocks()
+}
+
+/// What the processes have in common that share a store.
+struct StorageSharing {
+  let counters: CoherenceCounters
+  let nextVersion: UnsafeMutablePointer<Atomic<UInt64>>
 }
 
 /// How far a walk in the order of writes has come. The store's own numbers.

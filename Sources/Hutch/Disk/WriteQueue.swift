@@ -494,6 +494,48 @@ final class WriteQueue {
     }
   }
 
+  // MARK: fork
+
+  func hold(until end: Deadline) -> Bool { lock.lock(until: end) }
+  func letGo() { lock.unlock() }
+
+  /// In the child: what waits is the parent's to commit; what is barred stays so. The lock
+  /// is held.
+  func forgetWrites() {
+    changed.renew()
+    var bars: [QueuedWrite] = []
+    for i in 0..<WriteQueue.tableSize {
+      var next = table[i]
+      while let write = next {
+        next = write.chain
+        if write.isBarred { bars.append(write) }
+      }
+      table[i] = nil
+    }
+    first = nil
+    last = nil
+    isLed = false
+    waiters = 0
+    self.bars = 0
+    announced = 0
+    overlaid.store(0, ordering: .relaxed)
+    let bar = barSequence
+    barSequence = 0
+    clearSequence = 0
+    setBoundary(clear: 0, bar: bar)
+    for bar in bars {
+      bar.chain = nil
+      insert(bar)
+    }
+  }
+
+  /// In a child that has no part in the directory: nothing is looked up here.
+  func leaveBehind() {
+    lock.renew()
+    changed.renew()
+    overlaid.store(0, ordering: .relaxed)
+  }
+
   /// Whether nothing waits.
   var isEmpty: Bool { lock.withLock { first == nil && !isLed } }
 }

@@ -9,8 +9,9 @@ import CSystem
 /// CONCURRENCY. Keys are spread over shards by hash, each with a lock of its own that protects
 /// its table, slab and policy. No thread ever holds two of these locks, and none while it frees
 /// a block, calls out or waits: blocks that leave go into `Departures`, which are given up when
-/// the lock is free. Counters are written under the lock and read by anybody. The only lock
-/// that is taken under a shard's is the selector's (Selector.swift), which takes none.
+/// the lock is free. (A fork takes them all, in their order: Shards+Fork.swift.) Counters are
+/// written under the lock and read by anybody. The only lock that is taken under a shard's is
+/// the selector's (Selector.swift), which takes none.
 ///
 /// LOOKUP. Two cache lines that depend on each other: the line of words that the hash leads to,
 /// where 15 bits of hash tell the entry from its neighbours, and the block with the key. A hit
@@ -220,6 +221,17 @@ final class MemoryTier {
 
   /// An entry whose charge is more is refused.
   var largestCharge: UInt64 { shards.largestCharge }
+
+  /// The secrets of the keys' hash.
+  var keyedHash: KeyedHash { keyed }
+
+  // MARK: fork
+
+  func lockAll(until end: Deadline) -> Bool { shards.lockAll(until: end) }
+  func unlockAll(inChild: Bool = false) { shards.unlockAll(inChild: inChild) }
+
+  /// From here on processes share what is below; with every lock of the tier held.
+  func share(_ coherence: CoherenceCounters?) { shards.coherence = coherence }
 
   /// How many shards there are by now.
   var shardCount: Int { shards.shardCount }

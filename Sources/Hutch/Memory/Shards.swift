@@ -50,6 +50,8 @@ protocol MemoryShards: AnyObject {
   /// A block whose charge is more is refused.
   var largestCharge: UInt64 { get }
   var shardCount: Int { get }
+  func lockAll(until end: Deadline) -> Bool
+  func unlockAll(inChild: Bool)
   func violation() -> StaticString?
 }
 
@@ -68,7 +70,7 @@ final class ShardsOf<Policy: EvictionPolicy & ~Copyable>: MemoryShards {
   /// Set before the tier has its first entry.
   var onDeparture: ((UnownedBlock, DepartureCause, Int64) -> Void)?
   /// Where processes share a directory; what it says is stale is not there for any read. Set
-  /// likewise.
+  /// likewise, or with every lock held.
   var coherence: CoherenceCounters?
   let watch = DepartureWatch()
 
@@ -118,7 +120,7 @@ final class ShardsOf<Policy: EvictionPolicy & ~Copyable>: MemoryShards {
   }
 
   @inline(__always)
-  private func lock(_ index: Int) -> LockInPlace {
+  func lock(_ index: Int) -> LockInPlace {
     LockInPlace(at: memory + index &* ShardsOf.stride)
   }
 
@@ -210,8 +212,8 @@ final class ShardsOf<Policy: EvictionPolicy & ~Copyable>: MemoryShards {
   @inline(__always)
   private func find(_ key: Bytes, _ hash: UInt64, at: Moment) -> (UnownedBlock, Held)? {
     var expired = false
-    if let coherence { coherence.prefetch(hash) }
     let held = hold(hash)
+    if let coherence { coherence.prefetch(hash) }
     guard let block = held.shard.pointee.access(key, held.hash, at: at, &expired) else {
       held.lock.unlock()
       if expired { reclaim(key, hash, at: at) }

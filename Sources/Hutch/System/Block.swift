@@ -105,7 +105,9 @@ struct UnownedBlock {
   var extendedSize: Int { extended ? Int(load(At.extendedSize, UInt32.self)) : 0 }
 
   /// Of the memory tier, under its lock, where processes share a directory: see
-  /// CoherenceCounters. A plain block has room for none, and never counts.
+  /// CoherenceCounters. 0 in a block that was stored before they did, or that nobody has said
+  /// anything of: it counts until its key is written. A plain block has room for none, and
+  /// never counts.
   var mark: UInt32 {
     @inline(__always) get { extended ? load(At.mark, UInt32.self) : 1 }
     nonmutating set {
@@ -339,7 +341,7 @@ extension Block {
       raw.storeBytes(of: record.size, toByteOffset: At.longSize, as: Int.self)
       raw.storeBytes(
         of: UInt32(record.extendedSize), toByteOffset: At.extendedSize, as: UInt32.self)
-      raw.storeBytes(of: 1, toByteOffset: At.mark, as: UInt32.self)
+      raw.storeBytes(of: 0, toByteOffset: At.mark, as: UInt32.self)
     }
     if key.count > 0 {
       (raw + header).copyMemory(from: key.baseAddress!, byteCount: key.count)

@@ -14,6 +14,8 @@ struct HostObject {
     var queue: Unmanaged<ReleaseQueue>
     /// The block that is behind this one in the queue.
     var next: UnsafeMutableRawPointer?
+    /// See Process.forks: what the parent's objects need is the parent's to do.
+    let forks = Process.forks
   }
 
   let block: UnownedBlock
@@ -72,8 +74,6 @@ final class ReleaseQueue {
   private var isClosed = false
   /// Waiting, for statistics. Written under the lock.
   private let waitingCount = Atomic<UInt64>(0)
-  /// See Process.forks: what the parent's objects need is the parent's to do.
-  private let forks = Process.forks
   /// Called when there is something to release after there was nothing. Set before the first
   /// push. Nil: the host asks for it.
   var onWaiting: (() -> Void)?
@@ -83,7 +83,7 @@ final class ReleaseQueue {
   var waiting: UInt64 { waitingCount.load(ordering: .relaxed) }
 
   fileprivate func push(_ block: UnownedBlock) {
-    if forks != Process.forks { return }
+    if Process.isParents(HostObject(block: block).payload.pointee.forks) { return }
     HostObject(block: block).payload.pointee.next = nil
     lock.lock()
     let isFirst = first == nil
@@ -120,6 +120,14 @@ final class ReleaseQueue {
     if first == nil { last = nil }
     waitingCount.wrappingSubtract(1, ordering: .relaxed)
     return taken
+  }
+
+  /// In the child of a fork: what waits is the parent's.
+  func beginInChild() {
+    lock.renew()
+    first = nil
+    last = nil
+    waitingCount.store(0, ordering: .relaxed)
   }
 
   /// Releases what waits, and from here on each object at once.

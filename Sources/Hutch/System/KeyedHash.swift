@@ -20,6 +20,9 @@ struct KeyedHash {
     self.s3 = s3
   }
 
+  /// For another process to hash alike.
+  var secrets: (UInt64, UInt64, UInt64, UInt64) { (s0, s1, s2, s3) }
+
   /// With secrets drawn from the system.
   init() throws(Failure) {
     self.init(

@@ -1,6 +1,24 @@
 import CSystem
 import Synchronization
 
+/// Takes a mutex unless that takes longer. (The time is the wall clock's, which is what the
+/// call wants: if it jumps, so does the bound.)
+func lockMutex(
+  _ mutex: UnsafeMutablePointer<pthread_mutex_t>, until end: Deadline
+) -> Bool {
+  if pthread_mutex_trylock(mutex) != 0 {
+    let left = min(end.left, 3600_000_000_000)
+    var until = timespec()
+    clock_gettime(CLOCK_REALTIME, &until)
+    let fraction = Int64(until.tv_nsec) + left % 1_000_000_000
+    until.tv_sec += Int(left / 1_000_000_000 + fraction / 1_000_000_000)
+    until.tv_nsec = Int(fraction % 1_000_000_000)
+    guard pthread_mutex_timedlock(mutex, &until) == 0 else { return false }
+  }
+  ThreadState.countLocks(1)
+  return true
+}
+
 /// A mutual exclusion lock: pthread_mutex_t at an address of its own, where
 /// ThreadSanitizer sees it. Says nothing of order; who owns one says what it protects.
 struct Lock: ~Copyable {
@@ -46,6 +64,12 @@ struct Lock: ~Copyable {
     defer { unlock() }
     return try body()
   }
+
+  /// False: it could not be had in time.
+  func lock(until end: Deadline) -> Bool { lockMutex(mutex, until: end) }
+
+  /// In the child of a fork, of a lock that a thread of the parent may have: nobody has it.
+  func renew() { pthread_mutex_init(mutex, nil) }
 
   fileprivate var address: UnsafeMutablePointer<pthread_mutex_t> { mutex }
 }
@@ -124,6 +148,18 @@ struct LockInPlace {
     while !take() { hutch_futex_wait(held, 1, LockInPlace.longestSleep) }
     waiters.pointee.wrappingSubtract(1, ordering: .relaxed)
   }
+
+  /// As of `Lock`.
+  func lock(until end: Deadline) -> Bool {
+    while !tryLock() {
+      if end.hasPassed { return false }
+      hutch_futex_wait(held, 1, LockInPlace.longestSleep)
+    }
+    return true
+  }
+
+  /// In the child of a fork, which has no other thread.
+  func forgetWaiters() { waiters.pointee.store(0, ordering: .relaxed) }
 }
 
 /// A condition variable on CLOCK_MONOTONIC.
@@ -132,6 +168,11 @@ struct Condition: ~Copyable {
 
   init() throws(Failure) {
     condition = try Allocation.one(pthread_cond_t.self)
+    renew()
+  }
+
+  /// In the child of a fork: nobody waits.
+  func renew() {
     var attributes = pthread_condattr_t()
     pthread_condattr_init(&attributes)
     pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC)

@@ -4,20 +4,28 @@ import CSystem
 struct OpenDirectory {
   var device: UInt64
   var inode: UInt64
-  /// Of the writer lock's file; -1: it is not held, since the directory cannot be used.
-  var lockDescriptor: Int32
   /// The cache that has it open; not a counted reference. Nil: the parent of this process
-  /// had it open when it forked.
+  /// had it open when it forked, and could not hand it on.
   var owner: UnsafeMutableRawPointer?
   var next: UnsafeMutablePointer<OpenDirectory>?
 }
 
-/// What the process has once: a count of forks, the list of open directories, and a logger.
-/// The only file that touches that state (see CSystem/system.h).
+/// What the process has once: a count of forks, the list of open directories, the roster of
+/// caches, and a logger. The only file that touches that state (see CSystem/system.h).
 enum Process {
   /// Grows in the child of a fork. A handle remembers the value it was made under.
   @inline(__always)
   static var forks: UInt32 { hutch_process_state().pointee.forks }
+
+  /// Whether what was made under this value is the parent's.
+  @inline(__always)
+  static func isParents(_ value: UInt32) -> Bool { value != forks }
+
+  /// Refuses what is the parent's.
+  @inline(never)
+  static func check(_ value: UInt32, _ words: StaticString) throws(Failure) {
+    if isParents(value) { throw Failure(.forked, words) }
+  }
 
   /// Makes sure that forks are counted: once, before the first handle is given out.
   static func watchForks() { try? withRegistry { _ throws(Failure) in } }
@@ -29,11 +37,17 @@ enum Process {
     _ body: (inout UnsafeMutablePointer<OpenDirectory>?) throws(Failure) -> R
   ) throws(Failure) -> R {
     let state = hutch_process_state()!
+    // Who opens and closes all the time would have the lock again before a fork wakes up.
+    var rounds = 0
+    while hutch_waiting_forks(0) > 0 && rounds < 100 {
+      rounds += 1
+      usleep(1000)
+    }
     pthread_mutex_lock(&state.pointee.lock)
     defer { pthread_mutex_unlock(&state.pointee.lock) }
     if state.pointee.handlers == 0 {
       state.pointee.handlers = 1
-      registerForkHandlers()
+      pthread_atfork({ Process.prepare() }, { Process.goOn() }, { Process.begin() })
     }
     var head = state.pointee.registry?.assumingMemoryBound(to: OpenDirectory.self)
     defer { state.pointee.registry = UnsafeMutableRawPointer(head) }
@@ -53,7 +67,7 @@ enum Process {
   /// from here on. False: not yet. The lock is not waited for, since its holder may wait for
   /// the caller.
   static func relist(
-    _ owner: UnsafeMutableRawPointer, device: UInt64, inode: UInt64, lock: Int32
+    _ owner: UnsafeMutableRawPointer, device: UInt64, inode: UInt64
   ) -> Bool {
     let state = hutch_process_state()!
     guard pthread_mutex_trylock(&state.pointee.lock) == 0 else { return false }
@@ -63,42 +77,122 @@ enum Process {
       if node.pointee.owner == owner {
         node.pointee.device = device
         node.pointee.inode = inode
-        node.pointee.lockDescriptor = lock
       }
       next = node.pointee.next
     }
     return true
   }
 
-  /// PREPARE takes the registry's lock, so that the child does not inherit it from a thread
-  /// that it does not have. In the child what is open belongs to the parent: it closes its
-  /// copies of the writer locks' descriptors, or the directories would stay locked for as long
-  /// as it lives. It closes nothing of SQLite's, and frees nothing. It must not open those
-  /// directories itself: SQLite's table of locks was inherited, and says that it holds what
-  /// the parent holds.
-  private static func registerForkHandlers() {
-    pthread_atfork(
-      {
-        pthread_mutex_lock(&hutch_process_state().pointee.lock)
-        pthread_mutex_lock(&hutch_process_state().pointee.logger_lock)
-      },
-      {
-        pthread_mutex_unlock(&hutch_process_state().pointee.logger_lock)
-        pthread_mutex_unlock(&hutch_process_state().pointee.lock)
-      },
-      {
-        let state = hutch_process_state()!
-        var next = state.pointee.registry?.assumingMemoryBound(to: OpenDirectory.self)
-        while let directory = next {
-          if directory.pointee.owner != nil && directory.pointee.lockDescriptor >= 0 {
-            close(directory.pointee.lockDescriptor)
-          }
-          directory.pointee.owner = nil
-          next = directory.pointee.next
-        }
-        state.pointee.forks &+= 1
-        pthread_mutex_unlock(&state.pointee.logger_lock)
-        pthread_mutex_unlock(&state.pointee.lock)
-      })
+  // MARK: fork
+
+  /// Runs `body` with the roster: the first of the caches that a fork concerns. Its lock
+  /// is taken after the registry's, and held for a few steps only.
+  static func withRoster<R>(_ body: (inout UnsafeMutableRawPointer?) -> R) -> R {
+    let state = hutch_process_state()!
+    pthread_mutex_lock(&state.pointee.roster_lock)
+    defer { pthread_mutex_unlock(&state.pointee.roster_lock) }
+    return body(&state.pointee.roster)
+  }
+
+  /// Who is to be asked at a fork: before it, after it in the parent, and in the child, with the
+  /// roster's lock held. Set again and again, to the same.
+  static func setForkHooks(
+    _ prepare: @escaping @convention(c) () -> Void, _ parent: @escaping @convention(c) () -> Void,
+    _ child: @escaping @convention(c) () -> Void
+  ) {
+    withRoster { _ in
+      let state = hutch_process_state()!
+      state.pointee.prepare = prepare
+      state.pointee.parent = parent
+      state.pointee.child = child
+    }
+  }
+
+  /// Of the fork under way: whether nobody opens or closes a directory.
+  static var hasRegistry: Bool { hutch_process_state()!.pointee.has_registry != 0 }
+  /// When waiting ends.
+  static var forkDeadline: Deadline { Deadline(at: hutch_process_state()!.pointee.until) }
+  /// The roster, for the hooks.
+  static var roster: UnsafeMutableRawPointer? {
+    get { hutch_process_state()!.pointee.roster }
+    set { hutch_process_state()!.pointee.roster = newValue }
+  }
+
+  /// A directory was being opened or closed at the fork: SQLite's table of locks was inherited,
+  /// and nobody knows what it says. No directory is opened in this process.
+  static var opensNothing: Bool { hutch_process_state()!.pointee.opens_nothing != 0 }
+
+  /// A fork waits this long, in nanoseconds.
+  private static let patience: Int64 = 1_000_000_000
+
+  private static func take(
+    _ lock: UnsafeMutablePointer<pthread_mutex_t>, until end: Deadline
+  ) -> Int32 {
+    var pause: useconds_t = 0
+    while pthread_mutex_trylock(lock) != 0 {
+      if end.hasPassed { return 0 }
+      pause = min(pause + 10, 1000)
+      usleep(pause)
+    }
+    return 1
+  }
+
+  private static func prepare() {
+    let state = hutch_process_state()!
+    let end = Deadline(after: patience)
+    _ = hutch_waiting_forks(1)
+    let hasRegistry = take(&state.pointee.lock, until: end)
+    _ = hutch_waiting_forks(-1)
+    // Whoever has the roster's lock needs nothing to go on.
+    let hasRoster = take(&state.pointee.roster_lock, until: Deadline(after: patience))
+    guard hasRoster != 0 else {
+      // Another fork, that waits for what this thread has.
+      if hasRegistry != 0 { pthread_mutex_unlock(&state.pointee.lock) }
+      ThreadState.hasRoster = false
+      return
+    }
+    ThreadState.hasRoster = true
+    state.pointee.has_registry = hasRegistry
+    state.pointee.until = end.end
+    state.pointee.prepare?()
+    // Held for a step, by who calls nobody.
+    pthread_mutex_lock(&state.pointee.logger_lock)
+  }
+
+  /// In the parent.
+  private static func goOn() {
+    guard ThreadState.hasRoster else { return }
+    let state = hutch_process_state()!
+    pthread_mutex_unlock(&state.pointee.logger_lock)
+    state.pointee.parent?()
+    if state.pointee.has_registry != 0 { pthread_mutex_unlock(&state.pointee.lock) }
+    pthread_mutex_unlock(&state.pointee.roster_lock)
+  }
+
+  /// In the child.
+  private static func begin() {
+    let state = hutch_process_state()!
+    // What a thread of the parent has, nobody has here.
+    pthread_mutex_init(&state.pointee.logger_lock, nil)
+    state.pointee.forks &+= 1
+    if ThreadState.hasRoster {
+      state.pointee.child?()
+    } else {
+      state.pointee.has_registry = 0
+      state.pointee.roster = nil
+    }
+    if state.pointee.has_registry == 0 { state.pointee.opens_nothing = 1 }
+    pthread_mutex_init(&state.pointee.lock, nil)
+    pthread_mutex_init(&state.pointee.roster_lock, nil)
+  }
+
+  /// In the child: the directory of `owner` cannot be used here.
+  static func disown(_ owner: UnsafeMutableRawPointer) {
+    var next = hutch_process_state()!.pointee.registry?.assumingMemoryBound(
+      to: OpenDirectory.self)
+    while let node = next {
+      if node.pointee.owner == owner { node.pointee.owner = nil }
+      next = node.pointee.next
+    }
   }
 }

@@ -1,4 +1,5 @@
 import CSystem
+import Synchronization
 
 /// What each thread has of its own: its last failure, and the callbacks it is within.
 /// The only file that touches the thread-local (see CSystem/system.h).
@@ -64,6 +65,8 @@ enum ThreadState {
     let state = hutch_thread_state()!
     assertNoLocks()
     var frame = hutch_callback(owner: owner, outer: state.pointee.callback)
+    let before = stepAside()
+    defer { stepBack(to: before) }
     return withUnsafeMutablePointer(to: &frame) { frame in
       state.pointee.callback = frame
       defer { state.pointee.callback = frame.pointee.outer }
@@ -98,6 +101,62 @@ enum ThreadState {
   static var workerOf: UnsafeMutableRawPointer? {
     get { hutch_thread_state()!.pointee.worker_of }
     set { hutch_thread_state()!.pointee.worker_of = newValue }
+  }
+
+  // MARK: gates
+
+  /// Whether this thread is inside a gate, and not aside.
+  static var isInside: Bool {
+    let state = hutch_thread_state()!
+    return state.pointee.inside > state.pointee.aside
+  }
+
+  /// Of more gates than these, one within the other, the innermost are not known.
+  private static let mostGates: Int32 = 4
+
+  static func noteInside(_ gate: Gate.Word) {
+    let state = hutch_thread_state()!
+    let index = state.pointee.inside
+    if index < mostGates { hutch_gates()![Int(index)] = UnsafeMutableRawPointer(gate) }
+    state.pointee.inside = index + 1
+  }
+
+  static func noteOutside() { hutch_thread_state()!.pointee.inside -= 1 }
+
+  /// From here on a fork does not wait for this thread, which calls the host, or waits for who
+  /// does. What it has under way stays as it is. `stepBack` is owed, with what is returned.
+  static func stepAside() -> Int32 {
+    let state = hutch_thread_state()!
+    let before = state.pointee.aside
+    let inside = min(state.pointee.inside, mostGates)
+    if before < inside { step(from: before, to: inside, isAside: true) }
+    return before
+  }
+
+  static func stepBack(to before: Int32) {
+    let aside = hutch_thread_state()!.pointee.aside
+    if before < aside { step(from: before, to: aside, isAside: false) }
+  }
+
+  @inline(never)
+  private static func step(from low: Int32, to high: Int32, isAside: Bool) {
+    for index in low..<high {
+      let gate = hutch_gates()![Int(index)]!.assumingMemoryBound(to: Atomic<UInt64>.self)
+      if isAside { Gate.stepAside(gate) } else { Gate.stepBack(gate) }
+    }
+    hutch_thread_state()!.pointee.aside = isAside ? high : low
+  }
+
+  /// Whether this thread is within a call of the library, as in a callback.
+  static var isWithinCall: Bool {
+    let state = hutch_thread_state()!
+    return state.pointee.callback != nil || state.pointee.inside > 0
+  }
+
+  /// Whether this thread forks, and has the roster's lock (see Process).
+  static var hasRoster: Bool {
+    get { hutch_thread_state()!.pointee.has_roster != 0 }
+    set { hutch_thread_state()!.pointee.has_roster = newValue ? 1 : 0 }
   }
 
   // MARK: locks, in debug builds

@@ -3,8 +3,9 @@ import Synchronization
 /// Where versions come from: each is drawn once.
 final class Versions {
   private let own: Atomic<UInt64>
-  /// Where processes share a directory: for all of them. Nil: `own`.
-  private let shared: UnsafeMutablePointer<Atomic<UInt64>>?
+  /// Where processes share a directory: for all of them. Nil: `own`. Changed with every lock
+  /// held under which a version is drawn.
+  private var shared: UnsafeMutablePointer<Atomic<UInt64>>?
 
   init(from first: UInt64, shared: UnsafeMutablePointer<Atomic<UInt64>>? = nil) {
     own = Atomic(first)
@@ -17,6 +18,12 @@ final class Versions {
     // Relaxed: which of two writes is newer is decided under a lock of theirs.
     if let shared { return shared.pointee.wrappingAdd(1, ordering: .relaxed).oldValue }
     return own.wrappingAdd(1, ordering: .relaxed).oldValue
+  }
+
+  /// From here on all draw from there.
+  func share(_ shared: UnsafeMutablePointer<Atomic<UInt64>>) {
+    shared.pointee.max(own.load(ordering: .relaxed), ordering: .relaxed)
+    self.shared = shared
   }
 
   /// None below `first` is drawn any more.

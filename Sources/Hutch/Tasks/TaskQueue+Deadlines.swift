@@ -139,6 +139,8 @@ extension TaskQueue {
 struct DeadlineHeap: ~Copyable {
   private var tasks = GrowingArray<TaskPointer>()
 
+  mutating func forget() { tasks.removeAll() }
+
   var first: TaskPointer? { tasks.isEmpty ? nil : tasks[0] }
 
   /// Without memory it is left out: its turn comes all the same.

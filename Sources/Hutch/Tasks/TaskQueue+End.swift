@@ -1,4 +1,5 @@
 import CSystem
+import Synchronization
 
 /// Background work, and the ends: of an owner's tasks, of the queue.
 extension TaskQueue {
@@ -57,6 +58,7 @@ extension TaskQueue {
   /// whatever it is, and nothing that runs is waited for. False: something still runs.
   func end(_ owner: TaskOwner, by deadline: Deadline) -> Bool {
     lock.lock()
+    owner.forgetParents()
     owner.isClosed = true
     closers += 1
     let isIdle = owner.pending == 0
@@ -178,6 +180,44 @@ extension TaskQueue {
   }
 }
 
+extension TaskQueue {
+  /// In the child of a fork: there are no threads and no tasks, and nobody waits. What was there
+  /// may have been in the midst of a change, so it is left alone.
+  func beginInChild() {
+    lock.renew()
+    wake.renew()
+    progress.renew()
+    high = Lane()
+    normal = Lane()
+    low = Lane()
+    byAge = AgeList()
+    table.forget()
+    queued = 0
+    held = AgeList()
+    heldCount = 0
+    runningTasks = AgeList()
+    running = 0
+    away = 0
+    deadlines.forget()
+    oldestRuns = false
+    ending = Lane()
+    pending = 0
+    graves = nil
+    waiters = 0
+    roomWaiters = 0
+    sleeping = 0
+    waking = 0
+    closers = 0
+    threads.removeAll()
+    exited = 0
+    keyedWrites.store(0, ordering: .relaxed)
+    background = nil
+    backgroundIsOff = true
+    backgroundIsWanted = false
+    hasTimekeeper = false
+  }
+}
+
 extension TaskPointer {
   /// Under the lock of its queue.
   fileprivate func isOf(_ owner: UnsafeMutableRawPointer) -> Bool {
@@ -190,6 +230,8 @@ extension TaskPointer {
 final class QueueHandle {
   let queue: TaskQueue
   private let isOwner: Bool
+  /// See Process.forks.
+  let forks = Process.forks
 
   init(_ queue: TaskQueue, isOwner: Bool) {
     self.queue = queue
@@ -198,4 +240,8 @@ final class QueueHandle {
   }
 
   deinit { if isOwner { queue.abandon() } }
+
+  func check() throws(Failure) {
+    try Process.check(forks, "the queue belongs to the parent of this process")
+  }
 }

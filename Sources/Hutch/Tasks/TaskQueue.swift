@@ -22,7 +22,9 @@ import Synchronization
 /// Background work is one task of the queue's own, of low priority, that is queued anew a
 /// while after its end, or at once if it says that there is more.
 ///
-/// After fork the child has none of the threads: its handles on the queue are dead.
+/// After fork the child has none of the threads: its handles on the queue are dead, and so are
+/// those on tasks. The queue of a cache itself is the child's too, with nothing in it
+/// (`beginInChild`).
 final class TaskQueue {
   /// Tells the host what came of a task; the border's.
   typealias Deliver = @convention(c) (UnsafeMutableRawPointer) -> Void
@@ -43,9 +45,6 @@ final class TaskQueue {
   /// What names the queue among callbacks (see ThreadState): its owner, or itself. Set once,
   /// before anybody has the queue.
   private var ownersIdentity: UnsafeMutableRawPointer?
-  /// See Process.forks.
-  let forks = Process.forks
-
   // What is queued.
   var high = Lane()
   var normal = Lane()
@@ -136,12 +135,6 @@ final class TaskQueue {
 
   func hash(_ identifier: Bytes) -> UInt64 { hasher.callAsFunction(identifier) }
 
-  func check() throws(Failure) {
-    if forks != Process.forks {
-      throw Failure(.forked, "the queue belongs to the parent of this process")
-    }
-  }
-
   /// Who would wait for itself is told.
   func checkMayWait() throws(Failure) {
     if ThreadState.isWithinCallback(of: identity) {
@@ -177,7 +170,7 @@ final class TaskQueue {
         signals = wantsWorker()
       }
       if deadlines.first == task && !signals { signals = wantsTimekeeper() }
-      spec.owner?.pending += 1
+      count(spec.owner)
       if task.has(.keyed) && task.has(.mustRun) {
         keyedWrites.wrappingAdd(1, ordering: .releasing)
       }
@@ -203,12 +196,18 @@ final class TaskQueue {
     }
     task.pointee.state = .ending
     pending += 1
-    spec.owner?.pending += 1
+    count(spec.owner)
     if spec.wantsHandle { task.retain() }
     let aftermath = settle(task)
     lock.unlock()
     aftermath.run()
     return .done
+  }
+
+  private func count(_ owner: TaskOwner?) {
+    guard let owner else { return }
+    owner.forgetParents()
+    owner.pending += 1
   }
 
   private func checkOpen(_ spec: borrowing TaskSpec) throws(Failure) {
@@ -523,21 +522,4 @@ final class TaskQueue {
     backgroundIsWanted = false
     try? enqueue(background)
   }
-}
-
-/// A point in time of CLOCK_MONOTONIC.
-struct Deadline {
-  private let end: Int64
-  /// Int64.max: never.
-  init(after duration: Int64) {
-    let (end, overflow) = Clock.read(CLOCK_MONOTONIC).addingReportingOverflow(duration)
-    self.end = overflow || duration == Int64.max ? Int64.max : end
-  }
-
-  /// 0: no limit.
-  init(budget: Int64) { self.init(after: budget == 0 ? Int64.max : budget) }
-
-  /// 0: it has passed.
-  var left: Int64 { end == Int64.max ? Int64.max : max(0, end - Clock.read(CLOCK_MONOTONIC)) }
-  var hasPassed: Bool { left == 0 }
 }

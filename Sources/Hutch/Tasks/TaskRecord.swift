@@ -110,6 +110,10 @@ struct TaskRecord: ~Copyable {
   /// What the border calls it (HUTCH_OPERATION_*).
   var operation: UInt8 = 0
   var marks = Marks()
+  /// See Process.forks: the queue of a cache is the child's too, its tasks are not.
+  private let forks = UInt16(truncatingIfNeeded: Process.forks)
+
+  var isParents: Bool { forks != UInt16(truncatingIfNeeded: Process.forks) }
 
   init(queue: Unmanaged<TaskQueue>) { self.queue = queue }
 }
@@ -149,6 +153,14 @@ final class TaskOwner {
   /// Tasks that have not ended.
   var pending = 0
   var isClosed = false
+  /// See Process.forks.
+  private var forks = Process.forks
+
+  /// Tasks of the parent are not waited for.
+  func forgetParents() {
+    if Process.isParents(forks) { pending = 0 }
+    forks = Process.forks
+  }
 }
 
 /// How a task is to be submitted, beside what it does.

@@ -17,6 +17,13 @@ struct TaskTable: ~Copyable {
 
   deinit { free(buckets) }
 
+  /// Begins anew, and leaves what there is where it is.
+  mutating func forget() {
+    buckets = nil
+    mask = 0
+    count = 0
+  }
+
   private func bucket(_ hash: UInt64) -> Int { Int(truncatingIfNeeded: hash) & mask }
 
   /// The first task with the key or identifier of `task`.

@@ -43,8 +43,13 @@ class Cache(Entries, AsyncEntries):
     Keys are str, bytes or int; values are bytes, str, int, float, bool, None
     and lists and dicts of these. What a cache holds it may forget at any time;
     it never gives an older value than the newest one put, nor a part of one.
-    May be used from any thread. After fork, the child gets ForkedError, and
-    may open other directories.
+    May be used from any thread. After os.fork parent and child both go on with
+    it; on disk they share the directory, in memory each has its own. Queues,
+    tasks, ports and iterators that the parent has made are the parent's: in the
+    child they raise ForkedError. os.fork waits for calls of other threads that
+    use the disk, for a second at most, but not for their callbacks in Python; if
+    that is not enough, or os.fork is called in a callback, the cache raises
+    ForkedError in the child.
 
     Parameters:
         directory: made with its parents if it is not there. None: in memory.
@@ -88,8 +93,8 @@ class Cache(Entries, AsyncEntries):
             for tests. Must not use the cache.
 
     Raises BadDirectoryError, BusyError (another process has it open),
-    ForkedError (the parent process had it open at the fork), NewerFormatError,
-    UnsupportedError (a network file system), NoSpaceError, StorageError;
+    ForkedError (the parent process had it open at a fork that could not hand it
+    on), NewerFormatError, UnsupportedError (a network file system), NoSpaceError, StorageError;
     ValueError for a limit below 0 or another storage than the directory has.
     Warns with OptionsDifferWarning if this process has the directory open with
     other options (both share the cache that is there), or other processes do

@@ -36,7 +36,8 @@ class Entries(Many, Files, Objects, Walks, Trims, Upkeep):
 
     Of any method: TypeError or ValueError for a key or a value that is none
     (see hutch.key_to_bytes and the README), ClosedError after close, ForkedError
-    in a child process, StorageError if the disk cannot be read or written.
+    in a child process to which the cache could not be handed on, StorageError if
+    the disk cannot be read or written.
 
     Common parameters:
         expire: the entry's own time to live in seconds, from now. None: that

@@ -101,7 +101,7 @@ class ClosedError(Error, ValueError):
 
 
 class ForkedError(Error, RuntimeError):
-    """The cache belongs to the parent process; open another one."""
+    """What is used belongs to the parent process."""
 
 
 class BusyError(SystemFailure):

@@ -1,0 +1,150 @@
+import CSystem
+import Synchronization
+
+/// A fork of the process, and what becomes of its caches: parent and child both go on.
+///
+/// The child has a copy of all memory and none of the threads. Whatever a thread was about to
+/// change stays half done for ever, a lock that it held is held for ever; and SQLite believes
+/// that it has locks which are the parent's. So a fork is prepared (pthread_atfork):
+///
+/// PREPARE, in the thread that forks, in this order
+///   1 the registry's lock   nobody opens or closes a directory; then the roster's, of this list
+///   2 every gate is paused  who wants to use a store waits outside. Who is inside finishes: commits
+///                           that are under way end, and calls that are over have left nothing
+///                           queued. Who is within a callback is not waited for, since that may
+///                           wait for what this thread has, as Python's lock: he holds no lock of
+///                           ours, and goes on after the pause with what he has under way. What
+///                           memory owes to a store (writing on eviction) is written; from the fork
+///                           on such a put is written at once
+///   3 per cache             limitsLock, then all stripes
+///   4 per cache             the locks of the memory tier's shards, ascending; then the store's
+///                           (DiskTier+Fork.swift): the writer lock, with the turn among
+///                           processes, the readers', the queue's, the state's, the files', the
+///                           access times'. With the writer lock and the readers' held SQLite's
+///                           connections are closed, every one
+/// PARENT   lets go of the locks and ends the pause. Connections are opened again by who needs
+///          them first.
+/// CHILD    the same; and whatever is about threads that it does not have is made anew: gates,
+///          the tasks' queue, loads, the order of events, walks, and the locks of those, which
+///          PREPARE leaves alone. From here on the two are as two processes that share the
+///          directory: the memory of each answers only as long as nobody else has written the
+///          key, versions come from one number, writers take turns. Nothing is opened and no
+///          thread is made before the child asks for something.
+///
+/// Memory only has what is its own: a cache without a store is two from here on.
+///
+/// Bounds. PREPARE waits for a second at most, in all (and 0.2 s for locks that are held for a
+/// few steps only). If a call has not left the store by then, a commit that stalls, say, or a
+/// check of everything, or if the directory is being opened or closed, the child's disk tier is
+/// out of service for ever, with HUTCH_FORKED for a reason, and its memory tier begins empty: what
+/// the parent writes would be news to it. The parent goes on unharmed; its connections
+/// stay open, for the child does not touch its copies.
+///
+/// A fork from within a callback (a listener, loader, task, visitor, codec) is not prepared at all:
+/// whoever is to be waited for may wait for it. The child's caches are dead, HUTCH_FORKED
+/// everywhere.
+///
+/// What is the parent's alone answers HUTCH_FORKED in the child: tasks, groups, queues, ports,
+/// cursors, writers, loadings, holds. They know by the count of forks (Process) under which they
+/// were made. Host objects can be read in the child, but only the parent releases them. The
+/// listener, the clock and the codec are copied with their contexts, and each process lets go
+/// of its copy once, as it closes.
+enum Forking {
+  /// A cache that has been made takes part in forks until it leaves.
+  static func join(_ cache: Cache) {
+    Process.setForkHooks({ Forking.prepare() }, { Forking.goOn() }, { Forking.begin() })
+    Process.withRoster { (roster: inout UnsafeMutableRawPointer?) in
+      cache.nextOnRoster = roster.map { Unmanaged.fromOpaque($0) }
+      roster = cache.identity
+    }
+  }
+
+  static func leave(_ cache: Cache) {
+    Process.withRoster { (roster: inout UnsafeMutableRawPointer?) in
+      let next = cache.nextOnRoster
+      cache.nextOnRoster = nil
+      if roster == cache.identity {
+        roster = next?.toOpaque()
+        return
+      }
+      var pointer = roster
+      while let this = pointer {
+        let other = Unmanaged<Cache>.fromOpaque(this).takeUnretainedValue()
+        pointer = other.nextOnRoster?.toOpaque()
+        if pointer == cache.identity {
+          other.nextOnRoster = next
+          return
+        }
+      }
+    }
+  }
+
+  private static func forEach(_ body: (Cache) -> Void) {
+    var pointer = Process.roster
+    while let this = pointer {
+      Unmanaged<Cache>.fromOpaque(this)._withUnsafeGuaranteedRef { cache in
+        pointer = cache.nextOnRoster?.toOpaque()
+        body(cache)
+      }
+    }
+  }
+
+  private static func prepare() {
+    forEach { $0.preparation = .none }
+    if ThreadState.isWithinCall { return }
+    let end = Process.forkDeadline
+    // Without the registry no store can be handed on, and who closes one must not find its gate
+    // paused.
+    let isPaused = Process.hasRegistry
+    if isPaused { forEach { $0.gate.pause() } }
+    forEach {
+      $0.isDrained =
+        isPaused && $0.gate.awaitQuiet(until: end) && $0.writesAllDown(until: end)
+    }
+    let last = Deadline(after: end.left + 200_000_000)
+    forEach { $0.hasStripes = $0.lockWrites(until: last) }
+    forEach { prepare($0, until: end, last) }
+  }
+
+  private static func prepare(_ cache: Cache, until end: Deadline, _ last: Deadline) {
+    guard cache.hasStripes else { return }
+    guard cache.memory.lockAll(until: last) else {
+      cache.unlockWrites()
+      return
+    }
+    cache.preparation = cache.storage == nil ? .whole : .memory
+    guard let storage = cache.storage, cache.isDrained else { return }
+    if storage.prepareFork(cache.memory.keyedHash, until: end) { cache.preparation = .whole }
+    // Also if it has come half way only.
+    cache.followSharing()
+  }
+
+  /// In the parent.
+  private static func goOn() {
+    forEach { cache in
+      if cache.preparation == .whole { cache.storage?.endFork() }
+      if cache.preparation != .none {
+        cache.memory.unlockAll()
+        cache.unlockWrites()
+      }
+      cache.gate.resume()
+    }
+  }
+
+  /// In the child.
+  private static func begin() {
+    var kept: Unmanaged<Cache>?
+    forEach { cache in
+      // Whose last handle was being closed has nobody who would close it here.
+      if cache.preparation == .none || cache.closing.load(ordering: .relaxed) >= cache.openings {
+        Process.disown(cache.identity)
+        cache.storage?.closeLocks()
+        return
+      }
+      cache.beginInChild()
+      cache.nextOnRoster = kept
+      kept = Unmanaged.passUnretained(cache)
+    }
+    Process.roster = kept?.toOpaque()
+  }
+}

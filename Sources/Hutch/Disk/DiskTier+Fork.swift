@@ -1,0 +1,208 @@
+import CSystem
+import Synchronization
+
+/// A fork (Cache/Forking.swift has the whole of it). SQLite's table of locks is the process's: a
+/// child inherits it, and with it locks that it does not hold. So no connection may be open at
+/// the fork, in either of the two; they are opened again when they are next needed.
+///
+/// From then on parent and child are two processes on one directory, as those are that share it
+/// (DiskTier+Sharing.swift): `shared` tells them what they must know of each other, and the
+/// writer lock has a turn for each. Where the sharing is EXCLUSIVE, a tier begins that with its
+/// first fork, with memory that parent and child have in common instead of a file, and keeps it:
+/// they are a family (WriterLock.swift), which nobody else can join.
+///
+/// The child is counted as a member before it is there, and its presence is locked, so that what
+/// it remembers is never less than coherent, and the parent never takes itself for alone.
+extension DiskTier {
+  var sharing: StorageSharing? {
+    shared.map { StorageSharing(counters: $0.counters, nextVersion: $0.nextVersion) }
+  }
+
+  // MARK: before
+
+  /// No write is under way, says the caller. False: the child cannot have the directory, and no
+  /// lock is held. Else `endFork`, or in the child `beginInChild`, is owed.
+  func prepareFork(_ hash: KeyedHash, until end: Deadline) -> Bool {
+    guard writerMutex.lock(until: end) else { return false }
+    do throws(Failure) {
+      try makeForChild(hash, until: end)
+    } catch {
+      counters.failures.add()
+      writerMutex.unlock()
+      return false
+    }
+    if sleep(until: end) {
+      if holdRest(until: end) { return true }
+      readers.endHold()
+    }
+    closeForChild()
+    writerMutex.unlock()
+    return false
+  }
+
+  /// The lock's open file that the child will have, and its membership. Nothing for a tier that
+  /// has never been in service: the child will see for itself.
+  private func makeForChild(_ hash: KeyedHash, until end: Deadline) throws(Failure) {
+    guard let directoryLock else { return }
+    let made = shared == nil ? try SharedState.make(hash) : nil
+    // Also if there was one, in a directory that has gone.
+    if !directoryLock.isShared {
+      try directoryLock.beginFamily(place)
+      commonNumber.store(directoryLock.common, ordering: .relaxed)
+    }
+    if let made {
+      made.members = 1
+      made.isHandedOut = true
+      made.generation = ownGeneration.load(ordering: .relaxed)
+      made.owesSweep = !orphans.isDone
+      made.nextVersion.pointee.max(firstVersion, ordering: .relaxed)
+      if let manifest { made.publish(manifest.meta, manifest) }
+      sequence = made.begun
+      epoch.store(made.epoch, ordering: .releasing)
+      sweptOrphans = Clock.read(CLOCK_MONOTONIC)
+      shared = made
+    }
+    var pause: useconds_t = 0
+    while !directoryLock.tryTurn() {
+      if end.hasPassed { throw Failure(.timedOut, "another process writes") }
+      pause = min(pause + 20, 1000)
+      usleep(pause)
+    }
+    defer { directoryLock.endTurn() }
+    forChild = try directoryLock.another(place)
+    if let shared {
+      shared.members += 1
+      shared.idleMembers += 1
+    }
+  }
+
+  /// Closes every connection. True: the readers' locks are held.
+  private func sleep(until end: Deadline) -> Bool {
+    guard readers.closeAndHold(until: end) else { return false }
+    if let manifest {
+      manifest.leaveAsIs()
+      self.manifest = nil
+      isAsleep = isUp
+    }
+    return true
+  }
+
+  /// The locks that are held for a few steps only.
+  private func holdRest(until end: Deadline) -> Bool {
+    guard queue.hold(until: end) else { return false }
+    if stateLock.lock(until: end) {
+      if filesLock.lock(until: end) {
+        if accesses.hold(until: end) { return true }
+        filesLock.unlock()
+      }
+      stateLock.unlock()
+    }
+    queue.letGo()
+    return false
+  }
+
+  private func letGo() {
+    accesses.letGo()
+    filesLock.unlock()
+    stateLock.unlock()
+    queue.letGo()
+    readers.endHold()
+    writerMutex.unlock()
+  }
+
+  private func closeForChild() {
+    if forChild >= 0 { CSystem.close(forChild) }
+    forChild = -1
+  }
+
+  // MARK: after
+
+  /// In the parent.
+  func endFork() {
+    closeForChild()
+    letGo()
+  }
+
+  /// In the child. What is not prepared is the parent's alone.
+  func beginInChild(isPrepared: Bool) {
+    maintenanceLock.renew()
+    guard isPrepared else {
+      leave()
+      return
+    }
+    if forChild >= 0 { directoryLock?.takeOver(forChild) }
+    forChild = -1
+    isHeir = shared != nil
+    isAsleep = isHeir
+    queue.forgetWrites()
+    letGo()
+  }
+
+  /// The first turn after a fork.
+  func wake() throws(Failure) {
+    isAsleep = false
+    if isHeir { inherit() }
+    guard isUp, manifest == nil, let shared else { return }
+    do throws(Failure) {
+      manifest = try Manifest.open(place, options.durability)
+    } catch {
+      goDown(error)
+      throw error
+    }
+    // Whatever it has, it is to be asked.
+    sequence = shared.begun &- 1
+  }
+
+  /// What this tier has under way is the parent's.
+  private func inherit() {
+    isHeir = false
+    if let shared { shared.idleMembers = max(1, shared.idleMembers) - 1 }
+    trash = Trash()
+    candidates.forget()
+    sweep = SweepState()
+    orphans = OrphanSweep()
+    idleScan = IdleScan()
+    accesses.forget()
+    filesLock.withLock { namesInFlight.removeAll() }
+  }
+
+  /// In the child: it has its turn before it leaves anything behind in the directory.
+  func awaken() { writerLock.withLock {} }
+
+  // MARK: a child without a part in the directory
+
+  /// Gives up the copies of the lock's descriptors, which would keep the directory locked for as
+  /// long as this process lives.
+  func closeLocks() {
+    for number in [lockNumber.exchange(-1, ordering: .relaxed),
+      commonNumber.exchange(-1, ordering: .relaxed)] where number >= 0
+    {
+      CSystem.close(number)
+    }
+  }
+
+  /// Out of service for ever. Nothing of the parent's is closed or freed: it may be in the midst
+  /// of a change, and SQLite's connections must not be touched.
+  private func leave() {
+    closeLocks()
+    if let directoryLock { _ = Unmanaged.passRetained(directoryLock) }
+    if let manifest { _ = Unmanaged.passRetained(manifest) }
+    // Versions are still drawn from there.
+    if let shared { _ = Unmanaged.passRetained(shared) }
+    directoryLock = nil
+    manifest = nil
+    shared = nil
+    readers.leaveBehind()
+    queue.leaveBehind()
+    accesses.leaveBehind()
+    writerMutex.renew()
+    stateLock.renew()
+    filesLock.renew()
+    up.store(false, ordering: .releasing)
+    isAsleep = false
+    isHeir = false
+    isTold = true
+    reason = Failure(.forked, "the disk tier belongs to the parent of this process")
+    isLeft = true
+  }
+}

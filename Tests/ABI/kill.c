@@ -1,0 +1,76 @@
+/* A process that is killed while it writes. */
+#define _GNU_SOURCE
+#include "check.h"
+
+#include <fcntl.h>
+#include <sched.h>
+#include <signal.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+/* What a process that will be killed has completed, in a file that both have mapped. */
+static _Atomic uint32_t *map_progress(const char *directory) {
+  char file[4200];
+  snprintf(file, sizeof file, "%s.progress", directory);
+  int descriptor = open(file, O_RDWR | O_CREAT, 0600);
+  CHECK(descriptor >= 0 && ftruncate(descriptor, 4096) == 0);
+  void *mapped = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED, descriptor, 0);
+  CHECK(mapped != MAP_FAILED);
+  close(descriptor);
+  return mapped;
+}
+
+/* Key n % KEYS holds n or more, of a size that follows from it. */
+enum { KEYS = 50 };
+
+static size_t size_of(uint32_t n) { return n % 7 == 0 ? 30000 + n % 1000 : 8 + n % 500; }
+
+PROCESS(puts_until_killed, directory) {
+  _Atomic uint32_t *progress = map_progress(directory);
+  hutch_options options = unlimited_options();
+  hutch_cache *cache = open_cache(directory, &options);
+  for (uint32_t n = atomic_load(progress) + 1;; n++) {
+    uint32_t key = n % KEYS;
+    char *data = filled(size_of(n), n);
+    memcpy(data, &n, sizeof n);
+    CHECK_OK(hutch_put(cache, &key, sizeof key, data, size_of(n), NULL, NULL));
+    free(data);
+    atomic_store(progress, n);
+  }
+}
+
+TEST(a_kill_loses_nothing_that_was_put) {
+  path directory = scratch("cache");
+  _Atomic uint32_t *progress = map_progress(directory.text);
+  uint64_t state = seed();
+  hutch_options options = unlimited_options();
+  for (int round = 0; round < 8 * scale(); round++) {
+    uint32_t goal = atomic_load(progress) + 20 + (uint32_t)(next_random(&state) % 200);
+    process other = start_process("puts_until_killed", directory.text);
+    while (atomic_load(progress) < goal) {
+      CHECK(waitpid(other.pid, NULL, WNOHANG) == 0);
+      sched_yield();
+    }
+    kill(other.pid, SIGKILL);
+    CHECK_EQUAL(SIGKILL, end_process(&other));
+
+    uint32_t completed = atomic_load(progress);
+    hutch_cache *cache = open_cache(directory.text, &options);
+    for (uint32_t n = completed; n > 0 && n + KEYS > completed; n--) {
+      uint32_t key = n % KEYS, found;
+      hutch_value *value = NULL;
+      CHECK_OK(hutch_get(cache, &key, sizeof key, &value));
+      memcpy(&found, hutch_value_data(value), sizeof found);
+      /* The one that was under way when the kill came is there or not, but whole. */
+      CHECK(found == n || found == completed + 1);
+      char *data = filled(size_of(found), found);
+      memcpy(data, &found, sizeof found);
+      CHECK_BYTES(data, size_of(found), hutch_value_data(value), hutch_value_size(value));
+      free(data);
+      hutch_value_release(value);
+    }
+    CHECK_EQUAL(0, stats_of(cache).disk.damaged);
+    CHECK_OK(hutch_close(cache));
+  }
+}
