@@ -202,6 +202,7 @@ extension Cache {
     put.owed = oweEvents(
       entry.key, hash, adding: entry, hasValue: hasValue, replacing: old.unowned, at: moment)
     var wasInMemory = false
+    stripes.enter(stripe)
     if write.condition != .none {
       // Memory follows when it has been decided.
       put.condition = condition
@@ -220,7 +221,7 @@ extension Cache {
       put.result.disk = .removed
       noteUp(entry.key, hash, at: moment, from: storage)
     }
-    put.mark = submit(write, to: storage, at: moment, unlocking: stripe)
+    put.mark = submit(write, to: storage, at: moment, unlocking: stripe, isEntered: true)
     return put
   }
 
@@ -228,10 +229,11 @@ extension Cache {
   /// Returns the stripe's mark with it.
   @discardableResult
   func submit(
-    _ write: StorageWrite, to storage: any Storage, at moment: Moment, unlocking stripe: Int
+    _ write: StorageWrite, to storage: any Storage, at moment: Moment, unlocking stripe: Int,
+    isEntered: Bool = false
   ) -> Stripes.Mark {
     write.time = moment.time
-    stripes.begin(stripe)
+    stripes.begin(stripe, isEntered: isEntered)
     storage.submit(write)
     let mark = stripes.mark(stripe)
     stripes.unlock(stripe)

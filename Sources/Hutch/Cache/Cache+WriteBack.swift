@@ -386,8 +386,7 @@ extension Cache {
 
   /// Whether a read that found no entry, neither in memory nor in the store, has to look again:
   /// it may have gone from the one to the other meanwhile. `mark` was read before.
-  @inline(__always)
   func hasMoved(_ stripe: Int, since mark: Stripes.Mark) -> Bool {
-    !stripes.mark(stripe).hasNoWrite(since: mark)
+    !stripes.isSettled(stripe, since: mark)
   }
 }

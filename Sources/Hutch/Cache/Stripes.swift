@@ -11,7 +11,7 @@ struct Stripes: ~Copyable {
   static let count = 64
 
   /// A stripe's writes, read without its lock: the low 24 bits count those that are
-  /// submitted and not yet committed, the others those that ever were. A promotion counts
+  /// submitted and not yet committed, the others twice those that ever were. A promotion counts
   /// only if nothing was under way when the store was read, and nothing has come since.
   struct Mark: Equatable {
     fileprivate let word: UInt64
@@ -21,6 +21,9 @@ struct Stripes: ~Copyable {
       word & ~Mark.pendingMask == other.word & ~Mark.pendingMask
     }
     var isQuiet: Bool { word & Mark.pendingMask == 0 }
+    /// Whether a put is under way that may have taken the entry from memory, and has not yet
+    /// submitted it to the store.
+    fileprivate var isOdd: Bool { word & (Mark.pendingMask + 1) != 0 }
     static func == (a: Mark, b: Mark) -> Bool { a.word == b.word }
   }
 
@@ -104,10 +107,15 @@ struct Stripes: ~Copyable {
     Mark(word: writes(index).pointee.load(ordering: .acquiring))
   }
 
+  /// A put begins to change memory. Under the lock; `begin` is owed, with `isEntered`.
+  func enter(_ index: Int) {
+    _ = writes(index).pointee.wrappingAdd(Mark.pendingMask + 1, ordering: .acquiringAndReleasing)
+  }
+
   /// A write is submitted. Under the lock; `end` is owed.
-  func begin(_ index: Int) {
+  func begin(_ index: Int, isEntered: Bool = false) {
     _ = writes(index).pointee.wrappingAdd(
-      Mark.pendingMask + 1 + 1, ordering: .acquiringAndReleasing)
+      (Mark.pendingMask + 1) * (isEntered ? 1 : 2) + 1, ordering: .acquiringAndReleasing)
   }
 
   /// A write's commit is over.
@@ -117,6 +125,20 @@ struct Stripes: ~Copyable {
 
   /// What the store held has changed by itself. Under the lock.
   func bump(_ index: Int) {
-    _ = writes(index).pointee.wrappingAdd(Mark.pendingMask + 1, ordering: .acquiringAndReleasing)
+    _ = writes(index).pointee.wrappingAdd(
+      (Mark.pendingMask + 1) * 2, ordering: .acquiringAndReleasing)
+  }
+
+  /// Whether who found nothing in memory and then in the store has found nothing, having read
+  /// `mark` before: no write of the stripe has come between. Else waits for the one that is
+  /// being submitted, if there is one. No stripe is held.
+  func isSettled(_ index: Int, since mark: Mark) -> Bool {
+    let now = self.mark(index)
+    if now.isOdd {
+      lock(index)
+      unlock(index)
+      return false
+    }
+    return now.hasNoWrite(since: mark)
   }
 }
