@@ -31,7 +31,7 @@ extension Cache {
   /// Distinct keys.
   func count(in scope: Scope) -> UInt64 {
     guard let storage, scope != .memory else { return memory.count }
-    let stored = storage.stats.count + leavings.count
+    let stored = storage.stats.count + storage.announcedCount + leavings.underWay
     return scope == .disk ? stored : stored + memory.unbackedCount
   }
 

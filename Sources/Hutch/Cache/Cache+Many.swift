@@ -29,7 +29,7 @@ extension Cache {
       } else if storage != nil && scope != .memory {
         try missing.append(
           Missing(
-            index: index, hash: hash, mark: stripes.mark(Stripes.index(of: hash)),
+            index: index, hash: hash, mark: stripes.settledMark(Stripes.index(of: hash)),
             shared: coherence?.mark(hash)))
       }
     }

@@ -74,8 +74,15 @@ extension Cache {
     if condition: PutCondition, in scope: Scope
   ) throws(Failure) -> PutResult {
     let record = spec.record(at: moment)
-    // Asked again under the lock; what will not be stored need not be copied.
-    if let refused = try unmet(condition, key, hash, at: moment, in: scope) { return refused }
+    // Asked again under the lock, if the entry may have moved between the two looks; what will not
+    // be stored need not be copied.
+    let stripe = Stripes.index(of: hash)
+    let mark = stripes.mark(stripe)
+    if let refused = try unmet(condition, key, hash, at: moment, in: scope),
+      storage == nil || !hasMoved(stripe, since: mark)
+    {
+      return refused
+    }
     if scope == .disk, case .always = condition, !events.wantsEntries {
       let put = try putIntoFile(key, value, spec, hash, at: moment)
       if let put { return put }

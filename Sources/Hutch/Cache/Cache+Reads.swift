@@ -73,7 +73,7 @@ extension Cache {
     try withStorage { (storage) throws(Failure) in
       let stripe = Stripes.index(of: hash)
       while true {
-        let mark = stripes.mark(stripe)
+        let mark = stripes.settledMark(stripe)
         // Before the store is read.
         let shared = coherence?.mark(hash)
         if let block = try storage.get(key, at: moment, isAccess: true) {
@@ -117,6 +117,7 @@ extension Cache {
       let mark = stripes.mark(stripe)
       if scope != .disk, let block = memory.peek(key, hash, at: moment) { return block }
       if storage == nil || scope == .memory { return nil }
+      if stripes.hasWaited(stripe, for: mark) { continue }
       let block = try withStorage { (storage) throws(Failure) in
         try storage.get(key, at: moment, isAccess: false)
       }
@@ -133,6 +134,7 @@ extension Cache {
       let mark = stripes.mark(stripe)
       if scope != .disk, let record = memory.info(key, hash, at: moment) { return (record, .memory) }
       if storage == nil || scope == .memory { return nil }
+      if stripes.hasWaited(stripe, for: mark) { continue }
       let stored = try withStorage { (storage) throws(Failure) in
         try storage.info(key, at: moment)
       }

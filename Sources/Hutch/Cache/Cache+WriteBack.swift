@@ -220,6 +220,7 @@ extension Cache {
       storage.prepare(put)
       stripes.lock(stripe)
       if storage.isAnnounced(write) {
+        leavings.note(1)
         submit(put, to: storage, at: moment, unlocking: stripe)
         submitted.append(put)
       } else {
@@ -230,6 +231,7 @@ extension Cache {
     }
     for put in submitted {
       storage.complete(put)
+      leavings.note(-1)
       guard let entry = put.entry else { continue }
       let hash = memory.hash(entry.key)
       stripes.end(Stripes.index(of: hash))
@@ -340,7 +342,10 @@ extension Cache {
     write.version = entry.version
     storage.prepare(write)
     stripes.lock(stripe)
-    guard memory.peek(key, hash, at: moment).unowned?.raw == entry.raw, entry.isDirty else {
+    // What a clear has taken on its way is not to come after it.
+    guard memory.peek(key, hash, at: moment).unowned?.raw == entry.raw, entry.isDirty,
+      entry.version > clearedVersion
+    else {
       stripes.unlock(stripe)
       storage.abandon(write)
       return nil

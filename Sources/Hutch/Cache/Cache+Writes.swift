@@ -247,6 +247,7 @@ extension Cache {
     while true {
       let mark = stripes.mark(stripe)
       if scope == .whole, let block = memory.peek(key, hash, at: moment) { return block }
+      if stripes.hasWaited(stripe, for: mark) { continue }
       let block = try storage.get(key, at: moment, isAccess: isAccess)
       if block != nil || scope == .disk || !hasMoved(stripe, since: mark) { return block }
     }
@@ -416,6 +417,7 @@ extension Cache {
     if tasks.hasKeyedWrites { tasks.overtakeAll() }
     loads.noteClear()
     write.version = versions.draw()
+    if scope == .whole { clearedVersion = write.version }
     write.time = moment.time
     for stripe in 0..<Stripes.count { stripes.begin(stripe) }
     storage.submit(write)

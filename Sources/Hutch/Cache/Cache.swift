@@ -54,6 +54,8 @@ final class Cache {
   let leavings: Leavings
   /// Whether a dirty entry has ever been put. Relaxed: who has put one sees it.
   let writesBack = Atomic<Bool>(false)
+  /// Of the newest clear of all tiers. Changed with all stripes held, read with one.
+  var clearedVersion: UInt64 = 0
   /// Where processes share the directory. Nil: memory is nobody else's business. A fork may set
   /// it, while no call uses the store.
   private(set) var coherence: CoherenceCounters?

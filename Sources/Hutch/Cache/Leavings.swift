@@ -44,7 +44,14 @@ final class Leavings {
   @inline(__always)
   var isDue: Bool { due.load(ordering: .relaxed) }
 
-  /// How many the store has yet to commit.
+  /// How many of a batch are submitted and not yet known to be committed.
+  private let submitted = Atomic<Int>(0)
+  var underWay: UInt64 { UInt64(max(0, submitted.load(ordering: .relaxed))) }
+
+  /// One is submitted, or is committed.
+  func note(_ change: Int) { _ = submitted.wrappingAdd(change, ordering: .relaxed) }
+
+  /// How many the store has yet to commit, or need not any more.
   var count: UInt64 { UInt64(max(0, unwritten.load(ordering: .relaxed))) }
 
   /// Its block is the write's.

@@ -107,6 +107,27 @@ struct Stripes: ~Copyable {
     Mark(word: writes(index).pointee.load(ordering: .acquiring))
   }
 
+  /// The mark for who has found nothing in memory and is about to read the store. No stripe is
+  /// held.
+  @inline(__always)
+  func settledMark(_ index: Int) -> Mark {
+    while true {
+      let mark = self.mark(index)
+      if !hasWaited(index, for: mark) { return mark }
+    }
+  }
+
+  /// Whether, when `mark` was read, a put was between its change of memory and its submission.
+  /// What it puts may have been seen by then, and have left memory again, and the store would
+  /// show an older value. Then it has been waited for.
+  @inline(__always)
+  func hasWaited(_ index: Int, for mark: Mark) -> Bool {
+    if !mark.isOdd { return false }
+    lock(index)
+    unlock(index)
+    return true
+  }
+
   /// A put begins to change memory. Under the lock; `begin` is owed, with `isEntered`.
   func enter(_ index: Int) {
     _ = writes(index).pointee.wrappingAdd(Mark.pendingMask + 1, ordering: .acquiringAndReleasing)
@@ -134,11 +155,6 @@ struct Stripes: ~Copyable {
   /// being submitted, if there is one. No stripe is held.
   func isSettled(_ index: Int, since mark: Mark) -> Bool {
     let now = self.mark(index)
-    if now.isOdd {
-      lock(index)
-      unlock(index)
-      return false
-    }
-    return now.hasNoWrite(since: mark)
+    return !hasWaited(index, for: now) && now.hasNoWrite(since: mark)
   }
 }

@@ -15,5 +15,7 @@ extension DiskTier {
     return queue.isAnnounced(unsafeDowncast(storage, to: QueuedWrite.self))
   }
 
+  var announcedCount: UInt64 { queue.isOverlaid ? queue.announcedCount : 0 }
+
   func isAnnounced(_ key: Bytes) -> Bool { queue.isOverlaid && queue.isAnnounced(key) }
 }

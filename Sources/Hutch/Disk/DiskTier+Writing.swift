@@ -280,8 +280,9 @@ extension DiskTier {
   ) throws(Failure) {
     if shared != nil { try catchUp() }
     guard let manifest else { throw downFailure }
-    defer { readers.noteCommit() }
     do throws(Failure) {
+      // Before files go: a read that missed one must not be shown its row again.
+      defer { readers.noteCommit() }
       try manifest.begin()
       var meta = manifest.meta
       try body(manifest, &meta)

@@ -31,6 +31,8 @@ protocol Storage: AnyObject {
   /// this one is announced still, and this one abandoned.
   func announce(_ write: StorageWrite) -> Bool
   func isAnnounced(_ write: StorageWrite) -> Bool
+  /// How many are announced.
+  var announcedCount: UInt64 { get }
   /// Whether the newest write of a key is an announced one.
   func isAnnounced(_ key: Bytes) -> Bool
 

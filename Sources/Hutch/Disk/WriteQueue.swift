@@ -324,6 +324,8 @@ final class WriteQueue {
     return lock.withLock { newest(key, hash)?.isAnnounced ?? false }
   }
 
+  var announcedCount: UInt64 { lock.withLock { UInt64(announced) } }
+
   private func dropAnnounced() {
     guard announced > 0 else { return }
     for i in 0..<WriteQueue.tableSize {
