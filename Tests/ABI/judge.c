@@ -50,6 +50,7 @@ typedef struct write {
   uint32_t tiers; /* that stored it */
   uint32_t left;  /* that are told to have let it go */
   bool is_stored, is_refused;
+  bool was_evicted; /* from disk */
 } write;
 
 typedef struct trial {
@@ -160,11 +161,18 @@ static void hear(trial *t) {
       if (w->version && w->version != e->version)
         accuse(t, "the event of a write has another version than the call said", w->f, NULL);
       /* A load is not told which tiers took its value. */
-      if (w->is_stored && strcmp(w->f->call, "load") && strcmp(w->f->call, "increment") && w->tiers != e->tiers)
-        accuse(t, "the event of a write has other tiers than the call said", w->f, NULL);
-      if (!w->is_stored) accuse(t, "a write that was not stored is told as an addition", w->f, NULL);
+      if (!w->is_stored)
+        accuse(t, "a write that was not stored is told as an addition", w->f, NULL);
       w->version = e->version;
-      w->tiers = e->tiers;
+      if (e->cause == HUTCH_CAUSE_WRITTEN_BACK) {
+        if (!(w->f->owed & e->tiers))
+          accuse(t, "a write is told as written back that was owed to no tier", w->f, NULL);
+        w->tiers |= e->tiers;
+        continue;
+      }
+      if (w->is_stored && !w->f->guesses && w->tiers != e->tiers)
+        accuse(t, "the event of a write has other tiers than the call said", w->f, NULL);
+      w->tiers = e->tiers | (w->tiers & w->f->owed);
     }
   }
   for (size_t i = 0; i < t->write_count; i++)
@@ -180,6 +188,7 @@ static void hear(trial *t) {
     write wanted = {.version = e->version};
     write *w = bsearch(&wanted, t->writes, t->write_count, sizeof wanted, by_version);
     /* Where processes share, a copy in memory goes with what the disk lets go. */
+    if (w && e->cause == HUTCH_CAUSE_EVICTED && e->tiers & JUDGE_DISK) w->was_evicted = true;
     if (w) w->left |= t->h->shares && e->tiers & JUDGE_DISK ? JUDGE_BOTH : e->tiers;
   }
 }
@@ -217,7 +226,8 @@ static void judge_found(trial *t, const fact *read) {
     accuse(t, "an older value is found than the newest completed one", read, newest->f);
   for (size_t i = 0; i < t->removal_count; i++) {
     const fact *r = t->removals[i];
-    if (r->through_view && (r->tiers != JUDGE_MEMORY || w->tiers != JUDGE_MEMORY)) continue;
+    if (r->through_view && (r->tiers != JUDGE_MEMORY || (w->tiers | w->f->owed) != JUDGE_MEMORY))
+      continue;
     if (end_of(w->f) < r->begin && end_of(r) < read->begin)
       accuse(t, "a value is found that was removed", read, r);
   }
@@ -226,7 +236,8 @@ static void judge_found(trial *t, const fact *read) {
     accuse(t, "a value is found that has expired", read, w->f);
   for (size_t i = 0; i < t->read_count; i++) {
     const fact *other = t->reads[i];
-    if (other->took && read->took && other != read && write_of(t, other) == w)
+    /* Where processes share, memory may still have what a swap is about to replace on disk. */
+    if (other->took && read->took && other != read && write_of(t, other) == w && !t->h->shares)
       accuse(t, "two calls took one value", read, other);
     if (end_of(other) >= read->begin) continue;
     if (other->kind == FACT_FOUND) {
@@ -234,7 +245,8 @@ static void judge_found(trial *t, const fact *read) {
       /* Where processes share, memory follows what the disk shows already. */
       if (seen && w->version && seen->version > w->version && !t->h->shares)
         accuse(t, "an older value is found after a newer one was", read, other);
-    } else if (other->tiers == JUDGE_BOTH && end_of(w->f) < other->begin) {
+    } else if (other->tiers == JUDGE_BOTH && end_of(w->f) < other->begin && !w->was_evicted) {
+      /* Of an evicted one, who read it before may bring a copy into memory afterwards. */
       accuse(t, "a value is found that was not there any more", read, other);
     }
   }
@@ -252,7 +264,10 @@ static void judge_swap(trial *t, const write *w) {
 /* Whether the version may have gone from these tiers before this read's end. */
 static bool may_be_gone(const trial *t, const write *w, const fact *read) {
   if (w->f->lifetime && read->clock_end >= w->f->clock_begin + w->f->lifetime) return true;
+  /* Nobody knows when a tier is given what it is owed. */
+  if (read->tiers == w->f->owed) return true;
   uint32_t there = w->tiers & read->tiers & ~w->left;
+  if (!w->f->may_be_refused) there |= w->f->owed & read->tiers & ~w->left;
   for (size_t i = 0; i < t->removal_count; i++) {
     const fact *r = t->removals[i];
     if (r->begin < end_of(read) && end_of(r) > w->f->begin) there &= ~r->tiers;

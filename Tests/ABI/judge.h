@@ -9,8 +9,8 @@
  * What is judged is the promise of hutch.h: a get answers with the newest completed version of
  * its key, or with nothing only if exactly that version was removed, has expired, was evicted or
  * refused; of the last two the cache's events tell. A version that has been seen is never
- * followed by an older one, and one that was not there any more does not come back. What a put
- * says of each tier is what its event says.
+ * followed by an older one, and one that was not there any more does not come back, unless the
+ * disk tier has evicted it. What a put says of each tier is what its event says.
  */
 #ifndef JUDGE_H
 #define JUDGE_H
@@ -36,11 +36,15 @@ typedef struct fact {
   uint64_t begin;
   fact_kind kind;
   uint32_t tiers;
+  uint32_t owed;  /* wrote: a tier that is to have it when the other lets it go */
+  bool may_be_refused; /* wrote: by the tier that is owed it */
+  bool guesses;        /* wrote: the call was not told which tiers */
   bool through_view; /* removed: not of the whole */
   bool took;         /* found: and nobody else can have, as by a pop or a swap */
   uint8_t key;
   const char *call;
   uint64_t version; /* 0: not known */
+  size_t size;      /* wrote: of the value */
   uint64_t value;   /* a number that only one write has; 0: not known */
   uint64_t swapped;  /* wrote: over this version and no other; 0: over any */
   int64_t lifetime;  /* of what was written; 0: no end; -1: not known */

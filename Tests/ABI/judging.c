@@ -92,6 +92,16 @@ TEST(the_judge_knows_lies_from_truth) {
     testify(h, FACT_WROTE, 3, 4, 2, 0);
     testify(h, lie ? FACT_FOUND : FACT_MISSED, 5, 6, 1, BOTH);
     CHECK_VERDICT(h, !lie);
+    /* Memory lets go what it owes to the disk tier; which says that it has it, and does not. */
+    h = new_history(10, 10);
+    fact *owing = testify(h, FACT_WROTE, 1, 2, 1, JUDGE_MEMORY);
+    owing->owed = JUDGE_DISK;
+    owing->may_be_refused = !lie;
+    owing->value = 1;
+    testify(h, FACT_REMOVED, 3, 4, 0, JUDGE_MEMORY);
+    testify(h, FACT_MISSED, 5, 6, 0, JUDGE_DISK);
+    testify(h, FACT_MISSED, 5, 6, 0, BOTH);
+    CHECK_VERDICT(h, !lie);
     /* A tier that the event does not name. */
     h = new_history(10, 10);
     testify(h, FACT_WROTE, 1, 2, 1, BOTH)->value = 1;
