@@ -283,7 +283,12 @@ enum {
  *     process from its next write on, and for its reads within a second.
  *   - The memory tier is each process's own. An entry that memory alone has
  *     (HUTCH_PARTIAL, a put through the memory view) is seen by its process only,
- *     and may go whenever another process writes.
+ *     and may go whenever another process writes, or this one under a condition:
+ *     keys share counters. A condition is decided on it here; if another process
+ *     puts a value at the same time, that one stays.
+ *   - A put is seen in its process from when it is submitted, in others once it is
+ *     committed: that none of them finds an older value is promised from its return
+ *     on.
  *   - A listener is told what its own process does. Loads are single within a
  *     process; what another one puts during a load is replaced by its value.
  *   - For a time to idle, accesses in other processes count once they have been

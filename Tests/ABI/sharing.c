@@ -293,6 +293,25 @@ TEST(an_entry_in_memory_alone_gives_way_to_another_processs) {
   end_pair(&p);
 }
 
+static void remove_below(hutch_cache *cache) {
+  hutch_cache *memory = tier_of(cache, HUTCH_TIER_MEMORY);
+  hutch_cache *disk = tier_of(cache, HUTCH_TIER_DISK);
+  CHECK_OK(put_text(memory, "key", "here"));
+  CHECK_STATUS(HUTCH_NOT_FOUND, hutch_remove(disk, KEY("key")));
+  CHECK_TEXT(cache, "key", "here");
+  hutch_cache_release(memory);
+  hutch_cache_release(disk);
+}
+
+TEST(a_removal_from_disk_leaves_what_memory_alone_has) {
+  pair p = make_pair();
+  remove_below(p.cache);
+  end_pair(&p);
+  hutch_cache *alone = open_shared(scratch("cache").text);
+  remove_below(alone);
+  CHECK_OK(hutch_close(alone));
+}
+
 TEST(conditions_are_decided_over_all_processes) {
   pair p = make_pair();
   hutch_put_result result = new_result();

@@ -122,6 +122,14 @@ import Testing
     #expect(bench.tier.cost == 0)
   }
 
+  @Test func aRefusedPutHasItsVersionBeforeAnyLaterOne() throws {
+    let bench = try Bench(TierLimits(cost: 10_000))
+    let large = String(repeating: "x", count: 20_000)
+    let refused = try bench.put("k", large, version: 0)
+    #expect(refused.outcome == .tooLarge && refused.version != 0)
+    #expect(try bench.put("k", "small", version: 0).version > refused.version)
+  }
+
   @Test func anExplicitCostReplacesTheCharge() throws {
     let bench = try Bench(TierLimits(cost: 10))
     try bench.put("a", "a long value that nobody counts") { $0.cost = 4 }

@@ -110,7 +110,11 @@ extension Cache {
     settle(owed.willRemove, tiers: left)
     settle(owed.didRemove, tiers: left)
     settle(owed.didAdd, tiers: tiers)
-    if !waits { return }
+    if waits { awaitTold(owed) }
+  }
+
+  /// Waits until what is settled is told.
+  func awaitTold(_ owed: OwedEvents) {
     events.deliver()
     if let last = owed.didAdd ?? owed.didRemove { events.wait(for: last) }
   }

@@ -62,7 +62,9 @@ extension Cache {
         batch.set(place.index, block)
         return
       }
-      guard hasMoved(Stripes.index(of: place.hash), since: place.mark) else { return }
+      guard coherence != nil || hasMoved(Stripes.index(of: place.hash), since: place.mark) else {
+        return
+      }
       if let block = try peek(key, in: .whole) { batch.set(place.index, block) }
     } catch {
       batch.set(place.index, error)
@@ -116,7 +118,8 @@ extension Cache {
           pending.append(
             submit(keys[index], values[index], spec, at: moment, in: scope, to: storage))
         }
-        for put in pending { batch.add(finish(put, in: storage)) }
+        for put in pending { batch.add(finish(put, in: storage, waits: false)) }
+        for put in pending { if let owed = put.owed { awaitTold(owed) } }
         if leavings.isDue { writeDue(storage) }
       }
     }
@@ -170,11 +173,12 @@ extension Cache {
         }
         for removal in pending {
           do throws(Failure) {
-            batch.add(try finish(removal, in: storage) ? .done : .notFound)
+            batch.add(try finish(removal, in: storage, waits: false) ? .done : .notFound)
           } catch {
             batch.add(error)
           }
         }
+        for removal in pending { if let owed = removal.owed { awaitTold(owed) } }
       }
     }
     return batch

@@ -113,6 +113,8 @@ extension Cache {
           file: file, by: task, to: storage)
         let result = finish(submitted, in: storage)
         if !result.isUndecided { return result }
+        // Nobody has seen it: it comes after what it has met.
+        block.unowned.version = 0
       }
     }
   }
@@ -178,7 +180,14 @@ extension Cache {
     if target != .memory { storage.prepare(write) }
     var put = SubmittedPut()
     let stripe = Stripes.index(of: hash)
-    stripes.lock(stripe)
+    let isDecided = isDecidedAtOnce(condition, in: scope, target)
+    if coherence != nil && target == .memory {
+      lockDecided(stripe, entry.key, storage)
+    } else {
+      stripes.lock(stripe)
+    }
+    // Before the store is read.
+    let mark = coherence?.mark(hash)
     do throws(Failure) {
       var refused = try unmet(condition, entry.key, hash, at: moment, in: scope)
       if let task, tasks.isOvertaken(task) { refused = .superseded }
@@ -188,7 +197,10 @@ extension Cache {
         put.result = refused
         return put
       }
-      if coherence != nil {
+      if isDecided {
+        write.condition = .atMost(try storage.info(entry.key, at: moment)?.version ?? 0)
+        write.isShown = true
+      } else if coherence != nil {
         write.condition = try conditionInStore(
           condition, entry.key, hash, at: moment, in: scope, storage)
       }
@@ -210,7 +222,7 @@ extension Cache {
       entry.key, hash, adding: entry, hasValue: hasValue, replacing: old.unowned, at: moment)
     var wasInMemory = false
     stripes.enter(stripe)
-    if write.condition != .none {
+    if write.condition != .none && !isDecided {
       // Memory follows when it has been decided.
       put.condition = condition
     } else if target == .disk {
@@ -221,7 +233,9 @@ extension Cache {
       put.result.memory = file.memoryOutcome
     } else {
       put.result.memory = putInMemory(
-        entry, hash, at: moment, isBacked: target == .whole, wasThere: &wasInMemory)
+        entry, hash, at: moment, isBacked: target == .whole,
+        mark: isDecided ? mark : coherence?.mark(hash), isDecided: isDecided,
+        wasThere: &wasInMemory)
     }
     put.owed?.wasInMemory = wasInMemory
     if target == .memory {
@@ -242,15 +256,21 @@ extension Cache {
     write.time = moment.time
     stripes.begin(stripe, isEntered: isEntered)
     storage.submit(write)
+    if isEntered { stripes.leave(stripe) }
     let mark = stripes.mark(stripe)
     stripes.unlock(stripe)
     return mark
   }
 
-  /// The second half: waits for the commit, and settles what came of the put.
-  func finish(_ put: SubmittedPut, in storage: any Storage) -> PutResult {
+  /// The second half: waits for the commit, and settles what came of the put. Who has submitted
+  /// several settles all before what one owes is waited for: it may come after what another does.
+  func finish(
+    _ put: SubmittedPut, in storage: any Storage, waits: Bool = true
+  ) -> PutResult {
     guard let write = put.write else {
-      if let owed = put.owed { settle(owed, leftDisk: false, storedIn: put.result.tiers) }
+      if let owed = put.owed {
+        settle(owed, leftDisk: false, storedIn: put.result.tiers, waits: waits)
+      }
       return put.result
     }
     var result = put.result
@@ -259,7 +279,9 @@ extension Cache {
     stripes.end(Stripes.index(of: put.hash))
     if let decision {
       if let refused = decision.refused {
-        if let owed = put.owed { settle(owed, leftDisk: false, storedIn: Event.Tiers()) }
+        if let owed = put.owed {
+          settle(owed, leftDisk: false, storedIn: Event.Tiers(), waits: waits)
+        }
         return refused
       }
       result.memory = decision.memory
@@ -279,7 +301,8 @@ extension Cache {
     }
     if let owed = put.owed {
       settle(
-        owed, leftDisk: write.existed || write.failure != nil, storedIn: result.tiers)
+        owed, leftDisk: write.existed || write.failure != nil, storedIn: result.tiers,
+        waits: waits)
     }
     return result
   }
@@ -407,7 +430,7 @@ extension Cache {
       result.version = put.version
       result.memory = .stored
     case .tooLarge:
-      result.version = versions.draw()
+      result.version = put.version
       result.memory = .tooLarge
       result.conclude(nil)
     case .exists, .notFound, .conflict:
@@ -420,11 +443,12 @@ extension Cache {
   /// The part in memory of a put whose stripe is held. Where it cannot be stored, the older
   /// value goes.
   func putInMemory(
-    _ entry: UnownedBlock, _ hash: UInt64, at moment: Moment, isBacked: Bool,
-    wasThere: inout Bool
+    _ entry: UnownedBlock, _ hash: UInt64, at moment: Moment, isBacked: Bool, mark: UInt32?,
+    isDecided: Bool, wasThere: inout Bool
   ) -> TierOutcome {
     do throws(Failure) {
-      if let coherence { entry.mark = coherence.mark(hash) }
+      // During a commit: it counts when that has ended, for it comes later.
+      if let mark { entry.mark = mark & 1 == 0 || isDecided ? mark : mark &+ 1 }
       let put = try memory.put(entry.retained(), hash, at: moment, isBacked: isBacked)
       wasThere = put.existing != 0
       return put.outcome == .stored ? .stored : .tooLarge
@@ -453,9 +477,17 @@ extension Cache {
   func currentVersion(
     _ key: Bytes, _ hash: UInt64, at moment: Moment, in scope: Scope
   ) throws(Failure) -> UInt64 {
-    if scope != .disk, let record = memory.info(key, hash, at: moment) { return record.version }
-    guard let storage, scope != .memory else { return 0 }
-    return try storage.info(key, at: moment)?.version ?? 0
+    while true {
+      if scope != .disk, let record = memory.info(key, hash, at: moment) { return record.version }
+      guard let storage, scope != .memory else { return 0 }
+      let shared = coherence?.mark(hash)
+      if let stored = try storage.info(key, at: moment) { return stored.version }
+      guard let shared, scope == .whole else { return 0 }
+      var hasChanged = false
+      let block = stillInMemory(key, hash, shared, at: moment, &hasChanged)
+      if let block = block.unowned { return block.version }
+      if !hasChanged { return 0 }
+    }
   }
 }
 

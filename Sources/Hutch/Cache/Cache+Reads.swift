@@ -81,7 +81,12 @@ extension Cache {
           return block
         }
         guard promoting else { return nil }
-        if shared != nil { dropStale(key, hash, mark, at: moment) }
+        if let shared {
+          var hasChanged = false
+          if let block = stillInMemory(key, hash, shared, at: moment, &hasChanged) { return block }
+          if hasChanged { continue }
+          dropStale(key, hash, mark, at: moment)
+        }
         if let block = memory.peek(key, hash, at: moment) { return block }
         if !hasMoved(stripe, since: mark) { return nil }
       }
@@ -118,10 +123,17 @@ extension Cache {
       if scope != .disk, let block = memory.peek(key, hash, at: moment) { return block }
       if storage == nil || scope == .memory { return nil }
       if stripes.hasWaited(stripe, for: mark) { continue }
+      let shared = coherence?.mark(hash)
       let block = try withStorage { (storage) throws(Failure) in
         try storage.get(key, at: moment, isAccess: false)
       }
-      if block != nil || scope == .disk || !hasMoved(stripe, since: mark) { return block }
+      if block != nil || scope == .disk { return block }
+      if let shared {
+        var hasChanged = false
+        if let block = stillInMemory(key, hash, shared, at: moment, &hasChanged) { return block }
+        if hasChanged { continue }
+      }
+      if !hasMoved(stripe, since: mark) { return nil }
     }
   }
 
@@ -135,11 +147,20 @@ extension Cache {
       if scope != .disk, let record = memory.info(key, hash, at: moment) { return (record, .memory) }
       if storage == nil || scope == .memory { return nil }
       if stripes.hasWaited(stripe, for: mark) { continue }
+      let shared = coherence?.mark(hash)
       let stored = try withStorage { (storage) throws(Failure) in
         try storage.info(key, at: moment)
       }
       if let stored { return (stored, .disk) }
-      if scope == .disk || !hasMoved(stripe, since: mark) { return nil }
+      if scope == .disk { return nil }
+      if let shared {
+        var hasChanged = false
+        if let block = stillInMemory(key, hash, shared, at: moment, &hasChanged) {
+          return (block.unowned.record, .memory)
+        }
+        if hasChanged { continue }
+      }
+      if !hasMoved(stripe, since: mark) { return nil }
     }
   }
 

@@ -6,7 +6,14 @@
 /// before it is decided; memory follows afterwards.
 ///
 /// An entry that memory alone has is this process's. A condition is decided on it here, and the
-/// store has to have none still. It goes when another process writes a key of the same counter.
+/// store has to have none still. It goes when another process writes a key of the same counter, or
+/// this one under a condition.
+///
+/// A put into memory alone is decided at once, by what the store is seen to have: if another
+/// process puts a value before the store's part of it is carried out, that one stays, as if it
+/// had come later. What this process itself has still to decide is awaited first, by every put into
+/// memory alone, for that commit would end its entry; so it is before an entry that memory alone
+/// has is taken out of it by a pop.
 extension Cache {
   /// What the store has to decide of a condition that holds as far as can be seen. The stripe is
   /// held.
@@ -26,6 +33,25 @@ extension Cache {
     }
   }
 
+  /// Whether a put under this condition is decided before its commit.
+  func isDecidedAtOnce(_ condition: PutCondition, in scope: Scope, _ target: Target) -> Bool {
+    guard coherence != nil, target == .memory, scope != .memory else { return false }
+    switch condition {
+    case .ifAbsent, .ifPresent, .ifVersion: return true
+    case .always, .unlessNewer, .unlessSet: return false
+    }
+  }
+
+  /// Locks a stripe when nothing of a key is undecided.
+  func lockDecided(_ stripe: Int, _ key: Bytes, _ storage: any Storage) {
+    stripes.lock(stripe)
+    while storage.isUndecided(key) {
+      stripes.unlock(stripe)
+      storage.awaitDecision(key)
+      stripes.lock(stripe)
+    }
+  }
+
   /// What became of a put, in the first place in memory.
   struct Decision {
     /// Set: its condition did not hold.
@@ -36,8 +62,11 @@ extension Cache {
   /// After the commit, before the stripe is told of its end. Nil: a put without condition.
   func decision(on put: SubmittedPut, _ write: StorageWrite) -> Decision? {
     guard let entry = write.entry, let submission = put.mark else { return nil }
-    guard write.condition != .none else {
-      if write.failure == nil && put.target != .disk {
+    guard write.condition != .none && !write.isShown else {
+      if write.isUnmet {
+        _ = memory.remove(
+          entry.key, put.hash, at: clock.moment(), condition: .ifVersion(put.result.version))
+      } else if write.failure == nil && put.target != .disk && write.mark & 1 == 0 {
         memory.setMark(entry.key, put.hash, version: put.result.version, write.mark)
       }
       return nil
@@ -47,7 +76,10 @@ extension Cache {
     if write.isUnmet {
       var refused = PutResult()
       refused.version = write.existing
-      refused.isUndecided = put.condition.holds(for: write.existing)
+      // The store may have evicted what memory has still.
+      refused.isUndecided =
+        put.condition.holds(for: write.existing)
+        || (write.existing == 0 && memory.info(entry.key, put.hash, at: clock.moment()) != nil)
       refused.status = put.condition.refusal(of: write.existing)
       decision.refused = refused
       return decision
@@ -81,6 +113,16 @@ extension Cache {
 
   // MARK: reads
 
+  /// The store has none, whose counter was read before it. Memory may have an entry that counts
+  /// until a commit has ended. `hasChanged`: one has, and everything is to be looked at again.
+  func stillInMemory(
+    _ key: Bytes, _ hash: UInt64, _ counter: UInt32, at moment: Moment, _ hasChanged: inout Bool
+  ) -> Block? {
+    if let block = memory.peekDuringCommit(key, hash, at: moment) { return block }
+    hasChanged = coherence.unsafelyUnwrapped.mark(hash) != counter
+    return nil
+  }
+
   /// The store has none: what memory may have is stale.
   func dropStale(_ key: Bytes, _ hash: UInt64, _ mark: Stripes.Mark, at moment: Moment) {
     let stripe = Stripes.index(of: hash)
@@ -110,7 +152,12 @@ extension Cache {
         throw error
       }
       guard let stored else {
+        let isUndecided = storage.isUndecided(key)
         stripes.unlock(stripe)
+        if isUndecided {
+          storage.awaitDecision(key)
+          continue
+        }
         guard scope == .whole else { return false }
         return try touch(key, timeToLive: timeToLive, timeToIdle: timeToIdle, in: .memory)
       }
@@ -118,12 +165,37 @@ extension Cache {
         at: moment.time, timeToLive: timeToLive, timeToIdle: timeToIdle)
       write.condition = .version(stored.version)
       write.version = versions.draw()
-      // The next read finds it with its new times.
-      _ = memory.remove(key, hash, at: moment)
+      // What memory has counts no more with the commit.
       commit(write, to: storage, at: moment, unlocking: stripe)
       if let failure = write.failure { throw failure }
-      if !write.isUnmet { return write.existed }
-      if write.existing == 0 { return false }
+      if !write.isUnmet {
+        if write.existed && scope == .whole { touchCopy(stored.version, write, hash, at: moment) }
+        return write.existed
+      }
+      if write.existing == 0 && (scope == .disk || memory.info(key, hash, at: moment) == nil) {
+        return false
+      }
+    }
+  }
+
+  /// Memory has the entry, with its times before a touch: it counts again, with the new ones.
+  private func touchCopy(
+    _ version: UInt64, _ write: StorageWrite, _ hash: UInt64, at moment: Moment
+  ) {
+    guard let key = write.block.unowned?.key, write.mark & 1 == 0 else { return }
+    let stripe = Stripes.index(of: hash)
+    stripes.lock(stripe)
+    defer { stripes.unlock(stripe) }
+    memory.setMark(key, hash, version: version, write.mark)
+    let copy = memory.peek(key, hash, at: moment)
+    guard let copy = copy.unowned, copy.version == version else { return }
+    do throws(Failure) {
+      let stored = try storage?.info(key, at: moment)
+      _ = try memory.put(
+        try copy.copied(with: write.record), hash, at: moment, condition: .ifVersion(version),
+        isBacked: stored?.version == version)
+    } catch {
+      _ = memory.remove(key, hash, at: moment, condition: .ifVersion(version))
     }
   }
 }

@@ -58,7 +58,7 @@ extension Cache {
     put.owed = oweEvents(entry.key, hash, adding: entry, replacing: old.unowned, at: moment)
 
     writesBack.store(true, ordering: .relaxed)
-    stripes.bump(stripe)
+    stripes.enter(stripe)
     entry.setDirty(true)
     var isOwed = true
     do throws(Failure) {
@@ -74,6 +74,7 @@ extension Cache {
     put.result.disk = put.result.memory == .stored ? .deferred : .removed
     if isOwed { isOwed = hasBelow(entry.key, at: moment, storage) }
     guard isOwed else {
+      stripes.leave(stripe)
       stripes.unlock(stripe)
       put.result.conclude(nil)
       return put
@@ -82,7 +83,7 @@ extension Cache {
     let write = StorageWrite(.remove, entry.retained())
     write.version = put.result.version
     put.write = write
-    put.mark = submit(write, to: storage, at: moment, unlocking: stripe)
+    put.mark = submit(write, to: storage, at: moment, unlocking: stripe, isEntered: true)
     return put
   }
 

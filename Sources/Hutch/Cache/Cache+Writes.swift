@@ -124,7 +124,9 @@ extension Cache {
     fileprivate var reason: Reason?
     /// Memory alone had it. Only known where processes share, or if it was dirty.
     fileprivate var wasUnbacked = false
-    fileprivate var owed: OwedEvents?
+    /// Where processes share: the number of the copy that memory had. Odd: none.
+    fileprivate var mark: UInt32 = 1
+    fileprivate(set) var owed: OwedEvents?
     /// A later write has been done.
     fileprivate(set) var isSuperseded = false
   }
@@ -176,7 +178,7 @@ extension Cache {
           // A key that is nowhere costs no commit. A store that is down cannot tell, and must not
           // have the entry when it comes back.
           if version == 0 && (wantsValue || storage.stats.isUp) {
-            if let coherence {
+            if let coherence, scope == .whole {
               coherence.dropCopies(hash)
               _ = memory.remove(key, hash, at: moment)
             }
@@ -187,6 +189,11 @@ extension Cache {
             if coherence != nil {
               let stored = try storage.info(key, at: moment)
               removal.wasUnbacked = scope == .whole && stored == nil
+              if removal.wasUnbacked && wantsValue && storage.isUndecided(key) {
+                stripes.unlock(stripe)
+                storage.awaitDecision(key)
+                continue
+              }
               if wantsValue && !removal.wasUnbacked { write.condition = .version(version) }
             }
             break
@@ -203,6 +210,7 @@ extension Cache {
       removal.owed = oweEvents(key, hash, adding: nil, replacing: old.unowned, at: moment)
       let copy = memory.remove(key, hash, at: moment)
       removal.owed?.wasInMemory = copy != nil
+      if scope == .whole, coherence != nil, let copy = copy.unowned { removal.mark = copy.mark }
       if wantsValue, let old { removal.value = Holder(old) }
       if scope == .whole, copy.unowned?.isDirty ?? false {
         // Beneath a dirty entry the store has nothing.
@@ -221,22 +229,28 @@ extension Cache {
   }
 
   /// The second half: waits for the commit. False: there was no entry.
-  func finish(_ removal: SubmittedRemoval, in storage: any Storage) throws(Failure) -> Bool {
+  func finish(
+    _ removal: SubmittedRemoval, in storage: any Storage, waits: Bool = true
+  ) throws(Failure) -> Bool {
     if let reason = removal.reason { throw reason.failure }
     guard let write = removal.write else {
-      if let owed = removal.owed { settle(owed, leftDisk: false, storedIn: Event.Tiers()) }
+      if let owed = removal.owed {
+        settle(owed, leftDisk: false, storedIn: Event.Tiers(), waits: waits)
+      }
       return removal.wasUnbacked
     }
     storage.complete(write)
     stripes.end(removal.stripe)
     if let owed = removal.owed {
       settle(
-        owed, leftDisk: write.existed || write.failure != nil, storedIn: Event.Tiers())
+        owed, leftDisk: write.existed || write.failure != nil, storedIn: Event.Tiers(),
+        waits: waits)
     }
     if let failure = write.failure { throw failure }
     if coherence == nil || removal.wasUnbacked { return true }
-    // Another process may have removed it first.
+    // Another process may have removed it first. If the store has evicted it, memory had it.
     return write.existed && !write.isUnmet
+      || (write.existing == 0 && removal.mark == write.markBefore)
   }
 
   private func current(
@@ -248,8 +262,15 @@ extension Cache {
       let mark = stripes.mark(stripe)
       if scope == .whole, let block = memory.peek(key, hash, at: moment) { return block }
       if stripes.hasWaited(stripe, for: mark) { continue }
+      let shared = coherence?.mark(hash)
       let block = try storage.get(key, at: moment, isAccess: isAccess)
-      if block != nil || scope == .disk || !hasMoved(stripe, since: mark) { return block }
+      if block != nil || scope == .disk { return block }
+      if let shared {
+        var hasChanged = false
+        if let block = stillInMemory(key, hash, shared, at: moment, &hasChanged) { return block }
+        if hasChanged { continue }
+      }
+      if !hasMoved(stripe, since: mark) { return nil }
     }
   }
 

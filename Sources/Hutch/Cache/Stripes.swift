@@ -128,15 +128,18 @@ struct Stripes: ~Copyable {
     return true
   }
 
-  /// A put begins to change memory. Under the lock; `begin` is owed, with `isEntered`.
+  /// A put begins to change memory. Under the lock; `leave` is owed, once it has submitted what it
+  /// has to, with `begin` before that, if anything.
   func enter(_ index: Int) {
     _ = writes(index).pointee.wrappingAdd(Mark.pendingMask + 1, ordering: .acquiringAndReleasing)
   }
 
+  func leave(_ index: Int) { enter(index) }
+
   /// A write is submitted. Under the lock; `end` is owed.
   func begin(_ index: Int, isEntered: Bool = false) {
     _ = writes(index).pointee.wrappingAdd(
-      (Mark.pendingMask + 1) * (isEntered ? 1 : 2) + 1, ordering: .acquiringAndReleasing)
+      (isEntered ? 0 : (Mark.pendingMask + 1) * 2) + 1, ordering: .acquiringAndReleasing)
   }
 
   /// A write's commit is over.

@@ -15,6 +15,13 @@ extension DiskTier {
     return queue.isAnnounced(unsafeDowncast(storage, to: QueuedWrite.self))
   }
 
+  func isUndecided(_ key: Bytes) -> Bool { queue.undecided(key) != nil }
+
+  func awaitDecision(_ key: Bytes) {
+    guard let write = queue.undecided(key) else { return }
+    while queue.waitOrLead(for: write) { lead() }
+  }
+
   var announcedCount: UInt64 { queue.isOverlaid ? queue.announcedCount : 0 }
 
   func isAnnounced(_ key: Bytes) -> Bool { queue.isOverlaid && queue.isAnnounced(key) }

@@ -129,8 +129,13 @@ extension DiskTier {
   /// The numbers under which these writes' entries may be remembered above.
   func noteMarks(_ batch: [QueuedWrite]) {
     guard let shared else { return }
-    for queued in batch {
+    for (index, queued) in batch.enumerated() {
       guard let write = queued.write, let entry = queued.entry else { continue }
+      // What the same transaction has replaced is not to count again.
+      let isReplaced = batch[(index + 1)...].contains {
+        $0.hash == queued.hash && $0.write != nil && !$0.write!.isUnmet
+      }
+      if isReplaced { continue }
       write.mark = shared.counters.mark(shared.hash.entry(entry.key))
     }
   }
@@ -282,6 +287,8 @@ enum WriteCondition: Equatable {
   case absent
   case present
   case version(UInt64)
+  /// This version, or none; 0: none.
+  case atMost(UInt64)
 
   /// `version`: of the entry that is there; 0: none.
   func holds(for version: UInt64) -> Bool {
@@ -290,13 +297,14 @@ enum WriteCondition: Equatable {
     case .absent: version == 0
     case .present: version != 0
     case .version(let wanted): version == wanted
+    case .atMost(let wanted): version == 0 || version == wanted
     }
   }
 
   static func == (a: WriteCondition, b: WriteCondition) -> Bool {
     switch (a, b) {
     case (.none, .none), (.absent, .absent), (.present, .present): true
-    case (.version(let a), .version(let b)): a == b
+    case (.version(let a), .version(let b)), (.atMost(let a), .atMost(let b)): a == b
     default: false
     }
   }

@@ -419,8 +419,10 @@ extension DiskTier {
     _ write: QueuedWrite, _ manifest: Manifest, _ meta: inout Meta, _ changes: Changes
   ) throws(Failure) {
     if let shared, let entry = write.entry {
+      // Even, but for what this transaction has done itself.
+      write.write?.markBefore = shared.counters.mark(shared.hash.entry(entry.key)) & ~1
       guard try holds(write, manifest, meta) else { return }
-      try shared.touch(entry.key)
+      try shared.touch(entry.key, isForAll: write.isUndecided)
     }
     switch write.kind {
     case .put:

@@ -198,10 +198,10 @@ final class SharedState {
     store(At.begun, begun &+ 1)
   }
 
-  /// The entry of this key is about to change.
-  func touch(_ key: Bytes) throws(Failure) {
+  /// The entry of this key is about to change. `isForAll`: our own copies count no more either.
+  func touch(_ key: Bytes, isForAll: Bool = false) throws(Failure) {
     beginChanging()
-    guard counters.hasOthers else { return }
+    guard isForAll || counters.hasOthers else { return }
     let index = CoherenceCounters.index(of: hash.entry(key))
     let counter = counters[index]
     guard counter.pointee.load(ordering: .relaxed) & 1 == 0 else { return }

@@ -31,6 +31,11 @@ protocol Storage: AnyObject {
   /// this one is announced still, and this one abandoned.
   func announce(_ write: StorageWrite) -> Bool
   func isAnnounced(_ write: StorageWrite) -> Bool
+  /// Whether a put or a removal of a key is submitted that has a condition and is not shown.
+  func isUndecided(_ key: Bytes) -> Bool
+  /// Waits for one of these, as `complete`.
+  func awaitDecision(_ key: Bytes)
+
   /// How many are announced.
   var announcedCount: UInt64 { get }
   /// Whether the newest write of a key is an announced one.
@@ -211,12 +216,16 @@ final class StorageWrite {
 
   /// Decided where the write is committed; until then no read sees a write that has one.
   var condition = WriteCondition.none
+  /// Reads see it from the beginning all the same: another process alone can be in its way.
+  var isShown = false
   /// The condition did not hold, nothing was done: a result, as are those below.
   var isUnmet = false
   /// Of a write with a condition: the version that it found; 0: none.
   var existing: UInt64 = 0
   /// The number under which memory may remember the entry (CoherenceCounters).
   var mark: UInt32 = 1
+  /// The number when the write was carried out: what memory remembers under it counted then.
+  var markBefore: UInt32 = 1
 
   /// The cache's, see Leavings.
   var next: StorageWrite?

@@ -93,7 +93,7 @@ final class QueuedWrite {
   }
 
   /// Whether it may turn out that nothing is to be done.
-  fileprivate var isConditional: Bool { (write?.condition ?? .none) != .none }
+  var isUndecided: Bool { (write?.condition ?? .none) != .none && !write!.isShown }
 
   /// What is on disk under its key is older, whatever its version.
   func barsAll() { version = UInt64(Int64.max) }
@@ -136,6 +136,8 @@ final class WriteQueue {
   private var bars = 0
   private static let mostBars = 4096
   private var announced = 0
+  /// Puts and removals that are decided with their commit: a chain, beside the table.
+  private var undecided: QueuedWrite?
   /// Of the newest clear of all tiers.
   private var clearedVersion: UInt64 = 0
 
@@ -278,8 +280,9 @@ final class WriteQueue {
     if let last { last.next = write } else { first = write }
     last = write
     switch write.kind {
-    case .put where write.isConditional, .remove where write.isConditional:
-      break
+    case .put where write.isUndecided, .remove where write.isUndecided:
+      write.chain = undecided
+      undecided = write
     case .put, .remove, .touch:
       if let older = newest(write.key, write.hash) {
         if older.isAnnounced {
@@ -325,6 +328,31 @@ final class WriteQueue {
   }
 
   var announcedCount: UInt64 { lock.withLock { UInt64(announced) } }
+
+  /// A put or a removal of this key that may turn out to be none.
+  func undecided(_ key: Bytes) -> QueuedWrite? {
+    lock.lock()
+    defer { lock.unlock() }
+    var next = undecided
+    while let write = next {
+      if write.key.hasSameBytes(as: key) { return write }
+      next = write.chain
+    }
+    return nil
+  }
+
+  private func forget(_ decided: QueuedWrite) {
+    if undecided === decided {
+      undecided = decided.chain
+      decided.chain = nil
+      return
+    }
+    var previous = undecided
+    while let at = previous, at.chain !== decided { previous = at.chain }
+    guard let previous else { return }
+    previous.chain = decided.chain
+    decided.chain = nil
+  }
 
   private func dropAnnounced() {
     guard announced > 0 else { return }
@@ -383,6 +411,7 @@ final class WriteQueue {
 
   private func finish(_ write: QueuedWrite) {
     write.isDone = true
+    if undecided != nil && write.isUndecided { forget(write) }
     switch write.kind {
     case .put, .remove:
       let isNewest = newest(write.key, write.hash) === write

@@ -126,6 +126,12 @@ final class MemoryTier {
     shards.peek(key, hash, at: at)
   }
 
+  /// Where processes share a directory, for who has found nothing in it: as `peek`, but an entry
+  /// counts also while the commit is under way that ends it.
+  func peekDuringCommit(_ key: Bytes, _ hash: UInt64, at: Moment) -> Block? {
+    shards.peekDuringCommit(key, hash, at: at)
+  }
+
   /// The entry's record with the time of its last access: exact for an entry with a time to
   /// idle, else within minutes. No access.
   func info(_ key: Bytes, _ hash: UInt64, at: Moment) -> Record? {
@@ -298,7 +304,7 @@ struct MemoryPutResult {
   let outcome: Outcome
   /// The version that was there; 0: there was no entry.
   let existing: UInt64
-  /// The version that is stored; 0: none.
+  /// Of a put that was done, or was too large; else 0.
   var version: UInt64 = 0
   /// The disk tier was owed the one that was there.
   var wasDirty = false

@@ -182,7 +182,9 @@ struct Shard<Policy: EvictionPolicy & ~Copyable>: ~Copyable {
     if charge > budget.largestCharge {
       if let place = found { remove(place, hash, .replaced, at: at, budget, into: &departures) }
       refusals.add(1)
-      return .done(MemoryPutResult(.tooLarge, existing: existing))
+      var refused = MemoryPutResult(.tooLarge, existing: existing)
+      refused.version = block.version == 0 ? versions.draw() : block.version
+      return .done(refused)
     }
 
     let isTimed = block.isPlain ? ages.any : block.record.mayExpire(under: ages)

@@ -24,6 +24,16 @@ extension ShardsOf where Policy: ~Copyable {
     }
   }
 
+  func peekDuringCommit(_ key: Bytes, _ hash: UInt64, at: Moment) -> Block? {
+    guard let coherence else { return nil }
+    return with(hash) { shard, shardHash in
+      guard let block = shard.peek(key, shardHash, at: at),
+        coherence.isCurrent(block, hash) || coherence.isBeingChanged(block, hash)
+      else { return nil }
+      return block.retained()
+    }
+  }
+
   func info(_ key: Bytes, _ hash: UInt64, at: Moment) -> Record? {
     with(hash) { shard, shardHash in
       guard let block = shard.peek(key, shardHash, at: at), isCurrent(block, hash) else {

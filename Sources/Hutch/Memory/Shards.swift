@@ -12,6 +12,7 @@ protocol MemoryShards: AnyObject {
     _ key: Bytes, _ hash: UInt64, at: Moment, into: UnsafeMutableRawPointer?, capacity: Int
   ) -> Int?
   func peek(_ key: Bytes, _ hash: UInt64, at: Moment) -> Block?
+  func peekDuringCommit(_ key: Bytes, _ hash: UInt64, at: Moment) -> Block?
   func info(_ key: Bytes, _ hash: UInt64, at: Moment) -> Record?
   func put(
     _ block: consuming Block, _ hash: UInt64, at: Moment, _ condition: PutCondition,

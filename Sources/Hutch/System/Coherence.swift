@@ -60,6 +60,13 @@ struct CoherenceCounters {
     mark(hash) == block.mark || hash & KeyedHash.kindBits != 0
   }
 
+  /// Whether a block counted when a commit began that has not ended, or will when it has: what the
+  /// store showed before is no newer.
+  func isBeingChanged(_ block: UnownedBlock, _ hash: UInt64) -> Bool {
+    let now = mark(hash)
+    return now & 1 != 0 && (now == block.mark &+ 1 || now == block.mark &- 1)
+  }
+
   var hasOthers: Bool { members.pointee.load(ordering: .acquiring) > 1 }
 
   /// Makes copies stale without a commit: of a key that has no row to remove, but may have been

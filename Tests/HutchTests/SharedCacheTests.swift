@@ -1,0 +1,73 @@
+import Foundation
+import Testing
+
+@testable import Hutch
+
+/// A cache whose directory is shared, between the submission of a write and its commit.
+@Suite struct SharedCacheTests {
+  /// A cache with room for one row on disk, which has one, and in memory too; and a put that will
+  /// evict the row, submitted and not committed. Commits are of one write each.
+  private final class Eviction {
+    let path = NSTemporaryDirectory() + "hutch-\(UInt64.random(in: 0...UInt64.max))"
+    let opening: Opening
+    let moment: Moment
+    let put: Cache.SubmittedPut
+    var cache: Cache { opening.cache }
+    var storage: any Storage { opening.cache.storage! }
+
+    init() throws {
+      var options = OpenOptions()
+      options.disk.sharing = .shared
+      options.disk.limits = TierLimits()
+      options.disk.limits.count = 1
+      options.tasks.workers = 0
+      opening = try Opening.onDirectory(path, options, clock: TestTime().clock()).opening
+      let cache = opening.cache
+      moment = cache.clock.moment()
+      let first = try withBytes("key") { key throws(Failure) in
+        try cache.put(key, key, Cache.PutSpec(), if: .always, in: .whole)
+      }
+      #expect(first.status == .done && first.memory == .stored && first.disk == .stored)
+      let block = try withBytes("other") { key throws(Failure) -> Block in
+        try Block.copying(
+          key: key, value: key, extended: Bytes(start: nil, count: 0), record: Record())
+      }
+      put = try cache.submit(
+        block.unowned, cache.memory.hash(Bytes(block.unowned.key)), at: moment, if: .always,
+        in: .whole, to: cache.storage!)
+    }
+
+    deinit {
+      _ = opening.close()
+      try? FileManager.default.removeItem(atPath: path)
+    }
+
+    func submitRemoval(wantsValue: Bool) -> Cache.SubmittedRemoval {
+      withBytes("key") {
+        cache.submitRemoval($0, at: moment, in: .whole, wantsValue: wantsValue, to: storage)
+      }
+    }
+  }
+
+  @Test(arguments: [false, true])
+  func aRemovalTakesFromMemoryWhatTheDiskTierHasJustEvicted(wantsValue: Bool) throws {
+    let eviction = try Eviction()
+    let removal = eviction.submitRemoval(wantsValue: wantsValue)
+    #expect(eviction.cache.finish(eviction.put, in: eviction.storage).status == .done)
+    #expect(try eviction.cache.finish(removal, in: eviction.storage))
+  }
+
+  @Test func aConditionIsAskedAgainOfMemoryWhenTheDiskTierHasJustEvicted() throws {
+    let eviction = try Eviction()
+    let cache = eviction.cache
+    let block = try withBytes("key") { key throws(Failure) -> Block in
+      try Block.copying(
+        key: key, value: key, extended: Bytes(start: nil, count: 0), record: Record())
+    }
+    let replacing = try cache.submit(
+      block.unowned, cache.memory.hash(Bytes(block.unowned.key)), at: eviction.moment,
+      if: .ifPresent, in: .whole, to: eviction.storage)
+    #expect(cache.finish(eviction.put, in: eviction.storage).status == .done)
+    #expect(cache.finish(replacing, in: eviction.storage).isUndecided)
+  }
+}
