@@ -187,9 +187,8 @@ static void hear(trial *t) {
     if (e->key != t->key || e->kind != HUTCH_EVENT_DID_REMOVE) continue;
     write wanted = {.version = e->version};
     write *w = bsearch(&wanted, t->writes, t->write_count, sizeof wanted, by_version);
-    /* Where processes share, a copy in memory goes with what the disk lets go. */
     if (w && e->cause == HUTCH_CAUSE_EVICTED && e->tiers & JUDGE_DISK) w->was_evicted = true;
-    if (w) w->left |= t->h->shares && e->tiers & JUDGE_DISK ? JUDGE_BOTH : e->tiers;
+    if (w) w->left |= e->tiers;
   }
 }
 
@@ -236,14 +235,12 @@ static void judge_found(trial *t, const fact *read) {
     accuse(t, "a value is found that has expired", read, w->f);
   for (size_t i = 0; i < t->read_count; i++) {
     const fact *other = t->reads[i];
-    /* Where processes share, memory may still have what a swap is about to replace on disk. */
-    if (other->took && read->took && other != read && write_of(t, other) == w && !t->h->shares)
+    if (other->took && read->took && other != read && write_of(t, other) == w)
       accuse(t, "two calls took one value", read, other);
     if (end_of(other) >= read->begin) continue;
     if (other->kind == FACT_FOUND) {
       const write *seen = write_of(t, other);
-      /* Where processes share, memory follows what the disk shows already. */
-      if (seen && w->version && seen->version > w->version && !t->h->shares)
+      if (seen && w->version && seen->version > w->version)
         accuse(t, "an older value is found after a newer one was", read, other);
     } else if (other->tiers == JUDGE_BOTH && end_of(w->f) < other->begin && !w->was_evicted) {
       /* Of an evicted one, who read it before may bring a copy into memory afterwards. */

@@ -98,12 +98,6 @@ static void wrote(table *t, fact *f, hutch_status status, uint64_t version, uint
   CHECK((status == HUTCH_TOO_LARGE) == (tiers == 0));
   CHECK(version);
   f->status = status;
-  if (status == HUTCH_TOO_LARGE && !t->disk) {
-    /* Where memory is all there is, its number is drawn afterwards. */
-    f->value = 0;
-    end_with(t, f, FACT_REMOVED, JUDGE_BOTH);
-    return;
-  }
   f->version = version;
   if (disk == HUTCH_OUTCOME_DEFERRED) owe(t, f);
   end_with(t, f, FACT_WROTE, tiers);
@@ -222,14 +216,8 @@ static void put(player *p, uint8_t key) {
   p->newest[key] = result.version;
 }
 
-/* Where processes share, a condition is decided on disk, and memory has the value only then. */
-static bool may_decide(const table *t) {
-  return !t->h->shares || t->r->write_policy != HUTCH_WRITE_MEMORY;
-}
-
 static void put_if(player *p, uint8_t key) {
   table *t = p->t;
-  if (!may_decide(t)) return;
   char data[MOST_BYTES];
   uint64_t number = new_number(p), expected = p->newest[key];
   size_t size = make_value(p, number, data);
@@ -237,7 +225,6 @@ static void put_if(player *p, uint8_t key) {
   static const char *const names[] = {"add", "replace", "swap"};
   fact *f = begin(p, names[what], key);
   hutch_put_options options = random_options(p, f);
-  if (t->h->shares) options.write_policy = HUTCH_WRITE_DEFAULT;
   hutch_put_result result = new_result();
   hutch_status status =
       what == 0   ? hutch_add(t->cache, &key, 1, data, size, &options, &result)
@@ -275,7 +262,7 @@ static void put_if(player *p, uint8_t key) {
 /* Its version is told by the event only. */
 static void count_up(player *p, uint8_t key) {
   table *t = p->t;
-  if (!t->r->listened || !may_decide(t)) return;
+  if (!t->r->listened) return;
   fact *f = begin(p, "increment", key);
   int64_t sum = 0;
   hutch_status status =
@@ -349,8 +336,6 @@ static void remove_one(player *p, uint8_t key) {
     removed(p->t, f, tiers);
     return;
   }
-  /* Where processes share, what memory alone has goes with a removal on disk. */
-  if (p->t->h->shares && tiers == JUDGE_DISK) removed(p->t, more_of(p->t->h, f), tiers);
   missed(p->t, f, status, tiers);
 }
 
