@@ -82,6 +82,7 @@ final class Leavings {
     batches = []
     waiters = 0
     unwritten.store(0, ordering: .relaxed)
+    submitted.store(0, ordering: .relaxed)
     due.store(false, ordering: .relaxed)
   }
 
