@@ -178,7 +178,7 @@ static void open_in_child(void *context) {
   CHECK_OK(hutch_close(cache));
 }
 
-TEST(a_child_may_open_caches_of_its_own) {
+TEST(trap_27_a_child_may_open_caches_of_its_own) {
   family f;
   make_family(&f);
   await_child(fork_child(open_in_child, &f));
