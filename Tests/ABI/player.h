@@ -20,6 +20,7 @@ typedef struct table {
   test_clock clock;
   uint64_t seed;
   _Atomic int under_way; /* tasks */
+  _Atomic bool listener_has_gone;
 } table;
 
 /* A thread's place at the table. */
