@@ -485,7 +485,9 @@ HUTCH_API hutch_status hutch_options_init(hutch_options *options, size_t struct_
  * A directory that this process has open already: *out shares the cache that is
  * there, whose options and limits go on; if they are not the ones that are
  * asked for, the answer is HUTCH_OPTIONS_DIFFER. If other processes share the
- * directory, that is so if other limits of the disk tier are in force.
+ * directory, that is so if other limits of the disk tier are in force. One that
+ * this process is closing is opened when that is done; HUTCH_DEADLOCK: from a
+ * callback of the cache that is being closed.
  *
  * Where a directory that is open cannot be used any more, or has been removed, the
  * disk tier is down and memory goes on: puts answer HUTCH_PARTIAL. Every second, and

@@ -543,6 +543,108 @@ TEST(from_a_groups_completion) {
   }
 }
 
+/* ---------------------------------------------------- while a cache is being closed */
+
+/* A close waits for what runs, and must not have anything then that this could want. */
+
+static void enter_when_closed(stage *s) {
+  /* Then the close has begun to wait. */
+  while (hutch_queue_submit(s->queue, no_work, NULL, NULL, NULL, NULL) != HUTCH_CLOSED)
+    usleep(1000);
+  s->is_closed = true;
+  enter(s);
+}
+
+static hutch_status work_when_closed(void *context, hutch_task *task) {
+  (void)task;
+  enter_when_closed(context);
+  return HUTCH_OK;
+}
+
+static void end_closed(stage *s) {
+  hutch_queue_release(s->queue);
+  hutch_cache_release(s->cache);
+  end_other(s);
+}
+
+TEST(from_work_while_its_cache_is_being_closed) {
+  stage s;
+  prepare(&s, "work, while its cache is being closed");
+  s.options.close_deadline = 0;
+  open_stage(&s);
+  hutch_cache_retain(s.cache);
+  CHECK_OK(hutch_queue_submit(s.queue, work_when_closed, &s, NULL, NULL, NULL));
+  CHECK_OK(hutch_close(s.cache));
+  end_closed(&s);
+}
+
+static _Atomic int is_trimming;
+
+static int32_t progress_when_closed(void *context, uint64_t done, uint64_t total) {
+  (void)done, (void)total;
+  atomic_store(&is_trimming, 1);
+  enter_when_closed(context);
+  return 0;
+}
+
+static void trim_or_close(void *context, int index) {
+  stage *s = context;
+  if (index == 0) {
+    hutch_trim_spec spec = {.struct_size = sizeof spec, .kind = HUTCH_TRIM_TO_COUNT,
+                            .progress = progress_when_closed, .context = s};
+    hutch_status status = hutch_trim(s->cache, &spec, NULL);
+    CHECK(status == HUTCH_OK || status == HUTCH_CLOSED);
+    return;
+  }
+  while (!atomic_load(&is_trimming)) usleep(1000);
+  CHECK_OK(hutch_close(s->cache));
+}
+
+TEST(from_progress_while_its_cache_is_being_closed) {
+  stage s;
+  begin(&s, "progress, while its cache is being closed");
+  for (int i = 0; i < 20; i++) CHECK_OK(hutch_put(s.cache, &i, sizeof i, "v", 1, NULL, NULL));
+  hutch_cache_retain(s.cache);
+  run_threads(2, trim_or_close, &s);
+  end_closed(&s);
+}
+
+/* The directory itself: another thread waits until it is closed; who is waited for is told. */
+static hutch_status open_when_closed(void *context, hutch_task *task) {
+  (void)task;
+  stage *s = context;
+  hutch_cache *cache;
+  while (hutch_queue_submit(s->queue, no_work, NULL, NULL, NULL, NULL) != HUTCH_CLOSED)
+    usleep(1000);
+  CHECK_STATUS(HUTCH_DEADLOCK, hutch_open(s->directory.text, &s->options, &cache));
+  CHECK(!cache);
+  atomic_store(&s->left, 1);
+  return HUTCH_OK;
+}
+
+static void close_or_open(void *context, int index) {
+  stage *s = context;
+  if (index == 0) {
+    CHECK_OK(hutch_close(s->cache));
+    return;
+  }
+  hutch_cache *cache;
+  while (hutch_contains(s->cache, KEY("key")) != HUTCH_CLOSED) usleep(1000);
+  CHECK_OK(hutch_open(s->directory.text, &s->options, &cache));
+  CHECK_TEXT(cache, "key", "value");
+  CHECK_OK(hutch_close(cache));
+}
+
+TEST(a_directory_that_is_being_closed_is_opened_afterwards) {
+  stage s;
+  begin(&s, "open, while the directory is being closed");
+  CHECK_OK(put_text(s.cache, "key", "value"));
+  hutch_cache_retain(s.cache);
+  CHECK_OK(hutch_queue_submit(s.queue, open_when_closed, &s, NULL, NULL, NULL));
+  run_threads(2, close_or_open, &s);
+  end_closed(&s);
+}
+
 /* -------------------------------------------------------------------- visitors */
 
 static int32_t visit_here(void *context, const void *key, size_t key_size,

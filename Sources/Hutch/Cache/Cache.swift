@@ -184,13 +184,21 @@ final class Cache {
 
   // MARK: the end
 
-  /// Shuts down: ends the tasks, waits for the calls that use the store, empties memory and
-  /// closes it. Once, when the last opening ends. Returns the failure if the end was not clean.
-  func shut(by deadline: Deadline) -> Failure? {
+  /// Before `shut`: ends the tasks, and waits for the calls that use the store. With no lock held,
+  /// the registry's neither: the host's functions that run, and that are called here, may open
+  /// and close caches.
+  func quiesce(by deadline: Deadline) {
     tasks.stop(by: deadline)
-    gate.close()
+    gate.awaitEmpty()
     // An end is no event.
     events.silence()
+    try? withStorage { (storage) throws(Failure) in _ = writeDirty(storage, by: deadline) }
+  }
+
+  /// Shuts down: empties memory and closes the store. Once, when the last opening ends. Returns
+  /// the failure if the end was not clean.
+  func shut(by deadline: Deadline) -> Failure? {
+    gate.close()
     var failure: Failure?
     if let storage {
       failure = writeDirty(storage, by: deadline)

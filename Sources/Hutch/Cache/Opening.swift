@@ -91,31 +91,35 @@ final class Opening {
       failure = Failure(.timedOut, "tasks still ran at the deadline of the close")
       cache.log(LogLine(.warning, "a close did not wait any longer for tasks"), .memory)
     }
-    guard cache.storage != nil else {
+    var isLast = true
+    // Neither can throw: the bodies do not.
+    if cache.storage != nil {
+      try? Process.withRegistry { _ throws(Failure) in
+        cache.openings -= 1
+        isLast = cache.openings == 0
+        // The last one counts until the cache is shut: see Forking.begin.
+        if !isLast { cache.closing.wrappingSubtract(1, ordering: .relaxed) }
+      }
+    }
+    guard isLast else { return failure }
+    // Who opens the directory from here on waits until it is off the list.
+    cache.quiesce(by: deadline)
+    if cache.storage == nil {
       failure = cache.shut(by: deadline) ?? failure
       Forking.leave(cache)
-      cache.endReleases()
-      cache.endListeners()
-      return failure
+    } else {
+      try? Process.withRegistry { (head) throws(Failure) in
+        let unclean = cache.shut(by: deadline)
+        if let unclean {
+          cache.log(LogLine(.error, "the disk tier was not closed cleanly", unclean))
+        }
+        failure = unclean ?? failure
+        Forking.leave(cache)
+        remove(from: &head)
+      }
     }
-    var isLast = false
-    // Cannot throw: the body does not.
-    try? Process.withRegistry { (head) throws(Failure) in
-      cache.openings -= 1
-      cache.closing.wrappingSubtract(1, ordering: .relaxed)
-      guard cache.openings == 0 else { return }
-      isLast = true
-      let unclean = cache.shut(by: deadline)
-      if let unclean { cache.log(LogLine(.error, "the disk tier was not closed cleanly", unclean)) }
-      failure = unclean ?? failure
-      Forking.leave(cache)
-      remove(from: &head)
-    }
-    // With no lock held, the registry's neither.
-    if isLast {
-      cache.endReleases()
-      cache.endListeners()
-    }
+    cache.endReleases()
+    cache.endListeners()
     return failure
   }
 
@@ -158,6 +162,16 @@ final class Opening {
   static func onDirectory(
     _ path: UnsafePointer<CChar>, _ options: OpenOptions, clock: Clock
   ) throws(Failure) -> (opening: Opening, differs: Bool) {
+    while true {
+      if let opened = try unlessClosing(path, options, clock: clock) { return opened }
+      usleep(1000)
+    }
+  }
+
+  /// Nil: this process is closing the directory.
+  private static func unlessClosing(
+    _ path: UnsafePointer<CChar>, _ options: OpenOptions, clock: Clock
+  ) throws(Failure) -> (opening: Opening, differs: Bool)? {
     let directory: Directory
     do throws(Failure) {
       directory = try Directory.open(
@@ -173,7 +187,7 @@ final class Opening {
     var isKept = false
     defer { if !isKept { free(path) } }
     let opened = try Process.withRegistry {
-      (head) throws(Failure) -> (opening: Opening, differs: Bool) in
+      (head) throws(Failure) -> (opening: Opening, differs: Bool)? in
       if Process.opensNothing {
         throw Failure(
           .forked, "the parent of this process opened or closed a directory at the fork")
@@ -185,6 +199,12 @@ final class Opening {
             throw Failure(.forked, "the parent of this process had the directory open at the fork")
           }
           let cache = Unmanaged<Cache>.fromOpaque(owner).takeUnretainedValue()
+          guard cache.openings > 0 else {
+            if ThreadState.isWithinCallback(of: owner) {
+              throw Failure(.deadlock, "the directory is being closed, which waits for the caller")
+            }
+            return nil
+          }
           cache.openings += 1
           isKept = true
           return (Opening(cache, path: path), cache.differs(from: options) || clock.isHosts)
@@ -215,7 +235,7 @@ final class Opening {
       }
     }
     // What was met is logged with no lock held.
-    opened.opening.cache.events.deliver()
+    opened?.opening.cache.events.deliver()
     return opened
   }
 }

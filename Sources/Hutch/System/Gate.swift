@@ -95,6 +95,11 @@ struct Gate: ~Copyable {
     ThreadState.stepBack(to: ThreadState.stepAside())
   }
 
+  /// Waits until nobody is inside; who comes is let in still.
+  func awaitEmpty() {
+    while !Gate.isEmpty(state.pointee.load(ordering: .acquiring)) { usleep(1000) }
+  }
+
   /// Closes, once, and waits until nobody is inside.
   func close() {
     state.pointee.bitwiseOr(Gate.closedBit, ordering: .acquiringAndReleasing)
