@@ -26,6 +26,7 @@ typedef struct stage {
   bool is_own, is_own_queue, is_closed, is_down;
   bool only_other;   /* calls on its own cache are none of this callback's */
   uint32_t kind;     /* a listener's */
+  _Atomic int begun; /* work that waits for its cache's close */
   _Atomic int entered, left;
 } stage;
 
@@ -116,6 +117,7 @@ static void test_listener(const char *callback, uint32_t kind,
   listen_for(&s, kind);
   /* What the calls have done to the entry is theirs. */
   CHECK(cause(s.cache) >= HUTCH_OK);
+  await_callback(&s);
   end(&s);
 }
 
@@ -164,6 +166,7 @@ TEST(from_a_listener_of_an_eviction) {
   for (int i = 0; i < 3; i++) CHECK_OK(put_text(s.cache, (char[]){(char)('a' + i), 0}, "value"));
   listen_for(&s, HUTCH_EVENT_DID_REMOVE);
   CHECK_OK(put_text(s.cache, "d", "value"));
+  await_callback(&s);
   end(&s);
 }
 
@@ -547,10 +550,20 @@ TEST(from_a_groups_completion) {
 
 /* A close waits for what runs, and must not have anything then that this could want. */
 
-static void enter_when_closed(stage *s) {
-  /* Then the close has begun to wait. */
+/* Work that has not begun when the close does is none of it. */
+static void await_work(stage *s) {
+  while (!atomic_load(&s->begun)) usleep(1000);
+}
+
+static void await_close(stage *s) {
+  atomic_store(&s->begun, 1);
   while (hutch_queue_submit(s->queue, no_work, NULL, NULL, NULL, NULL) != HUTCH_CLOSED)
     usleep(1000);
+}
+
+/* Once the close has begun to wait. */
+static void enter_when_closed(stage *s) {
+  await_close(s);
   s->is_closed = true;
   enter(s);
 }
@@ -574,15 +587,13 @@ TEST(from_work_while_its_cache_is_being_closed) {
   open_stage(&s);
   hutch_cache_retain(s.cache);
   CHECK_OK(hutch_queue_submit(s.queue, work_when_closed, &s, NULL, NULL, NULL));
+  await_work(&s);
   CHECK_OK(hutch_close(s.cache));
   end_closed(&s);
 }
 
-static _Atomic int is_trimming;
-
 static int32_t progress_when_closed(void *context, uint64_t done, uint64_t total) {
   (void)done, (void)total;
-  atomic_store(&is_trimming, 1);
   enter_when_closed(context);
   return 0;
 }
@@ -596,7 +607,7 @@ static void trim_or_close(void *context, int index) {
     CHECK(status == HUTCH_OK || status == HUTCH_CLOSED);
     return;
   }
-  while (!atomic_load(&is_trimming)) usleep(1000);
+  await_work(s);
   CHECK_OK(hutch_close(s->cache));
 }
 
@@ -614,8 +625,7 @@ static hutch_status open_when_closed(void *context, hutch_task *task) {
   (void)task;
   stage *s = context;
   hutch_cache *cache;
-  while (hutch_queue_submit(s->queue, no_work, NULL, NULL, NULL, NULL) != HUTCH_CLOSED)
-    usleep(1000);
+  await_close(s);
   CHECK_STATUS(HUTCH_DEADLOCK, hutch_open(s->directory.text, &s->options, &cache));
   CHECK(!cache);
   atomic_store(&s->left, 1);
@@ -641,6 +651,7 @@ TEST(a_directory_that_is_being_closed_is_opened_afterwards) {
   CHECK_OK(put_text(s.cache, "key", "value"));
   hutch_cache_retain(s.cache);
   CHECK_OK(hutch_queue_submit(s.queue, open_when_closed, &s, NULL, NULL, NULL));
+  await_work(&s);
   run_threads(2, close_or_open, &s);
   end_closed(&s);
 }
