@@ -86,26 +86,43 @@ struct hutch_process_state {
   void *registry;
   uint32_t forks;        // how often this process image has been the child of a fork
   int32_t handlers;      // whether the fork handlers are registered
-  pthread_mutex_t logger_lock;  // protects the process's logger; nothing is taken under it
+  // The lock could not be had at a fork that made this process.
+  int32_t opens_nothing;
+  // Forks that wait for the lock, which they are to have next.
+  int32_t waiting_forks;  // atomic
+};
+
+// What has a lock of its own is a record of its own: ThreadSanitizer takes a change of any field
+// that Swift makes through a pointer for one of the record's first byte.
+
+struct hutch_logger_state {
+  pthread_mutex_t lock;  // protects the process's logger; nothing is taken under it
   void *logger;
-  pthread_mutex_t roster_lock;  // protects what follows
-  void *roster;                 // the caches that a fork concerns
-  void (*prepare)(void);        // what it does about them; NULL: there has been none
+};
+
+struct hutch_roster_state {
+  pthread_mutex_t lock;   // protects what follows
+  void *roster;           // the caches that a fork concerns
+  void (*prepare)(void);  // what it does about them; NULL: there has been none
   void (*parent)(void);
   void (*child)(void);
-  // Forks that wait for the registry's lock, which they are to have next.
-  int32_t waiting_forks;  // atomic
   // Of the fork under way.
   int32_t has_registry;
   int64_t until;  // when it stops waiting; CLOCK_MONOTONIC
-  // The lock of the list of open directories could not be had at a fork that made this process.
-  int32_t opens_nothing;
 };
 
 static inline struct hutch_process_state *hutch_process_state(void) {
-  static struct hutch_process_state state = {
-      .lock = PTHREAD_MUTEX_INITIALIZER, .roster_lock = PTHREAD_MUTEX_INITIALIZER,
-      .logger_lock = PTHREAD_MUTEX_INITIALIZER};
+  static struct hutch_process_state state = {.lock = PTHREAD_MUTEX_INITIALIZER};
+  return &state;
+}
+
+static inline struct hutch_logger_state *hutch_logger_state(void) {
+  static struct hutch_logger_state state = {.lock = PTHREAD_MUTEX_INITIALIZER};
+  return &state;
+}
+
+static inline struct hutch_roster_state *hutch_roster_state(void) {
+  static struct hutch_roster_state state = {.lock = PTHREAD_MUTEX_INITIALIZER};
   return &state;
 }
 

@@ -28,20 +28,30 @@ final class ReadConnection {
   /// Which state of the manifest was read last.
   private var state: UInt64?
 
-  init(_ directory: Directory) throws(Failure) {
-    self.directory = directory
-    connection = try directory.withPath(of: ManifestFile.name) {
+  /// What fails does so here, before there is an instance: one whose initialiser throws is never
+  /// freed by Embedded Swift 6.3.
+  static func open(_ directory: Directory) throws(Failure) -> ReadConnection {
+    let connection = try directory.withPath(of: ManifestFile.name) {
       (path) throws(Failure) -> Connection in try Connection(path, .read)
     }
     connection.waitsOut(true)
     // It may be the last to close, at a fork.
     _ = hutch_sqlite_switch(connection.handle, SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
-    finding = try connection.prepare(
+    let finding = try connection.prepare(
       """
       SELECT id, generation, version, created, accessed, expires, idle, cost, size, codec,
         checksum, file, extended, value
       FROM entries WHERE key = ?1
       """)
+    return try ReadConnection(directory, connection, finding)
+  }
+
+  private init(
+    _ directory: Directory, _ opened: consuming Connection, _ finding: consuming Statement
+  ) throws(Failure) {
+    self.directory = directory
+    connection = opened
+    self.finding = finding
     listing = try connection.prepare(
       """
       SELECT key, generation, created, accessed, expires, idle
@@ -379,7 +389,7 @@ final class Readers {
         return chosen
       }
       if let directory = place() {
-        chosen.connection = try ReadConnection(directory)
+        chosen.connection = try ReadConnection.open(directory)
         return chosen
       }
     } catch {

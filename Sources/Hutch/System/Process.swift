@@ -57,9 +57,9 @@ enum Process {
   /// The pointer is a counted reference of the process's; its lock is held during `body`, which
   /// calls nobody.
   static func withLoggerReference<R>(_ body: (inout UnsafeMutableRawPointer?) -> R) -> R {
-    let state = hutch_process_state()!
-    pthread_mutex_lock(&state.pointee.logger_lock)
-    defer { pthread_mutex_unlock(&state.pointee.logger_lock) }
+    let state = hutch_logger_state()!
+    pthread_mutex_lock(&state.pointee.lock)
+    defer { pthread_mutex_unlock(&state.pointee.lock) }
     return body(&state.pointee.logger)
   }
 
@@ -88,9 +88,9 @@ enum Process {
   /// Runs `body` with the roster: the first of the caches that a fork concerns. Its lock
   /// is taken after the registry's, and held for a few steps only.
   static func withRoster<R>(_ body: (inout UnsafeMutableRawPointer?) -> R) -> R {
-    let state = hutch_process_state()!
-    pthread_mutex_lock(&state.pointee.roster_lock)
-    defer { pthread_mutex_unlock(&state.pointee.roster_lock) }
+    let state = hutch_roster_state()!
+    pthread_mutex_lock(&state.pointee.lock)
+    defer { pthread_mutex_unlock(&state.pointee.lock) }
     return body(&state.pointee.roster)
   }
 
@@ -101,7 +101,7 @@ enum Process {
     _ child: @escaping @convention(c) () -> Void
   ) {
     withRoster { _ in
-      let state = hutch_process_state()!
+      let state = hutch_roster_state()!
       state.pointee.prepare = prepare
       state.pointee.parent = parent
       state.pointee.child = child
@@ -109,13 +109,13 @@ enum Process {
   }
 
   /// Of the fork under way: whether nobody opens or closes a directory.
-  static var hasRegistry: Bool { hutch_process_state()!.pointee.has_registry != 0 }
+  static var hasRegistry: Bool { hutch_roster_state()!.pointee.has_registry != 0 }
   /// When waiting ends.
-  static var forkDeadline: Deadline { Deadline(at: hutch_process_state()!.pointee.until) }
+  static var forkDeadline: Deadline { Deadline(at: hutch_roster_state()!.pointee.until) }
   /// The roster, for the hooks.
   static var roster: UnsafeMutableRawPointer? {
-    get { hutch_process_state()!.pointee.roster }
-    set { hutch_process_state()!.pointee.roster = newValue }
+    get { hutch_roster_state()!.pointee.roster }
+    set { hutch_roster_state()!.pointee.roster = newValue }
   }
 
   /// A directory was being opened or closed at the fork: SQLite's table of locks was inherited,
@@ -138,52 +138,55 @@ enum Process {
   }
 
   private static func prepare() {
-    let state = hutch_process_state()!
+    let registry = hutch_process_state()!
+    let roster = hutch_roster_state()!
     let end = Deadline(after: patience)
     _ = hutch_waiting_forks(1)
-    let hasRegistry = take(&state.pointee.lock, until: end)
+    let hasRegistry = take(&registry.pointee.lock, until: end)
     _ = hutch_waiting_forks(-1)
     // Whoever has the roster's lock needs nothing to go on.
-    let hasRoster = take(&state.pointee.roster_lock, until: Deadline(after: patience))
+    let hasRoster = take(&roster.pointee.lock, until: Deadline(after: patience))
     guard hasRoster != 0 else {
       // Another fork, that waits for what this thread has.
-      if hasRegistry != 0 { pthread_mutex_unlock(&state.pointee.lock) }
+      if hasRegistry != 0 { pthread_mutex_unlock(&registry.pointee.lock) }
       ThreadState.hasRoster = false
       return
     }
     ThreadState.hasRoster = true
-    state.pointee.has_registry = hasRegistry
-    state.pointee.until = end.end
-    state.pointee.prepare?()
+    roster.pointee.has_registry = hasRegistry
+    roster.pointee.until = end.end
+    roster.pointee.prepare?()
     // Held for a step, by who calls nobody.
-    pthread_mutex_lock(&state.pointee.logger_lock)
+    pthread_mutex_lock(&hutch_logger_state().pointee.lock)
   }
 
   /// In the parent.
   private static func goOn() {
     guard ThreadState.hasRoster else { return }
-    let state = hutch_process_state()!
-    pthread_mutex_unlock(&state.pointee.logger_lock)
-    state.pointee.parent?()
-    if state.pointee.has_registry != 0 { pthread_mutex_unlock(&state.pointee.lock) }
-    pthread_mutex_unlock(&state.pointee.roster_lock)
+    let registry = hutch_process_state()!
+    let roster = hutch_roster_state()!
+    pthread_mutex_unlock(&hutch_logger_state().pointee.lock)
+    roster.pointee.parent?()
+    if roster.pointee.has_registry != 0 { pthread_mutex_unlock(&registry.pointee.lock) }
+    pthread_mutex_unlock(&roster.pointee.lock)
   }
 
   /// In the child.
   private static func begin() {
-    let state = hutch_process_state()!
+    let registry = hutch_process_state()!
+    let roster = hutch_roster_state()!
     // What a thread of the parent has, nobody has here.
-    pthread_mutex_init(&state.pointee.logger_lock, nil)
-    state.pointee.forks &+= 1
+    pthread_mutex_init(&hutch_logger_state().pointee.lock, nil)
+    registry.pointee.forks &+= 1
     if ThreadState.hasRoster {
-      state.pointee.child?()
+      roster.pointee.child?()
     } else {
-      state.pointee.has_registry = 0
-      state.pointee.roster = nil
+      roster.pointee.has_registry = 0
+      roster.pointee.roster = nil
     }
-    if state.pointee.has_registry == 0 { state.pointee.opens_nothing = 1 }
-    pthread_mutex_init(&state.pointee.lock, nil)
-    pthread_mutex_init(&state.pointee.roster_lock, nil)
+    if roster.pointee.has_registry == 0 { registry.pointee.opens_nothing = 1 }
+    pthread_mutex_init(&registry.pointee.lock, nil)
+    pthread_mutex_init(&roster.pointee.lock, nil)
   }
 
   /// In the child: the directory of `owner` cannot be used here.

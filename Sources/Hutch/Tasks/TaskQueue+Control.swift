@@ -8,8 +8,10 @@ extension TaskQueue {
   func status(of task: TaskPointer) -> (state: TaskRecord.State, isAsked: Bool, status: Int32) {
     lock.lock()
     defer { lock.unlock() }
-    let isAsked = task.pointee.state == .running && haveAllAsked(task)
-    return (task.pointee.state, isAsked, task.pointee.status)
+    let state = task.pointee.state
+    // The status of what runs is its worker's.
+    if state == .running { return (state, haveAllAsked(task), 0) }
+    return (state, false, task.pointee.status)
   }
 
   /// What the task was before.
