@@ -3,7 +3,10 @@ import Testing
 
 @testable import Hutch
 
-/// Keys that are built against the constants in our own sources do not collide.
+/// Keys that are built against the constants in our own sources do not collide, beyond what chance
+/// does: a folded product of one factor that runs and one that does not has two equal values in
+/// one of some million sets of 300, and the secrets are random. A key that is aimed at a constant
+/// collides with all of its set.
 @Suite struct KeyedHashTests {
   /// Every 64-bit constant of the sources, and what a multiply-and-fold hash is weak at.
   static let constants: [UInt64] = {
@@ -31,6 +34,8 @@ import Testing
     ]
   }
 
+  private static let byChance = 2
+
   private func collisions(_ hash: KeyedHash, _ keys: [[UInt64]]) -> Int {
     var seen: Set<UInt64> = []
     var again = 0
@@ -47,8 +52,8 @@ import Testing
       for constant in Self.constants {
         let first = (0..<10_000).map { [constant, UInt64($0)] }
         let second = (0..<10_000).map { [UInt64($0), constant] }
-        #expect(collisions(hash, first) == 0, "first half \(constant)")
-        #expect(collisions(hash, second) == 0, "second half \(constant)")
+        #expect(collisions(hash, first) <= Self.byChance, "first half \(constant)")
+        #expect(collisions(hash, second) <= Self.byChance, "second half \(constant)")
       }
     }
   }
@@ -69,7 +74,7 @@ import Testing
         for other in 0..<64 { pairs.insert([1 << shift, 1 << other]) }
       }
       #expect(pairs.count > 10_000)
-      #expect(collisions(hash, Array(pairs)) == 0)
+      #expect(collisions(hash, Array(pairs)) <= Self.byChance)
     }
   }
 
@@ -84,7 +89,8 @@ import Testing
             key[position] = UInt64(i) &* 0x0101_0101_0101_0101
             return key
           }
-          #expect(collisions(hash, keys) == 0, "position \(position), constant \(constant)")
+          #expect(
+            collisions(hash, keys) <= Self.byChance, "position \(position), constant \(constant)")
         }
       }
     }
