@@ -4,7 +4,6 @@
 #include "check.h"
 
 #include <limits.h>
-#include <sqlite3.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -623,21 +622,13 @@ TEST(a_damaged_manifest_costs_entries_and_nothing_else) {
   }
 }
 
-static void run_sql(const char *file, const char *sql) {
-  sqlite3 *database = NULL;
-  char *words = NULL;
-  CHECK(sqlite3_open(file, &database) == SQLITE_OK);
-  if (sqlite3_exec(database, sql, NULL, NULL, &words) != SQLITE_OK) FAIL("%s: %s", sql, words);
-  CHECK(sqlite3_close(database) == SQLITE_OK);
-}
-
 TEST(a_directory_of_a_newer_library_is_left_alone) {
   path directory = scratch("newer");
   hutch_cache *opened = open_cache(directory.text, NULL);
   CHECK_OK(put_text(opened, "key", "value"));
   CHECK_OK(put_size(opened, "large", 100000));
   CHECK_OK(hutch_close(opened));
-  run_sql(scratch("newer/manifest.sqlite").text, "PRAGMA user_version = 1000000");
+  run_sql(directory, "PRAGMA user_version = 1000000");
   uint64_t digest = digest_of(directory.text);
   prepare();
   for (int i = 0; i < 2; i++) {

@@ -112,6 +112,9 @@ void write_file(const char *file, const void *data, size_t size);
 
 void remove_tree(const char *directory);
 
+/* Runs statements on the manifest of a directory, past the library. */
+void run_sql(path directory, const char *sql);
+
 /* ----------------------------------------------------------------- caches */
 
 /* Opens, and ends the case if that does not answer HUTCH_OK. */

@@ -2,7 +2,6 @@
 #define _XOPEN_SOURCE 700
 #include "check.h"
 
-#include <sqlite3.h>
 #include <unistd.h>
 
 static hutch_check_report check_it(hutch_cache *cache, uint32_t flags) {
@@ -38,16 +37,6 @@ TEST_EACH_KIND(all_is_well) {
   CHECK_STATUS(HUTCH_INVALID_ARGUMENT, hutch_check(f->cache, 0, &report));
   CHECK_STATUS(HUTCH_INVALID_ARGUMENT, hutch_check(f->cache, 2, NULL));
   CHECK_STATUS(HUTCH_INVALID_ARGUMENT, hutch_check(NULL, 0, NULL));
-}
-
-static void run_sql(path directory, const char *sql) {
-  char file[4200];
-  snprintf(file, sizeof file, "%s/manifest.sqlite", directory.text);
-  sqlite3 *database = NULL;
-  char *words = NULL;
-  CHECK(sqlite3_open(file, &database) == SQLITE_OK);
-  if (sqlite3_exec(database, sql, NULL, NULL, &words) != SQLITE_OK) FAIL("%s: %s", sql, words);
-  CHECK(sqlite3_close(database) == SQLITE_OK);
 }
 
 /* The sums agree with the rows, the rows do not with what they hold. */

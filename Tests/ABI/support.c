@@ -4,6 +4,7 @@
 
 #include <dirent.h>
 #include <sched.h>
+#include <sqlite3.h>
 #include <sys/mman.h>
 #include <sys/wait.h>
 #include <time.h>
@@ -391,4 +392,14 @@ void await_child(pid_t child) {
   int status = 0;
   CHECK(waitpid(child, &status, 0) == child);
   CHECK(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+}
+
+void run_sql(path directory, const char *sql) {
+  char file[4200];
+  snprintf(file, sizeof file, "%s/manifest.sqlite", directory.text);
+  sqlite3 *database = NULL;
+  char *words = NULL;
+  CHECK(sqlite3_open(file, &database) == SQLITE_OK);
+  if (sqlite3_exec(database, sql, NULL, NULL, &words) != SQLITE_OK) FAIL("%s: %s", sql, words);
+  CHECK(sqlite3_close(database) == SQLITE_OK);
 }

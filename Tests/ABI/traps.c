@@ -42,7 +42,6 @@
 
 #include <fcntl.h>
 #include <signal.h>
-#include <sqlite3.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 
@@ -143,16 +142,6 @@ TEST(the_log_stays_within_its_bound_while_nobody_reads) {
 }
 
 /* ---------------------------------------------------------------- sums */
-
-static void run_sql(path directory, const char *sql) {
-  char file[4200];
-  snprintf(file, sizeof file, "%s/manifest.sqlite", directory.text);
-  sqlite3 *database = NULL;
-  char *words = NULL;
-  CHECK(sqlite3_open(file, &database) == SQLITE_OK);
-  if (sqlite3_exec(database, sql, NULL, NULL, &words) != SQLITE_OK) FAIL("%s: %s", sql, words);
-  CHECK(sqlite3_close(database) == SQLITE_OK);
-}
 
 TEST(trap_13_sums_beyond_two_gigabytes) {
   path directory = scratch("sums");
