@@ -184,7 +184,7 @@ import Testing
     "UPDATE meta SET next_version = -1", "UPDATE meta SET storage = 77",
     "UPDATE meta SET generation = 0",
     """
-    INSERT INTO entries SELECT 9223372036854775807, x'01', 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1,
+    INSERT INTO entries SELECT 9223372036854775807, NULL, x'01', 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1,
       NULL, NULL, NULL
     """,
   ])
@@ -222,7 +222,7 @@ import Testing
     let disk = try DiskFixture()
     disk.put("a", [1])
     #expect(disk.close() == nil)
-    disk.query("PRAGMA user_version = 2")
+    disk.query("PRAGMA user_version = \(ManifestFile.format + 1)")
     try FileManager.default.removeItem(atPath: disk.path + "/lock")
     func state() throws -> [String: Data] {
       var all: [String: Data] = [:]
@@ -243,7 +243,7 @@ import Testing
     disk.put("a", [1])
     let killed = try disk.copyOfKilled()
     killed.query("BEGIN")
-    killed.query("PRAGMA user_version = 2")
+    killed.query("PRAGMA user_version = \(ManifestFile.format + 1)")
     let other = try killed.copyOfKilled()
     expectFailure(.newerFormat) { try other.open() }
   }

@@ -160,7 +160,7 @@ extension DiskTier {
   private func fill(_ manifest: Manifest, _ meta: Meta, upTo newest: Int64) throws(Failure) {
     let before = try lastDead(manifest, meta)
     let generation = meta.generation
-    func look(after id: Int64, _ limit: Int64) throws(Failure) {
+    func look(after id: Int64, _ limit: Int64) throws(Failure) -> RowOrder.Reached {
       try manifest.walk(after: id, limit: limit) { (found, key) throws(Failure) in
         guard found.id <= newest else { return false }
         if found.generation == generation {
@@ -172,11 +172,14 @@ extension DiskTier {
       }
     }
     if meta.count <= EvictionCandidates.exact {
-      try look(after: before, Int64.max)
+      var reached = RowOrder.Reached(last: before, isEnd: false)
+      while !reached.isEnd && reached.last <= newest {
+        reached = try look(after: reached.last, Int64.max)
+      }
     } else {
       for _ in 0..<EvictionCandidates.runs {
         let offset = candidates.randomNumber(below: max(1, newest - before))
-        try look(after: before + offset, EvictionCandidates.runLength)
+        _ = try look(after: before + offset, EvictionCandidates.runLength)
       }
     }
   }
@@ -185,14 +188,18 @@ extension DiskTier {
   /// so it can be found by halves.
   private func lastDead(_ manifest: Manifest, _ meta: Meta) throws(Failure) -> Int64 {
     guard meta.dead > 0 else { return 0 }
+    if sweep.dead.generation == meta.generation { return sweep.dead.upTo }
     var low: Int64 = 0
     var high = manifest.lastID
     while low < high {
       let middle = low + (high - low) / 2
       var next: Found?
-      try manifest.walk(after: middle, limit: 1) { (found, _) throws(Failure) in
-        next = found
-        return false
+      var reached = RowOrder.Reached(last: middle, isEnd: false)
+      while next == nil && !reached.isEnd {
+        reached = try manifest.walk(after: reached.last, limit: 1) { (found, _) throws(Failure) in
+          next = found
+          return false
+        }
       }
       if let next, next.generation < meta.generation {
         low = next.id
@@ -200,6 +207,7 @@ extension DiskTier {
         high = middle
       }
     }
+    sweep.dead = (meta.generation, low)
     return low
   }
 

@@ -233,6 +233,12 @@ extension DiskTier {
     let isBack = writerLock.withLock { () -> Bool in
       detach()
       guard !isUp else { return false }
+      // What SQLite did not find, it will not find at the opening either.
+      if let reason = stateLock.withLock({ self.reason }), reason.status == .corrupt,
+        reason.sqlite == 0
+      {
+        isCondemned = true
+      }
       postponeTry()
       do throws(Failure) {
         // A directory that somebody has removed is not ours to make again.

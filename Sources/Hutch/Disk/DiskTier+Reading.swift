@@ -281,12 +281,12 @@ extension DiskTier {
   ) throws(Failure) {
     walk.isDone = true
     _ = try readers.withConnection(in: { placeIfUp }) { (reader) throws(Failure) in
-      try reader.walk(after: walk.last, limit: limit) { (key, row) throws(Failure) in
-        guard row.id <= walk.newest else { return }
-        walk.isDone = false
-        walk.last = row.id
-        try visit(key, row)
+      let newest = walk.newest
+      let reached = try reader.walk(after: walk.last, limit: limit) { (key, row) throws(Failure) in
+        if row.id <= newest { try visit(key, row) }
       }
+      walk.last = reached.last
+      walk.isDone = reached.isEnd || reached.last >= newest
     }
   }
 
@@ -296,7 +296,7 @@ extension DiskTier {
   ) throws(Failure) -> Int {
     let newest = position.newest ?? writerLock.withLock { manifest?.lastID ?? 0 }
     position.newest = newest
-    var last = position.last
+    var last = position.isDescending ? min(position.last, newest + 1) : position.last
     var keys = KeyList()
     var records = GrowingArray<Record>()
     while records.isEmpty && isUp {
@@ -305,11 +305,10 @@ extension DiskTier {
       var isEnd = true
       do throws(Failure) {
         _ = try readers.withConnection(in: { placeIfUp }) { (reader) throws(Failure) in
-          try reader.walk(after: last, descending: position.isDescending, limit: max(1, limit)) {
-            (key, row) throws(Failure) in
+          let reached = try reader.walk(
+            after: last, descending: position.isDescending, limit: max(1, limit)
+          ) { (key, row) throws(Failure) in
             guard row.id <= newest else { return }
-            isEnd = false
-            last = row.id
             var record = row.record
             guard row.generation >= generation, key.count > 0, key.count <= Row.longestKey,
               !(record.mayExpire(under: ages) && self.isExpired(record, key, at: moment.time))
@@ -318,6 +317,8 @@ extension DiskTier {
             try keys.append(key, 0)
             try records.append(record)
           }
+          last = reached.last
+          isEnd = reached.isEnd || (!position.isDescending && last >= newest)
         }
       } catch {
         note(error)

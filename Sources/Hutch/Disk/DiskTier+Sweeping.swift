@@ -5,6 +5,8 @@ struct SweepState {
   /// Rows up to this id have an expiry of their own, or are dead: the sweep of those that live
   /// by the tier's time to live begins behind them.
   var ownUpTo: Int64 = 0
+  /// The last id of older generations than this one, once it has been looked for.
+  var dead = (generation: Int64(0), upTo: Int64(0))
   /// Whether it has not come to their end yet.
   var isBehind = false
   /// Rows before this id may have a `created` in the future; 0: none has.
@@ -53,26 +55,29 @@ extension DiskTier {
     let generation = meta.generation
     var ended = GrowingArray<Int64>()
     var future = GrowingArray<Int64>()
-    var ownUpTo = sweep.ownUpTo
-    var rows = 0
-    let rowsInSlice = most + 512
-    try manifest.walk(after: ownUpTo, limit: Int64(rowsInSlice)) { (found, _) throws(Failure) in
-      rows += 1
-      guard found.id <= newest else { return false }
-      if found.generation != generation || found.record.expires != 0 {
-        if ended.isEmpty && future.isEmpty { ownUpTo = found.id }
+    // The first that is neither dead nor has an expiry of its own.
+    var first: Int64?
+    var isStopped = false
+    let reached = try manifest.walk(after: sweep.ownUpTo, limit: Int64(most + 512)) {
+      (found, _) throws(Failure) in
+      if found.id > newest {
+        isStopped = true
+      } else if found.generation != generation || found.record.expires != 0 {
         return true
-      }
-      if found.record.created > now {
+      } else if found.record.created > now {
         try future.append(found.id)
-        return future.count < most
+        isStopped = future.count == most
+      } else if now >= found.record.endOfLife(at: now, under: ages) {
+        try ended.append(found.id)
+        isStopped = ended.count == most
+      } else {
+        isStopped = true
       }
-      guard now >= found.record.endOfLife(at: now, under: ages) else { return false }
-      try ended.append(found.id)
-      return ended.count < most
+      if first == nil { first = found.id }
+      return !isStopped
     }
-    sweep.ownUpTo = ownUpTo
-    sweep.isBehind = rows == rowsInSlice
+    sweep.ownUpTo = first.map { $0 - 1 } ?? reached.last
+    sweep.isBehind = !isStopped && !reached.isEnd
     var done = 0
     for i in 0..<ended.count where try expire(ended[i], manifest, &meta, changes) { done += 1 }
     // A clock that went back: what was created later than now counts as created now, and
@@ -109,10 +114,17 @@ extension DiskTier {
     guard meta.dead > 0 else { return 0 }
     let generation = meta.generation
     var dead = GrowingArray<Found>()
-    try manifest.walk(after: 0, limit: Int64(most)) { (found, _) throws(Failure) in
-      guard found.generation < generation else { return false }
-      try dead.append(found)
-      return true
+    var after: Int64 = 0
+    var isEnd = false
+    while dead.count < most && !isEnd {
+      let reached = try manifest.walk(after: after, limit: Int64(most - dead.count)) {
+        (found, _) throws(Failure) in
+        isEnd = found.generation >= generation
+        if !isEnd { try dead.append(found) }
+        return !isEnd
+      }
+      after = reached.last
+      isEnd = isEnd || reached.isEnd
     }
     for i in 0..<dead.count { try delete(dead[i], manifest, &meta, changes) }
     return dead.count
@@ -121,16 +133,17 @@ extension DiskTier {
   /// Sets the times of a row with a `created` in the future as if it was written now.
   private func redate(_ id: Int64, _ manifest: Manifest, _ changes: Changes) throws(Failure) {
     let now = latestTime
-    var record: Record?
-    _ = try manifest.find(id: id) { (found, _) throws(Failure) in record = found.record }
-    guard var record, record.created > now else { return }
+    var row: Found?
+    _ = try manifest.find(id: id) { (found, _) throws(Failure) in row = found }
+    guard let row, row.record.created > now else { return }
+    var record = row.record
     if record.expires != 0 && record.expires != Record.never {
       record.expires = max(
         1, Record.sum(now, Record.difference(record.expires, record.created)))
     }
     record.created = now
     record.accessed = now
-    try manifest.redate(id, record)
+    try manifest.redate(row, record)
     changes.isAny = true
   }
 
@@ -140,14 +153,15 @@ extension DiskTier {
     guard sweep.redateFrom != 0 else { return false }
     let now = latestTime
     var ids = GrowingArray<Int64>()
-    try manifest.walkBack(before: sweep.redateFrom, limit: Int64(most)) {
+    var isPast = false
+    let reached = try manifest.walkBack(before: sweep.redateFrom, limit: Int64(most)) {
       (found) throws(Failure) in
-      guard found.record.created > now else { return false }
-      try ids.append(found.id)
-      return true
+      isPast = found.record.created <= now
+      if !isPast { try ids.append(found.id) }
+      return !isPast
     }
     for i in 0..<ids.count { try redate(ids[i], manifest, changes) }
-    sweep.redateFrom = ids.count == most ? ids[ids.count - 1] : 0
+    sweep.redateFrom = isPast || reached.isEnd ? 0 : reached.last
     return sweep.redateFrom != 0
   }
 }

@@ -296,6 +296,9 @@ extension DiskTier {
       }
     } catch {
       manifest.rollback()
+      // What it has removed is there again.
+      manifest.emptyUpTo = 0
+      sweep.ownUpTo = 0
       shared?.forgetTransaction()
       fail(error, manifest)
       throw error
@@ -425,27 +428,27 @@ extension DiskTier {
       try shared.touch(entry.key, isForAll: write.isUndecided)
     }
     switch write.kind {
-    case .put:
-      try removeOld(write, manifest, &meta, changes)
-      guard write.refusal == .none else { break }
-      if let directory = write.directory, directory !== place {
-        // The tier has moved since the content file was written.
-        throw downFailure
+    case .put, .remove:
+      let old = try manifest.find(write.key)
+      write.existed = old != nil && isAlive(old!, write.key, meta)
+      if write.kind == .put && write.refusal == .none {
+        if let directory = write.directory, directory !== place {
+          // The tier has moved since the content file was written.
+          throw downFailure
+        }
+        do throws(Failure) {
+          return try put(write, replacing: old, manifest, &meta, changes)
+        } catch {
+          // An error of the statement alone: the entry is not stored, its neighbours are.
+          guard manifest.isInTransaction, error.status != .noSpace, error.status != .corrupt,
+            error.status != .io
+          else { throw error }
+          counters.failures.add()
+          write.refusal = error.status == .tooLarge ? .tooLarge : .failed
+          write.refusalFailure = error
+        }
       }
-      do throws(Failure) {
-        try insert(write, manifest, &meta)
-        changes.isAny = true
-      } catch {
-        // An error of the statement alone: the entry is not stored, its neighbours are.
-        guard manifest.isInTransaction, error.status != .noSpace, error.status != .corrupt,
-          error.status != .io
-        else { throw error }
-        counters.failures.add()
-        write.refusal = error.status == .tooLarge ? .tooLarge : .failed
-        write.refusalFailure = error
-      }
-    case .remove:
-      try removeOld(write, manifest, &meta, changes)
+      if let old { try delete(old, manifest, &meta, changes) }
     case .touch:
       try touch(write, manifest, &meta, changes)
     case .clear:
@@ -456,15 +459,18 @@ extension DiskTier {
     }
   }
 
-  private func insert(
-    _ write: QueuedWrite, _ manifest: Manifest, _ meta: inout Meta
+  private func put(
+    _ write: QueuedWrite, replacing old: Found?, _ manifest: Manifest, _ meta: inout Meta,
+    _ changes: Changes
   ) throws(Failure) {
     let entry = write.entry!
     let salt = Seal.salt(
       key: entry.key, version: entry.version, generation: meta.generation,
       extended: Bytes(entry.extendedData))
-    try manifest.insert(
-      write, generation: meta.generation, seal: write.checksum ^ salt)
+    try manifest.put(
+      write, replacing: old, generation: meta.generation, seal: write.checksum ^ salt)
+    if let old { try lose(old, &meta, changes) }
+    changes.isAny = true
     meta.count += 1
     meta.bytes += write.charge
     noteIdle(entry.record, &meta)
@@ -481,23 +487,16 @@ extension DiskTier {
     noteIdle(record.endOfLife(at: record.created, under: ages))
   }
 
-  private func removeOld(
-    _ write: QueuedWrite, _ manifest: Manifest, _ meta: inout Meta, _ changes: Changes
-  ) throws(Failure) {
-    guard let found = try manifest.find(write.key) else {
-      write.existed = false
-      return
-    }
-    write.existed = isAlive(found, write.key, meta)
-    try delete(found, manifest, &meta, changes)
-  }
-
   /// Deletes a row; its content file goes when the transaction is committed.
   func delete(
     _ found: Found, _ manifest: Manifest, _ meta: inout Meta, _ changes: Changes
   ) throws(Failure) {
+    try manifest.delete(found)
+    try lose(found, &meta, changes)
+  }
+
+  private func lose(_ found: Found, _ meta: inout Meta, _ changes: Changes) throws(Failure) {
     if let file = found.file { try changes.lose(file, size: found.record.size) }
-    try manifest.delete(found.id)
     meta.subtract(charge: found.charge, generation: found.generation)
     changes.isAny = true
   }
@@ -512,7 +511,7 @@ extension DiskTier {
       return
     }
     guard isAlive(found, write.key, meta), let record = write.write?.record else { return }
-    try manifest.touch(found.id, record, accessed: max(record.accessed, record.created))
+    try manifest.touch(found, record, accessed: max(record.accessed, record.created))
     write.existed = true
     changes.isAny = true
     noteIdle(record, &meta)

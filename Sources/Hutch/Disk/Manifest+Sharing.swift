@@ -12,7 +12,9 @@ extension Manifest {
       sums = OwnedStatement(try connection.prepare(
         """
         SELECT generation, next_version, count, bytes, dead, idle, last_time, limit_cost,
-          limit_count, limit_entry, time_to_live, time_to_idle, (SELECT max(id) FROM entries)
+          limit_count, limit_entry, time_to_live, time_to_idle,
+          (SELECT max(row) FROM entries),
+          (SELECT id FROM entries WHERE id IS NOT NULL ORDER BY id DESC LIMIT 1)
         FROM meta WHERE id = 1
         """))
     }
@@ -42,7 +44,7 @@ extension Manifest {
       limits.count = bits(8)
       limits.maxEntry = bits(9)
       limits.ages = Ages(timeToLive: max(0, integer(10)), timeToIdle: max(0, integer(11)))
-      newest = integer(12)
+      newest = max(integer(12), integer(13))
     }
     guard changed.isSound, newest >= 0, newest < Meta.largest else {
       throw Failure(.corrupt, "the manifest's meta row is damaged")

@@ -45,53 +45,9 @@ struct Meta {
   }
 }
 
-/// Which boot of which machine. Nil numbers: not known, equal to nothing.
-struct Boot {
-  var id: (UInt64, UInt64) = (0, 0)
-  /// Unix time minus CLOCK_BOOTTIME.
-  var offset: Int64 = 0
-
-  var isKnown: Bool { id.0 != 0 || id.1 != 0 }
-
-  func isSame(as other: Boot) -> Bool {
-    isKnown && id.0 == other.id.0 && id.1 == other.id.1
-  }
-
-  /// The boot that is under way; its offset is the wall clock's.
-  static func current() -> Boot {
-    var boot = Boot()
-    boot.offset = Clock.read(CLOCK_REALTIME) &- Clock.read(CLOCK_BOOTTIME)
-    guard let number = Files.open(Files.path("/proc/sys/kernel/random/boot_id"), O_RDONLY) else {
-      return boot
-    }
-    let file = Descriptor(owning: number)
-    var text = (UInt64(0), UInt64(0), UInt64(0), UInt64(0), UInt64(0))
-    withUnsafeMutableBytes(of: &text) { bytes in
-      guard Files.read(file.number, into: bytes) ?? 0 >= 36 else { return }
-      var digits = 0
-      var id = (UInt64(0), UInt64(0))
-      for byte in bytes {
-        let digit: UInt8
-        switch byte {
-        case 0x30...0x39: digit = byte - 0x30
-        case 0x61...0x66: digit = byte - 0x61 + 10
-        default: continue
-        }
-        if digits < 16 {
-          id.0 = id.0 << 4 | UInt64(digit)
-        } else {
-          id.1 = id.1 << 4 | UInt64(digit)
-        }
-        digits += 1
-      }
-      if digits == 32 { boot.id = id }
-    }
-    return boot
-  }
-}
-
 /// What a write has to know of the row that it replaces, removes or evicts.
 struct Found {
+  var row: Int64 = 0
   var id: Int64 = 0
   var generation: Int64 = 0
   var record = Record()
@@ -109,14 +65,17 @@ final class Manifest {
   private let finding: Statement
   private let findingByID: Statement
   private let inserting: Statement
+  private let replacing: Statement
   private let deleting: Statement
   private let touching: Statement
   private let redating: Statement
   private let accessing: Statement
   private let updatingMeta: Statement
   private let ending: Statement
-  private let walking: Statement
-  private let walkingBack: Statement
+  private let walking: RowOrder
+  private let walkingBack: RowOrder
+  /// No row has an id up to this one.
+  var emptyUpTo: Int64 = 0
 
   /// Whether SQLite syncs what has to be, as durability `power` and `sync` want it.
   private let syncs: Bool
@@ -139,7 +98,7 @@ final class Manifest {
   private(set) var isMarked = false
 
   private static let found: StaticString = """
-    SELECT id, generation, version, created, accessed, expires, idle, size, charge, file
+    SELECT row, id, generation, version, created, accessed, expires, idle, size, charge, file
     FROM entries WHERE key = ?1
     """
 
@@ -188,23 +147,31 @@ final class Manifest {
     finding = try connection.prepare(Manifest.found)
     findingByID = try connection.prepare(
       """
-      SELECT id, generation, version, created, accessed, expires, idle, size, charge, file, key
-      FROM entries WHERE id = ?1
+      SELECT row, id, generation, version, created, accessed, expires, idle, size, charge, file,
+        key
+      FROM entries WHERE (row = ?1 AND id IS NULL) OR id = ?1
       """)
     inserting = try connection.prepare(
       """
-      INSERT INTO entries (id, key, version, generation, created, accessed, uses, expires, idle,
+      INSERT INTO entries (row, key, version, generation, created, accessed, uses, expires, idle,
         cost, size, charge, codec, checksum, file, extended, value)
       VALUES (?1, ?2, ?3, ?4, ?5, ?5, 0, ?6, ?7, ?8, ?9, ?10, ?15, ?11, ?12, ?13, ?14)
       """)
-    deleting = try connection.prepare("DELETE FROM entries WHERE id = ?1")
+    replacing = try connection.prepare(
+      """
+      UPDATE entries SET id = ?1, version = ?3, generation = ?4, created = ?5, accessed = ?5,
+        uses = 0, expires = ?6, idle = ?7, cost = ?8, size = ?9, charge = ?10, codec = ?15,
+        checksum = ?11, file = ?12, extended = ?13, value = ?14
+      WHERE row = ?2
+      """)
+    deleting = try connection.prepare("DELETE FROM entries WHERE row = ?1")
     touching = try connection.prepare(
       """
       UPDATE entries SET id = ?2, created = ?3, accessed = ?4, expires = ?5, idle = ?6
-      WHERE id = ?1
+      WHERE row = ?1
       """)
     redating = try connection.prepare(
-      "UPDATE entries SET created = ?2, accessed = ?3, expires = ?4 WHERE id = ?1")
+      "UPDATE entries SET created = ?2, accessed = ?3, expires = ?4 WHERE row = ?1")
     accessing = try connection.prepare(
       "UPDATE entries SET accessed = max(accessed, ?2), uses = uses + ?3 WHERE key = ?1")
     updatingMeta = try connection.prepare(
@@ -215,20 +182,12 @@ final class Manifest {
     // Both terms of the index's WHERE must stand here for SQLite to use it.
     ending = try connection.prepare(
       """
-      SELECT id FROM entries
+      SELECT ifnull(id, row) FROM entries
       WHERE expires > 0 AND expires < 9223372036854775807 AND expires <= ?1
       ORDER BY expires LIMIT ?2
       """)
-    walking = try connection.prepare(
-      """
-      SELECT id, generation, version, created, accessed, expires, idle, size, charge, file, key
-      FROM entries WHERE id > ?1 ORDER BY id LIMIT ?2
-      """)
-    walkingBack = try connection.prepare(
-      """
-      SELECT id, generation, version, created, accessed, expires, idle, size, charge, file
-      FROM entries WHERE id < ?1 ORDER BY id DESC LIMIT ?2
-      """)
+    walking = try RowOrder.ascending(connection)
+    walkingBack = try RowOrder.descending(connection)
 
     logState = try Allocation.one(Log.self)
     logState.pointee = Log(used: logSize, size: logSize)
@@ -290,7 +249,7 @@ final class Manifest {
     meta.durability =
       UInt32(exactly: statement.integer(11)).flatMap { Durability(rawValue: $0) } ?? .process
     guard meta.isSound else { throw Failure(.corrupt, "the manifest's meta row is damaged") }
-    lastID = try connection.integer("SELECT max(id) FROM entries") ?? 0
+    lastID = try connection.integer(RowOrder.newest) ?? 0
     guard lastID >= 0, lastID < Meta.largest else {
       throw Failure(.corrupt, "the manifest has an impossible row")
     }
@@ -378,18 +337,20 @@ final class Manifest {
 
   // MARK: rows
 
-  private static func read(_ statement: borrowing Statement) throws(Failure) -> Found {
+  /// A row as the statements above and RowOrder give it.
+  static func read(_ statement: borrowing Statement) throws(Failure) -> Found {
     var found = Found()
-    found.id = statement.integer(0)
-    found.generation = statement.integer(1)
-    found.record.version = statement.bits(2)
-    found.record.created = statement.integer(3)
-    found.record.accessed = statement.integer(4)
-    found.record.expires = statement.integer(5)
-    found.record.timeToIdle = max(0, statement.integer(6))
-    found.record.size = Int(min(max(0, statement.integer(7)), Row.largestValue))
-    found.charge = min(max(0, statement.integer(8)), Meta.largest)
-    if !statement.isNull(9) { found.file = ContentName(try statement.bytes(9)) }
+    found.row = statement.integer(0)
+    found.id = statement.isNull(1) ? found.row : statement.integer(1)
+    found.generation = statement.integer(2)
+    found.record.version = statement.bits(3)
+    found.record.created = statement.integer(4)
+    found.record.accessed = statement.integer(5)
+    found.record.expires = statement.integer(6)
+    found.record.timeToIdle = max(0, statement.integer(7))
+    found.record.size = Int(min(max(0, statement.integer(8)), Row.largestValue))
+    found.charge = min(max(0, statement.integer(9)), Meta.largest)
+    if !statement.isNull(10) { found.file = ContentName(try statement.bytes(10)) }
     return found
   }
 
@@ -406,18 +367,30 @@ final class Manifest {
     findingByID.bind(1, id)
     defer { findingByID.reset() }
     guard try findingByID.step() else { return nil }
-    return try body(try Manifest.read(findingByID), try findingByID.bytes(10))
+    return try body(try Manifest.read(findingByID), try findingByID.bytes(11))
   }
 
-  /// The row of a put. Without a content file the value goes into it.
-  func insert(
-    _ write: QueuedWrite, generation: Int64, seal: UInt64
+  /// The row of a put, a new one or the one that it replaces. Without a content file the value
+  /// goes into it.
+  func put(
+    _ write: QueuedWrite, replacing old: Found?, generation: Int64, seal: UInt64
+  ) throws(Failure) {
+    if let old {
+      replacing.bind(2, old.row)
+      try put(write, by: replacing, generation, seal)
+    } else {
+      inserting.bind(2, write.key)
+      try put(write, by: inserting, generation, seal)
+    }
+  }
+
+  private func put(
+    _ write: QueuedWrite, by inserting: borrowing Statement, _ generation: Int64, _ seal: UInt64
   ) throws(Failure) {
     let block = write.entry!
     let record = block.record
     let id = lastID + 1
     inserting.bind(1, id)
-    inserting.bind(2, block.key)
     inserting.bind(3, bits: record.version)
     inserting.bind(4, generation)
     inserting.bind(5, record.created)
@@ -447,15 +420,15 @@ final class Manifest {
     lastID = id
   }
 
-  func delete(_ id: Int64) throws(Failure) {
-    deleting.bind(1, id)
+  func delete(_ found: Found) throws(Failure) {
+    deleting.bind(1, found.row)
     try deleting.run()
   }
 
   /// Sets a row's times, and makes it the newest: ids stay in the order of `created`.
-  func touch(_ id: Int64, _ record: Record, accessed: Int64) throws(Failure) {
+  func touch(_ found: Found, _ record: Record, accessed: Int64) throws(Failure) {
     let newest = lastID + 1
-    touching.bind(1, id)
+    touching.bind(1, found.row)
     touching.bind(2, newest)
     touching.bind(3, record.created)
     touching.bind(4, accessed)
@@ -466,8 +439,8 @@ final class Manifest {
   }
 
   /// Sets a row's times where it stands.
-  func redate(_ id: Int64, _ record: Record) throws(Failure) {
-    redating.bind(1, id)
+  func redate(_ found: Found, _ record: Record) throws(Failure) {
+    redating.bind(1, found.row)
     redating.bind(2, record.created)
     redating.bind(3, record.accessed)
     redating.bind(4, record.expires)
@@ -476,7 +449,8 @@ final class Manifest {
 
   /// Of a check that found it wrong.
   func setCharge(_ id: Int64, _ charge: Int64) throws(Failure) {
-    let statement = try connection.prepare("UPDATE entries SET charge = ?2 WHERE id = ?1")
+    let statement = try connection.prepare(
+      "UPDATE entries SET charge = ?2 WHERE (row = ?1 AND id IS NULL) OR id = ?1")
     statement.bind(1, id)
     statement.bind(2, charge)
     try statement.run()
@@ -499,28 +473,30 @@ final class Manifest {
     while try ending.step() { try visit(ending.integer(0)) }
   }
 
-  /// Rows after `id` in the order of their ids, until `visit` answers false. It must change
-  /// no row.
+  /// Up to `limit` rows after `id` in the order of their ids, until `visit` answers false. It
+  /// must change no row.
+  @discardableResult
   func walk(
     after id: Int64, limit: Int64, _ visit: (Found, Bytes) throws(Failure) -> Bool
-  ) throws(Failure) {
-    walking.bind(1, id)
-    walking.bind(2, limit)
-    defer { walking.reset() }
-    while try walking.step() {
-      if try !visit(try Manifest.read(walking), try walking.bytes(10)) { return }
+  ) throws(Failure) -> RowOrder.Reached {
+    var isFirst = id <= emptyUpTo
+    let reached = try walking.walk(from: max(id, emptyUpTo), limit: limit) {
+      (statement) throws(Failure) in
+      let found = try Manifest.read(statement)
+      if isFirst { emptyUpTo = max(emptyUpTo, found.id - 1) }
+      isFirst = false
+      return try visit(found, try statement.bytes(11))
     }
+    if isFirst { emptyUpTo = max(emptyUpTo, reached.last) }
+    return reached
   }
 
   /// As `walk`, from the newest back.
   func walkBack(
     before id: Int64, limit: Int64, _ visit: (Found) throws(Failure) -> Bool
-  ) throws(Failure) {
-    walkingBack.bind(1, id)
-    walkingBack.bind(2, limit)
-    defer { walkingBack.reset() }
-    while try walkingBack.step() {
-      if try !visit(try Manifest.read(walkingBack)) { return }
+  ) throws(Failure) -> RowOrder.Reached {
+    try walkingBack.walk(from: id, limit: limit) { (statement) throws(Failure) in
+      try visit(try Manifest.read(statement))
     }
   }
 

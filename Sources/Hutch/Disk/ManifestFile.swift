@@ -23,7 +23,7 @@ enum ManifestFile {
   /// "HUTC"
   static let applicationID: UInt32 = 0x4855_5443
   /// Of the directory's layout and the schema: PRAGMA user_version.
-  static let format: UInt32 = 1
+  static let format: UInt32 = 2
 
   enum Kind {
     case absent
@@ -99,14 +99,14 @@ enum ManifestFile {
       try connection.run(schema)
       let statement = try connection.prepare(
         """
-        INSERT INTO meta VALUES (1, 1, ?1, 1, 1, 0, 0, 0, 0, x'', 0, 0, 1, 1, 0, 0, 0, 0, 0, ?2)
+        INSERT INTO meta VALUES (1, 2, ?1, 1, 1, 0, 0, 0, 0, x'', 0, 0, 1, 1, 0, 0, 0, 0, 0, ?2)
         """)
       statement.bind(1, Int64(storage.rawValue))
       try withUnsafeBytes(of: secret) { (bytes) throws(Failure) in
         statement.bind(2, bytes)
         try statement.run()
       }
-      try connection.run("PRAGMA user_version = 1")
+      try connection.run("PRAGMA user_version = 2")
       try connection.run("COMMIT")
       try connection.run("PRAGMA journal_mode = WAL")
     }
@@ -191,7 +191,8 @@ enum ManifestFile {
       secret BLOB NOT NULL
     );
     CREATE TABLE entries (
-      id INTEGER PRIMARY KEY,
+      row INTEGER PRIMARY KEY,
+      id INTEGER,
       key BLOB NOT NULL UNIQUE,
       version INTEGER NOT NULL,
       generation INTEGER NOT NULL,
@@ -211,6 +212,7 @@ enum ManifestFile {
     );
     CREATE INDEX entries_expires ON entries (expires)
       WHERE expires > 0 AND expires < 9223372036854775807;
+    CREATE INDEX entries_id ON entries (id) WHERE id IS NOT NULL;
     """
 }
 

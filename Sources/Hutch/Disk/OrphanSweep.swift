@@ -6,8 +6,7 @@ import CSystem
 /// A file that is on its way to its row looks the same. So the order matters: first the
 /// files are listed, then those in flight are struck out, then all rows are read. A file
 /// that was in flight when it was listed is struck out still, or committed by then: its row
-/// is among those read, for a row that moves gets a higher id, and they are read in the
-/// order of ids. What is left has no row and cannot get one.
+/// is among those read, for no row moves. What is left has no row and cannot get one.
 ///
 /// Goes through the folders in groups with a bounded number of files, each in slices.
 struct OrphanSweep: ~Copyable {
@@ -108,8 +107,8 @@ struct OrphanSweep: ~Copyable {
   }
 
   /// The rows up to this one have been read; nil: all have.
-  mutating func noteRows(upTo id: Int64?) {
-    if let id { lastRow = id } else { phase = .removing }
+  mutating func noteRows(upTo row: Int64?) {
+    if let row { lastRow = row } else { phase = .removing }
   }
 
   private mutating func remove(_ directory: Directory) {

@@ -20,8 +20,8 @@ final class ReadConnection {
   private let connection: Connection
   private let finding: Statement
   private let listing: Statement
-  private let walking: Statement
-  private let walkingBack: Statement
+  private let walking: RowOrder
+  private let walkingBack: RowOrder
   private let naming: Statement
   private let beginning: Statement
   private let ending: Statement
@@ -39,7 +39,7 @@ final class ReadConnection {
     _ = hutch_sqlite_switch(connection.handle, SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
     let finding = try connection.prepare(
       """
-      SELECT id, generation, version, created, accessed, expires, idle, cost, size, codec,
+      SELECT row, id, generation, version, created, accessed, expires, idle, cost, size, codec,
         checksum, file, extended, value
       FROM entries WHERE key = ?1
       """)
@@ -57,18 +57,10 @@ final class ReadConnection {
       SELECT key, generation, created, accessed, expires, idle
       FROM entries WHERE key > ?1 ORDER BY key LIMIT ?2
       """)
-    walking = try connection.prepare(
-      """
-      SELECT id, generation, created, accessed, expires, idle, key, size, charge, uses, version
-      FROM entries WHERE id > ?1 ORDER BY id LIMIT ?2
-      """)
-    walkingBack = try connection.prepare(
-      """
-      SELECT id, generation, created, accessed, expires, idle, key, size, charge, uses, version
-      FROM entries WHERE id < ?1 ORDER BY id DESC LIMIT ?2
-      """)
+    walking = try RowOrder.ascending(connection)
+    walkingBack = try RowOrder.descending(connection)
     naming = try connection.prepare(
-      "SELECT id, file FROM entries WHERE id > ?1 ORDER BY id LIMIT ?2")
+      "SELECT row, file FROM entries WHERE row > ?1 ORDER BY row LIMIT ?2")
     beginning = try connection.prepare("BEGIN")
     ending = try connection.prepare("COMMIT")
   }
@@ -77,7 +69,7 @@ final class ReadConnection {
   func counts() throws(Failure) -> ManifestCounts {
     let statement = try connection.prepare(
       """
-      SELECT m.generation, m.count, m.bytes, m.dead, count(e.id),
+      SELECT m.generation, m.count, m.bytes, m.dead, count(e.row),
         ifnull(sum(iif(e.generation = m.generation, 1, 0)), 0),
         ifnull(sum(iif(e.generation = m.generation, min(max(e.charge, 0), 1 << 60), 0)), 0),
         ifnull(sum(iif(e.generation <> m.generation, min(max(e.charge, 0), 1 << 60), 0)), 0)
@@ -91,20 +83,20 @@ final class ReadConnection {
       dead: (statement.integer(3), statement.integer(7)))
   }
 
-  /// Rows, in the order of their ids, that do not say of themselves what they count, with what
-  /// that is. A value's size stands in the head of its row; that of a file which a codec made is
-  /// the file's. Returns the last id that was looked at; nil if there was no row.
+  /// The ids of rows that do not say of themselves what they count, with what that is. A value's
+  /// size stands in the head of its row; that of a file which a codec made is the file's. Returns
+  /// the last row that was looked at; nil if there was none.
   func wrongCharges(
-    after id: Int64, limit: Int, _ ids: inout GrowingArray<Int64>,
+    after row: Int64, limit: Int, _ ids: inout GrowingArray<Int64>,
     _ charges: inout GrowingArray<Int64>
   ) throws(Failure) -> Int64? {
     let statement = try connection.prepare(
       """
-      SELECT id, charge, length(key), size, codec, file, ifnull(length(extended), 0),
-        ifnull(length(value), 0)
-      FROM entries WHERE id > ?1 ORDER BY id LIMIT ?2
+      SELECT row, charge, length(key), size, codec, file, ifnull(length(extended), 0),
+        ifnull(length(value), 0), ifnull(id, row)
+      FROM entries WHERE row > ?1 ORDER BY row LIMIT ?2
       """)
-    statement.bind(1, id)
+    statement.bind(1, row)
     statement.bind(2, Int64(limit))
     var last: Int64?
     while try statement.step() {
@@ -118,7 +110,7 @@ final class ReadConnection {
         key: Int(statement.integer(2)), value: Int(min(max(0, stored), Row.largestValue)),
         extended: Int(statement.integer(6)), inFile: name != nil)
       guard statement.integer(1) != right else { continue }
-      try ids.append(last!)
+      try ids.append(statement.integer(8))
       try charges.append(right)
     }
     return last
@@ -231,33 +223,23 @@ final class ReadConnection {
   }
 
   /// Rows in the order of their ids, or back from the last.
+  @discardableResult
   func walk(
     after id: Int64, descending: Bool = false, limit: Int,
     _ visit: (Bytes, Row) throws(Failure) -> Void
-  ) throws(Failure) {
-    if descending {
-      try ReadConnection.walk(walkingBack, id, limit, visit)
-    } else {
-      try ReadConnection.walk(walking, id, limit, visit)
-    }
-  }
-
-  private static func walk(
-    _ statement: borrowing Statement, _ id: Int64, _ limit: Int,
-    _ visit: (Bytes, Row) throws(Failure) -> Void
-  ) throws(Failure) {
-    statement.bind(1, id)
-    statement.bind(2, Int64(limit))
-    defer { statement.reset() }
-    while try statement.step() {
-      var row = ReadConnection.times(statement)
-      row.id = statement.integer(0)
-      // As the writer clamps them (Manifest.read): sums of them must not overflow.
-      row.record.size = Int(min(max(0, statement.integer(7)), Row.largestValue))
-      row.charge = min(max(0, statement.integer(8)), Meta.largest)
-      row.uses = max(0, statement.integer(9))
-      row.record.version = statement.bits(10)
-      try visit(try statement.bytes(6), row)
+  ) throws(Failure) -> RowOrder.Reached {
+    try (descending ? walkingBack : walking).walk(from: id, limit: Int64(limit)) {
+      (statement) throws(Failure) in
+      // Clamped there: sums of them must not overflow.
+      let found = try Manifest.read(statement)
+      var row = Row()
+      row.id = found.id
+      row.generation = found.generation
+      row.record = found.record
+      row.charge = found.charge
+      row.uses = max(0, statement.integer(12))
+      try visit(try statement.bytes(11), row)
+      return true
     }
   }
 
@@ -278,12 +260,12 @@ final class ReadConnection {
     return (UInt64(clamping: statement.integer(0)), UInt64(clamping: statement.integer(1)))
   }
 
-  /// The content files that rows name, in the order of the rows' ids. Returns the last id;
-  /// nil if there was no row.
+  /// The content files that rows name, in the order of the rows. Returns the last row; nil if
+  /// there was none.
   func names(
-    after id: Int64, limit: Int, _ visit: (ContentName) -> Void
+    after row: Int64, limit: Int, _ visit: (ContentName) -> Void
   ) throws(Failure) -> Int64? {
-    naming.bind(1, id)
+    naming.bind(1, row)
     naming.bind(2, Int64(limit))
     defer { naming.reset() }
     var last: Int64?

@@ -1,0 +1,178 @@
+import Testing
+
+@testable import Hutch
+
+/// The order of ids, which is that of writes: what is put or touched again keeps its row and gets
+/// the highest id.
+@Suite struct DiskOrderTests {
+  private func walk(_ disk: DiskFixture, page: Int, descending: Bool = false) throws -> [String] {
+    var position = WalkPosition(descending: descending)
+    var keys: [String] = []
+    while true {
+      let count = try disk.tier.entries(after: &position, limit: page, at: disk.moment) { key, _ in
+        keys.append(String(decoding: key, as: UTF8.self))
+      }
+      if count == 0 { return keys }
+    }
+  }
+
+  private func check(_ disk: DiskFixture, _ order: [String], page: Int) throws {
+    #expect(try walk(disk, page: page) == order)
+    #expect(try walk(disk, page: page, descending: true) == order.reversed())
+    disk.checkInvariants()
+    #expect(
+      disk.query("SELECT count(*) - count(DISTINCT ifnull(id, row)) FROM entries")[0][0] == 0)
+  }
+
+  @Test(arguments: 0..<4)
+  func agreesWithAList(run: Int) throws {
+    let seed = UInt64.random(in: 0...UInt64.max)
+    var random = DiskModelTests.Random(state: seed)
+    var disk = try DiskFixture()
+    var order: [String] = []
+    for step in 0..<500 {
+      let key = "key-\(Int.random(in: 0..<40, using: &random))"
+      let isThere = order.contains(key)
+      switch Int.random(in: 0..<100, using: &random) {
+      case 0..<60:
+        disk.put(key, DiskFixture.bytes(Int.random(in: 0..<3000, using: &random)))
+        order.removeAll { $0 == key }
+        order.append(key)
+      case 60..<75:
+        try disk.touch(key)
+        if isThere {
+          order.removeAll { $0 == key }
+          order.append(key)
+        }
+      case 75..<90:
+        disk.remove(key)
+        order.removeAll { $0 == key }
+      case 90..<96:
+        #expect(
+          try walk(disk, page: Int.random(in: 1..<9, using: &random)) == order,
+          "seed \(seed), step \(step)")
+      case 96:
+        disk.clear()
+        order = []
+      case 97:
+        disk.maintain()
+      case 98:
+        try disk.reopen()
+      default:
+        let killed = try disk.copyOfKilled()
+        #expect(disk.close() == nil)
+        try killed.open()
+        disk = killed
+      }
+    }
+    try check(disk, order, page: 7)
+  }
+
+  /// A walk passes over rows whose ids are elsewhere, however many there are in a run.
+  @Test func longRunsOfRowsPutAgain() throws {
+    let disk = try DiskFixture()
+    var order = (0..<3000).map { "k\($0)" }
+    for key in order { disk.put(key, [1]) }
+    try check(disk, order, page: 100)
+    let again = order.filter { !["k0", "k1500", "k2999"].contains($0) }
+    for key in again { disk.put(key, [2]) }
+    order = ["k0", "k1500", "k2999"] + again
+    try check(disk, order, page: 1000)
+    disk.remove("k0")
+    try check(disk, Array(order[1...]), page: 64)
+    disk.clear()
+    disk.put("k7", [3])
+    disk.maintain()
+    #expect(disk.query("SELECT count(*), sum(dead) FROM entries, meta")[0] == [1, 0])
+    try check(disk, ["k7"], page: 1)
+  }
+
+  @Test func theOldestGoFirstWhereverTheirRowsAre() throws {
+    var options = DiskFixture.unlimited
+    options.limits.ages = Ages(timeToLive: 10 * second)
+    let disk = try DiskFixture(options)
+    for i in 0..<2000 { disk.put("k\(i)", [1]) }
+    disk.time.advance(seconds: 6)
+    for i in 10..<2000 { disk.put("k\(i)", [2]) }
+    disk.time.advance(seconds: 6)
+    disk.maintain()
+    #expect(disk.tier.stats.count == 1990)
+    disk.time.advance(seconds: 6)
+    disk.put("new", [3])
+    disk.maintain()
+    #expect(try walk(disk, page: 10) == ["new"])
+    disk.checkInvariants()
+  }
+
+  @Test func theLeastRecentlyUsedGoWhereverTheirRowsAre() throws {
+    var options = DiskFixture.unlimited
+    options.limits.count = 5000
+    let disk = try DiskFixture(options)
+    for i in 0..<5000 { disk.put("k\(i)", [1]) }
+    disk.time.advance(seconds: 1)
+    for i in 100..<5000 { disk.put("k\(i)", [2]) }
+    // A clear leaves rows with lower ids than all that follow.
+    disk.clear()
+    for i in 0..<5000 { disk.put("k\(i)", [3]) }
+    disk.time.advance(seconds: 1)
+    for i in 1000..<5000 { disk.put("k\(i)", [4]) }
+    for i in 0..<200 { disk.put("new\(i)", [5]) }
+    disk.checkInvariants()
+    #expect(disk.tier.stats.count == 5000)
+    // By samples: nearly all of those that went are of the oldest thousand.
+    let old = try (0..<1000).filter { try disk.get("k\($0)", isAccess: false) == nil }.count
+    #expect(old > 190)
+  }
+
+  /// A row that is put again changes the page it is on, the meta row's, and at most three of the
+  /// index.
+  @Test func aReplacementChangesFewPages() throws {
+    let disk = try DiskFixture()
+    for i in 0..<400 { disk.put("k\(i)", DiskFixture.bytes(1000)) }
+    let before = disk.tier.manifest!.logUsed
+    for i in 0..<200 { disk.put("k\(i * 7 % 400)", DiskFixture.bytes(1000, seed: 2)) }
+    #expect(disk.tier.manifest!.logUsed - before < 200 * 4 * (4096 + 24))
+  }
+
+  @Test func nothingIsSorted() throws {
+    let disk = try DiskFixture()
+    for order in ["id > 5 ORDER BY id", "id < 5 ORDER BY id DESC"] {
+      let plan = disk.text("EXPLAIN QUERY PLAN SELECT key FROM entries WHERE \(order)", column: 3)
+      #expect(plan.count == 1 && plan[0].contains("entries_id"))
+    }
+    let plan = disk.text(
+      """
+      EXPLAIN QUERY PLAN SELECT key FROM entries WHERE (row = 5 AND id IS NULL) OR id = 5
+      """, column: 3)
+    #expect(!plan.contains { $0.contains("SCAN") })
+  }
+
+  /// What the file of a manifest says may be anything: a walk ends.
+  @Test(arguments: ["'text'", "7", "-3", "0", "1.5", "9223372036854775807"])
+  func idsThatCannotBe(id: String) throws {
+    let disk = try DiskFixture()
+    for i in 0..<20 { disk.put("k\(i)", [1]) }
+    #expect(disk.close() == nil)
+    disk.query("UPDATE entries SET id = \(id) WHERE row > 10")
+    try disk.open()
+    #expect(try walk(disk, page: 3).count <= 20)
+    disk.maintain()
+    disk.put("new", [2])
+    disk.maintain()
+    if disk.tier.isUp { #expect(try disk.get("new") == [2]) }
+  }
+
+  @Test func anOlderFormatIsSetAside() throws {
+    let disk = try DiskFixture()
+    disk.put("k", [1])
+    #expect(disk.close() == nil)
+    disk.query("PRAGMA user_version = 1")
+    try disk.open()
+    #expect(try disk.get("k") == nil)
+    #expect(disk.entries.contains { $0.hasPrefix("damaged-") })
+    disk.put("k", [2])
+    try disk.reopen()
+    #expect(try disk.get("k") == [2])
+    disk.checkInvariants()
+  }
+}
