@@ -26,10 +26,11 @@ LONGEST_FILE = 600
 
 # Each folder of Sources/Hutch may use what is declared in these.
 MAY_KNOW = {
-    "ABI": {"Cache", "Memory", "Disk", "Tasks", "System"},
-    "Cache": {"Memory", "Disk", "Tasks", "System"},
+    "ABI": {"Cache", "Memory", "Storage", "Tasks", "System"},
+    "Cache": {"Memory", "Storage", "Tasks", "System"},
     "Memory": {"System"},
-    "Disk": {"System"},
+    "Storage": {"System"},
+    "Disk": {"Storage", "System"},
     "Tasks": {"System"},
     "System": set(),
 }
@@ -252,7 +253,8 @@ def top_level(code):
 
 
 def folders(_):
-    """ABI knows Cache, which knows Memory, Disk and Tasks, which know System: never back."""
+    """ABI knows Cache, which knows Memory, Storage and Tasks, which know System: never back.
+    Disk knows Storage, and of Disk nobody knows more than the function that opens a store."""
     codes = {name: {file: code_of(file) for file in swift_files(name)} for name in MAY_KNOW}
     problems = [f"Sources/Hutch/{folder.name} is in nobody's list"
                 for folder in (ROOT / "Sources" / "Hutch").iterdir()

@@ -5,7 +5,7 @@ import Testing
 
 @Suite struct DiskCheckTests {
   private func filled() throws -> DiskFixture {
-    let disk = try DiskFixture(DiskOptions(inlineThreshold: 3000, limits: TierLimits()))
+    let disk = try DiskFixture(StorageOptions(inlineThreshold: 3000, limits: TierLimits()))
     for i in 0..<400 { disk.put("k\(i)", DiskFixture.bytes(i % 10 == 0 ? 5000 : 100)) }
     return disk
   }
@@ -15,7 +15,7 @@ import Testing
   }
 
   private func isClean(_ report: CheckReport) -> Bool {
-    report.damaged == 0 && report.orphans == 0 && report.counters == 0 && report.manifest == 0
+    report.damaged == 0 && report.orphans == 0 && report.counters == 0 && report.index == 0
   }
 
   @Test func findsNothingWhereNothingIs() throws {
@@ -42,7 +42,7 @@ import Testing
     let report = try check(disk)
     #expect(report.damaged == 7 || report.damaged == 6, "k10's file may be one of the two")
     #expect(report.entries == 400 - report.damaged)
-    #expect(report.counters == 0 && report.manifest == 0)
+    #expect(report.counters == 0 && report.index == 0)
     #expect(report.orphans <= 1)
     #expect(disk.tier.stats.count == report.entries)
     #expect(try isClean(check(disk)))
@@ -103,7 +103,7 @@ import Testing
     try file.close()
     try disk.open()
     let report = try check(disk)
-    #expect(report.manifest > 0)
+    #expect(report.index > 0)
     #expect(disk.tier.isUp)
     // Made anew, or set aside: what is there is whole, either way.
     let entries = try check(disk)

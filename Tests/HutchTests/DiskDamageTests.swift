@@ -64,7 +64,7 @@ import Testing
 
   @Test func keysThatNoCacheHasAreNotGivenOut() throws {
     let disk = try DiskFixture(
-      DiskOptions(limits: TierLimits(ages: Ages(timeToLive: 10 * second))))
+      StorageOptions(limits: TierLimits(ages: Ages(timeToLive: 10 * second))))
     for i in 0..<4 { disk.put("k\(i)", [1]) }
     disk.query("UPDATE entries SET key = x'' WHERE key = \(hex("k0"))")
     disk.query("UPDATE entries SET key = zeroblob(100000) WHERE key = \(hex("k1"))")

@@ -6,7 +6,7 @@ import Testing
 @Suite struct DiskExpiryTests {
   private func fixture(timeToLive: Int64 = 0, timeToIdle: Int64 = 0) throws -> DiskFixture {
     let limits = TierLimits(ages: Ages(timeToLive: timeToLive, timeToIdle: timeToIdle))
-    return try DiskFixture(DiskOptions(limits: limits))
+    return try DiskFixture(StorageOptions(limits: limits))
   }
 
   @Test func ownTimeToLiveWins() throws {
@@ -88,7 +88,7 @@ import Testing
     disk.put("ever", [1], timeToIdle: Record.never)
     disk.time.advance(seconds: 9)
     let read = disk.moment.time
-    disk.tier.lastAccess = { key in String(decoding: key, as: UTF8.self) == "k7" ? read : nil }
+    disk.observer.lastAccess = { key in String(decoding: key, as: UTF8.self) == "k7" ? read : nil }
     Array("k8".utf8).withUnsafeBytes { disk.tier.noteAccess($0, at: read) }
     disk.time.advance(seconds: 2)
     disk.maintain()

@@ -7,7 +7,7 @@ import Testing
   private func fixture(_ limits: TierLimits, _ storage: StorageKind = .unspecified) throws
     -> DiskFixture
   {
-    try DiskFixture(DiskOptions(storage: storage, limits: limits))
+    try DiskFixture(StorageOptions(kind: storage, limits: limits))
   }
 
   @Test func countEvictsTheLeastRecentlyUsedInOrder() throws {

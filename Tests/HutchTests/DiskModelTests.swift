@@ -27,7 +27,7 @@ import Testing
     let seed = UInt64.random(in: 0...UInt64.max)
     var random = Random(state: seed)
     var options = DiskFixture.unlimited
-    options.storage = storage
+    options.kind = storage
     options.inlineThreshold = 2000
     var disk = try DiskFixture(options)
     var model: [String: Entry] = [:]
@@ -97,7 +97,7 @@ import Testing
     let limits = TierLimits(
       cost: 3_000_000, count: 400, maxEntry: TierLimits.quarter,
       ages: Ages(timeToLive: 50 * second, timeToIdle: 20 * second))
-    let disk = try DiskFixture(DiskOptions(inlineThreshold: 4000, limits: limits))
+    let disk = try DiskFixture(StorageOptions(inlineThreshold: 4000, limits: limits))
     DispatchQueue.concurrentPerform(iterations: 6) { thread in
       if thread == 0 {
         for _ in 0..<200 {

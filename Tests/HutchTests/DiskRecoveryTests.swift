@@ -83,7 +83,7 @@ import Testing
     disk.put("a", [1])
     let firstVersion = disk.tier.firstVersion
     var states: [Bool] = []
-    disk.tier.onStateChange = { states.append($0 == nil) }
+    disk.observer.onChange = { states.append($0 == nil) }
     try FileManager.default.removeItem(atPath: disk.path)
     let write = disk.put("b", [2])
     #expect(write.outcome == .failed && write.failure?.status == .tierDown)

@@ -44,7 +44,7 @@ private final class SmallFileSystem {
   func aFullFileSystemMakesRoomAtTheExpenseOfOldEntries(storage: StorageKind) throws {
     let small = try #require(SmallFileSystem(megabytes: 8))
     var options = DiskFixture.unlimited
-    options.storage = storage
+    options.kind = storage
     let disk = try DiskFixture(options, at: small.path + "/cache")
     var stored = 0
     for i in 0..<400 {

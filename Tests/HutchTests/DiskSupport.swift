@@ -25,14 +25,29 @@ final class TestTime: @unchecked Sendable {
   }
 }
 
+/// What is above a tier that has no cache: tests set what they want to know.
+final class TestObserver: StorageObserver, @unchecked Sendable {
+  var identity: UnsafeMutableRawPointer { Unmanaged.passUnretained(self).toOpaque() }
+  var onDropped: ((_ key: Bytes) -> Void)?
+  var onChange: ((_ failure: Failure?) -> Void)?
+  var lastAccess: ((_ key: Bytes) -> Int64?)?
+
+  func storeDrops(_ key: Bytes, _ version: UInt64, _ cause: DropCause) {}
+  func storeDropped(_ key: Bytes, _ version: UInt64) { onDropped?(key) }
+  func lastAccess(of key: Bytes) -> Int64? { lastAccess?(key) }
+  func storeChanged(_ failure: Failure?) { onChange?(failure) }
+  func log(_ line: LogLine) {}
+}
+
 /// A directory of its own for one test, a tier in it, and what a test does with one.
 final class DiskFixture: @unchecked Sendable {
   let path: String
   let time = TestTime()
-  var options: DiskOptions
+  var options: StorageOptions
   private(set) var tier: DiskTier!
   private let version = Atomic<UInt64>(0)
   let dropped = Lists()
+  let observer = TestObserver()
 
   final class Lists: @unchecked Sendable {
     let lock = try! Lock()
@@ -40,10 +55,10 @@ final class DiskFixture: @unchecked Sendable {
     var all: [String] { lock.withLock { keys } }
   }
 
-  static let unlimited = DiskOptions(limits: TierLimits())
+  static let unlimited = StorageOptions(limits: TierLimits())
 
   init(
-    _ options: DiskOptions = unlimited, opening: Bool = true, at path: String? = nil
+    _ options: StorageOptions = unlimited, opening: Bool = true, at path: String? = nil
   ) throws {
     self.path =
       path ?? NSTemporaryDirectory() + "hutch-\(UInt64.random(in: 0...UInt64.max))"
@@ -62,7 +77,8 @@ final class DiskFixture: @unchecked Sendable {
       hostsClock ? time.clock() : Clock(function: nil, context: nil, release: nil)
     tier = try DiskTier.open(directory: directory, options: options, clock: clock)
     version.store(tier.firstVersion, ordering: .relaxed)
-    tier.onDropped = { [dropped] key, _, _ in
+    tier.watch(by: observer)
+    observer.onDropped = { [dropped] key in
       let text = String(decoding: key, as: UTF8.self)
       dropped.lock.withLock { dropped.keys.append(text) }
     }

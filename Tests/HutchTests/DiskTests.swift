@@ -8,7 +8,7 @@ import Testing
   @Test(arguments: [StorageKind.mixed, .sqlite, .file])
   func keepsValuesOfEverySize(storage: StorageKind) throws {
     var options = DiskFixture.unlimited
-    options.storage = storage
+    options.kind = storage
     let disk = try DiskFixture(options)
     let sizes = [0, 1, 100, 4095, 4096, 20_480, 20_481, 100_000, 3_000_000]
     for size in sizes {
@@ -231,17 +231,17 @@ import Testing
 
   @Test func settlesItsStorageKind() throws {
     var options = DiskFixture.unlimited
-    options.storage = .file
+    options.kind = .file
     let disk = try DiskFixture(options)
     #expect(disk.close() == nil)
-    disk.options.storage = .mixed
+    disk.options.kind = .mixed
     #expect(throws: Failure.self) { try disk.open() }
-    disk.options.storage = .unspecified
+    disk.options.kind = .unspecified
     try disk.open()
     disk.put("a", [1])
     #expect(disk.files(in: "content").count == 1)
     #expect(disk.tier.differs(from: DiskFixture.unlimited) == false)
-    options.storage = .sqlite
+    options.kind = .sqlite
     #expect(disk.tier.differs(from: options))
   }
 
@@ -283,7 +283,7 @@ import Testing
   /// had come alone.
   @Test(arguments: [1, 5, 64, 300])
   func getsMany(count: Int) throws {
-    let disk = try DiskFixture(DiskOptions(inlineThreshold: 3000, limits: TierLimits()))
+    let disk = try DiskFixture(StorageOptions(inlineThreshold: 3000, limits: TierLimits()))
     for i in 0..<300 {
       let size = i % 10 == 3 ? 8000 : i % 10 == 4 ? 0 : 200
       disk.put("k\(i)", DiskFixture.bytes(size), timeToLive: i % 10 == 5 ? second : 0)

@@ -38,7 +38,7 @@ import Testing
 
   @Test func expiredByTheTiersTimeToLive() throws {
     let disk = try DiskFixture(
-      DiskOptions(limits: TierLimits(ages: Ages(timeToLive: 10 * second))))
+      StorageOptions(limits: TierLimits(ages: Ages(timeToLive: 10 * second))))
     for i in 0..<700 { disk.put("a\(i)", [1]) }
     disk.time.advance(seconds: 6)
     for i in 0..<50 { disk.put("b\(i)", [1]) }
@@ -49,7 +49,7 @@ import Testing
 
   @Test(arguments: [StorageKind.mixed, .sqlite, .file])
   func toCost(storage: StorageKind) throws {
-    let disk = try DiskFixture(DiskOptions(storage: storage, inlineThreshold: 3000))
+    let disk = try DiskFixture(StorageOptions(kind: storage, inlineThreshold: 3000))
     for i in 0..<300 {
       disk.put("k\(i)", DiskFixture.bytes(i % 10 == 0 ? 20_000 : 500))
       disk.time.advance(seconds: 1)
@@ -96,7 +96,7 @@ import Testing
   }
 
   @Test func largestFirst() throws {
-    let disk = try DiskFixture(DiskOptions(inlineThreshold: 3000))
+    let disk = try DiskFixture(StorageOptions(inlineThreshold: 3000))
     for i in 0..<200 { disk.put("k\(i)", DiskFixture.bytes((i * 37 % 200) * 100)) }
     let cost = disk.tier.stats.cost
     let removed = try trim(disk, .largestFirst, amount: 500_000)
@@ -118,7 +118,7 @@ import Testing
     }
     disk.time.advance(seconds: 1)
     for i in 0..<50 { _ = try disk.get(key(i)) }
-    disk.tier.lastAccess = { key in
+    disk.observer.lastAccess = { key in
       // A tier above has read these a moment ago.
       let number = Int(String(decoding: key, as: UTF8.self).dropFirst())! - 10_000
       return (100..<150).contains(number) ? self.farFuture : nil
@@ -174,7 +174,7 @@ import Testing
   }
 
   @Test func largerThan() throws {
-    let disk = try DiskFixture(DiskOptions(inlineThreshold: 3000))
+    let disk = try DiskFixture(StorageOptions(inlineThreshold: 3000))
     for i in 0..<100 { disk.put("k\(i)", DiskFixture.bytes(i * 100)) }
     #expect(try trim(disk, .largerThan, amount: UInt64.max) == 0)
     #expect(try trim(disk, .largerThan, amount: 5000) == 49)
@@ -227,7 +227,7 @@ import Testing
   }
 
   @Test func reclaimsAfterAClear() throws {
-    let disk = try DiskFixture(DiskOptions(inlineThreshold: 3000))
+    let disk = try DiskFixture(StorageOptions(inlineThreshold: 3000))
     for i in 0..<1000 { disk.put("k\(i)", DiskFixture.bytes(i % 10 == 0 ? 5000 : 1000)) }
     disk.clear()
     for i in 0..<10 { disk.put("n\(i)", [1]) }

@@ -15,7 +15,7 @@ public func hutch_check(
       hutch_check_report(
         struct_size: MemoryLayout<hutch_check_report>.size, entries: found.entries,
         bytes: found.bytes, damaged: found.damaged, orphans: found.orphans,
-        counters: found.counters, manifest: found.manifest, reserved: (0, 0, 0, 0)),
+        counters: found.counters, manifest: found.index, reserved: (0, 0, 0, 0)),
       to: report)
     return .done
   }

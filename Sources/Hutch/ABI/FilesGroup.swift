@@ -90,7 +90,7 @@ public func hutch_writer_begin(
   return withCache(cache) { (handle) throws(Failure) in
     let key = try checkedKey(key, key_size)
     guard let out else { throw .invalid("out is NULL") }
-    guard let expected = Int(exactly: expected_size), expected <= Int(Row.largestValue) else {
+    guard let expected = Int(exactly: expected_size), expected <= Record.largestSize else {
       throw .invalid("the expected size is no size")
     }
     out.pointee = handOut(

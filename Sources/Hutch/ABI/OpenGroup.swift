@@ -161,7 +161,7 @@ private func isLonger(_ options: UnsafePointer<hutch_options>) -> Bool {
 extension hutch_options {
   fileprivate static var defaults: hutch_options {
     var options = hutch_options()
-    options.inline_threshold = UInt64(DiskOptions().inlineThreshold)
+    options.inline_threshold = UInt64(StorageOptions().inlineThreshold)
     options.memory = hutch_tier_limits(.defaultMemory)
     options.disk = hutch_tier_limits(.defaultDisk)
     options.workers = UInt32(TaskOptions().workers)
@@ -219,7 +219,7 @@ extension OpenOptions {
     }
     memory = try TierLimits(options.memory)
     disk.limits = try TierLimits(options.disk)
-    disk.storage = storage
+    disk.kind = storage
     disk.inlineThreshold = Int(clamping: options.inline_threshold)
     disk.isOptional = options.flags & optional != 0
     guard options.workers <= UInt32(TaskQueue.mostThreads) else {

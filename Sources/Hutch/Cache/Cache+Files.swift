@@ -222,11 +222,12 @@ extension Cache {
       guard let files = storage.files, scope != .memory else {
         throw Failure(.unsupported, "this tier has no files")
       }
-      guard let place = try files.locate(key, at: moment) else { return nil }
-      guard let name = place.name, let directory = place.directory else {
-        throw Failure(.wrongType, "the value has no file of its own")
+      var result: R?
+      _ = try files.path(of: key, at: moment) { (path) throws(Failure) in
+        guard let path else { throw Failure(.wrongType, "the value has no file of its own") }
+        result = try body(path)
       }
-      return try directory.withPath(of: name, body)
+      return result
     }
   }
 

@@ -4,8 +4,9 @@ import Synchronization
 /// A fork of the process, and what becomes of its caches: parent and child both go on.
 ///
 /// The child has a copy of all memory and none of the threads. Whatever a thread was about to
-/// change stays half done for ever, a lock that it held is held for ever; and SQLite believes
-/// that it has locks which are the parent's. So a fork is prepared (pthread_atfork):
+/// change stays half done for ever, a lock that it held is held for ever; and what a store has of
+/// a process only once (locks on files, connections) is the parent's. So a fork is prepared
+/// (pthread_atfork):
 ///
 /// PREPARE, in the thread that forks, in this order
 ///   1 the registry's lock   nobody opens or closes a directory; then the roster's, of this list
@@ -17,13 +18,10 @@ import Synchronization
 ///                           memory owes to a store (writing on eviction) is written; from the fork
 ///                           on such a put is written at once
 ///   3 per cache             limitsLock, then all stripes
-///   4 per cache             the locks of the memory tier's shards, ascending; then the store's
-///                           (DiskTier+Fork.swift): the writer lock, with the turn among
-///                           processes, the readers', the queue's, the state's, the files', the
-///                           access times'. With the writer lock and the readers' held SQLite's
-///                           connections are closed, every one
-/// PARENT   lets go of the locks and ends the pause. Connections are opened again by who needs
-///          them first.
+///   4 per cache             the locks of the memory tier's shards, ascending; then the store's,
+///                           which gives up what the process has only once (Storage.prepareFork)
+/// PARENT   lets go of the locks and ends the pause. What a store has given up it gets again when
+///          it is next needed.
 /// CHILD    the same; and whatever is about threads that it does not have is made anew: gates,
 ///          the tasks' queue, loads, the order of events, walks, and the locks of those, which
 ///          PREPARE leaves alone. From here on the two are as two processes that share the
@@ -37,8 +35,8 @@ import Synchronization
 /// few steps only). If a call has not left the store by then, a commit that stalls, say, or a
 /// check of everything, or if the directory is being opened or closed, the child's disk tier is
 /// out of service for ever, with HUTCH_FORKED for a reason, and its memory tier begins empty: what
-/// the parent writes would be news to it. The parent goes on unharmed; its connections
-/// stay open, for the child does not touch its copies.
+/// the parent writes would be news to it. The parent goes on unharmed, for the child does not
+/// touch its copies.
 ///
 /// A fork from within a callback (a listener, loader, task, visitor, codec) is not prepared at all:
 /// whoever is to be waited for may wait for it. The child's caches are dead, HUTCH_FORKED

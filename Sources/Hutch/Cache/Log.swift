@@ -90,28 +90,6 @@ final class Log {
   }
 }
 
-/// What is to be told.
-struct LogLine {
-  /// Bits, so that a logger's levels are a mask.
-  enum Level: UInt32 {
-    case error = 1
-    case warning = 2
-    case info = 4
-    case debug = 8
-  }
-
-  let level: Level
-  /// For ever, and ends with NUL.
-  let words: StaticString
-  var failure: Failure?
-
-  init(_ level: Level, _ words: StaticString, _ failure: Failure? = nil) {
-    self.level = level
-    self.words = words
-    self.failure = failure
-  }
-}
-
 extension Process {
   /// The process's logger, while nobody replaces it.
   static func withLogger<R>(_ body: (Listener?) -> R) -> R {
@@ -134,7 +112,10 @@ extension Process {
 
 extension Cache {
   /// To be told when the caller's locks are released: by `events.deliver`.
-  func log(_ line: LogLine, _ tiers: Event.Tiers = .disk) { events.log(line, tiers) }
+  func log(_ line: LogLine, _ tiers: Event.Tiers) { events.log(line, tiers) }
+
+  /// Of the store.
+  func log(_ line: LogLine) { log(line, .disk) }
 
   /// Tells what is left, and lets listener and logger go. After the end of everything else, with
   /// no lock held: theirs are the host's last functions.
@@ -142,15 +123,5 @@ extension Cache {
     try? events.listen(nil)
     events.deliver()
     events.setLogger(nil)
-  }
-
-  /// What an opening of the store has found.
-  func log(_ met: DiskTier.Met) {
-    if met.setAside {
-      log(LogLine(.warning, "the manifest was damaged, has been set aside, and a new one begun"))
-    }
-    if met.unclean {
-      log(LogLine(.info, "the directory was not closed; what a kill has left will be swept up"))
-    }
   }
 }

@@ -7,7 +7,8 @@ struct OpenOptions {
   var pressure = Pressure()
   var writePolicy = WritePolicy.standard
   var memory = TierLimits.defaultMemory
-  var disk = DiskOptions()
+  /// The store's.
+  var disk = StorageOptions()
   /// Host objects are released only when the host asks for it.
   var drainsReleases = false
   var tasks = TaskOptions()
@@ -157,20 +158,21 @@ final class Opening {
     return Opening(cache, path: nil)
   }
 
-  /// A cache on a directory; `differs` if this process has it open already, with other
-  /// options.
+  /// A cache on a directory; `differs` if this process has it open already, or others share it,
+  /// with other options.
   static func onDirectory(
-    _ path: UnsafePointer<CChar>, _ options: OpenOptions, clock: Clock
+    _ path: UnsafePointer<CChar>, _ options: OpenOptions, clock: Clock,
+    by open: StorageOpener = openStorage
   ) throws(Failure) -> (opening: Opening, differs: Bool) {
     while true {
-      if let opened = try unlessClosing(path, options, clock: clock) { return opened }
+      if let opened = try unlessClosing(path, options, clock, open) { return opened }
       usleep(1000)
     }
   }
 
   /// Nil: this process is closing the directory.
   private static func unlessClosing(
-    _ path: UnsafePointer<CChar>, _ options: OpenOptions, clock: Clock
+    _ path: UnsafePointer<CChar>, _ options: OpenOptions, _ clock: Clock, _ open: StorageOpener
   ) throws(Failure) -> (opening: Opening, differs: Bool)? {
     let directory: Directory
     do throws(Failure) {
@@ -182,7 +184,6 @@ final class Opening {
     }
     let device = directory.device
     let inode = directory.inode
-    let held = DirectoryHolder(directory)
     guard let path = strdup(path) else { throw .noMemory }
     var isKept = false
     defer { if !isKept { free(path) } }
@@ -213,13 +214,12 @@ final class Opening {
       }
       let node = try Allocation.one(OpenDirectory.self)
       do throws(Failure) {
-        let disk = try DiskTier.open(
-          directory: held.take(), options: options.disk, clock: clock)
+        let storage = try open(directory, options.disk, clock)
         let cache: Cache
         do throws(Failure) {
-          cache = try compose(disk, options, clock: clock, path)
+          cache = try compose(storage, options, clock: clock, path)
         } catch {
-          _ = disk.close(lastVersion: disk.firstVersion &- 1)
+          _ = storage.close(lastVersion: storage.firstVersion &- 1)
           throw error
         }
         node.initialize(
@@ -228,7 +228,7 @@ final class Opening {
         head = node
         Forking.join(cache)
         isKept = true
-        return (Opening(cache, path: path), disk.joinedOthers)
+        return (Opening(cache, path: path), storage.differs(from: options.disk))
       } catch {
         free(node)
         throw error
@@ -243,36 +243,24 @@ final class Opening {
 extension Opening {
   /// A cache over a store that has just been opened.
   private static func compose(
-    _ disk: DiskTier, _ options: OpenOptions, clock: Clock, _ path: UnsafePointer<CChar>
+    _ storage: any Storage, _ options: OpenOptions, clock: Clock, _ path: UnsafePointer<CChar>
   ) throws(Failure) -> Cache {
-    let versions = Versions(from: disk.firstVersion, shared: disk.shared?.nextVersion)
-    let coherence = disk.shared?.counters
+    let sharing = storage.sharing
+    let versions = Versions(from: storage.firstVersion, shared: sharing?.nextVersion)
     let hash: KeyedHash
-    if let shared = disk.shared {
-      hash = shared.hash
-      shared.isHandedOut = true
-    } else {
-      hash = try KeyedHash()
-    }
+    if let sharing { hash = sharing.hash } else { hash = try KeyedHash() }
     let memory = try MemoryTier(
       limits: options.memory, policy: options.policy, hash: hash, versions: versions,
-      coherence: coherence)
+      coherence: sharing?.counters)
     let cache = try Cache(
-      memory: memory, storage: disk, clock: clock, versions: versions, options: options,
-      coherence: coherence)
+      memory: memory, storage: storage, clock: clock, versions: versions, options: options,
+      coherence: sharing?.counters)
     cache.events.name(path)
-    cache.log(disk.met)
-    cache.watch(disk)
+    options.disk.codec?.owner = cache.identity
+    cache.tieTogether(storage)
     try cache.startMaintenance()
     return cache
   }
-}
-
-/// Carries a directory into a closure, which cannot consume what it captures.
-private final class DirectoryHolder {
-  private var directory: Directory?
-  init(_ directory: consuming Directory) { self.directory = consume directory }
-  func take() -> Directory { directory.take()! }
 }
 
 /// What a host's reference to a cache is: an opening, and the part of the cache that calls

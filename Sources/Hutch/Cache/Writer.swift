@@ -122,7 +122,7 @@ final class Writer {
   }
 
   private func flush(to files: any FileStorage) throws(Failure) {
-    if file.name == nil { try files.begin(file) }
+    if file.storage == nil { try files.begin(file) }
     try files.append(Bytes(gathered.elements), to: file)
     gathered.removeAll()
   }
@@ -152,7 +152,7 @@ final class Writer {
         block.unowned, hash, at: moment, if: .always, in: scope, storing: Target(target),
         file: file, to: storage)
       // The file is the write's.
-      file.name = nil
+      file.storage = nil
       return cache.finish(submitted, in: storage)
     }
   }
@@ -169,9 +169,8 @@ final class Writer {
     if spec.extended.count > 0 { made.extendedData.copyMemory(from: spec.extended) }
     let value = made.value
     if file.size > 0 {
-      let count = Files.read(
-        file.descriptor, into: UnsafeMutableRawBufferPointer(rebasing: value[0..<file.size]))
-      guard count == file.size else { throw .system("cannot read what was written") }
+      try cache.storage?.files?.read(
+        file, into: UnsafeMutableRawBufferPointer(rebasing: value[0..<file.size]))
     }
     if gathered.count > 0 {
       memcpy(value.baseAddress! + file.size, gathered.elements.baseAddress!, gathered.count)

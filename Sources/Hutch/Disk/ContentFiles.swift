@@ -1,40 +1,5 @@
 import CSystem
 
-/// What a content file's name ends with: an extension, for hosts that go by it. Up to 15 bytes
-/// in place, and their number in the sixteenth.
-struct FileSuffix {
-  static let longest = 15
-  private var bytes: (UInt64, UInt64) = (0, 0)
-
-  init() {}
-
-  /// Nil: too long, or with a byte that no name of a file can have.
-  init?(_ text: Bytes) {
-    guard text.count <= FileSuffix.longest else { return nil }
-    for byte in text where byte == 0 || byte == 0x2F { return nil }
-    withUnsafeMutableBytes(of: &bytes) { $0.copyBytes(from: text) }
-    bytes.1 |= UInt64(text.count) << 56
-  }
-
-  /// As C has it: it ends with NUL. What lies behind the longest is not read.
-  init?(_ text: Files.Path) {
-    self.init(Bytes(start: text, count: strnlen(text, FileSuffix.longest + 1)))
-  }
-
-  /// `.tmp`
-  static var temporary: FileSuffix {
-    var suffix = FileSuffix()
-    suffix.bytes = (0x706D_742E, 4 << 56)
-    return suffix
-  }
-
-  var count: Int { Int(bytes.1 >> 56) }
-
-  func withBytes<R>(_ body: (Bytes) -> R) -> R {
-    withUnsafeBytes(of: bytes) { body(Bytes(rebasing: $0[0..<count])) }
-  }
-}
-
 /// The name of a content file: a folder and 56 random bits, never made from a key, and the suffix that its
 /// put asked for. The file is `content/xx/<16 hexadecimal digits><suffix>`, where xx are the
 /// first two digits.

@@ -45,7 +45,7 @@ extension DiskTier {
   private func checkManifest(_ report: inout CheckReport) throws(Failure) {
     let errors = try integrityErrors()
     guard errors > 0 else { return }
-    report.manifest = UInt64(errors)
+    report.index = UInt64(errors)
     counters.damaged.add()
     try? writerLock.withLock { () throws(Failure) in
       guard isUp, let manifest else { throw downFailure }

@@ -49,27 +49,29 @@ extension DiskTier: FileStorage {
   func begin(_ file: ValueFile) throws(Failure) {
     let (name, directory) = try newName(file.suffix)
     do throws(Failure) {
-      file.descriptor = try ContentFiles.create(name, in: directory)
+      let number = try ContentFiles.create(name, in: directory)
+      file.storage = ContentFile(name, directory, owning: number)
     } catch {
       land(name)
       throw error
     }
-    file.name = name
-    file.directory = directory
   }
 
   func append(_ bytes: Bytes, to file: ValueFile) throws(Failure) {
     let words: StaticString = "cannot write a content file"
+    guard let content = file.content else { return }
     var done = 0
     while done < bytes.count {
       // What has been summed up is in the processor's cache when it is written.
       let piece = Bytes(rebasing: bytes[done..<min(bytes.count, done + DiskTier.pieceSize)])
-      file.sum.add(piece)
-      if !Files.write(piece, to: file.descriptor, at: file.size) {
+      content.sum.add(piece)
+      if !Files.write(piece, to: content.descriptor, at: file.size) {
         let failure = Failure.system(words)
         guard failure.status == .noSpace else { throw failure }
         makeRoom(Int64(bytes.count - done))
-        guard Files.write(piece, to: file.descriptor, at: file.size) else { throw .system(words) }
+        guard Files.write(piece, to: content.descriptor, at: file.size) else {
+          throw .system(words)
+        }
       }
       file.size += piece.count
       done += piece.count
@@ -79,11 +81,16 @@ extension DiskTier: FileStorage {
   private static let pieceSize = 256 << 10
 
   func finish(_ file: ValueFile) throws(Failure) {
-    guard let name = file.name, let directory = file.directory else { return }
-    try ContentFiles.settle(file.descriptor, name, in: directory, syncing)
-    file.close()
-    file.checksum = file.sum.value
-    file.isWhole = true
+    guard let content = file.content else { return }
+    try ContentFiles.settle(content.descriptor, content.name, in: content.directory, syncing)
+    content.close()
+    content.checksum = content.sum.value
+    content.isWhole = true
+  }
+
+  func read(_ file: ValueFile, into target: UnsafeMutableRawBufferPointer) throws(Failure) {
+    guard let content = file.content, Files.read(content.descriptor, into: target) == target.count
+    else { throw .system("cannot read what was written") }
   }
 
   func link(
@@ -99,30 +106,50 @@ extension DiskTier: FileStorage {
       land(name)
       throw error
     }
-    file.name = name
-    file.directory = directory
+    let content = ContentFile(name, directory, owning: -1)
+    content.checksum = checksum
+    content.isWhole = true
     file.size = size
-    file.checksum = checksum
-    file.isWhole = true
+    file.storage = content
     return true
   }
 
   func discard(_ file: ValueFile) {
-    file.close()
-    guard let name = file.name, let directory = file.directory else { return }
-    ContentFiles.discard(file.isWhole ? name : name.temporary, in: directory)
+    guard let content = file.content else { return }
+    content.close()
+    let name = content.name
+    ContentFiles.discard(content.isWhole ? name : name.temporary, in: content.directory)
     land(name)
-    file.name = nil
+    file.storage = nil
   }
 
   // MARK: finding
 
-  func locate(_ key: Bytes, at moment: Moment) throws(Failure) -> ValuePlace? {
+  func path(
+    of key: Bytes, at moment: Moment, _ body: (Bytes?) throws(Failure) -> Void
+  ) throws(Failure) -> Bool {
+    guard let place = try locate(key, at: moment) else { return false }
+    guard let name = place.name, let directory = place.directory else {
+      try body(nil)
+      return true
+    }
+    var made: UnsafeMutablePointer<CChar>?
+    ContentPath.content(name).withPointer {
+      made = try? directory.path(of: Bytes(start: $0, count: strlen($0)))
+    }
+    guard let made else { throw .noMemory }
+    defer { free(made) }
+    try body(Bytes(start: made, count: strlen(made)))
+    return true
+  }
+
+  private func locate(_ key: Bytes, at moment: Moment) throws(Failure) -> ValuePlace? {
     var isDamaged = false
     return try locate(key, at: moment, isDamaged: &isDamaged)
   }
 
-  /// Tells whether it found the entry damaged.
+  /// Where the newest entry's value is; nil if there is none or it has expired. Tells whether it
+  /// found the entry damaged.
   func locate(
     _ key: Bytes, at moment: Moment, isDamaged: inout Bool
   ) throws(Failure) -> ValuePlace? {
@@ -189,4 +216,41 @@ extension DiskTier: FileStorage {
       if trash.holds == 0 { trash.moveHeld(in: place) }
     }
   }
+}
+
+/// Where a value is.
+struct ValuePlace {
+  let record: Record
+  /// Where the file is; nil: it has none.
+  let directory: Directory?
+  let name: ContentName?
+}
+
+/// The content file of a `ValueFile`.
+final class ContentFile {
+  let name: ContentName
+  let directory: Directory
+  /// -1: closed, or none.
+  private(set) var descriptor: Int32
+  var sum = Checksum.Sum()
+  var checksum: UInt64 = 0
+  /// It has its own name and may have a row.
+  var isWhole = false
+
+  init(_ name: ContentName, _ directory: Directory, owning descriptor: Int32) {
+    self.name = name
+    self.directory = directory
+    self.descriptor = descriptor
+  }
+
+  deinit { close() }
+
+  func close() {
+    if descriptor >= 0 { _ = Descriptor(owning: descriptor) }
+    descriptor = -1
+  }
+}
+
+extension ValueFile {
+  var content: ContentFile? { storage.map { unsafeDowncast($0, to: ContentFile.self) } }
 }

@@ -5,6 +5,11 @@ import Synchronization
 /// child inherits it, and with it locks that it does not hold. So no connection may be open at
 /// the fork, in either of the two; they are opened again when they are next needed.
 ///
+/// Before it, in this order, are taken: the writer lock, with the turn among processes; the
+/// readers', the queue's, the state's, the files' and the access times'. With the writer lock and
+/// the readers' held every connection is closed. If it is not to be, they stay open, for the
+/// child does not touch its copies.
+///
 /// From then on parent and child are two processes on one directory, as those are that share it
 /// (DiskTier+Sharing.swift): `shared` tells them what they must know of each other, and the
 /// writer lock has a turn for each. Where the sharing is EXCLUSIVE, a tier begins that with its
@@ -15,7 +20,9 @@ import Synchronization
 /// it remembers is never less than coherent, and the parent never takes itself for alone.
 extension DiskTier {
   var sharing: StorageSharing? {
-    shared.map { StorageSharing(counters: $0.counters, nextVersion: $0.nextVersion) }
+    shared.map {
+      StorageSharing(counters: $0.counters, nextVersion: $0.nextVersion, hash: $0.hash)
+    }
   }
 
   // MARK: before

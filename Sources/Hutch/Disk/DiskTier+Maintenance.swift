@@ -101,13 +101,13 @@ extension DiskTier {
 
   /// Tells of a change of state, once, with no lock held.
   func announce() {
-    guard let onStateChange else { return }
+    guard let observer else { return }
     let failure = stateLock.withLock { () -> Failure? in
       guard !isUp, !isTold else { return nil }
       isTold = true
       return reason
     }
-    if let failure { onStateChange(failure) }
+    if let failure { observer.storeChanged(failure) }
   }
 
   // MARK: idle entries
@@ -166,9 +166,9 @@ extension DiskTier {
   private func removeIdle(at now: Int64) {
     guard !idleScan.keys.isEmpty else { return }
     defer { idleScan.keys.removeAll() }
-    if let lastAccess {
+    if let observer {
       idleScan.keys.forEach { key, accessed in
-        if let time = lastAccess(key), time > accessed { accesses.note(key, at: time) }
+        if let time = observer.lastAccess(of: key), time > accessed { accesses.note(key, at: time) }
       }
     }
     let changes = Changes()

@@ -5,7 +5,7 @@ import Synchronization
 extension DiskTier {
   /// The tier in a directory that nothing else of this process has open.
   static func open(
-    directory: Directory, options: DiskOptions, clock: Clock
+    directory: Directory, options: StorageOptions, clock: Clock
   ) throws(Failure) -> DiskTier {
     let tier = try DiskTier(directory, options, clock)
     try tier.writerLock.withLock { () throws(Failure) in
@@ -109,7 +109,7 @@ extension DiskTier {
         }
       }
       try ManifestFile.create(
-        options.storage == .unspecified ? .mixed : options.storage, options.durability,
+        options.kind == .unspecified ? .mixed : options.kind, options.durability,
         in: directory)
       kind = .ours
     }
@@ -143,7 +143,7 @@ extension DiskTier {
   /// Takes over a manifest that is in order: clock, versions, limits.
   private func adopt(_ opened: Manifest, _ directory: Directory) throws(Failure) {
     var meta = opened.meta
-    guard options.storage == .unspecified || options.storage == meta.storage else {
+    guard options.kind == .unspecified || options.kind == meta.storage else {
       throw Failure(.invalidArgument, "the directory has another storage kind")
     }
     var boot = Boot.current()
@@ -251,12 +251,13 @@ extension DiskTier {
         return false
       }
       stateLock.withLock { up.store(true, ordering: .releasing) }
-      isListed.store(owner == nil, ordering: .relaxed)
+      isListed.store(observer == nil, ordering: .relaxed)
       return true
     }
     if isBack {
       list()
-      onStateChange?(nil)
+      observer?.storeChanged(nil)
+      tellMet()
     }
     return isBack
   }
@@ -264,9 +265,9 @@ extension DiskTier {
   /// Sees to it that the process knows where the tier is. Tried again by maintenance: until it
   /// does, another opening of the directory is told that it is busy.
   func list() {
-    guard let owner, !isListed.load(ordering: .relaxed), let place = placeIfUp else { return }
+    guard let observer, !isListed.load(ordering: .relaxed), let place = placeIfUp else { return }
     let isDone = Process.relist(
-      owner, device: place.device, inode: place.inode)
+      observer.identity, device: place.device, inode: place.inode)
     if isDone { isListed.store(true, ordering: .relaxed) }
   }
 
@@ -361,12 +362,5 @@ extension DiskTier {
       }
       return !namesInFlight.isEmpty
     }
-  }
-}
-
-extension Failure {
-  /// Whether it is the directory's, and not of what was asked for.
-  var isOfDirectory: Bool {
-    status != .invalidArgument && status != .noMemory && status != .forked
   }
 }

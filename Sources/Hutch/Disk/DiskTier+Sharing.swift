@@ -177,12 +177,10 @@ extension DiskTier {
   /// Takes over a manifest that others have open.
   func join(_ opened: Manifest, _ directory: Directory) throws(Failure) {
     guard let shared else { return }
-    guard options.storage == .unspecified || options.storage == opened.meta.storage else {
+    guard options.kind == .unspecified || options.kind == opened.meta.storage else {
       throw Failure(.invalidArgument, "the directory has another storage kind")
     }
-    let own = liveLimits.current
     takeLimits(try opened.reload(shared, trustsLog: shared.isSettled, in: directory))
-    if own != liveLimits.current { joinedOthers = true }
     if !clock.isHosts { clock.setAnchor(opened.boot.offset) }
     if !shared.isSettled { shared.evenAll() }
     shared.generation = opened.meta.generation
@@ -278,34 +276,5 @@ extension DiskTier {
     }
     guard let sums else { return nil }
     return (sums.count, sums.charges &+ UInt64(shared.log.size))
-  }
-}
-
-/// What has to be there for a write to be carried out.
-enum WriteCondition: Equatable {
-  case none
-  case absent
-  case present
-  case version(UInt64)
-  /// This version, or none; 0: none.
-  case atMost(UInt64)
-
-  /// `version`: of the entry that is there; 0: none.
-  func holds(for version: UInt64) -> Bool {
-    switch self {
-    case .none: true
-    case .absent: version == 0
-    case .present: version != 0
-    case .version(let wanted): version == wanted
-    case .atMost(let wanted): version == 0 || version == wanted
-    }
-  }
-
-  static func == (a: WriteCondition, b: WriteCondition) -> Bool {
-    switch (a, b) {
-    case (.none, .none), (.absent, .absent), (.present, .present): true
-    case (.version(let a), .version(let b)), (.atMost(let a), .atMost(let b)): a == b
-    default: false
-    }
   }
 }

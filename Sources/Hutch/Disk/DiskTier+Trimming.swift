@@ -123,7 +123,7 @@ extension DiskTier {
   /// Learns when tiers above have last read these rows' entries. No lock is held while they are
   /// asked.
   private func askAbove(_ trim: Trim, from start: Int, to end: Int) throws(Failure) {
-    guard trim.rule.goesByAccess, let lastAccess else { return }
+    guard trim.rule.goesByAccess, let observer else { return }
     var keys = KeyList()
     _ = try readers.withConnection(in: { placeIfUp }) { (reader) throws(Failure) in
       for i in start..<end {
@@ -134,7 +134,7 @@ extension DiskTier {
       }
     }
     keys.forEach { key, accessed in
-      if let time = lastAccess(key), time > accessed { accesses.note(key, at: time) }
+      if let time = observer.lastAccess(of: key), time > accessed { accesses.note(key, at: time) }
     }
   }
 

@@ -17,7 +17,7 @@ extension DiskTier {
     guard write.kind == .put else { return }
     if !isUp { reopenIfDue() }
 
-    if let file = write.file, file.memoryOutcome != .none || file.isWhole {
+    if let file = write.file, file.memoryOutcome != .none || file.content?.isWhole ?? false {
       adopt(file, queued)
       return
     }
@@ -44,15 +44,15 @@ extension DiskTier {
   private func adopt(_ file: ValueFile, _ queued: QueuedWrite) {
     queued.hasValue = file.memoryOutcome == .none
     queued.size = file.size
-    guard file.isWhole, file.refusal == .none else {
+    guard let content = file.content, content.isWhole, file.refusal == .none else {
       if file.failure != nil { counters.failures.add() }
       queued.refusal = file.refusal == .none ? .failed : file.refusal
       queued.refusalFailure = file.failure
       return
     }
-    queued.checksum = file.checksum
-    queued.file = file.name
-    queued.directory = file.directory
+    queued.checksum = content.checksum
+    queued.file = content.name
+    queued.directory = content.directory
     if !isWithinLimits(queued, stored: file.size, inFile: true) { discardFile(of: queued) }
   }
 
@@ -195,8 +195,8 @@ extension DiskTier {
 
   /// No lock is held.
   func tell(_ changes: Changes) {
-    guard changes.hasDropped, let onDropped else { return }
-    changes.forEachDropped { onDropped($0, $1, $2) }
+    guard changes.hasDropped, let observer else { return }
+    changes.forEachDropped { key, version, _ in observer.storeDropped(key, version) }
   }
 
   /// Every write has its results when this returns. The writer lock is held.
@@ -337,7 +337,9 @@ extension DiskTier {
   /// What is owed after a commit: files that lost their rows go, the limit and the bound on
   /// the log hold again, the numbers are shown.
   private func settle(_ manifest: Manifest, _ changes: Changes) {
-    if changes.hasDropped, let onLeaving { changes.forEachDropped { onLeaving($0, $1, $2) } }
+    if changes.hasDropped, let observer {
+      changes.forEachDropped { observer.storeDrops($0, $1, $2) }
+    }
     counters.evictions.add(changes.evictions)
     counters.expirations.add(changes.expirations)
     for file in changes.files.elements { trash.add(file, in: place) }

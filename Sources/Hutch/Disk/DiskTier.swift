@@ -86,7 +86,7 @@ import Synchronization
 ///     filesLock, AccessTimes' lock: nothing else is taken under them
 ///   A fork takes all of them but maintenanceLock, in this order (DiskTier+Fork.swift).
 ///   Reads take a reader's lock, and none that is held during I/O of a writer. Nothing calls
-///   out (`onDropped`, `lastAccess`, `onStateChange`, the host's clock) with any of them held.
+///   out (the observer, but for `storeDrops`; the host's clock) with any of them held.
 ///
 /// Out of service. When a commit finds that its file is no longer the one at the path, or
 /// SQLite finds the manifest malformed, the tier is down: it has no entries and takes none.
@@ -96,7 +96,7 @@ import Synchronization
 /// that is optional may begin out of service.
 final class DiskTier: Storage {
   let clock: Clock
-  let options: DiskOptions
+  let options: StorageOptions
   let queue: WriteQueue
   let readers: Readers
   let accesses: AccessTimes
@@ -106,16 +106,8 @@ final class DiskTier: Storage {
   let foundDamage = Atomic<Bool>(false)
   let liveLimits: LiveLimits
 
-  /// An entry has gone that nobody asked to remove: evicted, expired or damaged.
-  var onDropped: ((_ key: Bytes, _ version: UInt64, _ cause: DropCause) -> Void)?
-  /// The same, at once and in the order of commits: the writer lock is held. To be set before
-  /// the first write.
-  var onLeaving: ((_ key: Bytes, _ version: UInt64, _ cause: DropCause) -> Void)?
-  /// When a tier above last read an entry; nil if it does not have it.
-  var lastAccess: ((_ key: Bytes) -> Int64?)?
-  /// The tier is up again, or is out of service and why. When it is up again it may have
-  /// other entries than before, or none, and `firstVersion` may be higher.
-  var onStateChange: ((_ failure: Failure?) -> Void)?
+  /// Set before the first write.
+  unowned(unsafe) private(set) var observer: (any StorageObserver)?
 
   // MARK: under the writer lock
 
@@ -171,8 +163,6 @@ final class DiskTier: Storage {
   private let isSharing: Atomic<Bool>
   /// Under the writer lock, as are those below: what of others this tier has taken notice of.
   var sequence: UInt64 = 0
-  /// Limits were in force that are not the ones that were asked for.
-  var joinedOthers = false
   var lookedAfter: Int64 = 0
   var sweptOrphans = Clock.read(CLOCK_MONOTONIC)
   /// Of the manifest that is open. Changed under the writer lock, read by reads.
@@ -196,16 +186,14 @@ final class DiskTier: Storage {
   let stateLock: Lock
   /// Where the tier is, or was last.
   var place: Directory
-  /// Whose entry in the list of open directories is this tier's.
-  var owner: UnsafeMutableRawPointer?
-  /// Whether it is right. Relaxed: a reminder.
+  /// Whether the process knows where that is. Relaxed: a reminder.
   let isListed = Atomic<Bool>(true)
   /// When a put may try to open the directory again; CLOCK_MONOTONIC. Relaxed: of two at once
   /// one is told so by the lock.
   let nextTry = Atomic<Int64>(0)
   /// Why the tier is down.
   var reason: Failure?
-  /// Whether `onStateChange` has been told of it.
+  /// Whether the observer has been told of it.
   var isTold = true
   /// Release when it changes, acquire by who acts on it.
   let up = Atomic<Bool>(false)
@@ -223,7 +211,7 @@ final class DiskTier: Storage {
 
   static let versionLease: UInt64 = 1 << 40
 
-  init(_ directory: Directory, _ options: DiskOptions, _ clock: Clock) throws(Failure) {
+  init(_ directory: Directory, _ options: StorageOptions, _ clock: Clock) throws(Failure) {
     let queue = try WriteQueue()
     let readers = try Readers(keeps: options.sharing == .exclusive)
     let accesses = try AccessTimes()
@@ -280,9 +268,29 @@ final class DiskTier: Storage {
     return stats
   }
 
-  func differs(from other: DiskOptions) -> Bool {
-    (other.storage != .unspecified
-      && other.storage.rawValue != counters.storage.load(ordering: .relaxed))
+  func watch(by observer: any StorageObserver) {
+    self.observer = observer
+    shared?.isHandedOut = true
+    tellMet()
+  }
+
+  /// Logs what the last opening has found.
+  func tellMet() {
+    if met.setAside {
+      observer?.log(
+        LogLine(.warning, "the manifest was damaged, has been set aside, and a new one begun"))
+    }
+    if met.unclean {
+      observer?.log(
+        LogLine(.info, "the directory was not closed; what a kill has left will be swept up"))
+    }
+  }
+
+  func differs(from other: StorageOptions) -> Bool {
+    // Nothing is known of a directory that has not been opened.
+    let kind = StorageKind(rawValue: counters.storage.load(ordering: .relaxed)) ?? .unspecified
+    return (other.kind != .unspecified
+      && other.kind != (kind == .unspecified ? options.kind : kind))
       || other.durability != options.durability
       || other.checksChecksums != options.checksChecksums
       || (other.codec?.id ?? 0) != (options.codec?.id ?? 0)
@@ -294,33 +302,6 @@ final class DiskTier: Storage {
   var placeIfUp: Directory? {
     stateLock.withLock { isUp ? place : nil }
   }
-}
-
-/// How a disk tier is to be.
-struct DiskOptions {
-  var storage = StorageKind.unspecified
-  /// Storage mixed: a value of more bytes has a content file.
-  var inlineThreshold = 20_480
-  var limits = TierLimits.defaultDisk
-  var allowsNetworkDirectory = false
-  var sharing = Sharing.exclusive
-  var durability = Durability.process
-  /// Whether reads compare a value's bytes with its checksum.
-  var checksChecksums = true
-  /// A directory that cannot be used is no failure: the tier is down until it can.
-  var isOptional = false
-  /// Between values and what is stored of them.
-  var codec: Codec?
-}
-
-/// What a completed put survives: the numbers of HUTCH_DURABILITY_*.
-enum Durability: UInt32 {
-  /// The end of the process. Nothing is synced but what `Manifest.checkpoint` says.
-  case process = 1
-  /// After a loss of power the manifest is whole, without what was written last.
-  case power = 2
-  /// A loss of power, too.
-  case sync = 3
 }
 
 /// The limits as they are now, without a lock: who reads two of them while they are being

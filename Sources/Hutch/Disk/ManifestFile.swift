@@ -1,18 +1,6 @@
 import CSQLite
 import CSystem
 
-/// The numbers of HUTCH_STORAGE_*.
-enum StorageKind: UInt32 {
-  /// As an option: what the directory has; mixed for a new one.
-  case unspecified = 0
-  /// A value above the inline threshold has a content file, others are in their row.
-  case mixed = 1
-  /// Every value is in its row.
-  case sqlite = 2
-  /// Every value has a content file.
-  case file = 3
-}
-
 /// `manifest.sqlite` as a file: what it is before SQLite opens it, how it is made, how it
 /// is set aside. Nothing here runs while a connection of this process has it open.
 enum ManifestFile {

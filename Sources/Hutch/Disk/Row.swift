@@ -34,9 +34,7 @@ struct Row {
 
   static let longestKey = 65_535
   static let longestExtended = 65_535
-
-  /// No value is larger: beyond this sums of sizes could overflow.
-  static let largestValue = Int64(1) << 46
+  static let largestValue = Int64(Record.largestSize)
 
   init() {}
 

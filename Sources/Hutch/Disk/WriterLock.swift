@@ -187,9 +187,3 @@ final class WriterLock {
     forks = Process.forks
   }
 }
-
-/// The numbers of HUTCH_SHARING_*.
-enum Sharing: UInt32 {
-  case exclusive = 1
-  case shared = 2
-}

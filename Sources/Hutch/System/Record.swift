@@ -23,6 +23,8 @@ struct Record {
   var checksum: UInt64 = 0
 
   static let never = Int64.max
+  /// No value is larger: beyond this sums of sizes could overflow.
+  static let largestSize = 1 << 46
 }
 
 /// A tier's ages: what counts for entries that have none of their own. 0: none.

@@ -1,3 +1,5 @@
+import CSystem
+
 /// What a store can do that keeps large values in files of their own (see `Storage.files`):
 /// values that come in pieces or as files, and values that are wanted as files.
 protocol FileStorage: AnyObject {
@@ -12,6 +14,8 @@ protocol FileStorage: AnyObject {
   func begin(_ file: ValueFile) throws(Failure)
   func append(_ bytes: Bytes, to file: ValueFile) throws(Failure)
   func finish(_ file: ValueFile) throws(Failure)
+  /// What has been appended so far, `file.size` bytes.
+  func read(_ file: ValueFile, into target: UnsafeMutableRawBufferPointer) throws(Failure)
 
   /// Gives the open regular file at a path one more name, in the store. False: it cannot have
   /// one here; nothing has happened.
@@ -21,9 +25,12 @@ protocol FileStorage: AnyObject {
 
   func discard(_ file: ValueFile)
 
-  /// Where the newest entry's value is, submitted writes included; nil if there is none or it
-  /// has expired. No access.
-  func locate(_ key: Bytes, at moment: Moment) throws(Failure) -> ValuePlace?
+  /// Calls `body` with the absolute path, without NUL, of the file that the newest entry's value
+  /// is in, submitted writes included; with nil if it has no file of its own. No access. False:
+  /// there is no entry, or it has expired.
+  func path(
+    of key: Bytes, at moment: Moment, _ body: (Bytes?) throws(Failure) -> Void
+  ) throws(Failure) -> Bool
 
   /// A descriptor to read the value's file by, which stays valid whatever becomes of the entry;
   /// nil if it has no file of its own, or there is no entry. An access.
@@ -34,28 +41,12 @@ protocol FileStorage: AnyObject {
   func release()
 }
 
-/// Where a value is.
-struct ValuePlace {
-  let record: Record
-  /// Where the file is; nil: it has none.
-  let directory: Directory?
-  let name: ContentName?
-}
-
 /// A value's file before there is an entry with it; and with an ordinary put, how the file is
 /// to be called. One thread at a time uses it.
 final class ValueFile {
   let suffix: FileSuffix
-  /// Nil: there is no file yet.
-  var name: ContentName?
-  var directory: Directory?
-  /// -1: closed, or none.
-  var descriptor: Int32 = -1
+  /// What was appended, or linked.
   var size = 0
-  var checksum: UInt64 = 0
-  /// The file has its own name and may have a row.
-  var isWhole = false
-  var sum = Checksum.Sum()
   /// Why the store will not take the value; the put then removes what is there.
   var refusal = TierOutcome.none
   var failure: Failure?
@@ -63,12 +54,43 @@ final class ValueFile {
   /// outcome.
   var memoryOutcome = TierOutcome.none
 
+  /// The store's own. Nil: there is no file yet, or not any more.
+  var storage: AnyObject?
+
   init(_ suffix: FileSuffix) { self.suffix = suffix }
+}
 
-  deinit { close() }
+/// What a file's name ends with: an extension, for hosts that go by it. Up to 15 bytes
+/// in place, and their number in the sixteenth.
+struct FileSuffix {
+  static let longest = 15
+  private var bytes: (UInt64, UInt64) = (0, 0)
 
-  func close() {
-    if descriptor >= 0 { _ = Descriptor(owning: descriptor) }
-    descriptor = -1
+  init() {}
+
+  /// Nil: too long, or with a byte that no name of a file can have.
+  init?(_ text: Bytes) {
+    guard text.count <= FileSuffix.longest else { return nil }
+    for byte in text where byte == 0 || byte == 0x2F { return nil }
+    withUnsafeMutableBytes(of: &bytes) { $0.copyBytes(from: text) }
+    bytes.1 |= UInt64(text.count) << 56
+  }
+
+  /// As C has it: it ends with NUL. What lies behind the longest is not read.
+  init?(_ text: Files.Path) {
+    self.init(Bytes(start: text, count: strnlen(text, FileSuffix.longest + 1)))
+  }
+
+  /// `.tmp`
+  static var temporary: FileSuffix {
+    var suffix = FileSuffix()
+    suffix.bytes = (0x706D_742E, 4 << 56)
+    return suffix
+  }
+
+  var count: Int { Int(bytes.1 >> 56) }
+
+  func withBytes<R>(_ body: (Bytes) -> R) -> R {
+    withUnsafeBytes(of: bytes) { body(Bytes(rebasing: $0[0..<count])) }
   }
 }

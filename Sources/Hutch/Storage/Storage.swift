@@ -3,23 +3,51 @@ import Synchronization
 /// What the composed cache asks of a store below the memory tier: records and bytes, and
 /// nothing that only one store can do.
 ///
-/// A write has four steps, so that the cache decides the order and nobody waits with a lock
-/// held:
-///   prepare   off every lock: what is slow and needs no order (a content file)
+/// This folder is the seam between the cache and what keeps its entries on disk. Above it nobody
+/// names a store, its files or its library; a store knows this folder and System. Another one is
+/// a class that conforms, in a folder of its own, and a line in `openStorage`, which chooses.
+///
+/// Writes. A write has four steps, so that the cache decides the order and nobody waits with a
+/// lock held:
+///   prepare   off every lock: what is slow and needs no order (a file)
 ///   submit    under the key's stripe lock, version drawn: O(1), no I/O, no waiting. From
 ///             here on every read of this store sees the write
 ///   complete  off every lock: waits until the write is committed, or commits itself and
 ///             those who came meanwhile (leader-based group commit)
 ///   result    in the write
-/// Writes are committed in the order of their submission.
+/// Writes of a key are committed in the order of their submission, and a clear comes after what
+/// was submitted before it. A kill leaves a key with its value before a write or with that after
+/// it, whole. Where a write fails, an older value of its key is not given out any more: the key
+/// is barred until a later commit has removed it.
 ///
-/// Where a write fails, an older value of its key is not given out any more: the key is
-/// barred until a later commit has removed it.
+/// Versions. The cache draws them, and puts and touches carry them: a store keeps a put's with
+/// its entry and gives it back. None is drawn twice in a directory, also not after a kill:
+/// `firstVersion` is above whatever the cache may have drawn before.
+///
+/// Ages and limits are the store's to keep: what has expired (`Record.isExpired`) is nowhere to
+/// be seen, whether it has been removed or not, and `limits` hold after each commit. What the
+/// store drops without being asked, for a limit, for its age or for damage, it tells the
+/// observer.
+///
+/// Threads. Everything may be called by many at once, but for opening, `close` and a fork. The
+/// store's locks come after the cache's (see `Cache`), and it calls nobody back with one of them
+/// held, but for what `StorageObserver.storeDrops` says. With a stripe or a lock of the memory
+/// tier held are called: `submit`, `announce`, `isAnnounced`, `isUndecided`, `info`, `noteAccess`,
+/// `limits`, `stats`, `announcedCount`. They do not wait for a commit.
+///
+/// Out of service a store has no entries, refuses puts, and fails other writes; `stats` says so.
+///
+/// What a store need not have, an extension below has for it: files, processes that share the
+/// store, a fork.
 protocol Storage: AnyObject {
+  /// Whom to tell, from here on. Once, before the first write; what the opening has met is told
+  /// now.
+  func watch(by observer: any StorageObserver)
+
   func prepare(_ write: StorageWrite)
   func submit(_ write: StorageWrite)
   /// Instead of `submit`: the write is not to be (a condition did not hold). Discards what
-  /// `prepare` made.
+  /// `prepare` made, or lets go of an announced one.
   func abandon(_ write: StorageWrite)
   func complete(_ write: StorageWrite)
 
@@ -44,7 +72,7 @@ protocol Storage: AnyObject {
   /// The newest entry, submitted writes included, with its value; nil if there is none or it
   /// has expired. An access counts a hit or a miss, and notes the time.
   /// With no lock held: a codec of the host's may be called. `info` may be called with the key's
-  /// stripe lock held. Neither calls `onDropped` (which takes stripes) nor waits for a commit; a
+  /// stripe lock held. Neither calls `storeDropped` (which takes stripes) nor waits for a commit; a
   /// damaged entry is barred at once and its removal left to `settle`, a later commit or
   /// maintenance.
   /// Fails with `io` and the like only if the store could not be read; a damaged entry is
@@ -87,17 +115,10 @@ protocol Storage: AnyObject {
 
   /// Removes what `spec` says, in slices that stop nobody; `removed` is how many entries have
   /// gone, also if it fails. `goOn` is called between slices with no lock held: how many have
-  /// gone, and of how many (0: not known); false stops. `onDropped` tells of what goes.
+  /// gone, and of how many (0: not known); false stops. What goes is told as dropped.
   func trim(
     _ spec: TrimSpec, at moment: Moment, removed: inout UInt64,
     goOn: (_ removed: UInt64, _ total: UInt64) -> Bool
-  ) throws(Failure)
-
-  /// Gives back, in slices, the space of what clears have left. `goOn` is called as in `trim`
-  /// with the part of `total` that is done, the last time with all of it unless it stopped;
-  /// who clears passes the count of before.
-  func reclaim(
-    of total: UInt64, at moment: Moment, goOn: (_ done: UInt64, _ total: UInt64) -> Bool
   ) throws(Failure)
 
   /// Stops nobody.
@@ -119,18 +140,19 @@ protocol Storage: AnyObject {
   /// reopening. True if there is more to do at once.
   func maintain(at moment: Moment) -> Bool
 
-  /// The first version that no write in this directory has had. Writes have versions below
-  /// `firstVersion + versionLease`; the store extends the lease as they come in.
+  /// The first version that no write in this directory has had.
   var firstVersion: UInt64 { get }
 
   /// What it can do beyond this protocol if it keeps large values in files of their own; nil:
   /// it does not.
   var files: (any FileStorage)? { get }
 
-  /// Whether these options are not the ones in force.
-  func differs(from options: DiskOptions) -> Bool
+  /// Whether these options are not the ones in force. So it may be after the opening already,
+  /// if other processes have the store open.
+  func differs(from options: StorageOptions) -> Bool
 
-  /// No call is under way or comes later. The failure, if the end was not clean.
+  /// No call is under way or comes later. `lastVersion`: the newest that was drawn. The failure,
+  /// if the end was not clean.
   func close(lastVersion: UInt64) -> Failure?
 
   // A fork: see Forking.
@@ -152,10 +174,47 @@ protocol Storage: AnyObject {
   func closeLocks()
 }
 
+/// What a store need not have.
+extension Storage {
+  func prepare(_ write: StorageWrite) {}
+
+  // Where no write has a condition: nobody shares the store.
+  func isUndecided(_ key: Bytes) -> Bool { false }
+  func awaitDecision(_ key: Bytes) {}
+  var sharing: StorageSharing? { nil }
+
+  func get(
+    _ count: Int, at moment: Moment, key: (Int) -> Bytes,
+    found: (Int, consuming Block?, Failure?) -> Void
+  ) {
+    for index in 0..<count {
+      do throws(Failure) {
+        found(index, try get(key(index), at: moment, isAccess: true), nil)
+      } catch {
+        found(index, nil, error)
+      }
+    }
+  }
+
+  // Where a read finds no damage.
+  var owesRemovals: Bool { false }
+  func settle() {}
+
+  var files: (any FileStorage)? { nil }
+
+  // Where a child cannot have the store.
+  func prepareFork(_ hash: KeyedHash, until end: Deadline) -> Bool { false }
+  func endFork() {}
+  func awaken() {}
+  func closeLocks() {}
+}
+
 /// What the processes have in common that share a store.
 struct StorageSharing {
   let counters: CoherenceCounters
   let nextVersion: UnsafeMutablePointer<Atomic<UInt64>>
+  /// Of keys, which leads to the counters.
+  let hash: KeyedHash
 }
 
 /// How far a walk in the order of writes has come. The store's own numbers.
@@ -171,83 +230,6 @@ struct WalkPosition {
   }
 }
 
-/// One write on its way to the store.
-final class StorageWrite {
-  enum Kind {
-    /// Store `block`.
-    case put
-    /// Remove the entry of `block`'s key.
-    case remove
-    /// Set the times of the entry of `block`'s key to `created`, `expires` and `timeToIdle`
-    /// of `record`, if it is there.
-    case touch
-    /// Advance the generation: every entry submitted before is gone.
-    case clear
-  }
-
-  let kind: Kind
-  /// The value with key and record; for `remove` and `touch` a block of which only the key
-  /// counts; for `clear` nil.
-  let block: Block?
-  /// Drawn by the cache, before `submit`; a put's block has the same one.
-  var version: UInt64 = 0
-  /// For `touch`: the times to set. Its version is the entry's.
-  var record = Record()
-  /// When the write was submitted.
-  var time: Int64 = 0
-  /// Of a clear: what tiers above have of older versions goes too.
-  var isOfAllTiers = false
-
-  // Results, valid after `complete`.
-
-  /// Nil: committed.
-  var failure: Failure?
-  /// For a put, also whether it was refused: stored, tooLarge, noSpace or failed. For a put
-  /// that is not stored, the commit has removed the entry that was there.
-  var outcome = TierOutcome.none
-  /// Whether there was an entry, not expired, before the write.
-  var existed = false
-
-  /// Of a put to a store that keeps files: how its value is to be kept, or where it is
-  /// already.
-  var file: ValueFile?
-
-  // Where several processes share the store.
-
-  /// Decided where the write is committed; until then no read sees a write that has one.
-  var condition = WriteCondition.none
-  /// Reads see it from the beginning all the same: another process alone can be in its way.
-  var isShown = false
-  /// The condition did not hold, nothing was done: a result, as are those below.
-  var isUnmet = false
-  /// Of a write with a condition: the version that it found; 0: none.
-  var existing: UInt64 = 0
-  /// The number under which memory may remember the entry (CoherenceCounters).
-  var mark: UInt32 = 1
-  /// The number when the write was carried out: what memory remembers under it counted then.
-  var markBefore: UInt32 = 1
-
-  /// The cache's, see Leavings.
-  var next: StorageWrite?
-
-  /// The store's own: a content file that waits for its row, its place in the queue.
-  var storage: AnyObject?
-
-  init(_ kind: Kind, _ block: consuming Block?) {
-    self.kind = kind
-    self.block = block
-  }
-}
-
-/// Why a store has dropped an entry that nobody asked it to.
-enum DropCause: UInt64 {
-  case evicted = 0
-  case expired = 1
-  case damaged = 2
-  /// Left by a write that failed, and not given out since.
-  case barred = 3
-}
-
 /// What a check has found; see hutch_check_report.
 struct CheckReport {
   var entries: UInt64 = 0
@@ -255,5 +237,6 @@ struct CheckReport {
   var damaged: UInt64 = 0
   var orphans: UInt64 = 0
   var counters: UInt64 = 0
-  var manifest: UInt64 = 0
+  /// Errors of what the store finds its entries by.
+  var index: UInt64 = 0
 }

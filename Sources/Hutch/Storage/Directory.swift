@@ -11,11 +11,12 @@ struct DirectoryIdentity: Equatable {
 }
 
 /// An open cache directory. The cache opens it first, looks its identity up among those
-/// that the process has open, and only then makes a disk tier with it: two of them on one
-/// manifest, or our own open and close of it beside SQLite's, would drop SQLite's locks.
+/// that the process has open, and only then opens a store in it: two of them in one process
+/// would know nothing of each other, and with POSIX locks, as SQLite has them, one would drop
+/// the other's.
 ///
-/// A class because a read of a content file may go on while the tier moves to another
-/// directory: the descriptor stays open as long as somebody uses it.
+/// A class because a read of a file may go on while the store moves to another directory: the
+/// descriptor stays open as long as somebody uses it.
 final class Directory {
   /// Absolute, ends with NUL. Symbolic links are resolved, so a later chdir changes nothing.
   private let text: UnsafeMutablePointer<CChar>
@@ -96,8 +97,8 @@ final class Directory {
         inode: UInt64(truncatingIfNeeded: status.st_ino)))
   }
 
-  /// Runs `body` with the absolute path of a file in the directory, for SQLite, which
-  /// takes no descriptors.
+  /// Runs `body` with the absolute path of a file in the directory, for who takes no
+  /// descriptors.
   func withPath<R: ~Copyable>(
     of name: StaticString, _ body: (UnsafePointer<CChar>) throws(Failure) -> R
   ) throws(Failure) -> R {
@@ -106,20 +107,8 @@ final class Directory {
     return try body(UnsafePointer(whole))
   }
 
-  /// Runs `body` with the absolute path of a content file, which has no NUL.
-  func withPath<R>(
-    of name: ContentName, _ body: (Bytes) throws(Failure) -> R
-  ) throws(Failure) -> R {
-    let below = ContentPath.content(name)
-    var made: UnsafeMutablePointer<CChar>?
-    below.withPointer { made = try? path(of: Bytes(start: $0, count: strlen($0))) }
-    guard let made else { throw .noMemory }
-    defer { free(made) }
-    return try body(Bytes(start: made, count: strlen(made)))
-  }
-
   /// From malloc.
-  private func path(of name: Bytes) throws(Failure) -> UnsafeMutablePointer<CChar> {
+  func path(of name: Bytes) throws(Failure) -> UnsafeMutablePointer<CChar> {
     let length = strlen(text)
     let whole = try Allocation.bytes(length + 1 + name.count + 1)
     memcpy(whole, text, length)
@@ -129,8 +118,8 @@ final class Directory {
     return whole.assumingMemoryBound(to: CChar.self)
   }
 
-  /// SQLite's write-ahead log needs memory shared by all who have the file open, and locks
-  /// that hold; a file system whose other users are elsewhere has neither. FUSE is let
+  /// A store needs memory shared by all who have a file open (SQLite for its write-ahead log),
+  /// and locks that hold; a file system whose other users are elsewhere has neither. FUSE is let
   /// pass: it is mostly local.
   private static func isOnNetwork(_ descriptor: Int32) -> Bool {
     var status = statfs()
@@ -149,5 +138,12 @@ final class Directory {
     default:
       return false
     }
+  }
+}
+
+extension Failure {
+  /// Whether it is the directory's, and not of what was asked for.
+  var isOfDirectory: Bool {
+    status != .invalidArgument && status != .noMemory && status != .forked
   }
 }

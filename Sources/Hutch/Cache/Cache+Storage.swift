@@ -1,0 +1,99 @@
+/// The tiers tied together: what the store tells the cache, and what memory hands down to it.
+extension Cache {
+  /// Once, before the cache is used.
+  func tieTogether(_ storage: any Storage) {
+    let identity = self.identity
+    storage.watch(by: self)
+    memory.watch.onDirty = { block, accessed in
+      Unmanaged<Cache>.fromOpaque(identity)._withUnsafeGuaranteedRef {
+        $0.giveDown(block, accessed)
+      }
+    }
+    memory.onDeparture = { block, cause, accessed in
+      Unmanaged<Cache>.fromOpaque(identity)._withUnsafeGuaranteedRef {
+        $0.memoryGaveUp(block, cause, accessed)
+      }
+    }
+  }
+
+  /// Hands an access time down to the store: always for an evicted entry, since the store's
+  /// choice of what goes depends on it, else if its life does.
+  private func memoryGaveUp(_ block: UnownedBlock, _ cause: DepartureCause, _ accessed: Int64) {
+    guard let storage, accessed > block.created, !block.isObject else { return }
+    let idle = block.timeToIdle != 0 ? block.timeToIdle : storage.limits.ages.timeToIdle
+    let matters =
+      switch cause {
+      case .evicted, .trimmed: true
+      case .cleared: idle != 0 && idle != Record.never
+      default: false
+      }
+    if matters {
+      storage.noteAccess(block.key, at: accessed)
+    }
+  }
+}
+
+extension Cache: StorageObserver {
+  func storeDrops(_ key: Bytes, _ version: UInt64, _ cause: DropCause) {
+    if cause == .damaged { log(LogLine(.warning, "an entry was damaged and is dropped")) }
+    tellDropped(key, version, cause)
+  }
+
+  /// What memory has of this version, it has alone now.
+  func storeDropped(_ key: Bytes, _ version: UInt64) {
+    let hash = memory.hash(key)
+    let stripe = Stripes.index(of: hash)
+    stripes.lock(stripe)
+    stripes.bump(stripe)
+    memory.setBacked(key, hash, version: version, false)
+    walks.storeDropped(key, hash)
+    stripes.unlock(stripe)
+  }
+
+  func lastAccess(of key: Bytes) -> Int64? {
+    memory.info(key, memory.hash(key), at: clock.momentForMaintenance())?.accessed
+  }
+
+  func storeChanged(_ failure: Failure?) {
+    if let failure {
+      log(LogLine(.warning, "the disk tier is out of service", failure))
+      post(.tierDown, .disk, status: failure.status)
+    } else {
+      if let storage { storeCameBack(storage) }
+      log(LogLine(.info, "the disk tier is in service again"))
+      post(.tierUp, .disk, status: .done)
+    }
+  }
+
+  /// The store is in service again, on a directory that may not be what it was: versions go on
+  /// above what it has seen, and memory learns which of its entries the store has.
+  private func storeCameBack(_ storage: any Storage) {
+    versions.raise(to: storage.firstVersion)
+    let moment = clock.momentForMaintenance()
+    var position: UInt64 = 0
+    while memory.keys(
+      after: &position, limit: 64, at: moment,
+      visit: { key in
+        let hash = memory.hash(key)
+        let stripe = Stripes.index(of: hash)
+        stripes.lock(stripe)
+        if let version = memory.info(key, hash, at: moment)?.version {
+          // Where the store cannot tell, it has not.
+          let stored = (try? storage.info(key, at: moment)) ?? nil
+          memory.setBacked(key, hash, version: version, stored?.version == version)
+          // Beneath a dirty entry the store has nothing.
+          if let stored, stored.version != version,
+            memory.peek(key, hash, at: moment).unowned?.isDirty ?? false,
+            let block = try? Block.allocate(key: key, record: Record())
+          {
+            let write = StorageWrite(.remove, block)
+            write.version = versions.draw()
+            commit(write, to: storage, at: moment, unlocking: stripe)
+            return
+          }
+        }
+        stripes.unlock(stripe)
+      }) > 0
+    {}
+  }
+}

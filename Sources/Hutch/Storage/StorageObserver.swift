@@ -1,0 +1,33 @@
+/// What a store tells the cache above it of its own accord, and asks of it (see `Storage.watch`).
+///
+/// With no lock of the store's held, but for `storeDrops`. A store does not keep its observer
+/// alive: it lives longer than the store is used.
+protocol StorageObserver: AnyObject {
+  /// What names the cache among the openings of the process (Process.relist).
+  var identity: UnsafeMutableRawPointer { get }
+
+  /// An entry goes that nobody asked to remove. At once and in the order of commits, whatever
+  /// lock that takes.
+  func storeDrops(_ key: Bytes, _ version: UInt64, _ cause: DropCause)
+  /// The same afterwards. The key's stripe is taken.
+  func storeDropped(_ key: Bytes, _ version: UInt64)
+
+  /// When a tier above last read an entry; nil if it does not have it.
+  func lastAccess(of key: Bytes) -> Int64?
+
+  /// The store is out of service, and why; nil: it is in service again, when it may have other
+  /// entries than before, or none, and `firstVersion` may be higher.
+  func storeChanged(_ failure: Failure?)
+
+  /// For the host's logger.
+  func log(_ line: LogLine)
+}
+
+/// Why a store has dropped an entry that nobody asked it to.
+enum DropCause: UInt64 {
+  case evicted = 0
+  case expired = 1
+  case damaged = 2
+  /// Left by a write that failed, and not given out since.
+  case barred = 3
+}

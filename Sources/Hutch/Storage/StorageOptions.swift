@@ -1,0 +1,49 @@
+/// How a store is to be: what hutch_options says of the disk tier. A store uses what concerns it.
+struct StorageOptions {
+  var kind = StorageKind.unspecified
+  /// Kind mixed: a value of more bytes has a file of its own.
+  var inlineThreshold = 20_480
+  var limits = TierLimits.defaultDisk
+  var durability = Durability.process
+  var sharing = Sharing.exclusive
+  /// Whether reads compare a value's bytes with its checksum.
+  var checksChecksums = true
+  /// Between values and what is stored of them.
+  var codec: Codec?
+  var allowsNetworkDirectory = false
+  /// A directory that cannot be used is no failure: the store is out of service until it can.
+  var isOptional = false
+}
+
+/// How values are kept, which is settled when a directory is new: the numbers of
+/// HUTCH_STORAGE_*. Which store a directory belongs to follows from it (`openStorage`).
+enum StorageKind: UInt32 {
+  /// As an option: what the directory has; mixed for a new one.
+  case unspecified = 0
+  /// A value above the inline threshold has a file of its own, others are in their row.
+  case mixed = 1
+  /// Every value is in its row.
+  case sqlite = 2
+  /// Every value has a file.
+  case file = 3
+}
+
+/// What a completed put survives: the numbers of HUTCH_DURABILITY_*.
+enum Durability: UInt32 {
+  /// The end of the process. Nothing waits for the disk.
+  case process = 1
+  /// After a loss of power the store is whole, without what was written last.
+  case power = 2
+  /// A loss of power, too.
+  case sync = 3
+}
+
+/// The numbers of HUTCH_SHARING_*.
+enum Sharing: UInt32 {
+  case exclusive = 1
+  case shared = 2
+}
+
+/// Opens the store of a directory that nothing else of this process has open. One that is
+/// optional may begin out of service, also in a directory that is not open.
+typealias StorageOpener = (Directory, StorageOptions, Clock) throws(Failure) -> any Storage
