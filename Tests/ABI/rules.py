@@ -254,7 +254,7 @@ def top_level(code):
 
 def folders(_):
     """ABI knows Cache, which knows Memory, Storage and Tasks, which know System: never back.
-    Disk knows Storage, and of Disk nobody knows more than the function that opens a store."""
+    Disk knows Storage, and nobody knows Disk (see `seam`)."""
     codes = {name: {file: code_of(file) for file in swift_files(name)} for name in MAY_KNOW}
     problems = [f"Sources/Hutch/{folder.name} is in nobody's list"
                 for folder in (ROOT / "Sources" / "Hutch").iterdir()
@@ -272,6 +272,34 @@ def folders(_):
                 problems += [f"{file.relative_to(ROOT)} names {word} of {other}"
                              for word in sorted(words & types[other])]
     return problems
+
+
+# What stands for Disk where the rest is compiled without it.
+OTHER_STORE = """
+func openStorage(
+  _ directory: Directory, _ options: StorageOptions, _ clock: Clock
+) throws(Failure) -> any Storage { throw Failure(.unsupported, "there is no store") }
+extension Failure { var detail: UnsafePointer<CChar>? { nil } }
+"""
+
+
+def seam(options):
+    """Everything but Disk compiles without it: a store is known by the protocol alone."""
+    files = [file for name in MAY_KNOW if name != "Disk" for file in swift_files(name)]
+    maps = [ROOT / "include", ROOT / "Sources" / "CSystem"]
+    with tempfile.TemporaryDirectory() as folder:
+        stub = Path(folder, "OtherStore.swift")
+        stub.write_text(OTHER_STORE)
+        result = subprocess.run(
+            [options.swift, "-typecheck", "-parse-as-library", "-swift-version", "6", "-wmo",
+             "-enable-experimental-feature", "Embedded", "-module-name", "hutch",
+             *(part for name in maps
+               for part in ("-Xcc", f"-fmodule-map-file={name / 'module.modulemap'}")),
+             "-I", str(maps[0]), *map(str, files), str(stub)],
+            capture_output=True, text=True,
+        )
+    return [line for line in result.stderr.splitlines() if "error:" in line] or (
+        [result.stderr] if result.returncode else [])
 
 
 def imports(_):
@@ -340,7 +368,7 @@ def update():
 
 
 RULES = [exports, dependencies, names, glibc, size, layout, numbers, dl_header, headers,
-         folders, imports, lengths, paths]
+         folders, seam, imports, lengths, paths]
 
 
 def main():

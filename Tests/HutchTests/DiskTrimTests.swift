@@ -226,30 +226,14 @@ import Testing
     disk.checkInvariants()
   }
 
-  @Test func reclaimsAfterAClear() throws {
+  @Test func maintenanceSweepsUpAfterAClear() throws {
     let disk = try DiskFixture(StorageOptions(inlineThreshold: 3000))
     for i in 0..<1000 { disk.put("k\(i)", DiskFixture.bytes(i % 10 == 0 ? 5000 : 1000)) }
     disk.clear()
     for i in 0..<10 { disk.put("n\(i)", [1]) }
-    var calls: [UInt64] = []
-    try disk.tier.reclaim(of: 1000, at: disk.moment) { done, total in
-      #expect(total == 1000)
-      calls.append(done)
-      return true
-    }
-    #expect(calls.count > 5 && calls == calls.sorted() && calls.last == 1000)
+    disk.maintain()
     #expect(disk.query("SELECT count(*) FROM entries")[0] == [10])
     #expect(disk.files(in: "content").isEmpty && disk.files(in: "trash").isEmpty)
-    #expect(disk.query("PRAGMA freelist_count")[0] == [0])
     disk.checkInvariants()
-
-    disk.clear()
-    var count = 0
-    try disk.tier.reclaim(of: 10, at: disk.moment) { _, _ in
-      count += 1
-      return false
-    }
-    #expect(count == 1)
-    #expect(try disk.keys().isEmpty)
   }
 }

@@ -95,11 +95,6 @@ struct Connection: ~Copyable {
   }
 }
 
-extension Failure {
-  /// SQLite's own words for its code: static, ends with NUL. Nil: it was not SQLite.
-  var detail: UnsafePointer<CChar>? { sqlite == 0 ? nil : sqlite3_errstr(sqlite) }
-}
-
 /// A prepared statement. Who steps it resets it before anything else happens: a SELECT that
 /// is left open keeps a checkpoint from finishing, and the log grows without end.
 struct Statement: ~Copyable {

@@ -334,42 +334,4 @@ extension DiskTier {
       }
     }
   }
-
-  // MARK: after a clear
-
-  /// Gives back what a clear has left, until nothing is left: rows and content files, then the
-  /// database's free pages. `goOn` gets the part that is done of `total`; at the end that is
-  /// all of it. Maintenance does the same little by little, and what it did counts.
-  func reclaim(
-    of total: UInt64, at moment: Moment, goOn: (UInt64, UInt64) -> Bool
-  ) throws(Failure) {
-    let trim = Trim(TrimRule(spec: TrimSpec(kind: .expired), now: moment.time, ages: ages))
-    var first: Int64 = 0
-    while true {
-      var left: Int64 = 0
-      try slice(trim) { (manifest, meta, changes) throws(Failure) in
-        first = max(first, meta.dead)
-        if try self.purge(manifest, &meta, changes, DiskTier.rowsInSlice) == 0 && meta.dead > 0 {
-          // No such row is there: the sum was wrong.
-          meta.dead = 0
-          changes.isAny = true
-        }
-        left = meta.dead
-      }
-      let hasMore = try writerLock.withLock { () throws(Failure) -> Bool in
-        guard isUp, let manifest else { return false }
-        if left > 0 { return true }
-        if trash.empty(256, in: place) { return true }
-        let hasPages = try manifest.vacuum(pages: 256)
-        if !hasPages { checkpoint(manifest, .truncating) }
-        publish(manifest.meta)
-        return hasPages
-      }
-      guard hasMore else { break }
-      // Of the charges, since nobody has counted the rows.
-      let share = first == 0 ? 1 : Double(first - left) / Double(first)
-      guard goOn(UInt64(Double(total) * share), total) else { return }
-    }
-    _ = goOn(total, total)
-  }
 }

@@ -1,5 +1,8 @@
-/// The stores that there are: the one place that chooses, and all that is known of them above
-/// the protocol. See `StorageOpener`.
+import CSQLite
+
+// All that is known above of the stores that there are.
+
+/// Opens the store of a directory: the one place that chooses. See `StorageOpener`.
 func openStorage(
   _ directory: Directory, _ options: StorageOptions, _ clock: Clock
 ) throws(Failure) -> any Storage {
@@ -7,4 +10,9 @@ func openStorage(
   case .unspecified, .mixed, .sqlite, .file:
     try DiskTier.open(directory: directory, options: options, clock: clock)
   }
+}
+
+extension Failure {
+  /// SQLite's own words for its code: static, ends with NUL. Nil: it was not SQLite.
+  var detail: UnsafePointer<CChar>? { sqlite == 0 ? nil : sqlite3_errstr(sqlite) }
 }

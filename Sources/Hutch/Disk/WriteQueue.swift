@@ -1,15 +1,5 @@
 import Synchronization
 
-extension StorageWrite {
-  /// The block, which lives as long as the write does.
-  var entry: UnownedBlock? {
-    switch block {
-    case .some(let block): block.unowned
-    case .none: nil
-    }
-  }
-}
-
 /// A write between `prepare` and the end of its commit.
 final class QueuedWrite {
   /// Nil: none of the cache's, but a bar, or a barrier that only waits for its turn.

@@ -66,6 +66,16 @@ final class StorageWrite {
   }
 }
 
+extension StorageWrite {
+  /// The block, which lives as long as the write does.
+  var entry: UnownedBlock? {
+    switch block {
+    case .some(let block): block.unowned
+    case .none: nil
+    }
+  }
+}
+
 /// What has to be there for a write to be carried out.
 enum WriteCondition: Equatable {
   case none

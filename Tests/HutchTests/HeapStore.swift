@@ -1,0 +1,445 @@
+import Synchronization
+
+@testable import Hutch
+
+/// A store in memory: what a class has to have to be one, and no more. It stands in for the next
+/// store below the composed cache, which must work on it without knowing.
+///
+/// Writes wait in `pending`, where reads see them, until somebody completes one: that commits all
+/// of them, in order. Everything is behind one lock, which is the last but for what `storeDrops`
+/// takes.
+final class HeapStore: Storage, @unchecked Sendable {
+  /// What is left of a store that was closed, or killed: what it has committed.
+  final class Medium: @unchecked Sendable {
+    var rows: [[UInt8]: Row] = [:]
+    var cost: UInt64 = 0
+    var lastID: Int64 = 0
+    var nextVersion: UInt64 = 1
+  }
+
+  struct Row {
+    var record: Record
+    var value: [UInt8]
+    let extended: [UInt8]
+    let charge: UInt64
+    /// Grows with writes and touches.
+    var id: Int64 = 0
+    var uses = 0
+    /// A read has found it damaged.
+    var isBarred = false
+
+    init(_ entry: UnownedBlock) {
+      record = entry.record
+      value = Array(entry.value)
+      extended = Array(entry.extendedData)
+      charge = HeapStore.charge(of: entry)
+    }
+
+    var isSound: Bool {
+      record.checksum == 0 || value.withUnsafeBytes { Checksum.xxh3($0) } == record.checksum
+    }
+    var lastUse: Int64 { max(record.accessed, record.created) }
+
+    mutating func touch(_ times: Record) {
+      record.created = times.created
+      record.accessed = times.accessed
+      record.expires = times.expires
+      record.timeToIdle = times.timeToIdle
+    }
+  }
+
+  private let medium: Medium
+  private let options: StorageOptions
+  let firstVersion: UInt64
+  /// Protects what follows, and the medium.
+  private var lock = try! Lock()
+  private var current: TierLimits
+  private var pending: [StorageWrite] = []
+  private var announced: [StorageWrite] = []
+  /// Of the newest clear of all tiers.
+  private var clearedVersion: UInt64 = 0
+  private var counters = TierStats()
+  private var isUp = true
+  private var barred = 0
+  /// What is to be told when the lock is let go.
+  private var dropped: [(key: [UInt8], version: UInt64)] = []
+  private unowned(unsafe) var observer: (any StorageObserver)?
+
+  init(_ options: StorageOptions, on medium: Medium) {
+    self.medium = medium
+    self.options = options
+    current = options.limits
+    firstVersion = medium.nextVersion
+    // A lease, so that one that is killed has drawn none of those that come after it.
+    medium.nextVersion &+= 1 << 40
+  }
+
+  static func opener(on medium: Medium) -> StorageOpener {
+    { (_, options, _) throws(Failure) in HeapStore(options, on: medium) }
+  }
+
+  func watch(by observer: any StorageObserver) { self.observer = observer }
+
+  static func charge(of entry: UnownedBlock) -> UInt64 {
+    UInt64(64 + entry.keySize + entry.size + entry.extendedSize)
+  }
+
+  // MARK: writes
+
+  func submit(_ write: StorageWrite) {
+    lock.withLock {
+      if write.kind == .clear {
+        announced = []
+        if write.isOfAllTiers { clearedVersion = write.version }
+      } else {
+        // Not for the removal of what was there before an announced one.
+        announced.removeAll {
+          $0.concerns(write.key) && !(write.kind == .remove && write.version == $0.version)
+        }
+      }
+      pending.append(write)
+    }
+  }
+
+  func abandon(_ write: StorageWrite) { lock.withLock { announced.removeAll { $0 === write } } }
+
+  func complete(_ write: StorageWrite) { locked { commit() } }
+
+  func announce(_ write: StorageWrite) -> Bool {
+    lock.withLock {
+      if write.version <= clearedVersion { return false }
+      announced.removeAll { $0.concerns(write.key) }
+      announced.append(write)
+      return true
+    }
+  }
+
+  func isAnnounced(_ write: StorageWrite) -> Bool {
+    lock.withLock { announced.contains { $0 === write } }
+  }
+  func isAnnounced(_ key: Bytes) -> Bool {
+    lock.withLock { announced.contains { $0.concerns(key) } }
+  }
+  var announcedCount: UInt64 { lock.withLock { UInt64(announced.count) } }
+
+  /// Runs `body` with the lock held, and tells afterwards what it has dropped.
+  private func locked<R>(_ body: () -> R) -> R {
+    lock.lock()
+    let result = body()
+    let told = dropped
+    dropped = []
+    lock.unlock()
+    for (key, version) in told { key.withUnsafeBytes { observer?.storeDropped($0, version) } }
+    return result
+  }
+
+  private func commit() {
+    for write in pending { apply(write) }
+    pending = []
+    makeRoom()
+  }
+
+  private func apply(_ write: StorageWrite) {
+    if write.kind == .clear {
+      medium.rows = [:]
+      medium.cost = 0
+      return
+    }
+    guard isUp else {
+      write.failure = Failure(.tierDown, "the store is out of service")
+      write.outcome = .failed
+      return
+    }
+    let key = Array(write.key)
+    let old = remove(key)
+    write.existed = old.map { !isExpired($0, at: write.time) && !$0.isBarred } ?? false
+    switch write.kind {
+    case .put:
+      write.outcome = fits(write) ? .stored : .tooLarge
+      if fits(write) { insert(key, Row(write.block.unowned!)) } else { counters.refusals += 1 }
+      counters.puts += fits(write) ? 1 : 0
+    case .touch:
+      guard var row = old, write.existed else { break }
+      row.touch(write.record)
+      insert(key, row)
+    case .remove, .clear:
+      counters.removals += write.existed ? 1 : 0
+    }
+  }
+
+  private func fits(_ write: StorageWrite) -> Bool {
+    HeapStore.charge(of: write.block.unowned!) <= current.largestCharge
+  }
+
+  private func insert(_ key: [UInt8], _ row: Row) {
+    medium.lastID += 1
+    medium.cost += row.charge
+    medium.rows[key] = row
+    medium.rows[key]!.id = medium.lastID
+  }
+
+  private func remove(_ key: [UInt8]) -> Row? {
+    guard let row = medium.rows.removeValue(forKey: key) else { return nil }
+    medium.cost -= row.charge
+    if row.isBarred { barred -= 1 }
+    return row
+  }
+
+  private func drop(_ key: [UInt8], _ cause: DropCause) {
+    guard let row = remove(key) else { return }
+    key.withUnsafeBytes { observer?.storeDrops($0, row.record.version, cause) }
+    dropped.append((key, row.record.version))
+    switch cause {
+    case .evicted: counters.evictions += 1
+    case .expired: counters.expirations += 1
+    case .damaged, .barred: counters.damaged += 1
+    }
+  }
+
+  private func makeRoom() {
+    while (current.cost != 0 && medium.cost > current.cost)
+      || (current.count != 0 && UInt64(medium.rows.count) > current.count)
+    {
+      let (key, _) = medium.rows.min { ($0.value.lastUse, $0.value.id) < ($1.value.lastUse, $1.value.id) }!
+      drop(key, .evicted)
+    }
+  }
+
+  // MARK: reads
+
+  private func isExpired(_ row: Row, at now: Int64) -> Bool {
+    row.record.isExpired(at: now, under: current.ages)
+  }
+
+  /// What a key has: announced, else submitted, else committed.
+  private func find(_ key: Bytes, at now: Int64) -> Row? {
+    guard isUp else { return nil }
+    var found: Row?
+    var times: Record?
+    if let put = announced.last(where: { $0.concerns(key) }) {
+      found = Row(put.block.unowned!)
+    } else {
+      let newest = pending.last {
+        if $0.kind == .touch && $0.concerns(key) { times = times ?? $0.record }
+        return $0.kind == .clear || ($0.kind != .touch && $0.concerns(key))
+      }
+      if newest == nil { found = medium.rows[Array(key)] }
+      if let newest, newest.kind == .put, fits(newest) { found = Row(newest.block.unowned!) }
+    }
+    guard var row = found, !row.isBarred else { return nil }
+    if let times { row.touch(times) }
+    return isExpired(row, at: now) ? nil : row
+  }
+
+  func get(_ key: Bytes, at moment: Moment, isAccess: Bool) throws(Failure) -> Block? {
+    let row = lock.withLock { () -> Row? in
+      var row = find(key, at: moment.time)
+      if let found = row, !found.isSound {
+        if medium.rows[Array(key)] != nil {
+          medium.rows[Array(key)]!.isBarred = true
+          barred += 1
+        }
+        row = nil
+      }
+      guard isAccess else { return row }
+      if row == nil {
+        counters.misses += 1
+      } else {
+        counters.hits += 1
+        row!.record.accessed = max(row!.record.accessed, moment.time)
+        access(key, at: moment.time, uses: 1)
+      }
+      return row
+    }
+    guard let row else { return nil }
+    return try row.value.span.withUnsafeBytes { (value) throws(Failure) in
+      try row.extended.span.withUnsafeBytes { (extended) throws(Failure) in
+        try Block.copying(key: key, value: value, extended: extended, record: row.record)
+      }
+    }
+  }
+
+  func info(_ key: Bytes, at moment: Moment) throws(Failure) -> Record? {
+    lock.withLock { find(key, at: moment.time)?.record }
+  }
+
+  func noteAccess(_ key: Bytes, at time: Int64) { lock.withLock { access(key, at: time, uses: 0) } }
+
+  private func access(_ key: Bytes, at time: Int64, uses: Int) {
+    let key = Array(key)
+    guard let row = medium.rows[key] else { return }
+    medium.rows[key]!.record.accessed = max(row.record.accessed, time)
+    medium.rows[key]!.uses += uses
+  }
+
+  func keys(
+    after key: Bytes?, limit: Int, at moment: Moment, visit: (Bytes) -> Void
+  ) throws(Failure) -> Int {
+    let from = key.map { Array($0) }
+    let found = seen(at: moment.time).map(\.key).filter { from?.lexicographicallyPrecedes($0) ?? true }
+      .sorted { $0.lexicographicallyPrecedes($1) }.prefix(limit)
+    for key in found { key.withUnsafeBytes(visit) }
+    return found.count
+  }
+
+  func entries(
+    after position: inout WalkPosition, limit: Int, at moment: Moment,
+    visit: (Bytes, Record) -> Void
+  ) throws(Failure) -> Int {
+    let newest = position.newest ?? lock.withLock { medium.lastID }
+    let (last, isDescending) = (position.last, position.isDescending)
+    let found = seen(at: moment.time)
+      .filter { $0.row.id <= newest && (isDescending ? $0.row.id < last : $0.row.id > last) }
+      .sorted { isDescending ? $0.row.id > $1.row.id : $0.row.id < $1.row.id }.prefix(limit)
+    position.newest = newest
+    position.last = found.last?.row.id ?? last
+    for (key, row) in found { key.withUnsafeBytes { visit($0, row.record) } }
+    return found.count
+  }
+
+  private func seen(at now: Int64) -> [(key: [UInt8], row: Row)] {
+    lock.withLock {
+      guard isUp else { return [] }
+      return medium.rows.filter { !$0.value.isBarred && !isExpired($0.value, at: now) }
+        .map { ($0.key, $0.value) }
+    }
+  }
+
+  // MARK: limits, trims
+
+  var limits: TierLimits { lock.withLock { current } }
+
+  func setLimits(_ limits: TierLimits, at moment: Moment) throws(Failure) {
+    locked {
+      current = limits
+      commit()
+    }
+  }
+
+  func trim(
+    _ spec: TrimSpec, at moment: Moment, removed: inout UInt64,
+    goOn: (_ removed: UInt64, _ total: UInt64) -> Bool
+  ) throws(Failure) {
+    locked { commit() }
+    let order = lock.withLock { Array(medium.rows) }.map { key, row in
+      askAbove(key)
+      switch spec.kind {
+      case .largestFirst: return (key, Int64.max - Int64(row.charge))
+      case .leastFrequent: return (key, Int64(row.uses))
+      default: return (key, lock.withLock { medium.rows[key]?.lastUse ?? 0 })
+      }
+    }.sorted { $0.1 < $1.1 }
+    for (key, _) in order {
+      let goes = locked { () -> Bool? in
+        guard let row = medium.rows[key] else { return false }
+        let goes = isWanted(row, spec, at: moment.time)
+        if goes ?? false { drop(key, spec.kind == .expired ? .expired : .evicted) }
+        return goes
+      }
+      guard let goes else { return }
+      removed += goes ? 1 : 0
+      if !goOn(removed, 0) { return }
+    }
+  }
+
+  /// Nil: enough has gone.
+  private func isWanted(_ row: Row, _ spec: TrimSpec, at now: Int64) -> Bool? {
+    switch spec.kind {
+    case .expired: isExpired(row, at: now)
+    case .toCount: UInt64(medium.rows.count) > spec.amount ? true : nil
+    case .toCost, .largestFirst, .leastRecent, .leastFrequent:
+      medium.cost > spec.amount ? true : nil
+    case .writtenBefore: row.record.created < spec.time
+    case .olderThan: row.record.created < Record.difference(now, spec.time)
+    case .idleFor: row.lastUse < Record.difference(now, spec.time)
+    case .largerThan: UInt64(row.value.count) > spec.amount
+    }
+  }
+
+  /// Learns when memory has last read an entry. No lock is held.
+  private func askAbove(_ key: [UInt8]) {
+    key.withUnsafeBytes { if let time = observer?.lastAccess(of: $0) { noteAccess($0, at: time) } }
+  }
+
+  // MARK: maintenance
+
+  var stats: TierStats {
+    lock.withLock {
+      var stats = counters
+      stats.isUp = isUp
+      stats.count = isUp ? UInt64(medium.rows.count) : 0
+      stats.cost = isUp ? medium.cost : 0
+      return stats
+    }
+  }
+
+  var owesRemovals: Bool { lock.withLock { barred > 0 } }
+
+  func settle() {
+    locked {
+      for (key, row) in medium.rows where row.isBarred { drop(key, .damaged) }
+    }
+  }
+
+  func check(isQuick: Bool, at moment: Moment) throws(Failure) -> CheckReport {
+    locked {
+      commit()
+      var report = CheckReport()
+      for (key, row) in medium.rows {
+        guard isQuick || row.isSound else {
+          drop(key, .damaged)
+          report.damaged += 1
+          continue
+        }
+        report.entries += 1
+        report.bytes += isQuick ? 0 : UInt64(row.value.count)
+      }
+      let sum = medium.rows.values.reduce(0) { $0 + $1.charge }
+      report.counters = sum == medium.cost ? 0 : 1
+      medium.cost = sum
+      return report
+    }
+  }
+
+  func flush(at moment: Moment) throws(Failure) { locked { commit() } }
+
+  func maintain(at moment: Moment) -> Bool {
+    locked { commit() }
+    settle()
+    let now = moment.time
+    let slice = lock.withLock { medium.rows.filter { isExpired($0.value, at: now) }.prefix(16) }
+    for (key, _) in slice {
+      askAbove(key)
+      locked {
+        if let row = medium.rows[key], isExpired(row, at: now) { drop(key, .expired) }
+      }
+    }
+    return slice.count == 16
+  }
+
+  func differs(from other: StorageOptions) -> Bool {
+    other.kind != options.kind || !(other.limits == limits)
+  }
+
+  func close(lastVersion: UInt64) -> Failure? {
+    locked {
+      commit()
+      medium.nextVersion = max(firstVersion, lastVersion &+ 1)
+      isUp = false
+    }
+    return nil
+  }
+
+  func beginInChild(isPrepared: Bool) {
+    lock.renew()
+    isUp = false
+  }
+}
+
+extension StorageWrite {
+  /// Of one that has one.
+  fileprivate var key: Bytes { Bytes(block.unowned!.key) }
+  fileprivate func concerns(_ other: Bytes) -> Bool {
+    kind != .clear && key.hasSameBytes(as: other)
+  }
+}
