@@ -133,6 +133,8 @@ extension Cache {
 
     init() {}
 
+    init(_ refused: PutResult) { result = refused }
+
     init(failed failure: Failure) {
       result.status = failure.status
       result.reason = Reason(failure)
@@ -178,7 +180,6 @@ extension Cache {
     let write = StorageWrite(target == .memory ? .remove : .put, entry.retained())
     write.file = file
     if target != .memory { storage.prepare(write) }
-    var put = SubmittedPut()
     let stripe = Stripes.index(of: hash)
     let isDecided = isDecidedAtOnce(condition, in: scope, target)
     if coherence != nil && target == .memory {
@@ -189,13 +190,10 @@ extension Cache {
     // Before the store is read.
     let mark = coherence?.mark(hash)
     do throws(Failure) {
-      var refused = try unmet(condition, entry.key, hash, at: moment, in: scope)
-      if let task, tasks.isOvertaken(task) { refused = .superseded }
-      if let refused {
+      if let refused = try refusal(condition, entry.key, hash, at: moment, in: scope, by: task) {
         stripes.unlock(stripe)
         storage.abandon(write)
-        put.result = refused
-        return put
+        return SubmittedPut(refused)
       }
       if isDecided {
         write.condition = .atMost(try storage.info(entry.key, at: moment)?.version ?? 0)
@@ -209,19 +207,13 @@ extension Cache {
       storage.abandon(write)
       throw error
     }
-    if task == nil && !condition.isLoads && tasks.hasKeyedWrites { tasks.overtake(hash) }
-    // A load's was drawn when it began.
-    put.result.version = entry.version == 0 ? versions.draw() : entry.version
-    noteWrite(hash)
+    var put = begin(
+      entry, hash, target, hasValue: hasValue, replacing: old.unowned, at: moment,
+      overtakes: task == nil && !condition.isLoads)
     put.write = write
-    put.hash = hash
-    put.target = target
-    entry.version = put.result.version
     write.version = put.result.version
-    put.owed = oweEvents(
-      entry.key, hash, adding: entry, hasValue: hasValue, replacing: old.unowned, at: moment)
     var wasInMemory = false
-    stripes.enter(stripe)
+    stripes.flip(stripe)
     if write.condition != .none && !isDecided {
       // Memory follows when it has been decided.
       put.condition = condition
@@ -246,6 +238,34 @@ extension Cache {
     return put
   }
 
+  /// What a put answers that is not to be: its condition does not hold, or a later write than its
+  /// task has been done. Nil: it is to be. The stripe is held.
+  func refusal(
+    _ condition: PutCondition, _ key: Bytes, _ hash: UInt64, at moment: Moment, in scope: Scope,
+    by task: TaskPointer?
+  ) throws(Failure) -> PutResult? {
+    if let task, tasks.isOvertaken(task) { return .superseded }
+    return try unmet(condition, key, hash, at: moment, in: scope)
+  }
+
+  /// A put that is to be: its version is drawn, and its events are owed. The stripe is held.
+  func begin(
+    _ entry: UnownedBlock, _ hash: UInt64, _ target: Target, hasValue: Bool,
+    replacing old: UnownedBlock?, at moment: Moment, overtakes: Bool
+  ) -> SubmittedPut {
+    if overtakes && tasks.hasKeyedWrites { tasks.overtake(hash) }
+    // A load's was drawn when it began.
+    if entry.version == 0 { entry.version = versions.draw() }
+    noteWrite(hash)
+    var put = SubmittedPut()
+    put.result.version = entry.version
+    put.hash = hash
+    put.target = target
+    put.owed = oweEvents(
+      entry.key, hash, adding: entry, hasValue: hasValue, replacing: old, at: moment)
+    return put
+  }
+
   /// Submits a write whose version is drawn and whose stripe is held, and lets the stripe go.
   /// Returns the stripe's mark with it.
   @discardableResult
@@ -256,7 +276,7 @@ extension Cache {
     write.time = moment.time
     stripes.begin(stripe, isEntered: isEntered)
     storage.submit(write)
-    if isEntered { stripes.leave(stripe) }
+    if isEntered { stripes.flip(stripe) }
     let mark = stripes.mark(stripe)
     stripes.unlock(stripe)
     return mark

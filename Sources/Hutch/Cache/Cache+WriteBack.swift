@@ -30,7 +30,6 @@ extension Cache {
   ) throws(Failure) -> SubmittedPut? {
     tellWillAdd(entry, hash, in: .memory)
     let old = events.wants(.didRemove) ? (try? peek(entry.key, in: .whole)) ?? nil : nil
-    var put = SubmittedPut()
     let stripe = Stripes.index(of: hash)
     stripes.lock(stripe)
     if isFamily {
@@ -38,27 +37,20 @@ extension Cache {
       return nil
     }
     do throws(Failure) {
-      var refused = try unmet(condition, entry.key, hash, at: moment, in: scope)
-      if let task, tasks.isOvertaken(task) { refused = .superseded }
-      if let refused {
+      if let refused = try refusal(condition, entry.key, hash, at: moment, in: scope, by: task) {
         stripes.unlock(stripe)
-        put.result = refused
-        return put
+        return SubmittedPut(refused)
       }
     } catch {
       stripes.unlock(stripe)
       throw error
     }
-    if task == nil && tasks.hasKeyedWrites { tasks.overtake(hash) }
-    put.result.version = entry.version == 0 ? versions.draw() : entry.version
-    noteWrite(hash)
-    put.hash = hash
-    put.target = .deferred
-    entry.version = put.result.version
-    put.owed = oweEvents(entry.key, hash, adding: entry, replacing: old.unowned, at: moment)
+    var put = begin(
+      entry, hash, .deferred, hasValue: true, replacing: old.unowned, at: moment,
+      overtakes: task == nil && !condition.isLoads)
 
     writesBack.store(true, ordering: .relaxed)
-    stripes.enter(stripe)
+    stripes.flip(stripe)
     entry.setDirty(true)
     var isOwed = true
     do throws(Failure) {
@@ -74,7 +66,7 @@ extension Cache {
     put.result.disk = put.result.memory == .stored ? .deferred : .removed
     if isOwed { isOwed = hasBelow(entry.key, at: moment, storage) }
     guard isOwed else {
-      stripes.leave(stripe)
+      stripes.flip(stripe)
       stripes.unlock(stripe)
       put.result.conclude(nil)
       return put

@@ -128,13 +128,11 @@ struct Stripes: ~Copyable {
     return true
   }
 
-  /// A put begins to change memory. Under the lock; `leave` is owed, once it has submitted what it
-  /// has to, with `begin` before that, if anything.
-  func enter(_ index: Int) {
+  /// A put begins to change memory, or has submitted what it had to, with `begin` before that, if
+  /// anything: the mark is odd between the two. Under the lock.
+  func flip(_ index: Int) {
     _ = writes(index).pointee.wrappingAdd(Mark.pendingMask + 1, ordering: .acquiringAndReleasing)
   }
-
-  func leave(_ index: Int) { enter(index) }
 
   /// A write is submitted. Under the lock; `end` is owed.
   func begin(_ index: Int, isEntered: Bool = false) {
