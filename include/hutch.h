@@ -1331,7 +1331,8 @@ HUTCH_API hutch_status hutch_set_limits(hutch_cache *cache, const hutch_cache_li
  *
  * Of a cache: distinct keys, in whatever tier. Entries that expired less than
  * a second ago may be counted; by a clock of the host's the count is exact.
- * What is written on eviction is counted twice while it is being written.
+ * What is written on eviction is counted twice while it is being written; so is,
+ * where processes share, what takes the place of an entry that memory alone has.
  * Since 0.1.
  */
 HUTCH_API hutch_status hutch_count(hutch_cache *cache, uint64_t *count);

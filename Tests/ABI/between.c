@@ -1,10 +1,20 @@
 /*
  * What another thread does between two steps of a call, at a step of this program's choosing.
  *
- * calloc is defined here, in the program, which the dynamic linker asks first: so a call of the
- * library stands still where it asks for memory, until another thread has done what it wants.
+ * calloc, fcntl and sqlite3_step are defined here, in the program, which the dynamic linker asks
+ * first: so a call of the library stands still where it asks for memory, takes its turn among
+ * processes or gives it up, or asks SQLite, until another thread has done what it wants.
  */
+#define _GNU_SOURCE
 #include "check.h"
+
+#include <dlfcn.h>
+#include <fcntl.h>
+#include <sched.h>
+#include <stdarg.h>
+#include <stdatomic.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
 void *__libc_calloc(size_t count, size_t size);
 
@@ -22,6 +32,46 @@ void *calloc(size_t count, size_t size) {
   if (left > 0 && --left == 0) run_threads(1, do_it, NULL);
   return __libc_calloc(count, size);
 }
+
+/* What this thread does before its turn begins and ends, and before each step of SQLite's. */
+static _Thread_local void (*at_turn)(void);
+static _Thread_local void (*at_step)(void);
+
+static void stop(void (**at)(void)) {
+  void (*what)(void) = *at;
+  if (!what) return;
+  *at = NULL;
+  what();
+  *at = what;
+}
+
+static int control(int file, int command, void *argument) {
+  if (command == F_OFD_SETLK || command == F_OFD_SETLKW) stop(&at_turn);
+  return (int)syscall(SYS_fcntl, file, command, argument);
+}
+
+int sqlite3_step(void *statement);
+int sqlite3_step(void *statement) {
+  static int (*real)(void *statement);
+  if (!real) {
+    void *found = dlsym(dlopen("libsqlite3.so.0", RTLD_NOW), "sqlite3_step");
+    CHECK(found);
+    memcpy(&real, &found, sizeof real);
+  }
+  stop(&at_step);
+  return real(statement);
+}
+
+#define CONTROL(name)                                  \
+  int name(int file, int command, ...) {               \
+    va_list list;                                      \
+    va_start(list, command);                           \
+    void *argument = va_arg(list, void *);             \
+    va_end(list);                                      \
+    return control(file, command, argument);           \
+  }
+CONTROL(fcntl)
+CONTROL(fcntl64)
 
 /* --------------------------------------------------------------------- trims */
 
@@ -60,4 +110,130 @@ TEST(others_remove_while_a_trim_begins) {
     }
   }
   CHECK_OK(hutch_close(cache));
+}
+
+/* ------------------------------------------ between memory and disk, where processes share */
+
+static struct {
+  hutch_cache *cache, *memory;
+  int reads, stop_at, turns, missed;
+  _Atomic bool stands, goes_on, is_done;
+  _Atomic int taken;
+} scene;
+
+static void open_scene(void) {
+  hutch_options options = unlimited_options();
+  options.sharing = HUTCH_SHARING_SHARED;
+  scene.cache = open_cache(scratch("cache").text, &options);
+  scene.memory = tier_of(scene.cache, HUTCH_TIER_MEMORY);
+}
+
+static void close_scene(void) {
+  hutch_cache_release(scene.memory);
+  CHECK_OK(hutch_close(scene.cache));
+}
+
+static void look(void *unused, int index) {
+  (void)unused, (void)index;
+  hutch_value *value = NULL;
+  if (hutch_get(scene.cache, KEY("key"), &value) != HUTCH_OK) scene.missed++;
+  hutch_value_release(value);
+}
+
+/* When the turn is taken the key is put into memory alone, which is not awaited; when it is given
+   up a read must find it. */
+static void put_and_look(void) {
+  if (++scene.turns > 1) {
+    run_threads(1, look, NULL);
+    return;
+  }
+  hutch_put_options options = put_options();
+  options.write_policy = HUTCH_WRITE_MEMORY;
+  CHECK_OK(hutch_put_async(scene.cache, KEY("key"), KEY("new"), &options, NULL, NULL));
+  char data[8];
+  size_t size = 0;
+  while (hutch_get_into(scene.memory, KEY("key"), data, sizeof data, &size) != HUTCH_OK ||
+         memcmp(data, "new", 3) != 0)
+    sched_yield();
+}
+
+TEST(what_is_put_into_memory_during_the_commit_of_a_touch_is_found_at_once) {
+  open_scene();
+  for (int round = 0; round < 3; round++) {
+    scene.turns = 0;
+    CHECK_OK(put_text(scene.cache, "key", "old"));
+    at_turn = put_and_look;
+    CHECK_OK(hutch_touch(scene.cache, KEY("key"), 100 * HUTCH_SECOND, 0));
+    at_turn = NULL;
+    CHECK(scene.turns > 1);
+    CHECK_OK(hutch_flush(scene.cache));
+    CHECK_TEXT(scene.cache, "key", "new");
+  }
+  CHECK_EQUAL(0, scene.missed);
+  close_scene();
+}
+
+static void take(void) {
+  hutch_value *value = NULL;
+  hutch_status status = hutch_pop(scene.cache, KEY("key"), &value);
+  CHECK(status == HUTCH_OK || status == HUTCH_NOT_FOUND);
+  if (status == HUTCH_OK) atomic_fetch_add(&scene.taken, 1);
+  hutch_value_release(value);
+}
+
+static void count_read(void) { scene.reads++; }
+static void end_count(void) { at_step = NULL; }
+
+/* Submitted, and about to be committed. */
+static void await_word(void) {
+  atomic_store(&scene.stands, true);
+  while (!atomic_load(&scene.goes_on)) sched_yield();
+}
+
+static void give_word(void) {
+  if (--scene.stop_at != 0) return;
+  atomic_store(&scene.goes_on, true);
+  while (!atomic_load(&scene.is_done)) sched_yield();
+}
+
+static void take_it(void *unused, int index) {
+  (void)unused;
+  if (index == 0) {
+    at_turn = await_word;
+    take();
+    at_turn = NULL;
+    atomic_store(&scene.is_done, true);
+    return;
+  }
+  while (!atomic_load(&scene.stands)) sched_yield();
+  at_step = give_word;
+  take();
+  at_step = NULL;
+}
+
+/* One of them is carried out while the other reads, at each of its reads in turn. */
+TEST(of_two_pops_one_takes_the_value) {
+  open_scene();
+  hutch_put_options options = put_options();
+  options.write_policy = HUTCH_WRITE_DISK;
+  for (int round = 0; round < 2; round++) {
+    CHECK_OK(hutch_put(scene.cache, KEY("key"), KEY("value"), &options, NULL));
+    scene.reads = 0;
+    at_step = count_read;
+    at_turn = end_count;
+    take();
+    at_turn = NULL;
+  }
+  CHECK(scene.reads > 1);
+  for (int step = 1; step <= scene.reads; step++) {
+    CHECK_OK(hutch_put(scene.cache, KEY("key"), KEY("value"), &options, NULL));
+    scene.stop_at = step;
+    atomic_store(&scene.taken, 0);
+    atomic_store(&scene.stands, false);
+    atomic_store(&scene.goes_on, false);
+    atomic_store(&scene.is_done, false);
+    run_threads(2, take_it, NULL);
+    CHECK_EQUAL(1, atomic_load(&scene.taken));
+  }
+  close_scene();
 }

@@ -34,6 +34,7 @@ final class TestObserver: StorageObserver, @unchecked Sendable {
 
   func storeDrops(_ key: Bytes, _ version: UInt64, _ cause: DropCause) {}
   func storeDropped(_ key: Bytes, _ version: UInt64) { onDropped?(key) }
+  func storeCommits(_ key: Bytes, _ version: UInt64, _ mark: UInt32) {}
   func lastAccess(of key: Bytes) -> Int64? { lastAccess?(key) }
   func storeChanged(_ failure: Failure?) { onChange?(failure) }
   func log(_ line: LogLine) {}

@@ -66,8 +66,6 @@ extension Cache {
       if write.isUnmet {
         _ = memory.remove(
           entry.key, put.hash, at: clock.moment(), condition: .ifVersion(put.result.version))
-      } else if write.failure == nil && put.target != .disk && write.mark & 1 == 0 {
-        memory.setMark(entry.key, put.hash, version: put.result.version, write.mark)
       }
       return nil
     }
@@ -186,7 +184,6 @@ extension Cache {
     let stripe = Stripes.index(of: hash)
     stripes.lock(stripe)
     defer { stripes.unlock(stripe) }
-    memory.setMark(key, hash, version: version, write.mark)
     let copy = memory.peek(key, hash, at: moment)
     guard let copy = copy.unowned, copy.version == version else { return }
     do throws(Failure) {

@@ -50,6 +50,10 @@ extension Cache: StorageObserver {
     stripes.unlock(stripe)
   }
 
+  func storeCommits(_ key: Bytes, _ version: UInt64, _ mark: UInt32) {
+    memory.setMark(key, memory.hash(key), committed: version, mark)
+  }
+
   func lastAccess(of key: Bytes) -> Int64? {
     memory.info(key, memory.hash(key), at: clock.momentForMaintenance())?.accessed
   }

@@ -189,6 +189,13 @@ extension Cache {
             if coherence != nil {
               let stored = try storage.info(key, at: moment)
               removal.wasUnbacked = scope == .whole && stored == nil
+              if removal.wasUnbacked && version != 0
+                && memory.peekDuringCommit(key, hash, at: moment) == nil
+              {
+                // Another removal was committed between the two looks.
+                stripes.unlock(stripe)
+                continue
+              }
               if removal.wasUnbacked && wantsValue && storage.isUndecided(key) {
                 stripes.unlock(stripe)
                 storage.awaitDecision(key)

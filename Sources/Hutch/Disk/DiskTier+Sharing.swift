@@ -126,7 +126,8 @@ extension DiskTier {
     shared.settle()
   }
 
-  /// The numbers under which these writes' entries may be remembered above.
+  /// The numbers under which these writes' entries may be remembered above: what the counters
+  /// will be in a moment. Memory learns them before, so that what it has does not stop counting.
   func noteMarks(_ batch: [QueuedWrite]) {
     guard let shared else { return }
     for (index, queued) in batch.enumerated() {
@@ -135,8 +136,11 @@ extension DiskTier {
       let isReplaced = batch[(index + 1)...].contains {
         $0.hash == queued.hash && $0.write != nil && !$0.write!.isUnmet
       }
-      if isReplaced { continue }
-      write.mark = shared.counters.mark(shared.hash.entry(entry.key))
+      if isReplaced || write.isUnmet { continue }
+      let counter = shared.counters.mark(shared.hash.entry(entry.key))
+      write.mark = (counter &+ 1) & ~1
+      observer?.storeCommits(
+        entry.key, write.kind == .touch ? write.existing : write.version, write.mark)
     }
   }
 

@@ -258,7 +258,7 @@ extension DiskTier {
     var bars: [QueuedWrite] = []
     var barAll: UInt64 = 0
     if queue.hasBars { barAll = queue.collectBars(DiskTier.mostWrites, into: &bars) }
-    try transact(changes) { (manifest, meta) throws(Failure) in
+    try transact(changes, of: batch) { (manifest, meta) throws(Failure) in
       try self.lift(bars, barAll, manifest, &meta, changes)
       let newest = manifest.lastID
       for write in batch {
@@ -268,15 +268,15 @@ extension DiskTier {
       try self.makeFit(manifest, &meta, changes, sparing: newest)
     }
     if !bars.isEmpty || barAll != 0 { queue.settle(bars, barAll: barAll) }
-    noteMarks(batch)
     return changes
   }
 
   /// Begins a transaction, runs `body`, commits with the meta row as `body` leaves it, and does
   /// what is owed after a commit. If anything fails, nothing has happened. The writer lock is
-  /// held, the tier is up.
+  /// held, the tier is up. `batch`: the writes that `body` carries out.
   func transact(
-    _ changes: Changes, _ body: (Manifest, inout Meta) throws(Failure) -> Void
+    _ changes: Changes, of batch: [QueuedWrite] = [],
+    _ body: (Manifest, inout Meta) throws(Failure) -> Void
   ) throws(Failure) {
     if shared != nil { try catchUp() }
     guard let manifest else { throw downFailure }
@@ -310,7 +310,7 @@ extension DiskTier {
       detach()
       throw downFailure
     }
-    settle(manifest, changes)
+    settle(manifest, changes, batch)
   }
 
   /// Whether an error means that the tier cannot go on.
@@ -336,7 +336,7 @@ extension DiskTier {
 
   /// What is owed after a commit: files that lost their rows go, the limit and the bound on
   /// the log hold again, the numbers are shown.
-  private func settle(_ manifest: Manifest, _ changes: Changes) {
+  private func settle(_ manifest: Manifest, _ changes: Changes, _ batch: [QueuedWrite]) {
     if changes.hasDropped, let observer {
       changes.forEachDropped { observer.storeDrops($0, $1, $2) }
     }
@@ -344,6 +344,7 @@ extension DiskTier {
     counters.expirations.add(changes.expirations)
     for file in changes.files.elements { trash.add(file, in: place) }
     generation.store(manifest.meta.generation, ordering: .releasing)
+    noteMarks(batch)
     shared?.ended()
     holdLimit(manifest)
     publish(manifest.meta)

@@ -86,7 +86,9 @@ import Synchronization
 ///     filesLock, AccessTimes' lock: nothing else is taken under them
 ///   A fork takes all of them but maintenanceLock, in this order (DiskTier+Fork.swift).
 ///   Reads take a reader's lock, and none that is held during I/O of a writer. Nothing calls
-///   out (the observer, but for `storeDrops`; the host's clock) with any of them held.
+///   out (the observer; the host's clock) with any of them held, but for the observer's
+///   `storeDrops` and `storeCommits`, under the writer lock: they take the locks of the events and
+///   of one memory shard, and hold nothing when they return.
 ///
 /// Out of service. When a commit finds that its file is no longer the one at the path, or
 /// SQLite finds the manifest malformed, the tier is down: it has no entries and takes none.

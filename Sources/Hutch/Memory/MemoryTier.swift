@@ -165,10 +165,9 @@ final class MemoryTier {
     shards.remove(key, hash, at: at, condition)
   }
 
-  /// Where processes share a directory: this version of the entry counts as long as its counter
-  /// has this number.
-  func setMark(_ key: Bytes, _ hash: UInt64, version: UInt64, _ mark: UInt32) {
-    shards.setMark(key, hash, version: version, mark)
+  /// Where processes share a directory: see Shards+Coherence.swift.
+  func setMark(_ key: Bytes, _ hash: UInt64, committed version: UInt64, _ mark: UInt32) {
+    shards.setMark(key, hash, committed: version, mark)
   }
 
   /// Says whether the disk tier has this version of the entry too, or if not, with `isDirty`,

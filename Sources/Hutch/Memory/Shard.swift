@@ -179,6 +179,10 @@ struct Shard<Policy: EvictionPolicy & ~Copyable>: ~Copyable {
     {
       return .done(MemoryPutResult(refusal, existing: existing))
     }
+    if case .ifVersion = condition, let place = found, block.version == existing {
+      // Touched: it counts as what it is a copy of, which may have changed since it was read.
+      block.mark = place.pointee.block.mark
+    }
     if charge > budget.largestCharge {
       if let place = found { remove(place, hash, .replaced, at: at, budget, into: &departures) }
       refusals.add(1)

@@ -1,11 +1,14 @@
 /// Where processes share a directory: entries that count only while nobody else has written them.
 extension ShardsOf where Policy: ~Copyable {
-  func setMark(_ key: Bytes, _ hash: UInt64, version: UInt64, _ mark: UInt32) {
+  /// A commit ends: the entry of its version counts under this number from here on. So does a
+  /// newer one that counted until the commit began: it is this process's, and its own commit is
+  /// still to come.
+  func setMark(_ key: Bytes, _ hash: UInt64, committed version: UInt64, _ mark: UInt32) {
     with(hash) { shard, hash in
-      guard let place = shard.entries.table.find(key, hash),
-        place.pointee.block.version == version
+      guard let block = shard.entries.table.find(key, hash)?.pointee.block,
+        block.version == version || (block.version > version && block.mark == mark &- 2)
       else { return }
-      place.pointee.block.mark = mark
+      block.mark = mark
     }
   }
 

@@ -25,7 +25,7 @@ protocol MemoryShards: AnyObject {
   func setBacked(
     _ key: Bytes, _ hash: UInt64, version: UInt64, _ isBacked: Bool, isDirty: Bool
   ) -> Bool
-  func setMark(_ key: Bytes, _ hash: UInt64, version: UInt64, _ mark: UInt32)
+  func setMark(_ key: Bytes, _ hash: UInt64, committed version: UInt64, _ mark: UInt32)
   func clear(upTo version: UInt64, keepingUnbacked: Bool, at: Moment)
   func setLimits(_ limits: TierLimits, at: Moment)
   func maintain(at: Moment) -> Bool

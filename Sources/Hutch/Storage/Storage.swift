@@ -31,7 +31,7 @@ import Synchronization
 ///
 /// Threads. Everything may be called by many at once, but for opening, `close` and a fork. The
 /// store's locks come after the cache's (see `Cache`), and it calls nobody back with one of them
-/// held, but for what `StorageObserver.storeDrops` says. With a stripe or a lock of the memory
+/// held, but for what `StorageObserver` says of two calls. With a stripe or a lock of the memory
 /// tier held are called: `submit`, `announce`, `isAnnounced`, `isUndecided`, `info`, `noteAccess`,
 /// `limits`, `stats`, `announcedCount`. They do not wait for a commit.
 ///

@@ -1,6 +1,6 @@
 /// What a store tells the cache above it of its own accord, and asks of it (see `Storage.watch`).
 ///
-/// With no lock of the store's held, but for `storeDrops`. A store does not keep its observer
+/// With no lock of the store's held, but for `storeDrops` and `storeCommits`. A store does not keep its observer
 /// alive: it lives longer than the store is used.
 protocol StorageObserver: AnyObject {
   /// What names the cache among the openings of the process (Process.relist).
@@ -11,6 +11,11 @@ protocol StorageObserver: AnyObject {
   func storeDrops(_ key: Bytes, _ version: UInt64, _ cause: DropCause)
   /// The same afterwards. The key's stripe is taken.
   func storeDropped(_ key: Bytes, _ version: UInt64)
+
+  /// Where processes share the store: a write of this version, or a touch of it, is committed, and
+  /// memory's copy counts under this number. Before the key's counter has it, and before who
+  /// writes it next.
+  func storeCommits(_ key: Bytes, _ version: UInt64, _ mark: UInt32)
 
   /// When a tier above last read an entry; nil if it does not have it.
   func lastAccess(of key: Bytes) -> Int64?
