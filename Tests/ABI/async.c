@@ -312,6 +312,35 @@ TEST_EACH_KIND(a_clear_counts_from_its_submission) {
   CHECK_TEXT(f->cache, "later", "value");
 }
 
+/* They are decided now, and write later than the clear. */
+TEST_EACH_KIND(what_a_waiting_clear_will_take_is_not_there_for_conditions) {
+  if (k == MEMORY_VIEW) return; /* drops copies only */
+  int64_t five = 5, sum = 0;
+  CHECK_OK(put_text(f->cache, "a", "old"));
+  CHECK_OK(put_text(f->cache, "b", "old"));
+  CHECK_OK(put_text(f->cache, "c", "old"));
+  CHECK_OK(hutch_put(f->cache, KEY("n"), &five, sizeof five, NULL, NULL));
+  uint64_t version = info_of(f->cache, "b").version;
+  hold(f->cache);
+  told clear;
+  hutch_task_options options = telling(&clear);
+  CHECK_OK(hutch_clear_async(f->cache, &options, NULL));
+  CHECK_OK(hutch_add(f->cache, KEY("a"), KEY("new"), NULL, NULL));
+  CHECK_STATUS(HUTCH_NOT_FOUND, hutch_compare_and_swap(f->cache, KEY("b"), version, KEY("new"),
+                                                       NULL, NULL));
+  CHECK_MISSING(f->cache, "b");
+  CHECK_STATUS(HUTCH_NOT_FOUND, hutch_replace(f->cache, KEY("c"), KEY("new"), NULL, NULL));
+  CHECK_OK(hutch_increment(f->cache, KEY("n"), 1, 100, NULL, &sum));
+  CHECK_EQUAL(101, sum);
+  let_go(f->cache);
+  check_told(&clear, HUTCH_OPERATION_CLEAR, HUTCH_OK);
+  CHECK_TEXT(f->cache, "a", "new");
+  CHECK_MISSING(f->cache, "b");
+  CHECK_MISSING(f->cache, "c");
+  CHECK_OK(hutch_increment(f->cache, KEY("n"), 0, 0, NULL, &sum));
+  CHECK_EQUAL(101, sum);
+}
+
 /* Calls and tasks that write one key at once: what is there in the end is what the last of them
    that was not superseded wrote, and the tasks of it have not passed each other. */
 typedef struct contest {

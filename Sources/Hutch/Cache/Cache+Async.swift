@@ -1,3 +1,5 @@
+import Synchronization
+
 /// Calls as tasks: what is done at the submission, and what the task does later.
 extension Handle {
   /// What became of a submission.
@@ -153,7 +155,10 @@ extension Handle {
     cache.clearBegins(in: scope)
     operation.pointee.newest = cache.versions.last
     guard cache.storage != nil, scope != .memory else {
-      if cache.storage == nil { cache.tasks.overtakeAll() }
+      if cache.storage == nil {
+        cache.tasks.overtakeAll()
+        cache.clearedVersion.max(operation.pointee.newest, ordering: .relaxed)
+      }
       return
     }
     // An opening that can be used has a store that is open.

@@ -103,6 +103,7 @@ extension Cache {
     by task: TaskPointer? = nil
   ) throws(Failure) -> PutResult {
     if storage == nil {
+      if case .always = condition {} else { takeCleared(block.unowned.key, hash, at: moment) }
       if let task { return try putInMemory(block, hash, at: moment, by: task) }
       return try putInMemory(block, hash, at: moment, if: condition)
     }
@@ -493,10 +494,22 @@ extension Cache {
     return result
   }
 
+  /// Takes an entry out of memory if a clear has been submitted that is to do so, and has not come
+  /// to it: it may be a task that waits. Who decides by what is there writes later than that clear.
+  private func takeCleared(_ key: Bytes, _ hash: UInt64, at moment: Moment) {
+    let cleared = clearedVersion.load(ordering: .relaxed)
+    let ofStore = storeClearedVersion.load(ordering: .relaxed)
+    guard cleared | ofStore != 0, let version = memory.info(key, hash, at: moment)?.version,
+      version <= max(cleared, ofStore)
+    else { return }
+    memory.clear(key, hash, upTo: cleared, backedUpTo: ofStore, at: moment)
+  }
+
   /// The version of the entry that is there; 0 if there is none.
   func currentVersion(
     _ key: Bytes, _ hash: UInt64, at moment: Moment, in scope: Scope
   ) throws(Failure) -> UInt64 {
+    takeCleared(key, hash, at: moment)
     while true {
       if scope != .disk, let record = memory.info(key, hash, at: moment) { return record.version }
       guard let storage, scope != .memory else { return 0 }

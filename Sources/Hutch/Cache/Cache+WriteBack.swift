@@ -337,7 +337,7 @@ extension Cache {
     stripes.lock(stripe)
     // What a clear has taken on its way is not to come after it.
     guard memory.peek(key, hash, at: moment).unowned?.raw == entry.raw, entry.isDirty,
-      entry.version > clearedVersion
+      entry.version > clearedVersion.load(ordering: .relaxed)
     else {
       stripes.unlock(stripe)
       storage.abandon(write)

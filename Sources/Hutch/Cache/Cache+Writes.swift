@@ -1,3 +1,5 @@
+import Synchronization
+
 /// Writes but for puts: remove and pop, touch, increment, clear.
 extension Cache {
   /// Submits a write whose version is drawn and whose stripe is held, lets the stripe go and
@@ -445,7 +447,11 @@ extension Cache {
     if tasks.hasKeyedWrites { tasks.overtakeAll() }
     loads.noteClear()
     write.version = versions.draw()
-    if scope == .whole { clearedVersion = write.version }
+    if scope == .whole {
+      clearedVersion.store(write.version, ordering: .relaxed)
+    } else {
+      storeClearedVersion.store(write.version, ordering: .relaxed)
+    }
     write.time = moment.time
     for stripe in 0..<Stripes.count { stripes.begin(stripe) }
     storage.submit(write)

@@ -54,8 +54,10 @@ final class Cache {
   let leavings: Leavings
   /// Whether a dirty entry has ever been put. Relaxed: who has put one sees it.
   let writesBack = Atomic<Bool>(false)
-  /// Of the newest clear of all tiers. Changed with all stripes held, read with one.
-  var clearedVersion: UInt64 = 0
+  /// Of the newest clear of all tiers, and of the newest one of the store alone. Changed with all
+  /// stripes held. Relaxed: who has to be right reads them with a stripe.
+  let clearedVersion = Atomic<UInt64>(0)
+  let storeClearedVersion = Atomic<UInt64>(0)
   /// Where processes share the directory. Nil: memory is nobody else's business. A fork may set
   /// it, while no call uses the store.
   private(set) var coherence: CoherenceCounters?

@@ -184,6 +184,13 @@ final class MemoryTier {
     shards.clear(upTo: version, keepingUnbacked: keepingUnbacked, at: at)
   }
 
+  /// The same of one entry.
+  func clear(
+    _ key: Bytes, _ hash: UInt64, upTo version: UInt64, backedUpTo backed: UInt64, at: Moment
+  ) {
+    shards.clear(key, hash, upTo: version, backedUpTo: backed, at: at)
+  }
+
   /// Changes limits and ages in use; what is above them has gone when it returns. Calls
   /// must not overlap.
   func setLimits(_ limits: TierLimits, at: Moment) { shards.setLimits(limits, at: at) }

@@ -27,6 +27,8 @@ protocol MemoryShards: AnyObject {
   ) -> Bool
   func setMark(_ key: Bytes, _ hash: UInt64, committed version: UInt64, _ mark: UInt32)
   func clear(upTo version: UInt64, keepingUnbacked: Bool, at: Moment)
+  func clear(
+    _ key: Bytes, _ hash: UInt64, upTo version: UInt64, backedUpTo backed: UInt64, at: Moment)
   func setLimits(_ limits: TierLimits, at: Moment)
   func maintain(at: Moment) -> Bool
   func blocks(
@@ -410,6 +412,20 @@ final class ShardsOf<Policy: EvictionPolicy & ~Copyable>: MemoryShards {
       }
       index += 1
     }
+  }
+
+  func clear(
+    _ key: Bytes, _ hash: UInt64, upTo version: UInt64, backedUpTo backed: UInt64, at: Moment
+  ) {
+    var departures = makeDepartures()
+    with(hash) { shard, hash in
+      guard let place = shard.entries.table.find(key, hash) else { return }
+      let found = place.pointee.block.version
+      if found <= version || (found <= backed && place.pointee.isBacked) {
+        shard.remove(place, hash, .cleared, at: at, budget, into: &departures)
+      }
+    }
+    deliver(&departures)
   }
 
   /// Removes the entries of a shard that `isWanted` chooses, a few under each hold of the lock.
