@@ -115,8 +115,6 @@ static void in_memory(bool limited, bool ages) {
 /* Every kind of storage with every write policy; that which writes on eviction is not for a
    directory that is shared. */
 static void two_tiers(bool limited, bool ages, bool views, uint32_t sharing) {
-  if (!getenv("HUTCH_HISTORIES"))
-    check_skip("HUTCH_HISTORIES=1 runs it: it has not yet run for long enough to be a test");
   uint64_t random = seed();
   for (uint32_t i = 0; i < (sharing == HUTCH_SHARING_SHARED ? 9 : 12); i++) {
     round r = {.disk = true, .limited = limited, .ages = ages, .views = views,

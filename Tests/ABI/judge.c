@@ -240,7 +240,7 @@ static void judge_found(trial *t, const fact *read) {
     if (end_of(other) >= read->begin) continue;
     if (other->kind == FACT_FOUND) {
       const write *seen = write_of(t, other);
-      if (seen && w->version && seen->version > w->version)
+      if (seen && seen->is_stored && w->version && seen->version > w->version)
         accuse(t, "an older value is found after a newer one was", read, other);
     } else if (other->tiers == JUDGE_BOTH && end_of(w->f) < other->begin && !w->was_evicted) {
       /* Of an evicted one, who read it before may bring a copy into memory afterwards. */

@@ -8,8 +8,8 @@
  *
  * What is judged is the promise of hutch.h: a get answers with the newest completed version of
  * its key, or with nothing only if exactly that version was removed, has expired, was evicted or
- * refused; of the last two the cache's events tell. A version that has been seen is never
- * followed by an older one, and one that was not there any more does not come back, unless the
+ * refused; of the last two the cache's events tell. A version that was stored and has been seen
+ * is never followed by an older one, and one that was not there any more does not come back, unless the
  * disk tier has evicted it. What a put says of each tier is what its event says.
  */
 #ifndef JUDGE_H
