@@ -1,3 +1,5 @@
+import CSystem
+
 /// XXH3 with 64 bits, without a seed, as its specification has it (Yann Collet, xxHash,
 /// doc/xxhash_spec.md): a checksum that runs at memory speed. It guards against damage, not
 /// against an adversary.
@@ -141,6 +143,15 @@ enum Checksum {
       var left = count
       withUnsafeBytes(of: secret) { secret in
         while left > 0 {
+          if filled == 0 && left >= Lanes.stripesInBlock && hutch_has_wide_vectors() != 0 {
+            let blocks = left / Lanes.stripesInBlock
+            withUnsafeMutableBytes(of: &sums) {
+              hutch_add_blocks($0.baseAddress, p, blocks, secret.baseAddress)
+            }
+            p += blocks * Lanes.stripesInBlock * 64
+            left %= Lanes.stripesInBlock
+            continue
+          }
           let now = min(left, Lanes.stripesInBlock - filled)
           var products = Vector()
           var lanes = Vector()

@@ -1,0 +1,62 @@
+// XXH3's sums by instructions that not every processor has, for which Swift has no words.
+#ifndef HUTCH_STRIPES_H
+#define HUTCH_STRIPES_H
+
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+
+#if defined(__x86_64__)
+#include <sys/platform/x86.h>
+
+// Whether hutch_add_blocks can be called. The loader has found it out.
+static inline int hutch_has_wide_vectors(void) { return x86_cpu_active(x86_cpu_AVX2); }
+
+typedef uint64_t hutch_lanes __attribute__((vector_size(32)));
+
+#define HUTCH_ADD(sum, bytes, secret)                            \
+  do {                                                           \
+    hutch_lanes part, key;                                       \
+    memcpy(&part, bytes, 32);                                    \
+    memcpy(&key, secret, 32);                                    \
+    key ^= part;                                                 \
+    sum += (key & 0xFFFFFFFF) * (key >> 32);                     \
+    sum += __builtin_shufflevector(part, part, 1, 0, 3, 2);      \
+  } while (0)
+#define HUTCH_SCRAMBLE(sum, secret)                                    \
+  do {                                                                 \
+    hutch_lanes key;                                                   \
+    memcpy(&key, secret, 32);                                          \
+    key ^= sum ^ sum >> 47;                                            \
+    sum = (key & 0xFFFFFFFF) * prime + ((key >> 32) * prime << 32);    \
+  } while (0)
+
+// Adds blocks of 16 stripes of 64 bytes to the eight sums, and scrambles them after each
+// (Checksum.swift). The sums have to be in registers, without the help of an optimiser that
+// goes by size.
+__attribute__((target("avx2"))) static inline void hutch_add_blocks(
+    void *sums, const void *bytes, size_t blocks, const void *secret) {
+  const uint64_t prime = 0x9E3779B1;
+  const char *data = bytes, *keys = secret;
+  hutch_lanes low, high;
+  memcpy(&low, sums, 32);
+  memcpy(&high, (char *)sums + 32, 32);
+  while (blocks-- > 0) {
+    for (int stripe = 0; stripe < 16; stripe++, data += 64) {
+      HUTCH_ADD(low, data, keys + 8 * stripe);
+      HUTCH_ADD(high, data + 32, keys + 8 * stripe + 32);
+    }
+    HUTCH_SCRAMBLE(low, keys + 128);
+    HUTCH_SCRAMBLE(high, keys + 160);
+  }
+  memcpy(sums, &low, 32);
+  memcpy((char *)sums + 32, &high, 32);
+}
+#undef HUTCH_ADD
+#undef HUTCH_SCRAMBLE
+#else
+static inline int hutch_has_wide_vectors(void) { return 0; }
+static inline void hutch_add_blocks(
+    void *sums, const void *bytes, size_t blocks, const void *secret) {}
+#endif
+#endif
