@@ -14,6 +14,7 @@
 #include <stdarg.h>
 #include <stdatomic.h>
 #include <sys/syscall.h>
+#include <time.h>
 #include <unistd.h>
 
 void *__libc_calloc(size_t count, size_t size);
@@ -236,4 +237,40 @@ TEST(of_two_pops_one_takes_the_value) {
     CHECK_EQUAL(1, atomic_load(&scene.taken));
   }
   close_scene();
+}
+
+/* --------------------------------------------------------- walks that take their time */
+
+static int64_t monotonic(void) {
+  struct timespec now;
+  clock_gettime(CLOCK_MONOTONIC, &now);
+  return now.tv_sec * INT64_C(1000000000) + now.tv_nsec;
+}
+
+/* A walk that took 10 ms is not repeated for a while. */
+static void dawdle(void) {
+  int64_t begun = monotonic();
+  while (monotonic() - begun < 11000000) sched_yield();
+}
+
+TEST(a_count_by_a_hosts_clock_is_exact_however_long_the_walk_before_took) {
+  test_clock clock = {0};
+  hutch_options options = unlimited_options();
+  use_clock(&options, &clock);
+  hutch_cache *cache = open_cache(scratch("cache").text, &options);
+  hutch_cache *disk = tier_of(cache, HUTCH_TIER_DISK);
+  hutch_put_options put = put_options();
+  for (char key = 'a'; key < 'e'; key++) {
+    put.time_to_idle = (key - 'a' + 1) * 10 * HUTCH_SECOND;
+    CHECK_OK(hutch_put(disk, &key, 1, "v", 1, &put, NULL));
+  }
+  for (uint64_t left = 3; left < 4; left--) {
+    atomic_fetch_add(&clock.now, 10 * HUTCH_SECOND);
+    at_step = dawdle;
+    uint64_t count = count_of(cache);
+    at_step = NULL;
+    CHECK_EQUAL(left, count);
+  }
+  hutch_cache_release(disk);
+  CHECK_OK(hutch_close(cache));
 }
