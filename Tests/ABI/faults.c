@@ -13,6 +13,7 @@
 #include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <pthread.h>
 #include <stdarg.h>
 #include <stdatomic.h>
 #include <sys/mman.h>
@@ -122,6 +123,19 @@ static bool takes_lock(int command, const void *argument) {
   }
 CONTROL(fcntl)
 CONTROL(fcntl64)
+
+/* Of the library's threads. */
+static atomic_int threads_to_fail;
+
+int pthread_create(pthread_t *thread, const pthread_attr_t *attributes, void *(*body)(void *),
+                   void *context) {
+  REAL(pthread_create)
+  if (atomic_load(&threads_to_fail) > 0) {
+    atomic_fetch_sub(&threads_to_fail, 1);
+    return EAGAIN;
+  }
+  return real(thread, attributes, body, context);
+}
 
 /* A write fails, or writes half. */
 #define WRITE(name, parameters, arguments)                      \
@@ -460,6 +474,22 @@ TEST(a_trim_that_fails_says_what_went) {
   uint64_t state = seed();
   each_trim(state, HUTCH_TRIM_TO_COUNT, 5);
   each_trim(state, HUTCH_TRIM_LARGER_THAN, 5);
+}
+
+TEST(a_cache_is_not_opened_whose_thread_cannot_be_made) {
+  path directory = scratch("threads");
+  hutch_options options = unlimited_options();
+  for (int opening = 0; opening < 3; opening++) {
+    atomic_store(&threads_to_fail, 1);
+    hutch_cache *cache = NULL;
+    CHECK(hutch_open(directory.text, &options, &cache) != HUTCH_OK);
+    CHECK(!cache);
+    CHECK_EQUAL(0, atomic_load(&threads_to_fail));
+    cache = open_cache(directory.text, &options);
+    if (opening > 0) CHECK_TEXT(cache, "key", "value");
+    CHECK_OK(put_text(cache, "key", "value"));
+    CHECK_OK(hutch_close(cache));
+  }
 }
 
 TEST(trap_21_free_space_is_asked_of_the_directory) {

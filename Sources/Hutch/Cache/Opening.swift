@@ -222,6 +222,13 @@ final class Opening {
           _ = storage.close(lastVersion: storage.firstVersion &- 1)
           throw error
         }
+        do throws(Failure) {
+          try cache.startMaintenance()
+        } catch {
+          // While there is still a cache that the store may tell.
+          _ = cache.shut(by: Deadline(at: 0))
+          throw error
+        }
         node.initialize(
           to: OpenDirectory(
             device: device, inode: inode, owner: cache.identity, next: head))
@@ -258,7 +265,6 @@ extension Opening {
     cache.events.name(path)
     options.disk.codec?.owner = cache.identity
     cache.tieTogether(storage)
-    try cache.startMaintenance()
     return cache
   }
 }
