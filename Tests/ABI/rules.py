@@ -367,8 +367,15 @@ def update():
     LAYOUT.write_text("\n".join(head + lines) + "\n")
 
 
+def traps(options):
+    """The mistakes that scripts/traps puts back have not lost their place in the sources."""
+    done = subprocess.run([sys.executable, ROOT / "scripts" / "traps", "--check"],
+                          capture_output=True, text=True)
+    return (done.stdout + done.stderr).splitlines() if done.returncode else []
+
+
 RULES = [exports, dependencies, names, glibc, size, layout, numbers, dl_header, headers,
-         folders, seam, imports, lengths, paths]
+         folders, seam, imports, lengths, paths, traps]
 
 
 def main():
