@@ -280,27 +280,6 @@ import Testing
     #expect(sketch.estimate(1) <= 5)
   }
 
-  /// Which mode is followed after a while of recency, each request followed by `hot` ones for one
-  /// key.
-  private func leader(hot: Int) throws -> Int {
-    let tuning = try Tuning(capacity: 50, costLimit: 0, after: nil, mostEntries: 512)
-    var random = Random(seed: 7)
-    for i in 0..<1500 as Range<UInt64> {
-      let number = 1000 + i / 4 - random.next() % 160
-      tuning.sample(UInt32(truncatingIfNeeded: number &* 2_654_435_761), cost: 0)
-      for _ in 0..<hot { tuning.sample(1, cost: 0) }
-    }
-    #expect(tuning.violation() == nil)
-    return tuning.leader.load(ordering: .relaxed)
-  }
-
-  /// The sample is of keys, so one in it may be most of the requests.
-  @Test func aHotKeyDoesNotDelayTheChoiceOfAMode() throws {
-    let mode = try leader(hot: 0)
-    #expect(mode != Mode.first)
-    #expect(try leader(hot: 30) == mode)
-  }
-
   @Test func ghostsAreRememberedForTwiceTheCapacity() throws {
     var random = Random(seed: testSeed)
     var ghosts = try Ghosts(capacity: 1000)

@@ -154,21 +154,11 @@ final class Tuning {
   /// Under the selector's lock.
   func sample(_ key: UInt32, cost: UInt64) {
     guard let shadows else { return }
-    var hits: UInt32 = 0
-    var isHot = true
-    for i in 0..<Mode.count {
-      let uses = shadows[i].ask(key, cost: cost, sketch)
-      if uses != nil { hits |= 1 << UInt32(i) }
-      if uses != Word.mostUses { isHot = false }
-    }
-    // What no mode would let go says nothing of them. One such key, if it falls into the sample,
-    // may be most of what the shadows are asked for: its hits would dwarf what tells them apart.
-    if isHot { return }
     // Growing the weight of what comes is decay of what was.
     weight *= growth
     var best = 0
     for i in 0..<Mode.count {
-      if hits >> UInt32(i) & 1 != 0 { scores[i] += weight }
+      if shadows[i].ask(key, cost: cost, sketch) { scores[i] += weight }
       if scores[i] > scores[best] { best = i }
     }
     let now = leader.load(ordering: .relaxed)

@@ -29,17 +29,17 @@ struct Shadow: ~Copyable {
     queue.weighs = costLimit != 0
   }
 
-  /// How often the key was used of late, if it was there; if not, nil, and now it is.
-  mutating func ask(_ key: UInt32, cost: UInt64, _ sketch: borrowing FrequencySketch) -> UInt64? {
+  /// Whether the key was there; if not, it is now.
+  mutating func ask(_ key: UInt32, cost: UInt64, _ sketch: borrowing FrequencySketch) -> Bool {
     if let slot = store.find(key) {
       let uses = store.uses(slot)
       if uses < Word.mostUses { store.set(slot, uses: uses + 1) }
-      return uses
+      return true
     }
     let itsCost = costLimit == 0 ? 0 : max(1, cost >> store.costShift)
     // A sample of the keys has too little room for an entry that has its place in the tier; all
     // shadows miss it alike.
-    if itsCost > costLimit / 4 && costLimit != 0 { return nil }
+    if itsCost > costLimit / 4 && costLimit != 0 { return false }
     let costClass = costLimit == 0 ? 0 : CostLists.costClass(cost)
     queue.prepare(
       key, ghost: key, costClass: costClass, isFull: isFull(itsCost), mode, sketch, &ghosts, store)
@@ -51,7 +51,7 @@ struct Shadow: ~Copyable {
     let slot = store.insert(key, cost: itsCost)
     self.cost += itsCost
     queue.admit(slot, costClass: costClass, mode, sketch, store)
-    return nil
+    return false
   }
 
   /// What an entry takes: an item, up to two heads of chains, and two ghosts.
