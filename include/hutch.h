@@ -2067,8 +2067,9 @@ HUTCH_API hutch_status hutch_contains_async(hutch_cache *cache, const void *key,
  * hutch_clear_async - hutch_clear as a task
  *
  * What was put before the call goes, and what is put later stays, whenever the task
- * runs; so a cancel comes too late, and deadline has no meaning. No group and no
- * identifier (HUTCH_UNSUPPORTED). Since 0.1.
+ * runs; so a cancel comes too late, and deadline has no meaning. Until it has run a get
+ * may still find what will go, in memory; for hutch_add and its kin it is gone. No group
+ * and no identifier (HUTCH_UNSUPPORTED). Since 0.1.
  */
 HUTCH_API hutch_status hutch_clear_async(hutch_cache *cache, const hutch_task_options *options,
                                          hutch_task **task);
