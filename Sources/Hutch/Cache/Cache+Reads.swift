@@ -117,23 +117,10 @@ extension Cache {
   func peek(_ key: Bytes, in scope: Scope) throws(Failure) -> Block? {
     let moment = clock.moment()
     let hash = memory.hash(key)
-    let stripe = Stripes.index(of: hash)
-    while true {
-      let mark = stripes.mark(stripe)
-      if scope != .disk, let block = memory.peek(key, hash, at: moment) { return block }
-      if storage == nil || scope == .memory { return nil }
-      if stripes.hasWaited(stripe, for: mark) { continue }
-      let shared = coherence?.mark(hash)
-      let block = try withStorage { (storage) throws(Failure) in
-        try storage.get(key, at: moment, isAccess: false)
-      }
-      if block != nil || scope == .disk { return block }
-      if let shared {
-        var hasChanged = false
-        if let block = stillInMemory(key, hash, shared, at: moment, &hasChanged) { return block }
-        if hasChanged { continue }
-      }
-      if !hasMoved(stripe, since: mark) { return nil }
+    if scope != .disk, let block = memory.peek(key, hash, at: moment) { return block }
+    if storage == nil || scope == .memory { return nil }
+    return try withStorage { (storage) throws(Failure) in
+      try current(key, hash, at: moment, in: scope, isAccess: false, of: storage)
     }
   }
 

@@ -262,7 +262,8 @@ extension Cache {
       || (write.existing == 0 && removal.mark == write.markBefore)
   }
 
-  private func current(
+  /// The value as it is now, for a call that uses the store; no promotion.
+  func current(
     _ key: Bytes, _ hash: UInt64, at moment: Moment, in scope: Scope, isAccess: Bool,
     of storage: any Storage
   ) throws(Failure) -> Block? {
