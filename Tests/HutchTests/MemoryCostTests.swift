@@ -183,7 +183,7 @@ import Testing
     var lists = CostLists()
     func push(_ slot: UInt32, _ costClass: UInt32, level: UInt32 = 0, at now: UInt32) {
       slots.links(Slot(slot)).pointee.tag(costClass: costClass, level: level)
-      lists.push(Slot(slot), at: now, isMeasured: true, slots)
+      lists.push(Slot(slot), at: now, slots)
     }
     push(0, 6, at: 10)
     push(1, 10, at: 100)
@@ -225,7 +225,7 @@ import Testing
           let costClass = UInt32(truncatingIfNeeded: random.next() % classes)
           let level = UInt32(truncatingIfNeeded: random.next() % 4)
           slots.links(Slot(slot)).pointee.tag(costClass: costClass, level: level)
-          lists.push(Slot(slot), at: UInt32(step), isMeasured: true, slots)
+          lists.push(Slot(slot), at: UInt32(step), slots)
           model[slot] = (costClass - min(costClass, level), step)
         }
         #expect(lists.violation(slots) == nil, "seed \(seed), step \(step)")

@@ -293,25 +293,56 @@ import Testing
     #expect(!isThere)
   }
 
-  /// The policy's memory beyond what it has for each entry, however many cores the machine has.
-  /// A sketch for more than its fewest words is one for more entries.
-  @Test func theFixedPartIsBounded() throws {
+  /// The policy's memory: its links, so much per entry and so much in all, however many cores the
+  /// machine has. A sketch for more than its fewest words is one for more entries.
+  @Test func itsMemoryIsBounded() throws {
     for bits in 0...8 as ClosedRange<UInt32> {
       let selector = try Selector(shardBits: bits)
-      for capacity in [1, 20, 256, 500, 512, 513, 767, 1000, 5000, 16_384, 600_000, 10_000_000] {
-        for costLimit in [0, 1 << 40] as [UInt64] {
-          selector.tune(for: capacity, costLimit: costLimit)
+      for capacity in [
+        1, 20, 256, 500, 512, 513, 767, 1000, 1025, 2051, 5000, 8191, 16_384, 65_536, 600_000,
+        10_000_000,
+      ] {
+        for (costLimit, isFilling) in [(0, false), (0, true), (1 << 40, false)] as [(UInt64, Bool)] {
+          selector.tune(for: capacity, costLimit: costLimit, isFilling: isFilling)
           let tuning = selector.tuning()
+          let context: Comment = "\(1 << bits) shards, capacity \(capacity), costs \(costLimit)"
           // What was there may be right enough for this one.
-          #expect(!tuning.isOff(capacity, costLimit))
-          let perEntry = max(0, tuning.sketch.bytes - FrequencySketch.fewestBytes)
-          #expect(perEntry <= 4 * tuning.capacity)
-          let fixed = tuning.bytes - perEntry + Adaptive.size << Int(bits)
-          #expect(
-            fixed <= 128 << 10, "\(1 << bits) shards, capacity \(capacity), costs \(costLimit)")
+          #expect(!tuning.isOff(capacity, costLimit, isFilling: isFilling), context)
+          let all = tuning.bytes + Adaptive.size << Int(bits)
+          let perEntry = 32 - MemoryLayout<Links>.size
+          #expect(all <= 128 << 10 + perEntry * tuning.capacity, context)
+          if costLimit != 0 || tuning.capacity <= 512 {
+            let more = max(0, tuning.sketch.bytes - FrequencySketch.fewestBytes)
+            #expect(more <= 4 * tuning.capacity && all - more <= 128 << 10, context)
+          }
         }
       }
     }
+  }
+
+  /// What is asked for while a tier fills is not lost for the choice of a mode.
+  @Test func theContestOutlivesTheFilling() throws {
+    let selector = try Selector(shardBits: 0)
+    selector.tune(for: 10_000, costLimit: 0, isFilling: true)
+    let filling = selector.tuning()
+    #expect(filling.sketch.bytes == 0 && !filling.isComplete)
+    // A loop that is too large: the mode that admits everything is the last.
+    for round in 0..<40 as Range<UInt32> {
+      for key in 0..<900 as Range<UInt32> where round < 40 {
+        selector.sample(key &* 0x9E37_79B1 & ~1, cost: 0, filling)
+      }
+    }
+    let leader = filling.contest.leader.load(ordering: .relaxed)
+    #expect(!Mode.number(leader).isClock)
+    selector.tune(for: 10_000, costLimit: 0, isFilling: false)
+    let complete = selector.tuning()
+    #expect(complete.isComplete && complete.contest === filling.contest)
+    #expect(complete.sketch.bytes >= FrequencySketch.fewestBytes)
+    // Another capacity is another contest, which begins with what was known.
+    selector.tune(for: 100_000, costLimit: 0, isFilling: false)
+    #expect(selector.tuning().contest !== filling.contest)
+    #expect(selector.tuning().contest.leader.load(ordering: .relaxed) == leader)
+    #expect(selector.violation() == nil)
   }
 
   @Test func coresDecideHowManyShardsThereAre() throws {

@@ -4,7 +4,7 @@ import Synchronization
 ///
 /// No fixed policy is best on all loads: what wins on loops loses on recency, and what wins
 /// on the web loses on block traces. Here five small shadow caches, on a sample of the keys,
-/// try one mode each, and the shards follow the best (see Selector.swift, SegmentedQueue.swift).
+/// try one mode each, and the shards follow the best (see Contest.swift, SegmentedQueue.swift).
 /// A hit is a count of two bits in a line that is touched anyway.
 ///
 /// COST. What is wanted is hits, and an entry that takes the room of a hundred has to be worth
@@ -14,9 +14,10 @@ import Synchronization
 /// one for hits under the costs as they are. Where entries cost about the same, or the limit is
 /// one of count, cost changes nothing.
 ///
-/// MEMORY. Per entry: its links, 2 to 4 bytes of the sketch and 8 of ghosts. Beyond that at most
-/// 128 KiB in all: the sketch of a small tier, the shadows and what each shard has, so where there
-/// are very many shards the shadows are smaller (Selector.swift).
+/// MEMORY. Per entry: its links, 8 bytes; 2 to 4 of the sketch; up to 12 of the contest's shadows
+/// and sketches; and 8 of ghosts. Beyond that at most 128 KiB in all: the sketch of a small tier, its
+/// shadows and what each shard has, so where there are very many shards the shadows are smaller
+/// (Contest.swift, Selector.swift).
 struct Adaptive: EvictionPolicy, ~Copyable {
   typealias Node = Links
 
@@ -73,14 +74,20 @@ struct Adaptive: EvictionPolicy, ~Copyable {
     let capacity = tier.entries
     let inTier = UInt64(count) << UInt64(position.bits)
     var entries = Int(clamping: min(capacity, 1 << 40))
+    var isFilling = false
     if capacity > Adaptive.small && inTier < capacity / 2 {
-      // Before it is half full, an estimate from what is there means little, and nothing has to
-      // go for a while. But whether costs count can be seen.
-      if weighs == tuning.weighs { return }
-      entries = tuning.capacity
+      // Before it is half full nothing has to go for a while. If the limit is one of count, the
+      // contest can begin; an estimate from what is there means little yet, but whether costs
+      // count can be seen.
+      isFilling =
+        !weighs && tier.byCount <= tier.byCost && tier.byCount < 1 << 40 && !tuning.isComplete
+      if !isFilling && weighs == tuning.weighs { return }
+      if !isFilling { entries = tuning.capacity }
     }
     let limit = weighs ? tier.costLimit : 0
-    if tuning.isOff(entries, limit) { selector.tune(for: entries, costLimit: limit) }
+    if tuning.isOff(entries, limit, isFilling: isFilling) {
+      selector.tune(for: entries, costLimit: limit, isFilling: isFilling)
+    }
   }
 
   private func costClass(_ charge: UInt64) -> UInt32 {
@@ -93,12 +100,13 @@ struct Adaptive: EvictionPolicy, ~Copyable {
     tuning = selector.tuning()
     queue.weighs = tuning.weighs
     if tuning.capacity == 0 { return }
+    sampled = tuning.contest.sampleBits << UInt64(12 + position.bits)
+    if tuning.isFilling { return }
     do throws(Failure) {
       ghosts = try Ghosts(capacity: max(1, tuning.capacity >> Int(position.bits)))
     } catch {
       ghosts = Ghosts()
     }
-    sampled = tuning.sampleBits << UInt64(12 + position.bits)
   }
 
   // MARK: what happens
@@ -177,7 +185,7 @@ struct Adaptive: EvictionPolicy, ~Copyable {
 }
 
 extension Entries: QueueStore where Node: LinkedNode {
-  static var counts: Bool { true }
+  @inline(__always) var counts: Bool { true }
   @inline(__always) func key(_ slot: Slot) -> UInt32 { position.key(ghost(slot)) }
   @inline(__always) func ghost(_ slot: Slot) -> UInt32 { slab[slot].pointee.hash & ~1 }
   @inline(__always) func uses(_ slot: Slot) -> UInt64 { place(of: slot).pointee.uses }

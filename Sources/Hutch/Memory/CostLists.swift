@@ -26,13 +26,11 @@ struct CostLists: ~Copyable {
 
     @inline(__always)
     mutating func push<Store: LinkStore & ~Copyable>(
-      _ slot: Slot, at now: UInt32, isMeasured: Bool, _ store: borrowing Store
+      _ slot: Slot, at now: UInt32, _ store: borrowing Store
     ) {
-      if isMeasured {
-        let passed = Float(now &- last)
-        gap += (passed - gap) / Float(max(1, min(64, list.count)))
-        last = now
-      }
+      let passed = Float(now &- last)
+      gap += (passed - gap) / Float(max(1, min(64, list.count), list.count / 4))
+      last = now
       list.push(slot, store)
     }
 
@@ -128,26 +126,26 @@ struct CostLists: ~Copyable {
 
   // MARK: entries
 
-  /// To the list that its tag says. `isMeasured`: ages will be asked for. Without memory for
-  /// another list the tag is changed to say one that is there.
+  /// To the list that its tag says. Without memory for another list the tag is changed to say one
+  /// that is there.
   @inline(never)
   mutating func push<Store: LinkStore & ~Copyable>(
-    _ slot: Slot, at now: UInt32, isMeasured: Bool, _ store: borrowing Store
+    _ slot: Slot, at now: UInt32, _ store: borrowing Store
   ) {
     count += 1
     var index = CostLists.index(store.links(slot).pointee)
     var bit: UInt32 = 1 &<< UInt32(truncatingIfNeeded: index)
     if used & ~bit == 0 {
       used = bit
-      return only.push(slot, at: now, isMeasured: isMeasured, store)
+      return only.push(slot, at: now, store)
     }
     if used & bit == 0 && !open(index) {
       index = used.trailingZeroBitCount
       store.links(slot).pointee.tag(costClass: UInt32(index), level: 0)
       bit = 1 &<< UInt32(truncatingIfNeeded: index)
-      if isOne { return only.push(slot, at: now, isMeasured: isMeasured, store) }
+      if isOne { return only.push(slot, at: now, store) }
     }
-    lines.unsafelyUnwrapped[place(index)].push(slot, at: now, isMeasured: isMeasured, store)
+    lines.unsafelyUnwrapped[place(index)].push(slot, at: now, store)
   }
 
   @inline(never)

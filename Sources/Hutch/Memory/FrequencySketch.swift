@@ -23,27 +23,36 @@ struct FrequencySketch: ~Copyable {
   /// another hash does. Small caches need more, and have this many.
   static let fewestWords = 4096
   static var fewestBytes: Int { 8 * fewestWords + 64 }
-  var bytes: Int { 8 * wordCount + 64 }
+  var bytes: Int { wordCount == 0 ? 0 : 8 * wordCount + 64 }
 
   /// For so many entries; for none it counts nothing.
   init(capacity: Int) throws(Failure) {
-    let made = try FrequencySketch.make(capacity)
+    try self.init(capacity: capacity, thinning: 1)
+  }
+
+  /// Smaller by a power of two, for so much thinner a sample of the keys: it errs and forgets
+  /// as the one for all of them.
+  init(capacity: Int, thinning: Int) throws(Failure) {
+    wordCount = capacity == 0 ? 0 : max(64, FrequencySketch.wordCount(capacity) / thinning)
+    let made = try FrequencySketch.make(wordCount)
     words = made.words
     state = made.state
-    wordCount = made.count
-    period = max(8 * capacity, 8192)
+    period = max(8 * capacity, 8192) / thinning
+  }
+
+  private static func wordCount(_ capacity: Int) -> Int {
+    var count = fewestWords
+    while count < capacity / 4 && count < 1 << 30 { count *= 2 }
+    return count
   }
 
   private struct Parts {
     var words: UnsafeMutablePointer<Atomic<UInt64>>?
     var state: UnsafeMutablePointer<State>?
-    var count = 0
   }
 
-  private static func make(_ capacity: Int) throws(Failure) -> Parts {
-    if capacity == 0 { return Parts() }
-    var count = fewestWords
-    while count < capacity / 4 && count < 1 << 30 { count *= 2 }
+  private static func make(_ count: Int) throws(Failure) -> Parts {
+    if count == 0 { return Parts() }
     let memory = try Allocation.array(UInt64.self, count)
     let line: UnsafeMutableRawPointer
     do throws(Failure) {
@@ -56,7 +65,7 @@ struct FrequencySketch: ~Copyable {
     state.initialize(to: State())
     let words = UnsafeMutableRawPointer(memory)
       .bindMemory(to: Atomic<UInt64>.self, capacity: count)
-    return Parts(words: words, state: state, count: count)
+    return Parts(words: words, state: state)
   }
 
   deinit {

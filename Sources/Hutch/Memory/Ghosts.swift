@@ -29,6 +29,8 @@ struct Ghosts: ~Copyable {
 
   deinit { free(slots) }
 
+  var isNone: Bool { slots == nil }
+
   var bytes: Int { 64 * bucketCount }
 
   @inline(__always)

@@ -22,9 +22,16 @@ struct Mode {
   /// Where costs count, the main queue goes by cost per use, else by cost.
   let levels: Bool
 
+  var comparesFrequencies: Bool {
+    switch exit {
+    case .duel: true
+    default: !trustsGhosts && !isClock
+    }
+  }
+
   static let count = 5
   /// The first to be followed: where nothing is known yet, and where costs count.
-  static let first = 0
+  static let first = 3
   static let firstByCost = 2
 
   /// The modes differ on purpose: each is good where the others are bad.
@@ -41,8 +48,8 @@ struct Mode {
 
 /// What a segmented queue knows of its entries.
 protocol QueueStore: LinkStore, ~Copyable {
-  /// Whether this is the cache itself, whose events the sketch counts, or a shadow of it.
-  static var counts: Bool { get }
+  /// Whether the sketch counts what happens here: this is the cache itself, or has its own.
+  var counts: Bool { get }
   /// The key in the sketch.
   func key(_ slot: Slot) -> UInt32
   /// The key among the ghosts.
@@ -79,7 +86,7 @@ struct SegmentedQueue: ~Copyable {
     _ sketch: borrowing FrequencySketch, _ ghosts: inout Ghosts, _ store: borrowing Store
   ) {
     now &+= 1
-    if Store.counts { sketch.increment(key) }
+    if store.counts { sketch.increment(key) }
     let isKnown = ghosts.contains(ghost)
     goesToMain = mode.isClock || isKnown
     if isKnown && isFull && !mode.isClock && !mode.trustsGhosts,
@@ -113,7 +120,7 @@ struct SegmentedQueue: ~Copyable {
     if goesToMain {
       pushMain(slot, mode, sketch, store)
     } else {
-      window.push(slot, at: now, isMeasured: weighs, store)
+      window.push(slot, at: now, store)
     }
     goesToMain = false
     // While the cache fills, this is what fills the main queue; later it narrows a window that
@@ -134,9 +141,9 @@ struct SegmentedQueue: ~Copyable {
     _ slot: Slot, isMain: Bool, _ store: borrowing Store
   ) {
     if isMain {
-      main.push(slot, at: now, isMeasured: weighs, store)
+      main.push(slot, at: now, store)
     } else {
-      window.push(slot, at: now, isMeasured: weighs, store)
+      window.push(slot, at: now, store)
     }
   }
 
@@ -166,7 +173,7 @@ struct SegmentedQueue: ~Copyable {
   ) {
     store.set(slot, isMain: true)
     setLevel(slot, mode, sketch, store)
-    main.push(slot, at: now, isMeasured: weighs, store)
+    main.push(slot, at: now, store)
   }
 
   /// A level for each doubling of uses, which counts as much as a halving of cost.
@@ -191,7 +198,7 @@ struct SegmentedQueue: ~Copyable {
   ) {
     main.remove(slot, store)
     if weighs { setLevel(slot, mode, sketch, store) }
-    main.push(slot, at: now, isMeasured: weighs, store)
+    main.push(slot, at: now, store)
   }
 
   // MARK: an eviction
@@ -208,7 +215,7 @@ struct SegmentedQueue: ~Copyable {
       steps += 1
       let uses = store.uses(head)
       if uses == 0 || steps > SegmentedQueue.mostSteps { return head }
-      if Store.counts { sketch.increment(store.key(head)) }
+      if store.counts { sketch.increment(store.key(head)) }
       store.set(head, uses: mode.isClock ? 0 : uses - 1)
       renewMain(head, mode, sketch, store)
     }
@@ -246,7 +253,7 @@ struct SegmentedQueue: ~Copyable {
         return slot
       }
       let uses = store.uses(head)
-      if Store.counts { for _ in 0..<uses { sketch.increment(store.key(head)) } }
+      if store.counts { for _ in 0..<uses { sketch.increment(store.key(head)) } }
       if uses >= 2 {
         window.remove(head, store)
         store.set(head, uses: 0)
@@ -258,7 +265,7 @@ struct SegmentedQueue: ~Copyable {
       case .again where uses == 1 && steps < SegmentedQueue.mostSteps:
         store.set(head, uses: 0)
         window.remove(head, store)
-        window.push(head, at: now, isMeasured: weighs, store)
+        window.push(head, at: now, store)
         continue
       case .duel:
         if let rival = mainCandidate(mode, sparing: spared, sketch, store) {

@@ -2,8 +2,8 @@ import CSystem
 
 /// A small cache of keys alone, which tries one mode on a sample of what is asked for.
 struct Shadow: ~Copyable {
-  /// The largest; beyond, the sample is thinner. Where costs count it is made for half as many,
-  /// and may have so many if they are cheap.
+  /// As large as the sample is in a tier that is not large; beyond, it is thinner. Where costs
+  /// count it is made for half as many, and may have so many if they are cheap.
   static let mostEntries = 512
 
   private let mode: Mode
@@ -12,19 +12,20 @@ struct Shadow: ~Copyable {
   private let costLimit: UInt64
   private var cost: UInt64 = 0
   private var queue = SegmentedQueue()
-  private var ghosts: Ghosts
+  /// None before something has to go.
+  private var ghosts = Ghosts()
+  private let remembered: Int
   private var store: ShadowStore
 
   /// `costLimit`: 0: costs do not count. Else `capacity` is what the limit holds by experience, and
-  /// there may be twice as many entries.
-  init(_ mode: Mode, capacity: Int, costLimit: UInt64) throws(Failure) {
-    let ghosts = try Ghosts(capacity: capacity)
+  /// there may be twice as many entries. `counts`: it will be asked with a sketch of its own.
+  init(_ mode: Mode, capacity: Int, costLimit: UInt64, counts: Bool) throws(Failure) {
     let most = costLimit == 0 ? capacity : 2 * capacity
-    let store = try ShadowStore(capacity: most, unit: costLimit >> 24)
+    let store = try ShadowStore(capacity: most, unit: costLimit >> 24, counts: counts)
     self.mode = mode
     self.capacity = most
     self.costLimit = costLimit == 0 ? 0 : max(1, costLimit >> store.costShift)
-    self.ghosts = ghosts
+    remembered = capacity
     self.store = store
     queue.weighs = costLimit != 0
   }
@@ -41,9 +42,11 @@ struct Shadow: ~Copyable {
     // shadows miss it alike.
     if itsCost > costLimit / 4 && costLimit != 0 { return false }
     let costClass = costLimit == 0 ? 0 : CostLists.costClass(cost)
+    let isFull = isFull(itsCost)
+    if isFull && ghosts.isNone { remember() }
     queue.prepare(
-      key, ghost: key, costClass: costClass, isFull: isFull(itsCost), mode, sketch, &ghosts, store)
-    while isFull(itsCost), let slot = queue.victim(mode, sparing: .none, sketch, &ghosts, store) {
+      key, ghost: key, costClass: costClass, isFull: isFull, mode, sketch, &ghosts, store)
+    while self.isFull(itsCost), let slot = queue.victim(mode, sparing: .none, sketch, &ghosts, store) {
       queue.forget(slot, isMain: store.isMain(slot), store)
       self.cost -= store.cost(slot)
       store.remove(slot)
@@ -52,6 +55,12 @@ struct Shadow: ~Copyable {
     self.cost += itsCost
     queue.admit(slot, costClass: costClass, mode, sketch, store)
     return false
+  }
+
+  /// Without memory there are no ghosts until the next time.
+  @inline(never)
+  private mutating func remember() {
+    do throws(Failure) { ghosts = try Ghosts(capacity: remembered) } catch {}
   }
 
   /// What an entry takes: an item, up to two heads of chains, and two ghosts.
@@ -92,15 +101,16 @@ private struct ShadowStore: QueueStore, ~Copyable {
   private var used: UInt16 = 0
 
   /// `unit`: costs are kept in units of the power of two that is just above.
-  init(capacity: Int, unit: UInt64) throws(Failure) {
+  init(capacity: Int, unit: UInt64, counts: Bool) throws(Failure) {
+    self.counts = counts
     costShift = UInt64(64 - unit.leadingZeroBitCount)
     self.capacity = capacity
     var chainCount = 1
     while chainCount < capacity { chainCount *= 2 }
     // Items, then heads of chains.
     let size = capacity * MemoryLayout<Item>.stride + 2 * chainCount
-    let memory = try Allocation.bytes(size)
-    memset(memory, 0, size)
+    // Zeroed pages that nobody has touched take no memory.
+    let memory = UnsafeMutableRawPointer(try Allocation.array(UInt8.self, size))
     items = memory.bindMemory(to: Item.self, capacity: capacity)
     chains = (memory + capacity * MemoryLayout<Item>.stride)
       .bindMemory(to: UInt16.self, capacity: chainCount)
@@ -109,7 +119,7 @@ private struct ShadowStore: QueueStore, ~Copyable {
 
   deinit { CSystem.free(items) }
 
-  static var counts: Bool { false }
+  let counts: Bool
 
   static var bytesPerEntry: Int { MemoryLayout<Item>.stride + 4 }
   var bytes: Int { capacity * MemoryLayout<Item>.stride + 2 * (Int(chainMask) + 1) }

@@ -1,0 +1,167 @@
+import CSystem
+import Synchronization
+
+/// The modes' contest: for each a shadow, all asked for the same sample of keys, and who leads.
+///
+/// A shadow is asked only whether its mode would have had hits, so it must know what its mode
+/// would know: from a sketch that counts the real cache's misses and not its hits, a shadow of
+/// another mode than the leader's learns that its own entries are rare. So each mode that compares
+/// frequencies has a sketch of its own, thinner as the sample is, and counts what happens to itself.
+/// In a small tier that would take too much memory, and all share the real cache's.
+final class Contest {
+  /// A key belongs to the sample if it has none of these bits, which begin at bit 0.
+  let sampleBits: UInt64
+  /// Which mode is to be followed. Written under the selector's lock.
+  let leader: Atomic<Int>
+  /// One for each mode, or none. They, and all that follows, are the selector's lock's.
+  private let shadows: UnsafeMutablePointer<Shadow>?
+  /// As many, where each has its own.
+  private let sketches: UnsafeMutablePointer<FrequencySketch>?
+  /// Hits, of which the older ones count less.
+  private var scores = InlineArray<5, Double>(repeating: 0)
+  private var weight = 1.0
+  private let growth: Double
+
+  /// Of the tier, if shadows have sketches.
+  private static var fewestForSketches: Int { 1025 }
+  /// Shadows that are larger than the smallest need be have at most this share of the tier's
+  /// entries, which bounds their part of the memory per entry, and at most so many.
+  private static var share: Int { 16 }
+  private static var mostEntries: Int { 8192 }
+  /// Requests of the sample after which one counts 1/e of what it did: so many for each entry of
+  /// a shadow, and not so few that one round of a loop decides. Where costs count fewer are hits.
+  private static func memory(_ size: Int, weighs: Bool) -> Double {
+    weighs ? 80 * Double(size) : max(14_000, 40 * Double(size))
+  }
+
+  /// What all shadows take without entries, and for one entry of each.
+  static var emptyBytes: Int { Mode.count * MemoryLayout<Shadow>.stride }
+  static var bytesPerEntry: Int { Mode.count * Shadow.bytesPerEntry }
+
+  /// For a tier of so many entries, 0: nothing is known, nobody takes part. `leader`: at first.
+  /// `costLimit`: of the tier, if costs are to count; else 0. `mostEntries`: of a shadow, in a tier
+  /// that is not large.
+  init(capacity: Int, costLimit: UInt64, leader: Int, mostEntries: Int) throws(Failure) {
+    self.leader = Atomic(leader)
+    let weighs = costLimit != 0
+    let most =
+      weighs
+      ? mostEntries / 2
+      : max(mostEntries, min(Contest.mostEntries, capacity / Contest.share))
+    var thinning = 1
+    while capacity / thinning > most { thinning *= 2 }
+    let size = Contest.size(of: capacity, thinning)
+    sampleBits = UInt64(thinning - 1)
+    growth = 1 / (1 - 1 / Contest.memory(size, weighs: weighs))
+    guard capacity > 0 else {
+      shadows = nil
+      sketches = nil
+      return
+    }
+    let hasSketches = capacity >= Contest.fewestForSketches && !weighs
+    let shadows = try Contest.make(Shadow.self) { number throws(Failure) in
+      try Shadow(
+        .number(number), capacity: size,
+        costLimit: weighs ? max(1, costLimit / UInt64(thinning)) : 0, counts: hasSketches)
+    }
+    self.shadows = shadows
+    guard hasSketches else {
+      sketches = nil
+      return
+    }
+    do throws(Failure) {
+      sketches = try Contest.make(FrequencySketch.self) { number throws(Failure) in
+        try FrequencySketch(
+          capacity: Mode.number(number).comparesFrequencies ? capacity : 0, thinning: thinning)
+      }
+    } catch {
+      shadows.deinitialize(count: Mode.count)
+      free(shadows)
+      throw error
+    }
+  }
+
+  /// Of a shadow. The sample has more or fewer of the keys that matter than it should, by chance.
+  /// With fewer a loop that is a little too large for the tier would be whole in the shadows, and
+  /// nobody would lead; so they are smaller, by as much as chance is wont to err.
+  private static func size(of capacity: Int, _ thinning: Int) -> Int {
+    let expected = (capacity + thinning / 2) / thinning
+    let deviation = (Double(expected) * (1 - 1 / Double(thinning))).squareRoot()
+    return max(1, expected - Int(deviation))
+  }
+
+  /// One for each mode, or none at all.
+  private static func make<T: ~Copyable>(
+    _ type: T.Type, _ one: (Int) throws(Failure) -> T
+  ) throws(Failure) -> UnsafeMutablePointer<T> {
+    let size = Mode.count * MemoryLayout<T>.stride
+    let memory = try Allocation.bytes(size).bindMemory(to: T.self, capacity: Mode.count)
+    var made = 0
+    do throws(Failure) {
+      while made < Mode.count {
+        (memory + made).initialize(to: try one(made))
+        made += 1
+      }
+    } catch {
+      memory.deinitialize(count: made)
+      free(memory)
+      throw error
+    }
+    return memory
+  }
+
+  deinit {
+    if let shadows {
+      shadows.deinitialize(count: Mode.count)
+      free(shadows)
+    }
+    if let sketches {
+      sketches.deinitialize(count: Mode.count)
+      free(sketches)
+    }
+  }
+
+  /// Memory, all in; for tests.
+  var bytes: Int {
+    var sum = 0
+    for i in 0..<Mode.count {
+      if let shadows { sum += shadows[i].bytes }
+      if let sketches { sum += sketches[i].bytes }
+    }
+    return sum
+  }
+
+  /// A key of the sample was asked for; its entry's cost. `sketch`: the real cache's.
+  func sample(_ key: UInt32, cost: UInt64, _ sketch: borrowing FrequencySketch) {
+    guard let shadows else { return }
+    // Growing the weight of what comes is decay of what was.
+    weight *= growth
+    var best = 0
+    for i in 0..<Mode.count {
+      let isHit =
+        if let sketches {
+          shadows[i].ask(key, cost: cost, sketches[i])
+        } else {
+          shadows[i].ask(key, cost: cost, sketch)
+        }
+      if isHit { scores[i] += weight }
+      if scores[i] > scores[best] { best = i }
+    }
+    let now = leader.load(ordering: .relaxed)
+    if best != now && scores[best] > 1.01 * scores[now] + 3 * weight {
+      leader.store(best, ordering: .relaxed)
+    }
+    if weight > 1e100 {
+      for i in 0..<Mode.count { scores[i] /= weight }
+      weight = 1
+    }
+  }
+
+  func violation() -> StaticString? {
+    guard let shadows else { return nil }
+    for i in 0..<Mode.count {
+      if let found = shadows[i].violation() { return found }
+    }
+    return nil
+  }
+}
