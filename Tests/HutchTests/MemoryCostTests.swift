@@ -205,6 +205,24 @@ import Testing
     #expect(lists.isEmpty && first(300) == nil && lists.violation(slots) == nil)
   }
 
+  /// Entries keep no times; how old the first is comes from the pace of the others, of one list or
+  /// of several.
+  @Test(arguments: [1, 2] as [UInt32])
+  func theOldestHasAnAge(classes: UInt32) {
+    let slots = Slots()
+    var lists = CostLists()
+    for step in 0..<2000 as Range<UInt32> {
+      let slot = Slot(step % 80)
+      if step >= 80 { lists.remove(slot, slots) }
+      slots.links(slot).pointee.tag(costClass: 3 + step % classes, level: 0)
+      // Twice as slow in the end.
+      lists.push(slot, at: step < 1000 ? step : 1000 + 2 * (step - 1000), slots)
+    }
+    let age = lists.age(at: 3000)
+    #expect(age > 140 && age < 180, "\(age)")
+    #expect(lists.violation(slots) == nil)
+  }
+
   /// Lists come and go with their entries, whatever the order, and each keeps its own.
   @Test func listsComeAndGo() {
     let seed = testSeed

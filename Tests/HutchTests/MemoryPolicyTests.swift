@@ -293,6 +293,26 @@ import Testing
     #expect(!isThere)
   }
 
+  /// Entries that were popular once give way to others that come again, though by the sketch
+  /// they still are popular.
+  @Test func whatIsNotUsedAnyMoreYields() throws {
+    let sketch = try FrequencySketch(capacity: 100)
+    var shadow = try Shadow(.number(3), capacity: 100, costLimit: 0, counts: true)
+    func ask(_ key: UInt32) -> Bool { shadow.ask(key &* 0x9E37_79B1 & ~1, cost: 0, sketch) }
+    for key in 0..<100 as Range<UInt32> {
+      _ = ask(key)
+      for _ in 0..<15 { sketch.increment(key &* 0x9E37_79B1 & ~1) }
+    }
+    // Twelve rounds of a loop, which is as often as nobody's frequency reaches theirs.
+    var hits = 0
+    for round in 0..<12 {
+      for key in 500..<590 as Range<UInt32> where ask(key) && round >= 10 { hits += 1 }
+    }
+    #expect(hits > 90)
+    #expect(sketch.estimate(7 &* 0x9E37_79B1 & ~1) > 12)
+    #expect(shadow.violation() == nil)
+  }
+
   /// The policy's memory: its links, so much per entry and so much in all, however many cores the
   /// machine has. A sketch for more than its fewest words is one for more entries.
   @Test func itsMemoryIsBounded() throws {

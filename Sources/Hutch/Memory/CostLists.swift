@@ -194,6 +194,14 @@ struct CostLists: ~Copyable {
     return found
   }
 
+  /// How long ago the oldest came, about.
+  func age(at now: UInt32) -> Float {
+    if isOne { return only.age(at: now) }
+    var most: Float = 0
+    for place in 0..<used.nonzeroBitCount { most = max(most, line(place).age(at: now)) }
+    return most
+  }
+
   /// The list at a place, from the cheapest on.
   private func line(_ place: Int) -> Line { isOne ? only : lines.unsafelyUnwrapped[place] }
 

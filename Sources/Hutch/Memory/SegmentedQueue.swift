@@ -72,9 +72,13 @@ struct SegmentedQueue: ~Copyable {
   private var now: UInt32 = 0
   /// Whether costs count.
   var weighs = false
+  /// The main queue's candidate that keys were refused for last, and how many in a row.
+  private var incumbent = Slot.none
+  private var refusals: UInt32 = 0
 
   /// However many entries have been used, one put looks at so many at most.
   private static let mostSteps = 64
+  private static let mostRefusals: UInt32 = 6
 
   var count: Int { window.count + main.count }
 
@@ -95,9 +99,27 @@ struct SegmentedQueue: ~Copyable {
       let (ours, theirs) = compare(
         sketch.estimate(key), costClass, sketch.estimate(store.key(candidate)),
         store.links(candidate).pointee.costClass)
-      goesToMain = ours > theirs
+      goesToMain = ours > theirs || (!weighs && yields(candidate))
     }
     if isKnown && goesToMain { ghosts.remove(ghost) }
+  }
+
+  /// Whether a candidate of the main queue has stood in the way long enough. Its frequency may be
+  /// that of another time: what has not been used while one and a half times as many new keys came
+  /// as there are entries, and has stood against a few that came again, goes whatever the sketch
+  /// says. One at a time: of a loop that is too large most entries would be as old. Where costs count
+  /// age does so already.
+  @inline(never)
+  private mutating func yields(_ candidate: Slot) -> Bool {
+    if candidate != incumbent {
+      incumbent = candidate
+      refusals = 0
+    }
+    if main.age(at: now) < 1.5 * Float(count) { return false }
+    refusals += 1
+    if refusals < SegmentedQueue.mostRefusals { return false }
+    refusals = 0
+    return true
   }
 
   /// Two frequencies, each times the other's cost if costs count.
