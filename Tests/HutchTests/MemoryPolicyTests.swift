@@ -365,6 +365,21 @@ import Testing
     #expect(selector.violation() == nil)
   }
 
+  /// A key's name in the sketch and in the shadows outlives a division into shards.
+  @Test func aKeyIsTheSameInEveryDivision() {
+    var random = Random(seed: testSeed)
+    for _ in 0..<1000 {
+      let hash = random.next()
+      let key = ShardPosition().key(UInt32(truncatingIfNeeded: hash >> 32) & ~1)
+      for bits in 1...8 as ClosedRange<UInt32> {
+        let index = UInt32(truncatingIfNeeded: hash >> UInt64(64 - bits))
+        // As a slot keeps it: what is left of the hash within the shard, but for one bit.
+        let kept = UInt32(truncatingIfNeeded: (hash << UInt64(bits)) >> 32) & ~1
+        #expect(ShardPosition(index: index, bits: bits).key(kept) == key, "seed \(testSeed)")
+      }
+    }
+  }
+
   @Test func coresDecideHowManyShardsThereAre() throws {
     let wanted: [(Int, UInt32)] = [(-1, 2), (1, 2), (2, 3), (3, 3), (4, 4), (64, 8), (10_000, 8)]
     for (cores, bits) in wanted { #expect(ShardPosition.bits(ofCores: cores) == bits) }

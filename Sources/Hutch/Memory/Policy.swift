@@ -53,11 +53,12 @@ struct ShardPosition {
     return UInt32(Int.bitWidth - 1 - shards.leadingZeroBitCount)
   }
 
-  /// The upper half of the hash in the whole tier, as far as it is known, from what is kept in
-  /// a slot.
+  /// The upper half of the hash in the whole tier but for its last bit, from what is kept in a
+  /// slot. It is the same however many shards there are, so that what has been counted stays true
+  /// when a tier divides.
   @inline(__always)
   func key(_ hash: UInt32) -> UInt32 {
-    bits == 0 ? hash : index << (32 - bits) | hash >> bits
+    (bits == 0 ? hash : index << (32 - bits) | hash >> bits) & ~1
   }
 }
 
