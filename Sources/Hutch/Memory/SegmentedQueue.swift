@@ -31,7 +31,7 @@ struct Mode {
 
   static let count = 5
   /// The first to be followed: where nothing is known yet, and where costs count.
-  static let first = 3
+  static let first = 0
   static let firstByCost = 2
 
   /// The modes differ on purpose: each is good where the others are bad.
