@@ -3,106 +3,97 @@
  *
  * SPDX-License-Identifier: MIT
  *
- * Hutch keeps values by key. What is used most is at hand in memory, the rest
- * is kept safe in a directory on disk; one call serves both. Open a cache on a
- * directory, or on none for a cache in memory only, then put, get and remove.
- * A cache has limits and holds them: it may forget an entry at any time, but
- * it never answers with a value older than the newest completed put of a key,
- * nor with a part of one.
+ *   hutch_cache *cache;
+ *   if (hutch_open("/var/tmp/thumbnails", NULL, &cache) != HUTCH_OK) {
+ *     fprintf(stderr, "%s\n", hutch_error_words());
+ *     return 1;
+ *   }
+ *   hutch_put_options options = {.struct_size = sizeof options,
+ *                                .time_to_live = HUTCH_HOUR};
+ *   if (hutch_put(cache, HUTCH_STR("logo"), data, size, &options, NULL) != HUTCH_OK)
+ *     fprintf(stderr, "%s\n", hutch_error_words());
+ *   hutch_value *value;
+ *   if (hutch_get(cache, HUTCH_STR("logo"), &value) == HUTCH_OK) {
+ *     show(hutch_value_data(value), hutch_value_size(value));
+ *     hutch_value_release(value);
+ *   }
+ *   hutch_close(cache);
  *
- * LIFETIMES, in five lines
- *   Every handle is counted. Who is given one owns one reference to it.
- *   hutch_close shuts a cache down and gives up the caller's reference;
- *   whoever still holds one gets HUTCH_CLOSED from every call.
- *   A value stays valid, unchanged, until hutch_value_release, whatever
- *   becomes of its entry or its cache. A cursor keeps its cache alive.
+ * A cache keeps values by key: those that are used most in memory, the rest in a
+ * directory on disk. A directory of NULL makes a cache in memory only. A cache has
+ * limits and holds them, so it may evict an entry at any time; but a get never
+ * answers with a value older than the newest completed put of the key, nor with a
+ * part of a value.
  *
- * THREADS, in five lines
- *   Every function may be called from any thread at any time, on one handle
- *   too, unless its comment says otherwise. What is never safe is to use a
- *   reference that you no longer own. A put that has returned is seen by
- *   every later get. No function waits for a reader. No callback is made with
- *   a lock of the library held.
+ * READ FIRST: hutch_open, hutch_close; hutch_put, hutch_get, hutch_value_data,
+ * hutch_value_size, hutch_value_release; hutch_remove, hutch_clear; hutch_add,
+ * hutch_load; hutch_set_limits, hutch_error_words. The rest of this header is a
+ * reference. Tasks, queues, completion ports for event loops and the asynchronous
+ * calls are in hutch_tasks.h, and in the same library.
  *
- * CAVEATS
- *   - One process at a time has a directory open; a second one gets HUTCH_BUSY.
- *     With HUTCH_SHARING_SHARED several do. Two opens within one process give
- *     two handles on one cache.
- *   - After fork, parent and child both go on with every cache and view that
- *     was open; values stay valid in both. On disk they are two processes with
- *     one directory, and neither gets anything older than what the other has
- *     put; the directory stays locked for others until both have closed it,
- *     or ended. A cache in memory is two caches from then on. Tasks, groups,
- *     queues, ports, cursors, writers, loadings and holds are the parent's
- *     alone and answer HUTCH_FORKED in the child, which may make new ones.
- *     Objects can be got in the child, but only the parent releases them; the
- *     release functions of a listener, a clock and a codec are called once in
- *     each process that closes the cache. A process that has forked writes at
- *     once what it would write on eviction.
- *   - A fork waits for calls that use the disk, for a second at most, and not
- *     for those that are within a callback. If one takes longer (a full check
- *     of much, say), or a directory is just being opened or closed, the child's
- *     disk tier is out of service and answers HUTCH_FORKED; its memory begins
- *     empty. A fork from within a callback of the library (a listener, loader,
- *     task, visitor, codec) does not wait: all of the child's caches answer
- *     HUTCH_FORKED, and opening their directories too. The parent is unharmed
- *     either way. The library must not be called from a handler that
- *     pthread_atfork runs before a fork. Of other users of SQLite within the
- *     process it knows nothing: if one of them is at work in another thread at
- *     the fork, SQLite's own locks are held in the child for ever.
- *   - The directory belongs to the library: what it holds is made of a SQLite
- *     database ("manifest.sqlite") and plain files. While it is open, no code
- *     of this process may open and close the database file by itself: closing
- *     any descriptor of it drops SQLite's locks (a rule of POSIX). Nor may the
- *     process hold a second copy of SQLite that opens it.
- *   - A directory on a network file system is refused (HUTCH_UNSUPPORTED).
- *   - After a kill of the process nothing that was put is lost. After a loss
- *     of power recent entries, or all, may be, unless options.durability says
- *     otherwise; what remains is whole.
- *   - Keys and values are bytes. A value's data is 16-byte aligned. It is not
- *     encrypted, unless a codec does that; the directory has mode 0700.
- *   - 64-bit Linux with glibc 2.34 or newer, x86_64 or aarch64.
+ * ERRORS. A function that can fail returns hutch_status: HUTCH_OK (0) is done;
+ * above 0 is an answer that is no fault (no such entry, say); below 0 is a failure.
+ * A put of which HUTCH_PARTIAL (above 0) comes back is in one tier and not in the
+ * other: compare with HUTCH_OK, not with 0 by `<`, where that matters.
+ * hutch_error_words has the words for this thread's last failure. The numbers are
+ * fixed for ever.
+ *
+ * LIFETIMES
+ *   A handle that a function gives out in *out is a reference, which the caller
+ *   gives up with the handle's own release function (a cache: hutch_close).
+ *   hutch_close shuts a cache down; calls through references that are left answer
+ *   HUTCH_CLOSED. A value stays valid and unchanged until hutch_value_release,
+ *   whatever becomes of its entry or its cache. A cursor keeps its cache alive.
+ *
+ * THREADS
+ *   The library is thread-safe: every function may be called from any thread at any
+ *   time, on one handle too, unless its comment says otherwise. A reference that has
+ *   been given up must not be used. A put that has returned is seen by every later
+ *   get. No function waits for a reader. The library calls no callback with a lock of
+ *   its own held.
+ *
+ * Processes that share a directory, fork, the directory itself, what a crash leaves
+ * and writing on eviction have notes at the end of this header.
  *
  * CONVENTIONS
- *   Status. A function that can fail returns hutch_status: 0 is done; above 0
- *   is an answer (nothing is wrong: no such entry, say); below 0 is a failure.
- *   hutch_last_error has the words for this thread's last failure. Numbers are
- *   fixed for ever.
+ *   Arguments. NULL where a pointer is needed, an empty key, a size that no object
+ *   can have, a negative duration: HUTCH_INVALID_ARGUMENT. An enumerator or a flag
+ *   that this library does not define: HUTCH_UNSUPPORTED. Nothing else happens in
+ *   either case. A function writes to its out-parameters only as its comment says;
+ *   the handle of a failed call is NULL.
  *
- *   Arguments. NULL where a pointer is needed, an empty key, a size that no
- *   object can have, a flag that is not defined: HUTCH_INVALID_ARGUMENT, and
- *   nothing else happens. An enumerator that is not defined: HUTCH_UNSUPPORTED.
- *   An out-parameter is written only as its function's comment says; the handle
- *   of a failed call is NULL.
+ *   Structs begin with their own size: the caller sets struct_size before the call,
+ *   in structs that the library fills in too. Zero is the default in every field of
+ *   every struct that is passed to a call, and NULL means a struct of zeros.
+ *   A program that was compiled with another header may pass another size. Of a
+ *   shorter struct, fields that it lacks have their defaults. In a longer struct, all
+ *   that the library does not know must be zero, else the call answers
+ *   HUTCH_UNSUPPORTED. A shorter struct is filled in as far as it goes; in a longer
+ *   one that it fills in, the library sets the rest to zero. Fields named reserved are
+ *   zero. A struct_size that no struct has (below 8, above 4,096) was not set:
+ *   HUTCH_INVALID_ARGUMENT.
  *
- *   Structs begin with their own size: set struct_size before the call, in
- *   structs that are filled in too. A struct shorter than the library's (an
- *   older header) means defaults for the rest, or leaves the rest out. A longer
- *   one is accepted if all that the library does not know is zero, else the
- *   call answers HUTCH_UNSUPPORTED. Fields named reserved are zero likewise. A
- *   struct_size that no struct has (below 8, above 4,096) is one that was not
- *   set: HUTCH_INVALID_ARGUMENT.
- *   A struct passed to a call may be NULL, which means all zero; all zero means
- *   defaults. hutch_options alone has defaults that are not zero: fill it with
- *   hutch_options_init, then change what you want.
+ *   Units. Times are int64_t nanoseconds: a time of day is Unix time. Sizes are
+ *   bytes. HUTCH_NO_LIMIT is no limit of a size or a count, HUTCH_FOREVER a duration
+ *   without end.
  *
- *   Units. Times are int64_t nanoseconds: a time of day is Unix time, and a
- *   duration must not be negative. Sizes are bytes. A limit of 0 means no limit.
+ *   Keys have 1 to HUTCH_KEY_MAX bytes, any bytes; HUTCH_STR("key") passes a literal.
+ *   A value of no bytes is a value (and its pointer may be NULL in a put). The data of
+ *   a value are 16-byte aligned.
  *
- *   Keys have 1 to HUTCH_KEY_MAX bytes, any bytes. A value of no bytes is a
- *   value (and its pointer may be NULL in a put).
- *
- *   Callbacks are fn(void *context, ...). Where the library keeps one, a
- *   release function follows in the parameters; it is called exactly once, with
- *   the context, when the library lets go, also when the call failed. Any
- *   function may be called from a callback, a release function included, but
- *   those that wait (hutch_close, hutch_flush, hutch_maintain, hutch_queue_run,
- *   the waits for tasks, groups and queues) answer HUTCH_DEADLOCK from a callback
- *   of the same cache or queue. A tier view's callbacks are the cache's, and so are
- *   those of its tasks and of its queue, on whatever thread they are made. The
- *   clock must not call the library, nor a codec the cache that it belongs to.
+ *   Callbacks are fn(void *context, ...). Where the library keeps a callback, a
+ *   release function follows in the parameters; the library calls it exactly once,
+ *   with the context, when it has no more use for it, also when the call failed.
+ *   A callback may call any function. The functions that wait (hutch_close,
+ *   hutch_flush, hutch_maintain, hutch_queue_run, the waits for tasks, groups and
+ *   queues) answer HUTCH_DEADLOCK from a callback of the same cache or queue. The
+ *   callbacks of a tier view, of a cache's tasks and of its queue are the cache's, on
+ *   whatever thread they are made. A clock must not call the library, and a codec
+ *   must not call the cache that it belongs to.
  *
  *   _release and _close accept NULL.
+ *
+ * Supported: 64-bit Linux with glibc 2.34 or newer, x86_64 and aarch64.
  */
 #ifndef HUTCH_H
 #define HUTCH_H
@@ -125,8 +116,15 @@ extern "C" {
 #define HUTCH_VERSION_MINOR 1
 #define HUTCH_VERSION_PATCH 0
 #define HUTCH_VERSION_STRING "0.1.0"
+/* Whether this header is at least of that version: #if HUTCH_CHECK_VERSION(0, 2, 0). */
+#define HUTCH_CHECK_VERSION(major, minor, patch)                                     \
+  (HUTCH_VERSION_MAJOR * 1000000 + HUTCH_VERSION_MINOR * 1000 + HUTCH_VERSION_PATCH >= \
+   (major) * 1000000 + (minor) * 1000 + (patch))
 /* Grows by one when a function or a field is added. See hutch_abi_version. */
 #define HUTCH_ABI_VERSION 1
+
+/* A string literal as a pointer and a size: hutch_put(cache, HUTCH_STR("key"), ...). */
+#define HUTCH_STR(literal) ("" literal ""), (sizeof("" literal "") - 1)
 
 /* The longest key, in bytes. */
 #define HUTCH_KEY_MAX 65535
@@ -140,10 +138,13 @@ extern "C" {
 #define HUTCH_MINUTE (60 * HUTCH_SECOND)
 #define HUTCH_HOUR (60 * HUTCH_MINUTE)
 #define HUTCH_DAY (24 * HUTCH_HOUR)
-/* As an entry's own time to live or to idle: none, though the cache has one. */
+/* As a duration: one without end. As a time to live or to idle: none, whatever the tier or the
+   cache has. */
 #define HUTCH_FOREVER INT64_MAX
-/* As a tier's max_entry: a quarter of the tier's cost limit, as it then is. */
-#define HUTCH_MAX_ENTRY_QUARTER UINT64_MAX
+/* As a limit of a size or of a count: none. */
+#define HUTCH_NO_LIMIT UINT64_MAX
+/* As a tier's max_entry: a quarter of the tier's cost limit, as that limit then is. */
+#define HUTCH_MAX_ENTRY_QUARTER (UINT64_MAX - 1)
 
 /* ------------------------------------------------------------------ status */
 
@@ -162,10 +163,10 @@ enum {
   HUTCH_BUFFER_TOO_SMALL = 8, /* nothing copied; the size that is needed is given */
   HUTCH_CANCELLED = 9,        /* given up, or cancelled, before it was done */
   /* failures */
-  HUTCH_INVALID_ARGUMENT = -1, /* NULL, a bad size, an unknown flag, a negative duration */
+  HUTCH_INVALID_ARGUMENT = -1, /* NULL, a bad size, a negative duration */
   HUTCH_NO_MEMORY = -2,        /* memory could not be had; nothing changed */
   HUTCH_CLOSED = -3,           /* the cache has been closed */
-  HUTCH_FORKED = -4,           /* it belongs to the parent process: see CAVEATS */
+  HUTCH_FORKED = -4,           /* it belongs to the parent process: see FORK at the end */
   HUTCH_BUSY = -5,             /* another process has the directory open, see HUTCH_SHARING_* */
   HUTCH_IO = -6,               /* a file or database call failed; see hutch_error */
   HUTCH_NO_SPACE = -7,         /* the file system or the quota is full */
@@ -196,22 +197,26 @@ typedef struct hutch_error {
 
 typedef struct hutch_cache hutch_cache;   /* a cache, or one tier of it; counted */
 typedef struct hutch_value hutch_value;   /* immutable bytes with their record; counted */
-typedef struct hutch_cursor hutch_cursor; /* a walk over the entries; counted */
-typedef struct hutch_task hutch_task;     /* one asynchronous operation; counted */
-typedef struct hutch_queue hutch_queue;   /* what tasks run on; counted */
-typedef struct hutch_group hutch_group;   /* tasks with one completion; counted */
-typedef struct hutch_port hutch_port;     /* where completions wait; counted */
-typedef struct hutch_writer hutch_writer; /* a put whose value comes in pieces; counted */
+typedef struct hutch_cursor hutch_cursor; /* a walk over the entries; has one owner */
+typedef struct hutch_writer hutch_writer; /* a put whose value comes in pieces; has one owner */
 typedef struct hutch_object hutch_object; /* a host's object in a cache; counted */
 
-/* A tier, where one is chosen or told. */
+/* Called once, when the library has no more use for a context, or for an object. */
+typedef void (*hutch_release)(void *context);
+/* The time, in Unix nanoseconds. */
+typedef int64_t (*hutch_clock)(void *context);
+/* Tells how much of a long call is done, of how much (0: not known). Returns 0 to go on,
+   anything else to stop. */
+typedef int32_t (*hutch_progress)(void *context, uint64_t done, uint64_t total);
+
+/* A tier. */
 enum {
   HUTCH_TIER_MEMORY = 1,
   HUTCH_TIER_DISK = 2
 };
 
 /*
- * How the memory tier chooses what goes.
+ * Eviction: how the memory tier chooses the entries that go.
  *
  * The default is made for the most hits. Of entries that differ in cost it weighs how often and
  * how lately each is used against its cost, so many small ones that are asked for stay rather
@@ -262,41 +267,13 @@ enum {
 enum {
   HUTCH_CHECKSUMS_DEFAULT = 0, /* always */
   HUTCH_CHECKSUMS_ALWAYS = 1,
-  HUTCH_CHECKSUMS_NEVER = 2 /* a damaged value may be given out; what tells it is sizes
-                               and the database's own structure */
+  HUTCH_CHECKSUMS_NEVER = 2 /* a damaged value may be given out: only sizes and the
+                               database's own structure are checked */
 };
 
 /*
- * Who may have the directory open at one time. That is the opening's, not the
- * directory's: the next one may choose anew.
- *
- * SHARED. All that the processes complete, all of them see: once a put, a
- * removal, a touch or a clear has returned in one, no get in another answers
- * with anything older, from whatever tier. Counts, limits and versions are over
- * all processes, conditions (hutch_add, hutch_replace, hutch_compare_and_swap,
- * hutch_increment, hutch_pop, and whether hutch_remove found something) are
- * decided among all. A process that is killed leaves nothing that would keep the
- * others waiting. What there is to know beside:
- *   - The limits of the disk tier are the directory's: who opens it while others
- *     have it open gets those that are in force, and HUTCH_OPTIONS_DIFFER if they
- *     are not the ones asked for. What hutch_set_limits sets holds for every
- *     process from its next write on, and for its reads within a second.
- *   - The memory tier is each process's own. An entry that memory alone has
- *     (HUTCH_PARTIAL, a put through the memory view) is seen by its process only,
- *     and may go whenever another process writes, or this one under a condition:
- *     keys share counters. A condition is decided on it here; if another process
- *     puts a value at the same time, that one stays.
- *   - A put is seen in its process from when it is submitted, in others once it is
- *     committed: that none of them finds an older value is promised from its return
- *     on.
- *   - A listener is told what its own process does. Loads are single within a
- *     process; what another one puts during a load is replaced by its value.
- *   - For a time to idle, accesses in other processes count once they have been
- *     written to the directory, about a minute later or with hutch_flush.
- *   - If the file system fails a put (HUTCH_PARTIAL), the older value is barred
- *     in this process; others go on seeing it.
- *   - hutch_hold_files holds what its own process would remove.
- *   - The directory holds 260 KiB more, beside the limit, while it is open.
+ * Which processes may have the directory open at one time. The opening decides it, not
+ * the directory: the next opening may choose anew. See SEVERAL PROCESSES at the end.
  */
 enum {
   HUTCH_SHARING_DEFAULT = 0,   /* exclusive */
@@ -331,11 +308,28 @@ HUTCH_API uint32_t hutch_abi_version(void);
 HUTCH_API const char *hutch_status_name(hutch_status status);
 
 /*
+ * hutch_status_text - what a status means, "there is no such entry"
+ *
+ * Never NULL; static. Since 0.1.
+ */
+HUTCH_API const char *hutch_status_text(hutch_status status);
+
+/*
+ * hutch_error_words - this thread's last failure, in words
+ *
+ * As hutch_error has them, for a message: the path where there is one, what failed, the number
+ * that was refused, and the system's reason. Never NULL; "" if this thread has had no failure.
+ * Valid until the thread's next failure. Since 0.1.
+ */
+HUTCH_API const char *hutch_error_words(void);
+
+/*
  * hutch_last_error - this thread's last failure, by value
  *
  * out (struct_size set) receives the failure that this thread's calls met
  * last. Only failures set it: an answer such as HUTCH_NOT_FOUND leaves it as it
- * was, and so do failures of calls that are made within a callback.
+ * was. Within a callback it tells the failures of the callback's own calls; when the
+ * callback has returned, it is again what it was before.
  * Returns HUTCH_OK, HUTCH_INVALID_ARGUMENT or HUTCH_UNSUPPORTED; these are not
  * themselves recorded. Since 0.1.
  */
@@ -364,13 +358,24 @@ typedef hutch_status (*hutch_codec_function)(void *context, const void *input, s
 HUTCH_API void *hutch_buffer_resize(hutch_buffer *buffer, size_t size);
 
 /*
- * The limits of one tier. All are hard: a put makes room before it returns.
+ * The limits of one tier. All are hard: a put makes room before it returns. Expired
+ * entries go first; in a memory tier of more than 256 entries a put looks at as many
+ * for it, and a trim at all.
+ *
+ * A limit of 0 is not set. In hutch_open such a limit is what the directory has, or
+ * else the default that hutch_options names; in hutch_set_limits it stays as it is.
+ * HUTCH_NO_LIMIT says that there is no limit, HUTCH_FOREVER that there is no time to
+ * live or to idle; hutch_limits gives the same numbers back.
+ *
+ * The limits of the disk tier are kept in the directory: they hold for each opening
+ * that does not set others. An opening that changes them says so in the log.
  */
 typedef struct hutch_tier_limits {
   uint64_t cost;        /* bytes charged. Memory: key, value, extended data and
                            overhead, or the entry's explicit cost. Disk: what
                            the entries take up there, and the database's log and
-                           removed files that are not yet gone */
+                           removed files that are not yet gone; an eighth of
+                           it, and no more than 16 MiB, is kept for the log */
   uint64_t count;       /* entries */
   uint64_t max_entry;   /* the largest charge of one entry; a larger entry is not
                            stored in this tier. HUTCH_MAX_ENTRY_QUARTER: a
@@ -378,11 +383,12 @@ typedef struct hutch_tier_limits {
   int64_t time_to_live; /* from the write, for entries without their own */
   int64_t time_to_idle; /* from the last access, for entries without their own */
   uint64_t min_free;    /* disk only: bytes that stay free on the file system that
-                           holds the directory. Where less is, entries make room,
-                           whoever took it, the least recently used first; what
-                           finds none is refused (HUTCH_OUTCOME_NO_SPACE). Looked
-                           at now and then, and every 128 KiB that are written */
-  uint64_t reserved[2]; /* zero */
+                           holds the directory. Where less is free, for whatever
+                           reason, entries are evicted, the least recently used
+                           first; a put that finds no room is refused
+                           (HUTCH_OUTCOME_NO_SPACE). The library looks now and
+                           then, and every 128 KiB that are written */
+  uint64_t reserved[10]; /* zero */
 } hutch_tier_limits;
 
 /* The limits of a cache. Of a tier view only its own part counts. */
@@ -392,7 +398,8 @@ typedef struct hutch_cache_limits {
   hutch_tier_limits disk;
 } hutch_cache_limits;
 
-/* How to open a cache. Fill with hutch_options_init first. */
+/* How to open a cache. All zero: the defaults, which the fields' comments name. In a second
+   opening of a directory, a field of 0 is what the cache that is open has. */
 typedef struct hutch_options {
   size_t struct_size;
   uint32_t flags;      /* HUTCH_OPEN_* or 0 */
@@ -400,30 +407,27 @@ typedef struct hutch_options {
   uint32_t storage;    /* HUTCH_STORAGE_*; DEFAULT */
   uint32_t durability; /* HUTCH_DURABILITY_*; DEFAULT */
   uint32_t sharing;    /* HUTCH_SHARING_*; DEFAULT */
-  uint32_t reserved;   /* zero */
-  /* Storage mixed: a value of more bytes than this gets a file of its own.
-     20,480: where a file's put and get begin to be as fast as a row's, or faster,
-     but for puts on file systems that are slow to make and remove files. Values
-     replaced and read in a loop, microseconds, row / file:
-                   4 KiB     16 KiB    64 KiB    256 KiB    1 MiB
-       tmpfs  put  51 / 65   74 / 71   168 / 100  592 / 209  2139 / 602
-              get   7 / 10   13 / 13    42 / 30   157 / 100   523 / 357
-       ext4   put  53 / 805  79 / 1029 179 / 1166 667 / 1162 2577 / 1443
-              get   8 / 10   15 / 13    45 / 22   190 / 71    598 / 222
-     (Tests/Benchmarks/disk, threshold). A cache on ext4 that is written more than
-     it is read does well with 262,144. */
+  /* The most threads that the cache makes for its tasks and its maintenance, at
+     most 256. 0: 2. See HUTCH_OPEN_NO_THREADS. */
+  uint32_t workers;
+  /* HUTCH_STORAGE_MIXED: a value of more bytes than this gets a file of its own;
+     HUTCH_NO_LIMIT: none does. 0: 20,480, from where on a file's put and get are as
+     fast as a row's, or faster, but for puts on file systems that are slow to make
+     and remove files: a cache on ext4 that is written more than it is read does well
+     with 262,144 (Tests/Benchmarks/README.md has the figures). */
   uint64_t inline_threshold;
-  /* cost 64 MiB, max_entry a quarter; nothing else limited */
+  /* 0: cost 64 MiB, max_entry a quarter; nothing else limited */
   hutch_tier_limits memory;
-  /* cost 50,000,000 bytes, max_entry a quarter, time_to_live 30 days */
+  /* 0: what the directory has; of a new one cost 50,000,000 bytes, max_entry a
+     quarter, time_to_live 30 days, nothing else limited */
   hutch_tier_limits disk;
-  /* The time, in Unix nanoseconds, instead of the system's clocks: for tests.
-     Called on the stack of calls, in their thread, or by the tasks that they
-     submit, in that of a worker, with no lock held; must not call the library. NULL: the system's clocks, by which a change of the wall
-     clock neither expires entries nor keeps them. */
-  int64_t (*clock)(void *context);
+  /* The time, in Unix nanoseconds, instead of the system's clocks: for tests. The
+     library calls it within calls, in their thread, and within tasks, in a worker's,
+     with no lock held; it must not call the library. NULL: the system's clocks, by
+     which a change of the wall clock neither expires entries nor keeps them. */
+  hutch_clock clock;
   void *clock_context;
-  void (*clock_release)(void *context);
+  hutch_release clock_release;
   uint32_t on_memory_warning; /* HUTCH_SHRINK_*; see hutch_notify */
   uint32_t on_background;     /* HUTCH_SHRINK_* */
   uint32_t low_water;         /* percent, for HUTCH_SHRINK_LOW_WATER: 1 to 100; 0: 50 */
@@ -441,13 +445,9 @@ typedef struct hutch_options {
   hutch_codec_function codec_encode;
   hutch_codec_function codec_decode;
   void *codec_context;
-  void (*codec_release)(void *context);
-  /* The most threads that the cache makes for its tasks and its maintenance, at
-     most 256. 2. 0: none; hutch_maintain does it all. */
-  uint32_t workers;
-  uint32_t reserved_2;    /* zero */
-  uint64_t queue_length;  /* how many tasks may wait. 0, any number */
-  int64_t close_deadline; /* how long a close waits for tasks. 30 s; 0: no limit */
+  hutch_release codec_release;
+  uint64_t queue_length;  /* how many tasks may wait; 0, HUTCH_NO_LIMIT: any number */
+  int64_t close_deadline; /* how long a close waits for tasks; 0: 30 s */
 } hutch_options;
 
 enum {
@@ -460,33 +460,32 @@ enum {
   HUTCH_OPEN_DISK_OPTIONAL = 2,
   /* Host objects are released by hutch_drain_releases alone, on its caller's
      thread, until the cache is closed. */
-  HUTCH_OPEN_DRAIN_RELEASES = 4
+  HUTCH_OPEN_DRAIN_RELEASES = 4,
+  /* The cache makes no threads: hutch_maintain runs its tasks and does its
+     maintenance. workers must be 0. */
+  HUTCH_OPEN_NO_THREADS = 8,
+  /* The directory may have other files in it although it is not yet a cache's:
+     without this flag it is HUTCH_BAD_DIRECTORY. They are left alone, either way. */
+  HUTCH_OPEN_NONEMPTY = 16,
+  /* Open only a directory that has a cache in it: else HUTCH_BAD_DIRECTORY, and nothing
+     is made. */
+  HUTCH_OPEN_EXISTING = 32
 };
-
-/*
- * hutch_options_init - the defaults
- *
- * Fills the first struct_size bytes of *options, sizeof(hutch_options) as the
- * caller knows it, with the defaults noted above, and sets its struct_size.
- * HUTCH_INVALID_ARGUMENT: options is NULL, or struct_size is less than
- * sizeof(size_t). Since 0.1.
- */
-HUTCH_API hutch_status hutch_options_init(hutch_options *options, size_t struct_size);
 
 /*
  * hutch_open - open a cache
  *
  * directory: a path (bytes, ends with NUL, not interpreted), made with its
  * parents if it is not there. NULL: a cache in memory only, which needs nothing
- * and leaves nothing behind. options: NULL means what hutch_options_init gives.
+ * and leaves nothing behind. options: NULL means the defaults.
  * On HUTCH_OK and on HUTCH_OPTIONS_DIFFER *out is a new reference that ends
  * with hutch_close; on a failure it is NULL.
  *
  * A directory that this process has open already: *out shares the cache that is
- * there, whose options and limits go on; if they are not the ones that are
- * asked for, the answer is HUTCH_OPTIONS_DIFFER. If other processes share the
- * directory, that is so if other limits of the disk tier are in force. One that
- * this process is closing is opened when that is done; HUTCH_DEADLOCK: from a
+ * there, whose options and limits go on; if options sets other ones, the answer
+ * is HUTCH_OPTIONS_DIFFER, and with another codec HUTCH_INVALID_ARGUMENT: values
+ * would be stored without it. One that this process is closing is opened when that is
+ * done; HUTCH_DEADLOCK: from a
  * callback of the cache that is being closed.
  *
  * Where a directory that is open cannot be used any more, or has been removed, the
@@ -494,17 +493,26 @@ HUTCH_API hutch_status hutch_options_init(hutch_options *options, size_t struct_
  * with a put after such a pause, the directory is tried again at its path; entries that
  * were written or removed meanwhile do not come back with it.
  *
- * A directory with a damaged manifest opens: the manifest is renamed aside and
- * the cache starts empty. A file that is no SQLite database counts as one.
+ * A directory with a damaged manifest opens: the manifest is renamed aside, to
+ * hutch-<16 digits>.damaged, and the cache starts empty. The newest of them stays
+ * for a week, and does not count against the limits. In a cache's directory a
+ * manifest that is no SQLite database counts as damaged.
  *
- * Failures: HUTCH_BAD_DIRECTORY (cannot be made, opened or written, is a file,
- * or holds a database of another program under the manifest's name),
+ * The library touches no file that it has not made. Its own are manifest.sqlite
+ * (with -wal and -shm), hutch.lock, hutch.shared, and those whose names begin with
+ * "hutch-" and 16 hexadecimal digits, there and in the folders content and trash.
+ * A directory that is not empty and is no cache's yet is refused, unless
+ * HUTCH_OPEN_NONEMPTY is given. No symbolic link in the directory is followed.
+ *
+ * Failures: HUTCH_BAD_DIRECTORY (cannot be made, opened or written, is a file, is
+ * not empty and no cache's, or holds a file of another program under the manifest's
+ * name; the words begin with the path),
  * HUTCH_BUSY, HUTCH_FORKED (the parent had it open at a fork that could not
  * hand it on),
  * HUTCH_NEWER_FORMAT (nothing touched), HUTCH_UNSUPPORTED (a network file
  * system, or options that this library does not know), HUTCH_INVALID_ARGUMENT
- * (a negative duration, a flag that is not defined, a storage kind that the
- * directory does not have, an empty path), HUTCH_NO_SPACE, HUTCH_IO,
+ * (a negative duration, a storage kind that the directory does not have, an
+ * empty path), HUTCH_NO_SPACE, HUTCH_IO,
  * HUTCH_NO_MEMORY. The clock's release is called on failure too. Since 0.1.
  */
 HUTCH_API hutch_status hutch_open(const char *directory, const hutch_options *options,
@@ -524,7 +532,7 @@ HUTCH_API hutch_status hutch_open(const char *directory, const hutch_options *op
  * begun, queued writes are cancelled too, and what runs is left to end by
  * itself: HUTCH_TIMED_OUT.
  *
- * HUTCH_OK also for NULL. HUTCH_CLOSED: somebody else has closed it; the
+ * HUTCH_OK also for NULL. HUTCH_CLOSED: another call has closed it; the
  * reference is gone all the same. HUTCH_FORKED: the fork could not hand the
  * cache on; it is the parent's, and unharmed. After a fork each process closes
  * its own: the other goes on. HUTCH_DEADLOCK: called from a callback of this cache; nothing
@@ -534,10 +542,27 @@ HUTCH_API hutch_status hutch_open(const char *directory, const hutch_options *op
 HUTCH_API hutch_status hutch_close(hutch_cache *cache);
 
 /*
+ * hutch_destroy - remove a cache from a directory
+ *
+ * Unlinks every file that the library has made there, and removes the directory if it
+ * is empty then; files of others stay. HUTCH_NOT_FOUND: there is no such directory, or
+ * no cache in it. HUTCH_BUSY: this process or another one has it open.
+ * HUTCH_BAD_DIRECTORY: the manifest is not a cache's; HUTCH_NEWER_FORMAT: it is a
+ * newer library's; nothing is touched in either case. A process must not open the
+ * directory meanwhile. Since 0.1.
+ */
+HUTCH_API hutch_status hutch_destroy(const char *directory);
+
+/*
  * hutch_cache_retain, hutch_cache_release - references
  *
  * retain returns its argument. Giving up the last reference without
- * hutch_close shuts the cache down too. Since 0.1.
+ * hutch_close shuts the cache down too, when its tasks have ended. They are carried
+ * out, also while the cache is suspended. In a cache without workers the release
+ * carries them out itself, and cancels those that wait for the start of a group or
+ * for another's load; from a callback of the cache, hutch_queue_run or hutch_maintain
+ * does so before it returns. A completion in a port keeps the cache open until it is
+ * drained. Since 0.1.
  */
 HUTCH_API hutch_cache *hutch_cache_retain(hutch_cache *cache);
 HUTCH_API void hutch_cache_release(hutch_cache *cache);
@@ -554,8 +579,8 @@ HUTCH_API void hutch_cache_release(hutch_cache *cache);
  *   disk view    put stores on disk and drops the memory copy; get, contains,
  *                info see the disk only and bring nothing into memory; remove
  *                and clear do away with the memory copies of what was on disk
- * A view of a view is a view of the same cache. HUTCH_UNSUPPORTED: a cache in
- * memory has no disk tier. HUTCH_INVALID_ARGUMENT: no such tier. Since 0.1.
+ * A view of a view is a view of the same cache. HUTCH_UNSUPPORTED: no such
+ * tier, which the disk tier is for a cache in memory. Since 0.1.
  */
 HUTCH_API hutch_status hutch_tier(hutch_cache *cache, uint32_t tier, hutch_cache **out);
 
@@ -652,21 +677,7 @@ typedef struct hutch_put_result {
  * HUTCH_TIER_DOWN: no tier took it, and older values are gone likewise.
  * HUTCH_NO_MEMORY, HUTCH_CLOSED, HUTCH_FORKED: nothing changed.
  *
- * HUTCH_WRITE_ON_EVICTION stores in memory, and owes the entry to the disk tier
- * (HUTCH_OUTCOME_DEFERRED): it is written there, with its whole record, when the
- * memory tier lets it go for a limit or a trim, for pressure (hutch_notify) or
- * because the memory tier is emptied or the entry removed through its view; and
- * by hutch_flush, and hutch_close within its deadline. Not if it has expired, or
- * was replaced, removed or cleared. What the disk tier had of the key is removed
- * before the put returns: a kill of the process loses an entry that was not yet
- * written, and brings no older value back. No moment misses the entry on its
- * way; as many as some thirty are written together, by the calls that evict
- * them and by maintenance, so a kill can also lose what has just left memory.
- * What the disk tier does not take by then (it is full, or out of service) is
- * lost, as if evicted. A value that is too large for the memory tier, and one
- * with a suffix, of hutch_put_file or of a writer is stored on disk at once. In a
- * cache in memory the policy is HUTCH_WRITE_MEMORY. With HUTCH_SHARING_SHARED
- * it is HUTCH_INVALID_ARGUMENT: other processes would not see the entry.
+ * For HUTCH_WRITE_ON_EVICTION see WRITING ON EVICTION at the end.
  * Since 0.1.
  */
 HUTCH_API hutch_status hutch_put(hutch_cache *cache, const void *key, size_t key_size,
@@ -694,6 +705,36 @@ HUTCH_API hutch_status hutch_get(hutch_cache *cache, const void *key, size_t key
  */
 HUTCH_API hutch_status hutch_get_into(hutch_cache *cache, const void *key, size_t key_size,
                                       void *buffer, size_t capacity, size_t *size);
+
+/* How to look. */
+enum {
+  HUTCH_LOOK_AT_ONCE = 1 /* do not read the disk: HUTCH_WOULD_BLOCK instead */
+};
+
+/* What a look has found. */
+typedef struct hutch_found {
+  size_t struct_size;
+  size_t size;          /* of the value, in bytes */
+  size_t extended_size; /* of the extended data, in bytes */
+  hutch_value *value;   /* NULL: the buffer has it */
+} hutch_found;
+
+/*
+ * hutch_look - a value with its extended data, copied if they fit, else by reference
+ *
+ * If the value and its extended data together fit into capacity, both are copied:
+ * the extended data begin where the value ends, and out->value is NULL. Else
+ * nothing is copied, and out->value is a reference, which the caller gives up with
+ * hutch_value_release. buffer may be NULL if capacity is 0. Else as hutch_get, and
+ * the fastest way to read small values.
+ *
+ * With HUTCH_LOOK_AT_ONCE the call looks in memory only. If the disk tier has to be
+ * asked, the answer is HUTCH_WOULD_BLOCK: nothing is counted, and the caller may look
+ * again without the flag, from a thread that may wait. Since 0.1.
+ */
+HUTCH_API hutch_status hutch_look(hutch_cache *cache, const void *key, size_t key_size,
+                                  uint32_t flags, void *buffer, size_t capacity,
+                                  hutch_found *out);
 
 /*
  * hutch_contains - is there an entry
@@ -740,6 +781,8 @@ HUTCH_API hutch_status hutch_remove(hutch_cache *cache, const void *key, size_t 
  */
 HUTCH_API hutch_status hutch_clear(hutch_cache *cache);
 
+/* ------------------------------------------------------------------ values */
+
 /*
  * Values. Each call accepts a value that its cache has forgotten, or a cache
  * that is closed, or a value of the parent after fork. data is 16-byte aligned,
@@ -772,7 +815,7 @@ HUTCH_API void hutch_value_release(hutch_value *value);
 /* ------------------------------------------------------------- conditional */
 
 /*
- * Each decides and acts as one: no write of the key by anybody comes between.
+ * Each decides and acts as one: no other write of the key comes between.
  * An expired entry counts as none. Else as hutch_put.
  */
 
@@ -809,8 +852,9 @@ HUTCH_API hutch_status hutch_compare_and_swap(hutch_cache *cache, const void *ke
  * made from initial, with options (as in hutch_put; NULL: defaults); one that
  * is there keeps its created, expiry, cost and extended data, and gets a new
  * version. *result (may be NULL) receives the sum, initial + delta or old + delta.
- * HUTCH_WRONG_TYPE: the value has another size. HUTCH_OVERFLOW: the sum does not
- * fit. Either way nothing changed. HUTCH_PARTIAL as in hutch_put. Since 0.1.
+ * HUTCH_WRONG_TYPE: the value has another size, or its extended data are not those
+ * of options. HUTCH_OVERFLOW: the sum does not fit. Either way nothing changed.
+ * HUTCH_PARTIAL as in hutch_put. Since 0.1.
  */
 HUTCH_API hutch_status hutch_increment(hutch_cache *cache, const void *key, size_t key_size,
                                        int64_t delta, int64_t initial,
@@ -820,7 +864,7 @@ HUTCH_API hutch_status hutch_increment(hutch_cache *cache, const void *key, size
  * hutch_pop - get a value and remove the entry
  *
  * Of several callers at once exactly one gets the value. *out as in hutch_get.
- * A failure to remove it leaves *out NULL, and is told as in hutch_remove.
+ * A failure to remove it leaves *out NULL, and is answered as in hutch_remove.
  * Since 0.1.
  */
 HUTCH_API hutch_status hutch_pop(hutch_cache *cache, const void *key, size_t key_size,
@@ -883,6 +927,19 @@ HUTCH_API hutch_status hutch_remove_many(hutch_cache *cache, const void *const *
                                          const size_t *key_sizes, size_t count, hutch_batch **out);
 
 /*
+ * hutch_remove_prefix - remove the entries of all keys that begin alike
+ *
+ * What was put before the call under a key that begins with these bytes, or is
+ * these bytes, is gone from every tier when the call returns; what is put meanwhile
+ * goes or stays. Each entry goes as with hutch_remove: a listener is told. Many
+ * removals share a commit, and other calls go on between them. *removed (may be
+ * NULL) receives how many entries there were, also if the call fails.
+ * prefix_size: 1..HUTCH_KEY_MAX. HUTCH_OK also if there was none. Since 0.1.
+ */
+HUTCH_API hutch_status hutch_remove_prefix(hutch_cache *cache, const void *prefix,
+                                           size_t prefix_size, uint64_t *removed);
+
+/*
  * hutch_batch_count, hutch_batch_status - how many results; one of them
  *
  * The status of an index that there is not, or of NULL: HUTCH_INVALID_ARGUMENT.
@@ -915,370 +972,13 @@ HUTCH_API hutch_status hutch_batch_put_result(const hutch_batch *batch, size_t i
 /* hutch_batch_retain, hutch_batch_release - references. NULL is accepted. Since 0.1. */
 HUTCH_API hutch_batch *hutch_batch_retain(hutch_batch *batch);
 HUTCH_API void hutch_batch_release(hutch_batch *batch);
-/* ------------------------------------------------------------------- large */
-
-/*
- * Values that come as files or in pieces, and values that are wanted as files. The
- * disk tier keeps a value in a file of its own if its storage is HUTCH_STORAGE_FILE,
- * or HUTCH_STORAGE_MIXED and the value larger than inline_threshold: raw bytes, a
- * random name, written once and never changed.
- */
-
-/* What becomes of the file that is given to hutch_put_file. */
-enum {
-  HUTCH_FILE_COPY = 1, /* it stays, and is the caller's */
-  HUTCH_FILE_MOVE = 2, /* it is unlinked once the entry is committed */
-  HUTCH_FILE_LINK = 3  /* it stays; the entry shares its bytes */
-};
-
-/*
- * hutch_put_file - store a file's bytes
- *
- * As hutch_put, with the bytes of the regular file at path (ends with NUL; symbolic
- * links are followed) for value, which are in memory at once only if the memory tier
- * takes them or the value is not to have a file. On the cache's file system MOVE and
- * LINK copy nothing: the entry's file is a hard link to the one that is given. Where
- * there can be none, as on another file system, they copy.
- *
- * Of a file that is linked, whoever changes its bytes afterwards damages the entry,
- * which is found out when it is read. MOVE unlinks path last, and only if the disk tier
- * (in a cache without one, memory) has stored the value: at no moment is there neither
- * file nor entry. If that fails, the answer is HUTCH_IO, and result says what is stored.
- *
- * HUTCH_IO: also, the file cannot be opened or read. HUTCH_INVALID_ARGUMENT: also, it
- * is no regular file. Either way nothing changed. Since 0.1.
- */
-HUTCH_API hutch_status hutch_put_file(hutch_cache *cache, const void *key, size_t key_size,
-                                      const char *path, uint32_t use,
-                                      const hutch_put_options *options,
-                                      hutch_put_result *result);
-
-/*
- * hutch_writer_begin - begin a put whose value comes in pieces
- *
- * *out: a new reference, given up by hutch_writer_release. A value that gets a file is
- * written to it piece by piece and never wholly in memory; it does not enter the memory
- * tier (HUTCH_OUTCOME_REMOVED) before it is read. Others are gathered and end as in
- * hutch_put. Until the commit nobody sees anything of it, and another put of the key is
- * a put of its own. options as in hutch_put; durations begin at the commit.
- *
- * expected_size: how large the value will be, as far as that is known; 0: not known.
- * HUTCH_TOO_LARGE: no tier would take that. One writer is for one thread at a time.
- * Since 0.1.
- */
-HUTCH_API hutch_status hutch_writer_begin(hutch_cache *cache, const void *key, size_t key_size,
-                                          uint64_t expected_size,
-                                          const hutch_put_options *options, hutch_writer **out);
-
-/*
- * hutch_writer_append - the next bytes of the value
- *
- * After a failure (HUTCH_TOO_LARGE, HUTCH_NO_SPACE, HUTCH_IO, HUTCH_TIER_DOWN,
- * HUTCH_NO_MEMORY) the writer answers every call with it; the entry that is there stays.
- * Since 0.1.
- */
-HUTCH_API hutch_status hutch_writer_append(hutch_writer *writer, const void *data, size_t size);
-
-/*
- * hutch_writer_commit - store what was appended
- *
- * In place of what was there, as hutch_put does; its version is drawn here. The writer
- * ends, whatever the answer: HUTCH_INVALID_ARGUMENT from every later call but
- * hutch_writer_release. Since 0.1.
- */
-HUTCH_API hutch_status hutch_writer_commit(hutch_writer *writer, hutch_put_result *result);
-
-/*
- * hutch_writer_abort - end without storing anything
- *
- * What was written is gone. HUTCH_INVALID_ARGUMENT: it has ended already. Since 0.1.
- */
-HUTCH_API hutch_status hutch_writer_abort(hutch_writer *writer);
-
-/*
- * hutch_writer_release - give up the reference
- *
- * Aborts a writer that has not ended. NULL is accepted. Since 0.1.
- */
-HUTCH_API void hutch_writer_release(hutch_writer *writer);
-
-/*
- * hutch_value_path - the path of the value's file
- *
- * A hint: as soon as the entry is replaced, removed or evicted the file may be gone,
- * unless files are held (hutch_hold_files); hutch_value_fd has no such moment. The
- * file must not be changed. No access, and no check of the bytes.
- *
- * *size (not NULL) receives the length of the path without its NUL. If capacity is not
- * greater, nothing is copied and the answer is HUTCH_BUFFER_TOO_SMALL; buffer may be
- * NULL if capacity is 0. HUTCH_WRONG_TYPE: the value has no file of its own.
- * HUTCH_NOT_FOUND: no entry on disk. HUTCH_UNSUPPORTED: a cache in memory, or a view of
- * the memory tier. Since 0.1.
- */
-HUTCH_API hutch_status hutch_value_path(hutch_cache *cache, const void *key, size_t key_size,
-                                        char *buffer, size_t capacity, size_t *size);
-
-/*
- * hutch_value_fd - a descriptor to read a value by
- *
- * *out: a file descriptor, close-on-exec, at the value's beginning, which the caller
- * closes; -1 if the answer is another than HUTCH_OK. It reads the same bytes for as
- * long as it is open, whatever becomes of the entry and the cache. Of a value that
- * has a file it is that file's, read-only; of any other it is one in memory
- * (memfd_create) with a copy, sealed against writing: sendfile, mmap and fstat work with
- * both. An access, as hutch_get; but the bytes of a file are not checked. Since 0.1.
- */
-HUTCH_API hutch_status hutch_value_fd(hutch_cache *cache, const void *key, size_t key_size,
-                                      int32_t *out);
-
-/*
- * hutch_hold_files, hutch_release_files - keep values' files where they are
- *
- * While files are held, none moves or goes: paths from hutch_value_path stay good.
- * Entries are replaced, removed and evicted all the same, at once; their files go, and
- * their space comes back, when the last hold has ended. Holds are counted, and each ends
- * with a release through the same reference, with that reference's end, or with the
- * cache's. Nothing is lost if the process is killed meanwhile. HUTCH_INVALID_ARGUMENT:
- * this reference holds none. Since 0.1.
- */
-HUTCH_API hutch_status hutch_hold_files(hutch_cache *cache);
-HUTCH_API hutch_status hutch_release_files(hutch_cache *cache);
-
-/* ----------------------------------------------------------------- objects */
-
-/*
- * A cache keeps pointers too: to parsed documents, compiled patterns, open
- * connections. They are in the memory tier alone, never on disk, under keys of
- * their own: an object and a value may have the same key, and neither sees the
- * other. They count in hutch_count and hutch_cost, go by the memory tier's
- * policy, limits, ages and trims, and hutch_clear removes them; no cursor visits
- * them.
- *
- * Each object has a release function (or NULL: none), which is called exactly
- * once, when the entry has gone and nobody holds the object: on a thread of the
- * library, or with HUTCH_OPEN_DRAIN_RELEASES by hutch_drain_releases. It is never
- * called with a lock of the library held, and may call the library, but for what
- * waits (see Callbacks). While a cache is being closed, and after, it is called
- * by hutch_close, or by whoever gives up the last reference. In the child of a
- * fork it is not called for objects of the parent.
- */
-
-/* Releases a host's object. */
-typedef void (*hutch_object_function)(void *object);
-
-/*
- * hutch_put_object - keep an object
- *
- * In place of the object that is under the key. options as in hutch_put, without
- * extended data; the charge is options->cost, or else that of an entry without a
- * value. If the call fails in any way, the object is released before it returns,
- * on the caller's thread. HUTCH_TOO_LARGE: the cost is above the tier's
- * max_entry; an older object is gone. HUTCH_UNSUPPORTED: a view of the disk tier.
- * HUTCH_INVALID_ARGUMENT, HUTCH_NO_MEMORY, HUTCH_IO (no thread could be made):
- * nothing changed. Since 0.1.
- */
-HUTCH_API hutch_status hutch_put_object(hutch_cache *cache, const void *key, size_t key_size,
-                                        void *object, hutch_object_function release,
-                                        const hutch_put_options *options);
-
-/*
- * hutch_get_object - a counted reference to an object
- *
- * *out: a reference that is given up by hutch_object_release; until then the
- * object is not released, whatever becomes of its entry or its cache. NULL if the
- * answer is HUTCH_NOT_FOUND or a failure. An access, as hutch_get. Since 0.1.
- */
-HUTCH_API hutch_status hutch_get_object(hutch_cache *cache, const void *key, size_t key_size,
-                                        hutch_object **out);
-
-/* hutch_remove_object - remove an object's entry, or HUTCH_NOT_FOUND. Since 0.1. */
-HUTCH_API hutch_status hutch_remove_object(hutch_cache *cache, const void *key,
-                                           size_t key_size);
-
-/*
- * hutch_drain_releases - release objects that nobody holds
- *
- * Up to max of them (0: all there are), on the caller's thread. *drained (may be
- * NULL) receives how many. Since 0.1.
- */
-HUTCH_API hutch_status hutch_drain_releases(hutch_cache *cache, uint64_t max,
-                                            uint64_t *drained);
-
-/* hutch_object_pointer - the pointer that was put. NULL for NULL. Since 0.1. */
-HUTCH_API void *hutch_object_pointer(const hutch_object *object);
-/* hutch_object_retain - one more reference; returns its argument. Since 0.1. */
-HUTCH_API hutch_object *hutch_object_retain(hutch_object *object);
-/* hutch_object_release - give up a reference. NULL is accepted. Since 0.1. */
-HUTCH_API void hutch_object_release(hutch_object *object);
-/* ----------------------------------------------------------------- loaders */
-
-/*
- * A load makes a value that is missing. However many callers ask for one missing
- * key, one of them leads: it makes the value, or its loader does. The others
- * wait, each for as long as it likes, and all get the one value, or the one
- * failure. A load stores what was made as hutch_put does, with these rules:
- *
- *   - A put of the key that is made during the load is newer: it stays, and the
- *     callers of the load get its value. After a remove or a clear during the
- *     load they get what was made, and it is not stored. Who asks after such a
- *     write is no part of that load: another one begins.
- *   - A leader that gives up, or that does not answer within its time, or whose
- *     loader returns without an answer, passes the lead on to one of those who
- *     wait, or to the next who asks. What it makes after that is not stored.
- *   - A failure reaches all who wait and is then forgotten, unless the leader's
- *     options ask for it to be remembered.
- *   - A call that would wait for a load that waits for the caller's own load, be
- *     it over several keys, answers HUTCH_DEADLOCK. Within a loader, loads by
- *     the same thread count as the loader's own; for loads that are made
- *     otherwise see `parent` below.
- *
- * One load of a key at a time is a promise for one cache in one process, and for
- * each of its tier views by itself. Times to wait are real time, whatever clock
- * the options of the cache name; ages go by that clock.
- */
-typedef struct hutch_loading hutch_loading; /* one caller's part in a load; counted */
-
-/* How to load. All zero: the defaults. */
-typedef struct hutch_load_options {
-  size_t struct_size;
-  uint32_t flags;    /* HUTCH_LOAD_* or 0 */
-  uint32_t reserved; /* zero */
-  /* How long this caller waits for another's value; and how long, from when it
-     has the lead, it keeps it while others wait. 0: 60 s; HUTCH_FOREVER: no limit */
-  int64_t timeout;
-  /* An entry that was written this long ago, or longer, is to be refreshed: one
-     caller leads a load of it, and the others get the old value at once. It ends
-     by its own time to live. 0: never */
-  int64_t soft_time_to_live;
-  /* So long after a failure of this caller's, who asks for the key gets the
-     failure again and no loader is run; a write of the key ends that at once.
-     What is remembered takes 1 MiB at most, the oldest goes first. 0: not at all */
-  int64_t negative_time_to_live;
-  /* The load for which this one is needed, for hosts that do not load within a
-     loader: a cycle is found by it. NULL: that of the loader that calls */
-  hutch_loading *parent;
-} hutch_load_options;
-
-enum {
-  /* When the load of an entry that was to be refreshed fails, its caller gets the
-     old value and no failure. */
-  HUTCH_LOAD_STALE_IF_ERROR = 1
-};
-
-/*
- * The host's function that makes a missing value. Called on the stack of
- * hutch_load with no lock held; it may call anything, hutch_load of other keys
- * too, but for hutch_close and hutch_flush of the same cache (HUTCH_DEADLOCK).
- * It calls hutch_load_fulfil, or hutch_load_fail, with `loading`, which is valid
- * during the call, and returns HUTCH_OK. Anything else that it returns without
- * having answered counts as hutch_load_fail with that code.
- */
-typedef hutch_status (*hutch_loader)(void *context, const void *key, size_t key_size,
-                                     hutch_loading *loading);
-
-/*
- * hutch_load - get a value, or have it made
- *
- * A value that is there is given as by hutch_get, for the same price. Else the
- * loader makes it, or this call waits for another caller's loader. options: NULL
- * means defaults. *out as in hutch_get; HUTCH_OK also where the value was made but
- * not stored, which the loader learns from hutch_load_fulfil.
- *
- * HUTCH_LOAD_FAILED: the loader failed, or another's did; hutch_last_error has
- * its code and its words. HUTCH_CANCELLED: the loader gave up, or gave no answer.
- * HUTCH_TIMED_OUT: another's loader took too long. HUTCH_DEADLOCK: see above.
- * HUTCH_CLOSED: also for those who wait while the cache is closed. Since 0.1.
- */
-HUTCH_API hutch_status hutch_load(hutch_cache *cache, const void *key, size_t key_size,
-                                  hutch_loader loader, void *context,
-                                  const hutch_load_options *options, hutch_value **out);
-
-/*
- * hutch_load_begin - get a value, or take part in its load
- *
- * For hosts that make the value elsewhere: in a coroutine, in another thread, by
- * a request whose answer comes later. value and loading must not be NULL.
- *
- * HUTCH_OK: *value is the value, as by hutch_get. If *loading is not NULL, the
- * value is to be refreshed, and this caller leads. HUTCH_NOT_FOUND: there is no
- * value, and this caller leads: it makes the value and answers *loading.
- * HUTCH_WOULD_BLOCK: another one leads; *loading is to wait with. *loading is a
- * new reference, given up by hutch_loading_release. HUTCH_LOAD_FAILED: a failure
- * is remembered. HUTCH_DEADLOCK: see above. Since 0.1.
- */
-HUTCH_API hutch_status hutch_load_begin(hutch_cache *cache, const void *key, size_t key_size,
-                                        const hutch_load_options *options, hutch_value **value,
-                                        hutch_loading **loading);
-
-/*
- * hutch_load_wait - wait for the value
- *
- * At most timeout (0: not at all; HUTCH_FOREVER: no limit) and no longer than the
- * options of hutch_load_begin allow. HUTCH_OK: *out is the value; for who has
- * answered too. HUTCH_NOT_FOUND: this caller leads, as after hutch_load_begin.
- * HUTCH_WOULD_BLOCK: timeout is 0, and there is no value yet. HUTCH_TIMED_OUT: time
- * has passed; it may be asked again. HUTCH_LOAD_FAILED, HUTCH_CLOSED as in
- * hutch_load. HUTCH_CANCELLED: given up by hutch_load_abandon. Since 0.1.
- */
-HUTCH_API hutch_status hutch_load_wait(hutch_loading *loading, int64_t timeout,
-                                       hutch_value **out);
-
-/*
- * hutch_load_fulfil - answer a load with the value
- *
- * Stores the value with these options, as hutch_put, and gives it to all who
- * wait; also where it could not be stored: HUTCH_PARTIAL, HUTCH_TOO_LARGE,
- * HUTCH_NO_SPACE, HUTCH_IO, HUTCH_TIER_DOWN. HUTCH_SUPERSEDED: not stored, since
- * the key was written during the load, or the lead has passed on.
- * HUTCH_NO_MEMORY: nothing happened. HUTCH_INVALID_ARGUMENT: it has been answered
- * or given up, or never led. Since 0.1.
- */
-HUTCH_API hutch_status hutch_load_fulfil(hutch_loading *loading, const void *value,
-                                         size_t value_size, const hutch_put_options *options);
-
-/*
- * hutch_load_fail - answer a load with a failure
- *
- * Everyone who waits gets HUTCH_LOAD_FAILED, with code as the system_error and
- * words (ends with NUL; may be NULL; copied, up to 200 bytes) in the words of
- * hutch_last_error. HUTCH_SUPERSEDED: the key has been put during the load, and
- * its value is what they get; or the lead has passed on. HUTCH_INVALID_ARGUMENT
- * as in hutch_load_fulfil. Since 0.1.
- */
-HUTCH_API hutch_status hutch_load_fail(hutch_loading *loading, int32_t code, const char *words);
-
-/*
- * hutch_load_abandon - take no further part in a load
- *
- * Who leads passes the lead on; who waits, in another thread, answers
- * HUTCH_CANCELLED. HUTCH_OK also where there was nothing to give up. Since 0.1.
- */
-HUTCH_API hutch_status hutch_load_abandon(hutch_loading *loading);
-
-/*
- * hutch_load_wanted - whether anybody still waits for what a load makes
- *
- * For a loader that takes long, or who answers for it: HUTCH_OK: yes.
- * HUTCH_CANCELLED: this load has been given up or answered; or it is one of
- * hutch_load_async whose task has been asked to end, and nobody else waits for
- * the value. An answer is taken all the same. Since 0.1.
- */
-HUTCH_API hutch_status hutch_load_wanted(hutch_loading *loading);
-
-/*
- * hutch_loading_retain, hutch_loading_release - references
- *
- * NULL is accepted. Who gives up the last reference without an answer gives up
- * the load, as hutch_load_abandon. Since 0.1.
- */
-HUTCH_API hutch_loading *hutch_loading_retain(hutch_loading *loading);
-HUTCH_API void hutch_loading_release(hutch_loading *loading);
 
 /* ------------------------------------------------------------------ limits */
 
 /* What a tier did and holds. Counters run from hutch_open. */
 typedef struct hutch_tier_stats {
-  uint64_t state;       /* HUTCH_STATE_* */
+  uint32_t state;       /* HUTCH_STATE_* */
+  uint32_t reserved_1;
   uint64_t count;       /* entries held, as hutch_count */
   uint64_t cost;        /* charged, as hutch_cost */
   uint64_t hits;        /* gets that this tier answered */
@@ -1292,11 +992,11 @@ typedef struct hutch_tier_stats {
   uint64_t damaged;     /* entries found damaged, and removed */
   uint64_t replacements; /* puts that took an entry's place; memory only */
   uint64_t trims;        /* entries removed by hutch_trim; on disk these are evictions */
-  uint64_t held_count;   /* values and objects that have left the tier and that somebody
-                            holds still; memory only, charged no more */
+  uint64_t held_count;   /* values and objects that have left the tier and to which
+                            there are references; memory only, charged no more */
   uint64_t held_bytes;   /* what these take up */
-  uint64_t waiting;      /* objects that nobody holds, not yet released */
-  uint64_t reserved[4];
+  uint64_t waiting;      /* objects without a reference, not yet released */
+  uint64_t reserved[15];
 } hutch_tier_stats;
 
 /* Whether a tier works. */
@@ -1312,17 +1012,20 @@ typedef struct hutch_cache_stats {
   hutch_tier_stats disk;
 } hutch_cache_stats;
 
-/* hutch_limits - the limits in force. Fills *out (struct_size set). Since 0.1. */
+/*
+ * hutch_limits - the limits in force
+ *
+ * Fills *out (struct_size set); see hutch_tier_limits. All zero: the cache has no such
+ * tier. Since 0.1.
+ */
 HUTCH_API hutch_status hutch_limits(hutch_cache *cache, hutch_cache_limits *out);
 
 /*
  * hutch_set_limits - change the limits of a cache in use
  *
- * What is above a new limit has gone when the call returns. A tier view changes
- * its own part only. Of a struct that is shorter than the library's, what is
- * missing stays as it is. HUTCH_INVALID_ARGUMENT: limits is NULL, or a duration
- * negative.
- * Since 0.1.
+ * Entries above a new limit have been evicted when the call returns. A tier view changes
+ * its own part only. A limit of 0 stays as it is. HUTCH_INVALID_ARGUMENT: limits is
+ * NULL, or a duration negative. Since 0.1.
  */
 HUTCH_API hutch_status hutch_set_limits(hutch_cache *cache, const hutch_cache_limits *limits);
 
@@ -1331,8 +1034,8 @@ HUTCH_API hutch_status hutch_set_limits(hutch_cache *cache, const hutch_cache_li
  *
  * Of a cache: distinct keys, in whatever tier. Entries that expired less than
  * a second ago may be counted; by a clock of the host's the count is exact.
- * What is written on eviction is counted twice while it is being written; so is,
- * where processes share, what takes the place of an entry that memory alone has.
+ * An entry that is written on eviction is counted twice while it is being written; so
+ * is, where processes share, one that replaces an entry that memory alone has.
  * Since 0.1.
  */
 HUTCH_API hutch_status hutch_count(hutch_cache *cache, uint64_t *count);
@@ -1344,7 +1047,11 @@ HUTCH_API hutch_status hutch_count(hutch_cache *cache, uint64_t *count);
  */
 HUTCH_API hutch_status hutch_cost(hutch_cache *cache, uint64_t *cost);
 
-/* hutch_stats - what the tiers did. Fills *out (struct_size set); stops nobody. Since 0.1. */
+/*
+ * hutch_stats - counters of the tiers
+ *
+ * Fills *out (struct_size set); no other call waits. Since 0.1.
+ */
 HUTCH_API hutch_status hutch_stats(hutch_cache *cache, hutch_cache_stats *out);
 
 /* -------------------------------------------------------------------- trim */
@@ -1374,7 +1081,7 @@ typedef struct hutch_trim_spec {
   /* NULL, or called now and then, on the caller's thread with no lock held, with
      how many entries have gone and how many will (0: not known). Returns 0 to go
      on, anything else to stop. */
-  int32_t (*progress)(void *context, uint64_t removed, uint64_t total);
+  hutch_progress progress;
   void *context;
 } hutch_trim_spec;
 
@@ -1383,7 +1090,8 @@ typedef struct hutch_trim_spec {
  *
  * Of a cache, each tier is trimmed by itself, memory first; an entry that goes
  * from one tier may still be in the other. *removed (may be NULL) receives the
- * sum of what went from each, also if the call fails. Readers and writers go on
+ * sum of what went from each, also if the call fails: a key that both tiers had
+ * counts twice. Readers and writers go on
  * meanwhile; nothing is removed once the aim is reached, and entries that others
  * put meanwhile are trimmed or not. Last accesses are as hutch_entry_info has
  * them; accesses are counted about, since the entry came into its tier.
@@ -1396,48 +1104,10 @@ typedef struct hutch_trim_spec {
 HUTCH_API hutch_status hutch_trim(hutch_cache *cache, const hutch_trim_spec *spec,
                                   uint64_t *removed);
 
-/* ------------------------------------------------------------------- check */
-
-enum {
-  /* Reads no values and leaves SQLite's own check out: for damage that a look at the
-     rows, the files' names and the sums shows. */
-  HUTCH_CHECK_QUICK = 1
-};
-
-/* What hutch_check found, and has put right. All but the first two are zero if all
-   is well. */
-typedef struct hutch_check_report {
-  size_t struct_size;
-  uint64_t entries;  /* entries looked at, and found whole */
-  uint64_t bytes;    /* of their values, that were read */
-  uint64_t damaged;  /* entries removed: a value, a field or a file was not what it
-                        had been */
-  uint64_t orphans;  /* files removed that belonged to no entry */
-  uint64_t counters; /* 1 if the count, the cost, or what an entry counts was wrong; it is
-                        right again */
-  uint64_t manifest; /* errors that SQLite found. An index has been made anew; where
-                        that was not enough, the database was renamed aside and the
-                        disk tier is empty */
-  uint64_t reserved[4];
-} hutch_check_report;
-
-/*
- * hutch_check - look through all that is on disk, and repair
- *
- * For a directory that something else may have written to, or that was on a
- * failing disk; nothing needs it in the ordinary course. flags: HUTCH_CHECK_* or
- * 0. *report (may be NULL) is filled in if the answer is HUTCH_OK, also when
- * something was found. Takes as long as reading everything; readers and writers
- * go on meanwhile, but the database's log may grow beyond its bound.
- * HUTCH_UNSUPPORTED: there is no disk tier here. HUTCH_IO, HUTCH_NO_SPACE,
- * HUTCH_TIER_DOWN: the check has not come to its end. Since 0.1.
- */
-HUTCH_API hutch_status hutch_check(hutch_cache *cache, uint32_t flags, hutch_check_report *report);
-
 /* ----------------------------------------------------------------- iterate */
 
 /*
- * What a visitor is called with; key and info are valid during the call.
+ * A visitor is called with an entry's key and record, which are valid during the call.
  * Returns 0 to go on, anything else to stop.
  */
 typedef int32_t (*hutch_visitor)(void *context, const void *key, size_t key_size,
@@ -1507,37 +1177,174 @@ HUTCH_API hutch_status hutch_cursor_info(hutch_cursor *cursor, hutch_entry_info 
 /* hutch_cursor_release - give up the reference. NULL is accepted. Since 0.1. */
 HUTCH_API void hutch_cursor_release(hutch_cursor *cursor);
 
-/* ---------------------------------------------------------------- pressure */
+/* ----------------------------------------------------------------- loaders */
 
-/* What a host tells a cache. */
-enum {
-  HUTCH_NOTIFY_MEMORY_WARNING = 1,    /* the system is short of memory */
-  HUTCH_NOTIFY_ENTERED_BACKGROUND = 2 /* the program is not being looked at */
-};
+/*
+ * A load makes a value that is missing. However many callers ask for one missing
+ * key, one caller leads: it makes the value, or its loader does (a stampede makes
+ * one value). The other callers wait, each for its own time, and all get the one
+ * value, or the one failure. A load stores what was made as hutch_put does, with these rules:
+ *
+ *   - A put of the key that is made during the load is newer: it stays, and the
+ *     callers of the load get its value. After a remove or a clear during the
+ *     load they get what was made, and it is not stored. A call that begins after
+ *     such a write takes no part in that load: another load begins.
+ *   - A leader that gives up, or that does not answer within its time, or whose
+ *     loader returns without an answer, passes the lead on to a caller that
+ *     waits, or to the next call for the key. A value that it makes after that is
+ *     not stored.
+ *   - A failure reaches all callers that wait and is then forgotten, unless the leader's
+ *     options ask for it to be remembered.
+ *   - A call that would wait for a load that waits for the caller's own load, be
+ *     it over several keys, answers HUTCH_DEADLOCK. Within a loader, loads by
+ *     the same thread count as the loader's own; for loads that are made
+ *     otherwise see `parent` below.
+ *
+ * One load of a key at a time is a promise for one cache in one process, and for
+ * each of its tier views by itself. Times to wait are real time, whatever clock
+ * the options of the cache name; ages go by that clock.
+ */
+typedef struct hutch_loading hutch_loading; /* one caller's part in a load; counted */
 
-/* What a cache's memory tier does then; an option of hutch_open for each. */
+/* How to load. All zero: the defaults. */
+typedef struct hutch_load_options {
+  size_t struct_size;
+  uint32_t flags;    /* HUTCH_LOAD_* or 0 */
+  uint32_t reserved; /* zero */
+  /* How long this caller waits for another's value; and how long, from when it
+     has the lead, it keeps the lead while other callers wait. 0: 60 s; HUTCH_FOREVER: no limit */
+  int64_t timeout;
+  /* An entry that was written this long ago, or longer, is to be refreshed: one
+     caller leads a load of it, and the other callers get the old value at once. It ends
+     by its own time to live. 0: never */
+  int64_t soft_time_to_live;
+  /* For so long after a failure of this caller's, calls for the key get the
+     failure again and no loader is run; a write of the key ends that at once.
+     What is remembered takes 1 MiB at most, the oldest goes first. 0: not at all */
+  int64_t negative_time_to_live;
+  /* The load for which this one is needed, for hosts that do not load within a
+     loader: a cycle is found by it. NULL: that of the loader that calls */
+  hutch_loading *parent;
+} hutch_load_options;
+
 enum {
-  HUTCH_SHRINK_DEFAULT = 0,   /* empty */
-  HUTCH_SHRINK_EMPTY = 1,     /* every entry leaves memory */
-  HUTCH_SHRINK_LOW_WATER = 2, /* entries leave, as the policy says, down to
-                                 options.low_water percent of the cost limit */
-  HUTCH_SHRINK_EXPIRED = 3    /* what has expired goes, nothing else */
+  /* When the load of an entry that was to be refreshed fails, its caller gets the
+     old value and no failure. */
+  HUTCH_LOAD_STALE_IF_ERROR = 1
 };
 
 /*
- * hutch_notify - tell a cache of pressure
- *
- * First the listener is told, then the memory tier shrinks as
- * options.on_memory_warning and options.on_background say; expired entries go
- * in any case. What the disk tier has stays there; what memory alone has is gone.
- * Of the disk view: only the listener is told. HUTCH_UNSUPPORTED: no such
- * notification. Since 0.1.
+ * The host's function that makes a missing value. Called on the stack of
+ * hutch_load with no lock held; it may call anything, hutch_load of other keys
+ * too, but for hutch_close and hutch_flush of the same cache (HUTCH_DEADLOCK).
+ * It calls hutch_loading_fulfil, or hutch_loading_fail, with `loading`, which is valid
+ * during the call, and returns HUTCH_OK. Anything else that it returns without
+ * having answered counts as hutch_loading_fail with that code.
  */
-HUTCH_API hutch_status hutch_notify(hutch_cache *cache, uint32_t notification);
+typedef hutch_status (*hutch_loader)(void *context, const void *key, size_t key_size,
+                                     hutch_loading *loading);
+
+/*
+ * hutch_load - get a value, or have it made
+ *
+ * A value that is there is given as by hutch_get, for the same price. Else the
+ * loader makes it, or this call waits for another caller's loader. options: NULL
+ * means defaults. *out as in hutch_get; HUTCH_OK also where the value was made but
+ * not stored, which the loader learns from hutch_loading_fulfil.
+ *
+ * HUTCH_LOAD_FAILED: the loader failed, or another's did; hutch_last_error has
+ * its code and its words. HUTCH_CANCELLED: the loader gave up, or gave no answer.
+ * HUTCH_TIMED_OUT: another's loader took too long. HUTCH_DEADLOCK: see above.
+ * HUTCH_CLOSED: also for a caller that waits while the cache is closed. Since 0.1.
+ */
+HUTCH_API hutch_status hutch_load(hutch_cache *cache, const void *key, size_t key_size,
+                                  hutch_loader loader, void *context,
+                                  const hutch_load_options *options, hutch_value **out);
+
+/*
+ * hutch_load_begin - get a value, or take part in its load
+ *
+ * For hosts that make the value elsewhere: in a coroutine, in another thread, by
+ * a request whose answer comes later. value and loading must not be NULL.
+ *
+ * HUTCH_OK: *value is the value, as by hutch_get. If *loading is not NULL, the
+ * value is to be refreshed, and this caller leads. HUTCH_NOT_FOUND: there is no
+ * value, and this caller leads: it makes the value and answers *loading.
+ * HUTCH_WOULD_BLOCK: another one leads; *loading is to wait with. *loading is a
+ * new reference, given up by hutch_loading_release. HUTCH_LOAD_FAILED: a failure
+ * is remembered. HUTCH_DEADLOCK: see above. Since 0.1.
+ */
+HUTCH_API hutch_status hutch_load_begin(hutch_cache *cache, const void *key, size_t key_size,
+                                        const hutch_load_options *options, hutch_value **value,
+                                        hutch_loading **loading);
+
+/*
+ * hutch_loading_wait - wait for the value
+ *
+ * At most timeout (0: not at all; HUTCH_FOREVER: no limit) and no longer than the
+ * options of hutch_load_begin allow. HUTCH_OK: *out is the value; for a
+ * caller that has answered, too. HUTCH_NOT_FOUND: this caller leads, as after hutch_load_begin.
+ * HUTCH_WOULD_BLOCK: timeout is 0, and there is no value yet. HUTCH_TIMED_OUT: time
+ * has passed; it may be asked again. HUTCH_LOAD_FAILED, HUTCH_CLOSED as in
+ * hutch_load. HUTCH_CANCELLED: given up by hutch_loading_abandon. Since 0.1.
+ */
+HUTCH_API hutch_status hutch_loading_wait(hutch_loading *loading, int64_t timeout,
+                                       hutch_value **out);
+
+/*
+ * hutch_loading_fulfil - answer a load with the value
+ *
+ * Stores the value with these options, as hutch_put, and gives it to all callers
+ * that wait; also where it could not be stored: HUTCH_PARTIAL, HUTCH_TOO_LARGE,
+ * HUTCH_NO_SPACE, HUTCH_IO, HUTCH_TIER_DOWN. HUTCH_SUPERSEDED: not stored, since
+ * the key was written during the load, or the lead has passed on.
+ * HUTCH_NO_MEMORY: nothing happened. HUTCH_INVALID_ARGUMENT: it has been answered
+ * or given up, or never led. Since 0.1.
+ */
+HUTCH_API hutch_status hutch_loading_fulfil(hutch_loading *loading, const void *value,
+                                         size_t value_size, const hutch_put_options *options);
+
+/*
+ * hutch_loading_fail - answer a load with a failure
+ *
+ * Every caller that waits gets HUTCH_LOAD_FAILED, with code as the system_error and
+ * words (ends with NUL; may be NULL; copied, up to 200 bytes) in the words of
+ * hutch_last_error. HUTCH_SUPERSEDED: the key has been put during the load, and
+ * its value is what they get; or the lead has passed on. HUTCH_INVALID_ARGUMENT
+ * as in hutch_loading_fulfil. Since 0.1.
+ */
+HUTCH_API hutch_status hutch_loading_fail(hutch_loading *loading, int32_t code, const char *words);
+
+/*
+ * hutch_loading_abandon - take no further part in a load
+ *
+ * A leader passes the lead on; a call that waits with this loading, in another
+ * thread, answers HUTCH_CANCELLED. HUTCH_OK also where there was nothing to give up. Since 0.1.
+ */
+HUTCH_API hutch_status hutch_loading_abandon(hutch_loading *loading);
+
+/*
+ * hutch_loading_wanted - whether a caller still waits for a load's value
+ *
+ * For a loader that takes long, or the code that answers in its place. HUTCH_OK: yes.
+ * HUTCH_CANCELLED: this load has been given up or answered; or it is one of
+ * hutch_load_async whose task has been asked to end, and no other caller waits for
+ * the value. An answer is taken all the same. Since 0.1.
+ */
+HUTCH_API hutch_status hutch_loading_wanted(hutch_loading *loading);
+
+/*
+ * hutch_loading_retain, hutch_loading_release - references
+ *
+ * NULL is accepted. The release of the last reference without an answer gives up
+ * the load, as hutch_loading_abandon. Since 0.1.
+ */
+HUTCH_API hutch_loading *hutch_loading_retain(hutch_loading *loading);
+HUTCH_API void hutch_loading_release(hutch_loading *loading);
 
 /* ------------------------------------------------------------------ events */
 
-/* What a listener can be told. */
+/* The kinds of events. */
 enum {
   HUTCH_EVENT_WILL_ADD = 1,      /* a put is about to be made */
   HUTCH_EVENT_DID_ADD = 2,       /* an entry was stored, in these tiers */
@@ -1565,7 +1372,7 @@ enum {
                                   memory alone had (HUTCH_WRITE_ON_EVICTION) */
 };
 
-/* What a listener is told; valid during the call. */
+/* One event; valid during the listener's call. */
 typedef struct hutch_event {
   size_t struct_size;
   uint32_t kind;       /* one of HUTCH_EVENT_* */
@@ -1585,39 +1392,39 @@ typedef struct hutch_event {
 typedef void (*hutch_listener)(void *context, const hutch_event *event);
 
 /*
- * hutch_set_listener - be told what happens
+ * hutch_set_listener - get an event for each change of the cache
  *
  * listener is called with context for every event whose kind is in kinds (an or
- * of HUTCH_EVENT_*), in place of the listener that the cache had; NULL: nobody is
- * told any more. A cache has one listener, whatever its views and openings. An
+ * of HUTCH_EVENT_*), in place of the listener that the cache had; NULL: none is
+ * called any more. A cache has one listener, whatever its views and openings. An
  * older listener's release comes when its last call is over, which may be after
  * this call has returned. release may be NULL; it is called on failure too.
- * Closing a cache tells nothing, and releases its listener.
+ * A close makes no event, and releases the listener.
  *
- * A listener is called by the thread whose call made it happen, before that call
+ * A listener is called by the thread whose call made the change, before that call
  * returns, or by the maintenance thread; with no lock held. If another thread is
- * telling the listener about entries of the same stripe of keys, it tells ours
- * too, and our call waits for that, unless it was itself made by a listener.
+ * delivering events of the same stripe of keys, that thread delivers this call's
+ * events too, and this call waits for it, unless a listener made the call.
  *
  * The events of a key come in the order of its versions, each exactly once. A put
- * tells WILL_ADD before it is made; then, for what it replaces, WILL_REMOVE and
- * DID_REMOVE, and DID_ADD if a tier took it. A removal tells WILL_REMOVE before
- * it is made and DID_REMOVE after it; of an absent key nothing. For evictions and
- * expiry, and for what a put replaces, both come when the entry has left. A
- * tier tells its own evictions and expiries: an entry may go from memory, and
+ * makes WILL_ADD before it is done; then, for an entry that it replaces, WILL_REMOVE and
+ * DID_REMOVE, and DID_ADD if a tier took it. A removal makes WILL_REMOVE before
+ * it is done and DID_REMOVE after it; of an absent key it makes none. For evictions and
+ * expiry, and for what a put replaces, both come when the entry has left. Each
+ * tier makes events of its own evictions and expiries: an entry may go from memory, and
  * later from disk. A value that a get brings into memory is no addition; that the
  * disk tier is given what memory alone had (HUTCH_WRITE_ON_EVICTION) is one, of
  * HUTCH_CAUSE_WRITTEN_BACK, and comes before memory's eviction. A touch
- * tells nothing. A clear tells WILL_CLEAR and DID_CLEAR, and between them
+ * makes no event. A clear makes WILL_CLEAR and DID_CLEAR, and between them
  * DID_REMOVE for each entry that memory had.
  *
- * HUTCH_INVALID_ARGUMENT: a kind that is not defined. Since 0.1.
+ * HUTCH_UNSUPPORTED: a kind that is not defined. Since 0.1.
  */
 HUTCH_API hutch_status hutch_set_listener(hutch_cache *cache, uint32_t kinds,
                                           hutch_listener listener, void *context,
-                                          void (*release)(void *context));
+                                          hutch_release release);
 
-/* How bad it is that a line of the log tells of. */
+/* How grave a line of the log is. */
 enum {
   HUTCH_LOG_ERROR = 1,   /* something is lost, or stays wrong */
   HUTCH_LOG_WARNING = 2, /* something did not work; the cache goes on without it */
@@ -1640,483 +1447,289 @@ typedef struct hutch_log_record {
 } hutch_log_record;
 
 /* A logger. As a listener it may call any function; those that wait answer
-   HUTCH_DEADLOCK. What it brings about itself is logged after it has returned. */
+   HUTCH_DEADLOCK. Lines that its own calls cause come after it has returned. */
 typedef void (*hutch_logger)(void *context, const hutch_log_record *record);
 
 /*
- * hutch_set_logger, hutch_set_default_logger - have what goes wrong told in words
+ * hutch_set_logger, hutch_set_default_logger - log what goes wrong
  *
  * logger is called with context for every line of this level and of graver ones,
  * in place of the logger that was there; NULL: none any more. A cache without a
  * logger of its own uses the process's default; without either, which is how it
- * begins, nothing is logged. Told are: a disk tier that goes out of service, or
+ * begins, nothing is logged. Logged are: a disk tier that goes out of service, or
  * comes back, and why; damage that was found and what became of it; a directory
  * that was not closed; values that a tier did not take; loaders that failed;
- * ends that were not clean. A cache tells 32 lines a second at most.
+ * ends that were not clean. A cache logs 32 lines a second at most.
  *
- * Calls come from any thread, several at once, with no lock held. What happened is
- * told before the call that met it returns, hutch_open and hutch_close included,
- * or by the maintenance thread. The release of an older logger comes when its
+ * Calls come from any thread, several at once, with no lock held. A line
+ * comes before the call that met its cause returns, hutch_open and hutch_close
+ * included, or from the maintenance thread. The release of an older logger comes when its
  * last call is over; a cache's own goes with the close. release may be NULL; it is
  * called on failure too. HUTCH_UNSUPPORTED: no such level. Since 0.1.
  */
 HUTCH_API hutch_status hutch_set_logger(hutch_cache *cache, uint32_t level, hutch_logger logger,
-                                        void *context, void (*release)(void *context));
+                                        void *context, hutch_release release);
 HUTCH_API hutch_status hutch_set_default_logger(uint32_t level, hutch_logger logger, void *context,
-                                                void (*release)(void *context));
+                                                hutch_release release);
 
-/* ------------------------------------------------------------------- tasks */
+/* ------------------------------------------------------------------- large */
 
 /*
- * A task is one asynchronous operation: of a cache (hutch_get_async and its
- * kin), or a function of the host's (hutch_queue_submit). It runs on a queue,
- * and makes exactly one completion, whatever becomes of it: it ran, it was
- * cancelled, its deadline passed, its cache was closed. A completion is made by
- * a worker thread of the queue, or on the thread that drains the port that the
- * options name; never on the stack of the call that submitted the task.
- *
- * Operations on one key run one after the other, in the order in which they were
- * submitted, and those on different keys at the same time, as the queue's width
- * allows. A write counts from its submission: if another write of the key, or a
- * clear, was submitted later and is done first, the earlier one changes nothing
- * and ends with HUTCH_SUPERSEDED. A clear counts from its submission likewise,
- * and waits for no key. Tasks of a group count from the group's start.
- *
- * A task whose deadline passes while it waits ends at that time, also if every
- * worker is busy or the queue is suspended: the queue makes one thread more than
- * its width when it is needed for that. Only while that one makes a completion
- * too, or could not be made, a deadline is seen when a thread comes free. In a
- * queue without threads it is seen by hutch_queue_run and hutch_maintain.
+ * Values that come as files or in pieces, and values that a host reads as files. The
+ * disk tier keeps a value in a file of its own if its storage is HUTCH_STORAGE_FILE,
+ * or HUTCH_STORAGE_MIXED and the value larger than inline_threshold: raw bytes, a
+ * random name, written once and never changed.
  */
 
-/* Order among the tasks that wait; see hutch_queue_create. */
+/* How hutch_put_file uses the file that it is given. */
 enum {
-  HUTCH_PRIORITY_LOW = -1,
-  HUTCH_PRIORITY_DEFAULT = 0,
-  HUTCH_PRIORITY_HIGH = 1
+  HUTCH_FILE_COPY = 1, /* it stays, and is the caller's */
+  HUTCH_FILE_MOVE = 2, /* it is unlinked once the entry is committed */
+  HUTCH_FILE_LINK = 3  /* it stays; the entry shares its bytes */
 };
 
-/* Where a task stands. */
+/*
+ * hutch_put_file - store a file's bytes
+ *
+ * As hutch_put, with the bytes of the regular file at path (ends with NUL; symbolic
+ * links are followed) for value, which are in memory at once only if the memory tier
+ * takes them or the value is not to have a file. On the cache's file system MOVE and
+ * LINK copy nothing: the entry's file is a hard link to the one that is given. Where
+ * there can be none, as on another file system, they copy.
+ *
+ * A change of the bytes of a file that is linked damages the entry, which a read of
+ * the entry finds out. MOVE unlinks path last, and only if the disk tier
+ * (in a cache without one, memory) has stored the value: at no moment is there neither
+ * file nor entry. If that fails, the answer is HUTCH_IO, and result says what is stored.
+ *
+ * HUTCH_IO: also, the file cannot be opened or read. HUTCH_INVALID_ARGUMENT: also, it
+ * is no regular file. Either way nothing changed. Since 0.1.
+ */
+HUTCH_API hutch_status hutch_put_file(hutch_cache *cache, const void *key, size_t key_size,
+                                      const char *path, uint32_t use,
+                                      const hutch_put_options *options,
+                                      hutch_put_result *result);
+
+/*
+ * hutch_writer_begin - begin a put whose value comes in pieces
+ *
+ * *out: a new reference, given up by hutch_writer_release. A value that gets a file is
+ * written to it piece by piece and never wholly in memory; it does not enter the memory
+ * tier (HUTCH_OUTCOME_REMOVED) before it is read. Others are gathered and end as in
+ * hutch_put. Until the commit no call sees anything of it, and another put of the key is
+ * a put of its own. options as in hutch_put; durations begin at the commit.
+ *
+ * expected_size: how large the value will be, as far as that is known; 0: not known.
+ * HUTCH_TOO_LARGE: no tier would take that. One writer is for one thread at a time.
+ * Since 0.1.
+ */
+HUTCH_API hutch_status hutch_writer_begin(hutch_cache *cache, const void *key, size_t key_size,
+                                          uint64_t expected_size,
+                                          const hutch_put_options *options, hutch_writer **out);
+
+/*
+ * hutch_writer_append - the next bytes of the value
+ *
+ * After a failure (HUTCH_TOO_LARGE, HUTCH_NO_SPACE, HUTCH_IO, HUTCH_TIER_DOWN,
+ * HUTCH_NO_MEMORY) the writer answers every call with it; the entry that is there stays.
+ * Since 0.1.
+ */
+HUTCH_API hutch_status hutch_writer_append(hutch_writer *writer, const void *data, size_t size);
+
+/*
+ * hutch_writer_commit - store what was appended
+ *
+ * In place of what was there, as hutch_put does; its version is drawn here. The writer
+ * ends, whatever the answer: HUTCH_INVALID_ARGUMENT from every later call but
+ * hutch_writer_release. Since 0.1.
+ */
+HUTCH_API hutch_status hutch_writer_commit(hutch_writer *writer, hutch_put_result *result);
+
+/*
+ * hutch_writer_abort - end without storing anything
+ *
+ * The bytes that were appended are gone. HUTCH_INVALID_ARGUMENT: it has ended already. Since 0.1.
+ */
+HUTCH_API hutch_status hutch_writer_abort(hutch_writer *writer);
+
+/*
+ * hutch_writer_release - give up the reference
+ *
+ * Aborts a writer that has not ended. NULL is accepted. Since 0.1.
+ */
+HUTCH_API void hutch_writer_release(hutch_writer *writer);
+
+/*
+ * hutch_path - the path of the value's file
+ *
+ * A hint: as soon as the entry is replaced, removed or evicted the file may be gone,
+ * unless files are held (hutch_hold_files); hutch_open_fd has no such moment. The
+ * file must not be changed. No access, and no check of the bytes.
+ *
+ * *size (not NULL) receives the length of the path without its NUL. If capacity is not
+ * greater, nothing is copied and the answer is HUTCH_BUFFER_TOO_SMALL; buffer may be
+ * NULL if capacity is 0. HUTCH_WRONG_TYPE: the value has no file of its own.
+ * HUTCH_NOT_FOUND: no entry on disk. HUTCH_UNSUPPORTED: a cache in memory, or a view of
+ * the memory tier. Since 0.1.
+ */
+HUTCH_API hutch_status hutch_path(hutch_cache *cache, const void *key, size_t key_size,
+                                        char *buffer, size_t capacity, size_t *size);
+
+/*
+ * hutch_open_fd - a descriptor to read a value by
+ *
+ * *out: a file descriptor, close-on-exec, at the value's beginning, which the caller
+ * closes; -1 if the answer is another than HUTCH_OK. It reads the same bytes for as
+ * long as it is open, whatever becomes of the entry and the cache. Of a value that
+ * has a file it is that file's, read-only; of any other it is one in memory
+ * (memfd_create) with a copy, sealed against writing: sendfile, mmap and fstat work with
+ * both. An access, as hutch_get; but the bytes of a file are not checked. Since 0.1.
+ */
+HUTCH_API hutch_status hutch_open_fd(hutch_cache *cache, const void *key, size_t key_size,
+                                      int32_t *out);
+
+/*
+ * hutch_hold_files, hutch_unhold_files - keep values' files where they are
+ *
+ * While files are held, none moves or goes: paths from hutch_path stay good.
+ * Entries are replaced, removed and evicted all the same, at once; their files go, and
+ * their space comes back, when the last hold has ended. Holds are counted, and each ends
+ * with a release through the same reference, with that reference's end, or with the
+ * cache's. Nothing is lost if the process is killed meanwhile. HUTCH_INVALID_ARGUMENT:
+ * this reference holds none. Since 0.1.
+ */
+HUTCH_API hutch_status hutch_hold_files(hutch_cache *cache);
+HUTCH_API hutch_status hutch_unhold_files(hutch_cache *cache);
+
+/* ----------------------------------------------------------------- objects */
+
+/*
+ * A cache keeps pointers too: to parsed documents, compiled patterns, open
+ * connections. They are in the memory tier alone, never on disk, under keys of
+ * their own: an object and a value may have the same key, and neither sees the
+ * other. They count in hutch_count and hutch_cost, go by the memory tier's
+ * policy, limits, ages and trims, and hutch_clear removes them; no cursor visits
+ * them. They make no events: the release function says when an object has gone.
+ *
+ * Each object has a release function (or NULL: none), which is called exactly
+ * once, when the entry has gone and no reference to the object is left: on a thread of the
+ * library, or with HUTCH_OPEN_DRAIN_RELEASES by hutch_drain_releases. It is never
+ * called with a lock of the library held, and may call the library, but for what
+ * waits (see Callbacks). While a cache is being closed, and after, it is called
+ * by hutch_close, or by the call that gives up the last reference. In the child of a
+ * fork it is not called for objects of the parent.
+ */
+
+/*
+ * hutch_put_object - keep an object
+ *
+ * In place of the object that is under the key. options as in hutch_put, without
+ * extended data; the charge is options->cost, or else that of an entry without a
+ * value. If the call fails in any way, the object is released before it returns,
+ * on the caller's thread. HUTCH_TOO_LARGE: the cost is above the tier's
+ * max_entry; an older object is gone. HUTCH_UNSUPPORTED: a view of the disk tier.
+ * HUTCH_INVALID_ARGUMENT, HUTCH_NO_MEMORY, HUTCH_IO (no thread could be made):
+ * nothing changed. Since 0.1.
+ */
+HUTCH_API hutch_status hutch_put_object(hutch_cache *cache, const void *key, size_t key_size,
+                                        void *object, hutch_release release,
+                                        const hutch_put_options *options);
+
+/*
+ * hutch_get_object - a counted reference to an object
+ *
+ * *out: a reference that is given up by hutch_object_release; until then the
+ * object is not released, whatever becomes of its entry or its cache. NULL if the
+ * answer is HUTCH_NOT_FOUND or a failure. An access, as hutch_get. Since 0.1.
+ */
+HUTCH_API hutch_status hutch_get_object(hutch_cache *cache, const void *key, size_t key_size,
+                                        hutch_object **out);
+
+/* hutch_remove_object - remove an object's entry, or HUTCH_NOT_FOUND. Since 0.1. */
+HUTCH_API hutch_status hutch_remove_object(hutch_cache *cache, const void *key,
+                                           size_t key_size);
+
+/*
+ * hutch_drain_releases - release objects to which no reference is left
+ *
+ * At most max of them (0: all there are), on the caller's thread. *drained (may be
+ * NULL) receives how many. Since 0.1.
+ */
+HUTCH_API hutch_status hutch_drain_releases(hutch_cache *cache, uint64_t max,
+                                            uint64_t *drained);
+
+/* hutch_object_pointer - the pointer that was put. NULL for NULL. Since 0.1. */
+HUTCH_API void *hutch_object_pointer(const hutch_object *object);
+/* hutch_object_retain - one more reference; returns its argument. Since 0.1. */
+HUTCH_API hutch_object *hutch_object_retain(hutch_object *object);
+/* hutch_object_release - give up a reference. NULL is accepted. Since 0.1. */
+HUTCH_API void hutch_object_release(hutch_object *object);
+
+/* ---------------------------------------------------------------- pressure */
+
+/* Notifications of a host to a cache. */
 enum {
-  HUTCH_TASK_QUEUED = 1,
-  HUTCH_TASK_RUNNING = 2,    /* or its completion is being made */
-  HUTCH_TASK_CANCELLING = 3, /* running, and asked to end by all who wait for it */
-  HUTCH_TASK_ENDED = 4       /* its status is fixed */
+  HUTCH_NOTIFY_MEMORY_WARNING = 1,    /* the system is short of memory */
+  HUTCH_NOTIFY_ENTERED_BACKGROUND = 2 /* the program is not being looked at */
 };
 
-/* What a task does. */
+/* What a cache's memory tier does then; an option of hutch_open for each. */
 enum {
-  HUTCH_OPERATION_WORK = 1,  /* a function of the host's */
-  HUTCH_OPERATION_GROUP = 2, /* all of a group have ended */
-  HUTCH_OPERATION_GET = 3,
-  HUTCH_OPERATION_PUT = 4,
-  HUTCH_OPERATION_REMOVE = 5,
-  HUTCH_OPERATION_CONTAINS = 6,
-  HUTCH_OPERATION_CLEAR = 7,
-  HUTCH_OPERATION_FLUSH = 8,
-  HUTCH_OPERATION_TRIM = 9,
-  HUTCH_OPERATION_LOAD = 10
+  HUTCH_SHRINK_DEFAULT = 0,   /* empty */
+  HUTCH_SHRINK_EMPTY = 1,     /* every entry leaves memory */
+  HUTCH_SHRINK_LOW_WATER = 2, /* entries leave, as the policy says, down to
+                                 options.low_water percent of the cost limit */
+  HUTCH_SHRINK_EXPIRED = 3    /* what has expired goes, nothing else */
 };
 
-/* What came of a task. Fields that its operation has no use for are 0. */
-typedef struct hutch_completion {
+/*
+ * hutch_notify - tell a cache of pressure
+ *
+ * The listener gets its event first, then the memory tier shrinks as
+ * options.on_memory_warning and options.on_background say; expired entries go
+ * in any case. Entries on disk stay there; entries that memory alone has are gone.
+ * Of the disk view: only the listener gets an event. HUTCH_UNSUPPORTED: no such
+ * notification. Since 0.1.
+ */
+HUTCH_API hutch_status hutch_notify(hutch_cache *cache, uint32_t notification);
+
+/* ------------------------------------------------------------------- check */
+
+enum {
+  /* Reads no values and leaves SQLite's own check out: for damage that a look at the
+     rows, the files' names and the sums shows. */
+  HUTCH_CHECK_QUICK = 1
+};
+
+/* What hutch_check found, and has put right. All but the first two are zero if all
+   is well. */
+typedef struct hutch_check_report {
   size_t struct_size;
-  hutch_status status;      /* as the call without _async would answer, or
-                               HUTCH_CANCELLED, HUTCH_SUPERSEDED, HUTCH_TIMED_OUT;
-                               of host work what the function returned */
-  uint32_t operation;       /* HUTCH_OPERATION_* */
-  hutch_task *task;         /* valid during the call; retain it to keep it. NULL
-                               for a group */
-  hutch_value *value;       /* get, load: the value, likewise; NULL if there is none */
-  const hutch_error *error; /* status < 0: the words, likewise; else NULL */
-  uint64_t version;         /* put: as in hutch_put_result */
-  uint32_t memory;          /* put: likewise, HUTCH_OUTCOME_* */
-  uint32_t disk;            /* put: likewise */
-  uint64_t count;           /* group: how many tasks it had; trim: how many entries
-                               it removed */
-  uint64_t cancelled;       /* group: how many of them ended with HUTCH_CANCELLED */
-} hutch_completion;
-
-/* How to submit. All zero: the defaults. */
-typedef struct hutch_task_options {
-  size_t struct_size;
-  int32_t priority; /* HUTCH_PRIORITY_* */
-  uint32_t flags;   /* HUTCH_TASK_MAY_FINISH_NOW, HUTCH_TASK_WAIT, or 0 */
-  int64_t deadline; /* a duration from the submission: a task that still waits
-                       then does not run, and ends with HUTCH_TIMED_OUT. 0: none */
-  /* Called once with what came of the task; NULL: nobody is told. */
-  void (*complete)(void *context, const hutch_completion *completion);
-  /* hutch_clear_async, hutch_trim_async: how far it is, on a worker, as in
-     hutch_trim_spec; a clear does not stop. */
-  int32_t (*progress)(void *context, uint64_t done, uint64_t total);
-  void *context;
-  /* Called once with context when the task has no more use for it: after the
-     completion, or when there will be none; also when the submission failed. */
-  void (*release)(void *context);
-  hutch_port *port;       /* where the completion waits to be drained; NULL: a
-                             worker makes it */
-  hutch_group *group;     /* which holds the task until hutch_group_start; NULL:
-                             none */
-  /* Bytes; copied. While a task with the same identifier is queued, this one joins
-     it: the work is done once, for both, at the highest priority of those who
-     wait. Each has its own task: to cancel one is to leave, and the work is off
-     when the last has left. Of host work each joining context is merged
-     by `merge(into, from)` on a worker, before the function is called with the
-     context of the first, in the order of submission and without those who have
-     left; NULL: that of the first is enough. Not for operations on a key, which
-     are ordered by it (HUTCH_UNSUPPORTED). NULL: none. */
-  const void *identifier;
-  size_t identifier_size; /* 1..65,535 */
-  void (*merge)(void *into, void *from);
-  /* With HUTCH_TASK_MAY_FINISH_NOW: struct_size set. */
-  hutch_completion *now;
-} hutch_task_options;
-
-enum {
-  /* If the operation can be done at once (a value in memory, no task of the key
-     before it), do it and make no completion: *now is filled in, its operation is
-     not 0 and its value the caller's to release; *task is NULL. Else now->operation
-     is 0 and the task is submitted. */
-  HUTCH_TASK_MAY_FINISH_NOW = 1,
-  /* If a bounded queue is full, wait until it is not, for at most the deadline. */
-  HUTCH_TASK_WAIT = 2
-};
+  uint64_t entries;  /* entries looked at, and found whole */
+  uint64_t bytes;    /* of their values, that were read */
+  uint64_t damaged;  /* entries removed: a value, a field or a file was not what it
+                        had been */
+  uint64_t orphans;  /* files removed that belonged to no entry */
+  uint64_t counters; /* 1 if the count, the cost, or what an entry counts was wrong; it is
+                        right again */
+  uint64_t manifest; /* errors that SQLite found. An index has been made anew; where
+                        that was not enough, the database was renamed aside and the
+                        disk tier is empty */
+  uint64_t reserved[4];
+} hutch_check_report;
 
 /*
- * hutch_task_cancel - do not run a task, or ask it to end
+ * hutch_check - look through all that is on disk, and repair
  *
- * *was (may be NULL) receives where the task stood. HUTCH_TASK_QUEUED: it never
- * runs, and its completion comes with HUTCH_CANCELLED. HUTCH_TASK_RUNNING or
- * HUTCH_TASK_CANCELLING: it is asked; a function of the host's sees it by
- * hutch_task_status, an operation of a cache runs to its end. HUTCH_TASK_ENDED:
- * nothing happens. Since 0.1.
+ * For a directory that something else may have written to, or that was on a
+ * failing disk; nothing needs it in the ordinary course. flags: HUTCH_CHECK_* or
+ * 0. *report (may be NULL) is filled in if the answer is HUTCH_OK, also when
+ * something was found. Takes as long as reading everything; readers and writers
+ * go on meanwhile, but the database's log may grow beyond its bound.
+ * HUTCH_UNSUPPORTED: there is no disk tier here. HUTCH_IO, HUTCH_NO_SPACE,
+ * HUTCH_TIER_DOWN: the check has not come to its end. Since 0.1.
  */
-HUTCH_API hutch_status hutch_task_cancel(hutch_task *task, uint32_t *was);
-
-/*
- * hutch_task_wait - wait until a task has ended
- *
- * When it returns HUTCH_OK the completion has been made, or waits in its port.
- * HUTCH_WOULD_BLOCK: timeout is 0 and it has not ended. HUTCH_TIMED_OUT: nor has
- * it after timeout nanoseconds (HUTCH_FOREVER: as long as it takes).
- * HUTCH_DEADLOCK: called from a task or a completion of the same queue. On a queue
- * without threads somebody else has to run the tasks. Since 0.1.
- */
-HUTCH_API hutch_status hutch_task_wait(hutch_task *task, int64_t timeout);
-
-/*
- * hutch_task_set_priority - change the priority of a task that is queued
- *
- * Of one that runs, or has ended, nothing changes. Since 0.1.
- */
-HUTCH_API hutch_status hutch_task_set_priority(hutch_task *task, int32_t priority);
-
-/*
- * hutch_task_status - where a task stands
- *
- * *state receives HUTCH_TASK_*; *result (may be NULL), if that is HUTCH_TASK_ENDED,
- * the status of its completion. Since 0.1.
- */
-HUTCH_API hutch_status hutch_task_status(hutch_task *task, uint32_t *state,
-                                         hutch_status *result);
-
-/*
- * hutch_task_retain, hutch_task_release - references
- *
- * retain returns its argument. A task that is released goes on. Since 0.1.
- */
-HUTCH_API hutch_task *hutch_task_retain(hutch_task *task);
-HUTCH_API void hutch_task_release(hutch_task *task);
-
-/* ------------------------------------------------------------------ queues */
-
-/* How to make a queue. All zero: the defaults. */
-typedef struct hutch_queue_options {
-  size_t struct_size;
-  uint32_t width;  /* how many tasks run at once, at most 256; 0: 2 */
-  uint32_t flags;  /* HUTCH_QUEUE_NO_THREADS or 0 */
-  uint64_t length; /* how many tasks may wait; 0: any number */
-} hutch_queue_options;
-
-enum {
-  /* The queue has no threads: hutch_queue_run does the work. */
-  HUTCH_QUEUE_NO_THREADS = 1
-};
-
-/*
- * hutch_queue_create - a queue for functions of the host's
- *
- * *out: a new reference, given up by hutch_queue_release. Threads are made when
- * they are first needed, one for each task that runs at once, and one more if all
- * are busy while there are deadlines; they are called "hutch-task", have all
- * signals blocked, and are gone when the last reference and the last task are.
- *
- * Of the tasks that wait, one place of the width goes to the oldest, whatever its
- * priority, so that none waits for ever; the other places go to the highest
- * priority, and among equals to the oldest. A width of 1 is strict order of
- * submission. Since 0.1.
- */
-HUTCH_API hutch_status hutch_queue_create(const hutch_queue_options *options, hutch_queue **out);
-
-/*
- * hutch_cache_queue - the queue that a cache's tasks run on
- *
- * *out: a new reference. It takes functions of the host's too. After the cache's
- * close it answers HUTCH_CLOSED. Since 0.1.
- */
-HUTCH_API hutch_status hutch_cache_queue(hutch_cache *cache, hutch_queue **out);
-
-/* What a task of the host's does; returns its completion's status. */
-typedef hutch_status (*hutch_work)(void *context, hutch_task *task);
-/* Called when the library has no more use for a context. */
-typedef void (*hutch_release)(void *context);
-
-/*
- * hutch_queue_submit - run a function of the host's
- *
- * work is called once with context, on a worker, unless the task is cancelled
- * first; what it returns is the completion's status. release (may be NULL) is
- * called with context afterwards, or when work will not be called, also when the
- * submission failed. task (may be NULL) receives a reference. work is given the
- * task too, so that hutch_task_status tells it when it is asked to end.
- * HUTCH_WOULD_BLOCK: the queue is full. HUTCH_TIMED_OUT: it was so until the
- * deadline (HUTCH_TASK_WAIT). HUTCH_DEADLOCK: to wait for room from a task of the
- * same queue. Since 0.1.
- */
-HUTCH_API hutch_status hutch_queue_submit(hutch_queue *queue, hutch_work work, void *context,
-                                          hutch_release release,
-                                          const hutch_task_options *options, hutch_task **task);
-
-/* hutch_queue_set_width - how many tasks run at once, 1..256; at once. Since 0.1. */
-HUTCH_API hutch_status hutch_queue_set_width(hutch_queue *queue, uint32_t width);
-
-/*
- * hutch_queue_wait_all - wait until no task is left
- *
- * That is queued or runs, those submitted meanwhile included; but not for groups
- * that have not been started. timeout and answers as in hutch_task_wait.
- * Since 0.1.
- */
-HUTCH_API hutch_status hutch_queue_wait_all(hutch_queue *queue, int64_t timeout);
-
-/*
- * hutch_queue_cancel_all - cancel every task
- *
- * As hutch_task_cancel for each. *cancelled (may be NULL) receives how many were
- * queued. Since 0.1.
- */
-HUTCH_API hutch_status hutch_queue_cancel_all(hutch_queue *queue, uint64_t *cancelled);
-
-/*
- * hutch_queue_suspend, hutch_queue_resume - start no task for a while
- *
- * What runs goes on. Each suspend asks for a resume of its own; one more is
- * HUTCH_INVALID_ARGUMENT. Since 0.1.
- */
-HUTCH_API hutch_status hutch_queue_suspend(hutch_queue *queue);
-HUTCH_API hutch_status hutch_queue_resume(hutch_queue *queue);
-
-/*
- * hutch_queue_run - run tasks on the calling thread
- *
- * Until none is left that may run, or, after at least one, budget nanoseconds have
- * passed (0: no limit). *ran (may be NULL) receives how many. For queues without
- * threads; others are helped. HUTCH_DEADLOCK: from a task of the same queue.
- * Since 0.1.
- */
-HUTCH_API hutch_status hutch_queue_run(hutch_queue *queue, int64_t budget, uint64_t *ran);
-
-/*
- * hutch_queue_retain, hutch_queue_release - references
- *
- * retain returns its argument. After the last release what is queued is still
- * carried out, and the threads end by themselves; without threads it is
- * cancelled. Since 0.1.
- */
-HUTCH_API hutch_queue *hutch_queue_retain(hutch_queue *queue);
-HUTCH_API void hutch_queue_release(hutch_queue *queue);
-
-/* ------------------------------------------------------------------ groups */
-
-/*
- * hutch_group_create - a group of tasks, which makes one completion for all
- *
- * Tasks are added by naming the group in their options, and wait until
- * hutch_group_start. queue: whose workers make the group's completion; the tasks
- * may be of any queue. *out: a new reference, given up by hutch_group_release.
- * Since 0.1.
- */
-HUTCH_API hutch_status hutch_group_create(hutch_queue *queue, hutch_group **out);
-
-/*
- * hutch_group_start - let the tasks of a group run
- *
- * Of options (NULL: nobody is told) complete, context, release and port count: the
- * completion comes when the last task has ended, also if some were cancelled, with
- * HUTCH_OPERATION_GROUP, their numbers, and HUTCH_CANCELLED if all were. No task
- * is added any more. HUTCH_EXISTS: it has been started before. Since 0.1.
- */
-HUTCH_API hutch_status hutch_group_start(hutch_group *group, const hutch_task_options *options);
-
-/* hutch_group_cancel - hutch_task_cancel for every task of the group. Since 0.1. */
-HUTCH_API hutch_status hutch_group_cancel(hutch_group *group);
-
-/*
- * hutch_group_wait - wait until every task of the group has ended
- *
- * The group's own completion may come a little later. timeout and answers as in
- * hutch_task_wait. Since 0.1.
- */
-HUTCH_API hutch_status hutch_group_wait(hutch_group *group, int64_t timeout);
-
-/*
- * hutch_group_retain, hutch_group_release - references
- *
- * retain returns its argument. If a group that was not started goes, its tasks
- * are cancelled. Since 0.1.
- */
-HUTCH_API hutch_group *hutch_group_retain(hutch_group *group);
-HUTCH_API void hutch_group_release(hutch_group *group);
-
-/* ------------------------------------------------------------------- ports */
-
-/*
- * hutch_port_create - a place where completions wait, for event loops
- *
- * A task whose options name the port leaves its completion there. The port's
- * descriptor is readable while completions wait; the loop then drains them on its
- * own thread. One port serves any number of caches and queues. *out: a new
- * reference, given up by hutch_port_release. Since 0.1.
- */
-HUTCH_API hutch_status hutch_port_create(hutch_port **out);
-
-/*
- * hutch_port_fd - the port's descriptor, an eventfd
- *
- * To be polled, not to be read, written or closed. It lives as long as the port.
- * -1 for NULL. Since 0.1.
- */
-HUTCH_API int32_t hutch_port_fd(hutch_port *port);
-
-/*
- * hutch_port_drain - make the completions that wait, on the calling thread
- *
- * In the order in which the tasks ended, at most `most` (0: those that are there
- * when it is called). *drained (may be NULL) receives how many. Of several threads
- * that drain at once each makes some. Since 0.1.
- */
-HUTCH_API hutch_status hutch_port_drain(hutch_port *port, uint64_t most, uint64_t *drained);
-
-/* What becomes of the completions that wait in a port that is closed. */
-enum {
-  HUTCH_PORT_DRAIN = 0,  /* they are made, on the calling thread */
-  HUTCH_PORT_DISCARD = 1 /* they are not made; their contexts are released */
-};
-
-/*
- * hutch_port_close - take no more completions
- *
- * Those of tasks that end later are discarded, and their contexts released. The
- * caller's reference stays. HUTCH_CLOSED: it has been closed before. Since 0.1.
- */
-HUTCH_API hutch_status hutch_port_close(hutch_port *port, uint32_t how);
-
-/*
- * hutch_port_retain, hutch_port_release - references
- *
- * retain returns its argument. A port that goes without a close discards. Since 0.1.
- */
-HUTCH_API hutch_port *hutch_port_retain(hutch_port *port);
-HUTCH_API void hutch_port_release(hutch_port *port);
-
-/* ------------------------------------------------------------------- async */
-
-/*
- * The calls of a cache as tasks. Arguments are copied. HUTCH_OK: submitted, or
- * done (HUTCH_TASK_MAY_FINISH_NOW); what the operation answers is in the
- * completion. Anything else: not submitted, and there is no completion.
- * options may be NULL; task (may be NULL) receives a reference, given up by
- * hutch_task_release. A task keeps its cache open: what is given up without
- * hutch_close is shut down after its last task.
- */
-
-/* hutch_get_async - hutch_get as a task. Since 0.1. */
-HUTCH_API hutch_status hutch_get_async(hutch_cache *cache, const void *key, size_t key_size,
-                                       const hutch_task_options *options, hutch_task **task);
-
-/*
- * hutch_put_async - hutch_put as a task
- *
- * A time to live runs from the submission. Since 0.1.
- */
-HUTCH_API hutch_status hutch_put_async(hutch_cache *cache, const void *key, size_t key_size,
-                                       const void *value, size_t value_size,
-                                       const hutch_put_options *put_options,
-                                       const hutch_task_options *options, hutch_task **task);
-
-/* hutch_remove_async - hutch_remove as a task. Since 0.1. */
-HUTCH_API hutch_status hutch_remove_async(hutch_cache *cache, const void *key, size_t key_size,
-                                          const hutch_task_options *options, hutch_task **task);
-
-/* hutch_contains_async - hutch_contains as a task. Since 0.1. */
-HUTCH_API hutch_status hutch_contains_async(hutch_cache *cache, const void *key, size_t key_size,
-                                            const hutch_task_options *options,
-                                            hutch_task **task);
-
-/*
- * hutch_clear_async - hutch_clear as a task
- *
- * What was put before the call goes, and what is put later stays, whenever the task
- * runs; so a cancel comes too late, and deadline has no meaning. Until it has run a get
- * may still find what will go, in memory; for hutch_add and its kin it is gone. No group
- * and no identifier (HUTCH_UNSUPPORTED). Since 0.1.
- */
-HUTCH_API hutch_status hutch_clear_async(hutch_cache *cache, const hutch_task_options *options,
-                                         hutch_task **task);
-
-/* hutch_flush_async - hutch_flush as a task. Since 0.1. */
-HUTCH_API hutch_status hutch_flush_async(hutch_cache *cache, const hutch_task_options *options,
-                                         hutch_task **task);
-
-/*
- * hutch_trim_async - hutch_trim as a task
- *
- * spec->progress is NULL; that of options takes its place. A trim that is asked to
- * end ends with HUTCH_CANCELLED, and count says what went before. Trims of one kind
- * and one identifier are done as one, which removes what the stronger would.
- * Since 0.1.
- */
-HUTCH_API hutch_status hutch_trim_async(hutch_cache *cache, const hutch_trim_spec *spec,
-                                        const hutch_task_options *options, hutch_task **task);
-
-/*
- * hutch_load_async - hutch_load as a task
- *
- * The task looks for the value in the order of its key; what is submitted for the
- * key later does not wait for the load that it may begin, and a put is newer than
- * what is loaded. There is one load of a key at a time, whatever calls ask for it.
- * Who leads it runs its loader on a worker. Who waits for another's takes no
- * place of the queue's width meanwhile and counts as queued: to cancel it is to
- * leave, and the load goes on for the others; its time is that of load_options,
- * or the deadline if that is sooner (HUTCH_TIMED_OUT). Who leads is asked to end,
- * which the loader sees by hutch_load_wanted when all others have left.
- *
- * A loader that returns HUTCH_WOULD_BLOCK, having taken a reference to its loading,
- * has its answer given later from anywhere, by hutch_load_fulfil, _fail or
- * _abandon; until then no thread is occupied. load_options->parent is what the
- * load is needed for; NULL: nothing, within a loader too. release (may be NULL)
- * is called once with context when the loader will not be called any more, before
- * the completion; also if the submission failed. A close cancels loads whose
- * loader does not run. Since 0.1.
- */
-HUTCH_API hutch_status hutch_load_async(hutch_cache *cache, const void *key, size_t key_size,
-                                        hutch_loader loader, void *context,
-                                        void (*release)(void *context),
-                                        const hutch_load_options *load_options,
-                                        const hutch_task_options *options, hutch_task **task);
-
-/* hutch_wait_all - hutch_queue_wait_all for the cache's queue. Since 0.1. */
-HUTCH_API hutch_status hutch_wait_all(hutch_cache *cache, int64_t timeout);
+HUTCH_API hutch_status hutch_check(hutch_cache *cache, uint32_t flags, hutch_check_report *report);
 
 /* ------------------------------------------------------------- maintenance */
 
@@ -2124,14 +1737,16 @@ HUTCH_API hutch_status hutch_wait_all(hutch_cache *cache, int64_t timeout);
  * hutch_suspend, hutch_resume - quiet for a while
  *
  * While suspended the cache starts no task and does no maintenance of its own;
- * calls are served, and limits hold. Each suspend asks for a resume of its own; one
- * more is HUTCH_INVALID_ARGUMENT. A close does not wait for it. Since 0.1.
+ * calls are served, and limits hold. Each suspend needs a resume of its own; one
+ * more is HUTCH_INVALID_ARGUMENT. A close does not wait for it: what the opening that
+ * is closed has submitted runs all the same, and of other openings' tasks only those
+ * that come before it in the order of a key. Since 0.1.
  */
 HUTCH_API hutch_status hutch_suspend(hutch_cache *cache);
 HUTCH_API hutch_status hutch_resume(hutch_cache *cache);
 
 /*
- * hutch_maintain - do what waits, on the calling thread
+ * hutch_maintain - do the maintenance that is due, on the calling thread
  *
  * In slices, until nothing waits or, after at least one, budget nanoseconds have
  * passed (0: no limit): expired entries, files that are to go, access times, and
@@ -2139,6 +1754,97 @@ HUTCH_API hutch_status hutch_resume(hutch_cache *cache);
  * HUTCH_DEADLOCK: from a callback of the cache. Since 0.1.
  */
 HUTCH_API hutch_status hutch_maintain(hutch_cache *cache, int64_t budget);
+
+/* ------------------------------------------------------------------- notes */
+
+/*
+ * SEVERAL PROCESSES, ONE DIRECTORY
+ *   One process at a time has a directory open; a second process gets HUTCH_BUSY.
+ *   With HUTCH_SHARING_SHARED several processes may. Two openings within one process
+ *   give two handles on one cache.
+ *
+ *   HUTCH_SHARING_SHARED. Once a put, a removal, a touch or a clear has returned in
+ *   one process, no get in another process answers with anything older, from whatever
+ *   tier. Counts, limits and versions are over all processes. Conditions (hutch_add,
+ *   hutch_replace, hutch_compare_and_swap, hutch_increment, hutch_pop, and whether
+ *   hutch_remove found an entry) are decided among all processes. A process that is
+ *   killed leaves nothing behind for which another process would wait.
+ *   - The limits of the disk tier are the directory's, as they are without sharing.
+ *     Limits that hutch_open or hutch_set_limits sets hold for every process from its
+ *     next write on, and for its reads within a second.
+ *   - The memory tier is each process's own. An entry that memory alone has
+ *     (HUTCH_PARTIAL, a put through the memory view) is seen by its process only, and
+ *     may be evicted whenever another process writes, or this process writes under a
+ *     condition, since keys share counters. A condition on such an entry is decided in
+ *     its process; if another process puts a value at the same time, that value stays.
+ *   - A put is seen in its process from its submission, and in others from its commit.
+ *     That no process finds an older value is promised from the put's return on.
+ *   - A listener hears of its own process's calls. Loads are single within a process;
+ *     a value that another process puts during a load is replaced by the load's.
+ *   - For a time to idle, accesses in other processes count once they have been written
+ *     to the directory, about a minute later or with hutch_flush.
+ *   - If the file system fails a put (HUTCH_PARTIAL), this process gives the older value
+ *     out no more; other processes still do.
+ *   - hutch_hold_files holds files that its own process would remove.
+ *   - The directory takes 260 KiB more, beside the limit, while it is open.
+ *
+ * FORK
+ *   After a fork, parent and child both go on with every cache and view that was open;
+ *   values stay valid in both. On disk they are two processes with one directory, and
+ *   neither gets anything older than the other has put; the directory stays locked for
+ *   further processes until both have closed it, or ended. A cache in memory is two
+ *   caches from then on. Tasks, groups, queues, ports, cursors, writers, loadings and
+ *   holds are the parent's alone and answer HUTCH_FORKED in the child, which may make
+ *   new ones. The child can get objects, but only the parent releases them; the release
+ *   functions of a listener, a clock and a codec are called once in each process that
+ *   closes the cache. A process that has forked writes at once the entries that it
+ *   would write on eviction.
+ *
+ *   A fork waits for calls that use the disk, for a second at most, and not for calls
+ *   that are within a callback. If a call takes longer (a full check of a large
+ *   directory, say), or a directory is being opened or closed, the child's disk tier is
+ *   out of service and answers HUTCH_FORKED; its memory tier begins empty. A fork from
+ *   within a callback of the library (a listener, loader, task, visitor, codec) does not
+ *   wait: all of the child's caches answer HUTCH_FORKED, and so does opening their
+ *   directories. The parent is unharmed either way. A handler that pthread_atfork runs
+ *   before a fork must not call the library. The library does not know of other users
+ *   of SQLite within the process: if one of them is at work in another thread at the
+ *   fork, SQLite's own locks are held in the child for ever.
+ *
+ * THE DIRECTORY
+ *   A directory that hutch_open makes has mode 0700. It holds a SQLite database
+ *   ("manifest.sqlite") and plain files, which belong to the library. Keys, and values
+ *   without a codec, are not encrypted. While the directory is open, no code of this
+ *   process may open and close the database file by itself: closing any descriptor of
+ *   the file drops SQLite's locks (a rule of POSIX). Nor may the process have a second
+ *   copy of SQLite that opens the file. A directory on a network file system is refused
+ *   (HUTCH_UNSUPPORTED; see HUTCH_OPEN_NETWORK_DIRECTORY).
+ *
+ * CRASHES
+ *   After a kill of the process no completed put is lost, but for entries of
+ *   HUTCH_WRITE_ON_EVICTION that were not yet written. After a loss of power recent
+ *   entries, or all, may be lost, unless options.durability says otherwise; the entries
+ *   that remain are whole.
+ *
+ * WRITING ON EVICTION
+ *   A put with HUTCH_WRITE_ON_EVICTION stores in memory and owes the entry to the disk
+ *   tier (HUTCH_OUTCOME_DEFERRED). The entry is written there, with its whole record,
+ *   when the memory tier lets it go for a limit or a trim, for pressure (hutch_notify),
+ *   because the memory tier is emptied or because the entry is removed through the
+ *   memory view; and by hutch_flush, and by hutch_close within its deadline. It is not
+ *   written if it has expired, or was replaced, removed or cleared.
+ *
+ *   The older value that the disk tier had of the key is removed before the put
+ *   returns: a kill of the process loses an entry that was not yet written, and brings
+ *   no older value back. An entry on its way to disk is found at every moment. Some
+ *   thirty entries at most are written together, by the calls that evict them and by
+ *   maintenance, so a kill can also lose entries that have just left memory. An entry
+ *   that the disk tier does not take by then (it is full, or out of service) is lost, as
+ *   if evicted. A value that is too large for the memory tier, a value with a suffix, and
+ *   the values of hutch_put_file and of writers are stored on disk at once. In a cache
+ *   in memory the policy is HUTCH_WRITE_MEMORY. With HUTCH_SHARING_SHARED it is
+ *   HUTCH_INVALID_ARGUMENT, since other processes would not see the entry.
+ */
 
 #ifdef __cplusplus
 }

@@ -51,18 +51,26 @@ extern int memfd_create(const char *name, unsigned int flags);
 extern const char *strerrordesc_np(int error);
 extern long syscall(long number, ...);
 extern int dup3(int from, int to, int flags);
+extern int fallocate(int file, int mode, off_t offset, off_t length);
 extern int pthread_setname_np(pthread_t thread, const char *name);
+
+// A thread's last failure, see hutch_error.
+struct hutch_note {
+  int32_t status;
+  int32_t system_error;
+  int32_t sqlite_error;
+  char words[232];
+};
 
 // A callback of ours that a thread is within, on that thread's stack.
 struct hutch_callback {
   void *owner;                   // the cache or queue on whose behalf it is made
   struct hutch_callback *outer;
+  struct hutch_note *before;     // from malloc: the thread's failure as it was; NULL: it still is
 };
 
 struct hutch_thread_state {
-  int32_t status;       // the last failure, see hutch_error
-  int32_t system_error;
-  int32_t sqlite_error;
+  struct hutch_note note;
   int32_t locks;        // how many of our locks this thread holds; counted in debug builds
   struct hutch_callback *callback;  // the innermost one
   void *worker_of;      // the queue whose worker this thread is
@@ -71,7 +79,6 @@ struct hutch_thread_state {
   int32_t inside;       // how many gates it is inside
   int32_t aside;        // in how many of them, the outermost ones, it has stepped aside
   void *gates[4];       // the outermost ones
-  char words[232];
 };
 
 static inline struct hutch_thread_state *hutch_thread_state(void) {
@@ -179,8 +186,27 @@ static inline void hutch_futex_wake_one(void *word) {
   syscall(SYS_futex, word, 129 /* FUTEX_WAKE_PRIVATE */, 1, NULL, NULL, 0);
 }
 
+// The same for a word in memory that processes share.
+static inline void hutch_futex_wait_shared(void *word, uint32_t value, int64_t nanoseconds) {
+  struct timespec time = {0, nanoseconds};
+  syscall(SYS_futex, word, 0 /* FUTEX_WAIT */, value, &time, NULL, 0);
+}
+
+static inline void hutch_futex_wake_shared(void *word) {
+  syscall(SYS_futex, word, 1 /* FUTEX_WAKE */, 1, NULL, NULL, 0);
+}
+
 static inline int hutch_openat(int directory, const char *path, int flags, mode_t mode) {
   return openat(directory, path, flags, mode);
+}
+
+// openat2 (Linux 5.6; glibc has no function for it) with RESOLVE_NO_SYMLINKS.
+static inline int hutch_open_without_links(
+    int directory, const char *path, int flags, mode_t mode) {
+  struct {
+    uint64_t flags, mode, resolve;
+  } how = {(uint32_t)flags, flags & O_CREAT ? mode : 0, 0x04};
+  return (int)syscall(437, directory, path, &how, sizeof how);
 }
 
 // `length` 0: to the end of the file.
@@ -214,6 +240,11 @@ static inline int hutch_duplicate(int descriptor) { return fcntl(descriptor, F_D
 static inline int hutch_ofd_is_locked(int descriptor, int64_t byte) {
   struct flock lock = hutch_flock(F_WRLCK, byte, 1);
   return fcntl(descriptor, F_OFD_GETLK, &lock) != 0 || lock.l_type != F_UNLCK;
+}
+
+// Likewise for all bytes of `lock`, which then says where the first such lock is; -1: an error.
+static inline int hutch_ofd_first(int descriptor, struct flock *lock) {
+  return fcntl(descriptor, F_OFD_GETLK, lock) != 0 ? -1 : lock->l_type != F_UNLCK;
 }
 
 // F_ADD_SEALS, with F_SEAL_SEAL, _SHRINK, _GROW and _WRITE: nothing can change the file.

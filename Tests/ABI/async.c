@@ -157,7 +157,70 @@ TEST_EACH_KIND(a_value_lives_as_long_as_it_is_retained) {
   hutch_task_release(task);
 }
 
+static hutch_status fail_badly(void *context, hutch_task *task) {
+  (void)task;
+  hutch_cache *none = NULL;
+  return context ? *(hutch_status *)context : hutch_open("", NULL, &none);
+}
+
+/* Whatever failed: an operation, work of the host's, a status that is the host's own. */
+TEST(a_completion_that_is_a_failure_has_an_error) {
+  hutch_queue *queue = NULL;
+  CHECK_OK(hutch_queue_create(NULL, &queue));
+  static const hutch_status statuses[] = {HUTCH_IO, HUTCH_NO_MEMORY, -4711, INT32_MIN + 1};
+  for (size_t n = 0; n <= sizeof statuses / sizeof *statuses; n++) {
+    hutch_status status = n == 0 ? HUTCH_INVALID_ARGUMENT : statuses[n - 1];
+    told t;
+    hutch_task_options options = telling(&t);
+    CHECK_OK(hutch_queue_submit(queue, fail_badly, n == 0 ? NULL : (void *)&statuses[n - 1], NULL,
+                                &options, NULL));
+    CHECK_OK(hutch_queue_wait_all(queue, HUTCH_FOREVER));
+    check_told(&t, HUTCH_OPERATION_WORK, status);
+    CHECK(t.last.error && t.error.words[0]);
+    CHECK_EQUAL(sizeof t.error, t.error.struct_size);
+    CHECK_EQUAL(status, t.error.status);
+  }
+  told late;
+  hutch_task_options options = telling(&late);
+  options.deadline = 1;
+  CHECK_OK(hutch_queue_suspend(queue));
+  CHECK_OK(hutch_queue_submit(queue, fail_badly, NULL, NULL, &options, NULL));
+  CHECK_OK(hutch_queue_wait_all(queue, HUTCH_FOREVER));
+  check_told(&late, HUTCH_OPERATION_WORK, HUTCH_TIMED_OUT);
+  CHECK(late.last.error && late.error.status == HUTCH_TIMED_OUT && late.error.words[0]);
+  hutch_queue_release(queue);
+}
+
 /* --------------------------------------------------------------- at once */
+
+static void count_removal(void *context, const hutch_event *event) {
+  CHECK_EQUAL(HUTCH_CAUSE_EXPIRED, event->cause);
+  atomic_fetch_add((atomic_int *)context, 1);
+}
+
+TEST(what_is_found_expired_at_once_is_told_at_once) {
+  hutch_options options = unlimited_options();
+  test_clock clock = {0};
+  use_clock(&options, &clock);
+  hutch_cache *cache = open_cache(NULL, &options);
+  hutch_put_options short_lived = put_options();
+  short_lived.time_to_live = HUTCH_SECOND;
+  atomic_int told_of = 0;
+  CHECK_OK(hutch_set_listener(cache, HUTCH_EVENT_DID_REMOVE, count_removal, &told_of, NULL));
+  for (int n = 0; n < 2; n++) {
+    CHECK_OK(hutch_put(cache, KEY("key"), KEY("value"), &short_lived, NULL));
+    atomic_fetch_add(&clock.now, 2 * HUTCH_SECOND);
+    hutch_completion now = {.struct_size = sizeof now};
+    hutch_task_options o = {.struct_size = sizeof o, .flags = HUTCH_TASK_MAY_FINISH_NOW,
+                            .now = &now};
+    if (n == 0) CHECK_OK(hutch_get_async(cache, KEY("key"), &o, NULL));
+    else CHECK_OK(hutch_remove_async(cache, KEY("key"), &o, NULL));
+    CHECK(now.operation);
+    CHECK_EQUAL(HUTCH_NOT_FOUND, now.status);
+    CHECK_EQUAL(n + 1, told_of);
+  }
+  CHECK_OK(hutch_close(cache));
+}
 
 TEST_EACH_KIND(what_can_be_done_at_once_may_be) {
   bool memory_only = k == IN_MEMORY;
@@ -207,6 +270,27 @@ TEST_EACH_KIND(what_can_be_done_at_once_may_be) {
   CHECK_EQUAL(0, now.operation);
   let_go(f->cache);
   CHECK(strcmp(second.text, "later") == 0);
+}
+
+/* A host whose struct has no field for the value gets none, and owes nothing. */
+TEST(a_value_that_has_no_field_is_given_back) {
+  hutch_cache *cache = open_cache(NULL, NULL);
+  CHECK_OK(put_text(cache, "key", "value"));
+  hutch_completion now = {.struct_size = offsetof(hutch_completion, value)};
+  hutch_task_options o = {.struct_size = sizeof o, .flags = HUTCH_TASK_MAY_FINISH_NOW,
+                          .now = &now};
+  CHECK_OK(hutch_get_async(cache, KEY("key"), &o, NULL));
+  CHECK_EQUAL(HUTCH_OPERATION_GET, now.operation);
+  CHECK_OK(hutch_clear(cache));
+  CHECK_EQUAL(0, stats_of(cache).memory.held_count);
+  now.struct_size = sizeof now;
+  CHECK_OK(put_text(cache, "key", "value"));
+  CHECK_OK(hutch_get_async(cache, KEY("key"), &o, NULL));
+  CHECK_OK(hutch_clear(cache));
+  CHECK_EQUAL(1, stats_of(cache).memory.held_count);
+  hutch_value_release(now.value);
+  CHECK_EQUAL(0, stats_of(cache).memory.held_count);
+  CHECK_OK(hutch_close(cache));
 }
 
 /* -------------------------------------------------------------------- order */
@@ -815,7 +899,7 @@ TEST(an_epoll_loop_drives_a_hundred_thousand_tasks) {
 
 TEST(a_cache_without_workers_is_run_by_its_host) {
   hutch_options options = unlimited_options();
-  options.workers = 0;
+  options.flags |= HUTCH_OPEN_NO_THREADS;
   test_clock clock = {0};
   use_clock(&options, &clock);
   hutch_cache *cache = open_cache(scratch("cache").text, &options);

@@ -57,11 +57,11 @@ static hutch_status make(void *context, const void *key, size_t key_size, hutch_
   while (!s->open) pthread_cond_wait(&s->changed, &s->lock);
   s->within--;
   pthread_mutex_unlock(&s->lock);
-  s->wanted = hutch_load_wanted(loading);
+  s->wanted = hutch_loading_wanted(loading);
   if (s->deferring) return HUTCH_WOULD_BLOCK;
   if (s->returns) return s->returns;
   const char *text = s->text ? s->text : "made";
-  hutch_status status = hutch_load_fulfil(loading, text, strlen(text), NULL);
+  hutch_status status = hutch_loading_fulfil(loading, text, strlen(text), NULL);
   CHECK(status == HUTCH_OK || status == HUTCH_SUPERSEDED);
   return HUTCH_OK;
 }
@@ -177,10 +177,10 @@ TEST_EACH_KIND(tasks_calls_and_the_open_form_share_a_load) {
   hutch_value *value = NULL;
   hutch_loading *loading = NULL;
   CHECK_STATUS(HUTCH_WOULD_BLOCK, hutch_load_begin(f->cache, KEY("k"), NULL, &value, &loading));
-  CHECK_OK(hutch_load_wanted(loading));
+  CHECK_OK(hutch_loading_wanted(loading));
   open_source(&s);
   end(&t, HUTCH_OK, "made");
-  CHECK_OK(hutch_load_wait(loading, HUTCH_FOREVER, &value));
+  CHECK_OK(hutch_loading_wait(loading, HUTCH_FOREVER, &value));
   hutch_value_release(value);
   hutch_loading_release(loading);
   CHECK(pthread_join(thread, NULL) == 0);
@@ -191,9 +191,9 @@ TEST_EACH_KIND(tasks_calls_and_the_open_form_share_a_load) {
   CHECK_STATUS(HUTCH_NOT_FOUND, hutch_load_begin(f->cache, KEY("k"), NULL, &value, &loading));
   submit(f->cache, &s, &t);
   await_parked(f->cache, &t);
-  CHECK_OK(hutch_load_fulfil(loading, "made", 4, NULL));
+  CHECK_OK(hutch_loading_fulfil(loading, "made", 4, NULL));
   end(&t, HUTCH_OK, "made");
-  CHECK_STATUS(HUTCH_CANCELLED, hutch_load_wanted(loading));
+  CHECK_STATUS(HUTCH_CANCELLED, hutch_loading_wanted(loading));
   hutch_loading_release(loading);
 
   /* A task leads, and calls wait. */
@@ -350,15 +350,15 @@ TEST_EACH_KIND(the_work_is_asked_to_stop_when_the_last_has_left) {
   for (int n = 0; n < 3; n++) submit(f->cache, &s, &t[n]);
   await_call(&s, 1);
   for (int n = 1; n < 3; n++) await_parked(f->cache, &t[n]);
-  CHECK_OK(hutch_load_wanted(s.loading));
+  CHECK_OK(hutch_loading_wanted(s.loading));
   CHECK_OK(hutch_task_cancel(t[0].task, NULL));
-  CHECK_OK(hutch_load_wanted(s.loading));
+  CHECK_OK(hutch_loading_wanted(s.loading));
   CHECK_OK(hutch_task_cancel(t[1].task, NULL));
   end(&t[1], HUTCH_CANCELLED, "");
-  CHECK_OK(hutch_load_wanted(s.loading));
+  CHECK_OK(hutch_loading_wanted(s.loading));
   CHECK_OK(hutch_task_cancel(t[2].task, NULL));
   end(&t[2], HUTCH_CANCELLED, "");
-  CHECK_STATUS(HUTCH_CANCELLED, hutch_load_wanted(s.loading));
+  CHECK_STATUS(HUTCH_CANCELLED, hutch_loading_wanted(s.loading));
   s.returns = ECANCELED;
   open_source(&s);
   end(&t[0], HUTCH_LOAD_FAILED, "");
@@ -399,11 +399,11 @@ TEST_EACH_KIND(the_lead_passes_on_to_a_task_that_waits) {
     for (int n = 0; n < 3; n++) submit(f->cache, &s, &t[n]);
     if (gives_up) {
       for (int n = 0; n < 3; n++) await_parked(f->cache, &t[n]);
-      CHECK_OK(hutch_load_abandon(loading));
+      CHECK_OK(hutch_loading_abandon(loading));
     }
     await_call(&s, 1);
     if (!gives_up)
-      CHECK_STATUS(HUTCH_SUPERSEDED, hutch_load_fulfil(loading, "late", 4, NULL));
+      CHECK_STATUS(HUTCH_SUPERSEDED, hutch_loading_fulfil(loading, "late", 4, NULL));
     open_source(&s);
     for (int n = 0; n < 3; n++) end(&t[n], HUTCH_OK, "made");
     CHECK_EQUAL(1, s.calls);
@@ -428,10 +428,10 @@ TEST_EACH_KIND(an_answer_may_come_later_from_elsewhere) {
     second.open = true;
     submit(f->cache, &second, &waits);
     await_parked(f->cache, &waits);
-    CHECK_OK(hutch_load_wanted(s.loading));
-    if (way == FULFIL) CHECK_OK(hutch_load_fulfil(s.loading, "later", 5, NULL));
-    if (way == FAIL_IT) CHECK_OK(hutch_load_fail(s.loading, 5, "no luck"));
-    if (way == ABANDON) CHECK_OK(hutch_load_abandon(s.loading));
+    CHECK_OK(hutch_loading_wanted(s.loading));
+    if (way == FULFIL) CHECK_OK(hutch_loading_fulfil(s.loading, "later", 5, NULL));
+    if (way == FAIL_IT) CHECK_OK(hutch_loading_fail(s.loading, 5, "no luck"));
+    if (way == ABANDON) CHECK_OK(hutch_loading_abandon(s.loading));
     hutch_loading_release(s.loading);
     end(&lead, way == FULFIL ? HUTCH_OK : way == FAIL_IT ? HUTCH_LOAD_FAILED : HUTCH_CANCELLED,
         way == FULFIL ? "later" : "");
@@ -453,8 +453,8 @@ TEST_EACH_KIND(who_leads_and_answers_later_can_be_cancelled) {
   await_parked(f->cache, &lead);
   CHECK_OK(hutch_task_cancel(lead.task, NULL));
   end(&lead, HUTCH_CANCELLED, "");
-  CHECK_STATUS(HUTCH_CANCELLED, hutch_load_wanted(s.loading));
-  CHECK_STATUS(HUTCH_INVALID_ARGUMENT, hutch_load_fulfil(s.loading, "late", 4, NULL));
+  CHECK_STATUS(HUTCH_CANCELLED, hutch_loading_wanted(s.loading));
+  CHECK_STATUS(HUTCH_INVALID_ARGUMENT, hutch_loading_fulfil(s.loading, "late", 4, NULL));
   hutch_loading_release(s.loading);
   CHECK_MISSING(f->cache, "k");
 }
@@ -474,7 +474,7 @@ TEST_EACH_KIND(a_lead_that_answers_later_ends_by_time) {
   end(&lead, HUTCH_TIMED_OUT, "");
   open_source(&second);
   end(&next, HUTCH_OK, "made");
-  CHECK_STATUS(HUTCH_INVALID_ARGUMENT, hutch_load_fulfil(s.loading, "late", 4, NULL));
+  CHECK_STATUS(HUTCH_INVALID_ARGUMENT, hutch_loading_fulfil(s.loading, "late", 4, NULL));
   hutch_loading_release(s.loading);
   CHECK_TEXT(f->cache, "k", "made");
 }
@@ -543,7 +543,7 @@ TEST(a_close_cancels_loads_that_wait) {
     end(&lead, deferring ? HUTCH_CANCELLED : HUTCH_LOAD_FAILED, "");
     CHECK_EQUAL(3, s.released);
     if (!deferring) continue;
-    CHECK_STATUS(HUTCH_CLOSED, hutch_load_fulfil(s.loading, "late", 4, NULL));
+    CHECK_STATUS(HUTCH_CLOSED, hutch_loading_fulfil(s.loading, "late", 4, NULL));
     hutch_loading_release(s.loading);
   }
 }
@@ -568,7 +568,7 @@ TEST(bad_arguments_are_told_and_contexts_released) {
   CHECK_STATUS(HUTCH_UNSUPPORTED,
                hutch_load_async(cache, KEY("k"), make, &s, release_source, NULL, &options, NULL));
   CHECK_EQUAL(6, s.released);
-  CHECK_STATUS(HUTCH_INVALID_ARGUMENT, hutch_load_wanted(NULL));
+  CHECK_STATUS(HUTCH_INVALID_ARGUMENT, hutch_loading_wanted(NULL));
   CHECK_OK(hutch_close(cache));
 }
 
@@ -592,13 +592,13 @@ static hutch_status make_at_random(void *context, const void *key, size_t key_si
   if ((r & 7) == 0) return (hutch_status)(r >> 8 & 1);
   if ((r & 7) == 1) {
     hutch_loading_retain(loading);
-    hutch_status status = hutch_load_fulfil(loading, &r, sizeof r, NULL);
+    hutch_status status = hutch_loading_fulfil(loading, &r, sizeof r, NULL);
     CHECK(status == HUTCH_OK || status == HUTCH_SUPERSEDED || status == HUTCH_INVALID_ARGUMENT);
     hutch_loading_release(loading);
     return HUTCH_WOULD_BLOCK;
   }
   if ((r & 7) == 2) usleep(50);
-  hutch_status status = hutch_load_fulfil(loading, &r, sizeof r, NULL);
+  hutch_status status = hutch_loading_fulfil(loading, &r, sizeof r, NULL);
   CHECK(status == HUTCH_OK || status == HUTCH_SUPERSEDED || status == HUTCH_INVALID_ARGUMENT);
   return HUTCH_OK;
 }

@@ -274,3 +274,37 @@ TEST(a_count_by_a_hosts_clock_is_exact_however_long_the_walk_before_took) {
   hutch_cache_release(disk);
   CHECK_OK(hutch_close(cache));
 }
+
+/* ------------------------------------------------------------------- openings */
+
+static path slow, other;
+static bool has_opened_the_other;
+
+static void open_the_other(void *unused, int index) {
+  (void)unused, (void)index;
+  hutch_cache *cache = open_cache(other.text, NULL);
+  CHECK_OK(put_text(cache, "key", "value"));
+  CHECK_OK(hutch_close(cache));
+}
+
+static void open_meanwhile(void) {
+  if (has_opened_the_other) return;
+  has_opened_the_other = true;
+  /* On a thread for which the one that opens waits. */
+  run_threads(1, open_the_other, NULL);
+  /* This one would wait for itself. */
+  hutch_cache *again = NULL;
+  CHECK_STATUS(HUTCH_DEADLOCK, hutch_open(slow.text, NULL, &again));
+  CHECK(!again);
+}
+
+TEST(another_directory_does_not_wait_for_a_slow_opening) {
+  slow = scratch("cache");
+  other = scratch("other");
+  at_step = open_meanwhile;
+  hutch_cache *cache = open_cache(slow.text, NULL);
+  at_step = NULL;
+  CHECK(has_opened_the_other);
+  CHECK_OK(put_text(cache, "key", "value"));
+  CHECK_OK(hutch_close(cache));
+}

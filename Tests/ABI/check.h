@@ -36,7 +36,7 @@
 #include "hutch_dl.h"
 extern hutch_dl hutch_dl_table;
 #else
-#include "hutch.h"
+#include "hutch_tasks.h"
 #endif
 
 /* ------------------------------------------------------------------- cases */
@@ -125,7 +125,10 @@ hutch_cache *check_open(const char *file, int line, const char *directory,
 /* The defaults. */
 hutch_options default_options(void);
 
-/* Memory and disk without any limit, of size or of age. */
+/* No limit of size, count or age. */
+hutch_tier_limits no_limits(void);
+
+/* Memory and disk without any limit. */
 hutch_options unlimited_options(void);
 
 /* A clock that stands still until a test moves it. */

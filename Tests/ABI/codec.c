@@ -135,7 +135,7 @@ TEST(what_is_stored_is_what_the_codec_made) {
   CHECK_OK(put_easy(cache, "key", LARGE));
   /* 200 of a kind become two bytes, which need no file. */
   size_t size;
-  CHECK_STATUS(HUTCH_WRONG_TYPE, hutch_value_path(cache, KEY("key"), NULL, 0, &size));
+  CHECK_STATUS(HUTCH_WRONG_TYPE, hutch_path(cache, KEY("key"), NULL, 0, &size));
   CHECK_OK(hutch_close(cache));
   CHECK(bytes_below(scratch("cache").text) < 100000);
   sqlite3 *database;
@@ -175,8 +175,8 @@ TEST(files_and_pieces_pass_through_the_codec_too) {
     size_t size;
     int file;
     char *read_back = malloc(LARGE);
-    CHECK_STATUS(HUTCH_WRONG_TYPE, hutch_value_path(disk, KEY(keys[i]), NULL, 0, &size));
-    CHECK_OK(hutch_value_fd(disk, KEY(keys[i]), &file));
+    CHECK_STATUS(HUTCH_WRONG_TYPE, hutch_path(disk, KEY(keys[i]), NULL, 0, &size));
+    CHECK_OK(hutch_open_fd(disk, KEY(keys[i]), &file));
     CHECK(read(file, read_back, LARGE) == LARGE);
     CHECK_BYTES(data, LARGE, read_back, LARGE);
     close(file);
@@ -272,12 +272,22 @@ TEST(a_codec_that_is_none_is_refused_and_released) {
   codec c = {0}, d = {0};
   hutch_cache *cache = open_coded(&c, 7), *second;
   hutch_options options = with_codec(&d, 8);
-  CHECK_STATUS(HUTCH_OPTIONS_DIFFER, hutch_open(scratch("cache").text, &options, &second));
+  CHECK_STATUS(HUTCH_INVALID_ARGUMENT, hutch_open(scratch("cache").text, &options, &second));
+  CHECK(!second && strstr(hutch_error_words(), "another codec"));
   CHECK_EQUAL(1, d.released);
   CHECK_EQUAL(0, c.released);
+  /* One that sets none has the cache's. */
+  CHECK_OK(hutch_open(scratch("cache").text, NULL, &second));
+  CHECK_OK(put_text(second, "of the second", "value"));
   CHECK_OK(hutch_close(second));
   CHECK_OK(hutch_close(cache));
   CHECK_EQUAL(1, c.released);
+  cache = open_cache(scratch("plain").text, NULL);
+  d = (codec){0};
+  options = with_codec(&d, 8);
+  CHECK_STATUS(HUTCH_INVALID_ARGUMENT, hutch_open(scratch("plain").text, &options, &second));
+  CHECK_EQUAL(1, d.released);
+  CHECK_OK(hutch_close(cache));
 }
 
 /* ---------------------------------------------------------------- checksums */
@@ -285,7 +295,7 @@ TEST(a_codec_that_is_none_is_refused_and_released) {
 static void change_a_byte(hutch_cache *cache, const char *key) {
   path file;
   size_t size;
-  CHECK_OK(hutch_value_path(cache, KEY(key), file.text, sizeof file.text, &size));
+  CHECK_OK(hutch_path(cache, KEY(key), file.text, sizeof file.text, &size));
   FILE *stream = fopen(file.text, "r+");
   CHECK(stream && fseek(stream, 100, SEEK_SET) == 0 && fputc(0x55, stream) == 0x55);
   fclose(stream);

@@ -83,7 +83,7 @@ TEST_EACH_KIND(increment_counts) {
   const uint8_t expected[8] = {0xa1, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff};
   CHECK_BYTES(expected, 8, hutch_value_data(value), hutch_value_size(value));
   hutch_value_release(value);
-  /* Any 8 bytes are a counter, whoever put them. */
+  /* Any 8 bytes are a counter. */
   const uint8_t bytes[8] = {1, 2, 0, 0, 0, 0, 0, 0};
   CHECK_OK(hutch_put(f->cache, KEY("put"), bytes, 8, NULL, NULL));
   CHECK_OK(hutch_increment(f->cache, KEY("put"), 1, 0, NULL, &sum));
@@ -125,6 +125,30 @@ TEST_EACH_KIND(increment_refuses_what_is_no_counter) {
     CHECK_STATUS(HUTCH_WRONG_TYPE, hutch_increment(f->cache, KEY(keys[i]), 1, 0, NULL, NULL));
     CHECK_TEXT(f->cache, keys[i], values[i]);
     CHECK_EQUAL(version, info_of(f->cache, keys[i]).version);
+  }
+}
+
+TEST_EACH_KIND(increment_counts_only_what_has_its_extended_data) {
+  const char *tags[] = {NULL, "text", "number", "numbers"};
+  for (int i = 0; i < 4; i++) {
+    hutch_put_options stored = put_options();
+    stored.extended = tags[i];
+    stored.extended_size = tags[i] ? strlen(tags[i]) : 0;
+    CHECK_OK(hutch_put(f->cache, KEY("n"), "ABCDEFGH", 8, &stored, NULL));
+    for (int j = 0; j < 4; j++) {
+      hutch_put_options asked = put_options();
+      asked.extended = tags[j];
+      asked.extended_size = tags[j] ? strlen(tags[j]) : 0;
+      if (i != j) {
+        CHECK_STATUS(HUTCH_WRONG_TYPE, hutch_increment(f->cache, KEY("n"), 1, 0, &asked, NULL));
+        CHECK_TEXT(f->cache, "n", "ABCDEFGH");
+      }
+    }
+    if (stored.extended) {
+      CHECK_STATUS(HUTCH_WRONG_TYPE, hutch_increment(f->cache, KEY("n"), 1, 0, NULL, NULL));
+    }
+    CHECK_OK(hutch_increment(f->cache, KEY("n"), 1, 0, &stored, NULL));
+    CHECK_TEXT(f->cache, "n", "BBCDEFGH");
   }
 }
 

@@ -122,6 +122,71 @@ TEST_EACH_KIND(get_into_copies_or_tells_the_size) {
   CHECK_EQUAL(0, size);
 }
 
+static hutch_status look(hutch_cache *cache, const char *key, uint32_t flags, void *buffer,
+                         size_t capacity, hutch_found *found) {
+  *found = (hutch_found){.struct_size = sizeof *found, .size = 99, .value = (hutch_value *)99};
+  return hutch_look(cache, key, strlen(key), flags, buffer, capacity, found);
+}
+
+TEST_EACH_KIND(a_look_copies_or_gives_a_reference) {
+  hutch_put_options options = {.struct_size = sizeof options, .extended = "ext", .extended_size = 3};
+  CHECK_OK(hutch_put(f->cache, KEY("key"), KEY("value"), &options, NULL));
+  char buffer[16];
+  hutch_found found;
+  for (size_t capacity = 0; capacity <= sizeof buffer; capacity++) {
+    memset(buffer, '-', sizeof buffer);
+    CHECK_OK(look(f->cache, "key", 0, capacity ? buffer : NULL, capacity, &found));
+    CHECK_EQUAL(5, found.size);
+    CHECK_EQUAL(3, found.extended_size);
+    CHECK_EQUAL(capacity < 8, found.value != NULL);
+    if (!found.value) {
+      CHECK_BYTES("valueext--------", 16, buffer, sizeof buffer);
+      continue;
+    }
+    CHECK_BYTES("----------------", 16, buffer, sizeof buffer);
+    CHECK_BYTES("value", 5, hutch_value_data(found.value), hutch_value_size(found.value));
+    CHECK_BYTES("ext", 3, hutch_value_extended(found.value), found.extended_size);
+    hutch_value_release(found.value);
+  }
+  CHECK_STATUS(HUTCH_NOT_FOUND, look(f->cache, "none", 0, buffer, sizeof buffer, &found));
+  CHECK(found.size == 0 && !found.value);
+  CHECK_OK(hutch_put(f->cache, KEY("empty"), NULL, 0, NULL, NULL));
+  CHECK_OK(look(f->cache, "empty", 0, NULL, 0, &found));
+  CHECK(found.size == 0 && !found.value);
+  /* One that is copied outside the locks. */
+  size_t size = 100000;
+  CHECK_OK(put_size(f->cache, "large", size));
+  char *copy = malloc(size), *expected = filled(size, size);
+  CHECK_OK(look(f->cache, "large", 0, copy, size, &found));
+  CHECK(!found.value);
+  CHECK_BYTES(expected, size, copy, found.size);
+  free(expected);
+  free(copy);
+}
+
+/* Where memory cannot answer, a look at once says so and leaves no trace. */
+TEST_EACH_KIND(a_look_at_once_leaves_the_disk_alone) {
+  bool has_disk = k == TWO_TIERS || k == DISK_VIEW;
+  hutch_status missing = has_disk ? HUTCH_WOULD_BLOCK : HUTCH_NOT_FOUND;
+  char buffer[8];
+  hutch_found found;
+  CHECK_OK(put_text(f->cache, "key", "value"));
+  hutch_cache_stats before = stats_of(f->whole);
+  CHECK_STATUS(k == DISK_VIEW ? HUTCH_WOULD_BLOCK : HUTCH_OK,
+               look(f->cache, "key", HUTCH_LOOK_AT_ONCE, buffer, sizeof buffer, &found));
+  CHECK_STATUS(missing, look(f->cache, "no", HUTCH_LOOK_AT_ONCE, buffer, sizeof buffer, &found));
+  CHECK(!found.value);
+  hutch_cache_stats after = stats_of(f->whole);
+  CHECK_EQUAL(before.memory.hits + (k != DISK_VIEW), after.memory.hits);
+  CHECK_EQUAL(before.memory.misses + !has_disk, after.memory.misses);
+  CHECK_EQUAL(before.disk.hits + before.disk.misses, after.disk.hits + after.disk.misses);
+  /* Without the flag the disk answers, and the miss is counted. */
+  CHECK_STATUS(HUTCH_NOT_FOUND, look(f->cache, "no", 0, buffer, sizeof buffer, &found));
+  hutch_cache_stats then = stats_of(f->whole);
+  CHECK_EQUAL(after.memory.misses + (k != DISK_VIEW), then.memory.misses);
+  CHECK_EQUAL(after.disk.misses + has_disk, then.disk.misses);
+}
+
 /* -------------------------------------------------------- remove and clear */
 
 TEST_EACH_KIND(remove_removes) {

@@ -178,6 +178,56 @@ TEST(a_tier_tells_its_own_evictions) {
   CHECK_OK(hutch_close(cache));
 }
 
+/* Where the value of a key lies that is put twice: a put of as many bytes into an entry without a
+   holder goes into the place that it has. */
+static bool is_overwritten(hutch_cache *cache) {
+  const void *place[2];
+  for (int i = 0; i < 2; i++) {
+    CHECK_OK(hutch_put(cache, KEY("k"), i ? "two" : "one", 3, NULL, NULL));
+    hutch_value *value = get_value(cache, "k");
+    place[i] = hutch_value_data(value);
+    hutch_value_release(value);
+  }
+  return place[0] == place[1];
+}
+
+TEST(a_listener_that_has_gone_leaves_the_ways_as_they_were) {
+  hutch_cache *cache = open_cache(NULL, NULL);
+  CHECK(is_overwritten(cache));
+  record r = {.cache = cache, .lock = PTHREAD_MUTEX_INITIALIZER};
+  CHECK_OK(hutch_set_listener(cache, entries, note, &r, let_go));
+  CHECK(!is_overwritten(cache));
+  CHECK_OK(hutch_set_listener(cache, 0, NULL, NULL, NULL));
+  CHECK(is_overwritten(cache));
+  CHECK_OK(hutch_close(cache));
+}
+
+/* What is announced and what is told name the same tiers: those that have the entry. */
+TEST(a_removal_names_the_tiers_that_have_the_entry) {
+  hutch_cache *cache = open_cache(scratch("cache").text, NULL);
+  hutch_cache *memory = tier_of(cache, HUTCH_TIER_MEMORY);
+  hutch_cache *disk = tier_of(cache, HUTCH_TIER_DISK);
+  record r = {.cache = cache, .lock = PTHREAD_MUTEX_INITIALIZER};
+  const uint32_t kinds = HUTCH_EVENT_WILL_REMOVE | HUTCH_EVENT_DID_REMOVE;
+  CHECK_OK(put_text(cache, "both", "value"));
+  CHECK_OK(put_text(cache, "seen", "value"));
+  CHECK_OK(put_text(disk, "disk", "value"));
+  CHECK_OK(put_text(memory, "memory", "value"));
+  CHECK_OK(hutch_set_listener(cache, kinds, note, &r, NULL));
+  CHECK_OK(hutch_remove(cache, KEY("both")));
+  CHECK_OK(hutch_remove(disk, KEY("seen")));
+  CHECK_OK(hutch_remove(cache, KEY("disk")));
+  CHECK_OK(hutch_remove(cache, KEY("memory")));
+  CHECK_BYTES(
+      "?-bothx3=value -bothx3=value ?-seenx3=value -seenx3=value "
+      "?-diskx2=value -diskx2=value ?-memoryx1=value -memoryx1=value",
+      strlen(r.text), r.text, r.length);
+  CHECK_OK(hutch_set_listener(cache, 0, NULL, NULL, NULL));
+  hutch_cache_release(memory);
+  hutch_cache_release(disk);
+  CHECK_OK(hutch_close(cache));
+}
+
 TEST(what_expires_is_told) {
   hutch_options options = unlimited_options();
   test_clock clock = {0};
@@ -237,7 +287,7 @@ TEST(a_listener_is_released_once_when_its_last_call_is_over) {
   CHECK_EQUAL(0, two.released);
   CHECK_OK(put_text(cache, "a", "1"));
   CHECK_TOLD(&one, "");
-  CHECK_STATUS(HUTCH_INVALID_ARGUMENT, hutch_set_listener(cache, 1024, note, &one, let_go));
+  CHECK_STATUS(HUTCH_UNSUPPORTED, hutch_set_listener(cache, 1024, note, &one, let_go));
   CHECK_EQUAL(2, one.released);
   CHECK_STATUS(HUTCH_INVALID_ARGUMENT, hutch_set_listener(NULL, 1, note, &one, let_go));
   CHECK_EQUAL(3, one.released);
@@ -353,7 +403,7 @@ static void write_and_read(void *context, int index) {
 TEST(events_of_a_key_come_in_the_order_of_its_versions) {
   for (int i = 0; i < 4; i++) {
     hutch_options options = unlimited_options();
-    options.memory.count = i % 2 ? 3 : 0;
+    options.memory.count = i % 2 ? 3 : HUTCH_NO_LIMIT;
     if (i == 3) options.disk.count = 5;
     hutch_cache *cache = open_cache(i >= 2 ? scratch(i == 2 ? "a" : "b").text : NULL, &options);
     order *o = calloc(1, sizeof *o);
@@ -395,7 +445,7 @@ TEST(a_directory_that_goes_and_comes_back_is_told) {
   hutch_options options = unlimited_options();
   test_clock clock = {0};
   use_clock(&options, &clock);
-  options.workers = 0; /* whose thread would make the directory anew */
+  options.flags |= HUTCH_OPEN_NO_THREADS; /* whose thread would make the directory anew */
   hutch_cache *cache = open_cache(directory.text, &options);
   record r;
   listen_to(&r, cache, HUTCH_EVENT_TIER_DOWN | HUTCH_EVENT_TIER_UP);

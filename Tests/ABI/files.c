@@ -40,7 +40,7 @@ static bool is_there(const char *file) { return access(file, F_OK) == 0; }
 static path path_of(hutch_cache *cache, const char *key) {
   path found;
   size_t size = 0;
-  CHECK_OK(hutch_value_path(cache, KEY(key), found.text, sizeof found.text, &size));
+  CHECK_OK(hutch_path(cache, KEY(key), found.text, sizeof found.text, &size));
   CHECK_EQUAL(strlen(found.text), size);
   return found;
 }
@@ -233,7 +233,7 @@ TEST(a_content_file_has_the_suffix_that_its_put_asked_for) {
       path found = path_of(cache, "key");
       size_t length = strlen(found.text), end = strlen(suffixes[i]);
       CHECK(strcmp(found.text + length - end, suffixes[i]) == 0);
-      CHECK(found.text[length - end - 17] == '/');
+      CHECK(strncmp(found.text + length - end - 23, "/hutch-", 7) == 0);
       check_large(cache, "key", LARGE);
     }
   }
@@ -243,6 +243,37 @@ TEST(a_content_file_has_the_suffix_that_its_put_asked_for) {
   CHECK_OK(hutch_remove(cache, KEY("key")));
   CHECK_EQUAL(0, content_files("cache"));
   CHECK_OK(hutch_close(cache));
+}
+
+/* In the calls that put otherwise than hutch_put, too. */
+TEST(every_put_has_the_suffix_that_it_asked_for) {
+  hutch_options cache_options = unlimited_options();
+  cache_options.storage = HUTCH_STORAGE_FILE;
+  hutch_put_options options = put_options();
+  options.suffix = ".jpg";
+  for (int way = 0; way < 2; way++) {
+    cache_options.write_policy = way ? HUTCH_WRITE_ON_EVICTION : HUTCH_WRITE_THROUGH;
+    hutch_cache *cache = open_cache(scratch(way ? "deferred" : "cache").text, &cache_options);
+    static const char *const keys[] = {"async", "first", "second", "counter"};
+    const void *many[] = {keys[1], keys[2]}, *values[] = {"value", "another"};
+    const size_t sizes[] = {5, 6}, lengths[] = {5, 7};
+    hutch_task *task = NULL;
+    hutch_batch *results = NULL;
+    int64_t sum = 0;
+    CHECK_OK(hutch_put_async(cache, KEY(keys[0]), KEY("value"), &options, NULL, &task));
+    CHECK_OK(hutch_task_wait(task, HUTCH_FOREVER));
+    hutch_task_release(task);
+    CHECK_OK(hutch_put_many(cache, many, sizes, values, lengths, 2, &options, &results));
+    hutch_batch_release(results);
+    CHECK_OK(hutch_increment(cache, KEY(keys[3]), 1, 1, &options, &sum));
+    CHECK_OK(hutch_increment(cache, KEY(keys[3]), 1, 1, &options, &sum));
+    CHECK_EQUAL(3, sum);
+    for (int n = 0; n < 4; n++) {
+      path found = path_of(cache, keys[n]);
+      CHECK(strcmp(found.text + strlen(found.text) - 4, ".jpg") == 0);
+    }
+    CHECK_OK(hutch_close(cache));
+  }
 }
 
 TEST(a_suffix_that_is_none_is_refused) {
@@ -492,18 +523,18 @@ TEST(a_path_names_the_file) {
   CHECK(found.text[0] == '/' && stat(found.text, &status) == 0 && status.st_size == LARGE);
   size_t size = 0, length = strlen(found.text);
   char *buffer = malloc(length + 1);
-  CHECK_STATUS(HUTCH_BUFFER_TOO_SMALL, hutch_value_path(cache, KEY("large"), NULL, 0, &size));
+  CHECK_STATUS(HUTCH_BUFFER_TOO_SMALL, hutch_path(cache, KEY("large"), NULL, 0, &size));
   CHECK_EQUAL(length, size);
   CHECK_STATUS(HUTCH_BUFFER_TOO_SMALL,
-               hutch_value_path(cache, KEY("large"), buffer, length, &size));
-  CHECK_OK(hutch_value_path(cache, KEY("large"), buffer, length + 1, &size));
+               hutch_path(cache, KEY("large"), buffer, length, &size));
+  CHECK_OK(hutch_path(cache, KEY("large"), buffer, length + 1, &size));
   CHECK(strcmp(buffer, found.text) == 0);
   free(buffer);
-  CHECK_STATUS(HUTCH_WRONG_TYPE, hutch_value_path(cache, KEY("small"), NULL, 0, &size));
-  CHECK_STATUS(HUTCH_NOT_FOUND, hutch_value_path(cache, KEY("other"), NULL, 0, &size));
-  CHECK_STATUS(HUTCH_UNSUPPORTED, hutch_value_path(memory, KEY("large"), NULL, 0, &size));
-  CHECK_STATUS(HUTCH_INVALID_ARGUMENT, hutch_value_path(cache, KEY("large"), NULL, 1, &size));
-  CHECK_STATUS(HUTCH_INVALID_ARGUMENT, hutch_value_path(cache, KEY("large"), NULL, 0, NULL));
+  CHECK_STATUS(HUTCH_WRONG_TYPE, hutch_path(cache, KEY("small"), NULL, 0, &size));
+  CHECK_STATUS(HUTCH_NOT_FOUND, hutch_path(cache, KEY("other"), NULL, 0, &size));
+  CHECK_STATUS(HUTCH_UNSUPPORTED, hutch_path(memory, KEY("large"), NULL, 0, &size));
+  CHECK_STATUS(HUTCH_INVALID_ARGUMENT, hutch_path(cache, KEY("large"), NULL, 1, &size));
+  CHECK_STATUS(HUTCH_INVALID_ARGUMENT, hutch_path(cache, KEY("large"), NULL, 0, NULL));
   hutch_cache_release(memory);
   CHECK_OK(hutch_close(cache));
 }
@@ -529,7 +560,7 @@ TEST_EACH_KIND(a_descriptor_outlives_its_entry) {
   for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
     CHECK_OK(put_size(f->cache, "key", sizes[i]));
     hutch_stats(f->cache, &(hutch_cache_stats){.struct_size = sizeof(hutch_cache_stats)});
-    CHECK_OK(hutch_value_fd(f->cache, KEY("key"), &file));
+    CHECK_OK(hutch_open_fd(f->cache, KEY("key"), &file));
     check_descriptor(file, sizes[i]);
     CHECK_OK(put_text(f->cache, "key", "newer"));
     check_descriptor(file, sizes[i]);
@@ -537,11 +568,11 @@ TEST_EACH_KIND(a_descriptor_outlives_its_entry) {
     CHECK_EQUAL(0, count_of(f->cache));
     check_descriptor(file, sizes[i]);
     next = 0;
-    CHECK_STATUS(HUTCH_NOT_FOUND, hutch_value_fd(f->cache, KEY("key"), &next));
+    CHECK_STATUS(HUTCH_NOT_FOUND, hutch_open_fd(f->cache, KEY("key"), &next));
     CHECK_EQUAL(-1, next);
     close(file);
   }
-  CHECK_STATUS(HUTCH_INVALID_ARGUMENT, hutch_value_fd(f->cache, KEY("key"), NULL));
+  CHECK_STATUS(HUTCH_INVALID_ARGUMENT, hutch_open_fd(f->cache, KEY("key"), NULL));
 }
 
 TEST(a_descriptor_of_a_damaged_file_is_none) {
@@ -552,7 +583,7 @@ TEST(a_descriptor_of_a_damaged_file_is_none) {
     CHECK_OK(put_size(disk, "key", LARGE));
     path found = path_of(disk, "key");
     CHECK((i ? unlink(found.text) : truncate(found.text, 1000)) == 0);
-    CHECK_STATUS(HUTCH_NOT_FOUND, hutch_value_fd(disk, KEY("key"), &file));
+    CHECK_STATUS(HUTCH_NOT_FOUND, hutch_open_fd(disk, KEY("key"), &file));
     CHECK_STATUS(HUTCH_NOT_FOUND, hutch_contains(disk, KEY("key")));
     CHECK_EQUAL(i + 1, stats_of(disk).disk.damaged);
   }
@@ -581,9 +612,9 @@ TEST(what_is_held_stays_until_the_last_release) {
   CHECK_EQUAL(1, count_of(cache));
   CHECK(is_there(a.text) && is_there(b.text));
   CHECK(cost_of(disk) > 2 * LARGE);
-  CHECK_OK(hutch_release_files(cache));
-  CHECK_STATUS(HUTCH_INVALID_ARGUMENT, hutch_release_files(cache));
-  CHECK_OK(hutch_release_files(disk));
+  CHECK_OK(hutch_unhold_files(cache));
+  CHECK_STATUS(HUTCH_INVALID_ARGUMENT, hutch_unhold_files(cache));
+  CHECK_OK(hutch_unhold_files(disk));
   CHECK(is_there(a.text) && is_there(b.text));
   /* The second one goes with the reference. */
   hutch_cache_release(disk);
@@ -593,8 +624,8 @@ TEST(what_is_held_stays_until_the_last_release) {
   CHECK_OK(hutch_close(cache));
   cache = open_cache(NULL, NULL);
   CHECK_OK(hutch_hold_files(cache));
-  CHECK_OK(hutch_release_files(cache));
-  CHECK_STATUS(HUTCH_INVALID_ARGUMENT, hutch_release_files(cache));
+  CHECK_OK(hutch_unhold_files(cache));
+  CHECK_STATUS(HUTCH_INVALID_ARGUMENT, hutch_unhold_files(cache));
   CHECK_OK(hutch_close(cache));
 }
 

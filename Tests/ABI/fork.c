@@ -49,9 +49,9 @@ static void make_family(family *f) {
 
 static void end_family(family *f) {
   hutch_value *value;
-  CHECK_STATUS(HUTCH_WOULD_BLOCK, hutch_load_wait(f->waiter, 0, &value));
-  CHECK_OK(hutch_load_fulfil(f->leader, "made", 4, NULL));
-  CHECK_OK(hutch_load_wait(f->waiter, 0, &value));
+  CHECK_STATUS(HUTCH_WOULD_BLOCK, hutch_loading_wait(f->waiter, 0, &value));
+  CHECK_OK(hutch_loading_fulfil(f->leader, "made", 4, NULL));
+  CHECK_OK(hutch_loading_wait(f->waiter, 0, &value));
   hutch_value_release(value);
   hutch_loading_release(f->leader);
   hutch_loading_release(f->waiter);
@@ -81,15 +81,15 @@ static void check_what_is_the_parents(family *f) {
   CHECK(last_error().words[0] != '\0');
   CHECK_STATUS(HUTCH_FORKED, hutch_cursor_value(f->cursor, &value));
   CHECK_STATUS(HUTCH_FORKED, hutch_cursor_info(f->cursor, &info));
-  CHECK_STATUS(HUTCH_FORKED, hutch_load_wait(f->waiter, HUTCH_FOREVER, &value));
-  CHECK_STATUS(HUTCH_FORKED, hutch_load_fulfil(f->leader, "child", 5, NULL));
-  CHECK_STATUS(HUTCH_FORKED, hutch_load_fail(f->leader, 1, NULL));
-  CHECK_STATUS(HUTCH_FORKED, hutch_load_abandon(f->leader));
+  CHECK_STATUS(HUTCH_FORKED, hutch_loading_wait(f->waiter, HUTCH_FOREVER, &value));
+  CHECK_STATUS(HUTCH_FORKED, hutch_loading_fulfil(f->leader, "child", 5, NULL));
+  CHECK_STATUS(HUTCH_FORKED, hutch_loading_fail(f->leader, 1, NULL));
+  CHECK_STATUS(HUTCH_FORKED, hutch_loading_abandon(f->leader));
   hutch_load_options options = {.struct_size = sizeof options, .parent = f->leader};
   hutch_loading *loading = NULL;
   CHECK_STATUS(HUTCH_FORKED,
                hutch_load_begin(f->cache, KEY("nested"), &options, &value, &loading));
-  CHECK_STATUS(HUTCH_FORKED, hutch_release_files(f->cache));
+  CHECK_STATUS(HUTCH_FORKED, hutch_unhold_files(f->cache));
   hutch_loading_release(f->leader);
   hutch_loading_release(f->waiter);
   hutch_cursor_release(f->cursor);
@@ -119,11 +119,11 @@ static void use_in_child(void *context) {
   hutch_loading *loading;
   hutch_value *value = NULL;
   CHECK_STATUS(HUTCH_NOT_FOUND, hutch_load_begin(f->cache, KEY("load"), NULL, &value, &loading));
-  CHECK_OK(hutch_load_abandon(loading));
+  CHECK_OK(hutch_loading_abandon(loading));
   hutch_loading_release(loading);
   CHECK_OK(hutch_hold_files(f->cache));
-  CHECK_OK(hutch_release_files(f->cache));
-  CHECK_STATUS(HUTCH_INVALID_ARGUMENT, hutch_release_files(f->cache));
+  CHECK_OK(hutch_unhold_files(f->cache));
+  CHECK_STATUS(HUTCH_INVALID_ARGUMENT, hutch_unhold_files(f->cache));
   hutch_cursor *cursor;
   const void *key;
   size_t size;
@@ -154,7 +154,7 @@ TEST(a_child_has_what_the_parent_had_and_both_go_on) {
   CHECK_OK(hutch_hold_files(f.cache));
   await_child(fork_child(use_in_child, &f));
   check_values(&f);
-  CHECK_OK(hutch_release_files(f.cache));
+  CHECK_OK(hutch_unhold_files(f.cache));
   CHECK_TEXT(f.memory_only, "small", "value");
   CHECK_MISSING(f.memory_only, "counter");
   CHECK_OK(put_text(f.cache, "after", "value"));
@@ -352,7 +352,7 @@ TEST(a_cache_in_memory_alone_is_two_caches_from_then_on) {
   await_child(fork_child(use_memory_only, cache));
   CHECK_TEXT(cache, "key", "value");
   CHECK_EQUAL(2, count_of(cache));
-  CHECK_EQUAL(0, limits_of(cache).memory.count);
+  CHECK_EQUAL(HUTCH_NO_LIMIT, limits_of(cache).memory.count);
   CHECK_EQUAL(puts, stats_of(cache).memory.puts);
   CHECK_OK(hutch_close(cache));
 }

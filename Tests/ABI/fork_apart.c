@@ -169,7 +169,7 @@ static hutch_status fork_in_loader(void *context, const void *key, size_t size,
                                    hutch_loading *loading) {
   (void)key, (void)size;
   fork_within(context);
-  return hutch_load_fulfil(loading, "made", 4, NULL);
+  return hutch_loading_fulfil(loading, "made", 4, NULL);
 }
 static hutch_status fork_in_task(void *context, hutch_task *task) {
   (void)task;

@@ -26,7 +26,7 @@ static void play_calls(void *context, int index) {
 /* Where processes share, keys that share a counter lose what memory alone has with each other's
    commits: one chance in 65,536 for any two. Whether some of ours do. */
 static bool keys_meet(const table *t) {
-  hutch_cache_limits none = {.struct_size = sizeof none};
+  hutch_cache_limits none = {sizeof none, no_limits(), no_limits()};
   CHECK_OK(hutch_set_limits(t->cache, &none));
   for (uint8_t one = 0; one < KEYS; one++)
     for (uint8_t other = 0; other < KEYS; other++) {
@@ -60,8 +60,11 @@ static void play_round(const round *r, uint64_t seed, const char *name) {
     options.write_policy = r->write_policy;
   }
   if (r->limited) {
-    options.memory = (hutch_tier_limits){.count = 4, .cost = 12000, .max_entry = 4000};
-    options.disk = (hutch_tier_limits){.count = 7, .max_entry = 9000};
+    options.memory.count = 4;
+    options.memory.cost = 12000;
+    options.memory.max_entry = 4000;
+    options.disk.count = 7;
+    options.disk.max_entry = 9000;
   }
   /* Without ages the system's clocks: they take another way. */
   if (r->ages) use_clock(&options, &t.clock);

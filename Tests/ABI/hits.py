@@ -2,7 +2,7 @@
 """A hit allocates nothing and counts no reference to a Swift object: hits.py VALGRIND PROGRAM
 
 Runs the program under callgrind, which notes every function that is called within hutch_get
-and hutch_get_into.
+and the other calls that read.
 """
 
 import re
@@ -17,7 +17,7 @@ FORBIDDEN = re.compile(
     r"^(malloc|calloc|realloc|aligned_alloc|posix_memalign|free|_int_malloc|_int_free"
     r"|swift_(retain|release|alloc|dealloc|bridge|unknown).*)$"
 )
-NEEDED = {"hutch_get", "hutch_get_into"}
+NEEDED = {"hutch_get", "hutch_get_into", "hutch_look", "hutch_contains"}
 
 
 def called_within(valgrind, program, policy):

@@ -1,6 +1,8 @@
 /* The group 'library' of hutch.h: versions, names, and the last error. */
 #include "check.h"
 
+#include <errno.h>
+
 TEST(the_version_is_the_headers) {
   char composed[32];
   snprintf(composed, sizeof composed, "%d.%d.%d", HUTCH_VERSION_MAJOR, HUTCH_VERSION_MINOR,
@@ -45,7 +47,30 @@ TEST(every_status_has_its_name) {
     CHECK(strcmp(hutch_status_name(unknown[i]), "HUTCH_UNKNOWN") == 0);
 }
 
+TEST(every_status_has_a_text_of_its_own) {
+  for (hutch_status one = HUTCH_LOAD_FAILED; one <= HUTCH_CANCELLED; one++) {
+    CHECK(strlen(hutch_status_text(one)) > 3);
+    for (hutch_status other = HUTCH_LOAD_FAILED; other < one; other++)
+      CHECK(strcmp(hutch_status_text(one), hutch_status_text(other)) != 0);
+  }
+  CHECK(strcmp(hutch_status_text(INT32_MIN), hutch_status_text(77)) == 0);
+}
+
+TEST(the_header_has_a_version_to_ask_for) {
+#if !HUTCH_CHECK_VERSION(0, 1, 0) || HUTCH_CHECK_VERSION(0, 1, 1) || HUTCH_CHECK_VERSION(1, 0, 0)
+  FAIL("this is not version 0.1.0");
+#endif
+}
+
+TEST(a_literal_is_a_pointer_and_a_size) {
+  hutch_cache *cache = open_cache(NULL, NULL);
+  CHECK_OK(hutch_put(cache, HUTCH_STR("key\0more"), HUTCH_STR(""), NULL, NULL));
+  CHECK_OK(hutch_contains(cache, "key\0more", 8));
+  CHECK_OK(hutch_close(cache));
+}
+
 TEST(a_thread_begins_without_a_failure) {
+  CHECK(hutch_error_words()[0] == '\0');
   hutch_error error = last_error();
   CHECK_EQUAL(HUTCH_OK, error.status);
   CHECK_EQUAL(0, error.system_error);
@@ -114,14 +139,55 @@ TEST(a_failure_within_a_callback_leaves_the_last_one) {
   CHECK_OK(hutch_close(cache));
 }
 
+/* One callback within another, each with failures of its own. */
+typedef struct nested {
+  hutch_cache *cache;
+  int depth;
+} nested;
+
+static int32_t fails_in_depth(void *context, const void *key, size_t key_size,
+                              const hutch_entry_info *info) {
+  (void)key, (void)key_size, (void)info;
+  nested *n = context;
+  hutch_cache *none = NULL;
+  hutch_status before = last_error().status;
+  n->depth++;
+  CHECK_EQUAL(n->depth == 1 ? HUTCH_OVERFLOW : HUTCH_BAD_DIRECTORY, before);
+  CHECK_STATUS(HUTCH_BAD_DIRECTORY, hutch_open(scratch("file").text, NULL, &none));
+  hutch_error error = last_error();
+  CHECK_EQUAL(HUTCH_BAD_DIRECTORY, error.status);
+  CHECK_EQUAL(ENOTDIR, error.system_error);
+  CHECK(strstr(error.words, "Not a directory"));
+  if (n->depth == 1) {
+    CHECK_OK(hutch_each(n->cache, fails_in_depth, n));
+    CHECK_STATUS(HUTCH_INVALID_ARGUMENT, hutch_contains(n->cache, NULL, 0));
+    CHECK_OK(hutch_each(n->cache, fails_within, n->cache));
+    CHECK_EQUAL(HUTCH_INVALID_ARGUMENT, last_error().status);
+    CHECK_EQUAL(0, last_error().system_error);
+  } else {
+    CHECK_STATUS(HUTCH_INVALID_ARGUMENT, hutch_remove(n->cache, NULL, 0));
+  }
+  n->depth--;
+  return 0;
+}
+
+TEST(a_callback_has_the_words_of_its_own_failures) {
+  nested n = {.cache = open_cache(NULL, NULL)};
+  write_file(scratch("file").text, "x", 1);
+  overflow(n.cache);
+  hutch_error before = last_error();
+  CHECK_OK(hutch_each(n.cache, fails_in_depth, &n));
+  hutch_error after = last_error();
+  CHECK(memcmp(&before, &after, sizeof before) == 0);
+  CHECK_OK(hutch_close(n.cache));
+}
+
 TEST(bad_calls_of_hutch_last_error_are_not_recorded) {
   hutch_cache *cache = open_cache(NULL, NULL);
   overflow(cache);
-  hutch_error longer[2];
-  memset(longer, 0xff, sizeof longer);
-  longer[0].struct_size = sizeof longer;
+  hutch_error unset = {.struct_size = 0};
   CHECK(hutch_last_error(NULL) == HUTCH_INVALID_ARGUMENT);
-  CHECK(hutch_last_error(longer) == HUTCH_UNSUPPORTED);
+  CHECK(hutch_last_error(&unset) == HUTCH_INVALID_ARGUMENT);
   CHECK_EQUAL(HUTCH_OVERFLOW, last_error().status);
   CHECK_OK(hutch_close(cache));
 }

@@ -1,12 +1,12 @@
 /* The group 'limits' of hutch.h: every limit is hard, and holds when a put returns. */
 #include "check.h"
 
-/* A cache in memory with one limit. */
+/* A cache in memory with these limits; 0 is none. */
 static hutch_cache *open_limited(uint64_t cost, uint64_t count, uint64_t max_entry) {
-  hutch_options options = default_options();
-  options.memory.cost = cost;
-  options.memory.count = count;
-  options.memory.max_entry = max_entry;
+  hutch_options options = unlimited_options();
+  if (cost) options.memory.cost = cost;
+  if (count) options.memory.count = count;
+  if (max_entry) options.memory.max_entry = max_entry;
   options.policy = HUTCH_POLICY_LRU;
   return open_cache(NULL, &options);
 }
@@ -306,6 +306,32 @@ TEST(a_lower_limit_takes_objects_too) {
 
 /* -------------------------------------------------------------- set_limits */
 
+TEST(a_limit_that_is_not_set_stays_as_it_is) {
+  hutch_cache *cache = open_cache(scratch("cache").text, NULL);
+  hutch_cache_limits before = limits_of(cache), limits = {.struct_size = sizeof limits}, after;
+  CHECK_OK(hutch_set_limits(cache, &limits));
+  after = limits_of(cache);
+  CHECK_BYTES(&before, sizeof before, &after, sizeof after);
+  limits.memory.count = 3;
+  limits.disk.min_free = 4096;
+  limits.disk.time_to_idle = HUTCH_HOUR;
+  CHECK_OK(hutch_set_limits(cache, &limits));
+  before.memory.count = 3;
+  before.disk.min_free = 4096;
+  before.disk.time_to_idle = HUTCH_HOUR;
+  after = limits_of(cache);
+  CHECK_BYTES(&before, sizeof before, &after, sizeof after);
+  /* What was told can be set again, none included. */
+  limits = (hutch_cache_limits){sizeof limits, no_limits(), no_limits()};
+  CHECK_OK(hutch_set_limits(cache, &limits));
+  after = limits_of(cache);
+  CHECK_BYTES(&limits, sizeof limits, &after, sizeof after);
+  CHECK_OK(hutch_set_limits(cache, &before));
+  after = limits_of(cache);
+  CHECK_BYTES(&before, sizeof before, &after, sizeof after);
+  CHECK_OK(hutch_close(cache));
+}
+
 TEST(a_lower_limit_holds_when_the_call_returns) {
   hutch_options options = unlimited_options();
   hutch_cache *cache = open_cache(scratch("cache").text, &options);
@@ -341,7 +367,7 @@ TEST(a_view_sets_its_own_limits) {
   limits.disk.count = 5;
   CHECK_OK(hutch_set_limits(memory, &limits));
   CHECK_EQUAL(3, limits_of(cache).memory.count);
-  CHECK_EQUAL(0, limits_of(cache).disk.count);
+  CHECK_EQUAL(HUTCH_NO_LIMIT, limits_of(cache).disk.count);
   limits.memory.count = 7;
   CHECK_OK(hutch_set_limits(disk, &limits));
   CHECK_EQUAL(3, limits_of(cache).memory.count);

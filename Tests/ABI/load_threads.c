@@ -24,7 +24,7 @@ static void await(_Atomic int *number, int wanted) {
 }
 
 static hutch_status fulfil(hutch_loading *loading, const char *text) {
-  return hutch_load_fulfil(loading, KEY(text), NULL);
+  return hutch_loading_fulfil(loading, KEY(text), NULL);
 }
 
 static hutch_status run_loader(void *context, const void *key, size_t key_size,
@@ -76,7 +76,7 @@ TEST_EACH_KIND(one_loader_runs_for_all_who_ask) {
 static hutch_status fail_when_all_have_entered(scene *s, int number, hutch_loading *loading) {
   (void)number;
   await(&s->entered, s->threads);
-  CHECK_OK(hutch_load_fail(loading, 5, "no"));
+  CHECK_OK(hutch_loading_fail(loading, 5, "no"));
   return HUTCH_OK;
 }
 
@@ -151,7 +151,7 @@ static hutch_status load_next(void *context, const void *key, size_t key_size,
   if (status == HUTCH_DEADLOCK) atomic_fetch_add(&r->deadlocks, 1);
   else CHECK_OK(status);
   hutch_value_release(value);
-  return hutch_load_fulfil(loading, key, key_size, NULL);
+  return hutch_loading_fulfil(loading, key, key_size, NULL);
 }
 
 static void load_in_ring(void *context, int index) {
@@ -184,7 +184,7 @@ static void *wait_for_ever(void *context) {
   waiter *w = context;
   hutch_value *value = NULL;
   atomic_store(&w->waiting, 1);
-  w->status = hutch_load_wait(w->loading, HUTCH_FOREVER, &value);
+  w->status = hutch_loading_wait(w->loading, HUTCH_FOREVER, &value);
   CHECK(!value);
   return NULL;
 }
@@ -200,7 +200,7 @@ TEST_EACH_KIND(a_wait_is_given_up_from_elsewhere) {
   pthread_t thread;
   CHECK(pthread_create(&thread, NULL, wait_for_ever, &w) == 0);
   await(&w.waiting, 1);
-  CHECK_OK(hutch_load_abandon(w.loading));
+  CHECK_OK(hutch_loading_abandon(w.loading));
   pthread_join(thread, NULL);
   CHECK_EQUAL(HUTCH_CANCELLED, w.status);
   hutch_loading_release(w.loading);
@@ -306,7 +306,7 @@ static hutch_status load_truth(void *context, const void *key, size_t key_size,
     write_truth(a->j, (a->key + 1) % KEYS, next_random(&a->random));
     pause_a_little(random >> 16);
   }
-  hutch_load_fulfil(loading, &truth, sizeof truth, NULL);
+  hutch_loading_fulfil(loading, &truth, sizeof truth, NULL);
   return HUTCH_OK;
 }
 
@@ -351,12 +351,12 @@ static void take_part(void *context, int index) {
       else hutch_value_release(value);
       value = NULL;
       if (status == HUTCH_WOULD_BLOCK)
-        status = hutch_load_wait(loading, random >> 20 & 1023, &value);
+        status = hutch_loading_wait(loading, random >> 20 & 1023, &value);
       if (status == HUTCH_NOT_FOUND && (random >> 32 & 3)) {
         uint64_t truth = atomic_load(&j->truth[a.key]);
         pause_a_little(random >> 40);
-        hutch_load_fulfil(loading, &truth, sizeof truth, NULL);
-        if (hutch_load_wait(loading, 0, &value) == HUTCH_OK) judge(j, a.key, floor, value);
+        hutch_loading_fulfil(loading, &truth, sizeof truth, NULL);
+        if (hutch_loading_wait(loading, 0, &value) == HUTCH_OK) judge(j, a.key, floor, value);
       } else if (value) {
         /* One that was waited for. */
         if (options.soft_time_to_live == 0) judge(j, a.key, floor, value);
@@ -380,7 +380,7 @@ static void take_part(void *context, int index) {
 static void judge_on(const char *note, const char *directory, uint64_t count) {
   check_note(note);
   hutch_options options = unlimited_options();
-  options.memory.count = count;
+  if (count) options.memory.count = count;
   judged *j = calloc(1, sizeof *j);
   j->cache = open_cache(directory, &options);
   j->seed = seed();

@@ -31,7 +31,7 @@ static hutch_loading *check_begin(const char *file, int line, hutch_status expec
 static void check_wait(const char *file, int line, hutch_status expected, hutch_loading *loading,
                        int64_t timeout, const char *text) {
   hutch_value *value = NULL;
-  check_status(file, line, "hutch_load_wait", expected, hutch_load_wait(loading, timeout, &value));
+  check_status(file, line, "hutch_loading_wait", expected, hutch_loading_wait(loading, timeout, &value));
   if (expected == HUTCH_OK)
     check_bytes(file, line, "the value", text, strlen(text), hutch_value_data(value),
                 hutch_value_size(value));
@@ -40,7 +40,7 @@ static void check_wait(const char *file, int line, hutch_status expected, hutch_
 }
 
 static hutch_status fulfil(hutch_loading *loading, const char *text) {
-  return hutch_load_fulfil(loading, KEY(text), NULL);
+  return hutch_loading_fulfil(loading, KEY(text), NULL);
 }
 
 static void end(hutch_loading *a, hutch_loading *b, hutch_loading *c) {
@@ -59,6 +59,8 @@ TEST_EACH_KIND(a_leader_makes_the_value_for_who_waits) {
   hutch_loading *other = BEGIN(HUTCH_NOT_FOUND, f->cache, "other");
   CHECK_WAIT(HUTCH_WOULD_BLOCK, second, 0, NULL);
   CHECK_WAIT(HUTCH_TIMED_OUT, second, HUTCH_MILLISECOND, NULL);
+  CHECK_EQUAL(HUTCH_TIMED_OUT, last_error().status);
+  CHECK(last_error().words[0]);
   CHECK_MISSING(f->cache, "k");
   CHECK_OK(fulfil(leader, "made"));
   CHECK_WAIT(HUTCH_OK, leader, 0, "made");
@@ -68,9 +70,9 @@ TEST_EACH_KIND(a_leader_makes_the_value_for_who_waits) {
   CHECK_TEXT(f->cache, "k", "made");
   CHECK(BEGIN(HUTCH_OK, f->cache, "k") == NULL);
   CHECK_STATUS(HUTCH_INVALID_ARGUMENT, fulfil(leader, "again"));
-  CHECK_STATUS(HUTCH_INVALID_ARGUMENT, hutch_load_fail(leader, 1, NULL));
+  CHECK_STATUS(HUTCH_INVALID_ARGUMENT, hutch_loading_fail(leader, 1, NULL));
   CHECK_STATUS(HUTCH_INVALID_ARGUMENT, fulfil(second, "never led"));
-  CHECK_STATUS(HUTCH_INVALID_ARGUMENT, hutch_load_fail(second, 1, NULL));
+  CHECK_STATUS(HUTCH_INVALID_ARGUMENT, hutch_loading_fail(second, 1, NULL));
   CHECK_TEXT(f->cache, "k", "made");
   CHECK_WAIT(HUTCH_NOT_FOUND, other, 0, NULL);
   CHECK(hutch_loading_retain(other) == other);
@@ -88,7 +90,7 @@ TEST_EACH_KIND(a_loaded_value_is_stored_with_options) {
   options.cost = 77;
   options.extended = "more";
   options.extended_size = 4;
-  CHECK_OK(hutch_load_fulfil(leader, "v", 1, &options));
+  CHECK_OK(hutch_loading_fulfil(leader, "v", 1, &options));
   hutch_entry_info info = info_of(f->cache, "k");
   CHECK_EQUAL(f->clock.now + HUTCH_MINUTE, info.expires);
   CHECK_EQUAL(77, info.cost);
@@ -103,7 +105,7 @@ TEST_EACH_KIND(a_loaded_value_is_stored_with_options) {
 TEST_EACH_KIND(a_failure_reaches_who_waits_and_is_forgotten) {
   hutch_loading *leader = BEGIN(HUTCH_NOT_FOUND, f->cache, "k");
   hutch_loading *second = BEGIN(HUTCH_WOULD_BLOCK, f->cache, "k");
-  CHECK_OK(hutch_load_fail(leader, 404, "no such page"));
+  CHECK_OK(hutch_loading_fail(leader, 404, "no such page"));
   for (int i = 0; i < 2; i++) {
     /* Another failure comes between. */
     CHECK_STATUS(HUTCH_INVALID_ARGUMENT, hutch_get(f->cache, NULL, 0, NULL));
@@ -116,12 +118,12 @@ TEST_EACH_KIND(a_failure_reaches_who_waits_and_is_forgotten) {
   char words[5000];
   memset(words, 'w', sizeof words);
   words[sizeof words - 1] = 0;
-  CHECK_OK(hutch_load_fail(next, 2, words));
+  CHECK_OK(hutch_loading_fail(next, 2, words));
   CHECK_WAIT(HUTCH_LOAD_FAILED, next, 0, NULL);
   CHECK_EQUAL(strlen("the loader failed: ") + 200, strlen(last_error().words));
   end(leader, second, next);
   next = BEGIN(HUTCH_NOT_FOUND, f->cache, "k");
-  CHECK_OK(hutch_load_fail(next, 2, NULL));
+  CHECK_OK(hutch_loading_fail(next, 2, NULL));
   CHECK_WAIT(HUTCH_LOAD_FAILED, next, 0, NULL);
   CHECK(strcmp(last_error().words, "the loader failed") == 0);
   end(next, NULL, NULL);
@@ -134,7 +136,7 @@ TEST_EACH_KIND(a_failure_is_remembered_where_asked) {
   for (int way = 0; way < 4; way++) {
     check_note(enders[way]);
     hutch_loading *leader = BEGIN_WITH(HUTCH_NOT_FOUND, f->cache, "k", &options);
-    CHECK_OK(hutch_load_fail(leader, 7, "gone"));
+    CHECK_OK(hutch_loading_fail(leader, 7, "gone"));
     end(leader, NULL, NULL);
     f->clock.now += HUTCH_SECOND - 1;
     CHECK(!BEGIN(HUTCH_LOAD_FAILED, f->cache, "k"));
@@ -166,7 +168,7 @@ TEST(remembered_failures_take_little_memory) {
   for (int i = 0; i < FAILURES; i++) {
     snprintf(key, sizeof key, "%0999d", i);
     hutch_loading *leader = BEGIN_WITH(HUTCH_NOT_FOUND, cache, key, &options);
-    CHECK_OK(hutch_load_fail(leader, i, NULL));
+    CHECK_OK(hutch_loading_fail(leader, i, NULL));
     hutch_loading_release(leader);
   }
   int remembered = 0;
@@ -195,7 +197,8 @@ typedef struct way {
 
 static const way ways[] = {{"put", "newer"}, {"add", "newer"}, {"put_many", "newer"},
                            {"remove", NULL}, {"pop", NULL}, {"remove_many", NULL},
-                           {"clear", NULL}, {"put and remove", NULL}};
+                           {"clear", NULL}, {"remove_async", NULL}, {"clear_async", NULL},
+                           {"put and remove", NULL}};
 enum { WAYS = sizeof ways / sizeof *ways };
 
 static void write_by(const way *way, hutch_cache *cache) {
@@ -203,6 +206,7 @@ static void write_by(const way *way, hutch_cache *cache) {
   const size_t key_size = 1, value_size = 5;
   hutch_batch *batch = NULL;
   hutch_value *popped = NULL;
+  hutch_task *task = NULL;
   switch (way - ways) {
   case 0: CHECK_OK(put_text(cache, "k", "newer")); break;
   case 1: CHECK_OK(hutch_add(cache, "k", 1, "newer", 5, NULL, NULL)); break;
@@ -213,11 +217,20 @@ static void write_by(const way *way, hutch_cache *cache) {
   case 4: CHECK_STATUS(HUTCH_NOT_FOUND, hutch_pop(cache, "k", 1, &popped)); break;
   case 5: CHECK_OK(hutch_remove_many(cache, &key, &key_size, 1, &batch)); break;
   case 6: CHECK_OK(hutch_clear(cache)); break;
+  case 7:
+    CHECK_OK(hutch_remove_async(cache, "k", 1, NULL, &task));
+    CHECK_OK(hutch_task_wait(task, HUTCH_FOREVER));
+    break;
+  case 8:
+    CHECK_OK(hutch_clear_async(cache, NULL, &task));
+    CHECK_OK(hutch_task_wait(task, HUTCH_FOREVER));
+    break;
   default:
     CHECK_OK(put_text(cache, "k", "newer"));
     CHECK_OK(hutch_remove(cache, "k", 1));
   }
   hutch_batch_release(batch);
+  hutch_task_release(task);
 }
 
 static void check_after(hutch_cache *cache, const char *text) {
@@ -269,7 +282,7 @@ TEST_EACH_KIND(a_put_during_a_load_that_fails_is_what_all_get) {
   hutch_loading *leader = BEGIN_WITH(HUTCH_NOT_FOUND, f->cache, "k", &options);
   hutch_loading *second = BEGIN(HUTCH_WOULD_BLOCK, f->cache, "k");
   CHECK_OK(put_text(f->cache, "k", "newer"));
-  CHECK_STATUS(HUTCH_SUPERSEDED, hutch_load_fail(leader, 1, "x"));
+  CHECK_STATUS(HUTCH_SUPERSEDED, hutch_loading_fail(leader, 1, "x"));
   CHECK_WAIT(HUTCH_OK, leader, 0, "newer");
   CHECK_WAIT(HUTCH_OK, second, 0, "newer");
   CHECK_OK(hutch_remove(f->cache, KEY("k")));
@@ -277,7 +290,7 @@ TEST_EACH_KIND(a_put_during_a_load_that_fails_is_what_all_get) {
   /* Nor is a failure remembered that a removal has made old. */
   leader = BEGIN_WITH(HUTCH_NOT_FOUND, f->cache, "k", &options);
   CHECK_STATUS(HUTCH_NOT_FOUND, hutch_remove(f->cache, KEY("k")));
-  CHECK_OK(hutch_load_fail(leader, 1, "x"));
+  CHECK_OK(hutch_loading_fail(leader, 1, "x"));
   CHECK_WAIT(HUTCH_LOAD_FAILED, leader, 0, NULL);
   second = BEGIN(HUTCH_NOT_FOUND, f->cache, "k");
   end(leader, second, NULL);
@@ -320,9 +333,9 @@ TEST_EACH_KIND(a_value_that_no_tier_takes_is_given_all_the_same) {
   char *large = filled(5000, 1);
   hutch_loading *leader = BEGIN(HUTCH_NOT_FOUND, f->cache, "k");
   hutch_loading *second = BEGIN(HUTCH_WOULD_BLOCK, f->cache, "k");
-  CHECK_STATUS(HUTCH_TOO_LARGE, hutch_load_fulfil(leader, large, 5000, NULL));
+  CHECK_STATUS(HUTCH_TOO_LARGE, hutch_loading_fulfil(leader, large, 5000, NULL));
   hutch_value *value;
-  CHECK_OK(hutch_load_wait(second, 0, &value));
+  CHECK_OK(hutch_loading_wait(second, 0, &value));
   CHECK_BYTES(large, 5000, hutch_value_data(value), hutch_value_size(value));
   hutch_value_release(value);
   CHECK_MISSING(f->cache, "k");
@@ -338,8 +351,8 @@ TEST_EACH_KIND(a_lead_that_is_given_up_passes_on) {
     hutch_loading *second = BEGIN(HUTCH_WOULD_BLOCK, f->cache, "k");
     hutch_loading *third = BEGIN(HUTCH_WOULD_BLOCK, f->cache, "k");
     if (way == 0) {
-      CHECK_OK(hutch_load_abandon(first));
-      CHECK_OK(hutch_load_abandon(first));
+      CHECK_OK(hutch_loading_abandon(first));
+      CHECK_OK(hutch_loading_abandon(first));
       CHECK_WAIT(HUTCH_CANCELLED, first, HUTCH_FOREVER, NULL);
       CHECK_STATUS(HUTCH_INVALID_ARGUMENT, fulfil(first, "old"));
     } else {
@@ -356,9 +369,9 @@ TEST_EACH_KIND(a_lead_that_is_given_up_passes_on) {
   /* To the next who asks, if those who wait do not look. */
   hutch_loading *first = BEGIN(HUTCH_NOT_FOUND, f->cache, "k");
   hutch_loading *second = BEGIN(HUTCH_WOULD_BLOCK, f->cache, "k");
-  CHECK_OK(hutch_load_abandon(first));
+  CHECK_OK(hutch_loading_abandon(first));
   hutch_loading *third = BEGIN(HUTCH_NOT_FOUND, f->cache, "k");
-  CHECK_OK(hutch_load_abandon(second));
+  CHECK_OK(hutch_loading_abandon(second));
   CHECK_WAIT(HUTCH_CANCELLED, second, 0, NULL);
   CHECK_OK(fulfil(third, "made"));
   end(first, second, third);
@@ -400,7 +413,7 @@ TEST_EACH_KIND(a_lead_ends_by_time_if_somebody_waits) {
   first = BEGIN_WITH(HUTCH_NOT_FOUND, f->cache, "k", &options);
   second = begin_second(f->cache);
   CHECK_WAIT(HUTCH_NOT_FOUND, second, HUTCH_FOREVER, NULL);
-  CHECK_STATUS(HUTCH_SUPERSEDED, hutch_load_fail(first, 1, "late"));
+  CHECK_STATUS(HUTCH_SUPERSEDED, hutch_loading_fail(first, 1, "late"));
   CHECK_WAIT(HUTCH_NOT_FOUND, second, 0, NULL);
   end(first, second, NULL);
   /* As long as nobody else has the lead, a leader that is late still leads. */
@@ -421,7 +434,7 @@ TEST_EACH_KIND(who_waits_does_so_for_its_own_time) {
   CHECK_WAIT(HUTCH_TIMED_OUT, brief, 0, NULL);
   CHECK_WAIT(HUTCH_TIMED_OUT, patient, HUTCH_MILLISECOND, NULL);
   /* Its time is over, so the lead is not for it. */
-  CHECK_OK(hutch_load_abandon(leader));
+  CHECK_OK(hutch_loading_abandon(leader));
   CHECK_WAIT(HUTCH_TIMED_OUT, brief, 0, NULL);
   CHECK_WAIT(HUTCH_NOT_FOUND, patient, HUTCH_FOREVER, NULL);
   CHECK_OK(fulfil(patient, "made"));
@@ -475,7 +488,7 @@ TEST_EACH_KIND(a_cycle_goes_with_the_lead) {
   hutch_loading *wait = WITHIN(HUTCH_WOULD_BLOCK, f->cache, "b", a);
   CHECK(!WITHIN(HUTCH_DEADLOCK, f->cache, "a", b));
   /* Who leads "a" now does not wait for "b". */
-  CHECK_OK(hutch_load_abandon(a));
+  CHECK_OK(hutch_loading_abandon(a));
   CHECK_WAIT(HUTCH_NOT_FOUND, next, 0, NULL);
   hutch_loading *other = WITHIN(HUTCH_WOULD_BLOCK, f->cache, "a", b);
   CHECK(!WITHIN(HUTCH_DEADLOCK, f->cache, "b", next));
@@ -520,7 +533,7 @@ TEST_EACH_KIND(an_old_value_is_refreshed_by_one_caller) {
   CHECK(!BEGIN_WITH(HUTCH_OK, f->cache, "k", &options));
   CHECK(!BEGIN(HUTCH_OK, f->cache, "k"));
   CHECK_TEXT(f->cache, "k", "old");
-  CHECK_OK(hutch_load_fulfil(leader, "new", 3, &hard));
+  CHECK_OK(hutch_loading_fulfil(leader, "new", 3, &hard));
   CHECK_WAIT(HUTCH_OK, leader, 0, "new");
   CHECK_TEXT(f->cache, "k", "new");
   CHECK(!BEGIN_WITH(HUTCH_OK, f->cache, "k", &options));
@@ -529,21 +542,21 @@ TEST_EACH_KIND(an_old_value_is_refreshed_by_one_caller) {
   /* A refresh that fails, or is given up, leaves the old value, and another may try. */
   f->clock.now += HUTCH_SECOND;
   leader = BEGIN_WITH(HUTCH_OK, f->cache, "k", &options);
-  CHECK_OK(hutch_load_fail(leader, 5, "source is down"));
+  CHECK_OK(hutch_loading_fail(leader, 5, "source is down"));
   CHECK_WAIT(HUTCH_LOAD_FAILED, leader, 0, NULL);
   CHECK_TEXT(f->cache, "k", "new");
   end(leader, NULL, NULL);
   options.flags = HUTCH_LOAD_STALE_IF_ERROR;
   options.negative_time_to_live = HUTCH_SECOND;
   leader = BEGIN_WITH(HUTCH_OK, f->cache, "k", &options);
-  CHECK_OK(hutch_load_fail(leader, 5, "source is down"));
+  CHECK_OK(hutch_loading_fail(leader, 5, "source is down"));
   CHECK_WAIT(HUTCH_OK, leader, 0, "new");
   end(leader, NULL, NULL);
   /* While the failure is remembered nobody tries. */
   CHECK(!BEGIN_WITH(HUTCH_OK, f->cache, "k", &options));
   f->clock.now += HUTCH_SECOND;
   leader = BEGIN_WITH(HUTCH_OK, f->cache, "k", &options);
-  CHECK_OK(hutch_load_abandon(leader));
+  CHECK_OK(hutch_loading_abandon(leader));
   hutch_loading *second = BEGIN_WITH(HUTCH_OK, f->cache, "k", &options);
   CHECK(second);
 
@@ -588,7 +601,7 @@ static hutch_status load_from(void *context, const void *key, size_t key_size,
     hutch_value_release(value);
   }
   if (s->text) CHECK_OK(fulfil(loading, s->text));
-  else if (s->code) CHECK_OK(hutch_load_fail(loading, s->code, "from the loader"));
+  else if (s->code) CHECK_OK(hutch_loading_fail(loading, s->code, "from the loader"));
   return s->returns;
 }
 
@@ -716,7 +729,7 @@ TEST(bad_arguments_are_told) {
   options.struct_size = 0;
   BAD(HUTCH_INVALID_ARGUMENT);
   options.flags = 2;
-  BAD(HUTCH_INVALID_ARGUMENT);
+  BAD(HUTCH_UNSUPPORTED);
   options.reserved = 1;
   BAD(HUTCH_UNSUPPORTED);
   options.timeout = -1;
@@ -732,21 +745,21 @@ TEST(bad_arguments_are_told) {
   CHECK_STATUS(HUTCH_INVALID_ARGUMENT, hutch_load(NULL, "k", 1, load_from, &s, NULL, &value));
   CHECK_STATUS(HUTCH_INVALID_ARGUMENT, hutch_load_begin(cache, "k", 1, NULL, NULL, &loading));
   CHECK_STATUS(HUTCH_INVALID_ARGUMENT, hutch_load_begin(cache, "k", 1, NULL, &value, NULL));
-  CHECK_STATUS(HUTCH_INVALID_ARGUMENT, hutch_load_wait(NULL, 0, &value));
-  CHECK_STATUS(HUTCH_INVALID_ARGUMENT, hutch_load_fulfil(NULL, "", 0, NULL));
-  CHECK_STATUS(HUTCH_INVALID_ARGUMENT, hutch_load_fail(NULL, 0, NULL));
-  CHECK_STATUS(HUTCH_INVALID_ARGUMENT, hutch_load_abandon(NULL));
+  CHECK_STATUS(HUTCH_INVALID_ARGUMENT, hutch_loading_wait(NULL, 0, &value));
+  CHECK_STATUS(HUTCH_INVALID_ARGUMENT, hutch_loading_fulfil(NULL, "", 0, NULL));
+  CHECK_STATUS(HUTCH_INVALID_ARGUMENT, hutch_loading_fail(NULL, 0, NULL));
+  CHECK_STATUS(HUTCH_INVALID_ARGUMENT, hutch_loading_abandon(NULL));
   CHECK(!hutch_loading_retain(NULL));
   hutch_loading_release(NULL);
   CHECK_EQUAL(0, s.runs);
   loading = BEGIN(HUTCH_NOT_FOUND, cache, "k");
-  CHECK_STATUS(HUTCH_INVALID_ARGUMENT, hutch_load_wait(loading, -1, &value));
-  CHECK_STATUS(HUTCH_INVALID_ARGUMENT, hutch_load_wait(loading, 0, NULL));
-  CHECK_STATUS(HUTCH_INVALID_ARGUMENT, hutch_load_fulfil(loading, NULL, 1, NULL));
-  CHECK_STATUS(HUTCH_INVALID_ARGUMENT, hutch_load_fulfil(loading, "", SIZE_MAX, NULL));
+  CHECK_STATUS(HUTCH_INVALID_ARGUMENT, hutch_loading_wait(loading, -1, &value));
+  CHECK_STATUS(HUTCH_INVALID_ARGUMENT, hutch_loading_wait(loading, 0, NULL));
+  CHECK_STATUS(HUTCH_INVALID_ARGUMENT, hutch_loading_fulfil(loading, NULL, 1, NULL));
+  CHECK_STATUS(HUTCH_INVALID_ARGUMENT, hutch_loading_fulfil(loading, "", SIZE_MAX, NULL));
   hutch_put_options bad = put_options();
   bad.time_to_live = -1;
-  CHECK_STATUS(HUTCH_INVALID_ARGUMENT, hutch_load_fulfil(loading, "", 0, &bad));
+  CHECK_STATUS(HUTCH_INVALID_ARGUMENT, hutch_loading_fulfil(loading, "", 0, &bad));
   /* It still leads after all of these. */
   CHECK_OK(fulfil(loading, "made"));
   hutch_loading_release(loading);
@@ -756,7 +769,7 @@ TEST(bad_arguments_are_told) {
   CHECK_OK(hutch_remove(cache, KEY("k")));
   loading = WITHIN(HUTCH_NOT_FOUND, cache, "k", parent);
   hutch_loading *within = WITHIN(HUTCH_WOULD_BLOCK, cache, "k", parent);
-  CHECK_OK(hutch_load_abandon(loading));
+  CHECK_OK(hutch_loading_abandon(loading));
   hutch_loading *again = WITHIN(HUTCH_NOT_FOUND, cache, "k", loading);
   end(loading, within, parent);
   end(again, NULL, NULL);
@@ -779,9 +792,9 @@ TEST_EACH_KIND(a_closed_cache_tells_those_who_load) {
   hutch_cache_release(view);
   hutch_value *value;
   CHECK_STATUS(HUTCH_CLOSED, fulfil(leader, "made"));
-  CHECK_STATUS(HUTCH_CLOSED, hutch_load_fail(leader, 1, NULL));
-  CHECK_STATUS(HUTCH_CLOSED, hutch_load_abandon(leader));
-  CHECK_STATUS(HUTCH_CLOSED, hutch_load_wait(second, HUTCH_FOREVER, &value));
+  CHECK_STATUS(HUTCH_CLOSED, hutch_loading_fail(leader, 1, NULL));
+  CHECK_STATUS(HUTCH_CLOSED, hutch_loading_abandon(leader));
+  CHECK_STATUS(HUTCH_CLOSED, hutch_loading_wait(second, HUTCH_FOREVER, &value));
   CHECK(hutch_loading_retain(second) == second);
   end(leader, second, second);
 }

@@ -55,7 +55,7 @@ TEST(a_tier_that_goes_and_comes_back_is_logged) {
   hutch_options options = unlimited_options();
   test_clock clock = {0};
   use_clock(&options, &clock);
-  options.workers = 0; /* whose thread would make the directory anew */
+  options.flags |= HUTCH_OPEN_NO_THREADS; /* whose thread would make the directory anew */
   hutch_cache *cache = open_cache(directory.text, &options);
   told t = TOLD;
   log_to(&t, cache, HUTCH_LOG_DEBUG);
@@ -150,17 +150,17 @@ TEST(a_directory_that_was_not_closed_is_logged) {
   CHECK_OK(hutch_set_default_logger(0, NULL, NULL, NULL));
 }
 
-TEST(a_value_that_is_too_large_is_logged_for_who_debugs) {
+TEST(a_value_that_is_too_large_for_the_disk_is_a_warning) {
   hutch_options options = unlimited_options();
   options.disk.max_entry = 1000;
   hutch_cache *cache = open_cache(scratch("cache").text, &options);
   told quiet = TOLD, t = TOLD;
-  log_to(&quiet, cache, HUTCH_LOG_INFO);
+  log_to(&quiet, cache, HUTCH_LOG_ERROR);
   CHECK_STATUS(HUTCH_PARTIAL, put_size(cache, "key", 5000));
-  log_to(&t, cache, HUTCH_LOG_DEBUG);
+  log_to(&t, cache, HUTCH_LOG_WARNING);
   CHECK_STATUS(HUTCH_PARTIAL, put_size(cache, "key", 5000));
   CHECK_EQUAL(0, quiet.lines);
-  CHECK_LOGGED(&t, "4: a value was not stored on disk: it is too large\n");
+  CHECK_LOGGED(&t, "2: a value was not stored on disk: it is too large\n");
   CHECK_OK(hutch_close(cache));
 }
 

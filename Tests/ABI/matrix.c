@@ -210,7 +210,7 @@ TEST(from_the_release_of_a_listener) {
     stage s;
     begin(&s, names[how]);
     if (how == 1) {
-      CHECK_STATUS(HUTCH_INVALID_ARGUMENT,
+      CHECK_STATUS(HUTCH_UNSUPPORTED,
                    hutch_set_listener(s.cache, HUTCH_EVENT_ALL + 1, hear, &s, enter_here));
     } else {
       CHECK_OK(hutch_set_listener(s.cache, HUTCH_EVENT_ALL, hear, &s, enter_here));
@@ -289,13 +289,13 @@ static hutch_status load_here(void *context, const void *key, size_t key_size,
                               hutch_loading *loading) {
   enter(context);
   /* A clear was among the calls. */
-  CHECK_STATUS(HUTCH_SUPERSEDED, hutch_load_fulfil(loading, key, key_size, NULL));
+  CHECK_STATUS(HUTCH_SUPERSEDED, hutch_loading_fulfil(loading, key, key_size, NULL));
   return HUTCH_OK;
 }
 static hutch_status load_there(void *context, const void *key, size_t key_size,
                                hutch_loading *loading) {
   (void)context;
-  CHECK_OK(hutch_load_fulfil(loading, key, key_size, NULL));
+  CHECK_OK(hutch_loading_fulfil(loading, key, key_size, NULL));
   return HUTCH_OK;
 }
 
@@ -499,7 +499,7 @@ TEST(from_work_on_a_caches_queue) {
 TEST(from_a_completion_that_maintenance_makes) {
   stage s;
   prepare(&s, "completion, by hutch_maintain");
-  s.options.workers = 0;
+  s.options.flags |= HUTCH_OPEN_NO_THREADS;
   open_stage(&s);
   hutch_task_options options = task_options(&s);
   options.complete = complete_here;
@@ -583,7 +583,7 @@ static void end_closed(stage *s) {
 TEST(from_work_while_its_cache_is_being_closed) {
   stage s;
   prepare(&s, "work, while its cache is being closed");
-  s.options.close_deadline = 0;
+  s.options.close_deadline = HUTCH_FOREVER;
   open_stage(&s);
   hutch_cache_retain(s.cache);
   CHECK_OK(hutch_queue_submit(s.queue, work_when_closed, &s, NULL, NULL, NULL));

@@ -72,6 +72,8 @@ static hutch_task_options submission(void) {
 CALL(version) { UNUSED; CHECK(hutch_version()); }
 CALL(abi_version) { UNUSED; CHECK(hutch_abi_version() >= HUTCH_ABI_VERSION); }
 CALL(status_name) { UNUSED; CHECK(hutch_status_name(HUTCH_OK)); }
+CALL(status_text) { UNUSED; CHECK(hutch_status_text(HUTCH_OK)); }
+CALL(error_words) { UNUSED; CHECK(hutch_error_words()); }
 CALL(last_error) { UNUSED; last_error(); }
 
 CALL(buffer_resize) {
@@ -81,8 +83,6 @@ CALL(buffer_resize) {
 }
 
 /* ------------------------------------------------------------------------- open */
-
-CALL(options_init) { UNUSED; default_options(); }
 
 CALL(open) {
   hutch_cache *second;
@@ -113,6 +113,11 @@ CALL(close) {
     CHECK(status == HUTCH_OK || status == HUTCH_OPTIONS_DIFFER);
     CHECK_OK(hutch_close(second));
   }
+}
+
+CALL(destroy) {
+  (void)p; /* Of another directory: whether the cache is closed does not matter. */
+  CHECK_STATUS(HUTCH_NOT_FOUND, hutch_destroy(new_path().text));
 }
 
 CALL(cache_retain) {
@@ -161,6 +166,13 @@ CALL(get_into) {
   size_t size;
   put_it(p);
   EXPECT_OK(hutch_get_into(p->cache, KEY("key"), buffer, sizeof buffer, &size));
+}
+
+CALL(look) {
+  char buffer[8];
+  hutch_found found = {.struct_size = sizeof found};
+  put_it(p);
+  EXPECT_OK(hutch_look(p->cache, KEY("key"), 0, buffer, sizeof buffer, &found));
 }
 
 CALL(contains) {
@@ -306,6 +318,11 @@ CALL(remove_many) {
   EXPECT_OK(hutch_remove_many(p->cache, keys, sizes, 3, &batch));
   hutch_batch_release(batch);
 }
+CALL(remove_prefix) {
+  uint64_t removed = 7;
+  EXPECT_OK(put_text(p->cache, "prefix", "value"));
+  EXPECT_OK(hutch_remove_prefix(p->cache, KEY("pre"), &removed));
+}
 CALL(batch_count) {
   hutch_batch *batch = get_three(p);
   CHECK_EQUAL(batch ? 3 : 0, hutch_batch_count(batch));
@@ -371,24 +388,24 @@ CALL(writer_abort) {
 }
 CALL(writer_release) { call_writer_begin(p); }
 
-CALL(value_path) {
+CALL(path) {
   char buffer[4200];
   size_t size;
   call_put(p);
   EXPECT(on_disk(p, HUTCH_OK),
-         hutch_value_path(p->cache, KEY("large"), buffer, sizeof buffer, &size));
+         hutch_path(p->cache, KEY("large"), buffer, sizeof buffer, &size));
 }
-CALL(value_fd) {
+CALL(open_fd) {
   int32_t file;
   call_put(p);
-  EXPECT_OK(hutch_value_fd(p->cache, KEY("large"), &file));
+  EXPECT_OK(hutch_open_fd(p->cache, KEY("large"), &file));
   if (file >= 0) close(file);
 }
 CALL(hold_files) {
   EXPECT_OK(hutch_hold_files(p->cache));
-  EXPECT_OK(hutch_release_files(p->cache));
+  EXPECT_OK(hutch_unhold_files(p->cache));
 }
-CALL(release_files) { call_hold_files(p); }
+CALL(unhold_files) { call_hold_files(p); }
 
 /* ---------------------------------------------------------------------- objects */
 
@@ -429,7 +446,7 @@ CALL(object_release) { call_put_object(p); }
 static hutch_status make_value(void *context, const void *key, size_t key_size,
                                hutch_loading *loading) {
   (void)context;
-  hutch_status status = hutch_load_fulfil(loading, key, key_size, NULL);
+  hutch_status status = hutch_loading_fulfil(loading, key, key_size, NULL);
   /* Its key may have been cleared, or its cache closed, meanwhile. */
   CHECK(status >= HUTCH_OK || status == HUTCH_CLOSED || status == HUTCH_TIER_DOWN);
   return HUTCH_OK;
@@ -455,30 +472,30 @@ static hutch_loading *lead(const place *p) {
   return loading;
 }
 CALL(load_begin) { hutch_loading_release(lead(p)); }
-CALL(load_wait) {
+CALL(loading_wait) {
   hutch_value *value;
   hutch_loading *loading = lead(p);
-  if (loading) EXPECT(HUTCH_NOT_FOUND, hutch_load_wait(loading, HUTCH_FOREVER, &value));
+  if (loading) EXPECT(HUTCH_NOT_FOUND, hutch_loading_wait(loading, HUTCH_FOREVER, &value));
   hutch_loading_release(loading);
 }
-CALL(load_fulfil) {
+CALL(loading_fulfil) {
   hutch_loading *loading = lead(p);
-  if (loading) EXPECT_OK(hutch_load_fulfil(loading, "made", 4, NULL));
+  if (loading) EXPECT_OK(hutch_loading_fulfil(loading, "made", 4, NULL));
   hutch_loading_release(loading);
 }
-CALL(load_fail) {
+CALL(loading_fail) {
   hutch_loading *loading = lead(p);
-  if (loading) EXPECT_OK(hutch_load_fail(loading, 7, "words"));
+  if (loading) EXPECT_OK(hutch_loading_fail(loading, 7, "words"));
   hutch_loading_release(loading);
 }
-CALL(load_abandon) {
+CALL(loading_abandon) {
   hutch_loading *loading = lead(p);
-  if (loading) EXPECT_OK(hutch_load_abandon(loading));
+  if (loading) EXPECT_OK(hutch_loading_abandon(loading));
   hutch_loading_release(loading);
 }
-CALL(load_wanted) {
+CALL(loading_wanted) {
   hutch_loading *loading = lead(p);
-  if (loading) EXPECT_OK(hutch_load_wanted(loading));
+  if (loading) EXPECT_OK(hutch_loading_wanted(loading));
   hutch_loading_release(loading);
 }
 CALL(loading_retain) {

@@ -2,48 +2,113 @@
 #define _GNU_SOURCE
 #include "check.h"
 
+#include <errno.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 /* ----------------------------------------------------------------- options */
 
-TEST(the_defaults_are_the_ones_in_the_header) {
-  hutch_options options;
-  memset(&options, 0xff, sizeof options);
-  CHECK_OK(hutch_options_init(&options, sizeof options));
-  hutch_options expected;
-  memset(&expected, 0, sizeof expected);
-  expected.struct_size = sizeof expected;
-  expected.inline_threshold = 20480;
-  expected.memory.cost = 64 << 20;
-  expected.memory.max_entry = HUTCH_MAX_ENTRY_QUARTER;
-  expected.disk.cost = 50000000;
-  expected.disk.max_entry = HUTCH_MAX_ENTRY_QUARTER;
-  expected.disk.time_to_live = 30 * HUTCH_DAY;
-  expected.workers = 2;
-  expected.close_deadline = 30 * HUTCH_SECOND;
-  CHECK_BYTES(&expected, sizeof expected, &options, sizeof options);
+static hutch_cache_limits defaults(void) {
+  hutch_cache_limits limits = {sizeof limits, no_limits(), no_limits()};
+  limits.memory.cost = 64 << 20;
+  limits.disk.cost = 50000000;
+  limits.memory.max_entry = limits.disk.max_entry = HUTCH_MAX_ENTRY_QUARTER;
+  limits.disk.time_to_live = 30 * HUTCH_DAY;
+  return limits;
 }
 
-TEST(options_init_fills_what_the_caller_knows) {
-  hutch_options options, filled;
-  memset(&options, 0xff, sizeof options);
-  filled = options;
-  size_t known = offsetof(hutch_options, memory);
-  CHECK_OK(hutch_options_init(&options, known));
-  CHECK_EQUAL(known, options.struct_size);
-  CHECK_EQUAL(20480, options.inline_threshold);
-  CHECK_BYTES((char *)&filled + known, sizeof filled - known, (char *)&options + known,
-              sizeof options - known);
-}
-
-TEST(null_options_are_the_defaults) {
-  hutch_cache *cache = open_cache(scratch("cache").text, NULL);
-  hutch_options options = default_options();
+static void check_limits(const hutch_cache_limits *expected, hutch_cache *cache) {
   hutch_cache_limits limits = limits_of(cache);
-  CHECK_BYTES(&options.memory, sizeof options.memory, &limits.memory, sizeof limits.memory);
-  CHECK_BYTES(&options.disk, sizeof options.disk, &limits.disk, sizeof limits.disk);
+  CHECK_BYTES(expected, sizeof *expected, &limits, sizeof limits);
+}
+
+static int files_below(const char *directory);
+
+/* NULL, all zero, and a struct that is no longer than its size. */
+TEST(zero_is_the_default_in_every_field) {
+  const size_t known[] = {0, sizeof(size_t), offsetof(hutch_options, memory),
+                          sizeof(hutch_options)};
+  for (int i = 0; i < 4; i++) {
+    hutch_options options = {.struct_size = known[i]};
+    path directory = scratch((char[]){(char)('a' + i), 0});
+    hutch_cache *cache = open_cache(directory.text, i == 0 ? NULL : &options);
+    hutch_cache_limits expected = defaults();
+    check_limits(&expected, cache);
+    /* A value of 20,480 bytes is in its row, a longer one has a file. */
+    CHECK_OK(put_size(cache, "row", 20480));
+    CHECK_EQUAL(0, files_below(directory.text));
+    CHECK_OK(put_size(cache, "file", 20481));
+    CHECK_EQUAL(1, files_below(directory.text));
+    /* There are threads that carry out tasks. */
+    hutch_task *task;
+    CHECK_OK(hutch_get_async(cache, KEY("row"), NULL, &task));
+    CHECK_OK(hutch_task_wait(task, HUTCH_FOREVER));
+    hutch_task_release(task);
+    CHECK_OK(hutch_close(cache));
+  }
+}
+
+static void count_content(void *context, const char *file, off_t size) {
+  if (strstr(file, "/content/") && size > 0) {
+    struct stat status;
+    CHECK(stat(file, &status) == 0);
+    if (S_ISREG(status.st_mode)) ++*(int *)context;
+  }
+}
+
+static int files_below(const char *directory) {
+  int count = 0;
+  each_file(directory, count_content, &count);
+  return count;
+}
+
+TEST(a_cache_in_memory_has_no_limits_of_a_disk_tier) {
+  hutch_cache *cache = open_cache(NULL, NULL);
+  hutch_cache_limits expected = defaults();
+  expected.disk = (hutch_tier_limits){0};
+  check_limits(&expected, cache);
   CHECK_OK(hutch_close(cache));
+}
+
+TEST(a_limit_that_is_set_leaves_the_others_at_their_defaults) {
+  hutch_options options = default_options();
+  options.memory.count = 7;
+  options.disk.time_to_live = HUTCH_FOREVER;
+  options.disk.max_entry = HUTCH_NO_LIMIT;
+  hutch_cache *cache = open_cache(scratch("cache").text, &options);
+  hutch_cache_limits expected = defaults();
+  expected.memory.count = 7;
+  expected.disk.time_to_live = HUTCH_FOREVER;
+  expected.disk.max_entry = HUTCH_NO_LIMIT;
+  check_limits(&expected, cache);
+  CHECK_OK(hutch_close(cache));
+}
+
+TEST(values_get_no_files_without_a_threshold) {
+  hutch_options options = default_options();
+  options.inline_threshold = HUTCH_NO_LIMIT;
+  path directory = scratch("cache");
+  hutch_cache *cache = open_cache(directory.text, &options);
+  CHECK_OK(put_size(cache, "large", 1 << 20));
+  CHECK_EQUAL(0, files_below(directory.text));
+  CHECK_OK(hutch_close(cache));
+}
+
+TEST(a_cache_without_threads_has_no_workers) {
+  hutch_options options = default_options();
+  options.flags = HUTCH_OPEN_NO_THREADS;
+  options.queue_length = HUTCH_NO_LIMIT;
+  hutch_cache *cache = open_cache(scratch("cache").text, &options);
+  hutch_task *task;
+  CHECK_OK(hutch_get_async(cache, KEY("key"), NULL, &task));
+  CHECK_EQUAL(0, workers());
+  CHECK_STATUS(HUTCH_WOULD_BLOCK, hutch_task_wait(task, 0));
+  CHECK_OK(hutch_maintain(cache, 0));
+  CHECK_OK(hutch_task_wait(task, 0));
+  hutch_task_release(task);
+  CHECK_OK(hutch_close(cache));
+  options.workers = 1;
+  CHECK_STATUS(HUTCH_INVALID_ARGUMENT, hutch_open(NULL, &options, &cache));
 }
 
 /* --------------------------------------------------------------- directory */
@@ -105,6 +170,104 @@ TEST(the_working_directory_may_change) {
   CHECK_OK(hutch_contains(cache, KEY("before")));
   CHECK_OK(hutch_contains(cache, KEY("after")));
   CHECK_OK(hutch_close(cache));
+}
+
+TEST(only_what_exists_is_opened_if_asked_for) {
+  hutch_options options = default_options();
+  options.flags = HUTCH_OPEN_EXISTING;
+  hutch_cache *cache;
+  CHECK_STATUS(HUTCH_BAD_DIRECTORY, hutch_open(scratch("a/b").text, &options, &cache));
+  CHECK(!cache && access(scratch("a").text, F_OK) != 0);
+  CHECK_EQUAL(ENOENT, last_error().system_error);
+  path empty = scratch("empty");
+  CHECK(mkdir(empty.text, 0700) == 0);
+  CHECK_STATUS(HUTCH_BAD_DIRECTORY, hutch_open(empty.text, &options, &cache));
+  CHECK(strstr(hutch_error_words(), "/empty: there is no cache in the directory"));
+  CHECK(rmdir(empty.text) == 0);
+  CHECK_OK(hutch_close(open_cache(scratch("cache").text, NULL)));
+  cache = open_cache(scratch("cache").text, &options);
+  CHECK_OK(hutch_close(open_cache(scratch("cache").text, &options)));
+  CHECK_OK(hutch_close(cache));
+}
+
+/* ----------------------------------------------------------------- destroy */
+
+TEST(a_destroyed_cache_leaves_nothing) {
+  const uint32_t sharings[] = {HUTCH_SHARING_EXCLUSIVE, HUTCH_SHARING_SHARED};
+  for (int i = 0; i < 2; i++) {
+    path directory = scratch(i ? "shared" : "exclusive");
+    hutch_options options = default_options();
+    options.sharing = sharings[i];
+    options.flags = HUTCH_OPEN_NO_THREADS;
+    hutch_cache *cache = open_cache(directory.text, &options);
+    for (uint32_t key = 0; key < 40; key++) {
+      void *data = filled(30000, key);
+      uint32_t half = key / 2; /* the older ones are in the trash */
+      CHECK_OK(hutch_put(cache, &half, sizeof half, data, 30000, NULL, NULL));
+      free(data);
+    }
+    CHECK_STATUS(HUTCH_BUSY, hutch_destroy(directory.text));
+    CHECK_OK(put_text(cache, "key", "value"));
+    CHECK_TEXT(cache, "key", "value");
+    CHECK_OK(hutch_close(cache));
+    CHECK_OK(hutch_destroy(directory.text));
+    CHECK(access(directory.text, F_OK) != 0);
+    CHECK_STATUS(HUTCH_NOT_FOUND, hutch_destroy(directory.text));
+    /* It can be made anew. */
+    cache = open_cache(directory.text, &options);
+    CHECK_EQUAL(0, count_of(cache));
+    CHECK_OK(hutch_close(cache));
+  }
+}
+
+TEST(destroying_a_cache_spares_the_files_of_others) {
+  path directory = scratch("cache");
+  hutch_cache *cache = open_cache(directory.text, NULL);
+  CHECK_OK(put_size(cache, "large", 100000));
+  CHECK_OK(hutch_close(cache));
+  const char *const theirs[] = {"cache/thesis.docx", "cache/content/notes", "cache/trash/thesis"};
+  for (int i = 0; i < 3; i++) write_file(scratch(theirs[i]).text, "precious", 8);
+  path elsewhere = scratch("elsewhere");
+  CHECK(mkdir(elsewhere.text, 0700) == 0);
+  write_file(scratch("elsewhere/0123456789abcdef").text, "precious", 8);
+  CHECK(symlink(elsewhere.text, scratch("cache/content/zz").text) == 0);
+  CHECK_OK(hutch_destroy(directory.text));
+  for (int i = 0; i < 3; i++) CHECK(access(scratch(theirs[i]).text, F_OK) == 0);
+  CHECK(access(scratch("elsewhere/0123456789abcdef").text, F_OK) == 0);
+  CHECK(access(scratch("cache/manifest.sqlite").text, F_OK) != 0);
+  CHECK_STATUS(HUTCH_NOT_FOUND, hutch_destroy(directory.text));
+  CHECK_EQUAL(4 * 8, bytes_below(scratch(NULL).text));
+}
+
+TEST(what_is_no_cache_is_not_destroyed) {
+  CHECK_STATUS(HUTCH_INVALID_ARGUMENT, hutch_destroy(NULL));
+  CHECK_STATUS(HUTCH_INVALID_ARGUMENT, hutch_destroy(""));
+  CHECK_STATUS(HUTCH_NOT_FOUND, hutch_destroy(scratch("absent").text));
+  path directory = scratch("plain");
+  CHECK(mkdir(directory.text, 0700) == 0);
+  write_file(scratch("plain/file").text, "precious", 8);
+  CHECK_STATUS(HUTCH_NOT_FOUND, hutch_destroy(directory.text));
+  CHECK_STATUS(HUTCH_BAD_DIRECTORY, hutch_destroy(scratch("plain/file").text));
+  write_file(scratch("plain/manifest.sqlite").text, "of somebody else", 16);
+  uint64_t digest = digest_of(directory.text);
+  CHECK_STATUS(HUTCH_BAD_DIRECTORY, hutch_destroy(directory.text));
+  CHECK_EQUAL(digest, digest_of(directory.text));
+}
+
+PROCESS(hold_open, directory) {
+  hutch_cache *cache = open_cache(directory, NULL);
+  tell_ready();
+  await_end();
+  CHECK_OK(hutch_close(cache));
+}
+
+TEST(a_cache_that_another_process_has_open_is_not_destroyed) {
+  path directory = scratch("cache");
+  process other = start_process("hold_open", directory.text);
+  await_ready(&other);
+  CHECK_STATUS(HUTCH_BUSY, hutch_destroy(directory.text));
+  end_process(&other);
+  CHECK_OK(hutch_destroy(directory.text));
 }
 
 /* ------------------------------------------------------------ close, reopen */
@@ -241,8 +404,19 @@ TEST(a_second_opening_with_other_options_is_told) {
   test_clock clock = {0};
   hutch_options options = default_options();
   options.memory.count = 10;
+  options.policy = HUTCH_POLICY_LRU;
+  options.durability = HUTCH_DURABILITY_POWER;
+  options.checksums = HUTCH_CHECKSUMS_NEVER;
+  options.inline_threshold = 1000;
+  options.disk.count = 100;
   hutch_cache *first = open_cache(directory.text, &options);
   hutch_cache *same = open_cache(directory.text, &options);
+  /* What is not set is as the cache has it. */
+  CHECK_OK(hutch_close(open_cache(directory.text, NULL)));
+  hutch_options some = default_options();
+  some.policy = HUTCH_POLICY_LRU;
+  some.disk.count = 100;
+  CHECK_OK(hutch_close(open_cache(directory.text, &some)));
 
   use_clock(&options, &clock);
   options.memory.count = 20;
@@ -377,4 +551,32 @@ TEST(a_value_does_not_keep_the_clock) {
   CHECK_OK(hutch_close(cache));
   CHECK_EQUAL(1, clock.released);
   hutch_value_release(value);
+}
+
+/* -------------------------------------------------------- two directories at once */
+
+static void open_either(void *context, int index) {
+  uint64_t state = seed() + (uint64_t)index;
+  for (int i = 0; i < 40; i++) {
+    bool is_own = next_random(&state) % 2;
+    hutch_cache *cache = NULL;
+    hutch_status status = hutch_open(is_own ? scratch("a").text : context, NULL, &cache);
+    CHECK(status == HUTCH_OK || status == HUTCH_OPTIONS_DIFFER);
+    char key[16];
+    sprintf(key, "%d-%d", index, i);
+    CHECK_OK(put_text(cache, key, key));
+    CHECK_TEXT(cache, key, key);
+    CHECK_OK(hutch_close(cache));
+  }
+}
+
+TEST(many_threads_open_either_two_directories) {
+  run_threads(4, open_either, scratch("b").text);
+  for (int i = 0; i < 2; i++) {
+    hutch_cache *cache = open_cache(scratch(i ? "a" : "b").text, NULL);
+    hutch_check_report report = {.struct_size = sizeof report};
+    CHECK_OK(hutch_check(cache, 0, &report));
+    CHECK_EQUAL(0, report.damaged + report.counters + report.manifest);
+    CHECK_OK(hutch_close(cache));
+  }
 }

@@ -401,7 +401,7 @@ static hutch_status make(void *context, const void *key, size_t key_size,
   fill(data, sizeof data, m->number);
   memcpy(data, &m->number, sizeof m->number);
   m->is_made = true;
-  m->stored = hutch_load_fulfil(loading, data, sizeof data, NULL);
+  m->stored = hutch_loading_fulfil(loading, data, sizeof data, NULL);
   return HUTCH_OK;
 }
 

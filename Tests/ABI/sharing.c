@@ -378,9 +378,22 @@ TEST(limits_in_force_are_the_directorys) {
   CHECK_OK(put_text(p.cache, "key", "value"));
   CHECK_OK(hutch_close(p.cache));
   hutch_options options = shared_options();
-  options.disk.count = 100;
-  CHECK_STATUS(HUTCH_OPTIONS_DIFFER, hutch_open(scratch("cache").text, &options, &p.cache));
+  options.disk.count = 0;
+  CHECK_OK(hutch_open(scratch("cache").text, &options, &p.cache));
   CHECK_EQUAL(7, limits_of(p.cache).disk.count);
+  CHECK_OK(hutch_close(p.cache));
+  /* A limit that is set changes the directory's, whoever has it open. */
+  options.disk.count = 100;
+  CHECK_OK(hutch_open(scratch("cache").text, &options, &p.cache));
+  CHECK_EQUAL(100, limits_of(p.cache).disk.count);
+  char key[16];
+  for (int i = 0; i < 20; i++) {
+    snprintf(key, sizeof key, "key %d", i);
+    CHECK_OK(tell(p.b, 'p', key, "value", 0));
+  }
+  hutch_cache *view = tier_of(p.cache, HUTCH_TIER_DISK);
+  CHECK_EQUAL(21, count_of(view));
+  hutch_cache_release(view);
   end_pair(&p);
 }
 

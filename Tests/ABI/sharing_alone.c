@@ -37,7 +37,7 @@ static int64_t look(void *context) {
 static void open_looking(looking *l) {
   hutch_options options = unlimited_options();
   options.sharing = HUTCH_SHARING_SHARED;
-  options.workers = 0;
+  options.flags |= HUTCH_OPEN_NO_THREADS;
   options.clock = look;
   options.clock_context = l;
   l->cache = open_cache(scratch("cache").text, &options);

@@ -21,15 +21,17 @@ hutch_cache *check_open(const char *file, int line, const char *directory,
 /* ----------------------------------------------------------------- options */
 
 hutch_options default_options(void) {
-  hutch_options options;
-  CHECK_OK(hutch_options_init(&options, sizeof options));
-  return options;
+  return (hutch_options){.struct_size = sizeof(hutch_options)};
+}
+
+hutch_tier_limits no_limits(void) {
+  return (hutch_tier_limits){HUTCH_NO_LIMIT, HUTCH_NO_LIMIT, HUTCH_NO_LIMIT, HUTCH_FOREVER,
+                             HUTCH_FOREVER, HUTCH_NO_LIMIT, {0}};
 }
 
 hutch_options unlimited_options(void) {
   hutch_options options = default_options();
-  options.memory = (hutch_tier_limits){0};
-  options.disk = (hutch_tier_limits){0};
+  options.memory = options.disk = no_limits();
   return options;
 }
 
@@ -260,6 +262,7 @@ void check_every_call(hutch_cache *cache, hutch_status expected) {
   CHECK(!batch);
   CHECK_STATUS(expected, hutch_info_many(cache, keys, sizes, 1, &batch));
   CHECK_STATUS(expected, hutch_remove_many(cache, keys, sizes, 1, &batch));
+  CHECK_STATUS(expected, hutch_remove_prefix(cache, KEY("key"), NULL));
   CHECK_STATUS(expected, hutch_put_many(cache, keys, sizes, values, sizes, 1, NULL, &batch));
   hutch_loading *loading = (hutch_loading *)buffer;
   value = (hutch_value *)buffer;
@@ -272,12 +275,12 @@ void check_every_call(hutch_cache *cache, hutch_status expected) {
   hutch_writer *writer = (hutch_writer *)buffer;
   CHECK_STATUS(expected, hutch_writer_begin(cache, KEY("k"), 0, NULL, &writer));
   CHECK(!writer);
-  CHECK_STATUS(expected, hutch_value_path(cache, KEY("k"), buffer, sizeof buffer, &size));
+  CHECK_STATUS(expected, hutch_path(cache, KEY("k"), buffer, sizeof buffer, &size));
   int32_t file = 0;
-  CHECK_STATUS(expected, hutch_value_fd(cache, KEY("k"), &file));
+  CHECK_STATUS(expected, hutch_open_fd(cache, KEY("k"), &file));
   CHECK(file == -1);
   CHECK_STATUS(expected, hutch_hold_files(cache));
-  CHECK_STATUS(expected, hutch_release_files(cache));
+  CHECK_STATUS(expected, hutch_unhold_files(cache));
   hutch_object *object = (hutch_object *)buffer;
   CHECK_STATUS(expected, hutch_put_object(cache, KEY("k"), buffer, NULL, NULL));
   CHECK_STATUS(expected, hutch_get_object(cache, KEY("k"), &object));

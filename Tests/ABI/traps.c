@@ -175,7 +175,7 @@ TEST(trap_22_a_read_writes_nothing) {
   hutch_options options = unlimited_options();
   use_clock(&options, &clock);
   /* Maintenance of its own would write what the puts have left. */
-  options.workers = 0;
+  options.flags |= HUTCH_OPEN_NO_THREADS;
   hutch_cache *cache = open_cache(directory.text, &options);
   hutch_cache *disk = tier_of(cache, HUTCH_TIER_DISK);
   for (uint32_t i = 0; i < 100; i++) put_filled(cache, i, i % 10 ? 100 : 50000, i);
@@ -255,7 +255,7 @@ TEST(ages_of_the_tier_change_live) {
   for (uint32_t i = 0; i < 300; i++) put_filled(disk, i, 100, i);
   clock.now += HUTCH_HOUR;
   hutch_cache_limits limits = limits_of(disk);
-  limits.disk.time_to_live = 0;
+  limits.disk.time_to_live = HUTCH_FOREVER;
   limits.disk.time_to_idle = 2 * HUTCH_HOUR;
   CHECK_OK(hutch_set_limits(disk, &limits));
   for (uint32_t i = 0; i < 300; i += 3) CHECK_OK(get_number(disk, i));
@@ -263,7 +263,7 @@ TEST(ages_of_the_tier_change_live) {
   uint32_t key = 1;
   CHECK_STATUS(HUTCH_NOT_FOUND, hutch_contains(disk, &key, sizeof key));
   CHECK_EQUAL(100, count_of(disk));
-  limits.disk.time_to_idle = 0;
+  limits.disk.time_to_idle = HUTCH_FOREVER;
   limits.disk.time_to_live = 90 * HUTCH_MINUTE;
   CHECK_OK(hutch_set_limits(disk, &limits));
   uint64_t removed;
@@ -321,7 +321,7 @@ static void count_files(void *context, const char *file, off_t size) {
 /* Nothing unlinks what it removes. */
 PROCESS(removes_and_waits, directory) {
   hutch_options options = unlimited_options();
-  options.workers = 0;
+  options.flags |= HUTCH_OPEN_NO_THREADS;
   hutch_cache *cache = open_cache(directory, &options);
   for (uint32_t i = 0; i < 10; i++) put_filled(cache, i, 50000, i);
   for (uint32_t i = 0; i < 10; i++) CHECK_OK(hutch_remove(cache, &i, sizeof i));

@@ -9,7 +9,7 @@ static hutch_cache *open_policy(uint32_t policy, test_clock *clock) {
   options.policy = policy;
   use_clock(&options, clock);
   /* The cache's own thread would take what expires, if a second went by. */
-  options.workers = 0;
+  options.flags |= HUTCH_OPEN_NO_THREADS;
   return open_cache(NULL, &options);
 }
 
@@ -445,4 +445,73 @@ TEST(every_kind_on_two_tiers) {
     CHECK_OK(hutch_close(cache));
   }
   check_note(NULL);
+}
+
+/* ------------------------------------------------- what has expired goes first */
+
+static void put_for(hutch_cache *cache, const char *key, int64_t time_to_live) {
+  hutch_put_options put = put_options();
+  put.time_to_live = time_to_live;
+  put.cost = 100;
+  CHECK_OK(hutch_put(cache, key, strlen(key), "value", 5, &put, NULL));
+}
+
+/* 20 that have expired, between 20 that live. */
+static hutch_cache *half_expired(test_clock *clock, uint32_t policy, uint64_t limit) {
+  hutch_options options = unlimited_options();
+  options.policy = policy;
+  options.memory.count = limit;
+  use_clock(&options, clock);
+  hutch_cache *cache = open_cache(NULL, &options);
+  for (int i = 0; i < 40; i++) {
+    char key[16];
+    sprintf(key, "%d", i);
+    put_for(cache, key, i % 2 ? HUTCH_SECOND : HUTCH_DAY);
+  }
+  clock->now += 2 * HUTCH_SECOND;
+  return cache;
+}
+
+static void check_living(hutch_cache *cache) {
+  for (int i = 0; i < 40; i += 2) {
+    char key[16];
+    sprintf(key, "%d", i);
+    CHECK_TEXT(cache, key, "value");
+  }
+}
+
+TEST(an_expired_entry_goes_before_a_live_one) {
+  static const uint32_t policies[] = {HUTCH_POLICY_DEFAULT, HUTCH_POLICY_LRU, HUTCH_POLICY_LFU,
+                                      HUTCH_POLICY_FIFO};
+  for (int i = 0; i < 4; i++) {
+    /* At the limit: puts make room. */
+    test_clock clock = {0};
+    hutch_cache *cache = half_expired(&clock, policies[i], 40);
+    for (int j = 0; j < 20; j++) {
+      char key[16];
+      sprintf(key, "new %d", j);
+      put_for(cache, key, HUTCH_DAY);
+    }
+    check_living(cache);
+    CHECK_OK(hutch_close(cache));
+    /* Trims, and a new limit. */
+    for (int way = 0; way < 3; way++) {
+      test_clock other = {0};
+      cache = half_expired(&other, policies[i], HUTCH_NO_LIMIT);
+      uint64_t removed = 0;
+      hutch_trim_spec spec = {.struct_size = sizeof spec};
+      spec.kind = way ? HUTCH_TRIM_TO_COST : HUTCH_TRIM_TO_COUNT;
+      spec.amount = way ? 2000 : 20;
+      if (way < 2) {
+        CHECK_OK(hutch_trim(cache, &spec, &removed));
+        CHECK_EQUAL(20, removed);
+      } else {
+        hutch_cache_limits limits = limits_of(cache);
+        limits.memory.count = 20;
+        CHECK_OK(hutch_set_limits(cache, &limits));
+      }
+      check_living(cache);
+      CHECK_OK(hutch_close(cache));
+    }
+  }
 }

@@ -22,7 +22,7 @@
 #include "hutch.h"
 
 #define FUNCTIONS(X) \
-  X(hutch_status_name) X(hutch_last_error) X(hutch_options_init) X(hutch_open) X(hutch_close) \
+  X(hutch_status_name) X(hutch_last_error) X(hutch_open) X(hutch_close) \
   X(hutch_put) X(hutch_get) X(hutch_get_into) X(hutch_remove) X(hutch_count) \
   X(hutch_value_data) X(hutch_value_size) X(hutch_value_release)
 
@@ -122,10 +122,10 @@ static int loop_removes(uint64_t seed, uint64_t number) { return draw(seed, numb
 /* ------------------------------------------------------------------- modes */
 
 static hutch_cache *open_cache(const char *directory) {
-  hutch_options options;
-  check(api.hutch_options_init(&options, sizeof options), "hutch_options_init");
+  hutch_options options = {.struct_size = sizeof options};
   options.inline_threshold = LOOP_INLINE_THRESHOLD;
-  options.disk = (hutch_tier_limits){0};
+  options.disk = (hutch_tier_limits){HUTCH_NO_LIMIT, HUTCH_NO_LIMIT, HUTCH_NO_LIMIT,
+                                     HUTCH_FOREVER, HUTCH_FOREVER, HUTCH_NO_LIMIT, {0}};
   hutch_cache *cache;
   check(api.hutch_open(directory, &options, &cache), "hutch_open");
   return cache;

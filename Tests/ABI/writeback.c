@@ -102,7 +102,7 @@ TEST(an_eviction_writes_the_whole_record) {
 TEST(many_evictions_lose_nothing) {
   hutch_options options = deferring_options();
   /* What a thread of the library's is just writing is counted on both sides. */
-  options.workers = 0;
+  options.flags |= HUTCH_OPEN_NO_THREADS;
   options.memory.count = 100;
   hutch_cache *cache = open_cache(scratch("cache").text, &options);
   for (int i = 0; i < 5000; i++) {

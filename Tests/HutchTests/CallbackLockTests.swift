@@ -26,7 +26,7 @@ import Testing
 
   private func cache(_ directory: String?, _ clock: Calls) -> OpaquePointer {
     var options = hutch_options()
-    hutch_options_init(&options, MemoryLayout<hutch_options>.size)
+    options.struct_size = MemoryLayout<hutch_options>.size
     options.clock = { context in
       Calls.at(context).add()
       return 1_800_000_000_000_000_000
@@ -102,7 +102,7 @@ import Testing
       { context, key, size, loading in
         Calls.at(context).add()
         ThreadState.assertNoLocks()
-        hutch_load_fulfil(loading, key, size, nil)
+        hutch_loading_fulfil(loading, key, size, nil)
         return 0
       }, calls.pointer,
       { context in

@@ -120,7 +120,7 @@ import Testing
     let disk = try DiskFixture()
     for i in 0..<4 { disk.put("k\(i)", DiskFixture.bytes(50_000, seed: UInt64(i))) }
     let name = disk.text("SELECT file FROM entries WHERE key = \(hex("k2"))")[0]
-    let path = disk.path + "/content/" + name.prefix(2) + "/" + name
+    let path = disk.path + "/content/" + name.dropFirst(6).prefix(2) + "/" + name
     var bytes = DiskFixture.bytes(50_000, seed: 2)
     switch damage {
     case "gone": try FileManager.default.removeItem(atPath: path)
@@ -159,14 +159,13 @@ import Testing
   // MARK: the manifest
 
   private func damagedNames(_ disk: DiskFixture) -> [String] {
-    disk.entries.filter { $0.hasPrefix("damaged-") && !$0.hasSuffix("-wal") }
+    disk.entries.filter { $0.hasPrefix("hutch-") && $0.hasSuffix(".damaged") }
   }
 
   @Test(arguments: ["", "no database, this", String(repeating: "x", count: 100_000)])
   func aFileThatIsNoDatabaseIsSetAside(content: String) throws {
-    let disk = try DiskFixture(opening: false)
-    try FileManager.default.createDirectory(
-      atPath: disk.path, withIntermediateDirectories: true)
+    let disk = try DiskFixture()
+    #expect(disk.close() == nil)
     try Data(content.utf8).write(to: URL(fileURLWithPath: disk.path + "/manifest.sqlite"))
     try disk.open()
     disk.put("a", [1])
@@ -206,6 +205,39 @@ import Testing
     #expect(damagedNames(disk).count == 1, "one is kept")
   }
 
+  @Test func aManifestThatLacksAColumnIsClosed() throws {
+    func open() -> Int {
+      let names = (try? FileManager.default.contentsOfDirectory(atPath: "/proc/self/fd")) ?? []
+      return names.filter {
+        let target = try? FileManager.default.destinationOfSymbolicLink(atPath: "/proc/self/fd/" + $0)
+        return target?.contains(".damaged") ?? false
+      }.count
+    }
+    let disk = try DiskFixture()
+    #expect(disk.close() == nil)
+    disk.query("ALTER TABLE entries DROP COLUMN uses")
+    try disk.open()
+    #expect(damagedNames(disk).count == 1 && open() == 0)
+    disk.put("k", [1])
+    #expect(try disk.get("k") == [1])
+  }
+
+  @Test func whatWasSetAsideGoesAfterAWeek() throws {
+    let disk = try DiskFixture()
+    #expect(disk.close() == nil)
+    try Data("x".utf8).write(to: URL(fileURLWithPath: disk.path + "/manifest.sqlite"))
+    try disk.open()
+    disk.maintain()
+    #expect(damagedNames(disk).count == 1)
+    let directory = try Directory.open(path: disk.path)
+    ManifestFile.removeOldDamaged(
+      in: directory, at: Clock.read(CLOCK_REALTIME) + 6 * 86_400 * second)
+    #expect(damagedNames(disk).count == 1)
+    ManifestFile.removeOldDamaged(
+      in: directory, at: Clock.read(CLOCK_REALTIME) + 8 * 86_400 * second)
+    #expect(damagedNames(disk).isEmpty)
+  }
+
   @Test func anotherProgramsDatabaseIsLeftAlone() throws {
     let disk = try DiskFixture(opening: false)
     try FileManager.default.createDirectory(
@@ -223,7 +255,7 @@ import Testing
     disk.put("a", [1])
     #expect(disk.close() == nil)
     disk.query("PRAGMA user_version = \(ManifestFile.format + 1)")
-    try FileManager.default.removeItem(atPath: disk.path + "/lock")
+    try FileManager.default.removeItem(atPath: disk.path + "/hutch.lock")
     func state() throws -> [String: Data] {
       var all: [String: Data] = [:]
       for name in disk.entries {
@@ -327,14 +359,5 @@ import Testing
     #expect(try disk.get("z") == [1])
     disk.maintain()
     disk.checkInvariants()
-  }
-
-  private func expectFailure(_ status: Status, _ body: () throws -> Void) {
-    do {
-      try body()
-      Issue.record("no failure")
-    } catch {
-      #expect((error as? Failure)?.status == status, "\(error)")
-    }
   }
 }

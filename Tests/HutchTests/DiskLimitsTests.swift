@@ -127,6 +127,120 @@ import Testing
     disk.checkInvariants()
   }
 
+  /// Far more ids than rows: of the old ones few are left, and those were read.
+  @Test func aSampleIsTakenOfTheRowsAndNotOfTheirIds() throws {
+    let disk = try fixture(TierLimits(count: 6000))
+    func read(_ i: Int) {
+      Array("hot\(i)".utf8).withUnsafeBytes { disk.tier.noteAccess($0, at: disk.moment.time) }
+    }
+    for i in 0..<600 { disk.put("hot\(i)", [1]) }
+    for i in 0..<40_000 {
+      disk.put("w\(i)", [1])
+      if i % 500 == 499 {
+        disk.time.advance(seconds: 1)
+        for i in 0..<600 { read(i) }
+        disk.maintain()
+        disk.time.advance(seconds: 1)
+      }
+    }
+    #expect(disk.tier.stats.count == 6000)
+    let hot = try (0..<600).filter { try disk.info("hot\($0)") != nil }.count
+    #expect(hot > 570, "what is read stays: \(hot) of 600")
+    // Of what was written once, the newest stays.
+    let newest = try (37_300..<40_000).filter { try disk.info("w\($0)") != nil }.count
+    #expect(newest > 2_500, "\(newest) of 2,700")
+    // What was last among them goes first: not as in a queue, but about.
+    let old = try (30_000..<33_000).filter { try disk.info("w\($0)") != nil }.count
+    #expect(old < 1_000, "\(old) of 3,000")
+    disk.checkInvariants()
+  }
+
+  @Test func densitiesAreLearnt() throws {
+    var density = RowDensity()
+    var state: UInt64 = 7
+    func random(_ bound: Int64) -> Int64 {
+      state = state &* 6_364_136_223_846_793_005 &+ 1_442_695_040_888_963_407
+      return Int64((state >> 33) % UInt64(bound))
+    }
+    // Rows: each thousandth of the first million, all of the last ten thousand.
+    func next(_ id: Int64) -> Int64 { id < 1_000_000 ? (id / 1000 + 1) * 1000 : id + 1 }
+    var dense = 0
+    for round in 0..<1_200 {
+      density.cover(from: 0, to: 1_010_000)
+      let start = density.place(random) { round % 8 == 0 }
+      var end = start
+      for _ in 0..<16 { end = min(next(end), 1_010_000) }
+      density.note(16, after: start, upTo: end)
+      if round >= 1_000 && start >= 995_000 { dense += 1 }
+    }
+    // They are ten in eleven of all rows.
+    #expect(dense > 120 && dense < 200, "\(dense) of 200")
+    // Ids that no honest manifest has, and a range that shrinks.
+    density.cover(from: 0, to: Int64(1) << 60)
+    density.note(16, after: 5, upTo: 5)
+    density.cover(from: 1 << 59, to: (1 << 59) + 3)
+    for _ in 0..<100 {
+      let start = density.place(random) { false }
+      #expect(start >= 1 << 59 && start < (1 << 59) + 3)
+    }
+  }
+
+  @Test(arguments: [Sharing.exclusive, .shared])
+  func limitsAreTheDirectorys(sharing: Sharing) throws {
+    let wanted = TierLimits(
+      cost: 1 << 30, count: 5000, maxEntry: 1 << 20,
+      ages: Ages(timeToLive: 1000 * second, timeToIdle: 500 * second), minFree: 4096)
+    let disk = try DiskFixture(
+      StorageOptions(limits: wanted, sharing: sharing))
+    for i in 0..<300 { disk.put("k\(i)", DiskFixture.bytes(400_000)) }
+    #expect(disk.close() == nil)
+
+    // What is not named stays as the directory has it.
+    disk.options.limits = .defaultDisk
+    disk.options.given = []
+    try disk.open()
+    disk.maintain()
+    #expect(disk.tier.limits == wanted)
+    #expect(disk.tier.stats.count == 300 && !disk.tier.differs(from: disk.options))
+    #expect(disk.observer.lines.isEmpty)
+    disk.checkInvariants()
+    #expect(disk.close() == nil)
+
+    // What is named changes it.
+    disk.options.limits.count = 100
+    disk.options.given = .count
+    try disk.open()
+    disk.maintain()
+    #expect(disk.tier.limits == wanted.changed(.count, to: TierLimits(count: 100)))
+    #expect(disk.tier.stats.count == 100)
+    #expect(disk.observer.lines.count == 1 && disk.observer.lines[0].level == .info)
+    disk.observer.lines = []
+
+    // So does a setter, also when the tier goes and comes back.
+    try disk.tier.setLimits(wanted, at: disk.moment)
+    try FileManager.default.moveItem(atPath: disk.path, toPath: disk.path + "-away")
+    #expect(disk.put("x", [1]).outcome == .failed)
+    try FileManager.default.moveItem(atPath: disk.path + "-away", toPath: disk.path)
+    disk.maintain()
+    #expect(disk.tier.isUp && disk.tier.limits == wanted)
+    #expect(disk.close() == nil)
+    disk.observer.lines = []
+    disk.options.given = []
+    try disk.open()
+    #expect(disk.tier.limits == wanted && disk.observer.lines.isEmpty)
+
+    guard sharing == .shared else { return }
+    // Beside another one, likewise.
+    let other = try DiskFixture(disk.options, opening: false, at: disk.path)
+    other.options.given = .cost
+    other.options.limits.cost = 2 << 30
+    try other.open()
+    #expect(other.tier.limits == wanted.changed(.cost, to: TierLimits(cost: 2 << 30)))
+    disk.put("y", [1])
+    #expect(disk.tier.limits == other.tier.limits)
+    #expect(other.close() == nil)
+  }
+
   @Test func theLogStaysWithinItsBound() throws {
     let disk = try fixture(TierLimits())
     var largest = 0

@@ -119,9 +119,9 @@ import Testing
     for i in 0..<200 { disk.put("new\(i)", [5]) }
     disk.checkInvariants()
     #expect(disk.tier.stats.count == 5000)
-    // By samples: nearly all of those that went are of the oldest thousand.
+    // By samples: most of the 200 that went are of the oldest thousand, where 40 would be by chance.
     let old = try (0..<1000).filter { try disk.get("k\($0)", isAccess: false) == nil }.count
-    #expect(old > 190)
+    #expect(old > 160, "\(old)")
   }
 
   /// A row that is put again changes the page it is on, the meta row's, and at most three of the
@@ -169,7 +169,7 @@ import Testing
     disk.query("PRAGMA user_version = 1")
     try disk.open()
     #expect(try disk.get("k") == nil)
-    #expect(disk.entries.contains { $0.hasPrefix("damaged-") })
+    #expect(disk.entries.contains { $0.hasPrefix("hutch-") && $0.hasSuffix(".damaged") })
     disk.put("k", [2])
     try disk.reopen()
     #expect(try disk.get("k") == [2])

@@ -1,3 +1,4 @@
+import CSQLite
 import Foundation
 import Testing
 
@@ -19,7 +20,7 @@ import Testing
     killed.maintain()
     killed.checkInvariants()
     #expect(killed.close() == nil)
-    #expect(killed.entries == ["content", "lock", "manifest.sqlite", "trash"])
+    #expect(killed.entries == ["content", "hutch.lock", "manifest.sqlite", "trash"])
   }
 
   @Test func aKillAtEveryStepOfAReplace() throws {
@@ -51,7 +52,7 @@ import Testing
       let folder = disk.path + "/content/" + String(format: "%02x", i % 256)
       try FileManager.default.createDirectory(
         atPath: folder, withIntermediateDirectories: true)
-      let name = String(format: "%02x%014x", i % 256, i) + (i % 3 == 0 ? ".tmp" : "")
+      let name = String(format: "hutch-%02x%014x", i % 256, i) + (i % 3 == 0 ? ".tmp" : "")
       try Data([1]).write(to: URL(fileURLWithPath: folder + "/" + name))
     }
     let killed = try disk.copyOfKilled()
@@ -70,7 +71,10 @@ import Testing
 
   @Test func trashOfAnEarlierOpeningGoes() throws {
     let disk = try DiskFixture()
-    for i in 0..<200 { try Data([1]).write(to: URL(fileURLWithPath: disk.path + "/trash/\(i)")) }
+    for i in 0..<200 {
+      let name = String(format: "hutch-%016x", i) + (i % 3 == 0 ? ".jpeg" : "")
+      try Data([1]).write(to: URL(fileURLWithPath: disk.path + "/trash/" + name))
+    }
     try disk.reopen()
     disk.maintain()
     #expect(disk.files(in: "trash").isEmpty)
@@ -157,6 +161,43 @@ import Testing
     #expect(try disk.get("k1") == [3])
     disk.maintain()
     #expect(!disk.tier.queue.hasBars)
+    disk.checkInvariants()
+  }
+
+  @Test(arguments: [false, true])
+  func theEndOfACacheWhoseDirectoryHasGone(isNoticed: Bool) throws {
+    let disk = try DiskFixture()
+    disk.put("k", [1])
+    try FileManager.default.removeItem(atPath: disk.path)
+    if isNoticed { #expect(disk.put("k", [2]).outcome == .failed) }
+    #expect(disk.close() == nil)
+    #expect(!FileManager.default.fileExists(atPath: disk.path))
+  }
+
+  @Test func theEndOfACacheWhoseDirectoryIsElsewhere() throws {
+    let disk = try DiskFixture()
+    disk.put("k", [1])
+    try FileManager.default.moveItem(atPath: disk.path, toPath: disk.path + "-away")
+    #expect(disk.close()?.status == .io)
+    try FileManager.default.moveItem(atPath: disk.path + "-away", toPath: disk.path)
+    try disk.open()
+    #expect(try disk.get("k") == [1])
+  }
+
+  /// A reader of another program: the log cannot be moved for as long as it reads.
+  @Test func aReaderThatStaysDoesNotHaveEachCommitWait() throws {
+    let disk = try DiskFixture(StorageOptions(limits: TierLimits(cost: 16 << 20)))
+    for i in 0..<100 { disk.put("k\(i)", DiskFixture.bytes(9000)) }
+    var connection: OpaquePointer?
+    sqlite3_open_v2(disk.path + "/manifest.sqlite", &connection, SQLITE_OPEN_READWRITE, nil)
+    defer { sqlite3_close(connection) }
+    #expect(sqlite3_exec(connection, "BEGIN; SELECT count(*) FROM entries", nil, nil, nil) == 0)
+    for i in 0..<1000 { disk.put("k\(i % 100)", DiskFixture.bytes(9000, seed: UInt64(i))) }
+    #expect(disk.tier.logPause.length > 0)
+    #expect(sqlite3_exec(connection, "COMMIT", nil, nil, nil) == 0)
+    disk.tier.logPause.end = 0
+    disk.put("k", [1])
+    #expect(disk.tier.logPause.length == 0)
     disk.checkInvariants()
   }
 

@@ -37,7 +37,8 @@ final class TestObserver: StorageObserver, @unchecked Sendable {
   func storeCommits(_ key: Bytes, _ version: UInt64, _ mark: UInt32) {}
   func lastAccess(of key: Bytes) -> Int64? { lastAccess?(key) }
   func storeChanged(_ failure: Failure?) { onChange?(failure) }
-  func log(_ line: LogLine) {}
+  func log(_ line: LogLine) { lines.append(line) }
+  var lines: [LogLine] = []
 }
 
 /// A directory of its own for one test, a tier in it, and what a test does with one.
@@ -322,3 +323,12 @@ final class DiskFixture: @unchecked Sendable {
 }
 
 let second: Int64 = 1_000_000_000
+
+func expectFailure(_ status: Status, _ body: () throws -> Void) {
+  do {
+    try body()
+    Issue.record("no failure")
+  } catch {
+    #expect((error as? Failure)?.status == status, "\(error)")
+  }
+}

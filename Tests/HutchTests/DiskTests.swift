@@ -204,7 +204,7 @@ import Testing
     disk.put("a", [1])
     #expect(disk.entries.contains("manifest.sqlite-wal"))
     #expect(disk.close() == nil)
-    #expect(disk.entries == ["content", "lock", "manifest.sqlite", "trash"])
+    #expect(disk.entries == ["content", "hutch.lock", "manifest.sqlite", "trash"])
     #expect(disk.query("SELECT clean FROM meta")[0][0] == 1)
     var status = stat()
     stat(disk.path, &status)

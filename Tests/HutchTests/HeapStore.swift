@@ -59,7 +59,7 @@ final class HeapStore: Storage, @unchecked Sendable {
   /// Of the newest clear of all tiers.
   private var clearedVersion: UInt64 = 0
   private var counters = TierStats()
-  private var isUp = true
+  private var serves = true
   private var barred = 0
   /// What is to be told when the lock is let go.
   private var dropped: [(key: [UInt8], version: UInt64)] = []
@@ -120,6 +120,13 @@ final class HeapStore: Storage, @unchecked Sendable {
   func isAnnounced(_ key: Bytes) -> Bool {
     lock.withLock { announced.contains { $0.concerns(key) } }
   }
+  var isUp: Bool { lock.withLock { serves } }
+  func isPending(_ key: Bytes) -> Bool {
+    lock.withLock { (pending + announced).contains { $0.kind == .clear || $0.concerns(key) } }
+  }
+  func mayHold(_ key: Bytes) -> Bool {
+    isPending(key) || lock.withLock { !serves || medium.rows[Array(key)] != nil }
+  }
   var announcedCount: UInt64 { lock.withLock { UInt64(announced.count) } }
 
   /// Runs `body` with the lock held, and tells afterwards what it has dropped.
@@ -145,7 +152,7 @@ final class HeapStore: Storage, @unchecked Sendable {
       medium.cost = 0
       return
     }
-    guard isUp else {
+    guard serves else {
       write.failure = Failure(.tierDown, "the store is out of service")
       write.outcome = .failed
       return
@@ -213,7 +220,7 @@ final class HeapStore: Storage, @unchecked Sendable {
 
   /// What a key has: announced, else submitted, else committed.
   private func find(_ key: Bytes, at now: Int64) -> Row? {
-    guard isUp else { return nil }
+    guard serves else { return nil }
     var found: Row?
     var times: Record?
     if let put = announced.last(where: { $0.concerns(key) }) {
@@ -299,7 +306,7 @@ final class HeapStore: Storage, @unchecked Sendable {
 
   private func seen(at now: Int64) -> [(key: [UInt8], row: Row)] {
     lock.withLock {
-      guard isUp else { return [] }
+      guard serves else { return [] }
       return medium.rows.filter { !$0.value.isBarred && !isExpired($0.value, at: now) }
         .map { ($0.key, $0.value) }
     }
@@ -366,9 +373,9 @@ final class HeapStore: Storage, @unchecked Sendable {
   var stats: TierStats {
     lock.withLock {
       var stats = counters
-      stats.isUp = isUp
-      stats.count = isUp ? UInt64(medium.rows.count) : 0
-      stats.cost = isUp ? medium.cost : 0
+      stats.isUp = serves
+      stats.count = serves ? UInt64(medium.rows.count) : 0
+      stats.cost = serves ? medium.cost : 0
       return stats
     }
   }
@@ -425,14 +432,14 @@ final class HeapStore: Storage, @unchecked Sendable {
     locked {
       commit()
       medium.nextVersion = max(firstVersion, lastVersion &+ 1)
-      isUp = false
+      serves = false
     }
     return nil
   }
 
   func beginInChild(isPrepared: Bool) {
     lock.renew()
-    isUp = false
+    serves = false
   }
 }
 

@@ -58,4 +58,64 @@ import Testing
       #expect(missing == 0, "seed \(testSeed), round \(round)")
     }
   }
+
+  /// Entries that move to another shard while the tier's ages change take the new ages up too:
+  /// none stays for ever. Puts make the tier divide at one of many moments of the change.
+  @Test func agesReachWhatMovesMeanwhile() throws {
+    for round in 0..<60 {
+      let bench = try Bench(TierLimits(count: 100_000), policy: .adaptive)
+      let keys = (0..<4300).map { "\($0)" }
+      let before = 4060 + round % 36
+      for key in keys[..<before] { try bench.put(key) }
+      let blocks = try keys[before...].map { key in
+        (hash: bench.hash(key), block: try bench.block(key).leak())
+      }
+      let moment = bench.hand.moment
+      let tier = bench.tier
+      var limits = TierLimits(count: 100_000)
+      limits.ages = Ages(timeToLive: 1_000)
+      onThreads(2) { number in
+        if number == 0 {
+          tier.setLimits(limits, at: moment)
+        } else {
+          for (hash, block) in blocks {
+            _ = try! tier.put(Block(owning: block), hash, at: moment)
+          }
+        }
+      }
+      #expect(tier.shardCount > 1)
+      #expect(bench.violation == nil)
+      bench.hand.now += 2_000
+      let alive = keys.count { bench.contains($0) }
+      #expect(alive == 0, "round \(round)")
+    }
+  }
+
+  /// A put that needs much room takes what was used longest ago wherever it is, and not all that
+  /// one shard has.
+  @Test func aLargePutTakesFromEveryShard() throws {
+    let tier = try MemoryTier(
+      limits: TierLimits(cost: 1 << 21), policy: .lru, hash: KeyedHash(),
+      versions: Versions(from: 1), cores: 4)
+    let bench = try Bench()
+    func put(_ key: String, _ size: Int = 0) throws -> MemoryPutResult {
+      let hash = withBytes(key) { tier.hash($0) }
+      return try tier.put(
+        bench.block(key, String(repeating: "x", count: size)), hash, at: bench.hand.moment)
+    }
+    func isThere(_ key: String) -> Bool {
+      withBytes(key) { tier.get($0, tier.hash($0), at: bench.hand.moment) } != nil
+    }
+    let keys = (0..<24_000).map { "\($0)" }
+    for key in keys { _ = try put(key) }
+    #expect(tier.shardCount > 4)
+    let hot = keys.suffix(4_000)
+    for key in hot { #expect(isThere(key)) }
+    // A quarter of the limit: more than three shards hold. A sixth of the entries is hot.
+    #expect(try put("large", 1 << 19).outcome == .stored)
+    let lost = hot.count { !isThere($0) }
+    #expect(lost == 0)
+    #expect(isThere("large"))
+    #expect(tier.violation() == nil)
+  }
 }

@@ -53,7 +53,10 @@ import Testing
           let result = try bench.put(key, value, isBacked: isBacked) {
             if life > 0 { $0.expires = $0.created + life }
           }
-          let charge = MemoryTier.overhead + UInt64(key.utf8.count + value.utf8.count)
+          // An entry that may expire has a header of 80 bytes in place of 32, and times.
+          let charge =
+            MemoryTier.overhead + UInt64(key.utf8.count + value.utf8.count)
+            + (life > 0 ? 48 + MemoryTier.overheadOfTimes : 0)
           if limits.cost > 0 && charge > limits.cost {
             #expect(result.outcome == .tooLarge, context)
             drop(key)
@@ -67,7 +70,8 @@ import Testing
             charge: charge)
           touch(key)
           while limits.count > 0 ? model.count > limit : cost() > costLimit {
-            drop(order[0])
+            // What has expired goes before what lives.
+            drop(order.first { bench.hand.now >= model[$0]!.expires } ?? order[0])
           }
         case 4..<7:
           #expect(bench.get(key) == model[key]?.value, context)

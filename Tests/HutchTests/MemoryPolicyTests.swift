@@ -84,6 +84,22 @@ import Testing
     #expect(bench.tier.stats.evictions == 0)
   }
 
+  /// What was read often stays in a trim by frequency, though nothing was evicted yet and many
+  /// entries came after it.
+  @Test(arguments: all)
+  func whatIsReadMostOutlivesATrimByFrequency(policy: MemoryPolicy) throws {
+    let bench = try Bench(policy: policy)
+    for i in 0..<100 { try bench.put("hot \(i)") { $0.cost = 1 } }
+    for _ in 0..<20 {
+      for i in 0..<100 { #expect(bench.get("hot \(i)") != nil) }
+    }
+    for i in 0..<100 { try bench.put("cold \(i)") { $0.cost = 1 } }
+    let removed = bench.tier.trim(
+      TrimSpec(kind: .leastFrequent, amount: 100), at: bench.hand.moment, goOn: { _, _ in true })
+    #expect(removed == 100)
+    #expect((0..<100).count { bench.contains("hot \($0)") } == 100)
+  }
+
   /// An entry that grows as it is replaced is spared, whatever its turn.
   @Test(arguments: all)
   func whatIsReplacedIsSpared(policy: MemoryPolicy) throws {

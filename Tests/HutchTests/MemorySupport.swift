@@ -55,6 +55,20 @@ let testSeed: UInt64 = {
   return random.next() >> 16
 }()
 
+extension MemoryTier {
+  /// The value's size; copied if it fits. Nil: there is no entry.
+  func copy(
+    _ key: Bytes, _ hash: UInt64, at moment: Moment, into buffer: UnsafeMutableRawPointer,
+    capacity: Int
+  ) -> Int? {
+    let found = look(
+      key, hash, at: moment, into: UnsafeMutableRawBufferPointer(start: buffer, count: capacity),
+      .value, countsMiss: true)
+    found.reference?.release()
+    return found.status == .done ? found.size : nil
+  }
+}
+
 /// A tier with a clock, by text.
 final class Bench {
   let hand = HandClock()

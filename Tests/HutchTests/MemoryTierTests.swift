@@ -265,4 +265,29 @@ import Testing
     }
     #expect(table.violation() == nil && table.count == 0)
   }
+
+  /// What a limit on cost counts is the memory that entries take, whatever their records hold:
+  /// over many sizes the charge is at least what malloc gave, the word and the slot, and at most a
+  /// quarter more (which the policy's memory takes at capacity).
+  @Test func theChargeIsTheMemoryTaken() throws {
+    let bench = try Bench()
+    let kinds: [(String, (inout Record) -> Void)] = [
+      ("plain", { _ in }), ("checksum", { $0.checksum = 1 }), ("life", { $0.expires = .max }),
+      ("idle", { $0.timeToIdle = 1_000_000 }),
+      ("all", { ($0.checksum, $0.expires, $0.timeToIdle) = (1, .max, 5) }),
+    ]
+    for (name, change) in kinds {
+      var charged: UInt64 = 0
+      var taken = 0
+      for size in 0..<256 {
+        let block = try bench.block("key of 16 bytes.", String(repeating: "x", count: size), change)
+        charged += MemoryTier.charge(of: block.unowned)
+        let hasTimes = block.unowned.expires != 0 || block.unowned.timeToIdle != 0
+        // A chunk of malloc's with its header, the word (8 at a load of .78), the slot, times.
+        let chunk = (block.unowned.byteCount + 8 + 15) & ~15
+        taken += chunk + 11 + 12 + (hasTimes ? 16 : 0)
+      }
+      #expect(taken <= Int(charged) && Int(charged) * 4 <= taken * 5, "\(name): \(taken) \(charged)")
+    }
+  }
 }

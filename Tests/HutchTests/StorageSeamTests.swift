@@ -237,7 +237,8 @@ import Testing
     try fixture.put("new", "1")
     #expect(fixture.stored.contains("k20") && !fixture.stored.contains("k21"))
     try fixture.cache.setLimits(
-      memory: fixture.options.memory, disk: TierLimits(cost: 1000, maxEntry: 200), in: .whole)
+      memory: fixture.options.memory, .all, disk: TierLimits(cost: 1000, maxEntry: 200), .all,
+      in: .whole)
     #expect(try fixture.put("large", String(repeating: "x", count: 300)).status == .partial)
     #expect(!fixture.stored.contains("large"))
   }

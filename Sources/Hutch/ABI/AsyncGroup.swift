@@ -22,16 +22,30 @@ private func submitting(
     case .done(let task):
       let completion = hutch_completion(task)
       let operation = AsyncOperation.of(task)
-      if let reason = operation.pointee.failure { ThreadState.note(reason.failure, reason.failure.detail) }
-      // The value is the caller's.
-      operation.pointee.block = nil
+      if let reason = operation.pointee.failure {
+        ThreadState.note(reason.failure, reason.failure.detail)
+      }
+      // The value is the caller's, if its struct has a field for it.
+      if tellsValue(of: completion, given.now) { operation.pointee.block = nil }
       let release = spec.release
-      Handle.giveUp(task)
+      task.end()
       deliver(completion, to: given.now)
       ThreadState.give(spec.context, back: release, of: owner(cache))
       return .done
     }
   }
+}
+
+/// Whether a completion that the host gave is long enough to be told the value of this one.
+private func tellsValue(
+  of completion: hutch_completion, _ given: UnsafeMutablePointer<hutch_completion>?
+) -> Bool {
+  guard let given else { return false }
+  var told = hutch_completion()
+  let size = UnsafeRawPointer(given).loadUnaligned(as: Int.self)
+  told.struct_size = min(size, MemoryLayout<hutch_completion>.size)
+  deliver(completion, to: &told)
+  return told.value != nil
 }
 
 @_cdecl("hutch_get_async") @implementation
@@ -60,7 +74,7 @@ public func hutch_put_async(
       wantsChecksum: handle.cache.storage != nil)
     return try handle.submit(
       .put, key, block, storing: try handle.cache.target(of: put.writePolicy, in: handle.scope),
-      spec, mayFinishNow: now)
+      file: put.file, spec, mayFinishNow: now)
   }
 }
 

@@ -6,44 +6,58 @@
 // nil; a size_t arrives as Int, so a size that no object can have is negative.
 
 internal import CHutch
+import CSystem
 
 /// Maps the outcome of a call on a cache: a failure becomes its status, and this thread's
 /// last error.
+/// `subject`: the path that a failure is about.
 @inline(__always)
-func answering(_ body: () throws(Failure) -> Status) -> hutch_status {
+func answering(
+  about subject: UnsafePointer<CChar>? = nil, _ body: () throws(Failure) -> Status
+) -> hutch_status {
   do throws(Failure) {
     return try body().code
   } catch {
-    return failing(error)
+    return failing(error, about: subject)
   }
 }
 
 /// Notes a failure and returns its status.
 @inline(never)
-func failing(_ failure: Failure) -> hutch_status {
-  ThreadState.note(failure, failure.detail)
+func failing(
+  _ failure: Failure, about subject: UnsafePointer<CChar>? = nil
+) -> hutch_status {
+  ThreadState.note(failure, failure.detail, subject)
   return failure.status.code
+}
+
+/// Flags, of which a caller may set only those that are `defined`.
+@inline(__always)
+func checkFlags(_ flags: UInt32, _ defined: UInt32) throws(Failure) {
+  if flags & ~defined != 0 { throw .unknown("a flag is not defined", flags & ~defined) }
 }
 
 extension Failure {
   static func invalid(_ words: StaticString) -> Failure { Failure(.invalidArgument, words) }
 }
 
-/// Calls `body` with the handle behind a pointer.
-@inline(__always)
+/// Calls `body` with the handle behind a pointer. One copy, for the calls that take longer than
+/// the look through a closure.
+@inline(never)
 func withHandle(
-  _ pointer: OpaquePointer?, _ body: (Handle) throws(Failure) -> Status
+  _ pointer: OpaquePointer?, about subject: UnsafePointer<CChar>? = nil,
+  _ body: (Handle) throws(Failure) -> Status
 ) -> hutch_status {
   guard let pointer else { return failing(.invalid("the cache is NULL")) }
   return Unmanaged<Handle>.fromOpaque(UnsafeRawPointer(pointer))._withUnsafeGuaranteedRef {
     handle in
-    answering { () throws(Failure) in try body(handle) }
+    answering(about: subject) { () throws(Failure) in try body(handle) }
   }
 }
 
 /// As `withHandle`, if the cache can be used. What a call did not find may have gone because
 /// the cache was closed meanwhile: that is the answer then.
-@inline(__always)
+@inline(never)
 func withCache(
   _ pointer: OpaquePointer?, _ body: (Handle) throws(Failure) -> Status
 ) -> hutch_status {
@@ -115,7 +129,7 @@ func checkedBytes(
   return Bytes(start: pointer, count: size)
 }
 
-@inline(__always)
+@inline(never)
 func checkedDuration(_ duration: Int64) throws(Failure) -> Int64 {
   guard duration >= 0 else { throw .invalid("a duration is negative") }
   return duration
@@ -126,13 +140,21 @@ func checkedDuration(_ duration: Int64) throws(Failure) -> Int64 {
 /// Larger than any struct of ours will be: a size above it was never set.
 let largestStruct = 4096
 
-/// Checks a struct's own size, and that what we do not know of it is zero. Returns how many
-/// bytes of it we know.
-private func knownSize(
-  _ pointer: UnsafeRawPointer, _ ours: Int, _ isMissing: StaticString
+/// The size that a struct says it has.
+@inline(never)
+private func statedSize(
+  _ pointer: UnsafeRawPointer, _ isMissing: StaticString
 ) throws(Failure) -> Int {
   let size = pointer.loadUnaligned(as: Int.self)
   guard size >= MemoryLayout<Int>.size, size <= largestStruct else { throw .invalid(isMissing) }
+  return size
+}
+
+/// Checks that what this library does not know of a struct is zero. Returns how many bytes of it
+/// the library knows.
+@inline(never)
+private func knownSize(_ pointer: UnsafeRawPointer, _ ours: Int) throws(Failure) -> Int {
+  let size = try statedSize(pointer, "struct_size of an argument is not set")
   var offset = ours
   while offset < size {
     guard pointer.load(fromByteOffset: offset, as: UInt8.self) == 0 else {
@@ -143,16 +165,14 @@ private func knownSize(
   return min(size, ours)
 }
 
-/// A struct from the host over `defaults`, which count for what an older header has not.
+/// A struct from the host. What NULL and the struct of an older header leave out is as in `zero`,
+/// which has a zero in every field: the default.
 @inline(__always)
-func received<T>(_ pointer: UnsafePointer<T>?, over defaults: T) throws(Failure) -> T {
-  guard let pointer else { return defaults }
-  let size = try knownSize(
-    pointer, MemoryLayout<T>.size, "struct_size of an argument is not set")
-  var value = defaults
-  withUnsafeMutableBytes(of: &value) {
-    $0.baseAddress!.copyMemory(from: pointer, byteCount: size)
-  }
+func received<T>(_ pointer: UnsafePointer<T>?, over zero: T) throws(Failure) -> T {
+  guard let pointer else { return zero }
+  let size = try knownSize(pointer, MemoryLayout<T>.size)
+  var value = zero
+  withUnsafeMutableBytes(of: &value) { _ = memcpy($0.baseAddress!, pointer, size) }
   return value
 }
 
@@ -160,19 +180,23 @@ func received<T>(_ pointer: UnsafePointer<T>?, over defaults: T) throws(Failure)
 @inline(__always)
 func checkedResult<T>(_ pointer: UnsafeMutablePointer<T>?) throws(Failure) {
   guard let pointer else { return }
-  _ = try knownSize(pointer, MemoryLayout<T>.size, "struct_size of a result is not set")
+  _ = try statedSize(pointer, "struct_size of a result is not set")
 }
 
-/// Fills a struct of the host's, as far as its header knows it; its struct_size stays.
+/// Fills a struct of the host's, as far as its header knows it; its struct_size stays. What a
+/// newer header has beyond the library's struct is set to zero.
 @inline(__always)
 func deliver<T>(_ value: T, to pointer: UnsafeMutablePointer<T>?) {
   guard let pointer else { return }
+  withUnsafeBytes(of: value) { fill(UnsafeMutableRawPointer(pointer), $0) }
+}
+
+@inline(never)
+private func fill(_ target: UnsafeMutableRawPointer, _ source: UnsafeRawBufferPointer) {
   let word = MemoryLayout<Int>.size
-  let size = min(UnsafeRawPointer(pointer).loadUnaligned(as: Int.self), MemoryLayout<T>.size)
-  withUnsafeBytes(of: value) {
-    UnsafeMutableRawPointer(pointer).advanced(by: word)
-      .copyMemory(from: $0.baseAddress! + word, byteCount: size - word)
-  }
+  let size = target.loadUnaligned(as: Int.self)
+  memcpy(target + word, source.baseAddress! + word, min(size, source.count) - word)
+  if size > source.count { memset(target + source.count, 0, size - source.count) }
 }
 
 // MARK: records and limits
@@ -197,25 +221,62 @@ extension hutch_entry_info {
   }
 }
 
+/// In the header 0 is 'not set' and the largest number is 'no limit'; in the engine 0 is 'no
+/// limit', and `LimitFields` says which fields are set.
 extension TierLimits {
-  init(_ limits: hutch_tier_limits) throws(Failure) {
-    guard limits.reserved.0 == 0, limits.reserved.1 == 0 else {
+  /// `defaults`, but for the fields that the host has set.
+  init(_ limits: hutch_tier_limits, over defaults: TierLimits) throws(Failure) {
+    guard isZero(limits.reserved) else {
       throw Failure(.unsupported, "a reserved field of the limits is set")
     }
-    self.init(
-      cost: limits.cost, count: limits.count, maxEntry: limits.max_entry,
+    func size(_ number: UInt64) -> UInt64 { number == UInt64.max ? 0 : number }
+    func duration(_ duration: Int64) throws(Failure) -> Int64 {
+      try checkedDuration(duration) == Int64.max ? 0 : duration
+    }
+    let largest = limits.max_entry
+    let wanted = TierLimits(
+      cost: size(limits.cost), count: size(limits.count),
+      maxEntry: largest == UInt64.max - 1 ? TierLimits.quarter : size(largest),
       ages: Ages(
-        timeToLive: try checkedDuration(limits.time_to_live),
-        timeToIdle: try checkedDuration(limits.time_to_idle)),
-      minFree: limits.min_free)
+        timeToLive: try duration(limits.time_to_live),
+        timeToIdle: try duration(limits.time_to_idle)),
+      minFree: size(limits.min_free))
+    self = defaults.changed(LimitFields(limits), to: wanted)
+  }
+}
+
+extension LimitFields {
+  /// Those that are not zero.
+  init(_ limits: hutch_tier_limits) {
+    self = []
+    if limits.cost != 0 { insert(.cost) }
+    if limits.count != 0 { insert(.count) }
+    if limits.max_entry != 0 { insert(.maxEntry) }
+    if limits.time_to_live != 0 { insert(.timeToLive) }
+    if limits.time_to_idle != 0 { insert(.timeToIdle) }
+    if limits.min_free != 0 { insert(.minFree) }
   }
 }
 
 extension hutch_tier_limits {
   init(_ limits: TierLimits) {
-    self.init(
-      cost: limits.cost, count: limits.count, max_entry: limits.maxEntry,
-      time_to_live: limits.ages.timeToLive, time_to_idle: limits.ages.timeToIdle,
-      min_free: limits.minFree, reserved: (0, 0))
+    func size(_ number: UInt64) -> UInt64 { number == 0 ? UInt64.max : number }
+    func duration(_ duration: Int64) -> Int64 { duration == 0 ? Int64.max : duration }
+    let isQuarter = limits.maxEntry == TierLimits.quarter
+    self.init()
+    cost = size(limits.cost)
+    count = size(limits.count)
+    max_entry = isQuarter ? UInt64.max - 1 : size(limits.maxEntry)
+    time_to_live = duration(limits.ages.timeToLive)
+    time_to_idle = duration(limits.ages.timeToIdle)
+    min_free = size(limits.minFree)
+  }
+}
+
+/// Whether a field, or an array of them, is zero.
+func isZero<T>(_ field: T) -> Bool {
+  withUnsafeBytes(of: field) { bytes in
+    for byte in bytes where byte != 0 { return false }
+    return true
   }
 }

@@ -8,7 +8,7 @@ public func hutch_check(
 ) -> hutch_status {
   withCache(cache) { (handle) throws(Failure) in
     let quick = UInt32(HUTCH_CHECK_QUICK)
-    guard flags & ~quick == 0 else { throw .invalid("a flag is not defined") }
+    try checkFlags(flags, quick)
     try checkedResult(report)
     let found = try handle.cache.check(isQuick: flags & quick != 0, in: handle.scope)
     deliver(

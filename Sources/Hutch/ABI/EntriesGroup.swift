@@ -83,7 +83,7 @@ extension Cache.PutSpec {
     guard let suffix = FileSuffix(text) else {
       throw .invalid("the suffix is longer than 15 bytes, or has a slash")
     }
-    file = ValueFile(suffix)
+    self.suffix = suffix
   }
 }
 
@@ -112,24 +112,66 @@ public func hutch_get_into(
   withCacheAtOnce(cache) { (cache, scope) throws(Failure) in
     let key = try checkedKey(key, key_size)
     guard let size else { throw .invalid("size is NULL") }
-    guard capacity >= 0, buffer != nil || capacity == 0 else {
-      throw .invalid("the buffer is NULL, or its capacity no size")
-    }
-    guard let found = try cache.copy(key, in: scope, into: buffer, capacity: capacity) else {
-      return .notFound
-    }
-    size.pointee = found
-    return found <= capacity ? .done : .bufferTooSmall
+    let found = try cache.look(
+      key, in: scope, into: try checkedBuffer(buffer, capacity), .value, atOnce: false)
+    if found.status != .done { return found.status }
+    size.pointee = found.size
+    guard let reference = found.reference else { return .done }
+    _ = Block(owning: reference)
+    return .bufferTooSmall
+  }
+}
+
+@inline(__always)
+private func checkedBuffer(
+  _ buffer: UnsafeMutableRawPointer?, _ capacity: Int
+) throws(Failure) -> UnsafeMutableRawBufferPointer {
+  guard capacity >= 0, buffer != nil || capacity == 0 else {
+    throw .invalid("the buffer is NULL, or its capacity no size")
+  }
+  return UnsafeMutableRawBufferPointer(start: buffer, count: capacity)
+}
+
+@_cdecl("hutch_look") @implementation
+@_optimize(speed)
+public func hutch_look(
+  _ cache: OpaquePointer!, _ key: UnsafeRawPointer!, _ key_size: Int, _ flags: UInt32,
+  _ buffer: UnsafeMutableRawPointer!, _ capacity: Int, _ out: UnsafeMutablePointer<hutch_found>!
+) -> hutch_status {
+  withCacheAtOnce(cache) { (cache, scope) throws(Failure) in
+    guard let out else { throw .invalid("out is NULL") }
+    try checkedResult(out)
+    tell(out, Look(.notFound))
+    let key = try checkedKey(key, key_size)
+    try checkFlags(flags, UInt32(HUTCH_LOOK_AT_ONCE))
+    let found = try cache.look(
+      key, in: scope, into: try checkedBuffer(buffer, capacity), .valueAndExtended,
+      atOnce: flags != 0)
+    if found.status == .done { tell(out, found) }
+    return found.status
+  }
+}
+
+@inline(__always)
+private func tell(_ out: UnsafeMutablePointer<hutch_found>, _ found: Look) {
+  let answer = hutch_found(
+    struct_size: MemoryLayout<hutch_found>.size, size: found.size,
+    extended_size: found.extendedSize, value: found.reference.map { OpaquePointer($0.raw) })
+  // Nearly always.
+  if out.pointee.struct_size == answer.struct_size {
+    out.pointee = answer
+  } else {
+    deliver(answer, to: out)
   }
 }
 
 @_cdecl("hutch_contains") @implementation
+@_optimize(speed)
 public func hutch_contains(
   _ cache: OpaquePointer!, _ key: UnsafeRawPointer!, _ key_size: Int
 ) -> hutch_status {
-  withCache(cache) { (handle) throws(Failure) in
-    let key = try checkedKey(key, key_size)
-    return try handle.cache.info(key, in: handle.scope) == nil ? .notFound : .done
+  withCacheAtOnce(cache) { (cache, scope) throws(Failure) in
+    try cache.contains(try checkedKey(key, key_size), in: scope) ? .done : .notFound
   }
 }
 

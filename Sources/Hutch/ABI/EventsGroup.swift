@@ -16,9 +16,7 @@ public func hutch_set_listener(
     },
     release: { [owner = owner(cache)] in ThreadState.give(context, back: release, of: owner) })
   return withCache(cache) { (handle) throws(Failure) in
-    guard kinds & ~UInt32(HUTCH_EVENT_ALL) == 0 else {
-      throw .invalid("a kind of event that is not defined")
-    }
+    try checkFlags(kinds, UInt32(HUTCH_EVENT_ALL))
     try handle.cache.listen(listener == nil ? nil : new)
     return .done
   }
@@ -84,7 +82,7 @@ public func hutch_set_default_logger(
 
 private func checkLevel(_ level: UInt32, _ function: hutch_logger?) throws(Failure) {
   guard function == nil || (level >= UInt32(HUTCH_LOG_ERROR) && level <= UInt32(HUTCH_LOG_DEBUG))
-  else { throw Failure(.unsupported, "a level that this library does not know") }
+  else { throw .unknown("the level is not defined", level) }
 }
 
 extension hutch_log_record {
@@ -125,7 +123,7 @@ public func hutch_notify(_ cache: OpaquePointer!, _ notification: UInt32) -> hut
     case UInt32(HUTCH_NOTIFY_ENTERED_BACKGROUND):
       handle.cache.notify(.enteredBackground, in: handle.scope)
     default:
-      throw Failure(.unsupported, "a notification that this library does not know")
+      throw .unknown("there is no such notification", notification)
     }
     return .done
   }

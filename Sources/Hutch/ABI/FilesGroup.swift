@@ -8,22 +8,22 @@ public func hutch_put_file(
   _ path: UnsafePointer<CChar>!, _ use: UInt32, _ options: UnsafePointer<hutch_put_options>!,
   _ result: UnsafeMutablePointer<hutch_put_result>!
 ) -> hutch_status {
-  withHandle(cache) { (handle) throws(Failure) in
+  withHandle(cache, about: path) { (handle) throws(Failure) in
     let key = try checkedKey(key, key_size)
     guard let path, path.pointee != 0 else { throw .invalid("the path is NULL or empty") }
-    guard let use = Cache.FileUse(rawValue: use) else {
-      throw Failure(.unsupported, "a use of the file that this library does not know")
+    guard let chosen = Cache.FileUse(rawValue: use) else {
+      throw .unknown("there is no such use of a file", use)
     }
     let spec = try Cache.PutSpec(options)
     try checkedResult(result)
     deliver(hutch_put_result(), to: result)
     try handle.check()
-    return try answer(try handle.cache.putFile(key, path, use, spec, in: handle.scope), result)
+    return try answer(try handle.cache.putFile(key, path, chosen, spec, in: handle.scope), result)
   }
 }
 
-@_cdecl("hutch_value_path") @implementation
-public func hutch_value_path(
+@_cdecl("hutch_path") @implementation
+public func hutch_path(
   _ cache: OpaquePointer!, _ key: UnsafeRawPointer!, _ key_size: Int,
   _ buffer: UnsafeMutablePointer<CChar>!, _ capacity: Int, _ size: UnsafeMutablePointer<Int>!
 ) -> hutch_status {
@@ -45,8 +45,8 @@ public func hutch_value_path(
   }
 }
 
-@_cdecl("hutch_value_fd") @implementation
-public func hutch_value_fd(
+@_cdecl("hutch_open_fd") @implementation
+public func hutch_open_fd(
   _ cache: OpaquePointer!, _ key: UnsafeRawPointer!, _ key_size: Int,
   _ out: UnsafeMutablePointer<Int32>!
 ) -> hutch_status {
@@ -70,8 +70,8 @@ public func hutch_hold_files(_ cache: OpaquePointer!) -> hutch_status {
   }
 }
 
-@_cdecl("hutch_release_files") @implementation
-public func hutch_release_files(_ cache: OpaquePointer!) -> hutch_status {
+@_cdecl("hutch_unhold_files") @implementation
+public func hutch_unhold_files(_ cache: OpaquePointer!) -> hutch_status {
   withCache(cache) { (handle) throws(Failure) in
     try handle.checkHolds()
     guard handle.releaseFiles() else { throw .invalid("no files are held by this reference") }

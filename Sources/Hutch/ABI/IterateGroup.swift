@@ -10,14 +10,13 @@ public func hutch_each(
     guard let visitor else { throw .invalid("the visitor is NULL") }
     let engine = handle.cache
     let cursor = try Cursor(handle)
-    while let key = try cursor.next() {
-      guard let found = try engine.info(key, in: handle.scope) else { continue }
+    while let found = try cursor.nextEntry() {
       var info = hutch_entry_info(
         found.record, at: engine.clock.now, under: engine.ages(of: found.scope),
         in: found.scope)
       info.struct_size = MemoryLayout<hutch_entry_info>.size
       let stops = ThreadState.within(engine.identity) {
-        visitor(context, key.baseAddress, key.count, &info)
+        visitor(context, found.key.baseAddress, found.key.count, &info)
       }
       if stops != 0 { break }
       try handle.check()
@@ -47,7 +46,7 @@ public func hutch_cursor_create_ordered(
     guard let out else { throw .invalid("out is NULL") }
     let descending = UInt32(HUTCH_ORDER_DESCENDING)
     guard let wanted = OrderedWalk.Order(rawValue: order & ~descending) else {
-      throw Failure(.unsupported, "there is no such order")
+      throw .unknown("there is no such order", order)
     }
     out.pointee = handOut(
       try Cursor(handle, OrderedWalk(handle, wanted, descending: order & descending != 0)))

@@ -17,6 +17,16 @@ public func hutch_status_name(_ status: hutch_status) -> UnsafePointer<CChar>! {
   constant(Status.named(status).name)
 }
 
+@_cdecl("hutch_status_text") @implementation
+public func hutch_status_text(_ status: hutch_status) -> UnsafePointer<CChar>! {
+  constant(Status.named(status).text)
+}
+
+@_cdecl("hutch_error_words") @implementation
+public func hutch_error_words() -> UnsafePointer<CChar>! {
+  ThreadState.words
+}
+
 @_cdecl("hutch_last_error") @implementation
 public func hutch_last_error(_ out: UnsafeMutablePointer<hutch_error>!) -> hutch_status {
   do throws(Failure) {

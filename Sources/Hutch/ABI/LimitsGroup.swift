@@ -20,9 +20,10 @@ public func hutch_set_limits(
 ) -> hutch_status {
   withCache(cache) { (handle) throws(Failure) in
     guard limits != nil else { throw .invalid("limits is NULL") }
-    let wanted = try received(limits, over: hutch_cache_limits(handle.cache))
+    let wanted = try received(limits, over: hutch_cache_limits())
     try handle.cache.setLimits(
-      memory: try TierLimits(wanted.memory), disk: try TierLimits(wanted.disk),
+      memory: try TierLimits(wanted.memory, over: TierLimits()), LimitFields(wanted.memory),
+      disk: try TierLimits(wanted.disk, over: TierLimits()), LimitFields(wanted.disk),
       in: handle.scope)
     return .done
   }
@@ -76,16 +77,16 @@ public func hutch_stats(
 extension hutch_cache_limits {
   fileprivate init(_ cache: Cache) {
     let limits = cache.limits()
-    self.init(
-      struct_size: MemoryLayout<hutch_cache_limits>.size,
-      memory: hutch_tier_limits(limits.memory), disk: hutch_tier_limits(limits.disk))
+    self.init()
+    memory = hutch_tier_limits(limits.memory)
+    if cache.storage != nil { disk = hutch_tier_limits(limits.disk) }
   }
 }
 
 extension hutch_tier_stats {
   fileprivate init(_ stats: TierStats) {
     self.init()
-    state = UInt64(stats.isUp ? HUTCH_STATE_UP : HUTCH_STATE_DOWN)
+    state = UInt32(stats.isUp ? HUTCH_STATE_UP : HUTCH_STATE_DOWN)
     count = stats.count
     cost = stats.cost
     hits = stats.hits

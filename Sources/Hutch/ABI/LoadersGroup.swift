@@ -5,9 +5,7 @@ public import CHutch
 extension LoadSpec {
   init(_ options: hutch_load_options) throws(Failure) {
     self.init()
-    guard options.flags & ~UInt32(HUTCH_LOAD_STALE_IF_ERROR) == 0 else {
-      throw .invalid("a flag that is not defined")
-    }
+    try checkFlags(options.flags, UInt32(HUTCH_LOAD_STALE_IF_ERROR))
     guard options.reserved == 0 else {
       throw Failure(.unsupported, "a reserved field of the options is set")
     }
@@ -37,8 +35,9 @@ private func checked(_ pointer: OpaquePointer?) throws(Failure) -> Loading {
 @inline(__always)
 private func deliver(
   _ answer: consuming Cache.LoadAnswer, _ out: UnsafeMutablePointer<OpaquePointer?>
-) -> Status {
+) throws(Failure) -> Status {
   let status = answer.status
+  if status == .timedOut { throw Failure(.timedOut, "the load took too long") }
   if let value = answer.value.take() { out.pointee = OpaquePointer(value.leak().raw) }
   return status
 }
@@ -61,7 +60,7 @@ public func hutch_load(
     }
     // A miss is counted once: with options nothing has been looked for.
     let found = options == nil ? nil : try cache.get(key, in: handle.scope)
-    return deliver(
+    return try deliver(
       try cache.load(key, try LoadSpec(loadOptions(options)), found, for: handle, loader, context),
       out)
   }
@@ -91,25 +90,25 @@ public func hutch_load_begin(
     var answer = try handle.cache.beginLoad(
       key, try LoadSpec(options), parent: parent, for: handle)
     if let joined = answer.loading.take() { out.pointee = handOut(joined) }
-    return deliver(answer, value)
+    return try deliver(answer, value)
   }
 }
 
-@_cdecl("hutch_load_wait") @implementation
-public func hutch_load_wait(
+@_cdecl("hutch_loading_wait") @implementation
+public func hutch_loading_wait(
   _ loading: OpaquePointer!, _ timeout: Int64, _ out: UnsafeMutablePointer<OpaquePointer?>!
 ) -> hutch_status {
   out?.pointee = nil
   return answering { () throws(Failure) in
     let loading = try checked(loading)
     guard let out else { throw .invalid("out is NULL") }
-    return deliver(
+    return try deliver(
       try loading.handle.cache.wait(loading, timeout: try checkedDuration(timeout)), out)
   }
 }
 
-@_cdecl("hutch_load_fulfil") @implementation
-public func hutch_load_fulfil(
+@_cdecl("hutch_loading_fulfil") @implementation
+public func hutch_loading_fulfil(
   _ loading: OpaquePointer!, _ value: UnsafeRawPointer!, _ value_size: Int,
   _ options: UnsafePointer<hutch_put_options>!
 ) -> hutch_status {
@@ -122,8 +121,8 @@ public func hutch_load_fulfil(
   }
 }
 
-@_cdecl("hutch_load_fail") @implementation
-public func hutch_load_fail(
+@_cdecl("hutch_loading_fail") @implementation
+public func hutch_loading_fail(
   _ loading: OpaquePointer!, _ code: Int32, _ words: UnsafePointer<CChar>!
 ) -> hutch_status {
   answering { () throws(Failure) in
@@ -132,16 +131,16 @@ public func hutch_load_fail(
   }
 }
 
-@_cdecl("hutch_load_abandon") @implementation
-public func hutch_load_abandon(_ loading: OpaquePointer!) -> hutch_status {
+@_cdecl("hutch_loading_abandon") @implementation
+public func hutch_loading_abandon(_ loading: OpaquePointer!) -> hutch_status {
   answering { () throws(Failure) in
     try checked(loading).leave()
     return .done
   }
 }
 
-@_cdecl("hutch_load_wanted") @implementation
-public func hutch_load_wanted(_ loading: OpaquePointer!) -> hutch_status {
+@_cdecl("hutch_loading_wanted") @implementation
+public func hutch_loading_wanted(_ loading: OpaquePointer!) -> hutch_status {
   answering { () throws(Failure) in
     let loading = try checked(loading)
     return loading.handle.cache.loads.isWanted(loading) ? .done : .cancelled

@@ -83,6 +83,21 @@ public func hutch_remove_many(
   }
 }
 
+@_cdecl("hutch_remove_prefix") @implementation
+public func hutch_remove_prefix(
+  _ cache: OpaquePointer!, _ prefix: UnsafeRawPointer!, _ prefix_size: Int,
+  _ removed: UnsafeMutablePointer<UInt64>!
+) -> hutch_status {
+  removed?.pointee = 0
+  return withCache(cache) { (handle) throws(Failure) in
+    let prefix = try checkedKey(prefix, prefix_size)
+    var count: UInt64 = 0
+    defer { removed?.pointee = count }
+    try handle.cache.remove(prefix: prefix, through: handle, removed: &count)
+    return .done
+  }
+}
+
 // MARK: results
 
 private func results(_ pointer: OpaquePointer?) -> Batch? {

@@ -6,7 +6,7 @@ public import CHutch
 public func hutch_put_object(
   _ cache: OpaquePointer!, _ key: UnsafeRawPointer!, _ key_size: Int,
   _ object: UnsafeMutableRawPointer!,
-  _ release: hutch_object_function!,
+  _ release: hutch_release!,
   _ options: UnsafePointer<hutch_put_options>!
 ) -> hutch_status {
   let status = withMemory(cache) { (handle) throws(Failure) in

@@ -2,33 +2,16 @@
 
 public import CHutch
 
-@_cdecl("hutch_options_init") @implementation
-public func hutch_options_init(
-  _ options: UnsafeMutablePointer<hutch_options>!, _ struct_size: Int
-) -> hutch_status {
-  answering { () throws(Failure) in
-    guard let options else { throw .invalid("options is NULL") }
-    guard struct_size >= MemoryLayout<Int>.size, struct_size <= largestStruct else {
-      throw .invalid("struct_size is not the size of hutch_options")
-    }
-    let raw = UnsafeMutableRawPointer(options)
-    raw.initializeMemory(as: UInt8.self, repeating: 0, count: struct_size)
-    raw.storeBytes(of: struct_size, as: Int.self)
-    deliver(hutch_options.defaults, to: options)
-    return .done
-  }
-}
-
 @_cdecl("hutch_open") @implementation
 public func hutch_open(
   _ directory: UnsafePointer<CChar>!, _ options: UnsafePointer<hutch_options>!,
   _ out: UnsafeMutablePointer<OpaquePointer?>!
 ) -> hutch_status {
   out?.pointee = nil
-  return answering { () throws(Failure) in
+  return answering(about: directory) { () throws(Failure) in
     let given: hutch_options
     do throws(Failure) {
-      given = try received(options, over: .defaults)
+      given = try received(options, over: hutch_options())
     } catch {
       // A struct with more than we know still says what it hands over.
       if let options, isLonger(options) {
@@ -56,6 +39,16 @@ public func hutch_open(
   }
 }
 
+@_cdecl("hutch_destroy") @implementation
+public func hutch_destroy(_ directory: UnsafePointer<CChar>!) -> hutch_status {
+  answering(about: directory) { () throws(Failure) in
+    guard let directory, directory.pointee != 0 else {
+      throw .invalid("the directory's path is NULL or empty")
+    }
+    return try Opening.destroy(directory) ? .done : .notFound
+  }
+}
+
 @_cdecl("hutch_buffer_resize") @implementation
 public func hutch_buffer_resize(
   _ buffer: OpaquePointer!, _ size: Int
@@ -76,14 +69,14 @@ public func hutch_close(_ cache: OpaquePointer!) -> hutch_status {
       throw Failure(.forked, "the cache belongs to the parent of this process")
     }
     guard handle.scope == .whole else {
-      reference.release()
+      Handle.release(reference)
       return .done
     }
     if ThreadState.isWithinCallback(of: handle.cache.identity) {
       throw Failure(.deadlock, "a cache cannot be closed from a callback of its own")
     }
     let failure = handle.opening.close()
-    reference.release()
+    Handle.release(reference)
     guard let failure else { return .done }
     throw failure.status == .closed || failure.status == .timedOut
       ? failure : failure.asUnclean
@@ -93,7 +86,7 @@ public func hutch_close(_ cache: OpaquePointer!) -> hutch_status {
 @_cdecl("hutch_cache_retain") @implementation
 public func hutch_cache_retain(_ cache: OpaquePointer!) -> OpaquePointer! {
   guard let cache else { return nil }
-  _ = Unmanaged<Handle>.fromOpaque(UnsafeRawPointer(cache)).retain()
+  Handle.retain(Unmanaged<Handle>.fromOpaque(UnsafeRawPointer(cache)))
   return cache
 }
 
@@ -102,7 +95,7 @@ public func hutch_cache_release(_ cache: OpaquePointer!) {
   guard let cache else { return }
   let reference = Unmanaged<Handle>.fromOpaque(UnsafeRawPointer(cache))
   if reference._withUnsafeGuaranteedRef({ $0.opening.isForked }) { return }
-  reference.release()
+  Handle.release(reference)
 }
 
 @_cdecl("hutch_tier") @implementation
@@ -120,7 +113,7 @@ public func hutch_tier(
         throw Failure(.unsupported, "a cache in memory has no disk tier")
       }
       out.pointee = handOut(Handle(handle.opening, .disk))
-    default: throw .invalid("no such tier")
+    default: throw .unknown("there is no such tier", tier)
     }
     return .done
   }
@@ -158,18 +151,6 @@ private func isLonger(_ options: UnsafePointer<hutch_options>) -> Bool {
   return size > MemoryLayout<hutch_options>.size && size <= largestStruct
 }
 
-extension hutch_options {
-  fileprivate static var defaults: hutch_options {
-    var options = hutch_options()
-    options.inline_threshold = UInt64(StorageOptions().inlineThreshold)
-    options.memory = hutch_tier_limits(.defaultMemory)
-    options.disk = hutch_tier_limits(.defaultDisk)
-    options.workers = UInt32(TaskOptions().workers)
-    options.close_deadline = TaskOptions().closeDeadline
-    return options
-  }
-}
-
 extension OpenOptions {
   fileprivate init(_ options: hutch_options, _ codec: Codec) throws(Failure) {
     self.init()
@@ -179,57 +160,79 @@ extension OpenOptions {
       }
       disk.codec = codec
     }
-    func chosen(_ number: UInt32, _ last: UInt32) throws(Failure) {
-      guard number <= last else {
-        throw Failure(.unsupported, "an option that this library does not know")
-      }
+    func check(
+      _ number: UInt32, upTo last: UInt32, _ words: StaticString
+    ) throws(Failure) {
+      guard number <= last else { throw .unknown(words, number) }
     }
     let network = UInt32(HUTCH_OPEN_NETWORK_DIRECTORY)
     let optional = UInt32(HUTCH_OPEN_DISK_OPTIONAL)
     let drains = UInt32(HUTCH_OPEN_DRAIN_RELEASES)
-    guard options.flags & ~(network | optional | drains) == 0 else {
-      throw .invalid("a flag that is not defined")
-    }
-    guard options.reserved == 0, options.reserved_2 == 0 else {
-      throw Failure(.unsupported, "a reserved field of the options is set")
-    }
+    let noThreads = UInt32(HUTCH_OPEN_NO_THREADS)
+    let nonempty = UInt32(HUTCH_OPEN_NONEMPTY)
+    let existing = UInt32(HUTCH_OPEN_EXISTING)
+    try checkFlags(
+      options.flags, network | optional | drains | noThreads | nonempty | existing)
+    disk.mustExist = options.flags & existing != 0
     switch options.policy {
-    case UInt32(HUTCH_POLICY_DEFAULT), UInt32(HUTCH_POLICY_ADAPTIVE): policy = .adaptive
+    case UInt32(HUTCH_POLICY_DEFAULT): policy = nil
+    case UInt32(HUTCH_POLICY_ADAPTIVE): policy = .adaptive
     case UInt32(HUTCH_POLICY_LRU): policy = .lru
     case UInt32(HUTCH_POLICY_LFU): policy = .lfu
     case UInt32(HUTCH_POLICY_FIFO): policy = .fifo
-    default: throw Failure(.unsupported, "a policy that this library does not know")
+    default: throw .unknown("options.policy is not defined", options.policy)
     }
-    try chosen(options.durability, UInt32(HUTCH_DURABILITY_SYNC))
-    try chosen(options.checksums, UInt32(HUTCH_CHECKSUMS_NEVER))
+    try check(
+      options.durability, upTo: UInt32(HUTCH_DURABILITY_SYNC),
+      "options.durability is not defined")
+    try check(
+      options.checksums, upTo: UInt32(HUTCH_CHECKSUMS_NEVER), "options.checksums is not defined")
     disk.durability = Durability(rawValue: options.durability) ?? .process
     disk.checksChecksums = options.checksums != UInt32(HUTCH_CHECKSUMS_NEVER)
     switch options.sharing {
     case UInt32(HUTCH_SHARING_DEFAULT), UInt32(HUTCH_SHARING_EXCLUSIVE): disk.sharing = .exclusive
     case UInt32(HUTCH_SHARING_SHARED): disk.sharing = .shared
-    default: throw Failure(.unsupported, "a way of sharing that this library does not know")
+    default: throw .unknown("options.sharing is not defined", options.sharing)
     }
     guard let storage = StorageKind(rawValue: options.storage) else {
-      throw Failure(.unsupported, "a storage kind that this library does not know")
+      throw .unknown("options.storage is not defined", options.storage)
     }
     pressure = try Pressure(options)
     writePolicy = try WritePolicy(options.write_policy)
     guard writePolicy != .onEviction || disk.sharing == .exclusive else {
       throw .invalid("writing on eviction is not for a shared directory")
     }
-    memory = try TierLimits(options.memory)
-    disk.limits = try TierLimits(options.disk)
+    memory = try TierLimits(options.memory, over: .defaultMemory)
+    memoryGiven = LimitFields(options.memory)
+    disk.limits = try TierLimits(options.disk, over: .defaultDisk)
+    disk.given = LimitFields(options.disk)
     disk.kind = storage
-    disk.inlineThreshold = Int(clamping: options.inline_threshold)
+    if options.inline_threshold != 0 {
+      disk.inlineThreshold = Int(clamping: options.inline_threshold)
+    }
+    disk.chosen = []
+    if options.durability != 0 { disk.chosen.insert(.durability) }
+    if options.checksums != 0 { disk.chosen.insert(.checksums) }
+    if options.sharing != 0 { disk.chosen.insert(.sharing) }
+    if options.inline_threshold != 0 { disk.chosen.insert(.inlineThreshold) }
     disk.isOptional = options.flags & optional != 0
     guard options.workers <= UInt32(TaskQueue.mostThreads) else {
       throw .invalid("more than 256 workers")
     }
-    tasks.workers = Int(options.workers)
-    tasks.length = Int(clamping: options.queue_length)
-    tasks.closeDeadline = try checkedDuration(options.close_deadline)
+    if options.workers != 0 { tasks.workers = Int(options.workers) }
+    if options.flags & noThreads != 0 {
+      guard options.workers == 0 else {
+        throw .invalid("workers is set, and HUTCH_OPEN_NO_THREADS too")
+      }
+      tasks.workers = 0
+    }
+    // 0 is the default, any number, for the queue too.
+    if options.queue_length != UInt64.max { tasks.length = Int(clamping: options.queue_length) }
+    let deadline = try checkedDuration(options.close_deadline)
+    if deadline != 0 { tasks.closeDeadline = deadline }
     tasks.deliver = deliverCompletion
     disk.allowsNetworkDirectory = options.flags & network != 0
+    disk.allowsNonempty = options.flags & nonempty != 0
     drainsReleases = options.flags & drains != 0
   }
 }
@@ -237,7 +240,7 @@ extension OpenOptions {
 extension WritePolicy {
   init(_ number: UInt32) throws(Failure) {
     guard let policy = WritePolicy(rawValue: number) else {
-      throw Failure(.unsupported, "a write policy that this library does not know")
+      throw .unknown("the write policy is not defined", number)
     }
     self = policy
   }
@@ -249,7 +252,7 @@ extension Pressure {
     func response(_ number: UInt32) throws(Failure) -> Response {
       if number == UInt32(HUTCH_SHRINK_DEFAULT) { return .empty }
       guard let response = Response(rawValue: number) else {
-        throw Failure(.unsupported, "a way to shrink that this library does not know")
+        throw .unknown("the way to shrink is not defined", number)
       }
       return response
     }

@@ -54,7 +54,7 @@ public func hutch_queue_create(
     guard let out else { throw .invalid("out is NULL") }
     let given = try received(options, over: hutch_queue_options())
     let none = UInt32(HUTCH_QUEUE_NO_THREADS)
-    guard given.flags & ~none == 0 else { throw .invalid("a flag that is not defined") }
+    try checkFlags(given.flags, none)
     let queue = try TaskQueue(
       width: try checkedWidth(given.width == 0 ? 2 : given.width),
       hasThreads: given.flags & none == 0, length: Int(clamping: given.length),
@@ -103,10 +103,10 @@ public func hutch_queue_submit(
     do throws(Failure) {
       status = try found.queue.submit(record, spec)
     } catch {
-      record.discard()
+      record.drop()
       throw error
     }
-    if status == .done { task?.pointee = OpaquePointer(record) } else { record.discard() }
+    if status == .done { task?.pointee = OpaquePointer(record) } else { record.drop() }
     return status
   }
   if status != Status.done.code { ThreadState.give(context, back: release, of: owner) }
@@ -164,7 +164,7 @@ public func hutch_queue_run(
   withQueue(queue) { (queue) throws(Failure) in
     let end = Deadline(budget: try checkedDuration(budget))
     try queue.checkMayWait()
-    let count = queue.run(until: end)
+    let count = queue.runForHost(until: end)
     ran?.pointee = count
     return .done
   }
@@ -199,7 +199,7 @@ public func hutch_group_create(
   return withObject(queue, QueueHandle.self, "the queue is NULL") { (handle) throws(Failure) in
     try handle.check()
     guard let out else { throw .invalid("out is NULL") }
-    out.pointee = handOut(GroupHandle(try WorkGroup(by: handle)))
+    out.pointee = handOut(GroupHandle(try WorkGroup(by: handle.queue)))
     return .done
   }
 }
@@ -210,7 +210,7 @@ public func hutch_group_start(
 ) -> hutch_status {
   let owner = group.map {
     Unmanaged<GroupHandle>.fromOpaque(UnsafeRawPointer($0))._withUnsafeGuaranteedRef {
-      $0.group.handle.queue.identity
+      $0.group.queue.identity
     }
   }
   return submitting(options, for: owner) { (spec, given) throws(Failure) in
@@ -224,10 +224,9 @@ public func hutch_group_start(
     own.release = spec.release
     own.port = spec.port
     own.operation = UInt8(HUTCH_OPERATION_GROUP)
-    let completion = try TaskPointer.make(
-      own, for: handle.group.handle.queue, payload: MemoryLayout<WorkGroup.Tally>.size)
+    let completion = try handle.group.makeCompletion(own)
     guard handle.group.start(completion) else {
-      completion.discard()
+      completion.drop()
       return .exists
     }
     return .done
@@ -303,7 +302,7 @@ public func hutch_port_drain(
 public func hutch_port_close(_ port: OpaquePointer!, _ how: UInt32) -> hutch_status {
   withPort(port) { (port) throws(Failure) in
     guard how <= UInt32(HUTCH_PORT_DISCARD) else {
-      throw Failure(.unsupported, "a way to close a port that this library does not know")
+      throw .unknown("there is no such way to close a port", how)
     }
     guard port.close(discarding: how == UInt32(HUTCH_PORT_DISCARD)) else {
       throw Failure(.closed, "the port has been closed")

@@ -85,7 +85,7 @@ public func hutch_task_release(_ task: OpaquePointer!) {
 
 private func checkedPriority(_ priority: Int32) throws(Failure) -> Int8 {
   guard priority >= Int32(HUTCH_PRIORITY_LOW), priority <= Int32(HUTCH_PRIORITY_HIGH) else {
-    throw Failure(.unsupported, "a priority that this library does not know")
+    throw .unknown("the priority is not defined", UInt32(bitPattern: priority))
   }
   return Int8(priority)
 }
@@ -124,7 +124,7 @@ extension TaskSpec {
     priority = try checkedPriority(options.priority)
     let now = UInt32(HUTCH_TASK_MAY_FINISH_NOW)
     let wait = UInt32(HUTCH_TASK_WAIT)
-    guard options.flags & ~(now | wait) == 0 else { throw .invalid("a flag that is not defined") }
+    try checkFlags(options.flags, now | wait)
     waitsForRoom = options.flags & wait != 0
     if options.flags & now != 0 {
       guard let result = options.now else { throw .invalid("now is NULL") }
@@ -198,16 +198,29 @@ func deliverCompletion(_ pointer: UnsafeMutableRawPointer) {
   if completion.operation != UInt32(HUTCH_OPERATION_GROUP) {
     completion.task = OpaquePointer(task)
   }
-  guard completion.status < 0, task.pointee.operation > UInt8(HUTCH_OPERATION_GROUP) else {
+  guard completion.status < 0 else {
     complete(task.pointee.context, &completion)
     return
   }
-  let late = Failure(Status.named(completion.status), "the task waited until its deadline")
-  var error = hutch_error(AsyncOperation.of(task).pointee.failure?.failure ?? late)
+  var error = hutch_error(failure(of: task))
+  // A function of the host's may have statuses of its own.
+  error.status = completion.status
   withUnsafePointer(to: &error) {
     completion.error = $0
     complete(task.pointee.context, &completion)
   }
+}
+
+/// Why a task has ended with a status below 0.
+private func failure(of task: TaskPointer) -> Failure {
+  let isOperation = task.pointee.operation > UInt8(HUTCH_OPERATION_GROUP)
+  if isOperation, let failure = AsyncOperation.of(task).pointee.failure { return failure.failure }
+  let status = Status.named(task.pointee.status)
+  if status == .noMemory { return .noMemory }
+  let hasDeadline = task.hasExtras && task.extras.pointee.deadline != 0
+  return status == .timedOut && (isOperation || hasDeadline)
+    ? Failure(status, "the task waited until its deadline")
+    : Failure(status, "the function of the task answered with this status")
 }
 
 extension hutch_error {

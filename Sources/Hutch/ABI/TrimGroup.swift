@@ -28,7 +28,7 @@ public func hutch_trim(
 extension TrimSpec {
   init(_ spec: hutch_trim_spec) throws(Failure) {
     guard let kind = Kind(rawValue: spec.kind) else {
-      throw Failure(.unsupported, "there is no such kind of trim")
+      throw .unknown("there is no such kind of trim", spec.kind)
     }
     guard spec.reserved == 0 else {
       throw Failure(.unsupported, "a reserved field of the spec is set")

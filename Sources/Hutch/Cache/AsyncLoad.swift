@@ -1,21 +1,21 @@
 /// hutch_load as a task.
 ///
 /// The task looks for the value in its key's order, and takes part in a load if there is none;
-/// what was submitted for the key after it does not wait for that load. Who leads runs the
-/// loader on a worker. Who does not is parked: it takes no place of the queue's width until the
+/// what was submitted for the key after it does not wait for that load. The task that leads runs
+/// the loader on a worker. Every other is parked: it takes no place of the queue's width until the
 /// flight changes or its time is over, and then looks again. A loader may also return at once and
-/// have its answer given from elsewhere; then who leads is parked too.
+/// have its answer given from elsewhere; then the task that leads is parked too.
 final class LoadWork {
   let loader: Cache.Loader
   let context: UnsafeMutableRawPointer?
   private var release: TaskRecord.Function?
-  /// Whose callbacks these are (see ThreadState).
+  /// The cache that these callbacks are made for (see ThreadState).
   private let owner: UnsafeMutableRawPointer?
   var spec = LoadSpec()
-  /// For whose sake it loads.
+  /// The load that this one is needed for.
   var parent: Loading?
   fileprivate var loading: Loading?
-  /// Whose words the completion tells.
+  /// The load that has failed, with the words that the completion tells.
   fileprivate var failed: Flight?
 
   /// The context is its own from here on.
@@ -32,7 +32,7 @@ final class LoadWork {
   deinit { end() }
 
   /// The loader will not be called any more. The host may have a reference of its own to the
-  /// loading, and answers for nobody any more.
+  /// loading; its answer would come too late.
   func end() {
     loading?.leaveTask()
     let release = self.release

@@ -1,7 +1,8 @@
 import CSystem
 
 /// What a cache's task is to do, and what came of it: the payload of its record, followed by the
-/// key. Its maker's, then its runner's, then read by who tells the host.
+/// reservation of a write, and by the key. Its maker's, then its runner's, then read by the thread
+/// that tells the host.
 struct AsyncOperation {
   /// The numbers are the header's (HUTCH_OPERATION_*).
   enum Kind: UInt8 {
@@ -22,13 +23,14 @@ struct AsyncOperation {
   let keySize: Int
   /// Of a put the entry, until it is done; of a get the value. A reference.
   var block: UnownedBlock?
-  /// Of a clear: what went to the store with the submission; or where there is none, the
-  /// newest version that is to go.
+  /// Of a clear: what went to the store with the submission; or if nothing did, the newest version
+  /// that is to go.
   var write: StorageWrite?
   var newest: UInt64 = 0
   var trim = TrimSpec(kind: .expired)
-  /// Of a put: where the value goes.
+  /// Of a put: where the value goes, and how a store that keeps files is to keep it.
   var target = Target.whole
+  var file: ValueFile?
   var load: LoadWork?
 
   // What came of it.
@@ -37,26 +39,33 @@ struct AsyncOperation {
   var removed: UInt64 = 0
   var failure: Cache.Reason?
 
+  /// What comes before the key.
+  fileprivate static var headSize: Int {
+    MemoryLayout<AsyncOperation>.stride + MemoryLayout<WriteOrder.Reservation>.stride
+  }
+
   /// The operation of a cache's task.
   static func of(_ task: TaskPointer) -> UnsafeMutablePointer<AsyncOperation> {
     task.pointee.workContext!.assumingMemoryBound(to: AsyncOperation.self)
   }
 
-  /// A task that does this. `block` is taken over if there is no failure.
+  /// A task that does this.
   static func makeTask(
     _ kind: Kind, _ handle: Handle, key: Bytes, hash: UInt64, _ spec: borrowing TaskSpec
   ) throws(Failure) -> TaskPointer {
-    let size = MemoryLayout<AsyncOperation>.stride
+    let size = AsyncOperation.headSize
     let task = try TaskPointer.make(spec, for: handle.cache.tasks, payload: size + key.count)
     let payload = task.pointee.workContext!
     payload.bindMemory(to: AsyncOperation.self, capacity: 1).initialize(
       to: AsyncOperation(kind: kind, handle: handle, hash: hash, keySize: key.count))
+    AsyncOperation.of(task).late.initialize(to: WriteOrder.Reservation())
     if key.count > 0 {
       (payload + size).copyMemory(from: key.baseAddress!, byteCount: key.count)
     }
     task.pointee.work = { payload, task in
       let operation = payload!.assumingMemoryBound(to: AsyncOperation.self)
       guard let task else {
+        operation.withdraw()
         operation.pointee.load?.end()
         return 0
       }
@@ -64,6 +73,7 @@ struct AsyncOperation {
     }
     task.pointee.workRelease = { payload in
       let operation = payload!.assumingMemoryBound(to: AsyncOperation.self)
+      operation.withdraw()
       operation.pointee.block?.release()
       operation.deinitialize(count: 1)
     }
@@ -81,8 +91,20 @@ struct AsyncOperation {
 extension UnsafeMutablePointer where Pointee == AsyncOperation {
   private var key: Bytes {
     Bytes(
-      start: UnsafeRawPointer(self) + MemoryLayout<AsyncOperation>.stride,
-      count: pointee.keySize)
+      start: UnsafeRawPointer(self) + AsyncOperation.headSize, count: pointee.keySize)
+  }
+
+  /// The reservation of a put or a removal.
+  var late: LateWrite {
+    (UnsafeMutableRawPointer(self) + MemoryLayout<AsyncOperation>.stride)
+      .assumingMemoryBound(to: WriteOrder.Reservation.self)
+  }
+
+  /// The write is done, or is not to be done.
+  fileprivate func withdraw() {
+    if pointee.kind == .put || pointee.kind == .remove {
+      pointee.handle.cache.order.withdraw(late)
+    }
   }
 
   /// Does it. Returns the completion's status.
@@ -110,12 +132,12 @@ extension UnsafeMutablePointer where Pointee == AsyncOperation {
       pointee.block = nil
       let result = try cache.put(
         block, pointee.hash, at: cache.clock.moment(), if: .always, in: handle.scope,
-        storing: pointee.target, by: task)
+        storing: pointee.target, file: pointee.file, by: late)
       pointee.put = result
       if let reason = result.reason { pointee.failure = reason }
       return result.status
     case .remove:
-      return try cache.remove(key, in: handle.scope, by: task)
+      return try cache.remove(key, in: handle.scope, by: late)
     case .clear:
       try clear(cache, handle.scope, task)
       return .done
@@ -145,6 +167,7 @@ extension UnsafeMutablePointer where Pointee == AsyncOperation {
       }
     } else {
       cache.emptyMemory(upTo: pointee.newest, at: cache.clock.moment())
+      if cache.storage == nil { cache.order.endClear() }
     }
     cache.clearEnds(in: scope)
     _ = report(task, total, total)

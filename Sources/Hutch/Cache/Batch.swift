@@ -26,6 +26,9 @@ final class Batch {
   /// Of infos, one per key.
   private(set) var records = GrowingArray<Record>()
 
+  /// Of `add`.
+  private(set) var firstFailure: Failure?
+
   private init(_ kind: Kind, time: Int64, memoryAges: Ages, diskAges: Ages) {
     self.kind = kind
     self.time = time
@@ -61,6 +64,7 @@ final class Batch {
   }
 
   func add(_ failure: Failure) {
+    if firstFailure == nil { firstFailure = failure }
     ThreadState.note(failure, failure.detail)
     add(failure.status)
   }

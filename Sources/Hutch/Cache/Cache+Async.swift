@@ -5,7 +5,7 @@ extension Handle {
   /// What became of a submission.
   enum Submitted {
     case task(TaskPointer)
-    /// Done at once; `release` the operation when it has been told.
+    /// Done at once; `end` it when it has been told.
     case done(TaskPointer)
     case refused(Status)
   }
@@ -14,8 +14,8 @@ extension Handle {
   /// done at once, it is, and there will be no completion.
   func submit(
     _ kind: AsyncOperation.Kind, _ key: Bytes, _ block: consuming Block?,
-    storing target: Target = .whole, load: LoadWork? = nil, _ spec: consuming TaskSpec,
-    mayFinishNow: Bool
+    storing target: Target = .whole, file: ValueFile? = nil, load: LoadWork? = nil,
+    _ spec: consuming TaskSpec, mayFinishNow: Bool
   ) throws(Failure) -> Submitted {
     try check()
     let isWrite = kind == .put || kind == .remove
@@ -32,15 +32,17 @@ extension Handle {
     let operation = AsyncOperation.of(task)
     operation.pointee.block = block?.leak()
     operation.pointee.target = target
+    operation.pointee.file = file
     operation.pointee.load = load
     if isQuick && spec.group == nil && tryNow(operation, key, hash, mayWrite: mayFinishNow) {
       task.pointee.status = operation.pointee.put.status.code
       if mayFinishNow { return .done(task) }
-      task.endWork()
+      task.finishWork()
       return try hand(task) { (task) throws(Failure) in
         try cache.tasks.submitEnded(task, spec)
       }
     }
+    if isWrite { cache.order.reserve(operation.late, hash, forLoad: false) }
     return try hand(task) { (task) throws(Failure) in try cache.tasks.submit(task, spec) }
   }
 
@@ -51,18 +53,12 @@ extension Handle {
     do throws(Failure) {
       let status = try submit(task)
       if status == .done { return .task(task) }
-      Handle.giveUp(task)
+      task.end()
       return .refused(status)
     } catch {
-      Handle.giveUp(task)
+      task.end()
       throw error
     }
-  }
-
-  /// The record of a task that was done at once, or that nobody took.
-  static func giveUp(_ task: TaskPointer) {
-    task.releaseWork()
-    task.discard()
   }
 
   /// Does what needs no waiting and no order: a read that memory answers, a write where memory
@@ -74,7 +70,7 @@ extension Handle {
     let isWrite = operation.pointee.kind == .put || operation.pointee.kind == .remove
     guard scope != .disk, !isWrite || (cache.storage == nil && mayWrite) else { return false }
     // Reads of one key may pass each other; a read may not pass a write.
-    if isWrite || cache.tasks.hasKeyedWrites {
+    if isWrite || cache.order.isReserved(hash) {
       guard !cache.tasks.hasTask(ofKey: hash == 0 ? 1 : hash) else { return false }
     }
     let isAll = cache.storage == nil || scope == .memory
@@ -91,7 +87,8 @@ extension Handle {
       }
       operation.pointee.block = block?.leak()
     case .contains: isThere = cache.memory.info(key, hash, at: moment) != nil
-    case .remove: isThere = cache.removeFromMemory(key, hash, at: moment) != nil
+    case .remove:
+      isThere = ((try? cache.removeFromMemory(key, hash, at: moment)) ?? nil) != nil
     case .put:
       let block = Block(owning: operation.pointee.block!)
       operation.pointee.block = nil
@@ -106,7 +103,11 @@ extension Handle {
       return true
     default: return false
     }
-    if !isThere { operation.pointee.put.status = .notFound }
+    if !isThere {
+      operation.pointee.put.status = .notFound
+      // What has expired may be the reason.
+      cache.events.deliver()
+    }
     return isThere || isAll
   }
 
@@ -124,7 +125,7 @@ extension Handle {
       guard spec.group == nil, spec.identifier.count == 0 else {
         throw Failure(.unsupported, "a clear is made by its submission: no group, no identifier")
       }
-      spec.hasBegun = true
+      spec.isIrrevocable = true
     }
     // What is to be done as one is the same thing, but for how much.
     spec.identifierSalt = UInt64(kind.rawValue) << 16 | UInt64(trim.kind.rawValue) << 8
@@ -153,12 +154,15 @@ extension Handle {
 
   private func beginClear(_ operation: UnsafeMutablePointer<AsyncOperation>) {
     cache.clearBegins(in: scope)
-    operation.pointee.newest = cache.versions.last
-    guard cache.storage != nil, scope != .memory else {
-      if cache.storage == nil {
-        cache.tasks.overtakeAll()
-        cache.clearedVersion.max(operation.pointee.newest, ordering: .relaxed)
-      }
+    if cache.storage == nil {
+      cache.order.stripes.lockAll()
+      operation.pointee.newest = cache.order.beginClear(ofMemory: true, ofStore: false)
+      cache.order.stripes.unlockAll()
+      return
+    }
+    if scope == .memory {
+      cache.order.noteClear(ofCopies: true)
+      operation.pointee.newest = cache.versions.last
       return
     }
     // An opening that can be used has a store that is open.

@@ -14,18 +14,28 @@ extension Cache {
         lane: Stripes.index(of: hash)))
   }
 
-  /// Says that an entry is about to be removed, if there is one, and returns it; nil also if
-  /// nobody wants to know.
+  /// Says that an entry is about to be removed, if there is one, from the tiers that have it, and
+  /// returns it; nil also if nobody wants to know.
   @discardableResult
   func tellWillRemove(_ key: Bytes, _ hash: UInt64, in scope: Scope) -> Block? {
     guard events.wants(.willRemove), let old = (try? peek(key, in: scope)) ?? nil else {
       return nil
     }
     let told = old.unowned.retained()
+    let moment = clock.moment()
+    // A removal from the store takes memory's copy along.
+    var tiers = memory.info(key, hash, at: moment) == nil ? Event.Tiers() : .memory
+    if scope != .memory, storage != nil,
+      let stored = try? withStorage({ (storage) throws(Failure) in
+        try storage.info(key, at: moment) != nil
+      }), stored
+    {
+      tiers = tiers | .disk
+    }
+    if tiers == Event.Tiers() { tiers = self.tiers(of: scope) }
     events.announce(
       Event(
-        .willRemove, .removed, old, hasValue: true, tiers: tiers(of: scope),
-        lane: Stripes.index(of: hash)))
+        .willRemove, .removed, old, hasValue: true, tiers: tiers, lane: Stripes.index(of: hash)))
     return told
   }
 
@@ -58,6 +68,7 @@ extension Cache {
     replacing old: UnownedBlock?, at moment: Moment
   ) -> OwedEvents? {
     guard events.wantsEntries else { return nil }
+    assert(storage == nil || ThreadState.isInside)
     let owed = OwedEvents()
     let lane = Stripes.index(of: hash)
     let stored = (try? storage?.info(key, at: moment)) ?? nil
@@ -139,8 +150,8 @@ extension Cache {
 
   /// Makes `listener` the one that is told; nil: nobody is.
   func listen(_ listener: Listener?) throws(Failure) {
-    try events.listen(listener)
-    if listener != nil { memory.watch.start() }
+    let removals = Event.Kind.willRemove.rawValue | Event.Kind.didRemove.rawValue
+    try events.listen(listener) { kinds in memory.watch.isOn = kinds & removals != 0 }
   }
 
   /// An entry has left the memory tier. A lock of the tier is held, so that events have the

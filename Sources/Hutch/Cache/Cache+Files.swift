@@ -194,9 +194,9 @@ extension Cache {
     storing target: Scope
   ) throws(Failure) -> PutResult {
     guard storage != nil else {
-      _ = removeFromMemory(key, hash, at: moment)
+      _ = try removeFromMemory(key, hash, at: moment)
       var result = PutResult()
-      result.version = versions.draw()
+      result.version = order.versions.draw()
       result.memory = .tooLarge
       result.conclude(nil)
       return result
@@ -218,10 +218,12 @@ extension Cache {
     of key: Bytes, in scope: Scope, _ body: (Bytes) throws(Failure) -> R
   ) throws(Failure) -> R? {
     let moment = clock.moment()
+    let stripe = Stripes.index(of: memory.hash(key))
     return try withStorage { (storage) throws(Failure) in
       guard let files = storage.files, scope != .memory else {
         throw Failure(.unsupported, "this tier has no files")
       }
+      _ = order.stripes.settledMark(stripe)
       var result: R?
       _ = try files.path(of: key, at: moment) { (path) throws(Failure) in
         guard let path else { throw Failure(.wrongType, "the value has no file of its own") }
@@ -235,8 +237,11 @@ extension Cache {
   func descriptor(of key: Bytes, in scope: Scope) throws(Failure) -> Int32? {
     let moment = clock.moment()
     if scope != .memory, storage != nil {
+      let stripe = Stripes.index(of: memory.hash(key))
       let file = try withStorage { (storage) throws(Failure) in
-        try storage.files?.open(key, at: moment)
+        // A put that memory shows already is submitted to the store before the store is read.
+        _ = order.stripes.settledMark(stripe)
+        return try storage.files?.open(key, at: moment)
       }
       if let file { return file }
     }
@@ -254,6 +259,12 @@ extension Cache {
 
   /// Nothing is owed once the cache is shut.
   func releaseFiles() { try? withStorage { (storage) throws(Failure) in storage.files?.release() } }
+}
+
+extension Cache.PutSpec {
+  /// How a store that keeps files is to keep one put's value; nil: as it likes. Each put has its
+  /// own.
+  var file: ValueFile? { suffix.map { ValueFile($0) } }
 }
 
 /// A file that a put is given.

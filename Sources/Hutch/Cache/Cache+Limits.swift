@@ -4,14 +4,17 @@ extension Cache {
     (limitsLock.withLock { memoryLimits }, storage?.limits ?? TierLimits())
   }
 
+  /// Changes the fields of each tier's limits that are named; the others stay.
   func setLimits(
-    memory newMemory: TierLimits, disk newDisk: TierLimits, in scope: Scope
+    memory wantedMemory: TierLimits, _ memoryFields: LimitFields,
+    disk wantedDisk: TierLimits, _ diskFields: LimitFields, in scope: Scope
   ) throws(Failure) {
     let moment = clock.moment()
     // What has to go need not be written then, while limits are held.
-    if scope != .disk, newMemory != limits().memory { try? writeDirty() }
+    if scope != .disk, !memoryFields.isEmpty { try? writeDirty() }
     func setMemory() throws(Failure) {
-      guard scope != .disk else { return }
+      guard scope != .disk, !memoryFields.isEmpty else { return }
+      let newMemory = memoryLimits.changed(memoryFields, to: wantedMemory)
       memory.setLimits(newMemory, at: moment)
       memoryLimits = newMemory
       if newMemory.ages.any { try startMaintenance() }
@@ -23,16 +26,25 @@ extension Cache {
     try withStorage { (storage) throws(Failure) in
       try limitsLock.withLock { () throws(Failure) in
         try setMemory()
-        try storage.setLimits(newDisk, at: moment)
+        guard !diskFields.isEmpty else { return }
+        try storage.setLimits(
+          storage.limits.changed(diskFields, to: wantedDisk), at: moment)
       }
     }
   }
 
-  /// Distinct keys.
+  /// Distinct keys. Nothing stands still for it: the sums are read in the order in which an entry
+  /// goes down, so one that goes down meanwhile counts twice rather than not at all; and again if some did.
   func count(in scope: Scope) -> UInt64 {
     guard let storage, scope != .memory else { return memory.count }
-    let stored = storage.stats.count + storage.announcedCount + leavings.underWay
-    return scope == .disk ? stored : stored + memory.unbackedCount
+    var unbacked: UInt64 = 0
+    for _ in 0..<8 {
+      unbacked = scope == .disk ? 0 : memory.unbackedCount
+      let onTheWay = storage.announcedCount + leavings.underWay
+      let count = unbacked + onTheWay + storage.stats.count
+      if scope == .disk || memory.unbackedCount == unbacked { return count }
+    }
+    return unbacked + storage.announcedCount + leavings.underWay + storage.stats.count
   }
 
   func cost(in scope: Scope) -> UInt64 {
@@ -43,8 +55,9 @@ extension Cache {
 
   func differs(from options: OpenOptions) -> Bool {
     guard let storage else { return true }
-    return policy != options.policy || drainsReleases != options.drainsReleases
-      || limits().memory != options.memory
+    let memory = limits().memory
+    return policy != options.policy ?? policy || drainsReleases != options.drainsReleases
+      || memory.changed(options.memoryGiven, to: options.memory) != memory
       || storage.differs(from: options.disk)
   }
 }

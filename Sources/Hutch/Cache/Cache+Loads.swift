@@ -31,47 +31,6 @@ extension Cache {
     UnsafeMutableRawPointer?, UnsafeRawPointer?, Int, OpaquePointer?
   ) -> Int32
 
-  // MARK: writes look here
-
-  /// A write of the key is about to be done; its stripe is held until it is. Where there is no
-  /// store, only once the cache has been used for loads.
-  @inline(__always)
-  func noteWrite(_ hash: UInt64) {
-    if usesLoads.load(ordering: .relaxed) { loads.noteWrite(hash) }
-  }
-
-  /// Takes the stripe of a key that is about to be written where memory is all there is, if
-  /// there may be loads. `letGo` is owed.
-  @inline(__always)
-  func holdForLoads(_ hash: UInt64) -> Int? {
-    guard usesLoads.load(ordering: .relaxed) else { return nil }
-    let stripe = Stripes.index(of: hash)
-    stripes.lock(stripe)
-    return stripe
-  }
-
-  @inline(__always)
-  func letGo(_ stripe: Int?) {
-    if let stripe { stripes.unlock(stripe) }
-  }
-
-  /// As `noteWrite`, for a removal that finds nothing: a value that is being loaded is older all
-  /// the same.
-  func noteVainRemoval(_ hash: UInt64) {
-    let stripe = holdForLoads(hash)
-    if stripe != nil { loads.noteWrite(hash) }
-    letGo(stripe)
-  }
-
-  /// As `noteWrite`, before memory alone is cleared. What is stored by a load that was not
-  /// marked yet is in memory by then, and goes with the rest.
-  func noteClearOfMemory() {
-    guard usesLoads.load(ordering: .relaxed) else { return }
-    for stripe in 0..<Stripes.count { stripes.lock(stripe) }
-    loads.noteClear()
-    for stripe in (0..<Stripes.count).reversed() { stripes.unlock(stripe) }
-  }
-
   // MARK: begin
 
   /// The value; or the caller leads a load of it, or may wait for another's.
@@ -104,21 +63,19 @@ extension Cache {
   private func joinLoad(
     _ key: Bytes, _ spec: LoadSpec, parent: Loading?, _ old: UnownedBlock?, for handle: Handle
   ) throws(Failure) -> LoadAnswer {
-    usesLoads.store(true, ordering: .relaxed)
     let hash = memory.hash(key)
     let new = try Flight.make(key, hash, handle.scope)
     let parent = parent ?? currentLoading
     let time = clock.now
     let stripe = Stripes.index(of: hash)
-    stripes.lock(stripe)
+    order.stripes.lock(stripe)
     loads.lock.lock()
     let flight = loads.find(key, hash, in: handle.scope, at: time) ?? new
     let joined = loads.join(flight, handle, spec, parent: parent, old)
-    if flight === new, joined != nil { flight.version = versions.draw() }
     let isFailed = flight.state == .failed
     let leads = joined?.leads ?? false
     loads.letGo()
-    stripes.unlock(stripe)
+    order.stripes.unlock(stripe)
 
     guard let joined else {
       try handle.check()
@@ -201,7 +158,7 @@ extension Cache {
     let flight = loading.flight
     let moment = clock.moment()
     var record = spec.record(at: moment)
-    record.version = flight.version
+    record.version = flight.late.pointee.version
     let target = try target(of: spec.writePolicy, in: flight.scope)
     let block = try Block.copying(
       key: flight.key, value: value, extended: spec.extended, record: record,
@@ -214,17 +171,14 @@ extension Cache {
     do throws(Failure) {
       result = try put(
         block.unowned.retained(), flight.hash, at: moment,
-        if: .unlessSet(UnsafePointer(flight.isWritten)), in: flight.scope, storing: target,
-        file: spec.file)
+        if: storage == nil ? .unlessNewer : .always, in: flight.scope, storing: target,
+        file: spec.file, by: flight.late)
     } catch {
       // Closed, or without memory to store it: it may try again, or another one.
       loads.withdraw(loading)
       throw error
     }
-    if result.status == .conflict {
-      result.status = .superseded
-      if settleWithNewer(flight) { return result }
-    }
+    if result.status == .superseded && settleWithNewer(flight) { return result }
     loads.settle(flight, block.unowned)
     return result
   }
@@ -247,7 +201,7 @@ extension Cache {
     let flight = loading.flight
     let now = clock.now
     guard try loads.claim(loading, late: nil) else { return .superseded }
-    if loads.isWritten(flight), settleWithNewer(flight) { return .superseded }
+    if order.isOvertaken(flight.late), settleWithNewer(flight) { return .superseded }
     let lasts = loading.spec.negativeTimeToLive
     loads.fail(
       flight, code, words, until: lasts == 0 ? Int64.min : Record.sum(now, lasts))

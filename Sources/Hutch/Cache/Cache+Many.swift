@@ -29,7 +29,7 @@ extension Cache {
       } else if storage != nil && scope != .memory {
         try missing.append(
           Missing(
-            index: index, hash: hash, mark: stripes.settledMark(Stripes.index(of: hash)),
+            index: index, hash: hash, mark: order.stripes.settledMark(Stripes.index(of: hash)),
             shared: coherence?.mark(hash)))
       }
     }
@@ -146,7 +146,7 @@ extension Cache {
         wantsChecksum: true)
       return try submit(
         block.unowned, memory.hash(key), at: moment, if: .always, in: scope,
-        storing: try target(of: spec.writePolicy, in: scope), to: storage)
+        storing: try target(of: spec.writePolicy, in: scope), file: spec.file, to: storage)
     } catch {
       return SubmittedPut(failed: error)
     }
@@ -158,8 +158,12 @@ extension Cache {
       let moment = clock.moment()
       for index in 0..<keys.count {
         let key = keys[index]
-        let removed = removeFromMemory(key, memory.hash(key), at: moment)
-        batch.add(removed == nil ? .notFound : .done)
+        do throws(Failure) {
+          let removed = try removeFromMemory(key, memory.hash(key), at: moment)
+          batch.add(removed == nil ? .notFound : .done)
+        } catch {
+          batch.add(error)
+        }
       }
       return batch
     }

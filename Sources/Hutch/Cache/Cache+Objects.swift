@@ -41,10 +41,9 @@ extension Cache {
   /// Releases objects that nobody holds. Returns how many.
   @discardableResult
   func releaseObjects(most: UInt64) -> UInt64 {
-    if releases.waiting == 0 { return 0 }
-    return ThreadState.within(identity) { releases.drain(most: most) }
+    releases.drain(most: most)
   }
 
-  /// The cache is shut: who lets an object go from here on releases it.
-  func endReleases() { ThreadState.within(identity) { releases.close() } }
+  /// The cache is shut: a thread that lets an object go from here on releases it.
+  func endReleases() { releases.close() }
 }

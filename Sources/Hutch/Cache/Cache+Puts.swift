@@ -9,13 +9,14 @@ extension Cache {
     var cost: UInt64 = 0
     var extended = Bytes(start: nil, count: 0)
     var writePolicy = WritePolicy.standard
-    /// How a store that keeps files is to keep the value; nil: as it likes.
-    var file: ValueFile?
+    /// What the name of the value's file ends with, where a store keeps it in one; nil: it may
+    /// keep the value as it likes.
+    var suffix: FileSuffix?
 
     @inline(__always)
     var isPlain: Bool {
       timeToLive | timeToIdle == 0 && cost == 0 && extended.count == 0
-        && writePolicy == .standard && file == nil
+        && writePolicy == .standard && suffix == nil
     }
 
     /// The record of an entry that is written at this moment.
@@ -60,8 +61,8 @@ extension Cache {
     guard storage == nil, spec.isPlain, case .always = condition else {
       return try putWithRecord(key, value, spec, hash, at: moment, if: condition, in: scope)
     }
-    // Nobody to tell, no task to overtake, no load to mark.
-    if !events.wantsEntries && !tasks.hasKeyedWrites && !usesLoads.load(ordering: .relaxed) {
+    // There is no listener to tell, and nothing to overtake.
+    if !events.wantsEntries && !order.isReserved(hash) {
       return result(of: try memory.put(key, value, hash, at: moment), .always)
     }
     let block = try Block.plain(key: key, value: value, created: moment.time)
@@ -77,11 +78,14 @@ extension Cache {
     // Asked again under the lock, if the entry may have moved between the two looks; what will not
     // be stored need not be copied.
     let stripe = Stripes.index(of: hash)
-    let mark = stripes.mark(stripe)
-    if let refused = try unmet(condition, key, hash, at: moment, in: scope),
-      storage == nil || !hasMoved(stripe, since: mark)
-    {
-      return refused
+    if storage == nil || scope == .memory {
+      if let refused = try unmet(condition, key, hash, at: moment, in: scope) { return refused }
+    } else if condition.isAny {
+      let mark = order.stripes.mark(stripe)
+      let refused = try withStorage { (_) throws(Failure) in
+        try unmet(condition, key, hash, at: moment, in: scope)
+      }
+      if let refused, !hasMoved(stripe, since: mark) { return refused }
     }
     if scope == .disk, case .always = condition, !events.wantsEntries {
       let put = try putIntoFile(key, value, spec, hash, at: moment)
@@ -95,23 +99,24 @@ extension Cache {
   }
 
   /// The condition is about what `scope` has; the value goes to `target`, which is the same if
-  /// it is nil.
+  /// it is nil. `late`: what the write was reserved by.
   @_optimize(speed)
   func put(
     _ block: consuming Block, _ hash: UInt64, at moment: Moment, if condition: PutCondition,
     in scope: Scope, storing target: Target? = nil, file: ValueFile? = nil,
-    by task: TaskPointer? = nil
+    by late: LateWrite? = nil
   ) throws(Failure) -> PutResult {
     if storage == nil {
-      if case .always = condition {} else { takeCleared(block.unowned.key, hash, at: moment) }
-      if let task { return try putInMemory(block, hash, at: moment, by: task) }
-      return try putInMemory(block, hash, at: moment, if: condition)
+      if condition.isAny { carryOutClears(of: block.unowned.key, hash, at: moment) }
+      return try putInMemory(block, hash, at: moment, if: condition, by: late)
     }
     return try withStorage { (storage) throws(Failure) in
+      var isTold = false
       while true {
         let submitted = try submit(
           block.unowned, hash, at: moment, if: condition, in: scope, storing: target,
-          file: file, by: task, to: storage)
+          file: file, by: late, isTold: isTold, to: storage)
+        isTold = true
         let result = finish(submitted, in: storage)
         if !result.isUndecided { return result }
         // Nobody has seen it: it comes after what it has met.
@@ -143,23 +148,23 @@ extension Cache {
   }
 
   /// The first half of a put in a cache with a store: everything but the wait for the commit.
-  /// `finish` is owed.
+  /// `finish` is owed. `isTold`: the listener knows already that it will be made.
   func submit(
     _ entry: UnownedBlock, _ hash: UInt64, at moment: Moment, if condition: PutCondition,
     in scope: Scope, storing target: Target? = nil, file: ValueFile? = nil,
-    by task: TaskPointer? = nil, to storage: any Storage
+    by late: LateWrite? = nil, isTold wasTold: Bool = false, to storage: any Storage
   ) throws(Failure) -> SubmittedPut {
     var target = target ?? Target(scope)
     // There may have been a fork since it was chosen.
     if isFamily && target == .deferred { target = .whole }
-    var isTold = false
+    var isTold = wasTold
     if target == .deferred {
       let isTaken = storage.files?.takes(
         key: entry.keySize, size: entry.size, extended: entry.extendedSize) ?? true
       if file == nil && isTaken {
         if MemoryTier.charge(of: entry) <= memory.largestCharge {
           if let put = try submitDeferred(
-            entry, hash, at: moment, if: condition, in: scope, by: task, to: storage)
+            entry, hash, at: moment, if: condition, in: scope, by: late, to: storage)
           {
             return put
           }
@@ -186,13 +191,13 @@ extension Cache {
     if coherence != nil && target == .memory {
       lockDecided(stripe, entry.key, storage)
     } else {
-      stripes.lock(stripe)
+      order.stripes.lock(stripe)
     }
     // Before the store is read.
     let mark = coherence?.mark(hash)
     do throws(Failure) {
-      if let refused = try refusal(condition, entry.key, hash, at: moment, in: scope, by: task) {
-        stripes.unlock(stripe)
+      if let refused = try refusal(condition, entry.key, hash, at: moment, in: scope, by: late) {
+        order.stripes.unlock(stripe)
         storage.abandon(write)
         return SubmittedPut(refused)
       }
@@ -204,17 +209,16 @@ extension Cache {
           condition, entry.key, hash, at: moment, in: scope, storage)
       }
     } catch {
-      stripes.unlock(stripe)
+      order.stripes.unlock(stripe)
       storage.abandon(write)
       throw error
     }
     var put = begin(
-      entry, hash, target, hasValue: hasValue, replacing: old.unowned, at: moment,
-      overtakes: task == nil && !condition.isLoads)
+      entry, hash, target, hasValue: hasValue, replacing: old.unowned, at: moment, by: late)
     put.write = write
     write.version = put.result.version
     var wasInMemory = false
-    stripes.flip(stripe)
+    order.stripes.flip(stripe)
     if write.condition != .none && !isDecided {
       // Memory follows when it has been decided.
       put.condition = condition
@@ -233,31 +237,29 @@ extension Cache {
     put.owed?.wasInMemory = wasInMemory
     if target == .memory {
       put.result.disk = .removed
-      noteUp(entry.key, hash, at: moment, from: storage)
     }
     put.mark = submit(write, to: storage, at: moment, unlocking: stripe, isEntered: true)
     return put
   }
 
-  /// What a put answers that is not to be: its condition does not hold, or a later write than its
-  /// task has been done. Nil: it is to be. The stripe is held.
+  /// What a put answers that is not to be: its condition does not hold, or it has been overtaken.
+  /// Nil: it is to be. The stripe is held.
   func refusal(
     _ condition: PutCondition, _ key: Bytes, _ hash: UInt64, at moment: Moment, in scope: Scope,
-    by task: TaskPointer?
+    by late: LateWrite?
   ) throws(Failure) -> PutResult? {
-    if let task, tasks.isOvertaken(task) { return .superseded }
+    if let late, order.isOvertaken(late) { return .superseded }
     return try unmet(condition, key, hash, at: moment, in: scope)
   }
 
   /// A put that is to be: its version is drawn, and its events are owed. The stripe is held.
   func begin(
     _ entry: UnownedBlock, _ hash: UInt64, _ target: Target, hasValue: Bool,
-    replacing old: UnownedBlock?, at moment: Moment, overtakes: Bool
+    replacing old: UnownedBlock?, at moment: Moment, by late: LateWrite?
   ) -> SubmittedPut {
-    if overtakes && tasks.hasKeyedWrites { tasks.overtake(hash) }
+    order.noteWrite(hash, by: late)
     // A load's was drawn when it began.
-    if entry.version == 0 { entry.version = versions.draw() }
-    noteWrite(hash)
+    if entry.version == 0 { entry.version = order.versions.draw() }
     var put = SubmittedPut()
     put.result.version = entry.version
     put.hash = hash
@@ -275,11 +277,11 @@ extension Cache {
     isEntered: Bool = false
   ) -> Stripes.Mark {
     write.time = moment.time
-    stripes.begin(stripe, isEntered: isEntered)
+    order.stripes.begin(stripe, isEntered: isEntered)
     storage.submit(write)
-    if isEntered { stripes.flip(stripe) }
-    let mark = stripes.mark(stripe)
-    stripes.unlock(stripe)
+    if isEntered { order.stripes.flip(stripe) }
+    let mark = order.stripes.mark(stripe)
+    order.stripes.unlock(stripe)
     return mark
   }
 
@@ -297,7 +299,7 @@ extension Cache {
     var result = put.result
     storage.complete(write)
     let decision = coherence == nil ? nil : decision(on: put, write)
-    stripes.end(Stripes.index(of: put.hash))
+    order.stripes.end(Stripes.index(of: put.hash))
     if let decision {
       if let refused = decision.refused {
         if let owed = put.owed {
@@ -338,97 +340,50 @@ extension Cache {
     } else if write.outcome == .noSpace {
       log(LogLine(.warning, "a value was not stored on disk: there is no space"))
     } else if write.outcome == .tooLarge {
-      log(LogLine(.debug, "a value was not stored on disk: it is too large"))
+      log(LogLine(.warning, "a value was not stored on disk: it is too large"))
     } else {
       log(LogLine(.warning, "a value was not stored on disk"))
     }
   }
 
-  /// The whole of a put where memory is all there is: the condition is decided, and the
-  /// version drawn, under the lock of the entry's shard.
+  /// The whole of a put where memory is all there is: the condition is decided, and the version
+  /// drawn, under the lock of the entry's shard. The stripe is taken if there is a listener, which
+  /// has to learn the order of a key's writes, or if the write may overtake another or be overtaken.
   @_optimize(speed)
   private func putInMemory(
-    _ block: consuming Block, _ hash: UInt64, at moment: Moment, if condition: PutCondition
+    _ block: consuming Block, _ hash: UInt64, at moment: Moment, if condition: PutCondition,
+    by late: LateWrite? = nil
   ) throws(Failure) -> PutResult {
     // Without a thread an expired entry is as invisible, and goes when it is in the way.
     let entry = block.unowned
     if !entry.isPlain && entry.record.mayExpire(under: Ages()) { try? startMaintenance() }
-    if events.wantsEntries {
-      return try putTelling(block, hash, at: moment, if: condition, by: nil)
+    guard late != nil || events.wantsEntries || order.isReserved(hash) else {
+      return result(of: try memory.put(block, hash, at: moment, condition: condition), condition)
     }
-    if !condition.isLoads && tasks.hasKeyedWrites {
-      return try putOvertaking(block, hash, at: moment, if: condition)
-    }
-    let stripe = holdForLoads(hash)
-    defer { letGo(stripe) }
-    let put = try memory.put(block, hash, at: moment, condition: condition)
-    if stripe != nil && put.isWrite { loads.noteWrite(hash) }
-    return result(of: put, condition)
+    return try putInOrder(block, hash, at: moment, if: condition, by: late)
   }
 
-  /// As above, while there are tasks to overtake: before the write, so that a task that writes
-  /// at the same time finds afterwards that the entry has changed. Where a condition is to be
-  /// decided, it must hold first.
-  private func putOvertaking(
-    _ block: consuming Block, _ hash: UInt64, at moment: Moment, if condition: PutCondition
-  ) throws(Failure) -> PutResult {
-    let stripe = holdForLoads(hash)
-    defer { letGo(stripe) }
-    var isOwed = true
-    if case .always = condition {
-      tasks.overtake(hash)
-      isOwed = false
-    }
-    let put = try memory.put(block, hash, at: moment, condition: condition)
-    if isOwed && put.outcome == .stored { tasks.overtake(hash) }
-    if stripe != nil && put.isWrite { loads.noteWrite(hash) }
-    return result(of: put, condition)
-  }
-
-  /// As a put that is a task, unless a later write has been done. The entry that is replaced is
-  /// the one that was there before the question.
-  private func putInMemory(
-    _ block: consuming Block, _ hash: UInt64, at moment: Moment, by task: TaskPointer
-  ) throws(Failure) -> PutResult {
-    let entry = block.unowned
-    if !entry.isPlain && entry.record.mayExpire(under: Ages()) { try? startMaintenance() }
-    if events.wantsEntries {
-      return try putTelling(block, hash, at: moment, if: .always, by: task)
-    }
-    while true {
-      let current = memory.info(entry.key, hash, at: moment)?.version
-      if tasks.isOvertaken(task) { return .superseded }
-      let stripe = holdForLoads(hash)
-      defer { letGo(stripe) }
-      let condition = current.map { PutCondition.ifVersion($0) } ?? .ifAbsent
-      let put = try memory.put(entry.retained(), hash, at: moment, condition: condition)
-      if stripe != nil && put.isWrite { loads.noteWrite(hash) }
-      if put.outcome == .stored || put.outcome == .tooLarge { return result(of: put, condition) }
-    }
-  }
-
-  /// As above, for a listener, to whom the order of a key's writes must be known.
-  private func putTelling(
+  /// As above, with the stripe.
+  @inline(never)
+  private func putInOrder(
     _ block: consuming Block, _ hash: UInt64, at moment: Moment, if condition: PutCondition,
-    by task: TaskPointer?
+    by late: LateWrite?
   ) throws(Failure) -> PutResult {
     let entry = block.unowned
     tellWillAdd(entry, hash, in: .memory)
     let stripe = Stripes.index(of: hash)
-    stripes.lock(stripe)
-    if let task, tasks.isOvertaken(task) {
-      stripes.unlock(stripe)
+    order.stripes.lock(stripe)
+    if let late, order.isOvertaken(late) {
+      order.stripes.unlock(stripe)
       return .superseded
     }
-    if entry.version == 0 { entry.version = versions.draw() }
+    // The events tell it.
+    if events.wantsEntries && entry.version == 0 { entry.version = order.versions.draw() }
     let owed = oweEvents(entry.key, hash, adding: entry, replacing: nil, at: moment)
     do throws(Failure) {
       let put = try memory.put(block, hash, at: moment, condition: condition)
-      if put.isWrite { noteWrite(hash) }
-      if task == nil && !condition.isLoads && put.outcome == .stored && tasks.hasKeyedWrites {
-        tasks.overtake(hash)
-      }
-      stripes.unlock(stripe)
+      if put.isWrite { order.noteWrite(hash, by: late) }
+      order.stripes.unlock(stripe)
       let result = result(of: put, condition)
       if let owed {
         owed.wasInMemory = put.isWrite && put.existing != 0
@@ -436,7 +391,7 @@ extension Cache {
       }
       return result
     } catch {
-      stripes.unlock(stripe)
+      order.stripes.unlock(stripe)
       if let owed { settle(owed, leftDisk: false, storedIn: Event.Tiers()) }
       throw error
     }
@@ -485,7 +440,6 @@ extension Cache {
     _ condition: PutCondition, _ key: Bytes, _ hash: UInt64, at moment: Moment, in scope: Scope
   ) throws(Failure) -> PutResult? {
     if case .always = condition { return nil }
-    if case .unlessSet(let flag) = condition { return flag.pointee ? .conflict : nil }
     let version = try currentVersion(key, hash, at: moment, in: scope)
     guard !condition.holds(for: version) else { return nil }
     var result = PutResult()
@@ -494,25 +448,24 @@ extension Cache {
     return result
   }
 
-  /// Takes an entry out of memory if a clear has been submitted that is to do so, and has not come
-  /// to it: it may be a task that waits. Who decides by what is there writes later than that clear.
-  private func takeCleared(_ key: Bytes, _ hash: UInt64, at moment: Moment) {
-    let cleared = clearedVersion.load(ordering: .relaxed)
-    let ofStore = storeClearedVersion.load(ordering: .relaxed)
-    guard cleared | ofStore != 0, let version = memory.info(key, hash, at: moment)?.version,
-      version <= max(cleared, ofStore)
+  /// Carries out, for one key, the clears that are under way, which may be tasks that wait: a
+  /// condition is decided for a write that comes later than they do.
+  private func carryOutClears(of key: Bytes, _ hash: UInt64, at moment: Moment) {
+    guard let clearing = order.clearing, let version = memory.info(key, hash, at: moment)?.version,
+      version <= max(clearing.all, clearing.backed)
     else { return }
-    memory.clear(key, hash, upTo: cleared, backedUpTo: ofStore, at: moment)
+    memory.clear(key, hash, upTo: clearing.all, backedUpTo: clearing.backed, at: moment)
   }
 
   /// The version of the entry that is there; 0 if there is none.
   func currentVersion(
     _ key: Bytes, _ hash: UInt64, at moment: Moment, in scope: Scope
   ) throws(Failure) -> UInt64 {
-    takeCleared(key, hash, at: moment)
+    carryOutClears(of: key, hash, at: moment)
     while true {
       if scope != .disk, let record = memory.info(key, hash, at: moment) { return record.version }
       guard let storage, scope != .memory else { return 0 }
+      assert(ThreadState.isInside)
       let shared = coherence?.mark(hash)
       if let stored = try storage.info(key, at: moment) { return stored.version }
       guard let shared, scope == .whole else { return 0 }
@@ -528,13 +481,6 @@ extension Cache.PutResult {
   static var superseded: Cache.PutResult {
     var result = Cache.PutResult()
     result.status = .superseded
-    return result
-  }
-
-  /// Of a put that came too late.
-  fileprivate static var conflict: Cache.PutResult {
-    var result = Cache.PutResult()
-    result.status = .conflict
     return result
   }
 
@@ -574,6 +520,12 @@ extension MemoryPutResult {
 }
 
 extension PutCondition {
+  /// Whether it asks for what is there.
+  fileprivate var isAny: Bool {
+    if case .always = self { return false }
+    return true
+  }
+
   /// `version`: the entry's that is there; 0 if there is none.
   func holds(for version: UInt64) -> Bool {
     switch self {
@@ -581,7 +533,7 @@ extension PutCondition {
     case .ifAbsent: version == 0
     case .ifPresent: version != 0
     case .ifVersion(let wanted): version != 0 && version == wanted
-    case .unlessNewer, .unlessSet: version == 0
+    case .unlessNewer: version == 0
     }
   }
 
@@ -590,7 +542,7 @@ extension PutCondition {
     switch self {
     case .ifAbsent: .exists
     case .ifVersion where version != 0: .conflict
-    case .unlessSet: .conflict
+    case .unlessNewer: .superseded
     default: .notFound
     }
   }

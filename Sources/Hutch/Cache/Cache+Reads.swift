@@ -42,28 +42,38 @@ extension Cache {
     return try getFromStorage(key, hash, at: moment, promoting: scope == .whole)
   }
 
-  /// Copies the value into `buffer` if it fits. Returns its size; nil if there is none.
+  /// The part of an entry that is asked for, copied into `buffer` if it fits; counted as an
+  /// access. `atOnce`: the store is not asked, and what only it can answer is `wouldBlock`.
   @_optimize(speed)
-  func copy(
-    _ key: Bytes, in scope: Scope, into buffer: UnsafeMutableRawPointer?, capacity: Int
-  ) throws(Failure) -> Int? {
+  func look(
+    _ key: Bytes, in scope: Scope, into buffer: UnsafeMutableRawBufferPointer, _ part: Look.Part,
+    atOnce: Bool
+  ) throws(Failure) -> Look {
     let moment = clock.moment()
     let hash = memory.hash(key)
     if scope != .disk {
-      if let size = memory.copy(key, hash, at: moment, into: buffer, capacity: capacity) {
-        return size
-      }
+      let isAll = storage == nil || scope == .memory
+      let found = memory.look(
+        key, hash, at: moment, into: buffer, part, countsMiss: isAll || !atOnce)
+      if found.status == .done { return found }
       events.deliver()
-      if storage == nil || scope == .memory { return nil }
+      if isAll { return found }
     }
+    if atOnce { return Look(.wouldBlock) }
     guard
       let block = try getFromStorage(key, hash, at: moment, promoting: scope == .whole)
-    else { return nil }
-    let size = block.unowned.size
-    if size <= capacity, size > 0 {
-      buffer!.copyMemory(from: block.unowned.value.baseAddress!, byteCount: size)
+    else { return Look(.notFound) }
+    return Look(block, part, into: buffer)
+  }
+
+  /// Whether there is an entry; no access.
+  @_optimize(speed)
+  func contains(_ key: Bytes, in scope: Scope) throws(Failure) -> Bool {
+    if scope != .disk {
+      if memory.has(key, memory.hash(key), at: clock.moment()) { return true }
+      if storage == nil || scope == .memory { return false }
     }
-    return size
+    return try info(key, in: scope) != nil
   }
 
   @inline(never)
@@ -72,11 +82,14 @@ extension Cache {
   ) throws(Failure) -> Block? {
     try withStorage { (storage) throws(Failure) in
       let stripe = Stripes.index(of: hash)
+      var rounds = 0
       while true {
-        let mark = stripes.settledMark(stripe)
+        let mark = order.stripes.settledMark(stripe)
         // Before the store is read.
         let shared = coherence?.mark(hash)
-        if let block = try storage.get(key, at: moment, isAccess: true) {
+        // One get is one hit or one miss of the store's.
+        if let block = try storage.get(key, at: moment, isAccess: rounds == 0) {
+          if rounds > 0 { storage.noteAccess(key, at: moment.time) }
           if promoting { promote(block.unowned, hash, mark, shared, at: moment) }
           return block
         }
@@ -84,13 +97,40 @@ extension Cache {
         if let shared {
           var hasChanged = false
           if let block = stillInMemory(key, hash, shared, at: moment, &hasChanged) { return block }
-          if hasChanged { continue }
+          if hasChanged {
+            rounds += 1
+            continue
+          }
           dropStale(key, hash, mark, at: moment)
         }
-        if let block = memory.peek(key, hash, at: moment) { return block }
+        if memory.info(key, hash, at: moment) != nil {
+          // An access, as the first look would have been.
+          if let block = memory.get(key, hash, at: moment) { return block }
+          rounds += 1
+          continue
+        }
         if !hasMoved(stripe, since: mark) { return nil }
+        rounds += 1
+        if try isNowhere(key, hash, at: moment, after: rounds, storage) { return nil }
       }
     }
+  }
+
+  /// So often a read that has found nothing looks again because of writes of other keys of its
+  /// stripe; then it holds the stripe for a last look.
+  private static let mostRounds = 4
+
+  /// After so many rounds: whether neither tier has an entry. It may leave memory meanwhile, so
+  /// memory is asked first. Before: false.
+  func isNowhere(
+    _ key: Bytes, _ hash: UInt64, at moment: Moment, after rounds: Int, _ storage: any Storage
+  ) throws(Failure) -> Bool {
+    if rounds < Cache.mostRounds { return false }
+    let stripe = Stripes.index(of: hash)
+    order.stripes.lock(stripe)
+    defer { order.stripes.unlock(stripe) }
+    if memory.info(key, hash, at: moment) != nil { return false }
+    return try storage.info(key, at: moment) == nil
   }
 
   /// Brings into memory what the store has given, unless a write of its stripe was under way or
@@ -102,15 +142,15 @@ extension Cache {
     at moment: Moment
   ) {
     let stripe = Stripes.index(of: hash)
-    guard mark.isQuiet, (shared ?? 0) & 1 == 0, stripes.tryLock(stripe) else { return }
-    if stripes.mark(stripe) == mark {
+    guard mark.isQuiet, (shared ?? 0) & 1 == 0, order.stripes.tryLock(stripe) else { return }
+    if order.stripes.mark(stripe) == mark {
       if let shared { entry.mark = shared }
       // Nothing is owed to a promotion: without memory for it there is none.
       _ = try? memory.put(
         entry.retained(), hash, at: moment, condition: shared == nil ? .unlessNewer : .always,
         isBacked: true)
     }
-    stripes.unlock(stripe)
+    order.stripes.unlock(stripe)
   }
 
   /// The value as it is now; no access, no promotion.
@@ -128,17 +168,25 @@ extension Cache {
   func info(_ key: Bytes, in scope: Scope) throws(Failure) -> (record: Record, scope: Scope)? {
     let moment = clock.moment()
     let hash = memory.hash(key)
+    if storage == nil || scope == .memory {
+      return memory.info(key, hash, at: moment).map { ($0, .memory) }
+    }
+    if scope != .disk, let record = memory.info(key, hash, at: moment) { return (record, .memory) }
+    return try withStorage { (storage) throws(Failure) in
+      try info(key, hash, at: moment, in: scope, of: storage)
+    }
+  }
+
+  private func info(
+    _ key: Bytes, _ hash: UInt64, at moment: Moment, in scope: Scope, of storage: any Storage
+  ) throws(Failure) -> (record: Record, scope: Scope)? {
     let stripe = Stripes.index(of: hash)
+    var rounds = 0
     while true {
-      let mark = stripes.mark(stripe)
+      let mark = order.stripes.settledMark(stripe)
       if scope != .disk, let record = memory.info(key, hash, at: moment) { return (record, .memory) }
-      if storage == nil || scope == .memory { return nil }
-      if stripes.hasWaited(stripe, for: mark) { continue }
       let shared = coherence?.mark(hash)
-      let stored = try withStorage { (storage) throws(Failure) in
-        try storage.info(key, at: moment)
-      }
-      if let stored { return (stored, .disk) }
+      if let stored = try storage.info(key, at: moment) { return (stored, .disk) }
       if scope == .disk { return nil }
       if let shared {
         var hasChanged = false
@@ -148,6 +196,8 @@ extension Cache {
         if hasChanged { continue }
       }
       if !hasMoved(stripe, since: mark) { return nil }
+      rounds += 1
+      if try isNowhere(key, hash, at: moment, after: rounds, storage) { return nil }
     }
   }
 

@@ -23,8 +23,8 @@ extension Cache {
   ) throws(Failure) -> WriteCondition {
     guard scope != .memory else { return .none }
     switch condition {
-    // Loads are each process's own: what others wrote meanwhile sets no flag here.
-    case .always, .unlessNewer, .unlessSet: return .none
+    // Loads are each process's own: what others write meanwhile overtakes no reservation here.
+    case .always, .unlessNewer: return .none
     case .ifAbsent: return .absent
     case .ifPresent:
       return try storage.info(key, at: moment) == nil ? .absent : .present
@@ -38,17 +38,17 @@ extension Cache {
     guard coherence != nil, target == .memory, scope != .memory else { return false }
     switch condition {
     case .ifAbsent, .ifPresent, .ifVersion: return true
-    case .always, .unlessNewer, .unlessSet: return false
+    case .always, .unlessNewer: return false
     }
   }
 
   /// Locks a stripe when nothing of a key is undecided.
   func lockDecided(_ stripe: Int, _ key: Bytes, _ storage: any Storage) {
-    stripes.lock(stripe)
+    order.stripes.lock(stripe)
     while storage.isUndecided(key) {
-      stripes.unlock(stripe)
+      order.stripes.unlock(stripe)
       storage.awaitDecision(key)
-      stripes.lock(stripe)
+      order.stripes.lock(stripe)
     }
   }
 
@@ -84,10 +84,12 @@ extension Cache {
     }
     let moment = clock.moment()
     let stripe = Stripes.index(of: put.hash)
-    stripes.lock(stripe)
-    defer { stripes.unlock(stripe) }
+    order.stripes.lock(stripe)
+    defer { order.stripes.unlock(stripe) }
     let outside = write.file?.memoryOutcome ?? .none
-    if outside == .none && put.target != .disk && stripes.mark(stripe).hasNoWrite(since: submission) {
+    if outside == .none && put.target != .disk,
+      order.stripes.mark(stripe).hasNoWrite(since: submission)
+    {
       // Nobody else has the block any more.
       entry.mark = write.mark
       do throws(Failure) {
@@ -124,11 +126,11 @@ extension Cache {
   /// The store has none: what memory may have is stale.
   func dropStale(_ key: Bytes, _ hash: UInt64, _ mark: Stripes.Mark, at moment: Moment) {
     let stripe = Stripes.index(of: hash)
-    guard mark.isQuiet, stripes.tryLock(stripe) else { return }
-    if stripes.mark(stripe) == mark && memory.info(key, hash, at: moment) == nil {
+    guard mark.isQuiet, order.stripes.tryLock(stripe) else { return }
+    if order.stripes.mark(stripe) == mark && memory.info(key, hash, at: moment) == nil {
       _ = memory.remove(key, hash, at: moment)
     }
-    stripes.unlock(stripe)
+    order.stripes.unlock(stripe)
   }
 
   // MARK: touch
@@ -141,17 +143,17 @@ extension Cache {
     let stripe = Stripes.index(of: hash)
     while true {
       let write = StorageWrite(.touch, try Block.allocate(key: key, record: Record()))
-      stripes.lock(stripe)
+      order.stripes.lock(stripe)
       let stored: Record?
       do throws(Failure) {
         stored = try storage.info(key, at: moment)
       } catch {
-        stripes.unlock(stripe)
+        order.stripes.unlock(stripe)
         throw error
       }
       guard let stored else {
         let isUndecided = storage.isUndecided(key)
-        stripes.unlock(stripe)
+        order.stripes.unlock(stripe)
         if isUndecided {
           storage.awaitDecision(key)
           continue
@@ -162,7 +164,7 @@ extension Cache {
       write.record = stored.touched(
         at: moment.time, timeToLive: timeToLive, timeToIdle: timeToIdle)
       write.condition = .version(stored.version)
-      write.version = versions.draw()
+      write.version = order.versions.draw()
       // What memory has counts no more with the commit.
       commit(write, to: storage, at: moment, unlocking: stripe)
       if let failure = write.failure { throw failure }
@@ -182,8 +184,8 @@ extension Cache {
   ) {
     guard let key = write.block.unowned?.key, write.mark & 1 == 0 else { return }
     let stripe = Stripes.index(of: hash)
-    stripes.lock(stripe)
-    defer { stripes.unlock(stripe) }
+    order.stripes.lock(stripe)
+    defer { order.stripes.unlock(stripe) }
     let copy = memory.peek(key, hash, at: moment)
     guard let copy = copy.unowned, copy.version == version else { return }
     do throws(Failure) {

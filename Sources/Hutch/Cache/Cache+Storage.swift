@@ -43,11 +43,10 @@ extension Cache: StorageObserver {
   func storeDropped(_ key: Bytes, _ version: UInt64) {
     let hash = memory.hash(key)
     let stripe = Stripes.index(of: hash)
-    stripes.lock(stripe)
-    stripes.bump(stripe)
+    order.stripes.lock(stripe)
+    order.stripes.bump(stripe)
     memory.setBacked(key, hash, version: version, false)
-    walks.storeDropped(key, hash)
-    stripes.unlock(stripe)
+    order.stripes.unlock(stripe)
   }
 
   func storeCommits(_ key: Bytes, _ version: UInt64, _ mark: UInt32) {
@@ -55,7 +54,7 @@ extension Cache: StorageObserver {
   }
 
   func lastAccess(of key: Bytes) -> Int64? {
-    memory.info(key, memory.hash(key), at: clock.momentForMaintenance())?.accessed
+    memory.lastAccess(key, memory.hash(key), at: clock.momentForMaintenance())
   }
 
   func storeChanged(_ failure: Failure?) {
@@ -72,7 +71,7 @@ extension Cache: StorageObserver {
   /// The store is in service again, on a directory that may not be what it was: versions go on
   /// above what it has seen, and memory learns which of its entries the store has.
   private func storeCameBack(_ storage: any Storage) {
-    versions.raise(to: storage.firstVersion)
+    order.versions.raise(to: storage.firstVersion)
     let moment = clock.momentForMaintenance()
     var position: UInt64 = 0
     while memory.keys(
@@ -80,7 +79,7 @@ extension Cache: StorageObserver {
       visit: { key in
         let hash = memory.hash(key)
         let stripe = Stripes.index(of: hash)
-        stripes.lock(stripe)
+        order.stripes.lock(stripe)
         if let version = memory.info(key, hash, at: moment)?.version {
           // Where the store cannot tell, it has not.
           let stored = (try? storage.info(key, at: moment)) ?? nil
@@ -91,12 +90,12 @@ extension Cache: StorageObserver {
             let block = try? Block.allocate(key: key, record: Record())
           {
             let write = StorageWrite(.remove, block)
-            write.version = versions.draw()
+            write.version = order.versions.draw()
             commit(write, to: storage, at: moment, unlocking: stripe)
             return
           }
         }
-        stripes.unlock(stripe)
+        order.stripes.unlock(stripe)
       }) > 0
     {}
   }

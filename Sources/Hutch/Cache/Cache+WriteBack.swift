@@ -26,75 +26,57 @@ extension Cache {
   /// has been a fork, before which the host was told of it.
   func submitDeferred(
     _ entry: UnownedBlock, _ hash: UInt64, at moment: Moment, if condition: PutCondition,
-    in scope: Scope, by task: TaskPointer?, to storage: any Storage
+    in scope: Scope, by late: LateWrite?, to storage: any Storage
   ) throws(Failure) -> SubmittedPut? {
     tellWillAdd(entry, hash, in: .memory)
     let old = events.wants(.didRemove) ? (try? peek(entry.key, in: .whole)) ?? nil : nil
     let stripe = Stripes.index(of: hash)
-    stripes.lock(stripe)
+    order.stripes.lock(stripe)
     if isFamily {
-      stripes.unlock(stripe)
+      order.stripes.unlock(stripe)
       return nil
     }
     do throws(Failure) {
-      if let refused = try refusal(condition, entry.key, hash, at: moment, in: scope, by: task) {
-        stripes.unlock(stripe)
+      if let refused = try refusal(condition, entry.key, hash, at: moment, in: scope, by: late) {
+        order.stripes.unlock(stripe)
         return SubmittedPut(refused)
       }
     } catch {
-      stripes.unlock(stripe)
+      order.stripes.unlock(stripe)
       throw error
     }
     var put = begin(
-      entry, hash, .deferred, hasValue: true, replacing: old.unowned, at: moment,
-      overtakes: task == nil && !condition.isLoads)
+      entry, hash, .deferred, hasValue: true, replacing: old.unowned, at: moment, by: late)
 
     writesBack.store(true, ordering: .relaxed)
-    stripes.flip(stripe)
+    order.stripes.flip(stripe)
     entry.setDirty(true)
     var isOwed = true
+    var wasDirty = false
     do throws(Failure) {
       let stored = try memory.put(entry.retained(), hash, at: moment)
       put.owed?.wasInMemory = stored.existing != 0
       put.result.memory = stored.outcome == .stored ? .stored : .tooLarge
-      // Beneath a dirty entry the store has nothing.
-      isOwed = !stored.wasDirty
+      // Beneath a dirty entry the store has nothing, once that is committed.
+      if stored.wasDirty { isOwed = storage.isPending(entry.key) }
+      wasDirty = stored.wasDirty
     } catch {
       put.owed?.wasInMemory = memory.remove(entry.key, hash, at: moment) != nil
       put.result.memory = .failed
     }
     put.result.disk = put.result.memory == .stored ? .deferred : .removed
-    if isOwed { isOwed = hasBelow(entry.key, at: moment, storage) }
+    if !wasDirty { isOwed = storage.mayHold(entry.key) }
     guard isOwed else {
-      stripes.flip(stripe)
-      stripes.unlock(stripe)
+      order.stripes.flip(stripe)
+      order.stripes.unlock(stripe)
       put.result.conclude(nil)
       return put
     }
-    noteUp(entry.key, hash, at: moment, from: storage)
     let write = StorageWrite(.remove, entry.retained())
     write.version = put.result.version
     put.write = write
     put.mark = submit(write, to: storage, at: moment, unlocking: stripe, isEntered: true)
     return put
-  }
-
-  /// Whether the store may have something of the key: it was found, or who is out of service
-  /// cannot tell, and must not have it when it comes back. The stripe is held.
-  private func hasBelow(_ key: Bytes, at moment: Moment, _ storage: any Storage) -> Bool {
-    guard storage.stats.isUp else { return true }
-    do throws(Failure) {
-      return try storage.info(key, at: moment) != nil || !storage.stats.isUp
-    } catch {
-      return true
-    }
-  }
-
-  /// A put into memory alone is about to remove what the store has: a walk that has passed it
-  /// there must not give it again. The stripe is held.
-  func noteUp(_ key: Bytes, _ hash: UInt64, at moment: Moment, from storage: any Storage) {
-    guard walks.isAny, (try? storage.info(key, at: moment)) != nil else { return }
-    walks.storeDropped(key, hash)
   }
 
   // MARK: touch
@@ -109,23 +91,24 @@ extension Cache {
     guard mayHaveDirty else { return nil }
     let stripe = Stripes.index(of: hash)
     if scope == .whole, let block = memory.peek(key, hash, at: moment), block.unowned.isDirty {
-      defer { stripes.unlock(stripe) }
+      defer { order.stripes.unlock(stripe) }
       let stored = try memory.put(
         try block.unowned.copied(with: touched(block.unowned.record)), hash, at: moment,
         condition: .ifVersion(block.unowned.version))
       return stored.outcome == .stored || stored.outcome == .tooLarge
     }
-    guard storage.isAnnounced(key) else { return nil }
-    stripes.unlock(stripe)
+    // One that has expired is no entry, though it is announced still.
+    guard storage.isAnnounced(key), (try? storage.info(key, at: moment)) != nil else { return nil }
+    order.stripes.unlock(stripe)
     guard let block = try storage.get(key, at: moment, isAccess: false) else { return false }
     let put = StorageWrite(
       .put, try block.unowned.copied(with: touched(block.unowned.record)))
     put.version = block.unowned.version
     storage.prepare(put)
-    stripes.lock(stripe)
+    order.stripes.lock(stripe)
     let stored = try? storage.info(key, at: moment)
     guard storage.isAnnounced(key), let stored, stored.version == put.version else {
-      stripes.unlock(stripe)
+      order.stripes.unlock(stripe)
       storage.abandon(put)
       return false
     }
@@ -148,13 +131,12 @@ extension Cache {
     noteIdle(entry, accessed, in: storage)
     // Ended when it has been written: until then nothing of the stripe is promoted, least of
     // all this block.
-    stripes.begin(stripe)
+    order.stripes.begin(stripe)
     guard storage.announce(write) else {
-      stripes.end(stripe)
+      order.stripes.end(stripe)
       return
     }
     leavings.add(write)
-    walks.memoryGave(key, hash)
     if events.wants(.didAdd) {
       events.post(
         Event(
@@ -211,13 +193,13 @@ extension Cache {
       let put = StorageWrite(.put, entry.retained())
       put.version = write.version
       storage.prepare(put)
-      stripes.lock(stripe)
+      order.stripes.lock(stripe)
       if storage.isAnnounced(write) {
         leavings.note(1)
         submit(put, to: storage, at: moment, unlocking: stripe)
         submitted.append(put)
       } else {
-        stripes.unlock(stripe)
+        order.stripes.unlock(stripe)
         storage.abandon(put)
       }
       storage.abandon(write)
@@ -227,12 +209,12 @@ extension Cache {
       leavings.note(-1)
       guard let entry = put.entry else { continue }
       let hash = memory.hash(entry.key)
-      stripes.end(Stripes.index(of: hash))
+      order.stripes.end(Stripes.index(of: hash))
       if put.outcome != .stored { lose(entry, hash) }
     }
     for write in announced {
       guard let entry = write.entry else { continue }
-      stripes.end(Stripes.index(of: memory.hash(entry.key)))
+      order.stripes.end(Stripes.index(of: memory.hash(entry.key)))
     }
     leavings.finish(ticket, announced.count)
     return true
@@ -301,10 +283,10 @@ extension Cache {
     return failure
   }
 
-  /// Writes the entry of a key if it is dirty; memory keeps it. Returns its version; 0: none.
-  func writeDown(_ key: Bytes, _ hash: UInt64, at moment: Moment) -> UInt64 {
+  /// Writes the entry of a key if it is dirty; memory keeps it. Returns what it has looked at.
+  func writeDown(_ key: Bytes, _ hash: UInt64, at moment: Moment) -> Block? {
     let resident = memory.peek(key, hash, at: moment)
-    guard let entry = resident.unowned else { return 0 }
+    guard let entry = resident.unowned else { return nil }
     if entry.isDirty {
       try? withStorage { (storage) throws(Failure) in
         if let write = submitDown(entry, at: moment, to: storage) {
@@ -312,7 +294,7 @@ extension Cache {
         }
       }
     }
-    return entry.version
+    return resident
   }
 
   /// A dirty entry on its way down that memory keeps.
@@ -334,12 +316,12 @@ extension Cache {
     let write = StorageWrite(.put, entry.retained())
     write.version = entry.version
     storage.prepare(write)
-    stripes.lock(stripe)
-    // What a clear has taken on its way is not to come after it.
+    order.stripes.lock(stripe)
+    // What a clear that is under way takes is not to come after it.
     guard memory.peek(key, hash, at: moment).unowned?.raw == entry.raw, entry.isDirty,
-      entry.version > clearedVersion.load(ordering: .relaxed)
+      entry.version > order.clearing?.all ?? 0
     else {
-      stripes.unlock(stripe)
+      order.stripes.unlock(stripe)
       storage.abandon(write)
       return nil
     }
@@ -348,18 +330,21 @@ extension Cache {
     }
     let owed = oweWrittenBack(entry, stripe)
     write.time = moment.time
-    stripes.begin(stripe)
+    order.stripes.begin(stripe)
     storage.submit(write)
     // From here on memory may let it go. If it has by now, it has been announced, and that told.
+    leavings.note(1)
     let isKept = memory.setBacked(key, hash, version: entry.version, true)
-    stripes.unlock(stripe)
+    if !isKept { leavings.note(-1) }
+    order.stripes.unlock(stripe)
     return DownwardWrite(write: write, hash: hash, isKept: isKept, owed: owed)
   }
 
   private func finish(_ down: DownwardWrite, in storage: any Storage) -> Failure? {
     let write = down.write
     storage.complete(write)
-    stripes.end(Stripes.index(of: down.hash))
+    if down.isKept { leavings.note(-1) }
+    order.stripes.end(Stripes.index(of: down.hash))
     let isStored = write.outcome == .stored
     if !isStored && down.isKept, let entry = write.entry {
       memory.setBacked(
@@ -385,6 +370,6 @@ extension Cache {
   /// Whether a read that found no entry, neither in memory nor in the store, has to look again:
   /// it may have gone from the one to the other meanwhile. `mark` was read before.
   func hasMoved(_ stripe: Int, since mark: Stripes.Mark) -> Bool {
-    !stripes.isSettled(stripe, since: mark)
+    !order.stripes.isSettled(stripe, since: mark)
   }
 }

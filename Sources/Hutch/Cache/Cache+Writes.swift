@@ -9,7 +9,7 @@ extension Cache {
   ) {
     submit(write, to: storage, at: moment, unlocking: stripe)
     storage.complete(write)
-    stripes.end(stripe)
+    order.stripes.end(stripe)
   }
 
   // MARK: remove, pop
@@ -17,7 +17,7 @@ extension Cache {
   /// Removes the entry; false: there was none.
   func remove(_ key: Bytes, in scope: Scope) throws(Failure) -> Bool {
     if storage == nil || scope == .memory {
-      return removeFromMemory(key, memory.hash(key), at: clock.moment()) != nil
+      return try removeFromMemory(key, memory.hash(key), at: clock.moment()) != nil
     }
     return try withStorage { (storage) throws(Failure) in
       try finish(
@@ -29,14 +29,14 @@ extension Cache {
   /// Removes the entry and returns its value; nil: there was none.
   func pop(_ key: Bytes, in scope: Scope) throws(Failure) -> Block? {
     if storage == nil || scope == .memory {
-      return removeFromMemory(key, memory.hash(key), at: clock.moment())
+      return try removeFromMemory(key, memory.hash(key), at: clock.moment())
     }
     return try withStorage { (storage) throws(Failure) in
       while true {
         let removal = submitRemoval(
           key, at: clock.moment(), in: scope, wantsValue: true, to: storage)
         if try finish(removal, in: storage) { return removal.value?.take() }
-        // Where processes share, another one may have put a newer value.
+        // Where processes share, another one may have put a value since, or a newer one.
         if removal.write?.existing ?? 0 == 0 { return nil }
       }
     }
@@ -44,78 +44,82 @@ extension Cache {
 
   /// Of a cache in memory, or of the memory tier alone. A store keeps its entry, whose idle
   /// time goes on from here.
-  func removeFromMemory(_ key: Bytes, _ hash: UInt64, at moment: Moment) -> Block? {
-    if storage != nil && mayHaveDirty {
-      // Only a copy goes.
-      while true {
-        let version = writeDown(key, hash, at: moment)
-        if version == 0 { return nil }
-        if let block = removeFromMemory(key, hash, at: moment, .ifVersion(version)) { return block }
-      }
-    }
-    return removeFromMemory(key, hash, at: moment, .always)
+  func removeFromMemory(
+    _ key: Bytes, _ hash: UInt64, at moment: Moment
+  ) throws(Failure) -> Block? {
+    var isOvertaken = false
+    return try removeFromMemory(key, hash, at: moment, by: nil, &isOvertaken)
   }
 
+  /// `isOvertaken`: the removal has not been done, for a later write of the key has.
   private func removeFromMemory(
-    _ key: Bytes, _ hash: UInt64, at moment: Moment, _ condition: RemoveCondition
+    _ key: Bytes, _ hash: UInt64, at moment: Moment, by late: LateWrite?, _ isOvertaken: inout Bool
+  ) throws(Failure) -> Block? {
+    guard storage == nil else {
+      return try withStorage { (storage) throws(Failure) in
+        removeInOrder(key, hash, at: moment, by: late, &isOvertaken, storage)
+      }
+    }
+    guard late != nil || events.wantsEntries || order.isReserved(hash) else {
+      return memory.remove(key, hash, at: moment)
+    }
+    return removeInOrder(key, hash, at: moment, by: late, &isOvertaken, nil)
+  }
+
+  /// As above, with the stripe.
+  private func removeInOrder(
+    _ key: Bytes, _ hash: UInt64, at moment: Moment, by late: LateWrite?,
+    _ isOvertaken: inout Bool, _ storage: (any Storage)?
   ) -> Block? {
-    if storage == nil && tasks.hasKeyedWrites { tasks.overtake(hash) }
-    if let storage, let accessed = memory.info(key, hash, at: moment)?.accessed {
-      storage.noteAccess(key, at: accessed)
-    }
-    guard events.wantsEntries else {
-      let stripe = holdForLoads(hash)
-      defer { letGo(stripe) }
-      noteWrite(hash)
-      return memory.remove(key, hash, at: moment, condition: condition)
-    }
     tellWillRemove(key, hash, in: .memory)
     let stripe = Stripes.index(of: hash)
-    stripes.lock(stripe)
-    noteWrite(hash)
-    let owed = oweEvents(key, hash, adding: nil, replacing: nil, at: moment)
-    let block = memory.remove(key, hash, at: moment, condition: condition)
-    stripes.unlock(stripe)
-    owed?.wasInMemory = block != nil
-    if let owed { settle(owed, leftDisk: false, storedIn: Event.Tiers()) }
-    return block
+    while true {
+      // Only a copy goes: what is dirty is written first.
+      let written = mayHaveDirty ? writeDown(key, hash, at: moment) : nil
+      order.stripes.lock(stripe)
+      if let late, order.isOvertaken(late) {
+        order.stripes.unlock(stripe)
+        isOvertaken = true
+        return nil
+      }
+      if mayHaveDirty {
+        let resident = memory.peek(key, hash, at: moment)
+        if let block = resident.unowned, block.isDirty, block.raw != written.unowned?.raw {
+          // Put or touched since then, and not written. What the store has refused goes all the
+          // same.
+          order.stripes.unlock(stripe)
+          continue
+        }
+      }
+      if let storage, let accessed = memory.info(key, hash, at: moment)?.accessed {
+        storage.noteAccess(key, at: accessed)
+      }
+      order.noteWrite(hash, by: late, ofCopy: storage != nil)
+      let owed = oweEvents(key, hash, adding: nil, replacing: nil, at: moment)
+      let block = memory.remove(key, hash, at: moment)
+      order.stripes.unlock(stripe)
+      owed?.wasInMemory = block != nil
+      if let owed { settle(owed, leftDisk: false, storedIn: Event.Tiers()) }
+      return block
+    }
   }
 
   /// As a task: unless a later write of the key has been done.
   func remove(
-    _ key: Bytes, in scope: Scope, by task: TaskPointer
+    _ key: Bytes, in scope: Scope, by late: LateWrite
   ) throws(Failure) -> Status {
-    let hash = memory.hash(key)
     let moment = clock.moment()
     guard storage == nil || scope == .memory else {
       return try withStorage { (storage) throws(Failure) in
         let removal = submitRemoval(
-          key, at: moment, in: scope, wantsValue: false, by: task, to: storage)
+          key, at: moment, in: scope, wantsValue: false, by: late, to: storage)
         if removal.isSuperseded { return .superseded }
         return try finish(removal, in: storage) ? .done : .notFound
       }
     }
-    let tells = events.wantsEntries
-    if tells { tellWillRemove(key, hash, in: .memory) }
-    let stripe = Stripes.index(of: hash)
-    // The entry that goes is the one that was there before the question.
-    while true {
-      if storage != nil && mayHaveDirty { _ = writeDown(key, hash, at: moment) }
-      stripes.lock(stripe)
-      let current = memory.info(key, hash, at: moment)?.version
-      let isOvertaken = tasks.isOvertaken(task)
-      guard !isOvertaken, let current else {
-        stripes.unlock(stripe)
-        return isOvertaken ? .superseded : .notFound
-      }
-      let owed = tells ? oweEvents(key, hash, adding: nil, replacing: nil, at: moment) : nil
-      let isGone =
-        memory.remove(key, hash, at: moment, condition: .ifVersion(current)) != nil
-      stripes.unlock(stripe)
-      owed?.wasInMemory = isGone
-      if let owed { settle(owed, leftDisk: false, storedIn: Event.Tiers()) }
-      if isGone { return .done }
-    }
+    var isOvertaken = false
+    let block = try removeFromMemory(key, memory.hash(key), at: moment, by: late, &isOvertaken)
+    return isOvertaken ? .superseded : block == nil ? .notFound : .done
   }
 
   /// A removal that has been submitted, or had nothing to remove, or failed at once.
@@ -124,6 +128,8 @@ extension Cache {
     fileprivate var stripe = 0
     fileprivate var value: Holder?
     fileprivate var reason: Reason?
+    /// Nothing was found, in memory or in the store with what is submitted to it.
+    fileprivate var foundNothing = false
     /// Memory alone had it. Only known where processes share, or if it was dirty.
     fileprivate var wasUnbacked = false
     /// Where processes share: the number of the copy that memory had. Odd: none.
@@ -137,7 +143,7 @@ extension Cache {
   /// commit. `finish` is owed.
   func submitRemoval(
     _ key: Bytes, at moment: Moment, in scope: Scope, wantsValue: Bool,
-    by task: TaskPointer? = nil, to storage: any Storage
+    by late: LateWrite? = nil, to storage: any Storage
   ) -> SubmittedRemoval {
     var removal = SubmittedRemoval()
     let hash = memory.hash(key)
@@ -162,32 +168,34 @@ extension Cache {
           } catch {
             if wantsValue { throw error }
           }
-          if wantsValue && old == nil {
-            noteVainRemoval(hash)
-            return removal
-          }
         }
-        stripes.lock(stripe)
-        noteWrite(hash)
+        order.stripes.lock(stripe)
+        if let late, order.isOvertaken(late) {
+          order.stripes.unlock(stripe)
+          removal.isSuperseded = true
+          return removal
+        }
+        order.noteWrite(hash, by: late)
         do throws(Failure) {
           let version = try currentVersion(key, hash, at: moment, in: scope)
-          if let task, tasks.isOvertaken(task) {
-            stripes.unlock(stripe)
-            removal.isSuperseded = true
-            return removal
-          }
-          if task == nil && tasks.hasKeyedWrites { tasks.overtake(hash) }
-          // A key that is nowhere costs no commit. A store that is down cannot tell, and must not
-          // have the entry when it comes back.
-          if version == 0 && (wantsValue || storage.stats.isUp) {
-            if let coherence, scope == .whole {
-              coherence.dropCopies(hash)
-              _ = memory.remove(key, hash, at: moment)
+          if version == 0 && (!wantsValue || old == nil) {
+            // A key that is nowhere costs no commit. If it is nowhere because of a write that is
+            // not committed, this removal is committed too: what it answers must hold after a kill,
+            // and for other processes. A store that is out of service cannot tell, and must not have
+            // the entry when it is back.
+            if storage.isUp ? !storage.isPending(key) : wantsValue {
+              if let coherence, scope == .whole {
+                coherence.dropCopies(hash)
+                _ = memory.remove(key, hash, at: moment)
+              }
+              order.stripes.unlock(stripe)
+              return removal
             }
-            stripes.unlock(stripe)
-            return removal
+            removal.foundNothing = true
+            if wantsValue && coherence != nil { write.condition = .absent }
+            break
           }
-          if !wantsValue || old.unowned?.version == version {
+          if !wantsValue || (version != 0 && old.unowned?.version == version) {
             if coherence != nil {
               let stored = try storage.info(key, at: moment)
               removal.wasUnbacked = scope == .whole && stored == nil
@@ -195,11 +203,11 @@ extension Cache {
                 && memory.peekDuringCommit(key, hash, at: moment) == nil
               {
                 // Another removal was committed between the two looks.
-                stripes.unlock(stripe)
+                order.stripes.unlock(stripe)
                 continue
               }
               if removal.wasUnbacked && wantsValue && storage.isUndecided(key) {
-                stripes.unlock(stripe)
+                order.stripes.unlock(stripe)
                 storage.awaitDecision(key)
                 continue
               }
@@ -207,26 +215,30 @@ extension Cache {
             }
             break
           }
-          stripes.unlock(stripe)
+          order.stripes.unlock(stripe)
         } catch {
           // What could not be looked at may be an entry: its removal bars it.
           if !wantsValue { break }
-          stripes.unlock(stripe)
+          order.stripes.unlock(stripe)
           throw error
         }
       }
-      write.version = versions.draw()
+      write.version = order.versions.draw()
       removal.owed = oweEvents(key, hash, adding: nil, replacing: old.unowned, at: moment)
-      let copy = memory.remove(key, hash, at: moment)
+      // Where the disk tier has nothing, a removal from it takes nothing from memory.
+      var copy: Block?
+      if !removal.foundNothing || scope == .whole { copy = memory.remove(key, hash, at: moment) }
       removal.owed?.wasInMemory = copy != nil
       if scope == .whole, coherence != nil, let copy = copy.unowned { removal.mark = copy.mark }
       if wantsValue, let old { removal.value = Holder(old) }
       if scope == .whole, copy.unowned?.isDirty ?? false {
-        // Beneath a dirty entry the store has nothing.
-        stripes.bump(stripe)
-        stripes.unlock(stripe)
         removal.wasUnbacked = true
-        return removal
+        // Beneath a dirty entry the store has nothing, once that is committed.
+        if !storage.isPending(key) {
+          order.stripes.bump(stripe)
+          order.stripes.unlock(stripe)
+          return removal
+        }
       }
       submit(write, to: storage, at: moment, unlocking: stripe)
       removal.write = write
@@ -249,13 +261,14 @@ extension Cache {
       return removal.wasUnbacked
     }
     storage.complete(write)
-    stripes.end(removal.stripe)
+    order.stripes.end(removal.stripe)
     if let owed = removal.owed {
       settle(
         owed, leftDisk: write.existed || write.failure != nil, storedIn: Event.Tiers(),
         waits: waits)
     }
     if let failure = write.failure { throw failure }
+    if removal.foundNothing { return write.existed && !write.isUnmet }
     if coherence == nil || removal.wasUnbacked { return true }
     // Another process may have removed it first. If the store has evicted it, memory had it.
     return write.existed && !write.isUnmet
@@ -268,10 +281,10 @@ extension Cache {
     of storage: any Storage
   ) throws(Failure) -> Block? {
     let stripe = Stripes.index(of: hash)
+    var rounds = 0
     while true {
-      let mark = stripes.mark(stripe)
+      let mark = order.stripes.settledMark(stripe)
       if scope == .whole, let block = memory.peek(key, hash, at: moment) { return block }
-      if stripes.hasWaited(stripe, for: mark) { continue }
       let shared = coherence?.mark(hash)
       let block = try storage.get(key, at: moment, isAccess: isAccess)
       if block != nil || scope == .disk { return block }
@@ -281,6 +294,8 @@ extension Cache {
         if hasChanged { continue }
       }
       if !hasMoved(stripe, since: mark) { return nil }
+      rounds += 1
+      if try isNowhere(key, hash, at: moment, after: rounds, storage) { return nil }
     }
   }
 
@@ -295,22 +310,10 @@ extension Cache {
     let touched = { (record: Record) in
       record.touched(at: moment.time, timeToLive: timeToLive, timeToIdle: timeToIdle)
     }
-    if storage == nil || scope == .memory {
-      // The record is part of an immutable block: a touch makes a new one, for the same
-      // version, and begins again if another write came between.
-      let stripe = Stripes.index(of: hash)
-      while true {
-        // Whether an entry is dirty changes under its stripe, or with its end here.
-        if storage != nil { stripes.lock(stripe) }
-        defer { if storage != nil { stripes.unlock(stripe) } }
-        guard let block = memory.peek(key, hash, at: moment) else { return false }
-        let version = block.unowned.version
-        // Whether the store has it too is a question for the store only.
-        let isBacked = try storage?.info(key, at: moment)?.version == version
-        let result = try memory.put(
-          try block.unowned.copied(with: touched(block.unowned.record)), hash, at: moment,
-          condition: .ifVersion(version), isBacked: isBacked)
-        if result.outcome == .stored || result.outcome == .tooLarge { return true }
+    guard storage != nil else { return try touchInMemory(key, hash, touched, at: moment, nil) }
+    if scope == .memory {
+      return try withStorage { (storage) throws(Failure) in
+        try touchInMemory(key, hash, touched, at: moment, storage)
       }
     }
     return try withStorage { (storage) throws(Failure) in
@@ -322,7 +325,7 @@ extension Cache {
       let write = StorageWrite(.touch, try Block.allocate(key: key, record: Record()))
       let stripe = Stripes.index(of: hash)
       while true {
-        stripes.lock(stripe)
+        order.stripes.lock(stripe)
         if let done = try touchDirty(key, hash, touched, at: moment, in: scope, storage) {
           if done { return true }
         } else {
@@ -340,6 +343,10 @@ extension Cache {
           } else {
             let version = resident.unowned.version
             write.record = touched(resident.unowned.record)
+            // An entry that its reads in memory have kept alive is so in the store too.
+            if let accessed = memory.info(key, hash, at: moment)?.accessed {
+              storage.noteAccess(key, at: accessed)
+            }
             let stored = try storage.info(key, at: moment)
             _ = try memory.put(
               try resident.unowned.copied(with: write.record), hash, at: moment,
@@ -348,19 +355,41 @@ extension Cache {
         }
         if !isResident || scope == .disk {
           guard let stored = try storage.info(key, at: moment) else {
-            stripes.unlock(stripe)
+            order.stripes.unlock(stripe)
             return false
           }
           write.record = touched(stored)
         }
       } catch {
-        stripes.unlock(stripe)
+        order.stripes.unlock(stripe)
         throw error
       }
-      write.version = versions.draw()
+      write.version = order.versions.draw()
       commit(write, to: storage, at: moment, unlocking: stripe)
       if let failure = write.failure { throw failure }
       return true
+    }
+  }
+
+  /// Touches what memory has. The record is part of an immutable block: a touch makes a new one,
+  /// for the same version, and begins again if another write came between.
+  private func touchInMemory(
+    _ key: Bytes, _ hash: UInt64, _ touched: (Record) -> Record, at moment: Moment,
+    _ storage: (any Storage)?
+  ) throws(Failure) -> Bool {
+    let stripe = Stripes.index(of: hash)
+    while true {
+      // Whether an entry is dirty changes under its stripe, or with its end here.
+      if storage != nil { order.stripes.lock(stripe) }
+      defer { if storage != nil { order.stripes.unlock(stripe) } }
+      guard let block = memory.peek(key, hash, at: moment) else { return false }
+      let version = block.unowned.version
+      // Whether the store has it too is a question for the store only.
+      let isBacked = try storage?.info(key, at: moment)?.version == version
+      let result = try memory.put(
+        try block.unowned.copied(with: touched(block.unowned.record)), hash, at: moment,
+        condition: .ifVersion(version), isBacked: isBacked)
+      if result.outcome == .stored || result.outcome == .tooLarge { return true }
     }
   }
 
@@ -383,6 +412,10 @@ extension Cache {
         guard current.size == 8 else {
           throw Failure(.wrongType, "the value is not a counter: it has not 8 bytes")
         }
+        // Eight bytes of text are no counter, and only their writer can tell.
+        guard Bytes(current.extendedData).hasSameBytes(as: spec.extended) else {
+          throw Failure(.wrongType, "the value is not this counter: its extended data differ")
+        }
         old = Int64(littleEndian: current.value.baseAddress!.load(as: Int64.self))
         record = current.record
         condition = .ifVersion(record.version)
@@ -400,7 +433,7 @@ extension Cache {
       }
       let result = try put(
         block, hash, at: moment, if: condition, in: scope,
-        storing: try target(of: spec.writePolicy, in: scope))
+        storing: try target(of: spec.writePolicy, in: scope), file: spec.file)
       switch result.status {
       case .exists, .notFound, .conflict: continue
       default:
@@ -428,8 +461,7 @@ extension Cache {
 
   private func clearTiers(in scope: Scope) throws(Failure) {
     if storage == nil || scope == .memory {
-      if storage == nil && tasks.hasKeyedWrites { tasks.overtakeAll() }
-      noteClearOfMemory()
+      order.noteClear(ofCopies: storage != nil)
       emptyMemory(at: clock.moment())
       return
     }
@@ -444,19 +476,12 @@ extension Cache {
   ) -> StorageWrite {
     let write = StorageWrite(.clear, nil)
     write.isOfAllTiers = scope == .whole
-    for stripe in 0..<Stripes.count { stripes.lock(stripe) }
-    if tasks.hasKeyedWrites { tasks.overtakeAll() }
-    loads.noteClear()
-    write.version = versions.draw()
-    if scope == .whole {
-      clearedVersion.store(write.version, ordering: .relaxed)
-    } else {
-      storeClearedVersion.store(write.version, ordering: .relaxed)
-    }
+    order.stripes.lockAll()
+    write.version = order.beginClear(ofMemory: scope == .whole, ofStore: scope == .disk)
     write.time = moment.time
-    for stripe in 0..<Stripes.count { stripes.begin(stripe) }
+    for stripe in 0..<Stripes.count { order.stripes.begin(stripe) }
     storage.submit(write)
-    for stripe in (0..<Stripes.count).reversed() { stripes.unlock(stripe) }
+    order.stripes.unlockAll()
     return write
   }
 
@@ -466,8 +491,9 @@ extension Cache {
     _ write: StorageWrite, in scope: Scope, _ storage: any Storage
   ) throws(Failure) {
     memory.clear(upTo: write.version, keepingUnbacked: scope == .disk, at: clock.moment())
+    order.endClear()
     storage.complete(write)
-    for stripe in 0..<Stripes.count { stripes.end(stripe) }
+    for stripe in 0..<Stripes.count { order.stripes.end(stripe) }
     if let failure = write.failure { throw failure }
   }
 }

@@ -3,11 +3,11 @@ import Synchronization
 
 /// The composed cache: a memory tier, and below it a store, as one.
 ///
-/// Order of writes. A write of a key takes the key's stripe, draws a version, changes the
-/// memory tier, submits the write to the store and lets the stripe go; then it waits for the
-/// commit. Both tiers therefore see a key's writes in one order, the order of their versions,
-/// and nobody holds a stripe while a commit is awaited. A clear takes all stripes for the
-/// same few steps.
+/// Order of writes (WriteOrder.swift). A write of a key takes the key's stripe, draws a version,
+/// changes the memory tier, submits the write to the store and lets the stripe go; then it waits
+/// for the commit. Both tiers therefore see a key's writes in the order of their versions, and no
+/// thread holds a stripe while it waits for a commit. A clear takes all stripes for the same few
+/// steps.
 ///
 /// Reads take no lock here: memory first, then the store, which shows submitted writes
 /// before they are committed. What was found in the store is promoted into memory under the
@@ -21,10 +21,11 @@ import Synchronization
 /// Which entries memory alone has is kept per entry ('unbacked'), so that the count of the
 /// whole is the store's count plus those.
 ///
-/// Order of locks: registry (Process) > limitsLock > stripes, ascending > locks of a tier, of
-/// the task queue, and that of the loads, which is the last. Functions of the host (clock,
-/// visitor, loader, listener) are called with none of them held. A fork takes what it needs of
-/// them in this order: Forking.swift.
+/// Order of locks: registry (Process) > maintenanceLock > limitsLock > stripes, ascending > locks
+/// of a tier > those of the leavings and the events' lanes; under a stripe also those of
+/// the task queue, of the loads and, the last of all, of the write order. Functions of the host
+/// (clock, visitor, loader, listener) are called with none of them held. A fork takes what it needs
+/// of them in this order: Forking.swift.
 final class Cache {
   let memory: MemoryTier
   /// Nil: a cache in memory.
@@ -38,26 +39,17 @@ final class Cache {
   let limitsLock: Lock
   /// As they were given.
   var memoryLimits: TierLimits
-  let stripes: Stripes
+  let order: WriteOrder
   /// Calls that use the store are inside while they do; `shut` waits for them. A memory hit
   /// does not pass here: the memory tier lives as long as the cache object.
   let gate: Gate
-  let walks: Walks
   let loads: Loads
-  /// Whether a load has ever begun: only then do writes look at the loads. Relaxed; see Loads.
-  let usesLoads = Atomic<Bool>(false)
   /// What the host's listener is told.
   let events: Events
-  /// Drawn under the key's stripe, or where there is no store under its shard's lock.
-  let versions: Versions
   /// Dirty entries on their way to the store.
   let leavings: Leavings
   /// Whether a dirty entry has ever been put. Relaxed: who has put one sees it.
   let writesBack = Atomic<Bool>(false)
-  /// Of the newest clear of all tiers, and of the newest one of the store alone. Changed with all
-  /// stripes held. Relaxed: who has to be right reads them with a stripe.
-  let clearedVersion = Atomic<UInt64>(0)
-  let storeClearedVersion = Atomic<UInt64>(0)
   /// Where processes share the directory. Nil: memory is nobody else's business. A fork may set
   /// it, while no call uses the store.
   private(set) var coherence: CoherenceCounters?
@@ -91,6 +83,8 @@ final class Cache {
   let tasks: TaskQueue
   /// How long the close of an opening waits for its tasks; 0: no limit.
   let closeDeadline: Int64
+  /// The codec that stands before the store; 0: none.
+  let codecID: UInt32
   /// Whether the background work has been started: when there is something to sweep.
   private let maintains = Atomic<Bool>(false)
   /// Held for one slice of maintenance, so that slices come one after the other. Taken before
@@ -106,9 +100,10 @@ final class Cache {
     releases = try ReleaseQueue()
     tasks = try options.tasks.makeQueue()
     closeDeadline = options.tasks.closeDeadline
+    codecID = options.disk.codec?.id ?? 0
     self.coherence = coherence
     isShared = coherence != nil
-    policy = options.policy
+    policy = options.policy ?? .adaptive
     pressure = options.pressure
     writePolicy = options.writePolicy
     memoryLimits = options.memory
@@ -116,21 +111,25 @@ final class Cache {
     self.storage = storage
     self.clock = clock
     maintenanceLock = try Lock()
-    stripes = try Stripes()
+    order = try WriteOrder.make(versions)
     gate = try Gate()
-    walks = try Walks()
-    loads = try Loads.make()
+    loads = try Loads.make(order)
     events = try Events.make()
     leavings = try Leavings.make()
-    self.versions = versions
     tasks.belong(to: identity)
     if !drainsReleases { releases.onWaiting = { [tasks] in tasks.wakeBackground() } }
     events.owner = identity
+    releases.owner = identity
     watchMemory()
   }
 
+  /// What the memory tier gave up after the end.
+  deinit { if !Process.isParents(forks) { endReleases() } }
+
   /// What names this cache among callbacks (see ThreadState).
   var identity: UnsafeMutableRawPointer { Unmanaged.passUnretained(self).toOpaque() }
+
+  var versions: Versions { order.versions }
 
   // MARK: maintenance
 
@@ -171,7 +170,7 @@ final class Cache {
 
   /// What waits to be done, on the caller's thread. Without workers the tasks too.
   func maintain(until end: Deadline) {
-    if !tasks.hasThreads { _ = tasks.run(until: end) }
+    if !tasks.hasThreads { _ = tasks.runForHost(until: end) }
     while workInBackground() && !end.hasPassed {}
   }
 
@@ -227,13 +226,13 @@ extension Cache {
   /// What changes memory and the order of writes stands still. False: not in time.
   func lockWrites(until end: Deadline) -> Bool {
     guard limitsLock.lock(until: end) else { return false }
-    if stripes.lockAll(until: end) { return true }
+    if order.lockAll(until: end) { return true }
     limitsLock.unlock()
     return false
   }
 
   func unlockWrites() {
-    stripes.unlockAll()
+    order.unlockAll()
     limitsLock.unlock()
   }
 
@@ -258,10 +257,8 @@ extension Cache {
     forks = Process.forks
     gate.renew()
     maintenanceLock.renew()
-    stripes.forgetWrites()
+    order.beginInChild()
     loads.beginInChild()
-    usesLoads.store(false, ordering: .relaxed)
-    walks.beginInChild()
     events.beginInChild()
     leavings.beginInChild()
     releases.beginInChild()

@@ -132,8 +132,9 @@ final class Events {
 
   // MARK: the listener
 
-  /// As ListenerPlace.put.
-  func listen(_ new: Listener?) throws(Failure) {
+  /// As ListenerPlace.put. `watch` is told which kinds are listened to, in the order of such calls:
+  /// a lock is held, and it takes none.
+  func listen(_ new: Listener?, _ watch: (UInt32) -> Void) throws(Failure) {
     var made: [Lane] = []
     if new != nil {
       for _ in 0..<Stripes.count { made.append(Lane(try Lock(), try Condition())) }
@@ -144,6 +145,7 @@ final class Events {
       hasLanes.store(true, ordering: .releasing)
     }
     let old = place.put(new)
+    watch(new?.kinds ?? 0)
     lock.unlock()
     withExtendedLifetime(old) {}
   }

@@ -23,7 +23,7 @@ import Synchronization
 /// PARENT   lets go of the locks and ends the pause. What a store has given up it gets again when
 ///          it is next needed.
 /// CHILD    the same; and whatever is about threads that it does not have is made anew: gates,
-///          the tasks' queue, loads, the order of events, walks, and the locks of those, which
+///          the tasks' queue, loads, the order of events, and the locks of those, which
 ///          PREPARE leaves alone. From here on the two are as two processes that share the
 ///          directory: the memory of each answers only as long as nobody else has written the
 ///          key, versions come from one number, writers take turns. Nothing is opened and no

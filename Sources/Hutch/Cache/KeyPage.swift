@@ -10,8 +10,6 @@ struct KeyPage: ~Copyable {
   /// Of the key that was stepped to last.
   private var last: Int?
   private var isShort = false
-  /// Of the first key of the last refill.
-  private var firstNew = 0
 
   init() throws(Failure) {
     capacity = 4096
@@ -60,7 +58,6 @@ struct KeyPage: ~Copyable {
       position = 0
     }
     isShort = false
-    firstNew = used
     // The last key may move when the buffer grows: the fetch reads a copy.
     let copy = try Allocation.bytes(max(used, 1))
     defer { free(copy) }
@@ -69,23 +66,6 @@ struct KeyPage: ~Copyable {
     let passed = try withAppender(fetch, from)
     if isShort { throw .noMemory }
     return passed
-  }
-
-  /// The keys that the last refill brought.
-  func forEachNew(_ body: (Bytes) -> Void) {
-    var offset = firstNew
-    while offset < used {
-      let found = key(at: offset)
-      body(found)
-      offset += 2 + found.count
-    }
-  }
-
-  /// The last of them.
-  var lastNew: Bytes? {
-    var last: Bytes?
-    forEachNew { last = $0 }
-    return last
   }
 
   private mutating func withAppender(

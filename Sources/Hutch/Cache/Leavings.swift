@@ -44,7 +44,9 @@ final class Leavings {
   @inline(__always)
   var isDue: Bool { due.load(ordering: .relaxed) }
 
-  /// How many of a batch are submitted and not yet known to be committed.
+  /// How many are submitted and not yet known to be committed, also of those that memory keeps:
+  /// they count neither as memory's alone nor as the store's. For a moment after the commit one is
+  /// counted twice rather than not at all.
   private let submitted = Atomic<Int>(0)
   var underWay: UInt64 { UInt64(max(0, submitted.load(ordering: .relaxed))) }
 

@@ -9,14 +9,10 @@ import Synchronization
 /// is noticed by those who wait and by the next who asks, and the first of them takes the lead.
 /// Who waits is a thread, or a task that is parked until the flight changes (see AsyncLoad).
 ///
-/// WRITES MEANWHILE. A flight is begun, and its value stored, with the stripe of its key held,
-/// and so is every other write of the key. A write marks the flights of its key: they store
-/// nothing any more, and nobody joins them, since what they make may be older than the write.
-/// A clear marks all flights, with all stripes held. A version is drawn when the flight begins,
-/// so that a write which was submitted later, and is done later still, is newer. Where memory is
-/// all there is, writes take stripes only once the cache has been used for a load; a write that
-/// was under way at that moment has a newer version than the flight, or takes nothing away that
-/// the loader could have missed.
+/// WRITES MEANWHILE. A flight has a reservation (WriteOrder) as long as it is in the table: it is
+/// begun, and its value stored, with the stripe of its key held. A flight whose reservation has
+/// been overtaken stores nothing, and no call joins it, since what it makes may be older than the
+/// write.
 ///
 /// CYCLES. A loading that is made for the sake of another one (its parent) makes the parent's
 /// flight depend on its own, as long as the parent leads. Who joins a flight follows these
@@ -26,14 +22,12 @@ import Synchronization
 /// by age, and go when what they hold is above `mostRemembered`, or when their key is written.
 final class Loads {
   /// Protects the table, the row of failures, and every field of a flight or a loading that
-  /// does not say otherwise. Taken after stripes; no lock is taken under it. Who has woken a
-  /// flight, or given its lead away, gives it up by `letGo`. No reference to a loading is counted
-  /// under it but those of callers: the last one takes the lock.
+  /// does not say otherwise. Taken after stripes; only the write order's is taken under it. A call
+  /// that has woken a flight, or given its lead away, gives the lock up by `letGo`. No reference to
+  /// a loading is counted under it but those of callers: the last one takes the lock.
   let lock: Lock
 
-  /// Flights in the table. Changed under the lock; a relaxed look is enough for a write, for
-  /// who begins a flight of its key has held the same stripe.
-  private let listed = Atomic<Int>(0)
+  private let order: WriteOrder
 
   /// Chains by hash; a reference of the table's to each flight.
   private let buckets: UnsafeMutablePointer<Unmanaged<Flight>?>
@@ -56,15 +50,17 @@ final class Loads {
   private var searches: UInt64 = 0
 
   private init(
-    _ lock: consuming Lock, _ buckets: UnsafeMutablePointer<Unmanaged<Flight>?>
+    _ order: WriteOrder, _ lock: consuming Lock,
+    _ buckets: UnsafeMutablePointer<Unmanaged<Flight>?>
   ) {
+    self.order = order
     self.lock = lock
     self.buckets = buckets
   }
 
-  static func make() throws(Failure) -> Loads {
+  static func make(_ order: WriteOrder) throws(Failure) -> Loads {
     let lock = try Lock()
-    return Loads(lock, try Allocation.array(Unmanaged<Flight>?.self, bucketCount))
+    return Loads(order, lock, try Allocation.array(Unmanaged<Flight>?.self, bucketCount))
   }
 
   deinit {
@@ -72,6 +68,7 @@ final class Loads {
       while let flight = buckets[index] {
         buckets[index] = flight._withUnsafeGuaranteedRef {
           $0.isListed = false
+          order.withdraw($0.late)
           return $0.next
         }
         flight.release()
@@ -85,7 +82,24 @@ final class Loads {
   // MARK: the table, with the lock held
 
   private func bucket(_ hash: UInt64) -> UnsafeMutablePointer<Unmanaged<Flight>?> {
-    buckets + Int(truncatingIfNeeded: hash & UInt64(Loads.bucketCount - 1))
+    buckets + KeyedHash.place(of: hash, mask: Loads.bucketCount - 1)
+  }
+
+  /// How many flights are in the longest chain: for tests.
+  var longestChain: Int {
+    lock.lock()
+    defer { lock.unlock() }
+    var longest = 0
+    for index in 0..<Loads.bucketCount {
+      var length = 0
+      var next = buckets[index]
+      while let flight = next {
+        length += 1
+        next = flight.takeUnretainedValue().next
+      }
+      longest = max(longest, length)
+    }
+    return longest
   }
 
   /// The flight of a key, or what is remembered of one.
@@ -95,15 +109,20 @@ final class Loads {
       let flight = reference.takeUnretainedValue()
       next = flight.next
       if flight.hash == hash && flight.scope == scope && flight.key.hasSameBytes(as: key) {
-        if flight.state != .failed || time < flight.failedUntil { return flight }
+        if !order.isOvertaken(flight.late)
+          && (flight.state != .failed || time < flight.failedUntil)
+        {
+          return flight
+        }
         unlist(flight)
       }
     }
     return nil
   }
 
-  /// A part in a flight, which may be a new one. Nil: it has failed, or the opening is closed, or
-  /// to wait for it would be to wait for oneself, or there is no need to, for an old value.
+  /// A part in a flight, which may be a new one; the stripe of its key is held. Nil: it has failed,
+  /// or the opening is closed, or to wait for it would be to wait for oneself, or there is no need
+  /// to, for an old value.
   func join(
     _ flight: Flight, _ handle: Handle, _ spec: LoadSpec, parent: Loading?, _ old: UnownedBlock?
   ) -> Loading? {
@@ -129,14 +148,14 @@ final class Loads {
     flight.next = head.pointee
     head.pointee = Unmanaged.passRetained(flight)
     flight.isListed = true
-    listed.wrappingAdd(1, ordering: .relaxed)
+    order.reserve(flight.late, flight.hash, forLoad: true)
   }
 
   /// Nobody joins the flight any more.
   func unlist(_ flight: Flight) {
     guard flight.isListed else { return }
     flight.isListed = false
-    listed.wrappingSubtract(1, ordering: .relaxed)
+    order.withdraw(flight.late)
     let wanted = Unmanaged.passUnretained(flight).toOpaque()
     let head = bucket(flight.hash)
     if head.pointee?.toOpaque() == wanted {
@@ -358,12 +377,6 @@ final class Loads {
     while remembered > Loads.mostRemembered { forgetOldestFailure() }
   }
 
-  func isWritten(_ flight: Flight) -> Bool {
-    lock.lock()
-    defer { lock.unlock() }
-    return flight.isWritten.pointee
-  }
-
   /// Whether nobody has answered for this loading, or given it up.
   func isOpen(_ loading: Loading) -> Bool {
     lock.lock()
@@ -378,43 +391,12 @@ final class Loads {
   func beginInChild() {
     lock.renew()
     for index in 0..<Loads.bucketCount { buckets[index] = nil }
-    listed.store(0, ordering: .relaxed)
     active = nil
     woken = nil
     if let oldestFailure { _ = Unmanaged.passRetained(oldestFailure) }
     oldestFailure = nil
     newestFailure = nil
     remembered = 0
-  }
-
-  /// A write of this key is about to be done; its stripe is held until it is.
-  func noteWrite(_ hash: UInt64) {
-    guard listed.load(ordering: .relaxed) > 0 else { return }
-    lock.withLock {
-      var next = bucket(hash).pointee
-      while let reference = next {
-        let flight = reference.takeUnretainedValue()
-        next = flight.next
-        if flight.hash == hash {
-          flight.isWritten.pointee = true
-          unlist(flight)
-        }
-      }
-    }
-  }
-
-  /// A clear is about to be done; all stripes are held.
-  func noteClear() {
-    guard listed.load(ordering: .relaxed) > 0 else { return }
-    lock.withLock {
-      for index in 0..<Loads.bucketCount {
-        while let reference = buckets[index] {
-          let flight = reference.takeUnretainedValue()
-          flight.isWritten.pointee = true
-          unlist(flight)
-        }
-      }
-    }
   }
 
   /// An opening has been closed: who waits through it is to see that, and who leads through it

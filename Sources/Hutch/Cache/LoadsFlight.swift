@@ -27,12 +27,8 @@ final class Flight {
   let scope: Scope
   /// A block of which only the key counts.
   private let keyHolder: Block
-  /// Of the value, drawn when the flight begins; written before the flight is listed.
-  var version: UInt64 = 0
-
-  /// The key has been written since the flight began. Written under the key's stripe and the
-  /// lock of the loads, read under either. At an address of its own, for PutCondition.
-  let isWritten: UnsafeMutablePointer<Bool>
+  /// Its right to write the key, made when the flight is listed.
+  let late: LateWrite
 
   var state = State.running
   /// A reference, set once, when it is loaded.
@@ -68,22 +64,24 @@ final class Flight {
   var nextInSearch: Unmanaged<Flight>?
 
   private init(
-    _ key: consuming Block, _ hash: UInt64, _ scope: Scope, _ isWritten: UnsafeMutablePointer<Bool>
+    _ key: consuming Block, _ hash: UInt64, _ scope: Scope, _ late: LateWrite
   ) {
     keyHolder = key
     self.hash = hash
     self.scope = scope
-    self.isWritten = isWritten
+    self.late = late
   }
 
   static func make(_ key: Bytes, _ hash: UInt64, _ scope: Scope) throws(Failure) -> Flight {
     let key = try Block.allocate(key: key, record: Record())
-    return Flight(key, hash, scope, try Allocation.one(Bool.self))
+    let late = try Allocation.one(WriteOrder.Reservation.self)
+    late.initialize(to: WriteOrder.Reservation())
+    return Flight(key, hash, scope, late)
   }
 
   deinit {
     value?.release()
-    free(isWritten)
+    free(late)
     free(words)
   }
 

@@ -3,10 +3,13 @@ import Synchronization
 
 /// How a cache is to be opened.
 struct OpenOptions {
-  var policy = MemoryPolicy.adaptive
+  /// Nil: not chosen, which is the adaptive one for a cache that is not open yet.
+  var policy: MemoryPolicy?
   var pressure = Pressure()
   var writePolicy = WritePolicy.standard
   var memory = TierLimits.defaultMemory
+  /// Which fields of `memory` the caller has set.
+  var memoryGiven = LimitFields.all
   /// The store's.
   var disk = StorageOptions()
   /// Host objects are released only when the host asks for it.
@@ -19,7 +22,7 @@ struct TaskOptions {
   var workers = 2
   /// How many tasks may wait; 0: any number.
   var length = 0
-  /// How long a close waits for tasks; 0: no limit.
+  /// How long a close waits for tasks.
   var closeDeadline: Int64 = 30_000_000_000
   /// Tells the host what came of a task.
   var deliver: TaskQueue.Deliver = { _ in }
@@ -40,6 +43,9 @@ final class Opening {
   private let closed = Atomic<Bool>(false)
   /// The tasks that were submitted through it.
   let tasks = TaskOwner()
+  /// The host's references to its handles. Tasks refer to it too, and are carried out before it
+  /// ends. Acquire and release: the thread that gives up the last one sees what the others did.
+  private let references = Atomic<Int>(0)
 
   /// Takes over `path`, from malloc.
   private init(_ cache: Cache, path: UnsafeMutablePointer<CChar>?) {
@@ -70,6 +76,16 @@ final class Opening {
 
   var isClosed: Bool { closed.load(ordering: .acquiring) }
 
+  func retain() { _ = references.wrappingAdd(1, ordering: .relaxed) }
+
+  /// After the last one nothing keeps it open but tasks, cursors and their kin. The tasks end,
+  /// whatever they waited for.
+  func release() {
+    let left = references.wrappingSubtract(1, ordering: .acquiringAndReleasing).newValue
+    guard left == 0, !isForked, !isClosed else { return }
+    cache.tasks.giveUp(tasks)
+  }
+
   /// Whether the cache is a child's copy of one that could not be handed on.
   var isForked: Bool { Process.isParents(cache.forks) }
 
@@ -84,7 +100,7 @@ final class Opening {
     if isForked || closed.exchange(true, ordering: .acquiringAndReleasing) { return nil }
     cache.closing.wrappingAdd(1, ordering: .relaxed)
     cache.loads.noteClose(of: self)
-    let deadline = Deadline(after: cache.closeDeadline == 0 ? Int64.max : cache.closeDeadline)
+    let deadline = Deadline(after: cache.closeDeadline)
     // Before the registry's lock is taken: what runs may open and close.
     let isOver = cache.tasks.end(tasks, by: deadline)
     var failure: Failure?
@@ -109,14 +125,18 @@ final class Opening {
       failure = cache.shut(by: deadline) ?? failure
       Forking.leave(cache)
     } else {
+      // A fork comes before this or after it.
       try? Process.withRegistry { (head) throws(Failure) in
-        let unclean = cache.shut(by: deadline)
-        if let unclean {
-          cache.log(LogLine(.error, "the disk tier was not closed cleanly", unclean))
-        }
-        failure = unclean ?? failure
+        node(in: head)?.pointee.isBusy = true
+      }
+      let unclean = cache.shut(by: deadline)
+      if let unclean {
+        cache.log(LogLine(.error, "the disk tier was not closed cleanly", unclean))
+      }
+      failure = unclean ?? failure
+      try? Process.withRegistry(givesWay: false) { (head) throws(Failure) in
         Forking.leave(cache)
-        remove(from: &head)
+        if let node = node(in: head) { Opening.remove(node, from: &head) }
       }
     }
     cache.endReleases()
@@ -124,20 +144,27 @@ final class Opening {
     return failure
   }
 
-  private func remove(from head: inout UnsafeMutablePointer<OpenDirectory>?) {
-    let owner = cache.identity
-    var previous: UnsafeMutablePointer<OpenDirectory>?
+  /// The directory's, on the list.
+  private func node(
+    in head: UnsafeMutablePointer<OpenDirectory>?
+  ) -> UnsafeMutablePointer<OpenDirectory>? {
     var next = head
-    while let node = next {
-      next = node.pointee.next
-      guard node.pointee.owner == owner else {
-        previous = node
-        continue
-      }
-      if let previous { previous.pointee.next = next } else { head = next }
-      free(node)
-      return
+    while let node = next, node.pointee.owner != cache.identity { next = node.pointee.next }
+    return next
+  }
+
+  private static func remove(
+    _ node: UnsafeMutablePointer<OpenDirectory>,
+    from head: inout UnsafeMutablePointer<OpenDirectory>?
+  ) {
+    if head == node {
+      head = node.pointee.next
+    } else {
+      var previous = head
+      while let other = previous, other.pointee.next != node { previous = other.pointee.next }
+      previous?.pointee.next = node.pointee.next
     }
+    free(node)
   }
 
   // MARK: opening
@@ -150,7 +177,8 @@ final class Opening {
     Process.watchForks()
     let versions = Versions(from: 1)
     let memory = try MemoryTier(
-      limits: options.memory, policy: options.policy, hash: try KeyedHash(), versions: versions)
+      limits: options.memory, policy: options.policy ?? .adaptive, hash: try KeyedHash(),
+      versions: versions)
     let cache = try Cache(
       memory: memory, storage: nil, clock: clock, versions: versions, options: options)
     if options.memory.ages.any { try cache.startMaintenance() }
@@ -170,84 +198,165 @@ final class Opening {
     }
   }
 
-  /// Nil: this process is closing the directory.
+  /// Nil: another thread opens or closes the directory.
   private static func unlessClosing(
     _ path: UnsafePointer<CChar>, _ options: OpenOptions, _ clock: Clock, _ open: StorageOpener
   ) throws(Failure) -> (opening: Opening, differs: Bool)? {
     let directory: Directory
     do throws(Failure) {
       directory = try Directory.open(
-        path: path, allowsNetwork: options.disk.allowsNetworkDirectory)
+        path: path, creating: !options.disk.mustExist,
+        allowsNetwork: options.disk.allowsNetworkDirectory)
     } catch {
       guard options.disk.isOptional && error.isOfDirectory else { throw error }
       directory = try Directory.unopened(path: path)
     }
-    let device = directory.device
-    let inode = directory.inode
     guard let path = strdup(path) else { throw .noMemory }
     var isKept = false
     defer { if !isKept { free(path) } }
-    let opened = try Process.withRegistry {
-      (head) throws(Failure) -> (opening: Opening, differs: Bool)? in
+    let node: UnsafeMutablePointer<OpenDirectory>
+    switch try claim(directory, options) {
+    case .isBusy: return nil
+    case .isOpen(let cache):
+      isKept = true
+      return (Opening(cache, path: path), cache.differs(from: options) || clock.isHosts)
+    case .isOurs(let claimed): node = claimed
+    }
+    let opened: (cache: Cache, differs: Bool)
+    do throws(Failure) {
+      opened = try make(directory, options, clock, path, open)
+    } catch {
+      try Process.withRegistry(givesWay: false) { (head) throws(Failure) in
+        remove(node, from: &head)
+      }
+      throw error
+    }
+    try Process.withRegistry(givesWay: false) { _ throws(Failure) in
+      node.pointee.owner = opened.cache.identity
+      node.pointee.isBusy = false
+      Forking.join(opened.cache)
+    }
+    // What was met is logged with no lock held.
+    opened.cache.events.deliver()
+    isKept = true
+    return (Opening(opened.cache, path: path), opened.differs)
+  }
+
+  private enum Claim {
+    /// Another thread opens or closes it.
+    case isBusy
+    /// It is open, one opening more.
+    case isOpen(Cache)
+    /// The caller is to open it.
+    case isOurs(UnsafeMutablePointer<OpenDirectory>)
+  }
+
+  /// Finds the directory on the list, or puts it there.
+  private static func claim(
+    _ directory: Directory, _ options: OpenOptions?
+  ) throws(Failure) -> Claim {
+    try Process.withRegistry { (head) throws(Failure) -> Claim in
       if Process.opensNothing {
         throw Failure(
           .forked, "the parent of this process opened or closed a directory at the fork")
       }
       var next = head
       while let node = next {
-        if node.pointee.device == device && node.pointee.inode == inode && directory.isOpen {
-          guard let owner = node.pointee.owner else {
-            throw Failure(.forked, "the parent of this process had the directory open at the fork")
+        next = node.pointee.next
+        guard node.pointee.device == directory.device, node.pointee.inode == directory.inode,
+          directory.isOpen
+        else { continue }
+        guard let owner = node.pointee.owner else {
+          if node.pointee.isBusy && pthread_equal(node.pointee.opener, pthread_self()) != 0 {
+            throw Failure(.deadlock, "the directory is being opened, which waits for the caller")
           }
-          let cache = Unmanaged<Cache>.fromOpaque(owner).takeUnretainedValue()
-          guard cache.openings > 0 else {
-            if ThreadState.isWithinCallback(of: owner) {
-              throw Failure(.deadlock, "the directory is being closed, which waits for the caller")
-            }
-            return nil
+          if node.pointee.isBusy { return .isBusy }
+          throw Failure(.forked, "the parent of this process had the directory open at the fork")
+        }
+        let cache = Unmanaged<Cache>.fromOpaque(owner).takeUnretainedValue()
+        if cache.openings > 0 {
+          guard let options else {
+            throw Failure(.busy, "this process has the directory open")
+          }
+          if let codec = options.disk.codec, codec.id != cache.codecID {
+            throw Failure(.invalidArgument, "the directory is open with another codec, or none")
           }
           cache.openings += 1
-          isKept = true
-          return (Opening(cache, path: path), cache.differs(from: options) || clock.isHosts)
+          return .isOpen(cache)
         }
-        next = node.pointee.next
+        if ThreadState.isWithinCallback(of: owner) {
+          throw Failure(.deadlock, "the directory is being closed, which waits for the caller")
+        }
+        return .isBusy
       }
       let node = try Allocation.one(OpenDirectory.self)
-      do throws(Failure) {
-        let storage = try open(directory, options.disk, clock)
-        let cache: Cache
-        do throws(Failure) {
-          cache = try compose(storage, options, clock: clock, path)
-        } catch {
-          _ = storage.close(lastVersion: storage.firstVersion &- 1)
-          throw error
-        }
-        do throws(Failure) {
-          try cache.startMaintenance()
-        } catch {
-          // While there is still a cache that the store may tell.
-          _ = cache.shut(by: Deadline(at: 0))
-          throw error
-        }
-        node.initialize(
-          to: OpenDirectory(
-            device: device, inode: inode, owner: cache.identity, next: head))
-        head = node
-        Forking.join(cache)
-        isKept = true
-        return (Opening(cache, path: path), storage.differs(from: options.disk))
-      } catch {
-        free(node)
-        throw error
-      }
+      node.initialize(
+        to: OpenDirectory(
+          device: directory.device, inode: directory.inode, owner: nil, isBusy: true,
+          opener: pthread_self(), next: head))
+      head = node
+      return .isOurs(node)
     }
-    // What was met is logged with no lock held.
-    opened?.opening.cache.events.deliver()
-    return opened
+  }
+
+  /// Opens the store, and makes the cache over it. The directory's node is busy.
+  private static func make(
+    _ directory: Directory, _ options: OpenOptions, _ clock: Clock,
+    _ path: UnsafePointer<CChar>, _ open: StorageOpener
+  ) throws(Failure) -> (cache: Cache, differs: Bool) {
+    if options.disk.mustExist, try !holdsStorage(directory) {
+      throw Failure(.badDirectory, "there is no cache in the directory")
+    }
+    let storage = try open(directory, options.disk, clock)
+    let cache: Cache
+    do throws(Failure) {
+      cache = try compose(storage, options, clock: clock, path)
+    } catch {
+      _ = storage.close(lastVersion: storage.firstVersion &- 1)
+      throw error
+    }
+    do throws(Failure) {
+      try cache.startMaintenance()
+    } catch {
+      // While there is still a cache that the store may tell.
+      _ = cache.shut(by: Deadline(at: 0))
+      throw error
+    }
+    return (cache, storage.differs(from: options.disk))
   }
 }
 
 extension Opening {
+  /// Removes the cache that is in a directory. False: there is none.
+  static func destroy(_ path: UnsafePointer<CChar>) throws(Failure) -> Bool {
+    let directory: Directory
+    do throws(Failure) {
+      directory = try Directory.open(path: path, creating: false, allowsNetwork: true)
+    } catch {
+      if error.system == ENOENT { return false }
+      throw error
+    }
+    while true {
+      switch try claim(directory, nil) {
+      case .isBusy, .isOpen: usleep(1000)
+      case .isOurs(let node):
+        let isDone: Bool
+        var failure: Failure?
+        do throws(Failure) {
+          isDone = try destroyStorage(directory)
+        } catch {
+          isDone = false
+          failure = error
+        }
+        try Process.withRegistry(givesWay: false) { (head) throws(Failure) in
+          remove(node, from: &head)
+        }
+        if let failure { throw failure }
+        return isDone
+      }
+    }
+  }
+
   /// A cache over a store that has just been opened.
   private static func compose(
     _ storage: any Storage, _ options: OpenOptions, clock: Clock, _ path: UnsafePointer<CChar>
@@ -257,7 +366,7 @@ extension Opening {
     let hash: KeyedHash
     if let sharing { hash = sharing.hash } else { hash = try KeyedHash() }
     let memory = try MemoryTier(
-      limits: options.memory, policy: options.policy, hash: hash, versions: versions,
+      limits: options.memory, policy: options.policy ?? .adaptive, hash: hash, versions: versions,
       coherence: sharing?.counters)
     let cache = try Cache(
       memory: memory, storage: storage, clock: clock, versions: versions, options: options,
@@ -285,6 +394,20 @@ final class Handle {
     self.opening = opening
     self.scope = scope
     unretained = .passUnretained(opening.cache)
+    opening.retain()
+  }
+
+  /// One more reference of the host's; the first one comes with the handle.
+  static func retain(_ handle: Unmanaged<Handle>) {
+    handle._withUnsafeGuaranteedRef { $0.opening.retain() }
+    _ = handle.retain()
+  }
+
+  static func release(_ handle: Unmanaged<Handle>) {
+    // The tasks that are carried out now may be all that keeps it.
+    let opening = handle.takeUnretainedValue().opening
+    handle.release()
+    opening.release()
   }
 
   /// The holds that the host has not given back go with its reference.

@@ -1,18 +1,39 @@
 import CSystem
 import Synchronization
 
-/// The keys, cut into slices by hash: the unit of write order.
+/// The keys, cut into 64 slices by hash: the unit of write order (see WriteOrder).
 ///
 /// A stripe's lock is held while a write's version is drawn, the memory tier changed and the
 /// write submitted to the store: so memory and store see the writes of a key in one order.
 /// It is taken before any lock of a tier, never while a commit is awaited, and several at
 /// once (a clear) only in ascending order.
+///
+/// THE WORD of a stripe tells readers, which take no lock, what writers do. Its low 24 bits count
+/// writes that are submitted and not yet committed ('pending'); bit 24 is odd while a put stands
+/// between its change of memory and its submission; the bits above count what has ever happened.
+///
+///   step      by                          pending  bit 24  count  lock
+///   flip      a put, before memory           .       1       .    held
+///   begin     that put submits               +1      .       .    held
+///   flip      that put has submitted         .       0      +1    held
+///   begin     any other write submits        +1      .      +1    held
+///   begin     a dirty entry leaves memory    +1      .      +1    not held: its shard's lock is
+///   end       a write's commit is over       -1      .       .    not held
+///   bump      the store, or a removal        .       .      +1    held
+///             without a commit, changed
+///             what a read could find
+///
+/// From a word that it has read before, a reader learns:
+///   pending is 0, and the word is the same now   nothing of the stripe has changed: what the
+///                                                 store gave may be promoted
+///   bit 24 is set                                 memory may be newer than the store: wait for
+///                                                 the lock, once, before the store is read
+///   the bits from 24 up are the same now          no write has been submitted in between: that
+///                                                 memory and store had nothing holds for both
 struct Stripes: ~Copyable {
   static let count = 64
 
-  /// A stripe's writes, read without its lock: the low 24 bits count those that are
-  /// submitted and not yet committed, the others twice those that ever were. A promotion counts
-  /// only if nothing was under way when the store was read, and nothing has come since.
+  /// A stripe's word, as it was when it was read.
   struct Mark: Equatable {
     fileprivate let word: UInt64
     static let pendingMask: UInt64 = (1 << 24) - 1
@@ -27,9 +48,8 @@ struct Stripes: ~Copyable {
     static func == (a: Mark, b: Mark) -> Bool { a.word == b.word }
   }
 
-  /// A cache line each: the lock, then the word of `writes`. The word is changed under the
-  /// lock, but for the end of a write; release, so that who sees a write ended sees what it
-  /// did.
+  /// A cache line each: the lock, then the word. Changes of the word release: a reader that sees
+  /// a write ended sees what the write did.
   private static let stride = 64
   private static let writesOffset = 48
   private let base: UnsafeMutableRawPointer
@@ -94,7 +114,10 @@ struct Stripes: ~Copyable {
     return true
   }
 
-  func unlockAll() { for index in 0..<Stripes.count { unlock(index) } }
+  /// Takes all, ascending.
+  func lockAll() { for index in 0..<Stripes.count { lock(index) } }
+
+  func unlockAll() { for index in (0..<Stripes.count).reversed() { unlock(index) } }
 
   /// In the child of a fork, which has them all: what is under way is the parent's.
   func forgetWrites() {
@@ -107,8 +130,8 @@ struct Stripes: ~Copyable {
     Mark(word: writes(index).pointee.load(ordering: .acquiring))
   }
 
-  /// The mark for who has found nothing in memory and is about to read the store. No stripe is
-  /// held.
+  /// The mark for a reader that has found nothing in memory and is about to read the store. No
+  /// stripe is held.
   @inline(__always)
   func settledMark(_ index: Int) -> Mark {
     while true {
@@ -128,13 +151,12 @@ struct Stripes: ~Copyable {
     return true
   }
 
-  /// A put begins to change memory, or has submitted what it had to, with `begin` before that, if
-  /// anything: the mark is odd between the two. Under the lock.
+  /// A put begins to change memory, or has submitted what it had to. Under the lock.
   func flip(_ index: Int) {
     _ = writes(index).pointee.wrappingAdd(Mark.pendingMask + 1, ordering: .acquiringAndReleasing)
   }
 
-  /// A write is submitted. Under the lock; `end` is owed.
+  /// A write is submitted; `isEntered`: between two flips. `end` is owed.
   func begin(_ index: Int, isEntered: Bool = false) {
     _ = writes(index).pointee.wrappingAdd(
       (isEntered ? 0 : (Mark.pendingMask + 1) * 2) + 1, ordering: .acquiringAndReleasing)
@@ -151,9 +173,9 @@ struct Stripes: ~Copyable {
       (Mark.pendingMask + 1) * 2, ordering: .acquiringAndReleasing)
   }
 
-  /// Whether who found nothing in memory and then in the store has found nothing, having read
-  /// `mark` before: no write of the stripe has come between. Else waits for the one that is
-  /// being submitted, if there is one. No stripe is held.
+  /// Whether a reader that found nothing in memory, and then nothing in the store, may say so,
+  /// having read `mark` before: no write of the stripe has come between. Else waits for the one
+  /// that is being submitted, if there is one. No stripe is held.
   func isSettled(_ index: Int, since mark: Mark) -> Bool {
     let now = self.mark(index)
     return !hasWaited(index, for: now) && now.hasNoWrite(since: mark)

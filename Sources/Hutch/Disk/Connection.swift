@@ -75,6 +75,15 @@ struct Connection: ~Copyable {
     return code == SQLITE_OK && moved != 0
   }
 
+  /// Throws if the open file is not the directory's own. SQLite goes by the path, where another
+  /// directory may be by now. It has opened the file by the first statement.
+  func check(isIn directory: Directory) throws(Failure) {
+    let own = Files.status(Files.path(ManifestFile.name), at: directory.descriptor)
+    let there = try directory.withPath(of: ManifestFile.name) { Files.status($0, at: AT_FDCWD) }
+    guard !hasMoved, let own, let there, own.st_ino == there.st_ino, own.st_dev == there.st_dev
+    else { throw Failure(.badDirectory, "the directory was removed or replaced") }
+  }
+
   static func failure(_ code: Int32, _ handle: OpaquePointer?, _ words: StaticString) -> Failure {
     let system = handle.map { sqlite3_system_errno($0) } ?? 0
     var status: Status
@@ -88,6 +97,10 @@ struct Connection: ~Copyable {
     }
     let isIO = code & 0xFF == SQLITE_IOERR || code & 0xFF == SQLITE_CANTOPEN
     if isIO && (system == ENOSPC || system == EDQUOT) { status = .noSpace }
+    if isIO && (system == EMFILE || system == ENFILE) { status = .io }
+    // SQLITE_IOERR_NOMEM and SQLITE_IOERR_CORRUPTFS, which Swift does not see.
+    if code == SQLITE_IOERR | 12 << 8 { status = .noMemory }
+    if code == SQLITE_IOERR | 33 << 8 { status = .corrupt }
     var failure = Failure(status, words)
     failure.sqlite = code
     failure.system = isIO || code & 0xFF == SQLITE_FULL ? system : 0

@@ -1,5 +1,30 @@
-/// Puts that reads see before they are submitted (see `Storage.announce`).
+import Synchronization
+
+/// What a store is asked of a key beside its entry: what is submitted and not committed, and puts
+/// that reads see before they are submitted (see `Storage.announce`).
 extension DiskTier {
+  func isPending(_ key: Bytes) -> Bool { queue.isOverlaid && queue.concerns(key) }
+
+  func mayHold(_ key: Bytes) -> Bool {
+    // The queue first: a write leaves it when its row is committed.
+    guard !isPending(key), isUp, isSameManifest else { return true }
+    let generation = self.generation.load(ordering: .acquiring)
+    var isThere = false
+    do throws(Failure) {
+      var entry = FoundEntry()
+      _ = try readers.withConnection(in: { placeIfUp }) { (reader) throws(Failure) in
+        _ = try reader.find(key, into: &entry) { (row) throws(Failure) in
+          isThere = row.generation >= generation
+          return false
+        }
+      }
+      return isThere || !isUp
+    } catch {
+      note(error)
+      return true
+    }
+  }
+
   func announce(_ write: StorageWrite) -> Bool {
     guard let entry = write.entry else { return false }
     let queued = QueuedWrite(write, hash: queue.hash(entry.key))

@@ -47,9 +47,12 @@ extension DiskTier {
     guard errors > 0 else { return }
     report.index = UInt64(errors)
     counters.damaged.add()
+    let changes = Changes()
+    changes.isAny = true
     try? writerLock.withLock { () throws(Failure) in
-      guard isUp, let manifest else { throw downFailure }
-      try manifest.reindex()
+      guard isUp, manifest != nil else { throw downFailure }
+      // A transaction like any other: who reads from here on sees it, in every process.
+      try transact(changes) { (manifest, _) throws(Failure) in try manifest.reindex() }
       // What was one key may have been two rows.
       candidates.forget()
     }
@@ -97,12 +100,31 @@ extension DiskTier {
   ) throws(Failure) {
     var isDamaged = false
     if isQuick {
-      report.entries += try info(key, at: moment, isDamaged: &isDamaged) == nil ? 0 : 1
+      if try isWhole(key, at: moment, isDamaged: &isDamaged) { report.entries += 1 }
     } else if let block = try find(key, at: moment, isDamaged: &isDamaged) {
       report.entries += 1
       report.bytes += UInt64(block.unowned.size)
     }
     if isDamaged { report.damaged += 1 }
+  }
+
+  /// Whether there is an entry whose row and file agree, as far as can be seen without reading.
+  private func isWhole(
+    _ key: Bytes, at moment: Moment, isDamaged: inout Bool
+  ) throws(Failure) -> Bool {
+    var last: UInt64 = 0
+    for _ in 0..<DiskTier.mostRounds {
+      guard let found = try locate(key, at: moment, isDamaged: &isDamaged) else { return false }
+      if found.isComplete { return true }
+      // As in `find`: only if the same entry is there still, it is damaged.
+      if found.record.version == last {
+        noteDamage(key, last)
+        isDamaged = true
+        return false
+      }
+      last = found.record.version
+    }
+    return false
   }
 
   private func removeImpossible(

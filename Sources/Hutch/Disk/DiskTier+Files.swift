@@ -157,8 +157,8 @@ extension DiskTier: FileStorage {
     if view.isGone { return nil }
     if let write = view.write {
       return ValuePlace(
-        record: view.record, directory: write.directory,
-        name: write.codec == 0 ? write.file : nil)
+        record: view.record, directory: write.directory, file: write.file,
+        isEncoded: write.codec != 0)
     }
     var found = FoundEntry()
     guard
@@ -173,9 +173,11 @@ extension DiskTier: FileStorage {
     guard row.codec == 0 else {
       var record = row.record
       record.checksum = 0
-      return ValuePlace(record: record, directory: nil, name: nil)
+      return ValuePlace(
+        record: record, directory: found.directory, file: row.file, isEncoded: true)
     }
-    return ValuePlace(record: row.record, directory: found.directory, name: row.file)
+    return ValuePlace(
+      record: row.record, directory: found.directory, file: row.file, isEncoded: false)
   }
 
   func open(_ key: Bytes, at moment: Moment) throws(Failure) -> Int32? {
@@ -223,7 +225,19 @@ struct ValuePlace {
   let record: Record
   /// Where the file is; nil: it has none.
   let directory: Directory?
-  let name: ContentName?
+  let file: ContentName?
+  /// What is in the file is a codec's.
+  let isEncoded: Bool
+
+  /// Of the file that has the value as it is; nil: there is none.
+  var name: ContentName? { isEncoded ? nil : file }
+
+  /// Whether the file, if there is one, can have the value: it is there, and of the right size.
+  var isComplete: Bool {
+    guard let file, let directory else { return true }
+    guard let size = ContentFiles.size(file, in: directory) else { return false }
+    return isEncoded || size == record.size
+  }
 }
 
 /// The content file of a `ValueFile`.

@@ -42,6 +42,11 @@ extension DiskTier {
       if holdRest(until: end) { return true }
       readers.endHold()
     }
+    // There will be no child that would be counted.
+    if forChild >= 0, let shared {
+      shared.members = max(1, shared.members) - 1
+      shared.idleMembers = max(1, shared.idleMembers) - 1
+    }
     closeForChild()
     writerMutex.unlock()
     return false
@@ -166,6 +171,7 @@ extension DiskTier {
     if let shared { shared.idleMembers = max(1, shared.idleMembers) - 1 }
     trash = Trash()
     candidates.forget()
+    density = RowDensity()
     sweep = SweepState()
     orphans = OrphanSweep()
     idleScan = IdleScan()

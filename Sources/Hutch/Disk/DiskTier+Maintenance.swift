@@ -51,6 +51,11 @@ extension DiskTier {
     }
     var hasMore = false
     let most = DiskTier.rowsInSlice
+    if !sweep.hasBegun {
+      sweep.hasBegun = true
+      ManifestFile.removeOldDamaged(in: place)
+      if options.durability == .process { manifest.syncMark(in: place) }
+    }
     if queue.hasBars {
       let lifted = try attempt([])
       changes.tellAlso(lifted)

@@ -40,6 +40,7 @@ extension DiskTier {
       let manifest = try openManifest(directory)
       if isAlone { try adopt(manifest, directory) } else { try join(manifest, directory) }
       settleIn(isAlone: isAlone)
+      if !isAlone { try changeLimits() }
     } catch {
       manifest = nil
       throw error
@@ -58,8 +59,34 @@ extension DiskTier {
       throw Failure(.newerFormat, "the directory was written by a newer version")
     case .foreign:
       throw Failure(.badDirectory, "manifest.sqlite in the directory is not a cache's")
-    case .absent, .ours, .unreadable:
+    case .unreadable:
+      guard WriterLock.isIn(directory) else {
+        throw Failure(.badDirectory, "manifest.sqlite in the directory is not a cache's")
+      }
+    case .absent:
+      if options.allowsNonempty || WriterLock.isIn(directory) { break }
+      // Another process that opens the directory meanwhile makes the lock file first: where
+      // anything of its is seen, so is that.
+      guard try directory.isEmpty || WriterLock.isIn(directory) else {
+        throw Failure(.badDirectory, "the directory is not empty, and is not a cache's")
+      }
+    case .ours:
       break
+    }
+  }
+
+  /// The folders that values' files lie in: each is made if it is not there, and is no symbolic
+  /// link.
+  private func makeFolders(_ directory: Directory) throws(Failure) {
+    for folder in [ContentPath.folders, ContentPath.trash] {
+      let number = folder.withPointer { path -> Int32? in
+        guard Files.makeDirectory(path, at: directory.descriptor) else { return nil }
+        return Files.openBeneath(path, at: directory.descriptor, O_PATH | O_DIRECTORY)
+      }
+      guard let number else {
+        throw .opening("cannot use the folders content and trash in the directory")
+      }
+      _ = Descriptor(owning: number)
     }
   }
 
@@ -82,6 +109,7 @@ extension DiskTier {
   /// made.
   private func openManifest(_ directory: Directory) throws(Failure) -> Manifest {
     try refuseOthers(directory)
+    try makeFolders(directory)
     var kind = try ManifestFile.look(directory)
     for _ in 0..<2 {
       switch kind {
@@ -102,11 +130,6 @@ extension DiskTier {
         try setAside(directory)
       case .absent, .foreign, .newer:
         break
-      }
-      for folder in [Files.path("content"), Files.path("trash")] {
-        guard Files.makeDirectory(folder, at: directory.descriptor) else {
-          throw .system("cannot make a folder in the directory", otherwise: .badDirectory)
-        }
       }
       try ManifestFile.create(
         options.kind == .unspecified ? .mixed : options.kind, options.durability,
@@ -168,7 +191,9 @@ extension DiskTier {
     let first = max(meta.nextVersion, highestVersion &+ 1)
     meta.nextVersion = first &+ DiskTier.versionLease
     guard meta.isSound else { throw Failure(.corrupt, "the manifest has no versions left") }
+    let limits = settledLimits(opened.limits)
     try opened.adopt(meta, boot, limits)
+    liveLimits.set(limits)
     leaseStart.store(first, ordering: .relaxed)
     generation.store(meta.generation, ordering: .releasing)
     take(opened, meta, directory)
@@ -176,11 +201,34 @@ extension DiskTier {
     publish(meta)
   }
 
+  /// The limits that are to hold, where the directory has these. The first time, those that the
+  /// opening names change the directory's; a tier that comes back brings its own along.
+  private func settledLimits(_ directory: TierLimits?) -> TierLimits {
+    if hasLimits { return limits }
+    hasLimits = true
+    guard let directory else { return options.limits }
+    let wanted = directory.changed(options.given, to: options.limits)
+    met.changesLimits = wanted != directory
+    return wanted
+  }
+
+  /// In a directory that others have open the limits are changed by a transaction like any other.
+  private func changeLimits() throws(Failure) {
+    let wanted = settledLimits(limits)
+    guard wanted != limits else { return }
+    let changes = Changes()
+    changes.isAny = true
+    liveLimits.set(wanted)
+    // What has to go for them goes with the writes and the maintenance that come.
+    try transact(changes) { (manifest, _) throws(Failure) in try manifest.write(wanted) }
+  }
+
   /// Begins to use a manifest.
   func take(_ opened: Manifest, _ meta: Meta, _ directory: Directory) {
     manifest = opened
     trash.forget()
     candidates.forget()
+    density = RowDensity()
     sweep = SweepState()
     idleFrom.store(
       meta.mayIdle || ages.timeToIdle != 0 ? Int64.min : Int64.max, ordering: .relaxed)
@@ -208,9 +256,11 @@ extension DiskTier {
 
   /// Closes what a tier that is down still has open. The writer lock is held.
   func detach() {
-    guard let manifest, !isUp else { return }
-    manifest.leaveAsIs()
+    guard !isUp else { return }
+    // Also after a fork, when reads open theirs again before the manifest is.
     readers.close()
+    guard let manifest else { return }
+    manifest.leaveAsIs()
     self.manifest = nil
     trash.forget()
   }
@@ -287,12 +337,13 @@ extension DiskTier {
         directoryLock = nil
         lockNumber.store(-1, ordering: .relaxed)
         commonNumber.store(-1, ordering: .relaxed)
+        leavePlace()
       }
       // Never in service: there is nothing to end.
       if lockNumber.load(ordering: .relaxed) < 0 { return nil }
       guard isUp, let manifest else {
         detach()
-        return DiskTier.unclean(downFailure)
+        return isRemoved ? nil : DiskTier.unclean(downFailure)
       }
       // Reads have ended, says the caller.
       readers.close()
@@ -300,6 +351,7 @@ extension DiskTier {
       do throws(Failure) {
         guard !manifest.hasMoved else {
           manifest.leaveAsIs()
+          if isRemoved { return nil }
           throw Failure(.tierDown, "the directory was removed or replaced")
         }
         if try leaveOthers(manifest) { return nil }
@@ -316,6 +368,19 @@ extension DiskTier {
         return DiskTier.unclean(error)
       }
     }
+  }
+
+  /// Whether the directory has been removed: there is nothing left that could be ended.
+  private var isRemoved: Bool {
+    guard let status = Files.status(of: place.descriptor) else { return false }
+    return status.st_nlink == 0
+  }
+
+  /// The directory's descriptor goes with the last that has it: a writer of a value in pieces
+  /// may still.
+  private func leavePlace() {
+    guard let path = try? Directory.unopened(path: place.path) else { return }
+    stateLock.withLock { place = path }
   }
 
   /// The next opening has to look through the manifest, for whatever reason.

@@ -161,17 +161,20 @@ extension DiskTier {
     do throws(Failure) {
       let row = try readers.withConnection(in: { placeIfUp }) {
         (reader) throws(Failure) -> Row? in
-        return try reader.find(key, into: &entry) { (row) throws(Failure) in
+        func judge(_ row: inout Row) {
           if let times { row.record.takeTimes(of: times) }
-          if let barred, row.record.version <= barred { return false }
-          guard row.generation >= generation, self.knows(row.codec) else { return false }
-          if row.record.mayExpire(under: self.ages),
-            self.isExpired(row.record, key, at: moment.time)
-          {
-            return false
-          }
-          isVisible = true
-          return wantsBlock
+          if let barred, row.record.version <= barred { return }
+          guard row.generation >= generation, self.knows(row.codec) else { return }
+          isVisible =
+            !(row.record.mayExpire(under: self.ages)
+            && self.isExpired(row.record, key, at: moment.time))
+        }
+        guard wantsBlock else {
+          return try reader.look(key, into: &entry) { (row) throws(Failure) in judge(&row) }
+        }
+        return try reader.find(key, into: &entry) { (row) throws(Failure) in
+          judge(&row)
+          return isVisible
         }
       }
       guard let found = row, let row = found else { return nil }
@@ -189,7 +192,7 @@ extension DiskTier {
 
   /// Whether a row's value can be read: an entry of a codec that is not here is kept for when it
   /// is.
-  private func knows(_ codec: Int64) -> Bool {
+  func knows(_ codec: Int64) -> Bool {
     codec == 0 || codec == Int64(options.codec?.id ?? 0)
   }
 
@@ -216,6 +219,8 @@ extension DiskTier {
       counters.damaged.add()
       goDown(failure)
     }
+    // Not SQLite's word, but ours: another directory is at the path.
+    if failure.status == .badDirectory && failure.sqlite == 0 { goDown(failure) }
   }
 
   // MARK: keys

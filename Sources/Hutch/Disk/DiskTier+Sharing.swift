@@ -103,10 +103,8 @@ extension DiskTier {
     shared.settle()
   }
 
-  /// The limits are the manifest's, but for what is to stay free: that is each opening's own.
+  /// The limits are the manifest's.
   private func takeLimits(_ limits: TierLimits) {
-    var limits = limits
-    limits.minFree = liveLimits.current.minFree
     if limits != liveLimits.current { liveLimits.set(limits) }
   }
 
@@ -151,9 +149,16 @@ extension DiskTier {
     guard let conditional = write.write, conditional.condition != .none else { return true }
     let found = try manifest.find(write.key)
     var version: UInt64 = 0
-    if let found, isAlive(found, write.key, meta) { version = found.record.version }
+    // An entry of a codec that is not here is none for this cache.
+    if let found, isAlive(found, write.key, meta), knows(found.codec) {
+      version = found.record.version
+    }
     conditional.existing = version
     conditional.isUnmet = !conditional.condition.holds(for: version)
+    if conditional.isUnmet && write.kind == .remove && version == 0 {
+      // Nothing is there: what memories have of it ends with this removal, everywhere.
+      try shared?.touch(write.key, isForAll: true)
+    }
     return !conditional.isUnmet
   }
 
@@ -255,13 +260,12 @@ extension DiskTier {
   /// is ours.
   func mayBeOnItsWay(_ name: ContentName) -> Bool {
     guard shared != nil, let directoryLock, !directoryLock.isAlone else { return false }
-    let status = ContentPath.content(name).withPointer {
-      Files.status($0, at: place.descriptor)
-    }
     // Its owner has taken it away since it was listed.
-    guard let status else { return true }
-    let written = Int64(status.st_mtim.tv_sec) &* 1_000_000_000
-    return Record.difference(Clock.read(CLOCK_REALTIME), written) < DiskTier.hour
+    guard let status = ContentFiles.status(name, in: place) else { return true }
+    // The change, and not the writing: a file that was linked or moved here keeps the time of the
+    // latter.
+    let since = Int64(status.st_ctim.tv_sec) &* 1_000_000_000
+    return Record.difference(Clock.read(CLOCK_REALTIME), since) < DiskTier.hour
   }
 
   // MARK: numbers

@@ -14,9 +14,10 @@ struct SweepState {
   /// CLOCK_MONOTONIC of the last time that access times were written out.
   var lastFlush = Clock.read(CLOCK_MONOTONIC)
   var isFlushing = false
+  /// Whether the first maintenance of an opening has been.
+  var hasBegun = false
 
   init() {}
-
 }
 
 /// What time has ended, and what a clear has left.

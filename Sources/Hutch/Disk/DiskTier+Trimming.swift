@@ -223,11 +223,15 @@ extension DiskTier {
     var isDone = false
     while !isDone {
       try slice(trim) { (manifest, meta, changes) throws(Failure) in
+        // The time is the same for the whole slice.
+        var mayExpire = true
         for _ in 0..<DiskTier.rowsInSlice {
           isDone = trim.excess(meta) <= 0
           if isDone { return }
-          if try self.sweepExpired(manifest, &meta, changes, 1, sparing: manifest.lastID) > 0 {
-            continue
+          if mayExpire {
+            mayExpire =
+              try self.sweepExpired(manifest, &meta, changes, 1, sparing: manifest.lastID) > 0
+            if mayExpire { continue }
           }
           guard try self.evict(manifest, &meta, changes, sparing: manifest.lastID) else {
             isDone = true

@@ -111,10 +111,13 @@ extension DiskTier {
 
   /// The write's content file will have no row.
   private func discardFile(of queued: QueuedWrite) {
-    guard let name = queued.file, let directory = queued.directory else { return }
+    guard let name = queued.file, let directory = queued.directory, !queued.hasLanded else {
+      return
+    }
     ContentFiles.discard(name, in: directory)
     land(name)
-    queued.file = nil
+    // Its name stays: a read that has found the write in the queue may be looking at it.
+    queued.hasLanded = true
   }
 
   func submit(_ write: StorageWrite) {
@@ -146,11 +149,13 @@ extension DiskTier {
   }
 
   private func conclude(_ write: StorageWrite, _ queued: QueuedWrite) {
-    write.existed = queued.existed || queued.tookOver
+    let wasAnnounced = queued.replaced.map { !isExpired($0, queued.key, at: write.time) } ?? false
+    write.existed = queued.existed || wasAnnounced
     write.failure = queued.failure ?? queued.refusalFailure
     if let name = queued.file {
       if queued.failure == nil && queued.refusal == .none && !write.isUnmet {
         land(name)
+        queued.hasLanded = true
       } else {
         discardFile(of: queued)
       }
@@ -222,8 +227,8 @@ extension DiskTier {
     if let made = reserve.changes { done.append(made) }
     if reserve.isShort {
       for write in batch where write.kind == .put && write.refusal == .none {
-        write.refusal = .noSpace
-        write.refusalFailure = Failure(.noSpace, "less than min_free is free on the file system")
+        queue.refuse(
+          write, .noSpace, Failure(.noSpace, "less than min_free is free on the file system"))
       }
     }
     var failure = attempt(batch, &done)
@@ -364,18 +369,36 @@ extension DiskTier {
     }
     let bound = DiskTier.logBound(limit)
     if rows + Int64(manifest.log) + trash.bytes > cost || manifest.log > bound {
-      checkpoint(manifest, .truncating)
+      moveLog(manifest, .truncating)
     } else if manifest.logUsed >= logToMove(bound) {
-      checkpoint(manifest, .restarting)
+      moveLog(manifest, .restarting)
     }
   }
 
-  func checkpoint(_ manifest: Manifest, _ kind: Manifest.Checkpoint) {
+  /// A checkpoint that a commit owes. A reader that stays, such as a check of everything or another
+  /// program's, keeps it from its end: then it is tried again after a pause, longer each time, and
+  /// not with every commit.
+  private func moveLog(_ manifest: Manifest, _ kind: Manifest.Checkpoint) {
+    if logPause.length != 0, Clock.read(CLOCK_MONOTONIC) < logPause.end { return }
+    if checkpoint(manifest, kind) {
+      logPause = (0, 0)
+    } else {
+      let length = min(max(1_000_000, 2 * logPause.length), 250_000_000)
+      logPause = (length, Clock.read(CLOCK_MONOTONIC) + length)
+    }
+  }
+
+  /// False: a reader was in the way, or it failed.
+  @discardableResult
+  func checkpoint(_ manifest: Manifest, _ kind: Manifest.Checkpoint) -> Bool {
+    // Beside another process's commit it would spoil the database.
+    guard directoryLock?.mayWrite ?? true else { return false }
     do throws(Failure) {
-      _ = try manifest.checkpoint(kind, past: readers)
+      return try manifest.checkpoint(kind, past: readers)
     } catch {
       counters.failures.add()
       fail(error, manifest)
+      return false
     }
   }
 
@@ -447,8 +470,7 @@ extension DiskTier {
             error.status != .io
           else { throw error }
           counters.failures.add()
-          write.refusal = error.status == .tooLarge ? .tooLarge : .failed
-          write.refusalFailure = error
+          queue.refuse(write, error.status == .tooLarge ? .tooLarge : .failed, error)
         }
       }
       if let old { try delete(old, manifest, &meta, changes) }

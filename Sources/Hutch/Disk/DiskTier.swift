@@ -6,20 +6,31 @@ import Synchronization
 ///
 /// The directory, mode 0700
 ///
+///     hutch.lock             empty; the writer lock is on it. The first file that is made
 ///     manifest.sqlite        the manifest; beside it -wal and -shm while it is open
-///     content/xx/<name>      one value each, raw bytes; <name> is 16 hexadecimal digits,
-///                            xx the first two, the others random, and the suffix that the put
-///                            asked for; with `.tmp` for a suffix while it is being written
+///     content/xx/<name>      one value each, raw bytes; <name> is `hutch-`, 16 hexadecimal
+///                            digits and the suffix that the put asked for; xx are the first two
+///                            digits, the others random. With `.tmp` for a suffix while it is
+///                            being written
 ///     trash/<name>           content files that have gone, until they are unlinked
-///     lock                   empty; the writer lock is on it
-///     shared                 memory that processes share while they have it open (SHARED)
-///     damaged-<name>[-wal]   the last manifest that was found damaged
-///     manifest.new           a manifest that is being made
+///     hutch.shared           memory that processes share while they have it open (SHARED)
+///     hutch-<digits>.damaged[-wal]
+///                            the last manifest that was found damaged, for a week
+///     hutch-<digits>.new     a manifest that is being made
+///
+///   Whose a file is. The directory is a cache's if it has a manifest of ours, or `hutch.lock`,
+///   which is made only in a directory that is empty, or whose caller says that it need not be.
+///   In it the library opens, moves and unlinks what has one of these names and nothing else:
+///   a content file, in `content/xx` as in `trash`, is known by `hutch-` and the digits, in the
+///   folder that they say (ContentName). `content`, `trash` and `xx` are folders and no
+///   symbolic links; each file is reached through the directory's descriptor, and no link is
+///   followed on the way (Files.openBeneath). SQLite alone goes by the path: what it has opened
+///   is compared with what the descriptor leads to (Connection.check).
 ///
 /// The schema (ManifestFile.swift), PRAGMA application_id "HUTC", user_version the format
 ///
 ///     meta, one row
-///       format, storage      of the directory; settled when it is made
+///       storage              of the directory; settled when it is made
 ///       generation           advanced by a clear; rows of an older one do not exist
 ///       next_version         versions from here on have never been handed out. An opening
 ///                            leases 2^40 of them and gives the rest back when it ends well
@@ -32,8 +43,10 @@ import Synchronization
 ///       clean                1 after a close, 0 while open; 2 after a close that came before
 ///                            the sweep for orphans of an earlier end was done
 ///       durability           the weakest of the openings since the last end that was clean
-///       limit_*, time_to_*   the limits in force, for who looks in from outside
-///       secret               16 random bytes
+///       limit_*, time_to_*, min_free
+///                            the limits in force, which are the directory's: an opening that
+///                            names others changes them
+///       has_limits           0 until the first opening has set them
 ///     entries, one row per entry
 ///       id                   grows with every put and touch: ids are in the order of
 ///                            `created`, but for entries that were kept in memory before;
@@ -120,6 +133,7 @@ final class DiskTier: Storage {
   var directoryLock: WriterLock?
   var trash = Trash()
   var candidates: EvictionCandidates
+  var density = RowDensity()
   var sweep = SweepState()
   var orphans: OrphanSweep
   /// The highest version that a write has had.
@@ -132,13 +146,19 @@ final class DiskTier: Storage {
   struct Met {
     var setAside = false
     var unclean = false
+    var changesLimits = false
   }
+  /// Whether the limits in force have been settled: by an opening of the directory, or by who has
+  /// set them since.
+  var hasLimits = false
   /// A check has found the manifest damaged beyond repair: it is set aside when the tier comes
   /// back.
   var isCondemned = false
   /// What is free, and all, on the file system that a descriptor is on. A test's own, or
   /// nil: the system's.
   var spaceForTests: (() -> (free: Int64, all: Int64)?)?
+  /// How long commits leave the log as it is, and until when; CLOCK_MONOTONIC (`moveLog`).
+  var logPause = (length: Int64(0), end: Int64(0))
   /// Free on the file system when it was last looked at, and written since.
   var spaceLeft = Int64.max
   var unlooked: Int64 = 0
@@ -278,6 +298,9 @@ final class DiskTier: Storage {
 
   /// Logs what the last opening has found.
   func tellMet() {
+    if met.changesLimits {
+      observer?.log(LogLine(.info, "the opening has changed the limits of the directory"))
+    }
     if met.setAside {
       observer?.log(
         LogLine(.warning, "the manifest was damaged, has been set aside, and a new one begun"))
@@ -291,13 +314,15 @@ final class DiskTier: Storage {
   func differs(from other: StorageOptions) -> Bool {
     // Nothing is known of a directory that has not been opened.
     let kind = StorageKind(rawValue: counters.storage.load(ordering: .relaxed)) ?? .unspecified
+    let limits = self.limits
+    let chosen = other.chosen
     return (other.kind != .unspecified
       && other.kind != (kind == .unspecified ? options.kind : kind))
-      || other.durability != options.durability
-      || other.checksChecksums != options.checksChecksums
-      || (other.codec?.id ?? 0) != (options.codec?.id ?? 0)
-      || other.sharing != options.sharing
-      || other.inlineThreshold != options.inlineThreshold || !(other.limits == limits)
+      || (chosen.contains(.durability) && other.durability != options.durability)
+      || (chosen.contains(.checksums) && other.checksChecksums != options.checksChecksums)
+      || (chosen.contains(.sharing) && other.sharing != options.sharing)
+      || (chosen.contains(.inlineThreshold) && other.inlineThreshold != options.inlineThreshold)
+      || limits.changed(other.given, to: other.limits) != limits
   }
 
   /// The directory, while the tier is up.

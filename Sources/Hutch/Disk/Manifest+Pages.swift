@@ -27,6 +27,20 @@ extension Manifest {
     }
   }
 
+  /// Sees to it that the mark of an opening, clean = 0, survives a loss of power, where nothing
+  /// else is synced before the first checkpoint. SQLite has no locks on the log, so that it may
+  /// be opened and closed beside it.
+  func syncMark(in directory: Directory) {
+    let at = directory.descriptor
+    for (name, flags) in [
+      (Files.path("manifest.sqlite-wal"), O_RDONLY), (Files.path("."), O_RDONLY | O_DIRECTORY),
+    ] {
+      guard let number = Files.openBeneath(name, at: at, flags | O_NONBLOCK) else { return }
+      let file = Descriptor(owning: number)
+      _ = Files.sync(file.number)
+    }
+  }
+
   /// Makes the indices anew from the rows.
   func reindex() throws(Failure) { try connection.run("REINDEX") }
 

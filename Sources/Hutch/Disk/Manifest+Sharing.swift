@@ -12,7 +12,7 @@ extension Manifest {
       sums = OwnedStatement(try connection.prepare(
         """
         SELECT generation, next_version, count, bytes, dead, idle, last_time, limit_cost,
-          limit_count, limit_entry, time_to_live, time_to_idle,
+          limit_count, limit_entry, time_to_live, time_to_idle, min_free,
           (SELECT max(row) FROM entries),
           (SELECT id FROM entries WHERE id IS NOT NULL ORDER BY id DESC LIMIT 1)
         FROM meta WHERE id = 1
@@ -40,11 +40,8 @@ extension Manifest {
       changed.dead = integer(4)
       changed.mayIdle = integer(5) != 0
       changed.lastTime = integer(6)
-      limits.cost = bits(7)
-      limits.count = bits(8)
-      limits.maxEntry = bits(9)
-      limits.ages = Ages(timeToLive: max(0, integer(10)), timeToIdle: max(0, integer(11)))
-      newest = max(integer(12), integer(13))
+      limits = Manifest.limits(sums!.statement, from: 7)
+      newest = max(integer(13), integer(14))
     }
     guard changed.isSound, newest >= 0, newest < Meta.largest else {
       throw Failure(.corrupt, "the manifest's meta row is damaged")

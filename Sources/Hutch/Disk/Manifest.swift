@@ -53,6 +53,8 @@ struct Found {
   var record = Record()
   var charge: Int64 = 0
   var file: ContentName?
+  /// Only of a row that was found by its key.
+  var codec: Int64 = 0
 }
 
 /// The connection that writes, with its statements and the meta row as last committed. Used
@@ -81,6 +83,8 @@ final class Manifest {
   private let syncs: Bool
   /// As last committed.
   var meta = Meta()
+  /// As the manifest had them when it was opened; nil: nobody has set any yet.
+  private(set) var limits: TierLimits?
   /// See `reload`; made when it is first needed.
   var sums: OwnedStatement?
   /// As the manifest was when it was opened, or as `adopt` has set it.
@@ -98,7 +102,8 @@ final class Manifest {
   private(set) var isMarked = false
 
   private static let found: StaticString = """
-    SELECT row, id, generation, version, created, accessed, expires, idle, size, charge, file
+    SELECT row, id, generation, version, created, accessed, expires, idle, size, charge, file,
+      codec
     FROM entries WHERE key = ?1
     """
 
@@ -116,6 +121,17 @@ final class Manifest {
     _ = hutch_sqlite_switch(connection.handle, SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
     connection.waitsOut(true)
     _ = try connection.integer("SELECT count(*) FROM sqlite_schema")
+    try connection.check(isIn: directory)
+    // All that the statements name.
+    _ = try connection.prepare(
+      """
+      SELECT e.row, e.id, e.key, e.version, e.generation, e.created, e.accessed, e.uses, e.expires,
+        e.idle, e.cost, e.size, e.charge, e.codec, e.checksum, e.file, e.extended, e.value,
+        storage, m.generation, next_version, count, bytes, dead, m.idle, boot_id, boot_offset,
+        last_time, clean, durability, limit_cost, limit_count, limit_entry, time_to_live,
+        time_to_idle, min_free, has_limits
+      FROM entries e, meta m
+      """)
     let log = Files.status(Files.path("manifest.sqlite-wal"), at: directory.descriptor)
     let manifest = try Manifest(connection, durability, logSize: Int(log?.st_size ?? 0))
     try manifest.load()
@@ -220,7 +236,8 @@ final class Manifest {
     let statement = try connection.prepare(
       """
       SELECT storage, generation, next_version, count, bytes, dead, idle, last_time, clean,
-        boot_id, boot_offset, durability FROM meta WHERE id = 1
+        boot_id, boot_offset, durability, has_limits, limit_cost, limit_count, limit_entry,
+        time_to_live, time_to_idle, min_free FROM meta WHERE id = 1
       """)
     guard try statement.step(), let number = UInt32(exactly: statement.integer(0)),
       let storage = StorageKind(rawValue: number), storage != .unspecified
@@ -249,6 +266,7 @@ final class Manifest {
     meta.durability =
       UInt32(exactly: statement.integer(11)).flatMap { Durability(rawValue: $0) } ?? .process
     guard meta.isSound else { throw Failure(.corrupt, "the manifest's meta row is damaged") }
+    if statement.integer(12) != 0 { limits = Manifest.limits(statement, from: 13) }
     lastID = try connection.integer(RowOrder.newest) ?? 0
     guard lastID >= 0, lastID < Meta.largest else {
       throw Failure(.corrupt, "the manifest has an impossible row")
@@ -277,18 +295,28 @@ final class Manifest {
     self.boot = boot
   }
 
-  /// The limits stand in the manifest for whoever looks at a directory that is not open.
+  /// From six columns in the order of `write`. An age below zero, which none of ours has, is none.
+  static func limits(_ row: borrowing Statement, from first: Int32) -> TierLimits {
+    TierLimits(
+      cost: row.bits(first), count: row.bits(first + 1), maxEntry: row.bits(first + 2),
+      ages: Ages(
+        timeToLive: max(0, row.integer(first + 3)), timeToIdle: max(0, row.integer(first + 4))),
+      minFree: row.bits(first + 5))
+  }
+
+  /// The limits are the directory's: they hold for each opening that does not name others.
   func write(_ limits: TierLimits) throws(Failure) {
     let statement = try connection.prepare(
       """
       UPDATE meta SET limit_cost = ?1, limit_count = ?2, limit_entry = ?3, time_to_live = ?4,
-        time_to_idle = ?5
+        time_to_idle = ?5, min_free = ?6, has_limits = 1
       """)
     statement.bind(1, bits: limits.cost)
     statement.bind(2, bits: limits.count)
     statement.bind(3, bits: limits.maxEntry)
     statement.bind(4, limits.ages.timeToLive)
     statement.bind(5, limits.ages.timeToIdle)
+    statement.bind(6, bits: limits.minFree)
     try statement.run()
   }
 
@@ -357,7 +385,10 @@ final class Manifest {
   func find(_ key: Bytes) throws(Failure) -> Found? {
     finding.bind(1, key)
     defer { finding.reset() }
-    return try finding.step() ? try Manifest.read(finding) : nil
+    guard try finding.step() else { return nil }
+    var found = try Manifest.read(finding)
+    found.codec = finding.integer(11)
+    return found
   }
 
   /// `body` gets the key, which is valid during the call. Nil: no such row.

@@ -5,13 +5,16 @@ import CSystem
 /// is set aside. Nothing here runs while a connection of this process has it open.
 enum ManifestFile {
   static let name: StaticString = "manifest.sqlite"
-  /// A manifest is made whole under this name, then renamed: there is no half-made one.
-  private static let newName: StaticString = "manifest.new"
+  /// What the names of the library's other files beside it end with (`ContentName`): of a
+  /// manifest that is being made, and of one that has been set aside. SQLite puts `-wal` behind
+  /// either.
+  private static let new: StaticString = ".new"
+  private static let damaged: StaticString = ".damaged"
 
   /// "HUTC"
   static let applicationID: UInt32 = 0x4855_5443
   /// Of the directory's layout and the schema: PRAGMA user_version.
-  static let format: UInt32 = 2
+  static let format: UInt32 = 3
 
   enum Kind {
     case absent
@@ -28,14 +31,14 @@ enum ManifestFile {
   /// moment in the file itself, not in the log.
   static func look(_ directory: Directory) throws(Failure) -> Kind {
     guard
-      let number = Files.open(
-        Files.path(name), at: directory.descriptor, O_RDONLY | O_NOFOLLOW | O_NONBLOCK)
+      let number = Files.openBeneath(
+        Files.path(name), at: directory.descriptor, O_RDONLY | O_NONBLOCK)
     else {
       switch hutch_errno() {
       case ENOENT: return .absent
       // A symbolic link is nothing that we made.
       case ELOOP: return .foreign
-      default: throw .system("cannot open the manifest", otherwise: .badDirectory)
+      default: throw .opening("cannot open the manifest")
       }
     }
     let file = Descriptor(owning: number)
@@ -65,13 +68,17 @@ enum ManifestFile {
     }
   }
 
-  /// Makes an empty manifest.
+  /// Makes an empty manifest. It is made whole under another name, then renamed: there is no
+  /// half-made one.
   static func create(
     _ storage: StorageKind, _ durability: Durability, in directory: Directory
   ) throws(Failure) {
-    removeUnfinished(in: directory)
-    let secret = (try Entropy.number(), try Entropy.number())
-    try directory.withPath(of: newName) { (path) throws(Failure) in
+    remove(new, in: directory)
+    let at = directory.descriptor
+    let made = try ContentName.random(FileSuffix(Files.path(new))!)
+    try made.withText { (name) throws(Failure) in
+      let path = try directory.path(of: name)
+      defer { free(path) }
       let connection = try Connection(path, .create)
       // No journal, nothing synced: a half-made file is never looked at. These two first,
       // since the others write.
@@ -82,64 +89,69 @@ enum ManifestFile {
         PRAGMA application_id = 0x48555443;
         """)
       // SQLite gives the log and the shared memory the same mode.
-      _ = fchmodat(directory.descriptor, Files.path(newName), 0o600, 0)
+      _ = made.withPointer { fchmodat(at, $0, 0o600, 0) }
       try connection.run("BEGIN")
       try connection.run(schema)
       let statement = try connection.prepare(
         """
-        INSERT INTO meta VALUES (1, 2, ?1, 1, 1, 0, 0, 0, 0, x'', 0, 0, 1, 1, 0, 0, 0, 0, 0, ?2)
+        INSERT INTO meta VALUES (1, ?1, 1, 1, 0, 0, 0, 0, x'', 0, 0, 1, 1, 0, 0, 0, 0, 0, 0, 0)
         """)
       statement.bind(1, Int64(storage.rawValue))
-      try withUnsafeBytes(of: secret) { (bytes) throws(Failure) in
-        statement.bind(2, bytes)
-        try statement.run()
-      }
-      try connection.run("PRAGMA user_version = 2")
+      try statement.run()
+      try connection.run("PRAGMA user_version = 3")
       try connection.run("COMMIT")
-      try connection.run("PRAGMA journal_mode = WAL")
+      let mode = try connection.prepare("PRAGMA journal_mode = WAL")
+      guard try mode.step(), try mode.bytes(0).elementsEqual([0x77, 0x61, 0x6C]) else {
+        throw Failure(.badDirectory, "the manifest cannot have a write-ahead log here")
+      }
     }
     let isSynced = durability != .process
-    if isSynced { try sync(newName, in: directory) }
+    if isSynced { try made.withPointer { sync($0, in: directory) }.get() }
     // What is left of an older one's log must not be taken for this one's.
-    _ = Files.unlink(Files.path("manifest.sqlite-wal"), at: directory.descriptor)
-    _ = Files.unlink(Files.path("manifest.sqlite-shm"), at: directory.descriptor)
-    guard Files.rename(Files.path(newName), to: Files.path(name), at: directory.descriptor) else {
+    _ = Files.unlink(Files.path("manifest.sqlite-wal"), at: at)
+    _ = Files.unlink(Files.path("manifest.sqlite-shm"), at: at)
+    guard made.withPointer({ Files.rename($0, to: Files.path(name), at: at) }) else {
       throw .system("cannot name the manifest", otherwise: .badDirectory)
     }
-    if isSynced { try sync(".", in: directory) }
+    if isSynced { try sync(Files.path("."), in: directory).get() }
   }
 
-  private static func sync(_ name: StaticString, in directory: Directory) throws(Failure) {
-    guard let number = Files.open(Files.path(name), at: directory.descriptor, O_RDONLY) else {
-      throw .system("cannot open the manifest", otherwise: .badDirectory)
+  private static func sync(_ name: Files.Path, in directory: Directory) -> Result<Void, Failure> {
+    guard let number = Files.openBeneath(name, at: directory.descriptor, O_RDONLY) else {
+      return .failure(.system("cannot open the manifest", otherwise: .badDirectory))
     }
     let file = Descriptor(owning: number)
-    guard Files.sync(file.number) else { throw .system("cannot sync the manifest") }
+    return Files.sync(file.number)
+      ? .success(()) : .failure(.system("cannot sync the manifest"))
   }
 
-  private static func removeUnfinished(in directory: Directory) {
-    _ = Files.unlink(Files.path("manifest.new"), at: directory.descriptor)
-    _ = Files.unlink(Files.path("manifest.new-wal"), at: directory.descriptor)
-    _ = Files.unlink(Files.path("manifest.new-shm"), at: directory.descriptor)
-    _ = Files.unlink(Files.path("manifest.new-journal"), at: directory.descriptor)
-  }
-
-  /// Renames a damaged manifest and its log to `damaged-<16 digits>` and `...-wal`, the names
-  /// under which SQLite's tools still read them together. One is kept, the newest: what
-  /// nobody looks at must not fill the disk.
-  static func setAside(in directory: Directory) throws(Failure) {
-    let at = directory.descriptor
+  /// Removes the library's files whose names end so, with or without SQLite's own ending.
+  private static func remove(_ suffix: StaticString, in directory: Directory) {
+    let count = suffix.utf8CodeUnitCount
     var goesOn = true
     while goesOn {
       goesOn = false
-      Files.list(Files.path("."), at: at) { name in
-        guard strncmp(name, Files.path("damaged-"), 8) == 0 else { return true }
+      Files.list(Files.path("."), at: directory.descriptor) { name, folder in
+        guard let own = ContentName(name) else { return true }
+        let isOfKind = own.suffix.withBytes { end in
+          end.count >= count && memcmp(end.baseAddress!, suffix.utf8Start, count) == 0
+            && (end.count == count || end[count] == 0x2D)
+        }
         // A directory changes under its reader's feet: begin anew after each.
-        goesOn = Files.unlink(name, at: at)
+        goesOn = isOfKind && Files.unlink(name, at: folder)
         return !goesOn
       }
     }
-    let (whole, log) = damagedNames(try ContentName.random())
+  }
+
+  /// Renames a damaged manifest and its log to `hutch-<16 digits>.damaged` and `...-wal`, the
+  /// names under which SQLite's tools still read them together. One is kept, the newest: what
+  /// nobody looks at must not fill the disk.
+  static func setAside(in directory: Directory) throws(Failure) {
+    let at = directory.descriptor
+    remove(damaged, in: directory)
+    let whole = try ContentName.random(FileSuffix(Files.path(damaged))!)
+    let log = ContentName(number: whole.number, suffix: FileSuffix(Files.path(".damaged-wal"))!)
     // The manifest first: killed here, the next opening finds none, and `create` does away with
     // the log. The other way round it would find a manifest that lacks its newest writes, and
     // might take it for a whole one.
@@ -150,15 +162,34 @@ enum ManifestFile {
     _ = Files.unlink(Files.path("manifest.sqlite-shm"), at: at)
   }
 
-  private static func damagedNames(_ suffix: ContentName) -> (ContentPath, ContentPath) {
-    (ContentPath.damaged(suffix, isLog: false), ContentPath.damaged(suffix, isLog: true))
+  /// How long a manifest that was set aside stays, in nanoseconds: a week.
+  private static let damagedFor: Int64 = 7 * 86_400_000_000_000
+
+  /// Removes one that was set aside longer ago than that, by the system's clock.
+  static func removeOldDamaged(
+    in directory: Directory, at now: Int64 = Clock.read(CLOCK_REALTIME)
+  ) {
+    var isOld = false
+    Files.list(Files.path("."), at: directory.descriptor) { name, folder in
+      guard let own = ContentName(name), let status = Files.status(name, at: folder) else {
+        return true
+      }
+      let isDamaged = own.suffix.withBytes { end in
+        end.count >= damaged.utf8CodeUnitCount
+          && memcmp(end.baseAddress!, damaged.utf8Start, damaged.utf8CodeUnitCount) == 0
+      }
+      // The rename has set it.
+      let since = Int64(status.st_ctim.tv_sec) &* 1_000_000_000
+      if isDamaged && Record.difference(now, since) > damagedFor { isOld = true }
+      return !isOld
+    }
+    if isOld { remove(damaged, in: directory) }
   }
 
   /// See DiskTier for what the columns mean.
   private static let schema: StaticString = """
     CREATE TABLE meta (
       id INTEGER PRIMARY KEY CHECK (id = 1),
-      format INTEGER NOT NULL,
       storage INTEGER NOT NULL,
       generation INTEGER NOT NULL,
       next_version INTEGER NOT NULL,
@@ -176,7 +207,8 @@ enum ManifestFile {
       limit_entry INTEGER NOT NULL,
       time_to_live INTEGER NOT NULL,
       time_to_idle INTEGER NOT NULL,
-      secret BLOB NOT NULL
+      min_free INTEGER NOT NULL,
+      has_limits INTEGER NOT NULL
     );
     CREATE TABLE entries (
       row INTEGER PRIMARY KEY,
@@ -202,10 +234,4 @@ enum ManifestFile {
       WHERE expires > 0 AND expires < 9223372036854775807;
     CREATE INDEX entries_id ON entries (id) WHERE id IS NOT NULL;
     """
-}
-
-extension ContentPath {
-  fileprivate static func damaged(_ suffix: ContentName, isLog: Bool) -> ContentPath {
-    ContentPath(prefix: "damaged-", suffix, isLog ? "-wal" : "")
-  }
 }

@@ -19,6 +19,8 @@ final class ReadConnection {
   let directory: Directory
   private let connection: Connection
   private let finding: Statement
+  /// As `finding`, without the value: SQLite reads all the pages of what a statement names.
+  private let looking: Statement
   private let listing: Statement
   private let walking: RowOrder
   private let walkingBack: RowOrder
@@ -43,6 +45,7 @@ final class ReadConnection {
         checksum, file, extended, value
       FROM entries WHERE key = ?1
       """)
+    try connection.check(isIn: directory)
     return try ReadConnection(directory, connection, finding)
   }
 
@@ -52,6 +55,12 @@ final class ReadConnection {
     self.directory = directory
     connection = opened
     self.finding = finding
+    looking = try connection.prepare(
+      """
+      SELECT row, id, generation, version, created, accessed, expires, idle, cost, size, codec,
+        checksum, file, extended
+      FROM entries WHERE key = ?1
+      """)
     listing = try connection.prepare(
       """
       SELECT key, generation, created, accessed, expires, idle
@@ -154,6 +163,7 @@ final class ReadConnection {
   }
 
   private static let largeFile = 1 << 20
+  private static let largeDecoded = 1 << 30
 
   /// The row of a key and, if `wantsBlock` finds that it is wanted, its entry: complete if
   /// the value is in the row, else with room for what the content file has.
@@ -162,6 +172,23 @@ final class ReadConnection {
   func find(
     _ key: Bytes, into entry: inout FoundEntry,
     wantsBlock: (inout Row) throws(Failure) -> Bool
+  ) throws(Failure) -> Row? {
+    try find(key, by: finding, into: &entry, wantsBlock)
+  }
+
+  /// The row without its value; `visit` as `wantsBlock` above, with nothing to want.
+  func look(
+    _ key: Bytes, into entry: inout FoundEntry, visit: (inout Row) throws(Failure) -> Void
+  ) throws(Failure) -> Row? {
+    try find(key, by: looking, into: &entry) { (row) throws(Failure) in
+      try visit(&row)
+      return false
+    }
+  }
+
+  private func find(
+    _ key: Bytes, by finding: borrowing Statement, into entry: inout FoundEntry,
+    _ wantsBlock: (inout Row) throws(Failure) -> Bool
   ) throws(Failure) -> Row? {
     entry.directory = directory
     finding.bind(1, key)
@@ -190,6 +217,12 @@ final class ReadConnection {
     }
     var record = row.record
     if row.codec != 0 {
+      // Nor is what a codec is to make of so little.
+      let size = row.file.map { ContentFiles.size($0, in: directory) ?? 0 } ?? value.count
+      if record.size > ReadConnection.largeDecoded && record.size >> 16 > size {
+        row.isSound = false
+        return row
+      }
       // It is that of the stored bytes, which are decoded when no lock is held.
       record.checksum = 0
       let stored = OutputBuffer()

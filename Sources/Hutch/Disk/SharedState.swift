@@ -2,7 +2,7 @@ import CSystem
 import Synchronization
 
 /// What the processes that share a directory tell each other without a look into the manifest:
-/// the file `shared`, which all of them have mapped. Nothing in it outlives the last of them:
+/// the file `hutch.shared`, which all of them have mapped. Nothing in it outlives the last of them:
 /// who finds itself alone begins it anew, from the manifest.
 ///
 ///      0  what it is, of which layout
@@ -102,29 +102,29 @@ final class SharedState {
     let secrets = (load(8), load(16), load(24), load(32))
     let before = nextVersion.pointee.load(ordering: .relaxed)
     guard
-      let number = Files.open(
-        Files.path("shared"), at: directory.descriptor,
-        O_RDWR | O_NOFOLLOW | (isAlone ? O_CREAT : 0))
-    else { throw .system("cannot open the file 'shared'", otherwise: .badDirectory) }
+      let number = Files.openBeneath(
+        Files.path("hutch.shared"), at: directory.descriptor,
+        O_RDWR | O_NONBLOCK | (isAlone ? O_CREAT : 0))
+    else { throw .opening("cannot open the file hutch.shared") }
     let file = Descriptor(owning: number)
     if isAlone {
       // Blocks for all of it: a mapped page without one, on a full file system, is a SIGBUS.
       let code = posix_fallocate(file.number, 0, off_t(SharedState.size))
-      guard code == 0 else { throw .system("cannot make the file 'shared'", errno: code) }
+      guard code == 0 else { throw .system("cannot make the file hutch.shared", errno: code) }
     }
     guard let status = Files.status(of: file.number), hutch_is_regular(status.st_mode) != 0,
       Int(status.st_size) >= SharedState.size
-    else { throw Failure(.badDirectory, "the file 'shared' in the directory is no cache's") }
+    else { throw Failure(.badDirectory, "the file hutch.shared in the directory is not a cache's") }
     // What memory remembers must not fit counters that begin anew.
     let kept = isAlone && isHandedOut ? try Allocation.bytes(CoherenceCounters.byteCount) : nil
     defer { free(kept) }
     kept?.copyMemory(from: base + At.counters, byteCount: CoherenceCounters.byteCount)
     let mapped = mmap(
       base, SharedState.size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, file.number, 0)
-    guard mapped == base else { throw .system("cannot map the file 'shared'") }
+    guard mapped == base else { throw .system("cannot map the file hutch.shared") }
     guard isAlone else {
       guard load(At.magic) == SharedState.magic else {
-        throw Failure(.badDirectory, "the file 'shared' in the directory is no cache's")
+        throw Failure(.badDirectory, "the file hutch.shared in the directory is not a cache's")
       }
       return
     }
@@ -143,7 +143,7 @@ final class SharedState {
 
   /// Of who is alone, at the end.
   static func remove(from directory: Directory) {
-    _ = Files.unlink(Files.path("shared"), at: directory.descriptor)
+    _ = Files.unlink(Files.path("hutch.shared"), at: directory.descriptor)
   }
 
   var hash: KeyedHash { KeyedHash(load(8), load(16), load(24), load(32)) }

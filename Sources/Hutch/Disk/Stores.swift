@@ -12,6 +12,18 @@ func openStorage(
   }
 }
 
+/// Whether a directory that nothing of this process has open holds a store.
+func holdsStorage(_ directory: Directory) throws(Failure) -> Bool {
+  if case .absent = try ManifestFile.look(directory) { return false }
+  return true
+}
+
+/// Removes the store of such a directory, and the directory if it is empty then. False: it has
+/// none.
+func destroyStorage(_ directory: Directory) throws(Failure) -> Bool {
+  try DiskTier.destroy(directory)
+}
+
 extension Failure {
   /// SQLite's own words for its code: static, ends with NUL. Nil: it was not SQLite.
   var detail: UnsafePointer<CChar>? { sqlite == 0 ? nil : sqlite3_errstr(sqlite) }

@@ -26,7 +26,10 @@ final class QueuedWrite {
   var file: ContentName?
   /// Where the content file is.
   var directory: Directory?
-  /// Not `none`: the value is not stored, the entry that is there goes.
+  /// Whether the file of that name is the row's, or gone. Of who completes the write, or abandons it.
+  var hasLanded = false
+  /// Not `none`: the value is not stored, the entry that is there goes. Set by `prepare`, or by
+  /// the leader under the queue's lock (`WriteQueue.refuse`), where reads look at it.
   var refusal = TierOutcome.none
   var refusalFailure: Failure?
 
@@ -48,8 +51,8 @@ final class QueuedWrite {
   /// In the table and not in the queue: reads see it, and another write with its value will be
   /// submitted, if no newer one is.
   fileprivate var isAnnounced = false
-  /// It took the place of an announced one.
-  fileprivate(set) var tookOver = false
+  /// The record of the announced put whose place it took.
+  fileprivate(set) var replaced: Record?
   /// A bar because the entry was found damaged, not because a write of it failed.
   fileprivate(set) var isOfDamage = false
 
@@ -278,7 +281,7 @@ final class WriteQueue {
         if older.isAnnounced {
           // What makes way for an announced write, which comes later.
           if write.kind == .remove && older.version == write.version { break }
-          write.tookOver = true
+          write.replaced = older.entry?.record
         }
         if write.kind == .touch { write.base = older }
         remove(older)
@@ -352,6 +355,14 @@ final class WriteQueue {
         next = write.chain
         if write.isAnnounced { remove(write) }
       }
+    }
+  }
+
+  /// The leader will not store a put that is queued.
+  func refuse(_ write: QueuedWrite, _ refusal: TierOutcome, _ failure: Failure?) {
+    lock.withLock {
+      write.refusal = refusal
+      write.refusalFailure = failure
     }
   }
 

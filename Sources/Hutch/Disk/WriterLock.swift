@@ -1,7 +1,8 @@
 import CSystem
 
 /// The lock that says who may write a directory: open-file-description locks on the file
-/// `lock`. Unlike SQLite's own they are not dropped when somebody in the process closes
+/// `hutch.lock`. The file is the first thing that the library makes in a directory, so where it
+/// is the directory is a cache's, whatever has become of the manifest. Unlike SQLite's own they are not dropped when somebody in the process closes
 /// another descriptor of the file, and a process that dies gives them up.
 ///
 ///   sharing EXCLUSIVE  the whole file, for writing, from open to close
@@ -38,12 +39,29 @@ final class WriterLock {
   /// descriptor is the same open file and would keep the lock beyond its parent.
   var descriptor: Int32 { file.number }
 
+  private static var name: Files.Path { Files.path("hutch.lock") }
+
   init(_ directory: Directory) throws(Failure) {
-    guard
-      let number = Files.open(
-        Files.path("lock"), at: directory.descriptor, O_RDWR | O_CREAT | O_NOFOLLOW)
-    else { throw .system("cannot open the lock file", otherwise: .badDirectory) }
+    let number = try WriterLock.open(directory, O_CREAT)
     file = Descriptor(owning: number)
+  }
+
+  private static func open(_ directory: Directory, _ flags: Int32) throws(Failure) -> Int32 {
+    guard
+      let number = Files.openBeneath(
+        name, at: directory.descriptor, O_RDWR | O_NONBLOCK | flags)
+    else { throw .opening("cannot open the lock file") }
+    let file = Descriptor(owning: number)
+    guard let status = Files.status(of: number), hutch_is_regular(status.st_mode) != 0 else {
+      throw Failure(.badDirectory, "hutch.lock in the directory is not a cache's")
+    }
+    return file.take()
+  }
+
+  /// Whether a directory has the file.
+  static func isIn(_ directory: Directory) -> Bool {
+    guard let status = Files.status(name, at: directory.descriptor) else { return false }
+    return hutch_is_regular(status.st_mode) != 0
   }
 
   /// A child that has just been forked may not have closed its copy of the descriptor yet: the
@@ -123,7 +141,7 @@ final class WriterLock {
   /// stands in the way of the same process's second one.
   func belongs(to directory: Directory) -> Bool {
     guard let own = Files.status(of: file.number),
-      let there = Files.status(Files.path("lock"), at: directory.descriptor)
+      let there = Files.status(WriterLock.name, at: directory.descriptor)
     else { return false }
     return own.st_dev == there.st_dev && own.st_ino == there.st_ino
   }
@@ -145,9 +163,7 @@ final class WriterLock {
 
   /// Another open file of the same lock, with a presence of its own. The caller closes it.
   func another(_ directory: Directory) throws(Failure) -> Int32 {
-    guard
-      let number = Files.open(Files.path("lock"), at: directory.descriptor, O_RDWR | O_NOFOLLOW)
-    else { throw .system("cannot open the lock file", otherwise: .badDirectory) }
+    let number = try WriterLock.open(directory, 0)
     let opened = Descriptor(owning: number)
     guard belongs(to: directory),
       hutch_ofd_lock_byte(number, Int16(F_RDLCK), presence, 0) == 0

@@ -50,6 +50,7 @@ struct Adaptive: EvictionPolicy, ~Copyable {
   static var samples: Bool { true }
 
   init(_ position: ShardPosition, _ common: Selector) {
+    ThreadState.assertLock()
     self.position = position
     selector = common
     tuning = common.tuning()

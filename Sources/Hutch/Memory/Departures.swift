@@ -7,9 +7,9 @@ enum DepartureCause: UInt8 {
 
 /// Somebody who must know at once, and in its order, which blocks leave the tier.
 final class DepartureWatch {
-  /// Whether `onLeaving` is called. Set once, with release after it; relaxed loads under a
-  /// shard's lock see it at the latest when they see entries put after it was set.
-  private let isOn = Atomic<Bool>(false)
+  /// Whether `onLeaving` is called. Stored with release, loaded with acquire: a put that sees that
+  /// it is on sees `onLeaving`.
+  private let isActiveNow = Atomic<Bool>(false)
   /// Called with the lock of the block's shard held, so it must not wait for anything but a
   /// lock that is taken after those.
   private(set) var onLeaving: (UnownedBlock, DepartureCause) -> Void = { _, _ in }
@@ -22,15 +22,17 @@ final class DepartureWatch {
     self.onLeaving = onLeaving
   }
 
-  func start() { isOn.store(true, ordering: .releasing) }
-
+  /// Off while nobody listens: a value is then replaced in its place, and a clear is at once.
   @inline(__always)
-  var isActive: Bool { isOn.load(ordering: .acquiring) }
+  var isOn: Bool {
+    get { isActiveNow.load(ordering: .acquiring) }
+    set { isActiveNow.store(newValue, ordering: .releasing) }
+  }
 
   /// Nil while nothing is to be told. The tier keeps it.
   @inline(__always)
   var active: Unmanaged<DepartureWatch>? {
-    isActive ? Unmanaged.passUnretained(self) : nil
+    isOn ? Unmanaged.passUnretained(self) : nil
   }
 }
 
@@ -56,7 +58,7 @@ struct Departures: ~Copyable {
   @inline(__always) var isEmpty: Bool { count == 0 }
   /// Whether nobody asks what becomes of a block that leaves.
   @inline(__always)
-  var areUnwatched: Bool { watch._withUnsafeGuaranteedRef { !$0.isActive } }
+  var areUnwatched: Bool { watch._withUnsafeGuaranteedRef { !$0.isOn } }
   /// One place is kept for the block that a put replaces.
   @inline(__always) var isFull: Bool { room == 0 }
   @inline(__always) var room: Int { max(0, Departures.capacity - 1 - count) }
@@ -67,7 +69,7 @@ struct Departures: ~Copyable {
     blocks[count] = UInt(bitPattern: block.raw) | UInt(cause.rawValue)
     times[count] = accessed
     count += 1
-    watch._withUnsafeGuaranteedRef { if $0.isActive { $0.onLeaving(block, cause) } }
+    watch._withUnsafeGuaranteedRef { if $0.isOn { $0.onLeaving(block, cause) } }
   }
 
   /// A dirty block is about to be added: from here on the store has it.
@@ -86,7 +88,8 @@ struct Departures: ~Copyable {
       let cause = DepartureCause(rawValue: UInt8(blocks[i] & 15)).unsafelyUnwrapped
       body(UnownedBlock(raw), cause, times[i])
       UnownedBlock(raw).depart(held)
-      UnownedBlock(raw).release()
+      // No lock of the tier's is held, but the key's stripe may be.
+      UnownedBlock(raw).releaseInside()
     }
     count = 0
   }

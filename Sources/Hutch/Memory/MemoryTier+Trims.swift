@@ -72,8 +72,11 @@ private final class Trim {
     }
   }
 
-  /// In the order in which the policy gives entries up.
+  /// In the order in which the policy gives entries up, behind what has expired.
   private func evict(toCost cost: UInt64, count: UInt64) {
+    if tier.hasExpiring && (tier.cost > cost || tier.count > count) {
+      remove(.expired, from: 1)
+    }
     let held = tier.count
     // Others may put as fast as we evict: no more goes than was there.
     let (most, _) = removed.addingReportingOverflow(held)

@@ -48,19 +48,26 @@ import CSystem
 final class MemoryTier {
   let shards: any MemoryShards
 
-  /// What an entry costs beyond its key, value and extended data: the block's header and
+  /// What a plain entry costs beyond its key, value and extended data: the block's header and
   /// malloc's, the word, the slot, the rounding of each, and what the policy remembers. Of a
   /// million plain entries it was 68 to 72 bytes of resident memory, and 78 to 82 with the adaptive
   /// policy at its capacity.
   static let overhead: UInt64 = 80
+  /// What the slab keeps for an entry that may expire.
+  static let overheadOfTimes: UInt64 = 16
 
-  /// What an entry counts for in the tier's cost.
+  /// What an entry counts for in the tier's cost: its explicit cost, or the memory that it takes.
+  /// It follows from the block alone, so that it is the same when the entry leaves. An entry that
+  /// expires only by the tier's own ages is charged no times.
   @inline(__always)
   static func charge(of block: UnownedBlock) -> UInt64 {
+    // No sum overflows: the block was allocated.
+    let plain = overhead &+ UInt64(block.keySize &+ block.size &+ block.extendedSize)
+    if block.isPlain { return plain }
     let cost = block.cost
     if cost != 0 { return cost }
-    // What malloc gave fits.
-    return overhead &+ UInt64(block.keySize &+ block.size &+ block.extendedSize)
+    let mayExpire = block.expires != 0 || block.timeToIdle != 0
+    return plain &+ UInt64(block.extraSize) &+ (mayExpire ? overheadOfTimes : 0)
   }
 
   /// `versions`: for blocks that come without one, drawn under the lock of their shard, so that
@@ -112,14 +119,19 @@ final class MemoryTier {
   @inline(__always)
   func get(_ key: Bytes, _ hash: UInt64, at: Moment) -> Block? { shards.get(key, hash, at: at) }
 
-  /// Copies the value if it fits; an access either way. Returns the value's size; nil: no entry.
+  /// The part that is asked for, copied if it fits, else by reference; an access either way. A
+  /// miss is not counted if the caller means to come back.
   @inline(__always)
-  func copy(
-    _ key: Bytes, _ hash: UInt64, at: Moment, into buffer: UnsafeMutableRawPointer?,
-    capacity: Int
-  ) -> Int? {
-    shards.copy(key, hash, at: at, into: buffer, capacity: capacity)
+  func look(
+    _ key: Bytes, _ hash: UInt64, at: Moment, into buffer: UnsafeMutableRawBufferPointer,
+    _ part: Look.Part, countsMiss: Bool
+  ) -> Look {
+    shards.look(key, hash, at: at, into: buffer, part, countsMiss: countsMiss)
   }
+
+  /// Whether there is an entry; no access.
+  @inline(__always)
+  func has(_ key: Bytes, _ hash: UInt64, at: Moment) -> Bool { shards.has(key, hash, at: at) }
 
   /// As `get`, but no access.
   func peek(_ key: Bytes, _ hash: UInt64, at: Moment) -> Block? {
@@ -136,6 +148,12 @@ final class MemoryTier {
   /// idle, else within minutes. No access.
   func info(_ key: Bytes, _ hash: UInt64, at: Moment) -> Record? {
     shards.info(key, hash, at: at)
+  }
+
+  /// When the entry was last read, if the disk tier has this version of it: reads of a newer one
+  /// keep no older row alive. No access.
+  func lastAccess(_ key: Bytes, _ hash: UInt64, at: Moment) -> Int64? {
+    shards.lastAccess(key, hash, at: at)
   }
 
   // MARK: writing
@@ -257,17 +275,8 @@ enum PutCondition {
   case ifAbsent
   case ifPresent
   case ifVersion(UInt64)
-  /// For promotions: not over the same version or a newer one.
+  /// For promotions and loads: not over the same version or a newer one.
   case unlessNewer
-  /// For loads: not once this has been set, and not over a newer version.
-  case unlessSet(UnsafePointer<Bool>)
-
-  /// Whether the put is a load's, which is older than any that is yet to be done.
-  @inline(__always)
-  var isLoads: Bool {
-    if case .unlessSet = self { return true }
-    return false
-  }
 
   /// The outcome if the condition does not hold.
   @inline(__always)
@@ -282,8 +291,6 @@ enum PutCondition {
     case .unlessNewer:
       guard let existing else { return nil }
       return existing >= new ? .conflict : nil
-    case .unlessSet(let flag):
-      return flag.pointee || (existing ?? 0) >= new ? .conflict : nil
     }
   }
 }

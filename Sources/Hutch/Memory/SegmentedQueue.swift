@@ -150,10 +150,9 @@ struct SegmentedQueue: ~Copyable {
     if !mode.isClock && window.count > target(mode, of: count),
       let first = window.first(sparing: slot, at: now, weighs: weighs, store)
     {
+      // It keeps its uses: to clear them would cost a line more, of an entry that no call asked
+      // for, and a trim by frequency would know nothing of them.
       window.remove(first, store)
-      // A line more, of an entry that nobody asked for; to let it keep its uses loses a thousandth
-      // of the hits on the reference traces.
-      store.set(first, uses: 0)
       pushMain(first, mode, sketch, store)
     }
   }

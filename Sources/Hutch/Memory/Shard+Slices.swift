@@ -25,6 +25,20 @@ extension Shard where Policy: ~Copyable {
     return true
   }
 
+  /// Reclaims what has expired among the next 256 slots, before a live entry is evicted: all of a
+  /// small shard, and of a large one as much as such a moment may cost. False: nothing has gone.
+  mutating func reclaimSome(
+    at moment: Moment, _ budget: borrowing Budget, into departures: inout Departures
+  ) -> Bool {
+    guard timed.value > 0, !departures.isFull else { return false }
+    let before = departures.count
+    if chunkToReclaim >= entries.slab.chunkCount { chunkToReclaim = 0 }
+    if reclaim(chunk: chunkToReclaim, at: moment, budget, into: &departures) {
+      chunkToReclaim += 1
+    }
+    return departures.count > before
+  }
+
   /// Removes an entry if it has expired.
   mutating func reclaim(
     _ key: Bytes, _ hash: UInt64, at moment: Moment, _ budget: borrowing Budget,

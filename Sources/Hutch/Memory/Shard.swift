@@ -10,6 +10,8 @@ struct Shard<Policy: EvictionPolicy & ~Copyable>: ~Copyable {
   /// Now, in the units of stamps; renewed by the way, see `tick`.
   private var clock: UInt16 = 0
   private var calls: UInt8 = 0
+  /// The chunk of slots that `reclaimSome` looks at next.
+  var chunkToReclaim = 0
 
   let hits = Counter()
   let misses = Counter()
@@ -153,7 +155,8 @@ struct Shard<Policy: EvictionPolicy & ~Copyable>: ~Copyable {
     case done(MemoryPutResult)
     /// The departures are full: give them up and come back.
     case again
-    /// This shard has nothing more that could go: make room elsewhere and come back.
+    /// This shard has given its share, or has nothing more that could go: give the departures up,
+    /// make room elsewhere and come back.
     case elsewhere(cost: UInt64, count: UInt64)
   }
 
@@ -204,9 +207,17 @@ struct Shard<Policy: EvictionPolicy & ~Copyable>: ~Copyable {
         hash, isFull: !budget.hasRoom(cost: charge, count: 1), charge: charge,
         capacity: policy.wantsCapacity ? budget.capacity : .unknown, entries)
     }
+    var hasLooked = false
     while !budget.reserve(cost: charge > old ? charge - old : 0, count: isNew ? 1 : 0) {
-      if departures.isFull { return .again }
-      guard let victim = policy.victim(sparing: isNew ? .none : slot, entries) else {
+      if !hasLooked && !departures.isFull {
+        hasLooked = true
+        if reclaimSome(at: at, budget, into: &departures) {
+          if !isNew { found = entries.table.find(key, hash) }
+          continue
+        }
+      }
+      guard !departures.isFull, let victim = policy.victim(sparing: isNew ? .none : slot, entries)
+      else {
         return .elsewhere(cost: charge > old ? charge - old : 0, count: isNew ? 1 : 0)
       }
       evict(victim, at: at, budget, into: &departures)
@@ -393,6 +404,7 @@ struct Shard<Policy: EvictionPolicy & ~Copyable>: ~Copyable {
   mutating func shrink(
     at: Moment, _ budget: borrowing Budget, into departures: inout Departures
   ) -> Bool {
+    if !budget.isWithinLimits { _ = reclaimSome(at: at, budget, into: &departures) }
     while !budget.isWithinLimits {
       guard !departures.isFull, let victim = policy.victim(sparing: .none, entries) else {
         return false
@@ -402,17 +414,18 @@ struct Shard<Policy: EvictionPolicy & ~Copyable>: ~Copyable {
     return true
   }
 
-  /// Evicts what has to go for a put elsewhere; false if nothing is left to go.
+  /// Evicts what has to go for a put elsewhere, until that is enough, the departures are full or
+  /// nothing is left to go.
   mutating func makeRoom(
     cost: UInt64, count: UInt64, at: Moment, _ budget: borrowing Budget,
     into departures: inout Departures
-  ) -> Bool {
-    while !budget.hasRoom(cost: cost, count: count) {
-      if departures.isFull { return true }
-      guard let victim = policy.victim(sparing: .none, entries) else { return false }
+  ) {
+    _ = reclaimSome(at: at, budget, into: &departures)
+    while !departures.isFull && !budget.hasRoom(cost: cost, count: count),
+      let victim = policy.victim(sparing: .none, entries)
+    {
       evict(victim, at: at, budget, into: &departures)
     }
-    return true
   }
 
   /// False: this version is not here.
@@ -428,16 +441,18 @@ struct Shard<Policy: EvictionPolicy & ~Copyable>: ~Copyable {
     return true
   }
 
-  /// Everything, at once; what was there is the caller's to free.
+  /// Everything, at once; what was there is the caller's to free, with no lock held.
   mutating func detach(
-    _ budget: borrowing Budget, _ fresh: inout Policy
-  ) -> Entries<Policy.Node> {
+    _ budget: borrowing Budget, _ common: Policy.Common
+  ) -> DetachedEntries<Policy> {
     var old = Entries<Policy.Node>(entries.position)
     swap(&old, &entries)
-    swap(&fresh, &policy)
+    // Made here: a policy takes the selector's lock, which belongs under the shard's.
+    var oldPolicy = Policy(entries.position, common)
+    swap(&oldPolicy, &policy)
     budget.release(cost: cost.value, count: count.value)
     forgetSums()
-    return old
+    return DetachedEntries(entries: old, policy: oldPolicy)
   }
 
   /// The entries are somebody else's now.
@@ -447,4 +462,10 @@ struct Shard<Policy: EvictionPolicy & ~Copyable>: ~Copyable {
     unbacked.subtract(unbacked.value)
     timed.subtract(timed.value)
   }
+}
+
+/// What a shard held before it was cleared. The tier's references to its blocks are the owner's.
+struct DetachedEntries<Policy: EvictionPolicy & ~Copyable>: ~Copyable {
+  let entries: Entries<Policy.Node>
+  let policy: Policy
 }

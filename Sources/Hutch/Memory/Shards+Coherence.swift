@@ -45,4 +45,13 @@ extension ShardsOf where Policy: ~Copyable {
       return shard.record(block, at: at.time)
     }
   }
+
+  func lastAccess(_ key: Bytes, _ hash: UInt64, at: Moment) -> Int64? {
+    with(hash) { shard, shardHash in
+      guard let place = shard.entries.table.find(key, shardHash), place.pointee.isBacked,
+        !shard.isExpired(place.pointee, at: at), isCurrent(place.pointee.block, hash)
+      else { return nil }
+      return shard.accessed(place.pointee.block, at: at.time)
+    }
+  }
 }

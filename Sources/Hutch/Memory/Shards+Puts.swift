@@ -65,7 +65,8 @@ extension ShardsOf where Policy: ~Copyable {
     let new = block.unowned
     var step = first
     var isPrepared = isPrepared
-    var next = Int(truncatingIfNeeded: hash)
+    // The lowest bits of a hash are the same for all keys.
+    var next = Int(truncatingIfNeeded: hash >> 32)
     while true {
       deliver(&departures)
       switch step {
@@ -82,7 +83,9 @@ extension ShardsOf where Policy: ~Copyable {
       case .again:
         break
       case .elsewhere(let cost, let count):
-        makeRoom(cost: cost, count: count, &next, at: at, &departures)
+        makeRoom(
+          cost: cost, count: count, own: (hash >> 1) &>> (63 &- bits.load(ordering: .acquiring)),
+          &next, at: at, &departures)
       }
       do throws(Failure) {
         step = try with(hash) { shard, hash throws(Failure) in
@@ -98,22 +101,26 @@ extension ShardsOf where Policy: ~Copyable {
     }
   }
 
-  /// Evicts from one shard after the other, one lock at a time, until so much would fit, or
-  /// all have been asked.
+  /// Evicts a few entries of one shard after the other in turn, one lock at a time, until so much
+  /// would fit, or no shard but `own` has more to give. So a large put takes what each shard can
+  /// spare best, and not all of one. `own` evicts in the put itself, which spares the entry that it
+  /// replaces.
   @inline(never)
   private func makeRoom(
-    cost: UInt64, count: UInt64, _ next: inout Int, at: Moment, _ departures: inout Departures
+    cost: UInt64, count: UInt64, own: UInt64, _ next: inout Int, at: Moment,
+    _ departures: inout Departures
   ) {
     let shards = shardCount
-    for _ in 0..<shards {
-      next &+= 1
-      while !budget.hasRoom(cost: cost, count: count) {
-        let isLeft = with(index: next & (shards - 1)) { shard in
-          shard.makeRoom(cost: cost, count: count, at: at, budget, into: &departures)
-        }
-        deliver(&departures)
-        if !isLeft { break }
+    // In a row had nothing to give, of all but `own`.
+    var empty = 0
+    while empty < shards - 1 && !budget.hasRoom(cost: cost, count: count) {
+      next = (next &+ 1) & (shards - 1)
+      if UInt64(next) == own { continue }
+      with(index: next) { shard in
+        shard.makeRoom(cost: cost, count: count, at: at, budget, into: &departures)
       }
+      empty = departures.isEmpty ? empty + 1 : 0
+      deliver(&departures)
     }
   }
 }

@@ -8,12 +8,15 @@ protocol MemoryShards: AnyObject {
   var coherence: CoherenceCounters? { get set }
   var watch: DepartureWatch { get }
   func get(_ key: Bytes, _ hash: UInt64, at: Moment) -> Block?
-  func copy(
-    _ key: Bytes, _ hash: UInt64, at: Moment, into: UnsafeMutableRawPointer?, capacity: Int
-  ) -> Int?
+  func look(
+    _ key: Bytes, _ hash: UInt64, at: Moment, into: UnsafeMutableRawBufferPointer,
+    _ part: Look.Part, countsMiss: Bool
+  ) -> Look
+  func has(_ key: Bytes, _ hash: UInt64, at: Moment) -> Bool
   func peek(_ key: Bytes, _ hash: UInt64, at: Moment) -> Block?
   func peekDuringCommit(_ key: Bytes, _ hash: UInt64, at: Moment) -> Block?
   func info(_ key: Bytes, _ hash: UInt64, at: Moment) -> Record?
+  func lastAccess(_ key: Bytes, _ hash: UInt64, at: Moment) -> Int64?
   func put(
     _ block: consuming Block, _ hash: UInt64, at: Moment, _ condition: PutCondition,
     isBacked: Bool
@@ -104,7 +107,10 @@ final class ShardsOf<Policy: EvictionPolicy & ~Copyable>: MemoryShards {
     held = try HeldCounts()
     self.mostBits = UInt64(mostBits)
     memory = try Allocation.lines((ShardsOf.stride / 64) << Int(mostBits))
+    lock(0).initialize()
+    lock(0).lock()
     makeShard(0, of: 0, ages: limits.ages)
+    lock(0).unlock()
   }
 
   deinit {
@@ -136,8 +142,9 @@ final class ShardsOf<Policy: EvictionPolicy & ~Copyable>: MemoryShards {
     ShardPosition(index: UInt32(index), bits: UInt32(bits))
   }
 
+  /// With the lock of shard 0 held: a policy takes the selector's lock.
   private func makeShard(_ index: Int, of bits: UInt64, ages: Ages) {
-    lock(index).initialize()
+    if index > 0 { lock(index).initialize() }
     (memory + (index * ShardsOf.stride + 64)).bindMemory(to: Shard<Policy>.self, capacity: 1)
       .initialize(
         to: Shard(
@@ -148,7 +155,7 @@ final class ShardsOf<Policy: EvictionPolicy & ~Copyable>: MemoryShards {
   var shardCount: Int { 1 << Int(bits.load(ordering: .acquiring)) }
 
   /// A shard whose lock is held, and the bits of a hash that the shard goes by.
-  private struct Held {
+  struct Held {
     let shard: UnsafeMutablePointer<Shard<Policy>>
     let lock: LockInPlace
     let hash: UInt64
@@ -156,7 +163,7 @@ final class ShardsOf<Policy: EvictionPolicy & ~Copyable>: MemoryShards {
 
   /// Takes the lock of the shard of a hash.
   @inline(__always)
-  private func hold(_ hash: UInt64) -> Held {
+  func hold(_ hash: UInt64) -> Held {
     let bits = self.bits.load(ordering: .acquiring)
     let index = Int(truncatingIfNeeded: (hash >> 1) &>> (63 &- bits))
     let lock = lock(index)
@@ -213,17 +220,20 @@ final class ShardsOf<Policy: EvictionPolicy & ~Copyable>: MemoryShards {
 
   /// An access. Of what is found the shard's lock is held.
   @inline(__always)
-  private func find(_ key: Bytes, _ hash: UInt64, at: Moment) -> (UnownedBlock, Held)? {
+  func find(
+    _ key: Bytes, _ hash: UInt64, at: Moment, countsMiss: Bool = true
+  ) -> (UnownedBlock, Held)? {
     var expired = false
     let held = hold(hash)
     if let coherence { coherence.prefetch(hash) }
     guard let block = held.shard.pointee.access(key, held.hash, at: at, &expired) else {
+      if !countsMiss { held.shard.pointee.misses.subtract(1) }
       held.lock.unlock()
       if expired { reclaim(key, hash, at: at) }
       return nil
     }
     if let coherence, !coherence.isCurrent(block, hash) {
-      miss(held)
+      miss(held, counts: countsMiss)
       return nil
     }
     return (block, held)
@@ -237,37 +247,11 @@ final class ShardsOf<Policy: EvictionPolicy & ~Copyable>: MemoryShards {
     return reference
   }
 
-  /// Values up to this size are copied with the lock held: cheaper than a reference.
-  private static var smallCopy: Int { 4096 }
-
-  @_optimize(speed)
-  func copy(
-    _ key: Bytes, _ hash: UInt64, at: Moment, into buffer: UnsafeMutableRawPointer?,
-    capacity: Int
-  ) -> Int? {
-    guard let (block, held) = find(key, hash, at: at) else { return nil }
-    let value = block.value
-    let size = value.count
-    guard size > 0, size <= capacity, let buffer else {
-      held.lock.unlock()
-      return size
-    }
-    if size <= ShardsOf.smallCopy {
-      memcpy(buffer, value.baseAddress.unsafelyUnwrapped, size)
-      held.lock.unlock()
-    } else {
-      let reference = block.retained()
-      held.lock.unlock()
-      memcpy(buffer, reference.unowned.value.baseAddress.unsafelyUnwrapped, size)
-    }
-    return size
-  }
-
   /// An access found an entry that is stale: it is as if there was none.
   @inline(never)
-  private func miss(_ held: Held) {
+  private func miss(_ held: Held, counts: Bool) {
     held.shard.pointee.hits.subtract(1)
-    held.shard.pointee.misses.add(1)
+    if counts { held.shard.pointee.misses.add(1) }
     held.lock.unlock()
   }
 
@@ -383,7 +367,7 @@ final class ShardsOf<Policy: EvictionPolicy & ~Copyable>: MemoryShards {
       watch.active?._withUnsafeGuaranteedRef { $0.onLeaving(word.block, .evicted) }
       if let onDeparture { onDeparture(word.block, .evicted, min(word.block.created, now)) }
       word.block.depart(held)
-      word.block.release()
+      word.block.releaseInside()
     }
   }
 
@@ -398,16 +382,10 @@ final class ShardsOf<Policy: EvictionPolicy & ~Copyable>: MemoryShards {
           $0.block.version <= version && ($0.isBacked || !keepingUnbacked)
         }
       } else {
-        // The old policy's memory is freed off-lock too.
-        var policy = Policy(ShardPosition(), common)
-        let old = with(index: index) { shard in
-          var fresh = Policy(shard.entries.position, common)
-          swap(&policy, &fresh)
-          return shard.detach(budget, &policy)
-        }
-        old.table.forEach {
+        let old = with(index: index) { shard in shard.detach(budget, common) }
+        old.entries.table.forEach {
           $0.block.depart(held)
-          $0.block.release()
+          $0.block.releaseInside()
         }
       }
       index += 1
@@ -449,17 +427,28 @@ final class ShardsOf<Policy: EvictionPolicy & ~Copyable>: MemoryShards {
   }
 
   func setLimits(_ limits: TierLimits, at: Moment) {
+    let largest = budget.largestCharge
     budget.set(limits)
     // A put that knew the old limits holds its shard's lock until it is done; we have each
     // lock once before we look at what is held.
+    let shardsAtFirst = shardCount
+    var hasChanged = false
     var index = 0
     while index < shardCount {
       let changed = with(index: index) { shard -> Bool in
         defer { shard.ages = limits.ages }
         return shard.ages != limits.ages
       }
-      if changed { retime(index, at: at) }
+      if changed {
+        hasChanged = true
+        retime(index, at: at)
+      }
       index += 1
+    }
+    // A tier that divides meanwhile gives its new shards the first one's new ages together with
+    // entries whose turn had not come.
+    if hasChanged && shardCount != shardsAtFirst {
+      for index in 0..<shardCount { retime(index, at: at) }
     }
     var departures = makeDepartures()
     index = 0
@@ -470,12 +459,12 @@ final class ShardsOf<Policy: EvictionPolicy & ~Copyable>: MemoryShards {
       deliver(&departures)
       index = (index + 1) & (shardCount - 1)
     }
-    removeAbove(budget.largestCharge, at: at)
+    // A limit that was raised is kept by each entry that kept the old one.
+    if budget.largestCharge < largest { removeAbove(budget.largestCharge, at: at) }
   }
 
   /// A limit on single entries holds for those that are there.
   private func removeAbove(_ largest: UInt64, at: Moment) {
-    if largest == .max { return }
     for index in 0..<shardCount {
       removeAll(index, .evicted, at: at) { MemoryTier.charge(of: $0.block) > largest }
     }

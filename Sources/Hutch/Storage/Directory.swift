@@ -77,7 +77,7 @@ final class Directory {
       number = Files.open(text, O_RDONLY | O_DIRECTORY)
     }
     guard let number else {
-      throw .system("cannot open the directory", otherwise: .badDirectory)
+      throw .opening("cannot open the directory")
     }
     let file = Descriptor(owning: number)
 
@@ -95,6 +95,19 @@ final class Directory {
       DirectoryIdentity(
         device: UInt64(truncatingIfNeeded: status.st_dev),
         inode: UInt64(truncatingIfNeeded: status.st_ino)))
+  }
+
+  /// Whether there is nothing in it, but for what a file system puts into its own root.
+  var isEmpty: Bool {
+    get throws(Failure) {
+      var isEmpty = true
+      let isListed = Files.list(Files.path("."), at: descriptor) { name, _ in
+        isEmpty = strcmp(name, Files.path("lost+found")) == 0
+        return isEmpty
+      }
+      guard isListed else { throw .opening("cannot list the directory") }
+      return isEmpty
+    }
   }
 
   /// Runs `body` with the absolute path of a file in the directory, for who takes no

@@ -32,8 +32,8 @@ import Synchronization
 /// Threads. Everything may be called by many at once, but for opening, `close` and a fork. The
 /// store's locks come after the cache's (see `Cache`), and it calls nobody back with one of them
 /// held, but for what `StorageObserver` says of two calls. With a stripe or a lock of the memory
-/// tier held are called: `submit`, `announce`, `isAnnounced`, `isUndecided`, `info`, `noteAccess`,
-/// `limits`, `stats`, `announcedCount`. They do not wait for a commit.
+/// tier held are called: `submit`, `announce`, `isAnnounced`, `isUndecided`, `isPending`, `mayHold`,
+/// `info`, `noteAccess`, `limits`, `isUp`, `announcedCount`. They do not wait for a commit.
 ///
 /// Out of service a store has no entries, refuses puts, and fails other writes; `stats` says so.
 ///
@@ -59,6 +59,12 @@ protocol Storage: AnyObject {
   /// this one is announced still, and this one abandoned.
   func announce(_ write: StorageWrite) -> Bool
   func isAnnounced(_ write: StorageWrite) -> Bool
+  /// Whether a write of a key is submitted and not yet committed, or the key is barred: what reads
+  /// see of it is not what a kill would leave.
+  func isPending(_ key: Bytes) -> Bool
+  /// Whether the store may have anything of a key, now or after a kill: an entry, one that has
+  /// expired, or one that a pending write removes. A store that is out of service may.
+  func mayHold(_ key: Bytes) -> Bool
   /// Whether a put or a removal of a key is submitted that has a condition and is not shown.
   func isUndecided(_ key: Bytes) -> Bool
   /// Waits for one of these, as `complete`.
@@ -121,6 +127,8 @@ protocol Storage: AnyObject {
     goOn: (_ removed: UInt64, _ total: UInt64) -> Bool
   ) throws(Failure)
 
+  /// Whether it is in service.
+  var isUp: Bool { get }
   /// Stops nobody.
   var stats: TierStats { get }
 

@@ -3,16 +3,36 @@ struct StorageOptions {
   var kind = StorageKind.unspecified
   /// Kind mixed: a value of more bytes has a file of its own.
   var inlineThreshold = 20_480
+  /// The limits that were asked for; where a field is not in `given`, the library's default.
   var limits = TierLimits.defaultDisk
+  /// Which fields of `limits` the caller has set.
+  var given = LimitFields.all
   var durability = Durability.process
   var sharing = Sharing.exclusive
   /// Whether reads compare a value's bytes with its checksum.
   var checksChecksums = true
   /// Between values and what is stored of them.
   var codec: Codec?
+  /// Which of the other options the caller has chosen: one that it has not is what the store has.
+  var chosen = OptionFields.all
   var allowsNetworkDirectory = false
+  /// A directory that is no cache's yet may have other files in it.
+  var allowsNonempty = false
+  /// Only a directory is opened that has a store already.
+  var mustExist = false
   /// A directory that cannot be used is no failure: the store is out of service until it can.
   var isOptional = false
+}
+
+/// Options that a caller may leave as they are.
+struct OptionFields: OptionSet {
+  let rawValue: UInt8
+
+  static let durability = OptionFields(rawValue: 1)
+  static let checksums = OptionFields(rawValue: 2)
+  static let sharing = OptionFields(rawValue: 4)
+  static let inlineThreshold = OptionFields(rawValue: 8)
+  static let all = OptionFields(rawValue: 15)
 }
 
 /// How values are kept, which is settled when a directory is new: the numbers of

@@ -46,6 +46,11 @@ extension UnsafeRawBufferPointer {
       && (count == 0 || memcmp(baseAddress!, other.baseAddress!, count) == 0)
   }
 
+  func begins(with prefix: UnsafeRawBufferPointer) -> Bool {
+    prefix.count == 0
+      || (count >= prefix.count && memcmp(baseAddress!, prefix.baseAddress!, prefix.count) == 0)
+  }
+
   /// In the order of bytes, a prefix before what it is a prefix of: SQLite's order of blobs.
   func isOrderedBeforeOrSame(as other: UnsafeRawBufferPointer) -> Bool {
     let common = Swift.min(count, other.count)

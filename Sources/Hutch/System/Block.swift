@@ -11,13 +11,20 @@ import Synchronization
 ///      0  references  UInt32, atomic; the top bit: the value is a host's object (HostObject.swift),
 ///                     the next: counted as departed (Held.swift); the next: dirty
 ///      4  slot        UInt32, of the memory tier that holds the block, under its lock
-///      8  size        UInt32, of the value; the top bit alone: there is an extension
+///      8  size        UInt32, of the value: 30 bits, below two bits that say how long the header is
 ///     12  key size    UInt16
 ///     14  stamp       UInt16, like slot
 ///     16  version     UInt64
 ///     24  created     Int64
-///     32  extension   what plain entries do without
+///     32  extension   what plain entries do without: a checksum, extended data (16 bytes)
+///     48  times       what most entries do without: expiry, time to idle, cost, a large size (32)
 ///         key         beside the header: a lookup compares it, and needs no further line
+///
+/// | top bits of size | header | the entry has                                        |
+/// |------------------|-------:|------------------------------------------------------|
+/// | 00               |     32 | nothing but version, created, size: a plain entry    |
+/// | 10               |     48 | a checksum or extended data too                      |
+/// | 11               |     80 | any of the rest; the size is at 72, the 30 bits are 0 |
 ///         value       16-byte aligned, then extended data
 struct Block: ~Copyable {
   /// Nil only in a block that has been handed over.
@@ -67,17 +74,22 @@ struct UnownedBlock {
     static let created = 24
     static let header = 32
     // The extension.
-    static let expires = 32
-    static let timeToIdle = 40
-    static let cost = 48
-    static let checksum = 56
-    static let longSize = 64
-    static let extendedSize = 72
-    static let mark = 76
-    static let extendedHeader = 80
+    static let checksum = 32
+    static let extendedSize = 40
+    static let mark = 44
+    static let extendedHeader = 48
+    // The times.
+    static let expires = 48
+    static let timeToIdle = 56
+    static let cost = 64
+    static let longSize = 72
+    static let longHeader = 80
   }
 
   fileprivate static let hasExtension: UInt32 = 1 << 31
+  fileprivate static let hasTimes: UInt32 = 1 << 30
+  /// A value of this size or more has its size among the times.
+  fileprivate static let longSize = 1 << 30
 
   @inline(__always)
   private func load<T: BitwiseCopyable>(_ offset: Int, _ type: T.Type) -> T {
@@ -85,20 +97,31 @@ struct UnownedBlock {
   }
 
   @inline(__always)
-  private var extended: Bool { load(At.size, UInt32.self) == UnownedBlock.hasExtension }
+  private var extended: Bool { load(At.size, Int32.self) < 0 }
+
+  @inline(__always)
+  private var timed: Bool { load(At.size, UInt32.self) & UnownedBlock.hasTimes != 0 }
 
   /// Whether the record has anything but version, created and size: an expiry, a time to
   /// idle, a cost, a checksum or extended data.
   @inline(__always) var isPlain: Bool { !extended }
 
-  @inline(__always) var headerSize: Int { extended ? At.extendedHeader : At.header }
+  @inline(__always)
+  var headerSize: Int {
+    let bits = Int(load(At.size, UInt32.self) >> 30)
+    return At.header &+ (bits >> 1) &<< 4 &+ (bits & 1) &<< 5
+  }
+
+  /// What the block takes beyond a plain one of the same key, value and extended data.
+  @inline(__always) var extraSize: Int { headerSize &- At.header }
 
   @inline(__always) var keySize: Int { Int(load(At.keySize, UInt16.self)) }
 
   @inline(__always)
   var size: Int {
     let short = load(At.size, UInt32.self)
-    return short == UnownedBlock.hasExtension ? load(At.longSize, Int.self) : Int(short)
+    if short & UnownedBlock.hasTimes != 0 { return load(At.longSize, Int.self) }
+    return Int(short & ~UnownedBlock.hasExtension)
   }
 
   @inline(__always)
@@ -144,9 +167,9 @@ struct UnownedBlock {
   }
 
   @inline(__always) var created: Int64 { load(At.created, Int64.self) }
-  @inline(__always) var expires: Int64 { extended ? load(At.expires, Int64.self) : 0 }
-  @inline(__always) var timeToIdle: Int64 { extended ? load(At.timeToIdle, Int64.self) : 0 }
-  @inline(__always) var cost: UInt64 { extended ? load(At.cost, UInt64.self) : 0 }
+  @inline(__always) var expires: Int64 { timed ? load(At.expires, Int64.self) : 0 }
+  @inline(__always) var timeToIdle: Int64 { timed ? load(At.timeToIdle, Int64.self) : 0 }
+  @inline(__always) var cost: UInt64 { timed ? load(At.cost, UInt64.self) : 0 }
   @inline(__always) var checksum: UInt64 { extended ? load(At.checksum, UInt64.self) : 0 }
 
   /// The maker's: computes the checksum of a value that has been filled in. There is room for
@@ -230,14 +253,21 @@ struct UnownedBlock {
   @inline(__always)
   func release() {
     let left = references.pointee.wrappingSubtract(1, ordering: .acquiringAndReleasing).newValue
-    if left & UnownedBlock.countMask == 0 { end(left) }
+    if left & UnownedBlock.countMask == 0 { end(left, atOnce: true) }
   }
 
-  /// Nobody holds the block any more.
+  /// As `release`, where a lock may be held: an object's release function is not called.
+  @inline(__always)
+  func releaseInside() {
+    let left = references.pointee.wrappingSubtract(1, ordering: .acquiringAndReleasing).newValue
+    if left & UnownedBlock.countMask == 0 { end(left, atOnce: false) }
+  }
+
+  /// The last reference is gone.
   @inline(never)
-  private func end(_ bits: UInt32) {
+  private func end(_ bits: UInt32, atOnce: Bool) {
     if bits & UnownedBlock.departedBit != 0 { endDeparture() }
-    if bits & UnownedBlock.objectBit != 0 { endObject() } else { free(raw) }
+    if bits & UnownedBlock.objectBit != 0 { endObject(atOnce: atOnce) } else { free(raw) }
   }
 
   /// Whether somebody beside the asker holds the block. Only a hint, unless nobody can take a
@@ -309,10 +339,11 @@ extension Block {
     key: Bytes, record: Record, payload: Int = 0
   ) throws(Failure) -> Block {
     typealias At = UnownedBlock.At
-    let isPlain =
-      record.expires == 0 && record.timeToIdle == 0 && record.cost == 0 && record.checksum == 0
-      && record.extendedSize == 0 && record.size < Int(UnownedBlock.hasExtension)
-    let header = isPlain ? At.header : At.extendedHeader
+    let hasTimes =
+      record.expires != 0 || record.timeToIdle != 0 || record.cost != 0
+      || record.size >= UnownedBlock.longSize
+    let isPlain = !hasTimes && record.checksum == 0 && record.extendedSize == 0
+    let header = isPlain ? At.header : hasTimes ? At.longHeader : At.extendedHeader
     guard record.size >= 0, record.extendedSize >= 0,
       record.extendedSize <= Int(Int32.max), key.count <= Int(UInt16.max) else {
       throw Failure(.invalidArgument, "a size that no entry can have")
@@ -326,22 +357,24 @@ extension Block {
     (raw + At.references).bindMemory(to: Atomic<UInt32>.self, capacity: 1)
       .initialize(to: Atomic(1))
     raw.storeBytes(of: UInt32.max, toByteOffset: At.slot, as: UInt32.self)
-    raw.storeBytes(
-      of: isPlain ? UInt32(record.size) : UnownedBlock.hasExtension, toByteOffset: At.size,
-      as: UInt32.self)
+    var size = hasTimes ? UnownedBlock.hasTimes : UInt32(record.size)
+    if !isPlain { size |= UnownedBlock.hasExtension }
+    raw.storeBytes(of: size, toByteOffset: At.size, as: UInt32.self)
     raw.storeBytes(of: UInt16(key.count), toByteOffset: At.keySize, as: UInt16.self)
     raw.storeBytes(of: 0, toByteOffset: At.stamp, as: UInt16.self)
     raw.storeBytes(of: record.version, toByteOffset: At.version, as: UInt64.self)
     raw.storeBytes(of: record.created, toByteOffset: At.created, as: Int64.self)
     if !isPlain {
-      raw.storeBytes(of: record.expires, toByteOffset: At.expires, as: Int64.self)
-      raw.storeBytes(of: record.timeToIdle, toByteOffset: At.timeToIdle, as: Int64.self)
-      raw.storeBytes(of: record.cost, toByteOffset: At.cost, as: UInt64.self)
       raw.storeBytes(of: record.checksum, toByteOffset: At.checksum, as: UInt64.self)
-      raw.storeBytes(of: record.size, toByteOffset: At.longSize, as: Int.self)
       raw.storeBytes(
         of: UInt32(record.extendedSize), toByteOffset: At.extendedSize, as: UInt32.self)
       raw.storeBytes(of: 0, toByteOffset: At.mark, as: UInt32.self)
+    }
+    if hasTimes {
+      raw.storeBytes(of: record.expires, toByteOffset: At.expires, as: Int64.self)
+      raw.storeBytes(of: record.timeToIdle, toByteOffset: At.timeToIdle, as: Int64.self)
+      raw.storeBytes(of: record.cost, toByteOffset: At.cost, as: UInt64.self)
+      raw.storeBytes(of: record.size, toByteOffset: At.longSize, as: Int.self)
     }
     if key.count > 0 {
       (raw + header).copyMemory(from: key.baseAddress!, byteCount: key.count)
@@ -353,7 +386,7 @@ extension Block {
   @_optimize(speed)
   static func plain(key: Bytes, value: Bytes, created: Int64) throws(Failure) -> Block {
     typealias At = UnownedBlock.At
-    if value.count >= Int(UnownedBlock.hasExtension) {
+    if value.count >= UnownedBlock.longSize {
       var record = Record()
       record.created = created
       return try copying(

@@ -7,7 +7,9 @@ import CSystem
 struct Failure: Error, @unchecked Sendable {
   /// What was tried, in words that need no context, or a loader's words; ends with NUL.
   let words: UnsafePointer<UInt8>
-  private let code: Int16
+  private let code: Int8
+  /// Whether `number` is the argument that was refused.
+  private var hasArgument = false
   private var errno16: UInt16 = 0
   private var number: Int32 = 0
 
@@ -24,8 +26,19 @@ struct Failure: Error, @unchecked Sendable {
 
   /// SQLite's extended result code, or 0.
   var sqlite: Int32 {
-    get { isLoaders ? 0 : number }
+    get { isLoaders || hasArgument ? 0 : number }
     set { number = newValue }
+  }
+
+  /// The number that was refused: an enumerator, or the flags that are not defined.
+  var argument: UInt32? { hasArgument ? UInt32(bitPattern: number) : nil }
+
+  /// An enumerator or flags that this library does not define.
+  static func unknown(_ words: StaticString, _ argument: UInt32) -> Failure {
+    var failure = Failure(.unsupported, words)
+    failure.hasArgument = true
+    failure.number = Int32(bitPattern: argument)
+    return failure
   }
 
   /// A loader has failed, and says why. `words` outlives the failure, and ends with NUL.
@@ -42,7 +55,7 @@ struct Failure: Error, @unchecked Sendable {
 
   /// `words` is for ever, and ends with NUL.
   init(_ status: Status, words: UnsafePointer<UInt8>) {
-    code = Int16(truncatingIfNeeded: status.code)
+    code = Int8(truncatingIfNeeded: status.code)
     self.words = words
   }
 
@@ -55,8 +68,9 @@ struct Failure: Error, @unchecked Sendable {
 
   private func with(_ status: Status, words: UnsafePointer<UInt8>) -> Failure {
     var failure = Failure(status, words: words)
-    failure.system = system
-    failure.sqlite = sqlite
+    failure.hasArgument = hasArgument
+    failure.errno16 = errno16
+    failure.number = number
     return failure
   }
 
@@ -73,6 +87,12 @@ struct Failure: Error, @unchecked Sendable {
     }
     failure.system = code
     return failure
+  }
+
+  /// Something in a directory could not be opened. That a process has too many files open says
+  /// nothing of the directory.
+  static func opening(_ words: StaticString, errno code: Int32 = hutch_errno()) -> Failure {
+    .system(words, errno: code, otherwise: code == EMFILE || code == ENFILE ? .io : .badDirectory)
   }
 
   static var noMemory: Failure { Failure(.noMemory, "out of memory") }

@@ -37,6 +37,56 @@ enum Files {
     }
   }
 
+  /// As `open`, of a path of names below a directory: no symbolic link is followed, neither on
+  /// the way nor at its end.
+  static func openBeneath(
+    _ path: Path, at directory: Int32, _ flags: Int32, mode: mode_t = 0o600
+  ) -> Int32? {
+    let flags = flags | O_CLOEXEC | O_NOFOLLOW
+    while true {
+      let number = hutch_open_without_links(directory, path, flags, mode)
+      if number >= 0 { return number }
+      let code = hutch_errno()
+      // A kernel before 5.6, or a sandbox that does not know the call.
+      if code == ENOSYS || code == EPERM { break }
+      if code != EINTR { return nil }
+    }
+    return openStepwise(path, at: directory, flags, mode: mode)
+  }
+
+  /// The same, one directory after the other.
+  static func openStepwise(
+    _ path: Path, at directory: Int32, _ flags: Int32, mode: mode_t
+  ) -> Int32? {
+    var name = path
+    var parent = Descriptor(owning: -1)
+    while let slash = strchr(name, 0x2F) {
+      let count = UnsafePointer(slash) - name
+      let from = parent.number < 0 ? directory : parent.number
+      // Names of ours are short: see ContentPath.
+      var room = (UInt64(0), UInt64(0), UInt64(0), UInt64(0), UInt64(0), UInt64(0), UInt64(0))
+      let next = withUnsafeMutableBytes(of: &room) { step -> Int32? in
+        guard count < step.count else {
+          hutch_set_errno(ENAMETOOLONG)
+          return nil
+        }
+        step.copyMemory(from: UnsafeRawBufferPointer(start: name, count: count))
+        return open(
+          step.baseAddress!.assumingMemoryBound(to: CChar.self), at: from,
+          O_PATH | O_DIRECTORY | O_NOFOLLOW)
+      }
+      guard let next else { return nil }
+      parent = Descriptor(owning: next)
+      name = UnsafePointer(slash) + 1
+    }
+    let opened = open(
+      name, at: parent.number < 0 ? directory : parent.number, flags | O_NOFOLLOW, mode: mode)
+    let code = hutch_errno()
+    _ = consume parent
+    hutch_set_errno(code)
+    return opened
+  }
+
   /// Writes all of `bytes` to a place in the file. False: `errno` says why.
   static func write(_ bytes: Bytes, to descriptor: Int32, at offset: Int = 0) -> Bool {
     var done = 0
@@ -88,7 +138,10 @@ enum Files {
   }
 
   /// Waits until the file's bytes are on the disk. False: `errno` says why.
-  static func sync(_ descriptor: Int32) -> Bool { fsync(descriptor) == 0 }
+  static func sync(_ descriptor: Int32) -> Bool {
+    while fsync(descriptor) != 0 { if hutch_errno() != EINTR { return false } }
+    return true
+  }
 
   /// What a path names, a symbolic link itself included. Nil: `errno`.
   static func status(_ path: Path, at directory: Int32) -> stat? {
@@ -111,8 +164,12 @@ enum Files {
     return (overflow ? Int64.max : free, overflowToo ? Int64.max : all)
   }
 
+  static func rename(_ from: Path, at folder: Int32, to path: Path, at other: Int32) -> Bool {
+    renameat(folder, from, other, path) == 0
+  }
+
   static func rename(_ from: Path, to path: Path, at directory: Int32) -> Bool {
-    renameat(directory, from, directory, path) == 0
+    rename(from, at: directory, to: path, at: directory)
   }
 
   static func unlink(_ path: Path, at directory: Int32) -> Bool {
@@ -138,28 +195,34 @@ enum Files {
     return makeDirectory(text)
   }
 
-  /// Reads the names in a directory until `visit` says stop. False if it cannot be read.
+  /// Reads the names in a directory, and shows each with the directory's own descriptor, until
+  /// `visit` says stop. False if it cannot be read, and `errno` says why.
   @discardableResult
   static func list(
-    _ path: Path, at directory: Int32, visit: (_ name: Path) -> Bool
+    _ path: Path, at directory: Int32, visit: (_ name: Path, _ folder: Int32) -> Bool
   ) -> Bool {
-    guard let number = open(path, at: directory, O_RDONLY | O_DIRECTORY | O_NOFOLLOW) else {
+    guard let number = openBeneath(path, at: directory, O_RDONLY | O_DIRECTORY) else {
       return false
     }
     guard let stream = fdopendir(number) else {
+      let code = hutch_errno()
       _ = close(number)
+      hutch_set_errno(code)
       return false
     }
     defer { closedir(stream) }
-    while let entry = readdir(stream) {
+    while true {
+      // Only so can its end be told from an error.
+      hutch_set_errno(0)
+      guard let entry = readdir(stream) else { break }
       let goesOn = withUnsafePointer(to: &entry.pointee.d_name) { name in
         name.withMemoryRebound(to: CChar.self, capacity: 256) { text in
           let isDot = text[0] == 0x2E && (text[1] == 0 || (text[1] == 0x2E && text[2] == 0))
-          return isDot || visit(text)
+          return isDot || visit(text, number)
         }
       }
-      if !goesOn { break }
+      if !goesOn { return true }
     }
-    return true
+    return hutch_errno() == 0
   }
 }

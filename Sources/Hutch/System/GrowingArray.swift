@@ -57,6 +57,9 @@ struct GrowingArray<Element: BitwiseCopyable>: ~Copyable {
     memory![index] = memory![count]
   }
 
-  /// Keeps the memory.
+  /// Keeps the memory, as does `truncate`.
   mutating func removeAll() { count = 0 }
+
+  /// What lies behind the first `length` elements goes.
+  mutating func truncate(to length: Int) { count = min(count, length) }
 }

@@ -54,17 +54,19 @@ struct HostObject {
 }
 
 extension UnownedBlock {
-  /// The last reference to an object's block is gone.
-  func endObject() {
+  /// The last reference to an object's block is gone. `atOnce`: no lock is held.
+  func endObject(atOnce: Bool) {
     // The block's reference to the queue may go with the block, and be the last.
     let queue = HostObject(block: self).payload.pointee.queue.takeUnretainedValue()
-    withExtendedLifetime(queue) { queue.push(self) }
+    withExtendedLifetime(queue) { queue.push(self, atOnce: atOnce) }
   }
 }
 
-/// Objects that nobody holds any more and whose release functions wait to be called, by the
-/// maintenance thread or by the host: never where the last reference happened to go, under a
-/// lock perhaps. Once the queue is closed, by whoever gives up the last reference.
+/// Objects without a reference whose release functions wait to be called, by the maintenance thread
+/// or by the host: never where the last reference happened to go, under a lock perhaps. Once the
+/// queue is closed, the thread that gives up the last reference releases what waits, unless the
+/// memory tier gives it up, whose caller may have a stripe; then the next thread does, or the end of
+/// the cache object.
 final class ReleaseQueue {
   /// Protects what follows. No other lock is taken under it.
   private let lock: Lock
@@ -77,12 +79,14 @@ final class ReleaseQueue {
   /// Called when there is something to release after there was nothing. Set before the first
   /// push. Nil: the host asks for it.
   var onWaiting: (() -> Void)?
+  /// The cache, as ThreadState knows it. Set before the first push.
+  var owner: UnsafeMutableRawPointer?
 
   init() throws(Failure) { lock = try Lock() }
 
   var waiting: UInt64 { waitingCount.load(ordering: .relaxed) }
 
-  fileprivate func push(_ block: UnownedBlock) {
+  fileprivate func push(_ block: UnownedBlock, atOnce: Bool) {
     if Process.isParents(HostObject(block: block).payload.pointee.forks) { return }
     HostObject(block: block).payload.pointee.next = nil
     lock.lock()
@@ -94,7 +98,7 @@ final class ReleaseQueue {
     let isClosed = self.isClosed
     lock.unlock()
     if isClosed {
-      drain(most: .max)
+      if atOnce { drain(most: .max) }
     } else if isFirst {
       onWaiting?()
     }
@@ -104,12 +108,15 @@ final class ReleaseQueue {
   /// held.
   @discardableResult
   func drain(most: UInt64) -> UInt64 {
-    var count: UInt64 = 0
-    while count < most, let next = take() {
-      HostObject(block: UnownedBlock(next)).end()
-      count += 1
+    guard waiting > 0, let owner else { return 0 }
+    return ThreadState.within(owner) {
+      var count: UInt64 = 0
+      while count < most, let next = take() {
+        HostObject(block: UnownedBlock(next)).end()
+        count += 1
+      }
+      return count
     }
-    return count
   }
 
   private func take() -> UnsafeMutableRawPointer? {

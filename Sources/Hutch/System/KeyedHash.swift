@@ -62,6 +62,13 @@ struct KeyedHash {
   /// sees them shifted up by at most 10.
   static let kindBits: UInt64 = 0xFFF
 
+  /// The place of a hash among `mask + 1` chains, a power of two. The kind is left out:
+  /// it is the same for all values.
+  @inline(__always)
+  static func place(of hash: UInt64, mask: Int) -> Int {
+    Int(truncatingIfNeeded: hash >> 12) & mask
+  }
+
   /// Of a value's entry.
   @inline(__always)
   func entry(_ key: Bytes) -> UInt64 { self(key) & ~KeyedHash.kindBits }

@@ -1,12 +1,22 @@
 import CSystem
 
-/// A directory that this process has open.
+/// A directory that this process has open, opens or closes.
+///
+///     isBusy  owner  state
+///     yes     nil    a thread opens it
+///     no      cache  it is open; or its last opening has ended, and the close waits for calls
+///     yes     cache  a thread closes it
+///     no      nil    the parent of this process had it open at the fork, and could not hand it on
 struct OpenDirectory {
   var device: UInt64
   var inode: UInt64
-  /// The cache that has it open; not a counted reference. Nil: the parent of this process
-  /// had it open when it forked, and could not hand it on.
+  /// The cache; not a counted reference.
   var owner: UnsafeMutableRawPointer?
+  /// Files are opened or closed, without the registry's lock. A fork waits until none is busy, and
+  /// other openings of the directory do.
+  var isBusy = false
+  /// The thread that opens it.
+  var opener: pthread_t = 0
   var next: UnsafeMutablePointer<OpenDirectory>?
 }
 
@@ -30,16 +40,18 @@ enum Process {
   /// Makes sure that forks are counted: once, before the first handle is given out.
   static func watchForks() { try? withRegistry { _ throws(Failure) in } }
 
-  /// Runs `body` with the registry's lock held. It protects the list of open
-  /// directories, and is taken before any other lock of the library; it is held while a
-  /// directory is opened or closed, so that each happens once.
+  /// Runs `body` with the registry's lock held. It protects the list of open directories, and is
+  /// taken before any other lock of the library. It is held for a few steps: while a directory is
+  /// opened or closed, which may take long, its node on the list is busy. `givesWay`: to a fork that
+  /// waits; not a thread with a busy node, which the fork waits for.
   static func withRegistry<R>(
+    givesWay: Bool = true,
     _ body: (inout UnsafeMutablePointer<OpenDirectory>?) throws(Failure) -> R
   ) throws(Failure) -> R {
     let state = hutch_process_state()!
-    // Who opens and closes all the time would have the lock again before a fork wakes up.
+    // A thread that opens and closes all the time would have the lock again before a fork wakes up.
     var rounds = 0
-    while hutch_waiting_forks(0) > 0 && rounds < 100 {
+    while givesWay && hutch_waiting_forks(0) > 0 && rounds < 100 {
       rounds += 1
       usleep(1000)
     }
@@ -64,8 +76,8 @@ enum Process {
   }
 
   /// The directory of `owner` is another one than it was, or is open at last: the list says so
-  /// from here on. False: not yet. The lock is not waited for, since its holder may wait for
-  /// the caller.
+  /// from here on. False: not yet, for it is not on the list while it is being opened. The lock is
+  /// not waited for, since its holder may wait for the caller.
   static func relist(
     _ owner: UnsafeMutableRawPointer, device: UInt64, inode: UInt64
   ) -> Bool {
@@ -73,14 +85,16 @@ enum Process {
     guard pthread_mutex_trylock(&state.pointee.lock) == 0 else { return false }
     defer { pthread_mutex_unlock(&state.pointee.lock) }
     var next = state.pointee.registry?.assumingMemoryBound(to: OpenDirectory.self)
+    var isListed = false
     while let node = next {
       if node.pointee.owner == owner {
         node.pointee.device = device
         node.pointee.inode = inode
+        isListed = true
       }
       next = node.pointee.next
     }
-    return true
+    return isListed
   }
 
   // MARK: fork
@@ -118,8 +132,9 @@ enum Process {
     set { hutch_roster_state()!.pointee.roster = newValue }
   }
 
-  /// A directory was being opened or closed at the fork: SQLite's table of locks was inherited,
-  /// and nobody knows what it says. No directory is opened in this process.
+  /// A directory was being opened or closed at the fork: SQLite's locks, and its table of those on
+  /// files, were inherited as a thread of the parent's had them. No directory is opened in this
+  /// process.
   static var opensNothing: Bool { hutch_process_state()!.pointee.opens_nothing != 0 }
 
   /// A fork waits this long, in nanoseconds.
@@ -137,12 +152,26 @@ enum Process {
     return 1
   }
 
+  /// Takes the registry's lock when no directory is being opened or closed. 0: not in time.
+  private static func takeRegistry(until end: Deadline) -> Int32 {
+    let registry = hutch_process_state()!
+    while take(&registry.pointee.lock, until: end) != 0 {
+      var next = registry.pointee.registry?.assumingMemoryBound(to: OpenDirectory.self)
+      while let node = next, !node.pointee.isBusy { next = node.pointee.next }
+      if next == nil { return 1 }
+      pthread_mutex_unlock(&registry.pointee.lock)
+      if end.hasPassed { return 0 }
+      usleep(200)
+    }
+    return 0
+  }
+
   private static func prepare() {
     let registry = hutch_process_state()!
     let roster = hutch_roster_state()!
     let end = Deadline(after: patience)
     _ = hutch_waiting_forks(1)
-    let hasRegistry = take(&registry.pointee.lock, until: end)
+    let hasRegistry = takeRegistry(until: end)
     _ = hutch_waiting_forks(-1)
     // Whoever has the roster's lock needs nothing to go on.
     let hasRoster = take(&roster.pointee.lock, until: Deadline(after: patience))
@@ -194,7 +223,10 @@ enum Process {
     var next = hutch_process_state()!.pointee.registry?.assumingMemoryBound(
       to: OpenDirectory.self)
     while let node = next {
-      if node.pointee.owner == owner { node.pointee.owner = nil }
+      if node.pointee.owner == owner {
+        node.pointee.owner = nil
+        node.pointee.isBusy = false
+      }
       next = node.pointee.next
     }
   }

@@ -71,6 +71,41 @@ struct Status: Equatable {
     }
   }
 
+  /// What it means, in words.
+  var text: StaticString {
+    switch code {
+    case 0: "done"
+    case 1: "there is no such entry"
+    case 2: "there is an entry already"
+    case 3: "the entry has another version"
+    case 4: "stored, but not in every tier"
+    case 5: "a later write of the key was done first"
+    case 6: "opened, but the directory is open with other options"
+    case 7: "it would have to wait"
+    case 8: "the buffer is too small"
+    case 9: "cancelled before it was done"
+    case -1: "an argument is not valid"
+    case -2: "out of memory"
+    case -3: "the cache has been closed"
+    case -4: "it belongs to the parent of this process"
+    case -5: "another process has the directory open"
+    case -6: "a call of the system or of SQLite failed"
+    case -7: "the file system or the quota is full"
+    case -8: "the value is larger than any tier takes"
+    case -9: "the directory's database is damaged"
+    case -10: "a newer version of Hutch has written the directory"
+    case -11: "not supported by this library or for this cache"
+    case -12: "the value is not of the kind that the call works on"
+    case -13: "the result is out of range"
+    case -14: "the call would wait for itself"
+    case -15: "the directory cannot be used"
+    case -16: "the disk tier is out of service"
+    case -17: "the time that was given has passed"
+    case -18: "the loader failed"
+    default: "no status of this library"
+    }
+  }
+
   /// For the one caller that has a number from outside: hutch_status_name.
   static func named(_ code: Int32) -> Status { Status(code) }
 }

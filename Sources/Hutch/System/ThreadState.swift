@@ -4,21 +4,39 @@ import Synchronization
 /// What each thread has of its own: its last failure, and the callbacks it is within.
 /// The only file that touches the thread-local (see CSystem/system.h).
 enum ThreadState {
-  /// Notes a failure for hutch_last_error, unless the thread is within one of our
-  /// callbacks: what happens there is not the failure of the call around it.
-  /// `detail`: what the store's engine says, or nil; ends with NUL.
-  static func note(_ failure: Failure, _ detail: UnsafePointer<CChar>?) {
+  /// Notes a failure for hutch_last_error. What happens within one of our callbacks is not the
+  /// failure of the call around it: the first note there puts the older one aside until the
+  /// callback's end. Without memory for that the older one stays.
+  /// `detail`: what the store's engine says, or nil; ends with NUL. `subject`: what it is about, a
+  /// path; likewise.
+  static func note(
+    _ failure: Failure, _ detail: UnsafePointer<CChar>?, _ subject: UnsafePointer<CChar>? = nil
+  ) {
     let state = hutch_thread_state()!
-    guard state.pointee.callback == nil else { return }
-    state.pointee.status = failure.status.code
-    state.pointee.system_error = failure.system
-    state.pointee.sqlite_error = failure.sqlite
-    withUnsafeMutableBytes(of: &state.pointee.words) { compose(failure, detail, into: $0) }
+    if let frame = state.pointee.callback, frame.pointee.before == nil {
+      guard let raw = malloc(MemoryLayout<hutch_note>.size) else { return }
+      let copy = raw.bindMemory(to: hutch_note.self, capacity: 1)
+      copy.initialize(to: state.pointee.note)
+      frame.pointee.before = copy
+    }
+    state.pointee.note.status = failure.status.code
+    state.pointee.note.system_error = failure.system
+    state.pointee.note.sqlite_error = failure.sqlite
+    withUnsafeMutableBytes(of: &state.pointee.note.words) {
+      compose(failure, detail, subject, into: $0)
+    }
   }
 
-  /// "words: detail: strerror", cut to fit, always ended by NUL.
+  /// A callback that has noted failures ends: the thread's last failure is the older one again.
+  @inline(never)
+  private static func restore(_ before: UnsafeMutablePointer<hutch_note>) {
+    hutch_thread_state()!.pointee.note = before.pointee
+    free(before)
+  }
+
+  /// "subject: words: number: detail: strerror", cut to fit, always ended by NUL.
   static func compose(
-    _ failure: Failure, _ detail: UnsafePointer<CChar>?,
+    _ failure: Failure, _ detail: UnsafePointer<CChar>?, _ subject: UnsafePointer<CChar>? = nil,
     into target: UnsafeMutableRawBufferPointer
   ) {
     var used = 0
@@ -30,6 +48,16 @@ enum ThreadState {
       used += count
     }
     let separator: StaticString = ": "
+    if let subject {
+      // Of a path that would leave no room for the reason, the end.
+      let length = strlen(subject)
+      if length > longestSubject {
+        let cut: StaticString = "..."
+        append(cut.utf8Start)
+      }
+      append(subject + max(0, length - longestSubject))
+      append(separator.utf8Start)
+    }
     let isLoaders = failure.status == .loadFailed
     if isLoaders {
       let loader: StaticString = "the loader failed"
@@ -37,6 +65,20 @@ enum ThreadState {
       if failure.words.pointee != 0 { append(separator.utf8Start) }
     }
     append(failure.words)
+    if let argument = failure.argument {
+      append(separator.utf8Start)
+      var digits = (UInt64(0), UInt64(0))
+      withUnsafeMutableBytes(of: &digits) { digits in
+        var rest = argument
+        var place = digits.count - 1
+        repeat {
+          place -= 1
+          digits[place] = UInt8(0x30 + rest % 10)
+          rest /= 10
+        } while rest > 0
+        append(digits.baseAddress! + place)
+      }
+    }
     if let detail {
       append(separator.utf8Start)
       append(detail)
@@ -49,27 +91,41 @@ enum ThreadState {
     target[used] = 0
   }
 
+  private static var longestSubject: Int { 100 }
+
   /// The numbers of this thread's last failure; all 0 if it has had none.
   static var lastFailure: (status: Int32, system: Int32, sqlite: Int32) {
     let state = hutch_thread_state()!
-    return (state.pointee.status, state.pointee.system_error, state.pointee.sqlite_error)
+    return (
+      state.pointee.note.status, state.pointee.note.system_error, state.pointee.note.sqlite_error
+    )
   }
 
   /// Its words, with the NUL, to a buffer that has room for them.
   static func copyWords(to buffer: UnsafeMutableRawBufferPointer) {
-    withUnsafeBytes(of: &hutch_thread_state().pointee.words) { buffer.copyMemory(from: $0) }
+    withUnsafeBytes(of: &hutch_thread_state().pointee.note.words) { buffer.copyMemory(from: $0) }
+  }
+
+  /// The same where they are: until the thread's next failure.
+  static var words: UnsafePointer<CChar> {
+    withUnsafeBytes(of: &hutch_thread_state().pointee.note.words) {
+      $0.baseAddress!.assumingMemoryBound(to: CChar.self)
+    }
   }
 
   /// Runs a host's callback on behalf of `owner`, a cache or a queue.
   static func within<R>(_ owner: UnsafeMutableRawPointer, _ callback: () -> R) -> R {
     let state = hutch_thread_state()!
     assertNoLocks()
-    var frame = hutch_callback(owner: owner, outer: state.pointee.callback)
+    var frame = hutch_callback(owner: owner, outer: state.pointee.callback, before: nil)
     let before = stepAside()
     defer { stepBack(to: before) }
     return withUnsafeMutablePointer(to: &frame) { frame in
       state.pointee.callback = frame
-      defer { state.pointee.callback = frame.pointee.outer }
+      defer {
+        state.pointee.callback = frame.pointee.outer
+        if let before = frame.pointee.before { restore(before) }
+      }
       return callback()
     }
   }
@@ -175,6 +231,14 @@ enum ThreadState {
     #if DEBUG
       precondition(
         hutch_thread_state()!.pointee.locks == 0, "a callback is made with a lock held")
+    #endif
+  }
+
+  /// What is called only with a lock of ours held.
+  @inline(__always)
+  static func assertLock() {
+    #if DEBUG
+      precondition(hutch_thread_state()!.pointee.locks > 0, "a lock is not held")
     #endif
   }
 

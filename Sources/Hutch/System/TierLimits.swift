@@ -32,6 +32,35 @@ struct TierLimits: Equatable {
   }
 }
 
+/// Which limits a caller has set. One that is not set stays as it is; at an opening it is what the
+/// directory has, or else the library's default.
+struct LimitFields: OptionSet {
+  let rawValue: UInt8
+
+  static let cost = LimitFields(rawValue: 1)
+  static let count = LimitFields(rawValue: 2)
+  static let maxEntry = LimitFields(rawValue: 4)
+  static let timeToLive = LimitFields(rawValue: 8)
+  static let timeToIdle = LimitFields(rawValue: 16)
+  static let minFree = LimitFields(rawValue: 32)
+  static let all = LimitFields(rawValue: 63)
+}
+
+extension TierLimits {
+  /// These limits, but for the fields that a caller has set: they are `other`'s.
+  @inline(never)
+  func changed(_ fields: LimitFields, to other: TierLimits) -> TierLimits {
+    var limits = self
+    if fields.contains(.cost) { limits.cost = other.cost }
+    if fields.contains(.count) { limits.count = other.count }
+    if fields.contains(.maxEntry) { limits.maxEntry = other.maxEntry }
+    if fields.contains(.timeToLive) { limits.ages.timeToLive = other.ages.timeToLive }
+    if fields.contains(.timeToIdle) { limits.ages.timeToIdle = other.ages.timeToIdle }
+    if fields.contains(.minFree) { limits.minFree = other.minFree }
+    return limits
+  }
+}
+
 /// What a tier did and holds, as hutch_tier_stats has it.
 struct TierStats {
   var isUp = true

@@ -1,7 +1,7 @@
 import CSystem
 import Synchronization
 
-/// Where completions wait until somebody drains them, in the order in which their tasks ended.
+/// Where completions wait until the host drains them, in the order in which their tasks ended.
 ///
 /// The eventfd is readable while the list is not empty: written when it becomes so, read when it
 /// ends, so a burst of completions costs one system call.
@@ -107,9 +107,8 @@ final class CompletionPort {
       ThreadState.within(queue.identity) {
         if task.pointee.complete != nil { queue.deliver(task) }
         task.releaseCompletion()
-        task.releaseWork()
       }
-      task.drop()
+      task.end()
     }
   }
 
@@ -117,9 +116,8 @@ final class CompletionPort {
     while let task = batch.popFirst() {
       ThreadState.within(task.pointee.queue.takeUnretainedValue().identity) {
         task.releaseCompletion()
-        task.releaseWork()
       }
-      task.drop()
+      task.end()
     }
   }
 

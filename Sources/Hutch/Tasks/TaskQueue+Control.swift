@@ -17,24 +17,26 @@ extension TaskQueue {
   /// What the task was before.
   func cancel(_ task: TaskPointer) -> (state: TaskRecord.State, isAsked: Bool) {
     lock.lock()
-    let state = task.has(.begun) && task.pointee.state == .queued ? .running : task.pointee.state
+    // What cannot be cancelled any more is told as running.
+    let isTooLate = task.has(.irrevocable) && task.pointee.state == .queued
+    let state = isTooLate ? .running : task.pointee.state
     let isAsked = task.isMarked(.asked)
     let isStopped = stop(task)
     let isForPort = isStopped && task.port != nil
-    if isStopped && !isForPort { ending.append(task) }
+    if isStopped && !isForPort { completions.append(task) }
     let signals = wantsWorker()
-    let graves = takeGraves()
+    let drops = takeDeferredDrops()
     lock.unlock()
     if signals { wake.signal() }
-    TaskQueue.drop(graves)
-    if isForPort { settleForPort(task) }
+    TaskQueue.dropAll(drops)
+    if isForPort { retireIntoPort(task) }
     return (state, isAsked)
   }
 
   /// Under the lock. True: the task will not run, and its completion is owed; one that runs is
   /// asked to end.
   func stop(_ task: TaskPointer, as status: Status = .cancelled) -> Bool {
-    if task.has(.begun) { return false }
+    if task.has(.irrevocable) { return false }
     switch task.pointee.state {
     case .held, .parked:
       held.remove(task)
@@ -65,7 +67,7 @@ extension TaskQueue {
       return
     }
     guard let first = table.first(like: task) else { return }
-    count(task.pointee.priority, -1, among: first)
+    uncount(task, among: first)
     if task.isMarked(.behind) {
       // It stays among those behind, until its turn comes.
       relane(first)
@@ -80,6 +82,7 @@ extension TaskQueue {
     inherit(next, from: task)
     next.pointee.lane = lane
     switch lane {
+    case TaskPointer.closingRank: closing.replace(task, by: next)
     case 1: high.replace(task, by: next)
     case 0: normal.replace(task, by: next)
     default: low.replace(task, by: next)
@@ -94,18 +97,8 @@ extension TaskQueue {
     guard state == .queued || state == .held || state == .parked,
       task.pointee.priority != priority
     else { return }
-    let before = task.pointee.priority
     task.pointee.priority = priority
-    if state == .queued && task.isNamed {
-      guard let first = table.first(like: task) else { return }
-      count(before, -1, among: first)
-      count(priority, 1, among: first)
-      relane(first)
-      return
-    }
-    if state == .queued { removeFromLane(task) }
-    task.pointee.lane = priority
-    if state == .queued { appendToLane(task) }
+    if state == .queued { rankAnew(task) }
   }
 
   // MARK: waits
@@ -171,23 +164,23 @@ extension TaskQueue {
         next = task.pointee.ageNext
         if task.has(.background) || spares(task) || !stop(task) { continue }
         cancelled += 1
-        if task.port != nil { toPorts.append(task) } else { ending.append(task) }
+        if task.port != nil { toPorts.append(task) } else { completions.append(task) }
       }
     }
     let signals = wantsWorker()
-    let graves = takeGraves()
+    let drops = takeDeferredDrops()
     lock.unlock()
     if signals { wake.signal() }
-    TaskQueue.drop(graves)
-    while let task = toPorts.popFirst() { settleForPort(task) }
+    TaskQueue.dropAll(drops)
+    while let task = toPorts.popFirst() { retireIntoPort(task) }
     return cancelled
   }
 
   /// A task that will not run leaves its completion in its port at once.
-  private func settleForPort(_ task: TaskPointer) {
-    ThreadState.within(identity) { task.endWork() }
+  private func retireIntoPort(_ task: TaskPointer) {
+    ThreadState.within(identity) { task.finishWork() }
     lock.lock()
-    let aftermath = settle(task)
+    let aftermath = retire(task)
     lock.unlock()
     aftermath.run()
   }

@@ -2,15 +2,15 @@ import CSystem
 
 /// Deadlines of tasks that wait, and tasks that are parked.
 ///
-/// A task whose deadline passes ends then, whether its turn has come or not. Who sleeps wakes by
-/// the first deadline, and who comes back from a task looks too, by a coarse clock. If all
-/// threads are within the host's functions when a task with a deadline is queued, or are
-/// about to be while one waits, one more than the width is made to keep the time; it runs
-/// tasks like the others, and makes the completions of those that have ended. Only where that
-/// one is kept by a completion as well, or cannot be made, a deadline waits for a thread.
-/// Without threads who runs the queue looks.
+/// A task whose deadline passes ends then, whether its turn has come or not. A sleeping worker
+/// wakes by the first deadline, and a worker that comes back from a task looks too, by a coarse
+/// clock. If all threads are within the host's functions when a task with a deadline is queued, or
+/// are about to be while one waits, one more than the width is made to keep the time; it runs tasks
+/// like the others, and makes the completions of those that have ended. Only where that one is kept
+/// by a completion as well, or cannot be made, a deadline waits for a thread. Without threads the
+/// host's call that runs the queue looks.
 ///
-/// A parked task is one whose work waits for something other than a place of the width: it
+/// The work of a parked task waits for something other than a place of the width: it
 /// has returned, and is called again when `resume` is, or when it is due.
 extension TaskQueue {
   /// What the work of a task of ours returns to be parked.
@@ -20,7 +20,7 @@ extension TaskQueue {
 
   /// Under the lock, for a task that waits.
   func watch(_ task: TaskPointer) {
-    guard task.hasExtras, !task.has(.begun), !task.has(.background) else { return }
+    guard task.hasExtras, !task.has(.irrevocable), !task.has(.background) else { return }
     let extras = task.extras
     guard extras.pointee.deadline != 0, extras.pointee.place < 0 else { return }
     extras.pointee.due = extras.pointee.deadline
@@ -33,7 +33,7 @@ extension TaskQueue {
   }
 
   /// Under the lock: ends the tasks whose deadline has passed, and has those looked at that are
-  /// due. A clock that is right to some milliseconds is enough for who has other things to do.
+  /// due. A clock that is right to some milliseconds is enough between two tasks.
   func lookAtDeadlines(isIdle: Bool) {
     guard deadlines.first != nil else { return }
     let now = Clock.read(isIdle ? CLOCK_MONOTONIC : CLOCK_MONOTONIC_COARSE)
@@ -42,7 +42,7 @@ extension TaskQueue {
       if task.pointee.state == .parked && (deadline == 0 || deadline > now) {
         queueAgain(task)
       } else if stop(task, as: .timedOut) {
-        ending.append(task)
+        completions.append(task)
       } else {
         unwatch(task)
       }
@@ -61,10 +61,10 @@ extension TaskQueue {
     return false
   }
 
-  /// Under the lock: makes a thread if there are deadlines, and nobody to look at them.
+  /// Under the lock: makes a thread if there are deadlines, and no thread that looks at them.
   func makeTimekeeper() {
-    guard deadlines.first != nil, hasThreads, !isStopping, sleeping == 0, away >= threads.count,
-      threads.count <= min(width, TaskQueue.mostThreads)
+    guard deadlines.first != nil, hasThreads, !isStopping, sleeping == 0,
+      busyThreads >= threads.count, threads.count <= min(width, TaskQueue.mostThreads)
     else { return }
     try? spawn()
   }
@@ -81,7 +81,7 @@ extension TaskQueue {
     lock.unlock()
   }
 
-  /// Under the lock: what `settle` is to a task that goes on.
+  /// Under the lock: what `retire` is to a task that goes on.
   func park(_ task: TaskPointer) {
     running -= 1
     if task.isMarked(.oldest) { oldestRuns = false }
@@ -91,14 +91,14 @@ extension TaskQueue {
     task.pointee.marks.subtract([.counted, .oldest, .listed, .asked, .parks, .resumed])
     if isResumed && !isAsked {
       appendByAge(task)
-      appendToLane(task)
+      appendToOwnLane(task)
       return
     }
     task.pointee.state = .parked
     held.append(task)
     heldCount += 1
     if task.extras.pointee.due != Int64.max { deadlines.insert(task) }
-    if isAsked && stop(task) { ending.append(task) }
+    if isAsked && stop(task) { completions.append(task) }
   }
 
   /// Has a parked task called again; one that is about to be parked will not be.
@@ -116,9 +116,8 @@ extension TaskQueue {
     held.remove(task)
     heldCount -= 1
     unwatch(task)
-    task.pointee.lane = task.pointee.priority
     appendByAge(task)
-    appendToLane(task)
+    appendToOwnLane(task)
   }
 
   /// A running task of a key is done with it: the next one may run.
@@ -127,10 +126,10 @@ extension TaskQueue {
     advance(task)
     task.pointee.flags.remove(.keyed)
     let signals = wantsWorker()
-    let graves = takeGraves()
+    let drops = takeDeferredDrops()
     lock.unlock()
     if signals { wake.signal() }
-    TaskQueue.drop(graves)
+    TaskQueue.dropAll(drops)
   }
 }
 

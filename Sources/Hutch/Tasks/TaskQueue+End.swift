@@ -51,6 +51,29 @@ extension TaskQueue {
     if signals { wake.signal() }
   }
 
+  func retireBackground(_ task: TaskPointer) {
+    task.pointee.marks = []
+    task.pointee.lane = -1
+    if !backgroundIsOff && (task.pointee.status != 0 || backgroundIsWanted) {
+      backgroundIsWanted = false
+      try? enqueue(task)
+      return
+    }
+    task.pointee.state = .ended
+    backgroundDue = Clock.read(CLOCK_MONOTONIC) + backgroundPause
+    if waiters > 0 { progress.broadcast() }
+  }
+
+  /// Under the lock: queues the background work if its time has come. Reads the clock now and
+  /// then only, unless the caller has nothing else to do.
+  func tick(isIdle: Bool) {
+    guard !backgroundIsOff, let background, background.pointee.state == .ended else { return }
+    ticks &+= 1
+    guard isIdle || ticks & 63 == 0, Clock.read(CLOCK_MONOTONIC) >= backgroundDue else { return }
+    backgroundIsWanted = false
+    try? enqueue(background)
+  }
+
   // MARK: an owner's end
 
   /// Ends the tasks of an owner: what must run is carried out, the rest of what is queued
@@ -60,31 +83,53 @@ extension TaskQueue {
     lock.lock()
     owner.forgetParents()
     owner.isClosed = true
-    closers += 1
+    hurry(owner)
     let isIdle = owner.pending == 0
     lock.unlock()
-    var isOver = true
-    if !isIdle {
-      let pointer = Unmanaged.passUnretained(owner).toOpaque()
-      _ = cancelQueued { task in
-        !task.isOf(pointer) || (task.has(.mustRun) && task.pointee.state != .held)
-      }
-      isOver = finish(by: deadline) { owner.pending == 0 }
-      if !isOver {
-        _ = cancelQueued { !$0.isOf(pointer) }
-        performBegun(pointer)
-        _ = run(until: Deadline(after: Int64.max), onlyEnding: true)
-        isOver = lock.withLock { owner.pending == 0 }
-      }
+    guard !isIdle else { return true }
+    let pointer = Unmanaged.passUnretained(owner).toOpaque()
+    _ = cancelQueued { task in
+      !task.isOf(pointer) || (task.has(.mustRun) && task.pointee.state != .held)
     }
-    lock.withLock { closers -= 1 }
-    return isOver
+    if finish(.closing, by: deadline, { owner.pending == 0 }) { return true }
+    _ = cancelQueued { !$0.isOf(pointer) }
+    performIrrevocable(pointer)
+    run(until: Deadline(after: Int64.max), .completions)
+    return lock.withLock { owner.pending == 0 }
+  }
+
+  /// The host has no reference to the owner any more. Its tasks are carried out, and wait for no
+  /// resume; with the last of them the owner goes. Where there are no threads this one does it, and
+  /// what waits for something else is cancelled, for no thread would see it come.
+  func giveUp(_ owner: TaskOwner) {
+    lock.lock()
+    hurry(owner)
+    let signals = wantsWorker()
+    lock.unlock()
+    if signals { wake.signal() }
+    guard !hasThreads else { return }
+    let pointer = Unmanaged.passUnretained(owner).toOpaque()
+    _ = cancelQueued { !$0.isOf(pointer) || $0.pointee.state == .queued }
+    // Within a task it is left to the thread's own `runForHost`.
+    run(until: Deadline(after: Int64.max), .closing)
+  }
+
+  /// Under the lock: the tasks of an owner wait for no resume from here on.
+  private func hurry(_ owner: TaskOwner) {
+    guard !owner.isEnding else { return }
+    owner.isEnding = true
+    let pointer = Unmanaged.passUnretained(owner).toOpaque()
+    var next = byAge.first
+    while let task = next {
+      next = task.pointee.ageNext
+      if task.isOf(pointer) { rankAnew(task) }
+    }
   }
 
   /// Waits until `isDone`, which is asked under the lock. Without threads this one does the
   /// work.
-  private func finish(by deadline: Deadline, _ isDone: () -> Bool) -> Bool {
-    if !hasThreads || isWorker { _ = run(until: deadline) }
+  private func finish(_ share: Share, by deadline: Deadline, _ isDone: () -> Bool) -> Bool {
+    if !hasThreads || isWorker { run(until: deadline, share) }
     lock.lock()
     defer { lock.unlock() }
     let signals = wantsWorker()
@@ -96,11 +141,11 @@ extension TaskQueue {
   }
 
   /// Carries out on this thread what cannot be cancelled, though the whole width be taken.
-  private func performBegun(_ owner: UnsafeMutableRawPointer) {
+  private func performIrrevocable(_ owner: UnsafeMutableRawPointer) {
     while true {
       lock.lock()
       var next = byAge.first
-      while let task = next, !(task.has(.begun) && task.isOf(owner)) {
+      while let task = next, !(task.has(.irrevocable) && task.isOf(owner)) {
         next = task.pointee.ageNext
       }
       guard let task = next else {
@@ -111,7 +156,7 @@ extension TaskQueue {
       lock.unlock()
       perform(task)
       lock.lock()
-      let aftermath = settle(task)
+      let aftermath = retire(task)
       lock.unlock()
       aftermath.run()
     }
@@ -125,12 +170,11 @@ extension TaskQueue {
   func stop(by deadline: Deadline) {
     lock.lock()
     isClosed = true
-    closers += 1
     backgroundIsOff = true
     lock.unlock()
     _ = cancelQueued { _ in false }
-    if !finish(by: deadline, { pending == 0 }) {
-      _ = run(until: Deadline(after: Int64.max), onlyEnding: true)
+    if !finish(.all, by: deadline, { pending == 0 }) {
+      run(until: Deadline(after: Int64.max), .completions)
     }
     lock.lock()
     if let task = background, task.pointee.state == .queued {
@@ -148,19 +192,18 @@ extension TaskQueue {
     leaveThreads(by: deadline)
   }
 
-  /// The host gives the queue up: what is queued is still carried out, and the threads end
-  /// after that; those that have nothing to do are gone on return.
+  /// The host gives the queue up: what is queued, and what a group holds, is still carried out,
+  /// and the threads end after that; if there is none of it, they are gone on return.
   func abandon() {
     lock.lock()
     isClosed = true
     isStopping = true
-    closers += 1
-    let isIdle = pending == 0
+    let isIdle = pending == 0 && heldCount == 0
     lock.unlock()
     wake.broadcast()
     if !hasThreads {
       _ = cancelQueued { _ in false }
-      _ = run(until: Deadline(after: Int64.max))
+      run(until: Deadline(after: Int64.max))
       return
     }
     leaveThreads(by: Deadline(after: isIdle ? Int64.max : 0))
@@ -173,20 +216,24 @@ extension TaskQueue {
     let most = threads.count - (isWorker ? 1 : 0)
     while exited < most && wait(until: deadline) {}
     let haveEnded = exited == threads.count
+    // A group's completion may come still, and looks at the list (`post`).
+    var gone = GrowingArray<pthread_t>()
+    swap(&gone, &threads)
     lock.unlock()
-    while let thread = threads.popLast() {
+    while let thread = gone.popLast() {
       if haveEnded { pthread_join(thread, nil) } else { pthread_detach(thread) }
     }
   }
 }
 
 extension TaskQueue {
-  /// In the child of a fork: there are no threads and no tasks, and nobody waits. What was there
+  /// In the child of a fork: there are no threads, no tasks and no waits. What was there
   /// may have been in the midst of a change, so it is left alone.
   func beginInChild() {
     lock.renew()
     wake.renew()
     progress.renew()
+    closing = Lane()
     high = Lane()
     normal = Lane()
     low = Lane()
@@ -197,20 +244,18 @@ extension TaskQueue {
     heldCount = 0
     runningTasks = AgeList()
     running = 0
-    away = 0
+    busyThreads = 0
     deadlines.forget()
     oldestRuns = false
-    ending = Lane()
+    completions = Lane()
     pending = 0
-    graves = nil
+    deferredDrops = nil
     waiters = 0
     roomWaiters = 0
     sleeping = 0
     waking = 0
-    closers = 0
     threads.removeAll()
     exited = 0
-    keyedWrites.store(0, ordering: .relaxed)
     background = nil
     backgroundIsOff = true
     backgroundIsWanted = false

@@ -1,6 +1,6 @@
 import CSystem
 
-/// Who runs tasks: threads of the queue's own, or the host's.
+/// The threads that run tasks: the queue's own, or the host's.
 extension TaskQueue {
   // MARK: threads
 
@@ -10,8 +10,8 @@ extension TaskQueue {
     try spawn()
   }
 
-  /// Under the lock: whether a sleeping worker is to be woken, by who lets the lock go. Makes
-  /// one where nobody sleeps.
+  /// Under the lock: whether the caller has to wake a sleeping worker when it has let the lock go.
+  /// Makes one if none sleeps and all are busy.
   @_optimize(speed)
   func wantsWorker() -> Bool {
     guard hasThreads, hasMore else { return false }
@@ -19,9 +19,11 @@ extension TaskQueue {
       waking += 1
       return true
     }
-    // One that is being woken will see to the rest. Without another thread it goes slower. When
-    // the queue ends, who ends it lets the threads go that there are.
-    if !isStopping && sleeping == 0 && threads.count < min(width, TaskQueue.mostThreads) && running > 0 {
+    // A worker that is being woken will see to the rest. Without another thread it goes slower.
+    // A queue that ends joins the threads that it has, and no more are made.
+    if !isStopping && sleeping == 0 && busyThreads >= threads.count
+      && threads.count < min(width, TaskQueue.mostThreads)
+    {
       try? spawn()
     }
     return false
@@ -63,8 +65,8 @@ extension TaskQueue {
     var done: TaskPointer?
     lock.lock()
     while true {
-      if done != nil { away -= 1 }
-      let aftermath = done.map { settle($0) }
+      if done != nil { busyThreads -= 1 }
+      let aftermath = done.map { retire($0) }
       tick(isIdle: false)
       lookAtDeadlines(isIdle: done == nil)
       done = take()
@@ -73,26 +75,26 @@ extension TaskQueue {
         sleep()
         continue
       }
-      let graves = takeGraves()
-      if done != nil { away += 1 }
+      let drops = takeDeferredDrops()
+      if done != nil { busyThreads += 1 }
       let signals = done != nil && wantsWorker()
       if done != nil && !signals { makeTimekeeper() }
       lock.unlock()
       if signals { wake.signal() }
       aftermath?.run()
-      TaskQueue.drop(graves)
+      TaskQueue.dropAll(drops)
       if let task = done { perform(task) }
       lock.lock()
     }
     exited += 1
-    // The others see it too, and so does who waits for the end.
+    // For the other workers, and for `leaveThreads`.
     progress.broadcast()
     lock.unlock()
     wake.broadcast()
   }
 
-  /// Under the lock: until there may be something to do, or a deadline passes. One of those who
-  /// sleep keeps the time of the background work.
+  /// Under the lock: until there may be something to do, or a deadline passes. One of the sleeping
+  /// workers keeps the time of the background work.
   private func sleep() {
     let keepsTime =
       !hasTimekeeper && !backgroundIsOff && background?.pointee.state == .ended
@@ -114,20 +116,27 @@ extension TaskQueue {
 
   // MARK: the host's threads
 
+  /// hutch_queue_run, hutch_maintain: as `run`. Where there are no threads, what an owner needs
+  /// that ends is done whatever the time, for it may have been given up by one of these tasks.
+  func runForHost(until end: Deadline) -> UInt64 {
+    let count = run(until: end)
+    return hasThreads ? count : count + run(until: Deadline(after: Int64.max), .closing)
+  }
+
   /// Runs tasks on this thread until none may run or the time is over. Returns how many.
-  func run(until end: Deadline, onlyEnding: Bool = false) -> UInt64 {
+  @discardableResult
+  func run(until end: Deadline, _ share: Share = .all) -> UInt64 {
     var count: UInt64 = 0
     var done: TaskPointer?
     lock.lock()
     while true {
-      let aftermath = done.map { settle($0) }
+      let aftermath = done.map { retire($0) }
       lookAtDeadlines(isIdle: true)
-      done =
-        onlyEnding ? ending.popFirst() : count > 0 && end.hasPassed ? nil : take()
-      let graves = takeGraves()
+      done = share != .completions && count > 0 && end.hasPassed ? nil : take(share)
+      let drops = takeDeferredDrops()
       lock.unlock()
       aftermath?.run()
-      TaskQueue.drop(graves)
+      TaskQueue.dropAll(drops)
       guard let task = done else { return count }
       perform(task)
       count += 1
@@ -138,7 +147,7 @@ extension TaskQueue {
   // MARK: one task
 
   /// With no lock held: runs what is to be run, and makes the completion, unless it is for a
-  /// port. `settle` is owed.
+  /// port. `retire` is owed.
   @_optimize(speed)
   func perform(_ task: TaskPointer) {
     ThreadState.within(identity) {
@@ -149,7 +158,7 @@ extension TaskQueue {
       }
       if state == .running {
         let status = task.pointee.work?(task.pointee.workContext, OpaquePointer(task)) ?? 0
-        // It has not ended, and belongs to whoever resumes it.
+        // It has not ended, and may be resumed and run elsewhere from here on.
         if status == TaskQueue.parks && task.has(.payload) { return }
         task.pointee.status = status
       }
@@ -157,19 +166,18 @@ extension TaskQueue {
     }
   }
 
-  /// Tells the host, and gives back what it gave; where there is a port, that is left to who
-  /// drains it, but for the context of work that is done.
+  /// Tells the host, and gives back what it gave; of a task with a port the drain does both, but
+  /// for the context of the work.
   @_optimize(speed)
   private func conclude(_ task: TaskPointer) {
-    // What a completion tells stays until it has been told.
-    if task.has(.payload) { task.endWork() } else { task.releaseWork() }
+    task.finishWork()
     if task.hasExtras && task.extras.pointee.port != nil { return }
     if task.pointee.complete != nil { deliver(task) }
     task.releaseCompletion()
   }
 
   /// The tasks of one identifier, as one: their contexts are merged into that of the first,
-  /// whose function is called. Who is late has no part in it.
+  /// whose function is called. A task that is late has no part in it.
   private func performJoined(_ first: TaskPointer) {
     var leader: TaskPointer?
     var next: TaskPointer? = first
@@ -184,7 +192,7 @@ extension TaskQueue {
     }
     if let leader {
       let status = leader.pointee.work?(leader.pointee.workContext, OpaquePointer(leader)) ?? 0
-      // Who has asked to end while others had not has left.
+      // A task that was asked to end while another was not has left the work.
       lock.lock()
       let isOff = haveAllAsked(leader)
       next = leader
@@ -199,7 +207,7 @@ extension TaskQueue {
       }
       lock.unlock()
     }
-    // The first is settled by who runs it, like any other task.
+    // The first is retired by the caller, like any other task.
     next = first
     while let task = next {
       lock.lock()
@@ -209,7 +217,7 @@ extension TaskQueue {
       conclude(task)
       guard task != first else { continue }
       lock.lock()
-      let aftermath = settle(task)
+      let aftermath = retire(task)
       lock.unlock()
       aftermath.run()
       // The one before it referred to it.
@@ -217,8 +225,8 @@ extension TaskQueue {
     }
   }
 
-  /// Under the lock: whether all who wait for a running task have asked it to end. `task` is
-  /// the one that its work was given.
+  /// Under the lock: whether a running task, and each that it is done as one with, has been asked
+  /// to end. `task` is the one that the work was given.
   func haveAllAsked(_ task: TaskPointer) -> Bool {
     guard task.has(.joining) else { return task.isMarked(.asked) }
     var next: TaskPointer? = task

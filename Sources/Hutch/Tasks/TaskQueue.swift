@@ -3,21 +3,26 @@ import Synchronization
 
 /// Runs tasks: functions with a context, each with one completion.
 ///
-/// Order. A task that may run is in the lane of its priority; every queued task is in one list
-/// by age. Of the places of the width one goes to the oldest task, whatever its priority, so
-/// that nothing starves (PINOperation's serial lane); the others go to the first of the highest
-/// lane. A width of 1 is therefore strict order of submission. Tasks of one key stand behind
-/// each other, and only the first is in a lane, that of the highest priority among them; tasks
-/// of one identifier likewise, but they run as one (see TaskTable).
+/// Order (TaskQueue+Order). A task that may run is in the lane of its priority; every queued task
+/// is in one list by age. One place of the width goes to the oldest task, whatever its priority, so
+/// that no task waits for ever (PINOperation's serial lane); the others go to the first of the
+/// highest lane. A width of 1 is therefore strict order of submission. Tasks of one key stand
+/// behind each other, and only the first is in a lane, that of the highest priority among them;
+/// tasks of one identifier likewise, but they run as one (TaskTable).
 ///
-/// Completion. Who runs a task makes its completion too, with no lock held; or, if the task
-/// has a port, leaves it there. A task that is cancelled goes to a list of those that are
-/// ending, from where a worker takes it before anything else: a completion is never made on
-/// the stack of a submission, nor of a cancel.
+/// A suspended queue starts no task, but for those that an owner needs that ends: a close, or the
+/// end of the host's references, does not wait for a resume. They are in a lane of their own, and
+/// so is the first task of a key that one of them stands behind; tasks of others stay where they
+/// are. The end of the queue itself (`isClosed`) waits for no resume either.
 ///
-/// Threads are made when there is work and nobody free for it. A burst of submissions wakes one
+/// Completion (TaskQueue+Workers). The thread that runs a task makes its completion too, with no
+/// lock held; or, if the task has a port, leaves it there. A task that is cancelled goes to the
+/// list of completions, from where a worker takes it before anything else: a completion is never
+/// made on the stack of a submission, nor of a cancel.
+///
+/// Threads are made when there is work and every thread is busy. A burst of submissions wakes one
 /// worker, which wakes the next while there is more: a thread that finds nothing was woken
-/// in vain. They refer to the queue, so it lives as long as they do.
+/// in vain. The threads refer to the queue, so it lives as long as they do.
 ///
 /// Background work is one task of the queue's own, of low priority, that is queued anew a
 /// while after its end, or at once if it says that there is more.
@@ -25,27 +30,31 @@ import Synchronization
 /// After fork the child has none of the threads: its handles on the queue are dead, and so are
 /// those on tasks. The queue of a cache itself is the child's too, with nothing in it
 /// (`beginInChild`).
+///
+/// Locks. `lock` protects every field of the queue and of its tasks that is not constant and says
+/// nothing else. Order: stripes of a cache > `lock` > the lock of a group, of a port. It is held
+/// for O(1), but for walks over all that is queued: a cancel of all, the end of an owner or of the
+/// queue.
 final class TaskQueue {
   /// Tells the host what came of a task; the border's.
   typealias Deliver = @convention(c) (UnsafeMutableRawPointer) -> Void
 
   static let mostThreads = 256
 
-  /// Protects everything below but what is constant. May be taken under a stripe; the locks
-  /// of a group and of a port may be taken under it. Held for O(1), but for walks over
-  /// all that is queued (a cancel of all, a close).
+  /// See above.
   let lock: Lock
   /// Workers sleep here.
   let wake: Condition
-  /// That a task has ended, or has left room: for those who wait for it.
+  /// That a task has ended, or has left room: for the waits for that.
   let progress: Condition
   private let hasher: KeyedHash
   let deliver: Deliver
   let hasThreads: Bool
   /// What names the queue among callbacks (see ThreadState): its owner, or itself. Set once,
-  /// before anybody has the queue.
+  /// before the queue is handed out.
   private var ownersIdentity: UnsafeMutableRawPointer?
-  // What is queued.
+  // What is queued. `closing`: what the owners need that end.
+  var closing = Lane()
   var high = Lane()
   var normal = Lane()
   var low = Lane()
@@ -63,23 +72,22 @@ final class TaskQueue {
   var running = 0
   var width: Int
   var oldestRuns = false
-  /// Whose completions are to be made, through `laneNext`.
-  var ending = Lane()
+  /// Tasks that have ended but for their completions, through `laneNext`.
+  var completions = Lane()
   /// Tasks that have not ended, but for those that are held.
   var pending = 0
-  /// Cancelled tasks that nobody stands behind any more, through `bucketNext`: to be dropped
-  /// with no lock held.
-  var graves: TaskPointer?
+  /// Cancelled tasks that have left the row behind a first task, through `bucketNext`: the row's
+  /// references to them, to be dropped with no lock held.
+  var deferredDrops: TaskPointer?
 
-  // Who waits.
+  // Threads that wait: for `progress`, among them for room; for `wake`, and how many of those have
+  // been signalled.
   var waiters = 0
   var roomWaiters = 0
   var sleeping = 0
   var waking = 0
 
   var suspensions = 0
-  /// Closes under way, which do not wait for a resume.
-  var closers = 0
   /// Nothing is submitted any more.
   var isClosed = false
   /// Workers end when nothing is left.
@@ -89,14 +97,7 @@ final class TaskQueue {
   var threads = GrowingArray<pthread_t>()
   var exited = 0
   /// Threads that are within a task or a completion.
-  var away = 0
-
-  // The order of writes by tasks and by calls: see TaskQueue+Tickets.
-  var tickets: UInt64 = 0
-  var cleared: UInt64 = 0
-  /// Writes of keys that have not ended. Release on a submission, acquire by calls: who was
-  /// called after a submission sees it.
-  let keyedWrites = Atomic<Int>(0)
+  var busyThreads = 0
 
   // Background work.
   var background: TaskPointer?
@@ -106,7 +107,7 @@ final class TaskQueue {
   /// It was asked for since it last began.
   var backgroundIsWanted = false
   var hasTimekeeper = false
-  private var ticks = 0
+  var ticks = 0
 
   init(
     width: Int, hasThreads: Bool, length: Int, deliver: @escaping Deliver
@@ -135,7 +136,12 @@ final class TaskQueue {
 
   func hash(_ identifier: Bytes) -> UInt64 { hasher.callAsFunction(identifier) }
 
-  /// Who would wait for itself is told.
+  /// Whether a task of the key has not ended.
+  func hasTask(ofKey hash: UInt64) -> Bool {
+    lock.withLock { table.first(ofKey: hash) != nil }
+  }
+
+  /// A thread that is within a callback of the queue may not wait for it.
   func checkMayWait() throws(Failure) {
     if ThreadState.isWithinCallback(of: identity) {
       throw Failure(.deadlock, "a task or completion cannot wait for tasks of its own queue")
@@ -171,21 +177,18 @@ final class TaskQueue {
       }
       if deadlines.first == task && !signals { signals = wantsTimekeeper() }
       count(spec.owner)
-      if task.has(.keyed) && task.has(.mustRun) {
-        keyedWrites.wrappingAdd(1, ordering: .releasing)
-      }
     } catch {
       lock.unlock()
       throw error
     }
-    // The host's, before anybody can give up the queue's.
+    // The host's reference, before the queue's can be given up.
     if spec.wantsHandle { task.retain() }
     lock.unlock()
     if signals { wake.signal() }
     return .done
   }
 
-  /// Takes over a task that has been done, whose port is to have the completion.
+  /// Takes over a task that has been done; its completion goes to its port.
   func submitEnded(_ task: TaskPointer, _ spec: borrowing TaskSpec) throws(Failure) -> Status {
     lock.lock()
     do throws(Failure) {
@@ -198,7 +201,7 @@ final class TaskQueue {
     pending += 1
     count(spec.owner)
     if spec.wantsHandle { task.retain() }
-    let aftermath = settle(task)
+    let aftermath = retire(task)
     lock.unlock()
     aftermath.run()
     return .done
@@ -235,7 +238,6 @@ final class TaskQueue {
   func enqueue(_ task: TaskPointer) throws(Failure) {
     if task.isNamed {
       let extras = task.extras
-      if task.has(.keyed) { extras.pointee.ticket = nextTicket() }
       if let first = table.first(like: task) {
         let last = first.extras.pointee.tail!
         last.extras.pointee.behind = task
@@ -243,17 +245,17 @@ final class TaskQueue {
         task.pointee.marks.insert(.behind)
         // The one before refers to it.
         task.retain()
-        count(task.pointee.priority, 1, among: first)
+        count(task, among: first)
         appendByAge(task)
         relane(first)
         return
       }
       try table.insert(task)
       extras.pointee.tail = task
-      count(task.pointee.priority, 1, among: task)
+      count(task, among: task)
     }
     appendByAge(task)
-    appendToLane(task)
+    appendToOwnLane(task)
   }
 
   func appendByAge(_ task: TaskPointer) {
@@ -261,123 +263,6 @@ final class TaskQueue {
     byAge.append(task)
     queued += 1
     watch(task)
-  }
-
-  // MARK: lanes
-
-  func appendToLane(_ task: TaskPointer) {
-    switch task.pointee.lane {
-    case 1: high.append(task)
-    case 0: normal.append(task)
-    default: low.append(task)
-    }
-  }
-
-  func removeFromLane(_ task: TaskPointer) {
-    switch task.pointee.lane {
-    case 1: high.remove(task)
-    case 0: normal.remove(task)
-    default: low.remove(task)
-    }
-  }
-
-  /// `change` more of `priority` are among those who stand behind `first`, itself included.
-  func count(_ priority: Int8, _ change: Int32, among first: TaskPointer) {
-    if priority > 0 { first.extras.pointee.highs += change }
-    if priority == 0 { first.extras.pointee.normals += change }
-  }
-
-  /// The lane of the first of a name is that of the highest priority among them.
-  func laneOfAll(_ first: TaskPointer) -> Int8 {
-    first.extras.pointee.highs > 0 ? 1 : first.extras.pointee.normals > 0 ? 0 : -1
-  }
-
-  func relane(_ first: TaskPointer) {
-    let lane = laneOfAll(first)
-    guard lane != first.pointee.lane else { return }
-    guard first.pointee.state == .queued else {
-      first.pointee.lane = lane
-      return
-    }
-    removeFromLane(first)
-    first.pointee.lane = lane
-    appendToLane(first)
-  }
-
-  // MARK: the next one
-
-  /// Under the lock. A task whose completion is to be made, or else one to run; nil: none may.
-  @_optimize(speed)
-  func take() -> TaskPointer? {
-    if let task = ending.popFirst() { return task }
-    guard running < width, suspensions == 0 || closers > 0 else { return nil }
-    if !oldestRuns, let task = oldest() {
-      oldestRuns = true
-      task.pointee.marks.insert(.oldest)
-      return begin(task)
-    }
-    guard let task = high.first ?? normal.first ?? low.first else { return nil }
-    return begin(task)
-  }
-
-  /// The oldest task that may run. Of those that stand behind one that runs a few are
-  /// passed over: with a width of 1 there are none, so that its order is strict.
-  private func oldest() -> TaskPointer? {
-    var next = byAge.first
-    var passed = 0
-    while let task = next, task.isMarked(.behind), passed < 32 {
-      next = task.pointee.ageNext
-      passed += 1
-    }
-    guard let next, !next.isMarked(.behind) else { return nil }
-    return next
-  }
-
-  @_optimize(speed)
-  func begin(_ task: TaskPointer) -> TaskPointer {
-    removeFromLane(task)
-    running += 1
-    task.pointee.marks.insert(.counted)
-    start(task)
-    if task.has(.joining) {
-      table.remove(task)
-      // Those who have left are behind it no more.
-      var last = task
-      while let member = last.extras.pointee.behind {
-        if member.pointee.state == .queued {
-          start(member)
-          last = member
-        } else {
-          last.extras.pointee.behind = member.extras.pointee.behind
-          bury(member)
-        }
-      }
-    }
-    if roomWaiters > 0 { progress.broadcast() }
-    return task
-  }
-
-  private func start(_ task: TaskPointer) {
-    byAge.remove(task)
-    queued -= 1
-    unwatch(task)
-    task.pointee.marks.remove(.behind)
-    task.pointee.state = .running
-    if task.hasExtras && task.extras.pointee.deadline != 0 && !task.has(.begun)
-      && Clock.read(CLOCK_MONOTONIC) >= task.extras.pointee.deadline
-    {
-      task.pointee.state = .late
-      task.pointee.status = Status.timedOut.code
-    }
-    runningTasks.append(task)
-    task.pointee.marks.insert(.listed)
-  }
-
-  /// Under the lock: whether anything can be taken.
-  var hasMore: Bool {
-    if ending.first != nil { return true }
-    return running < width && (suspensions == 0 || closers > 0)
-      && (high.first ?? normal.first ?? low.first) != nil
   }
 
   // MARK: the end of a task
@@ -394,15 +279,14 @@ final class TaskQueue {
       group?.ended(status)
       guard let task else { return }
       // After the end: what it refers to may end the queue in its turn.
-      task.releaseWork()
-      task.drop()
+      task.end()
     }
   }
 
   /// Under the lock. The task has run, or is not to run, and its completion has been made,
   /// or goes to its port here. Gives back what is to be done once the lock is free.
   @_optimize(speed)
-  func settle(_ task: TaskPointer) -> Aftermath {
+  func retire(_ task: TaskPointer) -> Aftermath {
     if task.isMarked(.parks) {
       park(task)
       return Aftermath()
@@ -414,7 +298,7 @@ final class TaskQueue {
     }
     if task.isMarked(.listed) { runningTasks.remove(task) }
     if task.has(.background) {
-      settleBackground(task)
+      retireBackground(task)
       return Aftermath()
     }
     task.pointee.state = .ended
@@ -423,9 +307,6 @@ final class TaskQueue {
     var aftermath = Aftermath(task: task)
     if task.hasExtras {
       let extras = task.extras
-      if task.has(.keyed) && task.has(.mustRun) {
-        keyedWrites.wrappingSubtract(1, ordering: .relaxed)
-      }
       if let owner = extras.pointee.owner?.takeUnretainedValue() {
         owner.pending -= 1
         isAwaited = isAwaited || (owner.pending == 0 && owner.isClosed)
@@ -450,7 +331,7 @@ final class TaskQueue {
       table.remove(task)
       return
     }
-    count(task.pointee.priority, -1, among: task)
+    uncount(task, among: task)
     inherit(next, from: task)
     next.pointee.lane = laneOfAll(next)
     appendToLane(next)
@@ -461,65 +342,42 @@ final class TaskQueue {
     while let next = task.extras.pointee.behind {
       if next.pointee.state == .queued { return next }
       task.extras.pointee.behind = next.extras.pointee.behind
-      bury(next)
+      dropLater(next)
     }
     return nil
   }
 
   /// `next`, the first behind `first`, takes its place in the table.
   func inherit(_ next: TaskPointer, from first: TaskPointer) {
+    next.extras.pointee.closings = first.extras.pointee.closings
     next.extras.pointee.highs = first.extras.pointee.highs
     next.extras.pointee.normals = first.extras.pointee.normals
-    next.extras.pointee.overtaken = first.extras.pointee.overtaken
     let tail = first.extras.pointee.tail
     next.extras.pointee.tail = tail == first ? next : tail
     first.extras.pointee.behind = nil
     table.replace(first, by: next)
     next.pointee.marks.remove(.behind)
-    // Nobody stands before it any more. Not the last reference: it is queued.
+    // The reference of the task before it. Not the last one: it is queued.
     next.drop()
   }
 
-  func bury(_ task: TaskPointer) {
-    task.extras.pointee.bucketNext = graves
-    graves = task
+  /// Under the lock: gives up the reference of the task that stood before this one, when the lock
+  /// is free.
+  func dropLater(_ task: TaskPointer) {
+    task.extras.pointee.bucketNext = deferredDrops
+    deferredDrops = task
   }
 
-  func takeGraves() -> TaskPointer? {
-    defer { graves = nil }
-    return graves
+  func takeDeferredDrops() -> TaskPointer? {
+    defer { deferredDrops = nil }
+    return deferredDrops
   }
 
-  static func drop(_ graves: TaskPointer?) {
-    var next = graves
+  static func dropAll(_ drops: TaskPointer?) {
+    var next = drops
     while let task = next {
       next = task.extras.pointee.bucketNext
       task.drop()
     }
-  }
-
-  // MARK: background work
-
-  private func settleBackground(_ task: TaskPointer) {
-    task.pointee.marks = []
-    task.pointee.lane = -1
-    if !backgroundIsOff && (task.pointee.status != 0 || backgroundIsWanted) {
-      backgroundIsWanted = false
-      try? enqueue(task)
-      return
-    }
-    task.pointee.state = .ended
-    backgroundDue = Clock.read(CLOCK_MONOTONIC) + backgroundPause
-    if waiters > 0 { progress.broadcast() }
-  }
-
-  /// Under the lock: queues the background work if its time has come. Reads the clock now and
-  /// then only, unless the caller has nothing else to do.
-  func tick(isIdle: Bool) {
-    guard !backgroundIsOff, let background, background.pointee.state == .ended else { return }
-    ticks &+= 1
-    guard isIdle || ticks & 63 == 0, Clock.read(CLOCK_MONOTONIC) >= backgroundDue else { return }
-    backgroundIsWanted = false
-    try? enqueue(background)
   }
 }

@@ -11,19 +11,30 @@ typealias TaskPointer = UnsafeMutablePointer<TaskRecord>
 /// Fields without a word on it are the queue's, under its lock. What the host gave
 /// (`complete` to `workRelease`) is fixed from before the submission.
 struct TaskRecord: ~Copyable {
-  /// Where a task stands. `asked` is a flag of its own.
+  /// Where a task stands: what the state means; what the task is in; what it counts as; what it
+  /// becomes.
+  ///
+  /// held     Its group has not been started. `held`; heldCount. Queued by a start, ending by a
+  ///          cancel.
+  /// queued   `byAge`, and in a lane unless it is marked `behind`; queued, pending. Running or late
+  ///          in its turn, ending by a cancel or by its deadline.
+  /// running  Its work runs, or its completion is being made. `runningTasks`; running, pending.
+  ///          Ended, or parked if it is marked `parks`.
+  /// late     As running, but its turn came after its deadline, and its work is left out.
+  /// parked   Its work waits for something other than its turn. `held`; heldCount, pending. Queued
+  ///          by a resume or when it is due, ending by a cancel or by its deadline.
+  /// ending   It does not run; its completion is to be made, or is being made. `completions`,
+  ///          unless it has a port; pending. Ended.
+  /// ended    Its completion has been made, or is in its port. In nothing, and counts as nothing.
+  ///
+  /// Only a running task can be asked to end, which is a mark of its own.
   enum State: UInt8 {
-    /// In a group that has not been started.
     case held = 0
-    /// In its queue's order.
     case queued = 1
     case running = 2
-    /// Its turn came after its deadline.
     case late = 5
-    /// Its completion is to be made, or is being made.
     case ending = 3
     case ended = 4
-    /// Waits, without a place of the width, to be resumed.
     case parked = 6
   }
 
@@ -42,10 +53,10 @@ struct TaskRecord: ~Copyable {
     static let holdsQueue = Flags(rawValue: 16)
     /// `workContext` is part of the record, and has what the completion tells.
     static let payload = Flags(rawValue: 32)
-    /// The queue's own work: nobody waits for it.
+    /// The queue's own work: no wait is for it.
     static let background = Flags(rawValue: 64)
     /// Its effect began with the submission: it cannot be cancelled, nor be late.
-    static let begun = Flags(rawValue: 128)
+    static let irrevocable = Flags(rawValue: 128)
   }
 
   struct Marks: OptionSet {
@@ -60,7 +71,7 @@ struct TaskRecord: ~Copyable {
     static let oldest = Marks(rawValue: 8)
     /// Among those that run.
     static let listed = Marks(rawValue: 16)
-    /// Somebody waits for its end.
+    /// A thread waits for its end.
     static let awaited = Marks(rawValue: 32)
     /// When its work returns it is to be parked.
     static let parks = Marks(rawValue: 64)
@@ -71,9 +82,9 @@ struct TaskRecord: ~Copyable {
   typealias Function = @convention(c) (UnsafeMutableRawPointer?) -> Void
   typealias Work = @convention(c) (UnsafeMutableRawPointer?, OpaquePointer?) -> Int32
 
-  /// In the lane; of a held task in its group; of one that is ending in the list of those
-  /// whose completions are to be made. Under the queue's lock only, and therefore first: to
-  /// ThreadSanitizer a change of any field through a pointer is one of the first.
+  /// In the lane; of a task that is ending in `completions`; of one that has ended in its port.
+  /// Under the queue's lock only, or the port's, and therefore first: to ThreadSanitizer a change
+  /// of any field through a pointer is one of the first.
   var laneNext: TaskPointer?
   var lanePrevious: TaskPointer?
 
@@ -83,10 +94,10 @@ struct TaskRecord: ~Copyable {
   var state = State.queued
   /// As it was asked for: -1, 0 or 1.
   var priority: Int8 = 0
-  /// The highest of its own and those behind it: the lane that it is in.
+  /// The highest rank of its own and those behind it: the lane that it is in.
   var lane: Int8 = 0
   var flags = Flags()
-  /// Of who has `holdsQueue` counted, else valid until the task has ended.
+  /// A counted reference with `holdsQueue`, else valid until the task has ended.
   let queue: Unmanaged<TaskQueue>
 
   /// In the order of age; of a running task among those that run; of a held one among those
@@ -94,7 +105,7 @@ struct TaskRecord: ~Copyable {
   var ageNext: TaskPointer?
   var agePrevious: TaskPointer?
 
-  /// The host's completion, as the border knows it; nil: nobody is told.
+  /// The host's completion, as the border knows it; nil: the host is not told.
   var complete: UnsafeRawPointer?
   var context: UnsafeMutableRawPointer?
   var release: Function?
@@ -132,27 +143,30 @@ struct TaskExtras {
   var due: Int64 = 0
   /// Of the key, or the identifier.
   var hash: UInt64 = 0
-  /// Of a task of a key: its place among the submissions (see TaskQueue+Tickets). Of the first
-  /// of a key, the place of the last write of the key that was made by a call.
-  var ticket: UInt64 = 0
-  var overtaken: UInt64 = 0
   /// The next of the same key or identifier.
   var behind: TaskPointer?
-  /// Of the first of them: the last, and how many of them all have which priority.
+  /// Of the first of them: the last, and how many of them all have which rank.
   var tail: TaskPointer?
+  var closings: Int32 = 0
   var highs: Int32 = 0
   var normals: Int32 = 0
+  /// By which rank it is counted among them.
+  var countedRank: Int8 = 0
   var identifier: UnsafeRawPointer?
   var identifierSize = 0
   var merge: (@convention(c) (UnsafeMutableRawPointer?, UnsafeMutableRawPointer?) -> Void)?
   var progress: (@convention(c) (UnsafeMutableRawPointer?, UInt64, UInt64) -> Int32)?
 }
 
-/// Whose tasks a close ends: an opening of a cache. The queue's, under its lock.
+/// A part of what a queue runs that may end before the queue: an opening of a cache, and the tasks
+/// that were submitted through it. The queue's, under its lock.
 final class TaskOwner {
   /// Tasks that have not ended.
   var pending = 0
+  /// Nothing is submitted any more.
   var isClosed = false
+  /// It ends, by a close or for want of references: its tasks wait for no resume.
+  var isEnding = false
   /// See Process.forks.
   private var forks = Process.forks
 
@@ -168,7 +182,7 @@ struct TaskSpec {
   var priority: Int8 = 0
   var waitsForRoom = false
   var mustRun = false
-  var hasBegun = false
+  var isIrrevocable = false
   /// A duration; 0: none.
   var deadline: Int64 = 0
   var complete: UnsafeRawPointer?
@@ -211,10 +225,21 @@ extension TaskPointer {
   /// Whether it has a place in the table.
   @inline(__always) var isNamed: Bool { !pointee.flags.isDisjoint(with: [.keyed, .joining]) }
 
+  /// Of tasks of an owner that ends: above every priority.
+  static let closingRank: Int8 = 2
+
+  /// What decides on the lane of a queued task: its priority, unless its owner ends. Under the
+  /// queue's lock.
+  var rank: Int8 {
+    guard hasExtras, let owner = extras.pointee.owner?.takeUnretainedValue(), owner.isEnding
+    else { return pointee.priority }
+    return TaskPointer.closingRank
+  }
+
   var port: CompletionPort? { hasExtras ? extras.pointee.port?.takeUnretainedValue() : nil }
 
   /// A record for `queue` with room for `payload` bytes, 16-byte aligned, which are its work's
-  /// context. The task owes nothing yet: `discard` frees it without a call to the host.
+  /// context. The task owes nothing yet: `drop` frees it without a call to the host.
   static func make(
     _ spec: borrowing TaskSpec, for queue: TaskQueue, payload: Int = 0
   ) throws(Failure) -> TaskPointer {
@@ -234,7 +259,7 @@ extension TaskPointer {
     task.pointee.release = spec.release
     task.pointee.operation = spec.operation
     if spec.mustRun { task.pointee.flags.insert(.mustRun) }
-    if spec.hasBegun { task.pointee.flags.insert(.begun) }
+    if spec.isIrrevocable { task.pointee.flags.insert(.irrevocable) }
     if payload > 0 {
       task.pointee.flags.insert(.payload)
       task.pointee.workContext = raw + payloadOffset
@@ -271,38 +296,46 @@ extension TaskPointer {
     return task
   }
 
-  /// With no lock held, before the completion of a task with a payload is made.
-  func endWork() {
-    if has(.payload) { _ = pointee.work?(pointee.workContext, nil) }
+  // The end of a task is three steps, each once and with no lock held:
+  //   finishWork         the work has run, or will not: the host gets back what it gave for it
+  //   releaseCompletion  the completion has been made, or will not be: likewise
+  //   end                the task has left its queue: what the completion told goes, and with it
+  //                      what kept the queue's owner
+  // The first two are callbacks of the host's. A task that its queue never took has the last alone.
+
+  /// Of a payload, what the completion tells stays.
+  func finishWork() {
+    if has(.payload) { _ = pointee.work?(pointee.workContext, nil) } else { releaseWork() }
   }
 
-  /// Calls what was given to be told that the task needs its work's context no more. With no
-  /// lock held.
-  func releaseWork() {
-    guard let release = pointee.workRelease else { return }
-    pointee.workRelease = nil
-    release(pointee.workContext)
-  }
-
-  /// And that of the completion.
   func releaseCompletion() {
     guard let release = pointee.release else { return }
     pointee.release = nil
     release(pointee.context)
   }
 
+  func end() {
+    releaseWork()
+    drop()
+  }
+
+  private func releaseWork() {
+    guard let release = pointee.workRelease else { return }
+    pointee.workRelease = nil
+    release(pointee.workContext)
+  }
+
   func retain() { _ = pointee.references.wrappingAdd(1, ordering: .relaxed) }
 
-  /// Gives up a reference. The last one frees the record; with no lock held, for a group, a
-  /// port or a queue may go with it.
+  /// Gives up a reference. The last one frees the record, without a call to the host; with no lock
+  /// held, for a group, a port or a queue may go with it.
   func drop() {
     if pointee.references.wrappingSubtract(1, ordering: .acquiringAndReleasing).newValue == 0 {
-      discard()
+      destroy()
     }
   }
 
-  /// Frees a record to which nobody refers.
-  func discard() {
+  private func destroy() {
     if hasExtras {
       extras.pointee.port?.release()
       extras.pointee.group?.release()

@@ -3,10 +3,10 @@ import CSystem
 /// The tasks that are first of their key or identifier, by hash; behind each stand the others,
 /// in the order of their submission.
 ///
-/// Tasks of one key run one after the other: the first is in a lane or runs, and where it
-/// ends the next one takes its place. Keys are told apart by 64 bits of a keyed hash alone:
-/// two that share one only wait for each other. Tasks of one identifier run as one: when the
-/// first begins, all leave the table with it.
+/// Tasks of one key run one after the other: the first is in a lane or runs, and where it ends the
+/// next one takes its place. Keys are told apart by their keyed hash alone, which has 52 bits
+/// beside the kind of entry: two keys that share one only wait for each other. Tasks of one
+/// identifier run as one: when the first begins, all leave the table with it.
 ///
 /// The queue's, under its lock. Memory for a larger table is not owed: without it, buckets
 /// become longer.
@@ -24,7 +24,23 @@ struct TaskTable: ~Copyable {
     count = 0
   }
 
-  private func bucket(_ hash: UInt64) -> Int { Int(truncatingIfNeeded: hash) & mask }
+  private func bucket(_ hash: UInt64) -> Int { KeyedHash.place(of: hash, mask: mask) }
+
+  /// How many tasks are in the longest chain: for tests.
+  var longestChain: Int {
+    guard let buckets else { return 0 }
+    var longest = 0
+    for i in 0...mask {
+      var length = 0
+      var next = buckets[i]
+      while let task = next {
+        length += 1
+        next = task.extras.pointee.bucketNext
+      }
+      longest = max(longest, length)
+    }
+    return longest
+  }
 
   /// The first task with the key or identifier of `task`.
   func first(like task: TaskPointer) -> TaskPointer? {

@@ -4,20 +4,30 @@ import Synchronization
 /// Tasks that start together and have one completion for all.
 ///
 /// A task of a group is held by its queue until the start. The group refers to its tasks until
-/// they have started, and to cancel them until they have ended; they refer to the group.
+/// they have started, and to cancel them until they have ended; they refer to the group. The
+/// completion is a task too, without work, of the group's own queue: it is posted there when the
+/// last task has ended, and a wait for the group is a wait for its end.
+///
+/// Its states:
+///   open      tasks are added. `left` is their number
+///   started   by a start or a wait. There is a completion that has not been posted; `left` tasks
+///             have not ended, or one more, while it starts
+///   over      `left` is 0, and the completion has been posted
+///   given up  without a start: its tasks are cancelled, and there is no completion
 final class WorkGroup {
   /// Protects what follows. May be taken under a queue's; nothing is taken under it.
   private let lock: Lock
-  private let changed: Condition
   /// Each with a reference.
   private var tasks = GrowingArray<TaskPointer>()
   private var isStarted = false
   private var left = 0
   private var cancelled = 0
-  /// The group's own completion; from the start until the last task has ended.
+  /// `cancel` came before the last task had ended.
+  private var isCancelled = false
+  /// The group's own completion, from the start on; a reference.
   private var completion: TaskPointer?
-  /// Who makes the completion.
-  let handle: QueueHandle
+  /// Makes the completion.
+  let queue: TaskQueue
   let forks = Process.forks
 
   /// What a group's completion tells.
@@ -26,15 +36,15 @@ final class WorkGroup {
     var cancelled: UInt64
   }
 
-  init(by handle: QueueHandle) throws(Failure) {
-    let lock = try Lock()
-    let changed = try Condition()
-    self.lock = lock
-    self.changed = changed
-    self.handle = handle
+  init(by queue: TaskQueue) throws(Failure) {
+    lock = try Lock()
+    self.queue = queue
   }
 
-  deinit { while let task = tasks.popLast() { task.drop() } }
+  deinit {
+    while let task = tasks.popLast() { task.drop() }
+    completion?.drop()
+  }
 
   func check() throws(Failure) {
     if forks != Process.forks {
@@ -60,24 +70,27 @@ final class WorkGroup {
     conclude()
   }
 
-  /// Under the lock, which it lets go: makes the completion if nothing is left.
+  /// Under the lock, which it lets go: posts the completion if nothing is left.
   private func conclude() {
     guard isStarted, left == 0, let task = completion else {
       lock.unlock()
       return
     }
-    completion = nil
     let tally = Tally(count: UInt64(tasks.count), cancelled: UInt64(cancelled))
     task.pointee.workContext!.storeBytes(of: tally, as: Tally.self)
-    if tasks.count > 0 && cancelled == tasks.count {
+    if isCancelled || (tasks.count > 0 && cancelled == tasks.count) {
       task.pointee.status = Status.cancelled.code
     }
     var ended = GrowingArray<TaskPointer>()
     swap(&ended, &tasks)
-    changed.broadcast()
     lock.unlock()
     while let task = ended.popLast() { task.drop() }
-    handle.queue.post(task)
+    queue.post(task)
+  }
+
+  /// A completion for `start`, told as `spec` says.
+  func makeCompletion(_ spec: borrowing TaskSpec) throws(Failure) -> TaskPointer {
+    try TaskPointer.make(spec, for: queue, payload: MemoryLayout<Tally>.size)
   }
 
   /// Lets the tasks run. False: it has been started before; the caller still has `completion`.
@@ -89,11 +102,13 @@ final class WorkGroup {
     }
     isStarted = true
     self.completion = completion
+    // The queue has the other reference.
+    completion.retain()
     // One more, so that the group does not end while it starts; and the list stays as it is.
     left += 1
     lock.unlock()
-    // Who waits for all of the queue waits for this completion too.
-    handle.queue.lock.withLock { handle.queue.pending += 1 }
+    // A wait for all of the queue waits for this completion too.
+    queue.lock.withLock { queue.pending += 1 }
     for task in tasks.elements { task.pointee.queue.takeUnretainedValue().startHeld(task) }
     lock.lock()
     left -= 1
@@ -103,6 +118,7 @@ final class WorkGroup {
 
   func cancel() {
     lock.lock()
+    if !isStarted || left > 0 { isCancelled = true }
     // They may end, and the list with them, while they are cancelled.
     var copies = GrowingArray<TaskPointer>()
     for task in tasks.elements {
@@ -116,22 +132,22 @@ final class WorkGroup {
     }
   }
 
-  /// Waits until every task has ended. Answers as a queue's wait does.
+  /// Waits until the completion has been made, or is in its port; starts the group, with nothing to
+  /// tell, if it was not started. Answers as a queue's wait does; a look (`timeout` 0) starts
+  /// nothing.
   func wait(_ timeout: Int64) throws(Failure) -> Status {
-    if timeout != 0 { try handle.queue.checkMayWait() }
-    let end = Deadline(after: timeout)
-    lock.lock()
-    defer { lock.unlock() }
-    while !(isStarted && completion == nil) {
-      let left = end.left
-      if timeout == 0 { return .wouldBlock }
-      if left == 0 { throw Failure(.timedOut, "tasks of the group have not ended") }
-      if left == Int64.max { changed.wait(lock) } else { changed.wait(lock, nanoseconds: left) }
+    if timeout != 0 {
+      try queue.checkMayWait()
+      if lock.withLock({ !isStarted }) {
+        let completion = try makeCompletion(TaskSpec())
+        if !start(completion) { completion.drop() }
+      }
     }
-    return .done
+    guard let task = lock.withLock({ completion }) else { return .wouldBlock }
+    return try queue.wait(for: task, timeout)
   }
 
-  /// Cancels the tasks if nobody will start them: the host has given the group up.
+  /// Cancels the tasks if there will be no start: the host has given the group up.
   func abandon() {
     lock.lock()
     let isOver = isStarted
@@ -171,7 +187,7 @@ extension TaskQueue {
     } catch {
       task.pointee.state = .ending
       task.pointee.status = error.status.code
-      ending.append(task)
+      completions.append(task)
     }
     let signals = wantsWorker()
     lock.unlock()
@@ -184,19 +200,19 @@ extension TaskQueue {
     lock.lock()
     task.pointee.state = .ending
     if task.port != nil {
-      let aftermath = settle(task)
+      let aftermath = retire(task)
       lock.unlock()
       aftermath.run()
       return
     }
-    ending.append(task)
-    // Threads are gone after a close of the cache whose queue it is: then it is made here, at the
-    // end of a task of another queue.
+    completions.append(task)
+    // After the end of the queue, or of the cache whose queue it is, there are no threads: then it
+    // is made here, at the end of a task of another queue.
     let isLate = isStopping && (!hasThreads || exited > 0 || threads.isEmpty)
     if !isLate { try? makeThread() }
     let signals = wantsWorker()
     lock.unlock()
     if signals { wake.signal() }
-    if isLate { _ = run(until: Deadline(after: Int64.max)) }
+    if isLate { run(until: Deadline(after: Int64.max), .completions) }
   }
 }

@@ -2,14 +2,68 @@
 # Installs the library to a fresh prefix, then builds and runs a C project against it with
 # neither Swift nor Ninja in reach.
 #   install.sh pkg_config|plain_flags|find_package BUILD CMAKE
+# Or looks at what is installed, or at how the checkout does within another project.
+#   install.sh files|add_subdirectory|fetch_content|makefiles|again BUILD CMAKE
 set -euo pipefail
 way=$1 build=$2 cmake=$3
 project=$(cd "$(dirname "$0")" && pwd)
+checkout=$(cd "$project/../../.." && pwd)
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 prefix=$work/prefix
 
+fail() { echo "$*" >&2; exit 1; }
+cached() { sed -n "s/^$1:[A-Z]*=//p" "$build/CMakeCache.txt"; }
+within() { # within CMAKE-ARGUMENT...: configures a project that Hutch is a part of
+  "$cmake" -S "$project/within" -B "$work/out" -DHUTCH_CHECKOUT="$checkout" \
+    -DCMAKE_C_COMPILER="$(cached CMAKE_C_COMPILER)" \
+    -DCMAKE_Swift_COMPILER="$(cached CMAKE_Swift_COMPILER)" "$@" 2>&1
+}
+# All files that the build would read are there. It is not made, since that takes a minute:
+# scripts/test builds such projects whole.
+has_all_files() {
+  local inputs file
+  inputs=$("$(cached CMAKE_MAKE_PROGRAM)" -C "$work/out" -t inputs all | grep -v '^ninja:')
+  grep hutch.map <<<"$inputs"
+  while read -r file; do
+    if [[ $file = /* ]] && [ ! -e "$file" ]; then fail "$file is missing"; fi
+  done <<<"$inputs"
+  # Neither the tests nor the installation of a part become the whole's.
+  if grep check.c <<<"$inputs"; then fail "the tests of a part are built"; fi
+  if "$cmake" -P "$work/out/cmake_install.cmake" | grep hutch; then fail "a part is installed"; fi
+}
+case $way in
+  add_subdirectory) within -G Ninja; has_all_files; exit ;;
+  fetch_content) within -G Ninja -DHUTCH_FETCHED=ON; has_all_files; exit ;;
+  makefiles)
+    if said=$(within -G "Unix Makefiles"); then fail "it was not refused"; fi
+    grep -e "-G Ninja" <<<"$said"
+    exit
+    ;;
+  again)
+    # Everything that Ninja expects of the compiler is there, or it would compile once more.
+    objects=$("$(cached CMAKE_MAKE_PROGRAM)" -C "$build" -t targets all | sed -n 's/: Swift_.*//p')
+    grep -m 1 swift.o <<<"$objects"
+    while read -r file; do
+      if [ ! -e "$build/$file" ]; then fail "$file was not made"; fi
+    done <<<"$objects"
+    exit
+    ;;
+esac
+
 "$cmake" --install "$build" --prefix "$prefix" >/dev/null
+if [ "$way" = files ]; then
+  cd "$prefix"
+  for file in include/hutch{,_tasks,_dl}.h share/doc/hutch/{LICENSE,examples/example.c}; do
+    test -s "$file"
+  done
+  library=$(find . -name 'libhutch.so.*.*')
+  if readelf -S "$library" | grep -F -e .symtab -e .debug; then fail "it is not stripped"; fi
+  # What is installed suffices for the example of dlopen.
+  cc -Iinclude -o "$work/example" share/doc/hutch/examples/example_dlopen.c
+  "$work/example" "$work/cache" "$PWD/$library"
+  exit
+fi
 cp "$project/main.c" "$project/Makefile" "$project/CMakeLists.txt" "$work/"
 library=$(dirname "$(find "$prefix" -name libhutch.so)")
 
@@ -41,9 +95,14 @@ case $way in
     output=$(LD_LIBRARY_PATH=$library ./main)
     ;;
   find_package)
-    cmake -S . -B out -G "Unix Makefiles" -DCMAKE_C_COMPILER=cc -DCMAKE_PREFIX_PATH="$prefix"
-    cmake --build out
-    output=$(./out/main)
+    for name in Hutch hutch; do
+      cmake -S . -B "out-$name" -G "Unix Makefiles" -DCMAKE_C_COMPILER=cc \
+        -DCMAKE_PREFIX_PATH="$prefix" -DHUTCH_AS="$name"
+      cmake --build "out-$name"
+      output=$("./out-$name/main")
+      [ "$output" = value ]
+      rm -rf cache
+    done
     ;;
 esac
 [ "$output" = value ]

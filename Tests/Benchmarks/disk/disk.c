@@ -110,15 +110,13 @@ typedef struct contender {
 } contender;
 
 static hutch_cache *whole;
-static uint64_t threshold = UINT64_MAX;
 static uint32_t storage = HUTCH_STORAGE_DEFAULT;
 
 static void *hutch_begin(const char *path) {
-  hutch_options options;
-  hutch_options_init(&options, sizeof options);
-  memset(&options.disk, 0, sizeof options.disk);
+  hutch_options options = {.struct_size = sizeof options};
+  options.disk.cost = options.disk.max_entry = HUTCH_NO_LIMIT;
+  options.disk.time_to_live = HUTCH_FOREVER;
   options.storage = storage;
-  if (threshold != UINT64_MAX) options.inline_threshold = threshold;
   hutch_cache *disk;
   MUST(hutch_open(path, &options, &whole) == HUTCH_OK);
   MUST(hutch_tier(whole, HUTCH_TIER_DISK, &disk) == HUTCH_OK);

@@ -5,7 +5,7 @@
  *
  * put: hutch_put of the disk view against open, write, close, rename of a new file, one for
  * each key. get: hutch_get of the disk view, bytes read in and their checksum compared,
- * against open, fstat, malloc, read, close. fd: hutch_value_fd and the same read. All from
+ * against open, fstat, malloc, read, close. fd: hutch_open_fd and the same read. All from
  * the page cache, one thread, durability process. Rounds take turns; the medians of their
  * times, and plain's divided by ours.
  */
@@ -82,9 +82,8 @@ int main(int count, char **arguments) {
   static const size_t sizes[] = {100 << 10, 1 << 20, 16 << 20};
   char path[4200];
   snprintf(path, sizeof path, "%s/cache", arguments[1]);
-  hutch_options options;
-  hutch_options_init(&options, sizeof options);
-  options.disk.cost = options.disk.max_entry = 0;
+  hutch_options options = {.struct_size = sizeof options};
+  options.disk.cost = options.disk.max_entry = HUTCH_NO_LIMIT;
   hutch_cache *cache, *disk;
   expect(hutch_open(path, &options, &cache) == HUTCH_OK, "hutch_open");
   expect(hutch_tier(cache, HUTCH_TIER_DISK, &disk) == HUTCH_OK, "hutch_tier");
@@ -112,7 +111,7 @@ int main(int count, char **arguments) {
       times[4] = now();
       for (int key = 0; key < KEYS; key++) {
         int file;
-        expect(hutch_value_fd(disk, &key, sizeof key, &file) == HUTCH_OK, "fd");
+        expect(hutch_open_fd(disk, &key, sizeof key, &file) == HUTCH_OK, "fd");
         read_all(file, size);
       }
       times[5] = now();

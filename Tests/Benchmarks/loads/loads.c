@@ -12,7 +12,7 @@
  * cc -O2 -o loads loads.c -lhutch -lpthread
  */
 #define _GNU_SOURCE
-#include "hutch.h"
+#include "hutch_tasks.h"
 
 #include <pthread.h>
 #include <stdatomic.h>
@@ -47,7 +47,7 @@ static void must(int holds, const char *what) {
 
 static hutch_status make(void *context, const void *key, size_t key_size, hutch_loading *loading) {
   (void)context;
-  return hutch_load_fulfil(loading, key, key_size, NULL);
+  return hutch_loading_fulfil(loading, key, key_size, NULL);
 }
 
 static double hits(hutch_cache *cache, int loads) {
@@ -93,7 +93,7 @@ static hutch_status make_slowly(void *context, const void *key, size_t key_size,
   atomic_fetch_add(&runs, 1);
   struct timespec pause = {0, 100000000};
   nanosleep(&pause, NULL);
-  return hutch_load_fulfil(loading, key, key_size, NULL);
+  return hutch_loading_fulfil(loading, key, key_size, NULL);
 }
 
 static void *ask(void *context) {

@@ -76,9 +76,10 @@ class Hutch : public Contender {
   // No capacity: no limit. A directory: two tiers.
   explicit Hutch(size_t capacity, const char *directory = nullptr) {
     hutch_options options;
-    hutch_options_init(&options, sizeof options);
-    memset(&options.memory, 0, sizeof options.memory);
-    options.memory.count = capacity;
+    memset(&options, 0, sizeof options);
+    options.struct_size = sizeof options;
+    options.memory.cost = options.memory.max_entry = HUTCH_NO_LIMIT;
+    options.memory.count = capacity ? capacity : HUTCH_NO_LIMIT;
     if (hutch_open(directory, &options, &cache_) != HUTCH_OK) abort();
   }
   bool trim(size_t count) override {

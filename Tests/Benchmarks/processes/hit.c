@@ -32,10 +32,9 @@ static void must(hutch_status status) {
 }
 
 static hutch_cache *make(const char *directory, uint32_t sharing, uint32_t entries) {
-  hutch_options options;
-  must(hutch_options_init(&options, sizeof options));
+  hutch_options options = {.struct_size = sizeof options};
   options.sharing = sharing;
-  options.memory.cost = options.disk.cost = 0;
+  options.memory.cost = options.disk.cost = HUTCH_NO_LIMIT;
   hutch_cache *cache;
   must(hutch_open(directory, &options, &cache));
   for (uint32_t i = 0; i < entries; i++)

@@ -37,9 +37,9 @@ static double now(void) {
 static hutch_cache *whole, *disk;
 
 static void hutch_begin(const char *directory) {
-  hutch_options options;
-  hutch_options_init(&options, sizeof options);
-  memset(&options.disk, 0, sizeof options.disk);
+  hutch_options options = {.struct_size = sizeof options};
+  options.disk.cost = options.disk.max_entry = HUTCH_NO_LIMIT;
+  options.disk.time_to_live = HUTCH_FOREVER;
   options.sharing = HUTCH_SHARING_SHARED;
   MUST(hutch_open(directory, &options, &whole) == HUTCH_OK);
   MUST(hutch_tier(whole, HUTCH_TIER_DISK, &disk) == HUTCH_OK);

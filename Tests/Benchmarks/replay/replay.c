@@ -57,10 +57,9 @@ struct ratios {
 
 static struct ratios run(const struct request *requests, size_t count, uint32_t policy,
                          uint64_t capacity, int is_sized) {
-  hutch_options options;
-  if (hutch_options_init(&options, sizeof options) != HUTCH_OK) fail("hutch_options_init");
+  hutch_options options = {.struct_size = sizeof options};
   options.policy = policy;
-  memset(&options.memory, 0, sizeof options.memory);
+  options.memory.cost = options.memory.max_entry = HUTCH_NO_LIMIT;
   if (is_sized) {
     options.memory.cost = capacity;
     options.memory.max_entry = capacity;

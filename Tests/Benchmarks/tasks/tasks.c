@@ -18,7 +18,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "hutch.h"
+#include "hutch_tasks.h"
 
 enum { ROUNDS = 5, SMALL = 500000, GETS = 200000, WAKES = 500, QUEUED = 1000000, KEYS = 1000 };
 

@@ -19,7 +19,7 @@ struct Trash: ~Copyable {
   /// Those that have gone meanwhile. Not in `bytes`, for they cannot be freed.
   private var held = GrowingArray<DeadFile>()
   private(set) var heldBytes: Int64 = 0
-  /// A file could not be remembered: only a sweep will find it.
+  /// A file could not be remembered, or not removed: only a sweep will find it.
   private(set) var hasLostSight = false
   /// Files of an earlier opening may be there, which nothing here knows of.
   private var mayHoldOlder = true
@@ -31,24 +31,47 @@ struct Trash: ~Copyable {
       if (try? held.append(file)) == nil { hasLostSight = true } else { heldBytes += file.size }
       return
     }
-    let from = ContentPath.content(file.name)
-    let to = ContentPath.trash(file.name)
-    let at = directory.descriptor
-    func move() -> Bool {
-      from.withPointer { from in to.withPointer { Files.rename(from, to: $0, at: at) } }
+    guard Trash.move(file.name, in: directory) else {
+      // The file has gone, or is to go where it is.
+      if !ContentFiles.discard(file.name, in: directory) && hutch_errno() != ENOENT {
+        hasLostSight = true
+      }
+      return
     }
-    var moved = move()
-    if !moved && hutch_errno() == ENOENT {
-      // The file has gone, or the folder has.
-      _ = Files.makeDirectory(Files.path("trash"), at: at)
-      moved = move()
-    }
-    if moved, (try? files.append(file)) != nil {
+    if (try? files.append(file)) != nil {
       bytes += file.size
     } else {
       // What cannot be remembered is not kept.
-      _ = (moved ? to : from).withPointer { Files.unlink($0, at: at) }
+      Trash.unlink(file.name, in: directory)
     }
+  }
+
+  /// From its folder into `trash/`.
+  private static func move(_ name: ContentName, in directory: Directory) -> Bool {
+    guard let from = ContentFiles.folder(of: name, in: directory) else { return false }
+    let folder = Descriptor(owning: from)
+    var trash = open(in: directory)
+    if trash == nil && hutch_errno() == ENOENT {
+      _ = ContentPath.trash.withPointer { Files.makeDirectory($0, at: directory.descriptor) }
+      trash = open(in: directory)
+    }
+    guard let trash else { return false }
+    let target = Descriptor(owning: trash)
+    return name.withPointer {
+      Files.rename($0, at: folder.number, to: $0, at: target.number)
+    }
+  }
+
+  private static func open(in directory: Directory) -> Int32? {
+    ContentPath.trash.withPointer {
+      Files.openBeneath($0, at: directory.descriptor, O_PATH | O_DIRECTORY)
+    }
+  }
+
+  private static func unlink(_ name: ContentName, in directory: Directory) {
+    guard let number = open(in: directory) else { return }
+    let trash = Descriptor(owning: number)
+    _ = name.withPointer { Files.unlink($0, at: trash.number) }
   }
 
   /// The last hold has ended: what was kept for it goes.
@@ -66,27 +89,30 @@ struct Trash: ~Copyable {
   /// Unlinks files until `most` are gone, or no more than `target` bytes are left. True if
   /// there are more.
   mutating func empty(_ most: Int, to target: Int64 = 0, in directory: Directory) -> Bool {
+    guard !files.isEmpty else { return false }
+    let trash = Descriptor(owning: Trash.open(in: directory) ?? -1)
     var done = 0
     while done < most, bytes > target || target == 0, let file = files.popLast() {
-      _ = ContentPath.trash(file.name).withPointer { Files.unlink($0, at: directory.descriptor) }
+      // What cannot be unlinked is another opening's to try.
+      if trash.number >= 0 { _ = file.name.withPointer { Files.unlink($0, at: trash.number) } }
       bytes -= file.size
       done += 1
     }
     return !files.isEmpty
   }
 
-  /// Unlinks up to `most` files that an earlier opening has left. True if there may be more.
+  /// Unlinks up to `most` files that an earlier opening has left. True if there may be more. What
+  /// has no name of the library's stays, and what cannot be unlinked is not tried again.
   mutating func emptyOlder(_ most: Int, in directory: Directory) -> Bool {
     guard mayHoldOlder else { return false }
     // Ours are gone first, so that their sizes are not lost sight of.
     guard files.isEmpty else { return true }
     var done = 0
-    Files.list(Files.path("trash"), at: directory.descriptor) { name in
-      if let path = ContentPath("trash", name) {
-        _ = path.withPointer { Files.unlink($0, at: directory.descriptor) }
-        done += 1
+    _ = ContentPath.trash.withPointer { path in
+      Files.list(path, at: directory.descriptor) { name, folder in
+        if ContentName(name) != nil, Files.unlink(name, at: folder) { done += 1 }
+        return done < most
       }
-      return done < most
     }
     mayHoldOlder = done == most
     return mayHoldOlder

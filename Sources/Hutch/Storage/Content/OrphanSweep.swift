@@ -68,16 +68,19 @@ struct OrphanSweep: ~Copyable {
     var found = GrowingArray<Candidate>()
     while folder < end && candidates.count + found.count < OrphanSweep.mostCandidates {
       var isShort = false
-      _ = ContentPath.folder(UInt8(folder)).withPointer { path in
-        Files.list(path, at: directory.descriptor) { name in
-          guard let own = ContentName(Bytes(start: name, count: strlen(name))),
-            Int(own.folder) == folder
-          else { return true }
+      let isListed = ContentPath.folder(UInt8(folder)).withPointer { path in
+        Files.list(path, at: directory.descriptor) { name, _ in
+          guard let own = ContentName(name), Int(own.folder) == folder else { return true }
           isShort = (try? found.append(Candidate(name: own))) == nil
           return !isShort
         }
       }
       if isShort { throw .noMemory }
+      // Not there, or no folder, is all the same; anything else may be another time.
+      let code = hutch_errno()
+      if !isListed && code != ENOENT && code != ENOTDIR && code != ELOOP {
+        throw .system("cannot list a folder of content files", errno: code)
+      }
       folder += 1
     }
     for i in 0..<found.count where !isInFlight(found[i].name) {

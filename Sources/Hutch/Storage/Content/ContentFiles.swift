@@ -1,171 +1,11 @@
 import CSystem
 
-/// The name of a content file: a folder and 56 random bits, never made from a key, and the suffix that its
-/// put asked for. The file is `content/xx/<16 hexadecimal digits><suffix>`, where xx are the
-/// first two digits.
-struct ContentName {
-  let number: UInt64
-  var suffix = FileSuffix()
-
-  static let digits = 16
-
-  static func random(_ suffix: FileSuffix = FileSuffix()) throws(Failure) -> ContentName {
-    ContentName(number: try Entropy.number(), suffix: suffix)
-  }
-
-  init(number: UInt64, suffix: FileSuffix = FileSuffix()) {
-    self.number = number
-    self.suffix = suffix
-  }
-
-  /// From its text; nil if it is not exactly that.
-  init?(_ text: Bytes) {
-    guard text.count >= ContentName.digits,
-      let suffix = FileSuffix(Bytes(rebasing: text[ContentName.digits...]))
-    else { return nil }
-    var number: UInt64 = 0
-    for digit in text[0..<ContentName.digits] {
-      switch digit {
-      case 0x30...0x39: number = number << 4 | UInt64(digit - 0x30)
-      case 0x61...0x66: number = number << 4 | UInt64(digit - 0x61 + 10)
-      default: return nil
-      }
-    }
-    self.number = number
-    self.suffix = suffix
-  }
-
-  /// Of the file while it is being written: the same number, with `.tmp` for its suffix.
-  var temporary: ContentName { ContentName(number: number, suffix: .temporary) }
-
-  var folder: UInt8 { UInt8(truncatingIfNeeded: number >> 56) }
-
-  func inFolder(_ folder: UInt8) -> ContentName {
-    ContentName(number: number & (1 << 56 - 1) | UInt64(folder) << 56, suffix: suffix)
-  }
-
-  fileprivate func writeDigits(to target: UnsafeMutablePointer<UInt8>) {
-    for i in 0..<ContentName.digits {
-      let digit = UInt8(truncatingIfNeeded: number >> UInt64(60 - 4 * i) & 15)
-      target[i] = digit < 10 ? 0x30 + digit : 0x61 + digit - 10
-    }
-  }
-
-  /// Runs `body` with the name's text.
-  func withText<R>(_ body: (Bytes) throws(Failure) -> R) throws(Failure) -> R {
-    var room: (UInt64, UInt64, UInt64, UInt64) = (0, 0, 0, 0)
-    return try withUnsafeMutableBytes(of: &room) { (bytes) throws(Failure) -> R in
-      let start = bytes.baseAddress!
-      writeDigits(to: start.assumingMemoryBound(to: UInt8.self))
-      suffix.withBytes { end in
-        if end.count > 0 {
-          (start + ContentName.digits).copyMemory(from: end.baseAddress!, byteCount: end.count)
-        }
-      }
-      return try body(Bytes(start: start, count: ContentName.digits + suffix.count))
-    }
-  }
-}
-
-/// A path below the cache directory, in place: at most 47 bytes and NUL. The longest is that of
-/// a content file, 11 + 16 + 15.
-struct ContentPath {
-  private var room: (UInt64, UInt64, UInt64, UInt64, UInt64, UInt64) = (0, 0, 0, 0, 0, 0)
-  private var length = 0
-
-  /// `content/xx/<name>`
-  static func content(_ name: ContentName) -> ContentPath {
-    var path = ContentPath.folder(name.folder)
-    path.append("/")
-    path.append(name)
-    return path
-  }
-
-  /// `content`
-  static var folders: ContentPath {
-    var path = ContentPath()
-    path.append("content")
-    return path
-  }
-
-  /// `content/xx`
-  static func folder(_ prefix: UInt8) -> ContentPath {
-    var path = ContentPath()
-    path.append("content/")
-    path.appendByte(hexadecimal: prefix >> 4)
-    path.appendByte(hexadecimal: prefix & 15)
-    return path
-  }
-
-  /// `trash/<name>`
-  static func trash(_ name: ContentName) -> ContentPath {
-    var path = ContentPath()
-    path.append("trash/")
-    path.append(name)
-    return path
-  }
-
-  /// `<folder>/<name>`; nil if it is longer than any name of ours.
-  init?(_ folder: StaticString, _ name: Files.Path) {
-    let count = strlen(name)
-    guard folder.utf8CodeUnitCount + 1 + count < ContentPath.capacity else { return nil }
-    self.init()
-    append(folder)
-    append("/")
-    append(Bytes(start: name, count: count))
-  }
-
-  /// `<prefix><digits><suffix>`
-  init(prefix: StaticString, _ name: ContentName, _ suffix: StaticString) {
-    self.init()
-    append(prefix)
-    append(name)
-    if suffix.utf8CodeUnitCount > 0 { append(suffix) }
-  }
-
-  private init() {}
-
-  private static let capacity = 48
-
-  private mutating func append(_ text: StaticString) {
-    append(Bytes(start: text.utf8Start, count: text.utf8CodeUnitCount))
-  }
-
-  private mutating func append(_ bytes: Bytes) {
-    let at = length
-    withUnsafeMutableBytes(of: &room) { target in
-      (target.baseAddress! + at).copyMemory(from: bytes.baseAddress!, byteCount: bytes.count)
-    }
-    length += bytes.count
-  }
-
-  private mutating func append(_ name: ContentName) {
-    let at = length
-    withUnsafeMutableBytes(of: &room) { target in
-      name.writeDigits(to: (target.baseAddress! + at).assumingMemoryBound(to: UInt8.self))
-    }
-    length += ContentName.digits
-    name.suffix.withBytes { if $0.count > 0 { append($0) } }
-  }
-
-  private mutating func appendByte(hexadecimal digit: UInt8) {
-    let at = length
-    withUnsafeMutableBytes(of: &room) { target in
-      target[at] = digit < 10 ? 0x30 + digit : 0x61 + digit - 10
-    }
-    length += 1
-  }
-
-  func withPointer<R>(_ body: (Files.Path) -> R) -> R {
-    withUnsafeBytes(of: room) { bytes in
-      body(bytes.baseAddress!.assumingMemoryBound(to: CChar.self))
-    }
-  }
-}
-
 /// Content files, one value each, as raw bytes. A file is written once under a temporary
 /// name and never changed after it has its own, so a reader needs no lock: what it opens is
 /// whole, or not there.
+///
+/// No call follows a symbolic link below the cache directory (`Files.openBeneath`): files are
+/// named, linked and unlinked by the descriptor of their folder and a name without a slash.
 enum ContentFiles {
   /// What of a file must be on the disk before its row is committed.
   enum Syncing {
@@ -196,9 +36,9 @@ enum ContentFiles {
     let isSynced = syncing == .nothing || Files.sync(file)
     let isNamed =
       isSynced
-      && ContentPath.content(name.temporary).withPointer { from in
-        ContentPath.content(name).withPointer { to in
-          Files.rename(from, to: to, at: directory.descriptor)
+      && inFolder(of: name, in: directory) { folder in
+        name.temporary.withPointer { from in
+          name.withPointer { Files.rename(from, at: folder, to: $0, at: folder) }
         }
       }
     guard isNamed else {
@@ -216,8 +56,8 @@ enum ContentFiles {
     _ syncing: Syncing
   ) throws(Failure) -> Bool {
     func link() -> Bool {
-      ContentPath.content(name).withPointer {
-        linkat(AT_FDCWD, path, directory.descriptor, $0, 0) == 0
+      inFolder(of: name, in: directory) { folder in
+        name.withPointer { linkat(AT_FDCWD, path, folder, $0, 0) == 0 }
       }
     }
     if !link() {
@@ -227,9 +67,7 @@ enum ContentFiles {
     }
     // What the path names may have been changed since the file was opened.
     let own = Files.status(of: file)
-    let linked = ContentPath.content(name).withPointer {
-      Files.status($0, at: directory.descriptor)
-    }
+    let linked = status(name, in: directory)
     guard let own, let linked, own.st_ino == linked.st_ino, own.st_dev == linked.st_dev,
       syncing == .nothing || Files.sync(file)
     else {
@@ -246,7 +84,7 @@ enum ContentFiles {
   ) throws(Failure) {
     for path in [ContentPath.folder(name.folder), ContentPath.folders] {
       let folder = path.withPointer {
-        Files.open($0, at: directory.descriptor, O_RDONLY | O_DIRECTORY)
+        Files.openBeneath($0, at: directory.descriptor, O_RDONLY | O_DIRECTORY)
       }
       guard let folder else {
         discard(name, in: directory)
@@ -265,7 +103,7 @@ enum ContentFiles {
   static func create(_ name: ContentName, in directory: Directory) throws(Failure) -> Int32 {
     func open() -> Int32? {
       ContentPath.content(name.temporary).withPointer {
-        Files.open($0, at: directory.descriptor, O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW)
+        Files.openBeneath($0, at: directory.descriptor, O_RDWR | O_CREAT | O_EXCL)
       }
     }
     if let number = open() { return number }
@@ -278,31 +116,71 @@ enum ContentFiles {
 
   /// The folder is made when it is first needed, or when somebody has removed it.
   private static func makeFolder(of name: ContentName, in directory: Directory) {
-    func make() -> Bool {
-      ContentPath.folder(name.folder).withPointer {
-        Files.makeDirectory($0, at: directory.descriptor)
-      }
-    }
-    if make() || hutch_errno() != ENOENT { return }
     _ = ContentPath.folders.withPointer { Files.makeDirectory($0, at: directory.descriptor) }
-    _ = make()
+    let content = ContentPath.folders.withPointer {
+      Files.openBeneath($0, at: directory.descriptor, O_PATH | O_DIRECTORY)
+    }
+    guard let content else { return }
+    let opened = Descriptor(owning: content)
+    var digits: (UInt8, UInt8, UInt8) = (0, 0, 0)
+    withUnsafeMutableBytes(of: &digits) { bytes in
+      for i in 0..<2 {
+        let digit = i == 0 ? name.folder >> 4 : name.folder & 15
+        bytes[i] = digit < 10 ? 0x30 + digit : 0x61 + digit - 10
+      }
+      _ = Files.makeDirectory(
+        bytes.baseAddress!.assumingMemoryBound(to: CChar.self), at: opened.number)
+    }
   }
 
-  /// Nil: not there.
-  static func size(_ name: ContentName, in directory: Directory) -> Int? {
-    ContentPath.content(name).withPointer {
-      Files.status($0, at: directory.descriptor).map { Int($0.st_size) }
+  /// The name's folder; nil: it cannot be opened, `errno` says why.
+  static func folder(of name: ContentName, in directory: Directory) -> Int32? {
+    ContentPath.folder(name.folder).withPointer {
+      Files.openBeneath($0, at: directory.descriptor, O_PATH | O_DIRECTORY)
     }
+  }
+
+  /// Runs `body` with the descriptor of the name's folder. False: there is none, or `body` says
+  /// so; `errno` says why.
+  private static func inFolder(
+    of name: ContentName, in directory: Directory, _ body: (Int32) -> Bool
+  ) -> Bool {
+    guard let number = folder(of: name, in: directory) else { return false }
+    let folder = Descriptor(owning: number)
+    let isDone = body(folder.number)
+    let code = hutch_errno()
+    _ = consume folder
+    hutch_set_errno(code)
+    return isDone
+  }
+
+  /// Of the name itself, should it be that of a symbolic link. Nil: not there.
+  static func status(_ name: ContentName, in directory: Directory) -> stat? {
+    var found: stat?
+    _ = inFolder(of: name, in: directory) { folder in
+      found = name.withPointer { Files.status($0, at: folder) }
+      return found != nil
+    }
+    return found
+  }
+
+  /// The size of a regular file. Nil: not there.
+  static func size(_ name: ContentName, in directory: Directory) -> Int? {
+    guard let status = status(name, in: directory), hutch_is_regular(status.st_mode) != 0 else {
+      return nil
+    }
+    return Int(status.st_size)
   }
 
   /// Nil: not there.
   static func open(_ name: ContentName, in directory: Directory) throws(Failure) -> Int32? {
+    // A FIFO in its place must not make the reader wait for a writer.
     let number = ContentPath.content(name).withPointer {
-      Files.open($0, at: directory.descriptor, O_RDONLY | O_NOFOLLOW)
+      Files.openBeneath($0, at: directory.descriptor, O_RDONLY | O_NONBLOCK)
     }
     if let number { return number }
     let code = hutch_errno()
-    if code == ENOENT || code == ELOOP || code == ENOTDIR { return nil }
+    if code == ENOENT || code == ELOOP || code == ENOTDIR || code == ENXIO { return nil }
     throw .system("cannot open a content file", errno: code)
   }
 
@@ -383,6 +261,8 @@ enum ContentFiles {
   /// Unlinks a file that no row has ever named. False: it is not there.
   @discardableResult
   static func discard(_ name: ContentName, in directory: Directory) -> Bool {
-    ContentPath.content(name).withPointer { Files.unlink($0, at: directory.descriptor) }
+    inFolder(of: name, in: directory) { folder in
+      name.withPointer { Files.unlink($0, at: folder) }
+    }
   }
 }

@@ -1,0 +1,171 @@
+import CSystem
+
+/// The first few of many keys, in the order of their bytes and each once: what comes next in a
+/// walk whose keys are found in no order, and more than once.
+///
+/// New keys are collected behind those that are in order already. When as many have come as there
+/// is room for, the two are merged, and what lies behind the last key that there is room for is
+/// left out. Memory is therefore bounded by `room` and `mostBytes`, whatever is offered.
+struct SortedKeys: ~Copyable {
+  private struct Item: BitwiseCopyable {
+    /// The first eight bytes of the key, zeroes behind a shorter one: compared first.
+    let prefix: UInt64
+    /// In `bytes`, where the key lies behind its size.
+    let offset: Int
+  }
+
+  private var bytes = GrowingArray<UInt8>()
+  private var items = GrowingArray<Item>()
+  /// How many of the items, from the first one on, are in order.
+  private var sorted = 0
+  /// Keys behind the last one were left out.
+  private(set) var isCut = false
+  private var room = 0
+
+  /// All keys together; a single one may be larger.
+  private static let mostBytes = 4 << 20
+
+  init() {}
+
+  /// Valid once `order` has been called after the last `insert`.
+  var count: Int { items.count }
+
+  /// Valid until the next change.
+  subscript(_ index: Int) -> Bytes { key(items[index]) }
+
+  /// Begins anew, with room for so many.
+  mutating func begin(room: Int) {
+    bytes.removeAll()
+    items.removeAll()
+    sorted = 0
+    isCut = false
+    self.room = room
+  }
+
+  private func key(_ item: Item) -> Bytes {
+    let all = Bytes(bytes.elements)
+    let size = Int(all.loadUnaligned(fromByteOffset: item.offset, as: UInt16.self))
+    return Bytes(rebasing: all[item.offset + 2..<item.offset + 2 + size])
+  }
+
+  private static func prefix(_ key: Bytes) -> UInt64 {
+    if key.count >= 8 { return UInt64(bigEndian: key.loadUnaligned(as: UInt64.self)) }
+    var prefix: UInt64 = 0
+    for (index, byte) in key.enumerated() { prefix |= UInt64(byte) << UInt64(56 - 8 * index) }
+    return prefix
+  }
+
+  /// Below 0: `item` comes before the key; 0: it is the same key.
+  private func order(_ item: Item, _ key: Bytes, _ prefix: UInt64) -> Int {
+    if item.prefix != prefix { return item.prefix < prefix ? -1 : 1 }
+    let own = self.key(item)
+    let common = min(own.count, key.count)
+    let order = Int(memcmp(own.baseAddress!, key.baseAddress!, common))
+    return order != 0 ? order : own.count - key.count
+  }
+
+  private func comes(_ a: Item, before b: Item) -> Bool {
+    a.prefix != b.prefix ? a.prefix < b.prefix : order(a, key(b), b.prefix) < 0
+  }
+
+  /// Whether the key, and each that comes after it, would be left out.
+  func isBehindEnd(_ key: Bytes) -> Bool {
+    isCut && order(items[sorted - 1], key, SortedKeys.prefix(key)) < 0
+  }
+
+  /// Adds a key of 1 to 65,535 bytes, if there is room for it and it is not there.
+  mutating func insert(_ key: Bytes) throws(Failure) {
+    let prefix = SortedKeys.prefix(key)
+    // A store's keys come in their order.
+    let isNext = sorted > 0 && order(items[sorted - 1], key, prefix) < 0
+    if isNext && (isCut || sorted == room) {
+      isCut = true
+      return
+    }
+    if !isNext && contains(key, prefix) { return }
+    try hold(key, prefix)
+    if sorted == items.count - 1 && (isNext || sorted == 0) { sorted += 1 }
+    if items.count >= 2 * room || bytes.count >= 2 * SortedKeys.mostBytes { try order() }
+  }
+
+  /// Among those that are in order.
+  private func contains(_ key: Bytes, _ prefix: UInt64) -> Bool {
+    var low = 0
+    var high = sorted
+    while low < high {
+      let middle = (low + high) / 2
+      let order = self.order(items[middle], key, prefix)
+      if order == 0 { return true }
+      if order < 0 { low = middle + 1 } else { high = middle }
+    }
+    return false
+  }
+
+  /// Puts all in order, each once, and leaves out those for which there is no room.
+  mutating func order() throws(Failure) {
+    guard sorted < items.count else { return }
+    sortNew()
+    var merged = SortedKeys()
+    merged.begin(room: room)
+    merged.isCut = isCut
+    var old = 0
+    var new = sorted
+    while old < sorted || new < items.count {
+      let isOld = new == items.count || (old < sorted && comes(items[old], before: items[new]))
+      let item = items[isOld ? old : new]
+      if isOld { old += 1 } else { new += 1 }
+      if try !merged.append(key(item), item.prefix) { break }
+    }
+    swap(&self, &merged)
+  }
+
+  /// Adds a key that is the last one or comes behind it. False: there is no room for it.
+  private mutating func append(_ key: Bytes, _ prefix: UInt64) throws(Failure) -> Bool {
+    if sorted > 0 && order(items[sorted - 1], key, prefix) == 0 { return true }
+    if sorted == room || (sorted > 0 && bytes.count + key.count > SortedKeys.mostBytes) {
+      isCut = true
+      return false
+    }
+    try hold(key, prefix)
+    sorted += 1
+    return true
+  }
+
+  private mutating func hold(_ key: Bytes, _ prefix: UInt64) throws(Failure) {
+    let item = Item(prefix: prefix, offset: bytes.count)
+    try withUnsafeBytes(of: UInt16(key.count)) { (size) throws(Failure) in
+      try bytes.append(contentsOf: size)
+    }
+    try bytes.append(contentsOf: key)
+    try items.append(item)
+  }
+
+  /// Puts the new ones in order among themselves: a heap with the last one at its root.
+  private func sortNew() {
+    var count = items.count - sorted
+    for root in (0..<count / 2).reversed() { sink(root, count) }
+    while count > 1 {
+      count -= 1
+      let last = items[sorted]
+      items[sorted] = items[sorted + count]
+      items[sorted + count] = last
+      sink(0, count)
+    }
+  }
+
+  /// Lets an item sink among the first `count` new ones.
+  private func sink(_ start: Int, _ count: Int) {
+    var at = start
+    let item = items[sorted + at]
+    while 2 * at + 1 < count {
+      var child = 2 * at + 1
+      if child + 1 < count && comes(items[sorted + child], before: items[sorted + child + 1]) {
+        child += 1
+      }
+      guard comes(item, before: items[sorted + child]) else { break }
+      items[sorted + at] = items[sorted + child]
+      at = child
+    }
+    items[sorted + at] = item
+  }
+}

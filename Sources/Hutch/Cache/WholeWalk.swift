@@ -1,0 +1,162 @@
+/// A walk over the entries of both tiers as one, in the order of their keys, or over those whose
+/// keys begin alike; no lock and no read transaction is held between its steps, and nothing of it is
+/// known to those who write. Of a view's scope it sees one tier.
+///
+/// A page has the keys that come next, as many as there is room for. They are collected from both
+/// tiers, so an entry that both have is on it once; and as each page begins behind the end of the
+/// one before, no key is met twice.
+///
+/// An entry is on its page although it may go from one tier to the other meanwhile. Memory is
+/// looked at behind the store: an entry that the store drops while memory keeps it is met there.
+/// If memory may owe entries to the store, it is looked at before as well: an entry that goes down
+/// is met there, or in the store, for what is on its way is written before the store is read.
+/// Other ways there are only for what is written meanwhile; the looks are repeated then. Whether
+/// memory's copy counts as backed, and whether the store's has expired, plays no part: an entry
+/// is there as long as one tier has it.
+final class WholeWalk {
+  private let handle: Handle
+  /// What the keys begin with.
+  private var prefix = GrowingArray<UInt8>()
+  private var page = SortedKeys()
+  /// Of the page: the first key that has not been stepped to.
+  private var next = 0
+  /// How many keys the page has room for: few at first, for walks that do not go far.
+  private var room = 64
+  /// The last key of the page before; empty: there is none.
+  private var passed = GrowingArray<UInt8>()
+  private var hasEnded = false
+  /// The index of the key that was stepped to last.
+  private var place: Int?
+
+  private static let mostRoom = 32_768
+  private static let keysInLook = 128
+
+  init(_ handle: Handle) { self.handle = handle }
+
+  /// Over the entries whose keys begin with `prefix`, and are longer.
+  init(_ handle: Handle, prefix: Bytes) throws(Failure) {
+    self.handle = handle
+    room = WholeWalk.mostRoom
+    try self.prefix.append(contentsOf: prefix)
+    try passed.append(contentsOf: prefix)
+  }
+
+  var current: Bytes? { place.map { page[$0] } }
+
+  /// Steps to the next entry. The key is valid until the next step. Nil: the end.
+  func step() throws(Failure) -> Cursor.Entry? {
+    while true {
+      while next < page.count {
+        let key = page[next]
+        next += 1
+        // A page is large, and much may have gone since it was made.
+        if let found = try handle.cache.info(key, in: handle.scope) {
+          place = next - 1
+          return Cursor.Entry(key: key, record: found.record, scope: found.scope)
+        }
+      }
+      place = nil
+      if hasEnded { return nil }
+      try fetch()
+    }
+  }
+
+  /// The next keys, up to `most`, none at the end; they are valid until the next call. Whether there
+  /// still are entries is not asked.
+  func take(
+    most: Int, into pointers: inout GrowingArray<UnsafeRawPointer?>,
+    _ sizes: inout GrowingArray<Int>
+  ) throws(Failure) {
+    while next >= page.count && !hasEnded { try fetch() }
+    let end = min(next + most, page.count)
+    while next < end {
+      let key = page[next]
+      try pointers.append(key.baseAddress)
+      try sizes.append(key.count)
+      next += 1
+    }
+  }
+
+  private func fetch() throws(Failure) {
+    if page.count > 0 {
+      passed.removeAll()
+      try passed.append(contentsOf: page[page.count - 1])
+      room = min(room * 4, WholeWalk.mostRoom)
+    }
+    page.begin(room: room)
+    next = 0
+    let cache = handle.cache
+    let moment = cache.clock.moment()
+    var newest = cache.versions.last
+    if cache.mayHaveDirty { try lookThroughMemory(at: moment) }
+    try lookThroughStore(at: moment)
+    try lookThroughMemory(at: moment)
+    // What is written may go back and forth. Once more, not until nobody writes any more: a key
+    // that is missed again was written twice, each time between these looks.
+    if cache.versions.last != newest {
+      newest = cache.versions.last
+      try lookThroughStore(at: moment)
+      if cache.versions.last != newest { try lookThroughMemory(at: moment) }
+    }
+    try page.order()
+    hasEnded = !page.isCut
+  }
+
+  private var last: Bytes? { passed.isEmpty ? nil : Bytes(passed.elements) }
+
+  private func lookThroughMemory(at moment: Moment) throws(Failure) {
+    if handle.scope == .disk { return }
+    let memory = handle.cache.memory
+    var position: UInt64 = 0
+    var failure: Failure?
+    while memory.keys(
+      after: &position, limit: WholeWalk.keysInLook, at: moment,
+      visit: { key in
+        if let last, key.isOrderedBeforeOrSame(as: last) { return }
+        insert(key, &failure)
+      }) > 0
+    {
+      if let failure { throw failure }
+      try handle.check()
+    }
+    if let failure { throw failure }
+  }
+
+  private func lookThroughStore(at moment: Moment) throws(Failure) {
+    let cache = handle.cache
+    if handle.scope == .memory || cache.storage == nil { return }
+    let prefix = Bytes(self.prefix.elements)
+    // The key that the store goes on behind, and the last one that it has shown.
+    var from = GrowingArray<UInt8>()
+    var reached = GrowingArray<UInt8>()
+    if let last { try from.append(contentsOf: last) }
+    var failure: Failure?
+    while true {
+      try handle.check()
+      let count = try cache.withStorage { (storage) throws(Failure) in
+        // What is on its way.
+        cache.writeBack(storage)
+        return try storage.keys(
+          after: from.isEmpty ? nil : Bytes(from.elements), limit: WholeWalk.keysInLook, at: moment
+        ) { key in
+          insert(key, &failure)
+          reached.removeAll()
+          do throws(Failure) { try reached.append(contentsOf: key) } catch { failure = error }
+        }
+      }
+      if let failure { throw failure }
+      let last = Bytes(reached.elements)
+      if count == 0 || page.isBehindEnd(last) || !last.begins(with: prefix) { return }
+      swap(&from, &reached)
+    }
+  }
+
+  private func insert(_ key: Bytes, _ failure: inout Failure?) {
+    guard failure == nil, key.begins(with: Bytes(prefix.elements)) else { return }
+    do throws(Failure) {
+      try page.insert(key)
+    } catch {
+      failure = error
+    }
+  }
+}

@@ -1,0 +1,283 @@
+import CSystem
+import Synchronization
+
+/// The order of a cache's writes: which of two writes of a key is the newer one, whatever their
+/// threads do.
+///
+/// INVARIANTS
+/// 1 A write of a key holds the key's stripe from before its version is drawn until it is
+///   submitted to the store and done in memory. A clear holds all stripes for the same steps. So
+///   both tiers see the writes of a key in the order of their versions.
+/// 2 What will write later has a reservation, from the moment at which its order is decided: a
+///   task from its submission, a load from its beginning. A write, and a clear, that comes after
+///   that moment overtakes the reservation (`noteWrite`, `beginClear`), in the critical section in
+///   which it writes. The late writer asks `isOvertaken` in the critical section in which it would
+///   write, and writes nothing if so. Of two always one comes second, so an older value never
+///   comes after a newer one.
+/// 3 A clear that has been submitted, and that memory has not carried out for all keys, is known
+///   (`clearing`): a condition is decided as if it had been carried out.
+///
+/// What overtakes what:
+///
+///   the write of        a reservation of a task   of a load
+///   a call              overtaken                 overtaken
+///   a task              not (1)                   overtaken
+///   a load              not (2)                   overtaken, but for its own
+///   a call that takes   not                       overtaken
+///   a copy alone (3)
+///
+///   (1) The tasks of a key run in the order of their submission: what is reserved still is later.
+///   (2) A load is older than any write that is still to come.
+///   (3) A removal through the memory view of a cache with a store.
+///
+/// VERSIONS. A reservation has a version, drawn when it is made. A clear compares it with its own,
+/// and has no need to visit the reservations. What a load stores has the reservation's version, for
+/// nothing of its key has been written since. What a task writes has a version of its own, for a
+/// load's write may have come since.
+///
+/// MEMORY-ONLY CACHES decide and write under the lock of the key's shard. There a write takes the
+/// stripe only if a reservation of its hash exists (`isReserved`), or if a listener has to be told.
+/// A write that looks just before a reservation is made counts as the earlier one: the two calls
+/// overlap.
+///
+/// LOCKS. Stripes first, ascending; `lock` is a leaf, taken under a stripe, under the lock of the
+/// loads, or under none.
+final class WriteOrder {
+  let stripes: Stripes
+  /// Drawn under the key's stripe, or where there is no store under its shard's lock.
+  let versions: Versions
+
+  /// Protects the lists below, what they link, and the clears.
+  private let lock: Lock
+  /// Lists by hash. The heads change under `lock`, with release, and are looked at without it.
+  private let buckets: UnsafeMutablePointer<Bucket>
+  private static let bucketCount = 1024
+  private typealias Bucket = Atomic<UInt>
+  /// How many reservations there are. Changes under `lock`, with release: a call that comes after
+  /// a submission sees it.
+  private let reserved = Atomic<Int>(0)
+
+  /// Reservations with versions below these have been overtaken by a clear.
+  private var tasksClearedUpTo: UInt64 = 0
+  private var loadsClearedUpTo: UInt64 = 0
+  /// How many clears have begun and are not carried out in memory. Changes under `lock`; a look
+  /// without it is enough for a write, which holds a stripe, as each clear has begun with all.
+  private let clearsUnderWay = Atomic<Int>(0)
+  private var clearsNow = Clearing()
+
+  /// What clears that are under way take.
+  struct Clearing {
+    /// Every entry with a version up to this one.
+    var all: UInt64 = 0
+    /// Of the entries that the store has too, those with versions up to this one.
+    var backed: UInt64 = 0
+  }
+
+  private init(
+    _ versions: Versions, _ stripes: consuming Stripes, _ lock: consuming Lock,
+    _ buckets: UnsafeMutablePointer<Bucket>
+  ) {
+    self.versions = versions
+    self.stripes = stripes
+    self.lock = lock
+    self.buckets = buckets
+  }
+
+  static func make(_ versions: Versions) throws(Failure) -> WriteOrder {
+    let stripes = try Stripes()
+    let lock = try Lock()
+    let buckets = try Allocation.array(UInt.self, bucketCount)
+    return WriteOrder(
+      versions, stripes, lock,
+      UnsafeMutableRawPointer(buckets).bindMemory(to: Bucket.self, capacity: bucketCount))
+  }
+
+  deinit { free(buckets) }
+
+  // MARK: reservations
+
+  /// The right to write a key later. At an address of its own; the fields are the order's.
+  struct Reservation {
+    fileprivate var hash: UInt64 = 0
+    fileprivate(set) var version: UInt64 = 0
+    fileprivate var isLoads = false
+    fileprivate var isListed = false
+    fileprivate var isOvertaken = false
+    fileprivate var next: LateWrite?
+    fileprivate var previous: LateWrite?
+  }
+
+  private func bucket(_ hash: UInt64) -> UnsafeMutablePointer<Bucket> {
+    // The low 12 bits tell the kind of key.
+    buckets + Int(truncatingIfNeeded: hash &>> 12 & UInt64(WriteOrder.bucketCount - 1))
+  }
+
+  private func first(_ bucket: UnsafeMutablePointer<Bucket>) -> LateWrite? {
+    LateWrite(bitPattern: bucket.pointee.load(ordering: .relaxed))
+  }
+
+  private func setFirst(_ bucket: UnsafeMutablePointer<Bucket>, _ late: LateWrite?) {
+    bucket.pointee.store(UInt(bitPattern: late), ordering: .releasing)
+  }
+
+  /// Makes a reservation; `withdraw` is owed. That of a load with the key's stripe held.
+  func reserve(_ late: LateWrite, _ hash: UInt64, forLoad isLoads: Bool) {
+    lock.lock()
+    let bucket = bucket(hash)
+    late.pointee.hash = hash
+    late.pointee.version = versions.draw()
+    late.pointee.isLoads = isLoads
+    late.pointee.isListed = true
+    late.pointee.next = first(bucket)
+    late.pointee.next?.pointee.previous = late
+    setFirst(bucket, late)
+    reserved.wrappingAdd(1, ordering: .releasing)
+    lock.unlock()
+  }
+
+  /// Ends a reservation. Later calls do nothing.
+  func withdraw(_ late: LateWrite) {
+    lock.lock()
+    defer { lock.unlock() }
+    guard late.pointee.isListed else { return }
+    late.pointee.isListed = false
+    if let previous = late.pointee.previous {
+      previous.pointee.next = late.pointee.next
+    } else {
+      setFirst(bucket(late.pointee.hash), late.pointee.next)
+    }
+    late.pointee.next?.pointee.previous = late.pointee.previous
+    late.pointee.next = nil
+    late.pointee.previous = nil
+    reserved.wrappingSubtract(1, ordering: .relaxed)
+  }
+
+  /// Whether there is any reservation.
+  @inline(__always)
+  var hasReservations: Bool { reserved.load(ordering: .acquiring) != 0 }
+
+  /// Whether there may be a reservation of this hash: then a write of it takes the stripe.
+  @inline(__always)
+  func isReserved(_ hash: UInt64) -> Bool { hasReservations && isListed(hash) }
+
+  @inline(never)
+  private func isListed(_ hash: UInt64) -> Bool {
+    bucket(hash).pointee.load(ordering: .acquiring) != 0
+  }
+
+  /// A write of a key is done in this critical section: the key's stripe is held. `late`: what it
+  /// was reserved by; nil: a call writes. `ofCopy`: the store keeps the entry.
+  @inline(__always)
+  func noteWrite(_ hash: UInt64, by late: LateWrite? = nil, ofCopy: Bool = false) {
+    if isReserved(hash) { overtake(hash, by: late, ofCopy: ofCopy) }
+  }
+
+  @inline(never)
+  private func overtake(_ hash: UInt64, by late: LateWrite?, ofCopy: Bool) {
+    lock.lock()
+    var next = first(bucket(hash))
+    while let other = next {
+      next = other.pointee.next
+      guard other.pointee.hash == hash, other != late else { continue }
+      if other.pointee.isLoads || (late == nil && !ofCopy) { other.pointee.isOvertaken = true }
+    }
+    lock.unlock()
+  }
+
+  /// Whether a later write has been done. Under the key's stripe the answer holds until the stripe
+  /// is let go.
+  func isOvertaken(_ late: LateWrite) -> Bool {
+    lock.lock()
+    defer { lock.unlock() }
+    return late.pointee.isOvertaken
+      || late.pointee.version
+        < (late.pointee.isLoads ? loadsClearedUpTo : tasksClearedUpTo)
+  }
+
+  // MARK: clears
+
+  /// A clear is submitted in this critical section: all stripes are held. Returns its version.
+  /// `endClear` is owed when memory has carried it out.
+  func beginClear(ofMemory: Bool, ofStore: Bool) -> UInt64 {
+    lock.lock()
+    defer { lock.unlock() }
+    let version = versions.draw()
+    overtakeAll(version)
+    if ofMemory { clearsNow.all = version }
+    if ofStore { clearsNow.backed = version }
+    clearsUnderWay.wrappingAdd(1, ordering: .releasing)
+    return version
+  }
+
+  func endClear() {
+    lock.lock()
+    if clearsUnderWay.wrappingSubtract(1, ordering: .releasing).newValue == 0 {
+      clearsNow = Clearing()
+    }
+    lock.unlock()
+  }
+
+  /// Memory is about to be emptied, by a call that does it at once. `ofCopies`: the store keeps the
+  /// entries. What a reservation writes that was not overtaken yet is in memory by then, and goes
+  /// with the rest.
+  func noteClear(ofCopies: Bool) {
+    guard hasReservations else { return }
+    stripes.lockAll()
+    lock.lock()
+    overtakeAll(versions.draw(), ofCopies: ofCopies)
+    lock.unlock()
+    stripes.unlockAll()
+  }
+
+  private func overtakeAll(_ version: UInt64, ofCopies: Bool = false) {
+    loadsClearedUpTo = version
+    if !ofCopies { tasksClearedUpTo = version }
+  }
+
+  /// What clears that are under way take; nil: there is none. With a stripe held, or where memory
+  /// is all there is, for a call that is later than the clear.
+  @inline(__always)
+  var clearing: Clearing? {
+    clearsUnderWay.load(ordering: .acquiring) == 0 ? nil : clearingNow
+  }
+
+  private var clearingNow: Clearing {
+    @inline(never) get { lock.withLock { clearsNow } }
+  }
+
+  // MARK: fork
+
+  /// Writes stand still. False: not in time.
+  func lockAll(until end: Deadline) -> Bool {
+    guard stripes.lockAll(until: end) else { return false }
+    if lock.lock(until: end) { return true }
+    stripes.unlockAll()
+    return false
+  }
+
+  func unlockAll() {
+    lock.unlock()
+    stripes.unlockAll()
+  }
+
+  /// In the child of a fork, which has all locks: what is under way, or reserved, is the parent's.
+  func beginInChild() {
+    stripes.forgetWrites()
+    for index in 0..<WriteOrder.bucketCount {
+      var next = first(buckets + index)
+      while let late = next {
+        next = late.pointee.next
+        late.pointee.isListed = false
+        late.pointee.next = nil
+        late.pointee.previous = nil
+      }
+      setFirst(buckets + index, nil)
+    }
+    reserved.store(0, ordering: .relaxed)
+    clearsUnderWay.store(0, ordering: .relaxed)
+    clearsNow = Clearing()
+  }
+}
+
+/// A write that comes later, by its reservation.
+typealias LateWrite = UnsafeMutablePointer<WriteOrder.Reservation>

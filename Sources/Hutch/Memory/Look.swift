@@ -1,0 +1,45 @@
+import CSystem
+
+/// What a look at an entry has found: its sizes, and a counted reference to its block unless its
+/// bytes were copied. The receiver of a `Look` owns the reference.
+struct Look {
+  /// What a look is for.
+  enum Part { case value, valueAndExtended }
+
+  /// done, notFound, or wouldBlock.
+  var status: Status
+  var size = 0
+  /// 0 in a look for the value.
+  var extendedSize = 0
+  var reference: UnownedBlock?
+
+  @inline(__always) init(_ status: Status) { self.status = status }
+
+  @inline(__always) init(_ block: UnownedBlock, _ part: Part) {
+    status = .done
+    size = block.size
+    if part == .valueAndExtended { extendedSize = block.extendedSize }
+  }
+
+  /// Of all that is copied. A block is never so large that the sum overflows.
+  var byteCount: Int { size &+ extendedSize }
+
+  /// Copies if all fits, else keeps the reference.
+  @inline(never)
+  init(_ block: consuming Block, _ part: Part, into buffer: UnsafeMutableRawBufferPointer) {
+    self.init(block.unowned, part)
+    if byteCount <= buffer.count {
+      copy(block.unowned, into: buffer)
+    } else {
+      reference = block.leak()
+    }
+  }
+
+  /// The extended data of a block follow its value.
+  @inline(__always)
+  func copy(_ block: UnownedBlock, into buffer: UnsafeMutableRawBufferPointer) {
+    if byteCount == 0 { return }
+    memcpy(
+      buffer.baseAddress.unsafelyUnwrapped, block.value.baseAddress.unsafelyUnwrapped, byteCount)
+  }
+}

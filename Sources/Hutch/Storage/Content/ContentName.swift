@@ -1,0 +1,157 @@
+import CSystem
+
+/// A name that the library gives to a file in a cache directory: `hutch-`, 16 hexadecimal digits
+/// and a suffix, never made from a key. Only a file with such a name is ever moved or unlinked:
+/// any other file in the directory is somebody else's.
+///
+/// Of a content file the digits are a folder and 56 random bits, and the suffix is what its put
+/// asked for. The file is `content/xx/<name>`, where xx are the first two digits.
+struct ContentName {
+  let number: UInt64
+  var suffix = FileSuffix()
+
+  private static let marker: StaticString = "hutch-"
+  private static let markerSize = 6
+  private static let digits = 16
+  /// The longest text of a name.
+  fileprivate static let longest = markerSize + digits + FileSuffix.longest
+
+  static func random(_ suffix: FileSuffix = FileSuffix()) throws(Failure) -> ContentName {
+    ContentName(number: try Entropy.number(), suffix: suffix)
+  }
+
+  init(number: UInt64, suffix: FileSuffix = FileSuffix()) {
+    self.number = number
+    self.suffix = suffix
+  }
+
+  /// From its text; nil if it is not exactly that.
+  init?(_ text: Bytes) {
+    let start = ContentName.markerSize
+    let end = start + ContentName.digits
+    guard text.count >= end,
+      memcmp(text.baseAddress!, ContentName.marker.utf8Start, start) == 0,
+      let suffix = FileSuffix(Bytes(rebasing: text[end...]))
+    else { return nil }
+    var number: UInt64 = 0
+    for digit in text[start..<end] {
+      switch digit {
+      case 0x30...0x39: number = number << 4 | UInt64(digit - 0x30)
+      case 0x61...0x66: number = number << 4 | UInt64(digit - 0x61 + 10)
+      default: return nil
+      }
+    }
+    self.number = number
+    self.suffix = suffix
+  }
+
+  /// From what a folder lists.
+  init?(_ text: Files.Path) { self.init(Bytes(start: text, count: strlen(text))) }
+
+  /// Of the file while it is being written: the same number, with `.tmp` for its suffix.
+  var temporary: ContentName { ContentName(number: number, suffix: .temporary) }
+
+  var folder: UInt8 { UInt8(truncatingIfNeeded: number >> 56) }
+
+  func inFolder(_ folder: UInt8) -> ContentName {
+    ContentName(number: number & (1 << 56 - 1) | UInt64(folder) << 56, suffix: suffix)
+  }
+
+  /// The text, without NUL.
+  func withText<R>(_ body: (Bytes) throws(Failure) -> R) throws(Failure) -> R {
+    let path = ContentPath(self)
+    return try path.withBytes(body)
+  }
+
+  /// The text as C has it.
+  func withPointer<R>(_ body: (Files.Path) -> R) -> R { ContentPath(self).withPointer(body) }
+
+  fileprivate func append(to path: inout ContentPath) {
+    path.append(ContentName.marker)
+    for i in 0..<ContentName.digits {
+      path.append(hexadecimal: UInt8(truncatingIfNeeded: number >> UInt64(60 - 4 * i) & 15))
+    }
+    suffix.withBytes { path.append($0) }
+  }
+}
+
+/// A path below the cache directory, in place, with NUL. The longest is that of a content file:
+/// 11 bytes before its name.
+struct ContentPath {
+  private var room: (UInt64, UInt64, UInt64, UInt64, UInt64, UInt64, UInt64) =
+    (0, 0, 0, 0, 0, 0, 0)
+  private var length = 0
+
+  /// What a file is called in its folder.
+  init(_ name: ContentName) {
+    self.init()
+    name.append(to: &self)
+  }
+
+  /// `content/xx/<name>`
+  static func content(_ name: ContentName) -> ContentPath {
+    var path = ContentPath.folder(name.folder)
+    path.append("/")
+    name.append(to: &path)
+    return path
+  }
+
+  /// `content`
+  static var folders: ContentPath {
+    var path = ContentPath()
+    path.append("content")
+    return path
+  }
+
+  /// `content/xx`
+  static func folder(_ prefix: UInt8) -> ContentPath {
+    var path = ContentPath()
+    path.append("content/")
+    path.append(hexadecimal: prefix >> 4)
+    path.append(hexadecimal: prefix & 15)
+    return path
+  }
+
+  /// `trash`
+  static var trash: ContentPath {
+    var path = ContentPath()
+    path.append("trash")
+    return path
+  }
+
+  private init() {}
+
+  fileprivate mutating func append(_ text: StaticString) {
+    append(Bytes(start: text.utf8Start, count: text.utf8CodeUnitCount))
+  }
+
+  fileprivate mutating func append(_ bytes: Bytes) {
+    guard let source = bytes.baseAddress, bytes.count > 0 else { return }
+    let at = length
+    withUnsafeMutableBytes(of: &room) { target in
+      (target.baseAddress! + at).copyMemory(from: source, byteCount: bytes.count)
+    }
+    length += bytes.count
+  }
+
+  fileprivate mutating func append(hexadecimal digit: UInt8) {
+    let at = length
+    withUnsafeMutableBytes(of: &room) { target in
+      target[at] = digit < 10 ? 0x30 + digit : 0x61 + digit - 10
+    }
+    length += 1
+  }
+
+  func withBytes<R>(_ body: (Bytes) throws(Failure) -> R) throws(Failure) -> R {
+    let room = self.room
+    return try withUnsafeBytes(of: room) { (bytes) throws(Failure) -> R in
+      try body(Bytes(rebasing: bytes[0..<length]))
+    }
+  }
+
+  func withPointer<R>(_ body: (Files.Path) -> R) -> R {
+    withUnsafeBytes(of: room) { bytes in
+      body(bytes.baseAddress!.assumingMemoryBound(to: CChar.self))
+    }
+  }
+}

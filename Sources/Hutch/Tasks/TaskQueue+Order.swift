@@ -1,0 +1,175 @@
+import CSystem
+
+/// Which task is next: lanes, ranks, and what the threads take.
+///
+/// A task that may run is in one lane, by its rank: its priority, or `closingRank` while its owner
+/// ends. Of tasks of one name only the first is in a lane, that of the highest rank among those
+/// that stand behind it, which is kept by counting them (`closings`, `highs`, `normals`).
+extension TaskQueue {
+  // MARK: lanes
+
+  /// Of a task that stands before no other, or before none that is more urgent.
+  func appendToOwnLane(_ task: TaskPointer) {
+    task.pointee.lane = task.rank
+    appendToLane(task)
+  }
+
+  func appendToLane(_ task: TaskPointer) {
+    switch task.pointee.lane {
+    case TaskPointer.closingRank: closing.append(task)
+    case 1: high.append(task)
+    case 0: normal.append(task)
+    default: low.append(task)
+    }
+  }
+
+  func removeFromLane(_ task: TaskPointer) {
+    switch task.pointee.lane {
+    case TaskPointer.closingRank: closing.remove(task)
+    case 1: high.remove(task)
+    case 0: normal.remove(task)
+    default: low.remove(task)
+    }
+  }
+
+  /// Counts a task among those that stand behind `first`, itself included, by its rank.
+  func count(_ task: TaskPointer, among first: TaskPointer) {
+    task.extras.pointee.countedRank = task.rank
+    count(task.rank, 1, among: first)
+  }
+
+  /// The task stands there no more.
+  func uncount(_ task: TaskPointer, among first: TaskPointer) {
+    count(task.extras.pointee.countedRank, -1, among: first)
+  }
+
+  private func count(_ rank: Int8, _ change: Int32, among first: TaskPointer) {
+    switch rank {
+    case TaskPointer.closingRank: first.extras.pointee.closings += change
+    case 1: first.extras.pointee.highs += change
+    case 0: first.extras.pointee.normals += change
+    default: break
+    }
+  }
+
+  /// The lane of the first of a name is that of the highest rank among them.
+  func laneOfAll(_ first: TaskPointer) -> Int8 {
+    let extras = first.extras
+    if extras.pointee.closings > 0 { return TaskPointer.closingRank }
+    return extras.pointee.highs > 0 ? 1 : extras.pointee.normals > 0 ? 0 : -1
+  }
+
+  /// Under the lock: a queued task has another rank than it was put in its place by.
+  func rankAnew(_ task: TaskPointer) {
+    guard task.isNamed else {
+      removeFromLane(task)
+      appendToOwnLane(task)
+      return
+    }
+    guard let first = table.first(like: task) else { return }
+    uncount(task, among: first)
+    count(task, among: first)
+    relane(first)
+  }
+
+  func relane(_ first: TaskPointer) {
+    let lane = laneOfAll(first)
+    guard lane != first.pointee.lane else { return }
+    guard first.pointee.state == .queued else {
+      first.pointee.lane = lane
+      return
+    }
+    removeFromLane(first)
+    first.pointee.lane = lane
+    appendToLane(first)
+  }
+
+  // MARK: the next one
+
+  /// Which tasks a thread takes; completions that are to be made are among them in any case.
+  enum Share {
+    case all
+    /// What the owners need that end.
+    case closing
+    /// Completions alone.
+    case completions
+  }
+
+  var isSuspended: Bool { suspensions > 0 && !isClosed }
+
+  /// Under the lock. A task whose completion is to be made, or else one to run; nil: none may.
+  @_optimize(speed)
+  func take(_ share: Share = .all) -> TaskPointer? {
+    if let task = completions.popFirst() { return task }
+    guard running < width, share != .completions else { return nil }
+    if share == .closing || isSuspended { return closing.first.map { begin($0) } }
+    if !oldestRuns, let task = oldest() {
+      oldestRuns = true
+      task.pointee.marks.insert(.oldest)
+      return begin(task)
+    }
+    guard let task = closing.first ?? high.first ?? normal.first ?? low.first else { return nil }
+    return begin(task)
+  }
+
+  /// The oldest task that may run. Of those that stand behind one that runs a few are
+  /// passed over: with a width of 1 there are none, so that its order is strict.
+  private func oldest() -> TaskPointer? {
+    var next = byAge.first
+    var passed = 0
+    while let task = next, task.isMarked(.behind), passed < 32 {
+      next = task.pointee.ageNext
+      passed += 1
+    }
+    guard let next, !next.isMarked(.behind) else { return nil }
+    return next
+  }
+
+  @_optimize(speed)
+  func begin(_ task: TaskPointer) -> TaskPointer {
+    removeFromLane(task)
+    running += 1
+    task.pointee.marks.insert(.counted)
+    start(task)
+    if task.has(.joining) {
+      table.remove(task)
+      // Tasks that were cancelled leave the row.
+      var last = task
+      while let member = last.extras.pointee.behind {
+        if member.pointee.state == .queued {
+          start(member)
+          last = member
+        } else {
+          last.extras.pointee.behind = member.extras.pointee.behind
+          dropLater(member)
+        }
+      }
+    }
+    if roomWaiters > 0 { progress.broadcast() }
+    return task
+  }
+
+  private func start(_ task: TaskPointer) {
+    byAge.remove(task)
+    queued -= 1
+    unwatch(task)
+    task.pointee.marks.remove(.behind)
+    task.pointee.state = .running
+    if task.hasExtras && task.extras.pointee.deadline != 0 && !task.has(.irrevocable)
+      && Clock.read(CLOCK_MONOTONIC) >= task.extras.pointee.deadline
+    {
+      task.pointee.state = .late
+      task.pointee.status = Status.timedOut.code
+    }
+    runningTasks.append(task)
+    task.pointee.marks.insert(.listed)
+  }
+
+  /// Under the lock: whether anything can be taken.
+  var hasMore: Bool {
+    if completions.first != nil { return true }
+    guard running < width else { return false }
+    if closing.first != nil { return true }
+    return !isSuspended && (high.first ?? normal.first ?? low.first) != nil
+  }
+}
