@@ -65,7 +65,7 @@ def directory(tmp_path: Path) -> Path:
     return tmp_path / "cache"
 
 
-NO_LIMITS = hutch.TierLimits(cost=0, count=0, max_entry=0, time_to_live=0, time_to_idle=0)
+NO_LIMITS = hutch.TierLimits(*[hutch.NO_LIMIT] * 5)
 
 
 @pytest.fixture(params=["memory only", "mixed", "sqlite", "file"])

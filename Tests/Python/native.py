@@ -17,9 +17,7 @@ __all__ += ["options", "put", "structs", "tier"]
 
 
 def options() -> structs.Options:
-    filled = structs.Options()
-    assert lib.hutch_options_init(byref(filled), ctypes.sizeof(filled)) == Status.OK
-    return filled
+    return structs.Options()
 
 
 def open_raw(directory: bytes | None = None, chosen: Any = None) -> tuple[int, Any]:

@@ -264,6 +264,6 @@ def test_bad_arguments(cache):
             with pytest.raises(ValueError):
                 await cache.aload("k", lambda key: 1, **bad)
         with pytest.raises(TypeError):
-            await cache.aload(1.5, lambda key: 1)
+            await cache.aload([1.5], lambda key: 1)
 
     asyncio.run(main())

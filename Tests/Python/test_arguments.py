@@ -97,6 +97,7 @@ def key_calls(cache, key, size):
     yield "put", lib.hutch_put(cache, key, size, b"v", 1, None, None)
     yield "get", lib.hutch_get(cache, key, size, byref(value))
     yield "get_into", lib.hutch_get_into(cache, key, size, None, 0, byref(copied))
+    yield "look", lib.hutch_look(cache, key, size, 0, None, 0, byref(structs.Found()))
     yield "contains", lib.hutch_contains(cache, key, size)
     yield "info", lib.hutch_info(cache, key, size, byref(info))
     yield "touch", lib.hutch_touch(cache, key, size, 1, 1)
@@ -215,6 +216,25 @@ def test_get_into(cache):
     assert lib.hutch_get_into(cache, b"k", 1, buffer, 10, None) == INVALID
 
 
+def test_look(cache):
+    buffer, found = ctypes.create_string_buffer(b"untouched!", 10), structs.Found()
+    assert lib.hutch_look(cache, b"k", 1, 0, buffer, 5, byref(found)) == Status.OK
+    assert not found.value and found.size == 5 and found.extended_size == 0
+    assert buffer.raw == b"valueched!"
+    assert lib.hutch_look(cache, b"none", 4, 0, buffer, 10, byref(found)) == Status.NOT_FOUND
+    assert found.size == 0
+    assert lib.hutch_look(cache, b"k", 1, 0, buffer, 4, byref(found)) == Status.OK
+    assert ctypes.string_at(lib.hutch_value_data(found.value), found.size) == b"value"
+    lib.hutch_value_release(found.value)
+    assert lib.hutch_look(cache, b"k", 1, 2, buffer, 10, byref(found)) == Status.UNSUPPORTED
+    for wrong in ((0, None, 5), (0, buffer, SIZE_MAX)):
+        assert lib.hutch_look(cache, b"k", 1, *wrong, byref(found)) == INVALID
+        assert not found.value
+    assert lib.hutch_look(cache, b"k", 1, 0, buffer, 10, None) == INVALID
+    found.struct_size = 4
+    assert lib.hutch_look(cache, b"k", 1, 0, buffer, 10, byref(found)) == INVALID
+
+
 def test_the_largest_versions(cache):
     result = structs.PutResult()
     for version in (0, 2**63, 2**64 - 1):
@@ -265,20 +285,26 @@ def test_a_longer_struct_of_which_the_rest_is_not_zero(cache, tail):
     _, chosen = padded(structs.PutOptions(), tail)
     for name, status in put_calls(cache, b"v", 1, chosen):
         assert status == unsupported, name
-    _, result = padded(structs.PutResult(), tail)
-    assert put(cache, b"k", b"v", None, result) == unsupported
-    _, info = padded(structs.EntryInfo(), tail)
-    assert lib.hutch_info(cache, b"k", 1, info) == unsupported
-    _, stats = padded(structs.CacheStats(), tail)
-    assert lib.hutch_stats(cache, stats) == unsupported
     _, limits = padded(structs.CacheLimits(), tail)
-    assert lib.hutch_limits(cache, limits) == unsupported
     assert lib.hutch_set_limits(cache, limits) == unsupported
-    _, error = padded(structs.Error(), tail)
-    assert lib.hutch_last_error(error) == unsupported
     _, chosen = padded(options(), tail)
     status, other = open_raw(None, chosen)
     assert status == unsupported and not other
+
+
+def test_a_longer_struct_that_is_filled_in_is_zero_behind(cache):
+    tail = b"\xaa" * 24
+    calls = {
+        "result": (structs.PutResult(), lambda out: put(cache, b"k", b"value", None, out)),
+        "info": (structs.EntryInfo(), lambda out: lib.hutch_info(cache, b"k", 1, out)),
+        "stats": (structs.CacheStats(), lambda out: lib.hutch_stats(cache, out)),
+        "limits": (structs.CacheLimits(), lambda out: lib.hutch_limits(cache, out)),
+        "error": (structs.Error(), lambda out: lib.hutch_last_error(out)),
+    }
+    for name, (struct, call) in calls.items():
+        whole, out = padded(struct, tail)
+        assert call(out) == Status.OK, name
+        assert bytes(whole.unknown) == bytes(24), name
 
 
 def shortened(struct, size: int):
@@ -359,31 +385,16 @@ def test_a_struct_size_that_was_not_set(cache, size):
     chosen = options()
     chosen.struct_size = size
     assert open_raw(None, byref(chosen))[0] == INVALID
-    assert lib.hutch_options_init(byref(structs.Options()), size) == INVALID
 
 
-def test_options_init_of_another_size():
-    raw, chosen = shortened(structs.Options(), 40)
-    assert lib.hutch_options_init(chosen, 40) == Status.OK
-    assert raw[40:] == b"\xaa" * (512 - 40)
-    assert chosen.contents.struct_size == 40 and chosen.contents.inline_threshold == 20480
-    raw, chosen = shortened(structs.Options(), 8)
-    longer = ctypes.sizeof(structs.Options) + 24
-    assert lib.hutch_options_init(chosen, longer) == Status.OK
-    assert raw[longer - 24 : longer] == bytes(24) and raw[longer:] == b"\xaa" * (512 - longer)
-    assert chosen.contents.struct_size == longer and chosen.contents.memory.cost == 64 << 20
-
-
-@pytest.mark.parametrize("where", ["options", "memory", "disk"])
-def test_reserved_fields(cache, where):
+@pytest.mark.parametrize("where", ["memory", "disk"])
+@pytest.mark.parametrize("word", [0, 9])
+def test_reserved_fields(cache, where, word):
     chosen = options()
-    if where == "options":
-        chosen.reserved = 1
-    else:
-        getattr(chosen, where).reserved[1] = 1
-        limits = structs.CacheLimits()
-        getattr(limits, where).reserved[1] = 1
-        assert lib.hutch_set_limits(cache, byref(limits)) == Status.UNSUPPORTED
+    getattr(chosen, where).reserved[word] = 1
+    limits = structs.CacheLimits()
+    getattr(limits, where).reserved[word] = 1
+    assert lib.hutch_set_limits(cache, byref(limits)) == Status.UNSUPPORTED
     status, other = open_raw(None, byref(chosen))
     assert status == Status.UNSUPPORTED and not other
 
@@ -391,7 +402,7 @@ def test_reserved_fields(cache, where):
 @pytest.mark.parametrize("field", ["flags", "policy", "storage", "durability", "sharing", "checksums"])
 @pytest.mark.parametrize("number", [99, 2**31, 2**32 - 1])
 def test_options_that_are_not_defined(directory, field, number):
-    expected = INVALID if field == "flags" else Status.UNSUPPORTED
+    expected = Status.UNSUPPORTED
     chosen = options()
     setattr(chosen, field, number)
     for path in (None, bytes(directory)):
@@ -453,4 +464,4 @@ def test_what_a_failed_call_leaves_behind(cache):
     assert lib.hutch_get(None, b"k", 1, byref(value)) == INVALID and not value
     other = structs.CachePointer.from_buffer_copy(b"\xaa" * 8)
     assert lib.hutch_open(b"/dev/null/x", None, byref(other)) == Status.BAD_DIRECTORY and not other
-    assert tier(cache, 9)[0] == INVALID
+    assert tier(cache, 9)[0] == Status.UNSUPPORTED

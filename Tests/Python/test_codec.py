@@ -79,7 +79,7 @@ class Name(str):
     pass
 
 
-@pytest.mark.parametrize("key", [True, False, None, 1.0, (1,), ["a"], bytearray(b"a"), Name("a")])
+@pytest.mark.parametrize("key", [["a"], bytearray(b"a"), {}, {1}, object(), 1j, (1, ["a"])])
 def test_no_key(key):
     with pytest.raises(TypeError, match="a key must be"):
         hutch.key_to_bytes(key)
@@ -129,10 +129,9 @@ def test_the_bytes_of_values():
     assert encode_value({"a": [1, True, None, "é"]}) == ('{"a":[1,true,null,"é"]}'.encode(), JSON)
 
 
-def test_buffers_become_bytes_and_tuples_lists():
+def test_buffers_become_bytes():
     assert same(through(bytearray(b"abc")), b"abc")
     assert same(through(memoryview(b"abcdef")[::2]), b"ace")
-    assert same(through((1, ("a", None))), [1, ["a", None]])
 
 
 def test_only_a_counter_has_eight_bytes_and_the_tag_of_an_int():
@@ -146,13 +145,8 @@ def test_only_a_counter_has_eight_bytes_and_the_tag_of_an_int():
     "value",
     [
         object(),
-        {1, 2},
-        1j,
         Name("a"),
         json.JSONDecodeError,
-        {1: "a"},
-        {"a": {None: 1}},
-        [b"bytes"],
         [Name("a")],
         {"a": object()},
         {Name("a"): 1},
@@ -185,7 +179,7 @@ def test_durations():
     assert nanoseconds(1.5e-9) == 2
     assert nanoseconds(math.inf) == nanoseconds(1e300) == FOREVER
     assert own_duration(None) == 0
-    assert limit_duration(0) == limit_duration(math.inf) == 0
+    assert limit_duration(math.inf) == FOREVER
     assert limit_duration(1e-12) == 1
 
 

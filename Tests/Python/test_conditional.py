@@ -118,7 +118,8 @@ def test_increment_of_a_missing_entry_without_default(cache):
 
 
 def test_increment_of_what_is_no_counter(cache):
-    for value in ("12345678", "text", 1.5, [1], None, True, 2**63, 10**30, b"short"):
+    texts = "12345678", "text", b"12345678", b"short"
+    for value in (*texts, 1.5, [1], None, True, 2**63, 10**30):
         cache["n"] = value
         with pytest.raises(hutch.WrongTypeError) as caught:
             cache.incr("n")
@@ -139,10 +140,34 @@ def test_increment_beyond_64_bits(cache):
     assert "new" not in cache
 
 
-def test_a_counter_of_another_language(cache):
-    cache["n"] = (41).to_bytes(8, "little")
-    assert cache.incr("n") == 42
-    assert cache["n"] == (42).to_bytes(8, "little")
+def test_a_text_that_comes_and_goes_is_never_counted(cache):
+    stop = threading.Event()
+
+    def write():
+        while not stop.is_set():
+            cache["k"] = "ABCDEFGH"
+            cache.delete("k")
+
+    writer = threading.Thread(target=write)
+    writer.start()
+    try:
+        for _ in range(3000):
+            try:
+                cache.incr("k")
+            except hutch.WrongTypeError:
+                pass
+            value = cache.get("k")
+            assert value is None or value == "ABCDEFGH" or type(value) is int
+    finally:
+        stop.set()
+        writer.join()
+
+
+def test_a_count_is_one_access(cache):
+    cache["n"] = 1
+    before = cache.stats()
+    cache.incr("n")
+    assert (cache.stats().hits, cache.stats().misses) == (before.hits, before.misses)
 
 
 def test_pop(cache):

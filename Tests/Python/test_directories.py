@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import resource
 import sqlite3
 import stat
 from pathlib import Path
@@ -240,9 +242,70 @@ def test_a_manifest_that_is_no_database_is_set_aside(directory, content):
 
 
 def test_a_directory_with_files_of_others(directory):
-    directory.mkdir()
-    (directory / "notes.txt").write_text("mine")
+    others = {
+        "notes.txt": b"mine",
+        "lock": b"mine too",
+        "trash/thesis.docx": b"years",
+        "trash/0123456789abcdef": b"digits",
+        "content/01/0123456789abcdef": b"digits",
+        "damaged-photos": b"of the storm",
+        "manifest.new": b"and a list",
+    }
+    for name, content in others.items():
+        path = directory / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(content)
+    before = snapshot(directory)
+    with pytest.raises(hutch.BadDirectoryError) as caught:
+        hutch.Cache(directory)
+    assert str(directory) in caught.value.words and "not empty" in caught.value.words
+    assert snapshot(directory) == before
+
+    for _ in range(3):
+        with hutch.Cache(directory, nonempty=True, workers=0) as cache:
+            for number in range(5):
+                cache[number] = b"x" * 50_000
+            cache.maintain()
+            cache.clear()
+            cache.check()
+            cache.maintain()
+    # It is a cache's by now.
     with hutch.Cache(directory) as cache:
-        cache["k"] = b"x" * 50_000
-        cache.clear()
-    assert (directory / "notes.txt").read_text() == "mine"
+        cache["k"] = 1
+    after = snapshot(directory)
+    assert {name: after[name] for name in others} == others
+
+
+def test_a_closed_cache_holds_no_descriptor(directory):
+    def descriptors() -> list[str]:
+        links = (f"/proc/self/fd/{name}" for name in os.listdir("/proc/self/fd"))
+        return [os.readlink(link) for link in links if os.path.lexists(link)]
+
+    cache = hutch.Cache(directory)
+    cache["k"] = b"x" * 100_000
+    assert any(str(directory) in name for name in descriptors())
+    cache.close()
+    assert not any(str(directory) in name for name in descriptors())
+
+
+def test_too_many_open_files_say_nothing_of_the_directory(directory):
+    filled(directory)
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    for free in range(8):
+        held = []
+        resource.setrlimit(resource.RLIMIT_NOFILE, (64, hard))
+        try:
+            with contextlib.suppress(OSError):
+                while True:
+                    held.append(os.open("/", os.O_RDONLY))
+            for number in held[len(held) - free :]:
+                os.close(number)
+            del held[len(held) - free :]
+            with contextlib.suppress(hutch.StorageError), hutch.Cache(directory, workers=0):
+                pass
+        finally:
+            for number in held:
+                os.close(number)
+            resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    with hutch.Cache(directory) as cache:
+        assert len(cache) == 20

@@ -1,4 +1,4 @@
-"""The binding declares what hutch.h declares: every function, number and field."""
+"""The binding declares what the headers declare: every function, number and field."""
 
 from __future__ import annotations
 
@@ -13,7 +13,9 @@ from conftest import ROOT
 from hutch import _library, _units
 from hutch import _structs as s
 
-HEADER = (ROOT / "include" / "hutch.h").read_text()
+HEADER = "".join(
+    (ROOT / "include" / name).read_text() for name in ("hutch.h", "hutch_tasks.h")
+)
 
 STRUCTS = {
     "hutch_error": s.Error,
@@ -22,6 +24,7 @@ STRUCTS = {
     "hutch_options": s.Options,
     "hutch_entry_info": s.EntryInfo,
     "hutch_put_options": s.PutOptions,
+    "hutch_found": s.Found,
     "hutch_put_result": s.PutResult,
     "hutch_load_options": s.LoadOptions,
     "hutch_tier_stats": s.TierStats,
@@ -67,7 +70,7 @@ def test_structs_have_the_layout_that_the_compiler_gives_them(tmp_path: Path):
             expected.append(f"{name}.{field} {place.offset} {place.size}")
     source = tmp_path / "layout.c"
     source.write_text(
-        '#include <stdio.h>\n#include "hutch.h"\nint main(void) {\n'
+        '#include <stdio.h>\n#include "hutch_tasks.h"\nint main(void) {\n'
         + "\n".join(lines)
         + "\nreturn 0; }\n"
     )
@@ -134,8 +137,10 @@ def test_storage_kinds_and_constants():
     assert "#define HUTCH_FOREVER INT64_MAX" in HEADER and _units.FOREVER == 2**63 - 1
     assert f"#define HUTCH_KEY_MAX {hutch._many._LONGEST_KEY}" in HEADER
     assert hutch._many._AT_ONCE <= int(re.search(r"HUTCH_MANY_MAX (\d+)", HEADER)[1])
-    assert "#define HUTCH_MAX_ENTRY_QUARTER UINT64_MAX" in HEADER
-    assert hutch.MAX_ENTRY_QUARTER == 2**64 - 1
+    assert "#define HUTCH_NO_LIMIT UINT64_MAX" in HEADER
+    assert _units.limit_size(hutch.NO_LIMIT) == 2**64 - 1
+    assert "#define HUTCH_MAX_ENTRY_QUARTER (UINT64_MAX - 1)" in HEADER
+    assert hutch.MAX_ENTRY_QUARTER == 2**64 - 2
 
 
 @pytest.mark.parametrize(

@@ -225,9 +225,9 @@ def test_orders(cache, clock):
 def test_a_bad_order(cache):
     for order in ("", "key", 1, []):
         with pytest.raises(ValueError):
-            next(cache.keys(order))
+            next(iter(cache.keys(order)))
     with pytest.raises(ValueError):
-        next(cache.keys(reverse=True))
+        next(iter(cache.keys(reverse=True)))
 
 
 def test_the_numbers_of_orders_are_the_headers():

@@ -57,7 +57,7 @@ def numbers(said: bytes) -> list[int]:
 
 
 def content_files(directory: Path) -> list[Path]:
-    ours = ("manifest.sqlite", "lock")
+    ours = ("manifest.sqlite", "hutch.lock")
     return [
         path
         for path in directory.rglob("*")

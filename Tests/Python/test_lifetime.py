@@ -137,11 +137,13 @@ def test_an_iterator_keeps_its_cache_open():
     assert list(walk) == []
 
 
-def test_neither_copied_nor_pickled(cache):
-    for copier in (copy.copy, copy.deepcopy, pickle.dumps):
-        for thing in (cache, cache.memory):
+def test_in_memory_neither_copied_nor_pickled():
+    with hutch.Cache() as cache:
+        for copier in (copy.copy, copy.deepcopy, pickle.dumps):
             with pytest.raises(TypeError, match="cannot be copied"):
-                copier(thing)
+                copier(cache)
+        with pytest.raises(TypeError, match="cannot be copied"):
+            pickle.dumps(cache.memory)
 
 
 def test_errors_survive_pickling():
@@ -270,7 +272,6 @@ def test_the_release_of_a_clock_is_called_once():
     read = structs.ClockFunction(lambda context: 10**18)
     release = structs.ReleaseFunction(lambda context: calls.append(context))
     options = structs.Options()
-    lib.hutch_options_init(byref(options), structs.ctypes.sizeof(options))
     options.clock, options.clock_context, options.clock_release = read, 5, release
     status, cache = open_raw(None, byref(options))
     assert status == Status.OK and put(cache, b"k", b"v") == Status.OK
@@ -338,12 +339,9 @@ def test_daemon_threads_at_the_end(directory):
 
             def work():
                 started.wait()
-                try:
-                    while True:
-                        cache["k"] = cache["k"]
-                        list(cache.items())
-                except hutch.ClosedError:
-                    pass
+                while True:
+                    cache["k"] = cache["k"]
+                    list(cache.items())
 
             for _ in range(3):
                 threading.Thread(target=work, daemon=True).start()
@@ -353,6 +351,44 @@ def test_daemon_threads_at_the_end(directory):
         )
         with hutch.Cache(directory) as cache:
             assert cache["k"] == "v"
+
+
+def test_tasks_at_the_end_use_caches(directory):
+    run(
+        """
+        import sys, threading, hutch
+        cache = hutch.Cache(sys.argv[1])
+        queue = hutch.Queue()
+        own = cache.queue()
+        begun = [threading.Event(), threading.Event()]
+
+        def work(number):
+            begun[number].set()
+            threading.main_thread().join()
+            for n in range(100):
+                cache[f"{number}:{n}"] = n
+
+        tasks = [queue.submit(work, 0), own.submit(work, 1)]
+        for each in begun:
+            each.wait()
+        """,
+        directory,
+    )
+    with hutch.Cache(directory) as cache:
+        assert {cache.get(f"0:{n}") for n in range(100)} == set(range(100))
+
+
+def test_handlers_of_the_end_use_caches(directory):
+    out = run(
+        """
+        import atexit, sys, hutch
+        atexit.register(lambda: print(cache["k"]))
+        cache = hutch.Cache(sys.argv[1])
+        cache["k"] = "v"
+        """,
+        directory,
+    )
+    assert out == "v\n"
 
 
 def test_a_clock_at_the_end(directory):

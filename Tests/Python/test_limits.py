@@ -17,19 +17,35 @@ Outcome = hutch.Outcome
 def test_defaults(directory):
     with hutch.Cache(directory) as cache:
         limits = cache.limits()
-    assert limits.memory == Limits(64 << 20, 0, hutch.MAX_ENTRY_QUARTER, 0, 0, 0)
-    assert limits.disk == Limits(50_000_000, 0, hutch.MAX_ENTRY_QUARTER, 30 * 86400, 0, 0)
+    none, quarter = hutch.NO_LIMIT, hutch.MAX_ENTRY_QUARTER
+    assert limits.memory == Limits(64 << 20, none, quarter, none, none, none)
+    assert limits.disk == Limits(50_000_000, none, quarter, 30 * 86400, none, none)
+    with hutch.Cache() as cache:
+        assert cache.limits().disk == Limits(), "there is no such tier"
 
 
 def test_limits_are_what_was_set(directory):
-    memory = Limits(1 << 20, 100, 5000, 1.5, 9, 0)
+    none = hutch.NO_LIMIT
+    memory = Limits(1 << 20, 100, 5000, 1.5, 9, none)
     with hutch.Cache(directory, memory=memory, disk=Limits(count=7), time_to_idle=3) as cache:
         assert cache.limits().memory == memory
-        disk = Limits(50_000_000, 7, hutch.MAX_ENTRY_QUARTER, 30 * 86400, 3, 0)
+        disk = Limits(50_000_000, 7, hutch.MAX_ENTRY_QUARTER, 30 * 86400, 3, none)
         assert cache.limits().disk == disk
-        cache.set_limits(memory=Limits(count=0), disk=Limits(time_to_live=math.inf))
-        assert cache.limits().memory == Limits(1 << 20, 0, 5000, 1.5, 9, 0)
-        assert cache.limits().disk.time_to_live == 0
+        cache.set_limits(memory=Limits(count=none), disk=Limits(time_to_live=math.inf))
+        assert cache.limits().memory == Limits(1 << 20, none, 5000, 1.5, 9, none)
+        assert cache.limits().disk.time_to_live == none
+        cache.set_limits(memory=Limits(), disk=Limits())
+        assert cache.limits().memory == Limits(1 << 20, none, 5000, 1.5, 9, none)
+        cache.set_limits(memory=Limits(cost=1e9))
+        assert cache.limits().memory.cost == 10**9
+
+
+@pytest.mark.parametrize(
+    "field", ["cost", "count", "max_entry", "time_to_live", "time_to_idle"]
+)
+def test_zero_is_no_limit_at_all(field):
+    with hutch.Cache() as cache, pytest.raises(ValueError, match="NO_LIMIT"):
+        cache.set_limits(memory=Limits(**{field: 0}))
 
 
 def test_numbers_that_would_wrap_around():
@@ -53,7 +69,8 @@ def test_a_view_changes_its_own_part_only(directory):
     wanted.disk.count = 6
     assert lib.hutch_set_limits(memory, byref(wanted)) == Status.OK
     assert lib.hutch_limits(cache, byref(after)) == Status.OK
-    assert bytes(after.memory) == bytes(wanted.memory)
+    before.memory.count = 5
+    assert bytes(after.memory) == bytes(before.memory)
     assert bytes(after.disk) == bytes(before.disk)
     lib.hutch_cache_release(memory)
     assert lib.hutch_close(cache) == Status.OK
@@ -132,7 +149,7 @@ def test_overwriting_is_charged_once(cache):
 
 
 def test_an_explicit_cost_replaces_the_charge_in_memory():
-    with hutch.Cache(memory=Limits(cost=10, max_entry=0)) as cache:
+    with hutch.Cache(memory=Limits(cost=10, max_entry=hutch.NO_LIMIT)) as cache:
         for number in range(20):
             cache.set(number, b"x" * 1000, cost=1)
         assert len(cache) == 10 and cache.cost() == 10
@@ -229,7 +246,8 @@ def test_a_smaller_limit_takes_effect_at_once(directory):
         assert len(cache.disk) <= 20
         cache.set_limits(memory=Limits(cost=5000))
         assert cache.memory.cost() <= 5000
-        cache.set_limits(memory=Limits(cost=0, count=0), disk=Limits(count=0))
+        none = hutch.NO_LIMIT
+        cache.set_limits(memory=Limits(cost=none, count=none), disk=Limits(count=none))
         for number in range(100):
             cache[number] = b"x"
         assert len(cache.memory) == len(cache.disk) == len(cache) == 100
@@ -238,7 +256,7 @@ def test_a_smaller_limit_takes_effect_at_once(directory):
 def test_small_popular_entries_stay_under_the_default_policy():
     """Each fifth request is for one of 50 entries of which ten fill the cache."""
     numbers = random.Random(3)
-    limits = Limits(cost=1_000_000, count=0)
+    limits = Limits(cost=1_000_000)
     with hutch.Cache(memory=limits) as cache, hutch.Cache(memory=limits, policy="lru") as lru:
         hits = [0, 0]
         for step in range(10_000):
@@ -255,7 +273,7 @@ def test_small_popular_entries_stay_under_the_default_policy():
 
 
 def test_a_smaller_cost_on_disk(directory):
-    with hutch.Cache(directory, disk=Limits(cost=0)) as cache:
+    with hutch.Cache(directory, disk=Limits(cost=hutch.NO_LIMIT)) as cache:
         for number in range(200):
             cache[number] = b"x" * 30_000
         cache.set_limits(disk=Limits(cost=2_000_000))
@@ -265,7 +283,7 @@ def test_a_smaller_cost_on_disk(directory):
 
 def test_min_free(tmp_path):
     """No file system has so much: everything goes, and a put is refused, until less is wanted."""
-    with hutch.Cache(tmp_path / "cache", memory=Limits(count=0)) as cache:
+    with hutch.Cache(tmp_path / "cache", memory=Limits()) as cache:
         cache["k"] = b"value"
         cache.set_limits(disk=Limits(min_free=2**60 - 1))
         assert cache.limits().disk.min_free == 2**60 - 1

@@ -189,7 +189,7 @@ def test_bad_arguments(cache):
         with pytest.raises(ValueError):
             cache.load("k", lambda key: 1, **bad)
     with pytest.raises(TypeError):
-        cache.load(1.5, lambda key: 1)
+        cache.load([1.5], lambda key: 1)
 
 
 def test_a_close_ends_the_waiting(directory):

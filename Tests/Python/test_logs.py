@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import logging
 
+import subprocess
+import sys
+
 import hutch
 import pytest
+from processes import environment
 
 
 @pytest.fixture(autouse=True)
-def off():
+def as_it_begins():
     yield
-    hutch.log(None)
+    hutch.log(logging.WARNING)
 
 
 def fail(cache):
@@ -19,10 +23,44 @@ def fail(cache):
         cache.load("k", lambda key: int("x"))
 
 
-def test_nothing_is_logged_unless_asked_for(cache, caplog):
+def test_information_is_not_logged_unless_asked_for(cache, caplog):
     caplog.set_level(logging.DEBUG)
     fail(cache)
     assert not caplog.records
+
+
+def test_a_value_that_the_disk_does_not_take_is_a_warning(directory, caplog):
+    with hutch.Cache(directory, disk=hutch.TierLimits(max_entry=1000)) as cache:
+        assert cache.set("k", b"x" * 5000)
+    (record,) = caplog.records
+    assert record.name == "hutch" and record.levelno == logging.WARNING
+    words = "a value was not stored on disk: it is too large"
+    assert record.getMessage() == f"{directory}: {words}"
+
+
+def test_a_program_that_has_set_up_no_logging_is_warned(directory):
+    done = subprocess.run(
+        [
+            sys.executable,
+            "-c",
+            "import shutil, sys, hutch\n"
+            "cache = hutch.Cache(sys.argv[1])\n"
+            "cache['a'] = 1\n"
+            "shutil.rmtree(sys.argv[1])\n"
+            "while cache.stats().disk.state == hutch.State.UP:\n"
+            "    cache['b'] = 2\n"
+            # The line may be another thread's, which the close waits for.
+            "cache.close()\n",
+            directory,
+        ],
+        env=environment(),
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert done.returncode == 0, done.stderr
+    assert f"{directory}: the disk tier is out of service" in done.stderr
+    assert "Traceback" not in done.stderr
 
 
 def test_what_fails_is_logged(cache, caplog):

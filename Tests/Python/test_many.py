@@ -72,7 +72,7 @@ def test_results_of_puts(cache):
         assert result.version == cache.info(key).version and not result.partial
 
 
-@pytest.mark.parametrize("wrong", ["", "k" * 65536, 1.5, None])
+@pytest.mark.parametrize("wrong", ["", "k" * 65536, 1j, bytearray(b"k")])
 def test_a_key_that_is_none_of_many(cache, at_once, wrong):
     cache["there"] = 1
     for call in (cache.get_many, cache.infos, cache.delete_many):
@@ -84,7 +84,7 @@ def test_a_key_that_is_none_of_many(cache, at_once, wrong):
     assert dict(cache.items()) == {"there": 1}
 
 
-@pytest.mark.parametrize("wrong", [object(), {1: 2}, {"a": {1}}])
+@pytest.mark.parametrize("wrong", [object(), {1: range(2)}, {"a": {len}}])
 def test_a_value_that_is_none_of_many(cache, at_once, wrong):
     with pytest.raises(TypeError):
         cache.set_many({"a": 1, "b": wrong, "c": 3})
@@ -156,3 +156,26 @@ def test_several_threads(directory: Path, seed: int):
         assert not raised
         everything = cache.get_many(range(200))
         assert everything == dict(cache.items()) == cache.disk.get_many(range(200))
+
+
+def test_a_prefix_is_removed(cache):
+    keys = ["user:", "user:1", "user:ü", "use", "User:1", b"user:1", b"user", 1]
+    cache.set_many({key: "value" for key in keys})
+    assert cache.remove_prefix("user:") == 3
+    assert set(cache) == set(keys[3:])
+    assert cache.remove_prefix(b"user") == 2
+    assert set(cache) == {"use", "User:1", 1}
+    assert cache.remove_prefix("nothing") == 0
+
+
+def test_what_is_no_prefix(cache):
+    cache["a"] = 1
+    for wrong in (1, None, ["a"], bytearray(b"a")):
+        with pytest.raises(TypeError):
+            cache.remove_prefix(wrong)
+    for empty in ("", b""):
+        with pytest.raises(ValueError):
+            cache.remove_prefix(empty)
+    with pytest.raises(hutch.InvalidArgumentError):
+        cache.remove_prefix("a" * 65536)
+    assert len(cache) == 1

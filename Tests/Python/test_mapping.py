@@ -79,7 +79,7 @@ def test_a_key_that_is_too_long(cache):
             key in cache
 
 
-@pytest.mark.parametrize("key", [None, True, 1.5, ("a",)])
+@pytest.mark.parametrize("key", [["a"], {"a"}, object(), (1, [2])])
 def test_no_key(cache, key):
     for call in (
         lambda: cache[key],
@@ -96,7 +96,7 @@ def test_no_key(cache, key):
 
 def test_no_value_changes_nothing(cache):
     cache["k"] = "before"
-    for value in (object(), {1: 2}, {"a", "b"}):
+    for value in (object(), {1: range(2)}, {"a", len}):
         with pytest.raises(TypeError):
             cache["k"] = value
     assert cache["k"] == "before"

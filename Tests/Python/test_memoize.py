@@ -2,7 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
+import dataclasses
+import datetime
+import decimal
+import enum
+import fractions
+import functools
+import pathlib
+import pickle
 import threading
+import uuid
 
 import hutch
 import pytest
@@ -51,9 +61,9 @@ def test_the_first_call_returns_what_later_ones_do(cache):
         return (n, {"list": shared})
 
     first = pair(1)
-    assert first == pair(1) == [1, {"list": [1, 2]}]
+    assert first == pair(1) == (1, {"list": [1, 2]})
     first[1]["list"].append(3)
-    assert pair(1) == [1, {"list": [1, 2]}] and shared == [1, 2]
+    assert pair(1) == (1, {"list": [1, 2]}) and shared == [1, 2]
 
 
 def test_an_exception_is_not_kept(cache):
@@ -89,8 +99,24 @@ def test_results_that_are_no_values(cache):
     def bad():
         return object()
 
-    with pytest.raises(TypeError, match="a value must be"):
+    with pytest.raises(TypeError, match="cannot be part of a value"):
         bad()
+
+
+def test_a_result_that_no_tier_takes_is_returned_all_the_same(directory):
+    calls = []
+    none = hutch.TierLimits(max_entry=1000)
+    for options in ({}, {"directory": directory}):
+        with hutch.Cache(memory=none, disk=none, **options) as cache:
+
+            @cache.memoize()
+            def large():
+                calls.append(1)
+                return "x" * 5000
+
+            calls.clear()
+            assert large() == large() == "x" * 5000
+            assert len(calls) == 2 and len(cache) == 0
 
 
 def test_names(cache):
@@ -107,11 +133,17 @@ def test_misuse(cache):
         def function():
             pass
 
-    with pytest.raises(TypeError, match="coroutine"):
+    for generator in (numbers, anumbers):
+        with pytest.raises(TypeError, match="generator"):
+            cache.memoize()(generator)
 
-        @cache.memoize()
-        async def coroutine():
-            pass
+
+def numbers():
+    yield 1
+
+
+async def anumbers():
+    yield 1
 
 
 def test_typed():
@@ -154,7 +186,7 @@ def test_equal_arguments_have_equal_keys():
 
 
 @pytest.mark.parametrize(
-    "argument", [object(), lambda: 1, 1j, bytearray(b"a"), [object()], range(3)]
+    "argument", [object(), lambda: 1, bytearray(b"a"), [object()], range(3), iter([])]
 )
 def test_arguments_that_make_no_key(argument):
     with pytest.raises(TypeError, match="cannot make a key"):
@@ -183,3 +215,249 @@ def test_calls_at_the_same_time(cache):
     for thread in threads:
         thread.join()
     assert results == [True] * 400
+
+
+# ------------------------------------------------------- on top of load
+
+
+def at_once(count, work):
+    barrier = threading.Barrier(count)
+    results = [None] * count
+
+    def run(number):
+        barrier.wait()
+        try:
+            results[number] = work(number)
+        except Exception as error:
+            results[number] = error
+
+    threads = [threading.Thread(target=run, args=(n,)) for n in range(count)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    return results
+
+
+def test_of_calls_at_the_same_time_one_runs(cache):
+    calls = []
+    begun = threading.Event()
+
+    @cache.memoize()
+    def slow(n):
+        calls.append(n)
+        begun.wait()
+        return n * 2
+
+    def work(number):
+        if number == 7:
+            while not calls:
+                pass
+            begun.set()
+        return slow(1)
+
+    assert at_once(8, work) == [2] * 8
+    assert calls == [1]
+    assert slow.cache_info()[:2] == (7, 1)
+
+
+def test_each_caller_gets_an_exception_of_the_function(cache):
+    @cache.memoize()
+    def fails(n):
+        raise LookupError(n)
+
+    assert [type(each) for each in at_once(4, lambda _: fails(1))] == [LookupError] * 4
+    assert len(cache) == 0
+
+
+def test_recursion(cache):
+    @cache.memoize()
+    def fibonacci(n):
+        return n if n < 2 else fibonacci(n - 1) + fibonacci(n - 2)
+
+    assert fibonacci(60) == 1548008755920
+    assert fibonacci.cache_info().currsize == 61
+
+
+def test_an_old_result_is_made_anew_in_the_background(cache, clock):
+    answers = iter([0, OSError("not now"), 2])
+    held = threading.Event()
+    held.set()
+
+    @cache.memoize(refresh=10, stale_if_error=True)
+    def number():
+        held.wait()
+        answer = next(answers)
+        if isinstance(answer, OSError):
+            raise answer
+        return answer
+
+    def end_of_refreshing():
+        held.set()
+        for thread in threading.enumerate():
+            if thread.name == "hutch refresh":
+                thread.join()
+
+    assert number() == number() == 0
+    for expected in (0, 2):
+        clock.advance(11)
+        held.clear()
+        # The function waits, and its callers do not.
+        assert number() == number() == 0
+        end_of_refreshing()
+        assert cache[number.__cache_key__()] == expected
+    assert number() == 2
+
+
+def test_coroutine_functions(cache, clock):
+    calls = []
+
+    async def main():
+        begun = asyncio.Event()
+
+        @cache.memoize(expire=100, refresh=10)
+        async def slow(n):
+            """Doubles."""
+            calls.append(n)
+            await begun.wait()
+            return n * len(calls)
+
+        asyncio.get_running_loop().call_later(0, begun.set)
+        assert await asyncio.gather(*(slow(3) for _ in range(5))) == [3] * 5
+        assert calls == [3] and slow.__doc__ == "Doubles."
+        assert asyncio.iscoroutinefunction(slow)
+        clock.advance(11)
+        assert await slow(3) == 3
+        while len(calls) < 2 or await slow(3) == 3:
+            await asyncio.sleep(0)
+        assert await slow(3) == 6 and calls == [3, 3]
+        assert slow.cache_info().currsize == 1
+
+        @cache.memoize()
+        async def fails():
+            raise LookupError
+
+        for error in await asyncio.gather(*(fails() for _ in range(3)), return_exceptions=True):
+            assert type(error) is LookupError
+
+    asyncio.run(main())
+
+
+def test_cache_info_and_cache_clear(cache):
+    @cache.memoize(name="f")
+    def square(n):
+        return n * n
+
+    @cache.memoize(name="f2")
+    def other(n):
+        return n
+
+    assert [square(n) for n in (1, 2, 1)] == [1, 4, 1] and other(5) == 5
+    cache["f"] = "mine"
+    info = square.cache_info()
+    assert (info.hits, info.misses, info.maxsize, info.currsize) == (1, 2, None, 2)
+    square.cache_clear()
+    assert square.cache_info() == (0, 0, None, 0)
+    assert cache["f"] == "mine" and other.cache_info().currsize == 1
+    assert square(2) == 4 and square.cache_info().misses == 1
+
+
+def test_methods_leave_self_out_by_its_name(cache):
+    class Reader:
+        @cache.memoize(ignore={"self", "verbose"})
+        def read(self, name, verbose=False):
+            return f"{name}:{verbose}"
+
+        @classmethod
+        @cache.memoize(ignore={"cls"})
+        def make(cls, n):
+            return n
+
+        @staticmethod
+        @cache.memoize()
+        def double(n):
+            return 2 * n
+
+    assert Reader().read("a") == Reader().read("a", True) == Reader().read(name="a") == "a:False"
+    assert Reader.make(1) == Reader().make(1) == 1 and Reader.double(2) == 4
+
+
+def test_partials_and_callable_objects(cache):
+    def power(base, exponent, *, plus=0):
+        return base**exponent + plus
+
+    two = cache.memoize()(functools.partial(power, 2))
+    three = cache.memoize()(functools.partial(power, 3, plus=1))
+    assert (two(3), three(3), two(3), three(3)) == (8, 28, 8, 28)
+
+    class Adds:
+        def __init__(self, n):
+            self.n = n
+
+        def __call__(self, m):
+            return self.n + m
+
+    for nameless in (Adds(1), Adds(1).__call__, [].append):
+        with pytest.raises(TypeError, match="name="):
+            cache.memoize()(nameless)
+    assert cache.memoize(name="adds 1")(Adds(1))(2) == 3
+    assert cache.memoize(name="adds 2")(Adds(2))(2) == 4
+    assert cache.memoize()(len)("abc") == 3
+    with pytest.raises(TypeError, match="decorates a function"):
+        cache.memoize()(5)
+
+
+def test_two_lambdas_are_two_functions(cache):
+    one, two = cache.memoize()(lambda n: n + 1), cache.memoize()(lambda n: n + 2)
+    assert (one(1), two(1), one(1), two(1)) == (2, 3, 2, 3)
+    many = [cache.memoize()(lambda n, m=m: n * m) for m in range(3)]
+    more = [cache.memoize()(function) for function in map(adder, range(3))]
+    for _ in range(2):
+        assert [f(5) for f in many] == [0, 5, 10]
+        assert [f(5) for f in more] == [5, 6, 7]
+    again = cache.memoize()(adder(2))
+    assert again.__cache_key__(5) == more[2].__cache_key__(5)
+    with pytest.raises(TypeError, match="name="):
+        cache.memoize()(adder(object()))
+
+
+def adder(n):
+    return lambda m: m + n
+
+
+class Colour(enum.Enum):
+    RED = 1
+    GREEN = 2
+
+
+@dataclasses.dataclass
+class Point:
+    x: int
+    y: object
+
+
+NATURAL = [
+    datetime.date(2026, 1, 2), datetime.datetime(2026, 1, 2), datetime.time(1, 2),
+    datetime.datetime(2026, 1, 2, tzinfo=datetime.timezone.utc), datetime.timedelta(5),
+    decimal.Decimal("1.0"), decimal.Decimal("1.00"), fractions.Fraction(1, 3), 1j,
+    uuid.UUID(int=7), pathlib.PurePosixPath("/a"), pathlib.PurePosixPath("/b"), Colour.RED,
+    Colour.GREEN, Point(1, 2), Point(1, "2"), Point(1, Point(1, 2)), "datetime.date(2026, 1, 2)",
+]  # fmt: skip
+
+
+def test_natural_arguments_have_keys_of_their_own():
+    keys = [key(each) for each in NATURAL]
+    assert len(set(keys)) == len(keys)
+    assert keys == [key(each) for each in pickle.loads(pickle.dumps(NATURAL))]
+    with pytest.raises(TypeError, match="cannot make a key"):
+        key(Point(1, object()))
+
+
+def test_arrays_as_arguments():
+    numpy = pytest.importorskip("numpy")
+    a = numpy.arange(6)
+    arrays = [a, a.reshape(2, 3), a.astype("f8"), a[::-1], numpy.float64(1), numpy.float32(1)]
+    assert len({key(each) for each in arrays}) == len(arrays)
+    assert key(a[::2]) == key(a[::2].copy())
+    with pytest.raises(TypeError, match="cannot make a key"):
+        key(numpy.array([object()]))

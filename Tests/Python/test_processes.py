@@ -91,8 +91,11 @@ def test_limits_are_those_in_force(directory):
             import sys, warnings, hutch
             with warnings.catch_warnings(record=True) as caught:
                 warnings.simplefilter("always")
-                cache = hutch.Cache(sys.argv[1], sharing="shared")
-            assert [one.category for one in caught] == [hutch.OptionsDifferWarning]
+                hutch.Cache(sys.argv[1], sharing="shared").close()
+                assert not caught, "a limit that is not set is the directory's"
+                other = hutch.TierLimits(count=7)
+                cache = hutch.Cache(sys.argv[1], sharing="shared", disk=other)
+                assert not caught, "a limit that is set changes the directory's"
             for number in range(9):
                 cache.disk[number] = number
             print(len(cache.disk), cache.limits().disk.count)
@@ -101,7 +104,7 @@ def test_limits_are_those_in_force(directory):
             """,
             directory,
         )
-        assert output == "3 3\n" and len(cache.disk) == 2
+        assert output == "7 7\n" and len(cache.disk) == 2
         cache.disk["k"] = 1
         assert cache.limits().disk.count == 2
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import gc
 import select
 import subprocess
@@ -256,14 +257,12 @@ def test_without_threads_who_runs_it_does_the_work():
 
 def test_a_group_ends_once(queue):
     told = []
-    ended = threading.Event()
     group = hutch.Group(queue)
     tasks = [queue.submit(str, n, group=group) for n in range(4)]
     tasks[2].cancel()
-    assert not group.wait(0)
-    assert group.start(lambda tally: (told.append(tally), ended.set()))
+    assert group.start(told.append)
     assert not group.start()
-    assert group.wait() and ended.wait(60)
+    assert group.wait()
     assert told == [hutch.Tally(count=4, cancelled=1)]
     assert [task.result() for task in tasks if not task.cancelled()] == ["0", "1", "3"]
     # One that is not started, or cancelled.
@@ -277,6 +276,20 @@ def test_a_group_ends_once(queue):
     group.cancel()
     group.start()
     assert group.wait() and task.wait() and task.cancelled()
+    # A wait is a start.
+    group = hutch.Group(queue)
+    task = queue.submit(str, 7, group=group)
+    assert not task.done()
+    assert group.wait() and task.result() == "7"
+    assert not group.start()
+
+
+def test_a_failure_within_a_task_has_its_words(queue, tmp_path):
+    file = tmp_path / "file"
+    file.write_bytes(b"no directory")
+    with pytest.raises(hutch.BadDirectoryError, match="Not a directory") as raised:
+        queue.submit(hutch.Cache, file).result()
+    assert raised.value.errno == errno.ENOTDIR
 
 
 def test_a_port_hands_over_to_the_thread_that_drains(queue):

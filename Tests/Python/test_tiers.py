@@ -225,7 +225,7 @@ def test_a_view_of_a_closed_cache(directory):
 def test_views_of_views_and_no_such_tier(directory):
     status, cache = open_raw(bytes(directory))
     assert status == Status.OK
-    assert tier(cache, 0)[0] == tier(cache, 3)[0] == Status.INVALID_ARGUMENT
+    assert tier(cache, 0)[0] == tier(cache, 3)[0] == Status.UNSUPPORTED
     status, disk = tier(cache, 2)
     assert status == Status.OK
     status, memory = tier(disk, 1)

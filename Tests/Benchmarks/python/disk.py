@@ -46,7 +46,7 @@ def one_round(cache: Any, value: bytes, count: int) -> list[float]:
 
 def main() -> None:
     rounds = int(sys.argv[1]) if len(sys.argv) > 1 else 5
-    limits = hutch.TierLimits(cost=0, max_entry=0)
+    limits = hutch.TierLimits(cost=hutch.NO_LIMIT, max_entry=hutch.NO_LIMIT)
     base = tempfile.mkdtemp(prefix="hutch-python-")
 
     def whole(path: str) -> tuple[Any, Any]:

@@ -11,10 +11,11 @@
             return n * n
 
 See Cache for all of it. The library is libhutch; this package calls it by
-ctypes and has no compiled part.
+ctypes, and for the common calls by an extension in C, if that was built.
 """
 
 from ._cache import Cache, TierView
+from ._cbor import register
 from ._codec import Key, key_from_bytes, key_to_bytes
 from ._codec_hook import Codec
 from ._errors import (
@@ -29,6 +30,7 @@ from ._errors import (
     InvalidArgumentError,
     LoadError,
     NewerFormatError,
+    NoDiskTierError,
     NoSpaceError,
     OptionsDifferWarning,
     OutOfMemoryError,
@@ -59,12 +61,15 @@ from ._records import (
     TierLimits,
     TierStats,
 )
+from ._units import NO_LIMIT
+from ._serializers import Serializer
 
 __version__: str = _lib.hutch_version().decode()
 """The version of the library."""
 
 __all__ = [
     "MAX_ENTRY_QUARTER",
+    "NO_LIMIT",
     "BadDirectoryError",
     "BusyError",
     "Cache",
@@ -91,6 +96,7 @@ __all__ = [
     "Listening",
     "LoadError",
     "NewerFormatError",
+    "NoDiskTierError",
     "NoSpaceError",
     "OptionsDifferWarning",
     "OutOfMemoryError",
@@ -98,6 +104,7 @@ __all__ = [
     "Port",
     "PutResult",
     "Queue",
+    "Serializer",
     "State",
     "Status",
     "StorageError",
@@ -116,4 +123,5 @@ __all__ = [
     "key_from_bytes",
     "key_to_bytes",
     "log",
+    "register",
 ]

@@ -7,15 +7,18 @@ no worker waits for it.
 
 from __future__ import annotations
 
-import asyncio
 import inspect
 import itertools
-from typing import Any, Callable
+from typing import TYPE_CHECKING, Any, Callable
 
 from . import _structs
+from ._callbacks import callback, report
 from ._errors import Status
 from ._library import lib
 from ._loads import Lead, fail, fulfil, leading
+
+if TYPE_CHECKING:
+    import asyncio
 
 _works: dict[int, Work] = {}
 _tokens = itertools.count(1)
@@ -73,7 +76,7 @@ class Work:
         if isinstance(error, Exception):
             fail(loading, error)
         else:
-            lib.hutch_load_abandon(loading)
+            lib.hutch_loading_abandon(loading)
 
     def _begin(self, result: Any, lead: Lead) -> None:
         self._task = self._loop.create_task(self._run(result, lead))
@@ -93,12 +96,21 @@ class Work:
                 result.close()
 
 
+@callback
 def _lead(token: int, key: int, size: int, loading: Any) -> int:
-    return int(_works[token].lead(loading))
+    try:
+        return int(_works[token].lead(loading))
+    except BaseException as error:
+        report(error, "a loader", None)
+        return Status.IO
 
 
+@callback
 def _release(token: int) -> None:
-    _works.pop(token, None)
+    try:
+        _works.pop(token, None)
+    except BaseException as error:
+        report(error, "the release of a loader", None)
 
 
 lead_callback = _structs.LoaderFunction(_lead)

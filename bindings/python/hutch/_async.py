@@ -6,22 +6,33 @@ made on the loop's own thread. What memory can answer at once is answered withou
 
 from __future__ import annotations
 
-import asyncio
 import ctypes
 import itertools
 import weakref
 from ctypes import byref, pointer
-from typing import Any, Callable
+from typing import TYPE_CHECKING, Any, Callable, TypeVar, overload
 
 from . import _structs
 from ._aload import Work, lead_callback, release_callback
-from ._codec import Key, encode_value, key_to_bytes
+from ._awaits import AwaitedEntries
+from ._callbacks import callback, report
+from ._cbor import Unreadable
+from ._codec import Key, key_to_bytes
 from ._errors import LoadError, Status, check, described
 from ._library import lib
 from ._loads import load_options
 from ._options import choice, put_options
-from ._records import Seconds
-from ._values import decode
+from ._units import Seconds
+from ._serializers import Forms
+from ._values import parts
+
+if TYPE_CHECKING:
+    # Not at run time: to import asyncio takes longer than all else of the package.
+    import asyncio
+    from collections.abc import Coroutine
+
+K = TypeVar("K", bound=Key)
+V = TypeVar("V")
 
 _MAY_FINISH_NOW = 1
 
@@ -34,28 +45,32 @@ _tokens = itertools.count(1)
 
 
 def _result(completion: Any) -> tuple[int, Any]:
-    """What a completion tells: its status, and a value. Raises what failed."""
+    """What a completion tells: its status, and a value's parts. Raises what failed."""
     status = completion.status
     if status < 0:
         raise described(status, completion.error.contents if completion.error else None)
     if completion.value:
-        return status, decode(completion.value)
+        return status, parts(completion.value)
     return status, None
 
 
+@callback
 def _complete(token: int, completion: Any) -> None:
-    future = _waiting.pop(token, None)
-    if future is None or future.done():
-        return  # its coroutine has been cancelled meanwhile
     try:
-        result = _result(completion.contents)
+        future = _waiting.pop(token, None)
+        if future is None or future.done():
+            return  # its coroutine has been cancelled meanwhile
+        try:
+            result = _result(completion.contents)
+        except Exception as error:
+            future.set_exception(error)
+            return
+        if result[0] == Status.CANCELLED:
+            future.cancel()
+        else:
+            future.set_result(result)
     except BaseException as error:
-        future.set_exception(error)
-        return
-    if result[0] == Status.CANCELLED:
-        future.cancel()
-    else:
-        future.set_result(result)
+        report(error, "the end of an awaited call", None)
 
 
 _complete_callback = _structs.CompleteFunction(_complete)
@@ -89,6 +104,8 @@ async def _awaited(call: Any, arguments: tuple[Any, ...], priority: str) -> tupl
 
     If the coroutine is cancelled, so is the task, unless it runs already.
     """
+    import asyncio
+
     loop = asyncio.get_running_loop()
     now = _structs.Completion()
     token = next(_tokens)
@@ -128,7 +145,7 @@ async def _awaited(call: Any, arguments: tuple[Any, ...], priority: str) -> tupl
         lib.hutch_task_release(task)
 
 
-class AsyncEntries:
+class AsyncEntries(AwaitedEntries):
     """The calls on entries, to be awaited: with the arguments and the meaning of those without
     the a, and a priority, "low", "default" or "high".
 
@@ -138,13 +155,17 @@ class AsyncEntries:
     """
 
     _pointer: Any
+    _forms: Forms
 
     async def aget(self, key: Key, default: Any = None, *, priority: str = "default") -> Any:
         """The value of key, or default."""
         name = key_to_bytes(key)
         arguments = self._pointer, name, len(name)
-        status, value = await _awaited(lib.hutch_get_async, arguments, priority)
-        return default if status == Status.NOT_FOUND else value
+        status, found = await _awaited(lib.hutch_get_async, arguments, priority)
+        try:
+            return default if status == Status.NOT_FOUND else self._forms.decode(*found)
+        except Unreadable:
+            return default
 
     async def aset(
         self,
@@ -159,7 +180,7 @@ class AsyncEntries:
     ) -> bool:
         """Store value under key. False: a later write of the key was done first."""
         name = key_to_bytes(key)
-        data, extended = encode_value(value)
+        data, extended = self._forms.encode(value)
         options = put_options(expire, idle, cost, extended, None, write_policy)
         arguments = self._pointer, name, len(name), data, len(data), options
         status, _ = await _awaited(lib.hutch_put_async, arguments, priority)
@@ -179,10 +200,42 @@ class AsyncEntries:
         status, _ = await _awaited(lib.hutch_contains_async, arguments, priority)
         return status == Status.OK
 
+    @overload
+    async def aload(
+        self,
+        key: K,
+        loader: Callable[[K], Coroutine[Any, Any, V]],
+        expire: Seconds | None = None,
+        *,
+        idle: Seconds | None = None,
+        cost: int | None = None,
+        timeout: Seconds | None = None,
+        refresh: Seconds | None = None,
+        remember_errors: Seconds | None = None,
+        stale_if_error: bool = False,
+        priority: str = "default",
+    ) -> V: ...
+
+    @overload
+    async def aload(
+        self,
+        key: K,
+        loader: Callable[[K], V],
+        expire: Seconds | None = None,
+        *,
+        idle: Seconds | None = None,
+        cost: int | None = None,
+        timeout: Seconds | None = None,
+        refresh: Seconds | None = None,
+        remember_errors: Seconds | None = None,
+        stale_if_error: bool = False,
+        priority: str = "default",
+    ) -> V: ...
+
     async def aload(
         self,
         key: Key,
-        loader: Callable[[Key], Any],
+        loader: Callable[[Any], Any],
         expire: Seconds | None = None,
         *,
         idle: Seconds | None = None,
@@ -203,8 +256,11 @@ class AsyncEntries:
         """
 
         def encode(result: Any) -> tuple[bytes, Any]:
-            data, extended = encode_value(result)
+            data, extended = self._forms.encode(result)
             return data, put_options(expire, idle, cost, extended)
+
+        import asyncio
+        import inspect
 
         name = key_to_bytes(key)
         choice("priority", priority, _PRIORITIES)
@@ -212,7 +268,7 @@ class AsyncEntries:
         work = Work(asyncio.get_running_loop(), lambda: loader(key), encode)
         arguments = self._pointer, name, len(name), lead_callback, work.token, release_callback
         try:
-            _, value = await _awaited(lib.hutch_load_async, (*arguments, options), priority)
+            _, found = await _awaited(lib.hutch_load_async, (*arguments, options), priority)
         except asyncio.CancelledError:
             work.leave()
             if work.error is not None and not isinstance(work.error, asyncio.CancelledError):
@@ -222,7 +278,17 @@ class AsyncEntries:
             if isinstance(work.error, Exception):
                 raise work.error from None
             raise
-        return value
+        try:
+            return self._forms.decode(*found)
+        except Unreadable:
+            # What is stored there cannot be read. It is no value, and makes place for one.
+            await self.adelete(key)
+            made = loader(key)
+            if inspect.isawaitable(made):
+                made = await made
+            await self.aset(key, made, expire, idle=idle, cost=cost)
+            data, extended = self._forms.encode(made)
+            return self._forms.decode(data, extended or b"")
 
     async def aclear(self, *, priority: str = "default") -> None:
         """Remove every entry that was put before."""

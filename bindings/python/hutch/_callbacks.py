@@ -1,20 +1,74 @@
-"""What functions that C calls have in common."""
+"""What functions that C calls have in common: nothing that they raise may pass through C."""
 
 from __future__ import annotations
 
+import ctypes
 import sys
-from types import SimpleNamespace
-from typing import Any
+import threading
+from types import CodeType, FrameType
+from typing import Any, Callable, TypeVar
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+_Call = ctypes.CFUNCTYPE(None)
+_codes: set[CodeType] = set()
+
+
+def callback(function: F) -> F:
+    """Decorator of every function that C calls. It catches all that it can raise: an
+    exception that leaves it leaves its caller in C with an undefined status."""
+    _codes.add(function.__code__)
+    return function
+
+
+class _Raise:
+    """A call that raises an error. ctypes hands the error to sys.unraisablehook, and names this.
+
+    Python code cannot make the argument that CPython's own hook insists on.
+    """
+
+    __slots__ = ("_error", "_function", "_what")
+
+    def __init__(self, error: BaseException, what: str, function: Any) -> None:
+        self._error = error
+        self._what = what
+        self._function = function
+
+    def __call__(self) -> None:
+        raise self._error
+
+    def __repr__(self) -> str:
+        return f"{self._what} of hutch, {self._function!r}"
 
 
 def report(error: BaseException, what: str, function: Any) -> None:
-    """Tell sys.unraisablehook what cannot pass through C."""
-    sys.unraisablehook(
-        SimpleNamespace(
-            exc_type=type(error),
-            exc_value=error,
-            exc_traceback=error.__traceback__,
-            err_msg=f"Exception in {what}",
-            object=function,
-        )
-    )
+    """Tell sys.unraisablehook of an error that cannot pass through C. Raises nothing.
+
+    A KeyboardInterrupt of the main thread is raised again there, when the callback has ended.
+    """
+    try:
+        is_main = threading.current_thread() is threading.main_thread()
+        if is_main and isinstance(error, KeyboardInterrupt):
+            _interrupt_later(error)
+        else:
+            _Call(_Raise(error, what, function))()
+    except BaseException:
+        # There is nobody left to tell.
+        pass
+
+
+def _interrupt_later(error: KeyboardInterrupt) -> None:
+    """Raise error on this thread as soon as a function that is in no callback is called or
+    returns. Python has no other place that comes after this callback and before the next."""
+    other = sys.getprofile()
+
+    def profile(frame: FrameType, event: str, argument: Any) -> None:
+        outer: FrameType | None = frame
+        while outer is not None:
+            if outer.f_code in _codes:
+                return
+            outer = outer.f_back
+        sys.setprofile(other)
+        raise error.with_traceback(None)
+
+    sys.setprofile(profile)

@@ -8,23 +8,53 @@ says so by the release function.
 from __future__ import annotations
 
 import itertools
+import operator
 from typing import Callable
 
 from . import _structs
+from ._callbacks import callback, report
 
 Clock = Callable[[], int]
-"""Gives the time in Unix nanoseconds. Must not use the cache it is the clock of."""
+"""Gives the time in Unix nanoseconds. Must not use the cache it is the clock of.
 
-_clocks: dict[int, Clock] = {}
+What it raises goes to sys.unraisablehook; the time is then that of the call before.
+"""
+
+
+class _Clock:
+    """A clock, and its last reading."""
+
+    __slots__ = ("function", "last")
+
+    def __init__(self, function: Clock) -> None:
+        self.function = function
+        self.last = 0
+
+
+_clocks: dict[int, _Clock] = {}
 _numbers = itertools.count(1)
 
 
+@callback
 def _read(number: int) -> int:
-    return _clocks[number]()
+    try:
+        clock = _clocks[number]
+    except BaseException as error:
+        report(error, "a clock", None)
+        return 0
+    try:
+        clock.last = operator.index(clock.function())
+    except BaseException as error:
+        report(error, "a clock", clock.function)
+    return clock.last
 
 
+@callback
 def _release(number: int) -> None:
-    _clocks.pop(number, None)
+    try:
+        _clocks.pop(number, None)
+    except BaseException as error:
+        report(error, "the release of a clock", None)
 
 
 _read_callback = _structs.ClockFunction(_read)
@@ -33,8 +63,13 @@ _release_callback = _structs.ReleaseFunction(_release)
 
 def set_clock(options: _structs.Options, clock: Clock) -> None:
     """Make this the clock of the cache that will be opened with these options."""
+    if not callable(clock):
+        raise TypeError(
+            "clock is a function that gives the time in Unix nanoseconds, "
+            f"not a {type(clock).__name__}"
+        )
     number = next(_numbers)
-    _clocks[number] = clock
+    _clocks[number] = _Clock(clock)
     options.clock = _read_callback
     options.clock_context = number
     options.clock_release = _release_callback

@@ -2,8 +2,11 @@
 
 Keys
 
-A key is a str, a bytes or an int. ``1``, ``"1"`` and ``b"1"`` are three keys,
-and iteration gives back what was put in. As other languages see them:
+A key is a str, a bytes, an int, or a tuple of natural values: str, bytes, int, float, bool,
+None, tuples and frozensets of these, dates and times, Decimal, Fraction, UUID. A natural value
+alone is a key too. Keys that are equal in Python are one key, as in a dict: ``1``, ``1.0`` and
+``True``. ``1``, ``"1"`` and ``b"1"`` are three, and iteration gives back what was put in, or
+what is equal to it. As other languages see them:
 
 =======  ===========================================  ==========================
 key      its bytes                                    example
@@ -11,10 +14,11 @@ key      its bytes                                    example
 str      its UTF-8                                    "user:7" is ``user:7``
 bytes    0xFF, then the bytes                         b"abc" is ``\\xffabc``
 int      0xFE, then the number in hexadecimal         -255 is ``\\xfe-ff``
+others   0xFD, then CBOR of the canonical value       see _cbor, _keys
 =======  ===========================================  ==========================
 
 str comes first, since text is what programs in every language use for keys;
-0xFE and 0xFF never occur in UTF-8, so the three kinds never meet. A key that
+0xFD to 0xFF never occur in UTF-8, so the kinds never meet. A key that
 another program wrote and that is none of these comes out as a str with its odd
 bytes escaped, as Python does with file names ("surrogateescape"), and goes in
 again the same way. key_to_bytes and key_from_bytes are this table as functions.
@@ -28,57 +32,94 @@ bytes, bytearray, memoryview           as they are            none
 str                                    UTF-8                  ``py:str``
 int                                    two's complement,      ``py:int``
                                        little-endian: 8
-                                       bytes, as a counter of
-                                       hutch_increment, or
-                                       more if it needs them
-float, bool, None, list, tuple, dict   JSON in UTF-8          ``py:json``
+                                       bytes, or more if it
+                                       needs them
+float, bool, None, list, dict          JSON in UTF-8          ``py:json``
+other natural values                   CBOR, see _cbor        ``py:cbor``
 =====================================  =====================  ================
 
-The type is told apart by the entry's extended data, so the value itself is what
-any other language expects. bytearray and memoryview come back as bytes, tuples
-as lists; else what comes back equals what went in, with the same type. Dict
-keys must be str; NaN and infinities are written as Python's json writes them.
-Subclasses of these types are refused: they would come back as something else.
-A value with extended data that is none of these comes back as bytes.
+JSON has lists and dicts with str keys of what it has. Other natural values are tuples, sets,
+frozensets, dicts with other keys, bytes within values, dates and times, Decimal, Fraction,
+UUID, complex, Path, numpy arrays, and registered enumerations, dataclasses and named tuples.
+
+An int of 8 bytes is a counter: hutch_increment counts it in other languages too, if
+its options have the same extended data. The type is told apart by the entry's extended data,
+so the value itself is what any other language expects. bytearray and memoryview come back as
+bytes; else what comes back equals what went in, with the same type. NaN and infinities are
+written as Python's json writes them. Subclasses of these types are refused: they would come
+back as something else. A value whose extended data do not begin with ``py:`` comes back as
+bytes. What cannot be read is not found.
 """
 
 from __future__ import annotations
 
 import json
-from typing import Any, Union
+from typing import TYPE_CHECKING, Any, Union
 
-Key = Union[str, bytes, int]
+from ._cbor import Unreadable, dumps
+from ._cbor_read import loads
+from ._keys import canonical
+
+if TYPE_CHECKING:
+    from datetime import date, time, timedelta
+    from decimal import Decimal
+    from fractions import Fraction
+    from uuid import UUID
+
+    # date is the base of datetime.
+    Natural = Union[
+        str,
+        bytes,
+        float,
+        None,
+        "tuple[Natural, ...]",
+        "frozenset[Natural]",
+        date,
+        time,
+        timedelta,
+        Decimal,
+        Fraction,
+        UUID,
+    ]
+    Key = Natural
+else:
+    Key = Any
 
 STR = b"py:str"
 INT = b"py:int"
 JSON = b"py:json"
+CBOR = b"py:cbor"
+FOREIGN = b"py:"
+"""What the extended data of this package's values begin with, whatever wrote them."""
 
-_BYTES_KEY = 0xFF
-_INT_KEY = 0xFE
+_CBOR_KEY = 0xFD
 
 
 def key_to_bytes(key: Key) -> bytes:
     """The bytes under which an entry with this key is found from other languages.
 
-    TypeError: no str, bytes or int (a bool is none). ValueError: the empty
+    TypeError: it is none, see the table. ValueError: the empty
     string, or a string with surrogates that stand for no byte. The length is
     left to the library, which takes 65,535 bytes.
     """
     kind = type(key)
     if kind is str:
-        raw = key.encode("utf-8", "surrogateescape")  # type: ignore[union-attr]
+        raw: bytes = key.encode("utf-8", "surrogateescape")  # type: ignore[union-attr]
         if not raw:
             raise ValueError("a key cannot be the empty string")
         # Only escapes can give these first bytes: a str that stands for the bytes
         # of another key would be two keys in one.
-        if raw[0] >= _INT_KEY and type(key_from_bytes(raw)) is not str:
+        if raw[0] >= _CBOR_KEY and type(key_from_bytes(raw)) is not str:
             raise ValueError(f"{key!r} are the bytes of the key {key_from_bytes(raw)!r}")
         return raw
     if kind is bytes:
         return b"\xff" + key  # type: ignore[operator]
     if kind is int:
         return b"\xfe%x" % key  # type: ignore[str-format]
-    raise TypeError(f"a key must be a str, bytes or int, not {kind.__name__}")
+    same = canonical(key)
+    if type(same) in (str, bytes, int):
+        return key_to_bytes(same)
+    return b"\xfd" + dumps(same, sort=True)
 
 
 def key_from_bytes(raw: bytes) -> Key:
@@ -86,9 +127,10 @@ def key_from_bytes(raw: bytes) -> Key:
 
     key_to_bytes(key_from_bytes(raw)) is raw, for any bytes but none.
     """
-    if raw[:1] == b"\xff":
+    first = raw[:1]
+    if first == b"\xff":
         return raw[1:]
-    if raw[:1] == b"\xfe":
+    if first == b"\xfe":
         try:
             number = int(raw[1:], 16)
         except ValueError:
@@ -97,6 +139,13 @@ def key_from_bytes(raw: bytes) -> Key:
             # Another spelling of the number is another key.
             if b"%x" % number == raw[1:]:
                 return number
+    if first == b"\xfd":
+        try:
+            key: Key = loads(raw[1:])
+            if key_to_bytes(key) == raw:
+                return key
+        except (TypeError, ValueError):
+            pass
     return raw.decode("utf-8", "surrogateescape")
 
 
@@ -113,38 +162,53 @@ def encode_value(value: Any) -> tuple[bytes, bytes | None]:
         return value.to_bytes(size, "little", signed=True), INT
     if kind is bytearray or kind is memoryview:
         return bytes(value), None
-    if value is None or kind in (float, bool, list, tuple, dict):
+    if value is None or kind in (float, bool, list, dict):
+        text = _json(value)
+        if text is not None:
+            return text.encode("utf-8", "surrogatepass"), JSON
+    return dumps(value), CBOR
+
+
+def _json(value: Any) -> str | None:
+    """The value as JSON; None: it would come back as another one."""
+    try:
         # First, since it also finds values that contain themselves.
         text = json.dumps(value, ensure_ascii=False, separators=(",", ":"))
-        _check_json(value)
-        return text.encode("utf-8", "surrogatepass"), JSON
-    raise TypeError(
-        "a value must be bytes, str, int, float, bool, None or a list or dict of these "
-        f"with str keys, not {kind.__name__}"
-    )
+    except TypeError:
+        return None
+    return text if _is_json(value) else None
 
 
-def _check_json(value: Any) -> None:
-    """TypeError if JSON would change the value into another."""
+def _is_json(value: Any) -> bool:
     kind = type(value)
     if kind is dict:
-        for key, item in value.items():
-            if type(key) is not str:
-                raise TypeError(f"the keys of a dict value must be str, not {type(key).__name__}")
-            _check_json(item)
-    elif kind is list or kind is tuple:
-        for item in value:
-            _check_json(item)
-    elif value is not None and kind not in (str, int, float, bool):
-        raise TypeError(f"{kind.__name__} cannot be part of a value: it would come back as another")
+        return all(type(key) is str and _is_json(item) for key, item in value.items())
+    if kind is list:
+        return all(map(_is_json, value))
+    return value is None or kind in (str, int, float, bool)
 
 
 def decode_value(data: bytes, extended: bytes) -> Any:
-    """The value that was put; of extended data that is not ours, the bytes."""
+    """The value that was put; of extended data that are not ours, the bytes.
+
+    Unreadable: the bytes are no such value, or a serializer's.
+    """
+    if not extended:
+        return data
     if extended == STR:
-        return data.decode("utf-8", "surrogatepass")
+        try:
+            return data.decode("utf-8", "surrogatepass")
+        except ValueError as error:
+            raise Unreadable(str(error)) from None
     if extended == INT:
         return int.from_bytes(data, "little", signed=True)
     if extended == JSON:
-        return json.loads(data.decode("utf-8", "surrogatepass"))
+        try:
+            return json.loads(data.decode("utf-8", "surrogatepass"))
+        except (ValueError, RecursionError) as error:
+            raise Unreadable(str(error)) from None
+    if extended == CBOR:
+        return loads(data)
+    if extended.startswith(FOREIGN):
+        raise Unreadable("the value is of a serializer, or of a newer version")
     return data

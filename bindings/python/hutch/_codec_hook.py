@@ -11,7 +11,7 @@ import itertools
 from typing import Callable, NamedTuple
 
 from . import _structs
-from ._callbacks import report
+from ._callbacks import callback, report
 from ._errors import CorruptError, Status
 from ._library import lib
 
@@ -46,6 +46,10 @@ _numbers = itertools.count(1)
 def _run(function: Callable[[bytes], bytes], data: int, size: int, output: int) -> int:
     try:
         made = function(ctypes.string_at(data, size) if size else b"")
+        if not isinstance(made, bytes):
+            if not isinstance(made, (bytearray, memoryview)):
+                raise TypeError(f"a codec's functions return bytes, not {type(made).__name__}")
+            made = bytes(made)
         room = lib.hutch_buffer_resize(output, len(made))
         if room is None:
             return Status.NO_MEMORY
@@ -58,16 +62,30 @@ def _run(function: Callable[[bytes], bytes], data: int, size: int, output: int) 
     return Status.OK
 
 
+@callback
 def _encode(number: int, data: int, size: int, output: int) -> int:
-    return _run(_codecs[number].encode, data, size, output)
+    try:
+        return _run(_codecs[number].encode, data, size, output)
+    except BaseException as error:
+        report(error, "a codec", None)
+        return Status.IO
 
 
+@callback
 def _decode(number: int, data: int, size: int, output: int) -> int:
-    return _run(_codecs[number].decode, data, size, output)
+    try:
+        return _run(_codecs[number].decode, data, size, output)
+    except BaseException as error:
+        report(error, "a codec", None)
+        return Status.IO
 
 
+@callback
 def _release(number: int) -> None:
-    _codecs.pop(number, None)
+    try:
+        _codecs.pop(number, None)
+    except BaseException as error:
+        report(error, "the release of a codec", None)
 
 
 _encode_callback = _structs.CodecFunction(_encode)
@@ -77,6 +95,12 @@ _release_callback = _structs.ReleaseFunction(_release)
 
 def set_codec(options: _structs.Options, codec: Codec) -> None:
     """Make this the codec of the cache that will be opened with these options."""
+    if not isinstance(codec, Codec):
+        raise TypeError(f"codec is a hutch.Codec, not a {type(codec).__name__}")
+    if not (callable(codec.encode) and callable(codec.decode)):
+        raise TypeError("a codec's encode and decode are functions")
+    if not 0 < codec.id < 2**32:
+        raise ValueError("a codec's id is 1 to 2**32 - 1")
     number = next(_numbers)
     _codecs[number] = codec
     options.codec_id = codec.id

@@ -3,36 +3,51 @@
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Collection
+from collections.abc import Collection, Iterable, Mapping, MutableMapping
 from ctypes import byref
-from typing import Any, Callable, NoReturn, TypeVar
+from typing import TYPE_CHECKING, Any, Callable, TypeVar
 
-from . import _structs
-from ._codec import INT, JSON, STR, Key, encode_value, key_to_bytes
+from . import _accelerator, _structs
+from ._cbor import Unreadable
+from ._codec import INT, Key, key_to_bytes
 from ._errors import Status, WrongTypeError, check, failure
 from ._files import Files
 from ._library import lib
 from ._loads import load, load_options
 from ._many import Many
-from ._memoize import memoize
+from ._memoize import Choices, memoize
 from ._objects import Objects
 from ._options import put_options
-from ._records import Entry, EntryInfo, PutResult, Seconds
+from ._records import Entry, EntryInfo, PutResult
 from ._trim import Trims
-from ._units import int64, own_duration, uint64
+from ._units import Seconds, int64, own_duration, uint64
 from ._upkeep import Upkeep
-from ._values import decode, extended_of
+from ._serializers import Forms
+from ._values import decode
 from ._walks import Walks
 
-F = TypeVar("F", bound=Callable[..., Any])
+if TYPE_CHECKING:
+    from ._memoize import Memoizer
+
+K = TypeVar("K", bound=Key)
+V = TypeVar("V")
 
 _MISSING = object()
 _INT64_MAX = 2**63 - 1
 _INT64_MIN = -(2**63)
 
 
-class Entries(Many, Files, Objects, Walks, Trims, Upkeep):
-    """Entries by key: a mapping with the methods of python-diskcache.
+if TYPE_CHECKING:
+    _Mapping = MutableMapping[Key, Any]
+else:
+    _Mapping = object
+
+
+class SlowEntries(Many, Files, Objects, Walks, Trims, Upkeep, _Mapping):
+    """Entries by key: a mutable mapping with the methods of python-diskcache.
+
+    Whole in itself, by ctypes. hutch._fast has some of the calls for the common kinds of
+    arguments, and comes here for all others.
 
     Of any method: TypeError or ValueError for a key or a value that is none
     (see hutch.key_to_bytes and the README), ClosedError after close, ForkedError
@@ -40,8 +55,8 @@ class Entries(Many, Files, Objects, Walks, Trims, Upkeep):
     the disk cannot be read or written.
 
     Common parameters:
-        expire: the entry's own time to live in seconds, from now. None: that
-            of the tier; math.inf: none; 0: gone as soon as the clock moves.
+        expire: the entry's own time to live from now, in seconds or as a
+            timedelta. None: that of the tier; math.inf: none; 0: gone as soon as the clock moves.
         idle: the entry's own time to idle in seconds, from the last access;
             the same values.
         cost: what the memory tier charges for the entry instead of its bytes;
@@ -55,10 +70,17 @@ class Entries(Many, Files, Objects, Walks, Trims, Upkeep):
     """
 
     _pointer: Any
+    _forms: Forms
 
-    def __reduce__(self) -> NoReturn:
-        # A copy would own no reference to the handle that it points to.
-        raise TypeError(f"a {type(self).__name__} cannot be copied or pickled")
+    # Of a mapping's interface this is not: caches are equal if they are the same.
+    __eq__ = object.__eq__
+    __hash__ = object.__hash__  # type: ignore[assignment,unused-ignore]
+
+    def _attach(self, handle: int, is_in_memory: bool) -> None:
+        """Tell the accelerator what to work on, and whether no put can wait for anything."""
+
+    def _let_go_of_the_gil(self) -> None:
+        """Tell it that puts may wait from now on."""
 
     # ------------------------------------------------------------------ put
 
@@ -167,7 +189,7 @@ class Entries(Many, Files, Objects, Walks, Trims, Upkeep):
         result: _structs.PutResult | None = None,
     ) -> int:
         name = key_to_bytes(key)
-        data, extended = encode_value(value)
+        data, extended = self._forms.encode(value)
         options = put_options(expire, idle, cost, extended, suffix, write_policy)
         status: int = call(
             self._pointer, name, len(name), *between, data, len(data), options, result
@@ -215,7 +237,9 @@ class Entries(Many, Files, Objects, Walks, Trims, Upkeep):
                 return None
             info = _structs.EntryInfo()
             check(lib.hutch_value_info(value, byref(info)))
-            return Entry(decode(value), EntryInfo._of(info))
+            return Entry(decode(value, self._forms), EntryInfo._of(info))
+        except Unreadable:
+            return None
         finally:
             lib.hutch_value_release(value)
 
@@ -226,11 +250,13 @@ class Entries(Many, Files, Objects, Walks, Trims, Upkeep):
             status = call(self._pointer, name, len(name), byref(value))
             if status and check(status) == Status.NOT_FOUND:
                 return _MISSING
-            return decode(value)
+            return decode(value, self._forms)
+        except Unreadable:
+            return _MISSING
         finally:
             lib.hutch_value_release(value)
 
-    def __contains__(self, key: Key) -> bool:
+    def __contains__(self, key: Any) -> bool:
         """Whether there is an entry. No access: neither statistics nor times change."""
         name = key_to_bytes(key)
         return check(lib.hutch_contains(self._pointer, name, len(name))) != Status.NOT_FOUND
@@ -261,7 +287,7 @@ class Entries(Many, Files, Objects, Walks, Trims, Upkeep):
 
         A missing one is made from default; default=None: KeyError. One that is
         there keeps its durations. In other languages it is a counter of
-        hutch_increment, and a counter made there (8 bytes) can be counted here.
+        hutch_increment with the extended data "py:int".
 
         WrongTypeError: the value is no int of 64 bits. CounterOverflowError (or
         OverflowError, for a parameter): the sum does not fit; nothing changed.
@@ -269,14 +295,10 @@ class Entries(Many, Files, Objects, Walks, Trims, Upkeep):
         delta = int64(delta)
         initial = 0 if default is None else int64(default)
         name = key_to_bytes(key)
-        # The library tells a counter by its size, and a text can have 8 bytes too.
-        value = self._counter(name)
         if default is None:
-            if value is None:
-                raise KeyError(key)
             if delta == 0:
-                return value
-            # A sum that cannot be: if the entry goes meanwhile, none is made.
+                return self._counter(key)
+            # A sum that cannot be, so that none is made.
             initial = _INT64_MAX if delta > 0 else _INT64_MIN
         result = ctypes.c_int64()
         options = put_options(None, None, None, INT)
@@ -295,19 +317,12 @@ class Entries(Many, Files, Objects, Walks, Trims, Upkeep):
         """As incr, with delta subtracted."""
         return self.incr(key, -delta, default)
 
-    def _counter(self, name: bytes) -> int | None:
-        """What a counter stands at; None: no entry. WrongTypeError: it is none."""
-        value = _structs.ValuePointer()
-        try:
-            status = check(lib.hutch_get(self._pointer, name, len(name), byref(value)))
-            if status == Status.NOT_FOUND:
-                return None
-            if lib.hutch_value_size(value) != 8 or extended_of(value) in (STR, JSON):
-                raise WrongTypeError(Status.WRONG_TYPE, "the value is no int of 64 bits")
-            data = ctypes.string_at(lib.hutch_value_data(value), 8)
-            return int.from_bytes(data, "little", signed=True)
-        finally:
-            lib.hutch_value_release(value)
+    def _counter(self, key: Key) -> int:
+        """What a counter stands at."""
+        value = self[key]
+        if type(value) is not int or not _INT64_MIN <= value <= _INT64_MAX:
+            raise WrongTypeError(Status.WRONG_TYPE, "the value is no int of 64 bits")
+        return value
 
     def __delitem__(self, key: Key) -> None:
         """Remove the entry. KeyError: there is none."""
@@ -323,12 +338,63 @@ class Entries(Many, Files, Objects, Walks, Trims, Upkeep):
         """Remove every entry, at once; the space on disk comes back little by little."""
         check(lib.hutch_clear(self._pointer))
 
+    def setdefault(
+        self,
+        key: Key,
+        default: Any = None,
+        expire: Seconds | None = None,
+        *,
+        idle: Seconds | None = None,
+    ) -> Any:
+        """The value of key; if there is no entry, default, which is stored."""
+        while True:
+            value = self._read(lib.hutch_get, key)
+            if value is not _MISSING:
+                return value
+            if self.add(key, default, expire, idle=idle):
+                return self._as_stored(default)
+
+    def popitem(self, last: bool = True) -> tuple[Key, Any]:
+        """Remove the entry that was written last, or first; its key and value. KeyError: none.
+
+        Of several callers at once exactly one gets an entry.
+        """
+        for key in self.keys("insertion", reverse=last):
+            value = self._read(lib.hutch_pop, key)
+            if value is not _MISSING:
+                return key, value
+        raise KeyError("the cache is empty")
+
+    def update(  # type: ignore[override]
+        self, values: Mapping[Any, Any] | Iterable[tuple[Any, Any]] = (), /, **more: Any
+    ) -> None:
+        """Store the values of a mapping, or of pairs of key and value, as set_many."""
+        together: dict[Any, Any] = dict(values)
+        together.update(more)
+        self.set_many(together)
+
     # ----------------------------------------------------------------- make
+
+    def _decoded(self, data: bytes, extended: bytes) -> tuple[Any] | None:
+        """The value of bytes that the accelerator has read; None: it cannot be read."""
+        try:
+            return (self._forms.decode(data, extended),)
+        except Unreadable:
+            return None
+
+    def _as_stored(self, value: Any) -> Any:
+        """The value as it would come back."""
+        data, extended = self._forms.encode(value)
+        return self._forms.decode(data, extended or b"")
+
+    def _now(self) -> int:
+        """The cache's time in Unix nanoseconds."""
+        raise NotImplementedError
 
     def load(
         self,
-        key: Key,
-        loader: Callable[[Key], Any],
+        key: K,
+        loader: Callable[[K], V],
         expire: Seconds | None = None,
         *,
         idle: Seconds | None = None,
@@ -337,7 +403,8 @@ class Entries(Many, Files, Objects, Walks, Trims, Upkeep):
         refresh: Seconds | None = None,
         remember_errors: Seconds | None = None,
         stale_if_error: bool = False,
-    ) -> Any:
+        background: bool = False,
+    ) -> V:
         """The value of key; if there is none, what loader(key) makes, which is stored.
 
         Of all threads that ask at once, one runs its loader and the others wait
@@ -348,6 +415,7 @@ class Entries(Many, Files, Objects, Walks, Trims, Upkeep):
             long to run while others wait: then one of them leads.
         refresh: a value that was written so long ago is made anew by one caller,
             and the others get the old one until then.
+        background: that caller gets the old one too, and a thread makes the new.
         remember_errors: so long no loader is run after this one's failure.
         stale_if_error: if it fails to make a value anew, the old one is given.
 
@@ -356,12 +424,20 @@ class Entries(Many, Files, Objects, Walks, Trims, Upkeep):
         """
 
         def make() -> tuple[bytes, Any]:
-            data, extended = encode_value(loader(key))
+            data, extended = self._forms.encode(loader(key))
             return data, put_options(expire, idle, cost, extended)
 
         name = key_to_bytes(key)
         options = load_options(timeout, refresh, remember_errors, stale_if_error)
-        return load(self._pointer, name, options, make, decode)
+        for _ in range(2):
+            try:
+                value: V = load(self._pointer, name, options, make, self._forms, background)
+                return value
+            except Unreadable:
+                self.delete(key)
+        # Another program goes on to store what this one cannot read.
+        made: V = self._as_stored(loader(key))
+        return made
 
     def memoize(
         self,
@@ -370,23 +446,50 @@ class Entries(Many, Files, Objects, Walks, Trims, Upkeep):
         expire: Seconds | None = None,
         *,
         idle: Seconds | None = None,
-        ignore: Collection[Any] = (),
-    ) -> Callable[[F], F]:
+        ignore: Collection[int | str] = (),
+        refresh: Seconds | None = None,
+        stale_if_error: bool = False,
+    ) -> Memoizer:
         """Decorator: keep what a function returns, None too, by its arguments.
 
         name: what the keys begin with; None: the function's module and
-        qualified name, which should be given for functions that share one
-        (lambdas). typed: whether 1, 1.0 and True are three arguments. ignore:
-        positions (int) and names (str) of arguments that do not count, such as
-        self.
+        qualified name, for a lambda with a digest of its code. typed: whether
+        1, 1.0 and True are three arguments. ignore: positions (int) and names
+        (str) of parameters that do not count, such as {"self"}. refresh: a
+        result that is so old is returned once more and made anew in the
+        background. stale_if_error: if that fails, the old one stays in use until
+        it expires; else the next call fails.
 
-        Arguments may be None, bool, int, float, str, bytes, and tuples, lists,
-        dicts, sets and frozensets of these; others are a TypeError, as are
-        results that are no values. Since a result may come from the cache, the
-        first call too returns it as later ones will: a tuple as a list. Calls
-        at the same time may each run the function; an exception is not kept.
+        Of calls with the same arguments at the same time one runs the function
+        and the others wait for its result; an exception is not kept. Functions
+        may be coroutine functions, partials, methods and other callable objects
+        (which need a name). Arguments may be natural values: None, numbers, str,
+        bytes, tuples, lists, dicts, sets, dates and times, Decimal, UUID, paths,
+        enumerations, dataclasses and numpy arrays; others are a TypeError, as
+        are results that are no values. Since a result may come from the cache,
+        the first call too returns it as later ones will. A result that cannot
+        be stored, since it is too large, say, is returned all the same.
 
-        The decorated function has ``__cache_key__(*args, **kwargs)``, the key
-        of a call, and ``__wrapped__``.
+        The decorated function has ``cache_info()`` and ``cache_clear()``,
+        ``__cache_key__(*args, **kwargs)``, the key of a call, and ``__wrapped__``.
         """
-        return memoize(self, name, typed, expire, idle, ignore)
+        choices = Choices(typed, expire, idle, frozenset(ignore), refresh, stale_if_error)
+        memoizer: Memoizer = memoize(self, name, choices)
+        return memoizer
+
+
+if TYPE_CHECKING or _accelerator.module is None:
+
+    class Entries(SlowEntries):
+        __doc__ = SlowEntries.__doc__
+
+else:
+
+    class Entries(_accelerator.module.Fast, SlowEntries):
+        __doc__ = SlowEntries.__doc__
+
+    _accelerator.module.set_up(SlowEntries, check, SlowEntries._decoded)
+
+
+if not TYPE_CHECKING:
+    MutableMapping.register(Entries)

@@ -12,6 +12,7 @@ import enum
 from typing import Any
 
 from . import _structs
+from ._ending import pause_if_ended
 from ._library import lib
 
 
@@ -105,7 +106,7 @@ class ForkedError(Error, RuntimeError):
 
 
 class BusyError(SystemFailure):
-    """Another process has the directory open."""
+    """Another process has the directory open, and one of the two not as shared."""
 
 
 class StorageError(SystemFailure):
@@ -130,6 +131,11 @@ class NewerFormatError(SystemFailure):
 
 class UnsupportedError(Error, NotImplementedError):
     """Not in this library, or not for this cache."""
+
+
+# Newer Pythons have a name of their own in AttributeError, which is this one's.
+class NoDiskTierError(UnsupportedError, AttributeError):  # type: ignore
+    """The cache is in memory only. hasattr(cache, "disk") is False then."""
 
 
 class WrongTypeError(Error, TypeError):
@@ -195,6 +201,8 @@ def _known(status: int) -> Status | int:
 
 def failure(status: int) -> Error:
     """The exception for a status below 0 that this thread's last call answered."""
+    if status == Status.CLOSED:
+        pause_if_ended()
     details = _structs.Error()
     lib.hutch_last_error(ctypes.byref(details))
     # If not: a finalizer ran on this thread in between and failed in its own way.

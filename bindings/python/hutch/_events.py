@@ -13,11 +13,13 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Callable
 
 from . import _structs
-from ._callbacks import report
+from ._callbacks import callback, report
+from ._cbor import Unreadable
 from ._codec import Key, key_from_bytes
 from ._errors import Status, check
 from ._library import lib
 from ._records import Tier
+from ._serializers import Forms
 from ._values import decode
 
 if TYPE_CHECKING:
@@ -56,10 +58,11 @@ class Cause(enum.IntEnum):
 class _Pin:
     """A reference to a hutch_value."""
 
-    __slots__ = ("pointer",)
+    __slots__ = ("forms", "pointer")
 
-    def __init__(self, pointer: Any) -> None:
+    def __init__(self, pointer: Any, forms: Forms) -> None:
         self.pointer = lib.hutch_value_retain(pointer)
+        self.forms = forms
 
     def __del__(self, release: Any = lib.hutch_value_release) -> None:
         release(self.pointer)
@@ -95,20 +98,25 @@ class Event:
 
         It is decoded when it is asked for, also after the listener has returned.
         """
-        return None if self._pin is None else decode(self._pin.pointer)
+        if self._pin is None:
+            return None
+        try:
+            return decode(self._pin.pointer, self._pin.forms)
+        except Unreadable:
+            return None
 
 
 Listener = Callable[[Event], Any]
 
-_listeners: dict[int, Listener] = {}
+_listeners: dict[int, tuple[Listener, Forms]] = {}
 _numbers = itertools.count(1)
 # Makes registering and what a cache knows of it one step. The library neither waits nor
 # calls a listener within it, and a release takes no lock.
 _registering = threading.RLock()
 
 
-def _event(told: Any) -> Event:
-    pin = _Pin(told.value) if told.value else None
+def _event(told: Any, forms: Forms) -> Event:
+    pin = _Pin(told.value, forms) if told.value else None
     return Event(
         EventKind(told.kind),
         Cause(told.cause),
@@ -121,18 +129,24 @@ def _event(told: Any) -> Event:
     )
 
 
+@callback
 def _tell(number: int, told: Any) -> None:
-    function = _listeners.get(number)
-    if function is None:
-        return
+    function: Listener | None = None
     try:
-        function(_event(told.contents))
+        listener = _listeners.get(number)
+        if listener is not None:
+            function, forms = listener
+            function(_event(told.contents, forms))
     except BaseException as error:
         report(error, "a listener", function)
 
 
+@callback
 def _release(number: int) -> None:
-    _listeners.pop(number, None)
+    try:
+        _listeners.pop(number, None)
+    except BaseException as error:
+        report(error, "the release of a listener", None)
 
 
 _tell_callback = _structs.ListenerFunction(_tell)
@@ -149,7 +163,7 @@ class Listening:
         self._cache = cache
         self._number = next(_numbers)
         with _registering:
-            _listeners[self._number] = function
+            _listeners[self._number] = function, cache._forms
             call = lib.hutch_set_listener
             context = self._number
             check(call(cache._pointer, kinds, _tell_callback, context, _release_callback))

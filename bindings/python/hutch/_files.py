@@ -14,7 +14,8 @@ from ._codec import Key, key_to_bytes
 from ._errors import Status, check
 from ._library import lib
 from ._options import Path, path_bytes, put_options
-from ._records import PutResult, Seconds
+from ._records import PutResult
+from ._units import Seconds
 from ._units import uint64
 
 _FILE_USE = {"copy": 1, "move": 2, "link": 3}
@@ -86,7 +87,7 @@ class Hold:
         """Let go. A second time does nothing."""
         if self._is_held:
             self._is_held = False
-            check(lib.hutch_release_files(self._cache._pointer))
+            check(lib.hutch_unhold_files(self._cache._pointer))
 
     def __enter__(self) -> Hold:
         return self
@@ -167,7 +168,7 @@ class Files:
         """
         name = key_to_bytes(key)
         number = ctypes.c_int32()
-        status = lib.hutch_value_fd(self._pointer, name, len(name), byref(number))
+        status = lib.hutch_open_fd(self._pointer, name, len(name), byref(number))
         if check(status) == Status.NOT_FOUND:
             raise KeyError(key)
         return os.fdopen(number.value, "rb")
@@ -185,7 +186,7 @@ class Files:
         while True:
             buffer = ctypes.create_string_buffer(room)
             status = check(
-                lib.hutch_value_path(self._pointer, name, len(name), buffer, room, byref(size))
+                lib.hutch_path(self._pointer, name, len(name), buffer, room, byref(size))
             )
             if status == Status.NOT_FOUND:
                 raise KeyError(key)

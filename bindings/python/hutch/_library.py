@@ -34,12 +34,14 @@ FUNCTIONS: tuple[tuple[str, tuple[Any, ...], Any], ...] = (
     ("hutch_version", (), c_char_p),
     ("hutch_abi_version", (), c_uint32),
     ("hutch_status_name", (c_int32,), c_char_p),
+    ("hutch_status_text", (c_int32,), c_char_p),
+    ("hutch_error_words", (), c_char_p),
     ("hutch_last_error", (POINTER(s.Error),), c_int32),
     # open
     ("hutch_buffer_resize", (c_void_p, c_size_t), c_void_p),
-    ("hutch_options_init", (POINTER(s.Options), c_size_t), c_int32),
     ("hutch_open", (c_char_p, POINTER(s.Options), POINTER(s.CachePointer)), c_int32),
     ("hutch_close", (s.CachePointer,), c_int32),
+    ("hutch_destroy", (c_char_p,), c_int32),
     ("hutch_cache_retain", (s.CachePointer,), s.CachePointer),
     ("hutch_cache_release", (s.CachePointer,), None),
     ("hutch_tier", (s.CachePointer, c_uint32, POINTER(s.CachePointer)), c_int32),
@@ -49,6 +51,7 @@ FUNCTIONS: tuple[tuple[str, tuple[Any, ...], Any], ...] = (
     ("hutch_put", (s.CachePointer, *_KEY, *_BYTES, *_PUT), c_int32),
     ("hutch_get", (s.CachePointer, *_KEY, POINTER(s.ValuePointer)), c_int32),
     ("hutch_get_into", (s.CachePointer, *_KEY, *_BYTES, POINTER(c_size_t)), c_int32),
+    ("hutch_look", (s.CachePointer, *_KEY, c_uint32, *_BYTES, POINTER(s.Found)), c_int32),
     ("hutch_contains", (s.CachePointer, *_KEY), c_int32),
     ("hutch_info", (s.CachePointer, *_KEY, POINTER(s.EntryInfo)), c_int32),
     ("hutch_touch", (s.CachePointer, *_KEY, c_int64, c_int64), c_int32),
@@ -90,6 +93,7 @@ FUNCTIONS: tuple[tuple[str, tuple[Any, ...], Any], ...] = (
         c_int32,
     ),
     ("hutch_remove_many", (s.CachePointer, *_KEYS, c_size_t, POINTER(s.BatchPointer)), c_int32),
+    ("hutch_remove_prefix", (s.CachePointer, c_char_p, c_size_t, POINTER(c_uint64)), c_int32),
     ("hutch_batch_count", (s.BatchPointer,), c_size_t),
     ("hutch_batch_status", (s.BatchPointer, c_size_t), c_int32),
     ("hutch_batch_value", (s.BatchPointer, c_size_t), s.ValuePointer),
@@ -97,41 +101,26 @@ FUNCTIONS: tuple[tuple[str, tuple[Any, ...], Any], ...] = (
     ("hutch_batch_put_result", (s.BatchPointer, c_size_t, POINTER(s.PutResult)), c_int32),
     ("hutch_batch_retain", (s.BatchPointer,), s.BatchPointer),
     ("hutch_batch_release", (s.BatchPointer,), None),
-    # large
+    # limits
+    ("hutch_limits", (s.CachePointer, POINTER(s.CacheLimits)), c_int32),
+    ("hutch_set_limits", (s.CachePointer, POINTER(s.CacheLimits)), c_int32),
+    ("hutch_count", (s.CachePointer, POINTER(c_uint64)), c_int32),
+    ("hutch_cost", (s.CachePointer, POINTER(c_uint64)), c_int32),
+    ("hutch_stats", (s.CachePointer, POINTER(s.CacheStats)), c_int32),
+    # trim
+    ("hutch_trim", (s.CachePointer, POINTER(s.TrimSpec), POINTER(c_uint64)), c_int32),
+    # iterate
+    ("hutch_each", (s.CachePointer, s.VisitorFunction, c_void_p), c_int32),
+    ("hutch_cursor_create", (s.CachePointer, POINTER(s.CursorPointer)), c_int32),
     (
-        "hutch_put_file",
-        (s.CachePointer, *_KEY, c_char_p, c_uint32, *_PUT),
+        "hutch_cursor_create_ordered",
+        (s.CachePointer, c_uint32, POINTER(s.CursorPointer)),
         c_int32,
     ),
-    (
-        "hutch_writer_begin",
-        (s.CachePointer, *_KEY, c_uint64, POINTER(s.PutOptions), POINTER(s.WriterPointer)),
-        c_int32,
-    ),
-    ("hutch_writer_append", (s.WriterPointer, *_BYTES), c_int32),
-    ("hutch_writer_commit", (s.WriterPointer, POINTER(s.PutResult)), c_int32),
-    ("hutch_writer_abort", (s.WriterPointer,), c_int32),
-    ("hutch_writer_release", (s.WriterPointer,), None),
-    (
-        "hutch_value_path",
-        (s.CachePointer, *_KEY, c_char_p, c_size_t, POINTER(c_size_t)),
-        c_int32,
-    ),
-    ("hutch_value_fd", (s.CachePointer, *_KEY, POINTER(c_int32)), c_int32),
-    ("hutch_hold_files", (s.CachePointer,), c_int32),
-    ("hutch_release_files", (s.CachePointer,), c_int32),
-    # objects
-    (
-        "hutch_put_object",
-        (s.CachePointer, *_KEY, c_void_p, s.ReleaseFunction, POINTER(s.PutOptions)),
-        c_int32,
-    ),
-    ("hutch_get_object", (s.CachePointer, *_KEY, POINTER(s.ObjectPointer)), c_int32),
-    ("hutch_remove_object", (s.CachePointer, *_KEY), c_int32),
-    ("hutch_drain_releases", (s.CachePointer, c_uint64, POINTER(c_uint64)), c_int32),
-    ("hutch_object_pointer", (s.ObjectPointer,), c_void_p),
-    ("hutch_object_retain", (s.ObjectPointer,), s.ObjectPointer),
-    ("hutch_object_release", (s.ObjectPointer,), None),
+    ("hutch_cursor_next", (s.CursorPointer, POINTER(c_void_p), POINTER(c_size_t)), c_int32),
+    ("hutch_cursor_value", (s.CursorPointer, POINTER(s.ValuePointer)), c_int32),
+    ("hutch_cursor_info", (s.CursorPointer, POINTER(s.EntryInfo)), c_int32),
+    ("hutch_cursor_release", (s.CursorPointer,), None),
     # loaders
     (
         "hutch_load",
@@ -156,37 +145,13 @@ FUNCTIONS: tuple[tuple[str, tuple[Any, ...], Any], ...] = (
         ),
         c_int32,
     ),
-    ("hutch_load_wait", (s.LoadingPointer, c_int64, POINTER(s.ValuePointer)), c_int32),
-    ("hutch_load_fulfil", (s.LoadingPointer, *_BYTES, POINTER(s.PutOptions)), c_int32),
-    ("hutch_load_fail", (s.LoadingPointer, c_int32, c_char_p), c_int32),
-    ("hutch_load_abandon", (s.LoadingPointer,), c_int32),
-    ("hutch_load_wanted", (s.LoadingPointer,), c_int32),
+    ("hutch_loading_wait", (s.LoadingPointer, c_int64, POINTER(s.ValuePointer)), c_int32),
+    ("hutch_loading_fulfil", (s.LoadingPointer, *_BYTES, POINTER(s.PutOptions)), c_int32),
+    ("hutch_loading_fail", (s.LoadingPointer, c_int32, c_char_p), c_int32),
+    ("hutch_loading_abandon", (s.LoadingPointer,), c_int32),
+    ("hutch_loading_wanted", (s.LoadingPointer,), c_int32),
     ("hutch_loading_retain", (s.LoadingPointer,), s.LoadingPointer),
     ("hutch_loading_release", (s.LoadingPointer,), None),
-    # limits
-    ("hutch_limits", (s.CachePointer, POINTER(s.CacheLimits)), c_int32),
-    ("hutch_set_limits", (s.CachePointer, POINTER(s.CacheLimits)), c_int32),
-    ("hutch_count", (s.CachePointer, POINTER(c_uint64)), c_int32),
-    ("hutch_cost", (s.CachePointer, POINTER(c_uint64)), c_int32),
-    ("hutch_stats", (s.CachePointer, POINTER(s.CacheStats)), c_int32),
-    # trim
-    ("hutch_trim", (s.CachePointer, POINTER(s.TrimSpec), POINTER(c_uint64)), c_int32),
-    # check
-    ("hutch_check", (s.CachePointer, c_uint32, POINTER(s.CheckReport)), c_int32),
-    # iterate
-    ("hutch_each", (s.CachePointer, s.VisitorFunction, c_void_p), c_int32),
-    ("hutch_cursor_create", (s.CachePointer, POINTER(s.CursorPointer)), c_int32),
-    (
-        "hutch_cursor_create_ordered",
-        (s.CachePointer, c_uint32, POINTER(s.CursorPointer)),
-        c_int32,
-    ),
-    ("hutch_cursor_next", (s.CursorPointer, POINTER(c_void_p), POINTER(c_size_t)), c_int32),
-    ("hutch_cursor_value", (s.CursorPointer, POINTER(s.ValuePointer)), c_int32),
-    ("hutch_cursor_info", (s.CursorPointer, POINTER(s.EntryInfo)), c_int32),
-    ("hutch_cursor_release", (s.CursorPointer,), None),
-    # pressure
-    ("hutch_notify", (s.CachePointer, c_uint32), c_int32),
     # events
     (
         "hutch_set_listener",
@@ -203,6 +168,49 @@ FUNCTIONS: tuple[tuple[str, tuple[Any, ...], Any], ...] = (
         (c_uint32, s.LoggerFunction, c_void_p, s.ReleaseFunction),
         c_int32,
     ),
+    # large
+    (
+        "hutch_put_file",
+        (s.CachePointer, *_KEY, c_char_p, c_uint32, *_PUT),
+        c_int32,
+    ),
+    (
+        "hutch_writer_begin",
+        (s.CachePointer, *_KEY, c_uint64, POINTER(s.PutOptions), POINTER(s.WriterPointer)),
+        c_int32,
+    ),
+    ("hutch_writer_append", (s.WriterPointer, *_BYTES), c_int32),
+    ("hutch_writer_commit", (s.WriterPointer, POINTER(s.PutResult)), c_int32),
+    ("hutch_writer_abort", (s.WriterPointer,), c_int32),
+    ("hutch_writer_release", (s.WriterPointer,), None),
+    (
+        "hutch_path",
+        (s.CachePointer, *_KEY, c_char_p, c_size_t, POINTER(c_size_t)),
+        c_int32,
+    ),
+    ("hutch_open_fd", (s.CachePointer, *_KEY, POINTER(c_int32)), c_int32),
+    ("hutch_hold_files", (s.CachePointer,), c_int32),
+    ("hutch_unhold_files", (s.CachePointer,), c_int32),
+    # objects
+    (
+        "hutch_put_object",
+        (s.CachePointer, *_KEY, c_void_p, s.ReleaseFunction, POINTER(s.PutOptions)),
+        c_int32,
+    ),
+    ("hutch_get_object", (s.CachePointer, *_KEY, POINTER(s.ObjectPointer)), c_int32),
+    ("hutch_remove_object", (s.CachePointer, *_KEY), c_int32),
+    ("hutch_drain_releases", (s.CachePointer, c_uint64, POINTER(c_uint64)), c_int32),
+    ("hutch_object_pointer", (s.ObjectPointer,), c_void_p),
+    ("hutch_object_retain", (s.ObjectPointer,), s.ObjectPointer),
+    ("hutch_object_release", (s.ObjectPointer,), None),
+    # pressure
+    ("hutch_notify", (s.CachePointer, c_uint32), c_int32),
+    # check
+    ("hutch_check", (s.CachePointer, c_uint32, POINTER(s.CheckReport)), c_int32),
+    # maintenance
+    ("hutch_suspend", (s.CachePointer,), c_int32),
+    ("hutch_resume", (s.CachePointer,), c_int32),
+    ("hutch_maintain", (s.CachePointer, c_int64), c_int32),
     # tasks
     ("hutch_task_cancel", (s.TaskPointer, POINTER(c_uint32)), c_int32),
     ("hutch_task_wait", (s.TaskPointer, c_int64), c_int32),
@@ -266,20 +274,15 @@ FUNCTIONS: tuple[tuple[str, tuple[Any, ...], Any], ...] = (
         c_int32,
     ),
     ("hutch_wait_all", (s.CachePointer, c_int64), c_int32),
-    # maintenance
-    ("hutch_suspend", (s.CachePointer,), c_int32),
-    ("hutch_resume", (s.CachePointer,), c_int32),
-    ("hutch_maintain", (s.CachePointer, c_int64), c_int32),
 )
-"""Every function of hutch.h: name, argument types, result type."""
+"""Every function of hutch.h and hutch_tasks.h: name, argument types, result type."""
 
 # These neither wait nor call back: to leave the GIL and take it again would be most of
 # their time. The end of a batch is left out, since it may free a lot.
 _KEEP_THE_GIL = frozenset(
     name
-    for name, argtypes, _ in FUNCTIONS
+    for name, _, _ in FUNCTIONS
     if name.startswith(("hutch_value_", "hutch_batch_"))
-    and s.CachePointer not in argtypes
     and name != "hutch_batch_release"
 )
 

@@ -16,7 +16,9 @@ from typing import Any, Callable
 from . import _structs
 from ._errors import Status, check, failure
 from ._library import lib
-from ._units import FOREVER, nanoseconds
+from ._serializers import Forms
+from ._units import FOREVER, Seconds, nanoseconds
+from ._values import decode
 
 _DEFAULT_TIMEOUT = 60.0
 _STALE_IF_ERROR = 1
@@ -50,9 +52,9 @@ leading: contextvars.ContextVar[Lead | None] = contextvars.ContextVar("hutch lea
 
 
 def load_options(
-    timeout: float | None,
-    refresh: float | None,
-    remember_errors: float | None,
+    timeout: Seconds | None,
+    refresh: Seconds | None,
+    remember_errors: Seconds | None,
     stale_if_error: bool,
 ) -> _structs.LoadOptions:
     """The options of a load, in the library's units."""
@@ -76,9 +78,13 @@ def load(
     name: bytes,
     options: _structs.LoadOptions,
     make: Callable[[], tuple[bytes, Any]],
-    decode: Callable[[Any], Any],
+    forms: Forms,
+    background: bool = False,
 ) -> Any:
-    """The value of a key; make gives its bytes and the options of their put."""
+    """The value of a key; make gives its bytes and the options of their put.
+
+    background: where there is a value that is to be refreshed, a thread makes it.
+    """
     value = _structs.ValuePointer()
     loading = _structs.LoadingPointer()
     try:
@@ -88,21 +94,23 @@ def load(
             )
         )
         if not loading:
-            return decode(value)
+            return decode(value, forms)
         if status == Status.WOULD_BLOCK:
             status = _wait(loading, options, value)
             if status == Status.OK:
-                return decode(value)
+                return decode(value, forms)
+        if status == Status.OK and background and _lead_later(loading, make):
+            return decode(value, forms)
         lib.hutch_value_release(value)
         value = _structs.ValuePointer()
         try:
             _lead(loading, make)
         except BaseException:
-            if lib.hutch_load_wait(loading, 0, byref(value)) != Status.OK:
+            if lib.hutch_loading_wait(loading, 0, byref(value)) != Status.OK:
                 raise
         else:
-            check(lib.hutch_load_wait(loading, 0, byref(value)))
-        return decode(value)
+            check(lib.hutch_loading_wait(loading, 0, byref(value)))
+        return decode(value, forms)
     finally:
         lib.hutch_value_release(value)
         lib.hutch_loading_release(loading)
@@ -114,7 +122,7 @@ def _wait(loading: Any, options: _structs.LoadOptions, value: Any) -> int:
     end = None if options.timeout == FOREVER else time.monotonic() + timeout
     while True:
         left = _SLICE if end is None else min(_SLICE, max(end - time.monotonic(), 0))
-        status: int = lib.hutch_load_wait(loading, nanoseconds(left), byref(value))
+        status: int = lib.hutch_loading_wait(loading, nanoseconds(left), byref(value))
         if status in (Status.OK, Status.NOT_FOUND):
             return status
         if status != Status.TIMED_OUT or (end is not None and time.monotonic() >= end):
@@ -136,21 +144,39 @@ def _lead(loading: Any, make: Callable[[], tuple[bytes, Any]]) -> None:
         raise
     except BaseException:
         # An interrupt of this thread is no failure of the source: another may try.
-        lib.hutch_load_abandon(loading)
+        lib.hutch_loading_abandon(loading)
         raise
     finally:
         _current.loading = outer
     fulfil(loading, data, put_options)
 
 
+def _lead_later(loading: Any, make: Callable[[], tuple[bytes, Any]]) -> bool:
+    """Have a thread of its own make the value. False: there can be none."""
+    kept = Lead(loading)
+
+    def work() -> None:
+        try:
+            _lead(kept.pointer, make)
+        except Exception:
+            # The library logs it, and decides about the old value.
+            pass
+
+    try:
+        threading.Thread(target=work, name="hutch refresh").start()
+    except RuntimeError:  # the interpreter ends
+        return False
+    return True
+
+
 def fail(loading: Any, error: Exception) -> None:
     """Answer a load with an exception."""
     words = f"{type(error).__name__}: {error}".encode("utf-8", "replace")
-    lib.hutch_load_fail(loading, _code(error), words.replace(b"\0", b"?"))
+    lib.hutch_loading_fail(loading, _code(error), words.replace(b"\0", b"?"))
 
 
 def fulfil(loading: Any, data: bytes, put_options: Any) -> None:
     """Answer a load with a value. That no tier took it is no reason to be without it."""
-    status = lib.hutch_load_fulfil(loading, data, len(data), put_options)
+    status = lib.hutch_loading_fulfil(loading, data, len(data), put_options)
     if status in (Status.CLOSED, Status.FORKED, Status.NO_MEMORY, Status.INVALID_ARGUMENT):
         check(status)

@@ -2,61 +2,65 @@
 
 from __future__ import annotations
 
-import logging
 import os
 from typing import Any
 
 from . import _structs
-from ._callbacks import report
+from ._callbacks import callback, report
 from ._errors import check
 from ._library import lib
 
-_LEVELS = {1: logging.ERROR, 2: logging.WARNING, 3: logging.INFO, 4: logging.DEBUG}
+# Python's numbers, so that logging is imported only where there is something to log.
+_DEBUG, _INFO, _WARNING, _ERROR = 10, 20, 30, 40
+_LEVELS = {1: _ERROR, 2: _WARNING, 3: _INFO, 4: _DEBUG}
 
-logger = logging.getLogger("hutch")
-logger.addHandler(logging.NullHandler())
 
-
+@callback
 def _log(_: Any, told: Any) -> None:
-    record = told.contents
     try:
+        import logging
+
+        record = told.contents
         where = "memory" if record.directory is None else os.fsdecode(record.directory)
         words = record.words.decode("utf-8", "replace")
         if record.left_out:
             words += f" ({record.left_out} messages before this one were left out)"
-        logger.log(
-            _LEVELS.get(record.level, logging.WARNING),
+        logging.getLogger("hutch").log(
+            _LEVELS.get(record.level, _WARNING),
             "%s: %s",
             where,
             words,
             extra={"directory": where, "status": record.status, "tiers": record.tiers},
         )
     except BaseException as error:
-        report(error, "logging", logger)
+        report(error, "logging", None)
 
 
 _log_callback = _structs.LoggerFunction(_log)
 _nobody = _structs.LoggerFunction(), None, _structs.ReleaseFunction()
 
 
-def log(level: int | None = logging.INFO) -> None:
-    """Have every cache tell what goes wrong to the logger "hutch" of the standard logging.
+def log(level: int | None = _INFO) -> None:
+    """Choose what every cache tells to the logger "hutch" of the standard logging.
 
-        logging.basicConfig()
-        hutch.log()
+        logging.basicConfig(level=logging.INFO)
+        hutch.log(logging.INFO)
 
-    level: what is less grave is not told; None: nothing any more, which is how it
-    begins. A cache tells of a disk tier that goes out of service or comes back, of
-    damage and what became of it, of values that were not stored, of loaders that
-    failed: 32 messages a second at most. Handlers are called by the thread whose call
-    met it, or by one of the library's; they must not wait for a thread that uses the
+    level: less severe messages are not told. It begins with logging.WARNING; None: none
+    at all. A warning is a disk tier that goes out of service, an entry that is damaged, a
+    value that the disk did not take; information is a tier that comes back or a loader
+    that failed. There are 32 messages a second at most. Handlers run on the thread whose
+    call met it, or on one of the library's; they must not wait for a thread that uses the
     cache.
     """
-    if level is None:
-        check(lib.hutch_set_default_logger(0, *_nobody))
-        return
-    number = max((n for n, its in _LEVELS.items() if its >= level), default=0)
+    number = 0
+    if level is not None:
+        number = max((n for n, its in _LEVELS.items() if its >= level), default=0)
     if number == 0:
         check(lib.hutch_set_default_logger(0, *_nobody))
-        return
-    check(lib.hutch_set_default_logger(number, _log_callback, None, _structs.ReleaseFunction()))
+    else:
+        none = _structs.ReleaseFunction()
+        check(lib.hutch_set_default_logger(number, _log_callback, None, none))
+
+
+log(_WARNING)

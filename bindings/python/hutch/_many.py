@@ -3,21 +3,25 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterable, Iterator, Mapping
-from ctypes import byref, c_char_p, c_size_t
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from ctypes import byref, c_char_p, c_size_t, c_uint64
 from typing import Any, TypeVar, Union
 
 from . import _structs
-from ._codec import Key, encode_value, key_to_bytes
+from ._cbor import Unreadable
+from ._codec import Key, key_to_bytes
 from ._errors import Error, InvalidArgumentError, Status, check, described, failure
 from ._library import lib
 from ._options import put_options
-from ._records import EntryInfo, PutResult, Seconds
+from ._records import EntryInfo, PutResult
+from ._units import Seconds
+from ._serializers import Forms
 from ._values import decode
 
 T = TypeVar("T")
 
-Pairs = Union[Mapping[Key, Any], Iterable["tuple[Key, Any]"]]
+K = TypeVar("K", bound=Key)
+Pairs = Union[Mapping[K, Any], Iterable["tuple[K, Any]"]]
 
 # What one call of the library gets. It bounds what is held twice, in C and in Python.
 _AT_ONCE = 1024
@@ -60,7 +64,7 @@ class _Failures:
     def __init__(self) -> None:
         self._by_key: dict[Any, Error] = {}
 
-    def gather(self, batch: Any, keys: list[Key]) -> list[int]:
+    def gather(self, batch: Any, keys: Sequence[Key]) -> list[int]:
         """The statuses of a batch. To be called before anything else of the library is."""
         statuses: list[int] = []
         last = None
@@ -93,17 +97,21 @@ class Many:
     """
 
     _pointer: Any
+    _forms: Forms
 
-    def get_many(self, keys: Iterable[Key]) -> dict[Key, Any]:
+    def get_many(self, keys: Iterable[K]) -> dict[K, Any]:
         """The values of those keys that have one, in the order of the keys."""
-        return {
-            key: decode(lib.hutch_batch_value(batch, index))
-            for key, batch, index in self._ask(lib.hutch_get_many, keys)
-        }
+        found: dict[K, Any] = {}
+        for key, batch, index in self._ask(lib.hutch_get_many, keys):
+            try:
+                found[key] = decode(lib.hutch_batch_value(batch, index), self._forms)
+            except Unreadable:
+                pass
+        return found
 
-    def infos(self, keys: Iterable[Key]) -> dict[Key, EntryInfo]:
+    def infos(self, keys: Iterable[K]) -> dict[K, EntryInfo]:
         """The records of those keys that have an entry, as info. No access."""
-        found: dict[Key, EntryInfo] = {}
+        found: dict[K, EntryInfo] = {}
         for key, batch, index in self._ask(lib.hutch_info_many, keys):
             info = _structs.EntryInfo()
             check(lib.hutch_batch_info(batch, index, byref(info)))
@@ -114,7 +122,23 @@ class Many:
         """Remove the entries of these keys. How many there were."""
         return sum(1 for _ in self._ask(lib.hutch_remove_many, keys))
 
-    def _ask(self, call: Any, keys: Iterable[Key]) -> Iterator[tuple[Key, Any, int]]:
+    def remove_prefix(self, prefix: str | bytes) -> int:
+        """Remove the entries of all keys that begin with the prefix. How many there were.
+
+        Keys of the prefix's type: a str finds keys that are str, bytes find bytes. What was
+        set before the call is gone from every tier afterwards, what is set meanwhile goes or
+        stays. The empty prefix is an error: clear() removes everything.
+        """
+        if type(prefix) not in (str, bytes):
+            raise TypeError(f"a prefix must be str or bytes, not {type(prefix).__name__}")
+        if not prefix:
+            raise ValueError("the prefix is empty")
+        name = _name(prefix)
+        removed = c_uint64()
+        check(lib.hutch_remove_prefix(self._pointer, name, len(name), byref(removed)))
+        return removed.value
+
+    def _ask(self, call: Any, keys: Iterable[K]) -> Iterator[tuple[K, Any, int]]:
         """Those keys that are answered with OK, and where in which batch."""
         failures = _Failures()
         for part in _parts([(key, _name(key)) for key in keys]):
@@ -128,7 +152,7 @@ class Many:
 
     def set_many(
         self,
-        values: Pairs,
+        values: Pairs[K],
         expire: Seconds | None = None,
         *,
         idle: Seconds | None = None,
@@ -143,32 +167,32 @@ class Many:
 
     def put_many(
         self,
-        values: Pairs,
+        values: Pairs[K],
         expire: Seconds | None = None,
         *,
         idle: Seconds | None = None,
         cost: int | None = None,
         write_policy: str | None = None,
-    ) -> dict[Key, PutResult]:
+    ) -> dict[K, PutResult]:
         """As set_many, and tell what came of each, as put."""
-        results: dict[Key, PutResult] = {}
+        results: dict[K, PutResult] = {}
         self._put_all(values, expire, idle, cost, write_policy, results)
         return results
 
     def _put_all(
         self,
-        values: Pairs,
+        values: Pairs[K],
         expire: Seconds | None,
         idle: Seconds | None,
         cost: int | None,
         write_policy: str | None,
-        results: dict[Key, PutResult] | None,
+        results: dict[K, PutResult] | None,
     ) -> None:
         # The extended data, which tell the kind of a value, are the same for all of a call.
-        kinds: dict[bytes | None, list[tuple[Key, bytes, bytes]]] = {}
+        kinds: dict[bytes | None, list[tuple[K, bytes, bytes]]] = {}
         for key, value in dict(values).items():
             name = _name(key)
-            encoded, extended = encode_value(value)
+            encoded, extended = self._forms.encode(value)
             kinds.setdefault(extended, []).append((key, name, encoded))
         failures = _Failures()
         for extended, puts in kinds.items():

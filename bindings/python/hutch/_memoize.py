@@ -1,101 +1,257 @@
-"""Keys made of a function's name and arguments, and the decorator that uses them."""
+"""The decorator that keeps what functions return."""
 
 from __future__ import annotations
 
 import functools
-import hashlib
-import inspect
-from collections.abc import Collection
-from typing import TYPE_CHECKING, Any, Callable
+import math
+from typing import TYPE_CHECKING, Any, Callable, NamedTuple, TypeVar
 
-from ._codec import decode_value, encode_value
+from ._call_keys import call_key, name_of
+from ._errors import DeadlockError, LoadError, TimedOutError
+from ._units import Seconds, nanoseconds
 
 if TYPE_CHECKING:
-    from ._entries import Entries
-    from ._records import Seconds
+    from typing import Protocol
 
-_LONGEST = 1000
+    from typing_extensions import ParamSpec
+
+    P = ParamSpec("P")
+    R = TypeVar("R", covariant=True)
+    T = TypeVar("T")
+
+    class Memoized(Protocol[P, R]):
+        """A function whose results are kept."""
+
+        @property
+        def __wrapped__(self) -> Callable[P, R]: ...
+        def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R: ...
+        def __get__(self, instance: Any, owner: Any = None, /) -> Callable[..., R]: ...
+        def __cache_key__(self, *args: P.args, **kwargs: P.kwargs) -> str: ...
+        def cache_info(self) -> CacheInfo: ...
+        def cache_clear(self) -> None: ...
+
+    class Memoizer(Protocol):
+        """What memoize gives."""
+
+        def __call__(self, function: Callable[P, T], /) -> Memoized[P, T]: ...
+
+
 _MISSING = object()
+# What a caller meets who waits for the function's result in another thread.
+_OF_ANOTHER = (LoadError, TimedOutError, DeadlockError)
 
 
-def call_key(
-    name: str, args: tuple[Any, ...], kwargs: Any, typed: bool, ignore: Collection[Any]
-) -> str:
-    """The key of a call, "module.function(1, 'a', b=2.5)"; a digest in place of long arguments.
+class CacheInfo(NamedTuple):
+    """What a memoized function's results come to, as functools tells it.
 
-    Different arguments give different keys: each is written as its literal,
-    and a digest is SHA-256. TypeError: an argument that has no such form.
+    Attributes:
+        hits, misses: of this decorated function, in this process.
+        maxsize: None: the cache has the limits.
+        currsize: how many results the cache has; it is counted by a walk of all keys.
     """
-    parts = [_literal(arg, typed) for place, arg in enumerate(args) if place not in ignore]
-    parts += [
-        f"{key}={_literal(kwargs[key], typed)}" for key in sorted(kwargs) if key not in ignore
-    ]
-    text = ", ".join(parts)
-    if len(text) > _LONGEST:
-        # No literal begins with a hash sign, so a digest is no argument's own text.
-        text = "#" + hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
-    return f"{name}({text})"
+
+    hits: int
+    misses: int
+    maxsize: int | None
+    currsize: int
 
 
-def _literal(value: Any, typed: bool) -> str:
-    kind = type(value)
-    if not typed and (kind is bool or kind is float and value.is_integer()):
-        value, kind = int(value), int
-    if kind is int:
-        # Hexadecimal where decimal is slow, and where Python refuses it.
-        return repr(value) if -(2**63) <= value < 2**63 else hex(value)
-    if value is None or kind in (bool, float, str, bytes):
-        return repr(value)
-    if kind is list:
-        return "[" + ", ".join(_literal(item, typed) for item in value) + "]"
-    if kind is tuple:
-        return "(" + "".join(_literal(item, typed) + "," for item in value) + ")"
-    if kind is dict:
-        pairs = ((_literal(key, typed), _literal(item, typed)) for key, item in value.items())
-        return "{" + ", ".join(f"{key}: {item}" for key, item in sorted(pairs)) + "}"
-    if kind is set or kind is frozenset:
-        # Not a set display: {} is a dict's.
-        return (
-            kind.__name__ + "(" + ", ".join(sorted(_literal(item, typed) for item in value)) + ")"
-        )
-    raise TypeError(
-        f"cannot make a key of an argument of type {kind.__name__}; "
-        "leave it out by ignore, or pass what it stands for"
-    )
+class Choices(NamedTuple):
+    """The parameters of memoize."""
+
+    typed: bool
+    expire: Seconds | None
+    idle: Seconds | None
+    ignore: frozenset[int | str]
+    refresh: Seconds | None
+    stale_if_error: bool
 
 
-def memoize(
-    cache: Entries,
-    name: str | None,
-    typed: bool,
-    expire: Seconds | None,
-    idle: Seconds | None,
-    ignore: Collection[Any],
-) -> Callable[[Any], Any]:
+class _Function:
+    """A function that is memoized, and what both kinds of wrapper have in common."""
+
+    def __init__(
+        self, cache: Any, function: Any, name: str | None, choices: Choices
+    ) -> None:
+        self.cache = cache
+        self.function = function
+        self.choices = choices
+        self.hits = 0
+        self.misses = 0
+        inner = function
+        self._args: tuple[Any, ...] = ()
+        self._kwargs: dict[str, Any] = {}
+        while isinstance(inner, functools.partial):
+            self._args = inner.args + self._args
+            self._kwargs = {**inner.keywords, **self._kwargs}
+            inner = inner.func
+        self.is_coroutine = _is_coroutine(inner)
+        self._name = name_of(inner) if name is None else name
+        self._ignore = _positions_and_names(inner, choices.ignore)
+
+    def key_of(self, *args: Any, **kwargs: Any) -> str:
+        """The key of a call."""
+        if self._args or self._kwargs:
+            args, kwargs = self._args + args, {**self._kwargs, **kwargs}
+        return call_key(self._name, args, kwargs, self.choices.typed, self._ignore)
+
+    def options(self) -> dict[str, Any]:
+        """The options of a load."""
+        return {
+            "idle": self.choices.idle,
+            "timeout": math.inf,
+            "refresh": self.choices.refresh,
+            "stale_if_error": self.choices.stale_if_error,
+        }
+
+    def info(self) -> CacheInfo:
+        return CacheInfo(self.hits, self.misses, None, len(self._keys()))
+
+    def clear(self) -> None:
+        self.hits = self.misses = 0
+        self.cache.remove_prefix(self._name + "(")
+
+    def _keys(self) -> list[str]:
+        start = self._name + "("
+        return [key for key in self.cache if type(key) is str and key.startswith(start)]
+
+
+def _is_coroutine(function: Any) -> bool:
+    import inspect
+
+    call = function if hasattr(function, "__code__") else getattr(function, "__call__", None)
+    if inspect.isasyncgenfunction(function) or inspect.isgeneratorfunction(function):
+        raise TypeError("what a generator function returns is no value: it can be read once")
+    return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(call)
+
+
+def _positions_and_names(function: Any, ignore: frozenset[Any]) -> frozenset[Any]:
+    """What is ignored, by position and by name whichever of the two was given."""
+    if not ignore:
+        return ignore
+    import inspect
+
+    try:
+        parameters = inspect.signature(function).parameters.values()
+    except (TypeError, ValueError):
+        return ignore
+    both = set(ignore)
+    for place, parameter in enumerate(parameters):
+        if parameter.kind is parameter.POSITIONAL_OR_KEYWORD or (
+            parameter.kind is parameter.POSITIONAL_ONLY
+        ):
+            if parameter.name in ignore or place in ignore:
+                both |= {parameter.name, place}
+    return frozenset(both)
+
+
+def memoize(cache: Any, name: str | None, choices: Choices) -> Any:
     """See Entries.memoize."""
     if callable(name):
         raise TypeError("use @cache.memoize(), with parentheses")
 
     def decorate(function: Any) -> Any:
-        if inspect.iscoroutinefunction(function) or inspect.isasyncgenfunction(function):
-            raise TypeError("what a coroutine function returns at first is no value")
-        prefix = f"{function.__module__}.{function.__qualname__}" if name is None else name
-
-        def key_of(*args: Any, **kwargs: Any) -> str:
-            return call_key(prefix, args, kwargs, typed, ignore)
-
-        @functools.wraps(function)
-        def wrapper(*args: Any, **kwargs: Any) -> Any:
-            key = key_of(*args, **kwargs)
-            result = cache.get(key, _MISSING)
-            if result is _MISSING:
-                result = function(*args, **kwargs)
-                cache.set(key, result, expire, idle=idle)
-                data, extended = encode_value(result)
-                result = decode_value(data, extended or b"")
-            return result
-
-        wrapper.__cache_key__ = key_of  # type: ignore[attr-defined]
+        if not callable(function):
+            raise TypeError(f"memoize decorates a function, not a {type(function).__name__}")
+        own = _Function(cache, function, name, choices)
+        wrapper: Any = _coroutine_wrapper(own) if own.is_coroutine else _wrapper(own)
+        wrapper.__cache_key__ = own.key_of
+        wrapper.cache_info = own.info
+        wrapper.cache_clear = own.clear
         return wrapper
 
     return decorate
+
+
+def _wrapper(own: _Function) -> Any:
+    cache, function, expire = own.cache, own.function, own.choices.expire
+    options = own.options()
+    refreshes = own.choices.refresh is not None
+
+    @functools.wraps(function)
+    def wrapper(*args: Any, **kwargs: Any) -> Any:
+        key = own.key_of(*args, **kwargs)
+        if not refreshes:
+            result = cache.get(key, _MISSING)
+            if result is not _MISSING:
+                own.hits += 1
+                return result
+        called = False
+
+        def make(_: Any) -> Any:
+            nonlocal called
+            called = True
+            return function(*args, **kwargs)
+
+        try:
+            result = cache.load(key, make, expire, background=refreshes, **options)
+        except _OF_ANOTHER:
+            if called:
+                raise
+            called = True
+            result = cache._as_stored(function(*args, **kwargs))
+        finally:
+            if called:
+                own.misses += 1
+            else:
+                own.hits += 1
+        return result
+
+    return wrapper
+
+
+def _coroutine_wrapper(own: _Function) -> Any:
+    cache, function, expire = own.cache, own.function, own.choices.expire
+    options = own.options()
+    refresh = None if own.choices.refresh is None else nanoseconds(own.choices.refresh)
+    refreshing: dict[str, Any] = {}
+
+    def refresh_later(key: str, make: Any) -> None:
+        import asyncio
+
+        if key in refreshing:
+            return
+        task = asyncio.ensure_future(cache.aload(key, make, expire, **options))
+        refreshing[key] = task
+
+        def end(ended: Any) -> None:
+            del refreshing[key]
+            # Its exception has been logged by the library, and has no other reader.
+            if not ended.cancelled():
+                ended.exception()
+
+        task.add_done_callback(end)
+
+    @functools.wraps(function)
+    async def wrapper(*args: Any, **kwargs: Any) -> Any:
+        key = own.key_of(*args, **kwargs)
+        called = False
+
+        async def make(_: Any) -> Any:
+            nonlocal called
+            called = True
+            return await function(*args, **kwargs)
+
+        result = await cache.aget(key, _MISSING)
+        if result is not _MISSING:
+            own.hits += 1
+            if refresh is not None:
+                info = cache.info(key)
+                if info is not None and cache._now() - info.created * 1e9 >= refresh:
+                    refresh_later(key, make)
+            return result
+        try:
+            result = await cache.aload(key, make, expire, **options)
+        except _OF_ANOTHER:
+            if called:
+                raise
+            called = True
+            result = cache._as_stored(await function(*args, **kwargs))
+        finally:
+            if called:
+                own.misses += 1
+            else:
+                own.hits += 1
+        return result
+
+    return wrapper

@@ -11,18 +11,23 @@ from ctypes import byref
 from typing import Any
 
 from . import _structs
+from ._callbacks import callback, report
 from ._codec import Key, key_to_bytes
 from ._errors import Status, check
 from ._library import lib
 from ._options import put_options
-from ._records import Seconds
+from ._units import Seconds
 
 _objects: dict[int, Any] = {}
 _numbers = itertools.count(1)
 
 
+@callback
 def _release(number: int) -> None:
-    _objects.pop(number, None)
+    try:
+        _objects.pop(number, None)
+    except BaseException as error:
+        report(error, "the release of an object", None)
 
 
 _release_callback = _structs.ReleaseFunction(_release)

@@ -10,7 +10,7 @@ from . import _structs
 from ._units import own_duration, uint64
 
 if TYPE_CHECKING:
-    from ._records import Seconds
+    from ._units import Seconds
 
 Path = Union[str, bytes, "os.PathLike[str]", "os.PathLike[bytes]"]
 

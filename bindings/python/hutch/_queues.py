@@ -6,17 +6,18 @@ task is meant.
 
 from __future__ import annotations
 
-import atexit
 import ctypes
 import itertools
 import threading
 import time
 import weakref
 from ctypes import byref
-from typing import Any, Callable, NamedTuple
+from dataclasses import dataclass
+from typing import Any, Callable
 
 from . import _structs
-from ._callbacks import report
+from ._callbacks import callback, report
+from ._ending import note_queue, pause_if_ended
 from ._errors import ClosedError, Status, TimedOutError, check, failure
 from ._library import lib
 from ._options import choice
@@ -43,7 +44,8 @@ class CancelledError(Exception):
     """The task was cancelled before it ran."""
 
 
-class Tally(NamedTuple):
+@dataclass(frozen=True)
+class Tally:
     """What a group has come to.
 
     Attributes:
@@ -104,6 +106,8 @@ class Task:
             self._result = self._function(*self._arguments)
         except BaseException as error:
             self._error = error
+            if isinstance(error, KeyboardInterrupt):
+                report(error, "a task", self._function)
         for other in self._joined:
             other._result, other._error = self._result, self._error
 
@@ -176,20 +180,31 @@ class Task:
         return self._result
 
 
+@callback
 def _work(token: int, task: Any) -> int:
-    work = _works[token]
-    work._know(task)
-    work._run()
+    try:
+        work = _works[token]
+        work._know(task)
+        work._run()
+    except BaseException as error:
+        report(error, "a task", None)
+        return Status.IO
     return Status.OK
 
 
+@callback
 def _merge(into: int, other: int) -> None:
-    _works[into]._join(_works[other])
-
-
-def _complete(token: int, completion: Any) -> None:
-    told = _completions[token]
     try:
+        _works[into]._join(_works[other])
+    except BaseException as error:
+        report(error, "a merge of tasks", None)
+
+
+@callback
+def _complete(token: int, completion: Any) -> None:
+    told: Any = None
+    try:
+        told = _completions[token]
         if not isinstance(told, Task):
             told(Tally(completion.contents.count, completion.contents.cancelled))
         elif told._done is not None:
@@ -200,14 +215,22 @@ def _complete(token: int, completion: Any) -> None:
         report(error, "what is done at the end of a task", told)
 
 
+@callback
 def _release_work(token: int) -> None:
-    task = _works.pop(token, None)
-    if task is not None:
-        task._queue = None
+    try:
+        task = _works.pop(token, None)
+        if task is not None:
+            task._queue = None
+    except BaseException as error:
+        report(error, "the release of a task", None)
 
 
+@callback
 def _release_completion(token: int) -> None:
-    _completions.pop(token, None)
+    try:
+        _completions.pop(token, None)
+    except BaseException as error:
+        report(error, "the release of a completion", None)
 
 
 _work_callback = _structs.WorkFunction(_work)
@@ -283,11 +306,14 @@ class Group:
         return check(lib.hutch_group_start(self._pointer, byref(options))) == Status.OK
 
     def cancel(self) -> None:
-        """Cancel every task of it."""
+        """Cancel every task of it; its completion comes all the same, once it was started."""
         check(lib.hutch_group_cancel(self._pointer))
 
     def wait(self, timeout: float | None = None) -> bool:
-        """Wait until it was started and all have ended. False: not after so many seconds."""
+        """Wait until all have ended and done has been called. False: not after so many seconds.
+
+        Starts the group if nothing else has, with nothing to call.
+        """
         return _wait(lib.hutch_group_wait, self._pointer, timeout)
 
 
@@ -328,7 +354,7 @@ class Queue:
         pointer = _structs.QueuePointer()
         check(lib.hutch_queue_create(byref(options), byref(pointer)))
         self._own(pointer)
-        _queues.add(self)
+        note_queue(self)
 
     def _own(self, pointer: Any) -> None:
         self._pointer = pointer
@@ -372,6 +398,7 @@ class Queue:
         BlockingIOError: the queue is full. TimedOutError: it was until the deadline.
         """
         if self._is_closed:
+            pause_if_ended()
             raise ClosedError(Status.CLOSED, "the queue has been closed")
         if not callable(function):
             raise TypeError(f"a task is a function, not a {type(function).__name__}")
@@ -457,6 +484,13 @@ class Queue:
             self.cancel_all()
         self.wait_all()
 
+    def _end(self) -> None:
+        """Functions of Python cannot run when the interpreter ends: what runs is waited for."""
+        self._is_closed = True
+        lib.hutch_queue_cancel_all(self._pointer, None)
+        while lib.hutch_queue_wait_all(self._pointer, nanoseconds(_SLICE)) == Status.TIMED_OUT:
+            pass
+
     def __enter__(self) -> Queue:
         return self
 
@@ -464,17 +498,3 @@ class Queue:
         self.close()
 
 
-_queues: weakref.WeakSet[Queue] = weakref.WeakSet()
-
-
-def _end_all() -> None:
-    """Functions of Python cannot run when the interpreter ends: what runs is waited for."""
-    for queue in list(_queues):
-        queue._is_closed = True
-        lib.hutch_queue_cancel_all(queue._pointer, None)
-        pause = nanoseconds(_SLICE)
-        while lib.hutch_queue_wait_all(queue._pointer, pause) == Status.TIMED_OUT:
-            pass
-
-
-atexit.register(_end_all)

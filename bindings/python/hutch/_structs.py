@@ -100,7 +100,7 @@ class TierLimits(ctypes.Structure):
         ("time_to_live", c_int64),
         ("time_to_idle", c_int64),
         ("min_free", c_uint64),
-        ("reserved", c_uint64 * 2),
+        ("reserved", c_uint64 * 10),
     ]
 
 
@@ -115,7 +115,7 @@ class CacheLimits(Sized):
 
 
 class Options(Sized):
-    """hutch_options: hutch_options_init fills it with the defaults."""
+    """hutch_options: a field of 0 is not set."""
 
     _fields_ = [
         ("struct_size", c_size_t),
@@ -124,7 +124,7 @@ class Options(Sized):
         ("storage", c_uint32),
         ("durability", c_uint32),
         ("sharing", c_uint32),
-        ("reserved", c_uint32),
+        ("workers", c_uint32),
         ("inline_threshold", c_uint64),
         ("memory", TierLimits),
         ("disk", TierLimits),
@@ -141,8 +141,6 @@ class Options(Sized):
         ("codec_decode", CodecFunction),
         ("codec_context", c_void_p),
         ("codec_release", ReleaseFunction),
-        ("workers", c_uint32),
-        ("reserved_2", c_uint32),
         ("queue_length", c_uint64),
         ("close_deadline", c_int64),
     ]
@@ -183,6 +181,17 @@ class PutOptions(Sized):
     ]
 
 
+class Found(Sized):
+    """hutch_found."""
+
+    _fields_ = [
+        ("struct_size", c_size_t),
+        ("size", c_size_t),
+        ("extended_size", c_size_t),
+        ("value", ValuePointer),
+    ]
+
+
 class PutResult(Sized):
     """hutch_put_result."""
 
@@ -198,7 +207,8 @@ class TierStats(ctypes.Structure):
     """hutch_tier_stats."""
 
     _fields_ = [
-        ("state", c_uint64),
+        ("state", c_uint32),
+        ("reserved_1", c_uint32),
         ("count", c_uint64),
         ("cost", c_uint64),
         ("hits", c_uint64),
@@ -215,7 +225,7 @@ class TierStats(ctypes.Structure):
         ("held_count", c_uint64),
         ("held_bytes", c_uint64),
         ("waiting", c_uint64),
-        ("reserved", c_uint64 * 4),
+        ("reserved", c_uint64 * 15),
     ]
 
 

@@ -6,6 +6,7 @@ import ctypes
 from typing import Any, Callable, Optional
 
 from . import _structs
+from ._callbacks import callback
 from ._errors import check
 from ._library import lib
 from ._units import int64, nanoseconds, uint64
@@ -45,6 +46,7 @@ def trim(pointer: Any, kind: str, amount: float | None, progress: Progress | Non
 
     raised: list[BaseException] = []
 
+    @callback
     def report(_: int, removed: int, total: int) -> int:
         # What is raised cannot pass through C: it waits for the call's end.
         try:
@@ -71,7 +73,10 @@ class Trims:
     def trim(
         self, kind: str, amount: float | None = None, *, progress: Progress | None = None
     ) -> int:
-        """Remove entries of a kind, or down to a size, from each tier. How many went.
+        """Remove entries of a kind, or down to a size, from each tier.
+
+        Returns the sum of what went from each tier: a key that memory and disk both had
+        counts twice. A view (cache.memory, cache.disk) counts its own tier's.
 
         kind and amount:
             "expired": what has expired; counts are exact afterwards.
@@ -87,5 +92,8 @@ class Trims:
         return trim(self._pointer, kind, amount, progress)
 
     def expire(self) -> int:
-        """Remove what has expired, from each tier; nobody is given it in any case. How many."""
+        """Remove what has expired, from each tier; no read returns it in any case.
+
+        Returns the sum of what went from each tier, as trim() does.
+        """
         return self.trim("expired")

@@ -4,18 +4,45 @@ from __future__ import annotations
 
 import math
 import operator
+import re
+from datetime import timedelta
+from typing import Any, Union
+
+Seconds = Union[float, timedelta]
+"""A duration: a number of seconds, or a timedelta."""
+
+Size = Union[float, str]
+"""A number of bytes, which is whole, or one with a unit: "64 MiB" (of 1,024), "2 GB" (of 1,000)."""
 
 FOREVER = 2**63 - 1
-"""HUTCH_FOREVER, in nanoseconds: an entry's own duration is none."""
+"""HUTCH_FOREVER, in nanoseconds: a duration without end."""
+
+NO_LIMIT = math.inf
+"""As a limit: none. The library has two numbers for it, FOREVER and 2**64 - 1."""
+
+_NO_LIMIT = 2**64 - 1
 
 _SECOND = 10**9
+_MICROSECOND = timedelta(microseconds=1)
+_UNITS = {"k": 1, "m": 2, "g": 3, "t": 4}
 
 
-def nanoseconds(seconds: float) -> int:
+def nanoseconds(seconds: Seconds) -> int:
     """Seconds as nanoseconds, rounded up, at least 1; FOREVER for infinity and beyond 292 years.
 
-    Raises ValueError for a negative number or NaN.
+    Raises ValueError for a negative number or NaN, TypeError for what is no duration.
     """
+    if isinstance(seconds, timedelta):
+        if seconds < timedelta(0):
+            raise ValueError(f"a duration cannot be {seconds!r}")
+        return min(max(1, seconds // _MICROSECOND * 1000), FOREVER)
+    if not isinstance(seconds, (int, float)):
+        try:
+            seconds = float(operator.index(seconds))
+        except TypeError:
+            raise TypeError(
+                f"a duration is a number of seconds or a timedelta, not {_told(seconds)}"
+            ) from None
     if not seconds >= 0:
         raise ValueError(f"a duration cannot be {seconds!r} seconds")
     if seconds >= FOREVER / _SECOND:
@@ -23,17 +50,61 @@ def nanoseconds(seconds: float) -> int:
     return max(1, math.ceil(seconds * _SECOND))
 
 
-def own_duration(seconds: float | None) -> int:
+def own_duration(seconds: Seconds | None) -> int:
     """An entry's own duration: None is 0, which leaves it to the tier."""
     return 0 if seconds is None else nanoseconds(seconds)
 
 
-def limit_duration(seconds: float) -> int:
-    """A tier's duration: 0 and infinity mean none, which is 0."""
-    if seconds == 0:
-        return 0
-    duration = nanoseconds(seconds)
-    return 0 if duration == FOREVER else duration
+def limit_duration(seconds: Seconds) -> int:
+    """A tier's duration. ValueError for 0, which is no limit and no duration either."""
+    if seconds == 0 or seconds == timedelta(0):
+        raise ValueError("a limit of 0 seconds: hutch.NO_LIMIT stands for no limit")
+    return nanoseconds(seconds)
+
+
+def limit_size(amount: Size) -> int:
+    """A tier's limit of a size or a count; a float that is whole will do. ValueError for 0."""
+    if amount == NO_LIMIT:
+        return _NO_LIMIT
+    number = size(amount)
+    if number == 0:
+        raise ValueError("a limit of 0: hutch.NO_LIMIT stands for no limit")
+    return number
+
+
+def size_of_limit(number: int) -> float | None:
+    """What the library says of a limit of a size or a count. None: there is no such tier."""
+    return NO_LIMIT if number == _NO_LIMIT else number or None
+
+
+def seconds_of_limit(duration: int) -> float | None:
+    """Likewise, of a duration."""
+    return NO_LIMIT if duration == FOREVER else duration / _SECOND or None
+
+
+def size(amount: Size) -> int:
+    """A number of bytes. ValueError, TypeError: it is none."""
+    if isinstance(amount, str):
+        match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([kmgt]?)(i?)b?\s*", amount.lower())
+        if match is None or (match[3] and not match[2]):
+            raise ValueError(
+                f'a size is a number of bytes or a text such as "64 MiB", not {amount!r}'
+            )
+        number, unit, binary = match.groups()
+        factor = (1024 if binary else 1000) ** (_UNITS[unit] if unit else 0)
+        return uint64(round(float(number) * factor) if "." in number else int(number) * factor)
+    other: Any = amount
+    is_whole = isinstance(amount, float) and float(amount).is_integer()
+    try:
+        return uint64(int(amount) if is_whole else other)
+    except TypeError:
+        raise TypeError(
+            f'a size is a number of bytes or a text such as "64 MiB", not {_told(amount)}'
+        ) from None
+
+
+def _told(value: object) -> str:
+    return f"{value!r}" if isinstance(value, (str, float)) else f"a {type(value).__name__}"
 
 
 def uint64(number: int) -> int:

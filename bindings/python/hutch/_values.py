@@ -5,8 +5,8 @@ from __future__ import annotations
 import ctypes
 from typing import Any
 
-from ._codec import decode_value
 from ._library import lib
+from ._serializers import Forms
 
 _STRING_AT_MOST = 2**31 - 1
 
@@ -23,7 +23,12 @@ def extended_of(value: Any) -> bytes:
     return ctypes.string_at(lib.hutch_value_extended(value), size) if size else b""
 
 
-def decode(value: Any) -> Any:
-    """What a hutch_value stands for."""
+def parts(value: Any) -> tuple[bytes, bytes]:
+    """The bytes and the extended data of a hutch_value."""
     data = _bytes_at(lib.hutch_value_data(value), lib.hutch_value_size(value))
-    return decode_value(data, extended_of(value))
+    return data, extended_of(value)
+
+
+def decode(value: Any, forms: Forms) -> Any:
+    """What a hutch_value stands for. Unreadable: nothing, in these forms."""
+    return forms.decode(*parts(value))

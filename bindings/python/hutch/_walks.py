@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Iterator
+from collections.abc import ItemsView, Iterator, KeysView, ValuesView
 from ctypes import byref
 from typing import Any, Literal
 
 from . import _structs
+from ._cbor import Unreadable
 from ._codec import Key, key_from_bytes
 from ._errors import Status, check
 from ._library import lib
+from ._serializers import Forms
 from ._values import decode
 
 Order = Literal["insertion", "access"]
@@ -19,10 +21,77 @@ _ORDERS = {"insertion": 1, "access": 2}
 _DESCENDING = 256
 
 
+def _number(order: Order | None, reverse: bool) -> int | None:
+    """The number of an order; None: of no order."""
+    if order is None:
+        if reverse:
+            raise ValueError("reverse needs an order")
+        return None
+    try:
+        return _ORDERS[order] | (_DESCENDING if reverse else 0)
+    except (KeyError, TypeError):
+        raise ValueError(f"order is none of {', '.join(_ORDERS)}: {order!r}") from None
+
+
+class _View:
+    """A cache, and the order in which it is to be walked."""
+
+    def __init__(self, cache: Any, order: Order | None, reverse: bool) -> None:
+        _number(order, reverse)
+        self._cache = cache
+        self._order: Order | None = order
+        self._reverse = reverse
+
+    def __len__(self) -> int:
+        return len(self._cache)
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} of {self._cache!r}>"
+
+
+class Keys(_View, KeysView[Key]):
+    """The keys of a cache: see Cache.keys."""
+
+    def __contains__(self, key: object) -> bool:
+        return key in self._cache
+
+    def __iter__(self) -> Iterator[Key]:
+        return (key for _, key in self._cache._walk(self._order, self._reverse))
+
+    def __reversed__(self) -> Iterator[Key]:
+        return iter(Keys(self._cache, self._order or "insertion", not self._reverse))
+
+
+class Values(_View, ValuesView[Any]):
+    """The values of a cache: see Cache.values."""
+
+    def __contains__(self, value: object) -> bool:
+        return any(each is value or each == value for each in self)
+
+    def __iter__(self) -> Iterator[Any]:
+        return (value for _, value in self._cache._items(self._order, self._reverse))
+
+
+class Items(_View, ItemsView[Key, Any]):
+    """The keys and values of a cache: see Cache.items."""
+
+    def __contains__(self, item: object) -> bool:
+        if not isinstance(item, tuple) or len(item) != 2:
+            return False
+        missing = object()
+        found = self._cache.get(item[0], missing)
+        return found is not missing and bool(found == item[1])
+
+    def __iter__(self) -> Iterator[tuple[Key, Any]]:
+        items: Iterator[tuple[Key, Any]] = self._cache._items(self._order, self._reverse)
+        return items
+
+
 class Walks:
     """What iterates."""
 
     _pointer: Any
+    _forms: Forms
 
     def __iter__(self) -> Iterator[Key]:
         """The keys, in no order, while entries come and go.
@@ -35,64 +104,61 @@ class Walks:
 
     def __reversed__(self) -> Iterator[Key]:
         """The keys, the last written (or touched) first."""
-        return self.keys("insertion", reverse=True)
+        return iter(self.keys("insertion", reverse=True))
 
-    def keys(self, order: Order | None = None, *, reverse: bool = False) -> Iterator[Key]:
-        """The keys, in an order.
+    def keys(self, order: Order | None = None, *, reverse: bool = False) -> Keys:
+        """A view of the keys, to iterate over in an order.
 
         order: "insertion", by the time of the last write or touch; "access", by
         the last access; None: in none. The oldest first; reverse: the newest.
         An entry that is written, touched or, by access, read during the walk is
         seen at most once.
         """
-        for _, key in self._walk(order, reverse):
-            yield key
+        return Keys(self, order, reverse)
 
-    def values(self, order: Order | None = None, *, reverse: bool = False) -> Iterator[Any]:
-        """The values, as items."""
-        for _, value in self.items(order, reverse=reverse):
-            yield value
+    def values(self, order: Order | None = None, *, reverse: bool = False) -> Values:
+        """A view of the values, as items."""
+        return Values(self, order, reverse)
 
-    def items(
-        self, order: Order | None = None, *, reverse: bool = False
-    ) -> Iterator[tuple[Key, Any]]:
-        """Keys and values. No access: times do not change, nothing is brought into memory."""
-        for cursor, key in self._walk(order, reverse):
-            value = _structs.ValuePointer()
-            try:
-                if check(lib.hutch_cursor_value(cursor, byref(value))) == Status.NOT_FOUND:
-                    continue
-                item = key, decode(value)
-            finally:
-                lib.hutch_value_release(value)
-            yield item
+    def items(self, order: Order | None = None, *, reverse: bool = False) -> Items:
+        """A view of keys and values. Iterating is no access: times do not change, and nothing
+        is brought into memory."""
+        return Items(self, order, reverse)
 
     def peekitem(self, last: bool = True) -> tuple[Key, Any]:
         """The key and value that were written last, or first. KeyError: there is none.
 
         On the disk view this is a step; elsewhere it looks through all entries.
         """
-        for item in self.items("insertion", reverse=last):
+        for item in self._items("insertion", last):
             return item
         raise KeyError("the cache is empty")
+
+    def _items(self, order: Order | None, reverse: bool) -> Iterator[tuple[Key, Any]]:
+        for cursor, key in self._walk(order, reverse):
+            value = _structs.ValuePointer()
+            try:
+                if check(lib.hutch_cursor_value(cursor, byref(value))) == Status.NOT_FOUND:
+                    continue
+                item = key, decode(value, self._forms)
+            except Unreadable:
+                continue
+            finally:
+                lib.hutch_value_release(value)
+            yield item
 
     def _walk(
         self, order: Order | None = None, reverse: bool = False
     ) -> Iterator[tuple[Any, Key]]:
         cursor = _structs.CursorPointer()
         release = lib.hutch_cursor_release
-        if order is None:
-            if reverse:
-                raise ValueError("reverse needs an order")
+        number = _number(order, reverse)
+        if number is None:
             check(lib.hutch_cursor_create(self._pointer, byref(cursor)))
         else:
-            try:
-                number = _ORDERS[order]
-            except (KeyError, TypeError):
-                raise ValueError(f"order is none of {', '.join(_ORDERS)}: {order!r}") from None
             check(
                 lib.hutch_cursor_create_ordered(
-                    self._pointer, number | (_DESCENDING if reverse else 0), byref(cursor)
+                    self._pointer, number, byref(cursor)
                 )
             )
         try:

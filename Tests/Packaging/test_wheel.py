@@ -1,0 +1,145 @@
+"""What pip installs: from a wheel, from a checkout, and where there is no library."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+PACKAGE = ROOT / "bindings" / "python"
+SMOKE = Path(__file__).with_name("smoke.py")
+
+
+def pythons() -> list[str]:
+    """The oldest and the newest CPython that the package supports and that run here, on PATH or of
+    pyenv; with HUTCH_LONG all of them."""
+    found = {}
+    pyenv = Path(os.environ.get("PYENV_ROOT", Path.home() / ".pyenv"), "versions")
+    for minor in range(9, 20):
+        on_path = shutil.which(f"python3.{minor}")
+        for candidate in [on_path, *map(str, pyenv.glob(f"3.{minor}.*/bin/python"))]:
+            code = "import ensurepip, sys; print(sys.version_info[:2])"
+            if candidate and minor not in found:
+                done = subprocess.run([candidate, "-c", code], capture_output=True, text=True)
+                if done.stdout.strip() == f"(3, {minor})":
+                    found[minor] = candidate
+    chosen = list(found.values()) or [sys.executable]
+    return chosen if os.environ.get("HUTCH_LONG") else sorted({chosen[0], chosen[-1]})
+
+
+def without_hutch(**more: str) -> dict[str, str]:
+    """An environment with nothing of the checkout, nor of Swift, in reach."""
+    kept = {
+        name: value
+        for name, value in os.environ.items()
+        if name not in ("HUTCH_LIBRARY", "PYTHONPATH", "LD_LIBRARY_PATH")
+    }
+    swift = shutil.which("swift")
+    places = kept["PATH"].split(os.pathsep)
+    if swift:
+        places = [place for place in places if place != str(Path(swift).parent)]
+    return {**kept, "PATH": os.pathsep.join(places), **more}
+
+
+def pip(python: Path, *arguments: object, **environment: str) -> subprocess.CompletedProcess:
+    command = [python, "-m", "pip", "--disable-pip-version-check", *map(str, arguments)]
+    return subprocess.run(
+        command, env=without_hutch(**environment), capture_output=True, text=True, cwd="/"
+    )
+
+
+def environment(python: str, directory: Path) -> Path:
+    """A fresh virtual environment's Python."""
+    subprocess.run([python, "-m", "venv", directory], check=True)
+    return directory / "bin" / "python"
+
+
+def smoke(python: Path) -> Path:
+    """Runs the smoke test; the library that was used."""
+    done = subprocess.run(
+        [python, "-W", "error", SMOKE], env=without_hutch(), capture_output=True, text=True,
+        cwd="/",
+    )
+    assert done.returncode == 0, done.stderr
+    return Path(done.stdout.strip())
+
+
+@pytest.fixture(scope="session")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    directory = tmp_path_factory.mktemp("wheel")
+    subprocess.run([ROOT / "scripts" / "wheel", directory], check=True)
+    (made,) = directory.iterdir()
+    return made
+
+
+def test_the_tag_tells_the_platform(wheel: Path):
+    assert re.fullmatch(
+        r"hutch-[\d.]+-cp39-abi3-manylinux_2_34_(x86_64|aarch64)\.whl", wheel.name
+    )
+
+
+def test_what_is_inside(wheel: Path, tmp_path: Path):
+    with zipfile.ZipFile(wheel) as archive:
+        names = archive.namelist()
+        archive.extractall(tmp_path)
+    binaries = [name for name in names if name.startswith("hutch/") and ".so" in name]
+    assert sorted(binaries) == ["hutch/_fast.abi3.so", "hutch/libhutch.so"]
+    for name in binaries:
+        sections = subprocess.check_output(["readelf", "-SW", tmp_path / name], text=True)
+        assert ".symtab" not in sections and ".debug" not in sections, name
+    (license,) = [name for name in names if name.endswith("LICENSE")]
+    assert (tmp_path / license).read_text() == (ROOT / "LICENSE").read_text()
+    modules = {name for name in names if re.fullmatch(r"hutch/\w+\.py|hutch/py\.typed", name)}
+    sources = {f"hutch/{file.name}" for file in (PACKAGE / "hutch").glob("*.py")}
+    assert modules == sources | {"hutch/py.typed"}
+    assert {name.split("/")[0].split("-")[0] for name in names} == {"hutch", "hutch.libs"}
+
+
+@pytest.mark.parametrize("python", pythons())
+def test_it_installs_and_works_where_there_is_nothing_else(
+    wheel: Path, tmp_path: Path, python: str
+):
+    own = environment(python, tmp_path / "own")
+    done = pip(own, "install", "--no-index", wheel)
+    assert done.returncode == 0, done.stderr
+    library = smoke(own)
+    assert library.is_relative_to(tmp_path / "own"), library
+
+
+def checkout(directory: Path) -> Path:
+    """The package's folder within what looks like a checkout, where nothing has been built."""
+    shutil.copytree(ROOT / "include", directory / "include")
+    (directory / "bindings" / "c").mkdir(parents=True)
+    shutil.copy(ROOT / "bindings" / "c" / "hutch_dl.h", directory / "bindings" / "c")
+    ignored = shutil.ignore_patterns("build", "dist", "*.egg-info", "*.so*", "__pycache__")
+    shutil.copytree(PACKAGE, directory / "bindings" / "python", ignore=ignored)
+    return directory / "bindings" / "python"
+
+
+def test_from_a_checkout_that_was_built(tmp_path: Path):
+    package = checkout(tmp_path / "checkout")
+    (tmp_path / "checkout" / "build").mkdir()
+    shutil.copy(ROOT / "build" / "libhutch.so", tmp_path / "checkout" / "build")
+    own = environment(sys.executable, tmp_path / "own")
+    done = pip(own, "install", package)
+    assert done.returncode == 0, done.stderr
+    shutil.rmtree(tmp_path / "checkout")
+    assert smoke(own).is_relative_to(tmp_path / "own")
+
+
+def test_where_there_is_no_library_the_installation_says_what_to_do(tmp_path: Path):
+    package = checkout(tmp_path / "checkout")
+    own = environment(sys.executable, tmp_path / "own")
+    done = pip(own, "install", package)
+    assert done.returncode != 0
+    assert "scripts/build" in done.stderr and "HUTCH_LIBRARY" in done.stderr
+    done = pip(own, "install", package, HUTCH_LIBRARY="/nowhere/libhutch.so")
+    assert done.returncode != 0
+    assert "/nowhere/libhutch.so, which is no file" in done.stderr

@@ -1,0 +1,195 @@
+"""What functions of the user raise when C calls them: it reaches the user, and C gets a status."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+
+import hutch
+import pytest
+from hutch import Status, _aload, _clock, _codec_hook, _queues
+from processes import environment
+
+
+def errors_of(code: str, *arguments: os.PathLike) -> str:
+    """What a program writes to its standard error, with the interpreter's own hooks."""
+    done = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(code), *map(os.fspath, arguments)],
+        env=environment(),
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stderr
+
+
+PROGRAMS = {
+    "a listener": """
+        import hutch
+        def fail(event):
+            raise ValueError("of the user")
+        cache = hutch.Cache()
+        with cache.listen(fail):
+            cache["k"] = 1
+        assert cache["k"] == 1
+    """,
+    "a codec": """
+        import sys, hutch
+        def fail(data):
+            raise ValueError("of the user")
+        with hutch.Cache(sys.argv[1], codec=hutch.Codec(1, bytes, fail)) as cache:
+            cache["k"] = "v"
+            for _ in range(3):
+                try:
+                    cache.disk["k"]
+                except hutch.StorageError:
+                    continue
+                raise SystemExit("the read has not failed")
+            assert "k" in cache.disk
+    """,
+    "a codec that encodes": """
+        import sys, hutch
+        def fail(data):
+            raise ValueError("of the user")
+        hutch.log(None)
+        with hutch.Cache(sys.argv[1], codec=hutch.Codec(1, fail, bytes)) as cache:
+            for _ in range(3):
+                assert cache.put("k", "v").disk == hutch.Outcome.FAILED
+    """,
+    "a clock": """
+        import hutch
+        times = [10**18]
+        def fail():
+            if times:
+                return times[0]
+            raise ValueError("of the user")
+        cache = hutch.Cache(clock=fail)
+        cache["k"] = 1
+        times.clear()
+        assert cache["k"] == 1
+    """,
+    "logging": """
+        import logging, hutch
+        class Broken(logging.Handler):
+            def emit(self, record):
+                raise ValueError("of the user")
+        logging.getLogger("hutch").addHandler(Broken())
+        hutch.log(logging.INFO)
+        logging.getLogger("hutch").setLevel(logging.INFO)
+        def fail(key):
+            raise LookupError
+        try:
+            hutch.Cache().load("k", fail)
+        except LookupError:
+            pass
+    """,
+    "what is done at the end of a task": """
+        import hutch
+        def fail(task):
+            raise ValueError("of the user")
+        with hutch.Queue() as queue:
+            queue.submit(str, done=fail).wait()
+    """,
+    "a merge of tasks": """
+        import hutch
+        def fail(into, other):
+            raise ValueError("of the user")
+        with hutch.Queue() as queue:
+            queue.suspend()
+            for n in range(2):
+                queue.submit(str, n, identifier="i", merge=fail)
+            queue.resume()
+    """,
+}
+
+
+@pytest.mark.parametrize("what", PROGRAMS)
+def test_the_default_hook_tells_what_the_user_raised(what, directory):
+    told = errors_of(PROGRAMS[what], directory)
+    assert "ValueError: of the user" in told
+    assert "UnraisableHookArgs" not in told and "TypeError" not in told
+    assert what.replace(" that encodes", "") in told
+
+
+def test_no_callback_leaves_its_caller_without_a_status(monkeypatch):
+    told = []
+    monkeypatch.setattr(sys, "unraisablehook", lambda args: told.append(args.exc_type))
+    unknown = 2**40
+    assert _codec_hook._encode_callback(unknown, None, 0, None) == Status.IO
+    assert _codec_hook._decode_callback(unknown, None, 0, None) == Status.IO
+    assert _aload.lead_callback(unknown, None, 0, None) == Status.IO
+    assert _queues._work_callback(unknown, None) == Status.IO
+    assert _clock._read_callback(unknown) == 0
+    assert told == [KeyError] * 5
+
+
+def test_a_codec_that_makes_no_bytes(directory, monkeypatch, caplog):
+    told = []
+    # Who keeps the arguments of the hook keeps all that its traceback refers to.
+    monkeypatch.setattr(sys, "unraisablehook", lambda args: told.append(str(args.exc_value)))
+    with hutch.Cache(directory, codec=hutch.Codec(1, lambda data: "text", bytes)) as cache:
+        assert cache.put("k", b"value").disk == hutch.Outcome.FAILED
+        assert cache["k"] == b"value" and "k" not in cache.disk
+    assert "a codec's functions return bytes, not str" in told[0]
+    codec = hutch.Codec(2, lambda data: bytearray(data), lambda data: memoryview(data))
+    with hutch.Cache(directory, codec=codec) as cache:
+        cache["k"] = b"value"
+        assert cache.disk["k"] == b"value"
+
+
+def test_what_is_no_callback_is_refused():
+    for options in (
+        {"clock": 5},
+        {"codec": (1, bytes, bytes)},
+        {"codec": hutch.Codec(1, bytes, None)},
+        {"codec": hutch.Codec(1, "zlib", bytes)},
+    ):
+        with pytest.raises(TypeError, match="clock is a function|codec"):
+            hutch.Cache(**options)
+
+
+@pytest.mark.parametrize("call", ["listener", "clock", "codec", "task"])
+def test_an_interrupt_within_a_callback_reaches_the_main_thread(directory, call):
+    armed = []
+
+    def interrupt(*_):
+        if armed:
+            armed.clear()
+            os.kill(os.getpid(), signal.SIGINT)
+            for _ in range(1000):
+                pass
+        return 10**18
+
+    if call == "clock":
+        cache = hutch.Cache(directory, clock=interrupt)
+    elif call == "codec":
+        codec = hutch.Codec(1, lambda data: (interrupt(), data)[1], bytes)
+        cache = hutch.Cache(directory, codec=codec)
+    else:
+        cache = hutch.Cache(directory)
+    queue = hutch.Queue(threads=False)
+    if call == "listener":
+        cache.listen(interrupt, hutch.EventKind.DID_ADD)
+    with cache, queue:
+        if call == "task":
+            queue.submit(interrupt)
+        armed.append(True)
+        with pytest.raises(KeyboardInterrupt):
+            while True:
+                cache["k"] = "v"
+                queue.run()
+        assert not armed
+        assert cache["k"] == "v" or call == "codec"
+
+
+def test_a_cache_in_memory_has_no_disk():
+    with hutch.Cache() as cache:
+        assert not hasattr(cache, "disk") and hasattr(cache, "memory")
+        with pytest.raises(hutch.NoDiskTierError) as caught:
+            cache.disk.get("k")
+        assert isinstance(caught.value, (hutch.UnsupportedError, AttributeError))
+        assert getattr(cache, "disk", None) is None

@@ -1,0 +1,60 @@
+"""The accelerator, hutch._fast, if there is one: the common calls in C.
+
+It is looked for beside this package, as a wheel carries it, then beside the library that
+HUTCH_LIBRARY names, and in build/ of the checkout that the package is part of. Without it, with another Python than CPython, with a build of it
+that has no GIL, and if the environment variable HUTCH_PURE is set, the package works the
+same, by ctypes alone.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import sys
+from importlib.machinery import ExtensionFileLoader
+from pathlib import Path
+from typing import Any
+
+from ._library import lib
+
+_NAME = f"{__package__}._fast"
+
+
+def _built() -> Any:
+    package = Path(__file__).resolve().parent
+    places = []
+    chosen = os.environ.get("HUTCH_LIBRARY")
+    if chosen:
+        places.append(Path(chosen).resolve().parent)
+    if len(package.parents) > 2 and (package.parents[2] / "include" / "hutch.h").is_file():
+        places.append(package.parents[2] / "build")
+    for place in places:
+        file = place / "_fast.abi3.so"
+        if file.is_file():
+            spec = importlib.util.spec_from_loader(_NAME, ExtensionFileLoader(_NAME, str(file)))
+            assert spec is not None and spec.loader is not None
+            module = importlib.util.module_from_spec(spec)
+            spec.loader.exec_module(module)
+            return module
+    return None
+
+
+def _find() -> Any:
+    # A free-threaded build would find an extension for the others, and crash in it.
+    if sys.implementation.name != "cpython" or "t" in sys.abiflags:
+        return None
+    if os.environ.get("HUTCH_PURE", "0") not in ("", "0"):
+        return None
+    try:
+        module = importlib.import_module(_NAME)
+    except ModuleNotFoundError:
+        module = _built()
+    except ImportError:
+        return None  # An interpreter that it does not support.
+    if module is not None:
+        module.load(lib._name)
+    return module
+
+
+module: Any = _find()
+"""hutch._fast, or None."""

@@ -1,0 +1,142 @@
+"""Keys of calls: a function's name, and its arguments written as literals.
+
+Different arguments have different texts, and equal ones the same in every process. A text is
+written and compared, and never read back.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import sys
+from collections.abc import Collection
+from types import CodeType, ModuleType
+from typing import Any, Callable
+
+_LONGEST = 1000
+
+
+def call_key(
+    name: str, args: tuple[Any, ...], kwargs: Any, typed: bool, ignore: Collection[Any]
+) -> str:
+    """The key of a call, "module.function(1, 'a', b=2.5)"; a digest in place of long arguments.
+
+    Different arguments give different keys: each is written as its literal,
+    and a digest is SHA-256. TypeError: an argument that has no such form.
+    """
+    parts = [literal(arg, typed) for place, arg in enumerate(args) if place not in ignore]
+    parts += [
+        f"{key}={literal(kwargs[key], typed)}" for key in sorted(kwargs) if key not in ignore
+    ]
+    text = ", ".join(parts)
+    if len(text) > _LONGEST:
+        # No literal begins with a hash sign, so a digest is no argument's own text.
+        text = "#" + hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
+    return f"{name}({text})"
+
+
+def literal(value: Any, typed: bool) -> str:
+    """An argument as text. TypeError: it has none that stands for it in every process."""
+    kind = type(value)
+    if not typed and (kind is bool or kind is float and value.is_integer()):
+        value, kind = int(value), int
+    if kind is int:
+        # Hexadecimal where decimal is slow, and where Python refuses it.
+        return repr(value) if -(2**63) <= value < 2**63 else hex(value)
+    if value is None or kind in (bool, float, str, bytes, complex):
+        return repr(value)
+    if kind is list:
+        return "[" + ", ".join(literal(item, typed) for item in value) + "]"
+    if kind is tuple:
+        return "(" + "".join(literal(item, typed) + "," for item in value) + ")"
+    if kind is dict:
+        pairs = ((literal(key, typed), literal(item, typed)) for key, item in value.items())
+        return "{" + ", ".join(f"{key}: {item}" for key, item in sorted(pairs)) + "}"
+    if kind is set or kind is frozenset:
+        # Not a set display: {} is a dict's.
+        return kind.__name__ + "(" + ", ".join(sorted(literal(x, typed) for x in value)) + ")"
+    text = _of_library(value, kind, typed)
+    if text is not None:
+        return f"{kind.__module__}.{kind.__qualname__}({text})"
+    raise TypeError(
+        f"cannot make a key of an argument of type {kind.__name__}; "
+        "leave it out by ignore, or pass what it stands for"
+    )
+
+
+_BY_REPR = {
+    ("datetime", "date"),
+    ("datetime", "time"),
+    ("datetime", "datetime"),
+    ("datetime", "timedelta"),
+    ("decimal", "Decimal"),
+    ("fractions", "Fraction"),
+    ("uuid", "UUID"),
+}
+"""Types whose repr says all that they are; a time zone's is checked."""
+
+
+def _of_library(value: Any, kind: type, typed: bool) -> str | None:
+    """What tells a value from others of its type; None: it is of another type than these.
+
+    A type that has not been imported has no values, so none is imported here.
+    """
+    if (kind.__module__, kind.__qualname__) in _BY_REPR:
+        zone = getattr(value, "tzinfo", None)
+        if zone is not None and type(zone).__module__ not in ("datetime", "zoneinfo"):
+            return None
+        return repr(value) + ("*" if getattr(value, "fold", 0) else "")
+    pathlib = sys.modules.get("pathlib")
+    if pathlib is not None and isinstance(value, pathlib.PurePath):
+        return repr(os.fspath(value))
+    enum = sys.modules.get("enum")
+    if enum is not None and isinstance(value, enum.Enum):
+        return repr(value.name)
+    dataclasses = sys.modules.get("dataclasses")
+    if dataclasses is not None and dataclasses.is_dataclass(kind):
+        fields = (f.name for f in dataclasses.fields(value))
+        return ", ".join(f"{name}={literal(getattr(value, name), typed)}" for name in fields)
+    numpy = sys.modules.get("numpy")
+    if numpy is not None and isinstance(value, (numpy.ndarray, numpy.generic)):
+        if not value.dtype.hasobject:
+            digest = hashlib.sha256(numpy.ascontiguousarray(value).tobytes()).hexdigest()
+            return f"{value.dtype.descr!r}, {value.shape!r}, {digest}"
+    return None
+
+
+def name_of(function: Callable[..., Any]) -> str:
+    """What keys of a function's calls begin with. TypeError: the caller has to choose it."""
+    module = getattr(function, "__module__", None)
+    qualname = getattr(function, "__qualname__", None)
+    owner = getattr(function, "__self__", None)
+    if qualname is None or (owner is not None and not isinstance(owner, (type, ModuleType))):
+        raise TypeError(
+            f"{function!r} has no name that tells it from others of its type: "
+            'give one by memoize(name="...")'
+        )
+    if function.__name__ != "<lambda>":
+        return f"{module}.{qualname}"
+    digest = hashlib.sha256()
+    _digest_code(getattr(function, "__code__"), digest)
+    try:
+        cells = getattr(function, "__closure__") or ()
+        kept = [cell.cell_contents for cell in cells]
+        kept += [getattr(function, "__defaults__"), getattr(function, "__kwdefaults__")]
+        digest.update(literal(kept, True).encode("utf-8", "surrogatepass"))
+    except (TypeError, ValueError):
+        raise TypeError(
+            "what this lambda refers to tells it from others and has no literal: "
+            'give it a name by memoize(name="...")'
+        ) from None
+    return f"{module}.{qualname}#{digest.hexdigest()[:16]}"
+
+
+def _digest_code(code: CodeType, digest: Any) -> None:
+    names = (code.co_names, code.co_varnames, code.co_freevars, code.co_argcount)
+    digest.update(repr((names, code.co_posonlyargcount, code.co_kwonlyargcount)).encode())
+    digest.update(code.co_code)
+    for constant in code.co_consts:
+        if isinstance(constant, CodeType):
+            _digest_code(constant, digest)
+        else:
+            digest.update(f"{type(constant).__name__}:{constant!r};".encode(errors="replace"))

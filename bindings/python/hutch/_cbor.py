@@ -1,0 +1,287 @@
+"""Values that JSON has no form for, as CBOR (RFC 8949), and back. Nothing here runs code that
+the bytes choose.
+
+Numbers, text, bytes, arrays, maps, true, false and null are CBOR's own. The rest is tagged:
+
+==============  ==================================  =====================================
+type            tag                                 its content
+==============  ==================================  =====================================
+int             2, 3 (beyond 64 bits)               its bytes
+datetime        0 (aware, by an offset)             RFC 3339
+date            1004                                RFC 3339
+UUID            37                                  16 bytes
+Fraction        30                                  [numerator, denominator]
+set             258                                 the items
+tuple           1213464577                          the items
+frozenset       1213464578                          the items
+datetime        1213464579 (naive, or by a zone)    [ISO 8601, fold, zone's name or null]
+time            1213464580                          [ISO 8601, fold]
+timedelta       1213464581                          [days, seconds, microseconds]
+Decimal         1213464582                          its text
+complex         1213464583                          [real, imaginary]
+Path            1213464584                          its text
+str             1213464585 (with surrogates)        its bytes, WTF-8
+Enum            1213464586                          [registered name, member's name]
+dataclass       1213464587                          [registered name, {field: value}]
+namedtuple      1213464588                          [registered name, [values]]
+numpy array     1213464589                          [dtype, [lengths], bytes in C order]
+numpy scalar    1213464590                          [dtype, bytes]
+==============  ==================================  =====================================
+
+Enumerations, dataclasses and named tuples come back if this program has registered them. Their
+fields are set as they are, and __init__ is not called. Types of modules that are not imported
+are not looked for on the way in; on the way out only modules of this list are imported.
+"""
+
+from __future__ import annotations
+
+import re
+import struct
+import sys
+from typing import Any, Callable
+
+DEEPEST = 200
+_OWN = 1213464576
+ZONED, NAIVE, TIME, DELTA, DECIMAL, COMPLEX, PATH, WTF8 = (
+    *(0, _OWN + 3, _OWN + 4, _OWN + 5, _OWN + 6, _OWN + 7, _OWN + 8, _OWN + 9),
+)
+DATE, UUID, FRACTION, SET, TUPLE, FROZENSET = 1004, 37, 30, 258, _OWN + 1, _OWN + 2
+ENUM, DATACLASS, NAMEDTUPLE, ARRAY, SCALAR = (_OWN + n for n in range(10, 15))
+DTYPE = re.compile(r"[<>|=][biufcSUmM]\d{1,6}(\[\d{0,9}[a-zA-Zμ]{1,2}\])?")
+
+
+class Unreadable(ValueError):
+    """Bytes that this program can make no value of."""
+
+
+classes: dict[str, type] = {}
+names: dict[type, str] = {}
+
+
+def register(cls: Any, name: str | None = None) -> Any:
+    """Have values of a class stored and read: an Enum, a dataclass or a named tuple.
+
+        @hutch.register
+        @dataclasses.dataclass
+        class Point: ...
+
+    name: which is stored; None: the class's module and qualified name. To read a value its
+    class has to be registered under the name that it was stored with.
+    """
+    if not isinstance(cls, type) or kind_of(cls) is None:
+        raise TypeError(f"an Enum, a dataclass or a named tuple can be registered, not {cls!r}")
+    chosen = f"{cls.__module__}.{cls.__qualname__}" if name is None else name
+    other = classes.get(chosen)
+    if other is not None and (other.__module__, other.__qualname__) != (
+        cls.__module__,
+        cls.__qualname__,
+    ):
+        raise ValueError(f"{chosen} is registered already, for {other!r}")
+    classes[chosen] = cls
+    names[cls] = chosen
+    return cls
+
+
+def kind_of(cls: type) -> int | None:
+    enum = sys.modules.get("enum")
+    if enum is not None and issubclass(cls, enum.Enum):
+        return ENUM
+    dataclasses = sys.modules.get("dataclasses")
+    if dataclasses is not None and dataclasses.is_dataclass(cls):
+        return DATACLASS
+    if issubclass(cls, tuple) and hasattr(cls, "_fields"):
+        return NAMEDTUPLE
+    return None
+
+
+# -------------------------------------------------------------------- to bytes
+
+
+def dumps(value: Any, sort: bool = False) -> bytes:
+    """The bytes of a value. TypeError: it has none. ValueError: it contains itself.
+
+    sort: sets in the order of their items' bytes.
+    """
+    out: list[bytes] = []
+    _Writer(out, sort).write(value, 0)
+    return b"".join(out)
+
+
+def _head(kind: int, number: int) -> bytes:
+    if number < 24:
+        return bytes((kind << 5 | number,))
+    for size, code in ((1, 24), (2, 25), (4, 26), (8, 27)):
+        if number < 1 << 8 * size:
+            return bytes((kind << 5 | code,)) + number.to_bytes(size, "big")
+    raise ValueError("too large")
+
+
+class _Writer:
+    def __init__(self, out: list[bytes], sort: bool) -> None:
+        self._out = out
+        self._sort = sort
+
+    def write(self, value: Any, depth: int) -> None:
+        if depth > DEEPEST:
+            raise ValueError("a value contains itself, or is nested too deeply")
+        kind = type(value)
+        call = _WRITERS.get(kind)
+        if call is not None:
+            call(self, value, depth + 1)
+            return
+        kept = _of_library(value, kind)
+        if kept is None:
+            told = kind.__name__
+            if kind_of(kind) is not None:
+                raise TypeError(
+                    f"a value of the class {told} is stored once the class is registered: "
+                    f"hutch.register({told})"
+                )
+            raise TypeError(f"{told} cannot be part of a value: it would come back as another")
+        self._tagged(kept[0], kept[1], depth + 1)
+
+    def _tagged(self, tag: int, content: Any, depth: int) -> None:
+        self._out.append(_head(6, tag))
+        self.write(content, depth)
+
+    def _int(self, value: int, depth: int) -> None:
+        size = value if value >= 0 else ~value
+        kind = 0 if value >= 0 else 1
+        if size < 1 << 64:
+            self._out.append(_head(kind, size))
+        else:
+            self._tagged(2 + kind, size.to_bytes((size.bit_length() + 7) // 8, "big"), depth)
+
+    def _bool(self, value: bool, depth: int) -> None:
+        self._out.append(b"\xf5" if value else b"\xf4")
+
+    def _none(self, value: None, depth: int) -> None:
+        self._out.append(b"\xf6")
+
+    def _float(self, value: float, depth: int) -> None:
+        self._out.append(b"\xfb" + struct.pack(">d", value))
+
+    def _str(self, value: str, depth: int) -> None:
+        try:
+            raw = value.encode()
+        except UnicodeEncodeError:
+            self._tagged(WTF8, value.encode("utf-8", "surrogatepass"), depth)
+        else:
+            self._out.append(_head(3, len(raw)))
+            self._out.append(raw)
+
+    def _bytes(self, value: Any, depth: int) -> None:
+        raw = bytes(value)
+        self._out.append(_head(2, len(raw)))
+        self._out.append(raw)
+
+    def _list(self, value: Any, depth: int) -> None:
+        self._out.append(_head(4, len(value)))
+        for item in value:
+            self.write(item, depth)
+
+    def _dict(self, value: dict[Any, Any], depth: int) -> None:
+        self._out.append(_head(5, len(value)))
+        for key, item in value.items():
+            self.write(key, depth)
+            self.write(item, depth)
+
+    def _tuple(self, value: tuple[Any, ...], depth: int) -> None:
+        self._out.append(_head(6, TUPLE))
+        self._list(value, depth)
+
+    def _set(self, value: Any, depth: int) -> None:
+        self._out.append(_head(6, SET if type(value) is set else FROZENSET))
+        self._out.append(_head(4, len(value)))
+        if not self._sort:
+            for item in value:
+                self.write(item, depth)
+            return
+        items = []
+        for item in value:
+            out: list[bytes] = []
+            _Writer(out, True).write(item, depth)
+            items.append(b"".join(out))
+        self._out += sorted(items)
+
+    def _complex(self, value: complex, depth: int) -> None:
+        self._tagged(COMPLEX, [value.real, value.imag], depth)
+
+
+_WRITERS: dict[type, Callable[[_Writer, Any, int], None]] = {
+    int: _Writer._int,
+    bool: _Writer._bool,
+    type(None): _Writer._none,
+    float: _Writer._float,
+    str: _Writer._str,
+    bytes: _Writer._bytes,
+    bytearray: _Writer._bytes,
+    memoryview: _Writer._bytes,
+    list: _Writer._list,
+    dict: _Writer._dict,
+    tuple: _Writer._tuple,
+    set: _Writer._set,
+    frozenset: _Writer._set,
+    complex: _Writer._complex,
+}
+
+
+def _of_library(value: Any, kind: type) -> tuple[int, Any] | None:
+    """The tag and the content of a value of the standard library's types, of a registered
+    class, or of numpy's."""
+    if kind in names:
+        return _registered(value, kind)
+    of = kind.__module__
+    if of == "datetime":
+        return _of_datetime(value, kind.__name__)
+    if of == "decimal" and kind.__name__ == "Decimal":
+        return DECIMAL, str(value)
+    if of == "uuid" and kind.__name__ == "UUID":
+        return UUID, value.bytes
+    if of == "fractions" and kind.__name__ == "Fraction":
+        return FRACTION, [value.numerator, value.denominator]
+    if of.startswith("pathlib") and kind.__name__ == "PosixPath":
+        return PATH, str(value)
+    numpy = sys.modules.get("numpy")
+    if numpy is not None:
+        if kind is numpy.ndarray and DTYPE.fullmatch(value.dtype.str):
+            data = numpy.ascontiguousarray(value).tobytes()
+            return ARRAY, [value.dtype.str, list(value.shape), data]
+        if isinstance(value, numpy.generic) and DTYPE.fullmatch(value.dtype.str):
+            return SCALAR, [value.dtype.str, value.tobytes()]
+    return None
+
+
+def _registered(value: Any, kind: type) -> tuple[int, Any]:
+    name = names[kind]
+    of = kind_of(kind)
+    if of == ENUM:
+        if value.name is None or value.name not in kind.__members__:  # type: ignore[attr-defined]
+            raise TypeError(f"{value!r} is no member of its class with a name of its own")
+        return ENUM, [name, value.name]
+    if of == DATACLASS:
+        import dataclasses
+
+        fields = dataclasses.fields(value)
+        return DATACLASS, [name, {each.name: getattr(value, each.name) for each in fields}]
+    return NAMEDTUPLE, [name, list(value)]
+
+
+def _of_datetime(value: Any, kind: str) -> tuple[int, Any] | None:
+    if kind == "date":
+        return DATE, value.isoformat()
+    if kind == "timedelta":
+        return DELTA, [value.days, value.seconds, value.microseconds]
+    zone = getattr(value, "tzinfo", None)
+    by_offset = zone is not None and type(zone).__module__ == "datetime"
+    if kind == "time" and (zone is None or by_offset):
+        return TIME, [value.isoformat(), value.fold]
+    if kind != "datetime":
+        return None
+    if by_offset:
+        return ZONED, value.isoformat()
+    if zone is None:
+        return NAIVE, [value.isoformat(), value.fold, None]
+    if type(zone).__module__.startswith("zoneinfo") and zone.key is not None:
+        return NAIVE, [value.replace(tzinfo=None).isoformat(), value.fold, zone.key]
+    return None

@@ -1,0 +1,92 @@
+"""Which values a cache takes, and the bytes that stand for them: its own forms, or a serializer's."""
+
+from __future__ import annotations
+
+from typing import Any, Protocol
+
+from ._cbor import Unreadable
+from ._codec import FOREIGN, INT, STR, decode_value, encode_value
+
+_SERIALIZED = b"py:x:"
+_LONGEST_NAME = 100
+
+
+class Serializer(Protocol):
+    """What makes bytes of values: an object with a name and two functions, such as msgpack's.
+
+    Attributes:
+        name: stored with each value, and what another serializer has stored is not found.
+    """
+
+    @property
+    def name(self) -> str: ...
+    def dumps(self, value: Any, /) -> bytes: ...
+    def loads(self, data: bytes, /) -> Any: ...
+
+
+class Forms:
+    """How values are stored. Also the forms of a cache without a serializer."""
+
+    def encode(self, value: Any) -> tuple[bytes, bytes | None]:
+        """The value's bytes and its extended data (None: none). TypeError: it is none."""
+        return encode_value(value)
+
+    def decode(self, data: bytes, extended: bytes) -> Any:
+        """The value that was put. Unreadable: it is of another serializer, or damaged."""
+        return decode_value(data, extended)
+
+
+class SerializedForms(Forms):
+    """bytes, str and int as ever, so that they are counters and text for all languages; all
+    else by a serializer."""
+
+    def __init__(self, serializer: Any) -> None:
+        name = getattr(serializer, "name", None)
+        for call in ("dumps", "loads"):
+            if not callable(getattr(serializer, call, None)):
+                raise TypeError(
+                    "serializer is an object with a name and the functions dumps and loads; "
+                    f"{serializer!r} has no {call}"
+                )
+        if not isinstance(name, str) or not 0 < len(name.encode()) <= _LONGEST_NAME:
+            raise TypeError(
+                "a serializer has a name, a str of at most 100 bytes, by which its values are "
+                f"known; {serializer!r} has {name!r}"
+            )
+        self._serializer = serializer
+        self._extended = _SERIALIZED + name.encode()
+
+    def encode(self, value: Any) -> tuple[bytes, bytes | None]:
+        if type(value) in (bytes, str, int):
+            return encode_value(value)
+        data = self._serializer.dumps(value)
+        if not isinstance(data, (bytes, bytearray, memoryview)):
+            raise TypeError(f"a serializer's dumps makes bytes, not {type(data).__name__}")
+        return bytes(data), self._extended
+
+    def decode(self, data: bytes, extended: bytes) -> Any:
+        if extended == self._extended:
+            try:
+                return self._serializer.loads(data)
+            except Exception as error:
+                _warn(self._extended, error)
+                raise Unreadable(f"{type(error).__name__}: {error}") from None
+        if extended in (b"", STR, INT) or not extended.startswith(FOREIGN):
+            return decode_value(data, extended)
+        raise Unreadable("the value is of another serializer")
+
+
+def _warn(extended: bytes, error: Exception) -> None:
+    import logging
+
+    logging.getLogger("hutch").warning(
+        "a value could not be read by the serializer %s: %s: %s",
+        extended[len(_SERIALIZED) :].decode("utf-8", "replace"),
+        type(error).__name__,
+        error,
+    )
+
+
+def forms_of(serializer: Serializer | None) -> Forms:
+    """The forms of a cache with this serializer."""
+    return Forms() if serializer is None else SerializedForms(serializer)
