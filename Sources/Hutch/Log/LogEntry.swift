@@ -1,0 +1,234 @@
+import CSystem
+import Synchronization
+
+/// An entry's bytes in the log. They never change once a slot names them, but for the second
+/// half of `accessed`.
+///
+///      0  address   of the entry itself: what lies here from an earlier use of the place can
+///                   never pass for it
+///      8  check     over all that follows but `accessed` (LogCheck)
+///     16  version
+///     24  created
+///     32  accessed  seconds since 1970, below the address's lower 32 bits: a late reader that
+///                   notes its access in a place which has been used again fails
+///     40  sizes     of the value, 32 bits; of the key, 16; which fields follow, 16
+///     48  fields    8 bytes each, of those that are not 0: expires, time to idle, cost, and
+///                   size of the extended data
+///         key, value, extended data
+///
+/// 16-byte aligned, as is its size.
+struct LogEntry {
+  enum At {
+    static let address = 0
+    static let check = 8
+    static let version = 16
+    static let created = 24
+    static let accessed = 32
+    static let sizes = 40
+    static let fields = 48
+  }
+
+  struct Fields: OptionSet {
+    let rawValue: UInt64
+    static let expires = Fields(rawValue: 1)
+    static let timeToIdle = Fields(rawValue: 2)
+    static let cost = Fields(rawValue: 4)
+    static let extended = Fields(rawValue: 8)
+    static let all: UInt64 = 15
+    @inline(__always) var size: Int { rawValue.nonzeroBitCount * 8 }
+  }
+
+  /// As they were when they were looked at: the entry may have gone since, and other bytes be
+  /// in its place. All that a reader goes by comes from here, so it stays within the segment.
+  struct Head {
+    let start: UnsafeMutableRawPointer
+    let address: LogAddress
+    let version: UInt64
+    let created: Int64
+    let accessed: UInt64
+    let sizes: UInt64
+    /// 0: there are none.
+    let extendedSize: Int
+
+    /// Nil: no entry is there, or none that ends within `room` bytes.
+    @inline(__always)
+    init?(_ start: UnsafeMutableRawPointer, _ address: LogAddress, room: Int) {
+      guard room >= At.fields, SharedWords.load(start) == address else { return nil }
+      self.start = start
+      self.address = address
+      version = SharedWords.load(start + At.version)
+      created = Int64(bitPattern: SharedWords.load(start + At.created))
+      accessed = SharedWords.load(start + At.accessed)
+      sizes = SharedWords.load(start + At.sizes)
+      let fields = Fields(rawValue: sizes >> 48)
+      guard fields.rawValue <= Fields.all, At.fields + fields.size <= room else { return nil }
+      if fields.contains(.extended) {
+        let last = start + (At.fields + fields.size - 8)
+        extendedSize = Int(truncatingIfNeeded: SharedWords.load(last) & 0x7FFF_FFFF)
+      } else {
+        extendedSize = 0
+      }
+      guard byteCount <= room else { return nil }
+    }
+
+    @inline(__always) var valueSize: Int { Int(sizes & 0xFFFF_FFFF) }
+    @inline(__always) var keySize: Int { Int(sizes >> 32 & 0xFFFF) }
+    @inline(__always) var fields: Fields { Fields(rawValue: sizes >> 48) }
+    @inline(__always) private var keyOffset: Int { At.fields + fields.size }
+    @inline(__always)
+    var byteCount: Int { keyOffset + keySize + valueSize + extendedSize }
+    @inline(__always) var units: UInt64 { LogFormat.units(byteCount) }
+
+    @inline(__always)
+    var key: Bytes { Bytes(start: start + keyOffset, count: keySize) }
+    @inline(__always)
+    var value: Bytes { Bytes(start: start + (keyOffset + keySize), count: valueSize) }
+    @inline(__always)
+    var extended: Bytes {
+      Bytes(start: start + (keyOffset + keySize + valueSize), count: extendedSize)
+    }
+
+    @inline(__always)
+    var check: UInt64 { SharedWords.load(start + At.check) }
+
+    private func field(_ wanted: Fields) -> Int64 {
+      guard fields.contains(wanted) else { return 0 }
+      let before = Fields(rawValue: fields.rawValue & (wanted.rawValue - 1))
+      return Int64(bitPattern: SharedWords.load(start + (At.fields + before.size)))
+    }
+
+    /// Its checksum is not known.
+    var record: Record {
+      var record = Record(
+        version: version, created: created, size: valueSize, extendedSize: extendedSize)
+      let seconds = Int64(accessed & 0xFFFF_FFFF) &* 1_000_000_000
+      record.accessed = max(created, seconds)
+      if !fields.isEmpty {
+        record.expires = field(.expires)
+        record.timeToIdle = field(.timeToIdle)
+        record.cost = UInt64(bitPattern: field(.cost))
+      }
+      return record
+    }
+
+    /// Notes when the entry was read: once a minute is enough, or once a second for one whose
+    /// idle time counts.
+    @inline(__always)
+    func noteAccess(at time: Int64, isIdling: Bool) {
+      let seconds = UInt64(clamping: time / 1_000_000_000) & 0xFFFF_FFFF
+      let before = accessed & 0xFFFF_FFFF
+      if seconds < before + (isIdling ? 1 : 60) { return }
+      SharedWords.replace(
+        start + At.accessed, accessed, by: address << 32 | seconds)
+    }
+  }
+
+  // MARK: writing
+
+  /// The bytes that an entry of this record takes.
+  static func byteCount(key: Int, _ record: Record) -> Int {
+    At.fields + fields(of: record).size + key + record.size + record.extendedSize
+  }
+
+  private static func fields(of record: Record) -> Fields {
+    var fields = Fields()
+    if record.expires != 0 { fields.insert(.expires) }
+    if record.timeToIdle != 0 { fields.insert(.timeToIdle) }
+    if record.cost != 0 { fields.insert(.cost) }
+    if record.extendedSize != 0 { fields.insert(.extended) }
+    return fields
+  }
+
+  /// Writes an entry above the head, where no other process looks.
+  @inline(__always)
+  static func write(
+    to start: UnsafeMutableRawPointer, _ address: LogAddress, _ record: Record, key: Bytes,
+    value: Bytes, extended: Bytes, check: LogCheck, _ hash: UInt64
+  ) {
+    let fields = fields(of: record)
+    SharedWords.store(start + At.address, address)
+    SharedWords.store(start + At.version, record.version)
+    SharedWords.store(start + At.created, UInt64(bitPattern: record.created))
+    SharedWords.store(
+      start + At.accessed,
+      address << 32 | UInt64(clamping: record.accessed / 1_000_000_000) & 0xFFFF_FFFF)
+    SharedWords.store(
+      start + At.sizes,
+      UInt64(value.count) | UInt64(key.count) << 32 | fields.rawValue << 48)
+    var place = start + At.fields
+    if !fields.isEmpty {
+      func add(_ field: Fields, _ value: UInt64) {
+        guard fields.contains(field) else { return }
+        SharedWords.store(place, value)
+        place += 8
+      }
+      add(.expires, UInt64(bitPattern: record.expires))
+      add(.timeToIdle, UInt64(bitPattern: record.timeToIdle))
+      add(.cost, record.cost)
+      add(.extended, UInt64(extended.count))
+    }
+    SharedWords.copy(key, to: place)
+    place += key.count
+    SharedWords.copy(value, to: place)
+    place += value.count
+    SharedWords.copy(extended, to: place)
+    SharedWords.store(
+      start + At.check,
+      check.sum(
+        hash, start, fields,
+        value: record.checksum != 0 ? record.checksum : Checksum.xxh3(value), extended))
+  }
+
+  /// Writes another copy of an entry above the head. Its check stays as it was, so damage is
+  /// not made good.
+  static func copy(_ head: Head, to start: UnsafeMutableRawPointer, _ address: LogAddress) {
+    SharedWords.store(start + At.address, address)
+    SharedWords.copy(
+      Bytes(start: head.start + At.check, count: At.accessed - At.check), to: start + At.check)
+    SharedWords.store(start + At.accessed, address << 32 | head.accessed & 0xFFFF_FFFF)
+    SharedWords.copy(
+      Bytes(start: head.start + At.sizes, count: head.byteCount - At.sizes),
+      to: start + At.sizes)
+  }
+}
+
+/// What an entry's bytes are checked by: a sum that somebody without the directory's secrets
+/// cannot make, of the key's keyed hash, the record, and XXH3 of value and extended data. The
+/// entry's address is no part of it, so an entry may be moved without being read.
+struct LogCheck {
+  let secrets: (UInt64, UInt64, UInt64, UInt64)
+
+  @inline(__always)
+  func sum(
+    _ hash: UInt64, _ start: UnsafeRawPointer, _ fields: LogEntry.Fields, value: UInt64,
+    _ extended: Bytes
+  ) -> UInt64 {
+    typealias At = LogEntry.At
+    func word(_ offset: Int) -> UInt64 {
+      start.load(fromByteOffset: offset, as: UInt64.self)
+    }
+    var sum = Folding.fold(hash ^ secrets.1, word(At.version) ^ secrets.2)
+    sum = Folding.fold(sum ^ word(At.created), word(At.sizes) ^ secrets.3)
+    sum = Folding.fold(sum ^ secrets.0, value ^ secrets.2)
+    if !fields.isEmpty {
+      for i in 0..<fields.rawValue.nonzeroBitCount {
+        sum = Folding.fold(sum ^ secrets.3, word(At.fields + i * 8) ^ secrets.1)
+      }
+      if extended.count > 0 {
+        sum = Folding.fold(sum ^ secrets.2, Checksum.xxh3(extended) ^ secrets.0)
+      }
+    }
+    return Checksum.mix(sum)
+  }
+}
+
+extension LogEntry.Head {
+  /// Whether the entry is what was written, of a value (and extended data) that has been
+  /// copied or is read in place.
+  @inline(__always)
+  func isSound(_ hash: UInt64, by check: LogCheck, value checksum: UInt64, _ extended: Bytes)
+    -> Bool
+  {
+    check.sum(hash, start, fields, value: checksum, extended) == self.check
+  }
+}

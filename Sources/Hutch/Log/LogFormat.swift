@@ -1,0 +1,182 @@
+/// Where things are in the file `index`, in bytes. A line is 64 bytes.
+enum IndexAt {
+  // What a directory is; written once, before the file has its name.
+  static let magic = 0
+  /// The format, and above its 32 bits the segments' size: 2^n units.
+  static let format = 8
+  /// Of the keys' hash, four.
+  static let secrets = 16
+  /// Which files these are: a copy of them is another store (`LogStore.open`).
+  static let device = 48
+  static let indexInode = 56
+  static let logInode = 64
+
+  // Which boot has it open, and how the last one left it.
+  static let boot = 72
+  static let bootOffset = 88
+  /// 1: everything was on the disk when the last process closed it.
+  static let clean = 96
+
+  // Lines of their own, for they are written all the time.
+  static let lock = 128
+  static let versions = 192
+
+  // The state, changed with the lock held.
+  /// Where the next entry goes; 0: there is no active segment.
+  static let head = 256
+  /// What has a lower address has been cleared.
+  static let floor = 264
+  /// The number of the next segment.
+  static let next = 272
+  /// The oldest segment's number; `next` if there is none.
+  static let oldest = 280
+  /// Up to where the oldest segments have been cleaned; 0 if there is none.
+  static let cleaning = 288
+  static let count = 296
+  /// The bytes of entries that are there.
+  static let live = 304
+  /// The units that the cleaner has appended to the active segment, and has had beyond its share
+  /// of those before.
+  static let moved = 312
+  /// How many segments there are.
+  static let segments = 320
+  /// How many places of the file `log` have ever been used.
+  static let places = 328
+  /// How many pages of slots have ever been used.
+  static let pages = 336
+  /// One more than the number of a page of slots that is free; 0: there is none.
+  static let sparePage = 344
+  /// No page of slots has a higher level.
+  static let top = 352
+
+  // The limits that are in force, as in TierLimits.
+  static let limits = 384
+
+  // Redo: how many words, then pairs of an offset and a value (RedoRecord).
+  static let redo = 448
+
+  /// By the numbers of members: how often one has begun. UInt32 each.
+  static let incarnations = 1024
+
+  static let seats = 4096
+  static let pageTable = seats + seatCount * 8
+  static let counters = pageTable + mostPages * 8
+  static let slots = counters + 65_536 * 4
+
+  /// More segments there cannot be.
+  static let seatCount = 1 << 16
+  /// More pages with keys of their own there cannot be: 2^top.
+  static let highestTop = 20
+  static let mostPages = 1 << highestTop
+}
+
+/// Where bytes were appended, in units of 16 bytes, counted from the directory's beginning. The
+/// upper bits are a segment's number, so an address is never used twice: it says by itself
+/// whether what it named is still there.
+typealias LogAddress = UInt64
+
+enum LogFormat {
+  /// "hutchlog", little-endian.
+  static let magic: UInt64 = 0x676F_6C68_6374_7568
+  static let version: UInt64 = 1
+
+  static let unit = 16
+  static let addressBits: UInt64 = 46
+  static let addressMask: UInt64 = 1 << addressBits - 1
+
+  /// Segments have 16 KB to 16 MB.
+  static let smallestSegment = 14
+  static let largestSegment = 24
+
+  /// A limit's thirty-second, so that little is lost to the segment that is being cleaned.
+  static func segmentShift(for limit: UInt64) -> Int {
+    if limit == 0 { return 23 }
+    let wanted = 63 - max(limit / 32, 1).leadingZeroBitCount
+    return min(max(wanted, smallestSegment), largestSegment)
+  }
+
+  @inline(__always)
+  static func units(_ bytes: Int) -> UInt64 { UInt64(truncatingIfNeeded: (bytes + 15) >> 4) }
+}
+
+/// A word of the index: which entry a key has.
+///
+///     tag      16 bits of the key's hash; the lowest 6 say in which bucket of its page a lookup
+///              begins
+///     use       2 bits, the lower one 1 if the entry was read since it was last appended; a
+///              reader sets it. The other one is 0
+///     address  46 bits
+///
+/// 0: unused, and no lookup goes beyond its bucket. 1: free, but lookups go on.
+struct SlotWord: Equatable {
+  let bits: UInt64
+
+  @inline(__always) init(_ bits: UInt64) { self.bits = bits }
+
+  @inline(__always)
+  init(_ hash: UInt64, _ address: LogAddress) { bits = hash << 6 & 0xFFFF << 48 | address }
+
+  static let unused = SlotWord(0)
+  static let free = SlotWord(1)
+  static let useBit: UInt64 = 1 << LogFormat.addressBits
+
+  @inline(__always) var address: LogAddress { bits & LogFormat.addressMask }
+  @inline(__always) var isUsed: Bool { bits & SlotWord.useBit != 0 }
+  @inline(__always) var withUse: SlotWord { SlotWord(bits | SlotWord.useBit) }
+  /// Not 0 or 1: some entry is or was named.
+  @inline(__always) var names: Bool { address > 1 }
+
+  @inline(__always)
+  func hasTag(of hash: UInt64) -> Bool { (bits ^ hash << 6) >> 48 == 0 }
+  /// The bucket in which lookups of its key begin.
+  @inline(__always) var home: Int { Int(bits >> 48 & 63) }
+  @inline(__always) static func home(_ hash: UInt64) -> Int { Int(hash >> 42 & 63) }
+
+  @inline(__always)
+  static func == (a: SlotWord, b: SlotWord) -> Bool { a.bits == b.bits }
+}
+
+/// A word of the segment table: the place in the file `log` that a segment has. The table has it
+/// at the segment's number modulo the table's size; a segment that is not there has gone, with
+/// all entries in it.
+struct SeatWord: Equatable {
+  let bits: UInt64
+
+  @inline(__always) init(_ bits: UInt64) { self.bits = bits }
+  init(number: UInt64, place: Int) { bits = number << 16 | UInt64(place) }
+
+  static let none = SeatWord(0)
+
+  @inline(__always) var number: UInt64 { bits >> 16 }
+  @inline(__always) var place: Int { Int(bits & 0xFFFF) }
+
+  static func offset(_ number: UInt64) -> Int {
+    IndexAt.seats + Int(number & UInt64(IndexAt.seatCount - 1)) * 8
+  }
+
+  @inline(__always)
+  static func == (a: SeatWord, b: SeatWord) -> Bool { a.bits == b.bits }
+}
+
+/// A word of the page table: the page of slots that is in force for some keys, and its level.
+/// `round` changes with each page that comes into force, so that a reader notices one that comes
+/// back. 0: there is none.
+struct PageWord: Equatable {
+  let bits: UInt64
+
+  @inline(__always) init(_ bits: UInt64) { self.bits = bits }
+  init(page: Int, level: Int, round: UInt64) {
+    bits = (round & 0xFF_FFFF) << 40 | UInt64(level) << 32 | UInt64(page + 1)
+  }
+
+  static let none = PageWord(0)
+
+  @inline(__always) var page: Int { Int(bits & 0xFFFF_FFFF) - 1 }
+  @inline(__always) var level: Int { Int(bits >> 32 & 0xFF) }
+  @inline(__always) var round: UInt64 { bits >> 40 }
+
+  static func offset(_ number: Int) -> Int { IndexAt.pageTable + number * 8 }
+
+  @inline(__always)
+  static func == (a: PageWord, b: PageWord) -> Bool { a.bits == b.bits }
+}

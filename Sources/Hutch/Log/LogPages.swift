@@ -1,0 +1,216 @@
+import CSystem
+import Synchronization
+
+/// The numbers of a page of slots.
+enum LogPages {
+  static let pageSize = 4096
+  static let lineSize = 64
+  static let bucketSlots = 8
+  static let buckets = pageSize / lineSize
+  /// How many buckets a lookup looks through.
+  static let window = 4
+  /// The file grows by so many pages.
+  static let step = 4
+
+  /// Where a lookup looks: the bucket `offset` buckets behind a key's home.
+  @inline(__always)
+  static func line(_ home: Int, _ offset: Int) -> Int {
+    (home + offset) & (buckets - 1)
+  }
+}
+
+/// The page that has the slots of a key, as the page table said.
+///
+/// Page number n of level l has the keys whose hash ends with the l bits of n. Where it is
+/// divided, it keeps those with one more bit that is 0, and page n + 2^l, which there was not
+/// before, has the others. So of the pages that a hash could lead to, the one of the highest
+/// level that there is has the key.
+struct SlotPage {
+  let number: Int
+  let word: PageWord
+  let base: UnsafeMutableRawPointer
+}
+
+extension LogStore {
+  /// The bits of a hash by which pages are told apart.
+  @inline(__always)
+  static func spread(_ hash: UInt64) -> Int { Int(hash >> 12) & (IndexAt.mostPages - 1) }
+
+  /// No page has a higher level. (Not more, whatever the index says.)
+  @inline(__always)
+  var top: Int { min(Int(words.load(IndexAt.top) & 31), IndexAt.highestTop) }
+
+  @inline(__always)
+  func page(for hash: UInt64) -> SlotPage? {
+    let spread = LogStore.spread(hash)
+    var level = top
+    // More than one round is needed only while the page is being divided.
+    for _ in 0..<64 {
+      while level >= 0 {
+        let number = spread & (1 << level - 1)
+        let word = PageWord(words.load(PageWord.offset(number & (IndexAt.mostPages - 1))))
+        if word != .none {
+          guard spread & (1 << word.level - 1) == number else { break }
+          guard word.level <= IndexAt.highestTop, isTherePage(word.page) else { return nil }
+          return SlotPage(number: number, word: word, base: slots(ofPage: word.page))
+        }
+        level -= 1
+      }
+      level = top
+    }
+    return nil
+  }
+
+  @inline(__always)
+  func slots(ofPage page: Int) -> UnsafeMutableRawPointer {
+    words.base + (IndexAt.slots + page * LogPages.pageSize)
+  }
+
+  @inline(__always)
+  private func isTherePage(_ page: Int) -> Bool {
+    page >= 0 && (page < knownPages.load(ordering: .relaxed) || findPages(page))
+  }
+
+  @inline(never)
+  private func findPages(_ page: Int) -> Bool {
+    guard let status = Files.status(of: indexFile.number) else { return false }
+    let pages = min((Int(status.st_size) - IndexAt.slots) / LogPages.pageSize, mappedPages)
+    knownPages.store(pages, ordering: .relaxed)
+    return page < pages
+  }
+
+  // MARK: with the lock held
+
+  /// A slot for a new key; nil: the page has to be divided.
+  func freeSlot(_ page: SlotPage, _ hash: UInt64) -> UnsafeMutableRawPointer? {
+    for offset in 0..<LogPages.window {
+      let line =
+        page.base + LogPages.line(SlotWord.home(hash), offset) * LogPages.lineSize
+      var dead: UnsafeMutableRawPointer?
+      for i in 0..<LogPages.bucketSlots {
+        let slot = SlotWord(SharedWords.load(line + i * 8))
+        if !slot.names { return line + i * 8 }
+        if dead == nil && seat(of: slot.address) == nil { dead = line + i * 8 }
+      }
+      if let dead { return dead }
+    }
+    return nil
+  }
+
+  /// What a slot is to say that says nothing any more: unused, unless a lookup has to go on to an
+  /// entry behind its bucket.
+  func emptied(_ slot: UnsafeMutableRawPointer, _ page: SlotPage) -> SlotWord {
+    let bucket = (slot - page.base) / LogPages.lineSize
+    func word(_ bucket: Int, _ i: Int) -> SlotWord {
+      SlotWord(SharedWords.load(page.base + bucket * LogPages.lineSize + i * 8))
+    }
+    for i in 0..<LogPages.bucketSlots where word(bucket, i) == .unused { return .unused }
+    for offset in 1..<LogPages.window {
+      for i in 0..<LogPages.bucketSlots {
+        let other = word(LogPages.line(bucket, offset), i)
+        guard other.names else { continue }
+        // How far from its home it is: farther than from here?
+        let distance = (bucket + offset - other.home) & (LogPages.buckets - 1)
+        if distance >= offset && distance < LogPages.window { return .free }
+      }
+    }
+    return .unused
+  }
+
+  /// The slot that names the entry at an address; nil: none does, and the entry is dead.
+  func slot(of entry: LogEntry.Head, _ hash: UInt64) -> (UnsafeMutableRawPointer, SlotPage)? {
+    guard let page = page(for: hash) else { return nil }
+    for offset in 0..<LogPages.window {
+      let line =
+        page.base + LogPages.line(SlotWord.home(hash), offset) * LogPages.lineSize
+      for i in 0..<LogPages.bucketSlots {
+        let slot = SlotWord(SharedWords.load(line + i * 8))
+        if slot.address == entry.address { return (line + i * 8, page) }
+      }
+    }
+    return nil
+  }
+
+  /// Divides a page: half of its keys have a page of their own afterwards.
+  @inline(never)
+  func divide(_ page: SlotPage, at now: Int64) throws(Failure) {
+    shrink(addingPages: 2, at: now)
+    let level = page.word.level
+    let sibling = page.number + 1 << level
+    guard level < IndexAt.highestTop else {
+      throw Failure(.noSpace, "the index has as many entries as it can have")
+    }
+    let spare = Int(words.load(IndexAt.sparePage) & 0xFFFF_FFFF) - 1
+    let pages = Int(words.load(IndexAt.pages) & 0xFFFF_FFFF)
+    let first = spare >= 0 ? spare : pages
+    let second = spare >= 0 ? pages : pages + 1
+    let end = second + 1
+    guard end <= mappedPages else {
+      throw Failure(.noSpace, "the index has as many entries as it can have")
+    }
+    try reserve(pages, end, top: level + 1)
+    guard isTherePage(first), isTherePage(second) else {
+      throw Failure(.corrupt, "the index is shorter than it says")
+    }
+    SharedWords.clear(slots(ofPage: first), LogPages.pageSize)
+    SharedWords.clear(slots(ofPage: second), LogPages.pageSize)
+    try distribute(page, first, second)
+
+    let round = page.word.round &+ 1
+    var redo = RedoRecord(words)
+    if UInt64(level + 1) > words.load(IndexAt.top) { redo.set(IndexAt.top, UInt64(level + 1)) }
+    redo.set(
+      PageWord.offset(sibling), PageWord(page: second, level: level + 1, round: round).bits)
+    redo.set(
+      PageWord.offset(page.number), PageWord(page: first, level: level + 1, round: round).bits)
+    redo.set(IndexAt.pages, UInt64(end))
+    redo.set(IndexAt.sparePage, UInt64(page.word.page + 1))
+    redo.commit()
+  }
+
+  /// Sees to it that the file has these pages, and the page table's words of that level.
+  private func reserve(_ pages: Int, _ end: Int, top: Int) throws(Failure) {
+    let step = LogPages.step
+    for page in pages..<end where page % step == 0 {
+      try Files.reserve(
+        indexFile.number, IndexAt.slots + page * LogPages.pageSize, step * LogPages.pageSize)
+      CrashPoint.pass()
+    }
+    guard UInt64(top) > words.load(IndexAt.top) else { return }
+    let first = 1 << (top - 1)
+    try Files.reserve(indexFile.number, PageWord.offset(first), first * 8)
+    CrashPoint.pass()
+  }
+
+  /// Fills two pages with what one has, dead slots left out. Its entries are all over the log,
+  /// so they are asked for first.
+  private func distribute(_ page: SlotPage, _ first: Int, _ second: Int) throws(Failure) {
+    let all = LogPages.buckets * LogPages.bucketSlots
+    for i in 0..<all {
+      let address = SlotWord(SharedWords.load(page.base + i * 8)).address
+      if let seat = seat(of: address) { hutch_prefetch(memory(seat, address)) }
+    }
+    for i in 0..<all {
+      let slot = SlotWord(SharedWords.load(page.base + i * 8))
+      guard slot.names, let seat = seat(of: slot.address),
+        let entry = entry(seat, slot.address), entry.keySize > 0
+      else { continue }
+      let hash = self.hash.entry(entry.key)
+      let isSecond = LogStore.spread(hash) >> page.word.level & 1 != 0
+      guard place(slot, in: slots(ofPage: isSecond ? second : first)) else {
+        throw Failure(.noSpace, "too many keys have the same hash")
+      }
+    }
+  }
+
+  private func place(_ slot: SlotWord, in base: UnsafeMutableRawPointer) -> Bool {
+    for offset in 0..<LogPages.window {
+      let line = base + LogPages.line(slot.home, offset) * LogPages.lineSize
+      for i in 0..<LogPages.bucketSlots where SharedWords.load(line + i * 8) == 0 {
+        SharedWords.store(line + i * 8, slot.bits)
+        return true
+      }
+    }
+    return false
+  }
+}

@@ -1,0 +1,85 @@
+import CSystem
+
+/// What a look through the whole store has found.
+struct LogReport {
+  var entries: UInt64 = 0
+  var bytes: UInt64 = 0
+  /// Entries whose bytes are not what was written, or whose slot no lookup finds.
+  var damaged: UInt64 = 0
+  /// Segments with a place that is another one's, or behind the file's end.
+  var misplaced: UInt64 = 0
+  /// Whether `count` and `live` were what they should be; they are now.
+  var isExact = true
+
+  var isSound: Bool { damaged == 0 && misplaced == 0 && isExact }
+}
+
+extension LogStore {
+  /// Looks through everything with the lock held, and sets the sums right. For tests, and for
+  /// who can wait.
+  func verify() throws(Failure) -> LogReport {
+    try locked(until: Deadline(at: Int64.max)) { () throws(Failure) in
+      var report = LogReport()
+      var units: UInt64 = 0
+      eachPage { page in
+        for i in 0..<LogPages.buckets * LogPages.bucketSlots {
+          let word = SlotWord(SharedWords.load(page.base + i * 8))
+          guard word.names, let seat = seat(of: word.address) else { continue }
+          guard let entry = entry(seat, word.address), entry.keySize > 0 else {
+            report.damaged += 1
+            continue
+          }
+          let hash = hash.entry(entry.key)
+          guard find(entry.key, hash)?.slot == page.base + i * 8,
+            entry.isSound(hash, by: check, value: Checksum.xxh3(entry.value), entry.extended)
+          else {
+            report.damaged += 1
+            continue
+          }
+          report.entries += 1
+          report.bytes += UInt64(entry.valueSize)
+          units += entry.units
+        }
+      }
+      report.misplaced = misplacedSegments()
+      let live = units * UInt64(LogFormat.unit)
+      report.isExact = report.entries == count && live == self.live
+      if !report.isExact {
+        var redo = RedoRecord(words)
+        redo.set(IndexAt.count, report.entries)
+        redo.set(IndexAt.live, live)
+        redo.commit()
+      }
+      return report
+    }
+  }
+
+  /// Every page that is in force.
+  func eachPage(_ visit: (SlotPage) -> Void) {
+    for number in 0..<1 << top {
+      let word = PageWord(words.load(PageWord.offset(number)))
+      // Of its own number: any hash that ends with it leads here.
+      if word != .none, let page = page(for: UInt64(number) << 12), page.number == number {
+        visit(page)
+      }
+    }
+  }
+
+  private func misplacedSegments() -> UInt64 {
+    var isTaken = InlineArray<1024, UInt64>(repeating: 0)
+    var misplaced: UInt64 = 0
+    var number: UInt64? = segmentCount == 0 ? nil : words.load(IndexAt.oldest)
+    var found = 0
+    while let segment = number {
+      found += 1
+      let place = SeatWord(words.load(SeatWord.offset(segment))).place
+      let bit: UInt64 = 1 << UInt64(place & 63)
+      if isTaken[place >> 6] & bit != 0 || place >= Int(clamping: words.load(IndexAt.places)) {
+        misplaced += 1
+      }
+      isTaken[place >> 6] |= bit
+      number = following(segment)
+    }
+    return misplaced + (found == segmentCount ? 0 : 1)
+  }
+}

@@ -1,0 +1,104 @@
+import CSystem
+
+// Cleaning: what makes room, an entry of the oldest segment at a time. With the lock held.
+
+enum Cleaned {
+  case cleaned
+  /// Of the oldest segment nothing is left.
+  case atEnd
+}
+
+extension LogStore {
+  /// Sees to it that an entry of that many units can be appended, and one more be counted if it
+  /// is new. True: entries may have been moved or evicted.
+  @inline(__always)
+  func makeRoom(_ units: UInt64, isNew: Bool, at moment: Moment) throws(Failure) -> Bool {
+    let limit = words.load(IndexAt.limits + 8)
+    if hasRoom(units) && !(isNew && limit != 0 && count >= limit)
+      && segmentCount < allowedSegments
+    {
+      return false
+    }
+    return try makeRoomSlowly(units, isNew ? limit : 0, at: moment.time)
+  }
+
+  @inline(never)
+  private func makeRoomSlowly(_ units: UInt64, _ limit: UInt64, at now: Int64) throws(Failure)
+    -> Bool
+  {
+    while !hasRoom(units) { try roll(at: now) }
+    if segmentCount >= allowedSegments { keepPace(units, at: now) }
+    if limit != 0 { evict(to: limit - 1, reserving: units, at: now) }
+    return true
+  }
+
+  /// Evicts until there are no more entries than that.
+  func evict(to count: UInt64, reserving units: UInt64 = 0, at now: Int64) {
+    while self.count > count {
+      if clean(reserving: units, at: now) == .cleaned { continue }
+      if segmentCount == 0 || words.load(IndexAt.oldest) == active { break }
+      retire()
+    }
+  }
+
+  /// Cleans the oldest segment up to the share of it that is full of the active one, and a
+  /// little more: it is clean before the active one is full.
+  private func keepPace(_ units: UInt64, at now: Int64) {
+    guard let active, words.load(IndexAt.oldest) != active else { return }
+    while true {
+      let filled = words.load(IndexAt.head) &+ units &- start(of: active)
+      let cleaned = words.load(IndexAt.cleaning) &- start(of: words.load(IndexAt.oldest))
+      if cleaned >= filled + filled >> 4 || clean(reserving: units, at: now) == .atEnd { return }
+    }
+  }
+
+  /// Goes over the next entry of the oldest segment: dead, it is left behind; expired, it goes;
+  /// read since it was appended, it is appended once more, if so much is free beside `units` and
+  /// others have not used up what there is for them; else it is evicted.
+  func clean(reserving units: UInt64, at now: Int64) -> Cleaned {
+    let position = words.load(IndexAt.cleaning)
+    let number = words.load(IndexAt.oldest)
+    let end = number == active ? words.load(IndexAt.head) : start(of: number &+ 1)
+    guard position >= start(of: number), position < end, let seat = seat(of: position),
+      let entry = entry(seat, position), position &+ entry.units <= end, entry.keySize > 0
+    else { return .atEnd }
+    let next = position &+ entry.units
+    let hash = hash.entry(entry.key)
+    guard let (slot, page) = slot(of: entry, hash) else {
+      words.store(IndexAt.cleaning, next)
+      return .cleaned
+    }
+    let word = SlotWord(SharedWords.load(slot))
+    let ages = ages
+    if (!entry.fields.isEmpty || ages.any) && entry.record.isExpired(at: now, under: ages) {
+      counters.expirations.count()
+      drop(slot, page, entry, cleaned: next)
+    } else if word.isUsed && mayMove(entry, reserving: units) {
+      move(entry, slot, hash, cleaned: next)
+    } else {
+      counters.evictions.count()
+      drop(slot, page, entry, cleaned: next)
+    }
+    return .cleaned
+  }
+
+  private func mayMove(_ entry: LogEntry.Head, reserving units: UInt64) -> Bool {
+    hasRoom(units &+ entry.units)
+      && words.load(IndexAt.moved) &+ entry.units <= segmentUnits * 2 / 3
+  }
+
+  private func move(
+    _ entry: LogEntry.Head, _ slot: UnsafeMutableRawPointer, _ hash: UInt64,
+    cleaned: LogAddress
+  ) {
+    let address = words.load(IndexAt.head)
+    guard let seat = seat(of: address) else { return }
+    LogEntry.copy(entry, to: memory(seat, address), address)
+    var redo = RedoRecord(words)
+    redo.set(slot - words.base, SlotWord(hash, address).bits)
+    redo.set(IndexAt.head, address &+ entry.units)
+    redo.set(IndexAt.moved, words.load(IndexAt.moved) &+ entry.units)
+    redo.set(IndexAt.cleaning, cleaned)
+    redo.commit()
+  }
+}

@@ -1,0 +1,230 @@
+import CSystem
+import Synchronization
+
+// Opening: what a directory is, a new one, and the end. With the lock file's first byte held.
+
+extension LogStore {
+  static let indexName: StaticString = "index"
+  static let logName: StaticString = "log"
+  private static let newIndex: StaticString = "index.new"
+  private static let newLog: StaticString = "log.new"
+
+  /// Opens the store in a directory, and makes it if there is none. `limits`: nil, and they are
+  /// what the directory has, or the default in a new one.
+  static func open(_ directory: Directory, limits: TierLimits?) throws(Failure) -> LogStore {
+    let member = try LogMember(directory)
+    try member.beginOpening()
+    defer { member.endOpening() }
+    // Whoever has it open has asked all this already.
+    if member.isAlone(), try !isUsable(directory) {
+      try create(in: directory, limits ?? .defaultDisk)
+    }
+    let store = try attach(directory, member)
+    if let limits, limits != store.limits { try store.setLimits(limits, at: store.wallTime) }
+    return store
+  }
+
+  private var wallTime: Int64 { Clock.read(CLOCK_REALTIME) }
+
+  private static func attach(
+    _ directory: Directory, _ member: LogMember
+  ) throws(Failure) -> LogStore {
+    let indexFile = try openFile(indexName, directory)
+    let logFile = try openFile(logName, directory)
+    let index = try Mapping(
+      indexFile.number, reach: IndexAt.slots + 2 * IndexAt.mostPages * LogPages.pageSize,
+      least: IndexAt.slots + 1 << 24)
+    let log = try Mapping(logFile.number, reach: 1 << 40, least: 1 << 28)
+    index.adviseRandom()
+    log.adviseRandom()
+    try member.join()
+    return LogStore(directory, member, indexFile, logFile, index, log)
+  }
+
+  private static func openFile(
+    _ name: StaticString, _ directory: Directory
+  ) throws(Failure) -> Descriptor {
+    guard
+      let number = Files.open(
+        Files.path(name), at: directory.descriptor, O_RDWR | O_NOFOLLOW | O_NONBLOCK)
+    else { throw .system("cannot open a file of the log store", otherwise: .badDirectory) }
+    let file = Descriptor(owning: number)
+    guard let status = Files.status(of: number), hutch_is_regular(status.st_mode) != 0 else {
+      throw Failure(.badDirectory, "a file of the directory is no cache's")
+    }
+    return file
+  }
+
+  /// Whether the index that is there counts. False: there is none, or it may be wrong, and a new
+  /// one is to take its place. Fails if it is not ours to replace.
+  private static func isUsable(_ directory: Directory) throws(Failure) -> Bool {
+    guard let found = Files.status(Files.path(indexName), at: directory.descriptor) else {
+      guard hutch_errno() == ENOENT else {
+        throw .system("cannot look at the index", otherwise: .badDirectory)
+      }
+      // One that is not empty is not what a kill left of `create`.
+      let log = Files.status(Files.path(logName), at: directory.descriptor)
+      guard log?.st_size ?? 0 == 0 else {
+        throw Failure(.badDirectory, "the file 'log' in the directory is no cache's")
+      }
+      return false
+    }
+    guard hutch_is_regular(found.st_mode) != 0 else {
+      throw Failure(.badDirectory, "the file 'index' in the directory is no cache's")
+    }
+    let file = try openFile(indexName, directory)
+    var head = InlineArray<64, UInt64>(repeating: 0)
+    let size = withUnsafeMutableBytes(of: &head) { Files.read(file.number, into: $0) } ?? 0
+    guard size == 512, head[0] == LogFormat.magic else {
+      throw Failure(.badDirectory, "the file 'index' in the directory is no cache's")
+    }
+    let format = head[IndexAt.format / 8]
+    guard format & 0xFFFF_FFFF <= LogFormat.version else {
+      throw Failure(.newerFormat, "a newer version of the library made the directory")
+    }
+    let shift = Int(truncatingIfNeeded: format >> 32) + 4
+    guard shift >= LogFormat.smallestSegment, shift <= LogFormat.largestSegment,
+      found.st_size >= IndexAt.slots + LogPages.pageSize, isPlausible(head),
+      let log = Files.status(Files.path(logName), at: directory.descriptor)
+    else { return false }
+    if head[IndexAt.clean / 8] == 1 { return true }
+    // Not closed: it counts where it was last written, while the kernel has its pages.
+    let boot = Boot.current()
+    return boot.isKnown && boot.id.0 == head[IndexAt.boot / 8]
+      && boot.id.1 == head[IndexAt.boot / 8 + 1]
+      && head[IndexAt.device / 8] == UInt64(truncatingIfNeeded: found.st_dev)
+      && head[IndexAt.indexInode / 8] == UInt64(truncatingIfNeeded: found.st_ino)
+      && head[IndexAt.logInode / 8] == UInt64(truncatingIfNeeded: log.st_ino)
+  }
+
+  /// Whether the state is one that there can be: what is asked here, nobody asks later.
+  private static func isPlausible(_ head: InlineArray<64, UInt64>) -> Bool {
+    let shift = head[IndexAt.format / 8] >> 32
+    let next = head[IndexAt.next / 8]
+    let position = head[IndexAt.head / 8]
+    let limit = LogFormat.addressMask - 1 << 24
+    return next >= 1 && next < limit >> shift && head[IndexAt.oldest / 8] <= next
+      && (position == 0 || next > 1 && position >= (next - 1) << shift && position <= next << shift)
+      && head[IndexAt.cleaning / 8] <= next << shift && head[IndexAt.floor / 8] <= next << shift
+      && head[IndexAt.moved / 8] <= 1 << shift
+      && head[IndexAt.segments / 8] <= UInt64(IndexAt.seatCount)
+      && head[IndexAt.pages / 8] <= UInt64(2 * IndexAt.mostPages)
+      && head[IndexAt.sparePage / 8] <= head[IndexAt.pages / 8]
+      && head[IndexAt.top / 8] <= UInt64(IndexAt.highestTop)
+  }
+
+  /// Makes an empty store. The log comes first: an index that is there already does not fit a new
+  /// one, and does not count.
+  private static func create(in directory: Directory, _ limits: TierLimits) throws(Failure) {
+    let logFile = try makeFile(newLog, directory)
+    let indexFile = try makeFile(newIndex, directory)
+    guard let log = Files.status(of: logFile.number),
+      let index = Files.status(of: indexFile.number)
+    else { throw .system("cannot look at a new file") }
+    for (offset, count) in [
+      (0, IndexAt.seats + LogPages.pageSize), (IndexAt.pageTable, LogPages.pageSize),
+      (IndexAt.slots, LogPages.step * LogPages.pageSize),
+    ] { try Files.reserve(indexFile.number, offset, count) }
+
+    var head = InlineArray<64, UInt64>(repeating: 0)
+    func set(_ offset: Int, _ value: UInt64) { head[offset / 8] = value }
+    set(IndexAt.magic, LogFormat.magic)
+    set(
+      IndexAt.format,
+      LogFormat.version | UInt64(LogFormat.segmentShift(for: limits.cost) - 4) << 32)
+    for i in 0..<4 { set(IndexAt.secrets + i * 8, try Entropy.number()) }
+    set(IndexAt.device, UInt64(truncatingIfNeeded: index.st_dev))
+    set(IndexAt.indexInode, UInt64(truncatingIfNeeded: index.st_ino))
+    set(IndexAt.logInode, UInt64(truncatingIfNeeded: log.st_ino))
+    let boot = Boot.current()
+    set(IndexAt.boot, boot.id.0)
+    set(IndexAt.boot + 8, boot.id.1)
+    set(IndexAt.bootOffset, UInt64(bitPattern: boot.offset))
+    // Above all that an index before this one has given out, which may be lost.
+    set(IndexAt.versions, UInt64(clamping: Clock.read(CLOCK_REALTIME)))
+    set(IndexAt.next, 1)
+    set(IndexAt.oldest, 1)
+    set(IndexAt.pages, 1)
+    let words = [
+      limits.cost, limits.count, limits.maxEntry,
+      UInt64(bitPattern: limits.ages.timeToLive), UInt64(bitPattern: limits.ages.timeToIdle),
+      limits.minFree,
+    ]
+    for i in 0..<words.count { set(IndexAt.limits + i * 8, words[i]) }
+    var first = PageWord(page: 0, level: 0, round: 0).bits
+    guard withUnsafeBytes(of: head, { Files.write($0, to: indexFile.number) }),
+      withUnsafeBytes(
+        of: &first, { Files.write($0, to: indexFile.number, at: IndexAt.pageTable) }),
+      Files.rename(Files.path(newLog), to: Files.path(logName), at: directory.descriptor),
+      Files.rename(Files.path(newIndex), to: Files.path(indexName), at: directory.descriptor)
+    else { throw .system("cannot make a file of the log store") }
+  }
+
+  private static func makeFile(
+    _ name: StaticString, _ directory: Directory
+  ) throws(Failure) -> Descriptor {
+    guard
+      let number = Files.open(
+        Files.path(name), at: directory.descriptor, O_RDWR | O_CREAT | O_TRUNC | O_NOFOLLOW)
+    else { throw .system("cannot make a file of the log store", otherwise: .badDirectory) }
+    return Descriptor(owning: number)
+  }
+
+  /// The mark of a clean end goes, and with it what told where the files were: what is written
+  /// from here on counts in this boot only.
+  @inline(never)
+  func takeMarkBack() throws(Failure) {
+    if words.load(IndexAt.clean) != 0 {
+      guard let index = Files.status(of: indexFile.number),
+        let log = Files.status(of: logFile.number)
+      else { throw .system("cannot look at the index") }
+      let boot = Boot.current()
+      words.store(IndexAt.boot, boot.id.0)
+      words.store(IndexAt.boot + 8, boot.id.1)
+      words.store(IndexAt.device, UInt64(truncatingIfNeeded: index.st_dev))
+      words.store(IndexAt.indexInode, UInt64(truncatingIfNeeded: index.st_ino))
+      words.store(IndexAt.logInode, UInt64(truncatingIfNeeded: log.st_ino))
+      words.store(IndexAt.clean, 0)
+      try syncHead()
+    }
+    hasBegun = true
+  }
+
+  /// No call is under way or comes later. The last process to close the directory writes
+  /// everything to the disk, and says so. The failure, if that is not possible; the directory
+  /// counts for this boot then.
+  func close() -> Failure? {
+    do throws(Failure) {
+      try member.beginOpening()
+      defer { member.endOpening() }
+      guard member.isAlone(), words.load(IndexAt.clean) == 0 else { return nil }
+      // What a process that died had begun is completed first.
+      try locked(until: Deadline(at: Int64.max)) { () throws(Failure) in }
+      guard fdatasync(logFile.number) == 0 else { throw .system("cannot write the log") }
+      try syncIndex()
+      words.store(IndexAt.clean, 1)
+      try syncHead()
+      return nil
+    } catch {
+      return error
+    }
+  }
+
+  // MARK: limits
+
+  /// Sets the limits of the directory, for all processes, and evicts until they hold.
+  func setLimits(_ limits: TierLimits, at now: Int64) throws(Failure) {
+    try locked(until: Deadline(at: Int64.max)) { () throws(Failure) in
+      var redo = RedoRecord(words)
+      redo.set(IndexAt.limits, limits.cost)
+      redo.set(IndexAt.limits + 8, limits.count)
+      redo.set(IndexAt.limits + 16, limits.maxEntry)
+      redo.set(IndexAt.limits + 24, UInt64(bitPattern: limits.ages.timeToLive))
+      redo.set(IndexAt.limits + 32, UInt64(bitPattern: limits.ages.timeToIdle))
+      redo.set(IndexAt.limits + 40, limits.minFree)
+      redo.commit()
+      shrink(at: now)
+      if limits.count != 0 { evict(to: limits.count, at: now) }
+    }
+  }
+}

@@ -1,0 +1,160 @@
+import CSystem
+import Synchronization
+
+// Walks: in the order of the keys' hashes, which no write changes. An entry that stays is met
+// exactly once, whatever comes, goes or moves meanwhile.
+
+/// How far a walk has come: the least order that it has not met.
+struct LogPlace: Equatable {
+  var next: UInt64 = 0
+
+  /// A hash's place in the order. The bits by which pages are told apart come first, the
+  /// lowest one first of all: so the keys of a page are neighbours, and stay so when it divides.
+  @inline(__always)
+  static func order(_ hash: UInt64) -> UInt64 {
+    reversed(UInt64(LogStore.spread(hash))) << 32 | hash >> 32
+  }
+
+  /// A hash that leads to the page in which the walk goes on.
+  var hash: UInt64 { LogPlace.reversed(next >> 32) << 12 }
+
+  static let bits = IndexAt.highestTop + 32
+  var isAtEnd: Bool { next >> UInt64(LogPlace.bits) != 0 }
+
+  /// Behind the keys of a page of this level.
+  func end(ofLevel level: Int) -> UInt64 {
+    let shift = UInt64(LogPlace.bits - level)
+    return (next >> shift + 1) << shift
+  }
+
+  /// Of as many bits as tell pages apart.
+  private static func reversed(_ bits: UInt64) -> UInt64 {
+    var left = bits
+    var reversed: UInt64 = 0
+    for _ in 0..<IndexAt.highestTop {
+      reversed = reversed << 1 | left & 1
+      left >>= 1
+    }
+    return reversed
+  }
+
+  static func == (a: LogPlace, b: LogPlace) -> Bool { a.next == b.next }
+}
+
+/// What a walk has found in one page: copies, for no lock is held while they are looked at.
+struct WalkPage: ~Copyable {
+  struct Entry {
+    let order: UInt64
+    let record: Record
+    let key: Int
+    let keySize: Int
+  }
+  var entries = GrowingArray<Entry>()
+  var keys = GrowingArray<UInt8>()
+
+  mutating func removeAll() {
+    entries.removeAll()
+    keys.removeAll()
+  }
+
+  func key(of entry: Entry) -> Bytes {
+    Bytes(rebasing: Bytes(keys.elements)[entry.key..<entry.key + entry.keySize])
+  }
+}
+
+extension LogStore {
+  /// Visits the next entries that have not expired, `limit` of them, or a few more if keys have
+  /// the same hash. How many they were; 0 at the end only. No lock is held.
+  func walk(
+    _ place: inout LogPlace, limit: Int, at moment: Moment, visit: (Bytes, Record) -> Void
+  ) throws(Failure) -> Int {
+    var visited = 0
+    var found = WalkPage()
+    while !place.isAtEnd && visited < limit {
+      guard let page = page(for: place.hash) else { break }
+      found.removeAll()
+      try collect(page, from: place, into: &found)
+      guard words.load(PageWord.offset(page.number)) == page.word.bits else { continue }
+      var entries = found.entries.elements
+      entries.sort { $0.order < $1.order }
+      var index = 0
+      var last: UInt64?
+      while index < found.entries.count {
+        let entry = found.entries[index]
+        if visited >= limit && entry.order != last { break }
+        last = entry.order
+        index += 1
+        let ages = ages
+        if entry.record.mayExpire(under: ages)
+          && entry.record.isExpired(at: moment.time, under: ages)
+        { continue }
+        visited += 1
+        visit(found.key(of: entry), entry.record)
+      }
+      let isWhole = index == found.entries.count
+      place.next = isWhole ? place.end(ofLevel: page.word.level) : found.entries[index].order
+    }
+    return visited
+  }
+
+  /// Whether a walk that has come that far has met an entry with this hash, or never will.
+  func hasPassed(_ hash: UInt64, _ place: LogPlace) -> Bool {
+    LogPlace.order(hash) < place.next
+  }
+
+  private func collect(
+    _ page: SlotPage, from place: LogPlace, into found: inout WalkPage
+  ) throws(Failure) {
+    for i in 0..<LogPages.buckets * LogPages.bucketSlots {
+      while true {
+        let word = SlotWord(SharedWords.load(page.base + i * 8))
+        guard word.names, let seat = seat(of: word.address) else { break }
+        let (entries, keys) = (found.entries.count, found.keys.count)
+        if let entry = entry(seat, word.address), entry.keySize > 0 {
+          try found.keys.append(contentsOf: entry.key)
+          let copied = Bytes(rebasing: Bytes(found.keys.elements)[keys...])
+          let order = LogPlace.order(hash.entry(copied))
+          if order >= place.next && order < place.end(ofLevel: page.word.level) {
+            try found.entries.append(
+              WalkPage.Entry(
+                order: order, record: entry.record, key: keys, keySize: entry.keySize))
+          } else {
+            found.keys.truncate(to: keys)
+          }
+        }
+        if isStill(seat, word.address) { break }
+        // What was copied may be anything. The slot names the entry's new place, if it has one.
+        found.entries.truncate(to: entries)
+        found.keys.truncate(to: keys)
+      }
+    }
+  }
+
+  /// Takes away what has expired, or is wanted, of one page's entries: each if it was not
+  /// written or touched meanwhile. How many; `place` is where to go on.
+  func remove(
+    _ place: inout LogPlace, at moment: Moment, where isWanted: (Record) -> Bool
+  ) throws(Failure) -> UInt64 {
+    var removed: UInt64 = 0
+    var found = WalkPage()
+    guard let page = page(for: place.hash) else { return 0 }
+    try collect(page, from: place, into: &found)
+    let ages = ages
+    try locked(until: Deadline(at: Int64.max)) { () throws(Failure) in
+      for entry in found.entries.elements {
+        let hasExpired = entry.record.isExpired(at: moment.time, under: ages)
+        guard hasExpired || isWanted(entry.record) else { continue }
+        let key = found.key(of: entry)
+        guard let match = find(key, hash.entry(key)),
+          match.entry.version == entry.record.version,
+          match.entry.created == entry.record.created
+        else { continue }
+        if hasExpired { counters.expirations.count() } else { counters.evictions.count() }
+        drop(match.slot, match.page, match.entry)
+        removed += 1
+      }
+    }
+    place.next = place.end(ofLevel: page.word.level)
+    return removed
+  }
+}

@@ -1,0 +1,212 @@
+import CSystem
+
+// Writes: under the lock, each a redo record.
+
+/// A write, on its caller's stack: what is to be, then what came of it.
+struct LogWrite {
+  enum Kind { case put, remove, touch }
+
+  let kind: Kind
+  let key: Bytes
+  let hash: UInt64
+  /// Of a put: the key, the value, and the record.
+  var entry: UnownedBlock?
+  /// Of a touch: created, accessed, expires and time to idle.
+  var times = Record()
+  var condition = WriteCondition.none
+  /// Until when the lock is waited for.
+  var end = Deadline(at: Int64.max)
+
+  /// Of a put: stored, superseded by a newer version (`none`), or too large, or without room; then
+  /// the entry that was there has been removed.
+  var outcome = TierOutcome.none
+  /// Whether there was an entry that had not expired.
+  var existed = false
+  /// Its version; 0: there was none.
+  var existing: UInt64 = 0
+  /// The condition did not hold, and nothing was done.
+  var isUnmet = false
+  var failure: Failure?
+
+  init(_ kind: Kind, _ key: Bytes, _ hash: UInt64) {
+    self.kind = kind
+    self.key = key
+    self.hash = hash
+  }
+}
+
+extension LogStore {
+  /// Carries a write out: it is committed when this returns without a failure.
+  @_optimize(speed)
+  func write(_ write: inout LogWrite, at moment: Moment) {
+    let checksum: UInt64
+    if let entry = write.entry {
+      checksum = entry.checksum != 0 ? entry.checksum : Checksum.xxh3(Bytes(entry.value))
+    } else {
+      checksum = 0
+    }
+    prefetch(write.hash)
+    guard lock.lock(until: write.end) else {
+      write.failure = Failure(.busy, "a process that was stopped has the directory's lock")
+      write.outcome = .failed
+      return
+    }
+    defer { lock.unlock() }
+    do throws(Failure) {
+      try begin()
+      try carryOut(&write, checksum, at: moment)
+    } catch {
+      write.failure = error
+      write.outcome = error.status == .noSpace ? .noSpace : .failed
+      // No older value is given out for one that could not be stored.
+      if write.kind == .put, hasBegun, let match = find(write.key, write.hash) {
+        drop(match.slot, match.page, match.entry)
+      }
+    }
+  }
+
+  @inline(__always)
+  private func carryOut(
+    _ write: inout LogWrite, _ checksum: UInt64, at moment: Moment
+  ) throws(Failure) {
+    let match = find(write.key, write.hash)
+    if let match {
+      write.existed = !hasExpired(match.entry, at: moment)
+      if write.existed { write.existing = match.entry.version }
+    }
+    guard write.condition.holds(for: write.existing) else {
+      write.isUnmet = true
+      return
+    }
+    switch write.kind {
+    case .put:
+      let entry = write.entry.unsafelyUnwrapped
+      // The newest version wins, whichever comes first.
+      if write.existing > entry.version { return }
+      var record = entry.record
+      record.checksum = checksum
+      guard LogEntry.byteCount(key: write.key.count, record) <= largestEntry else {
+        write.outcome = .tooLarge
+        if let match { drop(match.slot, match.page, match.entry) }
+        return
+      }
+      try append(
+        write.key, write.hash, record, Bytes(entry.value), Bytes(entry.extendedData), match,
+        at: moment)
+      counters.puts.count()
+      write.outcome = .stored
+    case .remove:
+      guard let match else { return }
+      counters.removals.count()
+      drop(match.slot, match.page, match.entry)
+    case .touch:
+      guard let match, write.existed else { return }
+      try touch(match, write, at: moment)
+    }
+  }
+
+  /// The bytes of the largest entry that is stored.
+  var largestEntry: Int {
+    let largest = limits.largestCharge
+    return largest < UInt64(segmentSize) ? Int(largest) : segmentSize
+  }
+
+  /// Appends an entry and lets its key's slot name it.
+  @inline(__always)
+  private func append(
+    _ key: Bytes, _ hash: UInt64, _ record: Record, _ value: Bytes, _ extended: Bytes,
+    _ match: LogMatch?, at moment: Moment
+  ) throws(Failure) {
+    let units = LogFormat.units(LogEntry.byteCount(key: key.count, record))
+    var match = match
+    // Cleaning may move the entry that is there, or evict it.
+    if try makeRoom(units, isNew: match == nil, at: moment) { match = find(key, hash) }
+
+    let slot: UnsafeMutableRawPointer
+    if let match {
+      slot = match.slot
+    } else {
+      slot = try slotForNew(hash, at: moment)
+    }
+    let address = words.load(IndexAt.head)
+    guard let seat = seat(of: address) else {
+      throw Failure(.corrupt, "the log's head is nowhere")
+    }
+    LogEntry.write(
+      to: memory(seat, address), address, record, key: key, value: value, extended: extended,
+      check: check, hash)
+    let oldUnits = match?.entry.units ?? 0
+    var redo = RedoRecord(words)
+    redo.set(slot - words.base, SlotWord(hash, address).bits)
+    redo.set(IndexAt.head, address &+ units)
+    if match == nil { redo.set(IndexAt.count, count &+ 1) }
+    redo.set(IndexAt.live, live &+ (units &- oldUnits) &* UInt64(LogFormat.unit))
+    redo.commit()
+  }
+
+  private func slotForNew(
+    _ hash: UInt64, at moment: Moment
+  ) throws(Failure) -> UnsafeMutableRawPointer {
+    while true {
+      guard let page = page(for: hash) else {
+        throw Failure(.corrupt, "the index has no page for a key")
+      }
+      if let slot = freeSlot(page, hash) { return slot }
+      try divide(page, at: moment.time)
+    }
+  }
+
+  /// The entry's value, appended with other times.
+  private func touch(
+    _ match: LogMatch, _ write: LogWrite, at moment: Moment
+  ) throws(Failure) {
+    var record = match.entry.record
+    record.created = write.times.created
+    record.accessed = write.times.accessed
+    record.expires = write.times.expires
+    record.timeToIdle = write.times.timeToIdle
+    // Making room may evict the entry or put another in its place, so it is copied first.
+    let block = try Block.copying(
+      key: write.key, value: match.entry.value, extended: match.entry.extended, record: record,
+      wantsChecksum: true)
+    let copy = block.unowned
+    guard
+      match.entry.isSound(
+        write.hash, by: check, value: copy.checksum, Bytes(copy.extendedData))
+    else {
+      counters.damaged.count()
+      return drop(match.slot, match.page, match.entry)
+    }
+    record.checksum = copy.checksum
+    try append(
+      write.key, write.hash, record, Bytes(copy.value), Bytes(copy.extendedData), match,
+      at: moment)
+  }
+
+  /// Takes an entry away: its slot says nothing any more. `cleaned`: up to where the segment
+  /// of the entry has been cleaned by it.
+  func drop(
+    _ slot: UnsafeMutableRawPointer, _ page: SlotPage, _ entry: LogEntry.Head,
+    cleaned: LogAddress? = nil
+  ) {
+    let size = entry.units &* UInt64(LogFormat.unit)
+    var redo = RedoRecord(words)
+    redo.set(slot - words.base, emptied(slot, page).bits)
+    redo.set(IndexAt.count, count == 0 ? 0 : count - 1)
+    redo.set(IndexAt.live, live < size ? 0 : live - size)
+    if let cleaned { redo.set(IndexAt.cleaning, cleaned) }
+    redo.commit()
+  }
+
+  /// Every entry goes, at once: they are below the floor.
+  func clear(until end: Deadline) throws(Failure) {
+    try locked(until: end) { () throws(Failure) in
+      var redo = RedoRecord(words)
+      redo.set(IndexAt.floor, start(of: words.load(IndexAt.next)))
+      redo.set(IndexAt.head, 0)
+      redo.set(IndexAt.count, 0)
+      redo.set(IndexAt.live, 0)
+      redo.commit()
+    }
+  }
+}

@@ -1,0 +1,207 @@
+import CSystem
+import Synchronization
+
+/// The log-structured store: entries are appended to a log, an index of 8-byte words says where,
+/// and any number of processes have both in their memory.
+///
+/// The directory, mode 0700
+///
+///     lock     empty; says which processes live (LogMember)
+///     index    the state, the lock, and the tables and pages below; mapped
+///     log      segments of one size, 16 KB to 16 MB; mapped
+///     *.new    one of the two that is being made
+///
+/// Index (LogFormat.swift)
+///
+///     head         what the directory is, limits, lock, state, redo record: 4 KB
+///     segment table  65,536 words: the place in `log` that a segment has
+///     page table     2^20 words: the page that has the slots of some keys
+///     pages          of 4 KB: 64 buckets of 8 slots, a bucket a cache line
+///
+/// A key's hash leads to a page, to a bucket in it, and to a tag; a lookup looks through at most
+/// four buckets of the one page. A page whose four buckets are full is divided: two new ones
+/// are filled, and come into force together. So the index grows with the entries, 4 KB at a time,
+/// and nothing is ever moved under a reader's eyes.
+///
+/// A slot's address is the entry's place in all that was ever appended, and is used once. The
+/// upper part is the number of a segment, and the segment table says where that is, or that it
+/// has gone. So nothing has to be invalidated: what a slot says of a segment that has gone, or
+/// of one before `floor`, is nothing. A slot that an entry was evicted from is free.
+///
+/// Every operation, in the order of its stores to shared memory. All of them are behind the lock,
+/// but for `use` and `accessed`.
+///
+///     put        the entry, above the head. Redo: slot, head, count, live
+///     touch      as a put of the same value with other times
+///     remove     redo: slot, count, live
+///     clear      redo: floor, head, count, live
+///     new segment  the file is made longer. Redo: segment table, state
+///     reuse      redo: the oldest segment out of the table, the new one into it, state
+///     clean      an entry of the oldest segment at a time. That is dead: `cleaning`, one store.
+///                That is evicted: redo: slot, count, live, cleaning. That was read: a copy above
+///                the head; redo: slot, head, moved, cleaning
+///     divide     two pages that are not in force. Redo: page table, state
+///     read       `use` of the slot by an exchange, `accessed` of the entry by another
+///
+/// What a kill leaves: before the redo record's count is stored, all as it was; from then on, all
+/// as it will be, once the next writer has completed it (RedoRecord). There is no third state, so
+/// there is nothing to recover.
+///
+/// Readers take no lock. They look the slot up, take the entry's head once and go by that,
+/// copy, and then ask whether the segment is still where it was: if not, the copy may be anything,
+/// and they begin again. A miss counts only if the page is still in force, and no slot whose tag
+/// fitted has changed since it was looked at: the cleaner may have appended the entry anew.
+///
+/// Limits. `cost` is held by the number of segments, with the index's pages counted in, at any
+/// moment (two segments and the index's first pages, 60 KB, there always are); `count` exactly. Where no segment may be added, a put pays for itself: the share of the
+/// oldest segment that is clean is never less than that of the active one that is full. An entry
+/// that was read is appended once more, if such entries have not had more than a third of the
+/// segments lately; others go.
+///
+/// Invariants, of who has the lock, with no redo pending
+///     - one slot names an entry whose key's hash leads to it, and no other slot names that key
+///     - `count` slots name entries that are there, whose bytes are `live`, 16-byte units counted
+///     - segments that are in the table have different places below `places`
+///     - every segment's bytes begin with entries without a gap: up to the head in the active
+///       one, else to the last that found room
+///     - `oldest` <= the segment of `cleaning` = the oldest in the table; no slot names an entry
+///       below `cleaning`
+///
+/// A power loss. Pages go to the disk in any order. The index counts after another boot only if
+/// the last process to close it has written everything (`clean`); else the store begins empty.
+/// The mark is taken back, on the disk, before the first change.
+///
+/// Threads and processes. Everything may be called by many at once, but for `open` and `close`.
+/// A process and its forked child have the directory open as any two have (`beginInChild`).
+/// The lock is the last of all locks: nothing of anybody else's is called under it. A process
+/// that is stopped while it has it keeps writers waiting, up to their deadlines, and no reader.
+final class LogStore: @unchecked Sendable {
+  let directory: Directory
+  let member: LogMember
+  private let index: Mapping
+  private let log: Mapping
+  let indexFile: Descriptor
+  let logFile: Descriptor
+
+  let words: SharedWords
+  let logBase: UnsafeMutableRawPointer
+  /// Changes in the child of a fork only, which has no other thread then.
+  private(set) var lock: LogLock
+  let hash: KeyedHash
+  let check: LogCheck
+
+  /// A segment has 2^n bytes, and 2^m units.
+  let segmentShift: Int
+  let unitShift: UInt64
+
+  /// How many places of the log, and pages of the index, this process knows to be in the files.
+  /// Relaxed: they only grow while a directory is open.
+  let knownPlaces = Atomic<Int>(0)
+  let knownPages = Atomic<Int>(0)
+  /// Whether the mark of a clean end has been taken back. Behind the lock.
+  var hasBegun = false
+
+  let counters = LogCounters()
+
+  init(
+    _ directory: Directory, _ member: LogMember, _ indexFile: consuming Descriptor,
+    _ logFile: consuming Descriptor, _ index: consuming Mapping, _ log: consuming Mapping
+  ) {
+    self.directory = directory
+    self.member = member
+    words = SharedWords(index.base)
+    logBase = log.base
+    lock = LogLock(words, indexFile.number, member)
+    let secrets = (
+      words.load(IndexAt.secrets), words.load(IndexAt.secrets + 8),
+      words.load(IndexAt.secrets + 16), words.load(IndexAt.secrets + 24)
+    )
+    hash = KeyedHash(secrets.0, secrets.1, secrets.2, secrets.3)
+    check = LogCheck(secrets: secrets)
+    unitShift = words.load(IndexAt.format) >> 32
+    segmentShift = Int(unitShift) + 4
+    mappedPlaces = min(log.byteCount >> segmentShift, IndexAt.seatCount)
+    mappedPages = (index.byteCount - IndexAt.slots) / LogPages.pageSize
+    self.index = index
+    self.log = log
+    self.indexFile = indexFile
+    self.logFile = logFile
+  }
+
+  /// As far as the mappings reach.
+  let mappedPlaces: Int
+  let mappedPages: Int
+
+  var segmentSize: Int { 1 << segmentShift }
+  var segmentUnits: UInt64 { 1 << unitShift }
+
+  /// In the child of a fork, before it does anything else: it is a process of its own from here
+  /// on. Memory and files are what they were. Fails if no more processes can have the directory
+  /// open; the store is not to be used then.
+  func beginInChild() throws(Failure) {
+    try member.beginInChild(directory)
+    lock = LogLock(words, indexFile.number, member)
+  }
+
+  func syncIndex() throws(Failure) {
+    guard let status = Files.status(of: indexFile.number) else {
+      throw .system("cannot look at the index")
+    }
+    try index.sync(0, min(Int(status.st_size), index.byteCount))
+  }
+
+  func syncHead() throws(Failure) { try index.sync(0, IndexAt.seats) }
+
+  /// What writes draw their versions from, all processes together.
+  var nextVersion: UnsafeMutablePointer<Atomic<UInt64>> { words[IndexAt.versions] }
+
+  var count: UInt64 { words.load(IndexAt.count) }
+  /// The bytes of entries that are there.
+  var live: UInt64 { words.load(IndexAt.live) }
+
+  var ages: Ages {
+    Ages(
+      timeToLive: Int64(bitPattern: words.load(IndexAt.limits + 24)),
+      timeToIdle: Int64(bitPattern: words.load(IndexAt.limits + 32)))
+  }
+
+  var limits: TierLimits {
+    TierLimits(
+      cost: words.load(IndexAt.limits), count: words.load(IndexAt.limits + 8),
+      maxEntry: words.load(IndexAt.limits + 16), ages: ages,
+      minFree: words.load(IndexAt.limits + 40))
+  }
+
+  /// Runs `body` with the lock held. Fails with `busy` if it cannot be had in time.
+  @inline(__always)
+  func locked<R>(until end: Deadline, _ body: () throws(Failure) -> R) throws(Failure) -> R {
+    guard lock.lock(until: end) else {
+      throw Failure(.busy, "a process that was stopped has the directory's lock")
+    }
+    defer { lock.unlock() }
+    try begin()
+    return try body()
+  }
+
+  /// Before the first change: from here on the end is not clean, whatever the disk has.
+  @inline(__always)
+  func begin() throws(Failure) {
+    if !hasBegun { try takeMarkBack() }
+  }
+}
+
+/// What this process did. Relaxed: for statistics.
+struct LogCounters: ~Copyable {
+  let puts = Atomic<UInt64>(0)
+  let hits = Atomic<UInt64>(0)
+  let misses = Atomic<UInt64>(0)
+  let removals = Atomic<UInt64>(0)
+  let evictions = Atomic<UInt64>(0)
+  let expirations = Atomic<UInt64>(0)
+  let damaged = Atomic<UInt64>(0)
+}
+
+extension Atomic where Value == UInt64 {
+  @inline(__always)
+  borrowing func count() { wrappingAdd(1, ordering: .relaxed) }
+}

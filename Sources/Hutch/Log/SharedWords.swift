@@ -1,0 +1,89 @@
+import CSystem
+import Synchronization
+
+/// Memory that processes share, as 8-byte words at offsets from a base; and the functions
+/// through which EVERY store to it goes, in the index and in the log.
+///
+/// A load acquires and a store releases: whoever sees a word sees what was stored before it.
+/// A process may be killed between any two stores. A build with HUTCH_CRASH_POINTS kills itself
+/// behind the n-th one (CrashPoint), which is how the tests go through them all.
+struct SharedWords {
+  typealias Word = Atomic<UInt64>
+
+  let base: UnsafeMutableRawPointer
+
+  @inline(__always)
+  init(_ base: UnsafeMutableRawPointer) { self.base = base }
+
+  @inline(__always)
+  subscript(_ offset: Int) -> UnsafeMutablePointer<Word> {
+    (base + offset).assumingMemoryBound(to: Word.self)
+  }
+
+  @inline(__always)
+  func load(_ offset: Int) -> UInt64 { self[offset].pointee.load(ordering: .acquiring) }
+
+  @inline(__always)
+  func store(_ offset: Int, _ value: UInt64) { SharedWords.store(base + offset, value) }
+
+  /// The next number of a counter that needs no lock.
+  @inline(__always)
+  func draw(_ offset: Int) -> UInt64 {
+    self[offset].pointee.wrappingAdd(1, ordering: .relaxed).oldValue
+  }
+
+  @inline(__always)
+  static func load(_ address: UnsafeRawPointer) -> UInt64 {
+    UnsafeMutableRawPointer(mutating: address).assumingMemoryBound(to: Word.self)
+      .pointee.load(ordering: .acquiring)
+  }
+
+  @inline(__always)
+  static func store(_ address: UnsafeMutableRawPointer, _ value: UInt64) {
+    address.assumingMemoryBound(to: Word.self).pointee.store(value, ordering: .releasing)
+    CrashPoint.pass()
+  }
+
+  /// Replaces a word if it is still `old`.
+  @inline(__always) @discardableResult
+  static func replace(
+    _ address: UnsafeMutableRawPointer, _ old: UInt64, by new: UInt64
+  ) -> Bool {
+    let exchanged = address.assumingMemoryBound(to: Word.self).pointee.compareExchange(
+      expected: old, desired: new, ordering: .acquiringAndReleasing
+    ).exchanged
+    CrashPoint.pass()
+    return exchanged
+  }
+
+  /// Bytes that no other process looks at yet.
+  @inline(__always)
+  static func copy(_ bytes: Bytes, to address: UnsafeMutableRawPointer) {
+    guard bytes.count > 0 else { return }
+    memcpy(address, bytes.baseAddress.unsafelyUnwrapped, bytes.count)
+    CrashPoint.pass()
+  }
+
+  static func clear(_ address: UnsafeMutableRawPointer, _ count: Int) {
+    memset(address, 0, count)
+    CrashPoint.pass()
+  }
+}
+
+/// Where a process that is under test dies. Nothing in the library as it ships.
+enum CrashPoint {
+  #if HUTCH_CRASH_POINTS
+    /// How many stores have been made.
+    nonisolated(unsafe) static var passed = 0
+    /// Behind which of them the process kills itself; 0: behind none.
+    nonisolated(unsafe) static var deadly = 0
+  #endif
+
+  @inline(__always)
+  static func pass() {
+    #if HUTCH_CRASH_POINTS
+      passed += 1
+      if passed == deadly { kill(getpid(), SIGKILL) }
+    #endif
+  }
+}

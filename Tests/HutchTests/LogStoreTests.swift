@@ -1,0 +1,451 @@
+import CSystem
+import Foundation
+import Synchronization
+import Testing
+
+@testable import Hutch
+
+/// The log store by itself, in one process. What a kill leaves is tried in Tests/Log.
+@Suite struct LogStoreTests {
+  /// A directory, a store in it, and what a test does with one.
+  final class Fixture: @unchecked Sendable {
+    let path = NSTemporaryDirectory() + "hutch-\(UInt64.random(in: 0...UInt64.max))"
+    let time = TestTime()
+    let clock: Clock
+    private(set) var store: LogStore!
+
+    init(_ limits: TierLimits? = TierLimits()) throws {
+      clock = time.clock()
+      store = try open(limits)
+    }
+
+    deinit { try? FileManager.default.removeItem(atPath: path) }
+
+    var moment: Moment { clock.moment() }
+
+    func open(_ limits: TierLimits? = nil) throws -> LogStore {
+      try LogStore.open(try Directory.open(path: path), limits: limits)
+    }
+
+    /// As another process would find it: the one before is gone, closed or not.
+    func reopen(closing: Bool) throws {
+      if closing { #expect(store.close() == nil) }
+      store = nil
+      store = try open()
+    }
+
+    @discardableResult
+    func put(
+      _ key: String, _ value: String, extended: String = "", version: UInt64? = nil,
+      if condition: WriteCondition = .none, in other: LogStore? = nil,
+      _ change: (inout Record) -> Void = { _ in }
+    ) throws -> LogWrite {
+      let store = other ?? self.store!
+      var record = Record()
+      record.version = version ?? store.nextVersion.pointee.wrappingAdd(1, ordering: .relaxed).oldValue
+      record.created = moment.time
+      record.accessed = record.created
+      change(&record)
+      return try withBytes(key) { (key) throws(Failure) in
+        try withBytes(value) { (value) throws(Failure) in
+          try withBytes(extended) { (extended) throws(Failure) in
+            let block = try Block.copying(
+              key: key, value: value, extended: extended, record: record, wantsChecksum: true)
+            var write = LogWrite(.put, key, store.hash.entry(key))
+            write.entry = block.unowned
+            write.condition = condition
+            write.end = Deadline(after: 50_000_000)
+            store.write(&write, at: moment)
+            write.entry = nil
+            return write
+          }
+        }
+      }
+    }
+
+    func get(_ key: String, in other: LogStore? = nil) throws -> String? {
+      let store = other ?? self.store!
+      return try withBytes(key) { (key) throws(Failure) in
+        let block = try store.get(key, store.hash.entry(key), at: moment, isAccess: true)
+        guard let entry = block.unowned else { return nil }
+        return String(decoding: entry.value, as: UTF8.self)
+      }
+    }
+
+    func info(_ key: String) throws -> Record? {
+      try withBytes(key) { (key) throws(Failure) in
+        store.info(key, store.hash.entry(key), at: moment)
+      }
+    }
+
+    func remove(_ key: String) throws -> LogWrite {
+      try withBytes(key) { (key) throws(Failure) in
+        var write = LogWrite(.remove, key, store.hash.entry(key))
+        store.write(&write, at: moment)
+        return write
+      }
+    }
+
+    func expectSound(_ location: SourceLocation = #_sourceLocation) throws {
+      let report = try store.verify()
+      #expect(report.isSound, "\(report)", sourceLocation: location)
+    }
+
+    /// What the two files take of the file system, without a block for each in which that has
+    /// where they are.
+    var allocated: Int {
+      ["index", "log"].reduce(-8192) { sum, name in
+        var status = stat()
+        return sum + (stat(path + "/" + name, &status) == 0 ? Int(status.st_blocks) * 512 : 0)
+      }
+    }
+
+    /// Changes a byte of a file, as the kernel has it.
+    func change(_ name: String, at place: Int, _ change: (UInt8) -> UInt8) throws {
+      let file = Descriptor(owning: try #require(Files.open(path + "/" + name, O_RDWR)))
+      var byte: UInt8 = 0
+      withUnsafeMutableBytes(of: &byte) { _ = Files.read(file.number, into: $0, at: place) }
+      byte = change(byte)
+      #expect(withUnsafeBytes(of: byte) { Files.write($0, to: file.number, at: place) })
+    }
+
+    func contents(_ name: String) throws -> Data {
+      try Data(contentsOf: URL(fileURLWithPath: path + "/" + name))
+    }
+  }
+
+  private static let second: Int64 = 1_000_000_000
+
+  @Test func anEntryComesBackWhole() throws {
+    let fixture = try Fixture()
+    let put = try fixture.put("key", "value", extended: "more") {
+      $0.expires = $0.created + 60 * Self.second
+      $0.timeToIdle = 30 * Self.second
+      $0.cost = 7
+    }
+    #expect(put.outcome == .stored && !put.existed)
+    try withBytes("key") { (key) throws(Failure) in
+      let store = fixture.store!
+      let block = try store.get(key, store.hash.entry(key), at: fixture.moment, isAccess: true)
+      guard let entry = block.unowned else {
+        Issue.record("it is there")
+        return
+      }
+      #expect(String(decoding: entry.value, as: UTF8.self) == "value")
+      #expect(String(decoding: entry.extendedData, as: UTF8.self) == "more")
+      let now = fixture.moment.time
+      #expect(entry.expires == now + 60 * Self.second && entry.timeToIdle == 30 * Self.second)
+      #expect(entry.cost == 7 && entry.created == now)
+      #expect(entry.checksum == Checksum.xxh3(Bytes(entry.value)))
+    }
+    // Into a buffer, also one that is too small.
+    try withBytes("key") { (key) throws(Failure) in
+      let store = fixture.store!
+      var buffer: (UInt64, UInt64) = (0, 0)
+      withUnsafeMutableBytes(of: &buffer) { buffer in
+        let whole = store.copy(
+          key, store.hash.entry(key), at: fixture.moment, isAccess: false, into: buffer)
+        #expect(whole?.size == 5 && buffer[0] == 0x76 && buffer[4] == 0x65)
+        buffer[2] = 0
+        let part = store.copy(
+          key, store.hash.entry(key), at: fixture.moment, isAccess: false,
+          into: UnsafeMutableRawBufferPointer(rebasing: buffer[..<2]))
+        #expect(part?.size == 5 && buffer[0] == 0x76 && buffer[2] == 0)
+      }
+    }
+    try fixture.put("empty", "")
+    #expect(try fixture.get("empty") == "" && fixture.store.count == 2)
+    try fixture.expectSound()
+  }
+
+  @Test func writesOfEveryKind() throws {
+    let fixture = try Fixture()
+    #expect(try fixture.put("a", "1", if: .present).isUnmet)
+    #expect(try fixture.put("a", "1", if: .absent).outcome == .stored)
+    let unmet = try fixture.put("a", "2", if: .absent)
+    let existing = try fixture.info("a")?.version
+    #expect(unmet.isUnmet && unmet.existing == existing)
+    #expect(try fixture.put("a", "2", if: .version(unmet.existing)).outcome == .stored)
+    #expect(try fixture.put("a", "3", if: .version(unmet.existing)).isUnmet)
+    #expect(try fixture.get("a") == "2")
+
+    // The newest version wins, whichever comes first.
+    let newest = try #require(try fixture.info("a")).version
+    #expect(try fixture.put("a", "old", version: newest - 1).outcome == .none)
+    #expect(try fixture.get("a") == "2")
+
+    #expect(try fixture.remove("a").existed)
+    #expect(try !fixture.remove("a").existed && fixture.get("a") == nil)
+    for i in 0..<100 { try fixture.put("k\(i)", "v\(i)") }
+    #expect(fixture.store.count == 100)
+    try fixture.store.clear(until: Deadline(at: Int64.max))
+    #expect(try fixture.store.count == 0 && fixture.get("k7") == nil)
+    try fixture.put("k7", "again")
+    #expect(try fixture.get("k7") == "again" && fixture.store.count == 1)
+    try fixture.expectSound()
+  }
+
+  @Test func agesAreKept() throws {
+    let fixture = try Fixture(
+      TierLimits(ages: Ages(timeToLive: 100 * Self.second, timeToIdle: 0)))
+    try fixture.put("own", "") { $0.expires = $0.created + 10 * Self.second }
+    try fixture.put("never", "") { $0.expires = Record.never }
+    try fixture.put("idle", "") { $0.timeToIdle = 40 * Self.second }
+    try fixture.put("tier", "")
+    fixture.time.advance(seconds: 11)
+    #expect(try fixture.get("own") == nil && fixture.get("idle") != nil)
+    #expect(try fixture.put("own", "", if: .present).isUnmet, "it has expired")
+    fixture.time.advance(seconds: 39)
+    #expect(try fixture.get("idle") != nil, "it was read 39 seconds ago")
+    withBytesOf("tier", fixture) { write in
+      write.times.created = fixture.moment.time
+    }
+    fixture.time.advance(seconds: 41)
+    #expect(try fixture.get("idle") == nil && fixture.get("tier") != nil)
+    fixture.time.advance(seconds: 10)
+    #expect(try fixture.get("tier") != nil, "it was touched at 50 seconds")
+    fixture.time.advance(seconds: 50)
+    #expect(try fixture.get("tier") == nil && fixture.get("never") != nil)
+    try fixture.expectSound()
+  }
+
+  /// Touches a key.
+  private func withBytesOf(
+    _ key: String, _ fixture: Fixture, _ change: (inout LogWrite) -> Void
+  ) {
+    var text = key
+    text.withUTF8 { utf8 in
+      let key = Bytes(utf8)
+      var write = LogWrite(.touch, key, fixture.store.hash.entry(key))
+      change(&write)
+      fixture.store.write(&write, at: fixture.moment)
+      #expect(write.existed && write.failure == nil)
+    }
+  }
+
+  @Test func asAModelHasIt() throws {
+    var random = Random(seed: testSeed)
+    let fixture = try Fixture()
+    var model: [String: String] = [:]
+    for step in 0..<20_000 {
+      let key = "key-\(random.next() % 3000)"
+      switch random.next() % 8 {
+      case 0...3:
+        let value = String(repeating: "\(step),", count: Int(random.next() % 60))
+        #expect(try fixture.put(key, value).existed == (model[key] != nil))
+        model[key] = value
+      case 4:
+        #expect(try fixture.remove(key).existed == (model.removeValue(forKey: key) != nil))
+      default:
+        #expect(try fixture.get(key) == model[key], "seed \(testSeed), step \(step)")
+      }
+      if step % 5000 == 4999 { try fixture.reopen(closing: step % 2 == 0) }
+    }
+    #expect(fixture.store.count == UInt64(model.count))
+    for (key, value) in model { #expect(try fixture.get(key) == value) }
+    try fixture.expectSound()
+  }
+
+  @Test func limitsHold() throws {
+    let limit = 400_000
+    let fixture = try Fixture(TierLimits(cost: UInt64(limit), count: 1000))
+    let value = String(repeating: "v", count: 300)
+    for i in 0..<8000 {
+      #expect(try fixture.put("key-\(i)", value).outcome == .stored)
+      #expect(fixture.store.count <= 1000)
+      if i % 50 == 0 { #expect(fixture.allocated <= limit, "after \(i) puts") }
+    }
+    #expect(fixture.store.count > 700, "it is used, too")
+    #expect(try fixture.get("key-7999") == value && fixture.get("key-0") == nil)
+    try fixture.store.setLimits(TierLimits(cost: 150_000, count: 200), at: fixture.moment.time)
+    #expect(fixture.allocated <= 150_000 && fixture.store.count <= 200)
+    #expect(try fixture.get("key-7999") == value, "the oldest have gone")
+    try fixture.expectSound()
+    // One that no segment has room for takes the place of what was there: of nothing.
+    let large = String(repeating: "l", count: 100_000)
+    #expect(try fixture.put("key-7999", large).outcome == .tooLarge)
+    #expect(try fixture.get("key-7999") == nil)
+  }
+
+  @Test func whatIsReadStays() throws {
+    let fixture = try Fixture(TierLimits(cost: 400_000))
+    let value = String(repeating: "v", count: 300)
+    for i in 0..<5000 {
+      try fixture.put("key-\(i)", value)
+      if i >= 100 && i % 10 == 0 {
+        for hot in 0..<20 { #expect(try fixture.get("key-\(hot)") == value, "at \(i)") }
+      }
+    }
+    #expect(try fixture.get("key-50") == nil)
+    try fixture.expectSound()
+  }
+
+  @Test func aWalkMeetsWhatStaysOnce() throws {
+    let fixture = try Fixture(TierLimits(cost: 2_000_000))
+    for i in 0..<2000 { try fixture.put("stays-\(i)", "value") }
+    for i in 0..<500 { try fixture.put("goes-\(i)", "value") }
+    var met: [String: Int] = [:]
+    var place = LogPlace()
+    var step = 0
+    while true {
+      let count = try fixture.store.walk(&place, limit: 50, at: fixture.moment) { key, record in
+        met[String(decoding: key, as: UTF8.self), default: 0] += 1
+        #expect(record.size == 5)
+      }
+      if count == 0 { break }
+      // Pages are divided meanwhile, and entries written anew.
+      for i in 0..<60 { try fixture.put("comes-\(step)-\(i)", "value") }
+      for i in 0..<20 { try fixture.put("stays-\((step * 20 + i) % 2000)", "again") }
+      _ = try fixture.remove("goes-\(step)")
+      step += 1
+    }
+    #expect(place.isAtEnd && fixture.store.words.load(IndexAt.top) > 2)
+    for i in 0..<2000 { #expect(met["stays-\(i)"] == 1, "stays-\(i)") }
+    #expect(met.values.allSatisfy { $0 == 1 })
+    withBytes("stays-7") { key in
+      #expect(fixture.store.hasPassed(fixture.store.hash.entry(key), place))
+      #expect(!fixture.store.hasPassed(fixture.store.hash.entry(key), LogPlace()))
+    }
+
+    // What is wanted goes, and what has expired.
+    try fixture.put("expires", "") { $0.expires = $0.created + Self.second }
+    try fixture.put("large", String(repeating: "l", count: 500))
+    fixture.time.advance(seconds: 2)
+    let before = fixture.store.count
+    place = LogPlace()
+    var removed: UInt64 = 0
+    while !place.isAtEnd {
+      removed += try fixture.store.remove(&place, at: fixture.moment) { $0.size > 100 }
+    }
+    #expect(removed == 2 && fixture.store.count == before - 2)
+    #expect(try fixture.get("large") == nil && fixture.get("stays-7") != nil)
+    try fixture.expectSound()
+  }
+
+  @Test func anotherBoot() throws {
+    let fixture = try Fixture()
+    try fixture.put("key", "value")
+    let version = try #require(try fixture.info("key")).version
+    // Killed: the kernel has its pages.
+    try fixture.reopen(closing: false)
+    #expect(try fixture.get("key") == "value")
+    // Closed: they are on the disk.
+    #expect(fixture.store.close() == nil)
+    try fixture.change("index", at: IndexAt.boot) { $0 ^ 1 }
+    try fixture.reopen(closing: false)
+    #expect(try fixture.get("key") == "value")
+    // Neither.
+    try fixture.put("key", "later")
+    try fixture.change("index", at: IndexAt.boot) { $0 ^ 1 }
+    try fixture.reopen(closing: false)
+    #expect(try fixture.get("key") == nil && fixture.store.count == 0)
+    try fixture.put("key", "new")
+    #expect(try #require(try fixture.info("key")).version > version + 1)
+    try fixture.expectSound()
+  }
+
+  @Test func damageCostsItsEntry() throws {
+    let fixture = try Fixture()
+    let value = String(repeating: "value", count: 20)
+    for i in 0..<50 { try fixture.put("key-\(i)", "\(i):" + value) }
+    let place = try #require(fixture.contents("log").range(of: Data("17:value".utf8))).lowerBound
+    try fixture.change("log", at: place + 20) { $0 ^ 4 }
+    for i in 0..<50 { #expect(try fixture.get("key-\(i)") == (i == 17 ? nil : "\(i):" + value)) }
+    #expect(fixture.store.counters.damaged.load(ordering: .relaxed) == 1)
+    #expect(fixture.store.count == 49)
+    try fixture.expectSound()
+  }
+
+  @Test func onlyWhatIsOursIsTouched() throws {
+    let path = NSTemporaryDirectory() + "hutch-\(UInt64.random(in: 0...UInt64.max))"
+    defer { try? FileManager.default.removeItem(atPath: path) }
+    for name in ["index", "log"] {
+      try FileManager.default.createDirectory(atPath: path, withIntermediateDirectories: true)
+      try Data("somebody's".utf8).write(to: URL(fileURLWithPath: path + "/" + name))
+      let failure = #expect(throws: Failure.self) {
+        _ = try LogStore.open(try Directory.open(path: path), limits: nil)
+      }
+      #expect(failure?.status == .badDirectory)
+      #expect(try Data(contentsOf: URL(fileURLWithPath: path + "/" + name)).count == 10)
+      try FileManager.default.removeItem(atPath: path)
+    }
+    let fixture = try Fixture()
+    try fixture.change("index", at: IndexAt.format) { _ in 77 }
+    let failure = #expect(throws: Failure.self) { try fixture.reopen(closing: false) }
+    #expect(failure?.status == .newerFormat)
+  }
+
+  @Test func openingsSeeEachOther() throws {
+    let fixture = try Fixture()
+    let other = try fixture.open()
+    try fixture.put("key", "one")
+    #expect(try fixture.get("key", in: other) == "one")
+    try fixture.put("key", "two", in: other)
+    #expect(try fixture.get("key") == "two" && other.count == 1)
+    // Whoever has the lock keeps writers waiting, and no reader.
+    let (isHeld, isSeen, isFree) =
+      (DispatchSemaphore(value: 0), DispatchSemaphore(value: 0), DispatchSemaphore(value: 0))
+    Thread.detachNewThread {
+      #expect(other.lock.lock(until: Deadline(at: Int64.max)))
+      isHeld.signal()
+      isSeen.wait()
+      other.lock.unlock()
+      isFree.signal()
+    }
+    isHeld.wait()
+    let late = try fixture.put("key", "three")
+    #expect(late.failure?.status == .busy && late.outcome == .failed)
+    #expect(try fixture.get("key") == "two")
+    isSeen.signal()
+    isFree.wait()
+    #expect(try fixture.put("key", "three").outcome == .stored)
+  }
+
+  /// ThreadSanitizer sees a reader copy what a writer writes over. It cannot see that the reader
+  /// then asks whether the segment is still there, and throws the copy away.
+  private static let isUnderThreadSanitizer = dlsym(nil, "__tsan_init") != nil
+
+  @Test(.disabled(if: isUnderThreadSanitizer)) func manyThreads() throws {
+    let fixture = try Fixture(TierLimits(cost: 300_000))
+    DispatchQueue.concurrentPerform(iterations: 4) { thread in
+      for i in 0..<3000 {
+        let key = "key-\(i * 7 % 900)"
+        if (i + thread) % 2 == 0 {
+          _ = try! fixture.put(key, key + String(repeating: "v", count: i % 200))
+        } else if let value = try! fixture.get(key) {
+          #expect(value.hasPrefix(key + "v") || value == key)
+        }
+      }
+    }
+    try fixture.expectSound()
+  }
+
+  /// A directory with any bytes in it: no crash, and no value that was never put.
+  @Test func anyBytes() throws {
+    var random = Random(seed: testSeed)
+    let rounds = ProcessInfo.processInfo.environment["HUTCH_LONG"] != nil ? 10_000 : 60
+    for round in 0..<rounds {
+      let fixture = try Fixture(TierLimits(cost: 200_000, count: 400))
+      for i in 0..<300 { try fixture.put("key-\(i)", "value-\(i)") }
+      let places = [0..<640, 1024..<1100, IndexAt.seats..<IndexAt.seats + 256,
+        IndexAt.pageTable..<IndexAt.pageTable + 64, IndexAt.slots..<IndexAt.slots + 8192]
+      let isLog = round % 4 == 3
+      let range = isLog ? 0..<30_000 : places[Int(random.next() % 5)]
+      for _ in 0...random.next() % 6 {
+        let place = range.lowerBound + Int(random.next() % UInt64(range.count))
+        let byte = UInt8(random.next() & 255)
+        try fixture.change(isLog ? "log" : "index", at: place) { byte < 100 ? $0 ^ 1 : byte }
+      }
+      guard (try? fixture.reopen(closing: false)) != nil else { continue }
+      for i in 0..<300 {
+        let value = try fixture.get("key-\(i)")
+        #expect(value == nil || value == "value-\(i)" || value == "next-\(i)", "seed \(testSeed)")
+        try fixture.put("key-\(i * 3)", "next-\(i * 3)")
+        _ = try fixture.remove("key-\(i * 5 % 300)")
+      }
+      _ = try fixture.store.verify()
+      try fixture.store.clear(until: Deadline(at: Int64.max))
+      try fixture.put("key", "value")
+    }
+  }
+}

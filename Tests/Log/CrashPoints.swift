@@ -1,0 +1,314 @@
+import CLogTests
+import CSystem
+import Synchronization
+
+// Every store that an operation makes to shared memory kills the process once; then a judge in
+// another process looks at what is left.
+
+/// One operation, and how a directory is made in which it is tried.
+struct Scenario {
+  let name: StaticString
+  var limits = TierLimits()
+  /// Values have been put as round 0, or not at all, of keys 0..<keys.
+  var keys = 0
+  /// Any entry may go.
+  var evicts = false
+  /// How many puts are made after the first ones, to fill the log some times over.
+  var churn = 0
+  /// What is tried, of keys that it puts as round 1, or leaves, or removes.
+  let operation: (LogStore, Moment) -> Void
+}
+
+private func prepare(_ scenario: Scenario, _ path: String) -> LogStore {
+  let store = LogStore.openAt(path, scenario.limits)
+  let now = LogStore.moment()
+  for key in 0..<scenario.keys { store.put(key, 0, at: now) }
+  var random = Random(1)
+  for _ in 0..<scenario.churn {
+    let key = random.next(scenario.keys)
+    if random.next(3) == 0 { _ = store.round(random.next(scenario.keys), at: now, isAccess: true) }
+    store.put(key, 0, at: now)
+  }
+  return store
+}
+
+/// What a process does in the child of a fork; how it ended: true, by the kill.
+func isKilled(_ body: () -> Void) -> Bool {
+  fflush(nil)
+  let child = fork()
+  check(child >= 0, "fork")
+  if child == 0 {
+    body()
+    _exit(0)
+  }
+  var status: Int32 = 0
+  check(waitpid(child, &status, 0) == child, "waitpid")
+  if status & 0x7F == SIGKILL { return true }
+  check(status == 0, "a process ended with", Int(status))
+  return false
+}
+
+/// Every key has its value from before or from after, whole; the sums are exact; and the store
+/// takes writes.
+private func judge(_ scenario: Scenario, _ path: String, _ point: Int) {
+  let store = LogStore.openAt(path, nil)
+  let now = LogStore.moment()
+  let report = trying { () throws(Failure) in try store.verify() }
+  check(report.damaged == 0, "damaged entries, at point", Int(report.damaged), point)
+  check(report.misplaced == 0, "misplaced segments, at point", point)
+  check(report.isExact, "the sums are wrong, at point", point)
+  var found: UInt64 = 0
+  for key in 0..<scenario.keys + 100 {
+    let round = store.round(key, at: now)
+    found += round < 0 ? 0 : 1
+    if key < scenario.keys, !scenario.evicts, !scenario.mayRemove(key) {
+      check(round >= 0, "an entry is lost, at point", key, point)
+    }
+    check(round <= 1, "a value that was never put", key, point)
+  }
+  check(found == report.entries, "entries that nobody put", Int(report.entries), point)
+  let limit = scenario.limits.count
+  check(limit == 0 || report.entries <= limit, "more entries than there may be", point)
+  for key in 0..<3 {
+    let write = store.put(key, 1, at: now)
+    check(write.outcome == .stored, "a put fails afterwards, at point", point)
+    check(store.round(key, at: now) == 1, "a put is not there afterwards, at point", point)
+  }
+  let after = trying { () throws(Failure) in try store.verify() }
+  check(after.isSound, "a put does harm afterwards, at point", point)
+}
+
+extension Scenario {
+  /// Keys that the operation removes end with 3.
+  func mayRemove(_ key: Int) -> Bool { key % 10 == 3 }
+}
+
+/// Tries a scenario once for each store that it makes. How many those were.
+func goThrough(_ scenario: Scenario) -> Int {
+  let scratch = Scratch("points")
+  var point = 0
+  while true {
+    point += 1
+    Scratch.empty(scratch.path)
+    let wasKilled = isKilled {
+      let store = prepare(scenario, scratch.path)
+      CrashPoint.passed = 0
+      CrashPoint.deadly = point
+      scenario.operation(store, LogStore.moment())
+    }
+    judge(scenario, scratch.path, point)
+    if !wasKilled { return point - 1 }
+  }
+}
+
+/// A process that takes over from a dead one dies, too, wherever it may; a third one goes on.
+func goThroughTakeOver() -> Int {
+  let scenario = Scenario(name: "take over", keys: 40) { store, now in store.put(5, 1, at: now) }
+  let scratch = Scratch("takeover")
+  var points = 0
+  var first = 0
+  while true {
+    first += 1
+    var second = 0
+    var isOver = false
+    while true {
+      second += 1
+      Scratch.empty(scratch.path)
+      let wasKilled = isKilled {
+        let store = prepare(scenario, scratch.path)
+        CrashPoint.passed = 0
+        CrashPoint.deadly = first
+        scenario.operation(store, LogStore.moment())
+      }
+      if !wasKilled { isOver = true }
+      let wasKilledToo = isKilled {
+        CrashPoint.passed = 0
+        CrashPoint.deadly = second
+        let store = LogStore.openAt(scratch.path, nil)
+        store.remove(13, at: LogStore.moment())
+      }
+      judge(scenario, scratch.path, first * 1000 + second)
+      points += 1
+      if !wasKilledToo { break }
+    }
+    if isOver { return points }
+  }
+}
+
+private let small = TierLimits(cost: 80_000)
+
+/// Fills the index's first page until one more key does not fit, and puts that.
+private func fillPage(_ store: LogStore, _ now: Moment) -> Int {
+  var key = 40
+  while true {
+    let isFull = store.withKey(key) { _, hash in
+      store.page(for: hash).map { store.freeSlot($0, hash) == nil } ?? false
+    }
+    if isFull { return key }
+    store.put(key, 0, at: now)
+    key += 1
+  }
+}
+
+private func scenarios() -> [Scenario] {[
+  Scenario(name: "put the first") { store, now in store.put(0, 1, at: now) },
+  Scenario(name: "put a new one", keys: 40) { store, now in store.put(50, 1, at: now) },
+  Scenario(name: "put with every field", keys: 40) { store, now in
+    store.put(50, 1, at: now) {
+      $0.expires = now.time + 1_000_000_000_000
+      $0.timeToIdle = 1_000_000_000_000
+      $0.cost = 3
+    }
+  },
+  Scenario(name: "replace", keys: 40) { store, now in
+    for key in 0..<4 { store.put(key, 1, at: now) }
+  },
+  Scenario(name: "remove", keys: 40) { store, now in
+    store.remove(3, at: now)
+    store.remove(13, at: now)
+  },
+  Scenario(name: "touch", keys: 40) { store, now in store.touch(7, at: now) },
+  Scenario(name: "read", keys: 40) { store, now in
+    for key in 0..<9 { _ = store.round(key, at: now, isAccess: true) }
+  },
+  Scenario(name: "clear", keys: 40, evicts: true) { store, now in
+    trying { () throws(Failure) in try store.clear(until: Deadline(after: 1_000_000_000)) }
+    store.put(5, 1, at: now)
+  },
+  Scenario(name: "clean and reuse", limits: small, keys: 200, evicts: true, churn: 900) {
+    store, now in
+    for key in 0..<90 { store.put(key, 1, at: now) }
+  },
+  Scenario(
+    name: "evict to the count", limits: TierLimits(cost: 200_000, count: 100), keys: 120,
+    evicts: true, churn: 300
+  ) { store, now in for key in 0..<30 { store.put(key, 1, at: now) } },
+  Scenario(name: "lower the limits", limits: TierLimits(cost: 300_000), keys: 200, evicts: true,
+    churn: 900
+  ) { store, now in
+    trying { () throws(Failure) in
+      try store.setLimits(TierLimits(cost: 100_000, count: 90), at: now.time)
+    }
+  },
+  Scenario(name: "close", keys: 40) { store, now in
+    check(store.close() == nil, "close")
+  },
+]}
+
+/// Puts the keys that fill the index's first page as part of the preparation.
+func goThroughDivision() -> Int {
+  let scratch = Scratch("division")
+  var point = 0
+  while true {
+    point += 1
+    Scratch.empty(scratch.path)
+    var end = 0
+    let progress = mmap(nil, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0)!
+    let wasKilled = isKilled {
+      let now = LogStore.moment()
+      let store = LogStore.openAt(scratch.path, TierLimits())
+      for key in 0..<40 { store.put(key, 0, at: now) }
+      let key = fillPage(store, now)
+      progress.storeBytes(of: key, as: Int.self)
+      // Of the stores, most are slots of the two new pages.
+      CrashPoint.passed = 0
+      CrashPoint.deadly = point < 60 ? point : 60 + (point - 60) * 7
+      store.put(key, 1, at: now)
+      check(store.words.load(IndexAt.top) == 1, "the page was not divided")
+    }
+    end = progress.load(as: Int.self)
+    munmap(progress, 4096)
+    judge(Scenario(name: "divide", keys: end) { _, _ in }, scratch.path, point)
+    if !wasKilled { return point - 1 }
+  }
+}
+
+/// A process dies whose forked child has the store, too: the child goes on, before the judge does.
+func goThroughFork() -> Int {
+  let scenario = Scenario(name: "fork", keys: 40) { store, now in store.put(5, 1, at: now) }
+  let scratch = Scratch("fork")
+  var point = 0
+  while true {
+    point += 1
+    Scratch.empty(scratch.path)
+    // The judge reads the end of it when the child has gone.
+    let (end, childs) = makePipe()
+    let wasKilled = isKilled {
+      close(end)
+      let store = prepare(scenario, scratch.path)
+      let (parentIsGone, parents) = makePipe()
+      let child = fork()
+      check(child >= 0, "fork")
+      if child == 0 {
+        close(parents)
+        trying { () throws(Failure) in try store.beginInChild() }
+        var byte: UInt8 = 0
+        check(read(parentIsGone, &byte, 1) == 0, "a pipe")
+        let now = LogStore.moment()
+        check(store.put(6, 1, at: now).outcome == .stored, "the child's put fails, at", point)
+        check(store.round(6, at: now) == 1, "the child's put is not there, at", point)
+        byte = 1
+        check(write(childs, &byte, 1) == 1, "a pipe")
+        _exit(0)
+      }
+      CrashPoint.passed = 0
+      CrashPoint.deadly = point
+      scenario.operation(store, LogStore.moment())
+    }
+    close(childs)
+    var byte: UInt8 = 0
+    check(read(end, &byte, 1) == 1, "the child of a fork has failed, at point", point)
+    while read(end, &byte, 1) > 0 {}
+    close(end)
+    judge(scenario, scratch.path, point)
+    if !wasKilled { return point - 1 }
+  }
+}
+
+private func makePipe() -> (reads: Int32, writes: Int32) {
+  var ends: (Int32, Int32) = (0, 0)
+  check(withUnsafeMutablePointer(to: &ends) {
+    $0.withMemoryRebound(to: Int32.self, capacity: 2) { pipe($0) }
+  } == 0, "pipe")
+  return (ends.0, ends.1)
+}
+
+/// A directory that is being made or opened.
+func goThroughOpening() -> Int {
+  let scratch = Scratch("opening")
+  var point = 0
+  while true {
+    point += 1
+    Scratch.empty(scratch.path)
+    let wasKilled = isKilled {
+      CrashPoint.passed = 0
+      CrashPoint.deadly = point
+      let store = LogStore.openAt(scratch.path, TierLimits())
+      store.put(0, 0, at: LogStore.moment())
+    }
+    judge(Scenario(name: "open", keys: 0) { _, _ in }, scratch.path, point)
+    if !wasKilled { return point - 1 }
+  }
+}
+
+@_cdecl("main")
+func main(
+  _ count: Int32, _ arguments: UnsafeMutablePointer<UnsafeMutablePointer<CChar>?>
+) -> Int32 {
+  let only = count > 1 ? arguments[1] : nil
+  var all = 0
+  func run(_ name: StaticString, _ body: () -> Int) {
+    let text = UnsafeRawPointer(name.utf8Start).assumingMemoryBound(to: CChar.self)
+    if let only, strcmp(only, text) != 0 { return }
+    let points = body()
+    print("\(name): \(points) points")
+    all += points
+  }
+  run("opening") { goThroughOpening() }
+  for scenario in scenarios() { run(scenario.name) { goThrough(scenario) } }
+  run("divide") { goThroughDivision() }
+  run("take over") { goThroughTakeOver() }
+  run("fork") { goThroughFork() }
+  print("\(all) points")
+  return all > 0 ? 0 : 1
+}

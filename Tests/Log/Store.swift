@@ -1,0 +1,163 @@
+import CLogTests
+import CSystem
+import Synchronization
+
+// What the log store's test programs have in common: a directory of their own, values that say
+// whose they are, and a judge.
+
+func fail(_ words: StaticString, _ numbers: Int...) -> Never {
+  var line = "FAILED: \(words)"
+  for number in numbers { line += " \(number)" }
+  print(line)
+  exit(1)
+}
+
+func check(_ holds: Bool, _ words: StaticString, _ numbers: Int...) {
+  if holds { return }
+  var line = "FAILED: \(words)"
+  for number in numbers { line += " \(number)" }
+  print(line)
+  exit(1)
+}
+
+func trying<R: ~Copyable>(_ body: () throws(Failure) -> R) -> R {
+  do throws(Failure) { return try body() } catch {
+    print("FAILED: status \(error.status.code), errno \(error.system)")
+    puts(UnsafeRawPointer(error.words).assumingMemoryBound(to: CChar.self))
+    exit(1)
+  }
+}
+
+/// Replayable: xorshift.
+struct Random {
+  var state: UInt64
+  init(_ seed: UInt64) { state = seed &* 0x9E37_79B9_7F4A_7C15 | 1 }
+  mutating func next(_ below: Int) -> Int {
+    state ^= state << 13
+    state ^= state >> 7
+    state ^= state << 17
+    return Int(state >> 11) % below
+  }
+}
+
+/// Value number `round` of key number `key`: its bytes follow from both.
+struct Value {
+  /// Some are large beside a small segment, which then ends early.
+  static func size(_ key: Int, _ round: Int) -> Int {
+    16 + (key &* 31 &+ round &* 17) % 400 + (key % 16 == 15 ? 6000 : 0)
+  }
+
+  static func fill(_ target: UnsafeMutableRawBufferPointer, _ key: Int, _ round: Int) {
+    target.storeBytes(of: UInt64(key), toByteOffset: 0, as: UInt64.self)
+    target.storeBytes(of: UInt64(round), toByteOffset: 8, as: UInt64.self)
+    for i in 16..<target.count { target[i] = UInt8(truncatingIfNeeded: key &+ round &* 7 &+ i) }
+  }
+
+  /// The round of a value that is whole; nil: it is no value of that key.
+  static func round(of value: Bytes, _ key: Int) -> Int? {
+    guard value.count >= 16,
+      value.loadUnaligned(fromByteOffset: 0, as: UInt64.self) == UInt64(key)
+    else { return nil }
+    let number = value.loadUnaligned(fromByteOffset: 8, as: UInt64.self)
+    guard number < 1 << 40 else { return nil }
+    let round = Int(number)
+    guard value.count == size(key, round) else { return nil }
+    for i in 16..<value.count
+    where value[i] != UInt8(truncatingIfNeeded: key &+ round &* 7 &+ i) { return nil }
+    return round
+  }
+}
+
+extension LogStore {
+  static func openAt(_ path: String, _ limits: TierLimits?) -> LogStore {
+    trying { () throws(Failure) in
+      let text = strdup(path)!
+      defer { free(text) }
+      let directory = try Directory.open(path: text)
+      return try LogStore.open(directory, limits: limits)
+    }
+  }
+
+  static func moment() -> Moment {
+    Clock(function: nil, context: nil, release: nil).moment()
+  }
+
+  func withKey<R>(_ number: Int, _ body: (Bytes, UInt64) -> R) -> R {
+    var key = (UInt64(number), UInt64(number) &* 0x9E37_79B9)
+    return withUnsafeBytes(of: &key) { body($0, hash.entry($0)) }
+  }
+
+  @discardableResult
+  func put(
+    _ key: Int, _ round: Int, at moment: Moment, _ change: (inout Record) -> Void = { _ in }
+  ) -> LogWrite {
+    withKey(key) { bytes, hash in
+      var record = Record()
+      record.version = nextVersion.pointee.wrappingAdd(1, ordering: .relaxed).oldValue
+      record.created = moment.time
+      record.size = Value.size(key, round)
+      change(&record)
+      let block = trying { () throws(Failure) in try Block.allocate(key: bytes, record: record) }
+      Value.fill(block.unowned.value, key, round)
+      var write = LogWrite(.put, bytes, hash)
+      write.entry = block.unowned
+      self.write(&write, at: moment)
+      write.entry = nil
+      return write
+    }
+  }
+
+  @discardableResult
+  func remove(_ key: Int, at moment: Moment) -> LogWrite {
+    withKey(key) { bytes, hash in
+      var write = LogWrite(.remove, bytes, hash)
+      self.write(&write, at: moment)
+      return write
+    }
+  }
+
+  @discardableResult
+  func touch(_ key: Int, at moment: Moment) -> LogWrite {
+    withKey(key) { bytes, hash in
+      var write = LogWrite(.touch, bytes, hash)
+      write.times.created = moment.time
+      write.times.expires = moment.time + 1_000_000_000_000
+      self.write(&write, at: moment)
+      return write
+    }
+  }
+
+  /// The round of what a key has; -1: nothing.
+  func round(_ key: Int, at moment: Moment, isAccess: Bool = false) -> Int {
+    withKey(key) { bytes, hash in
+      let block = trying { () throws(Failure) in
+        try get(bytes, hash, at: moment, isAccess: isAccess)
+      }
+      guard let value = block.unowned?.value else { return -1 }
+      guard let round = Value.round(of: Bytes(value), key) else {
+        fail("a value is not what was put, of key", key)
+      }
+      return round
+    }
+  }
+}
+
+/// A directory for one test, removed with all that is in it.
+struct Scratch: ~Copyable {
+  let path: String
+
+  init(_ name: String) {
+    // In memory, if there is such a place: what a kill leaves is the same there.
+    let inMemory = access("/dev/shm", W_OK) == 0
+    let base = getenv("TMPDIR").map { String(cString: $0) } ?? (inMemory ? "/dev/shm" : "/tmp")
+    path = base + "/hutch-log-\(getpid())-" + name
+    Scratch.empty(path)
+  }
+
+  deinit { Scratch.empty(path) }
+
+  static func empty(_ path: String) {
+    for name in ["lock", "index", "log", "index.new", "log.new"] { unlink(path + "/" + name) }
+    rmdir(path)
+  }
+}
