@@ -2,7 +2,7 @@ import CSystem
 
 /// The memory tier: entries in memory, within limits, by key.
 ///
-/// Entries are blocks (System/Block.swift), counted and immutable, so a reader needs the lock
+/// Entries are blocks (Model/Block.swift), counted and immutable, so a reader needs the lock
 /// only until it has a reference or a small copy. Beside the block an entry has a word in its
 /// shard's table and a slot in its slab.
 ///
@@ -38,7 +38,7 @@ import CSystem
 /// Aggarwal, Wolf and Yu, 1999, and GreedyDual-Size-Frequency, Cherkasova, 1998), and shadows
 /// with a limit on cost. It takes no more memory per entry: 7 bits among the links say which list.
 ///
-/// OBJECTS. A host's object is a block whose value is a pointer (System/HostObject.swift), under a
+/// OBJECTS. A host's object is a block whose value is a pointer (Model/HostObject.swift), under a
 /// hash that says so in its lowest bits, and a word with a bit that lookups compare with the tag:
 /// a key space of its own that costs a lookup a few instructions and no read.
 ///

@@ -4,7 +4,7 @@ import Synchronization
 /// nothing that only one store can do.
 ///
 /// This folder is the seam between the cache and what keeps its entries on disk. Above it nobody
-/// names a store, its files or its library; a store knows this folder and System. Another one is
+/// names a store, its files or its library; a store knows this folder, Model and System. Another one is
 /// a class that conforms, in a folder of its own, and a line in `openStorage`, which chooses.
 ///
 /// Writes. A write has four steps, so that the cache decides the order and nobody waits with a

@@ -1,3 +1,6 @@
+/// This folder is the domain: what an entry is, in every tier, and what a tier is told of entries.
+/// It knows System alone; the tiers, the stores and the cache know it.
+///
 /// An entry's metadata. ONE record travels with the entry through every tier, so that a
 /// value that is promoted from disk keeps its expiry, cost, extended data and version.
 /// Times are Unix nanoseconds, durations nanoseconds.
