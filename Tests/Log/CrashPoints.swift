@@ -291,11 +291,9 @@ func goThroughOpening() -> Int {
   }
 }
 
-@_cdecl("main")
-func main(
-  _ count: Int32, _ arguments: UnsafeMutablePointer<UnsafeMutablePointer<CChar>?>
-) -> Int32 {
-  let only = count > 1 ? arguments[1] : nil
+/// log_tests crash_points [scenario]
+func crashPoints(_ arguments: Arguments) -> Int32 {
+  let only = arguments[0]
   var all = 0
   func run(_ name: StaticString, _ body: () -> Int) {
     let text = UnsafeRawPointer(name.utf8Start).assumingMemoryBound(to: CChar.self)

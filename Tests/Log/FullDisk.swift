@@ -38,9 +38,8 @@ private func fill(_ store: LogStore, _ request: Int) {
   check(report.isSound, "the store is not sound, at request", request)
 }
 
-/// full_disk
-@_cdecl("main")
-func main() -> Int32 {
+/// log_tests full_disk
+func fullDisk() -> Int32 {
   let scratch = Scratch("full")
   var request = 0
   repeat {

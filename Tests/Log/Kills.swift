@@ -121,15 +121,12 @@ private func run(_ limits: TierLimits, _ kills: Int, _ random: inout Random) -> 
   )
 }
 
-/// kills [how many] [seed]
-@_cdecl("main")
-func main(
-  _ count: Int32, _ arguments: UnsafeMutablePointer<UnsafeMutablePointer<CChar>?>
-) -> Int32 {
-  let most = getenv("HUTCH_LONG") != nil ? 10_000 : 60
-  let wanted = count > 1 ? Int(atoi(arguments[1]!)) : most
+/// log_tests kills [how many] [seed]
+func kills(_ arguments: Arguments) -> Int32 {
+  let most = getenv("HUTCH_LONG") != nil ? 10_000 : 300
+  let wanted = arguments[0].map { Int(atoi($0)) } ?? most
   let seed =
-    count > 2 ? UInt64(atoi(arguments[2]!)) : UInt64(Clock.read(CLOCK_REALTIME) / 1000 % 1_000_000)
+    arguments[1].map { UInt64(atoi($0)) } ?? UInt64(Clock.read(CLOCK_REALTIME) / 1000 % 1_000_000)
   print("seed \(seed)")
   var random = Random(seed)
   var kills = 0

@@ -1,0 +1,29 @@
+import CLogTests
+import CSystem
+
+// One program for all tests of the log store, so that the engine is compiled for them once.
+
+/// What follows the name of a test.
+struct Arguments {
+  let count: Int
+  let words: UnsafeMutablePointer<UnsafeMutablePointer<CChar>?>
+
+  subscript(_ index: Int) -> UnsafeMutablePointer<CChar>? {
+    index < count ? words[index] : nil
+  }
+}
+
+/// log_tests TEST [ARGUMENT...]
+@_cdecl("main")
+func main(
+  _ count: Int32, _ words: UnsafeMutablePointer<UnsafeMutablePointer<CChar>?>
+) -> Int32 {
+  if count > 1, let name = words[1] {
+    let arguments = Arguments(count: Int(count) - 2, words: words + 2)
+    if strcmp(name, "crash_points") == 0 { return crashPoints(arguments) }
+    if strcmp(name, "kills") == 0 { return kills(arguments) }
+    if strcmp(name, "full_disk") == 0 { return fullDisk() }
+  }
+  print("log_tests crash_points [SCENARIO] | kills [COUNT] [SEED] | full_disk")
+  return 2
+}
