@@ -37,7 +37,7 @@ import Testing
     @discardableResult
     func put(
       _ key: String, _ value: String, extended: String = "", version: UInt64? = nil,
-      if condition: WriteCondition = .none, in other: LogStore? = nil,
+      if condition: WriteCondition = .always, in other: LogStore? = nil,
       _ change: (inout Record) -> Void = { _ in }
     ) throws -> LogWrite {
       let store = other ?? self.store!

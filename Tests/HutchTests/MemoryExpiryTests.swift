@@ -23,9 +23,9 @@ import Testing
       try bench.put(key) { $0.expires = $0.created + 5 }
     }
     bench.hand.now += 5
-    #expect(try bench.put("replace", if: .ifPresent).outcome == .notFound)
-    #expect(try bench.put("swap", if: .ifVersion(3)).outcome == .notFound)
-    #expect(try bench.put("add", if: .ifAbsent).outcome == .stored)
+    #expect(try bench.put("replace", if: .present).outcome == .notFound)
+    #expect(try bench.put("swap", if: .version(3)).outcome == .notFound)
+    #expect(try bench.put("add", if: .absent).outcome == .stored)
     #expect(!bench.remove("remove"))
     #expect(bench.keys() == ["add"])
     #expect(bench.tier.count == 1)

@@ -109,7 +109,7 @@ import Testing
     for i in 0..<10 {
       guard let version = bench.version(of: "\(i)") else { continue }
       let larger = String(repeating: "y", count: 150 + i * 20)
-      #expect(try bench.put("\(i)", larger, if: .ifVersion(version)).outcome == .stored)
+      #expect(try bench.put("\(i)", larger, if: .version(version)).outcome == .stored)
       #expect(bench.contains("\(i)"))
       #expect(bench.violation == nil)
     }

@@ -104,7 +104,7 @@ final class Bench {
   @discardableResult
   func put(
     _ key: String, _ value: String = "", version: UInt64? = nil,
-    if condition: PutCondition = .always, isBacked: Bool = false,
+    if condition: WriteCondition = .always, isBacked: Bool = false,
     _ change: (inout Record) -> Void = { _ in }
   ) throws -> MemoryPutResult {
     let block = try block(key, value, version: version, change)
@@ -145,7 +145,7 @@ final class Bench {
   }
 
   @discardableResult
-  func remove(_ key: String, if condition: RemoveCondition = .always) -> Bool {
+  func remove(_ key: String, if condition: WriteCondition = .always) -> Bool {
     withBytes(key) { bytes in
       tier.remove(bytes, tier.hash(bytes), at: hand.moment, condition: condition) != nil
     }

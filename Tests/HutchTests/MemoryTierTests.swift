@@ -34,17 +34,17 @@ import Testing
 
   @Test func conditionsAreDecidedOnWhatIsThere() throws {
     let bench = try Bench()
-    #expect(try bench.put("k", "1", if: .ifPresent).outcome == .notFound)
-    #expect(try bench.put("k", "1", if: .ifVersion(1)).outcome == .notFound)
-    #expect(try bench.put("k", "1", if: .ifAbsent).outcome == .stored)
+    #expect(try bench.put("k", "1", if: .present).outcome == .notFound)
+    #expect(try bench.put("k", "1", if: .version(1)).outcome == .notFound)
+    #expect(try bench.put("k", "1", if: .absent).outcome == .stored)
     let version = try #require(bench.version(of: "k"))
-    let exists = try bench.put("k", "2", if: .ifAbsent)
+    let exists = try bench.put("k", "2", if: .absent)
     #expect(exists.outcome == .exists && exists.existing == version)
-    let conflict = try bench.put("k", "2", if: .ifVersion(version + 100))
+    let conflict = try bench.put("k", "2", if: .version(version + 100))
     #expect(conflict.outcome == .conflict && conflict.existing == version)
     #expect(bench.get("k") == "1")
-    #expect(try bench.put("k", "2", if: .ifVersion(version)).outcome == .stored)
-    #expect(try bench.put("k", "3", if: .ifPresent).outcome == .stored)
+    #expect(try bench.put("k", "2", if: .version(version)).outcome == .stored)
+    #expect(try bench.put("k", "3", if: .present).outcome == .stored)
     #expect(bench.get("k") == "3")
   }
 
@@ -61,11 +61,11 @@ import Testing
   @Test func removesTheVersionThatIsMeant() throws {
     let bench = try Bench()
     try bench.put("k", "1", version: 5)
-    #expect(!bench.remove("k", if: .ifVersion(4)))
+    #expect(!bench.remove("k", if: .version(4)))
     #expect(!bench.remove("k", if: .upTo(4)))
     #expect(bench.remove("k", if: .upTo(5)))
     try bench.put("k", "1", version: 6)
-    #expect(bench.remove("k", if: .ifVersion(6)))
+    #expect(bench.remove("k", if: .version(6)))
     #expect(bench.tier.count == 0)
   }
 
@@ -114,7 +114,7 @@ import Testing
     let bench = try Bench(limits)
     try bench.put("k", "old")
     let large = String(repeating: "x", count: 2500)
-    #expect(try bench.put("k", large, if: .ifAbsent).outcome == .exists)
+    #expect(try bench.put("k", large, if: .absent).outcome == .exists)
     #expect(bench.get("k") == "old")
     #expect(try bench.put("k", large).outcome == .tooLarge)
     #expect(bench.get("k") == nil)

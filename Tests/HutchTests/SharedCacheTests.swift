@@ -66,7 +66,7 @@ import Testing
     }
     let replacing = try cache.submit(
       block.unowned, cache.memory.hash(Bytes(block.unowned.key)), at: eviction.moment,
-      if: .ifPresent, in: .whole, to: eviction.storage)
+      if: .present, in: .whole, to: eviction.storage)
     #expect(cache.finish(eviction.put, in: eviction.storage).status == .done)
     #expect(cache.finish(replacing, in: eviction.storage).isUndecided)
   }

@@ -41,7 +41,7 @@ import Testing
     @discardableResult
     func put(
       _ key: String, _ value: String, _ spec: Cache.PutSpec = Cache.PutSpec(),
-      if condition: PutCondition = .always, in scope: Scope = .whole
+      if condition: WriteCondition = .always, in scope: Tiers = .whole
     ) throws -> Cache.PutResult {
       try withBytes(key) { (key) throws(Failure) in
         try withBytes(value) { (value) throws(Failure) in
@@ -50,7 +50,7 @@ import Testing
       }
     }
 
-    func get(_ key: String, in scope: Scope = .whole) throws -> String? {
+    func get(_ key: String, in scope: Tiers = .whole) throws -> String? {
       try withBytes(key) { (key) throws(Failure) in
         text(try cache.get(key, in: scope) as Block?)
       }
@@ -61,7 +61,7 @@ import Testing
       return String(decoding: entry.value, as: UTF8.self)
     }
 
-    func info(_ key: String, in scope: Scope = .whole) throws -> (record: Record, scope: Scope)? {
+    func info(_ key: String, in scope: Tiers = .whole) throws -> (record: Record, tier: Tiers)? {
       try withBytes(key) { (key) throws(Failure) in try cache.info(key, in: scope) }
     }
 
@@ -77,7 +77,7 @@ import Testing
       return removed
     }
 
-    func keys(_ scope: Scope, _ order: OrderedWalk.Order? = nil, descending: Bool = false) throws
+    func keys(_ scope: Tiers, _ order: OrderedWalk.Order? = nil, descending: Bool = false) throws
       -> [String]
     {
       let handle = Handle(opening, scope)
@@ -110,15 +110,15 @@ import Testing
     }
     #expect(put.status == .done && put.memory == .stored && put.disk == .stored)
     let before = try #require(try fixture.info("key"))
-    #expect(before.scope == .memory && before.record.version == put.version)
+    #expect(before.tier == .memory && before.record.version == put.version)
     fixture.emptyMemory()
     #expect(fixture.cache.count(in: .memory) == 0 && fixture.cache.count(in: .whole) == 1)
-    #expect(try fixture.info("key")?.scope == .disk)
+    #expect(try fixture.info("key")?.tier == .disk)
 
     #expect(try fixture.get("key") == "value")
     #expect(fixture.cache.count(in: .memory) == 1, "it is promoted")
     let after = try #require(try fixture.info("key"))
-    #expect(after.scope == .memory && after.record.version == put.version)
+    #expect(after.tier == .memory && after.record.version == put.version)
     #expect(after.record.expires == before.record.expires && after.record.cost == 7)
     #expect(after.record.timeToIdle == 30 * Self.second && after.record.extendedSize == 4)
     #expect(after.record.checksum == before.record.checksum && after.record.checksum != 0)
@@ -127,15 +127,15 @@ import Testing
 
   @Test func writesOfEveryKind() throws {
     let fixture = try Fixture()
-    let first = try fixture.put("a", "1", if: .ifAbsent)
+    let first = try fixture.put("a", "1", if: .absent)
     #expect(first.status == .done)
     for isUp in [false, true] {
       if isUp { fixture.emptyMemory() }
-      #expect(try fixture.put("a", "2", if: .ifAbsent).status == .exists)
-      #expect(try fixture.put("b", "2", if: .ifPresent).status == .notFound)
-      #expect(try fixture.put("a", "2", if: .ifVersion(first.version + 1)).status == .conflict)
+      #expect(try fixture.put("a", "2", if: .absent).status == .exists)
+      #expect(try fixture.put("b", "2", if: .present).status == .notFound)
+      #expect(try fixture.put("a", "2", if: .version(first.version + 1)).status == .conflict)
     }
-    #expect(try fixture.put("a", "3", if: .ifVersion(first.version)).status == .done)
+    #expect(try fixture.put("a", "3", if: .version(first.version)).status == .done)
     #expect(try fixture.get("a", in: .disk) == "3")
 
     var sum: Int64 = 0
@@ -442,7 +442,7 @@ import Testing
           #expect(try! fixture.put(key, "\(step)").status == .done, "seed \(seed), step \(step)")
           model[key] = "\(step)"
         case 6:
-          let status = try! fixture.put(key, "\(step)", if: .ifAbsent).status
+          let status = try! fixture.put(key, "\(step)", if: .absent).status
           #expect(status == (model[key] == nil ? .done : .exists), "seed \(seed), step \(step)")
           model[key] = model[key] ?? "\(step)"
         default:

@@ -87,7 +87,7 @@ func withHandleAtOnce(
 /// As `withCache`, likewise.
 @inline(__always)
 func withCacheAtOnce(
-  _ pointer: OpaquePointer?, _ body: (Cache, Scope) throws(Failure) -> Status
+  _ pointer: OpaquePointer?, _ body: (Cache, Tiers) throws(Failure) -> Status
 ) -> hutch_status {
   withHandleAtOnce(pointer) { (cache, handle) throws(Failure) in
     try handle.check()
@@ -203,7 +203,7 @@ private func fill(_ target: UnsafeMutableRawPointer, _ source: UnsafeRawBufferPo
 
 extension hutch_entry_info {
   /// `ages`: of the tier that answered.
-  init(_ record: Record, at now: Int64, under ages: Ages, in scope: Scope) {
+  init(_ record: Record, at now: Int64, under ages: Ages, in tier: Tiers) {
     self.init()
     version = record.version
     created = record.created
@@ -216,8 +216,7 @@ extension hutch_entry_info {
     size = UInt64(record.size)
     extended_size = UInt64(record.extendedSize)
     checksum = record.checksum
-    tier =
-      scope == .disk ? UInt32(HUTCH_TIER_DISK) : UInt32(HUTCH_TIER_MEMORY)
+    self.tier = tier.rawValue
   }
 }
 

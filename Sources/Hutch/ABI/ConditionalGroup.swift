@@ -8,7 +8,7 @@ public func hutch_add(
   _ value: UnsafeRawPointer!, _ value_size: Int,
   _ options: UnsafePointer<hutch_put_options>!, _ result: UnsafeMutablePointer<hutch_put_result>!
 ) -> hutch_status {
-  putting(cache, key, key_size, value, value_size, options, result, if: .ifAbsent)
+  putting(cache, key, key_size, value, value_size, options, result, if: .absent)
 }
 
 @_cdecl("hutch_replace") @implementation
@@ -17,7 +17,7 @@ public func hutch_replace(
   _ value: UnsafeRawPointer!, _ value_size: Int,
   _ options: UnsafePointer<hutch_put_options>!, _ result: UnsafeMutablePointer<hutch_put_result>!
 ) -> hutch_status {
-  putting(cache, key, key_size, value, value_size, options, result, if: .ifPresent)
+  putting(cache, key, key_size, value, value_size, options, result, if: .present)
 }
 
 @_cdecl("hutch_compare_and_swap") @implementation
@@ -26,7 +26,7 @@ public func hutch_compare_and_swap(
   _ value: UnsafeRawPointer!, _ value_size: Int,
   _ options: UnsafePointer<hutch_put_options>!, _ result: UnsafeMutablePointer<hutch_put_result>!
 ) -> hutch_status {
-  putting(cache, key, key_size, value, value_size, options, result, if: .ifVersion(version))
+  putting(cache, key, key_size, value, value_size, options, result, if: .version(version))
 }
 
 @_cdecl("hutch_increment") @implementation

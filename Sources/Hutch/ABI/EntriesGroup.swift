@@ -16,7 +16,7 @@ public func hutch_put(
 func putting(
   _ cache: OpaquePointer?, _ key: UnsafeRawPointer?, _ key_size: Int,
   _ value: UnsafeRawPointer?, _ value_size: Int, _ options: UnsafePointer<hutch_put_options>?,
-  _ result: UnsafeMutablePointer<hutch_put_result>?, if condition: PutCondition
+  _ result: UnsafeMutablePointer<hutch_put_result>?, if condition: WriteCondition
 ) -> hutch_status {
   withHandleAtOnce(cache) { (cache, handle) throws(Failure) in
     let key = try checkedKey(key, key_size)
@@ -195,7 +195,7 @@ func informing(
   guard let found = try cache.info(key, in: handle.scope) else { return .notFound }
   deliver(
     hutch_entry_info(
-      found.record, at: cache.clock.now, under: cache.ages(of: found.scope), in: found.scope),
+      found.record, at: cache.clock.now, under: cache.ages(of: found.tier), in: found.tier),
     to: out)
   return .done
 }

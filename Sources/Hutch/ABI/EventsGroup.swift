@@ -28,7 +28,7 @@ extension hutch_event {
     struct_size = MemoryLayout<hutch_event>.size
     kind = event.kind.rawValue
     cause = event.cause.rawValue
-    tiers = event.tiers.bits
+    tiers = event.tiers.rawValue
     status = event.status.code
     version = event.version
     guard let entry = event.entry else { return }
@@ -90,7 +90,7 @@ extension hutch_log_record {
     self.init()
     struct_size = MemoryLayout<hutch_log_record>.size
     level = UInt32(event.line!.level.rawValue.trailingZeroBitCount + 1)
-    tiers = event.tiers.bits
+    tiers = event.tiers.rawValue
     directory = event.directory
     left_out = event.leftOut
     guard let failure = event.line!.failure else { return }

@@ -12,8 +12,8 @@ public func hutch_each(
     let cursor = try Cursor(handle)
     while let found = try cursor.nextEntry() {
       var info = hutch_entry_info(
-        found.record, at: engine.clock.now, under: engine.ages(of: found.scope),
-        in: found.scope)
+        found.record, at: engine.clock.now, under: engine.ages(of: found.tier),
+        in: found.tier)
       info.struct_size = MemoryLayout<hutch_entry_info>.size
       let stops = ThreadState.within(engine.identity) {
         visitor(context, found.key.baseAddress, found.key.count, &info)

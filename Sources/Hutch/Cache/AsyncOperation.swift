@@ -29,7 +29,7 @@ struct AsyncOperation {
   var newest: UInt64 = 0
   var trim = TrimSpec(kind: .expired)
   /// Of a put: where the value goes, and how a store that keeps files is to keep it.
-  var target = Target.whole
+  var target = WritePolicy.through
   var file: ValueFile?
   var load: LoadWork?
 
@@ -157,7 +157,7 @@ extension UnsafeMutablePointer where Pointee == AsyncOperation {
     return .notFound
   }
 
-  private func clear(_ cache: Cache, _ scope: Scope, _ task: TaskPointer) throws(Failure) {
+  private func clear(_ cache: Cache, _ scope: Tiers, _ task: TaskPointer) throws(Failure) {
     let total = task.extras.pointee.progress == nil ? 0 : cache.count(in: scope)
     _ = report(task, 0, total)
     if let write = pointee.write {
@@ -174,7 +174,7 @@ extension UnsafeMutablePointer where Pointee == AsyncOperation {
   }
 
   private func trim(
-    _ cache: Cache, _ scope: Scope, _ task: TaskPointer
+    _ cache: Cache, _ scope: Tiers, _ task: TaskPointer
   ) throws(Failure) -> Status {
     var isOff = false
     try cache.trim(pointee.trim, in: scope, removed: &pointee.removed) { done, total in

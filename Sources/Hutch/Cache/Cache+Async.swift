@@ -14,7 +14,7 @@ extension Handle {
   /// done at once, it is, and there will be no completion.
   func submit(
     _ kind: AsyncOperation.Kind, _ key: Bytes, _ block: consuming Block?,
-    storing target: Target = .whole, file: ValueFile? = nil, load: LoadWork? = nil,
+    storing target: WritePolicy = .through, file: ValueFile? = nil, load: LoadWork? = nil,
     _ spec: consuming TaskSpec, mayFinishNow: Bool
   ) throws(Failure) -> Submitted {
     try check()
@@ -129,7 +129,7 @@ extension Handle {
     }
     // What is to be done as one is the same thing, but for how much.
     spec.identifierSalt = UInt64(kind.rawValue) << 16 | UInt64(trim.kind.rawValue) << 8
-      | (scope == .whole ? 0 : scope == .memory ? 1 : 2)
+      | UInt64(scope.rawValue)
     spec.merge = { into, from in
       into!.assumingMemoryBound(to: AsyncOperation.self)
         .merge(from!.assumingMemoryBound(to: AsyncOperation.self))

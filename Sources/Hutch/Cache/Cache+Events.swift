@@ -5,7 +5,7 @@ extension Cache {
 
   /// Says that a put is about to be made.
   func tellWillAdd(
-    _ entry: UnownedBlock, _ hash: UInt64, hasValue: Bool = true, in scope: Scope
+    _ entry: UnownedBlock, _ hash: UInt64, hasValue: Bool = true, in scope: Tiers
   ) {
     guard events.wants(.willAdd) else { return }
     events.announce(
@@ -17,34 +17,30 @@ extension Cache {
   /// Says that an entry is about to be removed, if there is one, from the tiers that have it, and
   /// returns it; nil also if nobody wants to know.
   @discardableResult
-  func tellWillRemove(_ key: Bytes, _ hash: UInt64, in scope: Scope) -> Block? {
+  func tellWillRemove(_ key: Bytes, _ hash: UInt64, in scope: Tiers) -> Block? {
     guard events.wants(.willRemove), let old = (try? peek(key, in: scope)) ?? nil else {
       return nil
     }
     let told = old.unowned.retained()
     let moment = clock.moment()
     // A removal from the store takes memory's copy along.
-    var tiers = memory.info(key, hash, at: moment) == nil ? Event.Tiers() : .memory
+    var tiers = memory.info(key, hash, at: moment) == nil ? Tiers() : .memory
     if scope != .memory, storage != nil,
       let stored = try? withStorage({ (storage) throws(Failure) in
         try storage.info(key, at: moment) != nil
       }), stored
     {
-      tiers = tiers | .disk
+      tiers.insert(.disk)
     }
-    if tiers == Event.Tiers() { tiers = self.tiers(of: scope) }
+    if tiers.isEmpty { tiers = self.tiers(of: scope) }
     events.announce(
       Event(
         .willRemove, .removed, old, hasValue: true, tiers: tiers, lane: Stripes.index(of: hash)))
     return told
   }
 
-  func tiers(of scope: Scope) -> Event.Tiers {
-    switch scope {
-    case .memory: .memory
-    case .disk: .disk
-    case .whole: storage == nil ? .memory : .memory | .disk
-    }
+  func tiers(of scope: Tiers) -> Tiers {
+    storage == nil && scope == .whole ? .memory : scope
   }
 
   // MARK: a write
@@ -104,7 +100,7 @@ extension Cache {
   ) -> Event? {
     guard events.wants(kind) else { return nil }
     let event = Event(
-      kind, cause, entry.retained(), hasValue: hasValue, tiers: Event.Tiers(), lane: lane)
+      kind, cause, entry.retained(), hasValue: hasValue, tiers: Tiers(), lane: lane)
     events.post(event, isReady: false)
     return event
   }
@@ -113,11 +109,11 @@ extension Cache {
   /// commit has removed an entry of the key, or has failed, so that it is barred if it was
   /// there. No lock is held.
   func settle(
-    _ owed: OwedEvents, leftDisk: Bool, storedIn tiers: Event.Tiers, waits: Bool = true
+    _ owed: OwedEvents, leftDisk: Bool, storedIn tiers: Tiers, waits: Bool = true
   ) {
-    var left = Event.Tiers()
-    if owed.wasInMemory { left = left | .memory }
-    if leftDisk && owed.wasOnDisk { left = left | .disk }
+    var left = Tiers()
+    if owed.wasInMemory { left.insert(.memory) }
+    if leftDisk && owed.wasOnDisk { left.insert(.disk) }
     settle(owed.willRemove, tiers: left)
     settle(owed.didRemove, tiers: left)
     settle(owed.didAdd, tiers: tiers)
@@ -131,10 +127,10 @@ extension Cache {
   }
 
   /// An event that concerns no tier does not happen.
-  private func settle(_ event: Event?, tiers: Event.Tiers) {
+  private func settle(_ event: Event?, tiers: Tiers) {
     guard let event else { return }
     event.tiers = tiers
-    events.settle(event, happens: tiers != Event.Tiers())
+    events.settle(event, happens: !tiers.isEmpty)
   }
 
   // MARK: what happens by itself
@@ -174,7 +170,7 @@ extension Cache {
   }
 
   func postRemoval(
-    _ block: consuming Block, hasValue: Bool, _ cause: Event.Cause, _ tiers: Event.Tiers,
+    _ block: consuming Block, hasValue: Bool, _ cause: Event.Cause, _ tiers: Tiers,
     _ lane: Int
   ) {
     if events.wants(.willRemove) {
@@ -190,12 +186,12 @@ extension Cache {
   }
 
   /// Something that concerns no entry. Told before it returns.
-  func tell(_ kind: Event.Kind, _ tiers: Event.Tiers) {
+  func tell(_ kind: Event.Kind, _ tiers: Tiers) {
     if events.wants(kind) { events.announce(Event(kind, tiers: tiers)) }
   }
 
   /// The state of a tier has changed. Told when the caller's locks are released.
-  func post(_ kind: Event.Kind, _ tiers: Event.Tiers, status: Status) {
+  func post(_ kind: Event.Kind, _ tiers: Tiers, status: Status) {
     guard events.wants(kind) else { return }
     let event = Event(kind, tiers: tiers)
     event.status = status

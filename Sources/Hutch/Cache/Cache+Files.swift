@@ -21,12 +21,12 @@ extension Cache {
   // MARK: putting a file
 
   func putFile(
-    _ key: Bytes, _ path: Files.Path, _ use: FileUse, _ spec: PutSpec, in scope: Scope
+    _ key: Bytes, _ path: Files.Path, _ use: FileUse, _ spec: PutSpec, in scope: Tiers
   ) throws(Failure) -> PutResult {
     let source = try SourceFile(path)
-    let target = try target(of: spec.writePolicy, in: scope).scopeOfFile
+    let target = try target(of: spec.writePolicy, in: scope).ofFile
     var result: PutResult
-    if target != .memory, storage != nil {
+    if target != .memory {
       result = try withStorage { (storage) throws(Failure) in
         try put(source, path, use, key, spec, in: scope, storing: target, to: storage)
       }
@@ -34,7 +34,7 @@ extension Cache {
       result = try putWhole(source, key, spec, in: scope, storing: target)
     }
     let isStored =
-      (storage == nil || target == .memory ? result.memory : result.disk) == .stored
+      (target == .memory ? result.memory : result.disk) == .stored
     if use == .move, isStored, let failure = source.remove(path) {
       result.status = failure.status
       result.reason = Reason(failure)
@@ -44,7 +44,7 @@ extension Cache {
 
   private func put(
     _ source: borrowing SourceFile, _ path: Files.Path, _ use: FileUse, _ key: Bytes,
-    _ spec: PutSpec, in scope: Scope, storing target: Scope, to storage: any Storage
+    _ spec: PutSpec, in scope: Tiers, storing target: WritePolicy, to storage: any Storage
   ) throws(Failure) -> PutResult {
     let size = source.size
     guard let files = storage.files, files.keepsInFile(size) else {
@@ -92,7 +92,7 @@ extension Cache {
     return finish(
       try submit(
         block.unowned, memory.hash(key), at: moment, if: .always, in: scope,
-        storing: Target(target), file: file, to: storage), in: storage)
+        storing: target, file: file, to: storage), in: storage)
   }
 
   /// A put that goes to the disk tier alone, of a value that is kept in a file: it goes there
@@ -129,17 +129,17 @@ extension Cache {
 
   /// An ordinary put of a file's bytes, or its refusal where no tier would take them.
   private func putWhole(
-    _ source: borrowing SourceFile, _ key: Bytes, _ spec: PutSpec, in scope: Scope,
-    storing target: Scope
+    _ source: borrowing SourceFile, _ key: Bytes, _ spec: PutSpec, in scope: Tiers,
+    storing target: WritePolicy
   ) throws(Failure) -> PutResult {
     let moment = clock.moment()
     let hash = memory.hash(key)
-    if !isTakenSomewhere(key, spec, size: source.size, in: target) {
+    if !isTakenSomewhere(key, spec, size: source.size, in: target.tiers) {
       return try refuse(key, spec, hash, at: moment, in: scope, storing: target)
     }
     return try put(
       try read(source, key, spec, at: moment), hash, at: moment, if: .always, in: scope,
-      storing: Target(target), file: spec.file)
+      storing: target, file: spec.file)
   }
 
   private func read(
@@ -181,7 +181,7 @@ extension Cache {
   }
 
   /// Whether a tier would take an entry of this size.
-  func isTakenSomewhere(_ key: Bytes, _ spec: PutSpec, size: Int, in scope: Scope) -> Bool {
+  func isTakenSomewhere(_ key: Bytes, _ spec: PutSpec, size: Int, in scope: Tiers) -> Bool {
     if scope != .disk && memoryTakes(key, spec, size: size) { return true }
     guard let storage, scope != .memory else { return false }
     // Without files there is no telling beforehand.
@@ -190,8 +190,8 @@ extension Cache {
 
   /// A put that no tier takes: what is there goes.
   func refuse(
-    _ key: Bytes, _ spec: PutSpec, _ hash: UInt64, at moment: Moment, in scope: Scope,
-    storing target: Scope
+    _ key: Bytes, _ spec: PutSpec, _ hash: UInt64, at moment: Moment, in scope: Tiers,
+    storing target: WritePolicy
   ) throws(Failure) -> PutResult {
     guard storage != nil else {
       _ = try removeFromMemory(key, hash, at: moment)
@@ -208,14 +208,14 @@ extension Cache {
       try Block.copying(
         key: key, value: Bytes(start: nil, count: 0), extended: spec.extended,
         record: spec.record(at: moment)), hash, at: moment, if: .always,
-      in: scope, storing: Target(target), file: file)
+      in: scope, storing: target, file: file)
   }
 
   // MARK: a value's file
 
   /// Calls `body` with the path of the value's file, without the NUL; nil if there is no entry.
   func path<R>(
-    of key: Bytes, in scope: Scope, _ body: (Bytes) throws(Failure) -> R
+    of key: Bytes, in scope: Tiers, _ body: (Bytes) throws(Failure) -> R
   ) throws(Failure) -> R? {
     let moment = clock.moment()
     let stripe = Stripes.index(of: memory.hash(key))
@@ -234,7 +234,7 @@ extension Cache {
   }
 
   /// A descriptor to read the value by, which the caller closes; nil if there is no entry.
-  func descriptor(of key: Bytes, in scope: Scope) throws(Failure) -> Int32? {
+  func descriptor(of key: Bytes, in scope: Tiers) throws(Failure) -> Int32? {
     let moment = clock.moment()
     if scope != .memory, storage != nil {
       let stripe = Stripes.index(of: memory.hash(key))

@@ -7,7 +7,7 @@ extension Cache {
   /// Changes the fields of each tier's limits that are named; the others stay.
   func setLimits(
     memory wantedMemory: TierLimits, _ memoryFields: LimitFields,
-    disk wantedDisk: TierLimits, _ diskFields: LimitFields, in scope: Scope
+    disk wantedDisk: TierLimits, _ diskFields: LimitFields, in scope: Tiers
   ) throws(Failure) {
     let moment = clock.moment()
     // What has to go need not be written then, while limits are held.
@@ -35,7 +35,7 @@ extension Cache {
 
   /// Distinct keys. Nothing stands still for it: the sums are read in the order in which an entry
   /// goes down, so one that goes down meanwhile counts twice rather than not at all; and again if some did.
-  func count(in scope: Scope) -> UInt64 {
+  func count(in scope: Tiers) -> UInt64 {
     guard let storage, scope != .memory else { return memory.count }
     var unbacked: UInt64 = 0
     for _ in 0..<8 {
@@ -47,7 +47,7 @@ extension Cache {
     return unbacked + storage.announcedCount + leavings.underWay + storage.stats.count
   }
 
-  func cost(in scope: Scope) -> UInt64 {
+  func cost(in scope: Tiers) -> UInt64 {
     guard let storage, scope != .memory else { return memory.cost }
     let stored = storage.stats.cost
     return scope == .disk ? stored : stored &+ memory.cost

@@ -16,7 +16,7 @@ extension Cache {
   /// transactions of them as it sees fit; what waits is held in memory.
   private static let writesTogether = 128
 
-  func get(_ keys: ManyBytes, in scope: Scope) throws(Failure) -> Batch {
+  func get(_ keys: ManyBytes, in scope: Tiers) throws(Failure) -> Batch {
     let batch = try Batch.make(.values, keys.count, for: self)
     let moment = clock.moment()
     var missing = GrowingArray<Missing>()
@@ -80,7 +80,7 @@ extension Cache {
     let shared: UInt32?
   }
 
-  func info(_ keys: ManyBytes, in scope: Scope) throws(Failure) -> Batch {
+  func info(_ keys: ManyBytes, in scope: Tiers) throws(Failure) -> Batch {
     let batch = try Batch.make(.infos, keys.count, for: self)
     for index in 0..<keys.count {
       do throws(Failure) {
@@ -88,7 +88,7 @@ extension Cache {
           batch.add(.notFound)
           continue
         }
-        batch.add(found.record, isOnDisk: found.scope == .disk)
+        batch.add(found.record, isOnDisk: found.tier == .disk)
       } catch {
         batch.add(error)
       }
@@ -97,7 +97,7 @@ extension Cache {
   }
 
   func put(
-    _ keys: ManyBytes, _ values: ManyBytes, _ spec: PutSpec, in scope: Scope
+    _ keys: ManyBytes, _ values: ManyBytes, _ spec: PutSpec, in scope: Tiers
   ) throws(Failure) -> Batch {
     let batch = try Batch.make(.puts, keys.count, for: self)
     guard storage != nil else {
@@ -137,7 +137,7 @@ extension Cache {
 
   /// As one of many: what fails at once is in the put.
   private func submit(
-    _ key: Bytes, _ value: Bytes, _ spec: PutSpec, at moment: Moment, in scope: Scope,
+    _ key: Bytes, _ value: Bytes, _ spec: PutSpec, at moment: Moment, in scope: Tiers,
     to storage: any Storage
   ) -> SubmittedPut {
     do throws(Failure) {
@@ -152,7 +152,7 @@ extension Cache {
     }
   }
 
-  func remove(_ keys: ManyBytes, in scope: Scope) throws(Failure) -> Batch {
+  func remove(_ keys: ManyBytes, in scope: Tiers) throws(Failure) -> Batch {
     let batch = try Batch.make(.removals, keys.count, for: self)
     guard storage != nil, scope != .memory else {
       let moment = clock.moment()

@@ -19,7 +19,7 @@ extension Cache {
   }
 
   /// Tells the listener, then shrinks the memory tier as the options say.
-  func notify(_ notification: Notification, in scope: Scope) {
+  func notify(_ notification: Notification, in scope: Tiers) {
     let response: Pressure.Response
     switch notification {
     case .memoryWarning:

@@ -54,11 +54,11 @@ extension Cache {
   /// Stores a value if `condition` holds.
   @_optimize(speed)
   func put(
-    _ key: Bytes, _ value: Bytes, _ spec: PutSpec, if condition: PutCondition, in scope: Scope
+    _ key: Bytes, _ value: Bytes, _ spec: PutSpec, if condition: WriteCondition, in scope: Tiers
   ) throws(Failure) -> PutResult {
     let moment = clock.moment()
     let hash = memory.hash(key)
-    guard storage == nil, spec.isPlain, case .always = condition else {
+    guard storage == nil, spec.isPlain, condition.isAlways else {
       return try putWithRecord(key, value, spec, hash, at: moment, if: condition, in: scope)
     }
     // There is no listener to tell, and nothing to overtake.
@@ -72,7 +72,7 @@ extension Cache {
   @inline(never)
   private func putWithRecord(
     _ key: Bytes, _ value: Bytes, _ spec: PutSpec, _ hash: UInt64, at moment: Moment,
-    if condition: PutCondition, in scope: Scope
+    if condition: WriteCondition, in scope: Tiers
   ) throws(Failure) -> PutResult {
     let record = spec.record(at: moment)
     // Asked again under the lock, if the entry may have moved between the two looks; what will not
@@ -80,14 +80,14 @@ extension Cache {
     let stripe = Stripes.index(of: hash)
     if storage == nil || scope == .memory {
       if let refused = try unmet(condition, key, hash, at: moment, in: scope) { return refused }
-    } else if condition.isAny {
+    } else if !condition.isAlways {
       let mark = order.stripes.mark(stripe)
       let refused = try withStorage { (_) throws(Failure) in
         try unmet(condition, key, hash, at: moment, in: scope)
       }
       if let refused, !hasMoved(stripe, since: mark) { return refused }
     }
-    if scope == .disk, case .always = condition, !events.wantsEntries {
+    if scope == .disk, condition.isAlways, !events.wantsEntries {
       let put = try putIntoFile(key, value, spec, hash, at: moment)
       if let put { return put }
     }
@@ -102,12 +102,12 @@ extension Cache {
   /// it is nil. `late`: what the write was reserved by.
   @_optimize(speed)
   func put(
-    _ block: consuming Block, _ hash: UInt64, at moment: Moment, if condition: PutCondition,
-    in scope: Scope, storing target: Target? = nil, file: ValueFile? = nil,
+    _ block: consuming Block, _ hash: UInt64, at moment: Moment, if condition: WriteCondition,
+    in scope: Tiers, storing target: WritePolicy? = nil, file: ValueFile? = nil,
     by late: LateWrite? = nil
   ) throws(Failure) -> PutResult {
     if storage == nil {
-      if condition.isAny { carryOutClears(of: block.unowned.key, hash, at: moment) }
+      if !condition.isAlways { carryOutClears(of: block.unowned.key, hash, at: moment) }
       return try putInMemory(block, hash, at: moment, if: condition, by: late)
     }
     return try withStorage { (storage) throws(Failure) in
@@ -131,10 +131,10 @@ extension Cache {
     /// Nil: refused, or nothing to do for the store.
     var write: StorageWrite?
     var hash: UInt64 = 0
-    var target = Target.whole
+    var target = WritePolicy.through
     var owed: OwedEvents?
     /// Where processes share: decided by the store; and of the stripe, once it is submitted.
-    fileprivate(set) var condition = PutCondition.always
+    fileprivate(set) var condition = WriteCondition.always
     var mark: Stripes.Mark?
 
     init() {}
@@ -150,15 +150,15 @@ extension Cache {
   /// The first half of a put in a cache with a store: everything but the wait for the commit.
   /// `finish` is owed. `isTold`: the listener knows already that it will be made.
   func submit(
-    _ entry: UnownedBlock, _ hash: UInt64, at moment: Moment, if condition: PutCondition,
-    in scope: Scope, storing target: Target? = nil, file: ValueFile? = nil,
+    _ entry: UnownedBlock, _ hash: UInt64, at moment: Moment, if condition: WriteCondition,
+    in scope: Tiers, storing target: WritePolicy? = nil, file: ValueFile? = nil,
     by late: LateWrite? = nil, isTold wasTold: Bool = false, to storage: any Storage
   ) throws(Failure) -> SubmittedPut {
-    var target = target ?? Target(scope)
+    var target = target ?? WritePolicy(scope)
     // There may have been a fork since it was chosen.
-    if isFamily && target == .deferred { target = .whole }
+    if isFamily && target == .onEviction { target = .through }
     var isTold = wasTold
-    if target == .deferred {
+    if target == .onEviction {
       let isTaken = storage.files?.takes(
         key: entry.keySize, size: entry.size, extended: entry.extendedSize) ?? true
       if file == nil && isTaken {
@@ -169,17 +169,17 @@ extension Cache {
             return put
           }
           isTold = true
-          target = .whole
+          target = .through
         } else {
           target = .disk
         }
       } else {
-        target = .whole
+        target = .through
       }
     }
     // Else the value is in a file, and the block has none.
     let hasValue = file == nil || file!.memoryOutcome == .none
-    if !isTold { tellWillAdd(entry, hash, hasValue: hasValue, in: target.scope) }
+    if !isTold { tellWillAdd(entry, hash, hasValue: hasValue, in: target.tiers) }
     // A value is read before the stripe is taken: a codec of the host's may be called.
     let old = events.wants(.didRemove) ? (try? peek(entry.key, in: .whole)) ?? nil : nil
     // The write keeps the block for as long as it is there itself.
@@ -202,7 +202,7 @@ extension Cache {
         return SubmittedPut(refused)
       }
       if isDecided {
-        write.condition = .atMost(try storage.info(entry.key, at: moment)?.version ?? 0)
+        write.condition = .versionOrNone(try storage.info(entry.key, at: moment)?.version ?? 0)
         write.isShown = true
       } else if coherence != nil {
         write.condition = try conditionInStore(
@@ -219,7 +219,7 @@ extension Cache {
     write.version = put.result.version
     var wasInMemory = false
     order.stripes.flip(stripe)
-    if write.condition != .none && !isDecided {
+    if !write.condition.isAlways && !isDecided {
       // Memory follows when it has been decided.
       put.condition = condition
     } else if target == .disk {
@@ -230,7 +230,7 @@ extension Cache {
       put.result.memory = file.memoryOutcome
     } else {
       put.result.memory = putInMemory(
-        entry, hash, at: moment, isBacked: target == .whole,
+        entry, hash, at: moment, isBacked: target == .through,
         mark: isDecided ? mark : coherence?.mark(hash), isDecided: isDecided,
         wasThere: &wasInMemory)
     }
@@ -245,7 +245,7 @@ extension Cache {
   /// What a put answers that is not to be: its condition does not hold, or it has been overtaken.
   /// Nil: it is to be. The stripe is held.
   func refusal(
-    _ condition: PutCondition, _ key: Bytes, _ hash: UInt64, at moment: Moment, in scope: Scope,
+    _ condition: WriteCondition, _ key: Bytes, _ hash: UInt64, at moment: Moment, in scope: Tiers,
     by late: LateWrite?
   ) throws(Failure) -> PutResult? {
     if let late, order.isOvertaken(late) { return .superseded }
@@ -254,7 +254,7 @@ extension Cache {
 
   /// A put that is to be: its version is drawn, and its events are owed. The stripe is held.
   func begin(
-    _ entry: UnownedBlock, _ hash: UInt64, _ target: Target, hasValue: Bool,
+    _ entry: UnownedBlock, _ hash: UInt64, _ target: WritePolicy, hasValue: Bool,
     replacing old: UnownedBlock?, at moment: Moment, by late: LateWrite?
   ) -> SubmittedPut {
     order.noteWrite(hash, by: late)
@@ -303,13 +303,13 @@ extension Cache {
     if let decision {
       if let refused = decision.refused {
         if let owed = put.owed {
-          settle(owed, leftDisk: false, storedIn: Event.Tiers(), waits: waits)
+          settle(owed, leftDisk: false, storedIn: Tiers(), waits: waits)
         }
         return refused
       }
       result.memory = decision.memory
     }
-    if put.target == .memory || put.target == .deferred {
+    if put.target == .memory || put.target == .onEviction {
       if write.failure != nil { result.disk = .failed }
     } else {
       result.disk = write.outcome
@@ -348,10 +348,11 @@ extension Cache {
 
   /// The whole of a put where memory is all there is: the condition is decided, and the version
   /// drawn, under the lock of the entry's shard. The stripe is taken if there is a listener, which
-  /// has to learn the order of a key's writes, or if the write may overtake another or be overtaken.
+  /// has to learn the order of a key's writes, or if the write may overtake another or be
+  /// overtaken.
   @_optimize(speed)
   private func putInMemory(
-    _ block: consuming Block, _ hash: UInt64, at moment: Moment, if condition: PutCondition,
+    _ block: consuming Block, _ hash: UInt64, at moment: Moment, if condition: WriteCondition,
     by late: LateWrite? = nil
   ) throws(Failure) -> PutResult {
     // Without a thread an expired entry is as invisible, and goes when it is in the way.
@@ -366,7 +367,7 @@ extension Cache {
   /// As above, with the stripe.
   @inline(never)
   private func putInOrder(
-    _ block: consuming Block, _ hash: UInt64, at moment: Moment, if condition: PutCondition,
+    _ block: consuming Block, _ hash: UInt64, at moment: Moment, if condition: WriteCondition,
     by late: LateWrite?
   ) throws(Failure) -> PutResult {
     let entry = block.unowned
@@ -392,14 +393,14 @@ extension Cache {
       return result
     } catch {
       order.stripes.unlock(stripe)
-      if let owed { settle(owed, leftDisk: false, storedIn: Event.Tiers()) }
+      if let owed { settle(owed, leftDisk: false, storedIn: Tiers()) }
       throw error
     }
   }
 
   /// What the memory tier's answer means where it is all there is.
   @inline(__always)
-  private func result(of put: MemoryPutResult, _ condition: PutCondition) -> PutResult {
+  private func result(of put: MemoryPutResult, _ condition: WriteCondition) -> PutResult {
     var result = PutResult()
     switch put.outcome {
     case .stored:
@@ -437,9 +438,9 @@ extension Cache {
   /// The result of a put whose condition does not hold; nil if it does. An expired entry
   /// counts as none.
   func unmet(
-    _ condition: PutCondition, _ key: Bytes, _ hash: UInt64, at moment: Moment, in scope: Scope
+    _ condition: WriteCondition, _ key: Bytes, _ hash: UInt64, at moment: Moment, in scope: Tiers
   ) throws(Failure) -> PutResult? {
-    if case .always = condition { return nil }
+    if condition.isAlways { return nil }
     let version = try currentVersion(key, hash, at: moment, in: scope)
     guard !condition.holds(for: version) else { return nil }
     var result = PutResult()
@@ -459,7 +460,7 @@ extension Cache {
 
   /// The version of the entry that is there; 0 if there is none.
   func currentVersion(
-    _ key: Bytes, _ hash: UInt64, at moment: Moment, in scope: Scope
+    _ key: Bytes, _ hash: UInt64, at moment: Moment, in scope: Tiers
   ) throws(Failure) -> UInt64 {
     carryOutClears(of: key, hash, at: moment)
     while true {
@@ -485,8 +486,8 @@ extension Cache.PutResult {
   }
 
   /// Those that have the value.
-  fileprivate var tiers: Event.Tiers {
-    (memory == .stored ? .memory : Event.Tiers()) | (disk == .stored ? .disk : Event.Tiers())
+  fileprivate var tiers: Tiers {
+    (memory == .stored ? .memory : Tiers()).union(disk == .stored ? .disk : Tiers())
   }
 
   /// Settles the status once each tier's outcome is known.
@@ -517,33 +518,4 @@ extension Cache.PutResult {
 extension MemoryPutResult {
   /// Whether the put has changed anything: of an entry that is too large the older one goes.
   fileprivate var isWrite: Bool { outcome == .stored || outcome == .tooLarge }
-}
-
-extension PutCondition {
-  /// Whether it asks for what is there.
-  fileprivate var isAny: Bool {
-    if case .always = self { return false }
-    return true
-  }
-
-  /// `version`: the entry's that is there; 0 if there is none.
-  func holds(for version: UInt64) -> Bool {
-    switch self {
-    case .always: true
-    case .ifAbsent: version == 0
-    case .ifPresent: version != 0
-    case .ifVersion(let wanted): version != 0 && version == wanted
-    case .unlessNewer: version == 0
-    }
-  }
-
-  /// What a put that does not hold answers.
-  func refusal(of version: UInt64) -> Status {
-    switch self {
-    case .ifAbsent: .exists
-    case .ifVersion where version != 0: .conflict
-    case .unlessNewer: .superseded
-    default: .notFound
-    }
-  }
 }

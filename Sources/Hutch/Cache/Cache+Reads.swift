@@ -30,7 +30,7 @@ extension Cache {
 
   /// The value, counted as an access; nil if there is none.
   @_optimize(speed)
-  func get(_ key: Bytes, in scope: Scope) throws(Failure) -> Block? {
+  func get(_ key: Bytes, in scope: Tiers) throws(Failure) -> Block? {
     let moment = clock.moment()
     let hash = memory.hash(key)
     if scope != .disk {
@@ -46,7 +46,7 @@ extension Cache {
   /// access. `atOnce`: the store is not asked, and what only it can answer is `wouldBlock`.
   @_optimize(speed)
   func look(
-    _ key: Bytes, in scope: Scope, into buffer: UnsafeMutableRawBufferPointer, _ part: Look.Part,
+    _ key: Bytes, in scope: Tiers, into buffer: UnsafeMutableRawBufferPointer, _ part: Look.Part,
     atOnce: Bool
   ) throws(Failure) -> Look {
     let moment = clock.moment()
@@ -68,7 +68,7 @@ extension Cache {
 
   /// Whether there is an entry; no access.
   @_optimize(speed)
-  func contains(_ key: Bytes, in scope: Scope) throws(Failure) -> Bool {
+  func contains(_ key: Bytes, in scope: Tiers) throws(Failure) -> Bool {
     if scope != .disk {
       if memory.has(key, memory.hash(key), at: clock.moment()) { return true }
       if storage == nil || scope == .memory { return false }
@@ -154,7 +154,7 @@ extension Cache {
   }
 
   /// The value as it is now; no access, no promotion.
-  func peek(_ key: Bytes, in scope: Scope) throws(Failure) -> Block? {
+  func peek(_ key: Bytes, in scope: Tiers) throws(Failure) -> Block? {
     let moment = clock.moment()
     let hash = memory.hash(key)
     if scope != .disk, let block = memory.peek(key, hash, at: moment) { return block }
@@ -165,7 +165,7 @@ extension Cache {
   }
 
   /// The record as it is now, and the tier that has it; no access.
-  func info(_ key: Bytes, in scope: Scope) throws(Failure) -> (record: Record, scope: Scope)? {
+  func info(_ key: Bytes, in scope: Tiers) throws(Failure) -> (record: Record, tier: Tiers)? {
     let moment = clock.moment()
     let hash = memory.hash(key)
     if storage == nil || scope == .memory {
@@ -178,8 +178,8 @@ extension Cache {
   }
 
   private func info(
-    _ key: Bytes, _ hash: UInt64, at moment: Moment, in scope: Scope, of storage: any Storage
-  ) throws(Failure) -> (record: Record, scope: Scope)? {
+    _ key: Bytes, _ hash: UInt64, at moment: Moment, in scope: Tiers, of storage: any Storage
+  ) throws(Failure) -> (record: Record, tier: Tiers)? {
     let stripe = Stripes.index(of: hash)
     var rounds = 0
     while true {
@@ -202,7 +202,7 @@ extension Cache {
   }
 
   /// The ages that count for entries of a tier without their own.
-  func ages(of scope: Scope) -> Ages {
+  func ages(of scope: Tiers) -> Ages {
     scope == .disk
       ? (storage?.limits.ages ?? Ages()) : limitsLock.withLock { memoryLimits.ages }
   }

@@ -18,27 +18,29 @@ extension Cache {
   /// What the store has to decide of a condition that holds as far as can be seen. The stripe is
   /// held.
   func conditionInStore(
-    _ condition: PutCondition, _ key: Bytes, _ hash: UInt64, at moment: Moment, in scope: Scope,
+    _ condition: WriteCondition, _ key: Bytes, _ hash: UInt64, at moment: Moment, in scope: Tiers,
     _ storage: any Storage
   ) throws(Failure) -> WriteCondition {
-    guard scope != .memory else { return .none }
+    guard scope != .memory else { return .always }
     switch condition {
-    // Loads are each process's own: what others write meanwhile overtakes no reservation here.
-    case .always, .unlessNewer: return .none
-    case .ifAbsent: return .absent
-    case .ifPresent:
+    case .absent: return .absent
+    case .present:
       return try storage.info(key, at: moment) == nil ? .absent : .present
-    case .ifVersion(let version):
+    case .version(let version):
       return try storage.info(key, at: moment) == nil ? .absent : .version(version)
+    // Loads are each process's own: what others write meanwhile overtakes no reservation here.
+    default: return .always
     }
   }
 
   /// Whether a put under this condition is decided before its commit.
-  func isDecidedAtOnce(_ condition: PutCondition, in scope: Scope, _ target: Target) -> Bool {
+  func isDecidedAtOnce(
+    _ condition: WriteCondition, in scope: Tiers, _ target: WritePolicy
+  ) -> Bool {
     guard coherence != nil, target == .memory, scope != .memory else { return false }
     switch condition {
-    case .ifAbsent, .ifPresent, .ifVersion: return true
-    case .always, .unlessNewer: return false
+    case .absent, .present, .version: return true
+    default: return false
     }
   }
 
@@ -62,10 +64,10 @@ extension Cache {
   /// After the commit, before the stripe is told of its end. Nil: a put without condition.
   func decision(on put: SubmittedPut, _ write: StorageWrite) -> Decision? {
     guard let entry = write.entry, let submission = put.mark else { return nil }
-    guard write.condition != .none && !write.isShown else {
+    guard !write.condition.isAlways && !write.isShown else {
       if write.isUnmet {
         _ = memory.remove(
-          entry.key, put.hash, at: clock.moment(), condition: .ifVersion(put.result.version))
+          entry.key, put.hash, at: clock.moment(), condition: .version(put.result.version))
       }
       return nil
     }
@@ -138,7 +140,7 @@ extension Cache {
   /// As `touch`, of the whole or of the store.
   func touchShared(
     _ key: Bytes, _ hash: UInt64, timeToLive: Int64, timeToIdle: Int64, at moment: Moment,
-    in scope: Scope, _ storage: any Storage
+    in scope: Tiers, _ storage: any Storage
   ) throws(Failure) -> Bool {
     let stripe = Stripes.index(of: hash)
     while true {
@@ -191,10 +193,10 @@ extension Cache {
     do throws(Failure) {
       let stored = try storage?.info(key, at: moment)
       _ = try memory.put(
-        try copy.copied(with: write.record), hash, at: moment, condition: .ifVersion(version),
+        try copy.copied(with: write.record), hash, at: moment, condition: .version(version),
         isBacked: stored?.version == version)
     } catch {
-      _ = memory.remove(key, hash, at: moment, condition: .ifVersion(version))
+      _ = memory.remove(key, hash, at: moment, condition: .version(version))
     }
   }
 }

@@ -3,7 +3,7 @@ extension Cache {
   /// Removes what the spec says from each tier in scope. Returns the sum; `removed` has it also
   /// where the store fails. `goOn` is called with no lock held; false stops.
   func trim(
-    _ spec: TrimSpec, in scope: Scope, removed: inout UInt64, goOn: (UInt64, UInt64) -> Bool
+    _ spec: TrimSpec, in scope: Tiers, removed: inout UInt64, goOn: (UInt64, UInt64) -> Bool
   ) throws(Failure) {
     let moment = clock.moment()
     var isStopped = false
@@ -31,7 +31,7 @@ extension Cache {
   // MARK: check
 
   /// Looks through what the store has, and repairs.
-  func check(isQuick: Bool, in scope: Scope) throws(Failure) -> CheckReport {
+  func check(isQuick: Bool, in scope: Tiers) throws(Failure) -> CheckReport {
     guard scope != .memory else { throw Failure(.unsupported, "memory needs no check") }
     let moment = clock.moment()
     return try withStorage { (storage) throws(Failure) in

@@ -25,8 +25,8 @@ extension Cache {
   /// As `submit`, for a put that memory takes and owes to the store. Nil: not any more, for there
   /// has been a fork, before which the host was told of it.
   func submitDeferred(
-    _ entry: UnownedBlock, _ hash: UInt64, at moment: Moment, if condition: PutCondition,
-    in scope: Scope, by late: LateWrite?, to storage: any Storage
+    _ entry: UnownedBlock, _ hash: UInt64, at moment: Moment, if condition: WriteCondition,
+    in scope: Tiers, by late: LateWrite?, to storage: any Storage
   ) throws(Failure) -> SubmittedPut? {
     tellWillAdd(entry, hash, in: .memory)
     let old = events.wants(.didRemove) ? (try? peek(entry.key, in: .whole)) ?? nil : nil
@@ -46,7 +46,7 @@ extension Cache {
       throw error
     }
     var put = begin(
-      entry, hash, .deferred, hasValue: true, replacing: old.unowned, at: moment, by: late)
+      entry, hash, .onEviction, hasValue: true, replacing: old.unowned, at: moment, by: late)
 
     writesBack.store(true, ordering: .relaxed)
     order.stripes.flip(stripe)
@@ -86,7 +86,7 @@ extension Cache {
   /// it is another kind of entry, and the stripe is held.
   func touchDirty(
     _ key: Bytes, _ hash: UInt64, _ touched: (Record) -> Record, at moment: Moment,
-    in scope: Scope, _ storage: any Storage
+    in scope: Tiers, _ storage: any Storage
   ) throws(Failure) -> Bool? {
     guard mayHaveDirty else { return nil }
     let stripe = Stripes.index(of: hash)
@@ -94,7 +94,7 @@ extension Cache {
       defer { order.stripes.unlock(stripe) }
       let stored = try memory.put(
         try block.unowned.copied(with: touched(block.unowned.record)), hash, at: moment,
-        condition: .ifVersion(block.unowned.version))
+        condition: .version(block.unowned.version))
       return stored.outcome == .stored || stored.outcome == .tooLarge
     }
     // One that has expired is no entry, though it is announced still.
@@ -353,7 +353,7 @@ extension Cache {
     if let owed = down.owed {
       settle(
         owed, leftDisk: false,
-        storedIn: isStored && down.isKept ? .disk : Event.Tiers(), waits: false)
+        storedIn: isStored && down.isKept ? .disk : Tiers(), waits: false)
     }
     return isStored ? nil : write.failure
   }

@@ -15,7 +15,7 @@ extension Cache {
   // MARK: remove, pop
 
   /// Removes the entry; false: there was none.
-  func remove(_ key: Bytes, in scope: Scope) throws(Failure) -> Bool {
+  func remove(_ key: Bytes, in scope: Tiers) throws(Failure) -> Bool {
     if storage == nil || scope == .memory {
       return try removeFromMemory(key, memory.hash(key), at: clock.moment()) != nil
     }
@@ -27,7 +27,7 @@ extension Cache {
   }
 
   /// Removes the entry and returns its value; nil: there was none.
-  func pop(_ key: Bytes, in scope: Scope) throws(Failure) -> Block? {
+  func pop(_ key: Bytes, in scope: Tiers) throws(Failure) -> Block? {
     if storage == nil || scope == .memory {
       return try removeFromMemory(key, memory.hash(key), at: clock.moment())
     }
@@ -99,14 +99,14 @@ extension Cache {
       let block = memory.remove(key, hash, at: moment)
       order.stripes.unlock(stripe)
       owed?.wasInMemory = block != nil
-      if let owed { settle(owed, leftDisk: false, storedIn: Event.Tiers()) }
+      if let owed { settle(owed, leftDisk: false, storedIn: Tiers()) }
       return block
     }
   }
 
   /// As a task: unless a later write of the key has been done.
   func remove(
-    _ key: Bytes, in scope: Scope, by late: LateWrite
+    _ key: Bytes, in scope: Tiers, by late: LateWrite
   ) throws(Failure) -> Status {
     let moment = clock.moment()
     guard storage == nil || scope == .memory else {
@@ -142,7 +142,7 @@ extension Cache {
   /// The first half of a removal in a cache with a store: everything but the wait for the
   /// commit. `finish` is owed.
   func submitRemoval(
-    _ key: Bytes, at moment: Moment, in scope: Scope, wantsValue: Bool,
+    _ key: Bytes, at moment: Moment, in scope: Tiers, wantsValue: Bool,
     by late: LateWrite? = nil, to storage: any Storage
   ) -> SubmittedRemoval {
     var removal = SubmittedRemoval()
@@ -256,7 +256,7 @@ extension Cache {
     if let reason = removal.reason { throw reason.failure }
     guard let write = removal.write else {
       if let owed = removal.owed {
-        settle(owed, leftDisk: false, storedIn: Event.Tiers(), waits: waits)
+        settle(owed, leftDisk: false, storedIn: Tiers(), waits: waits)
       }
       return removal.wasUnbacked
     }
@@ -264,7 +264,7 @@ extension Cache {
     order.stripes.end(removal.stripe)
     if let owed = removal.owed {
       settle(
-        owed, leftDisk: write.existed || write.failure != nil, storedIn: Event.Tiers(),
+        owed, leftDisk: write.existed || write.failure != nil, storedIn: Tiers(),
         waits: waits)
     }
     if let failure = write.failure { throw failure }
@@ -277,7 +277,7 @@ extension Cache {
 
   /// The value as it is now, for a call that uses the store; no promotion.
   func current(
-    _ key: Bytes, _ hash: UInt64, at moment: Moment, in scope: Scope, isAccess: Bool,
+    _ key: Bytes, _ hash: UInt64, at moment: Moment, in scope: Tiers, isAccess: Bool,
     of storage: any Storage
   ) throws(Failure) -> Block? {
     let stripe = Stripes.index(of: hash)
@@ -303,7 +303,7 @@ extension Cache {
 
   /// Sets the times of an entry anew. False: there is none.
   func touch(
-    _ key: Bytes, timeToLive: Int64, timeToIdle: Int64, in scope: Scope
+    _ key: Bytes, timeToLive: Int64, timeToIdle: Int64, in scope: Tiers
   ) throws(Failure) -> Bool {
     let moment = clock.moment()
     let hash = memory.hash(key)
@@ -350,7 +350,7 @@ extension Cache {
             let stored = try storage.info(key, at: moment)
             _ = try memory.put(
               try resident.unowned.copied(with: write.record), hash, at: moment,
-              condition: .ifVersion(version), isBacked: stored?.version == version)
+              condition: .version(version), isBacked: stored?.version == version)
           }
         }
         if !isResident || scope == .disk {
@@ -388,7 +388,7 @@ extension Cache {
       let isBacked = try storage?.info(key, at: moment)?.version == version
       let result = try memory.put(
         try block.unowned.copied(with: touched(block.unowned.record)), hash, at: moment,
-        condition: .ifVersion(version), isBacked: isBacked)
+        condition: .version(version), isBacked: isBacked)
       if result.outcome == .stored || result.outcome == .tooLarge { return true }
     }
   }
@@ -397,7 +397,7 @@ extension Cache {
 
   /// Adds to the counter under `key`; the sum goes to `sum`.
   func increment(
-    _ key: Bytes, by delta: Int64, initial: Int64, _ spec: PutSpec, in scope: Scope,
+    _ key: Bytes, by delta: Int64, initial: Int64, _ spec: PutSpec, in scope: Tiers,
     sum: inout Int64
   ) throws(Failure) -> PutResult {
     let hash = memory.hash(key)
@@ -405,7 +405,7 @@ extension Cache {
       let moment = clock.moment()
       var old = initial
       var record = Record()
-      var condition = PutCondition.ifAbsent
+      var condition = WriteCondition.absent
       let held = try peek(key, in: scope)
       let current = held.unowned
       if let current {
@@ -418,7 +418,7 @@ extension Cache {
         }
         old = Int64(littleEndian: current.value.baseAddress!.load(as: Int64.self))
         record = current.record
-        condition = .ifVersion(record.version)
+        condition = .version(record.version)
         record.version = 0
       } else {
         record = spec.record(at: moment)
@@ -445,21 +445,21 @@ extension Cache {
 
   // MARK: clear
 
-  func clear(in scope: Scope) throws(Failure) {
+  func clear(in scope: Tiers) throws(Failure) {
     clearBegins(in: scope)
     try clearTiers(in: scope)
     clearEnds(in: scope)
   }
 
   /// Tells the listener.
-  func clearBegins(in scope: Scope) { tell(.willClear, tiers(of: scope)) }
+  func clearBegins(in scope: Tiers) { tell(.willClear, tiers(of: scope)) }
 
-  func clearEnds(in scope: Scope) {
+  func clearEnds(in scope: Tiers) {
     events.deliver()
     tell(.didClear, tiers(of: scope))
   }
 
-  private func clearTiers(in scope: Scope) throws(Failure) {
+  private func clearTiers(in scope: Tiers) throws(Failure) {
     if storage == nil || scope == .memory {
       order.noteClear(ofCopies: storage != nil)
       emptyMemory(at: clock.moment())
@@ -472,7 +472,7 @@ extension Cache {
 
   /// The first half of a clear in a cache with a store. `finishClear` is owed.
   func submitClear(
-    at moment: Moment, in scope: Scope, to storage: any Storage
+    at moment: Moment, in scope: Tiers, to storage: any Storage
   ) -> StorageWrite {
     let write = StorageWrite(.clear, nil)
     write.isOfAllTiers = scope == .whole
@@ -488,7 +488,7 @@ extension Cache {
   /// The second half: what is older goes from memory, where newer puts may be already. Nothing
   /// is promoted meanwhile.
   func finishClear(
-    _ write: StorageWrite, in scope: Scope, _ storage: any Storage
+    _ write: StorageWrite, in scope: Tiers, _ storage: any Storage
   ) throws(Failure) {
     memory.clear(upTo: write.version, keepingUnbacked: scope == .disk, at: clock.moment())
     order.endClear()

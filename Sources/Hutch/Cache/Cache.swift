@@ -300,69 +300,19 @@ extension Cache {
 
 }
 
-/// Which part of a cache a call is about.
-enum Scope {
-  case whole
-  case memory
-  case disk
-}
-
-/// In which tiers a put stores: the numbers of HUTCH_WRITE_*.
-enum WritePolicy: UInt32 {
-  /// Of a put: as the cache. Of a cache: `through`.
-  case standard = 0
-  case through = 1
-  case memory = 2
-  case disk = 3
-  /// In memory, and on disk when memory gives it up (Cache+WriteBack.swift).
-  case onEviction = 4
-}
-
-/// Where the value of a put goes.
-enum Target {
-  case whole
-  case memory
-  case disk
-  /// Into memory, which owes it to the store.
-  case deferred
-
-  init(_ scope: Scope) {
-    switch scope {
-    case .whole: self = .whole
-    case .memory: self = .memory
-    case .disk: self = .disk
-    }
-  }
-
-  /// The tiers that it goes to at once.
-  var scope: Scope {
-    switch self {
-    case .whole: .whole
-    case .memory, .deferred: .memory
-    case .disk: .disk
-    }
-  }
-
-  /// Where a value goes that is, or may become, a file.
-  var scopeOfFile: Scope { self == .deferred ? .whole : scope }
-}
-
 extension Cache {
-  /// Where the value of a put goes that a caller in `scope` makes.
+  /// Where the value of a put goes that a caller in `scope` makes; never `standard`.
   @inline(__always)
-  func target(of policy: WritePolicy, in scope: Scope) throws(Failure) -> Target {
-    guard scope == .whole else { return Target(scope) }
-    switch policy == .standard ? writePolicy : policy {
-    case .standard, .through: return .whole
-    case .memory: return storage == nil ? .whole : .memory
-    case .disk:
-      guard storage != nil else { throw Failure(.unsupported, "this cache has no disk tier") }
-      return .disk
-    case .onEviction:
-      guard !isShared else {
-        throw Failure(.invalidArgument, "writing on eviction is not for a shared directory")
-      }
-      return storage == nil ? .whole : .deferred
+  func target(of policy: WritePolicy, in scope: Tiers) throws(Failure) -> WritePolicy {
+    guard scope == .whole else { return WritePolicy(scope) }
+    let target = policy == .standard ? writePolicy : policy
+    guard storage != nil else {
+      guard target != .disk else { throw Failure(.unsupported, "this cache has no disk tier") }
+      return .memory
     }
+    guard target != .onEviction || !isShared else {
+      throw Failure(.invalidArgument, "writing on eviction is not for a shared directory")
+    }
+    return target == .standard ? .through : target
   }
 }

@@ -6,7 +6,7 @@ final class Cursor {
     let key: Bytes
     let record: Record
     /// The tier that has it.
-    let scope: Scope
+    let tier: Tiers
   }
 
   private enum Source {
@@ -69,7 +69,7 @@ final class Cursor {
     if case .both(let walk) = source { return try walk.step() }
     while let key = try next() {
       if let found = try handle.cache.info(key, in: handle.scope) {
-        return Entry(key: key, record: found.record, scope: found.scope)
+        return Entry(key: key, record: found.record, tier: found.tier)
       }
     }
     return nil

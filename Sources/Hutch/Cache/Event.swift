@@ -28,15 +28,6 @@ final class Event {
     case writtenBack = 7
   }
 
-  /// The bits of HUTCH_TIER_*.
-  struct Tiers: Equatable {
-    var bits: UInt32 = 0
-    static let memory = Tiers(bits: 1)
-    static let disk = Tiers(bits: 2)
-    static func | (a: Tiers, b: Tiers) -> Tiers { Tiers(bits: a.bits | b.bits) }
-    static func == (a: Tiers, b: Tiers) -> Bool { a.bits == b.bits }
-  }
-
   let kind: Kind
   let cause: Cause
   /// Settled when the event is.

@@ -161,7 +161,7 @@ final class Events {
 
   /// A line for the log, from under whatever locks. Told by `deliver`.
   @inline(never)
-  func log(_ line: LogLine, _ tiers: Event.Tiers) {
+  func log(_ line: LogLine, _ tiers: Tiers) {
     if logger.post(line, tiers) { owed.bitwiseOr(1, ordering: .releasing) }
   }
 

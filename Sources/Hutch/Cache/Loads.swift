@@ -103,7 +103,7 @@ final class Loads {
   }
 
   /// The flight of a key, or what is remembered of one.
-  func find(_ key: Bytes, _ hash: UInt64, in scope: Scope, at time: Int64) -> Flight? {
+  func find(_ key: Bytes, _ hash: UInt64, in scope: Tiers, at time: Int64) -> Flight? {
     var next = bucket(hash).pointee
     while let reference = next {
       let flight = reference.takeUnretainedValue()

@@ -24,7 +24,7 @@ final class Flight {
   }
 
   let hash: UInt64
-  let scope: Scope
+  let scope: Tiers
   /// A block of which only the key counts.
   private let keyHolder: Block
   /// Its right to write the key, made when the flight is listed.
@@ -64,7 +64,7 @@ final class Flight {
   var nextInSearch: Unmanaged<Flight>?
 
   private init(
-    _ key: consuming Block, _ hash: UInt64, _ scope: Scope, _ late: LateWrite
+    _ key: consuming Block, _ hash: UInt64, _ scope: Tiers, _ late: LateWrite
   ) {
     keyHolder = key
     self.hash = hash
@@ -72,7 +72,7 @@ final class Flight {
     self.late = late
   }
 
-  static func make(_ key: Bytes, _ hash: UInt64, _ scope: Scope) throws(Failure) -> Flight {
+  static func make(_ key: Bytes, _ hash: UInt64, _ scope: Tiers) throws(Failure) -> Flight {
     let key = try Block.allocate(key: key, record: Record())
     let late = try Allocation.one(WriteOrder.Reservation.self)
     late.initialize(to: WriteOrder.Reservation())

@@ -49,7 +49,7 @@ final class Log {
   }
 
   /// Keeps a line. True: `tell` is owed.
-  func post(_ line: LogLine, _ tiers: Event.Tiers) -> Bool {
+  func post(_ line: LogLine, _ tiers: Tiers) -> Bool {
     guard isWanted(line.level) else { return false }
     let event = Event(line, tiers, directory)
     let now = Clock.read(CLOCK_MONOTONIC_COARSE) / 1_000_000_000
@@ -112,7 +112,7 @@ extension Process {
 
 extension Cache {
   /// To be told when the caller's locks are released: by `events.deliver`.
-  func log(_ line: LogLine, _ tiers: Event.Tiers) { events.log(line, tiers) }
+  func log(_ line: LogLine, _ tiers: Tiers) { events.log(line, tiers) }
 
   /// Of the store.
   func log(_ line: LogLine) { log(line, .disk) }

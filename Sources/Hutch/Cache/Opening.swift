@@ -382,7 +382,7 @@ extension Opening {
 /// are about.
 final class Handle {
   let opening: Opening
-  let scope: Scope
+  let scope: Tiers
   /// For calls that are too short to count references: it lives as long as the handle.
   let unretained: Unmanaged<Cache>
   /// How often files are held through it. Relaxed: each is counted once by whoever changes it.
@@ -390,7 +390,7 @@ final class Handle {
   /// See Process.forks: whose holds those are.
   private let holdsForks = Atomic<UInt32>(Process.forks)
 
-  init(_ opening: Opening, _ scope: Scope) {
+  init(_ opening: Opening, _ scope: Tiers) {
     self.opening = opening
     self.scope = scope
     unretained = .passUnretained(opening.cache)

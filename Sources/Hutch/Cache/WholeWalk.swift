@@ -52,7 +52,7 @@ final class WholeWalk {
         // A page is large, and much may have gone since it was made.
         if let found = try handle.cache.info(key, in: handle.scope) {
           place = next - 1
-          return Cursor.Entry(key: key, record: found.record, scope: found.scope)
+          return Cursor.Entry(key: key, record: found.record, tier: found.tier)
         }
       }
       place = nil

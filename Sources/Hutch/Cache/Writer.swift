@@ -13,7 +13,7 @@ final class Writer {
   /// See Process.forks.
   let forks = Process.forks
   /// Where the value goes.
-  private let target: Scope
+  private let target: WritePolicy
   /// Key and extended data, without a value.
   private let head: Block
   private var spec: Cache.PutSpec
@@ -36,8 +36,8 @@ final class Writer {
     _ handle: Handle, _ key: Bytes, expected: Int, _ spec: Cache.PutSpec
   ) throws(Failure) -> Writer {
     let cache = handle.cache
-    let target = try cache.target(of: spec.writePolicy, in: handle.scope).scopeOfFile
-    guard cache.isTakenSomewhere(key, spec, size: expected, in: target) else {
+    let target = try cache.target(of: spec.writePolicy, in: handle.scope).ofFile
+    guard cache.isTakenSomewhere(key, spec, size: expected, in: target.tiers) else {
       throw Writer.tooLarge
     }
     return Writer(
@@ -48,7 +48,7 @@ final class Writer {
   }
 
   private init(
-    _ handle: Handle, _ target: Scope, _ head: consuming Block, _ spec: Cache.PutSpec
+    _ handle: Handle, _ target: WritePolicy, _ head: consuming Block, _ spec: Cache.PutSpec
   ) {
     self.handle = handle
     self.target = target
@@ -92,7 +92,7 @@ final class Writer {
     do throws(Failure) {
       let (sum, overflow) = size.addingReportingOverflow(bytes.count)
       guard !overflow,
-        handle.cache.isTakenSomewhere(head.unowned.key, spec, size: sum, in: target)
+        handle.cache.isTakenSomewhere(head.unowned.key, spec, size: sum, in: target.tiers)
       else { throw Writer.tooLarge }
       if files == nil || gathered.count + bytes.count <= Writer.room {
         try gathered.append(contentsOf: bytes)
@@ -139,7 +139,7 @@ final class Writer {
     guard let files, files.keepsInFile(size) else {
       return try cache.put(
         try whole(at: moment), hash, at: moment, if: .always, in: scope,
-        storing: Target(target), file: ValueFile(file.suffix))
+        storing: target, file: ValueFile(file.suffix))
     }
     file.memoryOutcome = .removed
     return try cache.withStorage { (storage) throws(Failure) in
@@ -149,7 +149,7 @@ final class Writer {
         key: key, value: Bytes(start: nil, count: 0), extended: spec.extended,
         record: spec.record(at: moment))
       let submitted = try cache.submit(
-        block.unowned, hash, at: moment, if: .always, in: scope, storing: Target(target),
+        block.unowned, hash, at: moment, if: .always, in: scope, storing: target,
         file: file, to: storage)
       // The file is the write's.
       file.storage = nil

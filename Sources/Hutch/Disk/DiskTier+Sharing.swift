@@ -146,7 +146,7 @@ extension DiskTier {
   func holds(
     _ write: QueuedWrite, _ manifest: Manifest, _ meta: Meta
   ) throws(Failure) -> Bool {
-    guard let conditional = write.write, conditional.condition != .none else { return true }
+    guard let conditional = write.write, !conditional.condition.isAlways else { return true }
     let found = try manifest.find(write.key)
     var version: UInt64 = 0
     // An entry of a codec that is not here is none for this cache.

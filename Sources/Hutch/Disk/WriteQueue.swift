@@ -86,7 +86,10 @@ final class QueuedWrite {
   }
 
   /// Whether it may turn out that nothing is to be done.
-  var isUndecided: Bool { (write?.condition ?? .none) != .none && !write!.isShown }
+  var isUndecided: Bool {
+    guard let write else { return false }
+    return !write.condition.isAlways && !write.isShown
+  }
 
   /// What is on disk under its key is older, whatever its version.
   func barsAll() { version = UInt64(Int64.max) }

@@ -13,7 +13,7 @@ struct LogWrite {
   var entry: UnownedBlock?
   /// Of a touch: created, accessed, expires and time to idle.
   var times = Record()
-  var condition = WriteCondition.none
+  var condition = WriteCondition.always
   /// Until when the lock is waited for.
   var end = Deadline(at: Int64.max)
 

@@ -162,7 +162,7 @@ final class MemoryTier {
   /// is within its limits. An entry that is too large is not stored, and what it would have
   /// replaced is removed. Fails with nothing changed but what had to go for it.
   func put(
-    _ block: consuming Block, _ hash: UInt64, at: Moment, condition: PutCondition = .always,
+    _ block: consuming Block, _ hash: UInt64, at: Moment, condition: WriteCondition = .always,
     isBacked: Bool = false
   ) throws(Failure) -> MemoryPutResult {
     try shards.put(block, hash, at: at, condition, isBacked: isBacked)
@@ -178,7 +178,7 @@ final class MemoryTier {
 
   /// Takes the entry out and returns its block; nil: none, or the condition does not hold.
   func remove(
-    _ key: Bytes, _ hash: UInt64, at: Moment, condition: RemoveCondition = .always
+    _ key: Bytes, _ hash: UInt64, at: Moment, condition: WriteCondition = .always
   ) -> Block? {
     shards.remove(key, hash, at: at, condition)
   }
@@ -269,46 +269,13 @@ final class MemoryTier {
   func violation() -> StaticString? { shards.violation() }
 }
 
-/// When a put is to store.
-enum PutCondition {
-  case always
-  case ifAbsent
-  case ifPresent
-  case ifVersion(UInt64)
-  /// For promotions and loads: not over the same version or a newer one.
-  case unlessNewer
-
-  /// The outcome if the condition does not hold.
+extension WriteCondition {
+  /// What a put answers whose condition does not hold; nil: it does. `existing`: 0 for none.
   @inline(__always)
-  func refusal(existing: UInt64?, new: UInt64) -> MemoryPutResult.Outcome? {
-    switch self {
-    case .always: return nil
-    case .ifAbsent: return existing == nil ? nil : .exists
-    case .ifPresent: return existing == nil ? .notFound : nil
-    case .ifVersion(let version):
-      guard let existing else { return .notFound }
-      return existing == version ? nil : .conflict
-    case .unlessNewer:
-      guard let existing else { return nil }
-      return existing >= new ? .conflict : nil
-    }
-  }
-}
-
-/// Which version of an entry a removal is meant for.
-enum RemoveCondition {
-  case always
-  case ifVersion(UInt64)
-  /// This one or an older one.
-  case upTo(UInt64)
-
-  @inline(__always)
-  func holds(for version: UInt64) -> Bool {
-    switch self {
-    case .always: true
-    case .ifVersion(let wanted): version == wanted
-    case .upTo(let newest): version <= newest
-    }
+  func refusal(existing: UInt64, new: UInt64) -> MemoryPutResult.Outcome? {
+    if holds(for: existing, new: new) { return nil }
+    if case .absent = self { return .exists }
+    return existing == 0 ? .notFound : .conflict
   }
 }
 

@@ -164,7 +164,7 @@ struct Shard<Policy: EvictionPolicy & ~Copyable>: ~Copyable {
   /// evicted to make room.
   @_optimize(speed)
   mutating func put(
-    _ block: UnownedBlock, _ hash: UInt64, at: Moment, _ condition: PutCondition,
+    _ block: UnownedBlock, _ hash: UInt64, at: Moment, _ condition: WriteCondition,
     isBacked: Bool, charge: UInt64, _ budget: borrowing Budget, _ versions: Versions,
     isPrepared: inout Bool, isAbsent: Bool = false, into departures: inout Departures
   ) throws(Failure) -> Step {
@@ -178,11 +178,10 @@ struct Shard<Policy: EvictionPolicy & ~Copyable>: ~Copyable {
       found = nil
     }
     let existing = found?.pointee.block.version ?? 0
-    if let refusal = condition.refusal(existing: found == nil ? nil : existing, new: block.version)
-    {
+    if let refusal = condition.refusal(existing: existing, new: block.version) {
       return .done(MemoryPutResult(refusal, existing: existing))
     }
-    if case .ifVersion = condition, let place = found, block.version == existing {
+    if case .version = condition, let place = found, block.version == existing {
       // Touched: it counts as what it is a copy of, which may have changed since it was read.
       block.mark = place.pointee.block.mark
     }
@@ -384,7 +383,7 @@ struct Shard<Policy: EvictionPolicy & ~Copyable>: ~Copyable {
 
   /// The block, whose reference is the caller's, of a live entry that meets the condition.
   mutating func remove(
-    _ key: Bytes, _ hash: UInt64, at: Moment, _ condition: RemoveCondition,
+    _ key: Bytes, _ hash: UInt64, at: Moment, _ condition: WriteCondition,
     _ budget: borrowing Budget, into departures: inout Departures
   ) -> UnownedBlock? {
     guard let place = entries.table.find(key, hash) else { return nil }

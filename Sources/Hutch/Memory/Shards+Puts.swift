@@ -3,7 +3,7 @@ import Synchronization
 /// Puts: the steps that go on under locks are in Shard.swift.
 extension ShardsOf where Policy: ~Copyable {
   func put(
-    _ block: consuming Block, _ hash: UInt64, at: Moment, _ condition: PutCondition,
+    _ block: consuming Block, _ hash: UInt64, at: Moment, _ condition: WriteCondition,
     isBacked: Bool
   ) throws(Failure) -> MemoryPutResult {
     var departures = makeDepartures()
@@ -58,7 +58,7 @@ extension ShardsOf where Policy: ~Copyable {
   /// Goes on with a put until it is done.
   @_optimize(speed)
   private func put(
-    _ block: consuming Block, _ hash: UInt64, at: Moment, _ condition: PutCondition,
+    _ block: consuming Block, _ hash: UInt64, at: Moment, _ condition: WriteCondition,
     isBacked: Bool, from first: Shard<Policy>.Step, isPrepared: Bool,
     _ departures: inout Departures
   ) throws(Failure) -> MemoryPutResult {

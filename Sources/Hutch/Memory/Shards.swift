@@ -18,13 +18,13 @@ protocol MemoryShards: AnyObject {
   func info(_ key: Bytes, _ hash: UInt64, at: Moment) -> Record?
   func lastAccess(_ key: Bytes, _ hash: UInt64, at: Moment) -> Int64?
   func put(
-    _ block: consuming Block, _ hash: UInt64, at: Moment, _ condition: PutCondition,
+    _ block: consuming Block, _ hash: UInt64, at: Moment, _ condition: WriteCondition,
     isBacked: Bool
   ) throws(Failure) -> MemoryPutResult
   func put(
     _ key: Bytes, _ value: Bytes, _ hash: UInt64, at: Moment
   ) throws(Failure) -> MemoryPutResult
-  func remove(_ key: Bytes, _ hash: UInt64, at: Moment, _ condition: RemoveCondition) -> Block?
+  func remove(_ key: Bytes, _ hash: UInt64, at: Moment, _ condition: WriteCondition) -> Block?
   func setBacked(
     _ key: Bytes, _ hash: UInt64, version: UInt64, _ isBacked: Bool, isDirty: Bool
   ) -> Bool
@@ -268,7 +268,7 @@ final class ShardsOf<Policy: EvictionPolicy & ~Copyable>: MemoryShards {
   // MARK: removing
 
   func remove(
-    _ key: Bytes, _ hash: UInt64, at: Moment, _ condition: RemoveCondition
+    _ key: Bytes, _ hash: UInt64, at: Moment, _ condition: WriteCondition
   ) -> Block? {
     var departures = makeDepartures()
     let block = with(hash) { shard, hash -> Block? in

@@ -42,7 +42,7 @@ final class StorageWrite {
   // Where several processes share the store (`Storage.sharing`); else they stay as they are.
 
   /// Decided where the write is committed; until then no read sees a write that has one.
-  var condition = WriteCondition.none
+  var condition = WriteCondition.always
   /// Reads see it from the beginning all the same: another process alone can be in its way.
   var isShown = false
   /// The condition did not hold, nothing was done: a result, as are those below.
@@ -72,35 +72,6 @@ extension StorageWrite {
     switch block {
     case .some(let block): block.unowned
     case .none: nil
-    }
-  }
-}
-
-/// What has to be there for a write to be carried out.
-enum WriteCondition: Equatable {
-  case none
-  case absent
-  case present
-  case version(UInt64)
-  /// This version, or none; 0: none.
-  case atMost(UInt64)
-
-  /// `version`: of the entry that is there; 0: none.
-  func holds(for version: UInt64) -> Bool {
-    switch self {
-    case .none: true
-    case .absent: version == 0
-    case .present: version != 0
-    case .version(let wanted): version == wanted
-    case .atMost(let wanted): version == 0 || version == wanted
-    }
-  }
-
-  static func == (a: WriteCondition, b: WriteCondition) -> Bool {
-    switch (a, b) {
-    case (.none, .none), (.absent, .absent), (.present, .present): true
-    case (.version(let a), .version(let b)), (.atMost(let a), .atMost(let b)): a == b
-    default: false
     }
   }
 }
