@@ -127,4 +127,73 @@ import Testing
     let after = try #require(bench.info("k")).accessed
     #expect(after > bench.hand.now - 120_000_000_000 && after <= bench.hand.now)
   }
+
+  /// The bounds below which a slab searches nothing hold at every moment, and a search that has been
+  /// around knows the earliest time exactly.
+  @Test func noEntryIsDueBeforeItsBounds() throws {
+    typealias Times = Slab<Links>.Times
+    var random = Random(seed: testSeed)
+    var slab = Slab<Links>()
+    var due: [UInt32: Int64] = [:]
+    var taken: [UInt32] = []
+    var now: Int64 = 0
+    for _ in 0..<20_000 {
+      switch UInt8.random(in: 0..<8, using: &random) {
+      case 0..<4:
+        let slot = try slab.reserve()
+        try slab.reserveTimes(slot)
+        let time = now + Int64.random(in: 1..<20_000, using: &random)
+        slab.set(slab.take(0), Times(due: time, accessed: 0))
+        due[slot.number] = time
+        taken.append(slot.number)
+      case 4:
+        guard let slot = taken.randomElement(using: &random) else { continue }
+        if due.removeValue(forKey: slot) != nil { slab.give(back: Slot(slot)) }
+      default: now += Int64.random(in: 0..<4, using: &random)
+      }
+      guard let chunk = slab.searchDue(at: now) else { continue }
+      if let times = slab.times(ofChunk: chunk, dueAt: now) {
+        for i in 0..<Slab<Links>.chunkSize where times[i].due <= now {
+          let slot = UInt32(chunk * Slab<Links>.chunkSize + i)
+          #expect(due[slot] == times[i].due)
+          slab.give(back: Slot(slot))
+          due[slot] = nil
+        }
+        slab.settle(chunk: chunk)
+      }
+      slab.passChunk()
+      if let violation = slab.violation() {
+        Issue.record("\(violation) (seed \(testSeed))")
+        return
+      }
+    }
+    #expect(slab.chunkCount > 16)
+    // Twice around at least: the first may have begun in the middle.
+    let last = due.values.max()!
+    for _ in 0..<3 * (slab.chunkCount + 1) {
+      guard let chunk = slab.searchDue(at: last - 1) else { break }
+      slab.settle(chunk: chunk)
+      slab.passChunk()
+    }
+    #expect(slab.earliestDue == due.values.min())
+    #expect(slab.searchDue(at: slab.earliestDue - 1) == nil)
+  }
+
+  /// What has expired goes before what is alive also where the search has just been around.
+  @Test func theExpiredGoFirstRoundAfterRound() throws {
+    let bench = try Bench(TierLimits(count: 64))
+    for round in 0..<20 {
+      for i in 0..<32 { try bench.put("\(round) \(i)") { $0.expires = $0.created + 10 } }
+      for i in 0..<32 { try bench.put("kept \(i)") }
+      #expect(bench.violation == nil)
+      bench.hand.now += 10
+      for i in 0..<32 {
+        try bench.put("\(round) next \(i)") { $0.expires = $0.created + 5 }
+        #expect(bench.violation == nil)
+      }
+      for i in 0..<32 { #expect(bench.contains("kept \(i)"), "round \(round)") }
+      bench.hand.now += 5
+    }
+    #expect(bench.tier.stats.evictions == 0)
+  }
 }

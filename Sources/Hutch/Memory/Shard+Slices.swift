@@ -7,8 +7,8 @@ extension Shard where Policy: ~Copyable {
   mutating func reclaim(
     chunk: Int, at moment: Moment, _ budget: borrowing Budget, into departures: inout Departures
   ) -> Bool {
-    guard let times = entries.slab.times(ofChunk: chunk) else { return true }
     let now = moment.time
+    guard let times = entries.slab.times(ofChunk: chunk, dueAt: now) else { return true }
     for i in 0..<Slab<Policy.Node>.chunkSize where times[i].due <= now {
       if departures.isFull { return false }
       let slot = Slot(UInt32(truncatingIfNeeded: chunk * Slab<Policy.Node>.chunkSize + i))
@@ -22,20 +22,21 @@ extension Shard where Policy: ~Copyable {
         setTimes(slot, record(block, at: now), at: now)
       }
     }
+    entries.slab.settle(chunk: chunk)
     return true
   }
 
-  /// Reclaims what has expired among the next 256 slots, before a live entry is evicted: all of a
-  /// small shard, and of a large one as much as such a moment may cost. False: nothing has gone.
+  /// Reclaims what has expired among 256 slots, before a live entry is evicted: all of a small
+  /// shard, and of a large one as much as such a moment may cost. Before the earliest time at which
+  /// an entry may expire it is a comparison. False: nothing has gone.
   mutating func reclaimSome(
     at moment: Moment, _ budget: borrowing Budget, into departures: inout Departures
   ) -> Bool {
-    guard timed.value > 0, !departures.isFull else { return false }
+    guard entries.slab.earliestDue != Record.never, !departures.isFull,
+      let chunk = entries.slab.searchDue(at: moment.time)
+    else { return false }
     let before = departures.count
-    if chunkToReclaim >= entries.slab.chunkCount { chunkToReclaim = 0 }
-    if reclaim(chunk: chunkToReclaim, at: moment, budget, into: &departures) {
-      chunkToReclaim += 1
-    }
+    if reclaim(chunk: chunk, at: moment, budget, into: &departures) { entries.slab.passChunk() }
     return departures.count > before
   }
 
@@ -124,7 +125,7 @@ extension Shard where Policy: ~Copyable {
     block.slot = slot.number
     entries.slab.mark(slot, isMarked)
     entries.table.insert(word, hash)
-    if let times { entries.slab.times(slot)?.pointee = times }
+    if let times { entries.slab.set(slot, times) }
     self.count(word, 1)
     self.count.add(1)
     cost.add(MemoryTier.charge(of: block))
@@ -149,6 +150,6 @@ extension Shard where Policy: ~Copyable {
     if self.cost.value != cost { return "the shard's cost is wrong" }
     if self.unbacked.value != unbacked { return "the count of unbacked entries is wrong" }
     if self.timed.value != timed { return "the count of timed entries is wrong" }
-    return found ?? policy.violation(entries)
+    return found ?? entries.slab.violation() ?? policy.violation(entries)
   }
 }

@@ -10,8 +10,6 @@ struct Shard<Policy: EvictionPolicy & ~Copyable>: ~Copyable {
   /// Now, in the units of stamps; renewed by the way, see `tick`.
   private var clock: UInt16 = 0
   private var calls: UInt8 = 0
-  /// The chunk of slots that `reclaimSome` looks at next.
-  var chunkToReclaim = 0
 
   let hits = Counter()
   let misses = Counter()
@@ -82,11 +80,13 @@ struct Shard<Policy: EvictionPolicy & ~Copyable>: ~Copyable {
     word.isTimed && isExpired(word.block, at: at.time)
   }
 
-  func setTimes(_ slot: Slot, _ record: Record, at now: Int64) {
+  mutating func setTimes(_ slot: Slot, _ record: Record, at now: Int64) {
     let idle = record.endOfIdle(at: now, under: ages)
-    entries.slab.times(slot)?.pointee = Slab<Policy.Node>.Times(
-      due: min(record.endOfLife(at: now, under: ages), idle),
-      accessed: idle == Record.never ? 0 : record.accessed)
+    entries.slab.set(
+      slot,
+      Slab<Policy.Node>.Times(
+        due: min(record.endOfLife(at: now, under: ages), idle),
+        accessed: idle == Record.never ? 0 : record.accessed))
   }
 
   // MARK: reading
@@ -322,7 +322,7 @@ struct Shard<Policy: EvictionPolicy & ~Copyable>: ~Copyable {
     }
   }
 
-  private func setTimes(_ slot: Slot, of block: UnownedBlock, at: Moment) {
+  private mutating func setTimes(_ slot: Slot, of block: UnownedBlock, at: Moment) {
     let now = at.time
     var record = block.record
     record.accessed = max(record.created, now)

@@ -14,7 +14,11 @@ struct Slot: Equatable {
 /// policy's node. Addressed by number, so links are 4 bytes and stay good as the slab grows,
 /// which it does 256 slots at a time.
 ///
-/// Times stand beside the slots of a chunk, and only if one of its entries may expire.
+/// Times stand beside the slots of a chunk, and only if one of its entries may expire. So that a
+/// search for what has expired costs nothing while nothing has, each chunk has a lower bound of
+/// its times (no entry of it is due before), and the slab one of all chunks. To set a time lowers
+/// them; the search raises them again: a chunk's as it has read it, the slab's when it has been
+/// once around.
 struct Slab<Node: BitwiseCopyable>: ~Copyable {
   struct Entry {
     /// The upper half of the entry's hash within the shard, but for the lowest bit, which is a
@@ -40,6 +44,8 @@ struct Slab<Node: BitwiseCopyable>: ~Copyable {
   private struct Chunk {
     var entries: UnsafeMutablePointer<Entry>
     var times: UnsafeMutablePointer<Times>?
+    /// At most the least `due` among `times`.
+    var due = Record.never
   }
 
   private var chunks: UnsafeMutablePointer<Chunk>?
@@ -48,6 +54,12 @@ struct Slab<Node: BitwiseCopyable>: ~Copyable {
   private var firstFree = Slot.none
   /// Slots from here on have never been used.
   private var used = 0
+  /// At most the least `due` of all times.
+  private(set) var earliestDue = Record.never
+  /// The chunk that the search for what is due looks at next.
+  private(set) var searched = 0
+  /// At most the least `due` among the chunks before that one.
+  private var earliestSearched = Record.never
 
   init() {}
 
@@ -80,8 +92,71 @@ struct Slab<Node: BitwiseCopyable>: ~Copyable {
     return times + Int(slot.number & 255)
   }
 
-  func times(ofChunk chunk: Int) -> UnsafeMutablePointer<Times>? {
-    chunk < chunkCount ? chunks.unsafelyUnwrapped[chunk].times : nil
+  /// Of a slot whose chunk has times, for it has been reserved; else nothing is set.
+  mutating func set(_ slot: Slot, _ new: Times) {
+    guard let times = times(slot) else { return }
+    times.pointee = new
+    let chunk = chunks.unsafelyUnwrapped + Int(slot.number &>> 8)
+    if new.due < chunk.pointee.due { chunk.pointee.due = new.due }
+    earliestDue = min(earliestDue, new.due)
+    earliestSearched = min(earliestSearched, new.due)
+  }
+
+  // MARK: what is due
+
+  /// The times of a chunk with an entry that may be due; nil: it has none.
+  func times(ofChunk chunk: Int, dueAt now: Int64) -> UnsafeMutablePointer<Times>? {
+    guard chunk < chunkCount, chunks.unsafelyUnwrapped[chunk].due <= now else { return nil }
+    return chunks.unsafelyUnwrapped[chunk].times
+  }
+
+  /// All that was due in the chunk has been dealt with: its bound is what its times say.
+  mutating func settle(chunk: Int) {
+    guard let times = chunks.unsafelyUnwrapped[chunk].times else { return }
+    var due = Record.never
+    for i in 0..<Slab.chunkSize { due = min(due, times[i].due) }
+    chunks.unsafelyUnwrapped[chunk].due = due
+  }
+
+  /// Of so many chunks' bounds one step of the search reads at most.
+  private static var chunksOfStep: Int { 64 }
+
+  /// The next chunk with an entry that may be due, of a few; the search is there then. Nil: none.
+  mutating func searchDue(at now: Int64) -> Int? {
+    for _ in 0..<Slab.chunksOfStep {
+      if now < earliestDue { return nil }
+      if searched >= chunkCount {
+        earliestDue = earliestSearched
+        earliestSearched = Record.never
+        searched = 0
+        continue
+      }
+      if chunks.unsafelyUnwrapped[searched].due <= now { return searched }
+      passChunk()
+    }
+    return nil
+  }
+
+  /// The search has done with its chunk.
+  mutating func passChunk() {
+    earliestSearched = min(earliestSearched, chunks.unsafelyUnwrapped[searched].due)
+    searched += 1
+  }
+
+  /// What is wrong with the bounds, or nil. For tests.
+  func violation() -> StaticString? {
+    for chunk in 0..<chunkCount {
+      guard let times = chunks.unsafelyUnwrapped[chunk].times else { continue }
+      for i in 0..<Slab.chunkSize {
+        let due = times[i].due
+        if due < chunks.unsafelyUnwrapped[chunk].due { return "an entry is due before its chunk" }
+        if due < earliestDue { return "an entry is due before the earliest" }
+        if chunk < searched && due < earliestSearched {
+          return "an entry is due before the earliest of those searched"
+        }
+      }
+    }
+    return nil
   }
 
   /// The slot that `take` will give. Fails, with nothing changed, if there is no room for it.
