@@ -7,6 +7,7 @@ import random
 
 import hutch
 import pytest
+from conftest import NO_LIMITS
 from native import Status, byref, lib, open_raw, put, structs
 
 
@@ -251,11 +252,17 @@ def test_peekitem(cache, clock):
     assert cache.peekitem() == (0, "new")
 
 
-def test_expire_removes_what_has_expired(cache, clock):
-    for number in range(100):
-        cache.set(number, number, expire=10 if number % 2 else 100)
-    assert cache.expire() == 0
-    clock.advance(11)
-    tiers = 2 if cache.directory else 1
-    assert cache.expire() == 50 * tiers and cache.expire() == 0
-    assert set(cache) == set(range(0, 100, 2))
+@pytest.mark.parametrize("kind", ["memory only", "mixed", "sqlite", "file"])
+def test_expire_removes_what_has_expired(directory, clock, kind):
+    # The cache's own thread would remove some of them first.
+    options = {"memory": NO_LIMITS, "disk": NO_LIMITS, "clock": clock, "workers": 0}
+    if kind != "memory only":
+        options |= {"directory": directory, "storage": kind}
+    with hutch.Cache(**options) as cache:
+        for number in range(100):
+            cache.set(number, number, expire=10 if number % 2 else 100)
+        assert cache.expire() == 0
+        clock.advance(11)
+        tiers = 2 if cache.directory else 1
+        assert cache.expire() == 50 * tiers and cache.expire() == 0
+        assert set(cache) == set(range(0, 100, 2))
