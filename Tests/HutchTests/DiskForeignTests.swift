@@ -188,7 +188,7 @@ import Testing
     #expect(try a.tier.link(source, descriptor, size: 50_000, checksum: sum, as: file))
     let write = a.write(.put, Array("k".utf8), [])
     write.file = file
-    file.memoryOutcome = .removed
+    file.isBlockEmpty = true
     a.tier.prepare(write)
     let report = try b.tier.check(isQuick: true, at: b.moment)
     #expect(report.orphans == 0)

@@ -33,8 +33,8 @@ import Testing
           key: key, value: key, extended: Bytes(start: nil, count: 0), record: Record())
       }
       put = try cache.submit(
-        block.unowned, cache.memory.hash(Bytes(block.unowned.key)), at: moment, if: .always,
-        in: .whole, to: cache.storage!)
+        block.unowned, cache.memory.hash(Bytes(block.unowned.key)), as: WritePlan(.through),
+        at: moment, in: .whole, to: cache.storage!)
     }
 
     deinit {
@@ -65,8 +65,8 @@ import Testing
         key: key, value: key, extended: Bytes(start: nil, count: 0), record: Record())
     }
     let replacing = try cache.submit(
-      block.unowned, cache.memory.hash(Bytes(block.unowned.key)), at: eviction.moment,
-      if: .present, in: .whole, to: eviction.storage)
+      block.unowned, cache.memory.hash(Bytes(block.unowned.key)), as: WritePlan(.through),
+      at: eviction.moment, if: .present, in: .whole, to: eviction.storage)
     #expect(cache.finish(eviction.put, in: eviction.storage).status == .done)
     #expect(cache.finish(replacing, in: eviction.storage).isUndecided)
   }

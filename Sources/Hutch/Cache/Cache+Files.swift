@@ -64,7 +64,6 @@ extension Cache {
       block = try read(source, key, spec, at: moment)
       checksum = block.unowned.checksum
     } else {
-      file.memoryOutcome = target == .disk ? .removed : .tooLarge
       block = try Block.copying(
         key: key, value: Bytes(start: nil, count: 0), extended: spec.extended,
         record: spec.record(at: moment))
@@ -89,10 +88,11 @@ extension Cache {
       // What is wrong with the file that was given is told, and changes nothing.
       guard file.failure != nil else { throw error }
     }
-    return finish(
-      try submit(
-        block.unowned, memory.hash(key), at: moment, if: .always, in: scope,
-        storing: target, file: file, to: storage), in: storage)
+    return try put(
+      block.unowned, memory.hash(key),
+      as: goesIntoMemory
+        ? WritePlan(target, file) : WritePlan(target, valueIn: file, .tooLarge),
+      at: moment, in: scope, to: storage)
   }
 
   /// A put that goes to the disk tier alone, of a value that is kept in a file: it goes there
@@ -109,7 +109,6 @@ extension Cache {
         key: key, value: Bytes(start: nil, count: 0), extended: spec.extended,
         record: spec.record(at: moment))
       let file = spec.file ?? ValueFile(FileSuffix())
-      file.memoryOutcome = .removed
       do throws(Failure) {
         try storing(file) { () throws(Failure) in
           try files.begin(file)
@@ -120,10 +119,9 @@ extension Cache {
         // Told by the write, which removes what is there.
         files.discard(file)
       }
-      return finish(
-        try submit(
-          block.unowned, hash, at: moment, if: .always, in: .disk, file: file, to: storage),
-        in: storage)
+      return try put(
+        block.unowned, hash, as: WritePlan(.disk, valueIn: file, .removed), at: moment, in: .disk,
+        to: storage)
     }
   }
 
@@ -202,13 +200,15 @@ extension Cache {
       return result
     }
     let file = ValueFile(FileSuffix())
-    file.memoryOutcome = target == .disk ? .removed : .tooLarge
     file.refusal = .tooLarge
-    return try put(
-      try Block.copying(
-        key: key, value: Bytes(start: nil, count: 0), extended: spec.extended,
-        record: spec.record(at: moment)), hash, at: moment, if: .always,
-      in: scope, storing: target, file: file)
+    let block = try Block.copying(
+      key: key, value: Bytes(start: nil, count: 0), extended: spec.extended,
+      record: spec.record(at: moment))
+    return try withStorage { (storage) throws(Failure) in
+      try put(
+        block.unowned, hash, as: WritePlan(target, valueIn: file, .tooLarge), at: moment, in: scope,
+        to: storage)
+    }
   }
 
   // MARK: a value's file

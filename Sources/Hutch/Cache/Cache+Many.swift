@@ -144,9 +144,10 @@ extension Cache {
       let block = try Block.copying(
         key: key, value: value, extended: spec.extended, record: spec.record(at: moment),
         wantsChecksum: true)
+      let target = try target(of: spec.writePolicy, in: scope)
       return try submit(
-        block.unowned, memory.hash(key), at: moment, if: .always, in: scope,
-        storing: try target(of: spec.writePolicy, in: scope), file: spec.file, to: storage)
+        block.unowned, memory.hash(key), as: plan(block.unowned, to: target, spec.file, storage),
+        at: moment, in: scope, to: storage)
     } catch {
       return SubmittedPut(failed: error)
     }

@@ -98,12 +98,12 @@ extension Cache {
       storing: try target(of: spec.writePolicy, in: scope), file: spec.file)
   }
 
-  /// The condition is about what `scope` has; the value goes to `target`, which is the same if
-  /// it is nil. `late`: what the write was reserved by.
+  /// The condition is about what `scope` has; the value goes to `target`. `late`: what the write
+  /// was reserved by.
   @_optimize(speed)
   func put(
     _ block: consuming Block, _ hash: UInt64, at moment: Moment, if condition: WriteCondition,
-    in scope: Tiers, storing target: WritePolicy? = nil, file: ValueFile? = nil,
+    in scope: Tiers, storing target: WritePolicy, file: ValueFile? = nil,
     by late: LateWrite? = nil
   ) throws(Failure) -> PutResult {
     if storage == nil {
@@ -111,238 +111,9 @@ extension Cache {
       return try putInMemory(block, hash, at: moment, if: condition, by: late)
     }
     return try withStorage { (storage) throws(Failure) in
-      var isTold = false
-      while true {
-        let submitted = try submit(
-          block.unowned, hash, at: moment, if: condition, in: scope, storing: target,
-          file: file, by: late, isTold: isTold, to: storage)
-        isTold = true
-        let result = finish(submitted, in: storage)
-        if !result.isUndecided { return result }
-        // Nobody has seen it: it comes after what it has met.
-        block.unowned.version = 0
-      }
-    }
-  }
-
-  /// A put that has been submitted, or refused.
-  struct SubmittedPut {
-    var result = PutResult()
-    /// Nil: refused, or nothing to do for the store.
-    var write: StorageWrite?
-    var hash: UInt64 = 0
-    var target = WritePolicy.through
-    var owed: OwedEvents?
-    /// Where processes share: decided by the store; and of the stripe, once it is submitted.
-    fileprivate(set) var condition = WriteCondition.always
-    var mark: Stripes.Mark?
-
-    init() {}
-
-    init(_ refused: PutResult) { result = refused }
-
-    init(failed failure: Failure) {
-      result.status = failure.status
-      result.reason = Reason(failure)
-    }
-  }
-
-  /// The first half of a put in a cache with a store: everything but the wait for the commit.
-  /// `finish` is owed. `isTold`: the listener knows already that it will be made.
-  func submit(
-    _ entry: UnownedBlock, _ hash: UInt64, at moment: Moment, if condition: WriteCondition,
-    in scope: Tiers, storing target: WritePolicy? = nil, file: ValueFile? = nil,
-    by late: LateWrite? = nil, isTold wasTold: Bool = false, to storage: any Storage
-  ) throws(Failure) -> SubmittedPut {
-    var target = target ?? WritePolicy(scope)
-    // There may have been a fork since it was chosen.
-    if isFamily && target == .onEviction { target = .through }
-    var isTold = wasTold
-    if target == .onEviction {
-      let isTaken = storage.files?.takes(
-        key: entry.keySize, size: entry.size, extended: entry.extendedSize) ?? true
-      if file == nil && isTaken {
-        if MemoryTier.charge(of: entry) <= memory.largestCharge {
-          if let put = try submitDeferred(
-            entry, hash, at: moment, if: condition, in: scope, by: late, to: storage)
-          {
-            return put
-          }
-          isTold = true
-          target = .through
-        } else {
-          target = .disk
-        }
-      } else {
-        target = .through
-      }
-    }
-    // Else the value is in a file, and the block has none.
-    let hasValue = file == nil || file!.memoryOutcome == .none
-    if !isTold { tellWillAdd(entry, hash, hasValue: hasValue, in: target.tiers) }
-    // A value is read before the stripe is taken: a codec of the host's may be called.
-    let old = events.wants(.didRemove) ? (try? peek(entry.key, in: .whole)) ?? nil : nil
-    // The write keeps the block for as long as it is there itself.
-    let write = StorageWrite(target == .memory ? .remove : .put, entry.retained())
-    write.file = file
-    if target != .memory { storage.prepare(write) }
-    let stripe = Stripes.index(of: hash)
-    let isDecided = isDecidedAtOnce(condition, in: scope, target)
-    if coherence != nil && target == .memory {
-      lockDecided(stripe, entry.key, storage)
-    } else {
-      order.stripes.lock(stripe)
-    }
-    // Before the store is read.
-    let mark = coherence?.mark(hash)
-    do throws(Failure) {
-      if let refused = try refusal(condition, entry.key, hash, at: moment, in: scope, by: late) {
-        order.stripes.unlock(stripe)
-        storage.abandon(write)
-        return SubmittedPut(refused)
-      }
-      if isDecided {
-        write.condition = .versionOrNone(try storage.info(entry.key, at: moment)?.version ?? 0)
-        write.isShown = true
-      } else if coherence != nil {
-        write.condition = try conditionInStore(
-          condition, entry.key, hash, at: moment, in: scope, storage)
-      }
-    } catch {
-      order.stripes.unlock(stripe)
-      storage.abandon(write)
-      throw error
-    }
-    var put = begin(
-      entry, hash, target, hasValue: hasValue, replacing: old.unowned, at: moment, by: late)
-    put.write = write
-    write.version = put.result.version
-    var wasInMemory = false
-    order.stripes.flip(stripe)
-    if !write.condition.isAlways && !isDecided {
-      // Memory follows when it has been decided.
-      put.condition = condition
-    } else if target == .disk {
-      wasInMemory = memory.remove(entry.key, hash, at: moment) != nil
-      put.result.memory = .removed
-    } else if let file, file.memoryOutcome != .none {
-      wasInMemory = memory.remove(entry.key, hash, at: moment) != nil
-      put.result.memory = file.memoryOutcome
-    } else {
-      put.result.memory = putInMemory(
-        entry, hash, at: moment, isBacked: target == .through,
-        mark: isDecided ? mark : coherence?.mark(hash), isDecided: isDecided,
-        wasThere: &wasInMemory)
-    }
-    put.owed?.wasInMemory = wasInMemory
-    if target == .memory {
-      put.result.disk = .removed
-    }
-    put.mark = submit(write, to: storage, at: moment, unlocking: stripe, isEntered: true)
-    return put
-  }
-
-  /// What a put answers that is not to be: its condition does not hold, or it has been overtaken.
-  /// Nil: it is to be. The stripe is held.
-  func refusal(
-    _ condition: WriteCondition, _ key: Bytes, _ hash: UInt64, at moment: Moment, in scope: Tiers,
-    by late: LateWrite?
-  ) throws(Failure) -> PutResult? {
-    if let late, order.isOvertaken(late) { return .superseded }
-    return try unmet(condition, key, hash, at: moment, in: scope)
-  }
-
-  /// A put that is to be: its version is drawn, and its events are owed. The stripe is held.
-  func begin(
-    _ entry: UnownedBlock, _ hash: UInt64, _ target: WritePolicy, hasValue: Bool,
-    replacing old: UnownedBlock?, at moment: Moment, by late: LateWrite?
-  ) -> SubmittedPut {
-    order.noteWrite(hash, by: late)
-    // A load's was drawn when it began.
-    if entry.version == 0 { entry.version = order.versions.draw() }
-    var put = SubmittedPut()
-    put.result.version = entry.version
-    put.hash = hash
-    put.target = target
-    put.owed = oweEvents(
-      entry.key, hash, adding: entry, hasValue: hasValue, replacing: old, at: moment)
-    return put
-  }
-
-  /// Submits a write whose version is drawn and whose stripe is held, and lets the stripe go.
-  /// Returns the stripe's mark with it.
-  @discardableResult
-  func submit(
-    _ write: StorageWrite, to storage: any Storage, at moment: Moment, unlocking stripe: Int,
-    isEntered: Bool = false
-  ) -> Stripes.Mark {
-    write.time = moment.time
-    order.stripes.begin(stripe, isEntered: isEntered)
-    storage.submit(write)
-    if isEntered { order.stripes.flip(stripe) }
-    let mark = order.stripes.mark(stripe)
-    order.stripes.unlock(stripe)
-    return mark
-  }
-
-  /// The second half: waits for the commit, and settles what came of the put. Who has submitted
-  /// several settles all before what one owes is waited for: it may come after what another does.
-  func finish(
-    _ put: SubmittedPut, in storage: any Storage, waits: Bool = true
-  ) -> PutResult {
-    guard let write = put.write else {
-      if let owed = put.owed {
-        settle(owed, leftDisk: false, storedIn: put.result.tiers, waits: waits)
-      }
-      return put.result
-    }
-    var result = put.result
-    storage.complete(write)
-    let decision = coherence == nil ? nil : decision(on: put, write)
-    order.stripes.end(Stripes.index(of: put.hash))
-    if let decision {
-      if let refused = decision.refused {
-        if let owed = put.owed {
-          settle(owed, leftDisk: false, storedIn: Tiers(), waits: waits)
-        }
-        return refused
-      }
-      result.memory = decision.memory
-    }
-    if put.target == .memory || put.target == .onEviction {
-      if write.failure != nil { result.disk = .failed }
-    } else {
-      result.disk = write.outcome
-      if write.outcome != .stored, let key = write.block.unowned?.key {
-        memory.setBacked(key, put.hash, version: result.version, false)
-      }
-    }
-    result.conclude(write.failure)
-    switch result.disk {
-    case .failed, .noSpace, .tooLarge: logUnstored(write)
-    default: break
-    }
-    if let owed = put.owed {
-      settle(
-        owed, leftDisk: write.existed || write.failure != nil, storedIn: result.tiers,
-        waits: waits)
-    }
-    return result
-  }
-
-  @inline(never)
-  private func logUnstored(_ write: StorageWrite) {
-    if write.failure != nil {
-      log(
-        LogLine(
-          .warning, "a value was not stored on disk; an older one of its key is barred there",
-          write.failure))
-    } else if write.outcome == .noSpace {
-      log(LogLine(.warning, "a value was not stored on disk: there is no space"))
-    } else if write.outcome == .tooLarge {
-      log(LogLine(.warning, "a value was not stored on disk: it is too large"))
-    } else {
-      log(LogLine(.warning, "a value was not stored on disk"))
+      let plan = plan(block.unowned, to: target, file, storage)
+      return try put(
+        block.unowned, hash, as: plan, at: moment, if: condition, in: scope, by: late, to: storage)
     }
   }
 
@@ -416,66 +187,6 @@ extension Cache {
     }
     return result
   }
-
-  /// The part in memory of a put whose stripe is held. Where it cannot be stored, the older
-  /// value goes.
-  func putInMemory(
-    _ entry: UnownedBlock, _ hash: UInt64, at moment: Moment, isBacked: Bool, mark: UInt32?,
-    isDecided: Bool, wasThere: inout Bool
-  ) -> TierOutcome {
-    do throws(Failure) {
-      // During a commit: it counts when that has ended, for it comes later.
-      if let mark { entry.mark = mark & 1 == 0 || isDecided ? mark : mark &+ 1 }
-      let put = try memory.put(entry.retained(), hash, at: moment, isBacked: isBacked)
-      wasThere = put.existing != 0
-      return put.outcome == .stored ? .stored : .tooLarge
-    } catch {
-      wasThere = memory.remove(entry.key, hash, at: moment) != nil
-      return .failed
-    }
-  }
-
-  /// The result of a put whose condition does not hold; nil if it does. An expired entry
-  /// counts as none.
-  func unmet(
-    _ condition: WriteCondition, _ key: Bytes, _ hash: UInt64, at moment: Moment, in scope: Tiers
-  ) throws(Failure) -> PutResult? {
-    if condition.isAlways { return nil }
-    let version = try currentVersion(key, hash, at: moment, in: scope)
-    guard !condition.holds(for: version) else { return nil }
-    var result = PutResult()
-    result.status = condition.refusal(of: version)
-    result.version = version
-    return result
-  }
-
-  /// Carries out, for one key, the clears that are under way, which may be tasks that wait: a
-  /// condition is decided for a write that comes later than they do.
-  private func carryOutClears(of key: Bytes, _ hash: UInt64, at moment: Moment) {
-    guard let clearing = order.clearing, let version = memory.info(key, hash, at: moment)?.version,
-      version <= max(clearing.all, clearing.backed)
-    else { return }
-    memory.clear(key, hash, upTo: clearing.all, backedUpTo: clearing.backed, at: moment)
-  }
-
-  /// The version of the entry that is there; 0 if there is none.
-  func currentVersion(
-    _ key: Bytes, _ hash: UInt64, at moment: Moment, in scope: Tiers
-  ) throws(Failure) -> UInt64 {
-    carryOutClears(of: key, hash, at: moment)
-    while true {
-      if scope != .disk, let record = memory.info(key, hash, at: moment) { return record.version }
-      guard let storage, scope != .memory else { return 0 }
-      assert(ThreadState.isInside)
-      let shared = coherence?.mark(hash)
-      if let stored = try storage.info(key, at: moment) { return stored.version }
-      guard let shared, scope == .whole else { return 0 }
-      var hasChanged = false
-      let block = stillInMemory(key, hash, shared, at: moment, &hasChanged)
-      if let block = block.unowned { return block.version }
-      if !hasChanged { return 0 }
-    }
-  }
 }
 
 extension Cache.PutResult {
@@ -486,7 +197,7 @@ extension Cache.PutResult {
   }
 
   /// Those that have the value.
-  fileprivate var tiers: Tiers {
+  var tiers: Tiers {
     (memory == .stored ? .memory : Tiers()).union(disk == .stored ? .disk : Tiers())
   }
 

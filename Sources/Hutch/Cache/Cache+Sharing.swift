@@ -33,17 +33,6 @@ extension Cache {
     }
   }
 
-  /// Whether a put under this condition is decided before its commit.
-  func isDecidedAtOnce(
-    _ condition: WriteCondition, in scope: Tiers, _ target: WritePolicy
-  ) -> Bool {
-    guard coherence != nil, target == .memory, scope != .memory else { return false }
-    switch condition {
-    case .absent, .present, .version: return true
-    default: return false
-    }
-  }
-
   /// Locks a stripe when nothing of a key is undecided.
   func lockDecided(_ stripe: Int, _ key: Bytes, _ storage: any Storage) {
     order.stripes.lock(stripe)
@@ -54,63 +43,40 @@ extension Cache {
     }
   }
 
-  /// What became of a put, in the first place in memory.
-  struct Decision {
-    /// Set: its condition did not hold.
-    var refused: PutResult?
-    var memory = TierOutcome.none
-  }
-
-  /// After the commit, before the stripe is told of its end. Nil: a put without condition.
-  func decision(on put: SubmittedPut, _ write: StorageWrite) -> Decision? {
+  /// After the commit, before the stripe is told of its end: what memory does once the store has
+  /// decided. Returns what is answered if the condition did not hold.
+  func carryOutDecision(on put: inout SubmittedPut, _ write: StorageWrite) -> PutResult? {
     guard let entry = write.entry, let submission = put.mark else { return nil }
-    guard !write.condition.isAlways && !write.isShown else {
+    guard !put.condition.isAlways else {
       if write.isUnmet {
         _ = memory.remove(
           entry.key, put.hash, at: clock.moment(), condition: .version(put.result.version))
       }
       return nil
     }
-    var decision = Decision()
-    if write.failure != nil { return decision }
+    if write.failure != nil { return nil }
+    let moment = clock.moment()
     if write.isUnmet {
       var refused = PutResult()
       refused.version = write.existing
       // The store may have evicted what memory has still.
       refused.isUndecided =
         put.condition.holds(for: write.existing)
-        || (write.existing == 0 && memory.info(entry.key, put.hash, at: clock.moment()) != nil)
+        || (write.existing == 0 && memory.info(entry.key, put.hash, at: moment) != nil)
       refused.status = put.condition.refusal(of: write.existing)
-      decision.refused = refused
-      return decision
+      return refused
     }
-    let moment = clock.moment()
     let stripe = Stripes.index(of: put.hash)
     order.stripes.lock(stripe)
     defer { order.stripes.unlock(stripe) }
-    let outside = write.file?.memoryOutcome ?? .none
-    if outside == .none && put.target != .disk,
-      order.stripes.mark(stripe).hasNoWrite(since: submission)
-    {
+    if put.plan.memory == .value, order.stripes.mark(stripe).hasNoWrite(since: submission) {
       // Nobody else has the block any more.
       entry.mark = write.mark
-      do throws(Failure) {
-        let stored = try memory.put(
-          entry.retained(), put.hash, at: moment, isBacked: write.outcome == .stored)
-        put.owed?.wasInMemory = stored.existing != 0
-        decision.memory = stored.outcome == .stored ? .stored : .tooLarge
-      } catch {
-        let old = memory.remove(entry.key, put.hash, at: moment)
-        put.owed?.wasInMemory = old != nil
-        decision.memory = .failed
-      }
+      putInMemory(&put, entry, at: moment, isBacked: write.outcome == .stored)
     } else {
-      let old = memory.remove(
-        entry.key, put.hash, at: moment, condition: .upTo(put.result.version))
-      put.owed?.wasInMemory = old != nil
-      decision.memory = put.target == .disk ? .removed : outside
+      dropFromMemory(&put, entry.key, at: moment, if: .upTo(put.result.version))
     }
-    return decision
+    return nil
   }
 
   // MARK: reads

@@ -20,65 +20,6 @@ extension Cache {
   @inline(__always)
   var mayHaveDirty: Bool { writesBack.load(ordering: .relaxed) }
 
-  // MARK: puts
-
-  /// As `submit`, for a put that memory takes and owes to the store. Nil: not any more, for there
-  /// has been a fork, before which the host was told of it.
-  func submitDeferred(
-    _ entry: UnownedBlock, _ hash: UInt64, at moment: Moment, if condition: WriteCondition,
-    in scope: Tiers, by late: LateWrite?, to storage: any Storage
-  ) throws(Failure) -> SubmittedPut? {
-    tellWillAdd(entry, hash, in: .memory)
-    let old = events.wants(.didRemove) ? (try? peek(entry.key, in: .whole)) ?? nil : nil
-    let stripe = Stripes.index(of: hash)
-    order.stripes.lock(stripe)
-    if isFamily {
-      order.stripes.unlock(stripe)
-      return nil
-    }
-    do throws(Failure) {
-      if let refused = try refusal(condition, entry.key, hash, at: moment, in: scope, by: late) {
-        order.stripes.unlock(stripe)
-        return SubmittedPut(refused)
-      }
-    } catch {
-      order.stripes.unlock(stripe)
-      throw error
-    }
-    var put = begin(
-      entry, hash, .onEviction, hasValue: true, replacing: old.unowned, at: moment, by: late)
-
-    writesBack.store(true, ordering: .relaxed)
-    order.stripes.flip(stripe)
-    entry.setDirty(true)
-    var isOwed = true
-    var wasDirty = false
-    do throws(Failure) {
-      let stored = try memory.put(entry.retained(), hash, at: moment)
-      put.owed?.wasInMemory = stored.existing != 0
-      put.result.memory = stored.outcome == .stored ? .stored : .tooLarge
-      // Beneath a dirty entry the store has nothing, once that is committed.
-      if stored.wasDirty { isOwed = storage.isPending(entry.key) }
-      wasDirty = stored.wasDirty
-    } catch {
-      put.owed?.wasInMemory = memory.remove(entry.key, hash, at: moment) != nil
-      put.result.memory = .failed
-    }
-    put.result.disk = put.result.memory == .stored ? .deferred : .removed
-    if !wasDirty { isOwed = storage.mayHold(entry.key) }
-    guard isOwed else {
-      order.stripes.flip(stripe)
-      order.stripes.unlock(stripe)
-      put.result.conclude(nil)
-      return put
-    }
-    let write = StorageWrite(.remove, entry.retained())
-    write.version = put.result.version
-    put.write = write
-    put.mark = submit(write, to: storage, at: moment, unlocking: stripe, isEntered: true)
-    return put
-  }
-
   // MARK: touch
 
   /// Touches an entry that the store has no row of: it is dirty, or was and is on its way. True:

@@ -141,7 +141,6 @@ final class Writer {
         try whole(at: moment), hash, at: moment, if: .always, in: scope,
         storing: target, file: ValueFile(file.suffix))
     }
-    file.memoryOutcome = .removed
     return try cache.withStorage { (storage) throws(Failure) in
       try flush(to: files)
       try files.finish(file)
@@ -149,8 +148,8 @@ final class Writer {
         key: key, value: Bytes(start: nil, count: 0), extended: spec.extended,
         record: spec.record(at: moment))
       let submitted = try cache.submit(
-        block.unowned, hash, at: moment, if: .always, in: scope, storing: target,
-        file: file, to: storage)
+        block.unowned, hash, as: WritePlan(target, valueIn: file, .removed), at: moment, in: scope,
+        to: storage)
       // The file is the write's.
       file.storage = nil
       return cache.finish(submitted, in: storage)

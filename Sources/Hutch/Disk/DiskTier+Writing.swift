@@ -17,7 +17,7 @@ extension DiskTier {
     guard write.kind == .put else { return }
     if !isUp { reopenIfDue() }
 
-    if let file = write.file, file.memoryOutcome != .none || file.content?.isWhole ?? false {
+    if let file = write.file, file.isBlockEmpty || file.content?.isWhole ?? false {
       adopt(file, queued)
       return
     }
@@ -42,7 +42,7 @@ extension DiskTier {
 
   /// A put whose value is in a file already, or was refused on the way there.
   private func adopt(_ file: ValueFile, _ queued: QueuedWrite) {
-    queued.hasValue = file.memoryOutcome == .none
+    queued.hasValue = !file.isBlockEmpty
     queued.size = file.size
     guard let content = file.content, content.isWhole, file.refusal == .none else {
       if file.failure != nil { counters.failures.add() }

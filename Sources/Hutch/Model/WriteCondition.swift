@@ -20,6 +20,14 @@ enum WriteCondition {
     return false
   }
 
+  /// Whether a caller asks for what is there.
+  var isOfCaller: Bool {
+    switch self {
+    case .absent, .present, .version: true
+    default: false
+    }
+  }
+
   /// `existing`: the version of the entry that is there; 0: there is none. `new`: the put's; 0: it
   /// is not drawn.
   @inline(__always)

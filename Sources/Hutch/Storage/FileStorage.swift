@@ -50,9 +50,8 @@ final class ValueFile {
   /// Why the store will not take the value; the put then removes what is there.
   var refusal = TierOutcome.none
   var failure: Failure?
-  /// Not `none`: the put's block has no value. What the memory tier has goes, and this is its
-  /// outcome.
-  var memoryOutcome = TierOutcome.none
+  /// The put's block has no value: the file has it, or it was refused on the way there.
+  var isBlockEmpty = false
 
   /// The store's own. Nil: there is no file yet, or not any more.
   var storage: AnyObject?

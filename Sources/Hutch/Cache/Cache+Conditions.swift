@@ -1,0 +1,44 @@
+/// What is there, for a write that depends on it.
+extension Cache {
+  /// The result of a put whose condition does not hold; nil if it does. An expired entry
+  /// counts as none.
+  func unmet(
+    _ condition: WriteCondition, _ key: Bytes, _ hash: UInt64, at moment: Moment, in scope: Tiers
+  ) throws(Failure) -> PutResult? {
+    if condition.isAlways { return nil }
+    let version = try currentVersion(key, hash, at: moment, in: scope)
+    guard !condition.holds(for: version) else { return nil }
+    var result = PutResult()
+    result.status = condition.refusal(of: version)
+    result.version = version
+    return result
+  }
+
+  /// Carries out, for one key, the clears that are under way, which may be tasks that wait: a
+  /// condition is decided for a write that comes later than they do.
+  func carryOutClears(of key: Bytes, _ hash: UInt64, at moment: Moment) {
+    guard let clearing = order.clearing, let version = memory.info(key, hash, at: moment)?.version,
+      version <= max(clearing.all, clearing.backed)
+    else { return }
+    memory.clear(key, hash, upTo: clearing.all, backedUpTo: clearing.backed, at: moment)
+  }
+
+  /// The version of the entry that is there; 0 if there is none.
+  func currentVersion(
+    _ key: Bytes, _ hash: UInt64, at moment: Moment, in scope: Tiers
+  ) throws(Failure) -> UInt64 {
+    carryOutClears(of: key, hash, at: moment)
+    while true {
+      if scope != .disk, let record = memory.info(key, hash, at: moment) { return record.version }
+      guard let storage, scope != .memory else { return 0 }
+      assert(ThreadState.isInside)
+      let shared = coherence?.mark(hash)
+      if let stored = try storage.info(key, at: moment) { return stored.version }
+      guard let shared, scope == .whole else { return 0 }
+      var hasChanged = false
+      let block = stillInMemory(key, hash, shared, at: moment, &hasChanged)
+      if let block = block.unowned { return block.version }
+      if !hasChanged { return 0 }
+    }
+  }
+}

@@ -1,0 +1,286 @@
+import Synchronization
+
+/// A put in a cache with a store, by its plan: submitted under the key's stripe, then awaited.
+extension Cache {
+  /// A put that has been submitted, or refused.
+  struct SubmittedPut {
+    var result = PutResult()
+    fileprivate(set) var plan = WritePlan(.keep, .nothing)
+    /// Nil: refused, or nothing to do for the store.
+    fileprivate(set) var write: StorageWrite?
+    fileprivate(set) var hash: UInt64 = 0
+    fileprivate(set) var owed: OwedEvents?
+    /// Where processes share: decided by the store; and of the stripe, once it is submitted.
+    fileprivate(set) var condition = WriteCondition.always
+    fileprivate(set) var mark: Stripes.Mark?
+
+    init() {}
+
+    init(_ refused: PutResult) { result = refused }
+
+    init(failed failure: Failure) {
+      result.status = failure.status
+      result.reason = Reason(failure)
+    }
+  }
+
+  /// The whole of it, by a call that uses the store.
+  func put(
+    _ entry: UnownedBlock, _ hash: UInt64, as plan: WritePlan, at moment: Moment,
+    if condition: WriteCondition = .always, in scope: Tiers, by late: LateWrite? = nil,
+    to storage: any Storage
+  ) throws(Failure) -> PutResult {
+    var isTold = false
+    while true {
+      let submitted = try submit(
+        entry, hash, as: plan, at: moment, if: condition, in: scope, by: late, isTold: isTold,
+        to: storage)
+      isTold = true
+      let result = finish(submitted, in: storage)
+      if !result.isUndecided { return result }
+      // Nobody has seen it: it comes after what it has met.
+      entry.version = 0
+    }
+  }
+
+  /// The first half: everything but the wait for the commit. `finish` is owed. The condition is
+  /// about what `scope` has. `isTold`: the listener knows already that the put will be made.
+  func submit(
+    _ entry: UnownedBlock, _ hash: UInt64, as planned: WritePlan, at moment: Moment,
+    if condition: WriteCondition = .always, in scope: Tiers, by late: LateWrite? = nil,
+    isTold: Bool = false, to storage: any Storage
+  ) throws(Failure) -> SubmittedPut {
+    var put = SubmittedPut()
+    put.plan = planned
+    put.hash = hash
+    if !isTold {
+      tellWillAdd(entry, hash, hasValue: planned.isValueInBlock, in: planned.tiers)
+    }
+    // A value is read before the stripe is taken: a codec of the host's may be called.
+    let old = events.wants(.didRemove) ? (try? peek(entry.key, in: .whole)) ?? nil : nil
+    let stripe = Stripes.index(of: hash)
+    prepare(&put, entry, storage)
+    lock(stripe, for: put, entry.key, storage)
+    if put.plan.store == .removeIfThere && isFamily {
+      // There has been a fork, before which the host was told of this put.
+      order.stripes.unlock(stripe)
+      put.plan = WritePlan(.through)
+      prepare(&put, entry, storage)
+      lock(stripe, for: put, entry.key, storage)
+    }
+    // Where processes share: the key's counter, before the store is read.
+    let mark = coherence?.mark(hash)
+    do throws(Failure) {
+      if let refused = try refusal(condition, entry.key, hash, at: moment, in: scope, by: late) {
+        order.stripes.unlock(stripe)
+        if let write = put.write { storage.abandon(write) }
+        return SubmittedPut(refused)
+      }
+      if coherence != nil {
+        try decide(&put, condition, entry.key, hash, at: moment, in: scope, storage)
+      }
+    } catch {
+      order.stripes.unlock(stripe)
+      if let write = put.write { storage.abandon(write) }
+      throw error
+    }
+    order.noteWrite(hash, by: late)
+    // A load's was drawn when it began.
+    if entry.version == 0 { entry.version = order.versions.draw() }
+    put.result.version = entry.version
+    put.owed = oweEvents(
+      entry.key, hash, adding: entry, hasValue: planned.isValueInBlock, replacing: old.unowned,
+      at: moment)
+    order.stripes.flip(stripe)
+    // What the store has to decide first, memory does afterwards.
+    if put.condition.isAlways {
+      let counter = put.write?.isShown ?? false ? mark : coherence?.mark(hash)
+      let wasDirty = carryOutInMemory(&put, entry, at: moment, counter)
+      switch put.plan.store {
+      case .remove: put.result.disk = .removed
+      case .removeIfThere:
+        put.result.disk = put.result.memory == .stored ? .deferred : .removed
+        // Beneath a dirty entry the store has nothing, once that is committed.
+        if wasDirty ? storage.isPending(entry.key) : storage.mayHold(entry.key) {
+          put.write = StorageWrite(.remove, entry.retained())
+        }
+      case .put, .nothing: break
+      }
+    }
+    guard let write = put.write else {
+      order.stripes.flip(stripe)
+      order.stripes.unlock(stripe)
+      put.result.conclude(nil)
+      return put
+    }
+    write.version = put.result.version
+    put.mark = submit(write, to: storage, at: moment, unlocking: stripe, isEntered: true)
+    return put
+  }
+
+  /// Makes what the store is given, but for what may turn out to be nothing. No lock is held.
+  private func prepare(_ put: inout SubmittedPut, _ entry: UnownedBlock, _ storage: any Storage) {
+    if put.plan.store == .removeIfThere { return }
+    // The write keeps the block for as long as it is there itself.
+    let write = StorageWrite(put.plan.store == .put ? .put : .remove, entry.retained())
+    write.file = put.plan.file
+    if put.plan.store == .put { storage.prepare(write) }
+    put.write = write
+  }
+
+  private func lock(
+    _ stripe: Int, for put: SubmittedPut, _ key: Bytes, _ storage: any Storage
+  ) {
+    if coherence != nil && put.plan.store == .remove {
+      lockDecided(stripe, key, storage)
+    } else {
+      order.stripes.lock(stripe)
+    }
+  }
+
+  /// Where processes share: leaves to the store what is its to decide. The stripe is held.
+  private func decide(
+    _ put: inout SubmittedPut, _ condition: WriteCondition, _ key: Bytes, _ hash: UInt64,
+    at moment: Moment, in scope: Tiers, _ storage: any Storage
+  ) throws(Failure) {
+    guard let write = put.write else { return }
+    if put.plan.store == .remove && scope != .memory && condition.isOfCaller {
+      write.condition = .versionOrNone(try storage.info(key, at: moment)?.version ?? 0)
+      write.isShown = true
+    } else {
+      write.condition = try conditionInStore(
+        condition, key, hash, at: moment, in: scope, storage)
+      if !write.condition.isAlways { put.condition = condition }
+    }
+  }
+
+  /// What a put answers that is not to be: its condition does not hold, or it has been overtaken.
+  /// Nil: it is to be. The stripe is held.
+  private func refusal(
+    _ condition: WriteCondition, _ key: Bytes, _ hash: UInt64, at moment: Moment, in scope: Tiers,
+    by late: LateWrite?
+  ) throws(Failure) -> PutResult? {
+    if let late, order.isOvertaken(late) { return .superseded }
+    return try unmet(condition, key, hash, at: moment, in: scope)
+  }
+
+  /// The part in memory of a put whose stripe is held, between the flips. `counter`: the key's,
+  /// where processes share. Returns whether the entry that was there was dirty.
+  private func carryOutInMemory(
+    _ put: inout SubmittedPut, _ entry: UnownedBlock, at moment: Moment, _ counter: UInt32?
+  ) -> Bool {
+    guard put.plan.memory == .value else {
+      dropFromMemory(&put, entry.key, at: moment)
+      return false
+    }
+    // During a commit: it counts when that has ended, for it comes later.
+    if let counter {
+      entry.mark = counter & 1 == 0 || put.write?.isShown ?? false ? counter : counter &+ 1
+    }
+    if put.plan.store == .removeIfThere {
+      writesBack.store(true, ordering: .relaxed)
+      entry.setDirty(true)
+    }
+    return putInMemory(&put, entry, at: moment, isBacked: put.plan.store == .put)
+  }
+
+  /// Where memory cannot store the value, the older one goes. Returns whether that was dirty.
+  @discardableResult
+  func putInMemory(
+    _ put: inout SubmittedPut, _ entry: UnownedBlock, at moment: Moment, isBacked: Bool
+  ) -> Bool {
+    do throws(Failure) {
+      let stored = try memory.put(entry.retained(), put.hash, at: moment, isBacked: isBacked)
+      put.owed?.wasInMemory = stored.existing != 0
+      put.result.memory = stored.outcome == .stored ? .stored : .tooLarge
+      return stored.wasDirty
+    } catch {
+      dropFromMemory(&put, entry.key, at: moment)
+      put.result.memory = .failed
+      return false
+    }
+  }
+
+  /// What memory has of a put's key goes, if it meets the condition.
+  func dropFromMemory(
+    _ put: inout SubmittedPut, _ key: Bytes, at moment: Moment,
+    if condition: WriteCondition = .always
+  ) {
+    let old = memory.remove(key, put.hash, at: moment, condition: condition)
+    put.owed?.wasInMemory = old != nil
+    put.result.memory = put.plan.memory == .drop ? put.plan.outcome : .none
+  }
+
+  /// Submits a write whose version is drawn and whose stripe is held, and lets the stripe go.
+  /// Returns the stripe's mark with it.
+  @discardableResult
+  func submit(
+    _ write: StorageWrite, to storage: any Storage, at moment: Moment, unlocking stripe: Int,
+    isEntered: Bool = false
+  ) -> Stripes.Mark {
+    write.time = moment.time
+    order.stripes.begin(stripe, isEntered: isEntered)
+    storage.submit(write)
+    if isEntered { order.stripes.flip(stripe) }
+    let mark = order.stripes.mark(stripe)
+    order.stripes.unlock(stripe)
+    return mark
+  }
+
+  /// The second half: waits for the commit, and settles what came of the put. Who has submitted
+  /// several settles all before what one owes is waited for: it may come after what another does.
+  func finish(
+    _ submitted: SubmittedPut, in storage: any Storage, waits: Bool = true
+  ) -> PutResult {
+    guard let write = submitted.write else {
+      if let owed = submitted.owed {
+        settle(owed, leftDisk: false, storedIn: submitted.result.tiers, waits: waits)
+      }
+      return submitted.result
+    }
+    var put = submitted
+    storage.complete(write)
+    let refused = coherence == nil ? nil : carryOutDecision(on: &put, write)
+    order.stripes.end(Stripes.index(of: put.hash))
+    if let refused {
+      if let owed = put.owed {
+        settle(owed, leftDisk: false, storedIn: Tiers(), waits: waits)
+      }
+      return refused
+    }
+    if put.plan.store == .put {
+      put.result.disk = write.outcome
+      if write.outcome != .stored, let key = write.entry?.key {
+        memory.setBacked(key, put.hash, version: put.result.version, false)
+      }
+    } else if write.failure != nil {
+      put.result.disk = .failed
+    }
+    put.result.conclude(write.failure)
+    switch put.result.disk {
+    case .failed, .noSpace, .tooLarge: logUnstored(write)
+    default: break
+    }
+    if let owed = put.owed {
+      settle(
+        owed, leftDisk: write.existed || write.failure != nil, storedIn: put.result.tiers,
+        waits: waits)
+    }
+    return put.result
+  }
+
+  @inline(never)
+  private func logUnstored(_ write: StorageWrite) {
+    let words: StaticString
+    switch write.outcome {
+    case _ where write.failure != nil && write.kind == .remove:
+      words = "an older value was not removed from disk; it is barred there"
+    case _ where write.failure != nil:
+      words = "a value was not stored on disk; an older one of its key is barred there"
+    case .noSpace: words = "a value was not stored on disk: there is no space"
+    case .tooLarge: words = "a value was not stored on disk: it is too large"
+    default: words = "a value was not stored on disk"
+    }
+    log(LogLine(.warning, words, write.failure))
+  }
+}

@@ -1,0 +1,89 @@
+/// What a write of a key does in each tier. It is decided before anything is changed; one function
+/// carries out the puts (Cache+Submission.swift), one the removals (Cache+Removals.swift).
+///
+///   a put                           memory    store
+///   through both tiers              value     put
+///   into memory                     value     remove
+///   on disk                         drop      put
+///   whose value memory cannot take  drop      put
+///   on eviction                     value     remove, if there is anything: memory owes the value
+///
+///   a removal                       memory    store
+///   of what was found               drop      remove
+///   of what the store has nothing   drop      nothing
+///   of, or will have nothing
+///   of what was not found, and may  drop, or  remove, if there is anything: the answer comes with
+///   come back after a kill          keep      the commit
+///   of what is nowhere              keep      nothing
+struct WritePlan {
+  enum InMemory {
+    case value
+    /// What is there goes.
+    case drop
+    case keep
+  }
+
+  enum InStore {
+    case put
+    case remove
+    case removeIfThere
+    case nothing
+  }
+
+  let memory: InMemory
+  let store: InStore
+
+  // Of a put.
+
+  /// What memory answers if it takes no value.
+  var outcome = TierOutcome.removed
+  /// Those that the value is meant for at once.
+  var tiers = Tiers.whole
+  /// How a store that keeps files is to keep the value, or where it is already.
+  var file: ValueFile?
+
+  init(_ memory: InMemory, _ store: InStore) {
+    self.memory = memory
+    self.store = store
+  }
+
+  /// Of a put whose value is not in its block: a file has it, or it was refused on the way there.
+  /// `outcome`: memory's.
+  init(_ target: WritePolicy, valueIn file: ValueFile, _ outcome: TierOutcome) {
+    self.init(.drop, target == .memory ? .remove : .put)
+    self.outcome = target == .disk ? .removed : outcome
+    self.file = file
+    tiers = target.tiers
+    file.isBlockEmpty = true
+  }
+
+  /// Of a put with its value.
+  init(_ target: WritePolicy, _ file: ValueFile? = nil) {
+    switch target {
+    case .standard, .through: self.init(.value, .put)
+    case .memory: self.init(.value, .remove)
+    case .disk: self.init(.drop, .put)
+    case .onEviction: self.init(.value, .removeIfThere)
+    }
+    tiers = target.tiers
+    self.file = file
+  }
+
+  /// Whether the put's block has the value.
+  var isValueInBlock: Bool { !(file?.isBlockEmpty ?? false) }
+}
+
+extension Cache {
+  /// How an entry is put that goes to `target`.
+  func plan(
+    _ entry: UnownedBlock, to target: WritePolicy, _ file: ValueFile?, _ storage: any Storage
+  ) -> WritePlan {
+    guard target == .onEviction else { return WritePlan(target, file) }
+    // What the store would not take is put at once, and its answer told; so is all once there has
+    // been a fork.
+    let isTaken = storage.files?.takes(
+      key: entry.keySize, size: entry.size, extended: entry.extendedSize) ?? true
+    if isFamily || file != nil || !isTaken { return WritePlan(.through, file) }
+    return WritePlan(MemoryTier.charge(of: entry) <= memory.largestCharge ? .onEviction : .disk)
+  }
+}
