@@ -219,7 +219,7 @@ public func hutch_remove(
 ) -> hutch_status {
   withCache(cache) { (handle) throws(Failure) in
     let key = try checkedKey(key, key_size)
-    return try handle.cache.remove(key, in: handle.scope) ? .done : .notFound
+    return try handle.cache.remove(key, in: handle.scope)
   }
 }
 
