@@ -191,7 +191,8 @@ def test_parent_and_child_both_go_on(directory, kind):
             cache[f"{name}-{number}"] = b"y" * (number * 300)
             assert cache[f"{name}-{number}"] == b"y" * (number * 300)
             assert cache.incr(name) == number + 1
-        assert view["child-7" if child == 0 else "parent-7"]
+        # All but those whose coherence counter is that of a key which the other has written.
+        assert sum(f"{name}-{number}" in view for number in range(100)) > 90
         if child == 0:
             try:
                 next(walk)
