@@ -23,10 +23,8 @@ struct AsyncOperation {
   let keySize: Int
   /// Of a put the entry, until it is done; of a get the value. A reference.
   var block: UnownedBlock?
-  /// Of a clear: what went to the store with the submission; or if nothing did, the newest version
-  /// that is to go.
-  var write: StorageWrite?
-  var newest: UInt64 = 0
+  /// Of a clear: what its submission has begun.
+  var clear: Cache.SubmittedClear?
   var trim = TrimSpec(kind: .expired)
   /// Of a put: where the value goes, and how a store that keeps files is to keep it.
   var target = WritePolicy.through
@@ -107,47 +105,70 @@ extension UnsafeMutablePointer where Pointee == AsyncOperation {
     }
   }
 
-  /// Does it. Returns the completion's status.
+  /// Does it, as a task. Returns the completion's status.
   fileprivate func run(_ task: TaskPointer) -> Status {
+    let handle = pointee.handle
     defer { pointee.isDone = true }
+    return outcome { () throws(Failure) in
+      switch pointee.kind {
+      case .clear: try clear(handle.cache, handle.scope, task)
+      case .flush: if handle.scope != .memory { try handle.cache.flush() }
+      case .trim: return try trim(handle.cache, handle.scope, task)
+      case .load: return try load(pointee.load!, key, task)
+      case .get, .contains, .put, .remove: return try perform(in: handle.scope, by: late)
+      }
+      return .done
+    }
+  }
+
+  /// Does it before it is a task, by what memory has. Nil: memory cannot tell, and nothing has been
+  /// done.
+  func runAtOnce() -> Status? {
+    let cache = pointee.handle.cache
+    if let load = pointee.load {
+      let block = (try? cache.get(key, in: .memory)) ?? nil
+      guard let found = block.unowned, !cache.isStale(found, load.spec) else { return nil }
+      pointee.block = block?.leak()
+      return .done
+    }
+    let status = outcome { () throws(Failure) in try perform(in: .memory, by: nil) }
+    guard status == .notFound else { return status }
+    // What has expired may be the reason.
+    cache.events.deliver()
+    return cache.storage == nil || pointee.handle.scope == .memory ? status : nil
+  }
+
+  private func outcome(_ body: () throws(Failure) -> Status) -> Status {
     do throws(Failure) {
-      return try perform(task)
+      return try body()
     } catch {
       pointee.failure = Cache.Reason(error)
       return error.status
     }
   }
 
-  private func perform(_ task: TaskPointer) throws(Failure) -> Status {
-    let handle = pointee.handle
-    let cache = handle.cache
+  /// An operation on a key is the call of its name. `scope`: the handle's, or memory, if it is done
+  /// at once; `late`: what a write was reserved by.
+  private func perform(in scope: Tiers, by late: LateWrite?) throws(Failure) -> Status {
+    let cache = pointee.handle.cache
     switch pointee.kind {
     case .get:
-      pointee.block = try cache.get(key, in: handle.scope)?.leak()
+      pointee.block = try cache.get(key, in: scope)?.leak()
       return pointee.block == nil ? try notFound() : .done
     case .contains:
-      return try cache.info(key, in: handle.scope) == nil ? try notFound() : .done
+      return try cache.contains(key, in: scope) ? .done : try notFound()
     case .put:
       let block = Block(owning: pointee.block!)
       pointee.block = nil
-      let result = try cache.put(
-        block, pointee.hash, at: cache.clock.moment(), if: .always, in: handle.scope,
+      pointee.put = try cache.put(
+        block, pointee.hash, at: cache.clock.moment(), if: .always, in: scope,
         storing: pointee.target, file: pointee.file, by: late)
-      pointee.put = result
-      if let reason = result.reason { pointee.failure = reason }
-      return result.status
+      pointee.failure = pointee.put.reason
+      return pointee.put.status
     case .remove:
-      return try cache.remove(key, in: handle.scope, by: late)
-    case .clear:
-      try clear(cache, handle.scope, task)
+      return try cache.remove(key, in: scope, by: late)
+    case .clear, .flush, .trim, .load:
       return .done
-    case .flush:
-      if handle.scope != .memory { try cache.flush() }
-      return .done
-    case .trim:
-      return try trim(cache, handle.scope, task)
-    case .load:
-      return try load(pointee.load!, key, task)
     }
   }
 
@@ -160,16 +181,10 @@ extension UnsafeMutablePointer where Pointee == AsyncOperation {
   private func clear(_ cache: Cache, _ scope: Tiers, _ task: TaskPointer) throws(Failure) {
     let total = task.extras.pointee.progress == nil ? 0 : cache.count(in: scope)
     _ = report(task, 0, total)
-    if let write = pointee.write {
-      pointee.write = nil
-      try cache.withStorage { (storage) throws(Failure) in
-        try cache.finishClear(write, in: scope, storage)
-      }
-    } else {
-      cache.emptyMemory(upTo: pointee.newest, at: cache.clock.moment())
-      if cache.storage == nil { cache.order.endClear() }
+    if let clear = pointee.clear {
+      pointee.clear = nil
+      try cache.finish(clear, in: scope)
     }
-    cache.clearEnds(in: scope)
     _ = report(task, total, total)
   }
 

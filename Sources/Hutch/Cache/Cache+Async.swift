@@ -34,8 +34,10 @@ extension Handle {
     operation.pointee.target = target
     operation.pointee.file = file
     operation.pointee.load = load
-    if isQuick && spec.group == nil && tryNow(operation, key, hash, mayWrite: mayFinishNow) {
-      task.pointee.status = operation.pointee.put.status.code
+    if isQuick && spec.group == nil && isImmediate(kind, hash, mayWrite: mayFinishNow),
+      let status = operation.runAtOnce()
+    {
+      task.pointee.status = status.code
       if mayFinishNow { return .done(task) }
       task.finishWork()
       return try hand(task) { (task) throws(Failure) in
@@ -61,54 +63,16 @@ extension Handle {
     }
   }
 
-  /// Does what needs no waiting and no order: a read that memory answers, a write where memory
-  /// is all there is, of a key that no task is about. The status is left with the put's result.
-  private func tryNow(
-    _ operation: UnsafeMutablePointer<AsyncOperation>, _ key: Bytes, _ hash: UInt64,
-    mayWrite: Bool
+  /// Whether an operation may need no waiting and no order: a read that memory answers, a write
+  /// where memory is all there is, of a key that no task is about.
+  private func isImmediate(
+    _ kind: AsyncOperation.Kind, _ hash: UInt64, mayWrite: Bool
   ) -> Bool {
-    let isWrite = operation.pointee.kind == .put || operation.pointee.kind == .remove
+    let isWrite = kind == .put || kind == .remove
     guard scope != .disk, !isWrite || (cache.storage == nil && mayWrite) else { return false }
     // Reads of one key may pass each other; a read may not pass a write.
-    if isWrite || cache.order.isReserved(hash) {
-      guard !cache.tasks.hasTask(ofKey: hash == 0 ? 1 : hash) else { return false }
-    }
-    let isAll = cache.storage == nil || scope == .memory
-    let moment = cache.clock.moment()
-    var isThere = true
-    switch operation.pointee.kind {
-    case .get:
-      operation.pointee.block = cache.memory.get(key, hash, at: moment)?.leak()
-      isThere = operation.pointee.block != nil
-    case .load:
-      let block = cache.memory.get(key, hash, at: moment)
-      guard let old = block.unowned, !cache.isStale(old, operation.pointee.load!.spec) else {
-        return false
-      }
-      operation.pointee.block = block?.leak()
-    case .contains: isThere = cache.memory.info(key, hash, at: moment) != nil
-    case .remove:
-      isThere = ((try? cache.removeFromMemory(key, hash, at: moment)) ?? nil) != nil
-    case .put:
-      let block = Block(owning: operation.pointee.block!)
-      operation.pointee.block = nil
-      do throws(Failure) {
-        operation.pointee.put = try cache.put(
-          block, hash, at: moment, if: .always, in: scope, storing: operation.pointee.target)
-        operation.pointee.failure = operation.pointee.put.reason
-      } catch {
-        operation.pointee.failure = Cache.Reason(error)
-        operation.pointee.put.status = error.status
-      }
-      return true
-    default: return false
-    }
-    if !isThere {
-      operation.pointee.put.status = .notFound
-      // What has expired may be the reason.
-      cache.events.deliver()
-    }
-    return isThere || isAll
+    guard isWrite || cache.order.isReserved(hash) else { return true }
+    return !cache.tasks.hasTask(ofKey: hash == 0 ? 1 : hash)
   }
 
   /// Submits an operation on the whole cache.
@@ -146,29 +110,10 @@ extension Handle {
     return try hand(task) { (task) throws(Failure) in
       let status = try cache.tasks.submit(task, spec)
       guard status == .done else { return status }
-      beginClear(operation)
+      // An opening that can be used has a store that is open.
+      operation.pointee.clear = try? cache.submitClear(in: scope, isTask: true)
       cache.tasks.startHeld(task)
       return status
-    }
-  }
-
-  private func beginClear(_ operation: UnsafeMutablePointer<AsyncOperation>) {
-    cache.clearBegins(in: scope)
-    if cache.storage == nil {
-      cache.order.stripes.lockAll()
-      operation.pointee.newest = cache.order.beginClear(ofMemory: true, ofStore: false)
-      cache.order.stripes.unlockAll()
-      return
-    }
-    if scope == .memory {
-      cache.order.noteClear(ofCopies: true)
-      operation.pointee.newest = cache.versions.last
-      return
-    }
-    // An opening that can be used has a store that is open.
-    try? cache.withStorage { (storage) throws(Failure) in
-      operation.pointee.write = cache.submitClear(
-        at: cache.clock.moment(), in: scope, to: storage)
     }
   }
 }

@@ -1,6 +1,6 @@
 import Synchronization
 
-/// Writes but for puts: remove and pop, touch, increment, clear.
+/// Writes but for puts and clears: remove and pop, touch, increment.
 extension Cache {
   /// Submits a write whose version is drawn and whose stripe is held, lets the stripe go and
   /// waits for the commit.
@@ -418,60 +418,6 @@ extension Cache {
         return result
       }
     }
-  }
-
-  // MARK: clear
-
-  func clear(in scope: Tiers) throws(Failure) {
-    clearBegins(in: scope)
-    try clearTiers(in: scope)
-    clearEnds(in: scope)
-  }
-
-  /// Tells the listener.
-  func clearBegins(in scope: Tiers) { tell(.willClear, tiers(of: scope)) }
-
-  func clearEnds(in scope: Tiers) {
-    events.deliver()
-    tell(.didClear, tiers(of: scope))
-  }
-
-  private func clearTiers(in scope: Tiers) throws(Failure) {
-    if storage == nil || scope == .memory {
-      order.noteClear(ofCopies: storage != nil)
-      emptyMemory(at: clock.moment())
-      return
-    }
-    try withStorage { (storage) throws(Failure) in
-      try finishClear(submitClear(at: clock.moment(), in: scope, to: storage), in: scope, storage)
-    }
-  }
-
-  /// The first half of a clear in a cache with a store. `finishClear` is owed.
-  func submitClear(
-    at moment: Moment, in scope: Tiers, to storage: any Storage
-  ) -> StorageWrite {
-    let write = StorageWrite(.clear, nil)
-    write.isOfAllTiers = scope == .whole
-    order.stripes.lockAll()
-    write.version = order.beginClear(ofMemory: scope == .whole, ofStore: scope == .disk)
-    write.time = moment.time
-    for stripe in 0..<Stripes.count { order.stripes.begin(stripe) }
-    storage.submit(write)
-    order.stripes.unlockAll()
-    return write
-  }
-
-  /// The second half: what is older goes from memory, where newer puts may be already. Nothing
-  /// is promoted meanwhile.
-  func finishClear(
-    _ write: StorageWrite, in scope: Tiers, _ storage: any Storage
-  ) throws(Failure) {
-    memory.clear(upTo: write.version, keepingUnbacked: scope == .disk, at: clock.moment())
-    order.endClear()
-    storage.complete(write)
-    for stripe in 0..<Stripes.count { order.stripes.end(stripe) }
-    if let failure = write.failure { throw failure }
   }
 }
 

@@ -1,0 +1,65 @@
+/// Clears: submitted under all stripes, and then carried out, by the same call or by a task.
+extension Cache {
+  func clear(in scope: Tiers) throws(Failure) {
+    try finish(submitClear(in: scope), in: scope)
+  }
+
+  /// A clear that has been submitted.
+  struct SubmittedClear {
+    /// Nil: it is memory's alone.
+    fileprivate var write: StorageWrite?
+    /// What is newer stays in memory.
+    fileprivate var newest = UInt64.max
+    /// Where memory is all there is: conditions are decided as if it had been carried out.
+    fileprivate var isKnown = false
+  }
+
+  /// The first half of a clear: what comes before it is decided here. `finish` is owed. `isTask`:
+  /// that will be a task, and what is put meanwhile is to stay.
+  func submitClear(in scope: Tiers, isTask: Bool = false) throws(Failure) -> SubmittedClear {
+    tell(.willClear, tiers(of: scope))
+    var clear = SubmittedClear()
+    if storage != nil && scope != .memory {
+      try withStorage { (storage) throws(Failure) in
+        let write = StorageWrite(.clear, nil)
+        write.isOfAllTiers = scope == .whole
+        write.time = clock.moment().time
+        order.stripes.lockAll()
+        write.version = order.beginClear(ofMemory: scope == .whole, ofStore: scope == .disk)
+        for stripe in 0..<Stripes.count { order.stripes.begin(stripe) }
+        storage.submit(write)
+        order.stripes.unlockAll()
+        clear.newest = write.version
+        clear.write = write
+      }
+    } else if storage == nil && isTask {
+      order.stripes.lockAll()
+      clear.newest = order.beginClear(ofMemory: true, ofStore: false)
+      order.stripes.unlockAll()
+      clear.isKnown = true
+    } else {
+      order.noteClear(ofCopies: storage != nil)
+      if isTask { clear.newest = versions.last }
+    }
+    return clear
+  }
+
+  /// The second half: what is older goes from memory, where newer puts may be already. Nothing
+  /// is promoted meanwhile.
+  func finish(_ clear: SubmittedClear, in scope: Tiers) throws(Failure) {
+    if let write = clear.write {
+      try withStorage { (storage) throws(Failure) in
+        memory.clear(upTo: clear.newest, keepingUnbacked: scope == .disk, at: clock.moment())
+        order.endClear()
+        storage.complete(write)
+        for stripe in 0..<Stripes.count { order.stripes.end(stripe) }
+        if let failure = write.failure { throw failure }
+      }
+    } else {
+      emptyMemory(upTo: clear.newest, at: clock.moment())
+      if clear.isKnown { order.endClear() }
+    }
+    events.deliver()
+    tell(.didClear, tiers(of: scope))
+  }
+}
