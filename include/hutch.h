@@ -19,79 +19,79 @@
  *   }
  *   hutch_close(cache);
  *
- * A cache keeps values by key: those that are used most in memory, the rest in a
- * directory on disk. A directory of NULL makes a cache in memory only. A cache has
- * limits and holds them, so it may evict an entry at any time; but a get never
- * answers with a value older than the newest completed put of the key, nor with a
- * part of a value.
+ * A cache stores values by key in two tiers. The memory tier holds the values that are
+ * used most. The disk tier is a directory: it holds more values, and they survive the end
+ * of the process. With a directory of NULL, a cache has a memory tier only. A cache
+ * enforces limits, so it may evict an entry at any time. A get never returns a value that
+ * is older than the newest completed put of the key, and never returns a part of a value.
  *
  * READ FIRST: hutch_open, hutch_close; hutch_put, hutch_get, hutch_value_data,
  * hutch_value_size, hutch_value_release; hutch_remove, hutch_clear; hutch_add,
  * hutch_load; hutch_set_limits, hutch_error_words. The rest of this header is a
- * reference. Tasks, queues, completion ports for event loops and the asynchronous
- * calls are in hutch_tasks.h, and in the same library.
+ * reference. hutch_tasks.h declares tasks, queues, completion ports for event loops and
+ * the asynchronous calls. They are in the same library.
  *
- * ERRORS. A function that can fail returns hutch_status: HUTCH_OK (0) is done;
- * above 0 is an answer that is no fault (no such entry, say); below 0 is a failure.
- * A put of which HUTCH_PARTIAL (above 0) comes back is in one tier and not in the
- * other: compare with HUTCH_OK, not with 0 by `<`, where that matters.
- * hutch_error_words has the words for this thread's last failure. The numbers are
- * fixed for ever.
+ * ERRORS. A function that can fail returns a hutch_status. HUTCH_OK (0) means that the
+ * call is done. A number above 0 is an answer that is not a failure (HUTCH_NOT_FOUND, for
+ * example). A number below 0 is a failure. HUTCH_PARTIAL is above 0: the put is in one
+ * tier and not in the other. A caller that needs the value in both tiers compares with
+ * HUTCH_OK and does not test for `< 0`. hutch_error_words returns the text of this
+ * thread's last failure. The numbers never change.
  *
  * LIFETIMES
- *   A handle that a function gives out in *out is a reference, which the caller
- *   gives up with the handle's own release function (a cache: hutch_close).
- *   hutch_close shuts a cache down; calls through references that are left answer
- *   HUTCH_CLOSED. A value stays valid and unchanged until hutch_value_release,
- *   whatever becomes of its entry or its cache. A cursor keeps its cache alive.
+ *   A handle that a function stores in *out is a reference. The caller releases it with
+ *   the handle's own release function (for a cache: hutch_close). hutch_close shuts a
+ *   cache down; calls through other references then return HUTCH_CLOSED. A value stays
+ *   valid and unchanged until hutch_value_release, even if its entry is removed or its
+ *   cache is closed. A cursor keeps its cache alive.
  *
  * THREADS
- *   The library is thread-safe: every function may be called from any thread at any
- *   time, on one handle too, unless its comment says otherwise. A reference that has
- *   been given up must not be used. A put that has returned is seen by every later
- *   get. No function waits for a reader. The library calls no callback with a lock of
- *   its own held.
+ *   The library is thread-safe: any thread may call any function at any time, also on the
+ *   same handle, unless the function's comment says otherwise. A reference must not be
+ *   used after its release. A put that has returned is seen by every later get. No
+ *   function waits for a reader. The library calls no callback while it holds a lock of
+ *   its own.
  *
- * Processes that share a directory, fork, the directory itself, what a crash leaves
- * and writing on eviction have notes at the end of this header.
+ * The notes at the end of this header describe processes that share a directory, fork,
+ * the directory itself, what a crash leaves, and write-on-eviction.
  *
  * CONVENTIONS
- *   Arguments. NULL where a pointer is needed, an empty key, a size that no object
- *   can have, a negative duration: HUTCH_INVALID_ARGUMENT. An enumerator or a flag
- *   that this library does not define: HUTCH_UNSUPPORTED. Nothing else happens in
- *   either case. A function writes to its out-parameters only as its comment says;
- *   the handle of a failed call is NULL.
+ *   Arguments. A call returns HUTCH_INVALID_ARGUMENT for NULL where a pointer is needed,
+ *   for an empty key, for a size that no object can have, and for a negative duration. It
+ *   returns HUTCH_UNSUPPORTED for an enumerator or a flag that this library does not
+ *   define. In either case the call does nothing else. A function writes to its
+ *   out-parameters only as its comment says. A failed call sets *out to NULL where *out
+ *   is a handle.
  *
- *   Structs begin with their own size: the caller sets struct_size before the call,
- *   in structs that the library fills in too. Zero is the default in every field of
- *   every struct that is passed to a call, and NULL means a struct of zeros.
- *   A program that was compiled with another header may pass another size. Of a
- *   shorter struct, fields that it lacks have their defaults. In a longer struct, all
- *   that the library does not know must be zero, else the call answers
- *   HUTCH_UNSUPPORTED. A shorter struct is filled in as far as it goes; in a longer
- *   one that it fills in, the library sets the rest to zero. Fields named reserved are
- *   zero. A struct_size that no struct has (below 8, above 4,096) was not set:
- *   HUTCH_INVALID_ARGUMENT.
+ *   Structs. A struct begins with its own size. The caller sets struct_size before the
+ *   call, also in a struct that the library fills in. Zero is the default of every field
+ *   of every struct that is passed to a call, and NULL means a struct of zeros.
+ *   A program that was compiled with another version of this header may pass another
+ *   size. Fields that a shorter struct lacks have their defaults. The part of a longer
+ *   struct that the library does not know must be zero, or else the call returns
+ *   HUTCH_UNSUPPORTED. The library fills in a shorter struct up to its end, and sets the
+ *   unknown part of a longer one to zero. Fields named reserved are zero. A struct_size
+ *   that no struct has (below 8, above 4,096) was not set: HUTCH_INVALID_ARGUMENT.
  *
- *   Units. Times are int64_t nanoseconds: a time of day is Unix time. Sizes are
- *   bytes. HUTCH_NO_LIMIT is no limit of a size or a count, HUTCH_FOREVER a duration
- *   without end.
+ *   Units. Times are int64_t nanoseconds; a time of day is Unix time. Sizes are bytes.
+ *   HUTCH_NO_LIMIT means that a size or a count has no limit. HUTCH_FOREVER means that a
+ *   duration has no end.
  *
- *   Keys have 1 to HUTCH_KEY_MAX bytes, any bytes; HUTCH_STR("key") passes a literal.
- *   A value of no bytes is a value (and its pointer may be NULL in a put). The data of
- *   a value are 16-byte aligned.
+ *   Keys and values. A key has 1 to HUTCH_KEY_MAX bytes, of any content. HUTCH_STR("key")
+ *   passes a literal. A value may have no bytes; its pointer in a put may then be NULL.
+ *   The library aligns the data of a value to 16 bytes.
  *
- *   Callbacks are fn(void *context, ...). Where the library keeps a callback, a
- *   release function follows in the parameters; the library calls it exactly once,
- *   with the context, when it has no more use for it, also when the call failed.
+ *   Callbacks. A callback is fn(void *context, ...). Where the library keeps a callback,
+ *   the call takes a release function too. The library calls it exactly once, with the
+ *   context, when it no longer uses the context; it does so also if the call failed.
  *   A callback may call any function. The functions that wait (hutch_close,
  *   hutch_flush, hutch_maintain, hutch_queue_run, the waits for tasks, groups and
- *   queues) answer HUTCH_DEADLOCK from a callback of the same cache or queue. The
- *   callbacks of a tier view, of a cache's tasks and of its queue are the cache's, on
- *   whatever thread they are made. A clock must not call the library, and a codec
+ *   queues) return HUTCH_DEADLOCK within a callback of the same cache or queue. The
+ *   callbacks of a tier view, of a cache's tasks and of a cache's queue are callbacks of
+ *   the cache, whatever thread makes them. A clock must not call the library, and a codec
  *   must not call the cache that it belongs to.
  *
- *   _release and _close accept NULL.
+ *   Every _release function and hutch_close accept NULL.
  *
  * Supported: 64-bit Linux with glibc 2.34 or newer, x86_64 and aarch64.
  */
@@ -116,7 +116,7 @@ extern "C" {
 #define HUTCH_VERSION_MINOR 1
 #define HUTCH_VERSION_PATCH 0
 #define HUTCH_VERSION_STRING "0.1.0"
-/* Whether this header is at least of that version: #if HUTCH_CHECK_VERSION(0, 2, 0). */
+/* True if this header has that version or a later one: #if HUTCH_CHECK_VERSION(0, 2, 0). */
 #define HUTCH_CHECK_VERSION(major, minor, patch)                                     \
   (HUTCH_VERSION_MAJOR * 1000000 + HUTCH_VERSION_MINOR * 1000 + HUTCH_VERSION_PATCH >= \
    (major) * 1000000 + (minor) * 1000 + (patch))
@@ -138,48 +138,48 @@ extern "C" {
 #define HUTCH_MINUTE (60 * HUTCH_SECOND)
 #define HUTCH_HOUR (60 * HUTCH_MINUTE)
 #define HUTCH_DAY (24 * HUTCH_HOUR)
-/* As a duration: one without end. As a time to live or to idle: none, whatever the tier or the
-   cache has. */
+/* As a duration: without end. As a time to live or to idle: none, even if the tier or the
+   cache has one. */
 #define HUTCH_FOREVER INT64_MAX
 /* As a limit of a size or of a count: none. */
 #define HUTCH_NO_LIMIT UINT64_MAX
-/* As a tier's max_entry: a quarter of the tier's cost limit, as that limit then is. */
+/* As a tier's max_entry: a quarter of the tier's current cost limit. */
 #define HUTCH_MAX_ENTRY_QUARTER (UINT64_MAX - 1)
 
 /* ------------------------------------------------------------------ status */
 
-/* What a call answers. Numbers that are not listed are kept for later. */
+/* The result of a call. Numbers that are not listed are reserved. */
 typedef int32_t hutch_status;
 enum {
   HUTCH_OK = 0,
   /* answers */
   HUTCH_NOT_FOUND = 1,        /* no such entry; for a cursor: the end */
-  HUTCH_EXISTS = 2,           /* there is an entry already */
+  HUTCH_EXISTS = 2,           /* the key has an entry already */
   HUTCH_CONFLICT = 3,         /* the entry has another version */
   HUTCH_PARTIAL = 4,          /* stored, but not in every tier; see hutch_put_result */
   HUTCH_SUPERSEDED = 5,       /* a later write of the key was done first; nothing changed */
   HUTCH_OPTIONS_DIFFER = 6,   /* opened, but the directory is open with other options */
-  HUTCH_WOULD_BLOCK = 7,      /* a queue is full, or what is waited for has not come */
-  HUTCH_BUFFER_TOO_SMALL = 8, /* nothing copied; the size that is needed is given */
-  HUTCH_CANCELLED = 9,        /* given up, or cancelled, before it was done */
+  HUTCH_WOULD_BLOCK = 7,      /* a queue is full, or the awaited event has not happened */
+  HUTCH_BUFFER_TOO_SMALL = 8, /* nothing copied; the call gives the size that is needed */
+  HUTCH_CANCELLED = 9,        /* abandoned or cancelled before it was done */
   /* failures */
   HUTCH_INVALID_ARGUMENT = -1, /* NULL, a bad size, a negative duration */
-  HUTCH_NO_MEMORY = -2,        /* memory could not be had; nothing changed */
+  HUTCH_NO_MEMORY = -2,        /* an allocation failed; nothing changed */
   HUTCH_CLOSED = -3,           /* the cache has been closed */
-  HUTCH_FORKED = -4,           /* it belongs to the parent process: see FORK at the end */
+  HUTCH_FORKED = -4,           /* the handle belongs to the parent process: see FORK */
   HUTCH_BUSY = -5,             /* another process has the directory open, see HUTCH_SHARING_* */
   HUTCH_IO = -6,               /* a file or database call failed; see hutch_error */
   HUTCH_NO_SPACE = -7,         /* the file system or the quota is full */
-  HUTCH_TOO_LARGE = -8,        /* larger than any tier takes */
+  HUTCH_TOO_LARGE = -8,        /* larger than any tier accepts */
   HUTCH_CORRUPT = -9,          /* the directory's manifest is damaged */
   HUTCH_NEWER_FORMAT = -10,    /* the directory was written by a newer Hutch; untouched */
   HUTCH_UNSUPPORTED = -11,     /* not in this library, or not for this cache */
-  HUTCH_WRONG_TYPE = -12,      /* the value is not what the call works on */
+  HUTCH_WRONG_TYPE = -12,      /* the value is not of the kind that the call works on */
   HUTCH_OVERFLOW = -13,        /* the result does not fit; nothing changed */
-  HUTCH_DEADLOCK = -14,        /* would wait for itself: called from a callback or a loader */
-  HUTCH_BAD_DIRECTORY = -15,   /* cannot be made, read or written, or is no directory of ours */
+  HUTCH_DEADLOCK = -14,        /* the call would wait for itself, within a callback or a loader */
+  HUTCH_BAD_DIRECTORY = -15,   /* cannot be made, read or written, or is not a cache's */
   HUTCH_TIER_DOWN = -16,       /* the disk tier is out of service */
-  HUTCH_TIMED_OUT = -17,       /* the time that was given has passed */
+  HUTCH_TIMED_OUT = -17,       /* the given time has passed */
   HUTCH_LOAD_FAILED = -18      /* the loader failed; hutch_last_error has its code and words */
 };
 
@@ -201,12 +201,12 @@ typedef struct hutch_cursor hutch_cursor; /* a walk over the entries; has one ow
 typedef struct hutch_writer hutch_writer; /* a put whose value comes in pieces; has one owner */
 typedef struct hutch_object hutch_object; /* a host's object in a cache; counted */
 
-/* Called once, when the library has no more use for a context, or for an object. */
+/* Called once, when the library no longer uses a context or an object. */
 typedef void (*hutch_release)(void *context);
 /* The time, in Unix nanoseconds. */
 typedef int64_t (*hutch_clock)(void *context);
-/* Tells how much of a long call is done, of how much (0: not known). Returns 0 to go on,
-   anything else to stop. */
+/* Reports how much of a long call is done, and of how much (0: not known). It returns 0 to
+   continue, or another number to stop the call. */
 typedef int32_t (*hutch_progress)(void *context, uint64_t done, uint64_t total);
 
 /* A tier. */
@@ -216,37 +216,37 @@ enum {
 };
 
 /*
- * Eviction: how the memory tier chooses the entries that go.
+ * Eviction: how the memory tier chooses the entries that it evicts.
  *
- * The default is made for the most hits. Of entries that differ in cost it weighs how often and
- * how lately each is used against its cost, so many small ones that are asked for stay rather
- * than a large one that is asked for as often; a large one stays that is asked for often enough.
- * That is so where the limit on cost is the one that binds and costs differ by more than a factor
- * of two; where they do not, and under a limit on count, cost does not matter. Costs from 2^31
- * on are alike to it. The other policies do not look at cost.
+ * The default policy is made for the most hits. If entries differ in cost, it weighs how
+ * often and how recently an entry is used against its cost. Small entries therefore stay
+ * before a large entry that is used as often as each of them. A large entry stays if it is
+ * used often enough. The policy weighs cost only if the cost limit is the limit that is
+ * reached and costs differ by more than a factor of two. It treats all costs from 2^31 on
+ * as equal. The other policies ignore cost.
  */
 enum {
   HUTCH_POLICY_DEFAULT = 0, /* the library's choice: adaptive */
   HUTCH_POLICY_LRU = 1,     /* least recently used; exact up to 4,096 entries */
-  HUTCH_POLICY_LFU = 2,     /* least frequently used; likewise */
-  HUTCH_POLICY_FIFO = 3,    /* first in, first out; likewise */
-  HUTCH_POLICY_ADAPTIVE = 4 /* follows the best of several on a sample of the keys,
-                               and counts cost */
+  HUTCH_POLICY_LFU = 2,     /* least frequently used; exact likewise */
+  HUTCH_POLICY_FIFO = 3,    /* first in, first out; exact likewise */
+  HUTCH_POLICY_ADAPTIVE = 4 /* follows the best of several policies on a sample of the
+                               keys, and counts cost */
 };
 
-/* In which tiers a put stores. */
+/* The tiers in which a put stores. */
 enum {
-  HUTCH_WRITE_DEFAULT = 0,     /* of a put: as the cache; of a cache: through */
-  HUTCH_WRITE_THROUGH = 1,     /* in both */
-  HUTCH_WRITE_MEMORY = 2,      /* in memory only; what the disk tier has of the key goes */
-  HUTCH_WRITE_DISK = 3,        /* on disk only; what memory has of the key goes */
-  HUTCH_WRITE_ON_EVICTION = 4  /* in memory, and on disk when memory lets it go; see
+  HUTCH_WRITE_DEFAULT = 0,     /* of a put: the cache's policy; of a cache: through */
+  HUTCH_WRITE_THROUGH = 1,     /* in both tiers */
+  HUTCH_WRITE_MEMORY = 2,      /* in memory only; the put removes the key from disk */
+  HUTCH_WRITE_DISK = 3,        /* on disk only; the put removes the key from memory */
+  HUTCH_WRITE_ON_EVICTION = 4  /* in memory, and on disk when memory evicts the entry; see
                                   hutch_put. Not with HUTCH_SHARING_SHARED */
 };
 
-/* Where the disk tier keeps values. Settled when a directory is first used. */
+/* Where the disk tier keeps values. A directory keeps the kind of its first opening. */
 enum {
-  HUTCH_STORAGE_DEFAULT = 0, /* mixed for a new directory; for an old one what it has */
+  HUTCH_STORAGE_DEFAULT = 0, /* a new directory: mixed; an existing one: its own kind */
   HUTCH_STORAGE_MIXED = 1,   /* values above inline_threshold in files of their own */
   HUTCH_STORAGE_SQLITE = 2,  /* every value in the database */
   HUTCH_STORAGE_FILE = 3     /* every value in a file of its own */
@@ -256,24 +256,24 @@ enum {
 enum {
   HUTCH_DURABILITY_DEFAULT = 0, /* process */
   HUTCH_DURABILITY_PROCESS = 1, /* the end of the process, killed or not. A loss of
-                                   power may cost all entries */
-  HUTCH_DURABILITY_POWER = 2,   /* also a loss of power, but for the entries that were
+                                   power may lose all entries */
+  HUTCH_DURABILITY_POWER = 2,   /* also a loss of power, except for the entries that were
                                    written last */
-  HUTCH_DURABILITY_SYNC = 3     /* also a loss of power: a put returns when the disk
-                                   has the entry */
+  HUTCH_DURABILITY_SYNC = 3     /* also a loss of power, without exception: a put returns
+                                   when the disk has the entry */
 };
 
-/* Whether reads from disk compare a value's bytes with its checksum. */
+/* Whether a read from disk verifies the checksum of the value. */
 enum {
   HUTCH_CHECKSUMS_DEFAULT = 0, /* always */
   HUTCH_CHECKSUMS_ALWAYS = 1,
-  HUTCH_CHECKSUMS_NEVER = 2 /* a damaged value may be given out: only sizes and the
-                               database's own structure are checked */
+  HUTCH_CHECKSUMS_NEVER = 2 /* a read may return a damaged value: it checks only sizes and
+                               the structure of the database */
 };
 
 /*
- * Which processes may have the directory open at one time. The opening decides it, not
- * the directory: the next opening may choose anew. See SEVERAL PROCESSES at the end.
+ * Which processes may have the directory open at one time. Each opening chooses this anew;
+ * the directory does not store it. See SEVERAL PROCESSES at the end.
  */
 enum {
   HUTCH_SHARING_DEFAULT = 0,   /* exclusive */
@@ -286,7 +286,7 @@ enum {
 /*
  * hutch_version - the library's version, "0.1.0"
  *
- * Never NULL; static. Compare with HUTCH_VERSION_STRING, the header's.
+ * The result is a static string, never NULL. The header's version is HUTCH_VERSION_STRING.
  * Since 0.1.
  */
 HUTCH_API const char *hutch_version(void);
@@ -294,55 +294,56 @@ HUTCH_API const char *hutch_version(void);
 /*
  * hutch_abi_version - the library's HUTCH_ABI_VERSION
  *
- * A program that was compiled with HUTCH_ABI_VERSION n runs with every library
- * of the same soname that answers n or more. Since 0.1.
+ * A program that was compiled with HUTCH_ABI_VERSION n runs with every library of the same
+ * soname that returns n or more. Since 0.1.
  */
 HUTCH_API uint32_t hutch_abi_version(void);
 
 /*
  * hutch_status_name - the name of a status, "HUTCH_NOT_FOUND"
  *
- * Never NULL; static. For a number that is no status: "HUTCH_UNKNOWN".
- * Since 0.1.
+ * The result is a static string, never NULL. For a number that is not a status it is
+ * "HUTCH_UNKNOWN". Since 0.1.
  */
 HUTCH_API const char *hutch_status_name(hutch_status status);
 
 /*
- * hutch_status_text - what a status means, "there is no such entry"
+ * hutch_status_text - the meaning of a status, "there is no such entry"
  *
- * Never NULL; static. Since 0.1.
+ * The result is a static string, never NULL. Since 0.1.
  */
 HUTCH_API const char *hutch_status_text(hutch_status status);
 
 /*
  * hutch_error_words - this thread's last failure, in words
  *
- * As hutch_error has them, for a message: the path where there is one, what failed, the number
- * that was refused, and the system's reason. Never NULL; "" if this thread has had no failure.
- * Valid until the thread's next failure. Since 0.1.
+ * The text is the one in hutch_error: the path if there is one, what failed, the number
+ * that was refused, and the system's reason. The result is never NULL; it is "" if this
+ * thread has had no failure. It is valid until the thread's next failure. Since 0.1.
  */
 HUTCH_API const char *hutch_error_words(void);
 
 /*
  * hutch_last_error - this thread's last failure, by value
  *
- * out (struct_size set) receives the failure that this thread's calls met
- * last. Only failures set it: an answer such as HUTCH_NOT_FOUND leaves it as it
- * was. Within a callback it tells the failures of the callback's own calls; when the
- * callback has returned, it is again what it was before.
- * Returns HUTCH_OK, HUTCH_INVALID_ARGUMENT or HUTCH_UNSUPPORTED; these are not
- * themselves recorded. Since 0.1.
+ * The call copies the last failure of this thread's calls to *out (struct_size set). Only
+ * failures are recorded: an answer such as HUTCH_NOT_FOUND changes nothing. Within a
+ * callback, the call reports the failures of the callback's own calls. When the callback
+ * has returned, the thread's last failure is again what it was before the callback. The
+ * call returns HUTCH_OK, HUTCH_INVALID_ARGUMENT or HUTCH_UNSUPPORTED; its own failures are
+ * not recorded. Since 0.1.
  */
 HUTCH_API hutch_status hutch_last_error(hutch_error *out);
 
 /* -------------------------------------------------------------------- open */
 
-/* What a codec writes to; valid during its call. */
+/* The output of a codec; valid during its call. */
 typedef struct hutch_buffer hutch_buffer;
 
 /*
- * One direction of a codec: makes output of the size bytes at input, which stay valid
- * during the call. HUTCH_OK, or a failure. Must not call the cache that it belongs to.
+ * One direction of a codec: makes output from the size bytes at input, which stay valid
+ * during the call. It returns HUTCH_OK or a failure. It must not call the cache that it
+ * belongs to.
  */
 typedef hutch_status (*hutch_codec_function)(void *context, const void *input, size_t size,
                                              hutch_buffer *output);
@@ -350,10 +351,11 @@ typedef hutch_status (*hutch_codec_function)(void *context, const void *input, s
 /*
  * hutch_buffer_resize - room in a codec's output
  *
- * Returns room for size bytes with what was written before, and makes size the size of
- * the output; it may be called again with less or more. Earlier pointers are not valid
- * any more. NULL: there is no memory, or more is wanted than the value has that is being
- * decoded; the codec returns a failure then. Since 0.1.
+ * The call makes size the size of the output. It returns a pointer to the output, which
+ * keeps the bytes written before. It may be called again, with a larger or a smaller size;
+ * pointers that it returned earlier are then invalid. NULL: the allocation failed, or size
+ * is larger than the value that is being decoded. The codec then returns a failure. Since
+ * 0.1.
  */
 HUTCH_API void *hutch_buffer_resize(hutch_buffer *buffer, size_t size);
 
