@@ -360,40 +360,38 @@ typedef hutch_status (*hutch_codec_function)(void *context, const void *input, s
 HUTCH_API void *hutch_buffer_resize(hutch_buffer *buffer, size_t size);
 
 /*
- * The limits of one tier. All are hard: a put makes room before it returns. Expired
- * entries go first; in a memory tier of more than 256 entries a put looks at as many
- * for it, and a trim at all.
+ * The limits of one tier. Every limit is hard: a put makes room before it returns. An
+ * eviction takes expired entries first; in a memory tier of more than 256 entries, a put
+ * looks for them among 256 entries, and a trim among all.
  *
- * A limit of 0 is not set. In hutch_open such a limit is what the directory has, or
- * else the default that hutch_options names; in hutch_set_limits it stays as it is.
- * HUTCH_NO_LIMIT says that there is no limit, HUTCH_FOREVER that there is no time to
- * live or to idle; hutch_limits gives the same numbers back.
+ * A limit of 0 is not set. In hutch_open, such a limit is the one that the directory has,
+ * or else the default that hutch_options names. In hutch_set_limits, it stays as it is.
+ * HUTCH_NO_LIMIT means that there is no limit, and HUTCH_FOREVER that there is no time to
+ * live or to idle. hutch_limits returns the same numbers.
  *
- * The limits of the disk tier are kept in the directory: they hold for each opening
- * that does not set others. An opening that changes them says so in the log.
+ * The directory stores the limits of the disk tier: they hold for every later opening that
+ * does not set others. An opening that changes them logs that.
  */
 typedef struct hutch_tier_limits {
   uint64_t cost;        /* bytes charged. Memory: key, value, extended data and
-                           overhead, or the entry's explicit cost. Disk: what
-                           the entries take up there, and the database's log and
-                           removed files that are not yet gone; an eighth of
-                           it, and no more than 16 MiB, is kept for the log */
+                           overhead, or the entry's explicit cost. Disk: the space of
+                           the entries, of the database's log and of removed files that
+                           are not yet deleted. An eighth of cost, at most 16 MiB, is
+                           reserved for the log */
   uint64_t count;       /* entries */
-  uint64_t max_entry;   /* the largest charge of one entry; a larger entry is not
-                           stored in this tier. HUTCH_MAX_ENTRY_QUARTER: a
-                           quarter of cost */
+  uint64_t max_entry;   /* the largest charge of one entry; the tier does not store a
+                           larger entry. HUTCH_MAX_ENTRY_QUARTER: a quarter of cost */
   int64_t time_to_live; /* from the write, for entries without their own */
   int64_t time_to_idle; /* from the last access, for entries without their own */
-  uint64_t min_free;    /* disk only: bytes that stay free on the file system that
-                           holds the directory. Where less is free, for whatever
-                           reason, entries are evicted, the least recently used
-                           first; a put that finds no room is refused
-                           (HUTCH_OUTCOME_NO_SPACE). The library looks now and
-                           then, and every 128 KiB that are written */
+  uint64_t min_free;    /* disk only: bytes to keep free on the file system that holds
+                           the directory. If less is free, for whatever reason, the tier
+                           evicts the least recently used entries. It refuses a put for
+                           which it finds no room (HUTCH_OUTCOME_NO_SPACE). The library
+                           looks now and then, and after every 128 KiB written */
   uint64_t reserved[10]; /* zero */
 } hutch_tier_limits;
 
-/* The limits of a cache. Of a tier view only its own part counts. */
+/* The limits of a cache. A tier view uses only the part of its own tier. */
 typedef struct hutch_cache_limits {
   size_t struct_size;
   hutch_tier_limits memory;
@@ -401,7 +399,7 @@ typedef struct hutch_cache_limits {
 } hutch_cache_limits;
 
 /* How to open a cache. All zero: the defaults, which the fields' comments name. In a second
-   opening of a directory, a field of 0 is what the cache that is open has. */
+   opening of a directory, a field of 0 means what the open cache has. */
 typedef struct hutch_options {
   size_t struct_size;
   uint32_t flags;      /* HUTCH_OPEN_* or 0 */
@@ -409,41 +407,42 @@ typedef struct hutch_options {
   uint32_t storage;    /* HUTCH_STORAGE_*; DEFAULT */
   uint32_t durability; /* HUTCH_DURABILITY_*; DEFAULT */
   uint32_t sharing;    /* HUTCH_SHARING_*; DEFAULT */
-  /* The most threads that the cache makes for its tasks and its maintenance, at
-     most 256. 0: 2. See HUTCH_OPEN_NO_THREADS. */
+  /* The largest number of threads that the cache makes for its tasks and its
+     maintenance, at most 256. 0: 2. See HUTCH_OPEN_NO_THREADS. */
   uint32_t workers;
-  /* HUTCH_STORAGE_MIXED: a value of more bytes than this gets a file of its own;
-     HUTCH_NO_LIMIT: none does. 0: 20,480, from where on a file's put and get are as
-     fast as a row's, or faster, but for puts on file systems that are slow to make
-     and remove files: a cache on ext4 that is written more than it is read does well
-     with 262,144 (Tests/Benchmarks/README.md has the figures). */
+  /* HUTCH_STORAGE_MIXED: a value with more bytes than this gets a file of its own.
+     HUTCH_NO_LIMIT: no value does. 0: 20,480. From that size on, a put and a get of a
+     file are as fast as those of a row, or faster. Puts are an exception on a file system
+     that is slow to make and remove files: a cache on ext4 that is written more than it
+     is read does well with 262,144 (figures: Tests/Benchmarks/README.md). */
   uint64_t inline_threshold;
-  /* 0: cost 64 MiB, max_entry a quarter; nothing else limited */
+  /* 0: cost 64 MiB, max_entry a quarter of it; no other limit */
   hutch_tier_limits memory;
-  /* 0: what the directory has; of a new one cost 50,000,000 bytes, max_entry a
-     quarter, time_to_live 30 days, nothing else limited */
+  /* 0: what the directory has. A new directory: cost 50,000,000 bytes, max_entry a
+     quarter of it, time_to_live 30 days; no other limit */
   hutch_tier_limits disk;
-  /* The time, in Unix nanoseconds, instead of the system's clocks: for tests. The
-     library calls it within calls, in their thread, and within tasks, in a worker's,
-     with no lock held; it must not call the library. NULL: the system's clocks, by
-     which a change of the wall clock neither expires entries nor keeps them. */
+  /* The time, in Unix nanoseconds, in place of the system's clocks: for tests. The
+     library calls it with no lock held, on the thread of a call, or of the worker that
+     runs a task. It must not call the library. NULL: the system's clocks; a change of
+     the wall clock then neither expires entries nor keeps them. */
   hutch_clock clock;
   void *clock_context;
   hutch_release clock_release;
   uint32_t on_memory_warning; /* HUTCH_SHRINK_*; see hutch_notify */
   uint32_t on_background;     /* HUTCH_SHRINK_* */
   uint32_t low_water;         /* percent, for HUTCH_SHRINK_LOW_WATER: 1 to 100; 0: 50 */
-  uint32_t write_policy;      /* HUTCH_WRITE_*; of puts that do not say */
+  uint32_t write_policy;      /* HUTCH_WRITE_*; for puts that do not name one */
   uint32_t checksums; /* HUTCH_CHECKSUMS_*; DEFAULT */
   uint32_t codec_id;  /* not 0 with a codec; stored with each entry */
-  /* A codec: what the disk tier keeps of a value is what codec_encode makes of it
-     (compression, encryption), and codec_decode makes the value of that. The memory
-     tier has values as they are. Keys and extended data are stored as they are.
-     An entry of a codec with another id is no entry for this cache, but is kept for
-     one that has it; entries that were put without a codec are read without. A failure
-     of codec_encode is the outcome HUTCH_OUTCOME_FAILED of the disk tier; one of
-     codec_decode is HUTCH_IO and keeps the entry, but HUTCH_CORRUPT removes it. Called
-     with no lock held, in whatever thread needs it. NULL: none. */
+  /* A codec, for compression or encryption. The disk tier stores the output of
+     codec_encode, and codec_decode restores the value. The memory tier holds values as
+     they are. Keys and extended data are stored as they are. A cache does not see an
+     entry of a codec with another id; the entry is kept for a cache with that codec.
+     An entry that was put without a codec is read without one. A failure of codec_encode
+     is the disk tier's outcome HUTCH_OUTCOME_FAILED. If codec_decode fails with
+     HUTCH_CORRUPT, the entry is removed; with any other failure it is kept, and the
+     answer is HUTCH_IO. The library calls a codec with no lock held, on whatever thread
+     needs it. NULL: none. */
   hutch_codec_function codec_encode;
   hutch_codec_function codec_decode;
   void *codec_context;
@@ -453,69 +452,67 @@ typedef struct hutch_options {
 } hutch_options;
 
 enum {
-  /* Use a directory on a network file system all the same. Only this machine
-     may have it open, which nothing can check. */
+  /* Also accept a directory on a network file system. Only this machine may have it
+     open, and the library cannot check that. */
   HUTCH_OPEN_NETWORK_DIRECTORY = 1,
-  /* Open also if the directory cannot be used, whatever the reason: the disk tier
-     is down then (HUTCH_STATE_DOWN), and in service as soon as the directory can be
-     used. If it is removed later it is made again. */
+  /* Also open if the directory cannot be used, for whatever reason. The disk tier is
+     then down (HUTCH_STATE_DOWN), and in service as soon as the directory can be used.
+     If the directory is removed later, it is made again. */
   HUTCH_OPEN_DISK_OPTIONAL = 2,
-  /* Host objects are released by hutch_drain_releases alone, on its caller's
-     thread, until the cache is closed. */
+  /* Only hutch_drain_releases releases host objects, on its caller's thread, until the
+     cache is closed. */
   HUTCH_OPEN_DRAIN_RELEASES = 4,
   /* The cache makes no threads: hutch_maintain runs its tasks and does its
      maintenance. workers must be 0. */
   HUTCH_OPEN_NO_THREADS = 8,
-  /* The directory may have other files in it although it is not yet a cache's:
-     without this flag it is HUTCH_BAD_DIRECTORY. They are left alone, either way. */
+  /* The directory may contain other files although it is not a cache's yet. Without
+     this flag the answer is HUTCH_BAD_DIRECTORY. The library leaves such files alone in
+     either case. */
   HUTCH_OPEN_NONEMPTY = 16,
-  /* Open only a directory that has a cache in it: else HUTCH_BAD_DIRECTORY, and nothing
-     is made. */
+  /* Open only a directory that contains a cache. Else the answer is HUTCH_BAD_DIRECTORY,
+     and the call makes nothing. */
   HUTCH_OPEN_EXISTING = 32
 };
 
 /*
  * hutch_open - open a cache
  *
- * directory: a path (bytes, ends with NUL, not interpreted), made with its
- * parents if it is not there. NULL: a cache in memory only, which needs nothing
- * and leaves nothing behind. options: NULL means the defaults.
- * On HUTCH_OK and on HUTCH_OPTIONS_DIFFER *out is a new reference that ends
- * with hutch_close; on a failure it is NULL.
+ * directory: a path (bytes, ends with NUL, not interpreted). The call makes the directory
+ * and its parents if they do not exist. NULL: a cache in memory only, which uses no file.
+ * options: NULL means the defaults. On HUTCH_OK and on HUTCH_OPTIONS_DIFFER, *out is a new
+ * reference, which hutch_close ends. On a failure it is NULL.
  *
- * A directory that this process has open already: *out shares the cache that is
- * there, whose options and limits go on; if options sets other ones, the answer
- * is HUTCH_OPTIONS_DIFFER, and with another codec HUTCH_INVALID_ARGUMENT: values
- * would be stored without it. One that this process is closing is opened when that is
- * done; HUTCH_DEADLOCK: from a
- * callback of the cache that is being closed.
+ * If this process has the directory open already, *out shares that cache, and the cache
+ * keeps its options and limits. If options sets different ones, the answer is
+ * HUTCH_OPTIONS_DIFFER. With a different codec it is HUTCH_INVALID_ARGUMENT, since values
+ * would be stored without that codec. If this process is closing the directory, the call
+ * waits for the end of the close. HUTCH_DEADLOCK: a callback of the cache that is being
+ * closed made the call.
  *
- * Where a directory that is open cannot be used any more, or has been removed, the
- * disk tier is down and memory goes on: puts answer HUTCH_PARTIAL. Every second, and
- * with a put after such a pause, the directory is tried again at its path; entries that
- * were written or removed meanwhile do not come back with it.
+ * If an open directory becomes unusable or is removed, the disk tier goes down and the
+ * memory tier goes on: puts return HUTCH_PARTIAL. The cache tries the directory again at
+ * its path every second, and with a put after such a pause. Entries that were written or
+ * removed meanwhile do not come back with the directory.
  *
- * A directory with a damaged manifest opens: the manifest is renamed aside, to
- * hutch-<16 digits>.damaged, and the cache starts empty. The newest of them stays
- * for a week, and does not count against the limits. In a cache's directory a
- * manifest that is no SQLite database counts as damaged.
+ * A directory with a damaged manifest opens: the call renames the manifest to hutch-<16
+ * digits>.damaged, and the cache starts empty. The newest such file stays for a week and
+ * does not count against the limits. In a cache's directory, a manifest that is not a
+ * SQLite database counts as damaged.
  *
- * The library touches no file that it has not made. Its own are manifest.sqlite
- * (with -wal and -shm), hutch.lock, hutch.shared, and those whose names begin with
- * "hutch-" and 16 hexadecimal digits, there and in the folders content and trash.
- * A directory that is not empty and is no cache's yet is refused, unless
- * HUTCH_OPEN_NONEMPTY is given. No symbolic link in the directory is followed.
+ * The library touches no file that it has not made. Its files are manifest.sqlite (with
+ * -wal and -shm), hutch.lock, hutch.shared, and those whose names begin with "hutch-" and
+ * 16 hexadecimal digits, in the directory and in its folders content and trash. The library
+ * refuses a directory that is not empty and is not a cache's, unless HUTCH_OPEN_NONEMPTY is
+ * given. It follows no symbolic link in the directory.
  *
- * Failures: HUTCH_BAD_DIRECTORY (cannot be made, opened or written, is a file, is
- * not empty and no cache's, or holds a file of another program under the manifest's
- * name; the words begin with the path),
- * HUTCH_BUSY, HUTCH_FORKED (the parent had it open at a fork that could not
- * hand it on),
- * HUTCH_NEWER_FORMAT (nothing touched), HUTCH_UNSUPPORTED (a network file
- * system, or options that this library does not know), HUTCH_INVALID_ARGUMENT
- * (a negative duration, a storage kind that the directory does not have, an
- * empty path), HUTCH_NO_SPACE, HUTCH_IO,
- * HUTCH_NO_MEMORY. The clock's release is called on failure too. Since 0.1.
+ * Failures: HUTCH_BAD_DIRECTORY (the directory cannot be made, opened or written; it is a
+ * file; it is not empty and not a cache's; or it has a file of another program under the
+ * manifest's name; the words begin with the path), HUTCH_BUSY, HUTCH_FORKED (the parent had
+ * it open at a fork that could not hand it on), HUTCH_NEWER_FORMAT (the directory is
+ * unchanged), HUTCH_UNSUPPORTED (a network file system, or options that this library does
+ * not know), HUTCH_INVALID_ARGUMENT (a negative duration, a storage kind that the directory
+ * does not have, an empty path), HUTCH_NO_SPACE, HUTCH_IO, HUTCH_NO_MEMORY. After a failure
+ * too, the library calls the clock's release function. Since 0.1.
  */
 HUTCH_API hutch_status hutch_open(const char *directory, const hutch_options *options,
                                   hutch_cache **out);
@@ -523,48 +520,47 @@ HUTCH_API hutch_status hutch_open(const char *directory, const hutch_options *op
 /*
  * hutch_close - shut a cache down and give up the reference
  *
- * Completes what is queued, closes the directory (unless the process has it
- * open a second time) and gives up the caller's reference. Calls that are under
- * way end properly; later ones, through other references or tier views, answer
- * HUTCH_CLOSED. Closing a tier view only gives up the reference to the view.
+ * The call completes queued work, closes the directory (unless the process has it open a
+ * second time) and releases the caller's reference. Calls that are in progress complete.
+ * Later calls, through other references or tier views, return HUTCH_CLOSED. A close of a
+ * tier view only releases the reference to the view.
  *
- * Of the tasks of this opening, writes that are queued are carried out, and
- * reads and host work that are queued cancelled; every completion is made, or
- * left in its port, before the call returns. After close_deadline no more is
- * begun, queued writes are cancelled too, and what runs is left to end by
- * itself: HUTCH_TIMED_OUT.
+ * Of the tasks of this opening, queued writes are carried out, and queued reads and queued
+ * host work are cancelled. Every completion is made, or is in its port, before the call
+ * returns. After close_deadline no further task starts, queued writes are cancelled too,
+ * and running tasks end by themselves: HUTCH_TIMED_OUT.
  *
- * HUTCH_OK also for NULL. HUTCH_CLOSED: another call has closed it; the
- * reference is gone all the same. HUTCH_FORKED: the fork could not hand the
- * cache on; it is the parent's, and unharmed. After a fork each process closes
- * its own: the other goes on. HUTCH_DEADLOCK: called from a callback of this cache; nothing
- * happened. HUTCH_IO: closed, but the end was not clean, and the next open has
- * to look through the manifest. Since 0.1.
+ * HUTCH_OK: also for NULL. HUTCH_CLOSED: another call has closed the cache; the reference
+ * is released nevertheless. HUTCH_FORKED: the fork could not hand the cache on; it is the
+ * parent's, and unharmed. After a fork each process closes its own cache, and the other
+ * process goes on. HUTCH_DEADLOCK: a callback of this cache made the call; nothing
+ * happened. HUTCH_IO: the cache is closed, but not cleanly, and the next open checks the
+ * manifest. Since 0.1.
  */
 HUTCH_API hutch_status hutch_close(hutch_cache *cache);
 
 /*
  * hutch_destroy - remove a cache from a directory
  *
- * Unlinks every file that the library has made there, and removes the directory if it
- * is empty then; files of others stay. HUTCH_NOT_FOUND: there is no such directory, or
- * no cache in it. HUTCH_BUSY: this process or another one has it open.
- * HUTCH_BAD_DIRECTORY: the manifest is not a cache's; HUTCH_NEWER_FORMAT: it is a
- * newer library's; nothing is touched in either case. A process must not open the
- * directory meanwhile. Since 0.1.
+ * The call deletes every file that the library has made in the directory, and then the
+ * directory if it is empty. Files of other programs stay. HUTCH_NOT_FOUND: the directory
+ * does not exist, or has no cache. HUTCH_BUSY: this process or another one has it open.
+ * HUTCH_BAD_DIRECTORY: the manifest is not a cache's. HUTCH_NEWER_FORMAT: a newer library
+ * has written it. In both of these cases the call changes nothing. No process may open the
+ * directory during the call. Since 0.1.
  */
 HUTCH_API hutch_status hutch_destroy(const char *directory);
 
 /*
  * hutch_cache_retain, hutch_cache_release - references
  *
- * retain returns its argument. Giving up the last reference without
- * hutch_close shuts the cache down too, when its tasks have ended. They are carried
- * out, also while the cache is suspended. In a cache without workers the release
- * carries them out itself, and cancels those that wait for the start of a group or
- * for another's load; from a callback of the cache, hutch_queue_run or hutch_maintain
- * does so before it returns. A completion in a port keeps the cache open until it is
- * drained. Since 0.1.
+ * retain returns its argument. The release of the last reference without hutch_close also
+ * shuts the cache down, after its tasks have ended. The tasks are carried out, even while
+ * the cache is suspended. In a cache without workers, the release itself carries them out,
+ * and cancels those that wait for the start of a group or for another task's load. If a
+ * callback of the cache makes that release, hutch_queue_run or hutch_maintain carries them
+ * out before it returns. A completion in a port keeps the cache open until it is drained.
+ * Since 0.1.
  */
 HUTCH_API hutch_cache *hutch_cache_retain(hutch_cache *cache);
 HUTCH_API void hutch_cache_release(hutch_cache *cache);
@@ -572,35 +568,36 @@ HUTCH_API void hutch_cache_release(hutch_cache *cache);
 /*
  * hutch_tier - one tier of a cache, as a cache
  *
- * *out: a new reference to a view of tier HUTCH_TIER_MEMORY or HUTCH_TIER_DISK,
- * which takes every call that a cache takes and is given up by
- * hutch_cache_release. The tiers stay coherent:
+ * *out: a new reference to a view of tier HUTCH_TIER_MEMORY or HUTCH_TIER_DISK. A view
+ * accepts every call that a cache accepts; hutch_cache_release releases it. The tiers stay
+ * coherent:
  *   memory view  put stores in memory and removes the entry on disk; get,
- *                contains, info see memory only; remove and clear drop memory
- *                copies only
- *   disk view    put stores on disk and drops the memory copy; get, contains,
- *                info see the disk only and bring nothing into memory; remove
- *                and clear do away with the memory copies of what was on disk
- * A view of a view is a view of the same cache. HUTCH_UNSUPPORTED: no such
- * tier, which the disk tier is for a cache in memory. Since 0.1.
+ *                contains and info see memory only; remove and clear remove
+ *                the copies in memory only
+ *   disk view    put stores on disk and removes the copy in memory; get,
+ *                contains and info see the disk only and bring nothing into
+ *                memory; remove and clear remove the entries on disk and
+ *                their copies in memory
+ * A view of a view is a view of the same cache. HUTCH_UNSUPPORTED: the cache has no such
+ * tier; a cache in memory has no disk tier. Since 0.1.
  */
 HUTCH_API hutch_status hutch_tier(hutch_cache *cache, uint32_t tier, hutch_cache **out);
 
 /*
  * hutch_directory - the directory's path as it was given to hutch_open
  *
- * Valid as long as the reference; NULL for a cache in memory. Since 0.1.
+ * The result is valid as long as the reference. It is NULL for a cache in memory. Since
+ * 0.1.
  */
 HUTCH_API const char *hutch_directory(const hutch_cache *cache);
 
 /*
  * hutch_flush - wait until all that has been put is in the manifest
  *
- * Writes that were submitted before the call are committed when it returns, what
- * was put with HUTCH_WRITE_ON_EVICTION is written, and the access times that were
- * gathered so far too. What could not be written stays owed. Failures: HUTCH_IO,
- * HUTCH_NO_SPACE, HUTCH_TIER_DOWN, HUTCH_DEADLOCK. A cache in memory: HUTCH_OK.
- * Since 0.1.
+ * When the call returns, all writes that were submitted before it are committed. It also
+ * writes the entries that HUTCH_WRITE_ON_EVICTION has deferred, and the access times
+ * gathered so far. An entry that could not be written stays deferred. Failures: HUTCH_IO,
+ * HUTCH_NO_SPACE, HUTCH_TIER_DOWN, HUTCH_DEADLOCK. A cache in memory: HUTCH_OK. Since 0.1.
  */
 HUTCH_API hutch_status hutch_flush(hutch_cache *cache);
 
