@@ -603,13 +603,13 @@ HUTCH_API hutch_status hutch_flush(hutch_cache *cache);
 
 /* ----------------------------------------------------------------- entries */
 
-/* What an entry is, without its value. */
+/* The record of an entry, without its value. */
 typedef struct hutch_entry_info {
   size_t struct_size;
-  uint64_t version;       /* of the write; never used twice in a directory */
-  int64_t created;        /* when it was written or touched */
-  int64_t accessed;       /* last access, as far as it is kept: exact for entries
-                             with a time to idle, else within minutes */
+  uint64_t version;       /* of the write; a directory never uses one twice */
+  int64_t created;        /* time of the last write or touch */
+  int64_t accessed;       /* time of the last access: exact for entries with a time to
+                             idle, else within minutes */
   int64_t expires;        /* when its time to live ends (its own or the tier's);
                              0: never */
   int64_t time_to_idle;   /* its own or the tier's; 0: none */
@@ -618,7 +618,7 @@ typedef struct hutch_entry_info {
   uint64_t extended_size; /* of the extended data, in bytes */
   uint64_t checksum;      /* XXH3 (64 bits) of the value; 0: not computed (memory only, or
                              behind a codec) */
-  uint32_t tier;          /* HUTCH_TIER_* that answered */
+  uint32_t tier;          /* the HUTCH_TIER_* that answered */
   uint32_t reserved;
 } hutch_entry_info;
 
@@ -629,34 +629,33 @@ typedef struct hutch_put_options {
   int64_t time_to_idle;  /* 0: the tier's; HUTCH_FOREVER: none */
   uint64_t cost;         /* replaces the charge in the memory tier; 0: none. The
                             default policy weighs it, see HUTCH_POLICY_DEFAULT */
-  const void *extended;  /* bytes that travel with the entry; copied */
+  const void *extended;  /* bytes to store with the entry; copied */
   size_t extended_size;  /* 0..65,535 */
   uint32_t write_policy; /* HUTCH_WRITE_*; 0: the cache's. A view stores in its tier */
   uint32_t reserved;
-  /* What the name of the value's file ends with, if it gets one: an extension,
-     for programs that go by it (".jpg"). At most HUTCH_SUFFIX_MAX bytes, no
-     slash; ends with NUL, copied. NULL: nothing. The rest of the name is
-     random. */
+  /* The end of the name of the value's file, if the value gets one: an extension such as
+     ".jpg", for programs that depend on it. At most HUTCH_SUFFIX_MAX bytes, no slash;
+     ends with NUL, copied. NULL: no suffix. The rest of the name is random. */
   const char *suffix;
 } hutch_put_options;
 
-/* What one tier made of a put. */
+/* The outcome of a put in one tier. */
 enum {
   HUTCH_OUTCOME_NONE = 0,      /* the cache, or the view, has no such tier */
   HUTCH_OUTCOME_STORED = 1,
   HUTCH_OUTCOME_TOO_LARGE = 2, /* above the tier's max_entry */
   HUTCH_OUTCOME_NO_SPACE = 3,  /* the file system or the quota is full */
-  HUTCH_OUTCOME_FAILED = 4,    /* out of service, or a call failed */
-  HUTCH_OUTCOME_REMOVED = 5,   /* not asked to store: made sure it holds none */
-  HUTCH_OUTCOME_DEFERRED = 6   /* holds none, and is given the entry when memory lets
-                                  it go (HUTCH_WRITE_ON_EVICTION) */
+  HUTCH_OUTCOME_FAILED = 4,    /* the tier is out of service, or a call failed */
+  HUTCH_OUTCOME_REMOVED = 5,   /* the put was not for this tier, which now has no entry */
+  HUTCH_OUTCOME_DEFERRED = 6   /* the tier has no entry yet, and gets it when memory
+                                  evicts it (HUTCH_WRITE_ON_EVICTION) */
 };
 
-/* What came of a put, tier by tier. */
+/* The result of a put, for each tier. */
 typedef struct hutch_put_result {
   size_t struct_size;
-  uint64_t version; /* of this write; with HUTCH_EXISTS and HUTCH_CONFLICT, the
-                       version that is there; 0 if there is none */
+  uint64_t version; /* of this write; with HUTCH_EXISTS and HUTCH_CONFLICT, the version
+                       of the existing entry; 0 if there is none */
   uint32_t memory;  /* HUTCH_OUTCOME_* */
   uint32_t disk;    /* HUTCH_OUTCOME_* */
 } hutch_put_result;
@@ -664,20 +663,19 @@ typedef struct hutch_put_result {
 /*
  * hutch_put - store a value
  *
- * Copies value (and options->extended) and stores it under key, in every tier
- * that takes it, in place of what was there. When it returns, the disk tier has
- * committed it. options and result may be NULL; result is filled in unless the
- * call answers HUTCH_INVALID_ARGUMENT or HUTCH_UNSUPPORTED.
+ * The call copies value (and options->extended) and stores it under key, in every tier that
+ * accepts it, in place of the older entry. When the call returns, the disk tier has
+ * committed the value. options and result may be NULL. The call fills in result unless it
+ * returns HUTCH_INVALID_ARGUMENT or HUTCH_UNSUPPORTED.
  *
- * HUTCH_PARTIAL: stored in a tier but not in every one (result says which).
- * Where a tier did not take the value, the one it had before is removed; where
- * even that failed, it is not given out any more by this cache, but after a
- * kill of the process it may be back. HUTCH_TOO_LARGE, HUTCH_NO_SPACE, HUTCH_IO,
- * HUTCH_TIER_DOWN: no tier took it, and older values are gone likewise.
- * HUTCH_NO_MEMORY, HUTCH_CLOSED, HUTCH_FORKED: nothing changed.
+ * HUTCH_PARTIAL: a tier has stored the value, but not every tier (result says which). A
+ * tier that did not store the value removes its older value. If that removal fails too,
+ * this cache does not return the older value any more, but after a kill of the process the
+ * older value may be back. HUTCH_TOO_LARGE, HUTCH_NO_SPACE, HUTCH_IO, HUTCH_TIER_DOWN: no
+ * tier has stored the value, and older values are removed likewise. HUTCH_NO_MEMORY,
+ * HUTCH_CLOSED, HUTCH_FORKED: nothing changed.
  *
- * For HUTCH_WRITE_ON_EVICTION see WRITING ON EVICTION at the end.
- * Since 0.1.
+ * WRITING ON EVICTION at the end describes HUTCH_WRITE_ON_EVICTION. Since 0.1.
  */
 HUTCH_API hutch_status hutch_put(hutch_cache *cache, const void *key, size_t key_size,
                                  const void *value, size_t value_size,
@@ -686,11 +684,11 @@ HUTCH_API hutch_status hutch_put(hutch_cache *cache, const void *key, size_t key
 /*
  * hutch_get - a counted reference to a value
  *
- * *out: the value, which the caller gives up with hutch_value_release; NULL if
- * the answer is HUTCH_NOT_FOUND or a failure. A value that was found on disk is
- * brought into memory. An access lengthens life only through a time to idle. A
- * damaged entry is removed, and is HUTCH_NOT_FOUND. HUTCH_IO: the disk could not
- * be read. Since 0.1.
+ * *out: the value, which the caller releases with hutch_value_release. It is NULL if the
+ * answer is HUTCH_NOT_FOUND or a failure. A get that finds the value on disk brings it into
+ * memory. An access extends an entry's life only through a time to idle. If the entry is
+ * damaged, the call removes it and returns HUTCH_NOT_FOUND. HUTCH_IO: the disk could not be
+ * read. Since 0.1.
  */
 HUTCH_API hutch_status hutch_get(hutch_cache *cache, const void *key, size_t key_size,
                                  hutch_value **out);
@@ -698,64 +696,65 @@ HUTCH_API hutch_status hutch_get(hutch_cache *cache, const void *key, size_t key
 /*
  * hutch_get_into - copy a value into the caller's buffer
  *
- * *size (not NULL) receives the size of the value. If capacity is less, nothing
- * is copied and the answer is HUTCH_BUFFER_TOO_SMALL; buffer may be NULL if
- * capacity is 0. Else as hutch_get, and faster for small values. Since 0.1.
+ * *size (not NULL) receives the size of the value. If capacity is smaller, the call copies
+ * nothing and returns HUTCH_BUFFER_TOO_SMALL. buffer may be NULL if capacity is 0. In all
+ * else the call is hutch_get; for small values it is faster. Since 0.1.
  */
 HUTCH_API hutch_status hutch_get_into(hutch_cache *cache, const void *key, size_t key_size,
                                       void *buffer, size_t capacity, size_t *size);
 
-/* How to look. */
+/* Flags of a look. */
 enum {
-  HUTCH_LOOK_AT_ONCE = 1 /* do not read the disk: HUTCH_WOULD_BLOCK instead */
+  HUTCH_LOOK_AT_ONCE = 1 /* do not read the disk: return HUTCH_WOULD_BLOCK instead */
 };
 
-/* What a look has found. */
+/* The result of a look. */
 typedef struct hutch_found {
   size_t struct_size;
   size_t size;          /* of the value, in bytes */
   size_t extended_size; /* of the extended data, in bytes */
-  hutch_value *value;   /* NULL: the buffer has it */
+  hutch_value *value;   /* NULL: the value is in the buffer */
 } hutch_found;
 
 /*
  * hutch_look - a value with its extended data, copied if they fit, else by reference
  *
- * If the value and its extended data together fit into capacity, both are copied:
- * the extended data begin where the value ends, and out->value is NULL. Else
- * nothing is copied, and out->value is a reference, which the caller gives up with
- * hutch_value_release. buffer may be NULL if capacity is 0. Else as hutch_get, and
- * the fastest way to read small values.
+ * If the value and its extended data fit together into capacity, the call copies both: the
+ * extended data begin where the value ends, and out->value is NULL. Else the call copies
+ * nothing, and out->value is a reference, which the caller releases with
+ * hutch_value_release. buffer may be NULL if capacity is 0. In all else the call is
+ * hutch_get. It is the fastest way to read small values.
  *
- * With HUTCH_LOOK_AT_ONCE the call looks in memory only. If the disk tier has to be
- * asked, the answer is HUTCH_WOULD_BLOCK: nothing is counted, and the caller may look
- * again without the flag, from a thread that may wait. Since 0.1.
+ * With HUTCH_LOOK_AT_ONCE the call looks in memory only. If the disk tier may have the
+ * entry, the call returns HUTCH_WOULD_BLOCK and counts neither a hit nor a miss. The caller
+ * may then look again without the flag, on a thread that may wait. Since 0.1.
  */
 HUTCH_API hutch_status hutch_look(hutch_cache *cache, const void *key, size_t key_size,
                                   uint32_t flags, void *buffer, size_t capacity,
                                   hutch_found *out);
 
 /*
- * hutch_contains - is there an entry
+ * hutch_contains - whether there is an entry
  *
- * HUTCH_OK or HUTCH_NOT_FOUND, as hutch_get would answer at this moment, but it
- * is no access: neither statistics nor times change. Since 0.1.
+ * The call returns HUTCH_OK or HUTCH_NOT_FOUND, as hutch_get would at this moment. It is
+ * not an access: neither statistics nor times change. Since 0.1.
  */
 HUTCH_API hutch_status hutch_contains(hutch_cache *cache, const void *key, size_t key_size);
 
 /*
  * hutch_info - an entry's record without its value
  *
- * Fills *out (struct_size set). Like hutch_contains no access. Since 0.1.
+ * The call fills in *out (struct_size set). Like hutch_contains, it is not an access. Since
+ * 0.1.
  */
 HUTCH_API hutch_status hutch_info(hutch_cache *cache, const void *key, size_t key_size,
                                   hutch_entry_info *out);
 
 /*
- * hutch_touch - set an entry's times anew
+ * hutch_touch - reset an entry's times
  *
- * The entry counts as written now: created and accessed are set, not its value
- * or version. time_to_live and time_to_idle: 0 keeps the entry's own duration,
+ * The entry counts as written now: the call sets created and accessed, and keeps value and
+ * version. time_to_live and time_to_idle: 0 keeps the entry's own duration, and
  * HUTCH_FOREVER means none. HUTCH_NOT_FOUND: no entry. Since 0.1.
  */
 HUTCH_API hutch_status hutch_touch(hutch_cache *cache, const void *key, size_t key_size,
@@ -764,64 +763,63 @@ HUTCH_API hutch_status hutch_touch(hutch_cache *cache, const void *key, size_t k
 /*
  * hutch_remove - remove an entry
  *
- * HUTCH_OK: it was there and is gone from every tier. HUTCH_NOT_FOUND: it was
- * not there. HUTCH_IO, HUTCH_NO_SPACE, HUTCH_TIER_DOWN: the disk tier still has
- * it; this cache gives it out no more, but after a kill of the process it may be
- * back. Since 0.1.
+ * HUTCH_OK: the entry existed, and is removed from every tier. HUTCH_NOT_FOUND: it did not
+ * exist. HUTCH_IO, HUTCH_NO_SPACE, HUTCH_TIER_DOWN: the disk tier still has the entry. This
+ * cache does not return it any more, but after a kill of the process it may be back. Since
+ * 0.1.
  */
 HUTCH_API hutch_status hutch_remove(hutch_cache *cache, const void *key, size_t key_size);
 
 /*
  * hutch_clear - remove every entry
  *
- * One small transaction, whatever the number of entries; the space on disk
- * comes back little by little. Puts under way at the same time are before the
- * clear or after it. Since 0.1.
+ * The call is one small transaction, however many entries there are. The space on disk is
+ * freed gradually. A concurrent put comes either before the clear or after it. Since 0.1.
  */
 HUTCH_API hutch_status hutch_clear(hutch_cache *cache);
 
 /* ------------------------------------------------------------------ values */
 
 /*
- * Values. Each call accepts a value that its cache has forgotten, or a cache
- * that is closed, or a value of the parent after fork. data is 16-byte aligned,
- * never NULL for a value, and followed by nothing in particular. The functions
- * that return a pointer return NULL for a NULL value, sizes are then 0.
+ * Values. Each call accepts a value that its cache has removed, a value of a closed cache,
+ * and after a fork a value of the parent. A value's data are aligned to 16 bytes, are never
+ * NULL, and have no terminator. For a NULL value, a function that returns a pointer returns
+ * NULL, and a function that returns a size returns 0.
  */
 
-/* hutch_value_data - the bytes. Valid until the reference is given up. Since 0.1. */
+/* hutch_value_data - the bytes. Valid until the reference is released. Since 0.1. */
 HUTCH_API const void *hutch_value_data(const hutch_value *value);
-/* hutch_value_size - how many. Since 0.1. */
+/* hutch_value_size - the number of bytes. Since 0.1. */
 HUTCH_API size_t hutch_value_size(const hutch_value *value);
-/* hutch_value_key, hutch_value_key_size - the key it was stored under. Since 0.1. */
+/* hutch_value_key, hutch_value_key_size - the key of the put. Since 0.1. */
 HUTCH_API const void *hutch_value_key(const hutch_value *value);
 HUTCH_API size_t hutch_value_key_size(const hutch_value *value);
 /* hutch_value_extended, _size - the extended data, never NULL for a value. Since 0.1. */
 HUTCH_API const void *hutch_value_extended(const hutch_value *value);
 HUTCH_API size_t hutch_value_extended_size(const hutch_value *value);
 /*
- * hutch_value_info - the record as the write fixed it
+ * hutch_value_info - the record as the write made it
  *
- * As hutch_info, but of this value, whatever the entry is now: accessed is
- * created, expires is the entry's own (0: none of its own). Since 0.1.
+ * Like hutch_info, but for this value, whatever has become of its entry: accessed is
+ * created, and expires is the entry's own (0: none of its own). Since 0.1.
  */
 HUTCH_API hutch_status hutch_value_info(const hutch_value *value, hutch_entry_info *out);
-/* hutch_value_retain - one more reference; returns its argument. Since 0.1. */
+/* hutch_value_retain - add a reference; returns its argument. Since 0.1. */
 HUTCH_API hutch_value *hutch_value_retain(hutch_value *value);
-/* hutch_value_release - give up a reference. NULL is accepted. Since 0.1. */
+/* hutch_value_release - release a reference. NULL is accepted. Since 0.1. */
 HUTCH_API void hutch_value_release(hutch_value *value);
 
 /* ------------------------------------------------------------- conditional */
 
 /*
- * Each decides and acts as one: no other write of the key comes between.
- * An expired entry counts as none. Else as hutch_put.
+ * Each of these calls is atomic: no other write of the key comes between its check and its
+ * write. An expired entry counts as absent. In all else the calls are hutch_put.
  */
 
 /*
  * hutch_add - put if there is no entry
  *
- * HUTCH_EXISTS: there is one; result->version is its version. Since 0.1.
+ * HUTCH_EXISTS: there is an entry; result->version is its version. Since 0.1.
  */
 HUTCH_API hutch_status hutch_add(hutch_cache *cache, const void *key, size_t key_size,
                                  const void *value, size_t value_size,
@@ -835,9 +833,8 @@ HUTCH_API hutch_status hutch_replace(hutch_cache *cache, const void *key, size_t
 /*
  * hutch_compare_and_swap - put if the entry has this version
  *
- * version: from hutch_put_result or hutch_entry_info. HUTCH_CONFLICT: it has
- * another one, which is then in result->version. HUTCH_NOT_FOUND: no entry.
- * Since 0.1.
+ * version: from hutch_put_result or hutch_entry_info. HUTCH_CONFLICT: the entry has another
+ * version, which is then in result->version. HUTCH_NOT_FOUND: no entry. Since 0.1.
  */
 HUTCH_API hutch_status hutch_compare_and_swap(hutch_cache *cache, const void *key, size_t key_size,
                                               uint64_t version, const void *value,
@@ -847,13 +844,13 @@ HUTCH_API hutch_status hutch_compare_and_swap(hutch_cache *cache, const void *ke
 /*
  * hutch_increment - add to a counter
  *
- * A counter is a value of 8 bytes: an int64_t, little-endian. A missing one is
- * made from initial, with options (as in hutch_put; NULL: defaults); one that
- * is there keeps its created, expiry, cost and extended data, and gets a new
- * version. *result (may be NULL) receives the sum, initial + delta or old + delta.
- * HUTCH_WRONG_TYPE: the value has another size, or its extended data are not those
- * of options. HUTCH_OVERFLOW: the sum does not fit. Either way nothing changed.
- * HUTCH_PARTIAL as in hutch_put. Since 0.1.
+ * A counter is a value of 8 bytes: an int64_t, little-endian. If the counter does not
+ * exist, the call makes it from initial, with options (as in hutch_put; NULL: defaults). An
+ * existing counter keeps its created, expiry, cost and extended data, and gets a new
+ * version. *result (may be NULL) receives the sum: initial + delta, or old value + delta.
+ * HUTCH_WRONG_TYPE: the value has another size, or its extended data are not those of
+ * options. HUTCH_OVERFLOW: the sum does not fit. In both of these cases nothing changed.
+ * HUTCH_PARTIAL: as in hutch_put. Since 0.1.
  */
 HUTCH_API hutch_status hutch_increment(hutch_cache *cache, const void *key, size_t key_size,
                                        int64_t delta, int64_t initial,
@@ -862,9 +859,8 @@ HUTCH_API hutch_status hutch_increment(hutch_cache *cache, const void *key, size
 /*
  * hutch_pop - get a value and remove the entry
  *
- * Of several callers at once exactly one gets the value. *out as in hutch_get.
- * A failure to remove it leaves *out NULL, and is answered as in hutch_remove.
- * Since 0.1.
+ * Of several concurrent callers, exactly one gets the value. *out is as in hutch_get. If
+ * the removal fails, *out is NULL and the call returns what hutch_remove would. Since 0.1.
  */
 HUTCH_API hutch_status hutch_pop(hutch_cache *cache, const void *key, size_t key_size,
                                  hutch_value **out);
@@ -873,15 +869,14 @@ HUTCH_API hutch_status hutch_pop(hutch_cache *cache, const void *key, size_t key
 
 /*
  * Many keys in one call: keys[i] and key_sizes[i] are the i-th key, for i below
- * count (up to HUTCH_MANY_MAX; 0 is allowed). The keys may repeat: each is
- * treated in its turn. Every argument is checked before anything is done:
- * HUTCH_INVALID_ARGUMENT means that nothing was.
+ * count (up to HUTCH_MANY_MAX; 0 is allowed). A key may occur several times; each
+ * occurrence is processed in order. The call checks every argument before it does
+ * anything: HUTCH_INVALID_ARGUMENT means that nothing was done.
  *
- * On HUTCH_OK *out is a result, index by index, given up by hutch_batch_release:
- * what one key came to is hutch_batch_status of its index, and does not concern
- * the others. A batch is not one transaction: others may write between two of its
- * keys. Other answers: HUTCH_CLOSED, HUTCH_FORKED, HUTCH_NO_MEMORY before anything
- * was done; *out is then NULL.
+ * On HUTCH_OK *out is a batch of results by index, which hutch_batch_release releases.
+ * hutch_batch_status of an index is the answer for its key, which does not depend on the
+ * other keys. A batch is not one transaction: other threads may write between two of its
+ * keys. HUTCH_CLOSED, HUTCH_FORKED, HUTCH_NO_MEMORY: nothing was done, and *out is NULL.
  */
 typedef struct hutch_batch hutch_batch; /* results, index by index; counted */
 
@@ -891,7 +886,7 @@ typedef struct hutch_batch hutch_batch; /* results, index by index; counted */
 /*
  * hutch_get_many - get values
  *
- * Per key as hutch_get; hutch_batch_value has the value. Since 0.1.
+ * The answer per key is that of hutch_get. hutch_batch_value has the value. Since 0.1.
  */
 HUTCH_API hutch_status hutch_get_many(hutch_cache *cache, const void *const *keys,
                                       const size_t *key_sizes, size_t count, hutch_batch **out);
@@ -899,7 +894,7 @@ HUTCH_API hutch_status hutch_get_many(hutch_cache *cache, const void *const *key
 /*
  * hutch_info_many - records without their values
  *
- * Per key as hutch_info; hutch_batch_info has the record. Since 0.1.
+ * The answer per key is that of hutch_info. hutch_batch_info has the record. Since 0.1.
  */
 HUTCH_API hutch_status hutch_info_many(hutch_cache *cache, const void *const *keys,
                                        const size_t *key_sizes, size_t count, hutch_batch **out);
@@ -907,10 +902,10 @@ HUTCH_API hutch_status hutch_info_many(hutch_cache *cache, const void *const *ke
 /*
  * hutch_put_many - store values
  *
- * Per key as hutch_put, with the same options (may be NULL) for all;
- * hutch_batch_put_result has what came of it. values[i] may be NULL if
- * value_sizes[i] is 0. Many puts share a commit, so this is many times faster than
- * as many calls of hutch_put. Since 0.1.
+ * The answer per key is that of hutch_put, with the same options (may be NULL) for all
+ * keys. hutch_batch_put_result has the result of the put. values[i] may be NULL if
+ * value_sizes[i] is 0. Many puts share a commit, so one call is many times faster than as
+ * many calls of hutch_put. Since 0.1.
  */
 HUTCH_API hutch_status hutch_put_many(hutch_cache *cache, const void *const *keys,
                                       const size_t *key_sizes, const void *const *values,
@@ -920,28 +915,28 @@ HUTCH_API hutch_status hutch_put_many(hutch_cache *cache, const void *const *key
 /*
  * hutch_remove_many - remove entries
  *
- * Per key as hutch_remove. Many removals share a commit. Since 0.1.
+ * The answer per key is that of hutch_remove. Many removals share a commit. Since 0.1.
  */
 HUTCH_API hutch_status hutch_remove_many(hutch_cache *cache, const void *const *keys,
                                          const size_t *key_sizes, size_t count, hutch_batch **out);
 
 /*
- * hutch_remove_prefix - remove the entries of all keys that begin alike
+ * hutch_remove_prefix - remove the entries of all keys with a common prefix
  *
- * What was put before the call under a key that begins with these bytes, or is
- * these bytes, is gone from every tier when the call returns; what is put meanwhile
- * goes or stays. Each entry goes as with hutch_remove: a listener is told. Many
- * removals share a commit, and other calls go on between them. *removed (may be
- * NULL) receives how many entries there were, also if the call fails.
- * prefix_size: 1..HUTCH_KEY_MAX. HUTCH_OK also if there was none. Since 0.1.
+ * The call removes from every tier each entry that was put before the call under a key that
+ * begins with the prefix or is the prefix. An entry that is put during the call is removed
+ * or stays. Each entry is removed as by hutch_remove: the listener gets its events. Many
+ * removals share a commit, and other calls run between them. *removed (may be NULL)
+ * receives the number of entries removed, also if the call fails. prefix_size:
+ * 1..HUTCH_KEY_MAX. HUTCH_OK: also if there was no such entry. Since 0.1.
  */
 HUTCH_API hutch_status hutch_remove_prefix(hutch_cache *cache, const void *prefix,
                                            size_t prefix_size, uint64_t *removed);
 
 /*
- * hutch_batch_count, hutch_batch_status - how many results; one of them
+ * hutch_batch_count, hutch_batch_status - the number of results; one result
  *
- * The status of an index that there is not, or of NULL: HUTCH_INVALID_ARGUMENT.
+ * The status of an index out of range, or of NULL, is HUTCH_INVALID_ARGUMENT.
  * hutch_last_error has the words of the last index that failed. Since 0.1.
  */
 HUTCH_API size_t hutch_batch_count(const hutch_batch *batch);
@@ -950,18 +945,17 @@ HUTCH_API hutch_status hutch_batch_status(const hutch_batch *batch, size_t index
 /*
  * hutch_batch_value - the value of an index
  *
- * NULL if there is none. It belongs to the batch: hutch_value_retain keeps it
- * for longer. Since 0.1.
+ * NULL if there is none. The batch owns the value: hutch_value_retain keeps it longer.
+ * Since 0.1.
  */
 HUTCH_API hutch_value *hutch_batch_value(const hutch_batch *batch, size_t index);
 
 /*
- * hutch_batch_info, hutch_batch_put_result - more of an index
+ * hutch_batch_info, hutch_batch_put_result - further results of an index
  *
- * Fill *out (struct_size set). hutch_batch_info works for results of
- * hutch_info_many, hutch_batch_put_result for those of hutch_put_many.
- * HUTCH_NOT_FOUND: the index was not found, or it is another kind of batch.
- * Since 0.1.
+ * The call fills in *out (struct_size set). hutch_batch_info reads results of
+ * hutch_info_many, and hutch_batch_put_result those of hutch_put_many. HUTCH_NOT_FOUND: the
+ * key was not found, or the batch is of another kind. Since 0.1.
  */
 HUTCH_API hutch_status hutch_batch_info(const hutch_batch *batch, size_t index,
                                         hutch_entry_info *out);
