@@ -157,12 +157,14 @@ extension Cache {
       if put.isWrite { order.noteWrite(hash, by: late) }
       order.stripes.unlock(stripe)
       let result = result(of: put, condition)
-      owed?.wasInMemory = put.isWrite && put.existing != 0
-      settle(owed, leftDisk: false, storedIn: result.tiers)
+      if let owed {
+        owed.wasInMemory = put.isWrite && put.existing != 0
+        settle(owed, leftDisk: false, storedIn: result.tiers)
+      }
       return result
     } catch {
       order.stripes.unlock(stripe)
-      settle(owed, leftDisk: false)
+      if let owed { settle(owed, leftDisk: false, storedIn: Tiers()) }
       throw error
     }
   }

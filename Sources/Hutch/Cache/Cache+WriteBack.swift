@@ -291,8 +291,11 @@ extension Cache {
       memory.setBacked(
         entry.key, down.hash, version: entry.version, false, isDirty: write.outcome != .tooLarge)
     }
-    settle(
-      down.owed, leftDisk: false, storedIn: isStored && down.isKept ? .disk : [], waits: false)
+    if let owed = down.owed {
+      settle(
+        owed, leftDisk: false,
+        storedIn: isStored && down.isKept ? .disk : Tiers(), waits: false)
+    }
     return isStored ? nil : write.failure
   }
 
