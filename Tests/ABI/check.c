@@ -9,6 +9,7 @@
 #include <signal.h>
 #include <spawn.h>
 #include <stdarg.h>
+#include <sys/prctl.h>
 #include <sys/random.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
@@ -304,8 +305,11 @@ static void load_library(void) {
 
 int main(int count, char **arguments) {
   load_library();
-  if (count == 4 && strcmp(arguments[1], "--process") == 0)
+  if (count == 4 && strcmp(arguments[1], "--process") == 0) {
+    /* Some run until they are killed: a test that fails leaves none behind. */
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
     return run_process(arguments[2], arguments[3]);
+  }
   bool here = count == 3 && strcmp(arguments[1], "--here") == 0;
   int names = here ? 2 : 1;
 

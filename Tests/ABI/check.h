@@ -207,6 +207,13 @@ void run_threads(int count, void (*body)(void *context, int index), void *contex
 /* How many threads of this process the library has named. */
 int workers(void);
 
+/* What a long loop is divided by: a sanitizer makes it up to ten times as long. */
+#ifdef HUTCH_SANITIZED
+enum { SANITIZED_BY = 4 };
+#else
+enum { SANITIZED_BY = 1 };
+#endif
+
 /* 1, or more if HUTCH_LONG asks for longer runs. */
 int scale(void);
 

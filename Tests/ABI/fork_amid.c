@@ -42,11 +42,7 @@ static hutch_status work(void *context, hutch_task *task) {
 }
 
 /* A sanitizer makes a fork ten times as long: there a quarter of them, for what it may see. */
-#ifdef HUTCH_SANITIZED
-enum { FORKS = 50 };
-#else
-enum { FORKS = 200 };
-#endif
+enum { FORKS = 200 / SANITIZED_BY };
 
 static void fork_often(crowd *c) {
   for (int i = 0; i < FORKS * scale(); i++) {

@@ -80,7 +80,7 @@ TEST(of_many_entries_in_either_tier_or_both) {
   uint64_t state = seed();
   uint32_t number = 0;
   /* Several pages, which end anywhere. */
-  for (; number < 50000; number++)
+  for (; number < 50000 / SANITIZED_BY; number++)
     put_number(cache, number, policies[next_random(&state) % 4]);
   check_walk(cache, number, true);
   check_walk(cache, number, false);
@@ -204,7 +204,7 @@ static void flush_or_walk(void *context, int index) {
 
 /* A flush writes what memory keeps. */
 TEST(during_a_flush) {
-  for (int round = 0; round < 5 * scale(); round++) {
+  for (int round = 0; round < 8 / SANITIZED_BY * scale(); round++) {
     traffic t = {.cache = NULL, .count = 3000};
     hutch_options options = unlimited_options();
     options.write_policy = HUTCH_WRITE_ON_EVICTION;

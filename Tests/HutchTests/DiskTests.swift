@@ -246,9 +246,7 @@ import Testing
   }
 
   @Test func secondOpeningIsBusy() throws {
-    var options = DiskFixture.unlimited
-    options.sharing = .exclusive
-    let disk = try DiskFixture(options)
+    let disk = try DiskFixture()
     do throws(Failure) {
       let directory = try Directory.open(path: disk.path)
       _ = try DiskTier.open(

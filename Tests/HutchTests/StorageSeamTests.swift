@@ -66,7 +66,7 @@ import Testing
     }
 
     func remove(_ key: String) throws -> Bool {
-      try withBytes(key) { (key) throws(Failure) in try cache.remove(key, in: .whole) }
+      try withBytes(key) { (key) throws(Failure) in try cache.remove(key, in: .whole) == .done }
     }
 
     func trim(_ kind: TrimSpec.Kind, amount: UInt64 = 0, time: Int64 = 0) throws -> UInt64 {

@@ -11,7 +11,7 @@ private func submitting(
   out?.pointee = nil
   return submitting(options, for: owner(cache)) { (spec, given) throws(Failure) in
     guard let cache else { throw .invalid("the cache is NULL") }
-    let handle = Unmanaged<Handle>.fromOpaque(UnsafeRawPointer(cache)).takeUnretainedValue()
+    let handle = reference(cache, Handle.self).takeUnretainedValue()
     spec.wantsHandle = out != nil
     let now = given.flags & UInt32(HUTCH_TASK_MAY_FINISH_NOW) != 0
     switch try body(handle, spec, now) {
@@ -153,8 +153,7 @@ public func hutch_load_async(
     guard loader != nil else { throw .invalid("loader is NULL") }
     let given = try loadOptions(load_options)
     work.spec = try LoadSpec(given)
-    work.parent = given.parent.map { loading($0) }
-    try work.parent?.checkOwn()
+    work.parent = try parentLoading(given)
     return try handle.submit(.load, key, nil, load: work, spec, mayFinishNow: now)
   }
 }

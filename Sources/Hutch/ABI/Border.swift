@@ -49,7 +49,7 @@ func withHandle(
   _ body: (Handle) throws(Failure) -> Status
 ) -> hutch_status {
   guard let pointer else { return failing(.invalid("the cache is NULL")) }
-  return Unmanaged<Handle>.fromOpaque(UnsafeRawPointer(pointer))._withUnsafeGuaranteedRef {
+  return reference(pointer, Handle.self)._withUnsafeGuaranteedRef {
     handle in
     answering(about: subject) { () throws(Failure) in try body(handle) }
   }
@@ -76,7 +76,7 @@ func withHandleAtOnce(
   _ pointer: OpaquePointer?, _ body: (Cache, Handle) throws(Failure) -> Status
 ) -> hutch_status {
   guard let pointer else { return failing(.invalid("the cache is NULL")) }
-  return Unmanaged<Handle>.fromOpaque(UnsafeRawPointer(pointer))._withUnsafeGuaranteedRef {
+  return reference(pointer, Handle.self)._withUnsafeGuaranteedRef {
     handle in
     handle.unretained._withUnsafeGuaranteedRef { cache in
       answering { () throws(Failure) in try body(cache, handle) }
@@ -102,14 +102,9 @@ func withCacheAtOnce(
 /// Whose callbacks a call's are: the cache's, if there is one.
 func owner(_ cache: OpaquePointer?) -> UnsafeMutableRawPointer? {
   guard let cache else { return nil }
-  return Unmanaged<Handle>.fromOpaque(UnsafeRawPointer(cache))._withUnsafeGuaranteedRef {
+  return reference(cache, Handle.self)._withUnsafeGuaranteedRef {
     $0.cache.identity
   }
-}
-
-/// A new counted reference for the host.
-func handOut(_ object: AnyObject) -> OpaquePointer {
-  OpaquePointer(Unmanaged.passRetained(object).toOpaque())
 }
 
 @inline(__always)

@@ -52,12 +52,10 @@ public func hutch_pop(
   _ cache: OpaquePointer!, _ key: UnsafeRawPointer!, _ key_size: Int,
   _ out: UnsafeMutablePointer<OpaquePointer?>!
 ) -> hutch_status {
-  out?.pointee = nil
-  return withCache(cache) { (handle) throws(Failure) in
-    let key = try checkedKey(key, key_size)
-    guard let out else { throw .invalid("out is NULL") }
-    guard let block = try handle.cache.pop(key, in: handle.scope) else { return .notFound }
-    out.pointee = OpaquePointer(block.leak().raw)
-    return .done
+  giving(out, of: cache) { (handle) throws(Failure) in
+    guard let block = try handle.cache.pop(try checkedKey(key, key_size), in: handle.scope) else {
+      return nil
+    }
+    return OpaquePointer(block.leak().raw)
   }
 }

@@ -189,15 +189,12 @@ public func hutch_info(
 func informing(
   _ handle: Handle, _ key: Bytes, _ out: UnsafeMutablePointer<hutch_entry_info>?
 ) throws(Failure) -> Status {
-  guard let out else { throw .invalid("out is NULL") }
-  try checkedResult(out)
-  let cache = handle.cache
-  guard let found = try cache.info(key, in: handle.scope) else { return .notFound }
-  deliver(
-    hutch_entry_info(
-      found.record, at: cache.clock.now, under: cache.ages(of: found.tier), in: found.tier),
-    to: out)
-  return .done
+  try filling(out) { () throws(Failure) in
+    let cache = handle.cache
+    guard let found = try cache.info(key, in: handle.scope) else { return nil }
+    return hutch_entry_info(
+      found.record, at: cache.clock.now, under: cache.ages(of: found.tier), in: found.tier)
+  }
 }
 
 @_cdecl("hutch_touch") @implementation
@@ -219,7 +216,7 @@ public func hutch_remove(
 ) -> hutch_status {
   withCache(cache) { (handle) throws(Failure) in
     let key = try checkedKey(key, key_size)
-    return try handle.cache.remove(key, in: handle.scope) ? .done : .notFound
+    return try handle.cache.remove(key, in: handle.scope)
   }
 }
 

@@ -86,33 +86,21 @@ public func hutch_writer_begin(
   _ cache: OpaquePointer!, _ key: UnsafeRawPointer!, _ key_size: Int, _ expected_size: UInt64,
   _ options: UnsafePointer<hutch_put_options>!, _ out: UnsafeMutablePointer<OpaquePointer?>!
 ) -> hutch_status {
-  out?.pointee = nil
-  return withCache(cache) { (handle) throws(Failure) in
+  giving(out, of: cache) { (handle) throws(Failure) in
     let key = try checkedKey(key, key_size)
-    guard let out else { throw .invalid("out is NULL") }
     guard let expected = Int(exactly: expected_size), expected <= Record.largestSize else {
       throw .invalid("the expected size is no size")
     }
-    out.pointee = handOut(
+    return handOut(
       try Writer.begin(handle, key, expected: expected, try Cache.PutSpec(options)))
-    return .done
   }
 }
 
-/// Calls `body` with the writer behind a pointer, if its cache can be used.
-private func withWriter(
-  _ pointer: OpaquePointer?, before: (Writer) throws(Failure) -> Void = { _ in },
-  _ body: (Writer) throws(Failure) -> Status
-) -> hutch_status {
-  guard let pointer else { return failing(.invalid("the writer is NULL")) }
-  return Unmanaged<Writer>.fromOpaque(UnsafeRawPointer(pointer))._withUnsafeGuaranteedRef {
-    writer in
-    answering { () throws(Failure) in
-      try before(writer)
-      try Process.check(writer.forks, "the writer belongs to the parent of this process")
-      try writer.handle.check()
-      return try body(writer)
-    }
+extension Writer: HostHandle {
+  static var isMissing: StaticString { "the writer is NULL" }
+  func check() throws(Failure) {
+    try Process.check(forks, "the writer belongs to the parent of this process")
+    try handle.check()
   }
 }
 
@@ -120,7 +108,7 @@ private func withWriter(
 public func hutch_writer_append(
   _ writer: OpaquePointer!, _ data: UnsafeRawPointer!, _ size: Int
 ) -> hutch_status {
-  withWriter(writer) { (writer) throws(Failure) in
+  with(writer, Writer.self) { (writer) throws(Failure) in
     try writer.append(try checkedBytes(data, size, "the data are NULL, or their size no size"))
     return .done
   }
@@ -130,19 +118,20 @@ public func hutch_writer_append(
 public func hutch_writer_commit(
   _ writer: OpaquePointer!, _ result: UnsafeMutablePointer<hutch_put_result>!
 ) -> hutch_status {
-  withWriter(
-    writer,
-    before: { (writer) throws(Failure) in
-      try checkedResult(result)
-      try writer.checkNotEnded()
-      deliver(hutch_put_result(), to: result)
-    },
-    { (writer) throws(Failure) in try answer(try writer.commit(), result) })
+  answering { () throws(Failure) in
+    guard let writer else { throw .invalid(Writer.isMissing) }
+    let open = reference(writer, Writer.self).takeUnretainedValue()
+    try checkedResult(result)
+    try open.checkNotEnded()
+    deliver(hutch_put_result(), to: result)
+    try open.check()
+    return try answer(try open.commit(), result)
+  }
 }
 
 @_cdecl("hutch_writer_abort") @implementation
 public func hutch_writer_abort(_ writer: OpaquePointer!) -> hutch_status {
-  withWriter(writer) { (writer) throws(Failure) in
+  with(writer, Writer.self) { (writer) throws(Failure) in
     try writer.abort()
     return .done
   }
@@ -150,8 +139,5 @@ public func hutch_writer_abort(_ writer: OpaquePointer!) -> hutch_status {
 
 @_cdecl("hutch_writer_release") @implementation
 public func hutch_writer_release(_ writer: OpaquePointer!) {
-  guard let writer else { return }
-  let reference = Unmanaged<Writer>.fromOpaque(UnsafeRawPointer(writer))
-  if reference._withUnsafeGuaranteedRef({ Process.isParents($0.forks) }) { return }
-  reference.release()
+  release(writer, Writer.self)
 }

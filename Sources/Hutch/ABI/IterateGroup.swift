@@ -29,43 +29,28 @@ public func hutch_each(
 public func hutch_cursor_create(
   _ cache: OpaquePointer!, _ out: UnsafeMutablePointer<OpaquePointer?>!
 ) -> hutch_status {
-  out?.pointee = nil
-  return withCache(cache) { (handle) throws(Failure) in
-    guard let out else { throw .invalid("out is NULL") }
-    out.pointee = handOut(try Cursor(handle))
-    return .done
-  }
+  giving(out, of: cache) { (handle) throws(Failure) in handOut(try Cursor(handle)) }
 }
 
 @_cdecl("hutch_cursor_create_ordered") @implementation
 public func hutch_cursor_create_ordered(
   _ cache: OpaquePointer!, _ order: UInt32, _ out: UnsafeMutablePointer<OpaquePointer?>!
 ) -> hutch_status {
-  out?.pointee = nil
-  return withCache(cache) { (handle) throws(Failure) in
-    guard let out else { throw .invalid("out is NULL") }
+  giving(out, of: cache) { (handle) throws(Failure) in
     let descending = UInt32(HUTCH_ORDER_DESCENDING)
     guard let wanted = OrderedWalk.Order(rawValue: order & ~descending) else {
       throw .unknown("there is no such order", order)
     }
-    out.pointee = handOut(
+    return handOut(
       try Cursor(handle, OrderedWalk(handle, wanted, descending: order & descending != 0)))
-    return .done
   }
 }
 
-/// Calls `body` with the cursor behind a pointer, if its cache can be used.
-private func withCursor(
-  _ pointer: OpaquePointer?, _ body: (Cursor) throws(Failure) -> Status
-) -> hutch_status {
-  guard let pointer else { return failing(.invalid("the cursor is NULL")) }
-  return Unmanaged<Cursor>.fromOpaque(UnsafeRawPointer(pointer))._withUnsafeGuaranteedRef {
-    cursor in
-    answering { () throws(Failure) in
-      try Process.check(cursor.forks, "the cursor belongs to the parent of this process")
-      try cursor.handle.check()
-      return try body(cursor)
-    }
+extension Cursor: HostHandle {
+  static var isMissing: StaticString { "the cursor is NULL" }
+  func check() throws(Failure) {
+    try Process.check(forks, "the cursor belongs to the parent of this process")
+    try handle.check()
   }
 }
 
@@ -74,7 +59,7 @@ public func hutch_cursor_next(
   _ cursor: OpaquePointer!, _ key: UnsafeMutablePointer<UnsafeRawPointer?>!,
   _ key_size: UnsafeMutablePointer<Int>!
 ) -> hutch_status {
-  withCursor(cursor) { (cursor) throws(Failure) in
+  with(cursor, Cursor.self) { (cursor) throws(Failure) in
     guard let key, let key_size else { throw .invalid("key or key_size is NULL") }
     guard let found = try cursor.next() else { return .notFound }
     key.pointee = found.baseAddress
@@ -87,14 +72,12 @@ public func hutch_cursor_next(
 public func hutch_cursor_value(
   _ cursor: OpaquePointer!, _ out: UnsafeMutablePointer<OpaquePointer?>!
 ) -> hutch_status {
-  out?.pointee = nil
-  return withCursor(cursor) { (cursor) throws(Failure) in
-    guard let out else { throw .invalid("out is NULL") }
+  giving(out) { () throws(Failure) in
+    let cursor = try checked(cursor, Cursor.self)
     guard let key = cursor.current,
       let block = try cursor.handle.cache.peek(key, in: cursor.handle.scope)
-    else { return .notFound }
-    out.pointee = OpaquePointer(block.leak().raw)
-    return .done
+    else { return nil }
+    return OpaquePointer(block.leak().raw)
   }
 }
 
@@ -102,7 +85,7 @@ public func hutch_cursor_value(
 public func hutch_cursor_info(
   _ cursor: OpaquePointer!, _ out: UnsafeMutablePointer<hutch_entry_info>!
 ) -> hutch_status {
-  withCursor(cursor) { (cursor) throws(Failure) in
+  with(cursor, Cursor.self) { (cursor) throws(Failure) in
     guard let key = cursor.current else {
       guard let out else { throw .invalid("out is NULL") }
       try checkedResult(out)
@@ -114,8 +97,5 @@ public func hutch_cursor_info(
 
 @_cdecl("hutch_cursor_release") @implementation
 public func hutch_cursor_release(_ cursor: OpaquePointer!) {
-  guard let cursor else { return }
-  let reference = Unmanaged<Cursor>.fromOpaque(UnsafeRawPointer(cursor))
-  if reference._withUnsafeGuaranteedRef({ Process.isParents($0.forks) }) { return }
-  reference.release()
+  release(cursor, Cursor.self)
 }

@@ -7,10 +7,7 @@ public func hutch_limits(
   _ cache: OpaquePointer!, _ out: UnsafeMutablePointer<hutch_cache_limits>!
 ) -> hutch_status {
   withCache(cache) { (handle) throws(Failure) in
-    guard let out else { throw .invalid("out is NULL") }
-    try checkedResult(out)
-    deliver(hutch_cache_limits(handle.cache), to: out)
-    return .done
+    try filling(out) { hutch_cache_limits(handle.cache) }
   }
 }
 
@@ -58,19 +55,19 @@ public func hutch_stats(
   _ cache: OpaquePointer!, _ out: UnsafeMutablePointer<hutch_cache_stats>!
 ) -> hutch_status {
   withCache(cache) { (handle) throws(Failure) in
-    guard let out else { throw .invalid("out is NULL") }
-    try checkedResult(out)
-    handle.cache.reclaimByHostsClock()
-    var stats = hutch_cache_stats()
-    if handle.scope != .disk {
-      stats.memory = hutch_tier_stats(handle.cache.memory.stats)
-      stats.memory.waiting = handle.cache.releases.waiting
+    try filling(out) { hutch_cache_stats(handle.cache, of: handle.scope) }
+  }
+}
+
+extension hutch_cache_stats {
+  fileprivate init(_ cache: Cache, of scope: Tiers) {
+    cache.reclaimByHostsClock()
+    self.init()
+    if scope != .disk {
+      memory = hutch_tier_stats(cache.memory.stats)
+      memory.waiting = cache.releases.waiting
     }
-    if handle.scope != .memory, let storage = handle.cache.storage {
-      stats.disk = hutch_tier_stats(storage.stats)
-    }
-    deliver(stats, to: out)
-    return .done
+    if scope != .memory, let storage = cache.storage { disk = hutch_tier_stats(storage.stats) }
   }
 }
 

@@ -17,18 +17,19 @@ extension LoadSpec {
   }
 }
 
-func loading(_ pointer: OpaquePointer) -> Loading {
-  Unmanaged<Loading>.fromOpaque(UnsafeRawPointer(pointer)).takeUnretainedValue()
+extension Loading: HostHandle {
+  static var isMissing: StaticString { "the loading is NULL" }
+  func check() throws(Failure) {
+    try checkOwn()
+    try handle.check()
+  }
 }
 
-/// The loading behind a pointer, if its cache can be used.
-@inline(never)
-private func checked(_ pointer: OpaquePointer?) throws(Failure) -> Loading {
-  guard let pointer else { throw .invalid("the loading is NULL") }
-  let found = loading(pointer)
-  try found.checkOwn()
-  try found.handle.check()
-  return found
+/// A loading that need not be of a cache that is open, but is of this process.
+func parentLoading(_ options: hutch_load_options) throws(Failure) -> Loading? {
+  let parent = options.parent.map { reference($0, Loading.self).takeUnretainedValue() }
+  try parent?.checkOwn()
+  return parent
 }
 
 /// Writes the value of an answer to `out`; returns its status.
@@ -85,10 +86,8 @@ public func hutch_load_begin(
     let key = try checkedKey(key, key_size)
     guard let value, let out else { throw .invalid("value or loading is NULL") }
     let options = try loadOptions(options)
-    let parent = options.parent.map { loading($0) }
-    try parent?.checkOwn()
     var answer = try handle.cache.beginLoad(
-      key, try LoadSpec(options), parent: parent, for: handle)
+      key, try LoadSpec(options), parent: try parentLoading(options), for: handle)
     if let joined = answer.loading.take() { out.pointee = handOut(joined) }
     return try deliver(answer, value)
   }
@@ -99,8 +98,7 @@ public func hutch_loading_wait(
   _ loading: OpaquePointer!, _ timeout: Int64, _ out: UnsafeMutablePointer<OpaquePointer?>!
 ) -> hutch_status {
   out?.pointee = nil
-  return answering { () throws(Failure) in
-    let loading = try checked(loading)
+  return with(loading, Loading.self) { (loading) throws(Failure) in
     guard let out else { throw .invalid("out is NULL") }
     return try deliver(
       try loading.handle.cache.wait(loading, timeout: try checkedDuration(timeout)), out)
@@ -112,8 +110,7 @@ public func hutch_loading_fulfil(
   _ loading: OpaquePointer!, _ value: UnsafeRawPointer!, _ value_size: Int,
   _ options: UnsafePointer<hutch_put_options>!
 ) -> hutch_status {
-  answering { () throws(Failure) in
-    let loading = try checked(loading)
+  with(loading, Loading.self) { (loading) throws(Failure) in
     let value = try checkedBytes(value, value_size, "the value is NULL, or its size no size")
     let result = try loading.handle.cache.fulfil(loading, value, try .given(options))
     if let reason = result.reason { throw reason.failure }
@@ -125,39 +122,32 @@ public func hutch_loading_fulfil(
 public func hutch_loading_fail(
   _ loading: OpaquePointer!, _ code: Int32, _ words: UnsafePointer<CChar>!
 ) -> hutch_status {
-  answering { () throws(Failure) in
-    let loading = try checked(loading)
+  with(loading, Loading.self) { (loading) throws(Failure) in
     return try loading.handle.cache.fail(loading, code, words)
   }
 }
 
 @_cdecl("hutch_loading_abandon") @implementation
 public func hutch_loading_abandon(_ loading: OpaquePointer!) -> hutch_status {
-  answering { () throws(Failure) in
-    try checked(loading).leave()
+  with(loading, Loading.self) { (loading) throws(Failure) in
+    loading.leave()
     return .done
   }
 }
 
 @_cdecl("hutch_loading_wanted") @implementation
 public func hutch_loading_wanted(_ loading: OpaquePointer!) -> hutch_status {
-  answering { () throws(Failure) in
-    let loading = try checked(loading)
+  with(loading, Loading.self) { (loading) throws(Failure) in
     return loading.handle.cache.loads.isWanted(loading) ? .done : .cancelled
   }
 }
 
 @_cdecl("hutch_loading_retain") @implementation
 public func hutch_loading_retain(_ pointer: OpaquePointer!) -> OpaquePointer! {
-  if let pointer { _ = Unmanaged.passRetained(loading(pointer)) }
-  return pointer
+  retained(pointer, Loading.self)
 }
 
 @_cdecl("hutch_loading_release") @implementation
 public func hutch_loading_release(_ pointer: OpaquePointer!) {
-  guard let pointer else { return }
-  let reference = Unmanaged<Loading>.fromOpaque(UnsafeRawPointer(pointer))
-  // The child's copy of the parent's objects is left alone.
-  if reference._withUnsafeGuaranteedRef({ Process.isParents($0.forks) }) { return }
-  reference.release()
+  release(pointer, Loading.self)
 }

@@ -30,12 +30,8 @@ private func batching(
   _ sizes: UnsafePointer<Int>?, _ count: Int, _ out: UnsafeMutablePointer<OpaquePointer?>?,
   _ body: (Cache.ManyBytes, Handle) throws(Failure) -> Batch
 ) -> hutch_status {
-  out?.pointee = nil
-  return withCache(cache) { (handle) throws(Failure) in
-    let keys = try checkedMany(keys, sizes, count, areKeys: true)
-    guard let out else { throw .invalid("out is NULL") }
-    out.pointee = handOut(try body(keys, handle))
-    return .done
+  giving(out, of: cache) { (handle) throws(Failure) in
+    handOut(try body(try checkedMany(keys, sizes, count, areKeys: true), handle))
   }
 }
 
@@ -101,7 +97,7 @@ public func hutch_remove_prefix(
 // MARK: results
 
 private func results(_ pointer: OpaquePointer?) -> Batch? {
-  pointer.map { Unmanaged<Batch>.fromOpaque(UnsafeRawPointer($0)).takeUnretainedValue() }
+  pointer.map { reference($0, Batch.self).takeUnretainedValue() }
 }
 
 private func item(_ pointer: OpaquePointer?, _ index: Int) -> Batch.Item? {
@@ -142,15 +138,13 @@ public func hutch_batch_info(
   _ batch: OpaquePointer!, _ index: Int, _ out: UnsafeMutablePointer<hutch_entry_info>!
 ) -> hutch_status {
   withItem(batch, index) { (batch, item) throws(Failure) in
-    guard let out else { throw .invalid("out is NULL") }
-    try checkedResult(out)
-    guard batch.kind == .infos, item.status == Status.done.code else { return .notFound }
-    deliver(
-      hutch_entry_info(
+    try filling(out) { () throws(Failure) in
+      guard batch.kind == .infos, item.status == Status.done.code else { return nil }
+      return hutch_entry_info(
         batch.records[index], at: batch.time,
         under: item.isOnDisk ? batch.diskAges : batch.memoryAges,
-        in: item.isOnDisk ? .disk : .memory), to: out)
-    return .done
+        in: item.isOnDisk ? .disk : .memory)
+    }
   }
 }
 
@@ -159,13 +153,11 @@ public func hutch_batch_put_result(
   _ batch: OpaquePointer!, _ index: Int, _ out: UnsafeMutablePointer<hutch_put_result>!
 ) -> hutch_status {
   withItem(batch, index) { (batch, item) throws(Failure) in
-    guard let out else { throw .invalid("out is NULL") }
-    try checkedResult(out)
-    guard batch.kind == .puts else { return .notFound }
-    deliver(
-      hutch_put_result(
-        struct_size: 0, version: item.version, memory: item.memory, disk: item.disk), to: out)
-    return .done
+    try filling(out) { () throws(Failure) in
+      guard batch.kind == .puts else { return nil }
+      return hutch_put_result(
+        struct_size: 0, version: item.version, memory: item.memory, disk: item.disk)
+    }
   }
 }
 
@@ -178,5 +170,5 @@ public func hutch_batch_retain(_ batch: OpaquePointer!) -> OpaquePointer! {
 @_cdecl("hutch_batch_release") @implementation
 public func hutch_batch_release(_ batch: OpaquePointer!) {
   guard let batch else { return }
-  Unmanaged<Batch>.fromOpaque(UnsafeRawPointer(batch)).release()
+  reference(batch, Batch.self).release()
 }

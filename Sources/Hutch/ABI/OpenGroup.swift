@@ -54,29 +54,28 @@ public func hutch_buffer_resize(
   _ buffer: OpaquePointer!, _ size: Int
 ) -> UnsafeMutableRawPointer! {
   guard let buffer else { return nil }
-  return Unmanaged<OutputBuffer>.fromOpaque(UnsafeRawPointer(buffer))
-    ._withUnsafeGuaranteedRef { $0.resize(size) }
+  return reference(buffer, OutputBuffer.self)._withUnsafeGuaranteedRef { $0.resize(size) }
 }
 
 @_cdecl("hutch_close") @implementation
 public func hutch_close(_ cache: OpaquePointer!) -> hutch_status {
   guard let cache else { return Status.done.code }
-  let reference = Unmanaged<Handle>.fromOpaque(UnsafeRawPointer(cache))
+  let handed = reference(cache, Handle.self)
   return answering { () throws(Failure) in
-    let handle = reference.takeUnretainedValue()
+    let handle = handed.takeUnretainedValue()
     if handle.opening.isForked {
       // The child's copy of the parent's objects is left alone.
       throw Failure(.forked, "the cache belongs to the parent of this process")
     }
     guard handle.scope == .whole else {
-      Handle.release(reference)
+      Handle.release(handed)
       return .done
     }
     if ThreadState.isWithinCallback(of: handle.cache.identity) {
       throw Failure(.deadlock, "a cache cannot be closed from a callback of its own")
     }
     let failure = handle.opening.close()
-    Handle.release(reference)
+    Handle.release(handed)
     guard let failure else { return .done }
     throw failure.status == .closed || failure.status == .timedOut
       ? failure : failure.asUnclean
@@ -86,43 +85,39 @@ public func hutch_close(_ cache: OpaquePointer!) -> hutch_status {
 @_cdecl("hutch_cache_retain") @implementation
 public func hutch_cache_retain(_ cache: OpaquePointer!) -> OpaquePointer! {
   guard let cache else { return nil }
-  Handle.retain(Unmanaged<Handle>.fromOpaque(UnsafeRawPointer(cache)))
+  Handle.retain(reference(cache, Handle.self))
   return cache
 }
 
 @_cdecl("hutch_cache_release") @implementation
 public func hutch_cache_release(_ cache: OpaquePointer!) {
   guard let cache else { return }
-  let reference = Unmanaged<Handle>.fromOpaque(UnsafeRawPointer(cache))
-  if reference._withUnsafeGuaranteedRef({ $0.opening.isForked }) { return }
-  Handle.release(reference)
+  let handed = reference(cache, Handle.self)
+  if handed._withUnsafeGuaranteedRef({ $0.opening.isForked }) { return }
+  Handle.release(handed)
 }
 
 @_cdecl("hutch_tier") @implementation
 public func hutch_tier(
   _ cache: OpaquePointer!, _ tier: UInt32, _ out: UnsafeMutablePointer<OpaquePointer?>!
 ) -> hutch_status {
-  out?.pointee = nil
-  return withCache(cache) { (handle) throws(Failure) in
-    guard let out else { throw .invalid("out is NULL") }
+  giving(out, of: cache) { (handle) throws(Failure) in
     switch tier {
-    case UInt32(HUTCH_TIER_MEMORY):
-      out.pointee = handOut(Handle(handle.opening, .memory))
+    case UInt32(HUTCH_TIER_MEMORY): return handOut(Handle(handle.opening, .memory))
     case UInt32(HUTCH_TIER_DISK):
       guard handle.cache.storage != nil else {
         throw Failure(.unsupported, "a cache in memory has no disk tier")
       }
-      out.pointee = handOut(Handle(handle.opening, .disk))
+      return handOut(Handle(handle.opening, .disk))
     default: throw .unknown("there is no such tier", tier)
     }
-    return .done
   }
 }
 
 @_cdecl("hutch_directory") @implementation
 public func hutch_directory(_ cache: OpaquePointer!) -> UnsafePointer<CChar>! {
   guard let cache else { return nil }
-  return Unmanaged<Handle>.fromOpaque(UnsafeRawPointer(cache))._withUnsafeGuaranteedRef {
+  return reference(cache, Handle.self)._withUnsafeGuaranteedRef {
     $0.opening.path.map { UnsafePointer($0) }
   }
 }
@@ -190,8 +185,7 @@ extension OpenOptions {
     disk.durability = Durability(rawValue: options.durability) ?? .process
     disk.checksChecksums = options.checksums != UInt32(HUTCH_CHECKSUMS_NEVER)
     switch options.sharing {
-    case UInt32(HUTCH_SHARING_DEFAULT): break
-    case UInt32(HUTCH_SHARING_EXCLUSIVE): disk.sharing = .exclusive
+    case UInt32(HUTCH_SHARING_DEFAULT), UInt32(HUTCH_SHARING_EXCLUSIVE): disk.sharing = .exclusive
     case UInt32(HUTCH_SHARING_SHARED): disk.sharing = .shared
     default: throw .unknown("options.sharing is not defined", options.sharing)
     }
@@ -200,11 +194,8 @@ extension OpenOptions {
     }
     pressure = try Pressure(options)
     writePolicy = try WritePolicy(options.write_policy)
-    if writePolicy == .onEviction {
-      guard options.sharing != UInt32(HUTCH_SHARING_SHARED) else {
-        throw .invalid("HUTCH_WRITE_ON_EVICTION is not for HUTCH_SHARING_SHARED")
-      }
-      disk.sharing = .exclusive
+    guard writePolicy != .onEviction || disk.sharing == .exclusive else {
+      throw .invalid("writing on eviction is not for a shared directory")
     }
     memory = try TierLimits(options.memory, over: .defaultMemory)
     memoryGiven = LimitFields(options.memory)
@@ -229,7 +220,6 @@ extension OpenOptions {
         throw .invalid("workers is set, and HUTCH_OPEN_NO_THREADS too")
       }
       tasks.workers = 0
-      disk.isMaintained = false
     }
     // 0 is the default, any number, for the queue too.
     if options.queue_length != UInt64.max { tasks.length = Int(clamping: options.queue_length) }

@@ -2,38 +2,26 @@
 
 public import CHutch
 
-private func withObject<T: AnyObject>(
-  _ pointer: OpaquePointer?, _ type: T.Type, _ words: StaticString,
-  _ body: (T) throws(Failure) -> Status
-) -> hutch_status {
-  guard let pointer else { return failing(.invalid(words)) }
-  return Unmanaged<T>.fromOpaque(UnsafeRawPointer(pointer))._withUnsafeGuaranteedRef { object in
-    answering { () throws(Failure) in try body(object) }
-  }
+extension QueueHandle: HostHandle {
+  static var isMissing: StaticString { "the queue is NULL" }
+}
+
+extension GroupHandle: HostHandle {
+  static var isMissing: StaticString { "the group is NULL" }
+  var forks: UInt32 { group.forks }
+  func check() throws(Failure) { try group.check() }
+}
+
+extension PortHandle: HostHandle {
+  static var isMissing: StaticString { "the port is NULL" }
+  var forks: UInt32 { port.forks }
+  func check() throws(Failure) { try port.check() }
 }
 
 private func withQueue(
   _ pointer: OpaquePointer?, _ body: (TaskQueue) throws(Failure) -> Status
 ) -> hutch_status {
-  withObject(pointer, QueueHandle.self, "the queue is NULL") { (handle) throws(Failure) in
-    try handle.check()
-    return try body(handle.queue)
-  }
-}
-
-private func retained<T: AnyObject>(_ pointer: OpaquePointer?, _ type: T.Type) -> OpaquePointer? {
-  guard let pointer else { return nil }
-  _ = Unmanaged<T>.fromOpaque(UnsafeRawPointer(pointer)).retain()
-  return pointer
-}
-
-/// The child's copy of one of the parent's objects is left alone.
-private func release<T: AnyObject>(
-  _ pointer: OpaquePointer?, _ type: T.Type, _ forks: (T) -> UInt32
-) {
-  guard let pointer else { return }
-  let reference = Unmanaged<T>.fromOpaque(UnsafeRawPointer(pointer))
-  if reference._withUnsafeGuaranteedRef({ forks($0) == Process.forks }) { reference.release() }
+  with(pointer, QueueHandle.self) { (handle) throws(Failure) in try body(handle.queue) }
 }
 
 private func checkedWidth(_ width: UInt32) throws(Failure) -> Int {
@@ -49,9 +37,7 @@ private func checkedWidth(_ width: UInt32) throws(Failure) -> Int {
 public func hutch_queue_create(
   _ options: UnsafePointer<hutch_queue_options>!, _ out: UnsafeMutablePointer<OpaquePointer?>!
 ) -> hutch_status {
-  out?.pointee = nil
-  return answering { () throws(Failure) in
-    guard let out else { throw .invalid("out is NULL") }
+  giving(out) { () throws(Failure) in
     let given = try received(options, over: hutch_queue_options())
     let none = UInt32(HUTCH_QUEUE_NO_THREADS)
     try checkFlags(given.flags, none)
@@ -59,8 +45,7 @@ public func hutch_queue_create(
       width: try checkedWidth(given.width == 0 ? 2 : given.width),
       hasThreads: given.flags & none == 0, length: Int(clamping: given.length),
       deliver: deliverCompletion)
-    out.pointee = handOut(QueueHandle(queue, isOwner: true))
-    return .done
+    return handOut(QueueHandle(queue, isOwner: true))
   }
 }
 
@@ -68,11 +53,8 @@ public func hutch_queue_create(
 public func hutch_cache_queue(
   _ cache: OpaquePointer!, _ out: UnsafeMutablePointer<OpaquePointer?>!
 ) -> hutch_status {
-  out?.pointee = nil
-  return withCache(cache) { (handle) throws(Failure) in
-    guard let out else { throw .invalid("out is NULL") }
-    out.pointee = handOut(QueueHandle(handle.cache.tasks, isOwner: false))
-    return .done
+  giving(out, of: cache) { (handle) throws(Failure) in
+    handOut(QueueHandle(handle.cache.tasks, isOwner: false))
   }
 }
 
@@ -84,14 +66,10 @@ public func hutch_queue_submit(
 ) -> hutch_status {
   task?.pointee = nil
   let owner = queue.map {
-    Unmanaged<QueueHandle>.fromOpaque(UnsafeRawPointer($0))._withUnsafeGuaranteedRef {
-      $0.queue.identity
-    }
+    reference($0, QueueHandle.self)._withUnsafeGuaranteedRef { $0.queue.identity }
   }
   let status = submitting(options, for: owner) { (spec, _) throws(Failure) in
-    guard let queue else { throw .invalid("the queue is NULL") }
-    let found = Unmanaged<QueueHandle>.fromOpaque(UnsafeRawPointer(queue)).takeUnretainedValue()
-    try found.check()
+    let found = try checked(queue, QueueHandle.self)
     guard let work else { throw .invalid("the work is NULL") }
     spec.operation = UInt8(HUTCH_OPERATION_WORK)
     spec.wantsHandle = task != nil
@@ -177,7 +155,7 @@ public func hutch_queue_retain(_ queue: OpaquePointer!) -> OpaquePointer! {
 
 @_cdecl("hutch_queue_release") @implementation
 public func hutch_queue_release(_ queue: OpaquePointer!) {
-  release(queue, QueueHandle.self) { $0.forks }
+  release(queue, QueueHandle.self)
 }
 
 // MARK: groups
@@ -185,22 +163,15 @@ public func hutch_queue_release(_ queue: OpaquePointer!) {
 private func withGroup(
   _ pointer: OpaquePointer?, _ body: (WorkGroup) throws(Failure) -> Status
 ) -> hutch_status {
-  withObject(pointer, GroupHandle.self, "the group is NULL") { (handle) throws(Failure) in
-    try handle.group.check()
-    return try body(handle.group)
-  }
+  with(pointer, GroupHandle.self) { (handle) throws(Failure) in try body(handle.group) }
 }
 
 @_cdecl("hutch_group_create") @implementation
 public func hutch_group_create(
   _ queue: OpaquePointer!, _ out: UnsafeMutablePointer<OpaquePointer?>!
 ) -> hutch_status {
-  out?.pointee = nil
-  return withObject(queue, QueueHandle.self, "the queue is NULL") { (handle) throws(Failure) in
-    try handle.check()
-    guard let out else { throw .invalid("out is NULL") }
-    out.pointee = handOut(GroupHandle(try WorkGroup(by: handle.queue)))
-    return .done
+  giving(out) { () throws(Failure) in
+    handOut(GroupHandle(try WorkGroup(by: try checked(queue, QueueHandle.self).queue)))
   }
 }
 
@@ -209,23 +180,18 @@ public func hutch_group_start(
   _ group: OpaquePointer!, _ options: UnsafePointer<hutch_task_options>!
 ) -> hutch_status {
   let owner = group.map {
-    Unmanaged<GroupHandle>.fromOpaque(UnsafeRawPointer($0))._withUnsafeGuaranteedRef {
-      $0.group.queue.identity
-    }
+    reference($0, GroupHandle.self)._withUnsafeGuaranteedRef { $0.group.queue.identity }
   }
   return submitting(options, for: owner) { (spec, given) throws(Failure) in
-    guard let group else { throw .invalid("the group is NULL") }
-    let handle = Unmanaged<GroupHandle>.fromOpaque(UnsafeRawPointer(group))
-      .takeUnretainedValue()
-    try handle.group.check()
+    let group = try checked(group, GroupHandle.self).group
     var own = TaskSpec()
     own.complete = spec.complete
     own.context = spec.context
     own.release = spec.release
     own.port = spec.port
     own.operation = UInt8(HUTCH_OPERATION_GROUP)
-    let completion = try handle.group.makeCompletion(own)
-    guard handle.group.start(completion) else {
+    let completion = try group.makeCompletion(own)
+    guard group.start(completion) else {
       completion.drop()
       return .exists
     }
@@ -255,7 +221,7 @@ public func hutch_group_retain(_ group: OpaquePointer!) -> OpaquePointer! {
 
 @_cdecl("hutch_group_release") @implementation
 public func hutch_group_release(_ group: OpaquePointer!) {
-  release(group, GroupHandle.self) { $0.group.forks }
+  release(group, GroupHandle.self)
 }
 
 // MARK: ports
@@ -263,28 +229,18 @@ public func hutch_group_release(_ group: OpaquePointer!) {
 private func withPort(
   _ pointer: OpaquePointer?, _ body: (CompletionPort) throws(Failure) -> Status
 ) -> hutch_status {
-  withObject(pointer, PortHandle.self, "the port is NULL") { (handle) throws(Failure) in
-    try handle.port.check()
-    return try body(handle.port)
-  }
+  with(pointer, PortHandle.self) { (handle) throws(Failure) in try body(handle.port) }
 }
 
 @_cdecl("hutch_port_create") @implementation
 public func hutch_port_create(_ out: UnsafeMutablePointer<OpaquePointer?>!) -> hutch_status {
-  out?.pointee = nil
-  return answering { () throws(Failure) in
-    guard let out else { throw .invalid("out is NULL") }
-    out.pointee = handOut(PortHandle(try CompletionPort()))
-    return .done
-  }
+  giving(out) { () throws(Failure) in handOut(PortHandle(try CompletionPort())) }
 }
 
 @_cdecl("hutch_port_fd") @implementation
 public func hutch_port_fd(_ port: OpaquePointer!) -> Int32 {
   guard let port else { return -1 }
-  return Unmanaged<PortHandle>.fromOpaque(UnsafeRawPointer(port))._withUnsafeGuaranteedRef {
-    $0.port.descriptor
-  }
+  return reference(port, PortHandle.self)._withUnsafeGuaranteedRef { $0.port.descriptor }
 }
 
 @_cdecl("hutch_port_drain") @implementation
@@ -318,5 +274,5 @@ public func hutch_port_retain(_ port: OpaquePointer!) -> OpaquePointer! {
 
 @_cdecl("hutch_port_release") @implementation
 public func hutch_port_release(_ port: OpaquePointer!) {
-  release(port, PortHandle.self) { $0.port.forks }
+  release(port, PortHandle.self)
 }

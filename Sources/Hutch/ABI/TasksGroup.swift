@@ -136,18 +136,8 @@ extension TaskSpec {
     progress = options.progress
     context = options.context
     release = options.release
-    if let pointer = options.port {
-      let found = Unmanaged<PortHandle>.fromOpaque(UnsafeRawPointer(pointer))
-        .takeUnretainedValue()
-      try found.port.check()
-      port = found.port
-    }
-    if let pointer = options.group {
-      let found = Unmanaged<GroupHandle>.fromOpaque(UnsafeRawPointer(pointer))
-        .takeUnretainedValue()
-      try found.group.check()
-      group = found.group
-    }
+    if options.port != nil { port = try checked(options.port, PortHandle.self).port }
+    if options.group != nil { group = try checked(options.group, GroupHandle.self).group }
     identifier = try checkedBytes(
       options.identifier, options.identifier_size, "the identifier is NULL, or its size no size")
     guard (options.identifier == nil) == (identifier.count == 0), identifier.count <= 65_535

@@ -43,12 +43,10 @@ public func hutch_value_info(
 ) -> hutch_status {
   answering { () throws(Failure) in
     guard let block = block(value) else { throw .invalid("the value is NULL") }
-    guard let out else { throw .invalid("out is NULL") }
-    try checkedResult(out)
-    let record = block.record
-    deliver(
-      hutch_entry_info(record, at: record.created, under: Ages(), in: .memory), to: out)
-    return .done
+    return try filling(out) {
+      let record = block.record
+      return hutch_entry_info(record, at: record.created, under: Ages(), in: .memory)
+    }
   }
 }
 

@@ -109,8 +109,9 @@ extension Cache {
   /// commit has removed an entry of the key, or has failed, so that it is barred if it was
   /// there. No lock is held.
   func settle(
-    _ owed: OwedEvents, leftDisk: Bool, storedIn tiers: Tiers, waits: Bool = true
+    _ owed: OwedEvents?, leftDisk: Bool, storedIn tiers: Tiers = [], waits: Bool = true
   ) {
+    guard let owed else { return }
     var left = Tiers()
     if owed.wasInMemory { left.insert(.memory) }
     if leftDisk && owed.wasOnDisk { left.insert(.disk) }
@@ -121,7 +122,8 @@ extension Cache {
   }
 
   /// Waits until what is settled is told.
-  func awaitTold(_ owed: OwedEvents) {
+  func awaitTold(_ owed: OwedEvents?) {
+    guard let owed else { return }
     events.deliver()
     if let last = owed.didAdd ?? owed.didRemove { events.wait(for: last) }
   }

@@ -119,7 +119,7 @@ extension Cache {
             submit(keys[index], values[index], spec, at: moment, in: scope, to: storage))
         }
         for put in pending { batch.add(finish(put, in: storage, waits: false)) }
-        for put in pending { if let owed = put.owed { awaitTold(owed) } }
+        for put in pending { awaitTold(put.owed) }
         if leavings.isDue { writeDue(storage) }
       }
     }
@@ -183,7 +183,7 @@ extension Cache {
             batch.add(error)
           }
         }
-        for removal in pending { if let owed = removal.owed { awaitTold(owed) } }
+        for removal in pending { awaitTold(removal.owed) }
       }
     }
     return batch

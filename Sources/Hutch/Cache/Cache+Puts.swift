@@ -157,14 +157,12 @@ extension Cache {
       if put.isWrite { order.noteWrite(hash, by: late) }
       order.stripes.unlock(stripe)
       let result = result(of: put, condition)
-      if let owed {
-        owed.wasInMemory = put.isWrite && put.existing != 0
-        settle(owed, leftDisk: false, storedIn: result.tiers)
-      }
+      owed?.wasInMemory = put.isWrite && put.existing != 0
+      settle(owed, leftDisk: false, storedIn: result.tiers)
       return result
     } catch {
       order.stripes.unlock(stripe)
-      if let owed { settle(owed, leftDisk: false, storedIn: Tiers()) }
+      settle(owed, leftDisk: false)
       throw error
     }
   }

@@ -164,6 +164,30 @@ extension Cache {
     }
   }
 
+  /// The value as it is now, for a call that uses the store; no promotion.
+  func current(
+    _ key: Bytes, _ hash: UInt64, at moment: Moment, in scope: Tiers, isAccess: Bool,
+    of storage: any Storage
+  ) throws(Failure) -> Block? {
+    let stripe = Stripes.index(of: hash)
+    var rounds = 0
+    while true {
+      let mark = order.stripes.settledMark(stripe)
+      if scope == .whole, let block = memory.peek(key, hash, at: moment) { return block }
+      let shared = coherence?.mark(hash)
+      let block = try storage.get(key, at: moment, isAccess: isAccess)
+      if block != nil || scope == .disk { return block }
+      if let shared {
+        var hasChanged = false
+        if let block = stillInMemory(key, hash, shared, at: moment, &hasChanged) { return block }
+        if hasChanged { continue }
+      }
+      if !hasMoved(stripe, since: mark) { return nil }
+      rounds += 1
+      if try isNowhere(key, hash, at: moment, after: rounds, storage) { return nil }
+    }
+  }
+
   /// The record as it is now, and the tier that has it; no access.
   func info(_ key: Bytes, in scope: Tiers) throws(Failure) -> (record: Record, tier: Tiers)? {
     let moment = clock.moment()

@@ -233,9 +233,7 @@ extension Cache {
     _ submitted: SubmittedPut, in storage: any Storage, waits: Bool = true
   ) -> PutResult {
     guard let write = submitted.write else {
-      if let owed = submitted.owed {
-        settle(owed, leftDisk: false, storedIn: submitted.result.tiers, waits: waits)
-      }
+      settle(submitted.owed, leftDisk: false, storedIn: submitted.result.tiers, waits: waits)
       return submitted.result
     }
     var put = submitted
@@ -243,9 +241,7 @@ extension Cache {
     let refused = coherence == nil ? nil : carryOutDecision(on: &put, write)
     order.stripes.end(Stripes.index(of: put.hash))
     if let refused {
-      if let owed = put.owed {
-        settle(owed, leftDisk: false, storedIn: Tiers(), waits: waits)
-      }
+      settle(put.owed, leftDisk: false, waits: waits)
       return refused
     }
     if put.plan.store == .put {
@@ -261,11 +257,9 @@ extension Cache {
     case .failed, .noSpace, .tooLarge: logUnstored(write)
     default: break
     }
-    if let owed = put.owed {
-      settle(
-        owed, leftDisk: write.existed || write.failure != nil, storedIn: put.result.tiers,
-        waits: waits)
-    }
+    settle(
+      put.owed, leftDisk: write.existed || write.failure != nil, storedIn: put.result.tiers,
+      waits: waits)
     return put.result
   }
 

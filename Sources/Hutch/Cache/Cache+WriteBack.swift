@@ -291,11 +291,8 @@ extension Cache {
       memory.setBacked(
         entry.key, down.hash, version: entry.version, false, isDirty: write.outcome != .tooLarge)
     }
-    if let owed = down.owed {
-      settle(
-        owed, leftDisk: false,
-        storedIn: isStored && down.isKept ? .disk : Tiers(), waits: false)
-    }
+    settle(
+      down.owed, leftDisk: false, storedIn: isStored && down.isKept ? .disk : [], waits: false)
     return isStored ? nil : write.failure
   }
 

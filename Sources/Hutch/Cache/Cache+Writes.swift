@@ -14,15 +14,21 @@ extension Cache {
 
   // MARK: remove, pop
 
-  /// Removes the entry; false: there was none.
-  func remove(_ key: Bytes, in scope: Tiers) throws(Failure) -> Bool {
+  /// Removes the entry. done, or notFound; superseded: a later write than `late` has been done.
+  func remove(
+    _ key: Bytes, in scope: Tiers, by late: LateWrite? = nil
+  ) throws(Failure) -> Status {
     if storage == nil || scope == .memory {
-      return try removeFromMemory(key, memory.hash(key), at: clock.moment()) != nil
+      var isOvertaken = false
+      let block = try removeFromMemory(
+        key, memory.hash(key), at: clock.moment(), by: late, &isOvertaken)
+      return isOvertaken ? .superseded : block == nil ? .notFound : .done
     }
     return try withStorage { (storage) throws(Failure) in
-      try finish(
-        submitRemoval(key, at: clock.moment(), in: scope, wantsValue: false, to: storage),
-        in: storage)
+      let removal = submitRemoval(
+        key, at: clock.moment(), in: scope, wantsValue: false, by: late, to: storage)
+      if removal.isSuperseded { return .superseded }
+      return try finish(removal, in: storage) ? .done : .notFound
     }
   }
 
@@ -99,37 +105,18 @@ extension Cache {
       let block = memory.remove(key, hash, at: moment)
       order.stripes.unlock(stripe)
       owed?.wasInMemory = block != nil
-      if let owed { settle(owed, leftDisk: false, storedIn: Tiers()) }
+      settle(owed, leftDisk: false)
       return block
     }
   }
 
-  /// As a task: unless a later write of the key has been done.
-  func remove(
-    _ key: Bytes, in scope: Tiers, by late: LateWrite
-  ) throws(Failure) -> Status {
-    let moment = clock.moment()
-    guard storage == nil || scope == .memory else {
-      return try withStorage { (storage) throws(Failure) in
-        let removal = submitRemoval(
-          key, at: moment, in: scope, wantsValue: false, by: late, to: storage)
-        if removal.isSuperseded { return .superseded }
-        return try finish(removal, in: storage) ? .done : .notFound
-      }
-    }
-    var isOvertaken = false
-    let block = try removeFromMemory(key, memory.hash(key), at: moment, by: late, &isOvertaken)
-    return isOvertaken ? .superseded : block == nil ? .notFound : .done
-  }
-
   /// A removal that has been submitted, or had nothing to remove, or failed at once.
   struct SubmittedRemoval {
+    fileprivate var plan = WritePlan(.keep, .nothing)
     fileprivate var write: StorageWrite?
     fileprivate var stripe = 0
     fileprivate var value: Holder?
     fileprivate var reason: Reason?
-    /// Nothing was found, in memory or in the store with what is submitted to it.
-    fileprivate var foundNothing = false
     /// Memory alone had it. Only known where processes share, or if it was dirty.
     fileprivate var wasUnbacked = false
     /// Where processes share: the number of the copy that memory had. Odd: none.
@@ -148,11 +135,12 @@ extension Cache {
     var removal = SubmittedRemoval()
     let hash = memory.hash(key)
     let stripe = Stripes.index(of: hash)
+    removal.stripe = stripe
     var told = tellWillRemove(key, hash, in: scope)
     do throws(Failure) {
       let write = StorageWrite(.remove, try Block.allocate(key: key, record: Record()))
-      var old: Block?
       while true {
+        var old: Block?
         // Before the stripe is taken: it may be large, and a codec of the host's be called.
         if wantsValue || events.wants(.didRemove) {
           do throws(Failure) {
@@ -176,77 +164,105 @@ extension Cache {
           return removal
         }
         order.noteWrite(hash, by: late)
+        let plan: WritePlan?
         do throws(Failure) {
-          let version = try currentVersion(key, hash, at: moment, in: scope)
-          if version == 0 && (!wantsValue || old == nil) {
-            // A key that is nowhere costs no commit. If it is nowhere because of a write that is
-            // not committed, this removal is committed too: what it answers must hold after a kill,
-            // and for other processes. A store that is out of service cannot tell, and must not have
-            // the entry when it is back.
-            if storage.isUp ? !storage.isPending(key) : wantsValue {
-              if let coherence, scope == .whole {
-                coherence.dropCopies(hash)
-                _ = memory.remove(key, hash, at: moment)
-              }
-              order.stripes.unlock(stripe)
-              return removal
-            }
-            removal.foundNothing = true
-            if wantsValue && coherence != nil { write.condition = .absent }
-            break
-          }
-          if !wantsValue || (version != 0 && old.unowned?.version == version) {
-            if coherence != nil {
-              let stored = try storage.info(key, at: moment)
-              removal.wasUnbacked = scope == .whole && stored == nil
-              if removal.wasUnbacked && version != 0
-                && memory.peekDuringCommit(key, hash, at: moment) == nil
-              {
-                // Another removal was committed between the two looks.
-                order.stripes.unlock(stripe)
-                continue
-              }
-              if removal.wasUnbacked && wantsValue && storage.isUndecided(key) {
-                order.stripes.unlock(stripe)
-                storage.awaitDecision(key)
-                continue
-              }
-              if wantsValue && !removal.wasUnbacked { write.condition = .version(version) }
-            }
-            break
-          }
-          order.stripes.unlock(stripe)
+          plan = try planRemoval(
+            &removal, write, key, hash, at: moment, in: scope,
+            of: wantsValue ? .some(old.unowned?.version ?? 0) : nil, storage)
         } catch {
-          // What could not be looked at may be an entry: its removal bars it.
-          if !wantsValue { break }
           order.stripes.unlock(stripe)
           throw error
         }
+        if let plan {
+          removal.plan = plan
+          carryOut(&removal, write, key, hash, old.unowned, at: moment, in: scope, storage)
+          if wantsValue, let old { removal.value = Holder(old) }
+          return removal
+        }
+        order.stripes.unlock(stripe)
+        if coherence != nil && storage.isUndecided(key) { storage.awaitDecision(key) }
       }
+    } catch {
+      removal.reason = Reason(error)
+    }
+    return removal
+  }
+
+  /// What a removal does; nil: there has been another write, and everything is to be looked at
+  /// again. The stripe is held. `seen`: of a pop the version of the value that it has read; 0: it
+  /// has found none.
+  private func planRemoval(
+    _ removal: inout SubmittedRemoval, _ write: StorageWrite, _ key: Bytes, _ hash: UInt64,
+    at moment: Moment, in scope: Tiers, of seen: UInt64?, _ storage: any Storage
+  ) throws(Failure) -> WritePlan? {
+    do throws(Failure) {
+      let version = try currentVersion(key, hash, at: moment, in: scope)
+      if version == 0 && seen ?? 0 == 0 {
+        // A key that is nowhere costs no commit. If it is nowhere because of a write that is not
+        // committed, this removal is committed too: what it answers must hold after a kill, and for
+        // other processes. A store that is out of service cannot tell, and must not have the entry
+        // when it is back.
+        if storage.isUp ? !storage.isPending(key) : seen != nil {
+          return WritePlan(coherence != nil && scope == .whole ? .drop : .keep, .nothing)
+        }
+        if seen != nil && coherence != nil { write.condition = .absent }
+        // Where the disk tier has nothing, a removal from it takes nothing from memory.
+        return WritePlan(scope == .whole ? .drop : .keep, .removeIfThere)
+      }
+      if let seen, version == 0 || seen != version { return nil }
+      if coherence != nil {
+        let stored = try storage.info(key, at: moment)
+        if scope == .whole && stored == nil {
+          // Another removal was committed between the two looks; or a write of this process is to
+          // be decided.
+          if memory.peekDuringCommit(key, hash, at: moment) == nil { return nil }
+          if seen != nil && storage.isUndecided(key) { return nil }
+          removal.wasUnbacked = true
+        } else if seen != nil {
+          write.condition = .version(version)
+        }
+      }
+      return WritePlan(.drop, .remove)
+    } catch {
+      if seen != nil { throw error }
+      // What could not be looked at may be an entry: its removal bars it.
+      return WritePlan(.drop, .remove)
+    }
+  }
+
+  /// Carries out a removal's plan, and lets go of the stripe. `old`: what the store was seen to
+  /// have.
+  private func carryOut(
+    _ removal: inout SubmittedRemoval, _ write: StorageWrite, _ key: Bytes, _ hash: UInt64,
+    _ old: UnownedBlock?, at moment: Moment, in scope: Tiers, _ storage: any Storage
+  ) {
+    let stripe = removal.stripe
+    if removal.plan.store != .nothing {
       write.version = order.versions.draw()
-      removal.owed = oweEvents(key, hash, adding: nil, replacing: old.unowned, at: moment)
-      // Where the disk tier has nothing, a removal from it takes nothing from memory.
-      var copy: Block?
-      if !removal.foundNothing || scope == .whole { copy = memory.remove(key, hash, at: moment) }
-      removal.owed?.wasInMemory = copy != nil
-      if scope == .whole, coherence != nil, let copy = copy.unowned { removal.mark = copy.mark }
-      if wantsValue, let old { removal.value = Holder(old) }
-      if scope == .whole, copy.unowned?.isDirty ?? false {
+      removal.owed = oweEvents(key, hash, adding: nil, replacing: old, at: moment)
+    } else if removal.plan.memory == .drop {
+      coherence?.dropCopies(hash)
+    }
+    let copy = removal.plan.memory == .drop ? memory.remove(key, hash, at: moment) : nil
+    removal.owed?.wasInMemory = copy != nil
+    if removal.plan.store == .nothing {
+      order.stripes.unlock(stripe)
+      return
+    }
+    if scope == .whole, let copy = copy.unowned {
+      if coherence != nil { removal.mark = copy.mark }
+      if copy.isDirty {
         removal.wasUnbacked = true
         // Beneath a dirty entry the store has nothing, once that is committed.
         if !storage.isPending(key) {
           order.stripes.bump(stripe)
           order.stripes.unlock(stripe)
-          return removal
+          return
         }
       }
-      submit(write, to: storage, at: moment, unlocking: stripe)
-      removal.write = write
-      removal.stripe = stripe
-    } catch {
-      removal.reason = Reason(error)
     }
-    return removal
+    submit(write, to: storage, at: moment, unlocking: stripe)
+    removal.write = write
   }
 
   /// The second half: waits for the commit. False: there was no entry.
@@ -255,48 +271,18 @@ extension Cache {
   ) throws(Failure) -> Bool {
     if let reason = removal.reason { throw reason.failure }
     guard let write = removal.write else {
-      if let owed = removal.owed {
-        settle(owed, leftDisk: false, storedIn: Tiers(), waits: waits)
-      }
+      settle(removal.owed, leftDisk: false, waits: waits)
       return removal.wasUnbacked
     }
     storage.complete(write)
     order.stripes.end(removal.stripe)
-    if let owed = removal.owed {
-      settle(
-        owed, leftDisk: write.existed || write.failure != nil, storedIn: Tiers(),
-        waits: waits)
-    }
+    settle(removal.owed, leftDisk: write.existed || write.failure != nil, waits: waits)
     if let failure = write.failure { throw failure }
-    if removal.foundNothing { return write.existed && !write.isUnmet }
+    if removal.plan.store == .removeIfThere { return write.existed && !write.isUnmet }
     if coherence == nil || removal.wasUnbacked { return true }
     // Another process may have removed it first. If the store has evicted it, memory had it.
     return write.existed && !write.isUnmet
       || (write.existing == 0 && removal.mark == write.markBefore)
-  }
-
-  /// The value as it is now, for a call that uses the store; no promotion.
-  func current(
-    _ key: Bytes, _ hash: UInt64, at moment: Moment, in scope: Tiers, isAccess: Bool,
-    of storage: any Storage
-  ) throws(Failure) -> Block? {
-    let stripe = Stripes.index(of: hash)
-    var rounds = 0
-    while true {
-      let mark = order.stripes.settledMark(stripe)
-      if scope == .whole, let block = memory.peek(key, hash, at: moment) { return block }
-      let shared = coherence?.mark(hash)
-      let block = try storage.get(key, at: moment, isAccess: isAccess)
-      if block != nil || scope == .disk { return block }
-      if let shared {
-        var hasChanged = false
-        if let block = stillInMemory(key, hash, shared, at: moment, &hasChanged) { return block }
-        if hasChanged { continue }
-      }
-      if !hasMoved(stripe, since: mark) { return nil }
-      rounds += 1
-      if try isNowhere(key, hash, at: moment, after: rounds, storage) { return nil }
-    }
   }
 
   // MARK: touch
@@ -333,32 +319,23 @@ extension Cache {
         }
       }
       do throws(Failure) {
-        let resident = memory.peek(key, hash, at: moment)
-        let isResident = resident != nil
-        if let resident {
-          if scope == .disk {
-            if try storage.info(key, at: moment) != nil {
-              _ = memory.remove(key, hash, at: moment)
-            }
-          } else {
-            let version = resident.unowned.version
-            write.record = touched(resident.unowned.record)
-            // An entry that its reads in memory have kept alive is so in the store too.
-            if let accessed = memory.info(key, hash, at: moment)?.accessed {
-              storage.noteAccess(key, at: accessed)
-            }
-            let stored = try storage.info(key, at: moment)
-            _ = try memory.put(
-              try resident.unowned.copied(with: write.record), hash, at: moment,
-              condition: .version(version), isBacked: stored?.version == version)
+        if scope == .whole, let resident = memory.peek(key, hash, at: moment) {
+          let version = resident.unowned.version
+          write.record = touched(resident.unowned.record)
+          // An entry that its reads in memory have kept alive is so in the store too.
+          if let accessed = memory.info(key, hash, at: moment)?.accessed {
+            storage.noteAccess(key, at: accessed)
           }
-        }
-        if !isResident || scope == .disk {
-          guard let stored = try storage.info(key, at: moment) else {
-            order.stripes.unlock(stripe)
-            return false
-          }
+          let isBacked = try storage.info(key, at: moment)?.version == version
+          _ = try memory.put(
+            try resident.unowned.copied(with: write.record), hash, at: moment,
+            condition: .version(version), isBacked: isBacked)
+        } else if let stored = try storage.info(key, at: moment) {
+          if scope == .disk { _ = memory.remove(key, hash, at: moment) }
           write.record = touched(stored)
+        } else {
+          order.stripes.unlock(stripe)
+          return false
         }
       } catch {
         order.stripes.unlock(stripe)
@@ -447,12 +424,8 @@ extension Cache {
 /// A block that travels in a tuple, which cannot hold what cannot be copied.
 final class Holder {
   private var block: Block?
-  let version: UInt64
 
-  init(_ block: consuming Block) {
-    version = block.unowned.version
-    self.block = consume block
-  }
+  init(_ block: consuming Block) { self.block = consume block }
 
   func take() -> Block? { block.take() }
 }

@@ -310,8 +310,9 @@ extension Cache {
       guard target != .disk else { throw Failure(.unsupported, "this cache has no disk tier") }
       return .memory
     }
-    // Other processes would not see what only this one's memory has.
-    if target == .onEviction && isShared { return .through }
+    guard target != .onEviction || !isShared else {
+      throw Failure(.invalidArgument, "writing on eviction is not for a shared directory")
+    }
     return target == .standard ? .through : target
   }
 }

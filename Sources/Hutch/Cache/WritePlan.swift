@@ -1,5 +1,5 @@
 /// What a write of a key does in each tier. It is decided before anything is changed; one function
-/// carries out the puts (Cache+Submission.swift), one the removals (Cache+Removals.swift).
+/// carries out the puts (Cache+Submission.swift), one the removals (Cache+Writes.swift).
 ///
 ///   a put                           memory    store
 ///   through both tiers              value     put
@@ -8,13 +8,15 @@
 ///   whose value memory cannot take  drop      put
 ///   on eviction                     value     remove, if there is anything: memory owes the value
 ///
-///   a removal                       memory    store
-///   of what was found               drop      remove
-///   of what the store has nothing   drop      nothing
-///   of, or will have nothing
-///   of what was not found, and may  drop, or  remove, if there is anything: the answer comes with
-///   come back after a kill          keep      the commit
-///   of what is nowhere              keep      nothing
+///   a removal
+///   of what was found               drop      remove; nothing, if memory owed it to the store
+///   of what was not found, and may  drop (1)  remove, if there is anything: the answer comes with
+///   come back after a kill                    the commit
+///   of what is nowhere              keep (2)  nothing
+///
+///   (1) Of the whole. A removal from the disk tier, which has nothing, takes nothing from memory.
+///   (2) Where processes share the directory, copies are dropped: of an entry that was evicted on
+///       disk, and removed since, memories may have one still.
 struct WritePlan {
   enum InMemory {
     case value

@@ -70,7 +70,7 @@ final class Writer {
     handle.cache.storage?.files?.discard(file)
   }
 
-  private func check() throws(Failure) {
+  private func checkOpen() throws(Failure) {
     switch state {
     case .open: break
     case .failed(let failure): throw failure
@@ -88,7 +88,7 @@ final class Writer {
   }
 
   func append(_ bytes: Bytes) throws(Failure) {
-    try check()
+    try checkOpen()
     do throws(Failure) {
       let (sum, overflow) = size.addingReportingOverflow(bytes.count)
       guard !overflow,
@@ -128,7 +128,7 @@ final class Writer {
   }
 
   func commit() throws(Failure) -> Cache.PutResult {
-    try check()
+    try checkOpen()
     state = .ended
     defer { discard() }
     let cache = handle.cache

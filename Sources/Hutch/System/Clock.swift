@@ -87,7 +87,7 @@ final class Clock {
   private func hostsMoment(_ function: Function) -> Moment {
     ThreadState.assertNoLocks()
     // The last nanosecond is never: see Record.never.
-    let time = min(max(function(context), Int64.min + 1), Record.never - 1)
+    let time = min(max(function(context), Int64.min + 1), Int64.max - 1)
     latest.store(time, ordering: .relaxed)
     return Moment(fixed: time, offset: 0)
   }

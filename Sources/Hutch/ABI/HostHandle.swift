@@ -1,0 +1,96 @@
+// The objects that a host holds by a pointer. The pointer is a counted reference; these functions
+// are the only ones that turn one into the other.
+
+internal import CHutch
+
+/// An object of the engine that a host may hold.
+protocol HostHandle: AnyObject {
+  /// What a call answers whose pointer is NULL.
+  static var isMissing: StaticString { get }
+  /// See Process.forks: a child leaves the copies of its parent's objects alone.
+  var forks: UInt32 { get }
+  /// Fails if calls on it cannot be answered: it is the parent's, or its cache is closed.
+  func check() throws(Failure)
+}
+
+/// The object behind a pointer of the host's.
+@inline(__always)
+func reference<T: AnyObject>(_ pointer: OpaquePointer, _ type: T.Type) -> Unmanaged<T> {
+  Unmanaged<T>.fromOpaque(UnsafeRawPointer(pointer))
+}
+
+/// The object behind a pointer, if it can be used.
+func checked<T: HostHandle>(_ pointer: OpaquePointer?, _ type: T.Type) throws(Failure) -> T {
+  guard let pointer else { throw .invalid(T.isMissing) }
+  let object = reference(pointer, type).takeUnretainedValue()
+  try object.check()
+  return object
+}
+
+/// Calls `body` with the object behind a pointer, if it can be used.
+func with<T: HostHandle>(
+  _ pointer: OpaquePointer?, _ type: T.Type, _ body: (T) throws(Failure) -> Status
+) -> hutch_status {
+  answering { () throws(Failure) in try body(try checked(pointer, type)) }
+}
+
+/// A new counted reference for the host.
+func handOut(_ object: AnyObject) -> OpaquePointer {
+  OpaquePointer(Unmanaged.passRetained(object).toOpaque())
+}
+
+func retained<T: HostHandle>(_ pointer: OpaquePointer?, _ type: T.Type) -> OpaquePointer? {
+  guard let pointer else { return nil }
+  _ = reference(pointer, type).retain()
+  return pointer
+}
+
+func release<T: HostHandle>(_ pointer: OpaquePointer?, _ type: T.Type) {
+  guard let pointer else { return }
+  let object = reference(pointer, type)
+  if object._withUnsafeGuaranteedRef({ Process.isParents($0.forks) }) { return }
+  object.release()
+}
+
+// MARK: results
+
+/// Calls `body` for what `out` is to point to, a reference of the host's from then on. Nil: there
+/// is no such thing, and the call answers HUTCH_NOT_FOUND. `out` is NULL unless the call succeeds.
+func giving(
+  _ out: UnsafeMutablePointer<OpaquePointer?>?,
+  _ body: () throws(Failure) -> OpaquePointer?
+) -> hutch_status {
+  out?.pointee = nil
+  return answering { () throws(Failure) in
+    guard let out else { throw .invalid("out is NULL") }
+    guard let object = try body() else { return .notFound }
+    out.pointee = object
+    return .done
+  }
+}
+
+/// As `giving`, of a cache that can be used.
+func giving(
+  _ out: UnsafeMutablePointer<OpaquePointer?>?, of cache: OpaquePointer?,
+  _ body: (Handle) throws(Failure) -> OpaquePointer?
+) -> hutch_status {
+  out?.pointee = nil
+  return withCache(cache) { (handle) throws(Failure) in
+    guard let out else { throw .invalid("out is NULL") }
+    guard let object = try body(handle) else { return .notFound }
+    out.pointee = object
+    return .done
+  }
+}
+
+/// Fills a struct of the host's with what `body` makes; nil: HUTCH_NOT_FOUND. The struct is
+/// checked before anything is done.
+func filling<T>(
+  _ out: UnsafeMutablePointer<T>?, _ body: () throws(Failure) -> T?
+) throws(Failure) -> Status {
+  guard let out else { throw .invalid("out is NULL") }
+  try checkedResult(out)
+  guard let value = try body() else { return .notFound }
+  deliver(value, to: out)
+  return .done
+}
