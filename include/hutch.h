@@ -241,7 +241,8 @@ enum {
   HUTCH_WRITE_MEMORY = 2,      /* in memory only; the put removes the key from disk */
   HUTCH_WRITE_DISK = 3,        /* on disk only; the put removes the key from memory */
   HUTCH_WRITE_ON_EVICTION = 4  /* in memory, and on disk when memory evicts the entry; see
-                                  hutch_put. Not with HUTCH_SHARING_SHARED */
+                                  WRITING ON EVICTION at the end. In a cache that shares
+                                  its directory: through */
 };
 
 /* Where the disk tier keeps values. A directory keeps the kind of its first opening. */
@@ -276,8 +277,9 @@ enum {
  * the directory does not store it. See SEVERAL PROCESSES at the end.
  */
 enum {
-  HUTCH_SHARING_DEFAULT = 0,   /* exclusive */
-  HUTCH_SHARING_EXCLUSIVE = 1, /* one process */
+  HUTCH_SHARING_DEFAULT = 0,   /* shared; exclusive if options.write_policy is
+                                  HUTCH_WRITE_ON_EVICTION */
+  HUTCH_SHARING_EXCLUSIVE = 1, /* one process; a second one gets HUTCH_BUSY */
   HUTCH_SHARING_SHARED = 2     /* several processes, all of them in this way */
 };
 
@@ -1752,9 +1754,10 @@ HUTCH_API hutch_status hutch_maintain(hutch_cache *cache, int64_t budget);
 
 /*
  * SEVERAL PROCESSES, ONE DIRECTORY
- *   One process at a time has a directory open; a second process gets HUTCH_BUSY.
- *   With HUTCH_SHARING_SHARED several processes may. Two openings within one process
- *   give two handles on one cache.
+ *   Several processes may have a directory open, unless one of them opens it with
+ *   HUTCH_SHARING_EXCLUSIVE, or with a write policy of HUTCH_WRITE_ON_EVICTION: then it
+ *   is the only one, and a second process gets HUTCH_BUSY. Two openings within one
+ *   process give two handles on one cache.
  *
  *   HUTCH_SHARING_SHARED. Once a put, a removal, a touch or a clear has returned in
  *   one process, no get in another process answers with anything older, from whatever
@@ -1835,8 +1838,13 @@ HUTCH_API hutch_status hutch_maintain(hutch_cache *cache, int64_t budget);
  *   that the disk tier does not take by then (it is full, or out of service) is lost, as
  *   if evicted. A value that is too large for the memory tier, a value with a suffix, and
  *   the values of hutch_put_file and of writers are stored on disk at once. In a cache
- *   in memory the policy is HUTCH_WRITE_MEMORY. With HUTCH_SHARING_SHARED it is
- *   HUTCH_INVALID_ARGUMENT, since other processes would not see the entry.
+ *   in memory the policy is HUTCH_WRITE_MEMORY.
+ *
+ *   Other processes would not see an entry that only this one's memory has. So a cache
+ *   that is opened with this policy has its directory for itself, and together with
+ *   HUTCH_SHARING_SHARED the policy is HUTCH_INVALID_ARGUMENT. In a cache that shares its
+ *   directory, a put with this policy stores at once in both tiers
+ *   (HUTCH_WRITE_THROUGH).
  */
 
 #ifdef __cplusplus

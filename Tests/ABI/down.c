@@ -185,6 +185,7 @@ TEST(time_alone_brings_a_tier_back) {
 
 PROCESS(have_it_open, directory) {
   hutch_options options = unlimited_options();
+  options.sharing = HUTCH_SHARING_EXCLUSIVE;
   hutch_cache *cache = open_cache(directory, &options);
   CHECK_OK(put_text(cache, "key", "of the other"));
   tell_ready();
@@ -231,7 +232,9 @@ TEST(a_child_has_a_directory_that_came_late) {
   close(channel[0]);
   CHECK_OK(put_text(cache, "of the parent", "value"));
   CHECK_OK(hutch_close(cache));
-  CHECK_STATUS(HUTCH_BUSY, hutch_open(scratch("parent/cache").text, NULL, &cache));
+  hutch_options alone = unlimited_options();
+  alone.sharing = HUTCH_SHARING_EXCLUSIVE;
+  CHECK_STATUS(HUTCH_BUSY, hutch_open(scratch("parent/cache").text, &alone, &cache));
   close(channel[1]);
   int status;
   CHECK(waitpid(child, &status, 0) == child && status == 0);

@@ -27,6 +27,12 @@ typedef struct family {
   int wait_on;
 } family;
 
+static hutch_options exclusive_options(void) {
+  hutch_options options = default_options();
+  options.sharing = HUTCH_SHARING_EXCLUSIVE;
+  return options;
+}
+
 static void make_family(family *f) {
   hutch_options options = unlimited_options();
   f->cache = open_cache(scratch("cache").text, &options);
@@ -374,8 +380,9 @@ TEST(a_child_that_lives_on_has_the_directory) {
   f.wait_on = ends[0];
   pid_t child = fork_child(wait_in_child, &f);
   end_family(&f);
+  hutch_options alone = exclusive_options();
   hutch_cache *cache = NULL;
-  CHECK_STATUS(HUTCH_BUSY, hutch_open(scratch("cache").text, NULL, &cache));
+  CHECK_STATUS(HUTCH_BUSY, hutch_open(scratch("cache").text, &alone, &cache));
   CHECK(write(ends[1], "", 1) == 1);
   await_child(child);
   cache = open_cache(scratch("cache").text, NULL);
@@ -450,14 +457,15 @@ TEST(a_fork_amid_puts_loses_nothing) {
 /* -------------------------------------------------------- a second process */
 
 PROCESS(holds_the_directory, directory) {
-  hutch_cache *cache = open_cache(directory, NULL);
+  hutch_options options = exclusive_options();
+  hutch_cache *cache = open_cache(directory, &options);
   CHECK_OK(put_text(cache, "key", "of the second"));
   tell_ready();
   await_end();
   CHECK_OK(hutch_close(cache));
 }
 
-TEST(a_directory_has_one_process_at_a_time) {
+TEST(a_directory_can_be_one_processs_alone) {
   path directory = scratch("cache");
   process other = start_process("holds_the_directory", directory.text);
   await_ready(&other);
@@ -474,7 +482,8 @@ TEST(a_directory_has_one_process_at_a_time) {
 }
 
 PROCESS(ends_before_its_child, directory) {
-  hutch_cache *cache = open_cache(directory, NULL);
+  hutch_options options = exclusive_options();
+  hutch_cache *cache = open_cache(directory, &options);
   CHECK_OK(put_text(cache, "key", "value"));
   if (fork() == 0) {
     tell_ready();
@@ -497,8 +506,7 @@ TEST(a_child_keeps_the_directory_of_an_ended_parent) {
   char byte;
   close(parent.to);
   CHECK(read(parent.from, &byte, 1) == 0);
-  hutch_options options = default_options();
-  while (hutch_open(directory.text, &options, &cache) == HUTCH_BUSY) sched_yield();
+  while (hutch_open(directory.text, NULL, &cache) == HUTCH_BUSY) sched_yield();
   CHECK_TEXT(cache, "key", "value");
   CHECK_OK(hutch_close(cache));
 }

@@ -482,6 +482,7 @@ TEST(a_put_stores_where_its_write_policy_says) {
       check_note(name);
       hutch_options options = unlimited_options();
       options.write_policy = of_cache;
+      options.sharing = HUTCH_SHARING_EXCLUSIVE;
       hutch_cache *cache = open_cache(scratch(name).text, &options);
       uint32_t policy = of_put ? of_put : of_cache;
       bool in_memory = policy != HUTCH_WRITE_DISK, is_deferred = policy == HUTCH_WRITE_ON_EVICTION;

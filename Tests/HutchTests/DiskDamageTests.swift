@@ -105,6 +105,21 @@ import Testing
     disk.checkInvariants()
   }
 
+  @Test func whatSQLiteDoesNotTakeIsNotStoredAsNull() throws {
+    let disk = try DiskFixture()
+    let connection = try Connection(disk.path + "/manifest.sqlite", .write)
+    let statement = try connection.prepare("SELECT ?1")
+    var byte: UInt8 = 1
+    withUnsafePointer(to: &byte) { byte in
+      // SQLite looks at the length alone.
+      let bytes = Bytes(start: byte, count: 1 << 31)
+      #expect { try statement.bind(1, bytes) } throws: { ($0 as? Failure)?.status == .tooLarge }
+      #expect { try statement.bindText(1, bytes) } throws: {
+        ($0 as? Failure)?.status == .tooLarge
+      }
+    }
+  }
+
   @Test func aValueUnderAnothersKeyIsDamage() throws {
     let disk = try DiskFixture()
     disk.put("a", [1])

@@ -114,6 +114,20 @@ import Testing
     #expect(try disk.get("b") == [3])
   }
 
+  @Test func noVersionBelowTheDirectorysIsDrawnWhenItComesBack() throws {
+    let disk = try DiskFixture()
+    disk.put("k", [1])
+    var told: (version: UInt64, isUp: Bool)?
+    disk.observer.onReturn = { told = ($0, disk.tier.isUp) }
+    try FileManager.default.moveItem(atPath: disk.path, toPath: disk.path + "-away")
+    #expect(disk.put("k", [2]).outcome == .failed)
+    try FileManager.default.moveItem(atPath: disk.path + "-away", toPath: disk.path)
+    disk.maintain()
+    #expect(disk.tier.isUp)
+    #expect(told?.version == disk.tier.firstVersion)
+    #expect(told?.isUp == false)
+  }
+
   @Test func anOldDirectoryThatComesBackGivesNothingThatWasReplaced() throws {
     let disk = try DiskFixture()
     disk.put("kept", [1])
@@ -198,6 +212,30 @@ import Testing
     disk.tier.logPause.end = 0
     disk.put("k", [1])
     #expect(disk.tier.logPause.length == 0)
+    disk.checkInvariants()
+  }
+
+  @Test func aReaderThatStaysDoesNotHaveTheLogGrowForEver() throws {
+    let limit: UInt64 = 4 << 20
+    let disk = try DiskFixture(StorageOptions(limits: TierLimits(cost: limit)))
+    for i in 0..<100 { disk.put("k\(i)", DiskFixture.bytes(9000)) }
+    var connection: OpaquePointer?
+    sqlite3_open_v2(disk.path + "/manifest.sqlite", &connection, SQLITE_OPEN_READWRITE, nil)
+    defer { sqlite3_close(connection) }
+    #expect(sqlite3_exec(connection, "BEGIN; SELECT count(*) FROM entries", nil, nil, nil) == 0)
+    var refused = 0
+    for i in 0..<1000 {
+      let put = disk.put("k\(i % 100)", DiskFixture.bytes(9000, seed: UInt64(i)))
+      if put.outcome == .noSpace {
+        refused += 1
+        #expect(try disk.get("k\(i % 100)") == nil)
+      }
+    }
+    #expect(refused > 100)
+    #expect(disk.tier.manifest!.log < 2 * Int(limit))
+    #expect(sqlite3_exec(connection, "COMMIT", nil, nil, nil) == 0)
+    disk.tier.logPause.end = 0
+    #expect(disk.put("k", [1]).outcome == .stored)
     disk.checkInvariants()
   }
 

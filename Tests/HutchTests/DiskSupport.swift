@@ -29,6 +29,7 @@ final class TestTime: @unchecked Sendable {
 final class TestObserver: StorageObserver, @unchecked Sendable {
   var identity: UnsafeMutableRawPointer { Unmanaged.passUnretained(self).toOpaque() }
   var onDropped: ((_ key: Bytes) -> Void)?
+  var onReturn: ((_ firstVersion: UInt64) -> Void)?
   var onChange: ((_ failure: Failure?) -> Void)?
   var lastAccess: ((_ key: Bytes) -> Int64?)?
 
@@ -36,6 +37,7 @@ final class TestObserver: StorageObserver, @unchecked Sendable {
   func storeDropped(_ key: Bytes, _ version: UInt64) { onDropped?(key) }
   func storeCommits(_ key: Bytes, _ version: UInt64, _ mark: UInt32) {}
   func lastAccess(of key: Bytes) -> Int64? { lastAccess?(key) }
+  func storeReturns(_ firstVersion: UInt64) { onReturn?(firstVersion) }
   func storeChanged(_ failure: Failure?) { onChange?(failure) }
   func log(_ line: LogLine) { lines.append(line) }
   var lines: [LogLine] = []

@@ -246,7 +246,9 @@ import Testing
   }
 
   @Test func secondOpeningIsBusy() throws {
-    let disk = try DiskFixture()
+    var options = DiskFixture.unlimited
+    options.sharing = .exclusive
+    let disk = try DiskFixture(options)
     do throws(Failure) {
       let directory = try Directory.open(path: disk.path)
       _ = try DiskTier.open(

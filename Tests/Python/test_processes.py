@@ -22,7 +22,7 @@ TRY_TO_OPEN = """
 
 
 def test_a_second_process_finds_it_busy(directory):
-    with hutch.Cache(directory) as cache:
+    with hutch.Cache(directory, sharing="exclusive") as cache:
         cache["k"] = 1
         assert run(TRY_TO_OPEN, directory) == "busy\n"
         cache["l"] = 2
@@ -32,11 +32,33 @@ def test_a_second_process_finds_it_busy(directory):
 
 
 def test_it_stays_busy_until_the_last_opening_is_closed(directory):
-    first, second = hutch.Cache(directory), hutch.Cache(directory)
+    first, second = (hutch.Cache(directory, sharing="exclusive") for _ in range(2))
     first.close()
     assert run(TRY_TO_OPEN, directory) == "busy\n"
     second.close()
     assert run(TRY_TO_OPEN, directory) == "[]\n"
+
+
+def test_a_second_process_comes_in_by_default(directory):
+    with hutch.Cache(directory) as cache:
+        cache["k"] = 1
+        assert run(TRY_TO_OPEN, directory) == "[('k', 1)]\n"
+        cache["l"] = 2
+        code = "import sys, hutch; hutch.Cache(sys.argv[1])['k'] = 3"
+        run(code, directory)
+        assert dict(cache.items()) == {"k": 3, "l": 2}
+
+
+def test_who_writes_on_eviction_has_it_alone(directory):
+    with hutch.Cache(directory, write_policy="on_eviction") as cache:
+        cache["k"] = 1
+        assert run(TRY_TO_OPEN, directory) == "busy\n"
+    with hutch.Cache(directory) as cache:
+        assert cache["k"] == 1
+        # Where others may look, nothing is owed to the disk.
+        assert cache.put("l", 2, write_policy="on_eviction").disk == hutch.Outcome.STORED
+    with pytest.raises(ValueError, match="HUTCH_SHARING_SHARED"):
+        hutch.Cache(directory, write_policy="on_eviction", sharing="shared")
 
 
 def test_a_process_that_was_killed_is_in_nobodys_way(directory):
@@ -75,9 +97,10 @@ def test_processes_that_share_see_each_others_writes(directory):
 
 
 def test_who_shares_and_who_does_not(directory):
+    alone = TRY_TO_OPEN.replace("sys.argv[1]", 'sys.argv[1], sharing="exclusive"')
     with shared(directory):
-        assert run(TRY_TO_OPEN, directory) == "busy\n"
-    with hutch.Cache(directory), pytest.warns(hutch.OptionsDifferWarning):
+        assert run(alone, directory) == "busy\n"
+    with hutch.Cache(directory, sharing="exclusive"), pytest.warns(hutch.OptionsDifferWarning):
         shared(directory).close()
     assert run(TRY_TO_OPEN, directory) == "[]\n"
     with pytest.raises(ValueError, match="sharing is"):
@@ -291,7 +314,7 @@ def test_the_child_outlives_the_parent_which_lets_go(directory):
             os._exit(0 if cache["k"] == 1 else 1)
         cache.close()
         try:
-            hutch.Cache(sys.argv[1])
+            hutch.Cache(sys.argv[1], sharing="exclusive")
         except hutch.BusyError:
             pass
         else:

@@ -185,7 +185,8 @@ extension OpenOptions {
     disk.durability = Durability(rawValue: options.durability) ?? .process
     disk.checksChecksums = options.checksums != UInt32(HUTCH_CHECKSUMS_NEVER)
     switch options.sharing {
-    case UInt32(HUTCH_SHARING_DEFAULT), UInt32(HUTCH_SHARING_EXCLUSIVE): disk.sharing = .exclusive
+    case UInt32(HUTCH_SHARING_DEFAULT): break
+    case UInt32(HUTCH_SHARING_EXCLUSIVE): disk.sharing = .exclusive
     case UInt32(HUTCH_SHARING_SHARED): disk.sharing = .shared
     default: throw .unknown("options.sharing is not defined", options.sharing)
     }
@@ -194,8 +195,11 @@ extension OpenOptions {
     }
     pressure = try Pressure(options)
     writePolicy = try WritePolicy(options.write_policy)
-    guard writePolicy != .onEviction || disk.sharing == .exclusive else {
-      throw .invalid("writing on eviction is not for a shared directory")
+    if writePolicy == .onEviction {
+      guard options.sharing != UInt32(HUTCH_SHARING_SHARED) else {
+        throw .invalid("HUTCH_WRITE_ON_EVICTION is not for HUTCH_SHARING_SHARED")
+      }
+      disk.sharing = .exclusive
     }
     memory = try TierLimits(options.memory, over: .defaultMemory)
     memoryGiven = LimitFields(options.memory)
@@ -220,6 +224,7 @@ extension OpenOptions {
         throw .invalid("workers is set, and HUTCH_OPEN_NO_THREADS too")
       }
       tasks.workers = 0
+      disk.isMaintained = false
     }
     // 0 is the default, any number, for the queue too.
     if options.queue_length != UInt64.max { tasks.length = Int(clamping: options.queue_length) }

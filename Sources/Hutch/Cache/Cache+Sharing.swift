@@ -113,6 +113,10 @@ extension Cache {
       let write = StorageWrite(.touch, try Block.allocate(key: key, record: Record()))
       order.stripes.lock(stripe)
       let stored: Record?
+      // An entry that its reads in memory have kept alive is so in the store too.
+      if scope == .whole, let accessed = memory.info(key, hash, at: moment)?.accessed {
+        storage.noteAccess(key, at: accessed)
+      }
       do throws(Failure) {
         stored = try storage.info(key, at: moment)
       } catch {

@@ -57,6 +57,8 @@ extension Cache: StorageObserver {
     memory.lastAccess(key, memory.hash(key), at: clock.momentForMaintenance())
   }
 
+  func storeReturns(_ firstVersion: UInt64) { order.versions.raise(to: firstVersion) }
+
   func storeChanged(_ failure: Failure?) {
     if let failure {
       log(LogLine(.warning, "the disk tier is out of service", failure))
@@ -68,10 +70,9 @@ extension Cache: StorageObserver {
     }
   }
 
-  /// The store is in service again, on a directory that may not be what it was: versions go on
-  /// above what it has seen, and memory learns which of its entries the store has.
+  /// The store is in service again, on a directory that may not be what it was: memory learns
+  /// which of its entries the store has.
   private func storeCameBack(_ storage: any Storage) {
-    order.versions.raise(to: storage.firstVersion)
     let moment = clock.momentForMaintenance()
     var position: UInt64 = 0
     while memory.keys(

@@ -310,9 +310,8 @@ extension Cache {
       guard target != .disk else { throw Failure(.unsupported, "this cache has no disk tier") }
       return .memory
     }
-    guard target != .onEviction || !isShared else {
-      throw Failure(.invalidArgument, "writing on eviction is not for a shared directory")
-    }
+    // Other processes would not see what only this one's memory has.
+    if target == .onEviction && isShared { return .through }
     return target == .standard ? .through : target
   }
 }

@@ -117,6 +117,8 @@ struct Statement: ~Copyable {
 
   deinit { sqlite3_finalize(handle) }
 
+  // Numbers and NULL fail only where there is no such parameter.
+
   func bind(_ index: Int32, _ value: Int64) { sqlite3_bind_int64(handle, index, value) }
 
   /// A version, a cost, a checksum: SQLite's integers have a sign, the bits are the same.
@@ -124,20 +126,27 @@ struct Statement: ~Copyable {
 
   func bindNull(_ index: Int32) { sqlite3_bind_null(handle, index) }
 
-  /// The bytes must stay as they are until the reset.
-  func bind(_ index: Int32, _ bytes: Bytes) {
-    if let base = bytes.baseAddress, bytes.count > 0 {
-      sqlite3_bind_blob64(handle, index, base, UInt64(bytes.count), nil)
-    } else {
+  /// The bytes must stay as they are until the reset. Throws for more than SQLite takes: the
+  /// parameter is NULL then, and the statement is not to be run.
+  func bind(_ index: Int32, _ bytes: Bytes) throws(Failure) {
+    guard let base = bytes.baseAddress, bytes.count > 0 else {
       // A null pointer would bind NULL, which is not the same as no bytes.
-      sqlite3_bind_zeroblob(handle, index, 0)
+      return try check(sqlite3_bind_zeroblob(handle, index, 0))
     }
+    try check(sqlite3_bind_blob64(handle, index, base, UInt64(bytes.count), nil))
   }
 
-  func bindText(_ index: Int32, _ bytes: Bytes) {
-    sqlite3_bind_text64(
-      handle, index, bytes.baseAddress?.assumingMemoryBound(to: CChar.self), UInt64(bytes.count),
-      nil, UInt8(SQLITE_UTF8))
+  func bindText(_ index: Int32, _ bytes: Bytes) throws(Failure) {
+    try check(
+      sqlite3_bind_text64(
+        handle, index, bytes.baseAddress?.assumingMemoryBound(to: CChar.self),
+        UInt64(bytes.count), nil, UInt8(SQLITE_UTF8)))
+  }
+
+  private func check(_ code: Int32) throws(Failure) {
+    guard code == SQLITE_OK else {
+      throw Connection.failure(code, sqlite3_db_handle(handle), "the manifest")
+    }
   }
 
   /// True: there is a row.

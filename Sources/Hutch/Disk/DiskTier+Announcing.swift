@@ -12,7 +12,7 @@ extension DiskTier {
     var isThere = false
     do throws(Failure) {
       var entry = FoundEntry()
-      _ = try readers.withConnection(in: { placeIfUp }) { (reader) throws(Failure) in
+      _ = try withReader { (reader) throws(Failure) in
         _ = try reader.find(key, into: &entry) { (row) throws(Failure) in
           isThere = row.generation >= generation
           return false

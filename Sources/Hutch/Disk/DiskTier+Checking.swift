@@ -31,7 +31,7 @@ extension DiskTier {
 
   private func integrityErrors() throws(Failure) -> Int {
     do throws(Failure) {
-      return try readers.withConnection(in: { placeIfUp }) { (reader) throws(Failure) in
+      return try withReader { (reader) throws(Failure) in
         try reader.integrityErrors()
       } ?? 0
     } catch {
@@ -168,7 +168,7 @@ extension DiskTier {
       isEnd = true
       var wrong = GrowingArray<Int64>()
       var charges = GrowingArray<Int64>()
-      _ = try readers.withConnection(in: { placeIfUp }) { (reader) throws(Failure) in
+      _ = try withReader { (reader) throws(Failure) in
         if let id = try reader.wrongCharges(
           after: last, limit: DiskTier.keysInCheck, &wrong, &charges)
         {
@@ -194,8 +194,7 @@ extension DiskTier {
   private func checkSums(_ report: inout CheckReport) throws(Failure) {
     for _ in 0..<4 {
       guard
-        let sums = try readers.withConnection(
-          in: { placeIfUp },
+        let sums = try withReader(
           { (reader) throws(Failure) -> ManifestCounts in try reader.counts() })
       else { throw downFailure }
       guard !sums.isRight else { return }

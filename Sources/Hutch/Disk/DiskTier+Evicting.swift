@@ -81,6 +81,12 @@ extension DiskTier {
     return min(max(4 << 20, min(16 << 20, eighth)), eighth)
   }
 
+  /// The log cannot be moved for as long as a reader stays, such as another program's: it then
+  /// takes no more puts than these bytes hold.
+  static func logCeiling(_ limit: UInt64) -> Int {
+    limit == 0 ? 1 << 30 : Int(clamping: limit)
+  }
+
   /// What the manifest takes up without a row, and what one transaction's new rows may take
   /// before the old ones' pages are free.
   private static let base: UInt64 = 96 << 10

@@ -213,7 +213,7 @@ extension DiskTier {
       guard isUp, !orphans.isDone, trash.holds == 0 else { return false }
       do throws(Failure) {
         if let after = orphans.wantsRowsAfter {
-          let last = try readers.withConnection(in: { placeIfUp }) {
+          let last = try withReader {
             (reader) throws(Failure) in
             try reader.names(after: after, limit: OrphanSweep.rowsInSlice) { orphans.strike($0) }
           }

@@ -54,7 +54,7 @@ extension DiskTier {
       for i in 0..<count where queue.concerns(key(start + i)) { queued |= 1 << UInt64(i) }
     }
     var bytes = 0
-    _ = try readers.withConnection(in: { placeIfUp }) { (reader) throws(Failure) in
+    _ = try withReader { (reader) throws(Failure) in
       try slice.results.reserve(count)
       try reader.together { () throws(Failure) in
         for i in 0..<count where bytes < DiskTier.bytesInSlice {

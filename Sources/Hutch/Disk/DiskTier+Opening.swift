@@ -16,6 +16,10 @@ extension DiskTier {
         try tier.attach(directory)
         tier.up.store(true, ordering: .releasing)
       } catch {
+        // The next one that is alone makes it anew.
+        if tier.shared != nil, tier.directoryLock?.isAlone ?? false {
+          SharedState.remove(from: directory)
+        }
         guard options.isOptional && error.isOfDirectory else { throw error }
         // Whoever can use it may.
         tier.directoryLock = nil
@@ -300,6 +304,8 @@ extension DiskTier {
         stateLock.withLock { reason = error }
         return false
       }
+      // Before a put can meet the directory, which may be a copy from elsewhere.
+      observer?.storeReturns(firstVersion)
       stateLock.withLock { up.store(true, ordering: .releasing) }
       isListed.store(observer == nil, ordering: .relaxed)
       return true

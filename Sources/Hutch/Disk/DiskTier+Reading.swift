@@ -147,6 +147,19 @@ extension DiskTier {
     return block
   }
 
+  /// Runs `body` with a connection that reads; nil if the tier is down.
+  func withReader<R: ~Copyable>(
+    _ body: (ReadConnection) throws(Failure) -> R
+  ) throws(Failure) -> R? {
+    try readers.withConnection(in: { placeIfUp }, at: quietState, body)
+  }
+
+  /// The commits of the directory so far, if no other process can add to them.
+  private var quietState: UInt64? {
+    guard let shared else { return 0 }
+    return options.isMaintained ? shared.quietState : nil
+  }
+
   /// The row of a key, if a reader may see it: of this generation, not barred, not expired, of a
   /// codec that is here. Its record has the times that it is to have. Nil also if the tier is
   /// down.
@@ -159,7 +172,7 @@ extension DiskTier {
     let generation = self.generation.load(ordering: .acquiring)
     var isVisible = false
     do throws(Failure) {
-      let row = try readers.withConnection(in: { placeIfUp }) {
+      let row = try withReader {
         (reader) throws(Failure) -> Row? in
         func judge(_ row: inout Row) {
           if let times { row.record.takeTimes(of: times) }
@@ -239,7 +252,7 @@ extension DiskTier {
       var rows = 0
       var last = KeyList()
       do throws(Failure) {
-        _ = try readers.withConnection(in: { placeIfUp }) { (reader) throws(Failure) in
+        _ = try withReader { (reader) throws(Failure) in
           try reader.list(after: from.first!, limit: max(1, limit)) { (key, row) throws(Failure) in
             rows += 1
             last.removeAll()
@@ -285,7 +298,7 @@ extension DiskTier {
     _ walk: inout RowWalk, _ limit: Int, _ visit: (Bytes, Row) throws(Failure) -> Void
   ) throws(Failure) {
     walk.isDone = true
-    _ = try readers.withConnection(in: { placeIfUp }) { (reader) throws(Failure) in
+    _ = try withReader { (reader) throws(Failure) in
       let newest = walk.newest
       let reached = try reader.walk(after: walk.last, limit: limit) { (key, row) throws(Failure) in
         if row.id <= newest { try visit(key, row) }
@@ -309,7 +322,7 @@ extension DiskTier {
       let ages = self.ages
       var isEnd = true
       do throws(Failure) {
-        _ = try readers.withConnection(in: { placeIfUp }) { (reader) throws(Failure) in
+        _ = try withReader { (reader) throws(Failure) in
           let reached = try reader.walk(
             after: last, descending: position.isDescending, limit: max(1, limit)
           ) { (key, row) throws(Failure) in

@@ -142,12 +142,9 @@ extension DiskTier {
     }
   }
 
-  /// Whether the condition of a write holds; what is there is in the write.
-  func holds(
-    _ write: QueuedWrite, _ manifest: Manifest, _ meta: Meta
-  ) throws(Failure) -> Bool {
+  /// Whether the condition of a write holds for the row that is there; its version is in the write.
+  func holds(_ write: QueuedWrite, _ found: Found?, _ meta: Meta) throws(Failure) -> Bool {
     guard let conditional = write.write, !conditional.condition.isAlways else { return true }
-    let found = try manifest.find(write.key)
     var version: UInt64 = 0
     // An entry of a codec that is not here is none for this cache.
     if let found, isAlive(found, write.key, meta), knows(found.codec) {
@@ -243,6 +240,8 @@ extension DiskTier {
   /// What others may have left. The turn is ours.
   func lookAfterOthers() {
     guard let shared, let directoryLock, isUp else { return }
+    // What was kept while this process was alone would stand in the way of others' checkpoints.
+    if shared.counters.hasOthers { readers.letGo() }
     let now = Clock.read(CLOCK_MONOTONIC)
     guard now - lookedAfter >= DiskTier.minute else { return }
     lookedAfter = now
@@ -270,7 +269,8 @@ extension DiskTier {
 
   // MARK: numbers
 
-  /// The count and the charges, by whichever process; nil: the tier's own are right.
+  /// The count and the charges, by whichever process, without removed files, which each process
+  /// counts for itself; nil: the tier's own are right.
   func sharedSums() -> (count: UInt64, cost: UInt64)? {
     guard let shared, isUp else { return nil }
     for _ in 0..<8 where shared.isSettled {
@@ -279,7 +279,7 @@ extension DiskTier {
       if shared.isSettled && shared.begun == begun { return sums }
     }
     // Somebody commits at this moment, or has died over it.
-    let sums = try? readers.withConnection(in: { placeIfUp }) { (reader) throws(Failure) in
+    let sums = try? withReader { (reader) throws(Failure) in
       try reader.sums()
     }
     guard let sums else { return nil }

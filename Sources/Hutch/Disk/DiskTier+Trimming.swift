@@ -125,7 +125,7 @@ extension DiskTier {
   private func askAbove(_ trim: Trim, from start: Int, to end: Int) throws(Failure) {
     guard trim.rule.goesByAccess, let observer else { return }
     var keys = KeyList()
-    _ = try readers.withConnection(in: { placeIfUp }) { (reader) throws(Failure) in
+    _ = try withReader { (reader) throws(Failure) in
       for i in start..<end {
         let id = trim.ids[i]
         try reader.walk(after: id - 1, limit: 1) { (key, row) throws(Failure) in

@@ -226,10 +226,9 @@ extension DiskTier {
     let reserve = keepReserve(bytes)
     if let made = reserve.changes { done.append(made) }
     if reserve.isShort {
-      for write in batch where write.kind == .put && write.refusal == .none {
-        queue.refuse(
-          write, .noSpace, Failure(.noSpace, "less than min_free is free on the file system"))
-      }
+      refusePuts(batch, "less than min_free is free on the file system")
+    } else if isLogFull {
+      refusePuts(batch, "a reader keeps the manifest's log from being moved")
     }
     var failure = attempt(batch, &done)
     if let first = failure, first.status == .noSpace, isUp {
@@ -243,6 +242,18 @@ extension DiskTier {
       for write in batch { write.failure = failure }
     }
     return done
+  }
+
+  private func refusePuts(_ batch: [QueuedWrite], _ words: StaticString) {
+    for write in batch where write.kind == .put && write.refusal == .none {
+      queue.refuse(write, .noSpace, Failure(.noSpace, words))
+    }
+  }
+
+  /// Whether the log has reached its ceiling, and cannot be moved.
+  private var isLogFull: Bool {
+    guard let manifest, manifest.logUsed > DiskTier.logCeiling(limits.cost) else { return false }
+    return !checkpoint(manifest, .restarting)
   }
 
   private func attempt(_ batch: [QueuedWrite], _ done: inout [Changes]) -> Failure? {
@@ -405,9 +416,10 @@ extension DiskTier {
   func publish(_ meta: Meta) {
     counters.count.store(UInt64(meta.count), ordering: .relaxed)
     let log = manifest?.log ?? 0
+    let removed = UInt64(max(0, trash.bytes + trash.heldBytes))
+    counters.trash.store(removed, ordering: .relaxed)
     counters.cost.store(
-      UInt64(max(0, meta.bytes + meta.dead + trash.bytes + trash.heldBytes)) + UInt64(log),
-      ordering: .relaxed)
+      UInt64(max(0, meta.bytes + meta.dead)) + removed + UInt64(log), ordering: .relaxed)
     if let shared, let manifest { shared.publish(meta, manifest) }
   }
 
@@ -447,15 +459,15 @@ extension DiskTier {
   private func carryOut(
     _ write: QueuedWrite, _ manifest: Manifest, _ meta: inout Meta, _ changes: Changes
   ) throws(Failure) {
+    let old = write.entry == nil ? nil : try manifest.find(write.key)
     if let shared, let entry = write.entry {
       // Even, but for what this transaction has done itself.
       write.write?.markBefore = shared.counters.mark(shared.hash.entry(entry.key)) & ~1
-      guard try holds(write, manifest, meta) else { return }
+      guard try holds(write, old, meta) else { return }
       try shared.touch(entry.key, isForAll: write.isUndecided)
     }
     switch write.kind {
     case .put, .remove:
-      let old = try manifest.find(write.key)
       write.existed = old != nil && isAlive(old!, write.key, meta)
       if write.kind == .put && write.refusal == .none {
         if let directory = write.directory, directory !== place {
@@ -475,7 +487,7 @@ extension DiskTier {
       }
       if let old { try delete(old, manifest, &meta, changes) }
     case .touch:
-      try touch(write, manifest, &meta, changes)
+      try touch(write, old, manifest, &meta, changes)
     case .clear:
       write.existed = meta.count > 0
       clear(&meta, changes)
@@ -527,10 +539,11 @@ extension DiskTier {
   }
 
   private func touch(
-    _ write: QueuedWrite, _ manifest: Manifest, _ meta: inout Meta, _ changes: Changes
+    _ write: QueuedWrite, _ found: Found?, _ manifest: Manifest, _ meta: inout Meta,
+    _ changes: Changes
   ) throws(Failure) {
     write.existed = false
-    guard let found = try manifest.find(write.key) else { return }
+    guard let found else { return }
     if let barred = write.barredBase, found.record.version <= barred {
       try delete(found, manifest, &meta, changes)
       return

@@ -100,8 +100,9 @@ import Synchronization
 ///   A fork takes all of them but maintenanceLock, in this order (DiskTier+Fork.swift).
 ///   Reads take a reader's lock, and none that is held during I/O of a writer. Nothing calls
 ///   out (the observer; the host's clock) with any of them held, but for the observer's
-///   `storeDrops` and `storeCommits`, under the writer lock: they take the locks of the events and
-///   of one memory shard, and hold nothing when they return.
+///   `storeDrops`, `storeCommits` and `storeReturns`, under the writer lock: the first two take
+///   the locks of the events and of one memory shard, the third none, and they hold nothing when
+///   they return.
 ///
 /// Out of service. When a commit finds that its file is no longer the one at the path, or
 /// SQLite finds the manifest malformed, the tier is down: it has no entries and takes none.
@@ -235,7 +236,7 @@ final class DiskTier: Storage {
 
   init(_ directory: Directory, _ options: StorageOptions, _ clock: Clock) throws(Failure) {
     let queue = try WriteQueue()
-    let readers = try Readers(keeps: options.sharing == .exclusive)
+    let readers = try Readers()
     let accesses = try AccessTimes()
     let writerMutex = try Lock()
     let shared = options.sharing == .shared ? try SharedState.make(try KeyedHash()) : nil
@@ -280,7 +281,7 @@ final class DiskTier: Storage {
     var stats = counters.current
     if let sums = sharedSums() {
       stats.count = sums.count
-      stats.cost = sums.cost
+      stats.cost = sums.cost &+ counters.trash.load(ordering: .relaxed)
     }
     stats.isUp = isUp
     if !stats.isUp {
@@ -371,6 +372,8 @@ final class DiskCounters {
   let storage = Atomic<UInt32>(0)
   let count = Atomic<UInt64>(0)
   let cost = Atomic<UInt64>(0)
+  /// Of `cost`, what has been removed and is not yet gone.
+  let trash = Atomic<UInt64>(0)
   let hits = Atomic<UInt64>(0)
   let misses = Atomic<UInt64>(0)
   let puts = Atomic<UInt64>(0)

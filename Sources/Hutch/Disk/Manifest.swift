@@ -281,7 +281,7 @@ final class Manifest {
         "UPDATE meta SET boot_id = ?1, boot_offset = ?2, durability = ?3")
       let id = boot.id
       try withUnsafeBytes(of: id) { (bytes) throws(Failure) in
-        statement.bind(1, bytes)
+        try statement.bind(1, bytes)
         statement.bind(2, boot.offset)
         statement.bind(3, Int64(meta.durability.rawValue))
         try statement.run()
@@ -383,7 +383,7 @@ final class Manifest {
   }
 
   func find(_ key: Bytes) throws(Failure) -> Found? {
-    finding.bind(1, key)
+    try finding.bind(1, key)
     defer { finding.reset() }
     guard try finding.step() else { return nil }
     var found = try Manifest.read(finding)
@@ -410,7 +410,7 @@ final class Manifest {
       replacing.bind(2, old.row)
       try put(write, by: replacing, generation, seal)
     } else {
-      inserting.bind(2, write.key)
+      try inserting.bind(2, write.key)
       try put(write, by: inserting, generation, seal)
     }
   }
@@ -435,17 +435,17 @@ final class Manifest {
     if record.extendedSize == 0 {
       inserting.bindNull(13)
     } else {
-      inserting.bind(13, Bytes(block.extendedData))
+      try inserting.bind(13, Bytes(block.extendedData))
     }
     if let file = write.file {
       try file.withText { (text) throws(Failure) in
-        inserting.bindText(12, text)
+        try inserting.bindText(12, text)
         inserting.bindNull(14)
         try inserting.run()
       }
     } else {
       inserting.bindNull(12)
-      inserting.bind(14, write.stored)
+      try inserting.bind(14, write.stored)
       try inserting.run()
     }
     lastID = id
@@ -488,7 +488,7 @@ final class Manifest {
   }
 
   func noteAccess(_ key: Bytes, at time: Int64, uses: Int64) throws(Failure) {
-    accessing.bind(1, key)
+    try accessing.bind(1, key)
     accessing.bind(2, time)
     accessing.bind(3, uses)
     try accessing.run()

@@ -27,8 +27,8 @@ final class ReadConnection {
   private let naming: Statement
   private let beginning: Statement
   private let ending: Statement
-  /// Which state of the manifest was read last.
-  private var state: UInt64?
+  /// Which state of the manifest was read last; nil: one that others may have changed since.
+  private var state: Readers.State?
 
   /// What fails does so here, before there is an instance: one whose initialiser throws is never
   /// freed by Embedded Swift 6.3.
@@ -146,8 +146,8 @@ final class ReadConnection {
 
   /// To be called before a read: see Readers for `current`.
   @_optimize(speed)
-  fileprivate func begin(in current: UInt64) throws(Failure) {
-    if state == current {
+  fileprivate func begin(in current: Readers.State?) throws(Failure) {
+    if let current, state == current {
       if !connection.isInTransaction { try beginning.run() }
       return
     }
@@ -191,7 +191,7 @@ final class ReadConnection {
     _ wantsBlock: (inout Row) throws(Failure) -> Bool
   ) throws(Failure) -> Row? {
     entry.directory = directory
-    finding.bind(1, key)
+    try finding.bind(1, key)
     defer { finding.reset() }
     guard try finding.step() else { return nil }
     var row = try Row(finding)
@@ -247,7 +247,7 @@ final class ReadConnection {
   func list(
     after key: Bytes, limit: Int, _ visit: (Bytes, Row) throws(Failure) -> Void
   ) throws(Failure) {
-    listing.bind(1, key)
+    try listing.bind(1, key)
     listing.bind(2, Int64(limit))
     defer { listing.reset() }
     while try listing.step() {
@@ -329,7 +329,8 @@ struct ManifestCounts {
 /// To begin and to end a transaction is half of what it takes SQLite to read a small row. So a
 /// connection that finds the manifest as it left it begins one and keeps it, for the reads that
 /// follow; the first one after a commit ends it. It stands in the way of nobody but a checkpoint,
-/// which calls `letGo`. Where other processes write and checkpoint too, none is kept.
+/// which calls `letGo`. Where other processes have the directory open, none is kept: the others'
+/// commits are not seen here, and their checkpoints do not call `letGo`.
 final class Readers {
   private final class Reader {
     /// Protects `connection`, and whoever reads with it. Nothing but the state lock is taken
@@ -341,18 +342,21 @@ final class Readers {
 
   private let readers: [Reader]
   private static let count = 4
-  /// Whether transactions are kept from read to read: not where other processes commit. Ends with
-  /// the first fork, under the writer lock and every reader's.
-  private var keeps: Bool
   /// Counts what may have changed the manifest. Release after a commit and before its end is
   /// told, acquire before a read: who has been told of a commit reads it.
   private let states = Atomic<UInt64>(0)
 
-  init(keeps: Bool) throws(Failure) {
+  /// By what a connection knows the manifest as it left it: the commits of this process, and those
+  /// of the directory (`SharedState.quietState`).
+  fileprivate struct State: Equatable {
+    let own: UInt64
+    let shared: UInt64
+  }
+
+  init() throws(Failure) {
     var readers: [Reader] = []
     for _ in 0..<Readers.count { readers.append(try Reader()) }
     self.readers = readers
-    self.keeps = keeps
   }
 
   /// There may have been a commit.
@@ -360,7 +364,6 @@ final class Readers {
 
   /// Ends the transactions that are kept: those of connections in use at their next read.
   func letGo() {
-    guard keeps else { return }
     noteCommit()
     for reader in readers where reader.lock.tryLock() {
       reader.connection?.letGo()
@@ -369,11 +372,12 @@ final class Readers {
   }
 
   /// Runs `body` with a connection to the manifest in the directory that `place` gives; nil
-  /// if it gives none.
+  /// if it gives none. `shared`: the commits of the directory so far; nil: a transaction must not
+  /// be kept.
   func withConnection<R: ~Copyable>(
-    in place: () -> Directory?, _ body: (ReadConnection) throws(Failure) -> R
+    in place: () -> Directory?, at shared: UInt64?, _ body: (ReadConnection) throws(Failure) -> R
   ) throws(Failure) -> R? {
-    guard let reader = try reserve(in: place) else { return nil }
+    guard let reader = try reserve(in: place, at: shared) else { return nil }
     defer { reader.lock.unlock() }
     do throws(Failure) {
       return try body(reader.connection.unsafelyUnwrapped)
@@ -385,7 +389,9 @@ final class Readers {
 
   /// Locks a reader that has a connection, ready to be read with.
   @inline(never)
-  private func reserve(in place: () -> Directory?) throws(Failure) -> Reader? {
+  private func reserve(
+    in place: () -> Directory?, at shared: UInt64?
+  ) throws(Failure) -> Reader? {
     // Threads spread by an address of their own; whose turn it is does not matter.
     let start = Int(truncatingIfNeeded: UInt(pthread_self()) >> 12) & (Readers.count - 1)
     var chosen = readers[start]
@@ -400,7 +406,8 @@ final class Readers {
     if !isLocked { chosen.lock.lock() }
     do throws(Failure) {
       if let connection = chosen.connection {
-        if keeps { try connection.begin(in: states.load(ordering: .acquiring)) }
+        let own = states.load(ordering: .acquiring)
+        try connection.begin(in: shared.map { State(own: own, shared: $0) })
         return chosen
       }
       if let directory = place() {
@@ -434,7 +441,6 @@ final class Readers {
       }
     }
     for reader in readers { reader.connection = nil }
-    keeps = false
     return true
   }
 

@@ -75,6 +75,8 @@ final class SharedState {
     state.store(16, secrets.1)
     state.store(24, secrets.2)
     state.store(32, secrets.3)
+    // 0 is the version of nothing.
+    state.store(At.versions, 1)
     return state
   }
 
@@ -191,6 +193,14 @@ final class SharedState {
 
   /// Whether what is told here is what the manifest has.
   var isSettled: Bool { load(At.done) == begun }
+
+  /// The transactions so far, while this process is the only one that makes any, and none is
+  /// under way. Whoever comes is counted before its first commit: who has been told of that
+  /// commit finds nil here.
+  var quietState: UInt64? {
+    let done = load(At.done)
+    return !counters.hasOthers && done == begun ? done : nil
+  }
 
   private func beginChanging() {
     guard !isChanging else { return }

@@ -20,8 +20,12 @@ protocol StorageObserver: AnyObject {
   /// When a tier above last read an entry; nil if it does not have it.
   func lastAccess(of key: Bytes) -> Int64?
 
+  /// The store is about to be in service again, and no version below `firstVersion` may be drawn
+  /// from then on. Called with the store's own locks held: it takes none.
+  func storeReturns(_ firstVersion: UInt64)
+
   /// The store is out of service, and why; nil: it is in service again, when it may have other
-  /// entries than before, or none, and `firstVersion` may be higher.
+  /// entries than before, or none.
   func storeChanged(_ failure: Failure?)
 
   /// For the host's logger.

@@ -8,7 +8,7 @@ struct StorageOptions {
   /// Which fields of `limits` the caller has set.
   var given = LimitFields.all
   var durability = Durability.process
-  var sharing = Sharing.exclusive
+  var sharing = Sharing.shared
   /// Whether reads compare a value's bytes with its checksum.
   var checksChecksums = true
   /// Between values and what is stored of them.
@@ -20,6 +20,8 @@ struct StorageOptions {
   var allowsNonempty = false
   /// Only a directory is opened that has a store already.
   var mustExist = false
+  /// Maintenance comes about once a second, whatever the host does.
+  var isMaintained = true
   /// A directory that cannot be used is no failure: the store is out of service until it can.
   var isOptional = false
 }

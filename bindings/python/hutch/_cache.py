@@ -82,15 +82,17 @@ class Cache(Entries, AsyncEntries):
         policy: how the memory tier chooses what goes: "adaptive" (follows the
             best of several and weighs use against cost; the default), "lru",
             "lfu" or "fifo".
-        sharing: who may have the directory open at one time: "exclusive" (one
-            process; the default) or "shared" (several, all of them so; what one
-            completes all see, and the disk limits are those in force).
+        sharing: who may have the directory open at one time: "shared" (several
+            processes; what one completes all see, and the disk limits are those in
+            force; the default) or "exclusive" (one process; the default with
+            write_policy "on_eviction").
         inline_threshold: with "mixed", a value of more bytes gets its own file;
             NO_LIMIT: none does.
         write_policy: where puts store that do not say: "through" (in both tiers;
             the default), "memory", "disk", or "on_eviction" (in memory, and on disk
             when memory lets it go, with flush() and close(): fast, and a kill of the
-            process loses what was not yet written; not with sharing "shared").
+            process loses what was not yet written. A set that asks for it in a cache
+            that shares its directory stores in both tiers).
         durability: what a completed put survives: "process", the end of the
             process, killed or not (the default); "power", a loss of power too,
             but for what was written last; "sync", that too.
@@ -117,7 +119,8 @@ class Cache(Entries, AsyncEntries):
         clock: the time in Unix nanoseconds, instead of the system's clocks;
             for tests. Must not use the cache.
 
-    Raises BadDirectoryError, BusyError (another process has it open),
+    Raises BadDirectoryError, BusyError (another process has it open, and one of the
+    two wants it for itself),
     ForkedError (the parent process had it open at a fork that could not hand it
     on), NewerFormatError, UnsupportedError (a network file system), NoSpaceError, StorageError;
     ValueError for a limit below 0 or another storage than the directory has.
@@ -383,7 +386,7 @@ def _busy(error: Error, directory: Any) -> Error:
     """The error, with its remedy."""
     words = (
         f"{error.words}: {os.fsdecode(directory)!r}. Several processes can have it open if each "
-        'opens it with sharing="shared"'
+        'opens it with sharing="shared", the default, and without write_policy="on_eviction"'
     )
     return type(error)(int(error.status), words, error.system_error, error.sqlite_error)
 
