@@ -144,23 +144,27 @@ static inline void hutch_set_errno(int value) { errno = value; }
 // Asks for the cache line at this address, which need not be one that can be read.
 static inline void hutch_prefetch(const void *address) { __builtin_prefetch(address); }
 
-// Bit i of the answer: whether words[i] & mask is wanted, of eight 64-bit words of which the
-// lower halves count. 16-byte aligned.
+// Bits 2i and 2i + 1 of the answer: whether words[i] & mask is wanted, of eight 64-bit words of
+// which the lower halves count. 16-byte aligned. Built for size the compiler would call it.
+__attribute__((always_inline))
 static inline uint32_t hutch_match8(const void *words, uint32_t wanted, uint32_t mask) {
 #if defined(__SSE2__)
   typedef float f4 __attribute__((vector_size(16), aligned(16)));
   typedef uint32_t u4 __attribute__((vector_size(16), aligned(16)));
+  typedef int i4 __attribute__((vector_size(16), aligned(16)));
+  typedef char c16 __attribute__((vector_size(16), aligned(16)));
   const u4 *w = (const u4 *)words;
   u4 low = __builtin_shufflevector(w[0], w[1], 0, 2, 4, 6);
   u4 high = __builtin_shufflevector(w[2], w[3], 0, 2, 4, 6);
   u4 masks = {mask, mask, mask, mask};
   u4 wants = {wanted, wanted, wanted, wanted};
-  return (uint32_t)__builtin_ia32_movmskps((f4)((low & masks) == wants)) |
-         (uint32_t)__builtin_ia32_movmskps((f4)((high & masks) == wants)) << 4;
+  return (uint32_t)__builtin_ia32_pmovmskb128((c16)__builtin_ia32_packssdw128(
+      (i4)((low & masks) == wants), (i4)((high & masks) == wants)));
 #else
   const uint64_t *w = (const uint64_t *)words;
   uint32_t found = 0;
-  for (int i = 0; i < 8; i++) found |= (uint32_t)((((uint32_t)w[i]) & mask) == wanted) << i;
+  for (int i = 0; i < 8; i++)
+    if ((((uint32_t)w[i]) & mask) == wanted) found |= 3u << 2 * i;
   return found;
 #endif
 }

@@ -97,6 +97,23 @@ func withCacheAtOnce(
   }
 }
 
+/// The short path of hits, if calls through a handle may go by it.
+@inline(__always)
+func shortPath(_ pointer: OpaquePointer?) -> HitPath? {
+  guard let pointer else { return nil }
+  return Unmanaged<Handle>.fromOpaque(UnsafeRawPointer(pointer))._withUnsafeGuaranteedRef {
+    $0.shortPath
+  }
+}
+
+/// Whether none of them is NULL: one test for all. (Addresses end below 2^63.)
+@inline(__always)
+func areThere(
+  _ a: UnsafeRawPointer?, _ b: UnsafeRawPointer?, _ c: UnsafeRawPointer?
+) -> Bool {
+  (Int(bitPattern: a) &- 1) | (Int(bitPattern: b) &- 1) | (Int(bitPattern: c) &- 1) >= 0
+}
+
 // MARK: contexts
 
 /// Whose callbacks a call's are: the cache's, if there is one.

@@ -93,6 +93,47 @@ public func hutch_get(
   _ cache: OpaquePointer!, _ key: UnsafeRawPointer!, _ key_size: Int,
   _ out: UnsafeMutablePointer<OpaquePointer?>!
 ) -> hutch_status {
+  if _fastPath(HitPath.isShort(key_size)), _fastPath(areThere(key, out, out)),
+    let path = shortPath(cache)
+  {
+    let outcome = path.pinOfShortKey(
+      key.unsafelyUnwrapped, key_size, out.unsafelyUnwrapped)
+    if _fastPath(outcome == .done) { return Status.done.code }
+    if outcome == .absent {
+      out.pointee = nil
+      if shortPath(cache) != nil { return Status.notFound.code }
+    }
+    return getting(cache, key, key_size, out)
+  }
+  return gettingByLongKey(cache, key, key_size, out)
+}
+
+@inline(never)
+@_optimize(speed)
+private func gettingByLongKey(
+  _ cache: OpaquePointer?, _ key: UnsafeRawPointer?, _ key_size: Int,
+  _ out: UnsafeMutablePointer<OpaquePointer?>?
+) -> hutch_status {
+  if let key, let out, UInt(bitPattern: key_size &- 1) < UInt(HUTCH_KEY_MAX),
+    let path = shortPath(cache)
+  {
+    switch path.pinOfLongKey(key, key_size, out) {
+    case .done: return Status.done.code
+    case .absent:
+      out.pointee = nil
+      if shortPath(cache) != nil { return Status.notFound.code }
+    case .unusual: break
+    }
+  }
+  return getting(cache, key, key_size, out)
+}
+
+/// The long way.
+@inline(never)
+private func getting(
+  _ cache: OpaquePointer?, _ key: UnsafeRawPointer?, _ key_size: Int,
+  _ out: UnsafeMutablePointer<OpaquePointer?>?
+) -> hutch_status {
   out?.pointee = nil
   return withCacheAtOnce(cache) { (cache, scope) throws(Failure) in
     let key = try checkedKey(key, key_size)
@@ -108,6 +149,47 @@ public func hutch_get(
 public func hutch_get_into(
   _ cache: OpaquePointer!, _ key: UnsafeRawPointer!, _ key_size: Int,
   _ buffer: UnsafeMutableRawPointer!, _ capacity: Int, _ size: UnsafeMutablePointer<Int>!
+) -> hutch_status {
+  if _fastPath(HitPath.isShort(key_size)), _fastPath(areThere(key, buffer, size)),
+    let path = shortPath(cache)
+  {
+    let outcome = path.copyOfShortKey(
+      key.unsafelyUnwrapped, key_size,
+      to: HitPath.Target(
+        buffer: buffer.unsafelyUnwrapped, capacity: capacity, size: size.unsafelyUnwrapped))
+    if _fastPath(outcome == .done) { return Status.done.code }
+    // What is not there may have gone because the cache was closed meanwhile.
+    if outcome == .absent && shortPath(cache) != nil { return Status.notFound.code }
+    return gettingInto(cache, key, key_size, buffer, capacity, size)
+  }
+  return gettingIntoByLongKey(cache, key, key_size, buffer, capacity, size)
+}
+
+@inline(never)
+@_optimize(speed)
+private func gettingIntoByLongKey(
+  _ cache: OpaquePointer?, _ key: UnsafeRawPointer?, _ key_size: Int,
+  _ buffer: UnsafeMutableRawPointer?, _ capacity: Int, _ size: UnsafeMutablePointer<Int>?
+) -> hutch_status {
+  if let key, let buffer, let size, UInt(bitPattern: key_size &- 1) < UInt(HUTCH_KEY_MAX),
+    let path = shortPath(cache)
+  {
+    switch path.copyOfLongKey(
+      key, key_size, to: HitPath.Target(buffer: buffer, capacity: capacity, size: size))
+    {
+    case .done: return Status.done.code
+    case .absent: if shortPath(cache) != nil { return Status.notFound.code }
+    case .unusual: break
+    }
+  }
+  return gettingInto(cache, key, key_size, buffer, capacity, size)
+}
+
+/// The long way.
+@inline(never)
+private func gettingInto(
+  _ cache: OpaquePointer?, _ key: UnsafeRawPointer?, _ key_size: Int,
+  _ buffer: UnsafeMutableRawPointer?, _ capacity: Int, _ size: UnsafeMutablePointer<Int>?
 ) -> hutch_status {
   withCacheAtOnce(cache) { (cache, scope) throws(Failure) in
     let key = try checkedKey(key, key_size)
@@ -137,6 +219,27 @@ private func checkedBuffer(
 public func hutch_look(
   _ cache: OpaquePointer!, _ key: UnsafeRawPointer!, _ key_size: Int, _ flags: UInt32,
   _ buffer: UnsafeMutableRawPointer!, _ capacity: Int, _ out: UnsafeMutablePointer<hutch_found>!
+) -> hutch_status {
+  if let key, let out, let buffer, UInt(bitPattern: key_size &- 1) < UInt(HUTCH_KEY_MAX),
+    capacity >= 0, flags & ~UInt32(HUTCH_LOOK_AT_ONCE) == 0,
+    out.pointee.struct_size == MemoryLayout<hutch_found>.size, let path = shortPath(cache)
+  {
+    var found = Look(.notFound)
+    let outcome = path.look(
+      key, key_size, into: UnsafeMutableRawBufferPointer(start: buffer, count: capacity), &found)
+    if outcome == .done || (outcome == .absent && shortPath(cache) != nil) {
+      tell(out, found)
+      return found.status.code
+    }
+  }
+  return looking(cache, key, key_size, flags, buffer, capacity, out)
+}
+
+/// The long way.
+@inline(never)
+private func looking(
+  _ cache: OpaquePointer?, _ key: UnsafeRawPointer?, _ key_size: Int, _ flags: UInt32,
+  _ buffer: UnsafeMutableRawPointer?, _ capacity: Int, _ out: UnsafeMutablePointer<hutch_found>?
 ) -> hutch_status {
   withCacheAtOnce(cache) { (cache, scope) throws(Failure) in
     guard let out else { throw .invalid("out is NULL") }
@@ -169,6 +272,21 @@ private func tell(_ out: UnsafeMutablePointer<hutch_found>, _ found: Look) {
 @_optimize(speed)
 public func hutch_contains(
   _ cache: OpaquePointer!, _ key: UnsafeRawPointer!, _ key_size: Int
+) -> hutch_status {
+  if let key, UInt(bitPattern: key_size &- 1) < UInt(HUTCH_KEY_MAX), let path = shortPath(cache) {
+    switch path.contains(key, key_size) {
+    case .done: return Status.done.code
+    case .absent: if shortPath(cache) != nil { return Status.notFound.code }
+    case .unusual: break
+    }
+  }
+  return containing(cache, key, key_size)
+}
+
+/// The long way.
+@inline(never)
+private func containing(
+  _ cache: OpaquePointer?, _ key: UnsafeRawPointer?, _ key_size: Int
 ) -> hutch_status {
   withCacheAtOnce(cache) { (cache, scope) throws(Failure) in
     try cache.contains(try checkedKey(key, key_size), in: scope) ? .done : .notFound

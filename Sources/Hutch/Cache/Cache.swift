@@ -116,6 +116,7 @@ final class Cache {
     loads = try Loads.make(order)
     events = try Events.make()
     leavings = try Leavings.make()
+    memory.prepareHits(clock, isAll: storage == nil)
     tasks.belong(to: identity)
     if !drainsReleases { releases.onWaiting = { [tasks] in tasks.wakeBackground() } }
     events.owner = identity
@@ -266,6 +267,7 @@ extension Cache {
     maintains.store(false, ordering: .relaxed)
     closing.store(0, ordering: .relaxed)
     guard let storage else {
+      memory.openHits()
       memory.unlockAll(inChild: true)
       unlockWrites()
       return
@@ -278,6 +280,7 @@ extension Cache {
       memory.share(nil)
       Process.disown(identity)
     }
+    memory.openHits()
     memory.unlockAll(inChild: true)
     unlockWrites()
     // What the parent writes from here on would be news to nobody.

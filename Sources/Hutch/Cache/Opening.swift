@@ -74,7 +74,7 @@ final class Opening {
     }
   }
 
-  var isClosed: Bool { closed.load(ordering: .acquiring) }
+  @inline(__always) var isClosed: Bool { closed.load(ordering: .acquiring) }
 
   func retain() { _ = references.wrappingAdd(1, ordering: .relaxed) }
 
@@ -385,6 +385,9 @@ final class Handle {
   let scope: Tiers
   /// For calls that are too short to count references: it lives as long as the handle.
   let unretained: Unmanaged<Cache>
+  /// The short path of hits, one that is closed if the calls are not about memory. Lives as long as
+  /// the cache.
+  private let hits: HitPath
   /// How often files are held through it. Relaxed: each is counted once by whoever changes it.
   private let holds = Atomic<Int>(0)
   /// See Process.forks: whose holds those are.
@@ -394,6 +397,7 @@ final class Handle {
     self.opening = opening
     self.scope = scope
     unretained = .passUnretained(opening.cache)
+    hits = opening.cache.memory.hits(isMemory: scope != .disk)
     opening.retain()
   }
 
@@ -414,6 +418,15 @@ final class Handle {
   deinit { while releaseFiles() {} }
 
   @inline(__always) var cache: Cache { opening.cache }
+
+  /// Nil: a call has to ask everything.
+  @inline(__always)
+  var shortPath: HitPath? {
+    if _fastPath(hits.isOpen) {
+      if _fastPath(!opening.isClosed) { return hits }
+    }
+    return nil
+  }
 
   /// Whether calls through it can be answered.
   @inline(__always)

@@ -15,9 +15,9 @@ import Synchronization
 /// one of count, cost changes nothing.
 ///
 /// MEMORY. Per entry: its links, 8 bytes; 2 to 4 of the sketch; up to 12 of the contest's shadows
-/// and sketches; and 8 of ghosts. Beyond that at most 128 KiB in all: the sketch of a small tier, its
-/// shadows and what each shard has, so where there are very many shards the shadows are smaller
-/// (Contest.swift, Selector.swift).
+/// and sketches; and 8 of ghosts. Beyond that at most 128 KiB in all: the sketch of a small tier,
+/// its shadows and what each shard has, so where there are very many shards the shadows are
+/// smaller (Contest.swift, Selector.swift).
 struct Adaptive: EvictionPolicy, ~Copyable {
   typealias Node = Links
 

@@ -16,7 +16,8 @@ import CSystem
 /// LOOKUP. Two cache lines that depend on each other: the line of words that the hash leads to,
 /// where 15 bits of hash tell the entry from its neighbours, and the block with the key. A hit
 /// changes what is in these lines, and for policies that keep lists the slot. It allocates
-/// nothing, reads no clock, and retains nothing but the block it gives.
+/// nothing, reads no clock, and retains nothing but the block it gives. Where a cache is as most
+/// are, calls of the C ABI go straight to the shard (HitPath.swift).
 ///
 /// LIMITS. One budget for all shards. A put reserves its charge before it stores, and evicts
 /// until the reservation succeeds: from its own shard, and if that has no more, from others one
@@ -93,9 +94,23 @@ final class MemoryTier {
     }
     keyed = hash
     shards.coherence = coherence
+    isAdaptive = order == nil
   }
 
   private let keyed: KeyedHash
+  /// Hits have a short path.
+  private let isAdaptive: Bool
+
+  func hits(isMemory: Bool) -> HitPath { isMemory ? shards.front : shards.front.closed }
+
+  /// Before the first call: whose clock it is, and whether the tier is all of the cache.
+  func prepareHits(_ clock: Clock, isAll: Bool) {
+    if isAdaptive { shards.front.prepare(clock, isAll: isAll) }
+    openHits()
+  }
+
+  /// Hits go their short way in this process.
+  func openHits() { if shards.coherence == nil { shards.front.open() } }
 
   @inline(__always)
   func hash(_ key: Bytes) -> UInt64 { keyed.entry(key) }
@@ -261,7 +276,10 @@ final class MemoryTier {
   func unlockAll(inChild: Bool = false) { shards.unlockAll(inChild: inChild) }
 
   /// From here on processes share what is below; with every lock of the tier held.
-  func share(_ coherence: CoherenceCounters?) { shards.coherence = coherence }
+  func share(_ coherence: CoherenceCounters?) {
+    shards.front.close()
+    shards.coherence = coherence
+  }
 
   /// How many shards there are by now.
   var shardCount: Int { shards.shardCount }

@@ -46,7 +46,9 @@ struct Shadow: ~Copyable {
     if isFull && ghosts.isNone { remember() }
     queue.prepare(
       key, ghost: key, costClass: costClass, isFull: isFull, mode, sketch, &ghosts, store)
-    while self.isFull(itsCost), let slot = queue.victim(mode, sparing: .none, sketch, &ghosts, store) {
+    while self.isFull(itsCost),
+      let slot = queue.victim(mode, sparing: .none, sketch, &ghosts, store)
+    {
       queue.forget(slot, isMain: store.isMain(slot), store)
       self.cost -= store.cost(slot)
       store.remove(slot)

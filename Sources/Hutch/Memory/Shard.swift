@@ -8,8 +8,8 @@ struct Shard<Policy: EvictionPolicy & ~Copyable>: ~Copyable {
   /// The tier's, as this shard has taken notice of them.
   var ages: Ages
   /// Now, in the units of stamps; renewed by the way, see `tick`.
-  private var clock: UInt16 = 0
-  private var calls: UInt8 = 0
+  private(set) var clock: UInt16 = 0
+  private var callsToTick: UInt8 = 1
 
   let hits = Counter()
   let misses = Counter()
@@ -40,13 +40,22 @@ struct Shard<Policy: EvictionPolicy & ~Copyable>: ~Copyable {
   /// Keeps `clock` about right at no cost that shows: every 16th call reads the clock.
   @inline(__always)
   private mutating func tick(_ at: Moment) {
-    if calls & 15 == 0 || at.isGiven { readClock(at) }
-    calls &+= 1
+    if isTimeToTick || at.isGiven { readClock(at) }
+  }
+
+  /// Of a call that has nothing else to do with the time. If it is, `readClock` is owed.
+  @inline(__always)
+  var isTimeToTick: Bool {
+    mutating get {
+      callsToTick &-= 1
+      return callsToTick == 0
+    }
   }
 
   @inline(never)
-  private mutating func readClock(_ at: Moment) {
+  mutating func readClock(_ at: Moment) {
     clock = UInt16(truncatingIfNeeded: at.time >> Shard.stampShift)
+    callsToTick = 16
   }
 
   /// When the entry was last read, as far as that is kept: exact if it has a time to idle.
@@ -122,7 +131,7 @@ struct Shard<Policy: EvictionPolicy & ~Copyable>: ~Copyable {
   }
 
   @inline(__always)
-  private mutating func noteUse(_ place: Table.Place, _ block: UnownedBlock, _ hash: UInt64) {
+  mutating func noteUse(_ place: Table.Place, _ block: UnownedBlock, _ hash: UInt64) {
     if Policy.seesHits {
       policy.hit(Slot(block.slot), entries)
     } else if place.pointee.uses < Word.mostUses {
@@ -340,7 +349,8 @@ struct Shard<Policy: EvictionPolicy & ~Copyable>: ~Copyable {
   // MARK: removing
 
   mutating func evict(
-    _ slot: Slot, _ cause: DepartureCause = .evicted, at: Moment, _ budget: borrowing Budget, into departures: inout Departures
+    _ slot: Slot, _ cause: DepartureCause = .evicted, at: Moment, _ budget: borrowing Budget,
+    into departures: inout Departures
   ) {
     let hash = UInt64(entries.slab[slot].pointee.hash) << 32
     remove(entries.place(of: slot), hash, cause, at: at, budget, into: &departures)

@@ -1,7 +1,4 @@
 extension ShardsOf where Policy: ~Copyable {
-  /// What is not longer is copied with the lock held: cheaper than a reference.
-  private static var smallCopy: Int { 4096 }
-
   @_optimize(speed)
   func look(
     _ key: Bytes, _ hash: UInt64, at: Moment, into buffer: UnsafeMutableRawBufferPointer,
@@ -11,7 +8,7 @@ extension ShardsOf where Policy: ~Copyable {
       return Look(.notFound)
     }
     let found = Look(block, part)
-    if found.byteCount <= min(buffer.count, ShardsOf.smallCopy) {
+    if found.byteCount <= min(buffer.count, HitPath.smallCopy) {
       found.copy(block, into: buffer)
       held.lock.unlock()
       return found

@@ -73,7 +73,7 @@ extension ShardsOf where Policy: ~Copyable {
       case .done(let result):
         if result.outcome == .stored {
           _ = block.leak()
-          if bits.load(ordering: .relaxed) == 0
+          if bits == 0
             && budget.count >= divideAt.load(ordering: .relaxed)
           {
             divide(at: at)
@@ -84,7 +84,7 @@ extension ShardsOf where Policy: ~Copyable {
         break
       case .elsewhere(let cost, let count):
         makeRoom(
-          cost: cost, count: count, own: (hash >> 1) &>> (63 &- bits.load(ordering: .acquiring)),
+          cost: cost, count: count, own: (hash >> 1) &>> (63 &- bits),
           &next, at: at, &departures)
       }
       do throws(Failure) {

@@ -42,7 +42,7 @@ extension ShardsOf where Policy: ~Copyable {
       buffer -> Int in
       var count = 0
       with(from) { shard, hash in
-        let bits = self.bits.load(ordering: .relaxed)
+        let bits = self.bits
         var here: UInt64? = hash
         while let line = here, count < limit, count <= ShardsOf.walkBuffer / 2 {
           here = shard.entries.table.visitLine(at: line) { word in

@@ -1,66 +1,6 @@
 import CSystem
 import Synchronization
 
-/// The tier's work, whatever its policy.
-protocol MemoryShards: AnyObject {
-  var hash: KeyedHash { get }
-  var onDeparture: ((UnownedBlock, DepartureCause, Int64) -> Void)? { get set }
-  var coherence: CoherenceCounters? { get set }
-  var watch: DepartureWatch { get }
-  func get(_ key: Bytes, _ hash: UInt64, at: Moment) -> Block?
-  func look(
-    _ key: Bytes, _ hash: UInt64, at: Moment, into: UnsafeMutableRawBufferPointer,
-    _ part: Look.Part, countsMiss: Bool
-  ) -> Look
-  func has(_ key: Bytes, _ hash: UInt64, at: Moment) -> Bool
-  func peek(_ key: Bytes, _ hash: UInt64, at: Moment) -> Block?
-  func peekDuringCommit(_ key: Bytes, _ hash: UInt64, at: Moment) -> Block?
-  func info(_ key: Bytes, _ hash: UInt64, at: Moment) -> Record?
-  func lastAccess(_ key: Bytes, _ hash: UInt64, at: Moment) -> Int64?
-  func put(
-    _ block: consuming Block, _ hash: UInt64, at: Moment, _ condition: WriteCondition,
-    isBacked: Bool
-  ) throws(Failure) -> MemoryPutResult
-  func put(
-    _ key: Bytes, _ value: Bytes, _ hash: UInt64, at: Moment
-  ) throws(Failure) -> MemoryPutResult
-  func remove(_ key: Bytes, _ hash: UInt64, at: Moment, _ condition: WriteCondition) -> Block?
-  func setBacked(
-    _ key: Bytes, _ hash: UInt64, version: UInt64, _ isBacked: Bool, isDirty: Bool
-  ) -> Bool
-  func setMark(_ key: Bytes, _ hash: UInt64, committed version: UInt64, _ mark: UInt32)
-  func clear(upTo version: UInt64, keepingUnbacked: Bool, at: Moment)
-  func clear(
-    _ key: Bytes, _ hash: UInt64, upTo version: UInt64, backedUpTo backed: UInt64, at: Moment)
-  func setLimits(_ limits: TierLimits, at: Moment)
-  func maintain(at: Moment) -> Bool
-  func blocks(
-    after position: inout UInt64, limit: Int, at: Moment, _ kind: WalkKind,
-    visit: (UnownedBlock) -> Void
-  ) -> Int
-  /// Adds what a slice of the walk holds to a survey.
-  func survey(_ walk: inout TrimWalk, _ kind: TrimSpec.Kind, at: Moment, _ survey: TrimSurvey)
-  /// Removes what a slice of the walk has of this rank and above, while more than `cost` is
-  /// held; returns how many.
-  func trim(
-    _ walk: inout TrimWalk, _ kind: TrimSpec.Kind, from rank: UInt64, downTo cost: UInt64,
-    at: Moment
-  ) -> UInt64
-  /// Evicts a few entries of the next shard in the policy's order while more is held.
-  func trim(_ walk: inout TrimWalk, cost: UInt64, count: UInt64, at: Moment) -> UInt64
-  var stats: TierStats { get }
-  var count: UInt64 { get }
-  var cost: UInt64 { get }
-  var unbackedCount: UInt64 { get }
-  var hasExpiring: Bool { get }
-  /// A block whose charge is more is refused.
-  var largestCharge: UInt64 { get }
-  var shardCount: Int { get }
-  func lockAll(until end: Deadline) -> Bool
-  func unlockAll(inChild: Bool)
-  func violation() -> StaticString?
-}
-
 /// The shards of a tier with one policy, each behind its lock, and the budget that they share.
 ///
 /// The first bits of a key's hash choose its shard. There is one shard at first, so that the
@@ -80,15 +20,15 @@ final class ShardsOf<Policy: EvictionPolicy & ~Copyable>: MemoryShards {
   var coherence: CoherenceCounters?
   let watch = DepartureWatch()
 
+  /// What every call begins with, and what the short path of hits knows (HitPath.swift).
+  let front: HitPath
   /// Per shard a cache line with its lock, then its state.
   private let memory: UnsafeMutableRawPointer
   private let mostBits: UInt64
   let budget: Budget
   /// The tier's reference.
   let held: HeldCounts
-  private let common: Policy.Common
-  /// log2 of the number of shards.
-  let bits = Atomic<UInt64>(0)
+  let common: Policy.Common
   /// The count at which the number of shards is considered.
   let divideAt = Atomic<UInt64>(ShardsOf.oneShard + 1)
   /// Where `maintain` goes on: shard << 32 | chunk. Two at once do the same work twice.
@@ -107,6 +47,7 @@ final class ShardsOf<Policy: EvictionPolicy & ~Copyable>: MemoryShards {
     held = try HeldCounts()
     self.mostBits = UInt64(mostBits)
     memory = try Allocation.lines((ShardsOf.stride / 64) << Int(mostBits))
+    front = try HitPath(hash, shards: memory)
     lock(0).initialize()
     lock(0).lock()
     makeShard(0, of: 0, ages: limits.ages)
@@ -119,14 +60,15 @@ final class ShardsOf<Policy: EvictionPolicy & ~Copyable>: MemoryShards {
       shard(i).deinitialize(count: 1)
     }
     held.release()
+    front.deallocate()
     free(memory)
   }
 
   // MARK: shards
 
-  private static var stride: Int {
-    64 + (MemoryLayout<Shard<Policy>>.size + 63) & ~63
-  }
+  /// What a shard's lock takes of its first line.
+  static var lockSize: Int { 64 }
+  static var stride: Int { (lockSize + MemoryLayout<Shard<Policy>>.size + 63) & ~63 }
 
   @inline(__always)
   func lock(_ index: Int) -> LockInPlace {
@@ -135,7 +77,8 @@ final class ShardsOf<Policy: EvictionPolicy & ~Copyable>: MemoryShards {
 
   @inline(__always)
   private func shard(_ index: Int) -> UnsafeMutablePointer<Shard<Policy>> {
-    (memory + (index &* ShardsOf.stride &+ 64)).assumingMemoryBound(to: Shard<Policy>.self)
+    (memory + (index &* ShardsOf.stride &+ ShardsOf.lockSize))
+      .assumingMemoryBound(to: Shard<Policy>.self)
   }
 
   private static func position(_ index: Int, of bits: UInt64) -> ShardPosition {
@@ -145,14 +88,18 @@ final class ShardsOf<Policy: EvictionPolicy & ~Copyable>: MemoryShards {
   /// With the lock of shard 0 held: a policy takes the selector's lock.
   private func makeShard(_ index: Int, of bits: UInt64, ages: Ages) {
     if index > 0 { lock(index).initialize() }
-    (memory + (index * ShardsOf.stride + 64)).bindMemory(to: Shard<Policy>.self, capacity: 1)
+    (memory + (index * ShardsOf.stride + ShardsOf.lockSize))
+      .bindMemory(to: Shard<Policy>.self, capacity: 1)
       .initialize(
         to: Shard(
           ShardsOf.position(index, of: bits), Policy(ShardsOf.position(index, of: bits), common),
           ages: ages))
   }
 
-  var shardCount: Int { 1 << Int(bits.load(ordering: .acquiring)) }
+  /// log2 of the number of shards.
+  @inline(__always) var bits: UInt64 { front.way.bits }
+
+  var shardCount: Int { 1 << Int(bits) }
 
   /// A shard whose lock is held, and the bits of a hash that the shard goes by.
   struct Held {
@@ -164,24 +111,24 @@ final class ShardsOf<Policy: EvictionPolicy & ~Copyable>: MemoryShards {
   /// Takes the lock of the shard of a hash.
   @inline(__always)
   func hold(_ hash: UInt64) -> Held {
-    let bits = self.bits.load(ordering: .acquiring)
-    let index = Int(truncatingIfNeeded: (hash >> 1) &>> (63 &- bits))
+    let way = front.way
+    let index = way.shard(hash)
     let lock = lock(index)
     lock.lock()
     // Shard 0 may have been divided while we waited for it.
-    if bits == 0 && self.bits.load(ordering: .relaxed) != 0 {
+    if _slowPath(way != front.way) {
       lock.unlock()
       return holdDivided(hash)
     }
-    return Held(shard: shard(index), lock: lock, hash: hash &<< bits)
+    return Held(shard: shard(index), lock: lock, hash: way.local(hash))
   }
 
   @inline(never)
   private func holdDivided(_ hash: UInt64) -> Held {
-    let bits = self.bits.load(ordering: .acquiring)
-    let index = Int(truncatingIfNeeded: hash >> (64 - bits))
+    let way = front.way
+    let index = way.shard(hash)
     lock(index).lock()
-    return Held(shard: shard(index), lock: lock(index), hash: hash &<< bits)
+    return Held(shard: shard(index), lock: lock(index), hash: way.local(hash))
   }
 
   /// Runs `body` with the shard of a hash, its lock held.
@@ -299,7 +246,7 @@ final class ShardsOf<Policy: EvictionPolicy & ~Copyable>: MemoryShards {
     lock(0).lock()
     let first = shard(0)
     let count = first.pointee.count.value
-    guard bits.load(ordering: .relaxed) == 0, count >= divideAt.load(ordering: .relaxed) else {
+    guard bits == 0, count >= divideAt.load(ordering: .relaxed) else {
       lock(0).unlock()
       return
     }
@@ -357,7 +304,7 @@ final class ShardsOf<Policy: EvictionPolicy & ~Copyable>: MemoryShards {
     }
     budget.release(cost: lostCost, count: lost)
     first.pointee.evictions.add(lost)
-    self.bits.store(bits, ordering: .releasing)
+    front.set(HitPath.Way(bits: bits))
     lock(0).unlock()
 
     if lost == 0 { return }
@@ -368,119 +315,6 @@ final class ShardsOf<Policy: EvictionPolicy & ~Copyable>: MemoryShards {
       if let onDeparture { onDeparture(word.block, .evicted, min(word.block.created, now)) }
       word.block.depart(held)
       word.block.releaseInside()
-    }
-  }
-
-  // MARK: all entries
-
-  func clear(upTo version: UInt64, keepingUnbacked: Bool, at: Moment) {
-    // The number of shards may grow behind the first one's lock.
-    var index = 0
-    while index < shardCount {
-      if keepingUnbacked || version != .max || onDeparture != nil || watch.active != nil {
-        removeAll(index, .cleared, at: at) {
-          $0.block.version <= version && ($0.isBacked || !keepingUnbacked)
-        }
-      } else {
-        let old = with(index: index) { shard in shard.detach(budget, common) }
-        old.entries.table.forEach {
-          $0.block.depart(held)
-          $0.block.releaseInside()
-        }
-      }
-      index += 1
-    }
-  }
-
-  func clear(
-    _ key: Bytes, _ hash: UInt64, upTo version: UInt64, backedUpTo backed: UInt64, at: Moment
-  ) {
-    var departures = makeDepartures()
-    with(hash) { shard, hash in
-      guard let place = shard.entries.table.find(key, hash) else { return }
-      let found = place.pointee.block.version
-      if found <= version || (found <= backed && place.pointee.isBacked) {
-        shard.remove(place, hash, .cleared, at: at, budget, into: &departures)
-      }
-    }
-    deliver(&departures)
-  }
-
-  /// Removes the entries of a shard that `isWanted` chooses, a few under each hold of the lock.
-  private func removeAll(
-    _ index: Int, _ cause: DepartureCause, at: Moment, where isWanted: (Word) -> Bool
-  ) {
-    var departures = makeDepartures()
-    var position: UInt64? = 0
-    while let from = position {
-      position = with(index: index) { shard -> UInt64? in
-        var position: UInt64? = from
-        for _ in 0..<32 {
-          guard let hash = position, !departures.isFull else { break }
-          position = shard.removeLine(
-            at: hash, cause, at: at, budget, into: &departures, where: { _, word in isWanted(word) })
-        }
-        return position
-      }
-      deliver(&departures)
-    }
-  }
-
-  func setLimits(_ limits: TierLimits, at: Moment) {
-    let largest = budget.largestCharge
-    budget.set(limits)
-    // A put that knew the old limits holds its shard's lock until it is done; we have each
-    // lock once before we look at what is held.
-    let shardsAtFirst = shardCount
-    var hasChanged = false
-    var index = 0
-    while index < shardCount {
-      let changed = with(index: index) { shard -> Bool in
-        defer { shard.ages = limits.ages }
-        return shard.ages != limits.ages
-      }
-      if changed {
-        hasChanged = true
-        retime(index, at: at)
-      }
-      index += 1
-    }
-    // A tier that divides meanwhile gives its new shards the first one's new ages together with
-    // entries whose turn had not come.
-    if hasChanged && shardCount != shardsAtFirst {
-      for index in 0..<shardCount { retime(index, at: at) }
-    }
-    var departures = makeDepartures()
-    index = 0
-    var idle = 0
-    while !budget.isWithinLimits && idle < shardCount {
-      _ = with(index: index) { shard in shard.shrink(at: at, budget, into: &departures) }
-      idle = departures.isEmpty ? idle + 1 : 0
-      deliver(&departures)
-      index = (index + 1) & (shardCount - 1)
-    }
-    // A limit that was raised is kept by each entry that kept the old one.
-    if budget.largestCharge < largest { removeAbove(budget.largestCharge, at: at) }
-  }
-
-  /// A limit on single entries holds for those that are there.
-  private func removeAbove(_ largest: UInt64, at: Moment) {
-    for index in 0..<shardCount {
-      removeAll(index, .evicted, at: at) { MemoryTier.charge(of: $0.block) > largest }
-    }
-  }
-
-  private func retime(_ index: Int, at: Moment) {
-    var position: UInt64? = 0
-    while let from = position {
-      position = with(index: index) { shard -> UInt64? in
-        var position: UInt64? = from
-        for _ in 0..<8 {
-          guard let hash = position else { break }
-          position = shard.retimeLine(at: hash, at: at)
-        }
-        return position
-      }
     }
   }
 

@@ -21,7 +21,7 @@ struct Table: ~Copyable {
   static let wordsPerLine = 8
   /// A segment of this many lines splits rather than grows.
   private static let mostLines = 64
-  private static let tagBits: UInt64 = 15
+  static let tagBits: UInt64 = 15
   private static let mostDepth = 16
 
   typealias Line = UnsafeMutablePointer<Word>
@@ -42,7 +42,7 @@ struct Table: ~Copyable {
     @inline(__always) var lineCount: Int { Int(bits >> 6 & 0xFFFF) }
     @inline(__always)
     var words: UnsafeMutablePointer<Word> {
-      UnsafeMutablePointer(bitPattern: UInt(bits >> 22) << 6).unsafelyUnwrapped
+      UnsafeMutablePointer(bitPattern: Word.address(in: bits, ~63)).unsafelyUnwrapped
     }
     @inline(__always) func line(_ index: Int) -> Line { words + index &* Table.wordsPerLine }
 
@@ -59,9 +59,10 @@ struct Table: ~Copyable {
 
   /// 2^depth segments, each at every index that begins with its bits; behind them as many
   /// counts, of which the one at a segment's first index is kept. Nil until the first entry.
-  private var directory: UnsafeMutablePointer<Segment>?
-  private var fills: UnsafeMutablePointer<UInt32>?
-  private var depth = 0
+  var directory: UnsafeMutablePointer<Segment>?
+  var fills: UnsafeMutablePointer<UInt32>?
+  var depth = 0 { didSet { shift = UInt64(63 - depth) } }
+  private var shift: UInt64 = 63
   private(set) var count = 0
 
   init() {}
@@ -75,8 +76,8 @@ struct Table: ~Copyable {
   // MARK: looking up
 
   @inline(__always)
-  private func index(_ hash: UInt64) -> Int {
-    Int((hash >> 1) &>> UInt64(truncatingIfNeeded: 63 &- depth))
+  func index(_ hash: UInt64) -> Int {
+    Int((hash >> 1) &>> shift)
   }
 
   @inline(__always)
@@ -86,39 +87,67 @@ struct Table: ~Copyable {
   }
 
   @inline(__always)
-  private static func next(_ line: Int, _ segment: Segment) -> Int {
+  static func next(_ line: Int, _ segment: Segment) -> Int {
     line &+ 1 == segment.lineCount ? 0 : line &+ 1
   }
 
-  /// A bit for each word of the line that has the tag; vacant words have tag 0 too.
-  @inline(__always)
-  private static func matches(_ line: Line, _ wanted: UInt64) -> UInt32 {
-    hutch_match8(line, UInt32(truncatingIfNeeded: wanted), UInt32(Word.tagMask))
-  }
+  /// The words of a line with what a lookup asks for. Vacant words have tag 0 too.
+  struct Matches {
+    /// Two for each.
+    private var bits: UInt32
 
-  /// Likewise, of the tag and the kind that the hash asks for.
-  @inline(__always)
-  private static func matches(_ line: Line, kindAnd wanted: UInt64) -> UInt32 {
-    hutch_match8(
-      line, UInt32(truncatingIfNeeded: wanted), UInt32(Word.tagMask | Word.objectBit))
+    /// Of the tag alone.
+    @inline(__always)
+    init(_ line: Line, tag: UInt64) {
+      bits = hutch_match8(
+        line, UInt32(truncatingIfNeeded: tag &<< Word.tagShift), UInt32(Word.tagMask))
+    }
+
+    /// Of the tag and the kind: 0, or the bit of objects.
+    @inline(__always)
+    init(_ line: Line, tag: UInt64, kind: UInt64) {
+      bits = hutch_match8(
+        line, UInt32(truncatingIfNeeded: tag &<< Word.tagShift | kind),
+        UInt32(Word.tagMask | Word.objectBit))
+    }
+
+    @inline(__always) var isEmpty: Bool { bits == 0 }
+
+    /// There is one.
+    @inline(__always)
+    func first(of line: Line) -> Place {
+      (UnsafeMutableRawPointer(line) + bits.trailingZeroBitCount &<< 2)
+        .assumingMemoryBound(to: Word.self)
+    }
+
+    @inline(__always)
+    mutating func removeFirst() {
+      bits &= bits &- 1
+      bits &= bits &- 1
+    }
   }
 
   @inline(__always)
   private func find(_ hash: UInt64, _ isIt: (UnownedBlock) -> Bool) -> Place? {
-    guard count > 0 else { return nil }
-    let segment = directory.unsafelyUnwrapped[index(hash)]
+    find(hash, kind: hash & KeyedHash.kindBits != 0 ? Word.objectBit : 0, isIt)
+  }
+
+  @inline(__always)
+  private func find(
+    _ hash: UInt64, kind: UInt64, _ isIt: (UnownedBlock) -> Bool
+  ) -> Place? {
+    guard let directory else { return nil }
+    let segment = directory[index(hash)]
     let tag = segment.tag(hash)
-    let wanted =
-      tag &<< Word.tagShift | (hash & KeyedHash.kindBits != 0 ? Word.objectBit : 0)
     let home = segment.home(tag)
     var at = home
     repeat {
       let line = segment.line(at)
-      var matches = Table.matches(line, kindAnd: wanted)
-      while matches != 0 {
-        let place = line + matches.trailingZeroBitCount
+      var matches = Matches(line, tag: tag, kind: kind)
+      while !matches.isEmpty {
+        let place = matches.first(of: line)
         if !place.pointee.isVacant && isIt(place.pointee.block) { return place }
-        matches &= matches &- 1
+        matches.removeFirst()
       }
       if line[Table.wordsPerLine - 1].isVacant { return nil }
       at = Table.next(at, segment)
@@ -130,17 +159,39 @@ struct Table: ~Copyable {
   @inline(__always)
   func findAtOnce(_ key: Bytes, _ hash: UInt64) -> Place? {
     find(hash) { block in
-      // What is behind the header is wanted too, and how much there is is known only after it.
-      hutch_prefetch(block.raw + 64)
-      hutch_prefetch(block.raw + 128)
-      return block.key.isSameKey(as: key)
+      block.prefetchValue()
+      return block.hasKey(key)
     }
+  }
+
+  /// The first word that may be a value's entry of this hash, in its home line or, if that is full,
+  /// in the next one; nearly always it is, and has been found without a loop. Nil and `isAbsent`:
+  /// there is none.
+  @inline(__always)
+  func guess(_ hash: UInt64, isAbsent: inout Bool) -> Place? {
+    guard let directory else {
+      isAbsent = true
+      return nil
+    }
+    let segment = directory[index(hash)]
+    let tag = segment.tag(hash)
+    let home = segment.home(tag)
+    let line = segment.line(home)
+    let matches = Matches(line, tag: tag, kind: 0)
+    if _fastPath(!matches.isEmpty) { return matches.first(of: line) }
+    if line[Table.wordsPerLine - 1].isVacant {
+      isAbsent = true
+      return nil
+    }
+    let second = segment.line(Table.next(home, segment))
+    let others = Matches(second, tag: tag, kind: 0)
+    return others.isEmpty ? nil : others.first(of: second)
   }
 
   /// For all else: one copy of the code for all policies.
   @inline(never)
   func find(_ key: Bytes, _ hash: UInt64) -> Place? {
-    find(hash) { $0.key.isSameKey(as: key) }
+    find(hash) { $0.hasKey(key) }
   }
 
   /// The entry of a slot, whose hash is kept there, and which is in the table: so if only one
@@ -156,10 +207,10 @@ struct Table: ~Copyable {
     var at = home
     repeat {
       let line = segment.line(at)
-      var matches = Table.matches(line, tag &<< Word.tagShift)
-      while matches != 0 {
-        let place = line + matches.trailingZeroBitCount
-        matches &= matches &- 1
+      var matches = Matches(line, tag: tag)
+      while !matches.isEmpty {
+        let place = matches.first(of: line)
+        matches.removeFirst()
         if place.pointee.isVacant { continue }
         if found != nil {
           return find(hash) { $0.slot == slot.number } ?? find(hash | 1) { $0.slot == slot.number }
@@ -373,99 +424,6 @@ struct Table: ~Copyable {
     fills = newFills
     depth += 1
   }
-
-  // MARK: walking
-
-  /// Segments in the order of hashes.
-  func forEachSegment(_ body: (Segment, Int) -> Void) {
-    guard let directory, let fills else { return }
-    var at = 0
-    while at < 1 << depth {
-      let segment = directory[at]
-      body(segment, Int(fills[at]))
-      at += 1 << (depth - segment.depth)
-    }
-  }
-
-  func forEach(_ body: (Word) -> Void) {
-    forEachSegment { segment, _ in
-      for lane in 0..<segment.lineCount * Table.wordsPerLine
-      where !segment.words[lane].isVacant {
-        body(segment.words[lane])
-      }
-    }
-  }
-
-  /// Calls `body` for the entries that have the same home line as `hash` has, from the tag of
-  /// `hash` on. Returns the least hash that lies behind them; nil: there is none.
-  func visitLine(at hash: UInt64, _ body: (Word) -> Void) -> UInt64? {
-    guard count > 0 else { return nil }
-    let segment = directory.unsafelyUnwrapped[index(hash)]
-    let tag = segment.tag(hash)
-    let home = segment.home(tag)
-    var at = home
-    repeat {
-      let line = segment.line(at)
-      for lane in 0..<Table.wordsPerLine where !line[lane].isVacant {
-        let other = line[lane].tag
-        if other >= tag && segment.home(other) == home { body(line[lane]) }
-      }
-      if line[Table.wordsPerLine - 1].isVacant { break }
-      at = Table.next(at, segment)
-    } while at != home
-
-    let depth = UInt64(segment.depth)
-    let prefix = hash >> (64 - depth)
-    if home + 1 < segment.lineCount {
-      return prefix << (64 - depth)
-        | segment.firstTag(ofLine: home + 1) << (64 - Table.tagBits - depth)
-    }
-    return depth == 0 || prefix + 1 == 1 << depth ? nil : (prefix + 1) << (64 - depth)
-  }
-
-  // MARK: invariants
-
-  /// What is wrong, or nil.
-  func violation() -> StaticString? {
-    guard let directory, let fills else { return count == 0 ? nil : "entries without a table" }
-    var found: StaticString?
-    var sum = 0
-    var at = 0
-    while at < 1 << depth {
-      let segment = directory[at]
-      if segment.depth > depth { return "a segment is deeper than its directory" }
-      let copies = 1 << (depth - segment.depth)
-      if at % copies != 0 { return "a segment does not begin at an index of its own" }
-      for i in 0..<copies where directory[at + i].bits != segment.bits {
-        found = "a segment is not at all its indices"
-      }
-      var fill = 0
-      for line in 0..<segment.lineCount {
-        var vacant = false
-        for lane in 0..<Table.wordsPerLine {
-          let word = segment.line(line)[lane]
-          if word.isVacant {
-            vacant = true
-            continue
-          }
-          if vacant { found = "a line is not packed" }
-          fill += 1
-          var before = segment.home(word.tag)
-          while before != line {
-            if segment.line(before)[Table.wordsPerLine - 1].isVacant {
-              found = "an entry cannot be reached from its home line"
-            }
-            before = Table.next(before, segment)
-          }
-        }
-      }
-      if fill != Int(fills[at]) { found = "a segment's count is wrong" }
-      if fill > segment.room { found = "a segment is too full" }
-      sum += fill
-      at += copies
-    }
-    return sum == count ? found : "the table's count is wrong"
-  }
 }
 
 extension Word {
@@ -474,19 +432,29 @@ extension Word {
   fileprivate var block0: UnsafeRawPointer? { UnsafeRawPointer(bitPattern: UInt(bits >> 20) << 4) }
 }
 
-extension UnsafeRawBufferPointer {
-  /// Keys are short: 8 bytes at a time, no call. Neither side is empty.
+extension UnownedBlock {
+  /// What is behind the header is wanted too, and how much there is is known only after it.
   @inline(__always)
-  func isSameKey(as other: UnsafeRawBufferPointer) -> Bool {
-    let count = self.count
-    guard count == other.count else { return false }
-    let a = baseAddress.unsafelyUnwrapped
-    let b = other.baseAddress.unsafelyUnwrapped
+  func prefetchValue() {
+    hutch_prefetch(raw + 64)
+    hutch_prefetch(raw + 128)
+  }
+
+  /// Keys are short: 8 bytes at a time, no call. Neither is empty.
+  @inline(__always)
+  func hasKey(_ other: UnsafeRawPointer, _ count: Int) -> Bool {
+    guard keySize == count else { return false }
+    let own = UnsafeRawPointer(raw + headerSize)
     func differs(_ offset: Int) -> UInt64 {
-      a.loadUnaligned(fromByteOffset: offset, as: UInt64.self)
-        ^ b.loadUnaligned(fromByteOffset: offset, as: UInt64.self)
+      own.loadUnaligned(fromByteOffset: offset, as: UInt64.self)
+        ^ other.loadUnaligned(fromByteOffset: offset, as: UInt64.self)
     }
     if count >= 8 && count <= 16 { return differs(0) | differs(count &- 8) == 0 }
-    return memcmp(a, b, count) == 0
+    return memcmp(own, other, count) == 0
+  }
+
+  @inline(__always)
+  func hasKey(_ other: Bytes) -> Bool {
+    hasKey(other.baseAddress.unsafelyUnwrapped, other.count)
   }
 }

@@ -45,7 +45,19 @@ struct Word {
   @inline(__always)
   var block: UnownedBlock {
     UnownedBlock(
-      UnsafeMutableRawPointer(bitPattern: UInt(bits >> 20) << 4).unsafelyUnwrapped)
+      UnsafeMutableRawPointer(bitPattern: Word.address(in: bits, ~15)).unsafelyUnwrapped)
+  }
+
+  /// What stands in the upper 48 bits, under a mask of its lowest. On x86-64, where addresses of
+  /// user space end below 2^47, an arithmetic shift does as well, and leaves a mask that is part of
+  /// the instruction.
+  @inline(__always)
+  static func address(in bits: UInt64, _ mask: Int) -> UInt {
+    #if arch(x86_64)
+      UInt(bitPattern: Int(bitPattern: UInt(bits)) &>> 16 & mask)
+    #else
+      UInt(bits) &>> 16 & UInt(bitPattern: mask)
+    #endif
   }
 
   @inline(__always) var tag: UInt64 { (bits & Word.tagMask) >> Word.tagShift }

@@ -112,6 +112,26 @@ struct UnownedBlock {
     return At.header &+ (bits >> 1) &<< 4 &+ (bits & 1) &<< 5
   }
 
+  /// How a block is laid out, read at once. Of a plain one, as most are, that is two numbers.
+  struct Shape {
+    let keySize: Int
+    let header: Int
+    let size: Int
+
+    @inline(__always)
+    var valueOffset: Int { UnownedBlock.valueOffset(header: header, keySize: keySize) }
+  }
+
+  @inline(__always)
+  var shape: Shape {
+    let keySize = self.keySize
+    let bits = load(At.size, UInt32.self)
+    if _fastPath(bits < UnownedBlock.hasTimes) {
+      return Shape(keySize: keySize, header: At.header, size: Int(truncatingIfNeeded: bits))
+    }
+    return Shape(keySize: keySize, header: headerSize, size: size)
+  }
+
   /// What the block takes beyond a plain one of the same key, value and extended data.
   @inline(__always) var extraSize: Int { headerSize &- At.header }
 

@@ -32,28 +32,39 @@ struct KeyedHash {
   /// `bytes` is not empty.
   @inline(__always)
   func callAsFunction(_ bytes: Bytes) -> UInt64 {
-    let p = bytes.baseAddress!
-    let count = bytes.count
+    self(bytes.baseAddress.unsafelyUnwrapped, bytes.count)
+  }
+
+  /// `count` is not 0.
+  @inline(__always)
+  func callAsFunction(_ p: UnsafeRawPointer, _ count: Int) -> UInt64 {
     var state = s2
     let a: UInt64
     let b: UInt64
     if count <= 16 {
       if count >= 8 {
         a = Folding.word(p, 0)
-        b = Folding.word(p, count - 8)
+        b = Folding.word(p, count &- 8)
       } else if count >= 4 {
         a = Folding.half(p, 0)
-        b = Folding.half(p, count - 4)
+        b = Folding.half(p, count &- 4)
       } else {
         a =
-          Folding.byte(p, 0) << 16 | Folding.byte(p, count / 2) << 8 | Folding.byte(p, count - 1)
+          Folding.byte(p, 0) << 16 | Folding.byte(p, count &>> 1) << 8
+          | Folding.byte(p, count &- 1)
         b = 0
       }
     } else {
       state = longState(p, count)
-      a = Folding.word(p, count - 16)
-      b = Folding.word(p, count - 8)
+      a = Folding.word(p, count &- 16)
+      b = Folding.word(p, count &- 8)
     }
+    return hash(a, b, state, count)
+  }
+
+  /// `a` and `b`: the key's first and last bytes; `state`: of those before.
+  @inline(__always)
+  private func hash(_ a: UInt64, _ b: UInt64, _ state: UInt64, _ count: Int) -> UInt64 {
     let product = (a ^ s0).multipliedFullWidth(by: b ^ state)
     return Folding.fold(product.low ^ s3, product.high ^ s1 ^ UInt64(truncatingIfNeeded: count))
   }
@@ -70,13 +81,24 @@ struct KeyedHash {
   }
 
   /// Of a value's entry.
-  @inline(__always)
   func entry(_ key: Bytes) -> UInt64 { self(key) & ~KeyedHash.kindBits }
+
+  @inline(__always)
+  func entry(_ key: UnsafeRawPointer, _ count: Int) -> UInt64 {
+    self(key, count) & ~KeyedHash.kindBits
+  }
+
+  /// The same, of a key of 8 to 16 bytes.
+  @inline(__always)
+  func shortEntry(_ key: UnsafeRawPointer, _ count: Int) -> UInt64 {
+    hash(Folding.word(key, 0), Folding.word(key, count &- 8), s2, count) & ~KeyedHash.kindBits
+  }
 
   /// Of a host object's entry, in a key space of its own.
   func object(_ key: Bytes) -> UInt64 { ~self(key) & ~KeyedHash.kindBits | 1 }
 
   /// Folds all but the last 16 bytes (which may overlap what was folded).
+  @inline(never)
   private func longState(_ p: UnsafeRawPointer, _ count: Int) -> UInt64 {
     var state = s2
     var other = s3

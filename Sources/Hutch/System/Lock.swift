@@ -115,7 +115,7 @@ struct LockInPlace {
 
   @inline(__always)
   func lock() {
-    if !take() { lockSlowly() }
+    if _slowPath(!take()) { lockSlowly() }
     ThreadState.countLocks(1)
   }
 
@@ -131,7 +131,7 @@ struct LockInPlace {
     ThreadState.countLocks(-1)
     held.pointee.store(0, ordering: .releasing)
     hutch_compiler_fence()
-    if waiters.pointee.load(ordering: .relaxed) != 0 { wake() }
+    if _slowPath(waiters.pointee.load(ordering: .relaxed) != 0) { wake() }
   }
 
   @inline(never)

@@ -1,0 +1,361 @@
+import CSystem
+import Synchronization
+
+/// The short path of a hit: everything that a read of a live entry in memory needs, in one cache
+/// line, and one word that says whether the read may go by it.
+///
+/// On a hit instructions are memory parallelism: the fewer there are, the more reads the processor
+/// has in flight, so that their misses overlap. The short path therefore serves only what nearly
+/// every read is: a key that is there, or is not, in a cache whose handle is open, whose clock is
+/// the system's, whose policy is the default one and whose directory no other process shares.
+/// Whatever else a read meets (a time to live, a value that does not fit the buffer) it finds
+/// before it has changed anything, and the call begins again on the long path, which asks
+/// everything in its turn.
+///
+/// INVARIANT. `pass` is the count of forks of this process (Process.forks) while the cache may be
+/// read so, and `never` otherwise. So in the child of a fork it is another number, until the child
+/// has made the cache its own; a cache that the child cannot have stays closed to it. `pass` is
+/// changed with every lock of the tier held, or before the first call. A read that has seen it a
+/// moment before began before the change.
+struct HitPath {
+  /// One cache line, which every call reads and hardly any writes.
+  private struct Line: ~Copyable {
+    let hash: KeyedHash
+    let shards: UnsafeMutableRawPointer
+    /// How a hash leads to its shard. Changes once, under the lock of the first shard.
+    let way: Atomic<UInt64>
+    let pass: Atomic<UInt32>
+    /// Whether a key that memory has not is in no tier.
+    var isAll: Bool
+    /// The cache's, which the cache keeps.
+    var clock: Unmanaged<Clock>?
+  }
+
+  private let line: UnsafeMutablePointer<Line>
+  private static var never: UInt32 { .max }
+
+  init(_ hash: KeyedHash, shards: UnsafeMutableRawPointer) throws(Failure) {
+    assert(MemoryLayout<Line>.size <= 64)
+    let memory = try Allocation.lines(2)
+    line = memory.bindMemory(to: Line.self, capacity: 1)
+    for path in [self, closed] {
+      path.line.initialize(
+        to: Line(
+          hash: hash, shards: shards, way: Atomic(Way(bits: 0).word),
+          pass: Atomic(HitPath.never), isAll: false, clock: nil))
+    }
+  }
+
+  func deallocate() { free(line) }
+
+  private init(_ line: UnsafeMutablePointer<Line>) { self.line = line }
+
+  /// For handles whose calls are not about memory: never open.
+  var closed: HitPath {
+    HitPath((UnsafeMutableRawPointer(line) + 64).assumingMemoryBound(to: Line.self))
+  }
+
+  /// The first bits of a hash choose the shard, those that follow are the shard's: two shifts, in
+  /// one word.
+  struct Way: Equatable {
+    fileprivate let word: UInt64
+
+    init(bits: UInt64) { word = bits | (63 - bits) << 8 }
+    fileprivate init(word: UInt64) { self.word = word }
+
+    /// log2 of the number of shards.
+    @inline(__always) var bits: UInt64 { word & 63 }
+    @inline(__always)
+    func shard(_ hash: UInt64) -> Int { Int(truncatingIfNeeded: (hash >> 1) &>> (word >> 8)) }
+    @inline(__always) func local(_ hash: UInt64) -> UInt64 { hash &<< word }
+  }
+
+  /// Acquire: a thread that sees the shards divided sees them whole.
+  @inline(__always) var way: Way { Way(word: line.pointee.way.load(ordering: .acquiring)) }
+  func set(_ way: Way) { line.pointee.way.store(way.word, ordering: .releasing) }
+
+  // MARK: who may pass
+
+  /// Before the first call. `isAll`: the tier is all of the cache.
+  func prepare(_ clock: Clock, isAll: Bool) {
+    line.pointee.isAll = isAll
+    line.pointee.clock = clock.isHosts ? nil : .passUnretained(clock)
+  }
+
+  /// Reads may go this way in this process, if the clock is the system's.
+  func open() {
+    if line.pointee.clock != nil { line.pointee.pass.store(Process.forks, ordering: .relaxed) }
+  }
+
+  func close() { line.pointee.pass.store(HitPath.never, ordering: .relaxed) }
+
+  @inline(__always)
+  var isOpen: Bool { !Process.isParents(line.pointee.pass.load(ordering: .relaxed)) }
+
+  @inline(__always) var isAll: Bool { line.pointee.isAll }
+
+  // MARK: a read
+
+  typealias HotShard = Shard<Adaptive>
+
+  enum Outcome {
+    case done
+    /// Memory has no entry of the key, and no other tier is asked.
+    case absent
+    /// The long path has to look. Nothing has been done or counted.
+    case unusual
+  }
+
+  /// A live entry without times, whose shard's lock is held.
+  struct Hit {
+    fileprivate let shard: UnsafeMutablePointer<HotShard>
+    fileprivate let place: Table.Place
+    fileprivate let word: Word
+    fileprivate let hash: UInt64
+    let block: UnownedBlock
+    let shape: UnownedBlock.Shape
+  }
+
+  /// A key of this size is hashed and compared in place, as two numbers.
+  @inline(__always)
+  static func isShort(_ keySize: Int) -> Bool { UInt(bitPattern: keySize &- 8) <= 8 }
+
+  /// Where a read looks: a shard, its lock held, and the hash and the way that led to it.
+  struct Spot {
+    fileprivate let raw: UnsafeMutableRawPointer
+    fileprivate let hash: UInt64
+    fileprivate let way: Way
+
+    @inline(__always)
+    fileprivate var shard: UnsafeMutablePointer<HotShard> {
+      (raw + ShardsOf<Adaptive>.lockSize).assumingMemoryBound(to: HotShard.self)
+    }
+    @inline(__always) fileprivate var localHash: UInt64 { way.local(hash) }
+    @inline(__always) fileprivate func unlock() { LockInPlace(at: raw).unlock() }
+  }
+
+  /// Calls `use` with what is found, which says whether that was what the call needs. `isShort`: of
+  /// the key. What is not nearly always so is left to `search`, which goes on with `findSlowly`; no
+  /// loop and no call stands in the way of the rest.
+  @inline(__always)
+  func find(
+    _ key: UnsafeRawPointer, _ keySize: Int, isShort: Bool, isAccess: Bool = true,
+    _ use: (Hit) -> Bool, search: (Spot) -> Outcome
+  ) -> Outcome {
+    let hash =
+      isShort
+      ? line.pointee.hash.shortEntry(key, keySize) : line.pointee.hash.entry(key, keySize)
+    let way = self.way
+    let raw = line.pointee.shards + way.shard(hash) &* ShardsOf<Adaptive>.stride
+    LockInPlace(at: raw).lock()
+    let spot = Spot(raw: raw, hash: hash, way: way)
+    var isAbsent = false
+    if let place = spot.shard.pointee.entries.table.guess(spot.localHash, isAbsent: &isAbsent) {
+      let word = place.pointee
+      if _fastPath(!word.isVacant), _fastPath(!word.isTimed) {
+        let block = word.block
+        block.prefetchValue()
+        let shape = block.shape
+        if _fastPath(block.hasKey(key, keySize, isShort: isShort, shape)),
+          _fastPath(
+            use(
+              Hit(
+                shard: spot.shard, place: place, word: word, hash: spot.localHash, block: block,
+                shape: shape)))
+        {
+          spot.unlock()
+          return .done
+        }
+      }
+    } else if isAbsent {
+      return miss(spot, isAccess: isAccess)
+    }
+    return search(spot)
+  }
+
+  /// Of `find`: goes on in a place of its own.
+  @inline(__always)
+  func findSlowly(
+    _ key: UnsafeRawPointer, _ keySize: Int, _ spot: Spot, isAccess: Bool = true,
+    _ use: (Hit) -> Bool
+  ) -> Outcome {
+    let found = spot.shard.pointee.entries.table.findAtOnce(
+      Bytes(start: key, count: keySize), spot.localHash)
+    guard let place = found else { return miss(spot, isAccess: isAccess) }
+    let word = place.pointee
+    let isUsed =
+      !word.isTimed
+      && use(
+        Hit(
+          shard: spot.shard, place: place, word: word, hash: spot.localHash, block: word.block,
+          shape: word.block.shape))
+    spot.unlock()
+    return isUsed ? .done : .unusual
+  }
+
+  /// A read that waited while the first shard was divided has looked in the wrong place. (What it
+  /// finds there is right all the same, for keys are compared.)
+  @inline(never)
+  private func miss(_ spot: Spot, isAccess: Bool) -> Outcome {
+    let isAbsent = line.pointee.isAll && way == spot.way
+    if isAbsent && isAccess { spot.shard.pointee.misses.add(1) }
+    spot.unlock()
+    return isAbsent ? .absent : .unusual
+  }
+
+  /// Counts the hit as an access.
+  @inline(__always)
+  func note(_ hit: Hit) {
+    let shard = hit.shard
+    shard.pointee.hits.add(1)
+    if _slowPath(shard.pointee.isTimeToTick) { readClock(shard) }
+    let clock = shard.pointee.clock
+    if _slowPath(hit.block.stamp != clock) { hit.block.stamp = clock }
+    if hit.word.uses != Word.mostUses { hit.place.pointee.bits = hit.word.bits &+ 1 }
+    if _slowPath(hit.hash & shard.pointee.policy.sampleMask == 0) {
+      HitPath.sample(shard, hit.hash, hit.block)
+    }
+  }
+
+  @inline(never)
+  private func readClock(_ shard: UnsafeMutablePointer<HotShard>) {
+    line.pointee.clock.unsafelyUnwrapped._withUnsafeGuaranteedRef {
+      shard.pointee.readClock($0.moment())
+    }
+  }
+
+  @inline(never)
+  private static func sample(
+    _ shard: UnsafeMutablePointer<HotShard>, _ hash: UInt64, _ block: UnownedBlock
+  ) {
+    shard.pointee.policy.sample(hash, charge: MemoryTier.charge(of: block))
+  }
+
+  // MARK: what calls want
+
+  /// What is not longer is copied with the lock held: cheaper than a reference.
+  static var smallCopy: Int { 4096 }
+
+  /// Where a value goes.
+  struct Target {
+    let buffer: UnsafeMutableRawPointer
+    let capacity: Int
+    let size: UnsafeMutablePointer<Int>
+
+    /// False: the value does not fit, or is large.
+    @inline(__always)
+    fileprivate func take(_ hit: Hit, from path: HitPath) -> Bool {
+      guard _fastPath(hit.shape.size <= capacity),
+        _fastPath(hit.shape.size <= HitPath.smallCopy)
+      else { return false }
+      path.note(hit)
+      memcpy(buffer, hit.block.raw + hit.shape.valueOffset, hit.shape.size)
+      size.pointee = hit.shape.size
+      return true
+    }
+  }
+
+  /// Copies a value.
+  @inline(__always)
+  func copyOfShortKey(_ key: UnsafeRawPointer, _ keySize: Int, to target: Target) -> Outcome {
+    find(key, keySize, isShort: true, { target.take($0, from: self) }) {
+      copySlowly(key, keySize, $0, to: target)
+    }
+  }
+
+  @inline(__always)
+  func copyOfLongKey(_ key: UnsafeRawPointer, _ keySize: Int, to target: Target) -> Outcome {
+    find(key, keySize, isShort: false, { target.take($0, from: self) }) {
+      copySlowly(key, keySize, $0, to: target)
+    }
+  }
+
+  @inline(never)
+  @_optimize(speed)
+  private func copySlowly(
+    _ key: UnsafeRawPointer, _ keySize: Int, _ spot: Spot, to target: Target
+  ) -> Outcome {
+    findSlowly(key, keySize, spot) { target.take($0, from: self) }
+  }
+
+  /// Makes a reference.
+  @inline(__always)
+  func pinOfShortKey(
+    _ key: UnsafeRawPointer, _ keySize: Int, _ out: UnsafeMutablePointer<OpaquePointer?>
+  ) -> Outcome {
+    find(key, keySize, isShort: true, { pin($0, out) }) {
+      pinSlowly(key, keySize, $0, out)
+    }
+  }
+
+  @inline(__always)
+  func pinOfLongKey(
+    _ key: UnsafeRawPointer, _ keySize: Int, _ out: UnsafeMutablePointer<OpaquePointer?>
+  ) -> Outcome {
+    find(key, keySize, isShort: false, { pin($0, out) }) { pinSlowly(key, keySize, $0, out) }
+  }
+
+  @inline(never)
+  @_optimize(speed)
+  private func pinSlowly(
+    _ key: UnsafeRawPointer, _ keySize: Int, _ spot: Spot,
+    _ out: UnsafeMutablePointer<OpaquePointer?>
+  ) -> Outcome {
+    findSlowly(key, keySize, spot) { pin($0, out) }
+  }
+
+  @inline(__always)
+  private func pin(_ hit: Hit, _ out: UnsafeMutablePointer<OpaquePointer?>) -> Bool {
+    note(hit)
+    out.pointee = OpaquePointer(hit.block.retained().leak().raw)
+    return true
+  }
+}
+
+extension HitPath {
+  /// As `copy`, with the extended data behind the value. One copy of the code for all keys.
+  @inline(never)
+  @_optimize(speed)
+  func look(
+    _ key: UnsafeRawPointer, _ keySize: Int, into buffer: UnsafeMutableRawBufferPointer,
+    _ found: inout Look
+  ) -> Outcome {
+    func take(_ hit: Hit) -> Bool {
+      let look = Look(hit.block, .valueAndExtended)
+      if look.byteCount > min(buffer.count, HitPath.smallCopy) { return false }
+      note(hit)
+      look.copy(hit.block, into: buffer)
+      found = look
+      return true
+    }
+    return find(key, keySize, isShort: false, { take($0) }) {
+      findSlowly(key, keySize, $0) { take($0) }
+    }
+  }
+
+  /// Whether there is an entry; no access.
+  @inline(never)
+  @_optimize(speed)
+  func contains(_ key: UnsafeRawPointer, _ keySize: Int) -> Outcome {
+    find(key, keySize, isShort: false, isAccess: false, { _ in true }) {
+      findSlowly(key, keySize, $0, isAccess: false) { _ in true }
+    }
+  }
+}
+
+extension UnownedBlock {
+  /// Neither is empty. A short key is compared as two numbers, without a call.
+  @inline(__always)
+  fileprivate func hasKey(
+    _ key: UnsafeRawPointer, _ count: Int, isShort: Bool, _ shape: Shape
+  ) -> Bool {
+    guard _fastPath(shape.keySize == count) else { return false }
+    let own = UnsafeRawPointer(raw + shape.header)
+    if !isShort { return hasKey(key, count) }
+    func isSame(_ offset: Int) -> Bool {
+      own.loadUnaligned(fromByteOffset: offset, as: UInt64.self)
+        == key.loadUnaligned(fromByteOffset: offset, as: UInt64.self)
+    }
+    return _fastPath(isSame(0)) && _fastPath(isSame(count &- 8))
+  }
+}

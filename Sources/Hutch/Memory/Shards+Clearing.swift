@@ -1,0 +1,115 @@
+/// What concerns all entries of a tier, or all that some limit no longer allows: a few of them
+/// under each hold of a lock.
+extension ShardsOf where Policy: ~Copyable {
+  func clear(upTo version: UInt64, keepingUnbacked: Bool, at: Moment) {
+    // The number of shards may grow behind the first one's lock.
+    var index = 0
+    while index < shardCount {
+      if keepingUnbacked || version != .max || onDeparture != nil || watch.active != nil {
+        removeAll(index, .cleared, at: at) {
+          $0.block.version <= version && ($0.isBacked || !keepingUnbacked)
+        }
+      } else {
+        let old = with(index: index) { shard in shard.detach(budget, common) }
+        old.entries.table.forEach {
+          $0.block.depart(held)
+          $0.block.releaseInside()
+        }
+      }
+      index += 1
+    }
+  }
+
+  func clear(
+    _ key: Bytes, _ hash: UInt64, upTo version: UInt64, backedUpTo backed: UInt64, at: Moment
+  ) {
+    var departures = makeDepartures()
+    with(hash) { shard, hash in
+      guard let place = shard.entries.table.find(key, hash) else { return }
+      let found = place.pointee.block.version
+      if found <= version || (found <= backed && place.pointee.isBacked) {
+        shard.remove(place, hash, .cleared, at: at, budget, into: &departures)
+      }
+    }
+    deliver(&departures)
+  }
+
+  /// Removes the entries of a shard that `isWanted` chooses, a few under each hold of the lock.
+  private func removeAll(
+    _ index: Int, _ cause: DepartureCause, at: Moment, where isWanted: (Word) -> Bool
+  ) {
+    var departures = makeDepartures()
+    var position: UInt64? = 0
+    while let from = position {
+      position = with(index: index) { shard -> UInt64? in
+        var position: UInt64? = from
+        for _ in 0..<32 {
+          guard let hash = position, !departures.isFull else { break }
+          position = shard.removeLine(
+            at: hash, cause, at: at, budget, into: &departures,
+            where: { _, word in isWanted(word) })
+        }
+        return position
+      }
+      deliver(&departures)
+    }
+  }
+
+  func setLimits(_ limits: TierLimits, at: Moment) {
+    let largest = budget.largestCharge
+    budget.set(limits)
+    // A put that knew the old limits holds its shard's lock until it is done; we have each
+    // lock once before we look at what is held.
+    let shardsAtFirst = shardCount
+    var hasChanged = false
+    var index = 0
+    while index < shardCount {
+      let changed = with(index: index) { shard -> Bool in
+        defer { shard.ages = limits.ages }
+        return shard.ages != limits.ages
+      }
+      if changed {
+        hasChanged = true
+        retime(index, at: at)
+      }
+      index += 1
+    }
+    // A tier that divides meanwhile gives its new shards the first one's new ages together with
+    // entries whose turn had not come.
+    if hasChanged && shardCount != shardsAtFirst {
+      for index in 0..<shardCount { retime(index, at: at) }
+    }
+    var departures = makeDepartures()
+    index = 0
+    var idle = 0
+    while !budget.isWithinLimits && idle < shardCount {
+      _ = with(index: index) { shard in shard.shrink(at: at, budget, into: &departures) }
+      idle = departures.isEmpty ? idle + 1 : 0
+      deliver(&departures)
+      index = (index + 1) & (shardCount - 1)
+    }
+    // A limit that was raised is kept by each entry that kept the old one.
+    if budget.largestCharge < largest { removeAbove(budget.largestCharge, at: at) }
+  }
+
+  /// A limit on single entries holds for those that are there.
+  private func removeAbove(_ largest: UInt64, at: Moment) {
+    for index in 0..<shardCount {
+      removeAll(index, .evicted, at: at) { MemoryTier.charge(of: $0.block) > largest }
+    }
+  }
+
+  private func retime(_ index: Int, at: Moment) {
+    var position: UInt64? = 0
+    while let from = position {
+      position = with(index: index) { shard -> UInt64? in
+        var position: UInt64? = from
+        for _ in 0..<8 {
+          guard let hash = position else { break }
+          position = shard.retimeLine(at: hash, at: at)
+        }
+        return position
+      }
+    }
+  }
+}

@@ -1,0 +1,137 @@
+import CSystem
+import Testing
+
+@testable import Hutch
+
+/// The short path of hits gives what the tier gives, or leaves the question to the long path.
+@Suite struct HitPathTests {
+  private let tier: MemoryTier
+  private let clock = Clock(function: nil, context: nil, release: nil)
+  private let path: HitPath
+
+  init() throws {
+    var limits = TierLimits()
+    limits.count = 6000
+    tier = try MemoryTier(
+      limits: limits, policy: .adaptive, hash: KeyedHash(), versions: Versions(from: 1))
+    tier.prepareHits(clock, isAll: true)
+    path = tier.hits(isMemory: true)
+  }
+
+  private func copy(
+    _ key: Bytes, _ buffer: UnsafeMutableRawBufferPointer, _ size: inout Int
+  ) -> HitPath.Outcome {
+    let target = HitPath.Target(
+      buffer: buffer.baseAddress!, capacity: buffer.count, size: &size)
+    if HitPath.isShort(key.count) {
+      return path.copyOfShortKey(key.baseAddress!, key.count, to: target)
+    }
+    return path.copyOfLongKey(key.baseAddress!, key.count, to: target)
+  }
+
+  /// Random calls, over one shard and then several, against the tier itself.
+  @Test func itAgreesWithTheTier() throws {
+    var random = Random(seed: testSeed)
+    let buffer = UnsafeMutableRawBufferPointer.allocate(byteCount: 5000, alignment: 16)
+    defer { buffer.deallocate() }
+    var hits: UInt64 = 0
+    var misses: UInt64 = 0
+    var unusual = 0
+    for step in 0..<120_000 {
+      let number = UInt64.random(in: 0..<9000, using: &random)
+      // 1 to 40 bytes, always the same of a number.
+      var name = [UInt8](repeating: UInt8(truncatingIfNeeded: number), count: Int(number % 40))
+      withUnsafeBytes(of: number) { name.append(contentsOf: $0) }
+      if number % 7 == 0 { name = Array("\(number)".utf8) }
+      try name.withUnsafeBytes { key in
+        let hash = tier.hash(key)
+        switch UInt8.random(in: 0..<8, using: &random) {
+        case 0..<3:
+          var record = Record(version: UInt64(step + 1), created: clock.now)
+          if number % 50 == 0 { record.expires = record.created + 3_600_000_000_000 }
+          if number % 51 == 0 { record.checksum = 1 }
+          let size = number % 90 == 0 ? 4990 : Int(number % 300)
+          let value = [UInt8](repeating: UInt8(truncatingIfNeeded: step), count: size)
+          _ = try value.withUnsafeBytes { value in
+            try tier.put(
+              try Block.copying(
+                key: key, value: value, extended: Bytes(start: nil, count: 0), record: record),
+              hash, at: clock.moment())
+          }
+        case 3: _ = tier.remove(key, hash, at: clock.moment())
+        default:
+          let wanted = tier.peek(key, hash, at: clock.moment())
+          let capacity = number % 5 == 0 ? 50 : 5000
+          var size = -1
+          let room = UnsafeMutableRawBufferPointer(rebasing: buffer[..<capacity])
+          let outcome = copy(key, room, &size)
+          switch outcome {
+          case .done:
+            hits += 1
+            let bytes = UnsafeRawBufferPointer(rebasing: buffer[..<size])
+            #expect(wanted.unowned.map { $0.value.elementsEqual(bytes) } == true)
+            #expect(path.contains(key.baseAddress!, key.count) == .done)
+            var found = Look(.notFound)
+            #expect(path.look(key.baseAddress!, key.count, into: buffer, &found) == .done)
+            #expect(found.size == size && found.status == .done)
+            var value: OpaquePointer?
+            let pinned =
+              HitPath.isShort(key.count)
+              ? path.pinOfShortKey(key.baseAddress!, key.count, &value)
+              : path.pinOfLongKey(key.baseAddress!, key.count, &value)
+            #expect(pinned == .done)
+            #expect(UnsafeMutableRawPointer(value!) == wanted.unowned!.raw)
+            UnownedBlock(UnsafeMutableRawPointer(value!)).release()
+            hits += 2
+          case .absent:
+            misses += 1
+            #expect(wanted.unowned == nil)
+            #expect(path.contains(key.baseAddress!, key.count) == .absent)
+          case .unusual:
+            unusual += 1
+            #expect(wanted.unowned.map { $0.expires != 0 || $0.size > min(capacity, 4096) } == true)
+            #expect(size == -1)
+          }
+        }
+      }
+    }
+    #expect(tier.shardCount > 1 && unusual > 0)
+    #expect(tier.stats.hits == hits && tier.stats.misses == misses, "seed \(testSeed)")
+    #expect(tier.violation() == nil)
+  }
+
+  @Test func whoMayPass() throws {
+    #expect(path.isOpen && !path.closed.isOpen && !tier.hits(isMemory: false).isOpen)
+    // Where processes share, copies may be stale.
+    let counters = UnsafeMutableRawPointer.allocate(
+      byteCount: CoherenceCounters.byteCount + 64, alignment: 64)
+    defer { counters.deallocate() }
+    tier.share(CoherenceCounters(counters, members: counters + CoherenceCounters.byteCount))
+    #expect(!path.isOpen)
+    tier.openHits()
+    #expect(!path.isOpen)
+    tier.share(nil)
+    #expect(!path.isOpen)
+    tier.openHits()
+    #expect(path.isOpen)
+    // A host's clock has to be asked at every call, and lists have to be changed.
+    let hand = HandClock()
+    let other = try Bench(policy: .adaptive).tier
+    other.prepareHits(hand.clock, isAll: true)
+    #expect(!other.hits(isMemory: true).isOpen)
+    let exact = try Bench(policy: .lru).tier
+    exact.prepareHits(clock, isAll: true)
+    #expect(!exact.hits(isMemory: true).isOpen)
+  }
+
+  /// With a store below, what memory has not is for the long path to say.
+  @Test func aMissIsAnAnswerOnlyOfAllThereIs() {
+    tier.prepareHits(clock, isAll: false)
+    withBytes("nothing here") { key in
+      var size = 0
+      #expect(copy(key, UnsafeMutableRawBufferPointer(start: &size, count: 8), &size) == .unusual)
+      #expect(path.contains(key.baseAddress!, key.count) == .unusual)
+    }
+    #expect(tier.stats.misses == 0)
+  }
+}
