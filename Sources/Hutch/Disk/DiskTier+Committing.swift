@@ -1,0 +1,288 @@
+import CSystem
+import Synchronization
+
+/// The leader's transactions: what is queued is committed together, and what a commit owes is done.
+extension DiskTier {
+  /// At most this many writes, and about this many bytes, in one transaction: who leads
+  /// serves others for a moment, not for ever.
+  private static let mostWrites = 128
+  private static let mostBytes: Int64 = 4 << 20
+
+  /// Commits what is queued, up to a bound, and hands the lead on.
+  func lead() {
+    let limits = self.limits
+    // What one transaction writes it must not have to evict.
+    queue.take(
+      &batch,
+      most: limits.count == 0
+        ? DiskTier.mostWrites : min(DiskTier.mostWrites, Int(clamping: limits.count)),
+      bytes: min(DiskTier.mostBytes, Int64(clamping: DiskTier.budget(limits.cost)) / 4))
+    let done = writerLock.withLock { commit(batch) }
+    let finished = batch
+    batch = []
+    queue.finish(finished)
+    for changes in done { tell(changes) }
+    announce()
+  }
+
+  /// No lock is held.
+  func tell(_ changes: Changes) {
+    guard changes.hasDropped, let observer else { return }
+    changes.forEachDropped { key, version, _ in observer.storeDropped(key, version) }
+  }
+
+  /// Every write has its results when this returns. The writer lock is held.
+  private func commit(_ batch: [QueuedWrite]) -> [Changes] {
+    for write in batch {
+      highestVersion = max(highestVersion, write.version)
+      if let time = write.write?.time, time != 0 { latestTime = time }
+    }
+    guard isUp, manifest != nil else {
+      detach()
+      let failure = downFailure
+      for write in batch {
+        write.failure = failure
+        // What comes back may be any directory, with any versions in it.
+        write.barsAll()
+      }
+      return []
+    }
+    var done: [Changes] = []
+    var bytes: Int64 = 0
+    for write in batch { bytes += write.charge }
+    let reserve = keepReserve(bytes)
+    if let made = reserve.changes { done.append(made) }
+    if reserve.isShort {
+      refusePuts(batch, "less than min_free is free on the file system")
+    } else if isLogFull {
+      refusePuts(batch, "a reader keeps the manifest's log from being moved")
+    }
+    var failure = attempt(batch, &done)
+    if let first = failure, first.status == .noSpace, isUp {
+      done.append(makeRoomLocked(bytes + (1 << 20)))
+      failure = attempt(batch, &done)
+    }
+    if failure != nil && batch.count > 1 && isUp {
+      // It may be one write's doing: each by itself.
+      for write in batch { write.failure = attempt([write], &done) }
+    } else if let failure {
+      for write in batch { write.failure = failure }
+    }
+    return done
+  }
+
+  private func refusePuts(_ batch: [QueuedWrite], _ words: StaticString) {
+    for write in batch where write.kind == .put && write.refusal == .none {
+      queue.refuse(write, .noSpace, Failure(.noSpace, words))
+    }
+  }
+
+  /// Whether the log has reached its ceiling, and cannot be moved.
+  private var isLogFull: Bool {
+    guard let manifest, manifest.logUsed > DiskTier.logCeiling(limits.cost) else { return false }
+    return !checkpoint(manifest, .restarting)
+  }
+
+  private func attempt(_ batch: [QueuedWrite], _ done: inout [Changes]) -> Failure? {
+    guard isUp else { return downFailure }
+    do throws(Failure) {
+      done.append(try attempt(batch))
+      return nil
+    } catch {
+      counters.failures.add()
+      return error
+    }
+  }
+
+  /// One transaction with these writes. Throws if it could not be committed; what became of
+  /// a write that failed by itself is in the write.
+  func attempt(_ batch: [QueuedWrite]) throws(Failure) -> Changes {
+    let changes = Changes()
+    var bars: [QueuedWrite] = []
+    var barAll: UInt64 = 0
+    if queue.hasBars { barAll = queue.collectBars(DiskTier.mostWrites, into: &bars) }
+    try transact(changes, of: batch) { (manifest, meta) throws(Failure) in
+      try self.lift(bars, barAll, manifest, &meta, changes)
+      let newest = manifest.lastID
+      for write in batch {
+        write.failure = nil
+        try self.carryOut(write, manifest, &meta, changes)
+      }
+      try self.makeFit(manifest, &meta, changes, sparing: newest)
+    }
+    if !bars.isEmpty || barAll != 0 { queue.settle(bars, barAll: barAll) }
+    return changes
+  }
+
+  /// Begins a transaction, runs `body`, commits with the meta row as `body` leaves it, and does
+  /// what is owed after a commit. If anything fails, nothing has happened. The writer lock is
+  /// held, the tier is up. `batch`: the writes that `body` carries out.
+  func transact(
+    _ changes: Changes, of batch: [QueuedWrite] = [],
+    _ body: (Manifest, inout Meta) throws(Failure) -> Void
+  ) throws(Failure) {
+    if shared != nil { try catchUp() }
+    guard let manifest else { throw downFailure }
+    do throws(Failure) {
+      // Before files go: a read that missed one must not be shown its row again.
+      defer { readers.noteCommit() }
+      try manifest.begin()
+      var meta = manifest.meta
+      try body(manifest, &meta)
+      if changes.isAny {
+        meta.lastTime = shared == nil ? latestTime : max(latestTime, meta.lastTime)
+        extendLease(&meta)
+        shared?.willCommit()
+        try manifest.commit(meta)
+      } else {
+        manifest.rollback()
+      }
+    } catch {
+      manifest.rollback()
+      // What it has removed is there again.
+      manifest.emptyUpTo = 0
+      sweep.ownUpTo = 0
+      shared?.forgetTransaction()
+      fail(error, manifest)
+      throw error
+    }
+    // SQLite writes into a file that somebody has unlinked, and says OK.
+    if manifest.hasMoved {
+      shared?.forgetTransaction()
+      goDown(Failure(.tierDown, "the directory was removed or replaced"))
+      detach()
+      throw downFailure
+    }
+    settle(manifest, changes, batch)
+  }
+
+  /// Whether an error means that the tier cannot go on.
+  private func fail(_ failure: Failure, _ manifest: Manifest) {
+    switch failure.status {
+    case .corrupt:
+      counters.damaged.add()
+      goDown(failure)
+    case .badDirectory:
+      goDown(failure)
+    default:
+      if manifest.hasMoved { goDown(Failure(.tierDown, "the directory was removed")) }
+    }
+    if !isUp { detach() }
+  }
+
+  /// Versions are leased in blocks, so that none is handed out twice after a kill.
+  private func extendLease(_ meta: inout Meta) {
+    if highestVersion > meta.nextVersion &- DiskTier.versionLease / 2 {
+      meta.nextVersion = highestVersion &+ DiskTier.versionLease
+    }
+  }
+
+  /// What is owed after a commit: files that lost their rows go, the limit and the bound on
+  /// the log hold again, the numbers are shown.
+  private func settle(_ manifest: Manifest, _ changes: Changes, _ batch: [QueuedWrite]) {
+    if changes.hasDropped, let observer {
+      changes.forEachDropped { observer.storeDrops($0, $1, $2) }
+    }
+    counters.evictions.add(changes.evictions)
+    counters.expirations.add(changes.expirations)
+    for file in changes.files.elements { trash.add(file, in: place) }
+    generation.store(manifest.meta.generation, ordering: .releasing)
+    noteMarks(batch)
+    shared?.ended()
+    holdLimit(manifest)
+    publish(manifest.meta)
+    endSharing()
+  }
+
+  /// Brings trash and log down to what the limit leaves them.
+  func holdLimit(_ manifest: Manifest) {
+    let limit = limits.cost
+    let cost = limit == 0 ? Int64.max : Int64(clamping: limit)
+    // As much for each of those who share.
+    let others = Int64(max(1, shared?.members ?? 1)) - 1
+    let rows = manifest.meta.bytes + manifest.meta.dead + trash.bytes * others
+    if rows + Int64(manifest.log) + trash.bytes > cost {
+      let room = max(0, cost - rows - Int64(manifest.log))
+      while trash.bytes > room, trash.empty(64, to: room, in: place) {}
+    }
+    let bound = DiskTier.logBound(limit)
+    if rows + Int64(manifest.log) + trash.bytes > cost || manifest.log > bound {
+      moveLog(manifest, .truncating)
+    } else if manifest.logUsed >= logToMove(bound) {
+      moveLog(manifest, .restarting)
+    }
+  }
+
+  /// A checkpoint that a commit owes. A reader that stays, such as a check of everything or another
+  /// program's, keeps it from its end: then it is tried again after a pause, longer each time, and
+  /// not with every commit.
+  private func moveLog(_ manifest: Manifest, _ kind: Manifest.Checkpoint) {
+    if logPause.length != 0, Clock.read(CLOCK_MONOTONIC) < logPause.end { return }
+    if checkpoint(manifest, kind) {
+      logPause = (0, 0)
+    } else {
+      let length = min(max(1_000_000, 2 * logPause.length), 250_000_000)
+      logPause = (length, Clock.read(CLOCK_MONOTONIC) + length)
+    }
+  }
+
+  /// False: a reader was in the way, or it failed.
+  @discardableResult
+  func checkpoint(_ manifest: Manifest, _ kind: Manifest.Checkpoint) -> Bool {
+    // Beside another process's commit it would spoil the database.
+    guard directoryLock?.mayWrite ?? true else { return false }
+    do throws(Failure) {
+      return try manifest.checkpoint(kind, past: readers)
+    } catch {
+      counters.failures.add()
+      fail(error, manifest)
+      return false
+    }
+  }
+
+  func publish(_ meta: Meta) {
+    counters.count.store(UInt64(meta.count), ordering: .relaxed)
+    let log = manifest?.log ?? 0
+    let removed = UInt64(max(0, trash.bytes + trash.heldBytes))
+    counters.trash.store(removed, ordering: .relaxed)
+    counters.cost.store(
+      UInt64(max(0, meta.bytes + meta.dead)) + removed + UInt64(log), ordering: .relaxed)
+    if let shared, let manifest { shared.publish(meta, manifest) }
+  }
+
+  // MARK: access times
+
+  /// Writes gathered access times into their rows, in a transaction. True if there are more.
+  func flushAccesses(_ limit: Int) throws(Failure) -> Bool {
+    guard !accesses.isEmpty else { return false }
+    var hasMore = false
+    let changes = Changes()
+    changes.isAny = true
+    // What fails is not tried again: a second round would not know where it was.
+    defer { accesses.settle() }
+    try transact(changes) { (manifest, _) throws(Failure) in
+      hasMore = try self.accesses.drain(limit) { (key, time, uses) throws(Failure) in
+        try manifest.noteAccess(key, at: time, uses: uses)
+      }
+    }
+    return hasMore
+  }
+
+  func flush(at moment: Moment) throws(Failure) {
+    if isLeft { throw downFailure }
+    let barrier = QueuedWrite()
+    queue.submit(barrier)
+    while queue.waitOrLead(for: barrier) { lead() }
+    if let failure = barrier.failure { throw failure }
+    // Twice: what gathered while an earlier round was being written is the second one.
+    for _ in 0..<2 {
+      var hasMore = true
+      while hasMore {
+        try writerLock.withLock { () throws(Failure) in
+          guard isUp else { throw downFailure }
+          hasMore = try flushAccesses(256)
+        }
+      }
+    }
+  }
+}
