@@ -970,31 +970,31 @@ HUTCH_API void hutch_batch_release(hutch_batch *batch);
 
 /* ------------------------------------------------------------------ limits */
 
-/* What a tier did and holds. Counters run from hutch_open. */
+/* What a tier has done and holds. The counters start at hutch_open. */
 typedef struct hutch_tier_stats {
   uint32_t state;       /* HUTCH_STATE_* */
   uint32_t reserved_1;
   uint64_t count;       /* entries held, as hutch_count */
-  uint64_t cost;        /* charged, as hutch_cost */
+  uint64_t cost;        /* bytes charged, as hutch_cost */
   uint64_t hits;        /* gets that this tier answered */
-  uint64_t misses;      /* gets that it could not */
+  uint64_t misses;      /* gets that it could not answer */
   uint64_t puts;        /* values stored, promotions included */
   uint64_t removals;    /* entries removed by hutch_remove and hutch_pop */
-  uint64_t evictions;   /* entries that went for a limit */
-  uint64_t expirations; /* entries that went for their age */
+  uint64_t evictions;   /* entries evicted for a limit */
+  uint64_t expirations; /* entries removed because they had expired */
   uint64_t refusals;    /* puts that were too large or found no space */
   uint64_t failures;    /* calls of the system or of SQLite that failed */
   uint64_t damaged;     /* entries found damaged, and removed */
-  uint64_t replacements; /* puts that took an entry's place; memory only */
+  uint64_t replacements; /* puts that replaced an entry; memory only */
   uint64_t trims;        /* entries removed by hutch_trim; on disk these are evictions */
-  uint64_t held_count;   /* values and objects that have left the tier and to which
-                            there are references; memory only, charged no more */
-  uint64_t held_bytes;   /* what these take up */
+  uint64_t held_count;   /* values and objects that have left the tier but are still
+                            referenced; memory only, no longer charged */
+  uint64_t held_bytes;   /* the bytes that these occupy */
   uint64_t waiting;      /* objects without a reference, not yet released */
   uint64_t reserved[15];
 } hutch_tier_stats;
 
-/* Whether a tier works. */
+/* The state of a tier. */
 enum {
   HUTCH_STATE_NONE = 0, /* the cache has no such tier */
   HUTCH_STATE_UP = 1,
@@ -1010,60 +1010,60 @@ typedef struct hutch_cache_stats {
 /*
  * hutch_limits - the limits in force
  *
- * Fills *out (struct_size set); see hutch_tier_limits. All zero: the cache has no such
- * tier. Since 0.1.
+ * The call fills in *out (struct_size set); see hutch_tier_limits. All zero: the cache has
+ * no such tier. Since 0.1.
  */
 HUTCH_API hutch_status hutch_limits(hutch_cache *cache, hutch_cache_limits *out);
 
 /*
- * hutch_set_limits - change the limits of a cache in use
+ * hutch_set_limits - change the limits of an open cache
  *
- * Entries above a new limit have been evicted when the call returns. A tier view changes
- * its own part only. A limit of 0 stays as it is. HUTCH_INVALID_ARGUMENT: limits is
- * NULL, or a duration negative. Since 0.1.
+ * When the call returns, each tier has evicted the entries above its new limit. On a tier
+ * view the call changes the limits of that tier only. A limit of 0 stays as it is.
+ * HUTCH_INVALID_ARGUMENT: limits is NULL, or a duration is negative. Since 0.1.
  */
 HUTCH_API hutch_status hutch_set_limits(hutch_cache *cache, const hutch_cache_limits *limits);
 
 /*
- * hutch_count - how many entries there are
+ * hutch_count - the number of entries
  *
- * Of a cache: distinct keys, in whatever tier. Entries that expired less than
- * a second ago may be counted; by a clock of the host's the count is exact.
- * An entry that is written on eviction is counted twice while it is being written; so
- * is, where processes share, one that replaces an entry that memory alone has.
- * Since 0.1.
+ * For a cache, the call counts distinct keys, in whatever tier they are. It may count
+ * entries that expired less than a second ago; with a clock of the host it is exact. It
+ * counts an entry twice while a write-back (HUTCH_WRITE_ON_EVICTION) is writing it. Where
+ * processes share the directory, it also counts twice an entry that replaces one that is in
+ * memory only. Since 0.1.
  */
 HUTCH_API hutch_status hutch_count(hutch_cache *cache, uint64_t *count);
 
 /*
  * hutch_cost - what the entries are charged, in bytes
  *
- * Of a cache: the sum of its tiers. Since 0.1.
+ * For a cache, the result is the sum of its tiers. Since 0.1.
  */
 HUTCH_API hutch_status hutch_cost(hutch_cache *cache, uint64_t *cost);
 
 /*
  * hutch_stats - counters of the tiers
  *
- * Fills *out (struct_size set); no other call waits. Since 0.1.
+ * The call fills in *out (struct_size set). No other call waits for it. Since 0.1.
  */
 HUTCH_API hutch_status hutch_stats(hutch_cache *cache, hutch_cache_stats *out);
 
 /* -------------------------------------------------------------------- trim */
 
-/* What a trim removes. To a cost or count: nothing once no more than amount is held. */
+/* What a trim removes. A trim to a cost or a count ends when the tier holds amount or less. */
 enum {
-  HUTCH_TRIM_EXPIRED = 1,        /* what has expired; counts are exact afterwards */
+  HUTCH_TRIM_EXPIRED = 1,        /* expired entries; counts are exact afterwards */
   HUTCH_TRIM_TO_COST = 2,        /* to amount bytes charged, in the order of the tier's
                                     policy */
-  HUTCH_TRIM_TO_COUNT = 3,       /* to amount entries, likewise */
+  HUTCH_TRIM_TO_COUNT = 3,       /* to amount entries, in the same order */
   HUTCH_TRIM_LARGEST_FIRST = 4,  /* to amount bytes charged, highest charge first */
   HUTCH_TRIM_LEAST_RECENT = 5,   /* to amount bytes charged, oldest last access first */
   HUTCH_TRIM_LEAST_FREQUENT = 6, /* to amount bytes charged, fewest accesses first */
-  HUTCH_TRIM_WRITTEN_BEFORE = 7, /* written or touched before the time of day time */
-  HUTCH_TRIM_OLDER_THAN = 8,     /* written or touched longer ago than time */
-  HUTCH_TRIM_IDLE_FOR = 9,       /* last access longer ago than time */
-  HUTCH_TRIM_LARGER_THAN = 10    /* values of more than amount bytes */
+  HUTCH_TRIM_WRITTEN_BEFORE = 7, /* entries written or touched before the Unix time `time` */
+  HUTCH_TRIM_OLDER_THAN = 8,     /* entries written or touched longer than `time` ago */
+  HUTCH_TRIM_IDLE_FOR = 9,       /* entries last accessed longer than `time` ago */
+  HUTCH_TRIM_LARGER_THAN = 10    /* entries with values of more than amount bytes */
 };
 
 /* How to trim. */
@@ -1071,11 +1071,11 @@ typedef struct hutch_trim_spec {
   size_t struct_size;
   uint32_t kind;     /* HUTCH_TRIM_* */
   uint32_t reserved; /* zero */
-  uint64_t amount;   /* bytes or entries; 0 is none, not no limit */
+  uint64_t amount;   /* bytes or entries; 0 means zero of them, not no limit */
   int64_t time;      /* Unix time, or a duration */
-  /* NULL, or called now and then, on the caller's thread with no lock held, with
-     how many entries have gone and how many will (0: not known). Returns 0 to go
-     on, anything else to stop. */
+  /* NULL, or a function that the call makes now and then, on the caller's thread with no
+     lock held, with how many entries it has removed and will remove (0: not known). It
+     returns 0 to continue, or another number to stop the trim. */
   hutch_progress progress;
   void *context;
 } hutch_trim_spec;
@@ -1083,18 +1083,18 @@ typedef struct hutch_trim_spec {
 /*
  * hutch_trim - remove entries of a kind, or down to a size
  *
- * Of a cache, each tier is trimmed by itself, memory first; an entry that goes
- * from one tier may still be in the other. *removed (may be NULL) receives the
- * sum of what went from each, also if the call fails: a key that both tiers had
- * counts twice. Readers and writers go on
- * meanwhile; nothing is removed once the aim is reached, and entries that others
- * put meanwhile are trimmed or not. Last accesses are as hutch_entry_info has
- * them; accesses are counted about, since the entry came into its tier.
+ * On a cache, the call trims each tier by itself, memory first. An entry that it removes
+ * from one tier may remain in the other. *removed (may be NULL) receives the sum over the
+ * tiers, also if the call fails: a key that both tiers had counts twice. Readers and
+ * writers continue meanwhile. The trim removes nothing once its target is reached. It may
+ * or may not remove an entry that is put meanwhile. Last accesses are those of
+ * hutch_entry_info. Access counts are approximate and start when the entry came into its
+ * tier.
  *
- * HUTCH_OK also when progress stopped it. HUTCH_INVALID_ARGUMENT: spec is NULL,
- * or a duration negative. HUTCH_UNSUPPORTED: no such kind. HUTCH_IO,
- * HUTCH_NO_SPACE, HUTCH_TIER_DOWN: the disk tier could not be trimmed; memory
- * has been. Since 0.1.
+ * HUTCH_OK: also if progress stopped the trim. HUTCH_INVALID_ARGUMENT: spec is NULL, or a
+ * duration is negative. HUTCH_UNSUPPORTED: no such kind. HUTCH_IO, HUTCH_NO_SPACE,
+ * HUTCH_TIER_DOWN: the disk tier could not be trimmed; the memory tier was trimmed. Since
+ * 0.1.
  */
 HUTCH_API hutch_status hutch_trim(hutch_cache *cache, const hutch_trim_spec *spec,
                                   uint64_t *removed);
@@ -1102,8 +1102,8 @@ HUTCH_API hutch_status hutch_trim(hutch_cache *cache, const hutch_trim_spec *spe
 /* ----------------------------------------------------------------- iterate */
 
 /*
- * A visitor is called with an entry's key and record, which are valid during the call.
- * Returns 0 to go on, anything else to stop.
+ * A walk calls a visitor with an entry's key and record, which are valid during the call.
+ * The visitor returns 0 to continue, or another number to stop the walk.
  */
 typedef int32_t (*hutch_visitor)(void *context, const void *key, size_t key_size,
                                  const hutch_entry_info *info);
@@ -1111,42 +1111,42 @@ typedef int32_t (*hutch_visitor)(void *context, const void *key, size_t key_size
 /*
  * hutch_each - call a function for every entry
  *
- * On the caller's thread, with no lock held, so the visitor may change the cache.
- * An entry that is there from beginning to end is seen exactly once; one that
- * comes or goes meanwhile, at most once. No order. HUTCH_OK also when the visitor
- * stopped the walk. Since 0.1.
+ * The visitor runs on the caller's thread with no lock held, so it may change the cache.
+ * The walk visits an entry that is present from beginning to end exactly once, and any
+ * other entry at most once, in no particular order. HUTCH_OK: also if the visitor stopped
+ * the walk. Since 0.1.
  */
 HUTCH_API hutch_status hutch_each(hutch_cache *cache, hutch_visitor visitor, void *context);
 
 /*
  * hutch_cursor_create - begin a walk
  *
- * *out: a new reference, given up by hutch_cursor_release. A cursor holds no
- * lock between its steps and sees what hutch_each sees. One cursor is for one
- * thread at a time. Since 0.1.
+ * *out: a new reference, which hutch_cursor_release releases. A cursor holds no lock
+ * between its steps, and visits the entries that hutch_each visits. Only one thread at a
+ * time may use a cursor. Since 0.1.
  */
 HUTCH_API hutch_status hutch_cursor_create(hutch_cache *cache, hutch_cursor **out);
 
-/* In which order a cursor goes. */
+/* The order of a cursor. */
 enum {
   HUTCH_ORDER_INSERTION = 1,    /* by the time of the last write or touch */
   HUTCH_ORDER_ACCESS = 2,       /* by the last access, as hutch_entry_info has it */
-  HUTCH_ORDER_DESCENDING = 256  /* added to one of them: the newest first */
+  HUTCH_ORDER_DESCENDING = 256  /* added to one of these: the newest first */
 };
 
 /*
  * hutch_cursor_create_ordered - begin a walk by age
  *
- * As hutch_cursor_create, the oldest entries first, or the newest; those of one
- * time in the order of their writes. An entry that is there from beginning to
- * end and is neither written nor touched (nor, by HUTCH_ORDER_ACCESS, read)
- * meanwhile is seen exactly once, any other at most once: an entry that is
- * written or read before the walk has come to it may not be seen.
+ * Like hutch_cursor_create, but the walk visits the oldest entries first, or the newest;
+ * entries of the same time come in the order of their writes. An entry is visited exactly
+ * once if it is present from beginning to end and is meanwhile neither written nor touched
+ * (nor, with HUTCH_ORDER_ACCESS, read). Any other entry is visited at most once: an entry
+ * that is written or read before the walk reaches it may be missed.
  *
- * By HUTCH_ORDER_INSERTION on a view of the disk tier a step costs what it costs
- * without an order. Any other walk looks through all entries at its first step,
- * and again after every 32,768 that it has given; it needs memory for the keys of
- * as many. HUTCH_UNSUPPORTED: no such order. Since 0.1.
+ * With HUTCH_ORDER_INSERTION on a view of the disk tier, a step costs the same as without
+ * an order. Any other ordered walk scans all entries at its first step, and again after
+ * every 32,768 entries that it has visited. It needs memory for the keys of that many
+ * entries. HUTCH_UNSUPPORTED: no such order. Since 0.1.
  */
 HUTCH_API hutch_status hutch_cursor_create_ordered(hutch_cache *cache, uint32_t order,
                                                    hutch_cursor **out);
@@ -1154,50 +1154,50 @@ HUTCH_API hutch_status hutch_cursor_create_ordered(hutch_cache *cache, uint32_t 
 /*
  * hutch_cursor_next - step to the next entry
  *
- * *key and *key_size (not NULL) receive its key, valid until the next step or
- * the cursor's end. HUTCH_NOT_FOUND: there are no more. Since 0.1.
+ * *key and *key_size (not NULL) receive its key, which is valid until the next step or the
+ * cursor's end. HUTCH_NOT_FOUND: there are no more entries. Since 0.1.
  */
 HUTCH_API hutch_status hutch_cursor_next(hutch_cursor *cursor, const void **key, size_t *key_size);
 
 /*
- * hutch_cursor_value, hutch_cursor_info - of the entry that the cursor is at
+ * hutch_cursor_value, hutch_cursor_info - the entry at which the cursor stands
  *
- * As hutch_get and hutch_info for its key, as the entry is now: HUTCH_NOT_FOUND
- * if it has gone since, or before the first step; but no access, so a walk
- * neither promotes entries nor lengthens their lives. Since 0.1.
+ * The calls read the entry as it is now, like hutch_get and hutch_info with its key.
+ * HUTCH_NOT_FOUND: the entry has been removed since, or the cursor has not made its first
+ * step. Neither call is an access, so a walk neither promotes entries nor extends their
+ * lives. Since 0.1.
  */
 HUTCH_API hutch_status hutch_cursor_value(hutch_cursor *cursor, hutch_value **out);
 HUTCH_API hutch_status hutch_cursor_info(hutch_cursor *cursor, hutch_entry_info *out);
 
-/* hutch_cursor_release - give up the reference. NULL is accepted. Since 0.1. */
+/* hutch_cursor_release - release the reference. NULL is accepted. Since 0.1. */
 HUTCH_API void hutch_cursor_release(hutch_cursor *cursor);
 
 /* ----------------------------------------------------------------- loaders */
 
 /*
- * A load makes a value that is missing. However many callers ask for one missing
- * key, one caller leads: it makes the value, or its loader does (a stampede makes
- * one value). The other callers wait, each for its own time, and all get the one
- * value, or the one failure. A load stores what was made as hutch_put does, with these rules:
+ * A load makes a missing value. Concurrent callers of one missing key take part in one load,
+ * so a stampede makes one value. One caller, the leader, makes the value, or its loader does.
+ * The other callers wait, each for its own timeout. All of them get the same value, or the
+ * same failure. A load stores its value as hutch_put does, with these rules:
  *
- *   - A put of the key that is made during the load is newer: it stays, and the
- *     callers of the load get its value. After a remove or a clear during the
- *     load they get what was made, and it is not stored. A call that begins after
- *     such a write takes no part in that load: another load begins.
- *   - A leader that gives up, or that does not answer within its time, or whose
- *     loader returns without an answer, passes the lead on to a caller that
- *     waits, or to the next call for the key. A value that it makes after that is
- *     not stored.
- *   - A failure reaches all callers that wait and is then forgotten, unless the leader's
- *     options ask for it to be remembered.
- *   - A call that would wait for a load that waits for the caller's own load, be
- *     it over several keys, answers HUTCH_DEADLOCK. Within a loader, loads by
- *     the same thread count as the loader's own; for loads that are made
- *     otherwise see `parent` below.
+ *   - A put of the key during the load is newer: its value stays, and the callers of the
+ *     load get it. After a remove or a clear during the load, the callers get the loaded
+ *     value, and it is not stored. A call that begins after such a write takes no part in
+ *     that load: it begins another load.
+ *   - A leader loses the lead if it abandons the load, if it does not answer within its
+ *     time, or if its loader returns without an answer. The lead passes to a caller that
+ *     waits, or to the next call for the key. A value that the old leader makes after that
+ *     is not stored.
+ *   - A failure reaches all callers that wait. The cache then forgets it, unless the
+ *     leader's options ask to remember it.
+ *   - A call returns HUTCH_DEADLOCK if it would wait for a load that waits for the caller's
+ *     own load, directly or over several keys. Within a loader, loads by the same thread
+ *     count as the loader's own. For other loads see `parent` below.
  *
- * One load of a key at a time is a promise for one cache in one process, and for
- * each of its tier views by itself. Times to wait are real time, whatever clock
- * the options of the cache name; ages go by that clock.
+ * A cache in one process makes one load of a key at a time; each of its tier views does so
+ * for itself. Timeouts are real time, whatever clock the options of the cache name. Ages
+ * follow that clock.
  */
 typedef struct hutch_loading hutch_loading; /* one caller's part in a load; counted */
 
@@ -1206,50 +1206,50 @@ typedef struct hutch_load_options {
   size_t struct_size;
   uint32_t flags;    /* HUTCH_LOAD_* or 0 */
   uint32_t reserved; /* zero */
-  /* How long this caller waits for another's value; and how long, from when it
-     has the lead, it keeps the lead while other callers wait. 0: 60 s; HUTCH_FOREVER: no limit */
+  /* How long this caller waits for another caller's value. Also how long this caller, once
+     it leads, keeps the lead while other callers wait. 0: 60 s; HUTCH_FOREVER: no limit */
   int64_t timeout;
-  /* An entry that was written this long ago, or longer, is to be refreshed: one
-     caller leads a load of it, and the other callers get the old value at once. It ends
-     by its own time to live. 0: never */
+  /* An entry that was written this long ago, or longer, is to be refreshed: one caller
+     leads a load of it, and the other callers get the old value at once. The entry still
+     expires by its own time to live. 0: never refresh */
   int64_t soft_time_to_live;
-  /* For so long after a failure of this caller's, calls for the key get the
-     failure again and no loader is run; a write of the key ends that at once.
-     What is remembered takes 1 MiB at most, the oldest goes first. 0: not at all */
+  /* For this long after a failure of this caller's load, calls for the key get the same
+     failure without running a loader. A write of the key ends that at once. Remembered
+     failures take at most 1 MiB; the oldest is dropped first. 0: not remembered */
   int64_t negative_time_to_live;
-  /* The load for which this one is needed, for hosts that do not load within a
-     loader: a cycle is found by it. NULL: that of the loader that calls */
+  /* The load that needs this one, for hosts that do not load within a loader: the library
+     finds cycles by it. NULL: the load of the loader that makes the call, if any */
   hutch_loading *parent;
 } hutch_load_options;
 
 enum {
-  /* When the load of an entry that was to be refreshed fails, its caller gets the
-     old value and no failure. */
+  /* If the load that refreshes an entry fails, its caller gets the old value and no
+     failure. */
   HUTCH_LOAD_STALE_IF_ERROR = 1
 };
 
 /*
- * The host's function that makes a missing value. Called on the stack of
- * hutch_load with no lock held; it may call anything, hutch_load of other keys
- * too, but for hutch_close and hutch_flush of the same cache (HUTCH_DEADLOCK).
- * It calls hutch_loading_fulfil, or hutch_loading_fail, with `loading`, which is valid
- * during the call, and returns HUTCH_OK. Anything else that it returns without
- * having answered counts as hutch_loading_fail with that code.
+ * The host's function that makes a missing value. hutch_load calls it on its own stack with
+ * no lock held. The loader may call any function, also hutch_load of other keys, except
+ * hutch_close and hutch_flush of the same cache (HUTCH_DEADLOCK). It answers `loading`,
+ * which is valid during the call, with hutch_loading_fulfil or hutch_loading_fail, and
+ * returns HUTCH_OK. If it returns another status without an answer, that counts as
+ * hutch_loading_fail with that code.
  */
 typedef hutch_status (*hutch_loader)(void *context, const void *key, size_t key_size,
                                      hutch_loading *loading);
 
 /*
- * hutch_load - get a value, or have it made
+ * hutch_load - get a value, or load it
  *
- * A value that is there is given as by hutch_get, for the same price. Else the
- * loader makes it, or this call waits for another caller's loader. options: NULL
- * means defaults. *out as in hutch_get; HUTCH_OK also where the value was made but
- * not stored, which the loader learns from hutch_loading_fulfil.
+ * If the value is present, the call returns it like hutch_get, at the same cost. Else the
+ * loader makes it, or the call waits for another caller's loader. options: NULL means the
+ * defaults. *out is as in hutch_get. HUTCH_OK: also if the value was made but not stored;
+ * the loader learns that from hutch_loading_fulfil.
  *
- * HUTCH_LOAD_FAILED: the loader failed, or another's did; hutch_last_error has
- * its code and its words. HUTCH_CANCELLED: the loader gave up, or gave no answer.
- * HUTCH_TIMED_OUT: another's loader took too long. HUTCH_DEADLOCK: see above.
+ * HUTCH_LOAD_FAILED: the loader, this caller's or another's, failed; hutch_last_error has
+ * its code and words. HUTCH_CANCELLED: the loader abandoned the load or did not answer.
+ * HUTCH_TIMED_OUT: another caller's loader took too long. HUTCH_DEADLOCK: see above.
  * HUTCH_CLOSED: also for a caller that waits while the cache is closed. Since 0.1.
  */
 HUTCH_API hutch_status hutch_load(hutch_cache *cache, const void *key, size_t key_size,
@@ -1259,15 +1259,15 @@ HUTCH_API hutch_status hutch_load(hutch_cache *cache, const void *key, size_t ke
 /*
  * hutch_load_begin - get a value, or take part in its load
  *
- * For hosts that make the value elsewhere: in a coroutine, in another thread, by
- * a request whose answer comes later. value and loading must not be NULL.
+ * For hosts that make the value elsewhere: in a coroutine, on another thread, or by a
+ * request that is answered later. value and loading must not be NULL.
  *
- * HUTCH_OK: *value is the value, as by hutch_get. If *loading is not NULL, the
- * value is to be refreshed, and this caller leads. HUTCH_NOT_FOUND: there is no
- * value, and this caller leads: it makes the value and answers *loading.
- * HUTCH_WOULD_BLOCK: another one leads; *loading is to wait with. *loading is a
- * new reference, given up by hutch_loading_release. HUTCH_LOAD_FAILED: a failure
- * is remembered. HUTCH_DEADLOCK: see above. Since 0.1.
+ * HUTCH_OK: *value is the value, as in hutch_get. If *loading is then not NULL, the value
+ * is to be refreshed, and this caller leads. HUTCH_NOT_FOUND: there is no value, and this
+ * caller leads: it makes the value and answers *loading. HUTCH_WOULD_BLOCK: another caller
+ * leads, and this one waits with *loading. *loading is a new reference, which
+ * hutch_loading_release releases. HUTCH_LOAD_FAILED: the cache remembers a failure.
+ * HUTCH_DEADLOCK: see above. Since 0.1.
  */
 HUTCH_API hutch_status hutch_load_begin(hutch_cache *cache, const void *key, size_t key_size,
                                         const hutch_load_options *options, hutch_value **value,
@@ -1276,12 +1276,13 @@ HUTCH_API hutch_status hutch_load_begin(hutch_cache *cache, const void *key, siz
 /*
  * hutch_loading_wait - wait for the value
  *
- * At most timeout (0: not at all; HUTCH_FOREVER: no limit) and no longer than the
- * options of hutch_load_begin allow. HUTCH_OK: *out is the value; for a
- * caller that has answered, too. HUTCH_NOT_FOUND: this caller leads, as after hutch_load_begin.
- * HUTCH_WOULD_BLOCK: timeout is 0, and there is no value yet. HUTCH_TIMED_OUT: time
- * has passed; it may be asked again. HUTCH_LOAD_FAILED, HUTCH_CLOSED as in
- * hutch_load. HUTCH_CANCELLED: given up by hutch_loading_abandon. Since 0.1.
+ * The call waits for at most timeout (0: not at all; HUTCH_FOREVER: no limit), and no
+ * longer than the options of hutch_load_begin allow. HUTCH_OK: *out is the value, also for
+ * a caller that has answered. HUTCH_NOT_FOUND: this caller leads, as after
+ * hutch_load_begin. HUTCH_WOULD_BLOCK: timeout is 0, and there is no value yet.
+ * HUTCH_TIMED_OUT: the time has passed; the caller may wait again. HUTCH_LOAD_FAILED,
+ * HUTCH_CLOSED: as in hutch_load. HUTCH_CANCELLED: hutch_loading_abandon gave up this part.
+ * Since 0.1.
  */
 HUTCH_API hutch_status hutch_loading_wait(hutch_loading *loading, int64_t timeout,
                                        hutch_value **out);
@@ -1289,12 +1290,12 @@ HUTCH_API hutch_status hutch_loading_wait(hutch_loading *loading, int64_t timeou
 /*
  * hutch_loading_fulfil - answer a load with the value
  *
- * Stores the value with these options, as hutch_put, and gives it to all callers
- * that wait; also where it could not be stored: HUTCH_PARTIAL, HUTCH_TOO_LARGE,
- * HUTCH_NO_SPACE, HUTCH_IO, HUTCH_TIER_DOWN. HUTCH_SUPERSEDED: not stored, since
- * the key was written during the load, or the lead has passed on.
- * HUTCH_NO_MEMORY: nothing happened. HUTCH_INVALID_ARGUMENT: it has been answered
- * or given up, or never led. Since 0.1.
+ * The call stores the value with these options, like hutch_put, and gives it to all callers
+ * that wait. They also get a value that could not be stored: HUTCH_PARTIAL,
+ * HUTCH_TOO_LARGE, HUTCH_NO_SPACE, HUTCH_IO, HUTCH_TIER_DOWN. HUTCH_SUPERSEDED: the value
+ * is not stored, since the key was written during the load, or the lead has passed on.
+ * HUTCH_NO_MEMORY: nothing happened. HUTCH_INVALID_ARGUMENT: this caller has answered or
+ * abandoned the load, or never led it. Since 0.1.
  */
 HUTCH_API hutch_status hutch_loading_fulfil(hutch_loading *loading, const void *value,
                                          size_t value_size, const hutch_put_options *options);
@@ -1302,37 +1303,38 @@ HUTCH_API hutch_status hutch_loading_fulfil(hutch_loading *loading, const void *
 /*
  * hutch_loading_fail - answer a load with a failure
  *
- * Every caller that waits gets HUTCH_LOAD_FAILED, with code as the system_error and
- * words (ends with NUL; may be NULL; copied, up to 200 bytes) in the words of
- * hutch_last_error. HUTCH_SUPERSEDED: the key has been put during the load, and
- * its value is what they get; or the lead has passed on. HUTCH_INVALID_ARGUMENT
- * as in hutch_loading_fulfil. Since 0.1.
+ * Every caller that waits gets HUTCH_LOAD_FAILED; its hutch_last_error has code as
+ * system_error, and has words (ends with NUL; may be NULL; copied, up to 200 bytes).
+ * HUTCH_SUPERSEDED: a put of the key was made during the load, and the callers get its
+ * value; or the lead has passed on. HUTCH_INVALID_ARGUMENT: as in hutch_loading_fulfil.
+ * Since 0.1.
  */
 HUTCH_API hutch_status hutch_loading_fail(hutch_loading *loading, int32_t code, const char *words);
 
 /*
  * hutch_loading_abandon - take no further part in a load
  *
- * A leader passes the lead on; a call that waits with this loading, in another
- * thread, answers HUTCH_CANCELLED. HUTCH_OK also where there was nothing to give up. Since 0.1.
+ * If this caller leads, the lead passes on. If a call waits with this loading on another
+ * thread, it returns HUTCH_CANCELLED. HUTCH_OK: also if there was nothing to abandon. Since
+ * 0.1.
  */
 HUTCH_API hutch_status hutch_loading_abandon(hutch_loading *loading);
 
 /*
  * hutch_loading_wanted - whether a caller still waits for a load's value
  *
- * For a loader that takes long, or the code that answers in its place. HUTCH_OK: yes.
- * HUTCH_CANCELLED: this load has been given up or answered; or it is one of
- * hutch_load_async whose task has been asked to end, and no other caller waits for
- * the value. An answer is taken all the same. Since 0.1.
+ * For a loader that takes long, or for code that answers in its place. HUTCH_OK: yes.
+ * HUTCH_CANCELLED: the load has been abandoned or answered. Also HUTCH_CANCELLED: the load
+ * is one of hutch_load_async, its task has been asked to end, and no other caller waits for
+ * the value. The library accepts an answer in any case. Since 0.1.
  */
 HUTCH_API hutch_status hutch_loading_wanted(hutch_loading *loading);
 
 /*
  * hutch_loading_retain, hutch_loading_release - references
  *
- * NULL is accepted. The release of the last reference without an answer gives up
- * the load, as hutch_loading_abandon. Since 0.1.
+ * NULL is accepted. The release of the last reference without an answer abandons the load,
+ * like hutch_loading_abandon. Since 0.1.
  */
 HUTCH_API hutch_loading *hutch_loading_retain(hutch_loading *loading);
 HUTCH_API void hutch_loading_release(hutch_loading *loading);
