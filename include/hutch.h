@@ -1343,12 +1343,12 @@ HUTCH_API void hutch_loading_release(hutch_loading *loading);
 
 /* The kinds of events. */
 enum {
-  HUTCH_EVENT_WILL_ADD = 1,      /* a put is about to be made */
-  HUTCH_EVENT_DID_ADD = 2,       /* an entry was stored, in these tiers */
-  HUTCH_EVENT_WILL_REMOVE = 4,   /* an entry is about to go */
-  HUTCH_EVENT_DID_REMOVE = 8,    /* an entry has gone, from these tiers */
-  HUTCH_EVENT_WILL_CLEAR = 16,   /* hutch_clear is about to be made */
-  HUTCH_EVENT_DID_CLEAR = 32,    /* and has been */
+  HUTCH_EVENT_WILL_ADD = 1,      /* a put begins */
+  HUTCH_EVENT_DID_ADD = 2,       /* an entry has been stored in these tiers */
+  HUTCH_EVENT_WILL_REMOVE = 4,   /* the removal of an entry begins */
+  HUTCH_EVENT_DID_REMOVE = 8,    /* an entry has been removed from these tiers */
+  HUTCH_EVENT_WILL_CLEAR = 16,   /* hutch_clear begins */
+  HUTCH_EVENT_DID_CLEAR = 32,    /* hutch_clear is done */
   HUTCH_EVENT_TIER_DOWN = 64,    /* a tier is out of service; status says why */
   HUTCH_EVENT_TIER_UP = 128,     /* a tier is in service again */
   HUTCH_EVENT_MEMORY_WARNING = 256,     /* hutch_notify was called; comes first */
@@ -1356,17 +1356,17 @@ enum {
   HUTCH_EVENT_ALL = 1023
 };
 
-/* Why an entry goes. */
+/* Why an entry is removed. */
 enum {
-  HUTCH_CAUSE_NONE = 0,     /* it does not: another kind of event */
+  HUTCH_CAUSE_NONE = 0,     /* not removed: another kind of event */
   HUTCH_CAUSE_REPLACED = 1, /* by a put of its key */
   HUTCH_CAUSE_REMOVED = 2,  /* by hutch_remove or hutch_pop */
-  HUTCH_CAUSE_EVICTED = 3,  /* for a limit, or a trim to a size */
-  HUTCH_CAUSE_EXPIRED = 4,  /* for its age */
-  HUTCH_CAUSE_CLEARED = 5,  /* by a clear, or with the memory tier's emptying */
+  HUTCH_CAUSE_EVICTED = 3,  /* for a limit, or by a trim to a size */
+  HUTCH_CAUSE_EXPIRED = 4,  /* its time to live or to idle has ended */
+  HUTCH_CAUSE_CLEARED = 5,  /* by a clear, or as the memory tier was emptied */
   HUTCH_CAUSE_DAMAGED = 6,  /* its row or file was found damaged */
-  HUTCH_CAUSE_WRITTEN_BACK = 7 /* of DID_ADD: the disk tier is given an entry that
-                                  memory alone had (HUTCH_WRITE_ON_EVICTION) */
+  HUTCH_CAUSE_WRITTEN_BACK = 7 /* of DID_ADD: the disk tier gets an entry that was in
+                                  memory only (HUTCH_WRITE_ON_EVICTION) */
 };
 
 /* One event; valid during the listener's call. */
@@ -1376,56 +1376,56 @@ typedef struct hutch_event {
   uint32_t cause;      /* HUTCH_CAUSE_* */
   uint32_t tiers;      /* the HUTCH_TIER_* concerned, or'd */
   hutch_status status; /* of TIER_DOWN: why; else HUTCH_OK */
-  uint64_t version;    /* of the entry that comes or goes; WILL_ADD: 0, it is
-                          drawn when the put is made */
+  uint64_t version;    /* of the entry added or removed; WILL_ADD: 0, since the put
+                          draws its version later */
   const void *key;     /* NULL for events that are not about an entry */
   size_t key_size;
-  hutch_value *value;  /* of the entry that comes or goes; NULL where it is not at
-                          hand: an entry that goes from the disk tier alone by
-                          eviction, age or damage. hutch_value_retain keeps it */
+  hutch_value *value;  /* of the entry added or removed; hutch_value_retain keeps it.
+                          NULL if it is not in memory: an entry that the disk tier alone
+                          removes by eviction, expiry or damage */
 } hutch_event;
 
-/* A listener. It may call any function; those that wait answer HUTCH_DEADLOCK. */
+/* A listener. It may call any function; a function that waits returns HUTCH_DEADLOCK. */
 typedef void (*hutch_listener)(void *context, const hutch_event *event);
 
 /*
  * hutch_set_listener - get an event for each change of the cache
  *
- * listener is called with context for every event whose kind is in kinds (an or
- * of HUTCH_EVENT_*), in place of the listener that the cache had; NULL: none is
- * called any more. A cache has one listener, whatever its views and openings. An
- * older listener's release comes when its last call is over, which may be after
- * this call has returned. release may be NULL; it is called on failure too.
- * A close makes no event, and releases the listener.
+ * The cache calls listener with context for every event whose kind is in kinds (an or of
+ * HUTCH_EVENT_*). listener replaces the listener that the cache had; NULL: the cache has
+ * none any more. A cache has one listener, whatever its views and openings. The release
+ * function of the older listener is called when its last call is over, which may be after
+ * this call has returned. release may be NULL; it is called on failure too. A close makes
+ * no event, and releases the listener.
  *
- * A listener is called by the thread whose call made the change, before that call
- * returns, or by the maintenance thread; with no lock held. If another thread is
- * delivering events of the same stripe of keys, that thread delivers this call's
- * events too, and this call waits for it, unless a listener made the call.
+ * The thread whose call made the change calls the listener, before that call returns; or
+ * the maintenance thread does. The thread holds no lock. If another thread is delivering
+ * events of the same stripe of keys, that thread delivers this call's events too, and this
+ * call waits for it, unless a listener made the call.
  *
- * The events of a key come in the order of its versions, each exactly once. A put
- * makes WILL_ADD before it is done; then, for an entry that it replaces, WILL_REMOVE and
- * DID_REMOVE, and DID_ADD if a tier took it. A removal makes WILL_REMOVE before
- * it is done and DID_REMOVE after it; of an absent key it makes none. For evictions and
- * expiry, and for what a put replaces, both come when the entry has left. Each
- * tier makes events of its own evictions and expiries: an entry may go from memory, and
- * later from disk. A value that a get brings into memory is no addition; that the
- * disk tier is given what memory alone had (HUTCH_WRITE_ON_EVICTION) is one, of
- * HUTCH_CAUSE_WRITTEN_BACK, and comes before memory's eviction. A touch
- * makes no event. A clear makes WILL_CLEAR and DID_CLEAR, and between them
- * DID_REMOVE for each entry that memory had.
+ * The events of a key come in the order of its versions, each exactly once. A put makes
+ * WILL_ADD before it is done. Then it makes WILL_REMOVE and DID_REMOVE for an entry that it
+ * replaces, and DID_ADD if a tier stored the value. A removal makes WILL_REMOVE before it
+ * is done and DID_REMOVE after it; a removal of an absent key makes no event. For
+ * evictions, expiry and replacement, both events come after the entry has left. Each tier
+ * makes events of its own evictions and expiries: an entry may leave memory, and later the
+ * disk. A get that brings a value into memory makes no event. If the disk tier gets an
+ * entry that was in memory only (HUTCH_WRITE_ON_EVICTION), that is DID_ADD with
+ * HUTCH_CAUSE_WRITTEN_BACK; it comes before memory's eviction. A touch makes no event. A
+ * clear makes WILL_CLEAR and DID_CLEAR, and between them DID_REMOVE for each entry that
+ * memory had.
  *
- * HUTCH_UNSUPPORTED: a kind that is not defined. Since 0.1.
+ * HUTCH_UNSUPPORTED: kinds has a kind that is not defined. Since 0.1.
  */
 HUTCH_API hutch_status hutch_set_listener(hutch_cache *cache, uint32_t kinds,
                                           hutch_listener listener, void *context,
                                           hutch_release release);
 
-/* How grave a line of the log is. */
+/* The severity of a line of the log. */
 enum {
   HUTCH_LOG_ERROR = 1,   /* something is lost, or stays wrong */
-  HUTCH_LOG_WARNING = 2, /* something did not work; the cache goes on without it */
-  HUTCH_LOG_INFO = 3,    /* what is worth knowing */
+  HUTCH_LOG_WARNING = 2, /* something failed; the cache continues without it */
+  HUTCH_LOG_INFO = 3,    /* a change worth recording */
   HUTCH_LOG_DEBUG = 4
 };
 
@@ -1434,35 +1434,35 @@ typedef struct hutch_log_record {
   size_t struct_size;
   uint32_t level;         /* HUTCH_LOG_* */
   uint32_t tiers;         /* the HUTCH_TIER_* concerned, or'd */
-  hutch_status status;    /* of what failed; HUTCH_OK: nothing did */
+  hutch_status status;    /* of the failure; HUTCH_OK: no failure */
   int32_t system_error;   /* errno, or 0 */
   int32_t sqlite_error;   /* SQLite's extended result code, or 0 */
   uint32_t reserved;      /* zero */
-  uint64_t left_out;      /* lines before this one that were too many for a second */
+  uint64_t left_out;      /* lines before this one that were dropped, too many a second */
   const char *directory;  /* as it was opened; NULL: a cache in memory */
   char words[232];        /* what happened; UTF-8, ends with NUL */
 } hutch_log_record;
 
-/* A logger. As a listener it may call any function; those that wait answer
-   HUTCH_DEADLOCK. Lines that its own calls cause come after it has returned. */
+/* A logger. It may call any function; a function that waits returns HUTCH_DEADLOCK. The
+   lines that its own calls cause come after it has returned. */
 typedef void (*hutch_logger)(void *context, const hutch_log_record *record);
 
 /*
  * hutch_set_logger, hutch_set_default_logger - log what goes wrong
  *
- * logger is called with context for every line of this level and of graver ones,
- * in place of the logger that was there; NULL: none any more. A cache without a
- * logger of its own uses the process's default; without either, which is how it
- * begins, nothing is logged. Logged are: a disk tier that goes out of service, or
- * comes back, and why; damage that was found and what became of it; a directory
- * that was not closed; values that a tier did not take; loaders that failed;
- * ends that were not clean. A cache logs 32 lines a second at most.
+ * The library calls logger with context for every line of this level or a more severe one.
+ * logger replaces the logger that was set; NULL: none is set any more. A cache without a
+ * logger of its own uses the process's default logger. At first neither is set, and nothing
+ * is logged. The log tells of: a disk tier that goes out of service or comes back, with the
+ * reason; damage that was found, and what became of it; a directory that was not closed;
+ * values that a tier did not store; loaders that failed; closes that were not clean. A
+ * cache logs at most 32 lines a second.
  *
- * Calls come from any thread, several at once, with no lock held. A line
- * comes before the call that met its cause returns, hutch_open and hutch_close
- * included, or from the maintenance thread. The release of an older logger comes when its
- * last call is over; a cache's own goes with the close. release may be NULL; it is
- * called on failure too. HUTCH_UNSUPPORTED: no such level. Since 0.1.
+ * Any thread may call the logger, also several at once, with no lock held. A line comes
+ * before the call that met its cause returns, hutch_open and hutch_close included, or from
+ * the maintenance thread. The release function of an older logger is called when its last
+ * call is over; that of a cache's own logger is called with the close. release may be NULL;
+ * it is called on failure too. HUTCH_UNSUPPORTED: no such level. Since 0.1.
  */
 HUTCH_API hutch_status hutch_set_logger(hutch_cache *cache, uint32_t level, hutch_logger logger,
                                         void *context, hutch_release release);
@@ -1472,35 +1472,35 @@ HUTCH_API hutch_status hutch_set_default_logger(uint32_t level, hutch_logger log
 /* ------------------------------------------------------------------- large */
 
 /*
- * Values that come as files or in pieces, and values that a host reads as files. The
- * disk tier keeps a value in a file of its own if its storage is HUTCH_STORAGE_FILE,
- * or HUTCH_STORAGE_MIXED and the value larger than inline_threshold: raw bytes, a
- * random name, written once and never changed.
+ * Values that a host passes as files or in pieces, and values that a host reads as files.
+ * The disk tier keeps a value in a file of its own if its storage is HUTCH_STORAGE_FILE, or
+ * if it is HUTCH_STORAGE_MIXED and the value is larger than inline_threshold. Such a file
+ * has the raw bytes and a random name. The library writes it once and never changes it.
  */
 
-/* How hutch_put_file uses the file that it is given. */
+/* How hutch_put_file uses the given file. */
 enum {
-  HUTCH_FILE_COPY = 1, /* it stays, and is the caller's */
-  HUTCH_FILE_MOVE = 2, /* it is unlinked once the entry is committed */
-  HUTCH_FILE_LINK = 3  /* it stays; the entry shares its bytes */
+  HUTCH_FILE_COPY = 1, /* the file stays, and is the caller's */
+  HUTCH_FILE_MOVE = 2, /* the file is unlinked once the entry is committed */
+  HUTCH_FILE_LINK = 3  /* the file stays; the entry shares its bytes */
 };
 
 /*
  * hutch_put_file - store a file's bytes
  *
- * As hutch_put, with the bytes of the regular file at path (ends with NUL; symbolic
- * links are followed) for value, which are in memory at once only if the memory tier
- * takes them or the value is not to have a file. On the cache's file system MOVE and
- * LINK copy nothing: the entry's file is a hard link to the one that is given. Where
- * there can be none, as on another file system, they copy.
+ * Like hutch_put, with the bytes of the regular file at path (ends with NUL; the call
+ * follows symbolic links) as the value. The call reads the whole value into memory only if
+ * the memory tier accepts it or the value does not get a file. On the cache's file system,
+ * MOVE and LINK copy nothing: the entry's file is a hard link to the given file. Where a
+ * hard link is impossible, for example on another file system, they copy.
  *
- * A change of the bytes of a file that is linked damages the entry, which a read of
- * the entry finds out. MOVE unlinks path last, and only if the disk tier
- * (in a cache without one, memory) has stored the value: at no moment is there neither
- * file nor entry. If that fails, the answer is HUTCH_IO, and result says what is stored.
+ * A change of the bytes of a linked file damages the entry, and a read of the entry detects
+ * that. MOVE unlinks path last, and only if the disk tier (in a cache without one, the
+ * memory tier) has stored the value: at every moment there is the file or the entry. If the
+ * unlink fails, the call returns HUTCH_IO, and result says what is stored.
  *
- * HUTCH_IO: also, the file cannot be opened or read. HUTCH_INVALID_ARGUMENT: also, it
- * is no regular file. Either way nothing changed. Since 0.1.
+ * HUTCH_IO: also if the file cannot be opened or read. HUTCH_INVALID_ARGUMENT: also if it
+ * is not a regular file. In both of these cases nothing changed. Since 0.1.
  */
 HUTCH_API hutch_status hutch_put_file(hutch_cache *cache, const void *key, size_t key_size,
                                       const char *path, uint32_t use,
@@ -1510,15 +1510,16 @@ HUTCH_API hutch_status hutch_put_file(hutch_cache *cache, const void *key, size_
 /*
  * hutch_writer_begin - begin a put whose value comes in pieces
  *
- * *out: a new reference, given up by hutch_writer_release. A value that gets a file is
- * written to it piece by piece and never wholly in memory; it does not enter the memory
- * tier (HUTCH_OUTCOME_REMOVED) before it is read. Others are gathered and end as in
- * hutch_put. Until the commit no call sees anything of it, and another put of the key is
- * a put of its own. options as in hutch_put; durations begin at the commit.
+ * *out: a new reference, which hutch_writer_release releases. If the value gets a file, the
+ * writer writes it there piece by piece and never has the whole value in memory; the value
+ * does not enter the memory tier (HUTCH_OUTCOME_REMOVED) before it is read. The writer
+ * gathers any other value in memory, and commits it like hutch_put. Until the commit, no
+ * call sees the value, and another put of the key is independent. options are as in
+ * hutch_put; durations begin at the commit.
  *
- * expected_size: how large the value will be, as far as that is known; 0: not known.
- * HUTCH_TOO_LARGE: no tier would take that. One writer is for one thread at a time.
- * Since 0.1.
+ * expected_size: the size of the value, if the caller knows it; 0: not known.
+ * HUTCH_TOO_LARGE: no tier would accept that size. Only one thread at a time may use a
+ * writer. Since 0.1.
  */
 HUTCH_API hutch_status hutch_writer_begin(hutch_cache *cache, const void *key, size_t key_size,
                                           uint64_t expected_size,
@@ -1528,72 +1529,74 @@ HUTCH_API hutch_status hutch_writer_begin(hutch_cache *cache, const void *key, s
  * hutch_writer_append - the next bytes of the value
  *
  * After a failure (HUTCH_TOO_LARGE, HUTCH_NO_SPACE, HUTCH_IO, HUTCH_TIER_DOWN,
- * HUTCH_NO_MEMORY) the writer answers every call with it; the entry that is there stays.
- * Since 0.1.
+ * HUTCH_NO_MEMORY) every call with the writer returns that failure; the existing entry
+ * stays. Since 0.1.
  */
 HUTCH_API hutch_status hutch_writer_append(hutch_writer *writer, const void *data, size_t size);
 
 /*
- * hutch_writer_commit - store what was appended
+ * hutch_writer_commit - store the appended bytes
  *
- * In place of what was there, as hutch_put does; its version is drawn here. The writer
- * ends, whatever the answer: HUTCH_INVALID_ARGUMENT from every later call but
- * hutch_writer_release. Since 0.1.
+ * The value replaces the existing entry, as in hutch_put. The commit draws its version. The
+ * writer ends, whatever the answer: every later call but hutch_writer_release returns
+ * HUTCH_INVALID_ARGUMENT. Since 0.1.
  */
 HUTCH_API hutch_status hutch_writer_commit(hutch_writer *writer, hutch_put_result *result);
 
 /*
  * hutch_writer_abort - end without storing anything
  *
- * The bytes that were appended are gone. HUTCH_INVALID_ARGUMENT: it has ended already. Since 0.1.
+ * The call discards the appended bytes. HUTCH_INVALID_ARGUMENT: the writer has ended
+ * already. Since 0.1.
  */
 HUTCH_API hutch_status hutch_writer_abort(hutch_writer *writer);
 
 /*
- * hutch_writer_release - give up the reference
+ * hutch_writer_release - release the reference
  *
- * Aborts a writer that has not ended. NULL is accepted. Since 0.1.
+ * A writer that has not ended is aborted. NULL is accepted. Since 0.1.
  */
 HUTCH_API void hutch_writer_release(hutch_writer *writer);
 
 /*
  * hutch_path - the path of the value's file
  *
- * A hint: as soon as the entry is replaced, removed or evicted the file may be gone,
- * unless files are held (hutch_hold_files); hutch_open_fd has no such moment. The
- * file must not be changed. No access, and no check of the bytes.
+ * The path is a hint: as soon as the entry is replaced, removed or evicted, the file may be
+ * deleted, unless files are held (hutch_hold_files). hutch_open_fd has no such race. The
+ * file must not be changed. The call is not an access, and does not check the bytes.
  *
  * *size (not NULL) receives the length of the path without its NUL. If capacity is not
- * greater, nothing is copied and the answer is HUTCH_BUFFER_TOO_SMALL; buffer may be
- * NULL if capacity is 0. HUTCH_WRONG_TYPE: the value has no file of its own.
- * HUTCH_NOT_FOUND: no entry on disk. HUTCH_UNSUPPORTED: a cache in memory, or a view of
- * the memory tier. Since 0.1.
+ * greater than that, the call copies nothing and returns HUTCH_BUFFER_TOO_SMALL. buffer may
+ * be NULL if capacity is 0. HUTCH_WRONG_TYPE: the value has no file of its own.
+ * HUTCH_NOT_FOUND: no entry on disk. HUTCH_UNSUPPORTED: a cache in memory, or a view of the
+ * memory tier. Since 0.1.
  */
 HUTCH_API hutch_status hutch_path(hutch_cache *cache, const void *key, size_t key_size,
                                         char *buffer, size_t capacity, size_t *size);
 
 /*
- * hutch_open_fd - a descriptor to read a value by
+ * hutch_open_fd - a file descriptor that reads a value
  *
  * *out: a file descriptor, close-on-exec, at the value's beginning, which the caller
- * closes; -1 if the answer is another than HUTCH_OK. It reads the same bytes for as
- * long as it is open, whatever becomes of the entry and the cache. Of a value that
- * has a file it is that file's, read-only; of any other it is one in memory
- * (memfd_create) with a copy, sealed against writing: sendfile, mmap and fstat work with
- * both. An access, as hutch_get; but the bytes of a file are not checked. Since 0.1.
+ * closes; -1 unless the answer is HUTCH_OK. The descriptor reads the same bytes as long as
+ * it is open, whatever becomes of the entry and the cache. For a value with a file, it is a
+ * read-only descriptor of that file. For any other value, it refers to a copy in memory
+ * (memfd_create), sealed against writing. sendfile, mmap and fstat work with both. The call
+ * is an access, like hutch_get, but does not check the bytes of a file. Since 0.1.
  */
 HUTCH_API hutch_status hutch_open_fd(hutch_cache *cache, const void *key, size_t key_size,
                                       int32_t *out);
 
 /*
- * hutch_hold_files, hutch_unhold_files - keep values' files where they are
+ * hutch_hold_files, hutch_unhold_files - keep the files of values in place
  *
- * While files are held, none moves or goes: paths from hutch_path stay good.
- * Entries are replaced, removed and evicted all the same, at once; their files go, and
- * their space comes back, when the last hold has ended. Holds are counted, and each ends
- * with a release through the same reference, with that reference's end, or with the
- * cache's. Nothing is lost if the process is killed meanwhile. HUTCH_INVALID_ARGUMENT:
- * this reference holds none. Since 0.1.
+ * While files are held, the library neither moves nor deletes any file of a value: paths
+ * from hutch_path stay valid. Replacement, removal and eviction of entries still take
+ * effect at once. The files of those entries are deleted, and their space is freed, when
+ * the last hold has ended. Holds are counted. Each ends with an unhold through the same
+ * reference, with the end of that reference, or with the close of the cache. A kill of the
+ * process meanwhile loses nothing. HUTCH_INVALID_ARGUMENT: this reference holds no files.
+ * Since 0.1.
  */
 HUTCH_API hutch_status hutch_hold_files(hutch_cache *cache);
 HUTCH_API hutch_status hutch_unhold_files(hutch_cache *cache);
@@ -1601,32 +1604,31 @@ HUTCH_API hutch_status hutch_unhold_files(hutch_cache *cache);
 /* ----------------------------------------------------------------- objects */
 
 /*
- * A cache keeps pointers too: to parsed documents, compiled patterns, open
- * connections. They are in the memory tier alone, never on disk, under keys of
- * their own: an object and a value may have the same key, and neither sees the
- * other. They count in hutch_count and hutch_cost, go by the memory tier's
- * policy, limits, ages and trims, and hutch_clear removes them; no cursor visits
- * them. They make no events: the release function says when an object has gone.
+ * A cache also keeps pointers to objects of the host: parsed documents, compiled patterns,
+ * open connections. Objects are in the memory tier only, never on disk, and have keys of
+ * their own: an object and a value may have the same key, and neither sees the other.
+ * Objects count in hutch_count and hutch_cost. They obey the memory tier's policy, limits,
+ * times to live and to idle, and trims, and hutch_clear removes them. No cursor visits
+ * them. They make no events: the release function tells that an object has left.
  *
- * Each object has a release function (or NULL: none), which is called exactly
- * once, when the entry has gone and no reference to the object is left: on a thread of the
- * library, or with HUTCH_OPEN_DRAIN_RELEASES by hutch_drain_releases. It is never
- * called with a lock of the library held, and may call the library, but for what
- * waits (see Callbacks). While a cache is being closed, and after, it is called
- * by hutch_close, or by the call that gives up the last reference. In the child of a
- * fork it is not called for objects of the parent.
+ * Each object has a release function (or NULL: none). The library calls it exactly once,
+ * when the entry is removed and no reference to the object is left. A thread of the library
+ * makes the call, or with HUTCH_OPEN_DRAIN_RELEASES hutch_drain_releases does. No lock of
+ * the library is held. The release function may call the library, except the functions that
+ * wait (see Callbacks). While a cache is being closed, and after that, hutch_close or the
+ * call that releases the last reference calls it. In the child of a fork, it is not called
+ * for objects of the parent.
  */
 
 /*
- * hutch_put_object - keep an object
+ * hutch_put_object - store an object
  *
- * In place of the object that is under the key. options as in hutch_put, without
- * extended data; the charge is options->cost, or else that of an entry without a
- * value. If the call fails in any way, the object is released before it returns,
- * on the caller's thread. HUTCH_TOO_LARGE: the cost is above the tier's
- * max_entry; an older object is gone. HUTCH_UNSUPPORTED: a view of the disk tier.
- * HUTCH_INVALID_ARGUMENT, HUTCH_NO_MEMORY, HUTCH_IO (no thread could be made):
- * nothing changed. Since 0.1.
+ * The object replaces the object under the key. options are as in hutch_put, without
+ * extended data. The charge is options->cost, or else that of an entry without a value. If
+ * the call fails, for whatever reason, it releases the object before it returns, on the
+ * caller's thread. HUTCH_TOO_LARGE: the cost is above the tier's max_entry; an older object
+ * is removed. HUTCH_UNSUPPORTED: a view of the disk tier. HUTCH_INVALID_ARGUMENT,
+ * HUTCH_NO_MEMORY, HUTCH_IO (no thread could be made): nothing changed. Since 0.1.
  */
 HUTCH_API hutch_status hutch_put_object(hutch_cache *cache, const void *key, size_t key_size,
                                         void *object, hutch_release release,
@@ -1635,9 +1637,9 @@ HUTCH_API hutch_status hutch_put_object(hutch_cache *cache, const void *key, siz
 /*
  * hutch_get_object - a counted reference to an object
  *
- * *out: a reference that is given up by hutch_object_release; until then the
- * object is not released, whatever becomes of its entry or its cache. NULL if the
- * answer is HUTCH_NOT_FOUND or a failure. An access, as hutch_get. Since 0.1.
+ * *out: a reference, which hutch_object_release releases. Until then the object is not
+ * released, whatever becomes of its entry or its cache. *out is NULL if the answer is
+ * HUTCH_NOT_FOUND or a failure. The call is an access, like hutch_get. Since 0.1.
  */
 HUTCH_API hutch_status hutch_get_object(hutch_cache *cache, const void *key, size_t key_size,
                                         hutch_object **out);
@@ -1649,17 +1651,17 @@ HUTCH_API hutch_status hutch_remove_object(hutch_cache *cache, const void *key,
 /*
  * hutch_drain_releases - release objects to which no reference is left
  *
- * At most max of them (0: all there are), on the caller's thread. *drained (may be
- * NULL) receives how many. Since 0.1.
+ * The call releases at most max objects (0: all that wait), on the caller's thread.
+ * *drained (may be NULL) receives their number. Since 0.1.
  */
 HUTCH_API hutch_status hutch_drain_releases(hutch_cache *cache, uint64_t max,
                                             uint64_t *drained);
 
 /* hutch_object_pointer - the pointer that was put. NULL for NULL. Since 0.1. */
 HUTCH_API void *hutch_object_pointer(const hutch_object *object);
-/* hutch_object_retain - one more reference; returns its argument. Since 0.1. */
+/* hutch_object_retain - add a reference; returns its argument. Since 0.1. */
 HUTCH_API hutch_object *hutch_object_retain(hutch_object *object);
-/* hutch_object_release - give up a reference. NULL is accepted. Since 0.1. */
+/* hutch_object_release - release a reference. NULL is accepted. Since 0.1. */
 HUTCH_API void hutch_object_release(hutch_object *object);
 
 /* ---------------------------------------------------------------- pressure */
@@ -1667,77 +1669,75 @@ HUTCH_API void hutch_object_release(hutch_object *object);
 /* Notifications of a host to a cache. */
 enum {
   HUTCH_NOTIFY_MEMORY_WARNING = 1,    /* the system is short of memory */
-  HUTCH_NOTIFY_ENTERED_BACKGROUND = 2 /* the program is not being looked at */
+  HUTCH_NOTIFY_ENTERED_BACKGROUND = 2 /* the program is in the background */
 };
 
-/* What a cache's memory tier does then; an option of hutch_open for each. */
+/* How a notification shrinks the memory tier; an option of hutch_open for each. */
 enum {
   HUTCH_SHRINK_DEFAULT = 0,   /* empty */
   HUTCH_SHRINK_EMPTY = 1,     /* every entry leaves memory */
-  HUTCH_SHRINK_LOW_WATER = 2, /* entries leave, as the policy says, down to
-                                 options.low_water percent of the cost limit */
-  HUTCH_SHRINK_EXPIRED = 3    /* what has expired goes, nothing else */
+  HUTCH_SHRINK_LOW_WATER = 2, /* the policy evicts entries, down to options.low_water
+                                 percent of the cost limit */
+  HUTCH_SHRINK_EXPIRED = 3    /* only expired entries leave */
 };
 
 /*
- * hutch_notify - tell a cache of pressure
+ * hutch_notify - tell a cache of memory pressure
  *
- * The listener gets its event first, then the memory tier shrinks as
- * options.on_memory_warning and options.on_background say; expired entries go
- * in any case. Entries on disk stay there; entries that memory alone has are gone.
- * Of the disk view: only the listener gets an event. HUTCH_UNSUPPORTED: no such
- * notification. Since 0.1.
+ * First the listener gets its event. Then the memory tier shrinks as
+ * options.on_memory_warning and options.on_background say; expired entries leave in any
+ * case. Entries on disk stay there. Entries that are in memory only are lost, except those
+ * of HUTCH_WRITE_ON_EVICTION, which are written to disk. On a view of the disk tier, the
+ * call only makes the event. HUTCH_UNSUPPORTED: no such notification. Since 0.1.
  */
 HUTCH_API hutch_status hutch_notify(hutch_cache *cache, uint32_t notification);
 
 /* ------------------------------------------------------------------- check */
 
 enum {
-  /* Reads no values and leaves SQLite's own check out: for damage that a look at the
-     rows, the files' names and the sums shows. */
+  /* Reads no values and omits SQLite's own check: finds the damage that shows in the
+     rows, the names of the files and the sums. */
   HUTCH_CHECK_QUICK = 1
 };
 
-/* What hutch_check found, and has put right. All but the first two are zero if all
-   is well. */
+/* What hutch_check has found and repaired. All numbers but the first two are zero if
+   nothing was wrong. */
 typedef struct hutch_check_report {
   size_t struct_size;
-  uint64_t entries;  /* entries looked at, and found whole */
-  uint64_t bytes;    /* of their values, that were read */
-  uint64_t damaged;  /* entries removed: a value, a field or a file was not what it
-                        had been */
+  uint64_t entries;  /* entries checked and found whole */
+  uint64_t bytes;    /* the bytes of their values that were read */
+  uint64_t damaged;  /* entries removed because a value, a field or a file was damaged */
   uint64_t orphans;  /* files removed that belonged to no entry */
-  uint64_t counters; /* 1 if the count, the cost, or what an entry counts was wrong; it is
-                        right again */
-  uint64_t manifest; /* errors that SQLite found. An index has been made anew; where
-                        that was not enough, the database was renamed aside and the
+  uint64_t counters; /* 1 if the count, the cost, or the charge of an entry was wrong; it
+                        has been corrected */
+  uint64_t manifest; /* errors that SQLite found. The check has rebuilt an index; where
+                        that was not enough, it has renamed the database and the
                         disk tier is empty */
   uint64_t reserved[4];
 } hutch_check_report;
 
 /*
- * hutch_check - look through all that is on disk, and repair
+ * hutch_check - check and repair everything on disk
  *
- * For a directory that something else may have written to, or that was on a
- * failing disk; nothing needs it in the ordinary course. flags: HUTCH_CHECK_* or
- * 0. *report (may be NULL) is filled in if the answer is HUTCH_OK, also when
- * something was found. Takes as long as reading everything; readers and writers
- * go on meanwhile, but the database's log may grow beyond its bound.
- * HUTCH_UNSUPPORTED: there is no disk tier here. HUTCH_IO, HUTCH_NO_SPACE,
- * HUTCH_TIER_DOWN: the check has not come to its end. Since 0.1.
+ * For a directory that another program may have written to, or that was on a failing disk;
+ * a cache in ordinary use never needs it. flags: HUTCH_CHECK_* or 0. The call fills in
+ * *report (may be NULL) if it returns HUTCH_OK, also when it found damage. It takes as long
+ * as reading everything. Readers and writers continue meanwhile, but the database's log may
+ * grow beyond its bound. HUTCH_UNSUPPORTED: there is no disk tier here. HUTCH_IO,
+ * HUTCH_NO_SPACE, HUTCH_TIER_DOWN: the check did not complete. Since 0.1.
  */
 HUTCH_API hutch_status hutch_check(hutch_cache *cache, uint32_t flags, hutch_check_report *report);
 
 /* ------------------------------------------------------------- maintenance */
 
 /*
- * hutch_suspend, hutch_resume - quiet for a while
+ * hutch_suspend, hutch_resume - pause tasks and maintenance
  *
- * While suspended the cache starts no task and does no maintenance of its own;
- * calls are served, and limits hold. Each suspend needs a resume of its own; one
- * more is HUTCH_INVALID_ARGUMENT. A close does not wait for it: what the opening that
- * is closed has submitted runs all the same, and of other openings' tasks only those
- * that come before it in the order of a key. Since 0.1.
+ * A suspended cache starts no task and does no maintenance of its own. It serves calls and
+ * enforces its limits. Each suspend needs a resume of its own; one resume more is
+ * HUTCH_INVALID_ARGUMENT. A close does not wait for a resume: the tasks that the closed
+ * opening has submitted run nevertheless. Of other openings' tasks, only those run that
+ * come before them in the order of a key. Since 0.1.
  */
 HUTCH_API hutch_status hutch_suspend(hutch_cache *cache);
 HUTCH_API hutch_status hutch_resume(hutch_cache *cache);
@@ -1745,10 +1745,10 @@ HUTCH_API hutch_status hutch_resume(hutch_cache *cache);
 /*
  * hutch_maintain - do the maintenance that is due, on the calling thread
  *
- * In slices, until nothing waits or, after at least one, budget nanoseconds have
- * passed (0: no limit): expired entries, files that are to go, access times, and
- * in a cache without workers its tasks, which are to be run by this call alone.
- * HUTCH_DEADLOCK: from a callback of the cache. Since 0.1.
+ * The call works in slices until no work is left, or until budget nanoseconds have passed
+ * after at least one slice (0: no limit). It removes expired entries, deletes removed
+ * files, writes access times, and in a cache without workers runs the tasks, which no other
+ * thread runs. HUTCH_DEADLOCK: a callback of the cache made the call. Since 0.1.
  */
 HUTCH_API hutch_status hutch_maintain(hutch_cache *cache, int64_t budget);
 
