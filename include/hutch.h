@@ -1756,97 +1756,96 @@ HUTCH_API hutch_status hutch_maintain(hutch_cache *cache, int64_t budget);
 
 /*
  * SEVERAL PROCESSES, ONE DIRECTORY
- *   Several processes may have a directory open, unless one of them opens it with
- *   HUTCH_SHARING_EXCLUSIVE, or with a write policy of HUTCH_WRITE_ON_EVICTION: then it
- *   is the only one, and a second process gets HUTCH_BUSY. Two openings within one
- *   process give two handles on one cache.
+ *   Several processes may have a directory open. If one of them opens it with
+ *   HUTCH_SHARING_EXCLUSIVE, or with the write policy HUTCH_WRITE_ON_EVICTION, it is the
+ *   only one, and a second process gets HUTCH_BUSY. Two openings within one process give
+ *   two handles on one cache.
  *
- *   HUTCH_SHARING_SHARED. Once a put, a removal, a touch or a clear has returned in
- *   one process, no get in another process answers with anything older, from whatever
- *   tier. Counts, limits and versions are over all processes. Conditions (hutch_add,
- *   hutch_replace, hutch_compare_and_swap, hutch_increment, hutch_pop, and whether
- *   hutch_remove found an entry) are decided among all processes. A process that is
- *   killed leaves nothing behind for which another process would wait.
+ *   HUTCH_SHARING_SHARED. Once a put, a removal, a touch or a clear has returned in one
+ *   process, no get in another process returns anything older, from either tier. Counts,
+ *   limits and versions cover all processes. Conditions (hutch_add, hutch_replace,
+ *   hutch_compare_and_swap, hutch_increment, hutch_pop, and whether hutch_remove found an
+ *   entry) are decided among all processes. A killed process leaves nothing behind for
+ *   which another process would wait.
  *   - The limits of the disk tier are the directory's, as they are without sharing.
- *     Limits that hutch_open or hutch_set_limits sets hold for every process from its
- *     next write on, and for its reads within a second.
- *   - The memory tier is each process's own. An entry that memory alone has
- *     (HUTCH_PARTIAL, a put through the memory view) is seen by its process only, and
- *     may be evicted whenever another process writes, or this process writes under a
- *     condition, since keys share counters. A condition on such an entry is decided in
- *     its process; if another process puts a value at the same time, that value stays.
- *   - A put is seen in its process from its submission, and in others from its commit.
- *     That no process finds an older value is promised from the put's return on.
- *   - A listener hears of its own process's calls. Loads are single within a process;
- *     a value that another process puts during a load is replaced by the load's.
- *   - For a time to idle, accesses in other processes count once they have been written
- *     to the directory, about a minute later or with hutch_flush.
- *   - If the file system fails a put (HUTCH_PARTIAL), this process gives the older value
- *     out no more; other processes still do.
- *   - hutch_hold_files holds files that its own process would remove.
- *   - The directory takes 260 KiB more, beside the limit, while it is open.
+ *     Limits that hutch_open or hutch_set_limits sets apply to every process from its
+ *     next write on, and to its reads within a second.
+ *   - Each process has its own memory tier. An entry in memory only (HUTCH_PARTIAL, a put
+ *     through the memory view) is visible to its process only. It may be evicted whenever
+ *     another process writes, or this process writes under a condition, since keys share
+ *     counters. Its process decides a condition on such an entry; if another process puts
+ *     a value at the same time, that value stays.
+ *   - A put is visible in its process from its submission, and in others from its commit.
+ *     The promise that no process finds an older value holds from the put's return on.
+ *   - A listener gets the events of its own process's calls. A load is single within a
+ *     process; if another process puts a value during a load, the loaded value replaces it.
+ *   - For a time to idle, accesses in other processes count once they have been written to
+ *     the directory, about a minute later or by hutch_flush.
+ *   - If the file system fails a put (HUTCH_PARTIAL), this process does not return the
+ *     older value any more; other processes still do.
+ *   - hutch_hold_files holds the files that its own process would remove.
+ *   - While it is open, the directory takes 260 KiB more, outside the limit.
  *
  * FORK
- *   After a fork, parent and child both go on with every cache and view that was open;
+ *   After a fork, parent and child both continue with every cache and view that was open;
  *   values stay valid in both. On disk they are two processes with one directory, and
- *   neither gets anything older than the other has put; the directory stays locked for
- *   further processes until both have closed it, or ended. A cache in memory is two
- *   caches from then on. Tasks, groups, queues, ports, cursors, writers, loadings and
- *   holds are the parent's alone and answer HUTCH_FORKED in the child, which may make
- *   new ones. The child can get objects, but only the parent releases them; the release
- *   functions of a listener, a clock and a codec are called once in each process that
- *   closes the cache. A process that has forked writes at once the entries that it
- *   would write on eviction.
+ *   neither gets anything older than the other has put. The directory stays locked for
+ *   further processes until both have closed it or ended. A cache in memory becomes two
+ *   separate caches. Tasks, groups, queues, ports, cursors, writers, loadings and holds
+ *   belong to the parent alone. In the child they return HUTCH_FORKED, and the child may
+ *   make new ones. The child can get objects, but only the parent releases them. The
+ *   release functions of a listener, a clock and a codec are called once in each process
+ *   that closes the cache. From the fork on, both processes write to disk at once the
+ *   entries of HUTCH_WRITE_ON_EVICTION.
  *
- *   A fork waits for calls that use the disk, for a second at most, and not for calls
- *   that are within a callback. If a call takes longer (a full check of a large
- *   directory, say), or a directory is being opened or closed, the child's disk tier is
- *   out of service and answers HUTCH_FORKED; its memory tier begins empty. A fork from
+ *   A fork waits at most a second for calls that use the disk. It does not wait for calls
+ *   that are within a callback. If a call takes longer (a full check of a large directory,
+ *   for example), or a directory is being opened or closed, the child's disk tier is out
+ *   of service and returns HUTCH_FORKED, and its memory tier starts empty. A fork from
  *   within a callback of the library (a listener, loader, task, visitor, codec) does not
- *   wait: all of the child's caches answer HUTCH_FORKED, and so does opening their
- *   directories. The parent is unharmed either way. A handler that pthread_atfork runs
- *   before a fork must not call the library. The library does not know of other users
- *   of SQLite within the process: if one of them is at work in another thread at the
- *   fork, SQLite's own locks are held in the child for ever.
+ *   wait: all of the child's caches return HUTCH_FORKED, and so does the opening of their
+ *   directories. The parent is unharmed in every case. A handler that pthread_atfork runs
+ *   before a fork must not call the library. The library does not know other users of
+ *   SQLite within the process: if one of them is active on another thread at the fork,
+ *   SQLite's own locks stay locked in the child for ever.
  *
  * THE DIRECTORY
- *   A directory that hutch_open makes has mode 0700. It holds a SQLite database
+ *   A directory that hutch_open makes has mode 0700. It contains a SQLite database
  *   ("manifest.sqlite") and plain files, which belong to the library. Keys, and values
  *   without a codec, are not encrypted. While the directory is open, no code of this
- *   process may open and close the database file by itself: closing any descriptor of
- *   the file drops SQLite's locks (a rule of POSIX). Nor may the process have a second
- *   copy of SQLite that opens the file. A directory on a network file system is refused
- *   (HUTCH_UNSUPPORTED; see HUTCH_OPEN_NETWORK_DIRECTORY).
+ *   process may open and close the database file by itself: closing any descriptor of the
+ *   file drops SQLite's locks (a rule of POSIX). The process must not have a second copy
+ *   of SQLite that opens the file either. The library refuses a directory on a network
+ *   file system (HUTCH_UNSUPPORTED; see HUTCH_OPEN_NETWORK_DIRECTORY).
  *
  * CRASHES
- *   After a kill of the process no completed put is lost, but for entries of
- *   HUTCH_WRITE_ON_EVICTION that were not yet written. After a loss of power recent
- *   entries, or all, may be lost, unless options.durability says otherwise; the entries
- *   that remain are whole.
+ *   A kill of the process loses no completed put, except entries of
+ *   HUTCH_WRITE_ON_EVICTION that were not yet written. A loss of power may lose recent
+ *   entries, or all, unless options.durability says otherwise. The entries that remain are
+ *   whole.
  *
  * WRITING ON EVICTION
- *   A put with HUTCH_WRITE_ON_EVICTION stores in memory and owes the entry to the disk
- *   tier (HUTCH_OUTCOME_DEFERRED). The entry is written there, with its whole record,
- *   when the memory tier lets it go for a limit or a trim, for pressure (hutch_notify),
- *   because the memory tier is emptied or because the entry is removed through the
- *   memory view; and by hutch_flush, and by hutch_close within its deadline. It is not
- *   written if it has expired, or was replaced, removed or cleared.
+ *   A put with HUTCH_WRITE_ON_EVICTION stores its entry in memory and defers the write to
+ *   disk (HUTCH_OUTCOME_DEFERRED). The write-back writes the entry with its whole record
+ *   when the memory tier evicts it for a limit or a trim, or for pressure (hutch_notify),
+ *   when the memory tier is emptied, or when the entry is removed through the memory view.
+ *   hutch_flush also writes it, and hutch_close does within its deadline. An entry that has
+ *   expired, or was replaced, removed or cleared, is not written.
  *
- *   The older value that the disk tier had of the key is removed before the put
- *   returns: a kill of the process loses an entry that was not yet written, and brings
- *   no older value back. An entry on its way to disk is found at every moment. Some
- *   thirty entries at most are written together, by the calls that evict them and by
- *   maintenance, so a kill can also lose entries that have just left memory. An entry
- *   that the disk tier does not take by then (it is full, or out of service) is lost, as
- *   if evicted. A value that is too large for the memory tier, a value with a suffix, and
- *   the values of hutch_put_file and of writers are stored on disk at once. In a cache
- *   in memory the policy is HUTCH_WRITE_MEMORY.
+ *   The put removes the older value of the key from the disk tier before it returns. A kill
+ *   of the process therefore loses an entry that was not yet written, and brings no older
+ *   value back. A get finds the entry at every moment of the write-back. Write-backs are
+ *   done in groups of about thirty entries at most, by the calls that evict them and by
+ *   maintenance, so a kill can also lose entries that have just left memory. An entry that
+ *   the disk tier refuses at that time (it is full, or out of service) is lost, as if
+ *   evicted. A value that is too large for the memory tier, a value with a suffix, and the
+ *   values of hutch_put_file and of writers are stored on disk at once. In a cache in
+ *   memory the policy is HUTCH_WRITE_MEMORY.
  *
- *   Other processes would not see an entry that only this one's memory has. So a cache
- *   that is opened with this policy has its directory for itself, and together with
- *   HUTCH_SHARING_SHARED the policy is HUTCH_INVALID_ARGUMENT. In a cache that shares its
- *   directory, a put with this policy stores at once in both tiers
- *   (HUTCH_WRITE_THROUGH).
+ *   Other processes would not see an entry that is in this process's memory only. A cache
+ *   opened with this policy therefore has its directory to itself, and the policy together
+ *   with HUTCH_SHARING_SHARED is HUTCH_INVALID_ARGUMENT. In a cache that shares its
+ *   directory, a put with this policy stores in both tiers at once (HUTCH_WRITE_THROUGH).
  */
 
 #ifdef __cplusplus
