@@ -4,9 +4,9 @@
  * SPDX-License-Identifier: MIT
  *
  * The part of Hutch for programs that must not wait: each call of a cache as a task,
- * functions of the host as tasks, and ports by which an event loop gets completions.
- * The functions are in the same library as those of hutch.h, whose conventions hold
- * here too.
+ * functions of the host as tasks, and ports that pass completions to an event loop.
+ * The functions are in the same library as those of hutch.h, and the conventions of
+ * hutch.h apply here too.
  *
  *   hutch_port *port;
  *   hutch_port_create(&port);
@@ -34,25 +34,25 @@ typedef struct hutch_port hutch_port;   /* where completions wait; counted */
 /* ------------------------------------------------------------------- tasks */
 
 /*
- * A task is one asynchronous operation: of a cache (hutch_get_async and its
- * kin), or a function of the host's (hutch_queue_submit). It runs on a queue,
- * and makes exactly one completion, whatever becomes of it: it ran, it was
- * cancelled, its deadline passed, its cache was closed. A completion is made by
- * a worker thread of the queue, or on the thread that drains the port that the
- * options name; never on the stack of the call that submitted the task.
+ * A task is one asynchronous operation: an operation of a cache (hutch_get_async and the
+ * like), or a function of the host (hutch_queue_submit). A task runs on a queue, and makes
+ * exactly one completion: when it has run, was cancelled, passed its deadline, or its
+ * cache was closed. A worker thread of the queue makes the completion, or the thread that
+ * drains the port that the options name. The call that submits a task never makes its
+ * completion on its own stack.
  *
- * Operations on one key run one after the other, in the order in which they were
- * submitted, and those on different keys at the same time, as the queue's width
- * allows. A write counts from its submission: if another write of the key, or a
- * clear, was submitted later and is done first, the earlier one changes nothing
- * and ends with HUTCH_SUPERSEDED. A clear counts from its submission likewise,
- * and waits for no key. Tasks of a group count from the group's start.
+ * Operations on one key run one after the other, in the order of their submission. Those
+ * on different keys run concurrently, as the queue's width allows. A write counts from its
+ * submission: if another write of the key, or a clear, was submitted later and is done
+ * first, the earlier write changes nothing and ends with HUTCH_SUPERSEDED. A clear also
+ * counts from its submission, and waits for no key. Tasks of a group count from the start
+ * of the group.
  *
- * A task whose deadline passes while it waits ends at that time, also if every
- * worker is busy or the queue is suspended: the queue makes one thread more than
- * its width when it is needed for that. Only while that one makes a completion
- * too, or could not be made, a deadline is seen when a thread comes free. In a
- * queue without threads it is seen by hutch_queue_run and hutch_maintain.
+ * A task whose deadline passes while it waits ends at that time, also if every worker is
+ * busy or the queue is suspended: the queue then makes one thread more than its width. If
+ * that thread is making a completion too, or could not be made, the deadline takes effect
+ * when a thread comes free. In a queue without threads, deadlines take effect within
+ * hutch_queue_run and hutch_maintain.
  */
 
 /* Order among the tasks that wait; see hutch_queue_create. */
@@ -66,14 +66,14 @@ enum {
 enum {
   HUTCH_TASK_QUEUED = 1,
   HUTCH_TASK_RUNNING = 2,    /* or its completion is being made */
-  HUTCH_TASK_CANCELLING = 3, /* running, and asked to end by all that wait for it */
-  HUTCH_TASK_ENDED = 4       /* its status is fixed */
+  HUTCH_TASK_CANCELLING = 3, /* running, and every submission of it was cancelled */
+  HUTCH_TASK_ENDED = 4       /* its status is final */
 };
 
 /* What a task does. */
 enum {
-  HUTCH_OPERATION_WORK = 1,  /* a function of the host's */
-  HUTCH_OPERATION_GROUP = 2, /* all of a group have ended */
+  HUTCH_OPERATION_WORK = 1,  /* a function of the host */
+  HUTCH_OPERATION_GROUP = 2, /* all tasks of a group have ended */
   HUTCH_OPERATION_GET = 3,
   HUTCH_OPERATION_PUT = 4,
   HUTCH_OPERATION_REMOVE = 5,
@@ -84,28 +84,28 @@ enum {
   HUTCH_OPERATION_LOAD = 10
 };
 
-/* What came of a task. Fields that its operation has no use for are 0. */
+/* The result of a task. A field that its operation does not use is 0. */
 typedef struct hutch_completion {
   size_t struct_size;
-  hutch_status status;      /* as the call without _async would answer, or
+  hutch_status status;      /* what the call without _async would return, or
                                HUTCH_CANCELLED, HUTCH_SUPERSEDED, HUTCH_TIMED_OUT;
-                               of host work what the function returned */
+                               of host work: what the function returned */
   uint32_t operation;       /* HUTCH_OPERATION_* */
-  hutch_task *task;         /* valid during the call; retain it to keep it. NULL
+  hutch_task *task;         /* valid during the call; hutch_task_retain keeps it. NULL
                                for a group */
-  hutch_value *value;       /* get, load: the value, likewise; NULL if there is none */
-  const hutch_error *error; /* status < 0: the words, likewise; else NULL */
+  hutch_value *value;       /* get, load: the value, valid likewise; NULL if there is none */
+  const hutch_error *error; /* status < 0: the error, valid likewise; else NULL */
   uint64_t version;         /* put: as in hutch_put_result */
-  uint32_t memory;          /* put: likewise, HUTCH_OUTCOME_* */
-  uint32_t disk;            /* put: likewise */
-  uint64_t count;           /* group: how many tasks it had; trim: how many entries
-                               it removed */
-  uint64_t cancelled;       /* group: how many of them ended with HUTCH_CANCELLED */
+  uint32_t memory;          /* put: HUTCH_OUTCOME_*, as in hutch_put_result */
+  uint32_t disk;            /* put: HUTCH_OUTCOME_*, as in hutch_put_result */
+  uint64_t count;           /* group: the number of its tasks; trim: the number of
+                               entries it removed */
+  uint64_t cancelled;       /* group: how many of its tasks ended with HUTCH_CANCELLED */
 } hutch_completion;
 
 /* Called with a task's completion. */
 typedef void (*hutch_complete)(void *context, const hutch_completion *completion);
-/* Merges the context of a task that joins another into that one's. */
+/* Merges the context `from` of a task into the context `into` of the task that it joins. */
 typedef void (*hutch_merge)(void *into, void *from);
 
 /* How to submit. All zero: the defaults. */
@@ -117,25 +117,25 @@ typedef struct hutch_task_options {
                        then does not run, and ends with HUTCH_TIMED_OUT. 0: none */
   /* Called once with the task's completion; NULL: no call. */
   hutch_complete complete;
-  /* hutch_clear_async, hutch_trim_async: how far it is, on a worker, as in
-     hutch_trim_spec; a clear does not stop. */
+  /* hutch_clear_async, hutch_trim_async: a worker reports progress, as in
+     hutch_trim_spec; a clear ignores a request to stop. */
   hutch_progress progress;
   void *context;
-  /* Called once with context when the task has no more use for it: after the
-     completion, or when there will be none; also when the submission failed. */
+  /* Called once with context when the task no longer uses it: after the completion, or
+     when there will be none. It is called also if the submission failed. */
   hutch_release release;
   hutch_port *port;       /* where the completion waits to be drained; NULL: a
                              worker makes it */
-  hutch_group *group;     /* which holds the task until hutch_group_start; NULL:
-                             none */
-  /* Bytes; copied. While a task with the same identifier is queued, this one joins
-     it: the work is done once, for both, at the highest priority of those that
-     wait. Each has its own task: to cancel one is to leave, and the work is off
-     when the last has left. Of host work each joining context is merged
-     by `merge(into, from)` on a worker, before the function is called with the
-     context of the first, in the order of submission and without those that have
-     left; NULL: that of the first is enough. Not for operations on a key, which
-     are ordered by it (HUTCH_UNSUPPORTED). NULL: none. */
+  hutch_group *group;     /* holds the task until hutch_group_start; NULL: none */
+  /* The identifier by which tasks are coalesced: bytes, copied. While a task with the same
+     identifier is queued, this one joins it. The work is then done once for all that
+     joined, at the highest priority of those that wait. Each keeps a task of its own, and
+     its cancel only leaves the work; the work is cancelled when the last has left. For
+     host work, `merge(into, from)` merges each joining context into the first, on a
+     worker, before the function is called with the first context; the merges come in the
+     order of submission, without the tasks that have left. merge NULL: the first context
+     is enough. Operations on a key take no identifier, since they are ordered by key
+     (HUTCH_UNSUPPORTED). NULL: none. */
   const void *identifier;
   size_t identifier_size; /* 1..65,535 */
   hutch_merge merge;
@@ -144,49 +144,49 @@ typedef struct hutch_task_options {
 } hutch_task_options;
 
 enum {
-  /* If the operation can be done at once (a value in memory, no task of the key
-     before it), do it and make no completion: *now is filled in, its operation is
-     not 0 and its value the caller's to release; *task is NULL. Else now->operation
-     is 0 and the task is submitted. */
+  /* If the operation can be done at once (a value in memory, no task of the key before
+     it), the call does it and there is no other completion: the call fills in *now, with
+     an operation that is not 0 and a value that the caller releases; *task is NULL.
+     Else now->operation is 0, and the call submits the task. */
   HUTCH_TASK_MAY_FINISH_NOW = 1,
-  /* If a bounded queue is full, wait until it is not, for at most the deadline. */
+  /* If a bounded queue is full, wait until it has room, at most for the deadline. */
   HUTCH_TASK_WAIT = 2
 };
 
 /*
  * hutch_task_cancel - do not run a task, or ask it to end
  *
- * *was (may be NULL) receives where the task stood. HUTCH_TASK_QUEUED: it never
- * runs, and its completion comes with HUTCH_CANCELLED. HUTCH_TASK_RUNNING or
- * HUTCH_TASK_CANCELLING: it is asked; a function of the host's sees it by
- * hutch_task_status, an operation of a cache runs to its end. HUTCH_TASK_ENDED:
- * nothing happens. Since 0.1.
+ * *was (may be NULL) receives the state that the task had. HUTCH_TASK_QUEUED: it never
+ * runs, and its completion has HUTCH_CANCELLED. HUTCH_TASK_RUNNING or
+ * HUTCH_TASK_CANCELLING: the task is asked to end; a function of the host sees that by
+ * hutch_task_status, and an operation of a cache runs to its end. HUTCH_TASK_ENDED: nothing
+ * happens. Since 0.1.
  */
 HUTCH_API hutch_status hutch_task_cancel(hutch_task *task, uint32_t *was);
 
 /*
  * hutch_task_wait - wait until a task has ended
  *
- * When it returns HUTCH_OK the completion has been made, or waits in its port.
- * HUTCH_WOULD_BLOCK: timeout is 0 and it has not ended. HUTCH_TIMED_OUT: nor has
- * it after timeout nanoseconds (HUTCH_FOREVER: as long as it takes).
- * HUTCH_DEADLOCK: called from a task or a completion of the same queue. On a queue
- * without threads another thread has to run the tasks. Since 0.1.
+ * HUTCH_OK: the completion has been made, or waits in its port. HUTCH_WOULD_BLOCK: timeout
+ * is 0, and the task has not ended. HUTCH_TIMED_OUT: the task has not ended after timeout
+ * nanoseconds (HUTCH_FOREVER: no limit). HUTCH_DEADLOCK: a task or a completion of the same
+ * queue made the call. On a queue without threads, another thread has to run the tasks.
+ * Since 0.1.
  */
 HUTCH_API hutch_status hutch_task_wait(hutch_task *task, int64_t timeout);
 
 /*
- * hutch_task_set_priority - change the priority of a task that is queued
+ * hutch_task_set_priority - change the priority of a queued task
  *
- * Of one that runs, or has ended, nothing changes. Since 0.1.
+ * The call has no effect on a task that runs or has ended. Since 0.1.
  */
 HUTCH_API hutch_status hutch_task_set_priority(hutch_task *task, int32_t priority);
 
 /*
- * hutch_task_status - where a task stands
+ * hutch_task_status - the state of a task
  *
- * *state receives HUTCH_TASK_*; *result (may be NULL), if that is HUTCH_TASK_ENDED,
- * the status of its completion. Since 0.1.
+ * *state receives HUTCH_TASK_*. If that is HUTCH_TASK_ENDED, *result (may be NULL) receives
+ * the status of the completion. Since 0.1.
  */
 HUTCH_API hutch_status hutch_task_status(hutch_task *task, uint32_t *state,
                                          hutch_status *result);
@@ -194,7 +194,7 @@ HUTCH_API hutch_status hutch_task_status(hutch_task *task, uint32_t *state,
 /*
  * hutch_task_retain, hutch_task_release - references
  *
- * retain returns its argument. A task that is released goes on. Since 0.1.
+ * retain returns its argument. A release does not stop the task. Since 0.1.
  */
 HUTCH_API hutch_task *hutch_task_retain(hutch_task *task);
 HUTCH_API void hutch_task_release(hutch_task *task);
@@ -215,71 +215,70 @@ enum {
 };
 
 /*
- * hutch_queue_create - a queue for functions of the host's
+ * hutch_queue_create - a queue for functions of the host
  *
- * *out: a new reference, given up by hutch_queue_release. Threads are made when
- * they are first needed, one for each task that runs at once, and one more if all
- * are busy while there are deadlines; they are called "hutch-task", have all
- * signals blocked, and are gone when the last reference and the last task are.
+ * *out: a new reference, which hutch_queue_release releases. The queue makes a thread when
+ * it first needs it, one for each task that runs at once, and one more if all are busy and
+ * there are deadlines. The threads are named "hutch-task" and block all signals. They end
+ * when the last reference and the last task are gone.
  *
- * Of the tasks that wait, one place of the width goes to the oldest, whatever its
- * priority, so that none waits for ever; the other places go to the highest
- * priority, and among equals to the oldest. A width of 1 is strict order of
+ * One place of the width is for the oldest task that waits, whatever its priority, so that
+ * every task runs in the end. The other places are for the task of the highest priority,
+ * and among equals for the oldest. A queue of width 1 runs tasks in the order of
  * submission. Since 0.1.
  */
 HUTCH_API hutch_status hutch_queue_create(const hutch_queue_options *options, hutch_queue **out);
 
 /*
- * hutch_cache_queue - the queue that a cache's tasks run on
+ * hutch_cache_queue - the queue on which a cache's tasks run
  *
- * *out: a new reference. It takes functions of the host's too. After the cache's
- * close it answers HUTCH_CLOSED. Since 0.1.
+ * *out: a new reference. The queue also accepts functions of the host. After the close of
+ * the cache it returns HUTCH_CLOSED. Since 0.1.
  */
 HUTCH_API hutch_status hutch_cache_queue(hutch_cache *cache, hutch_queue **out);
 
-/* A task of the host's; returns its completion's status. */
+/* A function of the host as a task; returns the status of its completion. */
 typedef hutch_status (*hutch_work)(void *context, hutch_task *task);
 
 /*
- * hutch_queue_submit - run a function of the host's
+ * hutch_queue_submit - run a function of the host
  *
- * work is called once with context, on a worker, unless the task is cancelled
- * first; what it returns is the completion's status. release (may be NULL) is
- * called with context afterwards, or when work will not be called, also when the
- * submission failed. task (may be NULL) receives a reference. work is given the
- * task too, so that hutch_task_status tells it when it is asked to end.
- * HUTCH_WOULD_BLOCK: the queue is full. HUTCH_TIMED_OUT: it was so until the
- * deadline (HUTCH_TASK_WAIT). HUTCH_DEADLOCK: to wait for room from a task of the
- * same queue. Since 0.1.
+ * A worker calls work once with context, unless the task is cancelled first. The result of
+ * work is the status of the completion. The library calls release (may be NULL) with
+ * context afterwards, or when it will not call work, also if the submission failed. task
+ * (may be NULL) receives a reference. work receives the task too: hutch_task_status tells
+ * it when it is asked to end. HUTCH_WOULD_BLOCK: the queue is full. HUTCH_TIMED_OUT: the
+ * queue was full until the deadline (HUTCH_TASK_WAIT). HUTCH_DEADLOCK: a task of the same
+ * queue would wait for room. Since 0.1.
  */
 HUTCH_API hutch_status hutch_queue_submit(hutch_queue *queue, hutch_work work, void *context,
                                           hutch_release release,
                                           const hutch_task_options *options, hutch_task **task);
 
-/* hutch_queue_set_width - how many tasks run at once, 1..256; at once. Since 0.1. */
+/* hutch_queue_set_width - the number of tasks that run at once, 1..256; immediate. Since 0.1. */
 HUTCH_API hutch_status hutch_queue_set_width(hutch_queue *queue, uint32_t width);
 
 /*
  * hutch_queue_wait_all - wait until no task is left
  *
- * That is queued or runs, those submitted meanwhile included; but not for groups
- * that have not been started. timeout and answers as in hutch_task_wait.
- * Since 0.1.
+ * The call waits for all tasks that are queued or run, also for those submitted meanwhile,
+ * but not for groups that have not been started. timeout and answers are as in
+ * hutch_task_wait. Since 0.1.
  */
 HUTCH_API hutch_status hutch_queue_wait_all(hutch_queue *queue, int64_t timeout);
 
 /*
  * hutch_queue_cancel_all - cancel every task
  *
- * As hutch_task_cancel for each. *cancelled (may be NULL) receives how many were
- * queued. Since 0.1.
+ * The call is hutch_task_cancel for each task. *cancelled (may be NULL) receives how many
+ * were queued. Since 0.1.
  */
 HUTCH_API hutch_status hutch_queue_cancel_all(hutch_queue *queue, uint64_t *cancelled);
 
 /*
  * hutch_queue_suspend, hutch_queue_resume - start no task for a while
  *
- * Tasks that run go on. Each suspend needs a resume of its own; one more is
+ * Running tasks continue. Each suspend needs a resume of its own; one resume more is
  * HUTCH_INVALID_ARGUMENT. Since 0.1.
  */
 HUTCH_API hutch_status hutch_queue_suspend(hutch_queue *queue);
@@ -288,21 +287,20 @@ HUTCH_API hutch_status hutch_queue_resume(hutch_queue *queue);
 /*
  * hutch_queue_run - run tasks on the calling thread
  *
- * Until none is left that may run, or, after at least one, budget nanoseconds have
- * passed (0: no limit). *ran (may be NULL) receives how many. For queues without
- * threads; a queue with threads is helped. HUTCH_DEADLOCK: from a task of the same queue.
- * Since 0.1.
+ * The call runs tasks until no task is left that may run, or until budget nanoseconds have
+ * passed after at least one task (0: no limit). *ran (may be NULL) receives how many it
+ * ran. The call is for queues without threads; a queue with threads it helps.
+ * HUTCH_DEADLOCK: a task of the same queue made the call. Since 0.1.
  */
 HUTCH_API hutch_status hutch_queue_run(hutch_queue *queue, int64_t budget, uint64_t *ran);
 
 /*
  * hutch_queue_retain, hutch_queue_release - references
  *
- * retain returns its argument. After the last release what is queued, and what a
- * group holds, is still carried out, and the threads end by themselves; without
- * threads it is cancelled. A group does not keep its queue: the completion of a group
- * whose queue has gone is made by the thread that ends the group's last task.
- * Since 0.1.
+ * retain returns its argument. After the last release, the queue still carries out queued
+ * tasks and tasks that a group holds, and then its threads end. A queue without threads
+ * cancels them instead. A group does not keep its queue: if the queue is gone, the thread
+ * that ends the group's last task makes the group's completion. Since 0.1.
  */
 HUTCH_API hutch_queue *hutch_queue_retain(hutch_queue *queue);
 HUTCH_API void hutch_queue_release(hutch_queue *queue);
@@ -310,49 +308,48 @@ HUTCH_API void hutch_queue_release(hutch_queue *queue);
 /* ------------------------------------------------------------------ groups */
 
 /*
- * hutch_group_create - a group of tasks, which makes one completion for all
+ * hutch_group_create - a group of tasks, with one completion for all
  *
- * Tasks are added by naming the group in their options, and wait until
- * hutch_group_start. queue: its workers make the group's completion; the tasks
- * may be of any queue. *out: a new reference, given up by hutch_group_release.
- * Since 0.1.
+ * A task joins the group that its options name, and waits until hutch_group_start. queue:
+ * its workers make the group's completion; the tasks may be of any queue. *out: a new
+ * reference, which hutch_group_release releases. Since 0.1.
  */
 HUTCH_API hutch_status hutch_group_create(hutch_queue *queue, hutch_group **out);
 
 /*
  * hutch_group_start - let the tasks of a group run
  *
- * Of options (NULL: no completion is made) complete, context, release and port count: the
- * completion comes when the last task has ended, also if some were cancelled, with
- * HUTCH_OPERATION_GROUP and their numbers. Its status is HUTCH_CANCELLED if
- * hutch_group_cancel came before the last task had ended, or if every task was
- * cancelled. No task is added any more. HUTCH_EXISTS: it has been started before, by
- * this call or by a wait. Since 0.1.
+ * The call uses complete, context, release and port of options (NULL: no completion is
+ * made). The completion is made when the last task has ended, also if some were cancelled,
+ * with HUTCH_OPERATION_GROUP and the numbers of tasks. Its status is HUTCH_CANCELLED if
+ * hutch_group_cancel was called before the last task had ended, or if every task was
+ * cancelled. The group accepts no further task. HUTCH_EXISTS: this call or a wait has
+ * started the group before. Since 0.1.
  */
 HUTCH_API hutch_status hutch_group_start(hutch_group *group, const hutch_task_options *options);
 
 /*
  * hutch_group_cancel - hutch_task_cancel for every task of the group
  *
- * The group's completion is made all the same, once, with HUTCH_CANCELLED: when what
- * ran has ended, and not before the group has been started. Since 0.1.
+ * The group's completion is still made, once, with HUTCH_CANCELLED: when the running tasks
+ * have ended, and not before the group has been started. Since 0.1.
  */
 HUTCH_API hutch_status hutch_group_cancel(hutch_group *group);
 
 /*
  * hutch_group_wait - wait until every task of the group has ended
  *
- * And until the group's completion has been made, or waits in its port. A group that
- * has not been started is started by the wait, without a completion; a timeout of 0
- * only looks. timeout and answers as in hutch_task_wait. Since 0.1.
+ * The call also waits until the group's completion has been made, or waits in its port. It
+ * starts a group that has not been started, without a completion; with a timeout of 0 it
+ * only looks. timeout and answers are as in hutch_task_wait. Since 0.1.
  */
 HUTCH_API hutch_status hutch_group_wait(hutch_group *group, int64_t timeout);
 
 /*
  * hutch_group_retain, hutch_group_release - references
  *
- * retain returns its argument. If a group that was not started goes, its tasks
- * are cancelled. Since 0.1.
+ * retain returns its argument. The last release of a group that was not started cancels its
+ * tasks. Since 0.1.
  */
 HUTCH_API hutch_group *hutch_group_retain(hutch_group *group);
 HUTCH_API void hutch_group_release(hutch_group *group);
@@ -360,50 +357,52 @@ HUTCH_API void hutch_group_release(hutch_group *group);
 /* ------------------------------------------------------------------- ports */
 
 /*
- * hutch_port_create - a place where completions wait, for event loops
+ * hutch_port_create - a port, where completions wait for an event loop
  *
- * A task whose options name the port leaves its completion there. The port's
- * descriptor is readable while completions wait; the loop then drains them on its
- * own thread. One port serves any number of caches and queues. *out: a new
- * reference, given up by hutch_port_release. Since 0.1.
+ * A task whose options name the port leaves its completion there. The port's descriptor is
+ * readable while completions wait, and the event loop then drains them on its own thread.
+ * One port serves any number of caches and queues. *out: a new reference, which
+ * hutch_port_release releases. Since 0.1.
  */
 HUTCH_API hutch_status hutch_port_create(hutch_port **out);
 
 /*
  * hutch_port_fd - the port's descriptor, an eventfd
  *
- * To be polled, not to be read, written or closed. It lives as long as the port.
- * -1 for NULL. Since 0.1.
+ * The caller may poll the descriptor, but must not read, write or close it. It is valid as
+ * long as the port. -1 for NULL. Since 0.1.
  */
 HUTCH_API int32_t hutch_port_fd(hutch_port *port);
 
 /*
  * hutch_port_drain - make the completions that wait, on the calling thread
  *
- * In the order in which the tasks ended, at most max (0: those that are there
- * when it is called). *drained (may be NULL) receives how many. Of several threads
- * that drain at once each makes some. Since 0.1.
+ * The call makes completions in the order in which their tasks ended, at most max of them
+ * (0: those that wait at the time of the call). *drained (may be NULL) receives their
+ * number. Several threads may drain a port at once; each makes a part of the completions.
+ * Since 0.1.
  */
 HUTCH_API hutch_status hutch_port_drain(hutch_port *port, uint64_t max, uint64_t *drained);
 
-/* What becomes of the completions that wait in a port that is closed. */
+/* What a close does with the completions that wait in the port. */
 enum {
   HUTCH_PORT_DRAIN = 0,  /* they are made, on the calling thread */
   HUTCH_PORT_DISCARD = 1 /* they are not made; their contexts are released */
 };
 
 /*
- * hutch_port_close - take no more completions
+ * hutch_port_close - accept no more completions
  *
- * Those of tasks that end later are discarded, and their contexts released. The
- * caller's reference stays. HUTCH_CLOSED: it has been closed before. Since 0.1.
+ * The port discards the completions of tasks that end later, and releases their contexts.
+ * The caller keeps its reference. HUTCH_CLOSED: the port has been closed before. Since 0.1.
  */
 HUTCH_API hutch_status hutch_port_close(hutch_port *port, uint32_t how);
 
 /*
  * hutch_port_retain, hutch_port_release - references
  *
- * retain returns its argument. A port that goes without a close discards. Since 0.1.
+ * retain returns its argument. The last release of a port without a close discards its
+ * completions. Since 0.1.
  */
 HUTCH_API hutch_port *hutch_port_retain(hutch_port *port);
 HUTCH_API void hutch_port_release(hutch_port *port);
@@ -411,12 +410,12 @@ HUTCH_API void hutch_port_release(hutch_port *port);
 /* ------------------------------------------------------------------- async */
 
 /*
- * The calls of a cache as tasks. Arguments are copied. HUTCH_OK: submitted, or
- * done (HUTCH_TASK_MAY_FINISH_NOW); what the operation answers is in the
- * completion. Anything else: not submitted, and there is no completion.
- * options may be NULL; task (may be NULL) receives a reference, given up by
- * hutch_task_release. A task keeps its cache open: what is given up without
- * hutch_close is shut down after its last task.
+ * The calls of a cache as tasks. The calls copy their arguments. HUTCH_OK: the task is
+ * submitted, or done (HUTCH_TASK_MAY_FINISH_NOW); the answer of the operation is in the
+ * completion. Any other status: the task is not submitted, and there is no completion.
+ * options may be NULL. task (may be NULL) receives a reference, which hutch_task_release
+ * releases. A task keeps its cache open: a cache that is released without hutch_close is
+ * shut down after its last task.
  */
 
 /* hutch_get_async - hutch_get as a task. Since 0.1. */
@@ -445,10 +444,11 @@ HUTCH_API hutch_status hutch_contains_async(hutch_cache *cache, const void *key,
 /*
  * hutch_clear_async - hutch_clear as a task
  *
- * Entries that were put before the call go, and entries put later stay, whenever the task
- * runs; so a cancel comes too late, and deadline has no meaning. Until it has run a get
- * may still find what will go, in memory; for hutch_add and its kin it is gone. No group
- * and no identifier (HUTCH_UNSUPPORTED). Since 0.1.
+ * The call removes entries that were put before it, and keeps entries that are put later,
+ * whenever the task runs. A cancel therefore comes too late, and deadline has no effect.
+ * Until the task has run, a get may still find such an entry in memory; hutch_add and the
+ * other conditional calls treat it as absent. A clear takes no group and no identifier
+ * (HUTCH_UNSUPPORTED). Since 0.1.
  */
 HUTCH_API hutch_status hutch_clear_async(hutch_cache *cache, const hutch_task_options *options,
                                          hutch_task **task);
@@ -460,10 +460,10 @@ HUTCH_API hutch_status hutch_flush_async(hutch_cache *cache, const hutch_task_op
 /*
  * hutch_trim_async - hutch_trim as a task
  *
- * spec->progress is NULL; that of options takes its place. A trim that is asked to
- * end ends with HUTCH_CANCELLED, and count says what went before. Trims of one kind
- * and one identifier are done as one, which removes what the stronger would.
- * Since 0.1.
+ * spec->progress is NULL; options->progress takes its place. A trim that is asked to end
+ * ends with HUTCH_CANCELLED, and count is what it had removed before. Trims of one kind and
+ * one identifier are done as one trim, which removes what the stronger of them would. Since
+ * 0.1.
  */
 HUTCH_API hutch_status hutch_trim_async(hutch_cache *cache, const hutch_trim_spec *spec,
                                         const hutch_task_options *options, hutch_task **task);
@@ -471,22 +471,21 @@ HUTCH_API hutch_status hutch_trim_async(hutch_cache *cache, const hutch_trim_spe
 /*
  * hutch_load_async - hutch_load as a task
  *
- * The task looks for the value in the order of its key; what is submitted for the
- * key later does not wait for the load that it may begin, and a put is newer than
- * what is loaded. There is one load of a key at a time, whatever calls ask for it.
- * The task that leads runs its loader on a worker. A task that waits for another's takes no
- * place of the queue's width meanwhile and counts as queued: to cancel it is to
- * leave, and the load goes on for the others; its time is that of load_options,
- * or the deadline if that is sooner (HUTCH_TIMED_OUT). A task that leads is asked to end,
- * which the loader sees by hutch_loading_wanted when all other callers have left.
+ * The task looks for the value in the order of its key. Operations that are submitted for
+ * the key later do not wait for a load that the task begins, and a put is newer than the
+ * loaded value. There is one load of a key at a time, whichever calls ask for it. The task
+ * that leads runs its loader on a worker. A task that waits for another's load occupies no
+ * place of the queue's width and counts as queued. Its cancel only leaves the load, which
+ * continues for the others. Its timeout is that of load_options, or the deadline if that is
+ * sooner (HUTCH_TIMED_OUT). The cancel of a task that leads asks it to end; the loader sees
+ * that by hutch_loading_wanted when all other callers have left.
  *
- * A loader that returns HUTCH_WOULD_BLOCK, having taken a reference to its loading,
- * has its answer given later from anywhere, by hutch_loading_fulfil, _fail or
- * _abandon; until then no thread is occupied. load_options->parent is what the
- * load is needed for; NULL: nothing, within a loader too. release (may be NULL)
- * is called once with context when the loader will not be called any more, before
- * the completion; also if the submission failed. A close cancels loads whose
- * loader does not run. Since 0.1.
+ * A loader may take a reference to its loading and return HUTCH_WOULD_BLOCK. It is then
+ * answered later, from any thread, by hutch_loading_fulfil, _fail or _abandon, and occupies
+ * no thread until then. load_options->parent is the load that needs this one; NULL: none,
+ * within a loader too. The library calls release (may be NULL) once with context when it
+ * will not call the loader any more, before the completion; also if the submission failed.
+ * A close cancels the loads whose loader does not run. Since 0.1.
  */
 HUTCH_API hutch_status hutch_load_async(hutch_cache *cache, const void *key, size_t key_size,
                                         hutch_loader loader, void *context,
