@@ -1,4 +1,5 @@
 import Synchronization
+import Testing
 
 @testable import Hutch
 
@@ -371,7 +372,8 @@ final class HeapStore: Storage, @unchecked Sendable {
   // MARK: maintenance
 
   var stats: TierStats {
-    lock.withLock {
+    #expect(ThreadState.isInside, "a store's sums are read inside the gate")
+    return lock.withLock {
       var stats = counters
       stats.isUp = serves
       stats.count = serves ? UInt64(medium.rows.count) : 0

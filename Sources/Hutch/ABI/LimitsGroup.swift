@@ -33,7 +33,7 @@ public func hutch_count(
   withCache(cache) { (handle) throws(Failure) in
     guard let count else { throw .invalid("count is NULL") }
     handle.cache.reclaimByHostsClock()
-    count.pointee = handle.cache.count(in: handle.scope)
+    count.pointee = try handle.cache.count(in: handle.scope)
     return .done
   }
 }
@@ -45,7 +45,7 @@ public func hutch_cost(
   withCache(cache) { (handle) throws(Failure) in
     guard let cost else { throw .invalid("cost is NULL") }
     handle.cache.reclaimByHostsClock()
-    cost.pointee = handle.cache.cost(in: handle.scope)
+    cost.pointee = try handle.cache.cost(in: handle.scope)
     return .done
   }
 }
@@ -55,19 +55,21 @@ public func hutch_stats(
   _ cache: OpaquePointer!, _ out: UnsafeMutablePointer<hutch_cache_stats>!
 ) -> hutch_status {
   withCache(cache) { (handle) throws(Failure) in
-    try filling(out) { hutch_cache_stats(handle.cache, of: handle.scope) }
+    try filling(out) { () throws(Failure) in
+      try hutch_cache_stats(handle.cache, of: handle.scope)
+    }
   }
 }
 
 extension hutch_cache_stats {
-  fileprivate init(_ cache: Cache, of scope: Tiers) {
+  fileprivate init(_ cache: Cache, of scope: Tiers) throws(Failure) {
     cache.reclaimByHostsClock()
     self.init()
     if scope != .disk {
       memory = hutch_tier_stats(cache.memory.stats)
       memory.waiting = cache.releases.waiting
     }
-    if scope != .memory, let storage = cache.storage { disk = hutch_tier_stats(storage.stats) }
+    if let stats = try cache.storeStats(in: scope) { disk = hutch_tier_stats(stats) }
   }
 }
 

@@ -179,7 +179,8 @@ extension UnsafeMutablePointer where Pointee == AsyncOperation {
   }
 
   private func clear(_ cache: Cache, _ scope: Tiers, _ task: TaskPointer) throws(Failure) {
-    let total = task.extras.pointee.progress == nil ? 0 : cache.count(in: scope)
+    let total =
+      task.extras.pointee.progress == nil ? 0 : (try? cache.count(in: scope)) ?? 0
     _ = report(task, 0, total)
     if let clear = pointee.clear {
       pointee.clear = nil

@@ -34,23 +34,30 @@ extension Cache {
   }
 
   /// Distinct keys. Nothing stands still for it: the sums are read in the order in which an entry
-  /// goes down, so one that goes down meanwhile counts twice rather than not at all; and again if some did.
-  func count(in scope: Tiers) -> UInt64 {
-    guard let storage, scope != .memory else { return memory.count }
-    var unbacked: UInt64 = 0
-    for _ in 0..<8 {
-      unbacked = scope == .disk ? 0 : memory.unbackedCount
-      let onTheWay = storage.announcedCount + leavings.underWay
-      let count = unbacked + onTheWay + storage.stats.count
-      if scope == .disk || memory.unbackedCount == unbacked { return count }
+  /// goes down, so one that goes down meanwhile counts twice rather than not at all; and again if
+  /// some did.
+  func count(in scope: Tiers) throws(Failure) -> UInt64 {
+    if storage == nil || scope == .memory { return memory.count }
+    return try withStorage { (storage) throws(Failure) in
+      var count: UInt64 = 0
+      for _ in 0..<9 {
+        let unbacked = scope == .disk ? 0 : memory.unbackedCount
+        count = unbacked + storage.announcedCount + leavings.underWay + storage.stats.count
+        if scope == .disk || memory.unbackedCount == unbacked { break }
+      }
+      return count
     }
-    return unbacked + storage.announcedCount + leavings.underWay + storage.stats.count
   }
 
-  func cost(in scope: Tiers) -> UInt64 {
-    guard let storage, scope != .memory else { return memory.cost }
-    let stored = storage.stats.cost
-    return scope == .disk ? stored : stored &+ memory.cost
+  func cost(in scope: Tiers) throws(Failure) -> UInt64 {
+    (scope == .disk ? 0 : memory.cost) &+ (try storeStats(in: scope)?.cost ?? 0)
+  }
+
+  /// What the store has done and holds; nil: it is none of the call's business. Its sums may have
+  /// to be read from the disk, so the call is inside the gate.
+  func storeStats(in scope: Tiers) throws(Failure) -> TierStats? {
+    guard storage != nil, scope != .memory else { return nil }
+    return try withStorage { (storage) throws(Failure) in storage.stats }
   }
 
   func differs(from options: OpenOptions) -> Bool {

@@ -74,7 +74,7 @@ extension Cache {
       entry.mark = write.mark
       putInMemory(&put, entry, at: moment, isBacked: write.outcome == .stored)
     } else {
-      dropFromMemory(&put, entry.key, at: moment, if: .upTo(put.result.version))
+      _ = dropFromMemory(&put, entry.key, at: moment, if: .upTo(put.result.version))
     }
     return nil
   }

@@ -59,6 +59,8 @@ extension Cache {
     // A value is read before the stripe is taken: a codec of the host's may be called.
     let old = events.wants(.didRemove) ? (try? peek(entry.key, in: .whole)) ?? nil : nil
     let stripe = Stripes.index(of: hash)
+    // What memory drops is freed when the stripe is free.
+    var dropped: Block?
     prepare(&put, entry, storage)
     lock(stripe, for: put, entry.key, storage)
     if put.plan.store == .removeIfThere && isFamily {
@@ -95,7 +97,7 @@ extension Cache {
     // What the store has to decide first, memory does afterwards.
     if put.condition.isAlways {
       let counter = put.write?.isShown ?? false ? mark : coherence?.mark(hash)
-      let wasDirty = carryOutInMemory(&put, entry, at: moment, counter)
+      let wasDirty = carryOutInMemory(&put, entry, at: moment, counter, &dropped)
       switch put.plan.store {
       case .remove: put.result.disk = .removed
       case .removeIfThere:
@@ -115,6 +117,7 @@ extension Cache {
     }
     write.version = put.result.version
     put.mark = submit(write, to: storage, at: moment, unlocking: stripe, isEntered: true)
+    _ = consume dropped
     return put
   }
 
@@ -167,10 +170,11 @@ extension Cache {
   /// The part in memory of a put whose stripe is held, between the flips. `counter`: the key's,
   /// where processes share. Returns whether the entry that was there was dirty.
   private func carryOutInMemory(
-    _ put: inout SubmittedPut, _ entry: UnownedBlock, at moment: Moment, _ counter: UInt32?
+    _ put: inout SubmittedPut, _ entry: UnownedBlock, at moment: Moment, _ counter: UInt32?,
+    _ dropped: inout Block?
   ) -> Bool {
     guard put.plan.memory == .value else {
-      dropFromMemory(&put, entry.key, at: moment)
+      dropped = dropFromMemory(&put, entry.key, at: moment)
       return false
     }
     // During a commit: it counts when that has ended, for it comes later.
@@ -195,20 +199,21 @@ extension Cache {
       put.result.memory = stored.outcome == .stored ? .stored : .tooLarge
       return stored.wasDirty
     } catch {
-      dropFromMemory(&put, entry.key, at: moment)
+      _ = dropFromMemory(&put, entry.key, at: moment)
       put.result.memory = .failed
       return false
     }
   }
 
-  /// What memory has of a put's key goes, if it meets the condition.
+  /// What memory has of a put's key goes, if it meets the condition; returns it.
   func dropFromMemory(
     _ put: inout SubmittedPut, _ key: Bytes, at moment: Moment,
     if condition: WriteCondition = .always
-  ) {
+  ) -> Block? {
     let old = memory.remove(key, put.hash, at: moment, condition: condition)
     put.owed?.wasInMemory = old != nil
     put.result.memory = put.plan.memory == .drop ? put.plan.outcome : .none
+    return old
   }
 
   /// Submits a write whose version is drawn and whose stripe is held, and lets the stripe go.

@@ -175,7 +175,7 @@ extension Cache {
         }
         if let plan {
           removal.plan = plan
-          carryOut(&removal, write, key, hash, old.unowned, at: moment, in: scope, storage)
+          _ = carryOut(&removal, write, key, hash, old.unowned, at: moment, in: scope, storage)
           if wantsValue, let old { removal.value = Holder(old) }
           return removal
         }
@@ -231,11 +231,11 @@ extension Cache {
   }
 
   /// Carries out a removal's plan, and lets go of the stripe. `old`: what the store was seen to
-  /// have.
+  /// have. Returns what memory had, to be freed with the stripe free.
   private func carryOut(
     _ removal: inout SubmittedRemoval, _ write: StorageWrite, _ key: Bytes, _ hash: UInt64,
     _ old: UnownedBlock?, at moment: Moment, in scope: Tiers, _ storage: any Storage
-  ) {
+  ) -> Block? {
     let stripe = removal.stripe
     if removal.plan.store != .nothing {
       write.version = order.versions.draw()
@@ -247,22 +247,23 @@ extension Cache {
     removal.owed?.wasInMemory = copy != nil
     if removal.plan.store == .nothing {
       order.stripes.unlock(stripe)
-      return
+      return copy
     }
-    if scope == .whole, let copy = copy.unowned {
-      if coherence != nil { removal.mark = copy.mark }
-      if copy.isDirty {
+    if scope == .whole, let taken = copy.unowned {
+      if coherence != nil { removal.mark = taken.mark }
+      if taken.isDirty {
         removal.wasUnbacked = true
         // Beneath a dirty entry the store has nothing, once that is committed.
         if !storage.isPending(key) {
           order.stripes.bump(stripe)
           order.stripes.unlock(stripe)
-          return
+          return copy
         }
       }
     }
     submit(write, to: storage, at: moment, unlocking: stripe)
     removal.write = write
+    return copy
   }
 
   /// The second half: waits for the commit. False: there was no entry.

@@ -168,8 +168,10 @@ final class Writer {
     if spec.extended.count > 0 { made.extendedData.copyMemory(from: spec.extended) }
     let value = made.value
     if file.size > 0 {
-      try cache.storage?.files?.read(
-        file, into: UnsafeMutableRawBufferPointer(rebasing: value[0..<file.size]))
+      try inFile { (files) throws(Failure) in
+        try files.read(
+          file, into: UnsafeMutableRawBufferPointer(rebasing: value[0..<file.size]))
+      }
     }
     if gathered.count > 0 {
       memcpy(value.baseAddress! + file.size, gathered.elements.baseAddress!, gathered.count)
