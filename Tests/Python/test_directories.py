@@ -309,3 +309,31 @@ def test_too_many_open_files_say_nothing_of_the_directory(directory):
             resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
     with hutch.Cache(directory) as cache:
         assert len(cache) == 20
+
+
+def test_destroy_removes_what_the_library_has_made(tmp_path):
+    directory = tmp_path / "cache"
+    assert not hutch.destroy(directory)
+    with hutch.Cache(directory, storage="file") as cache:
+        cache["k"] = b"x" * 100_000
+        with pytest.raises(hutch.BusyError):
+            hutch.destroy(directory)
+        assert cache["k"] == b"x" * 100_000
+    (directory / "notes").write_text("mine")
+    assert hutch.destroy(str(directory))
+    assert snapshot(directory) == {"notes": b"mine"}
+    assert not hutch.destroy(os.fsencode(directory))
+    (directory / "notes").unlink()
+    hutch.Cache(directory).close()
+    assert hutch.destroy(directory) and not directory.exists()
+
+
+def test_destroy_refuses_what_is_no_directory_of_a_cache(tmp_path):
+    file = tmp_path / "file"
+    file.write_text("mine")
+    with pytest.raises(hutch.BadDirectoryError):
+        hutch.destroy(file)
+    assert file.read_text() == "mine"
+    for wrong in (None, 1, "", "a\0b"):
+        with pytest.raises((TypeError, ValueError, hutch.InvalidArgumentError)):
+            hutch.destroy(wrong)

@@ -14,7 +14,7 @@ See Cache for all of it. The library is libhutch; this package calls it by
 ctypes, and for the common calls by an extension in C, if that was built.
 """
 
-from ._cache import Cache, TierView
+from ._cache import Cache, TierView, destroy
 from ._cbor import register
 from ._codec import Key, key_from_bytes, key_to_bytes
 from ._codec_hook import Codec
@@ -120,6 +120,7 @@ __all__ = [
     "UnsupportedError",
     "Writer",
     "WrongTypeError",
+    "destroy",
     "key_from_bytes",
     "key_to_bytes",
     "log",

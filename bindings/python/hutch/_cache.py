@@ -382,6 +382,19 @@ def _directory(path: Path) -> bytes:
     return path_bytes(os.path.expanduser(os.fspath(path)))
 
 
+def destroy(directory: Path) -> bool:
+    """Remove a cache from a directory: every file that the library has made there.
+
+    The directory goes too if it is empty then; files of other programs stay.
+    False: the directory does not exist, or has no cache.
+    BusyError: this process or another one has the cache open.
+    BadDirectoryError, NewerFormatError: the files are not a cache's, or a newer
+    library's, and nothing is changed. No process may open the directory during
+    the call.
+    """
+    return check(lib.hutch_destroy(_directory(directory))) == Status.OK
+
+
 def _busy(error: Error, directory: Any) -> Error:
     """The error, with its remedy."""
     words = (
