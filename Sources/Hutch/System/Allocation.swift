@@ -1,16 +1,17 @@
 import CSystem
 
-/// Memory whose size a caller or a disk decides. Swift's own allocation traps when
-/// memory ends; this answers.
+/// Memory whose size a caller or a disk decides. Swift's own allocation traps when memory runs out;
+/// these functions return nil.
 enum Allocation {
-  /// At least `size` bytes, 16-byte aligned, not initialised. `free` gives them back.
+  /// At least `size` bytes, 16-byte aligned, not initialised. The caller frees them with `free`.
   @inline(__always)
   static func bytes(_ size: Int) throws(Failure) -> UnsafeMutableRawPointer {
     guard size >= 0, let memory = malloc(size) else { throw .noMemory }
     return memory
   }
 
-  /// Zeroed room for `count` values, of a type for which zeroes are a value. `free` gives it back.
+  /// Zeroed room for `count` values, of a type for which zeroes are a valid value. The caller frees
+  /// it with `free`.
   static func array<T>(_ type: T.Type, _ count: Int) throws(Failure)
     -> UnsafeMutablePointer<T>
   {
@@ -20,7 +21,7 @@ enum Allocation {
     return memory.bindMemory(to: T.self, capacity: count)
   }
 
-  /// Zeroed cache lines of 64 bytes, aligned as such. `free` gives them back.
+  /// Zeroed cache lines of 64 bytes, aligned to 64 bytes. The caller frees them with `free`.
   static func lines(_ count: Int) throws(Failure) -> UnsafeMutableRawPointer {
     let (size, overflow) = count.multipliedReportingOverflow(by: 64)
     guard !overflow, size >= 0, let memory = aligned_alloc(64, max(size, 64)) else {
@@ -36,7 +37,7 @@ enum Allocation {
   }
 }
 
-/// Bytes that belong to somebody else, valid for the call they are handed to.
+/// Bytes that another object owns, valid during the call that gets them.
 typealias Bytes = UnsafeRawBufferPointer
 
 extension UnsafeRawBufferPointer {
@@ -51,7 +52,7 @@ extension UnsafeRawBufferPointer {
       || (count >= prefix.count && memcmp(baseAddress!, prefix.baseAddress!, prefix.count) == 0)
   }
 
-  /// In the order of bytes, a prefix before what it is a prefix of: SQLite's order of blobs.
+  /// By bytes; a prefix comes before the longer string: SQLite's order of blobs.
   func isOrderedBeforeOrSame(as other: UnsafeRawBufferPointer) -> Bool {
     let common = Swift.min(count, other.count)
     let order = common == 0 ? 0 : memcmp(baseAddress!, other.baseAddress!, common)

@@ -1,6 +1,6 @@
 import CSystem
 
-/// Which boot of which machine. Nil numbers: not known, equal to nothing.
+/// Identifies a boot of a machine. Nil numbers: not known, and equal to nothing.
 struct Boot {
   var id: (UInt64, UInt64) = (0, 0)
   /// Unix time minus CLOCK_BOOTTIME.
@@ -12,7 +12,7 @@ struct Boot {
     isKnown && id.0 == other.id.0 && id.1 == other.id.1
   }
 
-  /// The boot that is under way; its offset is the wall clock's.
+  /// The current boot; its offset is that of the wall clock.
   static func current() -> Boot {
     var boot = Boot()
     boot.offset = Clock.read(CLOCK_REALTIME) &- Clock.read(CLOCK_BOOTTIME)

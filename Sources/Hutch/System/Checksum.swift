@@ -29,7 +29,7 @@ enum Checksum {
     0xCE31_D07A_D1B8_F88F, 0x2804_1695_8F3A_CB45, 0x7E40_4BBB_CAFB_D7AF,
   ]
 
-  /// The secret's word from that byte on.
+  /// The word of the secret that starts at that byte.
   @inline(__always)
   private static func secret(at byte: Int) -> UInt64 {
     let word = byte >> 3
@@ -46,7 +46,7 @@ enum Checksum {
     return x ^ x &>> 32
   }
 
-  /// The last step of XXH64. One to one: what differs before it differs behind it.
+  /// The last step of XXH64. It is one-to-one: different inputs give different outputs.
   @inline(__always)
   static func mix(_ x: UInt64) -> UInt64 {
     var x = x
@@ -128,7 +128,7 @@ enum Checksum {
     @inline(__always)
     private static func products(_ x: Vector) -> Vector { (x & 0xFFFF_FFFF) &* (x &>> 32) }
 
-    /// A lane is added to its neighbour.
+    /// Each lane is added to its neighbour.
     @inline(__always)
     private static func swapped(_ x: Vector) -> Vector {
       var swapped = x
@@ -179,7 +179,7 @@ enum Checksum {
       filled = 0
     }
 
-    /// `last`: the last 64 bytes, of which some may have been added.
+    /// `last`: the last 64 bytes, of which some may have been added already.
     func end(last: UnsafeRawPointer, total: UInt64) -> UInt64 {
       let stripe = last.loadUnaligned(as: Vector.self)
       let ended =
@@ -198,8 +198,9 @@ enum Checksum {
     private static let room = 256
     private var lanes = Lanes()
     private var total: UInt64 = 0
-    /// The last bytes, not yet added: up to 256 of them all, for 240 are summed up in another
-    /// way, and of more 64 at least, for the end goes over the last 64 again.
+    /// The last bytes, not yet added. Inputs up to 240 bytes are summed in another way, so they are
+    /// all kept. Of a longer input, at least 64 bytes are kept, since the end is summed over the
+    /// last 64 again.
     private var kept = Kept(repeating: 0)
     private var keptCount = 0
 
@@ -210,7 +211,7 @@ enum Checksum {
       keep(p, fill)
       let left = bytes.count - fill
       guard left > 0 else { return }
-      // The room is full, of whole stripes.
+      // The room is full of whole stripes.
       let direct = left / 64 - 1
       if direct >= 0 {
         Sum.add(kept, stripes: 4, to: &lanes)
@@ -236,7 +237,7 @@ enum Checksum {
       withUnsafeBytes(of: kept) { lanes.add($0.baseAddress!, stripes: stripes) }
     }
 
-    /// The checksum of all that was added.
+    /// The checksum of all bytes that were added.
     var value: UInt64 {
       withUnsafeBytes(of: kept) { kept in
         if total <= 240 { return xxh3(Bytes(rebasing: kept[..<keptCount])) }

@@ -1,15 +1,15 @@
 import CSystem
 import Synchronization
 
-/// A point in time in Unix nanoseconds, read when it is first needed: a hit on an entry
-/// that does not expire reads no clock.
+/// A point in time in Unix nanoseconds, read when it is first needed: a hit on an entry that does
+/// not expire reads no clock.
 struct Moment {
-  /// The host's time, or the least Int64 for the system's.
+  /// The host's time; the least Int64 means the system's clocks.
   fileprivate let fixed: Int64
-  /// What to add to CLOCK_MONOTONIC_COARSE.
+  /// The number to add to CLOCK_MONOTONIC_COARSE.
   fileprivate let offset: Int64
 
-  /// Whether the host gave the time, so that `time` costs nothing.
+  /// True if the host gave the time, so that `time` costs nothing.
   @inline(__always) var isGiven: Bool { fixed != Int64.min }
 
   @inline(__always)
@@ -19,12 +19,12 @@ struct Moment {
   }
 }
 
-/// Time as one cache sees it.
+/// The time for one cache.
 ///
-/// Within a boot CLOCK_BOOTTIME decides, offset once to Unix time, so a wall clock that
-/// jumps changes nothing. Reading it costs 130 to 280 ns in place on some machines, so
-/// calls use the coarse monotonic clock (a few milliseconds' resolution), whose distance
-/// to CLOCK_BOOTTIME changes only when the machine sleeps: `refresh` measures it anew.
+/// Within a boot, CLOCK_BOOTTIME with one fixed offset to Unix time decides, so a wall clock that
+/// jumps changes nothing. On some machines it costs 130 to 280 ns to read. Calls therefore use the
+/// coarse monotonic clock (a resolution of a few milliseconds). Its distance to CLOCK_BOOTTIME
+/// changes only when the machine sleeps; `refresh` measures it.
 final class Clock {
   typealias Function = @convention(c) (UnsafeMutableRawPointer?) -> Int64
   typealias Release = @convention(c) (UnsafeMutableRawPointer?) -> Void
@@ -32,12 +32,12 @@ final class Clock {
   private let function: Function?
   private let context: UnsafeMutableRawPointer?
   private let release: Release?
-  /// Unix time minus CLOCK_BOOTTIME. Relaxed: any value that was ever right will do.
+  /// Unix time minus CLOCK_BOOTTIME. Relaxed: any value that was ever right is good enough.
   private let anchor: Atomic<Int64>
-  /// Unix time minus CLOCK_MONOTONIC_COARSE. Relaxed, likewise.
+  /// Unix time minus CLOCK_MONOTONIC_COARSE. Relaxed for the same reason.
   private let coarse: Atomic<Int64>
 
-  /// A host's clock; `release` is called with the context when the clock goes.
+  /// A host's clock; its owner calls `release` with the context when it drops the clock.
   init(function: Function?, context: UnsafeMutableRawPointer?, release: Release?) {
     self.function = function
     self.context = context
@@ -49,13 +49,14 @@ final class Clock {
 
   deinit { release?(context) }
 
-  /// The last time that the host's clock gave. Relaxed: maintenance wants any recent one.
+  /// The last time that the host's clock gave. Relaxed: any recent time is good enough for
+  /// maintenance.
   private let latest = Atomic<Int64>(Int64.min + 1)
 
   var isHosts: Bool { function != nil }
 
-  /// Fixes Unix time minus CLOCK_BOOTTIME, as the manifest's anchors say it was when the
-  /// directory was first opened in this boot.
+  /// Sets Unix time minus CLOCK_BOOTTIME to the manifest's anchor, the value at the first opening
+  /// of the directory in this boot.
   func setAnchor(_ value: Int64) {
     anchor.store(value, ordering: .relaxed)
     refresh()
@@ -66,15 +67,15 @@ final class Clock {
     let boot = Clock.read(CLOCK_BOOTTIME)
     let monotonic = Clock.read(CLOCK_MONOTONIC)
     let measured = anchor.load(ordering: .relaxed) &+ (boot &- monotonic)
-    // The two readings are a little apart, each time another little: what is less than a
-    // sleep must not move time, least of all back.
+    // Two readings are always a little apart, by a varying amount. A difference smaller than a
+    // sleep must not move time, and must never move it back.
     let change = measured &- coarse.load(ordering: .relaxed)
     if change > 100_000_000 || change < -100_000_000 {
       coarse.store(measured, ordering: .relaxed)
     }
   }
 
-  /// The time of a call. A host's clock is asked at once, while no lock is held.
+  /// The time of a call. It asks the host's clock at once, while the thread holds no lock.
   @inline(__always)
   func moment() -> Moment {
     guard let function else {
@@ -86,14 +87,14 @@ final class Clock {
   @inline(never)
   private func hostsMoment(_ function: Function) -> Moment {
     ThreadState.assertNoLocks()
-    // The last nanosecond is never: see Record.never.
+    // The clock never returns the last nanosecond: see Record.never.
     let time = min(max(function(context), Int64.min + 1), Int64.max - 1)
     latest.store(time, ordering: .relaxed)
     return Moment(fixed: time, offset: 0)
   }
 
-  /// The time for work on a thread of ours, which calls no function of the host's: the time
-  /// of the last call.
+  /// The time for work on a thread of the library, which calls no function of the host: the time of
+  /// the last call.
   func momentForMaintenance() -> Moment {
     guard isHosts else {
       refresh()

@@ -5,7 +5,7 @@ struct Deadline {
   let end: Int64
   /// CLOCK_MONOTONIC.
   init(at end: Int64) { self.end = end }
-  /// Int64.max: never.
+  /// Int64.max: no deadline.
   init(after duration: Int64) {
     let (end, overflow) = Clock.read(CLOCK_MONOTONIC).addingReportingOverflow(duration)
     self.end = overflow || duration == Int64.max ? Int64.max : end
@@ -14,7 +14,7 @@ struct Deadline {
   /// 0: no limit.
   init(budget: Int64) { self.init(after: budget == 0 ? Int64.max : budget) }
 
-  /// 0: it has passed.
+  /// The time that is left; 0: the deadline has passed.
   var left: Int64 { end == Int64.max ? Int64.max : max(0, end - Clock.read(CLOCK_MONOTONIC)) }
   var hasPassed: Bool { left == 0 }
 }

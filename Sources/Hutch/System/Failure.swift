@@ -1,14 +1,14 @@
 import CSystem
 
-/// Why something could not be done. Thrown within the engine; at the border it
-/// becomes a status, and words in the thread's last error.
+/// The reason why an operation failed. The engine throws it; the C boundary turns it into a status,
+/// and into words in the thread's last error.
 ///
-/// Two machine words: what is thrown travels in registers, at every call on its way.
+/// A failure is two machine words, so it travels in registers through every call.
 struct Failure: Error, @unchecked Sendable {
-  /// What was tried, in words that need no context, or a loader's words; ends with NUL.
+  /// What was tried, in words that need no context, or the words of a loader; ends with NUL.
   let words: UnsafePointer<UInt8>
   private let code: Int8
-  /// Whether `number` is the argument that was refused.
+  /// True if `number` is the argument that was refused.
   private var hasArgument = false
   private var errno16: UInt16 = 0
   private var number: Int32 = 0
@@ -41,7 +41,8 @@ struct Failure: Error, @unchecked Sendable {
     return failure
   }
 
-  /// A loader has failed, and says why. `words` outlives the failure, and ends with NUL.
+  /// The failure of a loader, with its code and words. `words` outlives the failure, and ends with
+  /// NUL.
   static func ofLoader(_ code: Int32, _ words: UnsafePointer<UInt8>?) -> Failure {
     let none: StaticString = ""
     var failure = Failure(.loadFailed, words: words ?? none.utf8Start)
@@ -53,7 +54,7 @@ struct Failure: Error, @unchecked Sendable {
     self.init(status, words: words.utf8Start)
   }
 
-  /// `words` is for ever, and ends with NUL.
+  /// `words` is static, and ends with NUL.
   init(_ status: Status, words: UnsafePointer<UInt8>) {
     code = Int8(truncatingIfNeeded: status.code)
     self.words = words
@@ -89,8 +90,8 @@ struct Failure: Error, @unchecked Sendable {
     return failure
   }
 
-  /// Something in a directory could not be opened. That a process has too many files open says
-  /// nothing of the directory.
+  /// The failure to open a file of a directory: `badDirectory`, or `io` if the process has too many
+  /// open files, since that is no fault of the directory.
   static func opening(_ words: StaticString, errno code: Int32 = hutch_errno()) -> Failure {
     .system(words, errno: code, otherwise: code == EMFILE || code == ENFILE ? .io : .badDirectory)
   }

@@ -1,6 +1,6 @@
 import CSystem
 
-/// An open file, closed with its owner and never inherited by exec.
+/// An open file. Its owner closes it at its end, and exec never inherits it.
 struct Descriptor: ~Copyable {
   private(set) var number: Int32
 
@@ -8,7 +8,7 @@ struct Descriptor: ~Copyable {
 
   deinit { if number >= 0 { _ = close(number) } }
 
-  /// Hands the descriptor over: who has it closes it.
+  /// Hands the descriptor over to the caller, which closes it.
   consuming func take() -> Int32 {
     let taken = number
     number = -1
@@ -16,17 +16,17 @@ struct Descriptor: ~Copyable {
   }
 }
 
-/// System calls on files behind names: EINTR and short transfers are handled here once.
-/// A path is bytes that end with NUL, relative to a directory's descriptor.
+/// System calls on files behind names: EINTR and short transfers are handled here once. A path is
+/// bytes that end with NUL, relative to the descriptor of a directory.
 enum Files {
   typealias Path = UnsafePointer<CChar>
 
-  /// A literal as C has it: it ends with NUL.
+  /// A literal as a C string: it ends with NUL.
   static func path(_ literal: StaticString) -> Path {
     UnsafeRawPointer(literal.utf8Start).assumingMemoryBound(to: CChar.self)
   }
 
-  /// Nil: `errno` says why.
+  /// Nil: `errno` has the reason.
   static func open(
     _ path: Path, at directory: Int32 = AT_FDCWD, _ flags: Int32, mode: mode_t = 0o600
   ) -> Int32? {
@@ -37,8 +37,8 @@ enum Files {
     }
   }
 
-  /// As `open`, of a path of names below a directory: no symbolic link is followed, neither on
-  /// the way nor at its end.
+  /// Like `open`, for a path of names below a directory. It follows no symbolic link, neither on
+  /// the way nor at the end.
   static func openBeneath(
     _ path: Path, at directory: Int32, _ flags: Int32, mode: mode_t = 0o600
   ) -> Int32? {
@@ -54,7 +54,7 @@ enum Files {
     return openStepwise(path, at: directory, flags, mode: mode)
   }
 
-  /// The same, one directory after the other.
+  /// The same, one directory after another.
   static func openStepwise(
     _ path: Path, at directory: Int32, _ flags: Int32, mode: mode_t
   ) -> Int32? {
@@ -63,7 +63,7 @@ enum Files {
     while let slash = strchr(name, 0x2F) {
       let count = UnsafePointer(slash) - name
       let from = parent.number < 0 ? directory : parent.number
-      // Names of ours are short: see ContentPath.
+      // The library's names are short: see ContentPath.
       var room = (UInt64(0), UInt64(0), UInt64(0), UInt64(0), UInt64(0), UInt64(0), UInt64(0))
       let next = withUnsafeMutableBytes(of: &room) { step -> Int32? in
         guard count < step.count else {
@@ -87,7 +87,7 @@ enum Files {
     return opened
   }
 
-  /// Writes all of `bytes` to a place in the file. False: `errno` says why.
+  /// Writes all of `bytes` at an offset in the file. False: `errno` has the reason.
   static func write(_ bytes: Bytes, to descriptor: Int32, at offset: Int = 0) -> Bool {
     var done = 0
     while done < bytes.count {
@@ -96,7 +96,7 @@ enum Files {
       if count > 0 {
         done += count
       } else if count == 0 {
-        // No file system should; without this the loop would not end.
+        // No file system should do this; without the check the loop would not end.
         hutch_set_errno(ENOSPC)
         return false
       } else if hutch_errno() != EINTR {
@@ -106,7 +106,8 @@ enum Files {
     return true
   }
 
-  /// Fills `target` from a place in the file; how many bytes there were. Nil: `errno`.
+  /// Fills `target` from an offset in the file, and returns how many bytes there were. Nil:
+  /// `errno`.
   static func read(
     _ descriptor: Int32, into target: UnsafeMutableRawBufferPointer, at offset: Int = 0
   ) -> Int? {
@@ -125,8 +126,8 @@ enum Files {
     return done
   }
 
-  /// A file in memory with these bytes, which nobody can change any more. Its descriptor is
-  /// the caller's.
+  /// A file in memory with these bytes, sealed against every change. The caller owns its
+  /// descriptor.
   static func sealed(_ bytes: Bytes) throws(Failure) -> Int32 {
     let number = memfd_create(path("hutch"), UInt32(MFD_CLOEXEC | MFD_ALLOW_SEALING))
     guard number >= 0 else { throw .system("cannot make a file in memory") }
@@ -137,7 +138,7 @@ enum Files {
     return file.take()
   }
 
-  /// Waits until the file's bytes are on the disk. False: `errno` says why.
+  /// Waits until the file's bytes are on the disk. False: `errno` has the reason.
   static func sync(_ descriptor: Int32) -> Bool {
     while fsync(descriptor) != 0 { if hutch_errno() != EINTR { return false } }
     return true
@@ -154,7 +155,8 @@ enum Files {
     return fstat(descriptor, &status) == 0 ? status : nil
   }
 
-  /// What is free, for us, on the file system that a file is on, and its size. Nil: `errno`.
+  /// The space that is free for this process on the file's file system, and the size of that file
+  /// system. Nil: `errno`.
   static func space(of descriptor: Int32) -> (free: Int64, all: Int64)? {
     var status = statvfs()
     guard fstatvfs(descriptor, &status) == 0 else { return nil }
@@ -176,13 +178,13 @@ enum Files {
     unlinkat(directory, path, 0) == 0
   }
 
-  /// True if the directory is there afterwards.
+  /// True if the directory exists afterwards.
   static func makeDirectory(_ path: Path, at directory: Int32 = AT_FDCWD) -> Bool {
     mkdirat(directory, path, 0o700) == 0 || hutch_errno() == EEXIST
   }
 
-  /// Makes `path` and its parents. Only the last step's error counts: a parent that cannot
-  /// be made may be there already, beyond what we may see.
+  /// Makes `path` and its parents. Only the last step's error counts: a parent that cannot be made
+  /// may exist already, where this process has no right to see it.
   static func makeDirectories(_ path: Path) throws(Failure) -> Bool {
     guard let text = strdup(path) else { throw .noMemory }
     defer { free(text) }
@@ -195,8 +197,9 @@ enum Files {
     return makeDirectory(text)
   }
 
-  /// Reads the names in a directory, and shows each with the directory's own descriptor, until
-  /// `visit` says stop. False if it cannot be read, and `errno` says why.
+  /// Reads the names in a directory, and passes each to `visit` with the directory's own
+  /// descriptor, until `visit` asks to stop. False if the directory cannot be read; `errno` has the
+  /// reason.
   @discardableResult
   static func list(
     _ path: Path, at directory: Int32, visit: (_ name: Path, _ folder: Int32) -> Bool
@@ -212,7 +215,7 @@ enum Files {
     }
     defer { closedir(stream) }
     while true {
-      // Only so can its end be told from an error.
+      // Only errno tells the end of the directory from an error.
       hutch_set_errno(0)
       guard let entry = readdir(stream) else { break }
       let goesOn = withUnsafePointer(to: &entry.pointee.d_name) { name in

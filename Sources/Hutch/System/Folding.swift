@@ -1,4 +1,4 @@
-/// What both hashes are made of: words of the input, and the folded product of two.
+/// The parts that both hashes share: words of the input, and the folded product of two.
 enum Folding {
   /// Both halves of the product.
   @inline(__always)

@@ -1,14 +1,14 @@
 import CSystem
 import Synchronization
 
-/// Lets calls in until it is closed, then waits for those inside to leave. While it is paused
-/// who comes waits outside, but for threads that are inside a gate already.
+/// Lets calls in until it is closed, then waits for the calls inside to leave. While it is paused,
+/// a new call waits outside, unless its thread is inside a gate already.
 ///
-/// Who calls the host from inside, or waits for who does, steps aside meanwhile, and steps back
-/// when there is no pause. A pause waits for those alone who are inside and not aside, and from
-/// then on there are none. A close waits for all.
+/// A thread inside that calls the host, or waits for a thread that does, steps aside first, and
+/// steps back when there is no pause. A pause waits only for the calls that are inside and not
+/// aside; when it has them, no call is active. A close waits for all.
 struct Gate: ~Copyable {
-  /// At an address of its own, which threads that are inside remember.
+  /// The state has an address of its own, which the threads that are inside remember.
   typealias Word = UnsafeMutablePointer<Atomic<UInt64>>
 
   private static let closedBit: UInt64 = 1 << 63
@@ -16,13 +16,13 @@ struct Gate: ~Copyable {
   private static let oneAside: UInt64 = 1 << 31
   private static let countMask: UInt64 = oneAside - 1
 
-  /// The number of calls inside, from bit 31 on of those among them that have stepped aside, and
-  /// the two bits. Acquire on entry and release on exit, so that what calls did is done when
-  /// `close` or `awaitQuiet` returns.
+  /// The number of calls inside; from bit 31 on, the number of those that have stepped aside; and
+  /// the two bits. Acquire on entry and release on exit, so that the effects of the calls are
+  /// visible when `close` or `awaitQuiet` returns.
   private let state: Word
-  /// Protects nothing but the waits.
+  /// Protects only the waits.
   private let lock: Lock
-  /// That nobody is inside any more, or that the pause is over.
+  /// Signals that no call is inside any more, or that the pause is over.
   private let changed: Condition
 
   init() throws(Failure) {
@@ -43,7 +43,7 @@ struct Gate: ~Copyable {
     word & countMask == (word & (pausedBit - 1)) / oneAside
   }
 
-  /// False: closed. Else `leave` is owed, by the same thread.
+  /// False: the gate is closed. Otherwise the same thread must call `leave`.
   func enter() -> Bool {
     let now = state.pointee.load(ordering: .relaxed)
     if now < Gate.pausedBit,
@@ -89,18 +89,18 @@ struct Gate: ~Copyable {
     changed.broadcast()
   }
 
-  /// Whoever is inside for long lets a pause pass, where it has nothing under way.
+  /// A call that is inside for long lets a pause pass, at a point where it has nothing in progress.
   func giveWay() {
     guard state.pointee.load(ordering: .relaxed) & Gate.pausedBit != 0 else { return }
     ThreadState.stepBack(to: ThreadState.stepAside())
   }
 
-  /// Waits until nobody is inside; who comes is let in still.
+  /// Waits until no call is inside. New calls are still let in.
   func awaitEmpty() {
     while !Gate.isEmpty(state.pointee.load(ordering: .acquiring)) { usleep(1000) }
   }
 
-  /// Closes, once, and waits until nobody is inside.
+  /// Closes the gate, once, and waits until no call is inside.
   func close() {
     state.pointee.bitwiseOr(Gate.closedBit, ordering: .acquiringAndReleasing)
     lock.lock()
@@ -110,18 +110,18 @@ struct Gate: ~Copyable {
 
   // MARK: fork
 
-  /// Whether all who are inside have stepped aside.
+  /// True if every call inside has stepped aside.
   var isQuiet: Bool { Gate.isQuiet(state.pointee.load(ordering: .acquiring)) }
 
   func pause() { state.pointee.bitwiseOr(Gate.pausedBit, ordering: .acquiringAndReleasing) }
 
-  /// False: somebody had something to do still when the time was over.
+  /// False: some call still had work in progress when the time was over.
   func awaitQuiet(until end: Deadline) -> Bool {
     lock.lock()
     defer { lock.unlock() }
     while !isQuiet {
       if end.hasPassed { return false }
-      // Who steps aside tells nobody.
+      // A thread that steps aside signals no waiter.
       changed.wait(lock, nanoseconds: min(end.left, 1_000_000))
     }
     return true
@@ -132,14 +132,14 @@ struct Gate: ~Copyable {
     tell()
   }
 
-  /// In the child of a fork: nobody is inside, and it is as open as it was.
+  /// In the child of a fork: no call is inside, and the gate is as open as it was.
   func renew() {
     state.pointee.bitwiseAnd(Gate.closedBit, ordering: .relaxed)
     lock.renew()
     changed.renew()
   }
 
-  // Of a thread that is inside: see ThreadState.
+  // Calls of a thread that is inside: see ThreadState.
 
   static func stepAside(_ word: Word) { word.pointee.wrappingAdd(oneAside, ordering: .releasing) }
 

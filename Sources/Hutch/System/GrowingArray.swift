@@ -1,6 +1,6 @@
 import CSystem
 
-/// An array of plain values that answers when memory ends, where Swift's own traps.
+/// An array of plain values that reports when memory runs out, where Swift's own traps.
 struct GrowingArray<Element: BitwiseCopyable>: ~Copyable {
   private var memory: UnsafeMutablePointer<Element>?
   private var capacity = 0
@@ -44,22 +44,22 @@ struct GrowingArray<Element: BitwiseCopyable>: ~Copyable {
     nonmutating set { memory![index] = newValue }
   }
 
-  /// The last element, which leaves.
+  /// Removes and returns the last element.
   mutating func popLast() -> Element? {
     guard count > 0 else { return nil }
     count -= 1
     return memory![count]
   }
 
-  /// Puts the last element in the place of this one.
+  /// Moves the last element into the place of this one.
   mutating func removeBySwapping(at index: Int) {
     count -= 1
     memory![index] = memory![count]
   }
 
-  /// Keeps the memory, as does `truncate`.
+  /// Keeps the memory, like `truncate`.
   mutating func removeAll() { count = 0 }
 
-  /// What lies behind the first `length` elements goes.
+  /// Drops the elements behind the first `length`.
   mutating func truncate(to length: Int) { count = min(count, length) }
 }

@@ -1,12 +1,12 @@
 import CSystem
 
-/// A hash of keys that an outsider cannot aim at.
+/// A hash of keys against which an attacker cannot construct collisions.
 ///
-/// Multiply-and-fold over 64-bit halves, as wyhash and rapidhash do (Wang Yi, Vladimir
-/// Makarov), with this difference: there both factors of a product are public constants
-/// mixed with input, so a half that equals the constant makes the product 0 and all keys
-/// with that half collide. Here every factor is mixed with a secret of its own, drawn from
-/// the system for each cache, so nobody can know which half that is.
+/// Multiply-and-fold over 64-bit halves, as wyhash and rapidhash do (Wang Yi, Vladimir Makarov),
+/// with one difference. There, both factors of a product are public constants mixed with input, so
+/// a half that equals the constant makes the product 0, and all keys with that half collide. Here,
+/// every factor is mixed with a secret of its own, which the cache draws from the system, so an
+/// attacker cannot know that half.
 struct KeyedHash {
   private let s0: UInt64
   private let s1: UInt64
@@ -20,7 +20,7 @@ struct KeyedHash {
     self.s3 = s3
   }
 
-  /// For another process to hash alike.
+  /// So that another process computes the same hashes.
   var secrets: (UInt64, UInt64, UInt64, UInt64) { (s0, s1, s2, s3) }
 
   /// With secrets drawn from the system.
@@ -62,15 +62,15 @@ struct KeyedHash {
     return hash(a, b, state, count)
   }
 
-  /// `a` and `b`: the key's first and last bytes; `state`: of those before.
+  /// `a` and `b`: the key's first and last bytes; `state`: the fold of the bytes before.
   @inline(__always)
   private func hash(_ a: UInt64, _ b: UInt64, _ state: UInt64, _ count: Int) -> UInt64 {
     let product = (a ^ s0).multipliedFullWidth(by: b ^ state)
     return Folding.fold(product.low ^ s3, product.high ^ s1 ^ UInt64(truncatingIfNeeded: count))
   }
 
-  /// The lowest bits of a hash in the memory tier say what the entry is: all zero, a value. A shard
-  /// sees them shifted up by at most 10.
+  /// The lowest bits of a hash in the memory tier say what the entry is; all zero means a value. A
+  /// shard sees them shifted up by at most 10.
   static let kindBits: UInt64 = 0xFFF
 
   /// The place of a hash among `mask + 1` chains, a power of two. The kind is left out:
@@ -80,7 +80,7 @@ struct KeyedHash {
     Int(truncatingIfNeeded: hash >> 12) & mask
   }
 
-  /// Of a value's entry.
+  /// The hash of a value's entry.
   func entry(_ key: Bytes) -> UInt64 { self(key) & ~KeyedHash.kindBits }
 
   @inline(__always)
@@ -88,16 +88,16 @@ struct KeyedHash {
     self(key, count) & ~KeyedHash.kindBits
   }
 
-  /// The same, of a key of 8 to 16 bytes.
+  /// The same, for a key of 8 to 16 bytes.
   @inline(__always)
   func shortEntry(_ key: UnsafeRawPointer, _ count: Int) -> UInt64 {
     hash(Folding.word(key, 0), Folding.word(key, count &- 8), s2, count) & ~KeyedHash.kindBits
   }
 
-  /// Of a host object's entry, in a key space of its own.
+  /// The hash of a host object's entry, in a key space of its own.
   func object(_ key: Bytes) -> UInt64 { ~self(key) & ~KeyedHash.kindBits | 1 }
 
-  /// Folds all but the last 16 bytes (which may overlap what was folded).
+  /// Folds all but the last 16 bytes (these may overlap bytes already folded).
   @inline(never)
   private func longState(_ p: UnsafeRawPointer, _ count: Int) -> UInt64 {
     var state = s2

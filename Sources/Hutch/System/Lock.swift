@@ -1,8 +1,8 @@
 import CSystem
 import Synchronization
 
-/// Takes a mutex unless that takes longer. (The time is the wall clock's, which is what the
-/// call wants: if it jumps, so does the bound.)
+/// Takes a mutex unless that takes longer. (The call wants a time of the wall clock, so if that
+/// clock jumps, the bound moves with it.)
 func lockMutex(
   _ mutex: UnsafeMutablePointer<pthread_mutex_t>, until end: Deadline
 ) -> Bool {
@@ -19,14 +19,14 @@ func lockMutex(
   return true
 }
 
-/// A mutual exclusion lock: pthread_mutex_t at an address of its own, where
-/// ThreadSanitizer sees it. Says nothing of order; who owns one says what it protects.
+/// A mutual exclusion lock: pthread_mutex_t at an address of its own, where ThreadSanitizer sees
+/// it. Its owner documents the order of locks and what the lock protects.
 struct Lock: ~Copyable {
   private let mutex: UnsafeMutablePointer<pthread_mutex_t>
 
   init() throws(Failure) {
     mutex = try Allocation.one(pthread_mutex_t.self)
-    // Neither can fail: glibc's attributes are words of the caller's.
+    // Neither call can fail: glibc's attributes are plain memory of the caller.
     var attributes = pthread_mutexattr_t()
     pthread_mutexattr_init(&attributes)
     pthread_mutexattr_settype(&attributes, Int32(PTHREAD_MUTEX_ADAPTIVE_NP))
@@ -65,24 +65,25 @@ struct Lock: ~Copyable {
     return try body()
   }
 
-  /// False: it could not be had in time.
+  /// False: the lock was not free in time.
   func lock(until end: Deadline) -> Bool { lockMutex(mutex, until: end) }
 
-  /// In the child of a fork, of a lock that a thread of the parent may have: nobody has it.
+  /// In the child of a fork, for a lock that a thread of the parent may hold: the lock becomes
+  /// free.
   func renew() { pthread_mutex_init(mutex, nil) }
 
   fileprivate var address: UnsafeMutablePointer<pthread_mutex_t> { mutex }
 }
 
-/// A lock whose memory is its owner's, beside what it protects: one cache line to fetch. It is
-/// held for some hundred nanoseconds, and most often nobody else wants it: to take it is one
-/// atomic exchange, to give it up a plain store, where a pthread_mutex_t takes two exchanges
-/// and two calls.
+/// A lock in the memory of its owner, beside what it protects: one cache line to fetch. A thread
+/// holds it for some hundred nanoseconds, and contention is rare. To take it is one atomic
+/// exchange, to release it a plain store, where a pthread_mutex_t takes two exchanges and two
+/// calls.
 ///
-/// Nothing orders that store before the load of `waiters`, so who gives the lock up may miss
-/// somebody who goes to sleep in the same few nanoseconds. That is made up for by the clock: no
-/// sleep is longer than a fraction of a millisecond. Hardly anybody sleeps: it takes a holder whose
-/// thread was stopped.
+/// Nothing orders that store before the load of `waiters`, so a thread that releases the lock may
+/// miss one that goes to sleep in the same few nanoseconds. The clock makes up for that: no sleep
+/// is longer than a fraction of a millisecond. Sleeps are rare: one takes a holder whose thread was
+/// stopped.
 struct LockInPlace {
   static let byteCount = 8
   private static let longestSleep: Int64 = 200_000
@@ -90,7 +91,7 @@ struct LockInPlace {
   /// 0: free. Acquire to take it, release to give it up.
   private let held: UnsafeMutablePointer<Atomic<UInt32>>
 
-  /// How many threads sleep, or are about to.
+  /// The number of threads that sleep, or are about to.
   @inline(__always)
   private var waiters: UnsafeMutablePointer<Atomic<UInt32>> { held + 1 }
 
@@ -100,7 +101,7 @@ struct LockInPlace {
     held = address.assumingMemoryBound(to: Atomic<UInt32>.self)
   }
 
-  /// Once, before anybody uses it.
+  /// Called once, before the first use.
   func initialize() {
     held.initialize(to: Atomic(0))
     waiters.initialize(to: Atomic(0))
@@ -143,13 +144,13 @@ struct LockInPlace {
       hutch_spin_pause()
       if held.pointee.load(ordering: .relaxed) == 0 && take() { return }
     }
-    // Before the word is looked at again.
+    // Before the next look at the word.
     waiters.pointee.wrappingAdd(1, ordering: .acquiringAndReleasing)
     while !take() { hutch_futex_wait(held, 1, LockInPlace.longestSleep) }
     waiters.pointee.wrappingSubtract(1, ordering: .relaxed)
   }
 
-  /// As of `Lock`.
+  /// Like that of `Lock`.
   func lock(until end: Deadline) -> Bool {
     while !tryLock() {
       if end.hasPassed { return false }
@@ -171,7 +172,7 @@ struct Condition: ~Copyable {
     renew()
   }
 
-  /// In the child of a fork: nobody waits.
+  /// In the child of a fork: no thread waits.
   func renew() {
     var attributes = pthread_condattr_t()
     pthread_condattr_init(&attributes)
@@ -185,10 +186,10 @@ struct Condition: ~Copyable {
     free(condition)
   }
 
-  /// The lock is held before and after; wakes may be spurious.
+  /// The caller holds the lock before and after. A wake may be spurious.
   func wait(_ lock: borrowing Lock) { pthread_cond_wait(condition, lock.address) }
 
-  /// As `wait`, for at most this many nanoseconds.
+  /// Like `wait`, for at most this many nanoseconds.
   func wait(_ lock: borrowing Lock, nanoseconds: Int64) {
     var until = timespec()
     clock_gettime(CLOCK_MONOTONIC, &until)

@@ -1,4 +1,4 @@
-/// What the host's logger is to be told.
+/// A line for the host's logger.
 struct LogLine {
   /// Bits, so that a logger's levels are a mask.
   enum Level: UInt32 {
@@ -9,7 +9,7 @@ struct LogLine {
   }
 
   let level: Level
-  /// For ever, and ends with NUL.
+  /// Static, and ends with NUL.
   let words: StaticString
   var failure: Failure?
 

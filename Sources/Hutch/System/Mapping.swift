@@ -1,11 +1,11 @@
 import CSystem
 
-/// A file's bytes as memory that all processes share which map it.
+/// A file's bytes as memory that all processes share which map the file.
 ///
-/// A mapping reaches further than its file does. The part behind the file's end becomes usable
-/// when the file grows, whichever process makes it grow, and no process maps it again. Whoever
-/// touches memory behind the end, or a hole of the file on a full file system, dies by SIGBUS:
-/// the owner of a mapping keeps to what `Files.reserve` has given.
+/// A mapping extends beyond the end of its file. The part behind the end becomes usable when any
+/// process makes the file grow, without a new mapping. A thread that touches memory behind the end,
+/// or a hole of the file on a full file system, dies by SIGBUS. The owner of a mapping therefore
+/// touches only what `Files.reserve` has allocated.
 struct Mapping: ~Copyable {
   let base: UnsafeMutableRawPointer
   let byteCount: Int
@@ -30,7 +30,7 @@ struct Mapping: ~Copyable {
 
   deinit { munmap(base, byteCount) }
 
-  /// The file is read and written at random: the kernel is not to read ahead.
+  /// Accesses to the file are random: the kernel should not read ahead.
   func adviseRandom() { madvise(base, byteCount, MADV_RANDOM) }
 
   /// Waits until these bytes are on the disk. `offset` is a multiple of the page size.
@@ -42,8 +42,8 @@ struct Mapping: ~Copyable {
 }
 
 extension Files {
-  /// Sees to it that these bytes of a file have a place on the file system; the file grows to
-  /// their end. What is there stays.
+  /// Allocates space on the file system for these bytes of a file; the file grows to their end.
+  /// Existing bytes stay.
   static func reserve(_ descriptor: Int32, _ offset: Int, _ count: Int) throws(Failure) {
     while true {
       let code = posix_fallocate(descriptor, off_t(offset), off_t(count))
@@ -52,8 +52,8 @@ extension Files {
     }
   }
 
-  /// Gives the file system back what these bytes took; they read as zeroes. Where that is not
-  /// possible nothing happens.
+  /// Returns the space of these bytes to the file system; they then read as zeroes. Does nothing
+  /// where that is not possible.
   static func punch(_ descriptor: Int32, _ offset: Int, _ count: Int) {
     // FALLOC_FL_KEEP_SIZE | FALLOC_FL_PUNCH_HOLE
     _ = fallocate(descriptor, 3, off_t(offset), off_t(count))

@@ -12,44 +12,45 @@ struct OpenDirectory {
   var inode: UInt64
   /// The cache; not a counted reference.
   var owner: UnsafeMutableRawPointer?
-  /// Files are opened or closed, without the registry's lock. A fork waits until none is busy, and
-  /// other openings of the directory do.
+  /// The owner opens or closes files without the registry's lock. A fork waits until no directory
+  /// is busy, and so does another opening of this one.
   var isBusy = false
-  /// The thread that opens it.
+  /// The thread that opens the directory.
   var opener: pthread_t = 0
   var next: UnsafeMutablePointer<OpenDirectory>?
 }
 
-/// What the process has once: a count of forks, the list of open directories, the roster of
-/// caches, and a logger. The only file that touches that state (see CSystem/system.h).
+/// The state that the process has once: a count of forks, the list of open directories, the roster
+/// of caches, and a logger. Only this file touches it (see CSystem/system.h).
 enum Process {
-  /// Grows in the child of a fork. A handle remembers the value it was made under.
+  /// Grows in the child of a fork. A handle remembers the value at its creation.
   @inline(__always)
   static var forks: UInt32 { hutch_process_state().pointee.forks }
 
-  /// Whether what was made under this value is the parent's.
+  /// True if a handle created under this value belongs to the parent.
   @inline(__always)
   static func isParents(_ value: UInt32) -> Bool { value != forks }
 
-  /// Refuses what is the parent's.
+  /// Refuses a handle of the parent.
   @inline(never)
   static func check(_ value: UInt32, _ words: StaticString) throws(Failure) {
     if isParents(value) { throw Failure(.forked, words) }
   }
 
-  /// Makes sure that forks are counted: once, before the first handle is given out.
+  /// Makes sure that forks are counted: once, before the library returns its first handle.
   static func watchForks() { try? withRegistry { _ throws(Failure) in } }
 
-  /// Runs `body` with the registry's lock held. It protects the list of open directories, and is
-  /// taken before any other lock of the library. It is held for a few steps: while a directory is
-  /// opened or closed, which may take long, its node on the list is busy. `givesWay`: to a fork that
-  /// waits; not a thread with a busy node, which the fork waits for.
+  /// Runs `body` with the registry's lock held. The lock protects the list of open directories, and
+  /// comes before every other lock of the library. It is held for a few steps only: while a
+  /// directory is opened or closed, which may take long, its node on the list is busy. `givesWay`:
+  /// the caller yields to a fork that waits. A thread with a busy node does not, since the fork
+  /// waits for it.
   static func withRegistry<R>(
     givesWay: Bool = true,
     _ body: (inout UnsafeMutablePointer<OpenDirectory>?) throws(Failure) -> R
   ) throws(Failure) -> R {
     let state = hutch_process_state()!
-    // A thread that opens and closes all the time would have the lock again before a fork wakes up.
+    // A thread that opens and closes all the time would get the lock again before a fork wakes up.
     var rounds = 0
     while givesWay && hutch_waiting_forks(0) > 0 && rounds < 100 {
       rounds += 1
@@ -66,8 +67,8 @@ enum Process {
     return try body(&head)
   }
 
-  /// The pointer is a counted reference of the process's; its lock is held during `body`, which
-  /// calls nobody.
+  /// The pointer is a counted reference of the process. Its lock is held during `body`, which makes
+  /// no callback.
   static func withLoggerReference<R>(_ body: (inout UnsafeMutableRawPointer?) -> R) -> R {
     let state = hutch_logger_state()!
     pthread_mutex_lock(&state.pointee.lock)
@@ -75,9 +76,9 @@ enum Process {
     return body(&state.pointee.logger)
   }
 
-  /// The directory of `owner` is another one than it was, or is open at last: the list says so
-  /// from here on. False: not yet, for it is not on the list while it is being opened. The lock is
-  /// not waited for, since its holder may wait for the caller.
+  /// Sets the directory of `owner` on the list, after a move, or when the directory is open at
+  /// last. False: the directory is still being opened, so it is not on the list yet. The call does
+  /// not wait for the lock, since its holder may wait for the caller.
   static func relist(
     _ owner: UnsafeMutableRawPointer, device: UInt64, inode: UInt64
   ) -> Bool {
@@ -99,8 +100,8 @@ enum Process {
 
   // MARK: fork
 
-  /// Runs `body` with the roster: the first of the caches that a fork concerns. Its lock
-  /// is taken after the registry's, and held for a few steps only.
+  /// Runs `body` with the roster: the first of the caches that take part in a fork. Its lock comes
+  /// after the registry's, and is held for a few steps only.
   static func withRoster<R>(_ body: (inout UnsafeMutableRawPointer?) -> R) -> R {
     let state = hutch_roster_state()!
     pthread_mutex_lock(&state.pointee.lock)
@@ -108,8 +109,8 @@ enum Process {
     return body(&state.pointee.roster)
   }
 
-  /// Who is to be asked at a fork: before it, after it in the parent, and in the child, with the
-  /// roster's lock held. Set again and again, to the same.
+  /// The hooks of a fork: before it, after it in the parent, and in the child. They run with the
+  /// roster's lock held. Every cache sets the same hooks again.
   static func setForkHooks(
     _ prepare: @escaping @convention(c) () -> Void, _ parent: @escaping @convention(c) () -> Void,
     _ child: @escaping @convention(c) () -> Void
@@ -122,9 +123,9 @@ enum Process {
     }
   }
 
-  /// Of the fork under way: whether nobody opens or closes a directory.
+  /// For the current fork: true if no thread opens or closes a directory.
   static var hasRegistry: Bool { hutch_roster_state()!.pointee.has_registry != 0 }
-  /// When waiting ends.
+  /// The time at which waiting ends.
   static var forkDeadline: Deadline { Deadline(at: hutch_roster_state()!.pointee.until) }
   /// The roster, for the hooks.
   static var roster: UnsafeMutableRawPointer? {
@@ -132,9 +133,9 @@ enum Process {
     set { hutch_roster_state()!.pointee.roster = newValue }
   }
 
-  /// A directory was being opened or closed at the fork: SQLite's locks, and its table of those on
-  /// files, were inherited as a thread of the parent's had them. No directory is opened in this
-  /// process.
+  /// A directory was being opened or closed at the fork: the child inherited SQLite's locks, and
+  /// its table of those on files, as a thread of the parent had them. This process opens no
+  /// directory any more.
   static var opensNothing: Bool { hutch_process_state()!.pointee.opens_nothing != 0 }
 
   /// A fork waits this long, in nanoseconds.
@@ -152,7 +153,8 @@ enum Process {
     return 1
   }
 
-  /// Takes the registry's lock when no directory is being opened or closed. 0: not in time.
+  /// Takes the registry's lock at a moment when no directory is being opened or closed. 0: not in
+  /// time.
   private static func takeRegistry(until end: Deadline) -> Int32 {
     let registry = hutch_process_state()!
     while take(&registry.pointee.lock, until: end) != 0 {
@@ -173,10 +175,10 @@ enum Process {
     _ = hutch_waiting_forks(1)
     let hasRegistry = takeRegistry(until: end)
     _ = hutch_waiting_forks(-1)
-    // Whoever has the roster's lock needs nothing to go on.
+    // The holder of the roster's lock waits for nothing.
     let hasRoster = take(&roster.pointee.lock, until: Deadline(after: patience))
     guard hasRoster != 0 else {
-      // Another fork, that waits for what this thread has.
+      // Another fork waits for a lock that this thread holds.
       if hasRegistry != 0 { pthread_mutex_unlock(&registry.pointee.lock) }
       ThreadState.hasRoster = false
       return
@@ -185,7 +187,7 @@ enum Process {
     roster.pointee.has_registry = hasRegistry
     roster.pointee.until = end.end
     roster.pointee.prepare?()
-    // Held for a step, by who calls nobody.
+    // Its holders keep it for one step and make no callback.
     pthread_mutex_lock(&hutch_logger_state().pointee.lock)
   }
 
@@ -204,7 +206,7 @@ enum Process {
   private static func begin() {
     let registry = hutch_process_state()!
     let roster = hutch_roster_state()!
-    // What a thread of the parent has, nobody has here.
+    // In the child no thread holds the locks that a thread of the parent held.
     pthread_mutex_init(&hutch_logger_state().pointee.lock, nil)
     registry.pointee.forks &+= 1
     if ThreadState.hasRoster {

@@ -1,5 +1,5 @@
-/// Items by rank, the one that comes last at hand: for the first few of many in bounded memory.
-/// A binary heap with its greatest item at the root.
+/// Items by rank, with the last one at hand: finds the first few of many in bounded memory. A
+/// binary heap with its greatest item at the root.
 struct RankedHeap: ~Copyable {
   struct Item: BitwiseCopyable {
     var first: Int64
@@ -21,7 +21,7 @@ struct RankedHeap: ~Copyable {
 
   subscript(_ index: Int) -> Item { items[index] }
 
-  /// The item that comes last; nil if there is none.
+  /// The item with the greatest rank; nil if there is none.
   var last: Item? { items.isEmpty ? nil : items[0] }
 
   mutating func insert(_ item: Item) throws(Failure) {
@@ -36,7 +36,7 @@ struct RankedHeap: ~Copyable {
     items[at] = item
   }
 
-  /// Of a heap that is not empty.
+  /// For a heap that is not empty.
   mutating func replaceLast(with item: Item) { sink(item, items.count) }
 
   mutating func removeLast() {
@@ -44,7 +44,7 @@ struct RankedHeap: ~Copyable {
     sink(moved, items.count)
   }
 
-  /// Puts the items in order, who comes first at index 0. Nothing is inserted after that.
+  /// Sorts the items, the first at index 0. Nothing is inserted after that.
   mutating func sort() {
     var count = items.count
     while count > 1 {

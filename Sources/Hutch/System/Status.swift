@@ -1,5 +1,5 @@
-/// What a call answers: the numbers of `hutch_status`, which are fixed for ever.
-/// 0 is done, above 0 an answer, below 0 a failure.
+/// The result of a call: the numbers of `hutch_status`, which never change. 0 is done, above 0 an
+/// answer, below 0 a failure.
 struct Status: Equatable {
   let code: Int32
   private init(_ code: Int32) { self.code = code }
@@ -71,7 +71,7 @@ struct Status: Equatable {
     }
   }
 
-  /// What it means, in words.
+  /// The meaning, in words.
   var text: StaticString {
     switch code {
     case 0: "done"
@@ -81,13 +81,13 @@ struct Status: Equatable {
     case 4: "stored, but not in every tier"
     case 5: "a later write of the key was done first"
     case 6: "opened, but the directory is open with other options"
-    case 7: "it would have to wait"
+    case 7: "the call would have to wait"
     case 8: "the buffer is too small"
     case 9: "cancelled before it was done"
     case -1: "an argument is not valid"
     case -2: "out of memory"
     case -3: "the cache has been closed"
-    case -4: "it belongs to the parent of this process"
+    case -4: "the handle belongs to the parent of this process"
     case -5: "another process has the directory open"
     case -6: "a call of the system or of SQLite failed"
     case -7: "the file system or the quota is full"
@@ -100,12 +100,12 @@ struct Status: Equatable {
     case -14: "the call would wait for itself"
     case -15: "the directory cannot be used"
     case -16: "the disk tier is out of service"
-    case -17: "the time that was given has passed"
+    case -17: "the given time has passed"
     case -18: "the loader failed"
-    default: "no status of this library"
+    default: "not a status of this library"
     }
   }
 
-  /// For the one caller that has a number from outside: hutch_status_name.
+  /// Only for hutch_status_name, which gets a number from outside.
   static func named(_ code: Int32) -> Status { Status(code) }
 }

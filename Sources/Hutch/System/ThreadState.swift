@@ -1,14 +1,14 @@
 import CSystem
 import Synchronization
 
-/// What each thread has of its own: its last failure, and the callbacks it is within.
-/// The only file that touches the thread-local (see CSystem/system.h).
+/// The state of each thread: its last failure, and the callbacks that it is within. Only this file
+/// touches the thread-local (see CSystem/system.h).
 enum ThreadState {
-  /// Notes a failure for hutch_last_error. What happens within one of our callbacks is not the
-  /// failure of the call around it: the first note there puts the older one aside until the
-  /// callback's end. Without memory for that the older one stays.
-  /// `detail`: what the store's engine says, or nil; ends with NUL. `subject`: what it is about, a
-  /// path; likewise.
+  /// Notes a failure for hutch_last_error. A failure within a callback of the library is not the
+  /// failure of the call around it: the first one there saves the older failure until the end of
+  /// the callback. If there is no memory for that, the older failure stays. `detail`: the words of
+  /// the store's engine, or nil; ends with NUL. `subject`: what the failure is about, a path,
+  /// likewise.
   static func note(
     _ failure: Failure, _ detail: UnsafePointer<CChar>?, _ subject: UnsafePointer<CChar>? = nil
   ) {
@@ -34,7 +34,7 @@ enum ThreadState {
     free(before)
   }
 
-  /// "subject: words: number: detail: strerror", cut to fit, always ended by NUL.
+  /// "subject: words: number: detail: strerror", cut to fit, always terminated by NUL.
   static func compose(
     _ failure: Failure, _ detail: UnsafePointer<CChar>?, _ subject: UnsafePointer<CChar>? = nil,
     into target: UnsafeMutableRawBufferPointer
@@ -49,7 +49,7 @@ enum ThreadState {
     }
     let separator: StaticString = ": "
     if let subject {
-      // Of a path that would leave no room for the reason, the end.
+      // Of a path that would leave no room for the reason, the end is kept.
       let length = strlen(subject)
       if length > longestSubject {
         let cut: StaticString = "..."
@@ -83,7 +83,7 @@ enum ThreadState {
       append(separator.utf8Start)
       append(detail)
     }
-    // A loader's code is its own, and no errno.
+    // A loader's code is its own, not an errno.
     if !isLoaders, failure.system != 0, let why = strerrordesc_np(failure.system) {
       append(separator.utf8Start)
       append(why)
@@ -93,7 +93,7 @@ enum ThreadState {
 
   private static var longestSubject: Int { 100 }
 
-  /// The numbers of this thread's last failure; all 0 if it has had none.
+  /// The numbers of this thread's last failure; all 0 if there was none.
   static var lastFailure: (status: Int32, system: Int32, sqlite: Int32) {
     let state = hutch_thread_state()!
     return (
@@ -101,12 +101,12 @@ enum ThreadState {
     )
   }
 
-  /// Its words, with the NUL, to a buffer that has room for them.
+  /// Copies its words, with the NUL, to a buffer that has room for them.
   static func copyWords(to buffer: UnsafeMutableRawBufferPointer) {
     withUnsafeBytes(of: &hutch_thread_state().pointee.note.words) { buffer.copyMemory(from: $0) }
   }
 
-  /// The same where they are: until the thread's next failure.
+  /// Its words in place: valid until the thread's next failure.
   static var words: UnsafePointer<CChar> {
     withUnsafeBytes(of: &hutch_thread_state().pointee.note.words) {
       $0.baseAddress!.assumingMemoryBound(to: CChar.self)
@@ -132,7 +132,7 @@ enum ThreadState {
 
   typealias Release = @convention(c) (UnsafeMutableRawPointer?) -> Void
 
-  /// Gives a context back to the host: its release is a callback of `owner` like any other.
+  /// Returns a context to the host: its release is a callback of `owner` like any other.
   @inline(never)
   static func give(
     _ context: UnsafeMutableRawPointer?, back release: Release?,
@@ -143,7 +143,7 @@ enum ThreadState {
     within(owner) { release(context) }
   }
 
-  /// Whether this thread is within a callback of `owner`, however deep.
+  /// True if this thread is within a callback of `owner`, at any depth.
   static func isWithinCallback(of owner: UnsafeMutableRawPointer) -> Bool {
     var frame = hutch_thread_state()!.pointee.callback
     while let callback = frame {
@@ -161,13 +161,13 @@ enum ThreadState {
 
   // MARK: gates
 
-  /// Whether this thread is inside a gate, and not aside.
+  /// True if this thread is inside a gate, and not aside.
   static var isInside: Bool {
     let state = hutch_thread_state()!
     return state.pointee.inside > state.pointee.aside
   }
 
-  /// Of more gates than these, one within the other, the innermost are not known.
+  /// With more nested gates than these, the innermost are not recorded.
   private static let mostGates: Int32 = 4
 
   static func noteInside(_ gate: Gate.Word) {
@@ -179,8 +179,9 @@ enum ThreadState {
 
   static func noteOutside() { hutch_thread_state()!.pointee.inside -= 1 }
 
-  /// From here on a fork does not wait for this thread, which calls the host, or waits for who
-  /// does. What it has under way stays as it is. `stepBack` is owed, with what is returned.
+  /// From here on a fork does not wait for this thread, which calls the host, or waits for a thread
+  /// that does. Its work in progress stays as it is. The caller must call `stepBack` with the
+  /// result.
   static func stepAside() -> Int32 {
     let state = hutch_thread_state()!
     let before = state.pointee.aside
@@ -203,13 +204,13 @@ enum ThreadState {
     hutch_thread_state()!.pointee.aside = isAside ? high : low
   }
 
-  /// Whether this thread is within a call of the library, as in a callback.
+  /// True if this thread is within a call of the library, as in a callback.
   static var isWithinCall: Bool {
     let state = hutch_thread_state()!
     return state.pointee.callback != nil || state.pointee.inside > 0
   }
 
-  /// Whether this thread forks, and has the roster's lock (see Process).
+  /// True if this thread forks, and holds the roster's lock (see Process).
   static var hasRoster: Bool {
     get { hutch_thread_state()!.pointee.has_roster != 0 }
     set { hutch_thread_state()!.pointee.has_roster = newValue ? 1 : 0 }
@@ -217,7 +218,7 @@ enum ThreadState {
 
   // MARK: locks, in debug builds
 
-  /// Counts the locks that this thread holds, so that `assertNoLocks` can tell.
+  /// Counts the locks that this thread holds, for `assertNoLocks`.
   @inline(__always)
   static func countLocks(_ change: Int32) {
     #if DEBUG
@@ -225,7 +226,7 @@ enum ThreadState {
     #endif
   }
 
-  /// No function of the host's is called with a lock of ours held.
+  /// No function of the host is called while the thread holds a lock of the library.
   @inline(__always)
   static func assertNoLocks() {
     #if DEBUG
@@ -234,7 +235,7 @@ enum ThreadState {
     #endif
   }
 
-  /// What is called only with a lock of ours held.
+  /// Checks a function that requires a lock of the library to be held.
   @inline(__always)
   static func assertLock() {
     #if DEBUG
@@ -242,7 +243,7 @@ enum ThreadState {
     #endif
   }
 
-  /// The load whose loader this thread is within: a reference of whoever runs the loader.
+  /// The load whose loader this thread is within; the caller of the loader holds the reference.
   static var loading: UnsafeMutableRawPointer? {
     get { hutch_thread_state()!.pointee.loading }
     set { hutch_thread_state()!.pointee.loading = newValue }
