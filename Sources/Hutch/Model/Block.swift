@@ -4,9 +4,8 @@ import Synchronization
 /// One counted reference to an entry as its write fixed it: record, value, extended data
 /// and key, in one allocation. Every tier reads from it, and a host's `hutch_value` is it.
 ///
-/// Whoever holds a reference may read it from any thread. It is written by its maker only,
-/// before anybody else has it, but for `slot`, `stamp` and `mark`, which belong to the memory
-/// tier.
+/// A thread that holds a reference may read the block. Only its maker writes it, before any other
+/// thread has it, except `slot`, `stamp` and `mark`, which belong to the memory tier.
 ///
 ///      0  references  UInt32, atomic; the top bit: the value is a host's object (HostObject.swift),
 ///                     the next: counted as departed (Held.swift); the next: dirty
@@ -30,7 +29,7 @@ struct Block: ~Copyable {
   /// Nil only in a block that has been handed over.
   private var held: UnownedBlock?
 
-  /// Takes over a reference.
+  /// Takes over a reference of the caller.
   @inline(__always) init(owning unowned: UnownedBlock) { held = unowned }
 
   @inline(__always) deinit { if let held { held.release() } }
@@ -38,7 +37,7 @@ struct Block: ~Copyable {
   @inline(__always)
   var unowned: UnownedBlock { held.unsafelyUnwrapped }
 
-  /// Hands the reference over to whoever keeps the pointer.
+  /// Hands the reference over to the caller, which keeps the pointer.
   @inline(__always)
   consuming func leak() -> UnownedBlock {
     let unowned = self.unowned
@@ -48,7 +47,7 @@ struct Block: ~Copyable {
 }
 
 extension Optional where Wrapped == Block {
-  /// The block, if there is one; valid for as long as the owner is.
+  /// The block, if there is one; valid as long as the owner.
   @inline(__always)
   var unowned: UnownedBlock? {
     switch self {
@@ -58,7 +57,7 @@ extension Optional where Wrapped == Block {
   }
 }
 
-/// A block that somebody else keeps alive.
+/// A block that another object keeps alive.
 struct UnownedBlock {
   let raw: UnsafeMutableRawPointer
 
@@ -88,7 +87,7 @@ struct UnownedBlock {
 
   fileprivate static let hasExtension: UInt32 = 1 << 31
   fileprivate static let hasTimes: UInt32 = 1 << 30
-  /// A value of this size or more has its size among the times.
+  /// A value of this size or more has its size in the times.
   fileprivate static let longSize = 1 << 30
 
   @inline(__always)
@@ -102,8 +101,8 @@ struct UnownedBlock {
   @inline(__always)
   private var timed: Bool { load(At.size, UInt32.self) & UnownedBlock.hasTimes != 0 }
 
-  /// Whether the record has anything but version, created and size: an expiry, a time to
-  /// idle, a cost, a checksum or extended data.
+  /// True if the record has more than version, created and size: an expiry, a time to idle, a cost,
+  /// a checksum or extended data.
   @inline(__always) var isPlain: Bool { !extended }
 
   @inline(__always)
@@ -112,7 +111,7 @@ struct UnownedBlock {
     return At.header &+ (bits >> 1) &<< 4 &+ (bits & 1) &<< 5
   }
 
-  /// How a block is laid out, read at once. Of a plain one, as most are, that is two numbers.
+  /// The layout of a block, read at once. For a plain block, as most are, it is two numbers.
   struct Shape {
     let keySize: Int
     let header: Int
@@ -132,7 +131,7 @@ struct UnownedBlock {
     return Shape(keySize: keySize, header: headerSize, size: size)
   }
 
-  /// What the block takes beyond a plain one of the same key, value and extended data.
+  /// The bytes of the block beyond those of a plain one with the same key, value and extended data.
   @inline(__always) var extraSize: Int { headerSize &- At.header }
 
   @inline(__always) var keySize: Int { Int(load(At.keySize, UInt16.self)) }
@@ -147,10 +146,10 @@ struct UnownedBlock {
   @inline(__always)
   var extendedSize: Int { extended ? Int(load(At.extendedSize, UInt32.self)) : 0 }
 
-  /// Of the memory tier, under its lock, where processes share a directory: see
-  /// CoherenceCounters. 0 in a block that was stored before they did, or that nobody has said
-  /// anything of: it counts until its key is written. A plain block has room for none, and
-  /// never counts.
+  /// Belongs to the memory tier, under its lock, where processes share a directory: see
+  /// CoherenceCounters. It is 0 in a block that was stored before they shared it, or that has not
+  /// been stamped: the copy then counts until its key is written. A plain block has no room for a
+  /// number, and never counts.
   var mark: UInt32 {
     @inline(__always) get { extended ? load(At.mark, UInt32.self) : 1 }
     nonmutating set {
@@ -182,7 +181,7 @@ struct UnownedBlock {
 
   var version: UInt64 {
     @inline(__always) get { load(At.version, UInt64.self) }
-    // The maker's: a version is drawn when the block is ready to be submitted.
+    // Set by the maker: the cache draws a version when the block is ready to be submitted.
     nonmutating set { raw.storeBytes(of: newValue, toByteOffset: At.version, as: UInt64.self) }
   }
 
@@ -192,8 +191,8 @@ struct UnownedBlock {
   @inline(__always) var cost: UInt64 { timed ? load(At.cost, UInt64.self) : 0 }
   @inline(__always) var checksum: UInt64 { extended ? load(At.checksum, UInt64.self) : 0 }
 
-  /// The maker's: computes the checksum of a value that has been filled in. There is room for
-  /// it if `allocate` was given one that is not 0.
+  /// For the maker: computes the checksum of a value that has been filled in. There is room for it
+  /// if `allocate` got a checksum that is not 0.
   func setChecksum() {
     assert(extended)
     raw.storeBytes(
@@ -206,14 +205,14 @@ struct UnownedBlock {
     nonmutating set { raw.storeBytes(of: newValue, toByteOffset: At.slot, as: UInt32.self) }
   }
 
-  /// When the memory tier last saw an access, in its own coarse units.
+  /// The last access that the memory tier saw, in its own coarse units.
   var stamp: UInt16 {
     @inline(__always) get { load(At.stamp, UInt16.self) }
     @inline(__always)
     nonmutating set { raw.storeBytes(of: newValue, toByteOffset: At.stamp, as: UInt16.self) }
   }
 
-  /// The record as the write fixed it: accessed is created.
+  /// The record as the write made it: accessed is created.
   var record: Record {
     Record(
       version: version, created: created, accessed: created, expires: expires,
@@ -221,11 +220,11 @@ struct UnownedBlock {
       checksum: checksum)
   }
 
-  /// All that the block takes up, header included.
+  /// All bytes of the block, header included.
   @inline(__always) var byteCount: Int { valueOffset + size + extendedSize }
 
-  /// The sole holder's, under the lock that keeps it that: puts another value, for which there is
-  /// room, in the place of a plain one's.
+  /// For the only holder, under the lock that keeps it the only one: replaces the value of a plain
+  /// block by another one that fits.
   @inline(__always)
   func overwrite(_ value: Bytes, version: UInt64, created: Int64) {
     raw.storeBytes(
@@ -237,12 +236,12 @@ struct UnownedBlock {
     }
   }
 
-  /// What is asked for where so much is needed: all that glibc gives for it, so that a value that is
-  /// a little longer than the one before finds room in its block.
+  /// The size to request for a block of that size: all that glibc allocates for it, so that a
+  /// slightly longer value later fits into the block.
   @inline(__always)
   fileprivate static func room(for size: Int) -> Int { (size &+ 23) & ~15 &- 8 }
 
-  /// Whether a plain block has room for a value of this size, and no more than it needs.
+  /// True if a plain block has room for a value of this size, and not more than it needs.
   @inline(__always)
   func hasRoom(for size: Int) -> Bool {
     UnownedBlock.room(for: valueOffset &+ self.size)
@@ -256,7 +255,7 @@ struct UnownedBlock {
     (raw + At.references).assumingMemoryBound(to: Atomic<UInt32>.self)
   }
 
-  /// One more reference. Relaxed: who makes one has one.
+  /// Adds a reference. Relaxed: the caller has one already.
   @inline(__always)
   func retained() -> Block {
     _ = references.pointee.wrappingAdd(1, ordering: .relaxed)
@@ -268,37 +267,37 @@ struct UnownedBlock {
   private static let dirtyBit: UInt32 = 1 << 29
   private static let countMask: UInt32 = 1 << 29 - 1
 
-  /// Release, so that what this holder read is read before the block goes; acquire for the
-  /// last one, who frees it.
+  /// Release, so that this holder's reads come before the block is freed; acquire for the last
+  /// holder, which frees it.
   @inline(__always)
   func release() {
     let left = references.pointee.wrappingSubtract(1, ordering: .acquiringAndReleasing).newValue
     if left & UnownedBlock.countMask == 0 { end(left, atOnce: true) }
   }
 
-  /// As `release`, where a lock may be held: an object's release function is not called.
+  /// Like `release`, where a lock may be held: does not call an object's release function.
   @inline(__always)
   func releaseInside() {
     let left = references.pointee.wrappingSubtract(1, ordering: .acquiringAndReleasing).newValue
     if left & UnownedBlock.countMask == 0 { end(left, atOnce: false) }
   }
 
-  /// The last reference is gone.
+  /// Called for the last reference.
   @inline(never)
   private func end(_ bits: UInt32, atOnce: Bool) {
     if bits & UnownedBlock.departedBit != 0 { endDeparture() }
     if bits & UnownedBlock.objectBit != 0 { endObject(atOnce: atOnce) } else { free(raw) }
   }
 
-  /// Whether somebody beside the asker holds the block. Only a hint, unless nobody can take a
-  /// reference from the asker's.
+  /// True if another holder than the caller has the block. Only a hint, unless no other thread can
+  /// take a reference from the caller's.
   @inline(__always)
   var isShared: Bool {
     references.pointee.load(ordering: .relaxed) & UnownedBlock.countMask > 1
   }
 
-  /// Whether the asker's is the only reference, who can see to it that nobody takes another.
-  /// Acquire: what others read, they have read.
+  /// True if the caller's is the only reference, and the caller prevents that another one is taken.
+  /// Acquire: reads of former holders come before.
   @inline(__always)
   var isSole: Bool {
     references.pointee.load(ordering: .acquiring) & UnownedBlock.countMask == 1
@@ -319,9 +318,9 @@ struct UnownedBlock {
     set(UnownedBlock.departedBit, isDeparted)
   }
 
-  /// Whether the memory tier owes the entry to the store: it is written when it leaves. The
-  /// maker's, then the tier's, under its lock; what it says of a block that has left is what it
-  /// was then.
+  /// True if the entry is dirty: the memory tier must write it to the store when it leaves. Set by
+  /// the maker, then by the tier under its lock. In a block that has left, it keeps the state that
+  /// it had then.
   @inline(__always)
   var isDirty: Bool {
     references.pointee.load(ordering: .relaxed) & UnownedBlock.dirtyBit != 0
@@ -331,7 +330,7 @@ struct UnownedBlock {
     set(UnownedBlock.dirtyBit, isDirty)
   }
 
-  /// Release: whoever sees the bit sees what was written before; of a departed block that is
+  /// Release: a thread that sees the bit sees what was written before; for a departed block that is
   /// what `endDeparture` reads.
   private func set(_ bit: UInt32, _ isSet: Bool) {
     if isSet {
@@ -341,19 +340,19 @@ struct UnownedBlock {
     }
   }
 
-  /// The maker's: from here on the value's place holds a host's object.
+  /// For the maker: from here on the place of the value has a host's object.
   func setObject() {
     references.pointee.bitwiseOr(UnownedBlock.objectBit, ordering: .relaxed)
   }
 
-  /// Where a host's object is kept.
+  /// The place of a host's object.
   var payload: UnsafeMutableRawPointer { raw + valueOffset }
 }
 
 extension Block {
-  /// A block with this record and key, whose value and extended data the caller fills.
-  /// `record.size` and `record.extendedSize` say how large they are; `payload` is 0, or the room
-  /// for a host's object in place of a value.
+  /// A block with this record and key; the caller fills in its value and extended data.
+  /// `record.size` and `record.extendedSize` are their sizes. `payload` is 0, or the room for a
+  /// host's object in place of a value.
   @_optimize(speed)
   static func allocate(
     key: Bytes, record: Record, payload: Int = 0
@@ -402,7 +401,7 @@ extension Block {
     return Block(owning: UnownedBlock(raw))
   }
 
-  /// A block with a copy of a value, and nothing in its record but when it was written.
+  /// A block with a copy of a value; its record has only the time of the write.
   @_optimize(speed)
   static func plain(key: Bytes, value: Bytes, created: Int64) throws(Failure) -> Block {
     typealias At = UnownedBlock.At
@@ -419,7 +418,7 @@ extension Block {
     raw.storeBytes(of: UInt32.max, toByteOffset: At.slot, as: UInt32.self)
     raw.storeBytes(
       of: UInt32(truncatingIfNeeded: value.count), toByteOffset: At.size, as: UInt32.self)
-    // And a stamp of 0.
+    // The stamp becomes 0 too.
     raw.storeBytes(
       of: UInt32(truncatingIfNeeded: key.count), toByteOffset: At.keySize, as: UInt32.self)
     raw.storeBytes(of: 0, toByteOffset: At.version, as: UInt64.self)
@@ -431,8 +430,8 @@ extension Block {
     return Block(owning: UnownedBlock(raw))
   }
 
-  /// A block with copies of a value and its extended data. Sizes in `record` are taken
-  /// from them.
+  /// A block with copies of a value and its extended data. It takes the sizes in `record` from
+  /// them.
   @_optimize(speed)
   static func copying(
     key: Bytes, value: Bytes, extended: Bytes, record: Record, wantsChecksum: Bool = false

@@ -1,9 +1,9 @@
 import CSystem
 
-/// A host's two functions that stand between a value and the bytes that a store keeps of it:
-/// compression, encryption. Called with no lock held, in any thread.
+/// A host's two functions between a value and the bytes that a store keeps of it, for compression
+/// or encryption. The library calls them with no lock held, on any thread.
 final class Codec: @unchecked Sendable {
-  /// Answers a status; what it makes goes into the buffer.
+  /// Returns a status, and writes its output into the buffer.
   typealias Function = @convention(c) (
     _ context: UnsafeMutableRawPointer?, _ input: UnsafeRawPointer?, _ size: Int,
     _ output: OpaquePointer?
@@ -15,10 +15,10 @@ final class Codec: @unchecked Sendable {
   private let decoding: Function?
   private let context: UnsafeMutableRawPointer?
   private let release: (@convention(c) (UnsafeMutableRawPointer?) -> Void)?
-  /// Whose callbacks these are (see ThreadState); set before the first call.
+  /// The owner of these callbacks (see ThreadState); set before the first call.
   var owner: UnsafeMutableRawPointer?
 
-  /// Takes over the context: `release` is called exactly once, whatever comes of it.
+  /// Takes over the context: `release` is called exactly once, also if a call fails.
   init(
     id: UInt32, encode: Function?, decode: Function?, context: UnsafeMutableRawPointer?,
     release: (@convention(c) (UnsafeMutableRawPointer?) -> Void)?
@@ -49,8 +49,8 @@ final class Codec: @unchecked Sendable {
     return output
   }
 
-  /// Fills `target` with the value; false: the stored bytes are damaged, says the codec, or they
-  /// are not those of a value of this size.
+  /// Fills `target` with the value. False: the codec says that the stored bytes are damaged, or
+  /// they are not those of a value of this size.
   func decode(
     _ stored: Bytes, into target: UnsafeMutableRawBufferPointer
   ) throws(Failure) -> Bool {
@@ -66,13 +66,13 @@ final class Codec: @unchecked Sendable {
   }
 }
 
-/// What a codec writes to: memory of its own that grows, or a place of fixed size.
+/// The output of a codec: memory of its own that grows, or a place of fixed size.
 final class OutputBuffer {
   private var memory: UnsafeMutableRawPointer?
   private(set) var count = 0
   private var capacity = 0
   private let isFixed: Bool
-  /// More was wanted than there is.
+  /// The codec wanted more room than there is.
   private(set) var isShort = false
 
   init() { isFixed = false }
@@ -85,10 +85,10 @@ final class OutputBuffer {
 
   deinit { if !isFixed { free(memory) } }
 
-  /// Valid as long as the buffer is and its size stays.
+  /// Valid until the buffer is freed or its size changes.
   var bytes: Bytes { Bytes(start: memory, count: count) }
 
-  /// Room for `size` bytes, what is there kept; nil: there is none.
+  /// Room for `size` bytes, with the bytes written before; nil: there is no room.
   func resize(_ size: Int) -> UnsafeMutableRawPointer? {
     if size > capacity || memory == nil {
       guard size >= 0, !isFixed, let grown = realloc(memory, max(size, 16)) else {

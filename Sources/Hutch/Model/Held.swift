@@ -1,14 +1,14 @@
 import CSystem
 import Synchronization
 
-/// How many blocks, and how many bytes, are held by others after they left a memory tier.
+/// The number of blocks, and of bytes, that are referenced after they left a memory tier.
 ///
-/// Counted when a block departs that somebody else holds, and when the last of those lets it
-/// go: a hit has nothing to do with it. A departed block refers to the counts, so they live until
-/// the tier and the last such block have gone.
+/// A block is counted when it departs while another holder has it, and no longer when the last of
+/// its holders releases it: a hit does not touch the counts. A departed block refers to the counts,
+/// so they live until the tier and the last such block are gone.
 struct HeldCounts {
   private struct Counts: ~Copyable {
-    /// The tier, and each block that is counted.
+    /// One reference of the tier, and one of each block that is counted.
     let references = Atomic<UInt64>(1)
     let count = Atomic<UInt64>(0)
     let bytes = Atomic<UInt64>(0)
@@ -20,7 +20,7 @@ struct HeldCounts {
     raw.assumingMemoryBound(to: Counts.self)
   }
 
-  /// The tier's reference, to be given up by `release`.
+  /// The tier's reference, which the caller gives up by `release`.
   init() throws(Failure) {
     raw = try Allocation.lines(1)
     raw.bindMemory(to: Counts.self, capacity: 1).initialize(to: Counts())
@@ -50,9 +50,9 @@ struct HeldCounts {
 }
 
 extension UnownedBlock {
-  /// The tier that held the block is about to let go of it. If it is not the last to hold it,
-  /// the block is counted until that one does. `slot` and `stamp`, which mean nothing to anybody
-  /// from here on, say where.
+  /// The tier that held the block is about to release it. If another holder remains, the block is
+  /// counted until the last one releases it. From here on `slot` and `stamp`, which have no other
+  /// use any more, store where.
   func depart(_ counts: HeldCounts) {
     guard isShared else { return }
     counts.add(byteCount)
@@ -63,7 +63,7 @@ extension UnownedBlock {
     setDeparted(true)
   }
 
-  /// The block is in a memory tier again, or gone.
+  /// The block is in a memory tier again, or freed.
   func endDeparture() {
     let address = UInt(stamp) << 32 | UInt(slot)
     HeldCounts(UnsafeMutableRawPointer(bitPattern: address << 4).unsafelyUnwrapped)

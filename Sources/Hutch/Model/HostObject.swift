@@ -2,8 +2,8 @@ import CSystem
 import Synchronization
 
 /// A host's object as the value of a block: the pointer, the function that releases it, and the
-/// queue that the block goes to when nobody holds it any more. The block itself is the queue's
-/// node, so letting go of an object allocates nothing and can be done anywhere.
+/// queue that takes the block after its last reference. The block itself is the queue's node, so
+/// the release of an object allocates nothing and is possible anywhere.
 struct HostObject {
   typealias Release = @convention(c) (UnsafeMutableRawPointer?) -> Void
 
@@ -12,9 +12,9 @@ struct HostObject {
     var release: Release?
     /// A counted reference.
     var queue: Unmanaged<ReleaseQueue>
-    /// The block that is behind this one in the queue.
+    /// The next block in the queue.
     var next: UnsafeMutableRawPointer?
-    /// See Process.forks: what the parent's objects need is the parent's to do.
+    /// See Process.forks: only the parent may release the parent's objects.
     let forks = Process.forks
   }
 
@@ -26,8 +26,8 @@ struct HostObject {
 
   var pointer: UnsafeMutableRawPointer? { payload.pointee.object }
 
-  /// A block with this key and record that stands for an object. Fails with nothing done: the
-  /// object is not taken over.
+  /// A block with this key and record that stands for an object. If it fails, it does not take the
+  /// object over.
   static func block(
     key: Bytes, record: Record, _ object: UnsafeMutableRawPointer?, _ release: Release?,
     _ queue: ReleaseQueue
@@ -41,10 +41,10 @@ struct HostObject {
     return block
   }
 
-  /// The object is the caller's, who made the block, again.
+  /// Returns the object to the caller, which made the block.
   func disown() { payload.pointee.release = nil }
 
-  /// Calls the release function and frees the block. No lock is held.
+  /// Calls the release function and frees the block. The caller holds no lock.
   fileprivate func end() {
     let payload = payload.pointee
     payload.release?(payload.object)
@@ -54,30 +54,31 @@ struct HostObject {
 }
 
 extension UnownedBlock {
-  /// The last reference to an object's block is gone. `atOnce`: no lock is held.
+  /// The last reference to an object's block was released. `atOnce`: the caller holds no lock.
   func endObject(atOnce: Bool) {
-    // The block's reference to the queue may go with the block, and be the last.
+    // The block's reference to the queue may end with the block, and may be the last one.
     let queue = HostObject(block: self).payload.pointee.queue.takeUnretainedValue()
     withExtendedLifetime(queue) { queue.push(self, atOnce: atOnce) }
   }
 }
 
-/// Objects without a reference whose release functions wait to be called, by the maintenance thread
-/// or by the host: never where the last reference happened to go, under a lock perhaps. Once the
-/// queue is closed, the thread that gives up the last reference releases what waits, unless the
-/// memory tier gives it up, whose caller may have a stripe; then the next thread does, or the end of
+/// Objects without a reference that wait for their release functions. The maintenance thread or the
+/// host calls these, never the thread that gave up the last reference, since it may hold a lock.
+/// Once the queue is closed, the thread that gives up the last reference releases the objects that
+/// wait. The memory tier is an exception, since its caller may hold a stripe: there the next thread
+/// releases them, or the end of the cache object.
 /// the cache object.
 final class ReleaseQueue {
   /// Protects what follows. No other lock is taken under it.
   private let lock: Lock
-  /// The blocks, linked by their payloads, the first to go in front.
+  /// The blocks, linked by their payloads, the oldest in front.
   private var first: UnsafeMutableRawPointer?
   private var last: UnsafeMutableRawPointer?
   private var isClosed = false
-  /// Waiting, for statistics. Written under the lock.
+  /// The number of objects that wait, for statistics. Written under the lock.
   private let waitingCount = Atomic<UInt64>(0)
-  /// Called when there is something to release after there was nothing. Set before the first
-  /// push. Nil: the host asks for it.
+  /// Called when the first object enters the empty queue. Set before the first push. Nil: the host
+  /// drains the queue.
   var onWaiting: (() -> Void)?
   /// The cache, as ThreadState knows it. Set before the first push.
   var owner: UnsafeMutableRawPointer?
@@ -104,8 +105,8 @@ final class ReleaseQueue {
     }
   }
 
-  /// Releases up to so many objects, first come, first released. Returns how many. With no lock
-  /// held.
+  /// Releases up to this many objects, in the order of their arrival. Returns how many. The caller
+  /// holds no lock.
   @discardableResult
   func drain(most: UInt64) -> UInt64 {
     guard waiting > 0, let owner else { return 0 }
@@ -129,7 +130,7 @@ final class ReleaseQueue {
     return taken
   }
 
-  /// In the child of a fork: what waits is the parent's.
+  /// In the child of a fork: the objects that wait are the parent's.
   func beginInChild() {
     lock.renew()
     first = nil
@@ -137,7 +138,7 @@ final class ReleaseQueue {
     waitingCount.store(0, ordering: .relaxed)
   }
 
-  /// Releases what waits, and from here on each object at once.
+  /// Releases the objects that wait; from here on each object is released at once.
   func close() {
     lock.withLock { isClosed = true }
     drain(most: .max)

@@ -7,12 +7,12 @@ struct TierLimits: Equatable {
   /// The largest charge of one entry; `quarter`: a quarter of `cost`.
   var maxEntry: UInt64 = 0
   var ages = Ages()
-  /// Bytes that stay free on the file system; the disk tier's.
+  /// Bytes to keep free on the file system; for the disk tier.
   var minFree: UInt64 = 0
 
   static let quarter = UInt64.max
 
-  /// The largest charge that the tier takes, whichever limit says so.
+  /// The largest charge that the tier accepts under all of its limits.
   var largestCharge: UInt64 {
     let largest = cost == 0 ? UInt64.max : cost
     switch maxEntry {
@@ -32,8 +32,8 @@ struct TierLimits: Equatable {
   }
 }
 
-/// Which limits a caller has set. One that is not set stays as it is; at an opening it is what the
-/// directory has, or else the library's default.
+/// The limits that a caller has set. One that is not set stays as it is; at an opening it is the
+/// one of the directory, or else the library's default.
 struct LimitFields: OptionSet {
   let rawValue: UInt8
 
@@ -47,7 +47,7 @@ struct LimitFields: OptionSet {
 }
 
 extension TierLimits {
-  /// These limits, but for the fields that a caller has set: they are `other`'s.
+  /// These limits, with the fields that a caller has set taken from `other`.
   @inline(never)
   func changed(_ fields: LimitFields, to other: TierLimits) -> TierLimits {
     var limits = self
@@ -61,7 +61,7 @@ extension TierLimits {
   }
 }
 
-/// What a tier did and holds, as hutch_tier_stats has it.
+/// What a tier has done and holds, as hutch_tier_stats has it.
 struct TierStats {
   var isUp = true
   var count: UInt64 = 0
@@ -81,7 +81,7 @@ struct TierStats {
   var heldBytes: UInt64 = 0
 }
 
-/// What one tier made of a put: the numbers of HUTCH_OUTCOME_*.
+/// The outcome of a put in one tier: the numbers of HUTCH_OUTCOME_*.
 enum TierOutcome: UInt32 {
   case none = 0
   case stored = 1

@@ -1,28 +1,28 @@
-/// Tiers of a cache: those that a call is about, that a value goes to, that an event happened in,
-/// or the one that has an entry. The bits are those of HUTCH_TIER_*.
+/// Tiers of a cache: those that a call concerns, those that store a value, those of an event, or
+/// the one that has an entry. The bits are those of HUTCH_TIER_*.
 struct Tiers: OptionSet {
   let rawValue: UInt32
 
   static let memory = Tiers(rawValue: 1)
   static let disk = Tiers(rawValue: 2)
-  /// The cache as one. Of a cache that has no store: what is in memory.
+  /// The whole cache. For a cache without a store: what is in memory.
   static let whole: Tiers = [.memory, .disk]
 }
 
-/// In which tiers a put stores: the numbers of HUTCH_WRITE_*.
+/// The tiers in which a put stores: the numbers of HUTCH_WRITE_*.
 enum WritePolicy: UInt32 {
-  /// Of a put: as the cache. Of a cache: `through`.
+  /// For a put: the cache's policy. For a cache: `through`.
   case standard = 0
   case through = 1
   case memory = 2
   case disk = 3
-  /// In memory, and on disk when memory gives it up (Cache+WriteBack.swift).
+  /// In memory, and on disk when memory evicts the entry (Cache+WriteBack.swift).
   case onEviction = 4
 
-  /// Of a put through a view of one tier, which has no choice.
+  /// The policy of a put through a view of one tier, which has no choice.
   init(_ scope: Tiers) { self = scope == .memory ? .memory : scope == .disk ? .disk : .through }
 
-  /// The tiers that the value goes to at once.
+  /// The tiers that store the value at once.
   var tiers: Tiers {
     switch self {
     case .standard, .through: .whole
@@ -31,6 +31,7 @@ enum WritePolicy: UInt32 {
     }
   }
 
-  /// Where a value goes that is, or may become, a file: not into memory alone, to be written later.
+  /// The policy for a value that is a file, or may become one: such a value is not deferred in
+  /// memory.
   var ofFile: WritePolicy { self == .onEviction ? .through : self }
 }

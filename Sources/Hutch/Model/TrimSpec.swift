@@ -1,12 +1,12 @@
-/// What a trim takes away, of a tier or of both: each tier answers with what it removed, and
-/// stops as soon as it may.
+/// What a trim removes, from one tier or from both. Each tier reports what it removed, and stops as
+/// soon as it may.
 struct TrimSpec {
   enum Kind: UInt32 {
-    /// What has expired: counts are exact afterwards.
+    /// Expired entries: counts are exact afterwards.
     case expired = 1
-    /// To `amount` bytes charged, in the order in which the tier's policy gives entries up.
+    /// To `amount` bytes charged, in the order in which the tier's policy evicts.
     case toCost = 2
-    /// To `amount` entries, likewise.
+    /// To `amount` entries, in the same order.
     case toCount = 3
     /// To `amount` bytes charged, the largest entries first.
     case largestFirst = 4
@@ -25,8 +25,8 @@ struct TrimSpec {
   }
 
   var kind: Kind
-  /// Bytes or entries; unused where only a time counts.
+  /// Bytes or entries; unused if only a time counts.
   var amount: UInt64 = 0
-  /// Unix nanoseconds, or a duration; unused where only an amount counts.
+  /// Unix nanoseconds, or a duration; unused if only an amount counts.
   var time: Int64 = 0
 }

@@ -1,10 +1,10 @@
 import Synchronization
 
-/// Where versions come from: each is drawn once.
+/// The source of versions; it draws each once.
 final class Versions {
   private let own: Atomic<UInt64>
-  /// Where processes share a directory: for all of them. Nil: `own`. Changed with every lock
-  /// held under which a version is drawn.
+  /// Where processes share a directory: the source of all of them. Nil: `own`. A change holds every
+  /// lock under which a version is drawn.
   private var shared: UnsafeMutablePointer<Atomic<UInt64>>?
 
   init(from first: UInt64, shared: UnsafeMutablePointer<Atomic<UInt64>>? = nil) {
@@ -15,18 +15,18 @@ final class Versions {
   /// A version for a write that is about to be submitted.
   @inline(__always)
   func draw() -> UInt64 {
-    // Relaxed: which of two writes is newer is decided under a lock of theirs.
+    // Relaxed: the lock under which two writes of a key are made decides which one is newer.
     if let shared { return shared.pointee.wrappingAdd(1, ordering: .relaxed).oldValue }
     return own.wrappingAdd(1, ordering: .relaxed).oldValue
   }
 
-  /// From here on all draw from there.
+  /// From here on every draw comes from there.
   func share(_ shared: UnsafeMutablePointer<Atomic<UInt64>>) {
     shared.pointee.max(own.load(ordering: .relaxed), ordering: .relaxed)
     self.shared = shared
   }
 
-  /// None below `first` is drawn any more.
+  /// From here on no version below `first` is drawn.
   func raise(to first: UInt64) {
     if let shared {
       shared.pointee.max(first, ordering: .relaxed)
@@ -35,7 +35,7 @@ final class Versions {
     }
   }
 
-  /// The last one that was drawn.
+  /// The last version that was drawn.
   var last: UInt64 {
     (shared?.pointee.load(ordering: .relaxed) ?? own.load(ordering: .relaxed)) &- 1
   }

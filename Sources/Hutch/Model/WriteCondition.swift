@@ -1,5 +1,5 @@
-/// What has to be there for a write to be carried out: a put or a removal, in memory or in a store.
-/// An entry that has expired is none.
+/// The condition under which a write is carried out: a put or a removal, in memory or in a store.
+/// An expired entry counts as absent.
 enum WriteCondition {
   case always
   /// No entry.
@@ -10,17 +10,17 @@ enum WriteCondition {
   case versionOrNone(UInt64)
   /// This version or an older one.
   case upTo(UInt64)
-  /// Of a put whose version is drawn: no entry, or an older one.
+  /// For a put with a version: no entry, or an older one.
   case unlessNewer
 
-  /// Whether nothing is asked for.
+  /// True if there is no condition.
   @inline(__always)
   var isAlways: Bool {
     if case .always = self { return true }
     return false
   }
 
-  /// Whether a caller asks for what is there.
+  /// True if a caller asks for what is there.
   var isOfCaller: Bool {
     switch self {
     case .absent, .present, .version: true
@@ -28,8 +28,8 @@ enum WriteCondition {
     }
   }
 
-  /// `existing`: the version of the entry that is there; 0: there is none. `new`: the put's; 0: it
-  /// is not drawn.
+  /// `existing`: the version of the existing entry; 0: none. `new`: that of the put; 0: not drawn
+  /// yet.
   @inline(__always)
   func holds(for existing: UInt64, new: UInt64 = 0) -> Bool {
     switch self {
@@ -43,7 +43,7 @@ enum WriteCondition {
     }
   }
 
-  /// What a put answers whose condition does not hold.
+  /// The status of a put whose condition does not hold.
   func refusal(of existing: UInt64) -> Status {
     switch self {
     case .absent: .exists
