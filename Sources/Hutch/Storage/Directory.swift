@@ -1,6 +1,6 @@
 import CSystem
 
-/// Which directory it is, whatever path leads there.
+/// Identifies a directory, whatever path leads to it.
 struct DirectoryIdentity: Equatable {
   let device: UInt64
   let inode: UInt64
@@ -10,13 +10,13 @@ struct DirectoryIdentity: Equatable {
   }
 }
 
-/// An open cache directory. The cache opens it first, looks its identity up among those
-/// that the process has open, and only then opens a store in it: two of them in one process
-/// would know nothing of each other, and with POSIX locks, as SQLite has them, one would drop
-/// the other's.
+/// An open cache directory. The cache opens it first, looks up its identity among those that the
+/// process has open, and only then opens a store in it. Two stores of one directory in one process
+/// would not know of each other, and with POSIX locks, which SQLite uses, one would drop the locks
+/// of the other.
 ///
-/// A class because a read of a file may go on while the store moves to another directory: the
-/// descriptor stays open as long as somebody uses it.
+/// A class, because a read of a file may continue while the store moves to another directory: the
+/// descriptor stays open as long as a thread uses it.
 final class Directory {
   /// Absolute, ends with NUL. Symbolic links are resolved, so a later chdir changes nothing.
   private let text: UnsafeMutablePointer<CChar>
@@ -37,7 +37,7 @@ final class Directory {
   var device: UInt64 { identity.device }
   var inode: UInt64 { identity.inode }
 
-  /// What paths below the directory are relative to.
+  /// The base of paths below the directory.
   var descriptor: Int32 { file.number }
 
   var path: Files.Path { UnsafePointer(text) }
@@ -64,7 +64,7 @@ final class Directory {
 
   var isOpen: Bool { file.number >= 0 }
 
-  /// Opens the directory at `path`, made with its parents if `creating`.
+  /// Opens the directory at `path`; `creating`: makes it with its parents.
   static func open(
     path text: UnsafePointer<CChar>, creating: Bool = true, allowsNetwork: Bool = false
   ) throws(Failure) -> Directory {
@@ -97,7 +97,7 @@ final class Directory {
         inode: UInt64(truncatingIfNeeded: status.st_ino)))
   }
 
-  /// Whether there is nothing in it, but for what a file system puts into its own root.
+  /// True if the directory is empty, apart from what a file system puts into its own root.
   var isEmpty: Bool {
     get throws(Failure) {
       var isEmpty = true
@@ -110,8 +110,8 @@ final class Directory {
     }
   }
 
-  /// Runs `body` with the absolute path of a file in the directory, for who takes no
-  /// descriptors.
+  /// Runs `body` with the absolute path of a file in the directory, for code that takes no
+  /// descriptor.
   func withPath<R: ~Copyable>(
     of name: StaticString, _ body: (UnsafePointer<CChar>) throws(Failure) -> R
   ) throws(Failure) -> R {
@@ -131,9 +131,9 @@ final class Directory {
     return whole.assumingMemoryBound(to: CChar.self)
   }
 
-  /// A store needs memory shared by all who have a file open (SQLite for its write-ahead log),
-  /// and locks that hold; a file system whose other users are elsewhere has neither. FUSE is let
-  /// pass: it is mostly local.
+  /// A store needs memory shared by all processes that have a file open (SQLite for its write-ahead
+  /// log), and locks that hold. A file system with users on other machines has neither. FUSE is
+  /// accepted: it is mostly local.
   private static func isOnNetwork(_ descriptor: Int32) -> Bool {
     var status = statfs()
     guard fstatfs(descriptor, &status) == 0 else { return false }
@@ -155,7 +155,7 @@ final class Directory {
 }
 
 extension Failure {
-  /// Whether it is the directory's, and not of what was asked for.
+  /// True if the failure is the directory's, and not that of an option.
   var isOfDirectory: Bool {
     status != .invalidArgument && status != .noMemory && status != .forked
   }

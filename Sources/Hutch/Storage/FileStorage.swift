@@ -1,73 +1,73 @@
 import CSystem
 
-/// What a store can do that keeps large values in files of their own (see `Storage.files`):
-/// values that come in pieces or as files, and values that are wanted as files.
+/// The abilities of a store that keeps large values in files of their own (see `Storage.files`):
+/// values that come in pieces or as files, and values that the host reads as files.
 protocol FileStorage: AnyObject {
-  /// Whether a value of this size would be kept in a file as it is.
+  /// True if the store would keep a value of this size in a file, unchanged.
   func keepsInFile(_ size: Int) -> Bool
 
-  /// Whether the store's limits allow for such an entry at all.
+  /// True if the store's limits allow an entry of this size.
   func takes(key: Int, size: Int, extended: Int) -> Bool
 
-  /// Makes an empty file, which `append` fills and `finish` ends. Whoever has it passes it on
-  /// with a write that is submitted, or discards it.
+  /// Makes an empty file, which `append` fills and `finish` ends. The caller passes it on with a
+  /// write that it submits, or discards it.
   func begin(_ file: ValueFile) throws(Failure)
   func append(_ bytes: Bytes, to file: ValueFile) throws(Failure)
   func finish(_ file: ValueFile) throws(Failure)
-  /// What has been appended so far, `file.size` bytes.
+  /// The bytes appended so far, `file.size` of them.
   func read(_ file: ValueFile, into target: UnsafeMutableRawBufferPointer) throws(Failure)
 
-  /// Gives the open regular file at a path one more name, in the store. False: it cannot have
-  /// one here; nothing has happened.
+  /// Gives the open regular file at a path one more name, in the store. False: a hard link is
+  /// impossible here, and nothing has happened.
   func link(
     _ path: Files.Path, _ source: Int32, size: Int, checksum: UInt64, as file: ValueFile
   ) throws(Failure) -> Bool
 
   func discard(_ file: ValueFile)
 
-  /// Calls `body` with the absolute path, without NUL, of the file that the newest entry's value
-  /// is in, submitted writes included; with nil if it has no file of its own. No access. False:
+  /// Calls `body` with the absolute path, without NUL, of the file of the newest entry's value,
+  /// submitted writes included; with nil if the value has no file of its own. Not an access. False:
   /// there is no entry, or it has expired.
   func path(
     of key: Bytes, at moment: Moment, _ body: (Bytes?) throws(Failure) -> Void
   ) throws(Failure) -> Bool
 
-  /// A descriptor to read the value's file by, which stays valid whatever becomes of the entry;
-  /// nil if it has no file of its own, or there is no entry. An access.
+  /// A descriptor that reads the value's file and stays valid whatever becomes of the entry. Nil:
+  /// the value has no file of its own, or there is no entry. An access.
   func open(_ key: Bytes, at moment: Moment) throws(Failure) -> Int32?
 
-  /// From here to `release`, which is owed, no file moves or goes.
+  /// From here to `release`, which the caller owes, no file moves or is deleted.
   func hold()
   func release()
 }
 
-/// A value's file before there is an entry with it; and with an ordinary put, how the file is
-/// to be called. One thread at a time uses it.
+/// A value's file before there is an entry with it; with an ordinary put, the name that its file is
+/// to have. One thread at a time uses it.
 final class ValueFile {
   let suffix: FileSuffix
-  /// What was appended, or linked.
+  /// The bytes that were appended, or linked.
   var size = 0
-  /// Why the store will not take the value; the put then removes what is there.
+  /// The reason why the store will not store the value; the put then removes the existing entry.
   var refusal = TierOutcome.none
   var failure: Failure?
-  /// The put's block has no value: the file has it, or it was refused on the way there.
+  /// The put's block has no value: the value is in the file, or was refused before.
   var isBlockEmpty = false
 
-  /// The store's own. Nil: there is no file yet, or not any more.
+  /// Belongs to the store. Nil: there is no file yet, or not any more.
   var storage: AnyObject?
 
   init(_ suffix: FileSuffix) { self.suffix = suffix }
 }
 
-/// What a file's name ends with: an extension, for hosts that go by it. Up to 15 bytes
-/// in place, and their number in the sixteenth.
+/// The end of a file's name: an extension, for hosts that depend on it. Up to 15 bytes in place,
+/// and their number in the sixteenth.
 struct FileSuffix {
   static let longest = 15
   private var bytes: (UInt64, UInt64) = (0, 0)
 
   init() {}
 
-  /// Nil: too long, or with a byte that no name of a file can have.
+  /// Nil: too long, or with a byte that a file name cannot have.
   init?(_ text: Bytes) {
     guard text.count <= FileSuffix.longest else { return nil }
     for byte in text where byte == 0 || byte == 0x2F { return nil }
@@ -75,7 +75,7 @@ struct FileSuffix {
     bytes.1 |= UInt64(text.count) << 56
   }
 
-  /// As C has it: it ends with NUL. What lies behind the longest is not read.
+  /// A C string: it ends with NUL. Bytes after the longest suffix are not read.
   init?(_ text: Files.Path) {
     self.init(Bytes(start: text, count: strnlen(text, FileSuffix.longest + 1)))
   }

@@ -1,28 +1,30 @@
-/// How a store is to be: what hutch_options says of the disk tier. A store uses what concerns it.
+/// The options of a store: those of hutch_options for the disk tier. A store uses the ones that
+/// concern it.
 struct StorageOptions {
   var kind = StorageKind.unspecified
-  /// Kind mixed: a value of more bytes has a file of its own.
+  /// Kind mixed: a value with more bytes than this has a file of its own.
   var inlineThreshold = 20_480
-  /// The limits that were asked for; where a field is not in `given`, the library's default.
+  /// The requested limits; a field that is not in `given` is the library's default.
   var limits = TierLimits.defaultDisk
-  /// Which fields of `limits` the caller has set.
+  /// The fields of `limits` that the caller has set.
   var given = LimitFields.all
   var durability = Durability.process
   var sharing = Sharing.shared
-  /// Whether reads compare a value's bytes with its checksum.
+  /// True if reads verify a value's checksum.
   var checksChecksums = true
-  /// Between values and what is stored of them.
+  /// Converts between values and their stored bytes.
   var codec: Codec?
-  /// Which of the other options the caller has chosen: one that it has not is what the store has.
+  /// The other options that the caller has chosen. An option not chosen is as in the store.
   var chosen = OptionFields.all
   var allowsNetworkDirectory = false
-  /// A directory that is no cache's yet may have other files in it.
+  /// A directory that is not a cache's yet may contain other files.
   var allowsNonempty = false
-  /// Only a directory is opened that has a store already.
+  /// Opens only a directory that has a store already.
   var mustExist = false
-  /// Maintenance comes about once a second, whatever the host does.
+  /// Maintenance runs about once a second, whatever the host does.
   var isMaintained = true
-  /// A directory that cannot be used is no failure: the store is out of service until it can.
+  /// A directory that cannot be used is not a failure: the store is out of service until it can be
+  /// used.
   var isOptional = false
 }
 
@@ -37,10 +39,10 @@ struct OptionFields: OptionSet {
   static let all = OptionFields(rawValue: 15)
 }
 
-/// How values are kept, which is settled when a directory is new: the numbers of
-/// HUTCH_STORAGE_*. Which store a directory belongs to follows from it (`openStorage`).
+/// How values are kept; fixed when a directory is new. The numbers of HUTCH_STORAGE_*. The kind
+/// decides which store a directory belongs to (`openStorage`).
 enum StorageKind: UInt32 {
-  /// As an option: what the directory has; mixed for a new one.
+  /// As an option: the directory's kind; mixed for a new directory.
   case unspecified = 0
   /// A value above the inline threshold has a file of its own, others are in their row.
   case mixed = 1
@@ -52,11 +54,11 @@ enum StorageKind: UInt32 {
 
 /// What a completed put survives: the numbers of HUTCH_DURABILITY_*.
 enum Durability: UInt32 {
-  /// The end of the process. Nothing waits for the disk.
+  /// The end of the process. No call waits for the disk.
   case process = 1
-  /// After a loss of power the store is whole, without what was written last.
+  /// A loss of power leaves the store whole, without the last writes.
   case power = 2
-  /// A loss of power, too.
+  /// A loss of power.
   case sync = 3
 }
 
@@ -66,6 +68,6 @@ enum Sharing: UInt32 {
   case shared = 2
 }
 
-/// Opens the store of a directory that nothing else of this process has open. One that is
-/// optional may begin out of service, also in a directory that is not open.
+/// Opens the store of a directory that nothing else in this process has open. An optional store may
+/// start out of service, also for a directory that cannot be opened.
 typealias StorageOpener = (Directory, StorageOptions, Clock) throws(Failure) -> any Storage

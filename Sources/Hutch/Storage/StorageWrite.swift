@@ -1,4 +1,4 @@
-/// One write on its way to the store.
+/// One write to the store.
 final class StorageWrite {
   enum Kind {
     /// Store `block`.
@@ -8,56 +8,57 @@ final class StorageWrite {
     /// Set the times of the entry of `block`'s key to `created`, `expires` and `timeToIdle`
     /// of `record`, if it is there.
     case touch
-    /// Advance the generation: every entry submitted before is gone.
+    /// Advance the generation: removes every entry submitted before.
     case clear
   }
 
   let kind: Kind
-  /// The value with key and record; for `remove` and `touch` a block of which only the key
-  /// counts; for `clear` nil.
+  /// The value with key and record. For `remove` and `touch`: a block of which only the key counts.
+  /// For `clear`: nil.
   let block: Block?
-  /// Drawn by the cache, before `submit`; a put's block has the same one.
+  /// Drawn by the cache before `submit`; a put's block has the same version.
   var version: UInt64 = 0
-  /// For `touch`: the times to set. Its version is the entry's.
+  /// For `touch`: the times to set. Its version is that of the entry.
   var record = Record()
   /// When the write was submitted.
   var time: Int64 = 0
-  /// Of a clear: what tiers above have of older versions goes too.
+  /// For a clear: tiers above also lose the entries of older versions.
   var isOfAllTiers = false
 
   // Results, valid after `complete`.
 
   /// Nil: committed.
   var failure: Failure?
-  /// For a put, also whether it was refused: stored, tooLarge, noSpace or failed. For a put
-  /// that is not stored, the commit has removed the entry that was there.
+  /// For a put, also if it was refused: stored, tooLarge, noSpace or failed. If a put is not
+  /// stored, the commit has removed the entry that was there.
   var outcome = TierOutcome.none
-  /// Whether there was an entry, not expired, before the write.
+  /// True if there was an entry, not expired, before the write.
   var existed = false
 
-  /// Of a put to a store that keeps files: how its value is to be kept, or where it is
-  /// already.
+  /// For a put to a store that keeps files: how to keep its value, or where the value is already.
   var file: ValueFile?
 
-  // Where several processes share the store (`Storage.sharing`); else they stay as they are.
+  // Where several processes share the store (`Storage.sharing`); otherwise these keep their initial
+  // values.
 
-  /// Decided where the write is committed; until then no read sees a write that has one.
+  /// Decided where the write is committed; until then no read sees a write that has a condition.
   var condition = WriteCondition.always
-  /// Reads see it from the beginning all the same: another process alone can be in its way.
+  /// Reads see the write from its submission nevertheless: only another process can be in its way.
   var isShown = false
-  /// The condition did not hold, nothing was done: a result, as are those below.
+  /// The condition did not hold, and nothing was done. A result, like those below.
   var isUnmet = false
-  /// Of a write with a condition: the version that it found; 0: none.
+  /// For a write with a condition: the version that it found; 0: none.
   var existing: UInt64 = 0
   /// The number under which memory may remember the entry (CoherenceCounters).
   var mark: UInt32 = 1
-  /// The number when the write was carried out: what memory remembers under it counted then.
+  /// The number when the write was carried out: a copy with this number counted then.
   var markBefore: UInt32 = 1
 
-  /// The cache's, see Leavings.
+  /// Belongs to the cache, see Leavings.
   var next: StorageWrite?
 
-  /// The store's own, from `prepare` or `submit` on: its place in a queue, a file that waits.
+  /// Belongs to the store, from `prepare` or `submit` on: the write's place in a queue, a file that
+  /// waits.
   var storage: AnyObject?
 
   init(_ kind: Kind, _ block: consuming Block?) {
@@ -67,7 +68,7 @@ final class StorageWrite {
 }
 
 extension StorageWrite {
-  /// The block, which lives as long as the write does.
+  /// The block, which lives as long as the write.
   var entry: UnownedBlock? {
     switch block {
     case .some(let block): block.unowned

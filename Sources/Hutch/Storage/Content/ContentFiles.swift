@@ -1,22 +1,21 @@
 import CSystem
 
-/// Content files, one value each, as raw bytes. A file is written once under a temporary
-/// name and never changed after it has its own, so a reader needs no lock: what it opens is
-/// whole, or not there.
+/// Content files, one value each, as raw bytes. A file is written once under a temporary name and
+/// never changed after it gets its own, so a reader needs no lock: a file that it opens is whole.
 ///
-/// No call follows a symbolic link below the cache directory (`Files.openBeneath`): files are
-/// named, linked and unlinked by the descriptor of their folder and a name without a slash.
+/// No call follows a symbolic link below the cache directory (`Files.openBeneath`): a call names,
+/// links or unlinks a file by the descriptor of its folder and a name without a slash.
 enum ContentFiles {
-  /// What of a file must be on the disk before its row is committed.
+  /// The parts of a file that must be on the disk before its row is committed.
   enum Syncing {
     case nothing
-    /// Its bytes: a row that survives a loss of power has its file.
+    /// Its bytes: a row that survives a loss of power then has its file.
     case bytes
     /// Its bytes and its name.
     case name
   }
 
-  /// Writes a value. On failure nothing is left behind.
+  /// Writes a value. On failure no file is left behind.
   static func write(
     _ value: Bytes, _ name: ContentName, in directory: Directory, _ syncing: Syncing
   ) throws(Failure) {
@@ -29,7 +28,7 @@ enum ContentFiles {
     try settle(file.number, name, in: directory, syncing)
   }
 
-  /// Gives a file that has been written its own name. On failure nothing is left behind.
+  /// Gives a written file its own name. On failure no file is left behind.
   static func settle(
     _ file: Int32, _ name: ContentName, in directory: Directory, _ syncing: Syncing
   ) throws(Failure) {
@@ -49,8 +48,8 @@ enum ContentFiles {
     if syncing == .name { try syncFolder(of: name, in: directory) }
   }
 
-  /// The file gets its own name only, beside the one that it has elsewhere; false if it cannot
-  /// have one here.
+  /// The file only gets its own name, beside the one that it has elsewhere. False: it cannot have
+  /// one here.
   static func link(
     _ path: Files.Path, _ file: Int32, _ name: ContentName, in directory: Directory,
     _ syncing: Syncing
@@ -65,7 +64,7 @@ enum ContentFiles {
       makeFolder(of: name, in: directory)
       guard link() else { return false }
     }
-    // What the path names may have been changed since the file was opened.
+    // The path may name another file since the file was opened.
     let own = Files.status(of: file)
     let linked = status(name, in: directory)
     guard let own, let linked, own.st_ino == linked.st_ino, own.st_dev == linked.st_dev,
@@ -78,7 +77,7 @@ enum ContentFiles {
     return true
   }
 
-  /// On failure the file is gone.
+  /// On failure the file is deleted.
   private static func syncFolder(
     of name: ContentName, in directory: Directory
   ) throws(Failure) {
@@ -114,7 +113,7 @@ enum ContentFiles {
     throw .system("cannot make a content file")
   }
 
-  /// The folder is made when it is first needed, or when somebody has removed it.
+  /// Makes the folder when it is first needed, or when another program has removed it.
   private static func makeFolder(of name: ContentName, in directory: Directory) {
     _ = ContentPath.folders.withPointer { Files.makeDirectory($0, at: directory.descriptor) }
     let content = ContentPath.folders.withPointer {
@@ -133,15 +132,15 @@ enum ContentFiles {
     }
   }
 
-  /// The name's folder; nil: it cannot be opened, `errno` says why.
+  /// The name's folder; nil: it cannot be opened, and `errno` has the reason.
   static func folder(of name: ContentName, in directory: Directory) -> Int32? {
     ContentPath.folder(name.folder).withPointer {
       Files.openBeneath($0, at: directory.descriptor, O_PATH | O_DIRECTORY)
     }
   }
 
-  /// Runs `body` with the descriptor of the name's folder. False: there is none, or `body` says
-  /// so; `errno` says why.
+  /// Runs `body` with the descriptor of the name's folder. False: there is no folder, or `body`
+  /// returned false; `errno` has the reason.
   private static func inFolder(
     of name: ContentName, in directory: Directory, _ body: (Int32) -> Bool
   ) -> Bool {
@@ -154,7 +153,7 @@ enum ContentFiles {
     return isDone
   }
 
-  /// Of the name itself, should it be that of a symbolic link. Nil: not there.
+  /// The state of the name itself, also if it is a symbolic link. Nil: not there.
   static func status(_ name: ContentName, in directory: Directory) -> stat? {
     var found: stat?
     _ = inFolder(of: name, in: directory) { folder in
@@ -174,7 +173,7 @@ enum ContentFiles {
 
   /// Nil: not there.
   static func open(_ name: ContentName, in directory: Directory) throws(Failure) -> Int32? {
-    // A FIFO in its place must not make the reader wait for a writer.
+    // The reader must not wait for a writer if the name is a FIFO.
     let number = ContentPath.content(name).withPointer {
       Files.openBeneath($0, at: directory.descriptor, O_RDONLY | O_NONBLOCK)
     }
@@ -197,7 +196,7 @@ enum ContentFiles {
     try read(name, in: directory) { $0 == target.count ? target : nil }
   }
 
-  /// As above, with the checksum of what was read.
+  /// Like `read`, with the checksum of the bytes.
   static func read(
     _ name: ContentName, into target: UnsafeMutableRawBufferPointer,
     _ sum: inout Checksum.Sum, in directory: Directory
@@ -210,7 +209,7 @@ enum ContentFiles {
     guard hutch_is_regular(status.st_mode) != 0, Int(status.st_size) == target.count else {
       return .damaged
     }
-    // In pieces that are in the processor's cache when they are summed up.
+    // In pieces that are still in the processor's cache when they are summed.
     var done = 0
     while done < target.count {
       let piece = UnsafeMutableRawBufferPointer(
@@ -225,14 +224,14 @@ enum ContentFiles {
     return .whole
   }
 
-  /// A block that the disk cannot give back: the value is gone, the rest is not.
+  /// The disk cannot read a block of the file: the value is lost, other values are not.
   private static func unread() throws(Failure) -> ReadResult {
     let code = hutch_errno()
     if code == EIO { return .damaged }
     throw .system("cannot read a content file", errno: code)
   }
 
-  /// Reads a file of whatever size.
+  /// Reads a file of any size.
   static func read(
     _ name: ContentName, into buffer: OutputBuffer, in directory: Directory
   ) throws(Failure) -> ReadResult {
@@ -241,7 +240,7 @@ enum ContentFiles {
     }
   }
 
-  /// `room` gives the place for a file of that size; nil: it is not the right one.
+  /// `room` returns the place for a file of that size; nil: the size is wrong.
   private static func read(
     _ name: ContentName, in directory: Directory,
     into room: (Int) -> UnsafeMutableRawBufferPointer?

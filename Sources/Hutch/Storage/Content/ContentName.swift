@@ -1,11 +1,11 @@
 import CSystem
 
 /// A name that the library gives to a file in a cache directory: `hutch-`, 16 hexadecimal digits
-/// and a suffix, never made from a key. Only a file with such a name is ever moved or unlinked:
-/// any other file in the directory is somebody else's.
+/// and a suffix, never made from a key. The library moves and unlinks only files with such a name;
+/// any other file in the directory belongs to another program.
 ///
-/// Of a content file the digits are a folder and 56 random bits, and the suffix is what its put
-/// asked for. The file is `content/xx/<name>`, where xx are the first two digits.
+/// In the name of a content file, the digits are a folder and 56 random bits, and the suffix is the
+/// one of its put. The file is `content/xx/<name>`, where xx are the first two digits.
 struct ContentName {
   let number: UInt64
   var suffix = FileSuffix()
@@ -25,7 +25,7 @@ struct ContentName {
     self.suffix = suffix
   }
 
-  /// From its text; nil if it is not exactly that.
+  /// Parses its text; nil if the text is not exactly such a name.
   init?(_ text: Bytes) {
     let start = ContentName.markerSize
     let end = start + ContentName.digits
@@ -45,10 +45,10 @@ struct ContentName {
     self.suffix = suffix
   }
 
-  /// From what a folder lists.
+  /// Parses a name in the listing of a folder.
   init?(_ text: Files.Path) { self.init(Bytes(start: text, count: strlen(text))) }
 
-  /// Of the file while it is being written: the same number, with `.tmp` for its suffix.
+  /// The name while the file is being written: the same number, with `.tmp` as its suffix.
   var temporary: ContentName { ContentName(number: number, suffix: .temporary) }
 
   var folder: UInt8 { UInt8(truncatingIfNeeded: number >> 56) }
@@ -63,7 +63,7 @@ struct ContentName {
     return try path.withBytes(body)
   }
 
-  /// The text as C has it.
+  /// The text as a C string.
   func withPointer<R>(_ body: (Files.Path) -> R) -> R { ContentPath(self).withPointer(body) }
 
   fileprivate func append(to path: inout ContentPath) {
@@ -82,7 +82,7 @@ struct ContentPath {
     (0, 0, 0, 0, 0, 0, 0)
   private var length = 0
 
-  /// What a file is called in its folder.
+  /// The file's name in its folder.
   init(_ name: ContentName) {
     self.init()
     name.append(to: &self)

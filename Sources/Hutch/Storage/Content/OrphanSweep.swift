@@ -1,14 +1,15 @@
 import CSystem
 
-/// Finds content files without a row: what a killed process has written and not committed,
-/// or had no time to remove. Nothing is scanned after a clean end.
+/// Finds content files without a row: files that a killed process wrote and did not commit, or had
+/// no time to remove. After a clean end there is no scan.
 ///
-/// A file that is on its way to its row looks the same. So the order matters: first the
-/// files are listed, then those in flight are struck out, then all rows are read. A file
-/// that was in flight when it was listed is struck out still, or committed by then: its row
-/// is among those read, for no row moves. What is left has no row and cannot get one.
+/// A file whose row is not committed yet looks the same, so the order matters. First the sweep
+/// lists the files, then it drops those in flight from the list, then it reads all rows. A file
+/// that was in flight at the listing is still in flight, and dropped, or its row is committed by
+/// then and is among those read, since no row moves. A file that remains has no row and cannot get
+/// one.
 ///
-/// Goes through the folders in groups with a bounded number of files, each in slices.
+/// Visits the folders in groups with a bounded number of files, each in slices.
 struct OrphanSweep: ~Copyable {
   private enum Phase {
     case done
@@ -32,7 +33,7 @@ struct OrphanSweep: ~Copyable {
   private var folder = 0
   private var candidates = GrowingArray<Candidate>()
   private var lastRow: Int64 = 0
-  /// Files that it has removed since it began.
+  /// The number of files that it has removed since it began.
   private(set) var removed: UInt64 = 0
 
   init() {}
@@ -47,10 +48,10 @@ struct OrphanSweep: ~Copyable {
     candidates.removeAll()
   }
 
-  /// Whether the next slice reads rows, `rows(after:)` of which it wants.
+  /// True if the next slice reads rows; it wants those of `rows(after:)`.
   var wantsRowsAfter: Int64? { phase == .reading ? lastRow : nil }
 
-  /// A slice that is none of rows. `isInFlight` is asked after the listing.
+  /// A slice that reads no rows. It calls `isInFlight` after the listing.
   mutating func step(
     in directory: Directory, isInFlight: (ContentName) -> Bool
   ) throws(Failure) {
@@ -76,7 +77,7 @@ struct OrphanSweep: ~Copyable {
         }
       }
       if isShort { throw .noMemory }
-      // Not there, or no folder, is all the same; anything else may be another time.
+      // A missing folder, or a name that is no folder, is skipped. Any other error may be passing.
       let code = hutch_errno()
       if !isListed && code != ENOENT && code != ENOTDIR && code != ELOOP {
         throw .system("cannot list a folder of content files", errno: code)
@@ -93,8 +94,8 @@ struct OrphanSweep: ~Copyable {
     phase = candidates.isEmpty ? (folder < 256 ? .listing : .done) : .reading
   }
 
-  /// A row names this file. Its number alone decides: a number is never used twice, and there
-  /// is nothing under its temporary name once it has its own.
+  /// A row names this file. Only its number counts: a number is never used twice, and a file with
+  /// its own name has none under its temporary one.
   mutating func strike(_ name: ContentName) {
     let all = candidates.elements
     var low = 0
@@ -109,7 +110,7 @@ struct OrphanSweep: ~Copyable {
     }
   }
 
-  /// The rows up to this one have been read; nil: all have.
+  /// The rows up to this one have been read; nil: all rows.
   mutating func noteRows(upTo row: Int64?) {
     if let row { lastRow = row } else { phase = .removing }
   }
@@ -123,7 +124,8 @@ struct OrphanSweep: ~Copyable {
       }
       guard !candidate.hasRow else { continue }
       done += 1
-      // Whose file it is may have taken it away meanwhile: with its row, since it was listed.
+      // Another call may have unlinked the file meanwhile, together with its row, since the
+      // listing.
       if ContentFiles.discard(candidate.name, in: directory) { removed += 1 }
     }
   }

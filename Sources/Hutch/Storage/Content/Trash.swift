@@ -3,25 +3,25 @@ import CSystem
 /// A content file that no row names any more.
 struct DeadFile {
   let name: ContentName
-  /// What it takes up.
+  /// The space that it occupies.
   let size: Int64
 }
 
-/// Content files that have gone and are not yet unlinked. Freeing the blocks of a large file
-/// takes as long as writing a small one; a rename into `trash/` does not, so callers do that
-/// and maintenance the rest. Used under the tier's writer lock.
+/// Content files that have no row any more and are not yet unlinked. To free the blocks of a large
+/// file takes as long as to write a small one; a rename into `trash/` does not. Callers therefore
+/// rename, and maintenance unlinks. Used under the tier's writer lock.
 struct Trash: ~Copyable {
   private var files = GrowingArray<DeadFile>()
-  /// Of the files that this opening has put there.
+  /// The bytes of the files that this opening has put there.
   private(set) var bytes: Int64 = 0
-  /// While it is not 0, a host uses content files by their paths: none moves.
+  /// While it is not 0, a host uses content files by their paths, and none moves.
   var holds = 0
-  /// Those that have gone meanwhile. Not in `bytes`, for they cannot be freed.
+  /// The files removed during the hold. They are not in `bytes`, since they cannot be freed yet.
   private var held = GrowingArray<DeadFile>()
   private(set) var heldBytes: Int64 = 0
-  /// A file could not be remembered, or not removed: only a sweep will find it.
+  /// A file could not be recorded, or not removed: only a sweep will find it.
   private(set) var hasLostSight = false
-  /// Files of an earlier opening may be there, which nothing here knows of.
+  /// Files of an earlier opening may be there that this one has not recorded.
   private var mayHoldOlder = true
 
   init() {}
@@ -32,7 +32,7 @@ struct Trash: ~Copyable {
       return
     }
     guard Trash.move(file.name, in: directory) else {
-      // The file has gone, or is to go where it is.
+      // Without a rename the file is unlinked in place.
       if !ContentFiles.discard(file.name, in: directory) && hutch_errno() != ENOENT {
         hasLostSight = true
       }
@@ -41,12 +41,12 @@ struct Trash: ~Copyable {
     if (try? files.append(file)) != nil {
       bytes += file.size
     } else {
-      // What cannot be remembered is not kept.
+      // A file that cannot be recorded is not kept.
       Trash.unlink(file.name, in: directory)
     }
   }
 
-  /// From its folder into `trash/`.
+  /// From the file's folder into `trash/`.
   private static func move(_ name: ContentName, in directory: Directory) -> Bool {
     guard let from = ContentFiles.folder(of: name, in: directory) else { return false }
     let folder = Descriptor(owning: from)
@@ -74,26 +74,26 @@ struct Trash: ~Copyable {
     _ = name.withPointer { Files.unlink($0, at: trash.number) }
   }
 
-  /// The last hold has ended: what was kept for it goes.
+  /// The last hold has ended: the files kept for it are deleted.
   mutating func moveHeld(in directory: Directory) {
     while let file = held.popLast() { add(file, in: directory) }
     heldBytes = 0
   }
 
-  /// The hold ends, and the files go at once: the directory is being closed.
+  /// The hold ends, and the files are deleted at once: the directory is being closed.
   mutating func endHolds(in directory: Directory) {
     holds = 0
     moveHeld(in: directory)
   }
 
-  /// Unlinks files until `most` are gone, or no more than `target` bytes are left. True if
-  /// there are more.
+  /// Unlinks files until `most` are deleted, or no more than `target` bytes are left. True if there
+  /// are more.
   mutating func empty(_ most: Int, to target: Int64 = 0, in directory: Directory) -> Bool {
     guard !files.isEmpty else { return false }
     let trash = Descriptor(owning: Trash.open(in: directory) ?? -1)
     var done = 0
     while done < most, bytes > target || target == 0, let file = files.popLast() {
-      // What cannot be unlinked is another opening's to try.
+      // Another opening may try again to unlink it.
       if trash.number >= 0 { _ = file.name.withPointer { Files.unlink($0, at: trash.number) } }
       bytes -= file.size
       done += 1
@@ -101,11 +101,11 @@ struct Trash: ~Copyable {
     return !files.isEmpty
   }
 
-  /// Unlinks up to `most` files that an earlier opening has left. True if there may be more. What
-  /// has no name of the library's stays, and what cannot be unlinked is not tried again.
+  /// Unlinks up to `most` files that an earlier opening has left. True if there may be more. It
+  /// leaves files without a name of the library, and does not retry one that it cannot unlink.
   mutating func emptyOlder(_ most: Int, in directory: Directory) -> Bool {
     guard mayHoldOlder else { return false }
-    // Ours are gone first, so that their sizes are not lost sight of.
+    // This opening's files are deleted first, so that their sizes stay known.
     guard files.isEmpty else { return true }
     var done = 0
     _ = ContentPath.trash.withPointer { path in
@@ -121,7 +121,7 @@ struct Trash: ~Copyable {
   /// Other processes may have left files.
   mutating func lookForOlder() { mayHoldOlder = true }
 
-  /// The tier moves to another directory, or to the same one anew.
+  /// The tier moves to another directory, or reopens the same one.
   mutating func forget() {
     files.removeAll()
     held.removeAll()
