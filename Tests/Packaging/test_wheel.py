@@ -96,8 +96,8 @@ def test_what_is_inside(wheel: Path, tmp_path: Path):
         assert ".symtab" not in sections and ".debug" not in sections, name
     (license,) = [name for name in names if name.endswith("LICENSE")]
     assert (tmp_path / license).read_text() == (ROOT / "LICENSE").read_text()
-    modules = {name for name in names if re.fullmatch(r"hutch/\w+\.py|hutch/py\.typed", name)}
-    sources = {f"hutch/{file.name}" for file in (PACKAGE / "hutch").glob("*.py")}
+    modules = {name for name in names if re.fullmatch(r"hutch/[\w/]+\.py|hutch/py\.typed", name)}
+    sources = {str(file.relative_to(PACKAGE)) for file in (PACKAGE / "hutch").rglob("*.py")}
     assert modules == sources | {"hutch/py.typed"}
     assert {name.split("/")[0].split("-")[0] for name in names} == {"hutch", "hutch.libs"}
 

@@ -1,0 +1,56 @@
+"""Backends for frameworks: a hutch.Cache behind the cache interface of each.
+
+===========================  =====================================================
+module                       what it has
+===========================  =====================================================
+hutch.frameworks.django      a backend for CACHES in Django's settings
+hutch.frameworks.cachelib    a cachelib.BaseCache, for Werkzeug and Flask-Session
+hutch.frameworks.flask       a CACHE_TYPE of Flask-Caching
+hutch.frameworks.dogpile     a backend of dogpile.cache, with a lock over processes
+hutch.frameworks.aiocache    a cache of aiocache
+hutch.frameworks.joblib      a store backend of joblib.Memory
+===========================  =====================================================
+
+A module imports its framework when it is imported itself, and no other.
+
+Values. Programs expect of these frameworks that any object can be a value. The backends therefore
+store by pickle, through hutch.pickling. Unpickling runs code that the bytes choose: a directory
+must be one that nobody else can write to. There are two ways to be safe where it is not:
+
+    serializer=None                       natural values only, in the package's own forms
+    serializer=PickleSerializer(key=...)  pickle, and bytes without the key's code are not read
+
+Values of bytes, str and int never go through pickle. joblib alone has a format of its own, which
+is pickle always.
+
+Processes. A directory is opened with sharing="shared", since servers have several processes.
+Further options are those of hutch.Cache: memory, disk, storage, durability and the others.
+
+Refusals. A value that is too large for every tier, or finds no space, is not stored, and the old
+value of its key is gone. The backends go on as if it had been evicted at once.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from .._cbor import dumps
+from .._cbor_read import loads
+
+__all__ = ["NaturalSerializer"]
+
+
+class NaturalSerializer:
+    """A serializer of natural values, for places that ask for dumps and loads.
+
+    It makes CBOR, and reading it never runs code that the bytes choose. TypeError of dumps: the
+    object is no natural value. ValueError of loads: the bytes are no such value.
+    """
+
+    name = "natural"
+
+    def dumps(self, value: Any) -> bytes:
+        return dumps(value)
+
+    def loads(self, data: bytes) -> Any:
+        return loads(data)

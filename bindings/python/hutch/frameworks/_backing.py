@@ -1,0 +1,149 @@
+"""What the backends have in common: how they open a cache, and calls that frameworks need."""
+
+from __future__ import annotations
+
+import math
+import os
+import threading
+from collections.abc import Iterable
+from datetime import timedelta
+from typing import Any, Callable
+
+from .._cache import Cache
+from .._errors import (
+    CounterOverflowError,
+    DeadlockError,
+    Error,
+    LoadError,
+    NoSpaceError,
+    TierDownError,
+    TimedOutError,
+    TooLargeError,
+    WrongTypeError,
+)
+from .._units import Seconds
+from ..pickling import PickleSerializer
+
+MISSING = object()
+"""A default that is no value."""
+
+REFUSALS = (TooLargeError, NoSpaceError, TierDownError)
+"""No tier took a value. A cache that evicted it at once would look the same."""
+
+Plus = Callable[[Any, Any], Any]
+
+_opened: list[tuple[str, dict[str, Any], Cache]] = []
+# Protects _opened. A thread that holds it opens caches; no call of a cache asks for it.
+_lock = threading.Lock()
+
+
+def needs(module: str, framework: str, package: str) -> ImportError:
+    """The error of a module whose framework is not installed."""
+    return ImportError(
+        f"hutch.frameworks.{module} needs {framework}, which is not installed: "
+        f"pip install {package}"
+    )
+
+
+def open_cache(directory: Any, options: dict[str, Any]) -> Cache:
+    """A cache of a backend: by pickle and shared by processes, if the options do not say."""
+    chosen = {"serializer": PickleSerializer(), **options}
+    if directory is not None:
+        chosen.setdefault("sharing", "shared")
+    return Cache(directory, **chosen)
+
+
+def process_cache(directory: str | None, options: dict[str, Any]) -> Cache:
+    """The one cache that this process has for a directory and its options, open to its end.
+
+    For frameworks that make a backend for each thread. None: the one in memory.
+    """
+    name = "" if directory is None else os.path.abspath(os.path.expanduser(directory))
+    with _lock:
+        for place, own, cache in _opened:
+            if place == name and own == options:
+                return cache
+        cache = open_cache(directory, options)
+        _opened.append((name, options, cache))
+        return cache
+
+
+def stored(call: Callable[..., bool], *args: Any, **options: Any) -> bool:
+    """What a call that stores answers; False: no tier took the value."""
+    try:
+        return call(*args, **options)
+    except REFUSALS:
+        return False
+
+
+def refused(error: Error) -> Iterable[Any]:
+    """The keys of a set_many that no tier took. Raises the error if there is another failure."""
+    if not error.failures:
+        raise error
+    for failure in error.failures.values():
+        if not isinstance(failure, REFUSALS):
+            raise failure
+    return error.failures
+
+
+def increment(cache: Cache, key: Any, delta: Any, plus: Plus | None = None) -> Any:
+    """Add to the number of a key as one step, and keep its time to live. KeyError: no entry.
+
+    A number of 64 bits is a counter of the library. All others are exchanged for their sums: a
+    float, a larger int. plus: adds, instead of the operator.
+    """
+    try:
+        if type(delta) is int:
+            return cache.incr(key, delta, default=None)
+    except (WrongTypeError, CounterOverflowError, OverflowError):
+        pass
+    while True:
+        entry, info = cache.entry(key), cache.info(key)
+        if entry is None or info is None:
+            raise KeyError(key)
+        if entry.info.version != info.version:
+            continue
+        total = entry.value + delta if plus is None else plus(entry.value, delta)
+        left = math.inf if info.expires is None else max(info.expires - cache._now() / 1e9, 0)
+        idle = math.inf if info.time_to_idle is None else info.time_to_idle
+        if cache.compare_and_swap(key, info.version, total, left, idle=idle):
+            return total
+
+
+def increment_or_add(
+    cache: Cache, key: Any, delta: Any, expire: Seconds, plus: Plus | None = None
+) -> Any:
+    """As increment; where there is no entry, delta is stored."""
+    while True:
+        try:
+            return increment(cache, key, delta, plus)
+        except KeyError:
+            if cache.add(key, delta, expire):
+                return delta
+
+
+def load(cache: Cache, key: Any, make: Callable[[], Any], expire: Seconds) -> Any:
+    """The value of a key; if there is none, of callers at the same time one makes it.
+
+    A caller whose wait for another's value fails makes its own, which is not stored.
+    """
+    called = False
+
+    def loader(_: Any) -> Any:
+        nonlocal called
+        called = True
+        return make()
+
+    try:
+        return cache.load(key, loader, expire, timeout=math.inf)
+    except (LoadError, TimedOutError, DeadlockError):
+        if called:
+            raise
+        return make()
+
+
+def lasting(seconds: float | timedelta | None) -> Seconds:
+    """A duration of frameworks that say None or 0 for no end."""
+    if seconds is None or not seconds:
+        return math.inf
+    return seconds

@@ -1,0 +1,106 @@
+"""A cache of cachelib, for Werkzeug, Flask-Session and all that takes a cachelib.BaseCache.
+
+    from hutch.frameworks.cachelib import HutchCache
+
+    cache = HutchCache("/var/tmp/cache", default_timeout=300, disk="2 GB")
+
+inc and dec are one step over all processes. By default any object that pickles can be a value:
+see hutch.frameworks on what that means, and on the option serializer.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from .._errors import Error
+from ._backing import increment_or_add, needs, open_cache, refused, stored
+
+try:
+    from cachelib import BaseCache
+except ImportError as error:
+    raise needs("cachelib", "cachelib", "cachelib") from error
+
+
+class HutchCache(BaseCache):
+    """A cachelib.BaseCache above a hutch.Cache.
+
+    Parameters:
+        directory: as of hutch.Cache; None: in memory.
+        default_timeout: in seconds, for calls without a timeout; 0: entries do not expire.
+        ignore_delete_many_errors: as of every cachelib cache. No deletion fails here.
+        options: those of hutch.Cache.
+    """
+
+    def __init__(
+        self,
+        directory: Any = None,
+        default_timeout: Any = 300,
+        ignore_delete_many_errors: bool = True,
+        **options: Any,
+    ) -> None:
+        super().__init__(default_timeout)
+        self.ignore_delete_many_errors = ignore_delete_many_errors
+        self._cache = open_cache(directory, options)
+
+    def _expire(self, timeout: Any) -> float:
+        """Seconds from now; infinity: for ever; below 0: the value has expired already."""
+        return self._normalize_timeout(timeout) or math.inf
+
+    def get(self, key: str) -> Any:
+        return self._cache.get(key)
+
+    def get_many(self, *keys: str) -> list[Any]:
+        found = self._cache.get_many(keys)
+        return [found.get(key) for key in keys]
+
+    def set(self, key: str, value: Any, timeout: Any = None) -> bool:
+        expire = self._expire(timeout)
+        if expire < 0:
+            self._cache.delete(key)
+            return True
+        return stored(self._cache.set, key, value, expire)
+
+    def add(self, key: str, value: Any, timeout: Any = None) -> bool:
+        expire = self._expire(timeout)
+        if expire < 0:
+            return key not in self._cache
+        return stored(self._cache.add, key, value, expire)
+
+    def set_many(self, mapping: dict[str, Any], timeout: Any = None) -> list[Any]:
+        expire = self._expire(timeout)
+        if expire < 0:
+            self._cache.delete_many(mapping)
+            return list(mapping)
+        try:
+            self._cache.set_many(mapping, expire)
+        except Error as error:
+            failed = set(refused(error))
+            return [key for key in mapping if key not in failed]
+        return list(mapping)
+
+    def delete(self, key: str) -> bool:
+        return self._cache.delete(key)
+
+    def delete_many(self, *keys: str) -> list[Any]:
+        """Remove the entries. All keys: of none there is an entry afterwards."""
+        self._cache.delete_many(keys)
+        return list(keys)
+
+    def has(self, key: str) -> bool:
+        return key in self._cache
+
+    def clear(self) -> bool:
+        self._cache.clear()
+        return True
+
+    def inc(self, key: str, delta: int = 1) -> int | None:
+        total: int = increment_or_add(self._cache, key, delta, self._expire(None))
+        return total
+
+    def dec(self, key: str, delta: int = 1) -> int | None:
+        return self.inc(key, -delta)
+
+    def close(self) -> None:
+        """Close the cache; every later call is a hutch.ClosedError."""
+        self._cache.close()

@@ -1,0 +1,149 @@
+"""A backend of dogpile.cache.
+
+    from dogpile.cache import make_region
+
+    region = make_region().configure(
+        "hutch",
+        expiration_time=300,
+        arguments={"directory": "/var/tmp/cache", "disk": "2 GB"},
+    )
+
+dogpile.cache finds the name "hutch" where the package is installed; elsewhere an import of this
+module registers it. The region measures expiration_time, and old values stay where they are, so
+that one caller makes a new one while the others get the old.
+
+By default the region's values are pickled: see hutch.frameworks on what that means. The argument
+serializer, or the region's own serializer and deserializer, choose another form. Bytes that the
+serializer cannot read count as missing.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from .._cache import Cache
+from .._errors import Error
+from ..pickling import PickleSerializer
+from . import NaturalSerializer
+from ._backing import lasting, needs, open_cache, refused, stored
+
+try:
+    from dogpile.cache import register_backend
+    from dogpile.cache.api import NO_VALUE, BytesBackend, CacheMutex, CantDeserializeException
+except ImportError as error:
+    raise needs("dogpile", "dogpile.cache", "dogpile.cache") from error
+
+
+class HutchBackend(BytesBackend):
+    """A backend of dogpile.cache above a hutch.Cache.
+
+    Arguments, of which all that are not named here are options of hutch.Cache:
+        directory: None: in memory.
+        cache: a hutch.Cache that is open, instead of a directory and options.
+        expire: after how many seconds the store drops a value; None: when it is evicted. If it is
+            given it should be above the region's expiration_time.
+        serializer: an object with dumps and loads; None: natural values.
+        distributed_lock: whether one caller of all processes makes a value; False: one of each.
+        lock_timeout: after how many seconds another caller may make the value although the lock
+            was not released.
+        lock_sleep: how often a waiting caller looks for the lock, in seconds.
+    """
+
+    def __init__(self, arguments: Mapping[str, Any]) -> None:
+        options = dict(arguments)
+        self._distributed_lock = bool(options.pop("distributed_lock", False))
+        self._lock_timeout = float(options.pop("lock_timeout", 60))
+        self._lock_sleep = float(options.pop("lock_sleep", 0.05))
+        self._expire = lasting(options.pop("expire", None))
+        serializer = options.pop("serializer", PickleSerializer()) or NaturalSerializer()
+
+        def deserialize(data: bytes) -> Any:
+            try:
+                return serializer.loads(data)
+            except Exception as error:
+                raise CantDeserializeException(f"{type(error).__name__}: {error}") from error
+
+        self.serializer = serializer.dumps
+        self.deserializer = deserialize
+        cache = options.pop("cache", None)
+        if cache is None:
+            # What the region stores are bytes, and no serializer of the cache has a part in it.
+            cache = open_cache(options.pop("directory", None), {**options, "serializer": None})
+        self._cache: Cache = cache
+
+    def has_lock_timeout(self) -> bool:
+        return self._distributed_lock
+
+    def get_mutex(self, key: str) -> CacheMutex | None:
+        if not self._distributed_lock:
+            return None
+        return Mutex(self._cache, key, self._lock_timeout, self._lock_sleep)
+
+    def get_serialized(self, key: str) -> Any:
+        return _bytes(self._cache.get(key))
+
+    def get_serialized_multi(self, keys: Iterable[str]) -> Sequence[Any]:
+        keys = list(keys)
+        found = self._cache.get_many(keys)
+        return [_bytes(found.get(key)) for key in keys]
+
+    def set_serialized(self, key: str, value: bytes) -> None:
+        stored(self._cache.set, key, value, self._expire)
+
+    def set_serialized_multi(self, mapping: Mapping[str, bytes]) -> None:
+        try:
+            self._cache.set_many(dict(mapping), self._expire)
+        except Error as error:
+            refused(error)
+
+    def delete(self, key: str) -> None:
+        self._cache.delete(key)
+
+    def delete_multi(self, keys: Iterable[str]) -> None:
+        self._cache.delete_many(keys)
+
+    def close(self) -> None:
+        """Close the cache; every later call is a hutch.ClosedError."""
+        self._cache.close()
+
+
+def _bytes(value: Any) -> Any:
+    """What was stored, if it is bytes: the directory may have other values of others."""
+    return value if isinstance(value, bytes) else NO_VALUE
+
+
+class Mutex(CacheMutex):
+    """A lock that is an entry of the cache, and so one for all processes that share it.
+
+    It is a lease: the entry expires after a time, and may be evicted before. Two callers then make
+    the same value, which costs time but is no fault.
+    """
+
+    def __init__(self, cache: Cache, key: str, timeout: float, sleep: float) -> None:
+        self._cache = cache
+        self._key = ("hutch.frameworks.dogpile lock", key)
+        self._token = os.urandom(16)
+        self._timeout = timeout
+        self._sleep = sleep
+
+    def acquire(self, wait: bool = True) -> bool:
+        while not self._cache.add(self._key, self._token, self._timeout, idle=math.inf):
+            if not wait:
+                return False
+            time.sleep(self._sleep)
+        return True
+
+    def release(self) -> None:
+        # If the lease has run out the entry is another caller's.
+        if self._cache.get(self._key) == self._token:
+            self._cache.delete(self._key)
+
+    def locked(self) -> bool:
+        return self._key in self._cache
+
+
+register_backend("hutch", __name__, "HutchBackend")
