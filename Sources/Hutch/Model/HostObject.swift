@@ -67,7 +67,6 @@ extension UnownedBlock {
 /// Once the queue is closed, the thread that gives up the last reference releases the objects that
 /// wait. The memory tier is an exception, since its caller may hold a stripe: there the next thread
 /// releases them, or the end of the cache object.
-/// the cache object.
 final class ReleaseQueue {
   /// Protects what follows. No other lock is taken under it.
   private let lock: Lock

@@ -1,14 +1,16 @@
 import CSystem
 import Synchronization
 
-/// Where completions wait until the host drains them, in the order in which their tasks ended.
+/// Completions that wait until the host drains them, in the order in which their tasks ended.
 ///
-/// The eventfd is readable while the list is not empty: written when it becomes so, read when it
-/// ends, so a burst of completions costs one system call.
+/// The eventfd is readable while the list is not empty. The port writes it when the first
+/// completion arrives and reads it when the list becomes empty, so a burst of completions costs one
+/// system call.
 final class CompletionPort {
-  /// Protects the list and `isClosed`. May be taken under a queue's; nothing is taken under it.
+  /// Protects the list and `isClosed`. May be taken under a queue's lock; no lock is taken under
+  /// it.
   private let lock: Lock
-  /// Through `laneNext`. Each has a reference of the list's.
+  /// Linked by `laneNext`. The list has a reference to each.
   private var list = Lane()
   private var count = 0
   private var isClosed = false
@@ -33,8 +35,8 @@ final class CompletionPort {
     }
   }
 
-  /// Under the lock of the task's queue: takes a reference to the task over. True: `signal` is
-  /// owed.
+  /// Called under the lock of the task's queue: takes a reference to the task over. True: the
+  /// caller must call `signal`.
   func append(_ task: TaskPointer) -> Bool {
     lock.lock()
     defer { lock.unlock() }
@@ -43,7 +45,7 @@ final class CompletionPort {
     return count == 1 || isClosed
   }
 
-  /// Makes the descriptor readable; of a closed port, discards what has come.
+  /// Makes the descriptor readable; on a closed port, discards the completions that have come.
   func signal() {
     lock.lock()
     if !isClosed {
@@ -56,10 +58,10 @@ final class CompletionPort {
     CompletionPort.discard(&late)
   }
 
-  /// Under the lock, so that the descriptor agrees with the list.
+  /// Called under the lock, so that the descriptor agrees with the list.
   private func setReadable(_ isReadable: Bool) {
     var number: UInt64 = 1
-    // Of a non-blocking eventfd neither can fail in a way that matters: it is full, or empty.
+    // For a non-blocking eventfd neither call can fail in a way that matters: it is full, or empty.
     if isReadable { _ = write(descriptor, &number, 8) } else { _ = read(descriptor, &number, 8) }
   }
 
@@ -71,7 +73,7 @@ final class CompletionPort {
     return list
   }
 
-  /// Makes up to `most` completions, or as many as wait now. Returns how many.
+  /// Makes up to `most` completions, or all that wait now. Returns how many.
   func drain(_ most: UInt64) throws(Failure) -> UInt64 {
     lock.lock()
     guard !isClosed else {
@@ -121,7 +123,7 @@ final class CompletionPort {
     }
   }
 
-  /// Takes no more completions. False: it was closed before.
+  /// Accepts no more completions. False: the port was closed before.
   func close(discarding: Bool) -> Bool {
     lock.lock()
     guard !isClosed else {
@@ -137,8 +139,8 @@ final class CompletionPort {
   }
 }
 
-/// A host's references to a port. Completions that wait refer to the port, so it would never
-/// go by itself.
+/// A host's references to a port. Completions that wait refer to the port, so without these it
+/// would never end.
 final class PortHandle {
   let port: CompletionPort
   init(_ port: CompletionPort) { self.port = port }

@@ -1,23 +1,23 @@
 import CSystem
 
-/// What is done to tasks from outside: cancel, priority, waits, quiet.
+/// Control of tasks from outside: cancel, priority, waits, suspend.
 extension TaskQueue {
   // MARK: one task
 
-  /// Where a task stands for the host, and its status if that is fixed.
+  /// The state of a task for the host, and its status if that is final.
   func status(of task: TaskPointer) -> (state: TaskRecord.State, isAsked: Bool, status: Int32) {
     lock.lock()
     defer { lock.unlock() }
     let state = task.pointee.state
-    // The status of what runs is its worker's.
+    // The status of a running task belongs to its worker.
     if state == .running { return (state, haveAllAsked(task), 0) }
     return (state, false, task.pointee.status)
   }
 
-  /// What the task was before.
+  /// The state that the task had.
   func cancel(_ task: TaskPointer) -> (state: TaskRecord.State, isAsked: Bool) {
     lock.lock()
-    // What cannot be cancelled any more is told as running.
+    // A task that cannot be cancelled any more is reported as running.
     let isTooLate = task.has(.irrevocable) && task.pointee.state == .queued
     let state = isTooLate ? .running : task.pointee.state
     let isAsked = task.isMarked(.asked)
@@ -33,15 +33,15 @@ extension TaskQueue {
     return (state, isAsked)
   }
 
-  /// Under the lock. True: the task will not run, and its completion is owed; one that runs is
-  /// asked to end.
+  /// Called under the lock. True: the task will not run, and its completion must be made. A running
+  /// task is asked to end.
   func stop(_ task: TaskPointer, as status: Status = .cancelled) -> Bool {
     if task.has(.irrevocable) { return false }
     switch task.pointee.state {
     case .held, .parked:
       held.remove(task)
       heldCount -= 1
-      // What is parked counts as pending.
+      // A parked task counts as pending.
       if task.pointee.state == .held { pending += 1 }
     case .queued:
       leave(task)
@@ -58,7 +58,7 @@ extension TaskQueue {
     return true
   }
 
-  /// Takes a queued task out of its order. Those behind it keep its place.
+  /// Takes a queued task out of its order. The tasks behind it keep their places.
   private func leave(_ task: TaskPointer) {
     byAge.remove(task)
     queued -= 1
@@ -69,7 +69,7 @@ extension TaskQueue {
     guard let first = table.first(like: task) else { return }
     uncount(task, among: first)
     if task.isMarked(.behind) {
-      // It stays among those behind, until its turn comes.
+      // It stays among the tasks behind, until its turn comes.
       relane(first)
       return
     }
@@ -103,7 +103,7 @@ extension TaskQueue {
 
   // MARK: waits
 
-  /// Under the lock. False: the time is over.
+  /// Called under the lock. False: the time is over.
   func wait(until end: Deadline) -> Bool {
     let left = end.left
     guard left > 0 else { return false }
@@ -113,8 +113,7 @@ extension TaskQueue {
     return true
   }
 
-  /// Waits until `isDone`, which is asked under the lock. Answers what a wait of the host's
-  /// answers.
+  /// Waits until `isDone`, which it calls under the lock. Returns what a wait of the host returns.
   func wait(_ timeout: Int64, until isDone: () -> Bool) throws(Failure) -> Status {
     if timeout != 0 { try checkMayWait() }
     lock.lock()
@@ -141,7 +140,7 @@ extension TaskQueue {
 
   // MARK: many tasks
 
-  /// Cancels what is queued or held, and asks what runs to end. Returns how many were queued.
+  /// Cancels queued and held tasks, and asks running ones to end. Returns how many were queued.
   func cancelAll() -> UInt64 {
     lock.lock()
     var next = runningTasks.first
@@ -153,7 +152,7 @@ extension TaskQueue {
     return cancelQueued { _ in false }
   }
 
-  /// Cancels what is queued or held, but for what `spares` says.
+  /// Cancels queued and held tasks, except those for which `spares` is true.
   func cancelQueued(sparing spares: (TaskPointer) -> Bool) -> UInt64 {
     var cancelled: UInt64 = 0
     var toPorts = Lane()
@@ -195,7 +194,7 @@ extension TaskQueue {
 
   func suspend() { lock.withLock { suspensions += 1 } }
 
-  /// False: it was not suspended.
+  /// False: the queue was not suspended.
   func resume() -> Bool {
     lock.lock()
     let isSuspended = suspensions > 0

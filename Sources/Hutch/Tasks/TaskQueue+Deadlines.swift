@@ -2,23 +2,24 @@ import CSystem
 
 /// Deadlines of tasks that wait, and tasks that are parked.
 ///
-/// A task whose deadline passes ends then, whether its turn has come or not. A sleeping worker
-/// wakes by the first deadline, and a worker that comes back from a task looks too, by a coarse
-/// clock. If all threads are within the host's functions when a task with a deadline is queued, or
-/// are about to be while one waits, one more than the width is made to keep the time; it runs tasks
-/// like the others, and makes the completions of those that have ended. Only where that one is kept
-/// by a completion as well, or cannot be made, a deadline waits for a thread. Without threads the
-/// host's call that runs the queue looks.
+/// A task whose deadline passes ends at that time, whether its turn has come or not. A sleeping
+/// worker wakes at the first deadline, and a worker that returns from a task checks the deadlines
+/// too, by a coarse clock. If all threads are within functions of the host when a task with a
+/// deadline is queued, or enter them while such a task waits, the queue makes one thread more than
+/// its width, to keep the time. That thread runs tasks like the others, and makes the completions
+/// of tasks that have ended. A deadline waits for a thread only if that thread is within a
+/// completion too, or could not be made. In a queue without threads, the host's call that runs the
+/// queue checks the deadlines.
 ///
-/// The work of a parked task waits for something other than a place of the width: it
-/// has returned, and is called again when `resume` is, or when it is due.
+/// The work of a parked task waits for something other than a place of the width. It has returned,
+/// and is called again after `resume`, or when the task is due.
 extension TaskQueue {
-  /// What the work of a task of ours returns to be parked.
+  /// The result by which the work of an internal task asks to be parked.
   static let parks = Int32.min
 
   // MARK: deadlines
 
-  /// Under the lock, for a task that waits.
+  /// Called under the lock, for a task that waits.
   func watch(_ task: TaskPointer) {
     guard task.hasExtras, !task.has(.irrevocable), !task.has(.background) else { return }
     let extras = task.extras
@@ -27,13 +28,13 @@ extension TaskQueue {
     deadlines.insert(task)
   }
 
-  /// Under the lock, for one that waits no longer.
+  /// Called under the lock, for a task that waits no longer.
   func unwatch(_ task: TaskPointer) {
     if task.hasExtras && task.extras.pointee.place >= 0 { deadlines.remove(task) }
   }
 
-  /// Under the lock: ends the tasks whose deadline has passed, and has those looked at that are
-  /// due. A clock that is right to some milliseconds is enough between two tasks.
+  /// Called under the lock: ends the tasks whose deadline has passed, and requeues the parked ones
+  /// that are due. Between two tasks, a clock that is right to some milliseconds is good enough.
   func lookAtDeadlines(isIdle: Bool) {
     guard deadlines.first != nil else { return }
     let now = Clock.read(isIdle ? CLOCK_MONOTONIC : CLOCK_MONOTONIC_COARSE)
@@ -49,8 +50,8 @@ extension TaskQueue {
     }
   }
 
-  /// Under the lock, when the first deadline has become another: whether a sleeping worker is to
-  /// be woken, as by `wantsWorker`.
+  /// Called under the lock, when the first deadline has changed. True: a sleeping worker must be
+  /// woken, as by `wantsWorker`.
   func wantsTimekeeper() -> Bool {
     guard hasThreads else { return false }
     if sleeping > waking {
@@ -61,7 +62,7 @@ extension TaskQueue {
     return false
   }
 
-  /// Under the lock: makes a thread if there are deadlines, and no thread that looks at them.
+  /// Called under the lock: makes a thread if there are deadlines and no thread checks them.
   func makeTimekeeper() {
     guard deadlines.first != nil, hasThreads, !isStopping, sleeping == 0,
       busyThreads >= threads.count, threads.count <= min(width, TaskQueue.mostThreads)
@@ -71,8 +72,8 @@ extension TaskQueue {
 
   // MARK: parking
 
-  /// Called by the work of a task that is about to return `parks`. `due`: by when it is to be
-  /// called again at the latest; Int64.max: never.
+  /// Called by the work of a task that is about to return `parks`. `due`: the latest time of the
+  /// next call; Int64.max: never.
   func willPark(_ task: TaskPointer, until due: Int64) {
     lock.lock()
     let deadline = task.extras.pointee.deadline
@@ -81,7 +82,7 @@ extension TaskQueue {
     lock.unlock()
   }
 
-  /// Under the lock: what `retire` is to a task that goes on.
+  /// Called under the lock: the counterpart of `retire` for a task that continues.
   func park(_ task: TaskPointer) {
     running -= 1
     if task.isMarked(.oldest) { oldestRuns = false }
@@ -101,7 +102,7 @@ extension TaskQueue {
     if isAsked && stop(task) { completions.append(task) }
   }
 
-  /// Has a parked task called again; one that is about to be parked will not be.
+  /// Has a parked task called again. A task that is about to be parked will not be.
   func resume(_ task: TaskPointer) {
     lock.lock()
     if task.pointee.state == .running { task.pointee.marks.insert(.resumed) }
@@ -111,7 +112,7 @@ extension TaskQueue {
     if signals { wake.signal() }
   }
 
-  /// Under the lock.
+  /// Called under the lock.
   private func queueAgain(_ task: TaskPointer) {
     held.remove(task)
     heldCount -= 1
@@ -120,7 +121,7 @@ extension TaskQueue {
     appendToOwnLane(task)
   }
 
-  /// A running task of a key is done with it: the next one may run.
+  /// A running task has finished with its key: the next task of the key may run.
   func leaveKey(_ task: TaskPointer) {
     lock.lock()
     advance(task)
@@ -133,8 +134,8 @@ extension TaskQueue {
   }
 }
 
-/// Tasks by when they are to be looked at, the first at hand: a binary heap, in which each task
-/// knows its place. The queue's, under its lock.
+/// Tasks ordered by their next deadline or due time: a binary heap, in which each task knows its
+/// place. Belongs to the queue, under its lock.
 struct DeadlineHeap: ~Copyable {
   private var tasks = GrowingArray<TaskPointer>()
 
@@ -142,7 +143,7 @@ struct DeadlineHeap: ~Copyable {
 
   var first: TaskPointer? { tasks.isEmpty ? nil : tasks[0] }
 
-  /// Without memory it is left out: its turn comes all the same.
+  /// Without memory the task is left out: its turn still comes.
   mutating func insert(_ task: TaskPointer) {
     do throws(Failure) { try tasks.append(task) } catch { return }
     rise(task, tasks.count - 1)

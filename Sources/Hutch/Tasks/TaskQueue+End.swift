@@ -1,12 +1,12 @@
 import CSystem
 import Synchronization
 
-/// Background work, and the ends: of an owner's tasks, of the queue.
+/// Background work, and how an owner's tasks and the queue end.
 extension TaskQueue {
   // MARK: background work
 
-  /// Calls `work` with `context` at once, and then about every `pause` nanoseconds, or again
-  /// at once if it does not return 0. Until `stop`. Nothing if there are no threads.
+  /// Calls `work` with `context` at once, and then about every `pause` nanoseconds, or again at
+  /// once if it does not return 0, until `stop`. Does nothing if there are no threads.
   func startBackground(
     pause: Int64, context: UnsafeMutableRawPointer, work: @escaping TaskRecord.Work
   ) throws(Failure) {
@@ -39,7 +39,7 @@ extension TaskQueue {
     if signals { wake.signal() }
   }
 
-  /// Has the background work run as soon as it can, once more if it is running.
+  /// Runs the background work as soon as possible, once more if it is running.
   func wakeBackground() {
     lock.lock()
     backgroundDue = 0
@@ -64,8 +64,8 @@ extension TaskQueue {
     if waiters > 0 { progress.broadcast() }
   }
 
-  /// Under the lock: queues the background work if its time has come. Reads the clock now and
-  /// then only, unless the caller has nothing else to do.
+  /// Called under the lock: queues the background work if its time has come. Reads the clock only
+  /// now and then, unless the caller has nothing else to do.
   func tick(isIdle: Bool) {
     guard !backgroundIsOff, let background, background.pointee.state == .ended else { return }
     ticks &+= 1
@@ -76,9 +76,9 @@ extension TaskQueue {
 
   // MARK: an owner's end
 
-  /// Ends the tasks of an owner: what must run is carried out, the rest of what is queued
-  /// cancelled, and what runs waited for. After the deadline what is queued is cancelled
-  /// whatever it is, and nothing that runs is waited for. False: something still runs.
+  /// Ends the tasks of an owner: carries out the tasks that must run, cancels the other queued
+  /// ones, and waits for the running ones. After the deadline it cancels every queued task and
+  /// waits for none that runs. False: a task still runs.
   func end(_ owner: TaskOwner, by deadline: Deadline) -> Bool {
     lock.lock()
     owner.forgetParents()
@@ -98,9 +98,10 @@ extension TaskQueue {
     return lock.withLock { owner.pending == 0 }
   }
 
-  /// The host has no reference to the owner any more. Its tasks are carried out, and wait for no
-  /// resume; with the last of them the owner goes. Where there are no threads this one does it, and
-  /// what waits for something else is cancelled, for no thread would see it come.
+  /// The host has no reference to the owner any more. The owner's tasks are carried out without
+  /// waiting for a resume, and the owner ends with the last of them. In a queue without threads,
+  /// this thread carries them out and cancels those that wait for something else, since no thread
+  /// would see it come.
   func giveUp(_ owner: TaskOwner) {
     lock.lock()
     hurry(owner)
@@ -110,11 +111,11 @@ extension TaskQueue {
     guard !hasThreads else { return }
     let pointer = Unmanaged.passUnretained(owner).toOpaque()
     _ = cancelQueued { !$0.isOf(pointer) || $0.pointee.state == .queued }
-    // Within a task it is left to the thread's own `runForHost`.
+    // Within a task, the thread's own `runForHost` does it.
     run(until: Deadline(after: Int64.max), .closing)
   }
 
-  /// Under the lock: the tasks of an owner wait for no resume from here on.
+  /// Called under the lock: from here on the tasks of an owner wait for no resume.
   private func hurry(_ owner: TaskOwner) {
     guard !owner.isEnding else { return }
     owner.isEnding = true
@@ -126,7 +127,7 @@ extension TaskQueue {
     }
   }
 
-  /// Waits until `isDone`, which is asked under the lock. Without threads this one does the
+  /// Waits until `isDone`, which it calls under the lock. Without threads, this thread does the
   /// work.
   private func finish(_ share: Share, by deadline: Deadline, _ isDone: () -> Bool) -> Bool {
     if !hasThreads || isWorker { run(until: deadline, share) }
@@ -140,7 +141,8 @@ extension TaskQueue {
     return true
   }
 
-  /// Carries out on this thread what cannot be cancelled, though the whole width be taken.
+  /// Carries out on this thread the tasks that cannot be cancelled, even if the whole width is
+  /// taken.
   private func performIrrevocable(_ owner: UnsafeMutableRawPointer) {
     while true {
       lock.lock()
@@ -164,9 +166,9 @@ extension TaskQueue {
 
   // MARK: the queue's end
 
-  /// Ends the queue: cancels what is queued, and waits until nothing runs and the threads are
-  /// gone; those that are within the host after the deadline end by themselves. The background
-  /// work is waited for in any case, for it is its owner's.
+  /// Ends the queue: cancels queued tasks, and waits until no task runs and the threads have ended.
+  /// Threads that are still within the host after the deadline end by themselves. The call waits
+  /// for the background work in any case, since that belongs to the queue's owner.
   func stop(by deadline: Deadline) {
     lock.lock()
     isClosed = true
@@ -192,8 +194,8 @@ extension TaskQueue {
     leaveThreads(by: deadline)
   }
 
-  /// The host gives the queue up: what is queued, and what a group holds, is still carried out,
-  /// and the threads end after that; if there is none of it, they are gone on return.
+  /// The host releases the queue: it still carries out queued tasks and tasks that a group holds,
+  /// and then the threads end. If there are no such tasks, the threads have ended on return.
   func abandon() {
     lock.lock()
     isClosed = true
@@ -209,14 +211,14 @@ extension TaskQueue {
     leaveThreads(by: Deadline(after: isIdle ? Int64.max : 0))
   }
 
-  /// Joins the threads if they end in time, or lets them go. One of them cannot wait for
+  /// Joins the threads if they end in time, or detaches them. A thread of the queue cannot wait for
   /// itself.
   private func leaveThreads(by deadline: Deadline) {
     lock.lock()
     let most = threads.count - (isWorker ? 1 : 0)
     while exited < most && wait(until: deadline) {}
     let haveEnded = exited == threads.count
-    // A group's completion may come still, and looks at the list (`post`).
+    // The completion of a group may still come, and reads the list (`post`).
     var gone = GrowingArray<pthread_t>()
     swap(&gone, &threads)
     lock.unlock()
@@ -227,8 +229,8 @@ extension TaskQueue {
 }
 
 extension TaskQueue {
-  /// In the child of a fork: there are no threads, no tasks and no waits. What was there
-  /// may have been in the midst of a change, so it is left alone.
+  /// In the child of a fork: there are no threads, no tasks and no waits. The parent's tasks may
+  /// have been in the middle of a change, so the child leaves them alone.
   func beginInChild() {
     lock.renew()
     wake.renew()
@@ -264,7 +266,7 @@ extension TaskQueue {
 }
 
 extension TaskPointer {
-  /// Under the lock of its queue.
+  /// Called under the lock of its queue.
   fileprivate func isOf(_ owner: UnsafeMutableRawPointer) -> Bool {
     hasExtras && extras.pointee.owner?.toOpaque() == owner
   }

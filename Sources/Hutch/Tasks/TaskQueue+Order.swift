@@ -1,14 +1,15 @@
 import CSystem
 
-/// Which task is next: lanes, ranks, and what the threads take.
+/// The choice of the next task: lanes, ranks, and what a thread takes.
 ///
 /// A task that may run is in one lane, by its rank: its priority, or `closingRank` while its owner
-/// ends. Of tasks of one name only the first is in a lane, that of the highest rank among those
-/// that stand behind it, which is kept by counting them (`closings`, `highs`, `normals`).
+/// ends. Of the tasks of one name, only the first is in a lane: that of the highest rank among the
+/// tasks that stand behind it. Counters of these ranks (`closings`, `highs`, `normals`) tell that
+/// rank.
 extension TaskQueue {
   // MARK: lanes
 
-  /// Of a task that stands before no other, or before none that is more urgent.
+  /// For a task that stands before no other, or before none with a higher rank.
   func appendToOwnLane(_ task: TaskPointer) {
     task.pointee.lane = task.rank
     appendToLane(task)
@@ -32,13 +33,13 @@ extension TaskQueue {
     }
   }
 
-  /// Counts a task among those that stand behind `first`, itself included, by its rank.
+  /// Counts a task by its rank among those that stand behind `first`, itself included.
   func count(_ task: TaskPointer, among first: TaskPointer) {
     task.extras.pointee.countedRank = task.rank
     count(task.rank, 1, among: first)
   }
 
-  /// The task stands there no more.
+  /// The task no longer stands there.
   func uncount(_ task: TaskPointer, among first: TaskPointer) {
     count(task.extras.pointee.countedRank, -1, among: first)
   }
@@ -52,14 +53,14 @@ extension TaskQueue {
     }
   }
 
-  /// The lane of the first of a name is that of the highest rank among them.
+  /// The lane of the first task of a name is that of the highest rank among the tasks of the name.
   func laneOfAll(_ first: TaskPointer) -> Int8 {
     let extras = first.extras
     if extras.pointee.closings > 0 { return TaskPointer.closingRank }
     return extras.pointee.highs > 0 ? 1 : extras.pointee.normals > 0 ? 0 : -1
   }
 
-  /// Under the lock: a queued task has another rank than it was put in its place by.
+  /// Called under the lock: the rank of a queued task has changed since it was put in its place.
   func rankAnew(_ task: TaskPointer) {
     guard task.isNamed else {
       removeFromLane(task)
@@ -86,18 +87,19 @@ extension TaskQueue {
 
   // MARK: the next one
 
-  /// Which tasks a thread takes; completions that are to be made are among them in any case.
+  /// The tasks that a thread takes; waiting completions are among them in any case.
   enum Share {
     case all
-    /// What the owners need that end.
+    /// Only the tasks that ending owners need.
     case closing
-    /// Completions alone.
+    /// Only completions.
     case completions
   }
 
   var isSuspended: Bool { suspensions > 0 && !isClosed }
 
-  /// Under the lock. A task whose completion is to be made, or else one to run; nil: none may.
+  /// Called under the lock. A task whose completion must be made, or else one to run; nil: none may
+  /// run.
   @_optimize(speed)
   func take(_ share: Share = .all) -> TaskPointer? {
     if let task = completions.popFirst() { return task }
@@ -112,8 +114,8 @@ extension TaskQueue {
     return begin(task)
   }
 
-  /// The oldest task that may run. Of those that stand behind one that runs a few are
-  /// passed over: with a width of 1 there are none, so that its order is strict.
+  /// The oldest task that may run. It skips a few of those that stand behind a running one. With a
+  /// width of 1 there are none, so the order is strict.
   private func oldest() -> TaskPointer? {
     var next = byAge.first
     var passed = 0
@@ -133,7 +135,7 @@ extension TaskQueue {
     start(task)
     if task.has(.joining) {
       table.remove(task)
-      // Tasks that were cancelled leave the row.
+      // Cancelled tasks leave the row.
       var last = task
       while let member = last.extras.pointee.behind {
         if member.pointee.state == .queued {
@@ -165,7 +167,7 @@ extension TaskQueue {
     task.pointee.marks.insert(.listed)
   }
 
-  /// Under the lock: whether anything can be taken.
+  /// Called under the lock: true if there is a task to take.
   var hasMore: Bool {
     if completions.first != nil { return true }
     guard running < width else { return false }

@@ -4,14 +4,14 @@ import CSystem
 extension TaskQueue {
   // MARK: threads
 
-  /// Under the lock. Makes the first thread, without which nothing would run.
+  /// Called under the lock. Makes the first thread, without which no task would run.
   func makeThread() throws(Failure) {
     guard hasThreads, threads.isEmpty else { return }
     try spawn()
   }
 
-  /// Under the lock: whether the caller has to wake a sleeping worker when it has let the lock go.
-  /// Makes one if none sleeps and all are busy.
+  /// Called under the lock. True: the caller must wake a sleeping worker after it has released the
+  /// lock. Makes a worker if none sleeps and all are busy.
   @_optimize(speed)
   func wantsWorker() -> Bool {
     guard hasThreads, hasMore else { return false }
@@ -19,8 +19,8 @@ extension TaskQueue {
       waking += 1
       return true
     }
-    // A worker that is being woken will see to the rest. Without another thread it goes slower.
-    // A queue that ends joins the threads that it has, and no more are made.
+    // A worker that is being woken takes care of the rest. Without another thread the queue is
+    // slower. A queue that ends joins its threads and makes no more.
     if !isStopping && sleeping == 0 && busyThreads >= threads.count
       && threads.count < min(width, TaskQueue.mostThreads)
     {
@@ -31,7 +31,7 @@ extension TaskQueue {
 
   func spawn() throws(Failure) {
     try threads.reserve(threads.count + 1)
-    // A new thread inherits the mask: the host's signals are the host's business.
+    // A new thread inherits the mask: the host's signals are for the host's threads.
     var all = sigset_t()
     var before = sigset_t()
     sigfillset(&all)
@@ -55,10 +55,10 @@ extension TaskQueue {
     try threads.append(thread)
   }
 
-  /// Whether the caller is one of the queue's threads.
+  /// True if the caller is one of the queue's threads.
   var isWorker: Bool { ThreadState.workerOf == Unmanaged.passUnretained(self).toOpaque() }
 
-  /// A worker's life.
+  /// The loop of a worker.
   @_optimize(speed)
   private func work() {
     ThreadState.workerOf = Unmanaged.passUnretained(self).toOpaque()
@@ -93,8 +93,8 @@ extension TaskQueue {
     wake.broadcast()
   }
 
-  /// Under the lock: until there may be something to do, or a deadline passes. One of the sleeping
-  /// workers keeps the time of the background work.
+  /// Called under the lock: waits until there may be work, or a deadline passes. One of the
+  /// sleeping workers keeps the time of the background work.
   private func sleep() {
     let keepsTime =
       !hasTimekeeper && !backgroundIsOff && background?.pointee.state == .ended
@@ -116,8 +116,9 @@ extension TaskQueue {
 
   // MARK: the host's threads
 
-  /// hutch_queue_run, hutch_maintain: as `run`. Where there are no threads, what an owner needs
-  /// that ends is done whatever the time, for it may have been given up by one of these tasks.
+  /// For hutch_queue_run and hutch_maintain: like `run`. In a queue without threads, it carries out
+  /// the tasks of ending owners whatever the budget, since one of these tasks may have released the
+  /// owner.
   func runForHost(until end: Deadline) -> UInt64 {
     let count = run(until: end)
     return hasThreads ? count : count + run(until: Deadline(after: Int64.max), .closing)
@@ -146,8 +147,8 @@ extension TaskQueue {
 
   // MARK: one task
 
-  /// With no lock held: runs what is to be run, and makes the completion, unless it is for a
-  /// port. `retire` is owed.
+  /// Called with no lock held: runs the task, and makes its completion, unless that is for a port.
+  /// The caller must then call `retire`.
   @_optimize(speed)
   func perform(_ task: TaskPointer) {
     ThreadState.within(identity) {
@@ -158,7 +159,7 @@ extension TaskQueue {
       }
       if state == .running {
         let status = task.pointee.work?(task.pointee.workContext, OpaquePointer(task)) ?? 0
-        // It has not ended, and may be resumed and run elsewhere from here on.
+        // The task has not ended; from here on another thread may resume and run it.
         if status == TaskQueue.parks && task.has(.payload) { return }
         task.pointee.status = status
       }
@@ -166,8 +167,8 @@ extension TaskQueue {
     }
   }
 
-  /// Tells the host, and gives back what it gave; of a task with a port the drain does both, but
-  /// for the context of the work.
+  /// Tells the host, and returns what the host gave. For a task with a port, the drain does both,
+  /// except for the context of the work.
   @_optimize(speed)
   private func conclude(_ task: TaskPointer) {
     task.finishWork()
@@ -176,8 +177,8 @@ extension TaskQueue {
     task.releaseCompletion()
   }
 
-  /// The tasks of one identifier, as one: their contexts are merged into that of the first,
-  /// whose function is called. A task that is late has no part in it.
+  /// Runs the tasks of one identifier as one: merges their contexts into that of the first, and
+  /// calls its function. A task that is late takes no part.
   private func performJoined(_ first: TaskPointer) {
     var leader: TaskPointer?
     var next: TaskPointer? = first
@@ -192,7 +193,7 @@ extension TaskQueue {
     }
     if let leader {
       let status = leader.pointee.work?(leader.pointee.workContext, OpaquePointer(leader)) ?? 0
-      // A task that was asked to end while another was not has left the work.
+      // A task that was asked to end, while another was not, has left the work.
       lock.lock()
       let isOff = haveAllAsked(leader)
       next = leader
@@ -207,7 +208,7 @@ extension TaskQueue {
       }
       lock.unlock()
     }
-    // The first is retired by the caller, like any other task.
+    // The caller retires the first task, like any other.
     next = first
     while let task = next {
       lock.lock()
@@ -220,13 +221,13 @@ extension TaskQueue {
       let aftermath = retire(task)
       lock.unlock()
       aftermath.run()
-      // The one before it referred to it.
+      // The task before it held a reference.
       task.drop()
     }
   }
 
-  /// Under the lock: whether a running task, and each that it is done as one with, has been asked
-  /// to end. `task` is the one that the work was given.
+  /// Called under the lock: true if a running task, and every task that it is coalesced with, has
+  /// been asked to end. `task` is the one that the work received.
   func haveAllAsked(_ task: TaskPointer) -> Bool {
     guard task.has(.joining) else { return task.isMarked(.asked) }
     var next: TaskPointer? = task

@@ -4,39 +4,39 @@ import Synchronization
 /// Runs tasks: functions with a context, each with one completion.
 ///
 /// Order (TaskQueue+Order). A task that may run is in the lane of its priority; every queued task
-/// is in one list by age. One place of the width goes to the oldest task, whatever its priority, so
-/// that no task waits for ever (PINOperation's serial lane); the others go to the first of the
-/// highest lane. A width of 1 is therefore strict order of submission. Tasks of one key stand
-/// behind each other, and only the first is in a lane, that of the highest priority among them;
-/// tasks of one identifier likewise, but they run as one (TaskTable).
+/// is in one list by age. One place of the width is for the oldest task, whatever its priority, so
+/// that every task runs in the end (PINOperation's serial lane). The other places are for the first
+/// task of the highest lane. A width of 1 is therefore strict order of submission. Tasks of one key
+/// form a row, and only the first is in a lane, that of the highest priority in the row. Tasks of
+/// one identifier also form a row, but run as one (TaskTable).
 ///
-/// A suspended queue starts no task, but for those that an owner needs that ends: a close, or the
-/// end of the host's references, does not wait for a resume. They are in a lane of their own, and
-/// so is the first task of a key that one of them stands behind; tasks of others stay where they
-/// are. The end of the queue itself (`isClosed`) waits for no resume either.
+/// A suspended queue starts no task except those that an ending owner needs: a close, or the
+/// release of the host's last reference, does not wait for a resume. These tasks are in a lane of
+/// their own, and so is the first task of a key that one of them stands behind; tasks of other
+/// owners stay where they are. The end of the queue itself (`isClosed`) waits for no resume either.
 ///
-/// Completion (TaskQueue+Workers). The thread that runs a task makes its completion too, with no
-/// lock held; or, if the task has a port, leaves it there. A task that is cancelled goes to the
-/// list of completions, from where a worker takes it before anything else: a completion is never
-/// made on the stack of a submission, nor of a cancel.
+/// Completion (TaskQueue+Workers). The thread that runs a task also makes its completion, with no
+/// lock held, or leaves it in the task's port. A cancelled task enters the list of completions,
+/// which a worker serves before anything else: no completion is made on the stack of a submission
+/// or of a cancel.
 ///
 /// Threads are made when there is work and every thread is busy. A burst of submissions wakes one
-/// worker, which wakes the next while there is more: a thread that finds nothing was woken
-/// in vain. The threads refer to the queue, so it lives as long as they do.
+/// worker, which wakes the next while there is more work: a thread that finds none was woken in
+/// vain. The threads refer to the queue, so it lives as long as they do.
 ///
-/// Background work is one task of the queue's own, of low priority, that is queued anew a
-/// while after its end, or at once if it says that there is more.
+/// Background work is one task of the queue itself, of low priority. It is queued again a while
+/// after its end, or at once if it reports more work.
 ///
-/// After fork the child has none of the threads: its handles on the queue are dead, and so are
-/// those on tasks. The queue of a cache itself is the child's too, with nothing in it
+/// After a fork the child has none of the threads: its handles on the queue and on tasks return
+/// HUTCH_FORKED. The queue of a cache also serves the child, without tasks at first
 /// (`beginInChild`).
 ///
-/// Locks. `lock` protects every field of the queue and of its tasks that is not constant and says
-/// nothing else. Order: stripes of a cache > `lock` > the lock of a group, of a port. It is held
-/// for O(1), but for walks over all that is queued: a cancel of all, the end of an owner or of the
+/// Locks. `lock` protects every field of the queue and of its tasks that is not constant and has no
+/// other comment. Order: stripes of a cache > `lock` > the lock of a group, of a port. It is held
+/// for O(1), except for walks over all queued tasks: a cancel of all, the end of an owner or of the
 /// queue.
 final class TaskQueue {
-  /// Tells the host what came of a task; the border's.
+  /// Reports the result of a task to the host; set by the C boundary.
   typealias Deliver = @convention(c) (UnsafeMutableRawPointer) -> Void
 
   static let mostThreads = 256
@@ -45,15 +45,15 @@ final class TaskQueue {
   let lock: Lock
   /// Workers sleep here.
   let wake: Condition
-  /// That a task has ended, or has left room: for the waits for that.
+  /// Signals that a task has ended, or has left room.
   let progress: Condition
   private let hasher: KeyedHash
   let deliver: Deliver
   let hasThreads: Bool
-  /// What names the queue among callbacks (see ThreadState): its owner, or itself. Set once,
-  /// before the queue is handed out.
+  /// Names the queue among callbacks (see ThreadState): its owner, or the queue itself. Set once,
+  /// before the host gets the queue.
   private var ownersIdentity: UnsafeMutableRawPointer?
-  // What is queued. `closing`: what the owners need that end.
+  // Queued tasks. `closing`: those that ending owners need.
   var closing = Lane()
   var high = Lane()
   var normal = Lane()
@@ -62,41 +62,41 @@ final class TaskQueue {
   var table = TaskTable()
   var queued = 0
   let length: Int
-  /// Of those that wait, by when they are to be looked at.
+  /// Waiting tasks, by their next deadline or due time.
   var deadlines = DeadlineHeap()
-  // What waits for the start of its group, or is parked.
+  // Tasks that wait for the start of their group, or are parked.
   var held = AgeList()
   var heldCount = 0
-  // What runs.
+  // Running tasks.
   var runningTasks = AgeList()
   var running = 0
   var width: Int
   var oldestRuns = false
-  /// Tasks that have ended but for their completions, through `laneNext`.
+  /// Tasks that have ended except for their completions, linked by `laneNext`.
   var completions = Lane()
-  /// Tasks that have not ended, but for those that are held.
+  /// The number of tasks that have not ended, without those that are held.
   var pending = 0
-  /// Cancelled tasks that have left the row behind a first task, through `bucketNext`: the row's
-  /// references to them, to be dropped with no lock held.
+  /// Cancelled tasks that have left the row behind a first task, linked by `bucketNext`. The row's
+  /// references to them are released with no lock held.
   var deferredDrops: TaskPointer?
 
-  // Threads that wait: for `progress`, among them for room; for `wake`, and how many of those have
-  // been signalled.
+  // Threads that wait: for `progress`, and among them for room; for `wake`, and how many of those
+  // have been signalled.
   var waiters = 0
   var roomWaiters = 0
   var sleeping = 0
   var waking = 0
 
   var suspensions = 0
-  /// Nothing is submitted any more.
+  /// Submissions are refused.
   var isClosed = false
-  /// Workers end when nothing is left.
+  /// Workers end when no task is left.
   var isStopping = false
 
   // Threads.
   var threads = GrowingArray<pthread_t>()
   var exited = 0
-  /// Threads that are within a task or a completion.
+  /// The number of threads that are within a task or a completion.
   var busyThreads = 0
 
   // Background work.
@@ -104,7 +104,7 @@ final class TaskQueue {
   var backgroundPause: Int64 = 0
   var backgroundDue: Int64 = 0
   var backgroundIsOff = true
-  /// It was asked for since it last began.
+  /// It was requested since it last began.
   var backgroundIsWanted = false
   var hasTimekeeper = false
   var ticks = 0
@@ -136,12 +136,12 @@ final class TaskQueue {
 
   func hash(_ identifier: Bytes) -> UInt64 { hasher.callAsFunction(identifier) }
 
-  /// Whether a task of the key has not ended.
+  /// True if a task of the key has not ended.
   func hasTask(ofKey hash: UInt64) -> Bool {
     lock.withLock { table.first(ofKey: hash) != nil }
   }
 
-  /// A thread that is within a callback of the queue may not wait for it.
+  /// A thread that is within a callback of the queue may not wait for the queue.
   func checkMayWait() throws(Failure) {
     if ThreadState.isWithinCallback(of: identity) {
       throw Failure(.deadlock, "a task or completion cannot wait for tasks of its own queue")
@@ -150,8 +150,8 @@ final class TaskQueue {
 
   // MARK: submission
 
-  /// Takes the task over, or throws or answers that the queue is full; then the caller still
-  /// has it.
+  /// Takes the task over. If it throws, or returns that the queue is full, the caller still has the
+  /// task.
   @_optimize(speed)
   func submit(_ task: TaskPointer, _ spec: borrowing TaskSpec) throws(Failure) -> Status {
     lock.lock()
@@ -181,7 +181,7 @@ final class TaskQueue {
       lock.unlock()
       throw error
     }
-    // The host's reference, before the queue's can be given up.
+    // The host's reference, before the queue's can be released.
     if spec.wantsHandle { task.retain() }
     lock.unlock()
     if signals { wake.signal() }
@@ -243,7 +243,7 @@ final class TaskQueue {
         last.extras.pointee.behind = task
         first.extras.pointee.tail = task
         task.pointee.marks.insert(.behind)
-        // The one before refers to it.
+        // The task before it refers to it.
         task.retain()
         count(task, among: first)
         appendByAge(task)
@@ -267,7 +267,7 @@ final class TaskQueue {
 
   // MARK: the end of a task
 
-  /// What is left to do about a task that has ended, with no lock held.
+  /// The steps that are left for a task that has ended, with no lock held.
   struct Aftermath {
     fileprivate var task: TaskPointer?
     fileprivate var port: CompletionPort?
@@ -278,13 +278,13 @@ final class TaskQueue {
       port?.signal()
       group?.ended(status)
       guard let task else { return }
-      // After the end: what it refers to may end the queue in its turn.
+      // After the end, since the last reference of the task may end the queue.
       task.end()
     }
   }
 
-  /// Under the lock. The task has run, or is not to run, and its completion has been made,
-  /// or goes to its port here. Gives back what is to be done once the lock is free.
+  /// Called under the lock. The task has run, or will not run, and its completion has been made, or
+  /// enters its port here. Returns the steps that the caller takes after it has released the lock.
   @_optimize(speed)
   func retire(_ task: TaskPointer) -> Aftermath {
     if task.isMarked(.parks) {
@@ -316,7 +316,7 @@ final class TaskQueue {
         aftermath.status = task.pointee.status
       }
       if let port = extras.pointee.port?.takeUnretainedValue() {
-        // The reference is the port's from here on.
+        // From here on the reference is the port's.
         aftermath.task = nil
         if port.append(task) { aftermath.port = port }
       }
@@ -325,7 +325,7 @@ final class TaskQueue {
     return aftermath
   }
 
-  /// The next one of the key may run.
+  /// The next task of the key may run.
   func advance(_ task: TaskPointer) {
     guard let next = nextAlive(behind: task) else {
       table.remove(task)
@@ -347,7 +347,7 @@ final class TaskQueue {
     return nil
   }
 
-  /// `next`, the first behind `first`, takes its place in the table.
+  /// `next`, the first task behind `first`, takes its place in the table.
   func inherit(_ next: TaskPointer, from first: TaskPointer) {
     next.extras.pointee.closings = first.extras.pointee.closings
     next.extras.pointee.highs = first.extras.pointee.highs
@@ -357,12 +357,12 @@ final class TaskQueue {
     first.extras.pointee.behind = nil
     table.replace(first, by: next)
     next.pointee.marks.remove(.behind)
-    // The reference of the task before it. Not the last one: it is queued.
+    // The reference of the task before it. It is not the last one, since the task is queued.
     next.drop()
   }
 
-  /// Under the lock: gives up the reference of the task that stood before this one, when the lock
-  /// is free.
+  /// Called under the lock: records the reference of the task that stood before this one, for
+  /// release after the lock.
   func dropLater(_ task: TaskPointer) {
     task.extras.pointee.bucketNext = deferredDrops
     deferredDrops = task

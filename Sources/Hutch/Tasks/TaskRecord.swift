@@ -3,16 +3,16 @@ import Synchronization
 
 typealias TaskPointer = UnsafeMutablePointer<TaskRecord>
 
-/// One task, in one allocation of its own: this record; `TaskExtras` where the task has a
-/// port, a group, a deadline, an owner or a name; then what the work needs (`payload`).
+/// One task, in one allocation: this record; then `TaskExtras` if the task has a port, a group, a
+/// deadline, an owner or a name; then the data of the work (`payload`).
 ///
 /// A small task, which has none of these, takes 104 bytes and with malloc's own 112.
 ///
-/// Fields without a word on it are the queue's, under its lock. What the host gave
-/// (`complete` to `workRelease`) is fixed from before the submission.
+/// Fields without a comment belong to the queue, under its lock. The host's callbacks and contexts
+/// (`complete` to `workRelease`) are constant from before the submission.
 struct TaskRecord: ~Copyable {
-  /// Where a task stands: what the state means; what the task is in; what it counts as; what it
-  /// becomes.
+  /// The states of a task. For each: its meaning; the lists that have the task; the counters that
+  /// count it; the states that follow.
   ///
   /// held     Its group has not been started. `held`; heldCount. Queued by a start, ending by a
   ///          cancel.
@@ -27,7 +27,7 @@ struct TaskRecord: ~Copyable {
   ///          unless it has a port; pending. Ended.
   /// ended    Its completion has been made, or is in its port. In nothing, and counts as nothing.
   ///
-  /// Only a running task can be asked to end, which is a mark of its own.
+  /// Only a running task can be asked to end, which is a flag of its own.
   enum State: UInt8 {
     case held = 0
     case queued = 1
@@ -43,19 +43,20 @@ struct TaskRecord: ~Copyable {
     let rawValue: UInt8
     /// There are `TaskExtras`.
     static let extras = Flags(rawValue: 1)
-    /// Ordered by key: `hash` names the key. Of a load only until it has looked for its value.
+    /// Ordered by key: `hash` identifies the key. For a load only until it has looked for its
+    /// value.
     static let keyed = Flags(rawValue: 2)
     /// Tasks of one identifier are done as one.
     static let joining = Flags(rawValue: 4)
-    /// A close carries it out rather than cancel it.
+    /// A close carries it out instead of cancelling it.
     static let mustRun = Flags(rawValue: 8)
     /// The record has a reference to its queue.
     static let holdsQueue = Flags(rawValue: 16)
-    /// `workContext` is part of the record, and has what the completion tells.
+    /// `workContext` is a part of the record, and has the results for the completion.
     static let payload = Flags(rawValue: 32)
-    /// The queue's own work: no wait is for it.
+    /// The queue's own work, for which no wait waits.
     static let background = Flags(rawValue: 64)
-    /// Its effect began with the submission: it cannot be cancelled, nor be late.
+    /// Its effect began with the submission, so it can neither be cancelled nor be late.
     static let irrevocable = Flags(rawValue: 128)
   }
 
@@ -67,13 +68,13 @@ struct TaskRecord: ~Copyable {
     static let asked = Marks(rawValue: 2)
     /// It has a place of the width.
     static let counted = Marks(rawValue: 4)
-    /// And that is the one of the oldest.
+    /// That place is the one for the oldest task.
     static let oldest = Marks(rawValue: 8)
-    /// Among those that run.
+    /// It is in the list of running tasks.
     static let listed = Marks(rawValue: 16)
     /// A thread waits for its end.
     static let awaited = Marks(rawValue: 32)
-    /// When its work returns it is to be parked.
+    /// It is parked when its work returns.
     static let parks = Marks(rawValue: 64)
     /// It was resumed before it was parked.
     static let resumed = Marks(rawValue: 128)
@@ -82,46 +83,47 @@ struct TaskRecord: ~Copyable {
   typealias Function = @convention(c) (UnsafeMutableRawPointer?) -> Void
   typealias Work = @convention(c) (UnsafeMutableRawPointer?, OpaquePointer?) -> Int32
 
-  /// In the lane; of a task that is ending in `completions`; of one that has ended in its port.
-  /// Under the queue's lock only, or the port's, and therefore first: to ThreadSanitizer a change
-  /// of any field through a pointer is one of the first.
+  /// The next task in the lane; of an ending task in `completions`; of an ended one in its port.
+  /// Under the queue's lock or the port's. It is the first field because ThreadSanitizer reports a
+  /// change of any field through a pointer as one of the first.
   var laneNext: TaskPointer?
   var lanePrevious: TaskPointer?
 
-  /// Of the queue until the task has ended, of the host's handles, and of a table that a
-  /// cancelled task has not left yet. Relaxed to make one, acquire and release to give one up.
+  /// References of the queue until the task has ended, of the host's handles, and of a row that a
+  /// cancelled task has not left yet. Relaxed to add one, acquire and release to release one.
   let references = Atomic<UInt32>(1)
   var state = State.queued
-  /// As it was asked for: -1, 0 or 1.
+  /// The requested priority: -1, 0 or 1.
   var priority: Int8 = 0
-  /// The highest rank of its own and those behind it: the lane that it is in.
+  /// The highest rank of its own and of the tasks behind it: the lane that it is in.
   var lane: Int8 = 0
   var flags = Flags()
-  /// A counted reference with `holdsQueue`, else valid until the task has ended.
+  /// A counted reference with `holdsQueue`; otherwise valid until the task has ended.
   let queue: Unmanaged<TaskQueue>
 
-  /// In the order of age; of a running task among those that run; of a held one among those
-  /// that are held.
+  /// The next in the order of age; for a running task, in the list of running tasks; for a held
+  /// one, in that of held tasks.
   var ageNext: TaskPointer?
   var agePrevious: TaskPointer?
 
-  /// The host's completion, as the border knows it; nil: the host is not told.
+  /// The host's completion function, in the form of the C boundary; nil: the host is not told.
   var complete: UnsafeRawPointer?
   var context: UnsafeMutableRawPointer?
   var release: Function?
 
-  /// Returns the status of the completion. That of a `payload` is called once more without a task
-  /// before its completion is made, also if it has not run: to let go of what is the host's.
+  /// Returns the status of the completion. The work of a `payload` is called once more without a
+  /// task before its completion is made, also if the task has not run, to release what belongs to
+  /// the host.
   var work: Work?
   var workContext: UnsafeMutableRawPointer?
   var workRelease: Function?
 
-  /// Once the task is ending.
+  /// Valid once the task is ending.
   var status: Int32 = 0
-  /// What the border calls it (HUTCH_OPERATION_*).
+  /// Its HUTCH_OPERATION_*.
   var operation: UInt8 = 0
   var marks = Marks()
-  /// See Process.forks: the queue of a cache is the child's too, its tasks are not.
+  /// See Process.forks: the queue of a cache serves the child too, but the parent's tasks do not.
   private let forks = UInt16(truncatingIfNeeded: Process.forks)
 
   var isParents: Bool { forks != UInt16(truncatingIfNeeded: Process.forks) }
@@ -129,28 +131,29 @@ struct TaskRecord: ~Copyable {
   init(queue: Unmanaged<TaskQueue>) { self.queue = queue }
 }
 
-/// What most small tasks do without.
+/// Fields that most small tasks do not need.
 struct TaskExtras {
-  /// In the table of keys and identifiers; first for the reason that `laneNext` is.
+  /// Linked in the table of keys and identifiers. The first field for the same reason as
+  /// `laneNext`.
   var bucketNext: TaskPointer?
   var port: Unmanaged<CompletionPort>?
   var group: Unmanaged<WorkGroup>?
   var owner: Unmanaged<TaskOwner>?
   /// CLOCK_MONOTONIC; 0: none.
   var deadline: Int64 = 0
-  /// Where it is among the deadlines of the queue, or -1; and by when it is to be looked at.
+  /// Its place among the deadlines of the queue, or -1; and the time of the next check.
   var place = -1
   var due: Int64 = 0
   /// Of the key, or the identifier.
   var hash: UInt64 = 0
-  /// The next of the same key or identifier.
+  /// The next task of the same key or identifier.
   var behind: TaskPointer?
-  /// Of the first of them: the last, and how many of them all have which rank.
+  /// For the first of them: the last one, and how many of them have which rank.
   var tail: TaskPointer?
   var closings: Int32 = 0
   var highs: Int32 = 0
   var normals: Int32 = 0
-  /// By which rank it is counted among them.
+  /// The rank by which it is counted among them.
   var countedRank: Int8 = 0
   var identifier: UnsafeRawPointer?
   var identifierSize = 0
@@ -159,25 +162,25 @@ struct TaskExtras {
 }
 
 /// A part of what a queue runs that may end before the queue: an opening of a cache, and the tasks
-/// that were submitted through it. The queue's, under its lock.
+/// that were submitted through it. Belongs to the queue, under its lock.
 final class TaskOwner {
-  /// Tasks that have not ended.
+  /// The number of tasks that have not ended.
   var pending = 0
-  /// Nothing is submitted any more.
+  /// Submissions are refused.
   var isClosed = false
-  /// It ends, by a close or for want of references: its tasks wait for no resume.
+  /// It ends, by a close or with its last reference: its tasks wait for no resume.
   var isEnding = false
   /// See Process.forks.
   private var forks = Process.forks
 
-  /// Tasks of the parent are not waited for.
+  /// Its end does not wait for tasks of the parent.
   func forgetParents() {
     if Process.isParents(forks) { pending = 0 }
     forks = Process.forks
   }
 }
 
-/// How a task is to be submitted, beside what it does.
+/// The options of a submission.
 struct TaskSpec {
   var priority: Int8 = 0
   var waitsForRoom = false
@@ -192,16 +195,16 @@ struct TaskSpec {
   var port: CompletionPort?
   var group: WorkGroup?
   var owner: TaskOwner?
-  /// Of a key that orders the task; 0: none.
+  /// The hash of the key that orders the task; 0: none.
   var keyHash: UInt64 = 0
   var identifier = Bytes(start: nil, count: 0)
-  /// Tasks with other salt are another's, whatever their identifier.
+  /// Tasks with another salt are separate, even with the same identifier.
   var identifierSalt: UInt64 = 0
   /// Waits for `startHeld`.
   var isHeld = false
   var merge: (@convention(c) (UnsafeMutableRawPointer?, UnsafeMutableRawPointer?) -> Void)?
   var operation: UInt8 = 0
-  /// The host is to have a reference.
+  /// The host gets a reference.
   var wantsHandle = false
 
   fileprivate var needsExtras: Bool {
@@ -222,14 +225,14 @@ extension TaskPointer {
   @inline(__always) var hasExtras: Bool { pointee.flags.contains(.extras) }
   @inline(__always) func has(_ flag: TaskRecord.Flags) -> Bool { pointee.flags.contains(flag) }
   @inline(__always) func isMarked(_ mark: TaskRecord.Marks) -> Bool { pointee.marks.contains(mark) }
-  /// Whether it has a place in the table.
+  /// True if it has a place in the table.
   @inline(__always) var isNamed: Bool { !pointee.flags.isDisjoint(with: [.keyed, .joining]) }
 
-  /// Of tasks of an owner that ends: above every priority.
+  /// The rank of tasks of an ending owner, above every priority.
   static let closingRank: Int8 = 2
 
-  /// What decides on the lane of a queued task: its priority, unless its owner ends. Under the
-  /// queue's lock.
+  /// Decides the lane of a queued task: its priority, unless its owner ends. Under the queue's
+  /// lock.
   var rank: Int8 {
     guard hasExtras, let owner = extras.pointee.owner?.takeUnretainedValue(), owner.isEnding
     else { return pointee.priority }
@@ -238,8 +241,8 @@ extension TaskPointer {
 
   var port: CompletionPort? { hasExtras ? extras.pointee.port?.takeUnretainedValue() : nil }
 
-  /// A record for `queue` with room for `payload` bytes, 16-byte aligned, which are its work's
-  /// context. The task owes nothing yet: `drop` frees it without a call to the host.
+  /// A record for `queue` with room for `payload` bytes, 16-byte aligned, which are the context of
+  /// its work. The task owes nothing yet: `drop` frees it without a call to the host.
   static func make(
     _ spec: borrowing TaskSpec, for queue: TaskQueue, payload: Int = 0
   ) throws(Failure) -> TaskPointer {
@@ -303,7 +306,7 @@ extension TaskPointer {
   //                      what kept the queue's owner
   // The first two are callbacks of the host's. A task that its queue never took has the last alone.
 
-  /// Of a payload, what the completion tells stays.
+  /// For a payload, the results for the completion stay.
   func finishWork() {
     if has(.payload) { _ = pointee.work?(pointee.workContext, nil) } else { releaseWork() }
   }
@@ -327,8 +330,8 @@ extension TaskPointer {
 
   func retain() { _ = pointee.references.wrappingAdd(1, ordering: .relaxed) }
 
-  /// Gives up a reference. The last one frees the record, without a call to the host; with no lock
-  /// held, for a group, a port or a queue may go with it.
+  /// Releases a reference. The last release frees the record, without a call to the host. The
+  /// caller holds no lock, since a group, a port or a queue may end with the record.
   func drop() {
     if pointee.references.wrappingSubtract(1, ordering: .acquiringAndReleasing).newValue == 0 {
       destroy()

@@ -1,14 +1,14 @@
 import CSystem
 
-/// The tasks that are first of their key or identifier, by hash; behind each stand the others,
-/// in the order of their submission.
+/// The first task of each key or identifier, by hash; behind each stand the others, in the order of
+/// their submission.
 ///
-/// Tasks of one key run one after the other: the first is in a lane or runs, and where it ends the
-/// next one takes its place. Keys are told apart by their keyed hash alone, which has 52 bits
-/// beside the kind of entry: two keys that share one only wait for each other. Tasks of one
+/// Tasks of one key run one after the other: the first is in a lane or runs, and when it ends the
+/// next one takes its place. Keys are distinguished only by their keyed hash, which has 52 bits
+/// beside the kind of entry: two keys with the same hash only wait for each other. Tasks of one
 /// identifier run as one: when the first begins, all leave the table with it.
 ///
-/// The queue's, under its lock. Memory for a larger table is not owed: without it, buckets
+/// Belongs to the queue, under its lock. The table works without memory to grow: the buckets then
 /// become longer.
 struct TaskTable: ~Copyable {
   private var buckets: UnsafeMutablePointer<TaskPointer?>?
@@ -17,7 +17,7 @@ struct TaskTable: ~Copyable {
 
   deinit { free(buckets) }
 
-  /// Begins anew, and leaves what there is where it is.
+  /// Starts with an empty table, and leaves the old memory alone.
   mutating func forget() {
     buckets = nil
     mask = 0
@@ -26,7 +26,7 @@ struct TaskTable: ~Copyable {
 
   private func bucket(_ hash: UInt64) -> Int { KeyedHash.place(of: hash, mask: mask) }
 
-  /// How many tasks are in the longest chain: for tests.
+  /// The number of tasks in the longest chain, for tests.
   var longestChain: Int {
     guard let buckets else { return 0 }
     var longest = 0
@@ -91,7 +91,7 @@ struct TaskTable: ~Copyable {
 
   mutating func remove(_ task: TaskPointer) { replace(task, by: nil) }
 
-  /// `new` is the first of its name in place of `old`; nil: there is none any more.
+  /// `new` becomes the first of its name in place of `old`; nil: no task of the name is left.
   mutating func replace(_ old: TaskPointer, by new: TaskPointer?) {
     guard let buckets else { return }
     let i = bucket(old.extras.pointee.hash)

@@ -3,10 +3,10 @@ import Synchronization
 
 /// Tasks that start together and have one completion for all.
 ///
-/// A task of a group is held by its queue until the start. The group refers to its tasks until
-/// they have started, and to cancel them until they have ended; they refer to the group. The
-/// completion is a task too, without work, of the group's own queue: it is posted there when the
-/// last task has ended, and a wait for the group is a wait for its end.
+/// The queue of a group's task holds it until the start. The group refers to its tasks until they
+/// have started, and for a cancel until they have ended; they refer to the group. The completion is
+/// also a task, without work, of the group's own queue: it is posted there when the last task has
+/// ended, and a wait for the group waits for its end.
 ///
 /// Its states:
 ///   open      tasks are added. `left` is their number
@@ -15,22 +15,22 @@ import Synchronization
 ///   over      `left` is 0, and the completion has been posted
 ///   given up  without a start: its tasks are cancelled, and there is no completion
 final class WorkGroup {
-  /// Protects what follows. May be taken under a queue's; nothing is taken under it.
+  /// Protects the fields below. May be taken under a queue's lock; no lock is taken under it.
   private let lock: Lock
   /// Each with a reference.
   private var tasks = GrowingArray<TaskPointer>()
   private var isStarted = false
   private var left = 0
   private var cancelled = 0
-  /// `cancel` came before the last task had ended.
+  /// `cancel` was called before the last task had ended.
   private var isCancelled = false
-  /// The group's own completion, from the start on; a reference.
+  /// The group's own completion, from the start on; a counted reference.
   private var completion: TaskPointer?
   /// Makes the completion.
   let queue: TaskQueue
   let forks = Process.forks
 
-  /// What a group's completion tells.
+  /// The content of a group's completion.
   struct Tally {
     var count: UInt64
     var cancelled: UInt64
@@ -52,7 +52,7 @@ final class WorkGroup {
     }
   }
 
-  /// Under the lock of the task's queue.
+  /// Called under the lock of the task's queue.
   func add(_ task: TaskPointer) throws(Failure) {
     lock.lock()
     defer { lock.unlock() }
@@ -62,7 +62,7 @@ final class WorkGroup {
     left += 1
   }
 
-  /// A task has ended. With no lock held.
+  /// A task has ended. The caller holds no lock.
   func ended(_ status: Int32) {
     lock.lock()
     left -= 1
@@ -70,7 +70,7 @@ final class WorkGroup {
     conclude()
   }
 
-  /// Under the lock, which it lets go: posts the completion if nothing is left.
+  /// Called under the lock, and releases it: posts the completion if no task is left.
   private func conclude() {
     guard isStarted, left == 0, let task = completion else {
       lock.unlock()
@@ -88,12 +88,13 @@ final class WorkGroup {
     queue.post(task)
   }
 
-  /// A completion for `start`, told as `spec` says.
+  /// A completion for `start`, reported as `spec` says.
   func makeCompletion(_ spec: borrowing TaskSpec) throws(Failure) -> TaskPointer {
     try TaskPointer.make(spec, for: queue, payload: MemoryLayout<Tally>.size)
   }
 
-  /// Lets the tasks run. False: it has been started before; the caller still has `completion`.
+  /// Lets the tasks run. False: the group has been started before, and the caller still has
+  /// `completion`.
   func start(_ completion: TaskPointer) -> Bool {
     lock.lock()
     guard !isStarted else {
@@ -104,7 +105,7 @@ final class WorkGroup {
     self.completion = completion
     // The queue has the other reference.
     completion.retain()
-    // One more, so that the group does not end while it starts; and the list stays as it is.
+    // One more, so that the group does not end while it starts, and the list stays as it is.
     left += 1
     lock.unlock()
     // A wait for all of the queue waits for this completion too.
@@ -119,7 +120,7 @@ final class WorkGroup {
   func cancel() {
     lock.lock()
     if !isStarted || left > 0 { isCancelled = true }
-    // They may end, and the list with them, while they are cancelled.
+    // The tasks may end, and the list with them, while they are cancelled.
     var copies = GrowingArray<TaskPointer>()
     for task in tasks.elements {
       guard (try? copies.append(task)) != nil else { break }
@@ -132,9 +133,9 @@ final class WorkGroup {
     }
   }
 
-  /// Waits until the completion has been made, or is in its port; starts the group, with nothing to
-  /// tell, if it was not started. Answers as a queue's wait does; a look (`timeout` 0) starts
-  /// nothing.
+  /// Waits until the completion has been made, or is in its port. Starts the group, without a
+  /// completion for the host, if it was not started. Returns what a queue's wait returns; a check
+  /// (`timeout` 0) starts nothing.
   func wait(_ timeout: Int64) throws(Failure) -> Status {
     if timeout != 0 {
       try queue.checkMayWait()
@@ -147,7 +148,7 @@ final class WorkGroup {
     return try queue.wait(for: task, timeout)
   }
 
-  /// Cancels the tasks if there will be no start: the host has given the group up.
+  /// Cancels the tasks if there will be no start: the host has released the group.
   func abandon() {
     lock.lock()
     let isOver = isStarted
@@ -155,7 +156,7 @@ final class WorkGroup {
     lock.unlock()
     guard !isOver else { return }
     cancel()
-    // The tasks refer to the group, and must not be kept by it.
+    // The tasks refer to the group, which must not keep itself alive through them.
     lock.lock()
     var rest = GrowingArray<TaskPointer>()
     swap(&rest, &tasks)
@@ -194,7 +195,7 @@ extension TaskQueue {
     if signals { wake.signal() }
   }
 
-  /// Takes over a task that has nothing to run, and that `pending` counts already, and makes its
+  /// Takes over a task that has nothing to run, and that `pending` already counts, and makes its
   /// completion.
   func post(_ task: TaskPointer) {
     lock.lock()
@@ -206,8 +207,8 @@ extension TaskQueue {
       return
     }
     completions.append(task)
-    // After the end of the queue, or of the cache whose queue it is, there are no threads: then it
-    // is made here, at the end of a task of another queue.
+    // After the end of the queue, or of the cache that owns it, there are no threads. The
+    // completion is then made here, at the end of a task of another queue.
     let isLate = isStopping && (!hasThreads || exited > 0 || threads.isEmpty)
     if !isLate { try? makeThread() }
     let signals = wantsWorker()
