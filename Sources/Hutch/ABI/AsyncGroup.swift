@@ -2,7 +2,7 @@
 
 public import CHutch
 
-/// Submits for a cache what `body` says, and hands out the task or the result.
+/// Submits what `body` makes for a cache, and returns the task or the result to the host.
 private func submitting(
   _ cache: OpaquePointer?, _ options: UnsafePointer<hutch_task_options>?,
   _ out: UnsafeMutablePointer<OpaquePointer?>?,
@@ -25,7 +25,7 @@ private func submitting(
       if let reason = operation.pointee.failure {
         ThreadState.note(reason.failure, reason.failure.detail)
       }
-      // The value is the caller's, if its struct has a field for it.
+      // The caller owns the value, if its struct has a field for it.
       if tellsValue(of: completion, given.now) { operation.pointee.block = nil }
       let release = spec.release
       task.end()
@@ -36,7 +36,7 @@ private func submitting(
   }
 }
 
-/// Whether a completion that the host gave is long enough to be told the value of this one.
+/// True if the host's completion is long enough to have the value of this one.
 private func tellsValue(
   of completion: hutch_completion, _ given: UnsafeMutablePointer<hutch_completion>?
 ) -> Bool {
@@ -133,7 +133,7 @@ public func hutch_trim_async(
     guard trim != nil else { throw .invalid("spec is NULL") }
     let given = try received(trim, over: hutch_trim_spec())
     guard given.progress == nil else {
-      throw .invalid("the progress of a task is a matter of its options")
+      throw .invalid("spec->progress is set: a task reports to options->progress")
     }
     return try handle.submit(.trim, trim: try TrimSpec(given), spec)
   }
@@ -146,7 +146,7 @@ public func hutch_load_async(
   _ load_options: UnsafePointer<hutch_load_options>!,
   _ options: UnsafePointer<hutch_task_options>!, _ task: UnsafeMutablePointer<OpaquePointer?>!
 ) -> hutch_status {
-  // From here on the context is the work's: it goes when this call fails, too.
+  // From here on the work owns the context, and releases it also if this call fails.
   let work = LoadWork(loader ?? { _, _, _, _ in 0 }, context, release, of: owner(cache))
   return submitting(cache, options, task) { (handle, spec, now) throws(Failure) in
     let key = try checkedKey(key, key_size)

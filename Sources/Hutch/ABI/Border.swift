@@ -1,16 +1,15 @@
-// The border between C and the engine. Every exported function does four things: checks its
-// arguments, finds its object, calls the engine, maps the error. This file has what they
-// share; the others have one group of the header each, and no logic.
+// The boundary between C and the engine. Every exported function does four things: checks its
+// arguments, finds its object, calls the engine, maps the error. This file has the parts that they
+// share; each other file has one group of the header.
 //
-// What crosses arrives unchecked: the header has no nullability marks, so a pointer may be
-// nil; a size_t arrives as Int, so a size that no object can have is negative.
+// The arguments arrive unchecked. The header has no nullability marks, so a pointer may be nil. A
+// size_t arrives as Int, so a size that no object can have is negative.
 
 internal import CHutch
 import CSystem
 
-/// Maps the outcome of a call on a cache: a failure becomes its status, and this thread's
-/// last error.
-/// `subject`: the path that a failure is about.
+/// Maps the result of a call on a cache: a failure becomes its status, and this thread's last
+/// error. `subject`: the path that a failure is about.
 @inline(__always)
 func answering(
   about subject: UnsafePointer<CChar>? = nil, _ body: () throws(Failure) -> Status
@@ -22,7 +21,7 @@ func answering(
   }
 }
 
-/// Notes a failure and returns its status.
+/// Records a failure and returns its status.
 @inline(never)
 func failing(
   _ failure: Failure, about subject: UnsafePointer<CChar>? = nil
@@ -31,7 +30,7 @@ func failing(
   return failure.status.code
 }
 
-/// Flags, of which a caller may set only those that are `defined`.
+/// Checks flags, of which a caller may set only those that are `defined`.
 @inline(__always)
 func checkFlags(_ flags: UInt32, _ defined: UInt32) throws(Failure) {
   if flags & ~defined != 0 { throw .unknown("a flag is not defined", flags & ~defined) }
@@ -41,8 +40,8 @@ extension Failure {
   static func invalid(_ words: StaticString) -> Failure { Failure(.invalidArgument, words) }
 }
 
-/// Calls `body` with the handle behind a pointer. One copy, for the calls that take longer than
-/// the look through a closure.
+/// Calls `body` with the handle behind a pointer. Not inlined, for calls that take longer than a
+/// closure costs.
 @inline(never)
 func withHandle(
   _ pointer: OpaquePointer?, about subject: UnsafePointer<CChar>? = nil,
@@ -55,8 +54,8 @@ func withHandle(
   }
 }
 
-/// As `withHandle`, if the cache can be used. What a call did not find may have gone because
-/// the cache was closed meanwhile: that is the answer then.
+/// Like `withHandle`, for a cache that can be used. If a call finds no entry, a close may have
+/// removed it meanwhile: then the answer is HUTCH_CLOSED.
 @inline(never)
 func withCache(
   _ pointer: OpaquePointer?, _ body: (Handle) throws(Failure) -> Status
@@ -69,8 +68,8 @@ func withCache(
   }
 }
 
-/// As `withHandle`, with the cache, for calls that are over in some nanoseconds: no reference
-/// is counted.
+/// Like `withHandle`, with the cache, for calls that end within some nanoseconds: it counts no
+/// reference.
 @inline(__always)
 func withHandleAtOnce(
   _ pointer: OpaquePointer?, _ body: (Cache, Handle) throws(Failure) -> Status
@@ -84,7 +83,7 @@ func withHandleAtOnce(
   }
 }
 
-/// As `withCache`, likewise.
+/// Like `withCache`, and counts no reference either.
 @inline(__always)
 func withCacheAtOnce(
   _ pointer: OpaquePointer?, _ body: (Cache, Tiers) throws(Failure) -> Status
@@ -97,7 +96,7 @@ func withCacheAtOnce(
   }
 }
 
-/// The short path of hits, if calls through a handle may go by it.
+/// The short path of hits, if calls through a handle may use it.
 @inline(__always)
 func shortPath(_ pointer: OpaquePointer?) -> HitPath? {
   guard let pointer else { return nil }
@@ -106,7 +105,7 @@ func shortPath(_ pointer: OpaquePointer?) -> HitPath? {
   }
 }
 
-/// Whether none of them is NULL: one test for all. (Addresses end below 2^63.)
+/// True if none of them is NULL: one test for all. (Addresses end below 2^63.)
 @inline(__always)
 func areThere(
   _ a: UnsafeRawPointer?, _ b: UnsafeRawPointer?, _ c: UnsafeRawPointer?
@@ -116,7 +115,7 @@ func areThere(
 
 // MARK: contexts
 
-/// Whose callbacks a call's are: the cache's, if there is one.
+/// The owner of a call's callbacks: the cache, if there is one.
 func owner(_ cache: OpaquePointer?) -> UnsafeMutableRawPointer? {
   guard let cache else { return nil }
   return reference(cache, Handle.self)._withUnsafeGuaranteedRef {
@@ -149,10 +148,10 @@ func checkedDuration(_ duration: Int64) throws(Failure) -> Int64 {
 
 // MARK: structs with a size
 
-/// Larger than any struct of ours will be: a size above it was never set.
+/// Larger than any struct of the header will ever be: a larger size was never set.
 let largestStruct = 4096
 
-/// The size that a struct says it has.
+/// The size that a struct states.
 @inline(never)
 private func statedSize(
   _ pointer: UnsafeRawPointer, _ isMissing: StaticString
@@ -162,8 +161,8 @@ private func statedSize(
   return size
 }
 
-/// Checks that what this library does not know of a struct is zero. Returns how many bytes of it
-/// the library knows.
+/// Checks that the part of a struct that this library does not know is zero. Returns how many bytes
+/// of the struct the library knows.
 @inline(never)
 private func knownSize(_ pointer: UnsafeRawPointer, _ ours: Int) throws(Failure) -> Int {
   let size = try statedSize(pointer, "struct_size of an argument is not set")
@@ -177,8 +176,8 @@ private func knownSize(_ pointer: UnsafeRawPointer, _ ours: Int) throws(Failure)
   return min(size, ours)
 }
 
-/// A struct from the host. What NULL and the struct of an older header leave out is as in `zero`,
-/// which has a zero in every field: the default.
+/// A struct from the host. Fields that NULL or the struct of an older header leave out are as in
+/// `zero`, which has zero in every field: the default.
 @inline(__always)
 func received<T>(_ pointer: UnsafePointer<T>?, over zero: T) throws(Failure) -> T {
   guard let pointer else { return zero }
@@ -188,15 +187,15 @@ func received<T>(_ pointer: UnsafePointer<T>?, over zero: T) throws(Failure) -> 
   return value
 }
 
-/// Checks a struct that is to be filled in, before anything is done.
+/// Checks a struct that the call fills in, before it does anything else.
 @inline(__always)
 func checkedResult<T>(_ pointer: UnsafeMutablePointer<T>?) throws(Failure) {
   guard let pointer else { return }
   _ = try statedSize(pointer, "struct_size of a result is not set")
 }
 
-/// Fills a struct of the host's, as far as its header knows it; its struct_size stays. What a
-/// newer header has beyond the library's struct is set to zero.
+/// Fills in a struct of the host, as far as its header knows it; its struct_size stays. The part
+/// that only a newer header knows is set to zero.
 @inline(__always)
 func deliver<T>(_ value: T, to pointer: UnsafeMutablePointer<T>?) {
   guard let pointer else { return }
@@ -214,7 +213,7 @@ private func fill(_ target: UnsafeMutableRawPointer, _ source: UnsafeRawBufferPo
 // MARK: records and limits
 
 extension hutch_entry_info {
-  /// `ages`: of the tier that answered.
+  /// `ages`: those of the tier that answered.
   init(_ record: Record, at now: Int64, under ages: Ages, in tier: Tiers) {
     self.init()
     version = record.version
@@ -232,10 +231,10 @@ extension hutch_entry_info {
   }
 }
 
-/// In the header 0 is 'not set' and the largest number is 'no limit'; in the engine 0 is 'no
-/// limit', and `LimitFields` says which fields are set.
+/// In the header, 0 means 'not set' and the largest number means 'no limit'. In the engine, 0 means
+/// 'no limit', and `LimitFields` has the fields that are set.
 extension TierLimits {
-  /// `defaults`, but for the fields that the host has set.
+  /// `defaults`, except for the fields that the host has set.
   init(_ limits: hutch_tier_limits, over defaults: TierLimits) throws(Failure) {
     guard isZero(limits.reserved) else {
       throw Failure(.unsupported, "a reserved field of the limits is set")
@@ -257,7 +256,7 @@ extension TierLimits {
 }
 
 extension LimitFields {
-  /// Those that are not zero.
+  /// The fields that are not zero.
   init(_ limits: hutch_tier_limits) {
     self = []
     if limits.cost != 0 { insert(.cost) }
@@ -284,7 +283,7 @@ extension hutch_tier_limits {
   }
 }
 
-/// Whether a field, or an array of them, is zero.
+/// True if a field, or an array of fields, is zero.
 func isZero<T>(_ field: T) -> Bool {
   withUnsafeBytes(of: field) { bytes in
     for byte in bytes where byte != 0 { return false }

@@ -11,7 +11,8 @@ public func hutch_put(
   putting(cache, key, key_size, value, value_size, options, result, if: .always)
 }
 
-/// What hutch_put and its conditional kin share. One copy: what a put costs is elsewhere.
+/// The common part of hutch_put and the conditional puts. Not inlined: the time of a put is spent
+/// elsewhere.
 @inline(never)
 func putting(
   _ cache: OpaquePointer?, _ key: UnsafeRawPointer?, _ key_size: Int,
@@ -34,7 +35,7 @@ func putting(
   }
 }
 
-/// Tells what came of a put.
+/// Reports the result of a put.
 @inline(__always)
 func answer(
   _ outcome: Cache.PutResult, _ result: UnsafeMutablePointer<hutch_put_result>?
@@ -50,7 +51,7 @@ func answer(
 }
 
 extension Cache.PutSpec {
-  /// One copy, for calls other than a put.
+  /// Not inlined, for calls other than a put.
   @inline(never)
   static func given(
     _ options: UnsafePointer<hutch_put_options>?
@@ -128,7 +129,7 @@ private func gettingByLongKey(
   return getting(cache, key, key_size, out)
 }
 
-/// The long way.
+/// The slow path.
 @inline(never)
 private func getting(
   _ cache: OpaquePointer?, _ key: UnsafeRawPointer?, _ key_size: Int,
@@ -158,7 +159,7 @@ public func hutch_get_into(
       to: HitPath.Target(
         buffer: buffer.unsafelyUnwrapped, capacity: capacity, size: size.unsafelyUnwrapped))
     if _fastPath(outcome == .done) { return Status.done.code }
-    // What is not there may have gone because the cache was closed meanwhile.
+    // A close may have removed the entry meanwhile.
     if outcome == .absent && shortPath(cache) != nil { return Status.notFound.code }
     return gettingInto(cache, key, key_size, buffer, capacity, size)
   }
@@ -185,7 +186,7 @@ private func gettingIntoByLongKey(
   return gettingInto(cache, key, key_size, buffer, capacity, size)
 }
 
-/// The long way.
+/// The slow path.
 @inline(never)
 private func gettingInto(
   _ cache: OpaquePointer?, _ key: UnsafeRawPointer?, _ key_size: Int,
@@ -209,7 +210,7 @@ private func checkedBuffer(
   _ buffer: UnsafeMutableRawPointer?, _ capacity: Int
 ) throws(Failure) -> UnsafeMutableRawBufferPointer {
   guard capacity >= 0, buffer != nil || capacity == 0 else {
-    throw .invalid("the buffer is NULL, or its capacity no size")
+    throw .invalid("the buffer is NULL, or its capacity is not a valid size")
   }
   return UnsafeMutableRawBufferPointer(start: buffer, count: capacity)
 }
@@ -235,7 +236,7 @@ public func hutch_look(
   return looking(cache, key, key_size, flags, buffer, capacity, out)
 }
 
-/// The long way.
+/// The slow path.
 @inline(never)
 private func looking(
   _ cache: OpaquePointer?, _ key: UnsafeRawPointer?, _ key_size: Int, _ flags: UInt32,
@@ -260,7 +261,7 @@ private func tell(_ out: UnsafeMutablePointer<hutch_found>, _ found: Look) {
   let answer = hutch_found(
     struct_size: MemoryLayout<hutch_found>.size, size: found.size,
     extended_size: found.extendedSize, value: found.reference.map { OpaquePointer($0.raw) })
-  // Nearly always.
+  // Almost always true.
   if out.pointee.struct_size == answer.struct_size {
     out.pointee = answer
   } else {
@@ -283,7 +284,7 @@ public func hutch_contains(
   return containing(cache, key, key_size)
 }
 
-/// The long way.
+/// The slow path.
 @inline(never)
 private func containing(
   _ cache: OpaquePointer?, _ key: UnsafeRawPointer?, _ key_size: Int
@@ -303,7 +304,7 @@ public func hutch_info(
   }
 }
 
-/// Fills `out` with what is known of a key's entry now.
+/// Fills `out` with the current record of a key's entry.
 func informing(
   _ handle: Handle, _ key: Bytes, _ out: UnsafeMutablePointer<hutch_entry_info>?
 ) throws(Failure) -> Status {

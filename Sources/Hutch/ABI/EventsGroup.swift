@@ -7,7 +7,7 @@ public func hutch_set_listener(
   _ cache: OpaquePointer!, _ kinds: UInt32, _ listener: hutch_listener!,
   _ context: UnsafeMutableRawPointer!, _ release: (@convention(c) (UnsafeMutableRawPointer?) -> Void)!
 ) -> hutch_status {
-  // From here on the context is the listener's: it goes when this call fails, too.
+  // From here on the listener owns the context, and releases it also if this call fails.
   let new = Listener(
     kinds: listener == nil ? 0 : kinds,
     call: { event in
@@ -38,13 +38,13 @@ extension hutch_event {
   }
 }
 
-/// What calls a logger, and owns its context from here on. `owner`: of the callback.
+/// Calls a logger, and owns its context from here on. `owner`: that of the callback.
 private func logger(
   _ level: UInt32, _ logger: hutch_logger?, _ context: UnsafeMutableRawPointer?,
   _ release: ThreadState.Release?, of owner: UnsafeMutableRawPointer?
 ) -> Listener {
   Listener(
-    // All levels up to this one, a bit each.
+    // All levels up to this one, one bit each.
     kinds: logger == nil || level > UInt32(HUTCH_LOG_DEBUG) ? 0 : (1 << level) - 1,
     call: { event in
       var record = hutch_log_record(event)

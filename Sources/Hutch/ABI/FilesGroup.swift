@@ -1,4 +1,4 @@
-// Group large: files put and had, writers, holds.
+// Group large: files as values, writers, holds.
 
 public import CHutch
 
@@ -12,7 +12,7 @@ public func hutch_put_file(
     let key = try checkedKey(key, key_size)
     guard let path, path.pointee != 0 else { throw .invalid("the path is NULL or empty") }
     guard let chosen = Cache.FileUse(rawValue: use) else {
-      throw .unknown("there is no such use of a file", use)
+      throw .unknown("the use of the file is not defined", use)
     }
     let spec = try Cache.PutSpec(options)
     try checkedResult(result)
@@ -31,7 +31,7 @@ public func hutch_path(
     let key = try checkedKey(key, key_size)
     guard let size else { throw .invalid("size is NULL") }
     guard capacity >= 0, buffer != nil || capacity == 0 else {
-      throw .invalid("the buffer is NULL, or its capacity no size")
+      throw .invalid("the buffer is NULL, or its capacity is not a valid size")
     }
     let found = try handle.cache.path(of: key, in: handle.scope) { (path) throws(Failure) in
       size.pointee = path.count
@@ -74,7 +74,7 @@ public func hutch_hold_files(_ cache: OpaquePointer!) -> hutch_status {
 public func hutch_unhold_files(_ cache: OpaquePointer!) -> hutch_status {
   withCache(cache) { (handle) throws(Failure) in
     try handle.checkHolds()
-    guard handle.releaseFiles() else { throw .invalid("no files are held by this reference") }
+    guard handle.releaseFiles() else { throw .invalid("this reference holds no files") }
     return .done
   }
 }
@@ -89,7 +89,7 @@ public func hutch_writer_begin(
   giving(out, of: cache) { (handle) throws(Failure) in
     let key = try checkedKey(key, key_size)
     guard let expected = Int(exactly: expected_size), expected <= Record.largestSize else {
-      throw .invalid("the expected size is no size")
+      throw .invalid("expected_size is not a valid size")
     }
     return handOut(
       try Writer.begin(handle, key, expected: expected, try Cache.PutSpec(options)))

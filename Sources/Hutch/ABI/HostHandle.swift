@@ -1,19 +1,19 @@
-// The objects that a host holds by a pointer. The pointer is a counted reference; these functions
-// are the only ones that turn one into the other.
+// The objects that a host holds by a pointer. The pointer is a counted reference; only these
+// functions convert between the two.
 
 internal import CHutch
 
 /// An object of the engine that a host may hold.
 protocol HostHandle: AnyObject {
-  /// What a call answers whose pointer is NULL.
+  /// The words of a call whose pointer is NULL.
   static var isMissing: StaticString { get }
-  /// See Process.forks: a child leaves the copies of its parent's objects alone.
+  /// See Process.forks: a child does not touch the copies of its parent's objects.
   var forks: UInt32 { get }
-  /// Fails if calls on it cannot be answered: it is the parent's, or its cache is closed.
+  /// Fails if the object cannot be used: it is the parent's, or its cache is closed.
   func check() throws(Failure)
 }
 
-/// The object behind a pointer of the host's.
+/// The object behind a pointer of the host.
 @inline(__always)
 func reference<T: AnyObject>(_ pointer: OpaquePointer, _ type: T.Type) -> Unmanaged<T> {
   Unmanaged<T>.fromOpaque(UnsafeRawPointer(pointer))
@@ -54,8 +54,9 @@ func release<T: HostHandle>(_ pointer: OpaquePointer?, _ type: T.Type) {
 
 // MARK: results
 
-/// Calls `body` for what `out` is to point to, a reference of the host's from then on. Nil: there
-/// is no such thing, and the call answers HUTCH_NOT_FOUND. `out` is NULL unless the call succeeds.
+/// Calls `body` for the object that `out` is to point to, and gives the host a reference to it.
+/// Nil: there is no such object, and the call returns HUTCH_NOT_FOUND. `out` is NULL unless the
+/// call succeeds.
 func giving(
   _ out: UnsafeMutablePointer<OpaquePointer?>?,
   _ body: () throws(Failure) -> OpaquePointer?
@@ -69,7 +70,7 @@ func giving(
   }
 }
 
-/// As `giving`, of a cache that can be used.
+/// Like `giving`, for a cache that can be used.
 func giving(
   _ out: UnsafeMutablePointer<OpaquePointer?>?, of cache: OpaquePointer?,
   _ body: (Handle) throws(Failure) -> OpaquePointer?
@@ -83,8 +84,8 @@ func giving(
   }
 }
 
-/// Fills a struct of the host's with what `body` makes; nil: HUTCH_NOT_FOUND. The struct is
-/// checked before anything is done.
+/// Fills in a struct of the host with what `body` makes; nil: HUTCH_NOT_FOUND. Checks the struct
+/// before it does anything else.
 func filling<T>(
   _ out: UnsafeMutablePointer<T>?, _ body: () throws(Failure) -> T?
 ) throws(Failure) -> Status {

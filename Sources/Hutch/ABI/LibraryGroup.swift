@@ -41,12 +41,12 @@ public func hutch_last_error(_ out: UnsafeMutablePointer<hutch_error>!) -> hutch
     deliver(error, to: out)
     return Status.done.code
   } catch {
-    // Asking for the last failure does not become it.
+    // A failure to read the last failure is not recorded.
     return error.status.code
   }
 }
 
-/// Static text as C has it: string literals end with NUL.
+/// Static text as a C string: string literals end with NUL.
 private func constant(_ text: StaticString) -> UnsafePointer<CChar> {
   UnsafeRawPointer(text.utf8Start).assumingMemoryBound(to: CChar.self)
 }

@@ -25,14 +25,14 @@ extension Loading: HostHandle {
   }
 }
 
-/// A loading that need not be of a cache that is open, but is of this process.
+/// A loading of this process; its cache may be closed.
 func parentLoading(_ options: hutch_load_options) throws(Failure) -> Loading? {
   let parent = options.parent.map { reference($0, Loading.self).takeUnretainedValue() }
   try parent?.checkOwn()
   return parent
 }
 
-/// Writes the value of an answer to `out`; returns its status.
+/// Writes the value of an answer to `out`, and returns the answer's status.
 @inline(__always)
 private func deliver(
   _ answer: consuming Cache.LoadAnswer, _ out: UnsafeMutablePointer<OpaquePointer?>
@@ -59,7 +59,7 @@ public func hutch_load(
       out.pointee = OpaquePointer(block.leak().raw)
       return .done
     }
-    // A miss is counted once: with options nothing has been looked for.
+    // A miss is counted once: with options there was no look before.
     let found = options == nil ? nil : try cache.get(key, in: handle.scope)
     return try deliver(
       try cache.load(key, try LoadSpec(loadOptions(options)), found, for: handle, loader, context),

@@ -2,7 +2,7 @@
 
 public import CHutch
 
-/// The keys of a batch, or its values (which may be empty), each checked.
+/// The keys of a batch, or its values (which may be empty); checks each.
 private func checkedMany(
   _ pointers: UnsafePointer<UnsafeRawPointer?>?, _ sizes: UnsafePointer<Int>?, _ count: Int,
   areKeys: Bool
@@ -24,7 +24,7 @@ private func checkedMany(
   return Cache.ManyBytes(pointers: pointers, sizes: sizes, count: count)
 }
 
-/// Hands out the batch that `body` makes for the keys.
+/// Returns the batch that `body` makes for the keys to the host.
 private func batching(
   _ cache: OpaquePointer?, _ keys: UnsafePointer<UnsafeRawPointer?>?,
   _ sizes: UnsafePointer<Int>?, _ count: Int, _ out: UnsafeMutablePointer<OpaquePointer?>?,
@@ -105,7 +105,7 @@ private func item(_ pointer: OpaquePointer?, _ index: Int) -> Batch.Item? {
   return batch.items[index]
 }
 
-/// Calls `body` with a batch and the item of an index, if there are such.
+/// Calls `body` with a batch and the item at an index, if both exist.
 private func withItem(
   _ pointer: OpaquePointer?, _ index: Int,
   _ body: (Batch, Batch.Item) throws(Failure) -> Status

@@ -56,13 +56,13 @@ public func hutch_drain_releases(
   }
 }
 
-/// As `withCache`, for what only the memory tier has.
+/// Like `withCache`, for calls that need the memory tier.
 private func withMemory(
   _ pointer: OpaquePointer?, _ body: (Handle) throws(Failure) -> Status
 ) -> hutch_status {
   withCache(pointer) { (handle) throws(Failure) in
     guard handle.scope != .disk else {
-      throw Failure(.unsupported, "objects are kept in the memory tier")
+      throw Failure(.unsupported, "objects are in the memory tier only")
     }
     return try body(handle)
   }

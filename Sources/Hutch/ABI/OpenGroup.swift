@@ -13,14 +13,14 @@ public func hutch_open(
     do throws(Failure) {
       given = try received(options, over: hutch_options())
     } catch {
-      // A struct with more than we know still says what it hands over.
+      // A struct longer than the library's still has the callbacks to release.
       if let options, isLonger(options) {
         options.pointee.clock_release?(options.pointee.clock_context)
         options.pointee.codec_release?(options.pointee.codec_context)
       }
       throw error
     }
-    // From here on the contexts are the codec's and the clock's.
+    // From here on the codec and the clock own the contexts.
     let codec = Codec(
       id: given.codec_id, encode: given.codec_encode, decode: given.codec_decode,
       context: given.codec_context, release: given.codec_release)
@@ -64,7 +64,7 @@ public func hutch_close(_ cache: OpaquePointer!) -> hutch_status {
   return answering { () throws(Failure) in
     let handle = handed.takeUnretainedValue()
     if handle.opening.isForked {
-      // The child's copy of the parent's objects is left alone.
+      // The child does not touch its copy of the parent's objects.
       throw Failure(.forked, "the cache belongs to the parent of this process")
     }
     guard handle.scope == .whole else {
@@ -72,7 +72,7 @@ public func hutch_close(_ cache: OpaquePointer!) -> hutch_status {
       return .done
     }
     if ThreadState.isWithinCallback(of: handle.cache.identity) {
-      throw Failure(.deadlock, "a cache cannot be closed from a callback of its own")
+      throw Failure(.deadlock, "a callback of the cache cannot close the cache")
     }
     let failure = handle.opening.close()
     Handle.release(handed)
@@ -126,7 +126,7 @@ public func hutch_directory(_ cache: OpaquePointer!) -> UnsafePointer<CChar>! {
 public func hutch_flush(_ cache: OpaquePointer!) -> hutch_status {
   withCache(cache) { (handle) throws(Failure) in
     if ThreadState.isWithinCallback(of: handle.cache.identity) {
-      throw Failure(.deadlock, "a cache cannot be flushed from a callback of its own")
+      throw Failure(.deadlock, "a callback of the cache cannot flush the cache")
     }
     if handle.scope != .memory { try handle.cache.flush() }
     return .done
@@ -134,13 +134,13 @@ public func hutch_flush(_ cache: OpaquePointer!) -> hutch_status {
 }
 
 extension Failure {
-  /// Whatever it was that went wrong at the end, the answer is one: it was not clean.
+  /// Whatever failed at the end, the answer is the same: the close was not clean.
   fileprivate var asUnclean: Failure {
     with(.io)
   }
 }
 
-/// Whether a struct is one of ours with more behind it, and not one whose size was never set.
+/// True if a struct is one of the header with a longer end, and not one whose size was never set.
 private func isLonger(_ options: UnsafePointer<hutch_options>) -> Bool {
   let size = UnsafeRawPointer(options).load(as: Int.self)
   return size > MemoryLayout<hutch_options>.size && size <= largestStruct
@@ -151,7 +151,7 @@ extension OpenOptions {
     self.init()
     if options.codec_id != 0 || options.codec_encode != nil || options.codec_decode != nil {
       guard codec.isWhole else {
-        throw .invalid("a codec has an id that is not 0, encode and decode")
+        throw .invalid("a codec needs codec_encode, codec_decode and a codec_id other than 0")
       }
       disk.codec = codec
     }
@@ -197,7 +197,7 @@ extension OpenOptions {
     writePolicy = try WritePolicy(options.write_policy)
     if writePolicy == .onEviction {
       guard options.sharing != UInt32(HUTCH_SHARING_SHARED) else {
-        throw .invalid("HUTCH_WRITE_ON_EVICTION is not for HUTCH_SHARING_SHARED")
+        throw .invalid("HUTCH_WRITE_ON_EVICTION cannot be used with HUTCH_SHARING_SHARED")
       }
       disk.sharing = .exclusive
     }
@@ -216,17 +216,17 @@ extension OpenOptions {
     if options.inline_threshold != 0 { disk.chosen.insert(.inlineThreshold) }
     disk.isOptional = options.flags & optional != 0
     guard options.workers <= UInt32(TaskQueue.mostThreads) else {
-      throw .invalid("more than 256 workers")
+      throw .invalid("options.workers is above 256")
     }
     if options.workers != 0 { tasks.workers = Int(options.workers) }
     if options.flags & noThreads != 0 {
       guard options.workers == 0 else {
-        throw .invalid("workers is set, and HUTCH_OPEN_NO_THREADS too")
+        throw .invalid("options.workers is set together with HUTCH_OPEN_NO_THREADS")
       }
       tasks.workers = 0
       disk.isMaintained = false
     }
-    // 0 is the default, any number, for the queue too.
+    // 0 is the default: any number of tasks, for the queue too.
     if options.queue_length != UInt64.max { tasks.length = Int(clamping: options.queue_length) }
     let deadline = try checkedDuration(options.close_deadline)
     if deadline != 0 { tasks.closeDeadline = deadline }
@@ -252,13 +252,13 @@ extension Pressure {
     func response(_ number: UInt32) throws(Failure) -> Response {
       if number == UInt32(HUTCH_SHRINK_DEFAULT) { return .empty }
       guard let response = Response(rawValue: number) else {
-        throw .unknown("the way to shrink is not defined", number)
+        throw .unknown("the HUTCH_SHRINK_* option is not defined", number)
       }
       return response
     }
     onMemoryWarning = try response(options.on_memory_warning)
     onBackground = try response(options.on_background)
-    guard options.low_water <= 100 else { throw .invalid("low_water is no percentage") }
+    guard options.low_water <= 100 else { throw .invalid("options.low_water is above 100") }
     if options.low_water != 0 { lowWater = UInt64(options.low_water) }
   }
 }

@@ -1,4 +1,4 @@
-// Groups queues, groups and ports: what tasks run on, end together in, and tell through.
+// Groups queues, groups and ports.
 
 public import CHutch
 
@@ -26,7 +26,7 @@ private func withQueue(
 
 private func checkedWidth(_ width: UInt32) throws(Failure) -> Int {
   guard width > 0, width <= UInt32(TaskQueue.mostThreads) else {
-    throw .invalid("a width is from 1 to 256")
+    throw .invalid("the width of a queue is 1 to 256")
   }
   return Int(width)
 }
@@ -131,7 +131,7 @@ public func hutch_queue_resume(_ queue: OpaquePointer!) -> hutch_status {
 }
 
 func resuming(_ queue: TaskQueue) throws(Failure) -> Status {
-  guard queue.resume() else { throw .invalid("it was not suspended") }
+  guard queue.resume() else { throw .invalid("the queue is not suspended") }
   return .done
 }
 
@@ -258,7 +258,7 @@ public func hutch_port_drain(
 public func hutch_port_close(_ port: OpaquePointer!, _ how: UInt32) -> hutch_status {
   withPort(port) { (port) throws(Failure) in
     guard how <= UInt32(HUTCH_PORT_DISCARD) else {
-      throw .unknown("there is no such way to close a port", how)
+      throw .unknown("the way to close the port is not defined", how)
     }
     guard port.close(discarding: how == UInt32(HUTCH_PORT_DISCARD)) else {
       throw Failure(.closed, "the port has been closed")

@@ -76,7 +76,7 @@ public func hutch_task_retain(_ task: OpaquePointer!) -> OpaquePointer! {
 public func hutch_task_release(_ task: OpaquePointer!) {
   guard let task else { return }
   let record = TaskPointer(task)
-  // The child's copy of the parent's objects is left alone.
+  // The child does not touch its copy of the parent's objects.
   if record.pointee.isParents { return }
   record.drop()
 }
@@ -90,8 +90,8 @@ private func checkedPriority(_ priority: Int32) throws(Failure) -> Int8 {
   return Int8(priority)
 }
 
-/// Calls `body` with what the host said of a task. Where that fails, the context is released:
-/// its release is called exactly once, whatever happens. `owner`: whose callback it is.
+/// Calls `body` with the host's options of a task. If that fails, it releases the context: the
+/// release function is called exactly once, whatever happens. `owner`: that of the callback.
 func submitting(
   _ options: UnsafePointer<hutch_task_options>?, for owner: UnsafeMutableRawPointer?,
   _ body: (inout TaskSpec, hutch_task_options) throws(Failure) -> Status
@@ -101,7 +101,7 @@ func submitting(
     do throws(Failure) {
       given = try received(options, over: given)
     } catch {
-      // A struct with more than we know still says what it hands over.
+      // A struct longer than the library's still has the context to release.
       if let options, error.status == .unsupported {
         given.context = options.pointee.context
         given.release = options.pointee.release
@@ -110,7 +110,7 @@ func submitting(
     }
     var spec = try TaskSpec(given)
     let status = try body(&spec, given)
-    // Taken over.
+    // The task owns the context now.
     if status == .done { given.release = nil }
     return status
   }
@@ -149,7 +149,7 @@ extension TaskSpec {
 // MARK: completions
 
 extension hutch_completion {
-  /// What came of a task. Its error is left out.
+  /// The result of a task, without its error.
   init(_ task: TaskPointer) {
     self.init()
     struct_size = MemoryLayout<hutch_completion>.size
@@ -180,7 +180,7 @@ private typealias Completion = @convention(c) (
   UnsafeMutableRawPointer?, UnsafePointer<hutch_completion>?
 ) -> Void
 
-/// Tells the host what came of a task: what queues are given to do so.
+/// Reports the result of a task to the host; queues get this function.
 func deliverCompletion(_ pointer: UnsafeMutableRawPointer) {
   let task = pointer.assumingMemoryBound(to: TaskRecord.self)
   let complete = unsafeBitCast(task.pointee.complete!, to: Completion.self)
@@ -193,7 +193,7 @@ func deliverCompletion(_ pointer: UnsafeMutableRawPointer) {
     return
   }
   var error = hutch_error(failure(of: task))
-  // A function of the host's may have statuses of its own.
+  // A function of the host may return statuses of its own.
   error.status = completion.status
   withUnsafePointer(to: &error) {
     completion.error = $0
@@ -201,7 +201,7 @@ func deliverCompletion(_ pointer: UnsafeMutableRawPointer) {
   }
 }
 
-/// Why a task has ended with a status below 0.
+/// The failure of a task that has ended with a status below 0.
 private func failure(of task: TaskPointer) -> Failure {
   let isOperation = task.pointee.operation > UInt8(HUTCH_OPERATION_GROUP)
   if isOperation, let failure = AsyncOperation.of(task).pointee.failure { return failure.failure }
@@ -209,8 +209,8 @@ private func failure(of task: TaskPointer) -> Failure {
   if status == .noMemory { return .noMemory }
   let hasDeadline = task.hasExtras && task.extras.pointee.deadline != 0
   return status == .timedOut && (isOperation || hasDeadline)
-    ? Failure(status, "the task waited until its deadline")
-    : Failure(status, "the function of the task answered with this status")
+    ? Failure(status, "the deadline passed while the task waited")
+    : Failure(status, "the function of the task returned this status")
 }
 
 extension hutch_error {

@@ -1,4 +1,4 @@
-// Group trim: what goes before its limit comes.
+// Group trim.
 
 public import CHutch
 
@@ -28,7 +28,7 @@ public func hutch_trim(
 extension TrimSpec {
   init(_ spec: hutch_trim_spec) throws(Failure) {
     guard let kind = Kind(rawValue: spec.kind) else {
-      throw .unknown("there is no such kind of trim", spec.kind)
+      throw .unknown("the kind of trim is not defined", spec.kind)
     }
     guard spec.reserved == 0 else {
       throw Failure(.unsupported, "a reserved field of the spec is set")

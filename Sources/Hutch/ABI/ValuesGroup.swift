@@ -1,5 +1,5 @@
-// Values: a hutch_value is a counted reference to a block. None of these can fail, but for
-// hutch_value_info and its struct.
+// Values: a hutch_value is a counted reference to a block. None of these functions can fail, except
+// hutch_value_info with its struct.
 
 public import CHutch
 

@@ -365,7 +365,7 @@ extension Block {
     let header = isPlain ? At.header : hasTimes ? At.longHeader : At.extendedHeader
     guard record.size >= 0, record.extendedSize >= 0,
       record.extendedSize <= Int(Int32.max), key.count <= Int(UInt16.max) else {
-      throw Failure(.invalidArgument, "a size that no entry can have")
+      throw Failure(.invalidArgument, "the size is larger than any entry can be")
     }
     let fixed = UnownedBlock.valueOffset(header: header, keySize: key.count)
     let (withValue, overflow) = fixed.addingReportingOverflow(record.size)

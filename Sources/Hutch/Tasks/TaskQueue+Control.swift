@@ -122,7 +122,7 @@ extension TaskQueue {
     if timeout == 0 { return .wouldBlock }
     let end = Deadline(after: timeout)
     while !isDone() {
-      if !wait(until: end) { throw Failure(.timedOut, "what was waited for has not come") }
+      if !wait(until: end) { throw Failure(.timedOut, "the wait reached its timeout") }
     }
     return .done
   }

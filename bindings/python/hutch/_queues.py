@@ -174,7 +174,7 @@ class Task:
         if status == Status.CANCELLED:
             raise CancelledError
         if status == Status.TIMED_OUT:
-            raise TimedOutError(Status.TIMED_OUT, "the task waited until its deadline")
+            raise TimedOutError(Status.TIMED_OUT, "the deadline passed while the task waited")
         if self._error is not None:
             raise self._error
         return self._result
