@@ -26,7 +26,7 @@ extension Cache {
         write.time = clock.moment().time
         order.stripes.lockAll()
         write.version = order.beginClear(ofMemory: scope == .whole, ofStore: scope == .disk)
-        for stripe in 0..<Stripes.count { order.stripes.begin(stripe) }
+        for stripe in 0..<Stripes.count { order.stripes.beginWrite(stripe) }
         storage.submit(write)
         order.stripes.unlockAll()
         clear.newest = write.version
@@ -52,7 +52,7 @@ extension Cache {
         memory.clear(upTo: clear.newest, keepingUnbacked: scope == .disk, at: clock.moment())
         order.endClear()
         storage.complete(write)
-        for stripe in 0..<Stripes.count { order.stripes.end(stripe) }
+        for stripe in 0..<Stripes.count { order.stripes.endWrite(stripe) }
         if let failure = write.failure { throw failure }
       }
     } else {

@@ -223,7 +223,7 @@ extension Cache {
       guard let files = storage.files, scope != .memory else {
         throw Failure(.unsupported, "this tier has no files")
       }
-      _ = order.stripes.settledMark(stripe)
+      _ = order.stripes.stableState(stripe)
       var result: R?
       _ = try files.path(of: key, at: moment) { (path) throws(Failure) in
         guard let path else { throw Failure(.wrongType, "the value has no file of its own") }
@@ -240,7 +240,7 @@ extension Cache {
       let stripe = Stripes.index(of: memory.hash(key))
       let file = try withStorage { (storage) throws(Failure) in
         // A put that memory shows already is submitted to the store before the store is read.
-        _ = order.stripes.settledMark(stripe)
+        _ = order.stripes.stableState(stripe)
         return try storage.files?.open(key, at: moment)
       }
       if let file { return file }

@@ -29,7 +29,7 @@ extension Cache {
       } else if storage != nil && scope != .memory {
         try missing.append(
           Missing(
-            index: index, hash: hash, mark: order.stripes.settledMark(Stripes.index(of: hash)),
+            index: index, hash: hash, state: order.stripes.stableState(Stripes.index(of: hash)),
             shared: coherence?.mark(hash)))
       }
     }
@@ -43,7 +43,7 @@ extension Cache {
         if let failure { batch.set(place.index, failure) }
         if case .some(let found) = consume block {
           if scope == .whole {
-            promote(found.unowned, place.hash, place.mark, place.shared, at: moment)
+            promote(found.unowned, place.hash, place.state, place.shared, at: moment)
             if leavings.isDue { writeDue(storage) }
           }
           batch.set(place.index, found)
@@ -62,7 +62,7 @@ extension Cache {
         batch.set(place.index, block)
         return
       }
-      guard coherence != nil || hasMoved(Stripes.index(of: place.hash), since: place.mark) else {
+      guard coherence != nil || hasMoved(Stripes.index(of: place.hash), since: place.state) else {
         return
       }
       if let block = try peek(key, in: .whole) { batch.set(place.index, block) }
@@ -71,11 +71,11 @@ extension Cache {
     }
   }
 
-  /// A key that memory has not, and the mark of its stripe before the store was asked.
+  /// A key that memory has not, and the state of its stripe before the store was asked.
   private struct Missing: BitwiseCopyable {
     let index: Int
     let hash: UInt64
-    let mark: Stripes.Mark
+    let state: Stripes.State
     /// Of its counter, likewise, where processes share.
     let shared: UInt32?
   }

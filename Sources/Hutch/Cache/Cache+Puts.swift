@@ -81,11 +81,11 @@ extension Cache {
     if storage == nil || scope == .memory {
       if let refused = try unmet(condition, key, hash, at: moment, in: scope) { return refused }
     } else if !condition.isAlways {
-      let mark = order.stripes.mark(stripe)
+      let state = order.stripes.state(stripe)
       let refused = try withStorage { (_) throws(Failure) in
         try unmet(condition, key, hash, at: moment, in: scope)
       }
-      if let refused, !hasMoved(stripe, since: mark) { return refused }
+      if let refused, !hasMoved(stripe, since: state) { return refused }
     }
     if scope == .disk, condition.isAlways, !events.wantsEntries {
       let put = try putIntoFile(key, value, spec, hash, at: moment)

@@ -84,13 +84,13 @@ extension Cache {
       let stripe = Stripes.index(of: hash)
       var rounds = 0
       while true {
-        let mark = order.stripes.settledMark(stripe)
+        let state = order.stripes.stableState(stripe)
         // Before the store is read.
         let shared = coherence?.mark(hash)
         // One get is one hit or one miss of the store's.
         if let block = try storage.get(key, at: moment, isAccess: rounds == 0) {
           if rounds > 0 { storage.noteAccess(key, at: moment.time) }
-          if promoting { promote(block.unowned, hash, mark, shared, at: moment) }
+          if promoting { promote(block.unowned, hash, state, shared, at: moment) }
           return block
         }
         guard promoting else { return nil }
@@ -101,7 +101,7 @@ extension Cache {
             rounds += 1
             continue
           }
-          dropStale(key, hash, mark, at: moment)
+          dropStale(key, hash, state, at: moment)
         }
         if memory.info(key, hash, at: moment) != nil {
           // An access, as the first look would have been.
@@ -109,7 +109,7 @@ extension Cache {
           rounds += 1
           continue
         }
-        if !hasMoved(stripe, since: mark) { return nil }
+        if !hasMoved(stripe, since: state) { return nil }
         rounds += 1
         if try isNowhere(key, hash, at: moment, after: rounds, storage) { return nil }
       }
@@ -134,16 +134,16 @@ extension Cache {
   }
 
   /// Brings into memory what the store has given, unless a write of its stripe was under way or
-  /// has come since the mark was read.
+  /// has come since the state was read.
   /// Where processes share, `shared` is the key's counter, read before the store was: what memory
   /// has under the key is stale then, or the same.
   func promote(
-    _ entry: UnownedBlock, _ hash: UInt64, _ mark: Stripes.Mark, _ shared: UInt32?,
+    _ entry: UnownedBlock, _ hash: UInt64, _ state: Stripes.State, _ shared: UInt32?,
     at moment: Moment
   ) {
     let stripe = Stripes.index(of: hash)
-    guard mark.isQuiet, (shared ?? 0) & 1 == 0, order.stripes.tryLock(stripe) else { return }
-    if order.stripes.mark(stripe) == mark {
+    guard state.hasNothingPending, (shared ?? 0) & 1 == 0, order.stripes.tryLock(stripe) else { return }
+    if order.stripes.state(stripe) == state {
       if let shared { entry.mark = shared }
       // Nothing is owed to a promotion: without memory for it there is none.
       _ = try? memory.put(
@@ -172,7 +172,7 @@ extension Cache {
     let stripe = Stripes.index(of: hash)
     var rounds = 0
     while true {
-      let mark = order.stripes.settledMark(stripe)
+      let state = order.stripes.stableState(stripe)
       if scope == .whole, let block = memory.peek(key, hash, at: moment) { return block }
       let shared = coherence?.mark(hash)
       let block = try storage.get(key, at: moment, isAccess: isAccess)
@@ -182,7 +182,7 @@ extension Cache {
         if let block = stillInMemory(key, hash, shared, at: moment, &hasChanged) { return block }
         if hasChanged { continue }
       }
-      if !hasMoved(stripe, since: mark) { return nil }
+      if !hasMoved(stripe, since: state) { return nil }
       rounds += 1
       if try isNowhere(key, hash, at: moment, after: rounds, storage) { return nil }
     }
@@ -207,7 +207,7 @@ extension Cache {
     let stripe = Stripes.index(of: hash)
     var rounds = 0
     while true {
-      let mark = order.stripes.settledMark(stripe)
+      let state = order.stripes.stableState(stripe)
       if scope != .disk, let record = memory.info(key, hash, at: moment) { return (record, .memory) }
       let shared = coherence?.mark(hash)
       if let stored = try storage.info(key, at: moment) { return (stored, .disk) }
@@ -219,7 +219,7 @@ extension Cache {
         }
         if hasChanged { continue }
       }
-      if !hasMoved(stripe, since: mark) { return nil }
+      if !hasMoved(stripe, since: state) { return nil }
       rounds += 1
       if try isNowhere(key, hash, at: moment, after: rounds, storage) { return nil }
     }

@@ -46,7 +46,7 @@ extension Cache {
   /// After the commit, before the stripe is told of its end: what memory does once the store has
   /// decided. Returns what is answered if the condition did not hold.
   func carryOutDecision(on put: inout SubmittedPut, _ write: StorageWrite) -> PutResult? {
-    guard let entry = write.entry, let submission = put.mark else { return nil }
+    guard let entry = write.entry, let submission = put.state else { return nil }
     guard !put.condition.isAlways else {
       if write.isUnmet {
         _ = memory.remove(
@@ -69,7 +69,7 @@ extension Cache {
     let stripe = Stripes.index(of: put.hash)
     order.stripes.lock(stripe)
     defer { order.stripes.unlock(stripe) }
-    if put.plan.memory == .value, order.stripes.mark(stripe).hasNoWrite(since: submission) {
+    if put.plan.memory == .value, order.stripes.state(stripe).hasNoWrite(since: submission) {
       // Nobody else has the block any more.
       entry.mark = write.mark
       putInMemory(&put, entry, at: moment, isBacked: write.outcome == .stored)
@@ -92,10 +92,10 @@ extension Cache {
   }
 
   /// The store has none: what memory may have is stale.
-  func dropStale(_ key: Bytes, _ hash: UInt64, _ mark: Stripes.Mark, at moment: Moment) {
+  func dropStale(_ key: Bytes, _ hash: UInt64, _ state: Stripes.State, at moment: Moment) {
     let stripe = Stripes.index(of: hash)
-    guard mark.isQuiet, order.stripes.tryLock(stripe) else { return }
-    if order.stripes.mark(stripe) == mark && memory.info(key, hash, at: moment) == nil {
+    guard state.hasNothingPending, order.stripes.tryLock(stripe) else { return }
+    if order.stripes.state(stripe) == state && memory.info(key, hash, at: moment) == nil {
       _ = memory.remove(key, hash, at: moment)
     }
     order.stripes.unlock(stripe)

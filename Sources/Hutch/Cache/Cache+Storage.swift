@@ -44,7 +44,7 @@ extension Cache: StorageObserver {
     let hash = memory.hash(key)
     let stripe = Stripes.index(of: hash)
     order.stripes.lock(stripe)
-    order.stripes.bump(stripe)
+    order.stripes.noteChange(stripe)
     memory.setBacked(key, hash, version: version, false)
     order.stripes.unlock(stripe)
   }

@@ -12,7 +12,7 @@ extension Cache {
     fileprivate(set) var owed: OwedEvents?
     /// Where processes share: decided by the store; and of the stripe, once it is submitted.
     fileprivate(set) var condition = WriteCondition.always
-    fileprivate(set) var mark: Stripes.Mark?
+    fileprivate(set) var state: Stripes.State?
 
     init() {}
 
@@ -93,7 +93,7 @@ extension Cache {
     put.owed = oweEvents(
       entry.key, hash, adding: entry, hasValue: planned.isValueInBlock, replacing: old.unowned,
       at: moment)
-    order.stripes.flip(stripe)
+    order.stripes.beginPut(stripe)
     // What the store has to decide first, memory does afterwards.
     if put.condition.isAlways {
       let counter = put.write?.isShown ?? false ? mark : coherence?.mark(hash)
@@ -110,13 +110,13 @@ extension Cache {
       }
     }
     guard let write = put.write else {
-      order.stripes.flip(stripe)
+      order.stripes.endPut(stripe)
       order.stripes.unlock(stripe)
       put.result.conclude(nil)
       return put
     }
     write.version = put.result.version
-    put.mark = submit(write, to: storage, at: moment, unlocking: stripe, isEntered: true)
+    put.state = submit(write, to: storage, at: moment, unlocking: stripe, isInPut: true)
     _ = consume dropped
     return put
   }
@@ -167,7 +167,7 @@ extension Cache {
     return try unmet(condition, key, hash, at: moment, in: scope)
   }
 
-  /// The part in memory of a put whose stripe is held, between the flips. `counter`: the key's,
+  /// The part in memory of a put whose stripe is held, between `beginPut` and `endPut`. `counter`: the key's,
   /// where processes share. Returns whether the entry that was there was dirty.
   private func carryOutInMemory(
     _ put: inout SubmittedPut, _ entry: UnownedBlock, at moment: Moment, _ counter: UInt32?,
@@ -217,19 +217,19 @@ extension Cache {
   }
 
   /// Submits a write whose version is drawn and whose stripe is held, and lets the stripe go.
-  /// Returns the stripe's mark with it.
+  /// Returns the stripe's state with it.
   @discardableResult
   func submit(
     _ write: StorageWrite, to storage: any Storage, at moment: Moment, unlocking stripe: Int,
-    isEntered: Bool = false
-  ) -> Stripes.Mark {
+    isInPut: Bool = false
+  ) -> Stripes.State {
     write.time = moment.time
-    order.stripes.begin(stripe, isEntered: isEntered)
+    order.stripes.beginWrite(stripe, isInPut: isInPut)
     storage.submit(write)
-    if isEntered { order.stripes.flip(stripe) }
-    let mark = order.stripes.mark(stripe)
+    if isInPut { order.stripes.endPut(stripe) }
+    let state = order.stripes.state(stripe)
     order.stripes.unlock(stripe)
-    return mark
+    return state
   }
 
   /// The second half: waits for the commit, and settles what came of the put. Who has submitted
@@ -244,7 +244,7 @@ extension Cache {
     var put = submitted
     storage.complete(write)
     let refused = coherence == nil ? nil : carryOutDecision(on: &put, write)
-    order.stripes.end(Stripes.index(of: put.hash))
+    order.stripes.endWrite(Stripes.index(of: put.hash))
     if let refused {
       settle(put.owed, leftDisk: false, waits: waits)
       return refused

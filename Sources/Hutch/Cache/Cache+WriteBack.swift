@@ -72,9 +72,9 @@ extension Cache {
     noteIdle(entry, accessed, in: storage)
     // Ended when it has been written: until then nothing of the stripe is promoted, least of
     // all this block.
-    order.stripes.begin(stripe)
+    order.stripes.beginWrite(stripe)
     guard storage.announce(write) else {
-      order.stripes.end(stripe)
+      order.stripes.endWrite(stripe)
       return
     }
     leavings.add(write)
@@ -150,12 +150,12 @@ extension Cache {
       leavings.note(-1)
       guard let entry = put.entry else { continue }
       let hash = memory.hash(entry.key)
-      order.stripes.end(Stripes.index(of: hash))
+      order.stripes.endWrite(Stripes.index(of: hash))
       if put.outcome != .stored { lose(entry, hash) }
     }
     for write in announced {
       guard let entry = write.entry else { continue }
-      order.stripes.end(Stripes.index(of: memory.hash(entry.key)))
+      order.stripes.endWrite(Stripes.index(of: memory.hash(entry.key)))
     }
     leavings.finish(ticket, announced.count)
     return true
@@ -271,7 +271,7 @@ extension Cache {
     }
     let owed = oweWrittenBack(entry, stripe)
     write.time = moment.time
-    order.stripes.begin(stripe)
+    order.stripes.beginWrite(stripe)
     storage.submit(write)
     // From here on memory may let it go. If it has by now, it has been announced, and that told.
     leavings.note(1)
@@ -285,7 +285,7 @@ extension Cache {
     let write = down.write
     storage.complete(write)
     if down.isKept { leavings.note(-1) }
-    order.stripes.end(Stripes.index(of: down.hash))
+    order.stripes.endWrite(Stripes.index(of: down.hash))
     let isStored = write.outcome == .stored
     if !isStored && down.isKept, let entry = write.entry {
       memory.setBacked(
@@ -306,8 +306,8 @@ extension Cache {
   // MARK: reads
 
   /// Whether a read that found no entry, neither in memory nor in the store, has to look again:
-  /// it may have gone from the one to the other meanwhile. `mark` was read before.
-  func hasMoved(_ stripe: Int, since mark: Stripes.Mark) -> Bool {
-    !order.stripes.isSettled(stripe, since: mark)
+  /// it may have gone from the one to the other meanwhile. `state` was read before.
+  func hasMoved(_ stripe: Int, since state: Stripes.State) -> Bool {
+    !order.stripes.isSettled(stripe, since: state)
   }
 }

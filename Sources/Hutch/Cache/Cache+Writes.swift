@@ -9,7 +9,7 @@ extension Cache {
   ) {
     submit(write, to: storage, at: moment, unlocking: stripe)
     storage.complete(write)
-    order.stripes.end(stripe)
+    order.stripes.endWrite(stripe)
   }
 
   // MARK: remove, pop
@@ -255,7 +255,7 @@ extension Cache {
         removal.wasUnbacked = true
         // Beneath a dirty entry the store has nothing, once that is committed.
         if !storage.isPending(key) {
-          order.stripes.bump(stripe)
+          order.stripes.noteChange(stripe)
           order.stripes.unlock(stripe)
           return copy
         }
@@ -276,7 +276,7 @@ extension Cache {
       return removal.wasUnbacked
     }
     storage.complete(write)
-    order.stripes.end(removal.stripe)
+    order.stripes.endWrite(removal.stripe)
     settle(removal.owed, leftDisk: write.existed || write.failure != nil, waits: waits)
     if let failure = write.failure { throw failure }
     if removal.plan.store == .removeIfThere { return write.existed && !write.isUnmet }

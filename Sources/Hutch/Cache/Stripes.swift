@@ -12,16 +12,16 @@ import Synchronization
 /// writes that are submitted and not yet committed ('pending'); bit 24 is odd while a put stands
 /// between its change of memory and its submission; the bits above count what has ever happened.
 ///
-///   step      by                          pending  bit 24  count  lock
-///   flip      a put, before memory           .       1       .    held
-///   begin     that put submits               +1      .       .    held
-///   flip      that put has submitted         .       0      +1    held
-///   begin     any other write submits        +1      .      +1    held
-///   begin     a dirty entry leaves memory    +1      .      +1    not held: its shard's lock is
-///   end       a write's commit is over       -1      .       .    not held
-///   bump      the store, or a removal        .       .      +1    held
-///             without a commit, changed
-///             what a read could find
+///   step        by                          pending  bit 24  count  lock
+///   beginPut    a put, before memory           .       1       .    held
+///   beginWrite  that put submits               +1      .       .    held
+///   endPut      that put has submitted         .       0      +1    held
+///   beginWrite  any other write submits        +1      .      +1    held
+///   beginWrite  a dirty entry leaves memory    +1      .      +1    not held: its shard's lock is
+///   endWrite    a write's commit is over       -1      .       .    not held
+///   noteChange  the store, or a removal        .       .      +1    held
+///               without a commit, changed
+///               what a read could find
 ///
 /// From a word that it has read before, a reader learns:
 ///   pending is 0, and the word is the same now   nothing of the stripe has changed: what the
@@ -34,24 +34,29 @@ struct Stripes: ~Copyable {
   static let count = 64
 
   /// A stripe's word, as it was when it was read.
-  struct Mark: Equatable {
+  struct State: Equatable {
     fileprivate let word: UInt64
-    static let pendingMask: UInt64 = (1 << 24) - 1
+    private static let pending: UInt64 = inPut - 1
+    fileprivate static let inPut: UInt64 = 1 << 24
+    fileprivate static let oneChange: UInt64 = inPut * 2
+    /// All but the number of pending writes.
+    fileprivate static let history: UInt64 = ~pending
+
     /// Whether no write has been submitted since `other`.
-    func hasNoWrite(since other: Mark) -> Bool {
-      word & ~Mark.pendingMask == other.word & ~Mark.pendingMask
+    func hasNoWrite(since other: State) -> Bool {
+      word & State.history == other.word & State.history
     }
-    var isQuiet: Bool { word & Mark.pendingMask == 0 }
+    var hasNothingPending: Bool { word & State.pending == 0 }
     /// Whether a put is under way that may have taken the entry from memory, and has not yet
     /// submitted it to the store.
-    fileprivate var isOdd: Bool { word & (Mark.pendingMask + 1) != 0 }
-    static func == (a: Mark, b: Mark) -> Bool { a.word == b.word }
+    fileprivate var isInPut: Bool { word & State.inPut != 0 }
+    static func == (a: State, b: State) -> Bool { a.word == b.word }
   }
 
   /// A cache line each: the lock, then the word. Changes of the word release: a reader that sees
   /// a write ended sees what the write did.
   private static let stride = 64
-  private static let writesOffset = 48
+  private static let wordOffset = 48
   private let base: UnsafeMutableRawPointer
 
   init() throws(Failure) {
@@ -61,7 +66,7 @@ struct Stripes: ~Copyable {
     self.base = base
     for index in 0..<Stripes.count {
       pthread_mutex_init(mutex(index), nil)
-      (base + (index * Stripes.stride + Stripes.writesOffset))
+      (base + (index * Stripes.stride + Stripes.wordOffset))
         .bindMemory(to: Atomic<UInt64>.self, capacity: 1).initialize(to: Atomic(0))
     }
   }
@@ -79,8 +84,8 @@ struct Stripes: ~Copyable {
   static func index(of hash: UInt64) -> Int { Int(truncatingIfNeeded: hash &>> 32) & (count - 1) }
 
   @inline(__always)
-  private func writes(_ index: Int) -> UnsafeMutablePointer<Atomic<UInt64>> {
-    (base + (index * Stripes.stride + Stripes.writesOffset))
+  private func word(_ index: Int) -> UnsafeMutablePointer<Atomic<UInt64>> {
+    (base + (index * Stripes.stride + Stripes.wordOffset))
       .assumingMemoryBound(to: Atomic<UInt64>.self)
   }
 
@@ -122,62 +127,64 @@ struct Stripes: ~Copyable {
   /// In the child of a fork, which has them all: what is under way is the parent's.
   func forgetWrites() {
     for index in 0..<Stripes.count {
-      writes(index).pointee.bitwiseAnd(~Mark.pendingMask, ordering: .relaxed)
+      word(index).pointee.bitwiseAnd(State.history, ordering: .relaxed)
     }
   }
 
-  func mark(_ index: Int) -> Mark {
-    Mark(word: writes(index).pointee.load(ordering: .acquiring))
+  func state(_ index: Int) -> State {
+    State(word: word(index).pointee.load(ordering: .acquiring))
   }
 
-  /// The mark for a reader that has found nothing in memory and is about to read the store. No
-  /// stripe is held.
+  /// The state for a reader that has found nothing in memory and is about to read the store, once
+  /// no put stands between the two. No stripe is held.
   @inline(__always)
-  func settledMark(_ index: Int) -> Mark {
+  func stableState(_ index: Int) -> State {
     while true {
-      let mark = self.mark(index)
-      if !hasWaited(index, for: mark) { return mark }
+      let state = self.state(index)
+      if !awaitsPut(index, state) { return state }
     }
   }
 
-  /// Whether, when `mark` was read, a put was between its change of memory and its submission.
+  /// Whether, when `state` was read, a put was between its change of memory and its submission.
   /// What it puts may have been seen by then, and have left memory again, and the store would
   /// show an older value. Then it has been waited for.
   @inline(__always)
-  func hasWaited(_ index: Int, for mark: Mark) -> Bool {
-    if !mark.isOdd { return false }
+  private func awaitsPut(_ index: Int, _ state: State) -> Bool {
+    if !state.isInPut { return false }
     lock(index)
     unlock(index)
     return true
   }
 
-  /// A put begins to change memory, or has submitted what it had to. Under the lock.
-  func flip(_ index: Int) {
-    _ = writes(index).pointee.wrappingAdd(Mark.pendingMask + 1, ordering: .acquiringAndReleasing)
+  /// A put is about to change memory. Under the lock; `endPut` is owed under the same.
+  func beginPut(_ index: Int) {
+    _ = word(index).pointee.wrappingAdd(State.inPut, ordering: .acquiringAndReleasing)
   }
 
-  /// A write is submitted; `isEntered`: between two flips. `end` is owed.
-  func begin(_ index: Int, isEntered: Bool = false) {
-    _ = writes(index).pointee.wrappingAdd(
-      (isEntered ? 0 : (Mark.pendingMask + 1) * 2) + 1, ordering: .acquiringAndReleasing)
+  /// A put has submitted what it had to, if anything.
+  func endPut(_ index: Int) { beginPut(index) }
+
+  /// A write is submitted. `endWrite` is owed.
+  func beginWrite(_ index: Int, isInPut: Bool = false) {
+    _ = word(index).pointee.wrappingAdd(
+      (isInPut ? 0 : State.oneChange) + 1, ordering: .acquiringAndReleasing)
   }
 
   /// A write's commit is over.
-  func end(_ index: Int) {
-    _ = writes(index).pointee.wrappingSubtract(1, ordering: .releasing)
+  func endWrite(_ index: Int) {
+    _ = word(index).pointee.wrappingSubtract(1, ordering: .releasing)
   }
 
-  /// What the store held has changed by itself. Under the lock.
-  func bump(_ index: Int) {
-    _ = writes(index).pointee.wrappingAdd(
-      (Mark.pendingMask + 1) * 2, ordering: .acquiringAndReleasing)
+  /// What a read could find has changed without a commit. Under the lock.
+  func noteChange(_ index: Int) {
+    _ = word(index).pointee.wrappingAdd(State.oneChange, ordering: .acquiringAndReleasing)
   }
 
   /// Whether a reader that found nothing in memory, and then nothing in the store, may say so,
-  /// having read `mark` before: no write of the stripe has come between. Else waits for the one
+  /// having read `state` before: no write of the stripe has come between. Else waits for the put
   /// that is being submitted, if there is one. No stripe is held.
-  func isSettled(_ index: Int, since mark: Mark) -> Bool {
-    let now = self.mark(index)
-    return !hasWaited(index, for: now) && now.hasNoWrite(since: mark)
+  func isSettled(_ index: Int, since state: State) -> Bool {
+    let now = self.state(index)
+    return !awaitsPut(index, now) && now.hasNoWrite(since: state)
   }
 }
