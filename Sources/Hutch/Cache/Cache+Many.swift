@@ -38,7 +38,8 @@ extension Cache {
       return batch
     }
     try withStorage { (storage) throws(Failure) in
-      storage.get(missing.count, at: moment, key: { keys[missing[$0].index] }) { at, block, failure in
+      storage.get(missing.count, at: moment, key: { keys[missing[$0].index] }) {
+        at, block, failure in
         let place = missing[at]
         if let failure { batch.set(place.index, failure) }
         if case .some(let found) = consume block {

@@ -4,7 +4,8 @@ extension Cache {
   private static let removalsTogether = 128
 
   /// Removes the entries of all keys that begin with `prefix` from the tiers of the handle's scope.
-  /// `removed` is how many there were, also if it fails. All are tried; the first failure is thrown.
+  /// `removed` is how many there were, also if it fails. All are tried; the first failure is
+  /// thrown.
   /// An entry that was there before the call is met wherever it goes meanwhile (see WholeWalk).
   func remove(
     prefix: Bytes, through handle: Handle, removed: inout UInt64

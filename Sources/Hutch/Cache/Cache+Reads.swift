@@ -142,7 +142,9 @@ extension Cache {
     at moment: Moment
   ) {
     let stripe = Stripes.index(of: hash)
-    guard state.hasNothingPending, (shared ?? 0) & 1 == 0, order.stripes.tryLock(stripe) else { return }
+    guard state.hasNothingPending, (shared ?? 0) & 1 == 0, order.stripes.tryLock(stripe) else {
+      return
+    }
     if order.stripes.state(stripe) == state {
       if let shared { entry.mark = shared }
       // Nothing is owed to a promotion: without memory for it there is none.

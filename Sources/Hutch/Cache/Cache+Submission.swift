@@ -167,8 +167,9 @@ extension Cache {
     return try unmet(condition, key, hash, at: moment, in: scope)
   }
 
-  /// The part in memory of a put whose stripe is held, between `beginPut` and `endPut`. `counter`: the key's,
-  /// where processes share. Returns whether the entry that was there was dirty.
+  /// The part in memory of a put whose stripe is held, between `beginPut` and `endPut`.
+  /// `counter`: the key's, where processes share. `dropped`: what goes. Returns whether the entry
+  /// that was there was dirty.
   private func carryOutInMemory(
     _ put: inout SubmittedPut, _ entry: UnownedBlock, at moment: Moment, _ counter: UInt32?,
     _ dropped: inout Block?

@@ -21,11 +21,25 @@ import Synchronization
 /// Which entries memory alone has is kept per entry ('unbacked'), so that the count of the
 /// whole is the store's count plus those.
 ///
-/// Order of locks: registry (Process) > maintenanceLock > limitsLock > stripes, ascending > locks
-/// of a tier > those of the leavings and the events' lanes; under a stripe also those of
-/// the task queue, of the loads and, the last of all, of the write order. Functions of the host
-/// (clock, visitor, loader, listener) are called with none of them held. A fork takes what it needs
-/// of them in this order: Forking.swift.
+/// LOCKS. With one of them held, only those below it are taken:
+///
+///   registry, then roster      Process: which directories are open, which caches a fork meets
+///   maintenanceLock            one slice of maintenance
+///   gate                       no lock, a count of calls that use the store: to enter it may be to
+///                              wait for the end of a fork
+///   limitsLock                 changes of limits; what they evict is committed under it
+///   stripes, ascending         the order of writes; a promotion tries, and does without
+///   loads | task queue         under a stripe, or under none; under the queue's a group's, a port's
+///   the store's writer lock    never under a stripe; while it commits, it tells memory of it
+///   a shard's                  of memory; also under a stripe
+///   the store's others         what is submitted or announced, accesses, connections for reading
+///   write-back queue, a lane   what leaves memory, and its event, under a shard's lock
+///   write order, log, listener nothing is taken under these
+///
+/// The host's functions (clock, visitor, loader, listener, codec, release) are called with none of
+/// them held. Nothing that holds a shard's lock takes a stripe: an entry leaves memory under that
+/// lock, and the stripe's state changes without its lock then (Stripes). A fork takes what it needs
+/// in this order: Forking.swift.
 final class Cache {
   let memory: MemoryTier
   /// Nil: a cache in memory.
