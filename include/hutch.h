@@ -128,6 +128,8 @@ extern "C" {
 
 /* The longest key, in bytes. */
 #define HUTCH_KEY_MAX 65535
+/* The longest tag, in bytes. */
+#define HUTCH_TAG_MAX 255
 /* The longest suffix of a content file's name, in bytes. */
 #define HUTCH_SUFFIX_MAX 15
 
@@ -621,7 +623,7 @@ typedef struct hutch_entry_info {
   uint64_t checksum;      /* XXH3 (64 bits) of the value; 0: not computed (memory only, or
                              behind a codec) */
   uint32_t tier;          /* the HUTCH_TIER_* that answered */
-  uint32_t reserved;
+  uint32_t tag_size;      /* of the tag, in bytes; 0: the entry has none. See hutch_tag */
 } hutch_entry_info;
 
 /* How to put. All zero: the defaults. */
@@ -639,6 +641,8 @@ typedef struct hutch_put_options {
      ".jpg", for programs that depend on it. At most HUTCH_SUFFIX_MAX bytes, no slash;
      ends with NUL, copied. NULL: no suffix. The rest of the name is random. */
   const char *suffix;
+  const void *tag; /* the entry's tag, any bytes; copied. See hutch_remove_tagged */
+  size_t tag_size; /* 1..HUTCH_TAG_MAX; 0: no tag, whatever tag is */
 } hutch_put_options;
 
 /* The outcome of a put in one tier. */
@@ -753,10 +757,21 @@ HUTCH_API hutch_status hutch_info(hutch_cache *cache, const void *key, size_t ke
                                   hutch_entry_info *out);
 
 /*
+ * hutch_tag - read an entry's tag
+ *
+ * *size (not NULL) receives the size of the tag; 0: the entry has no tag. If capacity is
+ * less than that, the call copies nothing and answers HUTCH_BUFFER_TOO_SMALL; a buffer of
+ * HUTCH_TAG_MAX bytes always suffices, and buffer may be NULL if capacity is 0. Like
+ * hutch_info, the call is no access. HUTCH_NOT_FOUND: there is no entry. Since 0.1.
+ */
+HUTCH_API hutch_status hutch_tag(hutch_cache *cache, const void *key, size_t key_size,
+                                 void *buffer, size_t capacity, size_t *size);
+
+/*
  * hutch_touch - reset an entry's times
  *
- * The entry counts as written now: the call sets created and accessed, and keeps value and
- * version. time_to_live and time_to_idle: 0 keeps the entry's own duration, and
+ * The entry counts as written now: the call sets created and accessed, and keeps value, tag
+ * and version. time_to_live and time_to_idle: 0 keeps the entry's own duration, and
  * HUTCH_FOREVER means none. HUTCH_NOT_FOUND: no entry. Since 0.1.
  */
 HUTCH_API hutch_status hutch_touch(hutch_cache *cache, const void *key, size_t key_size,
@@ -799,6 +814,9 @@ HUTCH_API size_t hutch_value_key_size(const hutch_value *value);
 /* hutch_value_extended, _size - the extended data, never NULL for a value. Since 0.1. */
 HUTCH_API const void *hutch_value_extended(const hutch_value *value);
 HUTCH_API size_t hutch_value_extended_size(const hutch_value *value);
+/* hutch_value_tag, _size - the tag, never NULL for a value; size 0: none. Since 0.1. */
+HUTCH_API const void *hutch_value_tag(const hutch_value *value);
+HUTCH_API size_t hutch_value_tag_size(const hutch_value *value);
 /*
  * hutch_value_info - the record as the write made it
  *
@@ -848,7 +866,7 @@ HUTCH_API hutch_status hutch_compare_and_swap(hutch_cache *cache, const void *ke
  *
  * A counter is a value of 8 bytes: an int64_t, little-endian. If the counter does not
  * exist, the call makes it from initial, with options (as in hutch_put; NULL: defaults). An
- * existing counter keeps its created, expiry, cost and extended data, and gets a new
+ * existing counter keeps its created, expiry, cost, extended data and tag, and gets a new
  * version. *result (may be NULL) receives the sum: initial + delta, or old value + delta.
  * HUTCH_WRONG_TYPE: the value has another size, or its extended data are not those of
  * options. HUTCH_OVERFLOW: the sum does not fit. In both of these cases nothing changed.
@@ -934,6 +952,25 @@ HUTCH_API hutch_status hutch_remove_many(hutch_cache *cache, const void *const *
  */
 HUTCH_API hutch_status hutch_remove_prefix(hutch_cache *cache, const void *prefix,
                                            size_t prefix_size, uint64_t *removed);
+
+/*
+ * hutch_remove_tagged - remove the entries that were put with a tag
+ *
+ * An entry has the tag of the put that stored it (hutch_put_options.tag), or none; a touch
+ * and an increment keep the tag. When the call returns, every entry that was put with this
+ * tag before the call is gone from every tier, and no kill of the process brings one back.
+ * An entry that is put with the tag during the call may stay; an entry that is put during
+ * the call with another tag, or without one, stays. A load or a task that began before the
+ * call, and then would store with the tag, does not store (HUTCH_SUPERSEDED). Objects that
+ * were put with the tag go too. The listener is told of each entry, as in hutch_remove.
+ * Many removals share a commit, and other calls run between them.
+ *
+ * The disk tier finds the entries by an index. The memory tier looks at each of its
+ * entries: the call takes O(entries in memory). *removed (may be NULL) receives the number
+ * of removed entries, also if the call fails. HUTCH_OK also if there was none. Since 0.1.
+ */
+HUTCH_API hutch_status hutch_remove_tagged(hutch_cache *cache, const void *tag,
+                                           size_t tag_size, uint64_t *removed);
 
 /*
  * hutch_batch_count, hutch_batch_status - the number of results; one result
@@ -1608,8 +1645,8 @@ HUTCH_API hutch_status hutch_unhold_files(hutch_cache *cache);
  * open connections. Objects are in the memory tier only, never on disk, and have keys of
  * their own: an object and a value may have the same key, and neither sees the other.
  * Objects count in hutch_count and hutch_cost. They obey the memory tier's policy, limits,
- * times to live and to idle, and trims, and hutch_clear removes them. No cursor visits
- * them. They make no events: the release function tells that an object has left.
+ * times to live and to idle, and trims, and hutch_clear and hutch_remove_tagged remove them.
+ * No cursor visits them. They make no events: the release function tells that an object has left.
  *
  * Each object has a release function (or NULL: none). The library calls it exactly once,
  * when the entry is removed and no reference to the object is left. A thread of the library

@@ -579,6 +579,11 @@ TEST(what_a_shorter_struct_lacks_has_its_default) {
   hutch_entry_info info = info_of(opened, "key");
   CHECK_EQUAL(0, info.cost);
   CHECK_EQUAL(0, info.extended_size);
+  /* The struct of a header that had no tags. */
+  put = (hutch_put_options){.struct_size = offsetof(hutch_put_options, tag), .tag = &put,
+                            .tag_size = SIZE_MAX};
+  CHECK_OK(hutch_put(opened, KEY("key"), KEY("value"), &put, NULL));
+  CHECK_EQUAL(0, info_of(opened, "key").tag_size);
   CHECK_OK(hutch_close(opened));
 }
 

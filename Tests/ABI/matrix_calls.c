@@ -187,6 +187,13 @@ CALL(info) {
   EXPECT_OK(hutch_info(p->cache, KEY("key"), &info));
 }
 
+CALL(tag) {
+  char buffer[HUTCH_TAG_MAX];
+  size_t size = 7;
+  put_it(p);
+  EXPECT_OK(hutch_tag(p->cache, KEY("key"), buffer, sizeof buffer, &size));
+}
+
 CALL(touch) {
   put_it(p);
   EXPECT_OK(hutch_touch(p->cache, KEY("key"), HUTCH_HOUR, 0));
@@ -239,6 +246,16 @@ CALL(value_extended) {
 CALL(value_extended_size) {
   hutch_value *value = value_of(p);
   CHECK_EQUAL(value ? 8 : 0, hutch_value_extended_size(value));
+  hutch_value_release(value);
+}
+CALL(value_tag) {
+  hutch_value *value = value_of(p);
+  CHECK((hutch_value_tag(value) != NULL) == (value != NULL));
+  hutch_value_release(value);
+}
+CALL(value_tag_size) {
+  hutch_value *value = value_of(p);
+  CHECK_EQUAL(0, hutch_value_tag_size(value));
   hutch_value_release(value);
 }
 CALL(value_info) {
@@ -322,6 +339,14 @@ CALL(remove_prefix) {
   uint64_t removed = 7;
   EXPECT_OK(put_text(p->cache, "prefix", "value"));
   EXPECT_OK(hutch_remove_prefix(p->cache, KEY("pre"), &removed));
+}
+CALL(remove_tagged) {
+  uint64_t removed = 7;
+  hutch_put_options options = put_options();
+  options.tag = "tag";
+  options.tag_size = 3;
+  EXPECT_OK(hutch_put(p->cache, KEY("tagged"), "v", 1, &options, NULL));
+  EXPECT_OK(hutch_remove_tagged(p->cache, KEY("tag"), &removed));
 }
 CALL(batch_count) {
   hutch_batch *batch = get_three(p);

@@ -263,6 +263,8 @@ void check_every_call(hutch_cache *cache, hutch_status expected) {
   CHECK_STATUS(expected, hutch_info_many(cache, keys, sizes, 1, &batch));
   CHECK_STATUS(expected, hutch_remove_many(cache, keys, sizes, 1, &batch));
   CHECK_STATUS(expected, hutch_remove_prefix(cache, KEY("key"), NULL));
+  CHECK_STATUS(expected, hutch_remove_tagged(cache, KEY("tag"), NULL));
+  CHECK_STATUS(expected, hutch_tag(cache, KEY("k"), buffer, sizeof buffer, &size));
   CHECK_STATUS(expected, hutch_put_many(cache, keys, sizes, values, sizes, 1, NULL, &batch));
   hutch_loading *loading = (hutch_loading *)buffer;
   value = (hutch_value *)buffer;

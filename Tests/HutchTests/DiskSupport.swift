@@ -116,19 +116,21 @@ final class DiskFixture: @unchecked Sendable {
 
   func write(
     _ kind: StorageWrite.Kind, _ key: [UInt8], _ value: [UInt8] = [], _ record: Record = Record(),
-    extended: [UInt8] = []
+    extended: [UInt8] = [], tag: [UInt8] = []
   ) -> StorageWrite {
     var record = record
     record.version = draw()
     if record.created == 0 { record.created = moment.time }
     let block = key.withUnsafeBytes { key in
       value.withUnsafeBytes { value in
-        extended.withUnsafeBytes { extended in
+        (extended + tag).withUnsafeBytes { extended in
           StorageWrite(
             kind,
             kind == .clear
               ? nil
-              : try! Block.copying(key: key, value: value, extended: extended, record: record))
+              : try! Block.copying(
+                key: key, value: value,
+                extended: Extended(extended, tagSize: UInt8(tag.count)), record: record))
         }
       }
     }
@@ -147,13 +149,13 @@ final class DiskFixture: @unchecked Sendable {
   @discardableResult
   func put(
     _ key: String, _ value: [UInt8], timeToLive: Int64 = 0, timeToIdle: Int64 = 0,
-    cost: UInt64 = 0, extended: [UInt8] = []
+    cost: UInt64 = 0, extended: [UInt8] = [], tag: [UInt8] = []
   ) -> StorageWrite {
     var record = Record()
     record.expires = Record.end(of: timeToLive, from: moment.time)
     record.timeToIdle = timeToIdle
     record.cost = cost
-    let write = write(.put, Array(key.utf8), value, record, extended: extended)
+    let write = write(.put, Array(key.utf8), value, record, extended: extended, tag: tag)
     run(write)
     return write
   }
@@ -196,17 +198,20 @@ final class DiskFixture: @unchecked Sendable {
     try Array(key.utf8).withUnsafeBytes { try tier.info($0, at: moment) }
   }
 
-  func keys(page: Int = 3) throws -> [String] {
-    try byteKeys(page: page).map { String(decoding: $0, as: UTF8.self) }
+  func keys(tagged tag: [UInt8]? = nil, page: Int = 3) throws -> [String] {
+    try byteKeys(tagged: tag, page: page).map { String(decoding: $0, as: UTF8.self) }
   }
 
-  func byteKeys(page: Int) throws -> [[UInt8]] {
+  func byteKeys(tagged tag: [UInt8]? = nil, page: Int) throws -> [[UInt8]] {
     var all: [[UInt8]] = []
     while true {
       let last = all.last ?? []
       let count = try last.withUnsafeBytes { last in
-        try tier.keys(after: all.isEmpty ? nil : last, limit: page, at: moment) {
-          all.append(Array($0))
+        try (tag ?? []).withUnsafeBytes { bytes in
+          try tier.keys(
+            tagged: tag == nil ? nil : bytes, after: all.isEmpty ? nil : last, limit: page,
+            at: moment
+          ) { all.append(Array($0)) }
         }
       }
       if count == 0 { return all }

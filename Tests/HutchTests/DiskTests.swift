@@ -63,7 +63,7 @@ import Testing
     let disk = try DiskFixture()
     let write = disk.put(
       "k", [1, 2, 3], timeToLive: 100 * second, timeToIdle: 50 * second, cost: 77,
-      extended: [9, 8])
+      extended: [9, 8], tag: [7, 0, 5])
     try disk.reopen()
     let key: [UInt8] = Array("k".utf8)
     try key.withUnsafeBytes { key in
@@ -77,8 +77,53 @@ import Testing
       #expect(record.expires == write.time + 100 * second)
       #expect(record.timeToIdle == 50 * second)
       #expect(record.cost == 77)
-      #expect(Array(block.unowned.extendedData) == [9, 8])
+      #expect(Array(block.unowned.extended.data) == [9, 8])
+      #expect(Array(block.unowned.extended.tag) == [7, 0, 5])
+      #expect(block.unowned.hasTag(block.unowned.extended.tag))
     }
+  }
+
+  @Test func tagsAreFoundByTheirIndex() throws {
+    let disk = try DiskFixture()
+    let red: [UInt8] = [1], blue: [UInt8] = [1, 0]
+    for i in 10..<60 {
+      disk.put("k\(i)", DiskFixture.bytes(i * 100), tag: i % 2 == 0 ? red : i % 3 == 0 ? blue : [])
+    }
+    let even = stride(from: 10, to: 60, by: 2).map { "k\($0)" }
+    #expect(try disk.keys(tagged: red) == even)
+    #expect(try disk.keys(tagged: red, page: 100) == even)
+    #expect(try disk.keys(tagged: [9]) == [])
+    // From a tag to another, to none, from none to one; a touch keeps it.
+    disk.put("k10", [1], tag: blue)
+    disk.put("k12", [1])
+    disk.put("k11", [1], tag: red)
+    disk.remove("k14")
+    try disk.touch("k16", timeToLive: 10 * second)
+    var expected = ["k11", "k16"] + even.dropFirst(4)
+    #expect(try disk.keys(tagged: red) == expected)
+    #expect(try disk.keys(tagged: blue).contains("k10"))
+    func tag(_ key: String) throws -> [UInt8]? {
+      var found: [UInt8]?
+      try Array(key.utf8).withUnsafeBytes { key in
+        try disk.tier.tag(of: key, at: disk.moment) { found = Array($1) }
+      }
+      return found
+    }
+    #expect(try tag("k10") == blue)
+    #expect(try tag("k11") == red)
+    #expect(try tag("k12") == [])
+    #expect(try tag("none") == nil)
+    disk.time.advance(seconds: 11)
+    expected.removeAll { $0 == "k16" }
+    #expect(try disk.keys(tagged: red) == expected)
+    try disk.reopen()
+    #expect(try disk.keys(tagged: red) == expected)
+    // What the rows say that they count is what they are found to.
+    let report = try disk.tier.check(isQuick: false, at: disk.moment)
+    #expect(report.counters == 0 && report.damaged == 0 && report.index == 0)
+    disk.checkInvariants()
+    disk.clear()
+    #expect(try disk.keys(tagged: red) == [])
   }
 
   @Test func replacesInAllFourDirections() throws {

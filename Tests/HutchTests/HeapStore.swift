@@ -262,7 +262,9 @@ final class HeapStore: Storage, @unchecked Sendable {
     guard let row else { return nil }
     return try row.value.span.withUnsafeBytes { (value) throws(Failure) in
       try row.extended.span.withUnsafeBytes { (extended) throws(Failure) in
-        try Block.copying(key: key, value: value, extended: extended, record: row.record)
+        try Block.copying(
+          key: key, value: value, extended: Extended(extended, tagSize: row.record.tagSize),
+          record: row.record)
       }
     }
   }

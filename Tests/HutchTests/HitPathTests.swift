@@ -55,7 +55,7 @@ import Testing
           _ = try value.withUnsafeBytes { value in
             try tier.put(
               try Block.copying(
-                key: key, value: value, extended: Bytes(start: nil, count: 0), record: record),
+                key: key, value: value, extended: Extended(), record: record),
               hash, at: clock.moment())
           }
         case 3: _ = tier.remove(key, hash, at: clock.moment())

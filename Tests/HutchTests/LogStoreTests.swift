@@ -36,7 +36,8 @@ import Testing
 
     @discardableResult
     func put(
-      _ key: String, _ value: String, extended: String = "", version: UInt64? = nil,
+      _ key: String, _ value: String, extended: String = "", tagSize: UInt8 = 0,
+      version: UInt64? = nil,
       if condition: WriteCondition = .always, in other: LogStore? = nil,
       _ change: (inout Record) -> Void = { _ in }
     ) throws -> LogWrite {
@@ -50,7 +51,8 @@ import Testing
         try withBytes(value) { (value) throws(Failure) in
           try withBytes(extended) { (extended) throws(Failure) in
             let block = try Block.copying(
-              key: key, value: value, extended: extended, record: record, wantsChecksum: true)
+              key: key, value: value, extended: Extended(extended, tagSize: tagSize),
+              record: record, wantsChecksum: true)
             var write = LogWrite(.put, key, store.hash.entry(key))
             write.entry = block.unowned
             write.condition = condition
@@ -155,6 +157,28 @@ import Testing
     }
     try fixture.put("empty", "")
     #expect(try fixture.get("empty") == "" && fixture.store.count == 2)
+    try fixture.expectSound()
+  }
+
+  @Test func aTagStaysWithItsEntry() throws {
+    let fixture = try Fixture()
+    try fixture.put("key", "value", extended: "morered", tagSize: 3)
+    try fixture.put("alone", "value", extended: "red", tagSize: 3)
+    withBytesOf("key", fixture) { $0.times.created = fixture.moment.time }
+    for (key, more) in [("key", "more"), ("alone", "")] {
+      try withBytes(key) { (key) throws(Failure) in
+        let store = fixture.store!
+        let block = try store.get(key, store.hash.entry(key), at: fixture.moment, isAccess: false)
+        guard let entry = block.unowned else {
+          Issue.record("it is there")
+          return
+        }
+        #expect(String(decoding: entry.extended.data, as: UTF8.self) == more)
+        #expect(String(decoding: entry.extended.tag, as: UTF8.self) == "red")
+        let record = store.info(key, store.hash.entry(key), at: fixture.moment)
+        #expect(record?.tagSize == 3 && record?.extendedSize == 3 + more.utf8.count)
+      }
+    }
     try fixture.expectSound()
   }
 

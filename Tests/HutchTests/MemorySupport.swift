@@ -94,7 +94,7 @@ final class Bench {
     return try withBytes(key) { key throws(Failure) -> Block in
       try withBytes(value) { value throws(Failure) -> Block in
         try Block.copying(
-          key: key, value: value, extended: Bytes(start: nil, count: 0), record: record)
+          key: key, value: value, extended: Extended(), record: record)
       }
     }
   }

@@ -30,7 +30,7 @@ import Testing
       #expect(first.status == .done && first.memory == .stored && first.disk == .stored)
       let block = try withBytes("other") { key throws(Failure) -> Block in
         try Block.copying(
-          key: key, value: key, extended: Bytes(start: nil, count: 0), record: Record())
+          key: key, value: key, extended: Extended(), record: Record())
       }
       put = try cache.submit(
         block.unowned, cache.memory.hash(Bytes(block.unowned.key)), as: WritePlan(.through),
@@ -62,7 +62,7 @@ import Testing
     let cache = eviction.cache
     let block = try withBytes("key") { key throws(Failure) -> Block in
       try Block.copying(
-        key: key, value: key, extended: Bytes(start: nil, count: 0), record: Record())
+        key: key, value: key, extended: Extended(), record: Record())
     }
     let replacing = try cache.submit(
       block.unowned, cache.memory.hash(Bytes(block.unowned.key)), as: WritePlan(.through),

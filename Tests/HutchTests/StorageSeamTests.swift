@@ -98,6 +98,37 @@ import Testing
 
   private static let second: Int64 = 1_000_000_000
 
+  /// By what the protocol has for a store that knows no more than keys and entries.
+  @Test func tagsAreRemovedFromAnyStore() throws {
+    let fixture = try Fixture()
+    try withBytes("red") { red in
+      try withBytes("blue") { blue in
+        for i in 0..<600 {
+          var spec = Cache.PutSpec()
+          if i % 3 != 0 {
+            spec.extended = Extended(Bytes(start: nil, count: 0), tag: i % 3 == 1 ? red : blue)
+          }
+          let scope: Tiers = i % 2 == 0 ? .whole : .disk
+          #expect(try fixture.put("key\(i)", "value", spec, in: scope).status == .done)
+        }
+        fixture.emptyMemory()
+        for i in 0..<100 { #expect(try fixture.get("key\(i)") == "value") }
+        let handle = Handle(fixture.opening, .whole)
+        var removed: UInt64 = 0
+        try fixture.cache.remove(tagged: red, through: handle, removed: &removed)
+        #expect(removed == 200)
+        #expect(try fixture.cache.count(in: .whole) == 400)
+        for i in 0..<600 {
+          let expected = i % 3 == 1 ? nil : "value"
+          #expect(try fixture.get("key\(i)") == expected)
+        }
+        removed = 0
+        try fixture.cache.remove(tagged: blue, through: handle, removed: &removed)
+        #expect(removed == 200 && fixture.stored.count == 200)
+      }
+    }
+  }
+
   @Test func anEntryGoesDownAndComesUpWhole() throws {
     let fixture = try Fixture()
     var spec = Cache.PutSpec()
@@ -105,7 +136,7 @@ import Testing
     spec.timeToIdle = 30 * Self.second
     spec.cost = 7
     let put = try withBytes("more") { more in
-      spec.extended = more
+      spec.extended = Extended(more)
       return try fixture.put("key", "value", spec)
     }
     #expect(put.status == .done && put.memory == .stored && put.disk == .stored)

@@ -35,6 +35,7 @@ class Entry:
     # Of the entry, or None: its tier's.
     live: float | None
     idle: float | None
+    tag: str | None = None
     # It may have gone for another reason than its age.
     is_doubtful: bool = False
 
@@ -134,8 +135,10 @@ class Sequence:
     def times(self) -> tuple[float | None, float | None]:
         return self.random.choice(DURATIONS), self.random.choice(DURATIONS)
 
-    def wrote(self, key: str, value: object, live: float | None, idle: float | None) -> None:
-        self.entries[key] = Entry(value, self.now, self.now, live, idle)
+    def wrote(
+        self, key: str, value: object, live: float | None, idle: float | None, tag=None
+    ) -> None:
+        self.entries[key] = Entry(value, self.now, self.now, live, idle, tag)
 
     def there(self, key: str) -> bool:
         found = key in self.cache
@@ -145,8 +148,9 @@ class Sequence:
     def set(self, key: str) -> None:
         value, (live, idle) = self.fresh(), self.times()
         policy = self.random.choice([None, None, None, *POLICIES])
-        self.cache.set(key, value, live, idle=idle, write_policy=policy)
-        self.wrote(key, value, live, idle)
+        tag = self.random.choice([None, "red"])
+        self.cache.set(key, value, live, idle=idle, write_policy=policy, tag=tag)
+        self.wrote(key, value, live, idle, tag)
 
     def set_in_a_tier(self, key: str) -> None:
         value, (live, idle) = self.fresh(), self.times()
@@ -220,6 +224,15 @@ class Sequence:
         self.cache.clear()
         self.entries.clear()
 
+    def remove_tagged(self, _: str) -> None:
+        expected = {key for key in KEYS if self.there(key) and self.entries[key].tag == "red"}
+        assert self.cache.remove_tagged("red") == len(expected)
+        # With what had expired and is not swept.
+        for key in list(self.entries):
+            if self.entries[key].tag == "red":
+                assert key not in self.cache
+                del self.entries[key]
+
     def flush(self, _: str) -> None:
         self.cache.flush()
 
@@ -287,8 +300,8 @@ class Sequence:
         calls = [self.set] * 6 + [self.get] * 4 + [self.advance] * 6 + [self.flush] * 2 + [
             self.set_in_a_tier, self.add, self.replace, self.touch, self.touch, self.delete,
             self.pop, self.clear_a_tier, self.trim_memory, self.delete_in_a_tier, self.clear,
-            self.replace_what_has_expired, self.clear_beneath, self.use_and_touch,
-            self.flush, self.maintain, self.expire, self.suspend, self.resume, self.reopen,
+            self.remove_tagged, self.replace_what_has_expired, self.clear_beneath,
+            self.use_and_touch, self.flush, self.maintain, self.expire, self.suspend, self.resume, self.reopen,
         ]
         for _ in range(STEPS):
             call, key = self.random.choice(calls), self.random.choice(KEYS)

@@ -38,6 +38,7 @@ SECONDS = st.sampled_from([1, 6])
 DURATIONS = st.sampled_from([None, 0.5, 10.5, math.inf])
 KEYS = st.sampled_from(["a", b"a", 1])
 COUNTERS = st.just("n")
+TAGS = st.sampled_from([None, "red", "blue"])
 SIZES = st.sampled_from([0, 10, THRESHOLD, THRESHOLD + 1, 30_000])
 
 
@@ -50,6 +51,7 @@ class Model:
     live: float | None
     idle: float | None
     on_disk: bool
+    tag: str | None
 
     def there(self, now: float) -> bool:
         lives = self.live is None or now < self.written + self.live
@@ -95,7 +97,7 @@ class Machine(RuleBasedStateMachine):
         self.number += 1
         return b"%d:" % self.number + b"x" * size
 
-    def wrote(self, key, value, live, idle, on_disk: bool | None = None) -> None:
+    def wrote(self, key, value, live, idle, on_disk: bool | None = None, tag=None) -> None:
         if on_disk is None:
             on_disk = self.has_disk
         version = self.cache.info(key).version
@@ -103,7 +105,7 @@ class Machine(RuleBasedStateMachine):
         self.newest = version
         live = None if live == math.inf else live
         idle = None if idle == math.inf else idle
-        self.entries[key] = Model(value, version, self.now, self.now, live, idle, on_disk)
+        self.entries[key] = Model(value, version, self.now, self.now, live, idle, on_disk, tag)
 
     def accessed(self, key) -> Model | None:
         entry = self.find(key)
@@ -113,40 +115,40 @@ class Machine(RuleBasedStateMachine):
 
     # ---------------------------------------------------------------- writes
 
-    @rule(key=KEYS, size=SIZES, live=DURATIONS, idle=DURATIONS)
-    def set(self, key, size, live, idle):
+    @rule(key=KEYS, size=SIZES, live=DURATIONS, idle=DURATIONS, tag=TAGS)
+    def set(self, key, size, live, idle, tag):
         value = self.fresh(size)
-        self.cache.set(key, value, live, idle=idle)
-        self.wrote(key, value, live, idle)
+        self.cache.set(key, value, live, idle=idle, tag=tag)
+        self.wrote(key, value, live, idle, tag=tag)
 
-    @rule(key=KEYS, size=SIZES, live=DURATIONS)
-    def set_in_memory(self, key, size, live):
+    @rule(key=KEYS, size=SIZES, live=DURATIONS, tag=TAGS)
+    def set_in_memory(self, key, size, live, tag):
         value = self.fresh(size)
-        self.cache.memory.set(key, value, live)
-        self.wrote(key, value, live, None, on_disk=False)
+        self.cache.memory.set(key, value, live, tag=tag)
+        self.wrote(key, value, live, None, on_disk=False, tag=tag)
 
     @precondition(lambda self: self.has_disk)
-    @rule(key=KEYS, size=SIZES, live=DURATIONS)
-    def set_on_disk(self, key, size, live):
+    @rule(key=KEYS, size=SIZES, live=DURATIONS, tag=TAGS)
+    def set_on_disk(self, key, size, live, tag):
         value = self.fresh(size)
-        self.cache.disk.set(key, value, live)
-        self.wrote(key, value, live, None)
+        self.cache.disk.set(key, value, live, tag=tag)
+        self.wrote(key, value, live, None, tag=tag)
 
-    @rule(key=KEYS, size=SIZES, live=DURATIONS)
-    def add(self, key, size, live):
+    @rule(key=KEYS, size=SIZES, live=DURATIONS, tag=TAGS)
+    def add(self, key, size, live, tag):
         value = self.fresh(size)
         expected = self.find(key) is None
-        assert self.cache.add(key, value, live) is expected
+        assert self.cache.add(key, value, live, tag=tag) is expected
         if expected:
-            self.wrote(key, value, live, None)
+            self.wrote(key, value, live, None, tag=tag)
 
-    @rule(key=KEYS, size=SIZES, idle=DURATIONS)
-    def replace(self, key, size, idle):
+    @rule(key=KEYS, size=SIZES, idle=DURATIONS, tag=TAGS)
+    def replace(self, key, size, idle, tag):
         value = self.fresh(size)
         expected = self.find(key) is not None
-        assert self.cache.replace(key, value, idle=idle) is expected
+        assert self.cache.replace(key, value, idle=idle, tag=tag) is expected
         if expected:
-            self.wrote(key, value, None, idle)
+            self.wrote(key, value, None, idle, tag=tag)
 
     @rule(key=KEYS, size=SIZES, right=st.booleans())
     def compare_and_swap(self, key, size, right):
@@ -158,14 +160,14 @@ class Machine(RuleBasedStateMachine):
         if expected:
             self.wrote(key, value, None, None)
 
-    @rule(key=COUNTERS, delta=st.integers(-5, 5))
-    def increment(self, key, delta):
+    @rule(key=COUNTERS, delta=st.integers(-5, 5), tag=TAGS)
+    def increment(self, key, delta, tag):
         entry = self.find(key)
         if entry is None:
-            assert self.cache.incr(key, delta, default=100) == 100 + delta
-            self.wrote(key, 100 + delta, None, None)
+            assert self.cache.incr(key, delta, default=100, tag=tag) == 100 + delta
+            self.wrote(key, 100 + delta, None, None, tag=tag)
         else:
-            assert self.cache.incr(key, delta) == entry.value + delta
+            assert self.cache.incr(key, delta, tag=tag) == entry.value + delta
             entry.value += delta
             entry.on_disk = self.has_disk
             entry.version = self.newest = self.cache.info(key).version
@@ -207,6 +209,30 @@ class Machine(RuleBasedStateMachine):
     def clear(self):
         self.cache.clear()
         self.entries.clear()
+
+    @rule(tag=st.sampled_from(["red", "blue"]))
+    def remove_tagged(self, tag):
+        goes = [key for key in list(self.entries) if self.find(key) and self.entries[key].tag == tag]
+        assert self.cache.remove_tagged(tag) == len(goes)
+        for key in goes:
+            del self.entries[key]
+
+    @rule(tag=st.sampled_from(["red", "blue"]))
+    def remove_tagged_in_memory(self, tag):
+        self.cache.memory.remove_tagged(tag)
+        self.forget(lambda entry: entry.tag == tag and not entry.on_disk)
+
+    @precondition(lambda self: self.has_disk)
+    @rule(tag=st.sampled_from(["red", "blue"]))
+    def remove_tagged_on_disk(self, tag):
+        goes = [
+            key
+            for key in list(self.entries)
+            if self.find(key) and self.entries[key].tag == tag and self.entries[key].on_disk
+        ]
+        assert self.cache.disk.remove_tagged(tag) == len(goes)
+        for key in goes:
+            del self.entries[key]
 
     @rule()
     def clear_memory(self):
@@ -259,7 +285,7 @@ class Machine(RuleBasedStateMachine):
     @rule(key=KEYS, live=DURATIONS, how=st.sampled_from(["clear", "delete", "reopen", "stay"]))
     def use_and_forget(self, key, live, how):
         """A story that single steps seldom tell: used in time, forgotten by memory, used again."""
-        self.set(key, 10, live, 10.5)
+        self.set(key, 10, live, 10.5, None)
         for _ in range(2):
             self.advance(6)
             self.get(key)
@@ -286,6 +312,7 @@ class Machine(RuleBasedStateMachine):
         assert (found is None) is (entry is None)
         if entry is not None:
             assert (found.value, found.info.version) == (entry.value, entry.version)
+            assert found.info.tag == entry.tag
 
     @precondition(lambda self: self.has_disk)
     @rule(key=KEYS)
@@ -308,6 +335,7 @@ class Machine(RuleBasedStateMachine):
         if entry is None:
             return
         assert info.version == entry.version
+        assert info.tag == entry.tag
         assert info.created == pytest.approx(entry.written)
         assert info.time_to_idle == entry.idle
         if entry.live is None:

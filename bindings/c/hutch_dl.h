@@ -31,12 +31,13 @@
   X(buffer_resize) X(open) X(close) X(destroy) X(cache_retain) X(cache_release) X(tier)        \
   X(directory)                                                                                 \
   X(flush)                                                                                     \
-  X(put) X(get) X(get_into) X(look) X(contains) X(info) X(touch) X(remove) X(clear)            \
+  X(put) X(get) X(get_into) X(look) X(contains) X(info) X(tag) X(touch) X(remove) X(clear)     \
   X(value_data) X(value_size) X(value_key) X(value_key_size) X(value_extended)                 \
-  X(value_extended_size) X(value_info) X(value_retain) X(value_release)                        \
+  X(value_extended_size) X(value_tag) X(value_tag_size) X(value_info) X(value_retain)          \
+  X(value_release)                                                                             \
   X(add) X(replace) X(compare_and_swap) X(increment) X(pop)                                    \
-  X(get_many) X(info_many) X(put_many) X(remove_many) X(remove_prefix) X(batch_count)          \
-  X(batch_status) X(batch_value) X(batch_info) X(batch_put_result) X(batch_retain)             \
+  X(get_many) X(info_many) X(put_many) X(remove_many) X(remove_prefix) X(remove_tagged)        \
+  X(batch_count) X(batch_status) X(batch_value) X(batch_info) X(batch_put_result) X(batch_retain)             \
   X(batch_release)                                                                             \
   X(limits) X(set_limits) X(count) X(cost) X(stats)                                            \
   X(trim)                                                                                      \
@@ -115,6 +116,7 @@ static inline const char *hutch_dl_open(hutch_dl *table, const char *path) {
 #define hutch_look hutch_dl_table.look
 #define hutch_contains hutch_dl_table.contains
 #define hutch_info hutch_dl_table.info
+#define hutch_tag hutch_dl_table.tag
 #define hutch_touch hutch_dl_table.touch
 #define hutch_remove hutch_dl_table.remove
 #define hutch_clear hutch_dl_table.clear
@@ -124,6 +126,8 @@ static inline const char *hutch_dl_open(hutch_dl *table, const char *path) {
 #define hutch_value_key_size hutch_dl_table.value_key_size
 #define hutch_value_extended hutch_dl_table.value_extended
 #define hutch_value_extended_size hutch_dl_table.value_extended_size
+#define hutch_value_tag hutch_dl_table.value_tag
+#define hutch_value_tag_size hutch_dl_table.value_tag_size
 #define hutch_value_info hutch_dl_table.value_info
 #define hutch_value_retain hutch_dl_table.value_retain
 #define hutch_value_release hutch_dl_table.value_release
@@ -137,6 +141,7 @@ static inline const char *hutch_dl_open(hutch_dl *table, const char *path) {
 #define hutch_put_many hutch_dl_table.put_many
 #define hutch_remove_many hutch_dl_table.remove_many
 #define hutch_remove_prefix hutch_dl_table.remove_prefix
+#define hutch_remove_tagged hutch_dl_table.remove_tagged
 #define hutch_batch_count hutch_dl_table.batch_count
 #define hutch_batch_status hutch_dl_table.batch_status
 #define hutch_batch_value hutch_dl_table.batch_value

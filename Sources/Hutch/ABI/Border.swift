@@ -132,6 +132,15 @@ func checkedKey(_ pointer: UnsafeRawPointer?, _ size: Int) throws(Failure) -> By
   return Bytes(start: pointer, count: size)
 }
 
+@inline(never)
+func checkedTag(_ pointer: UnsafeRawPointer?, _ size: Int) throws(Failure) -> Bytes {
+  guard let pointer else { throw .invalid("the tag is NULL") }
+  guard size > 0, size <= Int(HUTCH_TAG_MAX) else {
+    throw .invalid(size == 0 ? "the tag is empty" : "the tag is longer than 255 bytes")
+  }
+  return Bytes(start: pointer, count: size)
+}
+
 @inline(__always)
 func checkedBytes(
   _ pointer: UnsafeRawPointer?, _ size: Int, _ words: StaticString
@@ -225,7 +234,8 @@ extension hutch_entry_info {
     time_to_idle = idle == Record.never ? 0 : idle
     cost = record.cost
     size = UInt64(record.size)
-    extended_size = UInt64(record.extendedSize)
+    extended_size = UInt64(record.extendedSize - Int(record.tagSize))
+    tag_size = UInt32(record.tagSize)
     checksum = record.checksum
     self.tier = tier.rawValue
   }

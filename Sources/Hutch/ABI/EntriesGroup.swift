@@ -75,11 +75,14 @@ extension Cache.PutSpec {
       throw Failure(.unsupported, "a reserved field of the options is set")
     }
     writePolicy = try WritePolicy(given.write_policy)
-    extended = try checkedBytes(
+    let data = try checkedBytes(
       given.extended, given.extended_size, "the extended data are NULL, or their size no size")
-    guard extended.count <= 65_535 else {
+    guard data.count <= 65_535 else {
       throw .invalid("the extended data are longer than 65,535 bytes")
     }
+    extended =
+      given.tag_size == 0
+      ? Extended(data) : Extended(data, tag: try checkedTag(given.tag, given.tag_size))
     guard let text = given.suffix, text.pointee != 0 else { return }
     guard let suffix = FileSuffix(text) else {
       throw .invalid("the suffix is longer than 15 bytes, or has a slash")
@@ -313,6 +316,25 @@ func informing(
     guard let found = try cache.info(key, in: handle.scope) else { return nil }
     return hutch_entry_info(
       found.record, at: cache.clock.now, under: cache.ages(of: found.tier), in: found.tier)
+  }
+}
+
+@_cdecl("hutch_tag") @implementation
+public func hutch_tag(
+  _ cache: OpaquePointer!, _ key: UnsafeRawPointer!, _ key_size: Int,
+  _ buffer: UnsafeMutableRawPointer!, _ capacity: Int, _ size: UnsafeMutablePointer<Int>!
+) -> hutch_status {
+  withCache(cache) { (handle) throws(Failure) in
+    let key = try checkedKey(key, key_size)
+    guard let size else { throw .invalid("size is NULL") }
+    let buffer = try checkedBuffer(buffer, capacity)
+    var status = Status.notFound
+    try handle.cache.tag(of: key, in: handle.scope) { _, tag in
+      size.pointee = tag.count
+      status = tag.count <= buffer.count ? .done : .bufferTooSmall
+      if status == .done && tag.count > 0 { buffer.copyMemory(from: tag) }
+    }
+    return status
   }
 }
 

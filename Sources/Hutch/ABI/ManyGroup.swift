@@ -94,6 +94,21 @@ public func hutch_remove_prefix(
   }
 }
 
+@_cdecl("hutch_remove_tagged") @implementation
+public func hutch_remove_tagged(
+  _ cache: OpaquePointer!, _ tag: UnsafeRawPointer!, _ tag_size: Int,
+  _ removed: UnsafeMutablePointer<UInt64>!
+) -> hutch_status {
+  removed?.pointee = 0
+  return withCache(cache) { (handle) throws(Failure) in
+    let tag = try checkedTag(tag, tag_size)
+    var count: UInt64 = 0
+    defer { removed?.pointee = count }
+    try handle.cache.remove(tagged: tag, through: handle, removed: &count)
+    return .done
+  }
+}
+
 // MARK: results
 
 private func results(_ pointer: OpaquePointer?) -> Batch? {

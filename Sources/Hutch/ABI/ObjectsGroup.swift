@@ -12,7 +12,7 @@ public func hutch_put_object(
   let status = withMemory(cache) { (handle) throws(Failure) in
     let key = try checkedKey(key, key_size)
     let spec = try Cache.PutSpec(options)
-    guard spec.extended.count == 0 else { throw .invalid("an object has no extended data") }
+    guard spec.extended.data.count == 0 else { throw .invalid("an object has no extended data") }
     try handle.cache.putObject(key, object, release, spec)
     return .done
   }

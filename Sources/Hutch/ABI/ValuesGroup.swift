@@ -34,7 +34,17 @@ public func hutch_value_extended(_ value: OpaquePointer!) -> UnsafeRawPointer! {
 
 @_cdecl("hutch_value_extended_size") @implementation
 public func hutch_value_extended_size(_ value: OpaquePointer!) -> Int {
-  block(value)?.extendedSize ?? 0
+  block(value)?.extended.data.count ?? 0
+}
+
+@_cdecl("hutch_value_tag") @implementation
+public func hutch_value_tag(_ value: OpaquePointer!) -> UnsafeRawPointer! {
+  block(value).map { UnsafeRawPointer($0.extended.tag.baseAddress!) }
+}
+
+@_cdecl("hutch_value_tag_size") @implementation
+public func hutch_value_tag_size(_ value: OpaquePointer!) -> Int {
+  Int(block(value)?.tagSize ?? 0)
 }
 
 @_cdecl("hutch_value_info") @implementation

@@ -51,7 +51,7 @@ extension Cache {
       return try putWhole(source, key, spec, in: scope, storing: target)
     }
     let goesIntoMemory = target != .disk && memoryTakes(key, spec, size: size)
-    let isTaken = files.takes(key: key.count, size: size, extended: spec.extended.count)
+    let isTaken = takes(files, key, spec, size: size)
     // With the value in memory anyhow, a copy is an ordinary put.
     if goesIntoMemory && (use == .copy || !isTaken) {
       return try putWhole(source, key, spec, in: scope, storing: target)
@@ -103,7 +103,7 @@ extension Cache {
     guard spec.writePolicy == .standard else { return nil }
     return try withStorage { (storage) throws(Failure) in
       guard let files = storage.files, files.keepsInFile(value.count),
-        files.takes(key: key.count, size: value.count, extended: spec.extended.count)
+        takes(files, key, spec, size: value.count)
       else { return nil }
       let block = try Block.copying(
         key: key, value: Bytes(start: nil, count: 0), extended: spec.extended,
@@ -145,11 +145,11 @@ extension Cache {
   ) throws(Failure) -> Block {
     var record = spec.record(at: moment)
     record.size = source.size
-    record.extendedSize = spec.extended.count
+    record.setSizes(of: spec.extended)
     record.checksum = storage == nil ? 0 : 1
     let block = try Block.allocate(key: key, record: record)
     let made = block.unowned
-    if spec.extended.count > 0 { made.extendedData.copyMemory(from: spec.extended) }
+    spec.extended.copy(to: made.extendedData)
     try source.read(into: made.value)
     if storage != nil { made.setChecksum() }
     return block
@@ -183,7 +183,15 @@ extension Cache {
     if scope != .disk && memoryTakes(key, spec, size: size) { return true }
     guard let storage, scope != .memory else { return false }
     // Without files there is no telling beforehand.
-    return storage.files?.takes(key: key.count, size: size, extended: spec.extended.count) ?? true
+    guard let files = storage.files else { return true }
+    return takes(files, key, spec, size: size)
+  }
+
+  private func takes(
+    _ files: any FileStorage, _ key: Bytes, _ spec: PutSpec, size: Int
+  ) -> Bool {
+    files.takes(
+      key: key.count, size: size, extended: spec.extended.count, tag: spec.extended.tag.count)
   }
 
   /// A put that no tier takes: what is there goes.

@@ -178,7 +178,10 @@ extension Cache {
       loads.withdraw(loading)
       throw error
     }
-    if result.status == .superseded && settleWithNewer(flight) { return result }
+    // Where what has its tag was removed, what is there is older.
+    let isRemoved = spec.extended.tag.count > 0
+      && order.isRemoved(spec.extended.tag, after: flight.late) && !order.isOvertaken(flight.late)
+    if result.status == .superseded && !isRemoved && settleWithNewer(flight) { return result }
     loads.settle(flight, block.unowned)
     return result
   }

@@ -1,3 +1,5 @@
+import Synchronization
+
 /// Host objects: pointers that the memory tier keeps under keys of their own, and whose release
 /// functions are called when nobody holds them any more.
 extension Cache {
@@ -11,8 +13,10 @@ extension Cache {
     if !drainsReleases { try startMaintenance() }
     let moment = clock.moment()
     let block = try HostObject.block(
-      key: key, record: spec.record(at: moment), object, release, releases)
+      key: key, tag: spec.extended.tag, record: spec.record(at: moment), object, release,
+      releases)
     let entry = block.unowned
+    if entry.tagSize > 0 { hasTaggedObjects.store(true, ordering: .relaxed) }
     let failure: Failure
     defer { _ = settleLeavings() }
     do throws(Failure) {

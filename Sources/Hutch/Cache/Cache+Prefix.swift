@@ -1,7 +1,7 @@
 /// Removals by what keys begin with.
 extension Cache {
   /// So many keys are removed together: other calls come between.
-  private static let removalsTogether = 128
+  static let removalsTogether = 128
 
   /// Removes the entries of all keys that begin with `prefix` from the tiers of the handle's scope.
   /// `removed` is how many there were, also if it fails. All are tried; the first failure is

@@ -7,7 +7,7 @@ extension Cache {
     var timeToLive: Int64 = 0
     var timeToIdle: Int64 = 0
     var cost: UInt64 = 0
-    var extended = Bytes(start: nil, count: 0)
+    var extended = Extended()
     var writePolicy = WritePolicy.standard
     /// What the name of the value's file ends with, where a store keeps it in one; nil: it may
     /// keep the value as it likes.
@@ -145,7 +145,7 @@ extension Cache {
     tellWillAdd(entry, hash, in: .memory)
     let stripe = Stripes.index(of: hash)
     order.stripes.lock(stripe)
-    if let late, order.isOvertaken(late) {
+    if let late, order.isOvertaken(late, tag: entry.extended.tag) {
       order.stripes.unlock(stripe)
       return .superseded
     }

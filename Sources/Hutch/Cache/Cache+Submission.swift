@@ -73,7 +73,7 @@ extension Cache {
     // Where processes share: the key's counter, before the store is read.
     let mark = coherence?.mark(hash)
     do throws(Failure) {
-      if let refused = try refusal(condition, entry.key, hash, at: moment, in: scope, by: late) {
+      if let refused = try refusal(condition, entry, hash, at: moment, in: scope, by: late) {
         order.stripes.unlock(stripe)
         if let write = put.write { storage.abandon(write) }
         return SubmittedPut(refused)
@@ -160,11 +160,11 @@ extension Cache {
   /// What a put answers that is not to be: its condition does not hold, or it has been overtaken.
   /// Nil: it is to be. The stripe is held.
   private func refusal(
-    _ condition: WriteCondition, _ key: Bytes, _ hash: UInt64, at moment: Moment, in scope: Tiers,
-    by late: LateWrite?
+    _ condition: WriteCondition, _ entry: UnownedBlock, _ hash: UInt64, at moment: Moment,
+    in scope: Tiers, by late: LateWrite?
   ) throws(Failure) -> PutResult? {
-    if let late, order.isOvertaken(late) { return .superseded }
-    return try unmet(condition, key, hash, at: moment, in: scope)
+    if let late, order.isOvertaken(late, tag: entry.extended.tag) { return .superseded }
+    return try unmet(condition, entry.key, hash, at: moment, in: scope)
   }
 
   /// The part in memory of a put whose stripe is held, between `beginPut` and `endPut`.

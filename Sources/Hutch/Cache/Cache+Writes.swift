@@ -51,31 +51,35 @@ extension Cache {
   /// Of a cache in memory, or of the memory tier alone. A store keeps its entry, whose idle
   /// time goes on from here.
   func removeFromMemory(
-    _ key: Bytes, _ hash: UInt64, at moment: Moment
+    _ key: Bytes, _ hash: UInt64, at moment: Moment, condition: WriteCondition = .always
   ) throws(Failure) -> Block? {
     var isOvertaken = false
-    return try removeFromMemory(key, hash, at: moment, by: nil, &isOvertaken)
+    return try removeFromMemory(
+      key, hash, at: moment, condition: condition, by: nil, &isOvertaken)
   }
 
   /// `isOvertaken`: the removal has not been done, for a later write of the key has.
   private func removeFromMemory(
-    _ key: Bytes, _ hash: UInt64, at moment: Moment, by late: LateWrite?, _ isOvertaken: inout Bool
+    _ key: Bytes, _ hash: UInt64, at moment: Moment, condition: WriteCondition = .always,
+    by late: LateWrite?, _ isOvertaken: inout Bool
   ) throws(Failure) -> Block? {
     guard storage == nil else {
       return try withStorage { (storage) throws(Failure) in
-        removeInOrder(key, hash, at: moment, by: late, &isOvertaken, storage)
+        removeInOrder(
+          key, hash, at: moment, condition: condition, by: late, &isOvertaken, storage)
       }
     }
     guard late != nil || events.wantsEntries || order.isReserved(hash) else {
-      return memory.remove(key, hash, at: moment)
+      return memory.remove(key, hash, at: moment, condition: condition)
     }
-    return removeInOrder(key, hash, at: moment, by: late, &isOvertaken, nil)
+    return removeInOrder(
+      key, hash, at: moment, condition: condition, by: late, &isOvertaken, nil)
   }
 
   /// As above, with the stripe.
   private func removeInOrder(
-    _ key: Bytes, _ hash: UInt64, at moment: Moment, by late: LateWrite?,
-    _ isOvertaken: inout Bool, _ storage: (any Storage)?
+    _ key: Bytes, _ hash: UInt64, at moment: Moment, condition: WriteCondition,
+    by late: LateWrite?, _ isOvertaken: inout Bool, _ storage: (any Storage)?
   ) -> Block? {
     tellWillRemove(key, hash, in: .memory)
     let stripe = Stripes.index(of: hash)
@@ -97,12 +101,18 @@ extension Cache {
           continue
         }
       }
+      if !condition.isAlways,
+        !condition.holds(for: memory.info(key, hash, at: moment)?.version ?? 0)
+      {
+        order.stripes.unlock(stripe)
+        return nil
+      }
       if let storage, let accessed = memory.info(key, hash, at: moment)?.accessed {
         storage.noteAccess(key, at: accessed)
       }
       order.noteWrite(hash, by: late, ofCopy: storage != nil)
       let owed = oweEvents(key, hash, adding: nil, replacing: nil, at: moment)
-      let block = memory.remove(key, hash, at: moment)
+      let block = memory.remove(key, hash, at: moment, condition: condition)
       order.stripes.unlock(stripe)
       owed?.wasInMemory = block != nil
       settle(owed, leftDisk: false)
@@ -124,13 +134,16 @@ extension Cache {
     fileprivate(set) var owed: OwedEvents?
     /// A later write has been done.
     fileprivate(set) var isSuperseded = false
+
+    /// Once it is finished: it was meant for an entry that another process has replaced.
+    var isUnmet: Bool { !wasUnbacked && write?.isUnmet ?? false }
   }
 
   /// The first half of a removal in a cache with a store: everything but the wait for the
-  /// commit. `finish` is owed.
+  /// commit. `finish` is owed. `wanted`: the version that it is meant for, if for one alone.
   func submitRemoval(
     _ key: Bytes, at moment: Moment, in scope: Tiers, wantsValue: Bool,
-    by late: LateWrite? = nil, to storage: any Storage
+    ifVersion wanted: UInt64? = nil, by late: LateWrite? = nil, to storage: any Storage
   ) -> SubmittedRemoval {
     var removal = SubmittedRemoval()
     let hash = memory.hash(key)
@@ -163,17 +176,31 @@ extension Cache {
           removal.isSuperseded = true
           return removal
         }
+        if let wanted {
+          do throws(Failure) {
+            if try currentVersion(key, hash, at: moment, in: scope) != wanted {
+              order.stripes.unlock(stripe)
+              removal.isSuperseded = true
+              return removal
+            }
+          } catch {
+            order.stripes.unlock(stripe)
+            throw error
+          }
+        }
         order.noteWrite(hash, by: late)
         let plan: WritePlan?
         do throws(Failure) {
           plan = try planRemoval(
             &removal, write, key, hash, at: moment, in: scope,
-            of: wantsValue ? .some(old.unowned?.version ?? 0) : nil, storage)
+            of: wantsValue ? .some(old.unowned?.version ?? 0) : wanted, storage)
         } catch {
           order.stripes.unlock(stripe)
           throw error
         }
         if let plan {
+          // What another process puts beneath an entry that memory alone has is another one.
+          if wanted != nil && removal.wasUnbacked { write.condition = .absent }
           removal.plan = plan
           _ = carryOut(&removal, write, key, hash, old.unowned, at: moment, in: scope, storage)
           if wantsValue, let old { removal.value = Holder(old) }
@@ -189,8 +216,8 @@ extension Cache {
   }
 
   /// What a removal does; nil: there has been another write, and everything is to be looked at
-  /// again. The stripe is held. `seen`: of a pop the version of the value that it has read; 0: it
-  /// has found none.
+  /// again. The stripe is held. `seen`: the version that the removal is meant for; of a pop that of
+  /// the value that it has read, 0: it has found none.
   private func planRemoval(
     _ removal: inout SubmittedRemoval, _ write: StorageWrite, _ key: Bytes, _ hash: UInt64,
     at moment: Moment, in scope: Tiers, of seen: UInt64?, _ storage: any Storage
@@ -391,7 +418,7 @@ extension Cache {
           throw Failure(.wrongType, "the value is not a counter: it has not 8 bytes")
         }
         // Eight bytes of text are no counter, and only their writer can tell.
-        guard Bytes(current.extendedData).hasSameBytes(as: spec.extended) else {
+        guard current.extended.data.hasSameBytes(as: spec.extended.data) else {
           throw Failure(.wrongType, "the value is not this counter: its extended data differ")
         }
         old = Int64(littleEndian: current.value.baseAddress!.load(as: Int64.self))
@@ -406,7 +433,7 @@ extension Cache {
       let block = try withUnsafeBytes(of: new.littleEndian) { (value) throws(Failure) -> Block in
         try Block.copying(
           key: key, value: value,
-          extended: current.map { Bytes($0.extendedData) } ?? spec.extended,
+          extended: current.map { $0.extended } ?? spec.extended,
           record: record, wantsChecksum: storage != nil)
       }
       let result = try put(
@@ -435,7 +462,7 @@ extension UnownedBlock {
   /// A block with the same key, value and extended data and another record.
   func copied(with record: Record) throws(Failure) -> Block {
     let block = try Block.copying(
-      key: key, value: Bytes(value), extended: Bytes(extendedData), record: record)
+      key: key, value: Bytes(value), extended: extended, record: record)
     block.unowned.mark = mark
     block.unowned.setDirty(isDirty)
     return block

@@ -64,6 +64,8 @@ final class Cache {
   let leavings: Leavings
   /// Whether a dirty entry has ever been put. Relaxed: who has put one sees it.
   let writesBack = Atomic<Bool>(false)
+  /// Whether a host's object has ever been put with a tag. Relaxed: who has put one sees it.
+  let hasTaggedObjects = Atomic<Bool>(false)
   /// Where processes share the directory. Nil: memory is nobody else's business. A fork may set
   /// it, while no call uses the store.
   private(set) var coherence: CoherenceCounters?

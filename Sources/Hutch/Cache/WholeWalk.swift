@@ -1,5 +1,5 @@
 /// A walk over the entries of both tiers as one, in the order of their keys, or over those whose
-/// keys begin alike; no lock and no read transaction is held between its steps, and nothing of it is
+/// keys begin alike or that have one tag; no lock and no read transaction is held between its steps, and nothing of it is
 /// known to those who write. Of a view's scope it sees one tier.
 ///
 /// A page has the keys that come next, as many as there is room for. They are collected from both
@@ -17,6 +17,8 @@ final class WholeWalk {
   private let handle: Handle
   /// What the keys begin with.
   private var prefix = GrowingArray<UInt8>()
+  /// The entries' tag; empty: they may have any, or none.
+  private var tag = GrowingArray<UInt8>()
   private var page = SortedKeys()
   /// Of the page: the first key that has not been stepped to.
   private var next = 0
@@ -39,6 +41,13 @@ final class WholeWalk {
     room = WholeWalk.mostRoom
     try self.prefix.append(contentsOf: prefix)
     try passed.append(contentsOf: prefix)
+  }
+
+  /// Over the entries with this tag.
+  init(_ handle: Handle, tag: Bytes) throws(Failure) {
+    self.handle = handle
+    room = WholeWalk.mostRoom
+    try self.tag.append(contentsOf: tag)
   }
 
   var current: Bytes? { place.map { page[$0] } }
@@ -109,9 +118,12 @@ final class WholeWalk {
     let memory = handle.cache.memory
     var position: UInt64 = 0
     var failure: Failure?
-    while memory.keys(
+    let tag = Bytes(self.tag.elements)
+    while memory.blocks(
       after: &position, limit: WholeWalk.keysInLook, at: moment,
-      visit: { key in
+      visit: { block in
+        if tag.count > 0 && !block.hasTag(tag) { return }
+        let key = block.key
         if let last, key.isOrderedBeforeOrSame(as: last) { return }
         insert(key, &failure)
       }) > 0
@@ -137,6 +149,7 @@ final class WholeWalk {
         // What is on its way.
         cache.writeBack(storage)
         return try storage.keys(
+          tagged: tag.isEmpty ? nil : Bytes(tag.elements),
           after: from.isEmpty ? nil : Bytes(from.elements), limit: WholeWalk.keysInLook, at: moment
         ) { key in
           insert(key, &failure)

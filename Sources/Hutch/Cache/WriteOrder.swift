@@ -30,6 +30,9 @@ import Synchronization
 ///   (2) A load is older than any write that is still to come.
 ///   (3) A removal through the memory view of a cache with a store.
 ///
+/// A removal of what has a tag overtakes, as a clear does, the reservations that are older and turn
+/// out to write with that tag; it is known by a hash of the tag, so now and then one too many.
+///
 /// VERSIONS. A reservation has a version, drawn when it is made. A clear compares it with its own,
 /// and has no need to visit the reservations. What a load stores has the reservation's version, for
 /// nothing of its key has been written since. What a task writes has a version of its own, for a
@@ -60,6 +63,8 @@ final class WriteOrder {
   /// Reservations with versions below these have been overtaken by a clear.
   private var tasksClearedUpTo: UInt64 = 0
   private var loadsClearedUpTo: UInt64 = 0
+  /// Likewise by a removal of a tag, by the tag's hash.
+  private var tagsRemovedUpTo = InlineArray<64, UInt64>(repeating: 0)
   /// How many clears have begun and are not carried out in memory. Changes under `lock`; a look
   /// without it is enough for a write, which holds a stripe, as each clear has begun with all.
   private let clearsUnderWay = Atomic<Int>(0)
@@ -192,6 +197,28 @@ final class WriteOrder {
     return late.pointee.isOvertaken
       || late.pointee.version
         < (late.pointee.isLoads ? loadsClearedUpTo : tasksClearedUpTo)
+  }
+
+  /// As above, or what has this tag has been removed.
+  func isOvertaken(_ late: LateWrite, tag: Bytes) -> Bool {
+    isOvertaken(late) || tag.count > 0 && isRemoved(tag, after: late)
+  }
+
+  func isRemoved(_ tag: Bytes, after late: LateWrite) -> Bool {
+    let slot = WriteOrder.slot(of: tag)
+    return lock.withLock { late.pointee.version < tagsRemovedUpTo[slot] }
+  }
+
+  private static func slot(of tag: Bytes) -> Int { Int(Checksum.xxh3(tag) & 63) }
+
+  /// What has this tag is about to be removed. What a reservation writes with it that was not
+  /// overtaken yet is in memory by then, or submitted, and goes with the rest.
+  func noteRemoval(ofTag tag: Bytes) {
+    guard hasReservations else { return }
+    let slot = WriteOrder.slot(of: tag)
+    stripes.lockAll()
+    lock.withLock { tagsRemovedUpTo[slot] = versions.draw() }
+    stripes.unlockAll()
   }
 
   // MARK: clears

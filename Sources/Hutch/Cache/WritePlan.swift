@@ -84,7 +84,8 @@ extension Cache {
     // What the store would not take is put at once, and its answer told; so is all once there has
     // been a fork.
     let isTaken = storage.files?.takes(
-      key: entry.keySize, size: entry.size, extended: entry.extendedSize) ?? true
+      key: entry.keySize, size: entry.size, extended: entry.extendedSize,
+      tag: Int(entry.tagSize)) ?? true
     if isFamily || file != nil || !isTaken { return WritePlan(.through, file) }
     return WritePlan(MemoryTier.charge(of: entry) <= memory.largestCharge ? .onEviction : .disk)
   }

@@ -55,7 +55,7 @@ final class Writer {
     self.head = head
     self.spec = spec
     file = spec.file ?? ValueFile(FileSuffix())
-    self.spec.extended = Bytes(self.head.unowned.extendedData)
+    self.spec.extended = self.head.unowned.extended
   }
 
   deinit { discard() }
@@ -161,11 +161,11 @@ final class Writer {
     let cache = handle.cache
     var record = spec.record(at: moment)
     record.size = size
-    record.extendedSize = spec.extended.count
+    record.setSizes(of: spec.extended)
     record.checksum = cache.storage == nil ? 0 : 1
     let block = try Block.allocate(key: head.unowned.key, record: record)
     let made = block.unowned
-    if spec.extended.count > 0 { made.extendedData.copyMemory(from: spec.extended) }
+    spec.extended.copy(to: made.extendedData)
     let value = made.value
     if file.size > 0 {
       try inFile { (files) throws(Failure) in

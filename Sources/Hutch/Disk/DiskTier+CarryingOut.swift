@@ -79,7 +79,7 @@ extension DiskTier {
     let entry = write.entry!
     let salt = Seal.salt(
       key: entry.key, version: entry.version, generation: meta.generation,
-      extended: Bytes(entry.extendedData))
+      extended: Bytes(entry.extendedData), tagSize: entry.tagSize)
     try manifest.put(
       write, replacing: old, generation: meta.generation, seal: write.checksum ^ salt)
     if let old { try lose(old, &meta, changes) }

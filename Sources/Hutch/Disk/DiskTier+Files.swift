@@ -5,11 +5,12 @@ import Synchronization
 extension DiskTier: FileStorage {
   func keepsInFile(_ size: Int) -> Bool { options.codec == nil && goesIntoFile(size) }
 
-  func takes(key: Int, size: Int, extended: Int) -> Bool {
+  func takes(key: Int, size: Int, extended: Int, tag: Int) -> Bool {
     // Nobody knows what a codec makes of it.
     if options.codec != nil { return true }
     let inFile = goesIntoFile(size)
-    let charge = Charge.of(key: key, value: size, extended: extended, inFile: inFile)
+    let charge = Charge.of(
+      key: key, value: size, extended: extended, tag: tag, inFile: inFile)
     return UInt64(charge) <= limits.largestCharge && (inFile || size <= DiskTier.largestInline)
   }
 

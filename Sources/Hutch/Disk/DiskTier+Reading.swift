@@ -99,6 +99,24 @@ extension DiskTier {
     return record
   }
 
+  func tag(
+    of key: Bytes, at moment: Moment, visit: (UInt64, Bytes) -> Void
+  ) throws(Failure) {
+    for _ in 0..<DiskTier.mostRounds {
+      guard let record = try info(key, at: moment) else { return }
+      if record.tagSize == 0 { return visit(record.version, Bytes(start: nil, count: 0)) }
+      let view = overlay(key, at: moment)
+      if let entry = view.write?.entry {
+        guard entry.version == record.version else { continue }
+        return visit(record.version, entry.extended.tag)
+      }
+      let found = try withReader { (reader) throws(Failure) in
+        try reader.tag(of: key, version: record.version) { visit(record.version, $0) } != nil
+      }
+      if found ?? true { return }
+    }
+  }
+
   func noteAccess(_ key: Bytes, at time: Int64) { accesses.note(key, at: time) }
 
   /// What reads see of a key in the queue; nothing, as a rule.
@@ -134,7 +152,7 @@ extension DiskTier {
     if write.hasValue {
       guard isTouched else { return entry.retained() }
       return try Block.copying(
-        key: entry.key, value: Bytes(entry.value), extended: Bytes(entry.extendedData),
+        key: entry.key, value: Bytes(entry.value), extended: entry.extended,
         record: record)
     }
     guard let name = write.file, let directory = write.directory else { return nil }
@@ -241,6 +259,12 @@ extension DiskTier {
   func keys(
     after key: Bytes?, limit: Int, at moment: Moment, visit: (Bytes) -> Void
   ) throws(Failure) -> Int {
+    try keys(tagged: nil, after: key, limit: limit, at: moment, visit: visit)
+  }
+
+  func keys(
+    tagged tag: Bytes?, after key: Bytes?, limit: Int, at moment: Moment, visit: (Bytes) -> Void
+  ) throws(Failure) -> Int {
     var found = KeyList()
     var count = 0
     // Without a single key of a page of rows, the caller would not know where to go on.
@@ -253,7 +277,8 @@ extension DiskTier {
       var last = KeyList()
       do throws(Failure) {
         _ = try withReader { (reader) throws(Failure) in
-          try reader.list(after: from.first!, limit: max(1, limit)) { (key, row) throws(Failure) in
+          try reader.list(tagged: tag, after: from.first!, limit: max(1, limit)) {
+            (key, row) throws(Failure) in
             rows += 1
             last.removeAll()
             try last.append(key, 0)

@@ -54,7 +54,8 @@ extension DiskTier {
   private func isWithinLimits(_ queued: QueuedWrite, stored: Int, inFile: Bool) -> Bool {
     let entry = queued.entry!
     queued.charge = Charge.of(
-      key: entry.keySize, value: stored, extended: entry.extendedSize, inFile: inFile)
+      key: entry.keySize, value: stored, extended: entry.extendedSize, tag: Int(entry.tagSize),
+      inFile: inFile)
     guard
       UInt64(queued.charge) > limits.largestCharge
         || (!inFile && stored > DiskTier.largestInline)

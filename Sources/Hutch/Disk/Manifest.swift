@@ -387,7 +387,7 @@ final class Manifest {
     defer { finding.reset() }
     guard try finding.step() else { return nil }
     var found = try Manifest.read(finding)
-    found.codec = finding.integer(11)
+    found.codec = finding.integer(11) & Row.largestCodec
     return found
   }
 
@@ -431,7 +431,7 @@ final class Manifest {
     inserting.bind(9, Int64(write.size))
     inserting.bind(10, write.charge)
     inserting.bind(11, bits: seal)
-    inserting.bind(15, Int64(write.codec))
+    inserting.bind(15, Int64(write.codec) | Int64(record.tagSize) << Row.codecBits)
     if record.extendedSize == 0 {
       inserting.bindNull(13)
     } else {

@@ -14,7 +14,7 @@ enum ManifestFile {
   /// "HUTC"
   static let applicationID: UInt32 = 0x4855_5443
   /// Of the directory's layout and the schema: PRAGMA user_version.
-  static let format: UInt32 = 3
+  static let format: UInt32 = 4
 
   enum Kind {
     case absent
@@ -98,7 +98,7 @@ enum ManifestFile {
         """)
       statement.bind(1, Int64(storage.rawValue))
       try statement.run()
-      try connection.run("PRAGMA user_version = 3")
+      try connection.run("PRAGMA user_version = 4")
       try connection.run("COMMIT")
       let mode = try connection.prepare("PRAGMA journal_mode = WAL")
       guard try mode.step(), try mode.bytes(0).elementsEqual([0x77, 0x61, 0x6C]) else {
@@ -233,5 +233,7 @@ enum ManifestFile {
     CREATE INDEX entries_expires ON entries (expires)
       WHERE expires > 0 AND expires < 9223372036854775807;
     CREATE INDEX entries_id ON entries (id) WHERE id IS NOT NULL;
+    CREATE INDEX entries_tag ON entries (substr(extended, -(codec >> 32)), key)
+      WHERE codec >= 4294967296;
     """
 }

@@ -27,6 +27,9 @@ final class ReadConnection {
   private let naming: Statement
   private let beginning: Statement
   private let ending: Statement
+  /// Made when they are first needed: of the entries with a tag, and of an entry's tag.
+  private var listingTagged: OwnedStatement?
+  private var findingTag: OwnedStatement?
   /// Which state of the manifest was read last; nil: one that others may have changed since.
   private var state: Readers.State?
 
@@ -101,8 +104,9 @@ final class ReadConnection {
   ) throws(Failure) -> Int64? {
     let statement = try connection.prepare(
       """
-      SELECT row, charge, length(key), size, codec, file, ifnull(length(extended), 0),
-        ifnull(length(value), 0), ifnull(id, row)
+      SELECT row, charge, length(key), size, codec & 4294967295, file,
+        ifnull(length(extended), 0),
+        ifnull(length(value), 0), ifnull(id, row), codec >> 32
       FROM entries WHERE row > ?1 ORDER BY row LIMIT ?2
       """)
     statement.bind(1, row)
@@ -117,7 +121,7 @@ final class ReadConnection {
       }
       let right = Charge.of(
         key: Int(statement.integer(2)), value: Int(min(max(0, stored), Row.largestValue)),
-        extended: Int(statement.integer(6)), inFile: name != nil)
+        extended: Int(statement.integer(6)), tag: Int(statement.integer(9)), inFile: name != nil)
       guard statement.integer(1) != right else { continue }
       try ids.append(statement.integer(8))
       try charges.append(right)
@@ -201,7 +205,7 @@ final class ReadConnection {
         row.seal
         ^ Seal.salt(
           key: key, version: row.record.version, generation: row.generation,
-          extended: extended)
+          extended: extended, tagSize: row.record.tagSize)
     }
     guard row.isSound, try wantsBlock(&row) else { return row }
     let value = row.file == nil ? try finding.bytes(Row.value) : Bytes(start: nil, count: 0)
@@ -243,9 +247,31 @@ final class ReadConnection {
     return row
   }
 
-  /// Rows in the order of their keys' bytes. `visit` gets what decides over expiry.
+  /// Rows in the order of their keys' bytes, those with this tag (nil: all). `visit` gets what
+  /// decides over expiry.
   func list(
-    after key: Bytes, limit: Int, _ visit: (Bytes, Row) throws(Failure) -> Void
+    tagged tag: Bytes?, after key: Bytes, limit: Int,
+    _ visit: (Bytes, Row) throws(Failure) -> Void
+  ) throws(Failure) {
+    guard let tag else { return try list(by: listing, after: key, limit, visit) }
+    if listingTagged == nil {
+      listingTagged = OwnedStatement(
+        try connection.prepare(
+          """
+          SELECT key, generation, created, accessed, expires, idle
+          FROM entries INDEXED BY entries_tag
+          WHERE substr(extended, -(codec >> 32)) = ?3 AND codec >= 4294967296 AND key > ?1
+          ORDER BY key LIMIT ?2
+          """))
+    }
+    let owned = listingTagged!
+    try owned.statement.bind(3, tag)
+    try list(by: owned.statement, after: key, limit, visit)
+  }
+
+  private func list(
+    by listing: borrowing Statement, after key: Bytes, _ limit: Int,
+    _ visit: (Bytes, Row) throws(Failure) -> Void
   ) throws(Failure) {
     try listing.bind(1, key)
     listing.bind(2, Int64(limit))
@@ -253,6 +279,25 @@ final class ReadConnection {
     while try listing.step() {
       try visit(try listing.bytes(0), ReadConnection.times(listing))
     }
+  }
+
+  /// The tag of a key's row, if it has one and the row has this version; nil: not so.
+  func tag<R>(
+    of key: Bytes, version: UInt64, _ visit: (Bytes) throws(Failure) -> R
+  ) throws(Failure) -> R? {
+    if findingTag == nil {
+      findingTag = OwnedStatement(
+        try connection.prepare(
+          """
+          SELECT version, substr(extended, -(codec >> 32)) FROM entries
+          WHERE key = ?1 AND codec >= 4294967296
+          """))
+    }
+    let owned = findingTag!
+    try owned.statement.bind(1, key)
+    defer { owned.statement.reset() }
+    guard try owned.statement.step(), owned.statement.bits(0) == version else { return nil }
+    return try visit(try owned.statement.bytes(1))
   }
 
   /// Rows in the order of their ids, or back from the last.

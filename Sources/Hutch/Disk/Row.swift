@@ -32,6 +32,10 @@ struct Row {
   static let extended: Int32 = 13
   static let value: Int32 = 14
 
+  /// The column of the codec has the size of the tag above the codec's id.
+  static let codecBits: Int64 = 32
+  static let largestCodec: Int64 = 1 << codecBits - 1
+
   static let longestKey = 65_535
   static let longestExtended = 65_535
   static let largestValue = Int64(Record.largestSize)
@@ -48,16 +52,20 @@ struct Row {
     record.expires = statement.integer(Row.expires)
     record.timeToIdle = statement.integer(Row.idle)
     record.cost = statement.bits(Row.cost)
-    codec = statement.integer(Row.codec)
+    let codec = statement.integer(Row.codec)
+    self.codec = codec & Row.largestCodec
+    let tagSize = codec >> Row.codecBits
     seal = statement.bits(Row.checksum)
 
     let size = statement.integer(Row.size)
     let extended = try statement.bytes(Row.extended)
     isSound =
-      size >= 0 && size <= Row.largestValue && extended.count <= Row.longestExtended
+      size >= 0 && size <= Row.largestValue && extended.count <= Row.longestExtended + Extended.longestTag
       && record.version != 0 && record.timeToIdle >= 0
+      && tagSize >= 0 && tagSize <= min(extended.count, Extended.longestTag)
     record.size = isSound ? Int(size) : 0
     record.extendedSize = isSound ? extended.count : 0
+    record.tagSize = isSound ? UInt8(tagSize) : 0
     if !statement.isNull(Row.file) {
       file = ContentName(try statement.bytes(Row.file))
       if file == nil { isSound = false }
@@ -69,16 +77,19 @@ struct Row {
 /// that a value under another's key, or one that a clear has done away with, is damage too.
 ///
 ///     seal = XXH3(value) ^ salt
-///     salt = XXH3(key) with version, generation and XXH3(extended data) mixed in
+///     salt = XXH3(key) with version, generation and XXH3(extended data and tag) mixed in, and
+///            the size of a tag with the version
 ///
 /// Whoever has the row's other fields gets the value's own checksum from it without
 /// reading the value.
 enum Seal {
   static func salt(
-    key: Bytes, version: UInt64, generation: Int64, extended: Bytes
+    key: Bytes, version: UInt64, generation: Int64, extended: Bytes, tagSize: UInt8
   ) -> UInt64 {
     // By an odd number, so that the two cannot make up for each other.
-    let seed = version &+ UInt64(bitPattern: generation) &* 0x9E37_79B9_7F4A_7C15
+    let seed =
+      (version ^ UInt64(tagSize) << 56)
+      &+ UInt64(bitPattern: generation) &* 0x9E37_79B9_7F4A_7C15
     let name = Checksum.xxh3(key) ^ Checksum.mix(seed)
     return Checksum.mix(extended.count == 0 ? name : name &+ Checksum.xxh3(extended))
   }
@@ -99,13 +110,15 @@ enum Charge {
   private static let overflowRoom = page - 4
   private static let leastLocal = 489
 
+  /// `extended`: with the tag, of whose index an entry with a tag takes its share.
   @inline(never)
-  static func of(key: Int, value: Int, extended: Int, inFile: Bool) -> Int64 {
+  static func of(key: Int, value: Int, extended: Int, tag: Int, inFile: Bool) -> Int64 {
     let payload = columns + key + extended + (inFile ? 24 : value)
     // New rows fill the table's pages one after the other; keys come in any order, which
     // leaves the pages of their index about two thirds full.
     return Int64(share(payload, mostLocal: 4061))
       + Int64(share(rowid + key, mostLocal: 1002) * 3 / 2)
+      + (tag == 0 ? 0 : Int64(share(rowid + tag + key, mostLocal: 1002) * 3 / 2))
       + (inFile ? Int64(rounded(value)) : 0)
   }
 

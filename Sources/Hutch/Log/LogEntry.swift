@@ -13,8 +13,8 @@ import Synchronization
 ///                   notes its access in a place which has been used again fails
 ///     40  sizes     of the value, 32 bits; of the key, 16; which fields follow, 16
 ///     48  fields    8 bytes each, of those that are not 0: expires, time to idle, cost, and
-///                   size of the extended data
-///         key, value, extended data
+///                   sizes: of extended data with tag, 32 bits; of the tag, 8
+///         key, value, extended data, tag
 ///
 /// 16-byte aligned, as is its size.
 struct LogEntry {
@@ -47,8 +47,9 @@ struct LogEntry {
     let created: Int64
     let accessed: UInt64
     let sizes: UInt64
-    /// 0: there are none.
+    /// Of extended data and tag; 0: there are none.
     let extendedSize: Int
+    let tagSize: UInt8
 
     /// Nil: no entry is there, or none that ends within `room` bytes.
     @inline(__always)
@@ -64,9 +65,13 @@ struct LogEntry {
       guard fields.rawValue <= Fields.all, At.fields + fields.size <= room else { return nil }
       if fields.contains(.extended) {
         let last = start + (At.fields + fields.size - 8)
-        extendedSize = Int(truncatingIfNeeded: SharedWords.load(last) & 0x7FFF_FFFF)
+        let sizes = SharedWords.load(last)
+        extendedSize = Int(truncatingIfNeeded: sizes & 0x7FFF_FFFF)
+        // Of other bytes than ours it might be longer than all of them.
+        tagSize = UInt8(min(sizes >> 32 & 0xFF, UInt64(extendedSize)))
       } else {
         extendedSize = 0
+        tagSize = 0
       }
       guard byteCount <= room else { return nil }
     }
@@ -100,7 +105,8 @@ struct LogEntry {
     /// Its checksum is not known.
     var record: Record {
       var record = Record(
-        version: version, created: created, size: valueSize, extendedSize: extendedSize)
+        version: version, created: created, size: valueSize, extendedSize: extendedSize,
+        tagSize: tagSize)
       let seconds = Int64(accessed & 0xFFFF_FFFF) &* 1_000_000_000
       record.accessed = max(created, seconds)
       if !fields.isEmpty {
@@ -165,7 +171,7 @@ struct LogEntry {
       add(.expires, UInt64(bitPattern: record.expires))
       add(.timeToIdle, UInt64(bitPattern: record.timeToIdle))
       add(.cost, record.cost)
-      add(.extended, UInt64(extended.count))
+      add(.extended, UInt64(extended.count) | UInt64(record.tagSize) << 32)
     }
     SharedWords.copy(key, to: place)
     place += key.count

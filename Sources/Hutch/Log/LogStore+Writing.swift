@@ -167,7 +167,8 @@ extension LogStore {
     record.timeToIdle = write.times.timeToIdle
     // Making room may evict the entry or put another in its place, so it is copied first.
     let block = try Block.copying(
-      key: write.key, value: match.entry.value, extended: match.entry.extended, record: record,
+      key: write.key, value: match.entry.value,
+      extended: Extended(match.entry.extended, tagSize: record.tagSize), record: record,
       wantsChecksum: true)
     let copy = block.unowned
     guard

@@ -18,7 +18,7 @@ struct Look {
   @inline(__always) init(_ block: UnownedBlock, _ part: Part) {
     status = .done
     size = block.size
-    if part == .valueAndExtended { extendedSize = block.extendedSize }
+    if part == .valueAndExtended { extendedSize = block.extendedSize &- Int(block.tagSize) }
   }
 
   /// Of all that is copied. A block is never so large that the sum overflows.
@@ -35,7 +35,7 @@ struct Look {
     }
   }
 
-  /// The extended data of a block follow its value.
+  /// The extended data of a block follow its value; the tag is behind them.
   @inline(__always)
   func copy(_ block: UnownedBlock, into buffer: UnsafeMutableRawBufferPointer) {
     if byteCount == 0 { return }

@@ -246,6 +246,15 @@ final class MemoryTier {
       visit: { visit($0.key) })
   }
 
+  /// As `keys`, with the blocks of all entries, or of host objects.
+  func blocks(
+    after position: inout UInt64, limit: Int, at: Moment, areObjects: Bool = false,
+    visit: (UnownedBlock) -> Void
+  ) -> Int {
+    shards.blocks(
+      after: &position, limit: limit, at: at, areObjects ? .objects : .all, visit: visit)
+  }
+
   /// As `keys`, with the blocks of entries that the disk tier is owed.
   func dirty(
     after position: inout UInt64, limit: Int, at: Moment, visit: (UnownedBlock) -> Void

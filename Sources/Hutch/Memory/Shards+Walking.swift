@@ -11,6 +11,8 @@ enum WalkKind {
   case unbacked
   /// Of these, those that it is owed.
   case dirty
+  /// Host objects, which no other walk visits.
+  case objects
 }
 
 extension ShardsOf where Policy: ~Copyable {
@@ -46,7 +48,8 @@ extension ShardsOf where Policy: ~Copyable {
         var here: UInt64? = hash
         while let line = here, count < limit, count <= ShardsOf.walkBuffer / 2 {
           here = shard.entries.table.visitLine(at: line) { word in
-            if word.isObject || kind != .all && word.isBacked { return }
+            if word.isObject != (kind == .objects) { return }
+            if (kind == .unbacked || kind == .dirty) && word.isBacked { return }
             if kind == .dirty && !word.block.isDirty { return }
             guard count < ShardsOf.walkBuffer, !shard.isExpired(word, at: at) else { return }
             buffer[count] = UInt(bitPattern: word.block.retained().leak().raw)
@@ -67,7 +70,8 @@ extension ShardsOf where Policy: ~Copyable {
         let block = Block(
           owning: UnownedBlock(UnsafeMutableRawPointer(bitPattern: buffer[i]).unsafelyUnwrapped))
         // A table that was emptied meanwhile may have coarser lines than the walk began with.
-        if from == 0 || hash.entry(block.unowned.key) >= from {
+        let key = block.unowned.key
+        if from == 0 || (kind == .objects ? hash.object(key) : hash.entry(key)) >= from {
           visit(block.unowned)
           visited += 1
         }

@@ -15,16 +15,17 @@ import Synchronization
 ///     14  stamp       UInt16, like slot
 ///     16  version     UInt64
 ///     24  created     Int64
-///     32  extension   what plain entries do without: a checksum, extended data (16 bytes)
+///     32  extension   what plain entries do without: a checksum, the sizes of extended data
+///                     and tag (24 bits and 8), mark (16 bytes)
 ///     48  times       what most entries do without: expiry, time to idle, cost, a large size (32)
 ///         key         beside the header: a lookup compares it, and needs no further line
 ///
 /// | top bits of size | header | the entry has                                        |
 /// |------------------|-------:|------------------------------------------------------|
 /// | 00               |     32 | nothing but version, created, size: a plain entry    |
-/// | 10               |     48 | a checksum or extended data too                      |
+/// | 10               |     48 | a checksum, extended data or a tag too               |
 /// | 11               |     80 | any of the rest; the size is at 72, the 30 bits are 0 |
-///         value       16-byte aligned, then extended data
+///         value       16-byte aligned, then extended data, then the tag
 struct Block: ~Copyable {
   /// Nil only in a block that has been handed over.
   private var held: UnownedBlock?
@@ -85,7 +86,9 @@ struct UnownedBlock {
     static let longHeader = 80
   }
 
-  fileprivate static let hasExtension: UInt32 = 1 << 31
+  fileprivate static let extensionBit: UInt32 = 1 << 31
+  /// Of extended data and tag; the 8 bits above are the tag's size.
+  fileprivate static let largestExtended: UInt32 = 1 << 24 - 1
   fileprivate static let hasTimes: UInt32 = 1 << 30
   /// A value of this size or more has its size in the times.
   fileprivate static let longSize = 1 << 30
@@ -96,14 +99,14 @@ struct UnownedBlock {
   }
 
   @inline(__always)
-  private var extended: Bool { load(At.size, Int32.self) < 0 }
+  private var hasExtension: Bool { load(At.size, Int32.self) < 0 }
 
   @inline(__always)
   private var timed: Bool { load(At.size, UInt32.self) & UnownedBlock.hasTimes != 0 }
 
   /// True if the record has more than version, created and size: an expiry, a time to idle, a cost,
-  /// a checksum or extended data.
-  @inline(__always) var isPlain: Bool { !extended }
+  /// a checksum, extended data or a tag.
+  @inline(__always) var isPlain: Bool { !hasExtension }
 
   @inline(__always)
   var headerSize: Int {
@@ -140,20 +143,29 @@ struct UnownedBlock {
   var size: Int {
     let short = load(At.size, UInt32.self)
     if short & UnownedBlock.hasTimes != 0 { return load(At.longSize, Int.self) }
-    return Int(short & ~UnownedBlock.hasExtension)
+    return Int(short & ~UnownedBlock.extensionBit)
   }
 
+  /// Of extended data and tag.
   @inline(__always)
-  var extendedSize: Int { extended ? Int(load(At.extendedSize, UInt32.self)) : 0 }
+  var extendedSize: Int {
+    hasExtension ? Int(load(At.extendedSize, UInt32.self) & UnownedBlock.largestExtended) : 0
+  }
+
+  /// Of these, the tag's.
+  @inline(__always)
+  var tagSize: UInt8 {
+    hasExtension ? UInt8(load(At.extendedSize, UInt32.self) >> 24) : 0
+  }
 
   /// Belongs to the memory tier, under its lock, where processes share a directory: see
   /// CoherenceCounters. It is 0 in a block that was stored before they shared it, or that has not
   /// been stamped: the copy then counts until its key is written. A plain block has no room for a
   /// number, and never counts.
   var mark: UInt32 {
-    @inline(__always) get { extended ? load(At.mark, UInt32.self) : 1 }
+    @inline(__always) get { hasExtension ? load(At.mark, UInt32.self) : 1 }
     nonmutating set {
-      if extended { raw.storeBytes(of: newValue, toByteOffset: At.mark, as: UInt32.self) }
+      if hasExtension { raw.storeBytes(of: newValue, toByteOffset: At.mark, as: UInt32.self) }
     }
   }
 
@@ -172,6 +184,7 @@ struct UnownedBlock {
     UnsafeMutableRawBufferPointer(start: raw + valueOffset, count: size)
   }
 
+  /// The extended data, and the tag behind them.
   var extendedData: UnsafeMutableRawBufferPointer {
     UnsafeMutableRawBufferPointer(start: raw + (valueOffset + size), count: extendedSize)
   }
@@ -189,12 +202,12 @@ struct UnownedBlock {
   @inline(__always) var expires: Int64 { timed ? load(At.expires, Int64.self) : 0 }
   @inline(__always) var timeToIdle: Int64 { timed ? load(At.timeToIdle, Int64.self) : 0 }
   @inline(__always) var cost: UInt64 { timed ? load(At.cost, UInt64.self) : 0 }
-  @inline(__always) var checksum: UInt64 { extended ? load(At.checksum, UInt64.self) : 0 }
+  @inline(__always) var checksum: UInt64 { hasExtension ? load(At.checksum, UInt64.self) : 0 }
 
   /// For the maker: computes the checksum of a value that has been filled in. There is room for it
   /// if `allocate` got a checksum that is not 0.
   func setChecksum() {
-    assert(extended)
+    assert(hasExtension)
     raw.storeBytes(
       of: Checksum.xxh3(Bytes(value)), toByteOffset: At.checksum, as: UInt64.self)
   }
@@ -217,7 +230,7 @@ struct UnownedBlock {
     Record(
       version: version, created: created, accessed: created, expires: expires,
       timeToIdle: timeToIdle, cost: cost, size: size, extendedSize: extendedSize,
-      checksum: checksum)
+      tagSize: tagSize, checksum: checksum)
   }
 
   /// All bytes of the block, header included.
@@ -345,8 +358,8 @@ struct UnownedBlock {
     references.pointee.bitwiseOr(UnownedBlock.objectBit, ordering: .relaxed)
   }
 
-  /// The place of a host's object.
-  var payload: UnsafeMutableRawPointer { raw + valueOffset }
+  /// The place of a host's object, behind its tag.
+  var payload: UnsafeMutableRawPointer { raw + (valueOffset + extendedSize + 15) & ~15 }
 }
 
 extension Block {
@@ -364,7 +377,8 @@ extension Block {
     let isPlain = !hasTimes && record.checksum == 0 && record.extendedSize == 0
     let header = isPlain ? At.header : hasTimes ? At.longHeader : At.extendedHeader
     guard record.size >= 0, record.extendedSize >= 0,
-      record.extendedSize <= Int(Int32.max), key.count <= Int(UInt16.max) else {
+      record.extendedSize <= Int(UnownedBlock.largestExtended),
+      record.extendedSize >= Int(record.tagSize), key.count <= Int(UInt16.max) else {
       throw Failure(.invalidArgument, "the size is larger than any entry can be")
     }
     let fixed = UnownedBlock.valueOffset(header: header, keySize: key.count)
@@ -372,12 +386,13 @@ extension Block {
     let (total, overflowToo) = withValue.addingReportingOverflow(record.extendedSize)
     guard !overflow, !overflowToo, total < Int.max - 64 else { throw .noMemory }
 
-    let raw = try Allocation.bytes(UnownedBlock.room(for: total) &+ payload)
+    let room = UnownedBlock.room(for: payload == 0 ? total : (total + 15) & ~15)
+    let raw = try Allocation.bytes(room &+ payload)
     (raw + At.references).bindMemory(to: Atomic<UInt32>.self, capacity: 1)
       .initialize(to: Atomic(1))
     raw.storeBytes(of: UInt32.max, toByteOffset: At.slot, as: UInt32.self)
     var size = hasTimes ? UnownedBlock.hasTimes : UInt32(record.size)
-    if !isPlain { size |= UnownedBlock.hasExtension }
+    if !isPlain { size |= UnownedBlock.extensionBit }
     raw.storeBytes(of: size, toByteOffset: At.size, as: UInt32.self)
     raw.storeBytes(of: UInt16(key.count), toByteOffset: At.keySize, as: UInt16.self)
     raw.storeBytes(of: 0, toByteOffset: At.stamp, as: UInt16.self)
@@ -386,7 +401,8 @@ extension Block {
     if !isPlain {
       raw.storeBytes(of: record.checksum, toByteOffset: At.checksum, as: UInt64.self)
       raw.storeBytes(
-        of: UInt32(record.extendedSize), toByteOffset: At.extendedSize, as: UInt32.self)
+        of: UInt32(record.extendedSize) | UInt32(record.tagSize) << 24,
+        toByteOffset: At.extendedSize, as: UInt32.self)
       raw.storeBytes(of: 0, toByteOffset: At.mark, as: UInt32.self)
     }
     if hasTimes {
@@ -408,8 +424,7 @@ extension Block {
     if value.count >= UnownedBlock.longSize {
       var record = Record()
       record.created = created
-      return try copying(
-        key: key, value: value, extended: Bytes(start: nil, count: 0), record: record)
+      return try copying(key: key, value: value, extended: Extended(), record: record)
     }
     let offset = UnownedBlock.valueOffset(header: At.header, keySize: key.count)
     let raw = try Allocation.bytes(UnownedBlock.room(for: offset &+ value.count))
@@ -430,25 +445,22 @@ extension Block {
     return Block(owning: UnownedBlock(raw))
   }
 
-  /// A block with copies of a value and its extended data. It takes the sizes in `record` from
-  /// them.
+  /// A block with copies of a value, its extended data and its tag. It takes the sizes in `record`
+  /// from them.
   @_optimize(speed)
   static func copying(
-    key: Bytes, value: Bytes, extended: Bytes, record: Record, wantsChecksum: Bool = false
+    key: Bytes, value: Bytes, extended: Extended, record: Record, wantsChecksum: Bool = false
   ) throws(Failure) -> Block {
     var record = record
     record.size = value.count
-    record.extendedSize = extended.count
+    record.setSizes(of: extended)
     if wantsChecksum { record.checksum = 1 }
     let block = try allocate(key: key, record: record)
     if value.count > 0 {
       block.unowned.value.baseAddress!
         .copyMemory(from: value.baseAddress!, byteCount: value.count)
     }
-    if extended.count > 0 {
-      block.unowned.extendedData.baseAddress!
-        .copyMemory(from: extended.baseAddress!, byteCount: extended.count)
-    }
+    extended.copy(to: block.unowned.extendedData)
     if wantsChecksum { block.unowned.setChecksum() }
     return block
   }

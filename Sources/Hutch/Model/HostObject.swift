@@ -29,11 +29,15 @@ struct HostObject {
   /// A block with this key and record that stands for an object. If it fails, it does not take the
   /// object over.
   static func block(
-    key: Bytes, record: Record, _ object: UnsafeMutableRawPointer?, _ release: Release?,
-    _ queue: ReleaseQueue
+    key: Bytes, tag: Bytes, record: Record, _ object: UnsafeMutableRawPointer?,
+    _ release: Release?, _ queue: ReleaseQueue
   ) throws(Failure) -> Block {
+    let extended = Extended(Bytes(start: nil, count: 0), tag: tag)
+    var record = record
+    record.setSizes(of: extended)
     let block = try Block.allocate(
       key: key, record: record, payload: MemoryLayout<Payload>.stride)
+    extended.copy(to: block.unowned.extendedData)
     block.unowned.payload.bindMemory(to: Payload.self, capacity: 1).initialize(
       to: Payload(
         object: object, release: release, queue: Unmanaged.passRetained(queue), next: nil))

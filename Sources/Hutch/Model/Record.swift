@@ -20,8 +20,10 @@ struct Record {
   var cost: UInt64 = 0
   /// Of the value, in bytes.
   var size = 0
-  /// Of the extended data, in bytes.
+  /// Of what travels with the value, in bytes: extended data and tag (Extended).
   var extendedSize = 0
+  /// Of these, the tag's.
+  var tagSize: UInt8 = 0
   /// XXH3 (64 bits) of the value. 0: not computed.
   var checksum: UInt64 = 0
 

@@ -6,8 +6,8 @@ protocol FileStorage: AnyObject {
   /// True if the store would keep a value of this size in a file, unchanged.
   func keepsInFile(_ size: Int) -> Bool
 
-  /// True if the store's limits allow an entry of this size.
-  func takes(key: Int, size: Int, extended: Int) -> Bool
+  /// True if the store's limits allow an entry of this size. `extended`: with the tag.
+  func takes(key: Int, size: Int, extended: Int, tag: Int) -> Bool
 
   /// Makes an empty file, which `append` fills and `finish` ends. The caller passes it on with a
   /// write that it submits, or discards it.

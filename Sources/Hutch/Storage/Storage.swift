@@ -109,6 +109,17 @@ protocol Storage: AnyObject {
     after key: Bytes?, limit: Int, at moment: Moment, visit: (Bytes) -> Void
   ) throws(Failure) -> Int
 
+  /// The keys of the entries with this tag, otherwise like `keys`; nil: of all entries.
+  func keys(
+    tagged tag: Bytes?, after key: Bytes?, limit: Int, at moment: Moment, visit: (Bytes) -> Void
+  ) throws(Failure) -> Int
+
+  /// Calls `visit` with the version and the tag of the newest entry of a key, if there is one. Like
+  /// `info`, it is no access. The caller holds no lock.
+  func tag(
+    of key: Bytes, at moment: Moment, visit: (_ version: UInt64, _ tag: Bytes) -> Void
+  ) throws(Failure)
+
   /// Visits up to `limit` entries behind `position` with their records, in the order in which they
   /// were written or touched, otherwise like `keys`. Entries written or touched after the first
   /// call are not visited; an entry that is touched or replaced leaves its place.
@@ -205,6 +216,49 @@ extension Storage {
         found(index, nil, error)
       }
     }
+  }
+
+  // For a store without an index of tags: a tag is read with its entry.
+  func tag(
+    of key: Bytes, at moment: Moment, visit: (_ version: UInt64, _ tag: Bytes) -> Void
+  ) throws(Failure) {
+    guard let record = try info(key, at: moment) else { return }
+    if record.tagSize == 0 { return visit(record.version, Bytes(start: nil, count: 0)) }
+    guard let block = try get(key, at: moment, isAccess: false) else { return }
+    visit(block.unowned.version, block.unowned.extended.tag)
+  }
+
+  func keys(
+    tagged tag: Bytes?, after key: Bytes?, limit: Int, at moment: Moment, visit: (Bytes) -> Void
+  ) throws(Failure) -> Int {
+    guard let tag else { return try keys(after: key, limit: limit, at: moment, visit: visit) }
+    var from = KeyList()
+    if let key { try from.append(key, 0) }
+    var count = 0
+    while count == 0 {
+      var page = KeyList()
+      var failure: Failure?
+      let passed = try keys(after: from.first, limit: limit, at: moment) { key in
+        do throws(Failure) { try page.append(key, 0) } catch { failure = error }
+      }
+      if let failure { throw failure }
+      if passed == 0 { return 0 }
+      page.forEach { key, _ in
+        do throws(Failure) {
+          var hasTag = false
+          try self.tag(of: key, at: moment) { _, found in hasTag = found.hasSameBytes(as: tag) }
+          from.removeAll()
+          try from.append(key, 0)
+          guard hasTag else { return }
+          visit(key)
+          count += 1
+        } catch {
+          failure = error
+        }
+      }
+      if let failure { throw failure }
+    }
+    return count
   }
 
   // For a store whose reads find no damage.

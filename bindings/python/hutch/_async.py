@@ -176,12 +176,13 @@ class AsyncEntries(AwaitedEntries):
         idle: Seconds | None = None,
         cost: int | None = None,
         write_policy: str | None = None,
+        tag: Key | None = None,
         priority: str = "default",
     ) -> bool:
         """Store value under key. False: a later write of the key was done first."""
         name = key_to_bytes(key)
         data, extended = self._forms.encode(value)
-        options = put_options(expire, idle, cost, extended, None, write_policy)
+        options = put_options(expire, idle, cost, extended, None, write_policy, tag)
         arguments = self._pointer, name, len(name), data, len(data), options
         status, _ = await _awaited(lib.hutch_put_async, arguments, priority)
         return status != Status.SUPERSEDED
@@ -213,6 +214,7 @@ class AsyncEntries(AwaitedEntries):
         refresh: Seconds | None = None,
         remember_errors: Seconds | None = None,
         stale_if_error: bool = False,
+        tag: Key | None = None,
         priority: str = "default",
     ) -> V: ...
 
@@ -229,6 +231,7 @@ class AsyncEntries(AwaitedEntries):
         refresh: Seconds | None = None,
         remember_errors: Seconds | None = None,
         stale_if_error: bool = False,
+        tag: Key | None = None,
         priority: str = "default",
     ) -> V: ...
 
@@ -244,6 +247,7 @@ class AsyncEntries(AwaitedEntries):
         refresh: Seconds | None = None,
         remember_errors: Seconds | None = None,
         stale_if_error: bool = False,
+        tag: Key | None = None,
         priority: str = "default",
     ) -> Any:
         """The value of key; if there is none, what loader(key) makes, which is stored.
@@ -257,7 +261,7 @@ class AsyncEntries(AwaitedEntries):
 
         def encode(result: Any) -> tuple[bytes, Any]:
             data, extended = self._forms.encode(result)
-            return data, put_options(expire, idle, cost, extended)
+            return data, put_options(expire, idle, cost, extended, tag=tag)
 
         import asyncio
         import inspect
@@ -286,7 +290,7 @@ class AsyncEntries(AwaitedEntries):
             made = loader(key)
             if inspect.isawaitable(made):
                 made = await made
-            await self.aset(key, made, expire, idle=idle, cost=cost)
+            await self.aset(key, made, expire, idle=idle, cost=cost, tag=tag)
             data, extended = self._forms.encode(made)
             return self._forms.decode(data, extended or b"")
 

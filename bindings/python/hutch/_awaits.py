@@ -89,6 +89,7 @@ class AwaitedEntries:
     aset_many = _threaded(Entries.set_many)
     aput_many = _threaded(Entries.put_many)
     aremove_prefix = _threaded(Entries.remove_prefix)
+    aremove_tagged = _threaded(Entries.remove_tagged)
 
     def akeys(
         self: Any, order: Order | None = None, *, reverse: bool = False

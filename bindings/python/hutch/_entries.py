@@ -19,6 +19,7 @@ from ._memoize import Choices, memoize
 from ._objects import Objects
 from ._options import put_options
 from ._records import Entry, EntryInfo, PutResult
+from ._tags import Tags, tag_of, tag_of_value
 from ._trim import Trims
 from ._units import Seconds, int64, own_duration, uint64
 from ._upkeep import Upkeep
@@ -43,7 +44,7 @@ else:
     _Mapping = object
 
 
-class SlowEntries(Many, Files, Objects, Walks, Trims, Upkeep, _Mapping):
+class SlowEntries(Many, Tags, Files, Objects, Walks, Trims, Upkeep, _Mapping):
     """Entries by key: a mutable mapping with the methods of python-diskcache.
 
     Whole in itself, by ctypes. hutch._fast has some of the calls for the common kinds of
@@ -67,6 +68,8 @@ class SlowEntries(Many, Files, Objects, Walks, Trims, Upkeep, _Mapping):
             one only, and what the other has of the key goes; "on_eviction" in
             memory, and on disk when memory lets it go. None: as the cache
             was opened with. A view of a tier stores in its tier.
+        tag: what remove_tagged calls the entry by, any value that can be a key
+            and has at most 255 bytes as one; None: the entry has no tag.
     """
 
     _pointer: Any
@@ -98,12 +101,13 @@ class SlowEntries(Many, Files, Objects, Walks, Trims, Upkeep, _Mapping):
         cost: int | None = None,
         suffix: str | None = None,
         write_policy: str | None = None,
+        tag: Key | None = None,
     ) -> bool:
         """Store value under key, in place of what was there. Always True.
 
         TooLargeError, NoSpaceError: no tier took it, and older values are gone.
         """
-        own = expire, idle, cost, suffix, write_policy
+        own = expire, idle, cost, suffix, write_policy, tag
         check(self._write(lib.hutch_put, (), key, value, *own))
         return True
 
@@ -117,10 +121,11 @@ class SlowEntries(Many, Files, Objects, Walks, Trims, Upkeep, _Mapping):
         cost: int | None = None,
         suffix: str | None = None,
         write_policy: str | None = None,
+        tag: Key | None = None,
     ) -> PutResult:
         """As set, and tell the version of the write and what each tier made of it."""
         result = _structs.PutResult()
-        own = expire, idle, cost, suffix, write_policy
+        own = expire, idle, cost, suffix, write_policy, tag
         check(self._write(lib.hutch_put, (), key, value, *own, result))
         return PutResult._of(result)
 
@@ -133,9 +138,10 @@ class SlowEntries(Many, Files, Objects, Walks, Trims, Upkeep, _Mapping):
         idle: Seconds | None = None,
         cost: int | None = None,
         write_policy: str | None = None,
+        tag: Key | None = None,
     ) -> bool:
         """Store value if there is no entry, as one step. False: there is one."""
-        own = expire, idle, cost, None, write_policy
+        own = expire, idle, cost, None, write_policy, tag
         status = self._write(lib.hutch_add, (), key, value, *own)
         return check(status) != Status.EXISTS
 
@@ -148,9 +154,10 @@ class SlowEntries(Many, Files, Objects, Walks, Trims, Upkeep, _Mapping):
         idle: Seconds | None = None,
         cost: int | None = None,
         write_policy: str | None = None,
+        tag: Key | None = None,
     ) -> bool:
         """Store value if there is an entry, as one step. False: there is none."""
-        own = expire, idle, cost, None, write_policy
+        own = expire, idle, cost, None, write_policy, tag
         status = self._write(lib.hutch_replace, (), key, value, *own)
         return check(status) != Status.NOT_FOUND
 
@@ -164,6 +171,7 @@ class SlowEntries(Many, Files, Objects, Walks, Trims, Upkeep, _Mapping):
         idle: Seconds | None = None,
         cost: int | None = None,
         write_policy: str | None = None,
+        tag: Key | None = None,
     ) -> bool:
         """Store value if the entry still has this version, as one step.
 
@@ -171,7 +179,7 @@ class SlowEntries(Many, Files, Objects, Walks, Trims, Upkeep, _Mapping):
         there is no entry.
         """
         between = (uint64(version),)
-        own = expire, idle, cost, None, write_policy
+        own = expire, idle, cost, None, write_policy, tag
         status = check(self._write(lib.hutch_compare_and_swap, between, key, value, *own))
         return status in (Status.OK, Status.PARTIAL)
 
@@ -186,11 +194,12 @@ class SlowEntries(Many, Files, Objects, Walks, Trims, Upkeep, _Mapping):
         cost: int | None = None,
         suffix: str | None = None,
         write_policy: str | None = None,
+        tag: Key | None = None,
         result: _structs.PutResult | None = None,
     ) -> int:
         name = key_to_bytes(key)
         data, extended = self._forms.encode(value)
-        options = put_options(expire, idle, cost, extended, suffix, write_policy)
+        options = put_options(expire, idle, cost, extended, suffix, write_policy, tag)
         status: int = call(
             self._pointer, name, len(name), *between, data, len(data), options, result
         )
@@ -237,7 +246,7 @@ class SlowEntries(Many, Files, Objects, Walks, Trims, Upkeep, _Mapping):
                 return None
             info = _structs.EntryInfo()
             check(lib.hutch_value_info(value, byref(info)))
-            return Entry(decode(value, self._forms), EntryInfo._of(info))
+            return Entry(decode(value, self._forms), EntryInfo._of(info, tag_of_value(value)))
         except Unreadable:
             return None
         finally:
@@ -266,7 +275,9 @@ class SlowEntries(Many, Files, Objects, Walks, Trims, Upkeep, _Mapping):
         name = key_to_bytes(key)
         info = _structs.EntryInfo()
         status = lib.hutch_info(self._pointer, name, len(name), byref(info))
-        return None if check(status) == Status.NOT_FOUND else EntryInfo._of(info)
+        if check(status) == Status.NOT_FOUND:
+            return None
+        return EntryInfo._of(info, tag_of(self._pointer, name, info))
 
     # ------------------------------------------------------- change, remove
 
@@ -282,11 +293,13 @@ class SlowEntries(Many, Files, Objects, Walks, Trims, Upkeep, _Mapping):
         status = lib.hutch_touch(self._pointer, name, len(name), *durations)
         return check(status) != Status.NOT_FOUND
 
-    def incr(self, key: Key, delta: int = 1, default: int | None = 0) -> int:
+    def incr(
+        self, key: Key, delta: int = 1, default: int | None = 0, *, tag: Key | None = None
+    ) -> int:
         """Add delta to an int, as one step, and give the sum.
 
-        A missing one is made from default; default=None: KeyError. One that is
-        there keeps its durations. In other languages it is a counter of
+        A missing one is made from default, with tag; default=None: KeyError. One that
+        is there keeps its durations and its tag. In other languages it is a counter of
         hutch_increment with the extended data "py:int".
 
         WrongTypeError: the value is no int of 64 bits. CounterOverflowError (or
@@ -301,7 +314,7 @@ class SlowEntries(Many, Files, Objects, Walks, Trims, Upkeep, _Mapping):
             # A sum that cannot be, so that none is made.
             initial = _INT64_MAX if delta > 0 else _INT64_MIN
         result = ctypes.c_int64()
-        options = put_options(None, None, None, INT)
+        options = put_options(None, None, None, INT, tag=tag)
         status = lib.hutch_increment(
             self._pointer, name, len(name), delta, initial, options, byref(result)
         )
@@ -313,9 +326,11 @@ class SlowEntries(Many, Files, Objects, Walks, Trims, Upkeep, _Mapping):
         check(status)
         return result.value
 
-    def decr(self, key: Key, delta: int = 1, default: int | None = 0) -> int:
+    def decr(
+        self, key: Key, delta: int = 1, default: int | None = 0, *, tag: Key | None = None
+    ) -> int:
         """As incr, with delta subtracted."""
-        return self.incr(key, -delta, default)
+        return self.incr(key, -delta, default, tag=tag)
 
     def _counter(self, key: Key) -> int:
         """What a counter stands at."""
@@ -345,13 +360,14 @@ class SlowEntries(Many, Files, Objects, Walks, Trims, Upkeep, _Mapping):
         expire: Seconds | None = None,
         *,
         idle: Seconds | None = None,
+        tag: Key | None = None,
     ) -> Any:
         """The value of key; if there is no entry, default, which is stored."""
         while True:
             value = self._read(lib.hutch_get, key)
             if value is not _MISSING:
                 return value
-            if self.add(key, default, expire, idle=idle):
+            if self.add(key, default, expire, idle=idle, tag=tag):
                 return self._as_stored(default)
 
     def popitem(self, last: bool = True) -> tuple[Key, Any]:
@@ -404,6 +420,7 @@ class SlowEntries(Many, Files, Objects, Walks, Trims, Upkeep, _Mapping):
         remember_errors: Seconds | None = None,
         stale_if_error: bool = False,
         background: bool = False,
+        tag: Key | None = None,
     ) -> V:
         """The value of key; if there is none, what loader(key) makes, which is stored.
 
@@ -425,7 +442,7 @@ class SlowEntries(Many, Files, Objects, Walks, Trims, Upkeep, _Mapping):
 
         def make() -> tuple[bytes, Any]:
             data, extended = self._forms.encode(loader(key))
-            return data, put_options(expire, idle, cost, extended)
+            return data, put_options(expire, idle, cost, extended, tag=tag)
 
         name = key_to_bytes(key)
         options = load_options(timeout, refresh, remember_errors, stale_if_error)
@@ -449,6 +466,7 @@ class SlowEntries(Many, Files, Objects, Walks, Trims, Upkeep, _Mapping):
         ignore: Collection[int | str] = (),
         refresh: Seconds | None = None,
         stale_if_error: bool = False,
+        tag: Key | None = None,
     ) -> Memoizer:
         """Decorator: keep what a function returns, None too, by its arguments.
 
@@ -473,7 +491,7 @@ class SlowEntries(Many, Files, Objects, Walks, Trims, Upkeep, _Mapping):
         The decorated function has ``cache_info()`` and ``cache_clear()``,
         ``__cache_key__(*args, **kwargs)``, the key of a call, and ``__wrapped__``.
         """
-        choices = Choices(typed, expire, idle, frozenset(ignore), refresh, stale_if_error)
+        choices = Choices(typed, expire, idle, frozenset(ignore), refresh, stale_if_error, tag)
         memoizer: Memoizer = memoize(self, name, choices)
         return memoizer
 

@@ -112,6 +112,7 @@ class Files:
         cost: int | None = None,
         suffix: str | None = None,
         write_policy: str | None = None,
+        tag: Key | None = None,
     ) -> PutResult:
         """Store a file's bytes under key; as a value they are bytes.
 
@@ -127,7 +128,7 @@ class Files:
             raise ValueError(f"use is 'copy', 'move' or 'link', not {use!r}")
         name = key_to_bytes(key)
         file = path_bytes(path)
-        options = put_options(expire, idle, cost, None, suffix, write_policy)
+        options = put_options(expire, idle, cost, None, suffix, write_policy, tag)
         result = _structs.PutResult()
         check(
             lib.hutch_put_file(
@@ -146,6 +147,7 @@ class Files:
         cost: int | None = None,
         suffix: str | None = None,
         write_policy: str | None = None,
+        tag: Key | None = None,
     ) -> Writer:
         """Begin to store a value of bytes that comes in pieces.
 
@@ -156,7 +158,7 @@ class Files:
         A large one is never wholly in memory. Nobody sees anything of it before
         the commit. size: how large it will be, if that is known.
         """
-        options = put_options(expire, idle, cost, None, suffix, write_policy)
+        options = put_options(expire, idle, cost, None, suffix, write_policy, tag)
         return Writer(self, key_to_bytes(key), uint64(size or 0), options)
 
     def read(self, key: Key) -> BinaryIO:

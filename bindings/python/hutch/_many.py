@@ -14,6 +14,7 @@ from ._errors import Error, InvalidArgumentError, Status, check, described, fail
 from ._library import lib
 from ._options import put_options
 from ._records import EntryInfo, PutResult
+from ._tags import tag_of
 from ._units import Seconds
 from ._serializers import Forms
 from ._values import decode
@@ -115,7 +116,7 @@ class Many:
         for key, batch, index in self._ask(lib.hutch_info_many, keys):
             info = _structs.EntryInfo()
             check(lib.hutch_batch_info(batch, index, byref(info)))
-            found[key] = EntryInfo._of(info)
+            found[key] = EntryInfo._of(info, tag_of(self._pointer, key_to_bytes(key), info))
         return found
 
     def delete_many(self, keys: Iterable[Key]) -> int:
@@ -158,12 +159,13 @@ class Many:
         idle: Seconds | None = None,
         cost: int | None = None,
         write_policy: str | None = None,
+        tag: Key | None = None,
     ) -> None:
         """Store values, a mapping or pairs of key and value, each as set would.
 
         On disk several times faster than as many calls of set, since puts share commits.
         """
-        self._put_all(values, expire, idle, cost, write_policy, None)
+        self._put_all(values, expire, idle, cost, write_policy, tag, None)
 
     def put_many(
         self,
@@ -173,10 +175,11 @@ class Many:
         idle: Seconds | None = None,
         cost: int | None = None,
         write_policy: str | None = None,
+        tag: Key | None = None,
     ) -> dict[K, PutResult]:
         """As set_many, and tell what came of each, as put."""
         results: dict[K, PutResult] = {}
-        self._put_all(values, expire, idle, cost, write_policy, results)
+        self._put_all(values, expire, idle, cost, write_policy, tag, results)
         return results
 
     def _put_all(
@@ -186,6 +189,7 @@ class Many:
         idle: Seconds | None,
         cost: int | None,
         write_policy: str | None,
+        tag: Key | None,
         results: dict[K, PutResult] | None,
     ) -> None:
         # The extended data, which tell the kind of a value, are the same for all of a call.
@@ -196,7 +200,7 @@ class Many:
             kinds.setdefault(extended, []).append((key, name, encoded))
         failures = _Failures()
         for extended, puts in kinds.items():
-            options = put_options(expire, idle, cost, extended, None, write_policy)
+            options = put_options(expire, idle, cost, extended, None, write_policy, tag)
             for part in _parts(puts):
                 names = _array([name for _, name, _ in part])
                 data = _array([data for _, _, data in part])

@@ -65,6 +65,7 @@ class Choices(NamedTuple):
     ignore: frozenset[int | str]
     refresh: Seconds | None
     stale_if_error: bool
+    tag: Any
 
 
 class _Function:
@@ -102,6 +103,7 @@ class _Function:
             "timeout": math.inf,
             "refresh": self.choices.refresh,
             "stale_if_error": self.choices.stale_if_error,
+            "tag": self.choices.tag,
         }
 
     def info(self) -> CacheInfo:

@@ -46,17 +46,18 @@ class Objects:
         *,
         idle: Seconds | None = None,
         cost: int | None = None,
+        tag: Key | None = None,
     ) -> None:
         """Keep a reference to any Python object, in memory only, in place of the one there.
 
         Objects have keys of their own: put_object and set of one key do not see
         each other. They count in len and cost, go by the limits of the memory
-        tier, and clear removes them; iteration passes them over. When the entry
+        tier, and clear and remove_tagged remove them; iteration passes them over. When the entry
         has gone the object is let go soon, on a thread of the library.
         TooLargeError: cost is above the tier's max_entry.
         """
         name = key_to_bytes(key)
-        options = put_options(expire, idle, cost, None)
+        options = put_options(expire, idle, cost, None, tag=tag)
         number = next(_numbers)
         _objects[number] = value
         # A call that fails releases what it was given, too.

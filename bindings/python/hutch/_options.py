@@ -7,9 +7,11 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Union
 
 from . import _structs
+from ._tags import tag_to_bytes
 from ._units import own_duration, uint64
 
 if TYPE_CHECKING:
+    from ._codec import Key
     from ._units import Seconds
 
 Path = Union[str, bytes, "os.PathLike[str]", "os.PathLike[bytes]"]
@@ -50,9 +52,10 @@ def put_options(
     extended: bytes | None,
     suffix: str | None = None,
     write_policy: str | None = None,
+    tag: Key | None = None,
 ) -> _structs.PutOptions | None:
     """The options of a put; None, which C takes for the defaults, if all are."""
-    own = extended, expire, idle, cost, suffix, write_policy
+    own = extended, expire, idle, cost, suffix, write_policy, tag
     if own.count(None) == len(own):
         return None
     options = _structs.PutOptions()
@@ -67,4 +70,8 @@ def put_options(
         options.suffix = path_bytes(suffix)
     if write_policy is not None:
         options.write_policy = choice("write_policy", write_policy, WRITE_POLICIES)
+    if tag is not None:
+        raw = tag_to_bytes(tag)
+        options.tag = raw
+        options.tag_size = len(raw)
     return options

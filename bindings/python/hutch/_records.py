@@ -82,6 +82,7 @@ class EntryInfo:
         cost: the explicit cost; 0: none.
         size: of the value, in bytes.
         tier: the tier that answered.
+        tag: the tag that it was put with; None: none.
     """
 
     version: int
@@ -92,9 +93,10 @@ class EntryInfo:
     cost: int
     size: int
     tier: Tier
+    tag: Any = None
 
     @classmethod
-    def _of(cls, info: _structs.EntryInfo) -> EntryInfo:
+    def _of(cls, info: _structs.EntryInfo, tag: Any) -> EntryInfo:
         return cls(
             version=info.version,
             created=info.created / _SECOND,
@@ -104,6 +106,7 @@ class EntryInfo:
             cost=info.cost,
             size=info.size,
             tier=Tier(info.tier),
+            tag=tag,
         )
 
 

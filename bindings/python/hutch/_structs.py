@@ -161,12 +161,12 @@ class EntryInfo(Sized):
         ("extended_size", c_uint64),
         ("checksum", c_uint64),
         ("tier", c_uint32),
-        ("reserved", c_uint32),
+        ("tag_size", c_uint32),
     ]
 
 
 class PutOptions(Sized):
-    """hutch_put_options. The struct keeps the bytes of extended and suffix alive."""
+    """hutch_put_options. The struct keeps the bytes of extended, suffix and tag alive."""
 
     _fields_ = [
         ("struct_size", c_size_t),
@@ -178,6 +178,8 @@ class PutOptions(Sized):
         ("write_policy", c_uint32),
         ("reserved", c_uint32),
         ("suffix", c_char_p),
+        ("tag", c_char_p),
+        ("tag_size", c_size_t),
     ]
 
 

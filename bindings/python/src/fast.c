@@ -244,7 +244,7 @@ static PyMethodDef fast_methods[] = {
      "The value of key, or default. What is found on disk is brought into memory."},
     {"set", METHOD(fast_set), METH_FASTCALL | METH_KEYWORDS,
      "set($self, key, value, expire=None, *, idle=None, cost=None, suffix=None,\n"
-     "    write_policy=None)\n--\n\n"
+     "    write_policy=None, tag=None)\n--\n\n"
      "Store value under key, in place of what was there. Always True.\n\n"
      "TooLargeError, NoSpaceError: no tier took it, and older values are gone."},
     {"_attach", METHOD(fast_attach), METH_METHOD | METH_FASTCALL | METH_KEYWORDS,

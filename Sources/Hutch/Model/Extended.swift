@@ -1,0 +1,66 @@
+import CSystem
+
+/// What travels with a value: bytes of the host's, and the tag by which entries are removed
+/// together. Blocks and stores keep both in one piece, the tag last.
+struct Extended {
+  private var dataStart: UnsafeRawPointer?
+  private var tagStart: UnsafeRawPointer?
+  /// Of both in the lower half, of the tag in the upper one: an entry with neither is told by one
+  /// comparison.
+  private var sizes: UInt64 = 0
+
+  static let longestTag = 255
+
+  @inline(__always) init() {}
+
+  /// `data`: less than 4 GiB; `tag`: at most `longestTag` bytes, none: the entry has no tag.
+  @inline(__always)
+  init(_ data: Bytes, tag: Bytes = Bytes(start: nil, count: 0)) {
+    dataStart = data.baseAddress
+    tagStart = tag.baseAddress
+    sizes = UInt64(data.count &+ tag.count) | UInt64(tag.count) << 32
+  }
+
+  /// Of a piece that ends with a tag of this size.
+  @inline(__always)
+  init(_ piece: Bytes, tagSize: UInt8) {
+    let end = piece.count - Int(tagSize)
+    dataStart = piece.baseAddress
+    tagStart = piece.baseAddress.map { $0 + end }
+    sizes = UInt64(piece.count) | UInt64(tagSize) << 32
+  }
+
+  /// Of both.
+  @inline(__always) var count: Int { Int(sizes & 0xFFFF_FFFF) }
+  @inline(__always) var tagSize: UInt8 { UInt8(truncatingIfNeeded: sizes >> 32) }
+  @inline(__always)
+  var data: Bytes { Bytes(start: dataStart, count: count &- Int(tagSize)) }
+  @inline(__always) var tag: Bytes { Bytes(start: tagStart, count: Int(tagSize)) }
+
+  /// Copies both to where there is room for them, in one piece.
+  @inline(__always)
+  func copy(to place: UnsafeMutableRawBufferPointer) {
+    guard count > 0, let start = place.baseAddress else { return }
+    if let dataStart { memcpy(start, dataStart, data.count) }
+    if let tagStart { memcpy(start + data.count, tagStart, tag.count) }
+  }
+}
+
+extension Record {
+  /// The sizes are those of what travels with the value.
+  @inline(__always)
+  mutating func setSizes(of extended: Extended) {
+    extendedSize = extended.count
+    tagSize = extended.tagSize
+  }
+}
+
+extension UnownedBlock {
+  /// The host's bytes and the tag.
+  var extended: Extended { Extended(Bytes(extendedData), tagSize: tagSize) }
+
+  @inline(__always)
+  func hasTag(_ tag: Bytes) -> Bool {
+    Int(tagSize) == tag.count && extended.tag.hasSameBytes(as: tag)
+  }
+}
