@@ -97,6 +97,25 @@ import Testing
     #expect(try isClean(check(disk)))
   }
 
+  @Test func aWrongNumberInTheHeadCostsNoEntry() throws {
+    let disk = try filled()
+    #expect(disk.close() == nil)
+    // The largest root page, which reads do not need.
+    let file = try #require(FileHandle(forUpdatingAtPath: disk.path + "/manifest.sqlite"))
+    try file.seek(toOffset: 52)
+    try file.write(contentsOf: [0x12, 0x34] as [UInt8])
+    try file.close()
+    try disk.open()
+    let report = try check(disk)
+    #expect(report.index == 1)
+    #expect(report.entries == 400)
+    #expect(isClean(try check(disk)))
+    #expect(disk.tier.stats.count == 400)
+    disk.checkInvariants()
+    try disk.reopen()
+    #expect(isClean(try check(disk)))
+  }
+
   @Test func makesAnIndexAnew() throws {
     // So few that the index has one page.
     let disk = try filled(60)

@@ -40,8 +40,9 @@ extension DiskTier {
     }
   }
 
-  /// An index is made anew from the rows. What else SQLite finds nobody can repair: the manifest
-  /// is set aside, and the tier starts empty.
+  /// An index is made anew from the rows; if that does not help, the whole file is, which puts
+  /// right what is wrong beside them, such as the numbers in its head. If rows cannot be read,
+  /// the manifest is set aside, and the tier starts empty.
   private func checkManifest(_ report: inout CheckReport) throws(Failure) {
     let errors = try integrityErrors()
     guard errors > 0 else { return }
@@ -57,10 +58,31 @@ extension DiskTier {
       candidates.forget()
     }
     if isUp, (try? integrityErrors()) == 0 { return }
+    try? writerLock.withLock { () throws(Failure) in try rewrite() }
+    if isUp, (try? integrityErrors()) == 0 { return }
     writerLock.withLock { isCondemned = true }
     goDown(Failure(.corrupt, "the manifest is damaged"))
     announce()
     guard reopen() else { throw downFailure }
+  }
+
+  /// The writer lock is held.
+  private func rewrite() throws(Failure) {
+    if shared != nil { try catchUp() }
+    guard isUp, let manifest else { throw downFailure }
+    // Others are to ask the manifest if this does not come to its end.
+    shared?.willCommit()
+    defer { readers.noteCommit() }
+    do throws(Failure) {
+      try manifest.rewrite()
+    } catch {
+      shared?.forgetTransaction()
+      throw error
+    }
+    candidates.forget()
+    endSharing()
+    holdLimit(manifest)
+    publish(manifest.meta)
   }
 
   // MARK: entries

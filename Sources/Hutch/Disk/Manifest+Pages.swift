@@ -44,6 +44,14 @@ extension Manifest {
   /// Makes the indices anew from the rows.
   func reindex() throws(Failure) { try connection.run("REINDEX") }
 
+  /// Makes the file anew from its rows, outside a transaction. SQLite makes the new one in a
+  /// temporary file first, and then writes all of it into the log.
+  func rewrite() throws(Failure) {
+    try connection.run("PRAGMA temp_store = FILE")
+    defer { _ = try? connection.run("PRAGMA temp_store = MEMORY") }
+    try connection.run("VACUUM")
+  }
+
   /// Whether SQLite finds the whole file in order. Takes as long as reading it.
   func isWhole() -> Bool {
     guard let statement = try? connection.prepare("PRAGMA quick_check(1)") else { return false }
