@@ -607,3 +607,64 @@ TEST(four_processes_hold_one_limit) {
   CHECK_EQUAL(100, seen);
   CHECK_OK(hutch_close(cache));
 }
+
+/* -------------------------------------------------------------------- pops at once */
+
+enum { ROUNDS = 600, FILLERS = 25 };
+
+static void until(_Atomic uint64_t *number, uint64_t least) {
+  while (atomic_load(number) < least) pause_briefly();
+}
+
+/* Gets the entry of a round, and pops it while the entries of another process evict it. */
+PROCESS(pops, argument) {
+  const char *directory;
+  uint32_t own = index_of(argument, &directory);
+  parent = getppid();
+  board *b = map_board(directory);
+  hutch_options options = shared_options();
+  options.disk.count = 20;
+  hutch_cache *cache = open_cache(directory, &options);
+  for (uint64_t round = 1; round <= ROUNDS; round++) {
+    char key[32];
+    snprintf(key, sizeof key, "round %ju", (uintmax_t)round);
+    until(&b->started[0], round);
+    CHECK_TEXT(cache, key, "value");
+    atomic_store(&b->done[own], 2 * round - 1);
+    until(&b->calls, (round - 1) * FILLERS + 15 + round % 10);
+    hutch_value *value = NULL;
+    hutch_status status = hutch_pop(cache, KEY(key), &value);
+    if (status == HUTCH_OK)
+      atomic_fetch_add(&b->added, 1);
+    else
+      CHECK_EQUAL(HUTCH_NOT_FOUND, status);
+    hutch_value_release(value);
+    atomic_store(&b->done[own], 2 * round);
+  }
+  CHECK_OK(hutch_close(cache));
+}
+
+TEST(of_two_processes_one_pops_what_is_evicted) {
+  path directory = scratch("cache");
+  board *b = map_board(directory.text);
+  hutch_options options = shared_options();
+  options.disk.count = 20;
+  hutch_cache *cache = open_cache(directory.text, &options);
+  process workers[2];
+  for (int i = 0; i < 2; i++) workers[i] = start_worker("pops", i, directory.text);
+  for (uint64_t round = 1; round <= ROUNDS; round++) {
+    char key[32];
+    snprintf(key, sizeof key, "round %ju", (uintmax_t)round);
+    CHECK_OK(put_text(cache, key, "value"));
+    atomic_store(&b->started[0], round);
+    for (int i = 0; i < 2; i++) until(&b->done[i], 2 * round - 1);
+    for (uint32_t i = 0; i < FILLERS; i++) {
+      CHECK_OK(hutch_put(cache, &i, sizeof i, "x", 1, NULL, NULL));
+      atomic_fetch_add(&b->calls, 1);
+    }
+    for (int i = 0; i < 2; i++) until(&b->done[i], 2 * round);
+    CHECK(atomic_exchange(&b->added, 0) <= 1);
+  }
+  for (int i = 0; i < 2; i++) CHECK_EQUAL(0, end_process(&workers[i]));
+  CHECK_OK(hutch_close(cache));
+}

@@ -127,7 +127,7 @@ extension Cache {
     fileprivate var stripe = 0
     fileprivate var value: Holder?
     fileprivate var reason: Reason?
-    /// Memory alone had it. Only known where processes share, or if it was dirty.
+    /// Memory alone had it, and owed it to the store.
     fileprivate var wasUnbacked = false
     /// Where processes share: the number of the copy that memory had. Odd: none.
     fileprivate var mark: UInt32 = 1
@@ -243,8 +243,11 @@ extension Cache {
           // Another removal was committed between the two looks; or a write of this process is to
           // be decided.
           if memory.peekDuringCommit(key, hash, at: moment) == nil { return nil }
-          if seen != nil && storage.isUndecided(key) { return nil }
-          removal.wasUnbacked = true
+          if seen != nil {
+            if storage.isUndecided(key) { return nil }
+            // The first removal that is committed has it: others may have copies as good.
+            write.condition = .absent
+          }
         } else if seen != nil {
           write.condition = .version(version)
         }
@@ -307,8 +310,9 @@ extension Cache {
     settle(removal.owed, leftDisk: write.existed || write.failure != nil, waits: waits)
     if let failure = write.failure { throw failure }
     if removal.plan.store == .removeIfThere { return write.existed && !write.isUnmet }
-    if coherence == nil || removal.wasUnbacked { return true }
-    // Another process may have removed it first. If the store has evicted it, memory had it.
+    if coherence == nil { return true }
+    // Another process may have removed it first. If the store has evicted it, or never had it,
+    // memory's copy was the entry if it counted still when the removal was committed.
     return write.existed && !write.isUnmet
       || (write.existing == 0 && removal.mark == write.markBefore)
   }
