@@ -59,14 +59,26 @@ extension Cache {
   /// What the store has not may be in memory by now.
   private func moved(_ place: Missing, _ key: Bytes, at moment: Moment, to batch: Batch) {
     do throws(Failure) {
-      if let block = memory.peek(key, place.hash, at: moment) {
+      if memory.info(key, place.hash, at: moment) != nil {
+        // An access, as the first look would have been.
+        if let block = memory.get(key, place.hash, at: moment) {
+          batch.set(place.index, block)
+          return
+        }
+      }
+      var hasChanged = false
+      if let shared = place.shared,
+        let block = stillInMemory(key, place.hash, shared, at: moment, &hasChanged)
+      {
         batch.set(place.index, block)
         return
       }
-      guard coherence != nil || hasMoved(Stripes.index(of: place.hash), since: place.state) else {
+      guard hasChanged || hasMoved(Stripes.index(of: place.hash), since: place.state) else {
         return
       }
-      if let block = try peek(key, in: .whole) { batch.set(place.index, block) }
+      guard let block = try peek(key, in: .whole) else { return }
+      storage?.noteAccess(key, at: moment.time)
+      batch.set(place.index, block)
     } catch {
       batch.set(place.index, error)
     }
