@@ -8,6 +8,7 @@ import tempfile
 from pathlib import Path
 
 import hutch
+import hutch.diskcache
 from hutch import _accelerator, _library
 
 assert sys.prefix != sys.base_prefix, "to be run in an environment"
@@ -31,6 +32,9 @@ with tempfile.TemporaryDirectory() as directory:
         assert cache[7] == {"a": [1, 2.5, None]} and cache["count"] == 1
         assert sorted(cache, key=str)[0] == 7
         assert cache.get("gone", "nothing") == "nothing"
+    with hutch.diskcache.Cache(os.path.join(directory, "diskcache")) as old:
+        old.set("key", ("a", 1), tag="t")
+        assert old["key"] == ("a", 1) and old.evict("t") == 1
 assert _accelerator.module is not None, "the accelerator is missing"
 assert Path(_accelerator.module.__file__).is_relative_to(sys.prefix)
 print(_library.lib._name)

@@ -39,11 +39,15 @@ class PickleSerializer:
         return data if self._key is None else self._code(data) + data
 
     def loads(self, data: bytes) -> Any:
-        if self._key is not None:
-            code, data = data[:_SIZE], data[_SIZE:]
-            if not hmac.compare_digest(code, self._code(data)):
-                raise ValueError("the value is not authentic")
-        return pickle.loads(data)
+        if not self.is_authentic(data):
+            raise ValueError("the value is not authentic")
+        return pickle.loads(data if self._key is None else data[_SIZE:])
+
+    def is_authentic(self, data: bytes) -> bool:
+        """Whether dumps has made this, of any serializer with this key; without a key, always."""
+        if self._key is None:
+            return True
+        return hmac.compare_digest(data[:_SIZE], self._code(data[_SIZE:]))
 
     def _code(self, data: bytes) -> bytes:
         assert self._key is not None

@@ -1,0 +1,60 @@
+"""A plugin of pytest: diskcache is hutch.diskcache, and each test's outcome goes to a file."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import os
+import sys
+
+import pytest
+from exceptions import PICKLED
+
+diskcache = importlib.import_module("hutch.diskcache")
+sys.modules["diskcache"] = diskcache
+for part in ("core", "fanout", "persistent", "recipes"):
+    sys.modules[f"diskcache.{part}"] = importlib.import_module(f"hutch.diskcache.{part}")
+
+WITH_DJANGO = os.environ.get("DISKCACHE_DJANGO") == "1"
+if WITH_DJANGO:
+    os.environ["DJANGO_SETTINGS_MODULE"] = "tests.settings"
+    module = importlib.import_module("hutch.diskcache.djangocache")
+    sys.modules["diskcache.djangocache"] = module
+    importlib.import_module("django").setup()
+
+outcomes: dict[str, str] = {}
+
+
+@pytest.fixture(scope="session", autouse=True)
+def tables():
+    """What the models of the Django tests are stored in."""
+    if WITH_DJANGO:
+        from django.core.management import call_command
+        from django.test.utils import setup_test_environment
+
+        setup_test_environment()
+        call_command("migrate", run_syncdb=True, verbosity=0)
+
+
+@pytest.fixture(autouse=True)
+def pickles(request, monkeypatch):
+    """PickleDisk as the default, for tests that need it."""
+    if f"{request.path.name}::{request.node.name}" in PICKLED:
+        for kind in (diskcache.core.Cache, diskcache.FanoutCache):
+            defaults = tuple(
+                diskcache.PickleDisk if each is diskcache.Disk else each
+                for each in kind.__init__.__defaults__
+            )
+            monkeypatch.setattr(kind.__init__, "__defaults__", defaults)
+
+
+def pytest_runtest_logreport(report):
+    file, _, name = report.nodeid.partition("::")
+    test = f"{os.path.basename(file)}::{name.rpartition('::')[2]}"
+    if report.when == "call" or report.outcome != "passed":
+        outcomes[test] = report.outcome
+
+
+def pytest_sessionfinish():
+    with open(os.environ["DISKCACHE_OUTCOMES"], "w") as file:
+        json.dump(outcomes, file)

@@ -1,0 +1,177 @@
+"""python -m hutch.diskcache migrate, on directories as python-diskcache 5.6.3 writes them."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import pickle
+import sqlite3
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from conftest import ROOT
+
+from hutch.diskcache import Cache, Deque, FanoutCache, PickleDisk, migrate
+
+BINARY, TEXT, PICKLE = 2, 3, 4
+TABLE = """CREATE TABLE Cache (rowid INTEGER PRIMARY KEY, key BLOB, raw INTEGER, store_time REAL,
+expire_time REAL, access_time REAL, access_count INTEGER DEFAULT 0, tag BLOB,
+size INTEGER DEFAULT 0, mode INTEGER DEFAULT 0, filename TEXT, value BLOB)"""
+
+
+class Old:
+    """A directory of python-diskcache."""
+
+    def __init__(self, path: Path, **settings) -> None:
+        path.mkdir(parents=True)
+        self.path = path
+        self.database = sqlite3.connect(path / "cache.db", isolation_level=None)
+        self.database.execute("PRAGMA journal_mode = wal")
+        self.database.execute("CREATE TABLE Settings (key TEXT NOT NULL UNIQUE, value)")
+        self.database.executemany("INSERT INTO Settings VALUES (?, ?)", settings.items())
+        self.database.execute(TABLE)
+
+    def put(self, key, value, mode=1, raw=1, filename=None, expire=None, tag=None):
+        row = key, raw, expire, tag, mode, filename, value
+        names = "key, raw, expire_time, tag, mode, filename, value"
+        self.database.execute(f"INSERT INTO Cache ({names}) VALUES (?, ?, ?, ?, ?, ?, ?)", row)
+
+    def file(self, name: str, data: bytes) -> str:
+        path = self.path / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(data)
+        return name
+
+    def close(self) -> None:
+        self.database.close()
+
+
+class Evil:
+    ran = False
+
+    def __reduce__(self):
+        return Evil.run, ()
+
+    @staticmethod
+    def run():
+        Evil.ran = True
+        return "ran"
+
+
+@pytest.fixture
+def old(tmp_path):
+    old = Old(tmp_path / "old", size_limit=12345678, eviction_policy="least-recently-used")
+    later = time.time() + 1000
+    old.put("text", "value", expire=later, tag="tag")
+    old.put(5, 7)
+    old.put(1.5, 2.5, tag=9)
+    old.put(b"bytes", b"\0\xff")
+    old.put("large", None, BINARY, filename=old.file("aa/bb/1.val", b"x" * 100_000))
+    old.put("long text", None, TEXT, filename=old.file("aa/bb/2.val", "ü".encode() * 50_000))
+    old.put("over", 1, expire=time.time() - 1)
+    old.put("pickle", pickle.dumps(Evil()), PICKLE)
+    old.put(pickle.dumps((1, Evil)), 1, raw=0)
+    old.put("outside", None, BINARY, filename="../secret")
+    old.put("lost", None, BINARY, filename="aa/bb/lost.val")
+    (tmp_path / "secret").write_bytes(b"secret")
+    (tmp_path / "old" / "link").symlink_to(tmp_path / "secret")
+    old.put("by a link", None, BINARY, filename="link")
+    yield old
+    old.close()
+
+
+def digests(path: Path) -> dict[str, str]:
+    files = [each for each in path.rglob("*") if each.is_file() and each.suffix != ".db-shm"]
+    return {str(each): hashlib.sha256(each.read_bytes()).hexdigest() for each in files}
+
+
+@pytest.mark.parametrize("is_open", [True, False])
+def test_a_cache(old, tmp_path, is_open):
+    if not is_open:
+        old.close()
+    before = digests(old.path)
+    told = []
+    report = migrate(old.path, tmp_path / "new", progress=lambda *each: told.append(each))
+    assert report[:4] == (6, 1, 2, 3) and report.size > 150_000
+    assert told == [(number, 12) for number in range(1, 13)]
+    assert not Evil.ran
+    assert digests(old.path) == before
+    with Cache(tmp_path / "new") as cache:
+        assert list(cache) == ["text", 5, 1.5, b"bytes", "large", "long text"]
+        value, end, tag = cache.get("text", expire_time=True, tag=True)
+        assert (value, tag) == ("value", "tag") and end == pytest.approx(time.time() + 1000, abs=60)
+        assert cache.get(1.5, tag=True) == (2.5, 9)
+        assert cache[b"bytes"] == b"\0\xff" and cache["large"] == b"x" * 100_000
+        assert cache["long text"] == "ü" * 50_000
+        assert (cache.size_limit, cache.cull_limit) == (12345678, 10)
+        assert cache.eviction_policy == "least-recently-used"
+        assert cache.check() == []
+
+
+def test_pickles_when_asked_for(old, tmp_path):
+    old.database.execute("DELETE FROM Cache WHERE key = 'pickle'")
+    old.put("list", pickle.dumps([1, {2}]), PICKLE)
+    old.put("broken", b"\x80\x05garbage", PICKLE)
+    report = migrate(old.path, tmp_path / "new", pickle=True)
+    assert report[:4] == (8, 1, 0, 4)
+    with Cache(tmp_path / "new", disk=PickleDisk) as cache:
+        assert cache["list"] == [1, {2}] and cache[1, Evil] == 1
+
+
+def test_a_fanout_cache_with_a_deque(tmp_path):
+    for number in range(2):
+        shard = Old(tmp_path / "old" / f"{number:03d}", size_limit=1000000)
+        shard.put(f"in {number}", number)
+        shard.close()
+    deque = Old(tmp_path / "old" / "deque" / "jobs", eviction_policy="none")
+    for number in range(3):
+        deque.put(500_000_000_000_000 + number, f"job {number}")
+    deque.close()
+    assert migrate(tmp_path / "old", tmp_path / "new").copied == 5
+    with FanoutCache(tmp_path / "new", shards=2) as cache:
+        assert set(cache) == {"in 0", "in 1"} and cache["in 1"] == 1
+        jobs = cache.deque("jobs")
+        jobs.append("job 3")
+        assert list(jobs) == [f"job {number}" for number in range(4)]
+    again = Deque(directory=tmp_path / "new" / "deque" / "jobs")
+    assert again.popleft() == "job 0"
+
+
+def test_what_is_wrong(old, tmp_path):
+    (tmp_path / "none").mkdir()
+    with pytest.raises(FileNotFoundError, match="cache.db"):
+        migrate(tmp_path / "none", tmp_path / "new")
+    with pytest.raises(FileExistsError, match="not empty"):
+        migrate(old.path, old.path)
+    (tmp_path / "used").mkdir()
+    (tmp_path / "used" / "file").touch()
+    with pytest.raises(FileExistsError, match="not empty"):
+        migrate(old.path, tmp_path / "used")
+    (tmp_path / "bad").mkdir()
+    (tmp_path / "bad" / "cache.db").write_bytes(b"no database" * 100)
+    with pytest.raises(sqlite3.DatabaseError):
+        migrate(tmp_path / "bad", tmp_path / "new")
+
+
+def command(*arguments):
+    return subprocess.run(
+        [sys.executable, "-m", "hutch.diskcache", *map(str, arguments)],
+        capture_output=True,
+        text=True,
+        env={**os.environ, "PYTHONPATH": str(ROOT / "bindings" / "python")},
+    )
+
+
+def test_the_command(old, tmp_path):
+    done = command("migrate", old.path, tmp_path / "new")
+    assert done.returncode == 3, done.stderr
+    assert "copied:  6 entries" in done.stdout and "--pickle reads them" in done.stdout
+    assert "'lost'" in done.stdout and "not in the directory" in done.stdout
+    assert done.stderr.endswith("[" + "#" * 40 + "] 12 of 12\n")
+    again = command("migrate", old.path, tmp_path / "new")
+    assert again.returncode == 1 and "is not empty" in again.stderr
+    quiet = command("migrate", "--quiet", old.path, tmp_path / "other")
+    assert quiet.stderr == ""

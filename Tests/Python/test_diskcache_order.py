@@ -1,0 +1,232 @@
+"""hutch.diskcache: order, queues, removal of many, transactions."""
+
+from __future__ import annotations
+
+import threading
+
+import pytest
+
+import hutch.diskcache as diskcache
+from hutch.diskcache import Cache, Timeout
+
+
+@pytest.fixture
+def cache(tmp_path):
+    with Cache(tmp_path / "cache") as opened:
+        yield opened
+
+
+# ----------------------------------------------------------------------- order
+
+
+def test_a_replaced_value_keeps_its_place(cache):
+    for letter in "abc":
+        cache[letter] = 1
+    cache["a"] = 2
+    cache.touch("b", 1000)
+    cache.incr("a")
+    assert list(cache) == ["a", "b", "c"]
+    assert list(reversed(cache)) == ["c", "b", "a"]
+    assert cache.peekitem() == ("c", 1)
+    assert cache.peekitem(last=False) == ("a", 3)
+    del cache["c"]
+    assert cache.peekitem() == ("b", 1)
+    del cache["a"]
+    cache["a"] = 4
+    assert list(cache) == ["b", "a"]
+
+
+def test_iteration_is_over_what_was_there_at_its_beginning(cache):
+    for number in range(10):
+        cache[number] = number
+    seen = []
+    for key in cache:
+        seen.append(key)
+        cache[key] += 1
+        cache[key + 100] = 0
+    assert seen == list(range(10))
+
+
+def test_iterkeys_in_the_order_of_sqlite(cache):
+    keys = [b"b", "b", "", 3, -1.5, b"", "a", 2**62, (1,), None]
+    for key in keys:
+        cache[key] = 0
+    ordered = list(cache.iterkeys())
+    assert ordered[:7] == [-1.5, 3, 2**62, "", "a", "b", b""]
+    assert set(ordered[7:]) == {b"b", (1,), None}
+    assert list(cache.iterkeys(reverse=True)) == ordered[::-1]
+
+
+def test_iterkeys_of_a_queue_and_more(cache):
+    for letter in "abcde":
+        cache.push(letter)
+    start = 500_000_000_000_000
+    assert list(cache.iterkeys()) == list(range(start, start + 5))
+    del cache[start + 2]
+    cache["more"] = 1
+    rest = [start, start + 1, start + 3, start + 4]
+    assert list(cache.iterkeys()) == [*rest, "more"]
+    assert list(cache.iterkeys(reverse=True)) == ["more", *rest[::-1]]
+
+
+# ---------------------------------------------------------------------- queues
+
+
+def test_queues_with_prefixes_are_apart(cache):
+    assert cache.push("a") == 500_000_000_000_000
+    assert cache.push("b", prefix="q") == "q-500000000000000"
+    assert cache.push("c", prefix="q", side="front") == "q-499999999999999"
+    assert cache.peek(prefix="q") == ("q-499999999999999", "c")
+    assert cache.pull(prefix="q", side="back") == ("q-500000000000000", "b")
+    assert cache.pull(prefix="q") == ("q-499999999999999", "c")
+    assert cache.pull(prefix="q", default="none") == "none"
+    assert cache.pull() == (500_000_000_000_000, "a")
+    assert cache.push("again") == 500_000_000_000_000
+    with pytest.raises(KeyError, match="side"):
+        cache.push(1, side="middle")
+
+
+def test_keys_that_are_set_are_in_the_queue(cache):
+    cache.push("first")
+    cache[7] = "seven"
+    cache[500_000_000_003_000] = "late"
+    assert cache.pull() == (7, "seven")
+    assert cache.push("last") == 500_000_000_003_001
+    assert [cache.pull()[1] for _ in range(3)] == ["first", "late", "last"]
+    assert cache.pull() == (None, None)
+
+
+def test_a_queue_is_found_again_without_its_bounds(tmp_path):
+    with Cache(tmp_path) as cache:
+        for number in range(5):
+            cache.push(number)
+        cache["a"] = 1
+        cache["a"] = 2
+    # As after a restart of the machine: the counters are of another boot.
+    state = tmp_path / "diskcache.state"
+    state.write_bytes(b"hutchdc1" + bytes(36) + state.read_bytes()[44:])
+    with Cache(tmp_path) as cache:
+        assert cache.push("next") == 500_000_000_000_005
+        assert [cache.pull()[1] for _ in range(6)] == [0, 1, 2, 3, 4, "next"]
+        assert list(cache) == ["a"]
+        assert cache.volume() > 0
+    state.write_bytes(b"garbage")
+    with Cache(tmp_path) as cache:
+        assert cache["a"] == 2 and list(cache) == ["a"]
+
+
+def test_a_long_queue_with_a_hole(cache):
+    cache.push("first")
+    cache[900_000_000_000_000] = "far"
+    assert cache.pull()[1] == "first"
+    assert cache.peek() == (900_000_000_000_000, "far")
+
+
+# -------------------------------------------------------------- removal of many
+
+
+def test_tags(cache):
+    for number in range(30):
+        cache.set(number, number, tag=["red", 7, b"x"][number % 3])
+    assert cache.evict("red") == 10
+    assert cache.evict("red") == 0
+    assert cache.evict(7) == 10
+    assert cache.evict(None) == 0
+    assert len(cache) == 10
+    cache.create_tag_index()
+    assert cache.tag_index == 1
+    cache.drop_tag_index()
+    assert cache.tag_index == 0
+
+
+def test_culling_by_the_order_of_writes(tmp_path):
+    with Cache(tmp_path, size_limit=100_000, cull_limit=2) as cache:
+        for number in range(50):
+            cache[number] = b"x" * 10_000
+        left = list(cache)
+        assert left == list(range(left[0], 50))
+        assert 7 <= len(left) <= 10
+        assert cache.volume() <= 110_000
+
+
+def test_no_culling(tmp_path):
+    for settings in ({"eviction_policy": "none"}, {"cull_limit": 0}):
+        with Cache(tmp_path / str(settings), size_limit=10_000, **settings) as cache:
+            for number in range(50):
+                cache[number] = b"x" * 1000
+            assert len(cache) == 50
+            culled = cache.cull()
+            assert (culled == 0) == ("eviction_policy" in settings)
+            assert len(cache) == 50 - culled
+
+
+def test_volume_follows(cache):
+    assert cache.volume() == 0
+    for number in range(10):
+        cache[number] = b"x" * 1000
+    full = cache.volume()
+    assert 10_000 < full < 13_000
+    cache[0] = b"x" * 2000
+    assert full + 900 < cache.volume() < full + 1100
+    del cache[0]
+    cache.check()
+    assert 9000 < cache.volume() < 11_700
+    assert cache.clear() == 9
+    assert cache.volume() == 0
+
+
+# ---------------------------------------------------------------- transactions
+
+
+def test_a_transaction_that_fails_takes_its_writes_back(cache):
+    cache.set("a", 1, expire=1000, tag="t")
+    cache["gone"] = "x" * 100_000
+    cache.push("first", prefix="q")
+    before = cache.get("a", expire_time=True, tag=True)
+    order = list(cache)
+    with pytest.raises(ZeroDivisionError):
+        with cache.transact():
+            cache["a"] = 2
+            cache.incr("new")
+            del cache["gone"]
+            with cache.transact():
+                cache.pull(prefix="q")
+                cache.push("second", prefix="q")
+            1 / 0
+    assert cache.get("a", expire_time=True, tag=True) == before
+    assert "new" not in cache and cache["gone"] == "x" * 100_000
+    assert list(cache) == order
+    assert cache.pull(prefix="q")[1] == "first"
+    assert cache.pull(prefix="q") == (None, None)
+
+
+def test_a_transaction_keeps_other_threads_out(tmp_path):
+    cache = Cache(tmp_path, timeout=0.05)
+    entered, leave = threading.Event(), threading.Event()
+
+    def hold():
+        with cache.transact():
+            cache["a"] = 1
+            entered.set()
+            leave.wait()
+
+    thread = threading.Thread(target=hold)
+    thread.start()
+    entered.wait()
+    try:
+        assert cache["a"] == 1
+        for write in (
+            lambda: cache.set("b", 1),
+            lambda: cache.delete("a"),
+            lambda: cache.pop("a"),
+            lambda: cache.push(1),
+            lambda: cache.clear(),
+        ):
+            with pytest.raises(Timeout):
+                write()
+        fanout_like = diskcache.FanoutCache(tmp_path / "fanout", shards=1)
+        assert fanout_like.set("b", 1)
+    finally:
+        leave.set()
+        thread.join()
+    assert cache.set("b", 1)

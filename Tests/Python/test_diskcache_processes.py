@@ -1,0 +1,171 @@
+"""hutch.diskcache: several processes on one directory, and a process that is killed."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import signal
+import sys
+import threading
+
+import pytest
+from conftest import ROOT
+
+from hutch.diskcache import Cache, Deque, FanoutCache, Lock, Timeout
+from hutch.diskcache.recipes import Averager, BoundedSemaphore, RLock
+
+WORKERS = 4
+ROUNDS = 100
+spawn = multiprocessing.get_context("spawn")
+
+
+def in_processes(function, directory, count=WORKERS):
+    """Run a function in processes of their own; what each returns."""
+    path = str(ROOT / "bindings" / "python")
+    os.environ["PYTHONPATH"] = os.pathsep.join([path, os.environ.get("PYTHONPATH", "")])
+    with spawn.Pool(count) as pool:
+        return pool.starmap(function, [(directory, number) for number in range(count)])
+
+
+def count_up(directory, number):
+    cache = Cache(directory)
+    for _ in range(ROUNDS):
+        cache.incr("n", retry=True)
+        with cache.transact(retry=True):
+            cache["pair"] = [each + 1 for each in cache.get("pair", [0, 0])]
+
+
+def test_incr_and_transact(tmp_path):
+    in_processes(count_up, str(tmp_path))
+    with Cache(tmp_path) as cache:
+        assert cache["n"] == WORKERS * ROUNDS
+        assert cache["pair"] == [WORKERS * ROUNDS] * 2
+        assert cache.check() == []
+
+
+def add_each(directory, number):
+    cache = FanoutCache(directory, shards=2)
+    return sum(cache.add(each, number, retry=True) for each in range(ROUNDS))
+
+
+def test_add_has_one_winner(tmp_path):
+    FanoutCache(tmp_path, shards=2).close()
+    assert sum(in_processes(add_each, str(tmp_path))) == ROUNDS
+
+
+def push_and_pull(directory, number):
+    cache = Cache(directory)
+    for each in range(ROUNDS):
+        cache.push((number, each), prefix="jobs", retry=True)
+    taken = []
+    while True:
+        key, value = cache.pull(prefix="jobs", retry=True)
+        if key is None:
+            return taken
+        taken.append(value)
+
+
+def test_each_job_is_pulled_once_and_in_order(tmp_path):
+    each = in_processes(push_and_pull, str(tmp_path))
+    pulled = [job for jobs in each for job in jobs]
+    assert sorted(pulled) == [(n, j) for n in range(WORKERS) for j in range(ROUNDS)]
+    for jobs in each:
+        for number in range(WORKERS):
+            of_one = [job for job in jobs if job[0] == number]
+            assert of_one == sorted(of_one)
+
+
+def with_recipes(directory, number):
+    cache = Cache(directory, eviction_policy="none")
+    lock, again = Lock(cache, "lock"), RLock(cache, "rlock")
+    semaphore = BoundedSemaphore(cache, "semaphore", value=2)
+    average = Averager(cache, "average")
+    for each in range(ROUNDS // 10):
+        with lock:
+            cache["a"] = cache.get("a", 0) + 1
+        with again, again:
+            cache["b"] = cache.get("b", 0) + 1
+        with semaphore:
+            inside = cache.incr("inside", retry=True)
+            assert 1 <= inside <= 2
+            cache.decr("inside", retry=True)
+        average.add(each)
+
+
+def test_recipes(tmp_path):
+    in_processes(with_recipes, str(tmp_path))
+    with Cache(tmp_path) as cache:
+        assert cache["a"] == cache["b"] == WORKERS * (ROUNDS // 10)
+        assert cache["inside"] == 0
+        assert Averager(cache, "average").get() == (ROUNDS // 10 - 1) / 2
+
+
+def hold_until_killed(directory, started):
+    cache = Cache(directory)
+    with cache.transact():
+        cache["half"] = 1
+        started.set()
+        signal.pause()
+
+
+def test_a_killed_writer_gives_the_lock_up(tmp_path):
+    started = spawn.Event()
+    process = spawn.Process(target=hold_until_killed, args=(str(tmp_path), started))
+    process.start()
+    assert started.wait(60)
+    with Cache(tmp_path, timeout=0.01) as cache:
+        with pytest.raises(Timeout):
+            cache.set("b", 1)
+        process.kill()
+        process.join()
+        assert cache.set("b", 1, retry=True)
+        assert cache["half"] == 1
+        assert cache.push("job") and cache.pull()[1] == "job"
+
+
+def test_fork(tmp_path):
+    cache = Cache(tmp_path)
+    cache["a"] = 1
+    deque = Deque(directory=tmp_path / "deque")
+    with cache.transact():
+        child = os.fork()
+        if not child:
+            # The lock is the parent's: the child has to wait for it.
+            code = 1
+            try:
+                cache._timeout = 0.01
+                try:
+                    cache.set("b", 1)
+                except Timeout:
+                    deque.append("from the child")
+                    code = 0 if cache["a"] == 1 else 2
+            finally:
+                os._exit(code)
+        assert os.waitpid(child, 0)[1] == 0
+    assert list(deque) == ["from the child"]
+    assert "b" not in cache and cache.set("b", 1)
+
+
+def test_many_threads(tmp_path):
+    cache = FanoutCache(tmp_path, shards=2)
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-5)
+
+    def work(number):
+        for each in range(ROUNDS):
+            cache.incr("n", retry=True)
+            cache[number, each] = each
+            assert cache[number, each] == each
+            cache.delete((number, each), retry=True)
+
+    try:
+        threads = [threading.Thread(target=work, args=(number,)) for number in range(8)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    finally:
+        sys.setswitchinterval(interval)
+    assert cache["n"] == 8 * ROUNDS
+    assert len(cache) == 1
+    assert cache.check() == []

@@ -1,0 +1,96 @@
+"""The interface of python-diskcache, on hutch.
+
+    import hutch.diskcache as diskcache
+
+    cache = diskcache.Cache("~/.cache/example")
+
+Programs that use python-diskcache go on with this in its place. What it does not do is read
+pickles, unless disk=PickleDisk asks for it. docs/python/diskcache.md has what else differs, and
+how to move a directory.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from .core import (
+    DEFAULT_SETTINGS,
+    ENOVAL,
+    EVICTION_POLICY,
+    MODE_BINARY,
+    MODE_NATURAL,
+    MODE_NONE,
+    MODE_PICKLE,
+    MODE_RAW,
+    MODE_TEXT,
+    UNKNOWN,
+    Cache,
+    Disk,
+    EmptyDirWarning,
+    JSONDisk,
+    OldDirectoryWarning,
+    PickleDisk,
+    PickleRefusedError,
+    Timeout,
+    UnknownFileWarning,
+)
+from .fanout import FanoutCache
+from .persistent import Deque, Index
+from .recipes import (
+    Averager,
+    BoundedSemaphore,
+    Lock,
+    RLock,
+    barrier,
+    memoize_stampede,
+    throttle,
+)
+
+if TYPE_CHECKING:
+    from ._migrate import migrate as migrate
+    from .djangocache import DjangoCache as DjangoCache
+
+__all__ = [
+    "DEFAULT_SETTINGS",
+    "ENOVAL",
+    "EVICTION_POLICY",
+    "MODE_BINARY",
+    "MODE_NATURAL",
+    "MODE_NONE",
+    "MODE_PICKLE",
+    "MODE_RAW",
+    "MODE_TEXT",
+    "UNKNOWN",
+    "Averager",
+    "BoundedSemaphore",
+    "Cache",
+    "Deque",
+    "Disk",
+    "EmptyDirWarning",
+    "FanoutCache",
+    "Index",
+    "JSONDisk",
+    "Lock",
+    "OldDirectoryWarning",
+    "PickleDisk",
+    "PickleRefusedError",
+    "RLock",
+    "Timeout",
+    "UnknownFileWarning",
+    "barrier",
+    "memoize_stampede",
+    "throttle",
+]
+
+
+def __getattr__(name: str) -> Any:
+    # Django and SQLite are asked for by those alone that use them.
+    if name == "migrate":
+        from ._migrate import migrate
+
+        return migrate
+    if name == "DjangoCache":
+        from .djangocache import DjangoCache
+
+        return DjangoCache
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -1,0 +1,337 @@
+"""What the parts of a cache stand on: its directory, settings and transactions."""
+
+from __future__ import annotations
+
+import json
+import os
+import tempfile
+import threading
+import time
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, Union
+
+from .._errors import ClosedError
+from ._constants import (
+    DBNAME,
+    DEFAULT_SETTINGS,
+    ENOVAL,
+    EVICTION_POLICY,
+    METADATA,
+    OldDirectoryWarning,
+)
+from ._disk import Disk
+from ._keys import HutchKey, fields, is_long, long_fields
+from ._record import Record
+from ._store import Store, open_store, stored_settings
+
+_ORDERS = (None, "insertion", "access")
+
+Directory = Union[str, "os.PathLike[str]", None]
+
+
+def full_path(directory: Directory) -> str:
+    """The path with "~" and variables filled in; of None, a new temporary directory."""
+    if directory is None:
+        return tempfile.mkdtemp(prefix="diskcache-")
+    return os.path.expandvars(os.path.expanduser(os.fspath(directory)))
+
+
+class _Use:
+    """That a thread uses a cache. It ends with close() in the thread, or with the thread."""
+
+    def __init__(self, cache: Base) -> None:
+        self.cache = cache
+
+    def __del__(self) -> None:
+        self.cache._end_use()
+
+
+class Base:
+    """A directory, settings, transactions.
+
+    As in python-diskcache, close() is for the calling thread, and a cache opens again when it is
+    next used. The directory is closed when no thread uses it through any object.
+    """
+
+    statistics: int
+    tag_index: int
+    eviction_policy: str
+    size_limit: int
+    cull_limit: int
+    disk_min_file_size: int
+
+    def __init__(
+        self,
+        directory: Directory = None,
+        timeout: float = 60,
+        disk: type[Disk] = Disk,
+        **settings: Any,
+    ) -> None:
+        if not (isinstance(disk, type) and issubclass(disk, Disk)):
+            raise ValueError("disk is hutch.diskcache.Disk or a subclass of it, not an object")
+        self._directory = full_path(directory)
+        self._timeout = timeout
+        self._memory: int | None = settings.pop("_memory", None)
+        self._local = threading.local()
+        # Protects _store and _uses. A thread's use may end, by garbage, in the midst of _open.
+        self._lock = threading.RLock()
+        self._store: Store | None = None
+        self._uses = 0
+        try:
+            os.makedirs(self._directory, 0o755, exist_ok=True)
+        except OSError as error:
+            words = f"the cache's directory {self._directory!r} cannot be made"
+            raise OSError(error.errno, words) from None
+        if os.path.exists(os.path.join(self._directory, DBNAME)):
+            warnings.warn(
+                f"{self._directory} has a cache of python-diskcache, which is not read: "
+                "python -m hutch.diskcache migrate copies its entries to a new directory",
+                OldDirectoryWarning,
+                stacklevel=3,
+            )
+        self._settings = {**DEFAULT_SETTINGS, **stored_settings(self._directory), **settings}
+        kwargs = {name[5:]: of for name, of in self._settings.items() if name.startswith("disk_")}
+        self._disk = disk(self._directory, **kwargs)
+        for name, value in self._settings.items():
+            _check_setting(name, value)
+            setattr(self, name, value)
+        kept = _kept(self._settings)
+        self._open()
+        if stored_settings(self._directory) != kept:
+            with self._transact(retry=True) as store:
+                store.set_settings(kept)
+
+    # ----------------------------------------------------------- properties
+
+    @property
+    def directory(self) -> str:
+        """The directory, as a str."""
+        return self._directory
+
+    @property
+    def timeout(self) -> float:
+        """How many seconds a write waits for other writers, if it does not retry."""
+        return self._timeout
+
+    @property
+    def disk(self) -> Disk:
+        """What makes keys and values of bytes."""
+        return self._disk
+
+    # ----------------------------------------------------------- open, close
+
+    def _open(self) -> Store:
+        """The store, opened if it is not, for the use of this thread."""
+        store = self._store
+        if store is not None and getattr(self._local, "use", None) is not None:
+            return store
+        with self._lock:
+            if getattr(self._local, "use", None) is None:
+                self._uses += 1
+                self._local.use = _Use(self)
+            store = self._store
+            if store is None:
+                inline = max(1, int(self._settings["disk_min_file_size"]) - 1)
+                store = self._store = open_store(self._directory, inline, self._memory)
+        return store
+
+    def _end_use(self) -> None:
+        with self._lock:
+            self._uses -= 1
+            if self._uses:
+                return
+            # The store closes with the last object that has it.
+            self._store = None
+
+    def close(self) -> None:
+        """End this thread's use. The next call opens the cache again."""
+        if getattr(self._local, "use", None) is not None:
+            self._local.use = None
+
+    def __enter__(self) -> Any:
+        self._open()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def __getstate__(self) -> Any:
+        return self.directory, self.timeout, type(self.disk)
+
+    def __setstate__(self, state: Any) -> None:
+        self.__init__(*state)  # type: ignore[misc]
+
+    # ---------------------------------------------------------- transactions
+
+    @contextmanager
+    def transact(self, retry: bool = False) -> Iterator[None]:
+        """Keep all other writers of the directory out, in this and in other processes.
+
+        If the block raises, what it has written is taken back. Readers see each write of the
+        block as it is made. If the process is killed in the block, its writes stay. May be
+        nested. Timeout: another writer takes longer than the cache's timeout; with retry it is
+        waited for.
+        """
+        with self._transact(retry) as store:
+            if store.undo is not None:
+                yield
+                return
+            store.undo = {}
+            try:
+                yield
+            except BaseException:
+                self._take_back(store)
+                raise
+            finally:
+                store.undo = None
+                self._remove_files(store)
+
+    @contextmanager
+    def _transact(self, retry: bool = False) -> Iterator[Store]:
+        """Hold the writer lock."""
+        store = self._open()
+        depth = store.lock.acquire(None if retry else self._timeout)
+        try:
+            if depth == 1:
+                store.begin()
+            yield store
+        finally:
+            store.lock.release()
+
+    def _take_back(self, store: Store) -> None:
+        undo, store.undo = store.undo or {}, None
+        for key, old in undo.items():
+            now = store.find(key)
+            if old is None or has_expired(old):
+                store.drop(key, now)
+            else:
+                store.put(key, old, now, seconds_left(old))
+        store.replaced_files, store.made_files = store.made_files, []
+
+    def _remove_files(self, store: Store) -> None:
+        names, store.replaced_files, store.made_files = store.replaced_files, [], []
+        for name in names:
+            self._disk.remove(name)
+
+    # --------------------------------------------------------------- entries
+
+    def _find(self, store: Store, key: HutchKey) -> Record | None:
+        """The entry, if it has not expired."""
+        record = store.find(key)
+        return None if record is None or has_expired(record) else record
+
+    def _write(self, store: Store, key: HutchKey, record: Record, old: Record | None) -> None:
+        """Store an entry in place of the old one. Needs the lock."""
+        store.put(key, record, old, seconds_left(record))
+        self._forget_file(store, old, record.filename)
+        if record.filename is not None:
+            store.made_files.append(record.filename)
+        if store.undo is None:
+            self._remove_files(store)
+
+    def _drop(self, store: Store, key: HutchKey, old: Record | None) -> None:
+        """Remove an entry and its file. Needs the lock."""
+        store.drop(key, old)
+        self._forget_file(store, old, None)
+        if store.undo is None:
+            self._remove_files(store)
+
+    def _forget_file(self, store: Store, old: Record | None, new: str | None) -> None:
+        if old is not None and old.filename is not None and old.filename != new:
+            store.replaced_files.append(old.filename)
+
+    def _fetch(self, store: Store, key: HutchKey, record: Record, read: bool = False) -> Any:
+        """The value. OSError: its file is gone."""
+        value = record.value
+        if read and record.filename is None and type(value) is bytes and not record.long_key:
+            value = _file_of(store, key) or value
+        return self._disk.fetch(record.mode, record.filename, value, read)
+
+    def _own_key(self, key: HutchKey, record: Record | None) -> Any:
+        """The caller's key."""
+        if is_long(key):
+            if record is None:
+                raise ValueError("the key of no entry")
+            return self._disk.get(*long_fields(record.long_key))
+        return self._disk.get(*fields(key))
+
+    # -------------------------------------------------------------- settings
+
+    def reset(self, key: str, value: Any = ENOVAL, update: bool = True) -> Any:
+        """Set a setting, in the directory too unless update is false; or read it again.
+
+        The settings of disk_ are the Disk's attributes. "count", "size", "hits" and "misses" can
+        only be read.
+        """
+        if key in METADATA:
+            store = self._open()
+            if value is not ENOVAL and key in ("hits", "misses"):
+                with self._transact(retry=True):
+                    store.state.set_hits(*((value, None) if key == "hits" else (None, value)))
+            if key == "count":
+                now: Any = len(store.entries)
+            elif key == "size":
+                now = store.volume()
+            else:
+                now = store.state.hits()[key == "misses"]
+            setattr(self, key, now)
+            return now
+        if value is ENOVAL:
+            value = stored_settings(self._directory)[key]
+        _check_setting(key, value)
+        if update:
+            with self._transact(retry=True) as store:
+                store.set_settings(_kept({**stored_settings(self._directory), key: value}))
+        if key.startswith("disk_"):
+            setattr(self._disk, key[5:], value)
+        self._settings[key] = value
+        setattr(self, key, value)
+        return value
+
+
+def has_expired(record: Record) -> bool:
+    return record.expires is not None and record.expires <= time.time()
+
+
+def seconds_left(record: Record) -> float | None:
+    """The seconds that an entry has; None: it does not expire.
+
+    An entry with a file of its own is removed by this module, together with the file.
+    """
+    if record.expires is None or record.filename is not None:
+        return None
+    return max(0.0, record.expires - time.time())
+
+
+def _file_of(store: Store, key: HutchKey) -> Any:
+    """The value's own file in the directory, open; None: it has none."""
+    from .._errors import StorageError, WrongTypeError
+
+    try:
+        return open(store.entries.path(key), "rb")
+    except (KeyError, OSError, WrongTypeError, StorageError):
+        return None
+
+
+def _check_setting(name: str, value: Any) -> None:
+    if name != "eviction_policy":
+        return
+    known = [policy for policy, order in EVICTION_POLICY.items() if order in _ORDERS]
+    if value not in known:
+        raise ValueError(
+            f"eviction_policy is one of {', '.join(known)}, not {value!r}; there is no "
+            "counterpart to policies in SQL"
+        )
+
+
+def _kept(settings: dict[str, Any]) -> dict[str, Any]:
+    """The settings that can be stored."""
+    kept = {}
+    for name, value in settings.items():
+        try:
+            kept[name] = json.loads(json.dumps(value))
+        except (TypeError, ValueError):
+            continue
+    return kept

@@ -1,0 +1,272 @@
+"""A sequence with two ends, in a cache's queue."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, Callable
+
+from ._base import Directory
+from ._constants import ENOVAL
+from .core import Cache
+
+_NOTHING = (None, ENOVAL)
+
+
+class Deque(Sequence[Any]):
+    """The values of a queue, fast at both ends, in a directory that keeps them.
+
+        deque = Deque("abc", "~/.cache/jobs")
+        deque.append("d")
+        deque.popleft()
+
+    Nothing is culled. Several processes may use it. Access to values in the middle takes steps
+    from the nearer end.
+
+    Parameters:
+        iterable: what is appended at once.
+        directory: as of Cache.
+        maxlen: above it values go at the other end; None: never.
+    """
+
+    def __init__(
+        self,
+        iterable: Iterable[Any] = (),
+        directory: Directory = None,
+        maxlen: float | None = None,
+    ) -> None:
+        self._begin(Cache(directory, eviction_policy="none"), iterable, maxlen)
+
+    @classmethod
+    def fromcache(
+        cls, cache: Any, iterable: Iterable[Any] = (), maxlen: float | None = None
+    ) -> Deque:
+        """A Deque on an open cache, which should have eviction_policy "none"."""
+        self = cls.__new__(cls)
+        self._begin(cache, iterable, maxlen)
+        return self
+
+    def _begin(self, cache: Any, iterable: Iterable[Any], maxlen: float | None) -> None:
+        self._cache = cache
+        self._maxlen = float("inf") if maxlen is None else maxlen
+        self.extend(iterable)
+
+    @property
+    def cache(self) -> Any:
+        """The cache that has the values."""
+        return self._cache
+
+    @property
+    def directory(self) -> str:
+        """The cache's directory."""
+        directory: str = self._cache.directory
+        return directory
+
+    @property
+    def maxlen(self) -> float:
+        """The greatest length; infinity: none. With a smaller one values go from the left."""
+        return self._maxlen
+
+    @maxlen.setter
+    def maxlen(self, value: float) -> None:
+        self._maxlen = value
+        with self._cache.transact(retry=True):
+            while len(self._cache) > self._maxlen:
+                self.popleft()
+
+    # -------------------------------------------------------------- by index
+
+    def _at(self, index: int, call: Callable[[Any], Any]) -> Any:
+        """What the call makes of the key at an index, or of the next one if that has gone."""
+        length = len(self)
+        if not -length <= index < length:
+            raise IndexError("deque index out of range")
+        skip = index if index >= 0 else -index - 1
+        for key in self._cache.iterkeys(reverse=index < 0) if index < 0 else self._cache.iterkeys():
+            if skip:
+                skip -= 1
+                continue
+            try:
+                return call(key)
+            except KeyError:
+                continue
+        raise IndexError("deque index out of range")
+
+    def __getitem__(self, index: Any) -> Any:
+        """The value at an index. IndexError: there is none."""
+        return self._at(index, self._cache.__getitem__)
+
+    def __setitem__(self, index: int, value: Any) -> None:
+        """Replace the value at an index. IndexError: there is none."""
+        self._at(index, lambda key: self._cache.__setitem__(key, value))
+
+    def __delitem__(self, index: int) -> None:
+        """Remove the value at an index. IndexError: there is none."""
+        self._at(index, self._cache.__delitem__)
+
+    # --------------------------------------------------------------- as whole
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}(directory={self.directory!r})"
+
+    def __len__(self) -> int:
+        return len(self._cache)
+
+    def __iter__(self) -> Iterator[Any]:
+        """The values from the left; those that go meanwhile are left out."""
+        return self._values(self._cache.iterkeys())
+
+    def __reversed__(self) -> Iterator[Any]:
+        """The values from the right."""
+        return self._values(self._cache.iterkeys(reverse=True))
+
+    def _values(self, keys: Iterable[Any]) -> Iterator[Any]:
+        for key in keys:
+            try:
+                value = self._cache[key]
+            except KeyError:
+                continue
+            yield value
+
+    def _compared(self, other: Any, compare: Callable[[Any, Any], bool]) -> Any:
+        """As sequences compare: by the first values that differ, or else by length."""
+        if not isinstance(other, Sequence):
+            return NotImplemented
+        if compare in (operator.eq, operator.ne) and len(self) != len(other):
+            return compare is operator.ne
+        for mine, its in zip(self, other):
+            if mine != its:
+                return compare(mine, its)
+        return compare(len(self), len(other))
+
+    def __eq__(self, other: object) -> Any:
+        return self._compared(other, operator.eq)
+
+    def __ne__(self, other: object) -> Any:
+        return self._compared(other, operator.ne)
+
+    def __lt__(self, other: Any) -> Any:
+        return self._compared(other, operator.lt)
+
+    def __gt__(self, other: Any) -> Any:
+        return self._compared(other, operator.gt)
+
+    def __le__(self, other: Any) -> Any:
+        return self._compared(other, operator.le)
+
+    def __ge__(self, other: Any) -> Any:
+        return self._compared(other, operator.ge)
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __iadd__(self, iterable: Iterable[Any]) -> Deque:
+        """As extend."""
+        self.extend(iterable)
+        return self
+
+    def __getstate__(self) -> Any:
+        return self.directory, self.maxlen
+
+    def __setstate__(self, state: Any) -> None:
+        directory, maxlen = state
+        self.__init__(directory=directory, maxlen=maxlen)  # type: ignore[misc]
+
+    def copy(self) -> Deque:
+        """Another Deque on the same directory: the values are the same ones."""
+        return type(self)(directory=self.directory, maxlen=self.maxlen)
+
+    def count(self, value: Any) -> int:
+        """How many values are equal to this."""
+        return sum(1 for item in self if item == value)
+
+    @contextmanager
+    def transact(self) -> Iterator[None]:
+        """Keep other writers out: see Cache.transact."""
+        with self._cache.transact(retry=True):
+            yield
+
+    # ------------------------------------------------------------- at the ends
+
+    def append(self, value: Any) -> None:
+        """Add a value at the right."""
+        with self._cache.transact(retry=True):
+            self._cache.push(value, retry=True)
+            if len(self._cache) > self._maxlen:
+                self.popleft()
+
+    def appendleft(self, value: Any) -> None:
+        """Add a value at the left."""
+        with self._cache.transact(retry=True):
+            self._cache.push(value, side="front", retry=True)
+            if len(self._cache) > self._maxlen:
+                self.pop()
+
+    def extend(self, iterable: Iterable[Any]) -> None:
+        """Append each value."""
+        for value in iterable:
+            self.append(value)
+
+    def extendleft(self, iterable: Iterable[Any]) -> None:
+        """Append each value at the left, so that the last one comes first."""
+        for value in iterable:
+            self.appendleft(value)
+
+    def pop(self) -> Any:
+        """Remove the value at the right. IndexError: there is none."""
+        return self._end(self._cache.pull, "back", "pop")
+
+    def popleft(self) -> Any:
+        """Remove the value at the left. IndexError: there is none."""
+        return self._end(self._cache.pull, "front", "pop")
+
+    def peek(self) -> Any:
+        """The value at the right. IndexError: there is none."""
+        return self._end(self._cache.peek, "back", "peek")
+
+    def peekleft(self) -> Any:
+        """The value at the left. IndexError: there is none."""
+        return self._end(self._cache.peek, "front", "peek")
+
+    def _end(self, call: Callable[..., Any], side: str, what: str) -> Any:
+        _, value = call(default=_NOTHING, side=side, retry=True)
+        if value is ENOVAL:
+            raise IndexError(f"{what} from an empty deque")
+        return value
+
+    def clear(self) -> None:
+        """Remove all values."""
+        self._cache.clear(retry=True)
+
+    def remove(self, value: Any) -> None:
+        """Remove the first value that is equal to this. ValueError: there is none."""
+        for key in self._cache.iterkeys():
+            try:
+                if self._cache[key] == value:
+                    del self._cache[key]
+                    return
+            except KeyError:
+                continue
+        raise ValueError("deque.remove(value): value not in deque")
+
+    def reverse(self) -> None:
+        """Turn the order around. Takes memory for all values."""
+        with self._cache.transact(retry=True):
+            values = list(reversed(self))
+            self.clear()
+            self.extend(values)
+
+    def rotate(self, steps: int = 1) -> None:
+        """Move so many values from the right to the left; below 0 the other way."""
+        if not isinstance(steps, int):
+            raise TypeError(f"integer argument expected, got {type(steps).__name__}")
+        length = len(self)
+        if not length:
+            return
+        take, give = (self.pop, self.appendleft) if steps >= 0 else (self.popleft, self.append)
+        for _ in range(abs(steps) % length):
+            try:
+                value = take()
+            except IndexError:
+                return
+            give(value)

@@ -1,0 +1,336 @@
+"""How keys and values become what is stored. A program's own subclasses override any of it."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import pickle
+import pickletools
+import sys
+import zlib
+from collections.abc import Iterable
+from contextlib import suppress
+from typing import IO, Any
+
+from .._cbor import dumps
+from .._cbor_read import loads
+from .._codec import decode_value, encode_value
+from ._constants import (
+    ENOVAL,
+    MODE_BINARY,
+    MODE_NATURAL,
+    MODE_PICKLE,
+    MODE_RAW,
+    MODE_TEXT,
+    UNKNOWN,
+    Constant,
+    refused,
+)
+from ._keys import Fields, hutch_key
+
+Columns = tuple[int, int, Any, Any]
+"""What store returns: size, mode, name of the value's own file or None, value or None."""
+
+_INT64 = range(-(2**63), 2**63)
+_PIECE = 2**22
+_TRIES = 10
+_TYPE, _CONSTANT = "hutch.diskcache.type", "hutch.diskcache.constant"
+
+
+def _is_plain(value: Any) -> bool:
+    """Whether a database column takes the value as it is; a str or bytes is for the caller."""
+    kind = type(value)
+    return kind is float or (kind is int and value in _INT64)
+
+
+class Disk:
+    """Keys and values as natural values of hutch: reading them runs no code.
+
+    A key or a value that is none is a TypeError; PickleDisk takes any object. A pickle that
+    python-diskcache, or a PickleDisk, has stored is a PickleRefusedError on read.
+
+    Values stand in the cache itself, also large ones. A subclass whose filename() is its own has
+    values of at least min_file_size bytes in files, of the names that it chooses.
+
+    Parameters:
+        directory: of the cache, below which files are.
+        min_file_size: from how many bytes on a value is MODE_BINARY or MODE_TEXT.
+        pickle_protocol: of subclasses that pickle.
+    """
+
+    def __init__(self, directory: str, min_file_size: int = 0, pickle_protocol: int = 0) -> None:
+        self._directory = directory
+        self.min_file_size = min_file_size
+        self.pickle_protocol = pickle_protocol
+
+    def hash(self, key: Any) -> int:
+        """A number that is the same for a key in every process: FanoutCache's choice of a shard."""
+        name = hutch_key(*self.put(key))
+        if isinstance(name, bytes):
+            return zlib.adler32(name)
+        return zlib.adler32(str(name).encode("utf-8", "surrogatepass"))
+
+    # ----------------------------------------------------------------- keys
+
+    def put(self, key: Any) -> Fields:
+        """The key as it is stored, and whether that is the key itself."""
+        if type(key) in (str, bytes) or _is_plain(key):
+            return key, True
+        try:
+            return dumps(_portable(key), sort=True), False
+        except TypeError as error:
+            raise TypeError(f"{error}. {_REMEDY}") from None
+
+    def get(self, key: Any, raw: bool) -> Any:
+        """The key that put has made this of."""
+        if raw:
+            return bytes(key) if type(key) is memoryview else key
+        data = bytes(key)
+        if _is_pickle(data):
+            raise refused("a key of this cache")
+        return _restored(loads(data))
+
+    # --------------------------------------------------------------- values
+
+    def store(self, value: Any, read: bool, key: Any = UNKNOWN) -> Columns:
+        """What is stored for a value, or for the bytes of a file (read)."""
+        if read:
+            return self._store_file(value, key)
+        kind = type(value)
+        if _is_plain(value):
+            return 0, MODE_RAW, None, value
+        if kind is bytes:
+            if len(value) < self.min_file_size:
+                return 0, MODE_RAW, None, value
+            return self._large(MODE_BINARY, value, value, key)
+        if kind is str:
+            if len(value) < self.min_file_size:
+                return 0, MODE_RAW, None, value
+            data = value.encode("utf-8")
+            return self._large(MODE_TEXT, data, value, key)
+        return self._store_object(value, key)
+
+    def _store_object(self, value: Any, key: Any) -> Columns:
+        try:
+            data, extended = encode_value(value)
+        except TypeError as error:
+            raise TypeError(f"{error}. {_REMEDY}") from None
+        form = (extended or b"").rpartition(b":")[2]
+        return self._any_size(MODE_NATURAL, bytes([len(form)]) + form + data, value, key)
+
+    def _store_file(self, file: Any, key: Any) -> Columns:
+        if self._names_files():
+            name, path = self.filename(key, file)
+            size = self._write(path, iter(lambda: file.read(_PIECE), b""), "xb")
+            return size, MODE_BINARY, name, None
+        data = b"".join(iter(lambda: file.read(_PIECE), b""))
+        return 0, MODE_BINARY, None, data
+
+    def _any_size(self, mode: int, data: bytes, value: Any, key: Any) -> Columns:
+        if len(data) < self.min_file_size:
+            return 0, mode, None, data
+        return self._large(mode, data, value, key)
+
+    def _large(self, mode: int, data: bytes, value: Any, key: Any) -> Columns:
+        if not self._names_files():
+            return 0, mode, None, data
+        name, path = self.filename(key, value)
+        return self._write(path, [data], "xb"), mode, name, None
+
+    def _names_files(self) -> bool:
+        return type(self).filename is not Disk.filename
+
+    def fetch(self, mode: int, filename: str | None, value: Any, read: bool) -> Any:
+        """The value of what store has made. OSError: its file cannot be read.
+
+        read: of a MODE_BINARY value a file that is open for reading.
+        """
+        if mode == MODE_RAW:
+            return bytes(value) if type(value) is memoryview else value
+        if mode == MODE_BINARY and read:
+            if filename is not None:
+                return open(os.path.join(self._directory, filename), "rb")
+            return value if hasattr(value, "read") else io.BytesIO(value)
+        data = self._data(filename, value)
+        if mode == MODE_BINARY:
+            return data
+        if mode == MODE_TEXT:
+            return data if isinstance(data, str) else data.decode("utf-8")
+        if mode == MODE_NATURAL:
+            length = data[0]
+            form = data[1 : 1 + length]
+            return decode_value(data[1 + length :], b"py:" + form if form else b"")
+        if mode == MODE_PICKLE:
+            return self._unpickle(data)
+        return None
+
+    def _data(self, filename: str | None, value: Any) -> Any:
+        if filename is None:
+            return bytes(value) if isinstance(value, memoryview) else value
+        with open(os.path.join(self._directory, filename), "rb") as file:
+            return file.read()
+
+    def _unpickle(self, data: bytes) -> Any:
+        raise refused("a value of this cache")
+
+    # ---------------------------------------------------------------- files
+
+    def filename(self, key: Any = UNKNOWN, value: Any = UNKNOWN) -> tuple[str, str]:
+        """The name of a new file below the directory, and its path. Random, in two folders."""
+        name = os.urandom(16).hex()
+        relative = os.path.join(name[:2], name[2:4], name[4:] + ".val")
+        return relative, os.path.join(self._directory, relative)
+
+    def remove(self, file_path: str) -> None:
+        """Remove a file of that name, and the folders that it leaves empty. No errors."""
+        path = os.path.join(self._directory, file_path)
+        with suppress(OSError):
+            os.remove(path)
+        folder = os.path.dirname(path)
+        while len(folder) > len(self._directory):
+            try:
+                os.rmdir(folder)
+            except OSError:
+                return
+            folder = os.path.dirname(folder)
+
+    def _write(
+        self, full_path: str, iterator: Iterable[Any], mode: str, encoding: str | None = None
+    ) -> int:
+        """Write pieces to a new file; how long they are."""
+        size = 0
+        with self._new_file(full_path, mode, encoding) as file:
+            for piece in iterator:
+                size += len(piece)
+                file.write(piece)
+        return size
+
+    def _new_file(self, path: str, mode: str, encoding: str | None) -> IO[Any]:
+        tries = _TRIES
+        while True:
+            # Another process may remove the folder when its last file goes.
+            os.makedirs(os.path.dirname(path), exist_ok=True)
+            try:
+                return open(path, mode, encoding=encoding)
+            except FileNotFoundError:
+                tries -= 1
+                if not tries:
+                    raise
+            except FileExistsError:
+                # A name that the key decides is that of the value to be replaced.
+                os.remove(path)
+
+
+_REMEDY = (
+    "hutch.register makes values of dataclasses, named tuples and enumerations, and "
+    "disk=hutch.diskcache.PickleDisk takes any object, if only trusted programs can write to "
+    "the cache's directory"
+)
+
+
+def _is_pickle(data: bytes) -> bool:
+    # Protocols 2 and newer begin with this; in CBOR it is an array of no use as a key's start.
+    return data[:1] == b"\x80" and data[1:2] in (b"\x02", b"\x03", b"\x04", b"\x05")
+
+
+def _portable(key: Any) -> Any:
+    """The key, with a form for what is in keys of functions: types and markers."""
+    kind = type(key)
+    if kind is tuple:
+        return tuple(map(_portable, key))
+    if kind is Constant:
+        return (_CONSTANT, key[0])
+    if isinstance(key, type):
+        return (_TYPE, key.__module__, key.__qualname__)
+    return key
+
+
+def _restored(key: Any) -> Any:
+    """What _portable was made of. A type that this program has not imported stays a tuple."""
+    if type(key) is not tuple:
+        return key
+    if len(key) == 2 and key[0] == _CONSTANT:
+        return ENOVAL if key[1] == "ENOVAL" else UNKNOWN
+    if len(key) == 3 and key[0] == _TYPE:
+        module = sys.modules.get(key[1])
+        found: Any = None if module is None else vars(module).get(key[2])
+        return found if isinstance(found, type) else key
+    return tuple(map(_restored, key))
+
+
+class PickleDisk(Disk):
+    """Any object as a key or value, by pickle, as python-diskcache's Disk.
+
+    Reading runs what the bytes say: only for directories that no untrusted program can write to.
+    signed() makes one that refuses what others have written.
+    """
+
+    def put(self, key: Any) -> Fields:
+        if type(key) in (str, bytes) or _is_plain(key):
+            return key, True
+        data = pickle.dumps(key, protocol=self.pickle_protocol)
+        return pickletools.optimize(data), False
+
+    def get(self, key: Any, raw: bool) -> Any:
+        return super().get(key, raw) if raw else pickle.loads(bytes(key))
+
+    def _store_object(self, value: Any, key: Any) -> Columns:
+        data = pickle.dumps(value, protocol=self.pickle_protocol)
+        return self._any_size(MODE_PICKLE, data, value, key)
+
+    def _unpickle(self, data: bytes) -> Any:
+        return pickle.loads(data)
+
+    @staticmethod
+    def signed(key: bytes) -> type[PickleDisk]:
+        """A PickleDisk whose values carry an authentication code, by a secret of 16 bytes or more.
+
+        The code is compared before anything is unpickled: PickleRefusedError for a value that was
+        written without the secret. Keys that pickle are as in Disk: natural values.
+        """
+        from ..pickling import PickleSerializer
+
+        serializer = PickleSerializer(key)
+
+        class SignedPickleDisk(PickleDisk):
+            put = Disk.put
+            get = Disk.get
+
+            def _store_object(self, value: Any, key: Any) -> Columns:
+                return self._any_size(MODE_PICKLE, serializer.dumps(value), value, key)
+
+            def _unpickle(self, data: bytes) -> Any:
+                if not serializer.is_authentic(data):
+                    raise refused("a value that was stored without this cache's secret")
+                return serializer.loads(data)
+
+        return SignedPickleDisk
+
+
+class JSONDisk(Disk):
+    """Keys and values as JSON, compressed by zlib.
+
+    Parameters:
+        compress_level: 0 (none) to 9 (smallest).
+    """
+
+    def __init__(self, directory: str, compress_level: int = 1, **kwargs: Any) -> None:
+        self.compress_level = compress_level
+        super().__init__(directory, **kwargs)
+
+    def put(self, key: Any) -> Fields:
+        return super().put(self._compressed(key))
+
+    def get(self, key: Any, raw: bool) -> Any:
+        return json.loads(zlib.decompress(super().get(key, raw)))
+
+    def store(self, value: Any, read: bool, key: Any = UNKNOWN) -> Columns:
+        return super().store(value if read else self._compressed(value), read, key=key)
+
+    def fetch(self, mode: int, filename: str | None, value: Any, read: bool) -> Any:
+        data = super().fetch(mode, filename, value, read)
+        return data if read else json.loads(zlib.decompress(data))
+
+    def _compressed(self, value: Any) -> bytes:
+        return zlib.compress(json.dumps(value).encode("utf-8"), self.compress_level)

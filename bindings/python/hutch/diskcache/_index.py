@@ -1,0 +1,154 @@
+"""A mapping in the order of insertion that stays."""
+
+from __future__ import annotations
+
+import os
+from collections import OrderedDict
+from collections.abc import Collection, Iterator, Mapping, MutableMapping
+from contextlib import contextmanager
+from typing import Any, Callable
+
+from ._constants import ENOVAL
+from .core import Cache
+
+
+class Index(MutableMapping[Any, Any]):
+    """A mapping in a directory that keeps it. Nothing is culled.
+
+        index = Index("~/.cache/index", {"a": 1}, b=2)
+
+    Keys are equal if what a Disk makes of them is. Several processes may use it.
+
+    Parameters: a directory (a str or bytes; None or left out: a new temporary one), then what a
+    dict takes.
+    """
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        directory = None
+        if args and (args[0] is None or isinstance(args[0], (str, bytes))):
+            directory, args = args[0], args[1:]
+        directory = None if directory is None else os.fsdecode(directory)
+        self._cache: Any = Cache(directory, eviction_policy="none")
+        self.update(*args, **kwargs)
+
+    @classmethod
+    def fromcache(cls, cache: Any, *args: Any, **kwargs: Any) -> Index:
+        """An Index on an open cache, which should have eviction_policy "none"."""
+        self = cls.__new__(cls)
+        self._cache = cache
+        self.update(*args, **kwargs)
+        return self
+
+    @property
+    def cache(self) -> Any:
+        """The cache that has the items."""
+        return self._cache
+
+    @property
+    def directory(self) -> str:
+        """The cache's directory."""
+        directory: str = self._cache.directory
+        return directory
+
+    def __getitem__(self, key: Any) -> Any:
+        return self._cache[key]
+
+    def __setitem__(self, key: Any, value: Any) -> None:
+        self._cache[key] = value
+
+    def __delitem__(self, key: Any) -> None:
+        del self._cache[key]
+
+    def __contains__(self, key: object) -> bool:
+        return key in self._cache
+
+    def __iter__(self) -> Iterator[Any]:
+        """The keys in the order in which they were first stored."""
+        return iter(self._cache)
+
+    def __reversed__(self) -> Iterator[Any]:
+        keys: Iterator[Any] = reversed(self._cache)
+        return keys
+
+    def __len__(self) -> int:
+        return len(self._cache)
+
+    def setdefault(self, key: Any, default: Any = None) -> Any:
+        """The value of key; if there is none, default, which is stored."""
+        while True:
+            value = self._cache.get(key, default=ENOVAL, retry=True)
+            if value is not ENOVAL:
+                return value
+            self._cache.add(key, default, retry=True)
+
+    def pop(self, key: Any, default: Any = ENOVAL) -> Any:
+        """Remove key and return its value, or default. KeyError: neither is there."""
+        value = self._cache.pop(key, default=default, retry=True)
+        if value is ENOVAL:
+            raise KeyError(key)
+        return value
+
+    def peekitem(self, last: bool = True) -> tuple[Any, Any]:
+        """The key and value that were stored last, or first. KeyError: there is none."""
+        item: tuple[Any, Any] = self._cache.peekitem(last, retry=True)
+        return item
+
+    def popitem(self, last: bool = True) -> tuple[Any, Any]:
+        """Remove the item that was stored last, or first. KeyError: there is none."""
+        with self._cache.transact(retry=True):
+            key, value = self._cache.peekitem(last, retry=True)
+            del self._cache[key]
+        return key, value
+
+    def push(self, value: Any, prefix: str | None = None, side: str = "back") -> Any:
+        """As Cache.push."""
+        return self._cache.push(value, prefix, side, retry=True)
+
+    def pull(
+        self, prefix: str | None = None, default: Any = (None, None), side: str = "front"
+    ) -> Any:
+        """As Cache.pull."""
+        return self._cache.pull(prefix, default, side, retry=True)
+
+    def clear(self) -> None:
+        """Remove all items."""
+        self._cache.clear(retry=True)
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __getstate__(self) -> Any:
+        return self.directory
+
+    def __setstate__(self, state: Any) -> None:
+        self.__init__(state)  # type: ignore[misc]
+
+    def __eq__(self, other: object) -> bool:
+        """Whether the items are equal; for an Index or an OrderedDict in the same order, too."""
+        if not isinstance(other, Mapping):
+            return NotImplemented
+        if len(self) != len(other):
+            return False
+        if isinstance(other, (Index, OrderedDict)):
+            return all(mine == its for mine, its in zip(self.items(), other.items()))
+        return all(other.get(key, ENOVAL) == value for key, value in self.items())
+
+    def __ne__(self, other: object) -> bool:
+        return not self == other
+
+    def memoize(
+        self, name: str | None = None, typed: bool = False, ignore: Collection[Any] = ()
+    ) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+        """As Cache.memoize."""
+        decorate: Callable[[Callable[..., Any]], Callable[..., Any]] = self._cache.memoize(
+            name, typed, ignore=ignore
+        )
+        return decorate
+
+    @contextmanager
+    def transact(self) -> Iterator[None]:
+        """Keep other writers out: see Cache.transact."""
+        with self._cache.transact(retry=True):
+            yield
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.directory!r})"

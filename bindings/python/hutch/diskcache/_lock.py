@@ -1,0 +1,84 @@
+"""The lock that a writer holds: of one thread of one process, over all that use a directory."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import threading
+import time
+
+from ._constants import Timeout
+
+_LONGEST_PAUSE = 0.005
+
+
+class WriterLock:
+    """A lock on a file (flock) beneath a lock of this process's threads. Reentrant.
+
+    The order: the threads' lock is taken first, and given up last. Where the process ends, the
+    system gives up the file's. A child process of os.fork begins without it.
+    """
+
+    def __init__(self, path: str) -> None:
+        self._path = path
+        self._begin()
+
+    def _begin(self) -> None:
+        self._pid = os.getpid()
+        self._threads = threading.RLock()
+        self._depth = 0
+        self._file = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+
+    def acquire(self, timeout: float | None) -> int:
+        """Wait for the lock for so many seconds; None: as long as it takes. How deep it is held.
+
+        Timeout: another has it.
+        """
+        if self._pid != os.getpid():
+            # The parent's threads are not here, and its file would share the parent's lock.
+            os.close(self._file)
+            self._begin()
+        if not self._threads.acquire(timeout=-1 if timeout is None else timeout):
+            raise Timeout
+        if not self._depth:
+            try:
+                self._lock_file(timeout)
+            except BaseException:
+                self._threads.release()
+                raise
+        self._depth += 1
+        return self._depth
+
+    def _lock_file(self, timeout: float | None) -> None:
+        try:
+            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return
+        except BlockingIOError:
+            pass
+        if timeout is None:
+            fcntl.flock(self._file, fcntl.LOCK_EX)
+            return
+        end = time.monotonic() + timeout
+        pause = 0.0001
+        while True:
+            left = end - time.monotonic()
+            if left <= 0:
+                raise Timeout
+            time.sleep(min(pause, left))
+            pause = min(2 * pause, _LONGEST_PAUSE)
+            try:
+                fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                return
+            except BlockingIOError:
+                pass
+
+    def release(self) -> None:
+        """Give it up, once for each acquire, in the thread that has it."""
+        self._depth -= 1
+        if not self._depth:
+            fcntl.flock(self._file, fcntl.LOCK_UN)
+        self._threads.release()
+
+    def close(self) -> None:
+        """Close the file. Nothing may hold the lock."""
+        os.close(self._file)

@@ -1,0 +1,170 @@
+"""Queues in a cache: push, pull and peek.
+
+The entries of a queue have the keys 1 to 999,999,999,999,998, or with a prefix "prefix-" and 15
+digits. Between which numbers a queue's keys are is in the state. A number in between may be
+missing, since entries expire, are culled and are deleted: the ends of a queue are found by steps
+from its bounds, and after many steps in vain by a look at all keys.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+from ._base import seconds_left
+from ._entries import Entries, shaped
+from ._keys import QUEUE_START, hutch_key, queue_key, queue_place
+from ._record import Record
+from ._store import Store
+
+_STEPS = 1000
+_SIDES = ("front", "back")
+
+
+class Queues(Entries):
+    """The calls of queues."""
+
+    def push(
+        self,
+        value: Any,
+        prefix: str | None = None,
+        side: str = "back",
+        expire: float | None = None,
+        read: bool = False,
+        tag: Any = None,
+        retry: bool = False,
+    ) -> Any:
+        """Store value at an end of a queue; its key. The other parameters are those of set."""
+        _check_side(side)
+        columns = self._disk.store(value, read)
+        expires = None if expire is None else time.time() + expire
+        size, mode, filename, stored = columns
+        with self._transact(retry) as store:
+            low, high = self._ends(store, prefix)
+            if low > high:
+                number = low = high = QUEUE_START
+            elif side == "back":
+                number = high = high + 1
+            else:
+                number = low = low - 1
+            # Wider before the entry is there: a kill in between loses no entry.
+            store.state.set_bounds(prefix, low, high)
+            key = queue_key(prefix, number)
+            name = hutch_key(key, True)
+            record = Record(
+                mode, stored, store.state.next_place(), expires, tag, filename, size
+            )
+            if seconds_left(record) == 0:
+                if filename is not None:
+                    self._disk.remove(filename)
+            else:
+                self._write(store, name, record, store.find(name))
+                self._cull_some(store)
+            return key
+
+    def pull(
+        self,
+        prefix: str | None = None,
+        default: Any = (None, None),
+        side: str = "front",
+        expire_time: bool = False,
+        tag: bool = False,
+        retry: bool = False,
+    ) -> Any:
+        """Remove the entry at an end of a queue; its key and value, or default."""
+        return self._end(prefix, default, side, expire_time, tag, retry, True)
+
+    def peek(
+        self,
+        prefix: str | None = None,
+        default: Any = (None, None),
+        side: str = "front",
+        expire_time: bool = False,
+        tag: bool = False,
+        retry: bool = False,
+    ) -> Any:
+        """The key and value of the entry at an end of a queue, or default."""
+        return self._end(prefix, default, side, expire_time, tag, retry, False)
+
+    def _end(
+        self,
+        prefix: str | None,
+        default: Any,
+        side: str,
+        expire_time: bool,
+        tag: bool,
+        retry: bool,
+        remove: bool,
+    ) -> Any:
+        _check_side(side)
+        with self._transact(retry) as store:
+            failed = None
+            while True:
+                low, high = self._ends(store, prefix)
+                store.state.set_bounds(prefix, low, high)
+                if low > high:
+                    return shaped(default, None, expire_time, tag)
+                number = low if side == "front" else high
+                key = queue_key(prefix, number)
+                name = hutch_key(key, True)
+                record = self._find(store, name)
+                if record is None:
+                    continue  # It has just expired.
+                try:
+                    value = self._fetch(store, name, record)
+                except OSError:
+                    # Its file is gone: twice, and so is the entry.
+                    if remove or failed == name:
+                        self._drop(store, name, record)
+                    failed = name
+                    continue
+                if remove:
+                    self._drop(store, name, record)
+                return shaped((key, value), record, expire_time, tag)
+
+    # ------------------------------------------------------------------ ends
+
+    def _ends(self, store: Store, prefix: str | None) -> tuple[int, int]:
+        """The least and the greatest number of a queue; of an empty one the first is greater."""
+        bounds = store.state.bounds(prefix)
+        if bounds is None:
+            return self._looked_for(store, prefix)
+        low, high = bounds
+        front = self._step(store, prefix, low, high, 1)
+        back = None if front is None else self._step(store, prefix, high, front, -1)
+        if (front, back) != bounds:
+            # Something expired, as a rule: it is to count no longer.
+            store.entries.expire()
+        if front is None or back is None:
+            return self._looked_for(store, prefix)
+        return (front, back) if front <= back else (QUEUE_START, QUEUE_START - 1)
+
+    def _step(
+        self, store: Store, prefix: str | None, first: int, last: int, step: int
+    ) -> int | None:
+        """The first number that is there, or that beyond the last; None: too many are missing."""
+        number, steps = first, 0
+        while (last - number) * step >= 0:
+            name = hutch_key(queue_key(prefix, number), True)
+            if self._find(store, name) is not None:
+                return number
+            number += step
+            steps += 1
+            if steps == _STEPS:
+                return None
+        return number
+
+    def _looked_for(self, store: Store, prefix: str | None) -> tuple[int, int]:
+        numbers = []
+        for name in store.entries.keys():
+            place = queue_place(name)  # type: ignore[arg-type]
+            if place is not None and place[0] == prefix:
+                numbers.append(place[1])
+        if not numbers:
+            return QUEUE_START, QUEUE_START - 1
+        return min(numbers), max(numbers)
+
+
+def _check_side(side: str) -> None:
+    if side not in _SIDES:
+        raise KeyError(f"side is 'front' or 'back', not {side!r}")

@@ -1,0 +1,138 @@
+"""What is stored for an entry: the columns that a Disk makes, with the entry's times and tag.
+
+The value's bytes are hutch's value. The rest is its extended data: four bytes that name the form,
+the mode, the kind of the value, flags, the place in the order of insertion, the end of the
+entry's time to live as a double (infinity: none), and, if the flag says so, CBOR of a list: tag,
+name of the value's own file, size of that file, length of a long key. A long key's CBOR stands
+before the value.
+"""
+
+from __future__ import annotations
+
+import math
+import struct
+from typing import Any, NamedTuple
+
+from .._cbor import Unreadable, dumps
+from .._cbor_read import loads
+from .._serializers import Forms
+from ._constants import MODE_RAW
+
+_FORM = b"dc1:"
+_HEAD = struct.Struct("<4sBBBQd")
+_SIZE = _HEAD.size
+_DOUBLE = struct.Struct("<d")
+_BYTES, _TEXT, _INT, _FLOAT, _NONE = range(5)
+_MORE = 1
+
+OVERHEAD = 128
+"""What an entry is charged beyond its bytes, roughly what the manifest needs for it."""
+
+
+class Record(NamedTuple):
+    """An entry.
+
+    Attributes:
+        mode, value, filename, size: as Disk.store has made them.
+        place: in the order of insertion.
+        expires: a Unix time in seconds, or None.
+        tag: None, or what it was tagged with.
+        long_key: the key's bytes, of one that is too long for a key of hutch.
+    """
+
+    mode: int
+    value: Any
+    place: int
+    expires: float | None = None
+    tag: Any = None
+    filename: str | None = None
+    size: int = 0
+    long_key: bytes = b""
+
+    def encode(self) -> tuple[bytes, bytes]:
+        """The value and the extended data for hutch. TypeError: the value has no form."""
+        kind, data = _bytes_of(self.value)
+        more = b""
+        if self.tag is not None or self.filename is not None or self.long_key:
+            tail = [self.tag, self.filename, self.size, len(self.long_key)]
+            more = dumps(tail)
+            data = self.long_key + data
+        expires = math.inf if self.expires is None else self.expires
+        flags = _MORE if more else 0
+        return data, _HEAD.pack(_FORM, self.mode, kind, flags, self.place, expires) + more
+
+    @classmethod
+    def decode(cls, data: bytes, extended: bytes) -> Record | None:
+        """The record; None: this is none, but a value of another program, or damaged."""
+        if len(extended) < _SIZE or extended[:4] != _FORM:
+            return None
+        _, mode, kind, flags, place, expires = _HEAD.unpack_from(extended)
+        tag = filename = None
+        size, long_key = 0, b""
+        if flags & _MORE:
+            try:
+                tag, filename, size, length = loads(extended[_SIZE:])
+                long_key, data = data[:length], data[length:]
+            except (Unreadable, ValueError, TypeError):
+                return None
+            if filename is not None and not isinstance(filename, str):
+                return None
+        try:
+            value = _value_of(kind, data)
+        except (ValueError, struct.error):
+            return None
+        end = None if expires == math.inf else expires
+        return cls(mode, value, place, end, tag, filename, size, long_key)
+
+    @property
+    def is_number(self) -> bool:
+        """Whether incr can add to it."""
+        return self.mode == MODE_RAW and type(self.value) in (int, float)
+
+
+def _bytes_of(value: Any) -> tuple[int, bytes]:
+    kind = type(value)
+    if kind is bytes:
+        return _BYTES, value
+    if kind is str:
+        return _TEXT, value.encode("utf-8", "surrogatepass")
+    if kind is int or kind is bool:
+        return _INT, int(value).to_bytes(value.bit_length() // 8 + 1, "little", signed=True)
+    if kind is float:
+        return _FLOAT, _DOUBLE.pack(value)
+    if value is None:
+        return _NONE, b""
+    if kind is memoryview or kind is bytearray:
+        return _BYTES, bytes(value)
+    raise TypeError(f"Disk.store made a {kind.__name__}, which is no value of a column")
+
+
+def _value_of(kind: int, data: bytes) -> Any:
+    if kind == _BYTES:
+        return data
+    if kind == _TEXT:
+        return data.decode("utf-8", "surrogatepass")
+    if kind == _INT:
+        return int.from_bytes(data, "little", signed=True)
+    if kind == _FLOAT:
+        return _DOUBLE.unpack(data)[0]
+    if kind == _NONE:
+        return None
+    raise ValueError("no kind of a column")
+
+
+class RecordForms(Forms):
+    """Has hutch's calls take and give a value with its extended data."""
+
+    def encode(self, value: Any) -> tuple[bytes, bytes | None]:
+        pair: tuple[bytes, bytes | None] = value
+        return pair
+
+    def decode(self, data: bytes, extended: bytes) -> Any:
+        return data, extended
+
+
+def charge(key: Any, data: bytes, extended: bytes, size: int) -> int:
+    """What an entry counts in the volume of its cache."""
+    length = len(key) if isinstance(key, (str, bytes)) else 8
+    return length + len(data) + len(extended) + size + OVERHEAD

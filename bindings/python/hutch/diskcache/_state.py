@@ -1,0 +1,162 @@
+"""What writers share beside the entries: counters, and where queues begin and end.
+
+A file that is mapped into memory. It is read and written by who holds the writer lock, but for
+the counters, which are also read without it. All of it can be made anew from the entries, but
+the hits and misses: after a restart of the machine the file is not trusted.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import mmap
+import os
+import struct
+import time
+
+_MAGIC = b"hutchdc1"
+_BOOT_ID = "/proc/sys/kernel/random/boot_id"
+_PLACE, _COUNT, _BYTES, _HITS, _MISSES, _MOVED, _OTHERS = (64 + 8 * n for n in range(7))
+_TABLE = 128
+_SLOTS, _PROBES = 1024, 8
+_SLOT = struct.Struct("<16sqq")
+_SIZE = _TABLE + _SLOTS * _SLOT.size
+_NUMBER = struct.Struct("<q")
+_NO_PREFIX = b"\1" * 16
+_EMPTY = bytes(16)
+
+
+def _boot() -> bytes:
+    try:
+        with open(_BOOT_ID, "rb") as file:
+            return file.read(36).ljust(36)
+    except OSError:
+        return b"unknown".ljust(36)
+
+
+class State:
+    """The mapped file of a directory."""
+
+    def __init__(self, path: str) -> None:
+        file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        try:
+            if os.fstat(file).st_size != _SIZE:
+                os.ftruncate(file, _SIZE)
+            self._map = mmap.mmap(file, _SIZE)
+        finally:
+            os.close(file)
+
+    def close(self) -> None:
+        """Let go of the mapping."""
+        self._map.close()
+
+    def is_trusted(self) -> bool:
+        """Whether this was written since the machine started."""
+        return self._map[: len(_MAGIC) + 36] == _MAGIC + _boot()
+
+    def begin(self, count: int, total: int, others: int) -> None:
+        """Begin anew, with what Store.measure says. Needs the lock."""
+        if self._map[: len(_MAGIC)] != _MAGIC:
+            self._map[:_TABLE] = bytes(_TABLE)
+        self._map[_TABLE:] = bytes(_SIZE - _TABLE)
+        self.set_total(count, total, others)
+        self._write(_MOVED, 1 if count else 0)
+        self._map[: len(_MAGIC) + 36] = _MAGIC + _boot()
+
+    def _read(self, offset: int) -> int:
+        number: int = _NUMBER.unpack_from(self._map, offset)[0]
+        return number
+
+    def _write(self, offset: int, number: int) -> None:
+        _NUMBER.pack_into(self._map, offset, number)
+
+    def next_place(self) -> int:
+        """The place of a new entry: above all others. Needs the lock."""
+        place = max(time.time_ns(), self._read(_PLACE) + 1)
+        self._write(_PLACE, place)
+        return place
+
+    @property
+    def moved(self) -> bool:
+        """Whether an entry may have been written again since it was inserted."""
+        return self._read(_MOVED) != 0
+
+    def set_moved(self, moved: bool) -> None:
+        """Needs the lock."""
+        self._write(_MOVED, int(moved))
+
+    @property
+    def others(self) -> int:
+        """How many keys are none of the queue without a prefix; too many, if some expired."""
+        return self._read(_OTHERS)
+
+    def add(self, count: int, total: int, others: int) -> None:
+        """So many entries, bytes and other keys are there more, or fewer. Needs the lock."""
+        self._write(_OTHERS, max(0, self._read(_OTHERS) + others))
+        self._write(_COUNT, max(0, self._read(_COUNT) + count))
+        self._write(_BYTES, max(0, self._read(_BYTES) + total))
+
+    def set_total(self, count: int, total: int, others: int) -> None:
+        """Needs the lock."""
+        self._write(_OTHERS, others)
+        self._write(_COUNT, count)
+        self._write(_BYTES, total)
+
+    def total(self, count: int) -> int:
+        """The bytes of the entries, of which there are so many.
+
+        Entries that expire go without being counted here: then it is their share of the whole.
+        """
+        counted, total = self._read(_COUNT), self._read(_BYTES)
+        if count >= counted or not counted:
+            return total
+        return total * count // counted
+
+    def hits(self) -> tuple[int, int]:
+        """Hits and misses that were counted."""
+        return self._read(_HITS), self._read(_MISSES)
+
+    def count_access(self, hit: bool) -> None:
+        """One hit or miss more. Needs the lock."""
+        offset = _HITS if hit else _MISSES
+        self._write(offset, self._read(offset) + 1)
+
+    def set_hits(self, hits: int | None, misses: int | None) -> None:
+        """None: as it is. Needs the lock."""
+        if hits is not None:
+            self._write(_HITS, hits)
+        if misses is not None:
+            self._write(_MISSES, misses)
+
+    # The bounds of queues: every key of the queue is within, and some within may be missing. A
+    # queue that is not in the table has to be looked for among all keys.
+
+    def _slot(self, prefix: str | None) -> tuple[bytes, int]:
+        """The name of a queue, and the place in the file of its slot, or of one to use."""
+        name = _NO_PREFIX
+        if prefix is not None:
+            name = hashlib.blake2b(prefix.encode("utf-8", "surrogatepass"), digest_size=16).digest()
+        first = int.from_bytes(name[:4], "little") % _SLOTS
+        free = None
+        for step in range(_PROBES):
+            offset = _TABLE + (first + step) % _SLOTS * _SLOT.size
+            there = self._map[offset : offset + 16]
+            if there == name:
+                return name, offset
+            if free is None and there == _EMPTY:
+                free = offset
+        return name, _TABLE + first * _SLOT.size if free is None else free
+
+    def bounds(self, prefix: str | None) -> tuple[int, int] | None:
+        """The least and the greatest number that the queue can have. Needs the lock."""
+        name, offset = self._slot(prefix)
+        found, low, high = _SLOT.unpack_from(self._map, offset)
+        return (low, high) if found == name else None
+
+    def set_bounds(self, prefix: str | None, low: int, high: int) -> None:
+        """Needs the lock."""
+        name, offset = self._slot(prefix)
+        _SLOT.pack_into(self._map, offset, name, low, high)
+
+    def forget_bounds(self) -> None:
+        """Of all queues. Needs the lock."""
+        self._map[_TABLE:] = bytes(_SIZE - _TABLE)

@@ -1,0 +1,173 @@
+"""What the caches on one directory share in a process: the entries, the lock and the counters.
+
+    DIRECTORY/hutch/            the entries, a directory of hutch
+    DIRECTORY/diskcache.lock    the writer lock
+    DIRECTORY/diskcache.state   counters and bounds of queues
+    DIRECTORY/diskcache.json    the settings
+    DIRECTORY/.../NAME          files of a Disk that names its own
+
+Beside these there may be any other file.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import threading
+import weakref
+from typing import Any
+
+from .._cache import Cache as HutchCache
+from .._records import TierLimits
+from .._units import NO_LIMIT
+from ._keys import HutchKey, queue_place
+from ._lock import WriterLock
+from ._record import Record, RecordForms, charge
+from ._state import State
+
+ENTRIES = "hutch"
+LOCK, STATE, SETTINGS = "diskcache.lock", "diskcache.state", "diskcache.json"
+OWN = frozenset((ENTRIES, LOCK, STATE, SETTINGS, SETTINGS + ".new"))
+"""The names in a directory that are the module's."""
+
+_stores: weakref.WeakValueDictionary[tuple[int, int], Store] = weakref.WeakValueDictionary()
+# Protects _stores and the opening of one.
+_opening = threading.Lock()
+
+
+class Store:
+    """The open directory."""
+
+    def __init__(self, directory: str, inline: int, memory: int | None) -> None:
+        self.directory = directory
+        self.lock = WriterLock(os.path.join(directory, LOCK))
+        self.state = State(os.path.join(directory, STATE))
+        unlimited = TierLimits(
+            cost=NO_LIMIT, count=NO_LIMIT, max_entry=NO_LIMIT, time_to_live=NO_LIMIT
+        )
+        self.entries = HutchCache(
+            os.path.join(directory, ENTRIES),
+            sharing="shared",
+            memory=memory,
+            disk=unlimited,
+            inline_threshold=inline,
+            workers=1,
+        )
+        self.entries._forms = RecordForms()
+        # By key what was there before the transaction that is under way; None: there is none.
+        # Protected by the writer lock, as all below.
+        self.undo: dict[HutchKey, Record | None] | None = None
+        self.replaced_files: list[str] = []
+        self.made_files: list[str] = []
+        self._trust()
+
+    def _trust(self) -> None:
+        if self.state.is_trusted():
+            return
+        self.lock.acquire(None)
+        try:
+            if not self.state.is_trusted():
+                self.state.begin(*self.measure())
+        finally:
+            self.lock.release()
+
+    def measure(self) -> tuple[int, int, int]:
+        """The number and the bytes of the entries, and how many are not of the queue without a
+        prefix, by a look at all."""
+        count = total = others = 0
+        for key, found in self.entries.disk.items():
+            if isinstance(found, tuple):
+                data, extended = found
+                record = Record.decode(data, extended)
+                size = 0 if record is None else record.size
+                count, total = count + 1, total + charge(key, data, extended, size)
+                others += _is_other(key)
+        return count, total, others
+
+    def begin(self) -> None:
+        """With the lock just taken: forget the transaction that the parent process was in."""
+        if self.undo is not None:
+            self.undo = None
+            self.replaced_files, self.made_files = [], []
+
+    # -------------------------------------------------------------- entries
+
+    def find(self, key: HutchKey) -> Record | None:
+        """The entry, which may have expired."""
+        found = self.entries.get(key)
+        return Record.decode(*found) if type(found) is tuple else None
+
+    def put(self, key: HutchKey, record: Record, old: Record | None, lasts: float | None) -> None:
+        """Store an entry in place of the old one, for so many seconds. Needs the lock."""
+        data, extended = record.encode()
+        if self.undo is not None:
+            self.undo.setdefault(key, old)
+        self.entries.set(key, (data, extended), lasts)
+        more = charge(key, data, extended, record.size) - self._charge(key, old)
+        if old is None:
+            self.state.add(1, more, _is_other(key))
+        else:
+            self.state.add(0, more, 0)
+
+    def drop(self, key: HutchKey, old: Record | None) -> None:
+        """Remove an entry. Needs the lock."""
+        if self.undo is not None:
+            self.undo.setdefault(key, old)
+        self.entries.delete(key)
+        if old is not None:
+            self.state.add(-1, -self._charge(key, old), -_is_other(key))
+
+    def _charge(self, key: HutchKey, old: Record | None) -> int:
+        return 0 if old is None else charge(key, *old.encode(), old.size)
+
+    def volume(self) -> int:
+        """The bytes of the entries, roughly."""
+        return self.state.total(len(self.entries))
+
+    # ------------------------------------------------------------- settings
+
+    def set_settings(self, settings: dict[str, Any]) -> None:
+        """Store settings in place of those that are there. Needs the lock."""
+        path = os.path.join(self.directory, SETTINGS)
+        with open(path + ".new", "w", encoding="utf-8") as file:
+            json.dump(settings, file)
+        os.replace(path + ".new", path)
+
+    # ----------------------------------------------------------------- ends
+
+    def close(self) -> None:
+        """Close it; who goes on to use it gets ClosedError."""
+        with _opening:
+            for key, store in list(_stores.items()):
+                if store is self:
+                    del _stores[key]
+        self.entries.close()
+
+
+def _is_other(key: Any) -> int:
+    """1: a key that is not of the queue without a prefix."""
+    place = queue_place(key)
+    return int(place is None or place[0] is not None)
+
+
+def stored_settings(directory: str) -> dict[str, Any]:
+    """The settings that a directory has."""
+    try:
+        with open(os.path.join(directory, SETTINGS), encoding="utf-8") as file:
+            stored = json.load(file)
+    except (OSError, ValueError):
+        return {}
+    return stored if isinstance(stored, dict) else {}
+
+
+def open_store(directory: str, inline: int, memory: int | None = None) -> Store:
+    """The store of a directory, which is made if it is not there."""
+    with _opening:
+        os.makedirs(directory, 0o755, exist_ok=True)
+        status = os.stat(directory)
+        key = status.st_dev, status.st_ino
+        store = _stores.get(key)
+        if store is None:
+            store = Store(directory, inline, memory)
+            _stores[key] = store
+        return store

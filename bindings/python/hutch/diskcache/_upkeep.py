@@ -1,0 +1,188 @@
+"""What is done to many entries at once, and what is told of the cache."""
+
+from __future__ import annotations
+
+import os
+import time
+import warnings
+from collections.abc import Iterable
+from typing import Any
+
+from ._constants import (
+    DBNAME,
+    EVICTION_POLICY,
+    EmptyDirWarning,
+    Timeout,
+    UnknownFileWarning,
+)
+from ._keys import HutchKey
+from ._record import Record
+from ._store import OWN, Store
+from ._tags import tagged
+from ._walks import Walks
+
+_PORTION = 100
+
+
+class Upkeep(Walks):
+    """The calls that remove many, count and check."""
+
+    def __len__(self) -> int:
+        """How many entries there are; those that expired less than a second ago may count."""
+        return len(self._open().entries)
+
+    def volume(self) -> int:
+        """The bytes of the entries: keys, values and about what the manifest needs for them."""
+        return self._open().volume()
+
+    def stats(self, enable: bool = True, reset: bool = False) -> tuple[int, int]:
+        """The hits and misses that were counted; whether to count from now on."""
+        with self._transact(retry=True) as store:
+            hits = store.state.hits()
+            if reset:
+                store.state.set_hits(0, 0)
+        self.reset("statistics", int(enable))
+        return hits
+
+    # --------------------------------------------------------------- removal
+
+    def clear(self, retry: bool = False) -> int:
+        """Remove all entries; how many. A Timeout has in args how many had gone by then."""
+        removed = self._remove_all(lambda store: list(store.entries.keys()), retry)
+        with self._transact(retry=True) as store:
+            if not len(store.entries):
+                store.state.set_moved(False)
+                store.state.set_total(0, 0, 0)
+        return removed
+
+    def evict(self, tag: Any, retry: bool = False) -> int:
+        """Remove the entries with a tag; how many. A Timeout as in clear."""
+        return self._remove_all(lambda store: tagged(store, tag), retry)
+
+    def expire(self, now: float | None = None, retry: bool = False) -> int:
+        """Remove what has expired; how many entries were still there. A Timeout as in clear.
+
+        Entries go by themselves within about a second of their end, and are not seen after it,
+        but files that a Disk has named are removed here and in cull.
+        """
+        end = time.time() if now is None else now
+        with self._transact(retry) as store:
+            gone = store.entries.disk.expire()
+            store.entries.expire()
+        # By the clock of hutch no entry is left whose time is over, but those with files.
+        if end <= time.time_ns() / 1e9 and not self._disk._names_files():
+            return gone
+
+        def expired(store: Store) -> list[Any]:
+            names = []
+            for name, found in store.entries.disk.items():
+                record = Record.decode(*found)
+                if record is not None and record.expires is not None and record.expires < end:
+                    names.append(name)
+            return names
+
+        return gone + self._remove_all(expired, retry)
+
+    def cull(self, retry: bool = False) -> int:
+        """Remove what has expired, and entries until all take no more than size_limit; how many.
+
+        A Timeout as in clear.
+        """
+        now = time.time()
+        removed = self.expire(now, retry=True) if retry else self.expire(now)
+        order = EVICTION_POLICY.get(self.eviction_policy)
+        if order is None:
+            return removed
+        try:
+            while self.volume() > self.size_limit:
+                with self._transact(retry) as store:
+                    gone = self._remove_first(store, order, 10)
+                if not gone:
+                    break
+                removed += gone
+        except Timeout:
+            raise Timeout(removed) from None
+        return removed
+
+    def _remove_all(self, choose: Any, retry: bool) -> int:
+        """Remove entries, in portions between which others can write."""
+        removed = 0
+        names: list[HutchKey] = []
+        chosen = False
+        try:
+            while names or not chosen:
+                with self._transact(retry) as store:
+                    if not chosen:
+                        names, chosen = choose(store), True
+                    portion, names = names[:_PORTION], names[_PORTION:]
+                    for name in portion:
+                        record = store.find(name)
+                        if name in store.entries:
+                            self._drop(store, name, record)
+                            removed += 1
+        except Timeout:
+            raise Timeout(removed) from None
+        return removed
+
+    def create_tag_index(self) -> None:
+        """Note that tags are to be found fast. It changes nothing else."""
+        self.reset("tag_index", 1)
+
+    def drop_tag_index(self) -> None:
+        """Take that back."""
+        self.reset("tag_index", 0)
+
+    # ----------------------------------------------------------------- check
+
+    def check(self, fix: bool = False, retry: bool = False) -> list[Any]:
+        """Look through the directory; the warnings that were given. fix: put right what is wrong.
+
+        Damaged entries are removed by the look itself, with or without fix. Only for a file that
+        no entry names, and for an empty folder, is fix needed. Writers wait.
+        """
+        with warnings.catch_warnings(record=True) as given:
+            warnings.simplefilter("always")
+            with self._transact(retry) as store:
+                report = store.entries.check()
+                if report.damaged or report.orphans or report.manifest:
+                    warnings.warn(f"hutch has put right {report}", stacklevel=2)
+                self._check_files(store, fix)
+                store.state.set_total(*store.measure())
+        for each in given:
+            warnings.warn_explicit(each.message, each.category, each.filename, each.lineno)
+        return given
+
+    def _check_files(self, store: Store, fix: bool) -> None:
+        known = set()
+        for name, record in _records(store):
+            if record.filename is None:
+                continue
+            path = os.path.join(self.directory, record.filename)
+            if not os.path.exists(path):
+                warnings.warn(f"file not found: {path}", stacklevel=3)
+                if fix:
+                    self._drop(store, name, record)
+            known.add(os.path.normpath(path))
+        for folder, folders, files in os.walk(self.directory, topdown=True):
+            if folder == self.directory:
+                folders[:] = [each for each in folders if each != "hutch"]
+                files = [each for each in files if each not in OWN]
+                if DBNAME in files:
+                    return  # All else may be a cache's of python-diskcache.
+            for each in files:
+                path = os.path.join(folder, each)
+                if os.path.normpath(path) not in known:
+                    warnings.warn(f"unknown file: {path}", UnknownFileWarning, stacklevel=3)
+                    if fix:
+                        os.remove(path)
+            if not folders and not files and folder != self.directory:
+                warnings.warn(f"empty directory: {folder}", EmptyDirWarning, stacklevel=3)
+                if fix:
+                    os.rmdir(folder)
+
+
+def _records(store: Store) -> Iterable[tuple[HutchKey, Record]]:
+    for name, found in store.entries.disk.items():
+        record = Record.decode(*found)
+        if record is not None:
+            yield name, record  # type: ignore[misc]

@@ -1,0 +1,71 @@
+"""The cache, what makes bytes of its keys and values, and its constants."""
+
+from __future__ import annotations
+
+from ._constants import (
+    DBNAME,
+    DEFAULT_SETTINGS,
+    ENOVAL,
+    EVICTION_POLICY,
+    METADATA,
+    MODE_BINARY,
+    MODE_NATURAL,
+    MODE_NONE,
+    MODE_PICKLE,
+    MODE_RAW,
+    MODE_TEXT,
+    UNKNOWN,
+    Constant,
+    EmptyDirWarning,
+    OldDirectoryWarning,
+    PickleRefusedError,
+    Timeout,
+    UnknownFileWarning,
+)
+from ._disk import Disk, JSONDisk, PickleDisk
+from ._memoize import Memoizes, args_to_key, full_name
+from ._upkeep import Upkeep
+
+__all__ = [
+    "DBNAME",
+    "DEFAULT_SETTINGS",
+    "ENOVAL",
+    "EVICTION_POLICY",
+    "METADATA",
+    "MODE_BINARY",
+    "MODE_NATURAL",
+    "MODE_NONE",
+    "MODE_PICKLE",
+    "MODE_RAW",
+    "MODE_TEXT",
+    "UNKNOWN",
+    "Cache",
+    "Constant",
+    "Disk",
+    "EmptyDirWarning",
+    "JSONDisk",
+    "OldDirectoryWarning",
+    "PickleDisk",
+    "PickleRefusedError",
+    "Timeout",
+    "UnknownFileWarning",
+    "args_to_key",
+    "full_name",
+]
+
+
+class Cache(Upkeep, Memoizes):
+    """A cache in a directory, with the calls of python-diskcache's Cache.
+
+        cache = Cache("~/.cache/example")
+        cache.set("key", {"a": 1}, expire=60, tag="examples")
+
+    Any number of threads and processes may use a directory. Writes are made one at a time.
+
+    Parameters:
+        directory: made with its parents if it is not there; None: a new temporary one.
+        timeout: how many seconds a write waits for others, if it does not retry.
+        disk: Disk (natural values; the default), JSONDisk, PickleDisk, or a subclass.
+        settings: of DEFAULT_SETTINGS, and of disk_ for the disk's own parameters. They are kept
+            in the directory; one that is not given is as the directory has it.
+    """

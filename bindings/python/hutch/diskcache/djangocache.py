@@ -1,0 +1,236 @@
+"""A cache backend for Django. Importable only where Django is.
+
+    CACHES = {
+        "default": {
+            "BACKEND": "hutch.diskcache.DjangoCache",
+            "LOCATION": "/var/cache/site",
+        }
+    }
+
+Django stores responses and rendered templates, which are objects of its own: values are pickled,
+with an authentication code by SECRET_KEY, and a value without it is refused.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Collection
+from typing import Any, Callable
+
+from django.core.cache.backends.base import DEFAULT_TIMEOUT, BaseCache  # type: ignore
+
+from ._constants import ENOVAL
+from ._deque import Deque
+from ._disk import Disk, PickleDisk
+from ._index import Index
+from ._memoize import memoizer
+from .core import Cache
+from .fanout import FanoutCache
+
+
+def _signed_disk() -> type[Disk]:
+    from django.conf import settings  # type: ignore
+
+    secret = hashlib.sha256(b"hutch.diskcache\0" + str(settings.SECRET_KEY).encode())
+    return PickleDisk.signed(secret.digest())
+
+
+class DjangoCache(BaseCache):  # type: ignore[misc, unused-ignore]
+    """A FanoutCache as Django wants it.
+
+    Parameters: those of Django, and in CACHES: SHARDS (8), DATABASE_TIMEOUT (0.010 seconds), and
+    OPTIONS, which are the settings of FanoutCache. OPTIONS["disk"] takes the place of the
+    signed PickleDisk.
+    """
+
+    def __init__(self, directory: str, params: dict[str, Any]) -> None:
+        super().__init__(params)
+        options = {"disk": _signed_disk(), **params.get("OPTIONS", {})}
+        self._cache = FanoutCache(
+            directory,
+            params.get("SHARDS", 8),
+            params.get("DATABASE_TIMEOUT", 0.010),
+            **options,
+        )
+
+    @property
+    def directory(self) -> str:
+        """The directory."""
+        return self._cache.directory
+
+    def cache(self, name: str) -> Cache:
+        """As FanoutCache.cache."""
+        return self._cache.cache(name)
+
+    def deque(self, name: str, maxlen: int | None = None) -> Deque:
+        """As FanoutCache.deque."""
+        return self._cache.deque(name, maxlen=maxlen)
+
+    def index(self, name: str) -> Index:
+        """As FanoutCache.index."""
+        return self._cache.index(name)
+
+    # --------------------------------------------------------------- entries
+
+    def add(
+        self,
+        key: Any,
+        value: Any,
+        timeout: Any = DEFAULT_TIMEOUT,
+        version: int | None = None,
+        read: bool = False,
+        tag: Any = None,
+        retry: bool = True,
+    ) -> bool:
+        """Store value if there is no entry. timeout: in seconds; None: it does not expire."""
+        name = self.make_key(key, version=version)
+        return self._cache.add(name, value, self.get_backend_timeout(timeout), read, tag, retry)
+
+    def get(
+        self,
+        key: Any,
+        default: Any = None,
+        version: int | None = None,
+        read: bool = False,
+        expire_time: bool = False,
+        tag: bool = False,
+        retry: bool = False,
+    ) -> Any:
+        """The value of key, or default; the other parameters are those of Cache.get."""
+        name = self.make_key(key, version=version)
+        return self._cache.get(name, default, read, expire_time, tag, retry)
+
+    def read(self, key: Any, version: int | None = None) -> Any:
+        """As Cache.read."""
+        return self._cache.read(self.make_key(key, version=version))
+
+    def set(
+        self,
+        key: Any,
+        value: Any,
+        timeout: Any = DEFAULT_TIMEOUT,
+        version: int | None = None,
+        read: bool = False,
+        tag: Any = None,
+        retry: bool = True,
+    ) -> bool:
+        """Store value under key."""
+        name = self.make_key(key, version=version)
+        return self._cache.set(name, value, self.get_backend_timeout(timeout), read, tag, retry)
+
+    def touch(
+        self,
+        key: Any,
+        timeout: Any = DEFAULT_TIMEOUT,
+        version: int | None = None,
+        retry: bool = True,
+    ) -> bool:
+        """Let the entry expire in so many seconds. False: there is none."""
+        name = self.make_key(key, version=version)
+        return self._cache.touch(name, self.get_backend_timeout(timeout), retry)
+
+    def pop(
+        self,
+        key: Any,
+        default: Any = None,
+        version: int | None = None,
+        expire_time: bool = False,
+        tag: bool = False,
+        retry: bool = True,
+    ) -> Any:
+        """Remove the entry and return its value, or default."""
+        name = self.make_key(key, version=version)
+        return self._cache.pop(name, default, expire_time, tag, retry)
+
+    def delete(self, key: Any, version: int | None = None, retry: bool = True) -> bool:
+        """Remove the entry. False: there is none."""
+        return self._cache.delete(self.make_key(key, version=version), retry)
+
+    def incr(
+        self,
+        key: Any,
+        delta: int = 1,
+        version: int | None = None,
+        default: int | None = None,
+        retry: bool = True,
+    ) -> Any:
+        """Add delta to a number. ValueError: there is none, and no default."""
+        name = self.make_key(key, version=version)
+        try:
+            return self._cache.incr(name, delta, default, retry)
+        except KeyError:
+            raise ValueError(f"Key '{name}' not found") from None
+
+    def decr(
+        self,
+        key: Any,
+        delta: int = 1,
+        version: int | None = None,
+        default: int | None = None,
+        retry: bool = True,
+    ) -> Any:
+        """As incr, with delta subtracted."""
+        return self.incr(key, -delta, version, default, retry)
+
+    def has_key(self, key: Any, version: int | None = None) -> bool:
+        """Whether there is an entry."""
+        return self.make_key(key, version=version) in self._cache
+
+    # ---------------------------------------------------------------- upkeep
+
+    def expire(self) -> int:
+        """As Cache.expire."""
+        return self._cache.expire()
+
+    def stats(self, enable: bool = True, reset: bool = False) -> tuple[int, int]:
+        """As Cache.stats."""
+        return self._cache.stats(enable=enable, reset=reset)
+
+    def create_tag_index(self) -> None:
+        """As Cache.create_tag_index."""
+        self._cache.create_tag_index()
+
+    def drop_tag_index(self) -> None:
+        """As Cache.drop_tag_index."""
+        self._cache.drop_tag_index()
+
+    def evict(self, tag: Any) -> int:
+        """As Cache.evict."""
+        return self._cache.evict(tag)
+
+    def cull(self) -> int:
+        """As Cache.cull."""
+        return self._cache.cull()
+
+    def clear(self) -> int:
+        """Remove all entries; how many."""
+        return self._cache.clear()
+
+    def close(self, **_: Any) -> None:
+        """Nothing. Django calls this at the end of each request, and goes on with the cache."""
+
+    def get_backend_timeout(self, timeout: Any = DEFAULT_TIMEOUT) -> Any:
+        """The seconds until an entry expires; None: it does not."""
+        if timeout == DEFAULT_TIMEOUT:
+            return self.default_timeout
+        return -1 if timeout == 0 else timeout
+
+    def memoize(
+        self,
+        name: str | None = None,
+        timeout: Any = DEFAULT_TIMEOUT,
+        version: int | None = None,
+        typed: bool = False,
+        tag: Any = None,
+        ignore: Collection[Any] = (),
+    ) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+        """Decorator: keep what a function returns, as Cache.memoize."""
+
+        def lookup(key: Any) -> Any:
+            return self.get(key, ENOVAL, version, retry=True)
+
+        def keep(key: Any, result: Any) -> None:
+            if timeout is None or timeout == DEFAULT_TIMEOUT or timeout > 0:
+                self.set(key, result, timeout, version, tag=tag, retry=True)
+
+        return memoizer(lookup, keep, name, typed, ignore)

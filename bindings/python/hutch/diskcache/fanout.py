@@ -1,0 +1,315 @@
+"""A cache in several directories, so that writers of different keys seldom wait for each other."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from itertools import chain
+from typing import Any, Callable, TypeVar
+
+from .._errors import StorageError
+from ._base import Directory, full_path
+from ._constants import DEFAULT_SETTINGS, ENOVAL, Timeout
+from ._disk import Disk
+from ._memoize import Memoizes
+from .core import Cache
+from .persistent import Deque, Index
+
+_MEMORY = 64 << 20
+V = TypeVar("V")
+
+
+class FanoutCache(Memoizes):
+    """A cache whose keys are spread over shards, each a Cache in a directory of its own.
+
+    The calls are those of Cache. If other writers take too long and retry is false, they do not
+    raise Timeout, but answer as if there were no entry, or nothing was stored.
+
+    Parameters:
+        shards: how many.
+        timeout: how many seconds a write waits for others of its shard.
+        directory, disk, settings: as of Cache; size_limit is that of all shards together.
+    """
+
+    def __init__(
+        self,
+        directory: Directory = None,
+        shards: int = 8,
+        timeout: float = 0.010,
+        disk: type[Disk] = Disk,
+        **settings: Any,
+    ) -> None:
+        self._directory = full_path(directory)
+        self._count = shards
+        self._disk = disk
+        size_limit = settings.pop("size_limit", DEFAULT_SETTINGS["size_limit"]) / shards
+        self._shards = tuple(
+            Cache(
+                os.path.join(self._directory, f"{number:03d}"),
+                timeout=timeout,
+                disk=disk,
+                size_limit=size_limit,
+                _memory=_MEMORY // shards,
+                **settings,
+            )
+            for number in range(shards)
+        )
+        self._hash = self._shards[0].disk.hash
+        self._caches: dict[str, Cache] = {}
+        self._deques: dict[str, Deque] = {}
+        self._indexes: dict[str, Index] = {}
+
+    @property
+    def directory(self) -> str:
+        """The directory that has the shards'."""
+        return self._directory
+
+    def __getattr__(self, name: str) -> Any:
+        if name in DEFAULT_SETTINGS or name in ("timeout", "disk"):
+            return getattr(self._shards[0], name)
+        raise AttributeError(f"{type(self).__name__} has no attribute {name!r}")
+
+    def _shard(self, key: Any) -> Cache:
+        return self._shards[self._hash(key) % self._count]
+
+    @contextmanager
+    def transact(self, retry: bool = True) -> Iterator[None]:
+        """Keep the other writers of all shards out: see Cache.transact. It always waits."""
+        if not retry:
+            raise AssertionError("a FanoutCache's transact always waits: retry must be true")
+        with ExitStack() as stack:
+            for shard in self._shards:
+                stack.enter_context(shard.transact(retry=True))
+            yield
+
+    # --------------------------------------------------------------- entries
+
+    def set(
+        self,
+        key: Any,
+        value: Any,
+        expire: float | None = None,
+        read: bool = False,
+        tag: Any = None,
+        retry: bool = False,
+    ) -> bool:
+        """As Cache.set. False: other writers took too long."""
+        return _or(False, self._shard(key).set, key, value, expire, read, tag, retry)
+
+    def __setitem__(self, key: Any, value: Any) -> None:
+        """As set, with retry."""
+        self._shard(key)[key] = value
+
+    def touch(self, key: Any, expire: float | None = None, retry: bool = False) -> bool:
+        """As Cache.touch. False also: other writers took too long."""
+        return _or(False, self._shard(key).touch, key, expire, retry)
+
+    def add(
+        self,
+        key: Any,
+        value: Any,
+        expire: float | None = None,
+        read: bool = False,
+        tag: Any = None,
+        retry: bool = False,
+    ) -> bool:
+        """As Cache.add. False also: other writers took too long."""
+        return _or(False, self._shard(key).add, key, value, expire, read, tag, retry)
+
+    def incr(self, key: Any, delta: Any = 1, default: Any = 0, retry: bool = False) -> Any:
+        """As Cache.incr. None: other writers took too long."""
+        return _or(None, self._shard(key).incr, key, delta, default, retry)
+
+    def decr(self, key: Any, delta: Any = 1, default: Any = 0, retry: bool = False) -> Any:
+        """As Cache.decr. None: other writers took too long."""
+        return _or(None, self._shard(key).decr, key, delta, default, retry)
+
+    def get(
+        self,
+        key: Any,
+        default: Any = None,
+        read: bool = False,
+        expire_time: bool = False,
+        tag: bool = False,
+        retry: bool = False,
+    ) -> Any:
+        """As Cache.get. default also: other writers took too long, or the disk failed."""
+        shard = self._shard(key)
+        try:
+            return shard.get(key, default, read, expire_time, tag, retry)
+        except (Timeout, StorageError):
+            return default
+
+    def __getitem__(self, key: Any) -> Any:
+        """The value of key. KeyError: there is none."""
+        return self._shard(key)[key]
+
+    def read(self, key: Any) -> Any:
+        """As Cache.read."""
+        file = self.get(key, default=ENOVAL, read=True, retry=True)
+        if file is ENOVAL:
+            raise KeyError(key)
+        return file
+
+    def __contains__(self, key: Any) -> bool:
+        """Whether there is an entry that has not expired."""
+        return key in self._shard(key)
+
+    def pop(
+        self,
+        key: Any,
+        default: Any = None,
+        expire_time: bool = False,
+        tag: bool = False,
+        retry: bool = False,
+    ) -> Any:
+        """As Cache.pop. default also: other writers took too long."""
+        return _or(default, self._shard(key).pop, key, default, expire_time, tag, retry)
+
+    def delete(self, key: Any, retry: bool = False) -> bool:
+        """As Cache.delete. False also: other writers took too long."""
+        return _or(False, self._shard(key).delete, key, retry)
+
+    def __delitem__(self, key: Any) -> None:
+        """Remove the entry. KeyError: there is none."""
+        del self._shard(key)[key]
+
+    # ---------------------------------------------------------------- upkeep
+
+    def check(self, fix: bool = False, retry: bool = False) -> list[Any]:
+        """As Cache.check, of all shards."""
+        return list(chain.from_iterable(shard.check(fix, retry) for shard in self._shards))
+
+    def expire(self, retry: bool = False) -> int:
+        """As Cache.expire, of all shards."""
+        return self._remove("expire", (None,), retry)
+
+    def evict(self, tag: Any, retry: bool = False) -> int:
+        """As Cache.evict, of all shards."""
+        return self._remove("evict", (tag,), retry)
+
+    def cull(self, retry: bool = False) -> int:
+        """As Cache.cull, of all shards."""
+        return self._remove("cull", (), retry)
+
+    def clear(self, retry: bool = False) -> int:
+        """As Cache.clear, of all shards."""
+        return self._remove("clear", (), retry)
+
+    def _remove(self, name: str, args: tuple[Any, ...], retry: bool) -> int:
+        removed = 0
+        for shard in self._shards:
+            while True:
+                try:
+                    removed += getattr(shard, name)(*args, retry=retry)
+                    break
+                except Timeout as timeout:
+                    removed += timeout.args[0]
+        return removed
+
+    def create_tag_index(self) -> None:
+        """As Cache.create_tag_index."""
+        for shard in self._shards:
+            shard.create_tag_index()
+
+    def drop_tag_index(self) -> None:
+        """As Cache.drop_tag_index."""
+        for shard in self._shards:
+            shard.drop_tag_index()
+
+    def stats(self, enable: bool = True, reset: bool = False) -> tuple[int, int]:
+        """As Cache.stats, the sums of all shards."""
+        each = [shard.stats(enable, reset) for shard in self._shards]
+        return sum(hits for hits, _ in each), sum(misses for _, misses in each)
+
+    def volume(self) -> int:
+        """As Cache.volume, the sum of all shards."""
+        return sum(shard.volume() for shard in self._shards)
+
+    def reset(self, key: str, value: Any = ENOVAL) -> Any:
+        """As Cache.reset, of each shard; what the last one says."""
+        result = None
+        for shard in self._shards:
+            while True:
+                try:
+                    result = shard.reset(key, value)
+                    break
+                except Timeout:
+                    continue
+        return result
+
+    def close(self) -> None:
+        """As Cache.close, of all shards and of what cache, deque and index gave."""
+        for shard in self._shards:
+            shard.close()
+        self._caches.clear()
+        self._deques.clear()
+        self._indexes.clear()
+
+    def __enter__(self) -> FanoutCache:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def __getstate__(self) -> Any:
+        return self._directory, self._count, self.timeout, type(self.disk)
+
+    def __setstate__(self, state: Any) -> None:
+        self.__init__(*state)  # type: ignore[misc]
+
+    def __iter__(self) -> Iterator[Any]:
+        """The keys, shard by shard."""
+        return chain.from_iterable(map(iter, self._shards))
+
+    def __reversed__(self) -> Iterator[Any]:
+        """The keys in the opposite order."""
+        return chain.from_iterable(map(reversed, reversed(self._shards)))
+
+    def __len__(self) -> int:
+        """The entries of all shards."""
+        return sum(map(len, self._shards))
+
+    # ------------------------------------------------------- further caches
+
+    def cache(
+        self, name: str, timeout: float = 60, disk: type[Disk] | None = None, **settings: Any
+    ) -> Cache:
+        """A Cache in a directory within this one's; the same object for the same name."""
+        if name not in self._caches:
+            self._caches[name] = self._further("cache", name, timeout, disk, **settings)
+        return self._caches[name]
+
+    def deque(self, name: str, maxlen: int | None = None) -> Deque:
+        """A Deque in a directory within this one's; the same object for the same name."""
+        if name not in self._deques:
+            cache = self._further("deque", name, eviction_policy="none")
+            self._deques[name] = Deque.fromcache(cache, maxlen=maxlen)
+        return self._deques[name]
+
+    def index(self, name: str) -> Index:
+        """An Index in a directory within this one's; the same object for the same name."""
+        if name not in self._indexes:
+            cache = self._further("index", name, eviction_policy="none")
+            self._indexes[name] = Index.fromcache(cache)
+        return self._indexes[name]
+
+    def _further(
+        self,
+        kind: str,
+        name: str,
+        timeout: float = 60,
+        disk: type[Disk] | None = None,
+        **settings: Any,
+    ) -> Cache:
+        directory = os.path.join(self._directory, kind, *name.split("/"))
+        return Cache(directory, timeout=timeout, disk=disk or self._disk, **settings)
+
+
+def _or(otherwise: V, call: Callable[..., V], *args: Any) -> V:
+    """What the call returns; if other writers take too long, that."""
+    try:
+        return call(*args)
+    except Timeout:
+        return otherwise
