@@ -10,7 +10,7 @@
         def slow(n):
             return n * n
 
-See Cache for all of it. The library is libhutch; this package calls it by
+The class Cache has the documentation. The library is libhutch; this package calls it by
 ctypes, and for the common calls by an extension in C, if that was built.
 """
 

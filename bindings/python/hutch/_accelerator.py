@@ -1,9 +1,9 @@
 """The accelerator, hutch._fast, if there is one: the common calls in C.
 
-It is looked for beside this package, as a wheel carries it, then beside the library that
-HUTCH_LIBRARY names, and in build/ of the checkout that the package is part of. Without it, with another Python than CPython, with a build of it
-that has no GIL, and if the environment variable HUTCH_PURE is set, the package works the
-same, by ctypes alone.
+It is looked for beside this package, where a wheel has it, then beside the library that
+HUTCH_LIBRARY names, and in build/ of the checkout that has this package. The package
+works the same without it, by ctypes alone: with another Python than CPython, with a
+free-threaded build, and if the environment variable HUTCH_PURE is set.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def _built() -> Any:
 
 
 def _find() -> Any:
-    # A free-threaded build would find an extension for the others, and crash in it.
+    # A free-threaded build would find an extension for other builds, and crash in it.
     if sys.implementation.name != "cpython" or "t" in sys.abiflags:
         return None
     if os.environ.get("HUTCH_PURE", "0") not in ("", "0"):

@@ -1,8 +1,7 @@
-"""A load that is awaited: what hutch_load_async calls, and what comes of it.
+"""A load that is awaited: what hutch_load_async calls, and its result.
 
-A loader that is a plain function runs on a worker of the cache. One that is a
-coroutine runs on the loop of who awaits; its answer comes when it has ended, and
-no worker waits for it.
+A loader that is a plain function runs on a worker of the cache. A coroutine runs on the
+event loop of its caller; it answers when it has ended, and no worker waits for it.
 """
 
 from __future__ import annotations
@@ -43,7 +42,7 @@ class Work:
         _works[self.token] = self
 
     def leave(self) -> None:
-        """Nobody waits for it: a coroutine is cancelled."""
+        """No caller waits for it: a coroutine is cancelled."""
         self._is_left = True
         if self._task is not None:
             self._task.cancel()
@@ -88,7 +87,7 @@ class Work:
         try:
             self._answer(lead.pointer, await result)
         except BaseException as error:
-            # Who waits for the value is told; this task has nobody.
+            # The callers that wait for the value are told; this task has none.
             self._give_up(lead.pointer, error)
         finally:
             self._task = None

@@ -1,7 +1,7 @@
 """Calls that are awaited: tasks of the library, whose completions come through the loop.
 
 Each event loop has one completion port, whose descriptor the loop watches; completions are
-made on the loop's own thread. What memory can answer at once is answered without a task.
+made on the loop's own thread. A call that memory can answer at once makes no task.
 """
 
 from __future__ import annotations
@@ -39,13 +39,13 @@ _MAY_FINISH_NOW = 1
 _PRIORITIES: dict[str | None, int] = {"low": -1, "default": 0, "high": 1}
 
 _waiting: dict[int, asyncio.Future[Any]] = {}
-"""What is awaited, by the token that the library carries as the context."""
+"""The awaited calls, by the token that the library carries as the context."""
 
 _tokens = itertools.count(1)
 
 
 def _result(completion: Any) -> tuple[int, Any]:
-    """What a completion tells: its status, and a value's parts. Raises what failed."""
+    """The result of a completion: its status, and a value's parts. Raises its failure."""
     status = completion.status
     if status < 0:
         raise described(status, completion.error.contents if completion.error else None)
@@ -100,7 +100,7 @@ def _port_of(loop: asyncio.AbstractEventLoop) -> _Port:
 
 
 async def _awaited(call: Any, arguments: tuple[Any, ...], priority: str) -> tuple[int, Any]:
-    """Submit a call, and wait for what comes of it: a status, and for a get the value.
+    """Submit a call, and wait for its result: a status, and for a get the value.
 
     If the coroutine is cancelled, so is the task, unless it runs already.
     """
@@ -140,17 +140,17 @@ async def _awaited(call: Any, arguments: tuple[Any, ...], priority: str) -> tupl
         lib.hutch_task_cancel(task, None)
         raise
     finally:
-        # If nobody drains the port any more, this would keep the loop, and the loop the port.
+        # If no thread drains the port any more, this would keep the loop, and the loop the port.
         _waiting.pop(token, None)
         lib.hutch_task_release(task)
 
 
 class AsyncEntries(AwaitedEntries):
-    """The calls on entries, to be awaited: with the arguments and the meaning of those without
+    """The awaitable calls on entries: each has the arguments and the meaning of the call without
     the a, and a priority, "low", "default" or "high".
 
-    What is awaited for one key is done in the order in which it was begun, and at the same
-    time as what is awaited for others. When the cache is closed, reads that wait are cancelled
+    Calls for one key are done in the order in which they were begun, and concurrently with
+    calls for other keys. When the cache is closed, reads that wait are cancelled
     (asyncio.CancelledError), and writes are carried out.
     """
 
@@ -250,13 +250,13 @@ class AsyncEntries(AwaitedEntries):
         tag: Key | None = None,
         priority: str = "default",
     ) -> Any:
-        """The value of key; if there is none, what loader(key) makes, which is stored.
+        """The value of key; if there is none, what loader(key) returns, which is stored.
 
         The loader is a coroutine function, which runs on this loop, or a function,
-        which runs on a worker of the cache and must not wait for others of its
-        tasks. It runs once for all who ask, be it by load or aload; all else is as
-        in load. If who leads is cancelled, so is its coroutine, and the loader of
-        another who waits is run.
+        which runs on a worker of the cache and must not wait for other tasks of the
+        cache. It runs once for all callers of load or aload; otherwise as in load. If the
+        leader is cancelled, so is its coroutine, and the loader of another waiting
+        caller runs.
         """
 
         def encode(result: Any) -> tuple[bytes, Any]:
@@ -285,7 +285,7 @@ class AsyncEntries(AwaitedEntries):
         try:
             return self._forms.decode(*found)
         except Unreadable:
-            # What is stored there cannot be read. It is no value, and makes place for one.
+            # A stored value that cannot be read counts as absent, and is replaced.
             await self.adelete(key)
             made = loader(key)
             if inspect.isawaitable(made):

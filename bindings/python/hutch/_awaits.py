@@ -57,7 +57,7 @@ async def _pages(items: Iterable[R]) -> AsyncIterator[R]:
 
 
 class AwaitedEntries:
-    """The calls on entries with the arguments and the meaning of those without the a."""
+    """The calls on entries, each with the arguments and the meaning of the call without the a."""
 
     aput = _threaded(Entries.put)
     aadd = _threaded(Entries.add)

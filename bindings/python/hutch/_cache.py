@@ -56,77 +56,77 @@ class Cache(Entries, AsyncEntries):
             cache["logo"] = b"..."
             cache.set("session", {"user": 7}, expire=3600)
 
-    Keys are str, bytes, int and tuples of natural values; values are natural
-    values (see the README), arrays and what hutch.register names. What a cache holds it may forget at any time;
-    it never gives an older value than the newest one put, nor a part of one.
-    May be used from any thread. After os.fork parent and child both go on with
-    it; on disk they share the directory, in memory each has its own. Queues,
-    tasks, ports and iterators that the parent has made are the parent's: in the
-    child they raise ForkedError. os.fork waits for calls of other threads that
-    use the disk, for a second at most, but not for their callbacks in Python; if
-    that is not enough, or os.fork is called in a callback, the cache raises
+    Keys are str, bytes, int and tuples of natural values; values are natural values
+    (see the README), arrays and classes that hutch.register knows. A cache may evict
+    an entry at any time. It never returns an older value than the newest one put, and
+    never a part of a value.
+    Thread-safe. After os.fork, parent and child both continue with the cache: on disk
+    they share the directory, in memory each has its own tier. Queues, tasks, ports and
+    iterators of the parent raise ForkedError in the child. os.fork waits at most a
+    second for calls of other threads that use the disk, but not for their callbacks in
+    Python. If that is not enough, or a callback calls os.fork, the cache raises
     ForkedError in the child.
 
     Parameters:
-        directory: made with its parents if it is not there; "~" is the home
+        directory: made with its parents if it does not exist; "~" is the home
             directory. None: in memory.
         memory, disk: the tiers' limits, or only the sizes: 64 << 20, "64 MiB".
             A limit that is not given is the directory's, or else the default:
             memory 64 MiB, disk 50,000,000 bytes and a time to live of 30 days,
             an entry at most a quarter of its tier. NO_LIMIT: none.
-        time_to_live, time_to_idle: in seconds or as timedelta, for entries without their own;
-            of both tiers, where memory and disk do not say otherwise.
+        time_to_live, time_to_idle: in seconds or as timedelta, for entries without their
+            own; for both tiers, unless memory or disk set them.
         storage: "mixed" (large values in files of their own), "sqlite" (all in
-            the database) or "file". Settled when a directory is first used;
-            None: what it has, "mixed" for a new one.
-        policy: how the memory tier chooses what goes: "adaptive" (follows the
-            best of several and weighs use against cost; the default), "lru",
-            "lfu" or "fifo".
-        sharing: who may have the directory open at one time: "shared" (several
-            processes; what one completes all see, and the disk limits are those in
+            the database) or "file". Fixed at the first opening of a directory;
+            None: the directory's, "mixed" for a new one.
+        policy: how the memory tier evicts: "adaptive" (follows the best of several
+            policies and weighs use against cost; the default), "lru", "lfu" or "fifo".
+        sharing: which processes may have the directory open at one time: "shared"
+            (several; all see a completed write, and the disk limits are those in
             force; the default) or "exclusive" (one process; the default with
             write_policy "on_eviction").
-        inline_threshold: with "mixed", a value of more bytes gets its own file;
-            NO_LIMIT: none does.
-        write_policy: where puts store that do not say: "through" (in both tiers;
-            the default), "memory", "disk", or "on_eviction" (in memory, and on disk
-            when memory lets it go, with flush() and close(): fast, and a kill of the
-            process loses what was not yet written. A set that asks for it in a cache
-            that shares its directory stores in both tiers).
+        inline_threshold: with "mixed", a value with more bytes gets its own file;
+            NO_LIMIT: no value does.
+        write_policy: for puts that name none: "through" (in both tiers; the
+            default), "memory", "disk", or "on_eviction" (in memory, and on disk on
+            eviction, flush() and close(): fast, but a kill of the process loses
+            entries that were not yet written. In a cache that shares its directory,
+            a set with this policy stores in both tiers).
         durability: what a completed put survives: "process", the end of the
-            process, killed or not (the default); "power", a loss of power too,
-            but for what was written last; "sync", that too.
-        checksums: whether reads from disk compare a value with its checksum.
-        codec: what stands between values and the disk: see Codec.
-        serializer: makes bytes of values, but of bytes, str and int: an object with
+            process, killed or not (the default); "power", also a loss of power,
+            except for the last writes; "sync", also a loss of power.
+        checksums: whether a read from disk verifies the checksum of the value.
+        codec: converts between values and their bytes on disk: see Codec.
+        serializer: makes bytes of all values except bytes, str and int: an object with
             dumps, loads and a name. None: the package's own forms, without pickle;
-            hutch.pickling has pickle. What is stored by one is not found by another.
-        network_directory: use a directory on a network file system all the
-            same; only this machine may have it open, which nothing can check.
-        disk_optional: open also if the directory cannot be used: the disk tier
-            is down then (stats().disk.state), and in service as soon as it can.
-        nonempty: the directory may have other files in it although it is not
-            yet a cache's, which is a BadDirectoryError otherwise. They are left
-            alone, either way.
-        on_memory_warning, on_background: what notify takes from memory: "empty"
-            (every entry; the default), "low_water" (down to so many percent of
-            its cost limit, 50 if low_water does not say) or "expired".
-        workers: the most threads that the cache makes, for what is awaited and
-            for its own maintenance; 0: none, and maintain does it all. None: 2.
+            hutch.pickling has pickle. A value of one serializer is not found by another.
+        network_directory: also accept a directory on a network file system. Only
+            this machine may have it open, which the library cannot check.
+        disk_optional: also open if the directory cannot be used: the disk tier
+            is then down (stats().disk.state), and in service as soon as it can be.
+        nonempty: the directory may contain other files although it is not yet a
+            cache's; without this, that is a BadDirectoryError. The library leaves
+            such files alone in either case.
+        on_memory_warning, on_background: what notify removes from memory: "empty"
+            (every entry; the default), "low_water" (down to low_water percent of
+            the cost limit, by default 50) or "expired".
+        workers: the largest number of threads that the cache makes, for awaited
+            calls and for its maintenance; 0: none, and maintain does all of it.
+            None: 2.
         queue_length: how many awaited calls may wait; 0: any number.
         close_deadline: how long close waits for them, in seconds; None: 30;
             NO_LIMIT: until all have ended.
-        clock: the time in Unix nanoseconds, instead of the system's clocks;
+        clock: the time in Unix nanoseconds, in place of the system's clocks;
             for tests. Must not use the cache.
 
-    Raises BadDirectoryError, BusyError (another process has it open, and one of the
-    two wants it for itself),
-    ForkedError (the parent process had it open at a fork that could not hand it
-    on), NewerFormatError, UnsupportedError (a network file system), NoSpaceError, StorageError;
-    ValueError for a limit below 0 or another storage than the directory has.
-    Warns with OptionsDifferWarning if this process has the directory open with
-    other options (both share the cache that is there), or other processes do
-    with other limits.
+    Raises BadDirectoryError, BusyError (another process has the directory open, and one of
+    the two has it exclusively), ForkedError (the parent process had it open at a fork that
+    could not hand it on), NewerFormatError, UnsupportedError (a network file system),
+    NoSpaceError, StorageError; ValueError for a limit below 0 or another storage than the
+    directory's.
+    Warns with OptionsDifferWarning if this process has the directory open with other
+    options (both handles then share that cache), or if other processes have it open with
+    other limits.
     """
 
     def __init__(
@@ -162,7 +162,7 @@ class Cache(Entries, AsyncEntries):
         disk = TierLimits._from("disk", disk)
         self._forms = forms_of(serializer)
         path = None if directory is None else _directory(directory)
-        # The working directory may be another one when it is opened again.
+        # The working directory may have changed when the cache is opened again.
         self._path = None if path is None else os.fsdecode(os.path.abspath(path))
         options = _structs.Options()
         options.storage = choice("storage", storage, _STORAGE)
@@ -208,9 +208,9 @@ class Cache(Entries, AsyncEntries):
             raise _busy(failure(status), directory)
         check(status)
 
-        # Two references. The opening's is given up by close, and by then another
+        # Two references. close releases that of the opening, and by then another
         # thread may be in the middle of a call: the object's own one, which keeps
-        # the handle valid, goes only with the object. At the interpreter's end
+        # the handle valid, is released only with the object. At the interpreter's end
         # the cache is closed, but that reference stays: daemon threads still run.
         self._pointer = lib.hutch_cache_retain(pointer)
         self._attach(handle_of(pointer), path is None)
@@ -232,10 +232,10 @@ class Cache(Entries, AsyncEntries):
         note_cache(self._number, self._closing)
 
     def close(self) -> None:
-        """Shut the cache down: complete what is under way, close the directory.
+        """Shut the cache down: complete the work in progress, close the directory.
 
-        Closing twice is fine. StorageError: closed, but the end was not clean.
-        DeadlockError: called by a listener or a codec of it; it is still open.
+        A second close has no effect. StorageError: closed, but not cleanly.
+        DeadlockError: a listener or a codec of the cache made the call; it is still open.
         """
         if self._closing.detach() is None:
             return
@@ -243,7 +243,7 @@ class Cache(Entries, AsyncEntries):
         status = lib.hutch_close(self._pointer)
         if status == Status.DEADLOCK:
             self._own_closing(self._pointer)
-        # Closed by somebody else, or the parent's: either way there is nothing left to do.
+        # Another call has closed it, or it is the parent's: there is nothing left to do.
         if status not in (Status.CLOSED, Status.FORKED):
             check(status)
 
@@ -297,7 +297,7 @@ class Cache(Entries, AsyncEntries):
         """The memory tier as a cache of its own.
 
         set stores in memory and removes the entry on disk; get, in and info see
-        memory only; delete and clear drop memory copies only.
+        memory only; delete and clear remove the copies in memory only.
         """
         return TierView(self, Tier.MEMORY)
 
@@ -305,9 +305,9 @@ class Cache(Entries, AsyncEntries):
     def disk(self) -> TierView:
         """The disk tier as a cache of its own. NoDiskTierError: there is none.
 
-        set stores on disk and drops the memory copy; get, in and info see the
-        disk only and bring nothing into memory; delete and clear do away with
-        the memory copies of what was on disk.
+        set stores on disk and removes the copy in memory; get, in and info see the
+        disk only and bring nothing into memory; delete and clear remove the entries
+        on disk and their copies in memory.
         """
         try:
             return TierView(self, Tier.DISK)
@@ -315,42 +315,42 @@ class Cache(Entries, AsyncEntries):
             raise NoDiskTierError(*error.args) from None
 
     def suspend(self) -> None:
-        """Start nothing in the background until resume; each suspend asks for one."""
+        """Start no background work until resume; each suspend needs a resume of its own."""
         check(lib.hutch_suspend(self._pointer))
 
     def resume(self) -> None:
-        """Go on after suspend. InvalidArgumentError: it was not suspended."""
+        """Continue after suspend. InvalidArgumentError: the cache is not suspended."""
         check(lib.hutch_resume(self._pointer))
 
     def maintain(self, seconds: Seconds | None = None) -> None:
-        """Do what waits, on this thread, for about so long. None: all of it."""
+        """Do the work that is due, on this thread, for at most about this long. None: all."""
         check(lib.hutch_maintain(self._pointer, 0 if seconds is None else nanoseconds(seconds)))
 
     def listen(self, function: Listener, kinds: EventKind = EventKind.ALL) -> Listening:
-        """Have a function told what happens, until its end or the block's.
+        """Call a function for each event, until the listener's end or the block's.
 
             with cache.listen(print, hutch.EventKind.DID_REMOVE):
                 cache.clear()
 
-        A cache has one listener: it takes the place of the one that was there,
-        also if that came through another Cache on the same directory. With the
-        cache's close it ends. The events of a key come in the order of its
-        versions, each once; include/hutch.h has the whole of it.
+        A cache has one listener: a new one replaces the old one, also if that came
+        through another Cache on the same directory. The close of the cache ends it. The
+        events of a key come in the order of its versions, each once; include/hutch.h has
+        the details.
 
-        The function is called by the thread whose call made it happen, or by one
-        that is telling others already, or by one of the library's. It may use
+        The thread whose call made the event calls the function; or a thread that is
+        delivering other events already, or a thread of the library. The function may use
         the cache, but not close or flush it, and must not wait for a thread that
-        uses it. What it raises goes to sys.unraisablehook, but for Ctrl-C, which is
-        raised in the main thread once it is in no listener.
+        uses it. Its exceptions go to sys.unraisablehook, except Ctrl-C, which is
+        raised in the main thread after the listener has returned.
         """
-        # Before the first event: a put may have to wait for another thread that tells one.
+        # Before the first event: a put may have to wait for a thread that delivers one.
         self._let_go_of_the_gil()
         return Listening(self, function, kinds)
 
     def queue(self) -> Queue:
-        """The queue that its awaited calls run on, for functions of yours too.
+        """The queue on which the cache's awaited calls run; it also runs functions of yours.
 
-        With the cache's close it ends.
+        The close of the cache ends it.
         """
         return Queue._of(self._pointer)
 
@@ -361,7 +361,7 @@ class Cache(Entries, AsyncEntries):
         return CacheLimits._of(limits)
 
     def set_limits(self, *, memory: Limits | None = None, disk: Limits | None = None) -> None:
-        """Change limits of a cache in use. What is above a new limit has gone on return."""
+        """Change limits of an open cache. On return, entries above a new limit are evicted."""
         limits = _structs.CacheLimits()
         for what, given, own in (
             ("memory", memory, limits.memory),
@@ -374,7 +374,7 @@ class Cache(Entries, AsyncEntries):
 
 
 def _directory(path: Path) -> bytes:
-    """The bytes of the directory's path. TypeError: it is none."""
+    """The bytes of the directory's path. TypeError: it is not a path."""
     if not isinstance(path, (str, bytes, os.PathLike)):
         raise TypeError(
             f"directory is a str, bytes, a path or None, not a {type(path).__name__}"
@@ -416,7 +416,7 @@ def handle_of(pointer: Any) -> int:
 
 
 def _close(pointer: Any, number: int) -> None:
-    """Close a cache that nobody can use any more."""
+    """Close a cache that has no reference any more."""
     forget_cache(number)
     if lib.hutch_close(pointer) == Status.DEADLOCK:
         # Collected within a callback of its own, which has to end first.
@@ -449,5 +449,5 @@ class TierView(Entries, AsyncEntries):
         return getattr, (self._cache, self._tier.name.lower())
 
 
-# What opens a cache again, but for its directory.
+# The arguments that open a cache again, except its directory.
 _OPTIONS = frozenset(Cache.__init__.__kwdefaults__ or ())

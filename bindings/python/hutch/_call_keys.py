@@ -36,7 +36,7 @@ def call_key(
 
 
 def literal(value: Any, typed: bool) -> str:
-    """An argument as text. TypeError: it has none that stands for it in every process."""
+    """An argument as text. TypeError: it has no text that is the same in every process."""
     kind = type(value)
     if not typed and (kind is bool or kind is float and value.is_integer()):
         value, kind = int(value), int
@@ -73,13 +73,13 @@ _BY_REPR = {
     ("fractions", "Fraction"),
     ("uuid", "UUID"),
 }
-"""Types whose repr says all that they are; a time zone's is checked."""
+"""Types whose repr is complete; a time zone's is checked."""
 
 
 def _of_library(value: Any, kind: type, typed: bool) -> str | None:
-    """What tells a value from others of its type; None: it is of another type than these.
+    """A text that distinguishes the value from others of its type; None: its type is another.
 
-    A type that has not been imported has no values, so none is imported here.
+    A type that has not been imported has no values, so the function imports none.
     """
     if (kind.__module__, kind.__qualname__) in _BY_REPR:
         zone = getattr(value, "tzinfo", None)
@@ -105,7 +105,7 @@ def _of_library(value: Any, kind: type, typed: bool) -> str | None:
 
 
 def name_of(function: Callable[..., Any]) -> str:
-    """What keys of a function's calls begin with. TypeError: the caller has to choose it."""
+    """The start of the keys of a function's calls. TypeError: the caller has to choose it."""
     module = getattr(function, "__module__", None)
     qualname = getattr(function, "__qualname__", None)
     owner = getattr(function, "__self__", None)

@@ -1,4 +1,4 @@
-"""What functions that C calls have in common: nothing that they raise may pass through C."""
+"""The common part of functions that C calls: no exception of theirs may pass through C."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ _codes: set[CodeType] = set()
 
 
 def callback(function: F) -> F:
-    """Decorator of every function that C calls. It catches all that it can raise: an
-    exception that leaves it leaves its caller in C with an undefined status."""
+    """Decorator of every function that C calls. It catches everything the function can raise:
+    an exception that leaves it leaves its caller in C with an undefined status."""
     _codes.add(function.__code__)
     return function
 
@@ -42,7 +42,7 @@ class _Raise:
 
 
 def report(error: BaseException, what: str, function: Any) -> None:
-    """Tell sys.unraisablehook of an error that cannot pass through C. Raises nothing.
+    """Report an error that cannot pass through C to sys.unraisablehook. Raises nothing.
 
     A KeyboardInterrupt of the main thread is raised again there, when the callback has ended.
     """
@@ -53,7 +53,7 @@ def report(error: BaseException, what: str, function: Any) -> None:
         else:
             _Call(_Raise(error, what, function))()
     except BaseException:
-        # There is nobody left to tell.
+        # No code is left to report to.
         pass
 
 

@@ -1,5 +1,5 @@
-"""Values that JSON has no form for, as CBOR (RFC 8949), and back. Nothing here runs code that
-the bytes choose.
+"""Values that JSON has no form for, as CBOR (RFC 8949), and back. The bytes cannot choose code
+to run here.
 
 Numbers, text, bytes, arrays, maps, true, false and null are CBOR's own. The rest is tagged:
 
@@ -29,8 +29,8 @@ numpy scalar    1213464590                          [dtype, bytes]
 ==============  ==================================  =====================================
 
 Enumerations, dataclasses and named tuples come back if this program has registered them. Their
-fields are set as they are, and __init__ is not called. Types of modules that are not imported
-are not looked for on the way in; on the way out only modules of this list are imported.
+fields are set as they are, without a call of __init__. When it writes, the module ignores types
+of modules that are not imported; when it reads, it imports only modules of this list.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ DTYPE = re.compile(r"[<>|=][biufcSUmM]\d{1,6}(\[\d{0,9}[a-zA-Zμ]{1,2}\])?")
 
 
 class Unreadable(ValueError):
-    """Bytes that this program can make no value of."""
+    """Bytes of which this program can make no value."""
 
 
 classes: dict[str, type] = {}
@@ -59,14 +59,14 @@ names: dict[type, str] = {}
 
 
 def register(cls: Any, name: str | None = None) -> Any:
-    """Have values of a class stored and read: an Enum, a dataclass or a named tuple.
+    """Allow values of a class to be stored and read: an Enum, a dataclass or a named tuple.
 
         @hutch.register
         @dataclasses.dataclass
         class Point: ...
 
-    name: which is stored; None: the class's module and qualified name. To read a value its
-    class has to be registered under the name that it was stored with.
+    name: the stored name; None: the class's module and qualified name. To read a value, its
+    class has to be registered under the name with which it was stored.
     """
     if not isinstance(cls, type) or kind_of(cls) is None:
         raise TypeError(f"an Enum, a dataclass or a named tuple can be registered, not {cls!r}")
@@ -98,7 +98,7 @@ def kind_of(cls: type) -> int | None:
 
 
 def dumps(value: Any, sort: bool = False) -> bytes:
-    """The bytes of a value. TypeError: it has none. ValueError: it contains itself.
+    """The bytes of a value. TypeError: it has no form. ValueError: it contains itself.
 
     sort: sets in the order of their items' bytes.
     """

@@ -1,5 +1,5 @@
-"""The reader of what _cbor writes. It makes nothing that the bytes do not pay for, and calls no
-code that they choose."""
+"""The reader of what _cbor writes. It allocates in proportion to the bytes it reads, and the
+bytes cannot choose code for it to call."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from ._cbor import DEEPEST, Unreadable
 
 
 def loads(data: bytes) -> Any:
-    """The value. Unreadable: the bytes are none of dumps', or a class is not registered."""
+    """The value. Unreadable: dumps did not make the bytes, or a class is not registered."""
     reader = _Reader(data)
     try:
         value = reader.read(0)
@@ -45,7 +45,7 @@ class _Reader:
         return int.from_bytes(self._raw(1 << code - 24), "big")
 
     def _count(self, code: int) -> int:
-        # Each item takes a byte at least: nothing is made that the bytes do not pay for.
+        # Each item takes at least a byte: the length cannot demand more memory than that.
         count = self._number(code)
         if count > len(self._data) - self.place:
             raise Unreadable("the value ends early")

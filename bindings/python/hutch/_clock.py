@@ -1,8 +1,8 @@
 """A Python function as the clock of a cache.
 
-One callback serves all clocks; a number, the context, tells which is meant. So
-nothing that C calls can be collected, and a clock is let go when the library
-says so by the release function.
+One callback serves all clocks; a number, the context, selects the clock. No object that C
+calls can therefore be collected, and a clock is dropped when the library calls the
+release function.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from . import _structs
 from ._callbacks import callback, report
 
 Clock = Callable[[], int]
-"""Gives the time in Unix nanoseconds. Must not use the cache it is the clock of.
+"""Gives the time in Unix nanoseconds. Must not use its cache.
 
-What it raises goes to sys.unraisablehook; the time is then that of the call before.
+Its exceptions go to sys.unraisablehook; the time is then that of the call before.
 """
 
 
@@ -62,7 +62,7 @@ _release_callback = _structs.ReleaseFunction(_release)
 
 
 def set_clock(options: _structs.Options, clock: Clock) -> None:
-    """Make this the clock of the cache that will be opened with these options."""
+    """Set this as the clock of the cache that will be opened with these options."""
     if not callable(clock):
         raise TypeError(
             "clock is a function that gives the time in Unix nanoseconds, "

@@ -90,7 +90,7 @@ INT = b"py:int"
 JSON = b"py:json"
 CBOR = b"py:cbor"
 FOREIGN = b"py:"
-"""What the extended data of this package's values begin with, whatever wrote them."""
+"""The start of the extended data of this package's values, in any form."""
 
 _CBOR_KEY = 0xFD
 
@@ -98,9 +98,9 @@ _CBOR_KEY = 0xFD
 def key_to_bytes(key: Key) -> bytes:
     """The bytes under which an entry with this key is found from other languages.
 
-    TypeError: it is none, see the table. ValueError: the empty
-    string, or a string with surrogates that stand for no byte. The length is
-    left to the library, which takes 65,535 bytes.
+    TypeError: it is not a key, see the table. ValueError: the empty string, or a string with
+    surrogates that stand for no byte. The library checks the length, which is at most
+    65,535 bytes.
     """
     kind = type(key)
     if kind is str:
@@ -170,9 +170,9 @@ def encode_value(value: Any) -> tuple[bytes, bytes | None]:
 
 
 def _json(value: Any) -> str | None:
-    """The value as JSON; None: it would come back as another one."""
+    """The value as JSON; None: it would come back as another value."""
     try:
-        # First, since it also finds values that contain themselves.
+        # First, because it also detects values that contain themselves.
         text = json.dumps(value, ensure_ascii=False, separators=(",", ":"))
     except TypeError:
         return None
@@ -189,9 +189,9 @@ def _is_json(value: Any) -> bool:
 
 
 def decode_value(data: bytes, extended: bytes) -> Any:
-    """The value that was put; of extended data that are not ours, the bytes.
+    """The value that was put; with extended data of another program, the bytes.
 
-    Unreadable: the bytes are no such value, or a serializer's.
+    Unreadable: the bytes are not such a value, or they are a serializer's.
     """
     if not extended:
         return data

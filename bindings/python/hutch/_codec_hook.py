@@ -1,7 +1,6 @@
 """Python functions as the codec of a cache's disk tier.
 
-As with clocks, one pair of callbacks serves all codecs, and a number tells which
-is meant.
+As with clocks, one pair of callbacks serves all codecs, and a number selects the codec.
 """
 
 from __future__ import annotations
@@ -17,21 +16,21 @@ from ._library import lib
 
 
 class Codec(NamedTuple):
-    """What stands between values and the disk: compression, encryption.
+    """Converts between values and their bytes on disk: compression, encryption.
 
         hutch.Cache(directory, codec=hutch.Codec(1, zlib.compress, zlib.decompress))
 
     Attributes:
         id: 1 to 2**32 - 1, stored with each entry: an entry of another codec is
-            not found, and is kept for a cache that has it.
-        encode: makes of a value's bytes those that are stored.
-        decode: makes the value's bytes of them. CorruptError says that they are
-            damaged, which removes the entry; after any other exception it is
-            kept.
+            not found, and is kept for a cache that has that codec.
+        encode: converts a value's bytes to the stored bytes.
+        decode: converts stored bytes to the value's bytes. CorruptError means that
+            they are damaged, which removes the entry; after any other exception
+            the entry is kept.
 
-    What the functions raise goes to sys.unraisablehook; the disk tier does not
-    take the value, or the call that reads it is a StorageError. They must not
-    use the cache.
+    Exceptions of the functions go to sys.unraisablehook. The disk tier then does not
+    store the value, or the call that reads it raises StorageError. The functions must
+    not use the cache.
     """
 
     id: int
@@ -94,7 +93,7 @@ _release_callback = _structs.ReleaseFunction(_release)
 
 
 def set_codec(options: _structs.Options, codec: Codec) -> None:
-    """Make this the codec of the cache that will be opened with these options."""
+    """Set this as the codec of the cache that will be opened with these options."""
     if not isinstance(codec, Codec):
         raise TypeError(f"codec is a hutch.Codec, not a {type(codec).__name__}")
     if not (callable(codec.encode) and callable(codec.decode)):

@@ -1,4 +1,4 @@
-"""The interpreter's end: first queues end, whose tasks may use caches, then caches close.
+"""The interpreter's end: first queues end, since their tasks may use caches, then caches close.
 
 One handler does both, since the order in which handlers were registered is an accident of
 imports. Handlers of atexit that were registered before hutch was imported run after it.
@@ -12,7 +12,7 @@ import weakref
 from typing import Any, Callable
 
 _queues: weakref.WeakSet[Any] = weakref.WeakSet()
-# A cache's number and what closes it. Changed by single operations of a dict.
+# A cache's number and the function that closes it. Changed by single operations of a dict.
 _closings: dict[int, Callable[[], Any]] = {}
 _has_ended = False
 
@@ -33,8 +33,8 @@ def forget_cache(number: int) -> None:
 
 
 def pause_if_ended() -> None:
-    """To be called before a ClosedError. After the interpreter's end a daemon thread goes no
-    further, as in any other call that needs the interpreter: it has done nothing wrong."""
+    """Called before a ClosedError is raised. After the interpreter's end a daemon thread stops
+    here, as in any other call that needs the interpreter: it has done nothing wrong."""
     if _has_ended and threading.current_thread().daemon:
         threading.Event().wait()
 

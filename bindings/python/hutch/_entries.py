@@ -1,4 +1,4 @@
-"""What a cache and a view of one tier have in common: the calls that work on entries."""
+"""The common part of a cache and a view of one tier: the calls that work on entries."""
 
 from __future__ import annotations
 
@@ -47,43 +47,44 @@ else:
 class SlowEntries(Many, Tags, Files, Objects, Walks, Trims, Upkeep, _Mapping):
     """Entries by key: a mutable mapping with the methods of python-diskcache.
 
-    Whole in itself, by ctypes. hutch._fast has some of the calls for the common kinds of
-    arguments, and comes here for all others.
+    Complete in itself, by ctypes. hutch._fast has some of the calls for the common kinds of
+    arguments, and calls these methods for all others.
 
-    Of any method: TypeError or ValueError for a key or a value that is none
+    Any method raises TypeError or ValueError for an argument that is not a key or a value
     (see hutch.key_to_bytes and the README), ClosedError after close, ForkedError
     in a child process to which the cache could not be handed on, StorageError if
     the disk cannot be read or written.
 
     Common parameters:
         expire: the entry's own time to live from now, in seconds or as a
-            timedelta. None: that of the tier; math.inf: none; 0: gone as soon as the clock moves.
+            timedelta. None: that of the tier; math.inf: none; 0: expires as soon as
+            the clock moves.
         idle: the entry's own time to idle in seconds, from the last access;
             the same values.
-        cost: what the memory tier charges for the entry instead of its bytes;
+        cost: the charge of the entry in the memory tier, in place of its bytes;
             None: its bytes.
-        suffix: what the name of the value's file ends with, if it gets one
+        suffix: the end of the name of the value's file, if it gets one
             (".jpg"); at most 15 bytes.
-        write_policy: "through" stores in both tiers; "memory" or "disk" in that
-            one only, and what the other has of the key goes; "on_eviction" in
-            memory, and on disk when memory lets it go. None: as the cache
-            was opened with. A view of a tier stores in its tier.
-        tag: what remove_tagged calls the entry by, any value that can be a key
-            and has at most 255 bytes as one; None: the entry has no tag.
+        write_policy: "through" stores in both tiers; "memory" or "disk" stores in
+            that tier only, and removes the key from the other; "on_eviction" stores
+            in memory, and on disk on eviction. None: the cache's policy. A view of a
+            tier stores in its tier.
+        tag: the name by which remove_tagged removes the entry: a key of at most 255
+            bytes; None: no tag.
     """
 
     _pointer: Any
     _forms: Forms
 
-    # Of a mapping's interface this is not: caches are equal if they are the same.
+    # Unlike other mappings, caches are equal only if they are the same object.
     __eq__ = object.__eq__
     __hash__ = object.__hash__  # type: ignore[assignment,unused-ignore]
 
     def _attach(self, handle: int, is_in_memory: bool) -> None:
-        """Tell the accelerator what to work on, and whether no put can wait for anything."""
+        """Tell the accelerator the cache, and whether every put returns without a wait."""
 
     def _let_go_of_the_gil(self) -> None:
-        """Tell it that puts may wait from now on."""
+        """Tell the accelerator that puts may wait from now on."""
 
     # ------------------------------------------------------------------ put
 
@@ -103,9 +104,9 @@ class SlowEntries(Many, Tags, Files, Objects, Walks, Trims, Upkeep, _Mapping):
         write_policy: str | None = None,
         tag: Key | None = None,
     ) -> bool:
-        """Store value under key, in place of what was there. Always True.
+        """Store value under key, in place of the older value. Always True.
 
-        TooLargeError, NoSpaceError: no tier took it, and older values are gone.
+        TooLargeError, NoSpaceError: no tier has stored it, and older values are removed.
         """
         own = expire, idle, cost, suffix, write_policy, tag
         check(self._write(lib.hutch_put, (), key, value, *own))
@@ -123,7 +124,7 @@ class SlowEntries(Many, Tags, Files, Objects, Walks, Trims, Upkeep, _Mapping):
         write_policy: str | None = None,
         tag: Key | None = None,
     ) -> PutResult:
-        """As set, and tell the version of the write and what each tier made of it."""
+        """Like set; returns the version of the write and the outcome in each tier."""
         result = _structs.PutResult()
         own = expire, idle, cost, suffix, write_policy, tag
         check(self._write(lib.hutch_put, (), key, value, *own, result))
@@ -140,7 +141,7 @@ class SlowEntries(Many, Tags, Files, Objects, Walks, Trims, Upkeep, _Mapping):
         write_policy: str | None = None,
         tag: Key | None = None,
     ) -> bool:
-        """Store value if there is no entry, as one step. False: there is one."""
+        """Store value if there is no entry, atomically. False: there is one."""
         own = expire, idle, cost, None, write_policy, tag
         status = self._write(lib.hutch_add, (), key, value, *own)
         return check(status) != Status.EXISTS
@@ -156,7 +157,7 @@ class SlowEntries(Many, Tags, Files, Objects, Walks, Trims, Upkeep, _Mapping):
         write_policy: str | None = None,
         tag: Key | None = None,
     ) -> bool:
-        """Store value if there is an entry, as one step. False: there is none."""
+        """Store value if there is an entry, atomically. False: there is none."""
         own = expire, idle, cost, None, write_policy, tag
         status = self._write(lib.hutch_replace, (), key, value, *own)
         return check(status) != Status.NOT_FOUND
@@ -173,7 +174,7 @@ class SlowEntries(Many, Tags, Files, Objects, Walks, Trims, Upkeep, _Mapping):
         write_policy: str | None = None,
         tag: Key | None = None,
     ) -> bool:
-        """Store value if the entry still has this version, as one step.
+        """Store value if the entry still has this version, atomically.
 
         version comes from entry, info or put. False: it has another one, or
         there is no entry.
@@ -215,14 +216,14 @@ class SlowEntries(Many, Tags, Files, Objects, Walks, Trims, Upkeep, _Mapping):
         return value
 
     def get(self, key: Key, default: Any = None) -> Any:
-        """The value of key, or default. What is found on disk is brought into memory."""
+        """The value of key, or default. A value found on disk is brought into memory."""
         value = self._read(lib.hutch_get, key)
         return default if value is _MISSING else value
 
     def pop(self, key: Key, default: Any = None) -> Any:
-        """Remove the entry and give its value, or default.
+        """Remove the entry and return its value, or default.
 
-        Of several callers at once exactly one gets the value.
+        Of several concurrent callers, exactly one gets the value.
         """
         value = self._read(lib.hutch_pop, key)
         return default if value is _MISSING else value
@@ -230,8 +231,8 @@ class SlowEntries(Many, Tags, Files, Objects, Walks, Trims, Upkeep, _Mapping):
     def entry(self, key: Key) -> Entry | None:
         """The value of key with its record, which belong together; None: no entry.
 
-        The record is as the write fixed it: accessed is created, and expires is
-        the entry's own. With compare_and_swap, a value can be changed safely:
+        The record is as the write made it: accessed is created, and expires is
+        the entry's own. With compare_and_swap, a program can change a value safely:
 
             while True:
                 entry = cache.entry("seen")
@@ -284,7 +285,7 @@ class SlowEntries(Many, Tags, Files, Objects, Walks, Trims, Upkeep, _Mapping):
     def touch(
         self, key: Key, expire: Seconds | None = None, *, idle: Seconds | None = None
     ) -> bool:
-        """Let the entry count as written now, with new durations. False: no entry.
+        """Make the entry count as written now, with new durations. False: no entry.
 
         None keeps the entry's own duration, which starts anew; math.inf: none.
         """
@@ -296,13 +297,13 @@ class SlowEntries(Many, Tags, Files, Objects, Walks, Trims, Upkeep, _Mapping):
     def incr(
         self, key: Key, delta: int = 1, default: int | None = 0, *, tag: Key | None = None
     ) -> int:
-        """Add delta to an int, as one step, and give the sum.
+        """Add delta to an int, atomically, and return the sum.
 
-        A missing one is made from default, with tag; default=None: KeyError. One that
-        is there keeps its durations and its tag. In other languages it is a counter of
+        A missing counter is made from default, with tag; default=None: KeyError. An existing
+        counter keeps its durations and its tag. In other languages it is a counter of
         hutch_increment with the extended data "py:int".
 
-        WrongTypeError: the value is no int of 64 bits. CounterOverflowError (or
+        WrongTypeError: the value is not an int of 64 bits. CounterOverflowError (or
         OverflowError, for a parameter): the sum does not fit; nothing changed.
         """
         delta = int64(delta)
@@ -311,7 +312,7 @@ class SlowEntries(Many, Tags, Files, Objects, Walks, Trims, Upkeep, _Mapping):
         if default is None:
             if delta == 0:
                 return self._counter(key)
-            # A sum that cannot be, so that none is made.
+            # An impossible sum, so that the call makes no counter.
             initial = _INT64_MAX if delta > 0 else _INT64_MIN
         result = ctypes.c_int64()
         options = put_options(None, None, None, INT, tag=tag)
@@ -329,11 +330,11 @@ class SlowEntries(Many, Tags, Files, Objects, Walks, Trims, Upkeep, _Mapping):
     def decr(
         self, key: Key, delta: int = 1, default: int | None = 0, *, tag: Key | None = None
     ) -> int:
-        """As incr, with delta subtracted."""
+        """Like incr, with delta subtracted."""
         return self.incr(key, -delta, default, tag=tag)
 
     def _counter(self, key: Key) -> int:
-        """What a counter stands at."""
+        """The value of a counter."""
         value = self[key]
         if type(value) is not int or not _INT64_MIN <= value <= _INT64_MAX:
             raise WrongTypeError(Status.WRONG_TYPE, "the value is no int of 64 bits")
@@ -350,7 +351,7 @@ class SlowEntries(Many, Tags, Files, Objects, Walks, Trims, Upkeep, _Mapping):
         return check(lib.hutch_remove(self._pointer, name, len(name))) != Status.NOT_FOUND
 
     def clear(self) -> None:
-        """Remove every entry, at once; the space on disk comes back little by little."""
+        """Remove every entry, at once; the space on disk is freed gradually."""
         check(lib.hutch_clear(self._pointer))
 
     def setdefault(
@@ -371,9 +372,9 @@ class SlowEntries(Many, Tags, Files, Objects, Walks, Trims, Upkeep, _Mapping):
                 return self._as_stored(default)
 
     def popitem(self, last: bool = True) -> tuple[Key, Any]:
-        """Remove the entry that was written last, or first; its key and value. KeyError: none.
+        """Remove the entry written last, or first; its key and value. KeyError: none.
 
-        Of several callers at once exactly one gets an entry.
+        Of several concurrent callers, exactly one gets an entry.
         """
         for key in self.keys("insertion", reverse=last):
             value = self._read(lib.hutch_pop, key)
@@ -384,7 +385,7 @@ class SlowEntries(Many, Tags, Files, Objects, Walks, Trims, Upkeep, _Mapping):
     def update(  # type: ignore[override]
         self, values: Mapping[Any, Any] | Iterable[tuple[Any, Any]] = (), /, **more: Any
     ) -> None:
-        """Store the values of a mapping, or of pairs of key and value, as set_many."""
+        """Store the values of a mapping, or of pairs of key and value, like set_many."""
         together: dict[Any, Any] = dict(values)
         together.update(more)
         self.set_many(together)
@@ -399,7 +400,7 @@ class SlowEntries(Many, Tags, Files, Objects, Walks, Trims, Upkeep, _Mapping):
             return None
 
     def _as_stored(self, value: Any) -> Any:
-        """The value as it would come back."""
+        """The value as a get would return it."""
         data, extended = self._forms.encode(value)
         return self._forms.decode(data, extended or b"")
 
@@ -422,22 +423,23 @@ class SlowEntries(Many, Tags, Files, Objects, Walks, Trims, Upkeep, _Mapping):
         background: bool = False,
         tag: Key | None = None,
     ) -> V:
-        """The value of key; if there is none, what loader(key) makes, which is stored.
+        """The value of key; if there is none, what loader(key) returns, which is stored.
 
-        Of all threads that ask at once, one runs its loader and the others wait
-        for its value. What is put meanwhile is newer: that is the value then.
+        Of all threads that call at once, one runs its loader and the others wait
+        for its value. A put during the load is newer: the callers get its value.
         The loader may use the cache, and load other keys.
 
-        timeout: how long to wait for another's loader (None: 60 seconds), and how
-            long to run while others wait: then one of them leads.
-        refresh: a value that was written so long ago is made anew by one caller,
-            and the others get the old one until then.
-        background: that caller gets the old one too, and a thread makes the new.
-        remember_errors: so long no loader is run after this one's failure.
-        stale_if_error: if it fails to make a value anew, the old one is given.
+        timeout: how long to wait for another caller's loader (None: 60 seconds), and how
+            long this caller keeps the lead while others wait.
+        refresh: one caller makes a value of this age or more anew, and the others get
+            the old one until then.
+        background: that caller gets the old value too, and a thread makes the new one.
+        remember_errors: for this long after a failure of this loader, no loader runs.
+        stale_if_error: if the refresh fails, its caller gets the old value.
 
-        Whose loader raises gets its exception, the others a LoadError with its words.
-        TimedOutError: another's took too long. DeadlockError: it waits for this one.
+        A caller whose loader raises gets its exception, the others a LoadError with its
+        words. TimedOutError: another caller's loader took too long. DeadlockError: that
+        loader waits for this one.
         """
 
         def make() -> tuple[bytes, Any]:
@@ -452,7 +454,7 @@ class SlowEntries(Many, Tags, Files, Objects, Walks, Trims, Upkeep, _Mapping):
                 return value
             except Unreadable:
                 self.delete(key)
-        # Another program goes on to store what this one cannot read.
+        # Another program keeps storing bytes that this one cannot read: nothing is stored.
         made: V = self._as_stored(loader(key))
         return made
 
@@ -468,25 +470,25 @@ class SlowEntries(Many, Tags, Files, Objects, Walks, Trims, Upkeep, _Mapping):
         stale_if_error: bool = False,
         tag: Key | None = None,
     ) -> Memoizer:
-        """Decorator: keep what a function returns, None too, by its arguments.
+        """Decorator: cache the results of a function, also None, by its arguments.
 
-        name: what the keys begin with; None: the function's module and
+        name: the start of the keys; None: the function's module and
         qualified name, for a lambda with a digest of its code. typed: whether
         1, 1.0 and True are three arguments. ignore: positions (int) and names
         (str) of parameters that do not count, such as {"self"}. refresh: a
-        result that is so old is returned once more and made anew in the
-        background. stale_if_error: if that fails, the old one stays in use until
-        it expires; else the next call fails.
+        result of this age is returned once more and made anew in the
+        background. stale_if_error: if that fails, the old result stays in use until
+        it expires; otherwise the next call fails.
 
-        Of calls with the same arguments at the same time one runs the function
-        and the others wait for its result; an exception is not kept. Functions
+        Of concurrent calls with the same arguments, one runs the function
+        and the others wait for its result; exceptions are not cached. Functions
         may be coroutine functions, partials, methods and other callable objects
         (which need a name). Arguments may be natural values: None, numbers, str,
         bytes, tuples, lists, dicts, sets, dates and times, Decimal, UUID, paths,
-        enumerations, dataclasses and numpy arrays; others are a TypeError, as
-        are results that are no values. Since a result may come from the cache,
-        the first call too returns it as later ones will. A result that cannot
-        be stored, since it is too large, say, is returned all the same.
+        enumerations, dataclasses and numpy arrays; others are a TypeError, and so
+        are results that are not values. Since a result may come from the cache,
+        the first call also returns it in the form that later calls will return. A result
+        that cannot be stored, for example because it is too large, is returned too.
 
         The decorated function has ``cache_info()`` and ``cache_clear()``,
         ``__cache_key__(*args, **kwargs)``, the key of a call, and ``__wrapped__``.

@@ -1,8 +1,8 @@
 """Status codes as exceptions.
 
-An answer (a status above 0, such as "no such entry") is not an error; the
-methods say what they make of it. A failure is raised as a subclass of Error,
-which is also the builtin exception that Python users would look for.
+An answer (a status above 0, such as "no such entry") is not an error; each
+method documents its answers. A failure is raised as a subclass of Error,
+which is also the builtin exception that Python users expect.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class Error(Exception):
         words: what failed and why, in the library's words; may be empty.
         system_error: the errno behind it, or 0; of a LoadError the loader's code.
         sqlite_error: SQLite's extended result code behind it, or 0.
-        failures: of a call for many keys all that failed, by key; else empty.
+        failures: for a call with many keys all failures, by key; otherwise empty.
     """
 
     def __init__(
@@ -79,7 +79,7 @@ class Error(Exception):
 
 
 class SystemFailure(Error, OSError):
-    """What the system or the disk is behind: an OSError with its errno, if there is one."""
+    """A failure of the system or the disk: an OSError with its errno, if there is one."""
 
     def __init__(
         self, status: int, words: str = "", system_error: int = 0, sqlite_error: int = 0
@@ -90,11 +90,11 @@ class SystemFailure(Error, OSError):
 
 
 class InvalidArgumentError(Error, ValueError):
-    """An argument that no call takes: an empty key, a key above 65,535 bytes, ..."""
+    """An argument that no call accepts: an empty key, a key above 65,535 bytes, ..."""
 
 
 class OutOfMemoryError(Error, MemoryError):
-    """Memory could not be had; nothing changed."""
+    """An allocation failed; nothing changed."""
 
 
 class ClosedError(Error, ValueError):
@@ -102,11 +102,11 @@ class ClosedError(Error, ValueError):
 
 
 class ForkedError(Error, RuntimeError):
-    """What is used belongs to the parent process."""
+    """The object belongs to the parent process."""
 
 
 class BusyError(SystemFailure):
-    """Another process has the directory open, and one of the two not as shared."""
+    """Another process has the directory open, and one of the two has it exclusively."""
 
 
 class StorageError(SystemFailure):
@@ -118,7 +118,7 @@ class NoSpaceError(SystemFailure):
 
 
 class TooLargeError(Error, ValueError):
-    """The value is larger than any tier takes."""
+    """The value is larger than any tier accepts."""
 
 
 class CorruptError(SystemFailure):
@@ -139,7 +139,7 @@ class NoDiskTierError(UnsupportedError, AttributeError):  # type: ignore
 
 
 class WrongTypeError(Error, TypeError):
-    """The value is not what the call works on: no counter, say."""
+    """The value is not of the kind that the call works on: not a counter, for example."""
 
 
 class CounterOverflowError(Error, OverflowError):
@@ -151,7 +151,7 @@ class DeadlockError(Error, RuntimeError):
 
 
 class BadDirectoryError(SystemFailure):
-    """The directory cannot be made, read or written, or is no directory."""
+    """The directory cannot be made, read or written, or it is not a cache's."""
 
 
 class TierDownError(SystemFailure):
@@ -159,7 +159,7 @@ class TierDownError(SystemFailure):
 
 
 class TimedOutError(Error, TimeoutError):
-    """What was waited for has not come in time."""
+    """The timeout passed before the awaited event."""
 
 
 class LoadError(Error, RuntimeError):
@@ -167,7 +167,7 @@ class LoadError(Error, RuntimeError):
 
 
 class OptionsDifferWarning(UserWarning):
-    """The directory is open already with other options, which go on."""
+    """The directory is open already with other options, which stay in force."""
 
 
 _CLASSES: dict[int, type[Error]] = {
@@ -200,17 +200,17 @@ def _known(status: int) -> Status | int:
 
 
 def failure(status: int) -> Error:
-    """The exception for a status below 0 that this thread's last call answered."""
+    """The exception for a status below 0 that this thread's last call returned."""
     if status == Status.CLOSED:
         pause_if_ended()
     details = _structs.Error()
     lib.hutch_last_error(ctypes.byref(details))
-    # If not: a finalizer ran on this thread in between and failed in its own way.
+    # Otherwise a finalizer ran on this thread in between and failed by itself.
     return described(status, details if details.status == status else None)
 
 
 def described(status: int, details: _structs.Error | None) -> Error:
-    """The exception for a status below 0 that is described by details; None: by nothing."""
+    """The exception for a status below 0, with these details; None: without any."""
     kind: type[Error] = _CLASSES.get(status, Error)
     if details is None:
         return kind(status)
@@ -221,7 +221,7 @@ def described(status: int, details: _structs.Error | None) -> Error:
 
 
 def check(status: int) -> int:
-    """Give back an answer, raise a failure."""
+    """Return an answer, raise a failure."""
     if status < 0:
         raise failure(status)
     return status

@@ -1,6 +1,6 @@
-"""What happens to entries, told to a Python function.
+"""Events of entries, delivered to a Python function.
 
-As with clocks, one callback serves all listeners, and a number tells which is meant.
+As with clocks, one callback serves all listeners, and a number selects the listener.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 class EventKind(enum.IntFlag):
-    """What a listener can be told; kinds are joined by |."""
+    """The kinds of events; | joins them."""
 
     WILL_ADD = 1
     DID_ADD = 2
@@ -43,7 +43,7 @@ class EventKind(enum.IntFlag):
 
 
 class Cause(enum.IntEnum):
-    """Why an entry goes; WRITTEN_BACK: why the disk tier is given one."""
+    """Why an entry is removed; WRITTEN_BACK: why the disk tier gets one."""
 
     NONE = 0
     REPLACED = 1
@@ -70,17 +70,17 @@ class _Pin:
 
 @dataclass(frozen=True)
 class Event:
-    """What a listener is told.
+    """One event.
 
     Attributes:
-        kind: what happens.
-        cause: why an entry goes; Cause.NONE for other kinds.
-        tiers: the tiers that are concerned.
-        version: of the entry that comes or goes; 0 where there is none yet.
+        kind: the kind of event.
+        cause: why an entry is removed; Cause.NONE for other kinds.
+        tiers: the tiers concerned.
+        version: of the entry added or removed; 0 if there is none yet.
         key: None for events that are not about an entry.
-        status: of TIER_DOWN: why.
-        has_value: whether the value is at hand. It is not for an entry that goes
-            from the disk tier alone by eviction, age or damage.
+        status: for TIER_DOWN: the reason.
+        has_value: whether the value is in memory. It is not for an entry that the
+            disk tier alone removes by eviction, expiry or damage.
     """
 
     kind: EventKind
@@ -94,9 +94,9 @@ class Event:
 
     @property
     def value(self) -> Any:
-        """The value of the entry that comes or goes, as get gives it; None: see has_value.
+        """The value of the entry added or removed, as get returns it; None: see has_value.
 
-        It is decoded when it is asked for, also after the listener has returned.
+        It is decoded on the first use, also after the listener has returned.
         """
         if self._pin is None:
             return None
@@ -110,8 +110,8 @@ Listener = Callable[[Event], Any]
 
 _listeners: dict[int, tuple[Listener, Forms]] = {}
 _numbers = itertools.count(1)
-# Makes registering and what a cache knows of it one step. The library neither waits nor
-# calls a listener within it, and a release takes no lock.
+# Makes the registration and the cache's record of it one step. Within it the library neither
+# waits nor calls a listener, and a release takes no lock.
 _registering = threading.RLock()
 
 
@@ -170,10 +170,10 @@ class Listening:
             cache._listening = self
 
     def end(self) -> None:
-        """Tell the function nothing more. A second time does nothing.
+        """Stop calling the function. A second end has no effect.
 
-        A call of it that another thread is in goes on. If another listener has
-        taken its place already, that one stays.
+        A call of the function on another thread continues. If another listener has
+        replaced this one already, that one stays.
         """
         with _registering:
             was_in_place = _listeners.pop(self._number, None) is not None

@@ -1,4 +1,4 @@
-"""Values that come as files or in pieces, and values that are wanted as files."""
+"""Values that come as files or in pieces, and values that a program reads as files."""
 
 from __future__ import annotations
 
@@ -38,13 +38,13 @@ class Writer:
         weakref.finalize(self, lib.hutch_writer_release, pointer).atexit = False
 
     def write(self, data: bytes | bytearray | memoryview) -> int:
-        """Append data; how many bytes they were. TooLargeError: no tier would take so much."""
+        """Append data; returns its size in bytes. TooLargeError: no tier accepts so much."""
         piece = data if type(data) is bytes else bytes(data)
         check(lib.hutch_writer_append(self._pointer, piece, len(piece)))
         return len(piece)
 
     def commit(self) -> PutResult:
-        """Store what was written, in place of what was there. The writer ends."""
+        """Store the written bytes, in place of the older value. The writer ends."""
         self._has_ended = True
         result = _structs.PutResult()
         check(lib.hutch_writer_commit(self._pointer, byref(result)))
@@ -70,12 +70,12 @@ class Writer:
             self.commit()
         else:
             self._has_ended = True
-            # What the block raised is what its caller is to see.
+            # The caller gets the exception of the block.
             lib.hutch_writer_abort(self._pointer)
 
 
 class Hold:
-    """Keeps values' files where they are until it is released: see Entries.hold_files."""
+    """Keeps the files of values in place until it is released: see Entries.hold_files."""
 
     def __init__(self, cache: Any) -> None:
         self._cache = cache
@@ -84,7 +84,7 @@ class Hold:
         self._is_held = True
 
     def release(self) -> None:
-        """Let go. A second time does nothing."""
+        """End the hold. A second release has no effect."""
         if self._is_held:
             self._is_held = False
             check(lib.hutch_unhold_files(self._cache._pointer))
@@ -97,7 +97,7 @@ class Hold:
 
 
 class Files:
-    """What works on values as files."""
+    """The calls that work on values as files."""
 
     _pointer: Any
 
@@ -118,11 +118,11 @@ class Files:
 
         use: "copy"; "move": the file is removed once the entry is committed;
         "link": the entry shares its bytes, which must not be changed. On the
-        cache's file system the last two copy nothing. A large file is in
-        memory at once only if the memory tier takes it.
+        cache's file system the last two copy nothing. A large file is read into
+        memory as a whole only if the memory tier accepts it.
 
-        StorageError: also, the file cannot be read; ValueError: it is no
-        regular file. Either way nothing changed.
+        StorageError: also if the file cannot be read; ValueError: it is not a
+        regular file. In both cases nothing changed.
         """
         if use not in _FILE_USE:
             raise ValueError(f"use is 'copy', 'move' or 'link', not {use!r}")
@@ -155,18 +155,18 @@ class Files:
                 for piece in pieces:
                     writer.write(piece)
 
-        A large one is never wholly in memory. Nobody sees anything of it before
-        the commit. size: how large it will be, if that is known.
+        A large value is never in memory as a whole. No call sees it before the
+        commit. size: the size of the value, if it is known.
         """
         options = put_options(expire, idle, cost, None, suffix, write_policy, tag)
         return Writer(self, key_to_bytes(key), uint64(size or 0), options)
 
     def read(self, key: Key) -> BinaryIO:
-        """The value as a binary file, to be closed. KeyError: no entry.
+        """The value as a binary file, which the caller closes. KeyError: no entry.
 
-        It reads the same bytes for as long as it is open, whatever becomes of
-        the entry, and a large value is not brought into memory. The bytes of
-        a large one are not checked.
+        It reads the same bytes as long as it is open, whatever becomes of the
+        entry, and does not bring a large value into memory. The bytes of a large
+        value are not checked.
         """
         name = key_to_bytes(key)
         number = ctypes.c_int32()
@@ -178,7 +178,7 @@ class Files:
     def path(self, key: Key) -> str:
         """The path of the value's file, which must not be changed.
 
-        A hint: it may be gone as soon as the entry is replaced, removed or
+        A hint: the file may be deleted as soon as the entry is replaced, removed or
         evicted, unless files are held. KeyError: no entry on disk.
         WrongTypeError: the value is small and has no file of its own.
         """
@@ -197,11 +197,11 @@ class Files:
             room = size.value + 1
 
     def hold_files(self) -> Hold:
-        """Keep all values' files where they are, until release or the block's end.
+        """Keep the files of all values in place, until release or the block's end.
 
             with cache.hold_files():
                 subprocess.run(["file", cache.path("photo")])
 
-        Entries come and go meanwhile; their files go when the last hold ends.
+        Entries change meanwhile; their files are deleted when the last hold ends.
         """
         return Hold(self)

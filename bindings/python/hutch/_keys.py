@@ -10,9 +10,9 @@ _LONGEST = 80_000
 
 
 def canonical(key: Any) -> Any:
-    """The one of all keys that are equal to this one whose bytes are the key's.
+    """Of all keys equal to this one, the key whose bytes stand for them.
 
-    TypeError: it is no key.
+    TypeError: it is not a key.
     """
     kind = type(key)
     if key is None or kind in (str, bytes):

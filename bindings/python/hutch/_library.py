@@ -19,7 +19,7 @@ from typing import Any
 from . import _structs as s
 
 ABI_VERSION = 1
-"""The HUTCH_ABI_VERSION that this package was written for."""
+"""The HUTCH_ABI_VERSION of the headers that this package declares."""
 
 # Key and value parameters are c_void_p: ctypes passes the address of a bytes
 # object as it is, without a copy and without stopping at a NUL.
@@ -285,8 +285,8 @@ FUNCTIONS: tuple[tuple[str, tuple[Any, ...], Any], ...] = (
 )
 """Every function of hutch.h and hutch_tasks.h: name, argument types, result type."""
 
-# These neither wait nor call back: to leave the GIL and take it again would be most of
-# their time. The end of a batch is left out, since it may free a lot.
+# These neither wait nor call back: a release of the GIL would take most of their time. The end of
+# a batch is not among them, since it may free much memory.
 _KEEP_THE_GIL = frozenset(
     name
     for name, _, _ in FUNCTIONS
@@ -340,4 +340,4 @@ def _load() -> ctypes.CDLL:
 
 
 lib = _load()
-"""The loaded library. Its functions leave the GIL while they run, but for _KEEP_THE_GIL."""
+"""The loaded library. Its functions release the GIL while they run, except _KEEP_THE_GIL."""

@@ -1,7 +1,7 @@
-"""One caller's part in a load: hutch_load_begin, and what comes of it.
+"""One caller's part in a load, by hutch_load_begin.
 
-The loader runs here and not within a callback of the library, so that its
-exceptions are Python's own and a wait can be interrupted.
+The loader runs here and not within a callback of the library, so its
+exceptions are ordinary ones and a signal can interrupt a wait.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from ._values import decode
 
 _DEFAULT_TIMEOUT = 60.0
 _STALE_IF_ERROR = 1
-# A wait in C is deaf to signals.
+# A wait in C does not react to signals.
 _SLICE = 0.1
 
 
@@ -48,7 +48,7 @@ class Lead:
 
 
 leading: contextvars.ContextVar[Lead | None] = contextvars.ContextVar("hutch lead", default=None)
-"""As _current, of coroutines."""
+"""Like _current, for coroutines."""
 
 
 def load_options(
@@ -81,9 +81,9 @@ def load(
     forms: Forms,
     background: bool = False,
 ) -> Any:
-    """The value of a key; make gives its bytes and the options of their put.
+    """The value of a key; make returns its bytes and the options of their put.
 
-    background: where there is a value that is to be refreshed, a thread makes it.
+    background: if there is a value to be refreshed, a thread makes the new one.
     """
     value = _structs.ValuePointer()
     loading = _structs.LoadingPointer()
@@ -143,7 +143,7 @@ def _lead(loading: Any, make: Callable[[], tuple[bytes, Any]]) -> None:
         fail(loading, error)
         raise
     except BaseException:
-        # An interrupt of this thread is no failure of the source: another may try.
+        # An interrupt of this thread is not a failure of the source: another caller may try.
         lib.hutch_loading_abandon(loading)
         raise
     finally:
@@ -152,14 +152,14 @@ def _lead(loading: Any, make: Callable[[], tuple[bytes, Any]]) -> None:
 
 
 def _lead_later(loading: Any, make: Callable[[], tuple[bytes, Any]]) -> bool:
-    """Have a thread of its own make the value. False: there can be none."""
+    """Make the value on a thread of its own. False: no thread could be made."""
     kept = Lead(loading)
 
     def work() -> None:
         try:
             _lead(kept.pointer, make)
         except Exception:
-            # The library logs it, and decides about the old value.
+            # The library logs the failure, and decides about the old value.
             pass
 
     try:
@@ -176,7 +176,7 @@ def fail(loading: Any, error: Exception) -> None:
 
 
 def fulfil(loading: Any, data: bytes, put_options: Any) -> None:
-    """Answer a load with a value. That no tier took it is no reason to be without it."""
+    """Answer a load with a value. The callers get it even if no tier stores it."""
     status = lib.hutch_loading_fulfil(loading, data, len(data), put_options)
     if status in (Status.CLOSED, Status.FORKED, Status.NO_MEMORY, Status.INVALID_ARGUMENT):
         check(status)

@@ -1,4 +1,4 @@
-"""What goes wrong, told to Python's logging."""
+"""The library's log, passed to Python's logging."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from ._callbacks import callback, report
 from ._errors import check
 from ._library import lib
 
-# Python's numbers, so that logging is imported only where there is something to log.
+# Python's numbers, so that logging is imported only for a message.
 _DEBUG, _INFO, _WARNING, _ERROR = 10, 20, 30, 40
 _LEVELS = {1: _ERROR, 2: _WARNING, 3: _INFO, 4: _DEBUG}
 
@@ -41,17 +41,17 @@ _nobody = _structs.LoggerFunction(), None, _structs.ReleaseFunction()
 
 
 def log(level: int | None = _INFO) -> None:
-    """Choose what every cache tells to the logger "hutch" of the standard logging.
+    """Set what every cache logs to the logger "hutch" of the standard logging.
 
         logging.basicConfig(level=logging.INFO)
         hutch.log(logging.INFO)
 
-    level: less severe messages are not told. It begins with logging.WARNING; None: none
-    at all. A warning is a disk tier that goes out of service, an entry that is damaged, a
-    value that the disk did not take; information is a tier that comes back or a loader
-    that failed. There are 32 messages a second at most. Handlers run on the thread whose
-    call met it, or on one of the library's; they must not wait for a thread that uses the
-    cache.
+    level: less severe messages are dropped. The default is logging.WARNING; None: no
+    messages. Warnings are a disk tier that goes out of service, an entry that is damaged, a
+    value that the disk did not store. Information is a tier that comes back, or a loader
+    that failed. A cache logs at most 32 messages a second. Handlers run on the thread
+    whose call met the cause, or on a thread of the library; they must not wait for a thread
+    that uses the cache.
     """
     number = 0
     if level is not None:

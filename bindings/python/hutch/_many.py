@@ -1,4 +1,4 @@
-"""Many keys in one call: a commit, or a read of the database, is shared among them."""
+"""Many keys in one call, which share a commit or a read of the database."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ T = TypeVar("T")
 K = TypeVar("K", bound=Key)
 Pairs = Union[Mapping[K, Any], Iterable["tuple[K, Any]"]]
 
-# What one call of the library gets. It bounds what is held twice, in C and in Python.
+# The keys in one call of the library. Bounds the memory that is held twice, in C and in Python.
 _AT_ONCE = 1024
 _LONGEST_KEY = 65535
 
 
 def _name(key: Key) -> bytes:
-    # The library would find out too, but after what went before had been done.
+    # The library would detect that too, but only after it had processed the keys before.
     name = key_to_bytes(key)
     if len(name) > _LONGEST_KEY:
         raise InvalidArgumentError(Status.INVALID_ARGUMENT, "a key is longer than HUTCH_KEY_MAX")
@@ -60,13 +60,13 @@ def _batch(call: Any, *arguments: Any) -> Iterator[Any]:
 
 
 class _Failures:
-    """What failed so far, by key."""
+    """The failures so far, by key."""
 
     def __init__(self) -> None:
         self._by_key: dict[Any, Error] = {}
 
     def gather(self, batch: Any, keys: Sequence[Key]) -> list[int]:
-        """The statuses of a batch. To be called before anything else of the library is."""
+        """The statuses of a batch. Called before any other call of the library."""
         statuses: list[int] = []
         last = None
         for index, key in enumerate(keys):
@@ -76,12 +76,12 @@ class _Failures:
                 self._by_key[key] = described(status, None)
                 last = key, status
         if last is not None:
-            # Only this one's words are known.
+            # Only the words of this one are known.
             self._by_key[last[0]] = failure(last[1])
         return statuses
 
     def done(self) -> None:
-        """Raise the last failure, which knows of the others, if there is one."""
+        """Raise the last failure, which has the others in its attribute, if there is one."""
         if self._by_key:
             error = list(self._by_key.values())[-1]
             error.failures = self._by_key
@@ -89,12 +89,12 @@ class _Failures:
 
 
 class Many:
-    """What works on many keys.
+    """The calls that work on many keys.
 
-    Each key is treated by itself: others may write between two of them, and a
-    failure of one does not concern the others. All are tried; then one of the
-    failures is raised, whose attribute failures has them all, by key. Keys and
-    values are looked at first: if one is none, nothing has been done.
+    Each key is processed by itself: other threads may write between two keys, and the
+    failure of one key does not affect the others. All keys are tried; then one of the
+    failures is raised, and its attribute failures has all of them, by key. Keys and
+    values are checked first: if one is invalid, nothing has been done.
     """
 
     _pointer: Any
@@ -120,14 +120,14 @@ class Many:
         return found
 
     def delete_many(self, keys: Iterable[Key]) -> int:
-        """Remove the entries of these keys. How many there were."""
+        """Remove the entries of these keys. Returns how many there were."""
         return sum(1 for _ in self._ask(lib.hutch_remove_many, keys))
 
     def remove_prefix(self, prefix: str | bytes) -> int:
-        """Remove the entries of all keys that begin with the prefix. How many there were.
+        """Remove the entries of all keys that begin with the prefix. Returns how many.
 
-        Keys of the prefix's type: a str finds keys that are str, bytes find bytes. What was
-        set before the call is gone from every tier afterwards, what is set meanwhile goes or
+        Keys of the prefix's type: a str finds keys that are str, bytes find bytes. Entries
+        set before the call are removed from every tier; an entry set meanwhile is removed or
         stays. The empty prefix is an error: clear() removes everything.
         """
         if type(prefix) not in (str, bytes):
@@ -140,7 +140,7 @@ class Many:
         return removed.value
 
     def _ask(self, call: Any, keys: Iterable[K]) -> Iterator[tuple[K, Any, int]]:
-        """Those keys that are answered with OK, and where in which batch."""
+        """The keys that are answered with OK, each with its batch and index."""
         failures = _Failures()
         for part in _parts([(key, _name(key)) for key in keys]):
             asked = [key for key, _ in part]
@@ -161,7 +161,7 @@ class Many:
         write_policy: str | None = None,
         tag: Key | None = None,
     ) -> None:
-        """Store values, a mapping or pairs of key and value, each as set would.
+        """Store values, a mapping or pairs of key and value, each like set.
 
         On disk several times faster than as many calls of set, since puts share commits.
         """
@@ -177,7 +177,7 @@ class Many:
         write_policy: str | None = None,
         tag: Key | None = None,
     ) -> dict[K, PutResult]:
-        """As set_many, and tell what came of each, as put."""
+        """Like set_many; returns for each what put returns."""
         results: dict[K, PutResult] = {}
         self._put_all(values, expire, idle, cost, write_policy, tag, results)
         return results
@@ -192,7 +192,7 @@ class Many:
         tag: Key | None,
         results: dict[K, PutResult] | None,
     ) -> None:
-        # The extended data, which tell the kind of a value, are the same for all of a call.
+        # The extended data, which give the type of a value, are the same for all of a call.
         kinds: dict[bytes | None, list[tuple[K, bytes, bytes]]] = {}
         for key, value in dict(values).items():
             name = _name(key)

@@ -1,4 +1,4 @@
-"""The decorator that keeps what functions return."""
+"""The decorator that caches the results of functions."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     T = TypeVar("T")
 
     class Memoized(Protocol[P, R]):
-        """A function whose results are kept."""
+        """A function whose results are cached."""
 
         @property
         def __wrapped__(self) -> Callable[P, R]: ...
@@ -31,23 +31,23 @@ if TYPE_CHECKING:
         def cache_clear(self) -> None: ...
 
     class Memoizer(Protocol):
-        """What memoize gives."""
+        """The result of memoize."""
 
         def __call__(self, function: Callable[P, T], /) -> Memoized[P, T]: ...
 
 
 _MISSING = object()
-# What a caller meets who waits for the function's result in another thread.
+# The failure of a caller that waits for the function's result in another thread.
 _OF_ANOTHER = (LoadError, TimedOutError, DeadlockError)
 
 
 class CacheInfo(NamedTuple):
-    """What a memoized function's results come to, as functools tells it.
+    """Statistics of a memoized function, in the form of functools.
 
     Attributes:
         hits, misses: of this decorated function, in this process.
         maxsize: None: the cache has the limits.
-        currsize: how many results the cache has; it is counted by a walk of all keys.
+        currsize: how many results the cache has, counted by a walk over all keys.
     """
 
     hits: int
@@ -69,7 +69,7 @@ class Choices(NamedTuple):
 
 
 class _Function:
-    """A function that is memoized, and what both kinds of wrapper have in common."""
+    """A memoized function: the common part of both kinds of wrapper."""
 
     def __init__(
         self, cache: Any, function: Any, name: str | None, choices: Choices
@@ -128,7 +128,7 @@ def _is_coroutine(function: Any) -> bool:
 
 
 def _positions_and_names(function: Any, ignore: frozenset[Any]) -> frozenset[Any]:
-    """What is ignored, by position and by name whichever of the two was given."""
+    """The ignored parameters, by position and by name, in whichever way they were given."""
     if not ignore:
         return ignore
     import inspect
@@ -218,7 +218,7 @@ def _coroutine_wrapper(own: _Function) -> Any:
 
         def end(ended: Any) -> None:
             del refreshing[key]
-            # Its exception has been logged by the library, and has no other reader.
+            # The library has logged its exception, and no caller reads it.
             if not ended.cancelled():
                 ended.exception()
 

@@ -1,7 +1,7 @@
 """Python objects in a cache's memory: references, neither copied nor encoded.
 
-C sees a number for each; one callback serves all. So nothing that C calls can be
-collected, and an object is let go when the library says so.
+C sees a number for each; one callback serves all. No object that C calls can therefore be
+collected, and an object is dropped when the library releases it.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _release_callback = _structs.ReleaseFunction(_release)
 
 
 class Objects:
-    """What works on objects."""
+    """The calls that work on objects."""
 
     _pointer: Any
 
@@ -48,24 +48,24 @@ class Objects:
         cost: int | None = None,
         tag: Key | None = None,
     ) -> None:
-        """Keep a reference to any Python object, in memory only, in place of the one there.
+        """Keep a reference to any Python object, in memory only, in place of the older one.
 
         Objects have keys of their own: put_object and set of one key do not see
-        each other. They count in len and cost, go by the limits of the memory
-        tier, and clear and remove_tagged remove them; iteration passes them over. When the entry
-        has gone the object is let go soon, on a thread of the library.
+        each other. Objects count in len and cost, obey the limits of the memory
+        tier, and clear and remove_tagged remove them; iteration skips them. After its
+        entry is removed, a thread of the library soon drops the object.
         TooLargeError: cost is above the tier's max_entry.
         """
         name = key_to_bytes(key)
         options = put_options(expire, idle, cost, None, tag=tag)
         number = next(_numbers)
         _objects[number] = value
-        # A call that fails releases what it was given, too.
+        # A call that fails also releases the object.
         call = lib.hutch_put_object
         check(call(self._pointer, name, len(name), number, _release_callback, options))
 
     def get_object(self, key: Key, default: Any = None) -> Any:
-        """The object that was put under the key, itself; or default."""
+        """The object under the key, itself; or default."""
         name = key_to_bytes(key)
         held = _structs.ObjectPointer()
         try:

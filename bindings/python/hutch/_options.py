@@ -1,4 +1,4 @@
-"""What the caller chooses, by name and in Python's units, as hutch_put_options has it."""
+"""The caller's choices, by name and in Python's units, as hutch_put_options has them."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ NOTIFICATIONS: dict[str | None, int] = {"memory_warning": 1, "entered_background
 
 
 def choice(what: str, chosen: str | None, table: Mapping[str | None, int]) -> int:
-    """The number of what was chosen by name. ValueError: the table has no such name."""
+    """The number of a choice by name. ValueError: the table has no such name."""
     try:
         return table[chosen]
     except (KeyError, TypeError):
@@ -54,7 +54,7 @@ def put_options(
     write_policy: str | None = None,
     tag: Key | None = None,
 ) -> _structs.PutOptions | None:
-    """The options of a put; None, which C takes for the defaults, if all are."""
+    """The options of a put; None, which C reads as the defaults, if all are."""
     own = extended, expire, idle, cost, suffix, write_policy, tag
     if own.count(None) == len(own):
         return None

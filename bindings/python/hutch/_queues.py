@@ -1,7 +1,7 @@
 """Queues for the host's own functions, groups of their tasks, and completion ports.
 
-As with listeners, one callback of each kind serves all, and a number tells which
-task is meant.
+As with listeners, one callback of each kind serves all, and a number selects the
+task.
 """
 
 from __future__ import annotations
@@ -28,15 +28,15 @@ _WAIT = 2
 _NO_THREADS = 1
 _ENDED = 4
 _CANCELLING = 3
-# A wait in C is deaf to signals.
+# A wait in C does not react to signals.
 _SLICE = 0.1
 
 _tokens = itertools.count(1)
 _works: dict[int, Task] = {}
-"""Tasks whose function may yet be called."""
+"""Tasks whose function may still be called."""
 _completions: dict[int, Any] = {}
-"""Whom to tell of an end: a Task, or what a group calls."""
-# Makes what a task knows of itself one step. Nothing is called within it.
+"""The receivers of completions: a Task, or the function of a group."""
+# Makes the state of a task change in one step. No function is called within it.
 _knowing = threading.Lock()
 
 
@@ -46,7 +46,7 @@ class CancelledError(Exception):
 
 @dataclass(frozen=True)
 class Tally:
-    """What a group has come to.
+    """The result of a group.
 
     Attributes:
         count: how many tasks it had.
@@ -58,7 +58,7 @@ class Tally:
 
 
 def _wait(call: Callable[[Any, int], int], pointer: Any, timeout: float | None) -> bool:
-    """Whether what is waited for came in time."""
+    """Whether the awaited event came in time."""
     end = None if timeout is None else time.monotonic() + timeout
     while True:
         left = _SLICE if end is None else min(_SLICE, max(end - time.monotonic(), 0))
@@ -72,7 +72,7 @@ def _wait(call: Callable[[Any, int], int], pointer: Any, timeout: float | None) 
 
 
 class Task:
-    """A function that was submitted to a queue. It runs whether or not this is kept."""
+    """A function submitted to a queue. It runs whether or not the program keeps this object."""
 
     def __init__(
         self,
@@ -89,9 +89,9 @@ class Task:
         self._result: Any = None
         self._error: BaseException | None = None
         self._pointer: Any = None
-        # Of its completion, where it has one: what is called then may ask for the result.
+        # A reference to its completion, if any: the function called then may ask for the result.
         self._status: int | None = None
-        # A queue does not go while a function of it may be called.
+        # A queue stays while a function of it may be called.
         self._queue: Queue | None = None
 
     def _know(self, pointer: Any) -> None:
@@ -112,7 +112,7 @@ class Task:
             other._result, other._error = self._result, self._error
 
     def _join(self, other: Task) -> None:
-        """What other was to do is done by this one."""
+        """This task does the work of other too."""
         self._joined.append(other)
         if self._merge is not None:
             try:
@@ -129,7 +129,7 @@ class Task:
         return state.value, result.value
 
     def done(self) -> bool:
-        """Whether it has ended: run, been cancelled, or been too late."""
+        """Whether it has ended: it ran, was cancelled, or passed its deadline."""
         return self._state()[0] == _ENDED
 
     def cancelled(self) -> bool:
@@ -137,13 +137,13 @@ class Task:
         return self._state() == (_ENDED, Status.CANCELLED)
 
     def is_asked(self) -> bool:
-        """Whether it runs, and all who wait for it have cancelled it: a long function asks."""
+        """Whether it runs and every submission of it was cancelled: for long functions."""
         return self._state()[0] == _CANCELLING
 
     def cancel(self) -> bool:
         """Keep it from running. False: it runs, and has been asked to end; or has ended.
 
-        Of tasks that are done as one each is cancelled for itself.
+        Of tasks that are coalesced, each is cancelled by itself.
         """
         was = ctypes.c_uint32()
         check(lib.hutch_task_cancel(self._pointer, byref(was)))
@@ -154,7 +154,7 @@ class Task:
         check(lib.hutch_task_set_priority(self._pointer, choice("priority", priority, PRIORITIES)))
 
     def wait(self, timeout: float | None = None) -> bool:
-        """Wait until it has ended. False: it has not after so many seconds.
+        """Wait until it has ended. False: it has not within this many seconds.
 
         DeadlockError: from a task of the same queue.
         """
@@ -163,10 +163,10 @@ class Task:
         return _wait(lib.hutch_task_wait, self._pointer, timeout)
 
     def result(self, timeout: float | None = None) -> Any:
-        """What the function returned, or raise what it raised.
+        """What the function returned; raises what the function raised.
 
         CancelledError: it was cancelled. TimedOutError: its deadline passed before it
-        ran, or it has not ended after so many seconds.
+        ran, or it has not ended within this many seconds.
         """
         if not self.wait(timeout):
             raise TimedOutError(Status.TIMED_OUT, "the task has not ended")
@@ -241,13 +241,13 @@ _release_completion_callback = _structs.ReleaseFunction(_release_completion)
 
 
 class Port:
-    """Where the ends of tasks wait until a thread of yours drains them.
+    """Completions of tasks that wait until a thread of yours drains them.
 
         port = hutch.Port()
         loop.add_reader(port, port.drain)
         queue.submit(work, done=on_loop, port=port)
 
-    It can be given to select, poll and event loops while it is not closed.
+    select, poll and event loops accept it while it is not closed.
     """
 
     def __init__(self) -> None:
@@ -256,17 +256,17 @@ class Port:
         weakref.finalize(self, lib.hutch_port_release, self._pointer).atexit = False
 
     def fileno(self) -> int:
-        """A descriptor that is readable while something waits: to be polled, not read."""
+        """A descriptor that is readable while completions wait: poll it, do not read it."""
         return int(lib.hutch_port_fd(self._pointer))
 
     def drain(self, most: int = 0) -> int:
-        """Call what is done at the end of up to so many tasks; 0: of all that wait now."""
+        """Make up to this many completions; 0: all that wait now."""
         drained = ctypes.c_uint64()
         check(lib.hutch_port_drain(self._pointer, uint64(most), byref(drained)))
         return drained.value
 
     def close(self, *, discard: bool = False) -> None:
-        """Take no more. What waits is drained, or discarded. A second time does nothing."""
+        """Accept no more. Waiting completions are drained or discarded. May be repeated."""
         status = lib.hutch_port_close(self._pointer, 1 if discard else 0)
         if status != Status.CLOSED:
             check(status)
@@ -286,7 +286,7 @@ class Group:
             queue.submit(fetch, url, group=group)
         group.start(lambda tally: print(tally.count, "fetched"))
 
-    A group that goes without a start cancels its tasks.
+    A group that is dropped without a start cancels its tasks.
     """
 
     def __init__(self, queue: Queue) -> None:
@@ -297,7 +297,7 @@ class Group:
     def start(
         self, done: Callable[[Tally], Any] | None = None, *, port: Port | None = None
     ) -> bool:
-        """Let its tasks run; when the last has ended, done is called. False: started before."""
+        """Let its tasks run; after the last has ended, done is called. False: started before."""
         options = _structs.TaskOptions()
         if done is not None:
             _tell(options, done)
@@ -306,13 +306,13 @@ class Group:
         return check(lib.hutch_group_start(self._pointer, byref(options))) == Status.OK
 
     def cancel(self) -> None:
-        """Cancel every task of it; its completion comes all the same, once it was started."""
+        """Cancel every task of it; its completion still comes, once it has been started."""
         check(lib.hutch_group_cancel(self._pointer))
 
     def wait(self, timeout: float | None = None) -> bool:
-        """Wait until all have ended and done has been called. False: not after so many seconds.
+        """Wait until all have ended and done has been called. False: not in this many seconds.
 
-        Starts the group if nothing else has, with nothing to call.
+        Starts the group without a done function if nothing else has started it.
         """
         return _wait(lib.hutch_group_wait, self._pointer, timeout)
 
@@ -332,15 +332,15 @@ class Queue:
             task = queue.submit(sum, [1, 2, 3], priority="high")
             assert task.result() == 6
 
-    One place of the width goes to the oldest task whatever its priority, so that none
-    waits for ever; the others to the highest priority. A width of 1 is strict order of
-    submission. May be used from any thread; after fork the child's answers ForkedError,
-    and it may make new ones. At the interpreter's end what waits is cancelled.
+    One place of the width is for the oldest task whatever its priority, so every task runs in
+    the end; the other places are for the highest priority. A queue of width 1 runs tasks in the
+    order of submission. Thread-safe. After a fork the queue raises ForkedError in the child,
+    which may make new ones. At the interpreter's end waiting tasks are cancelled.
 
     Parameters:
         width: how many run at once, at most 256; None: 2.
         length: how many may wait; None: any number.
-        threads: False: none is made, and run does the work.
+        threads: False: the queue makes none, and run does the work.
     """
 
     def __init__(
@@ -382,20 +382,20 @@ class Queue:
         port: Port | None = None,
         group: Group | None = None,
     ) -> Task:
-        """Have function(*arguments) called once, on a worker.
+        """Call function(*arguments) once, on a worker.
 
         priority: "low", "default" or "high".
-        identifier: while a task with the same one waits, this one joins it: the
+        identifier: while a task with the same identifier waits, this one joins it: the
             function of the first is called once for all, at the highest priority of
-            those who wait, and its result is everyone's.
-        merge: what then becomes of the one argument that each has: merge(into, other)
-            gives the argument to go on with. None: the first's is enough.
-        deadline: if it still waits after so many seconds, it ends without having run.
+            those that wait, and all get its result.
+        merge: combines the one argument that each has: merge(into, other) returns the
+            argument for the call. None: the first one is enough.
+        deadline: a task that still waits after this many seconds ends without running.
         wait: if the queue is full, wait, for at most the deadline.
-        done: called with the task when it has ended, on a worker, or by who drains port.
-        group: which holds the task until its start.
+        done: called with the task when it has ended, on a worker, or by the drain of port.
+        group: holds the task until its start.
 
-        BlockingIOError: the queue is full. TimedOutError: it was until the deadline.
+        BlockingIOError: the queue is full. TimedOutError: it was full until the deadline.
         """
         if self._is_closed:
             pause_if_ended()
@@ -425,7 +425,7 @@ class Queue:
         task._queue = self
         _works[token] = task
         pointer = _structs.TaskPointer()
-        # Both contexts are released by the library, whatever it answers.
+        # The library releases both contexts, whatever it answers.
         status = lib.hutch_queue_submit(
             self._pointer,
             _work_callback,
@@ -442,15 +442,15 @@ class Queue:
         return task
 
     def set_width(self, width: int) -> None:
-        """Change how many run at once; at once."""
+        """Change how many run at once; takes effect immediately."""
         check(lib.hutch_queue_set_width(self._pointer, uint32(width)))
 
     def suspend(self) -> None:
-        """Start nothing until resume; each suspend asks for one."""
+        """Start no task until resume; each suspend needs a resume of its own."""
         check(lib.hutch_queue_suspend(self._pointer))
 
     def resume(self) -> None:
-        """Go on after suspend. InvalidArgumentError: it was not suspended."""
+        """Continue after suspend. InvalidArgumentError: the queue is not suspended."""
         check(lib.hutch_queue_resume(self._pointer))
 
     def cancel_all(self) -> int:
@@ -460,24 +460,24 @@ class Queue:
         return cancelled.value
 
     def wait_all(self, timeout: float | None = None) -> bool:
-        """Wait until no task is left. False: some are after so many seconds.
+        """Wait until no task is left. False: some are left after this many seconds.
 
         DeadlockError: from a task of the queue.
         """
         return _wait(lib.hutch_queue_wait_all, self._pointer, timeout)
 
     def run(self, seconds: float | None = None) -> int:
-        """Run tasks on this thread, for about so long; None: all. Returns how many."""
+        """Run tasks on this thread, for about this long; None: all. Returns how many."""
         ran = ctypes.c_uint64()
         budget = 0 if seconds is None else nanoseconds(seconds)
         check(lib.hutch_queue_run(self._pointer, budget, byref(ran)))
         return ran.value
 
     def close(self, *, cancel: bool = False) -> None:
-        """Take no more tasks, and wait until all have ended. The threads go with the object.
+        """Accept no more tasks, and wait until all have ended. The threads end with the object.
 
-        cancel: what waits does not run. Not from a task of its own (DeadlockError). Of a
-        queue that is suspended somebody else has to resume it, or cancel.
+        cancel: waiting tasks do not run. Not from a task of its own (DeadlockError). If the
+        queue is suspended, another thread has to resume it, or cancel.
         """
         self._is_closed = True
         if cancel:
@@ -485,7 +485,7 @@ class Queue:
         self.wait_all()
 
     def _end(self) -> None:
-        """Functions of Python cannot run when the interpreter ends: what runs is waited for."""
+        """Python functions cannot run after the interpreter's end: waits for running ones."""
         self._is_closed = True
         lib.hutch_queue_cancel_all(self._pointer, None)
         while lib.hutch_queue_wait_all(self._pointer, nanoseconds(_SLICE)) == Status.TIMED_OUT:

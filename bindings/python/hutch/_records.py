@@ -1,4 +1,4 @@
-"""What the library tells and is told in structs, in Python's units: seconds and bytes."""
+"""The library's structs in Python's units: seconds and bytes."""
 
 from __future__ import annotations
 
@@ -18,20 +18,20 @@ from ._units import (
 )
 
 MAX_ENTRY_QUARTER = 2**64 - 2
-"""As a tier's max_entry: a quarter of the tier's cost limit, as it then is."""
+"""As a tier's max_entry: a quarter of the tier's current cost limit."""
 
 _SECOND = 1e9
 
 
 class Tier(enum.IntEnum):
-    """A tier, where one is told."""
+    """A tier."""
 
     MEMORY = 1
     DISK = 2
 
 
 class State(enum.IntEnum):
-    """Whether a tier works."""
+    """The state of a tier."""
 
     NONE = 0
     UP = 1
@@ -39,7 +39,7 @@ class State(enum.IntEnum):
 
 
 class Outcome(enum.IntEnum):
-    """What a tier made of a put."""
+    """The outcome of a put in a tier."""
 
     NONE = 0
     STORED = 1
@@ -51,7 +51,7 @@ class Outcome(enum.IntEnum):
 
 
 class PutResult(NamedTuple):
-    """What came of a put: the version of the write, and what each tier made of it."""
+    """The result of a put: the version of the write, and the outcome in each tier."""
 
     version: int
     memory: Outcome
@@ -59,7 +59,7 @@ class PutResult(NamedTuple):
 
     @property
     def partial(self) -> bool:
-        """Whether a tier that there is did not take the value."""
+        """Whether an existing tier did not store the value."""
         refusals = (Outcome.TOO_LARGE, Outcome.NO_SPACE, Outcome.FAILED)
         return self.memory in refusals or self.disk in refusals
 
@@ -70,13 +70,13 @@ class PutResult(NamedTuple):
 
 @dataclass(frozen=True)
 class EntryInfo:
-    """What an entry is, without its value. Times are Unix times in seconds.
+    """The record of an entry, without its value. Times are Unix times in seconds.
 
     Attributes:
-        version: of the write; never used twice in a directory.
-        created: when it was written or touched.
-        accessed: last access; exact for entries with a time to idle, else
-            within minutes.
+        version: of the write; a directory never uses one twice.
+        created: the time of the last write or touch.
+        accessed: the time of the last access; exact for entries with a time to idle,
+            else within minutes.
         expires: when its time to live ends; None: never.
         time_to_idle: in seconds; None: none.
         cost: the explicit cost; 0: none.
@@ -111,7 +111,7 @@ class EntryInfo:
 
 
 class Entry(NamedTuple):
-    """A value with its record as the write fixed it."""
+    """A value with its record as the write made it."""
 
     value: Any
     info: EntryInfo
@@ -122,17 +122,17 @@ class TierLimits:
     """The limits of one tier. None: not set, or no such tier; NO_LIMIT: no limit.
 
     A limit that is not set is the directory's when a cache is opened, or else the
-    library's default, and set_limits leaves it as it is.
+    library's default; set_limits leaves it as it is.
 
     Attributes:
         cost: bytes charged. Memory: key, value and overhead, or the entry's
-            explicit cost; disk: what the entries take up there.
+            explicit cost; disk: the space of the entries.
         count: entries.
-        max_entry: the largest charge of one entry; a larger one is not stored
-            in this tier. MAX_ENTRY_QUARTER: a quarter of cost.
+        max_entry: the largest charge of one entry; the tier does not store a larger
+            one. MAX_ENTRY_QUARTER: a quarter of cost.
         time_to_live: seconds from the write, for entries without their own.
-        time_to_idle: seconds from the last access, likewise.
-        min_free: disk only: bytes that stay free on the file system; 0 is no limit.
+        time_to_idle: seconds from the last access, for entries without their own.
+        min_free: disk only: bytes to keep free on the file system; 0 is no limit.
     """
 
     cost: Size | None = None
@@ -155,7 +155,7 @@ class TierLimits:
 
     @classmethod
     def _from(cls, what: str, given: Limits | None) -> TierLimits | None:
-        """What the caller has chosen as a tier's limits: a size is that of its cost."""
+        """The caller's limits of a tier: a size alone is the limit of its cost."""
         if given is None or isinstance(given, TierLimits):
             return given
         if isinstance(given, (int, float, str)) and not isinstance(given, bool):
@@ -198,7 +198,7 @@ class CacheLimits:
 
 @dataclass(frozen=True)
 class TierStats:
-    """What a tier did since the cache was opened, and what it holds.
+    """What a tier has done since the cache was opened, and what it holds.
 
     Attributes:
         state: whether the tier works.
@@ -207,16 +207,16 @@ class TierStats:
         hits, misses: gets that this tier answered, and that it could not.
         puts: values stored, promotions from disk included.
         removals: entries removed on request.
-        evictions: entries that went for a limit.
-        expirations: entries that went for their age.
+        evictions: entries evicted for a limit.
+        expirations: entries removed because they had expired.
         refusals: puts that were too large or found no space.
         failures: calls of the system or of SQLite that failed.
         damaged: entries found damaged, and removed.
-        replacements: of the puts, those that took an entry's place; of memory.
+        replacements: puts that replaced an entry; memory only.
         trims: entries removed by trim.
         held_count, held_bytes: values and objects that have left the tier and
-            are still in use.
-        waiting: objects that nobody holds, not yet let go.
+            are still referenced.
+        waiting: objects without a reference, not yet released.
     """
 
     state: State
@@ -262,11 +262,11 @@ class TierStats:
 
 @dataclass(frozen=True)
 class CheckReport:
-    """What a check found, and has put right. False if all is well.
+    """What a check has found and repaired. False if nothing was wrong.
 
     Attributes:
-        entries: entries looked at, and found whole.
-        bytes: of their values, that were read.
+        entries: entries checked and found whole.
+        bytes: the bytes of their values that were read.
         damaged: entries removed.
         orphans: files removed that belonged to no entry.
         counters: 1 if the count or the cost was wrong.
@@ -297,7 +297,7 @@ class CheckReport:
 
 @dataclass(frozen=True)
 class CacheStats:
-    """What the tiers did."""
+    """The statistics of both tiers."""
 
     memory: TierStats
     disk: TierStats

@@ -1,4 +1,4 @@
-"""Which values a cache takes, and the bytes that stand for them: its own forms, or a serializer's."""
+"""The values of a cache and their bytes: in the package's own forms, or by a serializer."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ _LONGEST_NAME = 100
 
 
 class Serializer(Protocol):
-    """What makes bytes of values: an object with a name and two functions, such as msgpack's.
+    """Converts values to bytes: an object with a name and two functions, such as msgpack's.
 
     Attributes:
-        name: stored with each value, and what another serializer has stored is not found.
+        name: stored with each value; a value of another serializer is not found.
     """
 
     @property
@@ -28,17 +28,17 @@ class Forms:
     """How values are stored. Also the forms of a cache without a serializer."""
 
     def encode(self, value: Any) -> tuple[bytes, bytes | None]:
-        """The value's bytes and its extended data (None: none). TypeError: it is none."""
+        """The value's bytes and its extended data (None: none). TypeError: it has no form."""
         return encode_value(value)
 
     def decode(self, data: bytes, extended: bytes) -> Any:
-        """The value that was put. Unreadable: it is of another serializer, or damaged."""
+        """The value that was put. Unreadable: it is another serializer's, or damaged."""
         return decode_value(data, extended)
 
 
 class SerializedForms(Forms):
-    """bytes, str and int as ever, so that they are counters and text for all languages; all
-    else by a serializer."""
+    """bytes, str and int in the package's forms, so that they are counters and text in all
+    languages; all other values by a serializer."""
 
     def __init__(self, serializer: Any) -> None:
         name = getattr(serializer, "name", None)
@@ -88,5 +88,5 @@ def _warn(extended: bytes, error: Exception) -> None:
 
 
 def forms_of(serializer: Serializer | None) -> Forms:
-    """The forms of a cache with this serializer."""
+    """The forms of a cache with this serializer, or without one."""
     return Forms() if serializer is None else SerializedForms(serializer)

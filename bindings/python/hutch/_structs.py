@@ -1,7 +1,7 @@
 """The structs, handles and callback types of hutch.h, field by field.
 
 A handle is a pointer to a struct of its own that is never completed, so ctypes
-refuses a value where a cache is wanted, and an integer everywhere.
+refuses a value in place of a cache, and an integer everywhere.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ ReleaseFunction = ctypes.CFUNCTYPE(None, c_void_p)
 
 
 class Sized(ctypes.Structure):
-    """A struct that crosses the border: struct_size comes first, and is set."""
+    """A struct that crosses the C boundary: struct_size comes first, and is set."""
 
     struct_size: int
 

@@ -12,7 +12,7 @@ from ._library import lib
 from ._units import int64, nanoseconds, uint64
 
 Progress = Callable[[int, Optional[int]], Any]
-"""Told how many entries have gone and how many will (None: not known); True stops the trim."""
+"""Called with the entries removed so far and in all (None: not known); True stops the trim."""
 
 KINDS = {
     "expired": 1,
@@ -48,7 +48,7 @@ def trim(pointer: Any, kind: str, amount: float | None, progress: Progress | Non
 
     @callback
     def report(_: int, removed: int, total: int) -> int:
-        # What is raised cannot pass through C: it waits for the call's end.
+        # An exception cannot pass through C: it waits for the end of the call.
         try:
             return 1 if progress is not None and progress(removed, total or None) else 0
         except BaseException as error:
@@ -66,7 +66,7 @@ def trim(pointer: Any, kind: str, amount: float | None, progress: Progress | Non
 
 
 class Trims:
-    """What removes entries of a kind."""
+    """The calls that remove entries of a kind."""
 
     _pointer: Any
 
@@ -75,25 +75,25 @@ class Trims:
     ) -> int:
         """Remove entries of a kind, or down to a size, from each tier.
 
-        Returns the sum of what went from each tier: a key that memory and disk both had
+        Returns the sum over the tiers: a key that memory and disk both had
         counts twice. A view (cache.memory, cache.disk) counts its own tier's.
 
         kind and amount:
-            "expired": what has expired; counts are exact afterwards.
-            "to_cost", "to_count": to so many bytes or entries, in the order of
+            "expired": expired entries; counts are exact afterwards.
+            "to_cost", "to_count": to this many bytes or entries, in the order of
                 the tier's policy. 0 leaves none.
-            "largest_first", "least_recent", "least_frequent": to so many bytes.
+            "largest_first", "least_recent", "least_frequent": to this many bytes.
             "written_before": a Unix time in seconds. "older_than", "idle_for":
                 seconds since the write, or since the last access.
-            "larger_than": values of more bytes than this.
-        progress: called now and then with how many have gone and how many will
+            "larger_than": entries with values of more bytes than this.
+        progress: called now and then with the entries removed so far and in all
             (None: not known); a true result stops the trim.
         """
         return trim(self._pointer, kind, amount, progress)
 
     def expire(self) -> int:
-        """Remove what has expired, from each tier; no read returns it in any case.
+        """Remove expired entries from each tier; no read returns them in any case.
 
-        Returns the sum of what went from each tier, as trim() does.
+        Returns the sum over the tiers, as trim() does.
         """
         return self.trim("expired")

@@ -1,4 +1,4 @@
-"""Python's numbers as the library's: seconds as nanoseconds, and what ctypes would wrap around."""
+"""Python's numbers in the library's units, with checks, since ctypes wraps numbers silently."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ FOREVER = 2**63 - 1
 """HUTCH_FOREVER, in nanoseconds: a duration without end."""
 
 NO_LIMIT = math.inf
-"""As a limit: none. The library has two numbers for it, FOREVER and 2**64 - 1."""
+"""As a limit: no limit. The library has two numbers for it, FOREVER and 2**64 - 1."""
 
 _NO_LIMIT = 2**64 - 1
 
@@ -30,7 +30,7 @@ _UNITS = {"k": 1, "m": 2, "g": 3, "t": 4}
 def nanoseconds(seconds: Seconds) -> int:
     """Seconds as nanoseconds, rounded up, at least 1; FOREVER for infinity and beyond 292 years.
 
-    Raises ValueError for a negative number or NaN, TypeError for what is no duration.
+    Raises ValueError for a negative number or NaN, TypeError if it is not a duration.
     """
     if isinstance(seconds, timedelta):
         if seconds < timedelta(0):
@@ -51,19 +51,19 @@ def nanoseconds(seconds: Seconds) -> int:
 
 
 def own_duration(seconds: Seconds | None) -> int:
-    """An entry's own duration: None is 0, which leaves it to the tier."""
+    """An entry's own duration: None is 0, which means the tier's."""
     return 0 if seconds is None else nanoseconds(seconds)
 
 
 def limit_duration(seconds: Seconds) -> int:
-    """A tier's duration. ValueError for 0, which is no limit and no duration either."""
+    """A tier's duration. ValueError for 0, which is neither a limit nor a duration."""
     if seconds == 0 or seconds == timedelta(0):
         raise ValueError("a limit of 0 seconds: hutch.NO_LIMIT stands for no limit")
     return nanoseconds(seconds)
 
 
 def limit_size(amount: Size) -> int:
-    """A tier's limit of a size or a count; a float that is whole will do. ValueError for 0."""
+    """A tier's limit on a size or a count; a float must be whole. ValueError for 0."""
     if amount == NO_LIMIT:
         return _NO_LIMIT
     number = size(amount)
@@ -73,17 +73,17 @@ def limit_size(amount: Size) -> int:
 
 
 def size_of_limit(number: int) -> float | None:
-    """What the library says of a limit of a size or a count. None: there is no such tier."""
+    """The library's limit on a size or a count in Python's form. None: there is no such tier."""
     return NO_LIMIT if number == _NO_LIMIT else number or None
 
 
 def seconds_of_limit(duration: int) -> float | None:
-    """Likewise, of a duration."""
+    """The same, for a duration."""
     return NO_LIMIT if duration == FOREVER else duration / _SECOND or None
 
 
 def size(amount: Size) -> int:
-    """A number of bytes. ValueError, TypeError: it is none."""
+    """A number of bytes. ValueError, TypeError: it is not one."""
     if isinstance(amount, str):
         match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([kmgt]?)(i?)b?\s*", amount.lower())
         if match is None or (match[3] and not match[2]):
@@ -108,7 +108,7 @@ def _told(value: object) -> str:
 
 
 def uint64(number: int) -> int:
-    """The number, if it fits; ctypes would wrap it around in silence."""
+    """The number, if it fits; ctypes would wrap it silently."""
     number = operator.index(number)
     if not 0 <= number < 2**64:
         raise ValueError(f"{number} is not between 0 and 2**64 - 1")
@@ -116,7 +116,7 @@ def uint64(number: int) -> int:
 
 
 def uint32(number: int) -> int:
-    """As uint64, of 32 bits."""
+    """Like uint64, for 32 bits."""
     number = operator.index(number)
     if not 0 <= number < 2**32:
         raise ValueError(f"{number} is not between 0 and 2**32 - 1")

@@ -1,4 +1,4 @@
-"""What is done to all entries at once, and what is told of them."""
+"""Calls that concern all entries at once."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from ._records import CacheStats, CheckReport
 
 
 class Upkeep:
-    """What counts, checks and flushes."""
+    """The calls that count, check and flush."""
 
     _pointer: Any
 
     def check(self, *, quick: bool = False) -> CheckReport:
-        """Look through all that is on disk, and repair. True if something was wrong.
+        """Check and repair everything on disk. True if something was wrong.
 
-        quick: read no values, and leave SQLite's own check out. Others may read
+        quick: read no values, and omit SQLite's own check. Other threads may read
         and write meanwhile. UnsupportedError: there is no disk tier here.
         """
         report = _structs.CheckReport()
@@ -29,31 +29,32 @@ class Upkeep:
         return CheckReport._of(report)
 
     def notify(self, notification: Literal["memory_warning", "entered_background"]) -> None:
-        """Tell the listener of pressure, and shrink memory as the cache's options say.
+        """Tell the listener of memory pressure, and shrink memory as the cache's options say.
 
-        What the disk tier has stays there; what memory alone has is gone.
+        Entries on disk stay there. Entries in memory only are lost, except those of the write
+        policy "on_eviction", which are written to disk.
         """
         number = choice("notification", notification, NOTIFICATIONS)
         check(lib.hutch_notify(self._pointer, number))
 
     def __len__(self) -> int:
-        """How many entries there are; those that expired less than a second ago may count."""
+        """The number of entries; it may count entries that expired less than a second ago."""
         count = ctypes.c_uint64()
         check(lib.hutch_count(self._pointer, byref(count)))
         return count.value
 
     def cost(self) -> int:
-        """What the entries are charged, in bytes; of a cache, the sum of its tiers."""
+        """The bytes charged for the entries; for a cache, the sum of its tiers."""
         cost = ctypes.c_uint64()
         check(lib.hutch_cost(self._pointer, byref(cost)))
         return cost.value
 
     def volume(self) -> int:
-        """What the entries take up on disk, in bytes; 0 for a cache in memory."""
+        """The bytes that the entries occupy on disk; 0 for a cache in memory."""
         return self.stats().disk.cost
 
     def stats(self) -> CacheStats:
-        """What the tiers did since the cache was opened."""
+        """What the tiers have done since the cache was opened."""
         stats = _structs.CacheStats()
         check(lib.hutch_stats(self._pointer, byref(stats)))
         return CacheStats._of(stats)

@@ -1,4 +1,4 @@
-"""The bytes of a hutch_value, and what they stand for."""
+"""The bytes of a hutch_value, and the Python value that they stand for."""
 
 from __future__ import annotations
 
@@ -30,5 +30,5 @@ def parts(value: Any) -> tuple[bytes, bytes]:
 
 
 def decode(value: Any, forms: Forms) -> Any:
-    """What a hutch_value stands for. Unreadable: nothing, in these forms."""
+    """The Python value of a hutch_value. Unreadable: it has none in these forms."""
     return forms.decode(*parts(value))

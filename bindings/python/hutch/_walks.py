@@ -1,4 +1,4 @@
-"""The entries one after the other, in no order or by age."""
+"""Walks over the entries, in no order or by age."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _DESCENDING = 256
 
 
 def _number(order: Order | None, reverse: bool) -> int | None:
-    """The number of an order; None: of no order."""
+    """The number of an order; None: no order."""
     if order is None:
         if reverse:
             raise ValueError("reverse needs an order")
@@ -34,7 +34,7 @@ def _number(order: Order | None, reverse: bool) -> int | None:
 
 
 class _View:
-    """A cache, and the order in which it is to be walked."""
+    """A cache, and the order of a walk over it."""
 
     def __init__(self, cache: Any, order: Order | None, reverse: bool) -> None:
         _number(order, reverse)
@@ -88,47 +88,47 @@ class Items(_View, ItemsView[Key, Any]):
 
 
 class Walks:
-    """What iterates."""
+    """The calls that iterate."""
 
     _pointer: Any
     _forms: Forms
 
     def __iter__(self) -> Iterator[Key]:
-        """The keys, in no order, while entries come and go.
+        """The keys, in no order, while other threads change the cache.
 
-        An entry that is there from beginning to end is seen exactly once. An
-        iterator is for one thread at a time.
+        A key whose entry is present from beginning to end is seen exactly once. Only
+        one thread at a time may use an iterator.
         """
         for _, key in self._walk():
             yield key
 
     def __reversed__(self) -> Iterator[Key]:
-        """The keys, the last written (or touched) first."""
+        """The keys, the one written (or touched) last first."""
         return iter(self.keys("insertion", reverse=True))
 
     def keys(self, order: Order | None = None, *, reverse: bool = False) -> Keys:
         """A view of the keys, to iterate over in an order.
 
         order: "insertion", by the time of the last write or touch; "access", by
-        the last access; None: in none. The oldest first; reverse: the newest.
-        An entry that is written, touched or, by access, read during the walk is
+        the last access; None: no order. The oldest come first; reverse: the newest.
+        An entry that is written, touched or, with "access", read during the walk is
         seen at most once.
         """
         return Keys(self, order, reverse)
 
     def values(self, order: Order | None = None, *, reverse: bool = False) -> Values:
-        """A view of the values, as items."""
+        """A view of the values, like items."""
         return Values(self, order, reverse)
 
     def items(self, order: Order | None = None, *, reverse: bool = False) -> Items:
-        """A view of keys and values. Iterating is no access: times do not change, and nothing
-        is brought into memory."""
+        """A view of keys and values. Iteration is not an access: times do not change, and no
+        value is brought into memory."""
         return Items(self, order, reverse)
 
     def peekitem(self, last: bool = True) -> tuple[Key, Any]:
-        """The key and value that were written last, or first. KeyError: there is none.
+        """The key and value written last, or first. KeyError: there is none.
 
-        On the disk view this is a step; elsewhere it looks through all entries.
+        On the disk view this is one step; elsewhere it scans all entries.
         """
         for item in self._items("insertion", last):
             return item

@@ -1,12 +1,12 @@
-"""Any object as a value, by pickle: only for directories that nobody else can write to.
+"""Any object as a value, by pickle: only for directories that no other user can write to.
 
     from hutch.pickling import PickleSerializer
 
     cache = hutch.Cache(directory, serializer=PickleSerializer(key=secret))
 
 Unpickling runs what the bytes say. With a key, values carry an authentication code (HMAC with
-SHA-256) that is compared before anything is unpickled, so that bytes of others are not found.
-The code does not say which entry they were stored in, nor when.
+SHA-256) that is compared before anything is unpickled, so bytes of other writers are not found.
+The code does not cover the entry's key, nor the time of the write.
 """
 
 from __future__ import annotations
