@@ -760,9 +760,9 @@ HUTCH_API hutch_status hutch_info(hutch_cache *cache, const void *key, size_t ke
  * hutch_tag - read an entry's tag
  *
  * *size (not NULL) receives the size of the tag; 0: the entry has no tag. If capacity is
- * less than that, the call copies nothing and answers HUTCH_BUFFER_TOO_SMALL; a buffer of
- * HUTCH_TAG_MAX bytes always suffices, and buffer may be NULL if capacity is 0. Like
- * hutch_info, the call is no access. HUTCH_NOT_FOUND: there is no entry. Since 0.1.
+ * smaller, the call copies nothing and returns HUTCH_BUFFER_TOO_SMALL; a buffer of
+ * HUTCH_TAG_MAX bytes always suffices. buffer may be NULL if capacity is 0. Like
+ * hutch_info, the call is not an access. HUTCH_NOT_FOUND: no entry. Since 0.1.
  */
 HUTCH_API hutch_status hutch_tag(hutch_cache *cache, const void *key, size_t key_size,
                                  void *buffer, size_t capacity, size_t *size);
@@ -957,17 +957,18 @@ HUTCH_API hutch_status hutch_remove_prefix(hutch_cache *cache, const void *prefi
  * hutch_remove_tagged - remove the entries that were put with a tag
  *
  * An entry has the tag of the put that stored it (hutch_put_options.tag), or none; a touch
- * and an increment keep the tag. When the call returns, every entry that was put with this
- * tag before the call is gone from every tier, and no kill of the process brings one back.
- * An entry that is put with the tag during the call may stay; an entry that is put during
- * the call with another tag, or without one, stays. A load or a task that began before the
- * call, and then would store with the tag, does not store (HUTCH_SUPERSEDED). Objects that
- * were put with the tag go too. The listener is told of each entry, as in hutch_remove.
- * Many removals share a commit, and other calls run between them.
+ * and an increment keep the tag. The call removes from every tier each entry that was put
+ * with this tag before the call, and no kill of the process brings one back. An entry that
+ * is put with the tag during the call may stay. An entry that is put during the call with
+ * another tag, or without one, stays. A load or a task that began before the call, and then
+ * would store with the tag, does not store (HUTCH_SUPERSEDED). Objects that were put with
+ * the tag are removed too. Each entry is removed as by hutch_remove: the listener gets its
+ * events. Many removals share a commit, and other calls run between them.
  *
- * The disk tier finds the entries by an index. The memory tier looks at each of its
- * entries: the call takes O(entries in memory). *removed (may be NULL) receives the number
- * of removed entries, also if the call fails. HUTCH_OK also if there was none. Since 0.1.
+ * The disk tier finds the entries by an index. The memory tier scans all of its entries:
+ * the call takes O(entries in memory). *removed (may be NULL) receives the number of
+ * entries removed, also if the call fails. HUTCH_OK: also if there was no such entry. Since
+ * 0.1.
  */
 HUTCH_API hutch_status hutch_remove_tagged(hutch_cache *cache, const void *tag,
                                            size_t tag_size, uint64_t *removed);
