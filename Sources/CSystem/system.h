@@ -169,6 +169,60 @@ static inline uint32_t hutch_match8(const void *words, uint32_t wanted, uint32_t
 #endif
 }
 
+// Bit i of the answer: whether the upper half of words[i] is that of `wanted`, of sixteen 32-bit
+// words. 16-byte aligned.
+__attribute__((always_inline))
+static inline uint32_t hutch_match16(const void *words, uint32_t wanted) {
+#if defined(__SSE2__)
+  typedef int i4 __attribute__((vector_size(16), aligned(16)));
+  typedef short s8 __attribute__((vector_size(16), aligned(16)));
+  typedef char c16 __attribute__((vector_size(16), aligned(16)));
+  const i4 *w = (const i4 *)words;
+  int half = (int32_t)wanted >> 16;
+  i4 wants = {half, half, half, half};
+  s8 low = __builtin_ia32_packssdw128(w[0] >> 16 == wants, w[1] >> 16 == wants);
+  s8 high = __builtin_ia32_packssdw128(w[2] >> 16 == wants, w[3] >> 16 == wants);
+  return (uint32_t)__builtin_ia32_pmovmskb128((c16)__builtin_ia32_packsswb128(low, high));
+#else
+  const uint32_t *w = (const uint32_t *)words;
+  uint32_t found = 0;
+  for (int i = 0; i < 16; i++) found |= (uint32_t)(w[i] >> 16 == wanted >> 16) << i;
+  return found;
+#endif
+}
+
+// Of sixteen 32-bit words the first whose lower half is furthest before `now`, modulo 2^16.
+__attribute__((always_inline))
+static inline uint32_t hutch_oldest16(const void *words, uint32_t now) {
+#if defined(__SSE2__)
+  typedef int i4 __attribute__((vector_size(16), aligned(16)));
+  const i4 *w = (const i4 *)words;
+  int n = (int)now;
+  i4 nows = {n, n, n, n}, half = {0xFFFF, 0xFFFF, 0xFFFF, 0xFFFF};
+  // The age, and below it 15 - index.
+  i4 a = ((nows - w[0]) & half) << 4 | (i4){15, 14, 13, 12};
+  i4 b = ((nows - w[1]) & half) << 4 | (i4){11, 10, 9, 8};
+  i4 c = ((nows - w[2]) & half) << 4 | (i4){7, 6, 5, 4};
+  i4 d = ((nows - w[3]) & half) << 4 | (i4){3, 2, 1, 0};
+  i4 m = a > b;
+  a = (a & m) | (b & ~m);
+  m = c > d;
+  c = (c & m) | (d & ~m);
+  m = a > c;
+  a = (a & m) | (c & ~m);
+  i4 swapped = __builtin_shufflevector(a, a, 2, 3, 0, 1);
+  m = a > swapped;
+  a = (a & m) | (swapped & ~m);
+  return 15u - ((uint32_t)(a[0] > a[1] ? a[0] : a[1]) & 15);
+#else
+  const uint32_t *w = (const uint32_t *)words;
+  uint32_t oldest = 0;
+  for (uint32_t i = 1; i < 16; i++)
+    if (((now - w[i]) & 0xFFFF) > ((now - w[oldest]) & 0xFFFF)) oldest = i;
+  return oldest;
+#endif
+}
+
 // Nothing is moved across it by the compiler; the processor is not told.
 static inline void hutch_compiler_fence(void) { __atomic_signal_fence(__ATOMIC_SEQ_CST); }
 

@@ -1,3 +1,4 @@
+import CSystem
 import Synchronization
 
 /// The default: a segmented queue in the mode that suits what the tier is asked for now.
@@ -172,7 +173,15 @@ struct Adaptive: EvictionPolicy, ~Copyable {
   }
 
   mutating func victim(sparing spared: Slot, _ entries: borrowing Entries<Links>) -> Slot? {
-    queue.victim(tuning.mode, sparing: spared, tuning.sketch, &ghosts, entries)
+    let victim = queue.victim(tuning.mode, sparing: spared, tuning.sketch, &ghosts, entries)
+    if let victim { entries.lookAhead(from: victim) }
+    return victim
+  }
+
+  func prefetch(_ hash: UInt64) {
+    let local = Adaptive.local(hash)
+    ghosts.prefetch(local)
+    tuning.sketch.prefetch(position.key(local))
   }
 
   func forEach(_ entries: borrowing Entries<Links>, _ body: (Slot) -> Void) {
@@ -185,11 +194,30 @@ struct Adaptive: EvictionPolicy, ~Copyable {
   }
 }
 
+extension Entries where Node: LinkedNode {
+  /// It is known who goes after a victim: the words of the next, and the slot of the one after, are
+  /// asked for while there is time.
+  @inline(__always)
+  fileprivate func lookAhead(from victim: Slot) {
+    let next = links(victim).pointee.newer
+    if next.isNone { return }
+    table.prefetch(UInt64(slab[next].pointee.hash) &<< 32)
+    let after = links(next).pointee.newer
+    if !after.isNone { hutch_prefetch(slab[after]) }
+  }
+}
+
 extension Entries: QueueStore where Node: LinkedNode {
   @inline(__always) var counts: Bool { true }
   @inline(__always) func key(_ slot: Slot) -> UInt32 { position.key(ghost(slot)) }
   @inline(__always) func ghost(_ slot: Slot) -> UInt32 { slab[slot].pointee.hash & ~1 }
-  @inline(__always) func uses(_ slot: Slot) -> UInt64 { place(of: slot).pointee.uses }
+  /// The block is read when the entry goes.
+  @inline(__always)
+  func uses(_ slot: Slot) -> UInt64 {
+    let word = place(of: slot).pointee
+    hutch_prefetch(word.block.raw)
+    return word.uses
+  }
   @inline(__always)
   func set(_ slot: Slot, uses: UInt64) { place(of: slot).pointee.uses = uses }
   @inline(__always) func isMain(_ slot: Slot) -> Bool { slab[slot].pointee.isMarked }

@@ -23,15 +23,29 @@ struct CostLists: ~Copyable {
     var gap: Float = 0
     /// When the last came.
     var last: UInt32 = 0
+    /// When the pace was measured, and how many have come since.
+    var measured: UInt32 = 0
+    var pushes: UInt32 = 0
 
     @inline(__always)
     mutating func push<Store: LinkStore & ~Copyable>(
       _ slot: Slot, at now: UInt32, _ store: borrowing Store
     ) {
-      let passed = Float(now &- last)
-      gap += (passed - gap) / Float(max(1, min(64, list.count), list.count / 4))
+      pushes &+= 1
+      // A short list's pace changes with each push, and any list's with one that was long in coming.
+      if pushes >= 16 || now &- last >= 16 || list.count < 64 { measure(at: now) }
       last = now
       list.push(slot, store)
+    }
+
+    /// Once in a while, for it takes divisions: each push counts as one.
+    @inline(never)
+    mutating func measure(at now: UInt32) {
+      let passed = Float(now &- measured) / Float(pushes)
+      let weight = max(1, min(64, list.count), list.count / 4)
+      gap += (passed - gap) * min(1, Float(pushes) / Float(weight))
+      measured = now
+      pushes = 0
     }
 
     func age(at now: UInt32) -> Float { Float(list.count - 1) * gap + Float(now &- last) + 1 }
@@ -129,6 +143,7 @@ struct CostLists: ~Copyable {
   /// To the list that its tag says. Without memory for another list the tag is changed to say one
   /// that is there.
   @inline(never)
+  @_optimize(speed)
   mutating func push<Store: LinkStore & ~Copyable>(
     _ slot: Slot, at now: UInt32, _ store: borrowing Store
   ) {
@@ -149,6 +164,7 @@ struct CostLists: ~Copyable {
   }
 
   @inline(never)
+  @_optimize(speed)
   mutating func remove<Store: LinkStore & ~Copyable>(_ slot: Slot, _ store: borrowing Store) {
     count -= 1
     if isOne {
@@ -165,6 +181,7 @@ struct CostLists: ~Copyable {
 
   /// The next to go but one that is spared. `weighs`: by age and class, else by age.
   @inline(never)
+  @_optimize(speed)
   func first<Store: LinkStore & ~Copyable>(
     sparing spared: Slot, at now: UInt32, weighs: Bool, _ store: borrowing Store
   ) -> Slot? {

@@ -9,13 +9,16 @@ struct Ghosts: ~Copyable {
   /// What counts as remembered, in insertions.
   private let memory: Int
   private let unit: Int
-  private var inserted = 0
+  /// Insertions in units, and how many make the next one.
+  private var now: UInt16 = 0
+  private var left: Int
 
   init() {
     slots = nil
     bucketCount = 0
     memory = 0
     unit = 1
+    left = 1
   }
 
   /// Remembers about twice as many keys as there are entries.
@@ -23,6 +26,7 @@ struct Ghosts: ~Copyable {
     memory = 2 * max(1, capacity)
     bucketCount = (memory + 15) / 16
     unit = max(1, capacity / 4096)
+    left = unit
     slots = try Allocation.lines(bucketCount)
       .bindMemory(to: UInt32.self, capacity: bucketCount * 16)
   }
@@ -42,47 +46,46 @@ struct Ghosts: ~Copyable {
   @inline(__always)
   private func fingerprint(_ hash: UInt32) -> UInt32 { max(1, hash & 0xFFFF) << 16 }
 
+  /// Asks for what a look at this key will read.
   @inline(__always)
-  private var now: UInt16 { UInt16(truncatingIfNeeded: inserted / unit) }
+  func prefetch(_ hash: UInt32) {
+    if slots != nil { hutch_prefetch(bucket(hash)) }
+  }
 
+  @inline(__always)
   private func find(_ hash: UInt32) -> UnsafeMutablePointer<UInt32>? {
     if slots == nil { return nil }
     let bucket = bucket(hash)
-    let wanted = fingerprint(hash)
-    for i in 0..<16 where bucket[i] & 0xFFFF_0000 == wanted { return bucket + i }
-    return nil
+    let matches = hutch_match16(bucket, fingerprint(hash))
+    return matches == 0 ? nil : bucket + matches.trailingZeroBitCount
   }
 
   /// Whether the key was evicted within the last `memory` insertions.
+  @_optimize(speed)
   func contains(_ hash: UInt32) -> Bool {
     guard let slot = find(hash) else { return false }
-    return Int(now &- UInt16(truncatingIfNeeded: slot.pointee)) * unit <= memory
+    return Int(now &- UInt16(truncatingIfNeeded: slot.pointee)) &* unit <= memory
   }
 
+  @inline(never)
   mutating func remove(_ hash: UInt32) { find(hash)?.pointee = 0 }
 
+  @_optimize(speed)
   mutating func insert(_ hash: UInt32) {
     if slots == nil { return }
-    inserted += 1
+    left &-= 1
+    if left == 0 {
+      now &+= 1
+      left = unit
+    }
     let bucket = bucket(hash)
     let wanted = fingerprint(hash)
-    // Once: it is a division.
-    let now = self.now
-    var chosen = 0
-    var oldest = -1
-    for i in 0..<16 {
-      let slot = bucket[i]
-      if slot == 0 || slot & 0xFFFF_0000 == wanted {
-        chosen = i
-        break
-      }
-      let age = Int(now &- UInt16(truncatingIfNeeded: slot))
-      if age > oldest {
-        oldest = age
-        chosen = i
-      }
-    }
-    // A later slot may still have the key; it is older and goes first.
+    // The key's own, an empty one, or the oldest. A later slot may still have the key; it is older
+    // and goes first.
+    let matches = hutch_match16(bucket, wanted) | hutch_match16(bucket, 0)
+    let chosen =
+      matches != 0
+      ? matches.trailingZeroBitCount : Int(truncatingIfNeeded: hutch_oldest16(bucket, UInt32(now)))
     bucket[chosen] = wanted | UInt32(now)
   }
 }

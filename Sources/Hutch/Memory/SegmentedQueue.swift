@@ -85,6 +85,7 @@ struct SegmentedQueue: ~Copyable {
   // MARK: a new key
 
   /// Decides where it goes. `isFull`: something has to go for it.
+  @_optimize(speed)
   mutating func prepare<Store: QueueStore & ~Copyable>(
     _ key: UInt32, ghost: UInt32, costClass: UInt32, isFull: Bool, _ mode: Mode,
     _ sketch: borrowing FrequencySketch, _ ghosts: inout Ghosts, _ store: borrowing Store
@@ -134,6 +135,7 @@ struct SegmentedQueue: ~Copyable {
   }
 
   /// Puts it where it was decided; it has no uses yet.
+  @_optimize(speed)
   mutating func admit<Store: QueueStore & ~Copyable>(
     _ slot: Slot, costClass: UInt32, _ mode: Mode, _ sketch: borrowing FrequencySketch,
     _ store: borrowing Store
@@ -244,6 +246,7 @@ struct SegmentedQueue: ~Copyable {
   }
 
   /// The entry to go; nil: there is none but the spared one.
+  @_optimize(speed)
   mutating func victim<Store: QueueStore & ~Copyable>(
     _ mode: Mode, sparing spared: Slot, _ sketch: borrowing FrequencySketch,
     _ ghosts: inout Ghosts, _ store: borrowing Store

@@ -38,6 +38,7 @@ extension ShardsOf where Policy: ~Copyable {
         done = shard.overwrite(
           key, value, hash, at: at, created: created, budget, versions, departures, &isAbsent)
         if done != nil { return }
+        if isAbsent { shard.policy.prefetch(hash) }
         let block = try Block.plain(key: key, value: value, created: created).leak()
         new = block
         step = try shard.put(

@@ -7,8 +7,8 @@ import CSystem
 /// Pippenger, Strong, 1979): the first `depth` bits of the hash choose the segment, the next 15
 /// are the word's tag. A segment is up to 64 lines of 8 words. The tag chooses the home line
 /// by multiplication, so the lines of a segment are in the order of the tags, and a segment
-/// of n lines can grow to n + 8 as well as to twice as many: load stays between 0.7 and
-/// 0.875, and no step of growth moves more than 448 words. Hashes in order are also what a
+/// of n lines can grow to any number of them: load stays between 0.55 and 0.875, and no step of
+/// growth moves more than 448 words. Hashes in order are also what a
 /// cursor over a growing table needs.
 ///
 /// A line is packed: its words stand at the left. An entry that found its home line full is
@@ -188,8 +188,17 @@ struct Table: ~Copyable {
     return others.isEmpty ? nil : others.first(of: second)
   }
 
+  /// Asks for the line of words that a hash leads to.
+  @inline(__always)
+  func prefetch(_ hash: UInt64) {
+    guard let directory else { return }
+    let segment = directory[index(hash)]
+    hutch_prefetch(segment.line(segment.home(segment.tag(hash))))
+  }
+
   /// For all else: one copy of the code for all policies.
   @inline(never)
+  @_optimize(speed)
   func find(_ key: Bytes, _ hash: UInt64) -> Place? {
     find(hash) { $0.hasKey(key) }
   }
@@ -197,6 +206,7 @@ struct Table: ~Copyable {
   /// The entry of a slot, whose hash is kept there, and which is in the table: so if only one
   /// word has the tag, that is it, and its block need not be read.
   @inline(never)
+  @_optimize(speed)
   func find(_ slot: Slot, _ hash: UInt32) -> Place? {
     let hash = UInt64(hash) << 32
     guard count > 0 else { return nil }
@@ -226,45 +236,51 @@ struct Table: ~Copyable {
   // MARK: changing
 
   /// Puts a word in, for which `reserve` has made room.
+  @_optimize(speed)
   mutating func insert(_ word: Word, _ hash: UInt64) {
     let at = index(hash)
     let segment = directory.unsafelyUnwrapped[at]
     Table.place(word.with(tag: segment.tag(hash)), in: segment)
-    fills.unsafelyUnwrapped[firstIndex(at, segment)] += 1
-    count += 1
+    fills.unsafelyUnwrapped[firstIndex(at, segment)] &+= 1
+    count &+= 1
   }
 
+  @inline(never)
+  @_optimize(speed)
   private static func place(_ word: Word, in segment: Segment) {
     var at = segment.home(word.tag)
     while !segment.line(at)[wordsPerLine - 1].isVacant { at = next(at, segment) }
     let line = segment.line(at)
-    var lane = 0
-    while !line[lane].isVacant { lane += 1 }
+    // Half of a line at a time.
+    var lane = line[3].isVacant ? 0 : 4
+    while !line[lane].isVacant { lane &+= 1 }
     line[lane] = word
   }
 
   /// Takes out the word at a place that `find` gave for this hash.
+  @_optimize(speed)
   mutating func remove(_ place: Place, _ hash: UInt64) {
     let at = index(hash)
     let segment = directory.unsafelyUnwrapped[at]
-    fills.unsafelyUnwrapped[firstIndex(at, segment)] -= 1
-    count -= 1
+    fills.unsafelyUnwrapped[firstIndex(at, segment)] &-= 1
+    count &-= 1
 
-    let offset = place - segment.words
-    var hole = offset / Table.wordsPerLine
-    guard Table.takeOut(offset % Table.wordsPerLine, of: segment.line(hole)) else { return }
+    // Not signed divisions, which built for size would be just that.
+    let offset = UInt(bitPattern: place - segment.words)
+    var hole = Int(bitPattern: offset &>> 3)
+    guard Table.takeOut(Int(bitPattern: offset & 7), of: segment.line(hole)) else { return }
     // The line was full, so entries whose home it is, or is before it, may be behind it.
     let lines = segment.lineCount
     var at2 = Table.next(hole, segment)
     while at2 != hole {
       let line = segment.line(at2)
       let wasFull = !line[Table.wordsPerLine - 1].isVacant
-      let back = (at2 - hole + lines) % lines
+      let back = Table.distance(from: hole, to: at2, lines)
       var lane = 0
       while lane < Table.wordsPerLine && !line[lane].isVacant {
         let home = segment.home(line[lane].tag)
-        if (at2 - home + lines) % lines >= back { break }
-        lane += 1
+        if Table.distance(from: home, to: at2, lines) >= back { break }
+        lane &+= 1
       }
       if lane < Table.wordsPerLine && !line[lane].isVacant {
         segment.line(hole)[Table.wordsPerLine - 1] = line[lane]
@@ -276,13 +292,20 @@ struct Table: ~Copyable {
     }
   }
 
+  /// Of lines, onwards.
+  @inline(__always)
+  private static func distance(from: Int, to: Int, _ lines: Int) -> Int {
+    to >= from ? to &- from : to &- from &+ lines
+  }
+
   /// Vacates a lane, keeps the line packed; whether the line was full.
+  @inline(__always)
   private static func takeOut(_ lane: Int, of line: Line) -> Bool {
-    var last = wordsPerLine - 1
-    while line[last].isVacant { last -= 1 }
+    var last = wordsPerLine &- 1
+    while line[last].isVacant { last &-= 1 }
     line[lane] = line[last]
     line[last] = .vacant
-    return last == wordsPerLine - 1
+    return last == wordsPerLine &- 1
   }
 
   // MARK: growing
@@ -339,7 +362,9 @@ struct Table: ~Copyable {
       try split(at, segment, hashOf)
     } else {
       // Beyond the deepest directory segments only grow; keys of one hash are not worth more.
-      let more = lines < 16 ? lines * 2 : lines < Table.mostLines ? lines + 8 : lines * 2
+      // One step from what a split leaves to the most: smaller ones would save a byte an entry, and
+      // place each word four times.
+      let more = lines < 32 ? lines * 2 : lines < Table.mostLines ? Table.mostLines : lines * 2
       guard more <= 0x8000 else { throw .noMemory }
       let memory = try Allocation.lines(more)
       let grown = Segment(memory, count: more, depth: segment.depth)
