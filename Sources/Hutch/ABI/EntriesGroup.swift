@@ -3,12 +3,42 @@
 public import CHutch
 
 @_cdecl("hutch_put") @implementation
+@_optimize(speed)
 public func hutch_put(
   _ cache: OpaquePointer!, _ key: UnsafeRawPointer!, _ key_size: Int,
   _ value: UnsafeRawPointer!, _ value_size: Int,
   _ options: UnsafePointer<hutch_put_options>!, _ result: UnsafeMutablePointer<hutch_put_result>!
 ) -> hutch_status {
-  putting(cache, key, key_size, value, value_size, options, result, if: .always)
+  if options == nil, result == nil,
+    _fastPath(UInt(bitPattern: key_size &- 1) < UInt(HUTCH_KEY_MAX)),
+    _fastPath(areThere(key, value, value)), _fastPath(value_size >= 0),
+    let path = shortPath(cache),
+    let status = puttingShortly(cache, path, key, key_size, value, value_size)
+  {
+    return status
+  }
+  return putting(cache, key, key_size, value, value_size, options, result, if: .always)
+}
+
+/// Nil: the put goes the long way, and nothing has been done.
+@inline(__always)
+private func puttingShortly(
+  _ cache: OpaquePointer, _ path: HitPath, _ key: UnsafeRawPointer, _ key_size: Int,
+  _ value: UnsafeRawPointer, _ value_size: Int
+) -> hutch_status? {
+  Unmanaged<Handle>.fromOpaque(UnsafeRawPointer(cache))._withUnsafeGuaranteedRef { handle in
+    handle.unretained._withUnsafeGuaranteedRef { cache in
+      // Nobody is told, and nothing is overtaken.
+      if _slowPath(cache.events.wantsEntries) { return nil }
+      do throws(Failure) {
+        let isDone = try path.put(
+          key, key_size, value, value_size, unless: { cache.order.isReserved($0) })
+        return isDone ? Status.done.code : nil
+      } catch {
+        return failing(error)
+      }
+    }
+  }
 }
 
 /// The common part of hutch_put and the conditional puts. Not inlined: the time of a put is spent

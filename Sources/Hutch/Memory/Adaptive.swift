@@ -113,6 +113,7 @@ struct Adaptive: EvictionPolicy, ~Copyable {
 
   // MARK: what happens
 
+  @_optimize(speed)
   mutating func prepare(
     _ hash: UInt64, isFull: Bool, charge: UInt64, capacity: TierCapacity,
     _ entries: borrowing Entries<Links>
@@ -149,6 +150,7 @@ struct Adaptive: EvictionPolicy, ~Copyable {
     tuning.sketch.estimate(entries.key(slot)) + word.uses
   }
 
+  @_optimize(speed)
   mutating func admit(_ slot: Slot, _ word: Word, _ entries: borrowing Entries<Links>) {
     queue.admit(
       slot, costClass: costClass(MemoryTier.charge(of: word.block)), tuning.mode, tuning.sketch,
@@ -168,17 +170,20 @@ struct Adaptive: EvictionPolicy, ~Copyable {
     queue.adopt(slot, isMain: entries.isMain(slot), entries)
   }
 
+  @_optimize(speed)
   mutating func forget(_ slot: Slot, _ word: Word, _ entries: borrowing Entries<Links>) {
     queue.forget(slot, isMain: entries.isMain(slot), entries)
   }
 
+  @_optimize(speed)
   mutating func victim(sparing spared: Slot, _ entries: borrowing Entries<Links>) -> Slot? {
     let victim = queue.victim(tuning.mode, sparing: spared, tuning.sketch, &ghosts, entries)
     if let victim { entries.lookAhead(from: victim) }
     return victim
   }
 
-  func prefetch(_ hash: UInt64) {
+  // Mutating, though it changes nothing: Swift 6.3.1 copies a struct to borrow it here.
+  mutating func prefetch(_ hash: UInt64) {
     let local = Adaptive.local(hash)
     ghosts.prefetch(local)
     tuning.sketch.prefetch(position.key(local))

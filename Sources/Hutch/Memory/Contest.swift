@@ -6,7 +6,7 @@ import Synchronization
 /// A shadow is asked only whether its mode would have had hits, so it must know what its mode
 /// would know: from a sketch that counts the real cache's misses and not its hits, a shadow of
 /// another mode than the leader's learns that its own entries are rare. So each mode that compares
-/// frequencies has a sketch of its own, thinner as the sample is, and counts what happens to itself.
+/// frequencies has a sketch of its own, thinner as the sample is, and counts what happens to it.
 /// In a small tier that would take too much memory, and all share the real cache's.
 final class Contest {
   /// A key belongs to the sample if it has none of these bits, which begin at bit 0.

@@ -32,7 +32,7 @@ struct CostLists: ~Copyable {
       _ slot: Slot, at now: UInt32, _ store: borrowing Store
     ) {
       pushes &+= 1
-      // A short list's pace changes with each push, and any list's with one that was long in coming.
+      // A short list's pace changes with each push, and any list's with one long in coming.
       if pushes >= 16 || now &- last >= 16 || list.count < 64 { measure(at: now) }
       last = now
       list.push(slot, store)

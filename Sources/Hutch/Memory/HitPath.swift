@@ -29,20 +29,24 @@ struct HitPath {
     var isAll: Bool
     /// The cache's, which the cache keeps.
     var clock: Unmanaged<Clock>?
+    /// The tier's, which keeps this.
+    var tier: Unmanaged<ShardsOf<Adaptive>>?
   }
 
   private let line: UnsafeMutablePointer<Line>
   private static var never: UInt32 { .max }
+  /// A hit reads the first 64 bytes, a put what is behind them too.
+  private static var lineSize: Int { 128 }
 
   init(_ hash: KeyedHash, shards: UnsafeMutableRawPointer) throws(Failure) {
-    assert(MemoryLayout<Line>.size <= 64)
-    let memory = try Allocation.lines(2)
+    assert(MemoryLayout<Line>.size <= HitPath.lineSize)
+    let memory = try Allocation.lines(4)
     line = memory.bindMemory(to: Line.self, capacity: 1)
     for path in [self, closed] {
       path.line.initialize(
         to: Line(
           hash: hash, shards: shards, way: Atomic(Way(bits: 0).word),
-          pass: Atomic(HitPath.never), isAll: false, clock: nil))
+          pass: Atomic(HitPath.never), isAll: false, clock: nil, tier: nil))
     }
   }
 
@@ -52,7 +56,7 @@ struct HitPath {
 
   /// For handles whose calls are not about memory: never open.
   var closed: HitPath {
-    HitPath((UnsafeMutableRawPointer(line) + 64).assumingMemoryBound(to: Line.self))
+    HitPath((UnsafeMutableRawPointer(line) + HitPath.lineSize).assumingMemoryBound(to: Line.self))
   }
 
   /// The first bits of a hash choose the shard, those that follow are the shard's: two shifts, in
@@ -77,8 +81,9 @@ struct HitPath {
   // MARK: who may pass
 
   /// Before the first call. `isAll`: the tier is all of the cache.
-  func prepare(_ clock: Clock, isAll: Bool) {
+  func prepare(_ clock: Clock, _ tier: ShardsOf<Adaptive>, isAll: Bool) {
     line.pointee.isAll = isAll
+    line.pointee.tier = .passUnretained(tier)
     line.pointee.clock = clock.isHosts ? nil : .passUnretained(clock)
   }
 
@@ -340,6 +345,29 @@ extension HitPath {
     find(key, keySize, isShort: false, isAccess: false, { _ in true }) {
       findSlowly(key, keySize, $0, isAccess: false) { _ in true }
     }
+  }
+}
+
+// MARK: puts
+
+extension HitPath {
+  /// A put into a cache that is all memory, for which nobody else has to be asked. False: the long
+  /// path is to do it, and nothing has been done.
+  @inline(__always)
+  func put(
+    _ key: UnsafeRawPointer, _ keySize: Int, _ value: UnsafeRawPointer, _ valueSize: Int,
+    unless isReserved: (UInt64) -> Bool
+  ) throws(Failure) -> Bool {
+    guard _fastPath(line.pointee.isAll) else { return false }
+    let hash =
+      _fastPath(HitPath.isShort(keySize))
+      ? line.pointee.hash.shortEntry(key, keySize)
+      : line.pointee.hash.entry(Bytes(start: key, count: keySize))
+    if _slowPath(isReserved(hash)) { return false }
+    let moment = line.pointee.clock.unsafelyUnwrapped._withUnsafeGuaranteedRef { $0.moment() }
+    // No closure, for it throws.
+    return try line.pointee.tier.unsafelyUnwrapped.takeUnretainedValue()
+      .putShortly(key, keySize, value, valueSize, hash, at: moment)
   }
 }
 

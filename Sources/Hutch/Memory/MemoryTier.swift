@@ -88,24 +88,26 @@ final class MemoryTier {
     if let order {
       shards = try ShardsOf<ListPolicy>(
         ListPolicy.Rule(order), limits: limits, hash: hash, versions: versions, mostBits: bits)
+      adaptive = nil
     } else {
-      shards = try ShardsOf<Adaptive>(
+      let made = try ShardsOf<Adaptive>(
         Selector(shardBits: bits), limits: limits, hash: hash, versions: versions, mostBits: bits)
+      shards = made
+      adaptive = made
     }
     keyed = hash
     shards.coherence = coherence
-    isAdaptive = order == nil
   }
 
   private let keyed: KeyedHash
-  /// Hits have a short path.
-  private let isAdaptive: Bool
+  /// The shards, if the policy is the one with short paths.
+  private let adaptive: ShardsOf<Adaptive>?
 
   func hits(isMemory: Bool) -> HitPath { isMemory ? shards.front : shards.front.closed }
 
   /// Before the first call: whose clock it is, and whether the tier is all of the cache.
   func prepareHits(_ clock: Clock, isAll: Bool) {
-    if isAdaptive { shards.front.prepare(clock, isAll: isAll) }
+    if let adaptive { adaptive.front.prepare(clock, adaptive, isAll: isAll) }
     openHits()
   }
 

@@ -87,7 +87,7 @@ protocol EvictionPolicy: ~Copyable {
   var wantsCapacity: Bool { get }
 
   /// A new entry will be stored in a moment: what that will read may be asked for.
-  func prefetch(_ hash: UInt64)
+  mutating func prefetch(_ hash: UInt64)
   /// A new entry is to be stored: called before room is made for it. `isFull`: room has to be
   /// made. `charge`: what it counts for. `capacity`: what the tier will hold; only right if
   /// `wantsCapacity`.
@@ -120,7 +120,7 @@ protocol EvictionPolicy: ~Copyable {
 extension EvictionPolicy where Self: ~Copyable {
   var sampleMask: UInt64 { .max }
   var wantsCapacity: Bool { false }
-  func prefetch(_ hash: UInt64) {}
+  mutating func prefetch(_ hash: UInt64) {}
   mutating func prepare(
     _ hash: UInt64, isFull: Bool, charge: UInt64, capacity: TierCapacity,
     _ entries: borrowing Entries<Node>

@@ -108,8 +108,8 @@ struct SegmentedQueue: ~Copyable {
   /// Whether a candidate of the main queue has stood in the way long enough. Its frequency may be
   /// that of another time: what has not been used while one and a half times as many new keys came
   /// as there are entries, and has stood against a few that came again, goes whatever the sketch
-  /// says. One at a time: of a loop that is too large most entries would be as old. Where costs count
-  /// age does so already.
+  /// says. One at a time: of a loop that is too large most entries would be as old. Where costs
+  /// count age does so already.
   @inline(never)
   private mutating func yields(_ candidate: Slot) -> Bool {
     if candidate != incumbent {

@@ -53,8 +53,11 @@ struct Shard<Policy: EvictionPolicy & ~Copyable>: ~Copyable {
   }
 
   @inline(never)
-  mutating func readClock(_ at: Moment) {
-    clock = UInt16(truncatingIfNeeded: at.time >> Shard.stampShift)
+  mutating func readClock(_ at: Moment) { setClock(at.time) }
+
+  @inline(__always)
+  mutating func setClock(_ time: Int64) {
+    clock = UInt16(truncatingIfNeeded: time >> Shard.stampShift)
     callsToTick = 16
   }
 
@@ -379,6 +382,12 @@ struct Shard<Policy: EvictionPolicy & ~Copyable>: ~Copyable {
   private mutating func takeOut(
     _ place: Table.Place, _ hash: UInt64, _ budget: borrowing Budget
   ) {
+    budget.release(cost: takeOut(place, hash), count: 1)
+  }
+
+  /// Likewise, and its charge, which the budget still holds.
+  @_optimize(speed)
+  mutating func takeOut(_ place: Table.Place, _ hash: UInt64) -> UInt64 {
     let word = place.pointee
     let slot = Slot(word.block.slot)
     let charge = MemoryTier.charge(of: word.block)
@@ -388,7 +397,7 @@ struct Shard<Policy: EvictionPolicy & ~Copyable>: ~Copyable {
     policy.forget(slot, word, entries)
     entries.table.remove(place, hash)
     entries.slab.give(back: slot)
-    budget.release(cost: charge, count: 1)
+    return charge
   }
 
   /// The block, whose reference is the caller's, of a live entry that meets the condition.

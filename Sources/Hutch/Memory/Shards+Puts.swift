@@ -12,9 +12,6 @@ extension ShardsOf where Policy: ~Copyable {
       &departures)
   }
 
-  /// Values up to this size are copied with the lock held.
-  private static var smallValue: Int { 1024 }
-
   /// A put of an entry with nothing but key and value, that replaces what there is. Where the value
   /// is small, one hold of the lock is enough for all.
   @_optimize(speed)
@@ -23,7 +20,7 @@ extension ShardsOf where Policy: ~Copyable {
   ) throws(Failure) -> MemoryPutResult {
     let created = at.time
     var departures = makeDepartures()
-    guard value.count <= ShardsOf.smallValue else {
+    guard value.count <= ShardsOf<Adaptive>.smallValue else {
       return try put(
         try Block.plain(key: key, value: value, created: created), hash, at: at, .always,
         isBacked: false, from: .again, isPrepared: false, &departures)
@@ -54,6 +51,14 @@ extension ShardsOf where Policy: ~Copyable {
     return try put(
       Block(owning: new.unsafelyUnwrapped), hash, at: at, .always, isBacked: false, from: step,
       isPrepared: isPrepared, &departures)
+  }
+
+  /// Goes on with a short put, which the policy has been asked about.
+  @inline(never)
+  func finish(_ block: consuming Block, _ hash: UInt64, at: Moment) throws(Failure) {
+    var departures = makeDepartures()
+    _ = try put(
+      block, hash, at: at, .always, isBacked: false, from: .again, isPrepared: true, &departures)
   }
 
   /// Goes on with a put until it is done.

@@ -1,0 +1,169 @@
+import CSystem
+import Synchronization
+
+/// The short path of a put: what nearly every put into a cache in memory is. A key and a value with
+/// nothing beside them, small, over an entry of the same shape or as a new one, for which a few of
+/// the same shard's entries may have to go. One function under one hold of the lock, on flat
+/// arguments; whatever is unusual it leaves to Shards+Puts.swift before it has changed anything.
+///
+/// A victim of the same shard pays for the new entry: of the budget, which all threads share, only
+/// the difference is released or reserved.
+extension ShardsOf where Policy == Adaptive {
+  /// Values up to this size are copied with the lock held.
+  static var smallValue: Int { 1024 }
+
+  /// What a short put came to.
+  enum ShortPut {
+    case done
+    /// Nothing has been done: the long path is to do it.
+    case unusual
+    /// The block is made and the policy prepared, and there is no room yet: the long path goes on.
+    case unfinished(UnownedBlock)
+  }
+
+  /// Stores a value over whatever there is. False: nothing has been done.
+  @_optimize(speed)
+  func putShortly(
+    _ key: UnsafeRawPointer, _ keySize: Int, _ value: UnsafeRawPointer, _ valueSize: Int,
+    _ hash: UInt64, at: Moment
+  ) throws(Failure) -> Bool {
+    guard _fastPath(valueSize <= ShardsOf.smallValue), _fastPath(!watch.isOn),
+      _fastPath(onDeparture == nil)
+    else { return false }
+    let created = at.time
+    var victims = InlineArray<4, UInt>(repeating: 0)
+    let held = hold(hash)
+    let outcome = held.shard.pointee.putShortly(
+      Bytes(start: key, count: keySize), Bytes(start: value, count: valueSize), held.hash,
+      created: created, budget, versions, &victims)
+    held.lock.unlock()
+    if victims[0] != 0 { give(up: &victims) }
+    switch outcome {
+    case .done:
+      if _slowPath(bits == 0) && budget.count >= divideAt.load(ordering: .relaxed)
+      {
+        divide(at: at)
+      }
+      return true
+    case .unusual: return false
+    case .unfinished(let block):
+      try finish(Block(owning: block), hash, at: at)
+      return true
+    }
+  }
+
+  private func give(up victims: inout InlineArray<4, UInt>) {
+    for i in 0..<4 {
+      if victims[i] == 0 { return }
+      let block = UnownedBlock(
+        UnsafeMutableRawPointer(bitPattern: victims[i]).unsafelyUnwrapped)
+      block.depart(self.held)
+      block.releaseInside()
+    }
+  }
+}
+
+extension Shard where Policy == Adaptive {
+  @inline(__always)
+  fileprivate mutating func putShortly(
+    _ key: Bytes, _ value: Bytes, _ hash: UInt64, created: Int64, _ budget: borrowing Budget,
+    _ versions: Versions, _ victims: inout InlineArray<4, UInt>
+  ) -> ShardsOf<Adaptive>.ShortPut {
+    if _slowPath(ages.any) { return .unusual }
+    if let place = entries.table.find(key, hash) {
+      return overwriteShortly(place, value, hash, created: created, budget, versions)
+        ? .done : .unusual
+    }
+    // What has expired goes before what is alive: the long path looks for it.
+    let charge = MemoryTier.overhead &+ UInt64(bitPattern: Int64(key.count &+ value.count))
+    if _slowPath(created >= entries.slab.earliestDue || charge > budget.largestCharge) {
+      return .unusual
+    }
+    policy.prefetch(hash)
+    let block: UnownedBlock
+    do throws(Failure) {
+      _ = try entries.reserve(hash)
+      block = try Block.plain(key: key, value: value, created: created).leak()
+    } catch {
+      return .unusual
+    }
+    policy.prepare(
+      hash, isFull: !budget.hasRoom(cost: charge, count: 1), charge: charge,
+      capacity: policy.wantsCapacity ? budget.capacity : .unknown, entries)
+    if !budget.reserve(cost: charge, count: 1),
+      !makeRoomShortly(charge, budget, &victims)
+    {
+      return .unfinished(block)
+    }
+    setClock(created)
+    puts.add(1)
+    block.stamp = clock
+    block.version = versions.draw()
+    let slot = entries.slab.take(UInt32(truncatingIfNeeded: hash >> 32))
+    block.slot = slot.number
+    let word = Word(block, isTimed: false, isBacked: false, isObject: false)
+    entries.table.insert(word, hash)
+    unbacked.add(1)
+    count.add(1)
+    cost.add(charge)
+    policy.admit(slot, word, entries)
+    return .done
+  }
+
+  /// Another value in the place of one of about the same size, which nobody holds.
+  @inline(__always)
+  private mutating func overwriteShortly(
+    _ place: Table.Place, _ value: Bytes, _ hash: UInt64, created: Int64,
+    _ budget: borrowing Budget, _ versions: Versions
+  ) -> Bool {
+    let word = place.pointee
+    let block = word.block
+    guard !word.isTimed, !word.isBacked, block.isPlain, block.isSole,
+      block.hasRoom(for: value.count)
+    else { return false }
+    if block.size != value.count {
+      let old = MemoryTier.charge(of: block)
+      let charge = old &- UInt64(block.size) &+ UInt64(value.count)
+      guard charge <= budget.largestCharge else { return false }
+      if charge > old {
+        guard budget.reserve(cost: charge &- old, count: 0) else { return false }
+      } else {
+        budget.release(cost: old &- charge, count: 0)
+      }
+      cost.add(charge &- old)
+    }
+    setClock(created)
+    puts.add(1)
+    replacements.add(1)
+    block.overwrite(value, version: versions.draw(), created: created)
+    block.stamp = clock
+    noteUse(place, block, hash)
+    return true
+  }
+
+  /// Evicts until so much is reserved for one entry. False: a few were not enough.
+  @inline(never)
+  @_optimize(speed)
+  private mutating func makeRoomShortly(
+    _ charge: UInt64, _ budget: borrowing Budget, _ victims: inout InlineArray<4, UInt>
+  ) -> Bool {
+    for i in 0..<4 {
+      guard let slot = policy.victim(sparing: .none, entries) else { return false }
+      let hash = UInt64(entries.slab[slot].pointee.hash) << 32
+      let place = entries.place(of: slot)
+      let block = place.pointee.block
+      let paid = takeOut(place, hash)
+      evictions.add(1)
+      victims[i] = UInt(bitPattern: block.raw)
+      if paid >= charge {
+        // The count is what it was.
+        if paid > charge { budget.release(cost: paid &- charge, count: 0) }
+        return true
+      }
+      if budget.reserve(cost: charge &- paid, count: 0) { return true }
+      budget.release(cost: paid, count: 1)
+      if budget.reserve(cost: charge, count: 1) { return true }
+    }
+    return false
+  }
+}
