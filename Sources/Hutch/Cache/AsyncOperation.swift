@@ -35,7 +35,7 @@ struct AsyncOperation {
   var isDone = false
   var put = Cache.PutResult()
   var removed: UInt64 = 0
-  var failure: Cache.Reason?
+  var failure: Cache.FailureBox?
 
   /// What comes before the key.
   fileprivate static var headSize: Int {
@@ -142,7 +142,7 @@ extension UnsafeMutablePointer where Pointee == AsyncOperation {
     do throws(Failure) {
       return try body()
     } catch {
-      pointee.failure = Cache.Reason(error)
+      pointee.failure = Cache.FailureBox(error)
       return error.status
     }
   }

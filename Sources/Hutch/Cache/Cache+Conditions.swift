@@ -2,7 +2,7 @@
 extension Cache {
   /// The result of a put whose condition does not hold; nil if it does. An expired entry
   /// counts as none.
-  func unmet(
+  func failedCondition(
     _ condition: WriteCondition, _ key: Bytes, _ hash: UInt64, at moment: Moment, in scope: Tiers
   ) throws(Failure) -> PutResult? {
     if condition.isAlways { return nil }

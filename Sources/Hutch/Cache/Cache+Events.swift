@@ -45,9 +45,9 @@ extension Cache {
 
   // MARK: a write
 
-  /// The events that a write of a key owes: posted while its stripe is held, before the entry
-  /// can be evicted again, and settled when its commit is over.
-  final class OwedEvents {
+  /// The events of a write of a key: posted while its stripe is held, before the entry can be
+  /// evicted again, and resolved when its commit is over.
+  final class PendingEvents {
     fileprivate var willRemove: Event?
     fileprivate var didRemove: Event?
     fileprivate var didAdd: Event?
@@ -59,16 +59,16 @@ extension Cache {
 
   /// For a put or a removal, whose stripe is held. `new`: what is put; `old`: what the store was
   /// seen to have. Nil: nobody listens.
-  func oweEvents(
+  func postPending(
     _ key: Bytes, _ hash: UInt64, adding new: UnownedBlock?, hasValue newHasValue: Bool = true,
     replacing old: UnownedBlock?, at moment: Moment
-  ) -> OwedEvents? {
+  ) -> PendingEvents? {
     guard events.wantsEntries else { return nil }
     assert(storage == nil || ThreadState.isInside)
-    let owed = OwedEvents()
+    let pending = PendingEvents()
     let lane = Stripes.index(of: hash)
     let stored = (try? storage?.info(key, at: moment)) ?? nil
-    owed.wasOnDisk = stored != nil
+    pending.wasOnDisk = stored != nil
     var gone = memory.peek(key, hash, at: moment)
     var hasValue = true
     if gone == nil, let stored {
@@ -78,24 +78,26 @@ extension Cache {
     }
     if let gone {
       // Of a removal it has been said before.
-      if new != nil { owed.willRemove = owe(.willRemove, .replaced, gone.unowned, hasValue, lane) }
+      if new != nil {
+        pending.willRemove = postPending(.willRemove, .replaced, gone.unowned, hasValue, lane)
+      }
       let cause = new == nil ? Event.Cause.removed : .replaced
-      owed.didRemove = owe(.didRemove, cause, gone.unowned, hasValue, lane)
+      pending.didRemove = postPending(.didRemove, cause, gone.unowned, hasValue, lane)
     }
-    if let new { owed.didAdd = owe(.didAdd, .none, new, newHasValue, lane) }
-    return owed
+    if let new { pending.didAdd = postPending(.didAdd, .none, new, newHasValue, lane) }
+    return pending
   }
 
   /// For a dirty entry that is about to be written, and whose stripe is held.
-  func oweWrittenBack(_ entry: UnownedBlock, _ lane: Int) -> OwedEvents? {
+  func postPendingWriteBack(_ entry: UnownedBlock, _ lane: Int) -> PendingEvents? {
     guard events.wants(.didAdd) else { return nil }
-    let owed = OwedEvents()
-    owed.didAdd = owe(.didAdd, .writtenBack, entry, true, lane)
-    return owed
+    let pending = PendingEvents()
+    pending.didAdd = postPending(.didAdd, .writtenBack, entry, true, lane)
+    return pending
   }
 
-  /// Posts an event that waits for a commit; its tiers are settled then. Nil: nobody wants it.
-  private func owe(
+  /// Posts an event that waits for a commit; its tiers are known then. Nil: nobody wants it.
+  private func postPending(
     _ kind: Event.Kind, _ cause: Event.Cause, _ entry: UnownedBlock, _ hasValue: Bool, _ lane: Int
   ) -> Event? {
     guard events.wants(kind) else { return nil }
@@ -105,34 +107,34 @@ extension Cache {
     return event
   }
 
-  /// Settles what a write owed, tells it, and waits until it is told. `leftDisk`: whether the
+  /// Resolves the events of a write, delivers them, and waits until that is done. `leftDisk`: whether the
   /// commit has removed an entry of the key, or has failed, so that it is barred if it was
   /// there. No lock is held.
-  func settle(
-    _ owed: OwedEvents?, leftDisk: Bool, storedIn tiers: Tiers = [], waits: Bool = true
+  func resolve(
+    _ pending: PendingEvents?, leftDisk: Bool, storedIn tiers: Tiers = [], waits: Bool = true
   ) {
-    guard let owed else { return }
+    guard let pending else { return }
     var left = Tiers()
-    if owed.wasInMemory { left.insert(.memory) }
-    if leftDisk && owed.wasOnDisk { left.insert(.disk) }
-    settle(owed.willRemove, tiers: left)
-    settle(owed.didRemove, tiers: left)
-    settle(owed.didAdd, tiers: tiers)
-    if waits { awaitTold(owed) }
+    if pending.wasInMemory { left.insert(.memory) }
+    if leftDisk && pending.wasOnDisk { left.insert(.disk) }
+    resolve(pending.willRemove, tiers: left)
+    resolve(pending.didRemove, tiers: left)
+    resolve(pending.didAdd, tiers: tiers)
+    if waits { awaitDelivery(pending) }
   }
 
-  /// Waits until what is settled is told.
-  func awaitTold(_ owed: OwedEvents?) {
-    guard let owed else { return }
+  /// Waits until what is resolved is delivered.
+  func awaitDelivery(_ pending: PendingEvents?) {
+    guard let pending else { return }
     events.deliver()
-    if let last = owed.didAdd ?? owed.didRemove { events.wait(for: last) }
+    if let last = pending.didAdd ?? pending.didRemove { events.wait(for: last) }
   }
 
   /// An event that concerns no tier does not happen.
-  private func settle(_ event: Event?, tiers: Tiers) {
+  private func resolve(_ event: Event?, tiers: Tiers) {
     guard let event else { return }
     event.tiers = tiers
-    events.settle(event, happens: !tiers.isEmpty)
+    events.resolve(event, happens: !tiers.isEmpty)
   }
 
   // MARK: what happens by itself

@@ -87,7 +87,7 @@ extension Cache {
       !isStale(value.unowned, spec)
     {
       // Another load, or a put, ended between our look and the flight's beginning.
-      loads.settle(flight, value.unowned)
+      loads.complete(flight, value.unowned)
       return LoadAnswer(.done, value)
     }
     if old != nil { return LoadAnswer(.done, nil, joined) }
@@ -181,16 +181,16 @@ extension Cache {
     // Where what has its tag was removed, what is there is older.
     let isRemoved = spec.extended.tag.count > 0
       && order.isRemoved(spec.extended.tag, after: flight.late) && !order.isOvertaken(flight.late)
-    if result.status == .superseded && !isRemoved && settleWithNewer(flight) { return result }
-    loads.settle(flight, block.unowned)
+    if result.status == .superseded && !isRemoved && completeWithNewer(flight) { return result }
+    loads.complete(flight, block.unowned)
     return result
   }
 
   /// Ends a flight with what was put during the load, if it is there.
-  private func settleWithNewer(_ flight: Flight) -> Bool {
+  private func completeWithNewer(_ flight: Flight) -> Bool {
     do throws(Failure) {
       guard let newer = try peek(flight.key, in: flight.scope) else { return false }
-      loads.settle(flight, newer.unowned)
+      loads.complete(flight, newer.unowned)
       return true
     } catch {
       return false
@@ -204,7 +204,7 @@ extension Cache {
     let flight = loading.flight
     let now = clock.now
     guard try loads.claim(loading, late: nil) else { return .superseded }
-    if order.isOvertaken(flight.late), settleWithNewer(flight) { return .superseded }
+    if order.isOvertaken(flight.late), completeWithNewer(flight) { return .superseded }
     let lasts = loading.spec.negativeTimeToLive
     loads.fail(
       flight, code, words, until: lasts == 0 ? Int64.min : Record.sum(now, lasts))

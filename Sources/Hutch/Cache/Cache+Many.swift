@@ -45,7 +45,7 @@ extension Cache {
         if case .some(let found) = consume block {
           if scope == .whole {
             promote(found.unowned, place.hash, place.state, place.shared, at: moment)
-            if leavings.isDue { writeDue(storage) }
+            if writeBackQueue.isDue { writeBackDue(storage) }
           }
           batch.set(place.index, found)
         } else if failure == nil && scope == .whole {
@@ -73,9 +73,8 @@ extension Cache {
         batch.set(place.index, block)
         return
       }
-      guard hasChanged || hasMoved(Stripes.index(of: place.hash), since: place.state) else {
-        return
-      }
+      let stripe = Stripes.index(of: place.hash)
+      if !hasChanged && order.stripes.isSettled(stripe, since: place.state) { return }
       guard let block = try peek(key, in: .whole) else { return }
       storage?.noteAccess(key, at: moment.time)
       batch.set(place.index, block)
@@ -132,8 +131,8 @@ extension Cache {
             submit(keys[index], values[index], spec, at: moment, in: scope, to: storage))
         }
         for put in pending { batch.add(finish(put, in: storage, waits: false)) }
-        for put in pending { awaitTold(put.owed) }
-        if leavings.isDue { writeDue(storage) }
+        for put in pending { awaitDelivery(put.pending) }
+        if writeBackQueue.isDue { writeBackDue(storage) }
       }
     }
     return batch
@@ -196,7 +195,7 @@ extension Cache {
             batch.add(error)
           }
         }
-        for removal in pending { awaitTold(removal.owed) }
+        for removal in pending { awaitDelivery(removal.pending) }
       }
     }
     return batch

@@ -18,7 +18,7 @@ extension Cache {
     let entry = block.unowned
     if entry.tagSize > 0 { hasTaggedObjects.store(true, ordering: .relaxed) }
     let failure: Failure
-    defer { _ = settleLeavings() }
+    defer { _ = helpWriteBack() }
     do throws(Failure) {
       let put = try memory.put(
         entry.retained(), memory.hash(ofObject: key), at: moment, isBacked: false)

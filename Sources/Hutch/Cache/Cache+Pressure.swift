@@ -40,7 +40,7 @@ extension Cache {
       // Without a limit, of what there is.
       let whole = limit == 0 ? memory.cost : limit
       let left = whole / 100 * pressure.lowWater + whole % 100 * pressure.lowWater / 100
-      _ = memory.trim(TrimSpec(kind: .toCost, amount: left), at: moment) { _, _ in settleLeavings() }
+      _ = memory.trim(TrimSpec(kind: .toCost, amount: left), at: moment) { _, _ in helpWriteBack() }
     case .expired:
       _ = memory.trim(TrimSpec(kind: .expired), at: moment) { _, _ in true }
     }

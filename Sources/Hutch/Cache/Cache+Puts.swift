@@ -37,7 +37,7 @@ extension Cache {
     var status = Status.done
     /// Set if no tier took the value. Behind a reference: every put hands a result up, and
     /// hardly one has this.
-    var reason: Reason?
+    var reason: FailureBox?
     /// Of this write; where the condition did not hold, of the entry that is there, or 0.
     var version: UInt64 = 0
     var memory = TierOutcome.none
@@ -46,7 +46,7 @@ extension Cache {
     var isUndecided = false
   }
 
-  final class Reason {
+  final class FailureBox {
     let failure: Failure
     init(_ failure: Failure) { self.failure = failure }
   }
@@ -79,13 +79,14 @@ extension Cache {
     // be stored need not be copied.
     let stripe = Stripes.index(of: hash)
     if storage == nil || scope == .memory {
-      if let refused = try unmet(condition, key, hash, at: moment, in: scope) { return refused }
+      let refused = try failedCondition(condition, key, hash, at: moment, in: scope)
+      if let refused { return refused }
     } else if !condition.isAlways {
       let state = order.stripes.state(stripe)
       let refused = try withStorage { (_) throws(Failure) in
-        try unmet(condition, key, hash, at: moment, in: scope)
+        try failedCondition(condition, key, hash, at: moment, in: scope)
       }
-      if let refused, !hasMoved(stripe, since: state) { return refused }
+      if let refused, order.stripes.isSettled(stripe, since: state) { return refused }
     }
     if scope == .disk, condition.isAlways, !events.wantsEntries {
       let put = try putIntoFile(key, value, spec, hash, at: moment)
@@ -151,18 +152,18 @@ extension Cache {
     }
     // The events tell it.
     if events.wantsEntries && entry.version == 0 { entry.version = order.versions.draw() }
-    let owed = oweEvents(entry.key, hash, adding: entry, replacing: nil, at: moment)
+    let pending = postPending(entry.key, hash, adding: entry, replacing: nil, at: moment)
     do throws(Failure) {
       let put = try memory.put(block, hash, at: moment, condition: condition)
       if put.isWrite { order.noteWrite(hash, by: late) }
       order.stripes.unlock(stripe)
       let result = result(of: put, condition)
-      owed?.wasInMemory = put.isWrite && put.existing != 0
-      settle(owed, leftDisk: false, storedIn: result.tiers)
+      pending?.wasInMemory = put.isWrite && put.existing != 0
+      resolve(pending, leftDisk: false, storedIn: result.tiers)
       return result
     } catch {
       order.stripes.unlock(stripe)
-      settle(owed, leftDisk: false)
+      resolve(pending, leftDisk: false)
       throw error
     }
   }
@@ -220,7 +221,7 @@ extension Cache.PutResult {
       failure = Failure(.tooLarge, "the entry is larger than any tier takes")
     }
     status = failure.status
-    reason = Cache.Reason(failure)
+    reason = Cache.FailureBox(failure)
   }
 }
 

@@ -22,7 +22,7 @@ extension Cache {
 
   @inline(never)
   private func leaveStorage(_ storage: any Storage) {
-    if leavings.isDue { writeDue(storage) }
+    if writeBackQueue.isDue { writeBackDue(storage) }
     if storage.owesRemovals { storage.settle() }
     gate.leave()
     events.deliver()
@@ -109,9 +109,7 @@ extension Cache {
           rounds += 1
           continue
         }
-        if !hasMoved(stripe, since: state) { return nil }
-        rounds += 1
-        if try isNowhere(key, hash, at: moment, after: rounds, storage) { return nil }
+        if try isNowhere(key, hash, since: state, &rounds, at: moment, storage) { return nil }
       }
     }
   }
@@ -120,15 +118,20 @@ extension Cache {
   /// stripe; then it holds the stripe for a last look.
   private static let mostRounds = 4
 
-  /// After so many rounds: whether neither tier has an entry. It may leave memory meanwhile, so
-  /// memory is asked first. Before: false.
+  /// Whether neither tier has an entry, of a key that was found in neither since `state` was read:
+  /// it may have gone from the one to the other meanwhile. False: it is to be looked at again, for
+  /// the time that `rounds` says.
   func isNowhere(
-    _ key: Bytes, _ hash: UInt64, at moment: Moment, after rounds: Int, _ storage: any Storage
+    _ key: Bytes, _ hash: UInt64, since state: Stripes.State, _ rounds: inout Int,
+    at moment: Moment, _ storage: any Storage
   ) throws(Failure) -> Bool {
-    if rounds < Cache.mostRounds { return false }
     let stripe = Stripes.index(of: hash)
+    if order.stripes.isSettled(stripe, since: state) { return true }
+    rounds += 1
+    if rounds < Cache.mostRounds { return false }
     order.stripes.lock(stripe)
     defer { order.stripes.unlock(stripe) }
+    // It may leave memory meanwhile, so memory is asked first.
     if memory.info(key, hash, at: moment) != nil { return false }
     return try storage.info(key, at: moment) == nil
   }
@@ -184,9 +187,7 @@ extension Cache {
         if let block = stillInMemory(key, hash, shared, at: moment, &hasChanged) { return block }
         if hasChanged { continue }
       }
-      if !hasMoved(stripe, since: state) { return nil }
-      rounds += 1
-      if try isNowhere(key, hash, at: moment, after: rounds, storage) { return nil }
+      if try isNowhere(key, hash, since: state, &rounds, at: moment, storage) { return nil }
     }
   }
 
@@ -210,7 +211,9 @@ extension Cache {
     var rounds = 0
     while true {
       let state = order.stripes.stableState(stripe)
-      if scope != .disk, let record = memory.info(key, hash, at: moment) { return (record, .memory) }
+      if scope == .whole, let record = memory.info(key, hash, at: moment) {
+        return (record, .memory)
+      }
       let shared = coherence?.mark(hash)
       if let stored = try storage.info(key, at: moment) { return (stored, .disk) }
       if scope == .disk { return nil }
@@ -221,9 +224,7 @@ extension Cache {
         }
         if hasChanged { continue }
       }
-      if !hasMoved(stripe, since: state) { return nil }
-      rounds += 1
-      if try isNowhere(key, hash, at: moment, after: rounds, storage) { return nil }
+      if try isNowhere(key, hash, since: state, &rounds, at: moment, storage) { return nil }
     }
   }
 

@@ -6,7 +6,7 @@ extension Cache {
     storage.watch(by: self)
     memory.watch.onDirty = { block, accessed in
       Unmanaged<Cache>.fromOpaque(identity)._withUnsafeGuaranteedRef {
-        $0.giveDown(block, accessed)
+        $0.stageWriteBack(block, accessed)
       }
     }
     memory.onDeparture = { block, cause, accessed in

@@ -9,7 +9,7 @@ extension Cache {
     /// Nil: refused, or nothing to do for the store.
     fileprivate(set) var write: StorageWrite?
     fileprivate(set) var hash: UInt64 = 0
-    fileprivate(set) var owed: OwedEvents?
+    fileprivate(set) var pending: PendingEvents?
     /// Where processes share: decided by the store; and of the stripe, once it is submitted.
     fileprivate(set) var condition = WriteCondition.always
     fileprivate(set) var state: Stripes.State?
@@ -20,7 +20,7 @@ extension Cache {
 
     init(failed failure: Failure) {
       result.status = failure.status
-      result.reason = Reason(failure)
+      result.reason = FailureBox(failure)
     }
   }
 
@@ -90,7 +90,7 @@ extension Cache {
     // A load's was drawn when it began.
     if entry.version == 0 { entry.version = order.versions.draw() }
     put.result.version = entry.version
-    put.owed = oweEvents(
+    put.pending = postPending(
       entry.key, hash, adding: entry, hasValue: planned.isValueInBlock, replacing: old.unowned,
       at: moment)
     order.stripes.beginPut(stripe)
@@ -164,7 +164,7 @@ extension Cache {
     in scope: Tiers, by late: LateWrite?
   ) throws(Failure) -> PutResult? {
     if let late, order.isOvertaken(late, tag: entry.extended.tag) { return .superseded }
-    return try unmet(condition, entry.key, hash, at: moment, in: scope)
+    return try failedCondition(condition, entry.key, hash, at: moment, in: scope)
   }
 
   /// The part in memory of a put whose stripe is held, between `beginPut` and `endPut`.
@@ -196,7 +196,7 @@ extension Cache {
   ) -> Bool {
     do throws(Failure) {
       let stored = try memory.put(entry.retained(), put.hash, at: moment, isBacked: isBacked)
-      put.owed?.wasInMemory = stored.existing != 0
+      put.pending?.wasInMemory = stored.existing != 0
       put.result.memory = stored.outcome == .stored ? .stored : .tooLarge
       return stored.wasDirty
     } catch {
@@ -212,7 +212,7 @@ extension Cache {
     if condition: WriteCondition = .always
   ) -> Block? {
     let old = memory.remove(key, put.hash, at: moment, condition: condition)
-    put.owed?.wasInMemory = old != nil
+    put.pending?.wasInMemory = old != nil
     put.result.memory = put.plan.memory == .drop ? put.plan.outcome : .none
     return old
   }
@@ -233,13 +233,14 @@ extension Cache {
     return state
   }
 
-  /// The second half: waits for the commit, and settles what came of the put. Who has submitted
-  /// several settles all before what one owes is waited for: it may come after what another does.
+  /// The second half: waits for the commit, and resolves what came of the put. A call that has
+  /// submitted several finishes all before it waits for the events of one: they may come after
+  /// those of another.
   func finish(
     _ submitted: SubmittedPut, in storage: any Storage, waits: Bool = true
   ) -> PutResult {
     guard let write = submitted.write else {
-      settle(submitted.owed, leftDisk: false, storedIn: submitted.result.tiers, waits: waits)
+      resolve(submitted.pending, leftDisk: false, storedIn: submitted.result.tiers, waits: waits)
       return submitted.result
     }
     var put = submitted
@@ -247,7 +248,7 @@ extension Cache {
     let refused = coherence == nil ? nil : carryOutDecision(on: &put, write)
     order.stripes.endWrite(Stripes.index(of: put.hash))
     if let refused {
-      settle(put.owed, leftDisk: false, waits: waits)
+      resolve(put.pending, leftDisk: false, waits: waits)
       return refused
     }
     if put.plan.store == .put {
@@ -263,8 +264,8 @@ extension Cache {
     case .failed, .noSpace, .tooLarge: logUnstored(write)
     default: break
     }
-    settle(
-      put.owed, leftDisk: write.existed || write.failure != nil, storedIn: put.result.tiers,
+    resolve(
+      put.pending, leftDisk: write.existed || write.failure != nil, storedIn: put.result.tiers,
       waits: waits)
     return put.result
   }

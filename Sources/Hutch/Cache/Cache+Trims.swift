@@ -10,7 +10,7 @@ extension Cache {
     var before: UInt64 = 0
     func report(_ count: UInt64, _ total: UInt64) -> Bool {
       let (all, overflow) = before.addingReportingOverflow(total)
-      _ = settleLeavings()
+      _ = helpWriteBack()
       if !goOn(before &+ count, total == 0 || overflow ? 0 : all) { isStopped = true }
       return !isStopped
     }

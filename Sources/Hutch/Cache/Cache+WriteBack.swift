@@ -6,15 +6,15 @@ import Synchronization
 /// the key is removed before the put returns, so a kill loses the entry and brings no older value
 /// back. While it is dirty, the store has nothing that a read would see.
 ///
-/// An entry that leaves is announced to the store under the lock of its shard (`giveDown`), so
-/// there is no moment at which no tier has it, and waits in `leavings` until it is written
+/// An entry that leaves is announced to the store under the lock of its shard (`stageWriteBack`),
+/// so there is no moment at which no tier has it, and waits in `writeBackQueue` until it is written
 /// (`writeBack`): by calls that make entries leave, by maintenance, by a flush and by the end. A
 /// newer write of the key, or a clear, takes the announced one's place, and nothing is written.
 /// What the store does not take is lost, as if evicted.
 ///
 /// A read looks into memory before the store, the way such an entry goes. The other way goes
 /// what a put replaces in the store and adds in memory; a read that may have missed that looks
-/// again (`hasMoved`).
+/// again (`isNowhere`).
 extension Cache {
   /// Whether there can be dirty entries.
   @inline(__always)
@@ -54,7 +54,7 @@ extension Cache {
       return false
     }
     commit(put, to: storage, at: moment, unlocking: stripe)
-    if put.outcome != .stored { lose(block.unowned, hash) }
+    if put.outcome != .stored { dropLost(block.unowned, hash) }
     if let failure = put.failure { throw failure }
     return true
   }
@@ -62,8 +62,8 @@ extension Cache {
   // MARK: leaving
 
   /// Memory is giving up a dirty entry, whose shard is locked.
-  func giveDown(_ entry: UnownedBlock, _ accessed: Int64) {
-    guard let storage, !leavings.hasEnded else { return }
+  func stageWriteBack(_ entry: UnownedBlock, _ accessed: Int64) {
+    guard let storage, !writeBackQueue.hasEnded else { return }
     let key = entry.key
     let hash = memory.hash(key)
     let stripe = Stripes.index(of: hash)
@@ -77,7 +77,7 @@ extension Cache {
       order.stripes.endWrite(stripe)
       return
     }
-    leavings.add(write)
+    writeBackQueue.add(write)
     if events.wants(.didAdd) {
       events.post(
         Event(
@@ -98,32 +98,32 @@ extension Cache {
   /// For calls that may have made dirty entries leave: writes some if many wait. No lock is
   /// held. True, for who asks whether to go on.
   @discardableResult
-  func settleLeavings() -> Bool {
-    if leavings.isDue { try? withStorage { (_) throws(Failure) in } }
+  func helpWriteBack() -> Bool {
+    if writeBackQueue.isDue { try? withStorage { (_) throws(Failure) in } }
     return true
   }
 
   @inline(never)
-  func writeDue(_ storage: any Storage) {
-    while leavings.isDue, writeSome(storage) {}
+  func writeBackDue(_ storage: any Storage) {
+    while writeBackQueue.isDue, writeBackBatch(storage) {}
   }
 
   /// Writes those that wait by now. No lock is held.
   func writeBack(_ storage: any Storage, by deadline: Deadline = Deadline(at: Int64.max)) {
-    guard leavings.count > 0 else { return }
-    let mark = leavings.mark
-    while writeSome(before: mark, storage) {}
+    guard writeBackQueue.count > 0 else { return }
+    let position = writeBackQueue.position
+    while writeBackBatch(before: position, storage) {}
     // A codec of the host's may be what the batch of another waits for.
     if !ThreadState.isWithinCallback(of: identity) {
-      leavings.wait(before: mark, until: deadline)
+      writeBackQueue.wait(before: position, until: deadline)
     }
   }
 
   /// Writes a batch; false: none waits.
   @discardableResult
-  func writeSome(before mark: UInt64 = .max, _ storage: any Storage) -> Bool {
+  func writeBackBatch(before position: UInt64 = .max, _ storage: any Storage) -> Bool {
     var announced: [StorageWrite] = []
-    let ticket = leavings.take(before: mark, into: &announced)
+    let ticket = writeBackQueue.take(before: position, into: &announced)
     if announced.isEmpty { return false }
     let moment = clock.momentForMaintenance()
     var submitted: [StorageWrite] = []
@@ -136,7 +136,7 @@ extension Cache {
       storage.prepare(put)
       order.stripes.lock(stripe)
       if storage.isAnnounced(write) {
-        leavings.note(1)
+        writeBackQueue.note(1)
         submit(put, to: storage, at: moment, unlocking: stripe)
         submitted.append(put)
       } else {
@@ -147,35 +147,35 @@ extension Cache {
     }
     for put in submitted {
       storage.complete(put)
-      leavings.note(-1)
+      writeBackQueue.note(-1)
       guard let entry = put.entry else { continue }
       let hash = memory.hash(entry.key)
       order.stripes.endWrite(Stripes.index(of: hash))
-      if put.outcome != .stored { lose(entry, hash) }
+      if put.outcome != .stored { dropLost(entry, hash) }
     }
     for write in announced {
       guard let entry = write.entry else { continue }
       order.stripes.endWrite(Stripes.index(of: memory.hash(entry.key)))
     }
-    leavings.finish(ticket, announced.count)
+    writeBackQueue.finish(ticket, announced.count)
     return true
   }
 
   /// The end: who still waits is gone, and so is who leaves from here on.
-  func dropLeavings(_ storage: any Storage) {
-    leavings.end()
+  func endWriteBack(_ storage: any Storage) {
+    writeBackQueue.end()
     var rest: [StorageWrite] = []
     while true {
-      let ticket = leavings.take(before: .max, into: &rest)
+      let ticket = writeBackQueue.take(before: .max, into: &rest)
       if rest.isEmpty { return }
       for write in rest { storage.abandon(write) }
-      leavings.finish(ticket, rest.count)
+      writeBackQueue.finish(ticket, rest.count)
       rest = []
     }
   }
 
   /// The store has not taken an entry that memory has given up.
-  private func lose(_ entry: UnownedBlock, _ hash: UInt64) {
+  private func dropLost(_ entry: UnownedBlock, _ hash: UInt64) {
     memory.setBacked(entry.key, hash, version: entry.version, false)
     if events.wantsEntries {
       postRemoval(
@@ -244,7 +244,7 @@ extension Cache {
     let hash: UInt64
     /// Memory had it when it was submitted, and took notice.
     let isKept: Bool
-    let owed: OwedEvents?
+    let pending: PendingEvents?
   }
 
   /// Nil: it is not there any more, or not dirty.
@@ -269,30 +269,30 @@ extension Cache {
     if let record = memory.info(key, hash, at: moment) {
       noteIdle(entry, record.accessed, in: storage)
     }
-    let owed = oweWrittenBack(entry, stripe)
+    let pending = postPendingWriteBack(entry, stripe)
     write.time = moment.time
     order.stripes.beginWrite(stripe)
     storage.submit(write)
     // From here on memory may let it go. If it has by now, it has been announced, and that told.
-    leavings.note(1)
+    writeBackQueue.note(1)
     let isKept = memory.setBacked(key, hash, version: entry.version, true)
-    if !isKept { leavings.note(-1) }
+    if !isKept { writeBackQueue.note(-1) }
     order.stripes.unlock(stripe)
-    return DownwardWrite(write: write, hash: hash, isKept: isKept, owed: owed)
+    return DownwardWrite(write: write, hash: hash, isKept: isKept, pending: pending)
   }
 
   private func finish(_ down: DownwardWrite, in storage: any Storage) -> Failure? {
     let write = down.write
     storage.complete(write)
-    if down.isKept { leavings.note(-1) }
+    if down.isKept { writeBackQueue.note(-1) }
     order.stripes.endWrite(Stripes.index(of: down.hash))
     let isStored = write.outcome == .stored
     if !isStored && down.isKept, let entry = write.entry {
       memory.setBacked(
         entry.key, down.hash, version: entry.version, false, isDirty: write.outcome != .tooLarge)
     }
-    settle(
-      down.owed, leftDisk: false, storedIn: isStored && down.isKept ? .disk : [], waits: false)
+    resolve(
+      down.pending, leftDisk: false, storedIn: isStored && down.isKept ? .disk : [], waits: false)
     return isStored ? nil : write.failure
   }
 
@@ -300,14 +300,6 @@ extension Cache {
   func emptyMemory(upTo version: UInt64 = .max, at moment: Moment) {
     try? writeDirty()
     memory.clear(upTo: version, at: moment)
-    settleLeavings()
-  }
-
-  // MARK: reads
-
-  /// Whether a read that found no entry, neither in memory nor in the store, has to look again:
-  /// it may have gone from the one to the other meanwhile. `state` was read before.
-  func hasMoved(_ stripe: Int, since state: Stripes.State) -> Bool {
-    !order.stripes.isSettled(stripe, since: state)
+    helpWriteBack()
   }
 }

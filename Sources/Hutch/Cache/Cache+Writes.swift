@@ -111,11 +111,11 @@ extension Cache {
         storage.noteAccess(key, at: accessed)
       }
       order.noteWrite(hash, by: late, ofCopy: storage != nil)
-      let owed = oweEvents(key, hash, adding: nil, replacing: nil, at: moment)
+      let pending = postPending(key, hash, adding: nil, replacing: nil, at: moment)
       let block = memory.remove(key, hash, at: moment, condition: condition)
       order.stripes.unlock(stripe)
-      owed?.wasInMemory = block != nil
-      settle(owed, leftDisk: false)
+      pending?.wasInMemory = block != nil
+      resolve(pending, leftDisk: false)
       return block
     }
   }
@@ -125,13 +125,13 @@ extension Cache {
     fileprivate var plan = WritePlan(.keep, .nothing)
     fileprivate var write: StorageWrite?
     fileprivate var stripe = 0
-    fileprivate var value: Holder?
-    fileprivate var reason: Reason?
+    fileprivate var value: BlockBox?
+    fileprivate var reason: FailureBox?
     /// Memory alone had it, and owed it to the store.
     fileprivate var wasUnbacked = false
     /// Where processes share: the number of the copy that memory had. Odd: none.
     fileprivate var mark: UInt32 = 1
-    fileprivate(set) var owed: OwedEvents?
+    fileprivate(set) var pending: PendingEvents?
     /// A later write has been done.
     fileprivate(set) var isSuperseded = false
 
@@ -203,14 +203,14 @@ extension Cache {
           if wanted != nil && removal.wasUnbacked { write.condition = .absent }
           removal.plan = plan
           _ = carryOut(&removal, write, key, hash, old.unowned, at: moment, in: scope, storage)
-          if wantsValue, let old { removal.value = Holder(old) }
+          if wantsValue, let old { removal.value = BlockBox(old) }
           return removal
         }
         order.stripes.unlock(stripe)
         if coherence != nil && storage.isUndecided(key) { storage.awaitDecision(key) }
       }
     } catch {
-      removal.reason = Reason(error)
+      removal.reason = FailureBox(error)
     }
     return removal
   }
@@ -269,12 +269,12 @@ extension Cache {
     let stripe = removal.stripe
     if removal.plan.store != .nothing {
       write.version = order.versions.draw()
-      removal.owed = oweEvents(key, hash, adding: nil, replacing: old, at: moment)
+      removal.pending = postPending(key, hash, adding: nil, replacing: old, at: moment)
     } else if removal.plan.memory == .drop {
       coherence?.dropCopies(hash)
     }
     let copy = removal.plan.memory == .drop ? memory.remove(key, hash, at: moment) : nil
-    removal.owed?.wasInMemory = copy != nil
+    removal.pending?.wasInMemory = copy != nil
     if removal.plan.store == .nothing {
       order.stripes.unlock(stripe)
       return copy
@@ -302,12 +302,12 @@ extension Cache {
   ) throws(Failure) -> Bool {
     if let reason = removal.reason { throw reason.failure }
     guard let write = removal.write else {
-      settle(removal.owed, leftDisk: false, waits: waits)
+      resolve(removal.pending, leftDisk: false, waits: waits)
       return removal.wasUnbacked
     }
     storage.complete(write)
     order.stripes.endWrite(removal.stripe)
-    settle(removal.owed, leftDisk: write.existed || write.failure != nil, waits: waits)
+    resolve(removal.pending, leftDisk: write.existed || write.failure != nil, waits: waits)
     if let failure = write.failure { throw failure }
     if removal.plan.store == .removeIfThere { return write.existed && !write.isUnmet }
     if coherence == nil { return true }
@@ -454,7 +454,7 @@ extension Cache {
 }
 
 /// A block that travels in a tuple, which cannot hold what cannot be copied.
-final class Holder {
+final class BlockBox {
   private var block: Block?
 
   init(_ block: consuming Block) { self.block = consume block }

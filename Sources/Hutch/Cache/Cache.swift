@@ -29,7 +29,7 @@ import Synchronization
 ///                              wait for the end of a fork
 ///   limitsLock                 changes of limits; what they evict is committed under it
 ///   stripes, ascending         the order of writes; a promotion tries, and does without
-///   loads | task queue         under a stripe, or under none; under the queue's a group's, a port's
+///   loads | task queue         under a stripe, or under none; then a group's, a port's
 ///   the store's writer lock    never under a stripe; while it commits, it tells memory of it
 ///   a shard's                  of memory; also under a stripe
 ///   the store's others         what is submitted or announced, accesses, connections for reading
@@ -61,7 +61,7 @@ final class Cache {
   /// What the host's listener is told.
   let events: Events
   /// Dirty entries on their way to the store.
-  let leavings: Leavings
+  let writeBackQueue: WriteBackQueue
   /// Whether a dirty entry has ever been put. Relaxed: who has put one sees it.
   let writesBack = Atomic<Bool>(false)
   /// Whether a host's object has ever been put with a tag. Relaxed: who has put one sees it.
@@ -131,7 +131,7 @@ final class Cache {
     gate = try Gate()
     loads = try Loads.make(order)
     events = try Events.make()
-    leavings = try Leavings.make()
+    writeBackQueue = try WriteBackQueue.make()
     memory.prepareHits(clock, isAll: storage == nil)
     tasks.belong(to: identity)
     if !drainsReleases { releases.onWaiting = { [tasks] in tasks.wakeBackground() } }
@@ -173,7 +173,9 @@ final class Cache {
   /// One slice of what can wait. True if there is more.
   func maintain() -> Bool {
     defer { events.deliver() }
-    if leavings.count > 0 { try? withStorage { (storage) throws(Failure) in writeBack(storage) } }
+    if writeBackQueue.count > 0 {
+      try? withStorage { (storage) throws(Failure) in writeBack(storage) }
+    }
     maintenanceLock.lock()
     defer { maintenanceLock.unlock() }
     let moment = clock.momentForMaintenance()
@@ -220,7 +222,7 @@ final class Cache {
     var failure: Failure?
     if let storage {
       failure = writeDirty(storage, by: deadline)
-      dropLeavings(storage)
+      endWriteBack(storage)
     }
     // First memory, whose departing entries hand their access times down.
     memory.clear(at: clock.momentForMaintenance())
@@ -257,7 +259,7 @@ extension Cache {
   /// False: not in time, or not all of it.
   func writesAllDown(until end: Deadline) -> Bool {
     guard mayHaveDirty, let storage else { return true }
-    return writeDirty(storage, by: end, tells: false) == nil && leavings.count == 0
+    return writeDirty(storage, by: end, tells: false) == nil && writeBackQueue.count == 0
   }
 
   /// The store may be shared from here on. Every lock of memory is held, no call uses the store.
@@ -277,7 +279,7 @@ extension Cache {
     order.beginInChild()
     loads.beginInChild()
     events.beginInChild()
-    leavings.beginInChild()
+    writeBackQueue.beginInChild()
     releases.beginInChild()
     tasks.beginInChild()
     maintains.store(false, ordering: .relaxed)

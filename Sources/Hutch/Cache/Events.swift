@@ -222,7 +222,7 @@ final class Events {
   }
 
   /// A pending event happens, or does not.
-  func settle(_ event: Event, happens: Bool) {
+  func resolve(_ event: Event, happens: Bool) {
     let lane = lanes[event.lane]
     lane.lock.lock()
     event.isCancelled = !happens
@@ -283,7 +283,7 @@ final class Events {
     ThreadState.within(owner!) { listener.call(event) }
   }
 
-  /// Waits until an event that this thread has posted, and that is settled, has been told: by
+  /// Waits until an event that this thread has posted, and that is resolved, has been told: by
   /// this thread or another. Not from within a callback, which may be what the other waits for.
   func wait(for event: Event) {
     if ThreadState.isWithinCallback(of: owner!) { return }

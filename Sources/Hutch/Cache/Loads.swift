@@ -343,7 +343,7 @@ final class Loads {
   }
 
   /// All who take part get this value.
-  func settle(_ flight: Flight, _ value: UnownedBlock) {
+  func complete(_ flight: Flight, _ value: UnownedBlock) {
     lock.lock()
     defer { letGo() }
     // A lead that was short may have passed on meanwhile, and the flight have ended.

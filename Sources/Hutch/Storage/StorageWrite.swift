@@ -54,7 +54,7 @@ final class StorageWrite {
   /// The number when the write was carried out: a copy with this number counted then.
   var markBefore: UInt32 = 1
 
-  /// Belongs to the cache, see Leavings.
+  /// Belongs to the cache, see WriteBackQueue.
   var next: StorageWrite?
 
   /// Belongs to the store, from `prepare` or `submit` on: the write's place in a queue, a file that

@@ -6,7 +6,7 @@ import Synchronization
 /// Who takes some writes them. Few wait at any time: a call that makes entries leave takes a
 /// batch when enough wait, so what is neither in memory nor on disk does not grow with the
 /// number of evictions.
-final class Leavings {
+final class WriteBackQueue {
   /// From here on a call that has made one leave writes some.
   private static let most = 32
   private static let mostBytes = 1 << 20
@@ -38,7 +38,9 @@ final class Leavings {
     self.written = written
   }
 
-  static func make() throws(Failure) -> Leavings { Leavings(try Lock(), try Condition()) }
+  static func make() throws(Failure) -> WriteBackQueue {
+    WriteBackQueue(try Lock(), try Condition())
+  }
 
   /// Whether so many wait that a call should write some.
   @inline(__always)
@@ -65,7 +67,7 @@ final class Leavings {
     added += 1
     bytes &+= write.entry?.byteCount ?? 0
     _ = unwritten.wrappingAdd(1, ordering: .relaxed)
-    if waiting >= Leavings.most || bytes >= Leavings.mostBytes {
+    if waiting >= WriteBackQueue.most || bytes >= WriteBackQueue.mostBytes {
       due.store(true, ordering: .relaxed)
     }
     lock.unlock()
@@ -94,15 +96,15 @@ final class Leavings {
   var hasEnded: Bool { lock.withLock { isEnded } }
 
   /// So many have been added by now.
-  var mark: UInt64 { lock.withLock { added } }
+  var position: UInt64 { lock.withLock { added } }
 
-  /// Those that have waited longest, of the ones that were added before `mark`. Empty: none.
+  /// Those that have waited longest, of the ones that were added before `position`. Empty: none.
   /// Else `finish` is owed, with what is returned.
-  func take(before mark: UInt64, into writes: inout [StorageWrite]) -> UInt64 {
+  func take(before position: UInt64, into writes: inout [StorageWrite]) -> UInt64 {
     lock.lock()
     defer { lock.unlock() }
     let ticket = taken
-    while writes.count < Leavings.batch, taken < mark, let write = first {
+    while writes.count < WriteBackQueue.batch, taken < position, let write = first {
       first = write.next
       write.next = nil
       if first == nil { last = nil }
@@ -112,7 +114,8 @@ final class Leavings {
       writes.append(write)
     }
     if !writes.isEmpty { batches.append(ticket) }
-    due.store(waiting >= Leavings.most || bytes >= Leavings.mostBytes, ordering: .relaxed)
+    due.store(
+      waiting >= WriteBackQueue.most || bytes >= WriteBackQueue.mostBytes, ordering: .relaxed)
     return ticket
   }
 
@@ -125,13 +128,13 @@ final class Leavings {
     if isAwaited { written.broadcast() }
   }
 
-  /// Waits for the batches of others with entries that were added before `mark`: their threads
+  /// Waits for the batches of others with entries that were added before `position`: their threads
   /// may be within a codec of the host's.
-  func wait(before mark: UInt64, until end: Deadline) {
+  func wait(before position: UInt64, until end: Deadline) {
     let before = ThreadState.stepAside()
     lock.lock()
     waiters += 1
-    while batches.contains(where: { $0 < mark }), !end.hasPassed {
+    while batches.contains(where: { $0 < position }), !end.hasPassed {
       written.wait(lock, nanoseconds: min(end.left, 1_000_000_000))
     }
     waiters -= 1
