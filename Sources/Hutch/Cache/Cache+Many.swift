@@ -21,6 +21,9 @@ extension Cache {
     let moment = clock.moment()
     var missing = GrowingArray<Missing>()
     for index in 0..<keys.count {
+      if scope != .disk && index % MemoryTier.fetchedTogether == 0 {
+        memory.fetch(keys.count - index) { keys[index + $0] }
+      }
       batch.add(.notFound)
       let key = keys[index]
       let hash = memory.hash(key)

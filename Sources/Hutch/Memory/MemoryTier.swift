@@ -136,6 +136,21 @@ final class MemoryTier {
   @inline(__always)
   func get(_ key: Bytes, _ hash: UInt64, at: Moment) -> Block? { shards.get(key, hash, at: at) }
 
+  /// So many keys' entries are fetched at once: as many misses as a processor has under way.
+  static let fetchedTogether = 16
+
+  /// Before `get` of several keys, of `fetchedTogether` at most, given by index: what they will read
+  /// is asked for together.
+  func fetch(_ count: Int, key: (Int) -> Bytes) {
+    guard count > 1 else { return }
+    withUnsafeTemporaryAllocation(of: UInt64.self, capacity: MemoryTier.fetchedTogether) {
+      hashes in
+      let count = min(count, hashes.count)
+      for i in 0..<count { hashes[i] = hash(key(i)) }
+      shards.fetch(UnsafeBufferPointer(rebasing: hashes[..<count]))
+    }
+  }
+
   /// The part that is asked for, copied if it fits, else by reference; an access either way. A
   /// miss is not counted if the caller means to come back.
   @inline(__always)

@@ -1,3 +1,5 @@
+import CSystem
+
 extension ShardsOf where Policy: ~Copyable {
   @_optimize(speed)
   func look(
@@ -16,6 +18,29 @@ extension ShardsOf where Policy: ~Copyable {
     let reference = block.retained()
     held.lock.unlock()
     return Look(reference, part, into: buffer)
+  }
+
+  /// Asks for what accesses of these hashes will read: the lines of words of all, then the blocks of
+  /// all, so that the misses of many entries overlap. Each look takes its shard's lock, for a table
+  /// may be freed without it; nothing is counted.
+  @_optimize(speed)
+  func fetch(_ hashes: UnsafeBufferPointer<UInt64>) {
+    for hash in hashes {
+      let held = hold(hash)
+      held.shard.pointee.entries.table.prefetch(held.hash)
+      held.lock.unlock()
+    }
+    for hash in hashes {
+      let held = hold(hash)
+      var isAbsent = false
+      let place = held.shard.pointee.entries.table.guess(held.hash, isAbsent: &isAbsent)
+      if let place, !place.pointee.isVacant {
+        let block = place.pointee.block
+        hutch_prefetch(block.raw)
+        block.prefetchValue()
+      }
+      held.lock.unlock()
+    }
   }
 
   /// Whether there is an entry; no access.
