@@ -70,7 +70,7 @@
  *   size. Fields that a shorter struct lacks have their defaults. The part of a longer
  *   struct that the library does not know must be zero, or else the call returns
  *   HUTCH_UNSUPPORTED. The library fills in a shorter struct up to its end, and sets the
- *   unknown part of a longer one to zero. Fields named reserved are zero. A struct_size
+ *   unknown part of a longer one to zero. Fields named reserved must be zero. A struct_size
  *   that no struct has (below 8, above 4,096) was not set: HUTCH_INVALID_ARGUMENT.
  *
  *   Units. Times are int64_t nanoseconds; a time of day is Unix time. Sizes are bytes.

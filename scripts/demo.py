@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""What a cache is for: a slow function over many files, run three times.
+"""The use of a cache: a slow function over many files, run three times.
 
     scripts/demo.py [DIRECTORY] [--cache DIR]
 
 Reads every file below DIRECTORY (default: Python's standard library), counts its
-words in plain Python, and keeps what comes out in a Hutch cache: first cold, then
+words in plain Python, and keeps the results in a Hutch cache: first cold, then
 again in the same process (answered from memory), then in a new process (answered
 from disk). Exit status 1 if the three runs do not agree.
 """
@@ -66,7 +66,7 @@ def files_below(directory: str) -> Iterator[tuple[str, os.stat_result]]:
 
 
 def run(cache: hutch.Cache, directory: str) -> dict[str, Any]:
-    """One pass over all files: how much, how long, and who answered."""
+    """One pass over all files: how much, how long, and which tier answered."""
     files = list(files_below(directory))
     before, begin = cache.stats(), time.perf_counter()
     results = hashlib.sha256()

@@ -1,4 +1,4 @@
-// XXH3's sums by instructions that not every processor has, for which Swift has no words.
+// XXH3's sums by instructions that not every processor has, and that Swift cannot express.
 #ifndef HUTCH_STRIPES_H
 #define HUTCH_STRIPES_H
 
@@ -9,7 +9,7 @@
 #if defined(__x86_64__)
 #include <sys/platform/x86.h>
 
-// Whether hutch_add_blocks can be called. The loader has found it out.
+// True if hutch_add_blocks can be called. The loader has determined it.
 static inline int hutch_has_wide_vectors(void) { return x86_cpu_active(x86_cpu_AVX2); }
 
 typedef uint64_t hutch_lanes __attribute__((vector_size(32)));
@@ -32,8 +32,8 @@ typedef uint64_t hutch_lanes __attribute__((vector_size(32)));
   } while (0)
 
 // Adds blocks of 16 stripes of 64 bytes to the eight sums, and scrambles them after each
-// (Checksum.swift). The sums have to be in registers, without the help of an optimiser that
-// goes by size.
+// (Checksum.swift). The sums must be in registers even if the optimiser optimises for
+// size.
 __attribute__((target("avx2"))) static inline void hutch_add_blocks(
     void *sums, const void *bytes, size_t blocks, const void *secret) {
   const uint64_t prime = 0x9E3779B1;

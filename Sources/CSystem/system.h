@@ -1,9 +1,9 @@
 // The libc headers that the engine needs (Embedded Swift has no Glibc module), and
-// what Swift cannot say itself: variadic calls, function-like macros, errno,
+// what Swift cannot express: variadic calls, function-like macros, errno,
 // thread-locals and statically initialised process-wide state.
 //
-// The two functions with static storage are called from one Swift file each
-// (System/ThreadState.swift, System/Process.swift): an unoptimised build makes a
+// Each function with static storage is called from one Swift file only
+// (System/ThreadState.swift or System/Process.swift): an unoptimised build makes a
 // copy of a static inline function, statics included, in every file that calls it.
 #ifndef HUTCH_CSYSTEM_H
 #define HUTCH_CSYSTEM_H
@@ -31,8 +31,8 @@
 #include <time.h>
 #include <unistd.h>
 
-// What glibc declares under _GNU_SOURCE only. Defining that here would give types other
-// members than Swift's own Glibc module has, which the ordinary build refuses.
+// Declarations that glibc has under _GNU_SOURCE only. With that macro types would have other
+// members than in Swift's own Glibc module, and the ordinary build refuses that.
 #ifndef F_OFD_SETLK
 #define F_OFD_SETLK 37
 #endif
@@ -62,9 +62,9 @@ struct hutch_note {
   char words[232];
 };
 
-// A callback of ours that a thread is within, on that thread's stack.
+// A callback that a thread is within, on that thread's stack.
 struct hutch_callback {
-  void *owner;                   // the cache or queue on whose behalf it is made
+  void *owner;                   // the cache or queue that makes the call
   struct hutch_callback *outer;
   struct hutch_note *before;     // from malloc: the thread's failure as it was; NULL: it still is
 };
@@ -93,14 +93,14 @@ struct hutch_process_state {
   void *registry;
   uint32_t forks;        // how often this process image has been the child of a fork
   int32_t handlers;      // whether the fork handlers are registered
-  // The lock could not be had at a fork that made this process.
+  // The lock could not be taken at the fork that made this process.
   int32_t opens_nothing;
-  // Forks that wait for the lock, which they are to have next.
+  // The number of forks that wait for the lock; they get it next.
   int32_t waiting_forks;  // atomic
 };
 
-// What has a lock of its own is a record of its own: ThreadSanitizer takes a change of any field
-// that Swift makes through a pointer for one of the record's first byte.
+// Data with a lock of its own is a struct of its own: ThreadSanitizer reports a change of any
+// field that Swift makes through a pointer as one of the struct's first byte.
 
 struct hutch_logger_state {
   pthread_mutex_t lock;  // protects the process's logger; nothing is taken under it
@@ -113,7 +113,7 @@ struct hutch_roster_state {
   void (*prepare)(void);  // what it does about them; NULL: there has been none
   void (*parent)(void);
   void (*child)(void);
-  // Of the fork under way.
+  // Of the current fork.
   int32_t has_registry;
   int64_t until;  // when it stops waiting; CLOCK_MONOTONIC
 };
@@ -133,7 +133,7 @@ static inline struct hutch_roster_state *hutch_roster_state(void) {
   return &state;
 }
 
-// Returns how many forks wait, after the change; for Process.swift.
+// Adds to the number of waiting forks and returns it; for Process.swift.
 static inline int32_t hutch_waiting_forks(int32_t change) {
   return __atomic_add_fetch(&hutch_process_state()->waiting_forks, change, __ATOMIC_RELAXED);
 }
@@ -141,11 +141,12 @@ static inline int32_t hutch_waiting_forks(int32_t change) {
 static inline int hutch_errno(void) { return errno; }
 static inline void hutch_set_errno(int value) { errno = value; }
 
-// Asks for the cache line at this address, which need not be one that can be read.
+// Prefetches the cache line at this address, which need not be readable.
 static inline void hutch_prefetch(const void *address) { __builtin_prefetch(address); }
 
-// Bits 2i and 2i + 1 of the answer: whether words[i] & mask is wanted, of eight 64-bit words of
-// which the lower halves count. 16-byte aligned. Built for size the compiler would call it.
+// Bits 2i and 2i + 1 of the result tell whether words[i] & mask equals wanted, for eight 64-bit
+// words of which the lower halves count. 16-byte aligned. Optimised for size, the compiler would
+// not inline it.
 __attribute__((always_inline))
 static inline uint32_t hutch_match8(const void *words, uint32_t wanted, uint32_t mask) {
 #if defined(__SSE2__)
@@ -169,8 +170,8 @@ static inline uint32_t hutch_match8(const void *words, uint32_t wanted, uint32_t
 #endif
 }
 
-// Bit i of the answer: whether the upper half of words[i] is that of `wanted`, of sixteen 32-bit
-// words. 16-byte aligned.
+// Bit i of the result tells whether the upper half of words[i] is that of `wanted`, for sixteen
+// 32-bit words. 16-byte aligned.
 __attribute__((always_inline))
 static inline uint32_t hutch_match16(const void *words, uint32_t wanted) {
 #if defined(__SSE2__)
@@ -223,7 +224,7 @@ static inline uint32_t hutch_oldest16(const void *words, uint32_t now) {
 #endif
 }
 
-// Nothing is moved across it by the compiler; the processor is not told.
+// A barrier for the compiler, not for the processor.
 static inline void hutch_compiler_fence(void) { __atomic_signal_fence(__ATOMIC_SEQ_CST); }
 
 static inline void hutch_spin_pause(void) {
@@ -234,7 +235,7 @@ static inline void hutch_spin_pause(void) {
 #endif
 }
 
-// Sleeps while *word is `value`, for at most so many nanoseconds, less than a second.
+// Sleeps while *word is `value`, for at most this many nanoseconds, less than a second.
 static inline void hutch_futex_wait(void *word, uint32_t value, int64_t nanoseconds) {
   struct timespec time = {0, nanoseconds};
   syscall(SYS_futex, word, 128 /* FUTEX_WAIT_PRIVATE */, value, &time, NULL, 0);
@@ -278,14 +279,14 @@ static inline struct flock hutch_flock(short type, int64_t start, int64_t length
   return lock;
 }
 
-// Takes (type F_WRLCK, F_RDLCK) or gives up (F_UNLCK) an open-file-description lock on
+// Takes (type F_WRLCK, F_RDLCK) or releases (F_UNLCK) an open-file-description lock on
 // the whole file, without waiting.
 static inline int hutch_ofd_lock(int descriptor, short type) {
   struct flock lock = hutch_flock(type, 0, 0);
   return fcntl(descriptor, F_OFD_SETLK, &lock);
 }
 
-// Likewise on one byte of the file; with `waits`, until it can be had.
+// The same on one byte of the file; `waits`: blocks until the lock is free.
 static inline int hutch_ofd_lock_byte(int descriptor, short type, int64_t byte, int waits) {
   struct flock lock = hutch_flock(type, byte, 1);
   return fcntl(descriptor, waits ? F_OFD_SETLKW : F_OFD_SETLK, &lock);
@@ -294,13 +295,13 @@ static inline int hutch_ofd_lock_byte(int descriptor, short type, int64_t byte, 
 // The same open file under another number.
 static inline int hutch_duplicate(int descriptor) { return fcntl(descriptor, F_DUPFD_CLOEXEC, 3); }
 
-// Whether another open file has any lock on that byte.
+// True if another open file has any lock on that byte.
 static inline int hutch_ofd_is_locked(int descriptor, int64_t byte) {
   struct flock lock = hutch_flock(F_WRLCK, byte, 1);
   return fcntl(descriptor, F_OFD_GETLK, &lock) != 0 || lock.l_type != F_UNLCK;
 }
 
-// Likewise for all bytes of `lock`, which then says where the first such lock is; -1: an error.
+// The same for all bytes of `lock`, which then has the first such lock; -1: an error.
 static inline int hutch_ofd_first(int descriptor, struct flock *lock) {
   return fcntl(descriptor, F_OFD_GETLK, lock) != 0 ? -1 : lock->l_type != F_UNLCK;
 }

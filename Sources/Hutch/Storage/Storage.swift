@@ -13,7 +13,7 @@ import Synchronization
 ///   submit    under the key's stripe lock, version drawn: O(1), no I/O, no waiting. From
 ///             here on every read of this store sees the write
 ///   complete  off every lock: waits until the write is committed, or commits itself and
-///             those who came meanwhile (leader-based group commit)
+///             those of writers that came meanwhile (leader-based group commit)
 ///   result    in the write
 /// Writes of a key are committed in the order of their submission, and a clear comes after the
 /// writes submitted before it. A kill leaves a key with its value before a write or with that after
