@@ -29,12 +29,12 @@ int main(int count, char **arguments) {
     hutch_value_release(value);
   }
 
-  /* Of every struct only what differs from the default is set: here, a minute to live. */
+  /* A program sets only the fields that differ from the default: here, a minute to live. */
   hutch_put_options minute = {.struct_size = sizeof minute, .time_to_live = HUTCH_MINUTE};
   if (hutch_put(cache, HUTCH_STR("token"), HUTCH_STR("s3cret"), &minute, NULL) != HUTCH_OK)
     return complain();
 
-  /* A counter: made from 0 if it is missing. In a directory it counts the runs. */
+  /* A counter starts at 0. In a directory it counts the runs of this program. */
   int64_t runs;
   if (hutch_increment(cache, HUTCH_STR("runs"), 1, 0, NULL, &runs) != HUTCH_OK)
     return complain();

@@ -1,5 +1,5 @@
 /*
- * example_dlopen.c - a program that uses Hutch if it is there, and does without if not
+ * example_dlopen.c - a program that uses Hutch if it is installed, and works without it
  *
  *   cc example_dlopen.c $(pkg-config --cflags hutch)     (hutch_dl.h is beside this file)
  *   example_dlopen DIRECTORY [LIBRARY]

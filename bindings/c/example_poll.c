@@ -3,8 +3,8 @@
  *
  *   cc example_poll.c $(pkg-config --cflags --libs hutch)
  *
- * The loop waits for the completions of a cache beside whatever else it waits for, and
- * makes them on its own thread.
+ * The loop waits for the completions of a cache together with its other events, and makes
+ * them on its own thread.
  */
 #include <hutch_tasks.h>
 #include <poll.h>
@@ -16,7 +16,7 @@ typedef struct totals {
   int found, missing, failed;
 } totals;
 
-/* One completion, on the loop's thread. The value is the library's: retain it to keep it. */
+/* One completion, on the loop's thread. The library owns the value: retain it to keep it. */
 static void count_one(void *context, const hutch_completion *completion) {
   totals *t = context;
   if (completion->status == HUTCH_OK) t->found++;

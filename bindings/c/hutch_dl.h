@@ -10,12 +10,12 @@
  *   if (why) return without_a_cache(why);
  *   hutch.open("cache", NULL, &cache);
  *
- * Code that was written for the headers works through a table too, as it stands: define
- * HUTCH_DL_NAMES before this header is included, and have a table called hutch_dl_table
- * in scope.
+ * Code written for the headers works through a table unchanged: define HUTCH_DL_NAMES before
+ * the include of this header, and have a table named hutch_dl_table in scope.
  *
- * A program keeps this header beside hutch.h and hutch_tasks.h of the same version. Link with
- * nothing: dlopen is in libc. The library is never unloaded, so nothing gives it up.
+ * A program keeps this header beside hutch.h and hutch_tasks.h of the same version. It needs no
+ * further library, since dlopen is in libc. The library is never unloaded, so the table has no
+ * release function.
  */
 #ifndef HUTCH_DL_H
 #define HUTCH_DL_H
@@ -70,8 +70,7 @@ typedef struct hutch_dl {
 } hutch_dl;
 #undef HUTCH_DL_MEMBER
 
-/* POSIX has it that a function's address passes through a void pointer; ISO C does not,
-   hence the copy. */
+/* POSIX allows a function's address in a void pointer; ISO C does not, hence the copy. */
 static inline int hutch_dl_find(void *library, const char *name, void *function) {
   void *address = dlsym(library, name);
   memcpy(function, &address, sizeof address);
@@ -80,8 +79,8 @@ static inline int hutch_dl_find(void *library, const char *name, void *function)
 
 /*
  * Loads the library (path; NULL: libhutch.so.0 where the system looks for libraries) and
- * fills the table. Returns NULL, or what is wrong: words of the loader's, valid until the
- * thread's next call of it, or static ones.
+ * fills in the table. Returns NULL, or the reason of the failure: words of the loader, valid
+ * until the thread's next call of the loader, or static words.
  */
 static inline const char *hutch_dl_open(hutch_dl *table, const char *path) {
   void *library = dlopen(path ? path : "libhutch.so.0", RTLD_NOW | RTLD_LOCAL);

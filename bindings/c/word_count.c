@@ -1,12 +1,12 @@
 /*
- * word_count.c - what a cache is good for: word_count LIBRARY CACHE DIRECTORY
+ * word_count.c - the use of a cache: word_count LIBRARY CACHE DIRECTORY
  *
  * Counts the words of every file below DIRECTORY, all of them and the distinct ones, three
- * times, and keeps each file's result in the cache directory CACHE: in a cache that is
- * empty, in the same process once more, and in a new process. A result is kept by the
- * file's path, size and time of change, so a file that changes is counted anew.
+ * times, and caches each file's result in the directory CACHE: with an empty cache, again in
+ * the same process, and in a new process. The key of a result is the file's path, size and
+ * time of change, so a changed file is counted again.
  *
- * Prints a row a run. Exit status 1 if the runs disagree.
+ * Prints a row for each run. Exit status 1 if the runs disagree.
  */
 #define _GNU_SOURCE
 #include <fcntl.h>
@@ -72,7 +72,7 @@ static void grow(word_set *set) {
   *set = larger;
 }
 
-/* Whether the word is new. */
+/* True if the word is new. */
 static bool insert(word_set *set, uint64_t hash) {
   if (2 * set->used >= set->room) grow(set);
   for (size_t i = hash & (set->room - 1);; i = (i + 1) & (set->room - 1)) {
@@ -130,7 +130,7 @@ static size_t key_of(char *key, size_t room, const char *path, const struct stat
   return length > 0 && (size_t)length < room ? (size_t)length : 0;
 }
 
-/* The result for a file: from the cache, or made and put there. */
+/* The result for a file: from the cache, or computed and put there. */
 static counts counts_of(hutch_cache *cache, const char *path, const struct stat *status) {
   char key[8192];
   size_t key_size = key_of(key, sizeof key, path, status), size;
@@ -147,7 +147,7 @@ static counts counts_of(hutch_cache *cache, const char *path, const struct stat 
 
 /* -------------------------------------------------------------------- runs */
 
-/* Reads every file once, so that no run waits for the machine's disk in place of another. */
+/* Reads every file once, so that the first run does not wait for the machine's disk. */
 static void read_all(char *directory) {
   static char buffer[1 << 16];
   FTS *tree = fts_open((char *[]){directory, NULL}, FTS_PHYSICAL | FTS_NOCHDIR, NULL);
@@ -206,7 +206,7 @@ static bool agree(const run *a, const run *b) {
          a->sum.distinct == b->sum.distinct;
 }
 
-/* The third run: this program again, which gets what the first run found as text. */
+/* The third run: this program again, which gets the first run's result as text. */
 static int run_again(char **arguments, const run *cold) {
   char expected[128];
   snprintf(expected, sizeof expected, "%" PRIu64 " %" PRIu64 " %" PRIu64 " %.9f", cold->files,

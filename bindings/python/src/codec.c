@@ -1,12 +1,12 @@
-/* Keys and values of the common kinds. What they are as bytes is in hutch/_codec.py. */
+/* Keys and values of the common kinds. hutch/_codec.py documents their bytes. */
 #include "fast.h"
 
 #include <stdio.h>
 #include <string.h>
 
-/* A longer copy lets other threads of Python run. */
+/* A longer copy releases the GIL. */
 enum { LONG_COPY = 256 * 1024 };
-/* CPython keeps the UTF-8 of a str that is not ASCII with it: fine for what is short. */
+/* CPython keeps the UTF-8 of a str that is not ASCII in the str: used for short ones only. */
 enum { LONG_TEXT = 4096 };
 
 static const char str_tag[] = "py:str", int_tag[] = "py:int";
@@ -25,7 +25,7 @@ bool key_of(PyObject *object, key *key) {
   if (PyUnicode_CheckExact(object)) {
     Py_ssize_t size;
     key->data = PyUnicode_AsUTF8AndSize(object, &size);
-    /* Surrogates, which stand for odd bytes. */
+    /* Surrogates, which stand for bytes that are not UTF-8. */
     if (!key->data) return give_up();
     key->size = (size_t)size;
     return size > 0;

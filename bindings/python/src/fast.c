@@ -5,21 +5,21 @@
 
 hutch_dl hutch;
 
-/* The functions of SlowEntries that calls of no common kind go to, in this order. */
+/* The functions of SlowEntries for calls of other kinds, in this order. */
 enum { GET, GETITEM, SET, SETITEM, DELITEM, CONTAINS, SLOW };
 static const char *const slow_names[SLOW] = {"get",         "__getitem__", "set",
                                              "__setitem__", "__delitem__", "__contains__"};
 
-/* Of a module, and so of an interpreter. */
+/* The state of a module, and thereby of an interpreter. */
 typedef struct state {
   PyObject *slow[SLOW];
-  PyObject *check;  /* (status): raises what a status below 0 is */
+  PyObject *check;  /* (status): raises the exception of a status below 0 */
   PyObject *decode; /* (cache, bytes, extended): (the object,), or None: it cannot be read */
 } state;
 
-/* What is found: a value's bytes on the stack, above that by reference. */
+/* A look copies values up to this size to the stack; a larger one comes by reference. */
 enum { ROOM = 1024 };
-/* A put of more lets other threads of Python run. */
+/* A larger put releases the GIL. */
 enum { LONG_PUT = 64 * 1024 };
 
 typedef struct fast {
@@ -27,8 +27,8 @@ typedef struct fast {
   hutch_cache *cache; /* a reference of its own; NULL until attach */
   PyObject *module;   /* keeps state */
   state *state;
-  /* Nothing that a put does can touch a disk, or wait for a listener: the GIL is kept. It never
-     becomes true again. */
+  /* A put can neither touch a disk nor wait for a listener, so it keeps the GIL. Once false, it
+     stays false. */
   bool is_in_memory;
 } fast;
 
@@ -43,7 +43,7 @@ static bool is_attached(const fast *self) {
   return false;
 }
 
-/* The method of SlowEntries with these arguments, names and values as they came. */
+/* Calls the method of SlowEntries with the original arguments and names. */
 static PyObject *slowly(fast *self, int which, PyObject *const *arguments, Py_ssize_t count,
                         PyObject *names) {
   PyObject *result = NULL, *keywords = NULL;
@@ -69,10 +69,10 @@ end:
   return result;
 }
 
-/* False, with an exception, if Python makes one of the status. */
+/* False, with an exception, if check raises one for the status. */
 static bool is_fine(fast *self, hutch_status status) {
   if (status == HUTCH_OK || status == HUTCH_NOT_FOUND) return true;
-  /* At once, on this thread: its last error is still the one of this call. */
+  /* Called at once on this thread, whose last error is still that of this call. */
   PyObject *answer = PyObject_CallFunction(self->state->check, "i", (int)status);
   Py_XDECREF(answer);
   return answer != NULL;
@@ -80,7 +80,7 @@ static bool is_fine(fast *self, hutch_status status) {
 
 /* ------------------------------------------------------------------- reads */
 
-/* The object under a key; NULL and no exception: there is none. */
+/* The object under a key; NULL without an exception: no entry. */
 static PyObject *read_object(fast *self, const key *key) {
   char room[ROOM];
   hutch_found found = {.struct_size = sizeof found};
@@ -151,7 +151,7 @@ static int fast_contains(fast *self, PyObject *name) {
 
 /* ------------------------------------------------------------------ writes */
 
-/* 1: stored; 0: of no common kind; -1: an exception. */
+/* 1: stored; 0: not of a common kind; -1: an exception. */
 static int put(fast *self, PyObject *name, PyObject *object) {
   key key;
   value value;
@@ -273,7 +273,7 @@ static PyType_Spec fast_spec = {
 
 /* ------------------------------------------------------------------ module */
 
-/* load(path): the library's functions. Of two paths of one process the first counts. */
+/* load(path): loads the library's functions. The first path of a process counts. */
 static PyObject *module_load(PyObject *module, PyObject *path) {
   (void)module;
   const char *text = PyUnicode_AsUTF8AndSize(path, NULL);
@@ -286,7 +286,7 @@ static PyObject *module_load(PyObject *module, PyObject *path) {
   Py_RETURN_NONE;
 }
 
-/* set_up(SlowEntries, check, decode): what the calls of no common kind go to. */
+/* set_up(SlowEntries, check, decode): the functions for calls of other kinds. */
 static PyObject *module_set_up(PyObject *module, PyObject *arguments) {
   state *state = state_of(module);
   PyObject *kind, *check, *decode;

@@ -5,12 +5,12 @@
  *   codec.c   keys and values of the common kinds, as bytes and back
  *
  * C takes the common kinds of keys, values and arguments. Every other call goes to the Python
- * function of SlowEntries of the same name, so that each rule of the package stands in one place.
- * One file serves CPython 3.9 and newer: what the limited API has since 3.10 but is called here
- * is exported by 3.9 too.
+ * function of SlowEntries of the same name, so that each rule of the package is in one place.
+ * One binary serves CPython 3.9 and newer: 3.9 also exports the functions used here that the
+ * limited API has since 3.10.
  *
- * The GIL is kept where memory answers, since to give it up costs up to 5 ms beside a thread that
- * computes. It is given up where a call may touch the disk, wait or copy much.
+ * A call keeps the GIL where memory answers, since a release costs up to 5 ms beside a thread that
+ * computes. It releases the GIL where it may touch the disk, wait or copy much.
  */
 #ifndef HUTCH_FAST_H
 #define HUTCH_FAST_H
@@ -29,30 +29,30 @@ extern hutch_dl hutch;
 
 enum { KEY_ROOM = 256 };
 
-/* A key's bytes: those of the object, which has to live as long, or in room. */
+/* A key's bytes: in the object, which must live as long, or in room. */
 typedef struct key {
   const char *data;
   size_t size;
   char room[KEY_ROOM];
 } key;
 
-/* False: no common kind; there is no exception then. */
+/* False: not of a common kind; no exception is set. */
 bool key_of(PyObject *object, key *key);
 
-/* A value's bytes and, if it is no bytes object, the options that name its type. */
+/* A value's bytes and, unless it is a bytes object, the options that name its type. */
 typedef struct value {
   const char *data;
   size_t size;
   const hutch_put_options *options;
-  PyObject *owned; /* NULL, or what holds the bytes: a new reference */
+  PyObject *owned; /* NULL, or the owner of the bytes: a new reference */
   char room[8];
 } value;
 
-/* False: no common kind; there is no exception then. */
+/* False: not of a common kind; no exception is set. */
 bool value_of(PyObject *object, value *value);
 
-/* The object that was put; decode: what decodes the kinds that are none of C's, for a cache. NULL
-   and no exception: it cannot be read. */
+/* The object that was put. decode: decodes the kinds that C does not, for a cache. NULL without
+   an exception: the value cannot be read. */
 PyObject *object_of(const char *data, size_t size, const char *extended, size_t extended_size,
                     PyObject *decode, PyObject *cache);
 
