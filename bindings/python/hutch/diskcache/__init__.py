@@ -4,9 +4,8 @@
 
     cache = diskcache.Cache("~/.cache/example")
 
-Programs that use python-diskcache go on with this in its place. What it does not do is read
-pickles, unless disk=PickleDisk asks for it. docs/python/diskcache.md has what else differs, and
-how to move a directory.
+A replacement for python-diskcache. It does not read pickles, unless disk=PickleDisk asks for
+it. docs/python/diskcache.md lists the other differences, and explains how to move a directory.
 """
 
 from __future__ import annotations
@@ -84,7 +83,7 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    # Django and SQLite are asked for by those alone that use them.
+    # Django and SQLite are imported only by programs that use them.
     if name == "migrate":
         from ._migrate import migrate
 

@@ -13,7 +13,7 @@ _WIDTH = 40
 
 
 def _bar(done: int, total: int) -> None:
-    """Draw how far it is, about a hundred times in all."""
+    """Print the progress, about a hundred times in all."""
     if done % max(1, total // 100) and done != total:
         return
     filled = _WIDTH * done // max(1, total)
@@ -24,7 +24,7 @@ def _bar(done: int, total: int) -> None:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """The command; 0: done, 1: it could not be, 3: done, but entries were left out as damaged."""
+    """The command; 0: done, 1: failed, 3: done, but damaged entries were left out."""
     parser = argparse.ArgumentParser(prog="python -m hutch.diskcache")
     commands = parser.add_subparsers(dest="command", required=True)
     command = commands.add_parser(

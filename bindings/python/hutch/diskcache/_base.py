@@ -1,4 +1,4 @@
-"""What the parts of a cache stand on: its directory, settings and transactions."""
+"""The base of the parts of a cache: its directory, settings and transactions."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def full_path(directory: Directory) -> str:
 
 
 class _Use:
-    """That a thread uses a cache. It ends with close() in the thread, or with the thread."""
+    """The use of a cache by a thread. It ends with close() in the thread, or with the thread."""
 
     def __init__(self, cache: Base) -> None:
         self.cache = cache
@@ -75,7 +75,7 @@ class Base:
         self._timeout = timeout
         self._memory: int | None = settings.pop("_memory", None)
         self._local = threading.local()
-        # Protects _store and _uses. A thread's use may end, by garbage, in the midst of _open.
+        # Protects _store and _uses. A garbage collection may end a thread's use within _open.
         self._lock = threading.RLock()
         self._store: Store | None = None
         self._uses = 0
@@ -112,12 +112,12 @@ class Base:
 
     @property
     def timeout(self) -> float:
-        """How many seconds a write waits for other writers, if it does not retry."""
+        """The time in seconds that a write waits for other writers, if it does not retry."""
         return self._timeout
 
     @property
     def disk(self) -> Disk:
-        """What makes keys and values of bytes."""
+        """The object that converts keys and values."""
         return self._disk
 
     # ----------------------------------------------------------- open, close
@@ -167,12 +167,12 @@ class Base:
 
     @contextmanager
     def transact(self, retry: bool = False) -> Iterator[None]:
-        """Keep all other writers of the directory out, in this and in other processes.
+        """Exclude all other writers of the directory, in this and in other processes.
 
-        If the block raises, what it has written is taken back. Readers see each write of the
+        If the block raises, its writes are undone. Readers see each write of the
         block as it is made. If the process is killed in the block, its writes stay. May be
-        nested. Timeout: another writer takes longer than the cache's timeout; with retry it is
-        waited for.
+        nested. Timeout: another writer takes longer than the cache's timeout; with retry, the
+        call waits.
         """
         with self._transact(retry) as store:
             if store.undo is not None:
@@ -243,7 +243,7 @@ class Base:
             store.replaced_files.append(old.filename)
 
     def _fetch(self, store: Store, key: HutchKey, record: Record, read: bool = False) -> Any:
-        """The value. OSError: its file is gone."""
+        """The value. OSError: its file does not exist."""
         value = record.value
         if read and record.filename is None and type(value) is bytes and not record.long_key:
             value = _file_of(store, key) or value
@@ -296,7 +296,7 @@ def has_expired(record: Record) -> bool:
 
 
 def seconds_left(record: Record) -> float | None:
-    """The seconds that an entry has; None: it does not expire.
+    """The time to live of an entry in seconds; None: it does not expire.
 
     An entry with a file of its own is removed by this module, together with the file.
     """

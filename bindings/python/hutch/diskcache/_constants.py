@@ -1,4 +1,4 @@
-"""The names, defaults and warnings that programs of python-diskcache know."""
+"""The names, defaults and warnings of python-diskcache."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 
 class Constant(tuple):  # type: ignore[type-arg]
-    """A marker that is known by its name."""
+    """A marker, identified by its name."""
 
     def __new__(cls, name: str) -> Constant:
         return tuple.__new__(cls, (name,))
@@ -17,7 +17,7 @@ class Constant(tuple):  # type: ignore[type-arg]
 
 
 DBNAME = "cache.db"
-"""The file by which a directory of python-diskcache is known."""
+"""The file that identifies a directory of python-diskcache."""
 
 ENOVAL = Constant("ENOVAL")
 UNKNOWN = Constant("UNKNOWN")
@@ -44,10 +44,10 @@ DEFAULT_SETTINGS: dict[str, Any] = {
     "disk_min_file_size": 2**15,
     "disk_pickle_protocol": pickle.HIGHEST_PROTOCOL,
 }
-"""What a cache is opened with. The settings of sqlite_ are kept, and mean nothing here."""
+"""The settings of a cache. The settings of sqlite_ are stored, and have no effect here."""
 
 METADATA = ("count", "size", "hits", "misses")
-"""What reset() tells and does not store."""
+"""The settings that reset() returns but does not store."""
 
 EVICTION_POLICY: dict[str, Any] = {
     "none": None,
@@ -55,18 +55,18 @@ EVICTION_POLICY: dict[str, Any] = {
     "least-recently-used": "access",
     "least-frequently-used": "access",
 }
-"""By policy the order in which entries go, one of hutch.Cache.keys; None: none goes."""
+"""For each policy the order of eviction, one of hutch.Cache.keys; None: no eviction."""
 
 
 class Timeout(Exception):
     """Another writer has had the cache for too long.
 
-    args has how many entries were removed, if it ends a removal of many.
+    args has the number of entries removed before, if the call removes many.
     """
 
 
 class UnknownFileWarning(UserWarning):
-    """check() found a file that is no entry's."""
+    """check() found a file that belongs to no entry."""
 
 
 class EmptyDirWarning(UserWarning):

@@ -21,13 +21,13 @@ class Deque(Sequence[Any]):
         deque.append("d")
         deque.popleft()
 
-    Nothing is culled. Several processes may use it. Access to values in the middle takes steps
+    No entry is culled. Several processes may use it. Access to values in the middle takes steps
     from the nearer end.
 
     Parameters:
-        iterable: what is appended at once.
-        directory: as of Cache.
-        maxlen: above it values go at the other end; None: never.
+        iterable: the first values.
+        directory: as for Cache.
+        maxlen: above it a put removes a value at the other end; None: no limit.
     """
 
     def __init__(
@@ -65,7 +65,7 @@ class Deque(Sequence[Any]):
 
     @property
     def maxlen(self) -> float:
-        """The greatest length; infinity: none. With a smaller one values go from the left."""
+        """The limit on the length; infinity: none. A smaller one removes values from the left."""
         return self._maxlen
 
     @maxlen.setter
@@ -78,7 +78,7 @@ class Deque(Sequence[Any]):
     # -------------------------------------------------------------- by index
 
     def _at(self, index: int, call: Callable[[Any], Any]) -> Any:
-        """What the call makes of the key at an index, or of the next one if that has gone."""
+        """The result of a call with the key at an index, or with the next if that is removed."""
         length = len(self)
         if not -length <= index < length:
             raise IndexError("deque index out of range")
@@ -114,7 +114,7 @@ class Deque(Sequence[Any]):
         return len(self._cache)
 
     def __iter__(self) -> Iterator[Any]:
-        """The values from the left; those that go meanwhile are left out."""
+        """The values from the left, without those that are removed meanwhile."""
         return self._values(self._cache.iterkeys())
 
     def __reversed__(self) -> Iterator[Any]:
@@ -130,7 +130,7 @@ class Deque(Sequence[Any]):
             yield value
 
     def _compared(self, other: Any, compare: Callable[[Any, Any], bool]) -> Any:
-        """As sequences compare: by the first values that differ, or else by length."""
+        """Compares like sequences: by the first values that differ, or else by length."""
         if not isinstance(other, Sequence):
             return NotImplemented
         if compare in (operator.eq, operator.ne) and len(self) != len(other):
@@ -161,7 +161,7 @@ class Deque(Sequence[Any]):
     __hash__ = None  # type: ignore[assignment]
 
     def __iadd__(self, iterable: Iterable[Any]) -> Deque:
-        """As extend."""
+        """Like extend."""
         self.extend(iterable)
         return self
 
@@ -177,12 +177,12 @@ class Deque(Sequence[Any]):
         return type(self)(directory=self.directory, maxlen=self.maxlen)
 
     def count(self, value: Any) -> int:
-        """How many values are equal to this."""
+        """The number of values equal to this one."""
         return sum(1 for item in self if item == value)
 
     @contextmanager
     def transact(self) -> Iterator[None]:
-        """Keep other writers out: see Cache.transact."""
+        """Exclude other writers: see Cache.transact."""
         with self._cache.transact(retry=True):
             yield
 
@@ -250,14 +250,14 @@ class Deque(Sequence[Any]):
         raise ValueError("deque.remove(value): value not in deque")
 
     def reverse(self) -> None:
-        """Turn the order around. Takes memory for all values."""
+        """Reverse the order. Takes memory for all values."""
         with self._cache.transact(retry=True):
             values = list(reversed(self))
             self.clear()
             self.extend(values)
 
     def rotate(self, steps: int = 1) -> None:
-        """Move so many values from the right to the left; below 0 the other way."""
+        """Move this many values from the right to the left; below 0 the other way."""
         if not isinstance(steps, int):
             raise TypeError(f"integer argument expected, got {type(steps).__name__}")
         length = len(self)

@@ -1,4 +1,4 @@
-"""How keys and values become what is stored. A program's own subclasses override any of it."""
+"""The conversion of keys and values to their stored form. Subclasses may override all of it."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from ._constants import (
 from ._keys import Fields, hutch_key
 
 Columns = tuple[int, int, Any, Any]
-"""What store returns: size, mode, name of the value's own file or None, value or None."""
+"""The result of store: size, mode, name of the value's own file or None, value or None."""
 
 _INT64 = range(-(2**63), 2**63)
 _PIECE = 2**22
@@ -47,16 +47,16 @@ def _is_plain(value: Any) -> bool:
 class Disk:
     """Keys and values as natural values of hutch: reading them runs no code.
 
-    A key or a value that is none is a TypeError; PickleDisk takes any object. A pickle that
-    python-diskcache, or a PickleDisk, has stored is a PickleRefusedError on read.
+    Any other key or value is a TypeError; PickleDisk accepts any object. A pickle stored by
+    python-diskcache, or by a PickleDisk, is a PickleRefusedError on read.
 
-    Values stand in the cache itself, also large ones. A subclass whose filename() is its own has
-    values of at least min_file_size bytes in files, of the names that it chooses.
+    Values are in the cache itself, also large ones. A subclass with a filename() of its own keeps
+    values of at least min_file_size bytes in files, under the names that it chooses.
 
     Parameters:
-        directory: of the cache, below which files are.
-        min_file_size: from how many bytes on a value is MODE_BINARY or MODE_TEXT.
-        pickle_protocol: of subclasses that pickle.
+        directory: the cache's, which has the files.
+        min_file_size: the least size in bytes of a MODE_BINARY or MODE_TEXT value.
+        pickle_protocol: for subclasses that pickle.
     """
 
     def __init__(self, directory: str, min_file_size: int = 0, pickle_protocol: int = 0) -> None:
@@ -83,7 +83,7 @@ class Disk:
             raise TypeError(f"{error}. {_REMEDY}") from None
 
     def get(self, key: Any, raw: bool) -> Any:
-        """The key that put has made this of."""
+        """The key of which put has made this."""
         if raw:
             return bytes(key) if type(key) is memoryview else key
         data = bytes(key)
@@ -94,7 +94,7 @@ class Disk:
     # --------------------------------------------------------------- values
 
     def store(self, value: Any, read: bool, key: Any = UNKNOWN) -> Columns:
-        """What is stored for a value, or for the bytes of a file (read)."""
+        """The stored form of a value, or of the bytes of a file (read)."""
         if read:
             return self._store_file(value, key)
         kind = type(value)
@@ -142,9 +142,9 @@ class Disk:
         return type(self).filename is not Disk.filename
 
     def fetch(self, mode: int, filename: str | None, value: Any, read: bool) -> Any:
-        """The value of what store has made. OSError: its file cannot be read.
+        """The value, from its stored form. OSError: its file cannot be read.
 
-        read: of a MODE_BINARY value a file that is open for reading.
+        read: returns a MODE_BINARY value as a file that is open for reading.
         """
         if mode == MODE_RAW:
             return bytes(value) if type(value) is memoryview else value
@@ -198,7 +198,7 @@ class Disk:
     def _write(
         self, full_path: str, iterator: Iterable[Any], mode: str, encoding: str | None = None
     ) -> int:
-        """Write pieces to a new file; how long they are."""
+        """Write pieces to a new file; returns their length."""
         size = 0
         with self._new_file(full_path, mode, encoding) as file:
             for piece in iterator:
@@ -218,7 +218,7 @@ class Disk:
                 if not tries:
                     raise
             except FileExistsError:
-                # A name that the key decides is that of the value to be replaced.
+                # If the key decides the name, it is that of the value to be replaced.
                 os.remove(path)
 
 
@@ -235,7 +235,7 @@ def _is_pickle(data: bytes) -> bool:
 
 
 def _portable(key: Any) -> Any:
-    """The key, with a form for what is in keys of functions: types and markers."""
+    """The key, with forms for types and markers, which keys of functions contain."""
     kind = type(key)
     if kind is tuple:
         return tuple(map(_portable, key))
@@ -247,7 +247,7 @@ def _portable(key: Any) -> Any:
 
 
 def _restored(key: Any) -> Any:
-    """What _portable was made of. A type that this program has not imported stays a tuple."""
+    """The key of which _portable was made. A type that is not imported stays a tuple."""
     if type(key) is not tuple:
         return key
     if len(key) == 2 and key[0] == _CONSTANT:
@@ -284,7 +284,7 @@ class PickleDisk(Disk):
 
     @staticmethod
     def signed(key: bytes) -> type[PickleDisk]:
-        """A PickleDisk whose values carry an authentication code, by a secret of 16 bytes or more.
+        """A PickleDisk with values that have an authentication code, by a secret of 16 or more bytes.
 
         The code is compared before anything is unpickled: PickleRefusedError for a value that was
         written without the secret. Keys that pickle are as in Disk: natural values.

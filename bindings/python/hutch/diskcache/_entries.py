@@ -42,7 +42,7 @@ class Entries(Base):
         return self._put(own, columns, expire, tag, retry, False)
 
     def __setitem__(self, key: Any, value: Any) -> None:
-        """As set, with retry."""
+        """Like set, with retry."""
         self.set(key, value, retry=True)
 
     def add(
@@ -54,7 +54,7 @@ class Entries(Base):
         tag: Any = None,
         retry: bool = False,
     ) -> bool:
-        """As set, if there is no entry, as one step. False: there is one."""
+        """Like set, if there is no entry, atomically. False: there is one."""
         if self._disk._names_files() and key in self:
             return False  # Before a file of the same name is written.
         own, columns = self._columns(key, value, read)
@@ -96,7 +96,7 @@ class Entries(Base):
     ) -> None:
         """Store an entry at its old place, or else at a new one. Needs the lock."""
         if has_expired(record):
-            # It would be gone before anyone sees it.
+            # It would expire before any reader sees it.
             if record.filename is not None:
                 store.replaced_files.append(record.filename)
             self._drop(store, name, old)
@@ -144,7 +144,7 @@ class Entries(Base):
         return len(names)
 
     def touch(self, key: Any, expire: float | None = None, retry: bool = False) -> bool:
-        """Let the entry expire so many seconds from now; None: never. False: there is none."""
+        """Make the entry expire this many seconds from now; None: never. False: no entry."""
         own = self._disk.put(key)
         name = hutch_key(*own)
         expires = None if expire is None else time.time() + expire
@@ -158,10 +158,10 @@ class Entries(Base):
     def incr(
         self, key: Any, delta: Any = 1, default: Any = 0, retry: bool = False
     ) -> Any:
-        """Add delta to a number, as one step, and return the sum.
+        """Add delta to a number, atomically, and return the sum.
 
-        A missing one counts as default; default=None: KeyError. TypeError: the value is no number.
-        An entry that is there keeps its time to live and its tag.
+        A missing number counts as default; default=None: KeyError. TypeError: the value is not a
+        number. An existing entry keeps its time to live and its tag.
         """
         own = self._disk.put(key)
         name = hutch_key(*own)
@@ -185,7 +185,7 @@ class Entries(Base):
     def decr(
         self, key: Any, delta: Any = 1, default: Any = 0, retry: bool = False
     ) -> Any:
-        """As incr, with delta subtracted."""
+        """Like incr, with delta subtracted."""
         return self.incr(key, -delta, default, retry)
 
     def get(
@@ -199,8 +199,8 @@ class Entries(Base):
     ) -> Any:
         """The value of key, or default.
 
-        read: a large value of bytes as a file that is open for reading. expire_time, tag: in a
-        tuple with the end of its time (a Unix time, or None) and its tag.
+        read: returns a large value of bytes as a file that is open for reading. expire_time, tag:
+        return a tuple with the time of its expiry (a Unix time, or None) and its tag.
         """
         name = hutch_key(*self._disk.put(key))
         store = self._open()

@@ -13,14 +13,14 @@ from .core import Cache
 
 
 class Index(MutableMapping[Any, Any]):
-    """A mapping in a directory that keeps it. Nothing is culled.
+    """A mapping that a directory keeps. No entry is culled.
 
         index = Index("~/.cache/index", {"a": 1}, b=2)
 
-    Keys are equal if what a Disk makes of them is. Several processes may use it.
+    Keys are equal if their stored forms are. Several processes may use it.
 
-    Parameters: a directory (a str or bytes; None or left out: a new temporary one), then what a
-    dict takes.
+    Parameters: a directory (a str or bytes; None or omitted: a new temporary one), then those of
+    dict.
     """
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
@@ -101,13 +101,13 @@ class Index(MutableMapping[Any, Any]):
         return key, value
 
     def push(self, value: Any, prefix: str | None = None, side: str = "back") -> Any:
-        """As Cache.push."""
+        """Like Cache.push."""
         return self._cache.push(value, prefix, side, retry=True)
 
     def pull(
         self, prefix: str | None = None, default: Any = (None, None), side: str = "front"
     ) -> Any:
-        """As Cache.pull."""
+        """Like Cache.pull."""
         return self._cache.pull(prefix, default, side, retry=True)
 
     def clear(self) -> None:
@@ -138,7 +138,7 @@ class Index(MutableMapping[Any, Any]):
     def memoize(
         self, name: str | None = None, typed: bool = False, ignore: Collection[Any] = ()
     ) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-        """As Cache.memoize."""
+        """Like Cache.memoize."""
         decorate: Callable[[Callable[..., Any]], Callable[..., Any]] = self._cache.memoize(
             name, typed, ignore=ignore
         )
@@ -146,7 +146,7 @@ class Index(MutableMapping[Any, Any]):
 
     @contextmanager
     def transact(self) -> Iterator[None]:
-        """Keep other writers out: see Cache.transact."""
+        """Exclude other writers: see Cache.transact."""
         with self._cache.transact(retry=True):
             yield
 

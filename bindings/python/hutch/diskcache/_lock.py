@@ -1,4 +1,4 @@
-"""The lock that a writer holds: of one thread of one process, over all that use a directory."""
+"""The writer lock: one thread of one process of all that use a directory holds it."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ _LONGEST_PAUSE = 0.005
 class WriterLock:
     """A lock on a file (flock) beneath a lock of this process's threads. Reentrant.
 
-    The order: the threads' lock is taken first, and given up last. Where the process ends, the
-    system gives up the file's. A child process of os.fork begins without it.
+    The order: the threads' lock is taken first, and released last. When the process ends, the
+    system releases the file's. A child process of os.fork begins without it.
     """
 
     def __init__(self, path: str) -> None:
@@ -30,9 +30,9 @@ class WriterLock:
         self._file = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
 
     def acquire(self, timeout: float | None) -> int:
-        """Wait for the lock for so many seconds; None: as long as it takes. How deep it is held.
+        """Wait for the lock for this many seconds; None: no limit. Returns how deep it is held.
 
-        Timeout: another has it.
+        Timeout: another thread or process has it.
         """
         if self._pid != os.getpid():
             # The parent's threads are not here, and its file would share the parent's lock.
@@ -73,12 +73,12 @@ class WriterLock:
                 pass
 
     def release(self) -> None:
-        """Give it up, once for each acquire, in the thread that has it."""
+        """Release it, once for each acquire, in the thread that holds it."""
         self._depth -= 1
         if not self._depth:
             fcntl.flock(self._file, fcntl.LOCK_UN)
         self._threads.release()
 
     def close(self) -> None:
-        """Close the file. Nothing may hold the lock."""
+        """Close the file. No thread may hold the lock."""
         os.close(self._file)

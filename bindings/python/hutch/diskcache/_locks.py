@@ -1,7 +1,7 @@
 """Locks between threads and processes, each an entry of a cache.
 
-The entry must not be culled: use a cache with eviction_policy "none". expire frees a lock whose
-holder has died. All of them wait by looking again every millisecond.
+The entry must not be culled: use a cache with eviction_policy "none". expire frees a lock after
+its holder was killed. All of them wait by a poll every millisecond.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ _PAUSE = 0.001
 
 
 class _Entry:
-    """What the locks have in common.
+    """The common part of the locks.
 
     Parameters:
         cache: a Cache or a FanoutCache.
         key: of the entry.
-        expire: in seconds, after which the entry is gone; None: it stays.
+        expire: the time to live of the entry in seconds; None: it stays.
         tag: of the entry.
     """
 
@@ -48,7 +48,7 @@ class _Entry:
             time.sleep(_PAUSE)
 
     def release(self) -> None:
-        """Give the lock up."""
+        """Release the lock."""
         raise NotImplementedError
 
     def __enter__(self) -> None:
@@ -68,11 +68,11 @@ class Lock(_Entry):
         return added
 
     def release(self) -> None:
-        """Give the lock up, whoever holds it."""
+        """Release the lock, whichever thread holds it."""
         self._cache.delete(self._key, retry=True)
 
     def locked(self) -> bool:
-        """Whether somebody holds it."""
+        """Whether the lock is held."""
         return self._key in self._cache
 
 
@@ -89,7 +89,7 @@ class RLock(_Entry):
             return True
 
     def release(self) -> None:
-        """Give it up once. AssertionError: this thread does not hold it."""
+        """Release it once. AssertionError: this thread does not hold it."""
         with self._cache.transact(retry=True):
             holder, depth = self._cache.get(self._key, default=(None, 0))
             if holder != _me() or depth <= 0:
@@ -101,8 +101,8 @@ class BoundedSemaphore(_Entry):
     """A lock of several holders.
 
     Parameters:
-        value: how many.
-        cache, key, expire, tag: as of the others.
+        value: the number of holders.
+        cache, key, expire, tag: as for the other locks.
     """
 
     def __init__(
@@ -125,7 +125,7 @@ class BoundedSemaphore(_Entry):
             return True
 
     def release(self) -> None:
-        """Give it up. AssertionError: nobody holds it."""
+        """Release it. AssertionError: it is not held."""
         with self._cache.transact(retry=True):
             free = self._cache.get(self._key, default=self._value)
             if free >= self._value:

@@ -1,4 +1,4 @@
-"""Functions whose results are kept, under keys as python-diskcache makes them."""
+"""Functions with cached results, under keys as python-diskcache makes them."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def memoizer(
     typed: bool,
     ignore: Collection[Any],
 ) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """A decorator that looks a result up (ENOVAL: there is none), and keeps a new one."""
+    """A decorator that looks a result up (ENOVAL: there is none), and stores a new one."""
     if callable(name):
         raise TypeError("name cannot be callable: write @cache.memoize(), with parentheses")
 
@@ -81,11 +81,11 @@ class Memoizes:
         tag: Any = None,
         ignore: Collection[Any] = (),
     ) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-        """Decorator: keep what a function returns, by its arguments.
+        """Decorator: cache the results of a function, by its arguments.
 
         name: None: the function's module and qualified name. typed: whether arguments of
-        different types are different. expire, tag: as in set; results are not kept if expire is
-        0. ignore: positions and names of arguments that do not count. The key of a call is
+        different types are different. expire, tag: as in set; results are not cached if expire
+        is 0. ignore: positions and names of arguments that do not count. The key of a call is
         __cache_key__(*args, **kwargs) of the decorated function, which is __wrapped__.
         """
 

@@ -1,7 +1,7 @@
 """Reads a directory of python-diskcache, and stores its entries in one of this module.
 
-The directory is opened read-only and is not changed. Pickles in it are not read, unless that is
-asked for: their entries are left out and counted.
+The directory is opened read-only and is not changed. Pickles in it are read only on request;
+otherwise their entries are left out and counted.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ _READ = "SELECT key, raw, expire_time, tag, mode, filename, value FROM Cache ORD
 
 
 class Report(NamedTuple):
-    """What became of the entries.
+    """The counts of a migration.
 
     Attributes:
         copied: stored in the new directory.
-        expired: left out, since their time was over.
+        expired: left out as expired.
         pickled: left out, since their key or value is a pickle.
         damaged: left out, since their file is missing or they cannot be read.
-        size: the bytes of what was copied.
+        size: the bytes copied.
         problems: a line for each of the first entries that were left out.
     """
 
@@ -64,7 +64,7 @@ Progress = Callable[[int, int], None]
 
 
 class _Migration:
-    """The counts, and the way of an entry."""
+    """The counts, and the copy of an entry."""
 
     def __init__(self, pickle: bool, progress: Progress | None, total: int) -> None:
         self._pickle = pickle
@@ -129,7 +129,7 @@ def _is_inside(directory: Path, filename: Any) -> bool:
 
 def _connect(directory: Path) -> sqlite3.Connection:
     path = (directory / DBNAME).resolve()
-    # Without its log the database is whole, and SQLite need not write beside it.
+    # Without a log the database is complete, and SQLite need not write beside it.
     has_log = os.path.exists(f"{path}-wal") and os.path.getsize(f"{path}-wal") > 0
     mode = "mode=ro" if has_log else "mode=ro&immutable=1"
     return sqlite3.connect(f"{path.as_uri()}?{mode}", uri=True)
@@ -153,7 +153,7 @@ def _count(directory: Path) -> int:
 
 
 def _settings(directory: Path) -> dict[str, Any]:
-    """The old directory's settings that mean something here."""
+    """The old directory's settings that have an effect here."""
     connection = _connect(directory)
     try:
         stored = dict(connection.execute("SELECT key, value FROM Settings"))
@@ -191,9 +191,9 @@ def migrate(
 
     Parameters:
         pickle: read pickles, which can run any code, and store them for PickleDisk.
-        progress: told after each entry how many there were, and how many there are.
+        progress: called after each entry with the number processed and the number in all.
 
-    FileNotFoundError: old is none. FileExistsError: new is in use, or the same directory.
+    FileNotFoundError: old is not a cache's. FileExistsError: new is in use, or the same directory.
     sqlite3.DatabaseError: its database is damaged.
     """
     source, target = Path(old).expanduser(), Path(new).expanduser()

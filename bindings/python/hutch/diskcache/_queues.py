@@ -1,9 +1,9 @@
 """Queues in a cache: push, pull and peek.
 
 The entries of a queue have the keys 1 to 999,999,999,999,998, or with a prefix "prefix-" and 15
-digits. Between which numbers a queue's keys are is in the state. A number in between may be
-missing, since entries expire, are culled and are deleted: the ends of a queue are found by steps
-from its bounds, and after many steps in vain by a look at all keys.
+digits. The state has the bounds of a queue's keys. A number within the bounds may be missing,
+since entries expire, are culled and are deleted. A call therefore finds the ends of a queue by
+steps from its bounds, and after many steps without success by a scan of all keys.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class Queues(Entries):
         tag: Any = None,
         retry: bool = False,
     ) -> Any:
-        """Store value at an end of a queue; its key. The other parameters are those of set."""
+        """Store value at an end of a queue; returns its key. Further parameters: those of set."""
         _check_side(side)
         columns = self._disk.store(value, read)
         expires = None if expire is None else time.time() + expire
@@ -71,7 +71,7 @@ class Queues(Entries):
         tag: bool = False,
         retry: bool = False,
     ) -> Any:
-        """Remove the entry at an end of a queue; its key and value, or default."""
+        """Remove the entry at an end of a queue; returns its key and value, or default."""
         return self._end(prefix, default, side, expire_time, tag, retry, True)
 
     def peek(
@@ -125,7 +125,7 @@ class Queues(Entries):
     # ------------------------------------------------------------------ ends
 
     def _ends(self, store: Store, prefix: str | None) -> tuple[int, int]:
-        """The least and the greatest number of a queue; of an empty one the first is greater."""
+        """The least and the greatest number of a queue; in an empty one the first is greater."""
         bounds = store.state.bounds(prefix)
         if bounds is None:
             return self._looked_for(store, prefix)
@@ -133,7 +133,7 @@ class Queues(Entries):
         front = self._step(store, prefix, low, high, 1)
         back = None if front is None else self._step(store, prefix, high, front, -1)
         if (front, back) != bounds:
-            # Something expired, as a rule: it is to count no longer.
+            # Usually an entry has expired: it must not count any longer.
             store.entries.expire()
         if front is None or back is None:
             return self._looked_for(store, prefix)
@@ -142,7 +142,7 @@ class Queues(Entries):
     def _step(
         self, store: Store, prefix: str | None, first: int, last: int, step: int
     ) -> int | None:
-        """The first number that is there, or that beyond the last; None: too many are missing."""
+        """The first existing number, or the one beyond the last; None: too many are missing."""
         number, steps = first, 0
         while (last - number) * step >= 0:
             name = hutch_key(queue_key(prefix, number), True)

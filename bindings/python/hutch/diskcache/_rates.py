@@ -1,4 +1,4 @@
-"""Numbers that several processes keep in an entry of a cache: an average, and a rate of calls.
+"""Numbers that several processes share in an entry of a cache: an average, and a rate of calls.
 
 The entry must not be culled: use a cache with eviction_policy "none".
 """
@@ -31,7 +31,7 @@ class Averager:
         self._tag = tag
 
     def add(self, value: float) -> None:
-        """Count a number in."""
+        """Add a number."""
         with self._cache.transact(retry=True):
             total, count = self._cache.get(self._key, default=_NONE_YET)
             pair = (total + value, count + 1)
@@ -42,7 +42,7 @@ class Averager:
         return _average(self._cache.get(self._key, default=_NONE_YET, retry=True))
 
     def pop(self) -> float | None:
-        """The average, and begin anew."""
+        """Return the average, and start again."""
         return _average(self._cache.pop(self._key, default=_NONE_YET, retry=True))
 
 
@@ -61,7 +61,7 @@ def throttle(
     time_func: Callable[[], float] = time.time,
     sleep_func: Callable[[float], Any] = time.sleep,
 ) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Decorator: let a function be called count times in so many seconds, by all processes.
+    """Decorator: allow count calls of a function in this many seconds, over all processes.
 
     A bucket that holds count calls fills at that rate; a call that finds it empty waits.
     """
@@ -72,7 +72,7 @@ def throttle(
         cache.set(key, (time_func(), count), expire=expire, tag=tag, retry=True)
 
         def wait() -> float:
-            """Take a call from the bucket; or the seconds until there is one."""
+            """Take a call from the bucket; otherwise the seconds until there is one."""
             with cache.transact(retry=True):
                 now = time_func()
                 last, left = cache.get(key, default=(now, count), retry=True)

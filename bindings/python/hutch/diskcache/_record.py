@@ -1,9 +1,9 @@
-"""What is stored for an entry: the columns that a Disk makes, with the entry's times and tag.
+"""The stored form of an entry: the columns that a Disk makes, with the entry's times and tag.
 
 The value's bytes are hutch's value. The rest is its extended data: four bytes that name the form,
 the mode, the kind of the value, flags, the place in the order of insertion, the end of the
 entry's time to live as a double (infinity: none), and, if the flag says so, CBOR of a list: tag,
-name of the value's own file, size of that file, length of a long key. A long key's CBOR stands
+name of the value's own file, size of that file, length of a long key. A long key's CBOR comes
 before the value.
 """
 
@@ -26,7 +26,7 @@ _BYTES, _TEXT, _INT, _FLOAT, _NONE = range(5)
 _MORE = 1
 
 OVERHEAD = 128
-"""What an entry is charged beyond its bytes, roughly what the manifest needs for it."""
+"""The charge of an entry beyond its bytes, roughly its space in the manifest."""
 
 
 class Record(NamedTuple):
@@ -36,8 +36,8 @@ class Record(NamedTuple):
         mode, value, filename, size: as Disk.store has made them.
         place: in the order of insertion.
         expires: a Unix time in seconds, or None.
-        tag: None, or what it was tagged with.
-        long_key: the key's bytes, of one that is too long for a key of hutch.
+        tag: its tag, or None.
+        long_key: the bytes of a key that is too long for a key of hutch.
     """
 
     mode: int
@@ -63,7 +63,7 @@ class Record(NamedTuple):
 
     @classmethod
     def decode(cls, data: bytes, extended: bytes) -> Record | None:
-        """The record; None: this is none, but a value of another program, or damaged."""
+        """The record; None: the value is another program's, or damaged."""
         if len(extended) < _SIZE or extended[:4] != _FORM:
             return None
         _, mode, kind, flags, place, expires = _HEAD.unpack_from(extended)
@@ -122,7 +122,7 @@ def _value_of(kind: int, data: bytes) -> Any:
 
 
 class RecordForms(Forms):
-    """Has hutch's calls take and give a value with its extended data."""
+    """Makes hutch's calls accept and return a value with its extended data."""
 
     def encode(self, value: Any) -> tuple[bytes, bytes | None]:
         pair: tuple[bytes, bytes | None] = value
@@ -133,6 +133,6 @@ class RecordForms(Forms):
 
 
 def charge(key: Any, data: bytes, extended: bytes, size: int) -> int:
-    """What an entry counts in the volume of its cache."""
+    """The share of an entry in the volume of its cache."""
     length = len(key) if isinstance(key, (str, bytes)) else 8
     return length + len(data) + len(extended) + size + OVERHEAD

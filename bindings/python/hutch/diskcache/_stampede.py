@@ -1,8 +1,8 @@
-"""Results that are made anew before they expire, by one thread.
+"""Results that one thread computes again before they expire.
 
 After Vattani, Chierichetti and Lowenstein, "Optimal Probabilistic Cache Stampede Prevention",
-VLDB 2015: the nearer the end of a result, and the longer it takes to make, the more likely a
-call makes it anew.
+VLDB 2015: the nearer the expiry of a result, and the longer its computation takes, the more
+likely a call computes it again.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ def memoize_stampede(
     beta: float = 1,
     ignore: Collection[Any] = (),
 ) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Decorator: as Cache.memoize, with early renewal by a thread in the background.
+    """Decorator: like Cache.memoize, with early renewal by a thread in the background.
 
     expire: of a result, in seconds. beta: above 1 renews earlier, below 1 later.
     """
@@ -61,7 +61,7 @@ def memoize_stampede(
             result, took = pair
             early = -took * beta * math.log(1 - random.random())
             if end - time.time() <= early:
-                # Of several callers the one that adds this entry begins a thread.
+                # Of several callers, the one that adds this entry starts a thread.
                 if cache.add((*key, ENOVAL), None, expire=took, retry=True):
                     threading.Thread(target=renew, args=(key, args, kwargs), daemon=True).start()
             return result

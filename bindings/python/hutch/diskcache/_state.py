@@ -1,8 +1,8 @@
-"""What writers share beside the entries: counters, and where queues begin and end.
+"""The data that writers share beside the entries: counters, and the bounds of queues.
 
-A file that is mapped into memory. It is read and written by who holds the writer lock, but for
-the counters, which are also read without it. All of it can be made anew from the entries, but
-the hits and misses: after a restart of the machine the file is not trusted.
+A file that is mapped into memory. The holder of the writer lock reads and writes it; the counters
+are also read without the lock. All of it except hits and misses can be rebuilt from the entries:
+after a restart of the machine the file is not trusted.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class State:
             os.close(file)
 
     def close(self) -> None:
-        """Let go of the mapping."""
+        """Remove the mapping."""
         self._map.close()
 
     def is_trusted(self) -> bool:
@@ -54,7 +54,7 @@ class State:
         return self._map[: len(_MAGIC) + 36] == _MAGIC + _boot()
 
     def begin(self, count: int, total: int, others: int) -> None:
-        """Begin anew, with what Store.measure says. Needs the lock."""
+        """Start again with the result of Store.measure. Needs the lock."""
         if self._map[: len(_MAGIC)] != _MAGIC:
             self._map[:_TABLE] = bytes(_TABLE)
         self._map[_TABLE:] = bytes(_SIZE - _TABLE)
@@ -86,11 +86,11 @@ class State:
 
     @property
     def others(self) -> int:
-        """How many keys are none of the queue without a prefix; too many, if some expired."""
+        """The number of keys outside the queue without a prefix; too high if some expired."""
         return self._read(_OTHERS)
 
     def add(self, count: int, total: int, others: int) -> None:
-        """So many entries, bytes and other keys are there more, or fewer. Needs the lock."""
+        """Add to, or subtract from, the entries, bytes and other keys. Needs the lock."""
         self._write(_OTHERS, max(0, self._read(_OTHERS) + others))
         self._write(_COUNT, max(0, self._read(_COUNT) + count))
         self._write(_BYTES, max(0, self._read(_BYTES) + total))
@@ -102,9 +102,9 @@ class State:
         self._write(_BYTES, total)
 
     def total(self, count: int) -> int:
-        """The bytes of the entries, of which there are so many.
+        """The bytes of this many entries.
 
-        Entries that expire go without being counted here: then it is their share of the whole.
+        Entries expire without being counted here: the result is then their share of the whole.
         """
         counted, total = self._read(_COUNT), self._read(_BYTES)
         if count >= counted or not counted:
@@ -116,7 +116,7 @@ class State:
         return self._read(_HITS), self._read(_MISSES)
 
     def count_access(self, hit: bool) -> None:
-        """One hit or miss more. Needs the lock."""
+        """Add a hit or a miss. Needs the lock."""
         offset = _HITS if hit else _MISSES
         self._write(offset, self._read(offset) + 1)
 
@@ -127,8 +127,8 @@ class State:
         if misses is not None:
             self._write(_MISSES, misses)
 
-    # The bounds of queues: every key of the queue is within, and some within may be missing. A
-    # queue that is not in the table has to be looked for among all keys.
+    # The bounds of queues: every key of a queue is within its bounds, and some keys within may be
+    # missing. The bounds of a queue that is not in the table are found by a scan of all keys.
 
     def _slot(self, prefix: str | None) -> tuple[bytes, int]:
         """The name of a queue, and the place in the file of its slot, or of one to use."""

@@ -1,4 +1,4 @@
-"""What the caches on one directory share in a process: the entries, the lock and the counters.
+"""The part that the caches on one directory share in a process: entries, lock and counters.
 
     DIRECTORY/hutch/            the entries, a directory of hutch
     DIRECTORY/diskcache.lock    the writer lock
@@ -6,7 +6,7 @@
     DIRECTORY/diskcache.json    the settings
     DIRECTORY/.../NAME          files of a Disk that names its own
 
-Beside these there may be any other file.
+The directory may contain any other file.
 """
 
 from __future__ import annotations
@@ -54,8 +54,8 @@ class Store:
             workers=1,
         )
         self.entries._forms = RecordForms()
-        # By key what was there before the transaction that is under way; None: there is none.
-        # Protected by the writer lock, as all below.
+        # By key the entries before the current transaction; None: no transaction.
+        # Protected by the writer lock, like all fields below.
         self.undo: dict[HutchKey, Record | None] | None = None
         self.replaced_files: list[str] = []
         self.made_files: list[str] = []
@@ -98,7 +98,7 @@ class Store:
         return Record.decode(*found) if type(found) is tuple else None
 
     def put(self, key: HutchKey, record: Record, old: Record | None, lasts: float | None) -> None:
-        """Store an entry in place of the old one, for so many seconds. Needs the lock."""
+        """Store an entry in place of the old one, for this many seconds. Needs the lock."""
         data, extended = record.encode()
         if self.undo is not None:
             self.undo.setdefault(key, old)
@@ -127,7 +127,7 @@ class Store:
     # ------------------------------------------------------------- settings
 
     def set_settings(self, settings: dict[str, Any]) -> None:
-        """Store settings in place of those that are there. Needs the lock."""
+        """Replace the stored settings. Needs the lock."""
         path = os.path.join(self.directory, SETTINGS)
         with open(path + ".new", "w", encoding="utf-8") as file:
             json.dump(settings, file)
@@ -136,7 +136,7 @@ class Store:
     # ----------------------------------------------------------------- ends
 
     def close(self) -> None:
-        """Close it; who goes on to use it gets ClosedError."""
+        """Close it; later calls raise ClosedError."""
         with _opening:
             for key, store in list(_stores.items()):
                 if store is self:
@@ -161,7 +161,7 @@ def stored_settings(directory: str) -> dict[str, Any]:
 
 
 def open_store(directory: str, inline: int, memory: int | None = None) -> Store:
-    """The store of a directory, which is made if it is not there."""
+    """The store of a directory, which is made if it does not exist."""
     with _opening:
         os.makedirs(directory, 0o755, exist_ok=True)
         status = os.stat(directory)

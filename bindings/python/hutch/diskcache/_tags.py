@@ -1,4 +1,4 @@
-"""The entries with a tag: this one place knows how they are found."""
+"""The entries with a tag: only this module knows how to find them."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from ._store import Store
 
 
 def tagged(store: Store, tag: Any) -> list[HutchKey]:
-    """The keys of hutch of the entries with a tag, by a look at all entries."""
+    """The keys of hutch of the entries with a tag, by a scan of all entries."""
     names: list[Any] = []
     if tag is None:
         return names

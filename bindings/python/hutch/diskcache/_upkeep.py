@@ -1,4 +1,4 @@
-"""What is done to many entries at once, and what is told of the cache."""
+"""Calls on many entries at once, and statistics."""
 
 from __future__ import annotations
 
@@ -28,15 +28,15 @@ class Upkeep(Walks):
     """The calls that remove many, count and check."""
 
     def __len__(self) -> int:
-        """How many entries there are; those that expired less than a second ago may count."""
+        """The number of entries; it may count entries that expired less than a second ago."""
         return len(self._open().entries)
 
     def volume(self) -> int:
-        """The bytes of the entries: keys, values and about what the manifest needs for them."""
+        """The bytes of the entries: keys, values and roughly their space in the manifest."""
         return self._open().volume()
 
     def stats(self, enable: bool = True, reset: bool = False) -> tuple[int, int]:
-        """The hits and misses that were counted; whether to count from now on."""
+        """Return the hits and misses counted so far; enable decides about counting from now on."""
         with self._transact(retry=True) as store:
             hits = store.state.hits()
             if reset:
@@ -47,7 +47,7 @@ class Upkeep(Walks):
     # --------------------------------------------------------------- removal
 
     def clear(self, retry: bool = False) -> int:
-        """Remove all entries; how many. A Timeout has in args how many had gone by then."""
+        """Remove all entries; returns how many. args of a Timeout has the number removed before."""
         removed = self._remove_all(lambda store: list(store.entries.keys()), retry)
         with self._transact(retry=True) as store:
             if not len(store.entries):
@@ -56,20 +56,20 @@ class Upkeep(Walks):
         return removed
 
     def evict(self, tag: Any, retry: bool = False) -> int:
-        """Remove the entries with a tag; how many. A Timeout as in clear."""
+        """Remove the entries with a tag; returns how many. Timeout: as in clear."""
         return self._remove_all(lambda store: tagged(store, tag), retry)
 
     def expire(self, now: float | None = None, retry: bool = False) -> int:
-        """Remove what has expired; how many entries were still there. A Timeout as in clear.
+        """Remove expired entries; returns how many were still stored. Timeout: as in clear.
 
-        Entries go by themselves within about a second of their end, and are not seen after it,
-        but files that a Disk has named are removed here and in cull.
+        Expired entries are never returned, and are removed within about a second in any case. Files
+        that a Disk has named are removed here and in cull.
         """
         end = time.time() if now is None else now
         with self._transact(retry) as store:
             gone = store.entries.disk.expire()
             store.entries.expire()
-        # By the clock of hutch no entry is left whose time is over, but those with files.
+        # By the clock of hutch the only expired entries left are those with files.
         if end <= time.time_ns() / 1e9 and not self._disk._names_files():
             return gone
 
@@ -84,9 +84,9 @@ class Upkeep(Walks):
         return gone + self._remove_all(expired, retry)
 
     def cull(self, retry: bool = False) -> int:
-        """Remove what has expired, and entries until all take no more than size_limit; how many.
+        """Remove expired entries, then others down to size_limit; returns how many.
 
-        A Timeout as in clear.
+        Timeout: as in clear.
         """
         now = time.time()
         removed = self.expire(now, retry=True) if retry else self.expire(now)
@@ -105,7 +105,7 @@ class Upkeep(Walks):
         return removed
 
     def _remove_all(self, choose: Any, retry: bool) -> int:
-        """Remove entries, in portions between which others can write."""
+        """Remove entries, in portions between which other writers can write."""
         removed = 0
         names: list[HutchKey] = []
         chosen = False
@@ -125,20 +125,20 @@ class Upkeep(Walks):
         return removed
 
     def create_tag_index(self) -> None:
-        """Note that tags are to be found fast. It changes nothing else."""
+        """Set tag_index. It has no other effect."""
         self.reset("tag_index", 1)
 
     def drop_tag_index(self) -> None:
-        """Take that back."""
+        """Clear tag_index."""
         self.reset("tag_index", 0)
 
     # ----------------------------------------------------------------- check
 
     def check(self, fix: bool = False, retry: bool = False) -> list[Any]:
-        """Look through the directory; the warnings that were given. fix: put right what is wrong.
+        """Check the directory; returns the warnings that were given. fix: repair it.
 
-        Damaged entries are removed by the look itself, with or without fix. Only for a file that
-        no entry names, and for an empty folder, is fix needed. Writers wait.
+        The check itself removes damaged entries, with or without fix. Only a file that no entry
+        names, and an empty folder, need fix. Writers wait.
         """
         with warnings.catch_warnings(record=True) as given:
             warnings.simplefilter("always")
@@ -168,7 +168,7 @@ class Upkeep(Walks):
                 folders[:] = [each for each in folders if each != "hutch"]
                 files = [each for each in files if each not in OWN]
                 if DBNAME in files:
-                    return  # All else may be a cache's of python-diskcache.
+                    return  # The rest may belong to a cache of python-diskcache.
             for each in files:
                 path = os.path.join(folder, each)
                 if os.path.normpath(path) not in known:

@@ -1,4 +1,4 @@
-"""The entries one after the other: in the order of insertion, and in that of the keys."""
+"""Walks over the entries: in the order of insertion, and in that of the keys."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from ._store import Store
 
 _DENSE = 4
 _CLOCKS_APART = 10**9
-"""How far the clock of hutch, which is coarse, and that of places may differ, in nanoseconds."""
+"""The largest difference of hutch's clock, which is coarse, and that of places, in nanoseconds."""
 
 
 class Walks(Queues):
@@ -28,7 +28,7 @@ class Walks(Queues):
         return self._own_keys(self._places(False))
 
     def __reversed__(self) -> Iterator[Any]:
-        """As iteration, the last first."""
+        """Like iteration, the last first."""
         return self._own_keys(self._places(True))
 
     def iterkeys(self, reverse: bool = False) -> Iterator[Any]:
@@ -36,7 +36,7 @@ class Walks(Queues):
         store = self._open()
         bounds = store.state.bounds(None)
         if bounds is not None and not store.state.others:
-            # All keys are numbers of one queue, a Deque's most likely: no look at all of them.
+            # All keys are numbers of one queue, most likely a Deque's: no scan is needed.
             low, high = bounds
             if high - low < _DENSE * len(store.entries):
                 for number in range(high, low - 1, -1) if reverse else range(low, high + 1):
@@ -47,7 +47,7 @@ class Walks(Queues):
             yield self._disk.get(key, raw)
 
     def _all_fields(self, store: Store) -> Iterator[Fields]:
-        """Of all keys what Disk.put has made."""
+        """The stored forms of all keys."""
         for name in list(store.entries.keys()):
             if is_long(name):  # type: ignore[arg-type]
                 record = store.find(name)  # type: ignore[arg-type]
@@ -109,7 +109,7 @@ class Walks(Queues):
         """The key of the greatest place.
 
         The walk is in the order of the last write, which is never before a place: once a write
-        is before the greatest place that was seen, no other can be above it.
+        is before the greatest place seen so far, no later place can be above it.
         """
         best: HutchKey | None = None
         place = -1

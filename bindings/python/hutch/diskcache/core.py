@@ -1,4 +1,4 @@
-"""The cache, what makes bytes of its keys and values, and its constants."""
+"""The cache, its Disks and its constants."""
 
 from __future__ import annotations
 
@@ -63,9 +63,9 @@ class Cache(Upkeep, Memoizes):
     Any number of threads and processes may use a directory. Writes are made one at a time.
 
     Parameters:
-        directory: made with its parents if it is not there; None: a new temporary one.
-        timeout: how many seconds a write waits for others, if it does not retry.
+        directory: made with its parents if it does not exist; None: a new temporary one.
+        timeout: the time in seconds that a write waits for others, if it does not retry.
         disk: Disk (natural values; the default), JSONDisk, PickleDisk, or a subclass.
-        settings: of DEFAULT_SETTINGS, and of disk_ for the disk's own parameters. They are kept
-            in the directory; one that is not given is as the directory has it.
+        settings: those of DEFAULT_SETTINGS, and of disk_ for the disk's own parameters. The
+            directory stores them; a setting that is not given is the directory's.
     """

@@ -36,7 +36,7 @@ def _signed_disk() -> type[Disk]:
 
 
 class DjangoCache(BaseCache):  # type: ignore[misc, unused-ignore]
-    """A FanoutCache as Django wants it.
+    """A FanoutCache with the interface of Django.
 
     Parameters: those of Django, and in CACHES: SHARDS (8), DATABASE_TIMEOUT (0.010 seconds), and
     OPTIONS, which are the settings of FanoutCache. OPTIONS["disk"] takes the place of the
@@ -59,15 +59,15 @@ class DjangoCache(BaseCache):  # type: ignore[misc, unused-ignore]
         return self._cache.directory
 
     def cache(self, name: str) -> Cache:
-        """As FanoutCache.cache."""
+        """Like FanoutCache.cache."""
         return self._cache.cache(name)
 
     def deque(self, name: str, maxlen: int | None = None) -> Deque:
-        """As FanoutCache.deque."""
+        """Like FanoutCache.deque."""
         return self._cache.deque(name, maxlen=maxlen)
 
     def index(self, name: str) -> Index:
-        """As FanoutCache.index."""
+        """Like FanoutCache.index."""
         return self._cache.index(name)
 
     # --------------------------------------------------------------- entries
@@ -101,7 +101,7 @@ class DjangoCache(BaseCache):  # type: ignore[misc, unused-ignore]
         return self._cache.get(name, default, read, expire_time, tag, retry)
 
     def read(self, key: Any, version: int | None = None) -> Any:
-        """As Cache.read."""
+        """Like Cache.read."""
         return self._cache.read(self.make_key(key, version=version))
 
     def set(
@@ -125,7 +125,7 @@ class DjangoCache(BaseCache):  # type: ignore[misc, unused-ignore]
         version: int | None = None,
         retry: bool = True,
     ) -> bool:
-        """Let the entry expire in so many seconds. False: there is none."""
+        """Make the entry expire in this many seconds. False: no entry."""
         name = self.make_key(key, version=version)
         return self._cache.touch(name, self.get_backend_timeout(timeout), retry)
 
@@ -169,7 +169,7 @@ class DjangoCache(BaseCache):  # type: ignore[misc, unused-ignore]
         default: int | None = None,
         retry: bool = True,
     ) -> Any:
-        """As incr, with delta subtracted."""
+        """Like incr, with delta subtracted."""
         return self.incr(key, -delta, version, default, retry)
 
     def has_key(self, key: Any, version: int | None = None) -> bool:
@@ -179,35 +179,35 @@ class DjangoCache(BaseCache):  # type: ignore[misc, unused-ignore]
     # ---------------------------------------------------------------- upkeep
 
     def expire(self) -> int:
-        """As Cache.expire."""
+        """Like Cache.expire."""
         return self._cache.expire()
 
     def stats(self, enable: bool = True, reset: bool = False) -> tuple[int, int]:
-        """As Cache.stats."""
+        """Like Cache.stats."""
         return self._cache.stats(enable=enable, reset=reset)
 
     def create_tag_index(self) -> None:
-        """As Cache.create_tag_index."""
+        """Like Cache.create_tag_index."""
         self._cache.create_tag_index()
 
     def drop_tag_index(self) -> None:
-        """As Cache.drop_tag_index."""
+        """Like Cache.drop_tag_index."""
         self._cache.drop_tag_index()
 
     def evict(self, tag: Any) -> int:
-        """As Cache.evict."""
+        """Like Cache.evict."""
         return self._cache.evict(tag)
 
     def cull(self) -> int:
-        """As Cache.cull."""
+        """Like Cache.cull."""
         return self._cache.cull()
 
     def clear(self) -> int:
-        """Remove all entries; how many."""
+        """Remove all entries; returns how many."""
         return self._cache.clear()
 
     def close(self, **_: Any) -> None:
-        """Nothing. Django calls this at the end of each request, and goes on with the cache."""
+        """Does nothing: Django calls this after each request, and continues with the cache."""
 
     def get_backend_timeout(self, timeout: Any = DEFAULT_TIMEOUT) -> Any:
         """The seconds until an entry expires; None: it does not."""
@@ -224,7 +224,7 @@ class DjangoCache(BaseCache):  # type: ignore[misc, unused-ignore]
         tag: Any = None,
         ignore: Collection[Any] = (),
     ) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-        """Decorator: keep what a function returns, as Cache.memoize."""
+        """Decorator: cache the results of a function, like Cache.memoize."""
 
         def lookup(key: Any) -> Any:
             return self.get(key, ENOVAL, version, retry=True)

@@ -21,15 +21,15 @@ V = TypeVar("V")
 
 
 class FanoutCache(Memoizes):
-    """A cache whose keys are spread over shards, each a Cache in a directory of its own.
+    """A cache that spreads its keys over shards, each a Cache in a directory of its own.
 
     The calls are those of Cache. If other writers take too long and retry is false, they do not
-    raise Timeout, but answer as if there were no entry, or nothing was stored.
+    raise Timeout, but return what they return without an entry, or when nothing was stored.
 
     Parameters:
-        shards: how many.
-        timeout: how many seconds a write waits for others of its shard.
-        directory, disk, settings: as of Cache; size_limit is that of all shards together.
+        shards: their number.
+        timeout: the time in seconds that a write waits for others of its shard.
+        directory, disk, settings: as for Cache; size_limit is that of all shards together.
     """
 
     def __init__(
@@ -62,7 +62,7 @@ class FanoutCache(Memoizes):
 
     @property
     def directory(self) -> str:
-        """The directory that has the shards'."""
+        """The directory that contains the shards."""
         return self._directory
 
     def __getattr__(self, name: str) -> Any:
@@ -75,7 +75,7 @@ class FanoutCache(Memoizes):
 
     @contextmanager
     def transact(self, retry: bool = True) -> Iterator[None]:
-        """Keep the other writers of all shards out: see Cache.transact. It always waits."""
+        """Exclude other writers of all shards: see Cache.transact. It always waits."""
         if not retry:
             raise AssertionError("a FanoutCache's transact always waits: retry must be true")
         with ExitStack() as stack:
@@ -94,15 +94,15 @@ class FanoutCache(Memoizes):
         tag: Any = None,
         retry: bool = False,
     ) -> bool:
-        """As Cache.set. False: other writers took too long."""
+        """Like Cache.set. False: other writers took too long."""
         return _or(False, self._shard(key).set, key, value, expire, read, tag, retry)
 
     def __setitem__(self, key: Any, value: Any) -> None:
-        """As set, with retry."""
+        """Like set, with retry."""
         self._shard(key)[key] = value
 
     def touch(self, key: Any, expire: float | None = None, retry: bool = False) -> bool:
-        """As Cache.touch. False also: other writers took too long."""
+        """Like Cache.touch. False also: other writers took too long."""
         return _or(False, self._shard(key).touch, key, expire, retry)
 
     def add(
@@ -114,15 +114,15 @@ class FanoutCache(Memoizes):
         tag: Any = None,
         retry: bool = False,
     ) -> bool:
-        """As Cache.add. False also: other writers took too long."""
+        """Like Cache.add. False also: other writers took too long."""
         return _or(False, self._shard(key).add, key, value, expire, read, tag, retry)
 
     def incr(self, key: Any, delta: Any = 1, default: Any = 0, retry: bool = False) -> Any:
-        """As Cache.incr. None: other writers took too long."""
+        """Like Cache.incr. None: other writers took too long."""
         return _or(None, self._shard(key).incr, key, delta, default, retry)
 
     def decr(self, key: Any, delta: Any = 1, default: Any = 0, retry: bool = False) -> Any:
-        """As Cache.decr. None: other writers took too long."""
+        """Like Cache.decr. None: other writers took too long."""
         return _or(None, self._shard(key).decr, key, delta, default, retry)
 
     def get(
@@ -134,7 +134,7 @@ class FanoutCache(Memoizes):
         tag: bool = False,
         retry: bool = False,
     ) -> Any:
-        """As Cache.get. default also: other writers took too long, or the disk failed."""
+        """Like Cache.get. default also: other writers took too long, or the disk failed."""
         shard = self._shard(key)
         try:
             return shard.get(key, default, read, expire_time, tag, retry)
@@ -146,7 +146,7 @@ class FanoutCache(Memoizes):
         return self._shard(key)[key]
 
     def read(self, key: Any) -> Any:
-        """As Cache.read."""
+        """Like Cache.read."""
         file = self.get(key, default=ENOVAL, read=True, retry=True)
         if file is ENOVAL:
             raise KeyError(key)
@@ -164,11 +164,11 @@ class FanoutCache(Memoizes):
         tag: bool = False,
         retry: bool = False,
     ) -> Any:
-        """As Cache.pop. default also: other writers took too long."""
+        """Like Cache.pop. default also: other writers took too long."""
         return _or(default, self._shard(key).pop, key, default, expire_time, tag, retry)
 
     def delete(self, key: Any, retry: bool = False) -> bool:
-        """As Cache.delete. False also: other writers took too long."""
+        """Like Cache.delete. False also: other writers took too long."""
         return _or(False, self._shard(key).delete, key, retry)
 
     def __delitem__(self, key: Any) -> None:
@@ -178,23 +178,23 @@ class FanoutCache(Memoizes):
     # ---------------------------------------------------------------- upkeep
 
     def check(self, fix: bool = False, retry: bool = False) -> list[Any]:
-        """As Cache.check, of all shards."""
+        """Like Cache.check, of all shards."""
         return list(chain.from_iterable(shard.check(fix, retry) for shard in self._shards))
 
     def expire(self, retry: bool = False) -> int:
-        """As Cache.expire, of all shards."""
+        """Like Cache.expire, of all shards."""
         return self._remove("expire", (None,), retry)
 
     def evict(self, tag: Any, retry: bool = False) -> int:
-        """As Cache.evict, of all shards."""
+        """Like Cache.evict, of all shards."""
         return self._remove("evict", (tag,), retry)
 
     def cull(self, retry: bool = False) -> int:
-        """As Cache.cull, of all shards."""
+        """Like Cache.cull, of all shards."""
         return self._remove("cull", (), retry)
 
     def clear(self, retry: bool = False) -> int:
-        """As Cache.clear, of all shards."""
+        """Like Cache.clear, of all shards."""
         return self._remove("clear", (), retry)
 
     def _remove(self, name: str, args: tuple[Any, ...], retry: bool) -> int:
@@ -209,26 +209,26 @@ class FanoutCache(Memoizes):
         return removed
 
     def create_tag_index(self) -> None:
-        """As Cache.create_tag_index."""
+        """Like Cache.create_tag_index."""
         for shard in self._shards:
             shard.create_tag_index()
 
     def drop_tag_index(self) -> None:
-        """As Cache.drop_tag_index."""
+        """Like Cache.drop_tag_index."""
         for shard in self._shards:
             shard.drop_tag_index()
 
     def stats(self, enable: bool = True, reset: bool = False) -> tuple[int, int]:
-        """As Cache.stats, the sums of all shards."""
+        """Like Cache.stats, the sums of all shards."""
         each = [shard.stats(enable, reset) for shard in self._shards]
         return sum(hits for hits, _ in each), sum(misses for _, misses in each)
 
     def volume(self) -> int:
-        """As Cache.volume, the sum of all shards."""
+        """Like Cache.volume, the sum of all shards."""
         return sum(shard.volume() for shard in self._shards)
 
     def reset(self, key: str, value: Any = ENOVAL) -> Any:
-        """As Cache.reset, of each shard; what the last one says."""
+        """Like Cache.reset, on each shard; returns the result of the last one."""
         result = None
         for shard in self._shards:
             while True:
@@ -240,7 +240,7 @@ class FanoutCache(Memoizes):
         return result
 
     def close(self) -> None:
-        """As Cache.close, of all shards and of what cache, deque and index gave."""
+        """Like Cache.close, on all shards and on the results of cache, deque and index."""
         for shard in self._shards:
             shard.close()
         self._caches.clear()
@@ -308,7 +308,7 @@ class FanoutCache(Memoizes):
 
 
 def _or(otherwise: V, call: Callable[..., V], *args: Any) -> V:
-    """What the call returns; if other writers take too long, that."""
+    """The result of the call; if other writers take too long, the given default."""
     try:
         return call(*args)
     except Timeout:

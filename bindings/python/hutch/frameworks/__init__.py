@@ -13,21 +13,21 @@ hutch.frameworks.joblib      a store backend of joblib.Memory
 
 A module imports its framework when it is imported itself, and no other.
 
-Values. Programs expect of these frameworks that any object can be a value. The backends therefore
+Values. Programs expect that any object can be a value in these frameworks. The backends therefore
 store by pickle, through hutch.pickling. Unpickling runs code that the bytes choose: a directory
-must be one that nobody else can write to. There are two ways to be safe where it is not:
+must be one that no other user can write to. There are two safe ways for other directories:
 
     serializer=None                       natural values only, in the package's own forms
     serializer=PickleSerializer(key=...)  pickle, and bytes without the key's code are not read
 
-Values of bytes, str and int never go through pickle. joblib alone has a format of its own, which
-is pickle always.
+Values of bytes, str and int are never pickled. Only joblib has a format of its own, which is
+always pickle.
 
 Processes. A directory is opened with sharing="shared", since servers have several processes.
 Further options are those of hutch.Cache: memory, disk, storage, durability and the others.
 
 Refusals. A value that is too large for every tier, or finds no space, is not stored, and the old
-value of its key is gone. The backends go on as if it had been evicted at once.
+value of its key is removed. The backends treat this as an immediate eviction.
 """
 
 from __future__ import annotations
@@ -43,8 +43,8 @@ __all__ = ["NaturalSerializer"]
 class NaturalSerializer:
     """A serializer of natural values, for places that ask for dumps and loads.
 
-    It makes CBOR, and reading it never runs code that the bytes choose. TypeError of dumps: the
-    object is no natural value. ValueError of loads: the bytes are no such value.
+    It makes CBOR, and a read never runs code that the bytes choose. TypeError of dumps: the
+    object is not a natural value. ValueError of loads: the bytes are not such a value.
     """
 
     name = "natural"

@@ -1,4 +1,4 @@
-"""What the backends have in common: how they open a cache, and calls that frameworks need."""
+"""The common part of the backends: opening a cache, and calls that frameworks need."""
 
 from __future__ import annotations
 
@@ -25,15 +25,15 @@ from .._units import Seconds
 from ..pickling import PickleSerializer
 
 MISSING = object()
-"""A default that is no value."""
+"""A default that is not a value."""
 
 REFUSALS = (TooLargeError, NoSpaceError, TierDownError)
-"""No tier took a value. A cache that evicted it at once would look the same."""
+"""No tier has stored the value. The backends treat that as an immediate eviction."""
 
 Plus = Callable[[Any, Any], Any]
 
 _opened: list[tuple[str, dict[str, Any], Cache]] = []
-# Protects _opened. A thread that holds it opens caches; no call of a cache asks for it.
+# Protects _opened. A thread that holds it opens caches; no call of a cache takes it.
 _lock = threading.Lock()
 
 
@@ -46,7 +46,7 @@ def needs(module: str, framework: str, package: str) -> ImportError:
 
 
 def open_cache(directory: Any, options: dict[str, Any]) -> Cache:
-    """A cache of a backend: by pickle and shared by processes, if the options do not say."""
+    """A cache of a backend: with pickle and shared by processes, unless the options differ."""
     chosen = {"serializer": PickleSerializer(), **options}
     if directory is not None:
         chosen.setdefault("sharing", "shared")
@@ -69,7 +69,7 @@ def process_cache(directory: str | None, options: dict[str, Any]) -> Cache:
 
 
 def stored(call: Callable[..., bool], *args: Any, **options: Any) -> bool:
-    """What a call that stores answers; False: no tier took the value."""
+    """The result of a call that stores; False: no tier has stored the value."""
     try:
         return call(*args, **options)
     except REFUSALS:
@@ -77,7 +77,7 @@ def stored(call: Callable[..., bool], *args: Any, **options: Any) -> bool:
 
 
 def refused(error: Error) -> Iterable[Any]:
-    """The keys of a set_many that no tier took. Raises the error if there is another failure."""
+    """The keys of a set_many that no tier has stored. Raises the error of any other failure."""
     if not error.failures:
         raise error
     for failure in error.failures.values():
@@ -87,10 +87,10 @@ def refused(error: Error) -> Iterable[Any]:
 
 
 def increment(cache: Cache, key: Any, delta: Any, plus: Plus | None = None) -> Any:
-    """Add to the number of a key as one step, and keep its time to live. KeyError: no entry.
+    """Add to the number of a key atomically, and keep its time to live. KeyError: no entry.
 
-    A number of 64 bits is a counter of the library. All others are exchanged for their sums: a
-    float, a larger int. plus: adds, instead of the operator.
+    A number of 64 bits is a counter of the library. Any other, a float or a larger int, is replaced
+    by compare_and_swap. plus: adds, instead of the operator.
     """
     try:
         if type(delta) is int:
@@ -113,7 +113,7 @@ def increment(cache: Cache, key: Any, delta: Any, plus: Plus | None = None) -> A
 def increment_or_add(
     cache: Cache, key: Any, delta: Any, expire: Seconds, plus: Plus | None = None
 ) -> Any:
-    """As increment; where there is no entry, delta is stored."""
+    """Like increment; if there is no entry, stores delta."""
     while True:
         try:
             return increment(cache, key, delta, plus)
@@ -123,9 +123,9 @@ def increment_or_add(
 
 
 def load(cache: Cache, key: Any, make: Callable[[], Any], expire: Seconds) -> Any:
-    """The value of a key; if there is none, of callers at the same time one makes it.
+    """The value of a key; if there is none, one of the concurrent callers makes it.
 
-    A caller whose wait for another's value fails makes its own, which is not stored.
+    A caller that fails to get another caller's value makes its own, which is not stored.
     """
     called = False
 
@@ -143,7 +143,7 @@ def load(cache: Cache, key: Any, make: Callable[[], Any], expire: Seconds) -> An
 
 
 def lasting(seconds: float | timedelta | None) -> Seconds:
-    """A duration of frameworks that say None or 0 for no end."""
+    """A duration of frameworks in which None or 0 means no end."""
     if seconds is None or not seconds:
         return math.inf
     return seconds

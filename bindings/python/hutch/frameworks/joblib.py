@@ -7,10 +7,10 @@
     memory = joblib.Memory("/var/tmp/results", backend="hutch", backend_options={"disk": "20 GB"})
 
 Results, arguments and the code of functions are entries of one cache, which keeps its limits by
-itself; what was not used for longest goes first. joblib's own format is pickle: reading a result
-runs code that the bytes choose. The directory must be one that nobody else can write to.
+itself: it evicts the least recently used first. joblib's own format is pickle: a read of a result
+runs code that the bytes choose. The directory must be one that no other user can write to.
 
-mmap_mode has no effect: an entry may go while its file is mapped. compress works as ever.
+mmap_mode has no effect: an entry may be evicted while its file is mapped. compress works as usual.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ class HutchStoreBackend(StoreBackendBase, StoreBackendMixin):
             raise FileNotFoundError(f"{f} is not in the cache") from None
 
     def _concurrency_safe_write(self, to_write: Any, filename: str, write_func: Any) -> None:
-        # An entry is seen when it is complete, and needs no other name before.
+        # An entry becomes visible when it is complete, and needs no temporary name.
         write_func(to_write, filename)
 
     def _move_item(self, src: str, dst: str) -> None:
@@ -78,11 +78,11 @@ class HutchStoreBackend(StoreBackendBase, StoreBackendMixin):
             self.cache.set(self._key(dst), value, float("inf"))
 
     def _item_exists(self, location: str) -> Any:
-        # Of a folder the question is whether it must be made, or may be cleared.
+        # For a folder the question is whether it must be made, or may be cleared.
         return not location.endswith(_NAMES) or self._key(location) in self.cache
 
     def create_location(self, location: str) -> None:
-        """Nothing: keys need no folders."""
+        """Does nothing: keys need no folders."""
 
     def clear_location(self, location: str) -> None:
         prefix = self._key(location)
@@ -92,7 +92,7 @@ class HutchStoreBackend(StoreBackendBase, StoreBackendMixin):
             self.cache.clear()
 
     def get_items(self) -> Any:
-        """The results, of which Memory.reduce_size removes those that were not used for longest."""
+        """The results, of which Memory.reduce_size removes the least recently used."""
         keys = [key for key in self.cache if type(key) is str and key.endswith(_RESULT)]
         return [
             CacheItemInfo(
@@ -105,7 +105,7 @@ class HutchStoreBackend(StoreBackendBase, StoreBackendMixin):
 
 
 class _Pieces(io.RawIOBase):
-    """A file that is written once: the entry is there when it is closed."""
+    """A file that is written once: its close stores the entry."""
 
     def __init__(self, writer: Writer) -> None:
         self._writer = writer
