@@ -7,6 +7,7 @@ import gc
 import math
 import threading
 import time
+import warnings
 
 import hutch
 import pytest
@@ -162,6 +163,33 @@ def test_loads_within_loads(cache):
         assert await cache.aload("a", lambda key: 1) == 1
 
     asyncio.run(main())
+
+
+def test_a_coroutine_that_is_cancelled_before_it_runs_is_closed(cache):
+    async def main() -> None:
+        called = threading.Event()
+
+        async def make(key):
+            return "made"
+
+        def first(key):
+            made = make(key)
+            called.set()
+            return made
+
+        lead = asyncio.ensure_future(cache.aload("k", first))
+        await asyncio.sleep(0)
+        called.wait()  # The loop stands meanwhile: the coroutine has not begun.
+        lead.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await lead
+        assert await cache.aload("k", make, timeout=math.inf) == "made"
+
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        asyncio.run(main())
+        gc.collect()
+    assert [str(each.message) for each in told] == []
 
 
 def test_a_cancelled_coroutine_passes_the_lead_on(cache):

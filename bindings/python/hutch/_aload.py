@@ -78,7 +78,18 @@ class Work:
             lib.hutch_loading_abandon(loading)
 
     def _begin(self, result: Any, lead: Lead) -> None:
+        import asyncio
+
+        def end(task: Any) -> None:
+            # A task that is cancelled before its first step never comes to its own end.
+            if self._task is task:
+                self._task = None
+                if inspect.iscoroutine(result):
+                    result.close()
+                self._give_up(lead.pointer, asyncio.CancelledError())
+
         self._task = self._loop.create_task(self._run(result, lead))
+        self._task.add_done_callback(end)
         if self._is_left:
             self._task.cancel()
 
