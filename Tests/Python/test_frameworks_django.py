@@ -62,7 +62,7 @@ def cache(caches):
 
 @pytest.mark.parametrize(
     "value",
-    ["text", "", "ünï", b"bytes", 0, -7, 2**100, 1.5, True, None, [1, (2,)], {"a": {1}}, ValueError],
+    ["text", "", "ünï", b"bytes", 0, -7, 2**100, 1.5, True, None, [1, (2,)], {"a": {1}}, int],
 )
 def test_a_value_comes_back_with_its_type(cache, value):
     cache.set("key", value)

@@ -1,4 +1,4 @@
-"""hutch.frameworks.cachelib and hutch.frameworks.flask, with the real cachelib and Flask-Caching."""
+"""hutch.frameworks.cachelib and hutch.frameworks.flask, as cachelib and Flask-Caching use them."""
 
 from __future__ import annotations
 

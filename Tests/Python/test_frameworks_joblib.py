@@ -154,8 +154,9 @@ def test_limits_and_refusals(tmp_path):
 
 def test_a_result_is_seen_when_it_is_complete(memory):
     store = memory.store_backend
-    with pytest.raises(RuntimeError), store._open_item(f"{store.location}/f/x/output.pkl", "wb") as f:
-        f.write(b"half")
+    path = f"{store.location}/f/x/output.pkl"
+    with pytest.raises(RuntimeError), store._open_item(path, "wb") as file:
+        file.write(b"half")
         raise RuntimeError
     assert not store.contains_item(("f", "x"))
     with pytest.raises(KeyError):
