@@ -45,27 +45,15 @@ extension Cache {
 
   // MARK: a write
 
-  /// The events of a write of a key: posted while its stripe is held, before the entry can be
-  /// evicted again, and resolved when its commit is over.
-  final class PendingEvents {
-    fileprivate var willRemove: Event?
-    fileprivate var didRemove: Event?
-    fileprivate var didAdd: Event?
-    /// Whether memory had the entry that goes.
-    var wasInMemory = false
-    /// Whether the store had it.
-    fileprivate var wasOnDisk = false
-  }
-
   /// For a put or a removal, whose stripe is held. `new`: what is put; `old`: what the store was
   /// seen to have. Nil: nobody listens.
   func postPending(
     _ key: Bytes, _ hash: UInt64, adding new: UnownedBlock?, hasValue newHasValue: Bool = true,
     replacing old: UnownedBlock?, at moment: Moment
-  ) -> PendingEvents? {
+  ) -> Events.Pending? {
     guard events.wantsEntries else { return nil }
     assert(storage == nil || ThreadState.isInside)
-    let pending = PendingEvents()
+    let pending = Events.Pending()
     let lane = Stripes.index(of: hash)
     let stored = (try? storage?.info(key, at: moment)) ?? nil
     pending.wasOnDisk = stored != nil
@@ -79,62 +67,14 @@ extension Cache {
     if let gone {
       // Of a removal it has been said before.
       if new != nil {
-        pending.willRemove = postPending(.willRemove, .replaced, gone.unowned, hasValue, lane)
+        pending.willRemove = events.postPending(
+          .willRemove, .replaced, gone.unowned, hasValue, lane)
       }
       let cause = new == nil ? Event.Cause.removed : .replaced
-      pending.didRemove = postPending(.didRemove, cause, gone.unowned, hasValue, lane)
+      pending.didRemove = events.postPending(.didRemove, cause, gone.unowned, hasValue, lane)
     }
-    if let new { pending.didAdd = postPending(.didAdd, .none, new, newHasValue, lane) }
+    if let new { pending.didAdd = events.postPending(.didAdd, .none, new, newHasValue, lane) }
     return pending
-  }
-
-  /// For a dirty entry that is about to be written, and whose stripe is held.
-  func postPendingWriteBack(_ entry: UnownedBlock, _ lane: Int) -> PendingEvents? {
-    guard events.wants(.didAdd) else { return nil }
-    let pending = PendingEvents()
-    pending.didAdd = postPending(.didAdd, .writtenBack, entry, true, lane)
-    return pending
-  }
-
-  /// Posts an event that waits for a commit; its tiers are known then. Nil: nobody wants it.
-  private func postPending(
-    _ kind: Event.Kind, _ cause: Event.Cause, _ entry: UnownedBlock, _ hasValue: Bool, _ lane: Int
-  ) -> Event? {
-    guard events.wants(kind) else { return nil }
-    let event = Event(
-      kind, cause, entry.retained(), hasValue: hasValue, tiers: Tiers(), lane: lane)
-    events.post(event, isReady: false)
-    return event
-  }
-
-  /// Resolves the events of a write, delivers them, and waits until that is done. `leftDisk`: whether the
-  /// commit has removed an entry of the key, or has failed, so that it is barred if it was
-  /// there. No lock is held.
-  func resolve(
-    _ pending: PendingEvents?, leftDisk: Bool, storedIn tiers: Tiers = [], waits: Bool = true
-  ) {
-    guard let pending else { return }
-    var left = Tiers()
-    if pending.wasInMemory { left.insert(.memory) }
-    if leftDisk && pending.wasOnDisk { left.insert(.disk) }
-    resolve(pending.willRemove, tiers: left)
-    resolve(pending.didRemove, tiers: left)
-    resolve(pending.didAdd, tiers: tiers)
-    if waits { awaitDelivery(pending) }
-  }
-
-  /// Waits until what is resolved is delivered.
-  func awaitDelivery(_ pending: PendingEvents?) {
-    guard let pending else { return }
-    events.deliver()
-    if let last = pending.didAdd ?? pending.didRemove { events.wait(for: last) }
-  }
-
-  /// An event that concerns no tier does not happen.
-  private func resolve(_ event: Event?, tiers: Tiers) {
-    guard let event else { return }
-    event.tiers = tiers
-    events.resolve(event, happens: !tiers.isEmpty)
   }
 
   // MARK: what happens by itself
@@ -160,7 +100,7 @@ extension Cache {
     // A host's object says it by its release.
     if entry.isObject { return }
     let lane = Stripes.index(of: memory.hash(entry.key))
-    postRemoval(entry.retained(), hasValue: true, cause, .memory, lane)
+    events.postRemoval(entry.retained(), hasValue: true, cause, .memory, lane)
   }
 
   /// An entry has left the store, which holds a lock of its own: a newer write may have been
@@ -170,23 +110,7 @@ extension Cache {
       let block = try? Block.allocate(key: key, record: Record())
     else { return }
     block.unowned.version = version
-    postRemoval(block, hasValue: false, cause, .disk, Stripes.index(of: memory.hash(key)))
-  }
-
-  func postRemoval(
-    _ block: consuming Block, hasValue: Bool, _ cause: Event.Cause, _ tiers: Tiers,
-    _ lane: Int
-  ) {
-    if events.wants(.willRemove) {
-      events.post(
-        Event(
-          .willRemove, cause, block.unowned.retained(), hasValue: hasValue, tiers: tiers,
-          lane: lane))
-    }
-    if events.wants(.didRemove) {
-      events.post(
-        Event(.didRemove, cause, block, hasValue: hasValue, tiers: tiers, lane: lane))
-    }
+    events.postRemoval(block, hasValue: false, cause, .disk, Stripes.index(of: memory.hash(key)))
   }
 
   /// Something that concerns no entry. Told before it returns.

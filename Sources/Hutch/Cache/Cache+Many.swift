@@ -134,7 +134,7 @@ extension Cache {
             submit(keys[index], values[index], spec, at: moment, in: scope, to: storage))
         }
         for put in pending { batch.add(finish(put, in: storage, waits: false)) }
-        for put in pending { awaitDelivery(put.pending) }
+        for put in pending { events.awaitDelivery(put.pending) }
         if writeBackQueue.isDue { writeBackDue(storage) }
       }
     }
@@ -198,7 +198,7 @@ extension Cache {
             batch.add(error)
           }
         }
-        for removal in pending { awaitDelivery(removal.pending) }
+        for removal in pending { events.awaitDelivery(removal.pending) }
       }
     }
     return batch

@@ -159,11 +159,11 @@ extension Cache {
       order.stripes.unlock(stripe)
       let result = result(of: put, condition)
       pending?.wasInMemory = put.isWrite && put.existing != 0
-      resolve(pending, leftDisk: false, storedIn: result.tiers)
+      events.resolve(pending, leftDisk: false, storedIn: result.tiers)
       return result
     } catch {
       order.stripes.unlock(stripe)
-      resolve(pending, leftDisk: false)
+      events.resolve(pending, leftDisk: false)
       throw error
     }
   }

@@ -138,7 +138,7 @@ extension Cache {
       write.condition = .version(stored.version)
       write.version = order.versions.draw()
       // What memory has counts no more with the commit.
-      commit(write, to: storage, at: moment, unlocking: stripe)
+      order.commit(write, to: storage, at: moment, unlocking: stripe)
       if let failure = write.failure { throw failure }
       if !write.isUnmet {
         if write.existed && scope == .whole { touchCopy(stored.version, write, hash, at: moment) }

@@ -92,7 +92,7 @@ extension Cache: StorageObserver {
           {
             let write = StorageWrite(.remove, block)
             write.version = order.versions.draw()
-            commit(write, to: storage, at: moment, unlocking: stripe)
+            order.commit(write, to: storage, at: moment, unlocking: stripe)
             return
           }
         }

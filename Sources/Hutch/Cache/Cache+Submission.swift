@@ -9,7 +9,7 @@ extension Cache {
     /// Nil: refused, or nothing to do for the store.
     fileprivate(set) var write: StorageWrite?
     fileprivate(set) var hash: UInt64 = 0
-    fileprivate(set) var pending: PendingEvents?
+    fileprivate(set) var pending: Events.Pending?
     /// Where processes share: decided by the store; and of the stripe, once it is submitted.
     fileprivate(set) var condition = WriteCondition.always
     fileprivate(set) var state: Stripes.State?
@@ -116,7 +116,7 @@ extension Cache {
       return put
     }
     write.version = put.result.version
-    put.state = submit(write, to: storage, at: moment, unlocking: stripe, isInPut: true)
+    put.state = order.submit(write, to: storage, at: moment, unlocking: stripe, isInPut: true)
     _ = consume dropped
     return put
   }
@@ -217,22 +217,6 @@ extension Cache {
     return old
   }
 
-  /// Submits a write whose version is drawn and whose stripe is held, and lets the stripe go.
-  /// Returns the stripe's state with it.
-  @discardableResult
-  func submit(
-    _ write: StorageWrite, to storage: any Storage, at moment: Moment, unlocking stripe: Int,
-    isInPut: Bool = false
-  ) -> Stripes.State {
-    write.time = moment.time
-    order.stripes.beginWrite(stripe, isInPut: isInPut)
-    storage.submit(write)
-    if isInPut { order.stripes.endPut(stripe) }
-    let state = order.stripes.state(stripe)
-    order.stripes.unlock(stripe)
-    return state
-  }
-
   /// The second half: waits for the commit, and resolves what came of the put. A call that has
   /// submitted several finishes all before it waits for the events of one: they may come after
   /// those of another.
@@ -240,7 +224,8 @@ extension Cache {
     _ submitted: SubmittedPut, in storage: any Storage, waits: Bool = true
   ) -> PutResult {
     guard let write = submitted.write else {
-      resolve(submitted.pending, leftDisk: false, storedIn: submitted.result.tiers, waits: waits)
+      events.resolve(
+        submitted.pending, leftDisk: false, storedIn: submitted.result.tiers, waits: waits)
       return submitted.result
     }
     var put = submitted
@@ -248,7 +233,7 @@ extension Cache {
     let refused = coherence == nil ? nil : carryOutDecision(on: &put, write)
     order.stripes.endWrite(Stripes.index(of: put.hash))
     if let refused {
-      resolve(put.pending, leftDisk: false, waits: waits)
+      events.resolve(put.pending, leftDisk: false, waits: waits)
       return refused
     }
     if put.plan.store == .put {
@@ -264,7 +249,7 @@ extension Cache {
     case .failed, .noSpace, .tooLarge: logUnstored(write)
     default: break
     }
-    resolve(
+    events.resolve(
       put.pending, leftDisk: write.existed || write.failure != nil, storedIn: put.result.tiers,
       waits: waits)
     return put.result

@@ -116,7 +116,7 @@ extension Cache {
           guard removal.isUnmet,
             let next = try submitRemoval(keys[again[place]], tagged: tag, in: scope, storage)
           else { break }
-          awaitDelivery(removal.pending)
+          events.awaitDelivery(removal.pending)
           removal = next
           pending[place] = next
         }
@@ -124,7 +124,7 @@ extension Cache {
         if failure == nil { failure = error }
       }
     }
-    for removal in pending { awaitDelivery(removal.pending) }
+    for removal in pending { events.awaitDelivery(removal.pending) }
   }
 
   /// Nil: the entry has the tag no more.

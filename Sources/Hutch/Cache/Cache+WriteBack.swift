@@ -53,7 +53,7 @@ extension Cache {
       storage.abandon(put)
       return false
     }
-    commit(put, to: storage, at: moment, unlocking: stripe)
+    order.commit(put, to: storage, at: moment, unlocking: stripe)
     if put.outcome != .stored { dropLost(block.unowned, hash) }
     if let failure = put.failure { throw failure }
     return true
@@ -137,7 +137,7 @@ extension Cache {
       order.stripes.lock(stripe)
       if storage.isAnnounced(write) {
         writeBackQueue.note(1)
-        submit(put, to: storage, at: moment, unlocking: stripe)
+        order.submit(put, to: storage, at: moment, unlocking: stripe)
         submitted.append(put)
       } else {
         order.stripes.unlock(stripe)
@@ -178,7 +178,7 @@ extension Cache {
   private func dropLost(_ entry: UnownedBlock, _ hash: UInt64) {
     memory.setBacked(entry.key, hash, version: entry.version, false)
     if events.wantsEntries {
-      postRemoval(
+      events.postRemoval(
         entry.retained(), hasValue: true, .evicted, .disk, Stripes.index(of: hash))
     }
   }
@@ -244,7 +244,7 @@ extension Cache {
     let hash: UInt64
     /// Memory had it when it was submitted, and took notice.
     let isKept: Bool
-    let pending: PendingEvents?
+    let pending: Events.Pending?
   }
 
   /// Nil: it is not there any more, or not dirty.
@@ -269,7 +269,7 @@ extension Cache {
     if let record = memory.info(key, hash, at: moment) {
       noteIdle(entry, record.accessed, in: storage)
     }
-    let pending = postPendingWriteBack(entry, stripe)
+    let pending = events.postPendingWriteBack(entry, stripe)
     write.time = moment.time
     order.stripes.beginWrite(stripe)
     storage.submit(write)
@@ -291,7 +291,7 @@ extension Cache {
       memory.setBacked(
         entry.key, down.hash, version: entry.version, false, isDirty: write.outcome != .tooLarge)
     }
-    resolve(
+    events.resolve(
       down.pending, leftDisk: false, storedIn: isStored && down.isKept ? .disk : [], waits: false)
     return isStored ? nil : write.failure
   }

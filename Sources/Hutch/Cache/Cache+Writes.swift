@@ -2,16 +2,6 @@ import Synchronization
 
 /// Writes but for puts and clears: remove and pop, touch, increment.
 extension Cache {
-  /// Submits a write whose version is drawn and whose stripe is held, lets the stripe go and
-  /// waits for the commit.
-  func commit(
-    _ write: StorageWrite, to storage: any Storage, at moment: Moment, unlocking stripe: Int
-  ) {
-    submit(write, to: storage, at: moment, unlocking: stripe)
-    storage.complete(write)
-    order.stripes.endWrite(stripe)
-  }
-
   // MARK: remove, pop
 
   /// Removes the entry. done, or notFound; superseded: a later write than `late` has been done.
@@ -115,7 +105,7 @@ extension Cache {
       let block = memory.remove(key, hash, at: moment, condition: condition)
       order.stripes.unlock(stripe)
       pending?.wasInMemory = block != nil
-      resolve(pending, leftDisk: false)
+      events.resolve(pending, leftDisk: false)
       return block
     }
   }
@@ -131,7 +121,7 @@ extension Cache {
     fileprivate var wasUnbacked = false
     /// Where processes share: the number of the copy that memory had. Odd: none.
     fileprivate var mark: UInt32 = 1
-    fileprivate(set) var pending: PendingEvents?
+    fileprivate(set) var pending: Events.Pending?
     /// A later write has been done.
     fileprivate(set) var isSuperseded = false
 
@@ -291,7 +281,7 @@ extension Cache {
         }
       }
     }
-    submit(write, to: storage, at: moment, unlocking: stripe)
+    order.submit(write, to: storage, at: moment, unlocking: stripe)
     removal.write = write
     return copy
   }
@@ -302,12 +292,12 @@ extension Cache {
   ) throws(Failure) -> Bool {
     if let reason = removal.reason { throw reason.failure }
     guard let write = removal.write else {
-      resolve(removal.pending, leftDisk: false, waits: waits)
+      events.resolve(removal.pending, leftDisk: false, waits: waits)
       return removal.wasUnbacked
     }
     storage.complete(write)
     order.stripes.endWrite(removal.stripe)
-    resolve(removal.pending, leftDisk: write.existed || write.failure != nil, waits: waits)
+    events.resolve(removal.pending, leftDisk: write.existed || write.failure != nil, waits: waits)
     if let failure = write.failure { throw failure }
     if removal.plan.store == .removeIfThere { return write.existed && !write.isUnmet }
     if coherence == nil { return true }
@@ -374,7 +364,7 @@ extension Cache {
         throw error
       }
       write.version = order.versions.draw()
-      commit(write, to: storage, at: moment, unlocking: stripe)
+      order.commit(write, to: storage, at: moment, unlocking: stripe)
       if let failure = write.failure { throw failure }
       return true
     }

@@ -272,6 +272,34 @@ final class WriteOrder {
     @inline(never) get { lock.withLock { clearsNow } }
   }
 
+  // MARK: submission
+
+  /// Submits a write whose version is drawn and whose stripe is held, and lets the stripe go.
+  /// Returns the stripe's state with it.
+  @discardableResult
+  func submit(
+    _ write: StorageWrite, to storage: any Storage, at moment: Moment, unlocking stripe: Int,
+    isInPut: Bool = false
+  ) -> Stripes.State {
+    write.time = moment.time
+    stripes.beginWrite(stripe, isInPut: isInPut)
+    storage.submit(write)
+    if isInPut { stripes.endPut(stripe) }
+    let state = stripes.state(stripe)
+    stripes.unlock(stripe)
+    return state
+  }
+
+  /// Submits a write whose version is drawn and whose stripe is held, lets the stripe go and
+  /// waits for the commit.
+  func commit(
+    _ write: StorageWrite, to storage: any Storage, at moment: Moment, unlocking stripe: Int
+  ) {
+    submit(write, to: storage, at: moment, unlocking: stripe)
+    storage.complete(write)
+    stripes.endWrite(stripe)
+  }
+
   // MARK: fork
 
   /// Writes stand still. False: not in time.
