@@ -49,10 +49,10 @@ typedef struct hutch_port hutch_port;   /* where completions wait; counted */
  * of the group.
  *
  * A task whose deadline passes while it waits ends at that time, also if every worker is
- * busy or the queue is suspended: the queue then makes one thread more than its width. If
- * that thread is making a completion too, or could not be made, the deadline takes effect
- * when a thread comes free. In a queue without threads, deadlines take effect within
- * hutch_queue_run and hutch_maintain.
+ * busy or the queue is suspended. If it needs to, the queue makes one thread more than its
+ * width for that. If that thread is making a completion too, or could not be made, the
+ * deadline takes effect when a thread comes free. In a queue without threads, deadlines
+ * take effect within hutch_queue_run and hutch_maintain.
  */
 
 /* Order among the tasks that wait; see hutch_queue_create. */
@@ -62,7 +62,7 @@ enum {
   HUTCH_PRIORITY_HIGH = 1
 };
 
-/* Where a task stands. */
+/* The state of a task. */
 enum {
   HUTCH_TASK_QUEUED = 1,
   HUTCH_TASK_RUNNING = 2,    /* or its completion is being made */
@@ -70,7 +70,7 @@ enum {
   HUTCH_TASK_ENDED = 4       /* its status is final */
 };
 
-/* What a task does. */
+/* The operation of a task. */
 enum {
   HUTCH_OPERATION_WORK = 1,  /* a function of the host */
   HUTCH_OPERATION_GROUP = 2, /* all tasks of a group have ended */

@@ -65,7 +65,7 @@ public func hutch_put_async(
 ) -> hutch_status {
   submitting(cache, options, task) { (handle, spec, now) throws(Failure) in
     let key = try checkedKey(key, key_size)
-    let value = try checkedBytes(value, value_size, "the value is NULL, or its size no size")
+    let value = try checkedBytes(value, value_size, "the value is NULL, or its size is not valid")
     let put = try Cache.PutSpec(put_options)
     try handle.check()
     let block = try Block.copying(

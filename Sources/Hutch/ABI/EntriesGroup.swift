@@ -20,7 +20,7 @@ public func hutch_put(
   return putting(cache, key, key_size, value, value_size, options, result, if: .always)
 }
 
-/// Nil: the put goes the long way, and nothing has been done.
+/// Nil: the put needs the slow path, and nothing has been done.
 @inline(__always)
 private func puttingShortly(
   _ cache: OpaquePointer, _ path: HitPath, _ key: UnsafeRawPointer, _ key_size: Int,
@@ -28,7 +28,7 @@ private func puttingShortly(
 ) -> hutch_status? {
   Unmanaged<Handle>.fromOpaque(UnsafeRawPointer(cache))._withUnsafeGuaranteedRef { handle in
     handle.unretained._withUnsafeGuaranteedRef { cache in
-      // Nobody is told, and nothing is overtaken.
+      // Only without a listener for entries, and without a reservation to overtake.
       if _slowPath(cache.events.wantsEntries) { return nil }
       do throws(Failure) {
         let isDone = try path.put(
@@ -51,7 +51,7 @@ func putting(
 ) -> hutch_status {
   withHandleAtOnce(cache) { (cache, handle) throws(Failure) in
     let key = try checkedKey(key, key_size)
-    let value = try checkedBytes(value, value_size, "the value is NULL, or its size no size")
+    let value = try checkedBytes(value, value_size, "the value is NULL, or its size is not valid")
     let spec = try Cache.PutSpec(options)
     if result != nil {
       try checkedResult(result)
@@ -106,7 +106,7 @@ extension Cache.PutSpec {
     }
     writePolicy = try WritePolicy(given.write_policy)
     let data = try checkedBytes(
-      given.extended, given.extended_size, "the extended data are NULL, or their size no size")
+      given.extended, given.extended_size, "the extended data are NULL, or their size is not valid")
     guard data.count <= 65_535 else {
       throw .invalid("the extended data are longer than 65,535 bytes")
     }

@@ -109,7 +109,7 @@ public func hutch_writer_append(
   _ writer: OpaquePointer!, _ data: UnsafeRawPointer!, _ size: Int
 ) -> hutch_status {
   with(writer, Writer.self) { (writer) throws(Failure) in
-    try writer.append(try checkedBytes(data, size, "the data are NULL, or their size no size"))
+    try writer.append(try checkedBytes(data, size, "the data are NULL, or their size is not valid"))
     return .done
   }
 }

@@ -111,7 +111,7 @@ public func hutch_loading_fulfil(
   _ options: UnsafePointer<hutch_put_options>!
 ) -> hutch_status {
   with(loading, Loading.self) { (loading) throws(Failure) in
-    let value = try checkedBytes(value, value_size, "the value is NULL, or its size no size")
+    let value = try checkedBytes(value, value_size, "the value is NULL, or its size is not valid")
     let result = try loading.handle.cache.fulfil(loading, value, try .given(options))
     if let reason = result.reason { throw reason.failure }
     return result.status

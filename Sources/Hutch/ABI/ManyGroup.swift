@@ -18,7 +18,7 @@ private func checkedMany(
       _ = try checkedKey(pointers![index], sizes![index])
     } else {
       _ = try checkedBytes(
-        pointers![index], sizes![index], "a value is NULL, or its size no size")
+        pointers![index], sizes![index], "a value is NULL, or its size is not valid")
     }
   }
   return Cache.ManyBytes(pointers: pointers, sizes: sizes, count: count)

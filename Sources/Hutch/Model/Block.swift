@@ -15,9 +15,9 @@ import Synchronization
 ///     14  stamp       UInt16, like slot
 ///     16  version     UInt64
 ///     24  created     Int64
-///     32  extension   what plain entries do without: a checksum, the sizes of extended data
+///     32  extension   absent in plain entries: a checksum, the sizes of extended data
 ///                     and tag (24 bits and 8), mark (16 bytes)
-///     48  times       what most entries do without: expiry, time to idle, cost, a large size (32)
+///     48  times       absent in most entries: expiry, time to idle, cost, a large size (32)
 ///         key         beside the header: a lookup compares it, and needs no further line
 ///
 /// | top bits of size | header | the entry has                                        |
@@ -87,7 +87,7 @@ struct UnownedBlock {
   }
 
   fileprivate static let extensionBit: UInt32 = 1 << 31
-  /// Of extended data and tag; the 8 bits above are the tag's size.
+  /// The largest size of extended data and tag; the 8 bits above are the tag's size.
   fileprivate static let largestExtended: UInt32 = 1 << 24 - 1
   fileprivate static let hasTimes: UInt32 = 1 << 30
   /// A value of this size or more has its size in the times.
@@ -146,13 +146,13 @@ struct UnownedBlock {
     return Int(short & ~UnownedBlock.extensionBit)
   }
 
-  /// Of extended data and tag.
+  /// The size of extended data and tag.
   @inline(__always)
   var extendedSize: Int {
     hasExtension ? Int(load(At.extendedSize, UInt32.self) & UnownedBlock.largestExtended) : 0
   }
 
-  /// Of these, the tag's.
+  /// The tag's part of it.
   @inline(__always)
   var tagSize: UInt8 {
     hasExtension ? UInt8(load(At.extendedSize, UInt32.self) >> 24) : 0
@@ -184,7 +184,7 @@ struct UnownedBlock {
     UnsafeMutableRawBufferPointer(start: raw + valueOffset, count: size)
   }
 
-  /// The extended data, and the tag behind them.
+  /// The extended data, followed by the tag.
   var extendedData: UnsafeMutableRawBufferPointer {
     UnsafeMutableRawBufferPointer(start: raw + (valueOffset + size), count: extendedSize)
   }

@@ -1,19 +1,19 @@
 import CSystem
 
-/// What travels with a value: bytes of the host's, and the tag by which entries are removed
-/// together. Blocks and stores keep both in one piece, the tag last.
+/// The bytes that travel with a value: the host's extended data, and the tag by which entries are
+/// removed together. Blocks and stores keep both in one piece, the tag last.
 struct Extended {
   private var dataStart: UnsafeRawPointer?
   private var tagStart: UnsafeRawPointer?
-  /// Of both in the lower half, of the tag in the upper one: an entry with neither is told by one
-  /// comparison.
+  /// The size of both in the lower half, that of the tag in the upper one: one comparison detects
+  /// an entry with neither.
   private var sizes: UInt64 = 0
 
   static let longestTag = 255
 
   @inline(__always) init() {}
 
-  /// `data`: less than 4 GiB; `tag`: at most `longestTag` bytes, none: the entry has no tag.
+  /// `data`: less than 4 GiB; `tag`: at most `longestTag` bytes; an empty one means no tag.
   @inline(__always)
   init(_ data: Bytes, tag: Bytes = Bytes(start: nil, count: 0)) {
     dataStart = data.baseAddress
@@ -21,7 +21,7 @@ struct Extended {
     sizes = UInt64(data.count &+ tag.count) | UInt64(tag.count) << 32
   }
 
-  /// Of a piece that ends with a tag of this size.
+  /// The parts of a piece that ends with a tag of this size.
   @inline(__always)
   init(_ piece: Bytes, tagSize: UInt8) {
     let end = piece.count - Int(tagSize)
@@ -30,14 +30,14 @@ struct Extended {
     sizes = UInt64(piece.count) | UInt64(tagSize) << 32
   }
 
-  /// Of both.
+  /// The size of both.
   @inline(__always) var count: Int { Int(sizes & 0xFFFF_FFFF) }
   @inline(__always) var tagSize: UInt8 { UInt8(truncatingIfNeeded: sizes >> 32) }
   @inline(__always)
   var data: Bytes { Bytes(start: dataStart, count: count &- Int(tagSize)) }
   @inline(__always) var tag: Bytes { Bytes(start: tagStart, count: Int(tagSize)) }
 
-  /// Copies both to where there is room for them, in one piece.
+  /// Copies both in one piece to a place with room for them.
   @inline(__always)
   func copy(to place: UnsafeMutableRawBufferPointer) {
     guard count > 0, let start = place.baseAddress else { return }
@@ -47,7 +47,7 @@ struct Extended {
 }
 
 extension Record {
-  /// The sizes are those of what travels with the value.
+  /// Sets the sizes to those of extended data and tag.
   @inline(__always)
   mutating func setSizes(of extended: Extended) {
     extendedSize = extended.count

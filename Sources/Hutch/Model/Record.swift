@@ -20,9 +20,9 @@ struct Record {
   var cost: UInt64 = 0
   /// Of the value, in bytes.
   var size = 0
-  /// Of what travels with the value, in bytes: extended data and tag (Extended).
+  /// Of extended data and tag (Extended), in bytes.
   var extendedSize = 0
-  /// Of these, the tag's.
+  /// The tag's part of it.
   var tagSize: UInt8 = 0
   /// XXH3 (64 bits) of the value. 0: not computed.
   var checksum: UInt64 = 0

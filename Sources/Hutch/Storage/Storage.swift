@@ -12,7 +12,7 @@ import Synchronization
 ///   prepare   with no lock held: slow work that needs no order (a file)
 ///   submit    under the key's stripe lock, version drawn: O(1), no I/O, no waiting. From
 ///             here on every read of this store sees the write
-///   complete  off every lock: waits until the write is committed, or commits itself and
+///   complete  with no lock held: waits until the write is committed, or commits itself and
 ///             those of writers that came meanwhile (leader-based group commit)
 ///   result    in the write
 /// Writes of a key are committed in the order of their submission, and a clear comes after the
@@ -115,7 +115,7 @@ protocol Storage: AnyObject {
   ) throws(Failure) -> Int
 
   /// Calls `visit` with the version and the tag of the newest entry of a key, if there is one. Like
-  /// `info`, it is no access. The caller holds no lock.
+  /// `info`, it is not an access. The caller holds no lock.
   func tag(
     of key: Bytes, at moment: Moment, visit: (_ version: UInt64, _ tag: Bytes) -> Void
   ) throws(Failure)

@@ -144,7 +144,7 @@ struct TaskExtras {
   /// Its place among the deadlines of the queue, or -1; and the time of the next check.
   var place = -1
   var due: Int64 = 0
-  /// Of the key, or the identifier.
+  /// The hash of the key, or of the identifier.
   var hash: UInt64 = 0
   /// The next task of the same key or identifier.
   var behind: TaskPointer?
@@ -300,10 +300,10 @@ extension TaskPointer {
   }
 
   // The end of a task is three steps, each once and with no lock held:
-  //   finishWork         the work has run, or will not: the host gets back what it gave for it
-  //   releaseCompletion  the completion has been made, or will not be: likewise
-  //   end                the task has left its queue: what the completion told goes, and with it
-  //                      what kept the queue's owner
+  //   finishWork         the work has run, or will not: releases the host's context of the work
+  //   releaseCompletion  the completion has been made, or will not be: releases its context
+  //   end                the task has left its queue: frees the completion's content and the
+  //                      reference to the queue's owner
   // The first two are callbacks of the host's. A task that its queue never took has the last alone.
 
   /// For a payload, the results for the completion stay.
