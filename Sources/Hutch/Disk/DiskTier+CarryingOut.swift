@@ -3,24 +3,22 @@
 extension DiskTier {
   /// Removes what is barred, and so ends the bars if the transaction is committed.
   func lift(
-    _ bars: [QueuedWrite], _ barAll: UInt64, _ manifest: Manifest, _ meta: inout Meta,
-    _ changes: Changes
+    _ bars: borrowing LiftedBars, _ manifest: Manifest, _ meta: inout Meta, _ changes: Changes
   ) throws(Failure) {
-    if barAll != 0 { clear(&meta, changes) }
-    for bar in bars { try remove(bar, upTo: bar.version, manifest, &meta, changes) }
+    if bars.all != 0 { clear(&meta, changes) }
+    for index in 0..<bars.count { try remove(bars[index], manifest, &meta, changes) }
   }
 
   /// Removes the row of a barred key if it is not a later write's.
   private func remove(
-    _ write: QueuedWrite, upTo version: UInt64, _ manifest: Manifest, _ meta: inout Meta,
-    _ changes: Changes
+    _ bar: Bars.Bar, _ manifest: Manifest, _ meta: inout Meta, _ changes: Changes
   ) throws(Failure) {
-    guard let found = try manifest.find(write.key), found.record.version <= version else {
+    guard let found = try manifest.find(bar.key), found.record.version <= bar.version else {
       return
     }
-    try shared?.touch(write.key)
+    try shared?.touch(bar.key)
     try delete(found, manifest, &meta, changes)
-    try changes.drop(write.key, found.record.version, write.isOfDamage ? .damaged : .barred)
+    try changes.drop(bar.key, found.record.version, bar.isOfDamage ? .damaged : .barred)
   }
 
   func clear(_ meta: inout Meta, _ changes: Changes) {

@@ -98,11 +98,9 @@ extension DiskTier {
   /// a write that failed by itself is in the write.
   func attempt(_ batch: [QueuedWrite]) throws(Failure) -> Changes {
     let changes = Changes()
-    var bars: [QueuedWrite] = []
-    var barAll: UInt64 = 0
-    if queue.hasBars { barAll = queue.collectBars(DiskTier.mostWrites, into: &bars) }
+    let bars = queue.hasBars ? queue.liftBars(DiskTier.mostWrites) : LiftedBars()
     try transact(changes, of: batch) { (manifest, meta) throws(Failure) in
-      try self.lift(bars, barAll, manifest, &meta, changes)
+      try self.lift(bars, manifest, &meta, changes)
       let newest = manifest.lastID
       for write in batch {
         write.failure = nil
@@ -110,7 +108,7 @@ extension DiskTier {
       }
       try self.makeFit(manifest, &meta, changes, sparing: newest)
     }
-    if !bars.isEmpty || barAll != 0 { queue.settle(bars, barAll: barAll) }
+    if !bars.isEmpty { queue.forget(bars) }
     return changes
   }
 

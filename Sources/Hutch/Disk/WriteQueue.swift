@@ -1,110 +1,5 @@
 import Synchronization
 
-/// A write between `prepare` and the end of its commit.
-final class QueuedWrite {
-  /// Nil: none of the cache's, but a bar, or a barrier that only waits for its turn.
-  let write: StorageWrite?
-  let kind: StorageWrite.Kind?
-  /// What the write is about: the write keeps it, or for a bar `barredKey`. Nil for a clear
-  /// and a barrier.
-  let entry: UnownedBlock?
-  private let barredKey: Block?
-  fileprivate(set) var version: UInt64 = 0
-  let hash: UInt64
-
-  // What `prepare` found out.
-
-  /// Of a put: the value's size and checksum, and whether the entry's block has it; else it is in
-  /// the content file alone.
-  var size = 0
-  var checksum: UInt64 = 0
-  var hasValue = true
-  /// Of a put through a codec: what is stored of the value, whose checksum it is then.
-  var encoded: OutputBuffer?
-  var codec: UInt32 = 0
-  var charge: Int64 = 0
-  var file: ContentName?
-  /// Where the content file is.
-  var directory: Directory?
-  /// Whether the file of that name is the row's, or gone. Of who completes the write, or abandons it.
-  var hasLanded = false
-  /// Not `none`: the value is not stored, the entry that is there goes. Set by `prepare`, or by
-  /// the leader under the queue's lock (`WriteQueue.refuse`), where reads look at it.
-  var refusal = TierOutcome.none
-  var refusalFailure: Failure?
-
-  // What the commit found out. The leader's, until `isDone`.
-
-  var failure: Failure?
-  var existed = false
-
-  // The queue's, under its lock.
-
-  fileprivate var sequence: UInt64 = 0
-  fileprivate var next: QueuedWrite?
-  fileprivate var chain: QueuedWrite?
-  /// Of a touch: the write before it of the same key, while that is not committed.
-  fileprivate var base: QueuedWrite?
-  fileprivate var isDone = false
-  /// What is on disk under this key is not to be given out: a bar, or a failed write.
-  fileprivate(set) var isBarred = false
-  /// In the table and not in the queue: reads see it, and another write with its value will be
-  /// submitted, if no newer one is.
-  fileprivate var isAnnounced = false
-  /// The record of the announced put whose place it took.
-  fileprivate(set) var replaced: Record?
-  /// A bar because the entry was found damaged, not because a write of it failed.
-  fileprivate(set) var isOfDamage = false
-
-  init(_ write: StorageWrite, hash: UInt64) {
-    self.write = write
-    self.hash = hash
-    kind = write.kind
-    entry = write.entry
-    barredKey = nil
-  }
-
-  /// A barrier.
-  init() {
-    write = nil
-    hash = 0
-    kind = nil
-    entry = nil
-    barredKey = nil
-  }
-
-  /// A bar.
-  fileprivate init(_ key: consuming Block, hash: UInt64, version: UInt64, _ sequence: UInt64) {
-    entry = key.unowned
-    barredKey = consume key
-    write = nil
-    kind = .remove
-    self.hash = hash
-    self.version = version
-    self.sequence = sequence
-    isBarred = true
-  }
-
-  /// Whether it may turn out that nothing is to be done.
-  var isUndecided: Bool {
-    guard let write else { return false }
-    return !write.condition.isAlways && !write.isShown
-  }
-
-  /// What is on disk under its key is older, whatever its version.
-  func barsAll() { version = UInt64(Int64.max) }
-
-  /// Not for a clear or a barrier.
-  var key: Bytes { entry!.key }
-
-  /// Of a put: what is stored of its value.
-  var stored: Bytes { encoded?.bytes ?? Bytes(entry!.value) }
-
-  /// Of a touch: rows up to this version must not come back, nor be touched.
-  /// Nil: none.
-  var barredBase: UInt64? { base?.isBarred ?? false ? base!.version : nil }
-}
-
 /// Writes that are submitted and not yet committed, in their order; what reads see of them;
 /// and the keys that are barred because a commit failed.
 final class WriteQueue {
@@ -121,7 +16,7 @@ final class WriteQueue {
   private var isLed = false
   private var waiters = 0
 
-  /// The newest write, or the bar, of each key: chains by hash.
+  /// The newest write of each key: chains by hash. A key that is here has no bar.
   private var table: [QueuedWrite?]
   private static let tableSize = 1024
   /// Of the newest clear that is not committed; 0: none. What was submitted before it is gone.
@@ -129,8 +24,7 @@ final class WriteQueue {
   /// Everything submitted before is barred: a clear has failed, or there were too many bars
   /// to remember each. 0: no. Ends when a commit has advanced the generation.
   private var barSequence: UInt64 = 0
-  private var bars = 0
-  private static let mostBars = 4096
+  private var bars = Bars()
   private var announced = 0
   /// Puts and removals that are decided with their commit: a chain, beside the table.
   private var undecided: QueuedWrite?
@@ -172,7 +66,6 @@ final class WriteQueue {
     let i = bucket(write.hash)
     write.chain = table[i]
     table[i] = write
-    if write.isBarred { bars += 1 }
     overlaid.wrappingAdd(1, ordering: .releasing)
   }
 
@@ -187,7 +80,6 @@ final class WriteQueue {
       previous.chain = write.chain
     }
     write.chain = nil
-    if write.isBarred { bars -= 1 }
     if write.isAnnounced {
       write.isAnnounced = false
       announced -= 1
@@ -235,8 +127,11 @@ final class WriteQueue {
         view.isGone = true
         return view
       }
-      if write.isBarred {
-        view.barred = write.version
+      if let barred = write.barred {
+        if write.kind == .touch, !write.isDone, view.times == nil {
+          view.times = write.write!.record
+        }
+        view.barred = barred
         return view
       }
       // Committed: it is the manifest's, though a touch that is not yet committed refers to it.
@@ -253,7 +148,11 @@ final class WriteQueue {
         return view
       }
     }
-    view.isGone = boundary != 0
+    if let bar = bars.find(key, hash), bar.sequence >= boundary {
+      view.barred = bar.version
+    } else {
+      view.isGone = boundary != 0
+    }
     return view
   }
 
@@ -262,6 +161,7 @@ final class WriteQueue {
     let hash = self.hash(key)
     return lock.withLock {
       clearSequence != 0 || barSequence != 0 || newest(key, hash) != nil
+        || bars.find(key, hash) != nil
     }
   }
 
@@ -288,6 +188,9 @@ final class WriteQueue {
         }
         if write.kind == .touch { write.base = older }
         remove(older)
+      } else if let bar = bars.find(write.key, write.hash) {
+        if write.kind == .touch { write.barred = bar.version }
+        removeBar(write.key, write.hash)
       }
       insert(write)
     case .clear:
@@ -308,6 +211,7 @@ final class WriteQueue {
     lastSequence += 1
     write.sequence = lastSequence
     if let older = newest(write.key, write.hash) { remove(older) }
+    removeBar(write.key, write.hash)
     insert(write)
     write.isAnnounced = true
     announced += 1
@@ -425,18 +329,18 @@ final class WriteQueue {
         if !bar(write.key, write.hash, write.version, write.sequence) { barAll() }
       } else {
         // A touch that came after it must not find the older entry either.
-        write.isBarred = true
+        write.barred = write.version
       }
     case .touch:
-      let base = write.base
+      let barred = write.barredBase
       write.base = nil
       guard newest(write.key, write.hash) === write else {
-        if base?.isBarred ?? false { write.isBarred = true }
+        if barred != nil { write.barred = write.version }
         break
       }
       remove(write)
-      if let base, base.isBarred, write.failure != nil,
-        !bar(write.key, write.hash, base.version, write.sequence)
+      if let barred, write.failure != nil,
+        !bar(write.key, write.hash, barred, write.sequence)
       {
         barAll()
       }
@@ -461,13 +365,21 @@ final class WriteQueue {
   private func bar(
     _ key: Bytes, _ hash: UInt64, _ version: UInt64, _ sequence: UInt64, isOfDamage: Bool = false
   ) -> Bool {
-    guard bars < WriteQueue.mostBars,
-      let copy = try? Block.allocate(key: key, record: Record())
-    else { return false }
-    let bar = QueuedWrite(copy, hash: hash, version: version, sequence)
-    bar.isOfDamage = isOfDamage
-    insert(bar)
-    return true
+    changingBars { (bars: inout Bars) in
+      bars.insert(key, hash, version: version, sequence, isOfDamage: isOfDamage)
+    }
+  }
+
+  private func removeBar(_ key: Bytes, _ hash: UInt64) {
+    if bars.isEmpty { return }
+    changingBars { (bars: inout Bars) in bars.remove(key, hash) }
+  }
+
+  /// Reads look here for as long as there is a bar.
+  private func changingBars<R>(_ body: (inout Bars) -> R) -> R {
+    let before = bars.count
+    defer { overlaid.wrappingAdd(bars.count - before, ordering: .releasing) }
+    return body(&bars)
   }
 
   private func barAll() {
@@ -476,14 +388,7 @@ final class WriteQueue {
   }
 
   private func dropBars(before sequence: UInt64) {
-    guard bars > 0 else { return }
-    for i in 0..<WriteQueue.tableSize {
-      var next = table[i]
-      while let write = next {
-        next = write.chain
-        if write.isBarred && write.sequence < sequence { remove(write) }
-      }
-    }
+    changingBars { (bars: inout Bars) in bars.removeAll(before: sequence) }
   }
 
   /// Bars the key of an entry that a read has found damaged, unless a write of it is under
@@ -492,40 +397,37 @@ final class WriteQueue {
     let hash = self.hash(key)
     lock.lock()
     defer { lock.unlock() }
-    guard newest(key, hash) == nil else { return }
+    guard newest(key, hash) == nil, bars.find(key, hash) == nil else { return }
     lastSequence += 1
     _ = bar(key, hash, version, lastSequence, isOfDamage: true)
   }
 
   var hasBars: Bool {
-    lock.withLock { bars > 0 || barSequence != 0 }
+    lock.withLock { !bars.isEmpty || barSequence != 0 }
   }
 
-  /// Up to `limit` bars, whose rows the next transaction removes; and the sequence of the bar
-  /// on everything, or 0, for which it advances the generation.
-  func collectBars(_ limit: Int, into list: inout [QueuedWrite]) -> UInt64 {
+  /// Up to `limit` bars, whose rows the next transaction removes; and the bar on everything, for
+  /// which it advances the generation.
+  func liftBars(_ limit: Int) -> LiftedBars {
     lock.lock()
     defer { lock.unlock() }
-    if bars > 0 {
-      for i in 0..<WriteQueue.tableSize {
-        var next = table[i]
-        while let write = next, list.count < limit {
-          if write.isBarred { list.append(write) }
-          next = write.chain
-        }
-      }
-    }
-    return barSequence
+    var lifted = bars.lift(limit)
+    lifted.all = barSequence
+    return lifted
   }
 
   /// The rows of these bars are gone.
-  func settle(_ settled: [QueuedWrite], barAll sequence: UInt64) {
+  func forget(_ lifted: borrowing LiftedBars) {
     lock.lock()
     defer { lock.unlock() }
-    for bar in settled where newest(bar.key, bar.hash) === bar { remove(bar) }
-    if sequence != 0 {
-      dropBars(before: sequence + 1)
-      if barSequence <= sequence { setBoundary(clear: clearSequence, bar: 0) }
+    for index in 0..<lifted.count {
+      let bar = lifted[index]
+      // Another one may have begun since.
+      if bars.find(bar.key, bar.hash)?.sequence == bar.sequence { removeBar(bar.key, bar.hash) }
+    }
+    if lifted.all != 0 {
+      dropBars(before: lifted.all + 1)
+      if barSequence <= lifted.all { setBoundary(clear: clearSequence, bar: 0) }
     }
   }
 
@@ -538,30 +440,17 @@ final class WriteQueue {
   /// is held.
   func forgetWrites() {
     changed.renew()
-    var bars: [QueuedWrite] = []
-    for i in 0..<WriteQueue.tableSize {
-      var next = table[i]
-      while let write = next {
-        next = write.chain
-        if write.isBarred { bars.append(write) }
-      }
-      table[i] = nil
-    }
+    for i in 0..<WriteQueue.tableSize { table[i] = nil }
     first = nil
     last = nil
     isLed = false
     waiters = 0
-    self.bars = 0
     announced = 0
-    overlaid.store(0, ordering: .relaxed)
+    overlaid.store(bars.count, ordering: .relaxed)
     let bar = barSequence
     barSequence = 0
     clearSequence = 0
     setBoundary(clear: 0, bar: bar)
-    for bar in bars {
-      bar.chain = nil
-      insert(bar)
-    }
   }
 
   /// In a child that has no part in the directory: nothing is looked up here.
