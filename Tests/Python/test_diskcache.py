@@ -193,7 +193,7 @@ def test_damaged_records_are_misses(cache):
         assert cache.get("key", "none") == "none"
         assert "key" not in cache
     entries["key"] = b"\xff" + data[1:], extended
-    with pytest.raises(ValueError):
+    with pytest.raises(KeyError):
         cache["key"]
 
 

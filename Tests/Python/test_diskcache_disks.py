@@ -192,3 +192,17 @@ def test_modes_of_the_default():
     assert disk.put((1,))[1] is False
     assert disk.get(*disk.put((1, None))) == (1, None)
     assert disk.hash(1) == disk.hash(1.0)
+
+
+@pytest.mark.parametrize("filename", ["../secret", "/etc/passwd", "a/../../secret", "a\0b"])
+def test_a_stored_name_that_leads_elsewhere_is_a_miss(named, tmp_path, filename):
+    secret = tmp_path.parent / "secret"
+    secret.write_text("secret")
+    named["a"] = b"x" * 20
+    store = named._open()
+    record = store.find("a")._replace(filename=filename)
+    store.entries["a"] = record.encode()
+    assert named.get("a") is None and "a" not in named
+    assert named.pop("a", "none") == "none"
+    named["a"] = 1
+    assert named["a"] == 1 and secret.read_text() == "secret"

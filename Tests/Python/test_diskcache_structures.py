@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import collections
+import os
 import pickle
+import subprocess
+import sys
 import threading
 import time
 
 import pytest
+from conftest import ROOT
 
 from hutch.diskcache import (
     Averager,
@@ -204,22 +208,39 @@ def test_stampede(cache):
     assert work(1) == 2 and calls == [1, 1]
 
 
+DJANGO = """
+import collections, pickle, sys, time
+from django.conf import settings
+
+settings.configure(SECRET_KEY="secret")
+from hutch.diskcache import DjangoCache, FanoutCache
+
+cache = DjangoCache(sys.argv[1], {"TIMEOUT": 60, "SHARDS": 2, "OPTIONS": {"cull_limit": 5}})
+cache.set("a", collections.Counter("ab"))
+assert cache.get("a") == collections.Counter("ab")
+cache.close()
+assert cache.get("a", version=2) is None and cache.has_key("a")
+assert cache.get("a", expire_time=True)[1] > time.time()
+try:
+    cache.incr("none")
+    sys.exit("incr of nothing")
+except ValueError:
+    pass
+with FanoutCache(sys.argv[1], shards=2) as plain:
+    try:
+        plain.get(":1:a")
+        sys.exit("a pickle was read")
+    except pickle.UnpicklingError:
+        pass
+"""
+
+
 def test_django_backend(tmp_path):
     pytest.importorskip("django")
-    from django.conf import settings
-
-    if not settings.configured:
-        settings.configure(SECRET_KEY="secret", USE_TZ=False)
-    from hutch.diskcache import DjangoCache
-
-    cache = DjangoCache(str(tmp_path), {"TIMEOUT": 60, "SHARDS": 2, "OPTIONS": {"cull_limit": 5}})
-    cache.set("a", collections.Counter("ab"))
-    assert cache.get("a") == collections.Counter("ab")
-    cache.close()
-    assert cache.get("a", version=2) is None and cache.has_key("a")
-    assert cache.get("a", expire_time=True)[1] > time.time()
-    with pytest.raises(ValueError):
-        cache.incr("none")
-    with FanoutCache(tmp_path, shards=2) as plain:
-        with pytest.raises(pickle.UnpicklingError):
-            plain.get(":1:a")
+    done = subprocess.run(
+        [sys.executable, "-c", DJANGO, tmp_path],
+        capture_output=True,
+        text=True,
+        env={**os.environ, "PYTHONPATH": str(ROOT / "bindings" / "python")},
+    )
+    assert done.returncode == 0, done.stderr

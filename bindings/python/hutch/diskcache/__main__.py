@@ -37,7 +37,7 @@ def main(arguments: list[str] | None = None) -> int:
     command.add_argument(
         "--pickle",
         action="store_true",
-        help="read pickles too, which can run any code that somebody has put into OLD; NEW is "
+        help="read pickles too, which runs any code that another program has put into OLD; NEW is "
         "then to be opened with disk=PickleDisk",
     )
     command.add_argument("--quiet", action="store_true", help="no progress bar")

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, Union
 
-from .._errors import ClosedError
+from .._cbor import Unreadable
 from ._constants import (
     DBNAME,
     DEFAULT_SETTINGS,
@@ -243,11 +243,14 @@ class Base:
             store.replaced_files.append(old.filename)
 
     def _fetch(self, store: Store, key: HutchKey, record: Record, read: bool = False) -> Any:
-        """The value. OSError: its file does not exist."""
+        """The value. OSError: its file does not exist, or its bytes are damaged."""
         value = record.value
         if read and record.filename is None and type(value) is bytes and not record.long_key:
             value = _file_of(store, key) or value
-        return self._disk.fetch(record.mode, record.filename, value, read)
+        try:
+            return self._disk.fetch(record.mode, record.filename, value, read)
+        except Unreadable as error:
+            raise OSError(f"a stored value cannot be read: {error}") from None
 
     def _own_key(self, key: HutchKey, record: Record | None) -> Any:
         """The caller's key."""

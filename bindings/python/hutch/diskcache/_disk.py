@@ -13,7 +13,7 @@ from collections.abc import Iterable
 from contextlib import suppress
 from typing import IO, Any
 
-from .._cbor import dumps
+from .._cbor import Unreadable, dumps
 from .._cbor_read import loads
 from .._codec import decode_value, encode_value
 from ._constants import (
@@ -156,11 +156,9 @@ class Disk:
         if mode == MODE_BINARY:
             return data
         if mode == MODE_TEXT:
-            return data if isinstance(data, str) else data.decode("utf-8")
+            return _text(data)
         if mode == MODE_NATURAL:
-            length = data[0]
-            form = data[1 : 1 + length]
-            return decode_value(data[1 + length :], b"py:" + form if form else b"")
+            return _natural(data)
         if mode == MODE_PICKLE:
             return self._unpickle(data)
         return None
@@ -220,6 +218,22 @@ class Disk:
             except FileExistsError:
                 # If the key decides the name, it is that of the value to be replaced.
                 os.remove(path)
+
+
+def _text(data: Any) -> str:
+    try:
+        return data if isinstance(data, str) else bytes(data).decode("utf-8")
+    except (TypeError, ValueError) as error:
+        raise Unreadable(str(error)) from None
+
+
+def _natural(data: Any) -> Any:
+    """The value of the length of its form's name, that name, and its bytes."""
+    if not isinstance(data, bytes) or not data:
+        raise Unreadable("the bytes of a natural value are missing")
+    length = data[0]
+    form = data[1 : 1 + length]
+    return decode_value(data[1 + length :], b"py:" + form if form else b"")
 
 
 _REMEDY = (
@@ -284,7 +298,7 @@ class PickleDisk(Disk):
 
     @staticmethod
     def signed(key: bytes) -> type[PickleDisk]:
-        """A PickleDisk with values that have an authentication code, by a secret of 16 or more bytes.
+        """A PickleDisk whose values have an authentication code, by a secret of at least 16 bytes.
 
         The code is compared before anything is unpickled: PickleRefusedError for a value that was
         written without the secret. Keys that pickle are as in Disk: natural values.

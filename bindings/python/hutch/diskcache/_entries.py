@@ -129,7 +129,9 @@ class Entries(Base):
         order = EVICTION_POLICY.get(self.eviction_policy)
         if not self.cull_limit or order is None or store.volume() < self.size_limit:
             return
-        self._remove_first(store, order, self.cull_limit)
+        store.correct(self._disk._names_files())
+        if store.volume() >= self.size_limit:
+            self._remove_first(store, order, self.cull_limit)
 
     def _remove_first(self, store: Store, order: Any, most: int) -> int:
         """Remove the first entries in an order; how many. Needs the lock."""

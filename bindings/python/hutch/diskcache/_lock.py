@@ -79,6 +79,7 @@ class WriterLock:
             fcntl.flock(self._file, fcntl.LOCK_UN)
         self._threads.release()
 
-    def close(self) -> None:
-        """Close the file. No thread may hold the lock."""
-        os.close(self._file)
+    def __del__(self) -> None:
+        file = getattr(self, "_file", None)
+        if file is not None:
+            os.close(file)

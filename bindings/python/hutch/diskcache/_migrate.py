@@ -58,7 +58,7 @@ class Report(NamedTuple):
         return "\n".join([*lines, *self.problems])
 
 
-_HINT = " (--pickle reads them: only if you trust who could write to the directory)"
+_HINT = " (--pickle reads them: only if every program that could write to OLD is trusted)"
 _MOST_PROBLEMS = 20
 Progress = Callable[[int, int], None]
 

@@ -10,6 +10,7 @@ before the value.
 from __future__ import annotations
 
 import math
+import os
 import struct
 from typing import Any, NamedTuple
 
@@ -49,6 +50,12 @@ class Record(NamedTuple):
     size: int = 0
     long_key: bytes = b""
 
+    def length(self) -> int:
+        """The number of bytes of the value for hutch, with those of a long key."""
+        value = self.value
+        size = len(value) if type(value) is bytes else len(_bytes_of(value)[1])
+        return size + len(self.long_key)
+
     def encode(self) -> tuple[bytes, bytes]:
         """The value and the extended data for hutch. TypeError: the value has no form."""
         kind, data = _bytes_of(self.value)
@@ -72,11 +79,11 @@ class Record(NamedTuple):
         if flags & _MORE:
             try:
                 tag, filename, size, length = loads(extended[_SIZE:])
-                long_key, data = data[:length], data[length:]
             except (Unreadable, ValueError, TypeError):
                 return None
-            if filename is not None and not isinstance(filename, str):
+            if not _are_sizes(size, length) or not (filename is None or _is_below(filename)):
                 return None
+            long_key, data = data[:length], data[length:]
         try:
             value = _value_of(kind, data)
         except (ValueError, struct.error):
@@ -88,6 +95,17 @@ class Record(NamedTuple):
     def is_number(self) -> bool:
         """Whether incr can add to it."""
         return self.mode == MODE_RAW and type(self.value) in (int, float)
+
+
+def _are_sizes(*numbers: Any) -> bool:
+    return all(type(number) is int and 0 <= number < 2**62 for number in numbers)
+
+
+def _is_below(filename: Any) -> bool:
+    """Whether the name of a file leads to a place below the directory."""
+    if not isinstance(filename, str) or os.path.isabs(filename) or "\0" in filename:
+        return False
+    return ".." not in filename.split("/")
 
 
 def _bytes_of(value: Any) -> tuple[int, bytes]:
@@ -132,7 +150,6 @@ class RecordForms(Forms):
         return data, extended
 
 
-def charge(key: Any, data: bytes, extended: bytes, size: int) -> int:
-    """The share of an entry in the volume of its cache."""
-    length = len(key) if isinstance(key, (str, bytes)) else 8
-    return length + len(data) + len(extended) + size + OVERHEAD
+def charge(key: Any, length: int, size: int) -> int:
+    """The charge of an entry, of a value of so many bytes and a file of so many."""
+    return (len(key) if isinstance(key, (str, bytes)) else 8) + length + size + OVERHEAD

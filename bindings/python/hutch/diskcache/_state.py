@@ -45,10 +45,6 @@ class State:
         finally:
             os.close(file)
 
-    def close(self) -> None:
-        """Remove the mapping."""
-        self._map.close()
-
     def is_trusted(self) -> bool:
         """Whether this was written since the machine started."""
         return self._map[: len(_MAGIC) + 36] == _MAGIC + _boot()
@@ -83,6 +79,11 @@ class State:
     def set_moved(self, moved: bool) -> None:
         """Needs the lock."""
         self._write(_MOVED, int(moved))
+
+    @property
+    def count(self) -> int:
+        """How many entries were put and not removed: those that expired are among them."""
+        return self._read(_COUNT)
 
     @property
     def others(self) -> int:

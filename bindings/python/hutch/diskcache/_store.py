@@ -14,21 +14,30 @@ from __future__ import annotations
 import json
 import os
 import threading
+import time
 import weakref
+from ctypes import byref
 from typing import Any
 
+from .. import _structs
 from .._cache import Cache as HutchCache
+from .._errors import Status, check
+from .._library import lib
 from .._records import TierLimits
 from .._units import NO_LIMIT
 from ._keys import HutchKey, queue_place
 from ._lock import WriterLock
 from ._record import Record, RecordForms, charge
 from ._state import State
+from ._tags import stored_tag
 
 ENTRIES = "hutch"
 LOCK, STATE, SETTINGS = "diskcache.lock", "diskcache.state", "diskcache.json"
 OWN = frozenset((ENTRIES, LOCK, STATE, SETTINGS, SETTINGS + ".new"))
 """The names in a directory that are the module's."""
+
+_MEASURE_EACH = 60
+"""Seconds between two walks that only correct the volume."""
 
 _stores: weakref.WeakValueDictionary[tuple[int, int], Store] = weakref.WeakValueDictionary()
 # Protects _stores and the opening of one.
@@ -59,6 +68,7 @@ class Store:
         self.undo: dict[HutchKey, Record | None] | None = None
         self.replaced_files: list[str] = []
         self.made_files: list[str] = []
+        self._measure_after = 0.0
         self._trust()
 
     def _trust(self) -> None:
@@ -71,18 +81,29 @@ class Store:
         finally:
             self.lock.release()
 
-    def measure(self) -> tuple[int, int, int]:
+    def measure(self, with_files: bool = True) -> tuple[int, int, int]:
         """The number and the bytes of the entries, and how many are not of the queue without a
-        prefix, by a look at all."""
+        prefix, by a walk over all.
+
+        with_files: count the files that a Disk has named, which needs the values.
+        """
         count = total = others = 0
-        for key, found in self.entries.disk.items():
-            if isinstance(found, tuple):
-                data, extended = found
-                record = Record.decode(data, extended)
-                size = 0 if record is None else record.size
-                count, total = count + 1, total + charge(key, data, extended, size)
-                others += _is_other(key)
+        info = _structs.EntryInfo()
+        for cursor, key in self.entries.disk._walk():
+            if check(lib.hutch_cursor_info(cursor, byref(info))) == Status.NOT_FOUND:
+                continue
+            record = self.find(key) if with_files else None  # type: ignore[arg-type]
+            count += 1
+            total += charge(key, info.size, 0 if record is None else record.size)
+            others += _is_other(key)
         return count, total, others
+
+    def correct(self, with_files: bool) -> None:
+        """Measure anew, if entries expired since, but not often. Needs the lock."""
+        count = len(self.entries)
+        if count < self.state.count and time.monotonic() >= self._measure_after:
+            self.state.set_total(*self.measure(with_files))
+            self._measure_after = time.monotonic() + _MEASURE_EACH
 
     def begin(self) -> None:
         """With the lock just taken: forget the transaction that the parent process was in."""
@@ -102,8 +123,8 @@ class Store:
         data, extended = record.encode()
         if self.undo is not None:
             self.undo.setdefault(key, old)
-        self.entries.set(key, (data, extended), lasts)
-        more = charge(key, data, extended, record.size) - self._charge(key, old)
+        self.entries.set(key, (data, extended), lasts, tag=stored_tag(record.tag))
+        more = charge(key, len(data), record.size) - _charge_of(key, old)
         if old is None:
             self.state.add(1, more, _is_other(key))
         else:
@@ -115,10 +136,7 @@ class Store:
             self.undo.setdefault(key, old)
         self.entries.delete(key)
         if old is not None:
-            self.state.add(-1, -self._charge(key, old), -_is_other(key))
-
-    def _charge(self, key: HutchKey, old: Record | None) -> int:
-        return 0 if old is None else charge(key, *old.encode(), old.size)
+            self.state.add(-1, -_charge_of(key, old), -_is_other(key))
 
     def volume(self) -> int:
         """The bytes of the entries, roughly."""
@@ -133,22 +151,6 @@ class Store:
             json.dump(settings, file)
         os.replace(path + ".new", path)
 
-    # ----------------------------------------------------------------- ends
-
-    def close(self) -> None:
-        """Close it; later calls raise ClosedError."""
-        with _opening:
-            for key, store in list(_stores.items()):
-                if store is self:
-                    del _stores[key]
-        self.entries.close()
-
-
-def _is_other(key: Any) -> int:
-    """1: a key that is not of the queue without a prefix."""
-    place = queue_place(key)
-    return int(place is None or place[0] is not None)
-
 
 def stored_settings(directory: str) -> dict[str, Any]:
     """The settings that a directory has."""
@@ -158,6 +160,16 @@ def stored_settings(directory: str) -> dict[str, Any]:
     except (OSError, ValueError):
         return {}
     return stored if isinstance(stored, dict) else {}
+
+
+def _charge_of(key: HutchKey, old: Record | None) -> int:
+    return 0 if old is None else charge(key, old.length(), old.size)
+
+
+def _is_other(key: Any) -> int:
+    """1: a key that is not of the queue without a prefix."""
+    place = queue_place(key)
+    return int(place is None or place[0] is not None)
 
 
 def open_store(directory: str, inline: int, memory: int | None = None) -> Store:

@@ -1,21 +1,22 @@
-"""The entries with a tag: only this module knows how to find them."""
+"""The tags of this module as tags of hutch, which finds their entries by an index."""
 
 from __future__ import annotations
 
+import hashlib
 from typing import Any
 
-from ._keys import HutchKey
-from ._record import Record
-from ._store import Store
+from .._cbor import dumps
+from .._codec import Key, key_to_bytes
+
+_LONGEST = 200
 
 
-def tagged(store: Store, tag: Any) -> list[HutchKey]:
-    """The keys of hutch of the entries with a tag, by a scan of all entries."""
-    names: list[Any] = []
+def stored_tag(tag: Any) -> Key | None:
+    """The tag of hutch for a tag; None: none. TypeError: it is no number, text or bytes."""
     if tag is None:
-        return names
-    for name, found in store.entries.disk.items():
-        record = Record.decode(*found)
-        if record is not None and record.tag == tag:
-            names.append(name)
-    return names
+        return None
+    if not isinstance(tag, (str, bytes, int, float)):
+        raise TypeError(f"a tag is a number, text or bytes, not a {type(tag).__name__}")
+    if tag != "" and len(key_to_bytes(tag)) <= _LONGEST:
+        return tag
+    return "hutch.diskcache", hashlib.sha256(dumps(tag)).digest()

@@ -18,7 +18,7 @@ from ._constants import (
 from ._keys import HutchKey
 from ._record import Record
 from ._store import OWN, Store
-from ._tags import tagged
+from ._tags import stored_tag
 from ._walks import Walks
 
 _PORTION = 100
@@ -57,7 +57,17 @@ class Upkeep(Walks):
 
     def evict(self, tag: Any, retry: bool = False) -> int:
         """Remove the entries with a tag; returns how many. Timeout: as in clear."""
-        return self._remove_all(lambda store: tagged(store, tag), retry)
+        name = stored_tag(tag)
+        if name is None:
+            return 0
+        with self._transact(retry) as store:
+            if store.undo is None and not self._disk._names_files():
+                return store.entries.remove_tagged(name)
+
+        def tagged(store: Store) -> list[Any]:
+            return [own for own, record in _records(store) if stored_tag(record.tag) == name]
+
+        return self._remove_all(tagged, retry)
 
     def expire(self, now: float | None = None, retry: bool = False) -> int:
         """Remove expired entries; returns how many were still stored. Timeout: as in clear.
@@ -74,12 +84,11 @@ class Upkeep(Walks):
             return gone
 
         def expired(store: Store) -> list[Any]:
-            names = []
-            for name, found in store.entries.disk.items():
-                record = Record.decode(*found)
-                if record is not None and record.expires is not None and record.expires < end:
-                    names.append(name)
-            return names
+            return [
+                name
+                for name, record in _records(store)
+                if record.expires is not None and record.expires < end
+            ]
 
         return gone + self._remove_all(expired, retry)
 
@@ -94,6 +103,8 @@ class Upkeep(Walks):
         if order is None:
             return removed
         try:
+            with self._transact(retry) as store:
+                store.correct(self._disk._names_files())
             while self.volume() > self.size_limit:
                 with self._transact(retry) as store:
                     gone = self._remove_first(store, order, 10)

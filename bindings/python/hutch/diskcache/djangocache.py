@@ -17,7 +17,7 @@ import hashlib
 from collections.abc import Collection
 from typing import Any, Callable
 
-from django.core.cache.backends.base import DEFAULT_TIMEOUT, BaseCache  # type: ignore
+from django.core.cache.backends.base import DEFAULT_TIMEOUT, BaseCache
 
 from ._constants import ENOVAL
 from ._deque import Deque
@@ -29,13 +29,13 @@ from .fanout import FanoutCache
 
 
 def _signed_disk() -> type[Disk]:
-    from django.conf import settings  # type: ignore
+    from django.conf import settings
 
     secret = hashlib.sha256(b"hutch.diskcache\0" + str(settings.SECRET_KEY).encode())
     return PickleDisk.signed(secret.digest())
 
 
-class DjangoCache(BaseCache):  # type: ignore[misc, unused-ignore]
+class DjangoCache(BaseCache):
     """A FanoutCache with the interface of Django.
 
     Parameters: those of Django, and in CACHES: SHARDS (8), DATABASE_TIMEOUT (0.010 seconds), and
