@@ -498,10 +498,10 @@ enum {
  * its path every second, and with a put after such a pause. Entries that were written or
  * removed meanwhile do not come back with the directory.
  *
- * A directory with a damaged manifest opens: the call renames the manifest to hutch-<16
- * digits>.damaged, and the cache starts empty. The newest such file stays for a week and
- * does not count against the limits. In a cache's directory, a manifest that is not a
- * SQLite database counts as damaged.
+ * A directory with a damaged manifest opens: the call renames the manifest to
+ * hutch-<digits>.damaged (16 digits), and the cache starts empty. The newest such file
+ * stays for a week and does not count against the limits. In a cache's directory, a
+ * manifest that is not a SQLite database counts as damaged.
  *
  * The library touches no file that it has not made. Its files are manifest.sqlite (with
  * -wal and -shm), hutch.lock, hutch.shared, and those whose names begin with "hutch-" and
@@ -516,7 +516,7 @@ enum {
  * unchanged), HUTCH_UNSUPPORTED (a network file system, or options that this library does
  * not know), HUTCH_INVALID_ARGUMENT (a negative duration, a storage kind that the directory
  * does not have, an empty path), HUTCH_NO_SPACE, HUTCH_IO, HUTCH_NO_MEMORY. After a failure
- * too, the library calls the clock's release function. Since 0.1.
+ * too, the library calls the release functions of the clock and the codec. Since 0.1.
  */
 HUTCH_API hutch_status hutch_open(const char *directory, const hutch_options *options,
                                   hutch_cache **out);
@@ -1437,9 +1437,9 @@ typedef void (*hutch_listener)(void *context, const hutch_event *event);
  * no event, and releases the listener.
  *
  * The thread whose call made the change calls the listener, before that call returns; or
- * the maintenance thread does. The thread holds no lock. If another thread is delivering
- * events of the same stripe of keys, that thread delivers this call's events too, and this
- * call waits for it, unless a listener made the call.
+ * the maintenance thread does. The thread holds no lock of the library. If another thread
+ * is delivering events of the same stripe of keys, that thread delivers this call's events
+ * too, and this call waits for it, unless a listener made the call.
  *
  * The events of a key come in the order of its versions, each exactly once. A put makes
  * WILL_ADD before it is done. Then it makes WILL_REMOVE and DID_REMOVE for an entry that it
