@@ -296,6 +296,14 @@ final class DiskFixture: @unchecked Sendable {
     #expect(live[2] < meta[4], "versions", sourceLocation: sourceLocation)
     #expect(text("PRAGMA integrity_check") == ["ok"], sourceLocation: sourceLocation)
 
+    let tags = query(
+      """
+      SELECT count(*), (SELECT count(*) FROM tags), (SELECT count(*) FROM tags t JOIN entries e
+          ON e.key = t.key AND substr(e.extended, -(e.codec >> 32)) = t.tag)
+      FROM entries WHERE codec >= 4294967296
+      """)[0]
+    #expect(tags[0] == tags[1] && tags[0] == tags[2], "tags", sourceLocation: sourceLocation)
+
     let named = Set(text("SELECT file FROM entries WHERE file IS NOT NULL"))
     let there = Set(files(in: "content").map { String($0.split(separator: "/").last!) })
     #expect(named.isSubset(of: there), "a row without its file", sourceLocation: sourceLocation)

@@ -83,7 +83,7 @@ import Testing
     }
   }
 
-  @Test func tagsAreFoundByTheirIndex() throws {
+  @Test func tagsAreFoundByTheirTable() throws {
     let disk = try DiskFixture()
     let red: [UInt8] = [1], blue: [UInt8] = [1, 0]
     for i in 10..<60 {

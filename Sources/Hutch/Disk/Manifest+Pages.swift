@@ -41,8 +41,16 @@ extension Manifest {
     }
   }
 
-  /// Makes the indices anew from the rows.
-  func reindex() throws(Failure) { try connection.run("REINDEX") }
+  /// Makes the indices and the table of tags anew from the rows.
+  func reindex() throws(Failure) {
+    try connection.run(
+      """
+      REINDEX;
+      DELETE FROM tags;
+      INSERT OR IGNORE INTO tags
+        SELECT substr(extended, -(codec >> 32)), key FROM entries WHERE codec >= 4294967296;
+      """)
+  }
 
   /// Makes the file anew from its rows, outside a transaction. SQLite makes the new one in a
   /// temporary file first, and then writes all of it into the log.

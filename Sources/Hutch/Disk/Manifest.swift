@@ -53,8 +53,9 @@ struct Found {
   var record = Record()
   var charge: Int64 = 0
   var file: ContentName?
-  /// Only of a row that was found by its key.
   var codec: Int64 = 0
+  /// Whether the row has a tag, and so another row in the table of tags.
+  var hasTag = false
 }
 
 /// The connection that writes, with its statements and the meta row as last committed. Used
@@ -68,6 +69,9 @@ final class Manifest {
   private let findingByID: Statement
   private let inserting: Statement
   private let replacing: Statement
+  /// Of the table of tags. Made when they are first needed.
+  var tagging: OwnedStatement?
+  var untagging: OwnedStatement?
   private let deleting: Statement
   private let touching: Statement
   private let redating: Statement
@@ -129,8 +133,8 @@ final class Manifest {
         e.idle, e.cost, e.size, e.charge, e.codec, e.checksum, e.file, e.extended, e.value,
         storage, m.generation, next_version, count, bytes, dead, m.idle, boot_id, boot_offset,
         last_time, clean, durability, limit_cost, limit_count, limit_entry, time_to_live,
-        time_to_idle, min_free, has_limits
-      FROM entries e, meta m
+        time_to_idle, min_free, has_limits, t.tag, t.key
+      FROM entries e, meta m, tags t
       """)
     let log = Files.status(Files.path("manifest.sqlite-wal"), at: directory.descriptor)
     let manifest = try Manifest(connection, durability, logSize: Int(log?.st_size ?? 0))
@@ -164,7 +168,7 @@ final class Manifest {
     findingByID = try connection.prepare(
       """
       SELECT row, id, generation, version, created, accessed, expires, idle, size, charge, file,
-        key
+        codec, key
       FROM entries WHERE (row = ?1 AND id IS NULL) OR id = ?1
       """)
     inserting = try connection.prepare(
@@ -379,6 +383,9 @@ final class Manifest {
     found.record.size = Int(min(max(0, statement.integer(8)), Row.largestValue))
     found.charge = min(max(0, statement.integer(9)), Meta.largest)
     if !statement.isNull(10) { found.file = ContentName(try statement.bytes(10)) }
+    let codec = statement.integer(11)
+    found.codec = codec & Row.largestCodec
+    found.hasTag = codec > Row.largestCodec
     return found
   }
 
@@ -386,9 +393,7 @@ final class Manifest {
     try finding.bind(1, key)
     defer { finding.reset() }
     guard try finding.step() else { return nil }
-    var found = try Manifest.read(finding)
-    found.codec = finding.integer(11) & Row.largestCodec
-    return found
+    return try Manifest.read(finding)
   }
 
   /// `body` gets the key, which is valid during the call. Nil: no such row.
@@ -398,7 +403,7 @@ final class Manifest {
     findingByID.bind(1, id)
     defer { findingByID.reset() }
     guard try findingByID.step() else { return nil }
-    return try body(try Manifest.read(findingByID), try findingByID.bytes(11))
+    return try body(try Manifest.read(findingByID), try findingByID.bytes(12))
   }
 
   /// The row of a put, a new one or the one that it replaces. Without a content file the value
@@ -407,12 +412,14 @@ final class Manifest {
     _ write: QueuedWrite, replacing old: Found?, generation: Int64, seal: UInt64
   ) throws(Failure) {
     if let old {
+      if old.hasTag { try untag(old) }
       replacing.bind(2, old.row)
       try put(write, by: replacing, generation, seal)
     } else {
       try inserting.bind(2, write.key)
       try put(write, by: inserting, generation, seal)
     }
+    if write.entry!.tagSize > 0 { try tag(write) }
   }
 
   private func put(
@@ -452,6 +459,7 @@ final class Manifest {
   }
 
   func delete(_ found: Found) throws(Failure) {
+    if found.hasTag { try untag(found) }
     deleting.bind(1, found.row)
     try deleting.run()
   }
@@ -516,7 +524,7 @@ final class Manifest {
       let found = try Manifest.read(statement)
       if isFirst { emptyUpTo = max(emptyUpTo, found.id - 1) }
       isFirst = false
-      return try visit(found, try statement.bytes(11))
+      return try visit(found, try statement.bytes(12))
     }
     if isFirst { emptyUpTo = max(emptyUpTo, reached.last) }
     return reached

@@ -233,7 +233,10 @@ enum ManifestFile {
     CREATE INDEX entries_expires ON entries (expires)
       WHERE expires > 0 AND expires < 9223372036854775807;
     CREATE INDEX entries_id ON entries (id) WHERE id IS NOT NULL;
-    CREATE INDEX entries_tag ON entries (substr(extended, -(codec >> 32)), key)
-      WHERE codec >= 4294967296;
+    CREATE TABLE tags (
+      tag BLOB NOT NULL,
+      key BLOB NOT NULL,
+      PRIMARY KEY (tag, key)
+    ) WITHOUT ROWID;
     """
 }

@@ -258,10 +258,9 @@ final class ReadConnection {
       listingTagged = OwnedStatement(
         try connection.prepare(
           """
-          SELECT key, generation, created, accessed, expires, idle
-          FROM entries INDEXED BY entries_tag
-          WHERE substr(extended, -(codec >> 32)) = ?3 AND codec >= 4294967296 AND key > ?1
-          ORDER BY key LIMIT ?2
+          SELECT t.key, e.generation, e.created, e.accessed, e.expires, e.idle
+          FROM tags t CROSS JOIN entries e ON e.key = t.key
+          WHERE t.tag = ?3 AND t.key > ?1 ORDER BY t.key LIMIT ?2
           """))
     }
     let owned = listingTagged!
@@ -315,8 +314,8 @@ final class ReadConnection {
       row.generation = found.generation
       row.record = found.record
       row.charge = found.charge
-      row.uses = max(0, statement.integer(12))
-      try visit(try statement.bytes(11), row)
+      row.uses = max(0, statement.integer(13))
+      try visit(try statement.bytes(12), row)
       return true
     }
   }

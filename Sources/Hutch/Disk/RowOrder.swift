@@ -31,13 +31,13 @@ final class RowOrder {
       try connection.prepare(
         """
         SELECT row, id, generation, version, created, accessed, expires, idle, size, charge, file,
-          key, uses
+          codec, key, uses
         FROM entries WHERE row > ?1 ORDER BY row
         """),
       try connection.prepare(
         """
         SELECT row, id, generation, version, created, accessed, expires, idle, size, charge, file,
-          key, uses
+          codec, key, uses
         FROM entries WHERE id > ?1 ORDER BY id
         """), isDescending: false)
   }
@@ -47,13 +47,13 @@ final class RowOrder {
       try connection.prepare(
         """
         SELECT row, id, generation, version, created, accessed, expires, idle, size, charge, file,
-          key, uses
+          codec, key, uses
         FROM entries WHERE row < ?1 ORDER BY row DESC
         """),
       try connection.prepare(
         """
         SELECT row, id, generation, version, created, accessed, expires, idle, size, charge, file,
-          key, uses
+          codec, key, uses
         FROM entries WHERE id < ?1 ORDER BY id DESC
         """), isDescending: true)
   }

@@ -38,7 +38,7 @@ struct Extended {
   @inline(__always) var tag: Bytes { Bytes(start: tagStart, count: Int(tagSize)) }
 
   /// Copies both in one piece to a place with room for them.
-  @inline(__always)
+  @inline(never)
   func copy(to place: UnsafeMutableRawBufferPointer) {
     guard count > 0, let start = place.baseAddress else { return }
     if let dataStart { memcpy(start, dataStart, data.count) }
@@ -57,9 +57,11 @@ extension Record {
 
 extension UnownedBlock {
   /// The host's bytes and the tag.
-  var extended: Extended { Extended(Bytes(extendedData), tagSize: tagSize) }
+  var extended: Extended {
+    @inline(never) get { Extended(Bytes(extendedData), tagSize: tagSize) }
+  }
 
-  @inline(__always)
+  @inline(never)
   func hasTag(_ tag: Bytes) -> Bool {
     Int(tagSize) == tag.count && extended.tag.hasSameBytes(as: tag)
   }
