@@ -1855,6 +1855,10 @@ HUTCH_API hutch_status hutch_maintain(hutch_cache *cache, int64_t budget);
  *   file drops SQLite's locks (a rule of POSIX). The process must not have a second copy
  *   of SQLite that opens the file either. The library refuses a directory on a network
  *   file system (HUTCH_UNSUPPORTED; see HUTCH_OPEN_NETWORK_DIRECTORY).
+ *   Another program may read the database. During one long read transaction of such a
+ *   program the database's log grows. When the log is as large as the disk tier's limit
+ *   of cost (1 GiB without a limit), puts answer HUTCH_OUTCOME_NO_SPACE until the
+ *   transaction has ended.
  *
  * CRASHES
  *   A kill of the process loses no completed put, except entries of

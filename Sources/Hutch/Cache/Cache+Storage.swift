@@ -74,6 +74,9 @@ extension Cache: StorageObserver {
   /// which of its entries the store has.
   private func storeCameBack(_ storage: any Storage) {
     let moment = clock.momentForMaintenance()
+    // As a rule it is: the directory was removed, or its manifest has been set aside. A caller may
+    // be waiting, and a look for each entry of a large memory tier takes seconds.
+    let isEmpty = storage.stats.count == 0
     var position: UInt64 = 0
     while memory.keys(
       after: &position, limit: 64, at: moment,
@@ -83,7 +86,7 @@ extension Cache: StorageObserver {
         order.stripes.lock(stripe)
         if let version = memory.info(key, hash, at: moment)?.version {
           // Where the store cannot tell, it has not.
-          let stored = (try? storage.info(key, at: moment)) ?? nil
+          let stored = isEmpty ? nil : (try? storage.info(key, at: moment)) ?? nil
           memory.setBacked(key, hash, version: version, stored?.version == version)
           // Beneath a dirty entry the store has nothing.
           if let stored, stored.version != version,
