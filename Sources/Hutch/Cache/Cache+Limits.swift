@@ -42,7 +42,7 @@ extension Cache {
       var count: UInt64 = 0
       for _ in 0..<9 {
         let unbacked = scope == .disk ? 0 : memory.unbackedCount
-        count = unbacked + storage.announcedCount + writeBackQueue.underWay + storage.stats.count
+        count = unbacked + storage.announcedCount + writeBack.queue.underWay + storage.stats.count
         if scope == .disk || memory.unbackedCount == unbacked { break }
       }
       return count

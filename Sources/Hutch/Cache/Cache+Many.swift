@@ -48,7 +48,7 @@ extension Cache {
         if case .some(let found) = consume block {
           if scope == .whole {
             promote(found.unowned, place.hash, place.state, place.shared, at: moment)
-            if writeBackQueue.isDue { writeBackDue(storage) }
+            if writeBack.queue.isDue { writeBack.writeDue(storage) }
           }
           batch.set(place.index, found)
         } else if failure == nil && scope == .whole {
@@ -135,7 +135,7 @@ extension Cache {
         }
         for put in pending { batch.add(finish(put, in: storage, waits: false)) }
         for put in pending { events.awaitDelivery(put.pending) }
-        if writeBackQueue.isDue { writeBackDue(storage) }
+        if writeBack.queue.isDue { writeBack.writeDue(storage) }
       }
     }
     return batch

@@ -22,7 +22,7 @@ extension Cache {
 
   @inline(never)
   private func leaveStorage(_ storage: any Storage) {
-    if writeBackQueue.isDue { writeBackDue(storage) }
+    if writeBack.queue.isDue { writeBack.writeDue(storage) }
     if storage.owesRemovals { storage.settle() }
     gate.leave()
     events.deliver()
@@ -238,7 +238,7 @@ extension Cache {
     guard storage != nil else { return }
     let moment = clock.moment()
     try withStorage { (storage) throws(Failure) in
-      let failure = writeDirty(storage, by: Deadline(after: Int64.max))
+      let failure = writeBack.writeDirty(storage, by: Deadline(after: Int64.max))
       try storage.flush(at: moment)
       if let failure { throw failure }
     }

@@ -6,7 +6,7 @@ extension Cache {
     storage.watch(by: self)
     memory.watch.onDirty = { block, accessed in
       Unmanaged<Cache>.fromOpaque(identity)._withUnsafeGuaranteedRef {
-        $0.stageWriteBack(block, accessed)
+        if let storage = $0.storage { $0.writeBack.stage(block, accessed, for: storage) }
       }
     }
     memory.onDeparture = { block, cause, accessed in

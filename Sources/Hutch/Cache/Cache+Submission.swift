@@ -183,7 +183,7 @@ extension Cache {
       entry.mark = counter & 1 == 0 || put.write?.isShown ?? false ? counter : counter &+ 1
     }
     if put.plan.store == .removeIfThere {
-      writesBack.store(true, ordering: .relaxed)
+      writeBack.begin()
       entry.setDirty(true)
     }
     return putInMemory(&put, entry, at: moment, isBacked: put.plan.store == .put)

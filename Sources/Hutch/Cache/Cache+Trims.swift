@@ -20,7 +20,7 @@ extension Cache {
     var more: UInt64 = 0
     defer { removed &+= more }
     try withStorage { (storage) throws(Failure) in
-      writeBack(storage)
+      writeBack.write(storage)
       try storage.trim(spec, at: moment, removed: &more) {
         gate.giveWay()
         return report($0, $1)

@@ -75,14 +75,14 @@ extension Cache {
     let stripe = Stripes.index(of: hash)
     while true {
       // Only a copy goes: what is dirty is written first.
-      let written = mayHaveDirty ? writeDown(key, hash, at: moment) : nil
+      let written = writeBack.mayHaveDirty ? writeDown(key, hash, at: moment) : nil
       order.stripes.lock(stripe)
       if let late, order.isOvertaken(late) {
         order.stripes.unlock(stripe)
         isOvertaken = true
         return nil
       }
-      if mayHaveDirty {
+      if writeBack.mayHaveDirty {
         let resident = memory.peek(key, hash, at: moment)
         if let block = resident.unowned, block.isDirty, block.raw != written.unowned?.raw {
           // Put or touched since then, and not written. What the store has refused goes all the
@@ -334,7 +334,7 @@ extension Cache {
       let stripe = Stripes.index(of: hash)
       while true {
         order.stripes.lock(stripe)
-        if let done = try touchDirty(key, hash, touched, at: moment, in: scope, storage) {
+        if let done = try writeBack.touchDirty(key, hash, touched, at: moment, in: scope, storage) {
           if done { return true }
         } else {
           break

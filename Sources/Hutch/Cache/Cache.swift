@@ -60,10 +60,8 @@ final class Cache {
   let loads: Loads
   /// What the host's listener is told.
   let events: Events
-  /// Dirty entries on their way to the store.
-  let writeBackQueue: WriteBackQueue
-  /// Whether a dirty entry has ever been put. Relaxed: who has put one sees it.
-  let writesBack = Atomic<Bool>(false)
+  /// What memory owes to the store.
+  let writeBack: WriteBack
   /// Whether a host's object has ever been put with a tag. Relaxed: who has put one sees it.
   let hasTaggedObjects = Atomic<Bool>(false)
   /// Where processes share the directory. Nil: memory is nobody else's business. A fork may set
@@ -131,7 +129,7 @@ final class Cache {
     gate = try Gate()
     loads = try Loads.make(order)
     events = try Events.make()
-    writeBackQueue = try WriteBackQueue.make()
+    writeBack = try WriteBack.make(memory, order, events, clock)
     memory.prepareHits(clock, isAll: storage == nil)
     tasks.belong(to: identity)
     if !drainsReleases { releases.onWaiting = { [tasks] in tasks.wakeBackground() } }
@@ -173,8 +171,8 @@ final class Cache {
   /// One slice of what can wait. True if there is more.
   func maintain() -> Bool {
     defer { events.deliver() }
-    if writeBackQueue.count > 0 {
-      try? withStorage { (storage) throws(Failure) in writeBack(storage) }
+    if writeBack.queue.count > 0 {
+      try? withStorage { (storage) throws(Failure) in writeBack.write(storage) }
     }
     maintenanceLock.lock()
     defer { maintenanceLock.unlock() }
@@ -212,7 +210,9 @@ final class Cache {
     gate.awaitEmpty()
     // An end is no event.
     events.silence()
-    try? withStorage { (storage) throws(Failure) in _ = writeDirty(storage, by: deadline) }
+    try? withStorage { (storage) throws(Failure) in
+      _ = writeBack.writeDirty(storage, by: deadline)
+    }
   }
 
   /// Shuts down: empties memory and closes the store. Once, when the last opening ends. Returns
@@ -221,8 +221,8 @@ final class Cache {
     gate.close()
     var failure: Failure?
     if let storage {
-      failure = writeDirty(storage, by: deadline)
-      endWriteBack(storage)
+      failure = writeBack.writeDirty(storage, by: deadline)
+      writeBack.end(storage)
     }
     // First memory, whose departing entries hand their access times down.
     memory.clear(at: clock.momentForMaintenance())
@@ -258,8 +258,9 @@ extension Cache {
   /// What memory owes to the store is written. The store's gate is paused, and nobody inside.
   /// False: not in time, or not all of it.
   func writesAllDown(until end: Deadline) -> Bool {
-    guard mayHaveDirty, let storage else { return true }
-    return writeDirty(storage, by: end, tells: false) == nil && writeBackQueue.count == 0
+    guard writeBack.mayHaveDirty, let storage else { return true }
+    return writeBack.writeDirty(storage, by: end, tells: false) == nil
+      && writeBack.queue.count == 0
   }
 
   /// The store may be shared from here on. Every lock of memory is held, no call uses the store.
@@ -279,7 +280,7 @@ extension Cache {
     order.beginInChild()
     loads.beginInChild()
     events.beginInChild()
-    writeBackQueue.beginInChild()
+    writeBack.queue.beginInChild()
     releases.beginInChild()
     tasks.beginInChild()
     maintains.store(false, ordering: .relaxed)

@@ -83,7 +83,7 @@ final class Cursor {
     if case .storage = source {
       count = try cache.withStorage { (storage) throws(Failure) in
         // What has left memory before the walk began.
-        if page.current == nil { cache.writeBack(storage) }
+        if page.current == nil { cache.writeBack.write(storage) }
         return try page.refill { (last, append) throws(Failure) in
           try storage.keys(after: last, limit: Cursor.pageCount, at: moment, visit: append)
         }

@@ -110,7 +110,7 @@ final class OrderedWalk {
       // Memory first: an entry that it gives up meanwhile is met in the store.
       if handle.scope != .disk { lookThroughMemory(at: moment, &failure) }
       if handle.scope != .memory && cache.storage != nil {
-        try cache.withStorage { (storage) throws(Failure) in cache.writeBack(storage) }
+        try cache.withStorage { (storage) throws(Failure) in cache.writeBack.write(storage) }
         try lookThroughStore(at: moment, &failure)
       }
       if let failure { throw failure }

@@ -97,7 +97,7 @@ final class WholeWalk {
     let cache = handle.cache
     let moment = cache.clock.moment()
     var newest = cache.versions.last
-    if cache.mayHaveDirty { try lookThroughMemory(at: moment) }
+    if cache.writeBack.mayHaveDirty { try lookThroughMemory(at: moment) }
     try lookThroughStore(at: moment)
     try lookThroughMemory(at: moment)
     // What is written may go back and forth. Once more, not until nobody writes any more: a key
@@ -147,7 +147,7 @@ final class WholeWalk {
       try handle.check()
       let count = try cache.withStorage { (storage) throws(Failure) in
         // What is on its way.
-        cache.writeBack(storage)
+        cache.writeBack.write(storage)
         return try storage.keys(
           tagged: tag.isEmpty ? nil : Bytes(tag.elements),
           after: from.isEmpty ? nil : Bytes(from.elements), limit: WholeWalk.keysInLook, at: moment

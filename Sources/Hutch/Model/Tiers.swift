@@ -16,7 +16,7 @@ enum WritePolicy: UInt32 {
   case through = 1
   case memory = 2
   case disk = 3
-  /// In memory, and on disk when memory evicts the entry (Cache+WriteBack.swift).
+  /// In memory, and on disk when memory evicts the entry (WriteBack.swift).
   case onEviction = 4
 
   /// The policy of a put through a view of one tier, which has no choice.

@@ -6,19 +6,57 @@ import Synchronization
 /// the key is removed before the put returns, so a kill loses the entry and brings no older value
 /// back. While it is dirty, the store has nothing that a read would see.
 ///
-/// An entry that leaves is announced to the store under the lock of its shard (`stageWriteBack`),
-/// so there is no moment at which no tier has it, and waits in `writeBackQueue` until it is written
-/// (`writeBack`): by calls that make entries leave, by maintenance, by a flush and by the end. A
+/// An entry that leaves is announced to the store under the lock of its shard (`stage`), so there
+/// is no moment at which no tier has it, and waits in `queue` until it is written (`write`): by calls that make entries leave, by maintenance, by a flush and by the end. A
 /// newer write of the key, or a clear, takes the announced one's place, and nothing is written.
 /// What the store does not take is lost, as if evicted.
 ///
 /// A read looks into memory before the store, the way such an entry goes. The other way goes
 /// what a put replaces in the store and adds in memory; a read that may have missed that looks
 /// again (`isNowhere`).
-extension Cache {
+///
+/// Dirty are the entries that memory alone has and owes. An entry is one of these:
+///
+///   dirty, not backed   it was put so; the store has nothing that a read would see
+///   not dirty, backed   the store has it, or it is submitted (`submitDown`)
+///   neither             memory alone has it, and owes it to nobody
+///   dirty and backed    impossible
+///
+/// The caller of a function here is inside the gate, and holds no lock, if the function does not say
+/// otherwise. LOCKS: those of the order, of a shard, and the queue's, in that order (Cache.swift).
+final class WriteBack {
+  private let memory: MemoryTier
+  private let order: WriteOrder
+  private let events: Events
+  private let clock: Clock
+  /// Dirty entries that memory has given up, on their way to the store.
+  let queue: WriteBackQueue
+  /// Whether a dirty entry has ever been put. Relaxed: the thread that has put one sees it.
+  private let hasBegun = Atomic<Bool>(false)
+
+  private init(
+    _ memory: MemoryTier, _ order: WriteOrder, _ events: Events, _ clock: Clock,
+    _ queue: WriteBackQueue
+  ) {
+    self.memory = memory
+    self.order = order
+    self.events = events
+    self.clock = clock
+    self.queue = queue
+  }
+
+  static func make(
+    _ memory: MemoryTier, _ order: WriteOrder, _ events: Events, _ clock: Clock
+  ) throws(Failure) -> WriteBack {
+    WriteBack(memory, order, events, clock, try WriteBackQueue.make())
+  }
+
   /// Whether there can be dirty entries.
   @inline(__always)
-  var mayHaveDirty: Bool { writesBack.load(ordering: .relaxed) }
+  var mayHaveDirty: Bool { hasBegun.load(ordering: .relaxed) }
+
+  /// A dirty entry is about to be put.
+  func begin() { hasBegun.store(true, ordering: .relaxed) }
 
   // MARK: touch
 
@@ -62,8 +100,8 @@ extension Cache {
   // MARK: leaving
 
   /// Memory is giving up a dirty entry, whose shard is locked.
-  func stageWriteBack(_ entry: UnownedBlock, _ accessed: Int64) {
-    guard let storage, !writeBackQueue.hasEnded else { return }
+  func stage(_ entry: UnownedBlock, _ accessed: Int64, for storage: any Storage) {
+    if queue.hasEnded { return }
     let key = entry.key
     let hash = memory.hash(key)
     let stripe = Stripes.index(of: hash)
@@ -77,7 +115,7 @@ extension Cache {
       order.stripes.endWrite(stripe)
       return
     }
-    writeBackQueue.add(write)
+    queue.add(write)
     if events.wants(.didAdd) {
       events.post(
         Event(
@@ -95,35 +133,27 @@ extension Cache {
 
   // MARK: writing
 
-  /// For calls that may have made dirty entries leave: writes some if many wait. No lock is
-  /// held. True, for who asks whether to go on.
-  @discardableResult
-  func helpWriteBack() -> Bool {
-    if writeBackQueue.isDue { try? withStorage { (_) throws(Failure) in } }
-    return true
-  }
-
   @inline(never)
-  func writeBackDue(_ storage: any Storage) {
-    while writeBackQueue.isDue, writeBackBatch(storage) {}
+  func writeDue(_ storage: any Storage) {
+    while queue.isDue, writeBatch(storage) {}
   }
 
   /// Writes those that wait by now. No lock is held.
-  func writeBack(_ storage: any Storage, by deadline: Deadline = Deadline(at: Int64.max)) {
-    guard writeBackQueue.count > 0 else { return }
-    let position = writeBackQueue.position
-    while writeBackBatch(before: position, storage) {}
+  func write(_ storage: any Storage, by deadline: Deadline = Deadline(at: Int64.max)) {
+    guard queue.count > 0 else { return }
+    let position = queue.position
+    while writeBatch(before: position, storage) {}
     // A codec of the host's may be what the batch of another waits for.
-    if !ThreadState.isWithinCallback(of: identity) {
-      writeBackQueue.wait(before: position, until: deadline)
+    if !ThreadState.isWithinCallback(of: events.owner!) {
+      queue.wait(before: position, until: deadline)
     }
   }
 
   /// Writes a batch; false: none waits.
   @discardableResult
-  func writeBackBatch(before position: UInt64 = .max, _ storage: any Storage) -> Bool {
+  func writeBatch(before position: UInt64 = .max, _ storage: any Storage) -> Bool {
     var announced: [StorageWrite] = []
-    let ticket = writeBackQueue.take(before: position, into: &announced)
+    let ticket = queue.take(before: position, into: &announced)
     if announced.isEmpty { return false }
     let moment = clock.momentForMaintenance()
     var submitted: [StorageWrite] = []
@@ -136,7 +166,7 @@ extension Cache {
       storage.prepare(put)
       order.stripes.lock(stripe)
       if storage.isAnnounced(write) {
-        writeBackQueue.note(1)
+        queue.note(1)
         order.submit(put, to: storage, at: moment, unlocking: stripe)
         submitted.append(put)
       } else {
@@ -147,7 +177,7 @@ extension Cache {
     }
     for put in submitted {
       storage.complete(put)
-      writeBackQueue.note(-1)
+      queue.note(-1)
       guard let entry = put.entry else { continue }
       let hash = memory.hash(entry.key)
       order.stripes.endWrite(Stripes.index(of: hash))
@@ -157,19 +187,19 @@ extension Cache {
       guard let entry = write.entry else { continue }
       order.stripes.endWrite(Stripes.index(of: memory.hash(entry.key)))
     }
-    writeBackQueue.finish(ticket, announced.count)
+    queue.finish(ticket, announced.count)
     return true
   }
 
   /// The end: who still waits is gone, and so is who leaves from here on.
-  func endWriteBack(_ storage: any Storage) {
-    writeBackQueue.end()
+  func end(_ storage: any Storage) {
+    queue.end()
     var rest: [StorageWrite] = []
     while true {
-      let ticket = writeBackQueue.take(before: .max, into: &rest)
+      let ticket = queue.take(before: .max, into: &rest)
       if rest.isEmpty { return }
       for write in rest { storage.abandon(write) }
-      writeBackQueue.finish(ticket, rest.count)
+      queue.finish(ticket, rest.count)
       rest = []
     }
   }
@@ -185,15 +215,6 @@ extension Cache {
 
   // MARK: writing what stays
 
-  /// Writes all dirty entries, which memory keeps. No lock is held.
-  func writeDirty() throws(Failure) {
-    guard mayHaveDirty else { return }
-    let failure = try withStorage { (storage) throws(Failure) in
-      writeDirty(storage, by: Deadline(after: Int64.max))
-    }
-    if let failure { throw failure }
-  }
-
   /// As above, within a call that uses the store, or when none comes any more: before a flush, a
   /// fork, the end. The first failure; what could not be written stays dirty. A fork leaves it to
   /// others to tell the listener.
@@ -201,7 +222,7 @@ extension Cache {
     _ storage: any Storage, by deadline: Deadline, tells: Bool = true
   ) -> Failure? {
     guard mayHaveDirty else { return nil }
-    writeBack(storage, by: deadline)
+    write(storage, by: deadline)
     var failure: Failure?
     var position: UInt64 = 0
     while true {
@@ -220,35 +241,21 @@ extension Cache {
       if tells { events.deliver() }
       if count == 0 { break }
     }
-    writeBack(storage, by: deadline)
+    write(storage, by: deadline)
     return failure
   }
 
-  /// Writes the entry of a key if it is dirty; memory keeps it. Returns what it has looked at.
-  func writeDown(_ key: Bytes, _ hash: UInt64, at moment: Moment) -> Block? {
-    let resident = memory.peek(key, hash, at: moment)
-    guard let entry = resident.unowned else { return nil }
-    if entry.isDirty {
-      try? withStorage { (storage) throws(Failure) in
-        if let write = submitDown(entry, at: moment, to: storage) {
-          _ = finish(write, in: storage)
-        }
-      }
-    }
-    return resident
-  }
-
   /// A dirty entry on its way down that memory keeps.
-  private struct DownwardWrite {
-    let write: StorageWrite
-    let hash: UInt64
+  struct DownwardWrite {
+    fileprivate let write: StorageWrite
+    fileprivate let hash: UInt64
     /// Memory had it when it was submitted, and took notice.
-    let isKept: Bool
-    let pending: Events.Pending?
+    fileprivate let isKept: Bool
+    fileprivate let pending: Events.Pending?
   }
 
   /// Nil: it is not there any more, or not dirty.
-  private func submitDown(
+  func submitDown(
     _ entry: UnownedBlock, at moment: Moment, to storage: any Storage
   ) -> DownwardWrite? {
     let key = entry.key
@@ -274,17 +281,17 @@ extension Cache {
     order.stripes.beginWrite(stripe)
     storage.submit(write)
     // From here on memory may let it go. If it has by now, it has been announced, and that told.
-    writeBackQueue.note(1)
+    queue.note(1)
     let isKept = memory.setBacked(key, hash, version: entry.version, true)
-    if !isKept { writeBackQueue.note(-1) }
+    if !isKept { queue.note(-1) }
     order.stripes.unlock(stripe)
     return DownwardWrite(write: write, hash: hash, isKept: isKept, pending: pending)
   }
 
-  private func finish(_ down: DownwardWrite, in storage: any Storage) -> Failure? {
+  func finish(_ down: DownwardWrite, in storage: any Storage) -> Failure? {
     let write = down.write
     storage.complete(write)
-    if down.isKept { writeBackQueue.note(-1) }
+    if down.isKept { queue.note(-1) }
     order.stripes.endWrite(Stripes.index(of: down.hash))
     let isStored = write.outcome == .stored
     if !isStored && down.isKept, let entry = write.entry {
@@ -294,6 +301,40 @@ extension Cache {
     events.resolve(
       down.pending, leftDisk: false, storedIn: isStored && down.isKept ? .disk : [], waits: false)
     return isStored ? nil : write.failure
+  }
+}
+
+/// For calls that are not inside the gate.
+extension Cache {
+  /// For calls that may have made dirty entries leave: writes some if many wait. No lock is
+  /// held. True, for who asks whether to go on.
+  @discardableResult
+  func helpWriteBack() -> Bool {
+    if writeBack.queue.isDue { try? withStorage { (_) throws(Failure) in } }
+    return true
+  }
+
+  /// Writes all dirty entries, which memory keeps. No lock is held.
+  func writeDirty() throws(Failure) {
+    guard writeBack.mayHaveDirty else { return }
+    let failure = try withStorage { (storage) throws(Failure) in
+      writeBack.writeDirty(storage, by: Deadline(after: Int64.max))
+    }
+    if let failure { throw failure }
+  }
+
+  /// Writes the entry of a key if it is dirty; memory keeps it. Returns what it has looked at.
+  func writeDown(_ key: Bytes, _ hash: UInt64, at moment: Moment) -> Block? {
+    let resident = memory.peek(key, hash, at: moment)
+    guard let entry = resident.unowned else { return nil }
+    if entry.isDirty {
+      try? withStorage { (storage) throws(Failure) in
+        if let write = writeBack.submitDown(entry, at: moment, to: storage) {
+          _ = writeBack.finish(write, in: storage)
+        }
+      }
+    }
+    return resident
   }
 
   /// Empties the memory tier, up to a version: copies go, and dirty entries go on disk.
