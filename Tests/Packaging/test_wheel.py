@@ -99,6 +99,8 @@ def test_what_is_inside(wheel: Path, tmp_path: Path):
     modules = {name for name in names if re.fullmatch(r"hutch/[\w/]+\.py|hutch/py\.typed", name)}
     sources = {str(file.relative_to(PACKAGE)) for file in (PACKAGE / "hutch").rglob("*.py")}
     assert modules == sources | {"hutch/py.typed"}
+    (entries,) = [name for name in names if name.endswith("entry_points.txt")]
+    assert "hutch = hutch.frameworks.dogpile:HutchBackend" in (tmp_path / entries).read_text()
     assert {name.split("/")[0].split("-")[0] for name in names} == {"hutch", "hutch.libs"}
 
 

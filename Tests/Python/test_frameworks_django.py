@@ -364,6 +364,21 @@ def test_close_leaves_it_usable_and_threads_share_it(cache, caches):
     assert seen == [(True, True, 1)]
 
 
+def test_a_child_process_goes_on_with_the_cache_and_opens_others(caches, tmp_path):
+    location = str(tmp_path / "other")
+    caches["default"].set("key", "from the parent")
+    with _backing._lock:  # As if another thread opened a cache at the fork.
+        child = os.fork()
+        if child == 0:
+            right = caches["default"].get("key") == "from the parent"
+            other = CacheHandler({"default": {"BACKEND": BACKEND, "LOCATION": location}})
+            other["default"].set("key", "from the child")
+            os._exit(0 if right else 1)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    other = CacheHandler({"default": {"BACKEND": BACKEND, "LOCATION": location}})
+    assert other["default"].get("key") == "from the child"
+
+
 def test_limits(tmp_path):
     options = {"MAX_ENTRIES": 10, "CULL_FREQUENCY": 2, "memory": "8 MiB"}
     location = str(tmp_path / "cache")

@@ -118,6 +118,13 @@ def test_natural_values_only(directory):
     cache.close()
 
 
+def test_a_cache_that_writes_on_eviction_has_the_directory_alone(directory):
+    cache = HutchCache(directory, write_policy="on_eviction")
+    cache.set("key", 1)
+    assert not cache._cache.disk.get("key")
+    cache.close()
+
+
 def application(directory=None) -> tuple[flask.Flask, flask_caching.Cache]:
     app = flask.Flask(__name__)
     app.config["CACHE_TYPE"] = "hutch.frameworks.flask.HutchCache"

@@ -23,8 +23,8 @@ must be one that no other user can write to. There are two safe ways for other d
 Values of bytes, str and int are never pickled. Only joblib has a format of its own, which is
 always pickle.
 
-Processes. A directory is opened with sharing="shared", since servers have several processes.
-Further options are those of hutch.Cache: memory, disk, storage, durability and the others.
+Options. They are those of hutch.Cache: memory, disk, storage, durability and the others. As with
+it, several processes may have a directory open.
 
 Refusals. A value that is too large for every tier, or finds no space, is not stored, and the old
 value of its key is removed. The backends treat this as an immediate eviction.

@@ -37,6 +37,15 @@ _opened: list[tuple[str, dict[str, Any], Cache]] = []
 _lock = threading.Lock()
 
 
+def _free_lock() -> None:
+    """In a child process: the thread that held the lock at the fork is not there."""
+    global _lock
+    _lock = threading.Lock()
+
+
+os.register_at_fork(after_in_child=_free_lock)
+
+
 def needs(module: str, framework: str, package: str) -> ImportError:
     """The error of a module whose framework is not installed."""
     return ImportError(
@@ -46,11 +55,8 @@ def needs(module: str, framework: str, package: str) -> ImportError:
 
 
 def open_cache(directory: Any, options: dict[str, Any]) -> Cache:
-    """A cache of a backend: with pickle and shared by processes, unless the options differ."""
-    chosen = {"serializer": PickleSerializer(), **options}
-    if directory is not None:
-        chosen.setdefault("sharing", "shared")
-    return Cache(directory, **chosen)
+    """A cache of a backend: with pickle, unless the options name a serializer."""
+    return Cache(directory, **{"serializer": PickleSerializer(), **options})
 
 
 def process_cache(directory: str | None, options: dict[str, Any]) -> Cache:
