@@ -139,8 +139,8 @@ final class MemoryTier {
   /// So many keys' entries are fetched at once: as many misses as a processor has under way.
   static let fetchedTogether = 16
 
-  /// Before `get` of several keys, of `fetchedTogether` at most, given by index: what they will read
-  /// is asked for together.
+  /// Before `get` of several keys, of `fetchedTogether` at most, given by index: what they will
+  /// read is asked for together.
   func fetch(_ count: Int, key: (Int) -> Bytes) {
     guard count > 1 else { return }
     withUnsafeTemporaryAllocation(of: UInt64.self, capacity: MemoryTier.fetchedTogether) {

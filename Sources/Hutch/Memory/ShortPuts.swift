@@ -70,7 +70,7 @@ extension Shard where Policy == Adaptive {
     _ versions: Versions, _ victims: inout InlineArray<4, UInt>
   ) -> ShardsOf<Adaptive>.ShortPut {
     if _slowPath(ages.any) { return .unusual }
-    if let place = entries.table.find(key, hash) {
+    if let place = entries.table.findAtOnce(key, hash) {
       return overwriteShortly(place, value, hash, created: created, budget, versions)
         ? .done : .unusual
     }
