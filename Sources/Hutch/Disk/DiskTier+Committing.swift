@@ -121,6 +121,8 @@ extension DiskTier {
   ) throws(Failure) {
     if shared != nil { try catchUp() }
     guard let manifest else { throw downFailure }
+    isTransacting.store(true, ordering: .releasing)
+    defer { isTransacting.store(false, ordering: .releasing) }
     do throws(Failure) {
       // Before files go: a read that missed one must not be shown its row again.
       defer { readers.noteCommit() }
@@ -242,10 +244,13 @@ extension DiskTier {
     counters.count.store(UInt64(meta.count), ordering: .relaxed)
     let log = manifest?.log ?? 0
     let removed = UInt64(max(0, trash.bytes + trash.heldBytes))
-    counters.trash.store(removed, ordering: .relaxed)
+    counters.trash.store(removed, ordering: .releasing)
     counters.cost.store(
       UInt64(max(0, meta.bytes + meta.dead)) + removed + UInt64(log), ordering: .relaxed)
-    if let shared, let manifest { shared.publish(meta, manifest) }
+    if let shared, let manifest {
+      shownSequence.store(sequence, ordering: .releasing)
+      shared.publish(meta, manifest)
+    }
   }
 
   // MARK: access times

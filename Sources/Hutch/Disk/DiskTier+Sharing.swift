@@ -121,6 +121,7 @@ extension DiskTier {
     guard let shared else { return }
     shared.ended()
     sequence = shared.begun
+    shownSequence.store(sequence, ordering: .releasing)
     shared.settle()
   }
 
@@ -206,6 +207,7 @@ extension DiskTier {
     }
     epoch.store(shared.epoch, ordering: .releasing)
     sequence = shared.begun
+    shownSequence.store(sequence, ordering: .releasing)
     shared.settle()
   }
 
@@ -269,20 +271,34 @@ extension DiskTier {
 
   // MARK: numbers
 
-  /// The count and the charges, by whichever process, without removed files, which each process
-  /// counts for itself; nil: the tier's own are right.
+  /// The count and the cost, after the commits of all processes; nil: `counters` has them. The
+  /// files that this process has removed are counted, those of others are not.
+  ///
+  ///     the last transaction that has begun is          the numbers are in
+  ///     the one after which `counters` was published    `counters`
+  ///     this process's, and under way                   `counters`, as before it
+  ///     another one, which has ended                    the shared state
+  ///     another one, under way, or its process died     the manifest
+  ///
+  /// A sum is never taken of rows before a commit and of removed files after it: that would be
+  /// above the limit.
   func sharedSums() -> (count: UInt64, cost: UInt64)? {
     guard let shared, isUp else { return nil }
-    for _ in 0..<8 where shared.isSettled {
+    for _ in 0..<8 {
       let begun = shared.begun
-      let sums = (shared.count, shared.charges &+ UInt64(shared.log.size))
+      let shown = shownSequence.load(ordering: .acquiring)
+      if shown == begun { return nil }
+      if shown == begun &- 1 && isTransacting.load(ordering: .acquiring) { return nil }
+      guard shared.isSettled else { continue }
+      let removed = counters.trash.load(ordering: .acquiring)
+      let sums = (shared.count, shared.charges &+ UInt64(shared.log.size) &+ removed)
       if shared.isSettled && shared.begun == begun { return sums }
     }
-    // Somebody commits at this moment, or has died over it.
+    let removed = counters.trash.load(ordering: .acquiring)
     let sums = try? withReader { (reader) throws(Failure) in
       try reader.sums()
     }
     guard let sums else { return nil }
-    return (sums.count, sums.charges &+ UInt64(shared.log.size))
+    return (sums.count, sums.charges &+ UInt64(shared.log.size) &+ removed)
   }
 }

@@ -184,6 +184,11 @@ final class DiskTier: Storage {
   }
   private var sharedState: SharedState?
   private let isSharing: Atomic<Bool>
+  /// After which transaction `counters` was published. Written under the writer lock.
+  let shownSequence = Atomic<UInt64>(0)
+  /// Whether a transaction of this process is under way, and those of others have been taken
+  /// notice of. Written under the writer lock, which no other process has meanwhile.
+  let isTransacting = Atomic<Bool>(false)
   /// Under the writer lock, as are those below: what of others this tier has taken notice of.
   var sequence: UInt64 = 0
   var lookedAfter: Int64 = 0
@@ -281,7 +286,7 @@ final class DiskTier: Storage {
     var stats = counters.current
     if let sums = sharedSums() {
       stats.count = sums.count
-      stats.cost = sums.cost &+ counters.trash.load(ordering: .relaxed)
+      stats.cost = sums.cost
     }
     stats.isUp = isUp
     if !stats.isUp {
