@@ -94,9 +94,9 @@ import Testing
     }
 
     /// What the two files take of the file system, without a block for each in which that has
-    /// where they are.
+    /// where they are, and without what memory tiers share.
     var allocated: Int {
-      ["index", "log"].reduce(-8192) { sum, name in
+      ["hutch-index", "hutch-log"].reduce(-8192 - LogShared.byteCount) { sum, name in
         var status = stat()
         return sum + (stat(path + "/" + name, &status) == 0 ? Int(status.st_blocks) * 512 : 0)
       }
@@ -338,8 +338,17 @@ import Testing
     let before = fixture.store.count
     place = LogPlace()
     var removed: UInt64 = 0
-    while !place.isAtEnd {
-      removed += try fixture.store.remove(&place, at: fixture.moment) { $0.size > 100 }
+    var found = WalkPage()
+    let ages = fixture.store.ages
+    let moment = fixture.moment
+    while try fixture.store.step(&place, into: &found) {
+      var wanted = GrowingArray<LogAddress>()
+      for entry in found.entries.elements { try wanted.append(entry.address) }
+      removed += try fixture.store.locked { () throws(Failure) in
+        fixture.store.lose(wanted, 0..<wanted.count, at: moment) { _, record in
+          record.size > 100 || record.isExpired(at: moment.time, under: ages)
+        }
+      }
     }
     #expect(removed == 2 && fixture.store.count == before - 2)
     #expect(try fixture.get("large") == nil && fixture.get("stays-7") != nil)
@@ -355,12 +364,12 @@ import Testing
     #expect(try fixture.get("key") == "value")
     // Closed: they are on the disk.
     #expect(fixture.store.close() == nil)
-    try fixture.change("index", at: IndexAt.boot) { $0 ^ 1 }
+    try fixture.change("hutch-index", at: IndexAt.boot) { $0 ^ 1 }
     try fixture.reopen(closing: false)
     #expect(try fixture.get("key") == "value")
     // Neither.
     try fixture.put("key", "later")
-    try fixture.change("index", at: IndexAt.boot) { $0 ^ 1 }
+    try fixture.change("hutch-index", at: IndexAt.boot) { $0 ^ 1 }
     try fixture.reopen(closing: false)
     #expect(try fixture.get("key") == nil && fixture.store.count == 0)
     try fixture.put("key", "new")
@@ -372,8 +381,8 @@ import Testing
     let fixture = try Fixture()
     let value = String(repeating: "value", count: 20)
     for i in 0..<50 { try fixture.put("key-\(i)", "\(i):" + value) }
-    let place = try #require(fixture.contents("log").range(of: Data("17:value".utf8))).lowerBound
-    try fixture.change("log", at: place + 20) { $0 ^ 4 }
+    let place = try #require(fixture.contents("hutch-log").range(of: Data("17:value".utf8))).lowerBound
+    try fixture.change("hutch-log", at: place + 20) { $0 ^ 4 }
     for i in 0..<50 { #expect(try fixture.get("key-\(i)") == (i == 17 ? nil : "\(i):" + value)) }
     #expect(fixture.store.counters.damaged.load(ordering: .relaxed) == 1)
     #expect(fixture.store.count == 49)
@@ -383,7 +392,7 @@ import Testing
   @Test func onlyWhatIsOursIsTouched() throws {
     let path = NSTemporaryDirectory() + "hutch-\(UInt64.random(in: 0...UInt64.max))"
     defer { try? FileManager.default.removeItem(atPath: path) }
-    for name in ["index", "log"] {
+    for name in ["hutch-index", "hutch-log"] {
       try FileManager.default.createDirectory(atPath: path, withIntermediateDirectories: true)
       try Data("somebody's".utf8).write(to: URL(fileURLWithPath: path + "/" + name))
       let failure = #expect(throws: Failure.self) {
@@ -394,7 +403,7 @@ import Testing
       try FileManager.default.removeItem(atPath: path)
     }
     let fixture = try Fixture()
-    try fixture.change("index", at: IndexAt.format) { _ in 77 }
+    try fixture.change("hutch-index", at: IndexAt.format) { _ in 77 }
     let failure = #expect(throws: Failure.self) { try fixture.reopen(closing: false) }
     #expect(failure?.status == .newerFormat)
   }
@@ -458,7 +467,7 @@ import Testing
       for _ in 0...random.next() % 6 {
         let place = range.lowerBound + Int(random.next() % UInt64(range.count))
         let byte = UInt8(random.next() & 255)
-        try fixture.change(isLog ? "log" : "index", at: place) { byte < 100 ? $0 ^ 1 : byte }
+        try fixture.change(isLog ? "hutch-log" : "hutch-index", at: place) { byte < 100 ? $0 ^ 1 : byte }
       }
       guard (try? fixture.reopen(closing: false)) != nil else { continue }
       for i in 0..<300 {

@@ -157,7 +157,9 @@ struct Scratch: ~Copyable {
   deinit { Scratch.empty(path) }
 
   static func empty(_ path: String) {
-    for name in ["lock", "index", "log", "index.new", "log.new"] { unlink(path + "/" + name) }
+    for name in ["hutch.lock", "hutch-index", "hutch-log", "manifest.sqlite"] {
+      unlink(path + "/" + name)
+    }
     rmdir(path)
   }
 }

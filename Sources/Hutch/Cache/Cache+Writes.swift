@@ -453,8 +453,11 @@ final class BlockBox {
 }
 
 extension UnownedBlock {
-  /// A block with the same key, value and extended data and another record.
+  /// A block with the same key, value and extended data and another record, but for the checksum,
+  /// which is the value's.
   func copied(with record: Record) throws(Failure) -> Block {
+    var record = record
+    record.checksum = checksum
     let block = try Block.copying(
       key: key, value: Bytes(value), extended: extended, record: record)
     block.unowned.mark = mark

@@ -78,7 +78,8 @@ final class Cache {
   private(set) var isStorageLeft = false
   /// Whether sharing is SHARED.
   let isShared: Bool
-  /// A fork has set `coherence`: what would be written on eviction is written at once.
+  /// The sharing is not SHARED, and there is `coherence` all the same, because of a fork or of the
+  /// store: what would be written on eviction is written at once.
   private(set) var isFamily = false
 
   // Of Forking, under the roster's lock.
@@ -116,7 +117,8 @@ final class Cache {
     closeDeadline = options.tasks.closeDeadline
     codecID = options.disk.codec?.id ?? 0
     self.coherence = coherence
-    isShared = coherence != nil
+    isShared = coherence != nil && options.disk.sharing == .shared
+    isFamily = coherence != nil && !isShared
     policy = options.policy ?? .adaptive
     pressure = options.pressure
     writePolicy = options.writePolicy

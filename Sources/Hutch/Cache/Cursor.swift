@@ -37,7 +37,8 @@ final class Cursor {
     } else if handle.scope == .memory || handle.cache.storage == nil {
       source = .memory
     } else {
-      source = handle.scope == .disk ? .storage : .both(WholeWalk(handle))
+      let hasOrder = handle.cache.storage?.isOrdered ?? false
+      source = handle.scope == .disk && hasOrder ? .storage : .both(WholeWalk(handle))
     }
   }
 

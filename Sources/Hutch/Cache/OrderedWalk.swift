@@ -28,6 +28,8 @@ final class OrderedWalk {
   /// The page's last one was the last of all.
   private var isEnd = false
   private var position: WalkPosition
+  /// The store's order is the one that is asked for.
+  private let isStorages: Bool
   private(set) var current: UnownedKey?
 
   /// 1 MB, and the keys.
@@ -45,6 +47,8 @@ final class OrderedWalk {
     self.handle = handle
     self.order = order
     isDescending = descending
+    isStorages =
+      handle.scope == .disk && order == .insertion && handle.cache.storage?.isOrdered ?? true
     began = handle.cache.clock.now
     position = WalkPosition(descending: descending)
   }
@@ -93,8 +97,8 @@ final class OrderedWalk {
     let cache = handle.cache
     let moment = cache.clock.moment()
     var failure: Failure?
-    if handle.scope == .disk && order == .insertion {
-      // The store's order is the one that is asked for: each of its pages is one of ours.
+    if isStorages {
+      // Each of its pages is one of ours.
       var rank: Int64 = 0
       let count = try cache.withStorage { (storage) throws(Failure) in
         try storage.entries(after: &position, limit: OrderedWalk.keysInLook, at: moment) {
@@ -164,7 +168,7 @@ final class OrderedWalk {
   /// Keeps a copy of the key if it comes next, or before others that do.
   private func keep(_ key: Bytes, _ first: Int64, _ second: Int64, _ failure: inout Failure?) {
     var item = RankedHeap.Item(first: first, second: second, tag: 0, weight: Int64(key.count))
-    if let passed, handle.scope != .disk || order != .insertion, !passed.comes(before: item) {
+    if let passed, !isStorages, !passed.comes(before: item) {
       return
     }
     let isFull = candidates.count == OrderedWalk.room

@@ -137,6 +137,7 @@ final class WholeWalk {
   private func lookThroughStore(at moment: Moment) throws(Failure) {
     let cache = handle.cache
     if handle.scope == .memory || cache.storage == nil { return }
+    if !(cache.storage?.isOrdered ?? true) { return try lookThroughUnordered(at: moment) }
     let prefix = Bytes(self.prefix.elements)
     // The key that the store goes on behind, and the last one that it has shown.
     var from = GrowingArray<UInt8>()
@@ -162,6 +163,44 @@ final class WholeWalk {
       if count == 0 || page.isBehindEnd(last) || !last.begins(with: prefix) { return }
       swap(&from, &reached)
     }
+  }
+
+  /// Of a store without an order of keys: all of its entries, as in memory.
+  private func lookThroughUnordered(at moment: Moment) throws(Failure) {
+    let cache = handle.cache
+    var position = WalkPosition(descending: false)
+    var failure: Failure?
+    while true {
+      try handle.check()
+      let count = try cache.withStorage { (storage) throws(Failure) in
+        cache.writeBack.write(storage)
+        return try storage.entries(
+          after: &position, limit: WholeWalk.keysInLook, at: moment
+        ) { key, record in
+          if let last, key.isOrderedBeforeOrSame(as: last) { return }
+          if !tag.isEmpty && (record.tagSize == 0 || !hasTag(key, storage, at: moment, &failure)) {
+            return
+          }
+          insert(key, &failure)
+        }
+      }
+      if let failure { throw failure }
+      if count == 0 { return }
+    }
+  }
+
+  private func hasTag(
+    _ key: Bytes, _ storage: any Storage, at moment: Moment, _ failure: inout Failure?
+  ) -> Bool {
+    var isSame = false
+    do throws(Failure) {
+      try storage.tag(of: key, at: moment) { _, found in
+        isSame = found.hasSameBytes(as: Bytes(tag.elements))
+      }
+    } catch {
+      failure = error
+    }
+    return isSame
   }
 
   private func insert(_ key: Bytes, _ failure: inout Failure?) {

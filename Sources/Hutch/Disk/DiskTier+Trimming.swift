@@ -339,3 +339,17 @@ extension DiskTier {
     }
   }
 }
+
+extension TrimRule {
+  /// Of the others: who has less goes first.
+  func item(_ row: Row, uses: Int64) -> RankedHeap.Item {
+    let rank: (Int64, Int64) =
+      switch spec.kind {
+      case .largestFirst: (-row.charge, row.id)
+      case .leastFrequent: (uses, row.record.accessed)
+      default: (row.record.accessed, row.id)
+      }
+    return RankedHeap.Item(
+      first: rank.0, second: rank.1, tag: row.id, weight: countsEntries ? 1 : row.charge)
+  }
+}

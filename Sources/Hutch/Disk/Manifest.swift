@@ -244,7 +244,7 @@ final class Manifest {
         time_to_live, time_to_idle, min_free FROM meta WHERE id = 1
       """)
     guard try statement.step(), let number = UInt32(exactly: statement.integer(0)),
-      let storage = StorageKind(rawValue: number), storage != .unspecified
+      let storage = StorageKind(rawValue: number), storage != .unspecified, storage != .log
     else {
       throw Failure(.corrupt, "the manifest has no meta row")
     }

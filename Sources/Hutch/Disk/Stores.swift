@@ -8,7 +8,10 @@ func openStorage(
 ) throws(Failure) -> any Storage {
   switch options.kind {
   case .unspecified, .mixed, .sqlite, .file:
-    try DiskTier.open(directory: directory, options: options, clock: clock)
+    return try DiskTier.open(directory: directory, options: options, clock: clock)
+  case .log:
+    // The log store is no part of the library yet (folder Log).
+    throw Failure(.unsupported, "options.storage is not defined")
   }
 }
 

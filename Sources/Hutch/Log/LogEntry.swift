@@ -9,8 +9,9 @@ import Synchronization
 ///      8  check     over all that follows but `accessed` (LogCheck)
 ///     16  version
 ///     24  created
-///     32  accessed  seconds since 1970, below the address's lower 32 bits: a late reader that
-///                   notes its access in a place which has been used again fails
+///     32  accessed  milliseconds since 1970, 44 bits, below 20 bits that follow from the
+///                   address: a late reader that notes its access in a place which has been used
+///                   again fails
 ///     40  sizes     of the value, 32 bits; of the key, 16; which fields follow, 16
 ///     48  fields    8 bytes each, of those that are not 0: expires, time to idle, cost, and
 ///                   sizes: of extended data with tag, 32 bits; of the tag, 8
@@ -107,8 +108,7 @@ struct LogEntry {
       var record = Record(
         version: version, created: created, size: valueSize, extendedSize: extendedSize,
         tagSize: tagSize)
-      let seconds = Int64(accessed & 0xFFFF_FFFF) &* 1_000_000_000
-      record.accessed = max(created, seconds)
+      record.accessed = max(created, Int64(accessed & Access.mask) &* 1_000_000)
       if !fields.isEmpty {
         record.expires = field(.expires)
         record.timeToIdle = field(.timeToIdle)
@@ -117,15 +117,25 @@ struct LogEntry {
       return record
     }
 
-    /// Notes when the entry was read: once a minute is enough, or once a second for one whose
-    /// idle time counts.
+    /// Notes when the entry was read: once a second is enough, but for one whose idle time counts.
     @inline(__always)
     func noteAccess(at time: Int64, isIdling: Bool) {
-      let seconds = UInt64(clamping: time / 1_000_000_000) & 0xFFFF_FFFF
-      let before = accessed & 0xFFFF_FFFF
-      if seconds < before + (isIdling ? 1 : 60) { return }
-      SharedWords.replace(
-        start + At.accessed, accessed, by: address << 32 | seconds)
+      let now = Access.word(address, time)
+      let passed = Int64(now & Access.mask) - Int64(accessed & Access.mask)
+      if passed < (isIdling ? 1 : 1_000) { return }
+      SharedWords.replace(start + At.accessed, accessed, by: now)
+    }
+  }
+
+  /// The word `accessed`.
+  enum Access {
+    static let mask: UInt64 = 1 << 44 - 1
+
+    /// A time is rounded up: an entry must not end sooner than its idle time says.
+    @inline(__always)
+    static func word(_ address: LogAddress, _ time: Int64) -> UInt64 {
+      let tag = address &* 0x9E37_79B9_7F4A_7C15 & ~mask
+      return tag | min(UInt64(clamping: Record.sum(time, 999_999) / 1_000_000), mask)
     }
   }
 
@@ -155,9 +165,7 @@ struct LogEntry {
     SharedWords.store(start + At.address, address)
     SharedWords.store(start + At.version, record.version)
     SharedWords.store(start + At.created, UInt64(bitPattern: record.created))
-    SharedWords.store(
-      start + At.accessed,
-      address << 32 | UInt64(clamping: record.accessed / 1_000_000_000) & 0xFFFF_FFFF)
+    SharedWords.store(start + At.accessed, Access.word(address, record.accessed))
     SharedWords.store(
       start + At.sizes,
       UInt64(value.count) | UInt64(key.count) << 32 | fields.rawValue << 48)
@@ -191,7 +199,9 @@ struct LogEntry {
     SharedWords.store(start + At.address, address)
     SharedWords.copy(
       Bytes(start: head.start + At.check, count: At.accessed - At.check), to: start + At.check)
-    SharedWords.store(start + At.accessed, address << 32 | head.accessed & 0xFFFF_FFFF)
+    SharedWords.store(
+      start + At.accessed,
+      Access.word(address, 0) & ~Access.mask | head.accessed & Access.mask)
     SharedWords.copy(
       Bytes(start: head.start + At.sizes, count: head.byteCount - At.sizes),
       to: start + At.sizes)

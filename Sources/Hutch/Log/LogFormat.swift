@@ -17,9 +17,8 @@ enum IndexAt {
   /// 1: everything was on the disk when the last process closed it.
   static let clean = 96
 
-  // Lines of their own, for they are written all the time.
+  // A line of its own, for it is written all the time.
   static let lock = 128
-  static let versions = 192
 
   // The state, changed with the lock held.
   /// Where the next entry goes; 0: there is no active segment.
@@ -48,9 +47,17 @@ enum IndexAt {
   static let sparePage = 344
   /// No page of slots has a higher level.
   static let top = 352
+  /// When the first entry may end of those written since a walk for expired ones began; of those
+  /// before; and how often one has begun (LogStore+Expiring).
+  static let expiry = 360
+  static let expiryBefore = 368
+  static let walks = 376
 
   // The limits that are in force, as in TierLimits.
   static let limits = 384
+
+  /// Which counter a write is changing: one more than its index, `LogMarks.all`, or 0.
+  static let marking = 432
 
   // Redo: how many words, then pairs of an offset and a value (RedoRecord).
   static let redo = 448
@@ -60,8 +67,9 @@ enum IndexAt {
 
   static let seats = 4096
   static let pageTable = seats + seatCount * 8
-  static let counters = pageTable + mostPages * 8
-  static let slots = counters + 65_536 * 4
+  static let shared = pageTable + mostPages * 8
+  static let versions = shared + LogShared.versions
+  static let slots = shared + LogShared.byteCount
 
   /// More segments there cannot be.
   static let seatCount = 1 << 16

@@ -4,45 +4,110 @@ import Synchronization
 /// The processes that have a directory open, and which of them live.
 ///
 /// Each has a number from 1 to 250 and, for as long as it lives, an open-file-description lock
-/// on that byte of the file `lock`: the kernel takes it away, however the process ends, and not
-/// before. Byte 0 is held while a directory is being opened or closed. Process numbers are
-/// never used: containers that share a directory do not share them.
+/// on a byte of the file `hutch.lock`: the kernel takes it away, however the process ends, and not
+/// before. Process numbers are never used: containers that share a directory do not share them.
+///
+///     byte 8        held while a directory is being opened or closed
+///     byte 9        for reading by everybody who has it open; for writing by an opening that keeps
+///                   others out, and its forked children, through an open file of their own
+///     byte 16 + n   of the process with the number n
+///
+/// The bytes below are the SQLite store's (Disk/WriterLock.swift); byte 0, its turn, is held for as
+/// long as a new store is being made, so that no manifest is made beside it.
 ///
 /// A number is used again, so it comes with an incarnation, which the index counts.
 final class LogMember {
   static let most = 250
+  private static let turn: Int64 = 0
+  private static let opening: Int64 = 8
+  private static let presence: Int64 = 9
+  private static let members: Int64 = 16
+  /// How long an opening or closing of somebody else's is waited for, in nanoseconds.
+  private static let patience: Int64 = 10_000_000_000
 
   private let file: Descriptor
+  /// Has byte 9 locked, and is inherited: parent and child have it in common.
+  private let common: Descriptor
   /// 0: none yet.
   private(set) var number = 0
+  /// There has been a fork: `common` is not this process's alone.
+  private(set) var isCommon = false
+
+  static let name: StaticString = "hutch.lock"
 
   init(_ directory: Directory) throws(Failure) {
+    file = try LogMember.open(directory)
+    common = try LogMember.open(directory)
+  }
+
+  private static func open(_ directory: Directory) throws(Failure) -> Descriptor {
     guard
-      let opened = Files.open(
-        Files.path("lock"), at: directory.descriptor, O_RDWR | O_CREAT | O_NOFOLLOW)
-    else { throw .system("cannot open the lock file", otherwise: .badDirectory) }
-    file = Descriptor(owning: opened)
+      let opened = Files.openBeneath(
+        Files.path(name), at: directory.descriptor, O_RDWR | O_CREAT | O_NONBLOCK)
+    else { throw .opening("cannot open the lock file") }
+    let file = Descriptor(owning: opened)
+    guard let status = Files.status(of: opened), hutch_is_regular(status.st_mode) != 0 else {
+      throw Failure(.badDirectory, "hutch.lock in the directory is not a cache's")
+    }
+    return file
+  }
+
+  /// Whether a directory has the file: it is a cache's then.
+  static func isIn(_ directory: Directory) -> Bool {
+    guard let status = Files.status(Files.path(name), at: directory.descriptor) else { return false }
+    return hutch_is_regular(status.st_mode) != 0
   }
 
   /// Keeps others from opening and closing the directory. They are quick, so it is waited for.
-  func beginOpening() throws(Failure) {
-    while hutch_ofd_lock_byte(file.number, Int16(F_WRLCK), 0, 1) != 0 {
-      if hutch_errno() != EINTR { throw .system("cannot lock the directory") }
+  func beginOpening() throws(Failure) { try take(LogMember.opening) }
+
+  func tryOpening() -> Bool {
+    hutch_ofd_lock_byte(file.number, Int16(F_WRLCK), LogMember.opening, 0) == 0
+  }
+
+  func endOpening() { give(LogMember.opening) }
+
+  /// Keeps a SQLite store from being made in the directory.
+  func beginMaking() throws(Failure) { try take(LogMember.turn) }
+
+  func endMaking() { give(LogMember.turn) }
+
+  private func take(_ byte: Int64) throws(Failure) {
+    let end = Deadline(after: LogMember.patience)
+    while hutch_ofd_lock_byte(file.number, Int16(F_WRLCK), byte, 0) != 0 {
+      let code = hutch_errno()
+      guard code == EAGAIN || code == EACCES || code == EINTR else {
+        throw .system("cannot lock the directory", errno: code)
+      }
+      if end.hasPassed { throw Failure(.busy, "another process has the directory open") }
+      usleep(200)
     }
   }
 
-  func endOpening() { _ = hutch_ofd_lock_byte(file.number, Int16(F_UNLCK), 0, 0) }
+  private func give(_ byte: Int64) {
+    _ = hutch_ofd_lock_byte(file.number, Int16(F_UNLCK), byte, 0)
+  }
 
   /// Whether no other process has the directory open. While it is being opened or closed.
   func isAlone() -> Bool {
-    var lock = hutch_flock(Int16(F_WRLCK), 1, Int64(LogMember.most))
+    var lock = hutch_flock(Int16(F_WRLCK), LogMember.members + 1, Int64(LogMember.most))
     return hutch_ofd_first(file.number, &lock) == 0
   }
 
-  /// Takes a number.
-  func join() throws(Failure) {
+  /// Takes a number. `keepsOthersOut`: nobody has the directory open, nor will.
+  func join(keepsOthersOut: Bool = false) throws(Failure) {
+    let kind = Int16(keepsOthersOut ? F_WRLCK : F_RDLCK)
+    guard hutch_ofd_lock_byte(common.number, kind, LogMember.presence, 0) == 0 else {
+      throw Failure(.busy, "another process has the directory open")
+    }
+    try takeNumber()
+  }
+
+  private func takeNumber() throws(Failure) {
     for candidate in 1...LogMember.most
-    where hutch_ofd_lock_byte(file.number, Int16(F_WRLCK), Int64(candidate), 0) == 0 {
+    where hutch_ofd_lock_byte(
+      file.number, Int16(F_WRLCK), LogMember.members + Int64(candidate), 0) == 0
+    {
       number = candidate
       return
     }
@@ -54,16 +119,46 @@ final class LogMember {
   /// does; it is let go last, so that one of the two always says that somebody is there.
   func beginInChild(_ directory: Directory) throws(Failure) {
     let own = try LogMember(directory)
-    try own.join()
+    try own.takeNumber()
     guard dup3(own.file.number, file.number, O_CLOEXEC) >= 0 else {
       throw .system("cannot lock the directory")
     }
     number = own.number
+    isCommon = true
   }
+
+  /// In the parent of a fork.
+  func noteFork() { isCommon = true }
 
   /// Whether the process with this number is there, or another one has it since.
   func isAlive(_ other: Int) -> Bool {
-    other == number || hutch_ofd_is_locked(file.number, Int64(other)) != 0
+    other == number
+      || hutch_ofd_is_locked(file.number, LogMember.members + Int64(other)) != 0
+  }
+
+  /// Does not have the directory open any more. Nobody opens or closes it meanwhile.
+  func leave() {
+    if number > 0 { give(LogMember.members + Int64(number)) }
+    // An exclusive opening's forked children have this in common with it: it goes with the last.
+    if isCommon {
+      LogMember.replace(common.number)
+    } else {
+      _ = hutch_ofd_lock_byte(common.number, Int16(F_UNLCK), LogMember.presence, 0)
+    }
+  }
+
+  /// In the child of a fork that has no part in the directory: it must not seem to be the parent,
+  /// nor keep others out.
+  func leaveToParent() {
+    LogMember.replace(file.number)
+    LogMember.replace(common.number)
+  }
+
+  /// Lets go of a copy of an open file, which would keep its locks, and keeps the number taken.
+  private static func replace(_ number: Int32) {
+    guard let null = Files.open(Files.path("/dev/null"), O_RDONLY) else { return }
+    _ = dup3(null, number, O_CLOEXEC)
+    CSystem.close(null)
   }
 }
 
@@ -163,7 +258,9 @@ struct LogLock {
       expected: holder, desired: own, ordering: .acquiringAndReleasing
     ).exchanged
     CrashPoint.pass()
-    if taken { RedoRecord.complete(words, limit: Int(Files.status(of: index)?.st_size ?? 0)) }
+    guard taken else { return false }
+    RedoRecord.complete(words, limit: Int(Files.status(of: index)?.st_size ?? 0))
+    LogMarks(words).complete()
     return taken
   }
 }

@@ -71,15 +71,44 @@ extension LogStore {
     let word = SlotWord(SharedWords.load(slot))
     let ages = ages
     if (!entry.fields.isEmpty || ages.any) && entry.record.isExpired(at: now, under: ages) {
-      counters.expirations.count()
-      drop(slot, page, entry, cleaned: next)
+      lose(slot, page, entry, .expired, cleaned: next)
     } else if word.isUsed && mayMove(entry, reserving: units) {
       move(entry, slot, hash, cleaned: next)
-    } else {
-      counters.evictions.count()
+    } else if entry.address == replaced {
       drop(slot, page, entry, cleaned: next)
+    } else {
+      lose(slot, page, entry, .evicted, cleaned: next)
     }
     return .cleaned
+  }
+
+  /// Takes away an entry that nobody has asked to remove, and says so.
+  func lose(
+    _ slot: UnsafeMutableRawPointer, _ page: SlotPage, _ entry: LogEntry.Head, _ cause: DropCause,
+    cleaned: LogAddress? = nil
+  ) {
+    switch cause {
+    case .evicted: counters.evictions.count()
+    case .expired: counters.expirations.count()
+    case .damaged, .barred: counters.damaged.count()
+    }
+    if let observer {
+      observer.storeDrops(entry.key, entry.version, cause)
+      owed.add(entry.key, entry.version)
+    }
+    drop(slot, page, entry, cleaned: cleaned)
+  }
+
+  /// One slice of making room: a few entries of the oldest segments, for as long as `isNeeded`.
+  /// False: it is not any more, or nothing is left.
+  func makeRoom(at now: Int64, while isNeeded: () -> Bool) -> Bool {
+    for _ in 0..<512 {
+      guard isNeeded() else { return false }
+      if clean(reserving: 0, at: now) == .cleaned { continue }
+      if segmentCount == 0 || words.load(IndexAt.oldest) == active { return false }
+      retire()
+    }
+    return isNeeded()
   }
 
   private func mayMove(_ entry: LogEntry.Head, reserving units: UInt64) -> Bool {
@@ -100,5 +129,6 @@ extension LogStore {
     redo.set(IndexAt.moved, words.load(IndexAt.moved) &+ entry.units)
     redo.set(IndexAt.cleaning, cleaned)
     redo.commit()
+    if entry.address == replaced { replaced = address }
   }
 }

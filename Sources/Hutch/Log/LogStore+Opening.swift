@@ -4,30 +4,49 @@ import Synchronization
 // Opening: what a directory is, a new one, and the end. With the lock file's first byte held.
 
 extension LogStore {
-  static let indexName: StaticString = "index"
-  static let logName: StaticString = "log"
-  private static let newIndex: StaticString = "index.new"
-  private static let newLog: StaticString = "log.new"
+  static let indexName: StaticString = "hutch-index"
+  static let logName: StaticString = "hutch-log"
+  static let newIndex: StaticString = "hutch-index.new"
+  static let newLog: StaticString = "hutch-log.new"
 
   /// Opens the store in a directory, and makes it if there is none. `limits`: nil, and they are
-  /// what the directory has, or the default in a new one.
-  static func open(_ directory: Directory, limits: TierLimits?) throws(Failure) -> LogStore {
+  /// what the directory has, or the default in a new one; else those of the fields `given` count.
+  /// `keepsOthersOut`: nobody else may have it open, but for forked children. `settle` is called
+  /// with the store while nobody else opens or closes the directory, and with whether this opening
+  /// is the only one.
+  static func open(
+    _ directory: Directory, limits: TierLimits?, given: LimitFields = .all,
+    keepsOthersOut: Bool = false, counters: LogCounters = LogCounters(),
+    settle: (LogStore, _ isAlone: Bool) throws(Failure) -> Void = { _, _ throws(Failure) in }
+  ) throws(Failure) -> LogStore {
     let member = try LogMember(directory)
     try member.beginOpening()
     defer { member.endOpening() }
+    let isAlone = member.isAlone()
     // Whoever has it open has asked all this already.
-    if member.isAlone(), try !isUsable(directory) {
+    if isAlone, try !isUsable(directory) {
+      try member.beginMaking()
+      defer { member.endMaking() }
+      try LogStub.make(in: directory)
       try create(in: directory, limits ?? .defaultDisk)
     }
-    let store = try attach(directory, member)
-    if let limits, limits != store.limits { try store.setLimits(limits, at: store.wallTime) }
+    let store = try attach(directory, member, keepsOthersOut: keepsOthersOut, counters)
+    if isAlone {
+      // What the one before has not looked at.
+      store.words.store(IndexAt.expiry, 0)
+    }
+    try settle(store, isAlone)
+    if let limits {
+      let wanted = store.limits.changed(given, to: limits)
+      if wanted != store.limits { try store.setLimits(wanted, at: store.wallTime) }
+    }
     return store
   }
 
   private var wallTime: Int64 { Clock.read(CLOCK_REALTIME) }
 
   private static func attach(
-    _ directory: Directory, _ member: LogMember
+    _ directory: Directory, _ member: LogMember, keepsOthersOut: Bool, _ counters: LogCounters
   ) throws(Failure) -> LogStore {
     let indexFile = try openFile(indexName, directory)
     let logFile = try openFile(logName, directory)
@@ -37,17 +56,17 @@ extension LogStore {
     let log = try Mapping(logFile.number, reach: 1 << 40, least: 1 << 28)
     index.adviseRandom()
     log.adviseRandom()
-    try member.join()
-    return LogStore(directory, member, indexFile, logFile, index, log)
+    try member.join(keepsOthersOut: keepsOthersOut)
+    return try LogStore(directory, member, indexFile, logFile, index, log, counters)
   }
 
   private static func openFile(
     _ name: StaticString, _ directory: Directory
   ) throws(Failure) -> Descriptor {
     guard
-      let number = Files.open(
-        Files.path(name), at: directory.descriptor, O_RDWR | O_NOFOLLOW | O_NONBLOCK)
-    else { throw .system("cannot open a file of the log store", otherwise: .badDirectory) }
+      let number = Files.openBeneath(
+        Files.path(name), at: directory.descriptor, O_RDWR | O_NONBLOCK)
+    else { throw .opening("cannot open a file of the log store") }
     let file = Descriptor(owning: number)
     guard let status = Files.status(of: number), hutch_is_regular(status.st_mode) != 0 else {
       throw Failure(.badDirectory, "a file of the directory is no cache's")
@@ -65,22 +84,22 @@ extension LogStore {
       // One that is not empty is not what a kill left of `create`.
       let log = Files.status(Files.path(logName), at: directory.descriptor)
       guard log?.st_size ?? 0 == 0 else {
-        throw Failure(.badDirectory, "the file 'log' in the directory is no cache's")
+        throw Failure(.badDirectory, "hutch-log in the directory is no cache's")
       }
       return false
     }
     guard hutch_is_regular(found.st_mode) != 0 else {
-      throw Failure(.badDirectory, "the file 'index' in the directory is no cache's")
+      throw Failure(.badDirectory, "hutch-index in the directory is no cache's")
     }
     let file = try openFile(indexName, directory)
     var head = InlineArray<64, UInt64>(repeating: 0)
     let size = withUnsafeMutableBytes(of: &head) { Files.read(file.number, into: $0) } ?? 0
     guard size == 512, head[0] == LogFormat.magic else {
-      throw Failure(.badDirectory, "the file 'index' in the directory is no cache's")
+      throw Failure(.badDirectory, "hutch-index in the directory is no cache's")
     }
     let format = head[IndexAt.format / 8]
     guard format & 0xFFFF_FFFF <= LogFormat.version else {
-      throw Failure(.newerFormat, "a newer version of the library made the directory")
+      throw Failure(.newerFormat, "the directory was written by a newer version")
     }
     let shift = Int(truncatingIfNeeded: format >> 32) + 4
     guard shift >= LogFormat.smallestSegment, shift <= LogFormat.largestSegment,
@@ -123,7 +142,7 @@ extension LogStore {
     else { throw .system("cannot look at a new file") }
     for (offset, count) in [
       (0, IndexAt.seats + LogPages.pageSize), (IndexAt.pageTable, LogPages.pageSize),
-      (IndexAt.slots, LogPages.step * LogPages.pageSize),
+      (IndexAt.shared, LogShared.byteCount), (IndexAt.slots, LogPages.step * LogPages.pageSize),
     ] { try Files.reserve(indexFile.number, offset, count) }
 
     var head = InlineArray<64, UInt64>(repeating: 0)
@@ -132,7 +151,11 @@ extension LogStore {
     set(
       IndexAt.format,
       LogFormat.version | UInt64(LogFormat.segmentShift(for: limits.cost) - 4) << 32)
-    for i in 0..<4 { set(IndexAt.secrets + i * 8, try Entropy.number()) }
+    var secrets = InlineArray<4, UInt64>(repeating: 0)
+    for i in 0..<4 {
+      secrets[i] = try Entropy.number()
+      set(IndexAt.secrets + i * 8, secrets[i])
+    }
     set(IndexAt.device, UInt64(truncatingIfNeeded: index.st_dev))
     set(IndexAt.indexInode, UInt64(truncatingIfNeeded: index.st_ino))
     set(IndexAt.logInode, UInt64(truncatingIfNeeded: log.st_ino))
@@ -141,7 +164,7 @@ extension LogStore {
     set(IndexAt.boot + 8, boot.id.1)
     set(IndexAt.bootOffset, UInt64(bitPattern: boot.offset))
     // Above all that an index before this one has given out, which may be lost.
-    set(IndexAt.versions, UInt64(clamping: Clock.read(CLOCK_REALTIME)))
+    var versions = UInt64(clamping: Clock.read(CLOCK_REALTIME))
     set(IndexAt.next, 1)
     set(IndexAt.oldest, 1)
     set(IndexAt.pages, 1)
@@ -155,6 +178,10 @@ extension LogStore {
     guard withUnsafeBytes(of: head, { Files.write($0, to: indexFile.number) }),
       withUnsafeBytes(
         of: &first, { Files.write($0, to: indexFile.number, at: IndexAt.pageTable) }),
+      withUnsafeBytes(
+        of: secrets, { Files.write($0, to: indexFile.number, at: IndexAt.shared) }),
+      withUnsafeBytes(
+        of: &versions, { Files.write($0, to: indexFile.number, at: IndexAt.versions) }),
       Files.rename(Files.path(newLog), to: Files.path(logName), at: directory.descriptor),
       Files.rename(Files.path(newIndex), to: Files.path(indexName), at: directory.descriptor)
     else { throw .system("cannot make a file of the log store") }
@@ -164,9 +191,9 @@ extension LogStore {
     _ name: StaticString, _ directory: Directory
   ) throws(Failure) -> Descriptor {
     guard
-      let number = Files.open(
-        Files.path(name), at: directory.descriptor, O_RDWR | O_CREAT | O_TRUNC | O_NOFOLLOW)
-    else { throw .system("cannot make a file of the log store", otherwise: .badDirectory) }
+      let number = Files.openBeneath(
+        Files.path(name), at: directory.descriptor, O_RDWR | O_CREAT | O_TRUNC | O_NONBLOCK)
+    else { throw .opening("cannot make a file of the log store") }
     return Descriptor(owning: number)
   }
 
@@ -190,13 +217,30 @@ extension LogStore {
     hasBegun = true
   }
 
+  /// The boot that the directory is open in, with the offset that its processes' clocks have in
+  /// common. While it is being opened.
+  func adoptBoot(isAlone: Bool) -> Boot {
+    var boot = Boot.current()
+    let known = Boot(id: (words.load(IndexAt.boot), words.load(IndexAt.boot + 8)),
+      offset: Int64(bitPattern: words.load(IndexAt.bootOffset)))
+    if boot.isSame(as: known) {
+      boot.offset = known.offset
+    } else if isAlone {
+      words.store(IndexAt.bootOffset, UInt64(bitPattern: boot.offset))
+    }
+    return boot
+  }
+
   /// No call is under way or comes later. The last process to close the directory writes
   /// everything to the disk, and says so. The failure, if that is not possible; the directory
   /// counts for this boot then.
   func close() -> Failure? {
     do throws(Failure) {
       try member.beginOpening()
-      defer { member.endOpening() }
+      defer {
+        member.leave()
+        member.endOpening()
+      }
       guard member.isAlone(), words.load(IndexAt.clean) == 0 else { return nil }
       // What a process that died had begun is completed first.
       try locked(until: Deadline(at: Int64.max)) { () throws(Failure) in }
@@ -212,9 +256,12 @@ extension LogStore {
 
   // MARK: limits
 
-  /// Sets the limits of the directory, for all processes, and evicts until they hold.
-  func setLimits(_ limits: TierLimits, at now: Int64) throws(Failure) {
-    try locked(until: Deadline(at: Int64.max)) { () throws(Failure) in
+  /// Sets the limits of the directory, for all processes, and evicts until they hold, in slices,
+  /// between which `pause` is called with no lock held.
+  func setLimits(
+    _ limits: TierLimits, at now: Int64, pause: () -> Void = {}
+  ) throws(Failure) {
+    try locked { () throws(Failure) in
       var redo = RedoRecord(words)
       redo.set(IndexAt.limits, limits.cost)
       redo.set(IndexAt.limits + 8, limits.count)
@@ -222,9 +269,21 @@ extension LogStore {
       redo.set(IndexAt.limits + 24, UInt64(bitPattern: limits.ages.timeToLive))
       redo.set(IndexAt.limits + 32, UInt64(bitPattern: limits.ages.timeToIdle))
       redo.set(IndexAt.limits + 40, limits.minFree)
+      // Other ages end entries at other times.
+      redo.set(IndexAt.expiry, 0)
       redo.commit()
-      shrink(at: now)
-      if limits.count != 0 { evict(to: limits.count, at: now) }
     }
+    var hasMore = true
+    while hasMore {
+      hasMore = try locked { () throws(Failure) in
+        makeRoom(at: now) { isOverLimits }
+      }
+      pause()
+    }
+  }
+
+  private var isOverLimits: Bool {
+    let limit = words.load(IndexAt.limits + 8)
+    return limit != 0 && count > limit || segmentCount > max(2, allowedSegments)
   }
 }

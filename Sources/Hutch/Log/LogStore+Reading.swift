@@ -147,10 +147,30 @@ extension LogStore {
   @inline(__always)
   private func note(_ match: LogMatch, at moment: Moment) {
     counters.hits.count()
+    noteUse(match, at: moment.time)
+  }
+
+  /// An entry was read, here or in a tier above.
+  @inline(__always)
+  func noteUse(_ match: LogMatch, at time: Int64) {
     if !match.word.isUsed {
       SharedWords.replace(match.slot, match.word.bits, by: match.word.withUse.bits)
     }
-    noteAccess(match, at: moment.time)
+    noteAccess(match, at: time)
+  }
+
+  /// Whether what a key has is what was written; if not, it is removed. Nil: it has nothing.
+  func inspect(_ key: Bytes) -> Bool? {
+    let hash = hash.entry(key)
+    while let match = find(key, hash) {
+      let isSound = match.entry.isSound(
+        hash, by: check, value: Checksum.xxh3(match.entry.value), match.entry.extended)
+      guard isStill(match.seat, match.word.address) else { continue }
+      if isSound { return true }
+      _ = removeDamaged(match, until: Deadline(at: Int64.max))
+      return false
+    }
+    return nil
   }
 
   /// Notes when the entry was read. `accessed` has the entry's address beside it, so this fails
@@ -163,14 +183,15 @@ extension LogStore {
   /// An entry's bytes are not what was written: its slot is emptied, and its key has none. False:
   /// the lock is not free, and a reader does not wait; a later read will meet the entry again.
   @inline(never)
-  private func removeDamaged(_ match: LogMatch) -> Bool {
+  private func removeDamaged(
+    _ match: LogMatch, until end: Deadline = Deadline(after: 0)
+  ) -> Bool {
     do throws(Failure) {
-      try locked(until: Deadline(after: 0)) { () throws(Failure) in
+      try locked(until: end) { () throws(Failure) in
         guard SlotWord(SharedWords.load(match.slot)).address == match.word.address,
           words.load(PageWord.offset(match.page.number)) == match.page.word.bits
         else { return }
-        counters.damaged.count()
-        drop(match.slot, match.page, match.entry)
+        lose(match.slot, match.page, match.entry, .damaged)
       }
       return true
     } catch {

@@ -48,6 +48,12 @@ struct WalkPage: ~Copyable {
     let record: Record
     let key: Int
     let keySize: Int
+    /// Where the entry was, and whether it had been read since it was appended.
+    let address: LogAddress
+    let isUsed: Bool
+    /// What it takes of the log.
+    var charge: Int64 { Int64(units) * Int64(LogFormat.unit) }
+    let units: UInt32
   }
   var entries = GrowingArray<Entry>()
   var keys = GrowingArray<UInt8>()
@@ -102,6 +108,23 @@ extension LogStore {
     LogPlace.order(hash) < place.next
   }
 
+  /// Finds the entries of the next page, whatever their age, and goes on behind them. False: it
+  /// was the last one, and there are none.
+  func step(_ place: inout LogPlace, into found: inout WalkPage) throws(Failure) -> Bool {
+    found.removeAll()
+    while !place.isAtEnd {
+      guard let page = page(for: place.hash) else { break }
+      try collect(page, from: place, into: &found)
+      if words.load(PageWord.offset(page.number)) == page.word.bits {
+        place.next = place.end(ofLevel: page.word.level)
+        return true
+      }
+      found.removeAll()
+    }
+    place.next = 1 << UInt64(LogPlace.bits)
+    return false
+  }
+
   private func collect(
     _ page: SlotPage, from place: LogPlace, into found: inout WalkPage
   ) throws(Failure) {
@@ -117,7 +140,9 @@ extension LogStore {
           if order >= place.next && order < place.end(ofLevel: page.word.level) {
             try found.entries.append(
               WalkPage.Entry(
-                order: order, record: entry.record, key: keys, keySize: entry.keySize))
+                order: order, record: entry.record, key: keys, keySize: entry.keySize,
+                address: word.address, isUsed: word.isUsed,
+                units: UInt32(truncatingIfNeeded: entry.units)))
           } else {
             found.keys.truncate(to: keys)
           }
@@ -130,31 +155,35 @@ extension LogStore {
     }
   }
 
-  /// Takes away what has expired, or is wanted, of one page's entries: each if it was not
-  /// written or touched meanwhile. How many; `place` is where to go on.
-  func remove(
-    _ place: inout LogPlace, at moment: Moment, where isWanted: (Record) -> Bool
-  ) throws(Failure) -> UInt64 {
-    var removed: UInt64 = 0
-    var found = WalkPage()
-    guard let page = page(for: place.hash) else { return 0 }
-    try collect(page, from: place, into: &found)
+  /// Takes away entries that a walk has found, those that are where they were and that `isWanted`
+  /// still wants, as they are now. With the lock held.
+  func lose(
+    _ addresses: borrowing GrowingArray<LogAddress>, _ range: Range<Int>, at moment: Moment,
+    if isWanted: (Int, Record) -> Bool
+  ) -> UInt64 {
+    var lost: UInt64 = 0
     let ages = ages
-    try locked(until: Deadline(at: Int64.max)) { () throws(Failure) in
-      for entry in found.entries.elements {
-        let hasExpired = entry.record.isExpired(at: moment.time, under: ages)
-        guard hasExpired || isWanted(entry.record) else { continue }
-        let key = found.key(of: entry)
-        guard let match = find(key, hash.entry(key)),
-          match.entry.version == entry.record.version,
-          match.entry.created == entry.record.created
-        else { continue }
-        if hasExpired { counters.expirations.count() } else { counters.evictions.count() }
-        drop(match.slot, match.page, match.entry)
-        removed += 1
-      }
+    for i in range {
+      let address = addresses[i]
+      guard let seat = seat(of: address), let entry = entry(seat, address), entry.keySize > 0,
+        let (slot, page) = slot(of: entry, hash.entry(entry.key))
+      else { continue }
+      let record = entry.record
+      guard isWanted(i, record) else { continue }
+      let hasExpired = record.isExpired(at: moment.time, under: ages)
+      lose(slot, page, entry, hasExpired ? .expired : .evicted)
+      lost += 1
     }
-    place.next = place.end(ofLevel: page.word.level)
-    return removed
+    return lost
+  }
+
+  /// The key of the entry that is at an address; false: it is not there any more.
+  func key(at address: LogAddress, into key: inout GrowingArray<UInt8>) throws(Failure) -> Bool {
+    key.removeAll()
+    guard let seat = seat(of: address), let entry = entry(seat, address), entry.keySize > 0 else {
+      return false
+    }
+    try key.append(contentsOf: entry.key)
+    return isStill(seat, address)
   }
 }

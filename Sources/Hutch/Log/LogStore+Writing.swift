@@ -16,6 +16,10 @@ struct LogWrite {
   var condition = WriteCondition.always
   /// Until when the lock is waited for.
   var end = Deadline(at: Int64.max)
+  /// The hash that leads to the key's counter (LogShared).
+  var counterHash: UInt64
+  /// A put of an older version than the one that is there is not carried out.
+  var yieldsToNewer = true
 
   /// Of a put: stored, superseded by a newer version (`none`), or too large, or without room; then
   /// the entry that was there has been removed.
@@ -27,18 +31,29 @@ struct LogWrite {
   /// The condition did not hold, and nothing was done.
   var isUnmet = false
   var failure: Failure?
+  /// The key's counter when the write was carried out, and after it.
+  var markBefore: UInt32 = 1
+  var mark: UInt32 = 1
+  /// The counter is odd.
+  fileprivate var isMarking = false
 
   init(_ kind: Kind, _ key: Bytes, _ hash: UInt64) {
     self.kind = kind
     self.key = key
     self.hash = hash
+    counterHash = hash
   }
+
+  fileprivate var counter: Int { CoherenceCounters.index(of: counterHash) }
 }
 
 extension LogStore {
-  /// Carries a write out: it is committed when this returns without a failure.
+  /// Carries a write out: it is committed when this returns without a failure. `settle` is called
+  /// with the lock held, once it is, and before its key's counter says so.
   @_optimize(speed)
-  func write(_ write: inout LogWrite, at moment: Moment) {
+  func write(
+    _ write: inout LogWrite, at moment: Moment, settle: (borrowing LogWrite) -> Void = { _ in }
+  ) {
     let checksum: UInt64
     if let entry = write.entry {
       checksum = entry.checksum != 0 ? entry.checksum : Checksum.xxh3(Bytes(entry.value))
@@ -63,6 +78,11 @@ extension LogStore {
         drop(match.slot, match.page, match.entry)
       }
     }
+    if write.isMarking {
+      write.mark = marks.after(write.counter)
+      settle(write)
+      marks.end(write.counter)
+    }
   }
 
   @inline(__always)
@@ -76,17 +96,21 @@ extension LogStore {
     }
     guard write.condition.holds(for: write.existing) else {
       write.isUnmet = true
+      // Nothing is there: what memories have of it ends with this removal, everywhere.
+      if write.kind == .remove && write.existing == 0 { mark(&write) }
       return
     }
+    mark(&write)
     switch write.kind {
     case .put:
       let entry = write.entry.unsafelyUnwrapped
       // The newest version wins, whichever comes first.
-      if write.existing > entry.version { return }
+      if write.yieldsToNewer && write.existing > entry.version { return }
       var record = entry.record
       record.checksum = checksum
       guard LogEntry.byteCount(key: write.key.count, record) <= largestEntry else {
         write.outcome = .tooLarge
+        counters.refusals.count()
         if let match { drop(match.slot, match.page, match.entry) }
         return
       }
@@ -97,12 +121,26 @@ extension LogStore {
       write.outcome = .stored
     case .remove:
       guard let match else { return }
-      counters.removals.count()
+      if write.existed { counters.removals.count() }
       drop(match.slot, match.page, match.entry)
     case .touch:
       guard let match, write.existed else { return }
       try touch(match, write, at: moment)
     }
+  }
+
+  /// Where nobody else has the directory open, the counter stays as it is: keys that share one would
+  /// lose their copies with each other. But a write with a condition ends the copy of its own
+  /// process, too, whose memory tier follows when the condition has been decided.
+  @inline(__always)
+  private func mark(_ write: inout LogWrite) {
+    guard marks.hasOthers || !write.condition.isAlways else {
+      write.markBefore = marks.now(write.counter)
+      write.mark = write.markBefore
+      return
+    }
+    write.markBefore = marks.begin(write.counter)
+    write.isMarking = true
   }
 
   /// The bytes of the largest entry that is stored.
@@ -119,7 +157,9 @@ extension LogStore {
   ) throws(Failure) {
     let units = LogFormat.units(LogEntry.byteCount(key: key.count, record))
     var match = match
-    // Cleaning may move the entry that is there, or evict it.
+    // Cleaning may move the entry that is there, or take it away.
+    replaced = match?.entry.address ?? 0
+    defer { replaced = 0 }
     if try makeRoom(units, isNew: match == nil, at: moment) { match = find(key, hash) }
 
     let slot: UnsafeMutableRawPointer
@@ -135,6 +175,7 @@ extension LogStore {
     LogEntry.write(
       to: memory(seat, address), address, record, key: key, value: value, extended: extended,
       check: check, hash)
+    noteEnd(of: record)
     let oldUnits = match?.entry.units ?? 0
     var redo = RedoRecord(words)
     redo.set(slot - words.base, SlotWord(hash, address).bits)
@@ -202,6 +243,9 @@ extension LogStore {
   /// Every entry goes, at once: they are below the floor.
   func clear(until end: Deadline) throws(Failure) {
     try locked(until: end) { () throws(Failure) in
+      let hasOthers = marks.hasOthers
+      if hasOthers { marks.beginAll() }
+      defer { if hasOthers { marks.endAll() } }
       var redo = RedoRecord(words)
       redo.set(IndexAt.floor, start(of: words.load(IndexAt.next)))
       redo.set(IndexAt.head, 0)

@@ -6,16 +6,18 @@ import Synchronization
 ///
 /// The directory, mode 0700
 ///
-///     lock     empty; says which processes live (LogMember)
-///     index    the state, the lock, and the tables and pages below; mapped
-///     log      segments of one size, 16 KB to 16 MB; mapped
-///     *.new    one of the two that is being made
+///     hutch.lock       empty; says which processes live (LogMember)
+///     hutch-index      the state, the lock, and the tables and pages below; mapped
+///     hutch-log        segments of one size, 16 KB to 16 MB; mapped
+///     *.new            one of the two that is being made
+///     manifest.sqlite  tells libraries that do not know this store that a newer one made it (LogStub)
 ///
 /// Index (LogFormat.swift)
 ///
 ///     head         what the directory is, limits, lock, state, redo record: 4 KB
 ///     segment table  65,536 words: the place in `log` that a segment has
 ///     page table     2^20 words: the page that has the slots of some keys
+///     shared         what memory tiers go by: 260 KB, beside the limit (LogShared)
 ///     pages          of 4 KB: 64 buckets of 8 slots, a bucket a cache line
 ///
 /// A key's hash leads to a page, to a bucket in it, and to a tag; a lookup looks through at most
@@ -31,6 +33,8 @@ import Synchronization
 /// Every operation, in the order of its stores to shared memory. All of them are behind the lock,
 /// but for `use` and `accessed`.
 ///
+///     any write of a key  its counter, if others have the directory open (LogMarks); what follows;
+///                its counter again
 ///     put        the entry, above the head. Redo: slot, head, count, live
 ///     touch      as a put of the same value with other times
 ///     remove     redo: slot, count, live
@@ -73,8 +77,9 @@ import Synchronization
 ///
 /// Threads and processes. Everything may be called by many at once, but for `open` and `close`.
 /// A process and its forked child have the directory open as any two have (`beginInChild`).
-/// The lock is the last of all locks: nothing of anybody else's is called under it. A process
-/// that is stopped while it has it keeps writers waiting, up to their deadlines, and no reader.
+/// The lock comes after all others but those of `observer`, which is told under it what goes. A
+/// process that is stopped while it has it keeps writers waiting, up to their deadlines, and no
+/// reader.
 final class LogStore: @unchecked Sendable {
   let directory: Directory
   let member: LogMember
@@ -101,12 +106,24 @@ final class LogStore: @unchecked Sendable {
   /// Whether the mark of a clean end has been taken back. Behind the lock.
   var hasBegun = false
 
-  let counters = LogCounters()
+  let counters: LogCounters
+
+  /// The entry that the write under way replaces, 0: none. Behind the lock. If the cleaner meets it,
+  /// it goes without a word: for who is above, it is the write's.
+  var replaced: LogAddress = 0
+
+  /// Told of what goes without being asked to, with the lock held. Set before the first write.
+  unowned(unsafe) var observer: (any StorageObserver)?
+  /// What has gone so, and is still to be told with no lock held.
+  let owed: LogOwed
 
   init(
     _ directory: Directory, _ member: LogMember, _ indexFile: consuming Descriptor,
-    _ logFile: consuming Descriptor, _ index: consuming Mapping, _ log: consuming Mapping
-  ) {
+    _ logFile: consuming Descriptor, _ index: consuming Mapping, _ log: consuming Mapping,
+    _ counters: LogCounters
+  ) throws(Failure) {
+    owed = try LogOwed()
+    self.counters = counters
     self.directory = directory
     self.member = member
     words = SharedWords(index.base)
@@ -152,6 +169,9 @@ final class LogStore: @unchecked Sendable {
 
   func syncHead() throws(Failure) { try index.sync(0, IndexAt.seats) }
 
+  /// Where the counters of other memory tiers are.
+  @inline(__always) var marks: LogMarks { LogMarks(words) }
+
   /// What writes draw their versions from, all processes together.
   var nextVersion: UnsafeMutablePointer<Atomic<UInt64>> { words[IndexAt.versions] }
 
@@ -174,7 +194,9 @@ final class LogStore: @unchecked Sendable {
 
   /// Runs `body` with the lock held. Fails with `busy` if it cannot be had in time.
   @inline(__always)
-  func locked<R>(until end: Deadline, _ body: () throws(Failure) -> R) throws(Failure) -> R {
+  func locked<R>(
+    until end: Deadline = Deadline(at: Int64.max), _ body: () throws(Failure) -> R
+  ) throws(Failure) -> R {
     guard lock.lock(until: end) else {
       throw Failure(.busy, "a process that was stopped has the directory's lock")
     }
@@ -191,7 +213,7 @@ final class LogStore: @unchecked Sendable {
 }
 
 /// What this process did. Relaxed: for statistics.
-struct LogCounters: ~Copyable {
+final class LogCounters {
   let puts = Atomic<UInt64>(0)
   let hits = Atomic<UInt64>(0)
   let misses = Atomic<UInt64>(0)
@@ -199,6 +221,48 @@ struct LogCounters: ~Copyable {
   let evictions = Atomic<UInt64>(0)
   let expirations = Atomic<UInt64>(0)
   let damaged = Atomic<UInt64>(0)
+  let refusals = Atomic<UInt64>(0)
+  let failures = Atomic<UInt64>(0)
+}
+
+/// Entries that have gone without being asked to, until who is above has been told. Its lock comes
+/// after the directory's.
+final class LogOwed {
+  private let lock: Lock
+  /// Of what is to be told. Relaxed: who adds to it sees it.
+  private let count = Atomic<Int>(0)
+  /// With their versions.
+  private var keys = KeyList()
+
+  init() throws(Failure) { lock = try Lock() }
+
+  @inline(__always) var isEmpty: Bool { count.load(ordering: .relaxed) == 0 }
+
+  func add(_ key: Bytes, _ version: UInt64) {
+    lock.withLock {
+      // Without memory it is not told, and the tier above takes the entry for backed.
+      if (try? keys.append(key, Int64(bitPattern: version))) != nil {
+        count.wrappingAdd(1, ordering: .relaxed)
+      }
+    }
+  }
+
+  /// Tells of all of them. With no lock held.
+  func tell(_ observer: any StorageObserver) {
+    var told = KeyList()
+    lock.withLock {
+      swap(&told, &keys)
+      count.store(0, ordering: .relaxed)
+    }
+    told.forEach { observer.storeDropped($0, UInt64(bitPattern: $1)) }
+  }
+
+  // Of a fork: with the lock held the list is whole.
+
+  func hold(until end: Deadline) -> Bool { lock.lock(until: end) }
+  func letGo() { lock.unlock() }
+  /// In a child that was not prepared for: nobody has the lock.
+  func renew() { lock.renew() }
 }
 
 extension Atomic where Value == UInt64 {

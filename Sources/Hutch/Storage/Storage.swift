@@ -102,6 +102,11 @@ protocol Storage: AnyObject {
   /// gathers accesses in memory and writes them in batches.
   func noteAccess(_ key: Bytes, at time: Int64)
 
+  /// True if `keys` and `entries` keep the orders that they name. False: `keys` is not called, and
+  /// `entries` visits the entries in an order of the store's own; an entry that stays is visited
+  /// exactly once.
+  var isOrdered: Bool { get }
+
   /// Visits up to `limit` keys after `key` (nil: from the beginning), in the order of their bytes,
   /// of entries that are committed and not expired. Returns how many; 0 only at the end. No lock is
   /// held while `visit` runs.
@@ -260,6 +265,8 @@ extension Storage {
     }
     return count
   }
+
+  var isOrdered: Bool { true }
 
   // For a store whose reads find no damage.
   var owesRemovals: Bool { false }

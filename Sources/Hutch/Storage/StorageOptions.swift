@@ -50,6 +50,8 @@ enum StorageKind: UInt32 {
   case sqlite = 2
   /// Every value has a file.
   case file = 3
+  /// Entries are appended to a log (folder Log).
+  case log = 4
 }
 
 /// What a completed put survives: the numbers of HUTCH_DURABILITY_*.

@@ -9,6 +9,9 @@ struct Moment {
   /// The number to add to CLOCK_MONOTONIC_COARSE.
   fileprivate let offset: Int64
 
+  /// A time that is known.
+  static func at(_ time: Int64) -> Moment { Moment(fixed: time, offset: 0) }
+
   /// True if the host gave the time, so that `time` costs nothing.
   @inline(__always) var isGiven: Bool { fixed != Int64.min }
 

@@ -1,4 +1,4 @@
-/// What of a trim is about single rows: which ones it wants, or in which order they go.
+/// What of a trim is about single entries: which ones it wants, or that it takes them by rank.
 struct TrimRule {
   let spec: TrimSpec
   let now: Int64
@@ -27,34 +27,22 @@ struct TrimRule {
     default: false
     }
   }
-
-  /// Of the others: who has less goes first.
-  func item(_ row: Row, uses: Int64) -> RankedHeap.Item {
-    let rank: (Int64, Int64) =
-      switch spec.kind {
-      case .largestFirst: (-row.charge, row.id)
-      case .leastFrequent: (uses, row.record.accessed)
-      default: (row.record.accessed, row.id)
-      }
-    return RankedHeap.Item(
-      first: rank.0, second: rank.1, tag: row.id, weight: countsEntries ? 1 : row.charge)
-  }
 }
 
-/// The rows that go first by rank, of all that a scan offers: no more than are needed, and no
+/// The entries that go first by rank, of all that a scan offers: no more than are needed, and no
 /// more than there is room for; another scan finds the next ones. No index is kept for this,
-/// and nothing is sorted by SQLite, which would read as long as the table is.
+/// and nothing is sorted as a whole.
 struct TrimScan: ~Copyable {
   private(set) var heap = RankedHeap()
   private var weight: Int64 = 0
   private let needed: Int64
   private let room: Int
 
-  /// For rows that come to so many bytes or entries. Room for a sixteenth of all rows, so that
+  /// For entries that come to so many bytes, or so many. Room for a sixteenth of all, so that
   /// a trim takes 16 scans at most; 8 MB at least.
-  init(needing needed: Int64, of rows: Int64) {
+  init(needing needed: Int64, of all: Int64) {
     self.needed = needed
-    room = max(1 << 18, Int(clamping: rows / 16))
+    room = max(1 << 18, Int(clamping: all / 16))
   }
 
   mutating func offer(_ item: RankedHeap.Item) throws(Failure) {

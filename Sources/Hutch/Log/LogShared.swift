@@ -1,0 +1,178 @@
+import CSystem
+import Synchronization
+
+/// What the processes that have a directory open tell each other's memory tiers: a part of the
+/// index, which stays at one place in a process's memory while its store moves to another directory.
+///
+///      0  secrets of the hash that leads to the counters, four
+///     64  the next version
+///    128  members      UInt32: 1, or more if others have or had the directory open
+///   4096  the counters of CoherenceCounters
+///
+/// Before there is a directory it is memory of the process's own.
+final class LogShared {
+  static let versions = 64
+  static let members = 128
+  static let counters = 4096
+  static let byteCount = counters + CoherenceCounters.byteCount
+
+  private let base: UnsafeMutableRawPointer
+  let counters: CoherenceCounters
+  /// Whether the memory tier goes by the hash and the counters. Set while the store is opened.
+  var isHandedOut = false
+
+  init() throws(Failure) {
+    let mapped = mmap(
+      nil, LogShared.byteCount, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0)
+    guard let mapped, mapped != UnsafeMutableRawPointer(bitPattern: -1) else { throw .noMemory }
+    base = mapped
+    counters = CoherenceCounters(base + LogShared.counters, members: base + LogShared.members)
+    for i in 0..<4 { word(i * 8).pointee.store(try Entropy.number(), ordering: .releasing) }
+    nextVersion.pointee.store(1, ordering: .releasing)
+    members.pointee.store(1, ordering: .releasing)
+  }
+
+  deinit { munmap(base, LogShared.byteCount) }
+
+  private func word(_ offset: Int) -> UnsafeMutablePointer<Atomic<UInt64>> {
+    (base + offset).assumingMemoryBound(to: Atomic<UInt64>.self)
+  }
+
+  private var members: UnsafeMutablePointer<Atomic<UInt32>> {
+    (base + LogShared.members).assumingMemoryBound(to: Atomic<UInt32>.self)
+  }
+
+  var nextVersion: UnsafeMutablePointer<Atomic<UInt64>> { word(LogShared.versions) }
+
+  private var secrets: (UInt64, UInt64, UInt64, UInt64) {
+    func load(_ i: Int) -> UInt64 { word(i * 8).pointee.load(ordering: .acquiring) }
+    return (load(0), load(1), load(2), load(3))
+  }
+
+  var hash: KeyedHash {
+    let secrets = secrets
+    return KeyedHash(secrets.0, secrets.1, secrets.2, secrets.3)
+  }
+
+  /// A forked child will have the directory open, too.
+  func noteOthers() { members.pointee.store(2, ordering: .releasing) }
+
+  /// Nobody else has it open, nor opens it at this moment.
+  func noteAlone() { members.pointee.store(1, ordering: .releasing) }
+
+  /// Becomes the part of an index. Who is alone brings along what its memory tier goes by; who is
+  /// not must find that there. The directory is being opened.
+  func attach(_ index: Int32, isAlone: Bool) throws(Failure) {
+    let before = secrets
+    let version = nextVersion.pointee.load(ordering: .relaxed)
+    let kept = isHandedOut ? try Allocation.bytes(CoherenceCounters.byteCount) : nil
+    defer { free(kept) }
+    kept?.copyMemory(from: base + LogShared.counters, byteCount: CoherenceCounters.byteCount)
+    if isHandedOut && !isAlone {
+      var there = (UInt64(0), UInt64(0), UInt64(0), UInt64(0))
+      let isRead = withUnsafeMutableBytes(of: &there) {
+        Files.read(index, into: $0, at: IndexAt.shared) == 32
+      }
+      guard isRead, there == before else {
+        throw Failure(.busy, "other processes have opened the directory anew")
+      }
+    }
+    let mapped = mmap(
+      base, LogShared.byteCount, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, index,
+      off_t(IndexAt.shared))
+    guard mapped == base else { throw .system("cannot map the index") }
+    guard isAlone else {
+      members.pointee.store(2, ordering: .releasing)
+      return
+    }
+    members.pointee.store(1, ordering: .releasing)
+    guard let kept else { return }
+    memcpy(base + LogShared.counters, kept, CoherenceCounters.byteCount)
+    for (i, secret) in [before.0, before.1, before.2, before.3].enumerated() {
+      word(i * 8).pointee.store(secret, ordering: .releasing)
+    }
+    nextVersion.pointee.max(version, ordering: .relaxed)
+  }
+}
+
+/// What a write changes of the counters by which other memory tiers know that their copies are
+/// stale: the key's is odd while the write is carried out, and has another even number after it.
+/// With the lock held. Whoever takes the lock from the dead completes the step, so a kill leaves no
+/// copy that seems to count.
+struct LogMarks {
+  static let all = UInt64.max
+
+  private let words: SharedWords
+
+  @inline(__always)
+  init(_ words: SharedWords) { self.words = words }
+
+  @inline(__always)
+  private func counter(_ index: Int) -> UnsafeMutablePointer<Atomic<UInt32>> {
+    (words.base + (IndexAt.shared + LogShared.counters)).assumingMemoryBound(
+      to: Atomic<UInt32>.self) + index
+  }
+
+  /// Whether another process may have copies. Who comes sets this, and then waits for the lock
+  /// once, before it has any.
+  @inline(__always)
+  var hasOthers: Bool {
+    (words.base + (IndexAt.shared + LogShared.members)).assumingMemoryBound(
+      to: Atomic<UInt32>.self).pointee.load(ordering: .acquiring) > 1
+  }
+
+  @inline(__always)
+  func now(_ index: Int) -> UInt32 { counter(index).pointee.load(ordering: .relaxed) & ~1 }
+
+  /// The number before, even.
+  @inline(__always)
+  func begin(_ index: Int) -> UInt32 {
+    words.store(IndexAt.marking, UInt64(index) + 1)
+    let before = counter(index).pointee.load(ordering: .relaxed)
+    if before & 1 == 0 { step(index) }
+    return before & ~1
+  }
+
+  /// The number that it will have once it has ended.
+  @inline(__always)
+  func after(_ index: Int) -> UInt32 { (counter(index).pointee.load(ordering: .relaxed) &+ 1) & ~1 }
+
+  @inline(__always)
+  func end(_ index: Int) {
+    if counter(index).pointee.load(ordering: .relaxed) & 1 != 0 { step(index) }
+    words.store(IndexAt.marking, 0)
+  }
+
+  func beginAll() {
+    words.store(IndexAt.marking, LogMarks.all)
+    stepAll(from: 0)
+  }
+
+  func endAll() {
+    stepAll(from: 1)
+    words.store(IndexAt.marking, 0)
+  }
+
+  /// All that are even, or odd. Each is its own business, so a kill is tried now and then.
+  private func stepAll(from parity: UInt32) {
+    for i in 0..<CoherenceCounters.count
+    where counter(i).pointee.load(ordering: .relaxed) & 1 == parity {
+      counter(i).pointee.wrappingAdd(1, ordering: .releasing)
+      if i % 8192 == 0 { CrashPoint.pass() }
+    }
+  }
+
+  /// By one: others may add to it at the same time (CoherenceCounters.dropCopies).
+  @inline(__always)
+  private func step(_ index: Int) {
+    counter(index).pointee.wrappingAdd(1, ordering: .releasing)
+    CrashPoint.pass()
+  }
+
+  /// Of a process that died.
+  func complete() {
+    let marking = words.load(IndexAt.marking)
+    if marking == 0 { return }
+    if marking > UInt64(CoherenceCounters.count) { endAll() } else { end(Int(marking) - 1) }
+  }
+}

@@ -1,0 +1,25 @@
+import CSystem
+
+/// Removing a log store from a directory that nothing of this process has open.
+extension LogStorage {
+  /// Unlinks the files that a log store makes, then the directory if nothing else is in it. False:
+  /// there is no log store.
+  static func destroy(_ directory: Directory) throws(Failure) -> Bool {
+    guard try LogStub.isIn(directory) else { return false }
+    let member = try LogMember(directory)
+    try member.beginOpening()
+    guard member.isAlone() else {
+      throw Failure(.busy, "another process has the directory open")
+    }
+    // The stub goes after what it stands for: killed here, the call can be made again.
+    let names = [
+      LogStore.newIndex, LogStore.newLog, LogStore.indexName, LogStore.logName, LogStub.new,
+      LogStub.name, LogMember.name,
+    ]
+    for name in names { _ = Files.unlink(Files.path(name), at: directory.descriptor) }
+    if rmdir(directory.path) != 0, hutch_errno() != ENOTEMPTY, hutch_errno() != EEXIST {
+      throw .system("the cache has been removed, and its directory cannot be")
+    }
+    return true
+  }
+}

@@ -1,0 +1,63 @@
+/// Reads: they take no lock. Every one compares the value with its check, whatever the options say.
+extension LogStorage {
+  func get(_ key: Bytes, at moment: Moment, isAccess: Bool) throws(Failure) -> Block? {
+    guard let store = live else { return missed(isAccess) }
+    return try store.get(key, store.hash.entry(key), at: moment, isAccess: isAccess)
+  }
+
+  private func missed(_ isAccess: Bool) -> Block? {
+    if isAccess { counters.misses.count() }
+    return nil
+  }
+
+  /// One after the other, but the index's lines are asked for ahead.
+  func get(
+    _ count: Int, at moment: Moment, key: (Int) -> Bytes,
+    found: (Int, consuming Block?, Failure?) -> Void
+  ) {
+    let ahead = 8
+    for index in 0..<count {
+      do throws(Failure) {
+        if let store = live, index + ahead < count {
+          store.prefetch(store.hash.entry(key(index + ahead)))
+        }
+        found(index, try get(key(index), at: moment, isAccess: true), nil)
+      } catch {
+        found(index, nil, error)
+      }
+    }
+  }
+
+  func info(_ key: Bytes, at moment: Moment) throws(Failure) -> Record? {
+    guard let store = live else { return nil }
+    return store.info(key, store.hash.entry(key), at: moment)
+  }
+
+  /// The entry has been of use: the cleaner appends it once more.
+  func noteAccess(_ key: Bytes, at time: Int64) {
+    guard let store = live, let match = store.find(key, store.hash.entry(key)) else { return }
+    store.noteUse(match, at: time)
+  }
+
+  // MARK: walks
+
+  var isOrdered: Bool { false }
+
+  /// Not called: there is no order of keys.
+  func keys(
+    after key: Bytes?, limit: Int, at moment: Moment, visit: (Bytes) -> Void
+  ) throws(Failure) -> Int { 0 }
+
+  func entries(
+    after position: inout WalkPosition, limit: Int, at moment: Moment,
+    visit: (Bytes, Record) -> Void
+  ) throws(Failure) -> Int {
+    guard let store = live else { return 0 }
+    let isFirst = position.newest == nil
+    var place = LogPlace(next: isFirst ? 0 : UInt64(clamping: position.last))
+    let count = try store.walk(&place, limit: limit, at: moment, visit: visit)
+    position.newest = 0
+    position.last = Int64(clamping: place.next)
+    return count
+  }
+}

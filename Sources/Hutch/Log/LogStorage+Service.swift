@@ -1,0 +1,194 @@
+import CSystem
+import Synchronization
+
+/// Out of service and back, the end, and a fork.
+extension LogStorage {
+  // MARK: the directory
+
+  /// How long a directory that has gone may go unnoticed by writes, and when one that could not be
+  /// used is tried again; nanoseconds.
+  private static let pauseBeforeLook: Int64 = 100_000_000
+  private static let pauseBeforeTry: Int64 = 1_000_000_000
+
+  /// A look now and then, by who writes.
+  @inline(__always)
+  func lookIfDue() {
+    let now = Clock.read(CLOCK_MONOTONIC_COARSE)
+    if now >= nextLook.load(ordering: .relaxed) { look() }
+  }
+
+  /// Whether the directory is still there, at its path, with this store in it. If not, the store is
+  /// out of service.
+  @inline(never)
+  func look() {
+    let now = Clock.read(CLOCK_MONOTONIC_COARSE)
+    nextLook.store(now + LogStorage.pauseBeforeLook, ordering: .relaxed)
+    guard let store = live else {
+      if now >= nextTry.load(ordering: .relaxed) { _ = reopen() }
+      return
+    }
+    var there: stat?
+    // Without memory for a path it is looked at another time.
+    guard
+      (try? store.directory.withPath(of: LogStore.indexName) { path throws(Failure) in
+        there = Files.status(path, at: AT_FDCWD)
+      }) != nil
+    else { return }
+    let own = Files.status(of: store.indexFile.number)
+    if let own, let there, own.st_ino == there.st_ino, own.st_dev == there.st_dev {
+      return
+    }
+    goDown(Failure(.tierDown, "the directory was removed or replaced"))
+  }
+
+  private func goDown(_ failure: Failure) {
+    stateLock.withLock {
+      guard isUp else { return }
+      reason = failure
+      isTold = false
+      postponeTry()
+      up.store(false, ordering: .releasing)
+    }
+  }
+
+  func postponeTry() {
+    nextTry.store(
+      Clock.read(CLOCK_MONOTONIC) + LogStorage.pauseBeforeTry, ordering: .relaxed)
+  }
+
+  /// Tries to open the directory again, at its path. True if the store is in service.
+  func reopen() -> Bool {
+    if isLeft || !serviceLock.tryLock() { return false }
+    defer { serviceLock.unlock() }
+    if isUp { return true }
+    postponeTry()
+    let here = stateLock.withLock { self.place }
+    do throws(Failure) {
+      // A directory that somebody has removed is not ours to make again.
+      let directory = try Directory.open(
+        path: here.path, creating: options.isOptional,
+        allowsNetwork: options.allowsNetworkDirectory)
+      try attach(directory)
+    } catch {
+      stateLock.withLock { reason = error }
+      return false
+    }
+    isListed.store(observer == nil, ordering: .relaxed)
+    observer?.storeReturns(firstVersion)
+    stateLock.withLock {
+      isBack = isTold
+      isTold = true
+      up.store(true, ordering: .releasing)
+    }
+    return true
+  }
+
+  /// Sees to it that the process knows where the store is. Tried again by maintenance: until it does,
+  /// another opening of the directory is told that it is busy.
+  func list() {
+    guard let observer, isUp, !isListed.load(ordering: .relaxed) else { return }
+    let place = stateLock.withLock { self.place }
+    if Process.relist(observer.identity, device: place.device, inode: place.inode) {
+      isListed.store(true, ordering: .relaxed)
+    }
+  }
+
+  /// Tells of a change of state, once, with no lock held.
+  func tellState() {
+    guard let observer else { return }
+    var failure: Failure?
+    let isNews = stateLock.withLock { () -> Bool in
+      if !isUp && !isTold {
+        isTold = true
+        failure = reason
+      }
+      defer { isBack = false }
+      return isBack
+    }
+    if isNews {
+      list()
+      observer.storeChanged(nil)
+    }
+    if let failure { observer.storeChanged(failure) }
+  }
+
+  var downFailure: Failure {
+    let words: StaticString = "the disk tier is out of service"
+    guard let reason = stateLock.withLock({ reason }) else { return Failure(.tierDown, words) }
+    if isLeft { return reason }
+    return reason.with(.tierDown, words)
+  }
+
+  // MARK: the end
+
+  func close(lastVersion: UInt64) -> Failure? {
+    guard let store else { return nil }
+    let wasUp = isUp
+    look()
+    let isRemoved = Files.status(of: store.directory.descriptor)?.st_nlink == 0
+    let failure = store.close()
+    up.store(false, ordering: .releasing)
+    if let failure, !isRemoved { return failure.with(.io, "closed, but the end was not clean") }
+    if wasUp && !isRemoved && stateLock.withLock({ reason }) != nil {
+      return downFailure.with(.io, "closed, but the end was not clean")
+    }
+    return nil
+  }
+
+  // MARK: a fork
+
+  func prepareFork(_ hash: KeyedHash, until end: Deadline) -> Bool {
+    guard sweepLock.lock(until: end) else { return false }
+    if serviceLock.lock(until: end) {
+      if stateLock.lock(until: end) {
+        if store?.owed.hold(until: end) ?? true {
+          store?.member.noteFork()
+          shared.noteOthers()
+          return true
+        }
+        stateLock.unlock()
+      }
+      serviceLock.unlock()
+    }
+    sweepLock.unlock()
+    return false
+  }
+
+  func endFork() {
+    store?.owed.letGo()
+    stateLock.unlock()
+    serviceLock.unlock()
+    sweepLock.unlock()
+  }
+
+  /// The child takes its place at once: as long as it had its parent's, nobody could tell that the
+  /// parent has died.
+  func beginInChild(isPrepared: Bool) {
+    guard isPrepared else { return leave() }
+    sweep = LogSweep()
+    if let store {
+      do throws(Failure) {
+        try store.beginInChild()
+      } catch {
+        endFork()
+        return leave()
+      }
+    }
+    endFork()
+  }
+
+  func closeLocks() { store?.member.leaveToParent() }
+
+  /// Out of service for ever.
+  private func leave() {
+    closeLocks()
+    store?.owed.renew()
+    stateLock.renew()
+    serviceLock.renew()
+    sweepLock.renew()
+    up.store(false, ordering: .releasing)
+    isTold = true
+    isLeft = true
+    reason = Failure(.forked, "the disk tier belongs to the parent of this process")
+  }
+}

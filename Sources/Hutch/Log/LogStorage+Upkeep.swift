@@ -1,0 +1,209 @@
+import CSystem
+import Synchronization
+
+/// A walk for what has expired.
+struct LogSweep {
+  /// How far it has come; nil: none is under way.
+  var place: LogPlace?
+  /// Which walk of the directory's it is.
+  var number: UInt64 = 0
+  /// When the first of the entries ends that it has met and left.
+  var earliest = Int64.max
+  /// CLOCK_MONOTONIC: when it began, and before when no other one does.
+  var began: Int64 = 0
+  var pauseEnd: Int64 = 0
+}
+
+/// What can wait, and what is asked seldom: limits, numbers, what has expired, the check.
+extension LogStorage {
+  var limits: TierLimits { store?.limits ?? options.limits }
+
+  func setLimits(_ limits: TierLimits, at moment: Moment) throws(Failure) {
+    let store = try serving()
+    try store.setLimits(limits, at: moment.time) { settle() }
+  }
+
+  var stats: TierStats {
+    func load(_ counter: borrowing Atomic<UInt64>) -> UInt64 { counter.load(ordering: .relaxed) }
+    var stats = TierStats(isUp: isUp)
+    if let store = live {
+      stats.count = store.count
+      stats.cost = store.live
+    }
+    stats.hits = load(counters.hits)
+    stats.misses = load(counters.misses)
+    stats.puts = load(counters.puts)
+    stats.removals = load(counters.removals)
+    stats.evictions = load(counters.evictions)
+    stats.expirations = load(counters.expirations)
+    stats.refusals = load(counters.refusals)
+    stats.failures = load(counters.failures)
+    stats.damaged = load(counters.damaged)
+    return stats
+  }
+
+  func differs(from other: StorageOptions) -> Bool {
+    let chosen = other.chosen
+    let limits = self.limits
+    return (other.kind != .unspecified && other.kind != .log)
+      || (chosen.contains(.durability) && other.durability != .process)
+      || (chosen.contains(.checksums) && !other.checksChecksums)
+      || (chosen.contains(.sharing) && options.chosen.contains(.sharing)
+        && other.sharing != options.sharing)
+      || limits.changed(other.given, to: other.limits) != limits
+  }
+
+  /// Everything is committed already, access times too.
+  func flush(at moment: Moment) throws(Failure) {
+    look()
+    settle()
+    _ = try serving()
+  }
+
+  // MARK: maintenance
+
+  func maintain(at moment: Moment) -> Bool {
+    guard isUp || reopen() else {
+      tellState()
+      return false
+    }
+    look()
+    list()
+    guard let store = live else {
+      tellState()
+      return false
+    }
+    var hasMore = false
+    do throws(Failure) {
+      hasMore = try sweepExpired(store, at: moment)
+      hasMore = try keepFree(store, at: moment) || hasMore
+    } catch {
+      counters.failures.count()
+      hasMore = false
+    }
+    lookForOthers(store)
+    settle()
+    return hasMore
+  }
+
+  private static let pauseBetweenLooks: Int64 = 10_000_000_000
+
+  /// Others may have gone.
+  private func lookForOthers(_ store: LogStore) {
+    let now = Clock.read(CLOCK_MONOTONIC)
+    guard store.marks.hasOthers, now >= nextCount.load(ordering: .relaxed) else { return }
+    nextCount.store(now + LogStorage.pauseBetweenLooks, ordering: .relaxed)
+    guard store.member.tryOpening() else { return }
+    if store.member.isAlone() { shared.noteAlone() }
+    store.member.endOpening()
+  }
+
+  /// Pages of slots in a slice.
+  private static let pagesInSlice = 8
+  /// A walk that took this long is followed by a pause, so that no more than a sixteenth of the
+  /// time goes into walks.
+  private static let longWalk: Int64 = 2_000_000
+
+  /// A slice of a walk through all entries that takes away what has expired; one begins when the
+  /// first entry may have. True if there is more to do at once.
+  private func sweepExpired(_ store: LogStore, at moment: Moment) throws(Failure) -> Bool {
+    guard sweepLock.tryLock() else { return false }
+    defer { sweepLock.unlock() }
+    let now = moment.time
+    if sweep.place == nil {
+      let monotonic = Clock.read(CLOCK_MONOTONIC)
+      guard store.mayHaveExpired(at: now), monotonic >= sweep.pauseEnd else { return false }
+      sweep.number = try store.beginWalk()
+      sweep.place = LogPlace()
+      sweep.earliest = Int64.max
+      sweep.began = monotonic
+    }
+    guard var place = sweep.place else { return false }
+    var found = WalkPage()
+    var victims = GrowingArray<LogAddress>()
+    for _ in 0..<LogStorage.pagesInSlice {
+      guard try store.step(&place, into: &found) else {
+        try store.endWalk(sweep.number, earliest: sweep.earliest)
+        let length = Clock.read(CLOCK_MONOTONIC) - sweep.began
+        sweep.pauseEnd = length < LogStorage.longWalk ? 0 : sweep.began + 16 * length
+        sweep.place = nil
+        return false
+      }
+      let ages = store.ages
+      victims.removeAll()
+      for entry in found.entries.elements where entry.record.mayExpire(under: ages) {
+        if entry.record.isExpired(at: now, under: ages) {
+          if entry.record.endOfIdle(at: now, under: ages) != Record.never {
+            askAbove(found.key(of: entry), entry.record)
+          }
+          try victims.append(entry.address)
+        }
+        // Also of one that the tier above has kept alive.
+        sweep.earliest = min(
+          sweep.earliest,
+          max(Record.sum(now, 1), entry.record.end(at: now, under: ages)))
+      }
+      if !victims.isEmpty {
+        _ = try store.locked { () throws(Failure) in
+          store.lose(victims, 0..<victims.count, at: moment) { _, record in
+            record.isExpired(at: now, under: ages)
+          }
+        }
+      }
+    }
+    sweep.place = place
+    return true
+  }
+
+  /// Gives a segment back to a file system that has less free than is to stay free.
+  private func keepFree(_ store: LogStore, at moment: Moment) throws(Failure) -> Bool {
+    let least = store.limits.minFree
+    guard least > 0, let space = Files.space(of: store.logFile.number),
+      UInt64(clamping: space.free) < least, store.segmentCount > 2
+    else { return false }
+    let before = store.segmentCount
+    return try store.locked { () throws(Failure) in
+      store.makeRoom(at: moment.time) { store.segmentCount > max(2, before - 1) }
+    }
+  }
+
+  // MARK: check
+
+  func check(isQuick: Bool, at moment: Moment) throws(Failure) -> CheckReport {
+    var report = CheckReport()
+    let store = try serving()
+    var place = LogPlace()
+    var found = WalkPage()
+    while try store.step(&place, into: &found) {
+      guard isUp else { throw downFailure }
+      let ages = store.ages
+      for entry in found.entries.elements {
+        if entry.record.isExpired(at: moment.time, under: ages) { continue }
+        if isQuick {
+          report.entries += 1
+          continue
+        }
+        switch store.inspect(found.key(of: entry)) {
+        case .some(true):
+          report.entries += 1
+          report.bytes += UInt64(entry.record.size)
+        case .some(false): report.damaged += 1
+        case nil: break
+        }
+      }
+      settle()
+    }
+    let sums = try store.verify(readsValues: false)
+    report.index = sums.damaged + sums.misplaced
+    report.counters = sums.isExact ? 0 : 1
+    settle()
+    return report
+  }
+}
+
+extension Record {
+  /// When time ends the entry, unless it is read before; `never` if it does not.
+  func end(at now: Int64, under ages: Ages) -> Int64 {
+    min(endOfLife(at: now, under: ages), endOfIdle(at: now, under: ages))
+  }
+}

@@ -1,0 +1,240 @@
+import CSystem
+import Synchronization
+
+/// The log store as a store below the memory tier: what `Storage` asks for, by what `LogStore` has.
+///
+///     LogStorage           state, opening, what memory tiers share
+///     +Writing             submit commits; conditions are decided under the directory's lock
+///     +Reading             gets, walks in the order of the keys' hashes
+///     +Trimming            trims of every kind, in slices
+///     +Upkeep              limits, what has expired, check, statistics
+///     +Service             out of service and back, the end, a fork
+///     +Destroying          a directory without it
+///
+/// A write is committed when `submit` returns, so nothing is ever pending, announced or undecided.
+/// Whatever the sharing, several processes may have the directory open, at least a process and its
+/// forked children; so memory tiers always go by `shared`. What is to be written on eviction
+/// is written at once, which costs less than to remember it.
+///
+/// What the store drops it tells under its lock (`storeDrops`, LogStore.observer), and afterwards
+/// with no lock held (`storeDropped`), at the end of the call that has dropped it or of the next one.
+///
+/// Stores. A directory that goes away takes its store out of service; one that is opened later is
+/// another LogStore. Reads may be in the old one at that time, without any lock, so it stays mapped
+/// until the end, and there is a bound on how many there can be.
+///
+/// Locks, in this order: `sweepLock`, `serviceLock`, `stateLock`, the directory's, `LogOwed`'s.
+final class LogStorage: Storage, @unchecked Sendable {
+  let options: StorageOptions
+  let clock: Clock
+  let shared: LogShared
+  let counters = LogCounters()
+  unowned(unsafe) var observer: (any StorageObserver)?
+
+  /// The newest LogStore; 0: there has been none. Release by who has opened it, acquire by who
+  /// uses it.
+  private let current = Atomic<UInt>(0)
+  /// Whether it is in service. Release and acquire, likewise.
+  let up = Atomic<Bool>(false)
+  /// In the child of a fork: the directory is the parent's alone.
+  var isLeft = false
+
+  /// Protects what follows.
+  let stateLock: Lock
+  /// All that there have been.
+  private var stores: [LogStore] = []
+  /// Of the newest one, or where one is to be.
+  private(set) var place: Directory
+  /// Why it is out of service.
+  var reason: Failure?
+  /// Whether the observer has been told so.
+  var isTold = true
+  /// Whether the observer is to be told that it is in service again.
+  var isBack = false
+  /// Keys of writes that have failed because it is out of service: what comes back may have older
+  /// values of theirs, and is cleared if there are too many.
+  var barred = KeyList()
+  var barredCount = 0
+  static let mostBarred = 65_536
+
+  /// Held by who takes it out of service or brings it back.
+  let serviceLock: Lock
+  /// When the directory is looked at next, and when it is tried again; CLOCK_MONOTONIC. Relaxed.
+  let nextLook = Atomic<Int64>(0)
+  let nextTry = Atomic<Int64>(0)
+  /// When it is asked next whether others still have it open. Relaxed.
+  let nextCount = Atomic<Int64>(0)
+  /// Whether the process's list has the directory. Relaxed.
+  let isListed = Atomic<Bool>(true)
+
+  /// Protects `sweep`.
+  let sweepLock: Lock
+  var sweep = LogSweep()
+
+  private init(_ directory: Directory, _ options: StorageOptions, _ clock: Clock) throws(Failure) {
+    self.options = options
+    self.clock = clock
+    place = directory
+    shared = try LogShared()
+    stateLock = try Lock()
+    serviceLock = try Lock()
+    sweepLock = try Lock()
+  }
+
+  /// The store in a directory that nothing else of this process has open.
+  static func open(
+    directory: Directory, options: StorageOptions, clock: Clock
+  ) throws(Failure) -> LogStorage {
+    try refuse(options)
+    let storage = try LogStorage(directory, options, clock)
+    do throws(Failure) {
+      guard directory.isOpen else {
+        throw Failure(.badDirectory, "the directory cannot be opened")
+      }
+      try storage.attach(directory)
+      storage.up.store(true, ordering: .releasing)
+    } catch {
+      guard options.isOptional && error.isOfDirectory else { throw error }
+      storage.reason = error
+      storage.isTold = false
+      storage.postponeTry()
+    }
+    storage.shared.isHandedOut = true
+    return storage
+  }
+
+  /// What there is not.
+  private static func refuse(_ options: StorageOptions) throws(Failure) {
+    if options.codec != nil {
+      throw Failure(.unsupported, "a cache of the storage kind log has no codec")
+    }
+    if options.chosen.contains(.durability) && options.durability != .process {
+      throw Failure(.unsupported, "a cache of the storage kind log has durability process only")
+    }
+  }
+
+  /// Whether nobody else may have the directory open, but for forked children.
+  private var keepsOthersOut: Bool {
+    options.sharing == .exclusive
+  }
+
+  /// Opens the store in a directory, or makes it.
+  func attach(_ directory: Directory) throws(Failure) {
+    switch try LogStub.look(directory) {
+    case .stub: break
+    case .other:
+      throw Failure(.invalidArgument, "the directory has another storage kind")
+    case .absent:
+      if options.allowsNonempty || LogMember.isIn(directory) { break }
+      guard try directory.isEmpty else {
+        throw Failure(.badDirectory, "the directory is not empty, and is not a cache's")
+      }
+    }
+    let isFirst = stateLock.withLock { stores.isEmpty }
+    guard stateLock.withLock({ stores.count < LogStorage.mostStores }) else {
+      throw Failure(.tierDown, "the directory has gone away too often")
+    }
+    let store = try LogStore.open(
+      directory, limits: isFirst ? options.limits : limits, given: isFirst ? options.given : .all,
+      keepsOthersOut: keepsOthersOut, counters: counters, settle: meet)
+    store.observer = observer
+    try dropBarred(from: store)
+    stateLock.withLock {
+      stores.append(store)
+      place = directory
+      reason = nil
+      current.store(
+        UInt(bitPattern: Unmanaged.passUnretained(store).toOpaque()), ordering: .releasing)
+    }
+  }
+
+  /// Nobody reads the store yet, here.
+  private func dropBarred(from store: LogStore) throws(Failure) {
+    var keys = KeyList()
+    let count = stateLock.withLock { () -> Int in
+      swap(&keys, &barred)
+      defer { barredCount = 0 }
+      return barredCount
+    }
+    if count > LogStorage.mostBarred { return try store.clear(until: Deadline(at: Int64.max)) }
+    let now = Moment.at(Clock.read(CLOCK_REALTIME))
+    keys.forEach { key, _ in
+      var write = LogWrite(.remove, key, store.hash.entry(key))
+      write.counterHash = shared.hash.entry(key)
+      store.write(&write, at: now)
+    }
+  }
+
+  /// The directory is being opened.
+  private func meet(_ store: LogStore, isAlone: Bool) throws(Failure) {
+    try shared.attach(store.indexFile.number, isAlone: isAlone)
+    // Writes that do not know of this process yet end.
+    if !isAlone { try store.locked { () throws(Failure) in } }
+    let boot = store.adoptBoot(isAlone: isAlone)
+    if !clock.isHosts { clock.setAnchor(boot.offset) }
+  }
+
+  private static let mostStores = 64
+
+  /// The newest store, in service or not; nil: there has been none.
+  @inline(__always)
+  var store: LogStore? {
+    let address = UnsafeRawPointer(bitPattern: current.load(ordering: .acquiring))
+    return address.map { Unmanaged<LogStore>.fromOpaque($0).takeUnretainedValue() }
+  }
+
+  /// The store, if it is in service.
+  @inline(__always)
+  var live: LogStore? { up.load(ordering: .acquiring) ? store : nil }
+
+  /// The store, or why there is none.
+  func serving() throws(Failure) -> LogStore {
+    guard let live else { throw downFailure }
+    return live
+  }
+
+  var isUp: Bool { up.load(ordering: .acquiring) }
+
+  func watch(by observer: any StorageObserver) {
+    self.observer = observer
+    store?.observer = observer
+    tellState()
+  }
+
+  // MARK: sharing
+
+  var sharing: StorageSharing? {
+    StorageSharing(
+      counters: shared.counters, nextVersion: shared.nextVersion, hash: shared.hash)
+  }
+
+  /// What others draw in the same directory is drawn from there too.
+  var firstVersion: UInt64 { shared.nextVersion.pointee.load(ordering: .relaxed) }
+
+  // MARK: nothing waits
+
+  func abandon(_ write: StorageWrite) {}
+  /// Nothing is written on eviction.
+  func announce(_ write: StorageWrite) -> Bool { false }
+  func isAnnounced(_ write: StorageWrite) -> Bool { false }
+  func isAnnounced(_ key: Bytes) -> Bool { false }
+  var announcedCount: UInt64 { 0 }
+  func isPending(_ key: Bytes) -> Bool { false }
+
+  func mayHold(_ key: Bytes) -> Bool {
+    guard let live else { return true }
+    return live.find(key, live.hash.entry(key)) != nil
+  }
+
+  // MARK: what has gone
+
+  var owesRemovals: Bool {
+    guard let store else { return false }
+    return !store.owed.isEmpty
+  }
+
+  func settle() {
+    if let store, let observer, !store.owed.isEmpty { store.owed.tell(observer) }
+    tellState()
+  }
+}

@@ -1,0 +1,87 @@
+import CSystem
+
+/// The file `manifest.sqlite` of a directory that has a log store: the first 100 bytes of a SQLite
+/// database with the library's application_id and a user_version that no library has. A library
+/// that knows only manifests looks there first, and answers that a newer version wrote the
+/// directory; it is the first file that a log store makes beside the lock.
+enum LogStub {
+  static let name: StaticString = "manifest.sqlite"
+  /// "HUTC"
+  private static let application: UInt32 = 0x4855_5443
+  /// Above all formats that a manifest will have.
+  private static let format: UInt32 = 1_000_001
+  private static let size = 512
+  static let new: StaticString = "hutch-stub.new"
+
+  enum Kind {
+    case absent
+    case stub
+    /// A manifest, or somebody else's.
+    case other
+  }
+
+  static func look(_ directory: Directory) throws(Failure) -> Kind {
+    guard
+      let number = Files.openBeneath(
+        Files.path(name), at: directory.descriptor, O_RDONLY | O_NONBLOCK)
+    else {
+      switch hutch_errno() {
+      case ENOENT: return .absent
+      case ELOOP: return .other
+      default: throw .opening("cannot open the manifest")
+      }
+    }
+    let file = Descriptor(owning: number)
+    guard let status = Files.status(of: number), hutch_is_regular(status.st_mode) != 0 else {
+      return .other
+    }
+    var wanted = LogStub.head
+    var found = InlineArray<64, UInt64>(repeating: 0)
+    let isSame = withUnsafeMutableBytes(of: &found) { found in
+      Files.read(file.number, into: found) == size
+        && withUnsafeBytes(of: &wanted) { memcmp($0.baseAddress!, found.baseAddress!, size) == 0 }
+    }
+    return isSame ? .stub : .other
+  }
+
+  /// Whether a directory has a log store, or the beginning of one.
+  static func isIn(_ directory: Directory) throws(Failure) -> Bool {
+    if case .stub = try look(directory) { return true }
+    return false
+  }
+
+  private static var head: InlineArray<64, UInt64> {
+    var head = InlineArray<64, UInt64>(repeating: 0)
+    withUnsafeMutableBytes(of: &head) { bytes in
+      let magic: StaticString = "SQLite format 3"  // and its NUL
+      memcpy(bytes.baseAddress!, magic.utf8Start, 16)
+      // The page size, and what a database has that is no older than 2004.
+      bytes.storeBytes(of: UInt16(512).bigEndian, toByteOffset: 16, as: UInt16.self)
+      bytes.storeBytes(of: UInt32(0x0101_0040).bigEndian, toByteOffset: 18, as: UInt32.self)
+      bytes.storeBytes(of: format.bigEndian, toByteOffset: 60, as: UInt32.self)
+      bytes.storeBytes(of: application.bigEndian, toByteOffset: 68, as: UInt32.self)
+      let words: StaticString = "This directory is a Hutch cache's; its entries are in hutch-log.\n"
+      memcpy(bytes.baseAddress! + 128, words.utf8Start, words.utf8CodeUnitCount)
+    }
+    return head
+  }
+
+  /// Makes it, if it is not there. No manifest is made meanwhile. Fails if one is there.
+  static func make(in directory: Directory) throws(Failure) {
+    switch try look(directory) {
+    case .stub: return
+    case .other:
+      throw Failure(.invalidArgument, "the directory has another storage kind")
+    case .absent: break
+    }
+    guard
+      let number = Files.openBeneath(
+        Files.path(new), at: directory.descriptor, O_RDWR | O_CREAT | O_TRUNC | O_NONBLOCK)
+    else { throw .opening("cannot make the file manifest.sqlite") }
+    let file = Descriptor(owning: number)
+    var head = LogStub.head
+    guard withUnsafeBytes(of: &head, { Files.write($0, to: file.number) }),
+      Files.rename(Files.path(new), to: Files.path(name), at: directory.descriptor)
+    else { throw .system("cannot make the file manifest.sqlite") }
+  }
+}
