@@ -1,6 +1,6 @@
 /// A walk over the entries of both tiers as one, in the order of their keys, or over those whose
-/// keys begin alike or that have one tag; no lock and no read transaction is held between its steps, and nothing of it is
-/// known to those who write. Of a view's scope it sees one tier.
+/// keys begin alike or that have one tag; no lock and no read transaction is held between its
+/// steps, and nothing of it is known to those who write. Of a view's scope it sees one tier.
 ///
 /// A page has the keys that come next, as many as there is room for. They are collected from both
 /// tiers, so an entry that both have is on it once; and as each page begins behind the end of the
@@ -70,8 +70,8 @@ final class WholeWalk {
     }
   }
 
-  /// The next keys, up to `most`, none at the end; they are valid until the next call. Whether there
-  /// still are entries is not asked.
+  /// The next keys, up to `most`, none at the end; they are valid until the next call. Whether
+  /// there still are entries is not asked.
   func take(
     most: Int, into pointers: inout GrowingArray<UnsafeRawPointer?>,
     _ sizes: inout GrowingArray<Int>

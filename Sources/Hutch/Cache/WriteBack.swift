@@ -7,9 +7,10 @@ import Synchronization
 /// back. While it is dirty, the store has nothing that a read would see.
 ///
 /// An entry that leaves is announced to the store under the lock of its shard (`stage`), so there
-/// is no moment at which no tier has it, and waits in `queue` until it is written (`write`): by calls that make entries leave, by maintenance, by a flush and by the end. A
-/// newer write of the key, or a clear, takes the announced one's place, and nothing is written.
-/// What the store does not take is lost, as if evicted.
+/// is no moment at which no tier has it, and waits in `queue` until it is written (`write`): by
+/// calls that make entries leave, by maintenance, by a flush and by the end. A newer write of the
+/// key, or a clear, takes the announced one's place, and nothing is written. What the store does
+/// not take is lost, as if evicted.
 ///
 /// A read looks into memory before the store, the way such an entry goes. The other way goes
 /// what a put replaces in the store and adds in memory; a read that may have missed that looks
@@ -22,8 +23,9 @@ import Synchronization
 ///   neither             memory alone has it, and owes it to nobody
 ///   dirty and backed    impossible
 ///
-/// The caller of a function here is inside the gate, and holds no lock, if the function does not say
-/// otherwise. LOCKS: those of the order, of a shard, and the queue's, in that order (Cache.swift).
+/// The caller of a function here is inside the gate, and holds no lock, if the function does not
+/// say otherwise. LOCKS: those of the order, of a shard, and the queue's, in that order
+/// (Cache.swift).
 final class WriteBack {
   private let memory: MemoryTier
   private let order: WriteOrder

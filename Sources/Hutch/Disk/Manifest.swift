@@ -65,21 +65,21 @@ final class Manifest {
   private let beginning: Statement
   private let committing: Statement
   private let rollingBack: Statement
-  private let finding: Statement
-  private let findingByID: Statement
-  private let inserting: Statement
-  private let replacing: Statement
+  let finding: Statement
+  let findingByID: Statement
+  let inserting: Statement
+  let replacing: Statement
   /// Of the table of tags. Made when they are first needed.
   var tagging: OwnedStatement?
   var untagging: OwnedStatement?
-  private let deleting: Statement
-  private let touching: Statement
-  private let redating: Statement
-  private let accessing: Statement
+  let deleting: Statement
+  let touching: Statement
+  let redating: Statement
+  let accessing: Statement
   private let updatingMeta: Statement
-  private let ending: Statement
-  private let walking: RowOrder
-  private let walkingBack: RowOrder
+  let ending: Statement
+  let walking: RowOrder
+  let walkingBack: RowOrder
   /// No row has an id up to this one.
   var emptyUpTo: Int64 = 0
 
@@ -366,178 +366,6 @@ final class Manifest {
   var isInTransaction: Bool { connection.isInTransaction }
 
   var hasMoved: Bool { connection.hasMoved }
-
-  // MARK: rows
-
-  /// A row as the statements above and RowOrder give it.
-  static func read(_ statement: borrowing Statement) throws(Failure) -> Found {
-    var found = Found()
-    found.row = statement.integer(0)
-    found.id = statement.isNull(1) ? found.row : statement.integer(1)
-    found.generation = statement.integer(2)
-    found.record.version = statement.bits(3)
-    found.record.created = statement.integer(4)
-    found.record.accessed = statement.integer(5)
-    found.record.expires = statement.integer(6)
-    found.record.timeToIdle = max(0, statement.integer(7))
-    found.record.size = Int(min(max(0, statement.integer(8)), Row.largestValue))
-    found.charge = min(max(0, statement.integer(9)), Meta.largest)
-    if !statement.isNull(10) { found.file = ContentName(try statement.bytes(10)) }
-    let codec = statement.integer(11)
-    found.codec = codec & Row.largestCodec
-    found.hasTag = codec > Row.largestCodec
-    return found
-  }
-
-  func find(_ key: Bytes) throws(Failure) -> Found? {
-    try finding.bind(1, key)
-    defer { finding.reset() }
-    guard try finding.step() else { return nil }
-    return try Manifest.read(finding)
-  }
-
-  /// `body` gets the key, which is valid during the call. Nil: no such row.
-  func find<R>(
-    id: Int64, _ body: (Found, Bytes) throws(Failure) -> R
-  ) throws(Failure) -> R? {
-    findingByID.bind(1, id)
-    defer { findingByID.reset() }
-    guard try findingByID.step() else { return nil }
-    return try body(try Manifest.read(findingByID), try findingByID.bytes(12))
-  }
-
-  /// The row of a put, a new one or the one that it replaces. Without a content file the value
-  /// goes into it.
-  func put(
-    _ write: QueuedWrite, replacing old: Found?, generation: Int64, seal: UInt64
-  ) throws(Failure) {
-    if let old {
-      if old.hasTag { try untag(old) }
-      replacing.bind(2, old.row)
-      try put(write, by: replacing, generation, seal)
-    } else {
-      try inserting.bind(2, write.key)
-      try put(write, by: inserting, generation, seal)
-    }
-    if write.entry!.tagSize > 0 { try tag(write) }
-  }
-
-  private func put(
-    _ write: QueuedWrite, by inserting: borrowing Statement, _ generation: Int64, _ seal: UInt64
-  ) throws(Failure) {
-    let block = write.entry!
-    let record = block.record
-    let id = lastID + 1
-    inserting.bind(1, id)
-    inserting.bind(3, bits: record.version)
-    inserting.bind(4, generation)
-    inserting.bind(5, record.created)
-    inserting.bind(6, record.expires)
-    inserting.bind(7, record.timeToIdle)
-    inserting.bind(8, bits: record.cost)
-    inserting.bind(9, Int64(write.size))
-    inserting.bind(10, write.charge)
-    inserting.bind(11, bits: seal)
-    inserting.bind(15, Int64(write.codec) | Int64(record.tagSize) << Row.codecBits)
-    if record.extendedSize == 0 {
-      inserting.bindNull(13)
-    } else {
-      try inserting.bind(13, Bytes(block.extendedData))
-    }
-    if let file = write.file {
-      try file.withText { (text) throws(Failure) in
-        try inserting.bindText(12, text)
-        inserting.bindNull(14)
-        try inserting.run()
-      }
-    } else {
-      inserting.bindNull(12)
-      try inserting.bind(14, write.stored)
-      try inserting.run()
-    }
-    lastID = id
-  }
-
-  func delete(_ found: Found) throws(Failure) {
-    if found.hasTag { try untag(found) }
-    deleting.bind(1, found.row)
-    try deleting.run()
-  }
-
-  /// Sets a row's times, and makes it the newest: ids stay in the order of `created`.
-  func touch(_ found: Found, _ record: Record, accessed: Int64) throws(Failure) {
-    let newest = lastID + 1
-    touching.bind(1, found.row)
-    touching.bind(2, newest)
-    touching.bind(3, record.created)
-    touching.bind(4, accessed)
-    touching.bind(5, record.expires)
-    touching.bind(6, record.timeToIdle)
-    try touching.run()
-    lastID = newest
-  }
-
-  /// Sets a row's times where it stands.
-  func redate(_ found: Found, _ record: Record) throws(Failure) {
-    redating.bind(1, found.row)
-    redating.bind(2, record.created)
-    redating.bind(3, record.accessed)
-    redating.bind(4, record.expires)
-    try redating.run()
-  }
-
-  /// Of a check that found it wrong.
-  func setCharge(_ id: Int64, _ charge: Int64) throws(Failure) {
-    let statement = try connection.prepare(
-      "UPDATE entries SET charge = ?2 WHERE (row = ?1 AND id IS NULL) OR id = ?1")
-    statement.bind(1, id)
-    statement.bind(2, charge)
-    try statement.run()
-  }
-
-  func noteAccess(_ key: Bytes, at time: Int64, uses: Int64) throws(Failure) {
-    try accessing.bind(1, key)
-    accessing.bind(2, time)
-    accessing.bind(3, uses)
-    try accessing.run()
-  }
-
-  /// Rows with an expiry of their own that has come, the earliest first.
-  func ended(
-    at now: Int64, limit: Int64, _ visit: (Int64) throws(Failure) -> Void
-  ) throws(Failure) {
-    ending.bind(1, now)
-    ending.bind(2, limit)
-    defer { ending.reset() }
-    while try ending.step() { try visit(ending.integer(0)) }
-  }
-
-  /// Up to `limit` rows after `id` in the order of their ids, until `visit` answers false. It
-  /// must change no row.
-  @discardableResult
-  func walk(
-    after id: Int64, limit: Int64, _ visit: (Found, Bytes) throws(Failure) -> Bool
-  ) throws(Failure) -> RowOrder.Reached {
-    var isFirst = id <= emptyUpTo
-    let reached = try walking.walk(from: max(id, emptyUpTo), limit: limit) {
-      (statement) throws(Failure) in
-      let found = try Manifest.read(statement)
-      if isFirst { emptyUpTo = max(emptyUpTo, found.id - 1) }
-      isFirst = false
-      return try visit(found, try statement.bytes(12))
-    }
-    if isFirst { emptyUpTo = max(emptyUpTo, reached.last) }
-    return reached
-  }
-
-  /// As `walk`, from the newest back.
-  func walkBack(
-    before id: Int64, limit: Int64, _ visit: (Found) throws(Failure) -> Bool
-  ) throws(Failure) -> RowOrder.Reached {
-    try walkingBack.walk(from: id, limit: limit) { (statement) throws(Failure) in
-      try visit(try Manifest.read(statement))
-    }
-  }
 
   // MARK: file
 

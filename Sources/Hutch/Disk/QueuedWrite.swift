@@ -22,7 +22,8 @@ final class QueuedWrite {
   var file: ContentName?
   /// Where the content file is.
   var directory: Directory?
-  /// Whether the file of that name is the row's, or gone. Of who completes the write, or abandons it.
+  /// Whether the file of that name is the row's, or gone. Of who completes the write, or abandons
+  /// it.
   var hasLanded = false
   /// Not `none`: the value is not stored, the entry that is there goes. Set by `prepare`, or by
   /// the leader under the queue's lock (`WriteQueue.refuse`), where reads look at it.

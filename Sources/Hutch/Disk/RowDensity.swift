@@ -5,8 +5,9 @@
 ///
 /// The ids from the first row to the last are divided into up to 256 parts of one width. Each
 /// run of rows that is read tells how many there are to an id where it began, which the part
-/// remembers: the mean of what it knew and what was seen, or only the latter if that is far off. A part that has never been looked at counts as full:
-/// so are new ones. Nothing is counted, so nothing can get out of step, whoever writes.
+/// remembers: the mean of what it knew and what was seen, or only the latter if that is far off. A
+/// part that has never been looked at counts as full: so are new ones. Nothing is counted, so
+/// nothing can get out of step, whoever writes.
 struct RowDensity: ~Copyable {
   static let parts = 256
   /// Rows to 65,536 ids.

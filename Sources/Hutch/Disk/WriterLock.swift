@@ -2,8 +2,9 @@ import CSystem
 
 /// The lock that says who may write a directory: open-file-description locks on the file
 /// `hutch.lock`. The file is the first thing that the library makes in a directory, so where it
-/// is the directory is a cache's, whatever has become of the manifest. Unlike SQLite's own they are not dropped when somebody in the process closes
-/// another descriptor of the file, and a process that dies gives them up.
+/// is the directory is a cache's, whatever has become of the manifest. Unlike SQLite's own they are
+/// not dropped when somebody in the process closes another descriptor of the file, and a process
+/// that dies gives them up.
 ///
 ///   sharing EXCLUSIVE  the whole file, for writing, from open to close
 ///   sharing SHARED     byte 1, for reading, from open to close: the presence. Byte 0, for

@@ -2,7 +2,8 @@ import CSystem
 import Synchronization
 
 /// What the processes that have a directory open tell each other's memory tiers: a part of the
-/// index, which stays at one place in a process's memory while its store moves to another directory.
+/// index, which stays at one place in a process's memory while its store moves to another
+/// directory.
 ///
 ///      0  secrets of the hash that leads to the counters, four
 ///     64  the next version

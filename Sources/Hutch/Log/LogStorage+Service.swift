@@ -83,8 +83,8 @@ extension LogStorage {
     return true
   }
 
-  /// Sees to it that the process knows where the store is. Tried again by maintenance: until it does,
-  /// another opening of the directory is told that it is busy.
+  /// Sees to it that the process knows where the store is. Tried again by maintenance: until it
+  /// does, another opening of the directory is told that it is busy.
   func list() {
     guard let observer, isUp, !isListed.load(ordering: .relaxed) else { return }
     let place = stateLock.withLock { self.place }

@@ -5,8 +5,8 @@
 /// read while it is under way may be spared, and so may what the cleaner moves.
 ///
 /// Orders. To a count or a cost by the store's own policy: the oldest first, but for what has been
-/// read since it was appended. By rank: accesses are noted to a second, and of an entry's accesses no
-/// more is known than whether it has been read since it was appended.
+/// read since it was appended. By rank: accesses are noted to a second, and of an entry's accesses
+/// no more is known than whether it has been read since it was appended.
 extension LogStorage {
   private static let entriesInSlice = 128
 

@@ -17,7 +17,8 @@ import Synchronization
 /// is written at once, which costs less than to remember it.
 ///
 /// What the store drops it tells under its lock (`storeDrops`, LogStore.observer), and afterwards
-/// with no lock held (`storeDropped`), at the end of the call that has dropped it or of the next one.
+/// with no lock held (`storeDropped`), at the end of the call that has dropped it or of the next
+/// one.
 ///
 /// Stores. A directory that goes away takes its store out of service; one that is opened later is
 /// another LogStore. Reads may be in the old one at that time, without any lock, so it stays mapped

@@ -129,8 +129,8 @@ extension LogStore {
     }
   }
 
-  /// Where nobody else has the directory open, the counter stays as it is: keys that share one would
-  /// lose their copies with each other. But a write with a condition ends the copy of its own
+  /// Where nobody else has the directory open, the counter stays as it is: keys that share one
+  /// would lose their copies with each other. But a write with a condition ends the copy of its own
   /// process, too, whose memory tier follows when the condition has been decided.
   @inline(__always)
   private func mark(_ write: inout LogWrite) {

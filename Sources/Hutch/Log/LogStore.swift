@@ -57,10 +57,10 @@ import Synchronization
 /// fitted has changed since it was looked at: the cleaner may have appended the entry anew.
 ///
 /// Limits. `cost` is held by the number of segments, with the index's pages counted in, at any
-/// moment (two segments and the index's first pages, 60 KB, there always are); `count` exactly. Where no segment may be added, a put pays for itself: the share of the
-/// oldest segment that is clean is never less than that of the active one that is full. An entry
-/// that was read is appended once more, if such entries have not had more than a third of the
-/// segments lately; others go.
+/// moment (two segments and the index's first pages, 60 KB, there always are); `count` exactly.
+/// Where no segment may be added, a put pays for itself: the share of the oldest segment that is
+/// clean is never less than that of the active one that is full. An entry that was read is appended
+/// once more, if such entries have not had more than a third of the segments lately; others go.
 ///
 /// Invariants, of who has the lock, with no redo pending
 ///     - one slot names an entry whose key's hash leads to it, and no other slot names that key
@@ -108,8 +108,8 @@ final class LogStore: @unchecked Sendable {
 
   let counters: LogCounters
 
-  /// The entry that the write under way replaces, 0: none. Behind the lock. If the cleaner meets it,
-  /// it goes without a word: for who is above, it is the write's.
+  /// The entry that the write under way replaces, 0: none. Behind the lock. If the cleaner meets
+  /// it, it goes without a word: for who is above, it is the write's.
   var replaced: LogAddress = 0
 
   /// Told of what goes without being asked to, with the lock held. Set before the first write.

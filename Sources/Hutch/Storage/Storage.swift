@@ -30,8 +30,8 @@ import Synchronization
 ///
 /// Threads. Many threads may call any function at once, except opening, `close` and a fork. The
 /// store's locks come after the cache's (see `Cache`). The store makes no callback while it holds
-/// one of its locks, except those that `StorageObserver` names. The cache may hold a stripe or a lock
-/// of the memory tier when it calls `submit`, `announce`, `isAnnounced`, `isUndecided`,
+/// one of its locks, except those that `StorageObserver` names. The cache may hold a stripe or a
+/// lock of the memory tier when it calls `submit`, `announce`, `isAnnounced`, `isUndecided`,
 /// `isPending`, `mayHold`, `info`, `noteAccess`, `limits`, `isUp`, `announcedCount`. These do not
 /// wait for a commit.
 ///

@@ -1,0 +1,368 @@
+import CSQLite
+import CSystem
+import Synchronization
+
+/// What a reader hands out with a row.
+struct FoundEntry: ~Copyable {
+  /// The entry, complete if its value is in the row as it is.
+  var block: Block?
+  /// Of a row with a codec: what is in it of the value.
+  var stored: OutputBuffer?
+  /// Where the row's content file is.
+  var directory: Directory?
+}
+
+/// A connection that reads, with its statements; used under its reader's lock.
+final class ReadConnection {
+  /// Where the manifest is that it reads, and the content files that its rows name. A read
+  /// that is under way keeps it open while the tier moves elsewhere.
+  let directory: Directory
+  private let connection: Connection
+  private let finding: Statement
+  /// As `finding`, without the value: SQLite reads all the pages of what a statement names.
+  private let looking: Statement
+  private let listing: Statement
+  private let walking: RowOrder
+  private let walkingBack: RowOrder
+  private let naming: Statement
+  private let beginning: Statement
+  private let ending: Statement
+  /// Made when they are first needed: of the entries with a tag, and of an entry's tag.
+  private var listingTagged: OwnedStatement?
+  private var findingTag: OwnedStatement?
+  /// Which state of the manifest was read last; nil: one that others may have changed since.
+  private var state: Readers.State?
+
+  /// What fails does so here, before there is an instance: one whose initialiser throws is never
+  /// freed by Embedded Swift 6.3.
+  static func open(_ directory: Directory) throws(Failure) -> ReadConnection {
+    let connection = try directory.withPath(of: ManifestFile.name) {
+      (path) throws(Failure) -> Connection in try Connection(path, .read)
+    }
+    connection.waitsOut(true)
+    // It may be the last to close, at a fork.
+    _ = hutch_sqlite_switch(connection.handle, SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
+    let finding = try connection.prepare(
+      """
+      SELECT row, id, generation, version, created, accessed, expires, idle, cost, size, codec,
+        checksum, file, extended, value
+      FROM entries WHERE key = ?1
+      """)
+    try connection.check(isIn: directory)
+    return try ReadConnection(directory, connection, finding)
+  }
+
+  private init(
+    _ directory: Directory, _ opened: consuming Connection, _ finding: consuming Statement
+  ) throws(Failure) {
+    self.directory = directory
+    connection = opened
+    self.finding = finding
+    looking = try connection.prepare(
+      """
+      SELECT row, id, generation, version, created, accessed, expires, idle, cost, size, codec,
+        checksum, file, extended
+      FROM entries WHERE key = ?1
+      """)
+    listing = try connection.prepare(
+      """
+      SELECT key, generation, created, accessed, expires, idle
+      FROM entries WHERE key > ?1 ORDER BY key LIMIT ?2
+      """)
+    walking = try RowOrder.ascending(connection)
+    walkingBack = try RowOrder.descending(connection)
+    naming = try connection.prepare(
+      "SELECT row, file FROM entries WHERE row > ?1 ORDER BY row LIMIT ?2")
+    beginning = try connection.prepare("BEGIN")
+    ending = try connection.prepare("COMMIT")
+  }
+
+  /// What the meta row says of the rows, and what they say themselves, at one moment.
+  func counts() throws(Failure) -> ManifestCounts {
+    let statement = try connection.prepare(
+      """
+      SELECT m.generation, m.count, m.bytes, m.dead, count(e.row),
+        ifnull(sum(iif(e.generation = m.generation, 1, 0)), 0),
+        ifnull(sum(iif(e.generation = m.generation, min(max(e.charge, 0), 1 << 60), 0)), 0),
+        ifnull(sum(iif(e.generation <> m.generation, min(max(e.charge, 0), 1 << 60), 0)), 0)
+      FROM meta m LEFT JOIN entries e ON true WHERE m.id = 1
+      """)
+    guard try statement.step() else { throw Failure(.corrupt, "the manifest has no meta row") }
+    return ManifestCounts(
+      generation: statement.integer(0), rows: statement.integer(4),
+      count: (statement.integer(1), statement.integer(5)),
+      bytes: (statement.integer(2), statement.integer(6)),
+      dead: (statement.integer(3), statement.integer(7)))
+  }
+
+  /// The ids of rows that do not say of themselves what they count, with what that is. A value's
+  /// size stands in the head of its row; that of a file which a codec made is the file's. Returns
+  /// the last row that was looked at; nil if there was none.
+  func wrongCharges(
+    after row: Int64, limit: Int, _ ids: inout GrowingArray<Int64>,
+    _ charges: inout GrowingArray<Int64>
+  ) throws(Failure) -> Int64? {
+    let statement = try connection.prepare(
+      """
+      SELECT row, charge, length(key), size, codec & 4294967295, file,
+        ifnull(length(extended), 0),
+        ifnull(length(value), 0), ifnull(id, row), codec >> 32
+      FROM entries WHERE row > ?1 ORDER BY row LIMIT ?2
+      """)
+    statement.bind(1, row)
+    statement.bind(2, Int64(limit))
+    var last: Int64?
+    while try statement.step() {
+      last = statement.integer(0)
+      let name = statement.isNull(5) ? nil : ContentName(try statement.bytes(5))
+      var stored = name == nil ? statement.integer(7) : statement.integer(3)
+      if let name, statement.integer(4) != 0 {
+        stored = ContentFiles.size(name, in: directory).map(Int64.init) ?? 0
+      }
+      let right = Charge.of(
+        key: Int(statement.integer(2)), value: Int(min(max(0, stored), Row.largestValue)),
+        extended: Int(statement.integer(6)), tag: Int(statement.integer(9)), inFile: name != nil)
+      guard statement.integer(1) != right else { continue }
+      try ids.append(statement.integer(8))
+      try charges.append(right)
+    }
+    return last
+  }
+
+  /// How many errors SQLite finds, up to 100.
+  func integrityErrors() throws(Failure) -> Int {
+    let statement = try connection.prepare("PRAGMA integrity_check(100)")
+    var errors = 0
+    while try statement.step() {
+      let words = try statement.bytes(0)
+      if words.count != 2 || memcmp(words.baseAddress!, Files.path("ok"), 2) != 0 { errors += 1 }
+    }
+    return errors
+  }
+
+  /// Runs `body` within one read transaction, which its first statement begins.
+  func together(_ body: () throws(Failure) -> Void) throws(Failure) {
+    guard !connection.isInTransaction else { return try body() }
+    try beginning.run()
+    defer { letGo() }
+    try body()
+  }
+
+  /// To be called before a read: see Readers for `current`.
+  @_optimize(speed)
+  func begin(in current: Readers.State?) throws(Failure) {
+    if let current, state == current {
+      if !connection.isInTransaction { try beginning.run() }
+      return
+    }
+    letGo()
+    guard !connection.isInTransaction else { throw Failure(.io, "a read cannot be ended") }
+    state = current
+  }
+
+  /// Ends the transaction that has been kept, if one has.
+  @inline(never)
+  func letGo() {
+    if connection.isInTransaction { _ = try? ending.run() }
+  }
+
+  private static let largeFile = 1 << 20
+  private static let largeDecoded = 1 << 30
+
+  /// The row of a key and, if `wantsBlock` finds that it is wanted, its entry: complete if
+  /// the value is in the row, else with room for what the content file has.
+  /// Nil: no row. `row.isSound` false: what is in it cannot be, and there is no block. Nor is
+  /// there one for a file of another size than the row says.
+  func find(
+    _ key: Bytes, into entry: inout FoundEntry,
+    wantsBlock: (inout Row) throws(Failure) -> Bool
+  ) throws(Failure) -> Row? {
+    try find(key, by: finding, into: &entry, wantsBlock)
+  }
+
+  /// The row without its value; `visit` as `wantsBlock` above, with nothing to want.
+  func look(
+    _ key: Bytes, into entry: inout FoundEntry, visit: (inout Row) throws(Failure) -> Void
+  ) throws(Failure) -> Row? {
+    try find(key, by: looking, into: &entry) { (row) throws(Failure) in
+      try visit(&row)
+      return false
+    }
+  }
+
+  private func find(
+    _ key: Bytes, by finding: borrowing Statement, into entry: inout FoundEntry,
+    _ wantsBlock: (inout Row) throws(Failure) -> Bool
+  ) throws(Failure) -> Row? {
+    entry.directory = directory
+    try finding.bind(1, key)
+    defer { finding.reset() }
+    guard try finding.step() else { return nil }
+    var row = try Row(finding)
+    let extended = try finding.bytes(Row.extended)
+    if row.isSound {
+      row.record.checksum =
+        row.seal
+        ^ Seal.salt(
+          key: key, version: row.record.version, generation: row.generation,
+          extended: extended, tagSize: row.record.tagSize)
+    }
+    guard row.isSound, try wantsBlock(&row) else { return row }
+    let value = row.file == nil ? try finding.bytes(Row.value) : Bytes(start: nil, count: 0)
+    if row.file == nil && row.codec == 0 && value.count != row.record.size {
+      row.isSound = false
+      return row
+    }
+    if let file = row.file, row.record.size > ReadConnection.largeFile, row.codec == 0,
+      ContentFiles.size(file, in: directory) != row.record.size
+    {
+      // Not to ask for memory for a number.
+      return row
+    }
+    var record = row.record
+    if row.codec != 0 {
+      // Nor is what a codec is to make of so little.
+      let size = row.file.map { ContentFiles.size($0, in: directory) ?? 0 } ?? value.count
+      if record.size > ReadConnection.largeDecoded && record.size >> 16 > size {
+        row.isSound = false
+        return row
+      }
+      // It is that of the stored bytes, which are decoded when no lock is held.
+      record.checksum = 0
+      let stored = OutputBuffer()
+      guard let room = stored.resize(value.count) else { throw .noMemory }
+      if value.count > 0 { room.copyMemory(from: value.baseAddress!, byteCount: value.count) }
+      entry.stored = stored
+    }
+    let made = try Block.allocate(key: key, record: record)
+    if extended.count > 0 {
+      made.unowned.extendedData.baseAddress!
+        .copyMemory(from: extended.baseAddress!, byteCount: extended.count)
+    }
+    if row.codec == 0 && value.count > 0 {
+      made.unowned.value.baseAddress!
+        .copyMemory(from: value.baseAddress!, byteCount: value.count)
+    }
+    entry.block = consume made
+    return row
+  }
+
+  /// Rows in the order of their keys' bytes, those with this tag (nil: all). `visit` gets what
+  /// decides over expiry.
+  func list(
+    tagged tag: Bytes?, after key: Bytes, limit: Int,
+    _ visit: (Bytes, Row) throws(Failure) -> Void
+  ) throws(Failure) {
+    guard let tag else { return try list(by: listing, after: key, limit, visit) }
+    if listingTagged == nil {
+      listingTagged = OwnedStatement(
+        try connection.prepare(
+          """
+          SELECT t.key, e.generation, e.created, e.accessed, e.expires, e.idle
+          FROM tags t CROSS JOIN entries e ON e.key = t.key
+          WHERE t.tag = ?3 AND t.key > ?1 ORDER BY t.key LIMIT ?2
+          """))
+    }
+    let owned = listingTagged!
+    try owned.statement.bind(3, tag)
+    try list(by: owned.statement, after: key, limit, visit)
+  }
+
+  private func list(
+    by listing: borrowing Statement, after key: Bytes, _ limit: Int,
+    _ visit: (Bytes, Row) throws(Failure) -> Void
+  ) throws(Failure) {
+    try listing.bind(1, key)
+    listing.bind(2, Int64(limit))
+    defer { listing.reset() }
+    while try listing.step() {
+      try visit(try listing.bytes(0), ReadConnection.times(listing))
+    }
+  }
+
+  /// The tag of a key's row, if it has one and the row has this version; nil: not so.
+  func tag<R>(
+    of key: Bytes, version: UInt64, _ visit: (Bytes) throws(Failure) -> R
+  ) throws(Failure) -> R? {
+    if findingTag == nil {
+      findingTag = OwnedStatement(
+        try connection.prepare(
+          """
+          SELECT version, substr(extended, -(codec >> 32)) FROM entries
+          WHERE key = ?1 AND codec >= 4294967296
+          """))
+    }
+    let owned = findingTag!
+    try owned.statement.bind(1, key)
+    defer { owned.statement.reset() }
+    guard try owned.statement.step(), owned.statement.bits(0) == version else { return nil }
+    return try visit(try owned.statement.bytes(1))
+  }
+
+  /// Rows in the order of their ids, or back from the last.
+  @discardableResult
+  func walk(
+    after id: Int64, descending: Bool = false, limit: Int,
+    _ visit: (Bytes, Row) throws(Failure) -> Void
+  ) throws(Failure) -> RowOrder.Reached {
+    try (descending ? walkingBack : walking).walk(from: id, limit: Int64(limit)) {
+      (statement) throws(Failure) in
+      // Clamped there: sums of them must not overflow.
+      let found = try Manifest.read(statement)
+      var row = Row()
+      row.id = found.id
+      row.generation = found.generation
+      row.record = found.record
+      row.charge = found.charge
+      row.uses = max(0, statement.integer(13))
+      try visit(try statement.bytes(12), row)
+      return true
+    }
+  }
+
+  private static func times(_ statement: borrowing Statement) -> Row {
+    var row = Row()
+    row.generation = statement.integer(1)
+    row.record.created = statement.integer(2)
+    row.record.accessed = statement.integer(3)
+    row.record.expires = statement.integer(4)
+    row.record.timeToIdle = max(0, statement.integer(5))
+    return row
+  }
+
+  /// The count of entries, and all charges.
+  func sums() throws(Failure) -> (count: UInt64, charges: UInt64) {
+    let statement = try connection.prepare("SELECT count, bytes + dead FROM meta")
+    guard try statement.step() else { throw Failure(.corrupt, "the manifest has no meta row") }
+    return (UInt64(clamping: statement.integer(0)), UInt64(clamping: statement.integer(1)))
+  }
+
+  /// The content files that rows name, in the order of the rows. Returns the last row; nil if
+  /// there was none.
+  func names(
+    after row: Int64, limit: Int, _ visit: (ContentName) -> Void
+  ) throws(Failure) -> Int64? {
+    naming.bind(1, row)
+    naming.bind(2, Int64(limit))
+    defer { naming.reset() }
+    var last: Int64?
+    while try naming.step() {
+      last = naming.integer(0)
+      if !naming.isNull(1), let name = ContentName(try naming.bytes(1)) { visit(name) }
+    }
+    return last
+  }
+}
+
+/// Sums over the rows, each as the meta row has it and as it is.
+struct ManifestCounts {
+  let generation: Int64
+  let rows: Int64
+  let count: (said: Int64, found: Int64)
+  let bytes: (said: Int64, found: Int64)
+  let dead: (said: Int64, found: Int64)
+
+  var isRight: Bool {
+    count.said == count.found && bytes.said == bytes.found && dead.said == dead.found
+  }
+}
