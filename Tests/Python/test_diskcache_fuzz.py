@@ -45,7 +45,7 @@ def test_mutated_entries(tmp_path, seed):
             except PickleRefusedError:
                 pass
             cache.delete("key")
-        assert len(cache) == 0
+            assert len(cache) == 0
 
 
 @pytest.mark.parametrize("name", ["diskcache.state", "diskcache.json"])
