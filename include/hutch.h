@@ -255,7 +255,11 @@ enum {
   HUTCH_STORAGE_FILE = 3     /* every value in a file of its own */
 };
 
-/* What a completed put survives. */
+/*
+ * What a completed put survives. The strongest durability of all openings of a directory
+ * holds, in this process and in those that share the directory. An opening that asks for a
+ * weaker one gets HUTCH_OPTIONS_DIFFER.
+ */
 enum {
   HUTCH_DURABILITY_DEFAULT = 0, /* process */
   HUTCH_DURABILITY_PROCESS = 1, /* the end of the process, killed or not. A loss of
@@ -487,8 +491,8 @@ enum {
  * reference, which hutch_close ends. On a failure it is NULL.
  *
  * If this process has the directory open already, *out shares that cache, and the cache
- * keeps its options and limits. If options sets different ones, the answer is
- * HUTCH_OPTIONS_DIFFER. With a different codec it is HUTCH_INVALID_ARGUMENT, since values
+ * keeps its options and limits, except that a stronger durability holds from then on. If
+ * options sets different ones, the answer is HUTCH_OPTIONS_DIFFER. With a different codec it is HUTCH_INVALID_ARGUMENT, since values
  * would be stored without that codec. If this process is closing the directory, the call
  * waits for the end of the close. HUTCH_DEADLOCK: a callback of the cache that is being
  * closed made the call.

@@ -53,6 +53,7 @@ extern long syscall(long number, ...);
 extern int dup3(int from, int to, int flags);
 extern int fallocate(int file, int mode, off_t offset, off_t length);
 extern int pthread_setname_np(pthread_t thread, const char *name);
+extern int syncfs(int file);
 
 // A thread's last failure, see hutch_error.
 struct hutch_note {

@@ -545,3 +545,66 @@ TEST(trap_16_opening_lists_no_files) {
   CHECK(listings > 0);
   CHECK_OK(hutch_close(cache));
 }
+
+/* ------------------------------------------------------------- durability */
+
+/* How often a put waits for the disk. */
+static long syncs_of_put(hutch_cache *cache, const char *key) {
+  enum { PLENTY = 1000000 };
+  fault.calls = SYNCS;
+  fault.left = PLENTY;
+  CHECK_OK(put_text(cache, key, "value"));
+  long left = atomic_exchange(&fault.left, 0);
+  fault.calls = 0;
+  return PLENTY - left;
+}
+
+PROCESS(holds_it_in_sync, directory) {
+  hutch_options options = unlimited_options();
+  options.durability = HUTCH_DURABILITY_SYNC;
+  hutch_cache *cache = open_cache(directory, &options);
+  CHECK(syncs_of_put(cache, "first") > 0);
+  tell_ready();
+  await_end();
+  CHECK_OK(hutch_close(cache));
+}
+
+TEST(the_strongest_durability_of_all_openings_holds) {
+  path directory = scratch("cache");
+  hutch_options options = unlimited_options();
+  options.flags |= HUTCH_OPEN_NO_THREADS;
+  hutch_cache *first = open_cache(directory.text, &options), *second, *third;
+  CHECK_OK(put_text(first, "once", "value"));
+  CHECK_EQUAL(0, syncs_of_put(first, "process"));
+  options.durability = HUTCH_DURABILITY_SYNC;
+  second = open_cache(directory.text, &options);
+  CHECK(syncs_of_put(second, "sync") > 0);
+  CHECK(syncs_of_put(first, "sync too") > 0);
+  options.durability = HUTCH_DURABILITY_POWER;
+  CHECK_STATUS(HUTCH_OPTIONS_DIFFER, hutch_open(directory.text, &options, &third));
+  CHECK(syncs_of_put(third, "still") > 0);
+  CHECK_OK(hutch_close(third));
+  CHECK_OK(hutch_close(second));
+  CHECK(syncs_of_put(first, "and still") > 0);
+  CHECK_OK(hutch_close(first));
+}
+
+TEST(the_strongest_durability_of_all_processes_holds) {
+  path directory = scratch("cache");
+  hutch_options options = unlimited_options();
+  options.flags |= HUTCH_OPEN_NO_THREADS;
+  options.sharing = HUTCH_SHARING_SHARED;
+  hutch_cache *cache = open_cache(directory.text, &options);
+  CHECK_OK(put_text(cache, "once", "value"));
+  CHECK_EQUAL(0, syncs_of_put(cache, "process"));
+  process other = start_process("holds_it_in_sync", directory.text);
+  await_ready(&other);
+  CHECK(syncs_of_put(cache, "sync") > 0);
+  CHECK_EQUAL(0, end_process(&other));
+  CHECK_OK(hutch_close(cache));
+  /* The next ones begin anew. */
+  cache = open_cache(directory.text, &options);
+  CHECK_OK(put_text(cache, "once", "value"));
+  CHECK_EQUAL(0, syncs_of_put(cache, "process"));
+  CHECK_OK(hutch_close(cache));
+}

@@ -219,6 +219,7 @@ final class Opening {
     case .isBusy: return nil
     case .isOpen(let cache):
       isKept = true
+      cache.storage?.adopt(options.disk)
       return (Opening(cache, path: path), cache.differs(from: options) || clock.isHosts)
     case .isOurs(let claimed): node = claimed
     }

@@ -121,6 +121,7 @@ extension DiskTier {
   ) throws(Failure) {
     if shared != nil { try catchUp() }
     guard let manifest else { throw downFailure }
+    try raiseDurability(manifest)
     isTransacting.store(true, ordering: .releasing)
     defer { isTransacting.store(false, ordering: .releasing) }
     do throws(Failure) {

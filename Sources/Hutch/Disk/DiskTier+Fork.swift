@@ -156,7 +156,7 @@ extension DiskTier {
     if isHeir { inherit() }
     guard isUp, manifest == nil, let shared else { return }
     do throws(Failure) {
-      manifest = try Manifest.open(place, options.durability)
+      manifest = try Manifest.open(place, durability)
     } catch {
       goDown(error)
       throw error

@@ -54,7 +54,7 @@ extension DiskTier {
     if !sweep.hasBegun {
       sweep.hasBegun = true
       ManifestFile.removeOldDamaged(in: place)
-      if options.durability == .process { manifest.syncMark(in: place) }
+      if durability == .process { manifest.syncMark(in: place) }
     }
     if queue.hasBars {
       let lifted = try attempt([])

@@ -136,7 +136,7 @@ extension DiskTier {
         break
       }
       try ManifestFile.create(
-        options.kind == .unspecified ? .mixed : options.kind, options.durability,
+        options.kind == .unspecified ? .mixed : options.kind, durability,
         in: directory)
       kind = .ours
     }
@@ -151,7 +151,7 @@ extension DiskTier {
   }
 
   private func openWhole(_ directory: Directory) throws(Failure) -> Manifest {
-    let manifest = try Manifest.open(directory, options.durability)
+    let manifest = try Manifest.open(directory, durability)
     met.unclean = !manifest.meta.isClean
     let boot = Boot.current()
     // Where nothing was synced on the way, SQLite's pages may be of different ages after a loss
@@ -186,8 +186,8 @@ extension DiskTier {
     }
     if !meta.isClean || meta.owesSweep { orphans.begin() }
     // What an opening that was killed has not synced, this one has not either.
-    if meta.isClean || options.durability.rawValue < meta.durability.rawValue {
-      meta.durability = options.durability
+    if meta.isClean || durability.rawValue < meta.durability.rawValue {
+      meta.durability = durability
     }
     meta.isClean = false
     // Beyond what this tier has handed out, should the directory have been brought back from

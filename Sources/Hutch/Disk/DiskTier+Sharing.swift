@@ -78,6 +78,7 @@ extension DiskTier {
   /// nothing is to be written.
   func catchUp() throws(Failure) {
     guard let shared, isUp, let manifest else { return }
+    try raiseDurability(manifest)
     guard directoryLock?.mayWrite ?? false else {
       throw Failure(.io, "the directory's lock cannot be had")
     }
@@ -199,6 +200,10 @@ extension DiskTier {
   /// The manifest is this tier's, and others may come.
   func settleIn(isAlone: Bool) {
     guard let shared else { return }
+    // At the next turn the others find it: see `raiseDurability`.
+    let own = liveDurability.load(ordering: .relaxed)
+    shared.durability = isAlone ? own : max(own, shared.durability)
+    liveDurability.max(shared.durability, ordering: .relaxed)
     if isAlone {
       shared.members = 1
       shared.idleMembers = 0

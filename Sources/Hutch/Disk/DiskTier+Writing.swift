@@ -77,7 +77,7 @@ extension DiskTier {
 
   /// What a content file waits for before its row is committed.
   var syncing: ContentFiles.Syncing {
-    switch options.durability {
+    switch durability {
     case .process: .nothing
     case .power: .bytes
     case .sync: .name

@@ -237,6 +237,13 @@ final class DiskTier: Storage {
   var namesMade: UInt64 = 0
   var folder: UInt8 = 0
 
+  /// What completed puts survive: the strongest durability that an opening of the directory has
+  /// asked for, in this process or, once a turn has been had since, in another one. Only rises.
+  let liveDurability: Atomic<UInt32>
+  var durability: Durability {
+    Durability(rawValue: liveDurability.load(ordering: .relaxed)) ?? .sync
+  }
+
   static let versionLease: UInt64 = 1 << 40
 
   init(_ directory: Directory, _ options: StorageOptions, _ clock: Clock) throws(Failure) {
@@ -259,6 +266,7 @@ final class DiskTier: Storage {
     self.filesLock = filesLock
     self.clock = clock
     self.options = options
+    liveDurability = Atomic(options.durability.rawValue)
     place = directory
     liveLimits = LiveLimits(options.limits)
     candidates = EvictionCandidates()
@@ -324,11 +332,31 @@ final class DiskTier: Storage {
     let chosen = other.chosen
     return (other.kind != .unspecified
       && other.kind != (kind == .unspecified ? options.kind : kind))
-      || (chosen.contains(.durability) && other.durability != options.durability)
+      || (chosen.contains(.durability) && other.durability != durability)
       || (chosen.contains(.checksums) && other.checksChecksums != options.checksChecksums)
       || (chosen.contains(.sharing) && other.sharing != options.sharing)
       || (chosen.contains(.inlineThreshold) && other.inlineThreshold != options.inlineThreshold)
       || limits.changed(other.given, to: other.limits) != limits
+  }
+
+  func adopt(_ other: StorageOptions) {
+    guard other.chosen.contains(.durability) else { return }
+    liveDurability.max(other.durability.rawValue, ordering: .relaxed)
+  }
+
+  /// Makes what is committed from here on as durable as the strongest opening wants it. What
+  /// weaker ones have left unsynced goes to the disk first: a manifest of which some pages are
+  /// older than its log would not be whole. The writer lock is held, no transaction has begun.
+  func raiseDurability(_ manifest: Manifest) throws(Failure) {
+    if let shared {
+      let others = shared.durability
+      let raised = max(others, liveDurability.load(ordering: .relaxed))
+      if raised != others { shared.durability = raised }
+      liveDurability.max(raised, ordering: .relaxed)
+    }
+    guard durability.rawValue > manifest.durability.rawValue else { return }
+    if manifest.durability == .process { try Files.syncAll(at: place.descriptor) }
+    try manifest.raise(to: durability)
   }
 
   /// The directory, while the tier is up.

@@ -83,8 +83,9 @@ final class Manifest {
   /// No row has an id up to this one.
   var emptyUpTo: Int64 = 0
 
+  private(set) var durability: Durability
   /// Whether SQLite syncs what has to be, as durability `power` and `sync` want it.
-  private let syncs: Bool
+  private var syncs: Bool { durability != .process }
   /// As last committed.
   var meta = Meta()
   /// As the manifest had them when it was opened; nil: nobody has set any yet.
@@ -144,21 +145,32 @@ final class Manifest {
     return manifest
   }
 
+  private static func synchronous(_ durability: Durability) -> StaticString {
+    switch durability {
+    case .process: "PRAGMA synchronous = OFF"
+    case .power: "PRAGMA synchronous = NORMAL"
+    case .sync: "PRAGMA synchronous = FULL"
+    }
+  }
+
+  /// Outside a transaction.
+  func raise(to stronger: Durability) throws(Failure) {
+    try connection.run(Manifest.synchronous(stronger))
+    durability = stronger
+  }
+
   private init(
     _ opened: consuming Connection, _ durability: Durability, logSize: Int
   ) throws(Failure) {
     connection = opened
-    syncs = durability != .process
+    self.durability = durability
     // Debian's SQLite overwrites with zeroes what is deleted: twice the log for nothing here.
     try connection.run(
       """
       PRAGMA synchronous = OFF; PRAGMA secure_delete = OFF; PRAGMA temp_store = MEMORY;
       PRAGMA cell_size_check = ON;
       """)
-    if syncs {
-      try connection.run(
-        durability == .sync ? "PRAGMA synchronous = FULL" : "PRAGMA synchronous = NORMAL")
-    }
+    if durability != .process { try connection.run(Manifest.synchronous(durability)) }
     sqlite3_wal_autocheckpoint(connection.handle, 0)
 
     beginning = try connection.prepare("BEGIN IMMEDIATE")

@@ -16,6 +16,7 @@ import Synchronization
 ///                      is under way, or its writer died: the manifest is to be asked
 ///     80  count, charges, bytes of the log used and taken, the highest id, of the manifest
 ///    120  idle         UInt32: of the members, children of forks that have had no turn yet
+///    124  durability   UInt32: the strongest that a member has asked for
 ///    128  the next version
 ///   4096  the counters of CoherenceCounters
 ///
@@ -40,6 +41,7 @@ final class SharedState {
     static let logSize = 104
     static let lastID = 112
     static let idle = 120
+    static let durability = 124
     static let versions = 128
     static let counters = 4096
   }
@@ -170,6 +172,11 @@ final class SharedState {
   var idleMembers: UInt32 {
     get { half(At.idle).pointee.load(ordering: .relaxed) }
     set { half(At.idle).pointee.store(newValue, ordering: .relaxed) }
+  }
+
+  var durability: UInt32 {
+    get { half(At.durability).pointee.load(ordering: .relaxed) }
+    set { half(At.durability).pointee.store(newValue, ordering: .relaxed) }
   }
 
   /// Whoever is alone takes notice of it. True: of the members that were lost one may have

@@ -174,6 +174,10 @@ protocol Storage: AnyObject {
   /// does not.
   var files: (any FileStorage)? { get }
 
+  /// Takes over what a further opening in this process asks for and can have: a stronger
+  /// durability holds for all openings.
+  func adopt(_ options: StorageOptions)
+
   /// True if these options are not the ones in force. They may differ right after the opening, if
   /// other processes have the store open.
   func differs(from options: StorageOptions) -> Bool
@@ -273,6 +277,9 @@ extension Storage {
   func settle() {}
 
   var files: (any FileStorage)? { nil }
+
+  // Where options are fixed by the first opening.
+  func adopt(_ options: StorageOptions) {}
 
   // For a store that a child cannot have.
   func prepareFork(_ hash: KeyedHash, until end: Deadline) -> Bool { false }

@@ -144,6 +144,13 @@ enum Files {
     return true
   }
 
+  /// Waits until everything that was written to a directory's file system is on the disk.
+  static func syncAll(at directory: Int32) throws(Failure) {
+    while syncfs(directory) != 0 {
+      if hutch_errno() != EINTR { throw .system("cannot sync the directory's file system") }
+    }
+  }
+
   /// What a path names, a symbolic link itself included. Nil: `errno`.
   static func status(_ path: Path, at directory: Int32) -> stat? {
     var status = stat()

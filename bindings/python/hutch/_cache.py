@@ -94,7 +94,8 @@ class Cache(Entries, AsyncEntries):
             a set with this policy stores in both tiers).
         durability: what a completed put survives: "process", the end of the
             process, killed or not (the default); "power", also a loss of power,
-            except for the last writes; "sync", also a loss of power.
+            except for the last writes; "sync", also a loss of power. Of several
+            openings of a directory the strongest holds.
         checksums: whether a read from disk verifies the checksum of the value.
         codec: converts between values and their bytes on disk: see Codec.
         serializer: makes bytes of all values except bytes, str and int: an object with
