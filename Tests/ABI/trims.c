@@ -461,6 +461,8 @@ static hutch_cache *half_expired(test_clock *clock, uint32_t policy, uint64_t li
   hutch_options options = unlimited_options();
   options.policy = policy;
   options.memory.count = limit;
+  /* Maintenance would remove some of them first. */
+  options.flags |= HUTCH_OPEN_NO_THREADS;
   use_clock(&options, clock);
   hutch_cache *cache = open_cache(NULL, &options);
   for (int i = 0; i < 40; i++) {
