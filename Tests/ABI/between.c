@@ -8,14 +8,12 @@
 #define _GNU_SOURCE
 #include "check.h"
 
-#include <dlfcn.h>
-#include <fcntl.h>
 #include <sched.h>
-#include <stdarg.h>
 #include <stdatomic.h>
-#include <sys/syscall.h>
 #include <time.h>
-#include <unistd.h>
+
+#define STOPS_AGAIN true
+#include "stops.h"
 
 void *__libc_calloc(size_t count, size_t size);
 
@@ -33,46 +31,6 @@ void *calloc(size_t count, size_t size) {
   if (left > 0 && --left == 0) run_threads(1, do_it, NULL);
   return __libc_calloc(count, size);
 }
-
-/* What this thread does before its turn begins and ends, and before each step of SQLite's. */
-static _Thread_local void (*at_turn)(void);
-static _Thread_local void (*at_step)(void);
-
-static void stop(void (**at)(void)) {
-  void (*what)(void) = *at;
-  if (!what) return;
-  *at = NULL;
-  what();
-  *at = what;
-}
-
-static int control(int file, int command, void *argument) {
-  if (command == F_OFD_SETLK || command == F_OFD_SETLKW) stop(&at_turn);
-  return (int)syscall(SYS_fcntl, file, command, argument);
-}
-
-int sqlite3_step(void *statement);
-int sqlite3_step(void *statement) {
-  static int (*real)(void *statement);
-  if (!real) {
-    void *found = dlsym(dlopen("libsqlite3.so.0", RTLD_NOW), "sqlite3_step");
-    CHECK(found);
-    memcpy(&real, &found, sizeof real);
-  }
-  stop(&at_step);
-  return real(statement);
-}
-
-#define CONTROL(name)                                  \
-  int name(int file, int command, ...) {               \
-    va_list list;                                      \
-    va_start(list, command);                           \
-    void *argument = va_arg(list, void *);             \
-    va_end(list);                                      \
-    return control(file, command, argument);           \
-  }
-CONTROL(fcntl)
-CONTROL(fcntl64)
 
 /* --------------------------------------------------------------------- trims */
 

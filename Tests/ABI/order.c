@@ -8,40 +8,18 @@
 #define _GNU_SOURCE
 #include "check.h"
 
-#include <dlfcn.h>
-#include <fcntl.h>
 #include <sched.h>
 #include <signal.h>
-#include <stdarg.h>
 #include <sys/mman.h>
-#include <sys/syscall.h>
 #include <sys/wait.h>
-#include <unistd.h>
+
+#define STOPS_AGAIN false
+#include "stops.h"
 
 /* ------------------------------------------------------------------- steps */
 
-/* What this thread does before its next step of SQLite's, before it next writes a file, which is
-   within a COMMIT, and before it next takes its turn among processes or gives it up. */
-static _Thread_local void (*at_step)(void), (*at_write)(void), (*at_turn)(void);
-
-static void stop(void (**at)(void)) {
-  void (*what)(void) = *at;
-  if (!what) return;
-  *at = NULL;
-  what();
-}
-
-int sqlite3_step(void *statement);
-int sqlite3_step(void *statement) {
-  static int (*real)(void *statement);
-  if (!real) {
-    void *found = dlsym(dlopen("libsqlite3.so.0", RTLD_NOW), "sqlite3_step");
-    CHECK(found);
-    memcpy(&real, &found, sizeof real);
-  }
-  stop(&at_step);
-  return real(statement);
-}
+/* What this thread does before it next writes a file, which is within a COMMIT. */
+static _Thread_local void (*at_write)(void);
 
 ssize_t pwrite(int file, const void *data, size_t size, off_t at) {
   stop(&at_write);
@@ -51,18 +29,6 @@ ssize_t pwrite64(int file, const void *data, size_t size, off64_t at) {
   stop(&at_write);
   return syscall(SYS_pwrite64, file, data, size, at);
 }
-
-#define CONTROL(name)                                                                   \
-  int name(int file, int command, ...) {                                                \
-    va_list list;                                                                       \
-    va_start(list, command);                                                            \
-    void *argument = va_arg(list, void *);                                              \
-    va_end(list);                                                                       \
-    if (command == F_OFD_SETLK || command == F_OFD_SETLKW) stop(&at_turn);              \
-    return (int)syscall(SYS_fcntl, file, command, argument);                            \
-  }
-CONTROL(fcntl)
-CONTROL(fcntl64)
 
 /* Whether a thread of this process sleeps: it waits for something. */
 static bool is_asleep(int thread) {

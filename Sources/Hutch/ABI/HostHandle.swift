@@ -84,6 +84,21 @@ func giving(
   }
 }
 
+/// Calls `body`, which counts what it removes from a cache that can be used. `removed` gets the
+/// count, also if the call fails.
+func counting(
+  _ removed: UnsafeMutablePointer<UInt64>?, from cache: OpaquePointer?,
+  _ body: (Handle, inout UInt64) throws(Failure) -> Void
+) -> hutch_status {
+  removed?.pointee = 0
+  return withCache(cache) { (handle) throws(Failure) in
+    var count: UInt64 = 0
+    defer { removed?.pointee = count }
+    try body(handle, &count)
+    return .done
+  }
+}
+
 /// Fills in a struct of the host with what `body` makes; nil: HUTCH_NOT_FOUND. Checks the struct
 /// before it does anything else.
 func filling<T>(

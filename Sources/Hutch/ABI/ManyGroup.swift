@@ -84,13 +84,9 @@ public func hutch_remove_prefix(
   _ cache: OpaquePointer!, _ prefix: UnsafeRawPointer!, _ prefix_size: Int,
   _ removed: UnsafeMutablePointer<UInt64>!
 ) -> hutch_status {
-  removed?.pointee = 0
-  return withCache(cache) { (handle) throws(Failure) in
+  counting(removed, from: cache) { (handle, count) throws(Failure) in
     let prefix = try checkedKey(prefix, prefix_size)
-    var count: UInt64 = 0
-    defer { removed?.pointee = count }
     try handle.cache.remove(prefix: prefix, through: handle, removed: &count)
-    return .done
   }
 }
 
@@ -99,13 +95,9 @@ public func hutch_remove_tagged(
   _ cache: OpaquePointer!, _ tag: UnsafeRawPointer!, _ tag_size: Int,
   _ removed: UnsafeMutablePointer<UInt64>!
 ) -> hutch_status {
-  removed?.pointee = 0
-  return withCache(cache) { (handle) throws(Failure) in
+  counting(removed, from: cache) { (handle, count) throws(Failure) in
     let tag = try checkedTag(tag, tag_size)
-    var count: UInt64 = 0
-    defer { removed?.pointee = count }
     try handle.cache.remove(tagged: tag, through: handle, removed: &count)
-    return .done
   }
 }
 

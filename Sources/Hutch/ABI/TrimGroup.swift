@@ -7,13 +7,10 @@ public func hutch_trim(
   _ cache: OpaquePointer!, _ spec: UnsafePointer<hutch_trim_spec>!,
   _ removed: UnsafeMutablePointer<UInt64>!
 ) -> hutch_status {
-  removed?.pointee = 0
-  return withCache(cache) { (handle) throws(Failure) in
+  counting(removed, from: cache) { (handle, count) throws(Failure) in
     guard spec != nil else { throw .invalid("spec is NULL") }
     let given = try received(spec, over: hutch_trim_spec())
     let wanted = try TrimSpec(given)
-    var count: UInt64 = 0
-    defer { removed?.pointee = count }
     try handle.cache.trim(wanted, in: handle.scope, removed: &count) { done, total in
       guard (try? handle.check()) != nil else { return false }
       guard let progress = given.progress else { return true }
@@ -21,7 +18,6 @@ public func hutch_trim(
         progress(given.context, done, total)
       } == 0
     }
-    return .done
   }
 }
 
