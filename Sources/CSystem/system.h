@@ -80,6 +80,8 @@ struct hutch_thread_state {
   int32_t inside;       // how many gates it is inside
   int32_t aside;        // in how many of them, the outermost ones, it has stepped aside
   void *gates[4];       // the outermost ones
+  int32_t stripes;      // how many stripes it holds, see EndedBlocks.swift
+  void *ended;          // the blocks to free when it holds none any more
 };
 
 static inline struct hutch_thread_state *hutch_thread_state(void) {

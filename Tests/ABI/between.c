@@ -1,13 +1,15 @@
 /*
  * What another thread does between two steps of a call, at a step of this program's choosing.
  *
- * calloc, fcntl and sqlite3_step are defined here, in the program, which the dynamic linker asks
- * first: so a call of the library stands still where it asks for memory, takes its turn among
- * processes or gives it up, or asks SQLite, until another thread has done what it wants.
+ * calloc, free, fcntl and sqlite3_step are defined here, in the program, which the dynamic linker
+ * asks first: so a call of the library stands still where it asks for memory or frees it, takes
+ * its turn among processes or gives it up, or asks SQLite, until another thread has done what it
+ * wants.
  */
 #define _GNU_SOURCE
 #include "check.h"
 
+#include <malloc.h>
 #include <sched.h>
 #include <stdatomic.h>
 #include <time.h>
@@ -30,6 +32,93 @@ static void do_it(void *unused, int index) {
 void *calloc(size_t count, size_t size) {
   if (left > 0 && --left == 0) run_threads(1, do_it, NULL);
   return __libc_calloc(count, size);
+}
+
+/* --------------------------------------------------------------------- frees */
+
+enum { LARGE = 256 << 10 };
+
+/* Called when this thread frees a value of size LARGE; NULL: not. */
+static _Thread_local void (*at_free)(void);
+void __libc_free(void *memory);
+
+void free(void *memory) {
+  if (at_free && memory && malloc_usable_size(memory) >= LARGE) at_free();
+  __libc_free(memory);
+}
+
+static struct {
+  hutch_cache *cache, *memory;
+  const char *key;
+  pthread_t thread;
+  _Atomic bool is_done;
+  int frees, late;
+} freeing;
+
+/* Takes the stripe of the key, and waits for no commit. */
+static void *take_stripe(void *unused) {
+  (void)unused;
+  hutch_status status =
+      freeing.memory == freeing.cache
+          ? hutch_remove(freeing.cache, freeing.key, strlen(freeing.key))
+          : hutch_touch(freeing.memory, freeing.key, strlen(freeing.key), HUTCH_SECOND * 100, 0);
+  CHECK(status == HUTCH_OK || status == HUTCH_NOT_FOUND);
+  atomic_store(&freeing.is_done, true);
+  return NULL;
+}
+
+/* Another thread writes the key meanwhile. That it has not done so after 5 s means that it waits
+   for this thread. */
+static void write_meanwhile(void) {
+  void (*again)(void) = at_free;
+  at_free = NULL;
+  atomic_store(&freeing.is_done, false);
+  CHECK_EQUAL(0, pthread_create(&freeing.thread, NULL, take_stripe, NULL));
+  struct timespec now, begun;
+  clock_gettime(CLOCK_MONOTONIC, &begun);
+  do {
+    sched_yield();
+    clock_gettime(CLOCK_MONOTONIC, &now);
+  } while (!atomic_load(&freeing.is_done) && now.tv_sec - begun.tv_sec < 5);
+  freeing.frees++;
+  if (atomic_load(&freeing.is_done)) {
+    pthread_join(freeing.thread, NULL);
+    at_free = again;
+  } else {
+    freeing.late++;
+  }
+}
+
+static void listen(void *context, const hutch_event *event) { (void)context, (void)event; }
+
+static void put_large(const char *key) {
+  static char large[LARGE];
+  freeing.key = key;
+  at_free = write_meanwhile;
+  hutch_status status = hutch_put(freeing.cache, key, strlen(key), large, LARGE, NULL, NULL);
+  at_free = NULL;
+  if (freeing.late > 0 && !atomic_load(&freeing.is_done)) pthread_join(freeing.thread, NULL);
+  CHECK_OK(status);
+}
+
+/* A free of a large value unmaps it: the other writers of the stripe do not wait for that. */
+TEST(a_replaced_or_evicted_value_is_freed_while_others_can_write) {
+  for (int kind = 0; kind < 3; kind++) {
+    hutch_options options = unlimited_options();
+    options.memory.cost = 3 * LARGE / 2;
+    options.write_policy = kind == 2 ? HUTCH_WRITE_ON_EVICTION : HUTCH_WRITE_THROUGH;
+    memset(&freeing, 0, sizeof freeing);
+    freeing.cache = open_cache(kind == 0 ? NULL : scratch("cache").text, &options);
+    freeing.memory = kind == 0 ? freeing.cache : tier_of(freeing.cache, HUTCH_TIER_MEMORY);
+    CHECK_OK(hutch_set_listener(freeing.cache, HUTCH_EVENT_DID_ADD, listen, NULL, NULL));
+    put_large("key");
+    put_large("key");
+    put_large("other");
+    CHECK_EQUAL(0, freeing.late);
+    CHECK(freeing.frees > 1 - (kind == 2));
+    if (kind != 0) hutch_cache_release(freeing.memory);
+    CHECK_OK(hutch_close(freeing.cache));
+  }
 }
 
 /* --------------------------------------------------------------------- trims */

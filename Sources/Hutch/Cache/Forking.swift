@@ -144,5 +144,6 @@ enum Forking {
       kept = Unmanaged.passUnretained(cache)
     }
     Process.roster = kept?.toOpaque()
+    EndedBlocks.forgetStripes()
   }
 }

@@ -6,7 +6,8 @@ import Synchronization
 /// A stripe's lock is held while a write's version is drawn, the memory tier changed and the
 /// write submitted to the store: so memory and store see the writes of a key in one order.
 /// It is taken before any lock of a tier, never while a commit is awaited, and several at
-/// once (a clear) only in ascending order.
+/// once (a clear) only in ascending order. A block whose last reference is released under it is
+/// freed when the thread holds no stripe any more (EndedBlocks).
 ///
 /// THE WORD of a stripe tells readers, which take no lock, what writers do. Its low 24 bits count
 /// writes that are submitted and not yet committed ('pending'); bit 24 is odd while a put stands
@@ -91,18 +92,24 @@ struct Stripes: ~Copyable {
 
   func lock(_ index: Int) {
     pthread_mutex_lock(mutex(index))
-    ThreadState.countLocks(1)
+    noteLocked()
   }
 
   func unlock(_ index: Int) {
     ThreadState.countLocks(-1)
     pthread_mutex_unlock(mutex(index))
+    EndedBlocks.letStripeGo()
   }
 
   func tryLock(_ index: Int) -> Bool {
     guard pthread_mutex_trylock(mutex(index)) == 0 else { return false }
-    ThreadState.countLocks(1)
+    noteLocked()
     return true
+  }
+
+  private func noteLocked() {
+    ThreadState.countLocks(1)
+    EndedBlocks.holdsStripe()
   }
 
   // MARK: fork
@@ -111,10 +118,12 @@ struct Stripes: ~Copyable {
   func lockAll(until end: Deadline) -> Bool {
     for index in 0..<Stripes.count {
       // All of them are few; one that is free costs no look at the clock.
-      guard tryLock(index) || lockMutex(mutex(index), until: end) else {
+      if tryLock(index) { continue }
+      guard lockMutex(mutex(index), until: end) else {
         for taken in 0..<index { unlock(taken) }
         return false
       }
+      EndedBlocks.holdsStripe()
     }
     return true
   }

@@ -88,7 +88,7 @@ struct Departures: ~Copyable {
       let cause = DepartureCause(rawValue: UInt8(blocks[i] & 15)).unsafelyUnwrapped
       body(UnownedBlock(raw), cause, times[i])
       UnownedBlock(raw).depart(held)
-      // No lock of the tier's is held, but the key's stripe may be.
+      // No lock of the tier's is held. The key's stripe may be: then the block is freed later.
       UnownedBlock(raw).releaseInside()
     }
     count = 0

@@ -58,7 +58,7 @@ extension ShardsOf where Policy == Adaptive {
       let block = UnownedBlock(
         UnsafeMutableRawPointer(bitPattern: victims[i]).unsafelyUnwrapped)
       block.depart(self.held)
-      block.releaseInside()
+      block.releaseOutside()
     }
   }
 }

@@ -295,9 +295,35 @@ struct UnownedBlock {
     if left & UnownedBlock.countMask == 0 { end(left, atOnce: false) }
   }
 
+  /// Like `release`, for a caller that holds no stripe and no other lock.
+  @inline(__always)
+  func releaseOutside() {
+    let left = references.pointee.wrappingSubtract(1, ordering: .acquiringAndReleasing).newValue
+    if left & UnownedBlock.countMask == 0 { dispose(left, atOnce: true) }
+  }
+
   /// Called for the last reference.
   @inline(never)
   private func end(_ bits: UInt32, atOnce: Bool) {
+    if !EndedBlocks.keep(self) { dispose(bits, atOnce: atOnce) }
+  }
+
+  /// Frees a block that had to wait for it.
+  @inline(never)
+  func endLate() {
+    dispose(references.pointee.load(ordering: .relaxed), atOnce: false)
+  }
+
+  /// In a block without a reference: the next one of a list. The place is the version's.
+  var nextEnded: UnsafeMutableRawPointer? {
+    get { load(At.version, UnsafeMutableRawPointer?.self) }
+    nonmutating set {
+      raw.storeBytes(
+        of: newValue, toByteOffset: At.version, as: UnsafeMutableRawPointer?.self)
+    }
+  }
+
+  private func dispose(_ bits: UInt32, atOnce: Bool) {
     if bits & UnownedBlock.departedBit != 0 { endDeparture() }
     if bits & UnownedBlock.objectBit != 0 { endObject(atOnce: atOnce) } else { free(raw) }
   }
