@@ -9,7 +9,7 @@ public func hutch_each(
   withCache(cache) { (handle) throws(Failure) in
     guard let visitor else { throw .invalid("the visitor is NULL") }
     let engine = handle.cache
-    let cursor = try Cursor(handle)
+    let cursor = try Cursor(handle, goesFar: true)
     while let found = try cursor.nextEntry() {
       var info = hutch_entry_info(
         found.record, at: engine.clock.now, under: engine.ages(of: found.tier),

@@ -28,8 +28,8 @@ final class Cursor {
   private var hasEnded = false
   private static let pageCount = 64
 
-  /// `walk`: in an order; nil: in none.
-  init(_ handle: Handle, _ walk: OrderedWalk? = nil) throws(Failure) {
+  /// `walk`: in an order; nil: in none. `goesFar`: the caller means to step to the end.
+  init(_ handle: Handle, _ walk: OrderedWalk? = nil, goesFar: Bool = false) throws(Failure) {
     self.handle = handle
     page = try KeyPage()
     if let walk {
@@ -38,7 +38,7 @@ final class Cursor {
       source = .memory
     } else {
       let hasOrder = handle.cache.storage?.isOrdered ?? false
-      source = handle.scope == .disk && hasOrder ? .storage : .both(WholeWalk(handle))
+      source = handle.scope == .disk && hasOrder ? .storage : .both(WholeWalk(handle, goesFar: goesFar))
     }
   }
 

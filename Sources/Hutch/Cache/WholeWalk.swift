@@ -22,18 +22,24 @@ final class WholeWalk {
   private var page = SortedKeys()
   /// Of the page: the first key that has not been stepped to.
   private var next = 0
-  /// How many keys the page has room for: few at first, for walks that do not go far.
-  private var room = 64
+  /// How many keys the page has room for: few at first, for walks that do not go far. Each page
+  /// costs a look through all of memory.
+  private var room: Int
   /// The last key of the page before; empty: there is none.
   private var passed = GrowingArray<UInt8>()
   private var hasEnded = false
   /// The index of the key that was stepped to last.
   private var place: Int?
 
+  private static let firstRoom = 64
   private static let mostRoom = 32_768
   private static let keysInLook = 128
 
-  init(_ handle: Handle) { self.handle = handle }
+  /// `goesFar`: the caller means to step to the end.
+  init(_ handle: Handle, goesFar: Bool) {
+    self.handle = handle
+    room = goesFar ? WholeWalk.mostRoom : WholeWalk.firstRoom
+  }
 
   /// Over the entries whose keys begin with `prefix`, and are longer.
   init(_ handle: Handle, prefix: Bytes) throws(Failure) {
