@@ -132,9 +132,13 @@ TEST(in_memory_without_limits_nothing_is_lost) { in_memory(false, false); }
 TEST(in_memory_with_limits) { in_memory(true, false); }
 TEST(in_memory_with_ages) { in_memory(false, true); }
 TEST(in_memory_with_limits_and_ages) { in_memory(true, true); }
-TEST(on_disk_without_limits_nothing_is_lost) { two_tiers(false, false, false, 0); }
-TEST(on_disk_through_every_view) { two_tiers(false, false, true, 0); }
-TEST(on_disk_with_limits) { two_tiers(true, false, false, 0); }
-TEST(on_disk_with_limits_and_ages_through_every_view) { two_tiers(true, true, true, 0); }
+TEST(on_disk_without_limits_nothing_is_lost) {
+  two_tiers(false, false, false, HUTCH_SHARING_EXCLUSIVE);
+}
+TEST(on_disk_through_every_view) { two_tiers(false, false, true, HUTCH_SHARING_EXCLUSIVE); }
+TEST(on_disk_with_limits) { two_tiers(true, false, false, HUTCH_SHARING_EXCLUSIVE); }
+TEST(on_disk_with_limits_and_ages_through_every_view) {
+  two_tiers(true, true, true, HUTCH_SHARING_EXCLUSIVE);
+}
 TEST(on_disk_shared) { two_tiers(false, false, true, HUTCH_SHARING_SHARED); }
 TEST(on_disk_shared_with_limits) { two_tiers(true, true, true, HUTCH_SHARING_SHARED); }
