@@ -97,7 +97,7 @@ import Testing
     let old = disk.put("k", [1])
     disk.put("k", [2])
     Array("k".utf8).withUnsafeBytes {
-      disk.tier.queue.barDamaged($0, version: old.version)
+      disk.tier.queue.barDamaged($0, disk.tier.hash.entry($0), version: old.version)
     }
     #expect(try disk.get("k") == [2])
     #expect(try disk.info("k") != nil)

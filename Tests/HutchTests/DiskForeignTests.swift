@@ -138,7 +138,9 @@ import Testing
     let path = disk.path + "/content/" + disk.files(in: "content")[0]
     try FileManager.default.removeItem(atPath: path)
     #expect(mkfifo(path, 0o600) == 0)
-    let number = try Array("k".utf8).withUnsafeBytes { try disk.tier.open($0, at: disk.moment) }
+    let number = try Array("k".utf8).withUnsafeBytes {
+      try disk.tier.open($0, disk.tier.hash.entry($0), at: disk.moment)
+    }
     #expect(number == nil)
     #expect(try disk.get("k") == nil)
     #expect(disk.tier.stats.damaged > 0)
@@ -218,8 +220,7 @@ import Testing
   @Test func readersOfADirectoryThatHasGoneSinceAFork() throws {
     let disk = try DiskFixture()
     disk.put("k", [1])
-    let hash = try KeyedHash()
-    #expect(disk.tier.prepareFork(hash, until: Deadline(after: 10 * second)))
+    #expect(disk.tier.prepareFork(until: Deadline(after: 10 * second)))
     disk.tier.endFork()
     #expect(try disk.get("k") == [1])
     try FileManager.default.moveItem(atPath: disk.path, toPath: disk.path + "-away")

@@ -35,7 +35,7 @@ final class TestObserver: StorageObserver, @unchecked Sendable {
 
   func storeDrops(_ key: Bytes, _ version: UInt64, _ cause: DropCause) {}
   func storeDropped(_ key: Bytes, _ version: UInt64) { onDropped?(key) }
-  func storeCommits(_ key: Bytes, _ version: UInt64, _ mark: UInt32) {}
+  func storeCommits(_ key: Bytes, _ hash: UInt64, _ version: UInt64, _ mark: UInt32) {}
   func lastAccess(of key: Bytes) -> Int64? { lastAccess?(key) }
   func storeReturns(_ firstVersion: UInt64) { onReturn?(firstVersion) }
   func storeChanged(_ failure: Failure?) { onChange?(failure) }
@@ -130,7 +130,8 @@ final class DiskFixture: @unchecked Sendable {
               ? nil
               : try! Block.copying(
                 key: key, value: value,
-                extended: Extended(extended, tagSize: UInt8(tag.count)), record: record))
+                extended: Extended(extended, tagSize: UInt8(tag.count)), record: record),
+            kind == .clear ? 0 : tier.hash.entry(key))
         }
       }
     }
@@ -346,4 +347,17 @@ func expectFailure(_ status: Status, _ body: () throws -> Void) {
   } catch {
     #expect((error as? Failure)?.status == status, "\(error)")
   }
+}
+
+/// As the tests call it: the keys are hashed here.
+extension DiskTier {
+  func get(_ key: Bytes, at moment: Moment, isAccess: Bool) throws(Failure) -> Block? {
+    try get(key, hash.entry(key), at: moment, isAccess: isAccess)
+  }
+
+  func info(_ key: Bytes, at moment: Moment) throws(Failure) -> Record? {
+    try info(key, hash.entry(key), at: moment)
+  }
+
+  func noteAccess(_ key: Bytes, at time: Int64) { noteAccess(key, hash.entry(key), at: time) }
 }

@@ -105,7 +105,7 @@ import Testing
     func tag(_ key: String) throws -> [UInt8]? {
       var found: [UInt8]?
       try Array(key.utf8).withUnsafeBytes { key in
-        try disk.tier.tag(of: key, at: disk.moment) { found = Array($1) }
+        try disk.tier.tag(of: key, disk.tier.hash.entry(key), at: disk.moment) { found = Array($1) }
       }
       return found
     }
@@ -356,7 +356,7 @@ import Testing
     }
     defer { for pointer in pointers { pointer.deallocate() } }
     var values: [[UInt8]?] = []
-    disk.tier.get(keys.count, at: disk.moment, key: { pointers[$0] }) { index, block, failure in
+    disk.tier.get(keys.count, at: disk.moment, key: { (pointers[$0], disk.tier.hash.entry(pointers[$0])) }) { index, block, failure in
       #expect(index == values.count && failure == nil)
       if let block {
         #expect(block.unowned.key.elementsEqual(keys[index]))

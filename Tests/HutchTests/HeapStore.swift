@@ -51,6 +51,7 @@ final class HeapStore: Storage, @unchecked Sendable {
 
   private let medium: Medium
   private let options: StorageOptions
+  let hash = try! KeyedHash()
   let firstVersion: UInt64
   /// Protects what follows, and the medium.
   private var lock = try! Lock()
@@ -118,15 +119,15 @@ final class HeapStore: Storage, @unchecked Sendable {
   func isAnnounced(_ write: StorageWrite) -> Bool {
     lock.withLock { announced.contains { $0 === write } }
   }
-  func isAnnounced(_ key: Bytes) -> Bool {
+  func isAnnounced(_ key: Bytes, _ hash: UInt64) -> Bool {
     lock.withLock { announced.contains { $0.concerns(key) } }
   }
   var isUp: Bool { lock.withLock { serves } }
-  func isPending(_ key: Bytes) -> Bool {
+  func isPending(_ key: Bytes, _ hash: UInt64) -> Bool {
     lock.withLock { (pending + announced).contains { $0.kind == .clear || $0.concerns(key) } }
   }
-  func mayHold(_ key: Bytes) -> Bool {
-    isPending(key) || lock.withLock { !serves || medium.rows[Array(key)] != nil }
+  func mayHold(_ key: Bytes, _ hash: UInt64) -> Bool {
+    isPending(key, hash) || lock.withLock { !serves || medium.rows[Array(key)] != nil }
   }
   var announcedCount: UInt64 { lock.withLock { UInt64(announced.count) } }
 
@@ -239,7 +240,9 @@ final class HeapStore: Storage, @unchecked Sendable {
     return isExpired(row, at: now) ? nil : row
   }
 
-  func get(_ key: Bytes, at moment: Moment, isAccess: Bool) throws(Failure) -> Block? {
+  func get(
+    _ key: Bytes, _ hash: UInt64, at moment: Moment, isAccess: Bool
+  ) throws(Failure) -> Block? {
     let row = lock.withLock { () -> Row? in
       var row = find(key, at: moment.time)
       if let found = row, !found.isSound {
@@ -269,11 +272,13 @@ final class HeapStore: Storage, @unchecked Sendable {
     }
   }
 
-  func info(_ key: Bytes, at moment: Moment) throws(Failure) -> Record? {
+  func info(_ key: Bytes, _ hash: UInt64, at moment: Moment) throws(Failure) -> Record? {
     lock.withLock { find(key, at: moment.time)?.record }
   }
 
-  func noteAccess(_ key: Bytes, at time: Int64) { lock.withLock { access(key, at: time, uses: 0) } }
+  func noteAccess(_ key: Bytes, _ hash: UInt64, at time: Int64) {
+    lock.withLock { access(key, at: time, uses: 0) }
+  }
 
   private func access(_ key: Bytes, at time: Int64, uses: Int) {
     let key = Array(key)
@@ -368,7 +373,7 @@ final class HeapStore: Storage, @unchecked Sendable {
 
   /// Learns when memory has last read an entry. No lock is held.
   private func askAbove(_ key: [UInt8]) {
-    key.withUnsafeBytes { if let time = observer?.lastAccess(of: $0) { noteAccess($0, at: time) } }
+    key.withUnsafeBytes { if let time = observer?.lastAccess(of: $0) { noteAccess($0, hash.entry($0), at: time) } }
   }
 
   // MARK: maintenance

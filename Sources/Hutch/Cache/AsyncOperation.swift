@@ -161,7 +161,7 @@ extension UnsafeMutablePointer where Pointee == AsyncOperation {
       let block = Block(owning: pointee.block!)
       pointee.block = nil
       pointee.put = try cache.put(
-        block, pointee.hash, at: cache.clock.moment(), if: .always, in: scope,
+        block, pointee.hash, at: cache.clock.moment().read, if: .always, in: scope,
         storing: pointee.target, file: pointee.file, by: late)
       pointee.failure = pointee.put.reason
       return pointee.put.status

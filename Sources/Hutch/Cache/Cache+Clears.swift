@@ -21,7 +21,7 @@ extension Cache {
     var clear = SubmittedClear()
     if storage != nil && scope != .memory {
       try withStorage { (storage) throws(Failure) in
-        let write = StorageWrite(.clear, nil)
+        let write = StorageWrite(.clear, nil, 0)
         write.isOfAllTiers = scope == .whole
         write.time = clock.moment().time
         order.stripes.lockAll()

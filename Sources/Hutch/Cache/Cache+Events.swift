@@ -22,12 +22,12 @@ extension Cache {
       return nil
     }
     let told = old.unowned.retained()
-    let moment = clock.moment()
+    let moment = clock.moment().read
     // A removal from the store takes memory's copy along.
     var tiers = memory.info(key, hash, at: moment) == nil ? Tiers() : .memory
     if scope != .memory, storage != nil,
       let stored = try? withStorage({ (storage) throws(Failure) in
-        try storage.info(key, at: moment) != nil
+        try storage.info(key, hash, at: moment) != nil
       }), stored
     {
       tiers.insert(.disk)
@@ -55,7 +55,7 @@ extension Cache {
     assert(storage == nil || ThreadState.isInside)
     let pending = Events.Pending()
     let lane = Stripes.index(of: hash)
-    let stored = (try? storage?.info(key, at: moment)) ?? nil
+    let stored = (try? storage?.info(key, hash, at: moment)) ?? nil
     pending.wasOnDisk = stored != nil
     var gone = memory.peek(key, hash, at: moment)
     var hasValue = true

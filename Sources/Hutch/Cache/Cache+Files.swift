@@ -57,7 +57,7 @@ extension Cache {
       return try putWhole(source, key, spec, in: scope, storing: target)
     }
     let file = spec.file ?? ValueFile(FileSuffix())
-    let moment = clock.moment()
+    let moment = clock.moment().read
     let block: Block
     var checksum: UInt64 = 0
     if goesIntoMemory {
@@ -130,7 +130,7 @@ extension Cache {
     _ source: borrowing SourceFile, _ key: Bytes, _ spec: PutSpec, in scope: Tiers,
     storing target: WritePolicy
   ) throws(Failure) -> PutResult {
-    let moment = clock.moment()
+    let moment = clock.moment().read
     let hash = memory.hash(key)
     if !isTakenSomewhere(key, spec, size: source.size, in: target.tiers) {
       return try refuse(key, spec, hash, at: moment, in: scope, storing: target)
@@ -225,7 +225,7 @@ extension Cache {
   func path<R>(
     of key: Bytes, in scope: Tiers, _ body: (Bytes) throws(Failure) -> R
   ) throws(Failure) -> R? {
-    let moment = clock.moment()
+    let moment = clock.moment().read
     let stripe = Stripes.index(of: memory.hash(key))
     return try withStorage { (storage) throws(Failure) in
       guard let files = storage.files, scope != .memory else {
@@ -233,7 +233,7 @@ extension Cache {
       }
       _ = order.stripes.stableState(stripe)
       var result: R?
-      _ = try files.path(of: key, at: moment) { (path) throws(Failure) in
+      _ = try files.path(of: key, memory.hash(key), at: moment) { (path) throws(Failure) in
         guard let path else { throw Failure(.wrongType, "the value has no file of its own") }
         result = try body(path)
       }
@@ -243,13 +243,13 @@ extension Cache {
 
   /// A descriptor to read the value by, which the caller closes; nil if there is no entry.
   func descriptor(of key: Bytes, in scope: Tiers) throws(Failure) -> Int32? {
-    let moment = clock.moment()
+    let moment = clock.moment().read
     if scope != .memory, storage != nil {
       let stripe = Stripes.index(of: memory.hash(key))
       let file = try withStorage { (storage) throws(Failure) in
         // A put that memory shows already is submitted to the store before the store is read.
         _ = order.stripes.stableState(stripe)
-        return try storage.files?.open(key, at: moment)
+        return try storage.files?.open(key, memory.hash(key), at: moment)
       }
       if let file { return file }
     }

@@ -156,7 +156,7 @@ extension Cache {
 
   func fulfil(_ loading: Loading, _ value: Bytes, _ spec: PutSpec) throws(Failure) -> PutResult {
     let flight = loading.flight
-    let moment = clock.moment()
+    let moment = clock.moment().read
     var record = spec.record(at: moment)
     record.version = flight.late.pointee.version
     let target = try target(of: spec.writePolicy, in: flight.scope)

@@ -40,19 +40,20 @@ extension Cache {
       events.deliver()
       return batch
     }
+    let known = moment.read
     try withStorage { (storage) throws(Failure) in
-      storage.get(missing.count, at: moment, key: { keys[missing[$0].index] }) {
+      storage.get(missing.count, at: known, key: { (keys[missing[$0].index], missing[$0].hash) }) {
         at, block, failure in
         let place = missing[at]
         if let failure { batch.set(place.index, failure) }
         if case .some(let found) = consume block {
           if scope == .whole {
-            promote(found.unowned, place.hash, place.state, place.shared, at: moment)
+            promote(found.unowned, place.hash, place.state, place.shared, at: known)
             if writeBack.queue.isDue { writeBack.writeDue(storage) }
           }
           batch.set(place.index, found)
         } else if failure == nil && scope == .whole {
-          moved(place, keys[place.index], at: moment, to: batch)
+          moved(place, keys[place.index], at: known, to: batch)
         }
       }
     }
@@ -79,7 +80,7 @@ extension Cache {
       let stripe = Stripes.index(of: place.hash)
       if !hasChanged && order.stripes.isSettled(stripe, since: place.state) { return }
       guard let block = try peek(key, in: .whole) else { return }
-      storage?.noteAccess(key, at: moment.time)
+      storage?.noteAccess(key, place.hash, at: moment.time)
       batch.set(place.index, block)
     } catch {
       batch.set(place.index, error)
@@ -127,7 +128,7 @@ extension Cache {
     }
     try withStorage { (storage) throws(Failure) in
       forEachSlice(of: keys.count) { slice in
-        let moment = clock.moment()
+        let moment = clock.moment().read
         var pending: [SubmittedPut] = []
         for index in slice {
           pending.append(
@@ -185,7 +186,7 @@ extension Cache {
     }
     try withStorage { (storage) throws(Failure) in
       forEachSlice(of: keys.count) { slice in
-        let moment = clock.moment()
+        let moment = clock.moment().read
         var pending: [SubmittedRemoval] = []
         for index in slice {
           pending.append(

@@ -56,7 +56,7 @@ extension Cache {
   func put(
     _ key: Bytes, _ value: Bytes, _ spec: PutSpec, if condition: WriteCondition, in scope: Tiers
   ) throws(Failure) -> PutResult {
-    let moment = clock.moment()
+    let moment = clock.moment().read
     let hash = memory.hash(key)
     guard storage == nil, spec.isPlain, condition.isAlways else {
       return try putWithRecord(key, value, spec, hash, at: moment, if: condition, in: scope)

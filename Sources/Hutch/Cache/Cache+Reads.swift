@@ -80,7 +80,8 @@ extension Cache {
   private func getFromStorage(
     _ key: Bytes, _ hash: UInt64, at moment: Moment, promoting: Bool
   ) throws(Failure) -> Block? {
-    try withStorage { (storage) throws(Failure) in
+    let moment = moment.read
+    return try withStorage { (storage) throws(Failure) in
       let stripe = Stripes.index(of: hash)
       var rounds = 0
       while true {
@@ -88,8 +89,8 @@ extension Cache {
         // Before the store is read.
         let shared = coherence?.mark(hash)
         // One get is one hit or one miss of the store's.
-        if let block = try storage.get(key, at: moment, isAccess: rounds == 0) {
-          if rounds > 0 { storage.noteAccess(key, at: moment.time) }
+        if let block = try storage.get(key, hash, at: moment, isAccess: rounds == 0) {
+          if rounds > 0 { storage.noteAccess(key, hash, at: moment.time) }
           if promoting { promote(block.unowned, hash, state, shared, at: moment) }
           return block
         }
@@ -133,7 +134,7 @@ extension Cache {
     defer { order.stripes.unlock(stripe) }
     // It may leave memory meanwhile, so memory is asked first.
     if memory.info(key, hash, at: moment) != nil { return false }
-    return try storage.info(key, at: moment) == nil
+    return try storage.info(key, hash, at: moment) == nil
   }
 
   /// Brings into memory what the store has given, unless a write of its stripe was under way or
@@ -165,7 +166,7 @@ extension Cache {
     if scope != .disk, let block = memory.peek(key, hash, at: moment) { return block }
     if storage == nil || scope == .memory { return nil }
     return try withStorage { (storage) throws(Failure) in
-      try current(key, hash, at: moment, in: scope, isAccess: false, of: storage)
+      try current(key, hash, at: moment.read, in: scope, isAccess: false, of: storage)
     }
   }
 
@@ -180,7 +181,7 @@ extension Cache {
       let state = order.stripes.stableState(stripe)
       if scope == .whole, let block = memory.peek(key, hash, at: moment) { return block }
       let shared = coherence?.mark(hash)
-      let block = try storage.get(key, at: moment, isAccess: isAccess)
+      let block = try storage.get(key, hash, at: moment, isAccess: isAccess)
       if block != nil || scope == .disk { return block }
       if let shared {
         var hasChanged = false
@@ -200,7 +201,7 @@ extension Cache {
     }
     if scope != .disk, let record = memory.info(key, hash, at: moment) { return (record, .memory) }
     return try withStorage { (storage) throws(Failure) in
-      try info(key, hash, at: moment, in: scope, of: storage)
+      try info(key, hash, at: moment.read, in: scope, of: storage)
     }
   }
 
@@ -215,7 +216,7 @@ extension Cache {
         return (record, .memory)
       }
       let shared = coherence?.mark(hash)
-      if let stored = try storage.info(key, at: moment) { return (stored, .disk) }
+      if let stored = try storage.info(key, hash, at: moment) { return (stored, .disk) }
       if scope == .disk { return nil }
       if let shared {
         var hasChanged = false
@@ -236,7 +237,7 @@ extension Cache {
 
   func flush() throws(Failure) {
     guard storage != nil else { return }
-    let moment = clock.moment()
+    let moment = clock.moment().read
     try withStorage { (storage) throws(Failure) in
       let failure = writeBack.writeDirty(storage, by: Deadline(after: Int64.max))
       try storage.flush(at: moment)

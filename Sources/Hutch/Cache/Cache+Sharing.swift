@@ -25,20 +25,21 @@ extension Cache {
     switch condition {
     case .absent: return .absent
     case .present:
-      return try storage.info(key, at: moment) == nil ? .absent : .present
+      return try storage.info(key, hash, at: moment) == nil ? .absent : .present
     case .version(let version):
-      return try storage.info(key, at: moment) == nil ? .absent : .version(version)
+      return try storage.info(key, hash, at: moment) == nil ? .absent : .version(version)
     // Loads are each process's own: what others write meanwhile overtakes no reservation here.
     default: return .always
     }
   }
 
-  /// Locks a stripe when nothing of a key is undecided.
-  func lockDecided(_ stripe: Int, _ key: Bytes, _ storage: any Storage) {
+  /// Locks a key's stripe when nothing of the key is undecided.
+  func lockDecided(_ key: Bytes, _ hash: UInt64, _ storage: any Storage) {
+    let stripe = Stripes.index(of: hash)
     order.stripes.lock(stripe)
-    while storage.isUndecided(key) {
+    while storage.isUndecided(key, hash) {
       order.stripes.unlock(stripe)
-      storage.awaitDecision(key)
+      storage.awaitDecision(key, hash)
       order.stripes.lock(stripe)
     }
   }
@@ -110,24 +111,24 @@ extension Cache {
   ) throws(Failure) -> Bool {
     let stripe = Stripes.index(of: hash)
     while true {
-      let write = StorageWrite(.touch, try Block.allocate(key: key, record: Record()))
+      let write = StorageWrite(.touch, try Block.allocate(key: key, record: Record()), hash)
       order.stripes.lock(stripe)
       let stored: Record?
       // An entry that its reads in memory have kept alive is so in the store too.
       if scope == .whole, let accessed = memory.info(key, hash, at: moment)?.accessed {
-        storage.noteAccess(key, at: accessed)
+        storage.noteAccess(key, hash, at: accessed)
       }
       do throws(Failure) {
-        stored = try storage.info(key, at: moment)
+        stored = try storage.info(key, hash, at: moment)
       } catch {
         order.stripes.unlock(stripe)
         throw error
       }
       guard let stored else {
-        let isUndecided = storage.isUndecided(key)
+        let isUndecided = storage.isUndecided(key, hash)
         order.stripes.unlock(stripe)
         if isUndecided {
-          storage.awaitDecision(key)
+          storage.awaitDecision(key, hash)
           continue
         }
         guard scope == .whole else { return false }
@@ -161,7 +162,7 @@ extension Cache {
     let copy = memory.peek(key, hash, at: moment)
     guard let copy = copy.unowned, copy.version == version else { return }
     do throws(Failure) {
-      let stored = try storage?.info(key, at: moment)
+      let stored = try storage?.info(key, hash, at: moment)
       _ = try memory.put(
         try copy.copied(with: write.record), hash, at: moment, condition: .version(version),
         isBacked: stored?.version == version)

@@ -28,7 +28,7 @@ extension Cache {
       default: false
       }
     if matters {
-      storage.noteAccess(block.key, at: accessed)
+      storage.noteAccess(block.key, memory.hash(block.key), at: accessed)
     }
   }
 }
@@ -49,8 +49,8 @@ extension Cache: StorageObserver {
     order.stripes.unlock(stripe)
   }
 
-  func storeCommits(_ key: Bytes, _ version: UInt64, _ mark: UInt32) {
-    memory.setMark(key, memory.hash(key), committed: version, mark)
+  func storeCommits(_ key: Bytes, _ hash: UInt64, _ version: UInt64, _ mark: UInt32) {
+    memory.setMark(key, hash, committed: version, mark)
   }
 
   func lastAccess(of key: Bytes) -> Int64? {
@@ -86,14 +86,14 @@ extension Cache: StorageObserver {
         order.stripes.lock(stripe)
         if let version = memory.info(key, hash, at: moment)?.version {
           // Where the store cannot tell, it has not.
-          let stored = isEmpty ? nil : (try? storage.info(key, at: moment)) ?? nil
+          let stored = isEmpty ? nil : (try? storage.info(key, hash, at: moment)) ?? nil
           memory.setBacked(key, hash, version: version, stored?.version == version)
           // Beneath a dirty entry the store has nothing.
           if let stored, stored.version != version,
             memory.peek(key, hash, at: moment).unowned?.isDirty ?? false,
             let block = try? Block.allocate(key: key, record: Record())
           {
-            let write = StorageWrite(.remove, block)
+            let write = StorageWrite(.remove, block, hash)
             write.version = order.versions.draw()
             order.commit(write, to: storage, at: moment, unlocking: stripe)
             return

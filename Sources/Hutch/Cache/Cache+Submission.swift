@@ -62,13 +62,13 @@ extension Cache {
     // What memory drops is freed when the stripe is free.
     var dropped: Block?
     prepare(&put, entry, storage)
-    lock(stripe, for: put, entry.key, storage)
+    lock(for: put, entry.key, storage)
     if put.plan.store == .removeIfThere && isFamily {
       // There has been a fork, before which the host was told of this put.
       order.stripes.unlock(stripe)
       put.plan = WritePlan(.through)
       prepare(&put, entry, storage)
-      lock(stripe, for: put, entry.key, storage)
+      lock(for: put, entry.key, storage)
     }
     // Where processes share: the key's counter, before the store is read.
     let mark = coherence?.mark(hash)
@@ -103,8 +103,8 @@ extension Cache {
       case .removeIfThere:
         put.result.disk = put.result.memory == .stored ? .deferred : .removed
         // Beneath a dirty entry the store has nothing, once that is committed.
-        if wasDirty ? storage.isPending(entry.key) : storage.mayHold(entry.key) {
-          put.write = StorageWrite(.remove, entry.retained())
+        if wasDirty ? storage.isPending(entry.key, hash) : storage.mayHold(entry.key, hash) {
+          put.write = StorageWrite(.remove, entry.retained(), hash)
         }
       case .put, .nothing: break
       }
@@ -125,19 +125,18 @@ extension Cache {
   private func prepare(_ put: inout SubmittedPut, _ entry: UnownedBlock, _ storage: any Storage) {
     if put.plan.store == .removeIfThere { return }
     // The write keeps the block for as long as it is there itself.
-    let write = StorageWrite(put.plan.store == .put ? .put : .remove, entry.retained())
+    let write = StorageWrite(
+      put.plan.store == .put ? .put : .remove, entry.retained(), put.hash)
     write.file = put.plan.file
     if put.plan.store == .put { storage.prepare(write) }
     put.write = write
   }
 
-  private func lock(
-    _ stripe: Int, for put: SubmittedPut, _ key: Bytes, _ storage: any Storage
-  ) {
+  private func lock(for put: SubmittedPut, _ key: Bytes, _ storage: any Storage) {
     if coherence != nil && put.plan.store == .remove {
-      lockDecided(stripe, key, storage)
+      lockDecided(key, put.hash, storage)
     } else {
-      order.stripes.lock(stripe)
+      order.stripes.lock(Stripes.index(of: put.hash))
     }
   }
 
@@ -148,7 +147,7 @@ extension Cache {
   ) throws(Failure) {
     guard let write = put.write else { return }
     if put.plan.store == .remove && scope != .memory && condition.isOfCaller {
-      write.condition = .versionOrNone(try storage.info(key, at: moment)?.version ?? 0)
+      write.condition = .versionOrNone(try storage.info(key, hash, at: moment)?.version ?? 0)
       write.isShown = true
     } else {
       write.condition = try conditionInStore(

@@ -18,14 +18,14 @@ extension Cache {
       if found.record.tagSize == 0 {
         return visit(found.record.version, Bytes(start: nil, count: 0))
       }
-      let moment = clock.moment()
+      let moment = clock.moment().read
       if scope != .disk, let block = memory.peek(key, hash, at: moment) {
         return visit(block.unowned.version, block.unowned.extended.tag)
       }
       if storage == nil || scope == .memory { continue }
       var isThere = false
       try withStorage { (storage) throws(Failure) in
-        try storage.tag(of: key, at: moment) { version, tag in
+        try storage.tag(of: key, hash, at: moment) { version, tag in
           isThere = true
           visit(version, tag)
         }
@@ -136,7 +136,7 @@ extension Cache {
       try self.tag(of: key, in: scope) { if $1.hasSameBytes(as: tag) { version = $0 } }
       if version == 0 { return nil }
       let removal = submitRemoval(
-        key, at: clock.moment(), in: scope, wantsValue: false, ifVersion: version, to: storage)
+        key, at: clock.moment().read, in: scope, wantsValue: false, ifVersion: version, to: storage)
       if !removal.isSuperseded { return removal }
     }
   }

@@ -16,7 +16,7 @@ extension Cache {
     }
     return try withStorage { (storage) throws(Failure) in
       let removal = submitRemoval(
-        key, at: clock.moment(), in: scope, wantsValue: false, by: late, to: storage)
+        key, at: clock.moment().read, in: scope, wantsValue: false, by: late, to: storage)
       if removal.isSuperseded { return .superseded }
       return try finish(removal, in: storage) ? .done : .notFound
     }
@@ -30,7 +30,7 @@ extension Cache {
     return try withStorage { (storage) throws(Failure) in
       while true {
         let removal = submitRemoval(
-          key, at: clock.moment(), in: scope, wantsValue: true, to: storage)
+          key, at: clock.moment().read, in: scope, wantsValue: true, to: storage)
         if try finish(removal, in: storage) { return removal.value?.take() }
         // Where processes share, another one may have put a value since, or a newer one.
         if removal.write?.existing ?? 0 == 0 { return nil }
@@ -98,7 +98,7 @@ extension Cache {
         return nil
       }
       if let storage, let accessed = memory.info(key, hash, at: moment)?.accessed {
-        storage.noteAccess(key, at: accessed)
+        storage.noteAccess(key, hash, at: accessed)
       }
       order.noteWrite(hash, by: late, ofCopy: storage != nil)
       let pending = postPending(key, hash, adding: nil, replacing: nil, at: moment)
@@ -141,7 +141,7 @@ extension Cache {
     removal.stripe = stripe
     var told = tellWillRemove(key, hash, in: scope)
     do throws(Failure) {
-      let write = StorageWrite(.remove, try Block.allocate(key: key, record: Record()))
+      let write = StorageWrite(.remove, try Block.allocate(key: key, record: Record()), hash)
       while true {
         var old: Block?
         // Before the stripe is taken: it may be large, and a codec of the host's be called.
@@ -197,7 +197,7 @@ extension Cache {
           return removal
         }
         order.stripes.unlock(stripe)
-        if coherence != nil && storage.isUndecided(key) { storage.awaitDecision(key) }
+        if coherence != nil && storage.isUndecided(key, hash) { storage.awaitDecision(key, hash) }
       }
     } catch {
       removal.reason = FailureBox(error)
@@ -219,7 +219,7 @@ extension Cache {
         // committed, this removal is committed too: what it answers must hold after a kill, and for
         // other processes. A store that is out of service cannot tell, and must not have the entry
         // when it is back.
-        if storage.isUp ? !storage.isPending(key) : seen != nil {
+        if storage.isUp ? !storage.isPending(key, hash) : seen != nil {
           return WritePlan(coherence != nil && scope == .whole ? .drop : .keep, .nothing)
         }
         if seen != nil && coherence != nil { write.condition = .absent }
@@ -228,13 +228,13 @@ extension Cache {
       }
       if let seen, version == 0 || seen != version { return nil }
       if coherence != nil {
-        let stored = try storage.info(key, at: moment)
+        let stored = try storage.info(key, hash, at: moment)
         if scope == .whole && stored == nil {
           // Another removal was committed between the two looks; or a write of this process is to
           // be decided.
           if memory.peekDuringCommit(key, hash, at: moment) == nil { return nil }
           if seen != nil {
-            if storage.isUndecided(key) { return nil }
+            if storage.isUndecided(key, hash) { return nil }
             // The first removal that is committed has it: others may have copies as good.
             write.condition = .absent
           }
@@ -274,7 +274,7 @@ extension Cache {
       if taken.isDirty {
         removal.wasUnbacked = true
         // Beneath a dirty entry the store has nothing, once that is committed.
-        if !storage.isPending(key) {
+        if !storage.isPending(key, hash) {
           order.stripes.noteChange(stripe)
           order.stripes.unlock(stripe)
           return copy
@@ -313,7 +313,7 @@ extension Cache {
   func touch(
     _ key: Bytes, timeToLive: Int64, timeToIdle: Int64, in scope: Tiers
   ) throws(Failure) -> Bool {
-    let moment = clock.moment()
+    let moment = clock.moment().read
     let hash = memory.hash(key)
     let touched = { (record: Record) in
       record.touched(at: moment.time, timeToLive: timeToLive, timeToIdle: timeToIdle)
@@ -330,7 +330,7 @@ extension Cache {
           key, hash, timeToLive: timeToLive, timeToIdle: timeToIdle, at: moment, in: scope,
           storage)
       }
-      let write = StorageWrite(.touch, try Block.allocate(key: key, record: Record()))
+      let write = StorageWrite(.touch, try Block.allocate(key: key, record: Record()), hash)
       let stripe = Stripes.index(of: hash)
       while true {
         order.stripes.lock(stripe)
@@ -346,13 +346,13 @@ extension Cache {
           write.record = touched(resident.unowned.record)
           // An entry that its reads in memory have kept alive is so in the store too.
           if let accessed = memory.info(key, hash, at: moment)?.accessed {
-            storage.noteAccess(key, at: accessed)
+            storage.noteAccess(key, hash, at: accessed)
           }
-          let isBacked = try storage.info(key, at: moment)?.version == version
+          let isBacked = try storage.info(key, hash, at: moment)?.version == version
           _ = try memory.put(
             try resident.unowned.copied(with: write.record), hash, at: moment,
             condition: .version(version), isBacked: isBacked)
-        } else if let stored = try storage.info(key, at: moment) {
+        } else if let stored = try storage.info(key, hash, at: moment) {
           if scope == .disk { _ = memory.remove(key, hash, at: moment) }
           write.record = touched(stored)
         } else {
@@ -384,7 +384,7 @@ extension Cache {
       guard let block = memory.peek(key, hash, at: moment) else { return false }
       let version = block.unowned.version
       // Whether the store has it too is a question for the store only.
-      let isBacked = try storage?.info(key, at: moment)?.version == version
+      let isBacked = try storage?.info(key, hash, at: moment)?.version == version
       let result = try memory.put(
         try block.unowned.copied(with: touched(block.unowned.record)), hash, at: moment,
         condition: .version(version), isBacked: isBacked)
@@ -401,7 +401,7 @@ extension Cache {
   ) throws(Failure) -> PutResult {
     let hash = memory.hash(key)
     while true {
-      let moment = clock.moment()
+      let moment = clock.moment().read
       var old = initial
       var record = Record()
       var condition = WriteCondition.absent

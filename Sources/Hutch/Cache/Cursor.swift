@@ -79,7 +79,7 @@ final class Cursor {
   /// The next keys of one tier.
   private func fetch() throws(Failure) {
     let cache = handle.cache
-    let moment = cache.clock.moment()
+    let moment = cache.clock.moment().read
     let count: Int
     if case .storage = source {
       count = try cache.withStorage { (storage) throws(Failure) in

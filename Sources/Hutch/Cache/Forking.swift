@@ -112,7 +112,7 @@ enum Forking {
     }
     cache.preparation = cache.storage == nil ? .whole : .memory
     guard let storage = cache.storage, cache.isDrained else { return }
-    if storage.prepareFork(cache.memory.keyedHash, until: end) { cache.preparation = .whole }
+    if storage.prepareFork(until: end) { cache.preparation = .whole }
     // Also if it has come half way only.
     cache.followSharing()
   }

@@ -364,11 +364,9 @@ extension Opening {
   ) throws(Failure) -> Cache {
     let sharing = storage.sharing
     let versions = Versions(from: storage.firstVersion, shared: sharing?.nextVersion)
-    let hash: KeyedHash
-    if let sharing { hash = sharing.hash } else { hash = try KeyedHash() }
     let memory = try MemoryTier(
-      limits: options.memory, policy: options.policy ?? .adaptive, hash: hash, versions: versions,
-      coherence: sharing?.counters)
+      limits: options.memory, policy: options.policy ?? .adaptive, hash: storage.hash,
+      versions: versions, coherence: sharing?.counters)
     let cache = try Cache(
       memory: memory, storage: storage, clock: clock, versions: versions, options: options,
       coherence: sharing?.counters)

@@ -95,7 +95,7 @@ final class OrderedWalk {
 
   private func fetch() throws(Failure) {
     let cache = handle.cache
-    let moment = cache.clock.moment()
+    let moment = cache.clock.moment().read
     var failure: Failure?
     if isStorages {
       // Each of its pages is one of ours.

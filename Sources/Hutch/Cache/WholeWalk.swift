@@ -101,7 +101,7 @@ final class WholeWalk {
     page.begin(room: room)
     next = 0
     let cache = handle.cache
-    let moment = cache.clock.moment()
+    let moment = cache.clock.moment().read
     var newest = cache.versions.last
     if cache.writeBack.mayHaveDirty { try lookThroughMemory(at: moment) }
     try lookThroughStore(at: moment)
@@ -200,7 +200,7 @@ final class WholeWalk {
   ) -> Bool {
     var isSame = false
     do throws(Failure) {
-      try storage.tag(of: key, at: moment) { _, found in
+      try storage.tag(of: key, storage.hash.entry(key), at: moment) { _, found in
         isSame = found.hasSameBytes(as: Bytes(tag.elements))
       }
     } catch {

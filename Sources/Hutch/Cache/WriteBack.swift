@@ -79,16 +79,18 @@ final class WriteBack {
       return stored.outcome == .stored || stored.outcome == .tooLarge
     }
     // One that has expired is no entry, though it is announced still.
-    guard storage.isAnnounced(key), (try? storage.info(key, at: moment)) != nil else { return nil }
+    guard storage.isAnnounced(key, hash), (try? storage.info(key, hash, at: moment)) != nil else {
+      return nil
+    }
     order.stripes.unlock(stripe)
-    guard let block = try storage.get(key, at: moment, isAccess: false) else { return false }
+    guard let block = try storage.get(key, hash, at: moment, isAccess: false) else { return false }
     let put = StorageWrite(
-      .put, try block.unowned.copied(with: touched(block.unowned.record)))
+      .put, try block.unowned.copied(with: touched(block.unowned.record)), hash)
     put.version = block.unowned.version
     storage.prepare(put)
     order.stripes.lock(stripe)
-    let stored = try? storage.info(key, at: moment)
-    guard storage.isAnnounced(key), let stored, stored.version == put.version else {
+    let stored = try? storage.info(key, hash, at: moment)
+    guard storage.isAnnounced(key, hash), let stored, stored.version == put.version else {
       order.stripes.unlock(stripe)
       storage.abandon(put)
       return false
@@ -107,9 +109,9 @@ final class WriteBack {
     let key = entry.key
     let hash = memory.hash(key)
     let stripe = Stripes.index(of: hash)
-    let write = StorageWrite(.put, entry.retained())
+    let write = StorageWrite(.put, entry.retained(), hash)
     write.version = entry.version
-    noteIdle(entry, accessed, in: storage)
+    noteIdle(entry, hash, accessed, in: storage)
     // Ended when it has been written: until then nothing of the stripe is promoted, least of
     // all this block.
     order.stripes.beginWrite(stripe)
@@ -126,10 +128,12 @@ final class WriteBack {
   }
 
   /// An idle time goes on from the last access.
-  private func noteIdle(_ entry: UnownedBlock, _ accessed: Int64, in storage: any Storage) {
+  private func noteIdle(
+    _ entry: UnownedBlock, _ hash: UInt64, _ accessed: Int64, in storage: any Storage
+  ) {
     let idle = entry.timeToIdle != 0 ? entry.timeToIdle : storage.limits.ages.timeToIdle
     if idle != 0 && idle != Record.never && accessed > entry.created {
-      storage.noteAccess(entry.key, at: accessed)
+      storage.noteAccess(entry.key, hash, at: accessed)
     }
   }
 
@@ -161,9 +165,9 @@ final class WriteBack {
     var submitted: [StorageWrite] = []
     for write in announced {
       guard let entry = write.entry else { continue }
-      let stripe = Stripes.index(of: memory.hash(entry.key))
+      let stripe = Stripes.index(of: write.hash)
       // Reads look at the announced one, which is not changed.
-      let put = StorageWrite(.put, entry.retained())
+      let put = StorageWrite(.put, entry.retained(), write.hash)
       put.version = write.version
       storage.prepare(put)
       order.stripes.lock(stripe)
@@ -181,14 +185,10 @@ final class WriteBack {
       storage.complete(put)
       queue.note(-1)
       guard let entry = put.entry else { continue }
-      let hash = memory.hash(entry.key)
-      order.stripes.endWrite(Stripes.index(of: hash))
-      if put.outcome != .stored { dropLost(entry, hash) }
+      order.stripes.endWrite(Stripes.index(of: put.hash))
+      if put.outcome != .stored { dropLost(entry, put.hash) }
     }
-    for write in announced {
-      guard let entry = write.entry else { continue }
-      order.stripes.endWrite(Stripes.index(of: memory.hash(entry.key)))
-    }
+    for write in announced { order.stripes.endWrite(Stripes.index(of: write.hash)) }
     queue.finish(ticket, announced.count)
     return true
   }
@@ -250,7 +250,6 @@ final class WriteBack {
   /// A dirty entry on its way down that memory keeps.
   struct DownwardWrite {
     fileprivate let write: StorageWrite
-    fileprivate let hash: UInt64
     /// Memory had it when it was submitted, and took notice.
     fileprivate let isKept: Bool
     fileprivate let pending: Events.Pending?
@@ -263,7 +262,7 @@ final class WriteBack {
     let key = entry.key
     let hash = memory.hash(key)
     let stripe = Stripes.index(of: hash)
-    let write = StorageWrite(.put, entry.retained())
+    let write = StorageWrite(.put, entry.retained(), hash)
     write.version = entry.version
     storage.prepare(write)
     order.stripes.lock(stripe)
@@ -276,7 +275,7 @@ final class WriteBack {
       return nil
     }
     if let record = memory.info(key, hash, at: moment) {
-      noteIdle(entry, record.accessed, in: storage)
+      noteIdle(entry, hash, record.accessed, in: storage)
     }
     let pending = events.postPendingWriteBack(entry, stripe)
     write.time = moment.time
@@ -287,18 +286,18 @@ final class WriteBack {
     let isKept = memory.setBacked(key, hash, version: entry.version, true)
     if !isKept { queue.note(-1) }
     order.stripes.unlock(stripe)
-    return DownwardWrite(write: write, hash: hash, isKept: isKept, pending: pending)
+    return DownwardWrite(write: write, isKept: isKept, pending: pending)
   }
 
   func finish(_ down: DownwardWrite, in storage: any Storage) -> Failure? {
     let write = down.write
     storage.complete(write)
     if down.isKept { queue.note(-1) }
-    order.stripes.endWrite(Stripes.index(of: down.hash))
+    order.stripes.endWrite(Stripes.index(of: write.hash))
     let isStored = write.outcome == .stored
     if !isStored && down.isKept, let entry = write.entry {
       memory.setBacked(
-        entry.key, down.hash, version: entry.version, false, isDirty: write.outcome != .tooLarge)
+        entry.key, write.hash, version: entry.version, false, isDirty: write.outcome != .tooLarge)
     }
     events.resolve(
       down.pending, leftDisk: false, storedIn: isStored && down.isKept ? .disk : [], waits: false)

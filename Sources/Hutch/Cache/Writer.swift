@@ -135,7 +135,7 @@ final class Writer {
     let scope = handle.scope
     let key = head.unowned.key
     let hash = cache.memory.hash(key)
-    let moment = cache.clock.moment()
+    let moment = cache.clock.moment().read
     guard let files, files.keepsInFile(size) else {
       return try cache.put(
         try whole(at: moment), hash, at: moment, if: .always, in: scope,

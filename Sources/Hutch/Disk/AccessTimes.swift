@@ -29,7 +29,8 @@ final class AccessTimes {
   /// Protects both tables, but for the copies of keys in `leaving`, which nobody frees
   /// but the writer. No other lock is taken under it.
   private let lock: Lock
-  private let hash: KeyedHash
+  /// The tier's. It changes only while nothing has gathered.
+  var hash: KeyedHash
   private var gathering = Table()
   /// Being written out, up to `position`, by whoever has the tier's writer lock.
   private var leaving = Table()
@@ -37,9 +38,8 @@ final class AccessTimes {
   /// In both tables. Relaxed: a question may miss what comes at the same moment.
   private let total = Atomic<Int>(0)
 
-  init() throws(Failure) {
+  init(_ hash: KeyedHash) throws(Failure) {
     let lock = try Lock()
-    let hash = try KeyedHash()
     self.lock = lock
     self.hash = hash
   }
@@ -62,7 +62,7 @@ final class AccessTimes {
 
   private static func index(of key: Bytes, _ hash: UInt64, in table: Table) -> Int? {
     guard let slots = table.slots else { return nil }
-    var i = Int(truncatingIfNeeded: hash) & (slotCount - 1)
+    var i = KeyedHash.place(of: hash, mask: slotCount - 1)
     while let own = slots[i].key {
       if slots[i].hash == hash, Int(slots[i].size) == key.count,
         memcmp(own, key.baseAddress!, key.count) == 0
@@ -102,8 +102,7 @@ final class AccessTimes {
     total.store(0, ordering: .relaxed)
   }
 
-  func note(_ key: Bytes, at time: Int64) {
-    let hash = self.hash(key)
+  func note(_ key: Bytes, _ hash: UInt64, at time: Int64) {
     lock.lock()
     defer { lock.unlock() }
     if gathering.slots == nil {
@@ -123,14 +122,14 @@ final class AccessTimes {
   }
 
   /// The last access that is not yet in the key's row; the least Int64 if there is none.
-  func latest(_ key: Bytes) -> Int64 { gathered(key).time }
+  func latest(_ key: Bytes, _ hash: UInt64? = nil) -> Int64 { gathered(key, hash).time }
 
   /// Likewise, and how many there were; while they are being written out, they may be counted
   /// in the row too.
-  func gathered(_ key: Bytes) -> (time: Int64, uses: Int64) {
+  func gathered(_ key: Bytes, _ hash: UInt64? = nil) -> (time: Int64, uses: Int64) {
     var gathered = (time: Int64.min, uses: Int64(0))
     guard !isEmpty, key.count > 0 else { return gathered }
-    let hash = self.hash(key)
+    let hash = hash ?? self.hash.entry(key)
     lock.lock()
     defer { lock.unlock() }
     func look(_ table: borrowing Table) {

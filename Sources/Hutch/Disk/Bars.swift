@@ -35,7 +35,7 @@ struct Bars: ~Copyable {
   var count: Int { bars.count }
   var isEmpty: Bool { bars.isEmpty }
 
-  private func chain(_ hash: UInt64) -> Int { Int(truncatingIfNeeded: hash) & (heads.count - 1) }
+  private func chain(_ hash: UInt64) -> Int { KeyedHash.place(of: hash, mask: heads.count - 1) }
 
   func find(_ key: Bytes, _ hash: UInt64) -> Bar? {
     guard let index = index(key, hash) else { return nil }

@@ -3,11 +3,13 @@ import Synchronization
 /// What a store is asked of a key beside its entry: what is submitted and not committed, and puts
 /// that reads see before they are submitted (see `Storage.announce`).
 extension DiskTier {
-  func isPending(_ key: Bytes) -> Bool { queue.isOverlaid && queue.concerns(key) }
+  func isPending(_ key: Bytes, _ hash: UInt64) -> Bool {
+    queue.isOverlaid && queue.concerns(key, hash)
+  }
 
-  func mayHold(_ key: Bytes) -> Bool {
+  func mayHold(_ key: Bytes, _ hash: UInt64) -> Bool {
     // The queue first: a write leaves it when its row is committed.
-    guard !isPending(key), isUp, isSameManifest else { return true }
+    guard !isPending(key, hash), isUp, isSameManifest else { return true }
     let generation = self.generation.load(ordering: .acquiring)
     var isThere = false
     do throws(Failure) {
@@ -27,7 +29,7 @@ extension DiskTier {
 
   func announce(_ write: StorageWrite) -> Bool {
     guard let entry = write.entry else { return false }
-    let queued = QueuedWrite(write, hash: queue.hash(entry.key))
+    let queued = QueuedWrite(write)
     queued.size = entry.size
     queued.checksum = entry.checksum
     guard queue.announce(queued) else { return false }
@@ -40,14 +42,16 @@ extension DiskTier {
     return queue.isAnnounced(unsafeDowncast(storage, to: QueuedWrite.self))
   }
 
-  func isUndecided(_ key: Bytes) -> Bool { queue.undecided(key) != nil }
+  func isUndecided(_ key: Bytes, _ hash: UInt64) -> Bool { queue.undecided(key, hash) != nil }
 
-  func awaitDecision(_ key: Bytes) {
-    guard let write = queue.undecided(key) else { return }
+  func awaitDecision(_ key: Bytes, _ hash: UInt64) {
+    guard let write = queue.undecided(key, hash) else { return }
     while queue.waitOrLead(for: write) { lead() }
   }
 
   var announcedCount: UInt64 { queue.isOverlaid ? queue.announcedCount : 0 }
 
-  func isAnnounced(_ key: Bytes) -> Bool { queue.isOverlaid && queue.isAnnounced(key) }
+  func isAnnounced(_ key: Bytes, _ hash: UInt64) -> Bool {
+    queue.isOverlaid && queue.isAnnounced(key, hash)
+  }
 }

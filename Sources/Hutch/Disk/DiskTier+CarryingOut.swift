@@ -16,7 +16,7 @@ extension DiskTier {
     guard let found = try manifest.find(bar.key), found.record.version <= bar.version else {
       return
     }
-    try shared?.touch(bar.key)
+    try shared?.touch(bar.hash)
     try delete(found, manifest, &meta, changes)
     try changes.drop(bar.key, found.record.version, bar.isOfDamage ? .damaged : .barred)
   }
@@ -34,11 +34,11 @@ extension DiskTier {
     _ write: QueuedWrite, _ manifest: Manifest, _ meta: inout Meta, _ changes: Changes
   ) throws(Failure) {
     let old = write.entry == nil ? nil : try manifest.find(write.key)
-    if let shared, let entry = write.entry {
+    if let shared, write.entry != nil {
       // Even, but for what this transaction has done itself.
-      write.write?.markBefore = shared.counters.mark(shared.hash.entry(entry.key)) & ~1
+      write.write?.markBefore = shared.counters.mark(write.hash) & ~1
       guard try holds(write, old, meta) else { return }
-      try shared.touch(entry.key, isForAll: write.isUndecided)
+      try shared.touch(write.hash, isForAll: write.isUndecided)
     }
     switch write.kind {
     case .put, .remove:

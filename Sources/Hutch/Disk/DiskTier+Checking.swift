@@ -123,7 +123,7 @@ extension DiskTier {
     var isDamaged = false
     if isQuick {
       if try isWhole(key, at: moment, isDamaged: &isDamaged) { report.entries += 1 }
-    } else if let block = try find(key, at: moment, isDamaged: &isDamaged) {
+    } else if let block = try find(key, hash.entry(key), at: moment, isDamaged: &isDamaged) {
       report.entries += 1
       report.bytes += UInt64(block.unowned.size)
     }
@@ -134,13 +134,16 @@ extension DiskTier {
   private func isWhole(
     _ key: Bytes, at moment: Moment, isDamaged: inout Bool
   ) throws(Failure) -> Bool {
+    let hash = hash.entry(key)
     var last: UInt64 = 0
     for _ in 0..<DiskTier.mostRounds {
-      guard let found = try locate(key, at: moment, isDamaged: &isDamaged) else { return false }
+      guard let found = try locate(key, hash, at: moment, isDamaged: &isDamaged) else {
+        return false
+      }
       if found.isComplete { return true }
       // As in `find`: only if the same entry is there still, it is damaged.
       if found.record.version == last {
-        noteDamage(key, last)
+        noteDamage(key, hash, last)
         isDamaged = true
         return false
       }

@@ -127,9 +127,9 @@ extension DiskTier: FileStorage {
   // MARK: finding
 
   func path(
-    of key: Bytes, at moment: Moment, _ body: (Bytes?) throws(Failure) -> Void
+    of key: Bytes, _ hash: UInt64, at moment: Moment, _ body: (Bytes?) throws(Failure) -> Void
   ) throws(Failure) -> Bool {
-    guard let place = try locate(key, at: moment) else { return false }
+    guard let place = try locate(key, hash, at: moment) else { return false }
     guard let name = place.name, let directory = place.directory else {
       try body(nil)
       return true
@@ -144,17 +144,19 @@ extension DiskTier: FileStorage {
     return true
   }
 
-  private func locate(_ key: Bytes, at moment: Moment) throws(Failure) -> ValuePlace? {
+  private func locate(
+    _ key: Bytes, _ hash: UInt64, at moment: Moment
+  ) throws(Failure) -> ValuePlace? {
     var isDamaged = false
-    return try locate(key, at: moment, isDamaged: &isDamaged)
+    return try locate(key, hash, at: moment, isDamaged: &isDamaged)
   }
 
   /// Where the newest entry's value is; nil if there is none or it has expired. Tells whether it
   /// found the entry damaged.
   func locate(
-    _ key: Bytes, at moment: Moment, isDamaged: inout Bool
+    _ key: Bytes, _ hash: UInt64, at moment: Moment, isDamaged: inout Bool
   ) throws(Failure) -> ValuePlace? {
-    let view = overlay(key, at: moment)
+    let view = overlay(key, hash, at: moment)
     if view.isGone { return nil }
     if let write = view.write {
       return ValuePlace(
@@ -166,7 +168,7 @@ extension DiskTier: FileStorage {
       let row = try read(key, view.times, view.barred, at: moment, wantsBlock: false, into: &found)
     else { return nil }
     guard row.isSound else {
-      noteDamage(key, row.record.version)
+      noteDamage(key, hash, row.record.version)
       isDamaged = true
       return nil
     }
@@ -181,10 +183,10 @@ extension DiskTier: FileStorage {
       record: row.record, directory: found.directory, file: row.file, isEncoded: false)
   }
 
-  func open(_ key: Bytes, at moment: Moment) throws(Failure) -> Int32? {
+  func open(_ key: Bytes, _ hash: UInt64, at moment: Moment) throws(Failure) -> Int32? {
     var last: UInt64 = 0
     for _ in 0..<DiskTier.mostRounds {
-      guard let found = try locate(key, at: moment), let name = found.name,
+      guard let found = try locate(key, hash, at: moment), let name = found.name,
         let directory = found.directory
       else { return nil }
       let version = found.record.version
@@ -194,13 +196,13 @@ extension DiskTier: FileStorage {
           Int(status.st_size) == found.record.size
         {
           counters.hits.add()
-          accesses.note(key, at: moment.time)
+          accesses.note(key, hash, at: moment.time)
           return file.take()
         }
       }
       // As in `find`: only if the same entry is there still, it is damaged.
       if version == last {
-        noteDamage(key, version)
+        noteDamage(key, hash, version)
         return nil
       }
       last = version

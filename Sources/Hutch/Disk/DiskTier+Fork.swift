@@ -20,19 +20,17 @@ import Synchronization
 /// it remembers is never less than coherent, and the parent never takes itself for alone.
 extension DiskTier {
   var sharing: StorageSharing? {
-    shared.map {
-      StorageSharing(counters: $0.counters, nextVersion: $0.nextVersion, hash: $0.hash)
-    }
+    shared.map { StorageSharing(counters: $0.counters, nextVersion: $0.nextVersion) }
   }
 
   // MARK: before
 
   /// No write is under way, says the caller. False: the child cannot have the directory, and no
   /// lock is held. Else `endFork`, or in the child `beginInChild`, is owed.
-  func prepareFork(_ hash: KeyedHash, until end: Deadline) -> Bool {
+  func prepareFork(until end: Deadline) -> Bool {
     guard writerMutex.lock(until: end) else { return false }
     do throws(Failure) {
-      try makeForChild(hash, until: end)
+      try makeForChild(until: end)
     } catch {
       counters.failures.add()
       writerMutex.unlock()
@@ -54,7 +52,7 @@ extension DiskTier {
 
   /// The lock's open file that the child will have, and its membership. Nothing for a tier that
   /// has never been in service: the child will see for itself.
-  private func makeForChild(_ hash: KeyedHash, until end: Deadline) throws(Failure) {
+  private func makeForChild(until end: Deadline) throws(Failure) {
     guard let directoryLock else { return }
     let made = shared == nil ? try SharedState.make(hash) : nil
     // Also if there was one, in a directory that has gone.

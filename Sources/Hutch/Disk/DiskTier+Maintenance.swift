@@ -175,7 +175,9 @@ extension DiskTier {
     defer { idleScan.keys.removeAll() }
     if let observer {
       idleScan.keys.forEach { key, accessed in
-        if let time = observer.lastAccess(of: key), time > accessed { accesses.note(key, at: time) }
+        if let time = observer.lastAccess(of: key), time > accessed {
+          accesses.note(key, hash.entry(key), at: time)
+        }
       }
     }
     let changes = Changes()

@@ -8,7 +8,7 @@ extension DiskTier {
   private static let bytesInSlice = 256 << 10
 
   func get(
-    _ count: Int, at moment: Moment, key: (Int) -> Bytes,
+    _ count: Int, at moment: Moment, key: (Int) -> (Bytes, UInt64),
     found: (Int, consuming Block?, Failure?) -> Void
   ) {
     var next = 0
@@ -21,14 +21,15 @@ extension DiskTier {
         switch slice.takeFirst() {
         case .block(let block):
           counters.hits.add()
-          accesses.note(block.unowned.key, at: moment.time)
+          accesses.note(block.unowned.key, key(next).1, at: moment.time)
           found(next, block, nil)
         case .none:
           counters.misses.add()
           found(next, nil, nil)
         case .unknown:
           do throws(Failure) {
-            found(next, try get(key(next), at: moment, isAccess: true), nil)
+            let (key, hash) = key(next)
+            found(next, try get(key, hash, at: moment, isAccess: true), nil)
           } catch {
             found(next, nil, error)
           }
@@ -42,7 +43,7 @@ extension DiskTier {
   /// Reads what is in rows, and no more than fits a slice. What is queued, barred, in a file or
   /// damaged is left to `get`.
   private func read(
-    _ start: Int, _ count: Int, at moment: Moment, _ key: (Int) -> Bytes,
+    _ start: Int, _ count: Int, at moment: Moment, _ key: (Int) -> (Bytes, UInt64),
     into slice: inout ReadSlice
   ) throws(Failure) {
     guard isUp, isSameManifest else { return }
@@ -51,7 +52,10 @@ extension DiskTier {
     // The queue first, then the rows: a write leaves it when its row is committed.
     var queued: UInt64 = 0
     if queue.isOverlaid {
-      for i in 0..<count where queue.concerns(key(start + i)) { queued |= 1 << UInt64(i) }
+      for i in 0..<count {
+        let (key, hash) = key(start + i)
+        if queue.concerns(key, hash) { queued |= 1 << UInt64(i) }
+      }
     }
     var bytes = 0
     _ = try withReader { (reader) throws(Failure) in
@@ -62,7 +66,7 @@ extension DiskTier {
             try slice.results.append(.unknown)
             continue
           }
-          let key = key(start + i)
+          let (key, _) = key(start + i)
           var isVisible = false
           var entry = FoundEntry()
           let row = try reader.find(key, into: &entry) { (row) throws(Failure) in

@@ -3,15 +3,17 @@ import Synchronization
 
 /// Reads: what is queued, then the manifest, then the content file.
 extension DiskTier {
-  func get(_ key: Bytes, at moment: Moment, isAccess: Bool) throws(Failure) -> Block? {
+  func get(
+    _ key: Bytes, _ hash: UInt64, at moment: Moment, isAccess: Bool
+  ) throws(Failure) -> Block? {
     var isDamaged = false
-    let block = try find(key, at: moment, isDamaged: &isDamaged)
+    let block = try find(key, hash, at: moment, isDamaged: &isDamaged)
     guard isAccess else { return block }
     if block == nil {
       counters.misses.add()
     } else {
       counters.hits.add()
-      accesses.note(key, at: moment.time)
+      accesses.note(key, hash, at: moment.time)
     }
     return block
   }
@@ -21,11 +23,11 @@ extension DiskTier {
 
   /// As `get`, but never an access; tells whether it found the entry damaged.
   func find(
-    _ key: Bytes, at moment: Moment, isDamaged: inout Bool
+    _ key: Bytes, _ hash: UInt64, at moment: Moment, isDamaged: inout Bool
   ) throws(Failure) -> Block? {
     var lastID: Int64 = 0
     for _ in 0..<DiskTier.mostRounds {
-      let view = overlay(key, at: moment)
+      let view = overlay(key, hash, at: moment)
       if view.isGone { return nil }
       if let write = view.write {
         if let block = try block(of: write, view.record, view.times != nil) { return block }
@@ -46,7 +48,7 @@ extension DiskTier {
       // A file that has gone may have been replaced together with its row: only if the same
       // row is there still, the entry is damaged.
       if row.file == nil || row.id == lastID || !row.isSound {
-        noteDamage(key, row.record.version)
+        noteDamage(key, hash, row.record.version)
         isDamaged = true
         return nil
       }
@@ -83,29 +85,29 @@ extension DiskTier {
     !options.checksChecksums || Checksum.xxh3(stored) == row.record.checksum
   }
 
-  func info(_ key: Bytes, at moment: Moment) throws(Failure) -> Record? {
+  func info(_ key: Bytes, _ hash: UInt64, at moment: Moment) throws(Failure) -> Record? {
     var isDamaged = false
-    return try info(key, at: moment, isDamaged: &isDamaged)
+    return try info(key, hash, at: moment, isDamaged: &isDamaged)
   }
 
   /// Tells whether it found the entry damaged.
   func info(
-    _ key: Bytes, at moment: Moment, isDamaged: inout Bool
+    _ key: Bytes, _ hash: UInt64, at moment: Moment, isDamaged: inout Bool
   ) throws(Failure) -> Record? {
-    guard var record = try locate(key, at: moment, isDamaged: &isDamaged)?.record else {
+    guard var record = try locate(key, hash, at: moment, isDamaged: &isDamaged)?.record else {
       return nil
     }
-    record.accessed = max(record.accessed, accesses.latest(key))
+    record.accessed = max(record.accessed, accesses.latest(key, hash))
     return record
   }
 
   func tag(
-    of key: Bytes, at moment: Moment, visit: (UInt64, Bytes) -> Void
+    of key: Bytes, _ hash: UInt64, at moment: Moment, visit: (UInt64, Bytes) -> Void
   ) throws(Failure) {
     for _ in 0..<DiskTier.mostRounds {
-      guard let record = try info(key, at: moment) else { return }
+      guard let record = try info(key, hash, at: moment) else { return }
       if record.tagSize == 0 { return visit(record.version, Bytes(start: nil, count: 0)) }
-      let view = overlay(key, at: moment)
+      let view = overlay(key, hash, at: moment)
       if let entry = view.write?.entry {
         guard entry.version == record.version else { continue }
         return visit(record.version, entry.extended.tag)
@@ -117,12 +119,14 @@ extension DiskTier {
     }
   }
 
-  func noteAccess(_ key: Bytes, at time: Int64) { accesses.note(key, at: time) }
+  func noteAccess(_ key: Bytes, _ hash: UInt64, at time: Int64) {
+    accesses.note(key, hash, at: time)
+  }
 
   /// What reads see of a key in the queue; nothing, as a rule.
-  func overlay(_ key: Bytes, at moment: Moment) -> WriteQueue.View {
+  func overlay(_ key: Bytes, _ hash: UInt64, at moment: Moment) -> WriteQueue.View {
     guard queue.isOverlaid else { return WriteQueue.View() }
-    var view = queue.look(up: key)
+    var view = queue.look(up: key, hash)
     if let write = view.write {
       if let record = visible(write, view.times, at: moment) {
         view.record = record
@@ -227,9 +231,9 @@ extension DiskTier {
     codec == 0 || codec == Int64(options.codec?.id ?? 0)
   }
 
-  func noteDamage(_ key: Bytes, _ version: UInt64) {
+  func noteDamage(_ key: Bytes, _ hash: UInt64, _ version: UInt64) {
     counters.damaged.add()
-    queue.barDamaged(key, version: version)
+    queue.barDamaged(key, hash, version: version)
     foundDamage.store(true, ordering: .relaxed)
   }
 

@@ -137,10 +137,10 @@ extension DiskTier {
         $0.hash == queued.hash && $0.write != nil && !$0.write!.isUnmet
       }
       if isReplaced || write.isUnmet { continue }
-      let counter = shared.counters.mark(shared.hash.entry(entry.key))
+      let counter = shared.counters.mark(queued.hash)
       write.mark = (counter &+ 1) & ~1
       observer?.storeCommits(
-        entry.key, write.kind == .touch ? write.existing : write.version, write.mark)
+        entry.key, queued.hash, write.kind == .touch ? write.existing : write.version, write.mark)
     }
   }
 
@@ -156,7 +156,7 @@ extension DiskTier {
     conditional.isUnmet = !conditional.condition.holds(for: version)
     if conditional.isUnmet && write.kind == .remove && version == 0 {
       // Nothing is there: what memories have of it ends with this removal, everywhere.
-      try shared?.touch(write.key, isForAll: true)
+      try shared?.touch(write.hash, isForAll: true)
     }
     return !conditional.isUnmet
   }
@@ -178,6 +178,7 @@ extension DiskTier {
       throw Failure(.busy, "other processes have opened the directory anew")
     }
     try shared.map(directory, isAlone: isAlone)
+    if !shared.isHandedOut { hash = shared.hash }
     if !isAlone { shared.members += 1 }
     return isAlone
   }

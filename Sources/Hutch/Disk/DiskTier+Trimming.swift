@@ -134,7 +134,9 @@ extension DiskTier {
       }
     }
     keys.forEach { key, accessed in
-      if let time = observer.lastAccess(of: key), time > accessed { accesses.note(key, at: time) }
+      if let time = observer.lastAccess(of: key), time > accessed {
+        accesses.note(key, hash.entry(key), at: time)
+      }
     }
   }
 

@@ -6,7 +6,7 @@ import Synchronization
 extension DiskTier {
   func prepare(_ write: StorageWrite) {
     guard let entry = write.entry else { return }
-    let queued = QueuedWrite(write, hash: queue.hash(entry.key))
+    let queued = QueuedWrite(write)
     write.storage = queued
     guard write.kind == .put else { return }
     if !isUp { reopenIfDue() }
@@ -123,7 +123,7 @@ extension DiskTier {
   /// The store's part of a write, made if `prepare` was left out.
   private func queued(_ write: StorageWrite) -> QueuedWrite {
     if let storage = write.storage { return unsafeDowncast(storage, to: QueuedWrite.self) }
-    let queued = QueuedWrite(write, hash: write.entry.map { queue.hash($0.key) } ?? 0)
+    let queued = QueuedWrite(write)
     write.storage = queued
     return queued
   }

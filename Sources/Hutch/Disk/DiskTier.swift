@@ -174,6 +174,11 @@ final class DiskTier: Storage {
 
   // MARK: other processes
 
+  /// Of all keys: the directory's if other processes have it open already. It does not change once
+  /// the store is open: memory, the queue and the access times have hashes of it.
+  var hash: KeyedHash {
+    didSet { accesses.hash = hash }
+  }
   /// Nil: sharing is EXCLUSIVE, and there was no fork.
   var shared: SharedState? {
     get { isSharing.load(ordering: .acquiring) ? sharedState : nil }
@@ -247,14 +252,16 @@ final class DiskTier: Storage {
   static let versionLease: UInt64 = 1 << 40
 
   init(_ directory: Directory, _ options: StorageOptions, _ clock: Clock) throws(Failure) {
+    let hash = try KeyedHash()
     let queue = try WriteQueue()
     let readers = try Readers()
-    let accesses = try AccessTimes()
+    let accesses = try AccessTimes(hash)
     let writerMutex = try Lock()
-    let shared = options.sharing == .shared ? try SharedState.make(try KeyedHash()) : nil
+    let shared = options.sharing == .shared ? try SharedState.make(hash) : nil
     let stateLock = try Lock()
     let maintenanceLock = try Lock()
     let filesLock = try Lock()
+    self.hash = hash
     self.queue = queue
     self.readers = readers
     self.accesses = accesses

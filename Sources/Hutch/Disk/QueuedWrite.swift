@@ -51,9 +51,9 @@ final class QueuedWrite {
   var isAnnounced = false
   /// The record of the announced put whose place it took.
   var replaced: Record?
-  init(_ write: StorageWrite, hash: UInt64) {
+  init(_ write: StorageWrite) {
     self.write = write
-    self.hash = hash
+    hash = write.hash
     kind = write.kind
     entry = write.entry
   }

@@ -215,11 +215,11 @@ final class SharedState {
     store(At.begun, begun &+ 1)
   }
 
-  /// The entry of this key is about to change. `isForAll`: our own copies count no more either.
-  func touch(_ key: Bytes, isForAll: Bool = false) throws(Failure) {
+  /// The entry of the key with this hash is about to change. `isForAll`: our own copies count no more either.
+  func touch(_ hash: UInt64, isForAll: Bool = false) throws(Failure) {
     beginChanging()
     guard isForAll || counters.hasOthers else { return }
-    let index = CoherenceCounters.index(of: hash.entry(key))
+    let index = CoherenceCounters.index(of: hash)
     let counter = counters[index]
     guard counter.pointee.load(ordering: .relaxed) & 1 == 0 else { return }
     try touched.append(UInt32(index))

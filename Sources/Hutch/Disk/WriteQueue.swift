@@ -8,7 +8,6 @@ final class WriteQueue {
   private let lock: Lock
   /// That `isLed` or an `isDone` has changed.
   private let changed: Condition
-  private let hash: KeyedHash
 
   private var first: QueuedWrite?
   private var last: QueuedWrite?
@@ -38,19 +37,15 @@ final class WriteQueue {
   init() throws(Failure) {
     let lock = try Lock()
     let changed = try Condition()
-    let hash = try KeyedHash()
     self.lock = lock
     self.changed = changed
-    self.hash = hash
     table = Array(repeating: nil, count: WriteQueue.tableSize)
   }
-
-  func hash(_ key: Bytes) -> UInt64 { hash.callAsFunction(key) }
 
   // MARK: the table
 
   private func bucket(_ hash: UInt64) -> Int {
-    Int(truncatingIfNeeded: hash) & (WriteQueue.tableSize - 1)
+    KeyedHash.place(of: hash, mask: WriteQueue.tableSize - 1)
   }
 
   private func newest(_ key: Bytes, _ hash: UInt64) -> QueuedWrite? {
@@ -115,9 +110,8 @@ final class WriteQueue {
     var barred: UInt64?
   }
 
-  func look(up key: Bytes) -> View {
+  func look(up key: Bytes, _ hash: UInt64) -> View {
     var view = View()
-    let hash = self.hash(key)
     lock.lock()
     defer { lock.unlock() }
     let boundary = max(clearSequence, barSequence)
@@ -157,9 +151,8 @@ final class WriteQueue {
   }
 
   /// Whether a read of this key has to look here.
-  func concerns(_ key: Bytes) -> Bool {
-    let hash = self.hash(key)
-    return lock.withLock {
+  func concerns(_ key: Bytes, _ hash: UInt64) -> Bool {
+    lock.withLock {
       clearSequence != 0 || barSequence != 0 || newest(key, hash) != nil
         || bars.find(key, hash) != nil
     }
@@ -222,20 +215,19 @@ final class WriteQueue {
   func isAnnounced(_ write: QueuedWrite) -> Bool { lock.withLock { write.isAnnounced } }
 
   /// Whether the newest write of the key is only announced.
-  func isAnnounced(_ key: Bytes) -> Bool {
-    let hash = self.hash(key)
-    return lock.withLock { newest(key, hash)?.isAnnounced ?? false }
+  func isAnnounced(_ key: Bytes, _ hash: UInt64) -> Bool {
+    lock.withLock { newest(key, hash)?.isAnnounced ?? false }
   }
 
   var announcedCount: UInt64 { lock.withLock { UInt64(announced) } }
 
   /// A put or a removal of this key that may turn out to be none.
-  func undecided(_ key: Bytes) -> QueuedWrite? {
+  func undecided(_ key: Bytes, _ hash: UInt64) -> QueuedWrite? {
     lock.lock()
     defer { lock.unlock() }
     var next = undecided
     while let write = next {
-      if write.key.hasSameBytes(as: key) { return write }
+      if write.hash == hash && write.key.hasSameBytes(as: key) { return write }
       next = write.chain
     }
     return nil
@@ -393,8 +385,7 @@ final class WriteQueue {
 
   /// Bars the key of an entry that a read has found damaged, unless a write of it is under
   /// way, which will do away with the entry anyhow.
-  func barDamaged(_ key: Bytes, version: UInt64) {
-    let hash = self.hash(key)
+  func barDamaged(_ key: Bytes, _ hash: UInt64, version: UInt64) {
     lock.lock()
     defer { lock.unlock() }
     guard newest(key, hash) == nil, bars.find(key, hash) == nil else { return }

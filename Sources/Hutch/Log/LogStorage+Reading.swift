@@ -1,8 +1,10 @@
 /// Reads: they take no lock. Every one compares the value with its check, whatever the options say.
 extension LogStorage {
-  func get(_ key: Bytes, at moment: Moment, isAccess: Bool) throws(Failure) -> Block? {
+  func get(
+    _ key: Bytes, _ hash: UInt64, at moment: Moment, isAccess: Bool
+  ) throws(Failure) -> Block? {
     guard let store = live else { return missed(isAccess) }
-    return try store.get(key, store.hash.entry(key), at: moment, isAccess: isAccess)
+    return try store.get(key, own(hash, key, in: store), at: moment, isAccess: isAccess)
   }
 
   private func missed(_ isAccess: Bool) -> Block? {
@@ -12,30 +14,32 @@ extension LogStorage {
 
   /// One after the other, but the index's lines are asked for ahead.
   func get(
-    _ count: Int, at moment: Moment, key: (Int) -> Bytes,
+    _ count: Int, at moment: Moment, key: (Int) -> (Bytes, UInt64),
     found: (Int, consuming Block?, Failure?) -> Void
   ) {
     let ahead = 8
     for index in 0..<count {
       do throws(Failure) {
         if let store = live, index + ahead < count {
-          store.prefetch(store.hash.entry(key(index + ahead)))
+          let (next, hash) = key(index + ahead)
+          store.prefetch(own(hash, next, in: store))
         }
-        found(index, try get(key(index), at: moment, isAccess: true), nil)
+        let (key, hash) = key(index)
+        found(index, try get(key, hash, at: moment, isAccess: true), nil)
       } catch {
         found(index, nil, error)
       }
     }
   }
 
-  func info(_ key: Bytes, at moment: Moment) throws(Failure) -> Record? {
+  func info(_ key: Bytes, _ hash: UInt64, at moment: Moment) throws(Failure) -> Record? {
     guard let store = live else { return nil }
-    return store.info(key, store.hash.entry(key), at: moment)
+    return store.info(key, own(hash, key, in: store), at: moment)
   }
 
   /// The entry has been of use: the cleaner appends it once more.
-  func noteAccess(_ key: Bytes, at time: Int64) {
-    guard let store = live, let match = store.find(key, store.hash.entry(key)) else { return }
+  func noteAccess(_ key: Bytes, _ hash: UInt64, at time: Int64) {
+    guard let store = live, let match = store.find(key, own(hash, key, in: store)) else { return }
     store.noteUse(match, at: time)
   }
 

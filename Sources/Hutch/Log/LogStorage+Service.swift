@@ -137,7 +137,7 @@ extension LogStorage {
 
   // MARK: a fork
 
-  func prepareFork(_ hash: KeyedHash, until end: Deadline) -> Bool {
+  func prepareFork(until end: Deadline) -> Bool {
     guard sweepLock.lock(until: end) else { return false }
     if serviceLock.lock(until: end) {
       if stateLock.lock(until: end) {

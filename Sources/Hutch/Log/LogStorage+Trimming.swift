@@ -103,7 +103,7 @@ extension LogStorage {
     guard let observer, let time = observer.lastAccess(of: key), time > record.accessed else {
       return
     }
-    noteAccess(key, at: time)
+    noteAccess(key, hash.entry(key), at: time)
   }
 
   /// What has expired goes before what has not, which goes as it does to make room.

@@ -34,8 +34,8 @@ extension LogStorage {
       case .touch: .touch
       case .remove, .clear: .remove
       }
-    var log = LogWrite(kind, key, store.hash.entry(key))
-    log.counterHash = shared.hash.entry(key)
+    var log = LogWrite(kind, key, own(write.hash, key, in: store))
+    log.counterHash = write.hash
     log.condition = write.condition
     // Versions are drawn, and writes submitted, in one order by a process; of two processes the
     // one that comes later decides.
@@ -45,7 +45,7 @@ extension LogStorage {
     store.write(&log, at: moment) { done in
       if !done.isUnmet {
         observer?.storeCommits(
-          key, kind == .touch ? done.existing : write.version, done.mark)
+          key, write.hash, kind == .touch ? done.existing : write.version, done.mark)
       }
     }
     write.existed = log.existed

@@ -77,6 +77,7 @@ final class LogStorage: Storage, @unchecked Sendable {
     self.clock = clock
     place = directory
     shared = try LogShared()
+    hash = shared.hash
     stateLock = try Lock()
     serviceLock = try Lock()
     sweepLock = try Lock()
@@ -161,7 +162,7 @@ final class LogStorage: Storage, @unchecked Sendable {
     let now = Moment.at(Clock.read(CLOCK_REALTIME))
     keys.forEach { key, _ in
       var write = LogWrite(.remove, key, store.hash.entry(key))
-      write.counterHash = shared.hash.entry(key)
+      write.counterHash = hash.entry(key)
       store.write(&write, at: now)
     }
   }
@@ -169,6 +170,8 @@ final class LogStorage: Storage, @unchecked Sendable {
   /// The directory is being opened.
   private func meet(_ store: LogStore, isAlone: Bool) throws(Failure) {
     try shared.attach(store.indexFile.number, isAlone: isAlone)
+    if !shared.isHandedOut { hash = shared.hash }
+    store.hasHashOfTiers = store.hash.isSame(as: hash)
     // Writes that do not know of this process yet end.
     if !isAlone { try store.locked { () throws(Failure) in } }
     let boot = store.adoptBoot(isAlone: isAlone)
@@ -205,8 +208,17 @@ final class LogStorage: Storage, @unchecked Sendable {
   // MARK: sharing
 
   var sharing: StorageSharing? {
-    StorageSharing(
-      counters: shared.counters, nextVersion: shared.nextVersion, hash: shared.hash)
+    StorageSharing(counters: shared.counters, nextVersion: shared.nextVersion)
+  }
+
+  /// Of the keys that the tiers above hash. A store that is opened later in the place of another
+  /// may have a secret of its own.
+  private(set) var hash: KeyedHash
+
+  /// The hash of a key in a store, given the one of the tiers above.
+  @inline(__always)
+  func own(_ hash: UInt64, _ key: Bytes, in store: LogStore) -> UInt64 {
+    _fastPath(store.hasHashOfTiers) ? hash : store.hash.entry(key)
   }
 
   /// What others draw in the same directory is drawn from there too.
@@ -218,13 +230,13 @@ final class LogStorage: Storage, @unchecked Sendable {
   /// Nothing is written on eviction.
   func announce(_ write: StorageWrite) -> Bool { false }
   func isAnnounced(_ write: StorageWrite) -> Bool { false }
-  func isAnnounced(_ key: Bytes) -> Bool { false }
+  func isAnnounced(_ key: Bytes, _ hash: UInt64) -> Bool { false }
   var announcedCount: UInt64 { 0 }
-  func isPending(_ key: Bytes) -> Bool { false }
+  func isPending(_ key: Bytes, _ hash: UInt64) -> Bool { false }
 
-  func mayHold(_ key: Bytes) -> Bool {
+  func mayHold(_ key: Bytes, _ hash: UInt64) -> Bool {
     guard let live else { return true }
-    return live.find(key, live.hash.entry(key)) != nil
+    return live.find(key, own(hash, key, in: live)) != nil
   }
 
   // MARK: what has gone

@@ -93,6 +93,8 @@ final class LogStore: @unchecked Sendable {
   /// Changes in the child of a fork only, which has no other thread then.
   private(set) var lock: LogLock
   let hash: KeyedHash
+  /// Whether the tiers above have the same one. Set before anything else uses the store.
+  var hasHashOfTiers = false
   let check: LogCheck
 
   /// A segment has 2^n bytes, and 2^m units.

@@ -293,9 +293,6 @@ final class MemoryTier {
   /// An entry whose charge is more is refused.
   var largestCharge: UInt64 { shards.largestCharge }
 
-  /// The secrets of the keys' hash.
-  var keyedHash: KeyedHash { keyed }
-
   // MARK: fork
 
   func lockAll(until end: Deadline) -> Bool { shards.lockAll(until: end) }

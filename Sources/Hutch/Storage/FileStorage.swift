@@ -29,12 +29,12 @@ protocol FileStorage: AnyObject {
   /// submitted writes included; with nil if the value has no file of its own. Not an access. False:
   /// there is no entry, or it has expired.
   func path(
-    of key: Bytes, at moment: Moment, _ body: (Bytes?) throws(Failure) -> Void
+    of key: Bytes, _ hash: UInt64, at moment: Moment, _ body: (Bytes?) throws(Failure) -> Void
   ) throws(Failure) -> Bool
 
   /// A descriptor that reads the value's file and stays valid whatever becomes of the entry. Nil:
   /// the value has no file of its own, or there is no entry. An access.
-  func open(_ key: Bytes, at moment: Moment) throws(Failure) -> Int32?
+  func open(_ key: Bytes, _ hash: UInt64, at moment: Moment) throws(Failure) -> Int32?
 
   /// From here to `release`, which the caller owes, no file moves or is deleted.
   func hold()

@@ -24,6 +24,8 @@ import Synchronization
 /// with its entry and returns it. A directory never uses a version twice, even after a kill:
 /// `firstVersion` is above every version that the cache may have drawn before.
 ///
+/// Times. Every moment that a store is given has been read (`Moment.read`): its `time` costs nothing.
+///
 /// Ages and limits. The store enforces them: no read returns an expired entry (`Record.isExpired`),
 /// removed or not, and `limits` hold after each commit. The store tells the observer of each entry
 /// that it drops by itself, for a limit, for its age or for damage.
@@ -41,6 +43,11 @@ import Synchronization
 /// An extension below has defaults for the optional parts: files, processes that share the store, a
 /// fork.
 protocol Storage: AnyObject {
+  /// The hash of keys, with the secret that the store's own index and the processes that share it
+  /// go by. The tiers above use the same one, so a key is hashed once per call: a function of the
+  /// store that gets a key gets its `hash.entry` too. It does not change once the store is open.
+  var hash: KeyedHash { get }
+
   /// Sets the observer. Called once, before the first write. The store reports at once what the
   /// opening has met.
   func watch(by observer: any StorageObserver)
@@ -62,20 +69,20 @@ protocol Storage: AnyObject {
   func isAnnounced(_ write: StorageWrite) -> Bool
   /// True if a write of a key is submitted and not yet committed, or the key is barred: then reads
   /// see another state of it than a kill would leave.
-  func isPending(_ key: Bytes) -> Bool
+  func isPending(_ key: Bytes, _ hash: UInt64) -> Bool
   /// True if the store may have anything of a key, now or after a kill: an entry, an expired one,
   /// or one that a pending write removes. A store that is out of service may.
-  func mayHold(_ key: Bytes) -> Bool
+  func mayHold(_ key: Bytes, _ hash: UInt64) -> Bool
   /// True if a put or a removal of a key is submitted that has a condition and is not shown to
   /// reads.
-  func isUndecided(_ key: Bytes) -> Bool
+  func isUndecided(_ key: Bytes, _ hash: UInt64) -> Bool
   /// Waits for such a write, as `complete` does.
-  func awaitDecision(_ key: Bytes)
+  func awaitDecision(_ key: Bytes, _ hash: UInt64)
 
   /// The number of announced writes.
   var announcedCount: UInt64 { get }
   /// True if the newest write of a key is an announced one.
-  func isAnnounced(_ key: Bytes) -> Bool
+  func isAnnounced(_ key: Bytes, _ hash: UInt64) -> Bool
 
   /// The newest entry, submitted writes included, with its value; nil if there is none or it has
   /// expired. An access counts a hit or a miss, and notes the time. The caller holds no lock, since
@@ -84,23 +91,25 @@ protocol Storage: AnyObject {
   /// barred at once and is nil; `settle`, a later commit or maintenance removes it. Fails with `io`
   /// and the like only if the store could not be read. A store that is out of service has no
   /// entries.
-  func get(_ key: Bytes, at moment: Moment, isAccess: Bool) throws(Failure) -> Block?
+  func get(
+    _ key: Bytes, _ hash: UInt64, at moment: Moment, isAccess: Bool
+  ) throws(Failure) -> Block?
 
   /// Like `get` with an access for each of the keys 0..<count; the store reads the small ones
   /// together. `found` is called once per index, in order, with no lock of the store held: with the
-  /// entry, with nil, or with the failure to read it. `key` is called more than once per index,
-  /// also with locks held. A caller that promotes entries notes the marks of all keys before the
+  /// entry, with nil, or with the failure to read it. `key` gives a key and its hash; it
+  /// is called more than once per index, also with locks held. A caller that promotes entries notes the marks of all keys before the
   /// call.
   func get(
-    _ count: Int, at moment: Moment, key: (Int) -> Bytes,
+    _ count: Int, at moment: Moment, key: (Int) -> (Bytes, UInt64),
     found: (Int, consuming Block?, Failure?) -> Void)
 
   /// Like `get`, for the record only (`accessed` included); never an access.
-  func info(_ key: Bytes, at moment: Moment) throws(Failure) -> Record?
+  func info(_ key: Bytes, _ hash: UInt64, at moment: Moment) throws(Failure) -> Record?
 
   /// Notes an access that another tier answered, for entries whose idle time it extends. The store
   /// gathers accesses in memory and writes them in batches.
-  func noteAccess(_ key: Bytes, at time: Int64)
+  func noteAccess(_ key: Bytes, _ hash: UInt64, at time: Int64)
 
   /// True if `keys` and `entries` keep the orders that they name. False: `keys` is not called, and
   /// `entries` visits the entries in an order of the store's own; an entry that stays is visited
@@ -122,7 +131,8 @@ protocol Storage: AnyObject {
   /// Calls `visit` with the version and the tag of the newest entry of a key, if there is one. Like
   /// `info`, it is not an access. The caller holds no lock.
   func tag(
-    of key: Bytes, at moment: Moment, visit: (_ version: UInt64, _ tag: Bytes) -> Void
+    of key: Bytes, _ hash: UInt64, at moment: Moment,
+    visit: (_ version: UInt64, _ tag: Bytes) -> Void
   ) throws(Failure)
 
   /// Visits up to `limit` entries behind `position` with their records, in the order in which they
@@ -191,9 +201,9 @@ protocol Storage: AnyObject {
   /// The state that processes share which share the store; nil: none.
   var sharing: StorageSharing? { get }
   /// Prepares for a fork: gives up everything that a process can have only once, and takes locks so
-  /// that a copy of the store's memory is consistent. No write is in progress. `hash`: the hash of
-  /// keys, as memory has it. False: not in time, or not at all, and no lock is held.
-  func prepareFork(_ hash: KeyedHash, until end: Deadline) -> Bool
+  /// that a copy of the store's memory is consistent. No write is in progress. False: not in time,
+  /// or not at all, and no lock is held.
+  func prepareFork(until end: Deadline) -> Bool
   /// In the parent, for a store that is prepared.
   func endFork()
   /// In the child: the store becomes another opening of the same directory. A store that is not
@@ -210,17 +220,18 @@ extension Storage {
   func prepare(_ write: StorageWrite) {}
 
   // Without sharing processes, no write has a condition.
-  func isUndecided(_ key: Bytes) -> Bool { false }
-  func awaitDecision(_ key: Bytes) {}
+  func isUndecided(_ key: Bytes, _ hash: UInt64) -> Bool { false }
+  func awaitDecision(_ key: Bytes, _ hash: UInt64) {}
   var sharing: StorageSharing? { nil }
 
   func get(
-    _ count: Int, at moment: Moment, key: (Int) -> Bytes,
+    _ count: Int, at moment: Moment, key: (Int) -> (Bytes, UInt64),
     found: (Int, consuming Block?, Failure?) -> Void
   ) {
     for index in 0..<count {
       do throws(Failure) {
-        found(index, try get(key(index), at: moment, isAccess: true), nil)
+        let (key, hash) = key(index)
+        found(index, try get(key, hash, at: moment, isAccess: true), nil)
       } catch {
         found(index, nil, error)
       }
@@ -229,11 +240,12 @@ extension Storage {
 
   // For a store without an index of tags: a tag is read with its entry.
   func tag(
-    of key: Bytes, at moment: Moment, visit: (_ version: UInt64, _ tag: Bytes) -> Void
+    of key: Bytes, _ hash: UInt64, at moment: Moment,
+    visit: (_ version: UInt64, _ tag: Bytes) -> Void
   ) throws(Failure) {
-    guard let record = try info(key, at: moment) else { return }
+    guard let record = try info(key, hash, at: moment) else { return }
     if record.tagSize == 0 { return visit(record.version, Bytes(start: nil, count: 0)) }
-    guard let block = try get(key, at: moment, isAccess: false) else { return }
+    guard let block = try get(key, hash, at: moment, isAccess: false) else { return }
     visit(block.unowned.version, block.unowned.extended.tag)
   }
 
@@ -255,7 +267,9 @@ extension Storage {
       page.forEach { key, _ in
         do throws(Failure) {
           var hasTag = false
-          try self.tag(of: key, at: moment) { _, found in hasTag = found.hasSameBytes(as: tag) }
+          try self.tag(of: key, self.hash.entry(key), at: moment) { _, found in
+            hasTag = found.hasSameBytes(as: tag)
+          }
           from.removeAll()
           try from.append(key, 0)
           guard hasTag else { return }
@@ -282,7 +296,7 @@ extension Storage {
   func adopt(_ options: StorageOptions) {}
 
   // For a store that a child cannot have.
-  func prepareFork(_ hash: KeyedHash, until end: Deadline) -> Bool { false }
+  func prepareFork(until end: Deadline) -> Bool { false }
   func endFork() {}
   func awaken() {}
   func closeLocks() {}
@@ -290,10 +304,9 @@ extension Storage {
 
 /// The state of the processes that share a store.
 struct StorageSharing {
+  /// Selected by the store's hash of keys.
   let counters: CoherenceCounters
   let nextVersion: UnsafeMutablePointer<Atomic<UInt64>>
-  /// The hash of keys, which selects the counters.
-  let hash: KeyedHash
 }
 
 /// The progress of a walk in the order of writes, in numbers of the store.

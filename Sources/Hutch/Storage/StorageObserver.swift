@@ -15,7 +15,7 @@ protocol StorageObserver: AnyObject {
   /// Where processes share the store: a write of this version, or a touch of it, is committed, and
   /// memory's copy counts under this number. Called with locks of the store held, before the key's
   /// counter has the number, and before the next writer of the key.
-  func storeCommits(_ key: Bytes, _ version: UInt64, _ mark: UInt32)
+  func storeCommits(_ key: Bytes, _ hash: UInt64, _ version: UInt64, _ mark: UInt32)
 
   /// The time at which a tier above last read an entry; nil if it does not have the entry.
   func lastAccess(of key: Bytes) -> Int64?

@@ -16,6 +16,8 @@ final class StorageWrite {
   /// The value with key and record. For `remove` and `touch`: a block of which only the key counts.
   /// For `clear`: nil.
   let block: Block?
+  /// Of the block's key; 0 for a clear.
+  let hash: UInt64
   /// Drawn by the cache before `submit`; a put's block has the same version.
   var version: UInt64 = 0
   /// For `touch`: the times to set. Its version is that of the entry.
@@ -61,9 +63,10 @@ final class StorageWrite {
   /// waits.
   var storage: AnyObject?
 
-  init(_ kind: Kind, _ block: consuming Block?) {
+  init(_ kind: Kind, _ block: consuming Block?, _ hash: UInt64) {
     self.kind = kind
     self.block = block
+    self.hash = hash
   }
 }
 

@@ -23,6 +23,11 @@ struct KeyedHash {
   /// So that another process computes the same hashes.
   var secrets: (UInt64, UInt64, UInt64, UInt64) { (s0, s1, s2, s3) }
 
+  /// True if it gives every key the same hash.
+  func isSame(as other: KeyedHash) -> Bool {
+    s0 == other.s0 && s1 == other.s1 && s2 == other.s2 && s3 == other.s3
+  }
+
   /// With secrets drawn from the system.
   init() throws(Failure) {
     self.init(
