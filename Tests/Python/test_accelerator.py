@@ -5,15 +5,21 @@ With HUTCH_PURE=1 the two are the same, and these are tests of the Python code.
 
 from __future__ import annotations
 
+import copy
+import gc
+import inspect
 import os
+import pickle
 import sys
 import threading
+import weakref
 
 import hutch
 import pytest
 from conftest import ROOT
-from hutch import _accelerator
+from hutch import _accelerator, _structs
 from hutch._entries import SlowEntries
+from hutch._library import lib
 from hypothesis import given
 from hypothesis import strategies as st
 from processes import run
@@ -47,6 +53,16 @@ values = st.one_of(
     st.just(bytearray(b"abc")),
     st.just(object()),
     st.just({1: 2}),
+    st.just([[[]] * 3, {"a": {}}]),
+    st.recursive(
+        st.one_of(st.none(), st.booleans(), st.integers(), st.floats(), st.text(max_size=8)),
+        lambda inner: st.one_of(
+            st.lists(inner, max_size=4),
+            st.tuples(inner),
+            st.dictionaries(st.one_of(st.text(max_size=4), st.just(1)), inner, max_size=4),
+        ),
+        max_leaves=12,
+    ),
 )
 
 
@@ -56,7 +72,8 @@ def outcome(function, *arguments):
         result = function(*arguments)
     except Exception as error:
         return type(error), str(error)
-    return type(result), result
+    # repr tells -0.0 from 0.0, and True from 1; NaN has one.
+    return type(result), repr(result)
 
 
 @pytest.fixture(scope="module", params=["memory", "directory"])
@@ -102,8 +119,8 @@ def test_puts(open_cache, key, value):
     open_cache.clear()
     assert outcome(fast_set) == expected
     # A key may be NaN, which is equal to nothing.
-    assert [(repr(k), type(v), v) for k, v in open_cache.items()] == [
-        (repr(k), type(v), v) for k, v in stored
+    assert [(repr(k), type(v), repr(v)) for k, v in open_cache.items()] == [
+        (repr(k), type(v), repr(v)) for k, v in stored
     ]
     open_cache.clear()
     assert outcome(open_cache.set, key, value) == outcome(SlowEntries.set, open_cache, key, value)
@@ -121,7 +138,7 @@ def test_gets(open_cache, key, value, is_there):
         SlowEntries.get, open_cache, key, "none"
     )
     assert outcome(open_cache.__delitem__, key) in (
-        (type(None), None),
+        (type(None), "None"),
         outcome(SlowEntries.__delitem__, open_cache, key),
     )
     assert outcome(open_cache.get, key) == outcome(SlowEntries.get, open_cache, key)
@@ -223,3 +240,209 @@ def test_puts_wait_for_a_listener_on_another_thread():
         for thread in threads:
             thread.join()
     assert len(told) >= 2000
+
+
+# ------------------------------------------------------------- JSON, foreign too
+
+
+def put_as(cache, key, data, extended):
+    """A value as another program may store it."""
+    options = _structs.PutOptions()
+    options.extended, options.extended_size = extended, len(extended)
+    assert lib.hutch_put(cache._pointer, key, len(key), data, len(data), options, None) == 0
+
+
+json_texts = st.one_of(
+    st.lists(
+        st.sampled_from(
+            list('[]{},:" \n\t\\') + ["null", "true", "false", "nul", "-", "0", "1", "12", "01"]
+            + ["9" * 18, "9" * 19, "1.5", "1e5", "1E-5", "1.", ".5", "1e", "1e999", "-0", "-0.0"]
+            + ["NaN", "Infinity", "-Infinity", '"a"', '"a":', '"\\n"', '"\\u00e9"', '"\\ud83d"']
+            + ['"\\/"', '"\\q"', '"\x00"', '"\x1f"', '"\x7f"', "\ufeff", "\u00e9", "[[", "]]"]
+        ),
+        max_size=12,
+    ).map("".join),
+    st.sampled_from(["[" * n + "]" * n for n in (1, 39, 40, 41, 42, 100, 5000)]),
+    st.sampled_from(['{"a":' * n + "1" + "}" * n for n in (1, 40, 41, 42)]),
+    st.sampled_from(['{"a":1,"b":2,"a":3}', "[1,]", '{"a":1,}', "1 2", "", " ", "1." + "3" * 60]),
+).map(lambda text: text.encode("utf-8", "surrogatepass"))
+
+
+@given(data=st.one_of(json_texts, st.binary(max_size=20), st.just(b'"\xed\xa0\xbd\xed\xb8\x80"')))
+def test_json_that_others_have_written(open_cache, data):
+    put_as(open_cache, b"json", data, b"py:json")
+    assert outcome(open_cache.get, "json") == outcome(SlowEntries.get, open_cache, "json")
+
+
+def test_a_list_that_contains_itself(open_cache):
+    endless = []
+    endless.append(endless)
+    with pytest.raises(ValueError):
+        open_cache["endless"] = endless
+
+
+def test_values_of_a_serializer_go_through_it():
+    class Reversing:
+        name = "reversing"
+
+        def dumps(self, value):
+            return repr(value).encode()[::-1]
+
+        def loads(self, data):
+            return ("loaded", data[::-1].decode())
+
+    with hutch.Cache(serializer=Reversing()) as cache:
+        cache["a"] = [1]
+        assert cache["a"] == ("loaded", "[1]")
+        put_as(cache, b"b", b"[1]", b"py:json")
+        assert cache.get("b") is None
+
+
+# -------------------------------------------------------------------- counters
+
+
+@given(
+    start=st.one_of(st.none(), st.integers(-(2**63), 2**63 - 1), st.text(max_size=3)),
+    delta=st.one_of(st.integers(-5, 5), st.sampled_from([2**63 - 1, -(2**63), 2**63, 1.5, "1"])),
+    initial=st.one_of(st.integers(-5, 5), st.none(), st.sampled_from([2**63 - 1, 2**63, True])),
+    name=st.sampled_from(["incr", "decr"]),
+)
+def test_counters(open_cache, start, delta, initial, name):
+    def counted(call):
+        open_cache.clear()
+        if start is not None:
+            open_cache["n"] = start
+        return outcome(call, "n", delta, initial), outcome(call, "n"), open_cache.get("n")
+
+    slow = getattr(SlowEntries, name)
+    assert counted(getattr(open_cache, name)) == counted(lambda *all: slow(open_cache, *all))
+
+
+# ------------------------------------------------------------ memoized functions
+
+arguments = st.recursive(
+    st.one_of(
+        st.none(),
+        st.booleans(),
+        st.integers(),
+        st.sampled_from([2**63 - 1, 2**63, -(2**63), 2.0**53, 2.0**53 + 2, 1e300, -0.0]),
+        st.floats(),
+        st.complex_numbers(),
+        st.text(max_size=8),
+        st.text(st.sampled_from("a'\"\\\n\x7f\u00e9\ud800"), max_size=4),
+        st.binary(max_size=8),
+        st.just("x" * 990),
+    ),
+    lambda inner: st.one_of(
+        st.lists(inner, max_size=3), st.tuples(inner, inner), st.frozensets(st.integers(), max_size=2)
+    ),
+    max_leaves=5,
+)
+names = st.sampled_from(["a", "b", "ab", "B", "\u00e9", "z", "ignored"])
+
+
+@given(
+    args=st.lists(arguments, max_size=3),
+    kwargs=st.dictionaries(names, arguments, max_size=3),
+    typed=st.booleans(),
+    ignore=st.sampled_from([(), {1}, {"ignored"}, {0, "a"}]),
+)
+def test_a_memoized_call_reads_the_key_that_python_writes(open_cache, args, kwargs, typed, ignore):
+    @open_cache.memoize(name="f\u00e9", typed=typed, ignore=ignore)
+    def function(*args, **kwargs):
+        return "computed"
+
+    try:
+        key = function.__cache_key__(*args, **kwargs)
+    except TypeError:
+        with pytest.raises(TypeError):
+            function(*args, **kwargs)
+        return
+    open_cache.clear()
+    open_cache[key] = "stored"
+    assert function(*args, **kwargs) == "stored"
+    assert function.cache_info() == (1, 0, None, 1)
+    del open_cache[key]
+    assert function(*args, **kwargs) == "computed"
+    assert open_cache[key] == "computed"
+    assert function.cache_info() == (1, 1, None, 1)
+
+
+
+def test_a_memoized_function_is_like_the_function(open_cache):
+    class Owner:
+        @open_cache.memoize(name="method", ignore={"self"})
+        def method(self, number):
+            """The method's words."""
+            return number + 1
+
+        @classmethod
+        @open_cache.memoize(name="of class", ignore={"cls"})
+        def of_class(cls, number):
+            return cls.__name__ * number
+
+        @staticmethod
+        @open_cache.memoize(name="static")
+        def static(number):
+            return number
+
+    open_cache.clear()
+    owner = Owner()
+    for _ in range(2):
+        assert owner.method(1) == owner.method(number=1) == Owner.method(owner, 1) == 2
+        assert owner.of_class(2) == "OwnerOwner" and Owner.static(3) == 3
+    bound = owner.method
+    assert bound(5) == 6 and bound.__doc__ == "The method's words."
+    assert Owner.method.__name__ == "method" and "Owner.method" in repr(Owner.method)
+    assert str(inspect.signature(Owner.method)) == "(self, number)"
+    assert inspect.signature(bound).parameters.keys() == {"number"}
+    assert copy.copy(Owner.method) is Owner.method is copy.deepcopy(Owner.method)
+    assert pickle.loads(pickle.dumps(at_top)) is at_top
+    assert weakref.ref(Owner.method)() is Owner.method
+    Owner.method.note = 1
+    assert Owner.method.note == 1
+
+
+@hutch.Cache().memoize()
+def at_top():
+    return 1
+
+
+def test_memoized_functions_are_collected():
+    def make():
+        cache = hutch.Cache()
+        function = cache.memoize(name="f")(lambda n: n)
+        assert [function(1), function(1)] == [1, 1]
+        function.itself = function
+        return weakref.ref(function), weakref.ref(cache)
+
+    found = make()
+    gc.collect()
+    assert [each() for each in found] == [None, None]
+
+
+def test_a_subclass_has_its_say_in_memoized_calls():
+    class Loud(hutch.Cache):
+        def get(self, key, default=None):
+            return "loud"
+
+    with Loud() as cache:
+        assert cache.memoize(name="f")(lambda: 1)() == "loud"
+
+
+def test_what_a_memoized_function_raises(open_cache):
+    @open_cache.memoize(name="raises")
+    def function(value):
+        raise KeyError(value)
+
+    for _ in range(2):
+        with pytest.raises(KeyError, match="7"):
+            function(7)
+    with pytest.raises(TypeError):
+        function(object())
+    with pytest.raises(TypeError):
+        function(1, other=2)
+    with hutch.Cache() as cache:
+        memoized = cache.memoize(name="f")(lambda: 1)
+    with pytest.raises(hutch.ClosedError):
+        memoized()

@@ -116,7 +116,7 @@ setup(
     ext_modules=[
         Extension(
             "hutch._fast",
-            ["src/fast.c", "src/codec.c"],
+            [f"src/{name}.c" for name in ("fast", "module", "memoize", "codec", "json")],
             depends=["src/fast.h"],
             include_dirs=list(map(str, HEADERS)),
             extra_compile_args=["-std=c11", "-O2", "-g0", "-fvisibility=hidden"],

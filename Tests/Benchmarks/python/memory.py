@@ -1,20 +1,28 @@
 #!/usr/bin/env python3
-"""Hits, misses and sets in memory, beside dict, cachebox and lru-dict, in one process.
+"""Calls that memory answers, beside dict, cachebox, lru-dict and lru_cache, in one process.
 
     Tests/Benchmarks/python/memory.py [ROUNDS]
 
 Each contender runs each operation in every round, in a new order; CPU time of the thread, the
 tenth percentile of all rounds, in ns a call with its loop. The last columns are ratios to dict
-and to cachebox.LRUCache. Peers that are not installed are left out (pip install cachebox
-lru-dict). The row "python" is Hutch without its accelerator.
+(of memoized functions, to functools.lru_cache) and to cachebox. Peers that are not installed are
+left out (pip install cachebox lru-dict). The column "python" is Hutch without its accelerator,
+"directory" a cache above a directory, of which memory answers. Below the table: gets in a second
+on one thread, on two, and beside a thread that computes in Python.
 """
 
 from __future__ import annotations
 
 import functools
+import json
+import os
 import random
+import shutil
 import sys
+import tempfile
+import threading
 import time
+import timeit
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[3] / "bindings" / "python"))
@@ -33,7 +41,12 @@ except ImportError:
 
 ENTRIES = 300
 CALLS = 3000
-VALUES = {"bytes": b"x" * 100, "str": "x" * 20, "int": 7}
+VALUES = {
+    "bytes": b"x" * 100,
+    "str": "x" * 20,
+    "int": 7,
+    "dict": {"id": 17, "name": "a name", "tags": ["x", "y"], "score": 0.5, "ok": True},
+}
 
 
 class Slow:
@@ -52,11 +65,19 @@ class Slow:
     def __contains__(self, key):
         return SlowEntries.__contains__(self.cache, key)
 
+    def incr(self, key):
+        return SlowEntries.incr(self.cache, key)
+
 
 def get_hit(cache, keys, value):
     get = cache.get
     for key in keys:
         get(key)
+
+
+def get_by_name(cache, keys, value):
+    for key in keys:
+        cache.get(key)
 
 
 def get_item(cache, keys, value):
@@ -80,17 +101,97 @@ def set_item(cache, keys, value):
         cache[key] = value
 
 
+def increment(cache, keys, value):
+    if isinstance(cache, (hutch.Cache, Slow)):
+        for key in keys:
+            cache.incr(key)
+    else:
+        for key in keys:
+            cache[key] += 1
+
+
+def memoized(argument):
+    """The calls of a memoized function with this argument, of which each is a hit."""
+    functions = {}
+
+    def calls(cache, keys, value):
+        function = functions.get(id(cache))
+        if function is None:
+            function = functions[id(cache)] = decorated(cache)
+        function(argument)
+        for _ in keys:
+            function(argument)
+
+    return calls
+
+
+def decorated(cache):
+    def function(argument):
+        return 1
+
+    if isinstance(cache, dict):
+        return functools.lru_cache(None)(function)
+    if isinstance(cache, hutch.Cache):
+        return cache.memoize()(function)
+    return cachebox.cached(cachebox.LRUCache(1000))(function)
+
+
 OPERATIONS = [
     ("get, hit", get_hit, "bytes"),
     ("get, hit", get_hit, "str"),
     ("get, hit", get_hit, "int"),
+    ("get, hit", get_hit, "dict"),
+    ("c.get(k)", get_by_name, "bytes"),
     ("c[k]", get_item, "bytes"),
     ("get, miss", get_miss, "bytes"),
     ("k in c", contains, "bytes"),
     ("c[k] = v", set_item, "bytes"),
     ("c[k] = v", set_item, "str"),
     ("c[k] = v", set_item, "int"),
+    ("c[k] = v", set_item, "dict"),
+    ("incr", increment, "int"),
+    ("memoized(7)", memoized(7), "int"),
+    ("memoized('text')", memoized("text"), "int"),
+    ("memoized((7, 'a'))", memoized((7, "a")), "int"),
 ]
+def has(name, place):
+    """Whether this contender has this operation here."""
+    words = OPERATIONS[place][0]
+    if "memo" in words:
+        return name not in ("lru-dict", "python")
+    # The writes of a cache with a directory are disk.py's.
+    return name != "directory" or ("= v" not in words and words != "incr")
+
+
+def gets_in_a_second(threads, busy):
+    """Gets of a hit in a second of all these threads, beside so many that compute."""
+    cache = hutch.Cache()
+    cache["key"] = b"x" * 100
+    done, stop = [], threading.Event()
+
+    def get():
+        get, count = cache.get, 0
+        end = time.perf_counter() + 1
+        while time.perf_counter() < end:
+            for _ in range(1000):
+                get("key")
+            count += 1000
+        done.append(count)
+
+    def compute():
+        while not stop.is_set():
+            sum(range(1000))
+
+    others = [threading.Thread(target=compute) for _ in range(busy)]
+    getters = [threading.Thread(target=get) for _ in range(threads)]
+    for thread in others + getters:
+        thread.start()
+    for thread in getters:
+        thread.join()
+    stop.set()
+    for thread in others:
+        thread.join()
+    return sum(done)
 
 
 def main() -> None:
@@ -101,12 +202,14 @@ def main() -> None:
     if LRU is not None:
         contenders["lru-dict"] = LRU(100_000)
     contenders["hutch"] = hutch.Cache()
+    base = tempfile.mkdtemp(prefix="hutch-python-")
+    contenders["directory"] = hutch.Cache(os.path.join(base, "cache"))
     contenders["python"] = Slow(hutch.Cache())
 
     keys = [f"key-{number}" for number in range(ENTRIES)] * (CALLS // ENTRIES)
     measured = {(name, place): [] for name in contenders for place in range(len(OPERATIONS))}
     for _ in range(rounds):
-        places = list(measured)
+        places = [at for at in measured if has(*at)]
         random.shuffle(places)
         for name, place in places:
             _, operation, kind = OPERATIONS[place]
@@ -116,15 +219,28 @@ def main() -> None:
             operation(cache, keys, VALUES[kind])
             measured[name, place].append((time.thread_time_ns() - begin) / len(keys))
 
-    line = "{:<18}" + " {:>9}" * (len(contenders) + 2)
+    line = "{:<22}" + " {:>9}" * (len(contenders) + 2)
+    text = json.dumps(VALUES["dict"])
+    loads = min(timeit.repeat(lambda: json.loads(text), number=1000, repeat=20)) * 1e6
     print(line.format("ns", *contenders, "/dict", "/cachebox"))
     for place, (words, _, kind) in enumerate(OPERATIONS):
-        found = {name: sorted(measured[name, place])[rounds // 10] for name in contenders}
+        found = {
+            name: sorted(measured[name, place])[rounds // 10] if measured[name, place] else 0.0
+            for name in contenders
+        }
         ratios = [
             f"{found['hutch'] / found[peer]:.2f}" if peer in found else ""
             for peer in ("dict", "cachebox")
         ]
-        print(line.format(f"{words}, {kind}", *(f"{it:.1f}" for it in found.values()), *ratios))
+        print(line.format(words if "memo" in words else f"{words}, {kind}", *(f"{it:.1f}" if it else "" for it in found.values()), *ratios))
+
+    print(f"json.loads of the text of the dict: {loads:.0f} ns")
+    for words, threads, busy in (
+        ("one thread", 1, 0), ("two threads", 2, 0), ("beside a busy thread", 1, 1)
+    ):
+        print(f"{words:<22} {gets_in_a_second(threads, busy):>12,} gets/s")
+    contenders["directory"].close()
+    shutil.rmtree(base)
 
 
 if __name__ == "__main__":

@@ -58,3 +58,8 @@ def _find() -> Any:
 
 module: Any = _find()
 """hutch._fast, or None."""
+
+
+def has_fast_get(cache: Any) -> bool:
+    """Whether the accelerator's get is the cache's: no subclass has one of its own."""
+    return module is not None and getattr(type(cache), "get", None) is module.Fast.get

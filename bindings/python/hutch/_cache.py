@@ -33,7 +33,7 @@ from ._library import lib
 from ._options import WRITE_POLICIES, Path, choice, path_bytes
 from ._queues import Queue
 from ._records import CacheLimits, Limits, Tier, TierLimits
-from ._serializers import Serializer, forms_of
+from ._serializers import Forms, Serializer, forms_of
 from ._units import Seconds, limit_duration, limit_size, nanoseconds, uint32, uint64
 
 _POLICY: dict[str | None, int] = {None: 0, "lru": 1, "lfu": 2, "fifo": 3, "adaptive": 4}
@@ -214,7 +214,7 @@ class Cache(Entries, AsyncEntries):
         # the handle valid, is released only with the object. At the interpreter's end
         # the cache is closed, but that reference stays: daemon threads still run.
         self._pointer = lib.hutch_cache_retain(pointer)
-        self._attach(handle_of(pointer), path is None)
+        self._attach(handle_of(pointer), path is None, type(self._forms) is Forms)
         weakref.finalize(self, lib.hutch_cache_release, pointer).atexit = False
         self._number = next(_numbers)
         self._own_closing(pointer)
@@ -437,7 +437,7 @@ class TierView(Entries, AsyncEntries):
         self._forms = cache._forms
         self._tier = tier
         self._pointer: Any = pointer
-        self._attach(handle_of(pointer), False)
+        self._attach(handle_of(pointer), False, type(self._forms) is Forms)
         weakref.finalize(self, lib.hutch_cache_release, pointer).atexit = False
 
     def _now(self) -> int:

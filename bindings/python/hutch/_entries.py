@@ -80,8 +80,9 @@ class SlowEntries(Many, Tags, Files, Objects, Walks, Trims, Upkeep, _Mapping):
     __eq__ = object.__eq__
     __hash__ = object.__hash__  # type: ignore[assignment,unused-ignore]
 
-    def _attach(self, handle: int, is_in_memory: bool) -> None:
-        """Tell the accelerator the cache, and whether every put returns without a wait."""
+    def _attach(self, handle: int, is_in_memory: bool, is_natural: bool) -> None:
+        """Tell the accelerator the cache, whether every put returns without a wait, and whether
+        values are in the package's own forms."""
 
     def _let_go_of_the_gil(self) -> None:
         """Tell the accelerator that puts may wait from now on."""

@@ -6,6 +6,7 @@ import functools
 import math
 from typing import TYPE_CHECKING, Any, Callable, NamedTuple, TypeVar
 
+from . import _accelerator
 from ._call_keys import call_key, name_of
 from ._errors import DeadlockError, LoadError, TimedOutError
 from ._units import Seconds, nanoseconds
@@ -79,6 +80,7 @@ class _Function:
         self.choices = choices
         self.hits = 0
         self.misses = 0
+        self.fast: Any = None  # The wrapper, if it is in C, with the hits that C has counted.
         inner = function
         self._args: tuple[Any, ...] = ()
         self._kwargs: dict[str, Any] = {}
@@ -87,14 +89,18 @@ class _Function:
             self._kwargs = {**inner.keywords, **self._kwargs}
             inner = inner.func
         self.is_coroutine = _is_coroutine(inner)
-        self._name = name_of(inner) if name is None else name
-        self._ignore = _positions_and_names(inner, choices.ignore)
+        self.name = name_of(inner) if name is None else name
+        self.ignore = _positions_and_names(inner, choices.ignore)
+
+    def has_parameters(self) -> bool:
+        """Whether each call has parameters of a partial, besides its own."""
+        return bool(self._args or self._kwargs)
 
     def key_of(self, *args: Any, **kwargs: Any) -> str:
         """The key of a call."""
-        if self._args or self._kwargs:
+        if self.has_parameters():
             args, kwargs = self._args + args, {**self._kwargs, **kwargs}
-        return call_key(self._name, args, kwargs, self.choices.typed, self._ignore)
+        return call_key(self.name, args, kwargs, self.choices.typed, self.ignore)
 
     def options(self) -> dict[str, Any]:
         """The options of a load."""
@@ -107,14 +113,17 @@ class _Function:
         }
 
     def info(self) -> CacheInfo:
-        return CacheInfo(self.hits, self.misses, None, len(self._keys()))
+        hits = self.hits + (0 if self.fast is None else self.fast._hits)
+        return CacheInfo(hits, self.misses, None, len(self._keys()))
 
     def clear(self) -> None:
         self.hits = self.misses = 0
-        self.cache.remove_prefix(self._name + "(")
+        if self.fast is not None:
+            self.fast._hits = 0
+        self.cache.remove_prefix(self.name + "(")
 
     def _keys(self) -> list[str]:
-        start = self._name + "("
+        start = self.name + "("
         return [key for key in self.cache if type(key) is str and key.startswith(start)]
 
 
@@ -170,14 +179,8 @@ def _wrapper(own: _Function) -> Any:
     options = own.options()
     refreshes = own.choices.refresh is not None
 
-    @functools.wraps(function)
-    def wrapper(*args: Any, **kwargs: Any) -> Any:
+    def load(*args: Any, **kwargs: Any) -> Any:
         key = own.key_of(*args, **kwargs)
-        if not refreshes:
-            result = cache.get(key, _MISSING)
-            if result is not _MISSING:
-                own.hits += 1
-                return result
         called = False
 
         def make(_: Any) -> Any:
@@ -199,7 +202,30 @@ def _wrapper(own: _Function) -> Any:
                 own.hits += 1
         return result
 
-    return wrapper
+    def whole(*args: Any, **kwargs: Any) -> Any:
+        result = cache.get(own.key_of(*args, **kwargs), _MISSING)
+        if result is _MISSING:
+            return load(*args, **kwargs)
+        own.hits += 1
+        return result
+
+    if refreshes:
+        return functools.update_wrapper(load, function)
+    own.fast = _in_c(own, whole, load)
+    return functools.update_wrapper(whole if own.fast is None else own.fast, function)
+
+
+def _in_c(own: _Function, whole: Any, load: Any) -> Any:
+    """The wrapper whose hits are in C; None: there is none for this cache and this function."""
+    module = _accelerator.module
+    if module is None or own.has_parameters() or not _accelerator.has_fast_get(own.cache):
+        return None
+    try:
+        return module.Memoized(
+            own.cache, own.name, own.choices.typed, own.ignore, whole, load
+        )
+    except UnicodeEncodeError:
+        return None
 
 
 def _coroutine_wrapper(own: _Function) -> Any:

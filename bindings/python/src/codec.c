@@ -1,7 +1,6 @@
 /* Keys and values of the common kinds. hutch/_codec.py documents their bytes. */
 #include "fast.h"
 
-#include <stdio.h>
 #include <string.h>
 
 /* A longer copy releases the GIL. */
@@ -9,16 +8,75 @@ enum { LONG_COPY = 256 * 1024 };
 /* CPython keeps the UTF-8 of a str that is not ASCII in the str: used for short ones only. */
 enum { LONG_TEXT = 4096 };
 
-static const char str_tag[] = "py:str", int_tag[] = "py:int";
+static const char str_tag[] = "py:str", int_tag[] = "py:int", json_tag[] = "py:json";
 
-static const hutch_put_options str_options = {
-    .struct_size = sizeof str_options, .extended = str_tag, .extended_size = sizeof str_tag - 1};
-static const hutch_put_options int_options = {
-    .struct_size = sizeof int_options, .extended = int_tag, .extended_size = sizeof int_tag - 1};
+#define HUTCH_KIND(tag)                                                                        \
+  {.struct_size = sizeof(hutch_put_options), .extended = tag, .extended_size = sizeof tag - 1}
+static const hutch_put_options str_options = HUTCH_KIND(str_tag);
+const hutch_put_options int_options = HUTCH_KIND(int_tag);
+static const hutch_put_options json_options = HUTCH_KIND(json_tag);
 
 static bool give_up(void) {
   PyErr_Clear();
   return false;
+}
+
+/* ------------------------------------------------------------------- texts */
+
+void text_begin(text *text) {
+  text->data = text->room;
+  text->size = 0;
+  text->capacity = sizeof text->room;
+}
+
+void text_end(text *text) {
+  if (text->data != text->room) PyMem_Free(text->data);
+}
+
+static bool text_grow(text *text, size_t size) {
+  size_t capacity = 2 * (text->size + size);
+  bool is_on_heap = text->data != text->room;
+  char *data = PyMem_Realloc(is_on_heap ? text->data : NULL, capacity);
+  if (!data) return false;
+  if (!is_on_heap) memcpy(data, text->room, text->size);
+  text->data = data;
+  text->capacity = capacity;
+  return true;
+}
+
+bool text_add(text *text, const char *data, size_t size) {
+  if (size > text->capacity - text->size && !text_grow(text, size)) return false;
+  memcpy(text->data + text->size, data, size);
+  text->size += size;
+  return true;
+}
+
+bool text_add_int(text *text, long long number) {
+  char room[24], *end = room + sizeof room, *at = end;
+  unsigned long long digits = number < 0 ? 0 - (unsigned long long)number
+                                         : (unsigned long long)number;
+  do *--at = (char)('0' + digits % 10);
+  while (digits /= 10);
+  if (number < 0) *--at = '-';
+  return text_add(text, at, (size_t)(end - at));
+}
+
+bool text_add_float(text *text, double number) {
+  char *digits = PyOS_double_to_string(number, 'r', 0, Py_DTSF_ADD_DOT_0, NULL);
+  if (!digits) return give_up();
+  bool is_added = text_add(text, digits, strlen(digits));
+  PyMem_Free(digits);
+  return is_added;
+}
+
+/* -------------------------------------------------------------------- keys */
+
+bool int64_of(PyObject *object, long long *number) {
+  int overflow;
+  if (!PyLong_CheckExact(object)) return false;
+  *number = PyLong_AsLongLongAndOverflow(object, &overflow);
+  if (*number == -1 && PyErr_Occurred()) return give_up();
+  return !overflow;
 }
 
 bool key_of(PyObject *object, key *key) {
@@ -32,9 +90,8 @@ bool key_of(PyObject *object, key *key) {
   }
   key->data = key->room;
   if (PyLong_CheckExact(object)) {
-    int overflow;
-    long long number = PyLong_AsLongLongAndOverflow(object, &overflow);
-    if (overflow || (number == -1 && PyErr_Occurred())) return give_up();
+    long long number;
+    if (!int64_of(object, &number)) return false;
     unsigned long long digits = number < 0 ? 0 - (unsigned long long)number
                                            : (unsigned long long)number;
     char *end = key->room + KEY_ROOM, *at = end;
@@ -59,42 +116,68 @@ bool key_of(PyObject *object, key *key) {
   return false;
 }
 
-bool value_of(PyObject *object, value *value) {
+/* ------------------------------------------------------------------ values */
+
+static bool bytes_value(PyObject *object, value *value) {
   char *data;
   Py_ssize_t size;
-  value->owned = NULL;
-  if (PyBytes_CheckExact(object)) {
-    if (PyBytes_AsStringAndSize(object, &data, &size) < 0) return give_up();
+  if (PyBytes_AsStringAndSize(object, &data, &size) < 0) return give_up();
+  value->data = data;
+  value->size = (size_t)size;
+  value->options = NULL;
+  return true;
+}
+
+static bool str_value(PyObject *object, value *value) {
+  char *data;
+  Py_ssize_t size;
+  if (PyUnicode_GetLength(object) <= LONG_TEXT) {
+    value->data = PyUnicode_AsUTF8AndSize(object, &size);
+    if (!value->data) return give_up();
+  } else {
+    value->owned = PyUnicode_AsUTF8String(object);
+    if (!value->owned) return give_up();
+    PyBytes_AsStringAndSize(value->owned, &data, &size);
     value->data = data;
-    value->size = (size_t)size;
-    value->options = NULL;
-    return true;
   }
-  if (PyUnicode_CheckExact(object)) {
-    if (PyUnicode_GetLength(object) <= LONG_TEXT) {
-      value->data = PyUnicode_AsUTF8AndSize(object, &size);
-      if (!value->data) return give_up();
-    } else {
-      value->owned = PyUnicode_AsUTF8String(object);
-      if (!value->owned) return give_up();
-      PyBytes_AsStringAndSize(value->owned, &data, &size);
-      value->data = data;
-    }
-    value->size = (size_t)size;
-    value->options = &str_options;
-    return true;
+  value->size = (size_t)size;
+  value->options = &str_options;
+  return true;
+}
+
+static bool int_value(PyObject *object, value *value) {
+  long long number;
+  if (!int64_of(object, &number)) return false;
+  for (int i = 0; i < 8; i++) value->text.room[i] = (char)((unsigned long long)number >> (8 * i));
+  value->data = value->text.room;
+  value->size = 8;
+  value->options = &int_options;
+  return true;
+}
+
+static bool json_value(PyObject *object, value *value) {
+  if (!json_write(&value->text, object)) {
+    text_end(&value->text);
+    return false;
   }
-  if (PyLong_CheckExact(object)) {
-    int overflow;
-    long long number = PyLong_AsLongLongAndOverflow(object, &overflow);
-    if (overflow || (number == -1 && PyErr_Occurred())) return give_up();
-    for (int i = 0; i < 8; i++) value->room[i] = (char)((unsigned long long)number >> (8 * i));
-    value->data = value->room;
-    value->size = sizeof value->room;
-    value->options = &int_options;
-    return true;
-  }
-  return false;
+  value->data = value->text.data;
+  value->size = value->text.size;
+  value->options = &json_options;
+  return true;
+}
+
+bool value_of(PyObject *object, bool is_natural, value *value) {
+  value->owned = NULL;
+  text_begin(&value->text);
+  if (PyBytes_CheckExact(object)) return bytes_value(object, value);
+  if (PyUnicode_CheckExact(object)) return str_value(object, value);
+  if (PyLong_CheckExact(object)) return int_value(object, value);
+  return is_natural && json_value(object, value);
+}
+
+void value_end(value *value) {
+  Py_XDECREF(value->owned);
+  text_end(&value->text);
 }
 
 static PyObject *bytes_of(const char *data, size_t size) {
@@ -112,8 +195,8 @@ static bool is(const char *extended, size_t size, const char *tag, size_t tag_si
   return size == tag_size && memcmp(extended, tag, tag_size) == 0;
 }
 
-PyObject *object_of(const char *data, size_t size, const char *extended, size_t extended_size,
-                    PyObject *decode, PyObject *cache) {
+PyObject *object_of(const fast *cache, const char *data, size_t size, const char *extended,
+                    size_t extended_size) {
   if (extended_size == 0) return bytes_of(data, size);
   if (is(extended, extended_size, str_tag, sizeof str_tag - 1)) {
     PyObject *text = PyUnicode_DecodeUTF8(data, (Py_ssize_t)size, "surrogatepass");
@@ -125,10 +208,14 @@ PyObject *object_of(const char *data, size_t size, const char *extended, size_t 
     for (int i = 0; i < 8; i++) number |= (unsigned long long)(unsigned char)data[i] << (8 * i);
     return PyLong_FromLongLong((long long)number);
   }
+  if (cache->is_natural && is(extended, extended_size, json_tag, sizeof json_tag - 1)) {
+    PyObject *object = json_read(data, size);
+    if (object || PyErr_Occurred()) return object;
+  }
   PyObject *bytes = bytes_of(data, size);
   if (!bytes) return NULL;
-  PyObject *pair =
-      PyObject_CallFunction(decode, "OOy#", cache, bytes, extended, (Py_ssize_t)extended_size);
+  PyObject *pair = PyObject_CallFunction(cache->state->decode, "OOy#", (PyObject *)cache, bytes,
+                                         extended, (Py_ssize_t)extended_size);
   Py_DECREF(bytes);
   if (!pair || pair == Py_None) {
     Py_XDECREF(pair);

@@ -1,60 +1,35 @@
-/* The type Fast, the first base of hutch.Entries, and its module. See fast.h. */
+/* The type Fast, the first base of hutch.Entries. See fast.h. */
 #include "fast.h"
 
 #include <string.h>
-
-hutch_dl hutch;
-
-/* The functions of SlowEntries for calls of other kinds, in this order. */
-enum { GET, GETITEM, SET, SETITEM, DELITEM, CONTAINS, SLOW };
-static const char *const slow_names[SLOW] = {"get",         "__getitem__", "set",
-                                             "__setitem__", "__delitem__", "__contains__"};
-
-/* The state of a module, and thereby of an interpreter. */
-typedef struct state {
-  PyObject *slow[SLOW];
-  PyObject *check;  /* (status): raises the exception of a status below 0 */
-  PyObject *decode; /* (cache, bytes, extended): (the object,), or None: it cannot be read */
-} state;
 
 /* A look copies values up to this size to the stack; a larger one comes by reference. */
 enum { ROOM = 1024 };
 /* A larger put releases the GIL. */
 enum { LONG_PUT = 64 * 1024 };
 
-typedef struct fast {
-  PyObject_HEAD
-  hutch_cache *cache; /* a reference of its own; NULL until attach */
-  PyObject *module;   /* keeps state */
-  state *state;
-  /* A put can neither touch a disk nor wait for a listener, so it keeps the GIL. Once false, it
-     stays false. */
-  bool is_in_memory;
-} fast;
-
-static state *state_of(PyObject *module) { return PyModule_GetState(module); }
-
 /* ----------------------------------------------------------- the slow calls */
 
-static bool is_attached(const fast *self) {
+bool is_attached(const fast *self) {
   if (self->cache && self->state->decode) return true;
   PyErr_SetString(PyExc_ValueError,
                   self->cache ? "the interpreter has ended" : "the cache has not been opened");
   return false;
 }
 
-/* Calls the method of SlowEntries with the original arguments and names. */
-static PyObject *slowly(fast *self, int which, PyObject *const *arguments, Py_ssize_t count,
-                        PyObject *names) {
+PyObject *call_with(PyObject *function, PyObject *first, PyObject *const *arguments,
+                    Py_ssize_t count, PyObject *names) {
   PyObject *result = NULL, *keywords = NULL;
-  Py_ssize_t named = names ? PyTuple_Size(names) : 0;
-  PyObject *all = PyTuple_New(count + 1);
+  Py_ssize_t named = names ? PyTuple_Size(names) : 0, at = 0;
+  PyObject *all = PyTuple_New(count + (first != NULL));
   if (!all) return NULL;
-  Py_INCREF(self);
-  PyTuple_SetItem(all, 0, (PyObject *)self);
+  if (first) {
+    Py_INCREF(first);
+    PyTuple_SetItem(all, at++, first);
+  }
   for (Py_ssize_t i = 0; i < count; i++) {
     Py_INCREF(arguments[i]);
-    PyTuple_SetItem(all, i + 1, arguments[i]);
+    PyTuple_SetItem(all, at++, arguments[i]);
   }
   if (named > 0) {
     keywords = PyDict_New();
@@ -62,11 +37,17 @@ static PyObject *slowly(fast *self, int which, PyObject *const *arguments, Py_ss
     for (Py_ssize_t i = 0; i < named; i++)
       if (PyDict_SetItem(keywords, PyTuple_GetItem(names, i), arguments[count + i]) < 0) goto end;
   }
-  result = PyObject_Call(self->state->slow[which], all, keywords);
+  result = PyObject_Call(function, all, keywords);
 end:
   Py_XDECREF(keywords);
   Py_DECREF(all);
   return result;
+}
+
+/* Calls the method of SlowEntries with the original arguments and names. */
+static PyObject *slowly(fast *self, int which, PyObject *const *arguments, Py_ssize_t count,
+                        PyObject *names) {
+  return call_with(self->state->slow[which], (PyObject *)self, arguments, count, names);
 }
 
 /* False, with an exception, if check raises one for the status. */
@@ -81,7 +62,7 @@ static bool is_fine(fast *self, hutch_status status) {
 /* ------------------------------------------------------------------- reads */
 
 /* The object under a key; NULL without an exception: no entry. */
-static PyObject *read_object(fast *self, const key *key) {
+PyObject *read_object(fast *self, const key *key) {
   char room[ROOM];
   hutch_found found = {.struct_size = sizeof found};
   hutch_status status = hutch.look(self->cache, key->data, key->size, HUTCH_LOOK_AT_ONCE, room,
@@ -96,11 +77,9 @@ static PyObject *read_object(fast *self, const key *key) {
     return NULL;
   }
   if (!found.value)
-    return object_of(room, found.size, room + found.size, found.extended_size,
-                     self->state->decode, (PyObject *)self);
-  PyObject *object =
-      object_of(hutch.value_data(found.value), found.size, hutch.value_extended(found.value),
-                found.extended_size, self->state->decode, (PyObject *)self);
+    return object_of(self, room, found.size, room + found.size, found.extended_size);
+  PyObject *object = object_of(self, hutch.value_data(found.value), found.size,
+                               hutch.value_extended(found.value), found.extended_size);
   hutch.value_release(found.value);
   return object;
 }
@@ -157,7 +136,7 @@ static int put(fast *self, PyObject *name, PyObject *object) {
   value value;
   hutch_status status;
   if (!is_attached(self)) return -1;
-  if (!key_of(name, &key) || !value_of(object, &value)) return 0;
+  if (!key_of(name, &key) || !value_of(object, self->is_natural, &value)) return 0;
   if (self->is_in_memory && value.size <= LONG_PUT) {
     status = hutch.put(self->cache, key.data, key.size, value.data, value.size, value.options,
                        NULL);
@@ -168,7 +147,7 @@ static int put(fast *self, PyObject *name, PyObject *object) {
     Py_END_ALLOW_THREADS
   }
   int result = is_fine(self, status) ? 1 : -1;
-  Py_XDECREF(value.owned);
+  value_end(&value);
   return result;
 }
 
@@ -190,14 +169,53 @@ static int fast_setitem(fast *self, PyObject *name, PyObject *object) {
   return answer ? 0 : -1;
 }
 
+/* ---------------------------------------------------------------- counters */
+
+/* incr or decr with arguments (key, delta, default), of which the last may be left out. */
+static PyObject *count(fast *self, int which, PyObject *const *arguments, Py_ssize_t given,
+                       PyObject *names) {
+  key key;
+  long long delta = 1, initial = 0;
+  int64_t result = 0;
+  if (!is_attached(self)) return NULL;
+  if (names || given < 1 || given > 3 || !key_of(arguments[0], &key) ||
+      (given > 1 && !int64_of(arguments[1], &delta)) ||
+      (given > 2 && !int64_of(arguments[2], &initial)) || delta == INT64_MIN)
+    return slowly(self, which, arguments, given, names);
+  if (which == DECR) delta = -delta;
+  hutch_status status;
+  if (self->is_in_memory) {
+    status = hutch.increment(self->cache, key.data, key.size, delta, initial, &int_options,
+                             &result);
+  } else {
+    Py_BEGIN_ALLOW_THREADS
+    status = hutch.increment(self->cache, key.data, key.size, delta, initial, &int_options,
+                             &result);
+    Py_END_ALLOW_THREADS
+  }
+  return is_fine(self, status) ? PyLong_FromLongLong(result) : NULL;
+}
+
+static PyObject *fast_incr(fast *self, PyObject *const *arguments, Py_ssize_t given,
+                           PyObject *names) {
+  return count(self, INCR, arguments, given, names);
+}
+
+static PyObject *fast_decr(fast *self, PyObject *const *arguments, Py_ssize_t given,
+                           PyObject *names) {
+  return count(self, DECR, arguments, given, names);
+}
+
 /* -------------------------------------------------------------------- life */
 
 static PyObject *fast_attach(fast *self, PyTypeObject *type, PyObject *const *arguments,
                              Py_ssize_t count, PyObject *names) {
-  void *handle = count == 2 && !names ? PyLong_AsVoidPtr(arguments[0]) : NULL;
+  void *handle = count == 3 && !names ? PyLong_AsVoidPtr(arguments[0]) : NULL;
   int is_in_memory = handle ? PyObject_IsTrue(arguments[1]) : -1;
-  if (is_in_memory < 0) {
-    if (!PyErr_Occurred()) PyErr_SetString(PyExc_TypeError, "_attach(handle, is_in_memory)");
+  int is_natural = handle ? PyObject_IsTrue(arguments[2]) : -1;
+  if (is_in_memory < 0 || is_natural < 0) {
+    if (!PyErr_Occurred())
+      PyErr_SetString(PyExc_TypeError, "_attach(handle, is_in_memory, is_natural)");
     return NULL;
   }
   state *state = PyType_GetModuleState(type);
@@ -209,6 +227,7 @@ static PyObject *fast_attach(fast *self, PyTypeObject *type, PyObject *const *ar
   Py_INCREF(self->module);
   self->state = state;
   self->is_in_memory = is_in_memory;
+  self->is_natural = is_natural;
   self->cache = hutch.cache_retain(handle);
   Py_RETURN_NONE;
 }
@@ -237,19 +256,27 @@ static void fast_dealloc(fast *self) {
   Py_DECREF(type);
 }
 
-#define METHOD(function) (PyCFunction)(void (*)(void))(function)
 static PyMethodDef fast_methods[] = {
-    {"get", METHOD(fast_get), METH_FASTCALL | METH_KEYWORDS,
+    {"get", HUTCH_METHOD(fast_get), METH_FASTCALL | METH_KEYWORDS,
      "get($self, key, default=None)\n--\n\n"
      "The value of key, or default. What is found on disk is brought into memory."},
-    {"set", METHOD(fast_set), METH_FASTCALL | METH_KEYWORDS,
+    {"set", HUTCH_METHOD(fast_set), METH_FASTCALL | METH_KEYWORDS,
      "set($self, key, value, expire=None, *, idle=None, cost=None, suffix=None,\n"
      "    write_policy=None, tag=None)\n--\n\n"
      "Store value under key, in place of what was there. Always True.\n\n"
      "TooLargeError, NoSpaceError: no tier took it, and older values are gone."},
-    {"_attach", METHOD(fast_attach), METH_METHOD | METH_FASTCALL | METH_KEYWORDS,
+    {"incr", HUTCH_METHOD(fast_incr), METH_FASTCALL | METH_KEYWORDS,
+     "incr($self, key, delta=1, default=0, *, tag=None)\n--\n\n"
+     "Add delta to an int, atomically, and return the sum.\n\n"
+     "A missing counter is made from default, with tag; default=None: KeyError.\n"
+     "WrongTypeError: the value is not an int of 64 bits. CounterOverflowError: the sum does\n"
+     "not fit; nothing changed."},
+    {"decr", HUTCH_METHOD(fast_decr), METH_FASTCALL | METH_KEYWORDS,
+     "decr($self, key, delta=1, default=0, *, tag=None)\n--\n\n"
+     "Like incr, with delta subtracted."},
+    {"_attach", HUTCH_METHOD(fast_attach), METH_METHOD | METH_FASTCALL | METH_KEYWORDS,
      "Work on the cache with this handle, of which a reference is taken."},
-    {"_let_go_of_the_gil", METHOD(fast_let_go), METH_NOARGS,
+    {"_let_go_of_the_gil", HUTCH_METHOD(fast_let_go), METH_NOARGS,
      "From now on a put may wait for a thread of Python."},
     {NULL, NULL, 0, NULL},
 };
@@ -264,99 +291,9 @@ static PyType_Slot fast_slots[] = {
     {0, NULL},
 };
 
-static PyType_Spec fast_spec = {
+PyType_Spec fast_spec = {
     .name = "hutch._fast.Fast",
     .basicsize = sizeof(fast),
     .flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_BASETYPE,
     .slots = fast_slots,
 };
-
-/* ------------------------------------------------------------------ module */
-
-/* load(path): loads the library's functions. The first path of a process counts. */
-static PyObject *module_load(PyObject *module, PyObject *path) {
-  (void)module;
-  const char *text = PyUnicode_AsUTF8AndSize(path, NULL);
-  if (!text) return NULL;
-  const char *why = hutch.look ? NULL : hutch_dl_open(&hutch, text);
-  if (why) {
-    PyErr_SetString(PyExc_ImportError, why);
-    return NULL;
-  }
-  Py_RETURN_NONE;
-}
-
-/* set_up(SlowEntries, check, decode): the functions for calls of other kinds. */
-static PyObject *module_set_up(PyObject *module, PyObject *arguments) {
-  state *state = state_of(module);
-  PyObject *kind, *check, *decode;
-  if (!PyArg_ParseTuple(arguments, "OOO", &kind, &check, &decode)) return NULL;
-  for (int i = 0; i < SLOW; i++) {
-    PyObject *function = PyObject_GetAttrString(kind, slow_names[i]);
-    if (!function) return NULL;
-    Py_XDECREF(state->slow[i]);
-    state->slow[i] = function;
-  }
-  Py_INCREF(check);
-  Py_XDECREF(state->check);
-  state->check = check;
-  Py_INCREF(decode);
-  Py_XDECREF(state->decode);
-  state->decode = decode;
-  Py_RETURN_NONE;
-}
-
-static PyMethodDef module_methods[] = {
-    {"load", module_load, METH_O, "Find the library's functions in the file of this name."},
-    {"set_up", module_set_up, METH_VARARGS, "Where the calls of no common kind go."},
-    {NULL, NULL, 0, NULL},
-};
-
-static int module_execute(PyObject *module) {
-  PyObject *type = PyType_FromModuleAndSpec(module, &fast_spec, NULL);
-  if (!type) return -1;
-  if (PyModule_AddObject(module, "Fast", type) < 0) {
-    Py_DECREF(type);
-    return -1;
-  }
-  return 0;
-}
-
-static int module_traverse(PyObject *module, visitproc visit, void *arg) {
-  state *state = state_of(module);
-  if (!state) return 0;
-  for (int i = 0; i < SLOW; i++) Py_VISIT(state->slow[i]);
-  Py_VISIT(state->check);
-  Py_VISIT(state->decode);
-  return 0;
-}
-
-static int module_clear(PyObject *module) {
-  state *state = state_of(module);
-  if (!state) return 0;
-  for (int i = 0; i < SLOW; i++) Py_CLEAR(state->slow[i]);
-  Py_CLEAR(state->check);
-  Py_CLEAR(state->decode);
-  return 0;
-}
-
-static void module_free(void *module) { module_clear(module); }
-
-static PyModuleDef_Slot module_slots[] = {
-    {Py_mod_exec, (void *)module_execute},
-    {0, NULL},
-};
-
-static struct PyModuleDef definition = {
-    PyModuleDef_HEAD_INIT,
-    .m_name = "hutch._fast",
-    .m_doc = "The common calls of a cache, in C. Optional: see hutch._accelerator.",
-    .m_size = sizeof(state),
-    .m_methods = module_methods,
-    .m_slots = module_slots,
-    .m_traverse = module_traverse,
-    .m_clear = module_clear,
-    .m_free = module_free,
-};
-
-PyMODINIT_FUNC PyInit__fast(void) { return PyModuleDef_Init(&definition); }

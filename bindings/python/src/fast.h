@@ -1,8 +1,11 @@
 /*
- * fast.h - the accelerator of the Python package, in two parts
+ * fast.h - the accelerator of the Python package, in four parts
  *
- *   fast.c    the type Fast and the module
- *   codec.c   keys and values of the common kinds, as bytes and back
+ *   fast.c      the type Fast: the common calls of a cache
+ *   module.c    the module and its state
+ *   memoize.c   the type Memoized: a call of a memoized function
+ *   codec.c     keys and values of the common kinds, as bytes and back
+ *   json.c      values of JSON
  *
  * C takes the common kinds of keys, values and arguments. Every other call goes to the Python
  * function of SlowEntries of the same name, so that each rule of the package is in one place.
@@ -25,6 +28,49 @@
 /* The library's functions. Written once, by load(), under the GIL. */
 extern hutch_dl hutch;
 
+/* A function that takes its arguments as METH_FASTCALL gives them, in a PyMethodDef. */
+#define HUTCH_METHOD(function) (PyCFunction)(void (*)(void))(function)
+
+/* ------------------------------------------------------------------ module */
+
+/* The functions of SlowEntries for calls of other kinds, in this order. */
+enum { GET, GETITEM, SET, SETITEM, DELITEM, CONTAINS, INCR, DECR, SLOW };
+
+/* The state of a module, and thereby of an interpreter. */
+typedef struct state {
+  PyObject *slow[SLOW];
+  PyObject *check;  /* (status): raises the exception of a status below 0 */
+  PyObject *decode; /* (cache, bytes, extended): (the object,), or None: it cannot be read */
+  PyObject *fast_type;
+} state;
+
+extern PyType_Spec fast_spec, memoized_spec;
+
+/* -------------------------------------------------------------------- Fast */
+
+typedef struct fast {
+  PyObject_HEAD
+  hutch_cache *cache; /* a reference of its own; NULL until attach */
+  PyObject *module;   /* keeps state */
+  state *state;
+  /* A put can neither touch a disk nor wait for a listener, so it keeps the GIL. Once false, it
+     stays false. */
+  bool is_in_memory;
+  bool is_natural; /* there is no serializer */
+} fast;
+
+struct key;
+
+/* Calls a function with first, unless it is NULL, and arguments as METH_FASTCALL gives them. */
+PyObject *call_with(PyObject *function, PyObject *first, PyObject *const *arguments,
+                    Py_ssize_t count, PyObject *names);
+
+/* False, with an exception, before the opening and after the end of the interpreter. */
+bool is_attached(const fast *self);
+
+/* The object under a key; NULL without an exception: no entry. */
+PyObject *read_object(fast *self, const struct key *key);
+
 /* ------------------------------------------------------------------- codec */
 
 enum { KEY_ROOM = 256 };
@@ -39,21 +85,51 @@ typedef struct key {
 /* False: not of a common kind; no exception is set. */
 bool key_of(PyObject *object, key *key);
 
+/* False: no int of 64 bits; no exception is set. */
+bool int64_of(PyObject *object, long long *number);
+
+/* A text that grows: in room, then on the heap. */
+typedef struct text {
+  char *data;
+  size_t size, capacity;
+  char room[512];
+} text;
+
+void text_begin(text *text);
+void text_end(text *text);
+/* False: there is no memory; no exception is set. */
+bool text_add(text *text, const char *data, size_t size);
+bool text_add_int(text *text, long long number);
+/* As repr writes it. */
+bool text_add_float(text *text, double number);
+
 /* A value's bytes and, unless it is a bytes object, the options that name its type. */
 typedef struct value {
   const char *data;
   size_t size;
   const hutch_put_options *options;
   PyObject *owned; /* NULL, or the owner of the bytes: a new reference */
-  char room[8];
+  text text;       /* the bytes, if C has written them */
 } value;
 
-/* False: not of a common kind; no exception is set. */
-bool value_of(PyObject *object, value *value);
+extern const hutch_put_options int_options;
+
+/* False: not of a common kind; no exception is set. True: value_end ends the value. */
+bool value_of(PyObject *object, bool is_natural, value *value);
+void value_end(value *value);
 
 /* The object that was put. decode: decodes the kinds that C does not, for a cache. NULL without
    an exception: the value cannot be read. */
-PyObject *object_of(const char *data, size_t size, const char *extended, size_t extended_size,
-                    PyObject *decode, PyObject *cache);
+PyObject *object_of(const fast *cache, const char *data, size_t size, const char *extended,
+                    size_t extended_size);
+
+/* -------------------------------------------------------------------- JSON */
+
+/* The text that json.dumps writes without blanks and escapes of ASCII. False: not of a common
+   kind; no exception is set. */
+bool json_write(text *text, PyObject *object);
+
+/* The object that json.loads reads. NULL without an exception: not of a common kind. */
+PyObject *json_read(const char *data, size_t size);
 
 #endif

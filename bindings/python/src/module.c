@@ -1,0 +1,105 @@
+/* The module hutch._fast and its state. See fast.h. */
+#include "fast.h"
+
+hutch_dl hutch;
+
+static const char *const slow_names[SLOW] = {"get",         "__getitem__",  "set",  "__setitem__",
+                                             "__delitem__", "__contains__", "incr", "decr"};
+
+static state *state_of(PyObject *module) { return PyModule_GetState(module); }
+
+/* load(path): loads the library's functions. The first path of a process counts. */
+static PyObject *module_load(PyObject *module, PyObject *path) {
+  (void)module;
+  const char *text = PyUnicode_AsUTF8AndSize(path, NULL);
+  if (!text) return NULL;
+  const char *why = hutch.look ? NULL : hutch_dl_open(&hutch, text);
+  if (why) {
+    PyErr_SetString(PyExc_ImportError, why);
+    return NULL;
+  }
+  Py_RETURN_NONE;
+}
+
+/* set_up(SlowEntries, check, decode): the functions for calls of other kinds. */
+static PyObject *module_set_up(PyObject *module, PyObject *arguments) {
+  state *state = state_of(module);
+  PyObject *kind, *check, *decode;
+  if (!PyArg_ParseTuple(arguments, "OOO", &kind, &check, &decode)) return NULL;
+  for (int i = 0; i < SLOW; i++) {
+    PyObject *function = PyObject_GetAttrString(kind, slow_names[i]);
+    if (!function) return NULL;
+    Py_XDECREF(state->slow[i]);
+    state->slow[i] = function;
+  }
+  Py_INCREF(check);
+  Py_XDECREF(state->check);
+  state->check = check;
+  Py_INCREF(decode);
+  Py_XDECREF(state->decode);
+  state->decode = decode;
+  Py_RETURN_NONE;
+}
+
+static PyMethodDef module_methods[] = {
+    {"load", module_load, METH_O, "Find the library's functions in the file of this name."},
+    {"set_up", module_set_up, METH_VARARGS, "Where the calls of no common kind go."},
+    {NULL, NULL, 0, NULL},
+};
+
+/* A new type under a name of the module. NULL: an exception. */
+static PyObject *add_type(PyObject *module, const char *name, PyType_Spec *spec) {
+  PyObject *type = PyType_FromModuleAndSpec(module, spec, NULL);
+  if (!type || PyModule_AddObject(module, name, type) == 0) return type;
+  Py_DECREF(type);
+  return NULL;
+}
+
+static int module_execute(PyObject *module) {
+  PyObject *type = add_type(module, "Fast", &fast_spec);
+  if (!type) return -1;
+  Py_INCREF(type);
+  state_of(module)->fast_type = type;
+  return add_type(module, "Memoized", &memoized_spec) ? 0 : -1;
+}
+
+static int module_traverse(PyObject *module, visitproc visit, void *arg) {
+  state *state = state_of(module);
+  if (!state) return 0;
+  for (int i = 0; i < SLOW; i++) Py_VISIT(state->slow[i]);
+  Py_VISIT(state->check);
+  Py_VISIT(state->fast_type);
+  Py_VISIT(state->decode);
+  return 0;
+}
+
+static int module_clear(PyObject *module) {
+  state *state = state_of(module);
+  if (!state) return 0;
+  for (int i = 0; i < SLOW; i++) Py_CLEAR(state->slow[i]);
+  Py_CLEAR(state->check);
+  Py_CLEAR(state->fast_type);
+  Py_CLEAR(state->decode);
+  return 0;
+}
+
+static void module_free(void *module) { module_clear(module); }
+
+static PyModuleDef_Slot module_slots[] = {
+    {Py_mod_exec, (void *)module_execute},
+    {0, NULL},
+};
+
+static struct PyModuleDef definition = {
+    PyModuleDef_HEAD_INIT,
+    .m_name = "hutch._fast",
+    .m_doc = "The common calls of a cache, in C. Optional: see hutch._accelerator.",
+    .m_size = sizeof(state),
+    .m_methods = module_methods,
+    .m_slots = module_slots,
+    .m_traverse = module_traverse,
+    .m_clear = module_clear,
+    .m_free = module_free,
+};
+
+PyMODINIT_FUNC PyInit__fast(void) { return PyModuleDef_Init(&definition); }
