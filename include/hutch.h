@@ -247,12 +247,13 @@ enum {
                                   its directory: through */
 };
 
-/* Where the disk tier keeps values. A directory keeps the kind of its first opening. */
+/* Where the disk tier keeps entries. A directory keeps the kind of its first opening. */
 enum {
   HUTCH_STORAGE_DEFAULT = 0, /* a new directory: mixed; an existing one: its own kind */
   HUTCH_STORAGE_MIXED = 1,   /* values above inline_threshold in files of their own */
   HUTCH_STORAGE_SQLITE = 2,  /* every value in the database */
-  HUTCH_STORAGE_FILE = 3     /* every value in a file of its own */
+  HUTCH_STORAGE_FILE = 3,    /* every value in a file of its own */
+  HUTCH_STORAGE_LOG = 4      /* no database: entries in a log; see THE LOG STORE */
 };
 
 /*
@@ -508,8 +509,9 @@ enum {
  * manifest that is not a SQLite database counts as damaged.
  *
  * The library touches no file that it has not made. Its files are manifest.sqlite (with
- * -wal and -shm), hutch.lock, hutch.shared, and those whose names begin with "hutch-" and
- * 16 hexadecimal digits, in the directory and in its folders content and trash. The library
+ * -wal and -shm), hutch.lock, hutch.shared, hutch-index, hutch-log, hutch-stub.new, and
+ * those whose names begin with "hutch-" and 16 hexadecimal digits, in the directory and in
+ * its folders content and trash. The library
  * refuses a directory that is not empty and is not a cache's, unless HUTCH_OPEN_NONEMPTY is
  * given. It follows no symbolic link in the directory.
  *
@@ -1863,6 +1865,38 @@ HUTCH_API hutch_status hutch_maintain(hutch_cache *cache, int64_t budget);
  *   program the database's log grows. When the log is as large as the disk tier's limit
  *   of cost (1 GiB without a limit), puts answer HUTCH_OUTCOME_NO_SPACE until the
  *   transaction has ended.
+ *
+ * THE LOG STORE
+ *   A directory of the kind HUTCH_STORAGE_LOG has no database. The store appends entries to
+ *   a log, and an index gives the place of each. Every process that has the directory open
+ *   maps both, so a get copies a value straight from the log, and a put ends with one store
+ *   to the index. Puts and gets cost a fraction of what they cost in a database, above all
+ *   with several processes. A directory is of this kind, or of one of the other three, for
+ *   its life: an opening that names another kind is refused (HUTCH_INVALID_ARGUMENT).
+ *   The differences from the other kinds:
+ *   - Limits. The log consists of segments of one size, a thirty-second of the limit of cost
+ *     when the directory was made, rounded down to a power of two, at least 16 KiB and at
+ *     most 16 MiB. The limit of cost holds in whole segments, with a least size of two. The
+ *     limit of count holds exactly. An entry is at most as large as a segment. A value has
+ *     no file of its own: hutch_path returns HUTCH_UNSUPPORTED,
+ *     and hutch_put_file copies the file's bytes.
+ *   - Eviction, and trims to a cost or a count, take the entries that were written first. An
+ *     entry that was read since then is appended once more instead, for up to about a third
+ *     of the log. HUTCH_TRIM_LEAST_FREQUENT only tells apart entries that were read since
+ *     they were appended and those that were not.
+ *   - Last accesses are those of all processes, at most a second old, or a millisecond where
+ *     an entry has a time to idle.
+ *   - The disk tier keeps no order. A cursor by HUTCH_ORDER_INSERTION on a view of the disk
+ *     tier scans, like every other ordered walk.
+ *   - The durability is HUTCH_DURABILITY_PROCESS; another one is HUTCH_UNSUPPORTED. After a
+ *     loss of power the directory is empty, unless it had been closed by all processes.
+ *   - Checksums are always verified. A codec is HUTCH_UNSUPPORTED.
+ *   - HUTCH_WRITE_ON_EVICTION writes at once (HUTCH_WRITE_THROUGH).
+ *   - At most 250 processes have the directory open at a time. A process that is stopped
+ *     (SIGSTOP) in the midst of a write makes the writes of others wait until it goes on or
+ *     dies. Reads do not wait.
+ *   - If another program truncates the files of an open directory, an access to them ends
+ *     the process (SIGBUS).
  *
  * CRASHES
  *   A kill of the process loses no completed put, except entries of

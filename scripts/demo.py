@@ -98,8 +98,8 @@ def run(cache: hutch.Cache, directory: str) -> dict[str, Any]:
     }
 
 
-def open_cache(directory: str) -> hutch.Cache:
-    return hutch.Cache(directory, disk=hutch.TierLimits(cost=500_000_000))
+def open_cache(directory: str, storage: str | None = None) -> hutch.Cache:
+    return hutch.Cache(directory, storage=storage, disk=hutch.TierLimits(cost=500_000_000))
 
 
 def run_in_a_new_process(directory: str, cache: str) -> dict[str, Any]:
@@ -126,8 +126,8 @@ def print_table(runs: list[tuple[str, dict[str, Any]]]) -> None:
         )
 
 
-def demonstrate(directory: str, cache_directory: str) -> int:
-    with open_cache(cache_directory) as cache:
+def demonstrate(directory: str, cache_directory: str, storage: str | None) -> int:
+    with open_cache(cache_directory, storage) as cache:
         first = "first" if len(cache) else "cold"
         runs = [(first, run(cache, directory)), ("warm", run(cache, directory))]
     runs.append(("warm, new process", run_in_a_new_process(directory, cache_directory)))
@@ -145,6 +145,9 @@ def main() -> int:
     parser.add_argument(
         "--cache", metavar="DIR", help="keep results here, not in a temporary place"
     )
+    parser.add_argument(
+        "--storage", choices=["mixed", "sqlite", "file", "log"], help="the kind of a new directory"
+    )
     parser.add_argument("--one-run", action="store_true", help=argparse.SUPPRESS)
     chosen = parser.parse_args()
     if not os.path.isdir(chosen.directory):
@@ -154,9 +157,9 @@ def main() -> int:
             json.dump(run(cache, chosen.directory), sys.stdout)
         return 0
     if chosen.cache:
-        return demonstrate(chosen.directory, chosen.cache)
+        return demonstrate(chosen.directory, chosen.cache, chosen.storage)
     with tempfile.TemporaryDirectory(prefix="hutch-demo-") as temporary:
-        return demonstrate(chosen.directory, os.path.join(temporary, "cache"))
+        return demonstrate(chosen.directory, os.path.join(temporary, "cache"), chosen.storage)
 
 
 if __name__ == "__main__":

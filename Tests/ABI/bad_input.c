@@ -306,7 +306,7 @@ TEST(what_is_not_defined) {
                           &options.sharing, &options.checksums, &options.write_policy,
                           &options.on_memory_warning, &options.on_background};
     /* The first number behind those that are defined. */
-    const uint32_t defined[] = {HUTCH_POLICY_ADAPTIVE, HUTCH_STORAGE_FILE, HUTCH_DURABILITY_SYNC,
+    const uint32_t defined[] = {HUTCH_POLICY_ADAPTIVE, HUTCH_STORAGE_LOG, HUTCH_DURABILITY_SYNC,
                                 HUTCH_SHARING_SHARED, HUTCH_CHECKSUMS_NEVER,
                                 HUTCH_WRITE_ON_EVICTION, HUTCH_SHRINK_EXPIRED,
                                 HUTCH_SHRINK_EXPIRED};

@@ -119,11 +119,11 @@ static void in_memory(bool limited, bool ages) {
    directory that is shared. */
 static void two_tiers(bool limited, bool ages, bool views, uint32_t sharing) {
   uint64_t random = seed();
-  for (uint32_t i = 0; i < (sharing == HUTCH_SHARING_SHARED ? 9 : 12); i++) {
+  for (uint32_t i = 0; i < (sharing == HUTCH_SHARING_SHARED ? 12 : 16); i++) {
     round r = {.disk = true, .limited = limited, .ages = ages, .views = views,
                .listened = limited || ages || i % 2, .policy = policies[i % 4],
-               .storage = HUTCH_STORAGE_MIXED + i % 3, .sharing = sharing,
-               .write_policy = HUTCH_WRITE_THROUGH + i / 3};
+               .storage = HUTCH_STORAGE_MIXED + i % 4, .sharing = sharing,
+               .write_policy = HUTCH_WRITE_THROUGH + i / 4};
     play_round(&r, random + i * 100, "cache");
   }
 }

@@ -290,8 +290,8 @@ static void check_sizes(hutch_cache *cache) {
 
 TEST(what_was_put_is_there_after_reopening) {
   const uint32_t storages[] = {HUTCH_STORAGE_DEFAULT, HUTCH_STORAGE_MIXED, HUTCH_STORAGE_SQLITE,
-                               HUTCH_STORAGE_FILE};
-  for (int s = 0; s < 4; s++) {
+                               HUTCH_STORAGE_FILE, HUTCH_STORAGE_LOG};
+  for (int s = 0; s < 5; s++) {
     char name[] = "storage 0";
     name[8] = (char)('0' + s);
     check_note(name);
@@ -363,6 +363,48 @@ TEST(the_storage_kind_is_settled_at_the_first_use) {
   cache = open_cache(directory.text, NULL);
   CHECK_TEXT(cache, "key", "value");
   CHECK_OK(hutch_close(cache));
+}
+
+/* A directory belongs to one store for its life, and a refused opening leaves it as it is. */
+TEST(a_directory_has_one_store) {
+  hutch_options options = default_options();
+  for (int is_log = 0; is_log < 2; is_log++) {
+    options.storage = is_log ? HUTCH_STORAGE_LOG : HUTCH_STORAGE_MIXED;
+    path directory = scratch(is_log ? "log" : "sqlite");
+    hutch_cache *cache = open_cache(directory.text, &options);
+    CHECK_OK(put_text(cache, "key", "value"));
+    /* While it is open here, this process has it as it is. */
+    hutch_options other = default_options();
+    other.storage = is_log ? HUTCH_STORAGE_FILE : HUTCH_STORAGE_LOG;
+    hutch_cache *second;
+    CHECK_STATUS(HUTCH_OPTIONS_DIFFER, hutch_open(directory.text, &other, &second));
+    CHECK_OK(hutch_close(second));
+    CHECK_OK(hutch_close(cache));
+
+    uint64_t before = digest_of(directory.text);
+    for (uint32_t kind = HUTCH_STORAGE_MIXED; kind <= HUTCH_STORAGE_LOG; kind++) {
+      if (kind == options.storage) continue;
+      other.storage = kind;
+      CHECK_STATUS(HUTCH_INVALID_ARGUMENT, hutch_open(directory.text, &other, &cache));
+      CHECK(!cache);
+      CHECK(strstr(hutch_error_words(), "another storage kind"));
+    }
+    CHECK_EQUAL(before, digest_of(directory.text));
+    other = (hutch_options){.struct_size = sizeof other, .flags = HUTCH_OPEN_EXISTING};
+    cache = open_cache(directory.text, &other);
+    CHECK_TEXT(cache, "key", "value");
+    CHECK_STATUS(HUTCH_BUSY, hutch_destroy(directory.text));
+    CHECK_OK(hutch_close(cache));
+
+    /* A file of another program stays, and so does the directory. */
+    char notes[4200];
+    snprintf(notes, sizeof notes, "%s/notes", directory.text);
+    write_file(notes, "mine", 4);
+    CHECK_OK(hutch_destroy(directory.text));
+    CHECK(access(notes, F_OK) == 0);
+    CHECK_STATUS(HUTCH_NOT_FOUND, hutch_destroy(directory.text));
+    CHECK(unlink(notes) == 0 && rmdir(directory.text) == 0);
+  }
 }
 
 TEST_EACH_KIND(flush_answers_when_all_is_committed) {

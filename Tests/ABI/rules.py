@@ -22,7 +22,9 @@ LAYOUT = Path(__file__).with_name("layout.txt")
 
 # The oldest systems that we promise have glibc 2.34.
 GLIBC = (2, 34)
-LARGEST_LIBRARY = 700 * 1000
+# Two stores: 727,000 bytes when the second one became part of the library, which it made 12 %
+# larger.
+LARGEST_LIBRARY = 740 * 1000
 LONGEST_FILE = {"Sources": 500, "bindings": 520}
 
 # Each folder of Sources/Hutch may use what is declared in these.
@@ -33,6 +35,7 @@ MAY_KNOW = {
     "Storage": {"Model", "System"},
     "Disk": {"Storage", "Model", "System"},
     "Log": {"Storage", "Model", "System"},
+    "Stores": {"Disk", "Log", "Storage", "Model", "System"},
     "Tasks": {"Model", "System"},
     "Model": {"System"},
     "System": set(),
@@ -259,7 +262,7 @@ def top_level(code):
 
 def folders(_):
     """ABI knows Cache, which knows Memory, Storage and Tasks, which know Model and System: never
-    back. Disk and Log know Storage, and no folder knows them (see `seam`)."""
+    back. Disk and Log know Storage, and Stores alone knows them (see `seam`)."""
     codes = {name: {file: code_of(file) for file in swift_files(name)} for name in MAY_KNOW}
     problems = [f"Sources/Hutch/{folder.name} is in nobody's list"
                 for folder in (ROOT / "Sources" / "Hutch").iterdir()
@@ -279,7 +282,9 @@ def folders(_):
     return problems
 
 
-# What stands for Disk where the rest is compiled without it.
+# The folders below the seam, and the code that takes their place where the rest is compiled
+# without them.
+STORES = {"Disk", "Log", "Stores"}
 OTHER_STORE = """
 func openStorage(
   _ directory: Directory, _ options: StorageOptions, _ clock: Clock
@@ -291,8 +296,8 @@ extension Failure { var detail: UnsafePointer<CChar>? { nil } }
 
 
 def seam(options):
-    """Everything but Disk compiles without it: a store is known by the protocol alone."""
-    files = [file for name in MAY_KNOW if name != "Disk" for file in swift_files(name)]
+    """All other folders compile without the stores: a store is known by the protocol alone."""
+    files = [file for name in MAY_KNOW.keys() - STORES for file in swift_files(name)]
     maps = [ROOT / "include", ROOT / "Sources" / "CSystem"]
     with tempfile.TemporaryDirectory() as folder:
         stub = Path(folder, "OtherStore.swift")

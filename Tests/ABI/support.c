@@ -13,6 +13,8 @@
 hutch_cache *check_open(const char *file, int line, const char *directory,
                         const hutch_options *options) {
   hutch_cache *cache = NULL;
+  hutch_options defaults = default_options();
+  if (!options) options = &defaults;
   check_status(file, line, "hutch_open", HUTCH_OK, hutch_open(directory, options, &cache));
   if (!cache) check_fail(file, line, "hutch_open gave no cache");
   return cache;
@@ -20,8 +22,11 @@ hutch_cache *check_open(const char *file, int line, const char *directory,
 
 /* ----------------------------------------------------------------- options */
 
+bool on_log(void) { return getenv("HUTCH_TEST_LOG"); }
+
 hutch_options default_options(void) {
-  return (hutch_options){.struct_size = sizeof(hutch_options)};
+  return (hutch_options){.struct_size = sizeof(hutch_options),
+                         .storage = on_log() ? HUTCH_STORAGE_LOG : HUTCH_STORAGE_DEFAULT};
 }
 
 hutch_tier_limits no_limits(void) {

@@ -68,7 +68,7 @@ def directory(tmp_path: Path) -> Path:
 NO_LIMITS = hutch.TierLimits(*[hutch.NO_LIMIT] * 5)
 
 
-@pytest.fixture(params=["memory only", "mixed", "sqlite", "file"])
+@pytest.fixture(params=["memory only", "mixed", "sqlite", "file", "log"])
 def cache(request: pytest.FixtureRequest, directory: Path, clock: Clock):
     """An unlimited cache of every kind, on a clock that stands."""
     options = {"memory": NO_LIMITS, "disk": NO_LIMITS, "clock": clock}

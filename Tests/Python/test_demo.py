@@ -35,8 +35,9 @@ def rows(output: str) -> list:
     return [line.split() for line in output.splitlines() if "/" in line and "hits" not in line]
 
 
-def test_the_table(sources, tmp_path):
-    done = demo(sources)
+@pytest.mark.parametrize("storage", ["mixed", "log"])
+def test_the_table(sources, tmp_path, storage):
+    done = demo(sources, "--storage", storage)
     assert done.returncode == 0, done.stderr
     assert done.stderr == "" and "\r" not in done.stdout
     cold, warm, anew = rows(done.stdout)

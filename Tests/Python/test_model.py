@@ -357,7 +357,7 @@ class Machine(RuleBasedStateMachine):
         assert len(self.cache) == live
 
 
-@pytest.mark.parametrize("kind", ["memory only", "mixed", "sqlite", "file"])
+@pytest.mark.parametrize("kind", ["memory only", "mixed", "sqlite", "file", "log"])
 def test_agrees_with_a_dictionary(kind, tmp_path):
     factory = functools.partial(Machine, kind, tmp_path)
     hypothesis.seed(SEED)(factory)

@@ -196,7 +196,7 @@ def test_the_status_in_c(directory):
 # ------------------------------------------------------------------------ fork
 
 
-@pytest.mark.parametrize("kind", ["memory only", "mixed", "sqlite", "file"])
+@pytest.mark.parametrize("kind", ["memory only", "mixed", "sqlite", "file", "log"])
 def test_parent_and_child_both_go_on(directory, kind):
     run(
         """

@@ -190,7 +190,7 @@ extension OpenOptions {
     case UInt32(HUTCH_SHARING_SHARED): disk.sharing = .shared
     default: throw .unknown("options.sharing is not defined", options.sharing)
     }
-    guard let storage = StorageKind(rawValue: options.storage), storage != .log else {
+    guard let storage = StorageKind(rawValue: options.storage) else {
       throw .unknown("options.storage is not defined", options.storage)
     }
     pressure = try Pressure(options)

@@ -21,7 +21,7 @@ extension LogStore {
   }
 
   /// The entry that a key has; whether it has expired is for others to say.
-  @inline(__always)
+  @inline(never) @_optimize(speed)
   func find(_ key: Bytes, _ hash: UInt64) -> LogMatch? {
     while true {
       guard let page = page(for: hash) else { return nil }

@@ -150,7 +150,6 @@ extension LogStore {
   }
 
   /// Appends an entry and lets its key's slot name it.
-  @inline(__always)
   private func append(
     _ key: Bytes, _ hash: UInt64, _ record: Record, _ value: Bytes, _ extended: Bytes,
     _ match: LogMatch?, at moment: Moment

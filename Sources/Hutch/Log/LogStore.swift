@@ -195,7 +195,7 @@ final class LogStore: @unchecked Sendable {
   }
 
   /// Runs `body` with the lock held. Fails with `busy` if it cannot be had in time.
-  @inline(__always)
+  @inline(never)
   func locked<R>(
     until end: Deadline = Deadline(at: Int64.max), _ body: () throws(Failure) -> R
   ) throws(Failure) -> R {

@@ -5,7 +5,7 @@ import Synchronization
 ///
 /// This folder is the seam between the cache and the stores on disk. No code above it names a
 /// store, its files or its library; a store depends on this folder, Model and System. Another store
-/// is a class that conforms, in a folder of its own, and a line in `openStorage`, which chooses.
+/// is a class that conforms, in a folder of its own, and a line in `openStorage` (folder Stores).
 ///
 /// Writes. A write has four steps, so that the cache decides the order of writes and no thread
 /// waits while it holds a lock:

@@ -50,7 +50,7 @@ enum StorageKind: UInt32 {
   case sqlite = 2
   /// Every value has a file.
   case file = 3
-  /// Entries are appended to a log (folder Log).
+  /// Entries are appended to a log: another store (folder Log), and another directory.
   case log = 4
 }
 

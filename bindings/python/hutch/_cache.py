@@ -37,7 +37,7 @@ from ._serializers import Forms, Serializer, forms_of
 from ._units import Seconds, limit_duration, limit_size, nanoseconds, uint32, uint64
 
 _POLICY: dict[str | None, int] = {None: 0, "lru": 1, "lfu": 2, "fifo": 3, "adaptive": 4}
-_STORAGE: dict[str | None, int] = {None: 0, "mixed": 1, "sqlite": 2, "file": 3}
+_STORAGE: dict[str | None, int] = {None: 0, "mixed": 1, "sqlite": 2, "file": 3, "log": 4}
 _SHARING: dict[str | None, int] = {None: 0, "exclusive": 1, "shared": 2}
 _DURABILITY: dict[str | None, int] = {None: 0, "process": 1, "power": 2, "sync": 3}
 _CHECKSUMS = {True: 1, False: 2}
@@ -77,8 +77,9 @@ class Cache(Entries, AsyncEntries):
         time_to_live, time_to_idle: in seconds or as timedelta, for entries without their
             own; for both tiers, unless memory or disk set them.
         storage: "mixed" (large values in files of their own), "sqlite" (all in
-            the database) or "file". Fixed at the first opening of a directory;
-            None: the directory's, "mixed" for a new one.
+            the database), "file", or "log" (no database: the fastest, with limits and
+            orders of its own; see THE LOG STORE in hutch.h). Fixed at the first
+            opening of a directory; None: the directory's, "mixed" for a new one.
         policy: how the memory tier evicts: "adaptive" (follows the best of several
             policies and weighs use against cost; the default), "lru", "lfu" or "fifo".
         sharing: which processes may have the directory open at one time: "shared"
