@@ -55,8 +55,8 @@ TEST(what_an_entry_counts_is_checked) {
   cache = open_cache(directory.text, &options);
   uint64_t cost = stats_of(cache).disk.cost;
   CHECK_OK(hutch_close(cache));
-  run_sql(directory, "UPDATE entries SET charge = charge + 1000000 WHERE row % 7 = 0;"
-                     "UPDATE entries SET charge = 0 WHERE row % 11 = 0;"
+  run_sql(directory, "UPDATE entries SET charge = charge + 1000000 WHERE id % 7 = 0;"
+                     "UPDATE entries SET charge = 0 WHERE id % 11 = 0;"
                      "UPDATE meta SET bytes = (SELECT sum(charge) FROM entries)");
 
   cache = open_cache(directory.text, &options);

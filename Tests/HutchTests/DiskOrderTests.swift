@@ -2,8 +2,7 @@ import Testing
 
 @testable import Hutch
 
-/// The order of ids, which is that of writes: what is put or touched again keeps its row and gets
-/// the highest id.
+/// The order of rows, which is that of writes: what is put or touched again gets the highest id.
 @Suite struct DiskOrderTests {
   private func walk(_ disk: DiskFixture, page: Int, descending: Bool = false) throws -> [String] {
     var position = WalkPosition(descending: descending)
@@ -20,8 +19,6 @@ import Testing
     #expect(try walk(disk, page: page) == order)
     #expect(try walk(disk, page: page, descending: true) == order.reversed())
     disk.checkInvariants()
-    #expect(
-      disk.query("SELECT count(*) - count(DISTINCT ifnull(id, row)) FROM entries")[0][0] == 0)
   }
 
   @Test(arguments: 0..<4)
@@ -68,7 +65,6 @@ import Testing
     try check(disk, order, page: 7)
   }
 
-  /// A walk passes over rows whose ids are elsewhere, however many there are in a run.
   @Test func longRunsOfRowsPutAgain() throws {
     let disk = try DiskFixture()
     var order = (0..<3000).map { "k\($0)" }
@@ -87,7 +83,7 @@ import Testing
     try check(disk, ["k7"], page: 1)
   }
 
-  @Test func theOldestGoFirstWhereverTheirRowsAre() throws {
+  @Test func theOldestGoFirst() throws {
     var options = DiskFixture.unlimited
     options.limits.ages = Ages(timeToLive: 10 * second)
     let disk = try DiskFixture(options)
@@ -104,7 +100,7 @@ import Testing
     disk.checkInvariants()
   }
 
-  @Test func theLeastRecentlyUsedGoWhereverTheirRowsAre() throws {
+  @Test func theLeastRecentlyUsedGo() throws {
     var options = DiskFixture.unlimited
     options.limits.count = 5000
     let disk = try DiskFixture(options)
@@ -124,36 +120,32 @@ import Testing
     #expect(old > 160, "\(old)")
   }
 
-  /// A row that is put again changes the page it is on, the meta row's, and at most three of the
-  /// index.
+  /// A row that is put again changes the page it was on, the last one, the meta row's, and at most
+  /// two of the keys' index.
   @Test func aReplacementChangesFewPages() throws {
     let disk = try DiskFixture()
     for i in 0..<400 { disk.put("k\(i)", DiskFixture.bytes(1000)) }
     let before = disk.tier.manifest!.logUsed
     for i in 0..<200 { disk.put("k\(i * 7 % 400)", DiskFixture.bytes(1000, seed: 2)) }
-    #expect(disk.tier.manifest!.logUsed - before < 200 * 4 * (4096 + 24))
+    #expect(disk.tier.manifest!.logUsed - before < 200 * 5 * (4096 + 24))
   }
 
   @Test func nothingIsSorted() throws {
     let disk = try DiskFixture()
     for order in ["id > 5 ORDER BY id", "id < 5 ORDER BY id DESC"] {
       let plan = disk.text("EXPLAIN QUERY PLAN SELECT key FROM entries WHERE \(order)", column: 3)
-      #expect(plan.count == 1 && plan[0].contains("entries_id"))
+      #expect(plan.count == 1 && plan[0].contains("USING INTEGER PRIMARY KEY"))
     }
-    let plan = disk.text(
-      """
-      EXPLAIN QUERY PLAN SELECT key FROM entries WHERE (row = 5 AND id IS NULL) OR id = 5
-      """, column: 3)
-    #expect(!plan.contains { $0.contains("SCAN") })
   }
 
-  /// What the file of a manifest says may be anything: a walk ends.
-  @Test(arguments: ["'text'", "7", "-3", "0", "1.5", "9223372036854775807"])
+  /// What the file of a manifest says may be anything: a walk ends, and the ids that follow are
+  /// no others'.
+  @Test(arguments: ["-id", "id - 20", "id + (1 << 59)", "id + (1 << 61)", "9223372036854775787 + id"])
   func idsThatCannotBe(id: String) throws {
     let disk = try DiskFixture()
     for i in 0..<20 { disk.put("k\(i)", [1]) }
     #expect(disk.close() == nil)
-    disk.query("UPDATE entries SET id = \(id) WHERE row > 10")
+    disk.query("UPDATE entries SET id = \(id) WHERE id > 10")
     try disk.open()
     #expect(try walk(disk, page: 3).count <= 20)
     disk.maintain()

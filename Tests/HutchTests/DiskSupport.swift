@@ -311,7 +311,7 @@ final class DiskFixture: @unchecked Sendable {
     if !orphans {
       #expect(there.isSubset(of: named), "a file without a row", sourceLocation: sourceLocation)
     }
-    let generations = query("SELECT generation FROM entries ORDER BY ifnull(id, row)").map { $0[0] }
+    let generations = query("SELECT generation FROM entries ORDER BY id").map { $0[0] }
     #expect(generations == generations.sorted(), sourceLocation: sourceLocation)
 
     if let tier, tier.isUp {

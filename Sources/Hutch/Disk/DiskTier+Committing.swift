@@ -141,7 +141,6 @@ extension DiskTier {
     } catch {
       manifest.rollback()
       // What it has removed is there again.
-      manifest.emptyUpTo = 0
       sweep.ownUpTo = 0
       shared?.forgetTransaction()
       fail(error, manifest)

@@ -173,7 +173,7 @@ extension DiskTier {
   private func fill(_ manifest: Manifest, _ meta: Meta, upTo newest: Int64) throws(Failure) {
     let before = try lastDead(manifest, meta)
     let generation = meta.generation
-    func look(after id: Int64, _ limit: Int64) throws(Failure) -> RowOrder.Reached {
+    func look(after id: Int64, _ limit: Int64) throws(Failure) -> RowScan.Reached {
       try manifest.walk(after: id, limit: limit) { (found, key) throws(Failure) in
         guard found.id <= newest else { return false }
         if found.generation == generation {
@@ -185,7 +185,7 @@ extension DiskTier {
       }
     }
     if meta.count <= EvictionCandidates.exact {
-      var reached = RowOrder.Reached(last: before, isEnd: false)
+      var reached = RowScan.Reached(last: before, isEnd: false)
       while !reached.isEnd && reached.last <= newest {
         reached = try look(after: reached.last, Int64.max)
       }
@@ -216,12 +216,9 @@ extension DiskTier {
     while low < high {
       let middle = low + (high - low) / 2
       var next: Found?
-      var reached = RowOrder.Reached(last: middle, isEnd: false)
-      while next == nil && !reached.isEnd {
-        reached = try manifest.walk(after: reached.last, limit: 1) { (found, _) throws(Failure) in
-          next = found
-          return false
-        }
+      _ = try manifest.walk(after: middle, limit: 1) { (found, _) throws(Failure) in
+        next = found
+        return false
       }
       if let next, next.generation < meta.generation {
         low = next.id

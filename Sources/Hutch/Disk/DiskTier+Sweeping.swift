@@ -115,17 +115,9 @@ extension DiskTier {
     guard meta.dead > 0 else { return 0 }
     let generation = meta.generation
     var dead = GrowingArray<Found>()
-    var after: Int64 = 0
-    var isEnd = false
-    while dead.count < most && !isEnd {
-      let reached = try manifest.walk(after: after, limit: Int64(most - dead.count)) {
-        (found, _) throws(Failure) in
-        isEnd = found.generation >= generation
-        if !isEnd { try dead.append(found) }
-        return !isEnd
-      }
-      after = reached.last
-      isEnd = isEnd || reached.isEnd
+    _ = try manifest.walk(after: 0, limit: Int64(most)) { (found, _) throws(Failure) in
+      if found.generation < generation { try dead.append(found) }
+      return found.generation < generation
     }
     for i in 0..<dead.count { try delete(dead[i], manifest, &meta, changes) }
     return dead.count

@@ -48,10 +48,10 @@ import Synchronization
 ///                            names others changes them
 ///       has_limits           0 until the first opening has set them
 ///     entries, one row per entry
-///       id                   grows with every put and touch: ids are in the order of
-///                            `created`, but for entries that were kept in memory before;
-///                            generations never fall along them. NULL: the same as `row`
-///       row                  the id that the entry's first put had (RowOrder.swift)
+///       id                   the rowid. It grows with every put and touch, each of which gives
+///                            the row a new one: ids are in the order of `created`, but for
+///                            entries that were kept in memory before; generations never fall
+///                            along them
 ///       key                  unique
 ///       version, generation, created, accessed, uses, expires, idle, cost, size
 ///                            expires and idle as in Record: 0 the tier's, 2^63-1 none
@@ -63,7 +63,6 @@ import Synchronization
 ///                            here
 ///       extended, value
 ///     entries_expires        an index: own expiries that will come
-///     entries_id             an index: ids of entries that were put or touched again
 ///
 /// Durability. process: nothing waits for the disk, and a kill loses nothing; but a loss of power
 /// may leave pages of different ages, so a manifest that was not closed in an earlier boot is
@@ -76,8 +75,8 @@ import Synchronization
 ///                            a file under its own name is whole
 ///     2 submit               the write is in the queue; reads see it from here on
 ///     3 complete             who finds nobody committing leads: one transaction for all that
-///                            are queued. A row with a new id, in the place of the old one if
-///                            there is one, room made for the limits, meta row, COMMIT
+///                            are queued. A row with a new id, the old one's gone if there
+///                            is one, room made for the limits, meta row, COMMIT
 ///     4 after the commit     content files that lost their rows are renamed into trash/
 ///   A process that is killed before 3 leaves a file without a row, after 3 likewise: an
 ///   orphan, which the sweep after an opening that was not clean removes. A row is never

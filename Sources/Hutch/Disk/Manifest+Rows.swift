@@ -2,21 +2,20 @@ import CSQLite
 
 /// The rows of entries: what is found, put, removed and touched, and walks in both directions.
 extension Manifest {
-  /// A row as the statements above and RowOrder give it.
+  /// A row as the statements of the manifest give it.
   static func read(_ statement: borrowing Statement) throws(Failure) -> Found {
     var found = Found()
-    found.row = statement.integer(0)
-    found.id = statement.isNull(1) ? found.row : statement.integer(1)
-    found.generation = statement.integer(2)
-    found.record.version = statement.bits(3)
-    found.record.created = statement.integer(4)
-    found.record.accessed = statement.integer(5)
-    found.record.expires = statement.integer(6)
-    found.record.timeToIdle = max(0, statement.integer(7))
-    found.record.size = Int(min(max(0, statement.integer(8)), Row.largestValue))
-    found.charge = min(max(0, statement.integer(9)), Meta.largest)
-    if !statement.isNull(10) { found.file = ContentName(try statement.bytes(10)) }
-    let codec = statement.integer(11)
+    found.id = statement.integer(0)
+    found.generation = statement.integer(1)
+    found.record.version = statement.bits(2)
+    found.record.created = statement.integer(3)
+    found.record.accessed = statement.integer(4)
+    found.record.expires = statement.integer(5)
+    found.record.timeToIdle = max(0, statement.integer(6))
+    found.record.size = Int(min(max(0, statement.integer(7)), Row.largestValue))
+    found.charge = min(max(0, statement.integer(8)), Meta.largest)
+    if !statement.isNull(9) { found.file = ContentName(try statement.bytes(9)) }
+    let codec = statement.integer(10)
     found.codec = codec & Row.largestCodec
     found.hasTag = codec > Row.largestCodec
     return found
@@ -36,7 +35,7 @@ extension Manifest {
     findingByID.bind(1, id)
     defer { findingByID.reset() }
     guard try findingByID.step() else { return nil }
-    return try body(try Manifest.read(findingByID), try findingByID.bytes(12))
+    return try body(try Manifest.read(findingByID), try findingByID.bytes(11))
   }
 
   /// The row of a put, a new one or the one that it replaces. Without a content file the value
@@ -44,24 +43,12 @@ extension Manifest {
   func put(
     _ write: QueuedWrite, replacing old: Found?, generation: Int64, seal: UInt64
   ) throws(Failure) {
-    if let old {
-      if old.hasTag { try untag(old) }
-      replacing.bind(2, old.row)
-      try put(write, by: replacing, generation, seal)
-    } else {
-      try inserting.bind(2, write.key)
-      try put(write, by: inserting, generation, seal)
-    }
-    if write.entry!.tagSize > 0 { try tag(write) }
-  }
-
-  private func put(
-    _ write: QueuedWrite, by inserting: borrowing Statement, _ generation: Int64, _ seal: UInt64
-  ) throws(Failure) {
+    if let old { try delete(old) }
     let block = write.entry!
     let record = block.record
     let id = lastID + 1
     inserting.bind(1, id)
+    try inserting.bind(2, write.key)
     inserting.bind(3, bits: record.version)
     inserting.bind(4, generation)
     inserting.bind(5, record.created)
@@ -89,18 +76,19 @@ extension Manifest {
       try inserting.run()
     }
     lastID = id
+    if block.tagSize > 0 { try tag(write) }
   }
 
   func delete(_ found: Found) throws(Failure) {
     if found.hasTag { try untag(found) }
-    deleting.bind(1, found.row)
+    deleting.bind(1, found.id)
     try deleting.run()
   }
 
   /// Sets a row's times, and makes it the newest: ids stay in the order of `created`.
   func touch(_ found: Found, _ record: Record, accessed: Int64) throws(Failure) {
     let newest = lastID + 1
-    touching.bind(1, found.row)
+    touching.bind(1, found.id)
     touching.bind(2, newest)
     touching.bind(3, record.created)
     touching.bind(4, accessed)
@@ -112,7 +100,7 @@ extension Manifest {
 
   /// Sets a row's times where it stands.
   func redate(_ found: Found, _ record: Record) throws(Failure) {
-    redating.bind(1, found.row)
+    redating.bind(1, found.id)
     redating.bind(2, record.created)
     redating.bind(3, record.accessed)
     redating.bind(4, record.expires)
@@ -121,8 +109,7 @@ extension Manifest {
 
   /// Of a check that found it wrong.
   func setCharge(_ id: Int64, _ charge: Int64) throws(Failure) {
-    let statement = try connection.prepare(
-      "UPDATE entries SET charge = ?2 WHERE (row = ?1 AND id IS NULL) OR id = ?1")
+    let statement = try connection.prepare("UPDATE entries SET charge = ?2 WHERE id = ?1")
     statement.bind(1, id)
     statement.bind(2, charge)
     try statement.run()
@@ -150,24 +137,17 @@ extension Manifest {
   @discardableResult
   func walk(
     after id: Int64, limit: Int64, _ visit: (Found, Bytes) throws(Failure) -> Bool
-  ) throws(Failure) -> RowOrder.Reached {
-    var isFirst = id <= emptyUpTo
-    let reached = try walking.walk(from: max(id, emptyUpTo), limit: limit) {
-      (statement) throws(Failure) in
-      let found = try Manifest.read(statement)
-      if isFirst { emptyUpTo = max(emptyUpTo, found.id - 1) }
-      isFirst = false
-      return try visit(found, try statement.bytes(12))
+  ) throws(Failure) -> RowScan.Reached {
+    try walking(from: id, limit: limit) { (statement) throws(Failure) in
+      try visit(try Manifest.read(statement), try statement.bytes(11))
     }
-    if isFirst { emptyUpTo = max(emptyUpTo, reached.last) }
-    return reached
   }
 
   /// As `walk`, from the newest back.
   func walkBack(
     before id: Int64, limit: Int64, _ visit: (Found) throws(Failure) -> Bool
-  ) throws(Failure) -> RowOrder.Reached {
-    try walkingBack.walk(from: id, limit: limit) { (statement) throws(Failure) in
+  ) throws(Failure) -> RowScan.Reached {
+    try walkingBack(from: id, limit: limit) { (statement) throws(Failure) in
       try visit(try Manifest.read(statement))
     }
   }

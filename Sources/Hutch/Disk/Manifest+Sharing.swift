@@ -13,8 +13,7 @@ extension Manifest {
         """
         SELECT generation, next_version, count, bytes, dead, idle, last_time, limit_cost,
           limit_count, limit_entry, time_to_live, time_to_idle, min_free,
-          (SELECT max(row) FROM entries),
-          (SELECT id FROM entries WHERE id IS NOT NULL ORDER BY id DESC LIMIT 1)
+          (SELECT max(id) FROM entries)
         FROM meta WHERE id = 1
         """))
     }
@@ -41,7 +40,7 @@ extension Manifest {
       changed.mayIdle = integer(5) != 0
       changed.lastTime = integer(6)
       limits = Manifest.limits(sums!.statement, from: 7)
-      newest = max(integer(13), integer(14))
+      newest = integer(13)
     }
     guard changed.isSound, newest >= 0, newest < Meta.largest else {
       throw Failure(.corrupt, "the manifest's meta row is damaged")

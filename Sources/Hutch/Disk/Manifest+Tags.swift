@@ -21,12 +21,12 @@ extension Manifest {
         try connection.prepare(
           """
           DELETE FROM tags
-          WHERE tag = (SELECT substr(extended, -(codec >> 32)) FROM entries WHERE row = ?1)
-            AND key = (SELECT key FROM entries WHERE row = ?1)
+          WHERE tag = (SELECT substr(extended, -(codec >> 32)) FROM entries WHERE id = ?1)
+            AND key = (SELECT key FROM entries WHERE id = ?1)
           """))
     }
     let owned = untagging!
-    owned.statement.bind(1, found.row)
+    owned.statement.bind(1, found.id)
     try owned.statement.run()
   }
 }

@@ -47,7 +47,7 @@ struct Meta {
 
 /// What a write has to know of the row that it replaces, removes or evicts.
 struct Found {
-  var row: Int64 = 0
+  /// The rowid: see RowScan.
   var id: Int64 = 0
   var generation: Int64 = 0
   var record = Record()
@@ -68,7 +68,6 @@ final class Manifest {
   let finding: Statement
   let findingByID: Statement
   let inserting: Statement
-  let replacing: Statement
   /// Of the table of tags. Made when they are first needed.
   var tagging: OwnedStatement?
   var untagging: OwnedStatement?
@@ -78,10 +77,8 @@ final class Manifest {
   let accessing: Statement
   private let updatingMeta: Statement
   let ending: Statement
-  let walking: RowOrder
-  let walkingBack: RowOrder
-  /// No row has an id up to this one.
-  var emptyUpTo: Int64 = 0
+  let walking: RowScan
+  let walkingBack: RowScan
 
   private(set) var durability: Durability
   /// Whether SQLite syncs what has to be, as durability `power` and `sync` want it.
@@ -107,8 +104,7 @@ final class Manifest {
   private(set) var isMarked = false
 
   private static let found: StaticString = """
-    SELECT row, id, generation, version, created, accessed, expires, idle, size, charge, file,
-      codec
+    SELECT id, generation, version, created, accessed, expires, idle, size, charge, file, codec
     FROM entries WHERE key = ?1
     """
 
@@ -130,7 +126,7 @@ final class Manifest {
     // All that the statements name.
     _ = try connection.prepare(
       """
-      SELECT e.row, e.id, e.key, e.version, e.generation, e.created, e.accessed, e.uses, e.expires,
+      SELECT e.id, e.key, e.version, e.generation, e.created, e.accessed, e.uses, e.expires,
         e.idle, e.cost, e.size, e.charge, e.codec, e.checksum, e.file, e.extended, e.value,
         storage, m.generation, next_version, count, bytes, dead, m.idle, boot_id, boot_offset,
         last_time, clean, durability, limit_cost, limit_count, limit_entry, time_to_live,
@@ -179,31 +175,24 @@ final class Manifest {
     finding = try connection.prepare(Manifest.found)
     findingByID = try connection.prepare(
       """
-      SELECT row, id, generation, version, created, accessed, expires, idle, size, charge, file,
-        codec, key
-      FROM entries WHERE (row = ?1 AND id IS NULL) OR id = ?1
+      SELECT id, generation, version, created, accessed, expires, idle, size, charge, file, codec,
+        key
+      FROM entries WHERE id = ?1
       """)
     inserting = try connection.prepare(
       """
-      INSERT INTO entries (row, key, version, generation, created, accessed, uses, expires, idle,
+      INSERT INTO entries (id, key, version, generation, created, accessed, uses, expires, idle,
         cost, size, charge, codec, checksum, file, extended, value)
       VALUES (?1, ?2, ?3, ?4, ?5, ?5, 0, ?6, ?7, ?8, ?9, ?10, ?15, ?11, ?12, ?13, ?14)
       """)
-    replacing = try connection.prepare(
-      """
-      UPDATE entries SET id = ?1, version = ?3, generation = ?4, created = ?5, accessed = ?5,
-        uses = 0, expires = ?6, idle = ?7, cost = ?8, size = ?9, charge = ?10, codec = ?15,
-        checksum = ?11, file = ?12, extended = ?13, value = ?14
-      WHERE row = ?2
-      """)
-    deleting = try connection.prepare("DELETE FROM entries WHERE row = ?1")
+    deleting = try connection.prepare("DELETE FROM entries WHERE id = ?1")
     touching = try connection.prepare(
       """
       UPDATE entries SET id = ?2, created = ?3, accessed = ?4, expires = ?5, idle = ?6
-      WHERE row = ?1
+      WHERE id = ?1
       """)
     redating = try connection.prepare(
-      "UPDATE entries SET created = ?2, accessed = ?3, expires = ?4 WHERE row = ?1")
+      "UPDATE entries SET created = ?2, accessed = ?3, expires = ?4 WHERE id = ?1")
     accessing = try connection.prepare(
       "UPDATE entries SET accessed = max(accessed, ?2), uses = uses + ?3 WHERE key = ?1")
     updatingMeta = try connection.prepare(
@@ -214,12 +203,24 @@ final class Manifest {
     // Both terms of the index's WHERE must stand here for SQLite to use it.
     ending = try connection.prepare(
       """
-      SELECT ifnull(id, row) FROM entries
+      SELECT id FROM entries
       WHERE expires > 0 AND expires < 9223372036854775807 AND expires <= ?1
       ORDER BY expires LIMIT ?2
       """)
-    walking = try RowOrder.ascending(connection)
-    walkingBack = try RowOrder.descending(connection)
+    walking = try RowScan(
+      connection,
+      """
+      SELECT id, generation, version, created, accessed, expires, idle, size, charge, file, codec,
+        key
+      FROM entries WHERE id > ?1 ORDER BY id
+      """)
+    walkingBack = try RowScan(
+      connection,
+      """
+      SELECT id, generation, version, created, accessed, expires, idle, size, charge, file, codec,
+        key
+      FROM entries WHERE id < ?1 ORDER BY id DESC
+      """, isDescending: true)
 
     logState = try Allocation.one(Log.self)
     logState.pointee = Log(used: logSize, size: logSize)
@@ -283,7 +284,7 @@ final class Manifest {
       UInt32(exactly: statement.integer(11)).flatMap { Durability(rawValue: $0) } ?? .process
     guard meta.isSound else { throw Failure(.corrupt, "the manifest's meta row is damaged") }
     if statement.integer(12) != 0 { limits = Manifest.limits(statement, from: 13) }
-    lastID = try connection.integer(RowOrder.newest) ?? 0
+    lastID = try connection.integer("SELECT max(id) FROM entries") ?? 0
     guard lastID >= 0, lastID < Meta.largest else {
       throw Failure(.corrupt, "the manifest has an impossible row")
     }

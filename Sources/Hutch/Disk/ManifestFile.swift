@@ -14,7 +14,7 @@ enum ManifestFile {
   /// "HUTC"
   static let applicationID: UInt32 = 0x4855_5443
   /// Of the directory's layout and the schema: PRAGMA user_version.
-  static let format: UInt32 = 4
+  static let format: UInt32 = 5
 
   enum Kind {
     case absent
@@ -98,7 +98,7 @@ enum ManifestFile {
         """)
       statement.bind(1, Int64(storage.rawValue))
       try statement.run()
-      try connection.run("PRAGMA user_version = 4")
+      try connection.run("PRAGMA user_version = 5")
       try connection.run("COMMIT")
       let mode = try connection.prepare("PRAGMA journal_mode = WAL")
       guard try mode.step(), try mode.bytes(0).elementsEqual([0x77, 0x61, 0x6C]) else {
@@ -211,8 +211,7 @@ enum ManifestFile {
       has_limits INTEGER NOT NULL
     );
     CREATE TABLE entries (
-      row INTEGER PRIMARY KEY,
-      id INTEGER,
+      id INTEGER PRIMARY KEY,
       key BLOB NOT NULL UNIQUE,
       version INTEGER NOT NULL,
       generation INTEGER NOT NULL,
@@ -232,7 +231,6 @@ enum ManifestFile {
     );
     CREATE INDEX entries_expires ON entries (expires)
       WHERE expires > 0 AND expires < 9223372036854775807;
-    CREATE INDEX entries_id ON entries (id) WHERE id IS NOT NULL;
     CREATE TABLE tags (
       tag BLOB NOT NULL,
       key BLOB NOT NULL,

@@ -22,8 +22,8 @@ final class ReadConnection {
   /// As `finding`, without the value: SQLite reads all the pages of what a statement names.
   private let looking: Statement
   private let listing: Statement
-  private let walking: RowOrder
-  private let walkingBack: RowOrder
+  private let walking: RowScan
+  private let walkingBack: RowScan
   private let naming: Statement
   private let beginning: Statement
   private let ending: Statement
@@ -44,8 +44,8 @@ final class ReadConnection {
     _ = hutch_sqlite_switch(connection.handle, SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
     let finding = try connection.prepare(
       """
-      SELECT row, id, generation, version, created, accessed, expires, idle, cost, size, codec,
-        checksum, file, extended, value
+      SELECT id, generation, version, created, accessed, expires, idle, cost, size, codec, checksum,
+        file, extended, value
       FROM entries WHERE key = ?1
       """)
     try connection.check(isIn: directory)
@@ -60,8 +60,8 @@ final class ReadConnection {
     self.finding = finding
     looking = try connection.prepare(
       """
-      SELECT row, id, generation, version, created, accessed, expires, idle, cost, size, codec,
-        checksum, file, extended
+      SELECT id, generation, version, created, accessed, expires, idle, cost, size, codec, checksum,
+        file, extended
       FROM entries WHERE key = ?1
       """)
     listing = try connection.prepare(
@@ -69,10 +69,22 @@ final class ReadConnection {
       SELECT key, generation, created, accessed, expires, idle
       FROM entries WHERE key > ?1 ORDER BY key LIMIT ?2
       """)
-    walking = try RowOrder.ascending(connection)
-    walkingBack = try RowOrder.descending(connection)
+    walking = try RowScan(
+      connection,
+      """
+      SELECT id, generation, version, created, accessed, expires, idle, size, charge, file, codec,
+        key, uses
+      FROM entries WHERE id > ?1 ORDER BY id
+      """)
+    walkingBack = try RowScan(
+      connection,
+      """
+      SELECT id, generation, version, created, accessed, expires, idle, size, charge, file, codec,
+        key, uses
+      FROM entries WHERE id < ?1 ORDER BY id DESC
+      """, isDescending: true)
     naming = try connection.prepare(
-      "SELECT row, file FROM entries WHERE row > ?1 ORDER BY row LIMIT ?2")
+      "SELECT id, file FROM entries WHERE id > ?1 ORDER BY id LIMIT ?2")
     beginning = try connection.prepare("BEGIN")
     ending = try connection.prepare("COMMIT")
   }
@@ -81,7 +93,7 @@ final class ReadConnection {
   func counts() throws(Failure) -> ManifestCounts {
     let statement = try connection.prepare(
       """
-      SELECT m.generation, m.count, m.bytes, m.dead, count(e.row),
+      SELECT m.generation, m.count, m.bytes, m.dead, count(e.id),
         ifnull(sum(iif(e.generation = m.generation, 1, 0)), 0),
         ifnull(sum(iif(e.generation = m.generation, min(max(e.charge, 0), 1 << 60), 0)), 0),
         ifnull(sum(iif(e.generation <> m.generation, min(max(e.charge, 0), 1 << 60), 0)), 0)
@@ -99,17 +111,17 @@ final class ReadConnection {
   /// size stands in the head of its row; that of a file which a codec made is the file's. Returns
   /// the last row that was looked at; nil if there was none.
   func wrongCharges(
-    after row: Int64, limit: Int, _ ids: inout GrowingArray<Int64>,
+    after id: Int64, limit: Int, _ ids: inout GrowingArray<Int64>,
     _ charges: inout GrowingArray<Int64>
   ) throws(Failure) -> Int64? {
     let statement = try connection.prepare(
       """
-      SELECT row, charge, length(key), size, codec & 4294967295, file,
+      SELECT id, charge, length(key), size, codec & 4294967295, file,
         ifnull(length(extended), 0),
-        ifnull(length(value), 0), ifnull(id, row), codec >> 32
-      FROM entries WHERE row > ?1 ORDER BY row LIMIT ?2
+        ifnull(length(value), 0), codec >> 32
+      FROM entries WHERE id > ?1 ORDER BY id LIMIT ?2
       """)
-    statement.bind(1, row)
+    statement.bind(1, id)
     statement.bind(2, Int64(limit))
     var last: Int64?
     while try statement.step() {
@@ -121,9 +133,9 @@ final class ReadConnection {
       }
       let right = Charge.of(
         key: Int(statement.integer(2)), value: Int(min(max(0, stored), Row.largestValue)),
-        extended: Int(statement.integer(6)), tag: Int(statement.integer(9)), inFile: name != nil)
+        extended: Int(statement.integer(6)), tag: Int(statement.integer(8)), inFile: name != nil)
       guard statement.integer(1) != right else { continue }
-      try ids.append(statement.integer(8))
+      try ids.append(statement.integer(0))
       try charges.append(right)
     }
     return last
@@ -304,9 +316,8 @@ final class ReadConnection {
   func walk(
     after id: Int64, descending: Bool = false, limit: Int,
     _ visit: (Bytes, Row) throws(Failure) -> Void
-  ) throws(Failure) -> RowOrder.Reached {
-    try (descending ? walkingBack : walking).walk(from: id, limit: Int64(limit)) {
-      (statement) throws(Failure) in
+  ) throws(Failure) -> RowScan.Reached {
+    func show(_ statement: borrowing Statement) throws(Failure) -> Bool {
       // Clamped there: sums of them must not overflow.
       let found = try Manifest.read(statement)
       var row = Row()
@@ -314,10 +325,13 @@ final class ReadConnection {
       row.generation = found.generation
       row.record = found.record
       row.charge = found.charge
-      row.uses = max(0, statement.integer(13))
-      try visit(try statement.bytes(12), row)
+      row.uses = max(0, statement.integer(12))
+      try visit(try statement.bytes(11), row)
       return true
     }
+    return descending
+      ? try walkingBack(from: id, limit: Int64(limit), show)
+      : try walking(from: id, limit: Int64(limit), show)
   }
 
   private static func times(_ statement: borrowing Statement) -> Row {
@@ -340,9 +354,9 @@ final class ReadConnection {
   /// The content files that rows name, in the order of the rows. Returns the last row; nil if
   /// there was none.
   func names(
-    after row: Int64, limit: Int, _ visit: (ContentName) -> Void
+    after id: Int64, limit: Int, _ visit: (ContentName) -> Void
   ) throws(Failure) -> Int64? {
-    naming.bind(1, row)
+    naming.bind(1, id)
     naming.bind(2, Int64(limit))
     defer { naming.reset() }
     var last: Int64?

@@ -16,21 +16,20 @@ struct Row {
 
   /// The columns of every statement that reads rows, in this order. The value is last:
   /// without it SQLite reads no more than the head of a long row.
-  static let row: Int32 = 0
-  static let id: Int32 = 1
-  static let generation: Int32 = 2
-  static let version: Int32 = 3
-  static let created: Int32 = 4
-  static let accessed: Int32 = 5
-  static let expires: Int32 = 6
-  static let idle: Int32 = 7
-  static let cost: Int32 = 8
-  static let size: Int32 = 9
-  static let codec: Int32 = 10
-  static let checksum: Int32 = 11
-  static let file: Int32 = 12
-  static let extended: Int32 = 13
-  static let value: Int32 = 14
+  static let id: Int32 = 0
+  static let generation: Int32 = 1
+  static let version: Int32 = 2
+  static let created: Int32 = 3
+  static let accessed: Int32 = 4
+  static let expires: Int32 = 5
+  static let idle: Int32 = 6
+  static let cost: Int32 = 7
+  static let size: Int32 = 8
+  static let codec: Int32 = 9
+  static let checksum: Int32 = 10
+  static let file: Int32 = 11
+  static let extended: Int32 = 12
+  static let value: Int32 = 13
 
   /// The column of the codec has the size of the tag above the codec's id.
   static let codecBits: Int64 = 32
@@ -44,7 +43,7 @@ struct Row {
 
   /// The current row of a statement with the columns above.
   init(_ statement: borrowing Statement) throws(Failure) {
-    id = statement.integer(statement.isNull(Row.id) ? Row.row : Row.id)
+    id = statement.integer(Row.id)
     generation = statement.integer(Row.generation)
     record.version = statement.bits(Row.version)
     record.created = statement.integer(Row.created)
