@@ -181,10 +181,25 @@ def test_increment_keeps_the_expiry(cache, clock):
     assert gone(cache, "n")
 
 
-def test_zero_seconds_end_as_soon_as_the_clock_moves(cache, clock):
+def test_zero_seconds_have_ended_when_the_call_returns(cache, clock):
     cache.set("k", "v", expire=0)
-    clock.advance(1e-9)
     assert gone(cache, "k")
+    cache.set("k", "v")
+    assert cache.touch("k", 0)
+    assert gone(cache, "k")
+
+
+def test_a_counter_is_made_with_durations(cache, clock):
+    assert cache.incr("requests", expire=60, idle=50) == 1
+    clock.advance(40)
+    # They are those of the counter that is there.
+    assert cache.incr("requests", expire=600) == 2
+    clock.advance(30)
+    assert cache.incr("requests", expire=5) == 1
+    assert cache.decr("left", 1, 10, expire=5) == 9
+    clock.advance(6)
+    assert gone(cache, "requests")
+    assert gone(cache, "left")
 
 
 @pytest.mark.parametrize("seconds", [-1, -0.001, math.nan])

@@ -296,13 +296,20 @@ class SlowEntries(Many, Tags, Files, Objects, Walks, Trims, Upkeep, _Mapping):
         return check(status) != Status.NOT_FOUND
 
     def incr(
-        self, key: Key, delta: int = 1, default: int | None = 0, *, tag: Key | None = None
+        self,
+        key: Key,
+        delta: int = 1,
+        default: int | None = 0,
+        *,
+        expire: Seconds | None = None,
+        idle: Seconds | None = None,
+        tag: Key | None = None,
     ) -> int:
         """Add delta to an int, atomically, and return the sum.
 
-        A missing counter is made from default, with tag; default=None: KeyError. An existing
-        counter keeps its durations and its tag. In other languages it is a counter of
-        hutch_increment with the extended data "py:int".
+        A missing counter is made from default, with expire, idle and tag; default=None:
+        KeyError. An existing counter keeps its durations and its tag. In other languages it
+        is a counter of hutch_increment with the extended data "py:int".
 
         WrongTypeError: the value is not an int of 64 bits. CounterOverflowError (or
         OverflowError, for a parameter): the sum does not fit; nothing changed.
@@ -316,7 +323,7 @@ class SlowEntries(Many, Tags, Files, Objects, Walks, Trims, Upkeep, _Mapping):
             # An impossible sum, so that the call makes no counter.
             initial = _INT64_MAX if delta > 0 else _INT64_MIN
         result = ctypes.c_int64()
-        options = put_options(None, None, None, INT, tag=tag)
+        options = put_options(expire, idle, None, INT, tag=tag)
         status = lib.hutch_increment(
             self._pointer, name, len(name), delta, initial, options, byref(result)
         )
@@ -329,10 +336,17 @@ class SlowEntries(Many, Tags, Files, Objects, Walks, Trims, Upkeep, _Mapping):
         return result.value
 
     def decr(
-        self, key: Key, delta: int = 1, default: int | None = 0, *, tag: Key | None = None
+        self,
+        key: Key,
+        delta: int = 1,
+        default: int | None = 0,
+        *,
+        expire: Seconds | None = None,
+        idle: Seconds | None = None,
+        tag: Key | None = None,
     ) -> int:
         """Like incr, with delta subtracted."""
-        return self.incr(key, -delta, default, tag=tag)
+        return self.incr(key, -delta, default, expire=expire, idle=idle, tag=tag)
 
     def _counter(self, key: Key) -> int:
         """The value of a counter."""
