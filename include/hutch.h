@@ -74,6 +74,9 @@
  *   that no struct has (below 8, above 4,096) was not set: HUTCH_INVALID_ARGUMENT.
  *
  *   Units. Times are int64_t nanoseconds; a time of day is Unix time. Sizes are bytes.
+ *   The system's clock is read in steps of a few milliseconds, so an entry may be seen one
+ *   step longer than its time to live or to idle says. A time to live of 1 ns has ended
+ *   when the call that sets it returns.
  *   HUTCH_NO_LIMIT means that a size or a count has no limit. HUTCH_FOREVER means that a
  *   duration has no end.
  *
@@ -1611,7 +1614,8 @@ HUTCH_API void hutch_writer_release(hutch_writer *writer);
  *
  * *size (not NULL) receives the length of the path without its NUL. If capacity is not
  * greater than that, the call copies nothing and returns HUTCH_BUFFER_TOO_SMALL. buffer may
- * be NULL if capacity is 0. HUTCH_WRONG_TYPE: the value has no file of its own.
+ * be NULL if capacity is 0. HUTCH_WRONG_TYPE: the value has no file of its own, or the file
+ * has the codec's output in place of the value; hutch_open_fd reads the value in each case.
  * HUTCH_NOT_FOUND: no entry on disk. HUTCH_UNSUPPORTED: a cache in memory, or a view of the
  * memory tier. Since 0.1.
  */

@@ -176,6 +176,7 @@ TEST(files_and_pieces_pass_through_the_codec_too) {
     int file;
     char *read_back = malloc(LARGE);
     CHECK_STATUS(HUTCH_WRONG_TYPE, hutch_path(disk, KEY(keys[i]), NULL, 0, &size));
+    CHECK(strstr(hutch_error_words(), "codec"));
     CHECK_OK(hutch_open_fd(disk, KEY(keys[i]), &file));
     CHECK(read(file, read_back, LARGE) == LARGE);
     CHECK_BYTES(data, LARGE, read_back, LARGE);

@@ -395,6 +395,41 @@ static int32_t fails_if_called(void *context, const void *key, size_t key_size,
   FAIL("an expired entry was visited");
 }
 
+static void check_gone(hutch_cache *cache, const char *key) {
+  hutch_entry_info info = {.struct_size = sizeof info};
+  CHECK_MISSING(cache, key);
+  CHECK_STATUS(HUTCH_NOT_FOUND, hutch_info(cache, KEY(key), &info));
+}
+
+/* The system's clock, too, is read in steps of milliseconds. */
+static void set_for_a_nanosecond(hutch_cache *cache) {
+  hutch_put_options put = put_options();
+  hutch_put_result result = new_result();
+  put.time_to_live = 1;
+  CHECK_OK(hutch_put(cache, KEY("put"), KEY("value"), &put, NULL));
+  check_gone(cache, "put");
+  CHECK_OK(hutch_add(cache, KEY("put"), KEY("value"), &put, NULL));
+  check_gone(cache, "put");
+  CHECK_OK(hutch_put(cache, KEY("swapped"), KEY("value"), NULL, &result));
+  CHECK_OK(hutch_compare_and_swap(cache, KEY("swapped"), result.version, KEY("new"), &put, NULL));
+  check_gone(cache, "swapped");
+  CHECK_OK(put_text(cache, "touched", "value"));
+  CHECK_OK(hutch_touch(cache, KEY("touched"), 1, 0));
+  check_gone(cache, "touched");
+}
+
+TEST_EACH_KIND(a_time_to_live_of_a_nanosecond_has_ended_when_the_call_returns) {
+  set_for_a_nanosecond(f->cache);
+}
+
+TEST(a_time_to_live_of_a_nanosecond_has_ended_by_the_systems_clock) {
+  for (int i = 0; i < 50; i++) {
+    hutch_cache *cache = open_cache(i ? NULL : scratch("cache").text, NULL);
+    set_for_a_nanosecond(cache);
+    CHECK_OK(hutch_close(cache));
+  }
+}
+
 TEST_EACH_KIND(trap_7_nothing_sees_an_expired_entry) {
   const char *keys[] = {"get",     "into",    "contains", "info", "touch", "remove",
                         "replace", "swap",    "pop",      "add",  "count", "large"};

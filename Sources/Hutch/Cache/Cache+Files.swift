@@ -234,7 +234,13 @@ extension Cache {
       _ = order.stripes.stableState(stripe)
       var result: R?
       _ = try files.path(of: key, memory.hash(key), at: moment) { (path) throws(Failure) in
-        guard let path else { throw Failure(.wrongType, "the value has no file of its own") }
+        guard let path else {
+          throw Failure(
+            .wrongType,
+            codecID == 0
+              ? "the value has no file of its own"
+              : "the value has no file of its own: what a codec makes is not the value")
+        }
         result = try body(path)
       }
       return result

@@ -88,9 +88,14 @@ extension Record {
     return record
   }
 
-  /// The `expires` of an entry whose own time to live begins now.
+  /// The `expires` of an entry whose own time to live begins now. One nanosecond has passed when
+  /// the call returns, which a clock that is read in steps of milliseconds does not show.
   static func end(of timeToLive: Int64, from now: Int64) -> Int64 {
-    timeToLive == 0 || timeToLive == never ? timeToLive : sum(now, timeToLive)
+    switch timeToLive {
+    case 0, never: timeToLive
+    case 1: now
+    default: sum(now, timeToLive)
+    }
   }
 
   /// a + b, or the nearest representable number.
