@@ -75,6 +75,7 @@ class AwaitedEntries:
     adecr = _threaded(Entries.decr)
     adelete_many = _threaded(Entries.delete_many)
     aput_file = _threaded(Entries.put_file)
+    apin = _threaded(Entries.pin)
     aread = _threaded(Entries.read)
     apath = _threaded(Entries.path)
     atrim = _threaded(Entries.trim)

@@ -215,7 +215,7 @@ class Cache(Entries, AsyncEntries):
         # the handle valid, is released only with the object. At the interpreter's end
         # the cache is closed, but that reference stays: daemon threads still run.
         self._pointer = lib.hutch_cache_retain(pointer)
-        self._attach(handle_of(pointer), path is None, type(self._forms) is Forms)
+        self._attach(handle_of(pointer), path is None, type(self._forms) is Forms, True)
         weakref.finalize(self, lib.hutch_cache_release, pointer).atexit = False
         self._number = next(_numbers)
         self._own_closing(pointer)
@@ -438,7 +438,7 @@ class TierView(Entries, AsyncEntries):
         self._forms = cache._forms
         self._tier = tier
         self._pointer: Any = pointer
-        self._attach(handle_of(pointer), False, type(self._forms) is Forms)
+        self._attach(handle_of(pointer), False, type(self._forms) is Forms, False)
         weakref.finalize(self, lib.hutch_cache_release, pointer).atexit = False
 
     def _now(self) -> int:

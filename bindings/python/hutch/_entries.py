@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import ctypes
 from collections.abc import Collection, Iterable, Mapping, MutableMapping
 from ctypes import byref
 from typing import TYPE_CHECKING, Any, Callable, TypeVar
 
 from . import _accelerator, _structs
 from ._cbor import Unreadable
-from ._codec import INT, Key, key_to_bytes
-from ._errors import Status, WrongTypeError, check, failure
+from ._codec import Key, key_to_bytes
+from ._counters import Counters
+from ._errors import Status, check
 from ._files import Files
 from ._library import lib
 from ._loads import load, load_options
@@ -18,10 +18,11 @@ from ._many import Many
 from ._memoize import Choices, memoize
 from ._objects import Objects
 from ._options import put_options
+from ._pins import Pins
 from ._records import Entry, EntryInfo, PutResult
 from ._tags import Tags, tag_of, tag_of_value
 from ._trim import Trims
-from ._units import Seconds, int64, own_duration, uint64
+from ._units import Seconds, own_duration, uint64
 from ._upkeep import Upkeep
 from ._serializers import Forms
 from ._values import decode
@@ -34,8 +35,6 @@ K = TypeVar("K", bound=Key)
 V = TypeVar("V")
 
 _MISSING = object()
-_INT64_MAX = 2**63 - 1
-_INT64_MIN = -(2**63)
 
 
 if TYPE_CHECKING:
@@ -44,7 +43,7 @@ else:
     _Mapping = object
 
 
-class SlowEntries(Many, Tags, Files, Objects, Walks, Trims, Upkeep, _Mapping):
+class SlowEntries(Many, Tags, Files, Pins, Counters, Objects, Walks, Trims, Upkeep, _Mapping):
     """Entries by key: a mutable mapping with the methods of python-diskcache.
 
     Complete in itself, by ctypes. hutch._fast has some of the calls for the common kinds of
@@ -80,9 +79,11 @@ class SlowEntries(Many, Tags, Files, Objects, Walks, Trims, Upkeep, _Mapping):
     __eq__ = object.__eq__
     __hash__ = object.__hash__  # type: ignore[assignment,unused-ignore]
 
-    def _attach(self, handle: int, is_in_memory: bool, is_natural: bool) -> None:
-        """Tell the accelerator the cache, whether every put returns without a wait, and whether
-        values are in the package's own forms."""
+    def _attach(
+        self, handle: int, is_in_memory: bool, is_natural: bool, is_whole: bool
+    ) -> None:
+        """Tell the accelerator the cache, whether every put returns without a wait, whether
+        values are in the package's own forms, and whether it has both tiers."""
 
     def _let_go_of_the_gil(self) -> None:
         """Tell the accelerator that puts may wait from now on."""
@@ -294,66 +295,6 @@ class SlowEntries(Many, Tags, Files, Objects, Walks, Trims, Upkeep, _Mapping):
         durations = own_duration(expire), own_duration(idle)
         status = lib.hutch_touch(self._pointer, name, len(name), *durations)
         return check(status) != Status.NOT_FOUND
-
-    def incr(
-        self,
-        key: Key,
-        delta: int = 1,
-        default: int | None = 0,
-        *,
-        expire: Seconds | None = None,
-        idle: Seconds | None = None,
-        tag: Key | None = None,
-    ) -> int:
-        """Add delta to an int, atomically, and return the sum.
-
-        A missing counter is made from default, with expire, idle and tag; default=None:
-        KeyError. An existing counter keeps its durations and its tag. In other languages it
-        is a counter of hutch_increment with the extended data "py:int".
-
-        WrongTypeError: the value is not an int of 64 bits. CounterOverflowError (or
-        OverflowError, for a parameter): the sum does not fit; nothing changed.
-        """
-        delta = int64(delta)
-        initial = 0 if default is None else int64(default)
-        name = key_to_bytes(key)
-        if default is None:
-            if delta == 0:
-                return self._counter(key)
-            # An impossible sum, so that the call makes no counter.
-            initial = _INT64_MAX if delta > 0 else _INT64_MIN
-        result = ctypes.c_int64()
-        options = put_options(expire, idle, None, INT, tag=tag)
-        status = lib.hutch_increment(
-            self._pointer, name, len(name), delta, initial, options, byref(result)
-        )
-        if status == Status.OVERFLOW and default is None:
-            error = failure(status)
-            if key not in self:
-                raise KeyError(key)
-            raise error
-        check(status)
-        return result.value
-
-    def decr(
-        self,
-        key: Key,
-        delta: int = 1,
-        default: int | None = 0,
-        *,
-        expire: Seconds | None = None,
-        idle: Seconds | None = None,
-        tag: Key | None = None,
-    ) -> int:
-        """Like incr, with delta subtracted."""
-        return self.incr(key, -delta, default, expire=expire, idle=idle, tag=tag)
-
-    def _counter(self, key: Key) -> int:
-        """The value of a counter."""
-        value = self[key]
-        if type(value) is not int or not _INT64_MIN <= value <= _INT64_MAX:
-            raise WrongTypeError(Status.WRONG_TYPE, "the value is no int of 64 bits")
-        return value
 
     def __delitem__(self, key: Key) -> None:
         """Remove the entry. KeyError: there is none."""

@@ -195,6 +195,10 @@ static bool is(const char *extended, size_t size, const char *tag, size_t tag_si
   return size == tag_size && memcmp(extended, tag, tag_size) == 0;
 }
 
+bool is_encoded(const char *extended, size_t extended_size) {
+  return extended_size >= 3 && memcmp(extended, "py:", 3) == 0;
+}
+
 PyObject *object_of(const fast *cache, const char *data, size_t size, const char *extended,
                     size_t extended_size) {
   if (extended_size == 0) return bytes_of(data, size);

@@ -61,17 +61,24 @@ static bool is_fine(fast *self, hutch_status status) {
 
 /* ------------------------------------------------------------------- reads */
 
-/* The object under a key; NULL without an exception: no entry. */
-PyObject *read_object(fast *self, const key *key) {
-  char room[ROOM];
-  hutch_found found = {.struct_size = sizeof found};
+/* Looks with the GIL, and without it on disk. */
+static hutch_status look(const fast *self, const key *key, char *room, size_t capacity,
+                         hutch_found *found) {
+  found->struct_size = sizeof *found;
   hutch_status status = hutch.look(self->cache, key->data, key->size, HUTCH_LOOK_AT_ONCE, room,
-                                   sizeof room, &found);
+                                   capacity, found);
   if (status == HUTCH_WOULD_BLOCK) {
     Py_BEGIN_ALLOW_THREADS
-    status = hutch.look(self->cache, key->data, key->size, 0, room, sizeof room, &found);
+    status = hutch.look(self->cache, key->data, key->size, 0, room, capacity, found);
     Py_END_ALLOW_THREADS
   }
+  return status;
+}
+
+PyObject *read_object(fast *self, const key *key) {
+  char room[ROOM];
+  hutch_found found;
+  hutch_status status = look(self, key, room, sizeof room, &found);
   if (status != HUTCH_OK) {
     (void)is_fine(self, status);
     return NULL;
@@ -117,15 +124,38 @@ static int fast_contains(fast *self, PyObject *name) {
     Py_XDECREF(answer);
     return is_there;
   }
-  hutch_status status;
-  if (self->is_in_memory) {
-    status = hutch.contains(self->cache, key.data, key.size);
-  } else {
+  hutch_cache *in_memory = self->is_in_memory ? self->cache : self->memory;
+  hutch_status status =
+      in_memory ? hutch.contains(in_memory, key.data, key.size) : HUTCH_NOT_FOUND;
+  if (status != HUTCH_OK && !self->is_in_memory) {
     Py_BEGIN_ALLOW_THREADS
     status = hutch.contains(self->cache, key.data, key.size);
     Py_END_ALLOW_THREADS
   }
   return is_fine(self, status) ? status == HUTCH_OK : -1;
+}
+
+static PyObject *fast_pin(fast *self, PyObject *const *arguments, Py_ssize_t count,
+                          PyObject *names) {
+  key key;
+  hutch_found found;
+  if (!is_attached(self)) return NULL;
+  if (names || count < 1 || count > 2 || !key_of(arguments[0], &key))
+    return slowly(self, PIN, arguments, count, names);
+  hutch_status status = look(self, &key, NULL, 0, &found);
+  if (status == HUTCH_NOT_FOUND) {
+    PyObject *other = count == 2 ? arguments[1] : Py_None;
+    Py_INCREF(other);
+    return other;
+  }
+  if (!is_fine(self, status)) return NULL;
+  /* Empty bytes fit into no room; another kind than bytes is an error, which Python makes. */
+  if (!found.value) return PyMemoryView_FromMemory("", 0, 0x100 /* PyBUF_READ */);
+  if (is_encoded(hutch.value_extended(found.value), found.extended_size)) {
+    hutch.value_release(found.value);
+    return slowly(self, PIN, arguments, count, names);
+  }
+  return pinned_of(self, found.value);
 }
 
 /* ------------------------------------------------------------------ writes */
@@ -210,12 +240,13 @@ static PyObject *fast_decr(fast *self, PyObject *const *arguments, Py_ssize_t gi
 
 static PyObject *fast_attach(fast *self, PyTypeObject *type, PyObject *const *arguments,
                              Py_ssize_t count, PyObject *names) {
-  void *handle = count == 3 && !names ? PyLong_AsVoidPtr(arguments[0]) : NULL;
+  void *handle = count == 4 && !names ? PyLong_AsVoidPtr(arguments[0]) : NULL;
   int is_in_memory = handle ? PyObject_IsTrue(arguments[1]) : -1;
   int is_natural = handle ? PyObject_IsTrue(arguments[2]) : -1;
-  if (is_in_memory < 0 || is_natural < 0) {
+  int is_whole = handle ? PyObject_IsTrue(arguments[3]) : -1;
+  if (is_in_memory < 0 || is_natural < 0 || is_whole < 0) {
     if (!PyErr_Occurred())
-      PyErr_SetString(PyExc_TypeError, "_attach(handle, is_in_memory, is_natural)");
+      PyErr_SetString(PyExc_TypeError, "_attach(handle, is_in_memory, is_natural, is_whole)");
     return NULL;
   }
   state *state = PyType_GetModuleState(type);
@@ -229,6 +260,8 @@ static PyObject *fast_attach(fast *self, PyTypeObject *type, PyObject *const *ar
   self->is_in_memory = is_in_memory;
   self->is_natural = is_natural;
   self->cache = hutch.cache_retain(handle);
+  /* Without the view an entry in memory is found as one on disk is. */
+  if (is_whole && !is_in_memory) (void)hutch.tier(handle, HUTCH_TIER_MEMORY, &self->memory);
   Py_RETURN_NONE;
 }
 
@@ -246,6 +279,7 @@ static void fast_dealloc(fast *self) {
     PyObject *kind, *error, *trace;
     PyErr_Fetch(&kind, &error, &trace);
     Py_BEGIN_ALLOW_THREADS
+    if (self->memory) hutch.cache_release(self->memory);
     hutch.cache_release(cache);
     Py_END_ALLOW_THREADS
     PyErr_Restore(kind, error, trace);
@@ -266,14 +300,20 @@ static PyMethodDef fast_methods[] = {
      "Store value under key, in place of what was there. Always True.\n\n"
      "TooLargeError, NoSpaceError: no tier took it, and older values are gone."},
     {"incr", HUTCH_METHOD(fast_incr), METH_FASTCALL | METH_KEYWORDS,
-     "incr($self, key, delta=1, default=0, *, tag=None)\n--\n\n"
+     "incr($self, key, delta=1, default=0, *, expire=None, idle=None, tag=None)\n--\n\n"
      "Add delta to an int, atomically, and return the sum.\n\n"
-     "A missing counter is made from default, with tag; default=None: KeyError.\n"
+     "A missing counter is made from default, with expire, idle and tag; default=None:\n"
+     "KeyError. An existing counter keeps its durations and its tag.\n"
      "WrongTypeError: the value is not an int of 64 bits. CounterOverflowError: the sum does\n"
      "not fit; nothing changed."},
     {"decr", HUTCH_METHOD(fast_decr), METH_FASTCALL | METH_KEYWORDS,
-     "decr($self, key, delta=1, default=0, *, tag=None)\n--\n\n"
+     "decr($self, key, delta=1, default=0, *, expire=None, idle=None, tag=None)\n--\n\n"
      "Like incr, with delta subtracted."},
+    {"pin", HUTCH_METHOD(fast_pin), METH_FASTCALL | METH_KEYWORDS,
+     "pin($self, key, default=None)\n--\n\n"
+     "A read-only memoryview of a value of bytes, which is not copied; or default.\n\n"
+     "The view shows the same bytes as long as it exists, whatever becomes of the entry\n"
+     "and of the cache, and keeps them in memory. WrongTypeError: the value is not bytes."},
     {"_attach", HUTCH_METHOD(fast_attach), METH_METHOD | METH_FASTCALL | METH_KEYWORDS,
      "Work on the cache with this handle, of which a reference is taken."},
     {"_let_go_of_the_gil", HUTCH_METHOD(fast_let_go), METH_NOARGS,

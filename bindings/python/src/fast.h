@@ -1,9 +1,10 @@
 /*
- * fast.h - the accelerator of the Python package, in four parts
+ * fast.h - the accelerator of the Python package, in its parts
  *
  *   fast.c      the type Fast: the common calls of a cache
  *   module.c    the module and its state
  *   memoize.c   the type Memoized: a call of a memoized function
+ *   pin.c       the type Pinned: a value without a copy
  *   codec.c     keys and values of the common kinds, as bytes and back
  *   json.c      values of JSON
  *
@@ -34,24 +35,25 @@ extern hutch_dl hutch;
 /* ------------------------------------------------------------------ module */
 
 /* The functions of SlowEntries for calls of other kinds, in this order. */
-enum { GET, GETITEM, SET, SETITEM, DELITEM, CONTAINS, INCR, DECR, SLOW };
+enum { GET, GETITEM, SET, SETITEM, DELITEM, CONTAINS, INCR, DECR, PIN, SLOW };
 
 /* The state of a module, and thereby of an interpreter. */
 typedef struct state {
   PyObject *slow[SLOW];
   PyObject *check;  /* (status): raises the exception of a status below 0 */
   PyObject *decode; /* (cache, bytes, extended): (the object,), or None: it cannot be read */
-  PyObject *fast_type;
+  PyObject *fast_type, *pinned_type;
 } state;
 
-extern PyType_Spec fast_spec, memoized_spec;
+extern PyType_Spec fast_spec, memoized_spec, pinned_spec;
 
 /* -------------------------------------------------------------------- Fast */
 
 typedef struct fast {
   PyObject_HEAD
-  hutch_cache *cache; /* a reference of its own; NULL until attach */
-  PyObject *module;   /* keeps state */
+  hutch_cache *cache;  /* a reference of its own; NULL until attach */
+  hutch_cache *memory; /* the view of its memory tier, or NULL */
+  PyObject *module;    /* keeps state */
   state *state;
   /* A put can neither touch a disk nor wait for a listener, so it keeps the GIL. Once false, it
      stays false. */
@@ -70,6 +72,9 @@ bool is_attached(const fast *self);
 
 /* The object under a key; NULL without an exception: no entry. */
 PyObject *read_object(fast *self, const struct key *key);
+
+/* A memoryview of a value, of which this takes the reference. */
+PyObject *pinned_of(const fast *cache, hutch_value *value);
 
 /* ------------------------------------------------------------------- codec */
 
@@ -117,6 +122,9 @@ extern const hutch_put_options int_options;
 /* False: not of a common kind; no exception is set. True: value_end ends the value. */
 bool value_of(PyObject *object, bool is_natural, value *value);
 void value_end(value *value);
+
+/* Whether the package has written the value, as another kind than bytes. */
+bool is_encoded(const char *extended, size_t extended_size);
 
 /* The object that was put. decode: decodes the kinds that C does not, for a cache. NULL without
    an exception: the value cannot be read. */

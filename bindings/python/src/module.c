@@ -4,7 +4,7 @@
 hutch_dl hutch;
 
 static const char *const slow_names[SLOW] = {"get",         "__getitem__",  "set",  "__setitem__",
-                                             "__delitem__", "__contains__", "incr", "decr"};
+                                             "__delitem__", "__contains__", "incr", "decr", "pin"};
 
 static state *state_of(PyObject *module) { return PyModule_GetState(module); }
 
@@ -56,11 +56,13 @@ static PyObject *add_type(PyObject *module, const char *name, PyType_Spec *spec)
 }
 
 static int module_execute(PyObject *module) {
-  PyObject *type = add_type(module, "Fast", &fast_spec);
-  if (!type) return -1;
-  Py_INCREF(type);
-  state_of(module)->fast_type = type;
-  return add_type(module, "Memoized", &memoized_spec) ? 0 : -1;
+  state *state = state_of(module);
+  state->fast_type = add_type(module, "Fast", &fast_spec);
+  state->pinned_type = state->fast_type ? add_type(module, "Pinned", &pinned_spec) : NULL;
+  if (!state->pinned_type || !add_type(module, "Memoized", &memoized_spec)) return -1;
+  Py_INCREF(state->fast_type);
+  Py_INCREF(state->pinned_type);
+  return 0;
 }
 
 static int module_traverse(PyObject *module, visitproc visit, void *arg) {
@@ -69,6 +71,7 @@ static int module_traverse(PyObject *module, visitproc visit, void *arg) {
   for (int i = 0; i < SLOW; i++) Py_VISIT(state->slow[i]);
   Py_VISIT(state->check);
   Py_VISIT(state->fast_type);
+  Py_VISIT(state->pinned_type);
   Py_VISIT(state->decode);
   return 0;
 }
@@ -79,6 +82,7 @@ static int module_clear(PyObject *module) {
   for (int i = 0; i < SLOW; i++) Py_CLEAR(state->slow[i]);
   Py_CLEAR(state->check);
   Py_CLEAR(state->fast_type);
+  Py_CLEAR(state->pinned_type);
   Py_CLEAR(state->decode);
   return 0;
 }

@@ -1,0 +1,43 @@
+"""Values that are read without a copy."""
+
+from __future__ import annotations
+
+import ctypes
+import weakref
+from ctypes import byref
+from typing import Any
+
+from . import _structs
+from ._codec import FOREIGN, Key, key_to_bytes
+from ._errors import Status, WrongTypeError, check
+from ._library import lib
+from ._values import extended_of
+
+
+class Pins:
+    """The call that pins a value."""
+
+    _pointer: Any
+
+    def pin(self, key: Key, default: Any = None) -> Any:
+        """A read-only memoryview of a value of bytes, which is not copied; or default.
+
+        The view shows the same bytes as long as it exists, whatever becomes of the entry
+        and of the cache, and keeps them in memory. A value found on disk is brought into
+        memory. WrongTypeError: the value is not bytes.
+        """
+        name = key_to_bytes(key)
+        value = _structs.ValuePointer()
+        status = check(lib.hutch_get(self._pointer, name, len(name), byref(value)))
+        if status == Status.NOT_FOUND:
+            return default
+        size = lib.hutch_value_size(value)
+        if extended_of(value).startswith(FOREIGN):
+            lib.hutch_value_release(value)
+            raise WrongTypeError(Status.WRONG_TYPE, "the value is not bytes")
+        if size == 0:
+            lib.hutch_value_release(value)
+            return memoryview(b"")
+        pinned = (ctypes.c_ubyte * size).from_address(lib.hutch_value_data(value))
+        weakref.finalize(pinned, lib.hutch_value_release, value).atexit = False
+        return memoryview(pinned).toreadonly().cast("B")
