@@ -446,7 +446,8 @@ final class HeapStore: Storage, @unchecked Sendable {
     return nil
   }
 
-  func beginInChild(isPrepared: Bool) {
+  func beginInChild(isPrepared: Bool, observer: any StorageObserver) {
+    self.observer = observer
     lock.renew()
     serves = false
   }

@@ -96,6 +96,14 @@ func withCacheAtOnce(
   }
 }
 
+/// Like `withCacheAtOnce`, for calls that take longer than a closure costs.
+@inline(never)
+func withCache(
+  _ pointer: OpaquePointer?, _ body: (Cache, Tiers) throws(Failure) -> Status
+) -> hutch_status {
+  withCacheAtOnce(pointer, body)
+}
+
 /// The short path of hits, if calls through a handle may use it.
 @inline(__always)
 func shortPath(_ pointer: OpaquePointer?) -> HitPath? {

@@ -35,12 +35,12 @@ public func hutch_increment(
   _ initial: Int64, _ options: UnsafePointer<hutch_put_options>!,
   _ result: UnsafeMutablePointer<Int64>!
 ) -> hutch_status {
-  withCache(cache) { (handle) throws(Failure) in
+  withCache(cache) { (cache, scope) throws(Failure) in
     let key = try checkedKey(key, key_size)
     let spec = try Cache.PutSpec.given(options)
     var sum: Int64 = 0
-    let outcome = try handle.cache.increment(
-      key, by: delta, initial: initial, spec, in: handle.scope, sum: &sum)
+    let outcome = try cache.increment(
+      key, by: delta, initial: initial, spec, in: scope, sum: &sum)
     if let reason = outcome.reason { throw reason.failure }
     result?.pointee = sum
     return outcome.status

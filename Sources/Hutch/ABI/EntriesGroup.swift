@@ -373,10 +373,10 @@ public func hutch_touch(
   _ cache: OpaquePointer!, _ key: UnsafeRawPointer!, _ key_size: Int, _ time_to_live: Int64,
   _ time_to_idle: Int64
 ) -> hutch_status {
-  withCache(cache) { (handle) throws(Failure) in
-    let isThere = try handle.cache.touch(
+  withCache(cache) { (cache, scope) throws(Failure) in
+    let isThere = try cache.touch(
       try checkedKey(key, key_size), timeToLive: try checkedDuration(time_to_live),
-      timeToIdle: try checkedDuration(time_to_idle), in: handle.scope)
+      timeToIdle: try checkedDuration(time_to_idle), in: scope)
     return isThere ? .done : .notFound
   }
 }
@@ -385,9 +385,8 @@ public func hutch_touch(
 public func hutch_remove(
   _ cache: OpaquePointer!, _ key: UnsafeRawPointer!, _ key_size: Int
 ) -> hutch_status {
-  withCache(cache) { (handle) throws(Failure) in
-    let key = try checkedKey(key, key_size)
-    return try handle.cache.remove(key, in: handle.scope)
+  withCache(cache) { (cache, scope) throws(Failure) in
+    try cache.remove(try checkedKey(key, key_size), in: scope)
   }
 }
 

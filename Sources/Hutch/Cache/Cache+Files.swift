@@ -15,7 +15,7 @@ extension Cache {
   func memoryTakes(_ key: Bytes, _ spec: PutSpec, size: Int) -> Bool {
     let bytes = UInt64(key.count) &+ UInt64(size) &+ UInt64(spec.extended.count)
     let charge = spec.cost != 0 ? spec.cost : MemoryTier.overhead &+ bytes
-    return charge <= limitsLock.withLock { memoryLimits.largestCharge }
+    return charge <= parts.limitsLock.withLock { memoryLimits.largestCharge }
   }
 
   // MARK: putting a file
@@ -237,7 +237,7 @@ extension Cache {
         guard let path else {
           throw Failure(
             .wrongType,
-            codecID == 0
+            settings.codec == nil
               ? "the value has no file of its own"
               : "the value has no file of its own: what a codec makes is not the value")
         }

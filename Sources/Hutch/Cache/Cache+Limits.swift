@@ -1,7 +1,7 @@
 /// Limits, counts and statistics of the whole and of its tiers.
 extension Cache {
   func limits() -> (memory: TierLimits, disk: TierLimits) {
-    (limitsLock.withLock { memoryLimits }, storage?.limits ?? TierLimits())
+    (parts.limitsLock.withLock { memoryLimits }, storage?.limits ?? TierLimits())
   }
 
   /// Changes the fields of each tier's limits that are named; the others stay.
@@ -21,10 +21,10 @@ extension Cache {
     }
     guard storage != nil, scope != .memory else {
       defer { events.deliver() }
-      return try limitsLock.withLock { () throws(Failure) in try setMemory() }
+      return try parts.limitsLock.withLock { () throws(Failure) in try setMemory() }
     }
     try withStorage { (storage) throws(Failure) in
-      try limitsLock.withLock { () throws(Failure) in
+      try parts.limitsLock.withLock { () throws(Failure) in
         try setMemory()
         guard !diskFields.isEmpty else { return }
         try storage.setLimits(
@@ -63,7 +63,8 @@ extension Cache {
   func differs(from options: OpenOptions) -> Bool {
     guard let storage else { return true }
     let memory = limits().memory
-    return policy != options.policy ?? policy || drainsReleases != options.drainsReleases
+    return settings.policy != options.policy ?? settings.policy
+      || settings.drainsReleases != options.drainsReleases
       || memory.changed(options.memoryGiven, to: options.memory) != memory
       || storage.differs(from: options.disk)
   }

@@ -10,7 +10,7 @@ extension Cache {
     _ spec: PutSpec
   ) throws(Failure) {
     // Who releases has to be there before there is something to release.
-    if !drainsReleases { try startMaintenance() }
+    if !settings.drainsReleases { try startMaintenance() }
     let moment = clock.moment()
     let block = try HostObject.block(
       key: key, tag: spec.extended.tag, record: spec.record(at: moment), object, release,

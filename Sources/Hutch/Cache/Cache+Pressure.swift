@@ -24,10 +24,10 @@ extension Cache {
     switch notification {
     case .memoryWarning:
       tell(.memoryWarning, tiers(of: scope))
-      response = pressure.onMemoryWarning
+      response = settings.pressure.onMemoryWarning
     case .enteredBackground:
       tell(.enteredBackground, tiers(of: scope))
-      response = pressure.onBackground
+      response = settings.pressure.onBackground
     }
     guard scope != .disk else { return }
     let moment = clock.moment()
@@ -36,10 +36,10 @@ extension Cache {
       emptyMemory(at: moment)
     case .lowWater:
       _ = memory.trim(TrimSpec(kind: .expired), at: moment) { _, _ in true }
-      let limit = limitsLock.withLock { memoryLimits.cost }
+      let limit = parts.limitsLock.withLock { memoryLimits.cost }
       // Without a limit, of what there is.
       let whole = limit == 0 ? memory.cost : limit
-      let left = whole / 100 * pressure.lowWater + whole % 100 * pressure.lowWater / 100
+      let left = whole / 100 * settings.pressure.lowWater + whole % 100 * settings.pressure.lowWater / 100
       _ = memory.trim(TrimSpec(kind: .toCost, amount: left), at: moment) { _, _ in helpWriteBack() }
     case .expired:
       _ = memory.trim(TrimSpec(kind: .expired), at: moment) { _, _ in true }

@@ -15,7 +15,7 @@ extension Cache {
 
   @inline(never)
   func enterStorage() -> Bool {
-    guard gate.enter() else { return false }
+    guard parts.gate.enter() else { return false }
     awaken()
     return true
   }
@@ -24,7 +24,7 @@ extension Cache {
   private func leaveStorage(_ storage: any Storage) {
     if writeBack.queue.isDue { writeBack.writeDue(storage) }
     if storage.owesRemovals { storage.settle() }
-    gate.leave()
+    parts.gate.leave()
     events.deliver()
   }
 
@@ -232,7 +232,7 @@ extension Cache {
   /// The ages that count for entries of a tier without their own.
   func ages(of scope: Tiers) -> Ages {
     scope == .disk
-      ? (storage?.limits.ages ?? Ages()) : limitsLock.withLock { memoryLimits.ages }
+      ? (storage?.limits.ages ?? Ages()) : parts.limitsLock.withLock { memoryLimits.ages }
   }
 
   func flush() throws(Failure) {

@@ -1,9 +1,8 @@
 /// The tiers tied together: what the store tells the cache, and what memory hands down to it.
 extension Cache {
-  /// Once, before the cache is used.
-  func tieTogether(_ storage: any Storage) {
+  /// What leaves memory comes to this cache from here on.
+  func watchDepartures() {
     let identity = self.identity
-    storage.watch(by: self)
     memory.watch.onDirty = { block, accessed in
       Unmanaged<Cache>.fromOpaque(identity)._withUnsafeGuaranteedRef {
         if let storage = $0.storage { $0.writeBack.stage(block, accessed, for: storage) }

@@ -45,42 +45,31 @@ final class Cache {
   /// Nil: a cache in memory.
   let storage: (any Storage)?
   let clock: Clock
-  let policy: MemoryPolicy
-  let pressure: Pressure
-  let writePolicy: WritePolicy
-  /// Protects `memoryLimits`, and makes changes of limits one after the other. Taken before
-  /// locks of the tiers.
-  let limitsLock: Lock
-  /// As they were given.
+  let settings: Settings
+  /// As they were given. Protected by the limits' lock.
   var memoryLimits: TierLimits
-  let order: WriteOrder
-  /// Calls that use the store are inside while they do; `shut` waits for them. A memory hit
-  /// does not pass here: the memory tier lives as long as the cache object.
-  let gate: Gate
-  let loads: Loads
-  /// What the host's listener is told.
-  let events: Events
-  /// What memory owes to the store.
-  let writeBack: WriteBack
+  let parts: Parts
+  /// See Process.forks.
+  let forks = Process.forks
+  /// Where the handles find this cache, which it does not keep alive.
+  var place: Unmanaged<CachePlace>?
   /// Whether a host's object has ever been put with a tag. Relaxed: who has put one sees it.
   let hasTaggedObjects = Atomic<Bool>(false)
   /// Where processes share the directory. Nil: memory is nobody else's business. A fork may set
   /// it, while no call uses the store.
   private(set) var coherence: CoherenceCounters?
-  /// See Process.forks: changes in a child that goes on with the cache.
-  private(set) var forks = Process.forks
-  /// Openings whose close has begun, and is not done. Changed by who closes.
-  let closing = Atomic<Int>(0)
-  /// In the child of a fork: the store has not been used yet. Relaxed: who sees it first acts
-  /// on it.
-  private let isInherited = Atomic<Bool>(false)
+  /// In the child of a fork, before the store is used for the first time. Relaxed: the thread that
+  /// resets it acts on it.
+  private let isInherited: Atomic<Bool>
   /// In the child of a fork: the store is the parent's alone.
-  private(set) var isStorageLeft = false
-  /// Whether sharing is SHARED.
-  let isShared: Bool
+  let isStorageLeft: Bool
   /// The sharing is not SHARED, and there is `coherence` all the same, because of a fork or of the
   /// store: what would be written on eviction is written at once.
   private(set) var isFamily = false
+  /// Whether the work in the background has been started. Relaxed: to start it twice does nothing.
+  private let maintains = Atomic<Bool>(false)
+  /// How many openings are being closed. Relaxed: each is counted by the thread that closes it.
+  let closing = Atomic<Int>(0)
 
   // Of Forking, under the roster's lock.
 
@@ -90,54 +79,59 @@ final class Cache {
   var hasStripes = false
   /// The registry's, under its lock: how many openings there are.
   var openings = 1
-  /// Host objects that wait to be released.
-  let releases: ReleaseQueue
-  /// Whether the host releases them, by asking for it.
-  let drainsReleases: Bool
-  /// What asynchronous calls run on, and in the background what sweeps up after nobody's call.
-  let tasks: TaskQueue
-  /// How long the close of an opening waits for its tasks; 0: no limit.
-  let closeDeadline: Int64
-  /// The codec that stands before the store; 0: none.
-  let codecID: UInt32
-  /// Whether the background work has been started: when there is something to sweep.
-  private let maintains = Atomic<Bool>(false)
-  /// Held for one slice of maintenance, so that slices come one after the other. Taken before
-  /// stripes and locks of the tiers.
-  private let maintenanceLock: Lock
 
-  init(
-    memory: MemoryTier, storage: (any Storage)?, clock: Clock,
-    versions: Versions, options: OpenOptions, coherence: CoherenceCounters? = nil
-  ) throws(Failure) {
+  /// How the cache was opened; the same for as long as it is open.
+  struct Settings {
+    let policy: MemoryPolicy
+    let pressure: Pressure
+    let writePolicy: WritePolicy
+    /// Whether the sharing is SHARED.
+    let isShared: Bool
+    /// Whether the host releases its objects, by asking for it.
+    let drainsReleases: Bool
+    /// How long the close of an opening waits for its tasks; 0: no limit.
+    let closeDeadline: Int64
+    /// What stands before the store.
+    let codec: Codec?
+  }
+
+  private init(
+    _ memory: MemoryTier, _ storage: (any Storage)?, _ clock: Clock, _ settings: Settings,
+    _ limits: TierLimits, _ coherence: CoherenceCounters?, isInherited: Bool, isStorageLeft: Bool,
+    _ parts: consuming Parts
+  ) {
     self.memory = memory
-    drainsReleases = options.drainsReleases
-    releases = try ReleaseQueue()
-    tasks = try options.tasks.makeQueue()
-    closeDeadline = options.tasks.closeDeadline
-    codecID = options.disk.codec?.id ?? 0
-    self.coherence = coherence
-    isShared = coherence != nil && options.disk.sharing == .shared
-    isFamily = coherence != nil && !isShared
-    policy = options.policy ?? .adaptive
-    pressure = options.pressure
-    writePolicy = options.writePolicy
-    memoryLimits = options.memory
-    limitsLock = try Lock()
     self.storage = storage
     self.clock = clock
-    maintenanceLock = try Lock()
-    order = try WriteOrder.make(versions)
-    gate = try Gate()
-    loads = try Loads.make(order)
-    events = try Events.make()
-    writeBack = try WriteBack.make(memory, order, events, clock)
-    memory.prepareHits(clock, isAll: storage == nil)
-    tasks.belong(to: identity)
-    if !drainsReleases { releases.onWaiting = { [tasks] in tasks.wakeBackground() } }
-    events.owner = identity
-    releases.owner = identity
+    self.settings = settings
+    memoryLimits = limits
+    self.coherence = coherence
+    isFamily = coherence != nil && !settings.isShared
+    self.isInherited = Atomic(isInherited)
+    self.isStorageLeft = isStorageLeft
+    self.parts = parts
+    self.parts.belong(to: identity, drainsReleases: settings.drainsReleases)
+    settings.codec?.owner = identity
     watchMemory()
+    if storage != nil { watchDepartures() }
+  }
+
+  /// An initialiser that throws would leak the instance (Embedded Swift 6.3).
+  static func make(
+    memory: MemoryTier, storage: (any Storage)?, clock: Clock,
+    versions: Versions, options: OpenOptions, coherence: CoherenceCounters? = nil
+  ) throws(Failure) -> Cache {
+    let settings = Settings(
+      policy: options.policy ?? .adaptive, pressure: options.pressure,
+      writePolicy: options.writePolicy,
+      isShared: coherence != nil && options.disk.sharing == .shared,
+      drainsReleases: options.drainsReleases, closeDeadline: options.tasks.closeDeadline,
+      codec: options.disk.codec)
+    let cache = Cache(
+      memory, storage, clock, settings, options.memory, coherence, isInherited: false,
+      isStorageLeft: false, try Parts(memory, clock, versions, options.tasks))
+    memory.prepareHits(clock, isAll: storage == nil)
+    return cache
   }
 
   /// What the memory tier gave up after the end.
@@ -166,7 +160,7 @@ final class Cache {
 
   /// What a worker does beside the tasks. True if there is more.
   private func workInBackground() -> Bool {
-    if !drainsReleases { releaseObjects(most: .max) }
+    if !settings.drainsReleases { releaseObjects(most: .max) }
     return maintain()
   }
 
@@ -176,13 +170,13 @@ final class Cache {
     if writeBack.queue.count > 0 {
       try? withStorage { (storage) throws(Failure) in writeBack.write(storage) }
     }
-    maintenanceLock.lock()
-    defer { maintenanceLock.unlock() }
+    parts.maintenanceLock.lock()
+    defer { parts.maintenanceLock.unlock() }
     let moment = clock.momentForMaintenance()
     var hasMore = memory.maintain(at: moment)
     if let storage, enterStorage() {
       hasMore = storage.maintain(at: moment) || hasMore
-      gate.leave()
+      parts.gate.leave()
     }
     return hasMore
   }
@@ -209,7 +203,7 @@ final class Cache {
   /// and close caches.
   func quiesce(by deadline: Deadline) {
     tasks.stop(by: deadline)
-    gate.awaitEmpty()
+    parts.gate.awaitEmpty()
     // An end is no event.
     events.silence()
     try? withStorage { (storage) throws(Failure) in
@@ -220,7 +214,7 @@ final class Cache {
   /// Shuts down: empties memory and closes the store. Once, when the last opening ends. Returns
   /// the failure if the end was not clean.
   func shut(by deadline: Deadline) -> Failure? {
-    gate.close()
+    parts.gate.close()
     var failure: Failure?
     if let storage {
       failure = writeBack.writeDirty(storage, by: deadline)
@@ -246,15 +240,15 @@ extension Cache {
 
   /// What changes memory and the order of writes stands still. False: not in time.
   func lockWrites(until end: Deadline) -> Bool {
-    guard limitsLock.lock(until: end) else { return false }
+    guard parts.limitsLock.lock(until: end) else { return false }
     if order.lockAll(until: end) { return true }
-    limitsLock.unlock()
+    parts.limitsLock.unlock()
     return false
   }
 
   func unlockWrites() {
     order.unlockAll()
-    limitsLock.unlock()
+    parts.limitsLock.unlock()
   }
 
   /// What memory owes to the store is written. The store's gate is paused, and nobody inside.
@@ -274,38 +268,34 @@ extension Cache {
     versions.share(sharing.nextVersion)
   }
 
-  /// In the child. The locks that `prepare` took are held, and let go here.
-  func beginInChild() {
-    forks = Process.forks
-    gate.renew()
-    maintenanceLock.renew()
-    order.beginInChild()
-    loads.beginInChild()
-    events.beginInChild()
-    writeBack.queue.beginInChild()
-    releases.beginInChild()
-    tasks.beginInChild()
-    maintains.store(false, ordering: .relaxed)
-    closing.store(0, ordering: .relaxed)
-    guard let storage else {
-      memory.openHits()
-      memory.unlockAll(inChild: true)
-      unlockWrites()
-      return
-    }
-    storage.beginInChild(isPrepared: preparation == .whole)
-    isInherited.store(true, ordering: .relaxed)
-    if preparation == .memory {
-      isStorageLeft = true
-      coherence = nil
-      memory.share(nil)
-      Process.disown(identity)
-    }
+  /// In the child, with the locks held that were taken before the fork: a cache over the same
+  /// tiers. This one stays as it is for ever, but for its references to what a cache frees at its
+  /// end: the tiers, and the host's functions.
+  func makeForChild() throws(Failure) -> Cache {
+    let parts = try parts.makeForChild(memory, clock)
+    let isLeftNow = storage != nil && preparation == .memory
+    let isStorageLeft = isLeftNow || self.isStorageLeft
+    let cache = Cache(
+      memory, storage, clock, settings, memoryLimits, isStorageLeft ? nil : coherence,
+      isInherited: storage != nil, isStorageLeft: isStorageLeft, parts)
+    cache.openings = openings
+    cache.hasTaggedObjects.store(
+      hasTaggedObjects.load(ordering: .relaxed), ordering: .relaxed)
+    storage?.beginInChild(isPrepared: preparation == .whole, observer: cache)
+    if isStorageLeft { memory.share(nil) }
     memory.openHits()
     memory.unlockAll(inChild: true)
     unlockWrites()
     // What the parent writes from here on would be news to nobody.
-    if preparation == .memory { memory.clear(at: clock.momentForMaintenance()) }
+    if isLeftNow { memory.clear(at: clock.momentForMaintenance()) }
+    Unmanaged.passUnretained(memory).release()
+    Unmanaged.passUnretained(clock).release()
+    if let codec = settings.codec { Unmanaged.passUnretained(codec).release() }
+    if let storage {
+      let object: AnyObject = storage
+      Unmanaged.passUnretained(object).release()
+    }
+    return cache
   }
 
   /// The store is about to be used, in the child for the first time: it takes its place, and what
@@ -329,13 +319,13 @@ extension Cache {
   @inline(__always)
   func target(of policy: WritePolicy, in scope: Tiers) throws(Failure) -> WritePolicy {
     guard scope == .whole else { return WritePolicy(scope) }
-    let target = policy == .standard ? writePolicy : policy
+    let target = policy == .standard ? settings.writePolicy : policy
     guard storage != nil else {
       guard target != .disk else { throw Failure(.unsupported, "this cache has no disk tier") }
       return .memory
     }
     // Other processes would not see what only this one's memory has.
-    if target == .onEviction && isShared { return .through }
+    if target == .onEviction && settings.isShared { return .through }
     return target == .standard ? .through : target
   }
 }

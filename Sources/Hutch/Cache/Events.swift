@@ -45,8 +45,14 @@ final class ListenerPlace {
 
   @inline(__always) var kinds: UInt32 { wanted.load(ordering: .acquiring) }
 
-  /// In the child of a fork.
-  func beginInChild() { lock.renew() }
+  /// Moves the listener of `old` here, in the child of a fork: `old` is left as it is from here on,
+  /// and never freed.
+  func takeOver(_ old: ListenerPlace) {
+    guard let other = old.listener else { return }
+    // The reference that `old` has becomes this place's.
+    listener = Unmanaged.passUnretained(other).takeRetainedValue()
+    wanted.store(other.kinds, ordering: .releasing)
+  }
 
   /// Whoever calls it holds it.
   var current: Listener? { lock.withLock { listener } }
@@ -130,20 +136,39 @@ final class Events {
     Events(try Lock(), try ListenerPlace.make(), try Log.make())
   }
 
+  /// For the child of a fork: events of none so far. `takeOver` is owed.
+  func makeForChild() throws(Failure) -> Events {
+    let events = try Events.make()
+    if hasLanes.load(ordering: .relaxed) { events.put(try Events.makeLanes()) }
+    return events
+  }
+
+  /// Moves the listener, the logger and the directory's name here: what waits to be told is the
+  /// parent's.
+  func takeOver(_ old: Events) {
+    place.takeOver(old.place)
+    logger.takeOver(old.logger)
+  }
+
+  private static func makeLanes() throws(Failure) -> [Lane] {
+    var made: [Lane] = []
+    for _ in 0..<Stripes.count { made.append(Lane(try Lock(), try Condition())) }
+    return made
+  }
+
+  private func put(_ made: [Lane]) {
+    lanes = made
+    hasLanes.store(true, ordering: .releasing)
+  }
+
   // MARK: the listener
 
   /// As ListenerPlace.put. `watch` is told which kinds are listened to, in the order of such calls:
   /// a lock is held, and it takes none.
   func listen(_ new: Listener?, _ watch: (UInt32) -> Void) throws(Failure) {
-    var made: [Lane] = []
-    if new != nil {
-      for _ in 0..<Stripes.count { made.append(Lane(try Lock(), try Condition())) }
-    }
+    let made = new == nil ? [] : try Events.makeLanes()
     lock.lock()
-    if lanes.isEmpty && new != nil {
-      lanes = made
-      hasLanes.store(true, ordering: .releasing)
-    }
+    if lanes.isEmpty && new != nil { put(made) }
     let old = place.put(new)
     watch(new?.kinds ?? 0)
     lock.unlock()
@@ -174,24 +199,6 @@ final class Events {
   /// Whether anybody wants to hear of what becomes of entries.
   @inline(__always)
   var wantsEntries: Bool { place.kinds & 15 != 0 }
-
-  /// In the child of a fork: what is to be told is the parent's to tell.
-  func beginInChild() {
-    lock.renew()
-    place.beginInChild()
-    logger.beginInChild()
-    owed.store(0, ordering: .relaxed)
-    if lanes.isEmpty { return }
-    for lane in lanes { _ = Unmanaged.passRetained(lane) }
-    var made: [Lane] = []
-    do throws(Failure) {
-      for _ in 0..<Stripes.count { made.append(Lane(try Lock(), try Condition())) }
-      lanes = made
-    } catch {
-      // Without memory for it nothing is told.
-      place.silence()
-    }
-  }
 
   // MARK: posting
 

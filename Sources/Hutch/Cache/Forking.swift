@@ -22,9 +22,8 @@ import Synchronization
 ///                           which gives up what the process has only once (Storage.prepareFork)
 /// PARENT   lets go of the locks and ends the pause. What a store has given up it gets again when
 ///          it is next needed.
-/// CHILD    the same; and whatever is about threads that it does not have is made anew: gates,
-///          the tasks' queue, loads, the order of events, and the locks of those, which
-///          PREPARE leaves alone. From here on the two are as two processes that share the
+/// CHILD    the same; and each cache is a new one over the same tiers (`makeForChild`), with new
+///          parts in place of those that threads of the parent have left. From here on the two are as two processes that share the
 ///          directory: the memory of each answers only as long as nobody else has written the
 ///          key, versions come from one number, writers take turns. Nothing is opened and no
 ///          thread is made before the child asks for something.
@@ -94,10 +93,10 @@ enum Forking {
     // Without the registry no store can be handed on, and who closes one must not find its gate
     // paused.
     let isPaused = Process.hasRegistry
-    if isPaused { forEach { $0.gate.pause() } }
+    if isPaused { forEach { $0.parts.gate.pause() } }
     forEach {
       $0.isDrained =
-        isPaused && $0.gate.awaitQuiet(until: end) && $0.writesAllDown(until: end)
+        isPaused && $0.parts.gate.awaitQuiet(until: end) && $0.writesAllDown(until: end)
     }
     let last = Deadline(after: end.left + 200_000_000)
     forEach { $0.hasStripes = $0.lockWrites(until: last) }
@@ -125,7 +124,7 @@ enum Forking {
         cache.memory.unlockAll()
         cache.unlockWrites()
       }
-      cache.gate.resume()
+      cache.parts.gate.resume()
     }
   }
 
@@ -133,15 +132,17 @@ enum Forking {
   private static func begin() {
     var kept: Unmanaged<Cache>?
     forEach { cache in
-      // Whose last handle was being closed has nobody who would close it here.
-      if cache.preparation == .none || cache.closing.load(ordering: .relaxed) >= cache.openings {
-        Process.disown(cache.identity)
+      // A cache whose last handle was being closed would never be closed here.
+      let isClosing = cache.closing.load(ordering: .relaxed) >= cache.openings
+      guard cache.preparation != .none, !isClosing, let child = try? cache.makeForChild() else {
+        Process.setOwner(cache.identity, to: nil)
         cache.storage?.closeLocks()
         return
       }
-      cache.beginInChild()
-      cache.nextOnRoster = kept
-      kept = Unmanaged.passUnretained(cache)
+      cache.place?._withUnsafeGuaranteedRef { $0.replace(with: child) }
+      Process.setOwner(cache.identity, to: child.isStorageLeft ? nil : child.identity)
+      child.nextOnRoster = kept
+      kept = Unmanaged.passUnretained(child)
     }
     Process.roster = kept?.toOpaque()
     EndedBlocks.forgetStripes()

@@ -386,19 +386,6 @@ final class Loads {
 
   // MARK: what happens to the cache
 
-  /// In the child of a fork: nobody loads anything. Who did belongs to the parent, and is left
-  /// alone.
-  func beginInChild() {
-    lock.renew()
-    for index in 0..<Loads.bucketCount { buckets[index] = nil }
-    active = nil
-    woken = nil
-    if let oldestFailure { _ = Unmanaged.passRetained(oldestFailure) }
-    oldestFailure = nil
-    newestFailure = nil
-    remembered = 0
-  }
-
   /// An opening has been closed: who waits through it is to see that, and who leads through it
   /// leads no more.
   func noteClose(of opening: Opening) {

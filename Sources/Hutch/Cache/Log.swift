@@ -39,13 +39,10 @@ final class Log {
       : Process.withLogger { ($0?.kinds ?? 0) & level.rawValue != 0 }
   }
 
-  /// In the child of a fork: what waits is the parent's to tell.
-  func beginInChild() {
-    lock.renew()
-    place.beginInChild()
-    if let first { _ = Unmanaged.passRetained(first) }
-    first = nil
-    last = nil
+  /// Moves the logger and the name of `old` here, in the child of a fork: see ListenerPlace.
+  func takeOver(_ old: Log) {
+    place.takeOver(old.place)
+    directory = old.directory
   }
 
   /// Keeps a line. True: `tell` is owed.

@@ -36,7 +36,7 @@ struct TaskOptions {
 /// One hutch_open. Two of one directory within a process share a cache; each is closed by
 /// itself, and the last one shuts the cache down.
 final class Opening {
-  let cache: Cache
+  let place: CachePlace
   /// What was opened, as given; ends with NUL. Nil: in memory.
   let path: UnsafeMutablePointer<CChar>?
   /// Acquire and release: who sees it closed sees nothing else of it.
@@ -48,10 +48,12 @@ final class Opening {
   private let references = Atomic<Int>(0)
 
   /// Takes over `path`, from malloc.
-  private init(_ cache: Cache, path: UnsafeMutablePointer<CChar>?) {
-    self.cache = cache
+  private init(_ place: CachePlace, path: UnsafeMutablePointer<CChar>?) {
+    self.place = place
     self.path = path
   }
+
+  @inline(__always) var cache: Cache { place.cache }
 
   deinit {
     _ = finish()
@@ -60,13 +62,13 @@ final class Opening {
 
   @inline(__always)
   func check() throws(Failure) {
-    if Process.isParents(cache.forks) || closed.load(ordering: .acquiring) { throw refusal }
+    if isForked || closed.load(ordering: .acquiring) { throw refusal }
   }
 
   /// Why it cannot be used, or the store's view of it.
   fileprivate var refusal: Failure {
     @inline(never) get {
-      if Process.isParents(cache.forks) {
+      if isForked {
         return Failure(.forked, "the cache belongs to the parent of this process")
       }
       if closed.load(ordering: .acquiring) { return .closed }
@@ -87,7 +89,9 @@ final class Opening {
   }
 
   /// Whether the cache is a child's copy of one that could not be handed on.
-  var isForked: Bool { Process.isParents(cache.forks) }
+  @inline(__always) var isForked: Bool {
+    place.unretained._withUnsafeGuaranteedRef { Process.isParents($0.forks) }
+  }
 
   /// Ends this opening. The failure if it had ended already, or if the cache's end was not
   /// clean.
@@ -98,9 +102,10 @@ final class Opening {
 
   private func finish() -> Failure? {
     if isForked || closed.exchange(true, ordering: .acquiringAndReleasing) { return nil }
+    let cache = self.cache
     cache.closing.wrappingAdd(1, ordering: .relaxed)
     cache.loads.noteClose(of: self)
-    let deadline = Deadline(after: cache.closeDeadline)
+    let deadline = Deadline(after: cache.settings.closeDeadline)
     // Before the registry's lock is taken: what runs may open and close.
     let isOver = cache.tasks.end(tasks, by: deadline)
     var failure: Failure?
@@ -179,11 +184,12 @@ final class Opening {
     let memory = try MemoryTier(
       limits: options.memory, policy: options.policy ?? .adaptive, hash: try KeyedHash(),
       versions: versions)
-    let cache = try Cache(
+    let cache = try Cache.make(
       memory: memory, storage: nil, clock: clock, versions: versions, options: options)
+    let place = CachePlace(cache)
     if options.memory.ages.any { try cache.startMaintenance() }
     Forking.join(cache)
-    return Opening(cache, path: nil)
+    return Opening(place, path: nil)
   }
 
   /// A cache on a directory; `differs` if this process has it open already, or others share it,
@@ -220,7 +226,7 @@ final class Opening {
     case .isOpen(let cache):
       isKept = true
       cache.storage?.adopt(options.disk)
-      return (Opening(cache, path: path), cache.differs(from: options) || clock.isHosts)
+      return (Opening(cache.place!.takeUnretainedValue(), path: path), cache.differs(from: options) || clock.isHosts)
     case .isOurs(let claimed): node = claimed
     }
     let opened: (cache: Cache, differs: Bool)
@@ -232,6 +238,7 @@ final class Opening {
       }
       throw error
     }
+    let place = CachePlace(opened.cache)
     try Process.withRegistry(givesWay: false) { _ throws(Failure) in
       node.pointee.owner = opened.cache.identity
       node.pointee.isBusy = false
@@ -240,7 +247,7 @@ final class Opening {
     // What was met is logged with no lock held.
     opened.cache.events.deliver()
     isKept = true
-    return (Opening(opened.cache, path: path), opened.differs)
+    return (Opening(place, path: path), opened.differs)
   }
 
   private enum Claim {
@@ -279,7 +286,7 @@ final class Opening {
           guard let options else {
             throw Failure(.busy, "this process has the directory open")
           }
-          if let codec = options.disk.codec, codec.id != cache.codecID {
+          if let codec = options.disk.codec, codec.id != cache.settings.codec?.id ?? 0 {
             throw Failure(.invalidArgument, "the directory is open with another codec, or none")
           }
           cache.openings += 1
@@ -367,12 +374,11 @@ extension Opening {
     let memory = try MemoryTier(
       limits: options.memory, policy: options.policy ?? .adaptive, hash: storage.hash,
       versions: versions, coherence: sharing?.counters)
-    let cache = try Cache(
+    let cache = try Cache.make(
       memory: memory, storage: storage, clock: clock, versions: versions, options: options,
       coherence: sharing?.counters)
     cache.events.name(path)
-    options.disk.codec?.owner = cache.identity
-    cache.tieTogether(storage)
+    storage.watch(by: cache)
     return cache
   }
 }
@@ -383,7 +389,7 @@ final class Handle {
   let opening: Opening
   let scope: Tiers
   /// For calls that are too short to count references: it lives as long as the handle.
-  let unretained: Unmanaged<Cache>
+  @inline(__always) var unretained: Unmanaged<Cache> { opening.place.unretained }
   /// The short path of hits, one that is closed if the calls are not about memory. Lives as long as
   /// the cache.
   private let hits: HitPath
@@ -395,7 +401,6 @@ final class Handle {
   init(_ opening: Opening, _ scope: Tiers) {
     self.opening = opening
     self.scope = scope
-    unretained = .passUnretained(opening.cache)
     hits = opening.cache.memory.hits(isMemory: scope != .disk)
     opening.retain()
   }

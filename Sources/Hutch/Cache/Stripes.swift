@@ -133,13 +133,6 @@ struct Stripes: ~Copyable {
 
   func unlockAll() { for index in (0..<Stripes.count).reversed() { unlock(index) } }
 
-  /// In the child of a fork, which has them all: what is under way is the parent's.
-  func forgetWrites() {
-    for index in 0..<Stripes.count {
-      word(index).pointee.bitwiseAnd(State.history, ordering: .relaxed)
-    }
-  }
-
   func state(_ index: Int) -> State {
     State(word: word(index).pointee.load(ordering: .acquiring))
   }

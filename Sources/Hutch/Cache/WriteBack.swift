@@ -27,10 +27,12 @@ import Synchronization
 /// say otherwise. LOCKS: those of the order, of a shard, and the queue's, in that order
 /// (Cache.swift).
 final class WriteBack {
-  private let memory: MemoryTier
+  /// The cache's, which lives longer than its parts. Not counted references: the child of a fork
+  /// leaves this object behind, and frees memory and clock all the same.
+  private unowned(unsafe) let memory: MemoryTier
+  private unowned(unsafe) let clock: Clock
   private let order: WriteOrder
   private let events: Events
-  private let clock: Clock
   /// Dirty entries that memory has given up, on their way to the store.
   let queue: WriteBackQueue
   /// Whether a dirty entry has ever been put. Relaxed: the thread that has put one sees it.

@@ -73,23 +73,6 @@ final class WriteBackQueue {
     lock.unlock()
   }
 
-  /// In the child of a fork: who writes something is a thread of the parent's.
-  func beginInChild() {
-    lock.renew()
-    written.renew()
-    if let first { _ = Unmanaged.passRetained(first) }
-    first = nil
-    last = nil
-    waiting = 0
-    bytes = 0
-    taken = added
-    batches = []
-    waiters = 0
-    unwritten.store(0, ordering: .relaxed)
-    submitted.store(0, ordering: .relaxed)
-    due.store(false, ordering: .relaxed)
-  }
-
   /// From here on who is given up is gone.
   func end() { lock.withLock { isEnded = true } }
 

@@ -314,24 +314,6 @@ final class WriteOrder {
     lock.unlock()
     stripes.unlockAll()
   }
-
-  /// In the child of a fork, which has all locks: what is under way, or reserved, is the parent's.
-  func beginInChild() {
-    stripes.forgetWrites()
-    for index in 0..<WriteOrder.bucketCount {
-      var next = first(buckets + index)
-      while let late = next {
-        next = late.pointee.next
-        late.pointee.isListed = false
-        late.pointee.next = nil
-        late.pointee.previous = nil
-      }
-      setFirst(buckets + index, nil)
-    }
-    reserved.store(0, ordering: .relaxed)
-    clearsUnderWay.store(0, ordering: .relaxed)
-    clearsNow = Clearing()
-  }
 }
 
 /// A write that comes later, by its reservation.

@@ -134,7 +134,8 @@ extension DiskTier {
   }
 
   /// In the child. What is not prepared is the parent's alone.
-  func beginInChild(isPrepared: Bool) {
+  func beginInChild(isPrepared: Bool, observer: any StorageObserver) {
+    self.observer = observer
     maintenanceLock.renew()
     guard isPrepared else {
       leave()

@@ -122,7 +122,7 @@ final class DiskTier: Storage {
   let liveLimits: LiveLimits
 
   /// Set before the first write.
-  unowned(unsafe) private(set) var observer: (any StorageObserver)?
+  unowned(unsafe) var observer: (any StorageObserver)?
 
   // MARK: under the writer lock
 

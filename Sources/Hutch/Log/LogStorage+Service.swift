@@ -163,7 +163,9 @@ extension LogStorage {
 
   /// The child takes its place at once: as long as it had its parent's, nobody could tell that the
   /// parent has died.
-  func beginInChild(isPrepared: Bool) {
+  func beginInChild(isPrepared: Bool, observer: any StorageObserver) {
+    self.observer = observer
+    store?.observer = observer
     guard isPrepared else { return leave() }
     sweep = LogSweep()
     if let store {

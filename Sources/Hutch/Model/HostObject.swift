@@ -133,14 +133,6 @@ final class ReleaseQueue {
     return taken
   }
 
-  /// In the child of a fork: the objects that wait are the parent's.
-  func beginInChild() {
-    lock.renew()
-    first = nil
-    last = nil
-    waitingCount.store(0, ordering: .relaxed)
-  }
-
   /// Releases the objects that wait; from here on each object is released at once.
   func close() {
     lock.withLock { isClosed = true }

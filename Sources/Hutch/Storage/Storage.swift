@@ -206,9 +206,9 @@ protocol Storage: AnyObject {
   func prepareFork(until end: Deadline) -> Bool
   /// In the parent, for a store that is prepared.
   func endFork()
-  /// In the child: the store becomes another opening of the same directory. A store that is not
-  /// prepared is out of service for ever, with HUTCH_FORKED as the reason.
-  func beginInChild(isPrepared: Bool)
+  /// In the child: the store becomes another opening of the same directory, with this observer. A
+  /// store that is not prepared is out of service for ever, with HUTCH_FORKED as the reason.
+  func beginInChild(isPrepared: Bool, observer: any StorageObserver)
   /// In the child, before its first use of the store.
   func awaken()
   /// In a child that does not use the cache at all: gives up what would keep other processes out.

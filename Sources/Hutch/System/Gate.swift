@@ -132,13 +132,6 @@ struct Gate: ~Copyable {
     tell()
   }
 
-  /// In the child of a fork: no call is inside, and the gate is as open as it was.
-  func renew() {
-    state.pointee.bitwiseAnd(Gate.closedBit, ordering: .relaxed)
-    lock.renew()
-    changed.renew()
-  }
-
   // Calls of a thread that is inside: see ThreadState.
 
   static func stepAside(_ word: Word) { word.pointee.wrappingAdd(oneAside, ordering: .releasing) }

@@ -220,14 +220,14 @@ enum Process {
     pthread_mutex_init(&roster.pointee.lock, nil)
   }
 
-  /// In the child: the directory of `owner` cannot be used here.
-  static func disown(_ owner: UnsafeMutableRawPointer) {
+  /// In the child: the directory of `owner` is this cache's. Nil: it cannot be used here.
+  static func setOwner(_ owner: UnsafeMutableRawPointer, to new: UnsafeMutableRawPointer?) {
     var next = hutch_process_state()!.pointee.registry?.assumingMemoryBound(
       to: OpenDirectory.self)
     while let node = next {
       if node.pointee.owner == owner {
-        node.pointee.owner = nil
-        node.pointee.isBusy = false
+        node.pointee.owner = new
+        if new == nil { node.pointee.isBusy = false }
       }
       next = node.pointee.next
     }

@@ -139,8 +139,6 @@ extension TaskQueue {
 struct DeadlineHeap: ~Copyable {
   private var tasks = GrowingArray<TaskPointer>()
 
-  mutating func forget() { tasks.removeAll() }
-
   var first: TaskPointer? { tasks.isEmpty ? nil : tasks[0] }
 
   /// Without memory the task is left out: its turn still comes.

@@ -228,43 +228,6 @@ extension TaskQueue {
   }
 }
 
-extension TaskQueue {
-  /// In the child of a fork: there are no threads, no tasks and no waits. The parent's tasks may
-  /// have been in the middle of a change, so the child leaves them alone.
-  func beginInChild() {
-    lock.renew()
-    wake.renew()
-    progress.renew()
-    closing = Lane()
-    high = Lane()
-    normal = Lane()
-    low = Lane()
-    byAge = AgeList()
-    table.forget()
-    queued = 0
-    held = AgeList()
-    heldCount = 0
-    runningTasks = AgeList()
-    running = 0
-    busyThreads = 0
-    deadlines.forget()
-    oldestRuns = false
-    completions = Lane()
-    pending = 0
-    deferredDrops = nil
-    waiters = 0
-    roomWaiters = 0
-    sleeping = 0
-    waking = 0
-    threads.removeAll()
-    exited = 0
-    background = nil
-    backgroundIsOff = true
-    backgroundIsWanted = false
-    hasTimekeeper = false
-  }
-}
-
 extension TaskPointer {
   /// Called under the lock of its queue.
   fileprivate func isOf(_ owner: UnsafeMutableRawPointer) -> Bool {

@@ -28,8 +28,7 @@ import Synchronization
 /// after its end, or at once if it reports more work.
 ///
 /// After a fork the child has none of the threads: its handles on the queue and on tasks return
-/// HUTCH_FORKED. The queue of a cache also serves the child, without tasks at first
-/// (`beginInChild`).
+/// HUTCH_FORKED. A cache that goes on in the child has a new queue there (`makeForChild`).
 ///
 /// Locks. `lock` protects every field of the queue and of its tasks that is not constant and has no
 /// other comment. Order: stripes of a cache > `lock` > the lock of a group, of a port. It is held
@@ -124,6 +123,15 @@ final class TaskQueue {
     self.hasThreads = hasThreads
     self.length = length
     self.width = width
+  }
+
+  /// A queue with the settings of this one, and without its tasks and threads: for the child of a
+  /// fork.
+  func makeForChild() throws(Failure) -> TaskQueue {
+    let queue = try TaskQueue(
+      width: width, hasThreads: hasThreads, length: length, deliver: deliver)
+    queue.suspensions = suspensions
+    return queue
   }
 
   deinit { background?.drop() }

@@ -17,13 +17,6 @@ struct TaskTable: ~Copyable {
 
   deinit { free(buckets) }
 
-  /// Starts with an empty table, and leaves the old memory alone.
-  mutating func forget() {
-    buckets = nil
-    mask = 0
-    count = 0
-  }
-
   private func bucket(_ hash: UInt64) -> Int { KeyedHash.place(of: hash, mask: mask) }
 
   /// The number of tasks in the longest chain, for tests.

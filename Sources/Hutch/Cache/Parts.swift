@@ -1,0 +1,84 @@
+import Synchronization
+
+/// What the threads of one process need to work on a cache: locks, and what calls have under way.
+///
+/// The child of a fork has a copy of the parent's parts as the parent's threads left them, in the
+/// middle of a change or with a lock held, and has none of these threads. It leaves the copy alone
+/// for ever, does not free it, and makes new parts. So no part is ever reset: what `makeForChild`
+/// does not name is new in the child.
+struct Parts: ~Copyable {
+  /// The order of writes.
+  let order: WriteOrder
+  /// Calls that use the store are inside while they do; the cache's end waits for them. A memory
+  /// hit needs no gate.
+  let gate: Gate
+  let loads: Loads
+  /// What the host's listener is told.
+  let events: Events
+  /// What memory owes to the store.
+  let writeBack: WriteBack
+  /// Host objects that wait to be released.
+  let releases: ReleaseQueue
+  /// Runs asynchronous calls, and the work in the background.
+  let tasks: TaskQueue
+  /// Protects the cache's `memoryLimits`, and makes changes of limits one after the other.
+  let limitsLock: Lock
+  /// Held for one slice of maintenance, so that slices come one after the other.
+  let maintenanceLock: Lock
+
+  private init(
+    _ memory: MemoryTier, _ clock: Clock, _ versions: Versions, _ events: Events,
+    _ tasks: TaskQueue
+  ) throws(Failure) {
+    let order = try WriteOrder.make(versions)
+    let gate = try Gate()
+    let loads = try Loads.make(order)
+    let writeBack = try WriteBack.make(memory, order, events, clock)
+    let releases = try ReleaseQueue()
+    let limitsLock = try Lock()
+    let maintenanceLock = try Lock()
+    self.order = order
+    self.gate = gate
+    self.loads = loads
+    self.events = events
+    self.writeBack = writeBack
+    self.releases = releases
+    self.tasks = tasks
+    self.limitsLock = limitsLock
+    self.maintenanceLock = maintenanceLock
+  }
+
+  init(
+    _ memory: MemoryTier, _ clock: Clock, _ versions: Versions, _ options: TaskOptions
+  ) throws(Failure) {
+    try self.init(memory, clock, versions, try Events.make(), try options.makeQueue())
+  }
+
+  /// For the child of a fork. The host's listener and logger, the settings of the queue, and
+  /// whether memory may owe entries to the store are the parent's.
+  func makeForChild(_ memory: MemoryTier, _ clock: Clock) throws(Failure) -> Parts {
+    let parts = try Parts(
+      memory, clock, order.versions, try events.makeForChild(), try tasks.makeForChild())
+    if writeBack.mayHaveDirty { parts.writeBack.begin() }
+    parts.events.takeOver(events)
+    return parts
+  }
+
+  /// Names the cache among callbacks (see ThreadState). `drainsReleases`: the host asks for the
+  /// releases of its objects.
+  func belong(to owner: UnsafeMutableRawPointer, drainsReleases: Bool) {
+    tasks.belong(to: owner)
+    events.owner = owner
+    releases.owner = owner
+    if !drainsReleases { releases.onWaiting = { [tasks] in tasks.wakeBackground() } }
+  }
+}
+
+extension Cache {
+  @inline(__always) var order: WriteOrder { parts.order }
+  @inline(__always) var loads: Loads { parts.loads }
+  @inline(__always) var events: Events { parts.events }
+  @inline(__always) var writeBack: WriteBack { parts.writeBack }
+  @inline(__always) var releases: ReleaseQueue { parts.releases }
+  @inline(__always) var tasks: TaskQueue { parts.tasks }
+}
