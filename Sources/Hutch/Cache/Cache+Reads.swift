@@ -1,33 +1,5 @@
 /// Reads: memory, then the store, then promotion.
 extension Cache {
-  /// Runs `body` on the store unless the cache has none or is being shut down. `body` lets go
-  /// of the locks that it takes, and the caller holds none, for a fork may have to be waited for;
-  /// what it found damaged goes then, and the listener is told.
-  @inline(__always)
-  func withStorage<R: ~Copyable>(
-    _ body: (any Storage) throws(Failure) -> R
-  ) throws(Failure) -> R {
-    guard let storage else { throw Failure(.unsupported, "this cache has no disk tier") }
-    guard enterStorage() else { throw .closed }
-    defer { leaveStorage(storage) }
-    return try body(storage)
-  }
-
-  @inline(never)
-  func enterStorage() -> Bool {
-    guard parts.gate.enter() else { return false }
-    awaken()
-    return true
-  }
-
-  @inline(never)
-  private func leaveStorage(_ storage: any Storage) {
-    if writeBack.queue.isDue { writeBack.writeDue(storage) }
-    if storage.owesRemovals { storage.settle() }
-    parts.gate.leave()
-    events.deliver()
-  }
-
   /// The value, counted as an access; nil if there is none.
   @_optimize(speed)
   func get(_ key: Bytes, in scope: Tiers) throws(Failure) -> Block? {
@@ -244,8 +216,4 @@ extension Cache {
       if let failure { throw failure }
     }
   }
-}
-
-extension Failure {
-  static var closed: Failure { Failure(.closed, "the cache has been closed") }
 }

@@ -22,7 +22,7 @@ extension Cache {
     try withStorage { (storage) throws(Failure) in
       writeBack.write(storage)
       try storage.trim(spec, at: moment, removed: &more) {
-        parts.gate.giveWay()
+        life.gate.giveWay()
         return report($0, $1)
       }
     }

@@ -48,6 +48,7 @@ final class Cache {
   let settings: Settings
   /// As they were given. Protected by the limits' lock.
   var memoryLimits: TierLimits
+  let life: Lifecycle
   let parts: Parts
   /// See Process.forks.
   let forks = Process.forks
@@ -58,25 +59,11 @@ final class Cache {
   /// Where processes share the directory. Nil: memory is nobody else's business. A fork may set
   /// it, while no call uses the store.
   private(set) var coherence: CoherenceCounters?
-  /// In the child of a fork, before the store is used for the first time. Relaxed: the thread that
-  /// resets it acts on it.
-  private let isInherited: Atomic<Bool>
-  /// In the child of a fork: the store is the parent's alone.
-  let isStorageLeft: Bool
   /// The sharing is not SHARED, and there is `coherence` all the same, because of a fork or of the
   /// store: what would be written on eviction is written at once.
   private(set) var isFamily = false
-  /// Whether the work in the background has been started. Relaxed: to start it twice does nothing.
-  private let maintains = Atomic<Bool>(false)
-  /// How many openings are being closed. Relaxed: each is counted by the thread that closes it.
-  let closing = Atomic<Int>(0)
-
-  // Of Forking, under the roster's lock.
-
-  var nextOnRoster: Unmanaged<Cache>?
-  var preparation = Preparation.none
-  var isDrained = false
-  var hasStripes = false
+  /// Of Forking, under the roster's lock.
+  var fork = Forking.Stage()
   /// The registry's, under its lock: how many openings there are.
   var openings = 1
 
@@ -95,9 +82,9 @@ final class Cache {
     let codec: Codec?
   }
 
-  private init(
+  init(
     _ memory: MemoryTier, _ storage: (any Storage)?, _ clock: Clock, _ settings: Settings,
-    _ limits: TierLimits, _ coherence: CoherenceCounters?, isInherited: Bool, isStorageLeft: Bool,
+    _ limits: TierLimits, _ coherence: CoherenceCounters?, _ life: consuming Lifecycle,
     _ parts: consuming Parts
   ) {
     self.memory = memory
@@ -107,8 +94,7 @@ final class Cache {
     memoryLimits = limits
     self.coherence = coherence
     isFamily = coherence != nil && !settings.isShared
-    self.isInherited = Atomic(isInherited)
-    self.isStorageLeft = isStorageLeft
+    self.life = life
     self.parts = parts
     self.parts.belong(to: identity, drainsReleases: settings.drainsReleases)
     settings.codec?.owner = identity
@@ -128,8 +114,8 @@ final class Cache {
       drainsReleases: options.drainsReleases, closeDeadline: options.tasks.closeDeadline,
       codec: options.disk.codec)
     let cache = Cache(
-      memory, storage, clock, settings, options.memory, coherence, isInherited: false,
-      isStorageLeft: false, try Parts(memory, clock, versions, options.tasks))
+      memory, storage, clock, settings, options.memory, coherence, try Lifecycle(),
+      try Parts(memory, clock, versions, options.tasks))
     memory.prepareHits(clock, isAll: storage == nil)
     return cache
   }
@@ -142,123 +128,6 @@ final class Cache {
 
   var versions: Versions { order.versions }
 
-  // MARK: maintenance
-
-  /// Starts the background work, once: with a store when the cache is whole, else when the
-  /// first entry comes that time can end.
-  func startMaintenance() throws(Failure) {
-    guard !maintains.load(ordering: .relaxed) else { return }
-    try tasks.startBackground(
-      pause: 1_000_000_000, context: Unmanaged.passUnretained(self).toOpaque(),
-      work: { context, _ in
-        Unmanaged<Cache>.fromOpaque(context!)._withUnsafeGuaranteedRef {
-          $0.workInBackground() ? 1 : 0
-        }
-      })
-    maintains.store(true, ordering: .relaxed)
-  }
-
-  /// What a worker does beside the tasks. True if there is more.
-  private func workInBackground() -> Bool {
-    if !settings.drainsReleases { releaseObjects(most: .max) }
-    return maintain()
-  }
-
-  /// One slice of what can wait. True if there is more.
-  func maintain() -> Bool {
-    defer { events.deliver() }
-    if writeBack.queue.count > 0 {
-      try? withStorage { (storage) throws(Failure) in writeBack.write(storage) }
-    }
-    parts.maintenanceLock.lock()
-    defer { parts.maintenanceLock.unlock() }
-    let moment = clock.momentForMaintenance()
-    var hasMore = memory.maintain(at: moment)
-    if let storage, enterStorage() {
-      hasMore = storage.maintain(at: moment) || hasMore
-      parts.gate.leave()
-    }
-    return hasMore
-  }
-
-  /// What waits to be done, on the caller's thread. Without workers the tasks too.
-  func maintain(until end: Deadline) {
-    if !tasks.hasThreads { _ = tasks.runForHost(until: end) }
-    while workInBackground() && !end.hasPassed {}
-  }
-
-  /// Reclaims what has expired, if the time is the host's: our thread goes by real seconds,
-  /// and a host that sets its clock forward wants exact counts all the same.
-  func reclaimByHostsClock() {
-    guard clock.isHosts else { return }
-    _ = clock.moment()
-    // The first round may have begun in the middle.
-    for _ in 0..<2 { while maintain() {} }
-  }
-
-  // MARK: the end
-
-  /// Before `shut`: ends the tasks, and waits for the calls that use the store. With no lock held,
-  /// the registry's neither: the host's functions that run, and that are called here, may open
-  /// and close caches.
-  func quiesce(by deadline: Deadline) {
-    tasks.stop(by: deadline)
-    parts.gate.awaitEmpty()
-    // An end is no event.
-    events.silence()
-    try? withStorage { (storage) throws(Failure) in
-      _ = writeBack.writeDirty(storage, by: deadline)
-    }
-  }
-
-  /// Shuts down: empties memory and closes the store. Once, when the last opening ends. Returns
-  /// the failure if the end was not clean.
-  func shut(by deadline: Deadline) -> Failure? {
-    parts.gate.close()
-    var failure: Failure?
-    if let storage {
-      failure = writeBack.writeDirty(storage, by: deadline)
-      writeBack.end(storage)
-    }
-    // First memory, whose departing entries hand their access times down.
-    memory.clear(at: clock.momentForMaintenance())
-    return storage?.close(lastVersion: versions.last) ?? failure
-  }
-}
-
-// MARK: fork
-
-extension Cache {
-  /// How far a cache is ready for a fork.
-  enum Preparation {
-    /// Not at all: the child's handles are dead.
-    case none
-    /// What the child has of memory will be whole; the store is the parent's.
-    case memory
-    case whole
-  }
-
-  /// What changes memory and the order of writes stands still. False: not in time.
-  func lockWrites(until end: Deadline) -> Bool {
-    guard parts.limitsLock.lock(until: end) else { return false }
-    if order.lockAll(until: end) { return true }
-    parts.limitsLock.unlock()
-    return false
-  }
-
-  func unlockWrites() {
-    order.unlockAll()
-    parts.limitsLock.unlock()
-  }
-
-  /// What memory owes to the store is written. The store's gate is paused, and nobody inside.
-  /// False: not in time, or not all of it.
-  func writesAllDown(until end: Deadline) -> Bool {
-    guard writeBack.mayHaveDirty, let storage else { return true }
-    return writeBack.writeDirty(storage, by: end, tells: false) == nil
-      && writeBack.queue.count == 0
-  }
-
   /// The store may be shared from here on. Every lock of memory is held, no call uses the store.
   func followSharing() {
     guard coherence == nil, let sharing = storage?.sharing else { return }
@@ -267,51 +136,6 @@ extension Cache {
     memory.share(sharing.counters)
     versions.share(sharing.nextVersion)
   }
-
-  /// In the child, with the locks held that were taken before the fork: a cache over the same
-  /// tiers. This one stays as it is for ever, but for its references to what a cache frees at its
-  /// end: the tiers, and the host's functions.
-  func makeForChild() throws(Failure) -> Cache {
-    let parts = try parts.makeForChild(memory, clock)
-    let isLeftNow = storage != nil && preparation == .memory
-    let isStorageLeft = isLeftNow || self.isStorageLeft
-    let cache = Cache(
-      memory, storage, clock, settings, memoryLimits, isStorageLeft ? nil : coherence,
-      isInherited: storage != nil, isStorageLeft: isStorageLeft, parts)
-    cache.openings = openings
-    cache.hasTaggedObjects.store(
-      hasTaggedObjects.load(ordering: .relaxed), ordering: .relaxed)
-    storage?.beginInChild(isPrepared: preparation == .whole, observer: cache)
-    if isStorageLeft { memory.share(nil) }
-    memory.openHits()
-    memory.unlockAll(inChild: true)
-    unlockWrites()
-    // What the parent writes from here on would be news to nobody.
-    if isLeftNow { memory.clear(at: clock.momentForMaintenance()) }
-    Unmanaged.passUnretained(memory).release()
-    Unmanaged.passUnretained(clock).release()
-    if let codec = settings.codec { Unmanaged.passUnretained(codec).release() }
-    if let storage {
-      let object: AnyObject = storage
-      Unmanaged.passUnretained(object).release()
-    }
-    return cache
-  }
-
-  /// The store is about to be used, in the child for the first time: it takes its place, and what
-  /// works in the background begins.
-  @inline(__always)
-  func awaken() {
-    if isInherited.load(ordering: .relaxed) { awakenNow() }
-  }
-
-  @inline(never)
-  private func awakenNow() {
-    guard isInherited.exchange(false, ordering: .relaxed), !isStorageLeft else { return }
-    storage?.awaken()
-    try? startMaintenance()
-  }
-
 }
 
 extension Cache {

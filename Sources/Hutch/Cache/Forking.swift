@@ -47,19 +47,37 @@ import Synchronization
 /// listener, the clock and the codec are copied with their contexts, and each process lets go
 /// of its copy once, as it closes.
 enum Forking {
+  /// How far a cache is ready for a fork.
+  enum Preparation {
+    /// Not at all: the child's handles are dead.
+    case none
+    /// What the child has of memory will be whole; the store is the parent's.
+    case memory
+    case whole
+  }
+
+  /// What the forking thread notes of a cache.
+  struct Stage {
+    var next: Unmanaged<Cache>?
+    var preparation = Preparation.none
+    /// No call uses the store, and memory owes nothing to it.
+    var isDrained = false
+    var hasStripes = false
+  }
+
   /// A cache that has been made takes part in forks until it leaves.
   static func join(_ cache: Cache) {
     Process.setForkHooks({ Forking.prepare() }, { Forking.goOn() }, { Forking.begin() })
     Process.withRoster { (roster: inout UnsafeMutableRawPointer?) in
-      cache.nextOnRoster = roster.map { Unmanaged.fromOpaque($0) }
+      cache.fork.next = roster.map { Unmanaged.fromOpaque($0) }
       roster = cache.identity
     }
   }
 
   static func leave(_ cache: Cache) {
     Process.withRoster { (roster: inout UnsafeMutableRawPointer?) in
-      let next = cache.nextOnRoster
-      cache.nextOnRoster = nil
+      let next = cache.fork.next
+      cache.fork.next = nil
       if roster == cache.identity {
         roster = next?.toOpaque()
         return
@@ -67,9 +85,9 @@ enum Forking {
       var pointer = roster
       while let this = pointer {
         let other = Unmanaged<Cache>.fromOpaque(this).takeUnretainedValue()
-        pointer = other.nextOnRoster?.toOpaque()
+        pointer = other.fork.next?.toOpaque()
         if pointer == cache.identity {
-          other.nextOnRoster = next
+          other.fork.next = next
           return
         }
       }
@@ -80,38 +98,38 @@ enum Forking {
     var pointer = Process.roster
     while let this = pointer {
       Unmanaged<Cache>.fromOpaque(this)._withUnsafeGuaranteedRef { cache in
-        pointer = cache.nextOnRoster?.toOpaque()
+        pointer = cache.fork.next?.toOpaque()
         body(cache)
       }
     }
   }
 
   private static func prepare() {
-    forEach { $0.preparation = .none }
+    forEach { $0.fork.preparation = .none }
     if ThreadState.isWithinCall { return }
     let end = Process.forkDeadline
     // Without the registry no store can be handed on, and who closes one must not find its gate
     // paused.
     let isPaused = Process.hasRegistry
-    if isPaused { forEach { $0.parts.gate.pause() } }
+    if isPaused { forEach { $0.life.gate.pause() } }
     forEach {
-      $0.isDrained =
-        isPaused && $0.parts.gate.awaitQuiet(until: end) && $0.writesAllDown(until: end)
+      $0.fork.isDrained =
+        isPaused && $0.life.gate.awaitQuiet(until: end) && $0.writesAllDown(until: end)
     }
     let last = Deadline(after: end.left + 200_000_000)
-    forEach { $0.hasStripes = $0.lockWrites(until: last) }
+    forEach { $0.fork.hasStripes = $0.lockWrites(until: last) }
     forEach { prepare($0, until: end, last) }
   }
 
   private static func prepare(_ cache: Cache, until end: Deadline, _ last: Deadline) {
-    guard cache.hasStripes else { return }
+    guard cache.fork.hasStripes else { return }
     guard cache.memory.lockAll(until: last) else {
       cache.unlockWrites()
       return
     }
-    cache.preparation = cache.storage == nil ? .whole : .memory
-    guard let storage = cache.storage, cache.isDrained else { return }
-    if storage.prepareFork(until: end) { cache.preparation = .whole }
+    cache.fork.preparation = cache.storage == nil ? .whole : .memory
+    guard let storage = cache.storage, cache.fork.isDrained else { return }
+    if storage.prepareFork(until: end) { cache.fork.preparation = .whole }
     // Also if it has come half way only.
     cache.followSharing()
   }
@@ -119,12 +137,12 @@ enum Forking {
   /// In the parent.
   private static func goOn() {
     forEach { cache in
-      if cache.preparation == .whole { cache.storage?.endFork() }
-      if cache.preparation != .none {
+      if cache.fork.preparation == .whole { cache.storage?.endFork() }
+      if cache.fork.preparation != .none {
         cache.memory.unlockAll()
         cache.unlockWrites()
       }
-      cache.parts.gate.resume()
+      cache.life.gate.resume()
     }
   }
 
@@ -133,15 +151,15 @@ enum Forking {
     var kept: Unmanaged<Cache>?
     forEach { cache in
       // A cache whose last handle was being closed would never be closed here.
-      let isClosing = cache.closing.load(ordering: .relaxed) >= cache.openings
-      guard cache.preparation != .none, !isClosing, let child = try? cache.makeForChild() else {
+      let isClosing = cache.life.closing.load(ordering: .relaxed) >= cache.openings
+      guard cache.fork.preparation != .none, !isClosing, let child = try? cache.makeForChild() else {
         Process.setOwner(cache.identity, to: nil)
         cache.storage?.closeLocks()
         return
       }
       cache.place?._withUnsafeGuaranteedRef { $0.replace(with: child) }
-      Process.setOwner(cache.identity, to: child.isStorageLeft ? nil : child.identity)
-      child.nextOnRoster = kept
+      Process.setOwner(cache.identity, to: child.life.isStorageLeft ? nil : child.identity)
+      child.fork.next = kept
       kept = Unmanaged.passUnretained(child)
     }
     Process.roster = kept?.toOpaque()

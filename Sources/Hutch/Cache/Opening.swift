@@ -103,7 +103,7 @@ final class Opening {
   private func finish() -> Failure? {
     if isForked || closed.exchange(true, ordering: .acquiringAndReleasing) { return nil }
     let cache = self.cache
-    cache.closing.wrappingAdd(1, ordering: .relaxed)
+    cache.life.closing.wrappingAdd(1, ordering: .relaxed)
     cache.loads.noteClose(of: self)
     let deadline = Deadline(after: cache.settings.closeDeadline)
     // Before the registry's lock is taken: what runs may open and close.
@@ -120,7 +120,7 @@ final class Opening {
         cache.openings -= 1
         isLast = cache.openings == 0
         // The last one counts until the cache is shut: see Forking.begin.
-        if !isLast { cache.closing.wrappingSubtract(1, ordering: .relaxed) }
+        if !isLast { cache.life.closing.wrappingSubtract(1, ordering: .relaxed) }
       }
     }
     guard isLast else { return failure }
@@ -436,7 +436,7 @@ final class Handle {
   @inline(__always)
   func check() throws(Failure) {
     try opening.check()
-    if scope == .disk && opening.cache.isStorageLeft { throw opening.refusal }
+    if scope == .disk && opening.cache.life.isStorageLeft { throw opening.refusal }
   }
 
   /// What the parent of this process holds is the parent's to let go.

@@ -9,9 +9,6 @@ import Synchronization
 struct Parts: ~Copyable {
   /// The order of writes.
   let order: WriteOrder
-  /// Calls that use the store are inside while they do; the cache's end waits for them. A memory
-  /// hit needs no gate.
-  let gate: Gate
   let loads: Loads
   /// What the host's listener is told.
   let events: Events
@@ -23,29 +20,23 @@ struct Parts: ~Copyable {
   let tasks: TaskQueue
   /// Protects the cache's `memoryLimits`, and makes changes of limits one after the other.
   let limitsLock: Lock
-  /// Held for one slice of maintenance, so that slices come one after the other.
-  let maintenanceLock: Lock
 
   private init(
     _ memory: MemoryTier, _ clock: Clock, _ versions: Versions, _ events: Events,
     _ tasks: TaskQueue
   ) throws(Failure) {
     let order = try WriteOrder.make(versions)
-    let gate = try Gate()
     let loads = try Loads.make(order)
     let writeBack = try WriteBack.make(memory, order, events, clock)
     let releases = try ReleaseQueue()
     let limitsLock = try Lock()
-    let maintenanceLock = try Lock()
     self.order = order
-    self.gate = gate
     self.loads = loads
     self.events = events
     self.writeBack = writeBack
     self.releases = releases
     self.tasks = tasks
     self.limitsLock = limitsLock
-    self.maintenanceLock = maintenanceLock
   }
 
   init(

@@ -1,0 +1,55 @@
+import Synchronization
+
+/// The steps of a fork (Forking.swift) for one cache.
+extension Cache {
+  /// What changes memory and the order of writes stands still. False: not in time.
+  func lockWrites(until end: Deadline) -> Bool {
+    guard parts.limitsLock.lock(until: end) else { return false }
+    if order.lockAll(until: end) { return true }
+    parts.limitsLock.unlock()
+    return false
+  }
+
+  func unlockWrites() {
+    order.unlockAll()
+    parts.limitsLock.unlock()
+  }
+
+  /// What memory owes to the store is written. The store's gate is paused, and nobody inside.
+  /// False: not in time, or not all of it.
+  func writesAllDown(until end: Deadline) -> Bool {
+    guard writeBack.mayHaveDirty, let storage else { return true }
+    return writeBack.writeDirty(storage, by: end, tells: false) == nil
+      && writeBack.queue.count == 0
+  }
+
+  /// In the child, with the locks held that were taken before the fork: a cache over the same
+  /// tiers. This one stays as it is for ever, but for its references to what a cache frees at its
+  /// end: the tiers, and the host's functions.
+  func makeForChild() throws(Failure) -> Cache {
+    let isLeftNow = storage != nil && fork.preparation == .memory
+    let isStorageLeft = isLeftNow || life.isStorageLeft
+    let cache = Cache(
+      memory, storage, clock, settings, memoryLimits, isStorageLeft ? nil : coherence,
+      try Lifecycle(isAsleep: storage != nil, isStorageLeft: isStorageLeft),
+      try parts.makeForChild(memory, clock))
+    cache.openings = openings
+    cache.hasTaggedObjects.store(
+      hasTaggedObjects.load(ordering: .relaxed), ordering: .relaxed)
+    storage?.beginInChild(isPrepared: fork.preparation == .whole, observer: cache)
+    if isStorageLeft { memory.share(nil) }
+    memory.openHits()
+    memory.unlockAll(inChild: true)
+    unlockWrites()
+    // What the parent writes from here on would be news to nobody.
+    if isLeftNow { memory.clear(at: clock.momentForMaintenance()) }
+    Unmanaged.passUnretained(memory).release()
+    Unmanaged.passUnretained(clock).release()
+    if let codec = settings.codec { Unmanaged.passUnretained(codec).release() }
+    if let storage {
+      let object: AnyObject = storage
+      Unmanaged.passUnretained(object).release()
+    }
+    return cache
+  }
+}

@@ -1,0 +1,185 @@
+import Synchronization
+
+/// The life of a cache in one process: the calls that use the store, the work in the background,
+/// and the end.
+///
+/// INVARIANTS
+/// 1 A call that uses the store is inside the gate while it does. A memory hit needs no gate: the
+///   memory tier lives as long as the cache.
+/// 2 The store is closed when no call is inside, and no call enters after that. It is prepared for a
+///   fork when every call inside has stepped aside, and none enters before the fork is over.
+/// 3 Slices of maintenance come one after the other.
+///
+/// The states, and what tells them:
+///
+///   state    gate     closing            what happens
+///   open     open     below `openings`   calls, tasks, maintenance
+///   ending   open     all openings       `quiesce`: the tasks end, and calls that are inside
+///   shut     closed   all openings       `shut`: memory is emptied, and the store closed
+///
+/// In the child of a fork the cache has another Lifecycle. It begins asleep if there is a store: the
+/// first call that uses the store makes it take its place in the directory, and starts the work in
+/// the background.
+struct Lifecycle: ~Copyable {
+  let gate: Gate
+  /// Held for one slice of maintenance. Taken before stripes and locks of the tiers.
+  let maintenanceLock: Lock
+  /// How many openings are being closed. Relaxed: each is counted by the thread that closes it.
+  let closing = Atomic<Int>(0)
+  /// In the child of a fork: the store is the parent's alone.
+  let isStorageLeft: Bool
+  /// Relaxed: the thread that resets it acts on it.
+  private let asleep: Atomic<Bool>
+  /// Whether the work in the background has been started. Relaxed: to start it twice does nothing.
+  private let started = Atomic<Bool>(false)
+
+  init(isAsleep: Bool = false, isStorageLeft: Bool = false) throws(Failure) {
+    let gate = try Gate()
+    let maintenanceLock = try Lock()
+    self.gate = gate
+    self.maintenanceLock = maintenanceLock
+    self.isStorageLeft = isStorageLeft
+    asleep = Atomic(isAsleep)
+  }
+
+  @inline(__always) var isAsleep: Bool { asleep.load(ordering: .relaxed) }
+
+  /// True for the one call that wakes the cache.
+  func wake() -> Bool { asleep.exchange(false, ordering: .relaxed) }
+
+  var hasStarted: Bool { started.load(ordering: .relaxed) }
+  func noteStart() { started.store(true, ordering: .relaxed) }
+}
+
+extension Cache {
+  // MARK: the store's gate
+
+  /// Runs `body` on the store unless the cache has none or is being shut down. `body` lets go
+  /// of the locks that it takes, and the caller holds none, for a fork may have to be waited for;
+  /// what it found damaged goes then, and the listener is told.
+  @inline(__always)
+  func withStorage<R: ~Copyable>(
+    _ body: (any Storage) throws(Failure) -> R
+  ) throws(Failure) -> R {
+    guard let storage else { throw Failure(.unsupported, "this cache has no disk tier") }
+    guard enterStorage() else { throw .closed }
+    defer { leaveStorage(storage) }
+    return try body(storage)
+  }
+
+  @inline(never)
+  func enterStorage() -> Bool {
+    guard life.gate.enter() else { return false }
+    awaken()
+    return true
+  }
+
+  @inline(never)
+  private func leaveStorage(_ storage: any Storage) {
+    if writeBack.queue.isDue { writeBack.writeDue(storage) }
+    if storage.owesRemovals { storage.settle() }
+    life.gate.leave()
+    events.deliver()
+  }
+
+  /// The store is about to be used, in the child for the first time: it takes its place, and what
+  /// works in the background begins.
+  @inline(__always)
+  func awaken() {
+    if life.isAsleep { awakenNow() }
+  }
+
+  @inline(never)
+  private func awakenNow() {
+    guard life.wake(), !life.isStorageLeft else { return }
+    storage?.awaken()
+    try? startMaintenance()
+  }
+
+  // MARK: maintenance
+
+  /// Starts the background work, once: with a store when the cache is whole, else when the
+  /// first entry comes that time can end.
+  func startMaintenance() throws(Failure) {
+    if life.hasStarted { return }
+    try tasks.startBackground(
+      pause: 1_000_000_000, context: Unmanaged.passUnretained(self).toOpaque(),
+      work: { context, _ in
+        Unmanaged<Cache>.fromOpaque(context!)._withUnsafeGuaranteedRef {
+          $0.workInBackground() ? 1 : 0
+        }
+      })
+    life.noteStart()
+  }
+
+  /// What a worker does beside the tasks. True if there is more.
+  private func workInBackground() -> Bool {
+    if !settings.drainsReleases { releaseObjects(most: .max) }
+    return maintain()
+  }
+
+  /// One slice of what can wait. True if there is more.
+  func maintain() -> Bool {
+    defer { events.deliver() }
+    if writeBack.queue.count > 0 {
+      try? withStorage { (storage) throws(Failure) in writeBack.write(storage) }
+    }
+    life.maintenanceLock.lock()
+    defer { life.maintenanceLock.unlock() }
+    let moment = clock.momentForMaintenance()
+    var hasMore = memory.maintain(at: moment)
+    if let storage, enterStorage() {
+      hasMore = storage.maintain(at: moment) || hasMore
+      life.gate.leave()
+    }
+    return hasMore
+  }
+
+  /// What waits to be done, on the caller's thread. Without workers the tasks too.
+  func maintain(until end: Deadline) {
+    if !tasks.hasThreads { _ = tasks.runForHost(until: end) }
+    while workInBackground() && !end.hasPassed {}
+  }
+
+  /// Reclaims what has expired, if the time is the host's: our thread goes by real seconds,
+  /// and a host that sets its clock forward wants exact counts all the same.
+  func reclaimByHostsClock() {
+    guard clock.isHosts else { return }
+    _ = clock.moment()
+    // The first round may have begun in the middle.
+    for _ in 0..<2 { while maintain() {} }
+  }
+
+  // MARK: the end
+
+  /// Before `shut`: ends the tasks, and waits for the calls that use the store. With no lock held,
+  /// the registry's neither: the host's functions that run, and that are called here, may open
+  /// and close caches.
+  func quiesce(by deadline: Deadline) {
+    tasks.stop(by: deadline)
+    life.gate.awaitEmpty()
+    // An end is no event.
+    events.silence()
+    try? withStorage { (storage) throws(Failure) in
+      _ = writeBack.writeDirty(storage, by: deadline)
+    }
+  }
+
+  /// Shuts down: empties memory and closes the store. Once, when the last opening ends. Returns
+  /// the failure if the end was not clean.
+  func shut(by deadline: Deadline) -> Failure? {
+    life.gate.close()
+    var failure: Failure?
+    if let storage {
+      failure = writeBack.writeDirty(storage, by: deadline)
+      writeBack.end(storage)
+    }
+    // First memory, whose departing entries hand their access times down.
+    memory.clear(at: clock.momentForMaintenance())
+    return storage?.close(lastVersion: versions.last) ?? failure
+  }
+}
+
+extension Failure {
+  static var closed: Failure { Failure(.closed, "the cache has been closed") }
+}
