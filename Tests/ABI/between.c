@@ -322,6 +322,45 @@ TEST(a_count_by_a_hosts_clock_is_exact_however_long_the_walk_before_took) {
   CHECK_OK(hutch_close(cache));
 }
 
+/* ------------------------------------------------------- a directory that comes back */
+
+static int steps;
+static void count_step(void) { steps++; }
+
+/* Memory has to learn which of its entries the directory has; no put waits for that. */
+TEST(a_put_that_finds_the_directory_back_looks_up_its_own_key_alone) {
+  enum { ENTRIES = 2000 };
+  hutch_options options = unlimited_options();
+  options.flags = HUTCH_OPEN_NO_THREADS;
+  hutch_cache *cache = open_cache(scratch("cache").text, &options);
+  hutch_cache *disk = tier_of(cache, HUTCH_TIER_DISK);
+  for (uint32_t key = 0; key < ENTRIES; key++)
+    CHECK_OK(hutch_put(cache, &key, sizeof key, "v", 1, NULL, NULL));
+  CHECK(rename(scratch("cache").text, scratch("away").text) == 0);
+  CHECK_STATUS(HUTCH_PARTIAL, put_text(cache, "meanwhile", "value"));
+  CHECK(rename(scratch("away").text, scratch("cache").text) == 0);
+  /* A put tries a second after the last try. */
+  hutch_put_result result = new_result();
+  do {
+    steps = 0;
+    at_step = count_step;
+    hutch_status status = hutch_put(cache, KEY("key"), KEY("value"), NULL, &result);
+    at_step = NULL;
+    CHECK(status == HUTCH_OK || status == HUTCH_PARTIAL);
+    usleep(10000);
+  } while (result.disk != HUTCH_OUTCOME_STORED);
+  CHECK(steps < 200);
+  /* A count is exact at once: one entry is in memory alone. */
+  CHECK_EQUAL(ENTRIES + 2, count_of(cache));
+  CHECK_EQUAL(ENTRIES + 1, count_of(disk));
+  /* A clear of the disk tier takes the copies along and leaves that entry. */
+  CHECK_OK(hutch_clear(disk));
+  CHECK_EQUAL(1, count_of(cache));
+  CHECK_TEXT(cache, "meanwhile", "value");
+  hutch_cache_release(disk);
+  CHECK_OK(hutch_close(cache));
+}
+
 /* ------------------------------------------------------------------- openings */
 
 static path slow, other;

@@ -21,6 +21,8 @@ extension Cache {
     var clear = SubmittedClear()
     if storage != nil && scope != .memory {
       try withStorage { (storage) throws(Failure) in
+        // Copies of what the store has go; so it must be known which these are.
+        if scope == .disk { review.end(storage) }
         let write = StorageWrite(.clear, nil, 0)
         write.isOfAllTiers = scope == .whole
         write.time = clock.moment().time

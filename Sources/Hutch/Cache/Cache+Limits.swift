@@ -39,6 +39,7 @@ extension Cache {
   func count(in scope: Tiers) throws(Failure) -> UInt64 {
     if storage == nil || scope == .memory { return memory.count }
     return try withStorage { (storage) throws(Failure) in
+      review.end(storage)
       var count: UInt64 = 0
       for _ in 0..<9 {
         let unbacked = scope == .disk ? 0 : memory.unbackedCount

@@ -133,8 +133,13 @@ extension Cache {
 
   /// The value as it is now; no access, no promotion.
   func peek(_ key: Bytes, in scope: Tiers) throws(Failure) -> Block? {
-    let moment = clock.moment()
-    let hash = memory.hash(key)
+    try peek(key, memory.hash(key), at: clock.moment(), in: scope)
+  }
+
+  @inline(__always)
+  func peek(
+    _ key: Bytes, _ hash: UInt64, at moment: Moment, in scope: Tiers
+  ) throws(Failure) -> Block? {
     if scope != .disk, let block = memory.peek(key, hash, at: moment) { return block }
     if storage == nil || scope == .memory { return nil }
     return try withStorage { (storage) throws(Failure) in

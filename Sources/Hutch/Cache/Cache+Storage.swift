@@ -63,43 +63,10 @@ extension Cache: StorageObserver {
       log(LogLine(.warning, "the disk tier is out of service", failure))
       post(.tierDown, .disk, status: failure.status)
     } else {
-      if let storage { storeCameBack(storage) }
+      // A caller may be waiting: maintenance does it.
+      review.begin()
       log(LogLine(.info, "the disk tier is in service again"))
       post(.tierUp, .disk, status: .done)
     }
-  }
-
-  /// The store is in service again, on a directory that may not be what it was: memory learns
-  /// which of its entries the store has.
-  private func storeCameBack(_ storage: any Storage) {
-    let moment = clock.momentForMaintenance()
-    // As a rule it is: the directory was removed, or its manifest has been set aside. A caller may
-    // be waiting, and a look for each entry of a large memory tier takes seconds.
-    let isEmpty = storage.stats.count == 0
-    var position: UInt64 = 0
-    while memory.keys(
-      after: &position, limit: 64, at: moment,
-      visit: { key in
-        let hash = memory.hash(key)
-        let stripe = Stripes.index(of: hash)
-        order.stripes.lock(stripe)
-        if let version = memory.info(key, hash, at: moment)?.version {
-          // Where the store cannot tell, it has not.
-          let stored = isEmpty ? nil : (try? storage.info(key, hash, at: moment)) ?? nil
-          memory.setBacked(key, hash, version: version, stored?.version == version)
-          // Beneath a dirty entry the store has nothing.
-          if let stored, stored.version != version,
-            memory.peek(key, hash, at: moment).unowned?.isDirty ?? false,
-            let block = try? Block.allocate(key: key, record: Record())
-          {
-            let write = StorageWrite(.remove, block, hash)
-            write.version = order.versions.draw()
-            order.commit(write, to: storage, at: moment, unlocking: stripe)
-            return
-          }
-        }
-        order.stripes.unlock(stripe)
-      }) > 0
-    {}
   }
 }

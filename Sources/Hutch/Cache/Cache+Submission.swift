@@ -103,7 +103,8 @@ extension Cache {
       case .removeIfThere:
         put.result.disk = put.result.memory == .stored ? .deferred : .removed
         // Beneath a dirty entry the store has nothing, once that is committed.
-        if wasDirty ? storage.isPending(entry.key, hash) : storage.mayHold(entry.key, hash) {
+        let isBare = wasDirty && !review.isUnderWay
+        if isBare ? storage.isPending(entry.key, hash) : storage.mayHold(entry.key, hash) {
           put.write = StorageWrite(.remove, entry.retained(), hash)
         }
       case .put, .nothing: break

@@ -274,7 +274,7 @@ extension Cache {
       if taken.isDirty {
         removal.wasUnbacked = true
         // Beneath a dirty entry the store has nothing, once that is committed.
-        if !storage.isPending(key, hash) {
+        if !storage.isPending(key, hash) && !review.isUnderWay {
           order.stripes.noteChange(stripe)
           order.stripes.unlock(stripe)
           return copy
@@ -401,11 +401,12 @@ extension Cache {
   ) throws(Failure) -> PutResult {
     let hash = memory.hash(key)
     while true {
-      let moment = clock.moment().read
+      // In memory a counter that is there may need no clock.
+      let moment = storage == nil ? clock.moment() : clock.moment().read
       var old = initial
       var record = Record()
       var condition = WriteCondition.absent
-      let held = try peek(key, in: scope)
+      var held = try peek(key, hash, at: moment, in: scope)
       let current = held.unowned
       if let current {
         guard current.size == 8 else {
@@ -420,7 +421,7 @@ extension Cache {
         condition = .version(record.version)
         record.version = 0
       } else {
-        record = spec.record(at: moment)
+        record = spec.record(at: moment.read)
       }
       let (new, overflow) = old.addingReportingOverflow(delta)
       guard !overflow else { throw Failure(.overflow, "the counter's sum does not fit") }
@@ -430,6 +431,8 @@ extension Cache {
           extended: current.map { $0.extended } ?? spec.extended,
           record: record, wantsChecksum: storage != nil)
       }
+      // A block that its reader holds while it is replaced would be counted as held.
+      held = nil
       let result = try put(
         block, hash, at: moment, if: condition, in: scope,
         storing: try target(of: spec.writePolicy, in: scope), file: spec.file)

@@ -27,6 +27,7 @@ import Synchronization
 ///   maintenanceLock            one slice of maintenance
 ///   gate                       no lock, a count of calls that use the store: to enter it may be to
 ///                              wait for the end of a fork
+///   review's lock              one slice of the review of memory (BackedReview)
 ///   limitsLock                 changes of limits; what they evict is committed under it
 ///   stripes, ascending         the order of writes; a promotion tries, and does without
 ///   loads | task queue         under a stripe, or under none; then a group's, a port's

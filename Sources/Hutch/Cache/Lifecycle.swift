@@ -130,6 +130,7 @@ extension Cache {
     var hasMore = memory.maintain(at: moment)
     if let storage, enterStorage() {
       hasMore = storage.maintain(at: moment) || hasMore
+      hasMore = review.step(storage) || hasMore
       life.gate.leave()
     }
     return hasMore

@@ -14,6 +14,8 @@ struct Parts: ~Copyable {
   let events: Events
   /// What memory owes to the store.
   let writeBack: WriteBack
+  /// What memory knows of the store, after the store has come back.
+  let review: BackedReview
   /// Host objects that wait to be released.
   let releases: ReleaseQueue
   /// Runs asynchronous calls, and the work in the background.
@@ -28,12 +30,14 @@ struct Parts: ~Copyable {
     let order = try WriteOrder.make(versions)
     let loads = try Loads.make(order)
     let writeBack = try WriteBack.make(memory, order, events, clock)
+    let review = try BackedReview.make(memory, order, clock)
     let releases = try ReleaseQueue()
     let limitsLock = try Lock()
     self.order = order
     self.loads = loads
     self.events = events
     self.writeBack = writeBack
+    self.review = review
     self.releases = releases
     self.tasks = tasks
     self.limitsLock = limitsLock
@@ -46,11 +50,12 @@ struct Parts: ~Copyable {
   }
 
   /// For the child of a fork. The host's listener and logger, the settings of the queue, and
-  /// whether memory may owe entries to the store are the parent's.
+  /// whether memory may owe entries to the store, or is under review, are the parent's.
   func makeForChild(_ memory: MemoryTier, _ clock: Clock) throws(Failure) -> Parts {
     let parts = try Parts(
       memory, clock, order.versions, try events.makeForChild(), try tasks.makeForChild())
     if writeBack.mayHaveDirty { parts.writeBack.begin() }
+    if review.isUnderWay { parts.review.begin() }
     parts.events.takeOver(events)
     return parts
   }
@@ -70,6 +75,7 @@ extension Cache {
   @inline(__always) var loads: Loads { parts.loads }
   @inline(__always) var events: Events { parts.events }
   @inline(__always) var writeBack: WriteBack { parts.writeBack }
+  @inline(__always) var review: BackedReview { parts.review }
   @inline(__always) var releases: ReleaseQueue { parts.releases }
   @inline(__always) var tasks: TaskQueue { parts.tasks }
 }
