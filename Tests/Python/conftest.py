@@ -15,6 +15,7 @@ sys.path.insert(0, str(ROOT / "bindings" / "python"))
 
 try:
     import hutch
+    from hutch import _library
 except ImportError as missing:
     # A suite that cannot run must not look like one that has nothing to say.
     pytest.exit(f"the Python tests need the library: {missing}", returncode=1)
@@ -29,7 +30,7 @@ hypothesis.settings.load_profile("hutch")
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    library = hutch._library.lib._name
+    library = _library.lib._name
     terminalreporter.write_line(
         f"hutch {hutch.__version__}, {library}; HUTCH_SEED={SEED} repeats it"
     )

@@ -8,6 +8,7 @@ import subprocess
 from pathlib import Path
 
 import hutch
+from hutch import _cache, _errors, _many, _options, _trim
 import pytest
 from conftest import ROOT
 from hutch import _library, _units
@@ -99,7 +100,7 @@ def test_each_status_has_its_name_and_each_failure_its_class(status):
     assert _library.lib.hutch_status_name(status) == f"HUTCH_{status.name}".encode()
     if status < 0:
         with pytest.raises(hutch.Error) as caught:
-            hutch._errors.check(status)
+            _errors.check(status)
         assert type(caught.value) is not hutch.Error
         assert caught.value.status is status
         assert caught.value.name == f"HUTCH_{status.name}"
@@ -108,7 +109,7 @@ def test_each_status_has_its_name_and_each_failure_its_class(status):
 def test_a_number_that_is_no_status():
     assert _library.lib.hutch_status_name(12345) == b"HUTCH_UNKNOWN"
     with pytest.raises(hutch.Error) as caught:
-        hutch._errors.check(-12345)
+        _errors.check(-12345)
     assert caught.value.status == -12345
 
 
@@ -130,13 +131,13 @@ def test_enumerations(prefix, kind):
 
 def test_storage_kinds_and_constants():
     kinds = _enumerators("STORAGE_")
-    assert kinds.pop("DEFAULT") == hutch._cache._STORAGE[None]
+    assert kinds.pop("DEFAULT") == _cache._STORAGE[None]
     assert {name.lower(): number for name, number in kinds.items()} == {
-        name: number for name, number in hutch._cache._STORAGE.items() if name
+        name: number for name, number in _cache._STORAGE.items() if name
     }
     assert "#define HUTCH_FOREVER INT64_MAX" in HEADER and _units.FOREVER == 2**63 - 1
-    assert f"#define HUTCH_KEY_MAX {hutch._many._LONGEST_KEY}" in HEADER
-    assert hutch._many._AT_ONCE <= int(re.search(r"HUTCH_MANY_MAX (\d+)", HEADER)[1])
+    assert f"#define HUTCH_KEY_MAX {_many._LONGEST_KEY}" in HEADER
+    assert _many._AT_ONCE <= int(re.search(r"HUTCH_MANY_MAX (\d+)", HEADER)[1])
     assert "#define HUTCH_NO_LIMIT UINT64_MAX" in HEADER
     assert _units.limit_size(hutch.NO_LIMIT) == 2**64 - 1
     assert "#define HUTCH_MAX_ENTRY_QUARTER (UINT64_MAX - 1)" in HEADER
@@ -146,12 +147,12 @@ def test_storage_kinds_and_constants():
 @pytest.mark.parametrize(
     "prefix, table",
     [
-        ("POLICY_", hutch._cache._POLICY),
-        ("SHARING_", hutch._cache._SHARING),
-        ("WRITE_", hutch._options.WRITE_POLICIES),
-        ("DURABILITY_", hutch._cache._DURABILITY),
-        ("SHRINK_", hutch._cache._SHRINK),
-        ("NOTIFY_", hutch._options.NOTIFICATIONS),
+        ("POLICY_", _cache._POLICY),
+        ("SHARING_", _cache._SHARING),
+        ("WRITE_", _options.WRITE_POLICIES),
+        ("DURABILITY_", _cache._DURABILITY),
+        ("SHRINK_", _cache._SHRINK),
+        ("NOTIFY_", _options.NOTIFICATIONS),
     ],
 )
 def test_choices_by_name(prefix, table):
@@ -162,7 +163,7 @@ def test_choices_by_name(prefix, table):
 
 def test_kinds_of_trims():
     kinds = {name.lower(): number for name, number in _enumerators("TRIM_").items()}
-    assert kinds == hutch._trim.KINDS
+    assert kinds == _trim.KINDS
 
 
 def test_versions():

@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 import hutch
+import pytest
 from hutch import _library
 from processes import PACKAGE, environment, run
 
@@ -17,7 +18,7 @@ SHOW = "import hutch._library as l; print(l.lib._name)"
 
 def complaint(**changed: str) -> str:
     done = subprocess.run(
-        [sys.executable, "-c", "import hutch"],
+        [sys.executable, "-c", "import hutch; hutch.Cache"],
         env={**environment(), **changed},
         capture_output=True,
         text=True,
@@ -74,3 +75,31 @@ def test_everything_public_is_there_and_documented():
             method = getattr(kind, name)
             if not name.startswith("_"):
                 assert method.__doc__, f"{kind.__name__}.{name} has no docstring"
+
+
+def test_an_import_imports_little():
+    output = run(
+        """
+        import sys
+        before = set(sys.modules)
+        import hutch
+        print(sorted(set(sys.modules) - before))
+        assert "Cache" in dir(hutch) and not hasattr(hutch, "nothing")
+        with hutch.Cache() as cache:
+            cache["a"] = [1]
+            assert cache["a"] == [1]
+        heavy = {"asyncio", "inspect", "dataclasses", "hashlib", "pathlib", "logging"}
+        print(sorted(heavy & (set(sys.modules) - before)))
+        """
+    )
+    assert output == "['hutch']\n[]\n"
+
+
+def test_every_name_is_there():
+    for name in hutch.__all__:
+        assert getattr(hutch, name) is not None, name
+    everything = {}
+    exec("from hutch import *", everything)
+    assert set(hutch.__all__) <= set(everything)
+    with pytest.raises(AttributeError, match="'hutch' has no attribute 'nothing'"):
+        hutch.nothing

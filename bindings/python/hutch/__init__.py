@@ -14,58 +14,147 @@ The class Cache has the documentation. The library is libhutch; this package cal
 ctypes, and for the common calls by an extension in C, if that was built.
 """
 
-from ._cache import Cache, TierView, destroy
-from ._cbor import register
-from ._codec import Key, key_from_bytes, key_to_bytes
-from ._codec_hook import Codec
-from ._errors import (
-    BadDirectoryError,
-    BusyError,
-    ClosedError,
-    CorruptError,
-    CounterOverflowError,
-    DeadlockError,
-    Error,
-    ForkedError,
-    InvalidArgumentError,
-    LoadError,
-    NewerFormatError,
-    NoDiskTierError,
-    NoSpaceError,
-    OptionsDifferWarning,
-    OutOfMemoryError,
-    Status,
-    StorageError,
-    TierDownError,
-    TimedOutError,
-    TooLargeError,
-    UnsupportedError,
-    WrongTypeError,
-)
-from ._events import Cause, Event, EventKind, Listening
-from ._files import Hold, Writer
-from ._library import lib as _lib
-from ._logs import log
-from ._queues import CancelledError, Group, Port, Queue, Tally, Task
-from ._records import (
-    MAX_ENTRY_QUARTER,
-    CacheLimits,
-    CacheStats,
-    CheckReport,
-    Entry,
-    EntryInfo,
-    Outcome,
-    PutResult,
-    State,
-    Tier,
-    TierLimits,
-    TierStats,
-)
-from ._units import NO_LIMIT
-from ._serializers import Serializer
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from ._cache import Cache, TierView, destroy
+    from ._cbor import register
+    from ._codec import Key, key_from_bytes, key_to_bytes
+    from ._codec_hook import Codec
+    from ._errors import (
+        BadDirectoryError,
+        BusyError,
+        ClosedError,
+        CorruptError,
+        CounterOverflowError,
+        DeadlockError,
+        Error,
+        ForkedError,
+        InvalidArgumentError,
+        LoadError,
+        NewerFormatError,
+        NoDiskTierError,
+        NoSpaceError,
+        OptionsDifferWarning,
+        OutOfMemoryError,
+        Status,
+        StorageError,
+        TierDownError,
+        TimedOutError,
+        TooLargeError,
+        UnsupportedError,
+        WrongTypeError,
+    )
+    from ._events import Cause, Event, EventKind, Listening
+    from ._files import Hold, Writer
+    from ._logs import log
+    from ._queues import CancelledError, Group, Port, Queue, Tally, Task
+    from ._records import (
+        MAX_ENTRY_QUARTER,
+        CacheLimits,
+        CacheStats,
+        CheckReport,
+        Entry,
+        EntryInfo,
+        Outcome,
+        PutResult,
+        State,
+        Tier,
+        TierLimits,
+        TierStats,
+    )
+    from ._units import NO_LIMIT
+    from ._serializers import Serializer
 
-__version__: str = _lib.hutch_version().decode()
-"""The version of the library."""
+    __version__: str
+    """The version of the library."""
+
+_MODULES = {
+    "_cache": ("Cache", "TierView", "destroy"),
+    "_cbor": ("register",),
+    "_codec": ("Key", "key_from_bytes", "key_to_bytes"),
+    "_codec_hook": ("Codec",),
+    "_errors": (
+        "BadDirectoryError",
+        "BusyError",
+        "ClosedError",
+        "CorruptError",
+        "CounterOverflowError",
+        "DeadlockError",
+        "Error",
+        "ForkedError",
+        "InvalidArgumentError",
+        "LoadError",
+        "NewerFormatError",
+        "NoDiskTierError",
+        "NoSpaceError",
+        "OptionsDifferWarning",
+        "OutOfMemoryError",
+        "Status",
+        "StorageError",
+        "TierDownError",
+        "TimedOutError",
+        "TooLargeError",
+        "UnsupportedError",
+        "WrongTypeError",
+    ),
+    "_events": (
+        "Cause",
+        "Event",
+        "EventKind",
+        "Listening",
+    ),
+    "_files": ("Hold", "Writer"),
+    "_logs": ("log",),
+    "_queues": (
+        "CancelledError",
+        "Group",
+        "Port",
+        "Queue",
+        "Tally",
+        "Task",
+    ),
+    "_records": (
+        "CacheLimits",
+        "CacheStats",
+        "CheckReport",
+        "Entry",
+        "EntryInfo",
+        "MAX_ENTRY_QUARTER",
+        "Outcome",
+        "PutResult",
+        "State",
+        "Tier",
+        "TierLimits",
+        "TierStats",
+    ),
+    "_serializers": ("Serializer",),
+    "_units": ("NO_LIMIT",),
+}
+_HOMES = {name: module for module, names in _MODULES.items() for name in names}
+
+
+def __getattr__(name: str) -> object:
+    """A name of the package, whose module is imported when the name is first used.
+
+    An import of the package itself takes no time that a program would notice.
+    """
+    if name == "__version__":
+        from ._library import lib
+
+        found: object = lib.hutch_version().decode()
+    elif name in _HOMES:
+        from importlib import import_module
+
+        found = getattr(import_module(f".{_HOMES[name]}", __name__), name)
+    else:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    globals()[name] = found
+    return found
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__, "__version__"})
+
 
 __all__ = [
     "MAX_ENTRY_QUARTER",

@@ -8,30 +8,28 @@ free-threaded build, and if the environment variable HUTCH_PURE is set.
 
 from __future__ import annotations
 
-import importlib.util
+import importlib
 import os
 import sys
-from importlib.machinery import ExtensionFileLoader
-from pathlib import Path
 from typing import Any
 
-from ._library import lib
+from ._library import build_of_checkout, lib
 
 _NAME = f"{__package__}._fast"
 
 
 def _built() -> Any:
-    package = Path(__file__).resolve().parent
-    places = []
+    places = [build_of_checkout()]
     chosen = os.environ.get("HUTCH_LIBRARY")
     if chosen:
-        places.append(Path(chosen).resolve().parent)
-    if len(package.parents) > 2 and (package.parents[2] / "include" / "hutch.h").is_file():
-        places.append(package.parents[2] / "build")
+        places.insert(0, os.path.dirname(os.path.realpath(chosen)))
     for place in places:
-        file = place / "_fast.abi3.so"
-        if file.is_file():
-            spec = importlib.util.spec_from_loader(_NAME, ExtensionFileLoader(_NAME, str(file)))
+        file = os.path.join(place or "", "_fast.abi3.so")
+        if place is not None and os.path.isfile(file):
+            import importlib.util
+            from importlib.machinery import ExtensionFileLoader
+
+            spec = importlib.util.spec_from_loader(_NAME, ExtensionFileLoader(_NAME, file))
             assert spec is not None and spec.loader is not None
             module = importlib.util.module_from_spec(spec)
             spec.loader.exec_module(module)

@@ -13,7 +13,6 @@ from ctypes import byref, pointer
 from typing import TYPE_CHECKING, Any, Callable, TypeVar, overload
 
 from . import _structs
-from ._aload import Work, lead_callback, release_callback
 from ._awaits import AwaitedEntries
 from ._callbacks import callback, report
 from ._cbor import Unreadable
@@ -265,6 +264,8 @@ class AsyncEntries(AwaitedEntries):
 
         import asyncio
         import inspect
+
+        from ._aload import Work, lead_callback, release_callback
 
         name = key_to_bytes(key)
         choice("priority", priority, _PRIORITIES)

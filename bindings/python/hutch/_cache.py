@@ -10,13 +10,12 @@ import warnings
 import weakref
 from ctypes import byref, c_void_p, cast
 from types import TracebackType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from . import _logs as _logs  # From the first cache on, warnings go to logging.
 from . import _structs
 from ._async import AsyncEntries
 from ._awaits import in_thread
-from ._clock import Clock, set_clock
-from ._codec_hook import Codec, set_codec
 from ._entries import Entries
 from ._ending import forget_cache, note_cache
 from ._errors import (
@@ -28,13 +27,19 @@ from ._errors import (
     check,
     failure,
 )
-from ._events import EventKind, Listener, Listening
 from ._library import lib
 from ._options import WRITE_POLICIES, Path, choice, path_bytes
-from ._queues import Queue
-from ._records import CacheLimits, Limits, Tier, TierLimits
 from ._serializers import Forms, Serializer, forms_of
 from ._units import Seconds, limit_duration, limit_size, nanoseconds, uint32, uint64
+
+if TYPE_CHECKING:
+    from ._clock import Clock
+    from ._codec_hook import Codec
+    from ._events import EventKind, Listener, Listening
+    from ._queues import Queue
+    from ._records import CacheLimits, Limits, Tier, TierLimits
+
+# Modules of rare calls are imported by these calls, so that a program starts soon.
 
 _POLICY: dict[str | None, int] = {None: 0, "lru": 1, "lfu": 2, "fifo": 3, "adaptive": 4}
 _STORAGE: dict[str | None, int] = {None: 0, "mixed": 1, "sqlite": 2, "file": 3, "log": 4}
@@ -160,8 +165,8 @@ class Cache(Entries, AsyncEntries):
         clock: Clock | None = None,
     ) -> None:
         self._options = {name: value for name, value in locals().items() if name in _OPTIONS}
-        memory = TierLimits._from("memory", memory)
-        disk = TierLimits._from("disk", disk)
+        memory = _limits("memory", memory)
+        disk = _limits("disk", disk)
         self._forms = forms_of(serializer)
         path = None if directory is None else _directory(directory)
         # The working directory may have changed when the cache is opened again.
@@ -200,8 +205,12 @@ class Cache(Entries, AsyncEntries):
             if own is not None:
                 own._change(limits)
         if codec is not None:
+            from ._codec_hook import set_codec
+
             set_codec(options, codec)
         if clock is not None:
+            from ._clock import set_clock
+
             set_clock(options, clock)
 
         pointer = _structs.CachePointer()
@@ -301,6 +310,8 @@ class Cache(Entries, AsyncEntries):
         set stores in memory and removes the entry on disk; get, in and info see
         memory only; delete and clear remove the copies in memory only.
         """
+        from ._records import Tier
+
         return TierView(self, Tier.MEMORY)
 
     @property
@@ -311,6 +322,8 @@ class Cache(Entries, AsyncEntries):
         disk only and bring nothing into memory; delete and clear remove the entries
         on disk and their copies in memory.
         """
+        from ._records import Tier
+
         try:
             return TierView(self, Tier.DISK)
         except UnsupportedError as error:
@@ -328,8 +341,9 @@ class Cache(Entries, AsyncEntries):
         """Do the work that is due, on this thread, for at most about this long. None: all."""
         check(lib.hutch_maintain(self._pointer, 0 if seconds is None else nanoseconds(seconds)))
 
-    def listen(self, function: Listener, kinds: EventKind = EventKind.ALL) -> Listening:
-        """Call a function for each event, until the listener's end or the block's.
+    def listen(self, function: Listener, kinds: EventKind | None = None) -> Listening:
+        """Call a function for each event of these kinds (None: of all), until the listener's
+        end or the block's.
 
             with cache.listen(print, hutch.EventKind.DID_REMOVE):
                 cache.clear()
@@ -347,17 +361,23 @@ class Cache(Entries, AsyncEntries):
         """
         # Before the first event: a put may have to wait for a thread that delivers one.
         self._let_go_of_the_gil()
-        return Listening(self, function, kinds)
+        from ._events import EventKind, Listening
+
+        return Listening(self, function, EventKind.ALL if kinds is None else kinds)
 
     def queue(self) -> Queue:
         """The queue on which the cache's awaited calls run; it also runs functions of yours.
 
         The close of the cache ends it.
         """
+        from ._queues import Queue
+
         return Queue._of(self._pointer)
 
     def limits(self) -> CacheLimits:
         """The limits in force."""
+        from ._records import CacheLimits
+
         limits = _structs.CacheLimits()
         check(lib.hutch_limits(self._pointer, byref(limits)))
         return CacheLimits._of(limits)
@@ -369,10 +389,19 @@ class Cache(Entries, AsyncEntries):
             ("memory", memory, limits.memory),
             ("disk", disk, limits.disk),
         ):
-            chosen = TierLimits._from(what, given)
+            chosen = _limits(what, given)
             if chosen is not None:
                 chosen._change(own)
         check(lib.hutch_set_limits(self._pointer, byref(limits)))
+
+
+def _limits(what: str, given: Limits | None) -> TierLimits | None:
+    """The caller's limits of a tier."""
+    if given is None:
+        return None
+    from ._records import TierLimits
+
+    return TierLimits._from(what, given)
 
 
 def _directory(path: Path) -> bytes:

@@ -6,7 +6,6 @@ written and compared, and never read back.
 
 from __future__ import annotations
 
-import hashlib
 import os
 import sys
 from collections.abc import Collection
@@ -31,8 +30,15 @@ def call_key(
     text = ", ".join(parts)
     if len(text) > _LONGEST:
         # No literal begins with a hash sign, so a digest is no argument's own text.
-        text = "#" + hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
+        text = "#" + _sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
     return f"{name}({text})"
+
+
+def _sha256(data: bytes = b"") -> Any:
+    # Not at the top: few calls need a digest, and the import takes long.
+    import hashlib
+
+    return hashlib.sha256(data)
 
 
 def literal(value: Any, typed: bool) -> str:
@@ -99,7 +105,7 @@ def _of_library(value: Any, kind: type, typed: bool) -> str | None:
     numpy = sys.modules.get("numpy")
     if numpy is not None and isinstance(value, (numpy.ndarray, numpy.generic)):
         if not value.dtype.hasobject:
-            digest = hashlib.sha256(numpy.ascontiguousarray(value).tobytes()).hexdigest()
+            digest = _sha256(numpy.ascontiguousarray(value).tobytes()).hexdigest()
             return f"{value.dtype.descr!r}, {value.shape!r}, {digest}"
     return None
 
@@ -116,7 +122,7 @@ def name_of(function: Callable[..., Any]) -> str:
         )
     if function.__name__ != "<lambda>":
         return f"{module}.{qualname}"
-    digest = hashlib.sha256()
+    digest = _sha256()
     _digest_code(getattr(function, "__code__"), digest)
     try:
         cells = getattr(function, "__closure__") or ()

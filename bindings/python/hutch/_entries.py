@@ -19,7 +19,6 @@ from ._memoize import Choices, memoize
 from ._objects import Objects
 from ._options import put_options
 from ._pins import Pins
-from ._records import Entry, EntryInfo, PutResult
 from ._tags import Tags, tag_of, tag_of_value
 from ._trim import Trims
 from ._units import Seconds, own_duration, uint64
@@ -30,6 +29,7 @@ from ._walks import Walks
 
 if TYPE_CHECKING:
     from ._memoize import Memoizer
+    from ._records import Entry, EntryInfo, PutResult
 
 K = TypeVar("K", bound=Key)
 V = TypeVar("V")
@@ -127,6 +127,8 @@ class SlowEntries(Many, Tags, Files, Pins, Counters, Objects, Walks, Trims, Upke
         tag: Key | None = None,
     ) -> PutResult:
         """Like set; returns the version of the write and the outcome in each tier."""
+        from ._records import PutResult
+
         result = _structs.PutResult()
         own = expire, idle, cost, suffix, write_policy, tag
         check(self._write(lib.hutch_put, (), key, value, *own, result))
@@ -241,6 +243,8 @@ class SlowEntries(Many, Tags, Files, Pins, Counters, Objects, Walks, Trims, Upke
                 if cache.compare_and_swap("seen", entry.info.version, entry.value + ["x"]):
                     break
         """
+        from ._records import Entry, EntryInfo
+
         name = key_to_bytes(key)
         value = _structs.ValuePointer()
         try:
@@ -275,6 +279,8 @@ class SlowEntries(Many, Tags, Files, Pins, Counters, Objects, Walks, Trims, Upke
 
     def info(self, key: Key) -> EntryInfo | None:
         """The entry's record as it is now; None: no entry. No access."""
+        from ._records import EntryInfo
+
         name = key_to_bytes(key)
         info = _structs.EntryInfo()
         status = lib.hutch_info(self._pointer, name, len(name), byref(info))

@@ -7,16 +7,17 @@ import os
 import weakref
 from ctypes import byref
 from types import TracebackType
-from typing import Any, BinaryIO
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 from . import _structs
 from ._codec import Key, key_to_bytes
 from ._errors import Status, check
 from ._library import lib
 from ._options import Path, path_bytes, put_options
-from ._records import PutResult
-from ._units import Seconds
-from ._units import uint64
+from ._units import Seconds, uint64
+
+if TYPE_CHECKING:
+    from ._records import PutResult
 
 _FILE_USE = {"copy": 1, "move": 2, "link": 3}
 
@@ -45,6 +46,8 @@ class Writer:
 
     def commit(self) -> PutResult:
         """Store the written bytes, in place of the older value. The writer ends."""
+        from ._records import PutResult
+
         self._has_ended = True
         result = _structs.PutResult()
         check(lib.hutch_writer_commit(self._pointer, byref(result)))
@@ -129,6 +132,8 @@ class Files:
         name = key_to_bytes(key)
         file = path_bytes(path)
         options = put_options(expire, idle, cost, None, suffix, write_policy, tag)
+        from ._records import PutResult
+
         result = _structs.PutResult()
         check(
             lib.hutch_put_file(

@@ -6,6 +6,8 @@ The library is looked for in this order:
 2. a libhutch.so beside this package, as a wheel carries it;
 3. build/libhutch.so of the checkout that this package is part of;
 4. what the system's loader knows as libhutch.so.0.
+
+The package finds it when one of its names is first used: an ImportError comes then.
 """
 
 from __future__ import annotations
@@ -13,7 +15,6 @@ from __future__ import annotations
 import ctypes
 import os
 from ctypes import POINTER, c_char_p, c_int32, c_int64, c_size_t, c_uint32, c_uint64, c_void_p
-from pathlib import Path
 from typing import Any
 
 from . import _structs as s
@@ -295,16 +296,25 @@ _KEEP_THE_GIL = frozenset(
 )
 
 
+def build_of_checkout() -> str | None:
+    """The directory build of the checkout that this package is part of; None: there is none."""
+    package = os.path.dirname(os.path.realpath(__file__))
+    checkout = os.path.dirname(os.path.dirname(os.path.dirname(package)))
+    if os.path.isfile(os.path.join(checkout, "include", "hutch.h")):
+        return os.path.join(checkout, "build")
+    return None
+
+
 def _candidates() -> list[str]:
     chosen = os.environ.get("HUTCH_LIBRARY")
     if chosen:
         return [chosen]
-    package = Path(__file__).resolve().parent
-    candidates = [package / "libhutch.so", package / "libhutch.so.0"]
-    checkout = package.parents[2] if len(package.parents) > 2 else package
-    if (checkout / "include" / "hutch.h").is_file():
-        candidates.append(checkout / "build" / "libhutch.so")
-    return [str(path) for path in candidates if path.exists()] + ["libhutch.so.0"]
+    package = os.path.dirname(os.path.realpath(__file__))
+    candidates = [os.path.join(package, name) for name in ("libhutch.so", "libhutch.so.0")]
+    built = build_of_checkout()
+    if built is not None:
+        candidates.append(os.path.join(built, "libhutch.so"))
+    return [path for path in candidates if os.path.exists(path)] + ["libhutch.so.0"]
 
 
 def _load() -> ctypes.CDLL:

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from ctypes import byref, c_char_p, c_size_t, c_uint64
-from typing import Any, TypeVar, Union
+from typing import TYPE_CHECKING, Any, TypeVar, Union
 
 from . import _structs
 from ._cbor import Unreadable
@@ -13,11 +12,13 @@ from ._codec import Key, key_to_bytes
 from ._errors import Error, InvalidArgumentError, Status, check, described, failure
 from ._library import lib
 from ._options import put_options
-from ._records import EntryInfo, PutResult
 from ._tags import tag_of
 from ._units import Seconds
 from ._serializers import Forms
 from ._values import decode
+
+if TYPE_CHECKING:
+    from ._records import EntryInfo, PutResult
 
 T = TypeVar("T")
 
@@ -48,15 +49,18 @@ def _parts(items: list[T]) -> Iterator[list[T]]:
         yield items[start : start + _AT_ONCE]
 
 
-@contextlib.contextmanager
-def _batch(call: Any, *arguments: Any) -> Iterator[Any]:
-    """The results of a call for many keys."""
-    batch = _structs.BatchPointer()
-    check(call(*arguments, byref(batch)))
-    try:
-        yield batch
-    finally:
-        lib.hutch_batch_release(batch)
+class _Batch:
+    """The results of a call for many keys. They are there within a block."""
+
+    def __init__(self, call: Any, *arguments: Any) -> None:
+        self._pointer = _structs.BatchPointer()
+        check(call(*arguments, byref(self._pointer)))
+
+    def __enter__(self) -> Any:
+        return self._pointer
+
+    def __exit__(self, *_: object) -> None:
+        lib.hutch_batch_release(self._pointer)
 
 
 class _Failures:
@@ -112,6 +116,8 @@ class Many:
 
     def infos(self, keys: Iterable[K]) -> dict[K, EntryInfo]:
         """The records of those keys that have an entry, as info. No access."""
+        from ._records import EntryInfo
+
         found: dict[K, EntryInfo] = {}
         for key, batch, index in self._ask(lib.hutch_info_many, keys):
             info = _structs.EntryInfo()
@@ -145,7 +151,7 @@ class Many:
         for part in _parts([(key, _name(key)) for key in keys]):
             asked = [key for key, _ in part]
             names = _array([name for _, name in part])
-            with _batch(call, self._pointer, *names, len(part)) as batch:
+            with _Batch(call, self._pointer, *names, len(part)) as batch:
                 for index, status in enumerate(failures.gather(batch, asked)):
                     if status == Status.OK:
                         yield asked[index], batch, index
@@ -205,10 +211,12 @@ class Many:
                 names = _array([name for _, name, _ in part])
                 data = _array([data for _, _, data in part])
                 call = lib.hutch_put_many
-                with _batch(call, self._pointer, *names, *data, len(part), options) as batch:
+                with _Batch(call, self._pointer, *names, *data, len(part), options) as batch:
                     failures.gather(batch, [key for key, _, _ in part])
                     if results is None:
                         continue
+                    from ._records import PutResult
+
                     for index, (key, _, _) in enumerate(part):
                         result = _structs.PutResult()
                         check(lib.hutch_batch_put_result(batch, index, byref(result)))

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import ctypes
 from ctypes import byref
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from . import _structs
 from ._errors import check
 from ._library import lib
 from ._options import NOTIFICATIONS, choice
-from ._records import CacheStats, CheckReport
+
+if TYPE_CHECKING:
+    from ._records import CacheStats, CheckReport
 
 
 class Upkeep:
@@ -24,6 +26,8 @@ class Upkeep:
         quick: read no values, and omit SQLite's own check. Other threads may read
         and write meanwhile. UnsupportedError: there is no disk tier here.
         """
+        from ._records import CheckReport
+
         report = _structs.CheckReport()
         check(lib.hutch_check(self._pointer, 1 if quick else 0, byref(report)))
         return CheckReport._of(report)
@@ -55,6 +59,8 @@ class Upkeep:
 
     def stats(self) -> CacheStats:
         """What the tiers have done since the cache was opened."""
+        from ._records import CacheStats
+
         stats = _structs.CacheStats()
         check(lib.hutch_stats(self._pointer, byref(stats)))
         return CacheStats._of(stats)
