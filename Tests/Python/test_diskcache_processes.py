@@ -169,3 +169,74 @@ def test_many_threads(tmp_path):
     assert cache["n"] == 8 * ROUNDS
     assert len(cache) == 1
     assert cache.check() == []
+
+
+def test_a_fork_while_other_threads_open_and_close(tmp_path):
+    """A child works with the caches, whatever the parent's threads were in the middle of."""
+    caches = [Cache(tmp_path / str(number)) for number in range(3)]
+    stop = threading.Event()
+
+    def open_and_close(cache):
+        while not stop.is_set():
+            cache.close()
+            cache["thread"] = 1
+            Cache(cache.directory).close()
+
+    threads = [threading.Thread(target=open_and_close, args=(cache,)) for cache in caches]
+    for thread in threads:
+        thread.start()
+    try:
+        for number in range(30):
+            pid = os.fork()
+            if pid == 0:
+                status = 1
+                try:
+                    # An alarm ends a child that hangs.
+                    signal.alarm(60)
+                    for cache in caches:
+                        cache["child"] = number
+                        assert cache["child"] == number
+                        cache.close()
+                        Cache(cache.directory).set("again", number)
+                    status = 0
+                finally:
+                    os._exit(status)
+            assert os.waitpid(pid, 0)[1] == 0, number
+    finally:
+        stop.set()
+        for thread in threads:
+            thread.join()
+
+
+def test_a_fork_while_another_thread_has_the_locks(tmp_path):
+    from hutch.diskcache import _store
+
+    cache = Cache(tmp_path)
+    cache["a"] = 1
+    held, done = threading.Event(), threading.Event()
+
+    def hold():
+        cache["b"] = 1  # A use of this thread, which the fork ends in the child.
+        with cache._lock, _store._opening:
+            held.set()
+            done.wait()
+
+    thread = threading.Thread(target=hold)
+    thread.start()
+    held.wait()
+    pid = os.fork()
+    if pid == 0:
+        status = 1
+        try:
+            signal.alarm(60)
+            assert cache["a"] == cache["b"] == 1 and cache._uses == 1
+            cache.close()
+            assert Cache(tmp_path)["a"] == 1
+            status = 0
+        finally:
+            os._exit(status)
+    ended = os.waitpid(pid, 0)[1]
+    done.set()
+    thread.join()
+    assert ended == 0
+    assert cache._uses == 1

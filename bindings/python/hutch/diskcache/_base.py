@@ -8,6 +8,7 @@ import tempfile
 import threading
 import time
 import warnings
+import weakref
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, Union
@@ -43,9 +44,24 @@ class _Use:
 
     def __init__(self, cache: Base) -> None:
         self.cache = cache
+        self.process = os.getpid()
 
     def __del__(self) -> None:
-        self.cache._end_use()
+        # A fork ends the parent's other threads in the child, where one of them may have the
+        # lock. _begin_child counts anew.
+        if self.process == os.getpid():
+            self.cache._end_use()
+
+
+_caches: weakref.WeakSet[Base] = weakref.WeakSet()
+
+
+def _begin_children() -> None:
+    for cache in list(_caches):
+        cache._begin_child()
+
+
+os.register_at_fork(after_in_child=_begin_children)
 
 
 class Base:
@@ -79,6 +95,7 @@ class Base:
         self._lock = threading.RLock()
         self._store: Store | None = None
         self._uses = 0
+        _caches.add(self)
         try:
             os.makedirs(self._directory, 0o755, exist_ok=True)
         except OSError as error:
@@ -143,6 +160,16 @@ class Base:
             if self._uses:
                 return
             # The store closes with the last object that has it.
+            self._store = None
+
+    def _begin_child(self) -> None:
+        """In the child of a fork: of the threads that used the cache this one is left."""
+        self._lock = threading.RLock()
+        use = getattr(self._local, "use", None)
+        if use is not None:
+            use.process = os.getpid()
+        self._uses = int(use is not None)
+        if use is None:
             self._store = None
 
     def close(self) -> None:

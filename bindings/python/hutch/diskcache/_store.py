@@ -44,6 +44,15 @@ _stores: weakref.WeakValueDictionary[tuple[int, int], Store] = weakref.WeakValue
 _opening = threading.Lock()
 
 
+def _begin_child() -> None:
+    global _opening
+    # A thread of the parent may have had the lock.
+    _opening = threading.Lock()
+
+
+os.register_at_fork(after_in_child=_begin_child)
+
+
 class Store:
     """The open directory."""
 
