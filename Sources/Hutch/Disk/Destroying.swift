@@ -29,7 +29,7 @@ extension DiskTier {
     }
     unlinkOwn(Files.path("."), at: at)
     // The manifest goes after what it names: killed here, the call can be made again.
-    SharedState.remove(from: directory)
+    SharedState.removeFile(from: directory)
     for name in databaseNames { _ = Files.unlink(Files.path(name), at: at) }
     lock.unlink(in: directory)
     if rmdir(directory.path) != 0, hutch_errno() != ENOTEMPTY, hutch_errno() != EEXIST {
@@ -70,7 +70,7 @@ extension DiskTier {
 extension WriterLock {
   /// Unlinks the file that this lock has open, and no other that has its name meanwhile.
   fileprivate func unlink(in directory: Directory) {
-    let own = Files.status(of: descriptor)
+    let own = Files.status(of: descriptors.file)
     for name in [Files.path("hutch.lock"), Files.path("lock")] {
       let named = Files.status(name, at: directory.descriptor)
       if let own, let named, own.st_ino == named.st_ino, own.st_dev == named.st_dev {

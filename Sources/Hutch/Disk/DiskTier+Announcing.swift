@@ -10,7 +10,7 @@ extension DiskTier {
   func mayHold(_ key: Bytes, _ hash: UInt64) -> Bool {
     // The queue first: a write leaves it when its row is committed.
     guard !isPending(key, hash), isUp, isSameManifest else { return true }
-    let generation = self.generation.load(ordering: .acquiring)
+    let generation = shared.generation
     var isThere = false
     do throws(Failure) {
       var entry = FoundEntry()

@@ -16,14 +16,14 @@ extension DiskTier {
     guard let found = try manifest.find(bar.key), found.record.version <= bar.version else {
       return
     }
-    try shared?.touch(bar.hash)
+    try shared.touch(bar.hash)
     try delete(found, manifest, &meta, changes)
     try changes.drop(bar.key, found.record.version, bar.isOfDamage ? .damaged : .barred)
   }
 
   func clear(_ meta: inout Meta, _ changes: Changes) {
     changes.isAny = true
-    shared?.touchAll()
+    shared.touchAll()
     meta.generation += 1
     meta.dead = min(Meta.largest - 1, meta.dead + meta.bytes)
     meta.count = 0
@@ -34,9 +34,11 @@ extension DiskTier {
     _ write: QueuedWrite, _ manifest: Manifest, _ meta: inout Meta, _ changes: Changes
   ) throws(Failure) {
     let old = write.entry == nil ? nil : try manifest.find(write.key)
-    if let shared, write.entry != nil {
-      // Even, but for what this transaction has done itself.
-      write.write?.markBefore = shared.counters.mark(write.hash) & ~1
+    if write.entry != nil {
+      if mayHaveOthers {
+        // Even, but for what this transaction has done itself.
+        write.write?.markBefore = shared.counters.mark(write.hash) & ~1
+      }
       guard try holds(write, old, meta) else { return }
       try shared.touch(write.hash, isForAll: write.isUndecided)
     }

@@ -68,15 +68,15 @@ extension DiskTier {
 
   /// The writer lock is held.
   private func rewrite() throws(Failure) {
-    if shared != nil { try catchUp() }
+    try catchUp()
     guard isUp, let manifest else { throw downFailure }
     // Others are to ask the manifest if this does not come to its end.
-    shared?.willCommit()
+    shared.willCommit()
     defer { readers.noteCommit() }
     do throws(Failure) {
       try manifest.rewrite()
     } catch {
-      shared?.forgetTransaction()
+      shared.forgetTransaction()
       throw error
     }
     candidates.forget()
@@ -94,7 +94,7 @@ extension DiskTier {
     while !walk.isDone {
       var keys = KeyList()
       var impossible = GrowingArray<Int64>()
-      let generation = self.generation.load(ordering: .acquiring)
+      let generation = shared.generation
       try step(&walk, DiskTier.keysInCheck) { (key, row) throws(Failure) in
         if key.count == 0 || key.count > Row.longestKey {
           // No read finds it by its key.

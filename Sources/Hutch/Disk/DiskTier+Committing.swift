@@ -119,7 +119,7 @@ extension DiskTier {
     _ changes: Changes, of batch: [QueuedWrite] = [],
     _ body: (Manifest, inout Meta) throws(Failure) -> Void
   ) throws(Failure) {
-    if shared != nil { try catchUp() }
+    try catchUp()
     guard let manifest else { throw downFailure }
     try raiseDurability(manifest)
     isTransacting.store(true, ordering: .releasing)
@@ -131,9 +131,9 @@ extension DiskTier {
       var meta = manifest.meta
       try body(manifest, &meta)
       if changes.isAny {
-        meta.lastTime = shared == nil ? latestTime : max(latestTime, meta.lastTime)
+        meta.lastTime = max(latestTime, meta.lastTime)
         extendLease(&meta)
-        shared?.willCommit()
+        shared.willCommit()
         try manifest.commit(meta)
       } else {
         manifest.rollback()
@@ -142,13 +142,13 @@ extension DiskTier {
       manifest.rollback()
       // What it has removed is there again.
       sweep.ownUpTo = 0
-      shared?.forgetTransaction()
+      shared.forgetTransaction()
       fail(error, manifest)
       throw error
     }
     // SQLite writes into a file that somebody has unlinked, and says OK.
     if manifest.hasMoved {
-      shared?.forgetTransaction()
+      shared.forgetTransaction()
       goDown(Failure(.tierDown, "the directory was removed or replaced"))
       detach()
       throw downFailure
@@ -186,9 +186,9 @@ extension DiskTier {
     counters.evictions.add(changes.evictions)
     counters.expirations.add(changes.expirations)
     for file in changes.files.elements { trash.add(file, in: place) }
-    generation.store(manifest.meta.generation, ordering: .releasing)
+    shared.generation = manifest.meta.generation
     noteMarks(batch)
-    shared?.ended()
+    shared.ended()
     holdLimit(manifest)
     publish(manifest.meta)
     endSharing()
@@ -199,7 +199,7 @@ extension DiskTier {
     let limit = limits.cost
     let cost = limit == 0 ? Int64.max : Int64(clamping: limit)
     // As much for each of those who share.
-    let others = Int64(max(1, shared?.members ?? 1)) - 1
+    let others = Int64(max(1, shared.members)) - 1
     let rows = manifest.meta.bytes + manifest.meta.dead + trash.bytes * others
     if rows + Int64(manifest.log) + trash.bytes > cost {
       let room = max(0, cost - rows - Int64(manifest.log))
@@ -247,7 +247,7 @@ extension DiskTier {
     counters.trash.store(removed, ordering: .releasing)
     counters.cost.store(
       UInt64(max(0, meta.bytes + meta.dead)) + removed + UInt64(log), ordering: .relaxed)
-    if let shared, let manifest {
+    if let manifest {
       shownSequence.store(sequence, ordering: .releasing)
       shared.publish(meta, manifest)
     }

@@ -10,17 +10,16 @@ import Synchronization
 /// the readers' held every connection is closed. If it is not to be, they stay open, for the
 /// child does not touch its copies.
 ///
-/// From then on parent and child are two processes on one directory, as those are that share it
-/// (DiskTier+Sharing.swift): `shared` tells them what they must know of each other, and the
-/// writer lock has a turn for each. Where the sharing is EXCLUSIVE, a tier begins that with its
-/// first fork, with memory that parent and child have in common instead of a file, and keeps it:
-/// they are a family (WriterLock.swift), which nobody else can join.
+/// From then on the child is one more member of the directory (DiskTier+Sharing.swift): it has a turn
+/// and a presence of its own, and the same shared state. Before its first fork an EXCLUSIVE tier
+/// keeps its turn and has no other members; from then on it takes turns like a SHARED one.
 ///
 /// The child is counted as a member before it is there, and its presence is locked, so that what
 /// it remembers is never less than coherent, and the parent never takes itself for alone.
 extension DiskTier {
   var sharing: StorageSharing? {
-    shared.map { StorageSharing(counters: $0.counters, nextVersion: $0.nextVersion) }
+    mayHaveOthers
+      ? StorageSharing(counters: shared.counters, nextVersion: shared.nextVersion) : nil
   }
 
   // MARK: before
@@ -41,7 +40,7 @@ extension DiskTier {
       readers.endHold()
     }
     // There will be no child that would be counted.
-    if forChild >= 0, let shared {
+    if forChild >= 0 {
       shared.members = max(1, shared.members) - 1
       shared.idleMembers = max(1, shared.idleMembers) - 1
     }
@@ -54,24 +53,9 @@ extension DiskTier {
   /// has never been in service: the child will see for itself.
   private func makeForChild(until end: Deadline) throws(Failure) {
     guard let directoryLock else { return }
-    let made = shared == nil ? try SharedState.make(hash) : nil
-    // Also if there was one, in a directory that has gone.
-    if !directoryLock.isShared {
-      try directoryLock.beginFamily(place)
-      commonNumber.store(directoryLock.common, ordering: .relaxed)
-    }
-    if let made {
-      made.members = 1
-      made.isHandedOut = true
-      made.generation = ownGeneration.load(ordering: .relaxed)
-      made.owesSweep = !orphans.isDone
-      made.nextVersion.pointee.max(firstVersion, ordering: .relaxed)
-      if let manifest { made.publish(manifest.meta, manifest) }
-      sequence = made.begun
-      epoch.store(made.epoch, ordering: .releasing)
-      sweptOrphans = Clock.read(CLOCK_MONOTONIC)
-      shared = made
-    }
+    directoryLock.shareTurn()
+    shared.isHandedOut = true
+    mayHaveOthers = true
     var pause: useconds_t = 0
     while !directoryLock.tryTurn() {
       if end.hasPassed { throw Failure(.timedOut, "another process writes") }
@@ -79,11 +63,9 @@ extension DiskTier {
       usleep(pause)
     }
     defer { directoryLock.endTurn() }
-    forChild = try directoryLock.another(place)
-    if let shared {
-      shared.members += 1
-      shared.idleMembers += 1
-    }
+    forChild = try directoryLock.makeForChild(place)
+    shared.members += 1
+    shared.idleMembers += 1
   }
 
   /// Closes every connection. True: the readers' locks are held.
@@ -143,8 +125,8 @@ extension DiskTier {
     }
     if forChild >= 0 { directoryLock?.takeOver(forChild) }
     forChild = -1
-    isHeir = shared != nil
-    isAsleep = isHeir
+    isHeir = true
+    isAsleep = true
     queue.forgetWrites()
     letGo()
   }
@@ -153,7 +135,7 @@ extension DiskTier {
   func wake() throws(Failure) {
     isAsleep = false
     if isHeir { inherit() }
-    guard isUp, manifest == nil, let shared else { return }
+    guard isUp, manifest == nil else { return }
     do throws(Failure) {
       manifest = try Manifest.open(place, durability)
     } catch {
@@ -167,7 +149,7 @@ extension DiskTier {
   /// What this tier has under way is the parent's.
   private func inherit() {
     isHeir = false
-    if let shared { shared.idleMembers = max(1, shared.idleMembers) - 1 }
+    shared.idleMembers = max(1, shared.idleMembers) - 1
     trash = Trash()
     candidates.forget()
     density = RowDensity()
@@ -187,7 +169,7 @@ extension DiskTier {
   /// long as this process lives.
   func closeLocks() {
     for number in [lockNumber.exchange(-1, ordering: .relaxed),
-      commonNumber.exchange(-1, ordering: .relaxed)] where number >= 0
+      doorNumber.exchange(-1, ordering: .relaxed)] where number >= 0
     {
       CSystem.close(number)
     }
@@ -200,10 +182,10 @@ extension DiskTier {
     if let directoryLock { _ = Unmanaged.passRetained(directoryLock) }
     if let manifest { _ = Unmanaged.passRetained(manifest) }
     // Versions are still drawn from there.
-    if let shared { _ = Unmanaged.passRetained(shared) }
+    _ = Unmanaged.passRetained(shared)
     directoryLock = nil
     manifest = nil
-    shared = nil
+    mayHaveOthers = false
     readers.leaveBehind()
     queue.leaveBehind()
     accesses.leaveBehind()

@@ -136,7 +136,7 @@ extension DiskTier {
       idleScan.begin()
     }
     let ages = self.ages
-    let generation = self.generation.load(ordering: .acquiring)
+    let generation = shared.generation
     // Apart from the scan, which the visit changes, too.
     var walk = idleScan.walk
     do throws(Failure) {
@@ -232,7 +232,7 @@ extension DiskTier {
         note(error)
         return false
       }
-      if orphans.isDone { shared?.owesSweep = false }
+      if orphans.isDone { shared.owesSweep = false }
       return !orphans.isDone
     }
   }

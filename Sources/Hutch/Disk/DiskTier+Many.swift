@@ -47,7 +47,7 @@ extension DiskTier {
     into slice: inout ReadSlice
   ) throws(Failure) {
     guard isUp, isSameManifest else { return }
-    let generation = self.generation.load(ordering: .acquiring)
+    let generation = shared.generation
     let ages = self.ages
     // The queue first, then the rows: a write leaves it when its row is committed.
     var queued: UInt64 = 0

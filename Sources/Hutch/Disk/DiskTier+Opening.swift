@@ -17,13 +17,10 @@ extension DiskTier {
         tier.up.store(true, ordering: .releasing)
       } catch {
         // The next one that is alone makes it anew.
-        if tier.shared != nil, tier.directoryLock?.isAlone ?? false {
-          SharedState.remove(from: directory)
-        }
+        if tier.directoryLock?.isAlone ?? false { tier.shared.remove(from: directory) }
         guard options.isOptional && error.isOfDirectory else { throw error }
         // Whoever can use it may.
-        tier.directoryLock = nil
-        tier.lockNumber.store(-1, ordering: .relaxed)
+        tier.use(nil)
         tier.reason = error
         tier.isTold = false
         tier.postponeTry()
@@ -99,14 +96,16 @@ extension DiskTier {
     if directoryLock?.belongs(to: directory) ?? false { return false }
     let new = try WriterLock(directory)
     try new.acquire(options.sharing)
-    if let directoryLock {
-      try directoryLock.become(new)
-      commonNumber.store(-1, ordering: .relaxed)
-    } else {
-      directoryLock = new
-      lockNumber.store(new.descriptor, ordering: .relaxed)
-    }
+    use(new)
     return true
+  }
+
+  /// The numbers first: a child that is forked meanwhile must not close what another file has by
+  /// then.
+  private func use(_ lock: WriterLock?) {
+    lockNumber.store(lock?.descriptors.file ?? -1, ordering: .releasing)
+    doorNumber.store(lock?.descriptors.door ?? -1, ordering: .releasing)
+    directoryLock = lock
   }
 
   /// The directory's manifest, in order: what is damaged is set aside, what is not there is
@@ -146,7 +145,7 @@ extension DiskTier {
   private func setAside(_ directory: Directory) throws(Failure) {
     try ManifestFile.setAside(in: directory)
     met.setAside = true
-    shared?.advanceEpoch()
+    shared.advanceEpoch()
     orphans.begin()
   }
 
@@ -199,7 +198,7 @@ extension DiskTier {
     try opened.adopt(meta, boot, limits)
     liveLimits.set(limits)
     leaseStart.store(first, ordering: .relaxed)
-    generation.store(meta.generation, ordering: .releasing)
+    shared.generation = meta.generation
     take(opened, meta, directory)
     if isSetBack { sweep.redateFrom = Int64.max }
     publish(meta)
@@ -340,13 +339,11 @@ extension DiskTier {
     writerLock.withLock {
       defer {
         manifest = nil
-        directoryLock = nil
-        lockNumber.store(-1, ordering: .relaxed)
-        commonNumber.store(-1, ordering: .relaxed)
+        use(nil)
         leavePlace()
       }
       // Never in service: there is nothing to end.
-      if lockNumber.load(ordering: .relaxed) < 0 { return nil }
+      if directoryLock == nil { return nil }
       guard isUp, let manifest else {
         detach()
         return isRemoved ? nil : DiskTier.unclean(downFailure)
@@ -404,7 +401,7 @@ extension DiskTier {
     meta.isClean = true
     trash.endHolds(in: place)
     meta.owesSweep = !orphans.isDone || trash.hasLostSight || discardInFlight()
-      || (shared?.owesSweep ?? false)
+      || shared.owesSweep
     meta.lastTime = latestTime
     meta.nextVersion = max(firstVersion, min(lastVersion &+ 1, meta.nextVersion))
     try manifest.begin()
@@ -418,7 +415,7 @@ extension DiskTier {
     guard try manifest.checkpoint(.truncating, past: readers, synced: true) else {
       throw Failure(.io, "the manifest's log could not be moved into it")
     }
-    if shared != nil { SharedState.remove(from: place) }
+    shared.remove(from: place)
   }
 }
 

@@ -178,7 +178,7 @@ extension DiskTier {
 
   /// The commits of the directory so far, if no other process can add to them.
   private var quietState: UInt64? {
-    guard let shared else { return 0 }
+    guard mayHaveOthers else { return 0 }
     return options.isMaintained ? shared.quietState : nil
   }
 
@@ -191,7 +191,7 @@ extension DiskTier {
   ) throws(Failure) -> Row? {
     guard isUp, isSameManifest else { return nil }
     // Before the row is read: rows only get newer.
-    let generation = self.generation.load(ordering: .acquiring)
+    let generation = shared.generation
     var isVisible = false
     do throws(Failure) {
       let row = try withReader {
@@ -275,7 +275,7 @@ extension DiskTier {
     var from = KeyList()
     try from.append(key ?? Bytes(start: nil, count: 0), 0)
     while count == 0 && isUp {
-      let generation = self.generation.load(ordering: .acquiring)
+      let generation = shared.generation
       let ages = self.ages
       var rows = 0
       var last = KeyList()
@@ -347,7 +347,7 @@ extension DiskTier {
     var keys = KeyList()
     var records = GrowingArray<Record>()
     while records.isEmpty && isUp {
-      let generation = self.generation.load(ordering: .acquiring)
+      let generation = shared.generation
       let ages = self.ages
       var isEnd = true
       do throws(Failure) {

@@ -1,25 +1,24 @@
 import CSystem
 import Synchronization
 
-/// Several processes on one directory (sharing SHARED).
+/// The members of a directory: the openings of several processes (sharing SHARED), a process and its
+/// forked children (any sharing), or one opening alone. There is one protocol for all of them.
 ///
-/// Each has connections of its own. Who writes or checkpoints takes a turn: the writer lock,
-/// between processes, for one transaction or one checkpoint. At its beginning it learns what
-/// others have committed since its last one: the meta row, and the limits, which are the
-/// manifest's. So counts and limits are right over all processes, and conditions are decided
-/// within the transaction. Reads take no turn; what they must know of others' commits stands in
-/// `SharedState`.
+/// Each member has connections of its own. A member that writes or checkpoints takes a turn: the
+/// writer lock between processes, for one transaction or one checkpoint. At the beginning of its
+/// turn the member learns what others have committed since its last one: the meta row, and the
+/// limits, which are the manifest's. So counts and limits are right over all members, and conditions
+/// are decided within the transaction. A read takes no turn; what it must know of others' commits
+/// is in `SharedState`. EXCLUSIVE closes the door to other openings (WriterLock): until its first
+/// fork such a member keeps its turn, and `SharedState` is memory of its own.
 ///
-/// So do a process and its forked children, whatever the sharing (DiskTier+Fork.swift): what
-/// `shared` is made for is the same.
+/// Versions are drawn from one number for all members. The opening that found itself alone has
+/// leased them in the manifest, and every transaction extends the lease.
 ///
-/// Versions are drawn from one number for all. The opening that found itself alone has leased
-/// them in the manifest, and every transaction extends the lease.
-///
-/// A process that is killed gives up its locks with its life. What it left is put in order by
-/// others: a transaction that nobody ended by who has the next turn; content files without rows
-/// once they are an hour old, or at once by who is alone, since nobody else's can be on their
-/// way; files in the trash by everybody, once a minute.
+/// The kernel gives up the locks of a process that is killed. Other members put in order what it has
+/// left: the next turn ends a transaction that was under way; a sweep removes content files without
+/// rows once they are an hour old, or at once if its member is alone, since no other member's can be
+/// on their way; every member empties the trash once a minute.
 extension DiskTier {
   /// A turn, as a lock. Within the process it is `writerMutex`.
   struct WriterTurn {
@@ -28,9 +27,9 @@ extension DiskTier {
     @inline(__always)
     func withLock<R: ~Copyable, E: Error>(_ body: () throws(E) -> R) throws(E) -> R {
       tier.writerMutex.lock()
-      if tier.shared != nil { tier.beginTurn() }
+      tier.beginTurn()
       defer {
-        if tier.shared != nil { tier.directoryLock?.endTurn() }
+        tier.directoryLock?.endTurn()
         tier.writerMutex.unlock()
       }
       return try body()
@@ -38,27 +37,6 @@ extension DiskTier {
   }
 
   var writerLock: WriterTurn { WriterTurn(tier: self) }
-
-  /// The generation of what is committed, by whichever process.
-  struct Generation {
-    let tier: DiskTier
-
-    @inline(__always)
-    func load(ordering: AtomicLoadOrdering) -> Int64 {
-      if let shared = tier.shared { return shared.generation }
-      return tier.ownGeneration.load(ordering: .acquiring)
-    }
-
-    func store(_ value: Int64, ordering: AtomicStoreOrdering) {
-      if let shared = tier.shared {
-        shared.generation = value
-      } else {
-        tier.ownGeneration.store(value, ordering: .releasing)
-      }
-    }
-  }
-
-  var generation: Generation { Generation(tier: self) }
 
   // MARK: turns
 
@@ -77,7 +55,7 @@ extension DiskTier {
   /// Learns what others have committed. The turn is ours. Throws if it cannot be learnt: then
   /// nothing is to be written.
   func catchUp() throws(Failure) {
-    guard let shared, isUp, let manifest else { return }
+    guard isUp, let manifest else { return }
     try raiseDurability(manifest)
     guard directoryLock?.mayWrite ?? false else {
       throw Failure(.io, "the directory's lock cannot be had")
@@ -112,14 +90,13 @@ extension DiskTier {
   /// Whether the manifest is the one that this tier has open. If another process has set it
   /// aside, the tier goes down, and is opened again by maintenance.
   var isSameManifest: Bool {
-    guard let shared, shared.epoch != epoch.load(ordering: .acquiring) else { return true }
+    guard shared.epoch != epoch.load(ordering: .acquiring) else { return true }
     goDown(Failure(.tierDown, "another process found the manifest damaged"))
     return false
   }
 
   /// A transaction is committed, or has changed nothing.
   func endSharing() {
-    guard let shared else { return }
     shared.ended()
     sequence = shared.begun
     shownSequence.store(sequence, ordering: .releasing)
@@ -129,7 +106,7 @@ extension DiskTier {
   /// The numbers under which these writes' entries may be remembered above: what the counters
   /// will be in a moment. Memory learns them before, so that what it has does not stop counting.
   func noteMarks(_ batch: [QueuedWrite]) {
-    guard let shared else { return }
+    guard mayHaveOthers else { return }
     for (index, queued) in batch.enumerated() {
       guard let write = queued.write, let entry = queued.entry else { continue }
       // What the same transaction has replaced is not to count again.
@@ -156,17 +133,16 @@ extension DiskTier {
     conditional.isUnmet = !conditional.condition.holds(for: version)
     if conditional.isUnmet && write.kind == .remove && version == 0 {
       // Nothing is there: what memories have of it ends with this removal, everywhere.
-      try shared?.touch(write.hash, isForAll: true)
+      try shared.touch(write.hash, isForAll: true)
     }
     return !conditional.isUnmet
   }
 
   // MARK: opening and closing
 
-  /// Becomes one of those who share the directory. True: there is no other, or the tier does
-  /// not share. The turn is ours.
+  /// Becomes a member. True: there is no other. The turn is ours.
   func enter(_ directory: Directory, isNew: Bool) throws(Failure) -> Bool {
-    guard let shared, let directoryLock else { return true }
+    guard let directoryLock else { return true }
     try directoryLock.beginTurn()
     let isAlone = directoryLock.isAlone
     guard isNew else {
@@ -177,7 +153,7 @@ extension DiskTier {
       // Memory goes by another hash of keys, and by counters that are no more.
       throw Failure(.busy, "other processes have opened the directory anew")
     }
-    try shared.map(directory, isAlone: isAlone)
+    try shared.map(options.sharing == .shared ? directory : nil, isAlone: isAlone)
     if !shared.isHandedOut { hash = shared.hash }
     if !isAlone { shared.members += 1 }
     return isAlone
@@ -185,7 +161,6 @@ extension DiskTier {
 
   /// Takes over a manifest that others have open.
   func join(_ opened: Manifest, _ directory: Directory) throws(Failure) {
-    guard let shared else { return }
     guard options.kind == .unspecified || options.kind == opened.meta.storage else {
       throw Failure(.invalidArgument, "the directory has another storage kind")
     }
@@ -200,7 +175,6 @@ extension DiskTier {
 
   /// The manifest is this tier's, and others may come.
   func settleIn(isAlone: Bool) {
-    guard let shared else { return }
     // At the next turn the others find it: see `raiseDurability`.
     let own = liveDurability.load(ordering: .relaxed)
     shared.durability = isAlone ? own : max(own, shared.durability)
@@ -217,11 +191,9 @@ extension DiskTier {
     shared.settle()
   }
 
-  /// Ends a membership that is not the last one. False: it is, or the tier does not share. The
-  /// turn is ours.
+  /// Ends a membership that is not the last one. False: it is. The turn is ours.
   func leaveOthers(_ manifest: Manifest) throws(Failure) -> Bool {
-    guard let shared, let directoryLock else { return false }
-    guard !directoryLock.isAlone else {
+    guard let directoryLock, !directoryLock.isAlone else {
       // Somebody died, and may have left files.
       if shared.noteAlone() { shared.owesSweep = true }
       return false
@@ -247,7 +219,7 @@ extension DiskTier {
 
   /// What others may have left. The turn is ours.
   func lookAfterOthers() {
-    guard let shared, let directoryLock, isUp else { return }
+    guard mayHaveOthers, let directoryLock, isUp else { return }
     // What was kept while this process was alone would stand in the way of others' checkpoints.
     if shared.counters.hasOthers { readers.letGo() }
     let now = Clock.read(CLOCK_MONOTONIC)
@@ -266,7 +238,7 @@ extension DiskTier {
   /// Whether a content file without a row may be another process's on its way to one. The turn
   /// is ours.
   func mayBeOnItsWay(_ name: ContentName) -> Bool {
-    guard shared != nil, let directoryLock, !directoryLock.isAlone else { return false }
+    guard let directoryLock, !directoryLock.isAlone else { return false }
     // Its owner has taken it away since it was listed.
     guard let status = ContentFiles.status(name, in: place) else { return true }
     // The change, and not the writing: a file that was linked or moved here keeps the time of the
@@ -289,7 +261,7 @@ extension DiskTier {
   /// A sum is never taken of rows before a commit and of removed files after it: that would be
   /// above the limit.
   func sharedSums() -> (count: UInt64, cost: UInt64)? {
-    guard let shared, isUp else { return nil }
+    guard isUp else { return nil }
     for _ in 0..<8 {
       let begun = shared.begun
       let shown = shownSequence.load(ordering: .acquiring)

@@ -101,7 +101,7 @@ extension DiskTier {
   ) throws(Failure) {
     var walk = RowWalk(upTo: writerLock.withLock { manifest?.lastID ?? 0 })
     while !walk.isDone {
-      let generation = self.generation.load(ordering: .acquiring)
+      let generation = shared.generation
       do throws(Failure) {
         try step(&walk, DiskTier.rowsInLook) { (key, row) throws(Failure) in
           guard row.generation == generation else { return }

@@ -178,16 +178,14 @@ final class DiskTier: Storage {
   var hash: KeyedHash {
     didSet { accesses.hash = hash }
   }
-  /// Nil: sharing is EXCLUSIVE, and there was no fork.
-  var shared: SharedState? {
-    get { isSharing.load(ordering: .acquiring) ? sharedState : nil }
-    set {
-      sharedState = newValue
-      isSharing.store(newValue != nil, ordering: .releasing)
-    }
+  let shared: SharedState
+  /// True if there may be other members: sharing is SHARED, or the process has forked. Set with
+  /// every lock of the tier held, and never cleared but in a child without a part.
+  var mayHaveOthers: Bool {
+    get { canShare.load(ordering: .relaxed) }
+    set { canShare.store(newValue, ordering: .relaxed) }
   }
-  private var sharedState: SharedState?
-  private let isSharing: Atomic<Bool>
+  private let canShare: Atomic<Bool>
   /// After which transaction `counters` was published. Written under the writer lock.
   let shownSequence = Atomic<UInt64>(0)
   /// Whether a transaction of this process is under way, and those of others have been taken
@@ -229,9 +227,6 @@ final class DiskTier: Storage {
   var isTold = true
   /// Release when it changes, acquire by who acts on it.
   let up = Atomic<Bool>(false)
-  /// Of what is committed. Acquire and release: who reads a row written after a clear sees
-  /// the clear's generation too, or an older one, and older rows are filtered by either.
-  let ownGeneration = Atomic<Int64>(0)
   let leaseStart = Atomic<UInt64>(1)
 
   /// Protects `namesInFlight`, content files whose rows are not committed yet, and where the
@@ -256,7 +251,7 @@ final class DiskTier: Storage {
     let readers = try Readers()
     let accesses = try AccessTimes(hash)
     let writerMutex = try Lock()
-    let shared = options.sharing == .shared ? try SharedState.make(hash) : nil
+    let shared = try SharedState.make(hash)
     let stateLock = try Lock()
     let maintenanceLock = try Lock()
     let filesLock = try Lock()
@@ -265,8 +260,8 @@ final class DiskTier: Storage {
     self.readers = readers
     self.accesses = accesses
     self.writerMutex = writerMutex
-    sharedState = shared
-    isSharing = Atomic(shared != nil)
+    self.shared = shared
+    canShare = Atomic(options.sharing == .shared)
     self.stateLock = stateLock
     self.maintenanceLock = maintenanceLock
     self.filesLock = filesLock
@@ -287,10 +282,10 @@ final class DiskTier: Storage {
 
   var firstVersion: UInt64 { leaseStart.load(ordering: .relaxed) }
 
-  /// Of the writer lock's file, and of what a family has in common; -1: none. The child of a fork
-  /// that cannot use the directory closes them.
+  /// Of the directory lock's open files; -1: none. The child of a fork that cannot use the
+  /// directory closes them.
   let lockNumber = Atomic<Int32>(-1)
-  let commonNumber = Atomic<Int32>(-1)
+  let doorNumber = Atomic<Int32>(-1)
 
   var limits: TierLimits { liveLimits.current }
 
@@ -312,7 +307,7 @@ final class DiskTier: Storage {
 
   func watch(by observer: any StorageObserver) {
     self.observer = observer
-    shared?.isHandedOut = true
+    if options.sharing == .shared { shared.isHandedOut = true }
     tellMet()
   }
 
@@ -354,12 +349,10 @@ final class DiskTier: Storage {
   /// weaker ones have left unsynced goes to the disk first: a manifest of which some pages are
   /// older than its log would not be whole. The writer lock is held, no transaction has begun.
   func raiseDurability(_ manifest: Manifest) throws(Failure) {
-    if let shared {
-      let others = shared.durability
-      let raised = max(others, liveDurability.load(ordering: .relaxed))
-      if raised != others { shared.durability = raised }
-      liveDurability.max(raised, ordering: .relaxed)
-    }
+    let others = shared.durability
+    let raised = max(others, liveDurability.load(ordering: .relaxed))
+    if raised != others { shared.durability = raised }
+    liveDurability.max(raised, ordering: .relaxed)
     guard durability.rawValue > manifest.durability.rawValue else { return }
     if manifest.durability == .process { try Files.syncAll(at: place.descriptor) }
     try manifest.raise(to: durability)

@@ -3,7 +3,7 @@ import Synchronization
 
 /// What the processes that share a directory tell each other without a look into the manifest:
 /// the file `hutch.shared`, which all of them have mapped. Nothing in it outlives the last of them:
-/// who finds itself alone begins it anew, from the manifest.
+/// an opening that finds itself alone begins it anew, from the manifest.
 ///
 ///      0  what it is, of which layout
 ///      8  secrets of the keys' hash, four: the same key, the same counter in all processes
@@ -20,8 +20,8 @@ import Synchronization
 ///    128  the next version
 ///   4096  the counters of CoherenceCounters
 ///
-/// Where sharing is EXCLUSIVE there is no file: a process and its forked children have the
-/// memory in common, which was made when it was first needed.
+/// Where sharing is EXCLUSIVE there is no file: the memory is the process's own, and its forked
+/// children have it in common.
 ///
 /// All but the versions and what `CoherenceCounters.dropCopies` does is written by who has the
 /// writer lock. Release and acquire throughout, so that who sees a number sees what it is about.
@@ -53,8 +53,10 @@ final class SharedState {
   private let base: UnsafeMutableRawPointer
   let counters: CoherenceCounters
 
-  /// Whether the memory tier goes by `hash` and `counters`. Set while the tier is opened.
+  /// True if the memory tier goes by the counters: a copy of an entry counts while its counter is
+  /// unchanged.
   var isHandedOut = false
+  private var isOnDisk = false
 
   // Of the transaction under way, under the writer lock.
 
@@ -100,32 +102,24 @@ final class SharedState {
 
   // MARK: opening
 
-  /// Maps the directory's file. Who is alone begins it anew; secrets that this tier has used
+  /// Begins to use the directory's file, or, with no directory, memory that only this process and
+  /// its children have. A member that is alone begins it anew; the secrets that this tier has used
   /// stay the ones that it uses.
-  func map(_ directory: Directory, isAlone: Bool) throws(Failure) {
+  func map(_ directory: Directory?, isAlone: Bool) throws(Failure) {
     let secrets = (load(8), load(16), load(24), load(32))
     let before = nextVersion.pointee.load(ordering: .relaxed)
-    guard
-      let number = Files.openBeneath(
-        Files.path("hutch.shared"), at: directory.descriptor,
-        O_RDWR | O_NONBLOCK | (isAlone ? O_CREAT : 0))
-    else { throw .opening("cannot open the file hutch.shared") }
-    let file = Descriptor(owning: number)
-    if isAlone {
-      // Blocks for all of it: a mapped page without one, on a full file system, is a SIGBUS.
-      let code = posix_fallocate(file.number, 0, off_t(SharedState.size))
-      guard code == 0 else { throw .system("cannot make the file hutch.shared", errno: code) }
+    let file = try directory.map { (directory) throws(Failure) in
+      try SharedState.open(directory, isAlone: isAlone)
     }
-    guard let status = Files.status(of: file.number), hutch_is_regular(status.st_mode) != 0,
-      Int(status.st_size) >= SharedState.size
-    else { throw Failure(.badDirectory, "the file hutch.shared in the directory is not a cache's") }
     // What memory remembers must not fit counters that begin anew.
     let kept = isAlone && isHandedOut ? try Allocation.bytes(CoherenceCounters.byteCount) : nil
     defer { free(kept) }
     kept?.copyMemory(from: base + At.counters, byteCount: CoherenceCounters.byteCount)
-    let mapped = mmap(
-      base, SharedState.size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, file.number, 0)
+    let kind = MAP_SHARED | MAP_FIXED | (file == nil ? MAP_ANONYMOUS : 0)
+    let mapped = mmap(base, SharedState.size, PROT_READ | PROT_WRITE, kind, file ?? -1, 0)
+    if let file { close(file) }
     guard mapped == base else { throw .system("cannot map the file hutch.shared") }
+    isOnDisk = file != nil
     guard isAlone else {
       guard load(At.magic) == SharedState.magic else {
         throw Failure(.badDirectory, "the file hutch.shared in the directory is not a cache's")
@@ -136,7 +130,8 @@ final class SharedState {
     if let kept {
       (base + At.counters).copyMemory(from: kept, byteCount: CoherenceCounters.byteCount)
     }
-    evenAll()
+    // Memory that is new need not be looked at.
+    if isOnDisk || kept != nil { evenAll() }
     store(8, secrets.0)
     store(16, secrets.1)
     store(24, secrets.2)
@@ -145,8 +140,30 @@ final class SharedState {
     store(At.magic, SharedState.magic)
   }
 
-  /// Of who is alone, at the end.
-  static func remove(from directory: Directory) {
+  private static func open(_ directory: Directory, isAlone: Bool) throws(Failure) -> Int32 {
+    guard
+      let number = Files.openBeneath(
+        Files.path("hutch.shared"), at: directory.descriptor,
+        O_RDWR | O_NONBLOCK | (isAlone ? O_CREAT : 0))
+    else { throw .opening("cannot open the file hutch.shared") }
+    let file = Descriptor(owning: number)
+    if isAlone {
+      // Blocks for all of it: a mapped page without one, on a full file system, is a SIGBUS.
+      let code = posix_fallocate(number, 0, off_t(SharedState.size))
+      guard code == 0 else { throw .system("cannot make the file hutch.shared", errno: code) }
+    }
+    guard let status = Files.status(of: number), hutch_is_regular(status.st_mode) != 0,
+      Int(status.st_size) >= SharedState.size
+    else { throw Failure(.badDirectory, "the file hutch.shared in the directory is not a cache's") }
+    return file.take()
+  }
+
+  /// Removes the directory's file, if it has one. The caller is the last member.
+  func remove(from directory: Directory) {
+    if isOnDisk { SharedState.removeFile(from: directory) }
+  }
+
+  static func removeFile(from directory: Directory) {
     _ = Files.unlink(Files.path("hutch.shared"), at: directory.descriptor)
   }
 

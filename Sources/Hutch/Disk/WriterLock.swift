@@ -1,50 +1,58 @@
 import CSystem
 
-/// The lock that says who may write a directory: open-file-description locks on the file
-/// `hutch.lock`. The file is the first thing that the library makes in a directory, so where it
-/// is the directory is a cache's, whatever has become of the manifest. Unlike SQLite's own they are
-/// not dropped when somebody in the process closes another descriptor of the file, and a process
-/// that dies gives them up.
+/// The lock that says which openings a directory has, and which of them may write: locks of open
+/// file descriptions on bytes of the file `hutch.lock`. The file is the first thing that the library
+/// makes in a directory, so a directory that has it is a cache's, whatever has become of the
+/// manifest. Unlike SQLite's own, these locks are not dropped when the process closes another
+/// descriptor of the file, and the kernel gives them up when the process dies.
 ///
-///   sharing EXCLUSIVE  the whole file, for writing, from open to close
-///   sharing SHARED     byte 1, for reading, from open to close: the presence. Byte 0, for
-///                      writing, while it writes or checkpoints: the turn. Byte 4, for reading,
-///                      while it waits for its first turn: the arrival
+///     byte         locked                        for
+///     0  turn      for writing                   one transaction or checkpoint
+///     1  presence  for reading                   from the first turn to the close
+///     5  door      SHARED: for reading           from before the first turn to the close
+///                  EXCLUSIVE: for writing
 ///
-/// So an EXCLUSIVE opening and any other one stand in each other's way, and SHARED ones only
-/// while they write. Presence comes with the first turn, not before: who has the turn and finds
-/// nobody else present is alone, and stays so until the turn ends.
+/// The door lets SHARED openings in together and an EXCLUSIVE one alone. An opening has it before
+/// it is present, so it finds out at once whether it may come in, and waits for its first turn with
+/// the door held.
 ///
-/// A process and its forked children that have an EXCLUSIVE opening in common are a family. The
-/// open file that all of them have inherited keeps others out until the last of them has closed
-/// it: all of the file but bytes 2 and 3, for writing. Bytes 3 and 2 are presence and turn among
-/// them. For these each has an open file of its own, as with SHARED: a child would have its
-/// parent's turn. The parent makes it, before the fork and within a turn, so that the child is
-/// present from the first.
+/// Presence comes with the first turn: an opening that has the turn and finds no other presence is
+/// alone, and stays so until the turn ends.
+///
+/// A fork makes another member. Turn and presence are this process's alone: the parent makes an open
+/// file for the child, before the fork and within a turn, so that the child is present from the
+/// first. The door's open file is inherited: an EXCLUSIVE door stays closed to others until the last
+/// of parent and children has closed it. An EXCLUSIVE opening that has never forked keeps its turn,
+/// which no other opening can want.
+///
+/// Used under the tier's writer mutex.
 final class WriterLock {
+  private enum Byte {
+    static let turn: Int64 = 0
+    static let presence: Int64 = 1
+    static let door: Int64 = 5
+  }
+
+  /// Has turn and presence.
   private let file: Descriptor
-  private(set) var isShared = false
-  private var turn: Int64 = 0
-  private var presence: Int64 = 1
+  private let door: Descriptor
   private var hasTurn = false
-  /// Of a family; -1: none. Closed, never given up: it is everybody's.
-  private(set) var common: Int32 = -1
-  /// Another lock has this one's open file.
-  private var isTaken = false
-  /// See Process.forks.
+  private var keepsTurn = false
+  /// A child has the door too: it is closed, and not unlocked.
+  private var isDoorInherited = false
+  /// The count of forks (Process.forks) under which the locks were made.
   private var forks = Process.forks
 
-  private static let arrival: Int64 = 4
-
-  /// The child of a fork that cannot use the directory closes this number: an inherited
-  /// descriptor is the same open file and would keep the lock beyond its parent.
-  var descriptor: Int32 { file.number }
+  /// The child of a fork that cannot use the directory closes these numbers: an inherited
+  /// descriptor is the same open file and would keep the locks beyond their owner.
+  var descriptors: (file: Int32, door: Int32) { (file.number, door.number) }
 
   private static var name: Files.Path { Files.path("hutch.lock") }
 
   init(_ directory: Directory) throws(Failure) {
-    let number = try WriterLock.open(directory, O_CREAT)
-    file = Descriptor(owning: number)
+    let file = Descriptor(owning: try WriterLock.open(directory, O_CREAT))
+    door = Descriptor(owning: try WriterLock.open(directory, 0))
+    self.file = file
   }
 
   private static func open(_ directory: Directory, _ flags: Int32) throws(Failure) -> Int32 {
@@ -59,87 +67,76 @@ final class WriterLock {
     return file.take()
   }
 
-  /// Whether a directory has the file.
+  /// True if a directory has the file.
   static func isIn(_ directory: Directory) -> Bool {
     guard let status = Files.status(name, at: directory.descriptor) else { return false }
     return hutch_is_regular(status.st_mode) != 0
   }
 
-  /// A child that has just been forked may not have closed its copy of the descriptor yet: the
-  /// lock is given up for that, too. The parent's is none of a child's business.
+  /// The locks are given up, and not only closed: a process that has just been forked may not have
+  /// closed its copies of the descriptors yet. A child that was not prepared only closes its
+  /// copies: the locks are its parent's.
   deinit {
-    if !isTaken && forks == Process.forks { _ = hutch_ofd_lock(file.number, Int16(F_UNLCK)) }
-    leaveFamily()
+    guard forks == Process.forks else { return }
+    _ = hutch_ofd_lock(file.number, Int16(F_UNLCK))
+    if !isDoorInherited { _ = hutch_ofd_lock(door.number, Int16(F_UNLCK)) }
   }
 
-  private func leaveFamily() {
-    if common >= 0 { close(common) }
-    common = -1
-  }
-
-  /// Takes the lock without waiting; a shared one with its first turn, for which it waits.
+  /// Passes the door, or fails at once; then waits for the first turn. The caller ends the turn.
   func acquire(_ sharing: Sharing) throws(Failure) {
-    isShared = sharing == .shared
-    let code =
-      isShared
-      ? hutch_ofd_lock_byte(file.number, Int16(F_RDLCK), WriterLock.arrival, 0)
-      : hutch_ofd_lock(file.number, Int16(F_WRLCK))
-    guard code == 0 else {
+    let type = sharing == .exclusive ? F_WRLCK : F_RDLCK
+    guard hutch_ofd_lock_byte(door.number, Int16(type), Byte.door, 0) == 0 else {
       let code = hutch_errno()
       if code == EAGAIN || code == EACCES {
         throw Failure(.busy, "another process has the directory open")
       }
       throw .system("cannot lock the directory", errno: code)
     }
-    guard isShared else { return }
     try beginTurn()
-    // Nobody can stand in the way: an exclusive opening would want the arrival's byte, too.
-    guard hutch_ofd_lock_byte(file.number, Int16(F_RDLCK), presence, 0) == 0 else {
+    guard hutch_ofd_lock_byte(file.number, Int16(F_RDLCK), Byte.presence, 0) == 0 else {
       throw .system("cannot lock the directory")
     }
-    _ = hutch_ofd_lock_byte(file.number, Int16(F_UNLCK), WriterLock.arrival, 0)
+    keepsTurn = sharing == .exclusive
   }
 
-  /// Waits until nobody else writes. Of an exclusive lock: at once.
+  // MARK: turns
+
+  /// Waits until no other member writes.
   func beginTurn() throws(Failure) {
-    guard isShared, !hasTurn else { return }
+    if hasTurn { return }
     // A turn is a transaction, shorter than the time that a sleeping thread takes to wake up.
     for _ in 0..<200 {
-      if hutch_ofd_lock_byte(file.number, Int16(F_WRLCK), turn, 0) == 0 {
-        hasTurn = true
-        return
-      }
+      if tryTurn() { return }
       sched_yield()
     }
-    while hutch_ofd_lock_byte(file.number, Int16(F_WRLCK), turn, 1) != 0 {
+    while hutch_ofd_lock_byte(file.number, Int16(F_WRLCK), Byte.turn, 1) != 0 {
       if hutch_errno() != EINTR { throw .system("cannot lock the directory") }
     }
     hasTurn = true
   }
 
-  /// As `beginTurn`, if nobody has it.
+  /// Takes the turn if no other member has it.
   func tryTurn() -> Bool {
-    guard isShared, !hasTurn else { return true }
-    hasTurn = hutch_ofd_lock_byte(file.number, Int16(F_WRLCK), turn, 0) == 0
+    if !hasTurn {
+      hasTurn = hutch_ofd_lock_byte(file.number, Int16(F_WRLCK), Byte.turn, 0) == 0
+    }
     return hasTurn
   }
 
-  /// Whether a transaction may begin.
-  var mayWrite: Bool { !isShared || hasTurn }
+  /// True if a transaction may begin.
+  var mayWrite: Bool { hasTurn }
 
   func endTurn() {
-    guard hasTurn else { return }
+    guard hasTurn, !keepsTurn else { return }
     hasTurn = false
-    _ = hutch_ofd_lock_byte(file.number, Int16(F_UNLCK), turn, 0)
+    _ = hutch_ofd_lock_byte(file.number, Int16(F_UNLCK), Byte.turn, 0)
   }
 
-  /// Whether no other opening is there. Of who has the turn.
-  var isAlone: Bool {
-    !isShared || hutch_ofd_is_locked(file.number, presence) == 0
-  }
+  /// True if no other member is present. The caller has the turn.
+  var isAlone: Bool { keepsTurn || hutch_ofd_is_locked(file.number, Byte.presence) == 0 }
 
-  /// Whether this is the lock of that directory as it is now: an open-file-description lock
-  /// stands in the way of the same process's second one.
+  /// True if this is the lock of that directory as it is now: a second open file description of
+  /// the same process would find the door closed.
   func belongs(to directory: Directory) -> Bool {
     guard let own = Files.status(of: file.number),
       let there = Files.status(WriterLock.name, at: directory.descriptor)
@@ -147,58 +144,28 @@ final class WriterLock {
     return own.st_dev == there.st_dev && own.st_ino == there.st_ino
   }
 
-  /// Takes another lock's place under the number that is known to others.
-  func become(_ other: WriterLock) throws(Failure) {
-    guard dup3(other.descriptor, descriptor, O_CLOEXEC) >= 0 else {
-      throw .system("cannot lock the directory")
-    }
-    leaveFamily()
-    isShared = other.isShared
-    turn = other.turn
-    presence = other.presence
-    hasTurn = other.hasTurn
-    other.isTaken = true
-  }
-
   // MARK: fork
 
-  /// Another open file of the same lock, with a presence of its own. The caller closes it.
-  func another(_ directory: Directory) throws(Failure) -> Int32 {
-    let number = try WriterLock.open(directory, 0)
-    let opened = Descriptor(owning: number)
-    guard belongs(to: directory),
-      hutch_ofd_lock_byte(number, Int16(F_RDLCK), presence, 0) == 0
-    else { throw .system("cannot lock the directory") }
-    return opened.take()
+  /// From here on there may be other members, whatever the sharing.
+  func shareTurn() {
+    keepsTurn = false
+    endTurn()
   }
 
-  /// Of an exclusive lock: it becomes that of a family, which has this process so far.
-  func beginFamily(_ directory: Directory) throws(Failure) {
-    guard !isShared else { return }
-    let kept = hutch_duplicate(file.number)
-    guard kept >= 0 else { throw .system("cannot lock the directory") }
-    turn = 2
-    presence = 3
-    do throws(Failure) {
-      guard hutch_ofd_lock_byte(kept, Int16(F_UNLCK), turn, 0) == 0,
-        hutch_ofd_lock_byte(kept, Int16(F_UNLCK), presence, 0) == 0
-      else { throw .system("cannot lock the directory") }
-      let own = Descriptor(owning: try another(directory))
-      guard dup3(own.number, descriptor, O_CLOEXEC) >= 0 else {
-        throw .system("cannot lock the directory")
-      }
-    } catch {
-      _ = hutch_ofd_lock(kept, Int16(F_WRLCK))
-      close(kept)
-      throw error
-    }
-    isShared = true
-    common = kept
+  /// The open file of a child that is about to be forked, with its presence. The caller has the
+  /// turn, and closes the file.
+  func makeForChild(_ directory: Directory) throws(Failure) -> Int32 {
+    let made = Descriptor(owning: try WriterLock.open(directory, 0))
+    guard belongs(to: directory),
+      hutch_ofd_lock_byte(made.number, Int16(F_RDLCK), Byte.presence, 0) == 0
+    else { throw .system("cannot lock the directory") }
+    isDoorInherited = true
+    return made.take()
   }
 
   /// In the child: the open file that was made for it takes the place of the parent's.
   func takeOver(_ made: Int32) {
-    _ = dup3(made, descriptor, O_CLOEXEC)
+    _ = dup3(made, file.number, O_CLOEXEC)
     close(made)
     hasTurn = false
     forks = Process.forks
