@@ -8,6 +8,7 @@ from __future__ import annotations
 import ctypes
 import enum
 import itertools
+import os
 import threading
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Callable
@@ -113,6 +114,15 @@ _numbers = itertools.count(1)
 # Makes the registration and the cache's record of it one step. Within it the library neither
 # waits nor calls a listener, and a release takes no lock.
 _registering = threading.RLock()
+
+
+def _begin_child() -> None:
+    """In the child of a fork: a thread of the parent may have had the lock."""
+    global _registering
+    _registering = threading.RLock()
+
+
+os.register_at_fork(after_in_child=_begin_child)
 
 
 def _event(told: Any, forms: Forms) -> Event:

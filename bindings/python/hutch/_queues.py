@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ctypes
 import itertools
+import os
 import threading
 import time
 import weakref
@@ -38,6 +39,15 @@ _completions: dict[int, Any] = {}
 """The receivers of completions: a Task, or the function of a group."""
 # Makes the state of a task change in one step. No function is called within it.
 _knowing = threading.Lock()
+
+
+def _begin_child() -> None:
+    """In the child of a fork: a thread of the parent may have had the lock."""
+    global _knowing
+    _knowing = threading.Lock()
+
+
+os.register_at_fork(after_in_child=_begin_child)
 
 
 class CancelledError(Exception):
