@@ -23,8 +23,8 @@ LAYOUT = Path(__file__).with_name("layout.txt")
 # The oldest systems that we promise have glibc 2.34.
 GLIBC = (2, 34)
 # Two stores: 727,000 bytes when the second one became part of the library, which it made 12 %
-# larger.
-LARGEST_LIBRARY = 740 * 1000
+# larger, and 741,000 with entries of it that name content files.
+LARGEST_LIBRARY = 750 * 1000
 LONGEST_FILE = {"Sources": 500, "bindings": 520}
 
 # Each folder of Sources/Hutch may use what is declared in these.

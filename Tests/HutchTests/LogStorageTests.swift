@@ -298,12 +298,18 @@ import Testing
     #expect(try fixture.get("a") == "1")
     #expect(try fixture.put("a", "2").version > version)
     #expect(fixture.opening.close() == nil)
-    for kind in [StorageKind.unspecified, .mixed, .sqlite, .file] {
+    for kind in [StorageKind.mixed, .sqlite, .file] {
       fixture.options.disk.kind = kind
       #expect(throws: Failure.self) {
         try Opening.onDirectory(fixture.path, fixture.options, clock: fixture.time.clock())
       }
     }
+    fixture.options.disk.kind = .unspecified
+    let opening = try Opening.onDirectory(
+      fixture.path, fixture.options, clock: fixture.time.clock()
+    ).opening
+    #expect(opening.cache.storage is LogStorage)
+    #expect(opening.close() == nil)
     // A library that does not know the log looks at the manifest.
     let directory = try Directory.open(path: fixture.path)
     if case .newer = try ManifestFile.look(directory) {} else { Issue.record("not newer") }

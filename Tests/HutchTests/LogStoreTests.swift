@@ -140,23 +140,110 @@ import Testing
       #expect(entry.cost == 7 && entry.created == now)
       #expect(entry.checksum == Checksum.xxh3(Bytes(entry.value)))
     }
-    // Into a buffer, also one that is too small.
-    try withBytes("key") { (key) throws(Failure) in
-      let store = fixture.store!
-      var buffer: (UInt64, UInt64) = (0, 0)
-      withUnsafeMutableBytes(of: &buffer) { buffer in
-        let whole = store.copy(
-          key, store.hash.entry(key), at: fixture.moment, isAccess: false, into: buffer)
-        #expect(whole?.size == 5 && buffer[0] == 0x76 && buffer[4] == 0x65)
-        buffer[2] = 0
-        let part = store.copy(
-          key, store.hash.entry(key), at: fixture.moment, isAccess: false,
-          into: UnsafeMutableRawBufferPointer(rebasing: buffer[..<2]))
-        #expect(part?.size == 5 && buffer[0] == 0x76 && buffer[2] == 0)
-      }
-    }
     try fixture.put("empty", "")
     #expect(try fixture.get("empty") == "" && fixture.store.count == 2)
+    try fixture.expectSound()
+  }
+
+  /// A put of a value that is in a content file.
+  @discardableResult
+  private func put(
+    _ key: String, file value: String, suffix: String = "", _ fixture: Fixture
+  ) throws -> LogFile {
+    let store = fixture.store!
+    let name = try ContentName.random(try #require(FileSuffix(suffix)))
+    let file = try withBytes(value) { (value) throws(Failure) in
+      try ContentFiles.write(value, name, in: store.directory, .nothing)
+      return LogFile(name: name, size: value.count, checksum: Checksum.xxh3(value))
+    }
+    try withBytes(key) { (key) throws(Failure) in
+      var record = Record()
+      record.version = store.nextVersion.pointee.wrappingAdd(1, ordering: .relaxed).oldValue
+      record.created = fixture.moment.time
+      let block = try Block.copying(
+        key: key, value: Bytes(start: nil, count: 0), extended: Extended(), record: record)
+      var write = LogWrite(.put, key, store.hash.entry(key))
+      write.entry = block.unowned
+      write.file = file
+      store.write(&write, at: fixture.moment)
+      #expect(write.outcome == .stored)
+      write.entry = nil
+    }
+    return file
+  }
+
+  private func dead(_ fixture: Fixture) -> [UInt64] {
+    var numbers: [UInt64] = []
+    while let file = fixture.store.dead.pop() { numbers.append(file.name.number) }
+    return numbers
+  }
+
+  @Test func aValueInAContentFile() throws {
+    let fixture = try Fixture()
+    let text = String(repeating: "value ", count: 2000)
+    let first = try put("a", file: text, suffix: ".text", fixture)
+    #expect(try fixture.get("a") == text)
+    let info = try #require(try fixture.info("a"))
+    #expect(info.size == 12_000 && info.checksum == first.checksum)
+    #expect(fixture.store.files == 12_288 && fixture.store.live > 12_288)
+    try withBytes("a") { (key) throws(Failure) in
+      let entry = fixture.store.find(key, fixture.store.hash.entry(key))?.entry
+      #expect(entry?.file?.name.suffix.count == 5 && entry?.valueSize == 0)
+    }
+    #expect(try fixture.store.check(key: "a") == true)
+    try fixture.expectSound()
+    // A touch leaves the file where it is; a replacement loses it, and so does a removal.
+    try withBytes("a") { (key) throws(Failure) in
+      var write = LogWrite(.touch, key, fixture.store.hash.entry(key))
+      write.times.created = fixture.moment.time
+      write.times.expires = fixture.moment.time + 1_000_000_000
+      fixture.store.write(&write, at: fixture.moment)
+    }
+    #expect(try fixture.get("a") == text && dead(fixture).isEmpty)
+    let second = try put("a", file: "short", fixture)
+    #expect(dead(fixture) == [first.name.number] && fixture.store.files == 4096)
+    try fixture.put("a", "in the log")
+    #expect(dead(fixture) == [second.name.number] && fixture.store.files == 0)
+    let third = try put("a", file: text, fixture)
+    _ = try fixture.remove("a")
+    #expect(dead(fixture) == [third.name.number] && fixture.store.files == 0)
+    let rest = try (0..<3).map { try put("k\($0)", file: text, fixture).name.number }
+    try fixture.store.clear(until: Deadline(after: 1_000_000_000))
+    #expect(dead(fixture).sorted() == rest.sorted() && fixture.store.files == 0)
+    try fixture.expectSound()
+  }
+
+  @Test func aContentFileThatIsGoneOrDamagedCostsItsEntry() throws {
+    let fixture = try Fixture()
+    let names = try (0..<3).map { try put("k\($0)", file: "value \($0)", fixture).name }
+    ContentFiles.discard(names[0], in: fixture.store.directory)
+    #expect(try fixture.get("k0") == nil)
+    #expect(try fixture.store.check(key: "k1") == true)
+    let path = fixture.path + "/" + ContentPath.content(names[1]).withPointer { String(cString: $0) }
+    try Data("VALUE 1".utf8).write(to: URL(fileURLWithPath: path))
+    #expect(try fixture.store.check(key: "k1") == false)
+    #expect(try fixture.get("k2") == "value 2" && fixture.store.count == 1)
+    #expect(Set(dead(fixture)) == Set(names[0..<2].map { $0.number }))
+    try fixture.expectSound()
+  }
+
+  @Test func contentFilesAndLogShareTheLimit() throws {
+    let fixture = try Fixture(TierLimits(cost: 1 << 20))
+    let text = String(repeating: "v", count: 50_000)
+    var lost = 0
+    for i in 0..<60 {
+      try put("f\(i)", file: text, fixture)
+      for j in 0..<20 { try fixture.put("s\(i)-\(j)", String(repeating: "s", count: 200)) }
+      lost += dead(fixture).count
+      #expect(fixture.store.taken <= 1 << 20)
+    }
+    #expect(lost > 30 && fixture.store.files > 300_000)
+    #expect(try fixture.get("f59") == text && fixture.get("f0") == nil)
+    // A smaller limit.
+    var limits = fixture.store.limits
+    limits.cost = 400_000
+    try fixture.store.setLimits(limits, at: fixture.moment.time)
+    #expect(fixture.store.taken <= 400_000)
     try fixture.expectSound()
   }
 
@@ -490,5 +577,11 @@ import Testing
       try fixture.store.clear(until: Deadline(at: Int64.max))
       try fixture.put("key", "value")
     }
+  }
+}
+
+extension LogStore {
+  fileprivate func check(key: String) throws -> Bool? {
+    try withBytes(key) { (key) throws(Failure) in try inspect(key) }
   }
 }

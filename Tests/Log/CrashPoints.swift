@@ -66,6 +66,9 @@ private func judge(_ scenario: Scenario, _ path: String, _ point: Int) {
     }
     check(round <= 1, "a value that was never put", key, point)
   }
+  check(
+    !store.hasOrphans || store.words.load(IndexAt.loose) > 0,
+    "a content file without an entry that no sweep looks for, at point", point)
   check(found == report.entries, "entries that nobody put", Int(report.entries), point)
   let limit = scenario.limits.count
   check(limit == 0 || report.entries <= limit, "more entries than there may be", point)
@@ -168,6 +171,21 @@ private func scenarios() -> [Scenario] {[
     store.remove(13, at: now)
   },
   Scenario(name: "touch", keys: 40) { store, now in store.touch(7, at: now) },
+  Scenario(name: "content files", keys: 40) { store, now in
+    for key in 0..<3 { store.put(key, 1, at: now, inFile: true) }
+    store.touch(1, at: now)
+    store.put(1, 1, at: now, inFile: true)
+    store.put(2, 1, at: now)
+    store.put(3, 1, at: now, inFile: true)
+    store.remove(3, at: now)
+    store.deleteDead()
+  },
+  Scenario(
+    name: "content files that evict", limits: small, keys: 200, evicts: true, churn: 300
+  ) { store, now in
+    for key in 0..<20 { store.put(key, 1, at: now, inFile: true) }
+    store.deleteDead()
+  },
   Scenario(name: "read", keys: 40) { store, now in
     for key in 0..<9 { _ = store.round(key, at: now, isAccess: true) }
   },

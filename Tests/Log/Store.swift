@@ -89,7 +89,8 @@ extension LogStore {
 
   @discardableResult
   func put(
-    _ key: Int, _ round: Int, at moment: Moment, _ change: (inout Record) -> Void = { _ in }
+    _ key: Int, _ round: Int, at moment: Moment, inFile: Bool = false,
+    _ change: (inout Record) -> Void = { _ in }
   ) -> LogWrite {
     withKey(key) { bytes, hash in
       var record = Record()
@@ -101,9 +102,54 @@ extension LogStore {
       Value.fill(block.unowned.value, key, round)
       var write = LogWrite(.put, bytes, hash)
       write.entry = block.unowned
+      if inFile { write.file = file(Bytes(block.unowned.value)) }
       self.write(&write, at: moment)
       write.entry = nil
+      // As the store's owner does: what has an entry now is loose no more.
+      if inFile { noteLoose(-1) }
       return write
+    }
+  }
+
+  /// A content file with this value, on its way to an entry.
+  private func file(_ value: Bytes) -> LogFile {
+    noteLoose(1)
+    return trying { () throws(Failure) in
+      let name = try ContentName.random()
+      try ContentFiles.write(value, name, in: directory, .nothing)
+      return LogFile(name: name, size: value.count, checksum: Checksum.xxh3(value))
+    }
+  }
+
+  /// Whether there are more content files than entries with one.
+  var hasOrphans: Bool {
+    var files = 0
+    for folder in 0...255 {
+      _ = ContentPath.folder(UInt8(folder)).withPointer { path in
+        Files.list(path, at: directory.descriptor) { name, _ in
+          if ContentName(name) != nil { files += 1 }
+          return true
+        }
+      }
+    }
+    var place = LogPlace()
+    var found = WalkPage()
+    trying { () throws(Failure) in
+      while try step(&place, into: &found) {
+        for entry in found.entries.elements {
+          let key = found.key(of: entry)
+          if find(key, hash.entry(key))?.entry.hasFile ?? false { files -= 1 }
+        }
+      }
+    }
+    return files > 0
+  }
+
+  /// Deletes the files that no entry has any more.
+  func deleteDead() {
+    while let file = dead.pop() {
+      ContentFiles.discard(file.name, in: directory)
+      noteLoose(-1)
     }
   }
 
@@ -157,6 +203,17 @@ struct Scratch: ~Copyable {
   deinit { Scratch.empty(path) }
 
   static func empty(_ path: String) {
+    if let directory = Files.open(path, O_RDONLY | O_DIRECTORY) {
+      let opened = Descriptor(owning: directory)
+      for folder in 0...255 {
+        let name = ContentPath.folder(UInt8(folder))
+        name.withPointer { folder in
+          _ = Files.list(folder, at: opened.number) { name, at in Files.unlink(name, at: at) }
+          _ = unlinkat(opened.number, folder, AT_REMOVEDIR)
+        }
+      }
+      _ = ContentPath.folders.withPointer { unlinkat(opened.number, $0, AT_REMOVEDIR) }
+    }
     for name in ["hutch.lock", "hutch-index", "hutch-log", "manifest.sqlite"] {
       unlink(path + "/" + name)
     }

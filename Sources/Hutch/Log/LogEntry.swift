@@ -13,11 +13,14 @@ import Synchronization
 ///                   address: a late reader that notes its access in a place which has been used
 ///                   again fails
 ///     40  sizes     of the value, 32 bits; of the key, 16; which fields follow, 16
-///     48  fields    8 bytes each, of those that are not 0: expires, time to idle, cost, and
-///                   sizes: of extended data with tag, 32 bits; of the tag, 8
+///     48  checksum  XXH3 of the value
+///     56  fields    8 bytes each, of those that are not 0: expires, time to idle, cost; of a value
+///                   in a content file: the number in the file's name, the value's size, and two
+///                   words of the name's suffix; sizes: of extended data with tag, 32 bits; of the
+///                   tag, 8
 ///         key, value, extended data, tag
 ///
-/// 16-byte aligned, as is its size.
+/// 16-byte aligned, as is its size. An entry with a content file has no value here.
 struct LogEntry {
   enum At {
     static let address = 0
@@ -26,7 +29,8 @@ struct LogEntry {
     static let created = 24
     static let accessed = 32
     static let sizes = 40
-    static let fields = 48
+    static let checksum = 48
+    static let fields = 56
   }
 
   struct Fields: OptionSet {
@@ -34,8 +38,13 @@ struct LogEntry {
     static let expires = Fields(rawValue: 1)
     static let timeToIdle = Fields(rawValue: 2)
     static let cost = Fields(rawValue: 4)
-    static let extended = Fields(rawValue: 8)
-    static let all: UInt64 = 15
+    static let fileNumber = Fields(rawValue: 8)
+    static let fileSize = Fields(rawValue: 16)
+    static let suffixLow = Fields(rawValue: 32)
+    static let suffixHigh = Fields(rawValue: 64)
+    /// The highest, so its word is the last.
+    static let extended = Fields(rawValue: 128)
+    static let all: UInt64 = 255
     @inline(__always) var size: Int { rawValue.nonzeroBitCount * 8 }
   }
 
@@ -96,6 +105,28 @@ struct LogEntry {
 
     @inline(__always)
     var check: UInt64 { SharedWords.load(start + At.check) }
+    @inline(__always)
+    var checksum: UInt64 { SharedWords.load(start + At.checksum) }
+
+    @inline(__always) var hasFile: Bool { fields.contains(.fileNumber) }
+
+    /// The content file that has the value; nil: none, or its name is not one of the library's.
+    var file: LogFile? {
+      let (low, high) = (field(.suffixLow), field(.suffixHigh))
+      guard hasFile,
+        let suffix = FileSuffix(words: (UInt64(bitPattern: low), UInt64(bitPattern: high)))
+      else { return nil }
+      return LogFile(
+        name: ContentName(number: UInt64(bitPattern: field(.fileNumber)), suffix: suffix),
+        size: fileSize, checksum: checksum)
+    }
+
+    private var fileSize: Int { Int(max(0, min(field(.fileSize), LogFile.largest))) }
+    /// What the entry takes of the disk: the content file's blocks too.
+    var charge: UInt64 {
+      let own = units &* UInt64(LogFormat.unit)
+      return hasFile ? own &+ LogFile.charge(fileSize) : own
+    }
 
     private func field(_ wanted: Fields) -> Int64 {
       guard fields.contains(wanted) else { return 0 }
@@ -103,11 +134,11 @@ struct LogEntry {
       return Int64(bitPattern: SharedWords.load(start + (At.fields + before.size)))
     }
 
-    /// Its checksum is not known.
     var record: Record {
       var record = Record(
-        version: version, created: created, size: valueSize, extendedSize: extendedSize,
-        tagSize: tagSize)
+        version: version, created: created, size: hasFile ? fileSize : valueSize,
+        extendedSize: extendedSize, tagSize: tagSize)
+      record.checksum = checksum
       record.accessed = max(created, Int64(accessed & Access.mask) &* 1_000_000)
       if !fields.isEmpty {
         record.expires = field(.expires)
@@ -141,13 +172,22 @@ struct LogEntry {
 
   // MARK: writing
 
-  /// The bytes that an entry of this record takes.
-  static func byteCount(key: Int, _ record: Record) -> Int {
-    At.fields + fields(of: record).size + key + record.size + record.extendedSize
+  /// The bytes of the log that an entry of this record takes.
+  static func byteCount(key: Int, _ record: Record, _ file: LogFile?) -> Int {
+    let value = file == nil ? record.size : 0
+    return At.fields + fields(of: record, file).size + key + value + record.extendedSize
   }
 
-  private static func fields(of record: Record) -> Fields {
+  @inline(__always)
+  private static func fields(of record: Record, _ file: LogFile?) -> Fields {
     var fields = Fields()
+    if let file {
+      fields.insert(.fileNumber)
+      fields.insert(.fileSize)
+      let suffix = file.name.suffix.words
+      if suffix.0 != 0 { fields.insert(.suffixLow) }
+      if suffix.1 != 0 { fields.insert(.suffixHigh) }
+    }
     if record.expires != 0 { fields.insert(.expires) }
     if record.timeToIdle != 0 { fields.insert(.timeToIdle) }
     if record.cost != 0 { fields.insert(.cost) }
@@ -159,9 +199,9 @@ struct LogEntry {
   @inline(__always)
   static func write(
     to start: UnsafeMutableRawPointer, _ address: LogAddress, _ record: Record, key: Bytes,
-    value: Bytes, extended: Bytes, check: LogCheck, _ hash: UInt64
+    value: Bytes, _ file: LogFile?, extended: Bytes, check: LogCheck, _ hash: UInt64
   ) {
-    let fields = fields(of: record)
+    let fields = fields(of: record, file)
     SharedWords.store(start + At.address, address)
     SharedWords.store(start + At.version, record.version)
     SharedWords.store(start + At.created, UInt64(bitPattern: record.created))
@@ -169,6 +209,7 @@ struct LogEntry {
     SharedWords.store(
       start + At.sizes,
       UInt64(value.count) | UInt64(key.count) << 32 | fields.rawValue << 48)
+    SharedWords.store(start + At.checksum, record.checksum)
     var place = start + At.fields
     if !fields.isEmpty {
       func add(_ field: Fields, _ value: UInt64) {
@@ -179,6 +220,13 @@ struct LogEntry {
       add(.expires, UInt64(bitPattern: record.expires))
       add(.timeToIdle, UInt64(bitPattern: record.timeToIdle))
       add(.cost, record.cost)
+      if let file {
+        let suffix = file.name.suffix.words
+        add(.fileNumber, file.name.number)
+        add(.fileSize, UInt64(file.size))
+        add(.suffixLow, suffix.0)
+        add(.suffixHigh, suffix.1)
+      }
       add(.extended, UInt64(extended.count) | UInt64(record.tagSize) << 32)
     }
     SharedWords.copy(key, to: place)
@@ -188,9 +236,7 @@ struct LogEntry {
     SharedWords.copy(extended, to: place)
     SharedWords.store(
       start + At.check,
-      check.sum(
-        hash, start, fields,
-        value: record.checksum != 0 ? record.checksum : Checksum.xxh3(value), extended))
+      check.sum(hash, start, fields, value: record.checksum, extended))
   }
 
   /// Writes another copy of an entry above the head. Its check stays as it was, so damage is
@@ -245,6 +291,7 @@ extension LogEntry.Head {
   func isSound(_ hash: UInt64, by check: LogCheck, value checksum: UInt64, _ extended: Bytes)
     -> Bool
   {
-    check.sum(hash, start, fields, value: checksum, extended) == self.check
+    checksum == self.checksum
+      && check.sum(hash, start, fields, value: checksum, extended) == self.check
   }
 }

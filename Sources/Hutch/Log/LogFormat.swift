@@ -17,6 +17,11 @@ enum IndexAt {
   /// 1: everything was on the disk when the last process closed it.
   static let clean = 96
 
+  /// How many content files no entry names, of all processes: those on their way to an entry, and
+  /// those that an entry has lost and that are still to be deleted. What a process that dies leaves
+  /// here is for the next opening without others (`LogSweep`). Changed without the lock.
+  static let loose = 104
+
   // A line of its own, for it is written all the time.
   static let lock = 128
 
@@ -32,7 +37,7 @@ enum IndexAt {
   /// Up to where the oldest segments have been cleaned; 0 if there is none.
   static let cleaning = 288
   static let count = 296
-  /// The bytes of entries that are there.
+  /// The bytes of entries that are there, with their content files.
   static let live = 304
   /// The units that the cleaner has appended to the active segment, and has had beyond its share
   /// of those before.
@@ -55,6 +60,9 @@ enum IndexAt {
 
   // The limits that are in force, as in TierLimits.
   static let limits = 384
+
+  /// The bytes of content files that entries name, whole blocks.
+  static let files = 440
 
   /// Which counter a write is changing: one more than its index, `LogMarks.all`, or 0.
   static let marking = 432

@@ -181,14 +181,10 @@ extension LogStorage {
       let ages = store.ages
       for entry in found.entries.elements {
         if entry.record.isExpired(at: moment.time, under: ages) { continue }
-        if isQuick {
-          report.entries += 1
-          continue
-        }
-        switch store.inspect(found.key(of: entry)) {
+        switch try store.inspect(found.key(of: entry), readsValues: !isQuick) {
         case .some(true):
           report.entries += 1
-          report.bytes += UInt64(entry.record.size)
+          if !isQuick { report.bytes += UInt64(entry.record.size) }
         case .some(false): report.damaged += 1
         case nil: break
         }

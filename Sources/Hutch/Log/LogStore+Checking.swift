@@ -8,7 +8,7 @@ struct LogReport {
   var damaged: UInt64 = 0
   /// Segments with a place that is another one's, or behind the file's end.
   var misplaced: UInt64 = 0
-  /// Whether `count` and `live` were what they should be; they are now.
+  /// Whether `count`, `live` and `files` were what they should be; they are now.
   var isExact = true
 
   var isSound: Bool { damaged == 0 && misplaced == 0 && isExact }
@@ -21,7 +21,8 @@ extension LogStore {
   func verify(readsValues: Bool = true) throws(Failure) -> LogReport {
     try locked { () throws(Failure) in
       var report = LogReport()
-      var units: UInt64 = 0
+      var live: UInt64 = 0
+      var files: UInt64 = 0
       eachPage { page in
         for i in 0..<LogPages.buckets * LogPages.bucketSlots {
           let word = SlotWord(SharedWords.load(page.base + i * 8))
@@ -36,22 +37,25 @@ extension LogStore {
           }
           if readsValues,
             !entry.isSound(
-              hash.entry(entry.key), by: check, value: Checksum.xxh3(entry.value), entry.extended)
+              hash.entry(entry.key), by: check,
+              value: entry.hasFile ? entry.checksum : Checksum.xxh3(entry.value), entry.extended)
           {
             report.damaged += 1
           }
           report.entries += 1
-          report.bytes += UInt64(entry.valueSize)
-          units += entry.units
+          report.bytes += UInt64(entry.record.size)
+          live += entry.charge
+          files += entry.file?.charge ?? 0
         }
       }
       report.misplaced = misplacedSegments()
-      let live = units * UInt64(LogFormat.unit)
-      report.isExact = report.entries == count && live == self.live
+      report.isExact =
+        report.entries == count && live == self.live && files == self.files
       if !report.isExact {
         var redo = RedoRecord(words)
         redo.set(IndexAt.count, report.entries)
         redo.set(IndexAt.live, live)
+        redo.set(IndexAt.files, files)
         redo.commit()
       }
       return report

@@ -32,6 +32,21 @@ extension LogStore {
     return true
   }
 
+  /// Sees to it that a content file fits beside all that there is. True: entries may have been
+  /// moved or evicted.
+  func makeRoom(forFile charge: UInt64, at now: Int64) throws(Failure) -> Bool {
+    let limit = words.load(IndexAt.limits)
+    guard limit != 0, taken &+ charge > limit else { return false }
+    while taken &+ charge > limit {
+      if clean(reserving: 0, at: now) == .cleaned { continue }
+      guard segmentCount > 0, words.load(IndexAt.oldest) != active else {
+        throw Failure(.noSpace, "a value's file does not fit beside the log's least size")
+      }
+      retire()
+    }
+    return true
+  }
+
   /// Evicts until there are no more entries than that.
   func evict(to count: UInt64, reserving units: UInt64 = 0, at now: Int64) {
     while self.count > count {
@@ -45,7 +60,8 @@ extension LogStore {
   /// little more: it is clean before the active one is full.
   private func keepPace(_ units: UInt64, at now: Int64) {
     guard let active, words.load(IndexAt.oldest) != active else { return }
-    while true {
+    // Content files that go leave room for a segment more.
+    while segmentCount >= allowedSegments {
       let filled = words.load(IndexAt.head) &+ units &- start(of: active)
       let cleaned = words.load(IndexAt.cleaning) &- start(of: words.load(IndexAt.oldest))
       if cleaned >= filled + filled >> 4 || clean(reserving: units, at: now) == .atEnd { return }

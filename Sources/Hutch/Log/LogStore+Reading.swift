@@ -63,16 +63,21 @@ extension LogStore {
       record.checksum = 1
       let block = try Block.allocate(key: key, record: record)
       let copy = block.unowned
-      memcpy(copy.value.baseAddress!, match.entry.value.baseAddress!, record.size)
+      var isThere = true
+      if match.entry.hasFile {
+        isThere = try read(match.entry, into: copy)
+      } else {
+        memcpy(copy.value.baseAddress!, match.entry.value.baseAddress!, record.size)
+      }
       if record.extendedSize > 0 {
         memcpy(
           copy.extendedData.baseAddress!, match.entry.extended.baseAddress!,
           record.extendedSize)
       }
       copy.setChecksum()
-      let isSound = match.entry.isSound(
+      let isSound = isThere && match.entry.isSound(
         hash, by: check, value: copy.checksum, Bytes(copy.extendedData))
-      guard isStill(match.seat, match.word.address) else { continue }
+      guard isStill(match.seat, match.word.address), isSound || isNamed(match) else { continue }
       guard isSound else {
         if removeDamaged(match) { continue }
         break
@@ -84,35 +89,37 @@ extension LogStore {
     return nil
   }
 
-  /// As `get`, with as much of the value as there is room for in `target`. The record's size is
-  /// that of the whole value, which is checked only if it is all there.
-  func copy(
-    _ key: Bytes, _ hash: UInt64, at moment: Moment, isAccess: Bool,
-    into target: UnsafeMutableRawBufferPointer
-  ) -> Record? {
-    while let match = live(key, hash, at: moment, isAccess: isAccess) {
-      var record = match.entry.record
-      let value = match.entry.value
-      var isSound = true
-      if value.count <= target.count {
-        let copied = UnsafeMutableRawBufferPointer(rebasing: target[..<value.count])
-        if value.count > 0 { memcpy(copied.baseAddress!, value.baseAddress!, value.count) }
-        record.checksum = Checksum.xxh3(Bytes(copied))
-        isSound = match.entry.isSound(
-          hash, by: check, value: record.checksum, match.entry.extended)
-      } else if target.count > 0 {
-        memcpy(target.baseAddress!, value.baseAddress!, target.count)
+  /// The descriptor of the content file that the newest entry's value is in. Nil: there is no
+  /// entry, or its value has no file.
+  func openFile(_ key: Bytes, _ hash: UInt64, at moment: Moment) throws(Failure) -> Int32? {
+    while let match = live(key, hash, at: moment, isAccess: true), match.entry.hasFile {
+      var opened: Int32?
+      if let file = match.entry.file { opened = try ContentFiles.open(file.name, in: directory) }
+      let whole = Descriptor(owning: opened ?? -1)
+      guard isNamed(match) else { continue }
+      if whole.number >= 0, let status = Files.status(of: whole.number),
+        hutch_is_regular(status.st_mode) != 0, Int(status.st_size) == match.entry.record.size
+      {
+        note(match, at: moment)
+        return whole.take()
       }
-      guard isStill(match.seat, match.word.address) else { continue }
-      guard isSound else {
-        if removeDamaged(match) { continue }
-        break
-      }
-      if isAccess { note(match, at: moment) }
-      return record
+      if !removeDamaged(match) { return nil }
     }
-    if isAccess { counters.misses.count() }
     return nil
+  }
+
+  /// Reads an entry's content file into its block. False: it is not there, or not of the right size.
+  private func read(_ entry: LogEntry.Head, into copy: UnownedBlock) throws(Failure) -> Bool {
+    guard let file = entry.file else { return false }
+    return try ContentFiles.read(file.name, into: copy.value, in: directory) == .whole
+  }
+
+  /// Whether the entry is what its key has still. A content file that was not found has been lost
+  /// only then: an entry goes before its file does.
+  private func isNamed(_ match: LogMatch) -> Bool {
+    SlotWord(SharedWords.load(match.slot)).address == match.word.address
+      && words.load(PageWord.offset(match.page.number)) == match.page.word.bits
+      && isStill(match.seat, match.word.address)
   }
 
   /// As `get`, the record only; never an access.
@@ -159,18 +166,42 @@ extension LogStore {
     noteAccess(match, at: time)
   }
 
-  /// Whether what a key has is what was written; if not, it is removed. Nil: it has nothing.
-  func inspect(_ key: Bytes) -> Bool? {
+  /// Whether what a key has is what was written; if not, it is removed. Nil: it has nothing. Of a
+  /// content file that is not read, only the size counts.
+  func inspect(_ key: Bytes, readsValues: Bool = true) throws(Failure) -> Bool? {
     let hash = hash.entry(key)
     while let match = find(key, hash) {
-      let isSound = match.entry.isSound(
-        hash, by: check, value: Checksum.xxh3(match.entry.value), match.entry.extended)
-      guard isStill(match.seat, match.word.address) else { continue }
+      let entry = match.entry
+      var checksum = entry.checksum
+      var isThere = true
+      if entry.hasFile {
+        isThere = try isThereFile(entry, &checksum, readsValue: readsValues)
+      } else if readsValues {
+        checksum = Checksum.xxh3(entry.value)
+      }
+      let isSound = isThere && entry.isSound(hash, by: check, value: checksum, entry.extended)
+      guard isStill(match.seat, match.word.address), isSound || isNamed(match) else { continue }
       if isSound { return true }
       _ = removeDamaged(match, until: Deadline(at: Int64.max))
       return false
     }
     return nil
+  }
+
+  /// Whether an entry's content file is there, with the right size; its checksum.
+  private func isThereFile(
+    _ entry: LogEntry.Head, _ checksum: inout UInt64, readsValue: Bool
+  ) throws(Failure) -> Bool {
+    guard let file = entry.file,
+      ContentFiles.size(file.name, in: directory) == file.size
+    else { return false }
+    guard readsValue else { return true }
+    let buffer = OutputBuffer()
+    guard try ContentFiles.read(file.name, into: buffer, in: directory) == .whole else {
+      return false
+    }
+    checksum = Checksum.xxh3(buffer.bytes)
+    return true
   }
 
   /// Notes when the entry was read. `accessed` has the entry's address beside it, so this fails
@@ -188,9 +219,7 @@ extension LogStore {
   ) -> Bool {
     do throws(Failure) {
       try locked(until: end) { () throws(Failure) in
-        guard SlotWord(SharedWords.load(match.slot)).address == match.word.address,
-          words.load(PageWord.offset(match.page.number)) == match.page.word.bits
-        else { return }
+        guard isNamed(match) else { return }
         lose(match.slot, match.page, match.entry, .damaged)
       }
       return true

@@ -78,12 +78,21 @@ extension LogStore {
     let limit = words.load(IndexAt.limits)
     let most = min(mappedPlaces, IndexAt.seatCount / 2)
     if limit == 0 { return most }
-    // Beside the pages, the head and the first ones of both tables.
+    let beside = indexSize(pages) &+ files
+    let left = limit > beside ? limit - beside : 0
+    return Int(min(max(left >> UInt64(segmentShift), 2), UInt64(most)))
+  }
+
+  /// The bytes of the index: beside the pages, the head and the first ones of both tables.
+  private func indexSize(_ pages: UInt64) -> UInt64 {
     let step = UInt64(LogPages.step)
     let reserved = (pages &+ (step - 1)) / step &* step
-    let index = (reserved &+ 3) &* UInt64(LogPages.pageSize)
-    let left = limit > index ? limit - index : 0
-    return Int(min(max(left >> UInt64(segmentShift), 2), UInt64(most)))
+    return (reserved &+ 3) &* UInt64(LogPages.pageSize)
+  }
+
+  /// What the directory takes of its limit.
+  var taken: UInt64 {
+    indexSize(words.load(IndexAt.pages)) &+ UInt64(segmentCount) << UInt64(segmentShift) &+ files
   }
 
   /// Whether that many units can be appended to the active segment.
@@ -98,7 +107,10 @@ extension LogStore {
     shrink(at: now)
     // A clear has left segments behind: they are used again first.
     let isLeft = words.load(IndexAt.oldest) < words.load(IndexAt.floor) >> unitShift
-    if segmentCount == 0 || segmentCount < allowedSegments && !isLeft {
+    func mayGrow() -> Bool { segmentCount == 0 || segmentCount < allowedSegments && !isLeft }
+    // Content files that go leave room for a segment more.
+    while files > 0 && !mayGrow() && clean(reserving: 0, at: now) == .cleaned {}
+    if mayGrow() {
       do throws(Failure) {
         return try grow()
       } catch {
@@ -112,8 +124,7 @@ extension LogStore {
   /// Gives up what is more than there may be, or is after `pages` more pages of the index.
   func shrink(addingPages pages: UInt64 = 0, at now: Int64) {
     while segmentCount > 2, segmentCount > allowed(pages: words.load(IndexAt.pages) + pages) {
-      while clean(reserving: segmentUnits, at: now) == .cleaned {}
-      retire()
+      if clean(reserving: segmentUnits, at: now) == .atEnd { retire() }
     }
   }
 

@@ -51,9 +51,8 @@ struct WalkPage: ~Copyable {
     /// Where the entry was, and whether it had been read since it was appended.
     let address: LogAddress
     let isUsed: Bool
-    /// What it takes of the log.
-    var charge: Int64 { Int64(units) * Int64(LogFormat.unit) }
-    let units: UInt32
+    /// What it takes of the disk.
+    let charge: Int64
   }
   var entries = GrowingArray<Entry>()
   var keys = GrowingArray<UInt8>()
@@ -142,7 +141,7 @@ extension LogStore {
               WalkPage.Entry(
                 order: order, record: entry.record, key: keys, keySize: entry.keySize,
                 address: word.address, isUsed: word.isUsed,
-                units: UInt32(truncatingIfNeeded: entry.units)))
+                charge: Int64(clamping: entry.charge)))
           } else {
             found.keys.truncate(to: keys)
           }

@@ -11,6 +11,8 @@ struct LogWrite {
   let hash: UInt64
   /// Of a put: the key, the value, and the record.
   var entry: UnownedBlock?
+  /// Of a put: the content file that has the value; nil: the block has it.
+  var file: LogFile?
   /// Of a touch: created, accessed, expires and time to idle.
   var times = Record()
   var condition = WriteCondition.always
@@ -55,7 +57,9 @@ extension LogStore {
     _ write: inout LogWrite, at moment: Moment, settle: (borrowing LogWrite) -> Void = { _ in }
   ) {
     let checksum: UInt64
-    if let entry = write.entry {
+    if let file = write.file {
+      checksum = file.checksum
+    } else if let entry = write.entry {
       checksum = entry.checksum != 0 ? entry.checksum : Checksum.xxh3(Bytes(entry.value))
     } else {
       checksum = 0
@@ -108,14 +112,17 @@ extension LogStore {
       if write.yieldsToNewer && write.existing > entry.version { return }
       var record = entry.record
       record.checksum = checksum
-      guard LogEntry.byteCount(key: write.key.count, record) <= largestEntry else {
+      if let file = write.file { record.size = file.size }
+      guard isWithinLimits(write.key, record, write.file) else {
         write.outcome = .tooLarge
         counters.refusals.count()
         if let match { drop(match.slot, match.page, match.entry) }
         return
       }
+      // The block may have the value too, for the memory tier.
+      let value = write.file == nil ? Bytes(entry.value) : Bytes(start: nil, count: 0)
       try append(
-        write.key, write.hash, record, Bytes(entry.value), Bytes(entry.extendedData), match,
+        write.key, write.hash, record, value, write.file, Bytes(entry.extendedData), match,
         at: moment)
       counters.puts.count()
       write.outcome = .stored
@@ -143,23 +150,29 @@ extension LogStore {
     write.isMarking = true
   }
 
-  /// The bytes of the largest entry that is stored.
-  var largestEntry: Int {
-    let largest = limits.largestCharge
-    return largest < UInt64(segmentSize) ? Int(largest) : segmentSize
+  /// Whether an entry is stored, as far as its size says.
+  private func isWithinLimits(_ key: Bytes, _ record: Record, _ file: LogFile?) -> Bool {
+    let own = LogEntry.byteCount(key: key.count, record, file)
+    return own <= segmentSize && UInt64(own) &+ (file?.charge ?? 0) <= limits.largestCharge
   }
 
   /// Appends an entry and lets its key's slot name it.
   private func append(
-    _ key: Bytes, _ hash: UInt64, _ record: Record, _ value: Bytes, _ extended: Bytes,
-    _ match: LogMatch?, at moment: Moment
+    _ key: Bytes, _ hash: UInt64, _ record: Record, _ value: Bytes, _ file: LogFile?,
+    _ extended: Bytes, _ match: LogMatch?, at moment: Moment
   ) throws(Failure) {
-    let units = LogFormat.units(LogEntry.byteCount(key: key.count, record))
+    let units = LogFormat.units(LogEntry.byteCount(key: key.count, record, file))
     var match = match
     // Cleaning may move the entry that is there, or take it away.
     replaced = match?.entry.address ?? 0
     defer { replaced = 0 }
-    if try makeRoom(units, isNew: match == nil, at: moment) { match = find(key, hash) }
+    var mayHaveMoved = false
+    if let file, !(match?.entry.hasFile(file) ?? false) {
+      mayHaveMoved = try makeRoom(forFile: file.charge, at: moment.time)
+    }
+    if try makeRoom(units, isNew: match == nil, at: moment) || mayHaveMoved {
+      match = find(key, hash)
+    }
 
     let slot: UnsafeMutableRawPointer
     if let match {
@@ -172,15 +185,19 @@ extension LogStore {
       throw Failure(.corrupt, "the log's head is nowhere")
     }
     LogEntry.write(
-      to: memory(seat, address), address, record, key: key, value: value, extended: extended,
-      check: check, hash)
+      to: memory(seat, address), address, record, key: key, value: value, file,
+      extended: extended, check: check, hash)
     noteEnd(of: record)
-    let oldUnits = match?.entry.units ?? 0
+    let charge = units &* UInt64(LogFormat.unit) &+ (file?.charge ?? 0)
+    let before = files
+    let after = before &+ (file?.charge ?? 0) &- (match?.entry.file?.charge ?? 0)
+    if let match, !(file.map { match.entry.hasFile($0) } ?? false) { loseFile(of: match.entry) }
     var redo = RedoRecord(words)
     redo.set(slot - words.base, SlotWord(hash, address).bits)
     redo.set(IndexAt.head, address &+ units)
     if match == nil { redo.set(IndexAt.count, count &+ 1) }
-    redo.set(IndexAt.live, live &+ (units &- oldUnits) &* UInt64(LogFormat.unit))
+    redo.set(IndexAt.live, live &+ charge &- (match?.entry.charge ?? 0))
+    if after != before { redo.set(IndexAt.files, after) }
     redo.commit()
   }
 
@@ -196,7 +213,7 @@ extension LogStore {
     }
   }
 
-  /// The entry's value, appended with other times.
+  /// The entry's value, appended with other times. A content file goes from one entry to the next.
   private func touch(
     _ match: LogMatch, _ write: LogWrite, at moment: Moment
   ) throws(Failure) {
@@ -211,17 +228,26 @@ extension LogStore {
       extended: Extended(match.entry.extended, tagSize: record.tagSize), record: record,
       wantsChecksum: true)
     let copy = block.unowned
-    guard
+    let file = match.entry.file
+    guard match.entry.hasFile == (file != nil),
       match.entry.isSound(
-        write.hash, by: check, value: copy.checksum, Bytes(copy.extendedData))
+        write.hash, by: check, value: file?.checksum ?? copy.checksum, Bytes(copy.extendedData))
     else {
       counters.damaged.count()
       return drop(match.slot, match.page, match.entry)
     }
-    record.checksum = copy.checksum
-    try append(
-      write.key, write.hash, record, Bytes(copy.value), Bytes(copy.extendedData), match,
-      at: moment)
+    carried = file?.name.number ?? 0
+    hasLostCarried = false
+    defer { carried = 0 }
+    do throws(Failure) {
+      try append(
+        write.key, write.hash, record, Bytes(copy.value), file, Bytes(copy.extendedData), match,
+        at: moment)
+      if hasLostCarried { noteLoose(-1) }
+    } catch {
+      if hasLostCarried, let file { dead.add(file) }
+      throw error
+    }
   }
 
   /// Takes an entry away: its slot says nothing any more. `cleaned`: up to where the segment
@@ -230,26 +256,31 @@ extension LogStore {
     _ slot: UnsafeMutableRawPointer, _ page: SlotPage, _ entry: LogEntry.Head,
     cleaned: LogAddress? = nil
   ) {
-    let size = entry.units &* UInt64(LogFormat.unit)
+    let size = entry.charge
+    loseFile(of: entry)
     var redo = RedoRecord(words)
     redo.set(slot - words.base, emptied(slot, page).bits)
     redo.set(IndexAt.count, count == 0 ? 0 : count - 1)
     redo.set(IndexAt.live, live < size ? 0 : live - size)
+    if let file = entry.file { redo.set(IndexAt.files, files - min(files, file.charge)) }
     if let cleaned { redo.set(IndexAt.cleaning, cleaned) }
     redo.commit()
   }
 
-  /// Every entry goes, at once: they are below the floor.
+  /// Every entry goes, at once: they are below the floor. Content files are looked for before that,
+  /// in the whole index, if there are any.
   func clear(until end: Deadline) throws(Failure) {
     try locked(until: end) { () throws(Failure) in
       let hasOthers = marks.hasOthers
       if hasOthers { marks.beginAll() }
       defer { if hasOthers { marks.endAll() } }
+      if files > 0 { loseAllFiles() }
       var redo = RedoRecord(words)
       redo.set(IndexAt.floor, start(of: words.load(IndexAt.next)))
       redo.set(IndexAt.head, 0)
       redo.set(IndexAt.count, 0)
       redo.set(IndexAt.live, 0)
+      redo.set(IndexAt.files, 0)
       redo.commit()
     }
   }

@@ -9,6 +9,7 @@ import Synchronization
 ///     hutch.lock       empty; says which processes live (LogMember)
 ///     hutch-index      the state, the lock, and the tables and pages below; mapped
 ///     hutch-log        segments of one size, 16 KB to 16 MB; mapped
+///     content/         files of large values, each named by one entry (LogFile)
 ///     *.new            one of the two that is being made
 ///     manifest.sqlite  tells libraries that do not know this store that a newer one made it (LogStub)
 ///
@@ -35,14 +36,14 @@ import Synchronization
 ///
 ///     any write of a key  its counter, if others have the directory open (LogMarks); what follows;
 ///                its counter again
-///     put        the entry, above the head. Redo: slot, head, count, live
+///     put        the entry, above the head. Redo: slot, head, count, live, files
 ///     touch      as a put of the same value with other times
-///     remove     redo: slot, count, live
-///     clear      redo: floor, head, count, live
+///     remove     redo: slot, count, live, files
+///     clear      redo: floor, head, count, live, files
 ///     new segment  the file is made longer. Redo: segment table, state
 ///     reuse      redo: the oldest segment out of the table, the new one into it, state
 ///     clean      an entry of the oldest segment at a time. That is dead: `cleaning`, one store.
-///                That is evicted: redo: slot, count, live, cleaning. That was read: a copy above
+///                That is evicted: redo: slot, count, live, files, cleaning. That was read: a copy above
 ///                the head; redo: slot, head, moved, cleaning
 ///     divide     two pages that are not in force. Redo: page table, state
 ///     read       `use` of the slot by an exchange, `accessed` of the entry by another
@@ -64,7 +65,8 @@ import Synchronization
 ///
 /// Invariants, of who has the lock, with no redo pending
 ///     - one slot names an entry whose key's hash leads to it, and no other slot names that key
-///     - `count` slots name entries that are there, whose bytes are `live`, 16-byte units counted
+///     - `count` slots name entries that are there, whose bytes are `live`, 16-byte units counted;
+///       of these bytes `files` are content files, whole blocks counted, each of one entry
 ///     - segments that are in the table have different places below `places`
 ///     - every segment's bytes begin with entries without a gap: up to the head in the active
 ///       one, else to the last that found room
@@ -118,6 +120,12 @@ final class LogStore: @unchecked Sendable {
   unowned(unsafe) var observer: (any StorageObserver)?
   /// What has gone so, and is still to be told with no lock held.
   let owed: LogOwed
+  /// Content files that no entry names any more, until they are deleted.
+  let dead: LogDeadFiles
+  /// The number of the content file that a touch carries from one entry to the next, and whether
+  /// its entry has been evicted on the way. 0: none. Behind the lock.
+  var carried: UInt64 = 0
+  var hasLostCarried = false
 
   init(
     _ directory: Directory, _ member: LogMember, _ indexFile: consuming Descriptor,
@@ -125,6 +133,7 @@ final class LogStore: @unchecked Sendable {
     _ counters: LogCounters
   ) throws(Failure) {
     owed = try LogOwed()
+    dead = try LogDeadFiles()
     self.counters = counters
     self.directory = directory
     self.member = member
@@ -178,8 +187,11 @@ final class LogStore: @unchecked Sendable {
   var nextVersion: UnsafeMutablePointer<Atomic<UInt64>> { words[IndexAt.versions] }
 
   var count: UInt64 { words.load(IndexAt.count) }
-  /// The bytes of entries that are there.
+  /// The bytes of entries that are there, with their content files.
   var live: UInt64 { words.load(IndexAt.live) }
+
+  /// The bytes of content files that entries name.
+  var files: UInt64 { words.load(IndexAt.files) }
 
   var ages: Ages {
     Ages(

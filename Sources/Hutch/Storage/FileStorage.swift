@@ -89,6 +89,23 @@ struct FileSuffix {
 
   var count: Int { Int(bytes.1 >> 56) }
 
+  /// The suffix in two words, as a store may keep it; (0, 0): none.
+  var words: (UInt64, UInt64) { bytes }
+
+  /// Nil: these are not the words of a suffix.
+  init?(words: (UInt64, UInt64)) {
+    bytes = words
+    let count = count
+    guard count <= FileSuffix.longest else { return nil }
+    let isSuffix = withUnsafeBytes(of: words) { bytes in
+      for (i, byte) in bytes.prefix(FileSuffix.longest).enumerated() {
+        if i < count ? byte == 0 || byte == 0x2F : byte != 0 { return false }
+      }
+      return true
+    }
+    if !isSuffix { return nil }
+  }
+
   func withBytes<R>(_ body: (Bytes) -> R) -> R {
     withUnsafeBytes(of: bytes) { body(Bytes(rebasing: $0[0..<count])) }
   }

@@ -1,0 +1,94 @@
+import Synchronization
+
+/// The content file that has an entry's value.
+struct LogFile {
+  let name: ContentName
+  /// The value's bytes.
+  let size: Int
+  /// XXH3 of the value.
+  let checksum: UInt64
+
+  /// No file system has a larger file. A larger size in an entry is damage.
+  static let largest: Int64 = 1 << 46
+
+  /// The bytes of the disk that a file of this size takes: whole blocks.
+  static func charge(_ size: Int) -> UInt64 { (UInt64(size) &+ 4095) & ~4095 }
+  var charge: UInt64 { LogFile.charge(size) }
+}
+
+/// Content files that no entry names any more, until they are deleted. Its lock comes after the
+/// directory's.
+final class LogDeadFiles {
+  private let lock: Lock
+  /// Of the files that are here. Relaxed: a caller that adds one sees it.
+  private let count = Atomic<Int>(0)
+  private var files = GrowingArray<DeadFile>()
+
+  init() throws(Failure) { lock = try Lock() }
+
+  @inline(__always) var isEmpty: Bool { count.load(ordering: .relaxed) == 0 }
+
+  /// Without memory for it, the file stays until a sweep finds it.
+  func add(_ file: LogFile) {
+    lock.withLock {
+      if (try? files.append(DeadFile(name: file.name, size: Int64(file.charge)))) != nil {
+        count.wrappingAdd(1, ordering: .relaxed)
+      }
+    }
+  }
+
+  func pop() -> DeadFile? {
+    if isEmpty { return nil }
+    return lock.withLock {
+      guard let file = files.popLast() else { return nil }
+      count.wrappingSubtract(1, ordering: .relaxed)
+      return file
+    }
+  }
+
+  // Of a fork.
+
+  func hold(until end: Deadline) -> Bool { lock.lock(until: end) }
+  func letGo() { lock.unlock() }
+  /// In the child: the files are the parent's to delete. The lock is held.
+  func forget() {
+    files.removeAll()
+    count.store(0, ordering: .relaxed)
+  }
+  /// In a child that was not prepared for.
+  func renew() { lock.renew() }
+}
+
+// With the lock held.
+extension LogStore {
+  /// The entry's content file, if it has one, is nobody's once the change under way is committed.
+  /// It is counted before that, and deleted after it.
+  func loseFile(of entry: LogEntry.Head) {
+    guard let file = entry.file else { return }
+    noteLoose(1)
+    if file.name.number == carried { hasLostCarried = true } else { dead.add(file) }
+  }
+
+  /// Of all entries.
+  func loseAllFiles() {
+    eachPage { page in
+      for i in 0..<LogPages.buckets * LogPages.bucketSlots {
+        let word = SlotWord(SharedWords.load(page.base + i * 8))
+        guard word.names, let seat = seat(of: word.address), let entry = entry(seat, word.address)
+        else { continue }
+        loseFile(of: entry)
+      }
+    }
+  }
+
+  /// So many more content files without an entry, or fewer. Without the lock too.
+  func noteLoose(_ change: Int) {
+    words[IndexAt.loose].pointee.wrappingAdd(
+      UInt64(bitPattern: Int64(change)), ordering: .acquiringAndReleasing)
+    CrashPoint.pass()
+  }
+}
+
+extension LogEntry.Head {
+  func hasFile(_ other: LogFile) -> Bool { file?.name.number == other.name.number }
+}
