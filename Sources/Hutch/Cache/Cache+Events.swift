@@ -51,30 +51,45 @@ extension Cache {
     _ key: Bytes, _ hash: UInt64, adding new: UnownedBlock?, hasValue newHasValue: Bool = true,
     replacing old: UnownedBlock?, at moment: Moment
   ) -> Events.Pending? {
-    guard events.wantsEntries else { return nil }
+    var kinds = events.kindsOfEntries
+    guard kinds != 0 else { return nil }
     assert(storage == nil || ThreadState.isInside)
-    let pending = Events.Pending()
-    let lane = Stripes.index(of: hash)
-    let stored = (try? storage?.info(key, hash, at: moment)) ?? nil
+    // Of a removal it has been said before.
+    if new == nil { kinds &= ~Event.Kind.willRemove.rawValue }
+    var gone: Events.Pending.Side?
+    var stored: Record?
+    if kinds & Event.Kind.removals != 0 {
+      stored = (try? storage?.info(key, hash, at: moment)) ?? nil
+      gone = leaving(key, hash, stored, old, new == nil ? .removed : .replaced, at: moment)
+    }
+    var added: Events.Pending.Side?
+    if let new, kinds & Event.Kind.didAdd.rawValue != 0 {
+      added = Events.Pending.Side(
+        entry: new.retained().leak(), hasValue: newHasValue, cause: .none)
+    }
+    let pending = Events.Pending(
+      removing: gone, adding: added, version: (new ?? gone?.entry)?.version ?? 0, kinds: kinds,
+      lane: Stripes.index(of: hash))
     pending.wasOnDisk = stored != nil
-    var gone = memory.peek(key, hash, at: moment)
-    var hasValue = true
-    if gone == nil, let stored {
-      hasValue = old?.version == stored.version
-      gone = hasValue ? old?.retained() : try? Block.allocate(key: key, record: Record())
-      if !hasValue { gone.unowned?.version = stored.version }
-    }
-    if let gone {
-      // Of a removal it has been said before.
-      if new != nil {
-        pending.willRemove = events.postPending(
-          .willRemove, .replaced, gone.unowned, hasValue, lane)
-      }
-      let cause = new == nil ? Event.Cause.removed : .replaced
-      pending.didRemove = events.postPending(.didRemove, cause, gone.unowned, hasValue, lane)
-    }
-    if let new { pending.didAdd = events.postPending(.didAdd, .none, new, newHasValue, lane) }
+    if pending.isPosted { events.post(pending, isReady: false) }
     return pending
+  }
+
+  /// The entry that a write is about to remove or replace: memory's, or else the store's, whose
+  /// value is known if it is the one of `old`. Nil: there is none.
+  private func leaving(
+    _ key: Bytes, _ hash: UInt64, _ stored: Record?, _ old: UnownedBlock?, _ cause: Event.Cause,
+    at moment: Moment
+  ) -> Events.Pending.Side? {
+    var block = memory.peek(key, hash, at: moment)
+    var hasValue = true
+    if block == nil, let stored {
+      hasValue = old?.version == stored.version
+      block = hasValue ? old?.retained() : try? Block.allocate(key: key, record: Record())
+      if !hasValue { block.unowned?.version = stored.version }
+    }
+    guard let block else { return nil }
+    return Events.Pending.Side(entry: block.leak(), hasValue: hasValue, cause: cause)
   }
 
   // MARK: what happens by itself
@@ -90,8 +105,9 @@ extension Cache {
 
   /// Makes `listener` the one that is told; nil: nobody is.
   func listen(_ listener: Listener?) throws(Failure) {
-    let removals = Event.Kind.willRemove.rawValue | Event.Kind.didRemove.rawValue
-    try events.listen(listener) { kinds in memory.watch.isOn = kinds & removals != 0 }
+    try events.listen(listener) { kinds in
+      memory.watch.isOn = kinds & Event.Kind.removals != 0
+    }
   }
 
   /// An entry has left the memory tier. A lock of the tier is held, so that events have the

@@ -1,5 +1,5 @@
 /// What has happened to an entry or a tier, or is about to, on its way to the listener.
-final class Event {
+class Event {
   /// The bits of HUTCH_EVENT_*.
   enum Kind: UInt32 {
     case willAdd = 1
@@ -14,6 +14,9 @@ final class Event {
     case enteredBackground = 512
     /// A line of the log, which only loggers are told.
     case log = 1024
+
+    /// The bits of what tells that an entry goes.
+    static var removals: UInt32 { willRemove.rawValue | didRemove.rawValue }
   }
 
   /// The numbers of HUTCH_CAUSE_*.
@@ -28,20 +31,21 @@ final class Event {
     case writtenBack = 7
   }
 
-  let kind: Kind
-  let cause: Cause
-  /// Settled when the event is.
-  var tiers: Tiers
-  var version: UInt64 = 0
+  final var kind: Kind
+  final var cause: Cause
+  final var tiers: Tiers
+  final var version: UInt64 = 0
   /// Why a tier is down.
-  var status = Status.done
+  final var status = Status.done
   /// Of the log: what is told, by which cache, and how many lines before it were not.
-  let line: LogLine?
-  let directory: UnsafePointer<CChar>?
-  var leftOut: UInt64 = 0
-  /// The entry's key, and its value if `hasValue`; nil for events of the cache.
+  final let line: LogLine?
+  final let directory: UnsafePointer<CChar>?
+  final var leftOut: UInt64 = 0
+  /// The entry's key, and its value if `hasValue`; nil for events of the cache. Valid for as long
+  /// as the event is.
+  final var entry: UnownedBlock?
+  final var hasValue: Bool
   private let block: Block?
-  let hasValue: Bool
 
   // The lane's, under its lock.
 
@@ -52,10 +56,9 @@ final class Event {
     /// Told, or not to be told.
     case over
   }
-  var state = State.pending
-  var isCancelled = false
-  var next: Event?
-  let lane: Int
+  final var state = State.pending
+  final var next: Event?
+  final let lane: Int
 
   /// Of an entry: `block` has its key, and its value if `hasValue`.
   init(
@@ -70,7 +73,20 @@ final class Event {
     line = nil
     directory = nil
     version = block.unowned.version
+    entry = block.unowned
     self.block = consume block
+  }
+
+  /// Of a write: a subclass says what it is about.
+  init(lane: Int) {
+    kind = .didAdd
+    cause = .none
+    tiers = Tiers()
+    hasValue = false
+    line = nil
+    directory = nil
+    block = nil
+    self.lane = lane
   }
 
   /// Of the cache, or of a tier.
@@ -97,12 +113,12 @@ final class Event {
     lane = 0
   }
 
+  /// Calls `tell` once for each event that the listener is told, which is this one then.
+  func forEachStep(_ tell: () -> Void) { tell() }
+
   /// Whether it is of an older version of the same key.
-  func precedes(_ other: Event) -> Bool {
+  final func precedes(_ other: Event) -> Bool {
     guard version < other.version, let entry, let its = other.entry else { return false }
     return entry.key.hasSameBytes(as: its.key)
   }
-
-  /// Valid for as long as the event is.
-  var entry: UnownedBlock? { block.unowned }
 }

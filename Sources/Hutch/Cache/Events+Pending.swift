@@ -1,50 +1,93 @@
 /// Events of writes that are submitted and not yet committed, and of entries that leave a tier by
 /// themselves.
 extension Events {
-  /// The events of a write of a key: posted while its stripe is held, before the entry can be
-  /// evicted again, and resolved when its commit is over.
-  final class Pending {
-    var willRemove: Event?
-    var didRemove: Event?
-    var didAdd: Event?
-    /// Whether memory had the entry that goes.
+  /// What a write of a key changes, as one event of its lane: posted while the key's stripe is held,
+  /// before the entry can be evicted again, and resolved when the commit is over. The listener is
+  /// told up to three events of it: that the old entry will go, that it has gone, and that the new
+  /// one has come.
+  final class Pending: Event {
+    /// An entry that goes or comes, and why.
+    struct Side {
+      /// A counted reference.
+      let entry: UnownedBlock
+      let hasValue: Bool
+      let cause: Cause
+    }
+
+    /// Nil: there is none, or the listener wants no event of it.
+    private let gone: Side?
+    private let added: Side?
+    /// The kinds that the listener wanted when the write was submitted.
+    private let kinds: UInt32
+    /// Whether memory had the entry that goes, and whether the store had it.
     var wasInMemory = false
-    /// Whether the store had it.
     var wasOnDisk = false
+    /// Known when the write is over: the tiers that the old entry has left, and those that have the
+    /// new one. An event that concerns no tier does not happen.
+    fileprivate var left = Tiers()
+    fileprivate var stored = Tiers()
+
+    /// `version`: the write's, which is its place among events of its key.
+    init(removing gone: Side?, adding added: Side?, version: UInt64, kinds: UInt32, lane: Int) {
+      self.gone = gone
+      self.added = added
+      self.kinds = kinds
+      super.init(lane: lane)
+      self.version = version
+      entry = (added ?? gone)?.entry
+    }
+
+    deinit {
+      gone?.entry.release()
+      added?.entry.release()
+    }
+
+    /// Whether it is in its lane: there may be something to tell.
+    var isPosted: Bool { gone != nil || added != nil }
+
+    override func forEachStep(_ tell: () -> Void) {
+      if let gone, !left.isEmpty {
+        tellStep(.willRemove, gone, left, tell)
+        tellStep(.didRemove, gone, left, tell)
+      }
+      if let added, !stored.isEmpty { tellStep(.didAdd, added, stored, tell) }
+    }
+
+    private func tellStep(_ kind: Kind, _ side: Side, _ tiers: Tiers, _ tell: () -> Void) {
+      if kinds & kind.rawValue == 0 { return }
+      self.kind = kind
+      self.tiers = tiers
+      cause = side.cause
+      entry = side.entry
+      hasValue = side.hasValue
+      version = side.entry.version
+      tell()
+    }
   }
 
   /// For a dirty entry that is about to be written, and whose stripe is held.
   func postPendingWriteBack(_ entry: UnownedBlock, _ lane: Int) -> Pending? {
     guard wants(.didAdd) else { return nil }
-    let pending = Pending()
-    pending.didAdd = postPending(.didAdd, .writtenBack, entry, true, lane)
+    let added = Pending.Side(
+      entry: entry.retained().leak(), hasValue: true, cause: .writtenBack)
+    let pending = Pending(
+      removing: nil, adding: added, version: entry.version, kinds: Event.Kind.didAdd.rawValue,
+      lane: lane)
+    post(pending, isReady: false)
     return pending
   }
 
-  /// Posts an event that waits for a commit; its tiers are known then. Nil: nobody wants it.
-  func postPending(
-    _ kind: Event.Kind, _ cause: Event.Cause, _ entry: UnownedBlock, _ hasValue: Bool, _ lane: Int
-  ) -> Event? {
-    guard wants(kind) else { return nil }
-    let event = Event(
-      kind, cause, entry.retained(), hasValue: hasValue, tiers: Tiers(), lane: lane)
-    post(event, isReady: false)
-    return event
-  }
-
-  /// Resolves the events of a write, delivers them, and waits until that is done. `leftDisk`:
+  /// Resolves what a write has changed, delivers it, and waits until that is done. `leftDisk`:
   /// whether the commit has removed an entry of the key, or has failed, so that it is barred if it
   /// was there. No lock is held.
   func resolve(
     _ pending: Pending?, leftDisk: Bool, storedIn tiers: Tiers = [], waits: Bool = true
   ) {
     guard let pending else { return }
-    var left = Tiers()
-    if pending.wasInMemory { left.insert(.memory) }
-    if leftDisk && pending.wasOnDisk { left.insert(.disk) }
-    resolve(pending.willRemove, tiers: left)
-    resolve(pending.didRemove, tiers: left)
-    resolve(pending.didAdd, tiers: tiers)
+    if pending.wasInMemory { pending.left.insert(.memory) }
+    if leftDisk && pending.wasOnDisk { pending.left.insert(.disk) }
+    pending.stored = tiers
+    if pending.isPosted { resolve(pending) }
     if waits { awaitDelivery(pending) }
   }
 
@@ -52,14 +95,7 @@ extension Events {
   func awaitDelivery(_ pending: Pending?) {
     guard let pending else { return }
     deliver()
-    if let last = pending.didAdd ?? pending.didRemove { wait(for: last) }
-  }
-
-  /// An event that concerns no tier does not happen.
-  private func resolve(_ event: Event?, tiers: Tiers) {
-    guard let event else { return }
-    event.tiers = tiers
-    resolve(event, happens: !tiers.isEmpty)
+    if pending.isPosted { wait(for: pending) }
   }
 
   /// An entry has left a tier by itself.

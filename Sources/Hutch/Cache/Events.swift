@@ -198,7 +198,11 @@ final class Events {
 
   /// Whether anybody wants to hear of what becomes of entries.
   @inline(__always)
-  var wantsEntries: Bool { place.kinds & 15 != 0 }
+  var wantsEntries: Bool { kindsOfEntries != 0 }
+
+  /// What is listened to of that.
+  @inline(__always)
+  var kindsOfEntries: UInt32 { place.kinds & 15 }
 
   // MARK: posting
 
@@ -228,11 +232,10 @@ final class Events {
     wait(for: event)
   }
 
-  /// A pending event happens, or does not.
-  func resolve(_ event: Event, happens: Bool) {
+  /// It is known what a pending event tells, if anything.
+  func resolve(_ event: Event) {
     let lane = lanes[event.lane]
     lane.lock.lock()
-    event.isCancelled = !happens
     event.state = .ready
     lane.pending -= 1
     lane.lock.unlock()
@@ -274,7 +277,7 @@ final class Events {
       if lane.first == nil { lane.last = nil }
       event.next = nil
       lane.lock.unlock()
-      if !event.isCancelled { tell(event) }
+      event.forEachStep { tell(event) }
       lane.lock.lock()
       event.state = .over
       if lane.waiters > 0 { lane.told.broadcast() }
