@@ -164,6 +164,11 @@ final class HeapStore: Storage, @unchecked Sendable {
     write.existed = old.map { !isExpired($0, at: write.time) && !$0.isBarred } ?? false
     switch write.kind {
     case .put:
+      write.failure = write.encodingFailure
+      if write.failure != nil {
+        write.outcome = .failed
+        break
+      }
       write.outcome = fits(write) ? .stored : .tooLarge
       if fits(write) { insert(key, Row(write.block.unowned!)) } else { counters.refusals += 1 }
       counters.puts += fits(write) ? 1 : 0
@@ -233,9 +238,11 @@ final class HeapStore: Storage, @unchecked Sendable {
         return $0.kind == .clear || ($0.kind != .touch && $0.concerns(key))
       }
       if newest == nil { found = medium.rows[Array(key)] }
-      if let newest, newest.kind == .put, fits(newest) { found = Row(newest.block.unowned!) }
+      if let newest, newest.kind == .put, fits(newest), newest.encodingFailure == nil { found = Row(newest.block.unowned!) }
     }
-    guard var row = found, !row.isBarred else { return nil }
+    guard var row = found, !row.isBarred, [0, options.codecID].contains(row.record.codec) else {
+      return nil
+    }
     if let times { row.touch(times) }
     return isExpired(row, at: now) ? nil : row
   }
@@ -274,6 +281,16 @@ final class HeapStore: Storage, @unchecked Sendable {
 
   func info(_ key: Bytes, _ hash: UInt64, at moment: Moment) throws(Failure) -> Record? {
     lock.withLock { find(key, at: moment.time)?.record }
+  }
+
+  func noteDamage(_ key: Bytes, _ hash: UInt64, _ version: UInt64) {
+    lock.withLock {
+      guard let row = medium.rows[Array(key)], row.record.version <= version, !row.isBarred else {
+        return
+      }
+      medium.rows[Array(key)]!.isBarred = true
+      barred += 1
+    }
   }
 
   func noteAccess(_ key: Bytes, _ hash: UInt64, at time: Int64) {
@@ -367,7 +384,7 @@ final class HeapStore: Storage, @unchecked Sendable {
     case .writtenBefore: row.record.created < spec.time
     case .olderThan: row.record.created < Record.difference(now, spec.time)
     case .idleFor: row.lastUse < Record.difference(now, spec.time)
-    case .largerThan: UInt64(row.value.count) > spec.amount
+    case .largerThan: UInt64(row.record.valueSize) > spec.amount
     }
   }
 

@@ -153,7 +153,8 @@ extension OpenOptions {
       guard codec.isWhole else {
         throw .invalid("a codec needs codec_encode, codec_decode and a codec_id other than 0")
       }
-      disk.codec = codec
+      self.codec = codec
+      disk.codecID = codec.id
     }
     func check(
       _ number: UInt32, upTo last: UInt32, _ words: StaticString

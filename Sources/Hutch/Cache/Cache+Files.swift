@@ -47,7 +47,7 @@ extension Cache {
     _ spec: PutSpec, in scope: Tiers, storing target: WritePolicy, to storage: any Storage
   ) throws(Failure) -> PutResult {
     let size = source.size
-    guard let files = storage.files, files.keepsInFile(size) else {
+    guard let files = storage.files, values.keepsInFile(size, files) else {
       return try putWhole(source, key, spec, in: scope, storing: target)
     }
     let goesIntoMemory = target != .disk && memoryTakes(key, spec, size: size)
@@ -102,7 +102,7 @@ extension Cache {
   ) throws(Failure) -> PutResult? {
     guard spec.writePolicy == .standard else { return nil }
     return try withStorage { (storage) throws(Failure) in
-      guard let files = storage.files, files.keepsInFile(value.count),
+      guard let files = storage.files, values.keepsInFile(value.count, files),
         takes(files, key, spec, size: value.count)
       else { return nil }
       let block = try Block.copying(
@@ -190,8 +190,9 @@ extension Cache {
   private func takes(
     _ files: any FileStorage, _ key: Bytes, _ spec: PutSpec, size: Int
   ) -> Bool {
-    files.takes(
-      key: key.count, size: size, extended: spec.extended.count, tag: spec.extended.tag.count)
+    values.isTaken(
+      key: key.count, size: size, extended: spec.extended.count, tag: spec.extended.tag.count,
+      by: files)
   }
 
   /// A put that no tier takes: what is there goes.
@@ -237,7 +238,7 @@ extension Cache {
         guard let path else {
           throw Failure(
             .wrongType,
-            settings.codec == nil
+            values.codec == nil
               ? "the value has no file of its own"
               : "the value has no file of its own: what a codec makes is not the value")
         }

@@ -32,7 +32,7 @@ extension Cache {
     let cache = Cache(
       memory, storage, clock, settings, memoryLimits, isStorageLeft ? nil : coherence,
       try Lifecycle(isAsleep: storage != nil, isStorageLeft: isStorageLeft),
-      try parts.makeForChild(memory, clock))
+      try parts.makeForChild(memory, clock, values))
     cache.openings = openings
     cache.hasTaggedObjects.store(
       hasTaggedObjects.load(ordering: .relaxed), ordering: .relaxed)
@@ -45,7 +45,7 @@ extension Cache {
     if isLeftNow { memory.clear(at: clock.momentForMaintenance()) }
     Unmanaged.passUnretained(memory).release()
     Unmanaged.passUnretained(clock).release()
-    if let codec = settings.codec { Unmanaged.passUnretained(codec).release() }
+    if let codec = values.codec { Unmanaged.passUnretained(codec).release() }
     if let storage {
       let object: AnyObject = storage
       Unmanaged.passUnretained(object).release()

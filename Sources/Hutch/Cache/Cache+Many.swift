@@ -45,6 +45,15 @@ extension Cache {
       storage.get(missing.count, at: known, key: { (keys[missing[$0].index], missing[$0].hash) }) {
         at, block, failure in
         let place = missing[at]
+        var failure = failure
+        var block = consume block
+        if block.unowned?.isEncoded ?? false, let encoded = block.take() {
+          do throws(Failure) {
+            block = try values.decoded(encoded.unowned, place.hash, in: storage)
+          } catch {
+            failure = error
+          }
+        }
         if let failure { batch.set(place.index, failure) }
         if case .some(let found) = consume block {
           if scope == .whole {

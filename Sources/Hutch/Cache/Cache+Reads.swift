@@ -61,7 +61,9 @@ extension Cache {
         // Before the store is read.
         let shared = coherence?.mark(hash)
         // One get is one hit or one miss of the store's.
-        if let block = try storage.get(key, hash, at: moment, isAccess: rounds == 0) {
+        if let block = try values.get(
+          key, hash, at: moment, isAccess: rounds == 0, from: storage)
+        {
           if rounds > 0 { storage.noteAccess(key, hash, at: moment.time) }
           if promoting { promote(block.unowned, hash, state, shared, at: moment) }
           return block
@@ -158,7 +160,7 @@ extension Cache {
       let state = order.stripes.stableState(stripe)
       if scope == .whole, let block = memory.peek(key, hash, at: moment) { return block }
       let shared = coherence?.mark(hash)
-      let block = try storage.get(key, hash, at: moment, isAccess: isAccess)
+      let block = try values.get(key, hash, at: moment, isAccess: isAccess, from: storage)
       if block != nil || scope == .disk { return block }
       if let shared {
         var hasChanged = false
@@ -193,7 +195,9 @@ extension Cache {
         return (record, .memory)
       }
       let shared = coherence?.mark(hash)
-      if let stored = try storage.info(key, hash, at: moment) { return (stored, .disk) }
+      if let stored = try storage.info(key, hash, at: moment) {
+        return (stored.ofValue, .disk)
+      }
       if scope == .disk { return nil }
       if let shared {
         var hasChanged = false

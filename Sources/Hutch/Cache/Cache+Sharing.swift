@@ -47,7 +47,7 @@ extension Cache {
   /// After the commit, before the stripe is told of its end: what memory does once the store has
   /// decided. Returns what is answered if the condition did not hold.
   func carryOutDecision(on put: inout SubmittedPut, _ write: StorageWrite) -> PutResult? {
-    guard let entry = write.entry, let submission = put.state else { return nil }
+    guard let entry = put.value?.unowned ?? write.entry, let submission = put.state else { return nil }
     guard !put.condition.isAlways else {
       if write.isUnmet {
         _ = memory.remove(

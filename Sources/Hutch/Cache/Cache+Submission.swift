@@ -9,6 +9,8 @@ extension Cache {
     /// Nil: refused, or nothing to do for the store.
     fileprivate(set) var write: StorageWrite?
     fileprivate(set) var hash: UInt64 = 0
+    /// The block with the value, where the write has an encoded one.
+    fileprivate(set) var value: BlockBox?
     fileprivate(set) var pending: Events.Pending?
     /// Where processes share: decided by the store; and of the stripe, once it is submitted.
     fileprivate(set) var condition = WriteCondition.always
@@ -117,6 +119,7 @@ extension Cache {
       return put
     }
     write.version = put.result.version
+    if let stored = write.entry, stored.isEncoded { stored.version = write.version }
     put.state = order.submit(write, to: storage, at: moment, unlocking: stripe, isInPut: true)
     _ = consume dropped
     return put
@@ -126,11 +129,13 @@ extension Cache {
   private func prepare(_ put: inout SubmittedPut, _ entry: UnownedBlock, _ storage: any Storage) {
     if put.plan.store == .removeIfThere { return }
     // The write keeps the block for as long as it is there itself.
-    let write = StorageWrite(
-      put.plan.store == .put ? .put : .remove, entry.retained(), put.hash)
-    write.file = put.plan.file
-    if put.plan.store == .put { storage.prepare(write) }
+    guard put.plan.store == .put else {
+      put.write = StorageWrite(.remove, entry.retained(), put.hash)
+      return
+    }
+    let write = values.put(entry, put.hash, file: put.plan.file, to: storage)
     put.write = write
+    put.value = write.entry?.isEncoded ?? false ? BlockBox(entry.retained()) : nil
   }
 
   private func lock(for put: SubmittedPut, _ key: Bytes, _ storage: any Storage) {

@@ -453,18 +453,7 @@ final class BlockBox {
   init(_ block: consuming Block) { self.block = consume block }
 
   func take() -> Block? { block.take() }
-}
 
-extension UnownedBlock {
-  /// A block with the same key, value and extended data and another record, but for the checksum,
-  /// which is the value's.
-  func copied(with record: Record) throws(Failure) -> Block {
-    var record = record
-    record.checksum = checksum
-    let block = try Block.copying(
-      key: key, value: Bytes(value), extended: extended, record: record)
-    block.unowned.mark = mark
-    block.unowned.setDirty(isDirty)
-    return block
-  }
+  /// Valid until the block is taken, or this is freed.
+  var unowned: UnownedBlock? { block.unowned }
 }

@@ -79,8 +79,8 @@ final class Cache {
     let drainsReleases: Bool
     /// How long the close of an opening waits for its tasks; 0: no limit.
     let closeDeadline: Int64
-    /// What stands before the store.
-    let codec: Codec?
+    /// Between values and what the store keeps of them.
+    let values: StoredValues
   }
 
   init(
@@ -98,7 +98,7 @@ final class Cache {
     self.life = life
     self.parts = parts
     self.parts.belong(to: identity, drainsReleases: settings.drainsReleases)
-    settings.codec?.owner = identity
+    settings.values.codec?.owner = identity
     watchMemory()
     if storage != nil { watchDepartures() }
   }
@@ -113,10 +113,10 @@ final class Cache {
       writePolicy: options.writePolicy,
       isShared: coherence != nil && options.disk.sharing == .shared,
       drainsReleases: options.drainsReleases, closeDeadline: options.tasks.closeDeadline,
-      codec: options.disk.codec)
+      values: StoredValues(codec: options.codec))
     let cache = Cache(
       memory, storage, clock, settings, options.memory, coherence, try Lifecycle(),
-      try Parts(memory, clock, versions, options.tasks))
+      try Parts(memory, clock, settings.values, versions, options.tasks))
     memory.prepareHits(clock, isAll: storage == nil)
     return cache
   }

@@ -3,6 +3,8 @@ import Synchronization
 
 /// How a cache is to be opened.
 struct OpenOptions {
+  /// Converts between values and what the store keeps of them.
+  var codec: Codec?
   /// Nil: not chosen, which is the adaptive one for a cache that is not open yet.
   var policy: MemoryPolicy?
   var pressure = Pressure()
@@ -286,7 +288,7 @@ final class Opening {
           guard let options else {
             throw Failure(.busy, "this process has the directory open")
           }
-          if let codec = options.disk.codec, codec.id != cache.settings.codec?.id ?? 0 {
+          if let codec = options.codec, codec.id != cache.settings.values.codecID {
             throw Failure(.invalidArgument, "the directory is open with another codec, or none")
           }
           cache.openings += 1

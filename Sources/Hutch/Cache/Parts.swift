@@ -24,12 +24,12 @@ struct Parts: ~Copyable {
   let limitsLock: Lock
 
   private init(
-    _ memory: MemoryTier, _ clock: Clock, _ versions: Versions, _ events: Events,
-    _ tasks: TaskQueue
+    _ memory: MemoryTier, _ clock: Clock, _ values: StoredValues, _ versions: Versions,
+    _ events: Events, _ tasks: TaskQueue
   ) throws(Failure) {
     let order = try WriteOrder.make(versions)
     let loads = try Loads.make(order)
-    let writeBack = try WriteBack.make(memory, order, events, clock)
+    let writeBack = try WriteBack.make(memory, order, events, clock, values)
     let review = try BackedReview.make(memory, order, clock)
     let releases = try ReleaseQueue()
     let limitsLock = try Lock()
@@ -44,16 +44,19 @@ struct Parts: ~Copyable {
   }
 
   init(
-    _ memory: MemoryTier, _ clock: Clock, _ versions: Versions, _ options: TaskOptions
+    _ memory: MemoryTier, _ clock: Clock, _ values: StoredValues, _ versions: Versions,
+    _ options: TaskOptions
   ) throws(Failure) {
-    try self.init(memory, clock, versions, try Events.make(), try options.makeQueue())
+    try self.init(memory, clock, values, versions, try Events.make(), try options.makeQueue())
   }
 
   /// For the child of a fork. The host's listener and logger, the settings of the queue, and
   /// whether memory may owe entries to the store, or is under review, are the parent's.
-  func makeForChild(_ memory: MemoryTier, _ clock: Clock) throws(Failure) -> Parts {
+  func makeForChild(
+    _ memory: MemoryTier, _ clock: Clock, _ values: StoredValues
+  ) throws(Failure) -> Parts {
     let parts = try Parts(
-      memory, clock, order.versions, try events.makeForChild(), try tasks.makeForChild())
+      memory, clock, values, order.versions, try events.makeForChild(), try tasks.makeForChild())
     if writeBack.mayHaveDirty { parts.writeBack.begin() }
     if review.isUnderWay { parts.review.begin() }
     parts.events.takeOver(events)
@@ -71,6 +74,7 @@ struct Parts: ~Copyable {
 }
 
 extension Cache {
+  @inline(__always) var values: StoredValues { settings.values }
   @inline(__always) var order: WriteOrder { parts.order }
   @inline(__always) var loads: Loads { parts.loads }
   @inline(__always) var events: Events { parts.events }

@@ -28,9 +28,10 @@ import Synchronization
 /// (Cache.swift).
 final class WriteBack {
   /// The cache's, which lives longer than its parts. Not counted references: the child of a fork
-  /// leaves this object behind, and frees memory and clock all the same.
+  /// leaves this object behind, and frees memory, clock and codec all the same.
   private unowned(unsafe) let memory: MemoryTier
   private unowned(unsafe) let clock: Clock
+  private unowned(unsafe) let codec: Codec?
   private let order: WriteOrder
   private let events: Events
   /// Dirty entries that memory has given up, on their way to the store.
@@ -40,20 +41,24 @@ final class WriteBack {
 
   private init(
     _ memory: MemoryTier, _ order: WriteOrder, _ events: Events, _ clock: Clock,
-    _ queue: WriteBackQueue
+    _ values: StoredValues, _ queue: WriteBackQueue
   ) {
     self.memory = memory
     self.order = order
     self.events = events
     self.clock = clock
+    codec = values.codec
     self.queue = queue
   }
 
   static func make(
-    _ memory: MemoryTier, _ order: WriteOrder, _ events: Events, _ clock: Clock
+    _ memory: MemoryTier, _ order: WriteOrder, _ events: Events, _ clock: Clock,
+    _ values: StoredValues
   ) throws(Failure) -> WriteBack {
-    WriteBack(memory, order, events, clock, try WriteBackQueue.make())
+    WriteBack(memory, order, events, clock, values, try WriteBackQueue.make())
   }
+
+  private var values: StoredValues { StoredValues(codec: codec) }
 
   /// Whether there can be dirty entries.
   @inline(__always)
@@ -86,10 +91,8 @@ final class WriteBack {
     }
     order.stripes.unlock(stripe)
     guard let block = try storage.get(key, hash, at: moment, isAccess: false) else { return false }
-    let put = StorageWrite(
-      .put, try block.unowned.copied(with: touched(block.unowned.record)), hash)
-    put.version = block.unowned.version
-    storage.prepare(put)
+    let copy = try block.unowned.copied(with: touched(block.unowned.record))
+    let put = values.put(copy.unowned, hash, to: storage)
     order.stripes.lock(stripe)
     let stored = try? storage.info(key, hash, at: moment)
     guard storage.isAnnounced(key, hash), let stored, stored.version == put.version else {
@@ -164,29 +167,27 @@ final class WriteBack {
     let ticket = queue.take(before: position, into: &announced)
     if announced.isEmpty { return false }
     let moment = clock.momentForMaintenance()
-    var submitted: [StorageWrite] = []
+    var submitted: [(put: StorageWrite, of: StorageWrite)] = []
     for write in announced {
       guard let entry = write.entry else { continue }
       let stripe = Stripes.index(of: write.hash)
       // Reads look at the announced one, which is not changed.
-      let put = StorageWrite(.put, entry.retained(), write.hash)
-      put.version = write.version
-      storage.prepare(put)
+      let put = values.put(entry, write.hash, to: storage)
       order.stripes.lock(stripe)
       if storage.isAnnounced(write) {
         queue.note(1)
         order.submit(put, to: storage, at: moment, unlocking: stripe)
-        submitted.append(put)
+        submitted.append((put, write))
       } else {
         order.stripes.unlock(stripe)
         storage.abandon(put)
       }
       storage.abandon(write)
     }
-    for put in submitted {
+    for (put, write) in submitted {
       storage.complete(put)
       queue.note(-1)
-      guard let entry = put.entry else { continue }
+      guard let entry = write.entry else { continue }
       order.stripes.endWrite(Stripes.index(of: put.hash))
       if put.outcome != .stored { dropLost(entry, put.hash) }
     }
@@ -264,9 +265,7 @@ final class WriteBack {
     let key = entry.key
     let hash = memory.hash(key)
     let stripe = Stripes.index(of: hash)
-    let write = StorageWrite(.put, entry.retained(), hash)
-    write.version = entry.version
-    storage.prepare(write)
+    let write = values.put(entry, hash, to: storage)
     order.stripes.lock(stripe)
     // What a clear that is under way takes is not to come after it.
     guard memory.peek(key, hash, at: moment).unowned?.raw == entry.raw, entry.isDirty,

@@ -83,9 +83,12 @@ extension Cache {
     guard target == .onEviction else { return WritePlan(target, file) }
     // What the store would not take is put at once, and its answer told; so is all once there has
     // been a fork.
-    let isTaken = storage.files?.takes(
-      key: entry.keySize, size: entry.size, extended: entry.extendedSize,
-      tag: Int(entry.tagSize)) ?? true
+    let isTaken =
+      storage.files.map {
+        values.isTaken(
+          key: entry.keySize, size: entry.size, extended: entry.extendedSize,
+          tag: Int(entry.tagSize), by: $0)
+      } ?? true
     if isFamily || file != nil || !isTaken { return WritePlan(.through, file) }
     return WritePlan(MemoryTier.charge(of: entry) <= memory.largestCharge ? .onEviction : .disk)
   }

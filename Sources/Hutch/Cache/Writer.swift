@@ -136,7 +136,7 @@ final class Writer {
     let key = head.unowned.key
     let hash = cache.memory.hash(key)
     let moment = cache.clock.moment().read
-    guard let files, files.keepsInFile(size) else {
+    guard let files, cache.values.keepsInFile(size, files) else {
       return try cache.put(
         try whole(at: moment), hash, at: moment, if: .always, in: scope,
         storing: target, file: ValueFile(file.suffix))

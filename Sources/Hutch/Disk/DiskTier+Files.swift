@@ -3,11 +3,9 @@ import Synchronization
 
 /// Values as files: those that come in pieces or as files, and those that are wanted as files.
 extension DiskTier: FileStorage {
-  func keepsInFile(_ size: Int) -> Bool { options.codec == nil && goesIntoFile(size) }
+  func keepsInFile(_ size: Int) -> Bool { goesIntoFile(size) }
 
   func takes(key: Int, size: Int, extended: Int, tag: Int) -> Bool {
-    // Nobody knows what a codec makes of it.
-    if options.codec != nil { return true }
     let inFile = goesIntoFile(size)
     let charge = Charge.of(
       key: key, value: size, extended: extended, tag: tag, inFile: inFile)
@@ -159,9 +157,7 @@ extension DiskTier: FileStorage {
     let view = overlay(key, hash, at: moment)
     if view.isGone { return nil }
     if let write = view.write {
-      return ValuePlace(
-        record: view.record, directory: write.directory, file: write.file,
-        isEncoded: write.codec != 0)
+      return ValuePlace(record: view.record, directory: write.directory, file: write.file)
     }
     var found = FoundEntry()
     guard
@@ -172,15 +168,7 @@ extension DiskTier: FileStorage {
       isDamaged = true
       return nil
     }
-    // Behind a codec the file is not the value's, nor is the checksum.
-    guard row.codec == 0 else {
-      var record = row.record
-      record.checksum = 0
-      return ValuePlace(
-        record: record, directory: found.directory, file: row.file, isEncoded: true)
-    }
-    return ValuePlace(
-      record: row.record, directory: found.directory, file: row.file, isEncoded: false)
+    return ValuePlace(record: row.record, directory: found.directory, file: row.file)
   }
 
   func open(_ key: Bytes, _ hash: UInt64, at moment: Moment) throws(Failure) -> Int32? {
@@ -229,8 +217,8 @@ struct ValuePlace {
   /// Where the file is; nil: it has none.
   let directory: Directory?
   let file: ContentName?
-  /// What is in the file is a codec's.
-  let isEncoded: Bool
+  /// The file has a codec's output, whose size no field of the row says.
+  private var isEncoded: Bool { record.codec != 0 }
 
   /// Of the file that has the value as it is; nil: there is none.
   var name: ContentName? { isEncoded ? nil : file }

@@ -71,7 +71,7 @@ extension DiskTier {
           var entry = FoundEntry()
           let row = try reader.find(key, into: &entry) { (row) throws(Failure) in
             isVisible =
-              row.file == nil && row.generation >= generation && row.codec == 0
+              row.file == nil && row.generation >= generation && self.knows(row.record.codec)
               && !(row.record.mayExpire(under: ages)
                 && self.isExpired(row.record, key, at: moment.time))
             return isVisible

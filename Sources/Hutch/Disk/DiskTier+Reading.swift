@@ -41,7 +41,7 @@ extension DiskTier {
       else { return nil }
       // Without a block: its file is not there, or cannot be the one that the row means.
       if row.isSound, let block = found.block.take(), let directory = found.directory,
-        try fill(block.unowned, row, found.stored, in: directory)
+        try fill(block.unowned, row, in: directory)
       {
         return block
       }
@@ -57,21 +57,10 @@ extension DiskTier {
     return nil
   }
 
-  /// Completes the block of a row with what the file has, and the codec makes of it. False: it
-  /// is not what the row means.
+  /// Completes the block of a row with what the file has. False: it is not what the row means.
   private func fill(
-    _ entry: UnownedBlock, _ row: Row, _ stored: OutputBuffer?, in directory: Directory
+    _ entry: UnownedBlock, _ row: Row, in directory: Directory
   ) throws(Failure) -> Bool {
-    if row.codec != 0 {
-      let stored = stored ?? OutputBuffer()
-      if let name = row.file,
-        try ContentFiles.read(name, into: stored, in: directory) != .whole
-      {
-        return false
-      }
-      guard isRight(stored.bytes, row), let codec = options.codec else { return false }
-      return try codec.decode(stored.bytes, into: entry.value)
-    }
     guard let name = row.file else { return isRight(Bytes(entry.value), row) }
     guard options.checksChecksums else {
       return try ContentFiles.read(name, into: entry.value, in: directory) == .whole
@@ -142,7 +131,7 @@ extension DiskTier {
   private func visible(_ write: QueuedWrite, _ times: Record?, at moment: Moment) -> Record? {
     var record = write.entry!.record
     record.size = write.size
-    if write.codec == 0 { record.checksum = write.checksum }
+    record.checksum = write.checksum
     if let times { record.takeTimes(of: times) }
     if record.mayExpire(under: ages), isExpired(record, write.key, at: moment.time) { return nil }
     return record
@@ -199,7 +188,7 @@ extension DiskTier {
         func judge(_ row: inout Row) {
           if let times { row.record.takeTimes(of: times) }
           if let barred, row.record.version <= barred { return }
-          guard row.generation >= generation, self.knows(row.codec) else { return }
+          guard row.generation >= generation, self.knows(row.record.codec) else { return }
           isVisible =
             !(row.record.mayExpire(under: self.ages)
             && self.isExpired(row.record, key, at: moment.time))
@@ -227,9 +216,7 @@ extension DiskTier {
 
   /// Whether a row's value can be read: an entry of a codec that is not here is kept for when it
   /// is.
-  func knows(_ codec: Int64) -> Bool {
-    codec == 0 || codec == Int64(options.codec?.id ?? 0)
-  }
+  func knows(_ codec: UInt32) -> Bool { codec == 0 || codec == options.codecID }
 
   func noteDamage(_ key: Bytes, _ hash: UInt64, _ version: UInt64) {
     counters.damaged.add()

@@ -126,7 +126,7 @@ extension DiskTier {
     guard let conditional = write.write, !conditional.condition.isAlways else { return true }
     var version: UInt64 = 0
     // An entry of a codec that is not here is none for this cache.
-    if let found, isAlive(found, write.key, meta), knows(found.codec) {
+    if let found, isAlive(found, write.key, meta), knows(found.record.codec) {
       version = found.record.version
     }
     conditional.existing = version

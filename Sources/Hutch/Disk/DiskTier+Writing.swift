@@ -17,15 +17,11 @@ extension DiskTier {
     }
     queued.size = entry.size
     do throws(Failure) {
-      if let codec = options.codec {
-        queued.encoded = try codec.encode(Bytes(entry.value))
-        queued.codec = codec.id
-      }
-      let stored = queued.stored
+      if let failure = write.encodingFailure { throw failure }
+      let stored = Bytes(entry.value)
       let inFile = goesIntoFile(stored.count)
       guard isWithinLimits(queued, stored: stored.count, inFile: inFile) else { return }
-      queued.checksum =
-        entry.checksum != 0 && queued.codec == 0 ? entry.checksum : Checksum.xxh3(stored)
+      queued.checksum = entry.checksum != 0 ? entry.checksum : Checksum.xxh3(stored)
       if inFile { try writeContent(queued, stored, write.file?.suffix ?? FileSuffix()) }
     } catch {
       counters.failures.add()

@@ -12,11 +12,11 @@ extension Manifest {
     found.record.accessed = statement.integer(4)
     found.record.expires = statement.integer(5)
     found.record.timeToIdle = max(0, statement.integer(6))
-    found.record.size = Int(min(max(0, statement.integer(7)), Row.largestValue))
+    let size = Int(min(max(0, statement.integer(7)), Row.largestValue))
     found.charge = min(max(0, statement.integer(8)), Meta.largest)
     if !statement.isNull(9) { found.file = ContentName(try statement.bytes(9)) }
     let codec = statement.integer(10)
-    found.codec = codec & Row.largestCodec
+    found.record.setSize(size, codec & Row.largestCodec)
     found.hasTag = codec > Row.largestCodec
     return found
   }
@@ -55,10 +55,10 @@ extension Manifest {
     inserting.bind(6, record.expires)
     inserting.bind(7, record.timeToIdle)
     inserting.bind(8, bits: record.cost)
-    inserting.bind(9, Int64(write.size))
+    inserting.bind(9, Int64(record.codec == 0 ? write.size : record.decodedSize))
     inserting.bind(10, write.charge)
     inserting.bind(11, bits: seal)
-    inserting.bind(15, Int64(write.codec) | Int64(record.tagSize) << Row.codecBits)
+    inserting.bind(15, Int64(record.codec) | Int64(record.tagSize) << Row.codecBits)
     if record.extendedSize == 0 {
       inserting.bindNull(13)
     } else {
@@ -72,7 +72,7 @@ extension Manifest {
       }
     } else {
       inserting.bindNull(12)
-      try inserting.bind(14, write.stored)
+      try inserting.bind(14, Bytes(block.value))
       try inserting.run()
     }
     lastID = id

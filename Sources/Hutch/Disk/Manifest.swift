@@ -53,7 +53,6 @@ struct Found {
   var record = Record()
   var charge: Int64 = 0
   var file: ContentName?
-  var codec: Int64 = 0
   /// Whether the row has a tag, and so another row in the table of tags.
   var hasTag = false
 }

@@ -10,14 +10,11 @@ final class QueuedWrite {
 
   // What `prepare` found out.
 
-  /// Of a put: the value's size and checksum, and whether the entry's block has it; else it is in
+  /// Of a put: the size and checksum of what is stored, and whether the entry's block has it; else it is in
   /// the content file alone.
   var size = 0
   var checksum: UInt64 = 0
   var hasValue = true
-  /// Of a put through a codec: what is stored of the value, whose checksum it is then.
-  var encoded: OutputBuffer?
-  var codec: UInt32 = 0
   var charge: Int64 = 0
   var file: ContentName?
   /// Where the content file is.
@@ -77,9 +74,6 @@ final class QueuedWrite {
 
   /// Not for a clear or a barrier.
   var key: Bytes { entry!.key }
-
-  /// Of a put: what is stored of its value.
-  var stored: Bytes { encoded?.bytes ?? Bytes(entry!.value) }
 
   /// Of a touch: rows up to this version must not come back, nor be touched.
   /// Nil: none.

@@ -4,10 +4,8 @@ import Synchronization
 
 /// What a reader hands out with a row.
 struct FoundEntry: ~Copyable {
-  /// The entry, complete if its value is in the row as it is.
+  /// The entry, complete if its value is in the row.
   var block: Block?
-  /// Of a row with a codec: what is in it of the value.
-  var stored: OutputBuffer?
   /// Where the row's content file is.
   var directory: Directory?
 }
@@ -179,7 +177,6 @@ final class ReadConnection {
   }
 
   private static let largeFile = 1 << 20
-  private static let largeDecoded = 1 << 30
 
   /// The row of a key and, if `wantsBlock` finds that it is wanted, its entry: complete if
   /// the value is in the row, else with room for what the content file has.
@@ -221,37 +218,26 @@ final class ReadConnection {
     }
     guard row.isSound, try wantsBlock(&row) else { return row }
     let value = row.file == nil ? try finding.bytes(Row.value) : Bytes(start: nil, count: 0)
-    if row.file == nil && row.codec == 0 && value.count != row.record.size {
+    if row.record.codec != 0 {
+      guard let size = row.file.map({ ContentFiles.size($0, in: directory) }) ?? value.count else {
+        return row
+      }
+      row.record.size = size
+    } else if row.file == nil && value.count != row.record.size {
       row.isSound = false
       return row
-    }
-    if let file = row.file, row.record.size > ReadConnection.largeFile, row.codec == 0,
+    } else if let file = row.file, row.record.size > ReadConnection.largeFile,
       ContentFiles.size(file, in: directory) != row.record.size
     {
       // Not to ask for memory for a number.
       return row
     }
-    var record = row.record
-    if row.codec != 0 {
-      // Nor is what a codec is to make of so little.
-      let size = row.file.map { ContentFiles.size($0, in: directory) ?? 0 } ?? value.count
-      if record.size > ReadConnection.largeDecoded && record.size >> 16 > size {
-        row.isSound = false
-        return row
-      }
-      // It is that of the stored bytes, which are decoded when no lock is held.
-      record.checksum = 0
-      let stored = OutputBuffer()
-      guard let room = stored.resize(value.count) else { throw .noMemory }
-      if value.count > 0 { room.copyMemory(from: value.baseAddress!, byteCount: value.count) }
-      entry.stored = stored
-    }
-    let made = try Block.allocate(key: key, record: record)
+    let made = try Block.allocate(key: key, record: row.record)
     if extended.count > 0 {
       made.unowned.extendedData.baseAddress!
         .copyMemory(from: extended.baseAddress!, byteCount: extended.count)
     }
-    if row.codec == 0 && value.count > 0 {
+    if value.count > 0 {
       made.unowned.value.baseAddress!
         .copyMemory(from: value.baseAddress!, byteCount: value.count)
     }

@@ -4,7 +4,6 @@ struct Row {
   var id: Int64 = 0
   var generation: Int64 = 0
   var record = Record()
-  var codec: Int64 = 0
   /// See `Seal`.
   var seal: UInt64 = 0
   var file: ContentName?
@@ -52,7 +51,6 @@ struct Row {
     record.timeToIdle = statement.integer(Row.idle)
     record.cost = statement.bits(Row.cost)
     let codec = statement.integer(Row.codec)
-    self.codec = codec & Row.largestCodec
     let tagSize = codec >> Row.codecBits
     seal = statement.bits(Row.checksum)
 
@@ -62,13 +60,23 @@ struct Row {
       size >= 0 && size <= Row.largestValue && extended.count <= Row.longestExtended + Extended.longestTag
       && record.version != 0 && record.timeToIdle >= 0
       && tagSize >= 0 && tagSize <= min(extended.count, Extended.longestTag)
-    record.size = isSound ? Int(size) : 0
+    record.setSize(isSound ? Int(size) : 0, codec & Row.largestCodec)
     record.extendedSize = isSound ? extended.count : 0
     record.tagSize = isSound ? UInt8(tagSize) : 0
     if !statement.isNull(Row.file) {
       file = ContentName(try statement.bytes(Row.file))
       if file == nil { isSound = false }
     }
+  }
+}
+
+extension Record {
+  /// The columns of a row have the size of the value. That of what a codec has made of it is known
+  /// when it is read.
+  mutating func setSize(_ valueSize: Int, _ codec: Int64) {
+    self.codec = UInt32(truncatingIfNeeded: codec)
+    size = codec == 0 ? valueSize : 0
+    decodedSize = codec == 0 ? 0 : valueSize
   }
 }
 

@@ -16,8 +16,8 @@ import Synchronization
 ///     48  checksum  XXH3 of the value
 ///     56  fields    8 bytes each, of those that are not 0: expires, time to idle, cost; of a value
 ///                   in a content file: the number in the file's name, the value's size, and two
-///                   words of the name's suffix; sizes: of extended data with tag, 32 bits; of the
-///                   tag, 8
+///                   words of the name's suffix; codec: its id, 32 bits, and the size of the decoded
+///                   value, 32; sizes: of extended data with tag, 32 bits; of the tag, 8
 ///         key, value, extended data, tag
 ///
 /// 16-byte aligned, as is its size. An entry with a content file has no value here.
@@ -42,9 +42,10 @@ struct LogEntry {
     static let fileSize = Fields(rawValue: 16)
     static let suffixLow = Fields(rawValue: 32)
     static let suffixHigh = Fields(rawValue: 64)
+    static let codec = Fields(rawValue: 128)
     /// The highest, so its word is the last.
-    static let extended = Fields(rawValue: 128)
-    static let all: UInt64 = 255
+    static let extended = Fields(rawValue: 256)
+    static let all: UInt64 = 511
     @inline(__always) var size: Int { rawValue.nonzeroBitCount * 8 }
   }
 
@@ -134,6 +135,12 @@ struct LogEntry {
       return Int64(bitPattern: SharedWords.load(start + (At.fields + before.size)))
     }
 
+    /// Its value is what this codec has made of it; 0: it is as it was put.
+    @inline(__always)
+    var codecID: UInt32 {
+      fields.contains(.codec) ? UInt32(truncatingIfNeeded: field(.codec)) : 0
+    }
+
     var record: Record {
       var record = Record(
         version: version, created: created, size: hasFile ? fileSize : valueSize,
@@ -144,6 +151,9 @@ struct LogEntry {
         record.expires = field(.expires)
         record.timeToIdle = field(.timeToIdle)
         record.cost = UInt64(bitPattern: field(.cost))
+        let codec = UInt64(bitPattern: field(.codec))
+        record.codec = UInt32(truncatingIfNeeded: codec)
+        record.decodedSize = Int(codec >> 32)
       }
       return record
     }
@@ -192,6 +202,7 @@ struct LogEntry {
     if record.timeToIdle != 0 { fields.insert(.timeToIdle) }
     if record.cost != 0 { fields.insert(.cost) }
     if record.extendedSize != 0 { fields.insert(.extended) }
+    if record.codec != 0 { fields.insert(.codec) }
     return fields
   }
 
@@ -227,6 +238,7 @@ struct LogEntry {
         add(.suffixLow, suffix.0)
         add(.suffixHigh, suffix.1)
       }
+      add(.codec, UInt64(record.codec) | UInt64(record.decodedSize) << 32)
       add(.extended, UInt64(extended.count) | UInt64(record.tagSize) << 32)
     }
     SharedWords.copy(key, to: place)

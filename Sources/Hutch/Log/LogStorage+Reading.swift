@@ -37,6 +37,10 @@ extension LogStorage {
     return store.info(key, own(hash, key, in: store), at: moment)
   }
 
+  func noteDamage(_ key: Bytes, _ hash: UInt64, _ version: UInt64) {
+    if let store = live { store.noteDamage(key, own(hash, key, in: store), version) }
+  }
+
   /// The entry has been of use: the cleaner appends it once more.
   func noteAccess(_ key: Bytes, _ hash: UInt64, at time: Int64) {
     guard let store = live, let match = store.find(key, own(hash, key, in: store)) else { return }

@@ -30,7 +30,7 @@ extension LogStorage {
     let key = Bytes(entry.key)
     let kind: LogWrite.Kind =
       switch write.kind {
-      case .put: .put
+      case .put: write.encodingFailure == nil ? .put : .remove
       case .touch: .touch
       case .remove, .clear: .remove
       }
@@ -53,8 +53,12 @@ extension LogStorage {
     write.isUnmet = log.isUnmet
     write.mark = log.isUnmet ? 1 : log.mark
     write.markBefore = log.markBefore
-    write.failure = log.failure
+    write.failure = log.failure ?? write.encodingFailure
     write.outcome = kind == .put && !log.isUnmet ? log.outcome : .none
+    if write.encodingFailure != nil && !log.isUnmet {
+      counters.failures.count()
+      write.outcome = .failed
+    }
     if let failure = log.failure {
       if failure.status == .noSpace { counters.refusals.count() } else { counters.failures.count() }
     }

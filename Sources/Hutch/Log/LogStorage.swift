@@ -107,9 +107,6 @@ final class LogStorage: Storage, @unchecked Sendable {
 
   /// What there is not.
   private static func refuse(_ options: StorageOptions) throws(Failure) {
-    if options.codec != nil {
-      throw Failure(.unsupported, "a cache of the storage kind log has no codec")
-    }
     if options.chosen.contains(.durability) && options.durability != .process {
       throw Failure(.unsupported, "a cache of the storage kind log has durability process only")
     }
@@ -171,6 +168,7 @@ final class LogStorage: Storage, @unchecked Sendable {
   private func meet(_ store: LogStore, isAlone: Bool) throws(Failure) {
     try shared.attach(store.indexFile.number, isAlone: isAlone)
     if !shared.isHandedOut { hash = shared.hash }
+    store.codecID = options.codecID
     store.hasHashOfTiers = store.hash.isSame(as: hash)
     // Writes that do not know of this process yet end.
     if !isAlone { try store.locked { () throws(Failure) in } }

@@ -131,16 +131,27 @@ extension LogStore {
     return nil
   }
 
-  /// A match that has not expired, or was there when it was looked at.
+  /// A match that has not expired, or was there when it was looked at; not of another codec.
   @inline(__always)
   private func live(
     _ key: Bytes, _ hash: UInt64, at moment: Moment, isAccess: Bool
   ) -> LogMatch? {
     while let match = find(key, hash) {
-      guard hasExpired(match.entry, at: moment) else { return match }
+      if !hasExpired(match.entry, at: moment) && isShown(match.entry) { return match }
       if isStill(match.seat, match.word.address) { return nil }
     }
     return nil
+  }
+
+  @inline(__always)
+  func isShown(_ entry: LogEntry.Head) -> Bool {
+    let codec = entry.codecID
+    return codec == 0 || codec == codecID
+  }
+
+  /// A codec has found that the value of this version is not what it made.
+  func noteDamage(_ key: Bytes, _ hash: UInt64, _ version: UInt64) {
+    if let match = find(key, hash), match.entry.version == version { _ = removeDamaged(match) }
   }
 
   @inline(__always)

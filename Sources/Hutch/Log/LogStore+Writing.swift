@@ -96,7 +96,7 @@ extension LogStore {
     let match = find(write.key, write.hash)
     if let match {
       write.existed = !hasExpired(match.entry, at: moment)
-      if write.existed { write.existing = match.entry.version }
+      if write.existed && isShown(match.entry) { write.existing = match.entry.version }
     }
     guard write.condition.holds(for: write.existing) else {
       write.isUnmet = true
@@ -153,7 +153,8 @@ extension LogStore {
   /// Whether an entry is stored, as far as its size says.
   private func isWithinLimits(_ key: Bytes, _ record: Record, _ file: LogFile?) -> Bool {
     let own = LogEntry.byteCount(key: key.count, record, file)
-    return own <= segmentSize && UInt64(own) &+ (file?.charge ?? 0) <= limits.largestCharge
+    return own <= segmentSize && record.decodedSize <= Int(UInt32.max)
+      && UInt64(own) &+ (file?.charge ?? 0) <= limits.largestCharge
   }
 
   /// Appends an entry and lets its key's slot name it.

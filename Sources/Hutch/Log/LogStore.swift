@@ -94,6 +94,9 @@ final class LogStore: @unchecked Sendable {
   let logBase: UnsafeMutableRawPointer
   /// Changes in the child of a fork only, which has no other thread then.
   private(set) var lock: LogLock
+  /// An entry of another codec, but for 0, is none to reads and conditions. Set before anything
+  /// else uses the store.
+  var codecID: UInt32 = 0
   let hash: KeyedHash
   /// Whether the tiers above have the same one. Set before anything else uses the store.
   var hasHashOfTiers = false

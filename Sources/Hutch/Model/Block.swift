@@ -8,7 +8,8 @@ import Synchronization
 /// thread has it, except `slot`, `stamp` and `mark`, which belong to the memory tier.
 ///
 ///      0  references  UInt32, atomic; the top bit: the value is a host's object (HostObject.swift),
-///                     the next: counted as departed (Held.swift); the next: dirty
+///                     the next: counted as departed (Held.swift); the next: dirty; the next:
+///                     encoded
 ///      4  slot        UInt32, of the memory tier that holds the block, under its lock
 ///      8  size        UInt32, of the value: 30 bits, below two bits that say how long the header is
 ///     12  key size    UInt16
@@ -25,7 +26,8 @@ import Synchronization
 /// | 00               |     32 | nothing but version, created, size: a plain entry    |
 /// | 10               |     48 | a checksum, extended data or a tag too               |
 /// | 11               |     80 | any of the rest; the size is at 72, the 30 bits are 0 |
-///         value       16-byte aligned, then extended data, then the tag
+///         value       16-byte aligned, then extended data, then the tag; of an encoded value
+///                     the codec and the value's size behind them, 16-byte aligned
 struct Block: ~Copyable {
   /// Nil only in a block that has been handed over.
   private var held: UnownedBlock?
@@ -230,7 +232,17 @@ struct UnownedBlock {
     Record(
       version: version, created: created, accessed: created, expires: expires,
       timeToIdle: timeToIdle, cost: cost, size: size, extendedSize: extendedSize,
-      tagSize: tagSize, checksum: checksum)
+      tagSize: tagSize, checksum: checksum, codec: isEncoded ? codec : 0,
+      decodedSize: isEncoded ? decodedSize : 0)
+  }
+
+  private var codec: UInt32 { payload.load(as: UInt32.self) }
+  private var decodedSize: Int { payload.load(fromByteOffset: 8, as: Int.self) }
+
+  fileprivate func setCodec(_ record: Record) {
+    payload.storeBytes(of: record.codec, as: UInt32.self)
+    payload.storeBytes(of: record.decodedSize, toByteOffset: 8, as: Int.self)
+    references.pointee.bitwiseOr(UnownedBlock.encodedBit, ordering: .relaxed)
   }
 
   /// All bytes of the block, header included.
@@ -278,7 +290,8 @@ struct UnownedBlock {
   fileprivate static let objectBit: UInt32 = 1 << 31
   private static let departedBit: UInt32 = 1 << 30
   private static let dirtyBit: UInt32 = 1 << 29
-  private static let countMask: UInt32 = 1 << 29 - 1
+  fileprivate static let encodedBit: UInt32 = 1 << 28
+  private static let countMask: UInt32 = 1 << 28 - 1
 
   /// Release, so that this holder's reads come before the block is freed; acquire for the last
   /// holder, which frees it.
@@ -352,6 +365,13 @@ struct UnownedBlock {
     references.pointee.load(ordering: .relaxed) & UnownedBlock.objectBit != 0
   }
 
+  /// True if the value is a codec's output. Such a block is on its way to a store, or from it;
+  /// memory never has it.
+  @inline(__always)
+  var isEncoded: Bool {
+    references.pointee.load(ordering: .relaxed) & UnownedBlock.encodedBit != 0
+  }
+
   /// See Held.swift.
   func setDeparted(_ isDeparted: Bool) {
     set(UnownedBlock.departedBit, isDeparted)
@@ -384,8 +404,10 @@ struct UnownedBlock {
     references.pointee.bitwiseOr(UnownedBlock.objectBit, ordering: .relaxed)
   }
 
-  /// The place of a host's object, behind its tag.
-  var payload: UnsafeMutableRawPointer { raw + (valueOffset + extendedSize + 15) & ~15 }
+  /// The place of a host's object, behind its tag, or of the codec of an encoded value.
+  var payload: UnsafeMutableRawPointer {
+    raw + (valueOffset + (isObject ? 0 : size) + extendedSize + 15) & ~15
+  }
 }
 
 extension Block {
@@ -412,6 +434,7 @@ extension Block {
     let (total, overflowToo) = withValue.addingReportingOverflow(record.extendedSize)
     guard !overflow, !overflowToo, total < Int.max - 64 else { throw .noMemory }
 
+    let payload = record.codec == 0 ? payload : 16
     let room = UnownedBlock.room(for: payload == 0 ? total : (total + 15) & ~15)
     let raw = try Allocation.bytes(room &+ payload)
     (raw + At.references).bindMemory(to: Atomic<UInt32>.self, capacity: 1)
@@ -440,6 +463,7 @@ extension Block {
     if key.count > 0 {
       (raw + header).copyMemory(from: key.baseAddress!, byteCount: key.count)
     }
+    if record.codec != 0 { UnownedBlock(raw).setCodec(record) }
     return Block(owning: UnownedBlock(raw))
   }
 
@@ -469,25 +493,5 @@ extension Block {
       memcpy(raw + offset, value.baseAddress.unsafelyUnwrapped, value.count)
     }
     return Block(owning: UnownedBlock(raw))
-  }
-
-  /// A block with copies of a value, its extended data and its tag. It takes the sizes in `record`
-  /// from them.
-  @_optimize(speed)
-  static func copying(
-    key: Bytes, value: Bytes, extended: Extended, record: Record, wantsChecksum: Bool = false
-  ) throws(Failure) -> Block {
-    var record = record
-    record.size = value.count
-    record.setSizes(of: extended)
-    if wantsChecksum { record.checksum = 1 }
-    let block = try allocate(key: key, record: record)
-    if value.count > 0 {
-      block.unowned.value.baseAddress!
-        .copyMemory(from: value.baseAddress!, byteCount: value.count)
-    }
-    extended.copy(to: block.unowned.extendedData)
-    if wantsChecksum { block.unowned.setChecksum() }
-    return block
   }
 }

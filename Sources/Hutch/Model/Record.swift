@@ -18,14 +18,18 @@ struct Record {
   var timeToIdle: Int64 = 0
   /// Replaces the charge in the memory tier. 0: none.
   var cost: UInt64 = 0
-  /// Of the value, in bytes.
+  /// Of the value, in bytes; of what a codec made of it, if there is a codec.
   var size = 0
   /// Of extended data and tag (Extended), in bytes.
   var extendedSize = 0
   /// The tag's part of it.
   var tagSize: UInt8 = 0
-  /// XXH3 (64 bits) of the value. 0: not computed.
+  /// XXH3 (64 bits) of the `size` bytes. 0: not computed.
   var checksum: UInt64 = 0
+  /// The id of the codec whose output the bytes are, as a store keeps them; 0: they are the value.
+  var codec: UInt32 = 0
+  /// With a codec: the size of the value.
+  var decodedSize = 0
 
   static let never = Int64.max
   /// No value is larger: beyond this, sums of sizes could overflow.
@@ -46,6 +50,21 @@ struct Ages: Equatable {
 }
 
 extension Record {
+  /// The size of the value itself.
+  @inline(__always) var valueSize: Int { codec == 0 ? size : decodedSize }
+
+  /// The record of the value itself, whose checksum is not known if there is a codec.
+  @inline(__always)
+  var ofValue: Record {
+    if codec == 0 { return self }
+    var record = self
+    record.size = decodedSize
+    record.checksum = 0
+    record.codec = 0
+    record.decodedSize = 0
+    return record
+  }
+
   /// The end of the entry's time to live; `Record.never` if there is none. A `created` in the
   /// future (the wall clock was set back across a reboot) counts as now.
   func endOfLife(at now: Int64, under ages: Ages) -> Int64 {

@@ -26,6 +26,9 @@ import Synchronization
 ///
 /// Times. Every moment that a store is given has been read (`Moment.read`): its `time` costs nothing.
 ///
+/// Codecs. A store keeps the bytes of a put's block, with `Record.codec` and `Record.decodedSize`, and
+/// returns them; what stands between them and the value is above (`StoredValues`).
+///
 /// Ages and limits. The store enforces them: no read returns an expired entry (`Record.isExpired`),
 /// removed or not, and `limits` hold after each commit. The store tells the observer of each entry
 /// that it drops by itself, for a limit, for its age or for damage.
@@ -85,8 +88,7 @@ protocol Storage: AnyObject {
   func isAnnounced(_ key: Bytes, _ hash: UInt64) -> Bool
 
   /// The newest entry, submitted writes included, with its value; nil if there is none or it has
-  /// expired. An access counts a hit or a miss, and notes the time. The caller holds no lock, since
-  /// the store may call a codec of the host. `info` may be called with the key's stripe lock held.
+  /// expired. An access counts a hit or a miss, and notes the time. The caller holds no lock. `info` may be called with the key's stripe lock held.
   /// Neither calls `storeDropped` (which takes stripes) nor waits for a commit. A damaged entry is
   /// barred at once and is nil; `settle`, a later commit or maintenance removes it. Fails with `io`
   /// and the like only if the store could not be read. A store that is out of service has no
@@ -106,6 +108,10 @@ protocol Storage: AnyObject {
 
   /// Like `get`, for the record only (`accessed` included); never an access.
   func info(_ key: Bytes, _ hash: UInt64, at moment: Moment) throws(Failure) -> Record?
+
+  /// The bytes of the entry with this version, or an older one, are not what a codec has made: from
+  /// here on it is damaged, as if `get` had found it so. The caller holds no lock.
+  func noteDamage(_ key: Bytes, _ hash: UInt64, _ version: UInt64)
 
   /// Notes an access that another tier answered, for entries whose idle time it extends. The store
   /// gathers accesses in memory and writes them in batches.

@@ -12,8 +12,9 @@ struct StorageOptions {
   var sharing = Sharing.shared
   /// True if reads verify a value's checksum.
   var checksChecksums = true
-  /// Converts between values and their stored bytes.
-  var codec: Codec?
+  /// An entry whose record has another codec than this one is kept, and is none to reads and
+  /// conditions; entries with codec 0 always are. 0: the cache has no codec.
+  var codecID: UInt32 = 0
   /// The other options that the caller has chosen. An option not chosen is as in the store.
   var chosen = OptionFields.all
   var allowsNetworkDirectory = false

@@ -37,6 +37,10 @@ final class StorageWrite {
   /// True if there was an entry, not expired, before the write.
   var existed = false
 
+  /// Set before `prepare` for a put whose value could not be encoded: the write removes the entry
+  /// that is there, its outcome is `failed`, and this is its failure.
+  var encodingFailure: Failure?
+
   /// For a put to a store that keeps files: how to keep its value, or where the value is already.
   var file: ValueFile?
 

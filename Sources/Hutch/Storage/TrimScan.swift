@@ -23,7 +23,7 @@ struct TrimRule {
     case .olderThan: min(record.created, now) < Record.difference(now, spec.time)
     case .idleFor:
       min(max(record.accessed, record.created), now) < Record.difference(now, spec.time)
-    case .largerThan: UInt64(record.size) > spec.amount
+    case .largerThan: UInt64(record.valueSize) > spec.amount
     default: false
     }
   }

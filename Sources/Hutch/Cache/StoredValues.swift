@@ -1,0 +1,98 @@
+/// The host's codec, between the cache and its store: values are encoded before a stripe is taken,
+/// and decoded after the store was read, so a codec is called with no lock held. The store keeps
+/// bytes. Their record says which codec made them and how large the value is (`Record.codec`,
+/// `Record.decodedSize`).
+///
+/// A block that the store returns has what it keeps, or the value itself: of an entry without a
+/// codec, or of an announced put. Memory has blocks of values only.
+struct StoredValues {
+  /// Nil: the store keeps values as they are.
+  let codec: Codec?
+
+  var codecID: UInt32 { codec?.id ?? 0 }
+
+  /// A larger value comes of a 65,536th of its size at least, or the entry is damaged: memory is
+  /// not asked for on the word of a number alone.
+  private static let largeValue = 1 << 30
+
+  // MARK: writing
+
+  /// A prepared put of an entry, which keeps the entry's block, or one with what the codec has made
+  /// of the value. If the codec fails, the put will remove what the store has. No lock is held.
+  func put(
+    _ entry: UnownedBlock, _ hash: UInt64, file: ValueFile? = nil, to storage: any Storage
+  ) -> StorageWrite {
+    let write: StorageWrite
+    do throws(Failure) {
+      let isInFile = file?.isBlockEmpty ?? false
+      write = StorageWrite(.put, isInFile ? entry.retained() : try encoded(entry), hash)
+    } catch {
+      write = StorageWrite(.put, entry.retained(), hash)
+      write.encodingFailure = error
+    }
+    write.file = file
+    write.version = entry.version
+    storage.prepare(write)
+    return write
+  }
+
+  private func encoded(_ entry: UnownedBlock) throws(Failure) -> Block {
+    guard let codec else { return entry.retained() }
+    let output = try codec.encode(Bytes(entry.value))
+    var record = entry.record
+    record.codec = codec.id
+    record.decodedSize = record.size
+    return try Block.copying(
+      key: entry.key, value: output.bytes, extended: entry.extended, record: record,
+      wantsChecksum: true)
+  }
+
+  /// True if the store would keep a value of this size in a file, as it is.
+  func keepsInFile(_ size: Int, _ files: any FileStorage) -> Bool {
+    codec == nil && files.keepsInFile(size)
+  }
+
+  /// True if the store's limits allow an entry with a value of this size, as far as can be told:
+  /// what a codec makes of it is not known.
+  func isTaken(
+    key: Int, size: Int, extended: Int, tag: Int, by files: any FileStorage
+  ) -> Bool {
+    codec != nil || files.takes(key: key, size: size, extended: extended, tag: tag)
+  }
+
+  // MARK: reading
+
+  /// The entry with its value. Nil: the store has none, or it is damaged.
+  @inline(__always)
+  func get(
+    _ key: Bytes, _ hash: UInt64, at moment: Moment, isAccess: Bool, from storage: any Storage
+  ) throws(Failure) -> Block? {
+    guard let block = try storage.get(key, hash, at: moment, isAccess: isAccess) else { return nil }
+    guard block.unowned.isEncoded else { return block }
+    return try decoded(block.unowned, hash, in: storage)
+  }
+
+  /// The entry with its value, of one that is encoded. Nil: it is damaged.
+  @inline(never)
+  func decoded(
+    _ entry: UnownedBlock, _ hash: UInt64, in storage: any Storage
+  ) throws(Failure) -> Block? {
+    var record = entry.record
+    guard let codec, codec.id == record.codec else { return nil }
+    if record.decodedSize <= StoredValues.largeValue
+      || record.decodedSize >> 16 <= record.size
+    {
+      record = record.ofValue
+      // There is room for it then; it is computed from the value.
+      record.checksum = 1
+      let block = try Block.allocate(key: entry.key, record: record)
+      if try codec.decode(Bytes(entry.value), into: block.unowned.value) {
+        entry.extended.copy(to: block.unowned.extendedData)
+        block.unowned.setChecksum()
+        return block
+      }
+    }
+    storage.noteDamage(entry.key, hash, entry.version)
+    return nil
+  }
+}
