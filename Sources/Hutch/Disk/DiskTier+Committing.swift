@@ -16,7 +16,7 @@ extension DiskTier {
       &batch,
       most: limits.count == 0
         ? DiskTier.mostWrites : min(DiskTier.mostWrites, Int(clamping: limits.count)),
-      bytes: min(DiskTier.mostBytes, Int64(clamping: DiskTier.budget(limits.cost)) / 4))
+      bytes: min(DiskTier.mostBytes, Int64(clamping: SpaceLedger(limits).budget) / 4))
     let done = writerLock.withLock { commit(batch) }
     let finished = batch
     batch = []
@@ -75,12 +75,6 @@ extension DiskTier {
     for write in batch where write.kind == .put && write.refusal == .none {
       queue.refuse(write, .noSpace, Failure(.noSpace, words))
     }
-  }
-
-  /// Whether the log has reached its ceiling, and cannot be moved.
-  private var isLogFull: Bool {
-    guard let manifest, manifest.logUsed > DiskTier.logCeiling(limits.cost) else { return false }
-    return !checkpoint(manifest, .restarting)
   }
 
   private func attempt(_ batch: [QueuedWrite], _ done: inout [Changes]) -> Failure? {
@@ -157,7 +151,7 @@ extension DiskTier {
   }
 
   /// Whether an error means that the tier cannot go on.
-  private func fail(_ failure: Failure, _ manifest: Manifest) {
+  func fail(_ failure: Failure, _ manifest: Manifest) {
     switch failure.status {
     case .corrupt:
       counters.damaged.add()
@@ -192,65 +186,6 @@ extension DiskTier {
     holdLimit(manifest)
     publish(manifest.meta)
     endSharing()
-  }
-
-  /// Brings trash and log down to what the limit leaves them.
-  func holdLimit(_ manifest: Manifest) {
-    let limit = limits.cost
-    let cost = limit == 0 ? Int64.max : Int64(clamping: limit)
-    // As much for each of those who share.
-    let others = Int64(max(1, shared.members)) - 1
-    let rows = manifest.meta.bytes + manifest.meta.dead + trash.bytes * others
-    if rows + Int64(manifest.log) + trash.bytes > cost {
-      let room = max(0, cost - rows - Int64(manifest.log))
-      while trash.bytes > room, trash.empty(64, to: room, in: place) {}
-    }
-    let bound = DiskTier.logBound(limit)
-    if rows + Int64(manifest.log) + trash.bytes > cost || manifest.log > bound {
-      moveLog(manifest, .truncating)
-    } else if manifest.logUsed >= logToMove(bound) {
-      moveLog(manifest, .restarting)
-    }
-  }
-
-  /// A checkpoint that a commit owes. A reader that stays, such as a check of everything or another
-  /// program's, keeps it from its end: then it is tried again after a pause, longer each time, and
-  /// not with every commit.
-  private func moveLog(_ manifest: Manifest, _ kind: Manifest.Checkpoint) {
-    if logPause.length != 0, Clock.read(CLOCK_MONOTONIC) < logPause.end { return }
-    if checkpoint(manifest, kind) {
-      logPause = (0, 0)
-    } else {
-      let length = min(max(1_000_000, 2 * logPause.length), 250_000_000)
-      logPause = (length, Clock.read(CLOCK_MONOTONIC) + length)
-    }
-  }
-
-  /// False: a reader was in the way, or it failed.
-  @discardableResult
-  func checkpoint(_ manifest: Manifest, _ kind: Manifest.Checkpoint) -> Bool {
-    // Beside another process's commit it would spoil the database.
-    guard directoryLock?.mayWrite ?? true else { return false }
-    do throws(Failure) {
-      return try manifest.checkpoint(kind, past: readers)
-    } catch {
-      counters.failures.add()
-      fail(error, manifest)
-      return false
-    }
-  }
-
-  func publish(_ meta: Meta) {
-    counters.count.store(UInt64(meta.count), ordering: .relaxed)
-    let log = manifest?.log ?? 0
-    let removed = UInt64(max(0, trash.bytes + trash.heldBytes))
-    counters.trash.store(removed, ordering: .releasing)
-    counters.cost.store(
-      UInt64(max(0, meta.bytes + meta.dead)) + removed + UInt64(log), ordering: .relaxed)
-    if let manifest {
-      shownSequence.store(sequence, ordering: .releasing)
-      shared.publish(meta, manifest)
-    }
   }
 
   // MARK: access times

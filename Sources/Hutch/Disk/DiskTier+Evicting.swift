@@ -73,34 +73,6 @@ struct EvictionCandidates: ~Copyable {
 /// Room for the limits: dead rows go first, then what has expired, then the least recently
 /// used.
 extension DiskTier {
-  /// How large the log may become: it counts against the limit, and small limits cannot
-  /// spare 4 MB for it.
-  static func logBound(_ limit: UInt64) -> Int {
-    guard limit != 0 else { return 16 << 20 }
-    let eighth = Int(clamping: limit / 8)
-    return min(max(4 << 20, min(16 << 20, eighth)), eighth)
-  }
-
-  /// The log cannot be moved for as long as a reader stays, such as another program's: it then
-  /// takes no more puts than these bytes hold.
-  static func logCeiling(_ limit: UInt64) -> Int {
-    limit == 0 ? 1 << 30 : Int(clamping: limit)
-  }
-
-  /// What the manifest takes up without a row, and what one transaction's new rows may take
-  /// before the old ones' pages are free.
-  private static let base: UInt64 = 96 << 10
-
-  /// What rows may take up: the limit less what is kept for the log and the manifest itself.
-  static func budget(_ limit: UInt64) -> UInt64 {
-    limit == 0 ? UInt64.max : limit - UInt64(logBound(limit)) - min(base, limit / 8)
-  }
-
-  private func isOver(_ meta: Meta, _ limits: TierLimits) -> Bool {
-    (limits.count != 0 && UInt64(meta.count) > limits.count)
-      || UInt64(meta.bytes + meta.dead) > DiskTier.budget(limits.cost)
-  }
-
   /// Removes rows until the limits hold, within a transaction; at most `most` of them. Rows
   /// with ids above `newest` stay: they are what room is made for. True if more has to go.
   @discardableResult
@@ -108,13 +80,12 @@ extension DiskTier {
     _ manifest: Manifest, _ meta: inout Meta, _ changes: Changes, sparing newest: Int64,
     most: Int = Int.max
   ) throws(Failure) -> Bool {
-    let limits = self.limits
+    let ledger = SpaceLedger(limits)
     var done = 0
     // Nothing more expires while this runs.
     var mayExpire = true
-    while isOver(meta, limits) && done < most {
-      let isBytes = limits.count == 0 || UInt64(meta.count) <= limits.count
-      if isBytes && meta.dead > 0 {
+    while ledger.isOver(meta) && done < most {
+      if !ledger.hasTooMany(meta) && meta.dead > 0 {
         let purged = try purge(manifest, &meta, changes, 64)
         if purged > 0 {
           done += purged
@@ -134,7 +105,7 @@ extension DiskTier {
       guard try evict(manifest, &meta, changes, sparing: newest) else { return false }
       done += 1
     }
-    return isOver(meta, limits)
+    return ledger.isOver(meta)
   }
 
   /// Removes the least recently used row. False: there is none that may go.

@@ -92,7 +92,7 @@ extension DiskTier {
     hasMore = trash.emptyOlder(DiskTier.filesInSlice, in: place) || hasMore
     // The first one is synced (see Manifest.checkpoint): early, while there is little to sync,
     // and here rather than in somebody's put.
-    let due = manifest.isMarked ? min(2 << 20, DiskTier.logBound(limits.cost) / 2) : 512 << 10
+    let due = manifest.isMarked ? min(2 << 20, SpaceLedger(limits).logBound / 2) : 512 << 10
     if manifest.logUsed >= due { checkpoint(manifest, .restarting) }
     guard isUp else { return false }
     // A few free pages are used again soon; many are given back.

@@ -1,11 +1,83 @@
 import CSystem
+import Synchronization
 
-/// A full file system: room is made at the expense of the least recently used entries.
+/// Space: the limit after each commit (SpaceLedger has the sum), and a file system that is full, where
+/// room is made at the expense of the least recently used entries.
 ///
 /// To delete rows takes room too: the log grows, and moving it into the database may grow that.
-/// So a small reserve is kept, and looked after before it is needed; where somebody else has
-/// taken it, what can be had is tried once.
+/// So a small reserve is kept, and made before it is needed; where another program has taken the
+/// reserve, the tier tries once with what is free.
 extension DiskTier {
+  // MARK: the limit
+
+  /// Brings trash and log down to what the limit leaves them, after a commit. The writer lock is
+  /// held.
+  func holdLimit(_ manifest: Manifest) {
+    let ledger = SpaceLedger(limits)
+    let room = ledger.roomForTrash(sum(manifest))
+    while trash.bytes > room, trash.empty(64, to: room, in: place) {}
+    if ledger.mustCutLog(sum(manifest)) {
+      moveLog(manifest, .truncating)
+    } else if manifest.logUsed >= ledger.logToMove(free: spaceLeft) {
+      moveLog(manifest, .restarting)
+    }
+  }
+
+  private func sum(_ manifest: Manifest) -> SpaceLedger.Sum {
+    SpaceLedger.Sum(
+      rows: manifest.meta.charges, trash: trash.bytes,
+      othersTrash: trash.bytes * (Int64(max(1, shared.members)) - 1), log: Int64(manifest.log))
+  }
+
+  /// True if the log has reached its ceiling, and cannot be moved.
+  var isLogFull: Bool {
+    guard let manifest, manifest.logUsed > SpaceLedger(limits).logCeiling else { return false }
+    return !checkpoint(manifest, .restarting)
+  }
+
+  /// A checkpoint that a commit owes. A reader that stays, such as a check of everything or another
+  /// program's, keeps it from its end: then it is tried again after a pause, longer each time, and
+  /// not with every commit.
+  private func moveLog(_ manifest: Manifest, _ kind: Manifest.Checkpoint) {
+    if logPause.length != 0, Clock.read(CLOCK_MONOTONIC) < logPause.end { return }
+    if checkpoint(manifest, kind) {
+      logPause = (0, 0)
+    } else {
+      let length = min(max(1_000_000, 2 * logPause.length), 250_000_000)
+      logPause = (length, Clock.read(CLOCK_MONOTONIC) + length)
+    }
+  }
+
+  /// False: a reader was in the way, or it failed.
+  @discardableResult
+  func checkpoint(_ manifest: Manifest, _ kind: Manifest.Checkpoint) -> Bool {
+    // Beside another process's commit it would spoil the database.
+    guard directoryLock?.mayWrite ?? true else { return false }
+    do throws(Failure) {
+      return try manifest.checkpoint(kind, past: readers)
+    } catch {
+      counters.failures.add()
+      fail(error, manifest)
+      return false
+    }
+  }
+
+  /// Shows the numbers after a commit, to `stats` and to other members.
+  func publish(_ meta: Meta) {
+    counters.count.store(UInt64(meta.count), ordering: .relaxed)
+    let log = manifest?.log ?? 0
+    let removed = UInt64(max(0, trash.bytes + trash.heldBytes))
+    counters.trash.store(removed, ordering: .releasing)
+    counters.cost.store(
+      UInt64(max(0, meta.charges)) + removed + UInt64(log), ordering: .relaxed)
+    if let manifest {
+      shownSequence.store(sequence, ordering: .releasing)
+      shared.publish(meta, manifest)
+    }
+  }
+
+  // MARK: the file system
+
   /// So much may be written before the file system is looked at again.
   private static let lookEvery: Int64 = 128 << 10
   /// Below this it is looked at before every transaction.
@@ -13,11 +85,6 @@ extension DiskTier {
 
   /// What is to stay free, beside what the log needs to be moved into the database.
   private static func reserve(_ all: Int64) -> Int64 { min(2 << 20, all / 16) }
-
-  /// How much of the log is used before it is moved: less where space is scarce.
-  func logToMove(_ bound: Int) -> Int {
-    min(4 << 20, bound / 4 * 3, max(64 << 10, Int(clamping: spaceLeft / 4)))
-  }
 
   /// The file system that holds the directory, asked by the directory's own descriptor.
   private var space: (free: Int64, all: Int64)? {
@@ -95,8 +162,8 @@ extension DiskTier {
     guard let manifest else { return changes }
     do throws(Failure) {
       try transact(changes) { (manifest, meta) throws(Failure) in
-        let target = meta.bytes + meta.dead - bytes
-        while meta.dead > 0 && meta.bytes + meta.dead > target {
+        let target = meta.charges - bytes
+        while meta.dead > 0 && meta.charges > target {
           guard try self.purge(manifest, &meta, changes, 64) > 0 else { break }
         }
         while meta.bytes > target && meta.count > 0 {

@@ -45,7 +45,7 @@ extension DiskTier {
 
     /// How many more than that there are.
     func excess(_ meta: Meta) -> Int64 {
-      (rule.countsEntries ? meta.count : meta.bytes + meta.dead) - target
+      (rule.countsEntries ? meta.count : meta.charges) - target
     }
   }
 
@@ -215,7 +215,7 @@ extension DiskTier {
     if !isCount, try fitsWithoutRows(trim, goOn) { return }
     let (excess, all) = writerLock.withLock { () -> (Int64, Int64) in
       guard let meta = manifest?.meta else { return (0, 0) }
-      return (trim.excess(meta), isCount ? meta.count : meta.bytes + meta.dead)
+      return (trim.excess(meta), isCount ? meta.count : meta.charges)
     }
     if isCount { trim.total = max(0, excess) }
     if excess > all / DiskTier.rowsInSample {

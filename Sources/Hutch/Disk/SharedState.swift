@@ -291,7 +291,7 @@ final class SharedState {
 
   func publish(_ meta: Meta, _ manifest: Manifest) {
     store(At.count, UInt64(meta.count))
-    store(At.charges, UInt64(meta.bytes + meta.dead))
+    store(At.charges, UInt64(meta.charges))
     store(At.logUsed, UInt64(manifest.logUsed))
     store(At.logSize, UInt64(manifest.log))
     store(At.lastID, UInt64(manifest.lastID))
