@@ -37,7 +37,7 @@ struct Adaptive: EvictionPolicy, ~Copyable {
   private var credit = 0
   private static var creditForMiss: Int { 32 }
   private static var mostCredit: Int { 4096 }
-  /// Whether a limit on cost is known, without which nobody's class is.
+  /// True if a limit on cost is known. Without it no entry has a class.
   private var hasCosts = false
   /// Of the last new entry, and how many of late were far from the one before.
   private var lastClass: UInt32 = 0
@@ -111,7 +111,7 @@ struct Adaptive: EvictionPolicy, ~Copyable {
     }
   }
 
-  // MARK: what happens
+  // MARK: accesses, puts and removals
 
   @_optimize(speed)
   mutating func prepare(
@@ -140,7 +140,7 @@ struct Adaptive: EvictionPolicy, ~Copyable {
     selector.sample(position.key(Adaptive.local(hash)), cost: charge, tuning)
   }
 
-  /// What a slot keeps of a hash.
+  /// The part of a hash that a slot keeps.
   @inline(__always)
   private static func local(_ hash: UInt64) -> UInt32 {
     UInt32(truncatingIfNeeded: hash >> 32) & ~1
@@ -200,7 +200,7 @@ struct Adaptive: EvictionPolicy, ~Copyable {
 }
 
 extension Entries where Node: LinkedNode {
-  /// It is known who goes after a victim: the words of the next, and the slot of the one after, are
+  /// The order of victims is known: the words of the next, and the slot of the one after, are
   /// asked for while there is time.
   @inline(__always)
   fileprivate func lookAhead(from victim: Slot) {

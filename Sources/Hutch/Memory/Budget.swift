@@ -1,7 +1,7 @@
 import CSystem
 import Synchronization
 
-/// What the tier may hold and what it holds: one budget for all shards.
+/// The tier's limits and what counts against them: one budget for all shards.
 ///
 /// Whoever stores reserves first, so the sums never exceed the limits, whatever the number of
 /// threads. Limits and sums are on lines of their own: every get reads the tier's fields, and
@@ -31,8 +31,8 @@ struct Budget: ~Copyable {
   @inline(__always)
   private var used: UnsafeMutablePointer<Line> { (memory + 64).assumingMemoryBound(to: Line.self) }
 
-  /// Who sets them sees to it that what is held comes down to them, and that no reservation
-  /// is under way that knows the old ones only.
+  /// The caller brings the charges down to the new limits, and makes sure that no reservation is
+  /// under way that knows the old limits only.
   func set(_ new: TierLimits) {
     limits.pointee.cost.store(new.cost == 0 ? .max : new.cost, ordering: .relaxed)
     limits.pointee.count.store(new.count == 0 ? .max : new.count, ordering: .relaxed)
@@ -94,7 +94,7 @@ struct Budget: ~Copyable {
   }
 }
 
-/// What the limits allow for.
+/// The capacity that the limits allow.
 struct TierCapacity {
   /// Entries.
   var byCount: UInt64
@@ -108,7 +108,7 @@ struct TierCapacity {
   static var unknown: TierCapacity { TierCapacity(byCount: 0, byCost: 0, costLimit: 0) }
 }
 
-/// A number that one thread at a time writes, under its shard's lock, and anybody reads.
+/// A number that one thread at a time writes, under its shard's lock, and any thread reads.
 struct Counter: ~Copyable {
   private let number = Atomic<UInt64>(0)
 

@@ -1,7 +1,7 @@
 import CSystem
 import Synchronization
 
-/// The modes' contest: for each a shadow, all asked for the same sample of keys, and who leads.
+/// The modes' contest: for each a shadow, all asked for the same sample of keys, and the leader.
 ///
 /// A shadow is asked only whether its mode would have had hits, so it must know what its mode
 /// would know: from a sketch that counts the real cache's misses and not its hits, a shadow of
@@ -34,13 +34,13 @@ final class Contest {
     weighs ? 80 * Double(size) : max(14_000, 40 * Double(size))
   }
 
-  /// What all shadows take without entries, and for one entry of each.
+  /// The bytes of all shadows without entries, and for one entry of each.
   static var emptyBytes: Int { Mode.count * MemoryLayout<Shadow>.stride }
   static var bytesPerEntry: Int { Mode.count * Shadow.bytesPerEntry }
 
-  /// For a tier of so many entries, 0: nothing is known, nobody takes part. `leader`: at first.
-  /// `costLimit`: of the tier, if costs are to count; else 0. `mostEntries`: of a shadow, in a tier
-  /// that is not large.
+  /// `capacity`: the entries of the tier; 0: not known, and no mode takes part. `leader`: the
+  /// leader at first. `costLimit`: the tier's, if costs are to count; else 0. `mostEntries`: the
+  /// most entries of a shadow, in a tier that is not large.
   init(capacity: Int, costLimit: UInt64, leader: Int, mostEntries: Int) throws(Failure) {
     self.leader = Atomic(leader)
     let weighs = costLimit != 0
@@ -81,9 +81,9 @@ final class Contest {
     }
   }
 
-  /// Of a shadow. The sample has more or fewer of the keys that matter than it should, by chance.
-  /// With fewer a loop that is a little too large for the tier would be whole in the shadows, and
-  /// nobody would lead; so they are smaller, by as much as chance is wont to err.
+  /// The entries of a shadow. The sample has more or fewer of the popular keys than it should, by
+  /// chance. With fewer, the shadows would hold all of a loop that is a little too large for the
+  /// tier, and no mode would lead. So the shadows are smaller, by one standard deviation.
   private static func size(of capacity: Int, _ thinning: Int) -> Int {
     let expected = (capacity + thinning / 2) / thinning
     let deviation = (Double(expected) * (1 - 1 / Double(thinning))).squareRoot()

@@ -65,7 +65,7 @@ struct CostLists: ~Copyable {
   @inline(__always) var isEmpty: Bool { count == 0 }
   @inline(__always) private var isOne: Bool { used & (used &- 1) == 0 }
 
-  /// What an entry takes at most here beyond its links: a list of its own.
+  /// The most bytes that an entry takes here beyond its links: a list of its own.
   static var lineSize: Int { MemoryLayout<Line>.stride }
 
   // MARK: classes
@@ -227,7 +227,7 @@ struct CostLists: ~Copyable {
     for place in (0..<used.nonzeroBitCount).reversed() { line(place).list.forEach(store, body) }
   }
 
-  /// What is wrong, or nil.
+  /// The invariant that does not hold, or nil.
   func violation<Store: LinkStore & ~Copyable>(_ store: borrowing Store) -> StaticString? {
     var sum = 0
     for index in 0..<32 where used & 1 << UInt32(index) != 0 {

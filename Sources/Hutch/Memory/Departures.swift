@@ -5,7 +5,7 @@ enum DepartureCause: UInt8 {
   case replaced, evicted, expired, cleared, trimmed
 }
 
-/// Somebody who must know at once, and in its order, which blocks leave the tier.
+/// The observer of the blocks that leave the tier: it is told at once, and in their order.
 final class DepartureWatch {
   /// Whether `onLeaving` is called. Stored with release, loaded with acquire: a put that sees that
   /// it is on sees `onLeaving`.
@@ -22,7 +22,8 @@ final class DepartureWatch {
     self.onLeaving = onLeaving
   }
 
-  /// Off while nobody listens: a value is then replaced in its place, and a clear is at once.
+  /// Off while there is no listener: a put then replaces a value in place, and a clear is
+  /// immediate.
   @inline(__always)
   var isOn: Bool {
     get { isActiveNow.load(ordering: .acquiring) }
@@ -45,7 +46,7 @@ struct Departures: ~Copyable {
   private var times = InlineArray<8, Int64>(repeating: 0)
   private(set) var count = 0
 
-  /// Whether somebody wants to know when the blocks were last read.
+  /// True if `onDeparture` wants to know when the blocks were last read.
   let wantsTimes: Bool
   /// The tier keeps it.
   private let watch: Unmanaged<DepartureWatch>
@@ -56,7 +57,7 @@ struct Departures: ~Copyable {
   }
 
   @inline(__always) var isEmpty: Bool { count == 0 }
-  /// Whether nobody asks what becomes of a block that leaves.
+  /// True if no listener wants to know of a block that leaves.
   @inline(__always)
   var areUnwatched: Bool { watch._withUnsafeGuaranteedRef { !$0.isOn } }
   /// One place is kept for the block that a put replaces.

@@ -9,7 +9,7 @@ import Synchronization
 /// apart would be four lines, for estimates that are hardly better (Putze, Sanders and Singler,
 /// 'Cache-, hash- and space-efficient Bloom filters', 2007).
 ///
-/// Shards share it and nobody locks it: a count that two threads make at once may be lost.
+/// Shards share it without a lock: a count that two threads make at once may be lost.
 struct FrequencySketch: ~Copyable {
   /// 64-byte aligned.
   private let words: UnsafeMutablePointer<Atomic<UInt64>>?
@@ -61,7 +61,7 @@ struct FrequencySketch: ~Copyable {
 
   private static func make(_ count: Int) throws(Failure) -> Parts {
     if count == 0 { return Parts() }
-    // Pages that nobody has touched take no memory.
+    // Pages that no thread has touched take no memory.
     let memory = UnsafeMutableRawPointer(try Allocation.array(UInt64.self, count + 8))
     let line: UnsafeMutableRawPointer
     do throws(Failure) {
@@ -106,7 +106,7 @@ struct FrequencySketch: ~Copyable {
     return Counters(line: Int(truncatingIfNeeded: x >> 20) & (wordCount &- 1) & ~7, rows: x)
   }
 
-  /// Asks for what a look at this key will read.
+  /// Prefetches the memory that a look at this key will read.
   @inline(__always)
   func prefetch(_ key: UInt32) {
     if let words { hutch_prefetch(words + counters(key).line) }

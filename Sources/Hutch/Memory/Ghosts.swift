@@ -6,7 +6,7 @@ struct Ghosts: ~Copyable {
   /// Nil: remembers nothing.
   private let slots: UnsafeMutablePointer<UInt32>?
   private let bucketCount: Int
-  /// What counts as remembered, in insertions.
+  /// The age at which a key is forgotten, in insertions.
   private let memory: Int
   private let unit: Int
   /// Insertions in units, and how many make the next one.
@@ -46,7 +46,7 @@ struct Ghosts: ~Copyable {
   @inline(__always)
   private func fingerprint(_ hash: UInt32) -> UInt32 { max(1, hash & 0xFFFF) << 16 }
 
-  /// Asks for what a look at this key will read.
+  /// Prefetches the memory that a look at this key will read.
   @inline(__always)
   func prefetch(_ hash: UInt32) {
     if slots != nil { hutch_prefetch(bucket(hash)) }

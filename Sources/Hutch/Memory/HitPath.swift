@@ -35,7 +35,7 @@ struct HitPath {
 
   private let line: UnsafeMutablePointer<Line>
   private static var never: UInt32 { .max }
-  /// A hit reads the first 64 bytes, a put what is behind them too.
+  /// A hit reads the first 64 bytes, a put the bytes behind them too.
   private static var lineSize: Int { 128 }
 
   init(_ hash: KeyedHash, shards: UnsafeMutableRawPointer) throws(Failure) {
@@ -54,7 +54,7 @@ struct HitPath {
 
   private init(_ line: UnsafeMutablePointer<Line>) { self.line = line }
 
-  /// For handles whose calls are not about memory: never open.
+  /// For handles of the disk tier: never open.
   var closed: HitPath {
     HitPath((UnsafeMutableRawPointer(line) + HitPath.lineSize).assumingMemoryBound(to: Line.self))
   }
@@ -78,7 +78,7 @@ struct HitPath {
   @inline(__always) var way: Way { Way(word: line.pointee.way.load(ordering: .acquiring)) }
   func set(_ way: Way) { line.pointee.way.store(way.word, ordering: .releasing) }
 
-  // MARK: who may pass
+  // MARK: opening and closing the path
 
   /// Before the first call. `isAll`: the tier is all of the cache.
   func prepare(_ clock: Clock, _ tier: ShardsOf<Adaptive>, isAll: Bool) {
@@ -111,7 +111,7 @@ struct HitPath {
     case unusual
   }
 
-  /// A live entry without times, whose shard's lock is held.
+  /// A live entry without times. Its shard's lock is held.
   struct Hit {
     fileprivate let shard: UnsafeMutablePointer<HotShard>
     fileprivate let place: Table.Place
@@ -236,9 +236,9 @@ struct HitPath {
     shard.pointee.policy.sample(hash, charge: MemoryTier.charge(of: block))
   }
 
-  // MARK: what calls want
+  // MARK: the parts of an entry
 
-  /// What is not longer is copied with the lock held: cheaper than a reference.
+  /// A value up to this size is copied with the lock held: that is cheaper than a reference.
   static var smallCopy: Int { 4096 }
 
   /// Where a value goes.
@@ -351,8 +351,8 @@ extension HitPath {
 // MARK: puts
 
 extension HitPath {
-  /// A put into a cache that is all memory, for which nobody else has to be asked. False: the long
-  /// path is to do it, and nothing has been done.
+  /// A put into a cache in memory without a listener, while no load or task of the key is under
+  /// way. False: nothing has been done, and the long path is to do it.
   @inline(__always)
   func put(
     _ key: UnsafeRawPointer, _ keySize: Int, _ value: UnsafeRawPointer, _ valueSize: Int,

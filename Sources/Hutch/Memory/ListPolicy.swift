@@ -13,13 +13,13 @@ struct ListPolicy: EvictionPolicy, ~Copyable {
     var count: UInt32 = 0
   }
 
-  /// What goes first.
+  /// The entry that is evicted first.
   enum Order {
-    /// What was stored first; neither a read nor a replacement changes the order.
+    /// The entry that was stored first; neither a read nor a replacement changes the order.
     case stored
-    /// What was used least recently.
+    /// The entry that was used least recently.
     case used
-    /// What was used least often since it was stored.
+    /// The entry that was used least often since it was stored.
     case count
   }
 

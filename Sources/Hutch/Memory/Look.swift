@@ -1,9 +1,9 @@
 import CSystem
 
-/// What a look at an entry has found: its sizes, and a counted reference to its block unless its
+/// The result of a look at an entry: its sizes, and a counted reference to its block unless its
 /// bytes were copied. The receiver of a `Look` owns the reference.
 struct Look {
-  /// What a look is for.
+  /// The parts that a look asks for.
   enum Part { case value, valueAndExtended }
 
   /// done, notFound, or wouldBlock.

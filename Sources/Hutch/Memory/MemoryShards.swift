@@ -37,9 +37,9 @@ protocol MemoryShards: AnyObject {
     after position: inout UInt64, limit: Int, at: Moment, _ kind: WalkKind,
     visit: (UnownedBlock) -> Void
   ) -> Int
-  /// Adds what a slice of the walk holds to a survey.
+  /// Adds the entries of a slice of the walk to a survey.
   func survey(_ walk: inout TrimWalk, _ kind: TrimSpec.Kind, at: Moment, _ survey: TrimSurvey)
-  /// Removes what a slice of the walk has of this rank and above, while more than `cost` is
+  /// Removes the entries of a slice of the walk with this rank and above, while more than `cost` is
   /// held; returns how many.
   func trim(
     _ walk: inout TrimWalk, _ kind: TrimSpec.Kind, from rank: UInt64, downTo cost: UInt64,
@@ -52,7 +52,7 @@ protocol MemoryShards: AnyObject {
   var cost: UInt64 { get }
   var unbackedCount: UInt64 { get }
   var hasExpiring: Bool { get }
-  /// A block whose charge is more is refused.
+  /// The tier refuses a block with a larger charge.
   var largestCharge: UInt64 { get }
   var shardCount: Int { get }
   func lockAll(until end: Deadline) -> Bool

@@ -72,7 +72,7 @@ private final class Trim {
     }
   }
 
-  /// In the order in which the policy gives entries up, behind what has expired.
+  /// In the order in which the policy evicts entries, after the expired ones.
   private func evict(toCost cost: UInt64, count: UInt64) {
     if tier.hasExpiring && (tier.cost > cost || tier.count > count) {
       remove(.expired, from: 1)
@@ -97,7 +97,7 @@ private final class Trim {
 
   private func removeHighest(toCost cost: UInt64) {
     if tier.cost <= cost { return }
-    // What has expired is no entry any more.
+    // An expired entry is no entry any more.
     remove(.expired, from: 1)
     // Once, unless others put meanwhile.
     for _ in 0..<4 {
@@ -170,7 +170,7 @@ final class TrimSurvey {
       if bins[i].cost >= excess { break }
       excess -= bins[i].cost
     }
-    // Nothing in the range: what was there has gone meanwhile.
+    // Nothing in the range: the entries that were there have gone meanwhile.
     guard let chosen else { return first }
     if chosen.least == chosen.most { return chosen.least }
     first = chosen.least

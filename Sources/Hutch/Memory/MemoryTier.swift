@@ -10,7 +10,7 @@ import CSystem
 /// its table, slab and policy. No thread ever holds two of these locks, and none while it frees
 /// a block, calls out or waits: blocks that leave go into `Departures`, which are given up when
 /// the lock is free. (A fork takes them all, in their order: Shards+Fork.swift.) Counters are
-/// written under the lock and read by anybody. The only lock that is taken under a shard's is
+/// written under the lock and read by any thread. The only lock that is taken under a shard's is
 /// the selector's (Selector.swift), which takes none.
 ///
 /// LOOKUP. Two cache lines that depend on each other: the line of words that the hash leads to,
@@ -23,9 +23,9 @@ import CSystem
 /// until the reservation succeeds: from its own shard, and if that has no more, from others one
 /// at a time. So limits are exact and hold at every moment, for any number of threads.
 ///
-/// EXPIRY. An entry that may expire has a bit in its word that says so; only then its record is
-/// looked at, and a (coarse) clock. Expired entries are absent for every read and condition.
-/// `maintain` finds what nobody asks for by a list of times beside the slots.
+/// EXPIRY. A bit in an entry's word says that it may expire; only for such an entry a read looks at
+/// the record and at a (coarse) clock. Expired entries are absent for every read and condition.
+/// `maintain` finds the expired entries that no call asks for by a list of times beside the slots.
 ///
 /// GROWTH. Tables grow by segments of at most 448 entries, slabs by chunks of 256 slots.
 ///
@@ -54,10 +54,10 @@ final class MemoryTier {
   /// million plain entries it was 68 to 72 bytes of resident memory, and 78 to 82 with the adaptive
   /// policy at its capacity.
   static let overhead: UInt64 = 80
-  /// What the slab keeps for an entry that may expire.
+  /// The slab's bytes for an entry that may expire.
   static let overheadOfTimes: UInt64 = 16
 
-  /// What an entry counts for in the tier's cost: its explicit cost, or the memory that it takes.
+  /// An entry's charge in the tier's cost: its explicit cost, or the memory that it takes.
   /// It follows from the block alone, so that it is the same when the entry leaves. An entry that
   /// expires only by the tier's own ages is charged no times.
   @inline(__always)
@@ -105,7 +105,7 @@ final class MemoryTier {
 
   func hits(isMemory: Bool) -> HitPath { isMemory ? shards.front : shards.front.closed }
 
-  /// Before the first call: whose clock it is, and whether the tier is all of the cache.
+  /// Before the first call. `isAll`: the cache has no other tier.
   func prepareHits(_ clock: Clock, isAll: Bool) {
     if let adaptive { adaptive.front.prepare(clock, adaptive, isAll: isAll) }
     openHits()
@@ -170,8 +170,8 @@ final class MemoryTier {
     shards.peek(key, hash, at: at)
   }
 
-  /// Where processes share a directory, for who has found nothing in it: as `peek`, but an entry
-  /// counts also while the commit is under way that ends it.
+  /// Where processes share a directory, for a reader that has found nothing in it: as `peek`, but
+  /// an entry counts also while the commit is under way that ends it.
   func peekDuringCommit(_ key: Bytes, _ hash: UInt64, at: Moment) -> Block? {
     shards.peekDuringCommit(key, hash, at: at)
   }
@@ -290,7 +290,7 @@ final class MemoryTier {
   /// Whether `maintain` can have anything to do, now or later.
   var hasExpiring: Bool { shards.hasExpiring }
 
-  /// An entry whose charge is more is refused.
+  /// The tier refuses an entry with a larger charge.
   var largestCharge: UInt64 { shards.largestCharge }
 
   // MARK: fork
@@ -306,7 +306,7 @@ final class MemoryTier {
 
   /// How many shards there are by now.
   var shardCount: Int { shards.shardCount }
-  /// What is wrong, or nil; for tests, while nobody writes.
+  /// The invariant that does not hold, or nil; for tests, while no thread writes.
   func violation() -> StaticString? { shards.violation() }
 }
 

@@ -1,4 +1,4 @@
-/// How the memory tier chooses what goes.
+/// How the memory tier chooses the entries to evict.
 enum MemoryPolicy {
   case lru, lfu, fifo
   /// The default: follows the best of several.
@@ -69,9 +69,9 @@ struct ShardPosition {
 /// The caller guarantees that `admit` and `forget` alternate for a slot, and that every other
 /// call is for one that has been admitted.
 protocol EvictionPolicy: ~Copyable {
-  /// What the policy keeps in each slot.
+  /// The policy's part of each slot.
   associatedtype Node: BitwiseCopyable
-  /// What the policies of all shards share.
+  /// The state that the policies of all shards share.
   associatedtype Common: AnyObject
 
   init(_ position: ShardPosition, _ common: Common)
@@ -113,7 +113,7 @@ protocol EvictionPolicy: ~Copyable {
   mutating func victim(sparing spared: Slot, _ entries: borrowing Entries<Node>) -> Slot?
   /// Every entry once, in the order in which they would go, as far as there is one.
   func forEach(_ entries: borrowing Entries<Node>, _ body: (Slot) -> Void)
-  /// What is wrong, or nil. For tests.
+  /// The invariant that does not hold, or nil. For tests.
   func violation(_ entries: borrowing Entries<Node>) -> StaticString?
 }
 

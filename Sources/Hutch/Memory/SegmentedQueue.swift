@@ -3,7 +3,7 @@
 /// frequency sketch. A mode is a setting of its parameters, so it can be changed at any time
 /// and the queues drift to their new shape. Close relatives are 2Q, S3-FIFO and W-TinyLFU.
 struct Mode {
-  /// What becomes of an entry that leaves a full window with fewer than two uses.
+  /// The fate of an entry that leaves a full window with fewer than two uses.
   enum WindowExit {
     /// With one use it goes through the window again, else it is evicted.
     case again
@@ -46,9 +46,9 @@ struct Mode {
   }
 }
 
-/// What a segmented queue knows of its entries.
+/// The state of a segmented queue.
 protocol QueueStore: LinkStore, ~Copyable {
-  /// Whether the sketch counts what happens here: this is the cache itself, or has its own.
+  /// True if the sketch counts the accesses here: this is the cache itself, or has its own sketch.
   var counts: Bool { get }
   /// The key in the sketch.
   func key(_ slot: Slot) -> UInt32

@@ -14,10 +14,10 @@ final class Selector {
   /// Of a shadow, in a tier that is not large.
   private let mostEntries: Int
 
-  /// The policy's memory beyond what it has for each entry.
+  /// The policy's memory beyond that for each entry.
   static var mostBytes: Int { 128 << 10 }
 
-  /// What is left by the sketch and so many shards is the shadows'.
+  /// The shadows get the memory that the sketch and so many shards leave.
   init(shardBits: UInt32) throws(Failure) {
     lock = try Lock()
     current = try Tuning(
@@ -54,11 +54,11 @@ final class Selector {
     lock.unlock()
   }
 
-  /// What is wrong with the shadows, or nil. For tests.
+  /// The shadows' invariant that does not hold, or nil. For tests.
   func violation() -> StaticString? { lock.withLock { current.contest.violation() } }
 }
 
-/// What a tier of one capacity needs: the sketch and the contest.
+/// The state for a tier of one capacity: the sketch and the contest.
 final class Tuning {
   /// Of the tier, in entries; 0: nothing is known, and there is neither.
   let capacity: Int

@@ -65,7 +65,7 @@ struct Shadow: ~Copyable {
     do throws(Failure) { ghosts = try Ghosts(capacity: remembered) } catch {}
   }
 
-  /// What an entry takes: an item, up to two heads of chains, and two ghosts.
+  /// The bytes for an entry: an item, up to two heads of chains, and two ghosts.
   static var bytesPerEntry: Int { ShadowStore.bytesPerEntry + 8 }
   /// Without lists that differ by cost, each of which takes its entries' place.
   var bytes: Int { MemoryLayout<Shadow>.stride + store.bytes + ghosts.bytes }
@@ -111,7 +111,7 @@ private struct ShadowStore: QueueStore, ~Copyable {
     while chainCount < capacity { chainCount *= 2 }
     // Items, then heads of chains.
     let size = capacity * MemoryLayout<Item>.stride + 2 * chainCount
-    // Zeroed pages that nobody has touched take no memory.
+    // Zeroed pages that no thread has touched take no memory.
     let memory = UnsafeMutableRawPointer(try Allocation.array(UInt8.self, size))
     items = memory.bindMemory(to: Item.self, capacity: capacity)
     chains = (memory + capacity * MemoryLayout<Item>.stride)

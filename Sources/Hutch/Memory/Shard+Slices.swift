@@ -1,9 +1,9 @@
-/// What is done to many entries, a slice under each hold of the lock.
+/// Operations on many entries, a slice under each hold of the lock.
 ///
 /// Slices go by the order of hashes, which nothing changes: not growth, not replacement, not
 /// the eviction of a neighbour.
 extension Shard where Policy: ~Copyable {
-  /// Reclaims what has expired among 256 slots; false: the departures are full, come back.
+  /// Reclaims the expired entries among 256 slots; false: the departures are full, come back.
   mutating func reclaim(
     chunk: Int, at moment: Moment, _ budget: borrowing Budget, into departures: inout Departures
   ) -> Bool {
@@ -26,7 +26,7 @@ extension Shard where Policy: ~Copyable {
     return true
   }
 
-  /// Reclaims what has expired among 256 slots, before a live entry is evicted: all of a small
+  /// Reclaims the expired entries among 256 slots, before a live entry is evicted: all of a small
   /// shard, and of a large one as much as such a moment may cost. Before the earliest time at which
   /// an entry may expire it is a comparison. False: nothing has gone.
   mutating func reclaimSome(
@@ -105,7 +105,7 @@ extension Shard where Policy: ~Copyable {
     place.pointee = place.pointee.with(isTimed: isTimed)
     self.count(place.pointee, 1)
     if isTimed {
-      // Without room for its times the entry still expires, when somebody asks for it.
+      // Without room for its times the entry still expires, when a call asks for it.
       do throws(Failure) { try entries.slab.reserveTimes(slot) } catch { return }
       setTimes(slot, record, at: now)
     } else {
@@ -132,7 +132,7 @@ extension Shard where Policy: ~Copyable {
     policy.adopt(slot, word, node, entries)
   }
 
-  /// What is wrong, or nil. For tests.
+  /// The invariant that does not hold, or nil. For tests.
   func violation() -> StaticString? {
     if let found = entries.table.violation() { return found }
     var found: StaticString?

@@ -103,7 +103,7 @@ struct Shard<Policy: EvictionPolicy & ~Copyable>: ~Copyable {
 
   // MARK: reading
 
-  /// A live entry's place. Expired ones are left to whoever may free them.
+  /// A live entry's place. Expired ones stay for a caller that may free them.
   @inline(__always)
   private func live(_ key: Bytes, _ hash: UInt64, at: Moment) -> Table.Place? {
     guard let place = entries.table.find(key, hash) else { return nil }
@@ -111,7 +111,7 @@ struct Shard<Policy: EvictionPolicy & ~Copyable>: ~Copyable {
     return place
   }
 
-  /// An access. What it finds expired is `expired`, for the caller to have removed.
+  /// An access. `expired`: it has found an expired entry, which the caller is to remove.
   @inline(__always)
   mutating func access(
     _ key: Bytes, _ hash: UInt64, at: Moment, _ expired: inout Bool
@@ -172,7 +172,7 @@ struct Shard<Policy: EvictionPolicy & ~Copyable>: ~Copyable {
     case elsewhere(cost: UInt64, count: UInt64)
   }
 
-  /// Decides and stores as one. Fails with nothing changed but what had expired, or was
+  /// Decides and stores as one. Fails with nothing changed but that entries had expired, or were
   /// evicted to make room.
   @_optimize(speed)
   mutating func put(
@@ -239,7 +239,7 @@ struct Shard<Policy: EvictionPolicy & ~Copyable>: ~Copyable {
     tick(at)
     puts.add(1)
     if block.isDeparted {
-      // Back from below, while somebody held it since it left.
+      // Promoted again, while a reader has held it since it left.
       block.endDeparture()
       block.setDeparted(false)
     }
@@ -282,9 +282,9 @@ struct Shard<Policy: EvictionPolicy & ~Copyable>: ~Copyable {
     return .done(result)
   }
 
-  /// Puts another value into the block that the entry has, if that is all there is to a put of
-  /// this: a plain entry, held by nobody else, of about the same size, in a tier where nobody asks
-  /// what leaves. Nil: it is not, and nothing has been done; `isAbsent`: there is no entry.
+  /// Puts another value into the block that the entry has, if nothing else has to change: a plain
+  /// entry that no reader holds, of about the same size, in a tier without a listener. Nil:
+  /// something else has to, and nothing has been done; `isAbsent`: there is no entry.
   @inline(__always)
   mutating func overwrite(
     _ key: Bytes, _ value: Bytes, _ hash: UInt64, at: Moment, created: Int64,
@@ -473,7 +473,7 @@ struct Shard<Policy: EvictionPolicy & ~Copyable>: ~Copyable {
     return DetachedEntries(entries: old, policy: oldPolicy)
   }
 
-  /// The entries are somebody else's now.
+  /// The entries belong to another owner now.
   func forgetSums() {
     cost.subtract(cost.value)
     count.subtract(count.value)
@@ -482,7 +482,8 @@ struct Shard<Policy: EvictionPolicy & ~Copyable>: ~Copyable {
   }
 }
 
-/// What a shard held before it was cleared. The tier's references to its blocks are the owner's.
+/// The entries of a shard before it was cleared. The owner has the tier's references to the
+/// blocks.
 struct DetachedEntries<Policy: EvictionPolicy & ~Copyable>: ~Copyable {
   let entries: Entries<Policy.Node>
   let policy: Policy

@@ -1,4 +1,4 @@
-/// What concerns all entries of a tier, or all that some limit no longer allows: a few of them
+/// Operations on all entries of a tier, or on all that a limit no longer allows: a few of them
 /// under each hold of a lock.
 extension ShardsOf where Policy: ~Copyable {
   func clear(upTo version: UInt64, keepingUnbacked: Bool, at: Moment) {

@@ -1,4 +1,5 @@
-/// Where processes share a directory: entries that count only while nobody else has written them.
+/// Where processes share a directory: entries that count only while no other
+/// process has written them.
 extension ShardsOf where Policy: ~Copyable {
   /// A commit ends: the entry of its version counts under this number from here on. So does a
   /// newer one that counted until the commit began: it is this process's, and its own commit is

@@ -1,6 +1,6 @@
-/// A fork copies the tier while nobody is within a shard: it is the one time that a thread has
-/// more than one of these locks. What a thread of the parent has taken out and not given up yet
-/// stays in the child's memory for nothing.
+/// A fork copies the tier while no thread is within a shard: it is the one time that a thread has
+/// more than one of these locks. A block that a thread of the parent has taken out and not yet
+/// released stays in the child's memory, unused.
 extension ShardsOf where Policy: ~Copyable {
   /// False: not in time, and none is held.
   func lockAll(until end: Deadline) -> Bool {

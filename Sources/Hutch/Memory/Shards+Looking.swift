@@ -20,9 +20,9 @@ extension ShardsOf where Policy: ~Copyable {
     return Look(reference, part, into: buffer)
   }
 
-  /// Asks for what accesses of these hashes will read: the lines of words of all, then the blocks
-  /// of all, so that the misses of many entries overlap. Each look takes its shard's lock, for a
-  /// table may be freed without it; nothing is counted.
+  /// Prefetches the memory that accesses of these hashes will read: the lines of words of all, then
+  /// the blocks of all, so that the misses of many entries overlap. Each look takes its shard's
+  /// lock, since a table may be freed without it; it counts nothing.
   @_optimize(speed)
   func fetch(_ hashes: UnsafeBufferPointer<UInt64>) {
     for hash in hashes {

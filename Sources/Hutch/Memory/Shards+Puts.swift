@@ -12,8 +12,8 @@ extension ShardsOf where Policy: ~Copyable {
       &departures)
   }
 
-  /// A put of an entry with nothing but key and value, that replaces what there is. Where the value
-  /// is small, one hold of the lock is enough for all.
+  /// A put of an entry with nothing but key and value, that replaces an older entry. For a small
+  /// value one hold of the lock is enough.
   @_optimize(speed)
   func put(
     _ key: Bytes, _ value: Bytes, _ hash: UInt64, at: Moment

@@ -1,9 +1,9 @@
-/// What trims do under locks, a slice at a time: the decisions are in MemoryTier+Trims.swift.
+/// The part of trims under locks, a slice at a time: the decisions are in MemoryTier+Trims.swift.
 
 /// How far a walk over all shards has come.
 struct TrimWalk {
   fileprivate(set) var shard = 0
-  /// A hash within the shard: what is before it has been seen.
+  /// A hash within the shard: the entries before it have been seen.
   fileprivate(set) var position: UInt64 = 0
   fileprivate(set) var isAtEnd = false
 

@@ -15,12 +15,12 @@ final class ShardsOf<Policy: EvictionPolicy & ~Copyable>: MemoryShards {
   let hash: KeyedHash
   /// Set before the tier has its first entry.
   var onDeparture: ((UnownedBlock, DepartureCause, Int64) -> Void)?
-  /// Where processes share a directory; what it says is stale is not there for any read. Set
+  /// Where processes share a directory; no read finds an entry that is stale by it. Set
   /// likewise, or with every lock held.
   var coherence: CoherenceCounters?
   let watch = DepartureWatch()
 
-  /// What every call begins with, and what the short path of hits knows (HitPath.swift).
+  /// The facts that every call, and the short path of hits, begins with (HitPath.swift).
   let front: HitPath
   /// Per shard a cache line with its lock, then its state.
   private let memory: UnsafeMutableRawPointer
@@ -66,7 +66,7 @@ final class ShardsOf<Policy: EvictionPolicy & ~Copyable>: MemoryShards {
 
   // MARK: shards
 
-  /// What a shard's lock takes of its first line.
+  /// The bytes that a shard's lock takes of its first line.
   static var lockSize: Int { 64 }
   static var stride: Int { (lockSize + MemoryLayout<Shard<Policy>>.size + 63) & ~63 }
 
@@ -151,7 +151,7 @@ final class ShardsOf<Policy: EvictionPolicy & ~Copyable>: MemoryShards {
     return body(&shard(index).pointee)
   }
 
-  /// Lets go of what has left. No lock is held.
+  /// Releases the blocks that have left. No lock is held.
   func deliver(_ departures: inout Departures) {
     if departures.isEmpty { return }
     departures.deliver(held) { block, cause, accessed in
@@ -165,7 +165,7 @@ final class ShardsOf<Policy: EvictionPolicy & ~Copyable>: MemoryShards {
 
   // MARK: reading
 
-  /// An access. Of what is found the shard's lock is held.
+  /// An access. If an entry is found, the shard's lock is held.
   @inline(__always)
   func find(
     _ key: Bytes, _ hash: UInt64, at: Moment, countsMiss: Bool = true
@@ -375,7 +375,7 @@ final class ShardsOf<Policy: EvictionPolicy & ~Copyable>: MemoryShards {
     return stats
   }
 
-  /// What is wrong, or nil; for tests, while nobody writes.
+  /// The invariant that does not hold, or nil; for tests, while no thread writes.
   func violation() -> StaticString? {
     var cost: UInt64 = 0
     var count: UInt64 = 0

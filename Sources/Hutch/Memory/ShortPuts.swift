@@ -1,10 +1,10 @@
 import CSystem
 import Synchronization
 
-/// The short path of a put: what nearly every put into a cache in memory is. A key and a value with
-/// nothing beside them, small, over an entry of the same shape or as a new one, for which a few of
-/// the same shard's entries may have to go. One function under one hold of the lock, on flat
-/// arguments; whatever is unusual it leaves to Shards+Puts.swift before it has changed anything.
+/// The short path of a put, which nearly every put into a cache in memory takes: a small value
+/// without options replaces an entry of the same shape, or is a new entry for which a few entries of
+/// the same shard may have to go. One function does it under one hold of the lock, on flat
+/// arguments. It leaves any other put to Shards+Puts.swift before it has changed anything.
 ///
 /// A victim of the same shard pays for the new entry: of the budget, which all threads share, only
 /// the difference is released or reserved.
@@ -12,7 +12,7 @@ extension ShardsOf where Policy == Adaptive {
   /// Values up to this size are copied with the lock held.
   static var smallValue: Int { 1024 }
 
-  /// What a short put came to.
+  /// The outcome of a short put.
   enum ShortPut {
     case done
     /// Nothing has been done: the long path is to do it.
@@ -74,7 +74,7 @@ extension Shard where Policy == Adaptive {
       return overwriteShortly(place, value, hash, created: created, budget, versions)
         ? .done : .unusual
     }
-    // What has expired goes before what is alive: the long path looks for it.
+    // Expired entries go before live ones: the long path looks for them.
     let charge = MemoryTier.overhead &+ UInt64(bitPattern: Int64(key.count &+ value.count))
     if _slowPath(created >= entries.slab.earliestDue || charge > budget.largestCharge) {
       return .unusual
@@ -110,7 +110,7 @@ extension Shard where Policy == Adaptive {
     return .done
   }
 
-  /// Another value in the place of one of about the same size, which nobody holds.
+  /// Another value in the place of one of about the same size that no reader holds.
   @inline(__always)
   private mutating func overwriteShortly(
     _ place: Table.Place, _ value: Bytes, _ hash: UInt64, created: Int64,

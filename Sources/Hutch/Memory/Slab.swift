@@ -56,7 +56,7 @@ struct Slab<Node: BitwiseCopyable>: ~Copyable {
   private var used = 0
   /// At most the least `due` of all times.
   private(set) var earliestDue = Record.never
-  /// The chunk that the search for what is due looks at next.
+  /// The chunk that the search for expired entries looks at next.
   private(set) var searched = 0
   /// At most the least `due` among the chunks before that one.
   private var earliestSearched = Record.never
@@ -102,7 +102,7 @@ struct Slab<Node: BitwiseCopyable>: ~Copyable {
     earliestSearched = min(earliestSearched, new.due)
   }
 
-  // MARK: what is due
+  // MARK: expired entries
 
   /// The times of a chunk with an entry that may be due; nil: it has none.
   func times(ofChunk chunk: Int, dueAt now: Int64) -> UnsafeMutablePointer<Times>? {
@@ -143,7 +143,7 @@ struct Slab<Node: BitwiseCopyable>: ~Copyable {
     searched += 1
   }
 
-  /// What is wrong with the bounds, or nil. For tests.
+  /// The bounds' invariant that does not hold, or nil. For tests.
   func violation() -> StaticString? {
     for chunk in 0..<chunkCount {
       guard let times = chunks.unsafelyUnwrapped[chunk].times else { continue }

@@ -121,7 +121,7 @@ struct SlotList {
     }
   }
 
-  /// What is wrong, or nil.
+  /// The invariant that does not hold, or nil.
   func violation<Store: LinkStore & ~Copyable>(_ store: borrowing Store) -> StaticString? {
     var found = 0
     var before = Slot.none

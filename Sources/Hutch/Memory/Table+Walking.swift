@@ -1,4 +1,4 @@
-/// Walks over a table in the order of hashes, and what must hold of it.
+/// Walks over a table in the order of hashes, and the table's invariants.
 extension Table {
   // MARK: walking
 
@@ -51,7 +51,7 @@ extension Table {
 
   // MARK: invariants
 
-  /// What is wrong, or nil.
+  /// The invariant that does not hold, or nil.
   func violation() -> StaticString? {
     guard let directory, let fills else { return count == 0 ? nil : "entries without a table" }
     var found: StaticString?

@@ -53,7 +53,7 @@ struct Table: ~Copyable {
     func firstTag(ofLine line: Int) -> UInt64 {
       (UInt64(line) << Table.tagBits + UInt64(lineCount) - 1) / UInt64(lineCount)
     }
-    /// What fits before it has to grow: 7 of 8.
+    /// The words that fit before it has to grow: 7 of 8.
     var room: Int { lineCount * 7 }
   }
 

@@ -1,4 +1,4 @@
-/// What the table knows of an entry, in the cache line that a lookup reads first: where its
+/// The table's word for an entry, in the cache line that a lookup reads first: where its
 /// block is, enough of its hash to tell it from its neighbours, and what a hit changes.
 ///
 ///     63..20  the block's address, without the 4 bits that are zero
