@@ -1,17 +1,28 @@
-"""The package hutch beside python-diskcache, on disk.
+"""The package hutch beside python-diskcache and py-lmdb, on disk.
 
     python3 disk.py [rounds]
 
-Values of bytes through both caches, in fresh directories below TMPDIR: set, get, get of what is
-not there, delete. Hutch is measured as the whole cache, with its memory tier, and as the view of
-its disk tier, where every get reads the disk as diskcache's does. The contenders take turns, round
-by round; printed are medians over the rounds in microseconds, and in brackets how many times as
-long it takes as Hutch's whole cache. Needs diskcache from PyPI, and libhutch as the package finds it.
+Values of bytes through each cache, in fresh directories below TMPDIR: set, replace, get, get of
+what is not there, delete. The contenders:
+
+    hutch          the default store, with its memory tier
+    hutch.disk     the view of its disk tier: every get reads the disk
+    log, log.disk  the same with storage="log"
+    module         hutch.diskcache
+    diskcache      python-diskcache
+    lmdb           py-lmdb with sync=False, a transaction for each call
+
+The contenders take turns, round by round; printed are medians over the rounds in microseconds,
+and in brackets the ratio to python-diskcache. Then the queues and tags of both diskcaches, and
+four processes on one directory, with 90 gets to 10 sets. Needs diskcache and lmdb from PyPI, and
+libhutch as the package finds it.
 """
 
 from __future__ import annotations
 
+import multiprocessing
 import os
+import random
 import shutil
 import statistics
 import sys
@@ -24,65 +35,170 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[3] / "bindings" / "pytho
 
 import diskcache  # noqa: E402
 import hutch  # noqa: E402
+import hutch.diskcache  # noqa: E402
+import lmdb  # noqa: E402
 
-SIZES = {100: 3000, 10_000: 1000, 100_000: 200, 1_000_000: 30}
-OPERATIONS = ("set", "get", "miss", "delete")
+SIZES = {100: 2000, 10_000: 500, 100_000: 100}
+PROCESSES, KEYS, SECONDS = 4, 2000, 1.0
 
 
-def one_round(cache: Any, value: bytes, count: int) -> list[float]:
-    def timed(work: Callable[[str], Any], prefix: str = "key") -> float:
-        keys = [f"{prefix}-{number}" for number in range(count)]
-        start = time.perf_counter()
-        for key in keys:
-            work(key)
-        return (time.perf_counter() - start) / count * 1e6
+class Lmdb:
+    """A database of LMDB with the calls of a cache."""
 
-    times = [timed(lambda key: cache.set(key, value)), timed(cache.get)]
+    def __init__(self, path: str) -> None:
+        self._all = lmdb.open(path, map_size=1 << 30, sync=False)
+        self.close = self._all.close
+
+    def set(self, key: str, value: bytes) -> None:
+        with self._all.begin(write=True) as transaction:
+            transaction.put(key.encode(), value)
+
+    def get(self, key: str) -> bytes | None:
+        with self._all.begin() as transaction:
+            found: bytes | None = transaction.get(key.encode())
+        return found
+
+    def delete(self, key: str) -> None:
+        with self._all.begin(write=True) as transaction:
+            transaction.delete(key.encode())
+
+
+def opened(name: str, path: str) -> tuple[Any, Any]:
+    """The contender, and what closes it."""
+    limits = hutch.TierLimits(cost=hutch.NO_LIMIT, max_entry=hutch.NO_LIMIT)
+    kind, _, view = name.partition(".")
+    if kind == "lmdb":
+        cache: Any = Lmdb(path)
+    elif kind == "diskcache":
+        cache = diskcache.Cache(path, size_limit=1 << 40)
+    elif kind == "module":
+        cache = hutch.diskcache.Cache(path, size_limit=1 << 40)
+    else:
+        storage = "log" if kind == "log" else None
+        cache = hutch.Cache(path, memory=limits, disk=limits, storage=storage)
+    return (cache.disk if view else cache), cache
+
+
+def timed(work: Callable[[str], Any], keys: list[str]) -> float:
+    """Microseconds a call."""
+    start = time.perf_counter()
+    for key in keys:
+        work(key)
+    return (time.perf_counter() - start) / len(keys) * 1e6
+
+
+def one_round(cache: Any, value: bytes, count: int) -> dict[str, float]:
+    keys = [f"key-{number}" for number in range(count)]
+    times = {
+        "set": timed(lambda key: cache.set(key, value), keys),
+        "replace": timed(lambda key: cache.set(key, value), keys),
+        "get": timed(cache.get, keys),
+    }
     assert cache.get("key-0") == value
-    times.append(timed(cache.get, "absent"))
-    times.append(timed(cache.delete))
+    times["miss"] = timed(cache.get, [f"absent-{number}" for number in range(count)])
+    times["delete"] = timed(cache.delete, keys)
     return times
+
+
+def queue_round(cache: Any, value: bytes, count: int) -> dict[str, float]:
+    keys = [f"key-{number}" for number in range(count)]
+    times = {
+        "push": timed(lambda _: cache.push(value), keys),
+        "pull": timed(lambda _: cache.pull(), keys),
+        "incr": timed(lambda _: cache.incr("n"), keys),
+        "set, tag": timed(lambda key: cache.set(key, value, tag="tag"), keys),
+    }
+    start = time.perf_counter()
+    assert cache.evict("tag") == count
+    times["evict, each"] = (time.perf_counter() - start) / count * 1e6
+    return times
+
+
+def compared(
+    title: str, names: list[str], base: str, rounds: int, work: Callable[[Any], dict[str, float]]
+) -> None:
+    """Print the medians of all contenders, which take turns."""
+    times: dict[tuple[str, str], list[float]] = {}
+    for number in range(rounds):
+        turn = number % len(names)
+        for name in names[turn:] + names[:turn]:
+            path = os.path.join(base, name)
+            cache, owner = opened(name, path)
+            for operation, measured in work(cache).items():
+                times.setdefault((operation, name), []).append(measured)
+            owner.close()
+            shutil.rmtree(path)
+    print(f"\n{title:<12}" + "".join(f"{name:>16}" for name in names))
+    for operation in dict.fromkeys(operation for operation, _ in times):
+        medians = {name: statistics.median(times[operation, name]) for name in names}
+        theirs = medians["diskcache"]
+        row = "".join(f"{each:9.1f} ({each / theirs:4.2f})" for each in medians.values())
+        print(f"{operation:<12}{row}")
+
+
+def process(name: str, path: str, seed: int, ready: Any, counts: Any) -> None:
+    """Gets and sets, popular keys more often."""
+    cache, owner = opened(name, path)
+    chance = random.Random(seed)
+    value = os.urandom(100)
+    calls = [
+        (f"key-{int(KEYS * chance.random() ** 3)}", chance.random() < 0.1) for _ in range(10_000)
+    ]
+    ready.wait()
+    done, end = 0, time.perf_counter() + SECONDS
+    while time.perf_counter() < end:
+        for key, is_set in calls[done % 10_000 :][:100]:
+            if is_set:
+                cache.set(key, value)
+            else:
+                cache.get(key)
+        done += 100
+    counts.put(done)
+    owner.close()
+
+
+def by_processes(names: list[str], base: str, rounds: int) -> None:
+    context = multiprocessing.get_context("spawn")
+    found: dict[str, list[float]] = {name: [] for name in names}
+    for _ in range(rounds):
+        for name in names:
+            path = os.path.join(base, name)
+            cache, owner = opened(name, path)
+            for number in range(KEYS):
+                cache.set(f"key-{number}", bytes(100))
+            owner.close()
+            ready, counts = context.Barrier(PROCESSES), context.Queue()
+            workers = [
+                context.Process(target=process, args=(name, path, seed, ready, counts))
+                for seed in range(PROCESSES)
+            ]
+            for worker in workers:
+                worker.start()
+            found[name].append(sum(counts.get() for _ in workers) / SECONDS)
+            for worker in workers:
+                worker.join()
+            shutil.rmtree(path)
+    theirs = statistics.median(found["diskcache"])
+    print(f"\n{PROCESSES} processes, 90 gets to 10 sets: calls a second, and times python-diskcache's")
+    for name, rates in found.items():
+        rate = statistics.median(rates)
+        print(f"{name:<12}{rate:12,.0f}{rate / theirs:9.1f}")
 
 
 def main() -> None:
     rounds = int(sys.argv[1]) if len(sys.argv) > 1 else 5
-    limits = hutch.TierLimits(cost=hutch.NO_LIMIT, max_entry=hutch.NO_LIMIT)
     base = tempfile.mkdtemp(prefix="hutch-python-")
-
-    def whole(path: str) -> tuple[Any, Any]:
-        cache = hutch.Cache(path, memory=limits, disk=limits)
-        return cache, cache
-
-    def disk(path: str) -> tuple[Any, Any]:
-        cache = hutch.Cache(path, memory=limits, disk=limits)
-        return cache.disk, cache
-
-    def theirs(path: str) -> tuple[Any, Any]:
-        cache = diskcache.Cache(path, size_limit=1 << 40)
-        return cache, cache
-
-    contenders = {"hutch": whole, "hutch.disk": disk, "diskcache": theirs}
+    names = ["hutch", "hutch.disk", "log", "log.disk", "module", "diskcache", "lmdb"]
     for size, count in SIZES.items():
         value = os.urandom(size)
-        times: dict[str, list[list[float]]] = {name: [] for name in contenders}
-        for number in range(rounds):
-            names = list(contenders)
-            for name in names[number % 3 :] + names[: number % 3]:
-                path = os.path.join(base, name)
-                cache, owner = contenders[name](path)
-                times[name].append(one_round(cache, value, count))
-                owner.close()
-                shutil.rmtree(path)
-        print(f"\n{size} bytes" + "".join(f"{name:>20}" for name in contenders))
-        for index, operation in enumerate(OPERATIONS):
-            medians = {
-                name: statistics.median(one[index] for one in all_rounds)
-                for name, all_rounds in times.items()
-            }
-            row = "".join(
-                f"{value:13.1f} ({value / medians['hutch']:4.1f})" for value in medians.values()
-            )
-            print(f"{operation:<10}{row}")
+        compared(
+            f"{size} bytes", names, base, rounds, lambda cache: one_round(cache, value, count)
+        )
+    compared(
+        "100 bytes", ["module", "diskcache"], base, rounds,
+        lambda cache: queue_round(cache, bytes(100), 1000),
+    )
+    by_processes(["hutch", "log", "module", "diskcache", "lmdb"], base, max(1, rounds // 2))
     shutil.rmtree(base)
 
 
