@@ -191,3 +191,40 @@ def test_without_workers_the_host_maintains(directory):
 def test_a_resume_too_many(cache: hutch.Cache):
     with pytest.raises(hutch.InvalidArgumentError):
         cache.resume()
+
+
+def test_a_writer_that_is_awaited(directory):
+    async def main():
+        async with hutch.Cache(directory) as cache:
+            async with cache.awriter("video", expire=60) as writer:
+                for number in range(10):
+                    assert await writer.write(bytes([number]) * 10_000) == 10_000
+                assert "video" not in cache
+            assert cache["video"] == b"".join(bytes([n]) * 10_000 for n in range(10))
+            with pytest.raises(ZeroDivisionError):
+                async with cache.awriter("video") as writer:
+                    await writer.write(b"half")
+                    1 / 0
+            assert len(cache["video"]) == 100_000
+            alone = cache.awriter("other")
+            await alone.write(b"a")
+            assert (await alone.commit()).version and cache["other"] == b"a"
+            aborted = cache.awriter("aborted")
+            await aborted.write(b"a")
+            await aborted.abort()
+            assert "aborted" not in cache
+            with pytest.raises(ValueError):
+                await cache.awriter("").write(b"a")
+
+    asyncio.run(main())
+
+
+def test_limits_and_maintenance_that_are_awaited():
+    async def main():
+        async with hutch.Cache() as cache:
+            await cache.aset_many({number: b"x" * 100 for number in range(50)})
+            await cache.aset_limits(memory=hutch.TierLimits(count=10))
+            await cache.amaintain()
+            assert len(cache) <= 10 and cache.limits().memory.count == 10
+
+    asyncio.run(main())

@@ -15,6 +15,8 @@ from ._entries import Entries
 if TYPE_CHECKING:
     from typing_extensions import Concatenate, ParamSpec
 
+    from ._files import Writer
+    from ._records import PutResult
     from ._walks import Order
 
     P = ParamSpec("P")
@@ -32,7 +34,7 @@ async def in_thread(function: Callable[..., V], *args: Any, **kwargs: Any) -> V:
     return await asyncio.to_thread(function, *args, **kwargs)
 
 
-def _threaded(
+def threaded(
     method: Callable[Concatenate[Any, P], R],
 ) -> Callable[Concatenate[Any, P], Coroutine[Any, Any, R]]:
     name: str = getattr(method, "__name__")
@@ -41,9 +43,54 @@ def _threaded(
         return await in_thread(getattr(self, name), *args, **kwargs)
 
     call.__name__ = f"a{name}"
-    call.__qualname__ = f"AwaitedEntries.a{name}"
     call.__doc__ = f"As {name}, without blocking the event loop."
     return call
+
+
+class AsyncWriter:
+    """A Writer whose calls are awaited: see AwaitedEntries.awriter."""
+
+    def __init__(self, begin: Callable[[], Writer]) -> None:
+        self._begin = begin
+        self._writer: Writer | None = None
+
+    async def _begun(self) -> Writer:
+        if self._writer is None:
+            self._writer = await in_thread(self._begin)
+        return self._writer
+
+    async def write(self, data: bytes | bytearray | memoryview) -> int:
+        """Append data; returns its size in bytes. TooLargeError: no tier accepts so much."""
+        return await in_thread((await self._begun()).write, data)
+
+    async def commit(self) -> PutResult:
+        """Store the written bytes, in place of the older value. The writer ends."""
+        return await in_thread((await self._begun()).commit)
+
+    async def abort(self) -> None:
+        """End without storing anything."""
+        await in_thread((await self._begun()).abort)
+
+    async def __aenter__(self) -> AsyncWriter:
+        await self._begun()
+        return self
+
+    async def __aexit__(self, *raised: Any) -> None:
+        await in_thread((await self._begun()).__exit__, *raised)
+
+
+def _written(
+    method: Callable[Concatenate[Any, P], Writer],
+) -> Callable[Concatenate[Any, P], AsyncWriter]:
+    def awriter(self: Any, /, *args: P.args, **kwargs: P.kwargs) -> AsyncWriter:
+        """As writer, without blocking the event loop.
+
+        async with cache.awriter("video") as writer:
+            await writer.write(piece)
+        """
+        return AsyncWriter(lambda: self.writer(*args, **kwargs))
+
+    return awriter
 
 
 async def _pages(items: Iterable[R]) -> AsyncIterator[R]:
@@ -59,38 +106,39 @@ async def _pages(items: Iterable[R]) -> AsyncIterator[R]:
 class AwaitedEntries:
     """The calls on entries, each with the arguments and the meaning of the call without the a."""
 
-    aput = _threaded(Entries.put)
-    aadd = _threaded(Entries.add)
-    areplace = _threaded(Entries.replace)
-    acompare_and_swap = _threaded(Entries.compare_and_swap)
-    apop = _threaded(Entries.pop)
-    apopitem = _threaded(Entries.popitem)
-    apeekitem = _threaded(Entries.peekitem)
-    asetdefault = _threaded(Entries.setdefault)
-    aupdate = _threaded(Entries.update)
-    aentry = _threaded(Entries.entry)
-    ainfo = _threaded(Entries.info)
-    atouch = _threaded(Entries.touch)
-    aincr = _threaded(Entries.incr)
-    adecr = _threaded(Entries.decr)
-    adelete_many = _threaded(Entries.delete_many)
-    aput_file = _threaded(Entries.put_file)
-    apin = _threaded(Entries.pin)
-    aread = _threaded(Entries.read)
-    apath = _threaded(Entries.path)
-    atrim = _threaded(Entries.trim)
-    aexpire = _threaded(Entries.expire)
-    acheck = _threaded(Entries.check)
-    anotify = _threaded(Entries.notify)
-    acost = _threaded(Entries.cost)
-    avolume = _threaded(Entries.volume)
-    astats = _threaded(Entries.stats)
-    aget_many = _threaded(Entries.get_many)
-    ainfos = _threaded(Entries.infos)
-    aset_many = _threaded(Entries.set_many)
-    aput_many = _threaded(Entries.put_many)
-    aremove_prefix = _threaded(Entries.remove_prefix)
-    aremove_tagged = _threaded(Entries.remove_tagged)
+    aput = threaded(Entries.put)
+    aadd = threaded(Entries.add)
+    areplace = threaded(Entries.replace)
+    acompare_and_swap = threaded(Entries.compare_and_swap)
+    apop = threaded(Entries.pop)
+    apopitem = threaded(Entries.popitem)
+    apeekitem = threaded(Entries.peekitem)
+    asetdefault = threaded(Entries.setdefault)
+    aupdate = threaded(Entries.update)
+    aentry = threaded(Entries.entry)
+    ainfo = threaded(Entries.info)
+    atouch = threaded(Entries.touch)
+    aincr = threaded(Entries.incr)
+    adecr = threaded(Entries.decr)
+    adelete_many = threaded(Entries.delete_many)
+    aput_file = threaded(Entries.put_file)
+    awriter = _written(Entries.writer)
+    apin = threaded(Entries.pin)
+    aread = threaded(Entries.read)
+    apath = threaded(Entries.path)
+    atrim = threaded(Entries.trim)
+    aexpire = threaded(Entries.expire)
+    acheck = threaded(Entries.check)
+    anotify = threaded(Entries.notify)
+    acost = threaded(Entries.cost)
+    avolume = threaded(Entries.volume)
+    astats = threaded(Entries.stats)
+    aget_many = threaded(Entries.get_many)
+    ainfos = threaded(Entries.infos)
+    aset_many = threaded(Entries.set_many)
+    aput_many = threaded(Entries.put_many)
+    aremove_prefix = threaded(Entries.remove_prefix)
+    aremove_tagged = threaded(Entries.remove_tagged)
 
     def akeys(
         self: Any, order: Order | None = None, *, reverse: bool = False

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from . import _logs as _logs  # From the first cache on, warnings go to logging.
 from . import _structs
 from ._async import AsyncEntries
-from ._awaits import in_thread
+from ._awaits import in_thread, threaded
 from ._entries import Entries
 from ._ending import forget_cache, note_cache
 from ._errors import (
@@ -393,6 +393,9 @@ class Cache(Entries, AsyncEntries):
             if chosen is not None:
                 chosen._change(own)
         check(lib.hutch_set_limits(self._pointer, byref(limits)))
+
+    amaintain = threaded(maintain)
+    aset_limits = threaded(set_limits)
 
 
 def _limits(what: str, given: Limits | None) -> TierLimits | None:
