@@ -183,19 +183,21 @@ import Testing
     try FileManager.default.setAttributes(
       [.modificationDate: Date(timeIntervalSince1970: 1_000_000_000)], ofItemAtPath: source)
 
-    let file = ValueFile(FileSuffix())
     let descriptor = open(source, O_RDONLY)
     defer { close(descriptor) }
     let sum = value.withUnsafeBytes { Checksum.xxh3($0) }
-    #expect(try a.tier.link(source, descriptor, size: 50_000, checksum: sum, as: file))
     let write = a.write(.put, Array("k".utf8), [])
-    write.file = file
-    file.isBlockEmpty = true
-    a.tier.prepare(write)
+    let form = ValueForm()
+    form.file = try a.tier.link(
+      source, descriptor, size: 50_000, checksum: sum, FileSuffix())
+    form.isInBlock = false
+    #expect(form.file != nil)
+    write.write.form = form
+    a.prepare(write)
     let report = try b.tier.check(isQuick: true, at: b.moment)
     #expect(report.orphans == 0)
-    a.tier.submit(write)
-    a.tier.complete(write)
+    a.submit(write)
+    a.complete(write)
     #expect(write.outcome == .stored)
     #expect(try b.get("k") == value)
     #expect(try a.get("k") == value)

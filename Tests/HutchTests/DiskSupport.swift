@@ -115,43 +115,43 @@ final class DiskFixture: @unchecked Sendable {
   // MARK: writes
 
   func write(
-    _ kind: StorageWrite.Kind, _ key: [UInt8], _ value: [UInt8] = [], _ record: Record = Record(),
+    _ kind: StoreWrite.Kind, _ key: [UInt8], _ value: [UInt8] = [], _ record: Record = Record(),
     extended: [UInt8] = [], tag: [UInt8] = []
-  ) -> StorageWrite {
+  ) -> TestWrite {
     var record = record
     record.version = draw()
     if record.created == 0 { record.created = moment.time }
     let block = key.withUnsafeBytes { key in
       value.withUnsafeBytes { value in
         (extended + tag).withUnsafeBytes { extended in
-          StorageWrite(
-            kind,
-            kind == .clear
-              ? nil
-              : try! Block.copying(
-                key: key, value: value,
-                extended: Extended(extended, tagSize: UInt8(tag.count)), record: record),
-            kind == .clear ? 0 : tier.hash.entry(key))
+          let extended = Extended(extended, tagSize: UInt8(tag.count))
+          return BlockBox(
+            try! Block.copying(key: key, value: value, extended: extended, record: record))
         }
       }
     }
-    block.version = record.version
-    block.record = record
-    block.time = record.created
-    return block
+    let write = TestWrite(kind, block.take()!, tier.hash)
+    write.version = record.version
+    write.times = record
+    write.time = record.created
+    return write
   }
 
-  func run(_ write: StorageWrite) {
-    tier.prepare(write)
-    tier.submit(write)
-    tier.complete(write)
+  func prepare(_ write: TestWrite) { tier.prepare(&write.write) }
+  func submit(_ write: TestWrite) { tier.write(&write.write) }
+  func complete(_ write: TestWrite) { tier.finish(&write.write) }
+
+  func run(_ write: TestWrite) {
+    if write.write.kind == .put { prepare(write) }
+    submit(write)
+    complete(write)
   }
 
   @discardableResult
   func put(
     _ key: String, _ value: [UInt8], timeToLive: Int64 = 0, timeToIdle: Int64 = 0,
     cost: UInt64 = 0, extended: [UInt8] = [], tag: [UInt8] = []
-  ) -> StorageWrite {
+  ) -> TestWrite {
     var record = Record()
     record.expires = Record.end(of: timeToLive, from: moment.time)
     record.timeToIdle = timeToIdle
@@ -162,24 +162,24 @@ final class DiskFixture: @unchecked Sendable {
   }
 
   @discardableResult
-  func remove(_ key: String) -> StorageWrite {
+  func remove(_ key: String) -> TestWrite {
     let write = write(.remove, Array(key.utf8))
     run(write)
     return write
   }
 
   @discardableResult
-  func touch(_ key: String, timeToLive: Int64 = 0, timeToIdle: Int64 = 0) throws -> StorageWrite {
+  func touch(_ key: String, timeToLive: Int64 = 0, timeToIdle: Int64 = 0) throws -> TestWrite {
     let write = write(.touch, Array(key.utf8))
     let old = try info(key) ?? Record()
-    write.record = old.touched(
+    write.times = old.touched(
       at: moment.time, timeToLive: timeToLive, timeToIdle: timeToIdle)
     run(write)
     return write
   }
 
   @discardableResult
-  func clear() -> StorageWrite {
+  func clear() -> TestWrite {
     let write = write(.clear, [])
     run(write)
     return write
@@ -320,7 +320,7 @@ final class DiskFixture: @unchecked Sendable {
       let limits = tier.limits
       if limits.count != 0 { #expect(stats.count <= limits.count, sourceLocation: sourceLocation) }
       if limits.cost != 0 { #expect(stats.cost <= limits.cost, sourceLocation: sourceLocation) }
-      #expect(tier.namesInFlight.count == 0, sourceLocation: sourceLocation)
+      #expect(!tier.inFlight.discardAll(in: tier.place), sourceLocation: sourceLocation)
       #expect(tier.queue.isEmpty, sourceLocation: sourceLocation)
     }
   }
@@ -346,6 +346,28 @@ func expectFailure(_ status: Status, _ body: () throws -> Void) {
     Issue.record("no failure")
   } catch {
     #expect((error as? Failure)?.status == status, "\(error)")
+  }
+}
+
+/// A write, and the block that it is about.
+@dynamicMemberLookup
+final class TestWrite {
+  var write: StoreWrite
+  private let block: Block
+
+  init(_ kind: StoreWrite.Kind, _ block: consuming Block, _ hash: KeyedHash) {
+    let entry = kind == .clear ? nil : block.unowned
+    write = StoreWrite(kind, entry, entry.map { hash.entry($0.key) } ?? 0)
+    self.block = block
+  }
+
+  subscript<T>(dynamicMember field: WritableKeyPath<StoreWrite, T>) -> T {
+    get { write[keyPath: field] }
+    set { write[keyPath: field] = newValue }
+  }
+
+  subscript<T>(dynamicMember result: KeyPath<StoreWrite.Result, T>) -> T {
+    write.result[keyPath: result]
   }
 }
 

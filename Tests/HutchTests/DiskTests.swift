@@ -197,27 +197,27 @@ import Testing
     let put = disk.write(.put, Array("a".utf8), [9])
     let remove = disk.write(.remove, Array("b".utf8))
     for write in [put, remove] {
-      disk.tier.prepare(write)
-      disk.tier.submit(write)
+      disk.prepare(write)
+      disk.submit(write)
     }
     #expect(try disk.get("a") == [9])
     #expect(try disk.get("b") == nil)
     #expect(disk.query("SELECT count(*) FROM entries")[0][0] == 2)
 
     let touch = disk.write(.touch, Array("a".utf8))
-    touch.record = Record(created: disk.moment.time, expires: disk.moment.time + 5 * second)
-    disk.tier.submit(touch)
+    touch.times = Record(created: disk.moment.time, expires: disk.moment.time + 5 * second)
+    disk.submit(touch)
     #expect(try disk.info("a")?.expires == disk.moment.time + 5 * second)
     #expect(try disk.get("a") == [9])
 
     let clear = disk.write(.clear, [])
-    disk.tier.submit(clear)
+    disk.submit(clear)
     #expect(try disk.get("a") == nil)
     let after = disk.write(.put, Array("c".utf8), [3])
-    disk.tier.prepare(after)
-    disk.tier.submit(after)
+    disk.prepare(after)
+    disk.submit(after)
     #expect(try disk.get("c") == [3])
-    for write in [put, remove, touch, clear, after] { disk.tier.complete(write) }
+    for write in [put, remove, touch, clear, after] { disk.complete(write) }
     #expect(remove.existed && put.existed && touch.existed)
     #expect(try disk.get("a") == nil)
     #expect(try disk.get("c") == [3])
@@ -227,9 +227,9 @@ import Testing
   @Test func abandonedWriteLeavesNothing() throws {
     let disk = try DiskFixture()
     let write = disk.write(.put, Array("a".utf8), DiskFixture.bytes(50_000))
-    disk.tier.prepare(write)
+    disk.prepare(write)
     #expect(disk.files(in: "content").count == 1)
-    disk.tier.abandon(write)
+    write.write.form = nil
     #expect(disk.files(in: "content").isEmpty)
     disk.checkInvariants()
   }
@@ -268,7 +268,7 @@ import Testing
     // A write far into the lease extends it.
     let write = disk.write(.put, Array("b".utf8), [1])
     write.version = first + DiskTier.versionLease - 5
-    write.entry!.version = write.version
+    write.write.entry!.version = write.version
     disk.run(write)
     let next = disk.query("SELECT next_version FROM meta")[0][0]
     #expect(UInt64(next) >= write.version + DiskTier.versionLease / 2)
@@ -340,11 +340,11 @@ import Testing
     for i in 0..<300 where i % 10 == 7 {
       disk.query("UPDATE entries SET checksum = checksum + 1 WHERE key = CAST('k\(i)' AS BLOB)")
     }
-    var queued: [StorageWrite] = []
+    var queued: [TestWrite] = []
     for i in 0..<300 where i % 50 == 8 {
       let write = disk.write(.put, Array("k\(i)".utf8), [9])
-      disk.tier.prepare(write)
-      disk.tier.submit(write)
+      disk.prepare(write)
+      disk.submit(write)
       queued.append(write)
     }
     var keys = (0..<count).map { Array("k\($0)".utf8) }
@@ -374,7 +374,7 @@ import Testing
         : DiskFixture.bytes(i % 10 == 3 ? 8000 : i % 10 == 4 ? 0 : 200)
       #expect(values[i] == expected, "k\(i)")
     }
-    for write in queued { disk.tier.complete(write) }
+    for write in queued { disk.complete(write) }
     disk.tier.settle()
     disk.checkInvariants()
   }

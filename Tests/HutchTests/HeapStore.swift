@@ -3,12 +3,9 @@ import Testing
 
 @testable import Hutch
 
-/// A store in memory: what a class has to have to be one, and no more. It stands in for the next
-/// store below the composed cache, which must work on it without knowing.
-///
-/// Writes wait in `pending`, where reads see them, until somebody completes one: that commits all
-/// of them, in order. Everything is behind one lock, which is the last but for what `storeDrops`
-/// takes.
+/// A store in memory that commits at once: what a class has to have to be one, and no more. The
+/// composed cache must work on it without knowing. Everything is behind one lock, under which only
+/// `storeDrops` is called.
 final class HeapStore: Storage, @unchecked Sendable {
   /// What is left of a store that was closed, or killed: what it has committed.
   final class Medium: @unchecked Sendable {
@@ -56,14 +53,10 @@ final class HeapStore: Storage, @unchecked Sendable {
   /// Protects what follows, and the medium.
   private var lock = try! Lock()
   private var current: TierLimits
-  private var pending: [StorageWrite] = []
-  private var announced: [StorageWrite] = []
-  /// Of the newest clear of all tiers.
-  private var clearedVersion: UInt64 = 0
   private var counters = TierStats()
   private var serves = true
   private var barred = 0
-  /// What is to be told when the lock is let go.
+  /// What the observer is to be told when no lock is held.
   private var dropped: [(key: [UInt8], version: UInt64)] = []
   private unowned(unsafe) var observer: (any StorageObserver)?
 
@@ -88,48 +81,52 @@ final class HeapStore: Storage, @unchecked Sendable {
 
   // MARK: writes
 
-  func submit(_ write: StorageWrite) {
-    lock.withLock {
-      if write.kind == .clear {
-        announced = []
-        if write.isOfAllTiers { clearedVersion = write.version }
-      } else {
-        // Not for the removal of what was there before an announced one.
-        announced.removeAll {
-          $0.concerns(write.key) && !(write.kind == .remove && write.version == $0.version)
-        }
-      }
-      pending.append(write)
-    }
-  }
-
-  func abandon(_ write: StorageWrite) { lock.withLock { announced.removeAll { $0 === write } } }
-
-  func complete(_ write: StorageWrite) { locked { commit() } }
-
-  func announce(_ write: StorageWrite) -> Bool {
-    lock.withLock {
-      if write.version <= clearedVersion { return false }
-      announced.removeAll { $0.concerns(write.key) }
-      announced.append(write)
-      return true
-    }
-  }
-
-  func isAnnounced(_ write: StorageWrite) -> Bool {
-    lock.withLock { announced.contains { $0 === write } }
-  }
-  func isAnnounced(_ key: Bytes, _ hash: UInt64) -> Bool {
-    lock.withLock { announced.contains { $0.concerns(key) } }
-  }
   var isUp: Bool { lock.withLock { serves } }
-  func isPending(_ key: Bytes, _ hash: UInt64) -> Bool {
-    lock.withLock { (pending + announced).contains { $0.kind == .clear || $0.concerns(key) } }
+  func mayHold(_ key: Bytes, _ hash: UInt64) -> Bool { lock.withLock { !serves || medium.rows[Array(key)] != nil } }
+
+  func write(_ write: inout StoreWrite) {
+    lock.withLock {
+      write.result = carryOut(write)
+      makeRoom()
+    }
   }
-  func mayHold(_ key: Bytes, _ hash: UInt64) -> Bool {
-    isPending(key, hash) || lock.withLock { !serves || medium.rows[Array(key)] != nil }
+
+  private func carryOut(_ write: StoreWrite) -> StoreWrite.Result {
+    var result = StoreWrite.Result()
+    guard let entry = write.entry else {
+      medium.rows = [:]
+      medium.cost = 0
+      return result
+    }
+    guard serves else {
+      result.failure = Failure(.tierDown, "the store is out of service")
+      result.outcome = .failed
+      return result
+    }
+    let key = Array(entry.key)
+    let old = remove(key)
+    result.existed = old.map { !isExpired($0, at: write.time) && !$0.isBarred } ?? false
+    switch write.kind {
+    case .put:
+      if let form = write.form, form.refusal != .none {
+        result.outcome = form.refusal
+        result.failure = form.failure
+        break
+      }
+      let fits = HeapStore.charge(of: entry) <= current.largestCharge
+      result.outcome = fits ? .stored : .tooLarge
+      if fits { insert(key, Row(entry)) }
+      counters.puts += fits ? 1 : 0
+      counters.refusals += fits ? 0 : 1
+    case .touch:
+      guard var row = old, result.existed else { break }
+      row.touch(write.times)
+      insert(key, row)
+    case .remove, .clear:
+      counters.removals += result.existed ? 1 : 0
+    }
+    return result
   }
-  var announcedCount: UInt64 { lock.withLock { UInt64(announced.count) } }
 
   /// Runs `body` with the lock held, and tells afterwards what it has dropped.
   private func locked<R>(_ body: () -> R) -> R {
@@ -140,49 +137,6 @@ final class HeapStore: Storage, @unchecked Sendable {
     lock.unlock()
     for (key, version) in told { key.withUnsafeBytes { observer?.storeDropped($0, version) } }
     return result
-  }
-
-  private func commit() {
-    for write in pending { apply(write) }
-    pending = []
-    makeRoom()
-  }
-
-  private func apply(_ write: StorageWrite) {
-    if write.kind == .clear {
-      medium.rows = [:]
-      medium.cost = 0
-      return
-    }
-    guard serves else {
-      write.failure = Failure(.tierDown, "the store is out of service")
-      write.outcome = .failed
-      return
-    }
-    let key = Array(write.key)
-    let old = remove(key)
-    write.existed = old.map { !isExpired($0, at: write.time) && !$0.isBarred } ?? false
-    switch write.kind {
-    case .put:
-      write.failure = write.encodingFailure
-      if write.failure != nil {
-        write.outcome = .failed
-        break
-      }
-      write.outcome = fits(write) ? .stored : .tooLarge
-      if fits(write) { insert(key, Row(write.block.unowned!)) } else { counters.refusals += 1 }
-      counters.puts += fits(write) ? 1 : 0
-    case .touch:
-      guard var row = old, write.existed else { break }
-      row.touch(write.record)
-      insert(key, row)
-    case .remove, .clear:
-      counters.removals += write.existed ? 1 : 0
-    }
-  }
-
-  private func fits(_ write: StorageWrite) -> Bool {
-    HeapStore.charge(of: write.block.unowned!) <= current.largestCharge
   }
 
   private func insert(_ key: [UInt8], _ row: Row) {
@@ -225,25 +179,10 @@ final class HeapStore: Storage, @unchecked Sendable {
     row.record.isExpired(at: now, under: current.ages)
   }
 
-  /// What a key has: announced, else submitted, else committed.
   private func find(_ key: Bytes, at now: Int64) -> Row? {
-    guard serves else { return nil }
-    var found: Row?
-    var times: Record?
-    if let put = announced.last(where: { $0.concerns(key) }) {
-      found = Row(put.block.unowned!)
-    } else {
-      let newest = pending.last {
-        if $0.kind == .touch && $0.concerns(key) { times = times ?? $0.record }
-        return $0.kind == .clear || ($0.kind != .touch && $0.concerns(key))
-      }
-      if newest == nil { found = medium.rows[Array(key)] }
-      if let newest, newest.kind == .put, fits(newest), newest.encodingFailure == nil { found = Row(newest.block.unowned!) }
-    }
-    guard var row = found, !row.isBarred, [0, options.codecID].contains(row.record.codec) else {
-      return nil
-    }
-    if let times { row.touch(times) }
+    guard serves, let row = medium.rows[Array(key)], !row.isBarred,
+      [0, options.codecID].contains(row.record.codec)
+    else { return nil }
     return isExpired(row, at: now) ? nil : row
   }
 
@@ -344,7 +283,7 @@ final class HeapStore: Storage, @unchecked Sendable {
   func setLimits(_ limits: TierLimits, at moment: Moment) throws(Failure) {
     locked {
       current = limits
-      commit()
+      makeRoom()
     }
   }
 
@@ -352,7 +291,6 @@ final class HeapStore: Storage, @unchecked Sendable {
     _ spec: TrimSpec, at moment: Moment, removed: inout UInt64,
     goOn: (_ removed: UInt64, _ total: UInt64) -> Bool
   ) throws(Failure) {
-    locked { commit() }
     let order = lock.withLock { Array(medium.rows) }.map { key, row in
       askAbove(key)
       switch spec.kind {
@@ -406,7 +344,7 @@ final class HeapStore: Storage, @unchecked Sendable {
     }
   }
 
-  var owesRemovals: Bool { lock.withLock { barred > 0 } }
+  var owesRemovals: Bool { lock.withLock { barred > 0 || !dropped.isEmpty } }
 
   func settle() {
     locked {
@@ -416,7 +354,6 @@ final class HeapStore: Storage, @unchecked Sendable {
 
   func check(isQuick: Bool, at moment: Moment) throws(Failure) -> CheckReport {
     locked {
-      commit()
       var report = CheckReport()
       for (key, row) in medium.rows {
         guard isQuick || row.isSound else {
@@ -434,10 +371,9 @@ final class HeapStore: Storage, @unchecked Sendable {
     }
   }
 
-  func flush(at moment: Moment) throws(Failure) { locked { commit() } }
+  func flush(at moment: Moment) throws(Failure) {}
 
   func maintain(at moment: Moment) -> Bool {
-    locked { commit() }
     settle()
     let now = moment.time
     let slice = lock.withLock { medium.rows.filter { isExpired($0.value, at: now) }.prefix(16) }
@@ -455,8 +391,7 @@ final class HeapStore: Storage, @unchecked Sendable {
   }
 
   func close(lastVersion: UInt64) -> Failure? {
-    locked {
-      commit()
+    lock.withLock {
       medium.nextVersion = max(firstVersion, lastVersion &+ 1)
       serves = false
     }
@@ -467,13 +402,5 @@ final class HeapStore: Storage, @unchecked Sendable {
     self.observer = observer
     lock.renew()
     serves = false
-  }
-}
-
-extension StorageWrite {
-  /// Of one that has one.
-  fileprivate var key: Bytes { Bytes(block.unowned!.key) }
-  fileprivate func concerns(_ other: Bytes) -> Bool {
-    kind != .clear && key.hasSameBytes(as: other)
   }
 }

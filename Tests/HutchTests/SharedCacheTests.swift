@@ -52,9 +52,9 @@ import Testing
   @Test(arguments: [false, true])
   func aRemovalTakesFromMemoryWhatTheDiskTierHasJustEvicted(wantsValue: Bool) throws {
     let eviction = try Eviction()
-    let removal = eviction.submitRemoval(wantsValue: wantsValue)
+    var removal = eviction.submitRemoval(wantsValue: wantsValue)
     #expect(eviction.cache.finish(eviction.put, in: eviction.storage).status == .done)
-    #expect(try eviction.cache.finish(removal, in: eviction.storage))
+    #expect(try eviction.cache.finish(&removal, in: eviction.storage))
   }
 
   @Test func aConditionIsAskedAgainOfMemoryWhenTheDiskTierHasJustEvicted() throws {

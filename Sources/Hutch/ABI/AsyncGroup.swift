@@ -74,7 +74,7 @@ public func hutch_put_async(
       wantsChecksum: handle.cache.storage != nil)
     return try handle.submit(
       .put, key, block, storing: try handle.cache.target(of: put.writePolicy, in: handle.scope),
-      file: put.file, spec, mayFinishNow: now)
+      suffix: put.suffix, spec, mayFinishNow: now)
   }
 }
 

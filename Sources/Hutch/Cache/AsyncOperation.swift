@@ -28,7 +28,7 @@ struct AsyncOperation {
   var trim = TrimSpec(kind: .expired)
   /// Of a put: where the value goes, and how a store that keeps files is to keep it.
   var target = WritePolicy.through
-  var file: ValueFile?
+  var suffix: FileSuffix?
   var load: LoadWork?
 
   // What came of it.
@@ -162,7 +162,7 @@ extension UnsafeMutablePointer where Pointee == AsyncOperation {
       pointee.block = nil
       pointee.put = try cache.put(
         block, pointee.hash, at: cache.clock.moment().read, if: .always, in: scope,
-        storing: pointee.target, file: pointee.file, by: late)
+        storing: pointee.target, suffix: pointee.suffix, by: late)
       pointee.failure = pointee.put.reason
       return pointee.put.status
     case .remove:

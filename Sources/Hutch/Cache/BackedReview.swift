@@ -83,9 +83,10 @@ final class BackedReview {
       memory.peek(key, hash, at: moment).unowned?.isDirty ?? false,
       let block = try? Block.allocate(key: key, record: Record())
     {
-      let write = StorageWrite(.remove, block, hash)
+      var write = StoreWrite(.remove, block.unowned, hash)
       write.version = order.versions.draw()
-      order.commit(write, to: storage, at: moment, unlocking: stripe)
+      order.commit(&write, to: storage, at: moment)
+      _ = consume block
       return
     }
     order.stripes.unlock(stripe)

@@ -14,7 +14,7 @@ extension Handle {
   /// done at once, it is, and there will be no completion.
   func submit(
     _ kind: AsyncOperation.Kind, _ key: Bytes, _ block: consuming Block?,
-    storing target: WritePolicy = .through, file: ValueFile? = nil, load: LoadWork? = nil,
+    storing target: WritePolicy = .through, suffix: FileSuffix? = nil, load: LoadWork? = nil,
     _ spec: consuming TaskSpec, mayFinishNow: Bool
   ) throws(Failure) -> Submitted {
     try check()
@@ -32,7 +32,7 @@ extension Handle {
     let operation = AsyncOperation.of(task)
     operation.pointee.block = block?.leak()
     operation.pointee.target = target
-    operation.pointee.file = file
+    operation.pointee.suffix = suffix
     operation.pointee.load = load
     if isQuick && spec.group == nil && isImmediate(kind, hash, mayWrite: mayFinishNow),
       let status = operation.runAtOnce()

@@ -7,7 +7,7 @@ extension Cache {
   /// A clear that has been submitted.
   struct SubmittedClear {
     /// Nil: it is memory's alone.
-    fileprivate var write: StorageWrite?
+    fileprivate var write: StoreWrite?
     /// What is newer stays in memory.
     fileprivate var newest = UInt64.max
     /// Where memory is all there is: conditions are decided as if it had been carried out.
@@ -23,13 +23,13 @@ extension Cache {
       try withStorage { (storage) throws(Failure) in
         // Copies of what the store has go; so it must be known which these are.
         if scope == .disk { review.end(storage) }
-        let write = StorageWrite(.clear, nil, 0)
-        write.isOfAllTiers = scope == .whole
+        var write = StoreWrite(.clear, nil, 0)
         write.time = clock.moment().time
         order.stripes.lockAll()
         write.version = order.beginClear(ofMemory: scope == .whole, ofStore: scope == .disk)
         for stripe in 0..<Stripes.count { order.stripes.beginWrite(stripe) }
-        storage.submit(write)
+        storage.write(&write)
+        order.staged.clear(upTo: write.version, isOfAllTiers: scope == .whole)
         order.stripes.unlockAll()
         clear.newest = write.version
         clear.write = write
@@ -49,13 +49,13 @@ extension Cache {
   /// The second half: what is older goes from memory, where newer puts may be already. Nothing
   /// is promoted meanwhile.
   func finish(_ clear: SubmittedClear, in scope: Tiers) throws(Failure) {
-    if let write = clear.write {
+    if var write = clear.write {
       try withStorage { (storage) throws(Failure) in
         memory.clear(upTo: clear.newest, keepingUnbacked: scope == .disk, at: clock.moment())
         order.endClear()
-        storage.complete(write)
+        order.complete(&write, in: storage)
         for stripe in 0..<Stripes.count { order.stripes.endWrite(stripe) }
-        if let failure = write.failure { throw failure }
+        if let failure = write.result.failure { throw failure }
       }
     } else {
       emptyMemory(upTo: clear.newest, at: clock.moment())

@@ -33,7 +33,7 @@ extension Cache {
       guard let storage, scope != .memory else { return 0 }
       assert(ThreadState.isInside)
       let shared = coherence?.mark(hash)
-      if let stored = try storage.info(key, hash, at: moment) { return stored.version }
+      if let stored = try infoBelow(key, hash, at: moment, storage) { return stored.version }
       guard let shared, scope == .whole else { return 0 }
       var hasChanged = false
       let block = stillInMemory(key, hash, shared, at: moment, &hasChanged)

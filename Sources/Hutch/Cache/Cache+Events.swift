@@ -27,7 +27,7 @@ extension Cache {
     var tiers = memory.info(key, hash, at: moment) == nil ? Tiers() : .memory
     if scope != .memory, storage != nil,
       let stored = try? withStorage({ (storage) throws(Failure) in
-        try storage.info(key, hash, at: moment) != nil
+        try infoBelow(key, hash, at: moment, storage) != nil
       }), stored
     {
       tiers.insert(.disk)
@@ -59,7 +59,7 @@ extension Cache {
     var gone: Events.Pending.Side?
     var stored: Record?
     if kinds & Event.Kind.removals != 0 {
-      stored = (try? storage?.info(key, hash, at: moment)) ?? nil
+      stored = storage.flatMap { (try? infoBelow(key, hash, at: moment, $0)) ?? nil }
       gone = leaving(key, hash, stored, old, new == nil ? .removed : .replaced, at: moment)
     }
     var added: Events.Pending.Side?

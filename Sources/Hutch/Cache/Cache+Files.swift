@@ -56,7 +56,7 @@ extension Cache {
     if goesIntoMemory && (use == .copy || !isTaken) {
       return try putWhole(source, key, spec, in: scope, storing: target)
     }
-    let file = spec.file ?? ValueFile(FileSuffix())
+    let form = ValueForm(suffix: spec.suffix)
     let moment = clock.moment().read
     let block: Block
     var checksum: UInt64 = 0
@@ -71,27 +71,25 @@ extension Cache {
     do throws(Failure) {
       if isTaken {
         if use != .copy && !goesIntoMemory { checksum = try source.checksum() }
-        var isLinked = false
         if use != .copy {
-          try storing(file) { () throws(Failure) in
-            isLinked = try files.link(
-              path, source.number, size: size, checksum: checksum, as: file)
+          try storing(form) { () throws(Failure) in
+            try files.link(
+              path, source.number, size: size, checksum: checksum, spec.suffix ?? FileSuffix())
           }
         }
         // What the block has, the store copies from there.
-        if !isLinked && !goesIntoMemory { try copy(source, to: file, files) }
+        if form.file == nil && !goesIntoMemory { try copy(source, to: form, files) }
       } else {
-        file.refusal = .tooLarge
+        form.refusal = .tooLarge
       }
     } catch {
-      files.discard(file)
       // What is wrong with the file that was given is told, and changes nothing.
-      guard file.failure != nil else { throw error }
+      guard form.failure != nil else { throw error }
     }
     return try put(
       block.unowned, memory.hash(key),
       as: goesIntoMemory
-        ? WritePlan(target, file) : WritePlan(target, valueIn: file, .tooLarge),
+        ? WritePlan(target, form) : WritePlan(target, valueIn: form, .tooLarge),
       at: moment, in: scope, to: storage)
   }
 
@@ -108,19 +106,19 @@ extension Cache {
       let block = try Block.copying(
         key: key, value: Bytes(start: nil, count: 0), extended: spec.extended,
         record: spec.record(at: moment))
-      let file = spec.file ?? ValueFile(FileSuffix())
+      let form = ValueForm(suffix: spec.suffix)
       do throws(Failure) {
-        try storing(file) { () throws(Failure) in
-          try files.begin(file)
+        try storing(form) { () throws(Failure) in
+          let file = try files.begin(spec.suffix ?? FileSuffix())
           try files.append(value, to: file)
           try files.finish(file)
+          return file
         }
       } catch {
         // Told by the write, which removes what is there.
-        files.discard(file)
       }
       return try put(
-        block.unowned, hash, as: WritePlan(.disk, valueIn: file, .removed), at: moment, in: .disk,
+        block.unowned, hash, as: WritePlan(.disk, valueIn: form, .removed), at: moment, in: .disk,
         to: storage)
     }
   }
@@ -137,7 +135,7 @@ extension Cache {
     }
     return try put(
       try read(source, key, spec, at: moment), hash, at: moment, if: .always, in: scope,
-      storing: target, file: spec.file)
+      storing: target, suffix: spec.suffix)
   }
 
   private func read(
@@ -155,25 +153,33 @@ extension Cache {
     return block
   }
 
-  /// Where it fails for the store's sake, `file` has the failure.
+  /// Where it fails for the store's sake, `form` has the failure.
   private func copy(
-    _ source: borrowing SourceFile, to file: ValueFile, _ files: any FileStorage
+    _ source: borrowing SourceFile, to form: ValueForm, _ files: any FileStorage
   ) throws(Failure) {
-    try storing(file) { () throws(Failure) in try files.begin(file) }
+    try storing(form) { () throws(Failure) in try files.begin(form.suffix ?? FileSuffix()) }
+    guard let file = form.file else { return }
     try source.forEachPiece { (piece) throws(Failure) in
-      try storing(file) { () throws(Failure) in try files.append(piece, to: file) }
+      try storing(form) { () throws(Failure) in
+        try files.append(piece, to: file)
+        return nil
+      }
     }
-    try storing(file) { () throws(Failure) in try files.finish(file) }
+    try storing(form) { () throws(Failure) in
+      try files.finish(file)
+      return nil
+    }
   }
 
+  /// Runs a step of the store's, whose failure `form` notes, and whose file it has if there is one.
   private func storing(
-    _ file: ValueFile, _ body: () throws(Failure) -> Void
+    _ form: ValueForm, _ body: () throws(Failure) -> PendingFile?
   ) throws(Failure) {
     do throws(Failure) {
-      try body()
+      if let file = try body() { form.file = file }
     } catch {
-      file.failure = error
-      file.refusal = error.status == .noSpace ? .noSpace : .failed
+      form.refuse(for: error)
+      form.file = nil
       throw error
     }
   }
@@ -208,14 +214,14 @@ extension Cache {
       result.conclude(nil)
       return result
     }
-    let file = ValueFile(FileSuffix())
-    file.refusal = .tooLarge
+    let form = ValueForm()
+    form.refusal = .tooLarge
     let block = try Block.copying(
       key: key, value: Bytes(start: nil, count: 0), extended: spec.extended,
       record: spec.record(at: moment))
     return try withStorage { (storage) throws(Failure) in
       try put(
-        block.unowned, hash, as: WritePlan(target, valueIn: file, .tooLarge), at: moment, in: scope,
+        block.unowned, hash, as: WritePlan(target, valueIn: form, .tooLarge), at: moment, in: scope,
         to: storage)
     }
   }
@@ -227,14 +233,19 @@ extension Cache {
     of key: Bytes, in scope: Tiers, _ body: (Bytes) throws(Failure) -> R
   ) throws(Failure) -> R? {
     let moment = clock.moment().read
-    let stripe = Stripes.index(of: memory.hash(key))
+    let hash = memory.hash(key)
     return try withStorage { (storage) throws(Failure) in
       guard let files = storage.files, scope != .memory else {
         throw Failure(.unsupported, "this tier has no files")
       }
-      _ = order.stripes.stableState(stripe)
+      _ = order.stripes.stableState(Stripes.index(of: hash))
+      if !order.staged.isEmpty,
+        staged(key, hash, at: moment, isAccess: false, storage) != nil
+      {
+        throw Failure(.wrongType, "the value has no file of its own")
+      }
       var result: R?
-      _ = try files.path(of: key, memory.hash(key), at: moment) { (path) throws(Failure) in
+      _ = try files.path(of: key, hash, at: moment) { (path) throws(Failure) in
         guard let path else {
           throw Failure(
             .wrongType,
@@ -274,12 +285,6 @@ extension Cache {
 
   /// Nothing is owed once the cache is shut.
   func releaseFiles() { try? withStorage { (storage) throws(Failure) in storage.files?.release() } }
-}
-
-extension Cache.PutSpec {
-  /// How a store that keeps files is to keep one put's value; nil: as it likes. Each put has its
-  /// own.
-  var file: ValueFile? { suffix.map { ValueFile($0) } }
 }
 
 /// A file that a put is given.

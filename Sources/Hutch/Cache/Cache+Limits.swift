@@ -43,7 +43,8 @@ extension Cache {
       var count: UInt64 = 0
       for _ in 0..<9 {
         let unbacked = scope == .disk ? 0 : memory.unbackedCount
-        count = unbacked + storage.announcedCount + writeBack.queue.underWay + storage.stats.count
+        count =
+          unbacked + order.staged.stagedCount + writeBack.queue.underWay + storage.stats.count
         if scope == .disk || memory.unbackedCount == unbacked { break }
       }
       return count
@@ -58,7 +59,11 @@ extension Cache {
   /// to be read from the disk, so the call is inside the gate.
   func storeStats(in scope: Tiers) throws(Failure) -> TierStats? {
     guard storage != nil, scope != .memory else { return nil }
-    return try withStorage { (storage) throws(Failure) in storage.stats }
+    return try withStorage { (storage) throws(Failure) in
+      var stats = storage.stats
+      stats.hits &+= order.staged.hits
+      return stats
+    }
   }
 
   func differs(from options: OpenOptions) -> Bool {

@@ -172,7 +172,7 @@ extension Cache {
       result = try put(
         block.unowned.retained(), flight.hash, at: moment,
         if: storage == nil ? .unlessNewer : .always, in: flight.scope, storing: target,
-        file: spec.file, by: flight.late)
+        suffix: spec.suffix, by: flight.late)
     } catch {
       // Closed, or without memory to store it: it may try again, or another one.
       loads.withdraw(loading)

@@ -29,11 +29,19 @@ extension Cache {
       let hash = memory.hash(key)
       if scope != .disk, let block = memory.get(key, hash, at: moment) {
         batch.set(index, block)
-      } else if storage != nil && scope != .memory {
+      } else if storage != nil, scope != .memory {
+        let state = order.stripes.stableState(Stripes.index(of: hash))
+        if !order.staged.isEmpty {
+          let found = try withStorage { (storage) throws(Failure) -> Block? in
+            staged(key, hash, at: moment, isAccess: true, storage)
+          }
+          if let found {
+            batch.set(index, found)
+            continue
+          }
+        }
         try missing.append(
-          Missing(
-            index: index, hash: hash, state: order.stripes.stableState(Stripes.index(of: hash)),
-            shared: coherence?.mark(hash)))
+          Missing(index: index, hash: hash, state: state, shared: coherence?.mark(hash)))
       }
     }
     guard missing.count > 0 else {
@@ -170,9 +178,11 @@ extension Cache {
         key: key, value: value, extended: spec.extended, record: spec.record(at: moment),
         wantsChecksum: true)
       let target = try target(of: spec.writePolicy, in: scope)
-      return try submit(
-        block.unowned, memory.hash(key), as: plan(block.unowned, to: target, spec.file, storage),
+      var put = try submit(
+        block.unowned, memory.hash(key), as: plan(block.unowned, to: target, spec.suffix, storage),
         at: moment, in: scope, to: storage)
+      if put.write != nil { put.block = BlockBox(block) }
+      return put
     } catch {
       return SubmittedPut(failed: error)
     }
@@ -201,9 +211,9 @@ extension Cache {
           pending.append(
             submitRemoval(keys[index], at: moment, in: scope, wantsValue: false, to: storage))
         }
-        for removal in pending {
+        for place in 0..<pending.count {
           do throws(Failure) {
-            batch.add(try finish(removal, in: storage, waits: false) ? .done : .notFound)
+            batch.add(try finish(&pending[place], in: storage, waits: false) ? .done : .notFound)
           } catch {
             batch.add(error)
           }

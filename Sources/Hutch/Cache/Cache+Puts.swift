@@ -96,15 +96,14 @@ extension Cache {
       try Block.copying(
         key: key, value: value, extended: spec.extended, record: record,
         wantsChecksum: storage != nil), hash, at: moment, if: condition, in: scope,
-      storing: try target(of: spec.writePolicy, in: scope), file: spec.file)
+      storing: try target(of: spec.writePolicy, in: scope), suffix: spec.suffix)
   }
 
   /// The condition is about what `scope` has; the value goes to `target`. `late`: what the write
   /// was reserved by.
-  @_optimize(speed)
   func put(
     _ block: consuming Block, _ hash: UInt64, at moment: Moment, if condition: WriteCondition,
-    in scope: Tiers, storing target: WritePolicy, file: ValueFile? = nil,
+    in scope: Tiers, storing target: WritePolicy, suffix: FileSuffix? = nil,
     by late: LateWrite? = nil
   ) throws(Failure) -> PutResult {
     if storage == nil {
@@ -112,7 +111,7 @@ extension Cache {
       return try putInMemory(block, hash, at: moment, if: condition, by: late)
     }
     return try withStorage { (storage) throws(Failure) in
-      let plan = plan(block.unowned, to: target, file, storage)
+      let plan = plan(block.unowned, to: target, suffix, storage)
       return try put(
         block.unowned, hash, as: plan, at: moment, if: condition, in: scope, by: late, to: storage)
     }

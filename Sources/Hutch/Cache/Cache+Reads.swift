@@ -61,9 +61,7 @@ extension Cache {
         // Before the store is read.
         let shared = coherence?.mark(hash)
         // One get is one hit or one miss of the store's.
-        if let block = try values.get(
-          key, hash, at: moment, isAccess: rounds == 0, from: storage)
-        {
+        if let block = try below(key, hash, at: moment, isAccess: rounds == 0, storage) {
           if rounds > 0 { storage.noteAccess(key, hash, at: moment.time) }
           if promoting { promote(block.unowned, hash, state, shared, at: moment) }
           return block
@@ -108,7 +106,7 @@ extension Cache {
     defer { order.stripes.unlock(stripe) }
     // It may leave memory meanwhile, so memory is asked first.
     if memory.info(key, hash, at: moment) != nil { return false }
-    return try storage.info(key, hash, at: moment) == nil
+    return try infoBelow(key, hash, at: moment, storage) == nil
   }
 
   /// Brings into memory what the store has given, unless a write of its stripe was under way or
@@ -160,7 +158,7 @@ extension Cache {
       let state = order.stripes.stableState(stripe)
       if scope == .whole, let block = memory.peek(key, hash, at: moment) { return block }
       let shared = coherence?.mark(hash)
-      let block = try values.get(key, hash, at: moment, isAccess: isAccess, from: storage)
+      let block = try below(key, hash, at: moment, isAccess: isAccess, storage)
       if block != nil || scope == .disk { return block }
       if let shared {
         var hasChanged = false
@@ -195,7 +193,7 @@ extension Cache {
         return (record, .memory)
       }
       let shared = coherence?.mark(hash)
-      if let stored = try storage.info(key, hash, at: moment) {
+      if let stored = try infoBelow(key, hash, at: moment, storage) {
         return (stored.ofValue, .disk)
       }
       if scope == .disk { return nil }

@@ -25,9 +25,9 @@ extension Cache {
     switch condition {
     case .absent: return .absent
     case .present:
-      return try storage.info(key, hash, at: moment) == nil ? .absent : .present
+      return try infoBelow(key, hash, at: moment, storage) == nil ? .absent : .present
     case .version(let version):
-      return try storage.info(key, hash, at: moment) == nil ? .absent : .version(version)
+      return try infoBelow(key, hash, at: moment, storage) == nil ? .absent : .version(version)
     // Loads are each process's own: what others write meanwhile overtakes no reservation here.
     default: return .always
     }
@@ -46,25 +46,27 @@ extension Cache {
 
   /// After the commit, before the stripe is told of its end: what memory does once the store has
   /// decided. Returns what is answered if the condition did not hold.
-  func carryOutDecision(on put: inout SubmittedPut, _ write: StorageWrite) -> PutResult? {
-    guard let entry = put.value?.unowned ?? write.entry, let submission = put.state else { return nil }
+  func carryOutDecision(on put: inout SubmittedPut, _ write: StoreWrite) -> PutResult? {
+    guard let entry = put.value?.unowned ?? write.entry, let submission = put.state else {
+      return nil
+    }
     guard !put.condition.isAlways else {
-      if write.isUnmet {
+      if write.result.isUnmet {
         _ = memory.remove(
           entry.key, put.hash, at: clock.moment(), condition: .version(put.result.version))
       }
       return nil
     }
-    if write.failure != nil { return nil }
+    if write.result.failure != nil { return nil }
     let moment = clock.moment()
-    if write.isUnmet {
+    if write.result.isUnmet {
       var refused = PutResult()
-      refused.version = write.existing
+      refused.version = write.result.existing
       // The store may have evicted what memory has still.
       refused.isUndecided =
-        put.condition.holds(for: write.existing)
-        || (write.existing == 0 && memory.info(entry.key, put.hash, at: moment) != nil)
-      refused.status = put.condition.refusal(of: write.existing)
+        put.condition.holds(for: write.result.existing)
+        || (write.result.existing == 0 && memory.info(entry.key, put.hash, at: moment) != nil)
+      refused.status = put.condition.refusal(of: write.result.existing)
       return refused
     }
     let stripe = Stripes.index(of: put.hash)
@@ -72,8 +74,8 @@ extension Cache {
     defer { order.stripes.unlock(stripe) }
     if put.plan.memory == .value, order.stripes.state(stripe).hasNoWrite(since: submission) {
       // Nobody else has the block any more.
-      entry.mark = write.mark
-      putInMemory(&put, entry, at: moment, isBacked: write.outcome == .stored)
+      entry.mark = write.result.mark
+      putInMemory(&put, entry, at: moment, isBacked: write.result.outcome == .stored)
     } else {
       _ = dropFromMemory(&put, entry.key, at: moment, if: .upTo(put.result.version))
     }
@@ -111,7 +113,8 @@ extension Cache {
   ) throws(Failure) -> Bool {
     let stripe = Stripes.index(of: hash)
     while true {
-      let write = StorageWrite(.touch, try Block.allocate(key: key, record: Record()), hash)
+      let named = try Block.allocate(key: key, record: Record())
+      var write = StoreWrite(.touch, named.unowned, hash)
       order.stripes.lock(stripe)
       let stored: Record?
       // An entry that its reads in memory have kept alive is so in the store too.
@@ -119,7 +122,7 @@ extension Cache {
         storage.noteAccess(key, hash, at: accessed)
       }
       do throws(Failure) {
-        stored = try storage.info(key, hash, at: moment)
+        stored = try infoBelow(key, hash, at: moment, storage)
       } catch {
         order.stripes.unlock(stripe)
         throw error
@@ -134,18 +137,21 @@ extension Cache {
         guard scope == .whole else { return false }
         return try touch(key, timeToLive: timeToLive, timeToIdle: timeToIdle, in: .memory)
       }
-      write.record = stored.touched(
+      write.times = stored.touched(
         at: moment.time, timeToLive: timeToLive, timeToIdle: timeToIdle)
       write.condition = .version(stored.version)
       write.version = order.versions.draw()
       // What memory has counts no more with the commit.
-      order.commit(write, to: storage, at: moment, unlocking: stripe)
-      if let failure = write.failure { throw failure }
-      if !write.isUnmet {
-        if write.existed && scope == .whole { touchCopy(stored.version, write, hash, at: moment) }
-        return write.existed
+      order.commit(&write, to: storage, at: moment)
+      _ = consume named
+      if let failure = write.result.failure { throw failure }
+      if !write.result.isUnmet {
+        if write.result.existed && scope == .whole {
+          touchCopy(key, stored.version, write.times, write.result.mark, hash, at: moment)
+        }
+        return write.result.existed
       }
-      if write.existing == 0 && (scope == .disk || memory.info(key, hash, at: moment) == nil) {
+      if write.result.existing == 0 && (scope == .disk || memory.info(key, hash, at: moment) == nil) {
         return false
       }
     }
@@ -153,9 +159,10 @@ extension Cache {
 
   /// Memory has the entry, with its times before a touch: it counts again, with the new ones.
   private func touchCopy(
-    _ version: UInt64, _ write: StorageWrite, _ hash: UInt64, at moment: Moment
+    _ key: Bytes, _ version: UInt64, _ times: Record, _ mark: UInt32, _ hash: UInt64,
+    at moment: Moment
   ) {
-    guard let key = write.block.unowned?.key, write.mark & 1 == 0 else { return }
+    guard mark & 1 == 0 else { return }
     let stripe = Stripes.index(of: hash)
     order.stripes.lock(stripe)
     defer { order.stripes.unlock(stripe) }
@@ -164,7 +171,7 @@ extension Cache {
     do throws(Failure) {
       let stored = try storage?.info(key, hash, at: moment)
       _ = try memory.put(
-        try copy.copied(with: write.record), hash, at: moment, condition: .version(version),
+        try copy.copied(with: times), hash, at: moment, condition: .version(version),
         isBacked: stored?.version == version)
     } catch {
       _ = memory.remove(key, hash, at: moment, condition: .version(version))

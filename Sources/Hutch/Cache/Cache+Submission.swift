@@ -7,7 +7,9 @@ extension Cache {
     var result = PutResult()
     fileprivate(set) var plan = WritePlan(.keep, .nothing)
     /// Nil: refused, or nothing to do for the store.
-    fileprivate(set) var write: StorageWrite?
+    fileprivate(set) var write: StoreWrite?
+    /// Keeps the entry until the put is finished, if the caller does not.
+    var block: BlockBox?
     fileprivate(set) var hash: UInt64 = 0
     /// The block with the value, where the write has an encoded one.
     fileprivate(set) var value: BlockBox?
@@ -77,7 +79,6 @@ extension Cache {
     do throws(Failure) {
       if let refused = try refusal(condition, entry, hash, at: moment, in: scope, by: late) {
         order.stripes.unlock(stripe)
-        if let write = put.write { storage.abandon(write) }
         return SubmittedPut(refused)
       }
       if coherence != nil {
@@ -85,7 +86,6 @@ extension Cache {
       }
     } catch {
       order.stripes.unlock(stripe)
-      if let write = put.write { storage.abandon(write) }
       throw error
     }
     order.noteWrite(hash, by: late)
@@ -107,20 +107,23 @@ extension Cache {
         // Beneath a dirty entry the store has nothing, once that is committed.
         let isBare = wasDirty && !review.isUnderWay
         if isBare ? storage.isPending(entry.key, hash) : storage.mayHold(entry.key, hash) {
-          put.write = StorageWrite(.remove, entry.retained(), hash)
+          put.write = StoreWrite(.remove, entry, hash)
+        } else if !order.staged.isEmpty {
+          _ = order.staged.makeWay(
+            for: .remove, entry.key, hash, entry.version, at: moment, under: Ages())
         }
       case .put, .nothing: break
       }
     }
-    guard let write = put.write else {
+    if put.write == nil {
       order.stripes.endPut(stripe)
       order.stripes.unlock(stripe)
       put.result.conclude(nil)
       return put
     }
-    write.version = put.result.version
-    if let stored = write.entry, stored.isEncoded { stored.version = write.version }
-    put.state = order.submit(write, to: storage, at: moment, unlocking: stripe, isInPut: true)
+    put.write!.version = put.result.version
+    if let stored = put.write!.entry, stored.isEncoded { stored.version = put.result.version }
+    put.state = order.submit(&put.write!, to: storage, at: moment, isInPut: true)
     _ = consume dropped
     return put
   }
@@ -128,12 +131,11 @@ extension Cache {
   /// Makes what the store is given, but for what may turn out to be nothing. No lock is held.
   private func prepare(_ put: inout SubmittedPut, _ entry: UnownedBlock, _ storage: any Storage) {
     if put.plan.store == .removeIfThere { return }
-    // The write keeps the block for as long as it is there itself.
     guard put.plan.store == .put else {
-      put.write = StorageWrite(.remove, entry.retained(), put.hash)
+      put.write = StoreWrite(.remove, entry, put.hash)
       return
     }
-    let write = values.put(entry, put.hash, file: put.plan.file, to: storage)
+    let write = values.put(entry, put.hash, put.plan.form, to: storage)
     put.write = write
     put.value = write.entry?.isEncoded ?? false ? BlockBox(entry.retained()) : nil
   }
@@ -151,14 +153,15 @@ extension Cache {
     _ put: inout SubmittedPut, _ condition: WriteCondition, _ key: Bytes, _ hash: UInt64,
     at moment: Moment, in scope: Tiers, _ storage: any Storage
   ) throws(Failure) {
-    guard let write = put.write else { return }
+    guard put.write != nil else { return }
     if put.plan.store == .remove && scope != .memory && condition.isOfCaller {
-      write.condition = .versionOrNone(try storage.info(key, hash, at: moment)?.version ?? 0)
-      write.isShown = true
+      put.write!.condition = .versionOrNone(
+        try infoBelow(key, hash, at: moment, storage)?.version ?? 0)
+      put.write!.isShown = true
     } else {
-      write.condition = try conditionInStore(
+      put.write!.condition = try conditionInStore(
         condition, key, hash, at: moment, in: scope, storage)
-      if !write.condition.isAlways { put.condition = condition }
+      if !put.write!.condition.isAlways { put.condition = condition }
     }
   }
 
@@ -226,15 +229,14 @@ extension Cache {
   /// submitted several finishes all before it waits for the events of one: they may come after
   /// those of another.
   func finish(
-    _ submitted: SubmittedPut, in storage: any Storage, waits: Bool = true
+    _ submitted: consuming SubmittedPut, in storage: any Storage, waits: Bool = true
   ) -> PutResult {
-    guard let write = submitted.write else {
-      events.resolve(
-        submitted.pending, leftDisk: false, storedIn: submitted.result.tiers, waits: waits)
-      return submitted.result
-    }
     var put = submitted
-    storage.complete(write)
+    guard var write = put.write.take() else {
+      events.resolve(put.pending, leftDisk: false, storedIn: put.result.tiers, waits: waits)
+      return put.result
+    }
+    order.complete(&write, in: storage)
     let refused = coherence == nil ? nil : carryOutDecision(on: &put, write)
     order.stripes.endWrite(Stripes.index(of: put.hash))
     if let refused {
@@ -242,36 +244,36 @@ extension Cache {
       return refused
     }
     if put.plan.store == .put {
-      put.result.disk = write.outcome
-      if write.outcome != .stored, let key = write.entry?.key {
+      put.result.disk = write.result.outcome
+      if write.result.outcome != .stored, let key = write.entry?.key {
         memory.setBacked(key, put.hash, version: put.result.version, false)
       }
-    } else if write.failure != nil {
+    } else if write.result.failure != nil {
       put.result.disk = .failed
     }
-    put.result.conclude(write.failure)
+    put.result.conclude(write.result.failure)
     switch put.result.disk {
     case .failed, .noSpace, .tooLarge: logUnstored(write)
     default: break
     }
     events.resolve(
-      put.pending, leftDisk: write.existed || write.failure != nil, storedIn: put.result.tiers,
-      waits: waits)
+      put.pending, leftDisk: write.result.existed || write.result.failure != nil,
+      storedIn: put.result.tiers, waits: waits)
     return put.result
   }
 
   @inline(never)
-  private func logUnstored(_ write: StorageWrite) {
+  private func logUnstored(_ write: StoreWrite) {
     let words: StaticString
-    switch write.outcome {
-    case _ where write.failure != nil && write.kind == .remove:
+    switch write.result.outcome {
+    case _ where write.result.failure != nil && write.kind == .remove:
       words = "an older value was not removed from disk; it is barred there"
-    case _ where write.failure != nil:
+    case _ where write.result.failure != nil:
       words = "a value was not stored on disk; an older one of its key is barred there"
     case .noSpace: words = "a value was not stored on disk: there is no space"
     case .tooLarge: words = "a value was not stored on disk: it is too large"
     default: words = "a value was not stored on disk"
     }
-    log(LogLine(.warning, words, write.failure))
+    log(LogLine(.warning, words, write.result.failure))
   }
 }

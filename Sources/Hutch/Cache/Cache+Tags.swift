@@ -25,6 +25,13 @@ extension Cache {
       if storage == nil || scope == .memory { continue }
       var isThere = false
       try withStorage { (storage) throws(Failure) in
+        let staged =
+          order.staged.isEmpty
+          ? nil : staged(key, hash, at: moment, isAccess: false, storage)
+        if let staged {
+          isThere = true
+          return visit(staged.unowned.version, staged.unowned.extended.tag)
+        }
         try storage.tag(of: key, hash, at: moment) { version, tag in
           isThere = true
           visit(version, tag)
@@ -106,18 +113,16 @@ extension Cache {
       }
     }
     for place in 0..<pending.count {
-      var removal = pending[place]
       do throws(Failure) {
         while true {
-          if try finish(removal, in: storage, waits: false) {
+          if try finish(&pending[place], in: storage, waits: false) {
             removed += 1
             break
           }
-          guard removal.isUnmet,
+          guard pending[place].isUnmet,
             let next = try submitRemoval(keys[again[place]], tagged: tag, in: scope, storage)
           else { break }
-          events.awaitDelivery(removal.pending)
-          removal = next
+          events.awaitDelivery(pending[place].pending)
           pending[place] = next
         }
       } catch {

@@ -15,10 +15,10 @@ extension Cache {
       return isOvertaken ? .superseded : block == nil ? .notFound : .done
     }
     return try withStorage { (storage) throws(Failure) in
-      let removal = submitRemoval(
-        key, at: clock.moment().read, in: scope, wantsValue: false, by: late, to: storage)
+      var removal = submitRemoval(
+        key, at: clock.moment(), in: scope, wantsValue: false, by: late, to: storage)
       if removal.isSuperseded { return .superseded }
-      return try finish(removal, in: storage) ? .done : .notFound
+      return try finish(&removal, in: storage) ? .done : .notFound
     }
   }
 
@@ -29,11 +29,11 @@ extension Cache {
     }
     return try withStorage { (storage) throws(Failure) in
       while true {
-        let removal = submitRemoval(
-          key, at: clock.moment().read, in: scope, wantsValue: true, to: storage)
-        if try finish(removal, in: storage) { return removal.value?.take() }
+        var removal = submitRemoval(
+          key, at: clock.moment(), in: scope, wantsValue: true, to: storage)
+        if try finish(&removal, in: storage) { return removal.value?.take() }
         // Where processes share, another one may have put a value since, or a newer one.
-        if removal.write?.existing ?? 0 == 0 { return nil }
+        if removal.write?.result.existing ?? 0 == 0 { return nil }
       }
     }
   }
@@ -113,7 +113,9 @@ extension Cache {
   /// A removal that has been submitted, or had nothing to remove, or failed at once.
   struct SubmittedRemoval {
     fileprivate var plan = WritePlan(.keep, .nothing)
-    fileprivate var write: StorageWrite?
+    fileprivate var write: StoreWrite?
+    /// Keeps the key until the removal is finished.
+    fileprivate var key: BlockBox?
     fileprivate var stripe = 0
     fileprivate var value: BlockBox?
     fileprivate var reason: FailureBox?
@@ -126,7 +128,7 @@ extension Cache {
     fileprivate(set) var isSuperseded = false
 
     /// Once it is finished: it was meant for an entry that another process has replaced.
-    var isUnmet: Bool { !wasUnbacked && write?.isUnmet ?? false }
+    var isUnmet: Bool { !wasUnbacked && write?.result.isUnmet ?? false }
   }
 
   /// The first half of a removal in a cache with a store: everything but the wait for the
@@ -141,7 +143,9 @@ extension Cache {
     removal.stripe = stripe
     var told = tellWillRemove(key, hash, in: scope)
     do throws(Failure) {
-      let write = StorageWrite(.remove, try Block.allocate(key: key, record: Record()), hash)
+      let named = BlockBox(try Block.allocate(key: key, record: Record()))
+      var write = StoreWrite(.remove, named.unowned, hash)
+      removal.key = named
       while true {
         var old: Block?
         // Before the stripe is taken: it may be large, and a codec of the host's be called.
@@ -182,7 +186,7 @@ extension Cache {
         let plan: WritePlan?
         do throws(Failure) {
           plan = try planRemoval(
-            &removal, write, key, hash, at: moment, in: scope,
+            &removal, &write, key, hash, at: moment, in: scope,
             of: wantsValue ? .some(old.unowned?.version ?? 0) : wanted, storage)
         } catch {
           order.stripes.unlock(stripe)
@@ -192,7 +196,7 @@ extension Cache {
           // What another process puts beneath an entry that memory alone has is another one.
           if wanted != nil && removal.wasUnbacked { write.condition = .absent }
           removal.plan = plan
-          _ = carryOut(&removal, write, key, hash, old.unowned, at: moment, in: scope, storage)
+          _ = carryOut(&removal, &write, key, hash, old.unowned, at: moment, in: scope, storage)
           if wantsValue, let old { removal.value = BlockBox(old) }
           return removal
         }
@@ -209,7 +213,7 @@ extension Cache {
   /// again. The stripe is held. `seen`: the version that the removal is meant for; of a pop that of
   /// the value that it has read, 0: it has found none.
   private func planRemoval(
-    _ removal: inout SubmittedRemoval, _ write: StorageWrite, _ key: Bytes, _ hash: UInt64,
+    _ removal: inout SubmittedRemoval, _ write: inout StoreWrite, _ key: Bytes, _ hash: UInt64,
     at moment: Moment, in scope: Tiers, of seen: UInt64?, _ storage: any Storage
   ) throws(Failure) -> WritePlan? {
     do throws(Failure) {
@@ -228,7 +232,7 @@ extension Cache {
       }
       if let seen, version == 0 || seen != version { return nil }
       if coherence != nil {
-        let stored = try storage.info(key, hash, at: moment)
+        let stored = try infoBelow(key, hash, at: moment, storage)
         if scope == .whole && stored == nil {
           // Another removal was committed between the two looks; or a write of this process is to
           // be decided.
@@ -253,7 +257,7 @@ extension Cache {
   /// Carries out a removal's plan, and lets go of the stripe. `old`: what the store was seen to
   /// have. Returns what memory had, to be freed with the stripe free.
   private func carryOut(
-    _ removal: inout SubmittedRemoval, _ write: StorageWrite, _ key: Bytes, _ hash: UInt64,
+    _ removal: inout SubmittedRemoval, _ write: inout StoreWrite, _ key: Bytes, _ hash: UInt64,
     _ old: UnownedBlock?, at moment: Moment, in scope: Tiers, _ storage: any Storage
   ) -> Block? {
     let stripe = removal.stripe
@@ -281,30 +285,33 @@ extension Cache {
         }
       }
     }
-    order.submit(write, to: storage, at: moment, unlocking: stripe)
+    order.submit(&write, to: storage, at: moment)
     removal.write = write
     return copy
   }
 
   /// The second half: waits for the commit. False: there was no entry.
   func finish(
-    _ removal: SubmittedRemoval, in storage: any Storage, waits: Bool = true
+    _ removal: inout SubmittedRemoval, in storage: any Storage, waits: Bool = true
   ) throws(Failure) -> Bool {
     if let reason = removal.reason { throw reason.failure }
-    guard let write = removal.write else {
+    guard var write = removal.write else {
       events.resolve(removal.pending, leftDisk: false, waits: waits)
       return removal.wasUnbacked
     }
-    storage.complete(write)
+    order.complete(&write, in: storage)
+    removal.write = write
+    let result = write.result
     order.stripes.endWrite(removal.stripe)
-    events.resolve(removal.pending, leftDisk: write.existed || write.failure != nil, waits: waits)
-    if let failure = write.failure { throw failure }
-    if removal.plan.store == .removeIfThere { return write.existed && !write.isUnmet }
+    events.resolve(
+      removal.pending, leftDisk: result.existed || result.failure != nil, waits: waits)
+    if let failure = result.failure { throw failure }
+    if removal.plan.store == .removeIfThere { return result.existed && !result.isUnmet }
     if coherence == nil { return true }
     // Another process may have removed it first. If the store has evicted it, or never had it,
     // memory's copy was the entry if it counted still when the removal was committed.
-    return write.existed && !write.isUnmet
-      || (write.existing == 0 && removal.mark == write.markBefore)
+    return result.existed && !result.isUnmet
+      || (result.existing == 0 && removal.mark == result.markBefore)
   }
 
   // MARK: touch
@@ -330,7 +337,8 @@ extension Cache {
           key, hash, timeToLive: timeToLive, timeToIdle: timeToIdle, at: moment, in: scope,
           storage)
       }
-      let write = StorageWrite(.touch, try Block.allocate(key: key, record: Record()), hash)
+      let named = try Block.allocate(key: key, record: Record())
+      var write = StoreWrite(.touch, named.unowned, hash)
       let stripe = Stripes.index(of: hash)
       while true {
         order.stripes.lock(stripe)
@@ -343,18 +351,18 @@ extension Cache {
       do throws(Failure) {
         if scope == .whole, let resident = memory.peek(key, hash, at: moment) {
           let version = resident.unowned.version
-          write.record = touched(resident.unowned.record)
+          write.times = touched(resident.unowned.record)
           // An entry that its reads in memory have kept alive is so in the store too.
           if let accessed = memory.info(key, hash, at: moment)?.accessed {
             storage.noteAccess(key, hash, at: accessed)
           }
-          let isBacked = try storage.info(key, hash, at: moment)?.version == version
+          let isBacked = try infoBelow(key, hash, at: moment, storage)?.version == version
           _ = try memory.put(
-            try resident.unowned.copied(with: write.record), hash, at: moment,
+            try resident.unowned.copied(with: write.times), hash, at: moment,
             condition: .version(version), isBacked: isBacked)
-        } else if let stored = try storage.info(key, hash, at: moment) {
+        } else if let stored = try infoBelow(key, hash, at: moment, storage) {
           if scope == .disk { _ = memory.remove(key, hash, at: moment) }
-          write.record = touched(stored)
+          write.times = touched(stored)
         } else {
           order.stripes.unlock(stripe)
           return false
@@ -364,8 +372,9 @@ extension Cache {
         throw error
       }
       write.version = order.versions.draw()
-      order.commit(write, to: storage, at: moment, unlocking: stripe)
-      if let failure = write.failure { throw failure }
+      order.commit(&write, to: storage, at: moment)
+      _ = consume named
+      if let failure = write.result.failure { throw failure }
       return true
     }
   }
@@ -384,7 +393,9 @@ extension Cache {
       guard let block = memory.peek(key, hash, at: moment) else { return false }
       let version = block.unowned.version
       // Whether the store has it too is a question for the store only.
-      let isBacked = try storage?.info(key, hash, at: moment)?.version == version
+      let isBacked = try storage.map { (storage) throws(Failure) in
+        try infoBelow(key, hash, at: moment, storage)?.version == version
+      } ?? false
       let result = try memory.put(
         try block.unowned.copied(with: touched(block.unowned.record)), hash, at: moment,
         condition: .version(version), isBacked: isBacked)
@@ -435,7 +446,7 @@ extension Cache {
       held = nil
       let result = try put(
         block, hash, at: moment, if: condition, in: scope,
-        storing: try target(of: spec.writePolicy, in: scope), file: spec.file)
+        storing: try target(of: spec.writePolicy, in: scope), suffix: spec.suffix)
       switch result.status {
       case .exists, .notFound, .conflict: continue
       default:

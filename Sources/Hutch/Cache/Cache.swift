@@ -33,7 +33,7 @@ import Synchronization
 ///   loads | task queue         under a stripe, or under none; then a group's, a port's
 ///   the store's writer lock    never under a stripe; while it commits, it tells memory of it
 ///   a shard's                  of memory; also under a stripe
-///   the store's others         what is submitted or announced, accesses, connections for reading
+///   the store's others         what is submitted, accesses, connections for reading
 ///   write-back queue, a lane   what leaves memory, and its event, under a shard's lock
 ///   write order, log, listener nothing is taken under these
 ///

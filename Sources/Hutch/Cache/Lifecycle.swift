@@ -173,7 +173,7 @@ extension Cache {
     var failure: Failure?
     if let storage {
       failure = writeBack.writeDirty(storage, by: deadline)
-      writeBack.end(storage)
+      writeBack.end()
     }
     // First memory, whose departing entries hand their access times down.
     memory.clear(at: clock.momentForMaintenance())

@@ -29,7 +29,7 @@ struct Parts: ~Copyable {
   ) throws(Failure) {
     let order = try WriteOrder.make(versions)
     let loads = try Loads.make(order)
-    let writeBack = try WriteBack.make(memory, order, events, clock, values)
+    let writeBack = WriteBack(memory, order, events, clock, values)
     let review = try BackedReview.make(memory, order, clock)
     let releases = try ReleaseQueue()
     let limitsLock = try Lock()

@@ -4,7 +4,7 @@
 /// `Record.decodedSize`).
 ///
 /// A block that the store returns has what it keeps, or the value itself: of an entry without a
-/// codec, or of an announced put. Memory has blocks of values only.
+/// codec. Memory has blocks of values only.
 struct StoredValues {
   /// Nil: the store keeps values as they are.
   let codec: Codec?
@@ -17,27 +17,32 @@ struct StoredValues {
 
   // MARK: writing
 
-  /// A prepared put of an entry, which keeps the entry's block, or one with what the codec has made
-  /// of the value. If the codec fails, the put will remove what the store has. No lock is held.
+  /// A prepared put of an entry, whose block the caller keeps, or of a block with what the codec has
+  /// made of the value. If the codec fails, the put will remove what the store has. No lock is held.
   func put(
-    _ entry: UnownedBlock, _ hash: UInt64, file: ValueFile? = nil, to storage: any Storage
-  ) -> StorageWrite {
-    let write: StorageWrite
-    do throws(Failure) {
-      let isInFile = file?.isBlockEmpty ?? false
-      write = StorageWrite(.put, isInFile ? entry.retained() : try encoded(entry), hash)
-    } catch {
-      write = StorageWrite(.put, entry.retained(), hash)
-      write.encodingFailure = error
+    _ entry: UnownedBlock, _ hash: UInt64, _ form: ValueForm? = nil, to storage: any Storage
+  ) -> StoreWrite {
+    var stored = entry
+    var form = form
+    if let codec, form?.isInBlock ?? true {
+      let own = form ?? ValueForm()
+      form = own
+      do throws(Failure) {
+        let block = try encoded(entry, codec)
+        stored = block.unowned
+        own.encoded = consume block
+      } catch {
+        own.refuse(for: error)
+      }
     }
-    write.file = file
+    var write = StoreWrite(.put, stored, hash)
+    write.form = form
     write.version = entry.version
-    storage.prepare(write)
+    storage.prepare(&write)
     return write
   }
 
-  private func encoded(_ entry: UnownedBlock) throws(Failure) -> Block {
-    guard let codec else { return entry.retained() }
+  private func encoded(_ entry: UnownedBlock, _ codec: Codec) throws(Failure) -> Block {
     let output = try codec.encode(Bytes(entry.value))
     var record = entry.record
     record.codec = codec.id

@@ -6,13 +6,13 @@ import Synchronization
 /// the key is removed before the put returns, so a kill loses the entry and brings no older value
 /// back. While it is dirty, the store has nothing that a read would see.
 ///
-/// An entry that leaves is announced to the store under the lock of its shard (`stage`), so there
-/// is no moment at which no tier has it, and waits in `queue` until it is written (`write`): by
-/// calls that make entries leave, by maintenance, by a flush and by the end. A newer write of the
-/// key, or a clear, takes the announced one's place, and nothing is written. What the store does
-/// not take is lost, as if evicted.
+/// An entry that leaves is staged under the lock of its shard (`stage`), so there is no moment at
+/// which no tier has it. It waits in `queue`, where reads find it, until it is written (`write`):
+/// by calls that make entries leave, by maintenance, by a flush and by the end. A newer write of
+/// the key, or a clear, takes its place, and nothing is written. An entry that the store refuses is
+/// lost, as if evicted.
 ///
-/// A read looks into memory before the store, the way such an entry goes. The other way goes
+/// A read looks into memory, then into the queue, then into the store: the way such an entry goes. The other way goes
 /// what a put replaces in the store and adds in memory; a read that may have missed that looks
 /// again (`isNowhere`).
 ///
@@ -39,23 +39,16 @@ final class WriteBack {
   /// Whether a dirty entry has ever been put. Relaxed: the thread that has put one sees it.
   private let hasBegun = Atomic<Bool>(false)
 
-  private init(
+  init(
     _ memory: MemoryTier, _ order: WriteOrder, _ events: Events, _ clock: Clock,
-    _ values: StoredValues, _ queue: WriteBackQueue
+    _ values: StoredValues
   ) {
     self.memory = memory
     self.order = order
     self.events = events
     self.clock = clock
     codec = values.codec
-    self.queue = queue
-  }
-
-  static func make(
-    _ memory: MemoryTier, _ order: WriteOrder, _ events: Events, _ clock: Clock,
-    _ values: StoredValues
-  ) throws(Failure) -> WriteBack {
-    WriteBack(memory, order, events, clock, values, try WriteBackQueue.make())
+    queue = order.staged
   }
 
   private var values: StoredValues { StoredValues(codec: codec) }
@@ -85,24 +78,25 @@ final class WriteBack {
         condition: .version(block.unowned.version))
       return stored.outcome == .stored || stored.outcome == .tooLarge
     }
-    // One that has expired is no entry, though it is announced still.
-    guard storage.isAnnounced(key, hash), (try? storage.info(key, hash, at: moment)) != nil else {
-      return nil
-    }
+    guard !queue.isEmpty else { return nil }
+    let ages = storage.limits.ages
+    guard let found = queue.find(key, hash, at: moment, under: ages) else { return nil }
     order.stripes.unlock(stripe)
-    guard let block = try storage.get(key, hash, at: moment, isAccess: false) else { return false }
-    let copy = try block.unowned.copied(with: touched(block.unowned.record))
-    let put = values.put(copy.unowned, hash, to: storage)
+    let block = try found.block.unowned.copied(with: touched(found.block.unowned.record))
+    var put = values.put(block.unowned, hash, to: storage)
     order.stripes.lock(stripe)
-    let stored = try? storage.info(key, hash, at: moment)
-    guard storage.isAnnounced(key, hash), let stored, stored.version == put.version else {
+    let isSame =
+      switch queue.find(key, hash, at: moment, under: ages) {
+      case .some(let now): now.block.unowned.raw == found.block.unowned.raw
+      case .none: false
+      }
+    guard isSame else {
       order.stripes.unlock(stripe)
-      storage.abandon(put)
       return false
     }
-    order.commit(put, to: storage, at: moment, unlocking: stripe)
-    if put.outcome != .stored { dropLost(block.unowned, hash) }
-    if let failure = put.failure { throw failure }
+    order.commit(&put, to: storage, at: moment)
+    if put.result.outcome != .stored { dropLost(block.unowned, hash) }
+    if let failure = put.result.failure { throw failure }
     return true
   }
 
@@ -111,20 +105,16 @@ final class WriteBack {
   /// Memory is giving up a dirty entry, whose shard is locked.
   func stage(_ entry: UnownedBlock, _ accessed: Int64, for storage: any Storage) {
     if queue.hasEnded { return }
-    let key = entry.key
-    let hash = memory.hash(key)
+    let hash = memory.hash(entry.key)
     let stripe = Stripes.index(of: hash)
-    let write = StorageWrite(.put, entry.retained(), hash)
-    write.version = entry.version
     noteIdle(entry, hash, accessed, in: storage)
     // Ended when it has been written: until then nothing of the stripe is promoted, least of
     // all this block.
     order.stripes.beginWrite(stripe)
-    guard storage.announce(write) else {
+    guard queue.add(entry.retained(), hash, accessed: accessed) else {
       order.stripes.endWrite(stripe)
       return
     }
-    queue.add(write)
     if events.wants(.didAdd) {
       events.post(
         Event(
@@ -163,47 +153,44 @@ final class WriteBack {
   /// Writes a batch; false: none waits.
   @discardableResult
   func writeBatch(before position: UInt64 = .max, _ storage: any Storage) -> Bool {
-    var announced: [StorageWrite] = []
-    let ticket = queue.take(before: position, into: &announced)
-    if announced.isEmpty { return false }
+    var batch: [StagedEntry] = []
+    let ticket = queue.take(before: position, into: &batch)
+    if batch.isEmpty { return false }
     let moment = clock.momentForMaintenance()
-    var submitted: [(put: StorageWrite, of: StorageWrite)] = []
-    for write in announced {
-      guard let entry = write.entry else { continue }
-      let stripe = Stripes.index(of: write.hash)
-      // Reads look at the announced one, which is not changed.
-      let put = values.put(entry, write.hash, to: storage)
+    // The batch keeps the blocks.
+    var submitted: [(put: StoreWrite, of: StagedEntry)] = []
+    for staged in batch {
+      var put = values.put(staged.entry, staged.hash, to: storage)
+      let stripe = Stripes.index(of: staged.hash)
       order.stripes.lock(stripe)
-      if storage.isAnnounced(write) {
+      if queue.isStaged(staged) {
         queue.note(1)
-        order.submit(put, to: storage, at: moment, unlocking: stripe)
-        submitted.append((put, write))
+        order.submit(&put, to: storage, at: moment)
+        submitted.append((put, staged))
       } else {
         order.stripes.unlock(stripe)
-        storage.abandon(put)
       }
-      storage.abandon(write)
     }
-    for (put, write) in submitted {
-      storage.complete(put)
+    for place in 0..<submitted.count {
+      order.complete(&submitted[place].put, in: storage)
       queue.note(-1)
-      guard let entry = write.entry else { continue }
+      let (put, staged) = submitted[place]
       order.stripes.endWrite(Stripes.index(of: put.hash))
-      if put.outcome != .stored { dropLost(entry, put.hash) }
+      if put.result.outcome != .stored { dropLost(staged.entry, put.hash) }
     }
-    for write in announced { order.stripes.endWrite(Stripes.index(of: write.hash)) }
-    queue.finish(ticket, announced.count)
+    for staged in batch { order.stripes.endWrite(Stripes.index(of: staged.hash)) }
+    queue.finish(ticket, batch.count)
     return true
   }
 
-  /// The end: who still waits is gone, and so is who leaves from here on.
-  func end(_ storage: any Storage) {
+  /// The end: an entry that waits still is gone, and so is one that leaves from here on.
+  func end() {
     queue.end()
-    var rest: [StorageWrite] = []
+    var rest: [StagedEntry] = []
     while true {
       let ticket = queue.take(before: .max, into: &rest)
       if rest.isEmpty { return }
-      for write in rest { storage.abandon(write) }
+      for staged in rest { queue.drop(staged) }
       queue.finish(ticket, rest.count)
       rest = []
     }
@@ -252,7 +239,9 @@ final class WriteBack {
 
   /// A dirty entry on its way down that memory keeps.
   struct DownwardWrite {
-    fileprivate let write: StorageWrite
+    fileprivate var write: StoreWrite
+    /// Keeps the entry.
+    fileprivate let block: BlockBox
     /// Memory had it when it was submitted, and took notice.
     fileprivate let isKept: Bool
     fileprivate let pending: Events.Pending?
@@ -265,14 +254,13 @@ final class WriteBack {
     let key = entry.key
     let hash = memory.hash(key)
     let stripe = Stripes.index(of: hash)
-    let write = values.put(entry, hash, to: storage)
+    var write = values.put(entry, hash, to: storage)
     order.stripes.lock(stripe)
     // What a clear that is under way takes is not to come after it.
     guard memory.peek(key, hash, at: moment).unowned?.raw == entry.raw, entry.isDirty,
       entry.version > order.clearing?.all ?? 0
     else {
       order.stripes.unlock(stripe)
-      storage.abandon(write)
       return nil
     }
     if let record = memory.info(key, hash, at: moment) {
@@ -281,28 +269,30 @@ final class WriteBack {
     let pending = events.postPendingWriteBack(entry, stripe)
     write.time = moment.time
     order.stripes.beginWrite(stripe)
-    storage.submit(write)
-    // From here on memory may let it go. If it has by now, it has been announced, and that told.
+    storage.write(&write)
+    // From here on memory may let it go. If it has by now, it has been staged, and that told.
     queue.note(1)
     let isKept = memory.setBacked(key, hash, version: entry.version, true)
     if !isKept { queue.note(-1) }
     order.stripes.unlock(stripe)
-    return DownwardWrite(write: write, isKept: isKept, pending: pending)
+    return DownwardWrite(
+      write: write, block: BlockBox(entry.retained()), isKept: isKept, pending: pending)
   }
 
   func finish(_ down: DownwardWrite, in storage: any Storage) -> Failure? {
-    let write = down.write
-    storage.complete(write)
+    var write = down.write
+    order.complete(&write, in: storage)
     if down.isKept { queue.note(-1) }
     order.stripes.endWrite(Stripes.index(of: write.hash))
-    let isStored = write.outcome == .stored
+    let isStored = write.result.outcome == .stored
     if !isStored && down.isKept, let entry = write.entry {
       memory.setBacked(
-        entry.key, write.hash, version: entry.version, false, isDirty: write.outcome != .tooLarge)
+        entry.key, write.hash, version: entry.version, false,
+        isDirty: write.result.outcome != .tooLarge)
     }
     events.resolve(
       down.pending, leftDisk: false, storedIn: isStored && down.isKept ? .disk : [], waits: false)
-    return isStored ? nil : write.failure
+    return isStored ? nil : write.result.failure
   }
 }
 

@@ -1,27 +1,51 @@
 import Synchronization
 
-/// Dirty entries that memory has given up and the store has yet to be given: announced to it,
-/// so reads see them there, and not submitted, which is no work for a shard's lock.
+/// Dirty entries that memory has given up and the store has yet to be given. A read that finds
+/// nothing in memory looks here before it looks into the store (Cache+Below.swift).
 ///
-/// Who takes some writes them. Few wait at any time: a call that makes entries leave takes a
-/// batch when enough wait, so what is neither in memory nor on disk does not grow with the
-/// number of evictions.
+/// INVARIANTS
+/// 1 An entry is here before the lock of the shard that gives it up is free, and until the store
+///   shows the entry itself, or a newer write of its key. So there is no moment at which no tier
+///   has the entry.
+/// 2 The table has at most one entry of a key, the newest that memory has given up, and no entry
+///   that is older than a write of its key that the store has been given (`makeWay`).
+/// 3 A clear of all tiers removes what is here, and refuses what memory gives up later with an
+///   older version.
+///
+/// The states of an entry here:
+///
+///     in the table   in the list   the entry
+///     yes            yes           waits to be written
+///     yes            no            is in the batch of the thread that writes it
+///     no             yes or no     need not be written: the store has it, or a newer write
+///
+/// Few wait at any time: a call that makes entries leave takes a batch when enough wait, so what is
+/// neither in memory nor on disk does not grow with the number of evictions.
 final class WriteBackQueue {
   /// From here on a call that has made one leave writes some.
   private static let most = 32
   private static let mostBytes = 1 << 20
   /// Are written together.
   private static let batch = 64
+  private static let tableSize = 256
 
-  /// Protects what is not atomic, and the writes' `next`. Taken under a shard's lock; nothing is
-  /// taken under it.
+  /// Protects what is not atomic, and the entries' fields. Taken under a stripe or a shard's lock;
+  /// nothing is taken under it.
   private let lock: Lock
-  /// That a batch has been written while somebody waits for it.
+  /// That a batch has been written while a thread waits for it.
   private let written: Condition
-  private var first: StorageWrite?
-  private var last: StorageWrite?
+  /// Chains by hash, and their length in all. The length changes under the lock, with release, and
+  /// is looked at without the lock, with acquire: a reader that does not find an entry here because
+  /// the store has it finds the entry in the store.
+  private var table: [StagedEntry?]
+  private let inTable = Atomic<Int>(0)
+  /// The list, in the order of their staged.
+  private var first: StagedEntry?
+  private var last: StagedEntry?
   private var waiting = 0
   private var bytes = 0
+  /// The version of the newest clear of all tiers.
+  private var clearedUpTo: UInt64 = 0
   /// How many have ever been added, and taken.
   private var added: UInt64 = 0
   private var taken: UInt64 = 0
@@ -32,10 +56,13 @@ final class WriteBackQueue {
   /// Relaxed, like `isDue`: each is right some time after the lock was held.
   private let unwritten = Atomic<Int>(0)
   private let due = Atomic<Bool>(false)
+  /// Reads that were answered here. Relaxed: a statistic.
+  private let hitCount = Atomic<UInt64>(0)
 
   private init(_ lock: consuming Lock, _ written: consuming Condition) {
     self.lock = lock
     self.written = written
+    table = Array(repeating: nil, count: WriteBackQueue.tableSize)
   }
 
   static func make() throws(Failure) -> WriteBackQueue {
@@ -58,22 +85,137 @@ final class WriteBackQueue {
   /// How many the store has yet to commit, or need not any more.
   var count: UInt64 { UInt64(max(0, unwritten.load(ordering: .relaxed))) }
 
-  /// Its block is the write's.
-  func add(_ write: StorageWrite) {
+  // MARK: the table
+
+  /// Whether no read has to look here.
+  @inline(__always)
+  var isEmpty: Bool { inTable.load(ordering: .acquiring) == 0 }
+
+  /// How many entries are here and nowhere else.
+  var stagedCount: UInt64 { UInt64(max(0, inTable.load(ordering: .relaxed))) }
+
+  var hits: UInt64 { hitCount.load(ordering: .relaxed) }
+
+  private func bucket(_ hash: UInt64) -> Int {
+    KeyedHash.place(of: hash, mask: WriteBackQueue.tableSize - 1)
+  }
+
+  private func newest(_ key: Bytes, _ hash: UInt64) -> StagedEntry? {
+    var next = table[bucket(hash)]
+    while let staged = next {
+      if staged.hash == hash && staged.entry.key.hasSameBytes(as: key) { return staged }
+      next = staged.chain
+    }
+    return nil
+  }
+
+  private func remove(_ staged: StagedEntry) {
+    let bucket = bucket(staged.hash)
+    if table[bucket] === staged {
+      table[bucket] = staged.chain
+    } else {
+      var previous = table[bucket]
+      while let at = previous, at.chain !== staged { previous = at.chain }
+      previous?.chain = staged.chain
+    }
+    staged.chain = nil
+    staged.isInTable = false
+    inTable.wrappingSubtract(1, ordering: .releasing)
+  }
+
+  /// The entry of a key, with its last access; nil if there is none or it has expired under the
+  /// store's ages. `isAccess`: notes the access.
+  func find(
+    _ key: Bytes, _ hash: UInt64, at moment: Moment, under ages: Ages, isAccess: Bool = false
+  ) -> StagedEntry.Found? {
     lock.lock()
-    if let last { last.next = write } else { first = write }
-    last = write
+    defer { lock.unlock() }
+    guard let staged = newest(key, hash), staged.isAlive(at: moment, under: ages) else {
+      return nil
+    }
+    if isAccess {
+      staged.accessed = max(staged.accessed, moment.time)
+      hitCount.wrappingAdd(1, ordering: .relaxed)
+    }
+    return StagedEntry.Found(block: staged.entry.retained(), accessed: staged.accessed)
+  }
+
+  /// The store shows a write of a key: what is older here makes way, and so does what the write
+  /// itself stores. The stripe is held. True: an entry that had not expired has made way.
+  func makeWay(
+    for kind: StoreWrite.Kind, _ key: Bytes, _ hash: UInt64, _ version: UInt64, at moment: Moment,
+    under ages: Ages
+  ) -> Bool {
+    lock.lock()
+    guard let staged = newest(key, hash),
+      // A removal of the same version removes what the store had before the entry.
+      staged.entry.version < version || kind == .put && staged.entry.version == version
+    else {
+      lock.unlock()
+      return false
+    }
+    remove(staged)
+    let wasAlive = staged.isAlive(at: moment, under: ages)
+    lock.unlock()
+    return wasAlive
+  }
+
+  /// All stripes are held. `isOfAllTiers`: what memory has with an older version is not to come.
+  func clear(upTo version: UInt64, isOfAllTiers: Bool) {
+    lock.lock()
+    if isOfAllTiers { clearedUpTo = version }
+    let dropped = takeTable()
+    lock.unlock()
+    _ = dropped
+  }
+
+  /// All that the table has, so that it is freed after the lock.
+  private func takeTable() -> [StagedEntry] {
+    var dropped: [StagedEntry] = []
+    for bucket in 0..<WriteBackQueue.tableSize {
+      while let staged = table[bucket] {
+        dropped.append(staged)
+        remove(staged)
+      }
+    }
+    return dropped
+  }
+
+  /// Whether an entry that was taken is still to be written. Under the key's stripe the answer
+  /// holds until the stripe is let go.
+  func isStaged(_ staged: StagedEntry) -> Bool { lock.withLock { staged.isInTable } }
+
+  /// An entry that was taken is not to be written any more.
+  func drop(_ staged: StagedEntry) { lock.withLock { if staged.isInTable { remove(staged) } } }
+
+  // MARK: the list
+
+  /// Memory gives an entry up. False: all tiers have been cleared since the entry was put.
+  func add(_ block: consuming Block, _ hash: UInt64, accessed: Int64) -> Bool {
+    let staged = StagedEntry(block, hash, accessed)
+    lock.lock()
+    if staged.entry.version <= clearedUpTo {
+      lock.unlock()
+      return false
+    }
+    if let older = newest(staged.entry.key, hash) { remove(older) }
+    staged.chain = table[bucket(hash)]
+    table[bucket(hash)] = staged
+    inTable.wrappingAdd(1, ordering: .releasing)
+    if let last { last.next = staged } else { first = staged }
+    last = staged
     waiting += 1
     added += 1
-    bytes &+= write.entry?.byteCount ?? 0
+    bytes &+= staged.entry.byteCount
     _ = unwritten.wrappingAdd(1, ordering: .relaxed)
     if waiting >= WriteBackQueue.most || bytes >= WriteBackQueue.mostBytes {
       due.store(true, ordering: .relaxed)
     }
     lock.unlock()
+    return true
   }
 
-  /// From here on who is given up is gone.
+  /// From here on an entry that memory gives up is gone.
   func end() { lock.withLock { isEnded = true } }
 
   var hasEnded: Bool { lock.withLock { isEnded } }
@@ -83,20 +225,20 @@ final class WriteBackQueue {
 
   /// Those that have waited longest, of the ones that were added before `position`. Empty: none.
   /// Else `finish` is owed, with what is returned.
-  func take(before position: UInt64, into writes: inout [StorageWrite]) -> UInt64 {
+  func take(before position: UInt64, into batch: inout [StagedEntry]) -> UInt64 {
     lock.lock()
     defer { lock.unlock() }
     let ticket = taken
-    while writes.count < WriteBackQueue.batch, taken < position, let write = first {
-      first = write.next
-      write.next = nil
+    while batch.count < WriteBackQueue.batch, taken < position, let staged = first {
+      first = staged.next
+      staged.next = nil
       if first == nil { last = nil }
       waiting -= 1
       taken += 1
-      bytes &-= write.entry?.byteCount ?? 0
-      writes.append(write)
+      bytes &-= staged.entry.byteCount
+      batch.append(staged)
     }
-    if !writes.isEmpty { batches.append(ticket) }
+    if !batch.isEmpty { batches.append(ticket) }
     due.store(
       waiting >= WriteBackQueue.most || bytes >= WriteBackQueue.mostBytes, ordering: .relaxed)
     return ticket
@@ -123,5 +265,38 @@ final class WriteBackQueue {
     waiters -= 1
     lock.unlock()
     ThreadState.stepBack(to: before)
+  }
+}
+
+/// An entry on its way to the store.
+final class StagedEntry {
+  private let block: Block
+  let hash: UInt64
+  /// The time of the last read, as far as it is known. Under the queue's lock, like what follows.
+  fileprivate var accessed: Int64
+  fileprivate var isInTable = true
+  fileprivate var next: StagedEntry?
+  fileprivate var chain: StagedEntry?
+
+  fileprivate init(_ block: consuming Block, _ hash: UInt64, _ accessed: Int64) {
+    self.block = block
+    self.hash = hash
+    self.accessed = accessed
+  }
+
+  var entry: UnownedBlock { block.unowned }
+
+  /// Under the queue's lock.
+  fileprivate func isAlive(at moment: Moment, under ages: Ages) -> Bool {
+    var record = entry.record
+    guard record.mayExpire(under: ages) else { return true }
+    record.accessed = max(record.accessed, accessed)
+    return !record.isExpired(at: moment.time, under: ages)
+  }
+
+  /// What a read has found.
+  struct Found: ~Copyable {
+    let block: Block
+    let accessed: Int64
   }
 }

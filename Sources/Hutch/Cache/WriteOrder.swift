@@ -43,12 +43,17 @@ import Synchronization
 /// A write that looks just before a reservation is made counts as the earlier one: the two calls
 /// overlap.
 ///
+/// THE STORE is given each write under the key's stripe (`submit`). An entry that waits to be
+/// written back, and is older, makes way in the same critical section.
+///
 /// LOCKS. Stripes first, ascending; `lock` is a leaf, taken under a stripe, under the lock of the
 /// loads, or under none.
 final class WriteOrder {
   let stripes: Stripes
   /// Drawn under the key's stripe, or where there is no store under its shard's lock.
   let versions: Versions
+  /// Entries that memory has given up and the store has yet to be given.
+  let staged: WriteBackQueue
 
   /// Protects the lists below, what they link, and the clears.
   private let lock: Lock
@@ -79,21 +84,23 @@ final class WriteOrder {
   }
 
   private init(
-    _ versions: Versions, _ stripes: consuming Stripes, _ lock: consuming Lock,
-    _ buckets: UnsafeMutablePointer<Bucket>
+    _ versions: Versions, _ staged: WriteBackQueue, _ stripes: consuming Stripes,
+    _ lock: consuming Lock, _ buckets: UnsafeMutablePointer<Bucket>
   ) {
     self.versions = versions
+    self.staged = staged
     self.stripes = stripes
     self.lock = lock
     self.buckets = buckets
   }
 
   static func make(_ versions: Versions) throws(Failure) -> WriteOrder {
+    let staged = try WriteBackQueue.make()
     let stripes = try Stripes()
     let lock = try Lock()
     let buckets = try Allocation.array(UInt.self, bucketCount)
     return WriteOrder(
-      versions, stripes, lock,
+      versions, staged, stripes, lock,
       UnsafeMutableRawPointer(buckets).bindMemory(to: Bucket.self, capacity: bucketCount))
   }
 
@@ -274,30 +281,50 @@ final class WriteOrder {
 
   // MARK: submission
 
-  /// Submits a write whose version is drawn and whose stripe is held, and lets the stripe go.
-  /// Returns the stripe's state with it.
+  /// Gives the store a write whose version is drawn and whose stripe is held, and lets the stripe
+  /// go. Returns the stripe's state with the write. `complete` and the
+  /// stripe's `endWrite` are owed.
   @discardableResult
   func submit(
-    _ write: StorageWrite, to storage: any Storage, at moment: Moment, unlocking stripe: Int,
-    isInPut: Bool = false
+    _ write: inout StoreWrite, to storage: any Storage, at moment: Moment, isInPut: Bool = false
   ) -> Stripes.State {
+    let stripe = Stripes.index(of: write.hash)
     write.time = moment.time
     stripes.beginWrite(stripe, isInPut: isInPut)
-    storage.submit(write)
+    storage.write(&write)
+    // After the store shows the write: a reader looks here first.
+    if !staged.isEmpty { makeWay(for: &write, at: moment, storage) }
     if isInPut { stripes.endPut(stripe) }
     let state = stripes.state(stripe)
     stripes.unlock(stripe)
     return state
   }
 
+  /// A staged entry makes way for a newer write. The stripe is held.
+  @inline(never)
+  private func makeWay(
+    for write: inout StoreWrite, at moment: Moment, _ storage: any Storage
+  ) {
+    guard let key = write.entry?.key, write.kind != .touch else { return }
+    write.hasReplaced = staged.makeWay(
+      for: write.kind, key, write.hash, write.version, at: moment, under: storage.limits.ages)
+  }
+
+  /// Waits for the commit of a submitted write, if the store owes it. No lock is held.
+  @inline(__always)
+  func complete(_ write: inout StoreWrite, in storage: any Storage) {
+    if write.ticket != nil { storage.finish(&write) }
+    if write.hasReplaced { write.result.existed = true }
+  }
+
   /// Submits a write whose version is drawn and whose stripe is held, lets the stripe go and
   /// waits for the commit.
   func commit(
-    _ write: StorageWrite, to storage: any Storage, at moment: Moment, unlocking stripe: Int
+    _ write: inout StoreWrite, to storage: any Storage, at moment: Moment
   ) {
-    submit(write, to: storage, at: moment, unlocking: stripe)
-    storage.complete(write)
-    stripes.endWrite(stripe)
+    submit(&write, to: storage, at: moment)
+    complete(&write, in: storage)
+    stripes.endWrite(Stripes.index(of: write.hash))
   }
 
   // MARK: fork

@@ -41,8 +41,8 @@ struct WritePlan {
   var outcome = TierOutcome.removed
   /// Those that the value is meant for at once.
   var tiers = Tiers.whole
-  /// How a store that keeps files is to keep the value, or where it is already.
-  var file: ValueFile?
+  /// How the store is to store the value; nil: as it likes.
+  var form: ValueForm?
 
   init(_ memory: InMemory, _ store: InStore) {
     self.memory = memory
@@ -51,16 +51,19 @@ struct WritePlan {
 
   /// Of a put whose value is not in its block: a file has it, or it was refused on the way there.
   /// `outcome`: memory's.
-  init(_ target: WritePolicy, valueIn file: ValueFile, _ outcome: TierOutcome) {
+  init(_ target: WritePolicy, valueIn form: ValueForm, _ outcome: TierOutcome) {
     self.init(.drop, target == .memory ? .remove : .put)
     self.outcome = target == .disk ? .removed : outcome
-    self.file = file
+    self.form = form
+    form.isInBlock = false
     tiers = target.tiers
-    file.isBlockEmpty = true
   }
 
+  /// Whether the put's block has the value.
+  var isValueInBlock: Bool { form?.isInBlock ?? true }
+
   /// Of a put with its value.
-  init(_ target: WritePolicy, _ file: ValueFile? = nil) {
+  init(_ target: WritePolicy, _ form: ValueForm? = nil) {
     switch target {
     case .standard, .through: self.init(.value, .put)
     case .memory: self.init(.value, .remove)
@@ -68,19 +71,17 @@ struct WritePlan {
     case .onEviction: self.init(.value, .removeIfThere)
     }
     tiers = target.tiers
-    self.file = file
+    self.form = form
   }
-
-  /// Whether the put's block has the value.
-  var isValueInBlock: Bool { !(file?.isBlockEmpty ?? false) }
 }
 
 extension Cache {
   /// How an entry is put that goes to `target`.
   func plan(
-    _ entry: UnownedBlock, to target: WritePolicy, _ file: ValueFile?, _ storage: any Storage
+    _ entry: UnownedBlock, to target: WritePolicy, _ suffix: FileSuffix?, _ storage: any Storage
   ) -> WritePlan {
-    guard target == .onEviction else { return WritePlan(target, file) }
+    let form = suffix.map { ValueForm(suffix: $0) }
+    guard target == .onEviction else { return WritePlan(target, form) }
     // What the store would not take is put at once, and its answer told; so is all once there has
     // been a fork.
     let isTaken =
@@ -89,7 +90,7 @@ extension Cache {
           key: entry.keySize, size: entry.size, extended: entry.extendedSize,
           tag: Int(entry.tagSize), by: $0)
       } ?? true
-    if isFamily || file != nil || !isTaken { return WritePlan(.through, file) }
+    if isFamily || form != nil || !isTaken { return WritePlan(.through, form) }
     return WritePlan(MemoryTier.charge(of: entry) <= memory.largestCharge ? .onEviction : .disk)
   }
 }

@@ -17,7 +17,8 @@ final class Writer {
   /// Key and extended data, without a value.
   private let head: Block
   private var spec: Cache.PutSpec
-  private let file: ValueFile
+  /// What does not fit into memory; nil: nothing was written yet, or the writer has ended.
+  private var file: PendingFile?
   private var gathered = GrowingArray<UInt8>()
   /// All that was appended.
   private var size = 0
@@ -54,11 +55,8 @@ final class Writer {
     self.target = target
     self.head = head
     self.spec = spec
-    file = spec.file ?? ValueFile(FileSuffix())
     self.spec.extended = self.head.unowned.extended
   }
-
-  deinit { discard() }
 
   private static var ended: Failure { Failure(.invalidArgument, "the writer has ended") }
   private static var tooLarge: Failure {
@@ -67,7 +65,7 @@ final class Writer {
 
   private func discard() {
     gathered = GrowingArray<UInt8>()
-    handle.cache.storage?.files?.discard(file)
+    file = nil
   }
 
   private func checkOpen() throws(Failure) {
@@ -100,7 +98,7 @@ final class Writer {
         try inFile { (files) throws(Failure) in
           try flush(to: files)
           if bytes.count > Writer.room {
-            try files.append(bytes, to: file)
+            try files.append(bytes, to: file!)
           } else {
             try gathered.append(contentsOf: bytes)
           }
@@ -122,8 +120,8 @@ final class Writer {
   }
 
   private func flush(to files: any FileStorage) throws(Failure) {
-    if file.storage == nil { try files.begin(file) }
-    try files.append(Bytes(gathered.elements), to: file)
+    if file == nil { file = try files.begin(spec.suffix ?? FileSuffix()) }
+    try files.append(Bytes(gathered.elements), to: file!)
     gathered.removeAll()
   }
 
@@ -139,19 +137,20 @@ final class Writer {
     guard let files, cache.values.keepsInFile(size, files) else {
       return try cache.put(
         try whole(at: moment), hash, at: moment, if: .always, in: scope,
-        storing: target, file: ValueFile(file.suffix))
+        storing: target, suffix: spec.suffix)
     }
     return try cache.withStorage { (storage) throws(Failure) in
       try flush(to: files)
-      try files.finish(file)
+      try files.finish(file!)
+      let form = ValueForm(suffix: spec.suffix)
+      form.file = file
+      file = nil
       let block = try Block.copying(
         key: key, value: Bytes(start: nil, count: 0), extended: spec.extended,
         record: spec.record(at: moment))
       let submitted = try cache.submit(
-        block.unowned, hash, as: WritePlan(target, valueIn: file, .removed), at: moment, in: scope,
+        block.unowned, hash, as: WritePlan(target, valueIn: form, .removed), at: moment, in: scope,
         to: storage)
-      // The file is the write's.
-      file.storage = nil
       return cache.finish(submitted, in: storage)
     }
   }
@@ -167,14 +166,12 @@ final class Writer {
     let made = block.unowned
     spec.extended.copy(to: made.extendedData)
     let value = made.value
-    if file.size > 0 {
-      try inFile { (files) throws(Failure) in
-        try files.read(
-          file, into: UnsafeMutableRawBufferPointer(rebasing: value[0..<file.size]))
-      }
+    let written = file?.size ?? 0
+    if let file, written > 0 {
+      try file.read(into: UnsafeMutableRawBufferPointer(rebasing: value[0..<written]))
     }
     if gathered.count > 0 {
-      memcpy(value.baseAddress! + file.size, gathered.elements.baseAddress!, gathered.count)
+      memcpy(value.baseAddress! + written, gathered.elements.baseAddress!, gathered.count)
     }
     if record.checksum != 0 { made.setChecksum() }
     return block

@@ -37,16 +37,16 @@ extension DiskTier {
     if write.entry != nil {
       if mayHaveOthers {
         // Even, but for what this transaction has done itself.
-        write.write?.markBefore = shared.counters.mark(write.hash) & ~1
+        write.result.markBefore = shared.counters.mark(write.hash) & ~1
       }
       guard try holds(write, old, meta) else { return }
       try shared.touch(write.hash, isForAll: write.isUndecided)
     }
     switch write.kind {
     case .put, .remove:
-      write.existed = old != nil && isAlive(old!, write.key, meta)
+      write.result.existed = old != nil && isAlive(old!, write.key, meta)
       if write.kind == .put && write.refusal == .none {
-        if let directory = write.directory, directory !== place {
+        if let file = write.file, file.directory !== place {
           // The tier has moved since the content file was written.
           throw downFailure
         }
@@ -65,7 +65,7 @@ extension DiskTier {
     case .touch:
       try touch(write, old, manifest, &meta, changes)
     case .clear:
-      write.existed = meta.count > 0
+      write.result.existed = meta.count > 0
       clear(&meta, changes)
     case nil:
       break
@@ -93,8 +93,8 @@ extension DiskTier {
   /// An entry that a tier above has kept until now is out of the order of ids: the walk for idle
   /// entries looks for these too.
   private func noteLate(_ write: QueuedWrite, _ meta: inout Meta) {
-    guard let record = write.entry?.record, record.expires == 0, let time = write.write?.time,
-      Record.difference(time, record.created) > 1_000_000_000
+    guard let record = write.entry?.record, record.expires == 0,
+      Record.difference(write.time, record.created) > 1_000_000_000
     else { return }
     meta.mayIdle = true
     noteIdle(record.endOfLife(at: record.created, under: ages))
@@ -118,15 +118,16 @@ extension DiskTier {
     _ write: QueuedWrite, _ found: Found?, _ manifest: Manifest, _ meta: inout Meta,
     _ changes: Changes
   ) throws(Failure) {
-    write.existed = false
+    write.result.existed = false
     guard let found else { return }
     if let barred = write.barredBase, found.record.version <= barred {
       try delete(found, manifest, &meta, changes)
       return
     }
-    guard isAlive(found, write.key, meta), let record = write.write?.record else { return }
+    guard isAlive(found, write.key, meta) else { return }
+    let record = write.times
     try manifest.touch(found, record, accessed: max(record.accessed, record.created))
-    write.existed = true
+    write.result.existed = true
     changes.isAny = true
     noteIdle(record, &meta)
   }

@@ -35,13 +35,13 @@ extension DiskTier {
   private func commit(_ batch: [QueuedWrite]) -> [Changes] {
     for write in batch {
       highestVersion = max(highestVersion, write.version)
-      if let time = write.write?.time, time != 0 { latestTime = time }
+      if write.time != 0 { latestTime = write.time }
     }
     guard isUp, manifest != nil else {
       detach()
       let failure = downFailure
       for write in batch {
-        write.failure = failure
+        write.result.failure = failure
         // What comes back may be any directory, with any versions in it.
         write.barsAll()
       }
@@ -64,9 +64,9 @@ extension DiskTier {
     }
     if failure != nil && batch.count > 1 && isUp {
       // It may be one write's doing: each by itself.
-      for write in batch { write.failure = attempt([write], &done) }
+      for write in batch { write.result.failure = attempt([write], &done) }
     } else if let failure {
-      for write in batch { write.failure = failure }
+      for write in batch { write.result.failure = failure }
     }
     return done
   }
@@ -97,7 +97,7 @@ extension DiskTier {
       try self.lift(bars, manifest, &meta, changes)
       let newest = manifest.lastID
       for write in batch {
-        write.failure = nil
+        write.result.failure = nil
         try self.carryOut(write, manifest, &meta, changes)
       }
       try self.makeFit(manifest, &meta, changes, sparing: newest)
@@ -211,7 +211,7 @@ extension DiskTier {
     let barrier = QueuedWrite()
     queue.submit(barrier)
     while queue.waitOrLead(for: barrier) { lead() }
-    if let failure = barrier.failure { throw failure }
+    if let failure = barrier.result.failure { throw failure }
     // Twice: what gathered while an earlier round was being written is the second one.
     for _ in 0..<2 {
       var hasMore = true

@@ -14,112 +14,23 @@ extension DiskTier: FileStorage {
 
   // MARK: making
 
-  /// A name for a content file that is on its way to a row, for whose sake no sweep touches it.
-  /// It lands when the row is committed or the file is gone.
-  ///
-  /// A folder is filled with many files before another one is begun, as file systems like it:
-  /// a new folder takes more than a new file does, and ext4 puts each somewhere else. Those
-  /// who write at once do so in different ones.
-  func newName(_ suffix: FileSuffix) throws(Failure) -> (ContentName, Directory) {
+  func begin(_ suffix: FileSuffix) throws(Failure) -> PendingFile {
     guard let directory = placeIfUp else { throw downFailure }
-    let random = try ContentName.random(suffix)
-    return try filesLock.withLock { () throws(Failure) in
-      if namesMade % DiskTier.namesInFolder == 0 { folder = random.folder }
-      namesMade &+= 1
-      let name = random.inFolder(folder &+ UInt8(truncatingIfNeeded: namesInFlight.count))
-      try namesInFlight.append(name.number)
-      return (name, directory)
-    }
+    return try PendingFile.create(suffix, in: directory, inFlight)
   }
 
-  private static let namesInFolder: UInt64 = 1024
-
-  /// A content file is no longer on its way to a row.
-  func land(_ name: ContentName) {
-    filesLock.withLock {
-      let numbers = namesInFlight.elements
-      for i in 0..<numbers.count where numbers[i] == name.number {
-        namesInFlight.removeBySwapping(at: i)
-        return
-      }
-    }
+  func append(_ bytes: Bytes, to file: PendingFile) throws(Failure) {
+    try file.append(bytes) { makeRoom(Int64($0)) }
   }
 
-  func begin(_ file: ValueFile) throws(Failure) {
-    let (name, directory) = try newName(file.suffix)
-    do throws(Failure) {
-      let number = try ContentFiles.create(name, in: directory)
-      file.storage = ContentFile(name, directory, owning: number)
-    } catch {
-      land(name)
-      throw error
-    }
-  }
-
-  func append(_ bytes: Bytes, to file: ValueFile) throws(Failure) {
-    let words: StaticString = "cannot write a content file"
-    guard let content = file.content else { return }
-    var done = 0
-    while done < bytes.count {
-      // What has been summed up is in the processor's cache when it is written.
-      let piece = Bytes(rebasing: bytes[done..<min(bytes.count, done + DiskTier.pieceSize)])
-      content.sum.add(piece)
-      if !Files.write(piece, to: content.descriptor, at: file.size) {
-        let failure = Failure.system(words)
-        guard failure.status == .noSpace else { throw failure }
-        makeRoom(Int64(bytes.count - done))
-        guard Files.write(piece, to: content.descriptor, at: file.size) else {
-          throw .system(words)
-        }
-      }
-      file.size += piece.count
-      done += piece.count
-    }
-  }
-
-  private static let pieceSize = 256 << 10
-
-  func finish(_ file: ValueFile) throws(Failure) {
-    guard let content = file.content else { return }
-    try ContentFiles.settle(content.descriptor, content.name, in: content.directory, syncing)
-    content.close()
-    content.checksum = content.sum.value
-    content.isWhole = true
-  }
-
-  func read(_ file: ValueFile, into target: UnsafeMutableRawBufferPointer) throws(Failure) {
-    guard let content = file.content, Files.read(content.descriptor, into: target) == target.count
-    else { throw .system("cannot read what was written") }
-  }
+  func finish(_ file: PendingFile) throws(Failure) { try file.finish(syncing) }
 
   func link(
-    _ path: Files.Path, _ source: Int32, size: Int, checksum: UInt64, as file: ValueFile
-  ) throws(Failure) -> Bool {
-    let (name, directory) = try newName(file.suffix)
-    do throws(Failure) {
-      guard try ContentFiles.link(path, source, name, in: directory, syncing) else {
-        land(name)
-        return false
-      }
-    } catch {
-      land(name)
-      throw error
-    }
-    let content = ContentFile(name, directory, owning: -1)
-    content.checksum = checksum
-    content.isWhole = true
-    file.size = size
-    file.storage = content
-    return true
-  }
-
-  func discard(_ file: ValueFile) {
-    guard let content = file.content else { return }
-    content.close()
-    let name = content.name
-    ContentFiles.discard(content.isWhole ? name : name.temporary, in: content.directory)
-    land(name)
-    file.storage = nil
+    _ path: Files.Path, _ source: Int32, size: Int, checksum: UInt64, _ suffix: FileSuffix
+  ) throws(Failure) -> PendingFile? {
+    guard let directory = placeIfUp else { throw downFailure }
+    return try PendingFile.link(
+      path, source, size: size, checksum: checksum, suffix, in: directory, inFlight, syncing)
   }
 
   // MARK: finding
@@ -157,7 +68,8 @@ extension DiskTier: FileStorage {
     let view = overlay(key, hash, at: moment)
     if view.isGone { return nil }
     if let write = view.write {
-      return ValuePlace(record: view.record, directory: write.directory, file: write.file)
+      return ValuePlace(
+        record: view.record, directory: write.file?.directory, file: write.file?.name)
     }
     var found = FoundEntry()
     guard
@@ -229,33 +141,4 @@ struct ValuePlace {
     guard let size = ContentFiles.size(file, in: directory) else { return false }
     return isEncoded || size == record.size
   }
-}
-
-/// The content file of a `ValueFile`.
-final class ContentFile {
-  let name: ContentName
-  let directory: Directory
-  /// -1: closed, or none.
-  private(set) var descriptor: Int32
-  var sum = Checksum.Sum()
-  var checksum: UInt64 = 0
-  /// It has its own name and may have a row.
-  var isWhole = false
-
-  init(_ name: ContentName, _ directory: Directory, owning descriptor: Int32) {
-    self.name = name
-    self.directory = directory
-    self.descriptor = descriptor
-  }
-
-  deinit { close() }
-
-  func close() {
-    if descriptor >= 0 { _ = Descriptor(owning: descriptor) }
-    descriptor = -1
-  }
-}
-
-extension ValueFile {
-  var content: ContentFile? { storage.map { unsafeDowncast($0, to: ContentFile.self) } }
 }

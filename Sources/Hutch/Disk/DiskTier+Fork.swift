@@ -83,9 +83,9 @@ extension DiskTier {
   private func holdRest(until end: Deadline) -> Bool {
     guard queue.hold(until: end) else { return false }
     if stateLock.lock(until: end) {
-      if filesLock.lock(until: end) {
+      if inFlight.hold(until: end) {
         if accesses.hold(until: end) { return true }
-        filesLock.unlock()
+        inFlight.letGo()
       }
       stateLock.unlock()
     }
@@ -95,7 +95,7 @@ extension DiskTier {
 
   private func letGo() {
     accesses.letGo()
-    filesLock.unlock()
+    inFlight.letGo()
     stateLock.unlock()
     queue.letGo()
     readers.endHold()
@@ -157,7 +157,7 @@ extension DiskTier {
     orphans = OrphanSweep()
     idleScan = IdleScan()
     accesses.forget()
-    filesLock.withLock { namesInFlight.removeAll() }
+    inFlight.forget()
   }
 
   /// In the child: it has its turn before it leaves anything behind in the directory.
@@ -191,7 +191,7 @@ extension DiskTier {
     accesses.leaveBehind()
     writerMutex.renew()
     stateLock.renew()
-    filesLock.renew()
+    inFlight.leaveBehind()
     up.store(false, ordering: .releasing)
     isAsleep = false
     isHeir = false

@@ -222,10 +222,7 @@ extension DiskTier {
           if let last { orphans.noteRows(upTo: last) }
         } else {
           try orphans.step(in: place) { name in
-            filesLock.withLock {
-              for one in namesInFlight.elements where one == name.number { return true }
-              return false
-            } || mayBeOnItsWay(name)
+            inFlight.contains(name) || mayBeOnItsWay(name)
           }
         }
       } catch {

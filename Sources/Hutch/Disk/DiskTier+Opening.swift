@@ -400,7 +400,7 @@ extension DiskTier {
     var meta = manifest.meta
     meta.isClean = true
     trash.endHolds(in: place)
-    meta.owesSweep = !orphans.isDone || trash.hasLostSight || discardInFlight()
+    meta.owesSweep = !orphans.isDone || trash.hasLostSight || inFlight.discardAll(in: place)
       || shared.owesSweep
     meta.lastTime = latestTime
     meta.nextVersion = max(firstVersion, min(lastVersion &+ 1, meta.nextVersion))
@@ -416,19 +416,5 @@ extension DiskTier {
       throw Failure(.io, "the manifest's log could not be moved into it")
     }
     shared.remove(from: place)
-  }
-}
-
-extension DiskTier {
-  /// Removes the files of values that are still being written: their writers outlive the tier,
-  /// and have nothing left to write to. True if there were any, and what a writer does at this
-  /// moment may leave one behind.
-  func discardInFlight() -> Bool {
-    filesLock.withLock {
-      for number in namesInFlight.elements {
-        ContentFiles.discard(ContentName(number: number).temporary, in: place)
-      }
-      return !namesInFlight.isEmpty
-    }
   }
 }

@@ -142,18 +142,18 @@ extension DiskTier {
     of write: QueuedWrite, _ record: Record, _ isTouched: Bool
   ) throws(Failure) -> Block? {
     let entry = write.entry!
-    if write.hasValue {
+    if write.isInBlock {
       guard isTouched else { return entry.retained() }
       return try Block.copying(
         key: entry.key, value: Bytes(entry.value), extended: entry.extended,
         record: record)
     }
-    guard let name = write.file, let directory = write.directory else { return nil }
+    guard let file = write.file else { return nil }
     let block = try Block.allocate(key: entry.key, record: record)
     let made = block.unowned
     if entry.extendedSize > 0 { made.extendedData.copyMemory(from: Bytes(entry.extendedData)) }
-    guard try ContentFiles.read(name, into: made.value, in: directory) == .whole,
-      Checksum.xxh3(Bytes(made.value)) == write.checksum
+    guard try ContentFiles.read(file.name, into: made.value, in: file.directory) == .whole,
+      Checksum.xxh3(Bytes(made.value)) == file.checksum
     else { return nil }
     return block
   }

@@ -108,34 +108,35 @@ extension DiskTier {
   func noteMarks(_ batch: [QueuedWrite]) {
     guard mayHaveOthers else { return }
     for (index, queued) in batch.enumerated() {
-      guard let write = queued.write, let entry = queued.entry else { continue }
+      guard let entry = queued.entry else { continue }
       // What the same transaction has replaced is not to count again.
       let isReplaced = batch[(index + 1)...].contains {
-        $0.hash == queued.hash && $0.write != nil && !$0.write!.isUnmet
+        $0.hash == queued.hash && $0.entry != nil && !$0.result.isUnmet
       }
-      if isReplaced || write.isUnmet { continue }
+      if isReplaced || queued.result.isUnmet { continue }
       let counter = shared.counters.mark(queued.hash)
-      write.mark = (counter &+ 1) & ~1
+      queued.result.mark = (counter &+ 1) & ~1
       observer?.storeCommits(
-        entry.key, queued.hash, write.kind == .touch ? write.existing : write.version, write.mark)
+        entry.key, queued.hash,
+        queued.kind == .touch ? queued.result.existing : queued.version, queued.result.mark)
     }
   }
 
   /// Whether the condition of a write holds for the row that is there; its version is in the write.
   func holds(_ write: QueuedWrite, _ found: Found?, _ meta: Meta) throws(Failure) -> Bool {
-    guard let conditional = write.write, !conditional.condition.isAlways else { return true }
+    if write.condition.isAlways { return true }
     var version: UInt64 = 0
     // An entry of a codec that is not here is none for this cache.
     if let found, isAlive(found, write.key, meta), knows(found.record.codec) {
       version = found.record.version
     }
-    conditional.existing = version
-    conditional.isUnmet = !conditional.condition.holds(for: version)
-    if conditional.isUnmet && write.kind == .remove && version == 0 {
+    write.result.existing = version
+    write.result.isUnmet = !write.condition.holds(for: version)
+    if write.result.isUnmet && write.kind == .remove && version == 0 {
       // Nothing is there: what memories have of it ends with this removal, everywhere.
       try shared.touch(write.hash, isForAll: true)
     }
-    return !conditional.isUnmet
+    return !write.result.isUnmet
   }
 
   // MARK: opening and closing
@@ -204,7 +205,7 @@ extension DiskTier {
     }
     trash.endHolds(in: place)
     while trash.empty(4096, in: place) {}
-    if discardInFlight() || trash.hasLostSight { shared.owesSweep = true }
+    if inFlight.discardAll(in: place) || trash.hasLostSight { shared.owesSweep = true }
     shared.members = max(1, shared.members) - 1
     // The log stays the others'.
     manifest.leaveAsIs()

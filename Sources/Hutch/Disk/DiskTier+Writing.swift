@@ -1,63 +1,46 @@
 import CSystem
 import Synchronization
 
-/// Writes: prepare, submit, complete. The leader's transaction is in DiskTier+Committing.swift, one
+/// Writes: prepare, write, finish. The leader's transaction is in DiskTier+Committing.swift, one
 /// write within it in DiskTier+CarryingOut.swift.
 extension DiskTier {
-  func prepare(_ write: StorageWrite) {
-    guard let entry = write.entry else { return }
-    let queued = QueuedWrite(write)
-    write.storage = queued
-    guard write.kind == .put else { return }
+  func prepare(_ write: inout StoreWrite) {
+    guard write.kind == .put, let entry = write.entry else { return }
     if !isUp { reopenIfDue() }
-
-    if let file = write.file, file.isBlockEmpty || file.content?.isWhole ?? false {
-      adopt(file, queued)
-      return
+    if let form = write.form {
+      if form.failure != nil { counters.failures.add() }
+      guard form.refusal == .none, form.isInBlock, form.file == nil else { return }
     }
-    queued.size = entry.size
+    let stored = Bytes(entry.value)
+    guard goesIntoFile(stored.count) else { return }
+    let form = write.form ?? ValueForm()
+    write.form = form
     do throws(Failure) {
-      if let failure = write.encodingFailure { throw failure }
-      let stored = Bytes(entry.value)
-      let inFile = goesIntoFile(stored.count)
-      guard isWithinLimits(queued, stored: stored.count, inFile: inFile) else { return }
-      queued.checksum = entry.checksum != 0 ? entry.checksum : Checksum.xxh3(stored)
-      if inFile { try writeContent(queued, stored, write.file?.suffix ?? FileSuffix()) }
+      guard takes(entry, stored: stored.count, inFile: true) else {
+        form.refusal = .tooLarge
+        return
+      }
+      guard let directory = placeIfUp else { throw downFailure }
+      form.file = try PendingFile.write(
+        stored, checksum: entry.checksum != 0 ? entry.checksum : Checksum.xxh3(stored),
+        form.suffix ?? FileSuffix(), in: directory, inFlight, syncing
+      ) { makeRoom(Int64($0)) }
     } catch {
       counters.failures.add()
-      queued.refusal = error.status == .noSpace ? .noSpace : .failed
-      queued.refusalFailure = error
+      form.refuse(for: error)
     }
   }
 
-  /// A put whose value is in a file already, or was refused on the way there.
-  private func adopt(_ file: ValueFile, _ queued: QueuedWrite) {
-    queued.hasValue = !file.isBlockEmpty
-    queued.size = file.size
-    guard let content = file.content, content.isWhole, file.refusal == .none else {
-      if file.failure != nil { counters.failures.add() }
-      queued.refusal = file.refusal == .none ? .failed : file.refusal
-      queued.refusalFailure = file.failure
-      return
-    }
-    queued.checksum = content.checksum
-    queued.file = content.name
-    queued.directory = content.directory
-    if !isWithinLimits(queued, stored: file.size, inFile: true) { discardFile(of: queued) }
+  /// Whether the store takes an entry with a value that is stored so.
+  private func takes(_ entry: UnownedBlock, stored: Int, inFile: Bool) -> Bool {
+    UInt64(charge(of: entry, stored: stored, inFile: inFile)) <= limits.largestCharge
+      && (inFile || stored <= DiskTier.largestInline)
   }
 
-  /// Sets the charge; false: the entry is refused for it.
-  private func isWithinLimits(_ queued: QueuedWrite, stored: Int, inFile: Bool) -> Bool {
-    let entry = queued.entry!
-    queued.charge = Charge.of(
+  private func charge(of entry: UnownedBlock, stored: Int, inFile: Bool) -> Int64 {
+    Charge.of(
       key: entry.keySize, value: stored, extended: entry.extendedSize, tag: Int(entry.tagSize),
       inFile: inFile)
-    guard
-      UInt64(queued.charge) > limits.largestCharge
-        || (!inFile && stored > DiskTier.largestInline)
-    else { return true }
-    queued.refusal = .tooLarge
-    return false
   }
 
   /// SQLite takes rows of up to 1,000,000,000 bytes (SQLITE_MAX_LENGTH, as it comes).
@@ -80,91 +63,60 @@ extension DiskTier {
     }
   }
 
-  private func writeContent(
-    _ queued: QueuedWrite, _ value: Bytes, _ suffix: FileSuffix
-  ) throws(Failure) {
-    let (name, directory) = try newName(suffix)
-    do throws(Failure) {
-      do throws(Failure) {
-        try ContentFiles.write(value, name, in: directory, syncing)
-      } catch {
-        guard error.status == .noSpace else { throw error }
-        makeRoom(Int64(value.count))
-        try ContentFiles.write(value, name, in: directory, syncing)
-      }
-    } catch {
-      land(name)
-      throw error
-    }
-    queued.file = name
-    queued.directory = directory
-  }
-
-  /// The write's content file will have no row.
-  private func discardFile(of queued: QueuedWrite) {
-    guard let name = queued.file, let directory = queued.directory, !queued.hasLanded else {
+  func write(_ write: inout StoreWrite) {
+    if isLeft {
+      write.result.failure = downFailure
+      if write.kind == .put { write.result.outcome = .failed }
       return
     }
-    ContentFiles.discard(name, in: directory)
-    land(name)
-    // Its name stays: a read that has found the write in the queue may be looking at it.
-    queued.hasLanded = true
-  }
-
-  func submit(_ write: StorageWrite) {
-    if isLeft { return }
-    queue.submit(queued(write))
-  }
-
-  /// The store's part of a write, made if `prepare` was left out.
-  private func queued(_ write: StorageWrite) -> QueuedWrite {
-    if let storage = write.storage { return unsafeDowncast(storage, to: QueuedWrite.self) }
     let queued = QueuedWrite(write)
-    write.storage = queued
-    return queued
+    if write.kind == .put { measure(queued) }
+    write.ticket = queued
+    queue.submit(queued)
   }
 
-  func abandon(_ write: StorageWrite) {
-    guard let storage = write.storage else { return }
-    discardFile(of: unsafeDowncast(storage, to: QueuedWrite.self))
-    write.storage = nil
-  }
-
-  func complete(_ write: StorageWrite) {
-    let queued = queued(write)
-    if isLeft { queued.failure = downFailure }
-    while !isLeft && queue.waitOrLead(for: queued) { lead() }
-    // The two refer to each other.
-    write.storage = nil
-    conclude(write, queued)
-  }
-
-  private func conclude(_ write: StorageWrite, _ queued: QueuedWrite) {
-    let wasAnnounced = queued.replaced.map { !isExpired($0, queued.key, at: write.time) } ?? false
-    write.existed = queued.existed || wasAnnounced
-    write.failure = queued.failure ?? queued.refusalFailure
-    if let name = queued.file {
-      if queued.failure == nil && queued.refusal == .none && !write.isUnmet {
-        land(name)
-        queued.hasLanded = true
-      } else {
-        discardFile(of: queued)
-      }
+  /// Of a put: what its row will have, and whether the limits allow it.
+  private func measure(_ queued: QueuedWrite) {
+    let entry = queued.entry!
+    queued.size = queued.isInBlock ? entry.size : queued.file?.size ?? 0
+    if queued.refusal != .none { return }
+    if queued.file == nil {
+      queued.checksum = entry.checksum != 0 ? entry.checksum : Checksum.xxh3(Bytes(entry.value))
     }
+    let stored = queued.file?.size ?? entry.size
+    queued.charge = charge(of: entry, stored: stored, inFile: queued.file != nil)
+    if !takes(entry, stored: stored, inFile: queued.file != nil) { queued.refusal = .tooLarge }
+  }
+
+  func finish(_ write: inout StoreWrite) {
+    guard let ticket = write.ticket else { return }
+    let queued = unsafeDowncast(ticket, to: QueuedWrite.self)
+    while queue.waitOrLead(for: queued) { lead() }
+    write.ticket = nil
+    write.form?.file = nil
+    conclude(&write, queued)
+  }
+
+  private func conclude(_ write: inout StoreWrite, _ queued: QueuedWrite) {
+    write.result = queued.result
+    let failure = queued.result.failure
+    if failure == nil { write.result.failure = queued.refusalFailure }
     switch write.kind {
     case .put:
-      if let failure = queued.failure {
-        write.outcome = failure.status == .noSpace ? .noSpace : .failed
+      if let failure {
+        write.result.outcome = failure.status == .noSpace ? .noSpace : .failed
       } else {
-        write.outcome = queued.refusal == .none ? .stored : queued.refusal
+        write.result.outcome = queued.refusal == .none ? .stored : queued.refusal
       }
-      switch write.outcome {
-      case .stored: counters.puts.add()
+      switch write.result.outcome {
+      case .stored:
+        counters.puts.add()
+        if !write.result.isUnmet { queued.file?.land() }
       case .tooLarge, .noSpace: counters.refusals.add()
       default: break
       }
     case .remove:
-      if queued.failure == nil && queued.existed { counters.removals.add() }
+      if failure == nil && queued.result.existed { counters.removals.add() }
     default:
       break
     }

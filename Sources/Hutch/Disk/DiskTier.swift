@@ -95,7 +95,7 @@ import Synchronization
 ///     a reader's lock        one connection that reads (Readers)
 ///     the queue's lock       queued writes and bars (WriteQueue); O(1)
 ///     stateLock              `place`, `reason`; O(1)
-///     filesLock, AccessTimes' lock: nothing else is taken under them
+///     the locks of FilesInFlight and AccessTimes: nothing else is taken under them
 ///   A fork takes all of them but maintenanceLock, in this order (DiskTier+Fork.swift).
 ///   Reads take a reader's lock, and none that is held during I/O of a writer. Nothing calls
 ///   out (the observer; the host's clock) with any of them held, but for the observer's
@@ -229,12 +229,8 @@ final class DiskTier: Storage {
   let up = Atomic<Bool>(false)
   let leaseStart = Atomic<UInt64>(1)
 
-  /// Protects `namesInFlight`, content files whose rows are not committed yet, and where the
-  /// next one goes.
-  let filesLock: Lock
-  var namesInFlight = GrowingArray<UInt64>()
-  var namesMade: UInt64 = 0
-  var folder: UInt8 = 0
+  /// Content files whose rows are not committed yet.
+  let inFlight: FilesInFlight
 
   /// What completed puts survive: the strongest durability that an opening of the directory has
   /// asked for, in this process or, once a turn has been had since, in another one. Only rises.
@@ -254,7 +250,7 @@ final class DiskTier: Storage {
     let shared = try SharedState.make(hash)
     let stateLock = try Lock()
     let maintenanceLock = try Lock()
-    let filesLock = try Lock()
+    let inFlight = try FilesInFlight.make()
     self.hash = hash
     self.queue = queue
     self.readers = readers
@@ -264,7 +260,7 @@ final class DiskTier: Storage {
     canShare = Atomic(options.sharing == .shared)
     self.stateLock = stateLock
     self.maintenanceLock = maintenanceLock
-    self.filesLock = filesLock
+    self.inFlight = inFlight
     self.clock = clock
     self.options = options
     liveDurability = Atomic(options.durability.rawValue)

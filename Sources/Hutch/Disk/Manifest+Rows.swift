@@ -65,7 +65,7 @@ extension Manifest {
       try inserting.bind(13, Bytes(block.extendedData))
     }
     if let file = write.file {
-      try file.withText { (text) throws(Failure) in
+      try file.name.withText { (text) throws(Failure) in
         try inserting.bindText(12, text)
         inserting.bindNull(14)
         try inserting.run()

@@ -1,36 +1,34 @@
-/// A write between `prepare` and the end of its commit.
+/// The store's own copy of a write, from `write` to the end of its commit.
 final class QueuedWrite {
   /// Nil: none of the cache's, but a barrier that only waits for its turn.
-  let write: StorageWrite?
-  let kind: StorageWrite.Kind?
-  /// What the write is about: the write keeps it. Nil for a clear and a barrier.
-  let entry: UnownedBlock?
-  var version: UInt64 = 0
+  let kind: StoreWrite.Kind?
+  /// Keeps what the write is about. Nil for a clear and a barrier.
+  private let block: Block?
   let hash: UInt64
+  let time: Int64
+  /// Of a touch: the times to set.
+  let times: Record
+  let condition: WriteCondition
+  private let isShown: Bool
+  var version: UInt64
 
-  // What `prepare` found out.
+  // Of a put.
 
-  /// Of a put: the size and checksum of what is stored, and whether the entry's block has it; else it is in
-  /// the content file alone.
+  /// The size and the checksum of what is stored of the value.
   var size = 0
   var checksum: UInt64 = 0
-  var hasValue = true
+  /// False: the content file alone has the value.
+  let isInBlock: Bool
+  /// The value's content file.
+  let file: PendingFile?
   var charge: Int64 = 0
-  var file: ContentName?
-  /// Where the content file is.
-  var directory: Directory?
-  /// Whether the file of that name is the row's, or gone. Of who completes the write, or abandons
-  /// it.
-  var hasLanded = false
-  /// Not `none`: the value is not stored, the entry that is there goes. Set by `prepare`, or by
-  /// the leader under the queue's lock (`WriteQueue.refuse`), where reads look at it.
-  var refusal = TierOutcome.none
+  /// Not `none`: the value is not stored, and the existing entry goes. After the submission the
+  /// leader sets it, under the queue's lock (`WriteQueue.refuse`), under which reads look at it.
+  var refusal: TierOutcome
   var refusalFailure: Failure?
 
-  // What the commit found out. The leader's, until `isDone`.
-
-  var failure: Failure?
-  var existed = false
+  /// What the commit finds out. The leader's, until `isDone`.
+  var result = StoreWrite.Result()
 
   // The queue's, under its lock.
 
@@ -43,31 +41,43 @@ final class QueuedWrite {
   /// What is on disk under this key up to this version is not to be given out, though there is no
   /// bar: of a failed write which a touch came after, and of a touch which has ended a bar.
   var barred: UInt64?
-  /// In the table and not in the queue: reads see it, and another write with its value will be
-  /// submitted, if no newer one is.
-  var isAnnounced = false
-  /// The record of the announced put whose place it took.
-  var replaced: Record?
-  init(_ write: StorageWrite) {
-    self.write = write
-    hash = write.hash
+
+  init(_ write: StoreWrite) {
     kind = write.kind
-    entry = write.entry
+    block = write.entry?.retained()
+    hash = write.hash
+    time = write.time
+    times = write.times
+    condition = write.condition
+    isShown = write.isShown
+    version = write.version
+    let form = write.form
+    isInBlock = form?.isInBlock ?? true
+    file = form?.file
+    refusal = form?.refusal ?? .none
+    refusalFailure = form?.failure
+    checksum = form?.file?.checksum ?? 0
   }
 
   /// A barrier.
   init() {
-    write = nil
-    hash = 0
     kind = nil
-    entry = nil
+    block = nil
+    hash = 0
+    time = 0
+    times = Record()
+    condition = .always
+    isShown = false
+    version = 0
+    isInBlock = true
+    file = nil
+    refusal = .none
   }
 
+  var entry: UnownedBlock? { block.unowned }
+
   /// Whether it may turn out that nothing is to be done.
-  var isUndecided: Bool {
-    guard let write else { return false }
-    return !write.condition.isAlways && !write.isShown
-  }
+  var isUndecided: Bool { !condition.isAlways && !isShown }
 
   /// What is on disk under its key is older, whatever its version.
   func barsAll() { version = UInt64(Int64.max) }

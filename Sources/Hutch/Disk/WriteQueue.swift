@@ -24,11 +24,8 @@ final class WriteQueue {
   /// to remember each. 0: no. Ends when a commit has advanced the generation.
   private var barSequence: UInt64 = 0
   private var bars = Bars()
-  private var announced = 0
   /// Puts and removals that are decided with their commit: a chain, beside the table.
   private var undecided: QueuedWrite?
-  /// Of the newest clear of all tiers.
-  private var clearedVersion: UInt64 = 0
 
   /// How much of the above concerns reads. Release on change, acquire by reads: who has
   /// submitted sees its own write.
@@ -75,10 +72,6 @@ final class WriteQueue {
       previous.chain = write.chain
     }
     write.chain = nil
-    if write.isAnnounced {
-      write.isAnnounced = false
-      announced -= 1
-    }
     overlaid.wrappingSubtract(1, ordering: .releasing)
   }
 
@@ -123,7 +116,7 @@ final class WriteQueue {
       }
       if let barred = write.barred {
         if write.kind == .touch, !write.isDone, view.times == nil {
-          view.times = write.write!.record
+          view.times = write.times
         }
         view.barred = barred
         return view
@@ -132,7 +125,7 @@ final class WriteQueue {
       if write.isDone { return view }
       switch write.kind {
       case .touch:
-        if view.times == nil { view.times = write.write!.record }
+        if view.times == nil { view.times = write.times }
         next = write.base
       case .put where write.refusal == .none:
         view.write = write
@@ -165,7 +158,6 @@ final class WriteQueue {
     defer { lock.unlock() }
     lastSequence += 1
     write.sequence = lastSequence
-    write.version = write.write?.version ?? 0
     if let last { last.next = write } else { first = write }
     last = write
     switch write.kind {
@@ -174,11 +166,6 @@ final class WriteQueue {
       undecided = write
     case .put, .remove, .touch:
       if let older = newest(write.key, write.hash) {
-        if older.isAnnounced {
-          // What makes way for an announced write, which comes later.
-          if write.kind == .remove && older.version == write.version { break }
-          write.replaced = older.entry?.record
-        }
         if write.kind == .touch { write.base = older }
         remove(older)
       } else if let bar = bars.find(write.key, write.hash) {
@@ -187,39 +174,11 @@ final class WriteQueue {
       }
       insert(write)
     case .clear:
-      if write.write?.isOfAllTiers ?? false { clearedVersion = write.version }
-      dropAnnounced()
       setBoundary(clear: write.sequence, bar: barSequence)
     case nil:
       break
     }
   }
-
-  /// Shows a put to reads as if it was submitted. False: all tiers have been cleared since.
-  func announce(_ write: QueuedWrite) -> Bool {
-    lock.lock()
-    defer { lock.unlock() }
-    write.version = write.write?.version ?? 0
-    if write.version <= clearedVersion { return false }
-    lastSequence += 1
-    write.sequence = lastSequence
-    if let older = newest(write.key, write.hash) { remove(older) }
-    removeBar(write.key, write.hash)
-    insert(write)
-    write.isAnnounced = true
-    announced += 1
-    return true
-  }
-
-  /// Whether no newer write has come.
-  func isAnnounced(_ write: QueuedWrite) -> Bool { lock.withLock { write.isAnnounced } }
-
-  /// Whether the newest write of the key is only announced.
-  func isAnnounced(_ key: Bytes, _ hash: UInt64) -> Bool {
-    lock.withLock { newest(key, hash)?.isAnnounced ?? false }
-  }
-
-  var announcedCount: UInt64 { lock.withLock { UInt64(announced) } }
 
   /// A put or a removal of this key that may turn out to be none.
   func undecided(_ key: Bytes, _ hash: UInt64) -> QueuedWrite? {
@@ -244,17 +203,6 @@ final class WriteQueue {
     guard let previous else { return }
     previous.chain = decided.chain
     decided.chain = nil
-  }
-
-  private func dropAnnounced() {
-    guard announced > 0 else { return }
-    for i in 0..<WriteQueue.tableSize {
-      var next = table[i]
-      while let write = next {
-        next = write.chain
-        if write.isAnnounced { remove(write) }
-      }
-    }
   }
 
   /// The leader will not store a put that is queued.
@@ -316,7 +264,7 @@ final class WriteQueue {
     case .put, .remove:
       let isNewest = newest(write.key, write.hash) === write
       if isNewest { remove(write) }
-      guard write.failure != nil else { break }
+      guard write.result.failure != nil else { break }
       if isNewest {
         if !bar(write.key, write.hash, write.version, write.sequence) { barAll() }
       } else {
@@ -331,13 +279,13 @@ final class WriteQueue {
         break
       }
       remove(write)
-      if let barred, write.failure != nil,
+      if let barred, write.result.failure != nil,
         !bar(write.key, write.hash, barred, write.sequence)
       {
         barAll()
       }
     case .clear:
-      if write.failure == nil {
+      if write.result.failure == nil {
         dropBars(before: write.sequence)
         setBoundary(
           clear: clearSequence == write.sequence ? 0 : clearSequence,
@@ -436,7 +384,6 @@ final class WriteQueue {
     last = nil
     isLed = false
     waiters = 0
-    announced = 0
     overlaid.store(bars.count, ordering: .relaxed)
     let bar = barSequence
     barSequence = 0

@@ -4,14 +4,14 @@ import Synchronization
 /// The log store as a store below the memory tier: what `Storage` asks for, by what `LogStore` has.
 ///
 ///     LogStorage           state, opening, what memory tiers share
-///     +Writing             submit commits; conditions are decided under the directory's lock
+///     +Writing             writes: conditions are decided under the directory's lock
 ///     +Reading             gets, walks in the order of the keys' hashes
 ///     +Trimming            trims of every kind, in slices
 ///     +Upkeep              limits, what has expired, check, statistics
 ///     +Service             out of service and back, the end, a fork
 ///     +Destroying          a directory without it
 ///
-/// A write is committed when `submit` returns, so nothing is ever pending, announced or undecided.
+/// A write is committed when `write` returns, so nothing is ever pending or undecided.
 /// Whatever the sharing, several processes may have the directory open, at least a process and its
 /// forked children; so memory tiers always go by `shared`. What is to be written on eviction
 /// is written at once, which costs less than to remember it.
@@ -221,16 +221,6 @@ final class LogStorage: Storage, @unchecked Sendable {
 
   /// What others draw in the same directory is drawn from there too.
   var firstVersion: UInt64 { shared.nextVersion.pointee.load(ordering: .relaxed) }
-
-  // MARK: nothing waits
-
-  func abandon(_ write: StorageWrite) {}
-  /// Nothing is written on eviction.
-  func announce(_ write: StorageWrite) -> Bool { false }
-  func isAnnounced(_ write: StorageWrite) -> Bool { false }
-  func isAnnounced(_ key: Bytes, _ hash: UInt64) -> Bool { false }
-  var announcedCount: UInt64 { 0 }
-  func isPending(_ key: Bytes, _ hash: UInt64) -> Bool { false }
 
   func mayHold(_ key: Bytes, _ hash: UInt64) -> Bool {
     guard let live else { return true }

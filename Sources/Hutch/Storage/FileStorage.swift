@@ -10,20 +10,16 @@ protocol FileStorage: AnyObject {
   func takes(key: Int, size: Int, extended: Int, tag: Int) -> Bool
 
   /// Makes an empty file, which `append` fills and `finish` ends. The caller passes it on with a
-  /// write that it submits, or discards it.
-  func begin(_ file: ValueFile) throws(Failure)
-  func append(_ bytes: Bytes, to file: ValueFile) throws(Failure)
-  func finish(_ file: ValueFile) throws(Failure)
-  /// The bytes appended so far, `file.size` of them.
-  func read(_ file: ValueFile, into target: UnsafeMutableRawBufferPointer) throws(Failure)
+  /// write; a file whose last reference goes before a write has committed it is deleted.
+  func begin(_ suffix: FileSuffix) throws(Failure) -> PendingFile
+  func append(_ bytes: Bytes, to file: PendingFile) throws(Failure)
+  func finish(_ file: PendingFile) throws(Failure)
 
-  /// Gives the open regular file at a path one more name, in the store. False: a hard link is
+  /// Gives the open regular file at a path one more name, in the store. Nil: a hard link is
   /// impossible here, and nothing has happened.
   func link(
-    _ path: Files.Path, _ source: Int32, size: Int, checksum: UInt64, as file: ValueFile
-  ) throws(Failure) -> Bool
-
-  func discard(_ file: ValueFile)
+    _ path: Files.Path, _ source: Int32, size: Int, checksum: UInt64, _ suffix: FileSuffix
+  ) throws(Failure) -> PendingFile?
 
   /// Calls `body` with the absolute path, without NUL, of the file of the newest entry's value,
   /// submitted writes included; with nil if the value has no file of its own. Not an access. False:
@@ -39,24 +35,6 @@ protocol FileStorage: AnyObject {
   /// From here to `release`, which the caller owes, no file moves or is deleted.
   func hold()
   func release()
-}
-
-/// A value's file before there is an entry with it; with an ordinary put, the name that its file is
-/// to have. One thread at a time uses it.
-final class ValueFile {
-  let suffix: FileSuffix
-  /// The bytes that were appended, or linked.
-  var size = 0
-  /// The reason why the store will not store the value; the put then removes the existing entry.
-  var refusal = TierOutcome.none
-  var failure: Failure?
-  /// The put's block has no value: the value is in the file, or was refused before.
-  var isBlockEmpty = false
-
-  /// Belongs to the store. Nil: there is no file yet, or not any more.
-  var storage: AnyObject?
-
-  init(_ suffix: FileSuffix) { self.suffix = suffix }
 }
 
 /// The end of a file's name: an extension, for hosts that depend on it. Up to 15 bytes in place,

@@ -7,16 +7,16 @@ import Synchronization
 /// store, its files or its library; a store depends on this folder, Model and System. Another store
 /// is a class that conforms, in a folder of its own, and a line in `openStorage` (folder Stores).
 ///
-/// Writes. A write has four steps, so that the cache decides the order of writes and no thread
-/// waits while it holds a lock:
-///   prepare   with no lock held: slow work that needs no order (a file)
-///   submit    under the key's stripe lock, version drawn: O(1), no I/O, no waiting. From
-///             here on every read of this store sees the write
-///   complete  with no lock held: waits until the write is committed, or commits itself and
-///             those of writers that came meanwhile (leader-based group commit)
-///   result    in the write
-/// Writes of a key are committed in the order of their submission, and a clear comes after the
-/// writes submitted before it. A kill leaves a key with its value before a write or with that after
+/// Writes. The cache decides the order of the writes of a key, and no thread waits for a commit
+/// while it holds a lock:
+///   prepare   with no lock held: slow work that needs no order (a content file)
+///   write     under the key's stripe lock, version drawn. From here on every read of this store
+///             sees the write. A store that commits at once is done here; another store leaves a
+///             ticket in the write, without I/O and without waiting
+///   finish    only if there is a ticket, with no lock held: waits until the write is committed, or
+///             commits it together with those of callers that came meanwhile
+/// Writes of a key are committed in the order in which the store was given them, and a clear comes
+/// after the writes before it. A kill leaves a key with its value before a write or with that after
 /// it, whole. If a write fails, reads do not return an older value of its key any more: the key is
 /// barred until a later commit has removed that value.
 ///
@@ -36,9 +36,8 @@ import Synchronization
 /// Threads. Many threads may call any function at once, except opening, `close` and a fork. The
 /// store's locks come after the cache's (see `Cache`). The store makes no callback while it holds
 /// one of its locks, except those that `StorageObserver` names. The cache may hold a stripe or a
-/// lock of the memory tier when it calls `submit`, `announce`, `isAnnounced`, `isUndecided`,
-/// `isPending`, `mayHold`, `info`, `noteAccess`, `limits`, `isUp`, `announcedCount`. These do not
-/// wait for a commit.
+/// lock of the memory tier when it calls `write`, `isUndecided`, `isPending`, `mayHold`, `info`,
+/// `noteAccess`, `limits`, `isUp`. These do not wait for a commit of another call.
 ///
 /// A store that is out of service has no entries, refuses puts, and fails other writes; `stats`
 /// says so.
@@ -55,21 +54,12 @@ protocol Storage: AnyObject {
   /// opening has met.
   func watch(by observer: any StorageObserver)
 
-  func prepare(_ write: StorageWrite)
-  func submit(_ write: StorageWrite)
-  /// Replaces `submit` for a write that is not to be made (its condition did not hold). Discards
-  /// what `prepare` made, or drops an announced write.
-  func abandon(_ write: StorageWrite)
-  func complete(_ write: StorageWrite)
+  /// Called for every put. A file that is made here is the write's (`ValueForm.file`); if the write
+  /// is not made after all, the file goes with it.
+  func prepare(_ write: inout StoreWrite)
+  func write(_ write: inout StoreWrite)
+  func finish(_ write: inout StoreWrite)
 
-  /// Makes reads see a put that will be submitted later: the memory tier evicts the entry, and
-  /// `submit` would take too long at that point. Called under any lock of that tier: O(1), no I/O,
-  /// no waiting. False: all tiers were cleared after its version was drawn, and the put is not to
-  /// be made. A write that is submitted for its key takes its place, except a removal of the same
-  /// version. Afterwards the caller takes the key's stripe, submits another write with the block if
-  /// this one is still announced, and abandons this one.
-  func announce(_ write: StorageWrite) -> Bool
-  func isAnnounced(_ write: StorageWrite) -> Bool
   /// True if a write of a key is submitted and not yet committed, or the key is barred: then reads
   /// see another state of it than a kill would leave.
   func isPending(_ key: Bytes, _ hash: UInt64) -> Bool
@@ -81,11 +71,6 @@ protocol Storage: AnyObject {
   func isUndecided(_ key: Bytes, _ hash: UInt64) -> Bool
   /// Waits for such a write, as `complete` does.
   func awaitDecision(_ key: Bytes, _ hash: UInt64)
-
-  /// The number of announced writes.
-  var announcedCount: UInt64 { get }
-  /// True if the newest write of a key is an announced one.
-  func isAnnounced(_ key: Bytes, _ hash: UInt64) -> Bool
 
   /// The newest entry, submitted writes included, with its value; nil if there is none or it has
   /// expired. An access counts a hit or a miss, and notes the time. The caller holds no lock. `info` may be called with the key's stripe lock held.
@@ -223,7 +208,11 @@ protocol Storage: AnyObject {
 
 /// Defaults for the optional parts of a store.
 extension Storage {
-  func prepare(_ write: StorageWrite) {}
+  func prepare(_ write: inout StoreWrite) {}
+
+  // For a store that commits at once.
+  func finish(_ write: inout StoreWrite) {}
+  func isPending(_ key: Bytes, _ hash: UInt64) -> Bool { false }
 
   // Without sharing processes, no write has a condition.
   func isUndecided(_ key: Bytes, _ hash: UInt64) -> Bool { false }

@@ -1,7 +1,6 @@
 import Synchronization
 
-/// What a store is asked of a key beside its entry: what is submitted and not committed, and puts
-/// that reads see before they are submitted (see `Storage.announce`).
+/// What a store is asked of a key beside its entry: whether a write is submitted and not committed.
 extension DiskTier {
   func isPending(_ key: Bytes, _ hash: UInt64) -> Bool {
     queue.isOverlaid && queue.concerns(key, hash)
@@ -27,31 +26,10 @@ extension DiskTier {
     }
   }
 
-  func announce(_ write: StorageWrite) -> Bool {
-    guard let entry = write.entry else { return false }
-    let queued = QueuedWrite(write)
-    queued.size = entry.size
-    queued.checksum = entry.checksum
-    guard queue.announce(queued) else { return false }
-    write.storage = queued
-    return true
-  }
-
-  func isAnnounced(_ write: StorageWrite) -> Bool {
-    guard let storage = write.storage else { return false }
-    return queue.isAnnounced(unsafeDowncast(storage, to: QueuedWrite.self))
-  }
-
   func isUndecided(_ key: Bytes, _ hash: UInt64) -> Bool { queue.undecided(key, hash) != nil }
 
   func awaitDecision(_ key: Bytes, _ hash: UInt64) {
     guard let write = queue.undecided(key, hash) else { return }
     while queue.waitOrLead(for: write) { lead() }
-  }
-
-  var announcedCount: UInt64 { queue.isOverlaid ? queue.announcedCount : 0 }
-
-  func isAnnounced(_ key: Bytes, _ hash: UInt64) -> Bool {
-    queue.isOverlaid && queue.isAnnounced(key, hash)
   }
 }

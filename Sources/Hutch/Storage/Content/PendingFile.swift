@@ -1,0 +1,218 @@
+import CSystem
+
+/// A content file before there is an entry with it. It owns the file's descriptor, the file's place
+/// among those in flight, and, until it has landed, the file itself: the end of the last reference
+/// deletes what has not landed. One thread at a time changes it; a whole one may be read by many.
+///
+///     state    name on disk     descriptor   end of the last reference
+///     open     the temporary    yes          deletes the file
+///     whole    its own          no           deletes the file
+///     landed   an entry's       no           nothing
+///
+/// `finish` leads from open to whole, a link begins as whole, `land` leads to landed. In the child
+/// of a fork the file is the parent's, and no child deletes it.
+final class PendingFile {
+  let name: ContentName
+  let directory: Directory
+  private let inFlight: FilesInFlight
+  private let forks = Process.forks
+  /// -1: closed, or none.
+  private var descriptor: Int32
+  private var sum = Checksum.Sum()
+  /// The bytes that were appended, or linked.
+  private(set) var size: Int
+  /// Of the value, once the file is whole.
+  private(set) var checksum: UInt64
+  private(set) var isWhole: Bool
+  private var hasLanded = false
+
+  private init(
+    _ name: ContentName, _ directory: Directory, _ inFlight: FilesInFlight, owning descriptor: Int32,
+    size: Int, checksum: UInt64, isWhole: Bool
+  ) {
+    self.name = name
+    self.directory = directory
+    self.inFlight = inFlight
+    self.descriptor = descriptor
+    self.size = size
+    self.checksum = checksum
+    self.isWhole = isWhole
+  }
+
+  deinit {
+    if descriptor >= 0 { _ = Descriptor(owning: descriptor) }
+    if hasLanded || Process.isParents(forks) { return }
+    ContentFiles.discard(isWhole ? name : name.temporary, in: directory)
+    inFlight.end(name)
+  }
+
+  /// An empty file.
+  static func create(
+    _ suffix: FileSuffix, in directory: Directory, _ inFlight: FilesInFlight
+  ) throws(Failure) -> PendingFile {
+    let name = try inFlight.newName(suffix)
+    do throws(Failure) {
+      return PendingFile(
+        name, directory, inFlight, owning: try ContentFiles.create(name, in: directory), size: 0,
+        checksum: 0, isWhole: false)
+    } catch {
+      inFlight.end(name)
+      throw error
+    }
+  }
+
+  /// A whole file with this value.
+  static func write(
+    _ value: Bytes, checksum: UInt64, _ suffix: FileSuffix, in directory: Directory,
+    _ inFlight: FilesInFlight, _ syncing: ContentFiles.Syncing, makingRoom: (Int) -> Void
+  ) throws(Failure) -> PendingFile {
+    let name = try inFlight.newName(suffix)
+    do throws(Failure) {
+      do throws(Failure) {
+        try ContentFiles.write(value, name, in: directory, syncing)
+      } catch {
+        guard error.status == .noSpace else { throw error }
+        makingRoom(value.count)
+        try ContentFiles.write(value, name, in: directory, syncing)
+      }
+    } catch {
+      inFlight.end(name)
+      throw error
+    }
+    return PendingFile(
+      name, directory, inFlight, owning: -1, size: value.count, checksum: checksum, isWhole: true)
+  }
+
+  /// One more name of a file that the host has. Nil: a hard link is impossible here.
+  static func link(
+    _ path: Files.Path, _ source: Int32, size: Int, checksum: UInt64, _ suffix: FileSuffix,
+    in directory: Directory, _ inFlight: FilesInFlight, _ syncing: ContentFiles.Syncing
+  ) throws(Failure) -> PendingFile? {
+    let name = try inFlight.newName(suffix)
+    do throws(Failure) {
+      guard try ContentFiles.link(path, source, name, in: directory, syncing) else {
+        inFlight.end(name)
+        return nil
+      }
+    } catch {
+      inFlight.end(name)
+      throw error
+    }
+    return PendingFile(
+      name, directory, inFlight, owning: -1, size: size, checksum: checksum, isWhole: true)
+  }
+
+  private static let pieceSize = 256 << 10
+
+  /// `makingRoom` is asked for so many bytes if the file system is full, once a piece.
+  func append(_ bytes: Bytes, makingRoom: (Int) -> Void) throws(Failure) {
+    let words: StaticString = "cannot write a content file"
+    var done = 0
+    while done < bytes.count {
+      // What has been summed up is in the processor's cache when it is written.
+      let piece = Bytes(rebasing: bytes[done..<min(bytes.count, done + PendingFile.pieceSize)])
+      sum.add(piece)
+      if !Files.write(piece, to: descriptor, at: size) {
+        let failure = Failure.system(words)
+        guard failure.status == .noSpace else { throw failure }
+        makingRoom(bytes.count - done)
+        guard Files.write(piece, to: descriptor, at: size) else { throw .system(words) }
+      }
+      size += piece.count
+      done += piece.count
+    }
+  }
+
+  /// Gives the file its own name.
+  func finish(_ syncing: ContentFiles.Syncing) throws(Failure) {
+    try ContentFiles.settle(descriptor, name, in: directory, syncing)
+    _ = Descriptor(owning: descriptor)
+    descriptor = -1
+    checksum = sum.value
+    isWhole = true
+  }
+
+  /// The bytes appended so far, `size` of them.
+  func read(into target: UnsafeMutableRawBufferPointer) throws(Failure) {
+    guard Files.read(descriptor, into: target) == target.count
+    else { throw .system("cannot read what was written") }
+  }
+
+  /// An entry that is committed has the file.
+  func land() {
+    hasLanded = true
+    inFlight.end(name)
+  }
+}
+
+/// The names of content files that are on their way to an entry. No sweep for orphans touches such
+/// a file. A name ends when the entry is committed or the file is deleted.
+///
+/// A folder is filled with many files before another one is begun, as file systems like it: a new
+/// folder takes more than a new file does, and ext4 puts each somewhere else. Threads that write at
+/// once do so in different folders.
+final class FilesInFlight {
+  /// Protects what follows. Nothing is taken under it.
+  private let lock: Lock
+  private var numbers = GrowingArray<UInt64>()
+  /// How many names have been made, and the folder of the newest.
+  private var made: UInt64 = 0
+  private var folder: UInt8 = 0
+  private static let namesInFolder: UInt64 = 1024
+
+  private init(_ lock: consuming Lock) { self.lock = lock }
+
+  static func make() throws(Failure) -> FilesInFlight { FilesInFlight(try Lock()) }
+
+  /// A new name, which is in flight; `end` is owed.
+  func newName(_ suffix: FileSuffix) throws(Failure) -> ContentName {
+    let random = try ContentName.random(suffix)
+    return try lock.withLock { () throws(Failure) in
+      if made % FilesInFlight.namesInFolder == 0 { folder = random.folder }
+      made &+= 1
+      let name = random.inFolder(folder &+ UInt8(truncatingIfNeeded: numbers.count))
+      try numbers.append(name.number)
+      return name
+    }
+  }
+
+  func end(_ name: ContentName) {
+    lock.withLock {
+      let elements = numbers.elements
+      for i in 0..<elements.count where elements[i] == name.number {
+        numbers.removeBySwapping(at: i)
+        return
+      }
+    }
+  }
+
+  func contains(_ name: ContentName) -> Bool {
+    lock.withLock {
+      for one in numbers.elements where one == name.number { return true }
+      return false
+    }
+  }
+
+  /// Deletes the files of values that are still being written: their writers outlive the store,
+  /// and have nothing left to write to. True if there were any, and what a writer does at this
+  /// moment may leave one behind.
+  func discardAll(in directory: Directory) -> Bool {
+    lock.withLock {
+      for number in numbers.elements {
+        ContentFiles.discard(ContentName(number: number).temporary, in: directory)
+      }
+      return !numbers.isEmpty
+    }
+  }
+
+  // MARK: fork
+
+  func hold(until end: Deadline) -> Bool { lock.lock(until: end) }
+  func letGo() { lock.unlock() }
+
+  /// In the child: what is in flight is the parent's.
+  func forget() { lock.withLock { numbers.removeAll() } }
+
+  /// In a child that has no part in the directory.
+  func leaveBehind() { lock.renew() }
+}

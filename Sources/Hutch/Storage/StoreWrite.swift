@@ -1,0 +1,104 @@
+/// One write to a store: a value on the stack of the call that makes it. A store that needs the
+/// write for longer than the call of `Storage.write` keeps a copy of what it needs, and leaves a
+/// ticket.
+struct StoreWrite {
+  enum Kind {
+    /// Store `entry`.
+    case put
+    /// Remove the entry of `entry`'s key.
+    case remove
+    /// Set the times of the entry of `entry`'s key to `created`, `expires` and `timeToIdle`
+    /// of `times`, if it is there.
+    case touch
+    /// Advance the generation: removes every entry written before.
+    case clear
+  }
+
+  let kind: Kind
+  /// The value with key and record. For `remove` and `touch` only the key counts. For `clear`: nil.
+  /// The caller keeps the block until the write is finished.
+  let entry: UnownedBlock?
+  /// Of the entry's key; 0 for a clear.
+  let hash: UInt64
+  /// Drawn by the cache before `Storage.write`; a put's block has the same version.
+  var version: UInt64 = 0
+  /// For `touch`: the times to set. Its version is that of the entry.
+  var times = Record()
+  /// When the write was submitted.
+  var time: Int64 = 0
+  /// For a put: how the store is to store the value; nil: as it likes.
+  var form: ValueForm?
+
+  // Where several processes share the store (`Storage.sharing`); otherwise these keep their initial
+  // values.
+
+  /// Decided where the write is committed; until then no read sees a write that has a condition.
+  var condition = WriteCondition.always
+  /// Reads see the write from its submission nevertheless: only another process can be in its way.
+  var isShown = false
+
+  /// Belongs to the cache: an entry on its way to the store has made way (see WriteOrder).
+  var hasReplaced = false
+
+  /// Valid when the write is finished.
+  var result = Result()
+
+  /// Belongs to the store. Not nil: the store owes the commit, and the caller owes
+  /// `Storage.finish`. Nil after `Storage.write`: the write is finished.
+  var ticket: AnyObject?
+
+  init(_ kind: Kind, _ entry: UnownedBlock?, _ hash: UInt64) {
+    self.kind = kind
+    self.entry = entry
+    self.hash = hash
+  }
+
+  /// What came of a write.
+  struct Result {
+    /// Nil: committed.
+    var failure: Failure?
+    /// For a put, also if it was refused: stored, tooLarge, noSpace or failed. If a put is not
+    /// stored, the commit has removed the entry that was there.
+    var outcome = TierOutcome.none
+    /// True if there was an entry, not expired, before the write.
+    var existed = false
+
+    // Where several processes share the store.
+
+    /// The condition did not hold, and nothing was done.
+    var isUnmet = false
+    /// For a write with a condition: the version that it found; 0: none.
+    var existing: UInt64 = 0
+    /// The number under which memory may remember the entry (CoherenceCounters).
+    var mark: UInt32 = 1
+    /// The number when the write was carried out: a copy with this number counted then.
+    var markBefore: UInt32 = 1
+  }
+}
+
+/// How a store is to store the value of a put, where there is more to say than that it should. It
+/// belongs to one put, and one thread at a time uses it.
+final class ValueForm {
+  /// The end of the name of the value's file, if the store keeps the value in one; nil: the value
+  /// need not have a file.
+  var suffix: FileSuffix?
+  /// The file that has the value; nil: the put's block has it, or there is none.
+  var file: PendingFile?
+  /// False: the put's block has no value; the file has it, or it was refused before.
+  var isInBlock = true
+  /// Not `none`: the reason why the store will not store the value. The put then removes the
+  /// existing entry.
+  var refusal = TierOutcome.none
+  /// The failure behind `refusal`, if there is one.
+  var failure: Failure?
+  /// Keeps the write's entry if a codec has made it of the value's; nil: none has.
+  var encoded: Block?
+
+  init(suffix: FileSuffix? = nil) { self.suffix = suffix }
+
+  /// Notes why the value will not be stored.
+  func refuse(for reason: Failure) {
+    refusal = reason.status == .noSpace ? .noSpace : .failed
+    failure = reason
+  }
+}
