@@ -970,9 +970,11 @@ HUTCH_API hutch_status hutch_remove_prefix(hutch_cache *cache, const void *prefi
  * with this tag before the call, and no kill of the process brings one back. An entry that
  * is put with the tag during the call may stay. An entry that is put during the call with
  * another tag, or without one, stays. A load or a task that began before the call, and then
- * would store with the tag, does not store (HUTCH_SUPERSEDED). Objects that were put with
- * the tag are removed too. Each entry is removed as by hutch_remove: the listener gets its
- * events. Many removals share a commit, and other calls run between them.
+ * would store with the tag, does not store (HUTCH_SUPERSEDED). The tag of a load is known
+ * when the load is answered. A caller that takes part in such a load after the call gets
+ * the value, which is not stored. Objects that were put with the tag are removed too. Each
+ * entry is removed as by hutch_remove: the listener gets its events. Many removals share a
+ * commit, and other calls run between them.
  *
  * The disk tier finds the entries by an index. The memory tier scans all of its entries:
  * the call takes O(entries in memory). *removed (may be NULL) receives the number of

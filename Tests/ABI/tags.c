@@ -430,7 +430,7 @@ TEST(what_began_before_stores_nothing_with_the_tag) {
     hutch_cache *cache = open_cache(disk ? scratch("cache").text : NULL, &options);
     hutch_put_options put = tagged("red"), other = tagged("blue");
     hutch_value *value = NULL;
-    hutch_loading *stale = NULL, *fresh = NULL;
+    hutch_loading *stale = NULL, *fresh = NULL, *joiner = NULL;
     CHECK_STATUS(HUTCH_NOT_FOUND, hutch_load_begin(cache, KEY("stale"), NULL, &value, &stale));
     CHECK_STATUS(HUTCH_NOT_FOUND, hutch_load_begin(cache, KEY("fresh"), NULL, &value, &fresh));
     CHECK_OK(hutch_suspend(cache));
@@ -441,15 +441,21 @@ TEST(what_began_before_stores_nothing_with_the_tag) {
     task.context = (void *)&without;
     CHECK_OK(hutch_put_async(cache, KEY("other task"), "v", 1, &other, &task, NULL));
     CHECK_REMOVES(0, cache, "red");
+    /* The load's tag is not known yet. */
+    CHECK_STATUS(HUTCH_WOULD_BLOCK, hutch_load_begin(cache, KEY("stale"), NULL, &value, &joiner));
     CHECK_OK(hutch_resume(cache));
     CHECK_OK(hutch_wait_all(cache, HUTCH_FOREVER));
     CHECK_STATUS(HUTCH_SUPERSEDED, with);
     CHECK_OK(without);
-    /* The caller of a load gets what was made. */
+    /* The callers of a load get the value. */
     CHECK_STATUS(HUTCH_SUPERSEDED, hutch_loading_fulfil(stale, "old", 3, &put));
     CHECK_OK(hutch_loading_wait(stale, 0, &value));
     CHECK_BYTES("old", 3, hutch_value_data(value), hutch_value_size(value));
     hutch_value_release(value);
+    CHECK_OK(hutch_loading_wait(joiner, 0, &value));
+    CHECK_BYTES("old", 3, hutch_value_data(value), hutch_value_size(value));
+    hutch_value_release(value);
+    hutch_loading_release(joiner);
     CHECK_OK(hutch_loading_fulfil(fresh, "new", 3, &other));
     hutch_loading_release(stale);
     hutch_loading_release(fresh);

@@ -3,7 +3,7 @@ import Synchronization
 
 /// The tier's limits and what counts against them: one budget for all shards.
 ///
-/// Whoever stores reserves first, so the sums never exceed the limits, whatever the number of
+/// A put reserves before it stores, so the sums never exceed the limits, whatever the number of
 /// threads. Limits and sums are on lines of their own: every get reads the tier's fields, and
 /// every put writes the sums.
 struct Budget: ~Copyable {

@@ -2,8 +2,8 @@ import CSystem
 import Synchronization
 
 /// The short path of a put, which nearly every put into a cache in memory takes: a small value
-/// without options replaces an entry of the same shape, or is a new entry for which a few entries of
-/// the same shard may have to go. One function does it under one hold of the lock, on flat
+/// without options replaces an entry of the same shape, or is a new entry for which a few entries
+/// of the same shard may have to go. One function does it under one hold of the lock, on flat
 /// arguments. It leaves any other put to Shards+Puts.swift before it has changed anything.
 ///
 /// A victim of the same shard pays for the new entry: of the budget, which all threads share, only
