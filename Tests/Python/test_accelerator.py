@@ -446,3 +446,21 @@ def test_what_a_memoized_function_raises(open_cache):
         memoized = cache.memoize(name="f")(lambda: 1)
     with pytest.raises(hutch.ClosedError):
         memoized()
+
+
+def test_the_classes_have_the_methods_for_their_own(open_cache):
+    if _accelerator.module is not None:
+        for kind in (hutch.Cache, hutch.TierView):
+            assert vars(kind)["get"].__objclass__ is kind
+    for other in (hutch.Cache, {}, None):
+        with pytest.raises((TypeError, AttributeError)):
+            hutch.Cache.get(other, "key")
+
+    class Own(hutch.Cache):
+        pass
+
+    with Own() as cache:
+        cache.set("key", [1])
+        assert cache.get("key") == [1] == hutch.Cache.get(cache, "key")
+        assert _accelerator.has_fast_get(cache) == (_accelerator.module is not None)
+    assert inspect.signature(hutch.Cache.get).parameters.keys() == {"self", "key", "default"}

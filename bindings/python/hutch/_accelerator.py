@@ -11,9 +11,11 @@ from __future__ import annotations
 import importlib
 import os
 import sys
-from typing import Any
+from typing import Any, TypeVar
 
 from ._library import build_of_checkout, lib
+
+T = TypeVar("T", bound=type)
 
 _NAME = f"{__package__}._fast"
 
@@ -58,6 +60,19 @@ module: Any = _find()
 """hutch._fast, or None."""
 
 
+_gets: list[Any] = [] if module is None else [vars(module.Fast)["get"]]
+"""The accelerator's get, of each class that has it for its own."""
+
+
 def has_fast_get(cache: Any) -> bool:
     """Whether the accelerator's get is the cache's: no subclass has one of its own."""
-    return module is not None and getattr(type(cache), "get", None) is module.Fast.get
+    found = next((vars(kind)["get"] for kind in type(cache).__mro__ if "get" in vars(kind)), None)
+    return found in _gets
+
+
+def adopt(cls: T) -> T:
+    """Decorator of a class of caches: the accelerator's methods are its own."""
+    if module is not None:
+        module.adopt(cls)
+        _gets.append(vars(cls)["get"])
+    return cls

@@ -13,7 +13,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from . import _logs as _logs  # From the first cache on, warnings go to logging.
-from . import _structs
+from . import _accelerator, _structs
 from ._async import AsyncEntries
 from ._awaits import in_thread, threaded
 from ._entries import Entries
@@ -54,6 +54,7 @@ _NO_THREADS = 8
 _NONEMPTY = 16
 
 
+@_accelerator.adopt
 class Cache(Entries, AsyncEntries):
     """A cache: a memory tier above a directory, or in memory only.
 
@@ -457,6 +458,7 @@ def _close(pointer: Any, number: int) -> None:
         threading.Thread(target=lib.hutch_close, args=(pointer,), name="hutch close").start()
 
 
+@_accelerator.adopt
 class TierView(Entries, AsyncEntries):
     """One tier of a cache, as a cache: see Cache.memory and Cache.disk.
 

@@ -290,7 +290,7 @@ static void fast_dealloc(fast *self) {
   Py_DECREF(type);
 }
 
-static PyMethodDef fast_methods[] = {
+PyMethodDef fast_methods[] = {
     {"get", HUTCH_METHOD(fast_get), METH_FASTCALL | METH_KEYWORDS,
      "get($self, key, default=None)\n--\n\n"
      "The value of key, or default. What is found on disk is brought into memory."},

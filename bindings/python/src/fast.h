@@ -46,6 +46,7 @@ typedef struct state {
 } state;
 
 extern PyType_Spec fast_spec, memoized_spec, pinned_spec;
+extern PyMethodDef fast_methods[];
 
 /* -------------------------------------------------------------------- Fast */
 
