@@ -68,6 +68,7 @@ final class FlatStore: Storage {
 
   func watch(by observer: any StorageObserver) {}
   func noteAccess(_ key: Bytes, _ hash: UInt64, at time: Int64) {}
+  func noteDamage(_ key: Bytes, _ hash: UInt64, _ version: UInt64) {}
   func keys(
     after key: Bytes?, limit: Int, at moment: Moment, visit: (Bytes) -> Void
   ) throws(Failure) -> Int { 0 }
@@ -87,5 +88,5 @@ final class FlatStore: Storage {
   var firstVersion: UInt64 { 1 }
   func differs(from options: StorageOptions) -> Bool { false }
   func close(lastVersion: UInt64) -> Failure? { nil }
-  func beginInChild(isPrepared: Bool) {}
+  func beginInChild(isPrepared: Bool, observer: any StorageObserver) {}
 }
