@@ -26,13 +26,13 @@ final class AccessTimes {
   static let capacity = 4096
   private static let slotCount = 8192
 
-  /// Protects both tables, but for the copies of keys in `leaving`, which nobody frees
-  /// but the writer. No other lock is taken under it.
+  /// Protects both tables, but for the copies of keys in `leaving`, which only
+  /// the writer frees. No other lock is taken under it.
   private let lock: Lock
   /// The tier's. It changes only while nothing has gathered.
   var hash: KeyedHash
   private var gathering = Table()
-  /// Being written out, up to `position`, by whoever has the tier's writer lock.
+  /// Being written out, up to `position`, by the holder of the tier's writer lock.
   private var leaving = Table()
   private var position = 0
   /// In both tables. Relaxed: a question may miss what comes at the same moment.
@@ -168,7 +168,7 @@ final class AccessTimes {
 
   /// The transaction of the last `drain` is committed: what it wrote is in the rows now. A
   /// table leaves as a whole, once all of it has been written.
-  func settle() {
+  func endRound() {
     guard leaving.count > 0, position == AccessTimes.slotCount else { return }
     lock.withLock {
       total.wrappingSubtract(leaving.count, ordering: .relaxed)

@@ -1,7 +1,7 @@
 import CSQLite
 import CSystem
 
-/// One connection to the manifest. Opened without SQLite's own mutex: whoever owns it sees
+/// One connection to the manifest. Opened without SQLite's own mutex: its owner sees
 /// to it that one thread at a time uses it.
 struct Connection: ~Copyable {
   let handle: OpaquePointer
@@ -108,8 +108,8 @@ struct Connection: ~Copyable {
   }
 }
 
-/// A prepared statement. Who steps it resets it before anything else happens: a SELECT that
-/// is left open keeps a checkpoint from finishing, and the log grows without end.
+/// A prepared statement. The caller that steps it resets it before anything else happens: a SELECT
+/// that is left open keeps a checkpoint from finishing, and the log grows without end.
 struct Statement: ~Copyable {
   let handle: OpaquePointer
 

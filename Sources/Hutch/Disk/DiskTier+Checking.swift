@@ -52,7 +52,7 @@ extension DiskTier {
     changes.isAny = true
     try? writerLock.withLock { () throws(Failure) in
       guard isUp, manifest != nil else { throw downFailure }
-      // A transaction like any other: who reads from here on sees it, in every process.
+      // A transaction like any other: reads from here on see it, in every process.
       try transact(changes) { (manifest, _) throws(Failure) in try manifest.reindex() }
       // What was one key may have been two rows.
       candidates.forget()
@@ -184,8 +184,9 @@ extension DiskTier {
     report.orphans = writerLock.withLock { orphans.removed }
   }
 
-  /// A row keeps its id for as long as its value stays, so what is wrong with it is still so
-  /// when it is put right. The sums are next.
+  /// A row's value does not change while it has this id, so a wrong charge is still wrong when it
+  /// is corrected; a row that was touched meanwhile has another id, and the next check finds it.
+  /// The sums are next.
   private func checkCharges(_ report: inout CheckReport) throws(Failure) {
     var last: Int64 = 0
     var isEnd = false
@@ -215,7 +216,7 @@ extension DiskTier {
   }
 
   /// What is wrong at one moment is wrong by the same at any other, since every transaction
-  /// adds and subtracts: so nobody has to stand still while the rows are summed up.
+  /// adds and subtracts: so reads and writes go on while the rows are summed up.
   private func checkSums(_ report: inout CheckReport) throws(Failure) {
     for _ in 0..<4 {
       guard

@@ -3,7 +3,7 @@ import Synchronization
 
 /// The leader's transactions: what is queued is committed together, and what a commit owes is done.
 extension DiskTier {
-  /// At most this many writes, and about this many bytes, in one transaction: who leads
+  /// At most this many writes, and about this many bytes, in one transaction: a leader
   /// serves others for a moment, not for ever.
   private static let mostWrites = 128
   private static let mostBytes: Int64 = 4 << 20
@@ -147,7 +147,7 @@ extension DiskTier {
       detach()
       throw downFailure
     }
-    settle(manifest, changes, batch)
+    afterCommit(manifest, changes, batch)
   }
 
   /// Whether an error means that the tier cannot go on.
@@ -173,7 +173,7 @@ extension DiskTier {
 
   /// What is owed after a commit: files that lost their rows go, the limit and the bound on
   /// the log hold again, the numbers are shown.
-  private func settle(_ manifest: Manifest, _ changes: Changes, _ batch: [QueuedWrite]) {
+  private func afterCommit(_ manifest: Manifest, _ changes: Changes, _ batch: [QueuedWrite]) {
     if changes.hasDropped, let observer {
       changes.forEachDropped { observer.storeDrops($0, $1, $2) }
     }
@@ -197,7 +197,7 @@ extension DiskTier {
     let changes = Changes()
     changes.isAny = true
     // What fails is not tried again: a second round would not know where it was.
-    defer { accesses.settle() }
+    defer { accesses.endRound() }
     try transact(changes) { (manifest, _) throws(Failure) in
       hasMore = try self.accesses.drain(limit) { (key, time, uses) throws(Failure) in
         try manifest.noteAccess(key, at: time, uses: uses)

@@ -10,9 +10,9 @@ import Synchronization
 /// the readers' held every connection is closed. If it is not to be, they stay open, for the
 /// child does not touch its copies.
 ///
-/// From then on the child is one more member of the directory (DiskTier+Sharing.swift): it has a turn
-/// and a presence of its own, and the same shared state. Before its first fork an EXCLUSIVE tier
-/// keeps its turn and has no other members; from then on it takes turns like a SHARED one.
+/// From then on the child is one more member of the directory (DiskTier+Sharing.swift): it has a
+/// turn and a presence of its own, and the same shared state. Before its first fork an EXCLUSIVE
+/// tier keeps its turn and has no other members; from then on it takes turns like a SHARED one.
 ///
 /// The child is counted as a member before it is there, and its presence is locked, so that what
 /// it remembers is never less than coherent, and the parent never takes itself for alone.

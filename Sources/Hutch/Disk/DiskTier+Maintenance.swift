@@ -43,7 +43,7 @@ extension DiskTier {
 
   /// One transaction of what has to do with rows, then files. The writer lock is held.
   private func maintain(_ manifest: Manifest, _ changes: Changes) throws(Failure) -> Bool {
-    // Without a transaction to tell, it would be noticed by nobody.
+    // With no transaction under way, no commit would notice it.
     if manifest.hasMoved {
       goDown(Failure(.tierDown, "the directory was removed or replaced"))
       detach()
@@ -129,7 +129,7 @@ extension DiskTier {
     guard maintenanceLock.tryLock() else { return false }
     defer { maintenanceLock.unlock() }
     if !idleScan.isUnderWay {
-      // By a host's clock it is not we who ask once a second, and counts are exact.
+      // With a host's clock the host calls maintenance, and counts are exact.
       guard now >= idleFrom.load(ordering: .relaxed), clock.isHosts || idleScan.mayBegin
       else { return false }
       idleFrom.store(Record.never, ordering: .relaxed)

@@ -19,7 +19,7 @@ extension DiskTier {
         // The next one that is alone makes it anew.
         if tier.directoryLock?.isAlone ?? false { tier.shared.remove(from: directory) }
         guard options.isOptional && error.isOfDirectory else { throw error }
-        // Whoever can use it may.
+        // Another opening may be able to use it.
         tier.use(nil)
         tier.reason = error
         tier.isTold = false
@@ -246,7 +246,7 @@ extension DiskTier {
   // MARK: out of service
 
   /// From here on the tier has no entries and takes none. Called with any lock but the
-  /// state's; the connections are closed by who next has the writer lock.
+  /// state's; the next holder of the writer lock closes the connections.
   func goDown(_ failure: Failure) {
     stateLock.withLock {
       guard isUp else { return }

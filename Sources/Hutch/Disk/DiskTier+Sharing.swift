@@ -1,24 +1,24 @@
 import CSystem
 import Synchronization
 
-/// The members of a directory: the openings of several processes (sharing SHARED), a process and its
-/// forked children (any sharing), or one opening alone. There is one protocol for all of them.
+/// The members of a directory: the openings of several processes (sharing SHARED), a process and
+/// its forked children (any sharing), or one opening alone. There is one protocol for all of them.
 ///
 /// Each member has connections of its own. A member that writes or checkpoints takes a turn: the
 /// writer lock between processes, for one transaction or one checkpoint. At the beginning of its
 /// turn the member learns what others have committed since its last one: the meta row, and the
-/// limits, which are the manifest's. So counts and limits are right over all members, and conditions
-/// are decided within the transaction. A read takes no turn; what it must know of others' commits
-/// is in `SharedState`. EXCLUSIVE closes the door to other openings (WriterLock): until its first
-/// fork such a member keeps its turn, and `SharedState` is memory of its own.
+/// limits, which are the manifest's. So counts and limits are right over all members, and
+/// conditions are decided within the transaction. A read takes no turn; what it must know of
+/// others' commits is in `SharedState`. EXCLUSIVE closes the door to other openings (WriterLock):
+/// until its first fork such a member keeps its turn, and `SharedState` is memory of its own.
 ///
 /// Versions are drawn from one number for all members. The opening that found itself alone has
 /// leased them in the manifest, and every transaction extends the lease.
 ///
-/// The kernel gives up the locks of a process that is killed. Other members put in order what it has
-/// left: the next turn ends a transaction that was under way; a sweep removes content files without
-/// rows once they are an hour old, or at once if its member is alone, since no other member's can be
-/// on their way; every member empties the trash once a minute.
+/// The kernel gives up the locks of a process that is killed. Other members put in order what it
+/// has left: the next turn ends a transaction that was under way; a sweep removes content files
+/// without rows once they are an hour old, or at once if its member is alone, since no other
+/// member's can be on their way; every member empties the trash once a minute.
 extension DiskTier {
   /// A turn, as a lock. Within the process it is `writerMutex`.
   struct WriterTurn {
@@ -47,7 +47,7 @@ extension DiskTier {
       if isAsleep { try wake() }
       try catchUp()
     } catch {
-      // Told by the transaction.
+      // A transaction asks again and fails; a checkpoint asks for the turn (`mayWrite`).
       counters.failures.add()
     }
   }
@@ -79,7 +79,7 @@ extension DiskTier {
     shared.generation = manifest.meta.generation
     sequence = begun
     publish(manifest.meta)
-    shared.settle()
+    shared.noteDone()
   }
 
   /// The limits are the manifest's.
@@ -100,7 +100,7 @@ extension DiskTier {
     shared.ended()
     sequence = shared.begun
     shownSequence.store(sequence, ordering: .releasing)
-    shared.settle()
+    shared.noteDone()
   }
 
   /// The numbers under which these writes' entries may be remembered above: what the counters
@@ -189,7 +189,7 @@ extension DiskTier {
     epoch.store(shared.epoch, ordering: .releasing)
     sequence = shared.begun
     shownSequence.store(sequence, ordering: .releasing)
-    shared.settle()
+    shared.noteDone()
   }
 
   /// Ends a membership that is not the last one. False: it is. The turn is ours.

@@ -1,8 +1,8 @@
 import CSystem
 import Synchronization
 
-/// Space: the limit after each commit (SpaceLedger has the sum), and a file system that is full, where
-/// room is made at the expense of the least recently used entries.
+/// Space: the limit after each commit (SpaceLedger has the sum), and a file system that is full,
+/// where room is made at the expense of the least recently used entries.
 ///
 /// To delete rows takes room too: the log grows, and moving it into the database may grow that.
 /// So a small reserve is kept, and made before it is needed; where another program has taken the
@@ -131,7 +131,7 @@ extension DiskTier {
     return reserve
   }
 
-  /// As a writer would, who may not come: for maintenance. The writer lock is held. True if
+  /// For maintenance, since no write may come that would do it. The writer lock is held. True if
   /// there is more to do.
   func keepFree(_ changes: inout [Changes]) -> Bool {
     guard limits.minFree != 0 else { return false }

@@ -2,7 +2,7 @@ import CSystem
 import Synchronization
 
 /// Trims that somebody asks for, in slices: rows are looked for by a connection that reads, and
-/// removed in short transactions, between which whoever waits to write goes first. No slice
+/// removed in short transactions, between which waiting writers go first. No slice
 /// stops a read.
 ///
 /// A trim looks at the rows that are there when it begins; what is written, touched or read
@@ -83,8 +83,8 @@ extension DiskTier {
     announce()
   }
 
-  /// Who takes a lock again at once gets it before those who wait. So the queue decides: what
-  /// was submitted before this is committed when it returns.
+  /// A thread that takes a lock again at once gets it before the threads that wait. So the queue
+  /// decides: what was submitted before this is committed when it returns.
   private func letWritersPast() {
     guard !queue.isEmpty else { return }
     let barrier = QueuedWrite()
@@ -343,7 +343,7 @@ extension DiskTier {
 }
 
 extension TrimRule {
-  /// Of the others: who has less goes first.
+  /// Rows with the lower rank go first.
   func item(_ row: Row, uses: Int64) -> RankedHeap.Item {
     let rank: (Int64, Int64) =
       switch spec.kind {

@@ -18,8 +18,8 @@ import Synchronization
 ///                            the last manifest that was found damaged, for a week
 ///     hutch-<digits>.new     a manifest that is being made
 ///
-///   Whose a file is. The directory is a cache's if it has a manifest of ours, or `hutch.lock`,
-///   which is made only in a directory that is empty, or whose caller says that it need not be.
+///   What is ours. The directory is a cache's if it has a manifest of ours, or `hutch.lock`, which
+///   is made only in a directory that is empty, or that the caller says need not be.
 ///   In it the library opens, moves and unlinks what has one of these names and nothing else:
 ///   a content file, in `content/xx` as in `trash`, is known by `hutch-` and the digits, in the
 ///   folder that they say (ContentName). `content`, `trash` and `xx` are folders and no
@@ -74,9 +74,9 @@ import Synchronization
 ///     1 prepare, no lock     a large value is written to content/xx/<name>.tmp, then renamed:
 ///                            a file under its own name is whole
 ///     2 submit               the write is in the queue; reads see it from here on
-///     3 complete             who finds nobody committing leads: one transaction for all that
-///                            are queued. A row with a new id, the old one's gone if there
-///                            is one, room made for the limits, meta row, COMMIT
+///     3 complete             a caller that finds no leader becomes the leader: one transaction
+///                            for all that are queued. A row with a new id, the old one's gone if
+///                            there is one, room made for the limits, meta row, COMMIT
 ///     4 after the commit     content files that lost their rows are renamed into trash/
 ///   A process that is killed before 3 leaves a file without a row, after 3 likewise: an
 ///   orphan, which the sweep after an opening that was not clean removes. A row is never
@@ -84,21 +84,23 @@ import Synchronization
 ///   Of a value that comes in pieces, the pieces are written to <name>.tmp as they come, and
 ///   the rest of 1 is done at its commit. A file that is moved or linked here is linked under
 ///   its own name instead of 1; of one that is moved the old name goes after 4. While files
-///   are held 4 waits, and so do sweeps: who is killed then leaves orphans.
+///   are held 4 waits, and so do sweeps: a process that is killed then leaves orphans.
 ///
 /// Locks, in the order in which they are taken
 ///     the cache's stripe     not ours; submit, get and info may be called under it
 ///     maintenanceLock        the walk for idle entries
 ///     writerLock             the manifest's writing connection, the meta row, trash, the OFD
-///                            lock on `lock`; held for a transaction, a checkpoint, an unlink.
+///                            locks on `hutch.lock`; held for a transaction, a checkpoint, an unlink.
 ///                            Between processes too, where they share (DiskTier+Sharing.swift)
-///     a reader's lock        one connection that reads (Readers)
+///     a reader's lock        one connection that reads (Readers). Under it the state's lock and
+///                            that of the access times
 ///     the queue's lock       queued writes and bars (WriteQueue); O(1)
 ///     stateLock              `place`, `reason`; O(1)
 ///     the locks of FilesInFlight and AccessTimes: nothing else is taken under them
 ///   A fork takes all of them but maintenanceLock, in this order (DiskTier+Fork.swift).
-///   Reads take a reader's lock, and none that is held during I/O of a writer. Nothing calls
-///   out (the observer; the host's clock) with any of them held, but for the observer's
+///   `get` and `info` take a reader's lock, and none that is held during I/O of a writer; walks,
+///   trims, checks and holds take the writer lock for moments. Nothing calls out (the observer; the
+///   host's clock) with any of them held, but for the observer's
 ///   `storeDrops`, `storeCommits` and `storeReturns`, under the writer lock: the first two take
 ///   the locks of the events and of one memory shard, the third none, and they hold nothing when
 ///   they return.
@@ -109,6 +111,27 @@ import Synchronization
 /// manifest is set aside then, and the tier starts empty. A directory that somebody has removed is
 /// not made again, unless the disk is optional: that one is made as `hutch_open` would. A tier
 /// that is optional may begin out of service.
+///
+/// States. `up` is read without a lock; the others are under the writer lock.
+///
+///              up     manifest  isAsleep  isHeir  isLeft
+///     up       true   open      false     false   false   in service
+///     asleep   true   nil       true      either  false   a fork has closed the connections. Reads
+///                                                         open theirs again when they are next
+///                                                         needed, the next turn opens the
+///                                                         manifest. isHeir: in the child, before
+///                                                         its first turn, which drops what the
+///                                                         parent had under way
+///     down     false  either    either    either  false   `reason` says why. The next holder of
+///                                                         the writer lock closes what is open;
+///                                                         `reopen` leads to up
+///     left     false  nil       false     false   true    a child without a part in the directory,
+///                                                         for ever
+///
+///     up -> down       goDown: a commit, a read or a turn finds the directory or the manifest gone
+///                      or damaged
+///     up -> asleep     prepareFork       asleep -> up     wake, or down if the manifest is gone
+///     any -> left      beginInChild of a fork that was not prepared
 final class DiskTier: Storage {
   let clock: Clock
   let options: StorageOptions
@@ -140,6 +163,7 @@ final class DiskTier: Storage {
   var highestVersion: UInt64 = 0
   /// The time of the last write or maintenance.
   var latestTime: Int64 = 0
+  /// The leader's, which alone uses it, with the lock or without.
   var batch: [QueuedWrite] = []
   /// What the last opening has found in the directory. Written before the tier is up.
   var met = Met()
@@ -148,8 +172,8 @@ final class DiskTier: Storage {
     var unclean = false
     var changesLimits = false
   }
-  /// Whether the limits in force have been settled: by an opening of the directory, or by who has
-  /// set them since.
+  /// Whether the limits in force have been settled: by an opening of the directory, or by
+  /// `setLimits` since.
   var hasLimits = false
   /// A check has found the manifest damaged beyond repair: it is set aside when the tier comes
   /// back.
@@ -164,7 +188,8 @@ final class DiskTier: Storage {
   var unlooked: Int64 = 0
 
   /// Protects `idleScan`: one thread at a time looks for idle entries. Taken with no other
-  /// lock held; the locks below it in the list are taken under it.
+  /// lock of the tier held, the cache's own lock of maintenance perhaps; the locks below it in the
+  /// list are taken under it.
   let maintenanceLock: Lock
   var idleScan = IdleScan()
   /// When the next entry can have been idle for too long, as far as is known; the least
@@ -211,8 +236,8 @@ final class DiskTier: Storage {
 
   // MARK: state
 
-  /// Protects `place`, `reason` and `isTold`. `place` is changed under the writer lock too, so
-  /// who has either lock may read it.
+  /// Protects `place`, `reason` and `isTold`. `place` is changed with the writer lock held too, so
+  /// a holder of either lock may read it.
   let stateLock: Lock
   /// Where the tier is, or was last.
   var place: Directory
@@ -225,7 +250,7 @@ final class DiskTier: Storage {
   var reason: Failure?
   /// Whether the observer has been told of it.
   var isTold = true
-  /// Release when it changes, acquire by who acts on it.
+  /// Release when it changes, acquire by readers.
   let up = Atomic<Bool>(false)
   let leaseStart = Atomic<UInt64>(1)
 
@@ -360,8 +385,8 @@ final class DiskTier: Storage {
   }
 }
 
-/// The limits as they are now, without a lock: who reads two of them while they are being
-/// changed may see an old one and a new one.
+/// The limits as they are now, without a lock: a caller that reads two of them during a change
+/// may see an old one and a new one.
 final class LiveLimits {
   private let cost = Atomic<UInt64>(0)
   private let count = Atomic<UInt64>(0)

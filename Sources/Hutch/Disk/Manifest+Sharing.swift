@@ -3,8 +3,8 @@ import CSystem
 
 /// What other processes have committed.
 extension Manifest {
-  /// Reads the meta row anew. The turn is the caller's; nobody else writes. Returns the limits in
-  /// force. `trustsLog`: whether what the shared state says of the log is so.
+  /// Reads the meta row anew. The caller has the turn, so no other process writes. Returns the
+  /// limits in force. `trustsLog`: whether what the shared state says of the log is so.
   func reload(
     _ shared: SharedState, trustsLog: Bool, in directory: Directory
   ) throws(Failure) -> TierLimits {

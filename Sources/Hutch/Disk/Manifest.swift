@@ -84,7 +84,7 @@ final class Manifest {
   private var syncs: Bool { durability != .process }
   /// As last committed.
   var meta = Meta()
-  /// As the manifest had them when it was opened; nil: nobody has set any yet.
+  /// As the manifest had them when it was opened; nil: none have been set yet.
   private(set) var limits: TierLimits?
   /// See `reload`; made when it is first needed.
   var sums: OwnedStatement?
@@ -338,9 +338,9 @@ final class Manifest {
 
   // MARK: transactions
 
-  /// Nobody else writes, says the caller. But a reader that finds the log's index half written
-  /// takes SQLite's write lock for a moment to read it again (walIndexReadHdr), so 'busy' is
-  /// no answer at once.
+  /// The caller sees to it that no other connection writes. But a reader that finds the log's index
+  /// half written takes SQLite's write lock for a moment to read it again (walIndexReadHdr), so
+  /// 'busy' is no answer at once.
   func begin() throws(Failure) {
     var tries = 0
     while true {
@@ -419,8 +419,8 @@ final class Manifest {
       readers.letGo()
       let code = sqlite3_wal_checkpoint_v2(connection.handle, nil, mode, &all, &moved)
       if code == SQLITE_OK && all == moved {
-        // Who began to read meanwhile reads the log; who does from here on reads the database,
-        // and does not keep the log from beginning anew.
+        // A read that began meanwhile reads the log; one that begins from here on reads the
+        // database, and does not keep the log from beginning anew.
         readers.letGo()
         isMarked = true
         logState.pointee.used = 0

@@ -146,7 +146,7 @@ enum ManifestFile {
 
   /// Renames a damaged manifest and its log to `hutch-<16 digits>.damaged` and `...-wal`, the
   /// names under which SQLite's tools still read them together. One is kept, the newest: what
-  /// nobody looks at must not fill the disk.
+  /// is not looked at must not fill the disk.
   static func setAside(in directory: Directory) throws(Failure) {
     let at = directory.descriptor
     remove(damaged, in: directory)

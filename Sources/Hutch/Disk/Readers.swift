@@ -7,13 +7,14 @@ import Synchronization
 ///
 /// To begin and to end a transaction is half of what it takes SQLite to read a small row. So a
 /// connection that finds the manifest as it left it begins one and keeps it, for the reads that
-/// follow; the first one after a commit ends it. It stands in the way of nobody but a checkpoint,
+/// follow; the first one after a commit ends it. It stands in the way of checkpoints only,
 /// which calls `letGo`. Where other processes have the directory open, none is kept: the others'
 /// commits are not seen here, and their checkpoints do not call `letGo`.
 final class Readers {
   private final class Reader {
-    /// Protects `connection`, and whoever reads with it. Nothing but the state lock is taken
-    /// under it; it is held for a statement, not while a content file is read.
+    /// Protects `connection` and the read that uses it. Only the state's lock and that of the
+    /// access times are taken under it; it is held for a statement, not while a content file is
+    /// read.
     let lock: Lock
     var connection: ReadConnection?
     init() throws(Failure) { lock = try Lock() }
@@ -22,7 +23,7 @@ final class Readers {
   private let readers: [Reader]
   private static let count = 4
   /// Counts what may have changed the manifest. Release after a commit and before its end is
-  /// told, acquire before a read: who has been told of a commit reads it.
+  /// told, acquire before a read: a thread that has been told of a commit reads it.
   private let states = Atomic<UInt64>(0)
 
   /// By what a connection knows the manifest as it left it: the commits of this process, and those
@@ -71,7 +72,7 @@ final class Readers {
   private func reserve(
     in place: () -> Directory?, at shared: UInt64?
   ) throws(Failure) -> Reader? {
-    // Threads spread by an address of their own; whose turn it is does not matter.
+    // Threads spread by an address of their own; which reader a thread gets does not matter.
     let start = Int(truncatingIfNeeded: UInt(pthread_self()) >> 12) & (Readers.count - 1)
     var chosen = readers[start]
     var isLocked = false
@@ -101,7 +102,7 @@ final class Readers {
     return nil
   }
 
-  /// Closes the connections, each when its reader has ended. Who calls this has seen to it
+  /// Closes the connections, each when its reader has ended. The caller has seen to it
   /// that `place` gives none by now.
   func close() {
     for reader in readers {

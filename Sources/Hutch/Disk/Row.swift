@@ -13,8 +13,8 @@ struct Row {
   /// False: a field is impossible, the entry is damaged.
   var isSound = true
 
-  /// The columns of every statement that reads rows, in this order. The value is last:
-  /// without it SQLite reads no more than the head of a long row.
+  /// The columns of the statements that read a row by its key, in this order. The value is last and
+  /// may be left out: then SQLite reads no more than the head of a long row.
   static let id: Int32 = 0
   static let generation: Int32 = 1
   static let version: Int32 = 2
@@ -87,8 +87,7 @@ extension Record {
 ///     salt = XXH3(key) with version, generation and XXH3(extended data and tag) mixed in, and
 ///            the size of a tag with the version
 ///
-/// Whoever has the row's other fields gets the value's own checksum from it without
-/// reading the value.
+/// With the row's other fields the value's own checksum follows from it, without the value.
 enum Seal {
   static func salt(
     key: Bytes, version: UInt64, generation: Int64, extended: Bytes, tagSize: UInt8

@@ -7,7 +7,7 @@
 /// run of rows that is read tells how many there are to an id where it began, which the part
 /// remembers: the mean of what it knew and what was seen, or only the latter if that is far off. A
 /// part that has never been looked at counts as full: so are new ones. Nothing is counted, so
-/// nothing can get out of step, whoever writes.
+/// nothing can get out of step, whichever process writes.
 struct RowDensity: ~Copyable {
   static let parts = 256
   /// Rows to 65,536 ids.

@@ -23,8 +23,9 @@ import Synchronization
 /// Where sharing is EXCLUSIVE there is no file: the memory is the process's own, and its forked
 /// children have it in common.
 ///
-/// All but the versions and what `CoherenceCounters.dropCopies` does is written by who has the
-/// writer lock. Release and acquire throughout, so that who sees a number sees what it is about.
+/// All but the versions and what `CoherenceCounters.dropCopies` does is written by the
+/// holder of the writer lock. Release and acquire throughout, so that a reader of a number sees
+/// what it is about.
 final class SharedState {
   private enum At {
     static let magic = 0
@@ -196,7 +197,7 @@ final class SharedState {
     set { half(At.durability).pointee.store(newValue, ordering: .relaxed) }
   }
 
-  /// Whoever is alone takes notice of it. True: of the members that were lost one may have
+  /// A member notes that it is alone. True: of the members that were lost one may have
   /// left something behind.
   func noteAlone() -> Bool {
     let lost = members > 1 + idleMembers
@@ -219,8 +220,8 @@ final class SharedState {
   var isSettled: Bool { load(At.done) == begun }
 
   /// The transactions so far, while this process is the only one that makes any, and none is
-  /// under way. Whoever comes is counted before its first commit: who has been told of that
-  /// commit finds nil here.
+  /// under way. A new member is counted before its first commit: a process that has been told
+  /// of that commit finds nil here.
   var quietState: UInt64? {
     let done = load(At.done)
     return !counters.hasOthers && done == begun ? done : nil
@@ -232,7 +233,8 @@ final class SharedState {
     store(At.begun, begun &+ 1)
   }
 
-  /// The entry of the key with this hash is about to change. `isForAll`: our own copies count no more either.
+  /// The entry of the key with this hash is about to change. `isForAll`: our own copies count no
+  /// more either.
   func touch(_ hash: UInt64, isForAll: Bool = false) throws(Failure) {
     beginChanging()
     guard isForAll || counters.hasOthers else { return }
@@ -269,7 +271,7 @@ final class SharedState {
     forgetTransaction()
   }
 
-  /// The transaction has ended, and who next has the writer lock has to find out how.
+  /// The transaction has ended, and the next holder of the writer lock has to find out how.
   func forgetTransaction() {
     isChanging = false
     touchedAll = false
@@ -277,7 +279,7 @@ final class SharedState {
   }
 
   /// What is told here is what the manifest has.
-  func settle() { store(At.done, begun) }
+  func noteDone() { store(At.done, begun) }
 
   /// Of writers that died.
   func evenAll() {

@@ -1,9 +1,9 @@
 import CSystem
 
 /// The lock that says which openings a directory has, and which of them may write: locks of open
-/// file descriptions on bytes of the file `hutch.lock`. The file is the first thing that the library
-/// makes in a directory, so a directory that has it is a cache's, whatever has become of the
-/// manifest. Unlike SQLite's own, these locks are not dropped when the process closes another
+/// file descriptions on bytes of the file `hutch.lock`. The file is the first thing that the
+/// library makes in a directory, so a directory that has it is a cache's, whatever has become of
+/// the manifest. Unlike SQLite's own, these locks are not dropped when the process closes another
 /// descriptor of the file, and the kernel gives them up when the process dies.
 ///
 ///     byte         locked                        for
@@ -19,11 +19,11 @@ import CSystem
 /// Presence comes with the first turn: an opening that has the turn and finds no other presence is
 /// alone, and stays so until the turn ends.
 ///
-/// A fork makes another member. Turn and presence are this process's alone: the parent makes an open
-/// file for the child, before the fork and within a turn, so that the child is present from the
-/// first. The door's open file is inherited: an EXCLUSIVE door stays closed to others until the last
-/// of parent and children has closed it. An EXCLUSIVE opening that has never forked keeps its turn,
-/// which no other opening can want.
+/// A fork makes another member. Turn and presence are this process's alone: the parent makes an
+/// open file for the child, before the fork and within a turn, so that the child is present from
+/// the first. The door's open file is inherited: an EXCLUSIVE door stays closed to others until the
+/// last of parent and children has closed it. An EXCLUSIVE opening that has never forked keeps its
+/// turn, which no other opening can want.
 ///
 /// Used under the tier's writer mutex.
 final class WriterLock {
