@@ -50,6 +50,21 @@ struct Connection: ~Copyable {
     return Statement(statement)
   }
 
+  /// A statement that reads rows: `Row.columns`, then `rest`.
+  func prepareRows(_ rest: StaticString) throws(Failure) -> Statement {
+    var sql = GrowingArray<UInt8>()
+    for part in [Row.columns, rest] {
+      for i in 0..<part.utf8CodeUnitCount { try sql.append(part.utf8Start[i]) }
+    }
+    var statement: OpaquePointer?
+    let code = sql.elements.withMemoryRebound(to: CChar.self) {
+      sqlite3_prepare_v3(
+        handle, $0.baseAddress, Int32($0.count), UInt32(SQLITE_PREPARE_PERSISTENT), &statement, nil)
+    }
+    guard code == SQLITE_OK, let statement else { throw failure(code, rest) }
+    return Statement(statement)
+  }
+
   /// The first column of the first row; nil if there is no row.
   func integer(_ sql: StaticString) throws(Failure) -> Int64? {
     let statement = try prepare(sql)

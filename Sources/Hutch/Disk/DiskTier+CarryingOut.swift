@@ -73,7 +73,7 @@ extension DiskTier {
   }
 
   private func put(
-    _ write: QueuedWrite, replacing old: Found?, _ manifest: Manifest, _ meta: inout Meta,
+    _ write: QueuedWrite, replacing old: Row?, _ manifest: Manifest, _ meta: inout Meta,
     _ changes: Changes
   ) throws(Failure) {
     let entry = write.entry!
@@ -102,20 +102,20 @@ extension DiskTier {
 
   /// Deletes a row; its content file goes when the transaction is committed.
   func delete(
-    _ found: Found, _ manifest: Manifest, _ meta: inout Meta, _ changes: Changes
+    _ found: Row, _ manifest: Manifest, _ meta: inout Meta, _ changes: Changes
   ) throws(Failure) {
     try manifest.delete(found)
     try lose(found, &meta, changes)
   }
 
-  private func lose(_ found: Found, _ meta: inout Meta, _ changes: Changes) throws(Failure) {
+  private func lose(_ found: Row, _ meta: inout Meta, _ changes: Changes) throws(Failure) {
     if let file = found.file { try changes.lose(file, size: found.record.size) }
     meta.subtract(charge: found.charge, generation: found.generation)
     changes.isAny = true
   }
 
   private func touch(
-    _ write: QueuedWrite, _ found: Found?, _ manifest: Manifest, _ meta: inout Meta,
+    _ write: QueuedWrite, _ found: Row?, _ manifest: Manifest, _ meta: inout Meta,
     _ changes: Changes
   ) throws(Failure) {
     write.result.existed = false
@@ -138,7 +138,7 @@ extension DiskTier {
   }
 
   /// Whether a reader would find the entry of this row, at the time of the last write.
-  func isAlive(_ found: Found, _ key: Bytes, _ meta: Meta) -> Bool {
+  func isAlive(_ found: Row, _ key: Bytes, _ meta: Meta) -> Bool {
     found.generation == meta.generation && !isExpired(found.record, key, at: latestTime)
   }
 

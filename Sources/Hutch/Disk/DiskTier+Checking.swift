@@ -161,7 +161,7 @@ extension DiskTier {
       guard isUp, manifest != nil else { throw downFailure }
       try transact(changes) { (manifest, meta) throws(Failure) in
         for i in 0..<ids.count {
-          var victim: Found?
+          var victim: Row?
           _ = try manifest.find(id: ids[i]) { (found, _) throws(Failure) in victim = found }
           guard let victim else { continue }
           try self.delete(victim, manifest, &meta, changes)

@@ -122,7 +122,7 @@ extension DiskTier {
       }
       guard candidate.id <= newest else { continue }
       let generation = meta.generation
-      var victim: Found?
+      var victim: Row?
       _ = try manifest.find(id: candidate.id) { (found, key) throws(Failure) in
         guard found.generation == generation else { return }
         // It was read since it was sampled. Not asked after a second sample: reads must not
@@ -186,7 +186,7 @@ extension DiskTier {
     var high = manifest.lastID
     while low < high {
       let middle = low + (high - low) / 2
-      var next: Found?
+      var next: Row?
       _ = try manifest.walk(after: middle, limit: 1) { (found, _) throws(Failure) in
         next = found
         return false

@@ -123,7 +123,7 @@ extension DiskTier {
   }
 
   /// Whether the condition of a write holds for the row that is there; its version is in the write.
-  func holds(_ write: QueuedWrite, _ found: Found?, _ meta: Meta) throws(Failure) -> Bool {
+  func holds(_ write: QueuedWrite, _ found: Row?, _ meta: Meta) throws(Failure) -> Bool {
     if write.condition.isAlways { return true }
     var version: UInt64 = 0
     // An entry of a codec that is not here is none for this cache.

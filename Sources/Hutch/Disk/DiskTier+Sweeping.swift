@@ -94,7 +94,7 @@ extension DiskTier {
     _ id: Int64, _ manifest: Manifest, _ meta: inout Meta, _ changes: Changes
   ) throws(Failure) -> Bool {
     let generation = meta.generation
-    var ended: Found?
+    var ended: Row?
     _ = try manifest.find(id: id) { (found, key) throws(Failure) in
       if found.generation == generation {
         guard self.isExpired(found.record, key, at: self.latestTime) else { return }
@@ -114,7 +114,7 @@ extension DiskTier {
   ) throws(Failure) -> Int {
     guard meta.dead > 0 else { return 0 }
     let generation = meta.generation
-    var dead = GrowingArray<Found>()
+    var dead = GrowingArray<Row>()
     _ = try manifest.walk(after: 0, limit: Int64(most)) { (found, _) throws(Failure) in
       if found.generation < generation { try dead.append(found) }
       return found.generation < generation
@@ -126,7 +126,7 @@ extension DiskTier {
   /// Sets the times of a row with a `created` in the future as if it was written now.
   private func redate(_ id: Int64, _ manifest: Manifest, _ changes: Changes) throws(Failure) {
     let now = latestTime
-    var row: Found?
+    var row: Row?
     _ = try manifest.find(id: id) { (found, _) throws(Failure) in row = found }
     guard let row, row.record.created > now else { return }
     var record = row.record

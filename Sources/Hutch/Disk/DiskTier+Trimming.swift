@@ -156,7 +156,7 @@ extension DiskTier {
           isEnough = isDone(meta)
           if isEnough { return }
           let generation = meta.generation
-          var victim: Found?
+          var victim: Row?
           _ = try manifest.find(id: trim.ids[i]) { (found, key) throws(Failure) in
             guard found.generation == generation else { return }
             var record = found.record

@@ -2,46 +2,27 @@ import CSQLite
 
 /// The rows of entries: what is found, put, removed and touched, and walks in both directions.
 extension Manifest {
-  /// A row as the statements of the manifest give it.
-  static func read(_ statement: borrowing Statement) throws(Failure) -> Found {
-    var found = Found()
-    found.id = statement.integer(0)
-    found.generation = statement.integer(1)
-    found.record.version = statement.bits(2)
-    found.record.created = statement.integer(3)
-    found.record.accessed = statement.integer(4)
-    found.record.expires = statement.integer(5)
-    found.record.timeToIdle = max(0, statement.integer(6))
-    let size = Int(min(max(0, statement.integer(7)), Row.largestValue))
-    found.charge = min(max(0, statement.integer(8)), Meta.largest)
-    if !statement.isNull(9) { found.file = ContentName(try statement.bytes(9)) }
-    let codec = statement.integer(10)
-    found.record.setSize(size, codec & Row.largestCodec)
-    found.hasTag = codec > Row.largestCodec
-    return found
-  }
-
-  func find(_ key: Bytes) throws(Failure) -> Found? {
+  func find(_ key: Bytes) throws(Failure) -> Row? {
     try finding.bind(1, key)
     defer { finding.reset() }
     guard try finding.step() else { return nil }
-    return try Manifest.read(finding)
+    return try Row(finding)
   }
 
   /// `body` gets the key, which is valid during the call. Nil: no such row.
   func find<R>(
-    id: Int64, _ body: (Found, Bytes) throws(Failure) -> R
+    id: Int64, _ body: (Row, Bytes) throws(Failure) -> R
   ) throws(Failure) -> R? {
     findingByID.bind(1, id)
     defer { findingByID.reset() }
     guard try findingByID.step() else { return nil }
-    return try body(try Manifest.read(findingByID), try findingByID.bytes(11))
+    return try body(try Row(findingByID), try findingByID.bytes(Row.more))
   }
 
   /// The row of a put, a new one or the one that it replaces. Without a content file the value
   /// goes into it.
   func put(
-    _ write: QueuedWrite, replacing old: Found?, generation: Int64, seal: UInt64
+    _ write: QueuedWrite, replacing old: Row?, generation: Int64, seal: UInt64
   ) throws(Failure) {
     if let old { try delete(old) }
     let block = write.entry!
@@ -79,14 +60,14 @@ extension Manifest {
     if block.tagSize > 0 { try tag(write) }
   }
 
-  func delete(_ found: Found) throws(Failure) {
+  func delete(_ found: Row) throws(Failure) {
     if found.hasTag { try untag(found) }
     deleting.bind(1, found.id)
     try deleting.run()
   }
 
   /// Sets a row's times, and makes it the newest: ids stay in the order of `created`.
-  func touch(_ found: Found, _ record: Record, accessed: Int64) throws(Failure) {
+  func touch(_ found: Row, _ record: Record, accessed: Int64) throws(Failure) {
     let newest = lastID + 1
     touching.bind(1, found.id)
     touching.bind(2, newest)
@@ -99,7 +80,7 @@ extension Manifest {
   }
 
   /// Sets a row's times where it stands.
-  func redate(_ found: Found, _ record: Record) throws(Failure) {
+  func redate(_ found: Row, _ record: Record) throws(Failure) {
     redating.bind(1, found.id)
     redating.bind(2, record.created)
     redating.bind(3, record.accessed)
@@ -136,19 +117,15 @@ extension Manifest {
   /// must change no row.
   @discardableResult
   func walk(
-    after id: Int64, limit: Int64, _ visit: (Found, Bytes) throws(Failure) -> Bool
+    after id: Int64, limit: Int64, _ visit: (Row, Bytes) throws(Failure) -> Bool
   ) throws(Failure) -> RowScan.Reached {
-    try walking(from: id, limit: limit) { (statement) throws(Failure) in
-      try visit(try Manifest.read(statement), try statement.bytes(11))
-    }
+    try walking(from: id, limit: limit, visit)
   }
 
   /// As `walk`, from the newest back.
   func walkBack(
-    before id: Int64, limit: Int64, _ visit: (Found) throws(Failure) -> Bool
+    before id: Int64, limit: Int64, _ visit: (Row) throws(Failure) -> Bool
   ) throws(Failure) -> RowScan.Reached {
-    try walkingBack(from: id, limit: limit) { (statement) throws(Failure) in
-      try visit(try Manifest.read(statement))
-    }
+    try walkingBack(from: id, limit: limit) { (row, _) throws(Failure) in try visit(row) }
   }
 }

@@ -15,7 +15,7 @@ extension Manifest {
   }
 
   /// To be called before the row changes.
-  func untag(_ found: Found) throws(Failure) {
+  func untag(_ found: Row) throws(Failure) {
     if untagging == nil {
       untagging = OwnedStatement(
         try connection.prepare(

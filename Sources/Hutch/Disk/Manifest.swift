@@ -45,18 +45,6 @@ struct Meta {
   }
 }
 
-/// What a write has to know of the row that it replaces, removes or evicts.
-struct Found {
-  /// The rowid: see RowScan.
-  var id: Int64 = 0
-  var generation: Int64 = 0
-  var record = Record()
-  var charge: Int64 = 0
-  var file: ContentName?
-  /// Whether the row has a tag, and so another row in the table of tags.
-  var hasTag = false
-}
-
 /// The connection that writes, with its statements and the meta row as last committed. Used
 /// under the tier's writer lock.
 final class Manifest {
@@ -101,11 +89,6 @@ final class Manifest {
   private let logState: UnsafeMutablePointer<Log>
   /// Whether a checkpoint has been synced since the opening. See `checkpoint`.
   private(set) var isMarked = false
-
-  private static let found: StaticString = """
-    SELECT id, generation, version, created, accessed, expires, idle, size, charge, file, codec
-    FROM entries WHERE key = ?1
-    """
 
   /// Opens the manifest that is in a directory.
   ///
@@ -171,13 +154,8 @@ final class Manifest {
     beginning = try connection.prepare("BEGIN IMMEDIATE")
     committing = try connection.prepare("COMMIT")
     rollingBack = try connection.prepare("ROLLBACK")
-    finding = try connection.prepare(Manifest.found)
-    findingByID = try connection.prepare(
-      """
-      SELECT id, generation, version, created, accessed, expires, idle, size, charge, file, codec,
-        key
-      FROM entries WHERE id = ?1
-      """)
+    finding = try connection.prepareRows(" FROM entries WHERE key = ?1")
+    findingByID = try connection.prepareRows(", key FROM entries WHERE id = ?1")
     inserting = try connection.prepare(
       """
       INSERT INTO entries (id, key, version, generation, created, accessed, uses, expires, idle,
@@ -206,20 +184,8 @@ final class Manifest {
       WHERE expires > 0 AND expires < 9223372036854775807 AND expires <= ?1
       ORDER BY expires LIMIT ?2
       """)
-    walking = try RowScan(
-      connection,
-      """
-      SELECT id, generation, version, created, accessed, expires, idle, size, charge, file, codec,
-        key
-      FROM entries WHERE id > ?1 ORDER BY id
-      """)
-    walkingBack = try RowScan(
-      connection,
-      """
-      SELECT id, generation, version, created, accessed, expires, idle, size, charge, file, codec,
-        key
-      FROM entries WHERE id < ?1 ORDER BY id DESC
-      """, isDescending: true)
+    walking = try RowScan(connection)
+    walkingBack = try RowScan(connection, isDescending: true)
 
     logState = try Allocation.one(Log.self)
     logState.pointee = Log(used: logSize, size: logSize)

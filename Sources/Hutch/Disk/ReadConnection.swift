@@ -40,12 +40,7 @@ final class ReadConnection {
     connection.waitsOut(true)
     // It may be the last to close, at a fork.
     _ = hutch_sqlite_switch(connection.handle, SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
-    let finding = try connection.prepare(
-      """
-      SELECT id, generation, version, created, accessed, expires, idle, cost, size, codec, checksum,
-        file, extended, value
-      FROM entries WHERE key = ?1
-      """)
+    let finding = try connection.prepareRows(", extended, value FROM entries WHERE key = ?1")
     try connection.check(isIn: directory)
     return try ReadConnection(directory, connection, finding)
   }
@@ -56,31 +51,14 @@ final class ReadConnection {
     self.directory = directory
     connection = opened
     self.finding = finding
-    looking = try connection.prepare(
-      """
-      SELECT id, generation, version, created, accessed, expires, idle, cost, size, codec, checksum,
-        file, extended
-      FROM entries WHERE key = ?1
-      """)
+    looking = try connection.prepareRows(", extended FROM entries WHERE key = ?1")
     listing = try connection.prepare(
       """
       SELECT key, generation, created, accessed, expires, idle
       FROM entries WHERE key > ?1 ORDER BY key LIMIT ?2
       """)
-    walking = try RowScan(
-      connection,
-      """
-      SELECT id, generation, version, created, accessed, expires, idle, size, charge, file, codec,
-        key, uses
-      FROM entries WHERE id > ?1 ORDER BY id
-      """)
-    walkingBack = try RowScan(
-      connection,
-      """
-      SELECT id, generation, version, created, accessed, expires, idle, size, charge, file, codec,
-        key, uses
-      FROM entries WHERE id < ?1 ORDER BY id DESC
-      """, isDescending: true)
+    walking = try RowScan(connection)
+    walkingBack = try RowScan(connection, isDescending: true)
     naming = try connection.prepare(
       "SELECT id, file FROM entries WHERE id > ?1 ORDER BY id LIMIT ?2")
     beginning = try connection.prepare("BEGIN")
@@ -208,7 +186,8 @@ final class ReadConnection {
     defer { finding.reset() }
     guard try finding.step() else { return nil }
     var row = try Row(finding)
-    let extended = try finding.bytes(Row.extended)
+    let extended = try finding.bytes(Row.more)
+    row.setExtended(extended)
     if row.isSound {
       row.record.checksum =
         row.seal
@@ -217,7 +196,7 @@ final class ReadConnection {
           extended: extended, tagSize: row.record.tagSize)
     }
     guard row.isSound, try wantsBlock(&row) else { return row }
-    let value = row.file == nil ? try finding.bytes(Row.value) : Bytes(start: nil, count: 0)
+    let value = row.file == nil ? try finding.bytes(Row.more + 1) : Bytes(start: nil, count: 0)
     if row.record.codec != 0 {
       guard let size = row.file.map({ ContentFiles.size($0, in: directory) }) ?? value.count else {
         return row
@@ -303,16 +282,8 @@ final class ReadConnection {
     after id: Int64, descending: Bool = false, limit: Int,
     _ visit: (Bytes, Row) throws(Failure) -> Void
   ) throws(Failure) -> RowScan.Reached {
-    func show(_ statement: borrowing Statement) throws(Failure) -> Bool {
-      // Clamped there: sums of them must not overflow.
-      let found = try Manifest.read(statement)
-      var row = Row()
-      row.id = found.id
-      row.generation = found.generation
-      row.record = found.record
-      row.charge = found.charge
-      row.uses = max(0, statement.integer(12))
-      try visit(try statement.bytes(11), row)
+    func show(_ row: Row, _ key: Bytes) throws(Failure) -> Bool {
+      try visit(key, row)
       return true
     }
     return descending

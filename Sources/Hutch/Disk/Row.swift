@@ -1,34 +1,30 @@
-/// What may be read of a row before it is believed. Whatever comes from the disk may be
-/// anything: each field is checked here, and what cannot be is damage, not a trap.
+/// A row of `entries` as a read, a write or a walk finds it, before it is believed. Whatever comes
+/// from the disk may be anything: each field is checked or clamped here, and what cannot be is
+/// damage, not a trap.
 struct Row {
+  /// The rowid: see RowScan.
   var id: Int64 = 0
   var generation: Int64 = 0
+  /// `extendedSize` and `tagSize` are set by `setExtended`.
   var record = Record()
+  var uses: Int64 = 0
+  /// Clamped, as the sizes are: sums of them do not overflow.
+  var charge: Int64 = 0
   /// See `Seal`.
   var seal: UInt64 = 0
   var file: ContentName?
-  /// Read by walks only.
-  var charge: Int64 = 0
-  var uses: Int64 = 0
+  private var tagSize: Int64 = 0
   /// False: a field is impossible, the entry is damaged.
   var isSound = true
 
-  /// The columns of the statements that read a row by its key, in this order. The value is last and
-  /// may be left out: then SQLite reads no more than the head of a long row.
-  static let id: Int32 = 0
-  static let generation: Int32 = 1
-  static let version: Int32 = 2
-  static let created: Int32 = 3
-  static let accessed: Int32 = 4
-  static let expires: Int32 = 5
-  static let idle: Int32 = 6
-  static let cost: Int32 = 7
-  static let size: Int32 = 8
-  static let codec: Int32 = 9
-  static let checksum: Int32 = 10
-  static let file: Int32 = 11
-  static let extended: Int32 = 12
-  static let value: Int32 = 13
+  /// What each statement that reads rows begins with (`Connection.prepareRows`). Further columns
+  /// follow from `more` on: the value last, without which SQLite reads no more than the head of a
+  /// long row.
+  static let columns: StaticString = """
+    SELECT id, generation, version, created, accessed, uses, expires, idle, cost, size, charge,
+      codec, checksum, file
+    """
+  static let more: Int32 = 14
 
   /// The column of the codec has the size of the tag above the codec's id.
   static let codecBits: Int64 = 32
@@ -42,31 +38,42 @@ struct Row {
 
   /// The current row of a statement with the columns above.
   init(_ statement: borrowing Statement) throws(Failure) {
-    id = statement.integer(Row.id)
-    generation = statement.integer(Row.generation)
-    record.version = statement.bits(Row.version)
-    record.created = statement.integer(Row.created)
-    record.accessed = statement.integer(Row.accessed)
-    record.expires = statement.integer(Row.expires)
-    record.timeToIdle = statement.integer(Row.idle)
-    record.cost = statement.bits(Row.cost)
-    let codec = statement.integer(Row.codec)
-    let tagSize = codec >> Row.codecBits
-    seal = statement.bits(Row.checksum)
-
-    let size = statement.integer(Row.size)
-    let extended = try statement.bytes(Row.extended)
+    id = statement.integer(0)
+    generation = statement.integer(1)
+    record.version = statement.bits(2)
+    record.created = statement.integer(3)
+    record.accessed = statement.integer(4)
+    uses = max(0, statement.integer(5))
+    record.expires = statement.integer(6)
+    let idle = statement.integer(7)
+    record.timeToIdle = max(0, idle)
+    record.cost = statement.bits(8)
+    let size = statement.integer(9)
+    charge = min(max(0, statement.integer(10)), Meta.largest)
+    let codec = statement.integer(11)
+    record.setSize(Int(min(max(0, size), Row.largestValue)), codec & Row.largestCodec)
+    tagSize = codec >> Row.codecBits
+    seal = statement.bits(12)
     isSound =
-      size >= 0 && size <= Row.largestValue && extended.count <= Row.longestExtended + Extended.longestTag
-      && record.version != 0 && record.timeToIdle >= 0
-      && tagSize >= 0 && tagSize <= min(extended.count, Extended.longestTag)
-    record.setSize(isSound ? Int(size) : 0, codec & Row.largestCodec)
-    record.extendedSize = isSound ? extended.count : 0
-    record.tagSize = isSound ? UInt8(tagSize) : 0
-    if !statement.isNull(Row.file) {
-      file = ContentName(try statement.bytes(Row.file))
+      record.version != 0 && idle >= 0 && size >= 0 && size <= Row.largestValue
+      && tagSize >= 0 && tagSize <= Int64(Extended.longestTag)
+    if !statement.isNull(13) {
+      file = ContentName(try statement.bytes(13))
       if file == nil { isSound = false }
     }
+  }
+
+  /// True if the row has a tag, and so another row in the table of tags.
+  var hasTag: Bool { tagSize > 0 }
+
+  /// The column `extended`, which has the extended data and the tag behind it.
+  mutating func setExtended(_ extended: Bytes) {
+    isSound =
+      isSound && extended.count <= Row.longestExtended + Extended.longestTag
+      && tagSize <= Int64(extended.count)
+    guard isSound else { return }
+    record.extendedSize = extended.count
+    record.tagSize = UInt8(tagSize)
   }
 }
 

@@ -1,4 +1,4 @@
-/// A statement that reads rows in the order of their ids, or back from the last.
+/// A statement that reads the rows of `entries` in the order of their ids, or back from the last.
 ///
 /// An id is the row's rowid, drawn when the row is written or touched and not used again. So the
 /// table itself is in the order of writes.
@@ -13,17 +13,18 @@ struct RowScan: ~Copyable {
     var isEnd: Bool
   }
 
-  /// `words`: a SELECT whose first column is the id, with `id > ?1 ORDER BY id`, or descending.
-  init(
-    _ connection: borrowing Connection, _ words: StaticString, isDescending: Bool = false
-  ) throws(Failure) {
-    statement = try connection.prepare(words)
+  init(_ connection: borrowing Connection, isDescending: Bool = false) throws(Failure) {
+    statement = try connection.prepareRows(
+      isDescending
+        ? ", key FROM entries WHERE id < ?1 ORDER BY id DESC"
+        : ", key FROM entries WHERE id > ?1 ORDER BY id")
     self.isDescending = isDescending
   }
 
   /// Shows up to `limit` rows behind `start`, until `visit` answers false. It must change no row.
+  /// `visit` gets a row and its key, which is valid during the call.
   func callAsFunction(
-    from start: Int64, limit: Int64, _ visit: (borrowing Statement) throws(Failure) -> Bool
+    from start: Int64, limit: Int64, _ visit: (Row, Bytes) throws(Failure) -> Bool
   ) throws(Failure) -> Reached {
     statement.bind(1, start)
     defer { statement.reset() }
@@ -31,14 +32,14 @@ struct RowScan: ~Copyable {
     var left = limit
     while try statement.step() {
       if left == 0 { return Reached(last: last, isEnd: false) }
-      let id = statement.integer(0)
+      let row = try Row(statement)
       // Without this a damaged table could make a scan that does not end.
-      guard isDescending ? id < last : id > last else {
+      guard isDescending ? row.id < last : row.id > last else {
         throw Failure(.corrupt, "the manifest's rows are out of order")
       }
-      last = id
+      last = row.id
       left -= 1
-      guard try visit(statement) else { return Reached(last: last, isEnd: false) }
+      guard try visit(row, try statement.bytes(Row.more)) else { return Reached(last: last, isEnd: false) }
     }
     return Reached(last: last, isEnd: true)
   }
