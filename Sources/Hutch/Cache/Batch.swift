@@ -1,5 +1,5 @@
-/// The results of one call on many keys, index by index. Written by its maker, then read by
-/// whoever has it.
+/// The results of one call on many keys, index by index. The call writes them before it returns the
+/// batch; later they are only read.
 final class Batch {
   struct Item: BitwiseCopyable {
     var status = Status.done.code

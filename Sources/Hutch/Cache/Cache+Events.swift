@@ -1,5 +1,5 @@
-/// What the cache tells its listener, and when. Where nobody listens, a write asks once, and
-/// nothing else of this happens.
+/// What the cache tells its listener, and when. Without a listener a write asks once, and does
+/// nothing else of this.
 extension Cache {
   // MARK: before a write, with no lock held
 
@@ -15,7 +15,7 @@ extension Cache {
   }
 
   /// Says that an entry is about to be removed, if there is one, from the tiers that have it, and
-  /// returns it; nil also if nobody wants to know.
+  /// returns it; nil also if the listener does not want the event.
   @discardableResult
   func tellWillRemove(_ key: Bytes, _ hash: UInt64, in scope: Tiers) -> Block? {
     guard events.wants(.willRemove), let old = (try? peek(key, in: scope)) ?? nil else {
@@ -46,7 +46,7 @@ extension Cache {
   // MARK: a write
 
   /// For a put or a removal, whose stripe is held. `new`: what is put; `old`: what the store was
-  /// seen to have. Nil: nobody listens.
+  /// seen to have. Nil: there is no listener.
   func postPending(
     _ key: Bytes, _ hash: UInt64, adding new: UnownedBlock?, hasValue newHasValue: Bool = true,
     replacing old: UnownedBlock?, at moment: Moment
@@ -103,7 +103,7 @@ extension Cache {
     }
   }
 
-  /// Makes `listener` the one that is told; nil: nobody is.
+  /// Makes `listener` the cache's listener; nil: it has none.
   func listen(_ listener: Listener?) throws(Failure) {
     try events.listen(listener) { kinds in
       memory.watch.isOn = kinds & Event.Kind.removals != 0

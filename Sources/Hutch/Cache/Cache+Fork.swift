@@ -15,7 +15,7 @@ extension Cache {
     parts.limitsLock.unlock()
   }
 
-  /// What memory owes to the store is written. The store's gate is paused, and nobody inside.
+  /// Writes what memory owes to the store. The gate is paused, and no call is inside.
   /// False: not in time, or not all of it.
   func writesAllDown(until end: Deadline) -> Bool {
     guard writeBack.mayHaveDirty, let storage else { return true }
@@ -41,7 +41,7 @@ extension Cache {
     memory.openHits()
     memory.unlockAll(inChild: true)
     unlockWrites()
-    // What the parent writes from here on would be news to nobody.
+    // The child does not learn of what the parent writes from here on.
     if isLeftNow { memory.clear(at: clock.momentForMaintenance()) }
     Unmanaged.passUnretained(memory).release()
     Unmanaged.passUnretained(clock).release()

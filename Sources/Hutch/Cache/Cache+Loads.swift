@@ -136,8 +136,8 @@ extension Cache {
         loads.giveLead(of: flight, to: loading, at: now)
         return LoadAnswer(.notFound)
       }
-      // A lead ends by time while the value is made, not while it is stored; and only who may
-      // have it next need know.
+      // A lead ends by time while the value is made, not while it is stored. Only a loading that
+      // may lead next has to wake then.
       let isNext = flight.state == .running && flight.leader != nil && loading.stage == .active
         && !loading.isDeferred
       let end = isNext ? flight.leadEnds : Int64.max
@@ -197,7 +197,7 @@ extension Cache {
     }
   }
 
-  /// superseded: it counts for nobody.
+  /// superseded: no loading gets the failure.
   func fail(
     _ loading: Loading, _ code: Int32, _ words: UnsafePointer<CChar>?
   ) throws(Failure) -> Status {
@@ -229,11 +229,11 @@ extension Cache {
     }
     try lead(loading, loader, context, mayDefer: false)
     let answer = try wait(loading, timeout: 0)
-    // What it made, if anything, counts for nobody, and its time is over.
+    // The loading's time is over, and no loading gets what it has made.
     return answer.status == .wouldBlock ? LoadAnswer(.timedOut) : answer
   }
 
-  /// Runs the loader for who leads. `mayDefer`: it may say that its answer comes later.
+  /// Runs the loader of a loading that leads. `mayDefer`: the loader may answer later.
   func lead(
     _ loading: Loading, _ loader: Loader, _ context: UnsafeMutableRawPointer?, mayDefer: Bool
   ) throws(Failure) {

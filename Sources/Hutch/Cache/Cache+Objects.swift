@@ -1,7 +1,7 @@
 import Synchronization
 
 /// Host objects: pointers that the memory tier keeps under keys of their own, and whose release
-/// functions are called when nobody holds them any more.
+/// functions are called when the last reference to them is released.
 extension Cache {
   /// Keeps an object in place of the one that was there. If that fails it is the caller's to
   /// release still.
@@ -9,7 +9,7 @@ extension Cache {
     _ key: Bytes, _ object: UnsafeMutableRawPointer?, _ release: HostObject.Release?,
     _ spec: PutSpec
   ) throws(Failure) {
-    // Who releases has to be there before there is something to release.
+    // The thread that releases objects starts before there is an object.
     if !settings.drainsReleases { try startMaintenance() }
     let moment = clock.moment()
     let block = try HostObject.block(
@@ -27,7 +27,7 @@ extension Cache {
     } catch {
       failure = error
     }
-    // Nobody else has it.
+    // No other reference exists.
     HostObject(block: entry).disown()
     throw failure
   }
@@ -42,7 +42,7 @@ extension Cache {
     memory.remove(key, memory.hash(ofObject: key), at: clock.moment()) != nil
   }
 
-  /// Releases objects that nobody holds. Returns how many.
+  /// Releases objects without a reference. Returns how many.
   @discardableResult
   func releaseObjects(most: UInt64) -> UInt64 {
     releases.drain(most: most)

@@ -55,10 +55,11 @@ final class Cache {
   let forks = Process.forks
   /// Where the handles find this cache, which it does not keep alive.
   var place: Unmanaged<CachePlace>?
-  /// Whether a host's object has ever been put with a tag. Relaxed: who has put one sees it.
+  /// Whether a host's object has ever been put with a tag. Relaxed: the thread that has put one
+  /// sees it.
   let hasTaggedObjects = Atomic<Bool>(false)
-  /// Where processes share the directory. Nil: memory is nobody else's business. A fork may set
-  /// it, while no call uses the store.
+  /// Where processes share the directory. Nil: no other process needs to know what memory has. A
+  /// fork may set it, while no call uses the store.
   private(set) var coherence: CoherenceCounters?
   /// The sharing is not SHARED, and there is `coherence` all the same, because of a fork or of the
   /// store: what would be written on eviction is written at once.

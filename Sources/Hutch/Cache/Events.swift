@@ -12,13 +12,13 @@ final class Listener {
     self.release = release
   }
 
-  /// Whoever calls it holds it: its last call is over.
+  /// A caller holds a reference, so the last call is over.
   deinit { release() }
 }
 
 /// Where a listener stands. It may be replaced while it is called.
 final class ListenerPlace {
-  /// Release when it is set, acquire by who asks.
+  /// The kinds that the listener wants. Release when it is set, acquire when it is read.
   private let wanted = Atomic<UInt32>(0)
   /// Protects `listener`. No other lock is taken under it.
   private let lock: Lock
@@ -40,7 +40,7 @@ final class ListenerPlace {
     return old
   }
 
-  /// The listener stays, but nothing is for it any more.
+  /// The listener stays, and is told nothing any more.
   func silence() { wanted.store(0, ordering: .releasing) }
 
   @inline(__always) var kinds: UInt32 { wanted.load(ordering: .acquiring) }
@@ -54,20 +54,20 @@ final class ListenerPlace {
     wanted.store(other.kinds, ordering: .releasing)
   }
 
-  /// Whoever calls it holds it.
+  /// A reference for the call.
   var current: Listener? { lock.withLock { listener } }
 }
 
 /// Events in their order, and their delivery to one listener.
 ///
-/// Each stripe of keys has a lane: a queue of events. Who changes an entry appends its events
-/// under the stripe's lock, so a lane has a key's events in the order of their versions; an
-/// event whose write is not yet committed is pending, and what follows waits for it. When the
-/// call's locks are released it delivers what is ready, one thread a lane at a time: who finds
-/// a lane in delivery leaves its events to that thread, and waits until they are told, unless
-/// it is itself within a callback.
+/// Each stripe of keys has a lane, a queue of events. A call that changes an entry appends the
+/// event under the stripe's lock, so a lane has the events of a key in the order of their versions.
+/// An event whose write is not yet committed is pending, and the events behind it wait. A call
+/// delivers the ready events when it has released its locks. One thread at a time delivers a lane:
+/// a call that finds a lane in delivery leaves its event to that thread, and waits until the event
+/// is told, unless the call is made within a callback.
 ///
-/// While nobody listens no lane exists, and a write asks for `kinds` only.
+/// Before the first listener no lane exists, and a write only reads `kinds`.
 final class Events {
   private final class Lane {
     /// Protects the lane and the states of its events. Taken after a stripe; nothing is taken
@@ -116,14 +116,15 @@ final class Events {
   /// The listener's: lanes are made before it is put there.
   private let place: ListenerPlace
   private let logger: Log
-  /// Lanes with events that are ready, a bit each; any bit for lines of the log. Release by who
-  /// makes one ready, acquire by who delivers.
+  /// Lanes with events that are ready, a bit each; any bit for lines of the log. Release when an
+  /// event becomes ready, acquire for the delivery.
   private let owed = Atomic<UInt64>(0)
   /// Protects the making of `lanes`; the place's is taken under it.
   private let lock: Lock
   /// Once made, never changed.
   private var lanes: [Lane] = []
-  /// Release after the lanes were made, acquire by who may be told of them by nobody else.
+  /// Release after the lanes were made; acquire by a delivery, which may hold no lock that the
+  /// maker held.
   private let hasLanes = Atomic<Bool>(false)
 
   private init(_ lock: consuming Lock, _ place: ListenerPlace, _ logger: Log) {
@@ -175,7 +176,7 @@ final class Events {
     withExtendedLifetime(old) {}
   }
 
-  /// Nobody is told of anything from here on; the listener goes later, with `listen(nil)`.
+  /// The listener is told nothing from here on. It is released later, by `listen(nil)`.
   func silence() { place.silence() }
 
   /// Makes `new` what lines of the log are told to.
@@ -190,17 +191,17 @@ final class Events {
     if logger.post(line, tiers) { owed.bitwiseOr(1, ordering: .releasing) }
   }
 
-  /// Whether anybody wants to hear of one of these.
+  /// Whether the listener wants events of this kind.
   @inline(__always)
   func wants(_ kind: Event.Kind) -> Bool {
     place.kinds & kind.rawValue != 0
   }
 
-  /// Whether anybody wants to hear of what becomes of entries.
+  /// Whether the listener wants events of entries.
   @inline(__always)
   var wantsEntries: Bool { kindsOfEntries != 0 }
 
-  /// What is listened to of that.
+  /// The kinds of events of entries that the listener wants.
   @inline(__always)
   var kindsOfEntries: UInt32 { place.kinds & 15 }
 
@@ -266,7 +267,7 @@ final class Events {
 
   private func deliver(_ lane: Lane) {
     lane.lock.lock()
-    // Whoever delivers looks once more before he stops, with the lock held.
+    // The thread that delivers looks once more before it stops, with the lock held.
     guard !lane.isInDelivery else {
       lane.lock.unlock()
       return

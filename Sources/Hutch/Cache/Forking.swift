@@ -9,43 +9,43 @@ import Synchronization
 /// (pthread_atfork):
 ///
 /// PREPARE, in the thread that forks, in this order
-///   1 the registry's lock   nobody opens or closes a directory; then the roster's, of this list
-///   2 every gate is paused  who wants to use a store waits outside. Who is inside finishes: commits
-///                           that are under way end, and calls that are over have left nothing
-///                           queued. Who is within a callback is not waited for, since that may
-///                           wait for what this thread has, as Python's lock: he holds no lock of
-///                           ours, and goes on after the pause with what he has under way. What
-///                           memory owes to a store (writing on eviction) is written; from the fork
-///                           on such a put is written at once
+///   1 the registry's lock   no thread opens or closes a directory; then the lock of the roster,
+///                           which lists the caches
+///   2 every gate is paused  a call that wants to use a store waits outside. A call that is inside
+///                           finishes: its commit ends, and it leaves nothing queued. A call that
+///                           is within a callback is not waited for: the callback may wait for
+///                           something that this thread holds, such as Python's lock. Such a call
+///                           holds no lock of the library, and goes on after the pause. What memory
+///                           owes to a store (writing on eviction) is written. From the fork on
+///                           such a put is written at once
 ///   3 per cache             limitsLock, then all stripes
 ///   4 per cache             the locks of the memory tier's shards, ascending; then the store's,
 ///                           which gives up what the process has only once (Storage.prepareFork)
 /// PARENT   lets go of the locks and ends the pause. What a store has given up it gets again when
 ///          it is next needed.
 /// CHILD    the same; and each cache is a new one over the same tiers (`makeForChild`), with new
-///          parts in place of those that threads of the parent have left. From here on the two are as two processes that share the
-///          directory: the memory of each answers only as long as nobody else has written the
-///          key, versions come from one number, writers take turns. Nothing is opened and no
-///          thread is made before the child asks for something.
+///          parts in place of those that threads of the parent have left. From here on the two are
+///          as two processes that share the directory: the memory of each answers for a key until
+///          the other process writes the key, versions come from one number, writers take turns.
+///          Nothing is opened and no thread is made before the child asks for something.
 ///
-/// Memory only has what is its own: a cache without a store is two from here on.
+/// A cache without a store is two independent caches from here on.
 ///
 /// Bounds. PREPARE waits for a second at most, in all (and 0.2 s for locks that are held for a
-/// few steps only). If a call has not left the store by then, a commit that stalls, say, or a
-/// check of everything, or if the directory is being opened or closed, the child's disk tier is
-/// out of service for ever, with HUTCH_FORKED for a reason, and its memory tier begins empty: what
-/// the parent writes would be news to it. The parent goes on unharmed, for the child does not
-/// touch its copies.
+/// few steps only). A call may not have left the store by then: its commit stalls, say, or it
+/// checks every entry. Or a directory is being opened or closed. Then the child's disk tier is out
+/// of service for ever, with HUTCH_FORKED as the reason, and its memory tier begins empty, since
+/// the child would not learn of the parent's writes. The parent is not affected: the child does not
+/// change what they share.
 ///
 /// A fork from within a callback (a listener, loader, task, visitor, codec) is not prepared at all:
-/// whoever is to be waited for may wait for it. The child's caches are dead, HUTCH_FORKED
-/// everywhere.
+/// a thread that it would wait for may wait for the callback. Every call on the child's caches
+/// answers HUTCH_FORKED.
 ///
-/// What is the parent's alone answers HUTCH_FORKED in the child: tasks, groups, queues, ports,
-/// cursors, writers, loadings, holds. They know by the count of forks (Process) under which they
-/// were made. Host objects can be read in the child, but only the parent releases them. The
-/// listener, the clock and the codec are copied with their contexts, and each process lets go
-/// of its copy once, as it closes.
+/// Tasks, groups, queues, ports, cursors, writers, loadings and holds of the parent answer
+/// HUTCH_FORKED in the child. Each remembers the count of forks (Process) at its creation. The
+/// child can read host objects, but only the parent releases them. The listener, the clock and the
+/// codec are copied with their contexts, and each process releases its copy once, when it closes.
 enum Forking {
   /// How far a cache is ready for a fork.
   enum Preparation {
@@ -108,8 +108,8 @@ enum Forking {
     forEach { $0.fork.preparation = .none }
     if ThreadState.isWithinCall { return }
     let end = Process.forkDeadline
-    // Without the registry no store can be handed on, and who closes one must not find its gate
-    // paused.
+    // Without the registry's lock no store can be handed on, and a thread that closes a store must
+    // not find its gate paused.
     let isPaused = Process.hasRegistry
     if isPaused { forEach { $0.life.gate.pause() } }
     forEach {
@@ -152,7 +152,8 @@ enum Forking {
     forEach { cache in
       // A cache whose last handle was being closed would never be closed here.
       let isClosing = cache.life.closing.load(ordering: .relaxed) >= cache.openings
-      guard cache.fork.preparation != .none, !isClosing, let child = try? cache.makeForChild() else {
+      guard cache.fork.preparation != .none, !isClosing, let child = try? cache.makeForChild()
+      else {
         Process.setOwner(cache.identity, to: nil)
         cache.storage?.closeLocks()
         return

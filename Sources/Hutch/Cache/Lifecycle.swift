@@ -6,8 +6,8 @@ import Synchronization
 /// INVARIANTS
 /// 1 A call that uses the store is inside the gate while it does. A memory hit needs no gate: the
 ///   memory tier lives as long as the cache.
-/// 2 The store is closed when no call is inside, and no call enters after that. It is prepared for a
-///   fork when every call inside has stepped aside, and none enters before the fork is over.
+/// 2 The store is closed when no call is inside, and no call enters after that. It is prepared for
+///   a fork when every call inside has stepped aside, and no call enters before the fork is over.
 /// 3 Slices of maintenance come one after the other.
 ///
 /// The states, and what tells them:
@@ -17,9 +17,9 @@ import Synchronization
 ///   ending   open     all openings       `quiesce`: the tasks end, and calls that are inside
 ///   shut     closed   all openings       `shut`: memory is emptied, and the store closed
 ///
-/// In the child of a fork the cache has another Lifecycle. It begins asleep if there is a store: the
-/// first call that uses the store makes it take its place in the directory, and starts the work in
-/// the background.
+/// In the child of a fork the cache has another Lifecycle. It begins asleep if there is a store:
+/// the first call that uses the store makes it take its place in the directory, and starts the work
+/// in the background.
 struct Lifecycle: ~Copyable {
   let gate: Gate
   /// Held for one slice of maintenance. Taken before stripes and locks of the tiers.
@@ -54,9 +54,9 @@ struct Lifecycle: ~Copyable {
 extension Cache {
   // MARK: the store's gate
 
-  /// Runs `body` on the store unless the cache has none or is being shut down. `body` lets go
-  /// of the locks that it takes, and the caller holds none, for a fork may have to be waited for;
-  /// what it found damaged goes then, and the listener is told.
+  /// Runs `body` on the store, unless the cache has none or is shut. `body` releases the locks that
+  /// it takes, and the caller holds none, since the call may wait for the end of a fork. Afterwards
+  /// damaged entries that `body` met are removed, and events are delivered.
   @inline(__always)
   func withStorage<R: ~Copyable>(
     _ body: (any Storage) throws(Failure) -> R
@@ -82,8 +82,8 @@ extension Cache {
     events.deliver()
   }
 
-  /// The store is about to be used, in the child for the first time: it takes its place, and what
-  /// works in the background begins.
+  /// Called before the store is used. In the child of a fork the first call makes the store take
+  /// its place in the directory, and starts the work in the background.
   @inline(__always)
   func awaken() {
     if life.isAsleep { awakenNow() }
@@ -136,14 +136,14 @@ extension Cache {
     return hasMore
   }
 
-  /// What waits to be done, on the caller's thread. Without workers the tasks too.
+  /// Does the work that waits on the caller's thread; in a cache without workers also the tasks.
   func maintain(until end: Deadline) {
     if !tasks.hasThreads { _ = tasks.runForHost(until: end) }
     while workInBackground() && !end.hasPassed {}
   }
 
-  /// Reclaims what has expired, if the time is the host's: our thread goes by real seconds,
-  /// and a host that sets its clock forward wants exact counts all the same.
+  /// Reclaims what has expired, if the time is the host's. Maintenance goes by real seconds, and a
+  /// host that sets its clock forward expects exact counts at once.
   func reclaimByHostsClock() {
     guard clock.isHosts else { return }
     _ = clock.moment()
@@ -153,9 +153,8 @@ extension Cache {
 
   // MARK: the end
 
-  /// Before `shut`: ends the tasks, and waits for the calls that use the store. With no lock held,
-  /// the registry's neither: the host's functions that run, and that are called here, may open
-  /// and close caches.
+  /// Before `shut`: ends the tasks, and waits for the calls that use the store. The caller holds no
+  /// lock, not even the registry's: functions of the host run here, and may open and close caches.
   func quiesce(by deadline: Deadline) {
     tasks.stop(by: deadline)
     life.gate.awaitEmpty()

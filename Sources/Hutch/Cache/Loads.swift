@@ -1,25 +1,26 @@
 import CSystem
 import Synchronization
 
-/// The loads of a cache: values that are being made, each by one caller for all who ask.
+/// The loads of a cache: values that are being made, each by one caller for all callers.
 ///
-/// A flight is the making of one key's value through one view of the cache; a loading is one
-/// caller's part in it. One of a flight's loadings leads and makes the value, the others wait.
-/// There is no thread here and no timer: that a leader has given up, or that its time is over,
-/// is noticed by those who wait and by the next who asks, and the first of them takes the lead.
-/// Who waits is a thread, or a task that is parked until the flight changes (see AsyncLoad).
+/// A flight is the making of one key's value through one view of the cache. A loading is one
+/// caller's part in a flight. One loading of a flight leads and makes the value; the others wait.
+/// A flight has no thread and no timer. The loadings that wait, and the next caller, find that a
+/// leader has given up or that its time is over, and the first of them takes the lead. A loading
+/// waits in a thread, or as a task that is parked until the flight changes (see AsyncLoad).
 ///
-/// WRITES MEANWHILE. A flight has a reservation (WriteOrder) as long as it is in the table: it is
-/// begun, and its value stored, with the stripe of its key held. A flight whose reservation has
-/// been overtaken stores nothing, and no call joins it, since what it makes may be older than the
-/// write.
+/// WRITES DURING A LOAD. A flight has a reservation (WriteOrder) as long as it is in the table. It
+/// begins, and its value is stored, with the stripe of its key held. A flight whose reservation has
+/// been overtaken stores nothing, and no call joins it: its value may be older than the write.
 ///
-/// CYCLES. A loading that is made for the sake of another one (its parent) makes the parent's
-/// flight depend on its own, as long as the parent leads. Who joins a flight follows these
-/// edges first: if the flight depends on the parent's, to wait would be to wait for oneself.
+/// CYCLES. A loading may be needed by another loading, its parent. Then the parent's flight depends
+/// on this loading's flight, as long as the parent leads. A caller that joins a flight follows
+/// these edges first. If the flight depends on the flight of the caller's parent, the caller would
+/// wait for itself, and the join fails.
 ///
-/// FAILURES that are to be remembered stay in the table as flights that have failed, in a row
-/// by age, and go when what they hold is above `mostRemembered`, or when their key is written.
+/// FAILURES that are remembered stay in the table as flights that have failed, and in a list by
+/// age. A failure is forgotten when the list holds more than `mostRemembered` bytes, or when its
+/// key is written.
 final class Loads {
   /// Protects the table, the row of failures, and every field of a flight or a loading that
   /// does not say otherwise. Taken after stripes; only the write order's is taken under it. A call
@@ -33,7 +34,7 @@ final class Loads {
   private let buckets: UnsafeMutablePointer<Unmanaged<Flight>?>
   private static let bucketCount = 1024
 
-  /// Flights that somebody takes part in and that have no outcome, listed or not.
+  /// Flights with loadings and without an outcome, in the table or not.
   private var active: Unmanaged<Flight>?
 
   /// Loadings whose parked tasks are to be resumed. Not counted references.
@@ -126,7 +127,7 @@ final class Loads {
   func join(
     _ flight: Flight, _ handle: Handle, _ spec: LoadSpec, parent: Loading?, _ old: UnownedBlock?
   ) -> Loading? {
-    // Who joins before the closing is noted is told of it; later nobody joins.
+    // A close wakes the loadings that joined before it; no loading joins after it.
     if flight.state == .failed || handle.opening.isClosed { return nil }
     let now = Clock.read(CLOCK_MONOTONIC)
     let mayLead = flight.mayBeLed(at: now)
@@ -151,7 +152,7 @@ final class Loads {
     order.reserve(flight.late, flight.hash, forLoad: true)
   }
 
-  /// Nobody joins the flight any more.
+  /// Takes a flight out of the table: no call joins it any more.
   func unlist(_ flight: Flight) {
     guard flight.isListed else { return }
     flight.isListed = false
@@ -200,7 +201,7 @@ final class Loads {
   /// The loading leads from here on.
   func giveLead(of flight: Flight, to loading: Loading, at now: Int64) {
     leads += 1
-    // Who answers later has lost it.
+    // An answer of the former leader comes too late from here on.
     if let leader = flight.leader, leader._withUnsafeGuaranteedRef({ $0.isParked }) { wake(leader) }
     loading.lead = leads
     flight.lead = leads
@@ -208,7 +209,7 @@ final class Loads {
     flight.leadEnds = Record.sum(now, loading.spec.timeout)
   }
 
-  /// Whoever takes part is told; none of them is called.
+  /// Wakes every loading of the flight. No function of the host is called.
   func wake(_ flight: Flight) {
     flight.changed?.broadcast()
     while let loading = flight.parked { wake(loading) }
@@ -245,8 +246,8 @@ final class Loads {
     lock.unlock()
   }
 
-  /// Whether anybody waits for what the loading makes. The task of who leads waits unless it has
-  /// been asked to end.
+  /// Whether a caller waits for what the loading makes. The leader's own task counts as one that
+  /// waits, unless it has been asked to end.
   func isWanted(_ loading: Loading) -> Bool {
     lock.lock()
     let isActive = loading.stage == .active
@@ -276,7 +277,7 @@ final class Loads {
     unlist(flight)
   }
 
-  /// The last one has left a flight that has no outcome.
+  /// The last loading has left a flight that has no outcome.
   func desert(_ flight: Flight) {
     guard flight.isActive else { return }
     unlist(flight)
@@ -342,7 +343,7 @@ final class Loads {
     wake(loading.flight)
   }
 
-  /// All who take part get this value.
+  /// Every loading of the flight gets this value.
   func complete(_ flight: Flight, _ value: UnownedBlock) {
     lock.lock()
     defer { letGo() }
@@ -353,7 +354,8 @@ final class Loads {
     end(flight)
   }
 
-  /// All who take part get a failure. `until`: how long it is remembered, by the cache's clock.
+  /// Every loading of the flight gets a failure. `until`: how long it is remembered, by the cache's
+  /// clock.
   func fail(
     _ flight: Flight, _ code: Int32, _ words: UnsafePointer<CChar>?, until: Int64
   ) {
@@ -377,7 +379,7 @@ final class Loads {
     while remembered > Loads.mostRemembered { forgetOldestFailure() }
   }
 
-  /// Whether nobody has answered for this loading, or given it up.
+  /// True if the loading has neither answered nor given up.
   func isOpen(_ loading: Loading) -> Bool {
     lock.lock()
     defer { lock.unlock() }
@@ -386,8 +388,8 @@ final class Loads {
 
   // MARK: what happens to the cache
 
-  /// An opening has been closed: who waits through it is to see that, and who leads through it
-  /// leads no more.
+  /// An opening has been closed: its loadings that wait return, and its loadings that lead lose the
+  /// lead.
   func noteClose(of opening: Opening) {
     lock.lock()
     defer { letGo() }

@@ -12,7 +12,7 @@ struct LoadSpec {
   var servesStale = false
 }
 
-/// The making of one key's value, for all who ask for it: see Loads. Its fields are protected by
+/// The making of one key's value, for all callers: see Loads. Its fields are protected by
 /// the lock of the loads, but for those that are fixed.
 final class Flight {
   enum State {
@@ -38,7 +38,7 @@ final class Flight {
   private(set) var words: UnsafeMutablePointer<CChar>?
   var failedUntil: Int64 = 0
 
-  /// Who leads; not a counted reference: a loading that goes gives up its lead.
+  /// The loading that leads. Not a counted reference: a loading that ends gives up its lead.
   var leader: Unmanaged<Loading>?
   /// A number for each lead, never used twice.
   var lead: UInt64 = 0
@@ -46,7 +46,7 @@ final class Flight {
   var leadEnds: Int64 = 0
   /// Loadings that have not left.
   var participants = 0
-  /// Made for the first who waits.
+  /// Made for the first thread that waits.
   var changed: Condition?
   /// Those whose tasks are parked until something changes. Not counted references.
   var parked: Unmanaged<Loading>?
@@ -158,7 +158,7 @@ final class Loading {
   private var nextParked: Unmanaged<Loading>?
   private var previousParked: Unmanaged<Loading>?
 
-  /// For whose sake it loads: a flight, and the lead within which it was asked for.
+  /// The flight that needs this loading, and the lead within which it asked for it.
   private(set) var parent: Flight?
   private(set) var parentLead: UInt64 = 0
   fileprivate(set) var nextChild: Unmanaged<Loading>?

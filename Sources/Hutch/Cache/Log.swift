@@ -88,7 +88,7 @@ final class Log {
 }
 
 extension Process {
-  /// The process's logger, while nobody replaces it.
+  /// The process's logger; it is not replaced during the call.
   static func withLogger<R>(_ body: (Listener?) -> R) -> R {
     withLoggerReference { pointer in
       body(pointer.map { Unmanaged<Listener>.fromOpaque($0).takeUnretainedValue() })

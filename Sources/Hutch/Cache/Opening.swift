@@ -41,7 +41,7 @@ final class Opening {
   let place: CachePlace
   /// What was opened, as given; ends with NUL. Nil: in memory.
   let path: UnsafeMutablePointer<CChar>?
-  /// Acquire and release: who sees it closed sees nothing else of it.
+  /// Acquire and release: a thread that sees it closed uses nothing else of it.
   private let closed = Atomic<Bool>(false)
   /// The tasks that were submitted through it.
   let tasks = TaskOwner()
@@ -126,7 +126,7 @@ final class Opening {
       }
     }
     guard isLast else { return failure }
-    // Who opens the directory from here on waits until it is off the list.
+    // A thread that opens the directory from here on waits until it is off the list.
     cache.quiesce(by: deadline)
     if cache.storage == nil {
       failure = cache.shut(by: deadline) ?? failure
@@ -228,7 +228,8 @@ final class Opening {
     case .isOpen(let cache):
       isKept = true
       cache.storage?.adopt(options.disk)
-      return (Opening(cache.place!.takeUnretainedValue(), path: path), cache.differs(from: options) || clock.isHosts)
+      let place = cache.place!.takeUnretainedValue()
+      return (Opening(place, path: path), cache.differs(from: options) || clock.isHosts)
     case .isOurs(let claimed): node = claimed
     }
     let opened: (cache: Cache, differs: Bool)
@@ -395,9 +396,9 @@ final class Handle {
   /// The short path of hits, one that is closed if the calls are not about memory. Lives as long as
   /// the cache.
   private let hits: HitPath
-  /// How often files are held through it. Relaxed: each is counted once by whoever changes it.
+  /// How often files are held through it. Relaxed: each thread counts its own holds.
   private let holds = Atomic<Int>(0)
-  /// See Process.forks: whose holds those are.
+  /// See Process.forks: the process that these holds belong to.
   private let holdsForks = Atomic<UInt32>(Process.forks)
 
   init(_ opening: Opening, _ scope: Tiers) {

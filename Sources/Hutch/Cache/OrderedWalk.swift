@@ -7,10 +7,10 @@ import CSystem
 /// of the disk tier uses as it is. Else the walk looks through all entries and keeps those that
 /// come next, as many as there is room for; when it has handed them out, it looks again.
 ///
-/// An entry's rank is its time, then its version, so no two have the same, and each page begins
-/// behind the last one's end: who is there throughout, and keeps his time, is on exactly one
-/// page. What is written, touched or read after the walk began has a time after that, and is
-/// left out.
+/// An entry's rank is its time, then its version, so no two entries have the same rank. Each page
+/// begins behind the last rank of the page before. An entry that exists throughout the walk and
+/// keeps its time is therefore on exactly one page. An entry that is written, touched or read after
+/// the walk began has a later time, and is left out.
 final class OrderedWalk {
   enum Order: UInt32 {
     case insertion = 1

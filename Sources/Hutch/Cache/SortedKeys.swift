@@ -1,7 +1,7 @@
 import CSystem
 
-/// The first few of many keys, in the order of their bytes and each once: what comes next in a
-/// walk whose keys are found in no order, and more than once.
+/// The first few of many keys, in the order of their bytes and each once: the next page of a walk
+/// that finds its keys in no order, and some of them twice.
 ///
 /// New keys are collected behind those that are in order already. When as many have come as there
 /// is room for, the two are merged, and what lies behind the last key that there is room for is

@@ -1,6 +1,6 @@
 /// A walk over the entries of both tiers as one, in the order of their keys, or over those whose
 /// keys begin alike or that have one tag; no lock and no read transaction is held between its
-/// steps, and nothing of it is known to those who write. Of a view's scope it sees one tier.
+/// steps, and a write knows nothing of it. Through a view it sees one tier.
 ///
 /// A page has the keys that come next, as many as there is room for. They are collected from both
 /// tiers, so an entry that both have is on it once; and as each page begins behind the end of the
@@ -106,7 +106,7 @@ final class WholeWalk {
     if cache.writeBack.mayHaveDirty { try lookThroughMemory(at: moment) }
     try lookThroughStore(at: moment)
     try lookThroughMemory(at: moment)
-    // What is written may go back and forth. Once more, not until nobody writes any more: a key
+    // An entry that is written meanwhile may go from tier to tier. One more look is enough: a key
     // that is missed again was written twice, each time between these looks.
     if cache.versions.last != newest {
       newest = cache.versions.last
