@@ -211,11 +211,24 @@ static void count_told(void *context, const hutch_event *event) {
   ((handed *)context)->told++;
 }
 
+static hutch_status copy_bytes(void *context, const void *input, size_t size,
+                               hutch_buffer *output) {
+  (void)context;
+  void *room = hutch_buffer_resize(output, size);
+  if (room == NULL) return HUTCH_NO_MEMORY;
+  memcpy(room, input, size);
+  return HUTCH_OK;
+}
+
 TEST(what_a_cache_was_given_each_process_lets_go_of_once) {
-  handed listener = {0}, object = {0}, own = {0};
+  handed listener = {0}, object = {0}, own = {0}, codec = {0};
   test_clock clock = {0};
   hutch_options options = options_for(HUTCH_SHARING_EXCLUSIVE);
   options.flags |= HUTCH_OPEN_DRAIN_RELEASES;
+  options.codec_id = 7;
+  options.codec_encode = options.codec_decode = copy_bytes;
+  options.codec_context = &codec;
+  options.codec_release = count_released;
   use_clock(&options, &clock);
   hutch_cache *cache = open_cache(scratch("cache").text, &options);
   CHECK_OK(hutch_set_listener(cache, HUTCH_EVENT_DID_ADD, count_told, &listener, count_released));
@@ -240,6 +253,7 @@ TEST(what_a_cache_was_given_each_process_lets_go_of_once) {
   CHECK_OK(hutch_close(cache));
   CHECK_EQUAL(1, listener.released);
   CHECK_EQUAL(1, clock.released);
+  CHECK_EQUAL(1, codec.released);
   CHECK_EQUAL(child == 0 ? 0 : 2, object.released);
   if (child == 0) end_child();
   await_child(child);

@@ -9,9 +9,10 @@ import Synchronization
 /// depends on it ends the review first (a count, a clear of the disk tier), or asks `isUnderWay`
 /// and assumes nothing (a removal or a put over a dirty entry). Reads and walks do not depend on it.
 final class BackedReview {
-  private let memory: MemoryTier
+  /// The cache's, which lives longer than its parts. Not counted references (see Parts).
+  private unowned(unsafe) let memory: MemoryTier
+  private unowned(unsafe) let clock: Clock
   private let order: WriteOrder
-  private let clock: Clock
   /// Held for one slice. Taken before stripes. It protects `position` and `reviewed`.
   private let lock: Lock
   private var position: UInt64 = 0
