@@ -125,7 +125,7 @@ extension DiskTier {
     }
     if forChild >= 0 { directoryLock?.takeOver(forChild) }
     forChild = -1
-    isHeir = true
+    hasParentsState = true
     isAsleep = true
     queue.forgetWrites()
     letGo()
@@ -134,7 +134,7 @@ extension DiskTier {
   /// The first turn after a fork.
   func wake() throws(Failure) {
     isAsleep = false
-    if isHeir { inherit() }
+    if hasParentsState { dropParentsState() }
     guard isUp, manifest == nil else { return }
     do throws(Failure) {
       manifest = try Manifest.open(place, durability)
@@ -147,8 +147,8 @@ extension DiskTier {
   }
 
   /// What this tier has under way is the parent's.
-  private func inherit() {
-    isHeir = false
+  private func dropParentsState() {
+    hasParentsState = false
     shared.idleMembers = max(1, shared.idleMembers) - 1
     trash = Trash()
     candidates.forget()
@@ -194,7 +194,7 @@ extension DiskTier {
     inFlight.leaveBehind()
     up.store(false, ordering: .releasing)
     isAsleep = false
-    isHeir = false
+    hasParentsState = false
     isTold = true
     reason = Failure(.forked, "the disk tier belongs to the parent of this process")
     isLeft = true

@@ -114,19 +114,17 @@ import Synchronization
 ///
 /// States. `up` is read without a lock; the others are under the writer lock.
 ///
-///              up     manifest  isAsleep  isHeir  isLeft
-///     up       true   open      false     false   false   in service
-///     asleep   true   nil       true      either  false   a fork has closed the connections. Reads
-///                                                         open theirs again when they are next
-///                                                         needed, the next turn opens the
-///                                                         manifest. isHeir: in the child, before
-///                                                         its first turn, which drops what the
-///                                                         parent had under way
-///     down     false  either    either    either  false   `reason` says why. The next holder of
-///                                                         the writer lock closes what is open;
-///                                                         `reopen` leads to up
-///     left     false  nil       false     false   true    a child without a part in the directory,
-///                                                         for ever
+///              up     manifest  isAsleep  hasParentsState  isLeft
+///     up       true   open      false     false            false
+///     asleep   true   nil       true      either           false
+///     down     false  either    either    either           false
+///     left     false  nil       false     false            true
+///
+///   up: in service. asleep: a fork has closed the connections. Reads open theirs again when they
+///   are next needed, the next turn opens the manifest; in the child that turn first drops what the
+///   parent had under way (hasParentsState). down: `reason` says why; the next holder of the writer
+///   lock closes what is open, and `reopen` leads to up. left: a child without a part in the
+///   directory, for ever.
 ///
 ///     up -> down       goDown: a commit, a read or a turn finds the directory or the manifest gone
 ///                      or damaged
@@ -228,7 +226,7 @@ final class DiskTier: Storage {
   /// The connections were closed; the next turn opens the manifest again. Under the writer lock.
   var isAsleep = false
   /// The tier is a child's copy that has had no turn yet. Likewise.
-  var isHeir = false
+  var hasParentsState = false
   /// The lock's open file that was made for a child; -1: none. Of the thread that forks.
   var forChild: Int32 = -1
   /// The tier is a child's copy that could not be handed on: the directory is the parent's.

@@ -27,8 +27,8 @@ final class WriteQueue {
   /// Puts and removals that are decided with their commit: a chain, beside the table.
   private var undecided: QueuedWrite?
 
-  /// How much of the above concerns reads. Release on change, acquire by reads: who has
-  /// submitted sees its own write.
+  /// How much of the above concerns reads. Release on change, acquire by reads: a caller
+  /// that has submitted a write sees it.
   private let overlaid = Atomic<Int>(0)
 
   init() throws(Failure) {
@@ -95,7 +95,7 @@ final class WriteQueue {
     var isGone = false
     /// The put that has the value; nil: the manifest has it.
     var write: QueuedWrite?
-    /// Of that put, with those times; filled in by who looks.
+    /// Of that put, with those times; filled in by the caller.
     var record = Record()
     /// The times that the entry is to have, of a touch.
     var times: Record?
@@ -213,8 +213,8 @@ final class WriteQueue {
     }
   }
 
-  /// Waits until the write is done, or until the caller is the leader, who commits what `take`
-  /// gives him and then calls `finish`. True: the caller leads.
+  /// Waits until the write is done, or until the caller is the leader, which commits what `take`
+  /// gives it and then calls `finish`. True: the caller leads.
   func waitOrLead(for write: QueuedWrite) -> Bool {
     lock.lock()
     defer { lock.unlock() }
@@ -246,7 +246,7 @@ final class WriteQueue {
     }
   }
 
-  /// Ends the leader's batch and his lead: each write has its results by now. A write with a
+  /// Ends the leader's batch and its lead: each write has its results by now. A write with a
   /// failure bars its key.
   func finish(_ batch: [QueuedWrite]) {
     lock.lock()

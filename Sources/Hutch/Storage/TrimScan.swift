@@ -62,7 +62,7 @@ struct TrimScan: ~Copyable {
     }
   }
 
-  /// Who goes first comes first; nothing is offered after this.
+  /// The first to go comes first; nothing is offered after this.
   mutating func sort() { heap.sort() }
 
   var count: Int { heap.count }
