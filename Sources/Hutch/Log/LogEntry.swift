@@ -161,8 +161,9 @@ struct LogEntry {
     /// Notes when the entry was read: once a second is enough, but for one whose idle time counts.
     @inline(__always)
     func noteAccess(at time: Int64, isIdling: Bool) {
-      let now = Access.word(address, time)
-      let passed = Int64(now & Access.mask) - Int64(accessed & Access.mask)
+      let now = Access.word(address, time, roundsUp: isIdling)
+      let before = max(Int64(accessed & Access.mask), created / 1_000_000)
+      let passed = Int64(now & Access.mask) - before
       if passed < (isIdling ? 1 : 1_000) { return }
       SharedWords.replace(start + At.accessed, accessed, by: now)
     }
@@ -172,11 +173,13 @@ struct LogEntry {
   enum Access {
     static let mask: UInt64 = 1 << 44 - 1
 
-    /// A time is rounded up: an entry must not end sooner than its idle time says.
+    /// A time is rounded up if the entry's idle time counts: the entry must not end sooner than
+    /// that says. Else it is rounded down, so that no walk takes the access for one of the future.
     @inline(__always)
-    static func word(_ address: LogAddress, _ time: Int64) -> UInt64 {
+    static func word(_ address: LogAddress, _ time: Int64, roundsUp: Bool) -> UInt64 {
       let tag = address &* 0x9E37_79B9_7F4A_7C15 & ~mask
-      return tag | min(UInt64(clamping: Record.sum(time, 999_999) / 1_000_000), mask)
+      let rounded = (roundsUp ? Record.sum(time, 999_999) : time) / 1_000_000
+      return tag | min(UInt64(clamping: rounded), mask)
     }
   }
 
@@ -216,7 +219,9 @@ struct LogEntry {
     SharedWords.store(start + At.address, address)
     SharedWords.store(start + At.version, record.version)
     SharedWords.store(start + At.created, UInt64(bitPattern: record.created))
-    SharedWords.store(start + At.accessed, Access.word(address, record.accessed))
+    // 0: not read since it was written.
+    let accessed = record.accessed > record.created ? record.accessed : 0
+    SharedWords.store(start + At.accessed, Access.word(address, accessed, roundsUp: true))
     SharedWords.store(
       start + At.sizes,
       UInt64(value.count) | UInt64(key.count) << 32 | fields.rawValue << 48)
@@ -259,7 +264,7 @@ struct LogEntry {
       Bytes(start: head.start + At.check, count: At.accessed - At.check), to: start + At.check)
     SharedWords.store(
       start + At.accessed,
-      Access.word(address, 0) & ~Access.mask | head.accessed & Access.mask)
+      Access.word(address, 0, roundsUp: false) & ~Access.mask | head.accessed & Access.mask)
     SharedWords.copy(
       Bytes(start: head.start + At.sizes, count: head.byteCount - At.sizes),
       to: start + At.sizes)
