@@ -36,11 +36,11 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     )
 
 
-# HUTCH_TEST_LOG: a new directory is of the kind "log" unless its test names another one. What is
-# about the SQLite store alone is listed in sqlite_only.txt.
-ON_LOG = bool(os.environ.get("HUTCH_TEST_LOG"))
-if ON_LOG:
-    hutch._cache._STORAGE[None] = hutch._cache._STORAGE["log"]
+# HUTCH_TEST_LOG: a new directory is of the kind "log" unless its test names another one.
+if os.environ.get("HUTCH_TEST_LOG"):
+    from hutch import _cache
+
+    _cache._STORAGE[None] = _cache._STORAGE["log"]
 
 
 class Clock:
