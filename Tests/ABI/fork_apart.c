@@ -224,7 +224,9 @@ TEST(what_a_cache_was_given_each_process_lets_go_of_once) {
   handed listener = {0}, object = {0}, own = {0}, codec = {0};
   test_clock clock = {0};
   hutch_options options = options_for(HUTCH_SHARING_EXCLUSIVE);
-  options.flags |= HUTCH_OPEN_DRAIN_RELEASES;
+  /* A thread of the parent that uses the clock during the fork keeps a reference to it in the
+     child for ever. Without workers there is no such thread. */
+  options.flags |= HUTCH_OPEN_DRAIN_RELEASES | HUTCH_OPEN_NO_THREADS;
   options.codec_id = 7;
   options.codec_encode = options.codec_decode = copy_bytes;
   options.codec_context = &codec;

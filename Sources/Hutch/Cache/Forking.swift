@@ -46,6 +46,7 @@ import Synchronization
 /// HUTCH_FORKED in the child. Each remembers the count of forks (Process) at its creation. The
 /// child can read host objects, but only the parent releases them. The listener, the clock and the
 /// codec are copied with their contexts, and each process releases its copy once, when it closes.
+/// The child does not release a copy that a thread of the parent was using during the fork.
 enum Forking {
   /// How far a cache is ready for a fork.
   enum Preparation {
