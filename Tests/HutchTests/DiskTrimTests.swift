@@ -10,10 +10,9 @@ import Testing
     goOn: (UInt64, UInt64) -> Bool = { _, _ in true }
   ) throws -> UInt64 {
     let before = disk.tier.stats.count
-    var removed: UInt64 = 0
-    try disk.tier.trim(
-      TrimSpec(kind: kind, amount: amount, time: time), at: disk.moment, removed: &removed,
-      goOn: goOn)
+    let trim = disk.trim(TrimSpec(kind: kind, amount: amount, time: time))
+    try trim.run(goOn)
+    let removed = trim.removed
     #expect(disk.tier.stats.count == before - removed, "what it says has gone has gone")
     disk.checkInvariants()
     return removed
@@ -205,15 +204,10 @@ import Testing
     disk.time.advance(seconds: 10)
     DispatchQueue.concurrentPerform(iterations: 4) { thread in
       if thread == 0 {
-        var removed: UInt64 = 0
         for kind in [TrimSpec.Kind.leastRecent, .largestFirst, .leastFrequent, .toCost] {
-          try! disk.tier.trim(
-            TrimSpec(kind: kind, amount: 50_000), at: disk.moment, removed: &removed,
-            goOn: { _, _ in true })
+          try! disk.trim(TrimSpec(kind: kind, amount: 50_000)).run { _, _ in true }
         }
-        try! disk.tier.trim(
-          TrimSpec(kind: .olderThan, time: second), at: disk.moment, removed: &removed,
-          goOn: { _, _ in true })
+        try! disk.trim(TrimSpec(kind: .olderThan, time: second)).run { _, _ in true }
         return
       }
       for i in 0..<400 {
@@ -236,4 +230,8 @@ import Testing
     #expect(disk.files(in: "content").isEmpty && disk.files(in: "trash").isEmpty)
     disk.checkInvariants()
   }
+}
+
+extension DiskFixture {
+  func trim(_ spec: TrimSpec) -> StorageTrim { StorageTrim(spec, of: tier, for: observer, at: moment) }
 }

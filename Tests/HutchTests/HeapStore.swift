@@ -164,12 +164,16 @@ final class HeapStore: Storage, @unchecked Sendable {
     }
   }
 
+  private func dropOldest() {
+    let (key, _) = medium.rows.min { ($0.value.lastUse, $0.value.id) < ($1.value.lastUse, $1.value.id) }!
+    drop(key, .evicted)
+  }
+
   private func makeRoom() {
     while (current.cost != 0 && medium.cost > current.cost)
       || (current.count != 0 && UInt64(medium.rows.count) > current.count)
     {
-      let (key, _) = medium.rows.min { ($0.value.lastUse, $0.value.id) < ($1.value.lastUse, $1.value.id) }!
-      drop(key, .evicted)
+      dropOldest()
     }
   }
 
@@ -287,42 +291,54 @@ final class HeapStore: Storage, @unchecked Sendable {
     }
   }
 
-  func trim(
-    _ spec: TrimSpec, at moment: Moment, removed: inout UInt64,
-    goOn: (_ removed: UInt64, _ total: UInt64) -> Bool
-  ) throws(Failure) {
-    let order = lock.withLock { Array(medium.rows) }.map { key, row in
-      askAbove(key)
-      switch spec.kind {
-      case .largestFirst: return (key, Int64.max - Int64(row.charge))
-      case .leastFrequent: return (key, Int64(row.uses))
-      default: return (key, lock.withLock { medium.rows[key]?.lastUse ?? 0 })
-      }
-    }.sorted { $0.1 < $1.1 }
-    for (key, _) in order {
-      let goes = locked { () -> Bool? in
-        guard let row = medium.rows[key] else { return false }
-        let goes = isWanted(row, spec, at: moment.time)
-        if goes ?? false { drop(key, spec.kind == .expired ? .expired : .evicted) }
-        return goes
-      }
-      guard let goes else { return }
-      removed += goes ? 1 : 0
-      if !goOn(removed, 0) { return }
+  func occupancy() throws(Failure) -> Occupancy {
+    locked {
+      Occupancy(count: UInt64(medium.rows.count), charge: medium.cost)
     }
   }
 
-  /// Nil: enough has gone.
-  private func isWanted(_ row: Row, _ spec: TrimSpec, at now: Int64) -> Bool? {
-    switch spec.kind {
-    case .expired: isExpired(row, at: now)
-    case .toCount: UInt64(medium.rows.count) > spec.amount ? true : nil
-    case .toCost, .largestFirst, .leastRecent, .leastFrequent:
-      medium.cost > spec.amount ? true : nil
-    case .writtenBefore: row.record.created < spec.time
-    case .olderThan: row.record.created < Record.difference(now, spec.time)
-    case .idleFor: row.lastUse < Record.difference(now, spec.time)
-    case .largerThan: UInt64(row.record.valueSize) > spec.amount
+  func walk(
+    _ place: inout WalkPlace, visit: (Bytes, WalkedEntry) -> Void
+  ) throws(Failure) {
+    let from = place.last
+    let found = lock.withLock { Array(medium.rows) }.filter { $0.value.id > from }
+      .sorted { $0.value.id < $1.value.id }.prefix(4)
+    place.last = found.last?.value.id ?? from
+    place.isAtEnd = found.isEmpty
+    for (key, row) in found {
+      let entry = WalkedEntry(
+        id: row.id, record: row.record, charge: Int64(row.charge), uses: Int64(row.uses))
+      key.withUnsafeBytes { visit($0, entry) }
+    }
+  }
+
+  /// An entry is a slice.
+  func makeRoom(to goal: TrimGoal, at moment: Moment) throws(Failure) -> TrimSlice? {
+    locked {
+      let occupancy = Occupancy(count: UInt64(medium.rows.count), charge: medium.cost)
+      guard goal.excess(of: occupancy) > 0 else { return TrimSlice() }
+      dropOldest()
+      return TrimSlice(removed: 1, hasMore: true)
+    }
+  }
+
+  func remove(
+    _ victims: borrowing GrowingArray<Int64>, _ range: Range<Int>, to goal: TrimGoal?,
+    at moment: Moment, if isWanted: (Int, Record) -> Bool
+  ) throws(Failure) -> TrimSlice {
+    let ids = range.map { ($0, victims[$0]) }
+    return locked {
+      var slice = TrimSlice(hasMore: true)
+      for (index, id) in ids where slice.hasMore {
+        let occupancy = Occupancy(count: UInt64(medium.rows.count), charge: medium.cost)
+        slice.hasMore = goal.map { $0.excess(of: occupancy) > 0 } ?? true
+        guard slice.hasMore, let (key, row) = medium.rows.first(where: { $0.value.id == id }),
+          isWanted(index, row.record)
+        else { continue }
+        drop(key, isExpired(row, at: moment.time) ? .expired : .evicted)
+        slice.removed += 1
+      }
+      return slice
     }
   }
 

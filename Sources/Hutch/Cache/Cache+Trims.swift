@@ -17,11 +17,11 @@ extension Cache {
     if scope != .disk { before = memory.trim(spec, at: moment, goOn: report) }
     removed = before
     guard storage != nil, scope != .memory, !isStopped else { return }
-    var more: UInt64 = 0
-    defer { removed &+= more }
     try withStorage { (storage) throws(Failure) in
       writeBack.write(storage)
-      try storage.trim(spec, at: moment, removed: &more) {
+      let trim = StorageTrim(spec, of: storage, for: self, at: moment)
+      defer { removed &+= trim.removed }
+      try trim.run {
         life.gate.giveWay()
         return report($0, $1)
       }

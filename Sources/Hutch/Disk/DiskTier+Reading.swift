@@ -300,12 +300,15 @@ extension DiskTier {
 
 /// A walk over all rows, in slices: trims, checks and maintenance take it.
 struct RowWalk {
-  fileprivate var last: Int64 = 0
+  fileprivate(set) var last: Int64
   /// Rows with higher ids are newer than the walk.
   fileprivate var newest: Int64
   fileprivate(set) var isDone = false
 
-  init(upTo newest: Int64 = Int64.max) { self.newest = newest }
+  init(after last: Int64 = 0, upTo newest: Int64 = Int64.max) {
+    self.last = last
+    self.newest = newest
+  }
 }
 
 extension DiskTier {

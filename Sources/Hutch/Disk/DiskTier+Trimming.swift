@@ -1,77 +1,41 @@
-import CSystem
 import Synchronization
 
-/// Trims that somebody asks for, in slices: rows are looked for by a connection that reads, and
-/// removed in short transactions, between which waiting writers go first. No slice
-/// stops a read.
-///
-/// A trim looks at the rows that are there when it begins; what is written, touched or read
-/// while it is under way may be spared.
+/// The primitives of trims (see StorageTrim): rows are looked for by a connection that reads, and removed in
+/// short transactions, between which waiting writers go first. No slice stops a read.
 extension DiskTier {
   private static let rowsInLook = 512
   private static let rowsInSlice = 128
+  /// The number of rows that a sample reads for one that it gives up.
+  private static let rowsInSample: Int64 = 16
 
-  func trim(
-    _ spec: TrimSpec, at moment: Moment, removed: inout UInt64, goOn: (UInt64, UInt64) -> Bool
-  ) throws(Failure) {
-    guard isUp else { throw downFailure }
-    let trim = Trim(TrimRule(spec: spec, now: moment.time, ages: ages))
-    defer { removed = UInt64(max(0, trim.removed)) }
-    switch spec.kind {
-    case .expired: try sweep(trim, goOn)
-    case .toCost, .toCount: try trimByPolicy(trim, goOn)
-    case .largestFirst, .leastRecent, .leastFrequent: try trimByRank(trim, goOn)
-    default: try filter(trim, goOn)
-    }
-  }
-
-  /// One trim on its way.
-  private final class Trim {
-    let rule: TrimRule
-    /// Entries that have gone.
-    var removed: Int64 = 0
-    /// How many will go; 0: not known.
-    var total: Int64 = 0
-    var ids = GrowingArray<Int64>()
-
-    init(_ rule: TrimRule) { self.rule = rule }
-
-    func goesOn(_ goOn: (UInt64, UInt64) -> Bool) -> Bool {
-      goOn(UInt64(removed), total == 0 ? 0 : UInt64(max(removed, total)))
-    }
-
-    /// Bytes or entries that may stay.
-    var target: Int64 { Int64(clamping: rule.spec.amount) }
-
-    /// How many more than that there are.
-    func excess(_ meta: Meta) -> Int64 {
-      (rule.countsEntries ? meta.count : meta.charges) - target
+  func occupancy() throws(Failure) -> Occupancy {
+    try writerLock.withLock { () throws(Failure) in
+      guard isUp, let manifest else { throw downFailure }
+      return manifest.meta.occupancy
     }
   }
 
   // MARK: slices
 
-  /// One transaction of a trim. Every row that is deleted in it counts as one that the trim
-  /// removed, if it was an entry.
+  /// One transaction of a trim. Returns the number of entries that it has deleted.
   private func slice(
-    _ trim: Trim, _ body: (Manifest, inout Meta, Changes) throws(Failure) -> Void
-  ) throws(Failure) {
+    at moment: Moment, _ body: (Manifest, inout Meta, Changes) throws(Failure) -> Void
+  ) throws(Failure) -> UInt64 {
     letWritersPast()
     let changes = Changes()
+    var gone: Int64 = 0
     do throws(Failure) {
       try writerLock.withLock { () throws(Failure) in
         guard isUp, manifest != nil else {
           detach()
           throw downFailure
         }
-        latestTime = trim.rule.now
-        var gone: Int64 = 0
+        latestTime = moment.time
         try transact(changes) { (manifest, meta) throws(Failure) in
           let before = meta.count
           try body(manifest, &meta, changes)
           gone = before - meta.count
         }
-        trim.removed += gone
         _ = trash.empty(64, in: place)
       }
     } catch {
@@ -81,6 +45,7 @@ extension DiskTier {
     }
     tell(changes)
     announce()
+    return UInt64(max(0, gone))
   }
 
   /// A thread that takes a lock again at once gets it before the threads that wait. So the queue
@@ -92,266 +57,140 @@ extension DiskTier {
     while queue.waitOrLead(for: barrier) { lead() }
   }
 
-  /// Shows every row that is an entry, by a connection that reads, with the accesses that have
-  /// gathered. `look` may end the walk after a slice by answering false; it is called with no
-  /// lock held.
-  private func scan(
-    _ trim: Trim, _ visit: (Row, Int64) throws(Failure) -> Void,
-    look: () throws(Failure) -> Bool
+  // MARK: walk and remove
+
+  /// By the order of ids, with the accesses that have gathered in memory.
+  func walk(
+    _ place: inout WalkPlace, visit: (Bytes, WalkedEntry) -> Void
   ) throws(Failure) {
-    var walk = RowWalk(upTo: writerLock.withLock { manifest?.lastID ?? 0 })
-    while !walk.isDone {
-      let generation = shared.generation
-      do throws(Failure) {
-        try step(&walk, DiskTier.rowsInLook) { (key, row) throws(Failure) in
-          guard row.generation == generation else { return }
-          var row = row
-          let gathered = accesses.gathered(key)
-          row.record.accessed = max(row.record.accessed, gathered.time)
-          try visit(row, row.uses &+ gathered.uses)
-        }
-      } catch {
-        note(error)
-        announce()
-        throw error
-      }
-      guard isUp else { throw downFailure }
-      if try !look() { return }
-    }
-  }
-
-  /// Learns when tiers above have last read these rows' entries. No lock is held while they are
-  /// asked.
-  private func askAbove(_ trim: Trim, from start: Int, to end: Int) throws(Failure) {
-    guard trim.rule.goesByAccess, let observer else { return }
+    guard isUp else { throw downFailure }
+    let newest = place.newest ?? writerLock.withLock { manifest?.lastID ?? 0 }
+    place.newest = newest
+    var walk = RowWalk(after: place.last, upTo: newest)
     var keys = KeyList()
-    _ = try withReader { (reader) throws(Failure) in
-      for i in start..<end {
-        let id = trim.ids[i]
-        try reader.walk(after: id - 1, limit: 1) { (key, row) throws(Failure) in
-          if row.id == id && key.count > 0 { try keys.append(key, row.record.accessed) }
-        }
+    var entries = GrowingArray<WalkedEntry>()
+    let generation = shared.generation
+    do throws(Failure) {
+      try step(&walk, DiskTier.rowsInLook) { (key, row) throws(Failure) in
+        guard row.generation == generation else { return }
+        let gathered = accesses.gathered(key)
+        var record = row.record
+        record.accessed = max(record.accessed, gathered.time)
+        try keys.append(key, 0)
+        try entries.append(
+          WalkedEntry(
+            id: row.id, record: record, charge: row.charge, uses: row.uses &+ gathered.uses))
       }
+    } catch {
+      note(error)
+      announce()
+      throw error
     }
-    keys.forEach { key, accessed in
-      if let time = observer.lastAccess(of: key), time > accessed {
-        accesses.note(key, hash.entry(key), at: time)
-      }
+    guard isUp else { throw downFailure }
+    place.last = walk.last
+    place.isAtEnd = walk.isDone
+    var i = 0
+    keys.forEach { key, _ in
+      visit(key, entries[i])
+      i += 1
     }
   }
 
-  /// Removes the rows with the ids that have gathered, in slices, those that `isWanted` still
-  /// wants, until `isDone`. False: it is to stop.
-  private func remove(
-    _ trim: Trim, _ goOn: (UInt64, UInt64) -> Bool, until isDone: (Meta) -> Bool,
-    if isWanted: (Int, Record) -> Bool
-  ) throws(Failure) -> Bool {
-    var start = 0
-    while start < trim.ids.count {
-      let end = min(start + DiskTier.rowsInSlice, trim.ids.count)
-      try askAbove(trim, from: start, to: end)
-      var isEnough = false
-      try slice(trim) { (manifest, meta, changes) throws(Failure) in
-        for i in start..<end {
-          isEnough = isDone(meta)
-          if isEnough { return }
-          let generation = meta.generation
-          var victim: Row?
-          _ = try manifest.find(id: trim.ids[i]) { (found, key) throws(Failure) in
-            guard found.generation == generation else { return }
-            var record = found.record
-            record.accessed = max(record.accessed, self.accesses.latest(key))
-            guard isWanted(i, record) else { return }
-            let isExpired = record.isExpired(at: self.latestTime, under: trim.rule.ages)
-            try changes.drop(key, record.version, isExpired ? .expired : .evicted)
-            victim = found
-          }
-          if let victim { try self.delete(victim, manifest, &meta, changes) }
+  /// A row that is written or touched gets another id.
+  func remove(
+    _ victims: borrowing GrowingArray<Int64>, _ range: Range<Int>, to goal: TrimGoal?,
+    at moment: Moment, if isWanted: (Int, Record) -> Bool
+  ) throws(Failure) -> TrimSlice {
+    var result = TrimSlice(hasMore: true)
+    var ids = GrowingArray<Int64>()
+    for i in range { try ids.append(victims[i]) }
+    let ages = self.ages
+    result.removed = try slice(at: moment) { (manifest, meta, changes) throws(Failure) in
+      result.hasMore = true
+      for i in 0..<ids.count {
+        result.hasMore = (goal?.excess(of: meta.occupancy) ?? 1) > 0
+        if !result.hasMore { return }
+        let generation = meta.generation
+        var victim: Row?
+        _ = try manifest.find(id: ids[i]) { (found, key) throws(Failure) in
+          guard found.generation == generation else { return }
+          var record = found.record
+          record.accessed = max(record.accessed, self.accesses.latest(key))
+          guard isWanted(range.lowerBound + i, record) else { return }
+          let isExpired = record.isExpired(at: self.latestTime, under: ages)
+          try changes.drop(key, record.version, isExpired ? .expired : .evicted)
+          victim = found
         }
+        if let victim { try self.delete(victim, manifest, &meta, changes) }
       }
-      guard trim.goesOn(goOn) else { return false }
-      if isEnough { break }
-      start = end
     }
-    return true
+    return result
   }
 
-  // MARK: kinds
+  // MARK: what the store finds without a walk
 
-  /// What has expired: by the order of ids and the index, as maintenance does; those that were
-  /// idle for too long by a scan, if there can be any.
-  private func sweep(_ trim: Trim, _ goOn: (UInt64, UInt64) -> Bool) throws(Failure) {
-    var hasMore = true
-    var mayIdle = ages.timeToIdle != 0
-    while hasMore {
-      try slice(trim) { (manifest, meta, changes) throws(Failure) in
+  /// By the order of ids and the index of ends, as maintenance does. An entry that was idle for too
+  /// long is in neither: for a goal it is not worth a walk.
+  func removeExpired(to goal: TrimGoal?, at moment: Moment) throws(Failure) -> TrimSlice {
+    var result = TrimSlice()
+    result.removed = try slice(at: moment) { (manifest, meta, changes) throws(Failure) in
+      guard let goal else {
         let done = try self.sweepExpired(manifest, &meta, changes, DiskTier.rowsInSlice)
-        hasMore = done >= DiskTier.rowsInSlice || self.sweep.isBehind
-        mayIdle = mayIdle || meta.mayIdle
+        result.hasMore = done >= DiskTier.rowsInSlice || self.sweep.isBehind
+        result.mustWalk = self.ages.timeToIdle != 0 || meta.mayIdle
+        return
       }
-      guard trim.goesOn(goOn) else { return }
+      var done = 0
+      while done < DiskTier.rowsInSlice && goal.excess(of: meta.occupancy) > 0 {
+        guard try self.sweepExpired(manifest, &meta, changes, 1) > 0 else { break }
+        done += 1
+      }
+      result.hasMore = done == DiskTier.rowsInSlice
     }
-    if mayIdle { try filter(trim, goOn) }
+    return result
   }
 
-  private func filter(_ trim: Trim, _ goOn: (UInt64, UInt64) -> Bool) throws(Failure) {
-    let rule = trim.rule
-    try scan(
-      trim,
-      { (row, _) throws(Failure) in
-        if rule.wants(row.record) { try trim.ids.append(row.id) }
-      },
-      look: { () throws(Failure) in
-        defer { trim.ids.removeAll() }
-        if trim.ids.isEmpty { return trim.goesOn(goOn) }
-        return try remove(trim, goOn, until: { _ in false }, if: { rule.wants($1) })
-      })
+  /// Of few entries by samples. Of many, looking at every row costs less.
+  func makeRoom(to goal: TrimGoal, at moment: Moment) throws(Failure) -> TrimSlice? {
+    let all = try occupancy()
+    let sum = Int64(clamping: goal.countsEntries ? all.count : all.charge)
+    if goal.excess(of: all) > sum / DiskTier.rowsInSample { return nil }
+    var result = TrimSlice()
+    result.removed = try slice(at: moment) { (manifest, meta, changes) throws(Failure) in
+      for _ in 0..<DiskTier.rowsInSlice {
+        guard goal.excess(of: meta.occupancy) > 0 else { return }
+        guard try self.evict(manifest, &meta, changes, sparing: manifest.lastID) else { return }
+      }
+      result.hasMore = true
+    }
+    return result
   }
 
-  /// As room is made for the limits: of few entries by samples, and of many, where looking at
-  /// every row costs less, by rank.
-  private func trimByPolicy(_ trim: Trim, _ goOn: (UInt64, UInt64) -> Bool) throws(Failure) {
-    let isCount = trim.rule.countsEntries
-    if !isCount, try fitsWithoutRows(trim, goOn) { return }
-    let (excess, all) = writerLock.withLock { () -> (Int64, Int64) in
-      guard let meta = manifest?.meta else { return (0, 0) }
-      return (trim.excess(meta), isCount ? meta.count : meta.charges)
+  /// Rows that a clear has left, removed files, the log.
+  func reclaim(to goal: TrimGoal, at moment: Moment) throws(Failure) -> Reclaimed {
+    guard isUp else { throw downFailure }
+    guard counters.cost.load(ordering: .relaxed) > goal.amount else { return .enough }
+    var result = Reclaimed.nothing
+    _ = try slice(at: moment) { (manifest, meta, changes) throws(Failure) in
+      if try self.purge(manifest, &meta, changes, DiskTier.rowsInSlice) > 0 { result = .some }
     }
-    if isCount { trim.total = max(0, excess) }
-    if excess > all / DiskTier.rowsInSample {
-      guard try sweepUntilFit(trim, goOn) else { return }
-      return try trimByRank(trim, goOn)
-    }
-    var isDone = false
-    while !isDone {
-      try slice(trim) { (manifest, meta, changes) throws(Failure) in
-        // The time is the same for the whole slice.
-        var mayExpire = true
-        for _ in 0..<DiskTier.rowsInSlice {
-          isDone = trim.excess(meta) <= 0
-          if isDone { return }
-          if mayExpire {
-            mayExpire =
-              try self.sweepExpired(manifest, &meta, changes, 1, sparing: manifest.lastID) > 0
-            if mayExpire { continue }
-          }
-          guard try self.evict(manifest, &meta, changes, sparing: manifest.lastID) else {
-            isDone = true
-            return
-          }
-        }
-      }
-      guard trim.goesOn(goOn) else { break }
-    }
-    if !isCount { _ = try fitsWithoutRows(trim, goOn) }
-  }
-
-  /// How many rows a sample reads for one that it gives up.
-  private static let rowsInSample: Int64 = 16
-
-  /// What has expired goes before what has not. False: it is to stop.
-  private func sweepUntilFit(
-    _ trim: Trim, _ goOn: (UInt64, UInt64) -> Bool
-  ) throws(Failure) -> Bool {
-    var hasMore = true
-    while hasMore {
-      try slice(trim) { (manifest, meta, changes) throws(Failure) in
-        var done = 0
-        while done < DiskTier.rowsInSlice && trim.excess(meta) > 0 {
-          guard try self.sweepExpired(manifest, &meta, changes, 1) > 0 else { break }
-          done += 1
-        }
-        hasMore = done == DiskTier.rowsInSlice
-      }
-      guard trim.goesOn(goOn) else { return false }
-    }
-    return true
-  }
-
-  private func trimByRank(_ trim: Trim, _ goOn: (UInt64, UInt64) -> Bool) throws(Failure) {
-    let rule = trim.rule
-    if !rule.countsEntries, try fitsWithoutRows(trim, goOn) { return }
-    // Rounds that remove nothing: all that was found was read again meanwhile.
-    var idle = 0
-    while idle < 3 {
-      let (excess, rows) = writerLock.withLock { () -> (Int64, Int64) in
-        guard let meta = manifest?.meta else { return (0, 0) }
-        return (trim.excess(meta), meta.count)
-      }
-      guard excess > 0 else { break }
-      var candidates = TrimScan(needing: excess, of: rows)
-      var goesOn = true
-      try scan(
-        trim,
-        { (row, uses) throws(Failure) in
-          try candidates.offer(rule.item(row, uses: uses))
-        },
-        look: {
-          goesOn = trim.goesOn(goOn)
-          return goesOn
-        })
-      guard goesOn, candidates.count > 0 else { break }
-      candidates.sort()
-      trim.ids.removeAll()
-      for i in 0..<candidates.count { try trim.ids.append(candidates[i].tag) }
-      let before = trim.removed
-      goesOn = try remove(
-        trim, goOn, until: { trim.excess($0) <= 0 },
-        if: { (i, record) in
-          // What was read since it was looked at has another rank.
-          switch rule.spec.kind {
-          case .largestFirst: true
-          case .leastFrequent: record.accessed <= candidates[i].second
-          default: record.accessed <= candidates[i].first
-          }
-        })
-      guard goesOn else { break }
-      idle = trim.removed == before ? idle + 1 : 0
-    }
-    if !rule.countsEntries { _ = try fitsWithoutRows(trim, goOn) }
-  }
-
-  /// What is no entry and counts all the same goes before entries do: rows that a clear has
-  /// left, removed files, the log. True if that is enough.
-  private func fitsWithoutRows(
-    _ trim: Trim, _ goOn: (UInt64, UInt64) -> Bool
-  ) throws(Failure) -> Bool {
-    let target = trim.target
-    var tries = 0
-    while true {
-      guard counters.cost.load(ordering: .relaxed) > UInt64(target) else { return true }
-      var hasMore = false
-      try slice(trim) { (manifest, meta, changes) throws(Failure) in
-        hasMore = try self.purge(manifest, &meta, changes, DiskTier.rowsInSlice) > 0
-      }
-      writerLock.withLock {
-        hasMore = trash.empty(64, in: place) || hasMore
-        guard isUp, let manifest else { return }
-        if !hasMore && manifest.log > 0 { checkpoint(manifest, .truncating) }
+    writerLock.withLock {
+      if trash.empty(64, in: place) { result = .some }
+      guard isUp, let manifest else { return }
+      if result == .nothing && manifest.log > 0 {
+        checkpoint(manifest, .truncating)
         // A reader that is in the way is gone in a moment.
-        if isUp && manifest.log > 0 && tries < 8 {
-          hasMore = true
-          tries += 1
-        }
-        if isUp { publish(manifest.meta) }
+        if isUp && manifest.log > 0 { result = .blocked }
       }
-      guard hasMore, trim.goesOn(goOn) else {
-        return counters.cost.load(ordering: .relaxed) <= UInt64(target)
-      }
+      if isUp { publish(manifest.meta) }
     }
+    if result == .nothing && counters.cost.load(ordering: .relaxed) <= goal.amount { return .enough }
+    return result
   }
 }
 
-extension TrimRule {
-  /// Rows with the lower rank go first.
-  func item(_ row: Row, uses: Int64) -> RankedHeap.Item {
-    let rank: (Int64, Int64) =
-      switch spec.kind {
-      case .largestFirst: (-row.charge, row.id)
-      case .leastFrequent: (uses, row.record.accessed)
-      default: (row.record.accessed, row.id)
-      }
-    return RankedHeap.Item(
-      first: rank.0, second: rank.1, tag: row.id, weight: countsEntries ? 1 : row.charge)
+extension Meta {
+  fileprivate var occupancy: Occupancy {
+    Occupancy(count: UInt64(max(0, count)), charge: UInt64(max(0, charges)))
   }
 }
