@@ -781,7 +781,9 @@ HUTCH_API hutch_status hutch_tag(hutch_cache *cache, const void *key, size_t key
  *
  * The entry counts as written now: the call sets created and accessed, and keeps value, tag
  * and version. time_to_live and time_to_idle: 0 keeps the entry's own duration, and
- * HUTCH_FOREVER means none. HUTCH_NOT_FOUND: no entry. Since 0.1.
+ * HUTCH_FOREVER means none. An entry that expires has a higher charge: if that is above the
+ * memory tier's max_entry, the touch evicts the entry from memory. HUTCH_NOT_FOUND: no entry.
+ * Since 0.1.
  */
 HUTCH_API hutch_status hutch_touch(hutch_cache *cache, const void *key, size_t key_size,
                                    int64_t time_to_live, int64_t time_to_idle);

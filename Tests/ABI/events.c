@@ -191,6 +191,26 @@ static bool is_overwritten(hutch_cache *cache) {
   return place[0] == place[1];
 }
 
+/* The charge of an entry that expires is higher. */
+TEST(an_entry_that_a_touch_makes_too_large_for_memory_is_told_as_evicted) {
+  for (int has_disk = 0; has_disk < 2; has_disk++) {
+    hutch_options options = unlimited_options();
+    hutch_cache *cache = open_cache(has_disk ? scratch("cache").text : NULL, &options);
+    CHECK_OK(put_text(cache, "a", "one"));
+    hutch_cache_limits limits = {sizeof limits, no_limits(), no_limits()};
+    limits.memory.max_entry = stats_of(cache).memory.cost;
+    CHECK_OK(hutch_set_limits(cache, &limits));
+    record r;
+    listen_to(&r, cache, entries);
+    CHECK_OK(hutch_touch(cache, KEY("a"), HUTCH_HOUR, 0));
+    CHECK_TOLD(&r, "?-ae1=one -ae1=one");
+    CHECK_EQUAL(1, stats_of(cache).memory.evictions);
+    CHECK_STATUS(has_disk ? HUTCH_OK : HUTCH_NOT_FOUND, hutch_contains(cache, KEY("a")));
+    CHECK_OK(hutch_set_listener(cache, 0, NULL, NULL, NULL));
+    CHECK_OK(hutch_close(cache));
+  }
+}
+
 TEST(a_listener_that_has_gone_leaves_the_ways_as_they_were) {
   hutch_cache *cache = open_cache(NULL, NULL);
   CHECK(is_overwritten(cache));

@@ -101,6 +101,34 @@ TEST(an_eviction_writes_the_whole_record) {
   CHECK_OK(hutch_close(cache));
 }
 
+/* The charge of an entry that expires is higher. */
+TEST(a_touch_that_makes_a_deferred_entry_too_large_for_memory_keeps_it) {
+  test_clock clock = {0};
+  hutch_options options = deferring_options();
+  use_clock(&options, &clock);
+  hutch_cache *cache = open_cache(scratch("cache").text, &options);
+  hutch_put_result result = new_result();
+  CHECK_OK(hutch_put(cache, KEY("a"), KEY("value"), NULL, &result));
+  hutch_cache_limits limits = {sizeof limits, no_limits(), no_limits()};
+  limits.memory.max_entry = stats_of(cache).memory.cost;
+  CHECK_OK(hutch_set_limits(cache, &limits));
+  check_where(cache, "a", true, true);
+  /* Put again, so that memory owes it. */
+  CHECK_OK(hutch_put(cache, KEY("a"), KEY("other"), NULL, &result));
+  check_where(cache, "a", true, false);
+  CHECK_OK(hutch_touch(cache, KEY("a"), 100 * HUTCH_SECOND, 0));
+  check_where(cache, "a", false, true);
+  hutch_entry_info info = info_of(cache, "a");
+  CHECK_EQUAL(result.version, info.version);
+  CHECK_EQUAL(info.created + 100 * HUTCH_SECOND, info.expires);
+  CHECK_TEXT(cache, "a", "other");
+  CHECK_EQUAL(1, count_of(cache));
+  CHECK_OK(hutch_close(cache));
+  cache = open_cache(scratch("cache").text, &options);
+  CHECK_TEXT(cache, "a", "other");
+  CHECK_OK(hutch_close(cache));
+}
+
 TEST(many_evictions_lose_nothing) {
   hutch_options options = deferring_options();
   /* What a thread of the library's is just writing is counted on both sides. */

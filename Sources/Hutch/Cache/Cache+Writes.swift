@@ -325,7 +325,11 @@ extension Cache {
     let touched = { (record: Record) in
       record.touched(at: moment.time, timeToLive: timeToLive, timeToIdle: timeToIdle)
     }
-    guard storage != nil else { return try touchInMemory(key, hash, touched, at: moment, nil) }
+    guard storage != nil else {
+      // An entry may grow with its times, so that it or others are evicted.
+      defer { events.deliver() }
+      return try touchInMemory(key, hash, touched, at: moment, nil)
+    }
     if scope == .memory {
       return try withStorage { (storage) throws(Failure) in
         try touchInMemory(key, hash, touched, at: moment, storage)

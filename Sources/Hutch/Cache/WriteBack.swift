@@ -76,7 +76,9 @@ final class WriteBack {
       let stored = try memory.put(
         try block.unowned.copied(with: touched(block.unowned.record)), hash, at: moment,
         condition: .version(block.unowned.version))
-      return stored.outcome == .stored || stored.outcome == .tooLarge
+      // With its new times it may be too large for memory: then it is in the queue by now, and
+      // its times are set there.
+      return stored.outcome == .stored
     }
     guard !queue.isEmpty else { return nil }
     let ages = storage.limits.ages

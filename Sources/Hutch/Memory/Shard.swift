@@ -193,12 +193,17 @@ struct Shard<Policy: EvictionPolicy & ~Copyable>: ~Copyable {
     if let refusal = condition.refusal(existing: existing, new: block.version) {
       return .done(MemoryPutResult(refusal, existing: existing))
     }
+    var isTouch = false
     if case .version = condition, let place = found, block.version == existing {
       // Touched: it counts as what it is a copy of, which may have changed since it was read.
+      isTouch = true
       block.mark = place.pointee.block.mark
     }
     if charge > budget.largestCharge {
-      if let place = found { remove(place, hash, .replaced, at: at, budget, into: &departures) }
+      // New times may make an entry too large. No write has come: the entry is evicted.
+      if let place = found {
+        remove(place, hash, isTouch ? .evicted : .replaced, at: at, budget, into: &departures)
+      }
       refusals.add(1)
       var refused = MemoryPutResult(.tooLarge, existing: existing)
       refused.version = block.version == 0 ? versions.draw() : block.version
