@@ -110,8 +110,9 @@ def test_files_have_their_names(named, tmp_path):
 
 
 def test_files_go_with_their_entries(named, tmp_path):
-    named.set("old", b"x" * 20, expire=0.001)
+    # In this order: a set removes entries that have expired.
     named.set("kept", b"x" * 20, expire=1000, tag="t")
+    named.set("old", b"x" * 20, expire=0.001)
     while time.time() < named._open().find("old").expires:
         pass
     assert named.get("old") is None

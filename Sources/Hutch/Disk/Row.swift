@@ -127,9 +127,11 @@ enum Charge {
   @inline(never)
   static func of(key: Int, value: Int, extended: Int, tag: Int, inFile: Bool) -> Int64 {
     let payload = columns + key + extended + (inFile ? 24 : value)
-    // New rows fill the table's pages one after the other; keys come in any order, which
-    // leaves the pages of their index about two thirds full.
-    return Int64(share(payload, mostLocal: 4061))
+    // A new row goes behind the last one, and a replaced row leaves its place empty: where pages
+    // have several rows, they are about three quarters full once entries have been replaced in any
+    // order. Keys come in any order, which leaves the pages of their index about two thirds full.
+    let row = share(payload, mostLocal: 4061)
+    return Int64(row <= page / 2 ? row * 4 / 3 : row)
       + Int64(share(rowid + key, mostLocal: 1002) * 3 / 2)
       + (tag == 0 ? 0 : Int64(share(rowid + tag + key, mostLocal: 1002) * 3 / 2))
       + (inFile ? Int64(rounded(value)) : 0)
