@@ -1898,7 +1898,7 @@ HUTCH_API hutch_status hutch_maintain(hutch_cache *cache, int64_t budget);
  *     tier scans, like every other ordered walk.
  *   - The durability is HUTCH_DURABILITY_PROCESS; another one is HUTCH_UNSUPPORTED. After a
  *     loss of power the directory is empty, unless it had been closed by all processes.
- *   - Checksums are always verified. A codec is HUTCH_UNSUPPORTED.
+ *   - Checksums are always verified, of the bytes that the codec made where there is one.
  *   - HUTCH_WRITE_ON_EVICTION writes at once (HUTCH_WRITE_THROUGH).
  *   - At most 250 processes have the directory open at a time. A process that is stopped
  *     (SIGSTOP) in the midst of a write makes the writes of others wait until it goes on or

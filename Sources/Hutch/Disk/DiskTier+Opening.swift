@@ -121,8 +121,10 @@ extension DiskTier {
           if isCondemned { throw Failure(.corrupt, "the manifest is damaged") }
           return try openWhole(directory)
         } catch {
-          // SQLITE_ERROR is what statements give whose tables are not there.
-          let isMalformed = error.status == .corrupt || error.sqlite & 0xFF == 1
+          // SQLITE_ERROR is the answer where tables are not there. SQLITE_TOOBIG is one of a damaged
+          // page: an opening binds no large value.
+          let isMalformed =
+            error.status == .corrupt || error.status == .tooLarge || error.sqlite & 0xFF == 1
           guard isMalformed else { throw error }
           counters.damaged.add()
         }
