@@ -77,7 +77,7 @@ extension Cache {
       entry.mark = write.result.mark
       putInMemory(&put, entry, at: moment, isBacked: write.result.outcome == .stored)
     } else {
-      _ = dropFromMemory(&put, entry.key, at: moment, if: .upTo(put.result.version))
+      dropFromMemory(&put, entry.key, at: moment, if: .upTo(put.result.version))
     }
     return nil
   }

@@ -63,8 +63,6 @@ extension Cache {
     // A value is read before the stripe is taken: a codec of the host's may be called.
     let old = events.wants(.didRemove) ? (try? peek(entry.key, in: .whole)) ?? nil : nil
     let stripe = Stripes.index(of: hash)
-    // What memory drops is freed when the stripe is free.
-    var dropped: Block?
     prepare(&put, entry, storage)
     lock(for: put, entry.key, storage)
     if put.plan.store == .removeIfThere && isFamily {
@@ -99,7 +97,7 @@ extension Cache {
     // What the store has to decide first, memory does afterwards.
     if put.condition.isAlways {
       let counter = put.write?.isShown ?? false ? mark : coherence?.mark(hash)
-      let wasDirty = carryOutInMemory(&put, entry, at: moment, counter, &dropped)
+      let wasDirty = carryOutInMemory(&put, entry, at: moment, counter)
       switch put.plan.store {
       case .remove: put.result.disk = .removed
       case .removeIfThere:
@@ -124,7 +122,6 @@ extension Cache {
     put.write!.version = put.result.version
     if let stored = put.write!.entry, stored.isEncoded { stored.version = put.result.version }
     put.state = order.submit(&put.write!, to: storage, at: moment, isInPut: true)
-    _ = consume dropped
     return put
   }
 
@@ -176,14 +173,12 @@ extension Cache {
   }
 
   /// The part in memory of a put whose stripe is held, between `beginPut` and `endPut`.
-  /// `counter`: the key's, where processes share. `dropped`: what goes. Returns whether the entry
-  /// that was there was dirty.
+  /// `counter`: the key's, where processes share. Returns whether the older entry was dirty.
   private func carryOutInMemory(
-    _ put: inout SubmittedPut, _ entry: UnownedBlock, at moment: Moment, _ counter: UInt32?,
-    _ dropped: inout Block?
+    _ put: inout SubmittedPut, _ entry: UnownedBlock, at moment: Moment, _ counter: UInt32?
   ) -> Bool {
     guard put.plan.memory == .value else {
-      dropped = dropFromMemory(&put, entry.key, at: moment)
+      dropFromMemory(&put, entry.key, at: moment)
       return false
     }
     // During a commit: it counts when that has ended, for it comes later.
@@ -208,21 +203,20 @@ extension Cache {
       put.result.memory = stored.outcome == .stored ? .stored : .tooLarge
       return stored.wasDirty
     } catch {
-      _ = dropFromMemory(&put, entry.key, at: moment)
+      dropFromMemory(&put, entry.key, at: moment)
       put.result.memory = .failed
       return false
     }
   }
 
-  /// What memory has of a put's key goes, if it meets the condition; returns it.
+  /// What memory has of a put's key goes, if it meets the condition.
   func dropFromMemory(
     _ put: inout SubmittedPut, _ key: Bytes, at moment: Moment,
     if condition: WriteCondition = .always
-  ) -> Block? {
-    let old = memory.remove(key, put.hash, at: moment, condition: condition)
-    put.pending?.wasInMemory = old != nil
+  ) {
+    let wasThere = memory.remove(key, put.hash, at: moment, condition: condition) != nil
+    put.pending?.wasInMemory = wasThere
     put.result.memory = put.plan.memory == .drop ? put.plan.outcome : .none
-    return old
   }
 
   /// The second half: waits for the commit, and resolves what came of the put. A call that has
