@@ -2,8 +2,10 @@ import CLogTests
 import CSystem
 import Synchronization
 
-// Every store that an operation makes to shared memory kills the process once; then a judge in
-// another process looks at what is left.
+// A process dies after a store to shared memory; then a judge in another process looks at what is
+// left. With HUTCH_LONG a process dies after every store of every operation. Otherwise a sample of
+// the stores is tried, which has, for each place in the program that an operation's stores come from,
+// the first and the last store, and some others.
 
 /// One operation, and how a directory is made in which it is tried.
 struct Scenario {
@@ -86,56 +88,111 @@ extension Scenario {
   func mayRemove(_ key: Int) -> Bool { key % 10 == 3 }
 }
 
-/// Tries a scenario once for each store that it makes. How many those were.
-func goThrough(_ scenario: Scenario) -> Int {
-  let scratch = Scratch("points")
-  var point = 0
-  while true {
-    point += 1
-    Scratch.empty(scratch.path)
-    let wasKilled = isKilled {
-      let store = prepare(scenario, scratch.path)
-      CrashPoint.passed = 0
-      CrashPoint.deadly = point
-      scenario.operation(store, LogStore.moment())
+/// How the stores of a run are chosen.
+struct Exploration {
+  /// Every store.
+  var isWhole = false
+  var random: Random
+  let seed: UInt64
+  /// How many stores are chosen beside those that stand for a place in the program.
+  static let others = 12
+
+  /// The stores to die after, of a run that made those of `trace`. `known`: places that need no store
+  /// of this run; those of this run are added.
+  mutating func choose(
+    _ trace: StoreTrace, others: Int = Exploration.others, known: inout [UInt]
+  ) -> [Int] {
+    var chosen = [Bool](repeating: isWhole, count: trace.count + 1)
+    for point in 1...max(trace.count, 1) where point <= trace.count && !known.contains(trace[point]) {
+      known.append(trace[point])
+      chosen[point] = true
+      var last = trace.count
+      while trace[last] != trace[point] { last -= 1 }
+      chosen[last] = true
     }
-    judge(scenario, scratch.path, point)
-    if !wasKilled { return point - 1 }
+    for _ in 0..<(trace.count == 0 ? 0 : others) { chosen[1 + random.next(trace.count)] = true }
+    return (0..<chosen.count).filter { $0 > 0 && chosen[$0] }
   }
 }
 
-/// A process that takes over from a dead one dies, too, wherever it may; a third one goes on.
-func goThroughTakeOver() -> Int {
+/// How many deaths there were, and of how many stores.
+struct Tally {
+  var tried = 0
+  var stores = 0
+  var places = 0
+}
+
+/// Runs `attempt` undisturbed, then once for each store that is chosen. `attempt` judges what is left,
+/// and returns whether the process was killed.
+func explore(_ exploration: inout Exploration, _ attempt: (Int, StoreTrace) -> Bool) -> Tally {
+  let trace = StoreTrace()
+  libraryRandom = Random(exploration.seed)
+  check(!attempt(0, trace), "killed without a point")
+  var places: [UInt] = []
+  let points = exploration.choose(trace, known: &places)
+  var tally = Tally(stores: trace.count, places: places.count)
+  let stores = (1...max(trace.count, 1)).map { trace[$0] }
+  for point in points {
+    libraryRandom = Random(exploration.seed)
+    let wasKilled = attempt(point, trace)
+    // The scenario is the same every time, so each place has been tried.
+    check(wasKilled && trace[point] == stores[point - 1], "another run of the scenario, at", point)
+    tally.tried += 1
+  }
+  return tally
+}
+
+/// Kills a process in a scenario.
+func goThrough(_ scenario: Scenario, _ exploration: inout Exploration) -> Tally {
+  let scratch = Scratch("points")
+  return explore(&exploration) { point, trace in
+    Scratch.empty(scratch.path)
+    let wasKilled = isKilled {
+      let store = prepare(scenario, scratch.path)
+      CrashPoint.arm(point, trace)
+      scenario.operation(store, LogStore.moment())
+    }
+    judge(scenario, scratch.path, point)
+    return wasKilled
+  }
+}
+
+/// A process that takes over from a dead one dies, too; a third one goes on.
+func goThroughTakeOver(_ exploration: inout Exploration) -> Tally {
   let scenario = Scenario(name: "take over", keys: 40) { store, now in store.put(5, 1, at: now) }
   let scratch = Scratch("takeover")
-  var points = 0
-  var first = 0
-  while true {
-    first += 1
-    var second = 0
-    var isOver = false
-    while true {
-      second += 1
-      Scratch.empty(scratch.path)
-      let wasKilled = isKilled {
-        let store = prepare(scenario, scratch.path)
-        CrashPoint.passed = 0
-        CrashPoint.deadly = first
-        scenario.operation(store, LogStore.moment())
-      }
-      if !wasKilled { isOver = true }
-      let wasKilledToo = isKilled {
-        CrashPoint.passed = 0
-        CrashPoint.deadly = second
-        let store = LogStore.openAt(scratch.path, nil)
-        store.remove(13, at: LogStore.moment())
-      }
-      judge(scenario, scratch.path, first * 1000 + second)
-      points += 1
-      if !wasKilledToo { break }
+  let (trace, secondTrace) = (StoreTrace(), StoreTrace())
+  func attempt(_ first: Int, _ second: Int) -> (Bool, Bool) {
+    libraryRandom = Random(exploration.seed)
+    Scratch.empty(scratch.path)
+    let wasKilled = isKilled {
+      let store = prepare(scenario, scratch.path)
+      CrashPoint.arm(first, trace)
+      scenario.operation(store, LogStore.moment())
     }
-    if isOver { return points }
+    let wasKilledToo = isKilled {
+      CrashPoint.arm(second, secondTrace)
+      let store = LogStore.openAt(scratch.path, nil)
+      store.remove(13, at: LogStore.moment())
+    }
+    judge(scenario, scratch.path, first * 1000 + second)
+    return (wasKilled, wasKilledToo)
   }
+  _ = attempt(0, 0)
+  var tally = Tally()
+  var places: [UInt] = []
+  // The first one's stores are few, and what the second one does depends on each.
+  for first in 1...trace.count {
+    check(attempt(first, 0) == (true, false), "another run of the first process, at", first)
+    let points = exploration.choose(secondTrace, others: 3, known: &places)
+    tally.stores += secondTrace.count
+    for second in points {
+      check(attempt(first, second) == (true, true), "another run of the second process, at", first, second)
+      tally.tried += 1
+    }
+  }
+  tally.places = places.count
+  return tally
 }
 
 private let small = TierLimits(cost: 80_000)
@@ -214,40 +271,31 @@ private func scenarios() -> [Scenario] {[
 ]}
 
 /// Puts the keys that fill the index's first page as part of the preparation.
-func goThroughDivision() -> Int {
+func goThroughDivision(_ exploration: inout Exploration) -> Tally {
   let scratch = Scratch("division")
-  var point = 0
-  while true {
-    point += 1
+  let end = StoreTrace()
+  return explore(&exploration) { point, trace in
     Scratch.empty(scratch.path)
-    var end = 0
-    let progress = mmap(nil, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0)!
     let wasKilled = isKilled {
       let now = LogStore.moment()
       let store = LogStore.openAt(scratch.path, TierLimits())
       for key in 0..<40 { store.put(key, 0, at: now) }
       let key = fillPage(store, now)
-      progress.storeBytes(of: key, as: Int.self)
-      // Of the stores, most are slots of the two new pages.
-      CrashPoint.passed = 0
-      CrashPoint.deadly = point < 60 ? point : 60 + (point - 60) * 7
+      end.count = key
+      CrashPoint.arm(point, trace)
       store.put(key, 1, at: now)
       check(store.words.load(IndexAt.top) == 1, "the page was not divided")
     }
-    end = progress.load(as: Int.self)
-    munmap(progress, 4096)
-    judge(Scenario(name: "divide", keys: end) { _, _ in }, scratch.path, point)
-    if !wasKilled { return point - 1 }
+    judge(Scenario(name: "divide", keys: end.count) { _, _ in }, scratch.path, point)
+    return wasKilled
   }
 }
 
 /// A process dies whose forked child has the store, too: the child goes on, before the judge does.
-func goThroughFork() -> Int {
+func goThroughFork(_ exploration: inout Exploration) -> Tally {
   let scenario = Scenario(name: "fork", keys: 40) { store, now in store.put(5, 1, at: now) }
   let scratch = Scratch("fork")
-  var point = 0
-  while true {
-    point += 1
+  return explore(&exploration) { point, trace in
     Scratch.empty(scratch.path)
     // The judge reads the end of it when the child has gone.
     let (end, childs) = makePipe()
@@ -269,8 +317,7 @@ func goThroughFork() -> Int {
         check(write(childs, &byte, 1) == 1, "a pipe")
         _exit(0)
       }
-      CrashPoint.passed = 0
-      CrashPoint.deadly = point
+      CrashPoint.arm(point, trace)
       scenario.operation(store, LogStore.moment())
     }
     close(childs)
@@ -279,7 +326,7 @@ func goThroughFork() -> Int {
     while read(end, &byte, 1) > 0 {}
     close(end)
     judge(scenario, scratch.path, point)
-    if !wasKilled { return point - 1 }
+    return wasKilled
   }
 }
 
@@ -292,39 +339,40 @@ private func makePipe() -> (reads: Int32, writes: Int32) {
 }
 
 /// A directory that is being made or opened.
-func goThroughOpening() -> Int {
+func goThroughOpening(_ exploration: inout Exploration) -> Tally {
   let scratch = Scratch("opening")
-  var point = 0
-  while true {
-    point += 1
+  return explore(&exploration) { point, trace in
     Scratch.empty(scratch.path)
     let wasKilled = isKilled {
-      CrashPoint.passed = 0
-      CrashPoint.deadly = point
+      CrashPoint.arm(point, trace)
       let store = LogStore.openAt(scratch.path, TierLimits())
       store.put(0, 0, at: LogStore.moment())
     }
     judge(Scenario(name: "open", keys: 0) { _, _ in }, scratch.path, point)
-    if !wasKilled { return point - 1 }
+    return wasKilled
   }
 }
 
-/// log_tests crash_points [scenario]
+/// log_tests crash_points [scenario|all] [seed]
 func crashPoints(_ arguments: Arguments) -> Int32 {
-  let only = arguments[0]
-  var all = 0
-  func run(_ name: StaticString, _ body: () -> Int) {
+  let only = arguments[0].flatMap { strcmp($0, "all") == 0 ? nil : $0 }
+  let seed = seed(arguments[1])
+  var exploration = Exploration(
+    isWhole: getenv("HUTCH_LONG") != nil, random: Random(seed), seed: seed)
+  var all = Tally()
+  func run(_ name: StaticString, _ body: (inout Exploration) -> Tally) {
     let text = UnsafeRawPointer(name.utf8Start).assumingMemoryBound(to: CChar.self)
     if let only, strcmp(only, text) != 0 { return }
-    let points = body()
-    print("\(name): \(points) points")
-    all += points
+    let tally = body(&exploration)
+    print("\(name): \(tally.tried) of \(tally.stores) stores, \(tally.places) places")
+    all.tried += tally.tried
+    all.stores += tally.stores
   }
-  run("opening") { goThroughOpening() }
-  for scenario in scenarios() { run(scenario.name) { goThrough(scenario) } }
-  run("divide") { goThroughDivision() }
-  run("take over") { goThroughTakeOver() }
-  run("fork") { goThroughFork() }
-  print("\(all) points")
-  return all > 0 ? 0 : 1
+  run("opening") { goThroughOpening(&$0) }
+  for scenario in scenarios() { run(scenario.name) { goThrough(scenario, &$0) } }
+  run("divide") { goThroughDivision(&$0) }
+  run("take over") { goThroughTakeOver(&$0) }
+  run("fork") { goThroughFork(&$0) }
+  print("\(all.tried) of \(all.stores) stores")
+  return all.tried > 0 ? 0 : 1
 }

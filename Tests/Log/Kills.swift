@@ -125,9 +125,7 @@ private func run(_ limits: TierLimits, _ kills: Int, _ random: inout Random) -> 
 func kills(_ arguments: Arguments) -> Int32 {
   let most = getenv("HUTCH_LONG") != nil ? 10_000 : 300
   let wanted = arguments[0].map { Int(atoi($0)) } ?? most
-  let seed =
-    arguments[1].map { UInt64(atoi($0)) } ?? UInt64(Clock.read(CLOCK_REALTIME) / 1000 % 1_000_000)
-  print("seed \(seed)")
+  let seed = seed(arguments[1])
   var random = Random(seed)
   var kills = 0
   var reads: UInt64 = 0

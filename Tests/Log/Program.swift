@@ -18,12 +18,13 @@ struct Arguments {
 func main(
   _ count: Int32, _ words: UnsafeMutablePointer<UnsafeMutablePointer<CChar>?>
 ) -> Int32 {
+  libraryRandom = Random(UInt64(Clock.read(CLOCK_REALTIME)))
   if count > 1, let name = words[1] {
     let arguments = Arguments(count: Int(count) - 2, words: words + 2)
     if strcmp(name, "crash_points") == 0 { return crashPoints(arguments) }
     if strcmp(name, "kills") == 0 { return kills(arguments) }
     if strcmp(name, "full_disk") == 0 { return fullDisk() }
   }
-  print("log_tests crash_points [SCENARIO] | kills [COUNT] [SEED] | full_disk")
+  print("log_tests crash_points [SCENARIO|all] [SEED] | kills [COUNT] [SEED] | full_disk")
   return 2
 }

@@ -40,6 +40,13 @@ struct Random {
   }
 }
 
+/// The seed that an argument names, or a new one. It is printed, so that a run can be repeated.
+func seed(_ argument: UnsafeMutablePointer<CChar>?) -> UInt64 {
+  let seed = argument.map { UInt64(atoi($0)) } ?? UInt64(Clock.read(CLOCK_REALTIME) / 1000 % 1_000_000)
+  print("seed \(seed)")
+  return seed
+}
+
 /// Value number `round` of key number `key`: its bytes follow from both.
 struct Value {
   /// Some are large beside a small segment, which then ends early.
@@ -123,6 +130,10 @@ extension LogStore {
 
   /// Whether there are more content files than entries with one.
   var hasOrphans: Bool {
+    let hasFolders = ContentPath.folders.withPointer { path in
+      Files.status(path, at: directory.descriptor) != nil
+    }
+    guard hasFolders else { return false }
     var files = 0
     for folder in 0...255 {
       _ = ContentPath.folder(UInt8(folder)).withPointer { path in
@@ -205,7 +216,11 @@ struct Scratch: ~Copyable {
   static func empty(_ path: String) {
     if let directory = Files.open(path, O_RDONLY | O_DIRECTORY) {
       let opened = Descriptor(owning: directory)
-      for folder in 0...255 {
+      // Not empty, if there are content files or were.
+      let hasContent =
+        ContentPath.folders.withPointer { unlinkat(opened.number, $0, AT_REMOVEDIR) } != 0
+        && hutch_errno() != ENOENT
+      for folder in 0...(hasContent ? 255 : 0) {
         let name = ContentPath.folder(UInt8(folder))
         name.withPointer { folder in
           _ = Files.list(folder, at: opened.number) { name, at in Files.unlink(name, at: at) }

@@ -3,3 +3,11 @@
 #include <stdlib.h>
 #include <sys/wait.h>
 #include <unistd.h>
+#include <stdint.h>
+
+/* The address behind the call of this function in the program: which of its stores this one is. A
+   store is inlined where it is made, so two places of the source have two addresses. */
+__attribute__((noinline)) static uintptr_t log_store_place(void) {
+  __asm__ volatile(""); /* Two calls in one function are not the same. */
+  return (uintptr_t)__builtin_return_address(0);
+}
