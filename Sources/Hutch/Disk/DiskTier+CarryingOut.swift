@@ -97,7 +97,7 @@ extension DiskTier {
       Record.difference(write.time, record.created) > 1_000_000_000
     else { return }
     meta.mayIdle = true
-    noteIdle(record.endOfLife(at: record.created, under: ages))
+    idle.note(record.endOfLife(at: record.created, under: ages))
   }
 
   /// Deletes a row; its content file goes when the transaction is committed.
@@ -134,7 +134,7 @@ extension DiskTier {
 
   private func noteIdle(_ record: Record, _ meta: inout Meta) {
     if record.timeToIdle != 0 && record.timeToIdle != Record.never { meta.mayIdle = true }
-    noteIdle(record.endOfIdle(at: record.created, under: ages))
+    idle.note(record.endOfIdle(at: record.created, under: ages))
   }
 
   /// Whether a reader would find the entry of this row, at the time of the last write.

@@ -90,29 +90,23 @@ extension DiskTier {
   private func checkEntries(
     _ report: inout CheckReport, isQuick: Bool, at moment: Moment
   ) throws(Failure) {
-    var walk = RowWalk(upTo: writerLock.withLock { manifest?.lastID ?? 0 })
-    while !walk.isDone {
-      var keys = KeyList()
+    var place = WalkPlace()
+    while !place.isAtEnd {
       var impossible = GrowingArray<Int64>()
-      let generation = shared.generation
-      try step(&walk, DiskTier.keysInCheck) { (key, row) throws(Failure) in
-        if key.count == 0 || key.count > Row.longestKey {
-          // No read finds it by its key.
-          try impossible.append(row.id)
-        } else if row.generation >= generation {
-          try keys.append(key, 0)
-        }
-      }
-      guard isUp else { throw downFailure }
       var failure: Failure?
-      keys.forEach { key, _ in
+      try walk(&place) { key, entry in
         guard failure == nil else { return }
         do throws(Failure) {
-          try check(key, &report, isQuick: isQuick, at: moment)
+          if key.count == 0 || key.count > Row.longestKey {
+            // No read finds it by its key.
+            try impossible.append(entry.id)
+          } else {
+            try check(key, &report, isQuick: isQuick, at: moment)
+          }
         } catch { failure = error }
       }
       if let failure { throw failure }
-      if !impossible.isEmpty { try removeImpossible(impossible, &report) }
+      if !impossible.isEmpty { try removeImpossible(impossible, &report, at: moment) }
       if owesRemovals { settle() }
     }
   }
@@ -153,25 +147,17 @@ extension DiskTier {
   }
 
   private func removeImpossible(
-    _ ids: borrowing GrowingArray<Int64>, _ report: inout CheckReport
+    _ ids: borrowing GrowingArray<Int64>, _ report: inout CheckReport, at moment: Moment
   ) throws(Failure) {
-    let changes = Changes()
-    var done: UInt64 = 0
-    try writerLock.withLock { () throws(Failure) in
-      guard isUp, manifest != nil else { throw downFailure }
-      try transact(changes) { (manifest, meta) throws(Failure) in
-        for i in 0..<ids.count {
-          var victim: Row?
-          _ = try manifest.find(id: ids[i]) { (found, _) throws(Failure) in victim = found }
-          guard let victim else { continue }
-          try self.delete(victim, manifest, &meta, changes)
-          done += 1
-        }
+    let done = try slice(at: moment) { (manifest, meta, changes) throws(Failure) in
+      for i in 0..<ids.count {
+        var victim: Row?
+        _ = try manifest.find(id: ids[i]) { (found, _) throws(Failure) in victim = found }
+        if let victim { try self.delete(victim, manifest, &meta, changes) }
       }
     }
     counters.damaged.add(done)
     report.damaged += done
-    tell(changes)
   }
 
   // MARK: files and sums

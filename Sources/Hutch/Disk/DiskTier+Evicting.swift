@@ -209,7 +209,7 @@ extension DiskTier {
       liveLimits.set(limits)
       hasLimits = true
     }
-    if limits.ages.any { idleFrom.store(Int64.min, ordering: .relaxed) }
+    if limits.ages.any { idle.note(Int64.min) }
     var hasMore = true
     while hasMore {
       let changes = Changes()

@@ -118,7 +118,7 @@ extension DiskTier {
   /// In the child. What is not prepared is the parent's alone.
   func beginInChild(isPrepared: Bool, observer: any StorageObserver) {
     self.observer = observer
-    maintenanceLock.renew()
+    replaceIdleSearch()
     guard isPrepared else {
       leave()
       return
@@ -155,7 +155,6 @@ extension DiskTier {
     density = RowDensity()
     sweep = SweepState()
     orphans = OrphanSweep()
-    idleScan = IdleScan()
     accesses.forget()
     inFlight.forget()
   }

@@ -13,7 +13,7 @@ extension DiskTier {
     guard isUp || reopen() else { return false }
     list()
     let now = moment.time
-    var hasMore = findIdle(at: now)
+    var hasMore = idle.run(in: self, at: moment)
     hasMore = sweepOrphans() || hasMore
 
     let changes = Changes()
@@ -115,95 +115,6 @@ extension DiskTier {
     if let failure { observer.storeChanged(failure) }
   }
 
-  // MARK: idle entries
-
-  /// An entry can have been idle for too long at this time.
-  func noteIdle(_ time: Int64) {
-    if time != Record.never { idleFrom.min(time, ordering: .relaxed) }
-  }
-
-  /// Looks for entries that have been idle for too long: there is no index for it, so rows are
-  /// read in slices, by a connection that reads, and only when the earliest that is known of
-  /// can have come. True if there are more rows.
-  private func findIdle(at now: Int64) -> Bool {
-    guard maintenanceLock.tryLock() else { return false }
-    defer { maintenanceLock.unlock() }
-    if !idleScan.isUnderWay {
-      // With a host's clock the host calls maintenance, and counts are exact.
-      guard now >= idleFrom.load(ordering: .relaxed), clock.isHosts || idleScan.mayBegin
-      else { return false }
-      idleFrom.store(Record.never, ordering: .relaxed)
-      idleScan.begin()
-    }
-    let ages = self.ages
-    let generation = shared.generation
-    // Apart from the scan, which the visit changes, too.
-    var walk = idleScan.walk
-    do throws(Failure) {
-      try step(&walk, IdleScan.rowsInSlice) { (key, row) throws(Failure) in
-        guard row.generation == generation else { return }
-        var record = row.record
-        record.accessed = max(record.accessed, accesses.latest(key))
-        var end = record.endOfIdle(at: now, under: ages)
-        // What is in the order of ids, the sweep finds.
-        if record.expires == 0 && record.created < idleScan.latest {
-          end = min(end, record.endOfLife(at: now, under: ages))
-        }
-        idleScan.latest = max(idleScan.latest, record.created)
-        if now >= end {
-          try idleScan.keys.append(key, record.accessed)
-        } else {
-          noteIdle(end)
-        }
-      }
-    } catch {
-      note(error)
-      idleScan.end()
-      idleFrom.store(Int64.min, ordering: .relaxed)
-      return false
-    }
-    idleScan.walk = walk
-    removeIdle(at: now)
-    if walk.isDone { idleScan.end() }
-    return !walk.isDone
-  }
-
-  /// Of the entries found, those that no tier above has read since. No lock is held while
-  /// that one is asked.
-  private func removeIdle(at now: Int64) {
-    guard !idleScan.keys.isEmpty else { return }
-    defer { idleScan.keys.removeAll() }
-    if let observer {
-      idleScan.keys.forEach { key, accessed in
-        if let time = observer.lastAccess(of: key), time > accessed {
-          accesses.note(key, hash.entry(key), at: time)
-        }
-      }
-    }
-    let changes = Changes()
-    writerLock.withLock {
-      guard isUp, manifest != nil else { return }
-      latestTime = now
-      do throws(Failure) {
-        try transact(changes) { (manifest, meta) throws(Failure) in
-          var failure: Failure?
-          self.idleScan.keys.forEach { key, _ in
-            guard failure == nil else { return }
-            do throws(Failure) {
-              guard let found = try manifest.find(key) else { return }
-              if try !self.expire(found.id, manifest, &meta, changes) {
-                // Read in the meantime.
-                self.noteIdle(now)
-              }
-            } catch { failure = error }
-          }
-          if let failure { throw failure }
-        }
-      } catch { counters.failures.add() }
-    }
-    tell(changes)
-  }
-
   // MARK: orphans
 
   /// A slice of the sweep, if one is under way. True if there is more.
@@ -215,11 +126,12 @@ extension DiskTier {
       guard isUp, !orphans.isDone, trash.holds == 0 else { return false }
       do throws(Failure) {
         if let after = orphans.wantsRowsAfter {
-          let last = try withReader {
-            (reader) throws(Failure) in
-            try reader.names(after: after, limit: OrphanSweep.rowsInSlice) { orphans.strike($0) }
+          let reached = try withReader { (reader) throws(Failure) in
+            try reader.walk(after: after, limit: OrphanSweep.rowsInSlice) { (_, row) throws(Failure) in
+              if let name = row.file { orphans.strike(name) }
+            }
           }
-          if let last { orphans.noteRows(upTo: last) }
+          if let reached { orphans.noteRows(upTo: reached.isEnd ? nil : reached.last) }
         } else {
           try orphans.step(in: place) { name in
             inFlight.contains(name) || mayBeOnItsWay(name)
@@ -232,38 +144,5 @@ extension DiskTier {
       if orphans.isDone { shared.owesSweep = false }
       return !orphans.isDone
     }
-  }
-}
-
-/// A walk over all rows for idle ones. Under the tier's maintenance lock.
-struct IdleScan: ~Copyable {
-  static let rowsInSlice = 512
-
-  private(set) var isUnderWay = false
-  var walk = RowWalk()
-  /// The latest `created` of the rows before.
-  var latest = Int64.min
-  var keys = KeyList()
-  /// CLOCK_MONOTONIC.
-  private var began: Int64 = 0
-  private var next = Int64.min
-
-  init() {}
-
-  /// A walk that took long must not follow on the heels of the last one.
-  var mayBegin: Bool { Clock.read(CLOCK_MONOTONIC) >= next }
-
-  mutating func begin() {
-    isUnderWay = true
-    walk = RowWalk()
-    latest = Int64.min
-    began = Clock.read(CLOCK_MONOTONIC)
-  }
-
-  mutating func end() {
-    isUnderWay = false
-    let now = Clock.read(CLOCK_MONOTONIC)
-    let took = now - began
-    next = took < 10_000_000 ? now : now + 20 * took
   }
 }

@@ -235,8 +235,7 @@ extension DiskTier {
     candidates.forget()
     density = RowDensity()
     sweep = SweepState()
-    idleFrom.store(
-      meta.mayIdle || ages.timeToIdle != 0 ? Int64.min : Int64.max, ordering: .relaxed)
+    idle.begin(meta.mayIdle || ages.timeToIdle != 0)
     latestTime = max(latestTime, meta.lastTime)
     counters.storage.store(meta.storage.rawValue, ordering: .relaxed)
     stateLock.withLock {

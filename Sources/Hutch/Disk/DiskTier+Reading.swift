@@ -298,35 +298,7 @@ extension DiskTier {
   }
 }
 
-/// A walk over all rows, in slices: trims, checks and maintenance take it.
-struct RowWalk {
-  fileprivate(set) var last: Int64
-  /// Rows with higher ids are newer than the walk.
-  fileprivate var newest: Int64
-  fileprivate(set) var isDone = false
-
-  init(after last: Int64 = 0, upTo newest: Int64 = Int64.max) {
-    self.last = last
-    self.newest = newest
-  }
-}
-
 extension DiskTier {
-  /// Shows the next rows of a walk, by a connection that reads, in the order of their ids.
-  func step(
-    _ walk: inout RowWalk, _ limit: Int, _ visit: (Bytes, Row) throws(Failure) -> Void
-  ) throws(Failure) {
-    walk.isDone = true
-    _ = try withReader { (reader) throws(Failure) in
-      let newest = walk.newest
-      let reached = try reader.walk(after: walk.last, limit: limit) { (key, row) throws(Failure) in
-        if row.id <= newest { try visit(key, row) }
-      }
-      walk.last = reached.last
-      walk.isDone = reached.isEnd || reached.last >= newest
-    }
-  }
-
   func entries(
     after position: inout WalkPosition, limit: Int, at moment: Moment,
     visit: (Bytes, Record) -> Void

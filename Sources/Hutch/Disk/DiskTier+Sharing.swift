@@ -75,7 +75,7 @@ extension DiskTier {
       throw error
     }
     if !isSettled { shared.evenAll() }
-    if !mayIdle && manifest.meta.mayIdle { noteIdle(Int64.min) }
+    if !mayIdle && manifest.meta.mayIdle { idle.note(Int64.min) }
     shared.generation = manifest.meta.generation
     sequence = begun
     publish(manifest.meta)
@@ -227,7 +227,7 @@ extension DiskTier {
     guard now - lookedAfter >= DiskTier.minute else { return }
     lookedAfter = now
     trash.lookForOlder()
-    if manifest?.meta.mayIdle ?? false { noteIdle(Int64.min) }
+    if manifest?.meta.mayIdle ?? false { idle.note(Int64.min) }
     let lostSome = directoryLock.isAlone && shared.members > 1 && shared.noteAlone()
     if orphans.isDone && (lostSome || now - sweptOrphans >= DiskTier.hour) {
       sweptOrphans = now

@@ -17,8 +17,8 @@ extension DiskTier {
 
   // MARK: slices
 
-  /// One transaction of a trim. Returns the number of entries that it has deleted.
-  private func slice(
+  /// One transaction of removals. Returns the number of entries that it has deleted.
+  func slice(
     at moment: Moment, _ body: (Manifest, inout Meta, Changes) throws(Failure) -> Void
   ) throws(Failure) -> UInt64 {
     letWritersPast()
@@ -66,29 +66,32 @@ extension DiskTier {
     guard isUp else { throw downFailure }
     let newest = place.newest ?? writerLock.withLock { manifest?.lastID ?? 0 }
     place.newest = newest
-    var walk = RowWalk(after: place.last, upTo: newest)
+    var reached = RowScan.Reached(last: place.last, isEnd: true)
     var keys = KeyList()
     var entries = GrowingArray<WalkedEntry>()
     let generation = shared.generation
     do throws(Failure) {
-      try step(&walk, DiskTier.rowsInLook) { (key, row) throws(Failure) in
-        guard row.generation == generation else { return }
-        let gathered = accesses.gathered(key)
-        var record = row.record
-        record.accessed = max(record.accessed, gathered.time)
-        try keys.append(key, 0)
-        try entries.append(
-          WalkedEntry(
-            id: row.id, record: record, charge: row.charge, uses: row.uses &+ gathered.uses))
+      let found = try withReader { (reader) throws(Failure) in
+        try reader.walk(after: place.last, limit: DiskTier.rowsInLook) { (key, row) throws(Failure) in
+          guard row.generation == generation, row.id <= newest else { return }
+          let gathered = accesses.gathered(key)
+          var record = row.record
+          record.accessed = max(record.accessed, gathered.time)
+          try keys.append(key, 0)
+          try entries.append(
+            WalkedEntry(
+              id: row.id, record: record, charge: row.charge, uses: row.uses &+ gathered.uses))
+        }
       }
+      if let found { reached = found }
     } catch {
       note(error)
       announce()
       throw error
     }
     guard isUp else { throw downFailure }
-    place.last = walk.last
-    place.isAtEnd = walk.isDone
+    place.last = reached.last
+    place.isAtEnd = reached.isEnd || reached.last >= newest
     var i = 0
     keys.forEach { key, _ in
       visit(key, entries[i])

@@ -88,7 +88,6 @@ import Synchronization
 ///
 /// Locks, in the order in which they are taken
 ///     the cache's stripe     not ours; submit, get and info may be called under it
-///     maintenanceLock        the walk for idle entries
 ///     writerLock             the manifest's writing connection, the meta row, trash, the OFD
 ///                            locks on `hutch.lock`; held for a transaction, a checkpoint, an unlink.
 ///                            Between processes too, where they share (DiskTier+Sharing.swift)
@@ -97,7 +96,7 @@ import Synchronization
 ///     the queue's lock       queued writes and bars (WriteQueue); O(1)
 ///     stateLock              `place`, `reason`; O(1)
 ///     the locks of FilesInFlight and AccessTimes: nothing else is taken under them
-///   A fork takes all of them but maintenanceLock, in this order (DiskTier+Fork.swift).
+///   A fork takes all of them, in this order (DiskTier+Fork.swift).
 ///   `get` and `info` take a reader's lock, and none that is held during I/O of a writer; walks,
 ///   trims, checks and holds take the writer lock for moments. Nothing calls out (the observer; the
 ///   host's clock) with any of them held, but for the observer's
@@ -185,14 +184,9 @@ final class DiskTier: Storage {
   var spaceLeft = Int64.max
   var unlooked: Int64 = 0
 
-  /// Protects `idleScan`: one thread at a time looks for idle entries. Taken with no other
-  /// lock of the tier held, the cache's own lock of maintenance perhaps; the locks below it in the
-  /// list are taken under it.
-  let maintenanceLock: Lock
-  var idleScan = IdleScan()
-  /// When the next entry can have been idle for too long, as far as is known; the least
-  /// Int64: look at once. Relaxed: maintenance looks again a second later.
-  let idleFrom = Atomic<Int64>(Int64.min)
+  /// Replaced in the child of a fork, before the child has other threads.
+  private(set) var idle = IdleSearch()
+  func replaceIdleSearch() { idle = IdleSearch(after: idle) }
 
   // MARK: other processes
 
@@ -272,7 +266,6 @@ final class DiskTier: Storage {
     let writerMutex = try Lock()
     let shared = try SharedState.make(hash)
     let stateLock = try Lock()
-    let maintenanceLock = try Lock()
     let inFlight = try FilesInFlight.make()
     self.hash = hash
     self.queue = queue
@@ -282,7 +275,6 @@ final class DiskTier: Storage {
     self.shared = shared
     canShare = Atomic(options.sharing == .shared)
     self.stateLock = stateLock
-    self.maintenanceLock = maintenanceLock
     self.inFlight = inFlight
     self.clock = clock
     self.options = options

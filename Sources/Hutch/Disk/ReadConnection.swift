@@ -22,7 +22,6 @@ final class ReadConnection {
   private let listing: Statement
   private let walking: RowScan
   private let walkingBack: RowScan
-  private let naming: Statement
   private let beginning: Statement
   private let ending: Statement
   /// Made when they are first needed: of the entries with a tag, and of an entry's tag.
@@ -59,8 +58,6 @@ final class ReadConnection {
       """)
     walking = try RowScan(connection)
     walkingBack = try RowScan(connection, isDescending: true)
-    naming = try connection.prepare(
-      "SELECT id, file FROM entries WHERE id > ?1 ORDER BY id LIMIT ?2")
     beginning = try connection.prepare("BEGIN")
     ending = try connection.prepare("COMMIT")
   }
@@ -306,22 +303,6 @@ final class ReadConnection {
     let statement = try connection.prepare("SELECT count, bytes + dead FROM meta")
     guard try statement.step() else { throw Failure(.corrupt, "the manifest has no meta row") }
     return (UInt64(clamping: statement.integer(0)), UInt64(clamping: statement.integer(1)))
-  }
-
-  /// The content files that rows name, in the order of the rows. Returns the last row; nil if
-  /// there was none.
-  func names(
-    after id: Int64, limit: Int, _ visit: (ContentName) -> Void
-  ) throws(Failure) -> Int64? {
-    naming.bind(1, id)
-    naming.bind(2, Int64(limit))
-    defer { naming.reset() }
-    var last: Int64?
-    while try naming.step() {
-      last = naming.integer(0)
-      if !naming.isNull(1), let name = ContentName(try naming.bytes(1)) { visit(name) }
-    }
-    return last
   }
 }
 
