@@ -134,7 +134,7 @@ public func hutch_flush(_ cache: OpaquePointer!) -> hutch_status {
 }
 
 extension Failure {
-  /// Whatever failed at the end, the answer is the same: the close was not clean.
+  /// The answer does not tell which step failed: the close was not clean.
   fileprivate var asUnclean: Failure {
     with(.io)
   }

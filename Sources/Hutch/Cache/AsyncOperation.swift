@@ -1,6 +1,6 @@
 import CSystem
 
-/// What a cache's task is to do, and what came of it: the payload of its record, followed by the
+/// The operation of a cache's task, and its outcome: the payload of its record, followed by the
 /// reservation of a write, and by the key. Its maker's, then its runner's, then read by the thread
 /// that tells the host.
 struct AsyncOperation {
@@ -31,13 +31,13 @@ struct AsyncOperation {
   var suffix: FileSuffix?
   var load: LoadWork?
 
-  // What came of it.
+  // The outcome.
   var isDone = false
   var put = Cache.PutResult()
   var removed: UInt64 = 0
   var failure: Cache.FailureBox?
 
-  /// What comes before the key.
+  /// The bytes before the key.
   fileprivate static var headSize: Int {
     MemoryLayout<AsyncOperation>.stride + MemoryLayout<WriteOrder.Reservation>.stride
   }
@@ -133,7 +133,7 @@ extension UnsafeMutablePointer where Pointee == AsyncOperation {
     }
     let status = outcome { () throws(Failure) in try perform(in: .memory, by: nil) }
     guard status == .notFound else { return status }
-    // What has expired may be the reason.
+    // Expired entries may be the reason.
     cache.events.deliver()
     return cache.storage == nil || pointee.handle.scope == .memory ? status : nil
   }
@@ -172,7 +172,7 @@ extension UnsafeMutablePointer where Pointee == AsyncOperation {
     }
   }
 
-  /// What is not there may have gone because the cache was closed meanwhile.
+  /// An entry that is not there may have gone because the cache was closed meanwhile.
   private func notFound() throws(Failure) -> Status {
     try pointee.handle.check()
     return .notFound

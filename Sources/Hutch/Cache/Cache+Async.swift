@@ -2,7 +2,7 @@ import Synchronization
 
 /// Calls as tasks: what is done at the submission, and what the task does later.
 extension Handle {
-  /// What became of a submission.
+  /// The outcome of a submission.
   enum Submitted {
     case task(TaskPointer)
     /// Done at once; `end` it when it has been told.
@@ -91,7 +91,7 @@ extension Handle {
       }
       spec.isIrrevocable = true
     }
-    // What is to be done as one is the same thing, but for how much.
+    // Operations of one slice differ only in how much they do.
     spec.identifierSalt = UInt64(kind.rawValue) << 16 | UInt64(trim.kind.rawValue) << 8
       | UInt64(scope.rawValue)
     spec.merge = { into, from in

@@ -1,4 +1,4 @@
-/// What lies below memory: entries on their way to the store (WriteBackQueue), then the store. An
+/// The tiers below memory: entries on their way to the store (WriteBackQueue), then the store. An
 /// entry goes down in this order, and a read looks in this order: memory, the queue, the store.
 extension Cache {
   /// The newest entry of a key below memory, with its value; nil if there is none. An access counts

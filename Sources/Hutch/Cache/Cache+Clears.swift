@@ -8,7 +8,7 @@ extension Cache {
   struct SubmittedClear {
     /// Nil: it is memory's alone.
     fileprivate var write: StoreWrite?
-    /// What is newer stays in memory.
+    /// Newer entries stay in memory.
     fileprivate var newest = UInt64.max
     /// Where memory is all there is: conditions are decided as if it had been carried out.
     fileprivate var isKnown = false

@@ -1,4 +1,4 @@
-/// What the cache tells its listener, and when. Without a listener a write asks once, and does
+/// The events that the cache tells its listener. Without a listener a write asks once, and does
 /// nothing else of this.
 extension Cache {
   // MARK: before a write, with no lock held

@@ -2,7 +2,7 @@ import CSystem
 
 /// Values as files: puts of files, a value's path and descriptor, holds.
 extension Cache {
-  /// What becomes of the file that a put is given.
+  /// The fate of the file that a put is given.
   enum FileUse: UInt32 {
     case copy = 1
     /// It goes once the entry is committed.
@@ -77,13 +77,13 @@ extension Cache {
               path, source.number, size: size, checksum: checksum, spec.suffix ?? FileSuffix())
           }
         }
-        // What the block has, the store copies from there.
+        // The store copies the block's bytes from there.
         if form.file == nil && !goesIntoMemory { try copy(source, to: form, files) }
       } else {
         form.refusal = .tooLarge
       }
     } catch {
-      // What is wrong with the file that was given is told, and changes nothing.
+      // A fault of the file that was given is told, and changes nothing.
       guard form.failure != nil else { throw error }
     }
     return try put(

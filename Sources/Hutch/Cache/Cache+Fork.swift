@@ -2,7 +2,7 @@ import Synchronization
 
 /// The steps of a fork (Forking.swift) for one cache.
 extension Cache {
-  /// What changes memory and the order of writes stands still. False: not in time.
+  /// Calls that change memory or the order of writes stand still. False: not in time.
   func lockWrites(until end: Deadline) -> Bool {
     guard parts.limitsLock.lock(until: end) else { return false }
     if order.lockAll(until: end) { return true }

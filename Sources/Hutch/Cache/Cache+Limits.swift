@@ -10,7 +10,7 @@ extension Cache {
     disk wantedDisk: TierLimits, _ diskFields: LimitFields, in scope: Tiers
   ) throws(Failure) {
     let moment = clock.moment().read
-    // What has to go need not be written then, while limits are held.
+    // Entries that have to go need not be written then, while limits are held.
     if scope != .disk, !memoryFields.isEmpty { try? writeDirty() }
     func setMemory() throws(Failure) {
       guard scope != .disk, !memoryFields.isEmpty else { return }
@@ -55,7 +55,7 @@ extension Cache {
     (scope == .disk ? 0 : memory.cost) &+ (try storeStats(in: scope)?.cost ?? 0)
   }
 
-  /// What the store has done and holds; nil: it is none of the call's business. Its sums may have
+  /// The counters and sums of the store; nil: the call does not ask for them. The sums may have
   /// to be read from the disk, so the call is inside the gate.
   func storeStats(in scope: Tiers) throws(Failure) -> TierStats? {
     guard storage != nil, scope != .memory else { return nil }

@@ -3,7 +3,7 @@ import Synchronization
 
 /// Loads: a value that is there, or one caller's part in its making.
 extension Cache {
-  /// What a caller of a load is told.
+  /// The answer to a caller of a load.
   struct LoadAnswer: ~Copyable {
     /// done: there is a value. notFound: the caller leads. wouldBlock: it may wait. cancelled,
     /// timedOut, loadFailed: as they say.

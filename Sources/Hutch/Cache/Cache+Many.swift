@@ -77,7 +77,7 @@ extension Cache {
     return batch
   }
 
-  /// What the store has not may be in memory by now.
+  /// A key that the store does not have may be in memory by now.
   private func moved(_ place: Missing, _ key: Bytes, at moment: Moment, to batch: Batch) {
     do throws(Failure) {
       if memory.info(key, place.hash, at: moment) != nil {

@@ -1,4 +1,4 @@
-/// What the memory tier does when the host tells of pressure.
+/// The memory tier's answer to pressure that the host tells of.
 struct Pressure {
   /// The numbers of HUTCH_SHRINK_*, but for the default's.
   enum Response: UInt32 {

@@ -1,6 +1,6 @@
 /// The tiers tied together: what the store tells the cache, and what memory hands down to it.
 extension Cache {
-  /// What leaves memory comes to this cache from here on.
+  /// Entries that leave memory come to this cache from here on.
   func watchDepartures() {
     let identity = self.identity
     memory.watch.onDirty = { block, accessed in
@@ -38,7 +38,7 @@ extension Cache: StorageObserver {
     tellDropped(key, version, cause)
   }
 
-  /// What memory has of this version, it has alone now.
+  /// Memory alone has this version now.
   func storeDropped(_ key: Bytes, _ version: UInt64) {
     let hash = memory.hash(key)
     let stripe = Stripes.index(of: hash)

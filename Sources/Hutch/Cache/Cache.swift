@@ -122,10 +122,10 @@ final class Cache {
     return cache
   }
 
-  /// What the memory tier gave up after the end.
+  /// The blocks that the memory tier gave up after the end.
   deinit { if !Process.isParents(forks) { endReleases() } }
 
-  /// What names this cache among callbacks (see ThreadState).
+  /// The name of this cache among callbacks (see ThreadState).
   var identity: UnsafeMutableRawPointer { Unmanaged.passUnretained(self).toOpaque() }
 
   var versions: Versions { order.versions }

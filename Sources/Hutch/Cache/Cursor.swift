@@ -1,7 +1,7 @@
 /// A walk over the entries of a cache, or of one of its tiers, key by key; no lock is held between
 /// its steps. An entry that is there from beginning to end is seen exactly once.
 final class Cursor {
-  /// What the cursor is at.
+  /// The entry that the cursor is at.
   struct Entry {
     let key: Bytes
     let record: Record
@@ -83,7 +83,7 @@ final class Cursor {
     let count: Int
     if case .storage = source {
       count = try cache.withStorage { (storage) throws(Failure) in
-        // What has left memory before the walk began.
+        // Entries that left memory before the walk began.
         if page.current == nil { cache.writeBack.write(storage) }
         return try page.refill { (last, append) throws(Failure) in
           try storage.keys(after: last, limit: Cursor.pageCount, at: moment, visit: append)

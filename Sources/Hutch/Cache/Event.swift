@@ -1,4 +1,4 @@
-/// What has happened to an entry or a tier, or is about to, on its way to the listener.
+/// A change of an entry or a tier, made or to come, on its way to the listener.
 class Event {
   /// The bits of HUTCH_EVENT_*.
   enum Kind: UInt32 {

@@ -1,10 +1,10 @@
 /// Events of writes that are submitted and not yet committed, and of entries that leave a tier by
 /// themselves.
 extension Events {
-  /// What a write of a key changes, as one event of its lane: posted while the key's stripe is held,
-  /// before the entry can be evicted again, and resolved when the commit is over. The listener is
-  /// told up to three events of it: that the old entry will go, that it has gone, and that the new
-  /// one has come.
+  /// The changes of a write of a key, as one event of its lane: posted while the key's stripe is
+  /// held, before the entry can be evicted again, and resolved when the commit is over. The
+  /// listener is told up to three events of it: that the old entry will go, that it has gone, and
+  /// that the new one has come.
   final class Pending: Event {
     /// An entry that goes or comes, and why.
     struct Side {

@@ -220,8 +220,8 @@ final class Events {
     if isReady { owed.bitwiseOr(1 << UInt64(event.lane), ordering: .releasing) }
   }
 
-  /// What is about to be done is told at once: it waits for no write, or a call that has several
-  /// under way would wait for itself.
+  /// An event of a change to come is told at once: it waits for no write, or a call that has
+  /// several under way would wait for itself.
   func announce(_ event: Event) {
     let lane = lanes[event.lane]
     lane.lock.lock()

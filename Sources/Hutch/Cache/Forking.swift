@@ -52,12 +52,12 @@ enum Forking {
   enum Preparation {
     /// Not at all: the child's handles are dead.
     case none
-    /// What the child has of memory will be whole; the store is the parent's.
+    /// The child's copy of memory will be whole; the store is the parent's.
     case memory
     case whole
   }
 
-  /// What the forking thread notes of a cache.
+  /// The forking thread's notes on a cache.
   struct Stage {
     var next: Unmanaged<Cache>?
     var preparation = Preparation.none

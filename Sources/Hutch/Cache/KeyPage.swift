@@ -82,7 +82,7 @@ struct KeyPage: ~Copyable {
   }
 }
 
-/// What the fetching closure appends to: a reference, since it escapes nowhere but cannot
+/// The page that the fetching closure appends to: a reference, since it escapes nowhere but cannot
 /// borrow the page exclusively.
 private final class KeyAppender {
   var buffer: UnsafeMutableRawPointer

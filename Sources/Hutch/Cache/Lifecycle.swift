@@ -112,7 +112,7 @@ extension Cache {
     life.noteStart()
   }
 
-  /// What a worker does beside the tasks. True if there is more.
+  /// The work of a worker beside the tasks. True if there is more.
   private func workInBackground() -> Bool {
     if !settings.drainsReleases { releaseObjects(most: .max) }
     return maintain()

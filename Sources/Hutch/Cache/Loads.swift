@@ -40,7 +40,7 @@ final class Loads {
   /// Loadings whose parked tasks are to be resumed. Not counted references.
   var woken: Unmanaged<Loading>?
 
-  /// What the failures hold at most, in bytes.
+  /// The most that the failures may hold, in bytes.
   private static let mostRemembered = 1 << 20
   /// Failures in the order of their coming, those included that have left the table since.
   private var oldestFailure: Flight?

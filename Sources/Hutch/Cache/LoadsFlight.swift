@@ -142,7 +142,7 @@ final class Loading {
   let ends: Int64
   /// The lead that it has, or had last; 0: none so far.
   var lead: UInt64 = 0
-  /// What it made after its lead had passed on: a reference, set once.
+  /// The block that it made after its lead had passed on: a reference, set once.
   var late: UnownedBlock?
 
   // Of a task: see AsyncLoad.

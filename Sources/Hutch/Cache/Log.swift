@@ -12,7 +12,7 @@ final class Log {
   static let mostInASecond: UInt64 = 32
 
   let place: ListenerPlace
-  /// What was opened; ends with NUL. Set before the cache is shared.
+  /// The path that was opened; ends with NUL. Set before the cache is shared.
   private var directory: UnsafeMutablePointer<CChar>?
   /// Protects what follows. Nothing is taken under it.
   private let lock: Lock

@@ -19,7 +19,7 @@ struct OpenOptions {
   var tasks = TaskOptions()
 }
 
-/// What runs a cache's tasks.
+/// The runner of a cache's tasks.
 struct TaskOptions {
   var workers = 2
   /// How many tasks may wait; 0: any number.
@@ -39,7 +39,7 @@ struct TaskOptions {
 /// itself, and the last one shuts the cache down.
 final class Opening {
   let place: CachePlace
-  /// What was opened, as given; ends with NUL. Nil: in memory.
+  /// The path that was opened, as given; ends with NUL. Nil: in memory.
   let path: UnsafeMutablePointer<CChar>?
   /// Acquire and release: a thread that sees it closed uses nothing else of it.
   private let closed = Atomic<Bool>(false)
@@ -247,7 +247,7 @@ final class Opening {
       node.pointee.isBusy = false
       Forking.join(opened.cache)
     }
-    // What was met is logged with no lock held.
+    // The events of the opening are logged with no lock held.
     opened.cache.events.deliver()
     isKept = true
     return (Opening(place, path: path), opened.differs)
@@ -386,7 +386,7 @@ extension Opening {
   }
 }
 
-/// What a host's reference to a cache is: an opening, and the part of the cache that calls
+/// A host's reference to a cache: an opening, and the part of the cache that calls
 /// are about.
 final class Handle {
   let opening: Opening
@@ -442,7 +442,7 @@ final class Handle {
     if scope == .disk && opening.cache.life.isStorageLeft { throw opening.refusal }
   }
 
-  /// What the parent of this process holds is the parent's to let go.
+  /// The parent of this process lets go of the references that it holds.
   private var holdsOfParent: Bool {
     Process.isParents(holdsForks.load(ordering: .relaxed)) && holds.load(ordering: .relaxed) > 0
   }

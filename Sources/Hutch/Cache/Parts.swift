@@ -1,6 +1,6 @@
 import Synchronization
 
-/// What the threads of one process need to work on a cache: locks, and what calls have under way.
+/// The state that the threads of one process need to work on a cache: locks, and calls under way.
 ///
 /// The child of a fork has a copy of the parent's parts as the parent's threads left them, in the
 /// middle of a change or with a lock held, and has none of these threads. It leaves the copy alone
@@ -11,11 +11,11 @@ struct Parts: ~Copyable {
   /// The order of writes.
   let order: WriteOrder
   let loads: Loads
-  /// What the host's listener is told.
+  /// The events for the host's listener.
   let events: Events
-  /// What memory owes to the store.
+  /// The dirty entries, which memory owes to the store.
   let writeBack: WriteBack
-  /// What memory knows of the store, after the store has come back.
+  /// Memory's knowledge of the store, after the store has come back.
   let review: BackedReview
   /// Host objects that wait to be released.
   let releases: ReleaseQueue

@@ -148,8 +148,8 @@ struct Stripes: ~Copyable {
   }
 
   /// Whether, when `state` was read, a put was between its change of memory and its submission.
-  /// What it puts may have been seen by then, and have left memory again, and the store would
-  /// show an older value. Then it has been waited for.
+  /// The value that it puts may have been seen by then, and have left memory again, and the store
+  /// would show an older value. Then it has been waited for.
   @inline(__always)
   private func awaitsPut(_ index: Int, _ state: State) -> Bool {
     if !state.isInPut { return false }
@@ -177,7 +177,7 @@ struct Stripes: ~Copyable {
     _ = word(index).pointee.wrappingSubtract(1, ordering: .releasing)
   }
 
-  /// What a read could find has changed without a commit. Under the lock.
+  /// The answer of a read has changed without a commit. Under the lock.
   func noteChange(_ index: Int) {
     _ = word(index).pointee.wrappingAdd(State.oneChange, ordering: .acquiringAndReleasing)
   }

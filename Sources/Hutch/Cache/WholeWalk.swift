@@ -15,7 +15,7 @@
 /// is there as long as one tier has it.
 final class WholeWalk {
   private let handle: Handle
-  /// What the keys begin with.
+  /// The prefix of the keys.
   private var prefix = GrowingArray<UInt8>()
   /// The entries' tag; empty: they may have any, or none.
   private var tag = GrowingArray<UInt8>()
@@ -153,7 +153,7 @@ final class WholeWalk {
     while true {
       try handle.check()
       let count = try cache.withStorage { (storage) throws(Failure) in
-        // What is on its way.
+        // An entry on its way to the store.
         cache.writeBack.write(storage)
         return try storage.keys(
           tagged: tag.isEmpty ? nil : Bytes(tag.elements),

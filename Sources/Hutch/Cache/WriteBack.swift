@@ -12,15 +12,15 @@ import Synchronization
 /// the key, or a clear, takes its place, and nothing is written. An entry that the store refuses is
 /// lost, as if evicted.
 ///
-/// A read looks into memory, then into the queue, then into the store: the way such an entry goes. The other way goes
-/// what a put replaces in the store and adds in memory; a read that may have missed that looks
-/// again (`isNowhere`).
+/// A read looks into memory, then into the queue, then into the store: the way such an entry goes.
+/// The other way goes what a put replaces in the store and adds in memory; a read that may have
+/// missed that looks again (`isNowhere`).
 ///
 /// Dirty are the entries that memory alone has and owes. An entry is one of these:
 ///
 ///   dirty, not backed   it was put so; the store has nothing that a read would see
 ///   not dirty, backed   the store has it, or it is submitted (`submitDown`)
-///   neither             memory alone has it, and owes it to nobody
+///   neither             memory alone has it, and owes it to no store
 ///   dirty and backed    impossible
 ///
 /// The caller of a function here is inside the gate, and holds no lock, if the function does not

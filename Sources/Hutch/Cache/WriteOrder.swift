@@ -17,7 +17,7 @@ import Synchronization
 /// 3 A clear that has been submitted, and that memory has not carried out for all keys, is known
 ///   (`clearing`): a condition is decided as if it had been carried out.
 ///
-/// What overtakes what:
+/// The writes that overtake a reservation:
 ///
 ///   the write of        a reservation of a task   of a load
 ///   a call              overtaken                 overtaken
@@ -34,9 +34,9 @@ import Synchronization
 /// out to write with that tag; it is known by a hash of the tag, so now and then one too many.
 ///
 /// VERSIONS. A reservation has a version, drawn when it is made. A clear compares it with its own,
-/// and has no need to visit the reservations. What a load stores has the reservation's version, for
-/// nothing of its key has been written since. What a task writes has a version of its own, for a
-/// load's write may have come since.
+/// and has no need to visit the reservations. The value that a load stores has the reservation's
+/// version, for nothing of its key has been written since. The value that a task writes has a
+/// version of its own, for a load's write may have come since.
 ///
 /// MEMORY-ONLY CACHES decide and write under the lock of the key's shard. There a write takes the
 /// stripe only if a reservation of its hash exists (`isReserved`), or if a listener has to be told.
@@ -75,7 +75,7 @@ final class WriteOrder {
   private let clearsUnderWay = Atomic<Int>(0)
   private var clearsNow = Clearing()
 
-  /// What clears that are under way take.
+  /// The entries that clears under way take.
   struct Clearing {
     /// Every entry with a version up to this one.
     var all: UInt64 = 0
@@ -218,8 +218,8 @@ final class WriteOrder {
 
   private static func slot(of tag: Bytes) -> Int { Int(Checksum.xxh3(tag) & 63) }
 
-  /// What has this tag is about to be removed. What a reservation writes with it that was not
-  /// overtaken yet is in memory by then, or submitted, and goes with the rest.
+  /// Entries with this tag are about to be removed. An entry that a reservation writes with it and
+  /// that was not overtaken yet is in memory by then, or submitted, and goes with the rest.
   func noteRemoval(ofTag tag: Bytes) {
     guard hasReservations else { return }
     let slot = WriteOrder.slot(of: tag)
@@ -268,8 +268,8 @@ final class WriteOrder {
     if !ofCopies { tasksClearedUpTo = version }
   }
 
-  /// What clears that are under way take; nil: there is none. With a stripe held, or where memory
-  /// is all there is, for a call that is later than the clear.
+  /// The entries that clears under way take; nil: there is no clear. With a stripe held, or where
+  /// memory is all there is, for a call that is later than the clear.
   @inline(__always)
   var clearing: Clearing? {
     clearsUnderWay.load(ordering: .acquiring) == 0 ? nil : clearingNow

@@ -1,5 +1,5 @@
-/// What a write of a key does in each tier. It is decided before anything is changed; one function
-/// carries out the puts (Cache+Submission.swift), one the removals (Cache+Writes.swift).
+/// The changes of a write of a key in each tier. They are decided before anything is changed; one
+/// function carries out the puts (Cache+Submission.swift), one the removals (Cache+Writes.swift).
 ///
 ///   a put                           memory    store
 ///   through both tiers              value     put
@@ -20,7 +20,7 @@
 struct WritePlan {
   enum InMemory {
     case value
-    /// What is there goes.
+    /// The entry that is there goes.
     case drop
     case keep
   }
@@ -37,7 +37,7 @@ struct WritePlan {
 
   // Of a put.
 
-  /// What memory answers if it takes no value.
+  /// Memory's answer if it takes no value.
   var outcome = TierOutcome.removed
   /// Those that the value is meant for at once.
   var tiers = Tiers.whole

@@ -1,6 +1,6 @@
 import CSystem
 
-/// A put whose value comes in pieces. What is small is gathered in memory and ends as an ordinary
+/// A put whose value comes in pieces. A small value is gathered in memory and ends as an ordinary
 /// put; else the pieces go into a content file, which the commit gives a row.
 ///
 /// Nothing of it is seen before the commit, which draws the version. One thread at a time uses
@@ -17,7 +17,7 @@ final class Writer {
   /// Key and extended data, without a value.
   private let head: Block
   private var spec: Cache.PutSpec
-  /// What does not fit into memory; nil: nothing was written yet, or the writer has ended.
+  /// The part that does not fit into memory; nil: none yet, or the writer has ended.
   private var file: PendingFile?
   private var gathered = GrowingArray<UInt8>()
   /// All that was appended.
@@ -31,8 +31,8 @@ final class Writer {
     case ended
   }
 
-  /// What may fail is done here: where the initialiser of a class throws, Embedded Swift (6.3)
-  /// does not free the instance.
+  /// Steps that may fail are taken here: where the initialiser of a class throws, Embedded Swift
+  /// (6.3) does not free the instance.
   static func begin(
     _ handle: Handle, _ key: Bytes, expected: Int, _ spec: Cache.PutSpec
   ) throws(Failure) -> Writer {

@@ -8,7 +8,7 @@ import Synchronization
 /// try one mode each, and the shards follow the best (see Contest.swift, SegmentedQueue.swift).
 /// A hit is a count of two bits in a line that is touched anyway.
 ///
-/// COST. What is wanted is hits, and an entry that takes the room of a hundred has to be worth
+/// COST. The aim is hits, and an entry that takes the room of a hundred has to be worth
 /// a hundred. Where a limit on cost is what binds, and entries differ in cost by more than a
 /// factor of two, costs count: in the order of the queues (CostLists.swift), in comparisons of
 /// frequency, and in the shadows, which then have a limit on cost too. So the choice of a mode is
@@ -44,7 +44,7 @@ struct Adaptive: EvictionPolicy, ~Copyable {
   private var changes = 0
   private static var manyChanges: Int { 4 }
 
-  /// What a shard takes: this, and what ghosts are rounded up to.
+  /// The size of a shard: this, and the rounding of its ghosts.
   static var size: Int { MemoryLayout<Adaptive>.size + 64 }
 
   static var seesHits: Bool { false }

@@ -81,7 +81,7 @@ struct CostLists: ~Copyable {
     min(mostClass, UInt32(truncatingIfNeeded: 63 &- (cost | 1).leadingZeroBitCount))
   }
 
-  /// What one unit of age counts in a class: the cost to the power of 4/3. On traces with sizes
+  /// The weight of one unit of age in a class: the cost to the power of 4/3. On traces with sizes
   /// 1 gave fewer hits, 3/2 more on some and far fewer where what is popular is large.
   @inline(never)
   static func weight(_ costClass: UInt32) -> Float {

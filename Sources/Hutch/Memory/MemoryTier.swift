@@ -49,7 +49,7 @@ import CSystem
 final class MemoryTier {
   let shards: any MemoryShards
 
-  /// What a plain entry costs beyond its key, value and extended data: the block's header and
+  /// The cost of a plain entry beyond its key, value and extended data: the block's header and
   /// malloc's, the word, the slot, the rounding of each, and what the policy remembers. Of a
   /// million plain entries it was 68 to 72 bytes of resident memory, and 78 to 82 with the adaptive
   /// policy at its capacity.
@@ -311,7 +311,7 @@ final class MemoryTier {
 }
 
 extension WriteCondition {
-  /// What a put answers whose condition does not hold; nil: it does. `existing`: 0 for none.
+  /// The answer of a put whose condition does not hold; nil: it does. `existing`: 0 for none.
   @inline(__always)
   func refusal(existing: UInt64, new: UInt64) -> MemoryPutResult.Outcome? {
     if holds(for: existing, new: new) { return nil }

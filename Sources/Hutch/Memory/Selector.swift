@@ -28,8 +28,8 @@ final class Selector {
     mostEntries = max(64, min(Shadow.mostEntries, left / Contest.bytesPerEntry))
   }
 
-  /// What a shard is to go by from now on. Under a shard's lock: a fork, which takes those, finds
-  /// this lock free only because of that.
+  /// The mode that a shard follows from now on. Under a shard's lock: a fork, which takes those,
+  /// finds this lock free only because of that.
   func tuning() -> Tuning { lock.withLock { current } }
 
   /// Begins anew for another capacity, or, where that is the same, goes on with what a tier needs

@@ -458,7 +458,7 @@ extension Word {
 }
 
 extension UnownedBlock {
-  /// What is behind the header is wanted too, and how much there is is known only after it.
+  /// The bytes behind the header are wanted too; their number is known only after it is read.
   @inline(__always)
   func prefetchValue() {
     hutch_prefetch(raw + 64)

@@ -48,7 +48,7 @@ struct Word {
       UnsafeMutableRawPointer(bitPattern: Word.address(in: bits, ~15)).unsafelyUnwrapped)
   }
 
-  /// What stands in the upper 48 bits, under a mask of its lowest. On x86-64, where addresses of
+  /// The content of the upper 48 bits, under a mask of its lowest. On x86-64, where addresses of
   /// user space end below 2^47, an arithmetic shift does as well, and leaves a mask that is part of
   /// the instruction.
   @inline(__always)

@@ -61,7 +61,7 @@ extension TierLimits {
   }
 }
 
-/// What a tier has done and holds, as hutch_tier_stats has it.
+/// The counters and sums of a tier, as hutch_tier_stats has them.
 struct TierStats {
   var isUp = true
   var count: UInt64 = 0

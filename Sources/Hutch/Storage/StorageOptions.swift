@@ -55,7 +55,7 @@ enum StorageKind: UInt32 {
   case log = 4
 }
 
-/// What a completed put survives: the numbers of HUTCH_DURABILITY_*.
+/// The failures that a completed put survives: the numbers of HUTCH_DURABILITY_*.
 enum Durability: UInt32 {
   /// The end of the process. No call waits for the disk.
   case process = 1

@@ -53,7 +53,7 @@ struct StoreWrite {
     self.hash = hash
   }
 
-  /// What came of a write.
+  /// The outcome of a write.
   struct Result {
     /// Nil: committed.
     var failure: Failure?

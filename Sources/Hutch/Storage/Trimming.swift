@@ -1,16 +1,16 @@
 /// Trims: removals that a call of the host asks for (`hutch_trim`), of any store.
 ///
-/// A trim is a user of the seam's primitives. `walk` shows entries with no lock held; `remove` removes
-/// those of them that have not changed, in slices of one lock or one transaction. Where a store finds
-/// entries in another way than by a walk, it says so: `removeExpired` by an index of ends, `makeRoom`
-/// by its own order of eviction, `reclaim` of space that no entry takes up.
+/// A trim is a user of the seam's primitives. `walk` shows entries with no lock held; `remove`
+/// removes those of them that have not changed, in slices of one lock or one transaction. Where a
+/// store finds entries in another way than by a walk, it says so: `removeExpired` by an index of
+/// ends, `makeRoom` by its own order of eviction, `reclaim` of space that no entry takes up.
 ///
 /// Slices. Between two slices other calls run, and `goOn` is called with no lock held. A slice lets
 /// the writers that wait go first. A kill between two slices leaves what the slices before it have
 /// committed.
 ///
-/// A trim looks at the entries that are there when its walk comes to them. An entry that is written,
-/// touched, moved or read while the trim is under way may be spared.
+/// A trim looks at the entries that are there when its walk comes to them. An entry that is
+/// written, touched, moved or read while the trim is under way may be spared.
 final class StorageTrim {
   /// The number removed so far, and in all (0: not known). False stops the trim.
   typealias Progress = (_ removed: UInt64, _ total: UInt64) -> Bool
@@ -49,8 +49,8 @@ final class StorageTrim {
   /// A store may round the time of an access up, by no more than this.
   private static let accessStep: Int64 = 1_000_000
 
-  /// Removes the victims in slices, as far as `isWanted` wants them as they are now. False: the trim
-  /// is to stop.
+  /// Removes the victims in slices, as far as `isWanted` wants them as they are now. False: the
+  /// trim is to stop.
   private func remove(
     _ victims: borrowing GrowingArray<Int64>, to goal: TrimGoal?, _ goOn: Progress,
     if isWanted: (Int, Record) -> Bool
@@ -107,8 +107,8 @@ final class StorageTrim {
     return true
   }
 
-  /// Removes what has expired, until the goal is reached: by the store's index of ends, and by a walk
-  /// where the store asks for one. False: the trim is to stop.
+  /// Removes what has expired, until the goal is reached: by the store's index of ends, and by a
+  /// walk where the store asks for one. False: the trim is to stop.
   private func removeExpired(to goal: TrimGoal?, _ goOn: Progress) throws(Failure) -> Bool {
     var mustWalk = false
     while true {
@@ -123,7 +123,7 @@ final class StorageTrim {
     return mustWalk ? try filter(to: goal, goOn) : true
   }
 
-  /// As room is made for the limits. What has expired goes before what has not.
+  /// As room is made for the limits. Expired entries go before live ones.
   private func trimByPolicy(_ goOn: Progress) throws(Failure) {
     let goal = rule.goal
     guard try !fitsOnceReclaimed(goOn) else { return }
@@ -187,8 +187,8 @@ final class StorageTrim {
     _ = try fitsOnceReclaimed(goOn)
   }
 
-  /// Of a goal in bytes: space that no entry takes up goes before entries do. True if that is enough,
-  /// or if the trim is to stop.
+  /// Of a goal in bytes: space that no entry takes up goes before entries do. True if that is
+  /// enough, or if the trim is to stop.
   private func fitsOnceReclaimed(_ goOn: Progress) throws(Failure) -> Bool {
     let goal = rule.goal
     if goal.countsEntries { return false }

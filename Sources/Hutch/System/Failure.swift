@@ -5,7 +5,7 @@ import CSystem
 ///
 /// A failure is two machine words, so it travels in registers through every call.
 struct Failure: Error, @unchecked Sendable {
-  /// What was tried, in words that need no context, or the words of a loader; ends with NUL.
+  /// The step that failed, in words that need no context, or the words of a loader; ends with NUL.
   let words: UnsafePointer<UInt8>
   private let code: Int8
   /// True if `number` is the argument that was refused.

@@ -151,7 +151,7 @@ enum Files {
     }
   }
 
-  /// What a path names, a symbolic link itself included. Nil: `errno`.
+  /// The status of the file that a path names, a symbolic link itself included. Nil: `errno`.
   static func status(_ path: Path, at directory: Int32) -> stat? {
     var status = stat()
     return fstatat(directory, path, &status, AT_SYMLINK_NOFOLLOW) == 0 ? status : nil

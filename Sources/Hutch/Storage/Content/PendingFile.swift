@@ -109,7 +109,7 @@ final class PendingFile {
     let words: StaticString = "cannot write a content file"
     var done = 0
     while done < bytes.count {
-      // What has been summed up is in the processor's cache when it is written.
+      // Bytes that have been summed are in the processor's cache when they are written.
       let piece = Bytes(rebasing: bytes[done..<min(bytes.count, done + PendingFile.pieceSize)])
       sum.add(piece)
       if !Files.write(piece, to: descriptor, at: size) {
