@@ -124,6 +124,15 @@ final class AccessTimes {
   /// The last access that is not yet in the key's row; the least Int64 if there is none.
   func latest(_ key: Bytes, _ hash: UInt64? = nil) -> Int64 { gathered(key, hash).time }
 
+  /// True if an entry's life has ended, also with the accesses that have gathered and are not yet in
+  /// its row.
+  func isExpired(_ record: Record, _ key: Bytes, at now: Int64, under ages: Ages) -> Bool {
+    guard record.isExpired(at: now, under: ages) else { return false }
+    var record = record
+    record.accessed = max(record.accessed, latest(key))
+    return record.isExpired(at: now, under: ages)
+  }
+
   /// Likewise, and how many there were; while they are being written out, they may be counted
   /// in the row too.
   func gathered(_ key: Bytes, _ hash: UInt64? = nil) -> (time: Int64, uses: Int64) {

@@ -48,14 +48,12 @@ extension DiskTier {
     guard errors > 0 else { return }
     report.index = UInt64(errors)
     counters.damaged.add()
-    let changes = Changes()
-    changes.isAny = true
-    try? writerLock.withLock { () throws(Failure) in
-      guard isUp, manifest != nil else { throw downFailure }
-      // A transaction like any other: reads from here on see it, in every process.
-      try transact(changes) { (manifest, _) throws(Failure) in try manifest.reindex() }
+    // A transaction like any other: reads from here on see it, in every process.
+    try? change { (transaction: inout Transaction) throws(Failure) in
+      transaction.hasChanged = true
+      try transaction.manifest.reindex()
       // What was one key may have been two rows.
-      candidates.forget()
+      self.evictor.forgetCandidates()
     }
     if isUp, (try? integrityErrors()) == 0 { return }
     try? writerLock.withLock { () throws(Failure) in try rewrite() }
@@ -79,10 +77,20 @@ extension DiskTier {
       shared.forgetTransaction()
       throw error
     }
-    candidates.forget()
+    evictor.forgetCandidates()
     endSharing()
     holdLimit(manifest)
     publish(manifest.meta)
+  }
+
+  /// One transaction, with the writer lock taken for it.
+  private func change(
+    _ body: (inout Transaction) throws(Failure) -> Void
+  ) throws(Failure) {
+    try writerLock.withLock { () throws(Failure) in
+      try checkService()
+      try transact(body)
+    }
   }
 
   // MARK: entries
@@ -149,11 +157,9 @@ extension DiskTier {
   private func removeImpossible(
     _ ids: borrowing GrowingArray<Int64>, _ report: inout CheckReport, at moment: Moment
   ) throws(Failure) {
-    let done = try slice(at: moment) { (manifest, meta, changes) throws(Failure) in
+    let done = try slice(at: moment) { (transaction: inout Transaction) throws(Failure) in
       for i in 0..<ids.count {
-        var victim: Row?
-        _ = try manifest.find(id: ids[i]) { (found, _) throws(Failure) in victim = found }
-        if let victim { try self.delete(victim, manifest, &meta, changes) }
+        _ = try transaction.drop(id: ids[i]) { _, _ in .damaged }
       }
     }
     counters.damaged.add(done)
@@ -190,13 +196,9 @@ extension DiskTier {
       }
       guard !wrong.isEmpty else { continue }
       report.counters = 1
-      let changes = Changes()
-      changes.isAny = true
-      try writerLock.withLock { () throws(Failure) in
-        guard isUp, manifest != nil else { throw downFailure }
-        try transact(changes) { (manifest, _) throws(Failure) in
-          for i in 0..<wrong.count { try manifest.setCharge(wrong[i], charges[i]) }
-        }
+      try change { (transaction: inout Transaction) throws(Failure) in
+        transaction.hasChanged = true
+        for i in 0..<wrong.count { try transaction.manifest.setCharge(wrong[i], charges[i]) }
       }
     }
   }
@@ -210,22 +212,25 @@ extension DiskTier {
           { (reader) throws(Failure) -> ManifestCounts in try reader.counts() })
       else { throw downFailure }
       guard !sums.isRight else { return }
-      let changes = Changes()
-      let isDone = try writerLock.withLock { () throws(Failure) -> Bool in
-        guard isUp, let manifest else { throw downFailure }
+      var isDone = false
+      try change { (transaction: inout Transaction) throws(Failure) in
         // A clear has moved the sums meanwhile.
-        guard manifest.meta.generation == sums.generation else { return false }
-        try transact(changes) { (_, meta) throws(Failure) in
-          meta.count = max(0, meta.count &+ (sums.count.found &- sums.count.said))
-          meta.bytes = max(0, meta.bytes &+ (sums.bytes.found &- sums.bytes.said))
-          meta.dead = max(0, meta.dead &+ (sums.dead.found &- sums.dead.said))
-          guard meta.isSound else { throw Failure(.corrupt, "the manifest's rows are damaged") }
-          changes.isAny = true
-        }
-        return true
+        guard transaction.meta.generation == sums.generation else { return }
+        try transaction.meta.correct(by: sums)
+        transaction.hasChanged = true
+        isDone = true
       }
       report.counters = 1
       if isDone { return }
     }
+  }
+}
+
+extension Meta {
+  fileprivate mutating func correct(by sums: ManifestCounts) throws(Failure) {
+    count = max(0, count &+ (sums.count.found &- sums.count.said))
+    bytes = max(0, bytes &+ (sums.bytes.found &- sums.bytes.said))
+    dead = max(0, dead &+ (sums.dead.found &- sums.dead.said))
+    guard isSound else { throw Failure(.corrupt, "the manifest's rows are damaged") }
   }
 }

@@ -17,58 +17,65 @@ extension DiskTier {
       most: limits.count == 0
         ? DiskTier.mostWrites : min(DiskTier.mostWrites, Int(clamping: limits.count)),
       bytes: min(DiskTier.mostBytes, Int64(clamping: SpaceLedger(limits).budget) / 4))
-    let done = writerLock.withLock { commit(batch) }
+    beginTurn()
+    commit(batch)
+    let dropped = endTurn()
     let finished = batch
     batch = []
+    // Before the observer is told, which may write.
     queue.finish(finished)
-    for changes in done { tell(changes) }
+    tell(dropped)
     announce()
   }
 
-  /// No lock is held.
-  func tell(_ changes: Changes) {
-    guard changes.hasDropped, let observer else { return }
-    changes.forEachDropped { key, version, _ in observer.storeDropped(key, version) }
+  /// Tells of entries that committed transactions have dropped. No lock is held.
+  func tell(_ dropped: borrowing DroppedEntries) {
+    guard !dropped.isEmpty, let observer else { return }
+    dropped.forEach { key, version, _ in observer.storeDropped(key, version) }
+  }
+
+  /// Throws if the tier is out of service. The writer lock is held.
+  func checkService() throws(Failure) {
+    guard isUp, manifest != nil else {
+      detach()
+      throw downFailure
+    }
   }
 
   /// Every write has its results when this returns. The writer lock is held.
-  private func commit(_ batch: [QueuedWrite]) -> [Changes] {
+  private func commit(_ batch: [QueuedWrite]) {
     for write in batch {
       highestVersion = max(highestVersion, write.version)
       if write.time != 0 { latestTime = write.time }
     }
-    guard isUp, manifest != nil else {
-      detach()
-      let failure = downFailure
+    do throws(Failure) {
+      try checkService()
+    } catch {
       for write in batch {
-        write.result.failure = failure
+        write.result.failure = error
         // What comes back may be any directory, with any versions in it.
         write.barsAll()
       }
-      return []
+      return
     }
-    var done: [Changes] = []
     var bytes: Int64 = 0
     for write in batch { bytes += write.charge }
-    let reserve = keepReserve(bytes)
-    if let made = reserve.changes { done.append(made) }
-    if reserve.isShort {
+    if keepReserve(bytes).isShort {
       refusePuts(batch, "less than min_free is free on the file system")
     } else if isLogFull {
       refusePuts(batch, "a reader keeps the manifest's log from being moved")
     }
-    var failure = attempt(batch, &done)
+    var failure = attempt(counting: batch)
     if let first = failure, first.status == .noSpace, isUp {
-      done.append(makeRoomLocked(bytes + (1 << 20)))
-      failure = attempt(batch, &done)
+      makeRoomLocked(bytes + (1 << 20))
+      failure = attempt(counting: batch)
     }
     if failure != nil && batch.count > 1 && isUp {
       // It may be one write's doing: each by itself.
-      for write in batch { write.result.failure = attempt([write], &done) }
+      for write in batch { write.result.failure = attempt(counting: [write]) }
     } else if let failure {
       for write in batch { write.result.failure = failure }
     }
-    return done
   }
 
   private func refusePuts(_ batch: [QueuedWrite], _ words: StaticString) {
@@ -77,10 +84,10 @@ extension DiskTier {
     }
   }
 
-  private func attempt(_ batch: [QueuedWrite], _ done: inout [Changes]) -> Failure? {
+  private func attempt(counting batch: [QueuedWrite]) -> Failure? {
     guard isUp else { return downFailure }
     do throws(Failure) {
-      done.append(try attempt(batch))
+      try attempt(batch)
       return nil
     } catch {
       counters.failures.add()
@@ -90,52 +97,48 @@ extension DiskTier {
 
   /// One transaction with these writes. Throws if it could not be committed; what became of
   /// a write that failed by itself is in the write.
-  func attempt(_ batch: [QueuedWrite]) throws(Failure) -> Changes {
-    let changes = Changes()
+  func attempt(_ batch: [QueuedWrite]) throws(Failure) {
     let bars = queue.hasBars ? queue.liftBars(DiskTier.mostWrites) : LiftedBars()
-    try transact(changes, of: batch) { (manifest, meta) throws(Failure) in
-      try self.lift(bars, manifest, &meta, changes)
-      let newest = manifest.lastID
+    try transact(of: batch) { (transaction: inout Transaction) throws(Failure) in
+      try self.lift(bars, &transaction)
+      let newest = transaction.manifest.lastID
       for write in batch {
         write.result.failure = nil
-        try self.carryOut(write, manifest, &meta, changes)
+        try self.carryOut(write, &transaction)
       }
-      try self.makeFit(manifest, &meta, changes, sparing: newest)
+      try self.evictor.makeFit(&transaction, &self.sweeper, sparing: newest)
     }
     if !bars.isEmpty { queue.forget(bars) }
-    return changes
   }
 
   /// Begins a transaction, runs `body`, commits with the meta row as `body` leaves it, and does
   /// what is owed after a commit. If anything fails, nothing has happened. The writer lock is
   /// held, the tier is up. `batch`: the writes that `body` carries out.
   func transact(
-    _ changes: Changes, of batch: [QueuedWrite] = [],
-    _ body: (Manifest, inout Meta) throws(Failure) -> Void
+    of batch: [QueuedWrite] = [], _ body: (inout Transaction) throws(Failure) -> Void
   ) throws(Failure) {
     try catchUp()
     guard let manifest else { throw downFailure }
     try raiseDurability(manifest)
     isTransacting.store(true, ordering: .releasing)
     defer { isTransacting.store(false, ordering: .releasing) }
+    var transaction = Transaction(manifest, at: latestTime, limits, accesses)
     do throws(Failure) {
       // Before files go: a read that missed one must not be shown its row again.
       defer { readers.noteCommit() }
       try manifest.begin()
-      var meta = manifest.meta
-      try body(manifest, &meta)
-      if changes.isAny {
-        meta.lastTime = max(latestTime, meta.lastTime)
-        extendLease(&meta)
+      try body(&transaction)
+      if transaction.hasChanged {
+        transaction.meta.lastTime = max(latestTime, transaction.meta.lastTime)
+        extendLease(&transaction.meta)
         shared.willCommit()
-        try manifest.commit(meta)
+        try manifest.commit(transaction.meta)
       } else {
         manifest.rollback()
       }
     } catch {
       manifest.rollback()
-      // What it has removed is there again.
-      sweep.ownUpTo = 0
+      sweeper.noteRollback()
       shared.forgetTransaction()
       fail(error, manifest)
       throw error
@@ -147,7 +150,7 @@ extension DiskTier {
       detach()
       throw downFailure
     }
-    afterCommit(manifest, changes, batch)
+    afterCommit(transaction, batch)
   }
 
   /// Whether an error means that the tier cannot go on.
@@ -173,13 +176,15 @@ extension DiskTier {
 
   /// What is owed after a commit: files that lost their rows go, the limit and the bound on
   /// the log hold again, the numbers are shown.
-  private func afterCommit(_ manifest: Manifest, _ changes: Changes, _ batch: [QueuedWrite]) {
-    if changes.hasDropped, let observer {
-      changes.forEachDropped { observer.storeDrops($0, $1, $2) }
+  private func afterCommit(_ transaction: borrowing Transaction, _ batch: [QueuedWrite]) {
+    let manifest = transaction.manifest
+    transaction.dropped.forEach { key, version, cause in
+      observer?.storeDrops(key, version, cause)
+      try? untold.append(key, version, cause)
     }
-    counters.evictions.add(changes.evictions)
-    counters.expirations.add(changes.expirations)
-    for file in changes.files.elements { trash.add(file, in: place) }
+    counters.evictions.add(transaction.evictions)
+    counters.expirations.add(transaction.expirations)
+    for file in transaction.files.elements { trash.add(file, in: place) }
     shared.generation = manifest.meta.generation
     noteMarks(batch)
     shared.ended()
@@ -194,11 +199,11 @@ extension DiskTier {
   func flushAccesses(_ limit: Int) throws(Failure) -> Bool {
     guard !accesses.isEmpty else { return false }
     var hasMore = false
-    let changes = Changes()
-    changes.isAny = true
     // What fails is not tried again: a second round would not know where it was.
     defer { accesses.endRound() }
-    try transact(changes) { (manifest, _) throws(Failure) in
+    try transact { (transaction: inout Transaction) throws(Failure) in
+      transaction.hasChanged = true
+      let manifest = transaction.manifest
       hasMore = try self.accesses.drain(limit) { (key, time, uses) throws(Failure) in
         try manifest.noteAccess(key, at: time, uses: uses)
       }

@@ -151,9 +151,9 @@ extension DiskTier {
     hasParentsState = false
     shared.idleMembers = max(1, shared.idleMembers) - 1
     trash = Trash()
-    candidates.forget()
-    density = RowDensity()
-    sweep = SweepState()
+    evictor = Evictor()
+    sweeper = Sweeper()
+    upkeep = Upkeep()
     orphans = OrphanSweep()
     accesses.forget()
     inFlight.forget()

@@ -12,37 +12,32 @@ extension DiskTier {
   func maintain(at moment: Moment) -> Bool {
     guard isUp || reopen() else { return false }
     list()
-    let now = moment.time
     var hasMore = idle.run(in: self, at: moment)
     hasMore = sweepOrphans() || hasMore
 
-    let changes = Changes()
-    var made: [Changes] = []
     writerLock.withLock {
       guard isUp, let manifest else {
         detach()
         hasMore = false
         return
       }
-      latestTime = now
+      latestTime = moment.time
       lookAfterOthers()
-      hasMore = keepFree(&made) || hasMore
+      hasMore = keepFree() || hasMore
       guard isUp else { return }
       do throws(Failure) {
-        hasMore = try maintain(manifest, changes) || hasMore
+        hasMore = try maintain(manifest) || hasMore
       } catch {
         counters.failures.add()
         hasMore = false
       }
     }
-    for one in made { tell(one) }
-    tell(changes)
     announce()
     return hasMore
   }
 
   /// One transaction of what has to do with rows, then files. The writer lock is held.
-  private func maintain(_ manifest: Manifest, _ changes: Changes) throws(Failure) -> Bool {
+  private func maintain(_ manifest: Manifest) throws(Failure) -> Bool {
     // With no transaction under way, no commit would notice it.
     if manifest.hasMoved {
       goDown(Failure(.tierDown, "the directory was removed or replaced"))
@@ -51,40 +46,33 @@ extension DiskTier {
     }
     var hasMore = false
     let most = DiskTier.rowsInSlice
-    if !sweep.hasBegun {
-      sweep.hasBegun = true
+    if !upkeep.hasBegun {
+      upkeep.hasBegun = true
       ManifestFile.removeOldDamaged(in: place)
       if durability == .process { manifest.syncMark(in: place) }
     }
     if queue.hasBars {
-      let lifted = try attempt([])
-      changes.tellAlso(lifted)
+      try attempt([])
       hasMore = queue.hasBars
     }
-    let rest = Changes()
-    try transact(rest) { (manifest, meta) throws(Failure) in
-      let expired = try self.sweepExpired(manifest, &meta, rest, most)
-      let purged = try self.purge(manifest, &meta, rest, most)
-      if purged == 0 && meta.dead > 0 {
-        meta.dead = 0
-        rest.isAny = true
-      }
-      let isPast = try self.redateNewest(manifest, rest, most)
-      let isTight = try self.makeFit(
-        manifest, &meta, rest, sparing: manifest.lastID, most: most)
+    try transact { (transaction: inout Transaction) throws(Failure) in
+      let expired = try self.sweeper.sweepExpired(&transaction, most)
+      let purged = try self.sweeper.purge(&transaction, most)
+      let isPast = try self.sweeper.redateNewest(&transaction, most)
+      let isTight = try self.evictor.makeFit(
+        &transaction, &self.sweeper, sparing: transaction.manifest.lastID, most: most)
       hasMore =
-        hasMore || self.sweep.isBehind || expired >= most || purged >= most || isPast || isTight
+        hasMore || self.sweeper.isBehind || expired >= most || purged >= most || isPast || isTight
     }
-    changes.tellAlso(rest)
 
     let monotonic = Clock.read(CLOCK_MONOTONIC)
-    if accesses.isHalfFull || monotonic - sweep.lastFlush >= DiskTier.flushPeriod {
-      sweep.isFlushing = true
+    if accesses.isHalfFull || monotonic - upkeep.lastFlush >= DiskTier.flushPeriod {
+      upkeep.isFlushing = true
     }
-    if sweep.isFlushing {
-      sweep.isFlushing = try flushAccesses(DiskTier.accessesInSlice)
-      sweep.lastFlush = monotonic
-      hasMore = hasMore || sweep.isFlushing
+    if upkeep.isFlushing {
+      upkeep.isFlushing = try flushAccesses(DiskTier.accessesInSlice)
+      upkeep.lastFlush = monotonic
+      hasMore = hasMore || upkeep.isFlushing
     }
     guard isUp else { return false }
 
@@ -145,4 +133,16 @@ extension DiskTier {
       return !orphans.isDone
     }
   }
+}
+
+/// What maintenance has done of an opening. Under the tier's writer lock.
+struct Upkeep {
+  /// True after the first maintenance.
+  var hasBegun = false
+  /// Whether access times are being written out.
+  var isFlushing = false
+  // CLOCK_MONOTONIC.
+
+  /// When access times were last written out.
+  var lastFlush = Clock.read(CLOCK_MONOTONIC)
 }

@@ -202,7 +202,7 @@ extension DiskTier {
     leaseStart.store(first, ordering: .relaxed)
     shared.generation = meta.generation
     take(opened, meta, directory)
-    if isSetBack { sweep.redateFrom = Int64.max }
+    if isSetBack { sweeper.noteSetBack() }
     publish(meta)
   }
 
@@ -221,20 +221,21 @@ extension DiskTier {
   private func changeLimits() throws(Failure) {
     let wanted = settledLimits(limits)
     guard wanted != limits else { return }
-    let changes = Changes()
-    changes.isAny = true
     liveLimits.set(wanted)
     // What has to go for them goes with the writes and the maintenance that come.
-    try transact(changes) { (manifest, _) throws(Failure) in try manifest.write(wanted) }
+    try transact { (transaction: inout Transaction) throws(Failure) in
+      transaction.hasChanged = true
+      try transaction.manifest.write(wanted)
+    }
   }
 
   /// Begins to use a manifest.
   func take(_ opened: Manifest, _ meta: Meta, _ directory: Directory) {
     manifest = opened
     trash.forget()
-    candidates.forget()
-    density = RowDensity()
-    sweep = SweepState()
+    evictor = Evictor()
+    sweeper = Sweeper()
+    upkeep = Upkeep()
     idle.begin(meta.mayIdle || ages.timeToIdle != 0)
     latestTime = max(latestTime, meta.lastTime)
     counters.storage.store(meta.storage.rawValue, ordering: .relaxed)
@@ -345,6 +346,8 @@ extension DiskTier {
       }
       // Never in service: there is nothing to end.
       if directoryLock == nil { return nil }
+      // The cache above has ended.
+      defer { untold = DroppedEntries() }
       guard isUp, let manifest else {
         detach()
         return isRemoved ? nil : DiskTier.unclean(downFailure)
@@ -394,7 +397,7 @@ extension DiskTier {
 
   private func end(_ manifest: Manifest, _ lastVersion: UInt64) throws(Failure) {
     // What is barred only in memory would be back.
-    for _ in 0..<64 where queue.hasBars { _ = try attempt([]) }
+    for _ in 0..<64 where queue.hasBars { try attempt([]) }
     for _ in 0..<2 {
       while try flushAccesses(1024) {}
     }

@@ -108,6 +108,10 @@ extension DiskTier {
     }
   }
 
+  func isExpired(_ record: Record, _ key: Bytes, at now: Int64) -> Bool {
+    accesses.isExpired(record, key, at: now, under: ages)
+  }
+
   func noteAccess(_ key: Bytes, _ hash: UInt64, at time: Int64) {
     accesses.note(key, hash, at: time)
   }

@@ -26,12 +26,8 @@ extension DiskTier {
 
     @inline(__always)
     func withLock<R: ~Copyable, E: Error>(_ body: () throws(E) -> R) throws(E) -> R {
-      tier.writerMutex.lock()
       tier.beginTurn()
-      defer {
-        tier.directoryLock?.endTurn()
-        tier.writerMutex.unlock()
-      }
+      defer { tier.tell(tier.endTurn()) }
       return try body()
     }
   }
@@ -41,7 +37,8 @@ extension DiskTier {
   // MARK: turns
 
   @inline(never)
-  private func beginTurn() {
+  func beginTurn() {
+    writerMutex.lock()
     do throws(Failure) {
       try directoryLock?.beginTurn()
       if isAsleep { try wake() }
@@ -50,6 +47,16 @@ extension DiskTier {
       // A transaction asks again and fails; a checkpoint asks for the turn (`mayWrite`).
       counters.failures.add()
     }
+  }
+
+  /// The caller tells of the entries that it gets.
+  @inline(never)
+  func endTurn() -> DroppedEntries {
+    var dropped = DroppedEntries()
+    swap(&dropped, &untold)
+    directoryLock?.endTurn()
+    writerMutex.unlock()
+    return dropped
   }
 
   /// Learns what others have committed. The turn is ours. Throws if it cannot be learnt: then
@@ -123,11 +130,13 @@ extension DiskTier {
   }
 
   /// Whether the condition of a write holds for the row that is there; its version is in the write.
-  func holds(_ write: QueuedWrite, _ found: Row?, _ meta: Meta) throws(Failure) -> Bool {
+  func holds(
+    _ write: QueuedWrite, _ found: Row?, _ transaction: borrowing Transaction
+  ) throws(Failure) -> Bool {
     if write.condition.isAlways { return true }
     var version: UInt64 = 0
     // An entry of a codec that is not here is none for this cache.
-    if let found, isAlive(found, write.key, meta), knows(found.record.codec) {
+    if let found, transaction.isAlive(found, write.key), knows(found.record.codec) {
       version = found.record.version
     }
     write.result.existing = version
@@ -199,7 +208,7 @@ extension DiskTier {
       if shared.noteAlone() { shared.owesSweep = true }
       return false
     }
-    for _ in 0..<64 where queue.hasBars { _ = try attempt([]) }
+    for _ in 0..<64 where queue.hasBars { try attempt([]) }
     for _ in 0..<2 {
       while try flushAccesses(1024) {}
     }

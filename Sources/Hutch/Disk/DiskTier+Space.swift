@@ -10,6 +10,30 @@ import Synchronization
 extension DiskTier {
   // MARK: the limit
 
+  func setLimits(_ limits: TierLimits, at moment: Moment) throws(Failure) {
+    writerLock.withLock {
+      liveLimits.set(limits)
+      hasLimits = true
+    }
+    if limits.ages.any { idle.note(Int64.min) }
+    var hasMore = true
+    while hasMore {
+      try writerLock.withLock { () throws(Failure) in
+        try checkService()
+        latestTime = moment.time
+        // The turn has set those of the manifest.
+        liveLimits.set(limits)
+        try transact { (transaction: inout Transaction) throws(Failure) in
+          transaction.hasChanged = true
+          try transaction.manifest.write(limits)
+          hasMore = try self.evictor.makeFit(
+            &transaction, &self.sweeper, sparing: transaction.manifest.lastID, most: 256)
+        }
+      }
+    }
+    while writerLock.withLock({ isUp && keepFree() }) {}
+  }
+
   /// Brings trash and log down to what the limit leaves them, after a commit. The writer lock is
   /// held.
   func holdLimit(_ manifest: Manifest) {
@@ -97,8 +121,8 @@ extension DiskTier {
 
   /// What has become of the reserve.
   struct Reserve {
-    /// What went for it.
-    var changes: Changes?
+    /// Something went for it.
+    var hasEvicted = false
     /// What the limits want free is not, and there is nothing left to make room with, or
     /// more has to go than one transaction may wait for.
     var isShort = false
@@ -122,7 +146,7 @@ extension DiskTier {
     publish(manifest.meta)
     guard isUp, let now = self.space, now.free < wanted else { return Reserve() }
     var reserve = Reserve()
-    reserve.changes = evictBytes(min(wanted - now.free, DiskTier.mostAtOnce))
+    reserve.hasEvicted = evictBytes(min(wanted - now.free, DiskTier.mostAtOnce))
     if minFree > 0, isUp, let left = self.space {
       spaceLeft = left.free
       // The content files of `bytes` are there already.
@@ -133,46 +157,46 @@ extension DiskTier {
 
   /// For maintenance, since no write may come that would do it. The writer lock is held. True if
   /// there is more to do.
-  func keepFree(_ changes: inout [Changes]) -> Bool {
+  func keepFree() -> Bool {
     guard limits.minFree != 0 else { return false }
     let reserve = keepReserve(0, looks: true)
-    guard let made = reserve.changes else { return false }
-    changes.append(made)
-    return reserve.isShort && made.isAny
+    return reserve.isShort && reserve.hasEvicted
   }
 
   /// Frees about `bytes`. No lock is held.
-  func makeRoom(_ bytes: Int64) {
-    let changes = writerLock.withLock { makeRoomLocked(bytes) }
-    tell(changes)
-  }
+  func makeRoom(_ bytes: Int64) { writerLock.withLock { makeRoomLocked(bytes) } }
 
-  /// Frees about `bytes`. The writer lock is held. Returns what it dropped.
-  func makeRoomLocked(_ bytes: Int64) -> Changes {
-    guard isUp, let manifest else { return Changes() }
+  /// Frees about `bytes`. The writer lock is held.
+  func makeRoomLocked(_ bytes: Int64) {
+    guard isUp, let manifest else { return }
     spaceLeft = 0
     while trash.empty(1024, in: place) {}
     // Not cut: its blocks may be all that the next transaction can have.
     checkpoint(manifest, .restarting)
-    return isUp ? evictBytes(bytes) : Changes()
+    if isUp { _ = evictBytes(bytes) }
   }
 
-  private func evictBytes(_ bytes: Int64) -> Changes {
-    let changes = Changes()
-    guard let manifest else { return changes }
+  /// False: nothing went.
+  private func evictBytes(_ bytes: Int64) -> Bool {
+    guard let manifest else { return false }
+    var hasEvicted = false
     do throws(Failure) {
-      try transact(changes) { (manifest, meta) throws(Failure) in
-        let target = meta.charges - bytes
-        while meta.dead > 0 && meta.charges > target {
-          guard try self.purge(manifest, &meta, changes, 64) > 0 else { break }
+      try transact { (transaction: inout Transaction) throws(Failure) in
+        let target = transaction.meta.charges - bytes
+        while transaction.meta.dead > 0 && transaction.meta.charges > target {
+          guard try self.sweeper.purge(&transaction, 64) > 0 else { break }
         }
-        while meta.bytes > target && meta.count > 0 {
-          guard try self.evict(manifest, &meta, changes, sparing: manifest.lastID) else { break }
+        while transaction.meta.bytes > target && transaction.meta.count > 0 {
+          guard
+            try self.evictor.evict(
+              &transaction, &self.sweeper, sparing: transaction.manifest.lastID)
+          else { break }
         }
+        hasEvicted = transaction.hasChanged
       }
     } catch {
       counters.failures.add()
-      return Changes()
+      return false
     }
     // The pages that became free are used again by what is written next; what is to be
     // written to a file needs them given back.
@@ -182,6 +206,6 @@ extension DiskTier {
       while trash.empty(1024, in: place) {}
       publish(manifest.meta)
     }
-    return changes
+    return hasEvicted
   }
 }

@@ -19,32 +19,26 @@ extension DiskTier {
 
   /// One transaction of removals. Returns the number of entries that it has deleted.
   func slice(
-    at moment: Moment, _ body: (Manifest, inout Meta, Changes) throws(Failure) -> Void
+    at moment: Moment, _ body: (inout Transaction) throws(Failure) -> Void
   ) throws(Failure) -> UInt64 {
     letWritersPast()
-    let changes = Changes()
+    defer { announce() }
     var gone: Int64 = 0
     do throws(Failure) {
       try writerLock.withLock { () throws(Failure) in
-        guard isUp, manifest != nil else {
-          detach()
-          throw downFailure
-        }
+        try checkService()
         latestTime = moment.time
-        try transact(changes) { (manifest, meta) throws(Failure) in
-          let before = meta.count
-          try body(manifest, &meta, changes)
-          gone = before - meta.count
+        try transact { (transaction: inout Transaction) throws(Failure) in
+          let before = transaction.meta.count
+          try body(&transaction)
+          gone = before - transaction.meta.count
         }
         _ = trash.empty(64, in: place)
       }
     } catch {
       counters.failures.add()
-      announce()
       throw error
     }
-    tell(changes)
-    announce()
     return UInt64(max(0, gone))
   }
 
@@ -107,24 +101,16 @@ extension DiskTier {
     var result = TrimSlice(hasMore: true)
     var ids = GrowingArray<Int64>()
     for i in range { try ids.append(victims[i]) }
-    let ages = self.ages
-    result.removed = try slice(at: moment) { (manifest, meta, changes) throws(Failure) in
+    result.removed = try slice(at: moment) { (transaction: inout Transaction) throws(Failure) in
       result.hasMore = true
+      let (now, ages) = (transaction.now, transaction.ages)
       for i in 0..<ids.count {
-        result.hasMore = (goal?.excess(of: meta.occupancy) ?? 1) > 0
+        result.hasMore = (goal?.excess(of: transaction.meta.occupancy) ?? 1) > 0
         if !result.hasMore { return }
-        let generation = meta.generation
-        var victim: Row?
-        _ = try manifest.find(id: ids[i]) { (found, key) throws(Failure) in
-          guard found.generation == generation else { return }
-          var record = found.record
-          record.accessed = max(record.accessed, self.accesses.latest(key))
-          guard isWanted(range.lowerBound + i, record) else { return }
-          let isExpired = record.isExpired(at: self.latestTime, under: ages)
-          try changes.drop(key, record.version, isExpired ? .expired : .evicted)
-          victim = found
+        _ = try transaction.drop(id: ids[i]) { record, _ in
+          guard isWanted(range.lowerBound + i, record) else { return nil }
+          return record.isExpired(at: now, under: ages) ? .expired : .evicted
         }
-        if let victim { try self.delete(victim, manifest, &meta, changes) }
       }
     }
     return result
@@ -136,16 +122,16 @@ extension DiskTier {
   /// long is in neither: for a goal it is not worth a walk.
   func removeExpired(to goal: TrimGoal?, at moment: Moment) throws(Failure) -> TrimSlice {
     var result = TrimSlice()
-    result.removed = try slice(at: moment) { (manifest, meta, changes) throws(Failure) in
+    result.removed = try slice(at: moment) { (transaction: inout Transaction) throws(Failure) in
       guard let goal else {
-        let done = try self.sweepExpired(manifest, &meta, changes, DiskTier.rowsInSlice)
-        result.hasMore = done >= DiskTier.rowsInSlice || self.sweep.isBehind
-        result.mustWalk = self.ages.timeToIdle != 0 || meta.mayIdle
+        let done = try self.sweeper.sweepExpired(&transaction, DiskTier.rowsInSlice)
+        result.hasMore = done >= DiskTier.rowsInSlice || self.sweeper.isBehind
+        result.mustWalk = transaction.ages.timeToIdle != 0 || transaction.meta.mayIdle
         return
       }
       var done = 0
-      while done < DiskTier.rowsInSlice && goal.excess(of: meta.occupancy) > 0 {
-        guard try self.sweepExpired(manifest, &meta, changes, 1) > 0 else { break }
+      while done < DiskTier.rowsInSlice && goal.excess(of: transaction.meta.occupancy) > 0 {
+        guard try self.sweeper.sweepExpired(&transaction, 1) > 0 else { break }
         done += 1
       }
       result.hasMore = done == DiskTier.rowsInSlice
@@ -159,10 +145,12 @@ extension DiskTier {
     let sum = Int64(clamping: goal.countsEntries ? all.count : all.charge)
     if goal.excess(of: all) > sum / DiskTier.rowsInSample { return nil }
     var result = TrimSlice()
-    result.removed = try slice(at: moment) { (manifest, meta, changes) throws(Failure) in
+    result.removed = try slice(at: moment) { (transaction: inout Transaction) throws(Failure) in
       for _ in 0..<DiskTier.rowsInSlice {
-        guard goal.excess(of: meta.occupancy) > 0 else { return }
-        guard try self.evict(manifest, &meta, changes, sparing: manifest.lastID) else { return }
+        guard goal.excess(of: transaction.meta.occupancy) > 0,
+          try self.evictor.evict(
+            &transaction, &self.sweeper, sparing: transaction.manifest.lastID)
+        else { return }
       }
       result.hasMore = true
     }
@@ -174,8 +162,8 @@ extension DiskTier {
     guard isUp else { throw downFailure }
     guard counters.cost.load(ordering: .relaxed) > goal.amount else { return .enough }
     var result = Reclaimed.nothing
-    _ = try slice(at: moment) { (manifest, meta, changes) throws(Failure) in
-      if try self.purge(manifest, &meta, changes, DiskTier.rowsInSlice) > 0 { result = .some }
+    _ = try slice(at: moment) { (transaction: inout Transaction) throws(Failure) in
+      if try self.sweeper.purge(&transaction, DiskTier.rowsInSlice) > 0 { result = .some }
     }
     writerLock.withLock {
       if trash.empty(64, in: place) { result = .some }

@@ -152,9 +152,11 @@ final class DiskTier: Storage {
   var manifest: Manifest?
   var directoryLock: WriterLock?
   var trash = Trash()
-  var candidates: EvictionCandidates
-  var density = RowDensity()
-  var sweep = SweepState()
+  var evictor = Evictor()
+  var sweeper = Sweeper()
+  var upkeep = Upkeep()
+  /// What committed transactions have dropped, until the end of the turn. See `endTurn`.
+  var untold = DroppedEntries()
   var orphans: OrphanSweep
   /// The highest version that a write has had.
   var highestVersion: UInt64 = 0
@@ -281,7 +283,6 @@ final class DiskTier: Storage {
     liveDurability = Atomic(options.durability.rawValue)
     place = directory
     liveLimits = LiveLimits(options.limits)
-    candidates = EvictionCandidates()
     orphans = OrphanSweep()
   }
 

@@ -32,6 +32,14 @@ struct Meta {
       && nextVersion < UInt64(Meta.largest) && isIn(count) && isIn(bytes) && isIn(dead)
   }
 
+  /// All rows are of an older generation from here on.
+  mutating func clear() {
+    generation += 1
+    dead = min(Meta.largest - 1, dead + bytes)
+    count = 0
+    bytes = 0
+  }
+
   /// Takes a row out of the sums. A charge comes from the disk: it must not make them lie
   /// below zero.
   mutating func subtract(charge: Int64, generation row: Int64) {

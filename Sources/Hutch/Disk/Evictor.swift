@@ -1,0 +1,173 @@
+import CSystem
+import Synchronization
+
+/// The entries that are next to be evicted: those read or written longest ago, of all rows
+/// if there are few, else of a random sample.
+///
+/// A sample is made for 64 evictions, not for each: the 64 oldest of 1,024, runs of 16 rows from
+/// random places, come close to the true order (as Redis's eviction pool does with far smaller
+/// samples). Of all rows it is the true order: accesses only grow, so a row that was not among
+/// the 64 oldest cannot come before them.
+///
+/// Where a run begins is chosen by RowDensity: each row is as likely to be met as any other.
+struct EvictionCandidates: ~Copyable {
+  struct Candidate {
+    var accessed: Int64
+    var id: Int64
+
+    func isOlder(than other: Candidate) -> Bool {
+      accessed != other.accessed ? accessed < other.accessed : id < other.id
+    }
+  }
+
+  static let room = 64
+  /// Up to this many rows all are looked at.
+  static let exact: Int64 = 4096
+  static let runs = 64
+  static let runLength: Int64 = 16
+
+  /// The oldest last.
+  private var candidates = GrowingArray<Candidate>()
+  private var random = UInt64(bitPattern: Clock.read(CLOCK_MONOTONIC))
+
+  init() {}
+
+  mutating func pop() -> Candidate? { candidates.popLast() }
+
+  mutating func forget() { candidates.removeAll() }
+
+  mutating func offer(_ candidate: Candidate) throws(Failure) {
+    let count = candidates.count
+    if count == EvictionCandidates.room && !candidate.isOlder(than: candidates[0]) { return }
+    // Two runs may have met.
+    for one in candidates.elements where one.id == candidate.id { return }
+    if count == EvictionCandidates.room {
+      var i = 0
+      while i + 1 < count && candidate.isOlder(than: candidates[i + 1]) {
+        candidates[i] = candidates[i + 1]
+        i += 1
+      }
+      candidates[i] = candidate
+      return
+    }
+    try candidates.append(candidate)
+    var i = count
+    while i > 0 && candidates[i - 1].isOlder(than: candidate) {
+      candidates[i] = candidates[i - 1]
+      i -= 1
+    }
+    candidates[i] = candidate
+  }
+
+  /// A number in 0..<bound (SplitMix64, Vigna).
+  mutating func randomNumber(below bound: Int64) -> Int64 {
+    random &+= 0x9E37_79B9_7F4A_7C15
+    var z = random
+    z = (z ^ z &>> 30) &* 0xBF58_476D_1CE4_E5B9
+    z = (z ^ z &>> 27) &* 0x94D0_49BB_1331_11EB
+    z ^= z &>> 31
+    return Int64(z.multipliedFullWidth(by: UInt64(bound)).high)
+  }
+}
+
+/// Makes room for the limits, within transactions: rows that a clear has left go first, then those
+/// that have expired, then those used least recently. Used under the tier's writer lock.
+struct Evictor: ~Copyable {
+  private var candidates = EvictionCandidates()
+  private var density = RowDensity()
+
+  init() {}
+
+  /// What is known of single rows may not be so any more.
+  mutating func forgetCandidates() { candidates.forget() }
+
+  /// Removes rows until the limits hold; at most `most` of them. Rows with ids above `newest` stay:
+  /// they are what room is made for. True if more has to go.
+  @discardableResult
+  mutating func makeFit(
+    _ transaction: inout Transaction, _ sweeper: inout Sweeper, sparing newest: Int64,
+    most: Int = Int.max
+  ) throws(Failure) -> Bool {
+    let ledger = SpaceLedger(transaction.limits)
+    var done = 0
+    // Nothing more expires while this runs.
+    var mayExpire = true
+    while ledger.isOver(transaction.meta) && done < most {
+      if !ledger.hasTooMany(transaction.meta) && transaction.meta.dead > 0 {
+        done += try sweeper.purge(&transaction, 64)
+      } else if mayExpire {
+        let expired = try sweeper.sweepExpired(&transaction, 16, sparing: newest)
+        mayExpire = expired > 0
+        done += expired
+      } else {
+        guard try evict(&transaction, &sweeper, sparing: newest) else { return false }
+        done += 1
+      }
+    }
+    return ledger.isOver(transaction.meta)
+  }
+
+  /// Removes the least recently used row. False: there is none that may go.
+  mutating func evict(
+    _ transaction: inout Transaction, _ sweeper: inout Sweeper, sparing newest: Int64
+  ) throws(Failure) -> Bool {
+    let (now, ages) = (transaction.now, transaction.ages)
+    var fills = 0
+    while true {
+      guard let candidate = candidates.pop() else {
+        fills += 1
+        if fills > 2 { return false }
+        try fill(transaction, &sweeper, upTo: newest)
+        continue
+      }
+      guard candidate.id <= newest else { continue }
+      let isGone = try transaction.drop(id: candidate.id) { record, _ in
+        // It was read since it was sampled. Not asked after a second sample: reads must not
+        // be able to keep everything.
+        if fills < 2 && record.accessed > candidate.accessed { return nil }
+        return record.isExpired(at: now, under: ages) ? .expired : .evicted
+      }
+      if isGone { return true }
+    }
+  }
+
+  private mutating func fill(
+    _ transaction: borrowing Transaction, _ sweeper: inout Sweeper, upTo newest: Int64
+  ) throws(Failure) {
+    let before = try sweeper.lastDead(transaction)
+    if transaction.meta.count <= EvictionCandidates.exact {
+      var reached = RowScan.Reached(last: before, isEnd: false)
+      while !reached.isEnd && reached.last <= newest {
+        reached = try look(transaction, after: reached.last, Int64.max, upTo: newest)
+      }
+      return
+    }
+    // Nothing is below the first row.
+    var first = before
+    _ = try transaction.manifest.walk(after: before, limit: 1) { (row, _) throws(Failure) in
+      first = row.id - 1
+      return false
+    }
+    density.cover(from: first, to: newest)
+    for run in 0..<EvictionCandidates.runs {
+      let start = density.place { candidates.randomNumber(below: $0) } evenly: { run % 8 == 0 }
+      let reached = try look(transaction, after: start, EvictionCandidates.runLength, upTo: newest)
+      density.note(
+        EvictionCandidates.runLength, after: start, upTo: reached.isEnd ? newest : reached.last)
+    }
+  }
+
+  /// Offers a run of rows.
+  private mutating func look(
+    _ transaction: borrowing Transaction, after id: Int64, _ limit: Int64, upTo newest: Int64
+  ) throws(Failure) -> RowScan.Reached {
+    try transaction.manifest.walk(after: id, limit: limit) { (row, key) throws(Failure) in
+      guard row.id <= newest else { return false }
+      if row.generation == transaction.meta.generation {
+        try candidates.offer(
+          EvictionCandidates.Candidate(accessed: transaction.accessed(row, key), id: row.id))
+      }
+      return true
+    }
+  }
+}

@@ -1,0 +1,120 @@
+/// A transaction under way: the manifest, the meta row that it will be committed with, and what is
+/// owed once it is committed. `DiskTier.transact` begins and ends it, under the writer lock.
+///
+/// A row that goes is subtracted from the meta row, and its content file is noted, in the same call
+/// (`delete`, `lose`): so the sums are the rows', and a file goes exactly if its row has gone.
+struct Transaction: ~Copyable {
+  let manifest: Manifest
+  /// As the commit will write it.
+  var meta: Meta
+  /// The time by which it decides, and the limits in force.
+  let now: Int64
+  let limits: TierLimits
+  private let accesses: AccessTimes
+  /// False: it has changed nothing, and is not committed.
+  var hasChanged = false
+  /// Content files that lost their rows.
+  private(set) var files = GrowingArray<DeadFile>()
+  private(set) var dropped = DroppedEntries()
+  private(set) var evictions: UInt64 = 0
+  private(set) var expirations: UInt64 = 0
+
+  init(_ manifest: Manifest, at now: Int64, _ limits: TierLimits, _ accesses: AccessTimes) {
+    self.manifest = manifest
+    meta = manifest.meta
+    self.now = now
+    self.limits = limits
+    self.accesses = accesses
+  }
+
+  var ages: Ages { limits.ages }
+
+  // MARK: what is there
+
+  /// True if a reader would find the entry of this row.
+  func isAlive(_ row: Row, _ key: Bytes) -> Bool {
+    row.generation == meta.generation && !isExpired(row.record, key)
+  }
+
+  /// Counts the accesses that have gathered and are not in the row yet.
+  func isExpired(_ record: Record, _ key: Bytes) -> Bool {
+    accesses.isExpired(record, key, at: now, under: ages)
+  }
+
+  /// The time of the last access, those included that are not in the row yet.
+  func accessed(_ row: Row, _ key: Bytes) -> Int64 {
+    max(row.record.accessed, accesses.latest(key))
+  }
+
+  // MARK: what goes
+
+  mutating func delete(_ row: Row) throws(Failure) {
+    try manifest.delete(row)
+    try lose(row)
+  }
+
+  /// A row has gone: it was deleted, or another one has its key.
+  mutating func lose(_ row: Row) throws(Failure) {
+    if let file = row.file {
+      try files.append(DeadFile(name: file, size: Int64(Charge.rounded(row.record.size))))
+    }
+    meta.subtract(charge: row.charge, generation: row.generation)
+    hasChanged = true
+  }
+
+  /// An entry goes that no call has removed.
+  mutating func drop(_ key: Bytes, _ version: UInt64, _ cause: DropCause) throws(Failure) {
+    switch cause {
+    case .evicted: evictions += 1
+    case .expired: expirations += 1
+    case .damaged, .barred: break
+    }
+    // A row may have been damaged into a key that no cache above could have asked for.
+    guard key.count > 0 && key.count <= Row.longestKey else { return }
+    try dropped.append(key, version, cause)
+  }
+
+  /// Deletes the row with this id, and reports its entry as dropped, if `cause` gives a cause. `cause`
+  /// gets a row of this generation with the accesses that have gathered. Rows of older generations go
+  /// if `takesDead`. False: the row is not there any more, or stays.
+  mutating func drop(
+    id: Int64, takesDead: Bool = false, _ cause: (Record, Bytes) -> DropCause?
+  ) throws(Failure) -> Bool {
+    var victim: Row?
+    _ = try manifest.find(id: id) { (row, key) throws(Failure) in
+      if row.generation == meta.generation {
+        var record = row.record
+        record.accessed = accessed(row, key)
+        guard let cause = cause(record, key) else { return }
+        try drop(key, record.version, cause)
+      } else if !takesDead {
+        return
+      }
+      victim = row
+    }
+    guard let victim else { return false }
+    try delete(victim)
+    return true
+  }
+}
+
+/// Entries that went without a call that removed them, with their versions and the causes.
+struct DroppedEntries: ~Copyable {
+  /// The number: the version, and the cause in the last two bits.
+  private var list = KeyList()
+
+  init() {}
+
+  var isEmpty: Bool { list.isEmpty }
+
+  mutating func append(_ key: Bytes, _ version: UInt64, _ cause: DropCause) throws(Failure) {
+    try list.append(key, Int64(bitPattern: version << 2 | cause.rawValue))
+  }
+
+  func forEach(_ body: (Bytes, UInt64, DropCause) -> Void) {
+    list.forEach { key, number in
+      let number = UInt64(bitPattern: number)
+      body(key, number >> 2, DropCause(rawValue: number & 3) ?? .evicted)
+    }
+  }
+}
