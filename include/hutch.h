@@ -1823,10 +1823,10 @@ HUTCH_API hutch_status hutch_maintain(hutch_cache *cache, int64_t budget);
  *     Limits that hutch_open or hutch_set_limits sets apply to every process from its
  *     next write on, and to its reads within a second.
  *   - Each process has its own memory tier. An entry in memory only (HUTCH_PARTIAL, a put
- *     through the memory view) is visible to its process only. It may be evicted whenever
- *     another process writes, or this process writes under a condition, since keys share
- *     counters. Its process decides a condition on such an entry; if another process puts
- *     a value at the same time, that value stays.
+ *     through the memory view) is visible to its process only. It may be evicted, without
+ *     an event, whenever another process writes, or this process touches an entry or writes
+ *     under a condition, since keys share counters. Its process decides a condition on such
+ *     an entry; if another process puts a value at the same time, that value stays.
  *   - A put is visible in its process from its submission, and in others from its commit.
  *     The promise that no process finds an older value holds from the put's return on.
  *   - A listener gets the events of its own process's calls. A load is single within a
@@ -1900,6 +1900,8 @@ HUTCH_API hutch_status hutch_maintain(hutch_cache *cache, int64_t budget);
  *     loss of power the directory is empty, unless it had been closed by all processes.
  *   - Checksums are always verified, of the bytes that the codec made where there is one.
  *   - HUTCH_WRITE_ON_EVICTION writes at once (HUTCH_WRITE_THROUGH).
+ *   - Keys share counters whatever the sharing is: a touch, or a write under a condition,
+ *     may evict an entry of another key that is in memory only, without an event.
  *   - At most 250 processes have the directory open at a time. A process that is stopped
  *     (SIGSTOP) in the midst of a write makes the writes of others wait until it goes on or
  *     dies. Reads do not wait.
