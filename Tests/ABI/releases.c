@@ -30,10 +30,12 @@ void __libc_free(void *memory);
 
 /* Until the allocation of this thread that fails; 0: none does. */
 static _Thread_local int until_failure;
+/* The smallest that fails. */
+static _Thread_local size_t least = LARGE;
 static atomic_long large_blocks;
 
 static bool fails(size_t size) {
-  return size >= LARGE && until_failure > 0 && --until_failure == 0;
+  return size >= least && until_failure > 0 && --until_failure == 0;
 }
 
 static void *counted(void *memory) {
@@ -371,5 +373,31 @@ TEST(every_context_is_released_once_and_no_block_is_left) {
     /* What the libraries keep for the life of the process is there after the first of each kind. */
     if (round < 3) before = left;
     if (left > before) FAIL("round %d: %ld large blocks are left, not %ld", round, left, before);
+  }
+}
+
+/* The tables of a cache and of its tiers are larger than any object of the engine. */
+TEST(an_opening_without_memory_for_a_table_is_refused) {
+  static const uint32_t kinds[] = {HUTCH_STORAGE_MIXED, HUTCH_STORAGE_LOG};
+  for (int kind = 0; kind < 3; kind++) {
+    hutch_options options = unlimited_options();
+    if (kind > 0) options.storage = kinds[kind - 1];
+    path directory = scratch("cache");
+    bool was_reached = true;
+    int refused = 0;
+    for (int step = 1; was_reached; step++) {
+      hutch_cache *cache = NULL;
+      least = 1500;
+      until_failure = step;
+      hutch_status status = hutch_open(kind ? directory.text : NULL, &options, &cache);
+      was_reached = until_failure == 0;
+      until_failure = 0;
+      least = LARGE;
+      if (status == HUTCH_NO_MEMORY) refused++;
+      if (status == HUTCH_OK) CHECK_OK(hutch_close(cache));
+      else CHECK(was_reached && !cache);
+    }
+    CHECK(refused > (kind > 0));
+    if (kind) remove_tree(directory.text);
   }
 }

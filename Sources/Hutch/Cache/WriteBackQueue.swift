@@ -1,3 +1,4 @@
+import CSystem
 import Synchronization
 
 /// Dirty entries that memory has given up and the store has yet to be given. A read that finds
@@ -37,7 +38,7 @@ final class WriteBackQueue {
   /// Chains by hash, and their length in all. The length changes under the lock, with release, and
   /// is looked at without the lock, with acquire: a reader that does not find an entry here because
   /// the store has it finds the entry in the store.
-  private var table: [StagedEntry?]
+  private let table: UnsafeMutablePointer<StagedEntry?>
   private let inTable = Atomic<Int>(0)
   /// The list, in the order of their staged.
   private var first: StagedEntry?
@@ -59,14 +60,24 @@ final class WriteBackQueue {
   /// Reads that were answered here. Relaxed: a statistic.
   private let hitCount = Atomic<UInt64>(0)
 
-  private init(_ lock: consuming Lock, _ written: consuming Condition) {
+  private init(
+    _ lock: consuming Lock, _ written: consuming Condition,
+    _ table: UnsafeMutablePointer<StagedEntry?>
+  ) {
     self.lock = lock
     self.written = written
-    table = Array(repeating: nil, count: WriteBackQueue.tableSize)
+    self.table = table
   }
 
   static func make() throws(Failure) -> WriteBackQueue {
-    WriteBackQueue(try Lock(), try Condition())
+    let lock = try Lock()
+    let written = try Condition()
+    return WriteBackQueue(lock, written, try Allocation.array(StagedEntry?.self, tableSize))
+  }
+
+  deinit {
+    table.deinitialize(count: WriteBackQueue.tableSize)
+    free(table)
   }
 
   /// Whether so many wait that a call should write some.

@@ -262,7 +262,7 @@ final class DiskTier: Storage {
 
   init(_ directory: Directory, _ options: StorageOptions, _ clock: Clock) throws(Failure) {
     let hash = try KeyedHash()
-    let queue = try WriteQueue()
+    let queue = try WriteQueue.make()
     let readers = try Readers()
     let accesses = try AccessTimes(hash)
     let writerMutex = try Lock()

@@ -1,3 +1,4 @@
+import CSystem
 import Synchronization
 
 /// Writes that are submitted and not yet committed, in their order; what reads see of them;
@@ -16,7 +17,7 @@ final class WriteQueue {
   private var waiters = 0
 
   /// The newest write of each key: chains by hash. A key that is here has no bar.
-  private var table: [QueuedWrite?]
+  private let table: UnsafeMutablePointer<QueuedWrite?>
   private static let tableSize = 1024
   /// Of the newest clear that is not committed; 0: none. What was submitted before it is gone.
   private var clearSequence: UInt64 = 0
@@ -31,12 +32,24 @@ final class WriteQueue {
   /// that has submitted a write sees it.
   private let overlaid = Atomic<Int>(0)
 
-  init() throws(Failure) {
-    let lock = try Lock()
-    let changed = try Condition()
+  private init(
+    _ lock: consuming Lock, _ changed: consuming Condition,
+    _ table: UnsafeMutablePointer<QueuedWrite?>
+  ) {
     self.lock = lock
     self.changed = changed
-    table = Array(repeating: nil, count: WriteQueue.tableSize)
+    self.table = table
+  }
+
+  static func make() throws(Failure) -> WriteQueue {
+    let lock = try Lock()
+    let changed = try Condition()
+    return WriteQueue(lock, changed, try Allocation.array(QueuedWrite?.self, tableSize))
+  }
+
+  deinit {
+    table.deinitialize(count: WriteQueue.tableSize)
+    free(table)
   }
 
   // MARK: the table
