@@ -293,6 +293,76 @@ TEST(of_two_pops_one_takes_the_value) {
   close_scene();
 }
 
+/* ------------------------------------------------------- up, while the row is evicted */
+
+static struct {
+  hutch_cache *cache, *disk;
+  _Atomic bool reads, read_goes_on, touches, touch_goes_on;
+} rise;
+
+static void stand_in_read(void) {
+  atomic_store(&rise.reads, true);
+  while (!atomic_load(&rise.read_goes_on)) sched_yield();
+}
+
+static void stand_in_touch(void) {
+  atomic_store(&rise.touches, true);
+  while (!atomic_load(&rise.touch_goes_on)) sched_yield();
+}
+
+static void read_rising(void) {
+  at_step = stand_in_read;
+  CHECK_OK(hutch_contains(rise.cache, KEY("key")));
+  at_step = NULL;
+}
+
+/* Holds the stripe of the key until it may go on. */
+static void touch_rising(void) {
+  while (!atomic_load(&rise.reads)) sched_yield();
+  CHECK_TEXT(rise.cache, "key", "value");
+  CHECK_OK(put_text(rise.disk, "other", "value"));
+  at_step = stand_in_touch;
+  CHECK_OK(hutch_touch(rise.cache, KEY("key"), 0, 0));
+  at_step = NULL;
+}
+
+/* The row leaves the disk. Memory is told when the stripe is free. */
+static void evict_rising(void) {
+  while (!atomic_load(&rise.touches)) sched_yield();
+  hutch_cache_limits limits = {.struct_size = sizeof limits, no_limits(), no_limits()};
+  limits.disk.count = 1;
+  CHECK_OK(hutch_set_limits(rise.cache, &limits));
+}
+
+static void let_rise(void) {
+  while (!atomic_load(&rise.touches)) sched_yield();
+  while (hutch_contains(rise.disk, KEY("key")) == HUTCH_OK) sched_yield();
+  atomic_store(&rise.read_goes_on, true);
+  while (atomic_load(&rise.reads)) sched_yield();
+  atomic_store(&rise.touch_goes_on, true);
+}
+
+static void rise_index(void *unused, int index) {
+  (void)unused;
+  static void (*const parts[])(void) = {read_rising, touch_rising, evict_rising, let_rise};
+  parts[index]();
+  if (index == 0) atomic_store(&rise.reads, false);
+}
+
+/* A look finds nothing in memory and stands before it asks the disk. Meanwhile a get brings the
+   entry into memory, and the disk evicts the row. */
+TEST(a_look_finds_an_entry_that_went_up_before_its_row_was_evicted) {
+  hutch_options options = unlimited_options();
+  options.sharing = HUTCH_SHARING_EXCLUSIVE;
+  rise.cache = open_cache(scratch("cache").text, &options);
+  rise.disk = tier_of(rise.cache, HUTCH_TIER_DISK);
+  CHECK_OK(put_text(rise.disk, "key", "value"));
+  run_threads(4, rise_index, NULL);
+  CHECK_TEXT(rise.cache, "key", "value");
+  hutch_cache_release(rise.disk);
+  CHECK_OK(hutch_close(rise.cache));
+}
+
 /* --------------------------------------------------------- walks that take their time */
 
 static int64_t monotonic(void) {

@@ -76,13 +76,13 @@ extension Cache {
           }
           dropStale(key, hash, state, at: moment)
         }
-        if memory.info(key, hash, at: moment) != nil {
-          // An access, as the first look would have been.
-          if let block = memory.get(key, hash, at: moment) { return block }
-          rounds += 1
-          continue
-        }
         if try isNowhere(key, hash, since: state, &rounds, at: moment, storage) { return nil }
+        // If memory has it, an access, as the first look would have been.
+        if memory.info(key, hash, at: moment) != nil,
+          let block = memory.get(key, hash, at: moment)
+        {
+          return block
+        }
       }
     }
   }
@@ -91,15 +91,18 @@ extension Cache {
   /// stripe; then it holds the stripe for a last look.
   private static let mostRounds = 4
 
-  /// Whether neither tier has an entry, of a key that was found in neither since `state` was read:
-  /// it may have gone from the one to the other meanwhile. False: it is to be looked at again, for
-  /// the time that `rounds` says.
+  /// True if neither tier has an entry, of a key that was found in neither since `state` was read.
+  /// Between the two looks an entry may have gone from the one tier to the other: down by a write,
+  /// which the stripe's word counts, or up by a promotion, which it does not count, and the store
+  /// may have evicted the row since. False: the caller looks again, for the time that `rounds` says.
   func isNowhere(
     _ key: Bytes, _ hash: UInt64, since state: Stripes.State, _ rounds: inout Int,
     at moment: Moment, _ storage: any Storage
   ) throws(Failure) -> Bool {
     let stripe = Stripes.index(of: hash)
-    if order.stripes.isSettled(stripe, since: state) { return true }
+    if memory.info(key, hash, at: moment) == nil && order.stripes.isSettled(stripe, since: state) {
+      return true
+    }
     rounds += 1
     if rounds < Cache.mostRounds { return false }
     order.stripes.lock(stripe)
