@@ -33,21 +33,23 @@ extension Cache {
     }
   }
 
-  /// Distinct keys. Nothing stands still for it: the sums are read in the order in which an entry
-  /// goes down, so one that goes down meanwhile counts twice rather than not at all; and again if
-  /// some did.
+  /// Distinct keys. Nothing stands still for it. The sums are read in the order in which an entry
+  /// goes down, so an entry that goes down meanwhile counts once for each sum that it passes, and
+  /// no entry is missed. If entries went down, the sums are read again, a few times, and the least
+  /// count is the answer.
   func count(in scope: Tiers) throws(Failure) -> UInt64 {
     if storage == nil || scope == .memory { return memory.count }
     return try withStorage { (storage) throws(Failure) in
       review.end(storage)
-      var count: UInt64 = 0
+      var least = UInt64.max
       for _ in 0..<9 {
         let unbacked = scope == .disk ? 0 : memory.unbackedCount
-        count =
-          unbacked + order.staged.stagedCount + writeBack.queue.underWay + storage.stats.count
-        if scope == .disk || memory.unbackedCount == unbacked { break }
+        let onTheirWay = order.staged.stagedCount + writeBack.queue.underWay
+        least = min(least, unbacked + onTheirWay + storage.stats.count)
+        let isStill = order.staged.stagedCount + writeBack.queue.underWay == onTheirWay
+        if isStill && (scope == .disk || memory.unbackedCount == unbacked) { break }
       }
-      return count
+      return least
     }
   }
 
