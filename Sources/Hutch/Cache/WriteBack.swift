@@ -285,12 +285,17 @@ final class WriteBack {
     var write = down.write
     order.complete(&write, in: storage)
     if down.isKept { queue.note(-1) }
-    order.stripes.endWrite(Stripes.index(of: write.hash))
+    let stripe = Stripes.index(of: write.hash)
+    order.stripes.endWrite(stripe)
     let isStored = write.result.outcome == .stored
     if !isStored && down.isKept, let entry = write.entry {
+      // Under the stripe: a touch that has seen the write in the store has put its copy by then.
+      // Where memory has evicted the entry, the eviction is all that the listener is told.
+      order.stripes.lock(stripe)
       memory.setBacked(
         entry.key, write.hash, version: entry.version, false,
         isDirty: write.result.outcome != .tooLarge)
+      order.stripes.unlock(stripe)
     }
     events.resolve(
       down.pending, leftDisk: false, storedIn: isStored && down.isKept ? .disk : [], waits: false)
