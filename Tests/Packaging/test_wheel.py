@@ -25,7 +25,7 @@ def pythons() -> list[str]:
     for minor in range(9, 20):
         on_path = shutil.which(f"python3.{minor}")
         for candidate in [on_path, *map(str, pyenv.glob(f"3.{minor}.*/bin/python"))]:
-            code = "import ensurepip, sys; print(sys.version_info[:2])"
+            code = "import pip, venv, sys; print(sys.version_info[:2])"
             if candidate and minor not in found:
                 done = subprocess.run([candidate, "-c", code], capture_output=True, text=True)
                 if done.stdout.strip() == f"(3, {minor})":
@@ -48,16 +48,21 @@ def without_hutch(**more: str) -> dict[str, str]:
     return {**kept, "PATH": os.pathsep.join(places), **more}
 
 
-def pip(python: Path, *arguments: object, **environment: str) -> subprocess.CompletedProcess:
-    command = [python, "-m", "pip", "--disable-pip-version-check", *map(str, arguments)]
+def pip(
+    python: str, own: Path, *arguments: object, **environment: str
+) -> subprocess.CompletedProcess:
+    """The pip of a Python, at work in a virtual environment of that Python."""
+    command = [python, "-m", "pip", "--disable-pip-version-check", "--python", own]
     return subprocess.run(
-        command, env=without_hutch(**environment), capture_output=True, text=True, cwd="/"
+        [*command, *map(str, arguments)],
+        env=without_hutch(**environment), capture_output=True, text=True, cwd="/",
     )
 
 
 def environment(python: str, directory: Path) -> Path:
-    """A fresh virtual environment's Python."""
-    subprocess.run([python, "-m", "venv", directory], check=True)
+    """The Python of a fresh virtual environment. To give it a pip of its own would take longer
+    than all that is tested."""
+    subprocess.run([python, "-m", "venv", "--without-pip", directory], check=True)
     return directory / "bin" / "python"
 
 
@@ -109,7 +114,7 @@ def test_it_installs_and_works_where_there_is_nothing_else(
     wheel: Path, tmp_path: Path, python: str
 ):
     own = environment(python, tmp_path / "own")
-    done = pip(own, "install", "--no-index", wheel)
+    done = pip(python, own, "install", "--no-index", wheel)
     assert done.returncode == 0, done.stderr
     library = smoke(own)
     assert library.is_relative_to(tmp_path / "own"), library
@@ -130,7 +135,7 @@ def test_from_a_checkout_that_was_built(tmp_path: Path):
     (tmp_path / "checkout" / "build").mkdir()
     shutil.copy(ROOT / "build" / "libhutch.so", tmp_path / "checkout" / "build")
     own = environment(sys.executable, tmp_path / "own")
-    done = pip(own, "install", package)
+    done = pip(sys.executable, own, "install", package)
     assert done.returncode == 0, done.stderr
     shutil.rmtree(tmp_path / "checkout")
     assert smoke(own).is_relative_to(tmp_path / "own")
@@ -139,9 +144,9 @@ def test_from_a_checkout_that_was_built(tmp_path: Path):
 def test_where_there_is_no_library_the_installation_says_what_to_do(tmp_path: Path):
     package = checkout(tmp_path / "checkout")
     own = environment(sys.executable, tmp_path / "own")
-    done = pip(own, "install", package)
+    done = pip(sys.executable, own, "install", package)
     assert done.returncode != 0
     assert "scripts/build" in done.stderr and "HUTCH_LIBRARY" in done.stderr
-    done = pip(own, "install", package, HUTCH_LIBRARY="/nowhere/libhutch.so")
+    done = pip(sys.executable, own, "install", package, HUTCH_LIBRARY="/nowhere/libhutch.so")
     assert done.returncode != 0
     assert "/nowhere/libhutch.so, which is no file" in done.stderr

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import random
 import sys
@@ -20,6 +21,8 @@ except ImportError as missing:
     # A suite that cannot run must not look like one that has nothing to say.
     pytest.exit(f"the Python tests need the library: {missing}", returncode=1)
 
+from values import build_tool  # noqa: E402
+
 SEED = int(os.environ.get("HUTCH_SEED") or random.SystemRandom().getrandbits(32))
 
 # deadline=None: how long an example takes is no property of the code under test.
@@ -27,6 +30,13 @@ hypothesis.settings.register_profile(
     "hutch", deadline=None, print_blob=True, derandomize=False, database=None
 )
 hypothesis.settings.load_profile("hutch")
+
+
+def pytest_collection_finish() -> None:
+    # Many tests collect garbage. What the modules have made by now, several hundred thousand
+    # objects, stays to the end: a collection is not to visit it each time.
+    gc.collect()
+    gc.freeze()
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
@@ -71,6 +81,12 @@ def clock() -> Clock:
 def directory(tmp_path: Path) -> Path:
     """A path for a cache, not yet there."""
     return tmp_path / "cache"
+
+
+@pytest.fixture(scope="session")
+def tool(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The program value_tool.c, compiled."""
+    return build_tool(ROOT, tmp_path_factory.mktemp("tool"))
 
 
 NO_LIMITS = hutch.TierLimits(*[hutch.NO_LIMIT] * 5)

@@ -4,25 +4,18 @@ from __future__ import annotations
 
 import os
 import signal
-import subprocess
 import sys
 import textwrap
 
 import hutch
 import pytest
 from hutch import Status, _aload, _clock, _codec_hook, _queues
-from processes import environment
+from processes import finished
 
 
 def errors_of(code: str, *arguments: os.PathLike) -> str:
     """What a program writes to its standard error, with the interpreter's own hooks."""
-    done = subprocess.run(
-        [sys.executable, "-c", textwrap.dedent(code), *map(os.fspath, arguments)],
-        env=environment(),
-        capture_output=True,
-        text=True,
-        timeout=120,
-    )
+    done = finished("-c", textwrap.dedent(code), *arguments)
     assert done.returncode == 0, done.stderr
     return done.stderr
 
@@ -152,8 +145,16 @@ def test_what_is_no_callback_is_refused():
             hutch.Cache(**options)
 
 
+@pytest.fixture
+def interruptible():
+    """SIGINT raises KeyboardInterrupt, though the tests run in a shell's background."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
 @pytest.mark.parametrize("call", ["listener", "clock", "codec", "task"])
-def test_an_interrupt_within_a_callback_reaches_the_main_thread(directory, call):
+def test_an_interrupt_within_a_callback_reaches_the_main_thread(directory, call, interruptible):
     armed = []
 
     def interrupt(*_):

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 from conftest import ROOT
-from processes import environment
+from processes import finished
 
 DEMO = ROOT / "scripts" / "demo.py"
 
@@ -27,8 +26,7 @@ def sources(tmp_path: Path) -> Path:
 
 
 def demo(*arguments) -> subprocess.CompletedProcess:
-    command = [sys.executable, DEMO, *arguments]
-    return subprocess.run(command, env=environment(), capture_output=True, text=True)
+    return finished(DEMO, *arguments)
 
 
 def rows(output: str) -> list:
@@ -69,9 +67,7 @@ run = demo["run_in_a_new_process"]
 demo["main"].__globals__["run_in_a_new_process"] = other
 sys.exit(demo["main"]())
 """
-    done = subprocess.run(
-        [sys.executable, "-c", code], env=environment(), capture_output=True, text=True
-    )
+    done = finished("-c", code)
     assert done.returncode == 1
     assert done.stderr == "the runs do not agree\n"
 

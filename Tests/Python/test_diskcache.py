@@ -10,15 +10,13 @@ import json
 import math
 import os
 import pickle
-import subprocess
-import sys
 import threading
 import time
 import warnings
 from decimal import Decimal
 
 import pytest
-from conftest import ROOT
+from processes import finished
 
 import hutch
 import hutch.diskcache as diskcache
@@ -420,10 +418,5 @@ def test_import_hutch_does_not_import_it():
         "'sqlite3' in sys.modules);"
         "import hutch.diskcache; print('sqlite3' in sys.modules, 'django' in sys.modules)"
     )
-    done = subprocess.run(
-        [sys.executable, "-c", code],
-        capture_output=True,
-        text=True,
-        env={**os.environ, "PYTHONPATH": str(ROOT / "bindings" / "python")},
-    )
+    done = finished("-c", code)
     assert done.stdout.split("\n")[:2] == ["[] False", "False False"], done.stderr

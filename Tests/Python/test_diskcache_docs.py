@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import os
 import re
-import subprocess
-import sys
 
 import pytest
 from conftest import ROOT
+from processes import finished
 
 TEXT = (ROOT / "docs" / "python" / "diskcache.md").read_text()
 SNIPPETS = re.findall(r"^```python\n(.*?)^```$", TEXT, re.DOTALL | re.MULTILINE)
@@ -16,17 +14,8 @@ SNIPPETS = re.findall(r"^```python\n(.*?)^```$", TEXT, re.DOTALL | re.MULTILINE)
 
 @pytest.mark.parametrize("number", range(len(SNIPPETS)))
 def test_snippet(number, tmp_path):
-    done = subprocess.run(
-        [sys.executable, "-W", "error", "-c", SNIPPETS[number]],
-        capture_output=True,
-        text=True,
-        env={
-            **os.environ,
-            "HOME": str(tmp_path),
-            "TMPDIR": str(tmp_path),
-            "PYTHONPATH": str(ROOT / "bindings" / "python"),
-        },
-    )
+    home = str(tmp_path)
+    done = finished("-W", "error", "-c", SNIPPETS[number], HOME=home, TMPDIR=home)
     assert done.returncode == 0, done.stderr
 
 

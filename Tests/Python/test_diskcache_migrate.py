@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import hashlib
-import os
 import pickle
 import sqlite3
-import subprocess
-import sys
 import time
 from pathlib import Path
 
 import pytest
-from conftest import ROOT
+from processes import finished
 
 from hutch.diskcache import Cache, Deque, FanoutCache, PickleDisk, migrate
 
@@ -157,12 +154,7 @@ def test_what_is_wrong(old, tmp_path):
 
 
 def command(*arguments):
-    return subprocess.run(
-        [sys.executable, "-m", "hutch.diskcache", *map(str, arguments)],
-        capture_output=True,
-        text=True,
-        env={**os.environ, "PYTHONPATH": str(ROOT / "bindings" / "python")},
-    )
+    return finished("-m", "hutch.diskcache", *arguments)
 
 
 def test_the_command(old, tmp_path):

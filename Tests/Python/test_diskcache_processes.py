@@ -8,65 +8,53 @@ import signal
 import sys
 import threading
 
+import diskcache_workers
 import pytest
-from conftest import ROOT
+from diskcache_workers import ROUNDS, add_each, count_up, hold_until_killed
+from diskcache_workers import push_and_pull, with_recipes
+from processes import environment
 
-from hutch.diskcache import Cache, Deque, FanoutCache, Lock, Timeout
-from hutch.diskcache.recipes import Averager, BoundedSemaphore, RLock
+from hutch.diskcache import Averager, Cache, Deque, FanoutCache, Timeout
 
 WORKERS = 4
-ROUNDS = 100
 spawn = multiprocessing.get_context("spawn")
 
 
-def in_processes(function, directory, count=WORKERS):
-    """Run a function in processes of their own; what each returns."""
-    path = str(ROOT / "bindings" / "python")
-    os.environ["PYTHONPATH"] = os.pathsep.join([path, os.environ.get("PYTHONPATH", "")])
-    with spawn.Pool(count) as pool:
-        return pool.starmap(function, [(directory, number) for number in range(count)])
+@pytest.fixture(scope="module")
+def in_processes():
+    """Runs a function in four processes at the same time; the list of what each returns."""
+    before = os.environ.get("PYTHONPATH")
+    os.environ["PYTHONPATH"] = environment()["PYTHONPATH"]
+    try:
+        with spawn.Pool(WORKERS, diskcache_workers.begin, [spawn.Barrier(WORKERS)]) as pool:
+
+            def run(function, directory):
+                calls = [(function, str(directory), number) for number in range(WORKERS)]
+                return pool.starmap(diskcache_workers.together, calls, chunksize=1)
+
+            yield run
+    finally:
+        if before is None:
+            del os.environ["PYTHONPATH"]
+        else:
+            os.environ["PYTHONPATH"] = before
 
 
-def count_up(directory, number):
-    cache = Cache(directory)
-    for _ in range(ROUNDS):
-        cache.incr("n", retry=True)
-        with cache.transact(retry=True):
-            cache["pair"] = [each + 1 for each in cache.get("pair", [0, 0])]
-
-
-def test_incr_and_transact(tmp_path):
-    in_processes(count_up, str(tmp_path))
+def test_incr_and_transact(in_processes, tmp_path):
+    in_processes(count_up, tmp_path)
     with Cache(tmp_path) as cache:
         assert cache["n"] == WORKERS * ROUNDS
         assert cache["pair"] == [WORKERS * ROUNDS] * 2
         assert cache.check() == []
 
 
-def add_each(directory, number):
-    cache = FanoutCache(directory, shards=2)
-    return sum(cache.add(each, number, retry=True) for each in range(ROUNDS))
-
-
-def test_add_has_one_winner(tmp_path):
+def test_add_has_one_winner(in_processes, tmp_path):
     FanoutCache(tmp_path, shards=2).close()
-    assert sum(in_processes(add_each, str(tmp_path))) == ROUNDS
+    assert sum(in_processes(add_each, tmp_path)) == ROUNDS
 
 
-def push_and_pull(directory, number):
-    cache = Cache(directory)
-    for each in range(ROUNDS):
-        cache.push((number, each), prefix="jobs", retry=True)
-    taken = []
-    while True:
-        key, value = cache.pull(prefix="jobs", retry=True)
-        if key is None:
-            return taken
-        taken.append(value)
-
-
-def test_each_job_is_pulled_once_and_in_order(tmp_path):
-    each = in_processes(push_and_pull, str(tmp_path))
+def test_each_job_is_pulled_once_and_in_order(in_processes, tmp_path):
+    each = in_processes(push_and_pull, tmp_path)
     pulled = [job for jobs in each for job in jobs]
     assert sorted(pulled) == [(n, j) for n in range(WORKERS) for j in range(ROUNDS)]
     for jobs in each:
@@ -75,37 +63,12 @@ def test_each_job_is_pulled_once_and_in_order(tmp_path):
             assert of_one == sorted(of_one)
 
 
-def with_recipes(directory, number):
-    cache = Cache(directory, eviction_policy="none")
-    lock, again = Lock(cache, "lock"), RLock(cache, "rlock")
-    semaphore = BoundedSemaphore(cache, "semaphore", value=2)
-    average = Averager(cache, "average")
-    for each in range(ROUNDS // 10):
-        with lock:
-            cache["a"] = cache.get("a", 0) + 1
-        with again, again:
-            cache["b"] = cache.get("b", 0) + 1
-        with semaphore:
-            inside = cache.incr("inside", retry=True)
-            assert 1 <= inside <= 2
-            cache.decr("inside", retry=True)
-        average.add(each)
-
-
-def test_recipes(tmp_path):
-    in_processes(with_recipes, str(tmp_path))
+def test_recipes(in_processes, tmp_path):
+    in_processes(with_recipes, tmp_path)
     with Cache(tmp_path) as cache:
         assert cache["a"] == cache["b"] == WORKERS * (ROUNDS // 10)
         assert cache["inside"] == 0
         assert Averager(cache, "average").get() == (ROUNDS // 10 - 1) / 2
-
-
-def hold_until_killed(directory, started):
-    cache = Cache(directory)
-    with cache.transact():
-        cache["half"] = 1
-        started.set()
-        signal.pause()
 
 
 def test_a_killed_writer_gives_the_lock_up(tmp_path):
@@ -186,7 +149,7 @@ def test_a_fork_while_other_threads_open_and_close(tmp_path):
     for thread in threads:
         thread.start()
     try:
-        for number in range(30):
+        for number in range(10):
             pid = os.fork()
             if pid == 0:
                 status = 1

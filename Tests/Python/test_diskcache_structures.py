@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import collections
-import os
 import pickle
-import subprocess
-import sys
 import threading
 import time
 
 import pytest
-from conftest import ROOT
+from processes import finished
 
 from hutch.diskcache import (
     Averager,
@@ -237,10 +234,5 @@ with FanoutCache(sys.argv[1], shards=2) as plain:
 
 def test_django_backend(tmp_path):
     pytest.importorskip("django")
-    done = subprocess.run(
-        [sys.executable, "-c", DJANGO, tmp_path],
-        capture_output=True,
-        text=True,
-        env={**os.environ, "PYTHONPATH": str(ROOT / "bindings" / "python")},
-    )
+    done = finished("-c", DJANGO, tmp_path)
     assert done.returncode == 0, done.stderr

@@ -19,6 +19,7 @@ from pathlib import Path
 
 import pytest
 from conftest import ROOT
+from processes import command, environment
 
 HERE = Path(__file__).with_name("diskcache_suite")
 sys.path.insert(0, str(HERE))
@@ -64,27 +65,28 @@ def tests(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def outcomes_of(folder: Path, module: str) -> dict[str, str]:
-    told = folder / f"{module}.json"
-    paths = [str(folder), str(HERE), str(ROOT / "bindings" / "python")]
+def outcomes_of(folder: Path, *modules: str) -> dict[str, str]:
+    """What one run of pytest says of each test of these modules."""
+    told = folder / f"{modules[0]}.json"
     temporary = folder / "temporary"
     temporary.mkdir(exist_ok=True)
+    own = environment(
+        TMPDIR=str(temporary),
+        DISKCACHE_OUTCOMES=str(told),
+        DISKCACHE_DJANGO=str(int(modules[0] in ("djangocache", "doctest"))),
+    )
+    own["PYTHONPATH"] = os.pathsep.join([str(folder), str(HERE), own["PYTHONPATH"]])
     done = subprocess.run(
-        [
-            *(sys.executable, "-m", "pytest", "-q", "-p", "alias", "-p", "no:cacheprovider"),
-            *("-W", "ignore", "--tb=short", "--rootdir", folder, f"tests/test_{module}.py"),
-        ],
+        command(
+            *("-m", "pytest", "-q", "-p", "alias", "-p", "no:cacheprovider", "-W", "ignore"),
+            *("--tb=short", "--rootdir", folder),
+            *(f"tests/test_{module}.py" for module in modules),
+        ),
         cwd=folder,
         capture_output=True,
         text=True,
         timeout=500,
-        env={
-            **os.environ,
-            "PYTHONPATH": os.pathsep.join(paths),
-            "TMPDIR": str(temporary),
-            "DISKCACHE_OUTCOMES": str(told),
-            "DISKCACHE_DJANGO": str(int(module in ("djangocache", "doctest"))),
-        },
+        env=own,
     )
     assert done.returncode in (0, 1), done.stdout[-3000:] + done.stderr[-3000:]
     print(done.stdout[-6000:])
@@ -92,18 +94,23 @@ def outcomes_of(folder: Path, module: str) -> dict[str, str]:
     return outcomes
 
 
-def run(folder: Path, module: str) -> None:
-    outcomes = outcomes_of(folder, module)
-    assert len(outcomes) > 3
+def check(outcomes: dict[str, str], module: str) -> None:
+    own = {name: each for name, each in outcomes.items() if name.startswith(f"test_{module}.py::")}
+    assert len(own) > 3
     listed = {name for name in DIFFERENT if name.startswith(f"test_{module}.py::")}
-    failed = {name for name, outcome in outcomes.items() if outcome == "failed"}
+    failed = {name for name, outcome in own.items() if outcome == "failed"}
     assert failed - listed == set(), "these tests of diskcache's fail, and are not in the list"
     assert listed - failed == set(), "these are in the list, and do not fail"
 
 
+@pytest.fixture(scope="module")
+def outcomes(tests: Path) -> dict[str, str]:
+    return outcomes_of(tests, *ALWAYS)
+
+
 @pytest.mark.parametrize("module", ALWAYS)
-def test_suite(tests: Path, module: str) -> None:
-    run(tests, module)
+def test_suite(outcomes: dict[str, str], module: str) -> None:
+    check(outcomes, module)
 
 
 @pytest.mark.parametrize("module", LONG)
@@ -112,7 +119,7 @@ def test_long_suite(tests: Path, module: str) -> None:
         pytest.skip("HUTCH_LONG=1 runs it")
     if module != "fanout" and importlib.util.find_spec("django") is None:
         pytest.skip("Django is not installed")
-    run(tests, module)
+    check(outcomes_of(tests, module), module)
 
 
 def test_list_has_reasons() -> None:

@@ -6,14 +6,12 @@ that follows it is its output; without one it prints nothing. Nothing goes to st
 
 from __future__ import annotations
 
-import os
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 from conftest import ROOT
+from processes import finished
 
 PAGES = ROOT / "docs" / "python"
 ELSEWHERE = {"diskcache.md"}  # test_diskcache_docs.py runs its snippets.
@@ -54,15 +52,7 @@ def snippets() -> list:
 def test_a_snippet_prints_what_its_page_shows(tmp_path, code, output):
     program = tmp_path / "snippet.py"
     program.write_text(code)
-    path = [str(ROOT / "bindings" / "python"), *os.environ.get("PYTHONPATH", "").split(os.pathsep)]
-    done = subprocess.run(
-        [sys.executable, program.name],
-        cwd=tmp_path,
-        env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, path))},
-        capture_output=True,
-        text=True,
-        timeout=60,
-    )
+    done = finished(program.name, directory=tmp_path)
     assert done.stderr == ""
     assert done.returncode == 0
     assert done.stdout == output

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
-import subprocess
 import sys
 import threading
 import time
@@ -13,6 +11,7 @@ from datetime import timedelta
 import hutch
 import pytest
 from conftest import ROOT
+from processes import finished
 
 EXAMPLES = ROOT / "bindings" / "python" / "examples"
 sys.path.insert(0, str(EXAMPLES))
@@ -164,11 +163,7 @@ def test_a_second_program_has_the_answers_of_the_first(service, directory):
 
 
 def test_the_example_as_a_program():
-    environment = {**os.environ, "PYTHONPATH": str(ROOT / "bindings" / "python")}
-    done = subprocess.run(
-        [sys.executable, EXAMPLES / "llm_answers.py"],
-        env=environment, capture_output=True, text=True,
-    )
+    done = finished(EXAMPLES / "llm_answers.py")
     assert done.stderr == "" and done.stdout.splitlines() == [
         "{'text': 'WHAT IS A CACHE', 'tokens': 4}",
         "21 answers, 2 calls of the service",

@@ -8,16 +8,11 @@ from pathlib import Path
 
 import hutch
 import pytest
-from conftest import NO_LIMITS, ROOT
+from conftest import NO_LIMITS
 from hutch import _library
-from values import build_tool, exchange_size, make_value
+from values import exchange_size, make_value
 
 COUNT = 1000
-
-
-@pytest.fixture(scope="module")
-def tool(tmp_path_factory) -> Path:
-    return build_tool(ROOT, tmp_path_factory.mktemp("tool"))
 
 
 def run(tool: Path, *arguments) -> bytes:

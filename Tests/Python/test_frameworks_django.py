@@ -5,19 +5,17 @@ from __future__ import annotations
 import asyncio
 import os
 import pickle
-import subprocess
-import sys
 import threading
 import time
 import warnings
 
 import hutch
 import pytest
-from conftest import ROOT
 from django.core.cache import CacheHandler
 from django.core.cache.backends.base import CacheKeyWarning
 from hutch.frameworks import _backing
 from hutch.pickling import PickleSerializer
+from processes import finished
 
 BACKEND = "hutch.frameworks.django.HutchCache"
 
@@ -444,11 +442,7 @@ print(*[client.get("/page").content.decode() for _ in range(3)], len(calls))
 def test_sessions_and_cached_pages_of_a_site(tmp_path):
     said = []
     for _ in range(2):
-        environment = {**os.environ, "PYTHONPATH": str(ROOT / "bindings" / "python")}
-        done = subprocess.run(
-            [sys.executable, "-c", SITE, tmp_path / "cache"],
-            env=environment, capture_output=True, text=True,
-        )
+        done = finished("-c", SITE, tmp_path / "cache")
         assert done.returncode == 0, done.stderr
         said.append(done.stdout.splitlines())
     assert said == [
@@ -463,6 +457,5 @@ def test_without_django_the_import_says_what_to_install():
         "try: import hutch.frameworks.django\n"
         "except ImportError as error: print(error)"
     )
-    environment = {**os.environ, "PYTHONPATH": str(ROOT / "bindings" / "python")}
-    said = subprocess.check_output([sys.executable, "-c", code], env=environment, text=True)
+    said = finished("-c", code).stdout
     assert "needs Django" in said and "pip install django" in said

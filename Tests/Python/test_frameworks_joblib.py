@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 import warnings
 
 import joblib
 import numpy
 import pytest
-from conftest import ROOT
 from hutch.frameworks.joblib import HutchStoreBackend, register
+from processes import finished
 
 calls: list = []
 
@@ -109,11 +106,7 @@ def test_a_changed_function_makes_its_results_anew(tmp_path):
             "memory = joblib.Memory('store', backend='hutch', verbose=0)\n"
             "print(memory.cache(module.made)(5))"
         )
-        path = os.pathsep.join([str(ROOT / "bindings" / "python"), str(tmp_path)])
-        done = subprocess.run(
-            [sys.executable, "-B", "-c", code], cwd=tmp_path, capture_output=True, text=True,
-            env={**os.environ, "PYTHONPATH": path},
-        )
+        done = finished("-B", "-c", code, directory=tmp_path)
         assert done.returncode == 0, done.stderr
         said.append(done.stdout.strip())
     assert said == ["called 10", "10", "called 15"]

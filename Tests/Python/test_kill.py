@@ -17,11 +17,11 @@ import time
 from pathlib import Path
 
 import hutch
-from conftest import NO_LIMITS, ROOT
+from conftest import NO_LIMITS
 from hutch import _library
-from values import LOOP_INLINE_THRESHOLD, LOOP_KEYS, build_tool, loop_removes, loop_size, make_value
+from values import LOOP_INLINE_THRESHOLD, LOOP_KEYS, loop_removes, loop_size, make_value
 
-KILLS = 1000 if os.environ.get("HUTCH_LONG") else 100
+KILLS = 1000 if os.environ.get("HUTCH_LONG") else 50
 OPTIONS = {"disk": NO_LIMITS, "inline_threshold": LOOP_INLINE_THRESHOLD}
 
 
@@ -71,8 +71,7 @@ def check_integrity(directory: Path) -> None:
     database.close()
 
 
-def test_a_hundred_kills(tmp_path: Path, directory: Path, seed: int) -> None:
-    tool = build_tool(ROOT, tmp_path)
+def test_kills(tool: Path, directory: Path, seed: int) -> None:
     source = random.Random(seed)
     state: dict[int, bytes | None] = {key: None for key in range(LOOP_KEYS)}
     first = completed = in_the_middle = 0

@@ -4,25 +4,18 @@ from __future__ import annotations
 
 import os
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 
 import hutch
 import pytest
 from hutch import _library
-from processes import PACKAGE, environment, run
+from processes import PACKAGE, finished, run
 
 SHOW = "import hutch._library as l; print(l.lib._name)"
 
 
 def complaint(**changed: str) -> str:
-    done = subprocess.run(
-        [sys.executable, "-c", "import hutch; hutch.Cache"],
-        env={**environment(), **changed},
-        capture_output=True,
-        text=True,
-    )
+    done = finished("-c", "import hutch; hutch.Cache", **changed)
     assert done.returncode == 1
     assert done.stderr.count("Traceback") == 1, done.stderr
     return done.stderr.strip().splitlines()[-1]
@@ -44,12 +37,7 @@ def test_beside_the_package_comes_first(tmp_path: Path):
     site = tmp_path / "site"
     shutil.copytree(PACKAGE / "hutch", site / "hutch", ignore=shutil.ignore_patterns("*.so*"))
     shutil.copy(_library.lib._name, site / "hutch" / "libhutch.so")
-    done = subprocess.run(
-        [sys.executable, "-c", SHOW],
-        env={**environment(), "PYTHONPATH": str(site), "HUTCH_LIBRARY": ""},
-        capture_output=True,
-        text=True,
-    )
+    done = finished("-c", SHOW, PYTHONPATH=str(site), HUTCH_LIBRARY="")
     assert done.stdout == f"{site / 'hutch' / 'libhutch.so'}\n", done.stderr
 
 

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import logging
 
-import subprocess
-import sys
 
 import hutch
 import pytest
-from processes import environment
+from processes import finished
 
 
 @pytest.fixture(autouse=True)
@@ -39,25 +37,17 @@ def test_a_value_that_the_disk_does_not_take_is_a_warning(directory, caplog):
 
 
 def test_a_program_that_has_set_up_no_logging_is_warned(directory):
-    done = subprocess.run(
-        [
-            sys.executable,
-            "-c",
-            "import shutil, sys, hutch\n"
-            "cache = hutch.Cache(sys.argv[1])\n"
-            "cache['a'] = 1\n"
-            "shutil.rmtree(sys.argv[1])\n"
-            "while cache.stats().disk.state == hutch.State.UP:\n"
-            "    cache['b'] = 2\n"
-            # The line may be another thread's, which the close waits for.
-            "cache.close()\n",
-            directory,
-        ],
-        env=environment(),
-        capture_output=True,
-        text=True,
-        timeout=120,
-    )
+    program = """
+import shutil, sys, hutch
+cache = hutch.Cache(sys.argv[1])
+cache["a"] = 1
+shutil.rmtree(sys.argv[1])
+while cache.stats().disk.state == hutch.State.UP:
+    cache["b"] = 2
+# The line may be another thread's, which the close waits for.
+cache.close()
+"""
+    done = finished("-c", program, directory)
     assert done.returncode == 0, done.stderr
     assert f"{directory}: the disk tier is out of service" in done.stderr
     assert "Traceback" not in done.stderr

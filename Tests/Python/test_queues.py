@@ -6,7 +6,6 @@ import asyncio
 import errno
 import gc
 import select
-import subprocess
 import sys
 import threading
 
@@ -14,6 +13,7 @@ import hutch
 import pytest
 from conftest import ROOT
 from hutch import _queues
+from processes import finished
 
 
 @pytest.fixture(autouse=True)
@@ -371,11 +371,9 @@ def test_a_caches_queue(cache):
 
 def test_a_child_makes_its_own(queue):
     assert queue.submit(str).result() == ""
-    process = subprocess.run(
-        [
-            sys.executable,
-            "-c",
-            """
+    process = finished(
+        "-c",
+        """
 import os, hutch
 queue, port = hutch.Queue(), hutch.Port()
 group = hutch.Group(queue)
@@ -393,20 +391,14 @@ if child == 0:
 assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
 assert queue.submit(str, 7).result() == "7"
 """,
-        ],
-        env={"PYTHONPATH": str(ROOT / "bindings" / "python")},
-        timeout=120,
-        check=False,
     )
     assert process.returncode == 0
 
 
 def test_a_program_may_end_while_tasks_run():
-    process = subprocess.run(
-        [
-            sys.executable,
-            "-c",
-            """
+    process = finished(
+        "-c",
+        """
 import threading, hutch
 queue = hutch.Queue(1)
 started = threading.Event()
@@ -421,13 +413,8 @@ known.set()
 never = [queue.submit(print, "never") for _ in range(3)]
 started.wait()
 """,
-        ],
-        env={"PYTHONPATH": str(ROOT / "bindings" / "python")},
-        capture_output=True,
-        timeout=120,
-        check=False,
     )
-    assert (process.returncode, process.stdout, process.stderr) == (0, b"asked\n", b"")
+    assert (process.returncode, process.stdout, process.stderr) == (0, "asked\n", "")
 
 
 def test_bad_arguments(queue):

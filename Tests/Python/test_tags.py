@@ -7,12 +7,12 @@ import datetime
 import os
 import signal
 import subprocess
-import sys
 from pathlib import Path
 
 import hutch
 import pytest
-from conftest import NO_LIMITS, ROOT
+from conftest import NO_LIMITS
+from processes import command, environment
 
 TAGS = ["red", "ü", b"red", b"\0\xff", 7, -1, 1.5, ("user", 7), datetime.date(2026, 1, 2), "x" * 255]
 
@@ -140,10 +140,10 @@ sys.stdin.read()
 @pytest.mark.parametrize("kind", ["mixed", "sqlite", "file"])
 def test_a_kill_brings_nothing_back(kind, directory: Path):
     process = subprocess.Popen(
-        [sys.executable, "-c", KILLED, kind, directory],
+        command("-c", KILLED, kind, directory),
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
-        env={**os.environ, "PYTHONPATH": str(ROOT / "bindings" / "python")},
+        env=environment(),
     )
     assert process.stdout.readline() == b"100\n"
     process.send_signal(signal.SIGKILL)

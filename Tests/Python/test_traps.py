@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import os
 import pickle
-import subprocess
-import sys
 from pathlib import Path
 
 import hutch
 import pytest
 from native import byref, lib, open_raw, structs
+from processes import finished
 
 
 class Bomb:
@@ -72,5 +71,4 @@ def test_trap_30_nothing_imports_pickle():
         "import sys, hutch; cache = hutch.Cache(); cache['a'] = [1]; cache['a']; "
         "sys.exit('pickle' in sys.modules)"
     )
-    environment = {**os.environ, "PYTHONPATH": str(Path(hutch.__file__).parents[1])}
-    assert subprocess.run([sys.executable, "-S", "-c", code], env=environment).returncode == 0
+    assert finished("-c", code).returncode == 0
