@@ -1902,9 +1902,14 @@ HUTCH_API hutch_status hutch_maintain(hutch_cache *cache, int64_t budget);
  *   - HUTCH_WRITE_ON_EVICTION writes at once (HUTCH_WRITE_THROUGH).
  *   - Keys share counters whatever the sharing is: a touch, or a write under a condition,
  *     may evict an entry of another key that is in memory only, without an event.
- *   - At most 250 processes have the directory open at a time. A process that is stopped
- *     (SIGSTOP) in the midst of a write makes the writes of others wait until it goes on or
- *     dies. Reads do not wait.
+ *   - At most 250 processes have the directory open at a time. If a process is stopped
+ *     (SIGSTOP) in the midst of a write, a write of another process waits for it up to 5
+ *     seconds, and the writes after that one 20 milliseconds. Then a put is HUTCH_PARTIAL
+ *     or HUTCH_BUSY, and other writes and openings are HUTCH_BUSY, until the stopped
+ *     process continues or dies. Reads do not wait.
+ *   - A directory that was removed or replaced is noticed by the first write after 0.1
+ *     seconds, by maintenance, by hutch_flush and by hutch_close. Until then writes go to
+ *     the removed files, and are lost.
  *   - If another program truncates the files of an open directory, an access to them ends
  *     the process (SIGBUS).
  *

@@ -30,6 +30,9 @@ final class LogMember {
   private let common: Descriptor
   /// 0: none yet.
   private(set) var number = 0
+  /// The holder of the index's lock (the word of LogLock) for which a wait has ended in vain; 0:
+  /// none. Relaxed: it only shortens waits.
+  let stopped = Atomic<UInt32>(0)
   /// There has been a fork: `common` is not this process's alone.
   private(set) var isCommon = false
 
@@ -56,6 +59,27 @@ final class LogMember {
   static func isIn(_ directory: Directory) -> Bool {
     guard let status = Files.status(Files.path(name), at: directory.descriptor) else { return false }
     return hutch_is_regular(status.st_mode) != 0
+  }
+
+  /// A member that keeps others from opening and closing the directory. Everything that an opening
+  /// makes, and everything that a destruction removes but the lock file itself, is made and removed
+  /// within this lock. A destruction removes the lock file last; an opening that has waited for it
+  /// has locked a file that is not in the directory any more, and begins again.
+  static func opening(_ directory: Directory) throws(Failure) -> LogMember {
+    while true {
+      let member = try LogMember(directory)
+      try member.beginOpening()
+      if member.isCurrent(directory) { return member }
+    }
+  }
+
+  /// True if both open files are the lock file that is in the directory now.
+  private func isCurrent(_ directory: Directory) -> Bool {
+    guard let there = Files.status(Files.path(LogMember.name), at: directory.descriptor),
+      let own = Files.status(of: file.number), let second = Files.status(of: common.number)
+    else { return false }
+    return own.st_ino == there.st_ino && own.st_dev == there.st_dev
+      && second.st_ino == there.st_ino && second.st_dev == there.st_dev
   }
 
   /// Keeps others from opening and closing the directory. They are quick, so it is waited for.
@@ -172,8 +196,11 @@ final class LogMember {
 /// A holder that died is found by who waits: once a millisecond it asks the kernel whether the
 /// holder lives. The lock goes from the dead to the asker in one exchange, then the dead one's
 /// operation is completed (RedoRecord). An exchange that was prepared for a dead holder cannot
-/// rob a new process with the same number, which has another incarnation. A holder that is
-/// stopped lives: its lock is waited for until the caller's deadline.
+/// rob a new process with the same number, which has another incarnation.
+///
+/// A holder that is stopped (SIGSTOP) lives, so its lock cannot be taken over. A caller without a
+/// deadline of its own waits 5 s for it, which is longer than any operation. Once a wait for a holder
+/// has ended so, the next ones for the same holder take 20 ms (`LogMember.stopped`).
 struct LogLock {
   private let held: UnsafeMutablePointer<Atomic<UInt32>>
   private let words: SharedWords
@@ -181,7 +208,10 @@ struct LogLock {
   let member: LogMember
   private let own: UInt32
 
-  private static let patience: Int64 = 1_000_000
+  /// The time between two questions whether the holder lives; nanoseconds, as are the other two.
+  private static let question: Int64 = 1_000_000
+  private static let patience: Int64 = 5_000_000_000
+  private static let shortPatience: Int64 = 20_000_000
 
   /// Of a member that has its number: it begins a new incarnation. `index`: the file's
   /// descriptor.
@@ -211,9 +241,9 @@ struct LogLock {
     return taken
   }
 
-  /// False: it could not be had in time.
+  /// False: it could not be had in time. `end`: nil, and the lock has a patience of its own.
   @inline(__always)
-  func lock(until end: Deadline) -> Bool {
+  func lock(until end: Deadline? = nil) -> Bool {
     if !take() && !lockSlowly(until: end) { return false }
     ThreadState.countLocks(1)
     return true
@@ -235,7 +265,7 @@ struct LogLock {
   }
 
   @inline(never)
-  private func lockSlowly(until end: Deadline) -> Bool {
+  private func lockSlowly(until end: Deadline?) -> Bool {
     for _ in 0..<200 {
       hutch_spin_pause()
       if held.pointee.load(ordering: .relaxed) == 0 && take() { return true }
@@ -243,14 +273,23 @@ struct LogLock {
     // One that dies while it waits leaves the number too high, and others wake in vain.
     waiters.pointee.wrappingAdd(1, ordering: .acquiringAndReleasing)
     defer { waiters.pointee.wrappingSubtract(1, ordering: .relaxed) }
+    let end = end ?? Deadline(after: patience(with: held.pointee.load(ordering: .relaxed)))
     while !take() {
       let holder = held.pointee.load(ordering: .acquiring)
       if holder == 0 { continue }
       if !member.isAlive(Int(holder & 0xFF)) && takeOver(from: holder) { return true }
-      if end.hasPassed { return false }
-      hutch_futex_wait_shared(held, holder, min(LogLock.patience, max(1, end.left)))
+      if end.hasPassed {
+        member.stopped.store(holder, ordering: .relaxed)
+        return false
+      }
+      hutch_futex_wait_shared(held, holder, min(LogLock.question, max(1, end.left)))
     }
     return true
+  }
+
+  private func patience(with holder: UInt32) -> Int64 {
+    holder != 0 && holder == member.stopped.load(ordering: .relaxed)
+      ? LogLock.shortPatience : LogLock.patience
   }
 
   private func takeOver(from holder: UInt32) -> Bool {

@@ -6,8 +6,7 @@ extension LogStorage {
   /// there is no log store.
   static func destroy(_ directory: Directory) throws(Failure) -> Bool {
     guard try LogStub.isIn(directory) else { return false }
-    let member = try LogMember(directory)
-    try member.beginOpening()
+    let member = try LogMember.opening(directory)
     guard member.isAlone() else {
       throw Failure(.busy, "another process has the directory open")
     }

@@ -3,7 +3,7 @@ extension LogStorage {
   func get(
     _ key: Bytes, _ hash: UInt64, at moment: Moment, isAccess: Bool
   ) throws(Failure) -> Block? {
-    guard let store = live else { return missed(isAccess) }
+    guard let store = live, !isBarred(key) else { return missed(isAccess) }
     return try store.get(key, own(hash, key, in: store), at: moment, isAccess: isAccess)
   }
 
@@ -33,7 +33,7 @@ extension LogStorage {
   }
 
   func info(_ key: Bytes, _ hash: UInt64, at moment: Moment) throws(Failure) -> Record? {
-    guard let store = live else { return nil }
+    guard let store = live, !isBarred(key) else { return nil }
     return store.info(key, own(hash, key, in: store), at: moment)
   }
 
@@ -63,7 +63,9 @@ extension LogStorage {
     guard let store = live else { return 0 }
     let isFirst = position.newest == nil
     var place = LogPlace(next: isFirst ? 0 : UInt64(clamping: position.last))
-    let count = try store.walk(&place, limit: limit, at: moment, visit: visit)
+    let count = try store.walk(&place, limit: limit, at: moment) { key, record in
+      if !isBarred(key) { visit(key, record) }
+    }
     position.newest = 0
     position.last = Int64(clamping: place.next)
     return count

@@ -75,6 +75,7 @@ extension LogStorage {
     }
     var hasMore = false
     do throws(Failure) {
+      try dropBars()
       hasMore = try sweepExpired(store, at: moment)
       hasMore = try keepFree(store, at: moment) || hasMore
     } catch {

@@ -1,21 +1,23 @@
 /// Writes: each is committed at once, under its key's stripe.
 extension LogStorage {
-  /// Waits for the directory's lock if another process has it, and for as long as one that is
-  /// stopped has it.
+  /// Waits for the directory's lock if another process has it. Fails with `busy` if that process is
+  /// stopped.
   func write(_ write: inout StoreWrite) {
     lookIfDue()
     guard let store = live else { return fail(&write) }
     let moment = Moment.at(write.time)
     do throws(Failure) {
+      try dropBars()
       switch write.kind {
       case .clear:
         write.result.existed = store.count > 0
-        try store.clear(until: Deadline(at: Int64.max))
+        try store.clear()
       case .put, .remove, .touch:
         try carryOut(&write, store, at: moment)
       }
     } catch {
       counters.failures.count()
+      bar((write.entry?.key).map { Bytes($0) })
       write.result.failure = error
       write.result.outcome = .failed
     }
@@ -60,22 +62,19 @@ extension LogStorage {
       if log.failure == nil { write.result.failure = form.failure }
     }
     if let failure = log.failure {
-      if failure.status == .noSpace { counters.refusals.count() } else { counters.failures.count() }
+      if failure.status == .noSpace {
+        counters.refusals.count()
+      } else {
+        counters.failures.count()
+        bar(key)
+      }
     }
   }
 
   private func fail(_ write: inout StoreWrite) {
     write.result.failure = downFailure
     write.result.outcome = .failed
-    let entry = write.entry
-    stateLock.withLock {
-      // Of a clear every key; and if there is no memory for one.
-      let isNoted = entry.map { (try? barred.append(Bytes($0.key), 0)) != nil } ?? false
-      barredCount = isNoted ? barredCount + 1 : LogStorage.mostBarred + 1
-      if barredCount > LogStorage.mostBarred {
-        barredCount = LogStorage.mostBarred + 1
-        barred.removeAll()
-      }
-    }
+    // Of a clear every key.
+    bar((write.entry?.key).map { Bytes($0) })
   }
 }

@@ -5,6 +5,7 @@ import Synchronization
 ///
 ///     LogStorage           state, opening, what memory tiers share
 ///     +Writing             writes: conditions are decided under the directory's lock
+///     +Bars                keys whose writes have failed
 ///     +Reading             gets, walks in the order of the keys' hashes
 ///     +Trimming            trims of every kind, in slices
 ///     +Upkeep              limits, what has expired, check, statistics
@@ -52,13 +53,16 @@ final class LogStorage: Storage, @unchecked Sendable {
   var isTold = true
   /// Whether the observer is to be told that it is in service again.
   var isBack = false
-  /// Keys of writes that have failed because it is out of service: what comes back may have older
-  /// values of theirs, and is cleared if there are too many.
+  /// The bars (LogStorage+Bars): those that no drop has begun with, and how many they are; those that
+  /// a drop removes; and how often every key was barred since the last drop.
   var barred = KeyList()
   var barredCount = 0
-  static let mostBarred = 65_536
+  var leaving = KeyList()
+  var barsOfAll = 0
+  /// Whether there is a bar. Stored with `stateLock` held; loaded without it, acquire.
+  let hasBars = Atomic<Bool>(false)
 
-  /// Held by who takes it out of service or brings it back.
+  /// Held while the store is brought back into service, and while bars are dropped.
   let serviceLock: Lock
   /// When the directory is looked at next, and when it is tried again; CLOCK_MONOTONIC. Relaxed.
   let nextLook = Atomic<Int64>(0)
@@ -124,8 +128,10 @@ final class LogStorage: Storage, @unchecked Sendable {
     case .other:
       throw Failure(.invalidArgument, "the directory has another storage kind")
     case .absent:
-      if options.allowsNonempty || LogMember.isIn(directory) { break }
-      guard try directory.isEmpty else {
+      if options.allowsNonempty { break }
+      // Another process that opens the directory meanwhile makes the lock file first. So the lock
+      // file is looked for after the other files.
+      guard try directory.isEmpty || LogMember.isIn(directory) else {
         throw Failure(.badDirectory, "the directory is not empty, and is not a cache's")
       }
     }
@@ -137,30 +143,13 @@ final class LogStorage: Storage, @unchecked Sendable {
       directory, limits: isFirst ? options.limits : limits, given: isFirst ? options.given : .all,
       keepsOthersOut: keepsOthersOut, counters: counters, settle: meet)
     store.observer = observer
-    try dropBarred(from: store)
+    try dropBars(from: store, upToTheirVersions: false)
     stateLock.withLock {
       stores.append(store)
       place = directory
       reason = nil
       current.store(
         UInt(bitPattern: Unmanaged.passUnretained(store).toOpaque()), ordering: .releasing)
-    }
-  }
-
-  /// Nobody reads the store yet, here.
-  private func dropBarred(from store: LogStore) throws(Failure) {
-    var keys = KeyList()
-    let count = stateLock.withLock { () -> Int in
-      swap(&keys, &barred)
-      defer { barredCount = 0 }
-      return barredCount
-    }
-    if count > LogStorage.mostBarred { return try store.clear(until: Deadline(at: Int64.max)) }
-    let now = Moment.at(Clock.read(CLOCK_REALTIME))
-    keys.forEach { key, _ in
-      var write = LogWrite(.remove, key, store.hash.entry(key))
-      write.counterHash = hash.entry(key)
-      store.write(&write, at: now)
     }
   }
 

@@ -19,8 +19,7 @@ extension LogStore {
     keepsOthersOut: Bool = false, counters: LogCounters = LogCounters(),
     settle: (LogStore, _ isAlone: Bool) throws(Failure) -> Void = { _, _ throws(Failure) in }
   ) throws(Failure) -> LogStore {
-    let member = try LogMember(directory)
-    try member.beginOpening()
+    let member = try LogMember.opening(directory)
     defer { member.endOpening() }
     let isAlone = member.isAlone()
     // Whoever has it open has asked all this already.
@@ -243,7 +242,7 @@ extension LogStore {
       }
       guard member.isAlone(), words.load(IndexAt.clean) == 0 else { return nil }
       // What a process that died had begun is completed first.
-      try locked(until: Deadline(at: Int64.max)) { () throws(Failure) in }
+      try locked { () throws(Failure) in }
       guard fdatasync(logFile.number) == 0 else { throw .system("cannot write the log") }
       try syncIndex()
       words.store(IndexAt.clean, 1)

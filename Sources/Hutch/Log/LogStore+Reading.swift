@@ -193,7 +193,7 @@ extension LogStore {
       let isSound = isThere && entry.isSound(hash, by: check, value: checksum, entry.extended)
       guard isStill(match.seat, match.word.address), isSound || isNamed(match) else { continue }
       if isSound { return true }
-      _ = removeDamaged(match, until: Deadline(at: Int64.max))
+      _ = removeDamaged(match, until: nil)
       return false
     }
     return nil
@@ -226,7 +226,7 @@ extension LogStore {
   /// the lock is not free, and a reader does not wait; a later read will meet the entry again.
   @inline(never)
   private func removeDamaged(
-    _ match: LogMatch, until end: Deadline = Deadline(after: 0)
+    _ match: LogMatch, until end: Deadline? = Deadline(after: 0)
   ) -> Bool {
     do throws(Failure) {
       try locked(until: end) { () throws(Failure) in

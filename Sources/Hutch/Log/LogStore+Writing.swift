@@ -16,8 +16,8 @@ struct LogWrite {
   /// Of a touch: created, accessed, expires and time to idle.
   var times = Record()
   var condition = WriteCondition.always
-  /// Until when the lock is waited for.
-  var end = Deadline(at: Int64.max)
+  /// Until when the lock is waited for; nil: as long as the lock's own patience lasts.
+  var end: Deadline?
   /// The hash that leads to the key's counter (LogShared).
   var counterHash: UInt64
   /// A put of an older version than the one that is there is not carried out.
@@ -66,7 +66,7 @@ extension LogStore {
     }
     prefetch(write.hash)
     guard lock.lock(until: write.end) else {
-      write.failure = Failure(.busy, "a process that was stopped has the directory's lock")
+      write.failure = Failure(.busy, LogStore.stoppedWords)
       write.outcome = .failed
       return
     }
@@ -270,7 +270,7 @@ extension LogStore {
 
   /// Every entry goes, at once: they are below the floor. Content files are looked for before that,
   /// in the whole index, if there are any.
-  func clear(until end: Deadline) throws(Failure) {
+  func clear(until end: Deadline? = nil) throws(Failure) {
     try locked(until: end) { () throws(Failure) in
       let hasOthers = marks.hasOthers
       if hasOthers { marks.beginAll() }

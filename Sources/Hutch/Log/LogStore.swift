@@ -209,13 +209,16 @@ final class LogStore: @unchecked Sendable {
       minFree: words.load(IndexAt.limits + 40))
   }
 
-  /// Runs `body` with the lock held. Fails with `busy` if it cannot be had in time.
+  static let stoppedWords: StaticString = "a process that was stopped has the directory's lock"
+
+  /// Runs `body` with the lock held. Fails with `busy` if it cannot be had in time. `end`: nil, and
+  /// the lock has a patience of its own (LogLock).
   @inline(never)
   func locked<R>(
-    until end: Deadline = Deadline(at: Int64.max), _ body: () throws(Failure) -> R
+    until end: Deadline? = nil, _ body: () throws(Failure) -> R
   ) throws(Failure) -> R {
     guard lock.lock(until: end) else {
-      throw Failure(.busy, "a process that was stopped has the directory's lock")
+      throw Failure(.busy, LogStore.stoppedWords)
     }
     defer { lock.unlock() }
     try begin()

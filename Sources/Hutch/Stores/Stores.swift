@@ -10,6 +10,18 @@ func openStorage(
   // A directory that cannot be read goes by the option. The opening itself fails with the reason,
   // or waits for the directory if it is optional.
   let hasLog = (try? LogStub.isIn(directory)) ?? (options.kind == .log)
+  do throws(Failure) {
+    return try openStorage(directory, hasLog: hasLog, options, clock)
+  } catch {
+    // Another process has made a log store in the new directory since the look at the files.
+    guard !hasLog, (try? LogStub.isIn(directory)) ?? false else { throw error }
+    return try openStorage(directory, hasLog: true, options, clock)
+  }
+}
+
+private func openStorage(
+  _ directory: Directory, hasLog: Bool, _ options: StorageOptions, _ clock: Clock
+) throws(Failure) -> any Storage {
   switch options.kind {
   case .mixed, .sqlite, .file:
     if hasLog { throw Failure(.invalidArgument, "the directory has another storage kind") }

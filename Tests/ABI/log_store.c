@@ -1,0 +1,172 @@
+/* What the log store (HUTCH_STORAGE_LOG) does among processes that the other stores do otherwise. */
+#define _GNU_SOURCE
+#include "check.h"
+
+#include <fcntl.h>
+#include <sched.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+static hutch_options log_options(void) {
+  hutch_options options = unlimited_options();
+  options.storage = HUTCH_STORAGE_LOG;
+  return options;
+}
+
+/* --------------------------------------------------------------- openings */
+
+enum { OPENERS = 4, ROUNDS = 40 };
+
+/* How many processes have come to a point of a round, of all rounds. */
+typedef struct meeting { _Atomic uint32_t begun, put, read; } meeting;
+
+static void *map_file(const char *name, size_t size) {
+  int file = open(name, O_RDWR | O_CREAT, 0600);
+  struct stat status;
+  CHECK(file >= 0 && fstat(file, &status) == 0);
+  if ((size_t)status.st_size < size) CHECK(ftruncate(file, (off_t)size) == 0);
+  void *mapped = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
+  CHECK(mapped != MAP_FAILED);
+  close(file);
+  return mapped;
+}
+
+static pid_t parent;
+
+static void meet(_Atomic uint32_t *point, uint32_t round) {
+  atomic_fetch_add(point, 1);
+  while (atomic_load(point) < OPENERS * (round + 1)) {
+    if (getppid() != parent) _exit(1);
+    sched_yield();
+  }
+}
+
+static path in_directory(const char *directory, const char *name) {
+  path result;
+  CHECK((size_t)snprintf(result.text, sizeof result.text, "%s/%s", directory, name) <
+        sizeof result.text);
+  return result;
+}
+
+PROCESS(opens_with_others, argument) {
+  uint32_t own = (uint32_t)strtoul(argument, NULL, 10);
+  const char *directory = strchr(argument, ':') + 1;
+  parent = getppid();
+  meeting *m = map_file(in_directory(directory, "meeting").text, sizeof *m);
+  hutch_options options = log_options();
+  for (uint32_t round = 0; round < ROUNDS; round++) {
+    char name[16];
+    snprintf(name, sizeof name, "%u", round);
+    meet(&m->begun, round);
+    hutch_cache *cache = open_cache(in_directory(directory, name).text, &options);
+    CHECK_OK(hutch_put(cache, &own, sizeof own, KEY("value"), NULL, NULL));
+    meet(&m->put, round);
+    for (uint32_t key = 0; key < OPENERS; key++)
+      CHECK_OK(hutch_contains(cache, &key, sizeof key));
+    CHECK_EQUAL(OPENERS, count_of(cache));
+    meet(&m->read, round);
+    CHECK_OK(hutch_close(cache));
+  }
+}
+
+TEST(processes_open_a_new_directory_at_the_same_moment) {
+  process openers[OPENERS];
+  for (int i = 0; i < OPENERS; i++) {
+    char argument[4200];
+    snprintf(argument, sizeof argument, "%d:%s", i, scratch(NULL).text);
+    openers[i] = start_process("opens_with_others", argument);
+  }
+  for (int i = 0; i < OPENERS; i++) CHECK_EQUAL(0, end_process(&openers[i]));
+}
+
+/* ---------------------------------------------------------- a stopped holder */
+
+/* Where the index has the word of its lock: an incarnation, and below its 8 bits a member. */
+enum { LOCK_OFFSET = 128 };
+
+PROCESS(has_it_open, directory) {
+  hutch_options options = log_options();
+  hutch_cache *cache = open_cache(directory, &options);
+  tell_ready();
+  await_end();
+  CHECK_OK(hutch_close(cache));
+}
+
+static void check_keys_of_failed_writes(void) {
+  path directory = scratch("keys");
+  hutch_options options = log_options();
+  hutch_cache *cache = open_cache(directory.text, &options);
+  hutch_cache *disk = tier_of(cache, HUTCH_TIER_DISK);
+  for (int i = 0; i < 3; i++) CHECK_OK(put_text(disk, (const char *[]){"a", "b", "c"}[i], "old"));
+  process other = start_process("has_it_open", directory.text);
+  await_ready(&other);
+  char *index = map_file(in_directory(directory.text, "hutch-index").text, 4096);
+  _Atomic uint32_t *word = (_Atomic uint32_t *)(index + LOCK_OFFSET);
+  /* The second one that has opened the directory. */
+  atomic_store(word, 99 << 8 | 2);
+
+  CHECK_TEXT(cache, "a", "old");
+  hutch_put_result result = new_result();
+  CHECK_STATUS(HUTCH_PARTIAL, hutch_put(cache, KEY("a"), KEY("new"), NULL, &result));
+  CHECK_EQUAL(HUTCH_OUTCOME_STORED, result.memory);
+  CHECK_EQUAL(HUTCH_OUTCOME_FAILED, result.disk);
+  CHECK_STATUS(HUTCH_BUSY, put_text(disk, "b", "new"));
+  CHECK_STATUS(HUTCH_BUSY, hutch_remove(disk, KEY("c")));
+  /* This process finds no older value than its own, and nothing that it asked to remove. */
+  CHECK_TEXT(cache, "a", "new");
+  CHECK_MISSING(disk, "a");
+  CHECK_MISSING(disk, "b");
+  CHECK_MISSING(disk, "c");
+
+  /* It goes on. */
+  atomic_store(word, 0);
+  CHECK_OK(put_text(disk, "d", "new"));
+  CHECK_OK(put_text(disk, "b", "newer"));
+  CHECK_TEXT(disk, "b", "newer");
+  CHECK_TEXT(disk, "d", "new");
+  CHECK_MISSING(disk, "c");
+  CHECK_EQUAL(0, end_process(&other));
+  hutch_cache_release(disk);
+  CHECK_OK(hutch_close(cache));
+
+  cache = open_cache(directory.text, &options);
+  CHECK_MISSING(cache, "a");
+  CHECK_MISSING(cache, "c");
+  CHECK_TEXT(cache, "b", "newer");
+  CHECK_EQUAL(2, count_of(cache));
+  CHECK_OK(hutch_close(cache));
+}
+
+static void check_failed_clear(void) {
+  path directory = scratch("clear");
+  hutch_options options = log_options();
+  hutch_cache *cache = open_cache(directory.text, &options);
+  CHECK_OK(put_text(cache, "a", "old"));
+  process other = start_process("has_it_open", directory.text);
+  await_ready(&other);
+  char *index = map_file(in_directory(directory.text, "hutch-index").text, 4096);
+  _Atomic uint32_t *word = (_Atomic uint32_t *)(index + LOCK_OFFSET);
+  atomic_store(word, 99 << 8 | 2);
+  CHECK_STATUS(HUTCH_BUSY, hutch_clear(cache));
+  CHECK_MISSING(cache, "a");
+  atomic_store(word, 0);
+  CHECK_OK(put_text(cache, "b", "new"));
+  CHECK_MISSING(cache, "a");
+  CHECK_TEXT(cache, "b", "new");
+  CHECK_EQUAL(1, count_of(cache));
+  CHECK_EQUAL(0, end_process(&other));
+  CHECK_OK(hutch_close(cache));
+}
+
+static void wait_for_stopped(void *context, int index) {
+  (void)context;
+  if (index == 0) check_keys_of_failed_writes();
+  else check_failed_clear();
+}
+
+/* The lock is given to a process that lives and does not let go of it, as one does that was stopped
+   within a write. The two wait side by side. */
+TEST(a_stopped_process_costs_writers_their_patience_and_readers_nothing) {
+  run_threads(2, wait_for_stopped, NULL);
+}
