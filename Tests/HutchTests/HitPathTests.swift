@@ -29,6 +29,73 @@ import Testing
     return path.copyOfLongKey(key.baseAddress!, key.count, to: target)
   }
 
+  private func check(_ keys: ManyBytes, _ words: Comment) {
+    let moment = clock.moment()
+    let before = tier.stats
+    var found = FoundBlocks(repeating: FoundBlock())
+    tier.getMany(keys, 0..<keys.count, at: moment, &found)
+    let after = tier.stats
+    var hits: UInt64 = 0
+    for i in 0..<keys.count {
+      let hash = tier.hash(keys[i])
+      #expect(found[i].hash == hash, words)
+      let version = tier.peek(keys[i], hash, at: moment).unowned?.version
+      guard let raw = found[i].block else {
+        #expect(version == nil, words)
+        continue
+      }
+      hits += 1
+      let block = Block(owning: UnownedBlock(UnsafeMutableRawPointer(raw)))
+      let isSame = block.unowned.version == version && block.unowned.hasKey(keys[i])
+      #expect(isSame, words)
+    }
+    #expect(after.hits - before.hits == hits, words)
+    #expect(after.misses - before.misses == UInt64(keys.count) - hits, words)
+  }
+
+  /// A batch gives what single looks give, and counts as many: over one shard and then several,
+  /// with entries that have expired.
+  @Test func manyGetsAgreeWithSingleOnes() throws {
+    var random = Random(seed: testSeed)
+    let names = (0..<6000).map { String(repeating: "k", count: $0 % 23) + "\($0)" }
+    for stored in [3000, 5500] {
+      for (i, name) in names[..<stored].enumerated() {
+        var record = Record(created: clock.now)
+        if i % 11 == 0 { record.expires = record.created + (i % 2 == 0 ? 1 : 1 << 40) }
+        let block = try withBytes(name) { key throws(Failure) -> Block in
+          try Block.copying(key: key, value: key, extended: Extended(), record: record)
+        }
+        let hash = withBytes(name) { tier.hash($0) }
+        _ = try tier.put(block, hash, at: clock.moment())
+      }
+      #expect(tier.shardCount > 1 || stored == 3000)
+      for round in 0..<400 {
+        let chosen = (0..<1 + Int(random.next() % 16)).map { _ in
+          Array(names[Int(random.next() % 6000)].utf8)
+        }
+        let flat = Array(chosen.joined())
+        flat.withUnsafeBytes { all in
+          let pointers = UnsafeMutablePointer<UnsafeRawPointer?>.allocate(capacity: 16)
+          let sizes = UnsafeMutablePointer<Int>.allocate(capacity: 16)
+          defer {
+            pointers.deallocate()
+            sizes.deallocate()
+          }
+          var start = all.baseAddress!
+          for (i, name) in chosen.enumerated() {
+            pointers[i] = start
+            sizes[i] = name.count
+            start += name.count
+          }
+          check(
+            ManyBytes(pointers: pointers, sizes: sizes, count: chosen.count),
+            "seed \(testSeed), round \(round)")
+        }
+      }
+      #expect(tier.violation() == nil, "seed \(testSeed)")
+    }
+  }
+
   /// Random calls, over one shard and then several, against the tier itself.
   @Test func itAgreesWithTheTier() throws {
     var random = Random(seed: testSeed)

@@ -221,7 +221,7 @@ import Testing
     let sizes = room.map(\.count)
     try pointers.withUnsafeBufferPointer { pointers in
       try sizes.withUnsafeBufferPointer { sizes in
-        let keys = Cache.ManyBytes(
+        let keys = ManyBytes(
           pointers: pointers.baseAddress, sizes: sizes.baseAddress, count: texts.count)
         let puts = try fixture.cache.put(keys, keys, Cache.PutSpec(), in: .whole)
         #expect(puts.items.elements.allSatisfy { $0.status == Status.done.code })

@@ -6,7 +6,7 @@ public import CHutch
 private func checkedMany(
   _ pointers: UnsafePointer<UnsafeRawPointer?>?, _ sizes: UnsafePointer<Int>?, _ count: Int,
   areKeys: Bool
-) throws(Failure) -> Cache.ManyBytes {
+) throws(Failure) -> ManyBytes {
   guard count >= 0, count <= Int(HUTCH_MANY_MAX) else {
     throw .invalid("count is larger than HUTCH_MANY_MAX")
   }
@@ -21,14 +21,14 @@ private func checkedMany(
         pointers![index], sizes![index], "a value is NULL, or its size is not valid")
     }
   }
-  return Cache.ManyBytes(pointers: pointers, sizes: sizes, count: count)
+  return ManyBytes(pointers: pointers, sizes: sizes, count: count)
 }
 
 /// Returns the batch that `body` makes for the keys to the host.
 private func batching(
   _ cache: OpaquePointer?, _ keys: UnsafePointer<UnsafeRawPointer?>?,
   _ sizes: UnsafePointer<Int>?, _ count: Int, _ out: UnsafeMutablePointer<OpaquePointer?>?,
-  _ body: (Cache.ManyBytes, Handle) throws(Failure) -> Batch
+  _ body: (ManyBytes, Handle) throws(Failure) -> Batch
 ) -> hutch_status {
   giving(out, of: cache) { (handle) throws(Failure) in
     handOut(try body(try checkedMany(keys, sizes, count, areKeys: true), handle))

@@ -56,6 +56,13 @@ final class Batch {
 
   private func add(_ item: Item) { try? items.append(item) }
 
+  /// Of values: that none of so many was found.
+  func addMissing(_ count: Int) {
+    var item = Item()
+    item.status = Status.notFound.code
+    try? items.append(item, count)
+  }
+
   func add(_ status: Status) {
     var item = Item()
     item.status = status.code
@@ -70,9 +77,13 @@ final class Batch {
   }
 
   /// A value in the place of what was added for the index: that it was not found.
-  func set(_ index: Int, _ value: consuming Block) {
+  func set(_ index: Int, _ value: consuming Block) { set(index, OpaquePointer(value.leak().raw)) }
+
+  /// The same of a reference, which the batch owns from here on.
+  @inline(__always)
+  func set(_ index: Int, _ value: OpaquePointer) {
     var item = Item()
-    item.value = value.leak().raw
+    item.value = UnsafeMutableRawPointer(value)
     items[index] = item
   }
 

@@ -1,48 +1,18 @@
 /// Many keys in one call: what the caller knows beforehand goes to the store together. Each key
 /// is treated by itself all the same, as if it had come alone.
 extension Cache {
-  /// Keys, or values, by index.
-  struct ManyBytes {
-    let pointers: UnsafePointer<UnsafeRawPointer?>?
-    let sizes: UnsafePointer<Int>?
-    let count: Int
-
-    subscript(_ index: Int) -> Bytes {
-      Bytes(start: pointers.unsafelyUnwrapped[index], count: sizes.unsafelyUnwrapped[index])
-    }
-  }
-
   /// So many writes are submitted before the first of them is awaited. The store makes
   /// transactions of them as it sees fit; what waits is held in memory.
   private static let writesTogether = 128
 
   func get(_ keys: ManyBytes, in scope: Tiers) throws(Failure) -> Batch {
     let batch = try Batch.make(.values, keys.count, for: self)
+    batch.addMissing(keys.count)
     let moment = clock.moment()
     var missing = GrowingArray<Missing>()
-    for index in 0..<keys.count {
-      if scope != .disk && index % MemoryTier.fetchedTogether == 0 {
-        memory.fetch(keys.count - index) { keys[index + $0] }
-      }
-      batch.add(.notFound)
-      let key = keys[index]
-      let hash = memory.hash(key)
-      if scope != .disk, let block = memory.get(key, hash, at: moment) {
-        batch.set(index, block)
-      } else if storage != nil, scope != .memory {
-        let state = order.stripes.stableState(Stripes.index(of: hash))
-        if !order.staged.isEmpty {
-          let found = try withStorage { (storage) throws(Failure) -> Block? in
-            staged(key, hash, at: moment, isAccess: true, storage)
-          }
-          if let found {
-            batch.set(index, found)
-            continue
-          }
-        }
-        try missing.append(
-          Missing(index: index, hash: hash, state: state, shared: coherence?.mark(hash)))
-      }
+    var first = 0
+    while first < keys.count {
+      try look(keys, &first, at: moment, in: scope, &missing, to: batch)
     }
     guard missing.count > 0 else {
       events.deliver()
@@ -75,6 +45,47 @@ extension Cache {
       }
     }
     return batch
+  }
+
+  /// Looks in memory for the keys of a batch from `first` on, as many as are looked for at once.
+  @inline(__always)
+  private func look(
+    _ keys: ManyBytes, _ first: inout Int, at moment: Moment, in scope: Tiers,
+    _ missing: inout GrowingArray<Missing>, to batch: Batch
+  ) throws(Failure) {
+    var results = FoundBlocks(repeating: FoundBlock())
+    let count = min(results.count, keys.count &- first)
+    if scope == .disk {
+      for i in 0..<count { results[i].hash = memory.hash(keys[first &+ i]) }
+    } else {
+      memory.getMany(keys, first..<first &+ count, at: moment, &results)
+      for i in 0..<count {
+        if let block = results[i].block { batch.set(first &+ i, block) }
+      }
+    }
+    if storage != nil && scope != .memory {
+      for i in 0..<count where results[i].block == nil {
+        try lookBelow(keys, first &+ i, results[i].hash, at: moment, &missing, to: batch)
+      }
+    }
+    first &+= count
+  }
+
+  /// A key of a batch that memory does not have: its value is in the table of pending writes, or
+  /// the store is to be asked.
+  private func lookBelow(
+    _ keys: ManyBytes, _ index: Int, _ hash: UInt64, at moment: Moment,
+    _ missing: inout GrowingArray<Missing>, to batch: Batch
+  ) throws(Failure) {
+    let state = order.stripes.stableState(Stripes.index(of: hash))
+    if !order.staged.isEmpty {
+      let found = try withStorage { (storage) throws(Failure) -> Block? in
+        staged(keys[index], hash, at: moment, isAccess: true, storage)
+      }
+      if let found { return batch.set(index, found) }
+    }
+    try missing.append(
+      Missing(index: index, hash: hash, state: state, shared: coherence?.mark(hash)))
   }
 
   /// A key that the store does not have may be in memory by now.

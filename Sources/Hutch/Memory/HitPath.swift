@@ -150,6 +150,15 @@ struct HitPath {
     let hash =
       isShort
       ? line.pointee.hash.shortEntry(key, keySize) : line.pointee.hash.entry(key, keySize)
+    return find(key, keySize, hash, isShort: isShort, isAccess: isAccess, use, search: search)
+  }
+
+  /// As above, of a key whose hash is known.
+  @inline(__always)
+  func find(
+    _ key: UnsafeRawPointer, _ keySize: Int, _ hash: UInt64, isShort: Bool, isAccess: Bool = true,
+    _ use: (Hit) -> Bool, search: (Spot) -> Outcome
+  ) -> Outcome {
     let way = self.way
     let raw = line.pointee.shards + way.shard(hash) &* ShardsOf<Adaptive>.stride
     LockInPlace(at: raw).lock()
@@ -302,7 +311,7 @@ struct HitPath {
 
   @inline(never)
   @_optimize(speed)
-  private func pinSlowly(
+  func pinSlowly(
     _ key: UnsafeRawPointer, _ keySize: Int, _ spot: Spot,
     _ out: UnsafeMutablePointer<OpaquePointer?>
   ) -> Outcome {
@@ -310,7 +319,7 @@ struct HitPath {
   }
 
   @inline(__always)
-  private func pin(_ hit: Hit, _ out: UnsafeMutablePointer<OpaquePointer?>) -> Bool {
+  func pin(_ hit: Hit, _ out: UnsafeMutablePointer<OpaquePointer?>) -> Bool {
     note(hit)
     out.pointee = OpaquePointer(hit.block.retained().leak().raw)
     return true

@@ -10,7 +10,7 @@ protocol MemoryShards: AnyObject {
     _ key: Bytes, _ hash: UInt64, at: Moment, into: UnsafeMutableRawBufferPointer,
     _ part: Look.Part, countsMiss: Bool
   ) -> Look
-  func fetch(_ hashes: UnsafeBufferPointer<UInt64>)
+  func fetch(_ found: UnsafeMutableBufferPointer<FoundBlock>)
   func has(_ key: Bytes, _ hash: UInt64, at: Moment) -> Bool
   func peek(_ key: Bytes, _ hash: UInt64, at: Moment) -> Block?
   func peekDuringCommit(_ key: Bytes, _ hash: UInt64, at: Moment) -> Block?

@@ -116,6 +116,11 @@ final class MemoryTier {
 
   @inline(__always)
   func hash(_ key: Bytes) -> UInt64 { keyed.entry(key) }
+  /// The same, inlined.
+  @inline(__always)
+  func hashAtOnce(_ key: Bytes) -> UInt64 {
+    keyed.entry(key.baseAddress.unsafelyUnwrapped, key.count)
+  }
   /// With this hash every call is about host objects, which have keys of their own.
   func hash(ofObject key: Bytes) -> UInt64 { keyed.object(key) }
 
@@ -135,21 +140,6 @@ final class MemoryTier {
   /// A reference to the entry's block; an access.
   @inline(__always)
   func get(_ key: Bytes, _ hash: UInt64, at: Moment) -> Block? { shards.get(key, hash, at: at) }
-
-  /// So many keys' entries are fetched at once: as many misses as a processor has under way.
-  static let fetchedTogether = 16
-
-  /// Before `get` of several keys, of `fetchedTogether` at most, given by index: what they will
-  /// read is asked for together.
-  func fetch(_ count: Int, key: (Int) -> Bytes) {
-    guard count > 1 else { return }
-    withUnsafeTemporaryAllocation(of: UInt64.self, capacity: MemoryTier.fetchedTogether) {
-      hashes in
-      let count = min(count, hashes.count)
-      for i in 0..<count { hashes[i] = hash(key(i)) }
-      shards.fetch(UnsafeBufferPointer(rebasing: hashes[..<count]))
-    }
-  }
 
   /// The part that is asked for, copied if it fits, else by reference; an access either way. A
   /// miss is not counted if the caller means to come back.

@@ -35,6 +35,8 @@ final class ShardsOf<Policy: EvictionPolicy & ~Copyable>: MemoryShards {
   private let sweep = Atomic<UInt64>(0)
 
   let versions: Versions
+  /// Made when the tier is divided, before `bits` says so, and not changed after that.
+  private(set) var recent = RecentKeys()
 
   init(
     _ common: Policy.Common, limits: TierLimits, hash: KeyedHash, versions: Versions,
@@ -61,6 +63,7 @@ final class ShardsOf<Policy: EvictionPolicy & ~Copyable>: MemoryShards {
     }
     held.release()
     front.deallocate()
+    recent.deallocate()
     free(memory)
   }
 
@@ -76,7 +79,7 @@ final class ShardsOf<Policy: EvictionPolicy & ~Copyable>: MemoryShards {
   }
 
   @inline(__always)
-  private func shard(_ index: Int) -> UnsafeMutablePointer<Shard<Policy>> {
+  func shard(_ index: Int) -> UnsafeMutablePointer<Shard<Policy>> {
     (memory + (index &* ShardsOf.stride &+ ShardsOf.lockSize))
       .assumingMemoryBound(to: Shard<Policy>.self)
   }
@@ -304,6 +307,7 @@ final class ShardsOf<Policy: EvictionPolicy & ~Copyable>: MemoryShards {
     }
     budget.release(cost: lostCost, count: lost)
     first.pointee.evictions.add(lost)
+    recent = RecentKeys.make()
     front.set(HitPath.Way(bits: bits))
     lock(0).unlock()
 

@@ -196,6 +196,18 @@ struct Table: ~Copyable {
     hutch_prefetch(segment.line(segment.home(segment.tag(hash))))
   }
 
+  /// Asks for the block that a hash most probably leads to.
+  @inline(__always)
+  func prefetchBlock(_ hash: UInt64) {
+    guard let directory else { return }
+    let segment = directory[index(hash)]
+    let tag = segment.tag(hash)
+    let line = segment.line(segment.home(tag))
+    let matches = Matches(line, tag: tag, kind: 0)
+    // The first 16 bytes of nothing are asked for in vain.
+    if _fastPath(!matches.isEmpty) { hutch_prefetch(matches.first(of: line).pointee.block0) }
+  }
+
   /// For all else: one copy of the code for all policies.
   @inline(never)
   @_optimize(speed)

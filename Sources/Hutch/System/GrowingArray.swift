@@ -18,6 +18,15 @@ struct GrowingArray<Element: BitwiseCopyable>: ~Copyable {
     count += 1
   }
 
+  /// Appends the element so many times.
+  mutating func append(_ element: Element, _ times: Int) throws(Failure) {
+    try reserve(count + times)
+    for _ in 0..<times {
+      memory![count] = element
+      count += 1
+    }
+  }
+
   /// Appends all of `bytes`; for arrays of bytes.
   mutating func append(contentsOf bytes: Bytes) throws(Failure) where Element == UInt8 {
     guard bytes.count > 0 else { return }
