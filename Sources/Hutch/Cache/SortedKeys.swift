@@ -6,16 +6,25 @@ import CSystem
 /// New keys are collected behind those that are in order already. When as many have come as there
 /// is room for, the two are merged, and what lies behind the last key that there is room for is
 /// left out. Memory is therefore bounded by `room` and `mostBytes`, whatever is offered.
+///
+/// A hash table says whether a key is among them: most keys are offered twice, once by each tier.
 struct SortedKeys: ~Copyable {
   private struct Item: BitwiseCopyable {
     /// The first eight bytes of the key, zeroes behind a shorter one: compared first.
     let prefix: UInt64
-    /// In `bytes`, where the key lies behind its size.
-    let offset: Int
+    /// In `bytes`, where the key lies behind its size. (`bytes` has at most twice `mostBytes`, and
+    /// a key.)
+    let offset: UInt32
+    /// The upper half of the key's hash.
+    let hash: UInt32
   }
 
   private var bytes = GrowingArray<UInt8>()
   private var items = GrowingArray<Item>()
+  /// Of each place of the hash table the number of an item, from 1; 0: none. A power of two of
+  /// places, at least twice as many as there are items; a key is at the place of its hash or behind
+  /// it, before the next empty one.
+  private var places = GrowingArray<UInt32>()
   /// How many of the items, from the first one on, are in order.
   private var sorted = 0
   /// Keys behind the last one were left out.
@@ -37,6 +46,7 @@ struct SortedKeys: ~Copyable {
   mutating func begin(room: Int) {
     bytes.removeAll()
     items.removeAll()
+    places.removeAll()
     sorted = 0
     isCut = false
     self.room = room
@@ -44,8 +54,9 @@ struct SortedKeys: ~Copyable {
 
   private func key(_ item: Item) -> Bytes {
     let all = Bytes(bytes.elements)
-    let size = Int(all.loadUnaligned(fromByteOffset: item.offset, as: UInt16.self))
-    return Bytes(rebasing: all[item.offset + 2..<item.offset + 2 + size])
+    let offset = Int(item.offset)
+    let size = Int(all.loadUnaligned(fromByteOffset: offset, as: UInt16.self))
+    return Bytes(rebasing: all[offset + 2..<offset + 2 + size])
   }
 
   private static func prefix(_ key: Bytes) -> UInt64 {
@@ -73,8 +84,9 @@ struct SortedKeys: ~Copyable {
     isCut && order(items[sorted - 1], key, SortedKeys.prefix(key)) < 0
   }
 
-  /// Adds a key of 1 to 65,535 bytes, if there is room for it and it is not there.
-  mutating func insert(_ key: Bytes) throws(Failure) {
+  /// Adds a key of 1 to 65,535 bytes, if there is room for it and it is not there. `hash`: of the
+  /// key, with secrets.
+  mutating func insert(_ key: Bytes, _ hash: UInt64) throws(Failure) {
     let prefix = SortedKeys.prefix(key)
     // A store's keys come in their order.
     let isNext = sorted > 0 && order(items[sorted - 1], key, prefix) < 0
@@ -82,23 +94,41 @@ struct SortedKeys: ~Copyable {
       isCut = true
       return
     }
-    if !isNext && contains(key, prefix) { return }
-    try hold(key, prefix)
+    let hash = UInt32(truncatingIfNeeded: hash >> 32)
+    if places.count < 2 * (items.count + 1) { try growPlaces() }
+    let place = place(of: key, prefix, hash)
+    if places[place] != 0 { return }
+    try hold(key, prefix, hash)
+    places[place] = UInt32(items.count)
     if sorted == items.count - 1 && (isNext || sorted == 0) { sorted += 1 }
     if items.count >= 2 * room || bytes.count >= 2 * SortedKeys.mostBytes { try order() }
   }
 
-  /// Among those that are in order.
-  private func contains(_ key: Bytes, _ prefix: UInt64) -> Bool {
-    var low = 0
-    var high = sorted
-    while low < high {
-      let middle = (low + high) / 2
-      let order = self.order(items[middle], key, prefix)
-      if order == 0 { return true }
-      if order < 0 { low = middle + 1 } else { high = middle }
+  /// Where the key is in the hash table, or where it is to be entered.
+  private func place(of key: Bytes, _ prefix: UInt64, _ hash: UInt32) -> Int {
+    let mask = places.count - 1
+    var place = Int(hash) & mask
+    while places[place] != 0 {
+      let item = items[Int(places[place]) - 1]
+      if item.hash == hash && order(item, key, prefix) == 0 { break }
+      place = (place + 1) & mask
     }
-    return false
+    return place
+  }
+
+  /// Makes a hash table of twice the size, of all items.
+  private mutating func growPlaces() throws(Failure) {
+    try makePlaces(max(256, places.count * 2))
+  }
+
+  private mutating func makePlaces(_ count: Int) throws(Failure) {
+    places.removeAll()
+    try places.append(0, count)
+    for index in 0..<items.count {
+      var place = Int(items[index].hash) & (count - 1)
+      while places[place] != 0 { place = (place + 1) & (count - 1) }
+      places[place] = UInt32(index + 1)
+    }
   }
 
   /// Puts all in order, each once, and leaves out those for which there is no room.
@@ -114,25 +144,28 @@ struct SortedKeys: ~Copyable {
       let isOld = new == items.count || (old < sorted && comes(items[old], before: items[new]))
       let item = items[isOld ? old : new]
       if isOld { old += 1 } else { new += 1 }
-      if try !merged.append(key(item), item.prefix) { break }
+      if try !merged.append(key(item), item) { break }
     }
+    swap(&places, &merged.places)
     swap(&self, &merged)
+    if places.count > 0 { try makePlaces(places.count) }
   }
 
-  /// Adds a key that is the last one or comes behind it. False: there is no room for it.
-  private mutating func append(_ key: Bytes, _ prefix: UInt64) throws(Failure) -> Bool {
-    if sorted > 0 && order(items[sorted - 1], key, prefix) == 0 { return true }
+  /// Adds a key that comes behind the last one. False: there is no room for it.
+  private mutating func append(_ key: Bytes, _ item: Item) throws(Failure) -> Bool {
     if sorted == room || (sorted > 0 && bytes.count + key.count > SortedKeys.mostBytes) {
       isCut = true
       return false
     }
-    try hold(key, prefix)
+    try hold(key, item.prefix, item.hash)
     sorted += 1
     return true
   }
 
-  private mutating func hold(_ key: Bytes, _ prefix: UInt64) throws(Failure) {
-    let item = Item(prefix: prefix, offset: bytes.count)
+  private mutating func hold(
+    _ key: Bytes, _ prefix: UInt64, _ hash: UInt32
+  ) throws(Failure) {
+    let item = Item(prefix: prefix, offset: UInt32(bytes.count), hash: hash)
     try withUnsafeBytes(of: UInt16(key.count)) { (size) throws(Failure) in
       try bytes.append(contentsOf: size)
     }

@@ -212,7 +212,7 @@ final class WholeWalk {
   private func insert(_ key: Bytes, _ failure: inout Failure?) {
     guard failure == nil, key.begins(with: Bytes(prefix.elements)) else { return }
     do throws(Failure) {
-      try page.insert(key)
+      try page.insert(key, handle.cache.memory.hash(key))
     } catch {
       failure = error
     }
