@@ -661,3 +661,62 @@ TEST(what_was_written_after_a_clear_of_the_disk_is_there_for_conditions) {
     remove_tree(directory.text);
   }
 }
+
+/* ------------------------------------------------------------- a touch that began earlier */
+
+static struct {
+  hutch_cache *cache;
+  _Atomic int64_t now;
+} late;
+
+/* This thread's touch has read the clock, and stands until the key is put, a minute later. */
+static _Thread_local bool is_early;
+
+static void put_later(void *unused, int index) {
+  (void)unused, (void)index;
+  atomic_fetch_add(&late.now, 60 * HUTCH_SECOND);
+  hutch_put_options put = put_options();
+  put.time_to_live = 10 * HUTCH_SECOND;
+  CHECK_OK(hutch_put(late.cache, KEY("key"), KEY("value"), &put, NULL));
+}
+
+static int64_t read_late_clock(void *unused) {
+  (void)unused;
+  int64_t now = atomic_load(&late.now);
+  if (is_early) {
+    is_early = false;
+    run_threads(1, put_later, NULL);
+  }
+  return now;
+}
+
+/* It counts from a time at which the entry was there, so the entry does not end at once. */
+TEST(a_touch_that_began_before_the_put_does_not_end_the_entry) {
+  static const uint32_t kinds[] = {HUTCH_STORAGE_SQLITE, HUTCH_STORAGE_SQLITE,
+                                   HUTCH_STORAGE_SQLITE, HUTCH_STORAGE_LOG};
+  for (int kind = 0; kind < 5; kind++) {
+    hutch_options options = unlimited_options();
+    atomic_store(&late.now, 20500 * HUTCH_DAY);
+    options.clock = read_late_clock;
+    if (kind > 0) options.storage = kinds[kind - 1];
+    if (kind > 1) options.sharing = kind == 3 ? HUTCH_SHARING_SHARED : HUTCH_SHARING_EXCLUSIVE;
+    if (kind == 2) options.write_policy = HUTCH_WRITE_ON_EVICTION;
+    late.cache = open_cache(kind > 0 ? scratch("cache").text : NULL, &options);
+    for (int is_there = 0; is_there < 2; is_there++) {
+      for (int times = 0; times < 2; times++) {
+        hutch_status status = hutch_remove(late.cache, KEY("key"));
+        CHECK(status == HUTCH_OK || status == HUTCH_NOT_FOUND);
+        if (is_there) CHECK_OK(put_text(late.cache, "key", "older"));
+        is_early = true;
+        CHECK_OK(hutch_touch(late.cache, KEY("key"), times * 20 * HUTCH_SECOND, 0));
+        CHECK(!is_early);
+        atomic_fetch_add(&late.now, (times ? 20 : 10) * HUTCH_SECOND - 1);
+        CHECK_TEXT(late.cache, "key", "value");
+        atomic_fetch_add(&late.now, 1);
+        CHECK_MISSING(late.cache, "key");
+      }
+    }
+    CHECK_OK(hutch_close(late.cache));
+    if (kind > 0) remove_tree(scratch("cache").text);
+  }
+}

@@ -108,7 +108,7 @@ extension Cache {
 
   /// As `touch`, of the whole or of the store.
   func touchShared(
-    _ key: Bytes, _ hash: UInt64, timeToLive: Int64, timeToIdle: Int64, at moment: Moment,
+    _ key: Bytes, _ hash: UInt64, _ touched: (Record) -> Record, at moment: Moment,
     in scope: Tiers, _ storage: any Storage
   ) throws(Failure) -> Bool {
     let stripe = Stripes.index(of: hash)
@@ -135,10 +135,9 @@ extension Cache {
           continue
         }
         guard scope == .whole else { return false }
-        return try touch(key, timeToLive: timeToLive, timeToIdle: timeToIdle, in: .memory)
+        return try touchInMemory(key, hash, touched, at: moment, storage)
       }
-      write.times = stored.touched(
-        at: moment.time, timeToLive: timeToLive, timeToIdle: timeToIdle)
+      write.times = touched(stored)
       write.condition = .version(stored.version)
       write.version = order.versions.draw()
       // What memory has counts no more with the commit.

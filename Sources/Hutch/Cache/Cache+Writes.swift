@@ -320,11 +320,21 @@ extension Cache {
   func touch(
     _ key: Bytes, timeToLive: Int64, timeToIdle: Int64, in scope: Tiers
   ) throws(Failure) -> Bool {
-    let moment = clock.moment().read
-    let hash = memory.hash(key)
-    let touched = { (record: Record) in
-      record.touched(at: moment.time, timeToLive: timeToLive, timeToIdle: timeToIdle)
+    var new = NewTimes(timeToLive: timeToLive, timeToIdle: timeToIdle, at: clock.moment().read)
+    guard try touch(key, &new, in: scope) else { return false }
+    if new.isEarly {
+      new.renew(at: clock.moment().read)
+      _ = try touch(key, &new, in: scope)
     }
+    return true
+  }
+
+  private func touch(
+    _ key: Bytes, _ new: inout NewTimes, in scope: Tiers
+  ) throws(Failure) -> Bool {
+    let moment = new.moment
+    let hash = memory.hash(key)
+    func touched(_ record: Record) -> Record { new.set(record) }
     guard storage != nil else {
       // An entry may grow with its times, so that it or others are evicted.
       defer { events.deliver() }
@@ -337,9 +347,7 @@ extension Cache {
     }
     return try withStorage { (storage) throws(Failure) in
       if coherence != nil {
-        return try touchShared(
-          key, hash, timeToLive: timeToLive, timeToIdle: timeToIdle, at: moment, in: scope,
-          storage)
+        return try touchShared(key, hash, touched, at: moment, in: scope, storage)
       }
       let named = try Block.allocate(key: key, record: Record())
       var write = StoreWrite(.touch, named.unowned, hash)
@@ -385,7 +393,7 @@ extension Cache {
 
   /// Touches what memory has. The record is part of an immutable block: a touch makes a new one,
   /// for the same version, and begins again if another write came between.
-  private func touchInMemory(
+  func touchInMemory(
     _ key: Bytes, _ hash: UInt64, _ touched: (Record) -> Record, at moment: Moment,
     _ storage: (any Storage)?
   ) throws(Failure) -> Bool {

@@ -129,3 +129,34 @@ extension Record {
     return overflow ? (b < 0 ? Int64.max : Int64.min) : value
   }
 }
+
+/// The times that a touch gives an entry.
+struct NewTimes {
+  /// When the touch began, by its first look at the clock.
+  private(set) var moment: Moment
+  private let timeToLive: Int64
+  private let timeToIdle: Int64
+  /// The entry was written, or touched, after the moment, and has kept that time. The touch is to be
+  /// made once more, at a later moment: of a time that lies in the future by then the clock was set
+  /// back, and such an entry counts as written now.
+  private(set) var isEarly = false
+  private var isRenewed = false
+
+  init(timeToLive: Int64, timeToIdle: Int64, at moment: Moment) {
+    self.moment = moment
+    self.timeToLive = timeToLive
+    self.timeToIdle = timeToIdle
+  }
+
+  mutating func renew(at moment: Moment) {
+    self.moment = moment
+    isEarly = false
+    isRenewed = true
+  }
+
+  mutating func set(_ record: Record) -> Record {
+    isEarly = !isRenewed && record.created > moment.time
+    return record.touched(
+      at: isEarly ? record.created : moment.time, timeToLive: timeToLive, timeToIdle: timeToIdle)
+  }
+}
