@@ -320,7 +320,7 @@ final class DiskFixture: @unchecked Sendable {
       let limits = tier.limits
       if limits.count != 0 { #expect(stats.count <= limits.count, sourceLocation: sourceLocation) }
       if limits.cost != 0 { #expect(stats.cost <= limits.cost, sourceLocation: sourceLocation) }
-      #expect(!tier.inFlight.discardAll(in: tier.place), sourceLocation: sourceLocation)
+      #expect(!tier.content.inFlight.discardAll(in: tier.place), sourceLocation: sourceLocation)
       #expect(tier.queue.isEmpty, sourceLocation: sourceLocation)
     }
   }

@@ -29,7 +29,7 @@ extension DiskTier {
   func carryOut(_ write: QueuedWrite, _ transaction: inout Transaction) throws(Failure) {
     let old = write.entry == nil ? nil : try transaction.manifest.find(write.key)
     if write.entry != nil {
-      if mayHaveOthers {
+      if members.mayHaveOthers {
         // Even, but for what this transaction has done itself.
         write.result.markBefore = shared.counters.mark(write.hash) & ~1
       }

@@ -78,7 +78,8 @@ extension DiskTier {
       throw error
     }
     evictor.forgetCandidates()
-    endSharing()
+    shared.ended()
+    members.noteLearnt()
     holdLimit(manifest)
     publish(manifest.meta)
   }
@@ -171,9 +172,9 @@ extension DiskTier {
   /// A whole sweep, from its beginning.
   private func checkFiles(_ report: inout CheckReport) {
     while sweepOrphans() {}
-    writerLock.withLock { orphans.begin() }
+    writerLock.withLock { content.orphans.begin() }
     while sweepOrphans() {}
-    report.orphans = writerLock.withLock { orphans.removed }
+    report.orphans = writerLock.withLock { content.orphans.removed }
   }
 
   /// A row's value does not change while it has this id, so a wrong charge is still wrong when it

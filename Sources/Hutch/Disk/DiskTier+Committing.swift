@@ -120,8 +120,8 @@ extension DiskTier {
     try catchUp()
     guard let manifest else { throw downFailure }
     try raiseDurability(manifest)
-    isTransacting.store(true, ordering: .releasing)
-    defer { isTransacting.store(false, ordering: .releasing) }
+    members.beginTransaction()
+    defer { members.endTransaction() }
     var transaction = Transaction(manifest, at: latestTime, limits, accesses)
     do throws(Failure) {
       // Before files go: a read that missed one must not be shown its row again.
@@ -184,13 +184,13 @@ extension DiskTier {
     }
     counters.evictions.add(transaction.evictions)
     counters.expirations.add(transaction.expirations)
-    for file in transaction.files.elements { trash.add(file, in: place) }
+    content.remove(transaction.files, in: place)
     shared.generation = manifest.meta.generation
     noteMarks(batch)
     shared.ended()
     holdLimit(manifest)
     publish(manifest.meta)
-    endSharing()
+    members.noteLearnt()
   }
 
   // MARK: access times
@@ -212,7 +212,7 @@ extension DiskTier {
   }
 
   func flush(at moment: Moment) throws(Failure) {
-    if isLeft { throw downFailure }
+    if members.isLeft { throw downFailure }
     let barrier = QueuedWrite()
     queue.submit(barrier)
     while queue.waitOrLead(for: barrier) { lead() }

@@ -16,7 +16,7 @@ extension DiskTier: FileStorage {
 
   func begin(_ suffix: FileSuffix) throws(Failure) -> PendingFile {
     guard let directory = placeIfUp else { throw downFailure }
-    return try PendingFile.create(suffix, in: directory, inFlight)
+    return try PendingFile.create(suffix, in: directory, content.inFlight)
   }
 
   func append(_ bytes: Bytes, to file: PendingFile) throws(Failure) {
@@ -30,7 +30,7 @@ extension DiskTier: FileStorage {
   ) throws(Failure) -> PendingFile? {
     guard let directory = placeIfUp else { throw downFailure }
     return try PendingFile.link(
-      path, source, size: size, checksum: checksum, suffix, in: directory, inFlight, syncing)
+      path, source, size: size, checksum: checksum, suffix, in: directory, content.inFlight, syncing)
   }
 
   // MARK: finding
@@ -112,14 +112,11 @@ extension DiskTier: FileStorage {
 
   // MARK: holding
 
-  func hold() { writerLock.withLock { trash.holds += 1 } }
+  func hold() { writerLock.withLock { content.hold() } }
 
   func release() {
-    if isLeft { return }
-    writerLock.withLock {
-      trash.holds -= 1
-      if trash.holds == 0 { trash.moveHeld(in: place) }
-    }
+    if members.isLeft { return }
+    writerLock.withLock { content.release(in: place) }
   }
 }
 

@@ -18,7 +18,7 @@ import Synchronization
 /// it remembers is never less than coherent, and the parent never takes itself for alone.
 extension DiskTier {
   var sharing: StorageSharing? {
-    mayHaveOthers
+    members.mayHaveOthers
       ? StorageSharing(counters: shared.counters, nextVersion: shared.nextVersion) : nil
   }
 
@@ -29,7 +29,7 @@ extension DiskTier {
   func prepareFork(until end: Deadline) -> Bool {
     guard writerMutex.lock(until: end) else { return false }
     do throws(Failure) {
-      try makeForChild(until: end)
+      try members.makeForChild(place, until: end)
     } catch {
       counters.failures.add()
       writerMutex.unlock()
@@ -39,33 +39,9 @@ extension DiskTier {
       if holdRest(until: end) { return true }
       readers.endHold()
     }
-    // There will be no child that would be counted.
-    if forChild >= 0 {
-      shared.members = max(1, shared.members) - 1
-      shared.idleMembers = max(1, shared.idleMembers) - 1
-    }
-    closeForChild()
+    members.dropChild()
     writerMutex.unlock()
     return false
-  }
-
-  /// The lock's open file that the child will have, and its membership. Nothing for a tier that
-  /// has never been in service: the child will see for itself.
-  private func makeForChild(until end: Deadline) throws(Failure) {
-    guard let directoryLock else { return }
-    directoryLock.shareTurn()
-    shared.isHandedOut = true
-    mayHaveOthers = true
-    var pause: useconds_t = 0
-    while !directoryLock.tryTurn() {
-      if end.hasPassed { throw Failure(.timedOut, "another process writes") }
-      pause = min(pause + 20, 1000)
-      usleep(pause)
-    }
-    defer { directoryLock.endTurn() }
-    forChild = try directoryLock.makeForChild(place)
-    shared.members += 1
-    shared.idleMembers += 1
   }
 
   /// Closes every connection. True: the readers' locks are held.
@@ -74,7 +50,7 @@ extension DiskTier {
     if let manifest {
       manifest.leaveAsIs()
       self.manifest = nil
-      isAsleep = isUp
+      members.isAsleep = isUp
     }
     return true
   }
@@ -82,12 +58,12 @@ extension DiskTier {
   /// The locks that are held for a few steps only.
   private func holdRest(until end: Deadline) -> Bool {
     guard queue.hold(until: end) else { return false }
-    if stateLock.lock(until: end) {
-      if inFlight.hold(until: end) {
+    if service.hold(until: end) {
+      if content.inFlight.hold(until: end) {
         if accesses.hold(until: end) { return true }
-        inFlight.letGo()
+        content.inFlight.letGo()
       }
-      stateLock.unlock()
+      service.letGo()
     }
     queue.letGo()
     return false
@@ -95,23 +71,18 @@ extension DiskTier {
 
   private func letGo() {
     accesses.letGo()
-    inFlight.letGo()
-    stateLock.unlock()
+    content.inFlight.letGo()
+    service.letGo()
     queue.letGo()
     readers.endHold()
     writerMutex.unlock()
-  }
-
-  private func closeForChild() {
-    if forChild >= 0 { CSystem.close(forChild) }
-    forChild = -1
   }
 
   // MARK: after
 
   /// In the parent.
   func endFork() {
-    closeForChild()
+    members.closeForChild()
     letGo()
   }
 
@@ -123,18 +94,15 @@ extension DiskTier {
       leave()
       return
     }
-    if forChild >= 0 { directoryLock?.takeOver(forChild) }
-    forChild = -1
-    hasParentsState = true
-    isAsleep = true
+    members.beginInChild()
     queue.forgetWrites()
     letGo()
   }
 
   /// The first turn after a fork.
   func wake() throws(Failure) {
-    isAsleep = false
-    if hasParentsState { dropParentsState() }
+    members.isAsleep = false
+    if members.hasParentsState { dropParentsState() }
     guard isUp, manifest == nil else { return }
     do throws(Failure) {
       manifest = try Manifest.open(place, durability)
@@ -142,21 +110,17 @@ extension DiskTier {
       goDown(error)
       throw error
     }
-    // Whatever it has, it is to be asked.
-    sequence = shared.begun &- 1
+    members.forgetSequence()
   }
 
   /// What this tier has under way is the parent's.
   private func dropParentsState() {
-    hasParentsState = false
-    shared.idleMembers = max(1, shared.idleMembers) - 1
-    trash = Trash()
+    members.dropParentsState()
+    content.forget()
     evictor = Evictor()
     sweeper = Sweeper()
     upkeep = Upkeep()
-    orphans = OrphanSweep()
     accesses.forget()
-    inFlight.forget()
   }
 
   /// In the child: it has its turn before it leaves anything behind in the directory.
@@ -164,38 +128,19 @@ extension DiskTier {
 
   // MARK: a child without a part in the directory
 
-  /// Gives up the copies of the lock's descriptors, which would keep the directory locked for as
-  /// long as this process lives.
-  func closeLocks() {
-    for number in [lockNumber.exchange(-1, ordering: .relaxed),
-      doorNumber.exchange(-1, ordering: .relaxed)] where number >= 0
-    {
-      CSystem.close(number)
-    }
-  }
+  func closeLocks() { members.closeLocks() }
 
   /// Out of service for ever. Nothing of the parent's is closed or freed: it may be in the midst
   /// of a change, and SQLite's connections must not be touched.
   private func leave() {
-    closeLocks()
-    if let directoryLock { _ = Unmanaged.passRetained(directoryLock) }
     if let manifest { _ = Unmanaged.passRetained(manifest) }
-    // Versions are still drawn from there.
-    _ = Unmanaged.passRetained(shared)
-    directoryLock = nil
     manifest = nil
-    mayHaveOthers = false
+    members.leave()
+    service.leave()
     readers.leaveBehind()
     queue.leaveBehind()
     accesses.leaveBehind()
+    content.inFlight.leaveBehind()
     writerMutex.renew()
-    stateLock.renew()
-    inFlight.leaveBehind()
-    up.store(false, ordering: .releasing)
-    isAsleep = false
-    hasParentsState = false
-    isTold = true
-    reason = Failure(.forked, "the disk tier belongs to the parent of this process")
-    isLeft = true
   }
 }

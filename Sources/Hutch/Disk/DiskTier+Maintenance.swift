@@ -11,7 +11,7 @@ extension DiskTier {
 
   func maintain(at moment: Moment) -> Bool {
     guard isUp || reopen() else { return false }
-    list()
+    service.list(observer)
     var hasMore = idle.run(in: self, at: moment)
     hasMore = sweepOrphans() || hasMore
 
@@ -76,8 +76,8 @@ extension DiskTier {
     }
     guard isUp else { return false }
 
-    hasMore = trash.empty(DiskTier.filesInSlice, in: place) || hasMore
-    hasMore = trash.emptyOlder(DiskTier.filesInSlice, in: place) || hasMore
+    hasMore = content.empty(DiskTier.filesInSlice, in: place) || hasMore
+    hasMore = content.emptyOlder(DiskTier.filesInSlice, in: place) || hasMore
     // The first one is synced (see Manifest.checkpoint): early, while there is little to sync,
     // and here rather than in somebody's put.
     let due = manifest.isMarked ? min(2 << 20, SpaceLedger(limits).logBound / 2) : 512 << 10
@@ -94,13 +94,8 @@ extension DiskTier {
 
   /// Tells of a change of state, once, with no lock held.
   func announce() {
-    guard let observer else { return }
-    let failure = stateLock.withLock { () -> Failure? in
-      guard !isUp, !isTold else { return nil }
-      isTold = true
-      return reason
-    }
-    if let failure { observer.storeChanged(failure) }
+    guard let observer, let failure = service.takeUntold() else { return }
+    observer.storeChanged(failure)
   }
 
   // MARK: orphans
@@ -110,27 +105,26 @@ extension DiskTier {
     // Neither listing nor reading rows needs the writers to stand still, but how far it has
     // come does; slices are small, and there is nothing to do after a clean end.
     writerLock.withLock {
-      // A file that is held looks like an orphan.
-      guard isUp, !orphans.isDone, trash.holds == 0 else { return false }
+      guard isUp, content.maySweep else { return false }
       do throws(Failure) {
-        if let after = orphans.wantsRowsAfter {
+        if let after = content.orphans.wantsRowsAfter {
           let reached = try withReader { (reader) throws(Failure) in
             try reader.walk(after: after, limit: OrphanSweep.rowsInSlice) { (_, row) throws(Failure) in
-              if let name = row.file { orphans.strike(name) }
+              if let name = row.file { content.orphans.strike(name) }
             }
           }
-          if let reached { orphans.noteRows(upTo: reached.isEnd ? nil : reached.last) }
+          if let reached { content.orphans.noteRows(upTo: reached.isEnd ? nil : reached.last) }
         } else {
-          try orphans.step(in: place) { name in
-            inFlight.contains(name) || mayBeOnItsWay(name)
+          try content.orphans.step(in: place) { name in
+            content.isOnItsWay(name, in: place, isAlone: members.isAlone)
           }
         }
       } catch {
         note(error)
         return false
       }
-      if orphans.isDone { shared.owesSweep = false }
-      return !orphans.isDone
+      if content.orphans.isDone { shared.owesSweep = false }
+      return !content.orphans.isDone
     }
   }
 }

@@ -14,16 +14,14 @@ extension DiskTier {
           throw Failure(.badDirectory, "the directory cannot be opened")
         }
         try tier.attach(directory)
-        tier.up.store(true, ordering: .releasing)
+        tier.service.goUp(isListed: true)
       } catch {
         // The next one that is alone makes it anew.
-        if tier.directoryLock?.isAlone ?? false { tier.shared.remove(from: directory) }
+        if tier.members.lock?.isAlone ?? false { tier.shared.remove(from: directory) }
         guard options.isOptional && error.isOfDirectory else { throw error }
         // Another opening may be able to use it.
-        tier.use(nil)
-        tier.reason = error
-        tier.isTold = false
-        tier.postponeTry()
+        tier.members.use(nil)
+        tier.service.beginDown(error)
       }
     }
     return tier
@@ -34,13 +32,15 @@ extension DiskTier {
     try checkSQLite()
     // Before anything is touched, and again under the lock, when it counts.
     try refuseOthers(directory)
-    let isNew = try lock(directory)
+    let isNew = try members.acquire(directory, options.sharing)
     met = Met()
     do throws(Failure) {
-      let isAlone = try enter(directory, isNew: isNew)
+      let isAlone = try members.enter(
+        options.sharing == .shared ? directory : nil, isNew: isNew)
+      if isNew && !shared.isHandedOut { hash = shared.hash }
       let manifest = try openManifest(directory)
       if isAlone { try adopt(manifest, directory) } else { try join(manifest, directory) }
-      settleIn(isAlone: isAlone)
+      begin(isAlone: isAlone)
       if !isAlone { try changeLimits() }
     } catch {
       manifest = nil
@@ -91,23 +91,6 @@ extension DiskTier {
     }
   }
 
-  /// False: it is ours already.
-  private func lock(_ directory: Directory) throws(Failure) -> Bool {
-    if directoryLock?.belongs(to: directory) ?? false { return false }
-    let new = try WriterLock(directory)
-    try new.acquire(options.sharing)
-    use(new)
-    return true
-  }
-
-  /// The numbers first: a child that is forked meanwhile must not close what another file has by
-  /// then.
-  private func use(_ lock: WriterLock?) {
-    lockNumber.store(lock?.descriptors.file ?? -1, ordering: .releasing)
-    doorNumber.store(lock?.descriptors.door ?? -1, ordering: .releasing)
-    directoryLock = lock
-  }
-
   /// The directory's manifest, in order: what is damaged is set aside, what is not there is
   /// made.
   private func openManifest(_ directory: Directory) throws(Failure) -> Manifest {
@@ -148,7 +131,7 @@ extension DiskTier {
     try ManifestFile.setAside(in: directory)
     met.setAside = true
     shared.advanceEpoch()
-    orphans.begin()
+    content.orphans.begin()
   }
 
   private func openWhole(_ directory: Directory) throws(Failure) -> Manifest {
@@ -185,7 +168,7 @@ extension DiskTier {
       }
       clock.setAnchor(boot.offset)
     }
-    if !meta.isClean || meta.owesSweep { orphans.begin() }
+    if !meta.isClean || meta.owesSweep { content.orphans.begin() }
     // What an opening that was killed has not synced, this one has not either.
     if meta.isClean || durability.rawValue < meta.durability.rawValue {
       meta.durability = durability
@@ -232,32 +215,21 @@ extension DiskTier {
   /// Begins to use a manifest.
   func take(_ opened: Manifest, _ meta: Meta, _ directory: Directory) {
     manifest = opened
-    trash.forget()
+    content.forgetTrash()
     evictor = Evictor()
     sweeper = Sweeper()
     upkeep = Upkeep()
     idle.begin(meta.mayIdle || ages.timeToIdle != 0)
     latestTime = max(latestTime, meta.lastTime)
     counters.storage.store(meta.storage.rawValue, ordering: .relaxed)
-    stateLock.withLock {
-      place = directory
-      reason = nil
-    }
+    service.move(to: directory)
   }
 
   // MARK: out of service
 
   /// From here on the tier has no entries and takes none. Called with any lock but the
   /// state's; the next holder of the writer lock closes the connections.
-  func goDown(_ failure: Failure) {
-    stateLock.withLock {
-      guard isUp else { return }
-      reason = failure
-      isTold = false
-      postponeTry()
-      up.store(false, ordering: .releasing)
-    }
-  }
+  func goDown(_ failure: Failure) { service.goDown(failure) }
 
   /// Closes what a tier that is down still has open. The writer lock is held.
   func detach() {
@@ -267,34 +239,23 @@ extension DiskTier {
     guard let manifest else { return }
     manifest.leaveAsIs()
     self.manifest = nil
-    trash.forget()
-  }
-
-  private static let pauseBeforeTry: Int64 = 1_000_000_000
-
-  private func postponeTry() {
-    nextTry.store(Clock.read(CLOCK_MONOTONIC) + DiskTier.pauseBeforeTry, ordering: .relaxed)
+    content.forgetTrash()
   }
 
   /// A write finds the tier down. No lock is held.
   func reopenIfDue() {
-    if Clock.read(CLOCK_MONOTONIC) >= nextTry.load(ordering: .relaxed) { _ = reopen() }
+    if service.isTryDue { _ = reopen() }
   }
 
   /// Tries to open the directory again, at its path. True if the tier is up; the writer lock
   /// is not held.
   func reopen() -> Bool {
-    if isLeft { return false }
+    if members.isLeft { return false }
     let isBack = writerLock.withLock { () -> Bool in
       detach()
       guard !isUp else { return false }
-      // What SQLite did not find, it will not find at the opening either.
-      if let reason = stateLock.withLock({ self.reason }), reason.status == .corrupt,
-        reason.sqlite == 0
-      {
-        isCondemned = true
-      }
-      postponeTry()
+      if service.foundDamageItself { isCondemned = true }
+      service.postponeTry()
       do throws(Failure) {
         // A directory that somebody has removed is not ours to make again.
         let directory = try Directory.open(
@@ -302,38 +263,23 @@ extension DiskTier {
           allowsNetwork: options.allowsNetworkDirectory)
         try attach(directory)
       } catch {
-        stateLock.withLock { reason = error }
+        service.noteFailedTry(error)
         return false
       }
       // Before a put can meet the directory, which may be a copy from elsewhere.
       observer?.storeReturns(firstVersion)
-      stateLock.withLock { up.store(true, ordering: .releasing) }
-      isListed.store(observer == nil, ordering: .relaxed)
+      service.goUp(isListed: observer == nil)
       return true
     }
     if isBack {
-      list()
+      service.list(observer)
       observer?.storeChanged(nil)
       tellMet()
     }
     return isBack
   }
 
-  /// Sees to it that the process knows where the tier is. Tried again by maintenance: until it
-  /// does, another opening of the directory is told that it is busy.
-  func list() {
-    guard let observer, !isListed.load(ordering: .relaxed), let place = placeIfUp else { return }
-    let isDone = Process.relist(
-      observer.identity, device: place.device, inode: place.inode)
-    if isDone { isListed.store(true, ordering: .relaxed) }
-  }
-
-  var downFailure: Failure {
-    let words: StaticString = "the disk tier is out of service"
-    guard let reason = stateLock.withLock({ reason }) else { return Failure(.tierDown, words) }
-    if isLeft { return reason }
-    return reason.with(.tierDown, words)
-  }
+  var downFailure: Failure { service.failure }
 
   // MARK: the end
 
@@ -341,11 +287,11 @@ extension DiskTier {
     writerLock.withLock {
       defer {
         manifest = nil
-        use(nil)
-        leavePlace()
+        members.use(nil)
+        service.close()
       }
       // Never in service: there is nothing to end.
-      if directoryLock == nil { return nil }
+      if members.lock == nil { return nil }
       // The cache above has ended.
       defer { untold = DroppedEntries() }
       guard isUp, let manifest else {
@@ -354,7 +300,6 @@ extension DiskTier {
       }
       // Reads have ended, says the caller.
       readers.close()
-      defer { stateLock.withLock { up.store(false, ordering: .releasing) } }
       do throws(Failure) {
         guard !manifest.hasMoved else {
           manifest.leaveAsIs()
@@ -383,13 +328,6 @@ extension DiskTier {
     return status.st_nlink == 0
   }
 
-  /// The directory's descriptor goes with the last that has it: a writer of a value in pieces
-  /// may still.
-  private func leavePlace() {
-    guard let path = try? Directory.unopened(path: place.path) else { return }
-    stateLock.withLock { place = path }
-  }
-
   /// The next opening has to look through the manifest, for whatever reason.
   private static func unclean(_ cause: Failure) -> Failure {
     cause.with(.io, "closed, but the end was not clean")
@@ -403,9 +341,7 @@ extension DiskTier {
     }
     var meta = manifest.meta
     meta.isClean = true
-    trash.endHolds(in: place)
-    meta.owesSweep = !orphans.isDone || trash.hasLostSight || inFlight.discardAll(in: place)
-      || shared.owesSweep
+    meta.owesSweep = content.end(in: place) || !content.orphans.isDone || shared.owesSweep
     meta.lastTime = latestTime
     meta.nextVersion = max(firstVersion, min(lastVersion &+ 1, meta.nextVersion))
     try manifest.begin()
@@ -415,7 +351,7 @@ extension DiskTier {
       manifest.rollback()
       throw error
     }
-    _ = trash.empty(4096, in: place)
+    _ = content.empty(4096, in: place)
     guard try manifest.checkpoint(.truncating, past: readers, synced: true) else {
       throw Failure(.io, "the manifest's log could not be moved into it")
     }

@@ -171,7 +171,7 @@ extension DiskTier {
 
   /// The commits of the directory so far, if no other process can add to them.
   private var quietState: UInt64? {
-    guard mayHaveOthers else { return 0 }
+    guard members.mayHaveOthers else { return 0 }
     return options.isMaintained ? shared.quietState : nil
   }
 
@@ -231,7 +231,7 @@ extension DiskTier {
   var owesRemovals: Bool { foundDamage.load(ordering: .relaxed) }
 
   func settle() {
-    guard foundDamage.exchange(false, ordering: .relaxed), !isLeft else { return }
+    guard foundDamage.exchange(false, ordering: .relaxed), !members.isLeft else { return }
     // Every transaction removes what is barred; what cannot be is tried again later.
     let barrier = QueuedWrite()
     queue.submit(barrier)

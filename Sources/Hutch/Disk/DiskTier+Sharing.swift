@@ -40,8 +40,8 @@ extension DiskTier {
   func beginTurn() {
     writerMutex.lock()
     do throws(Failure) {
-      try directoryLock?.beginTurn()
-      if isAsleep { try wake() }
+      try members.lock?.beginTurn()
+      if members.isAsleep { try wake() }
       try catchUp()
     } catch {
       // A transaction asks again and fails; a checkpoint asks for the turn (`mayWrite`).
@@ -54,7 +54,7 @@ extension DiskTier {
   func endTurn() -> DroppedEntries {
     var dropped = DroppedEntries()
     swap(&dropped, &untold)
-    directoryLock?.endTurn()
+    members.lock?.endTurn()
     writerMutex.unlock()
     return dropped
   }
@@ -64,16 +64,15 @@ extension DiskTier {
   func catchUp() throws(Failure) {
     guard isUp, let manifest else { return }
     try raiseDurability(manifest)
-    guard directoryLock?.mayWrite ?? false else {
+    guard members.mayWrite else {
       throw Failure(.io, "the directory's lock cannot be had")
     }
     guard isSameManifest else {
       detach()
       throw downFailure
     }
-    let begun = shared.begun
+    if members.isCurrent { return }
     let isSettled = shared.isSettled
-    if begun == sequence && isSettled { return }
     let mayIdle = manifest.meta.mayIdle
     do throws(Failure) {
       takeLimits(try manifest.reload(shared, trustsLog: isSettled, in: place))
@@ -84,9 +83,8 @@ extension DiskTier {
     if !isSettled { shared.evenAll() }
     if !mayIdle && manifest.meta.mayIdle { idle.note(Int64.min) }
     shared.generation = manifest.meta.generation
-    sequence = begun
     publish(manifest.meta)
-    shared.noteDone()
+    members.noteLearnt()
   }
 
   /// The limits are the manifest's.
@@ -97,23 +95,15 @@ extension DiskTier {
   /// Whether the manifest is the one that this tier has open. If another process has set it
   /// aside, the tier goes down, and is opened again by maintenance.
   var isSameManifest: Bool {
-    guard shared.epoch != epoch.load(ordering: .acquiring) else { return true }
+    if members.hasSameManifest { return true }
     goDown(Failure(.tierDown, "another process found the manifest damaged"))
     return false
-  }
-
-  /// A transaction is committed, or has changed nothing.
-  func endSharing() {
-    shared.ended()
-    sequence = shared.begun
-    shownSequence.store(sequence, ordering: .releasing)
-    shared.noteDone()
   }
 
   /// The numbers under which these writes' entries may be remembered above: what the counters
   /// will be in a moment. Memory learns them before, so that what it has does not stop counting.
   func noteMarks(_ batch: [QueuedWrite]) {
-    guard mayHaveOthers else { return }
+    guard members.mayHaveOthers else { return }
     for (index, queued) in batch.enumerated() {
       guard let entry = queued.entry else { continue }
       // What the same transaction has replaced is not to count again.
@@ -150,25 +140,6 @@ extension DiskTier {
 
   // MARK: opening and closing
 
-  /// Becomes a member. True: there is no other. The turn is ours.
-  func enter(_ directory: Directory, isNew: Bool) throws(Failure) -> Bool {
-    guard let directoryLock else { return true }
-    try directoryLock.beginTurn()
-    let isAlone = directoryLock.isAlone
-    guard isNew else {
-      if isAlone { shared.evenAll() }
-      return isAlone
-    }
-    if shared.isHandedOut && !isAlone {
-      // Memory goes by another hash of keys, and by counters that are no more.
-      throw Failure(.busy, "other processes have opened the directory anew")
-    }
-    try shared.map(options.sharing == .shared ? directory : nil, isAlone: isAlone)
-    if !shared.isHandedOut { hash = shared.hash }
-    if !isAlone { shared.members += 1 }
-    return isAlone
-  }
-
   /// Takes over a manifest that others have open.
   func join(_ opened: Manifest, _ directory: Directory) throws(Failure) {
     guard options.kind == .unspecified || options.kind == opened.meta.storage else {
@@ -184,37 +155,24 @@ extension DiskTier {
   }
 
   /// The manifest is this tier's, and others may come.
-  func settleIn(isAlone: Bool) {
+  func begin(isAlone: Bool) {
     // At the next turn the others find it: see `raiseDurability`.
     let own = liveDurability.load(ordering: .relaxed)
     shared.durability = isAlone ? own : max(own, shared.durability)
     liveDurability.max(shared.durability, ordering: .relaxed)
-    if isAlone {
-      shared.members = 1
-      shared.idleMembers = 0
-      shared.nextVersion.pointee.max(firstVersion, ordering: .relaxed)
-      shared.owesSweep = !orphans.isDone
-    }
-    epoch.store(shared.epoch, ordering: .releasing)
-    sequence = shared.begun
-    shownSequence.store(sequence, ordering: .releasing)
-    shared.noteDone()
+    members.begin(
+      isAlone: isAlone, firstVersion: firstVersion, owesSweep: !content.orphans.isDone)
   }
 
   /// Ends a membership that is not the last one. False: it is. The turn is ours.
   func leaveOthers(_ manifest: Manifest) throws(Failure) -> Bool {
-    guard let directoryLock, !directoryLock.isAlone else {
-      // Somebody died, and may have left files.
-      if shared.noteAlone() { shared.owesSweep = true }
-      return false
-    }
+    guard members.leaveOthers() else { return false }
     for _ in 0..<64 where queue.hasBars { try attempt([]) }
     for _ in 0..<2 {
       while try flushAccesses(1024) {}
     }
-    trash.endHolds(in: place)
-    while trash.empty(4096, in: place) {}
-    if inFlight.discardAll(in: place) || trash.hasLostSight { shared.owesSweep = true }
+    if content.end(in: place) { shared.owesSweep = true }
+    content.emptyAll(in: place)
     shared.members = max(1, shared.members) - 1
     // The log stays the others'.
     manifest.leaveAsIs()
@@ -223,64 +181,26 @@ extension DiskTier {
 
   // MARK: maintenance
 
-  /// A minute, and an hour, in nanoseconds.
-  private static let minute: Int64 = 60_000_000_000
-  private static let hour: Int64 = 60 * minute
-
   /// What others may have left. The turn is ours.
   func lookAfterOthers() {
-    guard mayHaveOthers, let directoryLock, isUp else { return }
+    guard members.mayHaveOthers, isUp else { return }
     // What was kept while this process was alone would stand in the way of others' checkpoints.
     if shared.counters.hasOthers { readers.letGo() }
     let now = Clock.read(CLOCK_MONOTONIC)
-    guard now - lookedAfter >= DiskTier.minute else { return }
-    lookedAfter = now
-    trash.lookForOlder()
+    guard let haveLost = members.lookAfterOthers(at: now) else { return }
     if manifest?.meta.mayIdle ?? false { idle.note(Int64.min) }
-    let lostSome = directoryLock.isAlone && shared.members > 1 && shared.noteAlone()
-    if orphans.isDone && (lostSome || now - sweptOrphans >= DiskTier.hour) {
-      sweptOrphans = now
-      orphans.begin()
-      shared.owesSweep = true
-    }
-  }
-
-  /// Whether a content file without a row may be another process's on its way to one. The turn
-  /// is ours.
-  func mayBeOnItsWay(_ name: ContentName) -> Bool {
-    guard let directoryLock, !directoryLock.isAlone else { return false }
-    // Its owner has taken it away since it was listed.
-    guard let status = ContentFiles.status(name, in: place) else { return true }
-    // The change, and not the writing: a file that was linked or moved here keeps the time of the
-    // latter.
-    let since = Int64(status.st_ctim.tv_sec) &* 1_000_000_000
-    return Record.difference(Clock.read(CLOCK_REALTIME), since) < DiskTier.hour
+    if content.lookAfterOthers(haveLost, at: now) { shared.owesSweep = true }
   }
 
   // MARK: numbers
 
-  /// The count and the cost, after the commits of all processes; nil: `counters` has them. The
-  /// files that this process has removed are counted, those of others are not.
-  ///
-  ///     the last transaction that has begun is          the numbers are in
-  ///     the one after which `counters` was published    `counters`
-  ///     this process's, and under way                   `counters`, as before it
-  ///     another one, which has ended                    the shared state
-  ///     another one, under way, or its process died     the manifest
-  ///
-  /// A sum is never taken of rows before a commit and of removed files after it: that would be
-  /// above the limit.
+  /// The count and the cost, after the commits of all processes; nil: `counters` has them.
   func sharedSums() -> (count: UInt64, cost: UInt64)? {
     guard isUp else { return nil }
-    for _ in 0..<8 {
-      let begun = shared.begun
-      let shown = shownSequence.load(ordering: .acquiring)
-      if shown == begun { return nil }
-      if shown == begun &- 1 && isTransacting.load(ordering: .acquiring) { return nil }
-      guard shared.isSettled else { continue }
-      let removed = counters.trash.load(ordering: .acquiring)
-      let sums = (shared.count, shared.charges &+ UInt64(shared.log.size) &+ removed)
-      if shared.isSettled && shared.begun == begun { return sums }
+    switch members.sums({ counters.trash.load(ordering: .acquiring) }) {
+    case .counters: return nil
+    case .shared(let count, let bytes): return (count, bytes)
+    case .manifest: break
     }
     let removed = counters.trash.load(ordering: .acquiring)
     let sums = try? withReader { (reader) throws(Failure) in

@@ -39,7 +39,7 @@ extension DiskTier {
   func holdLimit(_ manifest: Manifest) {
     let ledger = SpaceLedger(limits)
     let room = ledger.roomForTrash(sum(manifest))
-    while trash.bytes > room, trash.empty(64, to: room, in: place) {}
+    content.emptyAll(to: room, in: place)
     if ledger.mustCutLog(sum(manifest)) {
       moveLog(manifest, .truncating)
     } else if manifest.logUsed >= ledger.logToMove(free: spaceLeft) {
@@ -49,8 +49,8 @@ extension DiskTier {
 
   private func sum(_ manifest: Manifest) -> SpaceLedger.Sum {
     SpaceLedger.Sum(
-      rows: manifest.meta.charges, trash: trash.bytes,
-      othersTrash: trash.bytes * (Int64(max(1, shared.members)) - 1), log: Int64(manifest.log))
+      rows: manifest.meta.charges, trash: content.removedBytes,
+      othersTrash: content.removedBytes * (Int64(max(1, shared.members)) - 1), log: Int64(manifest.log))
   }
 
   /// True if the log has reached its ceiling, and cannot be moved.
@@ -76,7 +76,7 @@ extension DiskTier {
   @discardableResult
   func checkpoint(_ manifest: Manifest, _ kind: Manifest.Checkpoint) -> Bool {
     // Beside another process's commit it would spoil the database.
-    guard directoryLock?.mayWrite ?? true else { return false }
+    guard members.lock == nil || members.mayWrite else { return false }
     do throws(Failure) {
       return try manifest.checkpoint(kind, past: readers)
     } catch {
@@ -90,12 +90,12 @@ extension DiskTier {
   func publish(_ meta: Meta) {
     counters.count.store(UInt64(meta.count), ordering: .relaxed)
     let log = manifest?.log ?? 0
-    let removed = UInt64(max(0, trash.bytes + trash.heldBytes))
+    let removed = UInt64(max(0, content.removedBytes + content.heldBytes))
     counters.trash.store(removed, ordering: .releasing)
     counters.cost.store(
       UInt64(max(0, meta.charges)) + removed + UInt64(log), ordering: .relaxed)
     if let manifest {
-      shownSequence.store(sequence, ordering: .releasing)
+      members.show()
       shared.publish(meta, manifest)
     }
   }
@@ -141,7 +141,7 @@ extension DiskTier {
     spaceLeft = space.free
     let wanted = max(DiskTier.reserve(space.all), minFree) + bytes
     guard space.free < wanted + Int64(manifest.logUsed) else { return Reserve() }
-    while trash.empty(1024, in: place) {}
+    content.emptyAll(in: place)
     checkpoint(manifest, .truncating)
     publish(manifest.meta)
     guard isUp, let now = self.space, now.free < wanted else { return Reserve() }
@@ -170,7 +170,7 @@ extension DiskTier {
   func makeRoomLocked(_ bytes: Int64) {
     guard isUp, let manifest else { return }
     spaceLeft = 0
-    while trash.empty(1024, in: place) {}
+    content.emptyAll(in: place)
     // Not cut: its blocks may be all that the next transaction can have.
     checkpoint(manifest, .restarting)
     if isUp { _ = evictBytes(bytes) }
@@ -203,7 +203,7 @@ extension DiskTier {
     if (try? manifest.vacuum(pages: Int(bytes / 4096) + 64)) == nil { counters.failures.add() }
     checkpoint(manifest, .truncating)
     if isUp {
-      while trash.empty(1024, in: place) {}
+      content.emptyAll(in: place)
       publish(manifest.meta)
     }
     return hasEvicted

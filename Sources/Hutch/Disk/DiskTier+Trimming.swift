@@ -33,7 +33,7 @@ extension DiskTier {
           try body(&transaction)
           gone = before - transaction.meta.count
         }
-        _ = trash.empty(64, in: place)
+        _ = content.empty(64, in: place)
       }
     } catch {
       counters.failures.add()
@@ -166,7 +166,7 @@ extension DiskTier {
       if try self.sweeper.purge(&transaction, DiskTier.rowsInSlice) > 0 { result = .some }
     }
     writerLock.withLock {
-      if trash.empty(64, in: place) { result = .some }
+      if content.empty(64, in: place) { result = .some }
       guard isUp, let manifest else { return }
       if result == .nothing && manifest.log > 0 {
         checkpoint(manifest, .truncating)

@@ -23,7 +23,7 @@ extension DiskTier {
       guard let directory = placeIfUp else { throw downFailure }
       form.file = try PendingFile.write(
         stored, checksum: entry.checksum != 0 ? entry.checksum : Checksum.xxh3(stored),
-        form.suffix ?? FileSuffix(), in: directory, inFlight, syncing
+        form.suffix ?? FileSuffix(), in: directory, content.inFlight, syncing
       ) { makeRoom(Int64($0)) }
     } catch {
       counters.failures.add()
@@ -64,7 +64,7 @@ extension DiskTier {
   }
 
   func write(_ write: inout StoreWrite) {
-    if isLeft {
+    if members.isLeft {
       write.result.failure = downFailure
       if write.kind == .put { write.result.outcome = .failed }
       return

@@ -94,7 +94,7 @@ import Synchronization
 ///     a reader's lock        one connection that reads (Readers). Under it the state's lock and
 ///                            that of the access times
 ///     the queue's lock       queued writes and bars (WriteQueue); O(1)
-///     stateLock              `place`, `reason`; O(1)
+///     the service's lock     where the tier is, and why it is out of service (Service); O(1)
 ///     the locks of FilesInFlight and AccessTimes: nothing else is taken under them
 ///   A fork takes all of them, in this order (DiskTier+Fork.swift).
 ///   `get` and `info` take a reader's lock, and none that is held during I/O of a writer; walks,
@@ -111,7 +111,20 @@ import Synchronization
 /// not made again, unless the disk is optional: that one is made as `hutch_open` would. A tier
 /// that is optional may begin out of service.
 ///
-/// States. `up` is read without a lock; the others are under the writer lock.
+/// Owners. Each has its state, and its own lock if it needs one; the tier composes them.
+///     Service                in service or not, where, why not
+///     Membership             the locks among processes, what is known of their transactions, forks
+///     Content                content files that no row names
+///     WriteQueue, Bars       what is submitted and not committed, and what must not come back
+///     Readers                the connections that read
+///     Transaction            one transaction, with what it owes after its commit
+///     Sweeper, Evictor       the rows that go by age, and those that go for the limits
+///     IdleSearch             the search for entries that were idle for too long
+///     AccessTimes            accesses that are not in the rows yet
+///   None of them knows the tier, but IdleSearch, which calls what every store has.
+///
+/// States. `up` (Service) is read without a lock; the others are under the writer lock: `manifest`,
+/// and the rest in Membership.
 ///
 ///              up     manifest  isAsleep  hasParentsState  isLeft
 ///     up       true   open      false     false            false
@@ -150,14 +163,11 @@ final class DiskTier: Storage {
   let writerMutex: Lock
   /// Nil while the tier is down.
   var manifest: Manifest?
-  var directoryLock: WriterLock?
-  var trash = Trash()
   var evictor = Evictor()
   var sweeper = Sweeper()
   var upkeep = Upkeep()
   /// What committed transactions have dropped, until the end of the turn. See `endTurn`.
   var untold = DroppedEntries()
-  var orphans: OrphanSweep
   /// The highest version that a write has had.
   var highestVersion: UInt64 = 0
   /// The time of the last write or maintenance.
@@ -197,59 +207,14 @@ final class DiskTier: Storage {
   var hash: KeyedHash {
     didSet { accesses.hash = hash }
   }
-  let shared: SharedState
-  /// True if there may be other members: sharing is SHARED, or the process has forked. Set with
-  /// every lock of the tier held, and never cleared but in a child without a part.
-  var mayHaveOthers: Bool {
-    get { canShare.load(ordering: .relaxed) }
-    set { canShare.store(newValue, ordering: .relaxed) }
-  }
-  private let canShare: Atomic<Bool>
-  /// After which transaction `counters` was published. Written under the writer lock.
-  let shownSequence = Atomic<UInt64>(0)
-  /// Whether a transaction of this process is under way, and those of others have been taken
-  /// notice of. Written under the writer lock, which no other process has meanwhile.
-  let isTransacting = Atomic<Bool>(false)
-  /// Under the writer lock, as are those below: what of others this tier has taken notice of.
-  var sequence: UInt64 = 0
-  var lookedAfter: Int64 = 0
-  var sweptOrphans = Clock.read(CLOCK_MONOTONIC)
-  /// Of the manifest that is open. Changed under the writer lock, read by reads.
-  let epoch = Atomic<UInt64>(0)
-
-  // MARK: fork (DiskTier+Fork.swift)
-
-  /// The connections were closed; the next turn opens the manifest again. Under the writer lock.
-  var isAsleep = false
-  /// The tier is a child's copy that has had no turn yet. Likewise.
-  var hasParentsState = false
-  /// The lock's open file that was made for a child; -1: none. Of the thread that forks.
-  var forChild: Int32 = -1
-  /// The tier is a child's copy that could not be handed on: the directory is the parent's.
-  var isLeft = false
+  let members: Membership
+  var shared: SharedState { members.shared }
 
   // MARK: state
 
-  /// Protects `place`, `reason` and `isTold`. `place` is changed with the writer lock held too, so
-  /// a holder of either lock may read it.
-  let stateLock: Lock
-  /// Where the tier is, or was last.
-  var place: Directory
-  /// Whether the process knows where that is. Relaxed: a reminder.
-  let isListed = Atomic<Bool>(true)
-  /// When a put may try to open the directory again; CLOCK_MONOTONIC. Relaxed: of two at once
-  /// one is told so by the lock.
-  let nextTry = Atomic<Int64>(0)
-  /// Why the tier is down.
-  var reason: Failure?
-  /// Whether the observer has been told of it.
-  var isTold = true
-  /// Release when it changes, acquire by readers.
-  let up = Atomic<Bool>(false)
+  let service: Service
+  let content: Content
   let leaseStart = Atomic<UInt64>(1)
-
-  /// Content files whose rows are not committed yet.
-  let inFlight: FilesInFlight
 
   /// What completed puts survive: the strongest durability that an opening of the directory has
   /// asked for, in this process or, once a turn has been had since, in another one. Only rises.
@@ -267,37 +232,29 @@ final class DiskTier: Storage {
     let accesses = try AccessTimes(hash)
     let writerMutex = try Lock()
     let shared = try SharedState.make(hash)
-    let stateLock = try Lock()
-    let inFlight = try FilesInFlight.make()
+    let service = try Service(directory)
+    let content = try Content()
     self.hash = hash
     self.queue = queue
     self.readers = readers
     self.accesses = accesses
     self.writerMutex = writerMutex
-    self.shared = shared
-    canShare = Atomic(options.sharing == .shared)
-    self.stateLock = stateLock
-    self.inFlight = inFlight
+    members = Membership(shared, mayHaveOthers: options.sharing == .shared)
+    self.service = service
+    self.content = content
     self.clock = clock
     self.options = options
     liveDurability = Atomic(options.durability.rawValue)
-    place = directory
     liveLimits = LiveLimits(options.limits)
-    orphans = OrphanSweep()
   }
 
   // MARK: what others ask
 
   var files: (any FileStorage)? { self }
 
-  var isUp: Bool { up.load(ordering: .acquiring) }
+  var isUp: Bool { service.isUp }
 
   var firstVersion: UInt64 { leaseStart.load(ordering: .relaxed) }
-
-  /// Of the directory lock's open files; -1: none. The child of a fork that cannot use the
-  /// directory closes them.
-  let lockNumber = Atomic<Int32>(-1)
-  let doorNumber = Atomic<Int32>(-1)
 
   var limits: TierLimits { liveLimits.current }
 
@@ -370,10 +327,10 @@ final class DiskTier: Storage {
     try manifest.raise(to: durability)
   }
 
+  var place: Directory { service.place }
+
   /// The directory, while the tier is up.
-  var placeIfUp: Directory? {
-    stateLock.withLock { isUp ? place : nil }
-  }
+  var placeIfUp: Directory? { service.placeIfUp }
 }
 
 /// The limits as they are now, without a lock: a caller that reads two of them during a change

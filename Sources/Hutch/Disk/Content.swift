@@ -1,0 +1,99 @@
+import CSystem
+
+/// The content files that no row names: those whose rows are not committed yet, those that have lost
+/// their rows, and orphans. Used under the tier's writer lock, but for `inFlight`.
+///
+/// A file without a row is in `inFlight`, in the trash, or kept there by a hold; or else it is an
+/// orphan, which the sweep finds. While files are held, no file moves and no sweep runs.
+final class Content {
+  /// Files whose rows are not committed yet. It has a lock of its own.
+  let inFlight: FilesInFlight
+  private var trash = Trash()
+  var orphans = OrphanSweep()
+  /// When the last sweep for the files of other processes began; CLOCK_MONOTONIC.
+  private var swept = Clock.read(CLOCK_MONOTONIC)
+
+  init() throws(Failure) {
+    let inFlight = try FilesInFlight.make()
+    self.inFlight = inFlight
+  }
+
+  // MARK: removed files
+
+  /// The bytes of removed files that can be unlinked, and of those that a hold keeps.
+  var removedBytes: Int64 { trash.bytes }
+  var heldBytes: Int64 { trash.heldBytes }
+
+  func remove(_ files: borrowing GrowingArray<DeadFile>, in directory: Directory) {
+    for file in files.elements { trash.add(file, in: directory) }
+  }
+
+  /// Unlinks up to `most` removed files. True if there are more.
+  func empty(_ most: Int, in directory: Directory) -> Bool { trash.empty(most, in: directory) }
+
+  /// Unlinks removed files until no more than `target` bytes are left.
+  func emptyAll(to target: Int64 = 0, in directory: Directory) {
+    while trash.bytes > target || target == 0, trash.empty(64, to: target, in: directory) {}
+  }
+
+  /// Likewise those of earlier openings and of processes that were killed.
+  func emptyOlder(_ most: Int, in directory: Directory) -> Bool {
+    trash.emptyOlder(most, in: directory)
+  }
+
+  func hold() { trash.holds += 1 }
+
+  func release(in directory: Directory) {
+    trash.holds -= 1
+    if trash.holds == 0 { trash.moveHeld(in: directory) }
+  }
+
+  // MARK: orphans
+
+  /// True if a sweep is under way. A file that is held looks like an orphan.
+  var maySweep: Bool { !orphans.isDone && trash.holds == 0 }
+
+  /// An hour in nanoseconds: so old is a content file that no living process has on its way.
+  private static let hour: Int64 = 3_600_000_000_000
+
+  /// Looks for what other members may have left. True if a sweep begins.
+  func lookAfterOthers(_ haveLost: Bool, at now: Int64) -> Bool {
+    trash.lookForOlder()
+    guard orphans.isDone && (haveLost || now - swept >= Content.hour) else { return false }
+    swept = now
+    orphans.begin()
+    return true
+  }
+
+  /// True if a file without a row is on its way to one: in this process, or perhaps in another one.
+  func isOnItsWay(_ name: ContentName, in directory: Directory, isAlone: Bool) -> Bool {
+    if inFlight.contains(name) { return true }
+    if isAlone { return false }
+    // A file that is not there has been taken away by its owner since it was listed.
+    guard let status = ContentFiles.status(name, in: directory) else { return true }
+    // The time of the change, and not that of the writing, which a file keeps that was linked or
+    // moved here.
+    let since = Int64(status.st_ctim.tv_sec) &* 1_000_000_000
+    return Record.difference(Clock.read(CLOCK_REALTIME), since) < Content.hour
+  }
+
+  // MARK: the end
+
+  /// Ends the holds, and discards the files of writers in pieces that have not ended. True: files may
+  /// be left that only a sweep will find.
+  func end(in directory: Directory) -> Bool {
+    trash.endHolds(in: directory)
+    let hasDiscarded = inFlight.discardAll(in: directory)
+    return hasDiscarded || trash.hasLostSight
+  }
+
+  /// The tier begins to use another manifest.
+  func forgetTrash() { trash.forget() }
+
+  /// In the child of a fork: the files are the parent's.
+  func forget() {
+    trash = Trash()
+    orphans = OrphanSweep()
+    inFlight.forget()
+  }
+}
