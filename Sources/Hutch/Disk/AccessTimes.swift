@@ -4,9 +4,9 @@ import Synchronization
 /// When entries were last read, gathered in memory until a transaction takes them along: a
 /// read is never a write.
 ///
-/// Bounded, and lossy by design: beyond `capacity` keys between two flushes an access of one
-/// more is forgotten. Two tables take turns, so that one can be written out in batches while
-/// the other gathers; a question looks into both.
+/// Bounded, and lossy by design: beyond `capacity` keys between two flushes an access of another
+/// key is forgotten. Two tables take turns, so that one can be written out in batches while the
+/// other gathers; a question looks into both.
 final class AccessTimes {
   private struct Slot {
     /// Nil: free. The slot's own copy.
@@ -35,7 +35,7 @@ final class AccessTimes {
   /// Being written out, up to `position`, by the holder of the tier's writer lock.
   private var leaving = Table()
   private var position = 0
-  /// In both tables. Relaxed: a question may miss what comes at the same moment.
+  /// In both tables. Relaxed: a question may miss an access that comes at the same moment.
   private let total = Atomic<Int>(0)
 
   init(_ hash: KeyedHash) throws(Failure) {
@@ -84,7 +84,7 @@ final class AccessTimes {
   func hold(until end: Deadline) -> Bool { lock.lock(until: end) }
   func letGo() { lock.unlock() }
 
-  /// In the child: what has gathered is the parent's to write. Likewise under the writer lock.
+  /// In the child: the parent writes the accesses that have gathered. Under the writer lock.
   func forget() {
     lock.withLock {
       AccessTimes.empty(&gathering)
@@ -124,8 +124,8 @@ final class AccessTimes {
   /// The last access that is not yet in the key's row; the least Int64 if there is none.
   func latest(_ key: Bytes, _ hash: UInt64? = nil) -> Int64 { gathered(key, hash).time }
 
-  /// True if an entry's life has ended, also with the accesses that have gathered and are not yet in
-  /// its row.
+  /// True if an entry's life has ended, also with the accesses that have gathered and are not yet
+  /// in its row.
   func isExpired(_ record: Record, _ key: Bytes, at now: Int64, under ages: Ages) -> Bool {
     guard record.isExpired(at: now, under: ages) else { return false }
     var record = record
@@ -175,8 +175,8 @@ final class AccessTimes {
     return position < AccessTimes.slotCount
   }
 
-  /// The transaction of the last `drain` is committed: what it wrote is in the rows now. A
-  /// table leaves as a whole, once all of it has been written.
+  /// The transaction of the last `drain` is committed: the accesses that it wrote are in the rows
+  /// now. A table leaves as a whole, once all of it has been written.
   func endRound() {
     guard leaving.count > 0, position == AccessTimes.slotCount else { return }
     lock.withLock {

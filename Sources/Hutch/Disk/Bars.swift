@@ -1,7 +1,7 @@
-/// Keys whose entries on disk are not to be given out: a write of the key has failed, so that what
-/// is there is older than what the cache has told, or a read has found the entry damaged. A bar
-/// goes up to a version, and ends with the transaction that removes the entry, or with the next
-/// write of the key.
+/// Keys whose entries on disk no read may return: a write of the key has failed, so that the entry
+/// on disk is older than the cache has told, or a read has found the entry damaged. A bar goes up
+/// to a version, and ends with the transaction that removes the entry, or with the next write of
+/// the key.
 ///
 /// Under the lock of the queue (WriteQueue). Each operation on one key is O(1). The bars are dense
 /// in one array; `heads` and `next` chain those with the same hash bits. A bar is 40 bytes and a
@@ -115,7 +115,7 @@ struct Bars: ~Copyable {
     var index = bars.count
     while index > 0 {
       index -= 1
-      // What takes its place has been looked at.
+      // The bar that takes its place has been looked at.
       if bars[index].sequence < sequence { remove(at: index) }
     }
   }
@@ -128,7 +128,7 @@ struct Bars: ~Copyable {
   }
 }
 
-/// Bars whose rows a transaction removes. Their keys stay valid, whatever becomes of the bars.
+/// Bars whose rows a transaction removes. Their keys stay valid when the bars end.
 struct LiftedBars: ~Copyable {
   private var bars = GrowingArray<Bars.Bar>()
   /// The queue's bar on everything; 0: none.

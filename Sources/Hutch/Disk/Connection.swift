@@ -1,8 +1,8 @@
 import CSQLite
 import CSystem
 
-/// One connection to the manifest. Opened without SQLite's own mutex: its owner sees
-/// to it that one thread at a time uses it.
+/// One connection to the manifest. Opened without SQLite's own mutex: the owner of the
+/// connection lets one thread at a time use it.
 struct Connection: ~Copyable {
   let handle: OpaquePointer
 
@@ -26,7 +26,7 @@ struct Connection: ~Copyable {
     }
     handle = opened
     sqlite3_extended_result_codes(opened, 1)
-    // What stands in the schema of a file from elsewhere must not run as code.
+    // The schema of a file from elsewhere must not run as code.
     _ = hutch_sqlite_switch(opened, SQLITE_DBCONFIG_ENABLE_TRIGGER, 0)
     _ = hutch_sqlite_switch(opened, SQLITE_DBCONFIG_ENABLE_VIEW, 0)
     _ = hutch_sqlite_switch(opened, SQLITE_DBCONFIG_TRUSTED_SCHEMA, 0)
@@ -82,7 +82,7 @@ struct Connection: ~Copyable {
   /// Whether an error has ended the transaction that was under way.
   var isInTransaction: Bool { sqlite3_get_autocommit(handle) == 0 }
 
-  /// Whether the file that the connection writes is no longer the one at its path. SQLite
+  /// True if the file that the connection writes is no longer the file at its path. SQLite
   /// itself goes on writing into an unlinked file, and says OK.
   var hasMoved: Bool {
     var moved: Int32 = 0

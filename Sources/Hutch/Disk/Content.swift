@@ -1,7 +1,7 @@
 import CSystem
 
-/// The content files that no row names: those whose rows are not committed yet, those that have lost
-/// their rows, and orphans. Used under the tier's writer lock, but for `inFlight`.
+/// The content files that no row names: those whose rows are not committed yet, those that have
+/// lost their rows, and orphans. Used under the tier's writer lock, but for `inFlight`.
 ///
 /// A file without a row is in `inFlight`, in the trash, or kept there by a hold; or else it is an
 /// orphan, which the sweep finds. While files are held, no file moves and no sweep runs.
@@ -79,8 +79,8 @@ final class Content {
 
   // MARK: the end
 
-  /// Ends the holds, and discards the files of writers in pieces that have not ended. True: files may
-  /// be left that only a sweep will find.
+  /// Ends the holds, and discards the files of writers in pieces that have not ended. True: files
+  /// may be left that only a sweep will find.
   func end(in directory: Directory) -> Bool {
     trash.endHolds(in: directory)
     let hasDiscarded = inFlight.discardAll(in: directory)

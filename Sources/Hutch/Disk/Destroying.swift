@@ -28,7 +28,7 @@ extension DiskTier {
       _ = unlinkat(at, folder, AT_REMOVEDIR)
     }
     unlinkOwn(Files.path("."), at: at)
-    // The manifest goes after what it names: killed here, the call can be made again.
+    // The manifest goes after the files that it names: after a kill the call can be made again.
     SharedState.removeFile(from: directory)
     for name in databaseNames { _ = Files.unlink(Files.path(name), at: at) }
     lock.unlink(in: directory)
@@ -51,7 +51,7 @@ extension DiskTier {
     defer { closedir(stream) }
     while true {
       var hasUnlinked = false
-      // A directory changes under its reader's feet: from the beginning, until nothing is left.
+      // An unlink may hide other names from this reading: it begins again until nothing is left.
       rewinddir(stream)
       while let entry = readdir(stream) {
         let isGone = withUnsafePointer(to: &entry.pointee.d_name) { name in

@@ -1,7 +1,7 @@
-/// One write within the leader's transaction: the rows, the sums of the meta row, and what is owed
-/// after the commit. The writer lock is held.
+/// One write within the leader's transaction: the rows, and through Transaction the sums of the
+/// meta row and the work that the commit owes. The writer lock is held.
 extension DiskTier {
-  /// Removes what is barred, and so ends the bars if the transaction is committed.
+  /// Removes the rows of barred keys. The bars end if the transaction is committed.
   func lift(
     _ bars: borrowing LiftedBars, _ transaction: inout Transaction
   ) throws(Failure) {
@@ -30,7 +30,7 @@ extension DiskTier {
     let old = write.entry == nil ? nil : try transaction.manifest.find(write.key)
     if write.entry != nil {
       if members.mayHaveOthers {
-        // Even, but for what this transaction has done itself.
+        // An odd counter is odd by this transaction alone.
         write.result.markBefore = shared.counters.mark(write.hash) & ~1
       }
       guard try holds(write, old, transaction) else { return }
@@ -48,8 +48,8 @@ extension DiskTier {
           return try put(write, replacing: old, &transaction)
         } catch {
           // An error of the statement alone: the entry is not stored, its neighbours are.
-          guard transaction.manifest.isInTransaction, error.status != .noSpace, error.status != .corrupt,
-            error.status != .io
+          guard transaction.manifest.isInTransaction, error.status != .noSpace,
+            error.status != .corrupt, error.status != .io
           else { throw error }
           counters.failures.add()
           queue.refuse(write, error.status == .tooLarge ? .tooLarge : .failed, error)
@@ -80,13 +80,13 @@ extension DiskTier {
     transaction.hasChanged = true
     transaction.meta.count += 1
     transaction.meta.bytes += write.charge
-    noteIdle(entry.record, &transaction)
-    noteLate(write, &transaction)
+    noteEnd(entry.record, &transaction)
+    noteOutOfOrder(write, &transaction)
   }
 
   /// An entry that a tier above has kept until now is out of the order of ids: the walk for idle
   /// entries looks for these too.
-  private func noteLate(_ write: QueuedWrite, _ transaction: inout Transaction) {
+  private func noteOutOfOrder(_ write: QueuedWrite, _ transaction: inout Transaction) {
     guard let record = write.entry?.record, record.expires == 0,
       Record.difference(write.time, record.created) > 1_000_000_000
     else { return }
@@ -108,10 +108,10 @@ extension DiskTier {
       found, record, accessed: max(record.accessed, record.created))
     write.result.existed = true
     transaction.hasChanged = true
-    noteIdle(record, &transaction)
+    noteEnd(record, &transaction)
   }
 
-  private func noteIdle(_ record: Record, _ transaction: inout Transaction) {
+  private func noteEnd(_ record: Record, _ transaction: inout Transaction) {
     if record.timeToIdle != 0 && record.timeToIdle != Record.never {
       transaction.meta.mayIdle = true
     }

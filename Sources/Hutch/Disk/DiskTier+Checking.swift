@@ -1,8 +1,8 @@
 import Synchronization
 
 /// The check of everything: SQLite's own, then each row with its value, then the files without
-/// a row, then the sums in the meta row. In slices, while others read and write, so what it finds
-/// holds for each slice at its moment.
+/// a row, then the sums in the meta row. In slices, while other threads read and write, so the
+/// report holds for each slice at its moment.
 ///
 /// SQLite's check and the sums are one read transaction each. The log cannot begin anew
 /// meanwhile, which is why a quick check does without the former.
@@ -20,10 +20,10 @@ extension DiskTier {
       try checkSums(&report)
     } catch {
       note(error)
-      announce()
+      tellState()
       throw isUp ? error : downFailure
     }
-    announce()
+    tellState()
     return report
   }
 
@@ -41,7 +41,7 @@ extension DiskTier {
   }
 
   /// An index is made anew from the rows; if that does not help, the whole file is, which puts
-  /// right what is wrong beside them, such as the numbers in its head. If rows cannot be read,
+  /// right the rest of the file, such as the numbers in its head. If rows cannot be read,
   /// the manifest is set aside, and the tier starts empty.
   private func checkManifest(_ report: inout CheckReport) throws(Failure) {
     let errors = try integrityErrors()
@@ -52,7 +52,7 @@ extension DiskTier {
     try? change { (transaction: inout Transaction) throws(Failure) in
       transaction.hasChanged = true
       try transaction.manifest.reindex()
-      // What was one key may have been two rows.
+      // One key may have had two rows.
       self.evictor.forgetCandidates()
     }
     if isUp, (try? integrityErrors()) == 0 { return }
@@ -60,7 +60,7 @@ extension DiskTier {
     if isUp, (try? integrityErrors()) == 0 { return }
     writerLock.withLock { isCondemned = true }
     goDown(Failure(.corrupt, "the manifest is damaged"))
-    announce()
+    tellState()
     guard reopen() else { throw downFailure }
   }
 
@@ -133,7 +133,7 @@ extension DiskTier {
     if isDamaged { report.damaged += 1 }
   }
 
-  /// Whether there is an entry whose row and file agree, as far as can be seen without reading.
+  /// True if there is an entry, and its row and file agree as far as can be seen without reading.
   private func isWhole(
     _ key: Bytes, at moment: Moment, isDamaged: inout Bool
   ) throws(Failure) -> Bool {
@@ -204,8 +204,8 @@ extension DiskTier {
     }
   }
 
-  /// What is wrong at one moment is wrong by the same at any other, since every transaction
-  /// adds and subtracts: so reads and writes go on while the rows are summed up.
+  /// Every transaction adds and subtracts, so a wrong sum stays wrong by the same amount. Reads and
+  /// writes go on while the rows are summed up.
   private func checkSums(_ report: inout CheckReport) throws(Failure) {
     for _ in 0..<4 {
       guard

@@ -1,17 +1,18 @@
 import CSystem
 import Synchronization
 
-/// The leader's transactions: what is queued is committed together, and what a commit owes is done.
+/// The leader's transactions: the queued writes are committed together, and the work that a commit
+/// owes is done.
 extension DiskTier {
   /// At most this many writes, and about this many bytes, in one transaction: a leader
-  /// serves others for a moment, not for ever.
+  /// serves other threads for a moment, not for ever.
   private static let mostWrites = 128
   private static let mostBytes: Int64 = 4 << 20
 
-  /// Commits what is queued, up to a bound, and hands the lead on.
+  /// Commits queued writes, up to a bound, and hands the lead on.
   func lead() {
     let limits = self.limits
-    // What one transaction writes it must not have to evict.
+    // A transaction must not have to evict its own writes.
     queue.take(
       &batch,
       most: limits.count == 0
@@ -25,7 +26,7 @@ extension DiskTier {
     // Before the observer is told, which may write.
     queue.finish(finished)
     tell(dropped)
-    announce()
+    tellState()
   }
 
   /// Tells of entries that committed transactions have dropped. No lock is held.
@@ -53,7 +54,7 @@ extension DiskTier {
     } catch {
       for write in batch {
         write.result.failure = error
-        // What comes back may be any directory, with any versions in it.
+        // The directory that comes back may be any, with any versions in it.
         write.barsAll()
       }
       return
@@ -71,7 +72,7 @@ extension DiskTier {
       failure = attempt(counting: batch)
     }
     if failure != nil && batch.count > 1 && isUp {
-      // It may be one write's doing: each by itself.
+      // One write may be the cause: each is tried by itself.
       for write in batch { write.result.failure = attempt(counting: [write]) }
     } else if let failure {
       for write in batch { write.result.failure = failure }
@@ -95,8 +96,8 @@ extension DiskTier {
     }
   }
 
-  /// One transaction with these writes. Throws if it could not be committed; what became of
-  /// a write that failed by itself is in the write.
+  /// One transaction with these writes. Throws if it could not be committed. A write that
+  /// failed by itself has its own outcome.
   func attempt(_ batch: [QueuedWrite]) throws(Failure) {
     let bars = queue.hasBars ? queue.liftBars(DiskTier.mostWrites) : LiftedBars()
     try transact(of: batch) { (transaction: inout Transaction) throws(Failure) in
@@ -112,7 +113,7 @@ extension DiskTier {
   }
 
   /// Begins a transaction, runs `body`, commits with the meta row as `body` leaves it, and does
-  /// what is owed after a commit. If anything fails, nothing has happened. The writer lock is
+  /// the work that a commit owes. If anything fails, nothing has happened. The writer lock is
   /// held, the tier is up. `batch`: the writes that `body` carries out.
   func transact(
     of batch: [QueuedWrite] = [], _ body: (inout Transaction) throws(Failure) -> Void
@@ -124,7 +125,7 @@ extension DiskTier {
     defer { members.endTransaction() }
     var transaction = Transaction(manifest, at: latestTime, limits, accesses)
     do throws(Failure) {
-      // Before files go: a read that missed one must not be shown its row again.
+      // Before files go: a read that missed a file must not see its row again.
       defer { readers.noteCommit() }
       try manifest.begin()
       try body(&transaction)
@@ -143,7 +144,7 @@ extension DiskTier {
       fail(error, manifest)
       throw error
     }
-    // SQLite writes into a file that somebody has unlinked, and says OK.
+    // SQLite writes into a file that has been unlinked, and says OK.
     if manifest.hasMoved {
       shared.forgetTransaction()
       goDown(Failure(.tierDown, "the directory was removed or replaced"))
@@ -174,8 +175,8 @@ extension DiskTier {
     }
   }
 
-  /// What is owed after a commit: files that lost their rows go, the limit and the bound on
-  /// the log hold again, the numbers are shown.
+  /// The work that a commit owes: files that lost their rows go, the limit and the bound on the log
+  /// hold again, the numbers are shown.
   private func afterCommit(_ transaction: borrowing Transaction, _ batch: [QueuedWrite]) {
     let manifest = transaction.manifest
     transaction.dropped.forEach { key, version, cause in
@@ -199,7 +200,7 @@ extension DiskTier {
   func flushAccesses(_ limit: Int) throws(Failure) -> Bool {
     guard !accesses.isEmpty else { return false }
     var hasMore = false
-    // What fails is not tried again: a second round would not know where it was.
+    // A failed write of accesses is not tried again: a second round would not know where it was.
     defer { accesses.endRound() }
     try transact { (transaction: inout Transaction) throws(Failure) in
       transaction.hasChanged = true
@@ -217,7 +218,7 @@ extension DiskTier {
     queue.submit(barrier)
     while queue.waitOrLead(for: barrier) { lead() }
     if let failure = barrier.result.failure { throw failure }
-    // Twice: what gathered while an earlier round was being written is the second one.
+    // Twice: accesses that gather while the first round is written are in the second round.
     for _ in 0..<2 {
       var hasMore = true
       while hasMore {

@@ -30,7 +30,8 @@ extension DiskTier: FileStorage {
   ) throws(Failure) -> PendingFile? {
     guard let directory = placeIfUp else { throw downFailure }
     return try PendingFile.link(
-      path, source, size: size, checksum: checksum, suffix, in: directory, content.inFlight, syncing)
+      path, source, size: size, checksum: checksum, suffix, in: directory, content.inFlight,
+      syncing)
   }
 
   // MARK: finding
@@ -126,13 +127,13 @@ struct ValuePlace {
   /// Where the file is; nil: it has none.
   let directory: Directory?
   let file: ContentName?
-  /// The file has a codec's output, whose size no field of the row says.
+  /// True if the file has a codec's output. No field of the row says the size of that.
   private var isEncoded: Bool { record.codec != 0 }
 
   /// Of the file that has the value as it is; nil: there is none.
   var name: ContentName? { isEncoded ? nil : file }
 
-  /// Whether the file, if there is one, can have the value: it is there, and of the right size.
+  /// True if the value has no file, or the file is there and has the right size.
   var isComplete: Bool {
     guard let file, let directory else { return true }
     guard let size = ContentFiles.size(file, in: directory) else { return false }

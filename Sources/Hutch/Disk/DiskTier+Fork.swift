@@ -14,8 +14,8 @@ import Synchronization
 /// turn and a presence of its own, and the same shared state. Before its first fork an EXCLUSIVE
 /// tier keeps its turn and has no other members; from then on it takes turns like a SHARED one.
 ///
-/// The child is counted as a member before it is there, and its presence is locked, so that what
-/// it remembers is never less than coherent, and the parent never takes itself for alone.
+/// The child is counted as a member before it is there, and its presence is locked. So its copies
+/// of entries are coherent from the first, and the parent never takes itself for alone.
 extension DiskTier {
   var sharing: StorageSharing? {
     members.mayHaveOthers
@@ -86,7 +86,7 @@ extension DiskTier {
     letGo()
   }
 
-  /// In the child. What is not prepared is the parent's alone.
+  /// In the child. A store that is not prepared is the parent's alone.
   func beginInChild(isPrepared: Bool, observer: any StorageObserver) {
     self.observer = observer
     replaceIdleSearch()
@@ -99,7 +99,7 @@ extension DiskTier {
     letGo()
   }
 
-  /// The first turn after a fork.
+  /// The first turn after a fork opens the manifest.
   func wake() throws(Failure) {
     members.isAsleep = false
     if members.hasParentsState { dropParentsState() }
@@ -113,7 +113,7 @@ extension DiskTier {
     members.forgetSequence()
   }
 
-  /// What this tier has under way is the parent's.
+  /// The work that this tier has under way is the parent's.
   private func dropParentsState() {
     members.dropParentsState()
     content.forget()

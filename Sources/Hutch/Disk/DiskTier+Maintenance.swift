@@ -1,7 +1,8 @@
 import CSystem
 import Synchronization
 
-/// What can wait, in slices: no slice holds the writer lock for long, and none stops a read.
+/// Work that can wait, in slices: no slice holds the writer lock for long, and no slice stops a
+/// read.
 extension DiskTier {
   private static let rowsInSlice = 128
   private static let accessesInSlice = 256
@@ -32,11 +33,11 @@ extension DiskTier {
         hasMore = false
       }
     }
-    announce()
+    tellState()
     return hasMore
   }
 
-  /// One transaction of what has to do with rows, then files. The writer lock is held.
+  /// One transaction for the work on rows, then the work on files. The writer lock is held.
   private func maintain(_ manifest: Manifest) throws(Failure) -> Bool {
     // With no transaction under way, no commit would notice it.
     if manifest.hasMoved {
@@ -79,7 +80,7 @@ extension DiskTier {
     hasMore = content.empty(DiskTier.filesInSlice, in: place) || hasMore
     hasMore = content.emptyOlder(DiskTier.filesInSlice, in: place) || hasMore
     // The first one is synced (see Manifest.checkpoint): early, while there is little to sync,
-    // and here rather than in somebody's put.
+    // and here rather than in a put.
     let due = manifest.isMarked ? min(2 << 20, SpaceLedger(limits).logBound / 2) : 512 << 10
     if manifest.logUsed >= due { checkpoint(manifest, .restarting) }
     guard isUp else { return false }
@@ -93,7 +94,7 @@ extension DiskTier {
   }
 
   /// Tells of a change of state, once, with no lock held.
-  func announce() {
+  func tellState() {
     guard let observer, let failure = service.takeUntold() else { return }
     observer.storeChanged(failure)
   }
@@ -109,7 +110,8 @@ extension DiskTier {
       do throws(Failure) {
         if let after = content.orphans.wantsRowsAfter {
           let reached = try withReader { (reader) throws(Failure) in
-            try reader.walk(after: after, limit: OrphanSweep.rowsInSlice) { (_, row) throws(Failure) in
+            try reader.walk(after: after, limit: OrphanSweep.rowsInSlice) {
+              (_, row) throws(Failure) in
               if let name = row.file { content.orphans.strike(name) }
             }
           }
@@ -129,7 +131,7 @@ extension DiskTier {
   }
 }
 
-/// What maintenance has done of an opening. Under the tier's writer lock.
+/// How far maintenance of this opening has come. Under the tier's writer lock.
 struct Upkeep {
   /// True after the first maintenance.
   var hasBegun = false

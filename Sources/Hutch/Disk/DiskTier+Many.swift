@@ -14,7 +14,7 @@ extension DiskTier {
     var next = 0
     var slice = ReadSlice()
     while next < count {
-      // What it could not read is read by itself, and fails by itself.
+      // A key that the slice could not read is read by itself, and fails by itself.
       try? read(next, min(DiskTier.keysInSlice, count - next), at: moment, key, into: &slice)
       let end = max(next + 1, next + slice.results.count)
       while next < end {
@@ -40,8 +40,8 @@ extension DiskTier {
     }
   }
 
-  /// Reads what is in rows, and no more than fits a slice. What is queued, barred, in a file or
-  /// damaged is left to `get`.
+  /// Reads values in rows, and no more than fit a slice. Entries that are queued, barred, in a file
+  /// or damaged are left to `get`.
   private func read(
     _ start: Int, _ count: Int, at moment: Moment, _ key: (Int) -> (Bytes, UInt64),
     into slice: inout ReadSlice
@@ -92,7 +92,7 @@ extension DiskTier {
   }
 }
 
-/// What the keys of one read transaction came to, in their order.
+/// The results of one read transaction, in the order of the keys.
 private struct ReadSlice: ~Copyable {
   enum Result {
     case unknown

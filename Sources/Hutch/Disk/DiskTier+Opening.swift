@@ -16,7 +16,7 @@ extension DiskTier {
         try tier.attach(directory)
         tier.service.goUp(isListed: true)
       } catch {
-        // The next one that is alone makes it anew.
+        // The next opening that is alone makes it anew.
         if tier.members.lock?.isAlone ?? false { tier.shared.remove(from: directory) }
         guard options.isOptional && error.isOfDirectory else { throw error }
         // Another opening may be able to use it.
@@ -39,7 +39,11 @@ extension DiskTier {
         options.sharing == .shared ? directory : nil, isNew: isNew)
       if isNew && !shared.isHandedOut { hash = shared.hash }
       let manifest = try openManifest(directory)
-      if isAlone { try adopt(manifest, directory) } else { try join(manifest, directory) }
+      if isAlone {
+        try openAlone(manifest, directory)
+      } else {
+        try openAmongOthers(manifest, directory)
+      }
       begin(isAlone: isAlone)
       if !isAlone { try changeLimits() }
     } catch {
@@ -91,8 +95,7 @@ extension DiskTier {
     }
   }
 
-  /// The directory's manifest, in order: what is damaged is set aside, what is not there is
-  /// made.
+  /// The directory's manifest, in order: a damaged one is set aside, a missing one is made.
   private func openManifest(_ directory: Directory) throws(Failure) -> Manifest {
     try refuseOthers(directory)
     try makeFolders(directory)
@@ -104,8 +107,8 @@ extension DiskTier {
           if isCondemned { throw Failure(.corrupt, "the manifest is damaged") }
           return try openWhole(directory)
         } catch {
-          // SQLITE_ERROR is the answer where tables are not there. SQLITE_TOOBIG is one of a damaged
-          // page: an opening binds no large value.
+          // SQLITE_ERROR is the answer where tables are not there. SQLITE_TOOBIG is one of a
+          // damaged page: an opening binds no large value.
           let isMalformed =
             error.status == .corrupt || error.status == .tooLarge || error.sqlite & 0xFF == 1
           guard isMalformed else { throw error }
@@ -152,7 +155,7 @@ extension DiskTier {
   }
 
   /// Takes over a manifest that is in order: clock, versions, limits.
-  private func adopt(_ opened: Manifest, _ directory: Directory) throws(Failure) {
+  private func openAlone(_ opened: Manifest, _ directory: Directory) throws(Failure) {
     var meta = opened.meta
     guard options.kind == .unspecified || options.kind == meta.storage else {
       throw Failure(.invalidArgument, "the directory has another storage kind")
@@ -169,29 +172,29 @@ extension DiskTier {
       clock.setAnchor(boot.offset)
     }
     if !meta.isClean || meta.owesSweep { content.orphans.begin() }
-    // What an opening that was killed has not synced, this one has not either.
+    // This opening has not synced the writes that a killed one left unsynced.
     if meta.isClean || durability.rawValue < meta.durability.rawValue {
       meta.durability = durability
     }
     meta.isClean = false
-    // Beyond what this tier has handed out, should the directory have been brought back from
-    // an older copy while it was down.
+    // Above the versions that this tier has handed out: the directory may have been brought back
+    // from an older copy while the tier was down.
     let first = max(meta.nextVersion, highestVersion &+ 1)
     meta.nextVersion = first &+ DiskTier.versionLease
     guard meta.isSound else { throw Failure(.corrupt, "the manifest has no versions left") }
-    let limits = settledLimits(opened.limits)
-    try opened.adopt(meta, boot, limits)
+    let limits = limitsToUse(opened.limits)
+    try opened.commitOpening(meta, boot, limits)
     liveLimits.set(limits)
     leaseStart.store(first, ordering: .relaxed)
     shared.generation = meta.generation
-    take(opened, meta, directory)
+    use(opened, meta, directory)
     if isSetBack { sweeper.noteSetBack() }
     publish(meta)
   }
 
   /// The limits that are to hold, where the directory has these. The first time, those that the
   /// opening names change the directory's; a tier that comes back brings its own along.
-  private func settledLimits(_ directory: TierLimits?) -> TierLimits {
+  private func limitsToUse(_ directory: TierLimits?) -> TierLimits {
     if hasLimits { return limits }
     hasLimits = true
     guard let directory else { return options.limits }
@@ -202,10 +205,10 @@ extension DiskTier {
 
   /// In a directory that others have open the limits are changed by a transaction like any other.
   private func changeLimits() throws(Failure) {
-    let wanted = settledLimits(limits)
+    let wanted = limitsToUse(limits)
     guard wanted != limits else { return }
     liveLimits.set(wanted)
-    // What has to go for them goes with the writes and the maintenance that come.
+    // The writes and the maintenance that come remove the entries that are too many.
     try transact { (transaction: inout Transaction) throws(Failure) in
       transaction.hasChanged = true
       try transaction.manifest.write(wanted)
@@ -213,7 +216,7 @@ extension DiskTier {
   }
 
   /// Begins to use a manifest.
-  func take(_ opened: Manifest, _ meta: Meta, _ directory: Directory) {
+  func use(_ opened: Manifest, _ meta: Meta, _ directory: Directory) {
     manifest = opened
     content.forgetTrash()
     evictor = Evictor()
@@ -231,7 +234,7 @@ extension DiskTier {
   /// state's; the next holder of the writer lock closes the connections.
   func goDown(_ failure: Failure) { service.goDown(failure) }
 
-  /// Closes what a tier that is down still has open. The writer lock is held.
+  /// Closes the connections that a tier still has open while it is down. The writer lock is held.
   func detach() {
     guard !isUp else { return }
     // Also after a fork, when reads open theirs again before the manifest is.
@@ -257,7 +260,7 @@ extension DiskTier {
       if service.foundDamageItself { isCondemned = true }
       service.postponeTry()
       do throws(Failure) {
-        // A directory that somebody has removed is not ours to make again.
+        // A directory that has been removed is not made again.
         let directory = try Directory.open(
           path: place.path, creating: options.isOptional,
           allowsNetwork: options.allowsNetworkDirectory)
@@ -334,7 +337,7 @@ extension DiskTier {
   }
 
   private func end(_ manifest: Manifest, _ lastVersion: UInt64) throws(Failure) {
-    // What is barred only in memory would be back.
+    // Bars are in memory alone: without this the barred rows would be back.
     for _ in 0..<64 where queue.hasBars { try attempt([]) }
     for _ in 0..<2 {
       while try flushAccesses(1024) {}

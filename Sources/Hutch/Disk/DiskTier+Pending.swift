@@ -1,6 +1,6 @@
 import Synchronization
 
-/// What a store is asked of a key beside its entry: whether a write is submitted and not committed.
+/// The state of a key beside its entry: whether a write is submitted and not committed.
 extension DiskTier {
   func isPending(_ key: Bytes, _ hash: UInt64) -> Bool {
     queue.isOverlaid && queue.concerns(key, hash)

@@ -1,7 +1,7 @@
 import CSystem
 import Synchronization
 
-/// Reads: what is queued, then the manifest, then the content file.
+/// Reads: the queued writes, then the manifest, then the content file.
 extension DiskTier {
   func get(
     _ key: Bytes, _ hash: UInt64, at moment: Moment, isAccess: Bool
@@ -39,7 +39,7 @@ extension DiskTier {
         let row = try read(
           key, view.times, view.barred, at: moment, wantsBlock: true, into: &found)
       else { return nil }
-      // Without a block: its file is not there, or cannot be the one that the row means.
+      // Without a block: the file is not there, or cannot be the one that the row names.
       if row.isSound, let block = found.block.take(), let directory = found.directory,
         try fill(block.unowned, row, in: directory)
       {
@@ -57,7 +57,7 @@ extension DiskTier {
     return nil
   }
 
-  /// Completes the block of a row with what the file has. False: it is not what the row means.
+  /// Completes the block of a row with the bytes of the file. False: they are not the row's value.
   private func fill(
     _ entry: UnownedBlock, _ row: Row, in directory: Directory
   ) throws(Failure) -> Bool {
@@ -116,7 +116,7 @@ extension DiskTier {
     accesses.note(key, hash, at: time)
   }
 
-  /// What reads see of a key in the queue; nothing, as a rule.
+  /// The state of a key in the queue, for reads; nothing, as a rule.
   func overlay(_ key: Bytes, _ hash: UInt64, at moment: Moment) -> WriteQueue.View {
     guard queue.isOverlaid else { return WriteQueue.View() }
     var view = queue.look(up: key, hash)
@@ -232,7 +232,7 @@ extension DiskTier {
 
   func settle() {
     guard foundDamage.exchange(false, ordering: .relaxed), !members.isLeft else { return }
-    // Every transaction removes what is barred; what cannot be is tried again later.
+    // Every transaction removes barred rows; a removal that fails is tried again later.
     let barrier = QueuedWrite()
     queue.submit(barrier)
     while queue.waitOrLead(for: barrier) { lead() }

@@ -6,18 +6,18 @@ import Synchronization
 ///
 /// Each member has connections of its own. A member that writes or checkpoints takes a turn: the
 /// writer lock between processes, for one transaction or one checkpoint. At the beginning of its
-/// turn the member learns what others have committed since its last one: the meta row, and the
+/// turn the member learns the others' commits since its last turn: the meta row, and the
 /// limits, which are the manifest's. So counts and limits are right over all members, and
-/// conditions are decided within the transaction. A read takes no turn; what it must know of
-/// others' commits is in `SharedState`. EXCLUSIVE closes the door to other openings (WriterLock):
+/// conditions are decided within the transaction. A read takes no turn; it learns of
+/// others' commits from `SharedState`. EXCLUSIVE closes the door to other openings (WriterLock):
 /// until its first fork such a member keeps its turn, and `SharedState` is memory of its own.
 ///
 /// Versions are drawn from one number for all members. The opening that found itself alone has
 /// leased them in the manifest, and every transaction extends the lease.
 ///
-/// The kernel gives up the locks of a process that is killed. Other members put in order what it
-/// has left: the next turn ends a transaction that was under way; a sweep removes content files
-/// without rows once they are an hour old, or at once if its member is alone, since no other
+/// The kernel gives up the locks of a process that is killed. Other members put in order the state
+/// that it has left: the next turn ends a transaction that was under way; a sweep removes content
+/// files without rows once they are an hour old, or at once if its member is alone, since no other
 /// member's can be on their way; every member empties the trash once a minute.
 extension DiskTier {
   /// A turn, as a lock. Within the process it is `writerMutex`.
@@ -59,28 +59,27 @@ extension DiskTier {
     return dropped
   }
 
-  /// Learns what others have committed. The turn is ours. Throws if it cannot be learnt: then
-  /// nothing is to be written.
+  /// Learns the others' commits. The turn is ours. If this throws, nothing may be written.
   func catchUp() throws(Failure) {
     guard isUp, let manifest else { return }
     try raiseDurability(manifest)
     guard members.mayWrite else {
-      throw Failure(.io, "the directory's lock cannot be had")
+      throw Failure(.io, "cannot lock the directory")
     }
     guard isSameManifest else {
       detach()
       throw downFailure
     }
     if members.isCurrent { return }
-    let isSettled = shared.isSettled
+    let isComplete = shared.isComplete
     let mayIdle = manifest.meta.mayIdle
     do throws(Failure) {
-      takeLimits(try manifest.reload(shared, trustsLog: isSettled, in: place))
+      useLimits(try manifest.reload(shared, trustsLog: isComplete, in: place))
     } catch {
       if error.status == .corrupt { goDown(error) }
       throw error
     }
-    if !isSettled { shared.evenAll() }
+    if !isComplete { shared.evenAll() }
     if !mayIdle && manifest.meta.mayIdle { idle.note(Int64.min) }
     shared.generation = manifest.meta.generation
     publish(manifest.meta)
@@ -88,11 +87,11 @@ extension DiskTier {
   }
 
   /// The limits are the manifest's.
-  private func takeLimits(_ limits: TierLimits) {
+  private func useLimits(_ limits: TierLimits) {
     if limits != liveLimits.current { liveLimits.set(limits) }
   }
 
-  /// Whether the manifest is the one that this tier has open. If another process has set it
+  /// True if the manifest is the one that this tier has open. If another process has set it
   /// aside, the tier goes down, and is opened again by maintenance.
   var isSameManifest: Bool {
     if members.hasSameManifest { return true }
@@ -100,13 +99,13 @@ extension DiskTier {
     return false
   }
 
-  /// The numbers under which these writes' entries may be remembered above: what the counters
-  /// will be in a moment. Memory learns them before, so that what it has does not stop counting.
+  /// The numbers under which memory may keep these writes' entries: the counters as they will be in
+  /// a moment. Memory learns them before, so that its copies stay valid.
   func noteMarks(_ batch: [QueuedWrite]) {
     guard members.mayHaveOthers else { return }
     for (index, queued) in batch.enumerated() {
       guard let entry = queued.entry else { continue }
-      // What the same transaction has replaced is not to count again.
+      // An entry that the same transaction has replaced must not become valid again.
       let isReplaced = batch[(index + 1)...].contains {
         $0.hash == queued.hash && $0.entry != nil && !$0.result.isUnmet
       }
@@ -132,7 +131,7 @@ extension DiskTier {
     write.result.existing = version
     write.result.isUnmet = !write.condition.holds(for: version)
     if write.result.isUnmet && write.kind == .remove && version == 0 {
-      // Nothing is there: what memories have of it ends with this removal, everywhere.
+      // No entry is there: the copies in all memories end with this removal.
       try shared.touch(write.hash, isForAll: true)
     }
     return !write.result.isUnmet
@@ -141,15 +140,15 @@ extension DiskTier {
   // MARK: opening and closing
 
   /// Takes over a manifest that others have open.
-  func join(_ opened: Manifest, _ directory: Directory) throws(Failure) {
+  func openAmongOthers(_ opened: Manifest, _ directory: Directory) throws(Failure) {
     guard options.kind == .unspecified || options.kind == opened.meta.storage else {
       throw Failure(.invalidArgument, "the directory has another storage kind")
     }
-    takeLimits(try opened.reload(shared, trustsLog: shared.isSettled, in: directory))
+    useLimits(try opened.reload(shared, trustsLog: shared.isComplete, in: directory))
     if !clock.isHosts { clock.setAnchor(opened.boot.offset) }
-    if !shared.isSettled { shared.evenAll() }
+    if !shared.isComplete { shared.evenAll() }
     shared.generation = opened.meta.generation
-    take(opened, opened.meta, directory)
+    use(opened, opened.meta, directory)
     leaseStart.store(shared.nextVersion.pointee.load(ordering: .relaxed), ordering: .relaxed)
     publish(opened.meta)
   }
@@ -164,7 +163,7 @@ extension DiskTier {
       isAlone: isAlone, firstVersion: firstVersion, owesSweep: !content.orphans.isDone)
   }
 
-  /// Ends a membership that is not the last one. False: it is. The turn is ours.
+  /// Ends the membership, unless it is the last one: false. The turn is ours.
   func leaveOthers(_ manifest: Manifest) throws(Failure) -> Bool {
     guard members.leaveOthers() else { return false }
     for _ in 0..<64 where queue.hasBars { try attempt([]) }
@@ -181,11 +180,12 @@ extension DiskTier {
 
   // MARK: maintenance
 
-  /// What others may have left. The turn is ours.
+  /// Looks for files and entries that others may have left. The turn is ours.
   func lookAfterOthers() {
     guard members.mayHaveOthers, isUp else { return }
-    // What was kept while this process was alone would stand in the way of others' checkpoints.
-    if shared.counters.hasOthers { readers.letGo() }
+    // Read transactions that were kept while this process was alone would hinder others'
+    // checkpoints.
+    if shared.counters.hasOthers { readers.endKept() }
     let now = Clock.read(CLOCK_MONOTONIC)
     guard let haveLost = members.lookAfterOthers(at: now) else { return }
     if manifest?.meta.mayIdle ?? false { idle.note(Int64.min) }

@@ -6,7 +6,7 @@ import Synchronization
 ///
 /// To delete rows takes room too: the log grows, and moving it into the database may grow that.
 /// So a small reserve is kept, and made before it is needed; where another program has taken the
-/// reserve, the tier tries once with what is free.
+/// reserve, the tier tries once with the space that is free.
 extension DiskTier {
   // MARK: the limit
 
@@ -34,8 +34,8 @@ extension DiskTier {
     while writerLock.withLock({ isUp && keepFree() }) {}
   }
 
-  /// Brings trash and log down to what the limit leaves them, after a commit. The writer lock is
-  /// held.
+  /// Brings trash and log down to the space that the limit leaves them, after a commit. The writer
+  /// lock is held.
   func holdLimit(_ manifest: Manifest) {
     let ledger = SpaceLedger(limits)
     let room = ledger.roomForTrash(sum(manifest))
@@ -50,7 +50,8 @@ extension DiskTier {
   private func sum(_ manifest: Manifest) -> SpaceLedger.Sum {
     SpaceLedger.Sum(
       rows: manifest.meta.charges, trash: content.removedBytes,
-      othersTrash: content.removedBytes * (Int64(max(1, shared.members)) - 1), log: Int64(manifest.log))
+      othersTrash: content.removedBytes * (Int64(max(1, shared.members)) - 1),
+      log: Int64(manifest.log))
   }
 
   /// True if the log has reached its ceiling, and cannot be moved.
@@ -107,7 +108,8 @@ extension DiskTier {
   /// Below this it is looked at before every transaction.
   private static let scarce: Int64 = 16 << 20
 
-  /// What is to stay free, beside what the log needs to be moved into the database.
+  /// The bytes that are to stay free, beside those that the log needs to be moved into the
+  /// database.
   private static func reserve(_ all: Int64) -> Int64 { min(2 << 20, all / 16) }
 
   /// The file system that holds the directory, asked by the directory's own descriptor.
@@ -119,17 +121,17 @@ extension DiskTier {
   /// not have a writer wait for all of them.
   private static let mostAtOnce: Int64 = 64 << 20
 
-  /// What has become of the reserve.
+  /// The outcome of `keepReserve`.
   struct Reserve {
     /// Something went for it.
     var hasEvicted = false
-    /// What the limits want free is not, and there is nothing left to make room with, or
-    /// more has to go than one transaction may wait for.
+    /// Less is free than the limits want: there is nothing left to evict, or more has to go than
+    /// one transaction may wait for.
     var isShort = false
   }
 
-  /// Sees to it that the reserve, and what the limits want free, is there before `bytes` are
-  /// written. The writer lock is held.
+  /// Makes sure that the reserve, and the bytes that the limits want free, are there before `bytes`
+  /// are written. The writer lock is held.
   func keepReserve(_ bytes: Int64, looks: Bool = false) -> Reserve {
     unlooked += bytes
     let minFree = Int64(clamping: min(limits.minFree, UInt64(Meta.largest)))
@@ -198,8 +200,8 @@ extension DiskTier {
       counters.failures.add()
       return false
     }
-    // The pages that became free are used again by what is written next; what is to be
-    // written to a file needs them given back.
+    // Rows that are written next use the pages that became free; a content file needs them given
+    // back to the file system.
     if (try? manifest.vacuum(pages: Int(bytes / 4096) + 64)) == nil { counters.failures.add() }
     checkpoint(manifest, .truncating)
     if isUp {

@@ -1,7 +1,7 @@
 import Synchronization
 
-/// The primitives of trims (see StorageTrim): rows are looked for by a connection that reads, and removed in
-/// short transactions, between which waiting writers go first. No slice stops a read.
+/// The primitives of trims (see StorageTrim): rows are looked for by a connection that reads, and
+/// removed in short transactions, between which waiting writers go first. No slice stops a read.
 extension DiskTier {
   private static let rowsInLook = 512
   private static let rowsInSlice = 128
@@ -22,7 +22,7 @@ extension DiskTier {
     at moment: Moment, _ body: (inout Transaction) throws(Failure) -> Void
   ) throws(Failure) -> UInt64 {
     letWritersPast()
-    defer { announce() }
+    defer { tellState() }
     var gone: Int64 = 0
     do throws(Failure) {
       try writerLock.withLock { () throws(Failure) in
@@ -43,7 +43,7 @@ extension DiskTier {
   }
 
   /// A thread that takes a lock again at once gets it before the threads that wait. So the queue
-  /// decides: what was submitted before this is committed when it returns.
+  /// decides: the writes submitted before this call are committed when it returns.
   private func letWritersPast() {
     guard !queue.isEmpty else { return }
     let barrier = QueuedWrite()
@@ -66,7 +66,8 @@ extension DiskTier {
     let generation = shared.generation
     do throws(Failure) {
       let found = try withReader { (reader) throws(Failure) in
-        try reader.walk(after: place.last, limit: DiskTier.rowsInLook) { (key, row) throws(Failure) in
+        try reader.walk(after: place.last, limit: DiskTier.rowsInLook) {
+          (key, row) throws(Failure) in
           guard row.generation == generation, row.id <= newest else { return }
           let gathered = accesses.gathered(key)
           var record = row.record
@@ -80,7 +81,7 @@ extension DiskTier {
       if let found { reached = found }
     } catch {
       note(error)
-      announce()
+      tellState()
       throw error
     }
     guard isUp else { throw downFailure }
@@ -116,7 +117,7 @@ extension DiskTier {
     return result
   }
 
-  // MARK: what the store finds without a walk
+  // MARK: removals without a walk
 
   /// By the order of ids and the index of ends, as maintenance does. An entry that was idle for too
   /// long is in neither: for a goal it is not worth a walk.

@@ -54,7 +54,7 @@ extension DiskTier {
     }
   }
 
-  /// What a content file waits for before its row is committed.
+  /// The sync that a content file waits for before its row is committed.
   var syncing: ContentFiles.Syncing {
     switch durability {
     case .process: .nothing
@@ -75,7 +75,8 @@ extension DiskTier {
     queue.submit(queued)
   }
 
-  /// Of a put: what its row will have, and whether the limits allow it.
+  /// Of a put: the size, checksum and charge that its row will have, and whether the limits allow
+  /// it.
   private func measure(_ queued: QueuedWrite) {
     let entry = queued.entry!
     queued.size = queued.isInBlock ? entry.size : queued.file?.size ?? 0

@@ -18,14 +18,14 @@ import Synchronization
 ///                            the last manifest that was found damaged, for a week
 ///     hutch-<digits>.new     a manifest that is being made
 ///
-///   What is ours. The directory is a cache's if it has a manifest of ours, or `hutch.lock`, which
+///   Ownership. The directory is a cache's if it has a manifest of ours, or `hutch.lock`, which
 ///   is made only in a directory that is empty, or that the caller says need not be.
-///   In it the library opens, moves and unlinks what has one of these names and nothing else:
+///   In it the library opens, moves and unlinks the files with these names and no others:
 ///   a content file, in `content/xx` as in `trash`, is known by `hutch-` and the digits, in the
 ///   folder that they say (ContentName). `content`, `trash` and `xx` are folders and no
 ///   symbolic links; each file is reached through the directory's descriptor, and no link is
-///   followed on the way (Files.openBeneath). SQLite alone goes by the path: what it has opened
-///   is compared with what the descriptor leads to (Connection.check).
+///   followed on the way (Files.openBeneath). SQLite alone goes by the path: the file that it
+///   has opened is compared with the one that the descriptor leads to (Connection.check).
 ///
 /// The schema (ManifestFile.swift), PRAGMA application_id "HUTC", user_version the format
 ///
@@ -55,9 +55,9 @@ import Synchronization
 ///       key                  unique
 ///       version, generation, created, accessed, uses, expires, idle, cost, size
 ///                            expires and idle as in Record: 0 the tier's, 2^63-1 none
-///       charge               what the entry counts against the limit (Charge)
+///       charge               the bytes that the entry counts against the limit (Charge)
 ///       codec                0: the value as it was put; else the id of the host's codec that
-///                            made what is stored of it. `size` is the value's own
+///                            made the stored bytes. `size` is the value's own
 ///       checksum             see Seal
 ///       file                 the content file's name, with its suffix; NULL: the value is
 ///                            here
@@ -89,8 +89,8 @@ import Synchronization
 /// Locks, in the order in which they are taken
 ///     the cache's stripe     not ours; submit, get and info may be called under it
 ///     writerLock             the manifest's writing connection, the meta row, trash, the OFD
-///                            locks on `hutch.lock`; held for a transaction, a checkpoint, an unlink.
-///                            Between processes too, where they share (DiskTier+Sharing.swift)
+///                            locks on `hutch.lock`; held for a transaction, a checkpoint, an
+///                            unlink. Between processes too, where they share
 ///     a reader's lock        one connection that reads (Readers). Under it the state's lock and
 ///                            that of the access times
 ///     the queue's lock       queued writes and bars (WriteQueue); O(1)
@@ -107,17 +107,17 @@ import Synchronization
 /// Out of service. When a commit finds that its file is no longer the one at the path, or
 /// SQLite finds the manifest malformed, the tier is down: it has no entries and takes none.
 /// Maintenance, and a put after a pause, try to open the directory again, by its path; a malformed
-/// manifest is set aside then, and the tier starts empty. A directory that somebody has removed is
+/// manifest is set aside then, and the tier starts empty. A directory that has been removed is
 /// not made again, unless the disk is optional: that one is made as `hutch_open` would. A tier
 /// that is optional may begin out of service.
 ///
 /// Owners. Each has its state, and its own lock if it needs one; the tier composes them.
 ///     Service                in service or not, where, why not
-///     Membership             the locks among processes, what is known of their transactions, forks
+///     Membership             the locks among processes, the numbers of their transactions, forks
 ///     Content                content files that no row names
-///     WriteQueue, Bars       what is submitted and not committed, and what must not come back
+///     WriteQueue, Bars       writes that are not committed yet; entries that must not come back
 ///     Readers                the connections that read
-///     Transaction            one transaction, with what it owes after its commit
+///     Transaction            one transaction, and the work that its commit will owe
 ///     Sweeper, Evictor       the rows that go by age, and those that go for the limits
 ///     IdleSearch             the search for entries that were idle for too long
 ///     AccessTimes            accesses that are not in the rows yet
@@ -133,10 +133,10 @@ import Synchronization
 ///     left     false  nil       false     false            true
 ///
 ///   up: in service. asleep: a fork has closed the connections. Reads open theirs again when they
-///   are next needed, the next turn opens the manifest; in the child that turn first drops what the
-///   parent had under way (hasParentsState). down: `reason` says why; the next holder of the writer
-///   lock closes what is open, and `reopen` leads to up. left: a child without a part in the
-///   directory, for ever.
+///   are next needed, the next turn opens the manifest; in the child that turn first drops the work
+///   that the parent had under way (hasParentsState). down: Service has the reason; the next holder
+///   of the writer lock closes the connections, and `reopen` leads to up. left: a child without a
+///   part in the directory, for ever.
 ///
 ///     up -> down       goDown: a commit, a read or a turn finds the directory or the manifest gone
 ///                      or damaged
@@ -159,14 +159,14 @@ final class DiskTier: Storage {
 
   // MARK: under the writer lock
 
-  /// See `writerLock`, which is what is taken (DiskTier+Sharing.swift).
+  /// Taken by `beginTurn` alone (DiskTier+Sharing.swift).
   let writerMutex: Lock
   /// Nil while the tier is down.
   var manifest: Manifest?
   var evictor = Evictor()
   var sweeper = Sweeper()
   var upkeep = Upkeep()
-  /// What committed transactions have dropped, until the end of the turn. See `endTurn`.
+  /// The entries that committed transactions have dropped, until the end of the turn (`endTurn`).
   var untold = DroppedEntries()
   /// The highest version that a write has had.
   var highestVersion: UInt64 = 0
@@ -174,7 +174,7 @@ final class DiskTier: Storage {
   var latestTime: Int64 = 0
   /// The leader's, which alone uses it, with the lock or without.
   var batch: [QueuedWrite] = []
-  /// What the last opening has found in the directory. Written before the tier is up.
+  /// Findings of the last opening in the directory. Written before the tier is up.
   var met = Met()
   struct Met {
     var setAside = false
@@ -187,8 +187,7 @@ final class DiskTier: Storage {
   /// A check has found the manifest damaged beyond repair: it is set aside when the tier comes
   /// back.
   var isCondemned = false
-  /// What is free, and all, on the file system that a descriptor is on. A test's own, or
-  /// nil: the system's.
+  /// The free and all bytes of the file system, as a test wants them; nil: the system's answer.
   var spaceForTests: (() -> (free: Int64, all: Int64)?)?
   /// How long commits leave the log as it is, and until when; CLOCK_MONOTONIC (`moveLog`).
   var logPause = (length: Int64(0), end: Int64(0))
@@ -216,8 +215,9 @@ final class DiskTier: Storage {
   let content: Content
   let leaseStart = Atomic<UInt64>(1)
 
-  /// What completed puts survive: the strongest durability that an opening of the directory has
-  /// asked for, in this process or, once a turn has been had since, in another one. Only rises.
+  /// The event that completed puts survive: the strongest durability that an opening of the
+  /// directory has asked for, in this process or, once a turn has been had since, in another one.
+  /// Only rises.
   let liveDurability: Atomic<UInt32>
   var durability: Durability {
     Durability(rawValue: liveDurability.load(ordering: .relaxed)) ?? .sync
@@ -280,7 +280,7 @@ final class DiskTier: Storage {
     tellMet()
   }
 
-  /// Logs what the last opening has found.
+  /// Logs the findings of the last opening.
   func tellMet() {
     if met.changesLimits {
       observer?.log(LogLine(.info, "the opening has changed the limits of the directory"))
@@ -314,8 +314,8 @@ final class DiskTier: Storage {
     liveDurability.max(other.durability.rawValue, ordering: .relaxed)
   }
 
-  /// Makes what is committed from here on as durable as the strongest opening wants it. What
-  /// weaker ones have left unsynced goes to the disk first: a manifest of which some pages are
+  /// Makes commits from here on as durable as the strongest opening wants them. Writes that weaker
+  /// openings have left unsynced are synced first: a manifest of which some pages are
   /// older than its log would not be whole. The writer lock is held, no transaction has begun.
   func raiseDurability(_ manifest: Manifest) throws(Failure) {
     let others = shared.durability
@@ -368,12 +368,12 @@ final class LiveLimits {
   }
 }
 
-/// What `stats` shows. Relaxed throughout: each number is right by itself.
+/// The numbers that `stats` shows. Relaxed throughout: each number is right by itself.
 final class DiskCounters {
   let storage = Atomic<UInt32>(0)
   let count = Atomic<UInt64>(0)
   let cost = Atomic<UInt64>(0)
-  /// Of `cost`, what has been removed and is not yet gone.
+  /// Of `cost`: content files that have been removed and are not unlinked yet.
   let trash = Atomic<UInt64>(0)
   let hits = Atomic<UInt64>(0)
   let misses = Atomic<UInt64>(0)

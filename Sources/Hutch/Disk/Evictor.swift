@@ -78,11 +78,11 @@ struct Evictor: ~Copyable {
 
   init() {}
 
-  /// What is known of single rows may not be so any more.
+  /// Ids of candidates may name other rows now.
   mutating func forgetCandidates() { candidates.forget() }
 
   /// Removes rows until the limits hold; at most `most` of them. Rows with ids above `newest` stay:
-  /// they are what room is made for. True if more has to go.
+  /// room is made for them. True if more has to go.
   @discardableResult
   mutating func makeFit(
     _ transaction: inout Transaction, _ sweeper: inout Sweeper, sparing newest: Int64,

@@ -3,18 +3,19 @@ import Synchronization
 
 /// The search for entries that have been idle for too long.
 ///
-/// No index has the ends of idle times. So the search walks over all rows, one slice in each call of
-/// maintenance. It uses the store's own `walk` and `remove`.
+/// No index has the ends of idle times. So the search walks over all rows, one slice in each call
+/// of maintenance. It uses the store's own `walk` and `remove`.
 ///
 /// A search begins when the time `earliest` has come. No entry that can be idle for too long ends
-/// before `earliest`, unless the search under way has yet to come to its row: writes, touches and new
-/// limits lower `earliest`; a search sets it to `never` when it begins, and lowers it for each entry
-/// that it leaves.
+/// before `earliest`, unless the search under way has yet to come to its row: writes, touches and
+/// new limits lower `earliest`; a search sets it to `never` when it begins, and lowers it for each
+/// entry that it leaves.
 final class IdleSearch {
   /// Relaxed: a search that misses a new value begins with the next maintenance.
   private let earliest: Atomic<Int64>
-  /// True while a thread runs a slice. That thread alone uses the fields below; other threads run no
-  /// slice. It is no lock, since a slice calls the observer. Acquire when set, release when cleared.
+  /// True while a thread runs a slice. That thread alone uses the fields below; other threads run
+  /// no slice. It is no lock, since a slice calls the observer. Acquire when set, release when
+  /// cleared.
   private let isRunning = Atomic<Bool>(false)
   /// Nil: no search is under way.
   private var place: WalkPlace?

@@ -1,6 +1,6 @@
 import CSQLite
 
-/// The rows of entries: what is found, put, removed and touched, and walks in both directions.
+/// The rows of entries: lookups, puts, removals, touches, and walks in both directions.
 extension Manifest {
   func find(_ key: Bytes) throws(Failure) -> Row? {
     try finding.bind(1, key)
@@ -103,7 +103,7 @@ extension Manifest {
     try accessing.run()
   }
 
-  /// Rows with an expiry of their own that has come, the earliest first.
+  /// The ids of rows with an expiry of their own that has come, the earliest first.
   func ended(
     at now: Int64, limit: Int64, _ visit: (Int64) throws(Failure) -> Void
   ) throws(Failure) {

@@ -1,10 +1,10 @@
 import CSQLite
 import CSystem
 
-/// What other processes have committed.
+/// The commits of other processes.
 extension Manifest {
   /// Reads the meta row anew. The caller has the turn, so no other process writes. Returns the
-  /// limits in force. `trustsLog`: whether what the shared state says of the log is so.
+  /// limits in force. `trustsLog`: the numbers of the log in the shared state are right.
   func reload(
     _ shared: SharedState, trustsLog: Bool, in directory: Directory
   ) throws(Failure) -> TierLimits {

@@ -76,7 +76,7 @@ final class Manifest {
   let walkingBack: RowScan
 
   private(set) var durability: Durability
-  /// Whether SQLite syncs what has to be, as durability `power` and `sync` want it.
+  /// True if SQLite syncs, as durability `power` and `sync` want it.
   private var syncs: Bool { durability != .process }
   /// As last committed.
   var meta = Meta()
@@ -84,11 +84,11 @@ final class Manifest {
   private(set) var limits: TierLimits?
   /// See `reload`; made when it is first needed.
   var sums: OwnedStatement?
-  /// As the manifest was when it was opened, or as `adopt` has set it.
+  /// As the manifest was when it was opened, or as `commitOpening` has set it.
   private(set) var boot = Boot()
   /// The id of the newest row. An id is not used twice while the manifest is open.
   var lastID: Int64 = 0
-  /// Of the log, in bytes: what is written of it since it last began anew, and the file.
+  /// Of the log, in bytes: those written since it last began anew, and the size of the file.
   private struct Log {
     var used = 0
     var size = 0
@@ -100,7 +100,7 @@ final class Manifest {
 
   /// Opens the manifest that is in a directory.
   ///
-  /// What is damaged fails here and not in `init`: where the initialiser of a class throws,
+  /// A damaged file fails here and not in `init`: where the initialiser of a class throws,
   /// Embedded Swift (6.3) does not free the instance.
   static func open(
     _ directory: Directory, _ durability: Durability
@@ -150,7 +150,7 @@ final class Manifest {
   ) throws(Failure) {
     connection = opened
     self.durability = durability
-    // Debian's SQLite overwrites with zeroes what is deleted: twice the log for nothing here.
+    // Debian's SQLite overwrites deleted bytes with zeroes: twice the log for nothing here.
     try connection.run(
       """
       PRAGMA synchronous = OFF; PRAGMA secure_delete = OFF; PRAGMA temp_store = MEMORY;
@@ -264,7 +264,7 @@ final class Manifest {
   }
 
   /// The first transaction of an opening: the directory is in use from here on.
-  func adopt(_ meta: Meta, _ boot: Boot, _ limits: TierLimits) throws(Failure) {
+  func commitOpening(_ meta: Meta, _ boot: Boot, _ limits: TierLimits) throws(Failure) {
     try begin()
     do {
       let statement = try connection.prepare(
@@ -372,8 +372,8 @@ final class Manifest {
     case truncating
   }
 
-  /// Moves what is in the log into the database. False: a reader was in the way; some of it
-  /// may have been moved.
+  /// Moves the pages in the log into the database. False: a reader was in the way; some pages may
+  /// have been moved.
   ///
   /// Durability `process` syncs nothing as it goes, so after a loss of power a manifest that
   /// was not closed has to be checked, and the mark that says so, clean = 0, must be on the
@@ -390,12 +390,12 @@ final class Manifest {
     while true {
       var all: Int32 = 0
       var moved: Int32 = 0
-      readers.letGo()
+      readers.endKept()
       let code = sqlite3_wal_checkpoint_v2(connection.handle, nil, mode, &all, &moved)
       if code == SQLITE_OK && all == moved {
         // A read that began meanwhile reads the log; one that begins from here on reads the
         // database, and does not keep the log from beginning anew.
-        readers.letGo()
+        readers.endKept()
         isMarked = true
         logState.pointee.used = 0
         if kind == .truncating { logState.pointee.size = 0 }

@@ -1,13 +1,12 @@
 import CSQLite
 import CSystem
 
-/// `manifest.sqlite` as a file: what it is before SQLite opens it, how it is made, how it
-/// is set aside. Nothing here runs while a connection of this process has it open.
+/// `manifest.sqlite` as a file: its kind before SQLite opens it, how it is made, how it is set
+/// aside. Nothing here runs while a connection of this process has it open.
 enum ManifestFile {
   static let name: StaticString = "manifest.sqlite"
-  /// What the names of the library's other files beside it end with (`ContentName`): of a
-  /// manifest that is being made, and of one that has been set aside. SQLite puts `-wal` behind
-  /// either.
+  /// The ends of the names of the library's other files beside it (`ContentName`): of a manifest
+  /// that is being made, and of one that has been set aside. SQLite puts `-wal` behind either.
   private static let new: StaticString = ".new"
   private static let damaged: StaticString = ".damaged"
 
@@ -21,7 +20,7 @@ enum ManifestFile {
     case ours
     /// Not a SQLite database, or one whose head is damaged.
     case unreadable
-    /// Somebody else's database.
+    /// Another program's database.
     case foreign
     case newer
   }
@@ -107,11 +106,11 @@ enum ManifestFile {
     }
     let isSynced = durability != .process
     if isSynced { try made.withPointer { sync($0, in: directory) }.get() }
-    // What is left of an older one's log must not be taken for this one's.
+    // The rest of an older manifest's log must not be taken for this manifest's.
     _ = Files.unlink(Files.path("manifest.sqlite-wal"), at: at)
     _ = Files.unlink(Files.path("manifest.sqlite-shm"), at: at)
     guard made.withPointer({ Files.rename($0, to: Files.path(name), at: at) }) else {
-      throw .system("cannot name the manifest", otherwise: .badDirectory)
+      throw .system("cannot rename the new manifest", otherwise: .badDirectory)
     }
     if isSynced { try sync(Files.path("."), in: directory).get() }
   }
@@ -137,7 +136,7 @@ enum ManifestFile {
           end.count >= count && memcmp(end.baseAddress!, suffix.utf8Start, count) == 0
             && (end.count == count || end[count] == 0x2D)
         }
-        // A directory changes under its reader's feet: begin anew after each.
+        // An unlink may hide other names from this reading: it begins again after each.
         goesOn = isOfKind && Files.unlink(name, at: folder)
         return !goesOn
       }
@@ -145,8 +144,8 @@ enum ManifestFile {
   }
 
   /// Renames a damaged manifest and its log to `hutch-<16 digits>.damaged` and `...-wal`, the
-  /// names under which SQLite's tools still read them together. One is kept, the newest: what
-  /// is not looked at must not fill the disk.
+  /// names under which SQLite's tools still read them together. The newest one alone is kept, so
+  /// that damaged manifests do not fill the disk.
   static func setAside(in directory: Directory) throws(Failure) {
     let at = directory.descriptor
     remove(damaged, in: directory)
@@ -186,7 +185,7 @@ enum ManifestFile {
     if isOld { remove(damaged, in: directory) }
   }
 
-  /// See DiskTier for what the columns mean.
+  /// The head of DiskTier says what the columns mean.
   private static let schema: StaticString = """
     CREATE TABLE meta (
       id INTEGER PRIMARY KEY CHECK (id = 1),

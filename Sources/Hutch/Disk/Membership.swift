@@ -1,19 +1,19 @@
 import CSystem
 import Synchronization
 
-/// The part of one opening among the members of a directory (DiskTier+Sharing.swift): its locks, what
-/// it knows of the others' transactions, and what it hands to the child of a fork. Used under the
-/// tier's writer lock, but for what is atomic.
+/// One opening as a member of a directory (DiskTier+Sharing.swift): its locks, the numbers of the
+/// transactions that it knows of, and the lock that it makes for the child of a fork. Used under
+/// the tier's writer lock, except for its atomics.
 ///
-/// The transactions of all members are numbered (`SharedState.begun`). `sequence` is the last one that
-/// this member has learnt the outcome of: its manifest's meta row and limits are those after it. The
-/// sums that the tier's counters show are those after `shown`.
+/// The transactions of all members are numbered (`SharedState.begun`). `sequence` is the last one
+/// that this member has learnt the outcome of: its manifest's meta row and limits are those after
+/// it. The sums that the tier's counters show are those after `shown`.
 final class Membership {
   let shared: SharedState
   /// Nil before the first opening of a directory, and in a child without a part.
   private(set) var lock: WriterLock?
-  /// True if there may be other members: sharing is SHARED, or the process has forked. Set with every
-  /// lock of the tier held, and never cleared but in a child without a part.
+  /// True if there may be other members: sharing is SHARED, or the process has forked. Set with
+  /// every lock of the tier held, and never cleared but in a child without a part.
   var mayHaveOthers: Bool { canShare.load(ordering: .relaxed) }
   private let canShare: Atomic<Bool>
   private var sequence: UInt64 = 0
@@ -34,8 +34,8 @@ final class Membership {
   private(set) var isLeft = false
   /// The lock's open file that was made for a child; -1: none. Of the thread that forks.
   private var forChild: Int32 = -1
-  /// Of the lock's open files; -1: none. A child without a part closes them. Release when they change:
-  /// a child that is forked meanwhile must not close what another file has by then.
+  /// Of the lock's open files; -1: none. A child without a part closes them. Release when they
+  /// change: a child that is forked meanwhile must not close what another file has by then.
   private let lockNumber = Atomic<Int32>(-1)
   private let doorNumber = Atomic<Int32>(-1)
 
@@ -69,8 +69,8 @@ final class Membership {
 
   // MARK: opening and closing
 
-  /// Becomes a member. True: there is no other. The turn is ours from here on. `file`: where the shared
-  /// state is to be, or nil for memory of this process and its children.
+  /// Becomes a member. True: there is no other. The turn is ours from here on. `file`: where the
+  /// shared state is to be, or nil for memory of this process and its children.
   func enter(_ file: Directory?, isNew: Bool) throws(Failure) -> Bool {
     guard let lock else { return true }
     try lock.beginTurn()
@@ -114,7 +114,7 @@ final class Membership {
   var hasSameManifest: Bool { shared.epoch == epoch.load(ordering: .acquiring) }
 
   /// True if this member knows the outcome of the last transaction.
-  var isCurrent: Bool { shared.begun == sequence && shared.isSettled }
+  var isCurrent: Bool { shared.begun == sequence && shared.isComplete }
 
   /// Whatever the shared state says, the manifest is to be asked.
   func forgetSequence() { sequence = shared.begun &- 1 }
@@ -140,8 +140,8 @@ final class Membership {
     case manifest
   }
 
-  /// The count and the cost, after the commits of all processes. `removed` gives the bytes of removed
-  /// files of this process; those of others are not counted.
+  /// The count and the cost, after the commits of all processes. `removed` gives the bytes of
+  /// removed files of this process; those of others are not counted.
   ///
   ///     the last transaction that has begun is          the numbers are in
   ///     the one after which the counters are            the counters
@@ -157,11 +157,11 @@ final class Membership {
       let last = shown.load(ordering: .acquiring)
       if last == begun { return .counters }
       if last == begun &- 1 && isTransacting.load(ordering: .acquiring) { return .counters }
-      guard shared.isSettled else { continue }
+      guard shared.isComplete else { continue }
       let files = removed()
       let sums = Sums.shared(
         count: shared.count, bytes: shared.charges &+ UInt64(shared.log.size) &+ files)
-      if shared.isSettled && shared.begun == begun { return sums }
+      if shared.isComplete && shared.begun == begun { return sums }
     }
     return .manifest
   }
@@ -237,7 +237,7 @@ final class Membership {
     }
   }
 
-  /// In a child without a part. What is the parent's is neither closed nor freed.
+  /// In a child without a part. The parent's objects are neither closed nor freed.
   func leave() {
     closeLocks()
     if let lock { _ = Unmanaged.passRetained(lock) }

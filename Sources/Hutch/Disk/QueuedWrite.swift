@@ -2,7 +2,7 @@
 final class QueuedWrite {
   /// Nil: none of the cache's, but a barrier that only waits for its turn.
   let kind: StoreWrite.Kind?
-  /// Keeps what the write is about. Nil for a clear and a barrier.
+  /// Keeps the entry that is written. Nil for a clear and a barrier.
   private let block: Block?
   let hash: UInt64
   let time: Int64
@@ -14,7 +14,7 @@ final class QueuedWrite {
 
   // Of a put.
 
-  /// The size and the checksum of what is stored of the value.
+  /// The size and the checksum of the stored bytes.
   var size = 0
   var checksum: UInt64 = 0
   /// False: the content file alone has the value.
@@ -27,7 +27,7 @@ final class QueuedWrite {
   var refusal: TierOutcome
   var refusalFailure: Failure?
 
-  /// What the commit finds out. The leader's, until `isDone`.
+  /// The findings of the commit. The leader's, until `isDone`.
   var result = StoreWrite.Result()
 
   // The queue's, under its lock.
@@ -38,8 +38,8 @@ final class QueuedWrite {
   /// Of a touch: the write before it of the same key, while that is not committed.
   var base: QueuedWrite?
   var isDone = false
-  /// What is on disk under this key up to this version is not to be given out, though there is no
-  /// bar: of a failed write which a touch came after, and of a touch which has ended a bar.
+  /// No read may return an entry of this key up to this version, though there is no bar: of a
+  /// failed write which a touch came after, and of a touch which has ended a bar.
   var barred: UInt64?
 
   init(_ write: StoreWrite) {
@@ -79,7 +79,7 @@ final class QueuedWrite {
   /// Whether it may turn out that nothing is to be done.
   var isUndecided: Bool { !condition.isAlways && !isShown }
 
-  /// What is on disk under its key is older, whatever its version.
+  /// Every entry on disk under its key is older, whatever its version.
   func barsAll() { version = UInt64(Int64.max) }
 
   /// Not for a clear or a barrier.

@@ -2,7 +2,7 @@ import CSQLite
 import CSystem
 import Synchronization
 
-/// What a reader hands out with a row.
+/// The entry that a reader returns with a row.
 struct FoundEntry: ~Copyable {
   /// The entry, complete if its value is in the row.
   var block: Block?
@@ -30,8 +30,8 @@ final class ReadConnection {
   /// Which state of the manifest was read last; nil: one that others may have changed since.
   private var state: Readers.State?
 
-  /// What fails does so here, before there is an instance: one whose initialiser throws is never
-  /// freed by Embedded Swift 6.3.
+  /// Fails here, before there is an instance: Embedded Swift 6.3 never frees one whose initialiser
+  /// throws.
   static func open(_ directory: Directory) throws(Failure) -> ReadConnection {
     let connection = try directory.withPath(of: ManifestFile.name) {
       (path) throws(Failure) -> Connection in try Connection(path, .read)
@@ -62,7 +62,7 @@ final class ReadConnection {
     ending = try connection.prepare("COMMIT")
   }
 
-  /// What the meta row says of the rows, and what they say themselves, at one moment.
+  /// The sums as the meta row has them, and those of the rows, at one moment.
   func counts() throws(Failure) -> ManifestCounts {
     let statement = try connection.prepare(
       """
@@ -80,7 +80,7 @@ final class ReadConnection {
       dead: (statement.integer(3), statement.integer(7)))
   }
 
-  /// The ids of rows that do not say of themselves what they count, with what that is. A value's
+  /// The ids of rows with a wrong charge, and the right charges. A value's
   /// size stands in the head of its row; that of a file which a codec made is the file's. Returns
   /// the last row that was looked at; nil if there was none.
   func wrongCharges(
@@ -129,7 +129,7 @@ final class ReadConnection {
   func together(_ body: () throws(Failure) -> Void) throws(Failure) {
     guard !connection.isInTransaction else { return try body() }
     try beginning.run()
-    defer { letGo() }
+    defer { endKept() }
     try body()
   }
 
@@ -140,22 +140,22 @@ final class ReadConnection {
       if !connection.isInTransaction { try beginning.run() }
       return
     }
-    letGo()
-    guard !connection.isInTransaction else { throw Failure(.io, "a read cannot be ended") }
+    endKept()
+    guard !connection.isInTransaction else { throw Failure(.io, "a read transaction cannot be ended") }
     state = current
   }
 
   /// Ends the transaction that has been kept, if one has.
   @inline(never)
-  func letGo() {
+  func endKept() {
     if connection.isInTransaction { _ = try? ending.run() }
   }
 
   private static let largeFile = 1 << 20
 
   /// The row of a key and, if `wantsBlock` finds that it is wanted, its entry: complete if
-  /// the value is in the row, else with room for what the content file has.
-  /// Nil: no row. `row.isSound` false: what is in it cannot be, and there is no block. Nor is
+  /// the value is in the row, else with room for the bytes of the content file.
+  /// Nil: no row. `row.isSound` false: its fields are impossible, and there is no block. Nor is
   /// there one for a file of another size than the row says.
   func find(
     _ key: Bytes, into entry: inout FoundEntry,
@@ -221,8 +221,8 @@ final class ReadConnection {
     return row
   }
 
-  /// Rows in the order of their keys' bytes, those with this tag (nil: all). `visit` gets what
-  /// decides over expiry.
+  /// Rows in the order of their keys' bytes, those with this tag (nil: all). `visit` gets
+  /// the times and the generation alone.
   func list(
     tagged tag: Bytes?, after key: Bytes, limit: Int,
     _ visit: (Bytes, Row) throws(Failure) -> Void

@@ -5,11 +5,11 @@ import Synchronization
 /// A small fixed pool of connections that read, each opened when it is first needed. A read
 /// never waits for a writer, and for another read only when all are in use.
 ///
-/// To begin and to end a transaction is half of what it takes SQLite to read a small row. So a
+/// To begin and to end a transaction is half of the work of reading a small row in SQLite. So a
 /// connection that finds the manifest as it left it begins one and keeps it, for the reads that
 /// follow; the first one after a commit ends it. It stands in the way of checkpoints only,
-/// which calls `letGo`. Where other processes have the directory open, none is kept: the others'
-/// commits are not seen here, and their checkpoints do not call `letGo`.
+/// which calls `endKept`. Where other processes have the directory open, none is kept: the others'
+/// commits are not seen here, and their checkpoints do not call `endKept`.
 final class Readers {
   private final class Reader {
     /// Protects `connection` and the read that uses it. Only the state's lock and that of the
@@ -22,11 +22,11 @@ final class Readers {
 
   private let readers: [Reader]
   private static let count = 4
-  /// Counts what may have changed the manifest. Release after a commit and before its end is
-  /// told, acquire before a read: a thread that has been told of a commit reads it.
+  /// Counts the events that may have changed the manifest. Release after a commit and before its
+  /// end is told, acquire before a read: a thread that has been told of a commit reads it.
   private let states = Atomic<UInt64>(0)
 
-  /// By what a connection knows the manifest as it left it: the commits of this process, and those
+  /// The state of the manifest as a connection left it: the commits of this process, and those
   /// of the directory (`SharedState.quietState`).
   struct State: Equatable {
     let own: UInt64
@@ -43,10 +43,10 @@ final class Readers {
   func noteCommit() { states.wrappingAdd(1, ordering: .releasing) }
 
   /// Ends the transactions that are kept: those of connections in use at their next read.
-  func letGo() {
+  func endKept() {
     noteCommit()
     for reader in readers where reader.lock.tryLock() {
-      reader.connection?.letGo()
+      reader.connection?.endKept()
       reader.lock.unlock()
     }
   }
@@ -62,7 +62,7 @@ final class Readers {
     do throws(Failure) {
       return try body(reader.connection.unsafelyUnwrapped)
     } catch {
-      reader.connection?.letGo()
+      reader.connection?.endKept()
       throw error
     }
   }

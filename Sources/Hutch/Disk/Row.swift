@@ -1,6 +1,6 @@
 /// A row of `entries` as a read, a write or a walk finds it, before it is believed. Whatever comes
-/// from the disk may be anything: each field is checked or clamped here, and what cannot be is
-/// damage, not a trap.
+/// from the disk may be anything: each field is checked or clamped here, and an impossible
+/// field is damage, not a trap.
 struct Row {
   /// The rowid: see RowScan.
   var id: Int64 = 0
@@ -17,7 +17,7 @@ struct Row {
   /// False: a field is impossible, the entry is damaged.
   var isSound = true
 
-  /// What each statement that reads rows begins with (`Connection.prepareRows`). Further columns
+  /// The beginning of each statement that reads rows (`Connection.prepareRows`). Further columns
   /// follow from `more` on: the value last, without which SQLite reads no more than the head of a
   /// long row.
   static let columns: StaticString = """
@@ -108,8 +108,8 @@ enum Seal {
   }
 }
 
-/// What an entry takes up on disk, as it counts against the limit: its share of the pages of
-/// the table and of the keys' index, and the blocks of its content file.
+/// The space that an entry takes up on disk, as it counts against the limit: its share of the pages
+/// of the table and of the keys' index, and the blocks of its content file.
 ///
 /// Pages, not bytes: of rows with 3,000 bytes a page of 4,096 holds one. How SQLite divides a
 /// payload between a leaf and overflow pages stands in "Database File Format", section 1.6.

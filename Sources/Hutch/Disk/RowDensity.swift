@@ -77,7 +77,7 @@ struct RowDensity: ~Copyable {
     guard index >= 0, index < densities.count, end > start else { return }
     let seen = min(RowDensity.full, rows * RowDensity.full / (end - start))
     let known = densities[Int(index)]
-    // What is known may be that of another time, or nothing at all: then one look is worth more.
+    // The known density may be of another time, or a guess: then one look is worth more.
     let isNews = seen / 4 > known || known / 4 > seen
     densities[Int(index)] = max(1, isNews ? seen : (known + seen) / 2)
   }

@@ -3,8 +3,9 @@ import Synchronization
 
 /// Whether the tier is in service, where its directory is, and why the tier is out of service.
 ///
-/// The tier's states are in the head of DiskTier. Here are `up` and what goes with it: out of service
-/// there is a reason, but for a tier that has been closed, and the observer is told of it once.
+/// The tier's states are in the head of DiskTier. Here are `up` and what goes with it: out of
+/// service there is a reason, but for a tier that has been closed, and the observer is told of it
+/// once.
 final class Service {
   /// Protects `place`, `reason`, `isTold` and the changes of `up`. No other lock is taken under it.
   /// `place` is changed with the writer lock held too, so a holder of either lock may read it.
@@ -19,8 +20,8 @@ final class Service {
   private var isTold = true
   /// True if the process knows that the tier has the directory open. Relaxed: a reminder.
   private let isListed = Atomic<Bool>(true)
-  /// When a put may try to open the directory again; CLOCK_MONOTONIC. Relaxed: of two puts that try at
-  /// once the second one finds under the writer lock that the first one has.
+  /// When a put may try to open the directory again; CLOCK_MONOTONIC. Relaxed: of two puts that try
+  /// at once the second one finds under the writer lock that the first one has.
   private let nextTry = Atomic<Int64>(0)
   private static let pauseBeforeTry: Int64 = 1_000_000_000
 
@@ -97,8 +98,8 @@ final class Service {
     nextTry.store(Clock.read(CLOCK_MONOTONIC) + Service.pauseBeforeTry, ordering: .relaxed)
   }
 
-  /// True if a read, a write or a check has found the manifest damaged, and SQLite has not: then SQLite
-  /// will not find it at the opening either.
+  /// True if a read, a write or a check has found the manifest damaged, and SQLite has not: then
+  /// SQLite will not find it at the opening either.
   var foundDamageItself: Bool {
     lock.withLock { reason?.status == .corrupt && reason?.sqlite == 0 }
   }

@@ -1,11 +1,11 @@
 import CSystem
 import Synchronization
 
-/// What the processes that share a directory tell each other without a look into the manifest:
-/// the file `hutch.shared`, which all of them have mapped. Nothing in it outlives the last of them:
-/// an opening that finds itself alone begins it anew, from the manifest.
+/// The state that the processes of a directory share beside the manifest: the file `hutch.shared`,
+/// which all of them have mapped. Nothing in it outlives the last of them: an opening that finds
+/// itself alone begins it anew, from the manifest.
 ///
-///      0  what it is, of which layout
+///      0  a constant that names the file and its layout
 ///      8  secrets of the keys' hash, four: the same key, the same counter in all processes
 ///     40  epoch        how often a damaged manifest was set aside
 ///     48  generation   of what is committed
@@ -23,9 +23,9 @@ import Synchronization
 /// Where sharing is EXCLUSIVE there is no file: the memory is the process's own, and its forked
 /// children have it in common.
 ///
-/// All but the versions and what `CoherenceCounters.dropCopies` does is written by the
-/// holder of the writer lock. Release and acquire throughout, so that a reader of a number sees
-/// what it is about.
+/// The holder of the writer lock writes all of it, except the versions and the counters that
+/// `CoherenceCounters.dropCopies` changes. Release and acquire throughout, so that a reader of a
+/// number sees the writes before it.
 final class SharedState {
   private enum At {
     static let magic = 0
@@ -112,7 +112,7 @@ final class SharedState {
     let file = try directory.map { (directory) throws(Failure) in
       try SharedState.open(directory, isAlone: isAlone)
     }
-    // What memory remembers must not fit counters that begin anew.
+    // Copies in memory must not fit counters that begin anew.
     let kept = isAlone && isHandedOut ? try Allocation.bytes(CoherenceCounters.byteCount) : nil
     defer { free(kept) }
     kept?.copyMemory(from: base + At.counters, byteCount: CoherenceCounters.byteCount)
@@ -216,8 +216,8 @@ final class SharedState {
   /// Which transaction has begun to change anything last.
   var begun: UInt64 { load(At.begun) }
 
-  /// Whether what is told here is what the manifest has.
-  var isSettled: Bool { load(At.done) == begun }
+  /// True if the numbers here are the manifest's.
+  var isComplete: Bool { load(At.done) == begun }
 
   /// The transactions so far, while this process is the only one that makes any, and none is
   /// under way. A new member is counted before its first commit: a process that has been told
@@ -278,7 +278,7 @@ final class SharedState {
     touched.removeAll()
   }
 
-  /// What is told here is what the manifest has.
+  /// The numbers here are the manifest's.
   func noteDone() { store(At.done, begun) }
 
   /// Of writers that died.

@@ -9,15 +9,16 @@
 ///     log     SQLite's log, as long as its file is
 ///
 /// Each commit makes it true again, in two steps. Within the transaction rows are removed until
-/// rows + dead <= `budget`, which is the limit less what the log may have and what the manifest
-/// takes up without a row. After the commit `holdLimit` empties the trash down to what rows and log
-/// leave it, and cuts the log if that is not enough or the log is above `logBound`. A reader that
-/// stays may keep the log from being cut: puts are refused above `logCeiling`.
+/// rows + dead <= `budget`, which is the limit less the bound of the log and the space that the
+/// manifest takes up without a row. After the commit `holdLimit` empties the trash down to the
+/// space that rows and log leave it, and cuts the log if that is not enough or the log is above
+/// `logBound`. A reader that stays may keep the log from being cut: puts are refused above
+/// `logCeiling`.
 ///
-/// Files that the host holds count in what `stats` shows and not here: they can neither be removed
-/// nor make entries go.
+/// Files that the host holds count in the cost that `stats` shows and not here: they can neither be
+/// removed nor make entries go.
 ///
-/// What is free on the file system has a rule of its own: DiskTier+Space.swift.
+/// The free space of the file system has a rule of its own: DiskTier+Space.swift.
 struct SpaceLedger {
   private let limit: UInt64
   private let count: UInt64
@@ -27,7 +28,7 @@ struct SpaceLedger {
     count = limits.count
   }
 
-  /// What is in the sum at one moment.
+  /// The terms of the sum at one moment.
   struct Sum {
     var rows: Int64
     var trash: Int64
@@ -37,8 +38,8 @@ struct SpaceLedger {
     var total: Int64 { rows + trash + othersTrash + log }
   }
 
-  /// What the manifest takes up without a row, and what one transaction's new rows may take
-  /// before the old ones' pages are free.
+  /// The bytes that the manifest takes up without a row, and those that one transaction's new rows
+  /// may take before the pages of the old ones are free.
   private static let base: UInt64 = 96 << 10
 
   /// The bytes that the log may have before it is cut: it counts against the limit, and a small

@@ -1,14 +1,15 @@
 import CSystem
 
-/// Removes the rows whose life has ended, and those that a clear has left, within transactions. Used
+/// Removes rows that have expired, and rows that a clear has left, within transactions. Used
 /// under the tier's writer lock.
 ///
 /// An own expiry is found by its index. The rows that live by the tier's time to live are found in
-/// the order of ids, which is that of `created`; so are dead rows, since generations never fall along
-/// the ids. Entries out of that order, and those that were idle for too long, are IdleSearch's.
+/// the order of ids, which is that of `created`; so are dead rows, since generations never fall
+/// along the ids. Entries out of that order, and those that were idle for too long, are
+/// IdleSearch's.
 struct Sweeper {
-  /// Rows up to this id have an expiry of their own, or are dead: the sweep of those that live by the
-  /// tier's time to live begins behind them.
+  /// Rows up to this id have an expiry of their own, or are dead: the sweep of those that live by
+  /// the tier's time to live begins behind them.
   private var ownUpTo: Int64 = 0
   /// The last id of older generations than this one, once it has been looked for.
   private var dead = (generation: Int64(0), upTo: Int64(0))
@@ -25,7 +26,7 @@ struct Sweeper {
   /// A transaction was not committed: the rows that it removed are there again.
   mutating func noteRollback() { ownUpTo = 0 }
 
-  /// Removes up to `most` rows whose life has ended. Returns how many.
+  /// Removes up to `most` expired rows. Returns how many.
   mutating func sweepExpired(
     _ transaction: inout Transaction, _ most: Int, sparing newest: Int64 = Int64.max
   ) throws(Failure) -> Int {
@@ -76,15 +77,15 @@ struct Sweeper {
     ownUpTo = first.map { $0 - 1 } ?? reached.last
     isBehind = !isStopped && !reached.isEnd
     let done = try expire(ended, &transaction)
-    // A clock that went back: what was created later than now counts as created now, and
-    // must not stand in the way of what is behind it.
+    // A clock that went back: a row created later than now counts as created now, and must not hide
+    // the rows behind it.
     if future.count > 0 && future.count == most {
       for i in 0..<future.count { try redate(future[i], &transaction) }
     }
     return done
   }
 
-  /// Removes those of the rows whose time has come, and dead ones. Returns how many.
+  /// Removes those of the rows that have expired or are dead. Returns how many.
   private func expire(
     _ ids: borrowing GrowingArray<Int64>, _ transaction: inout Transaction
   ) throws(Failure) -> Int {

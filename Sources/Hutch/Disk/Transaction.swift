@@ -1,5 +1,5 @@
-/// A transaction under way: the manifest, the meta row that it will be committed with, and what is
-/// owed once it is committed. `DiskTier.transact` begins and ends it, under the writer lock.
+/// A transaction under way: the manifest, the meta row that it will be committed with, and the work
+/// that its commit will owe. `DiskTier.transact` begins and ends it, under the writer lock.
 ///
 /// A row that goes is subtracted from the meta row, and its content file is noted, in the same call
 /// (`delete`, `lose`): so the sums are the rows', and a file goes exactly if its row has gone.
@@ -29,7 +29,7 @@ struct Transaction: ~Copyable {
 
   var ages: Ages { limits.ages }
 
-  // MARK: what is there
+  // MARK: rows
 
   /// True if a reader would find the entry of this row.
   func isAlive(_ row: Row, _ key: Bytes) -> Bool {
@@ -46,7 +46,7 @@ struct Transaction: ~Copyable {
     max(row.record.accessed, accesses.latest(key))
   }
 
-  // MARK: what goes
+  // MARK: removals
 
   mutating func delete(_ row: Row) throws(Failure) {
     try manifest.delete(row)
@@ -74,9 +74,9 @@ struct Transaction: ~Copyable {
     try dropped.append(key, version, cause)
   }
 
-  /// Deletes the row with this id, and reports its entry as dropped, if `cause` gives a cause. `cause`
-  /// gets a row of this generation with the accesses that have gathered. Rows of older generations go
-  /// if `takesDead`. False: the row is not there any more, or stays.
+  /// Deletes the row with this id, and reports its entry as dropped, if `cause` gives a cause.
+  /// `cause` gets a row of this generation with the accesses that have gathered. Rows of older
+  /// generations go if `takesDead`. False: the row is not there any more, or stays.
   mutating func drop(
     id: Int64, takesDead: Bool = false, _ cause: (Record, Bytes) -> DropCause?
   ) throws(Failure) -> Bool {

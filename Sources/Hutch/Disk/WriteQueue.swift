@@ -1,8 +1,8 @@
 import CSystem
 import Synchronization
 
-/// Writes that are submitted and not yet committed, in their order; what reads see of them;
-/// and the keys that are barred because a commit failed.
+/// Writes that are submitted and not yet committed, in their order, as reads see them; and the keys
+/// that are barred because a commit failed.
 final class WriteQueue {
   /// Protects everything here. Taken under a stripe, the writer lock or none; no other
   /// lock is taken under it. Held for O(1), never for I/O.
@@ -19,7 +19,7 @@ final class WriteQueue {
   /// The newest write of each key: chains by hash. A key that is here has no bar.
   private let table: UnsafeMutablePointer<QueuedWrite?>
   private static let tableSize = 1024
-  /// Of the newest clear that is not committed; 0: none. What was submitted before it is gone.
+  /// Of the newest clear that is not committed; 0: none. The writes submitted before it are gone.
   private var clearSequence: UInt64 = 0
   /// Everything submitted before is barred: a clear has failed, or there were too many bars
   /// to remember each. 0: no. Ends when a commit has advanced the generation.
@@ -102,7 +102,7 @@ final class WriteQueue {
   @inline(__always)
   var isOverlaid: Bool { overlaid.load(ordering: .acquiring) != 0 }
 
-  /// What reads see of a key before they look into the manifest.
+  /// The state of a key as reads see it before they look into the manifest.
   struct View: ~Copyable {
     /// Not there, whatever the manifest has.
     var isGone = false
@@ -112,7 +112,7 @@ final class WriteQueue {
     var record = Record()
     /// The times that the entry is to have, of a touch.
     var times: Record?
-    /// What the manifest has of versions up to this one is barred. Nil: nothing.
+    /// The manifest's entry is barred if its version is not above this one. Nil: it is not.
     var barred: UInt64?
   }
 
@@ -388,7 +388,7 @@ final class WriteQueue {
   func hold(until end: Deadline) -> Bool { lock.lock(until: end) }
   func letGo() { lock.unlock() }
 
-  /// In the child: what waits is the parent's to commit; what is barred stays so. The lock
+  /// In the child: the parent commits the writes that wait; bars stay. The lock
   /// is held.
   func forgetWrites() {
     changed.renew()
