@@ -1,11 +1,13 @@
 import CSystem
 import Synchronization
 
-/// Writes that are submitted and not yet committed, in their order, as reads see them; and the keys
-/// that are barred because a commit failed.
+/// For a store whose commits are slow: the writes that are submitted and not yet committed, in their
+/// order, as reads see them; and the keys that are barred because a commit failed. One of the threads
+/// that wait leads: it commits the writes of all of them.
 final class WriteQueue {
-  /// Protects everything here. Taken under a stripe, the writer lock or none; no other
-  /// lock is taken under it. Held for O(1), never for I/O.
+  /// Protects everything here. Taken under a stripe, the store's own lock for writing, or none; no
+  /// other lock is taken under it. Held for O(1), or for a batch of writes or of bars; never for
+  /// I/O.
   private let lock: Lock
   /// That `isLed` or an `isDone` has changed.
   private let changed: Condition

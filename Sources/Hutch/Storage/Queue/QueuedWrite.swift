@@ -1,4 +1,4 @@
-/// The store's own copy of a write, from `write` to the end of its commit.
+/// A store's own copy of a write in its WriteQueue, from `write` to the end of the commit.
 final class QueuedWrite {
   /// Nil: none of the cache's, but a barrier that only waits for its turn.
   let kind: StoreWrite.Kind?
