@@ -192,7 +192,7 @@ import Testing
       source, descriptor, size: 50_000, checksum: sum, FileSuffix())
     form.isInBlock = false
     #expect(form.file != nil)
-    write.write.form = form
+    write.form = form
     a.prepare(write)
     let report = try b.tier.check(isQuick: true, at: b.moment)
     #expect(report.orphans == 0)

@@ -132,12 +132,11 @@ final class DiskFixture: @unchecked Sendable {
     }
     let write = TestWrite(kind, block.take()!, tier.hash)
     write.version = record.version
-    write.times = record
     write.time = record.created
     return write
   }
 
-  func prepare(_ write: TestWrite) { tier.prepare(&write.write) }
+  func prepare(_ write: TestWrite) { tier.prepare(write.write.entry!, &write.form) }
   func submit(_ write: TestWrite) { tier.write(&write.write) }
   func complete(_ write: TestWrite) { tier.finish(&write.write) }
 
@@ -170,10 +169,10 @@ final class DiskFixture: @unchecked Sendable {
 
   @discardableResult
   func touch(_ key: String, timeToLive: Int64 = 0, timeToIdle: Int64 = 0) throws -> TestWrite {
-    let write = write(.touch, Array(key.utf8))
     let old = try info(key) ?? Record()
-    write.times = old.touched(
-      at: moment.time, timeToLive: timeToLive, timeToIdle: timeToIdle)
+    let write = write(
+      .touch, Array(key.utf8), [],
+      old.touched(at: moment.time, timeToLive: timeToLive, timeToIdle: timeToIdle))
     run(write)
     return write
   }
@@ -349,10 +348,11 @@ func expectFailure(_ status: Status, _ body: () throws -> Void) {
   }
 }
 
-/// A write, and the block that it is about.
+/// A write, and what it names.
 @dynamicMemberLookup
 final class TestWrite {
   var write: StoreWrite
+  var form: ValueForm? { didSet { write.form = form } }
   private let block: Block
 
   init(_ kind: StoreWrite.Kind, _ block: consuming Block, _ hash: KeyedHash) {

@@ -204,8 +204,8 @@ import Testing
     #expect(try disk.get("b") == nil)
     #expect(disk.query("SELECT count(*) FROM entries")[0][0] == 2)
 
-    let touch = disk.write(.touch, Array("a".utf8))
-    touch.times = Record(created: disk.moment.time, expires: disk.moment.time + 5 * second)
+    let times = Record(created: disk.moment.time, expires: disk.moment.time + 5 * second)
+    let touch = disk.write(.touch, Array("a".utf8), [], times)
     disk.submit(touch)
     #expect(try disk.info("a")?.expires == disk.moment.time + 5 * second)
     #expect(try disk.get("a") == [9])
@@ -229,7 +229,7 @@ import Testing
     let write = disk.write(.put, Array("a".utf8), DiskFixture.bytes(50_000))
     disk.prepare(write)
     #expect(disk.files(in: "content").count == 1)
-    write.write.form = nil
+    write.form = nil
     #expect(disk.files(in: "content").isEmpty)
     disk.checkInvariants()
   }

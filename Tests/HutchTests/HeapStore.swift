@@ -120,7 +120,7 @@ final class HeapStore: Storage, @unchecked Sendable {
       counters.refusals += fits ? 0 : 1
     case .touch:
       guard var row = old, result.existed else { break }
-      row.touch(write.times)
+      row.touch(entry.record)
       insert(key, row)
     case .remove, .clear:
       counters.removals += result.existed ? 1 : 0

@@ -11,7 +11,8 @@ import Testing
     let path = NSTemporaryDirectory() + "hutch-\(UInt64.random(in: 0...UInt64.max))"
     let opening: Opening
     let moment: Moment
-    let put: Cache.SubmittedPut
+    private let block: Block
+    private(set) var put: Cache.SubmittedPut
     var cache: Cache { opening.cache }
     var storage: any Storage { opening.cache.storage! }
 
@@ -32,9 +33,15 @@ import Testing
         try Block.copying(
           key: key, value: key, extended: Extended(), record: Record())
       }
-      put = try cache.submit(
-        block.unowned, cache.memory.hash(Bytes(block.unowned.key)), as: WritePlan(.through),
-        at: moment, in: .whole, to: cache.storage!)
+      put = Cache.SubmittedPut(
+        block.unowned, cache.memory.hash(Bytes(block.unowned.key)), WritePlan(.through))
+      self.block = block
+      try cache.submit(&put, at: moment, in: .whole, to: cache.storage!)
+    }
+
+    func commit() {
+      cache.finish(&put, in: storage)
+      #expect(put.result.status == .done)
     }
 
     deinit {
@@ -53,7 +60,7 @@ import Testing
   func aRemovalTakesFromMemoryWhatTheDiskTierHasJustEvicted(wantsValue: Bool) throws {
     let eviction = try Eviction()
     var removal = eviction.submitRemoval(wantsValue: wantsValue)
-    #expect(eviction.cache.finish(eviction.put, in: eviction.storage).status == .done)
+    eviction.commit()
     #expect(try eviction.cache.finish(&removal, in: eviction.storage))
   }
 
@@ -64,10 +71,12 @@ import Testing
       try Block.copying(
         key: key, value: key, extended: Extended(), record: Record())
     }
-    let replacing = try cache.submit(
-      block.unowned, cache.memory.hash(Bytes(block.unowned.key)), as: WritePlan(.through),
-      at: eviction.moment, if: .present, in: .whole, to: eviction.storage)
-    #expect(cache.finish(eviction.put, in: eviction.storage).status == .done)
-    #expect(cache.finish(replacing, in: eviction.storage).isUndecided)
+    var replacing = Cache.SubmittedPut(
+      block.unowned, cache.memory.hash(Bytes(block.unowned.key)), WritePlan(.through))
+    try cache.submit(
+      &replacing, at: eviction.moment, if: .present, in: .whole, to: eviction.storage)
+    eviction.commit()
+    cache.finish(&replacing, in: eviction.storage)
+    #expect(replacing.result.isUndecided)
   }
 }

@@ -22,9 +22,7 @@ private func submitting(
     case .done(let task):
       let completion = hutch_completion(task)
       let operation = AsyncOperation.of(task)
-      if let reason = operation.pointee.failure {
-        ThreadState.note(reason.failure, reason.failure.detail)
-      }
+      if let failure = operation.pointee.failure { ThreadState.note(failure, failure.detail) }
       // The caller owns the value, if its struct has a field for it.
       if tellsValue(of: completion, given.now) { operation.pointee.block = nil }
       let release = spec.release

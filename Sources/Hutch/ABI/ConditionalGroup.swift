@@ -41,7 +41,7 @@ public func hutch_increment(
     var sum: Int64 = 0
     let outcome = try cache.increment(
       key, by: delta, initial: initial, spec, in: scope, sum: &sum)
-    if let reason = outcome.reason { throw reason.failure }
+    if let failure = outcome.failure { throw failure }
     result?.pointee = sum
     return outcome.status
   }

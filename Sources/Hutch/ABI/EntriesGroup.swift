@@ -76,7 +76,7 @@ func answer(
         struct_size: 0, version: outcome.version, memory: outcome.memory.rawValue,
         disk: outcome.disk.rawValue), to: result)
   }
-  if let reason = outcome.reason { throw reason.failure }
+  if let failure = outcome.failure { throw failure }
   return outcome.status
 }
 

@@ -113,7 +113,7 @@ public func hutch_loading_fulfil(
   with(loading, Loading.self) { (loading) throws(Failure) in
     let value = try checkedBytes(value, value_size, "the value is NULL, or its size is not valid")
     let result = try loading.handle.cache.fulfil(loading, value, try .given(options))
-    if let reason = result.reason { throw reason.failure }
+    if let failure = result.failure { throw failure }
     return result.status
   }
 }

@@ -204,7 +204,7 @@ func deliverCompletion(_ pointer: UnsafeMutableRawPointer) {
 /// The failure of a task that has ended with a status below 0.
 private func failure(of task: TaskPointer) -> Failure {
   let isOperation = task.pointee.operation > UInt8(HUTCH_OPERATION_GROUP)
-  if isOperation, let failure = AsyncOperation.of(task).pointee.failure { return failure.failure }
+  if isOperation, let failure = AsyncOperation.of(task).pointee.failure { return failure }
   let status = Status.named(task.pointee.status)
   if status == .noMemory { return .noMemory }
   let hasDeadline = task.hasExtras && task.extras.pointee.deadline != 0

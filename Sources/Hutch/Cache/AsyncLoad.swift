@@ -77,9 +77,9 @@ extension UnsafeMutablePointer where Pointee == AsyncOperation {
     pointee.block = answer.value.take()?.leak()
     if let flight = answer.flight.take() {
       work.failed = flight
-      pointee.failure = Cache.FailureBox(flight.failure)
+      pointee.failure = flight.failure
     } else if status == .timedOut {
-      pointee.failure = Cache.FailureBox(Failure(.timedOut, "the load took too long"))
+      pointee.failure = Failure(.timedOut, "the load took too long")
     }
     return status
   }

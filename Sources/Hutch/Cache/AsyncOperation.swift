@@ -35,7 +35,7 @@ struct AsyncOperation {
   var isDone = false
   var put = Cache.PutResult()
   var removed: UInt64 = 0
-  var failure: Cache.FailureBox?
+  var failure: Failure?
 
   /// The bytes before the key.
   fileprivate static var headSize: Int {
@@ -142,7 +142,7 @@ extension UnsafeMutablePointer where Pointee == AsyncOperation {
     do throws(Failure) {
       return try body()
     } catch {
-      pointee.failure = Cache.FailureBox(error)
+      pointee.failure = error
       return error.status
     }
   }
@@ -163,7 +163,7 @@ extension UnsafeMutablePointer where Pointee == AsyncOperation {
       pointee.put = try cache.put(
         block, pointee.hash, at: cache.clock.moment().read, if: .always, in: scope,
         storing: pointee.target, suffix: pointee.suffix, by: late)
-      pointee.failure = pointee.put.reason
+      pointee.failure = pointee.put.failure
       return pointee.put.status
     case .remove:
       return try cache.remove(key, in: scope, by: late)

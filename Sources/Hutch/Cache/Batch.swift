@@ -96,7 +96,7 @@ final class Batch {
   }
 
   func add(_ result: Cache.PutResult) {
-    if let reason = result.reason { ThreadState.note(reason.failure, reason.failure.detail) }
+    if let failure = result.failure { ThreadState.note(failure, failure.detail) }
     var item = Item()
     item.status = result.status.code
     item.memory = result.memory.rawValue

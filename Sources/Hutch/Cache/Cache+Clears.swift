@@ -53,7 +53,7 @@ extension Cache {
       try withStorage { (storage) throws(Failure) in
         memory.clear(upTo: clear.newest, keepingUnbacked: scope == .disk, at: clock.moment())
         order.endClear()
-        order.complete(&write, in: storage)
+        if write.ticket != nil { storage.finish(&write) }
         for stripe in 0..<Stripes.count { order.stripes.endWrite(stripe) }
         if let failure = write.result.failure { throw failure }
       }

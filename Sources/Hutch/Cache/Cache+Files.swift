@@ -37,7 +37,7 @@ extension Cache {
       (target == .memory ? result.memory : result.disk) == .stored
     if use == .move, isStored, let failure = source.remove(path) {
       result.status = failure.status
-      result.reason = FailureBox(failure)
+      result.failure = failure
     }
     return result
   }

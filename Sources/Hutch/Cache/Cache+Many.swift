@@ -157,13 +157,20 @@ extension Cache {
     try withStorage { (storage) throws(Failure) in
       forEachSlice(of: keys.count) { slice in
         let moment = clock.moment().read
-        var pending: [SubmittedPut] = []
+        var pending: [OnePut] = []
         for index in slice {
           pending.append(
             submit(keys[index], values[index], spec, at: moment, in: scope, to: storage))
         }
-        for put in pending { batch.add(finish(put, in: storage, waits: false)) }
-        for put in pending { events.awaitDelivery(put.pending) }
+        for place in 0..<pending.count {
+          if let failure = pending[place].failure {
+            batch.add(failure)
+          } else {
+            finish(&pending[place].put!, in: storage, waits: false)
+            batch.add(pending[place].put!.result)
+          }
+        }
+        for one in pending { events.awaitDelivery(one.put?.pending) }
         if writeBack.queue.isDue { writeBack.writeDue(storage) }
       }
     }
@@ -179,23 +186,30 @@ extension Cache {
     }
   }
 
-  /// As one of many: what fails at once is in the put.
+  /// A put that is one of many.
+  private struct OnePut {
+    /// Nil: it failed at once.
+    var put: SubmittedPut?
+    /// Keeps the entry.
+    var block: BlockBox?
+    var failure: Failure?
+  }
+
   private func submit(
     _ key: Bytes, _ value: Bytes, _ spec: PutSpec, at moment: Moment, in scope: Tiers,
     to storage: any Storage
-  ) -> SubmittedPut {
+  ) -> OnePut {
     do throws(Failure) {
       let block = try Block.copying(
         key: key, value: value, extended: spec.extended, record: spec.record(at: moment),
         wantsChecksum: true)
       let target = try target(of: spec.writePolicy, in: scope)
-      var put = try submit(
-        block.unowned, memory.hash(key), as: plan(block.unowned, to: target, spec.suffix, storage),
-        at: moment, in: scope, to: storage)
-      if put.write != nil { put.block = BlockBox(block) }
-      return put
+      var put = SubmittedPut(
+        block.unowned, memory.hash(key), plan(block.unowned, to: target, spec.suffix, storage))
+      try submit(&put, at: moment, in: scope, to: storage)
+      return OnePut(put: put, block: BlockBox(block))
     } catch {
-      return SubmittedPut(failed: error)
+      return OnePut(failure: error)
     }
   }
 

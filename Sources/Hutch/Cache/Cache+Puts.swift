@@ -35,20 +35,14 @@ extension Cache {
   struct PutResult {
     /// done, partial, exists, notFound, conflict; or the failure's.
     var status = Status.done
-    /// Set if no tier took the value. Behind a reference: every put hands a result up, and
-    /// hardly one has this.
-    var reason: FailureBox?
+    /// Set if no tier took the value.
+    var failure: Failure?
     /// Of this write; where the condition did not hold, of the entry that is there, or 0.
     var version: UInt64 = 0
     var memory = TierOutcome.none
     var disk = TierOutcome.none
     /// Only where processes share: the condition did not hold, and does by now.
     var isUndecided = false
-  }
-
-  final class FailureBox {
-    let failure: Failure
-    init(_ failure: Failure) { self.failure = failure }
   }
 
   /// Stores a value if `condition` holds.
@@ -88,7 +82,9 @@ extension Cache {
       }
       if let refused, order.stripes.isSettled(stripe, since: state) { return refused }
     }
-    if scope == .disk, condition.isAlways, !events.wantsEntries {
+    if scope == .disk, condition.isAlways, !events.wantsEntries, let files = storage?.files,
+      values.keepsInFile(value.count, files)
+    {
       let put = try putIntoFile(key, value, spec, hash, at: moment)
       if let put { return put }
     }
@@ -220,7 +216,7 @@ extension Cache.PutResult {
       failure = Failure(.tooLarge, "the entry is larger than any tier takes")
     }
     status = failure.status
-    reason = Cache.FailureBox(failure)
+    self.failure = failure
   }
 }
 

@@ -44,40 +44,41 @@ extension Cache {
     }
   }
 
-  /// After the commit, before the stripe is told of its end: what memory does once the store has
+  /// After the commit: what memory does once the store has
   /// decided. Returns what is answered if the condition did not hold.
-  func carryOutDecision(on put: inout SubmittedPut, _ write: StoreWrite) -> PutResult? {
-    guard let entry = put.value?.unowned ?? write.entry, let submission = put.state else {
-      return nil
-    }
+  func carryOutDecision(
+    on put: inout SubmittedPut, _ done: StoreWrite.Result
+  ) -> PutResult? {
+    guard let submission = put.state else { return nil }
+    let entry = put.entry
     guard !put.condition.isAlways else {
-      if write.result.isUnmet {
+      if done.isUnmet {
         _ = memory.remove(
           entry.key, put.hash, at: clock.moment(), condition: .version(put.result.version))
       }
       return nil
     }
-    if write.result.failure != nil { return nil }
+    if done.failure != nil { return nil }
     let moment = clock.moment()
-    if write.result.isUnmet {
+    if done.isUnmet {
       var refused = PutResult()
-      refused.version = write.result.existing
+      refused.version = done.existing
       // The store may have evicted what memory has still.
       refused.isUndecided =
-        put.condition.holds(for: write.result.existing)
-        || (write.result.existing == 0 && memory.info(entry.key, put.hash, at: moment) != nil)
-      refused.status = put.condition.refusal(of: write.result.existing)
+        put.condition.holds(for: done.existing)
+        || (done.existing == 0 && memory.info(entry.key, put.hash, at: moment) != nil)
+      refused.status = put.condition.refusal(of: done.existing)
       return refused
     }
     let stripe = Stripes.index(of: put.hash)
     order.stripes.lock(stripe)
     defer { order.stripes.unlock(stripe) }
     if put.plan.memory == .value, order.stripes.state(stripe).hasNoWrite(since: submission) {
-      // Nobody else has the block any more.
-      entry.mark = write.result.mark
-      putInMemory(&put, entry, at: moment, isBacked: write.result.outcome == .stored)
+      // No other thread has the block any more.
+      entry.mark = done.mark
+      putInMemory(&put, at: moment, isBacked: done.outcome == .stored)
     } else {
-      dropFromMemory(&put, entry.key, at: moment, if: .upTo(put.result.version))
+      dropFromMemory(&put, at: moment, if: .upTo(put.result.version))
     }
     return nil
   }
@@ -113,8 +114,6 @@ extension Cache {
   ) throws(Failure) -> Bool {
     let stripe = Stripes.index(of: hash)
     while true {
-      let named = try Block.allocate(key: key, record: Record())
-      var write = StoreWrite(.touch, named.unowned, hash)
       order.stripes.lock(stripe)
       let stored: Record?
       // An entry that its reads in memory have kept alive is so in the store too.
@@ -137,20 +136,26 @@ extension Cache {
         guard scope == .whole else { return false }
         return try touchInMemory(key, hash, touched, at: moment, storage)
       }
-      write.times = touched(stored)
-      write.condition = .version(stored.version)
-      write.version = order.versions.draw()
-      // What memory has counts no more with the commit.
-      order.commit(&write, to: storage, at: moment)
-      _ = consume named
-      if let failure = write.result.failure { throw failure }
-      if !write.result.isUnmet {
-        if write.result.existed && scope == .whole {
-          touchCopy(key, stored.version, write.times, write.result.mark, hash, at: moment)
-        }
-        return write.result.existed
+      let times = touched(stored)
+      let named: Block
+      do throws(Failure) {
+        named = try touchBlock(key, times)
+      } catch {
+        order.stripes.unlock(stripe)
+        throw error
       }
-      if write.result.existing == 0 && (scope == .disk || memory.info(key, hash, at: moment) == nil) {
+      // The commit ends the validity of memory's copy.
+      let result = commitTouch(
+        named.unowned, hash, at: moment, if: .version(stored.version), to: storage)
+      _ = consume named
+      if let failure = result.failure { throw failure }
+      if !result.isUnmet {
+        if result.existed && scope == .whole {
+          touchCopy(key, stored.version, times, result.mark, hash, at: moment)
+        }
+        return result.existed
+      }
+      if result.existing == 0 && (scope == .disk || memory.info(key, hash, at: moment) == nil) {
         return false
       }
     }

@@ -2,29 +2,24 @@ import Synchronization
 
 /// A put in a cache with a store, by its plan: submitted under the key's stripe, then awaited.
 extension Cache {
-  /// A put that has been submitted, or refused.
+  /// A put: what it is to do, and, once it has been submitted or refused, what came of it so far.
   struct SubmittedPut {
+    /// The caller keeps the entry until the put is finished.
+    let entry: UnownedBlock
+    let hash: UInt64
     var result = PutResult()
-    fileprivate(set) var plan = WritePlan(.keep, .nothing)
+    fileprivate(set) var plan: WritePlan
     /// Nil: refused, or nothing to do for the store.
     fileprivate(set) var write: StoreWrite?
-    /// Keeps the entry until the put is finished, if the caller does not.
-    var block: BlockBox?
-    fileprivate(set) var hash: UInt64 = 0
-    /// The block with the value, where the write has an encoded one.
-    fileprivate(set) var value: BlockBox?
     fileprivate(set) var pending: Events.Pending?
     /// Where processes share: decided by the store; and of the stripe, once it is submitted.
     fileprivate(set) var condition = WriteCondition.always
     fileprivate(set) var state: Stripes.State?
 
-    init() {}
-
-    init(_ refused: PutResult) { result = refused }
-
-    init(failed failure: Failure) {
-      result.status = failure.status
-      result.reason = FailureBox(failure)
+    init(_ entry: UnownedBlock, _ hash: UInt64, _ plan: WritePlan) {
+      self.entry = entry
+      self.hash = hash
+      self.plan = plan
     }
   }
 
@@ -36,48 +31,50 @@ extension Cache {
   ) throws(Failure) -> PutResult {
     var isTold = false
     while true {
-      let submitted = try submit(
-        entry, hash, as: plan, at: moment, if: condition, in: scope, by: late, isTold: isTold,
-        to: storage)
+      var put = SubmittedPut(entry, hash, plan)
+      try submit(
+        &put, at: moment, if: condition, in: scope, by: late, isTold: isTold, to: storage)
+      finish(&put, in: storage)
+      if !put.result.isUndecided { return put.result }
       isTold = true
-      let result = finish(submitted, in: storage)
-      if !result.isUndecided { return result }
-      // Nobody has seen it: it comes after what it has met.
+      // No reader has seen it: it comes after the write that it has met.
       entry.version = 0
     }
   }
 
-  /// The first half: everything but the wait for the commit. `finish` is owed. The condition is
-  /// about what `scope` has. `isTold`: the listener knows already that the put will be made.
+  /// The first half: everything but the wait for the commit. `finish` is owed, unless this fails.
+  /// The condition is about what `scope` has. `isTold`: the listener knows already that the put
+  /// will be made.
   func submit(
-    _ entry: UnownedBlock, _ hash: UInt64, as planned: WritePlan, at moment: Moment,
-    if condition: WriteCondition = .always, in scope: Tiers, by late: LateWrite? = nil,
-    isTold: Bool = false, to storage: any Storage
-  ) throws(Failure) -> SubmittedPut {
-    var put = SubmittedPut()
-    put.plan = planned
-    put.hash = hash
+    _ put: inout SubmittedPut, at moment: Moment, if condition: WriteCondition = .always,
+    in scope: Tiers, by late: LateWrite? = nil, isTold: Bool = false, to storage: any Storage
+  ) throws(Failure) {
+    let entry = put.entry
+    let hash = put.hash
+    let planned = put.plan
     if !isTold {
-      tellWillAdd(entry, hash, hasValue: planned.isValueInBlock, in: planned.tiers)
+    tellWillAdd(entry, hash, hasValue: planned.isValueInBlock, in: planned.tiers)
     }
     // A value is read before the stripe is taken: a codec of the host's may be called.
     let old = events.wants(.didRemove) ? (try? peek(entry.key, in: .whole)) ?? nil : nil
     let stripe = Stripes.index(of: hash)
-    prepare(&put, entry, storage)
-    lock(for: put, entry.key, storage)
+    prepare(&put, storage)
+    lock(for: put, storage)
     if put.plan.store == .removeIfThere && isFamily {
       // There has been a fork, before which the host was told of this put.
       order.stripes.unlock(stripe)
       put.plan = WritePlan(.through)
-      prepare(&put, entry, storage)
-      lock(for: put, entry.key, storage)
+      prepare(&put, storage)
+      lock(for: put, storage)
     }
     // Where processes share: the key's counter, before the store is read.
     let mark = coherence?.mark(hash)
     do throws(Failure) {
       if let refused = try refusal(condition, entry, hash, at: moment, in: scope, by: late) {
         order.stripes.unlock(stripe)
-        return SubmittedPut(refused)
+        put.result = refused
+        put.write = nil
+        return
       }
       if coherence != nil {
         try decide(&put, condition, entry.key, hash, at: moment, in: scope, storage)
@@ -97,7 +94,7 @@ extension Cache {
     // What the store has to decide first, memory does afterwards.
     if put.condition.isAlways {
       let counter = put.write?.isShown ?? false ? mark : coherence?.mark(hash)
-      let wasDirty = carryOutInMemory(&put, entry, at: moment, counter)
+      let wasDirty = carryOutInMemory(&put, at: moment, counter)
       switch put.plan.store {
       case .remove: put.result.disk = .removed
       case .removeIfThere:
@@ -117,29 +114,25 @@ extension Cache {
       order.stripes.endPut(stripe)
       order.stripes.unlock(stripe)
       put.result.conclude(nil)
-      return put
+      return
     }
     put.write!.version = put.result.version
     if let stored = put.write!.entry, stored.isEncoded { stored.version = put.result.version }
     put.state = order.submit(&put.write!, to: storage, at: moment, isInPut: true)
-    return put
   }
 
   /// Makes what the store is given, but for what may turn out to be nothing. No lock is held.
-  private func prepare(_ put: inout SubmittedPut, _ entry: UnownedBlock, _ storage: any Storage) {
+  private func prepare(_ put: inout SubmittedPut, _ storage: any Storage) {
     if put.plan.store == .removeIfThere { return }
-    guard put.plan.store == .put else {
-      put.write = StoreWrite(.remove, entry, put.hash)
-      return
-    }
-    let write = values.put(entry, put.hash, put.plan.form, to: storage)
-    put.write = write
-    put.value = write.entry?.isEncoded ?? false ? BlockBox(entry.retained()) : nil
+    put.write =
+      put.plan.store == .put
+      ? values.put(put.entry, put.hash, &put.plan.form, to: storage)
+      : StoreWrite(.remove, put.entry, put.hash)
   }
 
-  private func lock(for put: SubmittedPut, _ key: Bytes, _ storage: any Storage) {
+  private func lock(for put: borrowing SubmittedPut, _ storage: any Storage) {
     if coherence != nil && put.plan.store == .remove {
-      lockDecided(key, put.hash, storage)
+      lockDecided(put.entry.key, put.hash, storage)
     } else {
       order.stripes.lock(Stripes.index(of: put.hash))
     }
@@ -175,10 +168,11 @@ extension Cache {
   /// The part in memory of a put whose stripe is held, between `beginPut` and `endPut`.
   /// `counter`: the key's, where processes share. Returns whether the older entry was dirty.
   private func carryOutInMemory(
-    _ put: inout SubmittedPut, _ entry: UnownedBlock, at moment: Moment, _ counter: UInt32?
+    _ put: inout SubmittedPut, at moment: Moment, _ counter: UInt32?
   ) -> Bool {
+    let entry = put.entry
     guard put.plan.memory == .value else {
-      dropFromMemory(&put, entry.key, at: moment)
+      dropFromMemory(&put, at: moment)
       return false
     }
     // During a commit: it counts when that has ended, for it comes later.
@@ -189,21 +183,19 @@ extension Cache {
       writeBack.begin()
       entry.setDirty(true)
     }
-    return putInMemory(&put, entry, at: moment, isBacked: put.plan.store == .put)
+    return putInMemory(&put, at: moment, isBacked: put.plan.store == .put)
   }
 
   /// Where memory cannot store the value, the older one goes. Returns whether that was dirty.
   @discardableResult
-  func putInMemory(
-    _ put: inout SubmittedPut, _ entry: UnownedBlock, at moment: Moment, isBacked: Bool
-  ) -> Bool {
+  func putInMemory(_ put: inout SubmittedPut, at moment: Moment, isBacked: Bool) -> Bool {
     do throws(Failure) {
-      let stored = try memory.put(entry.retained(), put.hash, at: moment, isBacked: isBacked)
+      let stored = try memory.put(put.entry.retained(), put.hash, at: moment, isBacked: isBacked)
       put.pending?.wasInMemory = stored.existing != 0
       put.result.memory = stored.outcome == .stored ? .stored : .tooLarge
       return stored.wasDirty
     } catch {
-      dropFromMemory(&put, entry.key, at: moment)
+      dropFromMemory(&put, at: moment)
       put.result.memory = .failed
       return false
     }
@@ -211,49 +203,44 @@ extension Cache {
 
   /// What memory has of a put's key goes, if it meets the condition.
   func dropFromMemory(
-    _ put: inout SubmittedPut, _ key: Bytes, at moment: Moment,
-    if condition: WriteCondition = .always
+    _ put: inout SubmittedPut, at moment: Moment, if condition: WriteCondition = .always
   ) {
-    let wasThere = memory.remove(key, put.hash, at: moment, condition: condition) != nil
-    put.pending?.wasInMemory = wasThere
+    let copy = memory.remove(put.entry.key, put.hash, at: moment, condition: condition)
+    put.pending?.wasInMemory = copy != nil
     put.result.memory = put.plan.memory == .drop ? put.plan.outcome : .none
   }
 
   /// The second half: waits for the commit, and resolves what came of the put. A call that has
   /// submitted several finishes all before it waits for the events of one: they may come after
   /// those of another.
-  func finish(
-    _ submitted: consuming SubmittedPut, in storage: any Storage, waits: Bool = true
-  ) -> PutResult {
-    var put = submitted
-    guard var write = put.write.take() else {
+  func finish(_ put: inout SubmittedPut, in storage: any Storage, waits: Bool = true) {
+    guard put.write != nil else {
       events.resolve(put.pending, leftDisk: false, storedIn: put.result.tiers, waits: waits)
-      return put.result
+      return
     }
-    order.complete(&write, in: storage)
-    let refused = coherence == nil ? nil : carryOutDecision(on: &put, write)
-    order.stripes.endWrite(Stripes.index(of: put.hash))
-    if let refused {
+    order.complete(&put.write!, in: storage)
+    let done = put.write!.result
+    if coherence != nil, let refused = carryOutDecision(on: &put, done) {
+      put.result = refused
       events.resolve(put.pending, leftDisk: false, waits: waits)
-      return refused
+      return
     }
     if put.plan.store == .put {
-      put.result.disk = write.result.outcome
-      if write.result.outcome != .stored, let key = write.entry?.key {
-        memory.setBacked(key, put.hash, version: put.result.version, false)
+      put.result.disk = done.outcome
+      if done.outcome != .stored {
+        memory.setBacked(put.entry.key, put.hash, version: put.result.version, false)
       }
-    } else if write.result.failure != nil {
+    } else if done.failure != nil {
       put.result.disk = .failed
     }
-    put.result.conclude(write.result.failure)
+    put.result.conclude(done.failure)
     switch put.result.disk {
-    case .failed, .noSpace, .tooLarge: logUnstored(write)
+    case .failed, .noSpace, .tooLarge: logUnstored(put.write!)
     default: break
     }
     events.resolve(
-      put.pending, leftDisk: write.result.existed || write.result.failure != nil,
+      put.pending, leftDisk: done.existed || done.failure != nil,
       storedIn: put.result.tiers, waits: waits)
-    return put.result
   }
 
   @inline(never)

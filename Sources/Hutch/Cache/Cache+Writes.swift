@@ -118,7 +118,7 @@ extension Cache {
     fileprivate var key: BlockBox?
     fileprivate var stripe = 0
     fileprivate var value: BlockBox?
-    fileprivate var reason: FailureBox?
+    fileprivate var failure: Failure?
     /// Memory alone had it, and owed it to the store.
     fileprivate var wasUnbacked = false
     /// Where processes share: the number of the copy that memory had. Odd: none.
@@ -204,7 +204,7 @@ extension Cache {
         if coherence != nil && storage.isUndecided(key, hash) { storage.awaitDecision(key, hash) }
       }
     } catch {
-      removal.reason = FailureBox(error)
+      removal.failure = error
     }
     return removal
   }
@@ -294,7 +294,7 @@ extension Cache {
   func finish(
     _ removal: inout SubmittedRemoval, in storage: any Storage, waits: Bool = true
   ) throws(Failure) -> Bool {
-    if let reason = removal.reason { throw reason.failure }
+    if let failure = removal.failure { throw failure }
     guard var write = removal.write else {
       events.resolve(removal.pending, leftDisk: false, waits: waits)
       return removal.wasUnbacked
@@ -302,7 +302,6 @@ extension Cache {
     order.complete(&write, in: storage)
     removal.write = write
     let result = write.result
-    order.stripes.endWrite(removal.stripe)
     events.resolve(
       removal.pending, leftDisk: result.existed || result.failure != nil, waits: waits)
     if let failure = result.failure { throw failure }
@@ -349,9 +348,8 @@ extension Cache {
       if coherence != nil {
         return try touchShared(key, hash, touched, at: moment, in: scope, storage)
       }
-      let named = try Block.allocate(key: key, record: Record())
-      var write = StoreWrite(.touch, named.unowned, hash)
       let stripe = Stripes.index(of: hash)
+      var named: Block?
       while true {
         order.stripes.lock(stripe)
         if let done = try writeBack.touchDirty(key, hash, touched, at: moment, in: scope, storage) {
@@ -363,18 +361,19 @@ extension Cache {
       do throws(Failure) {
         if scope == .whole, let resident = memory.peek(key, hash, at: moment) {
           let version = resident.unowned.version
-          write.times = touched(resident.unowned.record)
+          let times = touched(resident.unowned.record)
+          named = try touchBlock(key, times)
           // An entry that its reads in memory have kept alive is so in the store too.
           if let accessed = memory.info(key, hash, at: moment)?.accessed {
             storage.noteAccess(key, hash, at: accessed)
           }
           let isBacked = try infoBelow(key, hash, at: moment, storage)?.version == version
           _ = try memory.put(
-            try resident.unowned.copied(with: write.times), hash, at: moment,
+            try resident.unowned.copied(with: times), hash, at: moment,
             condition: .version(version), isBacked: isBacked)
         } else if let stored = try infoBelow(key, hash, at: moment, storage) {
+          named = try touchBlock(key, touched(stored))
           if scope == .disk { _ = memory.remove(key, hash, at: moment) }
-          write.times = touched(stored)
         } else {
           order.stripes.unlock(stripe)
           return false
@@ -383,12 +382,32 @@ extension Cache {
         order.stripes.unlock(stripe)
         throw error
       }
-      write.version = order.versions.draw()
-      order.commit(&write, to: storage, at: moment)
+      let result = commitTouch(named.unowned!, hash, at: moment, to: storage)
       _ = consume named
-      if let failure = write.result.failure { throw failure }
+      if let failure = result.failure { throw failure }
       return true
     }
+  }
+
+  /// The key and the times for a touch of the store's entry.
+  func touchBlock(_ key: Bytes, _ times: Record) throws(Failure) -> Block {
+    var record = Record()
+    record.created = times.created
+    record.expires = times.expires
+    record.timeToIdle = times.timeToIdle
+    return try Block.allocate(key: key, record: record)
+  }
+
+  /// Sets the times of the store's entry. The stripe is held, and let go.
+  func commitTouch(
+    _ named: UnownedBlock, _ hash: UInt64, at moment: Moment,
+    if condition: WriteCondition = .always, to storage: any Storage
+  ) -> StoreWrite.Result {
+    var write = StoreWrite(.touch, named, hash)
+    write.condition = condition
+    write.version = order.versions.draw()
+    order.commit(&write, to: storage, at: moment)
+    return write.result
   }
 
   /// Touches what memory has. The record is part of an immutable block: a touch makes a new one,

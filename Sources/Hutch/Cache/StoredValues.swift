@@ -17,29 +17,37 @@ struct StoredValues {
 
   // MARK: writing
 
-  /// A prepared put of an entry, whose block the caller keeps, or of a block with what the codec has
-  /// made of the value. If the codec fails, the put will remove what the store has. No lock is held.
+  /// A prepared put of an entry, or of a block with what the codec has made of the value. The caller
+  /// keeps the entry and the form, which may be made here. If the codec fails, the put will remove
+  /// what the store has. No lock is held.
   func put(
-    _ entry: UnownedBlock, _ hash: UInt64, _ form: ValueForm? = nil, to storage: any Storage
+    _ entry: UnownedBlock, _ hash: UInt64, _ form: inout ValueForm?, to storage: any Storage
   ) -> StoreWrite {
-    var stored = entry
-    var form = form
-    if let codec, form?.isInBlock ?? true {
-      let own = form ?? ValueForm()
-      form = own
-      do throws(Failure) {
-        let block = try encoded(entry, codec)
-        stored = block.unowned
-        own.encoded = consume block
-      } catch {
-        own.refuse(for: error)
-      }
-    }
+    let stored = codec.map { encode(entry, $0, &form) } ?? entry
+    storage.prepare(stored, &form)
     var write = StoreWrite(.put, stored, hash)
-    write.form = form
+    if let form { write.form = form }
     write.version = entry.version
-    storage.prepare(&write)
     return write
+  }
+
+  /// The block that is to be stored; the form keeps it.
+  @inline(never)
+  private func encode(
+    _ entry: UnownedBlock, _ codec: Codec, _ given: inout ValueForm?
+  ) -> UnownedBlock {
+    let form = given ?? ValueForm()
+    given = form
+    if !form.isInBlock { return entry }
+    do throws(Failure) {
+      let block = try encoded(entry, codec)
+      let stored = block.unowned
+      form.encoded = consume block
+      return stored
+    } catch {
+      form.refuse(for: error)
+      return entry
+    }
   }
 
   private func encoded(_ entry: UnownedBlock, _ codec: Codec) throws(Failure) -> Block {

@@ -15,8 +15,9 @@ import Synchronization
 ///
 ///   step        by                          pending  bit 24  count  lock
 ///   beginPut    a put, before memory           .       1       .    held
-///   beginWrite  that put submits               +1      .       .    held
-///   endPut      that put has submitted         .       0      +1    held
+///   endPut      that put is submitted          .       0      +1    held
+///   endPut      that put is submitted, and     +1      0      +1    held
+///               the store owes its commit
 ///   beginWrite  any other write submits        +1      .      +1    held
 ///   beginWrite  a dirty entry leaves memory    +1      .      +1    not held: its shard's lock is
 ///   endWrite    a write's commit is over       -1      .       .    not held
@@ -163,13 +164,16 @@ struct Stripes: ~Copyable {
     _ = word(index).pointee.wrappingAdd(State.inPut, ordering: .acquiringAndReleasing)
   }
 
-  /// A put has submitted what it had to, if anything.
-  func endPut(_ index: Int) { beginPut(index) }
+  /// A put has submitted what it had to, if anything. `isPending`: its commit is to come, and
+  /// `endWrite` is owed.
+  func endPut(_ index: Int, isPending: Bool = false) {
+    _ = word(index).pointee.wrappingAdd(
+      State.inPut + (isPending ? 1 : 0), ordering: .acquiringAndReleasing)
+  }
 
   /// A write is submitted. `endWrite` is owed.
-  func beginWrite(_ index: Int, isInPut: Bool = false) {
-    _ = word(index).pointee.wrappingAdd(
-      (isInPut ? 0 : State.oneChange) + 1, ordering: .acquiringAndReleasing)
+  func beginWrite(_ index: Int) {
+    _ = word(index).pointee.wrappingAdd(State.oneChange + 1, ordering: .acquiringAndReleasing)
   }
 
   /// A write's commit is over.

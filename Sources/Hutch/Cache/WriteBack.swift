@@ -85,7 +85,8 @@ final class WriteBack {
     guard let found = queue.find(key, hash, at: moment, under: ages) else { return nil }
     order.stripes.unlock(stripe)
     let block = try found.block.unowned.copied(with: touched(found.block.unowned.record))
-    var put = values.put(block.unowned, hash, to: storage)
+    var form: ValueForm?
+    var put = values.put(block.unowned, hash, &form, to: storage)
     order.stripes.lock(stripe)
     let isSame =
       switch queue.find(key, hash, at: moment, under: ages) {
@@ -97,6 +98,7 @@ final class WriteBack {
       return false
     }
     order.commit(&put, to: storage, at: moment)
+    _ = consume form
     if put.result.outcome != .stored { dropLost(block.unowned, hash) }
     if let failure = put.result.failure { throw failure }
     return true
@@ -160,15 +162,16 @@ final class WriteBack {
     if batch.isEmpty { return false }
     let moment = clock.momentForMaintenance()
     // The batch keeps the blocks.
-    var submitted: [(put: StoreWrite, of: StagedEntry)] = []
+    var submitted: [(put: StoreWrite, form: ValueForm?, of: StagedEntry)] = []
     for staged in batch {
-      var put = values.put(staged.entry, staged.hash, to: storage)
+      var form: ValueForm?
+      var put = values.put(staged.entry, staged.hash, &form, to: storage)
       let stripe = Stripes.index(of: staged.hash)
       order.stripes.lock(stripe)
       if queue.isStaged(staged) {
         queue.note(1)
         order.submit(&put, to: storage, at: moment)
-        submitted.append((put, staged))
+        submitted.append((put, form, staged))
       } else {
         order.stripes.unlock(stripe)
       }
@@ -176,8 +179,7 @@ final class WriteBack {
     for place in 0..<submitted.count {
       order.complete(&submitted[place].put, in: storage)
       queue.note(-1)
-      let (put, staged) = submitted[place]
-      order.stripes.endWrite(Stripes.index(of: put.hash))
+      let (put, _, staged) = submitted[place]
       if put.result.outcome != .stored { dropLost(staged.entry, put.hash) }
     }
     for staged in batch { order.stripes.endWrite(Stripes.index(of: staged.hash)) }
@@ -242,8 +244,9 @@ final class WriteBack {
   /// A dirty entry on its way down that memory keeps.
   struct DownwardWrite {
     fileprivate var write: StoreWrite
-    /// Keeps the entry.
+    /// They keep what the write names.
     fileprivate let block: BlockBox
+    fileprivate let form: ValueForm?
     /// Memory had it when it was submitted, and took notice.
     fileprivate let isKept: Bool
     fileprivate let pending: Events.Pending?
@@ -256,7 +259,8 @@ final class WriteBack {
     let key = entry.key
     let hash = memory.hash(key)
     let stripe = Stripes.index(of: hash)
-    var write = values.put(entry, hash, to: storage)
+    var form: ValueForm?
+    var write = values.put(entry, hash, &form, to: storage)
     order.stripes.lock(stripe)
     // What a clear that is under way takes is not to come after it.
     guard memory.peek(key, hash, at: moment).unowned?.raw == entry.raw, entry.isDirty,
@@ -269,16 +273,15 @@ final class WriteBack {
       noteIdle(entry, hash, record.accessed, in: storage)
     }
     let pending = events.postPendingWriteBack(entry, stripe)
-    write.time = moment.time
-    order.stripes.beginWrite(stripe)
-    storage.write(&write)
+    order.give(&write, to: storage, at: moment)
     // From here on memory may let it go. If it has by now, it has been staged, and that told.
     queue.note(1)
     let isKept = memory.setBacked(key, hash, version: entry.version, true)
     if !isKept { queue.note(-1) }
     order.stripes.unlock(stripe)
     return DownwardWrite(
-      write: write, block: BlockBox(entry.retained()), isKept: isKept, pending: pending)
+      write: write, block: BlockBox(entry.retained()), form: form, isKept: isKept,
+      pending: pending)
   }
 
   func finish(_ down: DownwardWrite, in storage: any Storage) -> Failure? {
@@ -286,7 +289,6 @@ final class WriteBack {
     order.complete(&write, in: storage)
     if down.isKept { queue.note(-1) }
     let stripe = Stripes.index(of: write.hash)
-    order.stripes.endWrite(stripe)
     let isStored = write.result.outcome == .stored
     if !isStored && down.isKept, let entry = write.entry {
       // Under the stripe: a touch that has seen the write in the store has put its copy by then.

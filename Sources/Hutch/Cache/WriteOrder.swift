@@ -281,20 +281,32 @@ final class WriteOrder {
 
   // MARK: submission
 
-  /// Gives the store a write whose version is drawn and whose stripe is held, and lets the stripe
-  /// go. Returns the stripe's state with the write. `complete` and the
-  /// stripe's `endWrite` are owed.
+  /// Gives the store a write whose version is drawn and whose stripe is held. `complete` is owed.
+  /// `isInPut`: between `beginPut` and `endPut`, which is done here.
+  func give(
+    _ write: inout StoreWrite, to storage: any Storage, at moment: Moment, isInPut: Bool = false
+  ) {
+    let stripe = Stripes.index(of: write.hash)
+    write.time = moment.time
+    if !isInPut { stripes.beginWrite(stripe) }
+    storage.write(&write)
+    // After the store shows the write: a reader looks here first.
+    if !staged.isEmpty { makeWay(for: &write, at: moment, storage) }
+    let isPending = write.ticket != nil
+    if isInPut {
+      stripes.endPut(stripe, isPending: isPending)
+    } else if !isPending {
+      stripes.endWrite(stripe)
+    }
+  }
+
+  /// As above, and lets the stripe go. Returns the stripe's state with the write.
   @discardableResult
   func submit(
     _ write: inout StoreWrite, to storage: any Storage, at moment: Moment, isInPut: Bool = false
   ) -> Stripes.State {
     let stripe = Stripes.index(of: write.hash)
-    write.time = moment.time
-    stripes.beginWrite(stripe, isInPut: isInPut)
-    storage.write(&write)
-    // After the store shows the write: a reader looks here first.
-    if !staged.isEmpty { makeWay(for: &write, at: moment, storage) }
-    if isInPut { stripes.endPut(stripe) }
+    give(&write, to: storage, at: moment, isInPut: isInPut)
     let state = stripes.state(stripe)
     stripes.unlock(stripe)
     return state
@@ -313,7 +325,10 @@ final class WriteOrder {
   /// Waits for the commit of a submitted write, if the store owes it. No lock is held.
   @inline(__always)
   func complete(_ write: inout StoreWrite, in storage: any Storage) {
-    if write.ticket != nil { storage.finish(&write) }
+    if write.ticket != nil {
+      storage.finish(&write)
+      stripes.endWrite(Stripes.index(of: write.hash))
+    }
     if write.hasReplaced { write.result.existed = true }
   }
 
@@ -324,7 +339,6 @@ final class WriteOrder {
   ) {
     submit(&write, to: storage, at: moment)
     complete(&write, in: storage)
-    stripes.endWrite(Stripes.index(of: write.hash))
   }
 
   // MARK: fork

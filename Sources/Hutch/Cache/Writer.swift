@@ -148,10 +148,9 @@ final class Writer {
       let block = try Block.copying(
         key: key, value: Bytes(start: nil, count: 0), extended: spec.extended,
         record: spec.record(at: moment))
-      let submitted = try cache.submit(
+      return try cache.put(
         block.unowned, hash, as: WritePlan(target, valueIn: form, .removed), at: moment, in: scope,
         to: storage)
-      return cache.finish(submitted, in: storage)
     }
   }
 

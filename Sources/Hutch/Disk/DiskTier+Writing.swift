@@ -4,17 +4,16 @@ import Synchronization
 /// Writes: prepare, write, finish. The leader's transaction is in DiskTier+Committing.swift, one
 /// write within it in DiskTier+CarryingOut.swift.
 extension DiskTier {
-  func prepare(_ write: inout StoreWrite) {
-    guard write.kind == .put, let entry = write.entry else { return }
+  func prepare(_ entry: UnownedBlock, _ given: inout ValueForm?) {
     if !isUp { reopenIfDue() }
-    if let form = write.form {
+    if let form = given {
       if form.failure != nil { counters.failures.add() }
       guard form.refusal == .none, form.isInBlock, form.file == nil else { return }
     }
     let stored = Bytes(entry.value)
     guard goesIntoFile(stored.count) else { return }
-    let form = write.form ?? ValueForm()
-    write.form = form
+    let form = given ?? ValueForm()
+    given = form
     do throws(Failure) {
       guard takes(entry, stored: stored.count, inFile: true) else {
         form.refusal = .tooLarge
@@ -71,7 +70,7 @@ extension DiskTier {
     }
     let queued = QueuedWrite(write)
     if write.kind == .put { measure(queued) }
-    write.ticket = queued
+    write.ticket = Unmanaged.passRetained(queued)
     queue.submit(queued)
   }
 
@@ -91,9 +90,9 @@ extension DiskTier {
 
   func finish(_ write: inout StoreWrite) {
     guard let ticket = write.ticket else { return }
-    let queued = unsafeDowncast(ticket, to: QueuedWrite.self)
-    while queue.waitOrLead(for: queued) { lead() }
+    let queued = unsafeDowncast(ticket.takeRetainedValue(), to: QueuedWrite.self)
     write.ticket = nil
+    while queue.waitOrLead(for: queued) { lead() }
     write.form?.file = nil
     conclude(&write, queued)
   }

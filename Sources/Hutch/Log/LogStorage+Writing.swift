@@ -41,7 +41,7 @@ extension LogStorage {
     // one that comes later decides.
     log.yieldsToNewer = false
     if kind == .put { log.entry = entry }
-    if kind == .touch { log.times = write.times }
+    if kind == .touch { log.times = entry.record }
     let (hash, version) = (write.hash, write.version)
     store.write(&log, at: moment) { done in
       if !done.isUnmet {

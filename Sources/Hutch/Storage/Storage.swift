@@ -54,9 +54,10 @@ protocol Storage: AnyObject {
   /// opening has met.
   func watch(by observer: any StorageObserver)
 
-  /// Called for every put. A file that is made here is the write's (`ValueForm.file`); if the write
-  /// is not made after all, the file goes with it.
-  func prepare(_ write: inout StoreWrite)
+  /// Called for every put, with the entry that will be stored and the write's form. The store may
+  /// make the form if there is none. A file that is made here is the form's (`ValueForm.file`); if
+  /// the write is not made after all, the file goes with the form.
+  func prepare(_ entry: UnownedBlock, _ form: inout ValueForm?)
   func write(_ write: inout StoreWrite)
   func finish(_ write: inout StoreWrite)
 
@@ -232,7 +233,7 @@ protocol Storage: AnyObject {
 
 /// Defaults for the optional parts of a store.
 extension Storage {
-  func prepare(_ write: inout StoreWrite) {}
+  func prepare(_ entry: UnownedBlock, _ form: inout ValueForm?) {}
 
   // For a store that commits at once.
   func finish(_ write: inout StoreWrite) {}

@@ -1,33 +1,30 @@
-/// One write to a store: a value on the stack of the call that makes it. A store that needs the
-/// write for longer than the call of `Storage.write` keeps a copy of what it needs, and leaves a
-/// ticket.
+/// One write to a store, as plain bits: the block, the form and the ticket that it names are
+/// references of others. A store that needs the write for longer than the call of `Storage.write`
+/// keeps a copy of what it needs, and leaves a ticket.
 struct StoreWrite {
   enum Kind {
     /// Store `entry`.
     case put
     /// Remove the entry of `entry`'s key.
     case remove
-    /// Set the times of the entry of `entry`'s key to `created`, `expires` and `timeToIdle`
-    /// of `times`, if it is there.
+    /// Set the times of the entry of `entry`'s key to those of `entry`, if it is there.
     case touch
     /// Advance the generation: removes every entry written before.
     case clear
   }
 
   let kind: Kind
-  /// The value with key and record. For `remove` and `touch` only the key counts. For `clear`: nil.
+  /// The value with key and record. For `remove` only the key counts, for `touch` the key and the
+  /// times: created, which is the time of the access too, expires, time to idle. For `clear`: nil.
   /// The caller keeps the block until the write is finished.
   let entry: UnownedBlock?
   /// Of the entry's key; 0 for a clear.
   let hash: UInt64
   /// Drawn by the cache before `Storage.write`; a put's block has the same version.
   var version: UInt64 = 0
-  /// For `touch`: the times to set. Its version is that of the entry.
-  var times = Record()
   /// When the write was submitted.
   var time: Int64 = 0
-  /// For a put: how the store is to store the value; nil: as it likes.
-  var form: ValueForm?
+  private var unownedForm: Unmanaged<ValueForm>?
 
   // Where several processes share the store (`Storage.sharing`); otherwise these keep their initial
   // values.
@@ -43,14 +40,21 @@ struct StoreWrite {
   /// Valid when the write is finished.
   var result = Result()
 
-  /// Belongs to the store. Not nil: the store owes the commit, and the caller owes
-  /// `Storage.finish`. Nil after `Storage.write`: the write is finished.
-  var ticket: AnyObject?
+  /// A counted reference of the store's. Not nil: the store owes the commit, and the caller owes
+  /// `Storage.finish`, which releases the ticket. Nil after `Storage.write`: the write is finished.
+  var ticket: Unmanaged<AnyObject>?
 
   init(_ kind: Kind, _ entry: UnownedBlock?, _ hash: UInt64) {
     self.kind = kind
     self.entry = entry
     self.hash = hash
+  }
+
+  /// For a put: how the store is to store the value; nil: as it likes. The caller keeps the form
+  /// until the write is finished.
+  var form: ValueForm? {
+    @inline(__always) get { unownedForm?.takeUnretainedValue() }
+    @inline(__always) set { unownedForm = newValue.map { Unmanaged.passUnretained($0) } }
   }
 
   /// The outcome of a write.

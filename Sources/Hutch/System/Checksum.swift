@@ -90,7 +90,9 @@ enum Checksum {
   }
 
   /// 17 to 240 bytes.
+  @_optimize(speed)
   private static func medium(_ p: UnsafeRawPointer, _ count: Int) -> UInt64 {
+    @inline(__always)
     func mixed(_ offset: Int, _ key: Int) -> UInt64 {
       Folding.fold(Folding.word(p, offset) ^ secret(at: key), Folding.word(p, offset + 8) ^ secret(at: key + 8))
     }

@@ -78,10 +78,14 @@ final class FlatStore: Storage {
   ) throws(Failure) -> Int { 0 }
   var limits: TierLimits { TierLimits() }
   func setLimits(_ limits: TierLimits, at moment: Moment) throws(Failure) {}
-  func trim(
-    _ spec: TrimSpec, at moment: Moment, removed: inout UInt64,
-    goOn: (_ removed: UInt64, _ total: UInt64) -> Bool
-  ) throws(Failure) {}
+  func occupancy() throws(Failure) -> Occupancy { Occupancy(count: count, charge: 0) }
+  func walk(
+    _ place: inout WalkPlace, visit: (Bytes, WalkedEntry) -> Void
+  ) throws(Failure) { place.isAtEnd = true }
+  func remove(
+    _ victims: borrowing GrowingArray<Int64>, _ range: Range<Int>, to goal: TrimGoal?,
+    at moment: Moment, if isWanted: (Int, Record) -> Bool
+  ) throws(Failure) -> TrimSlice { TrimSlice() }
   func check(isQuick: Bool, at moment: Moment) throws(Failure) -> CheckReport { CheckReport() }
   func flush(at moment: Moment) throws(Failure) {}
   func maintain(at moment: Moment) -> Bool { false }

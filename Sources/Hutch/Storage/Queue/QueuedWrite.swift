@@ -47,7 +47,7 @@ final class QueuedWrite {
     block = write.entry?.retained()
     hash = write.hash
     time = write.time
-    times = write.times
+    times = write.kind == .touch ? write.entry?.record ?? Record() : Record()
     condition = write.condition
     isShown = write.isShown
     version = write.version
