@@ -6,6 +6,7 @@
 #include <sched.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 static hutch_options log_options(void) {
@@ -78,6 +79,37 @@ TEST(processes_open_a_new_directory_at_the_same_moment) {
     openers[i] = start_process("opens_with_others", argument);
   }
   for (int i = 0; i < OPENERS; i++) CHECK_EQUAL(0, end_process(&openers[i]));
+}
+
+/* ------------------------------------------------------------------ a fork */
+
+static _Atomic int *fork_goes_on;
+
+static void wait_in_child(void) {
+  while (!atomic_load(fork_goes_on)) sched_yield();
+}
+
+/* The parent's maintenance runs before the child has taken its place among the processes. The
+   handler is older than the library's, so it runs first. */
+TEST(a_parent_does_not_take_itself_for_alone_before_its_child_is_there) {
+  fork_goes_on = map_file(in_directory(scratch(NULL).text, "flags").text, 4096);
+  CHECK(pthread_atfork(NULL, NULL, wait_in_child) == 0);
+  hutch_options options = log_options();
+  hutch_cache *cache = open_cache(scratch("cache").text, &options);
+  CHECK_OK(put_text(cache, "key", "old"));
+  CHECK_TEXT(cache, "key", "old");
+  pid_t child = fork();
+  CHECK(child >= 0);
+  if (child == 0) {
+    CHECK_OK(put_text(cache, "key", "new"));
+    _exit(0);
+  }
+  CHECK_OK(hutch_maintain(cache, 0));
+  atomic_store(fork_goes_on, 1);
+  int status;
+  CHECK(waitpid(child, &status, 0) == child && status == 0);
+  CHECK_TEXT(cache, "key", "new");
+  CHECK_OK(hutch_close(cache));
 }
 
 /* ---------------------------------------------------------- a stopped holder */

@@ -171,6 +171,8 @@ extension LogStorage {
     if let store {
       do throws(Failure) {
         try store.beginInChild()
+        // Without the parent, another process may have seen itself alone.
+        shared.noteOthers()
       } catch {
         endFork()
         return leave()

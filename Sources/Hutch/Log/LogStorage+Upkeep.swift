@@ -89,10 +89,11 @@ extension LogStorage {
 
   private static let pauseBetweenLooks: Int64 = 10_000_000_000
 
-  /// Others may have gone.
+  /// Others may have gone. A process that has forked does not look: a child is no member until its
+  /// handler of the fork has run, and has copies in memory all the while.
   private func lookForOthers(_ store: LogStore) {
     let now = Clock.read(CLOCK_MONOTONIC)
-    guard store.marks.hasOthers, now >= nextCount.load(ordering: .relaxed) else { return }
+    guard store.marks.hasOthers, !store.member.isCommon, now >= nextCount.load(ordering: .relaxed) else { return }
     nextCount.store(now + LogStorage.pauseBetweenLooks, ordering: .relaxed)
     guard store.member.tryOpening() else { return }
     if store.member.isAlone() { shared.noteAlone() }
