@@ -8,6 +8,7 @@
 #define _GNU_SOURCE
 #include "check.h"
 
+#include <errno.h>
 #include <sched.h>
 #include <signal.h>
 #include <sys/mman.h>
@@ -20,14 +21,16 @@
 
 /* What this thread does before it next writes a file, which is within a COMMIT. */
 static _Thread_local void (*at_write)(void);
+/* The file system is full for this thread. */
+static _Thread_local bool is_full;
 
-ssize_t pwrite(int file, const void *data, size_t size, off_t at) {
-  stop(&at_write);
-  return syscall(SYS_pwrite64, file, data, size, at);
-}
 ssize_t pwrite64(int file, const void *data, size_t size, off64_t at) {
   stop(&at_write);
-  return syscall(SYS_pwrite64, file, data, size, at);
+  if (is_full) errno = ENOSPC;
+  return is_full ? -1 : syscall(SYS_pwrite64, file, data, size, at);
+}
+ssize_t pwrite(int file, const void *data, size_t size, off_t at) {
+  return pwrite64(file, data, size, at);
 }
 
 /* Whether a thread of this process sleeps: it waits for something. */
@@ -718,5 +721,66 @@ TEST(a_touch_that_began_before_the_put_does_not_end_the_entry) {
     }
     CHECK_OK(hutch_close(late.cache));
     if (kind > 0) remove_tree(scratch("cache").text);
+  }
+}
+
+/* --------------------------------------------------------- a write-back that is refused */
+
+static struct {
+  hutch_cache *cache;
+  int added_to_disk, left_memory, left_disk;
+} refused;
+
+static void note_refused(void *unused, const hutch_event *event) {
+  (void)unused;
+  bool is_added = event->kind == HUTCH_EVENT_DID_ADD;
+  if (is_added && event->tiers & HUTCH_TIER_DISK) refused.added_to_disk++;
+  if (!is_added && event->tiers & HUTCH_TIER_MEMORY) refused.left_memory++;
+  if (!is_added && event->tiers & HUTCH_TIER_DISK) refused.left_disk++;
+}
+
+static void trim_memory(void *memory, int index) {
+  (void)index;
+  hutch_trim_spec spec = {.struct_size = sizeof spec, .kind = HUTCH_TRIM_TO_COUNT};
+  CHECK_OK(hutch_trim(memory, &spec, NULL));
+}
+
+/* Within the commit of the write-back: memory evicts the entry, and there is no space. */
+static void evict_and_fill(void) {
+  hutch_cache *memory = tier_of(refused.cache, HUTCH_TIER_MEMORY);
+  run_threads(1, trim_memory, memory);
+  hutch_cache_release(memory);
+  is_full = true;
+}
+
+/* The entry is lost, as evicted. The listener is told that it left memory, and is never told that
+   it came to the disk tier. */
+TEST(what_memory_evicts_during_a_write_back_that_is_refused_is_told_once) {
+  for (int is_evicted = 0; is_evicted < 2; is_evicted++) {
+    hutch_options options = unlimited_options();
+    options.sharing = HUTCH_SHARING_EXCLUSIVE;
+    options.storage = HUTCH_STORAGE_SQLITE;
+    options.write_policy = HUTCH_WRITE_ON_EVICTION;
+    memset(&refused, 0, sizeof refused);
+    refused.cache = open_cache(scratch("cache").text, &options);
+    CHECK_OK(hutch_set_listener(refused.cache, HUTCH_EVENT_DID_ADD | HUTCH_EVENT_DID_REMOVE,
+                                note_refused, NULL, NULL));
+    CHECK_OK(put_text(refused.cache, "key", "value"));
+    if (is_evicted) at_write = evict_and_fill;
+    else is_full = true;
+    CHECK_STATUS(HUTCH_NO_SPACE, hutch_flush(refused.cache));
+    CHECK(!at_write && is_full);
+    is_full = false;
+    CHECK_EQUAL(is_evicted, refused.left_memory);
+    CHECK_EQUAL(0, refused.added_to_disk);
+    CHECK_EQUAL(0, refused.left_disk);
+    CHECK_EQUAL(!is_evicted, count_of(refused.cache));
+    /* What memory has still is written by the next flush. */
+    CHECK_OK(hutch_flush(refused.cache));
+    CHECK_EQUAL(!is_evicted, refused.added_to_disk);
+    if (is_evicted) CHECK_MISSING(refused.cache, "key");
+    else CHECK_TEXT(refused.cache, "key", "value");
+    CHECK_OK(hutch_close(refused.cache));
+    remove_tree(scratch("cache").text);
   }
 }
