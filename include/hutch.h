@@ -1836,6 +1836,10 @@ HUTCH_API hutch_status hutch_maintain(hutch_cache *cache, int64_t budget);
  *   - If the file system fails a put (HUTCH_PARTIAL), this process does not return the
  *     older value any more; other processes still do.
  *   - hutch_hold_files holds the files that its own process would remove.
+ *   - A process that is alone may keep a read transaction of the database between reads.
+ *     Its maintenance ends the transaction when another process comes. While functions of
+ *     the host occupy all its workers no maintenance runs, the database's log grows, and
+ *     puts of the other process may answer HUTCH_OUTCOME_NO_SPACE (see THE DIRECTORY).
  *   - While it is open, the directory takes 260 KiB more, outside the limit.
  *
  * FORK
