@@ -48,9 +48,7 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
 
 # HUTCH_TEST_LOG: a new directory is of the kind "log" unless its test names another one.
 if os.environ.get("HUTCH_TEST_LOG"):
-    from hutch import _cache
-
-    _cache._STORAGE[None] = _cache._STORAGE["log"]
+    hutch.Cache.__init__.__kwdefaults__["storage"] = "log"
 
 
 class Clock:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import sys
 import threading
+import time
 import weakref
 from pathlib import Path
 
@@ -237,9 +238,9 @@ def test_a_cache_that_is_collected_within_its_own_listener(directory: Path):
 
     cache[0].listen(drop, EventKind.DID_ADD)._cache = None
     assert lib.hutch_put(pointer, b"key", 3, b"value", 5, None, None) == hutch.Status.OK
-    for thread in threading.enumerate():
-        if thread.name == "hutch close":
-            thread.join()
+    deadline = time.monotonic() + 60
+    while _events._listeners and time.monotonic() < deadline:
+        time.sleep(0.001)
     assert lib.hutch_put(pointer, b"key", 3, b"value", 5, None, None) == hutch.Status.CLOSED
     lib.hutch_cache_release(pointer)
     assert not _events._listeners

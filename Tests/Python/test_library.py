@@ -8,7 +8,9 @@ from pathlib import Path
 
 import hutch
 import pytest
-from hutch import _library
+from hutch import _accelerator, _base, _library
+from hutch._async import AsyncEntries
+from hutch._entries import SlowEntries
 from processes import PACKAGE, finished, run
 
 SHOW = "import hutch._library as l; print(l.lib._name)"
@@ -80,7 +82,36 @@ def test_an_import_imports_little():
         print(sorted(heavy & (set(sys.modules) - before)))
         """
     )
-    assert output == "['hutch']\n[]\n"
+    assert output == "['atexit', 'hutch']\n[]\n"
+
+
+@pytest.mark.skipif(_accelerator.module is None, reason="ctypes opens it")
+def test_a_cache_is_opened_and_used_without_ctypes(tmp_path: Path):
+    program = """
+        import sys
+        before = set(sys.modules)
+        import hutch
+        for directory in (None, sys.argv[1]):
+            with hutch.Cache(directory) as cache:
+                cache["a"] = "b"
+                assert cache["a"] == "b" and "x" not in cache
+        heavy = {"ctypes", "typing", "re", "threading", "json", "weakref", "functools", "datetime"}
+        print(sorted(heavy & (set(sys.modules) - before)))
+        cache = hutch.Cache(sys.argv[1])
+        {}
+        """
+    for use in ("len(cache)", "hutch.Cache.add", "cache.get(1.5)", "cache.set(2, 3, tag=4)"):
+        assert run(program.replace("{}", use), tmp_path / "cache") == "[]\n"
+
+
+@pytest.mark.skipif(_accelerator.module is None, reason="the bases are there at once")
+def test_every_call_of_the_bases_is_known_before_they_are_there():
+    kinds = [*SlowEntries.__mro__, *AsyncEntries.__mro__]
+    calls = {name for kind in kinds if kind is not object for name in vars(kind)}
+    of_every_class = {"__dict__", "__weakref__", "__module__", "__doc__", "__annotations__"}
+    # What Cache has, and what is the same in every class.
+    own = {"_now", "__eq__", "__hash__", "__static_attributes__", "__firstlineno__", "__slots__"}
+    assert calls - of_every_class - own - set(vars(_accelerator.module.Fast)) == set(_base._LATER)
 
 
 def test_every_name_is_there():

@@ -391,6 +391,22 @@ def test_handlers_of_the_end_use_caches(directory):
     assert out == "v\n"
 
 
+@pytest.mark.parametrize("options", ["", ", write_policy='on_eviction'"])
+def test_the_end_closes_a_cache(directory, options):
+    """An entry that memory alone has is written."""
+    run(
+        f"""
+        import sys, weakref, hutch
+        weakref.finalize(sys, print)
+        cache = hutch.Cache(sys.argv[1]{options})
+        cache.set("k", "v", write_policy="on_eviction")
+        """,
+        directory,
+    )
+    with hutch.Cache(directory) as cache:
+        assert cache["k"] == "v"
+
+
 def test_a_clock_at_the_end(directory):
     run(
         """

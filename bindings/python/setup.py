@@ -116,7 +116,7 @@ setup(
     ext_modules=[
         Extension(
             "hutch._fast",
-            [f"src/{name}.c" for name in ("fast", "module", "memoize", "pin", "codec", "json")],
+            [f"src/{name}.c" for name in ("fast", "life", "module", "memoize", "pin", "codec", "json")],
             depends=["src/fast.h"],
             include_dirs=list(map(str, HEADERS)),
             extra_compile_args=["-std=c11", "-O2", "-g0", "-fvisibility=hidden"],

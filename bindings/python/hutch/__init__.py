@@ -14,6 +14,8 @@ The class Cache has the documentation. The library is libhutch; this package cal
 ctypes, and for the common calls by an extension in C, if that was built.
 """
 
+import atexit
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from ._cache import Cache, TierView, destroy
@@ -133,6 +135,15 @@ _MODULES = {
 _HOMES = {name: module for module, names in _MODULES.items() for name in names}
 
 
+@atexit.register
+def _end() -> None:
+    # Registered now, so that it runs after the handlers of a program that imports the package
+    # first. They may use caches.
+    ending = globals().get("_ending")
+    if ending is not None:
+        ending.end()
+
+
 def __getattr__(name: str) -> object:
     """A name of the package, whose module is imported when the name is first used.
 
@@ -143,9 +154,9 @@ def __getattr__(name: str) -> object:
 
         found: object = lib.hutch_version().decode()
     elif name in _HOMES:
-        from importlib import import_module
-
-        found = getattr(import_module(f".{_HOMES[name]}", __name__), name)
+        # importlib's import_module would take longer than all else of the package.
+        home = __import__(f"{__name__}.{_HOMES[name]}", fromlist=[name])
+        found = getattr(home, name)
     else:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     globals()[name] = found

@@ -8,34 +8,37 @@ free-threaded build, and if the environment variable HUTCH_PURE is set.
 
 from __future__ import annotations
 
-import importlib
 import os
 import sys
-from typing import Any, TypeVar
 
-from ._library import build_of_checkout, lib
+from ._places import build_of_checkout, candidates
 
-T = TypeVar("T", bound=type)
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any, TypeVar
 
-_NAME = f"{__package__}._fast"
+    T = TypeVar("T", bound=type)
 
 
 def _built() -> Any:
+    """The extension beside the library that HUTCH_LIBRARY names, or in the checkout's build."""
+    package = sys.modules[__package__]
     places = [build_of_checkout()]
     chosen = os.environ.get("HUTCH_LIBRARY")
     if chosen:
         places.insert(0, os.path.dirname(os.path.realpath(chosen)))
     for place in places:
-        file = os.path.join(place or "", "_fast.abi3.so")
-        if place is not None and os.path.isfile(file):
-            import importlib.util
-            from importlib.machinery import ExtensionFileLoader
+        if place is None or not os.path.isfile(os.path.join(place, "_fast.abi3.so")):
+            continue
+        # For this import alone the place belongs to the package: to make a module of a file
+        # takes importlib, which takes longer than all else.
+        package.__path__.append(place)
+        try:
+            from . import _fast
 
-            spec = importlib.util.spec_from_loader(_NAME, ExtensionFileLoader(_NAME, file))
-            assert spec is not None and spec.loader is not None
-            module = importlib.util.module_from_spec(spec)
-            spec.loader.exec_module(module)
-            return module
+            return _fast
+        finally:
+            package.__path__.remove(place)
     return None
 
 
@@ -46,19 +49,36 @@ def _find() -> Any:
     if os.environ.get("HUTCH_PURE", "0") not in ("", "0"):
         return None
     try:
-        module = importlib.import_module(_NAME)
-    except ModuleNotFoundError:
-        module = _built()
+        try:
+            from . import _fast
+
+            return _fast
+        except ImportError:
+            # Not beside this package; or there for an interpreter that it does not support.
+            return _built()
     except ImportError:
-        return None  # An interpreter that it does not support.
-    if module is not None:
-        module.load(lib._name)
-    return module
+        return None
+
+
+def _load(module: Any) -> str | None:
+    """The library, for the accelerator. None: there is none that fits, as ctypes will say."""
+    for candidate in candidates():
+        try:
+            module.load(candidate)
+        except ImportError:
+            continue
+        return candidate
+    return None
 
 
 module: Any = _find()
 """hutch._fast, or None."""
 
+loaded: str | None = None if module is None else _load(module)
+"""What the accelerator calls."""
+
+if loaded is None:
+    module = None
 
 _gets: list[Any] = [] if module is None else [vars(module.Fast)["get"]]
 """The accelerator's get, of each class that has it for its own."""

@@ -10,7 +10,7 @@ from collections.abc import AsyncIterator, Coroutine, Iterable
 from typing import TYPE_CHECKING, Any, Callable, TypeVar
 
 from ._codec import Key
-from ._entries import Entries
+from ._entries import SlowEntries
 
 if TYPE_CHECKING:
     from typing_extensions import Concatenate, ParamSpec
@@ -106,39 +106,39 @@ async def _pages(items: Iterable[R]) -> AsyncIterator[R]:
 class AwaitedEntries:
     """The calls on entries, each with the arguments and the meaning of the call without the a."""
 
-    aput = threaded(Entries.put)
-    aadd = threaded(Entries.add)
-    areplace = threaded(Entries.replace)
-    acompare_and_swap = threaded(Entries.compare_and_swap)
-    apop = threaded(Entries.pop)
-    apopitem = threaded(Entries.popitem)
-    apeekitem = threaded(Entries.peekitem)
-    asetdefault = threaded(Entries.setdefault)
-    aupdate = threaded(Entries.update)
-    aentry = threaded(Entries.entry)
-    ainfo = threaded(Entries.info)
-    atouch = threaded(Entries.touch)
-    aincr = threaded(Entries.incr)
-    adecr = threaded(Entries.decr)
-    adelete_many = threaded(Entries.delete_many)
-    aput_file = threaded(Entries.put_file)
-    awriter = _written(Entries.writer)
-    apin = threaded(Entries.pin)
-    aread = threaded(Entries.read)
-    apath = threaded(Entries.path)
-    atrim = threaded(Entries.trim)
-    aexpire = threaded(Entries.expire)
-    acheck = threaded(Entries.check)
-    anotify = threaded(Entries.notify)
-    acost = threaded(Entries.cost)
-    avolume = threaded(Entries.volume)
-    astats = threaded(Entries.stats)
-    aget_many = threaded(Entries.get_many)
-    ainfos = threaded(Entries.infos)
-    aset_many = threaded(Entries.set_many)
-    aput_many = threaded(Entries.put_many)
-    aremove_prefix = threaded(Entries.remove_prefix)
-    aremove_tagged = threaded(Entries.remove_tagged)
+    aput = threaded(SlowEntries.put)
+    aadd = threaded(SlowEntries.add)
+    areplace = threaded(SlowEntries.replace)
+    acompare_and_swap = threaded(SlowEntries.compare_and_swap)
+    apop = threaded(SlowEntries.pop)
+    apopitem = threaded(SlowEntries.popitem)
+    apeekitem = threaded(SlowEntries.peekitem)
+    asetdefault = threaded(SlowEntries.setdefault)
+    aupdate = threaded(SlowEntries.update)
+    aentry = threaded(SlowEntries.entry)
+    ainfo = threaded(SlowEntries.info)
+    atouch = threaded(SlowEntries.touch)
+    aincr = threaded(SlowEntries.incr)
+    adecr = threaded(SlowEntries.decr)
+    adelete_many = threaded(SlowEntries.delete_many)
+    aput_file = threaded(SlowEntries.put_file)
+    awriter = _written(SlowEntries.writer)
+    apin = threaded(SlowEntries.pin)
+    aread = threaded(SlowEntries.read)
+    apath = threaded(SlowEntries.path)
+    atrim = threaded(SlowEntries.trim)
+    aexpire = threaded(SlowEntries.expire)
+    acheck = threaded(SlowEntries.check)
+    anotify = threaded(SlowEntries.notify)
+    acost = threaded(SlowEntries.cost)
+    avolume = threaded(SlowEntries.volume)
+    astats = threaded(SlowEntries.stats)
+    aget_many = threaded(SlowEntries.get_many)
+    ainfos = threaded(SlowEntries.infos)
+    aset_many = threaded(SlowEntries.set_many)
+    aput_many = threaded(SlowEntries.put_many)
+    aremove_prefix = threaded(SlowEntries.remove_prefix)
+    aremove_tagged = threaded(SlowEntries.remove_tagged)
 
     def akeys(
         self: Any, order: Order | None = None, *, reverse: bool = False

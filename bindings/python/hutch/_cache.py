@@ -2,60 +2,63 @@
 
 from __future__ import annotations
 
-import itertools
 import os
-import threading
-import time
-import warnings
-import weakref
-from ctypes import byref, c_void_p, cast
-from types import TracebackType
-from typing import TYPE_CHECKING, Any
 
-from . import _logs as _logs  # From the first cache on, warnings go to logging.
-from . import _accelerator, _structs
-from ._async import AsyncEntries
-from ._awaits import in_thread, threaded
-from ._entries import Entries
-from ._ending import forget_cache, note_cache
-from ._errors import (
-    Error,
-    NoDiskTierError,
-    OptionsDifferWarning,
-    Status,
-    UnsupportedError,
-    check,
-    failure,
-)
-from ._library import lib
-from ._options import WRITE_POLICIES, Path, choice, path_bytes
-from ._serializers import Forms, Serializer, forms_of
-from ._units import Seconds, limit_duration, limit_size, nanoseconds, uint32, uint64
+from . import _accelerator
+from ._base import Entries
+from ._ending import forget_open, note_open
+from ._paths import directory_bytes
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
+    import weakref
+    from collections.abc import Callable
+    from types import TracebackType
+    from typing import Any
+
     from ._clock import Clock
     from ._codec_hook import Codec
     from ._events import EventKind, Listener, Listening
+    from ._paths import Path
     from ._queues import Queue
-    from ._records import CacheLimits, Limits, Tier, TierLimits
+    from ._records import CacheLimits, Limits, Tier
+    from ._serializers import Serializer
+    from ._units import Seconds
+elif _accelerator.module is None:
+    from . import _logs as _logs  # From the first cache on, warnings go to logging.
 
-# Modules of rare calls are imported by these calls, so that a program starts soon.
+# A cache is opened, used and closed without ctypes and without most of the package, where the
+# accelerator can do it: each function imports what it needs, so that a program starts soon.
 
-_POLICY: dict[str | None, int] = {None: 0, "lru": 1, "lfu": 2, "fifo": 3, "adaptive": 4}
-_STORAGE: dict[str | None, int] = {None: 0, "mixed": 1, "sqlite": 2, "file": 3, "log": 4}
-_SHARING: dict[str | None, int] = {None: 0, "exclusive": 1, "shared": 2}
-_DURABILITY: dict[str | None, int] = {None: 0, "process": 1, "power": 2, "sync": 3}
-_CHECKSUMS = {True: 1, False: 2}
-_SHRINK: dict[str | None, int] = {None: 0, "empty": 1, "low_water": 2, "expired": 3}
-_numbers = itertools.count(1)
-_NETWORK_DIRECTORY = 1
-_DISK_OPTIONAL = 2
-_NO_THREADS = 8
-_NONEMPTY = 16
+class _Once:
+    """An attribute that is made when it is first used. functools takes long to import."""
+
+    def __init__(self, name: str, make: Callable[[Any], Any]) -> None:
+        self._name = name
+        self._make = make
+
+    def __get__(self, instance: Any, owner: Any) -> Any:
+        if instance is None:
+            return self
+        return instance.__dict__.setdefault(self._name, self._make(instance))
+
+
+def _pointer(cache: Any) -> Any:
+    """The handle, for ctypes. An opening by ctypes sets it."""
+    from ._opening import pointer_to
+
+    return pointer_to(cache._handle())
+
+
+def _forms(cache: Any) -> Any:
+    """How values become bytes. An opening by ctypes sets it."""
+    from ._serializers import forms_of
+
+    return forms_of(cache._options["serializer"])
 
 
 @_accelerator.adopt
-class Cache(Entries, AsyncEntries):
+class Cache(Entries):
     """A cache: a memory tier above a directory, or in memory only.
 
         with hutch.Cache("/var/tmp/thumbnails") as cache:
@@ -137,6 +140,13 @@ class Cache(Entries, AsyncEntries):
     other limits.
     """
 
+    # Of an opening by ctypes: what closes the cache when it is collected, and its number.
+    _closing: weakref.finalize[..., Any] | None = None
+    _number: int
+
+    _pointer: Any = _Once("_pointer", _pointer)
+    _forms: Any = _Once("_forms", _forms)
+
     def __init__(
         self,
         directory: Path | None = None,
@@ -165,83 +175,19 @@ class Cache(Entries, AsyncEntries):
         close_deadline: Seconds | None = None,
         clock: Clock | None = None,
     ) -> None:
-        self._options = {name: value for name, value in locals().items() if name in _OPTIONS}
-        memory = _limits("memory", memory)
-        disk = _limits("disk", disk)
-        self._forms = forms_of(serializer)
-        path = None if directory is None else _directory(directory)
+        chosen = {name: value for name, value in locals().items() if name in _OPTIONS}
+        self._options = chosen
+        path = None if directory is None else directory_bytes(directory)
         # The working directory may have changed when the cache is opened again.
         self._path = None if path is None else os.fsdecode(os.path.abspath(path))
-        options = _structs.Options()
-        options.storage = choice("storage", storage, _STORAGE)
-        options.policy = choice("policy", policy, _POLICY)
-        options.sharing = choice("sharing", sharing, _SHARING)
-        options.write_policy = choice("write_policy", write_policy, WRITE_POLICIES)
-        options.durability = choice("durability", durability, _DURABILITY)
-        options.on_memory_warning = choice("on_memory_warning", on_memory_warning, _SHRINK)
-        options.on_background = choice("on_background", on_background, _SHRINK)
-        options.checksums = _CHECKSUMS[bool(checksums)]
-        if low_water is not None:
-            options.low_water = uint32(low_water)
-        if inline_threshold is not None:
-            options.inline_threshold = limit_size(inline_threshold)
-        if workers is not None:
-            options.workers = uint32(workers)
-            options.flags |= 0 if workers else _NO_THREADS
-        if queue_length is not None:
-            options.queue_length = uint64(queue_length)
-        if close_deadline is not None:
-            options.close_deadline = nanoseconds(close_deadline)
-        if network_directory:
-            options.flags |= _NETWORK_DIRECTORY
-        if disk_optional:
-            options.flags |= _DISK_OPTIONAL
-        if nonempty:
-            options.flags |= _NONEMPTY
-        for limits, own in ((options.memory, memory), (options.disk, disk)):
-            if time_to_live is not None:
-                limits.time_to_live = limit_duration(time_to_live)
-            if time_to_idle is not None:
-                limits.time_to_idle = limit_duration(time_to_idle)
-            if own is not None:
-                own._change(limits)
-        if codec is not None:
-            from ._codec_hook import set_codec
-
-            set_codec(options, codec)
-        if clock is not None:
-            from ._clock import set_clock
-
-            set_clock(options, clock)
-
-        pointer = _structs.CachePointer()
-        status = lib.hutch_open(path, byref(options), byref(pointer))
-        if status == Status.BUSY:
-            raise _busy(failure(status), directory)
-        check(status)
-
-        # Two references. close releases that of the opening, and by then another
-        # thread may be in the middle of a call: the object's own one, which keeps
-        # the handle valid, is released only with the object. At the interpreter's end
-        # the cache is closed, but that reference stays: daemon threads still run.
-        self._pointer = lib.hutch_cache_retain(pointer)
-        self._attach(handle_of(pointer), path is None, type(self._forms) is Forms, True)
-        weakref.finalize(self, lib.hutch_cache_release, pointer).atexit = False
-        self._number = next(_numbers)
-        self._own_closing(pointer)
         self._listening: Listening | None = None
+        # What a failure is, and what an option means, is in one place alone.
+        if _accelerator.module is not None and chosen == _OPTIONS and self._open(path):
+            note_open(self)
+            return
+        from ._opening import open_with
 
-        if status == Status.OPTIONS_DIFFER:
-            warnings.warn(
-                f"{self.directory} is open already with other options, which go on",
-                OptionsDifferWarning,
-                stacklevel=2,
-            )
-
-    def _own_closing(self, pointer: Any) -> None:
-        self._closing = weakref.finalize(self, _close, pointer, self._number)
-        self._closing.atexit = False
-        note_cache(self._number, self._closing)
+        open_with(self, directory, path, chosen)
 
     def close(self) -> None:
         """Shut the cache down: complete the work in progress, close the directory.
@@ -249,15 +195,18 @@ class Cache(Entries, AsyncEntries):
         A second close has no effect. StorageError: closed, but not cleanly.
         DeadlockError: a listener or a codec of the cache made the call; it is still open.
         """
-        if self._closing.detach() is None:
+        if self._closing is not None:
+            from ._opening import close
+
+            close(self)
             return
-        forget_cache(self._number)
-        status = lib.hutch_close(self._pointer)
-        if status == Status.DEADLOCK:
-            self._own_closing(self._pointer)
-        # Another call has closed it, or it is the parent's: there is nothing left to do.
-        if status not in (Status.CLOSED, Status.FORKED):
-            check(status)
+        status = self._close()
+        if status == 0:
+            forget_open(self)
+        elif status is not None:
+            from ._opening import check_closed
+
+            check_closed(self, status)
 
     def __enter__(self) -> Cache:
         return self
@@ -272,6 +221,8 @@ class Cache(Entries, AsyncEntries):
 
     async def aclose(self) -> None:
         """As close, without blocking the event loop."""
+        from ._awaits import in_thread
+
         await in_thread(self.close)
 
     async def __aenter__(self) -> Cache:
@@ -295,13 +246,17 @@ class Cache(Entries, AsyncEntries):
         return f"hutch.Cache({self.directory!r})"
 
     def _now(self) -> int:
+        import time
+
         clock: Clock = self._options["clock"] or time.time_ns
         return clock()
 
     @property
     def directory(self) -> str | None:
         """The directory as it was given, as a str; None for a cache in memory."""
-        path = lib.hutch_directory(self._pointer)
+        from ._library import lib
+
+        path: bytes | None = lib.hutch_directory(self._pointer)
         return None if path is None else os.fsdecode(path)
 
     @property
@@ -323,6 +278,7 @@ class Cache(Entries, AsyncEntries):
         disk only and bring nothing into memory; delete and clear remove the entries
         on disk and their copies in memory.
         """
+        from ._errors import NoDiskTierError, UnsupportedError
         from ._records import Tier
 
         try:
@@ -332,14 +288,24 @@ class Cache(Entries, AsyncEntries):
 
     def suspend(self) -> None:
         """Start no background work until resume; each suspend needs a resume of its own."""
+        from ._errors import check
+        from ._library import lib
+
         check(lib.hutch_suspend(self._pointer))
 
     def resume(self) -> None:
         """Continue after suspend. InvalidArgumentError: the cache is not suspended."""
+        from ._errors import check
+        from ._library import lib
+
         check(lib.hutch_resume(self._pointer))
 
     def maintain(self, seconds: Seconds | None = None) -> None:
         """Do the work that is due, on this thread, for at most about this long. None: all."""
+        from ._errors import check
+        from ._library import lib
+        from ._units import nanoseconds
+
         check(lib.hutch_maintain(self._pointer, 0 if seconds is None else nanoseconds(seconds)))
 
     def listen(self, function: Listener, kinds: EventKind | None = None) -> Listening:
@@ -377,6 +343,11 @@ class Cache(Entries, AsyncEntries):
 
     def limits(self) -> CacheLimits:
         """The limits in force."""
+        from ctypes import byref
+
+        from . import _structs
+        from ._errors import check
+        from ._library import lib
         from ._records import CacheLimits
 
         limits = _structs.CacheLimits()
@@ -385,36 +356,23 @@ class Cache(Entries, AsyncEntries):
 
     def set_limits(self, *, memory: Limits | None = None, disk: Limits | None = None) -> None:
         """Change limits of an open cache. On return, entries above a new limit are evicted."""
-        limits = _structs.CacheLimits()
-        for what, given, own in (
-            ("memory", memory, limits.memory),
-            ("disk", disk, limits.disk),
-        ):
-            chosen = _limits(what, given)
-            if chosen is not None:
-                chosen._change(own)
-        check(lib.hutch_set_limits(self._pointer, byref(limits)))
+        from ._opening import set_limits
 
-    amaintain = threaded(maintain)
-    aset_limits = threaded(set_limits)
+        set_limits(self, {"memory": memory, "disk": disk})
 
+    async def amaintain(self, seconds: Seconds | None = None) -> None:
+        """As maintain, without blocking the event loop."""
+        from ._awaits import in_thread
 
-def _limits(what: str, given: Limits | None) -> TierLimits | None:
-    """The caller's limits of a tier."""
-    if given is None:
-        return None
-    from ._records import TierLimits
+        await in_thread(self.maintain, seconds)
 
-    return TierLimits._from(what, given)
+    async def aset_limits(
+        self, *, memory: Limits | None = None, disk: Limits | None = None
+    ) -> None:
+        """As set_limits, without blocking the event loop."""
+        from ._awaits import in_thread
 
-
-def _directory(path: Path) -> bytes:
-    """The bytes of the directory's path. TypeError: it is not a path."""
-    if not isinstance(path, (str, bytes, os.PathLike)):
-        raise TypeError(
-            f"directory is a str, bytes, a path or None, not a {type(path).__name__}"
-        )
-    return path_bytes(os.path.expanduser(os.fspath(path)))
+        await in_thread(self.set_limits, memory=memory, disk=disk)
 
 
 def destroy(directory: Path) -> bool:
@@ -427,53 +385,29 @@ def destroy(directory: Path) -> bool:
     library's, and nothing is changed. No process may open the directory during
     the call.
     """
-    return check(lib.hutch_destroy(_directory(directory))) == Status.OK
+    from ._errors import Status, check
+    from ._library import lib
 
-
-def _busy(error: Error, directory: Any) -> Error:
-    """The error, with its remedy."""
-    words = (
-        f"{error.words}: {os.fsdecode(directory)!r}. Several processes can have it open if each "
-        'opens it with sharing="shared", the default, and without write_policy="on_eviction"'
-    )
-    return type(error)(int(error.status), words, error.system_error, error.sqlite_error)
+    return check(lib.hutch_destroy(directory_bytes(directory))) == Status.OK
 
 
 def _open_again(kind: type[Cache], directory: str, options: dict[str, Any]) -> Cache:
     return kind(directory, **options)
 
 
-def handle_of(pointer: Any) -> int:
-    """The handle as a number."""
-    address = cast(pointer, c_void_p).value
-    assert address is not None
-    return address
-
-
-def _close(pointer: Any, number: int) -> None:
-    """Close a cache that has no reference any more."""
-    forget_cache(number)
-    if lib.hutch_close(pointer) == Status.DEADLOCK:
-        # Collected within a callback of its own, which has to end first.
-        threading.Thread(target=lib.hutch_close, args=(pointer,), name="hutch close").start()
-
-
 @_accelerator.adopt
-class TierView(Entries, AsyncEntries):
+class TierView(Entries):
     """One tier of a cache, as a cache: see Cache.memory and Cache.disk.
 
     Keeps its cache from being collected. After the cache's close: ClosedError.
     """
 
     def __init__(self, cache: Cache, tier: Tier) -> None:
-        pointer = _structs.CachePointer()
-        check(lib.hutch_tier(cache._pointer, tier, byref(pointer)))
+        from ._opening import open_view
+
         self._cache = cache
-        self._forms = cache._forms
         self._tier = tier
-        self._pointer: Any = pointer
-        self._attach(handle_of(pointer), False, type(self._forms) is Forms, False)
-        weakref.finalize(self, lib.hutch_cache_release, pointer).atexit = False
+        open_view(self, cache, tier)
 
     def _now(self) -> int:
         return self._cache._now()
@@ -485,5 +419,5 @@ class TierView(Entries, AsyncEntries):
         return getattr, (self._cache, self._tier.name.lower())
 
 
-# The arguments that open a cache again, except its directory.
-_OPTIONS = frozenset(Cache.__init__.__kwdefaults__ or ())
+# The options of a cache, and their defaults.
+_OPTIONS: dict[str, Any] = dict(Cache.__init__.__kwdefaults__ or {})

@@ -6,25 +6,44 @@ imports. Handlers of atexit that were registered before hutch was imported run a
 
 from __future__ import annotations
 
-import atexit
-import threading
-import weakref
-from typing import Any, Callable
+from _weakref import ref
 
-_queues: weakref.WeakSet[Any] = weakref.WeakSet()
-# A cache's number and the function that closes it. Changed by single operations of a dict.
-_closings: dict[int, Callable[[], Any]] = {}
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    import weakref
+    from typing import Any
+
+# Objects by their id, as long as they exist. Changed by single operations of a dict.
+_queues: dict[int, ref[Any]] = {}
+_caches: dict[int, ref[Any]] = {}
+# A cache's number and what closes it. Changed by single operations of a dict.
+_closings: dict[int, weakref.finalize[..., Any]] = {}
 _has_ended = False
+
+
+def _note(table: dict[int, ref[Any]], item: Any) -> None:
+    number = id(item)
+    table[number] = ref(item, lambda _: table.pop(number, None))
 
 
 def note_queue(queue: Any) -> None:
     """A queue is there."""
-    _queues.add(queue)
+    _note(_queues, queue)
 
 
-def note_cache(number: int, close: Callable[[], Any]) -> None:
+def note_open(cache: Any) -> None:
+    """A cache is open, and closes itself when it is collected."""
+    _note(_caches, cache)
+
+
+def forget_open(cache: Any) -> None:
+    """Such a cache is closed."""
+    _caches.pop(id(cache), None)
+
+
+def note_cache(number: int, closing: weakref.finalize[..., Any]) -> None:
     """A cache is open."""
-    _closings[number] = close
+    _closings[number] = closing
 
 
 def forget_cache(number: int) -> None:
@@ -35,17 +54,27 @@ def forget_cache(number: int) -> None:
 def pause_if_ended() -> None:
     """Called before a ClosedError is raised. After the interpreter's end a daemon thread stops
     here, as in any other call that needs the interpreter: it has done nothing wrong."""
-    if _has_ended and threading.current_thread().daemon:
+    if not _has_ended:
+        return
+    import threading
+
+    if threading.current_thread().daemon:
         threading.Event().wait()
 
 
-def _end() -> None:
+def end() -> None:
+    """The interpreter ends: the handler that the package registers when it is imported."""
     global _has_ended
-    for queue in list(_queues):
-        queue._end()
+    for queue in [each() for each in list(_queues.values())]:
+        if queue is not None:
+            queue._end()
     _has_ended = True
-    for close in list(_closings.values()):
-        close()
-
-
-atexit.register(_end)
+    for cache in [each() for each in list(_caches.values())]:
+        if cache is not None:
+            cache._close()
+    for closing in list(_closings.values()):
+        # Not by a call: after the end of the module weakref a call does nothing.
+        found = closing.detach()
+        if found is not None:
+            _, close, arguments, _ = found
+            close(*arguments)

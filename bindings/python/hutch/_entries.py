@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterable, Mapping, MutableMapping
 from ctypes import byref
 from typing import TYPE_CHECKING, Any, Callable, TypeVar
 
-from . import _accelerator, _structs
+from . import _structs
 from ._cbor import Unreadable
 from ._codec import Key, key_to_bytes
 from ._counters import Counters
@@ -84,6 +84,18 @@ class SlowEntries(Many, Tags, Files, Pins, Counters, Objects, Walks, Trims, Upke
     ) -> None:
         """Tell the accelerator the cache, whether every put returns without a wait, whether
         values are in the package's own forms, and whether it has both tiers."""
+
+    def _open(self, path: bytes | None) -> bool:
+        """Open with the default options. False: the accelerator has not."""
+        return False
+
+    def _handle(self) -> int:
+        """The handle of a cache that the accelerator has opened."""
+        raise ValueError("the cache has not been opened")
+
+    def _close(self) -> int | None:
+        """End what _open began: its status. None: it has ended before."""
+        return None
 
     def _let_go_of_the_gil(self) -> None:
         """Tell the accelerator that puts may wait from now on."""
@@ -458,20 +470,3 @@ class SlowEntries(Many, Tags, Files, Pins, Counters, Objects, Walks, Trims, Upke
         choices = Choices(typed, expire, idle, frozenset(ignore), refresh, stale_if_error, tag)
         memoizer: Memoizer = memoize(self, name, choices)
         return memoizer
-
-
-if TYPE_CHECKING or _accelerator.module is None:
-
-    class Entries(SlowEntries):
-        __doc__ = SlowEntries.__doc__
-
-else:
-
-    class Entries(_accelerator.module.Fast, SlowEntries):
-        __doc__ = SlowEntries.__doc__
-
-    _accelerator.module.set_up(SlowEntries, check, SlowEntries._decoded)
-
-
-if not TYPE_CHECKING:
-    MutableMapping.register(Entries)

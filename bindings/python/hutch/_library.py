@@ -1,23 +1,18 @@
 """Find libhutch, load it, and declare its functions: one line for each.
 
-The library is looked for in this order:
-
-1. the file that the environment variable HUTCH_LIBRARY names, and no other;
-2. a libhutch.so beside this package, as a wheel carries it;
-3. build/libhutch.so of the checkout that this package is part of;
-4. what the system's loader knows as libhutch.so.0.
-
+_places.py says where it is looked for. If the accelerator has loaded it, it is the same one.
 The package finds it when one of its names is first used: an ImportError comes then.
 """
 
 from __future__ import annotations
 
 import ctypes
-import os
 from ctypes import POINTER, c_char_p, c_int32, c_int64, c_size_t, c_uint32, c_uint64, c_void_p
 from typing import Any
 
+from . import _accelerator
 from . import _structs as s
+from ._places import candidates
 
 ABI_VERSION = 1
 """The HUTCH_ABI_VERSION of the headers that this package declares."""
@@ -296,30 +291,10 @@ _KEEP_THE_GIL = frozenset(
 )
 
 
-def build_of_checkout() -> str | None:
-    """The directory build of the checkout that this package is part of; None: there is none."""
-    package = os.path.dirname(os.path.realpath(__file__))
-    checkout = os.path.dirname(os.path.dirname(os.path.dirname(package)))
-    if os.path.isfile(os.path.join(checkout, "include", "hutch.h")):
-        return os.path.join(checkout, "build")
-    return None
-
-
-def _candidates() -> list[str]:
-    chosen = os.environ.get("HUTCH_LIBRARY")
-    if chosen:
-        return [chosen]
-    package = os.path.dirname(os.path.realpath(__file__))
-    candidates = [os.path.join(package, name) for name in ("libhutch.so", "libhutch.so.0")]
-    built = build_of_checkout()
-    if built is not None:
-        candidates.append(os.path.join(built, "libhutch.so"))
-    return [path for path in candidates if os.path.exists(path)] + ["libhutch.so.0"]
-
-
 def _load() -> ctypes.CDLL:
     failures = []
-    for candidate in _candidates():
+    loaded = _accelerator.loaded
+    for candidate in candidates() if loaded is None else [loaded]:
         try:
             library = ctypes.CDLL(candidate)
             keeping_the_gil = ctypes.PyDLL(candidate)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from typing import Any
 
-from . import _structs
+from . import _accelerator, _structs
 from ._callbacks import callback, report
 from ._errors import check
 from ._library import lib
@@ -16,22 +16,33 @@ _LEVELS = {1: _ERROR, 2: _WARNING, 3: _INFO, 4: _DEBUG}
 
 
 @callback
-def _log(_: Any, told: Any) -> None:
+def tell(
+    level: int, tiers: int, status: int, left_out: int, directory: bytes | None, text: bytes
+) -> None:
+    """Log a line of the library, of which these are the parts. Raises nothing."""
     try:
         import logging
 
-        record = told.contents
-        where = "memory" if record.directory is None else os.fsdecode(record.directory)
-        words = record.words.decode("utf-8", "replace")
-        if record.left_out:
-            words += f" ({record.left_out} messages before this one were left out)"
+        where = "memory" if directory is None else os.fsdecode(directory)
+        words = text.decode("utf-8", "replace")
+        if left_out:
+            words += f" ({left_out} messages before this one were left out)"
         logging.getLogger("hutch").log(
-            _LEVELS.get(record.level, _WARNING),
+            _LEVELS.get(level, _WARNING),
             "%s: %s",
             where,
             words,
-            extra={"directory": where, "status": record.status, "tiers": record.tiers},
+            extra={"directory": where, "status": status, "tiers": tiers},
         )
+    except BaseException as error:
+        report(error, "logging", None)
+
+
+@callback
+def _log(_: Any, told: Any) -> None:
+    try:
+        line = told.contents
+        tell(line.level, line.tiers, line.status, line.left_out, line.directory, line.words)
     except BaseException as error:
         report(error, "logging", None)
 
@@ -63,4 +74,5 @@ def log(level: int | None = _INFO) -> None:
         check(lib.hutch_set_default_logger(number, _log_callback, None, none))
 
 
-log(_WARNING)
+if _accelerator.module is None:
+    log(_WARNING)

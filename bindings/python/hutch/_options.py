@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Union
+from typing import TYPE_CHECKING
 
 from . import _structs
+from ._paths import path_bytes
 from ._tags import tag_to_bytes
 from ._units import own_duration, uint64
 
 if TYPE_CHECKING:
     from ._codec import Key
     from ._units import Seconds
-
-Path = Union[str, bytes, "os.PathLike[str]", "os.PathLike[bytes]"]
 
 WRITE_POLICIES: dict[str | None, int] = {
     None: 0,
@@ -35,14 +33,6 @@ def choice(what: str, chosen: str | None, table: Mapping[str | None, int]) -> in
         raise ValueError(
             f"{what} is {', '.join(names[:-1])} or {names[-1]}, not {chosen!r}"
         ) from None
-
-
-def path_bytes(path: Path) -> bytes:
-    """The bytes of a path, or of a part of one. ValueError: they would end early in C."""
-    raw = os.fsencode(path)
-    if b"\0" in raw:
-        raise ValueError("a path cannot have a NUL in it")
-    return raw
 
 
 def put_options(

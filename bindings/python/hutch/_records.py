@@ -154,9 +154,9 @@ class TierLimits:
         )
 
     @classmethod
-    def _from(cls, what: str, given: Limits | None) -> TierLimits | None:
+    def _from(cls, what: str, given: Limits) -> TierLimits:
         """The caller's limits of a tier: a size alone is the limit of its cost."""
-        if given is None or isinstance(given, TierLimits):
+        if isinstance(given, TierLimits):
             return given
         if isinstance(given, (int, float, str)) and not isinstance(given, bool):
             return cls(cost=given)

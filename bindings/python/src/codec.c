@@ -216,7 +216,7 @@ PyObject *object_of(const fast *cache, const char *data, size_t size, const char
     PyObject *object = json_read(data, size);
     if (object || PyErr_Occurred()) return object;
   }
-  PyObject *bytes = bytes_of(data, size);
+  PyObject *bytes = is_complete(cache->state) ? bytes_of(data, size) : NULL;
   if (!bytes) return NULL;
   PyObject *pair = PyObject_CallFunction(cache->state->decode, "OOy#", (PyObject *)cache, bytes,
                                          extended, (Py_ssize_t)extended_size);

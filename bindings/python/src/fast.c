@@ -10,13 +10,6 @@ enum { LONG_PUT = 64 * 1024 };
 
 /* ----------------------------------------------------------- the slow calls */
 
-bool is_attached(const fast *self) {
-  if (self->cache && self->state->decode) return true;
-  PyErr_SetString(PyExc_ValueError,
-                  self->cache ? "the interpreter has ended" : "the cache has not been opened");
-  return false;
-}
-
 PyObject *call_with(PyObject *function, PyObject *first, PyObject *const *arguments,
                     Py_ssize_t count, PyObject *names) {
   PyObject *result = NULL, *keywords = NULL;
@@ -47,13 +40,15 @@ end:
 /* Calls the method of SlowEntries with the original arguments and names. */
 static PyObject *slowly(fast *self, int which, PyObject *const *arguments, Py_ssize_t count,
                         PyObject *names) {
+  if (!is_complete(self->state)) return NULL;
   return call_with(self->state->slow[which], (PyObject *)self, arguments, count, names);
 }
 
 /* False, with an exception, if check raises one for the status. */
 static bool is_fine(fast *self, hutch_status status) {
   if (status == HUTCH_OK || status == HUTCH_NOT_FOUND) return true;
-  /* Called at once on this thread, whose last error is still that of this call. */
+  /* This thread's last error is still that of the call: nothing that fails comes between. */
+  if (!is_complete(self->state)) return false;
   PyObject *answer = PyObject_CallFunction(self->state->check, "i", (int)status);
   Py_XDECREF(answer);
   return answer != NULL;
@@ -236,60 +231,6 @@ static PyObject *fast_decr(fast *self, PyObject *const *arguments, Py_ssize_t gi
   return count(self, DECR, arguments, given, names);
 }
 
-/* -------------------------------------------------------------------- life */
-
-static PyObject *fast_attach(fast *self, PyTypeObject *type, PyObject *const *arguments,
-                             Py_ssize_t count, PyObject *names) {
-  void *handle = count == 4 && !names ? PyLong_AsVoidPtr(arguments[0]) : NULL;
-  int is_in_memory = handle ? PyObject_IsTrue(arguments[1]) : -1;
-  int is_natural = handle ? PyObject_IsTrue(arguments[2]) : -1;
-  int is_whole = handle ? PyObject_IsTrue(arguments[3]) : -1;
-  if (is_in_memory < 0 || is_natural < 0 || is_whole < 0) {
-    if (!PyErr_Occurred())
-      PyErr_SetString(PyExc_TypeError, "_attach(handle, is_in_memory, is_natural, is_whole)");
-    return NULL;
-  }
-  state *state = PyType_GetModuleState(type);
-  if (self->cache || !hutch.look || !state->decode) {
-    PyErr_SetString(PyExc_RuntimeError, "attached already, or the module is not set up");
-    return NULL;
-  }
-  self->module = PyType_GetModule(type);
-  Py_INCREF(self->module);
-  self->state = state;
-  self->is_in_memory = is_in_memory;
-  self->is_natural = is_natural;
-  self->cache = hutch.cache_retain(handle);
-  /* Without the view an entry in memory is found as one on disk is. */
-  if (is_whole && !is_in_memory) (void)hutch.tier(handle, HUTCH_TIER_MEMORY, &self->memory);
-  Py_RETURN_NONE;
-}
-
-static PyObject *fast_let_go(fast *self, PyObject *unused) {
-  (void)unused;
-  self->is_in_memory = false;
-  Py_RETURN_NONE;
-}
-
-static void fast_dealloc(fast *self) {
-  PyTypeObject *type = Py_TYPE(self);
-  hutch_cache *cache = self->cache;
-  if (cache) {
-    /* The last reference may close the cache. */
-    PyObject *kind, *error, *trace;
-    PyErr_Fetch(&kind, &error, &trace);
-    Py_BEGIN_ALLOW_THREADS
-    if (self->memory) hutch.cache_release(self->memory);
-    hutch.cache_release(cache);
-    Py_END_ALLOW_THREADS
-    PyErr_Restore(kind, error, trace);
-  }
-  Py_XDECREF(self->module);
-  freefunc release = (freefunc)PyType_GetSlot(type, Py_tp_free);
-  release(self);
-  Py_DECREF(type);
-}
-
 PyMethodDef fast_methods[] = {
     {"get", HUTCH_METHOD(fast_get), METH_FASTCALL | METH_KEYWORDS,
      "get($self, key, default=None)\n--\n\n"
@@ -316,6 +257,13 @@ PyMethodDef fast_methods[] = {
      "and of the cache, and keeps them in memory. WrongTypeError: the value is not bytes."},
     {"_attach", HUTCH_METHOD(fast_attach), METH_METHOD | METH_FASTCALL | METH_KEYWORDS,
      "Work on the cache with this handle, of which a reference is taken."},
+    {"_open", HUTCH_METHOD(fast_open), METH_METHOD | METH_FASTCALL | METH_KEYWORDS,
+     "Open a directory, or with None a cache in memory, with the default options. False: the\n"
+     "opening has failed, or is of a cache with other options, and was undone."},
+    {"_handle", HUTCH_METHOD(fast_handle), METH_NOARGS,
+     "The handle, as a number. The object keeps it valid."},
+    {"_close", HUTCH_METHOD(fast_close), METH_NOARGS,
+     "End what _open began. The status of hutch_close; None: it has ended before."},
     {"_let_go_of_the_gil", HUTCH_METHOD(fast_let_go), METH_NOARGS,
      "From now on a put may wait for a thread of Python."},
     {NULL, NULL, 0, NULL},

@@ -2,6 +2,7 @@
  * fast.h - the accelerator of the Python package, in its parts
  *
  *   fast.c      the type Fast: the common calls of a cache
+ *   life.c      the beginning and the end of a Fast
  *   module.c    the module and its state
  *   memoize.c   the type Memoized: a call of a memoized function
  *   pin.c       the type Pinned: a value without a copy
@@ -37,8 +38,10 @@ extern hutch_dl hutch;
 /* The functions of SlowEntries for calls of other kinds, in this order. */
 enum { GET, GETITEM, SET, SETITEM, DELITEM, CONTAINS, INCR, DECR, PIN, SLOW };
 
-/* The state of a module, and thereby of an interpreter. */
+/* The state of a module, and thereby of an interpreter. Everything but complete is NULL until a
+   call of no common kind, or a failure, needs the modules of Python. */
 typedef struct state {
+  PyObject *complete; /* (): imports these modules and calls set_up. NULL: the interpreter ended */
   PyObject *slow[SLOW];
   PyObject *check;  /* (status): raises the exception of a status below 0 */
   PyObject *decode; /* (cache, bytes, extended): (the object,), or None: it cannot be read */
@@ -48,12 +51,19 @@ typedef struct state {
 extern PyType_Spec fast_spec, memoized_spec, pinned_spec;
 extern PyMethodDef fast_methods[];
 
+/* Completes a state. False: an exception. */
+bool is_complete(state *state);
+
+/* Writes the library's line to Python's logging. */
+void log_line(void *context, const hutch_log_record *record);
+
 /* -------------------------------------------------------------------- Fast */
 
 typedef struct fast {
   PyObject_HEAD
   hutch_cache *cache;  /* a reference of its own; NULL until attach */
   hutch_cache *memory; /* the view of its memory tier, or NULL */
+  bool is_open;        /* _open has opened the cache, and this object is to close it */
   PyObject *module;    /* keeps state */
   state *state;
   /* A put can neither touch a disk nor wait for a listener, so it keeps the GIL. Once false, it
@@ -70,6 +80,16 @@ PyObject *call_with(PyObject *function, PyObject *first, PyObject *const *argume
 
 /* False, with an exception, before the opening and after the end of the interpreter. */
 bool is_attached(const fast *self);
+
+/* The methods of an object's life: see the words of fast_methods. */
+PyObject *fast_attach(fast *self, PyTypeObject *type, PyObject *const *arguments,
+                      Py_ssize_t count, PyObject *names);
+PyObject *fast_open(fast *self, PyTypeObject *type, PyObject *const *arguments, Py_ssize_t count,
+                    PyObject *names);
+PyObject *fast_handle(fast *self, PyObject *unused);
+PyObject *fast_close(fast *self, PyObject *unused);
+PyObject *fast_let_go(fast *self, PyObject *unused);
+void fast_dealloc(fast *self);
 
 /* The object under a key; NULL without an exception: no entry. */
 PyObject *read_object(fast *self, const struct key *key);

@@ -1,6 +1,8 @@
 /* The module hutch._fast and its state. See fast.h. */
 #include "fast.h"
 
+#include <string.h>
+
 hutch_dl hutch;
 
 static const char *const slow_names[SLOW] = {"get",         "__getitem__",  "set",  "__setitem__",
@@ -14,11 +16,48 @@ static PyObject *module_load(PyObject *module, PyObject *path) {
   const char *text = PyUnicode_AsUTF8AndSize(path, NULL);
   if (!text) return NULL;
   const char *why = hutch.look ? NULL : hutch_dl_open(&hutch, text);
-  if (why) {
-    PyErr_SetString(PyExc_ImportError, why);
-    return NULL;
-  }
+  if (!why) Py_RETURN_NONE;
+  PyErr_SetString(PyExc_ImportError, why);
+  memset(&hutch, 0, sizeof hutch);
+  return NULL;
+}
+
+/* begin(complete, logs): a cache can be opened now. logs: the library's warnings go to Python's
+   logging, unless the program has set its own level. */
+static PyObject *module_begin(PyObject *module, PyObject *arguments) {
+  state *state = state_of(module);
+  PyObject *complete;
+  int logs;
+  if (!PyArg_ParseTuple(arguments, "Op", &complete, &logs)) return NULL;
+  Py_INCREF(complete);
+  Py_XDECREF(state->complete);
+  state->complete = complete;
+  if (logs) (void)hutch.set_default_logger(HUTCH_LOG_WARNING, log_line, NULL, NULL);
   Py_RETURN_NONE;
+}
+
+bool is_complete(state *state) {
+  if (state->check) return true;
+  PyObject *answer = PyObject_CallObject(state->complete, NULL);
+  Py_XDECREF(answer);
+  if (answer && !state->check) PyErr_SetString(PyExc_RuntimeError, "set_up was not called");
+  return answer && state->check;
+}
+
+void log_line(void *context, const hutch_log_record *record) {
+  (void)context;
+  if (!Py_IsInitialized()) return;
+  PyGILState_STATE gil = PyGILState_Ensure();
+  PyObject *logs = PyImport_ImportModule("hutch._logs");
+  PyObject *answer =
+      logs ? PyObject_CallMethod(logs, "tell", "IIiKyy", record->level, record->tiers,
+                                 (int)record->status, (unsigned long long)record->left_out,
+                                 record->directory, record->words)
+           : NULL;
+  if (!answer) PyErr_WriteUnraisable(logs);
+  Py_XDECREF(answer);
+  Py_XDECREF(logs);
+  PyGILState_Release(gil);
 }
 
 /* set_up(SlowEntries, check, decode): the functions for calls of other kinds. */
@@ -61,6 +100,7 @@ static PyObject *module_adopt(PyObject *module, PyObject *type) {
 
 static PyMethodDef module_methods[] = {
     {"load", module_load, METH_O, "Find the library's functions in the file of this name."},
+    {"begin", module_begin, METH_VARARGS, "What completes the module, when a call needs it."},
     {"set_up", module_set_up, METH_VARARGS, "Where the calls of no common kind go."},
     {"adopt", module_adopt, METH_O, "Make the methods of Fast this class's own."},
     {NULL, NULL, 0, NULL},
@@ -88,6 +128,7 @@ static int module_traverse(PyObject *module, visitproc visit, void *arg) {
   state *state = state_of(module);
   if (!state) return 0;
   for (int i = 0; i < SLOW; i++) Py_VISIT(state->slow[i]);
+  Py_VISIT(state->complete);
   Py_VISIT(state->check);
   Py_VISIT(state->fast_type);
   Py_VISIT(state->pinned_type);
@@ -99,6 +140,7 @@ static int module_clear(PyObject *module) {
   state *state = state_of(module);
   if (!state) return 0;
   for (int i = 0; i < SLOW; i++) Py_CLEAR(state->slow[i]);
+  Py_CLEAR(state->complete);
   Py_CLEAR(state->check);
   Py_CLEAR(state->fast_type);
   Py_CLEAR(state->pinned_type);

@@ -1,0 +1,92 @@
+"""Entries, the base of Cache and of TierView: every call that works on entries.
+
+With the accelerator the class begins with its calls alone. All others are in SlowEntries and in
+AsyncEntries, which need ctypes and most of the package: to import these takes ten times as long
+as to open a cache. They become bases of Entries when the first of their calls is looked up, when
+the accelerator meets a call of no common kind, or when there is a subclass.
+"""
+
+from __future__ import annotations
+
+from _collections_abc import MutableMapping
+
+from . import _accelerator
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+    from ._async import AsyncEntries
+    from ._entries import SlowEntries
+
+    class Entries(SlowEntries, AsyncEntries):
+        pass
+
+elif _accelerator.module is None:
+    from ._async import AsyncEntries
+    from ._entries import SlowEntries
+
+    class Entries(SlowEntries, AsyncEntries):
+        __doc__ = SlowEntries.__doc__
+
+    MutableMapping.register(Entries)
+
+else:
+    from sys import modules
+
+    from _thread import RLock
+
+    _completing = RLock()
+
+    class _Later:
+        """Stands for a call of the bases that are not there yet."""
+
+        __slots__ = ("_name",)
+
+        def __init__(self, name: str) -> None:
+            self._name = name
+
+        def __get__(self, instance: Any, owner: Any) -> Any:
+            complete()
+            return getattr(owner if instance is None else instance, self._name)
+
+    class Entries(_accelerator.module.Fast):
+        def __init_subclass__(cls, **more: Any) -> None:
+            if cls.__module__ != f"{__package__}._cache":
+                complete()
+            super().__init_subclass__(**more)
+
+    _LATER = """
+__aiter__ __iter__ __len__ __reversed__ _as_stored _ask _counter _decoded _items _put_all
+_read _walk _write aadd acheck aclear acompare_and_swap acontains acost add adecr adelete
+adelete_many aentry aexpire aflush aget aget_many aincr ainfo ainfos aitems akeys aload
+anotify apath apeekitem apin apop apopitem aput aput_file aput_many aread aremove_prefix
+aremove_tagged areplace aset aset_many asetdefault astats atouch atrim aupdate avalues
+avolume awriter check clear compare_and_swap cost delete delete_many delete_object entry
+expire flush get_many get_object hold_files info infos items keys load memoize notify path
+peekitem pop popitem put put_file put_many put_object read remove_prefix remove_tagged
+replace set_many setdefault stats touch trim update values volume writer
+""".split()
+    for _name in _LATER:
+        setattr(Entries, _name, _Later(_name))
+
+    def complete() -> None:
+        """Give Entries its bases, and the accelerator its functions for calls of other kinds."""
+        with _completing:
+            if len(Entries.__bases__) > 1:
+                return
+            from ._async import AsyncEntries
+            from ._entries import SlowEntries
+            from ._errors import check
+
+            module = _accelerator.module
+            module.set_up(SlowEntries, check, SlowEntries._decoded)
+            Entries.__bases__ = (module.Fast, SlowEntries, AsyncEntries)
+            Entries.__doc__ = SlowEntries.__doc__
+            # The bases come first: another thread finds a call in one of the two places.
+            for name in (*_LATER, "__init_subclass__"):
+                delattr(Entries, name)
+
+    MutableMapping.register(Entries)
+    # A program that has imported _logs has called hutch.log.
+    _accelerator.module.begin(complete, f"{__package__}._logs" not in modules)

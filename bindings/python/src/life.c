@@ -1,0 +1,124 @@
+/* The beginning and the end of a Fast. See fast.h.
+ *
+ * A Fast has a reference of its own, which keeps its handle valid while a thread is in the middle
+ * of a call. It is given up with the object. _open has another one, that of the opening: _close
+ * ends it, or else the end of the object. */
+#include "fast.h"
+
+#include <pthread.h>
+
+bool is_attached(const fast *self) {
+  if (self->cache && self->state->complete) return true;
+  PyErr_SetString(PyExc_ValueError,
+                  self->cache ? "the interpreter has ended" : "the cache has not been opened");
+  return false;
+}
+
+/* Whether an object of this class can begin. False: an exception. */
+static bool may_begin(const fast *self, PyTypeObject *type) {
+  state *state = PyType_GetModuleState(type);
+  if (!self->cache && hutch.look && state->complete) return true;
+  PyErr_SetString(PyExc_RuntimeError, "attached already, or the module is not set up");
+  return false;
+}
+
+static void begin(fast *self, PyTypeObject *type, hutch_cache *cache, bool is_in_memory,
+                  bool is_natural, bool is_whole) {
+  self->module = PyType_GetModule(type);
+  Py_INCREF(self->module);
+  self->state = PyType_GetModuleState(type);
+  self->is_in_memory = is_in_memory;
+  self->is_natural = is_natural;
+  self->cache = hutch.cache_retain(cache);
+  /* Without the view an entry in memory is found as one on disk is. */
+  if (is_whole && !is_in_memory) (void)hutch.tier(cache, HUTCH_TIER_MEMORY, &self->memory);
+}
+
+PyObject *fast_attach(fast *self, PyTypeObject *type, PyObject *const *arguments,
+                      Py_ssize_t count, PyObject *names) {
+  void *handle = count == 4 && !names ? PyLong_AsVoidPtr(arguments[0]) : NULL;
+  int is_in_memory = handle ? PyObject_IsTrue(arguments[1]) : -1;
+  int is_natural = handle ? PyObject_IsTrue(arguments[2]) : -1;
+  int is_whole = handle ? PyObject_IsTrue(arguments[3]) : -1;
+  if (is_in_memory < 0 || is_natural < 0 || is_whole < 0) {
+    if (!PyErr_Occurred())
+      PyErr_SetString(PyExc_TypeError, "_attach(handle, is_in_memory, is_natural, is_whole)");
+    return NULL;
+  }
+  if (!may_begin(self, type)) return NULL;
+  begin(self, type, handle, is_in_memory, is_natural, is_whole);
+  Py_RETURN_NONE;
+}
+
+PyObject *fast_open(fast *self, PyTypeObject *type, PyObject *const *arguments, Py_ssize_t count,
+                    PyObject *names) {
+  if (count != 1 || names) {
+    PyErr_SetString(PyExc_TypeError, "_open(path)");
+    return NULL;
+  }
+  const char *path = NULL;
+  if (arguments[0] != Py_None && !(path = PyBytes_AsString(arguments[0]))) return NULL;
+  if (!may_begin(self, type)) return NULL;
+  hutch_cache *cache = NULL;
+  hutch_status status;
+  Py_BEGIN_ALLOW_THREADS
+  status = hutch.open(path, NULL, &cache);
+  if (status != HUTCH_OK) (void)hutch.close(cache);
+  Py_END_ALLOW_THREADS
+  if (status != HUTCH_OK) Py_RETURN_FALSE;
+  begin(self, type, cache, !path, true, true);
+  self->is_open = true;
+  Py_RETURN_TRUE;
+}
+
+PyObject *fast_handle(fast *self, PyObject *unused) {
+  (void)unused;
+  return is_attached(self) ? PyLong_FromVoidPtr(self->cache) : NULL;
+}
+
+PyObject *fast_close(fast *self, PyObject *unused) {
+  (void)unused;
+  if (!self->is_open) Py_RETURN_NONE;
+  self->is_open = false;
+  hutch_status status;
+  Py_BEGIN_ALLOW_THREADS
+  status = hutch.close(self->cache);
+  Py_END_ALLOW_THREADS
+  if (status == HUTCH_DEADLOCK) self->is_open = true;
+  return PyLong_FromLong(status);
+}
+
+PyObject *fast_let_go(fast *self, PyObject *unused) {
+  (void)unused;
+  self->is_in_memory = false;
+  Py_RETURN_NONE;
+}
+
+static void *close_on_a_thread(void *cache) {
+  (void)hutch.close(cache);
+  return NULL;
+}
+
+void fast_dealloc(fast *self) {
+  PyTypeObject *type = Py_TYPE(self);
+  hutch_cache *cache = self->cache;
+  if (cache) {
+    PyObject *kind, *error, *trace;
+    PyErr_Fetch(&kind, &error, &trace);
+    Py_BEGIN_ALLOW_THREADS
+    /* An object that is collected within a callback of its cache: the callback ends first. */
+    if (self->is_open && hutch.close(cache) == HUTCH_DEADLOCK) {
+      pthread_t thread;
+      if (pthread_create(&thread, NULL, close_on_a_thread, cache) == 0) pthread_detach(thread);
+    }
+    /* The last reference may close the cache. */
+    if (self->memory) hutch.cache_release(self->memory);
+    hutch.cache_release(cache);
+    Py_END_ALLOW_THREADS
+    PyErr_Restore(kind, error, trace);
+  }
+  Py_XDECREF(self->module);
+  freefunc release = (freefunc)PyType_GetSlot(type, Py_tp_free);
+  release(self);
+  Py_DECREF(type);
+}
