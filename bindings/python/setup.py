@@ -110,13 +110,16 @@ HEADERS = [HERE / "src" / "include"]
 if (CHECKOUT / "include" / "hutch.h").is_file():
     HEADERS = [CHECKOUT / "include", CHECKOUT / "bindings" / "c"]
 
+
+SOURCES = "fast", "life", "module", "memoize", "pin", "codec", "json"
+
 setup(
     distclass=BinaryDistribution,
     cmdclass={"build_py": BuildPy, "bdist_wheel": BdistWheel, "sdist": Sdist},
     ext_modules=[
         Extension(
             "hutch._fast",
-            [f"src/{name}.c" for name in ("fast", "life", "module", "memoize", "pin", "codec", "json")],
+            [f"src/{name}.c" for name in SOURCES],
             depends=["src/fast.h"],
             include_dirs=list(map(str, HEADERS)),
             extra_compile_args=["-std=c11", "-O2", "-g0", "-fvisibility=hidden"],

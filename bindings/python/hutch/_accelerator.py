@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 def _built() -> Any:
     """The extension beside the library that HUTCH_LIBRARY names, or in the checkout's build."""
-    package = sys.modules[__package__]
+    package = sys.modules[__package__ or "hutch"]
     places = [build_of_checkout()]
     chosen = os.environ.get("HUTCH_LIBRARY")
     if chosen:
