@@ -1,4 +1,4 @@
-/// What is there, for a write that depends on it.
+/// The existing entry, for a write with a condition.
 extension Cache {
   /// The result of a put whose condition does not hold; nil if it does. An expired entry
   /// counts as none.
@@ -14,8 +14,8 @@ extension Cache {
     return result
   }
 
-  /// Carries out, for one key, the clears that are under way, which may be tasks that wait: a
-  /// condition is decided for a write that comes later than they do.
+  /// Carries out the clears that are under way for one key. A clear may be a task that waits, and a
+  /// write whose condition is decided now comes after the clear.
   func carryOutClears(of key: Bytes, _ hash: UInt64, at moment: Moment) {
     guard let clearing = order.clearing, let version = memory.info(key, hash, at: moment)?.version,
       version <= max(clearing.all, clearing.backed)
@@ -23,7 +23,7 @@ extension Cache {
     memory.clear(key, hash, upTo: clearing.all, backedUpTo: clearing.backed, at: moment)
   }
 
-  /// The version of the entry that is there; 0 if there is none.
+  /// The version of the existing entry; 0: there is none.
   func currentVersion(
     _ key: Bytes, _ hash: UInt64, at moment: Moment, in scope: Tiers
   ) throws(Failure) -> UInt64 {

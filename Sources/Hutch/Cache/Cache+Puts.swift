@@ -1,16 +1,16 @@
 import Synchronization
 
-/// Puts, under a condition or not: of a tier, of both, one or many.
+/// Puts with and without a condition, into one tier or into both.
 extension Cache {
-  /// What a put is to be, beside key and value.
+  /// The options of a put.
   struct PutSpec {
     var timeToLive: Int64 = 0
     var timeToIdle: Int64 = 0
     var cost: UInt64 = 0
     var extended = Extended()
     var writePolicy = WritePolicy.standard
-    /// What the name of the value's file ends with, where a store keeps it in one; nil: it may
-    /// keep the value as it likes.
+    /// The end of the name of the value's file, if the store keeps the value in one; nil: the value
+    /// need not have a file.
     var suffix: FileSuffix?
 
     @inline(__always)
@@ -31,17 +31,17 @@ extension Cache {
     }
   }
 
-  /// What came of a put.
+  /// The result of a put.
   struct PutResult {
-    /// done, partial, exists, notFound, conflict; or the failure's.
+    /// done, partial, exists, notFound, conflict, superseded; or the status of the failure.
     var status = Status.done
     /// Set if no tier took the value.
     var failure: Failure?
-    /// Of this write; where the condition did not hold, of the entry that is there, or 0.
+    /// The version of this write. If the condition did not hold: that of the existing entry, or 0.
     var version: UInt64 = 0
     var memory = TierOutcome.none
     var disk = TierOutcome.none
-    /// Only where processes share: the condition did not hold, and does by now.
+    /// Only where processes share: the condition did not hold at the commit, and holds by now.
     var isUndecided = false
   }
 
@@ -55,7 +55,7 @@ extension Cache {
     guard storage == nil, spec.isPlain, condition.isAlways else {
       return try putWithRecord(key, value, spec, hash, at: moment, if: condition, in: scope)
     }
-    // There is no listener to tell, and nothing to overtake.
+    // Without a listener and a reservation the put needs no stripe.
     if !events.wantsEntries && !order.isReserved(hash) {
       return result(of: try memory.put(key, value, hash, at: moment), .always)
     }
@@ -69,8 +69,8 @@ extension Cache {
     if condition: WriteCondition, in scope: Tiers
   ) throws(Failure) -> PutResult {
     let record = spec.record(at: moment)
-    // Asked again under the lock, if the entry may have moved between the two looks; what will not
-    // be stored need not be copied.
+    // A value that will not be stored need not be copied. The condition is decided again under the
+    // stripe if a write of the stripe has come since `state`.
     let stripe = Stripes.index(of: hash)
     if storage == nil || scope == .memory {
       let refused = try failedCondition(condition, key, hash, at: moment, in: scope)
@@ -95,8 +95,8 @@ extension Cache {
       storing: try target(of: spec.writePolicy, in: scope), suffix: spec.suffix)
   }
 
-  /// The condition is about what `scope` has; the value goes to `target`. `late`: what the write
-  /// was reserved by.
+  /// The condition is about the entry that `scope` has; the value goes to `target`. `late`: the
+  /// reservation of the write.
   func put(
     _ block: consuming Block, _ hash: UInt64, at moment: Moment, if condition: WriteCondition,
     in scope: Tiers, storing target: WritePolicy, suffix: FileSuffix? = nil,
@@ -113,16 +113,16 @@ extension Cache {
     }
   }
 
-  /// The whole of a put where memory is all there is: the condition is decided, and the version
-  /// drawn, under the lock of the entry's shard. The stripe is taken if there is a listener, which
-  /// has to learn the order of a key's writes, or if the write may overtake another or be
-  /// overtaken.
+  /// The whole of a put in a cache without a store. The memory tier decides the condition, and
+  /// draws the version, under the lock of the entry's shard. The put takes the stripe if there is a
+  /// listener, which is told of a key's writes in their order, or if the put may overtake a write
+  /// or be overtaken.
   @_optimize(speed)
   private func putInMemory(
     _ block: consuming Block, _ hash: UInt64, at moment: Moment, if condition: WriteCondition,
     by late: LateWrite? = nil
   ) throws(Failure) -> PutResult {
-    // Without a thread an expired entry is as invisible, and goes when it is in the way.
+    // If no thread can be made, an expired entry stays invisible until a put evicts it.
     let entry = block.unowned
     if !entry.isPlain && entry.record.mayExpire(under: Ages()) { try? startMaintenance() }
     guard late != nil || events.wantsEntries || order.isReserved(hash) else {
@@ -145,7 +145,7 @@ extension Cache {
       order.stripes.unlock(stripe)
       return .superseded
     }
-    // The events tell it.
+    // The events have the version.
     if events.wantsEntries && entry.version == 0 { entry.version = order.versions.draw() }
     let pending = postPending(entry.key, hash, adding: entry, replacing: nil, at: moment)
     do throws(Failure) {
@@ -163,7 +163,7 @@ extension Cache {
     }
   }
 
-  /// What the memory tier's answer means where it is all there is.
+  /// The result of a put in a cache without a store, from the memory tier's result.
   @inline(__always)
   private func result(of put: MemoryPutResult, _ condition: WriteCondition) -> PutResult {
     var result = PutResult()
@@ -190,12 +190,12 @@ extension Cache.PutResult {
     return result
   }
 
-  /// Those that have the value.
+  /// The tiers that have the value.
   var tiers: Tiers {
     (memory == .stored ? .memory : Tiers()).union(disk == .stored ? .disk : Tiers())
   }
 
-  /// Settles the status once each tier's outcome is known.
+  /// Sets the status from the outcomes of the tiers.
   mutating func conclude(_ storageFailure: Failure?) {
     let outcomes = (memory, disk)
     let isStored = outcomes.0 == .stored || outcomes.1 == .stored
@@ -221,6 +221,6 @@ extension Cache.PutResult {
 }
 
 extension MemoryPutResult {
-  /// Whether the put has changed anything: of an entry that is too large the older one goes.
+  /// True if the put has changed anything: a put of an entry that is too large drops the older one.
   fileprivate var isWrite: Bool { outcome == .stored || outcome == .tooLarge }
 }

@@ -1,22 +1,23 @@
-/// Where other processes write the directory too: what memory has counts only while its counter
-/// says so (CoherenceCounters), and conditions are decided in the store's transaction.
+/// Caches whose directory other processes write too. An entry in memory counts only while its
+/// counter says so (CoherenceCounters), and the store decides conditions in its transaction.
 ///
-/// What is read of memory or of the store is right at the moment of reading, so a condition that
-/// does not hold then is refused at once. One that holds goes with the write, which nobody sees
-/// before it is decided; memory follows afterwards.
+/// A look into memory or the store is right at the moment of the look, so a condition that does
+/// not hold then is refused at once. A condition that holds goes with the write. No reader sees the
+/// write before the store has decided it; then memory carries it out.
 ///
-/// An entry that memory alone has is this process's. A condition is decided on it here, and the
-/// store has to have none still. It goes when another process writes a key of the same counter, or
-/// this one under a condition.
+/// An entry that memory alone has belongs to this process. A condition on it is decided here, and
+/// the store decides that it still has no entry of the key. The entry is dropped when another
+/// process writes a key of the same counter, or when this process writes such a key under a
+/// condition.
 ///
-/// A put into memory alone is decided at once, by what the store is seen to have: if another
-/// process puts a value before the store's part of it is carried out, that one stays, as if it
-/// had come later. What this process itself has still to decide is awaited first, by every put into
-/// memory alone, for that commit would end its entry; so it is before an entry that memory alone
-/// has is taken out of it by a pop.
+/// A put into memory alone is decided at once, by the entry that the store has at that moment. If
+/// another process puts a value before the store has carried out its part of the put, that value
+/// stays, as if it had come later. A put into memory alone first waits for the writes of its key
+/// that this process has submitted and the store has not decided: their commit would drop the
+/// entry. A pop of an entry that memory alone has waits for them too.
 extension Cache {
-  /// What the store has to decide of a condition that holds as far as can be seen. The stripe is
-  /// held.
+  /// The condition that the store decides, for a condition that holds by a look into the tiers. The
+  /// stripe is held.
   func conditionInStore(
     _ condition: WriteCondition, _ key: Bytes, _ hash: UInt64, at moment: Moment, in scope: Tiers,
     _ storage: any Storage
@@ -28,12 +29,12 @@ extension Cache {
       return try infoBelow(key, hash, at: moment, storage) == nil ? .absent : .present
     case .version(let version):
       return try infoBelow(key, hash, at: moment, storage) == nil ? .absent : .version(version)
-    // Loads are each process's own: what others write meanwhile overtakes no reservation here.
+    // A load belongs to its process: a write of another process overtakes no reservation here.
     default: return .always
     }
   }
 
-  /// Locks a key's stripe when nothing of the key is undecided.
+  /// Locks a key's stripe when the store has decided all writes of the key.
   func lockDecided(_ key: Bytes, _ hash: UInt64, _ storage: any Storage) {
     let stripe = Stripes.index(of: hash)
     order.stripes.lock(stripe)
@@ -44,8 +45,8 @@ extension Cache {
     }
   }
 
-  /// After the commit: what memory does once the store has
-  /// decided. Returns what is answered if the condition did not hold.
+  /// Memory's part of a put that the store has decided, after the commit. Returns the result if the
+  /// condition did not hold.
   func carryOutDecision(
     on put: inout SubmittedPut, _ done: StoreWrite.Result
   ) -> PutResult? {
@@ -63,7 +64,7 @@ extension Cache {
     if done.isUnmet {
       var refused = PutResult()
       refused.version = done.existing
-      // The store may have evicted what memory has still.
+      // The store may have evicted an entry that memory still has.
       refused.isUndecided =
         put.condition.holds(for: done.existing)
         || (done.existing == 0 && memory.info(entry.key, put.hash, at: moment) != nil)
@@ -85,8 +86,9 @@ extension Cache {
 
   // MARK: reads
 
-  /// The store has none, whose counter was read before it. Memory may have an entry that counts
-  /// until a commit has ended. `hasChanged`: one has, and everything is to be looked at again.
+  /// The store has no entry of the key, and the key's counter was read before the store. Memory may
+  /// have an entry that counts until a commit ends. `hasChanged`: a commit has ended, and the
+  /// caller looks again.
   func stillInMemory(
     _ key: Bytes, _ hash: UInt64, _ counter: UInt32, at moment: Moment, _ hasChanged: inout Bool
   ) -> Block? {
@@ -95,7 +97,7 @@ extension Cache {
     return nil
   }
 
-  /// The store has none: what memory may have is stale.
+  /// The store has no entry of the key, so an entry that memory may have is stale.
   func dropStale(_ key: Bytes, _ hash: UInt64, _ state: Stripes.State, at moment: Moment) {
     let stripe = Stripes.index(of: hash)
     guard state.hasNothingPending, order.stripes.tryLock(stripe) else { return }

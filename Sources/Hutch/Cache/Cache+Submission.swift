@@ -2,7 +2,7 @@ import Synchronization
 
 /// A put in a cache with a store, by its plan: submitted under the key's stripe, then awaited.
 extension Cache {
-  /// A put: what it is to do, and, once it has been submitted or refused, what came of it so far.
+  /// A put, with its plan. Once the put has been submitted or refused, it has the result so far.
   struct SubmittedPut {
     /// The caller keeps the entry until the put is finished.
     let entry: UnownedBlock
@@ -12,8 +12,9 @@ extension Cache {
     /// Nil: refused, or nothing to do for the store.
     fileprivate(set) var write: StoreWrite?
     fileprivate(set) var pending: Events.Pending?
-    /// Where processes share: decided by the store; and of the stripe, once it is submitted.
+    /// Where processes share: the condition that the store decides.
     fileprivate(set) var condition = WriteCondition.always
+    /// The state of the stripe with the submitted write.
     fileprivate(set) var state: Stripes.State?
 
     init(_ entry: UnownedBlock, _ hash: UInt64, _ plan: WritePlan) {
@@ -23,7 +24,7 @@ extension Cache {
     }
   }
 
-  /// The whole of it, by a call that uses the store.
+  /// The whole of a put. The caller is inside the gate and holds no lock.
   func put(
     _ entry: UnownedBlock, _ hash: UInt64, as plan: WritePlan, at moment: Moment,
     if condition: WriteCondition = .always, in scope: Tiers, by late: LateWrite? = nil,
@@ -42,9 +43,9 @@ extension Cache {
     }
   }
 
-  /// The first half: everything but the wait for the commit. `finish` is owed, unless this fails.
-  /// The condition is about what `scope` has. `isTold`: the listener knows already that the put
-  /// will be made.
+  /// The first half of a put: everything but the wait for the commit. The caller owes `finish`,
+  /// unless this call fails. The condition is about the entry that `scope` has. `isTold`: the
+  /// listener has been told already that the put will be made.
   func submit(
     _ put: inout SubmittedPut, at moment: Moment, if condition: WriteCondition = .always,
     in scope: Tiers, by late: LateWrite? = nil, isTold: Bool = false, to storage: any Storage
@@ -55,19 +56,19 @@ extension Cache {
     if !isTold {
     tellWillAdd(entry, hash, hasValue: planned.isValueInBlock, in: planned.tiers)
     }
-    // A value is read before the stripe is taken: a codec of the host's may be called.
+    // The older value is read before the stripe is taken: the read may call the host's codec.
     let old = events.wants(.didRemove) ? (try? peek(entry.key, in: .whole)) ?? nil : nil
     let stripe = Stripes.index(of: hash)
     prepare(&put, storage)
     lock(for: put, storage)
     if put.plan.store == .removeIfThere && isFamily {
-      // There has been a fork, before which the host was told of this put.
+      // A fork came after the plan was made. The listener has been told of this put already.
       order.stripes.unlock(stripe)
       put.plan = WritePlan(.through)
       prepare(&put, storage)
       lock(for: put, storage)
     }
-    // Where processes share: the key's counter, before the store is read.
+    // Where processes share, the key's counter is read before the store is.
     let mark = coherence?.mark(hash)
     do throws(Failure) {
       if let refused = try refusal(condition, entry, hash, at: moment, in: scope, by: late) {
@@ -84,14 +85,14 @@ extension Cache {
       throw error
     }
     order.noteWrite(hash, by: late)
-    // A load's was drawn when it began.
+    // The version of a load was drawn when the load began.
     if entry.version == 0 { entry.version = order.versions.draw() }
     put.result.version = entry.version
     put.pending = postPending(
       entry.key, hash, adding: entry, hasValue: planned.isValueInBlock, replacing: old.unowned,
       at: moment)
     order.stripes.beginPut(stripe)
-    // What the store has to decide first, memory does afterwards.
+    // Memory carries out a put that the store decides after the commit (`carryOutDecision`).
     if put.condition.isAlways {
       let counter = put.write?.isShown ?? false ? mark : coherence?.mark(hash)
       let wasDirty = carryOutInMemory(&put, at: moment, counter)
@@ -99,7 +100,8 @@ extension Cache {
       case .remove: put.result.disk = .removed
       case .removeIfThere:
         put.result.disk = put.result.memory == .stored ? .deferred : .removed
-        // Beneath a dirty entry the store has nothing, once that is committed.
+        // The put of a dirty entry has removed the store's entry. That holds once its removal is
+        // committed.
         let isBare = wasDirty && !review.isUnderWay
         if isBare ? storage.isPending(entry.key, hash) : storage.mayHold(entry.key, hash) {
           put.write = StoreWrite(.remove, entry, hash)
@@ -121,7 +123,8 @@ extension Cache {
     put.state = order.submit(&put.write!, to: storage, at: moment, isInPut: true)
   }
 
-  /// Makes what the store is given, but for what may turn out to be nothing. No lock is held.
+  /// Makes the write for the store, unless the plan removes an entry only if there is one: that
+  /// write is made under the stripe. No lock is held.
   private func prepare(_ put: inout SubmittedPut, _ storage: any Storage) {
     if put.plan.store == .removeIfThere { return }
     put.write =
@@ -138,7 +141,8 @@ extension Cache {
     }
   }
 
-  /// Where processes share: leaves to the store what is its to decide. The stripe is held.
+  /// Where processes share: gives the write the condition that the store decides. The stripe is
+  /// held.
   private func decide(
     _ put: inout SubmittedPut, _ condition: WriteCondition, _ key: Bytes, _ hash: UInt64,
     at moment: Moment, in scope: Tiers, _ storage: any Storage
@@ -155,8 +159,8 @@ extension Cache {
     }
   }
 
-  /// What a put answers that is not to be: its condition does not hold, or it has been overtaken.
-  /// Nil: it is to be. The stripe is held.
+  /// The result of a put that is not made, since its condition does not hold or a later write has
+  /// overtaken it; nil: the put is made. The stripe is held.
   private func refusal(
     _ condition: WriteCondition, _ entry: UnownedBlock, _ hash: UInt64, at moment: Moment,
     in scope: Tiers, by late: LateWrite?
@@ -175,7 +179,8 @@ extension Cache {
       dropFromMemory(&put, at: moment)
       return false
     }
-    // During a commit: it counts when that has ended, for it comes later.
+    // An odd counter says that a commit is under way. The block comes after it, and counts when it
+    // has ended.
     if let counter {
       entry.mark = counter & 1 == 0 || put.write?.isShown ?? false ? counter : counter &+ 1
     }
@@ -186,7 +191,8 @@ extension Cache {
     return putInMemory(&put, at: moment, isBacked: put.plan.store == .put)
   }
 
-  /// Where memory cannot store the value, the older one goes. Returns whether that was dirty.
+  /// Puts the block into memory. If memory cannot store it, memory drops the older entry. Returns
+  /// true if the older entry was dirty.
   @discardableResult
   func putInMemory(_ put: inout SubmittedPut, at moment: Moment, isBacked: Bool) -> Bool {
     do throws(Failure) {
@@ -201,7 +207,7 @@ extension Cache {
     }
   }
 
-  /// What memory has of a put's key goes, if it meets the condition.
+  /// Drops the entry that memory has of a put's key, if the entry meets the condition.
   func dropFromMemory(
     _ put: inout SubmittedPut, at moment: Moment, if condition: WriteCondition = .always
   ) {
@@ -210,9 +216,9 @@ extension Cache {
     put.result.memory = put.plan.memory == .drop ? put.plan.outcome : .none
   }
 
-  /// The second half: waits for the commit, and resolves what came of the put. A call that has
-  /// submitted several finishes all before it waits for the events of one: they may come after
-  /// those of another.
+  /// The second half of a put: waits for the commit, and resolves the result and the event. A call
+  /// that has submitted several puts finishes all of them before it waits for an event: the event
+  /// of one put may come after that of another.
   func finish(_ put: inout SubmittedPut, in storage: any Storage, waits: Bool = true) {
     guard put.write != nil else {
       events.resolve(put.pending, leftDisk: false, storedIn: put.result.tiers, waits: waits)

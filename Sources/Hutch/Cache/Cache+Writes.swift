@@ -32,14 +32,14 @@ extension Cache {
         var removal = submitRemoval(
           key, at: clock.moment(), in: scope, wantsValue: true, to: storage)
         if try finish(&removal, in: storage) { return removal.value?.take() }
-        // Where processes share, another one may have put a value since, or a newer one.
+        // Where processes share, another process may have put a newer value since.
         if removal.write?.result.existing ?? 0 == 0 { return nil }
       }
     }
   }
 
-  /// Of a cache in memory, or of the memory tier alone. A store keeps its entry, whose idle
-  /// time goes on from here.
+  /// Removes an entry from memory alone. A store keeps its entry, whose idle time begins at the
+  /// last access in memory.
   func removeFromMemory(
     _ key: Bytes, _ hash: UInt64, at moment: Moment, condition: WriteCondition = .always
   ) throws(Failure) -> Block? {
@@ -74,7 +74,7 @@ extension Cache {
     tellWillRemove(key, hash, in: .memory)
     let stripe = Stripes.index(of: hash)
     while true {
-      // Only a copy goes: what is dirty is written first.
+      // Memory drops only a copy: a dirty entry is written first.
       let written = writeBack.mayHaveDirty ? writeDown(key, hash, at: moment) : nil
       order.stripes.lock(stripe)
       if let late, order.isOvertaken(late) {
@@ -85,8 +85,8 @@ extension Cache {
       if writeBack.mayHaveDirty {
         let resident = memory.peek(key, hash, at: moment)
         if let block = resident.unowned, block.isDirty, block.raw != written.unowned?.raw {
-          // Put or touched since then, and not written. What the store has refused goes all the
-          // same.
+          // The entry has been put or touched since, and is not written. An entry that the store
+          // has refused is removed all the same.
           order.stripes.unlock(stripe)
           continue
         }
@@ -119,9 +119,9 @@ extension Cache {
     fileprivate var stripe = 0
     fileprivate var value: BlockBox?
     fileprivate var failure: Failure?
-    /// Memory alone had it, and owed it to the store.
+    /// Memory had a dirty entry of the key.
     fileprivate var wasUnbacked = false
-    /// Where processes share: the number of the copy that memory had. Odd: none.
+    /// Where processes share: the coherence number of the copy that memory had. Odd: no copy.
     fileprivate var mark: UInt32 = 1
     fileprivate(set) var pending: Events.Pending?
     /// A later write has been done.
@@ -131,8 +131,8 @@ extension Cache {
     var isUnmet: Bool { !wasUnbacked && write?.result.isUnmet ?? false }
   }
 
-  /// The first half of a removal in a cache with a store: everything but the wait for the
-  /// commit. `finish` is owed. `wanted`: the version that it is meant for, if for one alone.
+  /// The first half of a removal in a cache with a store: everything but the wait for the commit.
+  /// The caller owes `finish`. `wanted`: the only version that is to be removed; nil: any.
   func submitRemoval(
     _ key: Bytes, at moment: Moment, in scope: Tiers, wantsValue: Bool,
     ifVersion wanted: UInt64? = nil, by late: LateWrite? = nil, to storage: any Storage
@@ -148,7 +148,7 @@ extension Cache {
       removal.key = named
       while true {
         var old: Block?
-        // Before the stripe is taken: it may be large, and a codec of the host's be called.
+        // Before the stripe is taken: the value may be large, and the host's codec may be called.
         if wantsValue || events.wants(.didRemove) {
           do throws(Failure) {
             let seen = told.unowned?.version
@@ -193,7 +193,7 @@ extension Cache {
           throw error
         }
         if let plan {
-          // What another process puts beneath an entry that memory alone has is another one.
+          // An entry that another process puts below an entry that memory alone has is to stay.
           if wanted != nil && removal.wasUnbacked { write.condition = .absent }
           removal.plan = plan
           _ = carryOut(&removal, &write, key, hash, old.unowned, at: moment, in: scope, storage)
@@ -209,9 +209,9 @@ extension Cache {
     return removal
   }
 
-  /// What a removal does; nil: there has been another write, and everything is to be looked at
-  /// again. The stripe is held. `seen`: the version that the removal is meant for; of a pop that of
-  /// the value that it has read, 0: it has found none.
+  /// The plan of a removal; nil: another write has come, and the caller looks again. The stripe is
+  /// held. `seen`: the version that is to be removed; of a pop that of the value that it has read,
+  /// 0 if it has found none.
   private func planRemoval(
     _ removal: inout SubmittedRemoval, _ write: inout StoreWrite, _ key: Bytes, _ hash: UInt64,
     at moment: Moment, in scope: Tiers, of seen: UInt64?, _ storage: any Storage
@@ -219,15 +219,15 @@ extension Cache {
     do throws(Failure) {
       let version = try currentVersion(key, hash, at: moment, in: scope)
       if version == 0 && seen ?? 0 == 0 {
-        // A key that is nowhere costs no commit. If it is nowhere because of a write that is not
-        // committed, this removal is committed too: what it answers must hold after a kill, and for
+        // A key without an entry costs no commit. If it has none because of a write that is not
+        // committed, this removal is committed too: its answer must hold after a kill, and for
         // other processes. A store that is out of service cannot tell, and must not have the entry
-        // when it is back.
+        // when it is back in service.
         if storage.isUp ? !storage.isPending(key, hash) : seen != nil {
           return WritePlan(coherence != nil && scope == .whole ? .drop : .keep, .nothing)
         }
         if seen != nil && coherence != nil { write.condition = .absent }
-        // Where the disk tier has nothing, a removal from it takes nothing from memory.
+        // A removal from a disk tier that has no entry drops nothing in memory.
         return WritePlan(scope == .whole ? .drop : .keep, .removeIfThere)
       }
       if let seen, version == 0 || seen != version { return nil }
@@ -239,7 +239,7 @@ extension Cache {
           if memory.peekDuringCommit(key, hash, at: moment) == nil { return nil }
           if seen != nil {
             if storage.isUndecided(key, hash) { return nil }
-            // The first removal that is committed has it: others may have copies as good.
+            // The first removal that is committed has removed it: other processes may have copies.
             write.condition = .absent
           }
         } else if seen != nil {
@@ -249,13 +249,13 @@ extension Cache {
       return WritePlan(.drop, .remove)
     } catch {
       if seen != nil { throw error }
-      // What could not be looked at may be an entry: its removal bars it.
+      // The store could not be read and may have an entry: its removal bars the key.
       return WritePlan(.drop, .remove)
     }
   }
 
-  /// Carries out a removal's plan, and lets go of the stripe. `old`: what the store was seen to
-  /// have. Returns what memory had, to be freed with the stripe free.
+  /// Carries out a removal's plan, and lets the stripe go. `old`: the entry that the look before
+  /// has found. Returns the block that memory had, which the caller frees without the stripe.
   private func carryOut(
     _ removal: inout SubmittedRemoval, _ write: inout StoreWrite, _ key: Bytes, _ hash: UInt64,
     _ old: UnownedBlock?, at moment: Moment, in scope: Tiers, _ storage: any Storage
@@ -290,7 +290,7 @@ extension Cache {
     return copy
   }
 
-  /// The second half: waits for the commit. False: there was no entry.
+  /// The second half of a removal: waits for the commit. False: there was no entry.
   func finish(
     _ removal: inout SubmittedRemoval, in storage: any Storage, waits: Bool = true
   ) throws(Failure) -> Bool {
@@ -307,8 +307,8 @@ extension Cache {
     if let failure = result.failure { throw failure }
     if removal.plan.store == .removeIfThere { return result.existed && !result.isUnmet }
     if coherence == nil { return true }
-    // Another process may have removed it first. If the store has evicted it, or never had it,
-    // memory's copy was the entry if it counted still when the removal was committed.
+    // Another process may have removed the entry first. If the store has evicted it, or never had
+    // it, memory's copy was the entry if the copy still counted when the removal was committed.
     return result.existed && !result.isUnmet
       || (result.existing == 0 && removal.mark == result.markBefore)
   }
@@ -389,7 +389,7 @@ extension Cache {
     }
   }
 
-  /// The key and the times for a touch of the store's entry.
+  /// A block with the key and the times, for a touch of the store's entry.
   func touchBlock(_ key: Bytes, _ times: Record) throws(Failure) -> Block {
     var record = Record()
     record.created = times.created
@@ -410,20 +410,20 @@ extension Cache {
     return write.result
   }
 
-  /// Touches what memory has. The record is part of an immutable block: a touch makes a new one,
-  /// for the same version, and begins again if another write came between.
+  /// Touches memory's entry. The record is part of an immutable block: a touch makes a new block
+  /// with the same version, and begins again if another write has come between.
   func touchInMemory(
     _ key: Bytes, _ hash: UInt64, _ touched: (Record) -> Record, at moment: Moment,
     _ storage: (any Storage)?
   ) throws(Failure) -> Bool {
     let stripe = Stripes.index(of: hash)
     while true {
-      // Whether an entry is dirty changes under its stripe, or with its end here.
+      // An entry becomes clean under its stripe, or leaves memory.
       if storage != nil { order.stripes.lock(stripe) }
       defer { if storage != nil { order.stripes.unlock(stripe) } }
       guard let block = memory.peek(key, hash, at: moment) else { return false }
       let version = block.unowned.version
-      // Whether the store has it too is a question for the store only.
+      // Only the store can tell whether it has this version too.
       let isBacked = try storage.map { (storage) throws(Failure) in
         try infoBelow(key, hash, at: moment, storage)?.version == version
       } ?? false
@@ -488,7 +488,7 @@ extension Cache {
   }
 }
 
-/// A block that travels in a tuple, which cannot hold what cannot be copied.
+/// A block in an object, for places that hold only what can be copied.
 final class BlockBox {
   private var block: Block?
 

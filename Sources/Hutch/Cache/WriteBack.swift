@@ -12,9 +12,9 @@ import Synchronization
 /// the key, or a clear, takes its place, and nothing is written. An entry that the store refuses is
 /// lost, as if evicted.
 ///
-/// A read looks into memory, then into the queue, then into the store: the way such an entry goes.
-/// The other way goes what a put replaces in the store and adds in memory; a read that may have
-/// missed that looks again (`isNowhere`).
+/// A read looks into memory, then into the queue, then into the store, as such an entry moves. A
+/// put moves the other way: it replaces an entry of the store by one in memory. A read that may
+/// have missed the entry for that reason looks again (`isNowhere`).
 ///
 /// Dirty are the entries that memory alone has and owes. An entry is one of these:
 ///
@@ -308,7 +308,7 @@ final class WriteBack {
 /// For calls that are not inside the gate.
 extension Cache {
   /// For calls that may have made dirty entries leave: writes some if many wait. No lock is
-  /// held. True, for who asks whether to go on.
+  /// held. Always true, for callers that ask whether to go on.
   @discardableResult
   func helpWriteBack() -> Bool {
     if writeBack.queue.isDue { try? withStorage { (_) throws(Failure) in } }
