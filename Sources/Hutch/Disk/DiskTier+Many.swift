@@ -47,8 +47,7 @@ extension DiskTier {
     into slice: inout ReadSlice
   ) throws(Failure) {
     guard isUp, isSameManifest else { return }
-    let generation = shared.generation
-    let ages = self.ages
+    let filter = RowFilter(self, at: moment)
     // The queue first, then the rows: a write leaves it when its row is committed.
     var queued: UInt64 = 0
     if queue.isOverlaid {
@@ -71,9 +70,7 @@ extension DiskTier {
           var entry = FoundEntry()
           let row = try reader.find(key, into: &entry) { (row) throws(Failure) in
             isVisible =
-              row.file == nil && row.generation >= generation && self.knows(row.record.codec)
-              && !(row.record.mayExpire(under: ages)
-                && self.isExpired(row.record, key, at: moment.time))
+              row.file == nil && self.knows(row.record.codec) && filter.shows(row, key)
             return isVisible
           }
           guard let row else {

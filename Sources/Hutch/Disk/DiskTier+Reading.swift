@@ -183,8 +183,7 @@ extension DiskTier {
     into entry: inout FoundEntry
   ) throws(Failure) -> Row? {
     guard isUp, isSameManifest else { return nil }
-    // Before the row is read: rows only get newer.
-    let generation = shared.generation
+    let filter = RowFilter(self, at: moment)
     var isVisible = false
     do throws(Failure) {
       let row = try withReader {
@@ -192,10 +191,7 @@ extension DiskTier {
         func judge(_ row: inout Row) {
           if let times { row.record.takeTimes(of: times) }
           if let barred, row.record.version <= barred { return }
-          guard row.generation >= generation, self.knows(row.record.codec) else { return }
-          isVisible =
-            !(row.record.mayExpire(under: self.ages)
-            && self.isExpired(row.record, key, at: moment.time))
+          isVisible = self.knows(row.record.codec) && filter.shows(row, key)
         }
         guard wantsBlock else {
           return try reader.look(key, into: &entry) { (row) throws(Failure) in judge(&row) }
@@ -248,105 +244,26 @@ extension DiskTier {
     // Not SQLite's word, but ours: another directory is at the path.
     if failure.status == .badDirectory && failure.sqlite == 0 { goDown(failure) }
   }
-
-  // MARK: keys
-
-  func keys(
-    after key: Bytes?, limit: Int, at moment: Moment, visit: (Bytes) -> Void
-  ) throws(Failure) -> Int {
-    try keys(tagged: nil, after: key, limit: limit, at: moment, visit: visit)
-  }
-
-  func keys(
-    tagged tag: Bytes?, after key: Bytes?, limit: Int, at moment: Moment, visit: (Bytes) -> Void
-  ) throws(Failure) -> Int {
-    var found = KeyList()
-    var count = 0
-    // Without a single key of a page of rows, the caller would not know where to go on.
-    var from = KeyList()
-    try from.append(key ?? Bytes(start: nil, count: 0), 0)
-    while count == 0 && isUp {
-      let generation = shared.generation
-      let ages = self.ages
-      var rows = 0
-      var last = KeyList()
-      do throws(Failure) {
-        _ = try withReader { (reader) throws(Failure) in
-          try reader.list(tagged: tag, after: from.first!, limit: max(1, limit)) {
-            (key, row) throws(Failure) in
-            rows += 1
-            last.removeAll()
-            try last.append(key, 0)
-            guard row.generation >= generation else { return }
-            if row.record.mayExpire(under: ages),
-              self.isExpired(row.record, key, at: moment.time)
-            {
-              return
-            }
-            // No key of ours is longer, or empty.
-            guard key.count > 0 && key.count <= Row.longestKey else { return }
-            try found.append(key, 0)
-            count += 1
-          }
-        }
-      } catch {
-        note(error)
-        if error.status == .corrupt || !isUp { return 0 }
-        throw error
-      }
-      if rows == 0 { break }
-      swap(&from, &last)
-    }
-    found.forEach { key, _ in visit(key) }
-    return count
-  }
 }
 
-extension DiskTier {
-  func entries(
-    after position: inout WalkPosition, limit: Int, at moment: Moment,
-    visit: (Bytes, Record) -> Void
-  ) throws(Failure) -> Int {
-    let newest = position.newest ?? writerLock.withLock { manifest?.lastID ?? 0 }
-    position.newest = newest
-    var last = position.isDescending ? min(position.last, newest + 1) : position.last
-    var keys = KeyList()
-    var records = GrowingArray<Record>()
-    while records.isEmpty && isUp {
-      let generation = shared.generation
-      let ages = self.ages
-      var isEnd = true
-      do throws(Failure) {
-        _ = try withReader { (reader) throws(Failure) in
-          let reached = try reader.walk(
-            after: last, descending: position.isDescending, limit: max(1, limit)
-          ) { (key, row) throws(Failure) in
-            guard row.id <= newest else { return }
-            var record = row.record
-            guard row.generation >= generation, key.count > 0, key.count <= Row.longestKey,
-              !(record.mayExpire(under: ages) && self.isExpired(record, key, at: moment.time))
-            else { return }
-            record.accessed = max(record.accessed, accesses.latest(key))
-            try keys.append(key, 0)
-            try records.append(record)
-          }
-          last = reached.last
-          isEnd = reached.isEnd || (!position.isDescending && last >= newest)
-        }
-      } catch {
-        note(error)
-        if error.status == .corrupt || !isUp { return 0 }
-        throw error
-      }
-      if isEnd { break }
-    }
-    position.last = last
-    var i = 0
-    keys.forEach { key, _ in
-      visit(key, records[i])
-      i += 1
-    }
-    return records.count
+/// The rows that a read may see. Made before the rows are read: rows only get newer.
+struct RowFilter {
+  private let generation: Int64
+  private let now: Int64
+  private let ages: Ages
+  private let accesses: AccessTimes
+
+  init(_ tier: DiskTier, at moment: Moment) {
+    generation = tier.shared.generation
+    now = moment.time
+    ages = tier.ages
+    accesses = tier.accesses
+  }
+
+  func shows(_ row: Row, _ key: Bytes) -> Bool {
+    row.generation >= generation
+      && !(row.record.mayExpire(under: ages)
+        && accesses.isExpired(row.record, key, at: now, under: ages))
   }
 }
 
