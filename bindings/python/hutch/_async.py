@@ -6,7 +6,6 @@ made on the loop's own thread. A call that memory can answer at once makes no ta
 
 from __future__ import annotations
 
-import ctypes
 import itertools
 import weakref
 from ctypes import byref, pointer

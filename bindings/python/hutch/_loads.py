@@ -7,7 +7,6 @@ exceptions are ordinary ones and a signal can interrupt a wait.
 from __future__ import annotations
 
 import contextvars
-import ctypes
 import threading
 import time
 from ctypes import byref
