@@ -117,6 +117,7 @@ PROCESS(judges, argument) {
   CHECK_EQUAL(0, report.damaged + report.counters + report.manifest);
   if (argument[2] == '0') CHECK_EQUAL(0, report.orphans);
   CHECK_OK(hutch_close(cache));
+  if (on_log()) return;
   path file;
   snprintf(file.text, sizeof file.text, "%.4000s/manifest.sqlite", argument + 3);
   sqlite3 *database;
