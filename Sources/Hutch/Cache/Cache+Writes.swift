@@ -38,8 +38,7 @@ extension Cache {
     }
   }
 
-  /// Removes an entry from memory alone. A store keeps its entry, whose idle time begins at the
-  /// last access in memory.
+  /// Removes an entry from memory alone. A store keeps its own, with the time of the last access.
   func removeFromMemory(
     _ key: Bytes, _ hash: UInt64, at moment: Moment, condition: WriteCondition = .always
   ) throws(Failure) -> Block? {
