@@ -72,7 +72,8 @@ final class BackedReview {
     let hash = memory.hash(key)
     let stripe = Stripes.index(of: hash)
     order.stripes.lock(stripe)
-    guard let version = memory.info(key, hash, at: moment)?.version else {
+    let version = memory.version(key, hash, at: moment)
+    guard version != 0 else {
       order.stripes.unlock(stripe)
       return
     }

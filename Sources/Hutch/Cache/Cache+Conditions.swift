@@ -17,9 +17,9 @@ extension Cache {
   /// Carries out the clears that are under way for one key. A clear may be a task that waits, and a
   /// write whose condition is decided now comes after the clear.
   func carryOutClears(of key: Bytes, _ hash: UInt64, at moment: Moment) {
-    guard let clearing = order.clearing, let version = memory.info(key, hash, at: moment)?.version,
-      version <= max(clearing.all, clearing.backed)
-    else { return }
+    guard let clearing = order.clearing else { return }
+    let version = memory.version(key, hash, at: moment)
+    guard version != 0, version <= max(clearing.all, clearing.backed) else { return }
     memory.clear(key, hash, upTo: clearing.all, backedUpTo: clearing.backed, at: moment)
   }
 
@@ -29,7 +29,10 @@ extension Cache {
   ) throws(Failure) -> UInt64 {
     carryOutClears(of: key, hash, at: moment)
     while true {
-      if scope != .disk, let record = memory.info(key, hash, at: moment) { return record.version }
+      if scope != .disk {
+        let version = memory.version(key, hash, at: moment)
+        if version != 0 { return version }
+      }
       guard let storage, scope != .memory else { return 0 }
       assert(ThreadState.isInside)
       let shared = coherence?.mark(hash)

@@ -24,7 +24,7 @@ extension Cache {
     let told = old.unowned.retained()
     let moment = clock.moment().read
     // A removal from the store takes memory's copy along.
-    var tiers = memory.info(key, hash, at: moment) == nil ? Tiers() : .memory
+    var tiers = memory.has(key, hash, at: moment) ? Tiers.memory : Tiers()
     if scope != .memory, storage != nil,
       let stored = try? withStorage({ (storage) throws(Failure) in
         try infoBelow(key, hash, at: moment, storage) != nil

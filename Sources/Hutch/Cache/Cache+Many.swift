@@ -91,7 +91,7 @@ extension Cache {
   /// A key that the store does not have may be in memory by now.
   private func moved(_ place: Missing, _ key: Bytes, at moment: Moment, to batch: Batch) {
     do throws(Failure) {
-      if memory.info(key, place.hash, at: moment) != nil {
+      if memory.has(key, place.hash, at: moment) {
         // An access, as the first look would have been.
         if let block = memory.get(key, place.hash, at: moment) {
           batch.set(place.index, block)

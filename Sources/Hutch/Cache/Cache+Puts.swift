@@ -124,7 +124,7 @@ extension Cache {
   ) throws(Failure) -> PutResult {
     // If no thread can be made, an expired entry stays invisible until a put evicts it.
     let entry = block.unowned
-    if !entry.isPlain && entry.record.mayExpire(under: Ages()) { try? startMaintenance() }
+    if !entry.isPlain && entry.lifetime.mayExpire(under: Ages()) { try? startMaintenance() }
     guard late != nil || events.wantsEntries || order.isReserved(hash) else {
       return result(of: try memory.put(block, hash, at: moment, condition: condition), condition)
     }

@@ -78,7 +78,7 @@ extension Cache {
         }
         if try isNowhere(key, hash, since: state, &rounds, at: moment, storage) { return nil }
         // If memory has it, an access, as the first look would have been.
-        if memory.info(key, hash, at: moment) != nil,
+        if memory.has(key, hash, at: moment),
           let block = memory.get(key, hash, at: moment)
         {
           return block
@@ -100,7 +100,7 @@ extension Cache {
     at moment: Moment, _ storage: any Storage
   ) throws(Failure) -> Bool {
     let stripe = Stripes.index(of: hash)
-    if memory.info(key, hash, at: moment) == nil && order.stripes.isSettled(stripe, since: state) {
+    if !memory.has(key, hash, at: moment) && order.stripes.isSettled(stripe, since: state) {
       return true
     }
     rounds += 1
@@ -108,7 +108,7 @@ extension Cache {
     order.stripes.lock(stripe)
     defer { order.stripes.unlock(stripe) }
     // It may leave memory meanwhile, so memory is asked first.
-    if memory.info(key, hash, at: moment) != nil { return false }
+    if memory.has(key, hash, at: moment) { return false }
     return try infoBelow(key, hash, at: moment, storage) == nil
   }
 

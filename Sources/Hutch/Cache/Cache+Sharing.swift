@@ -67,7 +67,7 @@ extension Cache {
       // The store may have evicted an entry that memory still has.
       refused.isUndecided =
         put.condition.holds(for: done.existing)
-        || (done.existing == 0 && memory.info(entry.key, put.hash, at: moment) != nil)
+        || (done.existing == 0 && memory.has(entry.key, put.hash, at: moment))
       refused.status = put.condition.refusal(of: done.existing)
       return refused
     }
@@ -101,7 +101,7 @@ extension Cache {
   func dropStale(_ key: Bytes, _ hash: UInt64, _ state: Stripes.State, at moment: Moment) {
     let stripe = Stripes.index(of: hash)
     guard state.hasNothingPending, order.stripes.tryLock(stripe) else { return }
-    if order.stripes.state(stripe) == state && memory.info(key, hash, at: moment) == nil {
+    if order.stripes.state(stripe) == state && !memory.has(key, hash, at: moment) {
       _ = memory.remove(key, hash, at: moment)
     }
     order.stripes.unlock(stripe)
@@ -157,7 +157,7 @@ extension Cache {
         }
         return result.existed
       }
-      if result.existing == 0 && (scope == .disk || memory.info(key, hash, at: moment) == nil) {
+      if result.existing == 0 && (scope == .disk || !memory.has(key, hash, at: moment)) {
         return false
       }
     }

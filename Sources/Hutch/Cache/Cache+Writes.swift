@@ -91,7 +91,7 @@ extension Cache {
         }
       }
       if !condition.isAlways,
-        !condition.holds(for: memory.info(key, hash, at: moment)?.version ?? 0)
+        !condition.holds(for: memory.version(key, hash, at: moment))
       {
         order.stripes.unlock(stripe)
         return nil

@@ -148,7 +148,7 @@ final class OrderedWalk {
           key, record in
           // Memory knows better when it was read.
           if !isAlone,
-            cache.memory.info(key, cache.memory.hash(key), at: moment)?.version == record.version
+            cache.memory.version(key, cache.memory.hash(key), at: moment) == record.version
           {
             return
           }

@@ -11,7 +11,7 @@ protocol MemoryShards: AnyObject {
     _ part: Look.Part, countsMiss: Bool
   ) -> Look
   func fetch(_ found: UnsafeMutableBufferPointer<FoundBlock>)
-  func has(_ key: Bytes, _ hash: UInt64, at: Moment) -> Bool
+  func version(_ key: Bytes, _ hash: UInt64, at: Moment) -> UInt64
   func peek(_ key: Bytes, _ hash: UInt64, at: Moment) -> Block?
   func peekDuringCommit(_ key: Bytes, _ hash: UInt64, at: Moment) -> Block?
   func info(_ key: Bytes, _ hash: UInt64, at: Moment) -> Record?

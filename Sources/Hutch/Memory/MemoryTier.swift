@@ -153,7 +153,15 @@ final class MemoryTier {
 
   /// Whether there is an entry; no access.
   @inline(__always)
-  func has(_ key: Bytes, _ hash: UInt64, at: Moment) -> Bool { shards.has(key, hash, at: at) }
+  func has(_ key: Bytes, _ hash: UInt64, at: Moment) -> Bool {
+    version(key, hash, at: at) != 0
+  }
+
+  /// The version of the entry, or 0 if there is none; no access.
+  @inline(__always)
+  func version(_ key: Bytes, _ hash: UInt64, at: Moment) -> UInt64 {
+    shards.version(key, hash, at: at)
+  }
 
   /// As `get`, but no access.
   func peek(_ key: Bytes, _ hash: UInt64, at: Moment) -> Block? {

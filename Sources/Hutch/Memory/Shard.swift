@@ -80,7 +80,7 @@ struct Shard<Policy: EvictionPolicy & ~Copyable>: ~Copyable {
 
   /// Of a timed entry.
   func isExpired(_ block: UnownedBlock, at now: Int64) -> Bool {
-    var record = block.record
+    var record = block.lifetime
     if let times = entries.slab.times(Slot(block.slot)) {
       record.accessed = max(record.created, times.pointee.accessed)
     }
@@ -210,7 +210,7 @@ struct Shard<Policy: EvictionPolicy & ~Copyable>: ~Copyable {
       return .done(refused)
     }
 
-    let isTimed = block.isPlain ? ages.any : block.record.mayExpire(under: ages)
+    let isTimed = block.isPlain ? ages.any : block.lifetime.mayExpire(under: ages)
     let slot = found == nil ? try entries.reserve(hash) : Slot(found!.pointee.block.slot)
     if isTimed { try entries.slab.reserveTimes(slot) }
 
@@ -341,7 +341,7 @@ struct Shard<Policy: EvictionPolicy & ~Copyable>: ~Copyable {
 
   private mutating func setTimes(_ slot: Slot, of block: UnownedBlock, at: Moment) {
     let now = at.time
-    var record = block.record
+    var record = block.lifetime
     record.accessed = max(record.created, now)
     setTimes(slot, record, at: now)
   }

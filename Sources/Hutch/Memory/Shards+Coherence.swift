@@ -38,6 +38,7 @@ extension ShardsOf where Policy: ~Copyable {
     }
   }
 
+  @inline(__always)
   func info(_ key: Bytes, _ hash: UInt64, at: Moment) -> Record? {
     with(hash) { shard, shardHash in
       guard let block = shard.peek(key, shardHash, at: at), isCurrent(block, hash) else {

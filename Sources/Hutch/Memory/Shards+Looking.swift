@@ -60,12 +60,12 @@ extension ShardsOf where Policy: ~Copyable {
     }
   }
 
-  /// Whether there is an entry; no access.
-  @_optimize(speed)
-  func has(_ key: Bytes, _ hash: UInt64, at: Moment) -> Bool {
+  /// The version of the entry, or 0 if there is none; no access.
+  @inline(__always)
+  func version(_ key: Bytes, _ hash: UInt64, at: Moment) -> UInt64 {
     with(hash) { shard, shardHash in
-      guard let block = shard.peek(key, shardHash, at: at) else { return false }
-      return isCurrent(block, hash)
+      guard let block = shard.peek(key, shardHash, at: at), isCurrent(block, hash) else { return 0 }
+      return block.version
     }
   }
 }

@@ -229,11 +229,25 @@ struct UnownedBlock {
 
   /// The record as the write made it: accessed is created.
   var record: Record {
-    Record(
-      version: version, created: created, accessed: created, expires: expires,
-      timeToIdle: timeToIdle, cost: cost, size: size, extendedSize: extendedSize,
-      tagSize: tagSize, checksum: checksum, codec: isEncoded ? codec : 0,
-      decodedSize: isEncoded ? decodedSize : 0)
+    var record = lifetime
+    record.version = version
+    record.size = size
+    if isPlain && !isEncoded { return record }
+    record.cost = cost
+    record.extendedSize = extendedSize
+    record.tagSize = tagSize
+    record.checksum = checksum
+    if isEncoded {
+      record.codec = codec
+      record.decodedSize = decodedSize
+    }
+    return record
+  }
+
+  /// The part of the record that decides when the entry expires; the rest is not set.
+  @inline(__always)
+  var lifetime: Record {
+    Record(created: created, accessed: created, expires: expires, timeToIdle: timeToIdle)
   }
 
   private var codec: UInt32 { payload.load(as: UInt32.self) }

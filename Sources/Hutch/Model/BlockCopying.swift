@@ -14,7 +14,7 @@ extension Block {
       block.unowned.value.baseAddress!
         .copyMemory(from: value.baseAddress!, byteCount: value.count)
     }
-    extended.copy(to: block.unowned.extendedData)
+    if extended.count > 0 { extended.copy(to: block.unowned.extendedData) }
     if wantsChecksum { block.unowned.setChecksum() }
     return block
   }

@@ -58,7 +58,9 @@ extension Record {
 extension UnownedBlock {
   /// The host's bytes and the tag.
   var extended: Extended {
-    @inline(never) get { Extended(Bytes(extendedData), tagSize: tagSize) }
+    @inline(never) get {
+      isPlain ? Extended() : Extended(Bytes(extendedData), tagSize: tagSize)
+    }
   }
 
   @inline(never)
