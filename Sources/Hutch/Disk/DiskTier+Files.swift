@@ -74,14 +74,15 @@ extension DiskTier: FileStorage {
     }
     var found = FoundEntry()
     guard
-      let row = try read(key, view.times, view.barred, at: moment, wantsBlock: false, into: &found)
+      try read(key, view.times, view.barred, at: moment, wantsBlock: false, into: &found)
     else { return nil }
-    guard row.isSound else {
-      noteDamage(key, hash, row.record.version)
+    guard found.row.isSound else {
+      noteDamage(key, hash, found.row.record.version)
       isDamaged = true
       return nil
     }
-    return ValuePlace(record: row.record, directory: found.directory, file: row.file)
+    return ValuePlace(
+      record: found.row.record, directory: found.directory, file: found.row.file)
   }
 
   func open(_ key: Bytes, _ hash: UInt64, at moment: Moment) throws(Failure) -> Int32? {

@@ -68,16 +68,18 @@ extension DiskTier {
           let (key, _) = key(start + i)
           var isVisible = false
           var entry = FoundEntry()
-          let row = try reader.find(key, into: &entry) { (row) throws(Failure) in
+          let isThere = try reader.find(key, into: &entry) { (row) throws(Failure) in
             isVisible =
               row.file == nil && self.knows(row.record.codec) && filter.shows(row, key)
             return isVisible
           }
-          guard let row else {
+          guard isThere else {
             try slice.results.append(.absent)
             continue
           }
-          if isVisible, let found = entry.block.take(), isRight(Bytes(found.unowned.value), row) {
+          if isVisible, let found = entry.block.take(),
+            isRight(Bytes(found.unowned.value), entry.row)
+          {
             bytes += found.unowned.size
             try slice.results.append(.block(found.leak().raw))
           } else {

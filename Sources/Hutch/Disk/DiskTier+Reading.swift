@@ -36,23 +36,22 @@ extension DiskTier {
       }
       var found = FoundEntry()
       guard
-        let row = try read(
-          key, view.times, view.barred, at: moment, wantsBlock: true, into: &found)
+        try read(key, view.times, view.barred, at: moment, wantsBlock: true, into: &found)
       else { return nil }
       // Without a block: the file is not there, or cannot be the one that the row names.
-      if row.isSound, let block = found.block.take(), let directory = found.directory,
-        try fill(block.unowned, row, in: directory)
+      if found.row.isSound, let block = found.block.take(), let directory = found.directory,
+        try fill(block.unowned, found.row, in: directory)
       {
         return block
       }
       // A file that has gone may have been replaced together with its row: only if the same
       // row is there still, the entry is damaged.
-      if row.file == nil || row.id == lastID || !row.isSound {
-        noteDamage(key, hash, row.record.version)
+      if found.row.file == nil || found.row.id == lastID || !found.row.isSound {
+        noteDamage(key, hash, found.row.record.version)
         isDamaged = true
         return nil
       }
-      lastID = row.id
+      lastID = found.row.id
     }
     return nil
   }
@@ -181,13 +180,13 @@ extension DiskTier {
   func read(
     _ key: Bytes, _ times: Record?, _ barred: UInt64?, at moment: Moment, wantsBlock: Bool,
     into entry: inout FoundEntry
-  ) throws(Failure) -> Row? {
-    guard isUp, isSameManifest else { return nil }
+  ) throws(Failure) -> Bool {
+    guard isUp, isSameManifest else { return false }
     let filter = RowFilter(self, at: moment)
     var isVisible = false
     do throws(Failure) {
-      let row = try withReader {
-        (reader) throws(Failure) -> Row? in
+      let isThere = try withReader {
+        (reader) throws(Failure) -> Bool in
         func judge(_ row: inout Row) {
           if let times { row.record.takeTimes(of: times) }
           if let barred, row.record.version <= barred { return }
@@ -201,14 +200,14 @@ extension DiskTier {
           return isVisible
         }
       }
-      guard let found = row, let row = found else { return nil }
-      if isVisible { return row }
+      guard isThere ?? false else { return false }
+      if isVisible { return true }
       // An impossible row is told of, unless it has been already.
-      if let barred, row.record.version <= barred { return nil }
-      return row.isSound ? nil : row
+      if let barred, entry.row.record.version <= barred { return false }
+      return !entry.row.isSound
     } catch {
       note(error)
-      if error.status == .corrupt || !isUp { return nil }
+      if error.status == .corrupt || !isUp { return false }
       // To a reader a connection that cannot be opened is a failed read.
       throw error.status == .badDirectory ? error.with(.io) : error
     }

@@ -4,6 +4,8 @@ import Synchronization
 
 /// The entry that a reader returns with a row.
 struct FoundEntry: ~Copyable {
+  /// Of use if the read has said that there is one.
+  var row = Row()
   /// The entry, complete if its value is in the row.
   var block: Block?
   /// Where the row's content file is.
@@ -155,19 +157,20 @@ final class ReadConnection {
 
   /// The row of a key and, if `wantsBlock` finds that it is wanted, its entry: complete if
   /// the value is in the row, else with room for the bytes of the content file.
-  /// Nil: no row. `row.isSound` false: its fields are impossible, and there is no block. Nor is
-  /// there one for a file of another size than the row says.
+  /// False: no row. `row.isSound` false: its fields are impossible, and there is no block. Nor is
+  /// there one for a file of another size than the row says. (The row is not the result: it is
+  /// large, and every function on the way would copy it.)
   func find(
     _ key: Bytes, into entry: inout FoundEntry,
     wantsBlock: (inout Row) throws(Failure) -> Bool
-  ) throws(Failure) -> Row? {
+  ) throws(Failure) -> Bool {
     try find(key, by: finding, into: &entry, wantsBlock)
   }
 
   /// The row without its value; `visit` as `wantsBlock` above, with nothing to want.
   func look(
     _ key: Bytes, into entry: inout FoundEntry, visit: (inout Row) throws(Failure) -> Void
-  ) throws(Failure) -> Row? {
+  ) throws(Failure) -> Bool {
     try find(key, by: looking, into: &entry) { (row) throws(Failure) in
       try visit(&row)
       return false
@@ -177,38 +180,39 @@ final class ReadConnection {
   private func find(
     _ key: Bytes, by finding: borrowing Statement, into entry: inout FoundEntry,
     _ wantsBlock: (inout Row) throws(Failure) -> Bool
-  ) throws(Failure) -> Row? {
+  ) throws(Failure) -> Bool {
     entry.directory = directory
     try finding.bind(1, key)
     defer { finding.reset() }
-    guard try finding.step() else { return nil }
-    var row = try Row(finding)
+    guard try finding.step() else { return false }
+    entry.row = try Row(finding)
     let extended = try finding.bytes(Row.more)
-    row.setExtended(extended)
-    if row.isSound {
-      row.record.checksum =
-        row.seal
+    entry.row.setExtended(extended)
+    if entry.row.isSound {
+      entry.row.record.checksum =
+        entry.row.seal
         ^ Seal.salt(
-          key: key, version: row.record.version, generation: row.generation,
-          extended: extended, tagSize: row.record.tagSize)
+          key: key, version: entry.row.record.version, generation: entry.row.generation,
+          extended: extended, tagSize: entry.row.record.tagSize)
     }
-    guard row.isSound, try wantsBlock(&row) else { return row }
-    let value = row.file == nil ? try finding.bytes(Row.more + 1) : Bytes(start: nil, count: 0)
-    if row.record.codec != 0 {
-      guard let size = row.file.map({ ContentFiles.size($0, in: directory) }) ?? value.count else {
-        return row
+    guard entry.row.isSound, try wantsBlock(&entry.row) else { return true }
+    let file = entry.row.file
+    let value = file == nil ? try finding.bytes(Row.more + 1) : Bytes(start: nil, count: 0)
+    if entry.row.record.codec != 0 {
+      guard let size = file.map({ ContentFiles.size($0, in: directory) }) ?? value.count else {
+        return true
       }
-      row.record.size = size
-    } else if row.file == nil && value.count != row.record.size {
-      row.isSound = false
-      return row
-    } else if let file = row.file, row.record.size > ReadConnection.largeFile,
-      ContentFiles.size(file, in: directory) != row.record.size
+      entry.row.record.size = size
+    } else if file == nil && value.count != entry.row.record.size {
+      entry.row.isSound = false
+      return true
+    } else if let file, entry.row.record.size > ReadConnection.largeFile,
+      ContentFiles.size(file, in: directory) != entry.row.record.size
     {
       // Not to ask for memory for a number.
-      return row
+      return true
     }
-    let made = try Block.allocate(key: key, record: row.record)
+    let made = try Block.allocate(key: key, record: entry.row.record)
     if extended.count > 0 {
       made.unowned.extendedData.baseAddress!
         .copyMemory(from: extended.baseAddress!, byteCount: extended.count)
@@ -218,7 +222,7 @@ final class ReadConnection {
         .copyMemory(from: value.baseAddress!, byteCount: value.count)
     }
     entry.block = consume made
-    return row
+    return true
   }
 
   /// Rows in the order of their keys' bytes, those with this tag (nil: all). `visit` gets
