@@ -15,11 +15,10 @@ extension Cache {
   }
 
   /// Carries out the clears that are under way for one key. A clear may be a task that waits, and a
-  /// write whose condition is decided now comes after the clear.
+  /// write whose condition is decided now comes after the clear. A copy that does not count now, for
+  /// another write of its coherence counter is being committed, goes too: it could count again.
   func carryOutClears(of key: Bytes, _ hash: UInt64, at moment: Moment) {
     guard let clearing = order.clearing else { return }
-    let version = memory.version(key, hash, at: moment)
-    guard version != 0, version <= max(clearing.all, clearing.backed) else { return }
     memory.clear(key, hash, upTo: clearing.all, backedUpTo: clearing.backed, at: moment)
   }
 

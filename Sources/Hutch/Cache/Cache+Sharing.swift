@@ -130,6 +130,7 @@ extension Cache {
       }
       guard let stored else {
         let isUndecided = storage.isUndecided(key, hash)
+        if scope == .whole { carryOutClears(of: key, hash, at: moment) }
         order.stripes.unlock(stripe)
         if isUndecided {
           storage.awaitDecision(key, hash)

@@ -66,7 +66,7 @@ struct UnownedBlock {
 
   @inline(__always) init(_ raw: UnsafeMutableRawPointer) { self.raw = raw }
 
-  fileprivate enum At {
+  enum At {
     static let references = 0
     static let slot = 4
     static let size = 8
@@ -88,12 +88,12 @@ struct UnownedBlock {
     static let longHeader = 80
   }
 
-  fileprivate static let extensionBit: UInt32 = 1 << 31
+  static let extensionBit: UInt32 = 1 << 31
   /// The largest size of extended data and tag; the 8 bits above are the tag's size.
-  fileprivate static let largestExtended: UInt32 = 1 << 24 - 1
-  fileprivate static let hasTimes: UInt32 = 1 << 30
+  static let largestExtended: UInt32 = 1 << 24 - 1
+  static let hasTimes: UInt32 = 1 << 30
   /// A value of this size or more has its size in the times.
-  fileprivate static let longSize = 1 << 30
+  static let longSize = 1 << 30
 
   @inline(__always)
   private func load<T: BitwiseCopyable>(_ offset: Int, _ type: T.Type) -> T {
@@ -172,7 +172,7 @@ struct UnownedBlock {
   }
 
   @inline(__always)
-  fileprivate static func valueOffset(header: Int, keySize: Int) -> Int {
+  static func valueOffset(header: Int, keySize: Int) -> Int {
     (header &+ keySize &+ 15) & ~15
   }
 
@@ -253,7 +253,7 @@ struct UnownedBlock {
   private var codec: UInt32 { payload.load(as: UInt32.self) }
   private var decodedSize: Int { payload.load(fromByteOffset: 8, as: Int.self) }
 
-  fileprivate func setCodec(_ record: Record) {
+  func setCodec(_ record: Record) {
     payload.storeBytes(of: record.codec, as: UInt32.self)
     payload.storeBytes(of: record.decodedSize, toByteOffset: 8, as: Int.self)
     references.pointee.bitwiseOr(UnownedBlock.encodedBit, ordering: .relaxed)
@@ -278,7 +278,7 @@ struct UnownedBlock {
   /// The size to request for a block of that size: all that glibc allocates for it, so that a
   /// slightly longer value later fits into the block.
   @inline(__always)
-  fileprivate static func room(for size: Int) -> Int { (size &+ 23) & ~15 &- 8 }
+  static func room(for size: Int) -> Int { (size &+ 23) & ~15 &- 8 }
 
   /// True if a plain block has room for a value of this size, and not more than it needs.
   @inline(__always)
@@ -301,10 +301,10 @@ struct UnownedBlock {
     return Block(owning: self)
   }
 
-  fileprivate static let objectBit: UInt32 = 1 << 31
+  static let objectBit: UInt32 = 1 << 31
   private static let departedBit: UInt32 = 1 << 30
   private static let dirtyBit: UInt32 = 1 << 29
-  fileprivate static let encodedBit: UInt32 = 1 << 28
+  static let encodedBit: UInt32 = 1 << 28
   private static let countMask: UInt32 = 1 << 28 - 1
 
   /// Release, so that this holder's reads come before the block is freed; acquire for the last
@@ -421,91 +421,5 @@ struct UnownedBlock {
   /// The place of a host's object, behind its tag, or of the codec of an encoded value.
   var payload: UnsafeMutableRawPointer {
     raw + (valueOffset + (isObject ? 0 : size) + extendedSize + 15) & ~15
-  }
-}
-
-extension Block {
-  /// A block with this record and key; the caller fills in its value and extended data.
-  /// `record.size` and `record.extendedSize` are their sizes. `payload` is 0, or the room for a
-  /// host's object in place of a value.
-  @_optimize(speed)
-  static func allocate(
-    key: Bytes, record: Record, payload: Int = 0
-  ) throws(Failure) -> Block {
-    typealias At = UnownedBlock.At
-    let hasTimes =
-      record.expires != 0 || record.timeToIdle != 0 || record.cost != 0
-      || record.size >= UnownedBlock.longSize
-    let isPlain = !hasTimes && record.checksum == 0 && record.extendedSize == 0
-    let header = isPlain ? At.header : hasTimes ? At.longHeader : At.extendedHeader
-    guard record.size >= 0, record.extendedSize >= 0,
-      record.extendedSize <= Int(UnownedBlock.largestExtended),
-      record.extendedSize >= Int(record.tagSize), key.count <= Int(UInt16.max) else {
-      throw Failure(.invalidArgument, "the size is larger than any entry can be")
-    }
-    let fixed = UnownedBlock.valueOffset(header: header, keySize: key.count)
-    let (withValue, overflow) = fixed.addingReportingOverflow(record.size)
-    let (total, overflowToo) = withValue.addingReportingOverflow(record.extendedSize)
-    guard !overflow, !overflowToo, total < Int.max - 64 else { throw .noMemory }
-
-    let payload = record.codec == 0 ? payload : 16
-    let room = UnownedBlock.room(for: payload == 0 ? total : (total + 15) & ~15)
-    let raw = try Allocation.bytes(room &+ payload)
-    (raw + At.references).bindMemory(to: Atomic<UInt32>.self, capacity: 1)
-      .initialize(to: Atomic(1))
-    raw.storeBytes(of: UInt32.max, toByteOffset: At.slot, as: UInt32.self)
-    var size = hasTimes ? UnownedBlock.hasTimes : UInt32(record.size)
-    if !isPlain { size |= UnownedBlock.extensionBit }
-    raw.storeBytes(of: size, toByteOffset: At.size, as: UInt32.self)
-    raw.storeBytes(of: UInt16(key.count), toByteOffset: At.keySize, as: UInt16.self)
-    raw.storeBytes(of: 0, toByteOffset: At.stamp, as: UInt16.self)
-    raw.storeBytes(of: record.version, toByteOffset: At.version, as: UInt64.self)
-    raw.storeBytes(of: record.created, toByteOffset: At.created, as: Int64.self)
-    if !isPlain {
-      raw.storeBytes(of: record.checksum, toByteOffset: At.checksum, as: UInt64.self)
-      raw.storeBytes(
-        of: UInt32(record.extendedSize) | UInt32(record.tagSize) << 24,
-        toByteOffset: At.extendedSize, as: UInt32.self)
-      raw.storeBytes(of: 0, toByteOffset: At.mark, as: UInt32.self)
-    }
-    if hasTimes {
-      raw.storeBytes(of: record.expires, toByteOffset: At.expires, as: Int64.self)
-      raw.storeBytes(of: record.timeToIdle, toByteOffset: At.timeToIdle, as: Int64.self)
-      raw.storeBytes(of: record.cost, toByteOffset: At.cost, as: UInt64.self)
-      raw.storeBytes(of: record.size, toByteOffset: At.longSize, as: Int.self)
-    }
-    if key.count > 0 {
-      (raw + header).copyMemory(from: key.baseAddress!, byteCount: key.count)
-    }
-    if record.codec != 0 { UnownedBlock(raw).setCodec(record) }
-    return Block(owning: UnownedBlock(raw))
-  }
-
-  /// A block with a copy of a value; its record has only the time of the write.
-  @_optimize(speed)
-  static func plain(key: Bytes, value: Bytes, created: Int64) throws(Failure) -> Block {
-    typealias At = UnownedBlock.At
-    if value.count >= UnownedBlock.longSize {
-      var record = Record()
-      record.created = created
-      return try copying(key: key, value: value, extended: Extended(), record: record)
-    }
-    let offset = UnownedBlock.valueOffset(header: At.header, keySize: key.count)
-    let raw = try Allocation.bytes(UnownedBlock.room(for: offset &+ value.count))
-    (raw + At.references).bindMemory(to: Atomic<UInt32>.self, capacity: 1)
-      .initialize(to: Atomic(1))
-    raw.storeBytes(of: UInt32.max, toByteOffset: At.slot, as: UInt32.self)
-    raw.storeBytes(
-      of: UInt32(truncatingIfNeeded: value.count), toByteOffset: At.size, as: UInt32.self)
-    // The stamp becomes 0 too.
-    raw.storeBytes(
-      of: UInt32(truncatingIfNeeded: key.count), toByteOffset: At.keySize, as: UInt32.self)
-    raw.storeBytes(of: 0, toByteOffset: At.version, as: UInt64.self)
-    raw.storeBytes(of: created, toByteOffset: At.created, as: Int64.self)
-    memcpy(raw + At.header, key.baseAddress.unsafelyUnwrapped, key.count)
-    if value.count > 0 {
-      memcpy(raw + offset, value.baseAddress.unsafelyUnwrapped, value.count)
-    }
-    return Block(owning: UnownedBlock(raw))
   }
 }

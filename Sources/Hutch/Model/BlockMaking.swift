@@ -1,0 +1,123 @@
+import CSystem
+import Synchronization
+
+/// The making of blocks.
+extension Block {
+  /// A block with this record and key; the caller fills in its value and extended data.
+  /// `record.size` and `record.extendedSize` are their sizes. `payload` is 0, or the room for a
+  /// host's object in place of a value.
+  @_optimize(speed)
+  static func allocate(
+    key: Bytes, record: Record, payload: Int = 0
+  ) throws(Failure) -> Block {
+    typealias At = UnownedBlock.At
+    let hasTimes =
+      record.expires != 0 || record.timeToIdle != 0 || record.cost != 0
+      || record.size >= UnownedBlock.longSize
+    let isPlain = !hasTimes && record.checksum == 0 && record.extendedSize == 0
+    let header = isPlain ? At.header : hasTimes ? At.longHeader : At.extendedHeader
+    guard record.size >= 0, record.extendedSize >= 0,
+      record.extendedSize <= Int(UnownedBlock.largestExtended),
+      record.extendedSize >= Int(record.tagSize), key.count <= Int(UInt16.max) else {
+      throw Failure(.invalidArgument, "the size is larger than any entry can be")
+    }
+    let fixed = UnownedBlock.valueOffset(header: header, keySize: key.count)
+    let (withValue, overflow) = fixed.addingReportingOverflow(record.size)
+    let (total, overflowToo) = withValue.addingReportingOverflow(record.extendedSize)
+    guard !overflow, !overflowToo, total < Int.max - 64 else { throw .noMemory }
+
+    let payload = record.codec == 0 ? payload : 16
+    let room = UnownedBlock.room(for: payload == 0 ? total : (total + 15) & ~15)
+    let raw = try Allocation.bytes(room &+ payload)
+    (raw + At.references).bindMemory(to: Atomic<UInt32>.self, capacity: 1)
+      .initialize(to: Atomic(1))
+    raw.storeBytes(of: UInt32.max, toByteOffset: At.slot, as: UInt32.self)
+    var size = hasTimes ? UnownedBlock.hasTimes : UInt32(record.size)
+    if !isPlain { size |= UnownedBlock.extensionBit }
+    raw.storeBytes(of: size, toByteOffset: At.size, as: UInt32.self)
+    raw.storeBytes(of: UInt16(key.count), toByteOffset: At.keySize, as: UInt16.self)
+    raw.storeBytes(of: 0, toByteOffset: At.stamp, as: UInt16.self)
+    raw.storeBytes(of: record.version, toByteOffset: At.version, as: UInt64.self)
+    raw.storeBytes(of: record.created, toByteOffset: At.created, as: Int64.self)
+    if !isPlain {
+      raw.storeBytes(of: record.checksum, toByteOffset: At.checksum, as: UInt64.self)
+      raw.storeBytes(
+        of: UInt32(record.extendedSize) | UInt32(record.tagSize) << 24,
+        toByteOffset: At.extendedSize, as: UInt32.self)
+      raw.storeBytes(of: 0, toByteOffset: At.mark, as: UInt32.self)
+    }
+    if hasTimes {
+      raw.storeBytes(of: record.expires, toByteOffset: At.expires, as: Int64.self)
+      raw.storeBytes(of: record.timeToIdle, toByteOffset: At.timeToIdle, as: Int64.self)
+      raw.storeBytes(of: record.cost, toByteOffset: At.cost, as: UInt64.self)
+      raw.storeBytes(of: record.size, toByteOffset: At.longSize, as: Int.self)
+    }
+    if key.count > 0 {
+      (raw + header).copyMemory(from: key.baseAddress!, byteCount: key.count)
+    }
+    if record.codec != 0 { UnownedBlock(raw).setCodec(record) }
+    return Block(owning: UnownedBlock(raw))
+  }
+
+  /// A block with a copy of a value; its record has only the time of the write.
+  @_optimize(speed)
+  static func plain(key: Bytes, value: Bytes, created: Int64) throws(Failure) -> Block {
+    typealias At = UnownedBlock.At
+    if value.count >= UnownedBlock.longSize {
+      var record = Record()
+      record.created = created
+      return try copying(key: key, value: value, extended: Extended(), record: record)
+    }
+    let offset = UnownedBlock.valueOffset(header: At.header, keySize: key.count)
+    let raw = try Allocation.bytes(UnownedBlock.room(for: offset &+ value.count))
+    (raw + At.references).bindMemory(to: Atomic<UInt32>.self, capacity: 1)
+      .initialize(to: Atomic(1))
+    raw.storeBytes(of: UInt32.max, toByteOffset: At.slot, as: UInt32.self)
+    raw.storeBytes(
+      of: UInt32(truncatingIfNeeded: value.count), toByteOffset: At.size, as: UInt32.self)
+    // The stamp becomes 0 too.
+    raw.storeBytes(
+      of: UInt32(truncatingIfNeeded: key.count), toByteOffset: At.keySize, as: UInt32.self)
+    raw.storeBytes(of: 0, toByteOffset: At.version, as: UInt64.self)
+    raw.storeBytes(of: created, toByteOffset: At.created, as: Int64.self)
+    memcpy(raw + At.header, key.baseAddress.unsafelyUnwrapped, key.count)
+    if value.count > 0 {
+      memcpy(raw + offset, value.baseAddress.unsafelyUnwrapped, value.count)
+    }
+    return Block(owning: UnownedBlock(raw))
+  }
+
+  /// A block with copies of a value, its extended data and its tag. It takes the sizes in `record`
+  /// from them.
+  @_optimize(speed)
+  static func copying(
+    key: Bytes, value: Bytes, extended: Extended, record: Record, wantsChecksum: Bool = false
+  ) throws(Failure) -> Block {
+    var record = record
+    record.size = value.count
+    record.setSizes(of: extended)
+    if wantsChecksum { record.checksum = 1 }
+    let block = try allocate(key: key, record: record)
+    if value.count > 0 {
+      block.unowned.value.baseAddress!
+        .copyMemory(from: value.baseAddress!, byteCount: value.count)
+    }
+    if extended.count > 0 { extended.copy(to: block.unowned.extendedData) }
+    if wantsChecksum { block.unowned.setChecksum() }
+    return block
+  }
+}
+
+extension UnownedBlock {
+  /// A block with the same key, value and extended data and another record, but for the checksum,
+  /// which is the value's.
+  func copied(with record: Record) throws(Failure) -> Block {
+    var record = record
+    record.checksum = checksum
+    let block = try Block.copying(
+      key: key, value: Bytes(value), extended: extended, record: record)
+    block.unowned.mark = mark
+    block.unowned.setDirty(isDirty)
+    return block
+  }
+}
