@@ -38,17 +38,12 @@ extension LogStorage {
       if barsOfAll > 0 { return true }
       var isFound = false
       func look(_ other: Bytes, _ version: Int64) {
-        isFound = isFound || isEqual(other, key)
+        isFound = isFound || other.hasSameBytes(as: key)
       }
       barred.forEach(look)
       leaving.forEach(look)
       return isFound
     }
-  }
-
-  private func isEqual(_ a: Bytes, _ b: Bytes) -> Bool {
-    a.count == b.count
-      && (a.count == 0 || memcmp(a.baseAddress.unsafelyUnwrapped, b.baseAddress.unsafelyUnwrapped, a.count) == 0)
   }
 
   /// Drops the bars, if there are any: before a write, which holds no lock of the storage.
