@@ -23,9 +23,8 @@ spawn = multiprocessing.get_context("spawn")
 @pytest.fixture(scope="module")
 def in_processes():
     """Runs a function in four processes at the same time; the list of what each returns."""
-    before = os.environ.get("PYTHONPATH")
-    os.environ["PYTHONPATH"] = environment()["PYTHONPATH"]
-    try:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PYTHONPATH", environment()["PYTHONPATH"])
         with spawn.Pool(WORKERS, diskcache_workers.begin, [spawn.Barrier(WORKERS)]) as pool:
 
             def run(function, directory):
@@ -33,11 +32,6 @@ def in_processes():
                 return pool.starmap(diskcache_workers.together, calls, chunksize=1)
 
             yield run
-    finally:
-        if before is None:
-            del os.environ["PYTHONPATH"]
-        else:
-            os.environ["PYTHONPATH"] = before
 
 
 def test_incr_and_transact(in_processes, tmp_path):

@@ -10,7 +10,7 @@ import time
 
 import hutch
 import pytest
-from conftest import ROOT
+from processes import environment
 
 distributed = pytest.importorskip("distributed")
 
@@ -20,10 +20,8 @@ WORKERS = 2
 @pytest.fixture(scope="module")
 def client(tmp_path_factory):
     """Two worker processes, which find the package and this module."""
-    paths = [str(ROOT / "bindings" / "python"), os.path.dirname(__file__)]
-    before = os.environ.get("PYTHONPATH")
-    os.environ["PYTHONPATH"] = os.pathsep.join(paths + ([before] if before else []))
-    try:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PYTHONPATH", environment()["PYTHONPATH"])
         with distributed.LocalCluster(
             n_workers=WORKERS,
             threads_per_worker=2,
@@ -32,11 +30,6 @@ def client(tmp_path_factory):
             local_directory=str(tmp_path_factory.mktemp("dask")),
         ) as cluster, distributed.Client(cluster) as client:
             yield client
-    finally:
-        if before is None:
-            del os.environ["PYTHONPATH"]
-        else:
-            os.environ["PYTHONPATH"] = before
 
 
 def put_and_get(cache, number):
