@@ -353,6 +353,34 @@ import Testing
     #expect(try fixture.get("b") == "3")
   }
 
+  @Test(arguments: [5000, Bars.most + 1])
+  func barsOnManyKeys(count: Int) throws {
+    let fixture = try Fixture()
+    for i in 0..<100 { try fixture.put("k\(i)", "1") }
+    try fixture.put("other", "1")
+    fixture.emptyMemory()
+    let storage = fixture.storage
+    for i in 0..<count {
+      withBytes("k\(i)") { key in storage.bar(key, storage.hash.entry(key)) }
+    }
+    // More bars than can be remembered are one on every key.
+    let isOnAll = count > Bars.most
+    for i in 0..<100 { #expect(try fixture.get("k\(i)") == nil) }
+    #expect(try fixture.get("other") == (isOnAll ? nil : "1"))
+    #expect(fixture.stored == (isOnAll ? [] : ["other"]))
+    #expect(try fixture.put("k1", "3").status == .done)
+    #expect(storage.hasBars.load(ordering: .relaxed) == false)
+    fixture.emptyMemory()
+    #expect(try fixture.get("k1") == "3" && fixture.get("k2") == nil)
+    #expect(fixture.stored == (isOnAll ? ["k1"] : ["k1", "other"]))
+    #expect(try storage.store!.verify().isSound)
+    // The removal of a key that is barred holds after a kill, and for other processes.
+    withBytes("k1") { key in storage.bar(key, storage.hash.entry(key)) }
+    #expect(try !fixture.remove("k1"))
+    #expect(storage.hasBars.load(ordering: .relaxed) == false)
+    #expect(try fixture.get("k1") == nil && storage.stats.count == (isOnAll ? 0 : 1))
+  }
+
   /// Threads with keys of their own, each of which must find what it has put, while another one
   /// empties memory and does what can wait.
   @Test(arguments: [WritePolicy.through, .onEviction])

@@ -2,48 +2,45 @@ import CSystem
 import Synchronization
 
 /// Bars: a write of this process has failed, so the store may have an older value of its key. Until
-/// that value is removed, no read of this process finds it. Other processes do.
+/// that value is removed, no read of this process finds it. Reads of other processes do.
 ///
 /// A write fails while the store is out of service, and while a process that is stopped has the
-/// directory's lock. The next write drops the bars first: it removes each key's entry, unless that is
-/// newer than the write that failed. If there are more than `mostBarred`, every key is barred, and
-/// the drop clears the store.
+/// directory's lock. The next write drops the bars first: it removes each key's entry, unless that
+/// entry is newer than the write that failed. If there are more than `Bars.most`, every key is
+/// barred, and the drop clears the store.
+///
+/// A drop removes the entries with no lock but `serviceLock`. The bars stay until it has ended, so
+/// a drop that fails leaves them as they were. A bar that begins during a drop has a higher number
+/// than the dropped one of its key, and stays.
 extension LogStorage {
-  private static let mostBarred = 65_536
-
-  /// `key`: nil, and every key is barred.
-  func bar(_ key: Bytes?) {
-    let newest = Int64(bitPattern: firstVersion &- 1)
+  /// `key`: nil, and every key is barred. `hash`: of the tiers above.
+  func bar(_ key: Bytes?, _ hash: UInt64) {
+    let newest = firstVersion &- 1
     stateLock.withLock {
+      lastBar += 1
+      if let key { bars.remove(key, hash) }
       // A key that there is no memory for stands for every key.
-      let isNoted = key.map { (try? barred.append($0, newest)) != nil } ?? false
-      barredCount += 1
-      if !isNoted || barredCount > LogStorage.mostBarred {
-        barsOfAll += 1
-        barredCount = 0
-        barred.removeAll()
+      let isNoted =
+        key.map { bars.insert($0, hash, version: newest, lastBar, isOfDamage: false) } ?? false
+      if !isNoted {
+        barOfAll = lastBar
+        bars.removeAll(before: lastBar)
       }
       hasBars.store(true, ordering: .releasing)
     }
   }
 
+  /// Every write is committed when `write` returns, so only bars make a difference.
+  func isPending(_ key: Bytes, _ hash: UInt64) -> Bool { isBarred(key, hash) }
+
   @inline(__always)
-  func isBarred(_ key: Bytes) -> Bool {
-    hasBars.load(ordering: .acquiring) && isAmongBars(key)
+  func isBarred(_ key: Bytes, _ hash: UInt64) -> Bool {
+    hasBars.load(ordering: .acquiring) && isAmongBars(key, hash)
   }
 
   @inline(never)
-  private func isAmongBars(_ key: Bytes) -> Bool {
-    stateLock.withLock {
-      if barsOfAll > 0 { return true }
-      var isFound = false
-      func look(_ other: Bytes, _ version: Int64) {
-        isFound = isFound || other.hasSameBytes(as: key)
-      }
-      barred.forEach(look)
-      leaving.forEach(look)
-      return isFound
-    }
+  private func isAmongBars(_ key: Bytes, _ hash: UInt64) -> Bool {
+    stateLock.withLock { barOfAll != 0 || bars.find(key, hash) != nil }
   }
 
   /// Drops the bars, if there are any: before a write, which holds no lock of the storage.
@@ -64,35 +61,38 @@ extension LogStorage {
   /// With `serviceLock` held, or before any other thread has the storage. `upToTheirVersions`: false
   /// where the versions of the store may not be those of the bars.
   func dropBars(from store: LogStore, upToTheirVersions: Bool) throws(Failure) {
-    let ofAll = stateLock.withLock { () -> Int in
-      // Of a drop that has failed some are left.
-      leaving.forEach { key, version in
-        if (try? barred.append(key, version)) == nil { barsOfAll += 1 }
-      }
-      leaving.removeAll()
-      swap(&leaving, &barred)
-      barredCount = 0
-      return barsOfAll
-    }
-    var failure: Failure?
-    if ofAll > 0 {
+    let lifted = liftBars()
+    if lifted.isEmpty { return }
+    if lifted.all != 0 {
       try store.clear()
     } else {
       let now = Moment.at(Clock.read(CLOCK_REALTIME))
-      leaving.forEach { key, version in
-        guard failure == nil else { return }
-        var write = LogWrite(.remove, key, store.hash.entry(key))
-        write.counterHash = hash.entry(key)
-        if upToTheirVersions { write.condition = .upTo(UInt64(bitPattern: version)) }
+      for i in 0..<lifted.count {
+        let bar = lifted[i]
+        var write = LogWrite(.remove, bar.key, own(bar.hash, bar.key, in: store))
+        write.counterHash = bar.hash
+        if upToTheirVersions { write.condition = .upTo(bar.version) }
         store.write(&write, at: now)
-        failure = write.failure
+        if let failure = write.failure { throw failure }
       }
     }
-    if let failure { throw failure }
-    stateLock.withLock {
-      leaving.removeAll()
-      barsOfAll -= ofAll
-      hasBars.store(barsOfAll > 0 || !barred.isEmpty, ordering: .releasing)
-    }
+    forget(lifted)
+  }
+
+  private func liftBars() -> LiftedBars {
+    stateLock.lock()
+    defer { stateLock.unlock() }
+    var lifted = bars.lift(Bars.most)
+    lifted.all = barOfAll
+    return lifted
+  }
+
+  /// The entries of these bars have been removed.
+  private func forget(_ lifted: borrowing LiftedBars) {
+    stateLock.lock()
+    defer { stateLock.unlock() }
+    bars.remove(lifted)
+    if barOfAll == lifted.all { barOfAll = 0 }
+    hasBars.store(barOfAll != 0 || !bars.isEmpty, ordering: .releasing)
   }
 }

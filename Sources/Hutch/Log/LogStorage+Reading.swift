@@ -1,9 +1,11 @@
+import Synchronization
+
 /// Reads: they take no lock. Every one compares the value with its check, whatever the options say.
 extension LogStorage {
   func get(
     _ key: Bytes, _ hash: UInt64, at moment: Moment, isAccess: Bool
   ) throws(Failure) -> Block? {
-    guard let store = live, !isBarred(key) else { return missed(isAccess) }
+    guard let store = live, !isBarred(key, hash) else { return missed(isAccess) }
     return try store.get(key, own(hash, key, in: store), at: moment, isAccess: isAccess)
   }
 
@@ -33,7 +35,7 @@ extension LogStorage {
   }
 
   func info(_ key: Bytes, _ hash: UInt64, at moment: Moment) throws(Failure) -> Record? {
-    guard let store = live, !isBarred(key) else { return nil }
+    guard let store = live, !isBarred(key, hash) else { return nil }
     return store.info(key, own(hash, key, in: store), at: moment)
   }
 
@@ -64,7 +66,9 @@ extension LogStorage {
     let isFirst = position.newest == nil
     var place = LogPlace(next: isFirst ? 0 : UInt64(clamping: position.last))
     let count = try store.walk(&place, limit: limit, at: moment) { key, record in
-      if !isBarred(key) { visit(key, record) }
+      if !hasBars.load(ordering: .acquiring) || !isBarred(key, hash.entry(key)) {
+        visit(key, record)
+      }
     }
     position.newest = 0
     position.last = Int64(clamping: place.next)

@@ -17,7 +17,7 @@ extension LogStorage {
       }
     } catch {
       counters.failures.count()
-      bar((write.entry?.key).map { Bytes($0) })
+      bar((write.entry?.key).map { Bytes($0) }, write.hash)
       write.result.failure = error
       write.result.outcome = .failed
     }
@@ -66,7 +66,7 @@ extension LogStorage {
         counters.refusals.count()
       } else {
         counters.failures.count()
-        bar(key)
+        bar(key, write.hash)
       }
     }
   }
@@ -75,6 +75,6 @@ extension LogStorage {
     write.result.failure = downFailure
     write.result.outcome = .failed
     // Of a clear every key.
-    bar((write.entry?.key).map { Bytes($0) })
+    bar((write.entry?.key).map { Bytes($0) }, write.hash)
   }
 }

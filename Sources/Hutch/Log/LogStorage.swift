@@ -12,7 +12,8 @@ import Synchronization
 ///     +Service             out of service and back, the end, a fork
 ///     +Destroying          a directory without it
 ///
-/// A write is committed when `write` returns, so nothing is ever pending or undecided.
+/// A write is committed when `write` returns, so nothing is ever undecided, and nothing pending but
+/// bars.
 /// Whatever the sharing, several processes may have the directory open, at least a process and its
 /// forked children; so memory tiers always go by `shared`. What is to be written on eviction
 /// is written at once, which costs less than to remember it.
@@ -53,12 +54,11 @@ final class LogStorage: Storage, @unchecked Sendable {
   var isTold = true
   /// Whether the observer is to be told that it is in service again.
   var isBack = false
-  /// The bars (LogStorage+Bars): those that no drop has begun with, and how many they are; those that
-  /// a drop removes; and how often every key was barred since the last drop.
-  var barred = KeyList()
-  var barredCount = 0
-  var leaving = KeyList()
-  var barsOfAll = 0
+  /// The bars on single keys (LogStorage+Bars); the number of the newest bar on every key, 0 if there
+  /// is none; and the number of the newest bar.
+  var bars = Bars()
+  var barOfAll: UInt64 = 0
+  var lastBar: UInt64 = 0
   /// Whether there is a bar. Stored with `stateLock` held; loaded without it, acquire.
   let hasBars = Atomic<Bool>(false)
 

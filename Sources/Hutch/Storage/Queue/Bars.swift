@@ -3,7 +3,7 @@
 /// to a version, and ends with the transaction that removes the entry, or with the next write of
 /// the key.
 ///
-/// Under the lock of the queue (WriteQueue). Each operation on one key is O(1). The bars are dense
+/// Under the lock of their owner (WriteQueue, LogStorage). Each operation on one key is O(1). The bars are dense
 /// in one array; `heads` and `next` chain those with the same hash bits. A bar is 40 bytes and a
 /// block with the key.
 struct Bars: ~Copyable {
@@ -12,7 +12,7 @@ struct Bars: ~Copyable {
     let block: UnsafeMutableRawPointer
     let hash: UInt64
     let version: UInt64
-    /// When it began, in the queue's order.
+    /// When it began, in the owner's order.
     let sequence: UInt64
     /// The entry was found damaged; no write of it has failed.
     let isOfDamage: Bool
@@ -22,7 +22,7 @@ struct Bars: ~Copyable {
     var key: Bytes { UnownedBlock(block).key }
   }
 
-  /// Beyond this the queue bars everything at once, which costs every entry.
+  /// Beyond this the owner bars everything at once, which costs every entry.
   static let most = 65_536
 
   private var bars = GrowingArray<Bar>()
@@ -120,6 +120,17 @@ struct Bars: ~Copyable {
     }
   }
 
+  /// The entries of these bars have been removed. A bar that has begun on one of the keys since
+  /// stays.
+  mutating func remove(_ lifted: borrowing LiftedBars) {
+    for i in 0..<lifted.count {
+      let bar = lifted[i]
+      if let index = index(bar.key, bar.hash), bars[index].sequence == bar.sequence {
+        remove(at: index)
+      }
+    }
+  }
+
   /// Up to `limit` of them, for a transaction.
   func lift(_ limit: Int) -> LiftedBars {
     var lifted = LiftedBars()
@@ -131,7 +142,7 @@ struct Bars: ~Copyable {
 /// Bars whose rows a transaction removes. Their keys stay valid when the bars end.
 struct LiftedBars: ~Copyable {
   private var bars = GrowingArray<Bars.Bar>()
-  /// The queue's bar on everything; 0: none.
+  /// The owner's bar on everything; 0: none.
   var all: UInt64 = 0
 
   init() {}

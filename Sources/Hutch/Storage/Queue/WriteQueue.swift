@@ -374,11 +374,7 @@ final class WriteQueue {
   func forget(_ lifted: borrowing LiftedBars) {
     lock.lock()
     defer { lock.unlock() }
-    for index in 0..<lifted.count {
-      let bar = lifted[index]
-      // Another one may have begun since.
-      if bars.find(bar.key, bar.hash)?.sequence == bar.sequence { removeBar(bar.key, bar.hash) }
-    }
+    changingBars { (bars: inout Bars) in bars.remove(lifted) }
     if lifted.all != 0 {
       dropBars(before: lifted.all + 1)
       if barSequence <= lifted.all { setBoundary(clear: clearSequence, bar: 0) }
