@@ -419,8 +419,9 @@ typedef struct hutch_options {
   uint32_t storage;    /* HUTCH_STORAGE_*; DEFAULT */
   uint32_t durability; /* HUTCH_DURABILITY_*; DEFAULT */
   uint32_t sharing;    /* HUTCH_SHARING_*; DEFAULT */
-  /* The largest number of threads that the cache makes for its tasks and its
-     maintenance, at most 256. 0: 2. See HUTCH_OPEN_NO_THREADS. */
+  /* The largest number of tasks that the cache runs at once, at most 256. 0: 2. The cache
+     makes a thread for each, and one more for deadlines and maintenance when all of them
+     are busy. See HUTCH_OPEN_NO_THREADS. */
   uint32_t workers;
   /* HUTCH_STORAGE_MIXED: a value with more bytes than this gets a file of its own.
      HUTCH_NO_LIMIT: no value does. 0: 20,480. From that size on, a put and a get of a
@@ -1837,9 +1838,11 @@ HUTCH_API hutch_status hutch_maintain(hutch_cache *cache, int64_t budget);
  *     older value any more; other processes still do.
  *   - hutch_hold_files holds the files that its own process would remove.
  *   - A process that is alone may keep a read transaction of the database between reads.
- *     Its maintenance ends the transaction when another process comes. While functions of
- *     the host occupy all its workers no maintenance runs, the database's log grows, and
- *     puts of the other process may answer HUTCH_OUTCOME_NO_SPACE (see THE DIRECTORY).
+ *     Its maintenance ends the transaction within about a second when another process
+ *     comes, also while functions of the host occupy all its workers. In a cache that is
+ *     suspended, or was opened with HUTCH_OPEN_NO_THREADS, only hutch_maintain does that.
+ *     Until then the database's log grows, and puts of the other process may answer
+ *     HUTCH_OUTCOME_NO_SPACE (see THE DIRECTORY).
  *   - While it is open, the directory takes 260 KiB more, outside the limit.
  *
  * FORK

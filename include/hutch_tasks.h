@@ -232,8 +232,9 @@ HUTCH_API hutch_status hutch_queue_create(const hutch_queue_options *options, hu
 /*
  * hutch_cache_queue - the queue on which a cache's tasks run
  *
- * *out: a new reference. The queue also accepts functions of the host. After the close of
- * the cache it returns HUTCH_CLOSED. Since 0.1.
+ * *out: a new reference. The queue also accepts functions of the host. The queue makes one
+ * thread more than its width for the cache's maintenance if all its threads are busy. After
+ * the close of the cache it returns HUTCH_CLOSED. Since 0.1.
  */
 HUTCH_API hutch_status hutch_cache_queue(hutch_cache *cache, hutch_queue **out);
 

@@ -1,6 +1,10 @@
 /* One process on a directory that it shares (HUTCH_SHARING_SHARED), between its memory tier and its
-   disk tier: conditions, which are decided with the commit. */
+   disk tier: conditions, which are decided with the commit. And a process that was alone, and does
+   nothing of its own when another one comes. */
+#define _GNU_SOURCE
 #include "check.h"
+
+#include <unistd.h>
 
 /* A clock that looks around whenever it is asked: between the commit of a put under a condition
    and what memory learns of it, say. */
@@ -100,4 +104,54 @@ TEST(what_memory_alone_had_is_not_taken_twice) {
   }
   hutch_cache_release(memory);
   end_looking(&l);
+}
+
+/* ------------------------------------------------- a process whose only worker is blocked */
+
+static void block_until_the_end(void *context, const hutch_completion *completion) {
+  (void)context, (void)completion;
+  tell_ready();
+  await_end();
+}
+
+PROCESS(reads_and_then_blocks_its_worker, directory) {
+  hutch_options options = unlimited_options();
+  options.sharing = HUTCH_SHARING_SHARED;
+  options.workers = 1;
+  hutch_cache *cache = open_cache(directory, &options);
+  hutch_cache *disk = tier_of(cache, HUTCH_TIER_DISK);
+  CHECK_OK(put_text(cache, "key", "value"));
+  /* The reads after the first one use a transaction that the process keeps. */
+  for (int i = 0; i < 3; i++) CHECK_TEXT(disk, "key", "value");
+  hutch_cache_release(disk);
+  hutch_task_options blocking = {.struct_size = sizeof blocking, .complete = block_until_the_end};
+  hutch_task *task;
+  CHECK_OK(hutch_get_async(cache, KEY("key"), &blocking, &task));
+  CHECK_OK(hutch_task_wait(task, HUTCH_FOREVER));
+  hutch_task_release(task);
+  CHECK_OK(hutch_close(cache));
+}
+
+TEST(a_process_whose_only_worker_is_blocked_does_not_use_up_the_space_of_others) {
+  path directory = scratch("cache");
+  process other = start_process("reads_and_then_blocks_its_worker", directory.text);
+  await_ready(&other);
+  hutch_options options = unlimited_options();
+  options.sharing = HUTCH_SHARING_SHARED;
+  options.disk.cost = 4 << 20;
+  hutch_cache *cache = open_cache(directory.text, &options);
+  hutch_put_options put = put_options();
+  put.write_policy = HUTCH_WRITE_DISK;
+  char data[1000] = {0};
+  hutch_put_result result = new_result();
+  /* While the transaction is kept the log grows, and the puts come to its limit. They are stored
+     again once the other process's maintenance has ended it. */
+  int puts = 0;
+  do {
+    hutch_status status = hutch_put(cache, KEY("other"), data, sizeof data, &put, &result);
+    CHECK(status == HUTCH_OK || status == HUTCH_NO_SPACE);
+    if (result.disk != HUTCH_OUTCOME_STORED) usleep(10000);
+  } while (++puts < 2000 || result.disk != HUTCH_OUTCOME_STORED);
+  CHECK_OK(hutch_close(cache));
+  CHECK_EQUAL(0, end_process(&other));
 }

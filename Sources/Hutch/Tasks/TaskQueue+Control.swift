@@ -24,10 +24,10 @@ extension TaskQueue {
     let isStopped = stop(task)
     let isForPort = isStopped && task.port != nil
     if isStopped && !isForPort { completions.append(task) }
-    let signals = wantsWorker()
+    let sleeper = workerToWake()
     let drops = takeDeferredDrops()
     lock.unlock()
-    if signals { wake.signal() }
+    signal(sleeper)
     TaskQueue.dropAll(drops)
     if isForPort { retireIntoPort(task) }
     return (state, isAsked)
@@ -166,10 +166,10 @@ extension TaskQueue {
         if task.port != nil { toPorts.append(task) } else { completions.append(task) }
       }
     }
-    let signals = wantsWorker()
+    let sleeper = workerToWake()
     let drops = takeDeferredDrops()
     lock.unlock()
-    if signals { wake.signal() }
+    signal(sleeper)
     TaskQueue.dropAll(drops)
     while let task = toPorts.popFirst() { retireIntoPort(task) }
     return cancelled
@@ -187,9 +187,9 @@ extension TaskQueue {
   func setWidth(_ width: Int) {
     lock.lock()
     self.width = width
-    let signals = wantsWorker()
+    let sleeper = workerToWake()
     lock.unlock()
-    if signals { wake.signal() }
+    signal(sleeper)
   }
 
   func suspend() { lock.withLock { suspensions += 1 } }
@@ -199,9 +199,9 @@ extension TaskQueue {
     lock.lock()
     let isSuspended = suspensions > 0
     if isSuspended { suspensions -= 1 }
-    let signals = wantsWorker()
+    let sleeper = workerToWake()
     lock.unlock()
-    if signals { wake.signal() }
+    signal(sleeper)
     return isSuspended
   }
 }

@@ -6,10 +6,11 @@ import CSystem
 /// worker wakes at the first deadline, and a worker that returns from a task checks the deadlines
 /// too, by a coarse clock. If all threads are within functions of the host when a task with a
 /// deadline is queued, or enter them while such a task waits, the queue makes one thread more than
-/// its width, to keep the time. That thread runs tasks like the others, and makes the completions
-/// of tasks that have ended. A deadline waits for a thread only if that thread is within a
-/// completion too, or could not be made. In a queue without threads, the host's call that runs the
-/// queue checks the deadlines.
+/// its width, to keep the time. It also makes that thread if it has background work. That thread
+/// runs tasks like the others, makes the completions of tasks that have ended, and carries out the
+/// background work beyond the width. A deadline, or the background work, waits for a thread only if
+/// that thread is within a completion too, or could not be made. In a queue without threads, the
+/// host's call that runs the queue checks the deadlines.
 ///
 /// The work of a parked task waits for something other than a place of the width. It has returned,
 /// and is called again after `resume`, or when the task is due.
@@ -50,24 +51,31 @@ extension TaskQueue {
     }
   }
 
-  /// Called under the lock, when the first deadline has changed. True: a sleeping worker must be
-  /// woken, as by `wantsWorker`.
-  func wantsTimekeeper() -> Bool {
-    guard hasThreads else { return false }
-    if sleeping > waking {
-      waking += 1
-      return true
-    }
-    makeTimekeeper()
-    return false
+  /// Called under the lock, when the first deadline has changed: a sleeping thread that the caller
+  /// must wake, as by `workerToWake`.
+  func timekeeperToWake() -> Sleeper {
+    guard hasThreads else { return .none }
+    let sleeper = wakeOne()
+    if sleeper == .none { makeTimekeeper() }
+    return sleeper
   }
 
-  /// Called under the lock: makes a thread if there are deadlines and no thread checks them.
+  /// Called under the lock: makes a thread if there are deadlines or background work, and every
+  /// thread is within a task or a completion.
   func makeTimekeeper() {
-    guard deadlines.first != nil, hasThreads, !isStopping, sleeping == 0,
+    guard deadlines.first != nil || !backgroundIsOff, hasThreads, !isStopping, noneSleeps,
       busyThreads >= threads.count, threads.count <= min(width, TaskQueue.mostThreads)
     else { return }
     try? spawn()
+  }
+
+  /// Called under the lock by a worker that is about to run a task: another thread keeps the time
+  /// from here on. It is made if none sleeps. A thread that fell asleep while the background work
+  /// ran is woken, since it does not know when that is due.
+  func handOverTime() -> Sleeper {
+    if timekeeper == .none && backgroundRests && sleeping > waking { return wakeOne() }
+    makeTimekeeper()
+    return .none
   }
 
   // MARK: parking
@@ -107,9 +115,9 @@ extension TaskQueue {
     lock.lock()
     if task.pointee.state == .running { task.pointee.marks.insert(.resumed) }
     if task.pointee.state == .parked { queueAgain(task) }
-    let signals = wantsWorker()
+    let sleeper = workerToWake()
     lock.unlock()
-    if signals { wake.signal() }
+    signal(sleeper)
   }
 
   /// Called under the lock.
@@ -126,10 +134,10 @@ extension TaskQueue {
     lock.lock()
     advance(task)
     task.pointee.flags.remove(.keyed)
-    let signals = wantsWorker()
+    let sleeper = workerToWake()
     let drops = takeDeferredDrops()
     lock.unlock()
-    if signals { wake.signal() }
+    signal(sleeper)
     TaskQueue.dropAll(drops)
   }
 }

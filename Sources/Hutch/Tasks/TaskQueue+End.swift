@@ -34,9 +34,10 @@ extension TaskQueue {
       task.drop()
       throw error
     }
-    let signals = wantsWorker()
+    let sleeper = workerToWake()
+    if sleeper == .none { makeTimekeeper() }
     lock.unlock()
-    if signals { wake.signal() }
+    signal(sleeper)
   }
 
   /// Runs the background work as soon as possible, once more if it is running.
@@ -46,9 +47,9 @@ extension TaskQueue {
     backgroundIsWanted = true
     let wasEnded = background?.pointee.state == .ended
     if wasEnded { tick(isIdle: true) }
-    let signals = wasEnded && wantsWorker()
+    let sleeper = wasEnded ? workerToWake() : .none
     lock.unlock()
-    if signals { wake.signal() }
+    signal(sleeper)
   }
 
   func retireBackground(_ task: TaskPointer) {
@@ -105,9 +106,9 @@ extension TaskQueue {
   func giveUp(_ owner: TaskOwner) {
     lock.lock()
     hurry(owner)
-    let signals = wantsWorker()
+    let sleeper = workerToWake()
     lock.unlock()
-    if signals { wake.signal() }
+    signal(sleeper)
     guard !hasThreads else { return }
     let pointer = Unmanaged.passUnretained(owner).toOpaque()
     _ = cancelQueued { !$0.isOf(pointer) || $0.pointee.state == .queued }
@@ -133,8 +134,8 @@ extension TaskQueue {
     if !hasThreads || isWorker { run(until: deadline, share) }
     lock.lock()
     defer { lock.unlock() }
-    let signals = wantsWorker()
-    if signals { wake.signal() }
+    let sleeper = workerToWake()
+    signal(sleeper)
     while !isDone() {
       if !wait(until: deadline) { return false }
     }
@@ -190,7 +191,7 @@ extension TaskQueue {
     }
     isStopping = true
     lock.unlock()
-    wake.broadcast()
+    wakeAll()
     leaveThreads(by: deadline)
   }
 
@@ -202,7 +203,7 @@ extension TaskQueue {
     isStopping = true
     let isIdle = pending == 0 && heldCount == 0
     lock.unlock()
-    wake.broadcast()
+    wakeAll()
     if !hasThreads {
       _ = cancelQueued { _ in false }
       run(until: Deadline(after: Int64.max))

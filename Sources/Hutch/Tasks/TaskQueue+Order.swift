@@ -103,7 +103,13 @@ extension TaskQueue {
   @_optimize(speed)
   func take(_ share: Share = .all) -> TaskPointer? {
     if let task = completions.popFirst() { return task }
-    guard running < width, share != .completions else { return nil }
+    guard share != .completions else { return nil }
+    guard running < width else {
+      guard share == .all, let task = waitingBackground else { return nil }
+      removeFromLane(task)
+      start(task)
+      return task
+    }
     if share == .closing || isSuspended { return closing.first.map { begin($0) } }
     if !oldestRuns, let task = oldest() {
       oldestRuns = true
@@ -125,6 +131,13 @@ extension TaskQueue {
     }
     guard let next, !next.isMarked(.behind) else { return nil }
     return next
+  }
+
+  /// Called under the lock: the background work if it is queued. While tasks occupy the whole width,
+  /// a free thread carries it out beyond the width, and `running` does not count it.
+  private var waitingBackground: TaskPointer? {
+    guard !isSuspended, let background, background.pointee.state == .queued else { return nil }
+    return background
   }
 
   @_optimize(speed)
@@ -170,7 +183,7 @@ extension TaskQueue {
   /// Called under the lock: true if there is a task to take.
   var hasMore: Bool {
     if completions.first != nil { return true }
-    guard running < width else { return false }
+    guard running < width else { return waitingBackground != nil }
     if closing.first != nil { return true }
     return !isSuspended && (high.first ?? normal.first ?? low.first) != nil
   }

@@ -10,23 +10,54 @@ extension TaskQueue {
     try spawn()
   }
 
-  /// Called under the lock. True: the caller must wake a sleeping worker after it has released the
-  /// lock. Makes a worker if none sleeps and all are busy.
+  /// Called under the lock: the sleeping thread that the caller must `signal` after it has released
+  /// the lock. Makes a worker if none sleeps and all are busy.
   @_optimize(speed)
-  func wantsWorker() -> Bool {
-    guard hasThreads, hasMore else { return false }
-    if sleeping > waking {
-      waking += 1
-      return true
-    }
+  func workerToWake() -> Sleeper {
+    guard hasThreads, hasMore else { return .none }
+    let sleeper = wakeOne()
     // A worker that is being woken takes care of the rest. Without another thread the queue is
     // slower. A queue that ends joins its threads and makes no more.
-    if !isStopping && sleeping == 0 && busyThreads >= threads.count
+    if sleeper == .none && !isStopping && noneSleeps && busyThreads >= threads.count
       && threads.count < min(width, TaskQueue.mostThreads)
     {
       try? spawn()
     }
-    return false
+    return sleeper
+  }
+
+  /// Which thread a caller wakes.
+  enum Sleeper {
+    case none
+    case worker
+    case timekeeper
+  }
+
+  var noneSleeps: Bool { sleeping == 0 && timekeeper == .none }
+
+  /// Called under the lock. The timekeeper is woken last, so that another thread need not be woken
+  /// to take its place.
+  func wakeOne() -> Sleeper {
+    if sleeping > waking {
+      waking += 1
+      return .worker
+    }
+    guard timekeeper == .asleep else { return .none }
+    timekeeper = .woken
+    return .timekeeper
+  }
+
+  func signal(_ sleeper: Sleeper) {
+    switch sleeper {
+    case .none: break
+    case .worker: wake.signal()
+    case .timekeeper: wakeTimekeeper.signal()
+    }
+  }
+
+  func wakeAll() {
+    wake.broadcast()
+    wakeTimekeeper.broadcast()
   }
 
   func spawn() throws(Failure) {
@@ -77,10 +108,10 @@ extension TaskQueue {
       }
       let drops = takeDeferredDrops()
       if done != nil { busyThreads += 1 }
-      let signals = done != nil && wantsWorker()
-      if done != nil && !signals { makeTimekeeper() }
+      var sleeper = done == nil ? .none : workerToWake()
+      if done != nil && sleeper == .none { sleeper = handOverTime() }
       lock.unlock()
-      if signals { wake.signal() }
+      signal(sleeper)
       aftermath?.run()
       TaskQueue.dropAll(drops)
       if let task = done { perform(task) }
@@ -90,28 +121,33 @@ extension TaskQueue {
     // For the other workers, and for `leaveThreads`.
     progress.broadcast()
     lock.unlock()
-    wake.broadcast()
+    wakeAll()
   }
 
-  /// Called under the lock: waits until there may be work, or a deadline passes. One of the
-  /// sleeping workers keeps the time of the background work.
+  /// Called under the lock: waits until there may be work, or a deadline passes. The first thread
+  /// that sleeps while the background work rests is the timekeeper, and wakes when that is due.
   private func sleep() {
-    let keepsTime =
-      !hasTimekeeper && !backgroundIsOff && background?.pointee.state == .ended
     let first = deadlines.first?.extras.pointee.due ?? Int64.max
-    let due = keepsTime ? min(first, backgroundDue) : first
-    sleeping += 1
-    if keepsTime { hasTimekeeper = true }
-    if due == Int64.max {
-      wake.wait(lock)
-    } else {
-      let pause = due - Clock.read(CLOCK_MONOTONIC)
-      if pause > 0 { wake.wait(lock, nanoseconds: pause) }
+    if timekeeper == .none && backgroundRests {
+      timekeeper = .asleep
+      sleep(on: wakeTimekeeper, until: min(first, backgroundDue))
+      timekeeper = .none
+      tick(isIdle: true)
+      return
     }
-    if keepsTime { hasTimekeeper = false }
+    sleeping += 1
+    sleep(on: wake, until: first)
     sleeping -= 1
     if waking > 0 { waking -= 1 }
-    if keepsTime { tick(isIdle: true) }
+  }
+
+  private func sleep(on condition: borrowing Condition, until due: Int64) {
+    if due == Int64.max {
+      condition.wait(lock)
+    } else {
+      let pause = due - Clock.read(CLOCK_MONOTONIC)
+      if pause > 0 { condition.wait(lock, nanoseconds: pause) }
+    }
   }
 
   // MARK: the host's threads

@@ -25,7 +25,9 @@ import Synchronization
 /// vain. The threads refer to the queue, so it lives as long as they do.
 ///
 /// Background work is one task of the queue itself, of low priority. It is queued again a while
-/// after its end, or at once if it reports more work.
+/// after its end, or at once if it reports more work. It does not wait for a place of the width:
+/// while functions of the host occupy every worker, one thread more carries it out
+/// (TaskQueue+Deadlines).
 ///
 /// After a fork the child has none of the threads: its handles on the queue and on tasks return
 /// HUTCH_FORKED. A cache that goes on in the child has a new queue there (`makeForChild`).
@@ -44,6 +46,8 @@ final class TaskQueue {
   let lock: Lock
   /// Workers sleep here.
   let wake: Condition
+  /// The timekeeper sleeps here.
+  let wakeTimekeeper: Condition
   /// Signals that a task has ended, or has left room.
   let progress: Condition
   private let hasher: KeyedHash
@@ -80,7 +84,7 @@ final class TaskQueue {
   var deferredDrops: TaskPointer?
 
   // Threads that wait: for `progress`, and among them for room; for `wake`, and how many of those
-  // have been signalled.
+  // have been signalled. The timekeeper is not among them.
   var waiters = 0
   var roomWaiters = 0
   var sleeping = 0
@@ -105,7 +109,17 @@ final class TaskQueue {
   var backgroundIsOff = true
   /// It was requested since it last began.
   var backgroundIsWanted = false
-  var hasTimekeeper = false
+  /// The sleeping thread that wakes when the background work is due. `woken`: it has been
+  /// signalled. While the background work rests and a thread sleeps that is not being woken, there
+  /// is a timekeeper.
+  enum Timekeeper {
+    case none
+    case asleep
+    case woken
+  }
+  var timekeeper = Timekeeper.none
+  /// The background work waits for its time.
+  var backgroundRests: Bool { !backgroundIsOff && background?.pointee.state == .ended }
   var ticks = 0
 
   init(
@@ -113,10 +127,12 @@ final class TaskQueue {
   ) throws(Failure) {
     let lock = try Lock()
     let wake = try Condition()
+    let wakeTimekeeper = try Condition()
     let progress = try Condition()
     let hasher = try KeyedHash()
     self.lock = lock
     self.wake = wake
+    self.wakeTimekeeper = wakeTimekeeper
     self.progress = progress
     self.hasher = hasher
     self.deliver = deliver
@@ -163,7 +179,7 @@ final class TaskQueue {
   @_optimize(speed)
   func submit(_ task: TaskPointer, _ spec: borrowing TaskSpec) throws(Failure) -> Status {
     lock.lock()
-    var signals = false
+    var sleeper = Sleeper.none
     do throws(Failure) {
       if spec.waitsForRoom { try waitForRoom(spec) }
       try checkOpen(spec)
@@ -181,9 +197,9 @@ final class TaskQueue {
       } else {
         try enqueue(task)
         pending += 1
-        signals = wantsWorker()
+        sleeper = workerToWake()
       }
-      if deadlines.first == task && !signals { signals = wantsTimekeeper() }
+      if deadlines.first == task && sleeper == .none { sleeper = timekeeperToWake() }
       count(spec.owner)
     } catch {
       lock.unlock()
@@ -192,7 +208,7 @@ final class TaskQueue {
     // The host's reference, before the queue's can be released.
     if spec.wantsHandle { task.retain() }
     lock.unlock()
-    if signals { wake.signal() }
+    signal(sleeper)
     return .done
   }
 

@@ -190,9 +190,9 @@ extension TaskQueue {
       task.pointee.status = error.status.code
       completions.append(task)
     }
-    let signals = wantsWorker()
+    let sleeper = workerToWake()
     lock.unlock()
-    if signals { wake.signal() }
+    signal(sleeper)
   }
 
   /// Takes over a task that has nothing to run, and that `pending` already counts, and makes its
@@ -211,9 +211,9 @@ extension TaskQueue {
     // completion is then made here, at the end of a task of another queue.
     let isLate = isStopping && (!hasThreads || exited > 0 || threads.isEmpty)
     if !isLate { try? makeThread() }
-    let signals = wantsWorker()
+    let sleeper = workerToWake()
     lock.unlock()
-    if signals { wake.signal() }
+    signal(sleeper)
     if isLate { run(until: Deadline(after: Int64.max), .completions) }
   }
 }

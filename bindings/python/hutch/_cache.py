@@ -121,9 +121,9 @@ class Cache(Entries):
         on_memory_warning, on_background: what notify removes from memory: "empty"
             (every entry; the default), "low_water" (down to low_water percent of
             the cost limit, by default 50) or "expired".
-        workers: the largest number of threads that the cache makes, for awaited
-            calls and for its maintenance; 0: none, and maintain does all of it.
-            None: 2.
+        workers: how many awaited calls run at once, each on a thread of the cache;
+            one more thread does its maintenance when all are busy. 0: no threads,
+            and maintain does all of it. None: 2.
         queue_length: how many awaited calls may wait; 0: any number.
         close_deadline: how long close waits for them, in seconds; None: 30;
             NO_LIMIT: until all have ended.
