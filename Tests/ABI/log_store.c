@@ -202,3 +202,40 @@ static void wait_for_stopped(void *context, int index) {
 TEST(a_stopped_process_costs_writers_their_patience_and_readers_nothing) {
   run_threads(2, wait_for_stopped, NULL);
 }
+
+/* ----------------------------------------------------- out of service and back */
+
+/* The changes of the disk tier's state, a letter each. */
+typedef struct changes {
+  char text[8];
+  int count;
+} changes;
+
+static void note_change(void *context, const hutch_event *event) {
+  changes *c = context;
+  if (c->count < (int)sizeof c->text - 1)
+    c->text[c->count++] = event->kind == HUTCH_EVENT_TIER_DOWN ? 'd' : 'u';
+}
+
+/* No maintenance runs: the write that notices a change tells of it. */
+TEST(the_writes_that_notice_a_change_of_state_tell_of_it) {
+  path directory = scratch("cache"), away = scratch("away");
+  hutch_options options = log_options();
+  options.flags |= HUTCH_OPEN_NO_THREADS;
+  hutch_cache *cache = open_cache(directory.text, &options);
+  changes c = {0};
+  CHECK_OK(hutch_set_listener(cache, HUTCH_EVENT_TIER_DOWN | HUTCH_EVENT_TIER_UP, note_change, &c,
+                              NULL));
+  CHECK_OK(put_text(cache, "key", "1"));
+  CHECK(rename(directory.text, away.text) == 0);
+  while (put_text(cache, "key", "2") == HUTCH_OK) usleep(1000);
+  CHECK(strcmp(c.text, "d") == 0);
+  CHECK(rename(away.text, directory.text) == 0);
+  /* A directory that could not be used is tried again after a second. */
+  while (put_text(cache, "key", "3") != HUTCH_OK) usleep(10000);
+  CHECK(strcmp(c.text, "du") == 0);
+  CHECK_OK(hutch_close(cache));
+  cache = open_cache(directory.text, &options);
+  CHECK_TEXT(cache, "key", "3");
+  CHECK_OK(hutch_close(cache));
+}

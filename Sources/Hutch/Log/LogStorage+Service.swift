@@ -45,10 +45,17 @@ extension LogStorage {
     stateLock.withLock {
       guard isUp else { return }
       reason = failure
-      isTold = false
-      postponeTry()
       up.store(false, ordering: .releasing)
+      noteChange(failure)
+      postponeTry()
     }
+  }
+
+  /// Called under `stateLock` when the store has gone out of service, with the reason, or is back.
+  func noteChange(_ failure: Failure?) {
+    untoldChanges = untoldChanges == 2 ? 1 : untoldChanges + 1
+    if let failure { lastFailure = failure }
+    owesNews.store(true, ordering: .relaxed)
   }
 
   func postponeTry() {
@@ -76,9 +83,8 @@ extension LogStorage {
     isListed.store(observer == nil, ordering: .relaxed)
     observer?.storeReturns(firstVersion)
     stateLock.withLock {
-      isBack = isTold
-      isTold = true
       up.store(true, ordering: .releasing)
+      noteChange(nil)
     }
     return true
   }
@@ -93,23 +99,24 @@ extension LogStorage {
     }
   }
 
-  /// Tells of a change of state, once, with no lock held.
+  /// Tells the observer of the changes that it does not know of, in their order. The caller holds
+  /// no lock.
   func tellState() {
-    guard let observer else { return }
-    var failure: Failure?
-    let isNews = stateLock.withLock { () -> Bool in
-      if !isUp && !isTold {
-        isTold = true
-        failure = reason
+    guard let observer, owesNews.load(ordering: .relaxed) else { return }
+    let (changes, isUp, failure) = stateLock.withLock { () -> (Int, Bool, Failure?) in
+      defer { untoldChanges = 0 }
+      owesNews.store(false, ordering: .relaxed)
+      return (untoldChanges, self.isUp, lastFailure)
+    }
+    // The last change led to `isUp`, the one before it to the other state.
+    for left in (0..<changes).reversed() {
+      if isUp == (left == 0) {
+        list()
+        observer.storeChanged(nil)
+      } else {
+        observer.storeChanged(failure)
       }
-      defer { isBack = false }
-      return isBack
     }
-    if isNews {
-      list()
-      observer.storeChanged(nil)
-    }
-    if let failure { observer.storeChanged(failure) }
   }
 
   var downFailure: Failure {
@@ -191,7 +198,8 @@ extension LogStorage {
     serviceLock.renew()
     sweepLock.renew()
     up.store(false, ordering: .releasing)
-    isTold = true
+    untoldChanges = 0
+    owesNews.store(false, ordering: .relaxed)
     isLeft = true
     reason = Failure(.forked, "the disk tier belongs to the parent of this process")
   }

@@ -63,8 +63,6 @@ extension LogStorage {
   // MARK: maintenance
 
   func maintain(at moment: Moment) -> Bool {
-    // A store that is back before its end was told would tell neither.
-    if !isUp { tellState() }
     guard isUp || reopen() else {
       tellState()
       return false

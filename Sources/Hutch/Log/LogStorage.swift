@@ -50,10 +50,13 @@ final class LogStorage: Storage, @unchecked Sendable {
   private(set) var place: Directory
   /// Why it is out of service.
   var reason: Failure?
-  /// Whether the observer has been told so.
-  var isTold = true
-  /// Whether the observer is to be told that it is in service again.
-  var isBack = false
+  /// Why it went out of service last. Unlike `reason` it stays when the store is back.
+  var lastFailure: Failure?
+  /// How many changes of `up` the observer does not know of: 0, 1 or 2. A third one cancels two.
+  var untoldChanges = 0
+  /// True if there are any. Stored with `stateLock` held; loaded without it, relaxed: the next call
+  /// tells of a change that this one misses.
+  let owesNews = Atomic<Bool>(false)
   /// The bars on single keys (LogStorage+Bars); the number of the newest bar on every key, 0 if there
   /// is none; and the number of the newest bar.
   var bars = Bars()
@@ -102,7 +105,7 @@ final class LogStorage: Storage, @unchecked Sendable {
     } catch {
       guard options.isOptional && error.isOfDirectory else { throw error }
       storage.reason = error
-      storage.isTold = false
+      storage.noteChange(error)
       storage.postponeTry()
     }
     storage.shared.isHandedOut = true
@@ -219,6 +222,7 @@ final class LogStorage: Storage, @unchecked Sendable {
   // MARK: what has gone
 
   var owesRemovals: Bool {
+    if owesNews.load(ordering: .relaxed) { return true }
     guard let store else { return false }
     return !store.owed.isEmpty
   }

@@ -177,9 +177,10 @@ protocol Storage: AnyObject {
   /// No other call waits for it.
   var stats: TierStats { get }
 
-  /// True if reads have found damaged entries whose removal `settle` would commit.
+  /// True if `settle` has something to do.
   var owesRemovals: Bool { get }
-  /// Commits the removal of damaged entries that reads have found. The caller holds no lock.
+  /// Commits the removal of damaged entries that reads have found, and tells the observer of what
+  /// it does not know yet. The caller holds no lock.
   func settle()
 
   /// Checks everything that is stored while other threads read and write, and repairs what it can.
