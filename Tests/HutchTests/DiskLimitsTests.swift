@@ -273,7 +273,7 @@ import Testing
   /// A file system of the test's own: what the tier does not take is free, or somebody else's.
   private func pretend(_ disk: DiskFixture, _ all: Int64, others: @escaping () -> Int64 = { 0 }) {
     let tier = disk.tier!
-    tier.spaceForTests = { [unowned tier] in
+    tier.committer.space.forTests = { [unowned tier] in
       (max(0, all - Int64(tier.stats.cost) - others()), all)
     }
   }

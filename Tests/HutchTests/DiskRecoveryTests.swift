@@ -214,11 +214,11 @@ import Testing
     defer { sqlite3_close(connection) }
     #expect(sqlite3_exec(connection, "BEGIN; SELECT count(*) FROM entries", nil, nil, nil) == 0)
     for i in 0..<1000 { disk.put("k\(i % 100)", DiskFixture.bytes(9000, seed: UInt64(i))) }
-    #expect(disk.tier.logPause.length > 0)
+    #expect(disk.tier.committer.logPause.length > 0)
     #expect(sqlite3_exec(connection, "COMMIT", nil, nil, nil) == 0)
-    disk.tier.logPause.end = 0
+    disk.tier.committer.logPause.expire()
     disk.put("k", [1])
-    #expect(disk.tier.logPause.length == 0)
+    #expect(disk.tier.committer.logPause.length == 0)
     disk.checkInvariants()
   }
 
@@ -239,9 +239,9 @@ import Testing
       }
     }
     #expect(refused > 100)
-    #expect(disk.tier.manifest!.log < 2 * Int(limit))
+    #expect(disk.tier.committer.manifest!.log < 2 * Int(limit))
     #expect(sqlite3_exec(connection, "COMMIT", nil, nil, nil) == 0)
-    disk.tier.logPause.end = 0
+    disk.tier.committer.logPause.expire()
     #expect(disk.put("k", [1]).outcome == .stored)
     disk.checkInvariants()
   }

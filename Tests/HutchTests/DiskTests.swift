@@ -262,16 +262,16 @@ import Testing
     disk.put("a", [1])
     let killed = try disk.copyOfKilled()
     try killed.open()
-    #expect(killed.tier.firstVersion >= first + DiskTier.versionLease)
+    #expect(killed.tier.firstVersion >= first + Committer.versionLease)
     try disk.reopen()
     #expect(disk.tier.firstVersion == first + 1)
     // A write far into the lease extends it.
     let write = disk.write(.put, Array("b".utf8), [1])
-    write.version = first + DiskTier.versionLease - 5
+    write.version = first + Committer.versionLease - 5
     write.write.entry!.version = write.version
     disk.run(write)
     let next = disk.query("SELECT next_version FROM meta")[0][0]
-    #expect(UInt64(next) >= write.version + DiskTier.versionLease / 2)
+    #expect(UInt64(next) >= write.version + Committer.versionLease / 2)
   }
 
   @Test func settlesItsStorageKind() throws {

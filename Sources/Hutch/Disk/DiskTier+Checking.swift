@@ -20,10 +20,10 @@ extension DiskTier {
       try checkSums(&report)
     } catch {
       note(error)
-      tellState()
+      service.tell(observer)
       throw isUp ? error : downFailure
     }
-    tellState()
+    service.tell(observer)
     return report
   }
 
@@ -53,21 +53,21 @@ extension DiskTier {
       transaction.hasChanged = true
       try transaction.manifest.reindex()
       // One key may have had two rows.
-      self.evictor.forgetCandidates()
+      committer.evictor.forgetCandidates()
     }
     if isUp, (try? integrityErrors()) == 0 { return }
-    try? writerLock.withLock { () throws(Failure) in try rewrite() }
+    try? committer.withTurn { () throws(Failure) in try rewrite() }
     if isUp, (try? integrityErrors()) == 0 { return }
-    writerLock.withLock { isCondemned = true }
-    goDown(Failure(.corrupt, "the manifest is damaged"))
-    tellState()
+    committer.withTurn { attachment.isCondemned = true }
+    service.goDown(Failure(.corrupt, "the manifest is damaged"))
+    service.tell(observer)
     guard reopen() else { throw downFailure }
   }
 
   /// The writer lock is held.
   private func rewrite() throws(Failure) {
-    try catchUp()
-    guard isUp, let manifest else { throw downFailure }
+    try committer.catchUp()
+    guard isUp, let manifest = committer.manifest else { throw downFailure }
     // Others are to ask the manifest if this does not come to its end.
     shared.willCommit()
     defer { readers.noteCommit() }
@@ -77,20 +77,20 @@ extension DiskTier {
       shared.forgetTransaction()
       throw error
     }
-    evictor.forgetCandidates()
+    committer.evictor.forgetCandidates()
     shared.ended()
     members.noteLearnt()
-    holdLimit(manifest)
-    publish(manifest.meta)
+    committer.holdLimit(manifest)
+    committer.publish(manifest.meta)
   }
 
   /// One transaction, with the writer lock taken for it.
   private func change(
     _ body: (inout Transaction) throws(Failure) -> Void
   ) throws(Failure) {
-    try writerLock.withLock { () throws(Failure) in
-      try checkService()
-      try transact(body)
+    try committer.withTurn { () throws(Failure) in
+      try committer.checkService()
+      try committer.transact(body)
     }
   }
 
@@ -172,9 +172,9 @@ extension DiskTier {
   /// A whole sweep, from its beginning.
   private func checkFiles(_ report: inout CheckReport) {
     while sweepOrphans() {}
-    writerLock.withLock { content.orphans.begin() }
+    committer.withTurn { content.orphans.begin() }
     while sweepOrphans() {}
-    report.orphans = writerLock.withLock { content.orphans.removed }
+    report.orphans = committer.withTurn { content.orphans.removed }
   }
 
   /// A row's value does not change while it has this id, so a wrong charge is still wrong when it

@@ -20,7 +20,7 @@ extension DiskTier: FileStorage {
   }
 
   func append(_ bytes: Bytes, to file: PendingFile) throws(Failure) {
-    try file.append(bytes) { makeRoom(Int64($0)) }
+    try file.append(bytes) { committer.makeRoom(Int64($0)) }
   }
 
   func finish(_ file: PendingFile) throws(Failure) { try file.finish(syncing) }
@@ -114,11 +114,11 @@ extension DiskTier: FileStorage {
 
   // MARK: holding
 
-  func hold() { writerLock.withLock { content.hold() } }
+  func hold() { committer.withTurn { content.hold() } }
 
   func release() {
     if members.isLeft { return }
-    writerLock.withLock { content.release(in: place) }
+    committer.withTurn { content.release(in: place) }
   }
 }
 

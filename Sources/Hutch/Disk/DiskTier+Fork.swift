@@ -27,12 +27,12 @@ extension DiskTier {
   /// No write is under way, says the caller. False: the child cannot have the directory, and no
   /// lock is held. Else `endFork`, or in the child `beginInChild`, is owed.
   func prepareFork(until end: Deadline) -> Bool {
-    guard writerMutex.lock(until: end) else { return false }
+    guard committer.mutex.lock(until: end) else { return false }
     do throws(Failure) {
       try members.makeForChild(place, until: end)
     } catch {
       counters.failures.add()
-      writerMutex.unlock()
+      committer.mutex.unlock()
       return false
     }
     if sleep(until: end) {
@@ -40,16 +40,16 @@ extension DiskTier {
       readers.endHold()
     }
     members.dropChild()
-    writerMutex.unlock()
+    committer.mutex.unlock()
     return false
   }
 
   /// Closes every connection. True: the readers' locks are held.
   private func sleep(until end: Deadline) -> Bool {
     guard readers.closeAndHold(until: end) else { return false }
-    if let manifest {
+    if let manifest = committer.manifest {
       manifest.leaveAsIs()
-      self.manifest = nil
+      committer.manifest = nil
       members.isAsleep = isUp
     }
     return true
@@ -75,7 +75,7 @@ extension DiskTier {
     service.letGo()
     queue.letGo()
     readers.endHold()
-    writerMutex.unlock()
+    committer.mutex.unlock()
   }
 
   // MARK: after
@@ -88,8 +88,8 @@ extension DiskTier {
 
   /// In the child. A store that is not prepared is the parent's alone.
   func beginInChild(isPrepared: Bool, observer: any StorageObserver) {
-    self.observer = observer
-    replaceIdleSearch()
+    committer.observer = observer
+    committer.replaceIdleSearch()
     guard isPrepared else {
       leave()
       return
@@ -99,32 +99,8 @@ extension DiskTier {
     letGo()
   }
 
-  /// The first turn after a fork opens the manifest.
-  func wake() throws(Failure) {
-    members.isAsleep = false
-    if members.hasParentsState { dropParentsState() }
-    guard isUp, manifest == nil else { return }
-    do throws(Failure) {
-      manifest = try Manifest.open(place, durability)
-    } catch {
-      goDown(error)
-      throw error
-    }
-    members.forgetSequence()
-  }
-
-  /// The work that this tier has under way is the parent's.
-  private func dropParentsState() {
-    members.dropParentsState()
-    content.forget()
-    evictor = Evictor()
-    sweeper = Sweeper()
-    upkeep = Upkeep()
-    accesses.forget()
-  }
-
   /// In the child: it has its turn before it leaves anything behind in the directory.
-  func awaken() { writerLock.withLock {} }
+  func awaken() { committer.withTurn {} }
 
   // MARK: a child without a part in the directory
 
@@ -133,14 +109,13 @@ extension DiskTier {
   /// Out of service for ever. Nothing of the parent's is closed or freed: it may be in the midst
   /// of a change, and SQLite's connections must not be touched.
   private func leave() {
-    if let manifest { _ = Unmanaged.passRetained(manifest) }
-    manifest = nil
+    committer.leave()
     members.leave()
     service.leave()
     readers.leaveBehind()
     queue.leaveBehind()
     accesses.leaveBehind()
     content.inFlight.leaveBehind()
-    writerMutex.renew()
+    committer.mutex.renew()
   }
 }

@@ -13,18 +13,18 @@ extension DiskTier {
   func maintain(at moment: Moment) -> Bool {
     guard isUp || reopen() else { return false }
     service.list(observer)
-    var hasMore = idle.run(in: self, at: moment)
+    var hasMore = committer.idle.run(in: self, at: moment)
     hasMore = sweepOrphans() || hasMore
 
-    writerLock.withLock {
-      guard isUp, let manifest else {
-        detach()
+    committer.withTurn {
+      guard isUp, let manifest = committer.manifest else {
+        committer.detach()
         hasMore = false
         return
       }
-      latestTime = moment.time
+      committer.latestTime = moment.time
       lookAfterOthers()
-      hasMore = keepFree() || hasMore
+      hasMore = committer.keepFree() || hasMore
       guard isUp else { return }
       do throws(Failure) {
         hasMore = try maintain(manifest) || hasMore
@@ -33,7 +33,7 @@ extension DiskTier {
         hasMore = false
       }
     }
-    tellState()
+    service.tell(observer)
     return hasMore
   }
 
@@ -41,39 +41,39 @@ extension DiskTier {
   private func maintain(_ manifest: Manifest) throws(Failure) -> Bool {
     // With no transaction under way, no commit would notice it.
     if manifest.hasMoved {
-      goDown(Failure(.tierDown, "the directory was removed or replaced"))
-      detach()
+      service.goDown(Failure(.tierDown, "the directory was removed or replaced"))
+      committer.detach()
       return false
     }
     var hasMore = false
     let most = DiskTier.rowsInSlice
-    if !upkeep.hasBegun {
-      upkeep.hasBegun = true
+    if !committer.upkeep.hasBegun {
+      committer.upkeep.hasBegun = true
       ManifestFile.removeOldDamaged(in: place)
-      if durability == .process { manifest.syncMark(in: place) }
+      if committer.durability == .process { manifest.syncMark(in: place) }
     }
     if queue.hasBars {
-      try attempt([])
+      try committer.attempt([])
       hasMore = queue.hasBars
     }
-    try transact { (transaction: inout Transaction) throws(Failure) in
-      let expired = try self.sweeper.sweepExpired(&transaction, most)
-      let purged = try self.sweeper.purge(&transaction, most)
-      let isPast = try self.sweeper.redateNewest(&transaction, most)
-      let isTight = try self.evictor.makeFit(
-        &transaction, &self.sweeper, sparing: transaction.manifest.lastID, most: most)
+    try committer.transact { (transaction: inout Transaction) throws(Failure) in
+      let expired = try self.committer.sweeper.sweepExpired(&transaction, most)
+      let purged = try self.committer.sweeper.purge(&transaction, most)
+      let isPast = try self.committer.sweeper.redateNewest(&transaction, most)
+      let isTight = try self.committer.evictor.makeFit(
+        &transaction, &self.committer.sweeper, sparing: transaction.manifest.lastID, most: most)
       hasMore =
-        hasMore || self.sweeper.isBehind || expired >= most || purged >= most || isPast || isTight
+        hasMore || committer.sweeper.isBehind || expired >= most || purged >= most || isPast || isTight
     }
 
     let monotonic = Clock.read(CLOCK_MONOTONIC)
-    if accesses.isHalfFull || monotonic - upkeep.lastFlush >= DiskTier.flushPeriod {
-      upkeep.isFlushing = true
+    if accesses.isHalfFull || monotonic - committer.upkeep.lastFlush >= DiskTier.flushPeriod {
+      committer.upkeep.isFlushing = true
     }
-    if upkeep.isFlushing {
-      upkeep.isFlushing = try flushAccesses(DiskTier.accessesInSlice)
-      upkeep.lastFlush = monotonic
-      hasMore = hasMore || upkeep.isFlushing
+    if committer.upkeep.isFlushing {
+      committer.upkeep.isFlushing = try committer.flushAccesses(DiskTier.accessesInSlice)
+      committer.upkeep.lastFlush = monotonic
+      hasMore = hasMore || committer.upkeep.isFlushing
     }
     guard isUp else { return false }
 
@@ -82,21 +82,15 @@ extension DiskTier {
     // The first one is synced (see Manifest.checkpoint): early, while there is little to sync,
     // and here rather than in a put.
     let due = manifest.isMarked ? min(2 << 20, SpaceLedger(limits).logBound / 2) : 512 << 10
-    if manifest.logUsed >= due { checkpoint(manifest, .restarting) }
+    if manifest.logUsed >= due { committer.checkpoint(manifest, .restarting) }
     guard isUp else { return false }
     // A few free pages are used again soon; many are given back.
     let pages = try manifest.pages
     if pages.free > 256 && pages.free > pages.all / 4 {
       hasMore = try manifest.vacuum(pages: 256) || hasMore
     }
-    publish(manifest.meta)
+    committer.publish(manifest.meta)
     return hasMore
-  }
-
-  /// Tells of a change of state, once, with no lock held.
-  func tellState() {
-    guard let observer, let failure = service.takeUntold() else { return }
-    observer.storeChanged(failure)
   }
 
   // MARK: orphans
@@ -105,7 +99,7 @@ extension DiskTier {
   func sweepOrphans() -> Bool {
     // Neither listing nor reading rows needs the writers to stand still, but how far it has
     // come does; slices are small, and there is nothing to do after a clean end.
-    writerLock.withLock {
+    committer.withTurn {
       guard isUp, content.maySweep else { return false }
       do throws(Failure) {
         if let after = content.orphans.wantsRowsAfter {

@@ -46,7 +46,7 @@ extension DiskTier {
     _ start: Int, _ count: Int, at moment: Moment, _ key: (Int) -> (Bytes, UInt64),
     into slice: inout ReadSlice
   ) throws(Failure) {
-    guard isUp, isSameManifest else { return }
+    guard isUp, committer.isSameManifest else { return }
     let filter = RowFilter(self, at: moment)
     // The queue first, then the rows: a write leaves it when its row is committed.
     var queued: UInt64 = 0
@@ -70,7 +70,7 @@ extension DiskTier {
           var entry = FoundEntry()
           let isThere = try reader.find(key, into: &entry) { (row) throws(Failure) in
             isVisible =
-              row.file == nil && self.knows(row.record.codec) && filter.shows(row, key)
+              row.file == nil && self.options.knows(row.record.codec) && filter.shows(row, key)
             return isVisible
           }
           guard isThere else {

@@ -8,7 +8,7 @@ extension DiskTier {
     directory: Directory, options: StorageOptions, clock: Clock
   ) throws(Failure) -> DiskTier {
     let tier = try DiskTier(directory, options, clock)
-    try tier.writerLock.withLock { () throws(Failure) in
+    try tier.committer.withTurn { () throws(Failure) in
       do throws(Failure) {
         guard directory.isOpen else {
           throw Failure(.badDirectory, "the directory cannot be opened")
@@ -33,7 +33,7 @@ extension DiskTier {
     // Before anything is touched, and again under the lock, when it counts.
     try refuseOthers(directory)
     let isNew = try members.acquire(directory, options.sharing)
-    met = Met()
+    attachment.begin()
     do throws(Failure) {
       let isAlone = try members.enter(
         options.sharing == .shared ? directory : nil, isNew: isNew)
@@ -47,7 +47,7 @@ extension DiskTier {
       begin(isAlone: isAlone)
       if !isAlone { try changeLimits() }
     } catch {
-      manifest = nil
+      committer.manifest = nil
       throw error
     }
   }
@@ -104,7 +104,7 @@ extension DiskTier {
       switch kind {
       case .ours:
         do throws(Failure) {
-          if isCondemned { throw Failure(.corrupt, "the manifest is damaged") }
+          if attachment.isCondemned { throw Failure(.corrupt, "the manifest is damaged") }
           return try openWhole(directory)
         } catch {
           // SQLITE_ERROR is the answer where tables are not there. SQLITE_TOOBIG is one of a
@@ -115,7 +115,7 @@ extension DiskTier {
           counters.damaged.add()
         }
         try setAside(directory)
-        isCondemned = false
+        attachment.isCondemned = false
       case .unreadable:
         counters.damaged.add()
         try setAside(directory)
@@ -123,7 +123,7 @@ extension DiskTier {
         break
       }
       try ManifestFile.create(
-        options.kind == .unspecified ? .mixed : options.kind, durability,
+        options.kind == .unspecified ? .mixed : options.kind, committer.durability,
         in: directory)
       kind = .ours
     }
@@ -132,14 +132,14 @@ extension DiskTier {
 
   private func setAside(_ directory: Directory) throws(Failure) {
     try ManifestFile.setAside(in: directory)
-    met.setAside = true
+    attachment.setAside = true
     shared.advanceEpoch()
     content.orphans.begin()
   }
 
   private func openWhole(_ directory: Directory) throws(Failure) -> Manifest {
-    let manifest = try Manifest.open(directory, durability)
-    met.unclean = !manifest.meta.isClean
+    let manifest = try Manifest.open(directory, committer.durability)
+    attachment.unclean = !manifest.meta.isClean
     let boot = Boot.current()
     // Where nothing was synced on the way, SQLite's pages may be of different ages after a loss
     // of power. A killed process loses nothing that it has written.
@@ -173,33 +173,34 @@ extension DiskTier {
     }
     if !meta.isClean || meta.owesSweep { content.orphans.begin() }
     // This opening has not synced the writes that a killed one left unsynced.
-    if meta.isClean || durability.rawValue < meta.durability.rawValue {
-      meta.durability = durability
+    if meta.isClean || committer.durability.rawValue < meta.durability.rawValue {
+      meta.durability = committer.durability
     }
     meta.isClean = false
     // Above the versions that this tier has handed out: the directory may have been brought back
     // from an older copy while the tier was down.
-    let first = max(meta.nextVersion, highestVersion &+ 1)
-    meta.nextVersion = first &+ DiskTier.versionLease
+    let first = max(meta.nextVersion, committer.highestVersion &+ 1)
+    meta.nextVersion = first &+ Committer.versionLease
     guard meta.isSound else { throw Failure(.corrupt, "the manifest has no versions left") }
     let limits = limitsToUse(opened.limits)
     try opened.commitOpening(meta, boot, limits)
-    liveLimits.set(limits)
+    committer.liveLimits.set(limits)
     leaseStart.store(first, ordering: .relaxed)
     shared.generation = meta.generation
-    use(opened, meta, directory)
-    if isSetBack { sweeper.noteSetBack() }
-    publish(meta)
+    committer.use(opened, meta)
+    service.move(to: directory)
+    if isSetBack { committer.sweeper.noteSetBack() }
+    committer.publish(meta)
   }
 
   /// The limits that are to hold, where the directory has these. The first time, those that the
   /// opening names change the directory's; a tier that comes back brings its own along.
   private func limitsToUse(_ directory: TierLimits?) -> TierLimits {
-    if hasLimits { return limits }
-    hasLimits = true
+    if attachment.hasLimits { return limits }
+    attachment.hasLimits = true
     guard let directory else { return options.limits }
     let wanted = directory.changed(options.given, to: options.limits)
-    met.changesLimits = wanted != directory
+    attachment.changesLimits = wanted != directory
     return wanted
   }
 
@@ -207,43 +208,15 @@ extension DiskTier {
   private func changeLimits() throws(Failure) {
     let wanted = limitsToUse(limits)
     guard wanted != limits else { return }
-    liveLimits.set(wanted)
+    committer.liveLimits.set(wanted)
     // The writes and the maintenance that come remove the entries that are too many.
-    try transact { (transaction: inout Transaction) throws(Failure) in
+    try committer.transact { (transaction: inout Transaction) throws(Failure) in
       transaction.hasChanged = true
       try transaction.manifest.write(wanted)
     }
   }
 
-  /// Begins to use a manifest.
-  func use(_ opened: Manifest, _ meta: Meta, _ directory: Directory) {
-    manifest = opened
-    content.forgetTrash()
-    evictor = Evictor()
-    sweeper = Sweeper()
-    upkeep = Upkeep()
-    idle.begin(meta.mayIdle || ages.timeToIdle != 0)
-    latestTime = max(latestTime, meta.lastTime)
-    counters.storage.store(meta.storage.rawValue, ordering: .relaxed)
-    service.move(to: directory)
-  }
-
   // MARK: out of service
-
-  /// From here on the tier has no entries and takes none. Called with any lock but the
-  /// state's; the next holder of the writer lock closes the connections.
-  func goDown(_ failure: Failure) { service.goDown(failure) }
-
-  /// Closes the connections that a tier still has open while it is down. The writer lock is held.
-  func detach() {
-    guard !isUp else { return }
-    // Also after a fork, when reads open theirs again before the manifest is.
-    readers.close()
-    guard let manifest else { return }
-    manifest.leaveAsIs()
-    self.manifest = nil
-    content.forgetTrash()
-  }
 
   /// A write finds the tier down. No lock is held.
   func reopenIfDue() {
@@ -254,10 +227,10 @@ extension DiskTier {
   /// is not held.
   func reopen() -> Bool {
     if members.isLeft { return false }
-    let isBack = writerLock.withLock { () -> Bool in
-      detach()
+    let isBack = committer.withTurn { () -> Bool in
+      committer.detach()
       guard !isUp else { return false }
-      if service.foundDamageItself { isCondemned = true }
+      if service.foundDamageItself { attachment.isCondemned = true }
       service.postponeTry()
       do throws(Failure) {
         // A directory that has been removed is not made again.
@@ -282,23 +255,21 @@ extension DiskTier {
     return isBack
   }
 
-  var downFailure: Failure { service.failure }
-
   // MARK: the end
 
   func close(lastVersion: UInt64) -> Failure? {
-    writerLock.withLock {
+    committer.withTurn {
       defer {
-        manifest = nil
+        committer.manifest = nil
         members.use(nil)
         service.close()
       }
       // Never in service: there is nothing to end.
       if members.lock == nil { return nil }
       // The cache above has ended.
-      defer { untold = DroppedEntries() }
-      guard isUp, let manifest else {
-        detach()
+      defer { committer.untold = DroppedEntries() }
+      guard isUp, let manifest = committer.manifest else {
+        committer.detach()
         return isRemoved ? nil : DiskTier.unclean(downFailure)
       }
       // Reads have ended, says the caller.
@@ -314,7 +285,7 @@ extension DiskTier {
           try end(manifest, lastVersion)
         } catch {
           guard error.status == .noSpace else { throw error }
-          _ = makeRoomLocked(1 << 20)
+          committer.makeRoomLocked(1 << 20)
           try end(manifest, lastVersion)
         }
         return nil
@@ -338,14 +309,14 @@ extension DiskTier {
 
   private func end(_ manifest: Manifest, _ lastVersion: UInt64) throws(Failure) {
     // Bars are in memory alone: without this the barred rows would be back.
-    for _ in 0..<64 where queue.hasBars { try attempt([]) }
+    for _ in 0..<64 where queue.hasBars { try committer.attempt([]) }
     for _ in 0..<2 {
-      while try flushAccesses(1024) {}
+      while try committer.flushAccesses(1024) {}
     }
     var meta = manifest.meta
     meta.isClean = true
     meta.owesSweep = content.end(in: place) || !content.orphans.isDone || shared.owesSweep
-    meta.lastTime = latestTime
+    meta.lastTime = committer.latestTime
     meta.nextVersion = max(firstVersion, min(lastVersion &+ 1, meta.nextVersion))
     try manifest.begin()
     do throws(Failure) {

@@ -8,7 +8,7 @@ extension DiskTier {
 
   func mayHold(_ key: Bytes, _ hash: UInt64) -> Bool {
     // The queue first: a write leaves it when its row is committed.
-    guard !isPending(key, hash), isUp, isSameManifest else { return true }
+    guard !isPending(key, hash), isUp, committer.isSameManifest else { return true }
     let generation = shared.generation
     var isThere = false
     do throws(Failure) {
@@ -30,6 +30,6 @@ extension DiskTier {
 
   func awaitDecision(_ key: Bytes, _ hash: UInt64) {
     guard let write = queue.undecided(key, hash) else { return }
-    while queue.waitOrLead(for: write) { lead() }
+    while queue.waitOrLead(for: write) { committer.lead() }
   }
 }

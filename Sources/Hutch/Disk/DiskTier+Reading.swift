@@ -181,7 +181,7 @@ extension DiskTier {
     _ key: Bytes, _ times: Record?, _ barred: UInt64?, at moment: Moment, wantsBlock: Bool,
     into entry: inout FoundEntry
   ) throws(Failure) -> Bool {
-    guard isUp, isSameManifest else { return false }
+    guard isUp, committer.isSameManifest else { return false }
     let filter = RowFilter(self, at: moment)
     var isVisible = false
     do throws(Failure) {
@@ -190,7 +190,7 @@ extension DiskTier {
         func judge(_ row: inout Row) {
           if let times { row.record.takeTimes(of: times) }
           if let barred, row.record.version <= barred { return }
-          isVisible = self.knows(row.record.codec) && filter.shows(row, key)
+          isVisible = self.options.knows(row.record.codec) && filter.shows(row, key)
         }
         guard wantsBlock else {
           return try reader.look(key, into: &entry) { (row) throws(Failure) in judge(&row) }
@@ -213,10 +213,6 @@ extension DiskTier {
     }
   }
 
-  /// Whether a row's value can be read: an entry of a codec that is not here is kept for when it
-  /// is.
-  func knows(_ codec: UInt32) -> Bool { codec == 0 || codec == options.codecID }
-
   func noteDamage(_ key: Bytes, _ hash: UInt64, _ version: UInt64) {
     counters.damaged.add()
     queue.barDamaged(key, hash, version: version)
@@ -230,7 +226,7 @@ extension DiskTier {
     // Every transaction removes barred rows; a removal that fails is tried again later.
     let barrier = QueuedWrite()
     queue.submit(barrier)
-    while queue.waitOrLead(for: barrier) { lead() }
+    while queue.waitOrLead(for: barrier) { committer.lead() }
   }
 
   /// A read has failed.
@@ -238,11 +234,17 @@ extension DiskTier {
     counters.failures.add()
     if failure.status == .corrupt {
       counters.damaged.add()
-      goDown(failure)
+      service.goDown(failure)
     }
     // Not SQLite's word, but ours: another directory is at the path.
-    if failure.status == .badDirectory && failure.sqlite == 0 { goDown(failure) }
+    if failure.status == .badDirectory && failure.sqlite == 0 { service.goDown(failure) }
   }
+}
+
+extension StorageOptions {
+  /// Whether a row's value can be read: an entry of a codec that is not here is kept for when it
+  /// is.
+  func knows(_ codec: UInt32) -> Bool { codec == 0 || codec == codecID }
 }
 
 /// The rows that a read may see. Made before the rows are read: rows only get newer.

@@ -20,123 +20,6 @@ import Synchronization
 /// files without rows once they are an hour old, or at once if its member is alone, since no other
 /// member's can be on their way; every member empties the trash once a minute.
 extension DiskTier {
-  /// A turn, as a lock. Within the process it is `writerMutex`.
-  struct WriterTurn {
-    let tier: DiskTier
-
-    @inline(__always)
-    func withLock<R: ~Copyable, E: Error>(_ body: () throws(E) -> R) throws(E) -> R {
-      tier.beginTurn()
-      defer { tier.tell(tier.endTurn()) }
-      return try body()
-    }
-  }
-
-  var writerLock: WriterTurn { WriterTurn(tier: self) }
-
-  // MARK: turns
-
-  @inline(never)
-  func beginTurn() {
-    writerMutex.lock()
-    do throws(Failure) {
-      try members.lock?.beginTurn()
-      if members.isAsleep { try wake() }
-      try catchUp()
-    } catch {
-      // A transaction asks again and fails; a checkpoint asks for the turn (`mayWrite`).
-      counters.failures.add()
-    }
-  }
-
-  /// The caller tells of the entries that it gets.
-  @inline(never)
-  func endTurn() -> DroppedEntries {
-    var dropped = DroppedEntries()
-    swap(&dropped, &untold)
-    members.lock?.endTurn()
-    writerMutex.unlock()
-    return dropped
-  }
-
-  /// Learns the others' commits. The turn is ours. If this throws, nothing may be written.
-  func catchUp() throws(Failure) {
-    guard isUp, let manifest else { return }
-    try raiseDurability(manifest)
-    guard members.mayWrite else {
-      throw Failure(.io, "cannot lock the directory")
-    }
-    guard isSameManifest else {
-      detach()
-      throw downFailure
-    }
-    if members.isCurrent { return }
-    let isComplete = shared.isComplete
-    let mayIdle = manifest.meta.mayIdle
-    do throws(Failure) {
-      useLimits(try manifest.reload(shared, trustsLog: isComplete, in: place))
-    } catch {
-      if error.status == .corrupt { goDown(error) }
-      throw error
-    }
-    if !isComplete { shared.evenAll() }
-    if !mayIdle && manifest.meta.mayIdle { idle.note(Int64.min) }
-    shared.generation = manifest.meta.generation
-    publish(manifest.meta)
-    members.noteLearnt()
-  }
-
-  /// The limits are the manifest's.
-  private func useLimits(_ limits: TierLimits) {
-    if limits != liveLimits.current { liveLimits.set(limits) }
-  }
-
-  /// True if the manifest is the one that this tier has open. If another process has set it
-  /// aside, the tier goes down, and is opened again by maintenance.
-  var isSameManifest: Bool {
-    if members.hasSameManifest { return true }
-    goDown(Failure(.tierDown, "another process found the manifest damaged"))
-    return false
-  }
-
-  /// The numbers under which memory may keep these writes' entries: the counters as they will be in
-  /// a moment. Memory learns them before, so that its copies stay valid.
-  func noteMarks(_ batch: [QueuedWrite]) {
-    guard members.mayHaveOthers else { return }
-    for (index, queued) in batch.enumerated() {
-      guard let entry = queued.entry else { continue }
-      // An entry that the same transaction has replaced must not become valid again.
-      let isReplaced = batch[(index + 1)...].contains {
-        $0.hash == queued.hash && $0.entry != nil && !$0.result.isUnmet
-      }
-      if isReplaced || queued.result.isUnmet { continue }
-      let counter = shared.counters.mark(queued.hash)
-      queued.result.mark = (counter &+ 1) & ~1
-      observer?.storeCommits(
-        entry.key, queued.hash,
-        queued.kind == .touch ? queued.result.existing : queued.version, queued.result.mark)
-    }
-  }
-
-  /// Whether the condition of a write holds for the row that is there; its version is in the write.
-  func holds(
-    _ write: QueuedWrite, _ found: Row?, _ transaction: borrowing Transaction
-  ) throws(Failure) -> Bool {
-    if write.condition.isAlways { return true }
-    var version: UInt64 = 0
-    // An entry of a codec that is not here is none for this cache.
-    if let found, transaction.isAlive(found, write.key), knows(found.record.codec) {
-      version = found.record.version
-    }
-    write.result.existing = version
-    write.result.isUnmet = !write.condition.holds(for: version)
-    if write.result.isUnmet && write.kind == .remove && version == 0 {
-      // No entry is there: the copies in all memories end with this removal.
-      try shared.touch(write.hash, isForAll: true)
-    }
-    return !write.result.isUnmet
-  }
-
   // MARK: opening and closing
 
   /// Takes over a manifest that others have open.
@@ -144,21 +27,22 @@ extension DiskTier {
     guard options.kind == .unspecified || options.kind == opened.meta.storage else {
       throw Failure(.invalidArgument, "the directory has another storage kind")
     }
-    useLimits(try opened.reload(shared, trustsLog: shared.isComplete, in: directory))
+    committer.useLimits(try opened.reload(shared, trustsLog: shared.isComplete, in: directory))
     if !clock.isHosts { clock.setAnchor(opened.boot.offset) }
     if !shared.isComplete { shared.evenAll() }
     shared.generation = opened.meta.generation
-    use(opened, opened.meta, directory)
+    committer.use(opened, opened.meta)
+    service.move(to: directory)
     leaseStart.store(shared.nextVersion.pointee.load(ordering: .relaxed), ordering: .relaxed)
-    publish(opened.meta)
+    committer.publish(opened.meta)
   }
 
   /// The manifest is this tier's, and others may come.
   func begin(isAlone: Bool) {
     // At the next turn the others find it: see `raiseDurability`.
-    let own = liveDurability.load(ordering: .relaxed)
+    let own = committer.liveDurability.load(ordering: .relaxed)
     shared.durability = isAlone ? own : max(own, shared.durability)
-    liveDurability.max(shared.durability, ordering: .relaxed)
+    committer.liveDurability.max(shared.durability, ordering: .relaxed)
     members.begin(
       isAlone: isAlone, firstVersion: firstVersion, owesSweep: !content.orphans.isDone)
   }
@@ -166,9 +50,9 @@ extension DiskTier {
   /// Ends the membership, unless it is the last one: false. The turn is ours.
   func leaveOthers(_ manifest: Manifest) throws(Failure) -> Bool {
     guard members.leaveOthers() else { return false }
-    for _ in 0..<64 where queue.hasBars { try attempt([]) }
+    for _ in 0..<64 where queue.hasBars { try committer.attempt([]) }
     for _ in 0..<2 {
-      while try flushAccesses(1024) {}
+      while try committer.flushAccesses(1024) {}
     }
     if content.end(in: place) { shared.owesSweep = true }
     content.emptyAll(in: place)
@@ -188,7 +72,7 @@ extension DiskTier {
     if shared.counters.hasOthers { readers.endKept() }
     let now = Clock.read(CLOCK_MONOTONIC)
     guard let haveLost = members.lookAfterOthers(at: now) else { return }
-    if manifest?.meta.mayIdle ?? false { idle.note(Int64.min) }
+    if committer.manifest?.meta.mayIdle ?? false { committer.idle.note(Int64.min) }
     if content.lookAfterOthers(haveLost, at: now) { shared.owesSweep = true }
   }
 

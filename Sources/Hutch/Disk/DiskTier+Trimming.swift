@@ -9,8 +9,8 @@ extension DiskTier {
   private static let rowsInSample: Int64 = 16
 
   func occupancy() throws(Failure) -> Occupancy {
-    try writerLock.withLock { () throws(Failure) in
-      guard isUp, let manifest else { throw downFailure }
+    try committer.withTurn { () throws(Failure) in
+      guard isUp, let manifest = committer.manifest else { throw downFailure }
       return manifest.meta.occupancy
     }
   }
@@ -22,13 +22,13 @@ extension DiskTier {
     at moment: Moment, _ body: (inout Transaction) throws(Failure) -> Void
   ) throws(Failure) -> UInt64 {
     letWritersPast()
-    defer { tellState() }
+    defer { service.tell(observer) }
     var gone: Int64 = 0
     do throws(Failure) {
-      try writerLock.withLock { () throws(Failure) in
-        try checkService()
-        latestTime = moment.time
-        try transact { (transaction: inout Transaction) throws(Failure) in
+      try committer.withTurn { () throws(Failure) in
+        try committer.checkService()
+        committer.latestTime = moment.time
+        try committer.transact { (transaction: inout Transaction) throws(Failure) in
           let before = transaction.meta.count
           try body(&transaction)
           gone = before - transaction.meta.count
@@ -48,7 +48,7 @@ extension DiskTier {
     guard !queue.isEmpty else { return }
     let barrier = QueuedWrite()
     queue.submit(barrier)
-    while queue.waitOrLead(for: barrier) { lead() }
+    while queue.waitOrLead(for: barrier) { committer.lead() }
   }
 
   // MARK: walk and remove
@@ -58,7 +58,7 @@ extension DiskTier {
     _ place: inout WalkPlace, visit: (Bytes, WalkedEntry) -> Void
   ) throws(Failure) {
     guard isUp else { throw downFailure }
-    let newest = place.newest ?? writerLock.withLock { manifest?.lastID ?? 0 }
+    let newest = place.newest ?? committer.withTurn { committer.manifest?.lastID ?? 0 }
     place.newest = newest
     var reached = RowScan.Reached(last: place.last, isEnd: true)
     var keys = KeyList()
@@ -81,7 +81,7 @@ extension DiskTier {
       if let found { reached = found }
     } catch {
       note(error)
-      tellState()
+      service.tell(observer)
       throw error
     }
     guard isUp else { throw downFailure }
@@ -125,14 +125,14 @@ extension DiskTier {
     var result = TrimSlice()
     result.removed = try slice(at: moment) { (transaction: inout Transaction) throws(Failure) in
       guard let goal else {
-        let done = try self.sweeper.sweepExpired(&transaction, DiskTier.rowsInSlice)
-        result.hasMore = done >= DiskTier.rowsInSlice || self.sweeper.isBehind
+        let done = try self.committer.sweeper.sweepExpired(&transaction, DiskTier.rowsInSlice)
+        result.hasMore = done >= DiskTier.rowsInSlice || committer.sweeper.isBehind
         result.mustWalk = transaction.ages.timeToIdle != 0 || transaction.meta.mayIdle
         return
       }
       var done = 0
       while done < DiskTier.rowsInSlice && goal.excess(of: transaction.meta.occupancy) > 0 {
-        guard try self.sweeper.sweepExpired(&transaction, 1) > 0 else { break }
+        guard try self.committer.sweeper.sweepExpired(&transaction, 1) > 0 else { break }
         done += 1
       }
       result.hasMore = done == DiskTier.rowsInSlice
@@ -149,8 +149,8 @@ extension DiskTier {
     result.removed = try slice(at: moment) { (transaction: inout Transaction) throws(Failure) in
       for _ in 0..<DiskTier.rowsInSlice {
         guard goal.excess(of: transaction.meta.occupancy) > 0,
-          try self.evictor.evict(
-            &transaction, &self.sweeper, sparing: transaction.manifest.lastID)
+          try self.committer.evictor.evict(
+            &transaction, &self.committer.sweeper, sparing: transaction.manifest.lastID)
         else { return }
       }
       result.hasMore = true
@@ -164,17 +164,17 @@ extension DiskTier {
     guard counters.cost.load(ordering: .relaxed) > goal.amount else { return .enough }
     var result = Reclaimed.nothing
     _ = try slice(at: moment) { (transaction: inout Transaction) throws(Failure) in
-      if try self.sweeper.purge(&transaction, DiskTier.rowsInSlice) > 0 { result = .some }
+      if try self.committer.sweeper.purge(&transaction, DiskTier.rowsInSlice) > 0 { result = .some }
     }
-    writerLock.withLock {
+    committer.withTurn {
       if content.empty(64, in: place) { result = .some }
-      guard isUp, let manifest else { return }
+      guard isUp, let manifest = committer.manifest else { return }
       if result == .nothing && manifest.log > 0 {
-        checkpoint(manifest, .truncating)
+        committer.checkpoint(manifest, .truncating)
         // A reader that is in the way is gone in a moment.
         if isUp && manifest.log > 0 { result = .blocked }
       }
-      if isUp { publish(manifest.meta) }
+      if isUp { committer.publish(manifest.meta) }
     }
     if result == .nothing && counters.cost.load(ordering: .relaxed) <= goal.amount { return .enough }
     return result

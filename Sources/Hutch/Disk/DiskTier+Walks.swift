@@ -40,7 +40,7 @@ extension DiskTier {
     after position: inout WalkPosition, limit: Int, at moment: Moment,
     visit: (Bytes, Record) -> Void
   ) throws(Failure) -> Int {
-    let newest = position.newest ?? writerLock.withLock { manifest?.lastID ?? 0 }
+    let newest = position.newest ?? committer.withTurn { committer.manifest?.lastID ?? 0 }
     position.newest = newest
     let isDescending = position.isDescending
     var last = isDescending ? min(position.last, newest + 1) : position.last

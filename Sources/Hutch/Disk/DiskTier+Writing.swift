@@ -1,8 +1,8 @@
 import CSystem
 import Synchronization
 
-/// Writes: prepare, write, finish. The leader's transaction is in DiskTier+Committing.swift, one
-/// write within it in DiskTier+CarryingOut.swift.
+/// Writes: prepare, write, finish. The leader's transaction is in Committer+Transactions.swift, one
+/// write within it in Committer+Writes.swift.
 extension DiskTier {
   func prepare(_ entry: UnownedBlock, _ given: inout ValueForm?) {
     if !isUp { reopenIfDue() }
@@ -23,7 +23,7 @@ extension DiskTier {
       form.file = try PendingFile.write(
         stored, checksum: entry.checksum != 0 ? entry.checksum : Checksum.xxh3(stored),
         form.suffix ?? FileSuffix(), in: directory, content.inFlight, syncing
-      ) { makeRoom(Int64($0)) }
+      ) { committer.makeRoom(Int64($0)) }
     } catch {
       counters.failures.add()
       form.refuse(for: error)
@@ -55,7 +55,7 @@ extension DiskTier {
 
   /// The sync that a content file waits for before its row is committed.
   var syncing: ContentFiles.Syncing {
-    switch durability {
+    switch committer.durability {
     case .process: .nothing
     case .power: .bytes
     case .sync: .name
@@ -92,9 +92,27 @@ extension DiskTier {
     guard let ticket = write.ticket else { return }
     let queued = unsafeDowncast(ticket.takeRetainedValue(), to: QueuedWrite.self)
     write.ticket = nil
-    while queue.waitOrLead(for: queued) { lead() }
+    while queue.waitOrLead(for: queued) { committer.lead() }
     write.form?.file = nil
     conclude(&write, queued)
+  }
+
+  func flush(at moment: Moment) throws(Failure) {
+    if members.isLeft { throw downFailure }
+    let barrier = QueuedWrite()
+    queue.submit(barrier)
+    while queue.waitOrLead(for: barrier) { committer.lead() }
+    if let failure = barrier.result.failure { throw failure }
+    // Twice: accesses that gather while the first round is written are in the second round.
+    for _ in 0..<2 {
+      var hasMore = true
+      while hasMore {
+        try committer.withTurn { () throws(Failure) in
+          guard isUp else { throw downFailure }
+          hasMore = try committer.flushAccesses(256)
+        }
+      }
+    }
   }
 
   private func conclude(_ write: inout StoreWrite, _ queued: QueuedWrite) {

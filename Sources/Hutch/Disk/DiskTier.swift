@@ -88,9 +88,9 @@ import Synchronization
 ///
 /// Locks, in the order in which they are taken
 ///     the cache's stripe     not ours; submit, get and info may be called under it
-///     writerLock             the manifest's writing connection, the meta row, trash, the OFD
-///                            locks on `hutch.lock`; held for a transaction, a checkpoint, an
-///                            unlink. Between processes too, where they share
+///     the writer lock        the manifest's writing connection, the meta row, trash, the OFD
+///                            locks on `hutch.lock` (Committer); held for a transaction, a
+///                            checkpoint, an unlink. Between processes too, where they share
 ///     a reader's lock        one connection that reads (Readers). Under it the state's lock and
 ///                            that of the access times
 ///     the queue's lock       queued writes and bars (WriteQueue); O(1)
@@ -112,6 +112,7 @@ import Synchronization
 /// that is optional may begin out of service.
 ///
 /// Owners. Each has its state, and its own lock if it needs one; the tier composes them.
+///     Committer              the writing half: the writer lock, the manifest, every transaction
 ///     Service                in service or not, where, why not
 ///     Membership             the locks among processes, the numbers of their transactions, forks
 ///     Content                content files that no row names
@@ -119,12 +120,13 @@ import Synchronization
 ///     Readers                the connections that read
 ///     Transaction            one transaction, and the work that its commit will owe
 ///     Sweeper, Evictor       the rows that go by age, and those that go for the limits
+///     FreeSpace, LogPause    the file system's free space; a log that a reader keeps
 ///     IdleSearch             the search for entries that were idle for too long
 ///     AccessTimes            accesses that are not in the rows yet
 ///   None of them knows the tier, but IdleSearch, which calls what every store has.
 ///
-/// States. `up` (Service) is read without a lock; the others are under the writer lock: `manifest`,
-/// and the rest in Membership.
+/// States. `up` (Service) is read without a lock; the others are under the writer lock: `manifest`
+/// (Committer), and the rest in Membership.
 ///
 ///              up     manifest  isAsleep  hasParentsState  isLeft
 ///     up       true   open      false     false            false
@@ -138,7 +140,7 @@ import Synchronization
 ///   of the writer lock closes the connections, and `reopen` leads to up. left: a child without a
 ///   part in the directory, for ever.
 ///
-///     up -> down       goDown: a commit, a read or a turn finds the directory or the manifest gone
+///     up -> down       Service.goDown: a commit, a read or a turn finds the directory or the manifest gone
 ///                      or damaged
 ///     up -> asleep     prepareFork       asleep -> up     wake, or down if the manifest is gone
 ///     any -> left      beginInChild of a fork that was not prepared
@@ -148,105 +150,48 @@ final class DiskTier: Storage {
   let queue: WriteQueue
   let readers: Readers
   let accesses: AccessTimes
-  let counters = DiskCounters()
+  let content: Content
+  let members: Membership
+  let service: Service
+  let committer: Committer
+  let counters: DiskCounters
   /// Whether reads have barred damaged entries since the last `settle`. Relaxed: it is only a
   /// reminder; the bars are under the queue's lock.
   let foundDamage = Atomic<Bool>(false)
-  let liveLimits: LiveLimits
-
-  /// Set before the first write.
-  unowned(unsafe) var observer: (any StorageObserver)?
-
-  // MARK: under the writer lock
-
-  /// Taken by `beginTurn` alone (DiskTier+Sharing.swift).
-  let writerMutex: Lock
-  /// Nil while the tier is down.
-  var manifest: Manifest?
-  var evictor = Evictor()
-  var sweeper = Sweeper()
-  var upkeep = Upkeep()
-  /// The entries that committed transactions have dropped, until the end of the turn (`endTurn`).
-  var untold = DroppedEntries()
-  /// The highest version that a write has had.
-  var highestVersion: UInt64 = 0
-  /// The time of the last write or maintenance.
-  var latestTime: Int64 = 0
-  /// The leader's, which alone uses it, with the lock or without.
-  var batch: [QueuedWrite] = []
-  /// Findings of the last opening in the directory. Written before the tier is up.
-  var met = Met()
-  struct Met {
-    var setAside = false
-    var unclean = false
-    var changesLimits = false
-  }
-  /// Whether the limits in force have been settled: by an opening of the directory, or by
-  /// `setLimits` since.
-  var hasLimits = false
-  /// A check has found the manifest damaged beyond repair: it is set aside when the tier comes
-  /// back.
-  var isCondemned = false
-  /// The free and all bytes of the file system, as a test wants them; nil: the system's answer.
-  var spaceForTests: (() -> (free: Int64, all: Int64)?)?
-  /// How long commits leave the log as it is, and until when; CLOCK_MONOTONIC (`moveLog`).
-  var logPause = (length: Int64(0), end: Int64(0))
-  /// Free on the file system when it was last looked at, and written since.
-  var spaceLeft = Int64.max
-  var unlooked: Int64 = 0
-
-  /// Replaced in the child of a fork, before the child has other threads.
-  private(set) var idle = IdleSearch()
-  func replaceIdleSearch() { idle = IdleSearch(after: idle) }
-
-  // MARK: other processes
-
+  /// The first of the versions that the last opening has leased. Relaxed: a number by itself.
+  let leaseStart = Atomic<UInt64>(1)
   /// Of all keys: the directory's if other processes have it open already. It does not change once
   /// the store is open: memory, the queue and the access times have hashes of it.
   var hash: KeyedHash {
     didSet { accesses.hash = hash }
   }
-  let members: Membership
-  var shared: SharedState { members.shared }
-
-  // MARK: state
-
-  let service: Service
-  let content: Content
-  let leaseStart = Atomic<UInt64>(1)
-
-  /// The event that completed puts survive: the strongest durability that an opening of the
-  /// directory has asked for, in this process or, once a turn has been had since, in another one.
-  /// Only rises.
-  let liveDurability: Atomic<UInt32>
-  var durability: Durability {
-    Durability(rawValue: liveDurability.load(ordering: .relaxed)) ?? .sync
-  }
-
-  static let versionLease: UInt64 = 1 << 40
+  /// Under the writer lock.
+  var attachment = Attachment()
 
   init(_ directory: Directory, _ options: StorageOptions, _ clock: Clock) throws(Failure) {
     let hash = try KeyedHash()
     let queue = try WriteQueue.make()
     let readers = try Readers()
     let accesses = try AccessTimes(hash)
-    let writerMutex = try Lock()
     let shared = try SharedState.make(hash)
+    let members = Membership(shared, mayHaveOthers: options.sharing == .shared)
     let service = try Service(directory)
     let content = try Content()
+    let committer = try Committer(options, queue, readers, accesses, members, service, content)
+    self.clock = clock
+    self.options = options
     self.hash = hash
     self.queue = queue
     self.readers = readers
     self.accesses = accesses
-    self.writerMutex = writerMutex
-    members = Membership(shared, mayHaveOthers: options.sharing == .shared)
+    self.members = members
     self.service = service
     self.content = content
-    self.clock = clock
-    self.options = options
-    liveDurability = Atomic(options.durability.rawValue)
-    liveLimits = LiveLimits(options.limits)
+    self.committer = committer
+    counters = committer.counters
   }
+
+  var shared: SharedState { members.shared }
 
   // MARK: what others ask
 
@@ -256,9 +201,9 @@ final class DiskTier: Storage {
 
   var firstVersion: UInt64 { leaseStart.load(ordering: .relaxed) }
 
-  var limits: TierLimits { liveLimits.current }
+  var limits: TierLimits { committer.limits }
 
-  var ages: Ages { liveLimits.ages }
+  var ages: Ages { committer.liveLimits.ages }
 
   var stats: TierStats {
     var stats = counters.current
@@ -274,22 +219,25 @@ final class DiskTier: Storage {
     return stats
   }
 
+  /// Nil before the store is watched.
+  var observer: (any StorageObserver)? { committer.observer }
+
   func watch(by observer: any StorageObserver) {
-    self.observer = observer
+    committer.observer = observer
     if options.sharing == .shared { shared.isHandedOut = true }
     tellMet()
   }
 
   /// Logs the findings of the last opening.
   func tellMet() {
-    if met.changesLimits {
+    if attachment.changesLimits {
       observer?.log(LogLine(.info, "the opening has changed the limits of the directory"))
     }
-    if met.setAside {
+    if attachment.setAside {
       observer?.log(
         LogLine(.warning, "the manifest was damaged, has been set aside, and a new one begun"))
     }
-    if met.unclean {
+    if attachment.unclean {
       observer?.log(
         LogLine(.info, "the directory was not closed; what a kill has left will be swept up"))
     }
@@ -302,7 +250,7 @@ final class DiskTier: Storage {
     let chosen = other.chosen
     return (other.kind != .unspecified
       && other.kind != (kind == .unspecified ? options.kind : kind))
-      || (chosen.contains(.durability) && other.durability != durability)
+      || (chosen.contains(.durability) && other.durability != committer.durability)
       || (chosen.contains(.checksums) && other.checksChecksums != options.checksChecksums)
       || (chosen.contains(.sharing) && other.sharing != options.sharing)
       || (chosen.contains(.inlineThreshold) && other.inlineThreshold != options.inlineThreshold)
@@ -311,93 +259,32 @@ final class DiskTier: Storage {
 
   func adopt(_ other: StorageOptions) {
     guard other.chosen.contains(.durability) else { return }
-    liveDurability.max(other.durability.rawValue, ordering: .relaxed)
-  }
-
-  /// Makes commits from here on as durable as the strongest opening wants them. Writes that weaker
-  /// openings have left unsynced are synced first: a manifest of which some pages are
-  /// older than its log would not be whole. The writer lock is held, no transaction has begun.
-  func raiseDurability(_ manifest: Manifest) throws(Failure) {
-    let others = shared.durability
-    let raised = max(others, liveDurability.load(ordering: .relaxed))
-    if raised != others { shared.durability = raised }
-    liveDurability.max(raised, ordering: .relaxed)
-    guard durability.rawValue > manifest.durability.rawValue else { return }
-    if manifest.durability == .process { try Files.syncAll(at: place.descriptor) }
-    try manifest.raise(to: durability)
+    committer.liveDurability.max(other.durability.rawValue, ordering: .relaxed)
   }
 
   var place: Directory { service.place }
 
   /// The directory, while the tier is up.
   var placeIfUp: Directory? { service.placeIfUp }
+
+  var downFailure: Failure { service.failure }
 }
 
-/// The limits as they are now, without a lock: a caller that reads two of them during a change
-/// may see an old one and a new one.
-final class LiveLimits {
-  private let cost = Atomic<UInt64>(0)
-  private let count = Atomic<UInt64>(0)
-  private let maxEntry = Atomic<UInt64>(0)
-  private let timeToLive = Atomic<Int64>(0)
-  private let timeToIdle = Atomic<Int64>(0)
-  private let minFree = Atomic<UInt64>(0)
+/// The findings of the last opening in the directory, and what the next one has to go by.
+struct Attachment {
+  var setAside = false
+  var unclean = false
+  var changesLimits = false
+  /// Whether the limits in force have been settled: by an opening of the directory, or by
+  /// `setLimits` since.
+  var hasLimits = false
+  /// A check has found the manifest damaged beyond repair: it is set aside when the tier comes
+  /// back.
+  var isCondemned = false
 
-  init(_ limits: TierLimits) { set(limits) }
-
-  func set(_ limits: TierLimits) {
-    cost.store(limits.cost, ordering: .relaxed)
-    count.store(limits.count, ordering: .relaxed)
-    maxEntry.store(limits.maxEntry, ordering: .relaxed)
-    timeToLive.store(limits.ages.timeToLive, ordering: .relaxed)
-    timeToIdle.store(limits.ages.timeToIdle, ordering: .relaxed)
-    minFree.store(limits.minFree, ordering: .relaxed)
+  mutating func begin() {
+    setAside = false
+    unclean = false
+    changesLimits = false
   }
-
-  var ages: Ages {
-    Ages(
-      timeToLive: timeToLive.load(ordering: .relaxed),
-      timeToIdle: timeToIdle.load(ordering: .relaxed))
-  }
-
-  var current: TierLimits {
-    TierLimits(
-      cost: cost.load(ordering: .relaxed), count: count.load(ordering: .relaxed),
-      maxEntry: maxEntry.load(ordering: .relaxed), ages: ages,
-      minFree: minFree.load(ordering: .relaxed))
-  }
-}
-
-/// The numbers that `stats` shows. Relaxed throughout: each number is right by itself.
-final class DiskCounters {
-  let storage = Atomic<UInt32>(0)
-  let count = Atomic<UInt64>(0)
-  let cost = Atomic<UInt64>(0)
-  /// Of `cost`: content files that have been removed and are not unlinked yet.
-  let trash = Atomic<UInt64>(0)
-  let hits = Atomic<UInt64>(0)
-  let misses = Atomic<UInt64>(0)
-  let puts = Atomic<UInt64>(0)
-  let removals = Atomic<UInt64>(0)
-  let evictions = Atomic<UInt64>(0)
-  let expirations = Atomic<UInt64>(0)
-  let refusals = Atomic<UInt64>(0)
-  let failures = Atomic<UInt64>(0)
-  let damaged = Atomic<UInt64>(0)
-
-  var current: TierStats {
-    TierStats(
-      count: count.load(ordering: .relaxed), cost: cost.load(ordering: .relaxed),
-      hits: hits.load(ordering: .relaxed), misses: misses.load(ordering: .relaxed),
-      puts: puts.load(ordering: .relaxed), removals: removals.load(ordering: .relaxed),
-      evictions: evictions.load(ordering: .relaxed),
-      expirations: expirations.load(ordering: .relaxed),
-      refusals: refusals.load(ordering: .relaxed), failures: failures.load(ordering: .relaxed),
-      damaged: damaged.load(ordering: .relaxed))
-  }
-}
-
-extension Atomic where Value == UInt64 {
-  @inline(__always)
-  func add(_ n: UInt64 = 1) { wrappingAdd(n, ordering: .relaxed) }
 }

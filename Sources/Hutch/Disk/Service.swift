@@ -58,7 +58,8 @@ final class Service {
     self.isListed.store(isListed, ordering: .relaxed)
   }
 
-  /// Does nothing if the tier is out of service.
+  /// From here on the tier has no entries and takes none. The next holder of the writer lock closes
+  /// the connections. Does nothing if the tier is out of service. Any lock but `lock` may be held.
   func goDown(_ failure: Failure) { lock.withLock { if isUp { end(failure) } } }
 
   /// An opening has failed; the observer, which is not known yet, is told later.
@@ -81,8 +82,13 @@ final class Service {
     }
   }
 
-  /// The reason, if the observer has not been told of it; it is told now.
-  func takeUntold() -> Failure? {
+  /// Tells the observer that the tier went out of service, once. No lock is held.
+  func tell(_ observer: (any StorageObserver)?) {
+    guard let observer, let reason = takeUntold() else { return }
+    observer.storeChanged(reason)
+  }
+
+  private func takeUntold() -> Failure? {
     lock.withLock {
       guard !isUp, !isTold else { return nil }
       isTold = true

@@ -18,7 +18,7 @@
 /// Files that the host holds count in the cost that `stats` shows and not here: they can neither be
 /// removed nor make entries go.
 ///
-/// The free space of the file system has a rule of its own: DiskTier+Space.swift.
+/// The free space of the file system has a rule of its own: FreeSpace.
 struct SpaceLedger {
   private let limit: UInt64
   private let count: UInt64

@@ -1,5 +1,5 @@
 /// A transaction under way: the manifest, the meta row that it will be committed with, and the work
-/// that its commit will owe. `DiskTier.transact` begins and ends it, under the writer lock.
+/// that its commit will owe. `Committer.transact` begins and ends it, under the writer lock.
 ///
 /// A row that goes is subtracted from the meta row, and its content file is noted, in the same call
 /// (`delete`, `lose`): so the sums are the rows', and a file goes exactly if its row has gone.

@@ -3,7 +3,7 @@ import Synchronization
 
 /// The leader's transactions: the queued writes are committed together, and the work that a commit
 /// owes is done.
-extension DiskTier {
+extension Committer {
   /// At most this many writes, and about this many bytes, in one transaction: a leader
   /// serves other threads for a moment, not for ever.
   private static let mostWrites = 128
@@ -16,8 +16,8 @@ extension DiskTier {
     queue.take(
       &batch,
       most: limits.count == 0
-        ? DiskTier.mostWrites : min(DiskTier.mostWrites, Int(clamping: limits.count)),
-      bytes: min(DiskTier.mostBytes, Int64(clamping: SpaceLedger(limits).budget) / 4))
+        ? Committer.mostWrites : min(Committer.mostWrites, Int(clamping: limits.count)),
+      bytes: min(Committer.mostBytes, Int64(clamping: SpaceLedger(limits).budget) / 4))
     beginTurn()
     commit(batch)
     let dropped = endTurn()
@@ -26,21 +26,7 @@ extension DiskTier {
     // Before the observer is told, which may write.
     queue.finish(finished)
     tell(dropped)
-    tellState()
-  }
-
-  /// Tells of entries that committed transactions have dropped. No lock is held.
-  func tell(_ dropped: borrowing DroppedEntries) {
-    guard !dropped.isEmpty, let observer else { return }
-    dropped.forEach { key, version, _ in observer.storeDropped(key, version) }
-  }
-
-  /// Throws if the tier is out of service. The writer lock is held.
-  func checkService() throws(Failure) {
-    guard isUp, manifest != nil else {
-      detach()
-      throw downFailure
-    }
+    service.tell(observer)
   }
 
   /// Every write has its results when this returns. The writer lock is held.
@@ -86,7 +72,7 @@ extension DiskTier {
   }
 
   private func attempt(counting batch: [QueuedWrite]) -> Failure? {
-    guard isUp else { return downFailure }
+    guard isUp else { return service.failure }
     do throws(Failure) {
       try attempt(batch)
       return nil
@@ -99,7 +85,7 @@ extension DiskTier {
   /// One transaction with these writes. Throws if it could not be committed. A write that
   /// failed by itself has its own outcome.
   func attempt(_ batch: [QueuedWrite]) throws(Failure) {
-    let bars = queue.hasBars ? queue.liftBars(DiskTier.mostWrites) : LiftedBars()
+    let bars = queue.hasBars ? queue.liftBars(Committer.mostWrites) : LiftedBars()
     try transact(of: batch) { (transaction: inout Transaction) throws(Failure) in
       try self.lift(bars, &transaction)
       let newest = transaction.manifest.lastID
@@ -119,7 +105,7 @@ extension DiskTier {
     of batch: [QueuedWrite] = [], _ body: (inout Transaction) throws(Failure) -> Void
   ) throws(Failure) {
     try catchUp()
-    guard let manifest else { throw downFailure }
+    guard let manifest else { throw service.failure }
     try raiseDurability(manifest)
     members.beginTransaction()
     defer { members.endTransaction() }
@@ -147,31 +133,19 @@ extension DiskTier {
     // SQLite writes into a file that has been unlinked, and says OK.
     if manifest.hasMoved {
       shared.forgetTransaction()
-      goDown(Failure(.tierDown, "the directory was removed or replaced"))
+      service.goDown(Failure(.tierDown, "the directory was removed or replaced"))
       detach()
-      throw downFailure
+      throw service.failure
     }
     afterCommit(transaction, batch)
   }
 
-  /// Whether an error means that the tier cannot go on.
-  func fail(_ failure: Failure, _ manifest: Manifest) {
-    switch failure.status {
-    case .corrupt:
-      counters.damaged.add()
-      goDown(failure)
-    case .badDirectory:
-      goDown(failure)
-    default:
-      if manifest.hasMoved { goDown(Failure(.tierDown, "the directory was removed")) }
-    }
-    if !isUp { detach() }
-  }
-
   /// Versions are leased in blocks, so that none is handed out twice after a kill.
+  static let versionLease: UInt64 = 1 << 40
+
   private func extendLease(_ meta: inout Meta) {
-    if highestVersion > meta.nextVersion &- DiskTier.versionLease / 2 {
-      meta.nextVersion = highestVersion &+ DiskTier.versionLease
+    if highestVersion > meta.nextVersion &- Committer.versionLease / 2 {
+      meta.nextVersion = highestVersion &+ Committer.versionLease
     }
   }
 
@@ -210,23 +184,5 @@ extension DiskTier {
       }
     }
     return hasMore
-  }
-
-  func flush(at moment: Moment) throws(Failure) {
-    if members.isLeft { throw downFailure }
-    let barrier = QueuedWrite()
-    queue.submit(barrier)
-    while queue.waitOrLead(for: barrier) { lead() }
-    if let failure = barrier.result.failure { throw failure }
-    // Twice: accesses that gather while the first round is written are in the second round.
-    for _ in 0..<2 {
-      var hasMore = true
-      while hasMore {
-        try writerLock.withLock { () throws(Failure) in
-          guard isUp else { throw downFailure }
-          hasMore = try flushAccesses(256)
-        }
-      }
-    }
   }
 }

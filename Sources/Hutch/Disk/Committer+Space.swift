@@ -2,47 +2,19 @@ import CSystem
 import Synchronization
 
 /// Space: the limit after each commit (SpaceLedger has the sum), and a file system that is full,
-/// where room is made at the expense of the least recently used entries.
-///
-/// To delete rows takes room too: the log grows, and moving it into the database may grow that.
-/// So a small reserve is kept, and made before it is needed; where another program has taken the
-/// reserve, the tier tries once with the space that is free.
-extension DiskTier {
+/// where room is made at the expense of the least recently used entries (FreeSpace). The writer
+/// lock is held.
+extension Committer {
   // MARK: the limit
 
-  func setLimits(_ limits: TierLimits, at moment: Moment) throws(Failure) {
-    writerLock.withLock {
-      liveLimits.set(limits)
-      hasLimits = true
-    }
-    if limits.ages.any { idle.note(Int64.min) }
-    var hasMore = true
-    while hasMore {
-      try writerLock.withLock { () throws(Failure) in
-        try checkService()
-        latestTime = moment.time
-        // The turn has set those of the manifest.
-        liveLimits.set(limits)
-        try transact { (transaction: inout Transaction) throws(Failure) in
-          transaction.hasChanged = true
-          try transaction.manifest.write(limits)
-          hasMore = try self.evictor.makeFit(
-            &transaction, &self.sweeper, sparing: transaction.manifest.lastID, most: 256)
-        }
-      }
-    }
-    while writerLock.withLock({ isUp && keepFree() }) {}
-  }
-
-  /// Brings trash and log down to the space that the limit leaves them, after a commit. The writer
-  /// lock is held.
+  /// Brings trash and log down to the space that the limit leaves them, after a commit.
   func holdLimit(_ manifest: Manifest) {
     let ledger = SpaceLedger(limits)
     let room = ledger.roomForTrash(sum(manifest))
     content.emptyAll(to: room, in: place)
     if ledger.mustCutLog(sum(manifest)) {
       moveLog(manifest, .truncating)
-    } else if manifest.logUsed >= ledger.logToMove(free: spaceLeft) {
+    } else if manifest.logUsed >= ledger.logToMove(free: space.free) {
       moveLog(manifest, .restarting)
     }
   }
@@ -64,13 +36,8 @@ extension DiskTier {
   /// program's, keeps it from its end: then it is tried again after a pause, longer each time, and
   /// not with every commit.
   private func moveLog(_ manifest: Manifest, _ kind: Manifest.Checkpoint) {
-    if logPause.length != 0, Clock.read(CLOCK_MONOTONIC) < logPause.end { return }
-    if checkpoint(manifest, kind) {
-      logPause = (0, 0)
-    } else {
-      let length = min(max(1_000_000, 2 * logPause.length), 250_000_000)
-      logPause = (length, Clock.read(CLOCK_MONOTONIC) + length)
-    }
+    if logPause.isUnderWay { return }
+    if checkpoint(manifest, kind) { logPause.end() } else { logPause.lengthen() }
   }
 
   /// False: a reader was in the way, or it failed.
@@ -103,20 +70,6 @@ extension DiskTier {
 
   // MARK: the file system
 
-  /// So much may be written before the file system is looked at again.
-  private static let lookEvery: Int64 = 128 << 10
-  /// Below this it is looked at before every transaction.
-  private static let scarce: Int64 = 16 << 20
-
-  /// The bytes that are to stay free, beside those that the log needs to be moved into the
-  /// database.
-  private static func reserve(_ all: Int64) -> Int64 { min(2 << 20, all / 16) }
-
-  /// The file system that holds the directory, asked by the directory's own descriptor.
-  private var space: (free: Int64, all: Int64)? {
-    spaceForTests?() ?? Files.space(of: place.descriptor)
-  }
-
   /// Entries make room in steps of this many bytes, so that a file system that others fill does
   /// not have a writer wait for all of them.
   private static let mostAtOnce: Int64 = 64 << 20
@@ -133,24 +86,18 @@ extension DiskTier {
   /// Makes sure that the reserve, and the bytes that the limits want free, are there before `bytes`
   /// are written. The writer lock is held.
   func keepReserve(_ bytes: Int64, looks: Bool = false) -> Reserve {
-    unlooked += bytes
     let minFree = Int64(clamping: min(limits.minFree, UInt64(Meta.largest)))
-    guard looks || unlooked >= DiskTier.lookEvery || spaceLeft < minFree + DiskTier.scarce else {
-      return Reserve()
-    }
-    unlooked = 0
-    guard let manifest, let space else { return Reserve() }
-    spaceLeft = space.free
-    let wanted = max(DiskTier.reserve(space.all), minFree) + bytes
-    guard space.free < wanted + Int64(manifest.logUsed) else { return Reserve() }
+    guard space.isLookDue(toWrite: bytes, keeping: minFree) || looks else { return Reserve() }
+    guard let manifest, let now = space.look(in: place) else { return Reserve() }
+    let wanted = max(FreeSpace.reserve(now.all), minFree) + bytes
+    guard now.free < wanted + Int64(manifest.logUsed) else { return Reserve() }
     content.emptyAll(in: place)
     checkpoint(manifest, .truncating)
     publish(manifest.meta)
-    guard isUp, let now = self.space, now.free < wanted else { return Reserve() }
+    guard isUp, let now = space.look(in: place), now.free < wanted else { return Reserve() }
     var reserve = Reserve()
-    reserve.hasEvicted = evictBytes(min(wanted - now.free, DiskTier.mostAtOnce))
-    if minFree > 0, isUp, let left = self.space {
-      spaceLeft = left.free
+    reserve.hasEvicted = evictBytes(min(wanted - now.free, Committer.mostAtOnce))
+    if minFree > 0, isUp, let left = space.look(in: place) {
       // The content files of `bytes` are there already.
       reserve.isShort = left.free < minFree
     }
@@ -166,12 +113,12 @@ extension DiskTier {
   }
 
   /// Frees about `bytes`. No lock is held.
-  func makeRoom(_ bytes: Int64) { writerLock.withLock { makeRoomLocked(bytes) } }
+  func makeRoom(_ bytes: Int64) { withTurn { makeRoomLocked(bytes) } }
 
   /// Frees about `bytes`. The writer lock is held.
   func makeRoomLocked(_ bytes: Int64) {
     guard isUp, let manifest else { return }
-    spaceLeft = 0
+    space.free = 0
     content.emptyAll(in: place)
     // Not cut: its blocks may be all that the next transaction can have.
     checkpoint(manifest, .restarting)

@@ -1,6 +1,6 @@
 /// One write within the leader's transaction: the rows, and through Transaction the sums of the
 /// meta row and the work that the commit owes. The writer lock is held.
-extension DiskTier {
+extension Committer {
   /// Removes the rows of barred keys. The bars end if the transaction is committed.
   func lift(
     _ bars: borrowing LiftedBars, _ transaction: inout Transaction
@@ -42,7 +42,7 @@ extension DiskTier {
       if write.kind == .put && write.refusal == .none {
         if let file = write.file, file.directory !== place {
           // The tier has moved since the content file was written.
-          throw downFailure
+          throw service.failure
         }
         do throws(Failure) {
           return try put(write, replacing: old, &transaction)
@@ -64,6 +64,25 @@ extension DiskTier {
     case nil:
       break
     }
+  }
+
+  /// Whether the condition of a write holds for the row that is there; its version is in the write.
+  private func holds(
+    _ write: QueuedWrite, _ found: Row?, _ transaction: borrowing Transaction
+  ) throws(Failure) -> Bool {
+    if write.condition.isAlways { return true }
+    var version: UInt64 = 0
+    // An entry of a codec that is not here is none for this cache.
+    if let found, transaction.isAlive(found, write.key), options.knows(found.record.codec) {
+      version = found.record.version
+    }
+    write.result.existing = version
+    write.result.isUnmet = !write.condition.holds(for: version)
+    if write.result.isUnmet && write.kind == .remove && version == 0 {
+      // No entry is there: the copies in all memories end with this removal.
+      try shared.touch(write.hash, isForAll: true)
+    }
+    return !write.result.isUnmet
   }
 
   private func put(
