@@ -471,3 +471,40 @@ TEST(another_directory_does_not_wait_for_a_slow_opening) {
   CHECK_OK(put_text(cache, "key", "value"));
   CHECK_OK(hutch_close(cache));
 }
+
+/* -------------------------------------------------------------------- limits */
+
+static hutch_cache *limited;
+static int looks;
+
+static void look_at_limits(void *unused, int index) {
+  (void)unused, (void)index;
+  hutch_cache *memory = tier_of(limited, HUTCH_TIER_MEMORY);
+  hutch_entry_info info = {.struct_size = sizeof info};
+  hutch_cache_limits limits = {.struct_size = sizeof limits};
+  hutch_cache_stats stats = {.struct_size = sizeof stats};
+  CHECK_OK(hutch_limits(limited, &limits));
+  CHECK_OK(hutch_info(memory, KEY("newest"), &info));
+  CHECK_OK(hutch_stats(limited, &stats));
+  hutch_cache_release(memory);
+}
+
+static void look_meanwhile(void) {
+  looks++;
+  run_threads(1, look_at_limits, NULL);
+}
+
+/* A look does not wait for the commit of what the new limits evict: this thread stands still in
+   that commit until the look has ended. */
+TEST(looks_do_not_wait_for_the_evictions_of_new_limits) {
+  limited = open_cache(scratch("cache").text, NULL);
+  for (uint32_t key = 0; key < 50; key++)
+    CHECK_OK(hutch_put(limited, &key, sizeof key, &key, sizeof key, NULL, NULL));
+  CHECK_OK(put_text(limited, "newest", "value"));
+  hutch_cache_limits fewer = {.struct_size = sizeof fewer, .disk.count = 10};
+  at_step = look_meanwhile;
+  CHECK_OK(hutch_set_limits(limited, &fewer));
+  at_step = NULL;
+  CHECK(looks > 0);
+  CHECK_OK(hutch_close(limited));
+}

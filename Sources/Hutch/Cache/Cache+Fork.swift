@@ -4,15 +4,19 @@ import Synchronization
 extension Cache {
   /// Calls that change memory or the order of writes stand still. False: not in time.
   func lockWrites(until end: Deadline) -> Bool {
-    guard parts.limitsLock.lock(until: end) else { return false }
-    if order.lockAll(until: end) { return true }
-    parts.limitsLock.unlock()
+    guard parts.limitsChange.lock(until: end) else { return false }
+    if parts.limitsLock.lock(until: end) {
+      if order.lockAll(until: end) { return true }
+      parts.limitsLock.unlock()
+    }
+    parts.limitsChange.unlock()
     return false
   }
 
   func unlockWrites() {
     order.unlockAll()
     parts.limitsLock.unlock()
+    parts.limitsChange.unlock()
   }
 
   /// Writes what memory owes to the store. The gate is paused, and no call is inside.

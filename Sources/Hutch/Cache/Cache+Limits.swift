@@ -4,7 +4,8 @@ extension Cache {
     (parts.limitsLock.withLock { memoryLimits }, storage?.limits ?? TierLimits())
   }
 
-  /// Changes the fields of each tier's limits that are named; the others stay.
+  /// Changes the fields of each tier's limits that are named; the others stay. `limitsChange` is
+  /// held from the first tier to the last: of two changes one is whole before the other begins.
   func setLimits(
     memory wantedMemory: TierLimits, _ memoryFields: LimitFields,
     disk wantedDisk: TierLimits, _ diskFields: LimitFields, in scope: Tiers
@@ -16,15 +17,15 @@ extension Cache {
       guard scope != .disk, !memoryFields.isEmpty else { return }
       let newMemory = memoryLimits.changed(memoryFields, to: wantedMemory)
       memory.setLimits(newMemory, at: moment)
-      memoryLimits = newMemory
+      parts.limitsLock.withLock { memoryLimits = newMemory }
       if newMemory.ages.any { try startMaintenance() }
     }
     guard storage != nil, scope != .memory else {
       defer { events.deliver() }
-      return try parts.limitsLock.withLock { () throws(Failure) in try setMemory() }
+      return try parts.limitsChange.withLock { () throws(Failure) in try setMemory() }
     }
     try withStorage { (storage) throws(Failure) in
-      try parts.limitsLock.withLock { () throws(Failure) in
+      try parts.limitsChange.withLock { () throws(Failure) in
         try setMemory()
         guard !diskFields.isEmpty else { return }
         try storage.setLimits(

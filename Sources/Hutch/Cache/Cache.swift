@@ -28,7 +28,8 @@ import Synchronization
 ///   gate                       no lock, a count of calls that use the store: to enter it may be to
 ///                              wait for the end of a fork
 ///   review's lock              one slice of the review of memory (BackedReview)
-///   limitsLock                 changes of limits; what they evict is committed under it
+///   limitsChange               one change of limits; what it evicts is committed under it
+///   limitsLock                 the limits of memory, for a moment
 ///   stripes, ascending         the order of writes; a promotion tries, and does without
 ///   loads | task queue         under a stripe, or under none; then a group's, a port's
 ///   the store's writer lock    never under a stripe; while it commits, it tells memory of it
@@ -47,7 +48,7 @@ final class Cache {
   let storage: (any Storage)?
   let clock: Clock
   let settings: Settings
-  /// As they were given. Protected by the limits' lock.
+  /// As they were given. Protected by `limitsLock`; changed with `limitsChange` too.
   var memoryLimits: TierLimits
   let life: Lifecycle
   let parts: Parts

@@ -21,7 +21,10 @@ struct Parts: ~Copyable {
   let releases: ReleaseQueue
   /// Runs asynchronous calls, and the work in the background.
   let tasks: TaskQueue
-  /// Protects the cache's `memoryLimits`, and makes changes of limits one after the other.
+  /// Makes changes of limits one after the other. It is held for the evictions that a change asks
+  /// for, and for their commit.
+  let limitsChange: Lock
+  /// Protects the cache's `memoryLimits`: reads of it, and the moment of its change. O(1).
   let limitsLock: Lock
 
   private init(
@@ -33,6 +36,7 @@ struct Parts: ~Copyable {
     let writeBack = WriteBack(memory, order, events, clock, values)
     let review = try BackedReview.make(memory, order, clock)
     let releases = try ReleaseQueue()
+    let limitsChange = try Lock()
     let limitsLock = try Lock()
     self.order = order
     self.loads = loads
@@ -41,6 +45,7 @@ struct Parts: ~Copyable {
     self.review = review
     self.releases = releases
     self.tasks = tasks
+    self.limitsChange = limitsChange
     self.limitsLock = limitsLock
   }
 
