@@ -82,9 +82,10 @@ final class HeapStore: Storage, @unchecked Sendable {
   // MARK: writes
 
   var isUp: Bool { lock.withLock { serves } }
-  func mayHold(_ key: Bytes, _ hash: UInt64) -> Bool { lock.withLock { !serves || medium.rows[Array(key)] != nil } }
 
   func write(_ write: inout StoreWrite) {
+    // No write is ever pending here.
+    if write.need == .ifPending { return }
     lock.withLock {
       write.result = carryOut(write)
       makeRoom()

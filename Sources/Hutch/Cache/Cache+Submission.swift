@@ -100,15 +100,10 @@ extension Cache {
       case .remove: put.result.disk = .removed
       case .removeIfThere:
         put.result.disk = put.result.memory == .stored ? .deferred : .removed
+        put.write = StoreWrite(.remove, entry, hash)
         // The put of a dirty entry has removed the store's entry. That holds once its removal is
         // committed.
-        let isBare = wasDirty && !review.isUnderWay
-        if isBare ? storage.isPending(entry.key, hash) : storage.mayHold(entry.key, hash) {
-          put.write = StoreWrite(.remove, entry, hash)
-        } else if !order.staged.isEmpty {
-          _ = order.staged.makeWay(
-            for: .remove, entry.key, hash, entry.version, at: moment, under: Ages())
-        }
+        put.write!.need = wasDirty && !review.isUnderWay ? .ifPending : .ifHeld
       case .put, .nothing: break
       }
     }

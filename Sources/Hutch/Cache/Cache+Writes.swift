@@ -222,9 +222,9 @@ extension Cache {
         // committed, this removal is committed too: its answer must hold after a kill, and for
         // other processes. A store that is out of service cannot tell, and must not have the entry
         // when it is back in service.
-        if storage.isUp ? !storage.isPending(key, hash) : seen != nil {
-          return WritePlan(coherence != nil && scope == .whole ? .drop : .keep, .nothing)
-        }
+        let isUp = storage.isUp
+        if !isUp && seen != nil { return WritePlan(.keep, .nothing) }
+        write.need = isUp ? .ifPending : .ifHeld
         if seen != nil && coherence != nil { write.condition = .absent }
         // A removal from a disk tier that has no entry drops nothing in memory.
         return WritePlan(scope == .whole ? .drop : .keep, .removeIfThere)
@@ -260,28 +260,26 @@ extension Cache {
     _ old: UnownedBlock?, at moment: Moment, in scope: Tiers, _ storage: any Storage
   ) -> Block? {
     let stripe = removal.stripe
-    if removal.plan.store != .nothing {
-      write.version = order.versions.draw()
+    if removal.plan.store == .nothing {
+      order.stripes.unlock(stripe)
+      return nil
+    }
+    write.version = order.versions.draw()
+    let isOfEntry = removal.plan.store == .remove
+    if isOfEntry {
       removal.pending = postPending(key, hash, adding: nil, replacing: old, at: moment)
-    } else if removal.plan.memory == .drop {
+    } else if scope == .whole {
+      // Other processes may have copies of an entry that was evicted on disk.
       coherence?.dropCopies(hash)
     }
     let copy = removal.plan.memory == .drop ? memory.remove(key, hash, at: moment) : nil
     removal.pending?.wasInMemory = copy != nil
-    if removal.plan.store == .nothing {
-      order.stripes.unlock(stripe)
-      return copy
-    }
-    if scope == .whole, let taken = copy.unowned {
+    if isOfEntry, scope == .whole, let taken = copy.unowned {
       if coherence != nil { removal.mark = taken.mark }
       if taken.isDirty {
         removal.wasUnbacked = true
         // Beneath a dirty entry the store has nothing, once that is committed.
-        if !storage.isPending(key, hash) && !review.isUnderWay {
-          order.stripes.noteChange(stripe)
-          order.stripes.unlock(stripe)
-          return copy
-        }
+        if !review.isUnderWay { write.need = .ifPending }
       }
     }
     order.submit(&write, to: storage, at: moment)
@@ -294,10 +292,7 @@ extension Cache {
     _ removal: inout SubmittedRemoval, in storage: any Storage, waits: Bool = true
   ) throws(Failure) -> Bool {
     if let failure = removal.failure { throw failure }
-    guard var write = removal.write else {
-      events.resolve(removal.pending, leftDisk: false, waits: waits)
-      return removal.wasUnbacked
-    }
+    guard var write = removal.write else { return false }
     order.complete(&write, in: storage)
     removal.write = write
     let result = write.result
@@ -308,7 +303,7 @@ extension Cache {
     if coherence == nil { return true }
     // Another process may have removed the entry first. If the store has evicted it, or never had
     // it, memory's copy was the entry if the copy still counted when the removal was committed.
-    return result.existed && !result.isUnmet
+    return (result.existed || removal.wasUnbacked) && !result.isUnmet
       || (result.existing == 0 && removal.mark == result.markBefore)
   }
 

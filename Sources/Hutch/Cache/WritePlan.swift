@@ -9,14 +9,15 @@
 ///   on eviction                     value     remove, if there is anything: memory owes the value
 ///
 ///   a removal
-///   of what was found               drop      remove; nothing, if memory owed it to the store
+///   of what was found               drop      remove
 ///   of what was not found, and may  drop (1)  remove, if there is anything: the answer comes with
 ///   come back after a kill                    the commit
-///   of what is nowhere              keep (2)  nothing
+///   a pop that has found nothing,   keep      nothing
+///   with the store out of service
 ///
-///   (1) Of the whole. A removal from the disk tier, which has nothing, takes nothing from memory.
-///   (2) Where processes share the directory, copies are dropped: of an entry that was evicted on
-///       disk, and removed since, memories may have one still.
+///   (1) Of the whole, also in other processes: of an entry that was evicted on disk, and removed
+///       since, memories may have copies still. A removal from the disk tier, which has nothing,
+///       takes nothing from memory.
 struct WritePlan {
   enum InMemory {
     case value

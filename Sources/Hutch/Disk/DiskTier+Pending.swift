@@ -2,11 +2,17 @@ import Synchronization
 
 /// The state of a key beside its entry: whether a write is submitted and not committed.
 extension DiskTier {
-  func isPending(_ key: Bytes, _ hash: UInt64) -> Bool {
+  /// Whether a write has to be carried out (`StoreWrite.Need`).
+  func isNeeded(_ write: borrowing StoreWrite) -> Bool {
+    guard write.need != .always, let key = write.entry?.key else { return true }
+    return write.need == .ifPending ? isPending(key, write.hash) : mayHold(key, write.hash)
+  }
+
+  private func isPending(_ key: Bytes, _ hash: UInt64) -> Bool {
     queue.isOverlaid && queue.concerns(key, hash)
   }
 
-  func mayHold(_ key: Bytes, _ hash: UInt64) -> Bool {
+  private func mayHold(_ key: Bytes, _ hash: UInt64) -> Bool {
     // The queue first: a write leaves it when its row is committed.
     guard !isPending(key, hash), isUp, committer.isSameManifest else { return true }
     let generation = shared.generation

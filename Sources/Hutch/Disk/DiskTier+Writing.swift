@@ -63,6 +63,7 @@ extension DiskTier {
   }
 
   func write(_ write: inout StoreWrite) {
+    guard isNeeded(write) else { return }
     if members.isLeft {
       write.result.failure = downFailure
       if write.kind == .put { write.result.outcome = .failed }

@@ -3,6 +3,9 @@ extension LogStorage {
   /// Waits for the directory's lock if another process has it. Fails with `busy` if that process is
   /// stopped.
   func write(_ write: inout StoreWrite) {
+    if write.need == .ifPending, let key = write.entry?.key, !isBarred(Bytes(key), write.hash) {
+      return
+    }
     lookIfDue()
     guard let store = live else { return fail(&write) }
     let moment = Moment.at(write.time)

@@ -214,11 +214,6 @@ final class LogStorage: Storage, @unchecked Sendable {
   /// What others draw in the same directory is drawn from there too.
   var firstVersion: UInt64 { shared.nextVersion.pointee.load(ordering: .relaxed) }
 
-  func mayHold(_ key: Bytes, _ hash: UInt64) -> Bool {
-    guard let live else { return true }
-    return live.find(key, own(hash, key, in: live)) != nil
-  }
-
   // MARK: what has gone
 
   var owesRemovals: Bool {

@@ -36,8 +36,8 @@ import Synchronization
 /// Threads. Many threads may call any function at once, except opening, `close` and a fork. The
 /// store's locks come after the cache's (see `Cache`). The store makes no callback while it holds
 /// one of its locks, except those that `StorageObserver` names. The cache may hold a stripe or a
-/// lock of the memory tier when it calls `write`, `isUndecided`, `isPending`, `mayHold`, `info`,
-/// `noteAccess`, `limits`, `isUp`. These do not wait for a commit of another call.
+/// lock of the memory tier when it calls `write`, `isUndecided`, `info`, `noteAccess`, `limits`,
+/// `isUp`. These do not wait for a commit of another call.
 ///
 /// A store that is out of service has no entries, refuses puts, and fails other writes; `stats`
 /// says so.
@@ -61,12 +61,6 @@ protocol Storage: AnyObject {
   func write(_ write: inout StoreWrite)
   func finish(_ write: inout StoreWrite)
 
-  /// True if a write of a key is submitted and not yet committed, or the key is barred: then reads
-  /// see another state of it than a kill would leave.
-  func isPending(_ key: Bytes, _ hash: UInt64) -> Bool
-  /// True if the store may have anything of a key, now or after a kill: an entry, an expired one,
-  /// or one that a pending write removes. A store that is out of service may.
-  func mayHold(_ key: Bytes, _ hash: UInt64) -> Bool
   /// True if a put or a removal of a key is submitted that has a condition and is not shown to
   /// reads.
   func isUndecided(_ key: Bytes, _ hash: UInt64) -> Bool
@@ -238,7 +232,6 @@ extension Storage {
 
   // For a store that commits at once.
   func finish(_ write: inout StoreWrite) {}
-  func isPending(_ key: Bytes, _ hash: UInt64) -> Bool { false }
 
   // Without sharing processes, no write has a condition.
   func isUndecided(_ key: Bytes, _ hash: UInt64) -> Bool { false }

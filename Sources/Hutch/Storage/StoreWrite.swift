@@ -26,6 +26,20 @@ struct StoreWrite {
   var time: Int64 = 0
   private var unownedForm: Unmanaged<ValueForm>?
 
+  /// The keys for which a removal is carried out; for the others `Storage.write` may do nothing.
+  enum Need {
+    case always
+    /// A key that the store may have anything of, now or after a kill: an entry, an expired one, or
+    /// one that a write removes that is submitted and not yet committed. A store that is out of
+    /// service may have anything.
+    case ifHeld
+    /// A key with a write that is submitted and not yet committed, or with a bar: reads see another
+    /// state of it than a kill would leave.
+    case ifPending
+  }
+
+  var need = Need.always
+
   // Where several processes share the store (`Storage.sharing`); otherwise these keep their initial
   // values.
 

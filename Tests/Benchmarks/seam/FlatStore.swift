@@ -55,7 +55,6 @@ final class FlatStore: Storage {
     return table[place(key, hash)]?.record
   }
 
-  func mayHold(_ key: Bytes, _ hash: UInt64) -> Bool { true }
   var isUp: Bool { true }
   var stats: TierStats {
     var stats = TierStats()
