@@ -1,4 +1,5 @@
 import CSystem
+import Synchronization
 import Testing
 
 @testable import Hutch
@@ -169,18 +170,6 @@ import Testing
 
   @Test func whoMayPass() throws {
     #expect(path.isOpen && !path.closed.isOpen && !tier.hits(isMemory: false).isOpen)
-    // Where processes share, copies may be stale.
-    let counters = UnsafeMutableRawPointer.allocate(
-      byteCount: CoherenceCounters.byteCount + 64, alignment: 64)
-    defer { counters.deallocate() }
-    tier.share(CoherenceCounters(counters, members: counters + CoherenceCounters.byteCount))
-    #expect(!path.isOpen)
-    tier.openHits()
-    #expect(!path.isOpen)
-    tier.share(nil)
-    #expect(!path.isOpen)
-    tier.openHits()
-    #expect(path.isOpen)
     // A host's clock has to be asked at every call, and lists have to be changed.
     let hand = HandClock()
     let other = try Bench(policy: .adaptive).tier
@@ -189,6 +178,52 @@ import Testing
     let exact = try Bench(policy: .lru).tier
     exact.prepareHits(clock, isAll: true)
     #expect(!exact.hits(isMemory: true).isOpen)
+  }
+
+  /// Where processes share, a copy counts while its key's counter stands still. A plain block has no
+  /// room for a number, and never counts.
+  @Test func whereProcessesShareOnlyCurrentCopiesAreHits() throws {
+    let size = CoherenceCounters.byteCount + 64
+    let memory = UnsafeMutableRawPointer.allocate(byteCount: size, alignment: 64)
+    defer { memory.deallocate() }
+    memset(memory, 0, size)
+    let counters = CoherenceCounters(memory, members: memory + CoherenceCounters.byteCount)
+    var random = Random(seed: testSeed)
+    let names = (0..<600).map { String(repeating: "k", count: $0 % 30) + "\($0)" }
+    for (i, name) in names.enumerated() {
+      try withBytes(name) { key in
+        var record = Record(version: UInt64(i + 1), created: clock.now)
+        record.checksum = i % 3 == 0 ? 0 : 1
+        let block = try Block.copying(key: key, value: key, extended: Extended(), record: record)
+        _ = try tier.put(block, tier.hash(key), at: clock.moment())
+      }
+    }
+    tier.share(counters)
+    #expect(path.isOpen)
+    var outcomes = [HitPath.Outcome: Int]()
+    for _ in 0..<4000 {
+      withBytes(names[Int(random.next() % 600)]) { key in
+        let hash = tier.hash(key)
+        if random.next() % 8 == 0 {
+          counters[CoherenceCounters.index(of: hash)].pointee.wrappingAdd(2, ordering: .relaxed)
+        }
+        let isCurrent = tier.peek(key, hash, at: clock.moment()).unowned != nil
+        var room = 0
+        var copied = -1
+        let buffer = UnsafeMutableRawBufferPointer(start: &room, count: 8)
+        let fits = key.count <= 8
+        let before = tier.stats
+        let outcome = copy(key, buffer, &copied)
+        #expect(outcome == (isCurrent && fits ? .done : .unusual), "seed \(testSeed)")
+        #expect(path.contains(key.baseAddress!, key.count) == (isCurrent ? .done : .unusual))
+        #expect(tier.stats.hits - before.hits == (outcome == .done ? 1 : 0))
+        #expect(tier.stats.misses == before.misses)
+        outcomes[outcome, default: 0] += 1
+      }
+    }
+    #expect(outcomes[.done] ?? 0 > 100 && outcomes[.unusual] ?? 0 > 100, "seed \(testSeed)")
+    tier.share(nil)
+    #expect(tier.violation() == nil)
   }
 
   /// With a store below, what memory has not is for the long path to say.

@@ -7,7 +7,7 @@ import Synchronization
 /// On a hit instructions are memory parallelism: the fewer there are, the more reads the processor
 /// has in flight, so that their misses overlap. The short path therefore serves only what nearly
 /// every read is: a key that is there, or is not, in a cache whose handle is open, whose clock is
-/// the system's, whose policy is the default one and whose directory no other process shares.
+/// the system's and whose policy is the default one.
 /// Whatever else a read meets (a time to live, a value that does not fit the buffer) it finds
 /// before it has changed anything, and the call begins again on the long path, which asks
 /// everything in its turn.
@@ -15,8 +15,7 @@ import Synchronization
 /// INVARIANT. `pass` is the count of forks of this process (Process.forks) while the cache may be
 /// read so, and `never` otherwise. So in the child of a fork it is another number, until the child
 /// has made the cache its own; a cache that the child cannot have stays closed to it. `pass` is
-/// changed with every lock of the tier held, or before the first call. A read that has seen it a
-/// moment before began before the change.
+/// changed with every lock of the tier held, or before the first call.
 struct HitPath {
   /// One cache line, which every call reads and hardly any writes.
   private struct Line: ~Copyable {
@@ -27,6 +26,9 @@ struct HitPath {
     let pass: Atomic<UInt32>
     /// Whether a key that memory has not is in no tier.
     var isAll: Bool
+    /// Not nil: processes share the directory. Changes with every lock of the tier held, or before
+    /// the first call.
+    var coherence: CoherenceCounters?
     /// The cache's, which the cache keeps.
     var clock: Unmanaged<Clock>?
     /// The tier's, which keeps this.
@@ -46,7 +48,7 @@ struct HitPath {
       path.line.initialize(
         to: Line(
           hash: hash, shards: shards, way: Atomic(Way(bits: 0).word),
-          pass: Atomic(HitPath.never), isAll: false, clock: nil, tier: nil))
+          pass: Atomic(HitPath.never), isAll: false, coherence: nil, clock: nil, tier: nil))
     }
   }
 
@@ -92,12 +94,22 @@ struct HitPath {
     if line.pointee.clock != nil { line.pointee.pass.store(Process.forks, ordering: .relaxed) }
   }
 
-  func close() { line.pointee.pass.store(HitPath.never, ordering: .relaxed) }
-
   @inline(__always)
   var isOpen: Bool { !Process.isParents(line.pointee.pass.load(ordering: .relaxed)) }
 
   @inline(__always) var isAll: Bool { line.pointee.isAll }
+
+  var coherence: CoherenceCounters? {
+    @inline(__always) get { line.pointee.coherence }
+    nonmutating set { line.pointee.coherence = newValue }
+  }
+
+  /// False: another process may have written the key, and the long path counts a miss.
+  @inline(__always)
+  private func isCurrent(_ block: UnownedBlock, _ hash: UInt64) -> Bool {
+    guard let coherence else { return true }
+    return coherence.isCurrent(block, hash)
+  }
 
   // MARK: a read
 
@@ -171,6 +183,7 @@ struct HitPath {
         block.prefetchValue()
         let shape = block.shape
         if _fastPath(block.hasKey(key, keySize, isShort: isShort, shape)),
+          _fastPath(isCurrent(block, hash)),
           _fastPath(
             use(
               Hit(
@@ -198,7 +211,7 @@ struct HitPath {
     guard let place = found else { return miss(spot, isAccess: isAccess) }
     let word = place.pointee
     let isUsed =
-      !word.isTimed
+      !word.isTimed && isCurrent(word.block, spot.hash)
       && use(
         Hit(
           shard: spot.shard, place: place, word: word, hash: spot.localHash, block: word.block,

@@ -112,7 +112,7 @@ final class MemoryTier {
   }
 
   /// Hits go their short way in this process.
-  func openHits() { if shards.coherence == nil { shards.front.open() } }
+  func openHits() { shards.front.open() }
 
   @inline(__always)
   func hash(_ key: Bytes) -> UInt64 { keyed.entry(key) }
@@ -297,10 +297,7 @@ final class MemoryTier {
   func unlockAll(inChild: Bool = false) { shards.unlockAll(inChild: inChild) }
 
   /// From here on processes share what is below; with every lock of the tier held.
-  func share(_ coherence: CoherenceCounters?) {
-    shards.front.close()
-    shards.coherence = coherence
-  }
+  func share(_ coherence: CoherenceCounters?) { shards.coherence = coherence }
 
   /// How many shards there are by now.
   var shardCount: Int { shards.shardCount }

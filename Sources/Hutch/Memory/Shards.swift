@@ -17,7 +17,10 @@ final class ShardsOf<Policy: EvictionPolicy & ~Copyable>: MemoryShards {
   var onDeparture: ((UnownedBlock, DepartureCause, Int64) -> Void)?
   /// Where processes share a directory; no read finds an entry that is stale by it. Set
   /// likewise, or with every lock held.
-  var coherence: CoherenceCounters?
+  var coherence: CoherenceCounters? {
+    @inline(__always) get { front.coherence }
+    set { front.coherence = newValue }
+  }
   let watch = DepartureWatch()
 
   /// The facts that every call, and the short path of hits, begins with (HitPath.swift).
