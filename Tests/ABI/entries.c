@@ -324,6 +324,89 @@ TEST_EACH_KIND(extended_data_travels_with_the_entry) {
   free(extended);
 }
 
+/* One of 40 keys, any size to 1,200, and options: mostly extended data alone. */
+static size_t drawn_put(uint64_t *state, char *key, hutch_put_options *options) {
+  static const char extended[] =
+      "py:int, and so on, to more bytes than the shorter way is for, since it copies at most 64";
+  static const size_t extended_sizes[] = {0, 6, 6, 6, 7, 64, 65};
+  size_t number = next_random(state) % 40;
+  snprintf(key, 32, number % 2 ? "%zu" : "key-number-%zu", number);
+  *options = put_options();
+  options->extended = extended + next_random(state) % 2;
+  options->extended_size = extended_sizes[next_random(state) % 7];
+  uint64_t chance = next_random(state) % 40;
+  if (chance == 0) options->tag = "tag", options->tag_size = 3;
+  if (chance == 1) options->time_to_live = HUTCH_FOREVER;
+  if (chance == 2) options->cost = 77;
+  return next_random(state) % (next_random(state) % 8 ? 40 : 1200);
+}
+
+static hutch_value *checked_value(hutch_cache *cache, const char *key, const char *bytes,
+                                  size_t size, const hutch_put_options *options) {
+  hutch_value *value = get_value(cache, key);
+  CHECK_BYTES(bytes, size, hutch_value_data(value), hutch_value_size(value));
+  CHECK_BYTES(options->extended, options->extended_size, hutch_value_extended(value),
+              hutch_value_extended_size(value));
+  CHECK_EQUAL(options->tag_size, hutch_value_tag_size(value));
+  return value;
+}
+
+/* A put whose caller asks for no result may take a shorter way. It stores the same. */
+TEST(a_put_without_a_result_stores_what_one_with_it_does) {
+  uint64_t state = seed();
+  char *bytes = filled(1200, 1), *other = filled(1200, 2);
+  hutch_cache *caches[2] = {open_cache(NULL, NULL), open_cache(NULL, NULL)};
+  hutch_cache_stats stats[2];
+  for (int step = 0; step < 4000; step++) {
+    char key[32];
+    hutch_put_options options;
+    size_t size = drawn_put(&state, key, &options);
+    hutch_put_result result = new_result();
+    /* A value that is referenced is not overwritten in its place. */
+    bool is_held = next_random(&state) % 4 == 0;
+    CHECK_OK(hutch_put(caches[0], KEY(key), bytes, size, &options, NULL));
+    CHECK_OK(hutch_put(caches[1], KEY(key), bytes, size, &options, &result));
+    for (int i = 0; i < 2; i++) {
+      hutch_value *value = checked_value(caches[i], key, bytes, size, &options);
+      if (is_held) {
+        CHECK_OK(hutch_put(caches[i], KEY(key), other, size, &options, i ? &result : NULL));
+        CHECK_BYTES(bytes, size, hutch_value_data(value), hutch_value_size(value));
+        hutch_value_release(checked_value(caches[i], key, other, size, &options));
+      }
+      hutch_value_release(value);
+      stats[i] = stats_of(caches[i]);
+    }
+    CHECK_EQUAL(stats[1].memory.count, stats[0].memory.count);
+    CHECK_EQUAL(stats[1].memory.cost, stats[0].memory.cost);
+    CHECK_EQUAL(stats[1].memory.puts, stats[0].memory.puts);
+    CHECK_EQUAL(stats[1].memory.replacements, stats[0].memory.replacements);
+  }
+  for (int i = 0; i < 2; i++) CHECK_OK(hutch_close(caches[i]));
+  free(bytes);
+  free(other);
+}
+
+TEST(puts_with_extended_data_keep_to_the_limits) {
+  uint64_t state = seed();
+  char *bytes = filled(1200, 1);
+  hutch_options options = {.struct_size = sizeof options, .memory = {.count = 15, .cost = 6000}};
+  hutch_cache *cache = open_cache(NULL, &options);
+  for (int step = 0; step < 4000; step++) {
+    char key[32];
+    hutch_put_options put;
+    size_t size = drawn_put(&state, key, &put);
+    hutch_status status = hutch_put(cache, KEY(key), bytes, size, &put, NULL);
+    hutch_cache_stats stats = stats_of(cache);
+    CHECK(stats.memory.count <= 15 && stats.memory.cost <= 6000);
+    if (status != HUTCH_TOO_LARGE) {
+      CHECK_OK(status);
+      hutch_value_release(checked_value(cache, key, bytes, size, &put));
+    }
+  }
+  CHECK_OK(hutch_close(cache));
+  free(bytes);
+}
+
 TEST(the_record_is_there_after_reopening) {
   path directory = scratch("cache");
   test_clock clock = {0}, later = {0};

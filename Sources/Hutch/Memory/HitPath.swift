@@ -378,7 +378,7 @@ extension HitPath {
   @inline(__always)
   func put(
     _ key: UnsafeRawPointer, _ keySize: Int, _ value: UnsafeRawPointer, _ valueSize: Int,
-    unless isReserved: (UInt64) -> Bool
+    _ extended: Bytes, unless isReserved: (UInt64) -> Bool
   ) throws(Failure) -> Bool {
     guard _fastPath(line.pointee.isAll) else { return false }
     let hash =
@@ -389,7 +389,7 @@ extension HitPath {
     let moment = line.pointee.clock.unsafelyUnwrapped._withUnsafeGuaranteedRef { $0.moment() }
     // No closure, for it throws.
     return try line.pointee.tier.unsafelyUnwrapped.takeUnretainedValue()
-      .putShortly(key, keySize, value, valueSize, hash, at: moment)
+      .putShortly(key, keySize, value, valueSize, extended, hash, at: moment)
   }
 }
 

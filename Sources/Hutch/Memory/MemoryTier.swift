@@ -71,6 +71,15 @@ final class MemoryTier {
     return plain &+ UInt64(block.extraSize) &+ (mayExpire ? overheadOfTimes : 0)
   }
 
+  /// The same, of a plain entry, or of one that has only these extended data besides.
+  @inline(__always)
+  static func charge(_ key: Bytes, _ value: Bytes, _ extended: Bytes) -> UInt64 {
+    let header =
+      extended.count == 0 ? 0 : UnownedBlock.At.extendedHeader &- UnownedBlock.At.header
+    let size = key.count &+ value.count &+ extended.count &+ header
+    return overhead &+ UInt64(bitPattern: Int64(size))
+  }
+
   /// `versions`: for blocks that come without one, drawn under the lock of their shard, so that
   /// of two puts at once the newer version wins. `cores`: of the machine, if not given.
   init(

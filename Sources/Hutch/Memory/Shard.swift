@@ -320,7 +320,8 @@ struct Shard<Policy: EvictionPolicy & ~Copyable>: ~Copyable {
     replacements.add(1)
     let existing = block.version
     let version = versions.draw()
-    block.overwrite(value, version: version, created: created)
+    block.overwrite(
+      value, extended: Bytes(start: nil, count: 0), version: version, created: created)
     block.stamp = clock
     noteUse(place, block, hash)
     var result = MemoryPutResult(.stored, existing: existing)

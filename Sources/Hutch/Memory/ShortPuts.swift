@@ -2,8 +2,8 @@ import CSystem
 import Synchronization
 
 /// The short path of a put, which nearly every put into a cache in memory takes: a small value
-/// without options replaces an entry of the same shape, or is a new entry for which a few entries
-/// of the same shard may have to go. One function does it under one hold of the lock, on flat
+/// with no option but extended data replaces an entry of the same shape, or is a new entry for
+/// which a few entries of the same shard may have to go. One function does it under one hold of the lock, on flat
 /// arguments. It leaves any other put to Shards+Puts.swift before it has changed anything.
 ///
 /// A victim of the same shard pays for the new entry: of the budget, which all threads share, only
@@ -11,6 +11,8 @@ import Synchronization
 extension ShardsOf where Policy == Adaptive {
   /// Values up to this size are copied with the lock held.
   static var smallValue: Int { 1024 }
+  /// As are extended data up to this size: the name of a type.
+  static var smallExtended: Int { 64 }
 
   /// The outcome of a short put.
   enum ShortPut {
@@ -25,17 +27,18 @@ extension ShardsOf where Policy == Adaptive {
   @_optimize(speed)
   func putShortly(
     _ key: UnsafeRawPointer, _ keySize: Int, _ value: UnsafeRawPointer, _ valueSize: Int,
-    _ hash: UInt64, at: Moment
+    _ extended: Bytes, _ hash: UInt64, at: Moment
   ) throws(Failure) -> Bool {
-    guard _fastPath(valueSize <= ShardsOf.smallValue), _fastPath(!watch.isOn),
+    guard _fastPath(valueSize <= ShardsOf.smallValue),
+      _fastPath(extended.count <= ShardsOf.smallExtended), _fastPath(!watch.isOn),
       _fastPath(onDeparture == nil)
     else { return false }
     let created = at.time
     var victims = InlineArray<4, UInt>(repeating: 0)
     let held = hold(hash)
     let outcome = held.shard.pointee.putShortly(
-      Bytes(start: key, count: keySize), Bytes(start: value, count: valueSize), held.hash,
-      created: created, budget, versions, &victims)
+      Bytes(start: key, count: keySize), Bytes(start: value, count: valueSize), extended,
+      held.hash, created: created, budget, versions, &victims)
     held.lock.unlock()
     if victims[0] != 0 { give(up: &victims) }
     switch outcome {
@@ -66,16 +69,19 @@ extension ShardsOf where Policy == Adaptive {
 extension Shard where Policy == Adaptive {
   @inline(__always)
   fileprivate mutating func putShortly(
-    _ key: Bytes, _ value: Bytes, _ hash: UInt64, created: Int64, _ budget: borrowing Budget,
-    _ versions: Versions, _ victims: inout InlineArray<4, UInt>
+    _ key: Bytes, _ value: Bytes, _ extended: Bytes, _ hash: UInt64, created: Int64,
+    _ budget: borrowing Budget, _ versions: Versions, _ victims: inout InlineArray<4, UInt>
   ) -> ShardsOf<Adaptive>.ShortPut {
     if _slowPath(ages.any) { return .unusual }
     if let place = entries.table.findAtOnce(key, hash) {
-      return overwriteShortly(place, value, hash, created: created, budget, versions)
-        ? .done : .unusual
+      let isDone =
+        _fastPath(extended.count == 0)
+        ? overwritePlain(place, value, hash, created: created, budget, versions)
+        : overwriteExtended(place, value, extended, hash, created: created, budget, versions)
+      return isDone ? .done : .unusual
     }
     // Expired entries go before live ones: the long path looks for them.
-    let charge = MemoryTier.overhead &+ UInt64(bitPattern: Int64(key.count &+ value.count))
+    let charge = MemoryTier.charge(key, value, extended)
     if _slowPath(created >= entries.slab.earliestDue || charge > budget.largestCharge) {
       return .unusual
     }
@@ -83,7 +89,7 @@ extension Shard where Policy == Adaptive {
     let block: UnownedBlock
     do throws(Failure) {
       _ = try entries.reserve(hash)
-      block = try Block.plain(key: key, value: value, created: created).leak()
+      block = try Block.plain(key: key, value: value, extended: extended, created: created).leak()
     } catch {
       return .unusual
     }
@@ -110,16 +116,35 @@ extension Shard where Policy == Adaptive {
     return .done
   }
 
+  @inline(never)
+  @_optimize(speed)
+  private mutating func overwritePlain(
+    _ place: Table.Place, _ value: Bytes, _ hash: UInt64, created: Int64,
+    _ budget: borrowing Budget, _ versions: Versions
+  ) -> Bool {
+    overwrite(
+      place, value, Bytes(start: nil, count: 0), hash, created: created, budget, versions)
+  }
+
+  @inline(never)
+  @_optimize(speed)
+  private mutating func overwriteExtended(
+    _ place: Table.Place, _ value: Bytes, _ extended: Bytes, _ hash: UInt64, created: Int64,
+    _ budget: borrowing Budget, _ versions: Versions
+  ) -> Bool {
+    overwrite(place, value, extended, hash, created: created, budget, versions)
+  }
+
   /// Another value in the place of one of about the same size that no reader holds.
   @inline(__always)
-  private mutating func overwriteShortly(
-    _ place: Table.Place, _ value: Bytes, _ hash: UInt64, created: Int64,
+  private mutating func overwrite(
+    _ place: Table.Place, _ value: Bytes, _ extended: Bytes, _ hash: UInt64, created: Int64,
     _ budget: borrowing Budget, _ versions: Versions
   ) -> Bool {
     let word = place.pointee
     let block = word.block
-    guard !word.isTimed, !word.isBacked, block.isPlain, block.isSole,
-      block.hasRoom(for: value.count)
+    guard !word.isTimed, !word.isBacked, block.isPlain(with: extended), block.isSole,
+      block.hasRoom(for: value.count, extendedSize: extended.count)
     else { return false }
     if block.size != value.count {
       let old = MemoryTier.charge(of: block)
@@ -135,7 +160,7 @@ extension Shard where Policy == Adaptive {
     setClock(created)
     puts.add(1)
     replacements.add(1)
-    block.overwrite(value, version: versions.draw(), created: created)
+    block.overwrite(value, extended: extended, version: versions.draw(), created: created)
     block.stamp = clock
     noteUse(place, block, hash)
     return true

@@ -110,6 +110,20 @@ struct UnownedBlock {
   /// a checksum, extended data or a tag.
   @inline(__always) var isPlain: Bool { !hasExtension }
 
+  /// True if the entry has these extended data, and in all else is plain. `data`: less than 4 GiB.
+  @inline(__always)
+  func isPlain(with data: Bytes) -> Bool { data.count == 0 ? isPlain : hasOnly(data) }
+
+  @inline(never)
+  private func hasOnly(_ data: Bytes) -> Bool {
+    // The tag's size is in the upper bits.
+    hasExtension && !timed && checksum == 0
+      && load(At.extendedSize, UInt32.self) == UInt32(truncatingIfNeeded: data.count)
+      && memcmp(
+        extendedData.baseAddress.unsafelyUnwrapped, data.baseAddress.unsafelyUnwrapped, data.count)
+        == 0
+  }
+
   @inline(__always)
   var headerSize: Int {
     let bits = Int(load(At.size, UInt32.self) >> 30)
@@ -262,16 +276,22 @@ struct UnownedBlock {
   /// All bytes of the block, header included.
   @inline(__always) var byteCount: Int { valueOffset + size + extendedSize }
 
-  /// For the only holder, under the lock that keeps it the only one: replaces the value of a plain
-  /// block by another one that fits.
+  /// For the only holder, under the lock that keeps it the only one: replaces the value of a block
+  /// that is plain with these extended data by another one that fits.
   @inline(__always)
-  func overwrite(_ value: Bytes, version: UInt64, created: Int64) {
+  func overwrite(_ value: Bytes, extended: Bytes, version: UInt64, created: Int64) {
+    let bits = extended.count == 0 ? 0 : UnownedBlock.extensionBit
+    let offset = valueOffset
     raw.storeBytes(
-      of: UInt32(truncatingIfNeeded: value.count), toByteOffset: At.size, as: UInt32.self)
+      of: UInt32(truncatingIfNeeded: value.count) | bits, toByteOffset: At.size, as: UInt32.self)
     raw.storeBytes(of: version, toByteOffset: At.version, as: UInt64.self)
     raw.storeBytes(of: created, toByteOffset: At.created, as: Int64.self)
     if value.count > 0 {
-      memcpy(raw + valueOffset, value.baseAddress.unsafelyUnwrapped, value.count)
+      memcpy(raw + offset, value.baseAddress.unsafelyUnwrapped, value.count)
+    }
+    if bits != 0 {
+      memcpy(
+        raw + (offset &+ value.count), extended.baseAddress.unsafelyUnwrapped, extended.count)
     }
   }
 
@@ -280,11 +300,12 @@ struct UnownedBlock {
   @inline(__always)
   static func room(for size: Int) -> Int { (size &+ 23) & ~15 &- 8 }
 
-  /// True if a plain block has room for a value of this size, and not more than it needs.
+  /// True if a block with so much extended data, and no times, has room for a value of this size,
+  /// and not more than it needs.
   @inline(__always)
-  func hasRoom(for size: Int) -> Bool {
-    UnownedBlock.room(for: valueOffset &+ self.size)
-      == UnownedBlock.room(for: valueOffset &+ size)
+  func hasRoom(for size: Int, extendedSize: Int = 0) -> Bool {
+    let fixed = valueOffset &+ extendedSize
+    return UnownedBlock.room(for: fixed &+ self.size) == UnownedBlock.room(for: fixed &+ size)
   }
 
   // MARK: references

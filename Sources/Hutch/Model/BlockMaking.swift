@@ -59,14 +59,17 @@ extension Block {
     return Block(owning: UnownedBlock(raw))
   }
 
-  /// A block with a copy of a value; its record has only the time of the write.
+  /// A block with a copy of a value and of extended data; its record has only the time of the
+  /// write.
   @_optimize(speed)
-  static func plain(key: Bytes, value: Bytes, created: Int64) throws(Failure) -> Block {
+  static func plain(
+    key: Bytes, value: Bytes, extended: Bytes = Bytes(start: nil, count: 0), created: Int64
+  ) throws(Failure) -> Block {
     typealias At = UnownedBlock.At
-    if value.count >= UnownedBlock.longSize {
+    if value.count >= UnownedBlock.longSize || extended.count > 0 {
       var record = Record()
       record.created = created
-      return try copying(key: key, value: value, extended: Extended(), record: record)
+      return try copying(key: key, value: value, extended: Extended(extended), record: record)
     }
     let offset = UnownedBlock.valueOffset(header: At.header, keySize: key.count)
     let raw = try Allocation.bytes(UnownedBlock.room(for: offset &+ value.count))
