@@ -176,6 +176,63 @@ def test_statistics_are_those_of_the_python_code(open_cache):
     assert counted(open_cache.get) == counted(lambda key: SlowEntries.get(open_cache, key))
 
 
+class Thing:
+    """An object that no other form of a value could give back."""
+
+
+@given(key=st.one_of(keys, wrong_keys), is_slow=st.tuples(st.booleans(), st.booleans()))
+def test_objects(open_cache, key, is_slow):
+    thing, put, get = Thing(), open_cache.put_object, open_cache.get_object
+    if is_slow[0]:
+        put = lambda *arguments: SlowEntries.put_object(open_cache, *arguments)  # noqa: E731
+    if is_slow[1]:
+        get = lambda *arguments: SlowEntries.get_object(open_cache, *arguments)  # noqa: E731
+    expected = outcome(SlowEntries.put_object, open_cache, key, thing)
+    assert outcome(put, key, thing) == expected
+    if expected[0] is not type(None):
+        assert outcome(get, key) == outcome(SlowEntries.get_object, open_cache, key)
+        return
+    assert get(key) is thing and get(key, 1) is thing
+    put(key, None)
+    assert get(key, 1) is None
+    assert open_cache.delete_object(key)
+    assert get(key) is None and get(key, thing) is thing
+
+
+def test_arguments_of_objects_by_name(open_cache):
+    thing = Thing()
+    open_cache.put_object(key="a", value=thing)
+    open_cache.put_object("b", thing, 60)
+    open_cache.put_object("c", thing, cost=5)
+    assert [open_cache.get_object(key=key) for key in "abc"] == [thing] * 3
+    assert open_cache.get_object("d", default=thing) is thing
+    for wrong in (
+        lambda: open_cache.get_object(),
+        lambda: open_cache.get_object("a", 1, 2),
+        lambda: open_cache.get_object("a", other=1),
+        lambda: open_cache.put_object("a"),
+        lambda: open_cache.put_object("a", 1, 2, 3),
+    ):
+        with pytest.raises(TypeError):
+            wrong()
+
+
+def test_references_to_objects_are_given_back():
+    thing = Thing()
+    before = sys.getrefcount(thing)
+    with hutch.Cache() as cache:
+        for number in range(300):
+            cache.put_object(number % 7, thing)
+            assert cache.get_object(number % 7) is thing
+            cache.put_object("slow", thing, expire=60)
+            assert cache.get_object("slow") is thing
+    with pytest.raises(hutch.ClosedError):
+        cache.put_object("a", thing)
+    with pytest.raises(hutch.ClosedError):
+        cache.get_object("a")
+    assert sys.getrefcount(thing) == before
+
+
 def test_references_are_given_back(open_cache):
     default, key, value = object(), "a key of its own", b"a value of its own" * 3
     for thing in (default, key, value):

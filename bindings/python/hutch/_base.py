@@ -63,8 +63,8 @@ adelete_many aentry aexpire aflush aget aget_many aincr ainfo ainfos aitems akey
 anotify apath apeekitem apin apop apopitem aput aput_file aput_many aread aremove_prefix
 aremove_tagged areplace aset aset_many asetdefault astats atouch atrim aupdate avalues
 avolume awriter check clear compare_and_swap cost delete delete_many delete_object entry
-expire flush get_many get_object hold_files info infos items keys load memoize notify path
-peekitem pop popitem put put_file put_many put_object read remove_prefix remove_tagged
+expire flush get_many hold_files info infos items keys load memoize notify path
+peekitem pop popitem put put_file put_many read remove_prefix remove_tagged
 replace set_many setdefault stats touch trim update values volume writer
 """.split()
     for _name in _LATER:

@@ -1,7 +1,8 @@
 """Python objects in a cache's memory: references, neither copied nor encoded.
 
-C sees a number for each; one callback serves all. No object that C calls can therefore be
-collected, and an object is dropped when the library releases it.
+The library has an odd number for each; one callback serves all. No object that C calls can
+therefore be collected, and an object is dropped when the library releases it. An even number
+is an object of the accelerator, which answers for it.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ import itertools
 from ctypes import byref
 from typing import Any
 
-from . import _structs
+from . import _accelerator, _structs
 from ._callbacks import callback, report
 from ._codec import Key, key_to_bytes
 from ._errors import Status, check
@@ -19,7 +20,7 @@ from ._options import put_options
 from ._units import Seconds
 
 _objects: dict[int, Any] = {}
-_numbers = itertools.count(1)
+_numbers = itertools.count(1, 2)
 
 
 @callback
@@ -72,7 +73,11 @@ class Objects:
             status = check(lib.hutch_get_object(self._pointer, name, len(name), byref(held)))
             if status == Status.NOT_FOUND:
                 return default
-            return _objects[lib.hutch_object_pointer(held)]
+            number = lib.hutch_object_pointer(held)
+            if number % 2 or _accelerator.module is None:
+                return _objects.get(number, default)
+            found: tuple[Any, ...] = _accelerator.module.held(number)
+            return found[0] if found else default
         finally:
             lib.hutch_object_release(held)
 

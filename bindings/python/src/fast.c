@@ -37,15 +37,13 @@ end:
   return result;
 }
 
-/* Calls the method of SlowEntries with the original arguments and names. */
-static PyObject *slowly(fast *self, int which, PyObject *const *arguments, Py_ssize_t count,
-                        PyObject *names) {
+PyObject *slowly(fast *self, int which, PyObject *const *arguments, Py_ssize_t count,
+                 PyObject *names) {
   if (!is_complete(self->state)) return NULL;
   return call_with(self->state->slow[which], (PyObject *)self, arguments, count, names);
 }
 
-/* False, with an exception, if check raises one for the status. */
-static bool is_fine(fast *self, hutch_status status) {
+bool is_fine(fast *self, hutch_status status) {
   if (status == HUTCH_OK || status == HUTCH_NOT_FOUND) return true;
   /* This thread's last error is still that of the call: nothing that fails comes between. */
   if (!is_complete(self->state)) return false;
@@ -255,6 +253,17 @@ PyMethodDef fast_methods[] = {
      "A read-only memoryview of a value of bytes, which is not copied; or default.\n\n"
      "The view shows the same bytes as long as it exists, whatever becomes of the entry\n"
      "and of the cache, and keeps them in memory. WrongTypeError: the value is not bytes."},
+    {"put_object", HUTCH_METHOD(fast_put_object), METH_FASTCALL | METH_KEYWORDS,
+     "put_object($self, key, value, expire=None, *, idle=None, cost=None, tag=None)\n--\n\n"
+     "Keep a reference to any Python object, in memory only, in place of the older one.\n\n"
+     "Objects have keys of their own: put_object and set of one key do not see\n"
+     "each other. Objects count in len and cost, obey the limits of the memory\n"
+     "tier, and clear and remove_tagged remove them; iteration skips them. After its\n"
+     "entry is removed, a thread of the library soon drops the object.\n"
+     "TooLargeError: cost is above the tier's max_entry."},
+    {"get_object", HUTCH_METHOD(fast_get_object), METH_FASTCALL | METH_KEYWORDS,
+     "get_object($self, key, default=None)\n--\n\n"
+     "The object under the key, itself; or default."},
     {"_attach", HUTCH_METHOD(fast_attach), METH_METHOD | METH_FASTCALL | METH_KEYWORDS,
      "Work on the cache with this handle, of which a reference is taken."},
     {"_open", HUTCH_METHOD(fast_open), METH_METHOD | METH_FASTCALL | METH_KEYWORDS,

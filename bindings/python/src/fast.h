@@ -6,6 +6,7 @@
  *   module.c    the module and its state
  *   memoize.c   the type Memoized: a call of a memoized function
  *   pin.c       the type Pinned: a value without a copy
+ *   objects.c   Python objects in a cache's memory, by reference
  *   codec.c     keys and values of the common kinds, as bytes and back
  *   json.c      values of JSON
  *
@@ -36,7 +37,9 @@ extern hutch_dl hutch;
 /* ------------------------------------------------------------------ module */
 
 /* The functions of SlowEntries for calls of other kinds, in this order. */
-enum { GET, GETITEM, SET, SETITEM, DELITEM, CONTAINS, INCR, DECR, PIN, SLOW };
+enum {
+  GET, GETITEM, SET, SETITEM, DELITEM, CONTAINS, INCR, DECR, PIN, PUT_OBJECT, GET_OBJECT, SLOW
+};
 
 /* The state of a module, and thereby of an interpreter. Everything but complete is NULL until a
    call of no common kind, or a failure, needs the modules of Python. */
@@ -78,6 +81,13 @@ struct key;
 PyObject *call_with(PyObject *function, PyObject *first, PyObject *const *arguments,
                     Py_ssize_t count, PyObject *names);
 
+/* Calls the method of SlowEntries with the original arguments and names. */
+PyObject *slowly(fast *self, int which, PyObject *const *arguments, Py_ssize_t count,
+                 PyObject *names);
+
+/* False, with an exception, if check raises one for the status. */
+bool is_fine(fast *self, hutch_status status);
+
 /* False, with an exception, before the opening and after the end of the interpreter. */
 bool is_attached(const fast *self);
 
@@ -93,6 +103,13 @@ void fast_dealloc(fast *self);
 
 /* The object under a key; NULL without an exception: no entry. */
 PyObject *read_object(fast *self, const struct key *key);
+
+/* See the words of fast_methods and of module_methods. */
+PyObject *fast_put_object(fast *self, PyObject *const *arguments, Py_ssize_t count,
+                          PyObject *names);
+PyObject *fast_get_object(fast *self, PyObject *const *arguments, Py_ssize_t count,
+                          PyObject *names);
+PyObject *module_held(PyObject *module, PyObject *number);
 
 /* A memoryview of a value, of which this takes the reference. */
 PyObject *pinned_of(const fast *cache, hutch_value *value);

@@ -6,7 +6,8 @@
 hutch_dl hutch;
 
 static const char *const slow_names[SLOW] = {"get",         "__getitem__",  "set",  "__setitem__",
-                                             "__delitem__", "__contains__", "incr", "decr", "pin"};
+                                             "__delitem__", "__contains__", "incr", "decr", "pin",
+                                             "put_object",  "get_object"};
 
 static state *state_of(PyObject *module) { return PyModule_GetState(module); }
 
@@ -103,6 +104,8 @@ static PyMethodDef module_methods[] = {
     {"begin", module_begin, METH_VARARGS, "What completes the module, when a call needs it."},
     {"set_up", module_set_up, METH_VARARGS, "Where the calls of no common kind go."},
     {"adopt", module_adopt, METH_O, "Make the methods of Fast this class's own."},
+    {"held", module_held, METH_O,
+     "The object of the accelerator with this number: (it,), or () in another interpreter."},
     {NULL, NULL, 0, NULL},
 };
 

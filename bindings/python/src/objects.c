@@ -1,0 +1,96 @@
+/* Python objects in a cache's memory: references, neither copied nor encoded.
+ *
+ * The library has the address of a holder for each object, which is an even number. hutch/_objects.py
+ * gives it odd numbers for the objects that it puts, so that each side knows its own. */
+#include "fast.h"
+
+#include <stdint.h>
+#include <stdlib.h>
+
+/* An object belongs to its interpreter: another one of the process does not find it. */
+typedef struct holder {
+  PyObject *object; /* a reference of the holder's own */
+  PyInterpreterState *interpreter;
+} holder;
+
+/* The library's release function: on any thread, with the GIL or without. */
+static void release_holder(void *pointer) {
+  holder *holder = pointer;
+  /* After the interpreter's end the object is left to the end of the process. */
+  if (!Py_IsInitialized()) return;
+  PyGILState_STATE gil = PyGILState_Ensure();
+  Py_DECREF(holder->object);
+  PyGILState_Release(gil);
+  free(holder);
+}
+
+/* Borrowed. NULL without an exception: an object of another interpreter. */
+static PyObject *held_object(const holder *holder) {
+  return holder->interpreter == PyInterpreterState_Get() ? holder->object : NULL;
+}
+
+PyObject *fast_put_object(fast *self, PyObject *const *arguments, Py_ssize_t count,
+                          PyObject *names) {
+  key key;
+  if (!is_attached(self)) return NULL;
+  if (names || count != 2 || !key_of(arguments[0], &key))
+    return slowly(self, PUT_OBJECT, arguments, count, names);
+  holder *holder = malloc(sizeof *holder);
+  if (!holder) return PyErr_NoMemory();
+  Py_INCREF(arguments[1]);
+  holder->object = arguments[1];
+  holder->interpreter = PyInterpreterState_Get();
+  /* A put that fails releases the object too. */
+  hutch_status status;
+  if (self->is_in_memory) {
+    status = hutch.put_object(self->cache, key.data, key.size, holder, release_holder, NULL);
+  } else {
+    Py_BEGIN_ALLOW_THREADS
+    status = hutch.put_object(self->cache, key.data, key.size, holder, release_holder, NULL);
+    Py_END_ALLOW_THREADS
+  }
+  if (!is_fine(self, status)) return NULL;
+  Py_RETURN_NONE;
+}
+
+PyObject *fast_get_object(fast *self, PyObject *const *arguments, Py_ssize_t count,
+                          PyObject *names) {
+  key key;
+  hutch_object *object;
+  if (!is_attached(self)) return NULL;
+  if (names || count < 1 || count > 2 || !key_of(arguments[0], &key))
+    return slowly(self, GET_OBJECT, arguments, count, names);
+  hutch_status status = hutch.get_object(self->cache, key.data, key.size, &object);
+  if (!is_fine(self, status)) return NULL;
+  PyObject *found = NULL;
+  if (status == HUTCH_OK) {
+    void *pointer = hutch.object_pointer(object);
+    bool is_ours = ((uintptr_t)pointer & 1) == 0;
+    if (is_ours) {
+      found = held_object(pointer);
+      Py_XINCREF(found);
+    }
+    hutch.object_release(object);
+    if (!is_ours) return slowly(self, GET_OBJECT, arguments, count, names);
+  }
+  if (found) return found;
+  found = count == 2 ? arguments[1] : Py_None;
+  Py_INCREF(found);
+  return found;
+}
+
+PyObject *module_held(PyObject *module, PyObject *number) {
+  (void)module;
+  void *pointer = PyLong_AsVoidPtr(number);
+  if (!pointer) {
+    if (!PyErr_Occurred()) PyErr_SetString(PyExc_ValueError, "not the number of an object");
+    return NULL;
+  }
+  PyObject *found = held_object(pointer);
+  if (!found) return PyTuple_New(0);
+  PyObject *one = PyTuple_New(1);
+  if (!one) return NULL;
+  Py_INCREF(found);
+  PyTuple_SetItem(one, 0, found);
+  return one;
+}
