@@ -68,6 +68,7 @@ extension Cache {
     _ key: Bytes, _ value: Bytes, _ spec: PutSpec, _ hash: UInt64, at moment: Moment,
     if condition: WriteCondition, in scope: Tiers
   ) throws(Failure) -> PutResult {
+    prefetch(hash)
     let record = spec.record(at: moment)
     // A value that will not be stored need not be copied. The condition is decided again under the
     // stripe if a write of the stripe has come since `state`.

@@ -1,5 +1,12 @@
 /// The tiers tied together: what the store tells the cache, and what memory hands down to it.
 extension Cache {
+  /// Prefetches what a write of a key will need first.
+  @inline(__always)
+  func prefetch(_ hash: UInt64) {
+    coherence?.prefetch(hash)
+    storage?.prefetch(hash, .index)
+  }
+
   /// Entries that leave memory come to this cache from here on.
   func watchDepartures() {
     let identity = self.identity

@@ -59,6 +59,7 @@ extension Cache {
     // The older value is read before the stripe is taken: the read may call the host's codec.
     let old = events.wants(.didRemove) ? (try? peek(entry.key, in: .whole)) ?? nil : nil
     let stripe = Stripes.index(of: hash)
+    storage.prefetch(hash, .entry)
     prepare(&put, storage)
     lock(for: put, storage)
     if put.plan.store == .removeIfThere && isFamily {

@@ -136,10 +136,10 @@ extension Cache {
     _ key: Bytes, at moment: Moment, in scope: Tiers, wantsValue: Bool,
     ifVersion wanted: UInt64? = nil, by late: LateWrite? = nil, to storage: any Storage
   ) -> SubmittedRemoval {
-    var removal = SubmittedRemoval()
     let hash = memory.hash(key)
+    prefetch(hash)
     let stripe = Stripes.index(of: hash)
-    removal.stripe = stripe
+    var removal = SubmittedRemoval(stripe: stripe)
     var told = tellWillRemove(key, hash, in: scope)
     do throws(Failure) {
       let named = BlockBox(try Block.allocate(key: key, record: Record()))

@@ -117,16 +117,20 @@ extension LogStore {
     return .unused
   }
 
-  /// The slot that names the entry at an address; nil: none does, and the entry is dead.
+  /// The slot that names the entry at an address; nil: none does, and the entry is dead. As every
+  /// lookup it does not go beyond a bucket with an unused slot.
   func slot(of entry: LogEntry.Head, _ hash: UInt64) -> (UnsafeMutableRawPointer, SlotPage)? {
     guard let page = page(for: hash) else { return nil }
     for offset in 0..<LogPages.window {
       let line =
         page.base + LogPages.line(SlotWord.home(hash), offset) * LogPages.lineSize
+      var isLast = false
       for i in 0..<LogPages.bucketSlots {
         let slot = SlotWord(SharedWords.load(line + i * 8))
         if slot.address == entry.address { return (line + i * 8, page) }
+        isLast = isLast || slot == .unused
       }
+      if isLast { break }
     }
     return nil
   }

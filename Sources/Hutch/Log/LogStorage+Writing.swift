@@ -1,5 +1,13 @@
 /// Writes: each is committed at once, under its key's stripe.
 extension LogStorage {
+  func prefetch(_ hash: UInt64, _ part: PrefetchedPart) {
+    guard let store = live, store.hasHashOfTiers else { return }
+    switch part {
+    case .index: store.prefetch(hash)
+    case .entry: store.prefetchEntry(hash)
+    }
+  }
+
   /// Waits for the directory's lock if another process has it. Fails with `busy` if that process is
   /// stopped.
   func write(_ write: inout StoreWrite) {

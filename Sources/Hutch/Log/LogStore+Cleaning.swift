@@ -79,7 +79,8 @@ extension LogStore {
       let entry = entry(seat, position), position &+ entry.units <= end, entry.keySize > 0
     else { return .atEnd }
     let next = position &+ entry.units
-    let hash = hash.entry(entry.key)
+    let hash = position == ahead.position ? ahead.hash : hash.entry(entry.key)
+    prefetchCleaning(of: next, before: end, seat)
     guard let (slot, page) = slot(of: entry, hash) else {
       words.store(IndexAt.cleaning, next)
       return .cleaned
@@ -96,6 +97,21 @@ extension LogStore {
       lose(slot, page, entry, .evicted, cleaned: next)
     }
     return .cleaned
+  }
+
+  /// Asks for what the next calls of `clean` will look at: where the next entry's slot is, and the
+  /// entry behind it.
+  @inline(__always)
+  private func prefetchCleaning(of position: LogAddress, before end: LogAddress, _ seat: SeatWord) {
+    guard position < end, let entry = entry(seat, position), position &+ entry.units <= end else {
+      return
+    }
+    let hash = hash.entry(entry.key)
+    ahead = (position, hash)
+    prefetch(hash)
+    let second = entry.start + Int(entry.units) * LogFormat.unit
+    hutch_prefetch(second)
+    hutch_prefetch(second + LogPages.lineSize)
   }
 
   /// Takes away an entry that nobody has asked to remove, and says so.

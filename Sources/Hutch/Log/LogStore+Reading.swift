@@ -20,6 +20,21 @@ extension LogStore {
     hutch_prefetch(page.base + SlotWord.home(hash) * LogPages.lineSize)
   }
 
+  /// Asks for the lines of the entry that a lookup of this hash finds, if its slot is in the first
+  /// bucket.
+  @inline(__always)
+  func prefetchEntry(_ hash: UInt64) {
+    guard let page = page(for: hash) else { return }
+    let line = page.base + SlotWord.home(hash) * LogPages.lineSize
+    for i in 0..<LogPages.bucketSlots {
+      let word = SlotWord(SharedWords.load(line + i * 8))
+      guard word.hasTag(of: hash), word.names, let seat = seat(of: word.address) else { continue }
+      let start = memory(seat, word.address)
+      hutch_prefetch(start)
+      hutch_prefetch(start + LogPages.lineSize)
+    }
+  }
+
   /// The entry that a key has; whether it has expired is for others to say.
   @inline(never) @_optimize(speed)
   func find(_ key: Bytes, _ hash: UInt64) -> LogMatch? {

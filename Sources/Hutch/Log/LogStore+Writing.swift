@@ -64,7 +64,6 @@ extension LogStore {
     } else {
       checksum = 0
     }
-    prefetch(write.hash)
     guard lock.lock(until: write.end) else {
       write.failure = Failure(.busy, LogStore.stoppedWords)
       write.outcome = .failed

@@ -119,6 +119,10 @@ final class LogStore: @unchecked Sendable {
   /// it, it goes without a word: for who is above, it is the write's.
   var replaced: LogAddress = 0
 
+  /// Where the cleaner goes on, and the hash of the key there: it has been computed to prefetch the
+  /// slot. Another process may have cleaned on since. Behind the lock.
+  var ahead: (position: LogAddress, hash: UInt64) = (0, 0)
+
   /// Told of what goes without being asked to, with the lock held. Set before the first write.
   unowned(unsafe) var observer: (any StorageObserver)?
   /// What has gone so, and is still to be told with no lock held.

@@ -54,6 +54,12 @@ protocol Storage: AnyObject {
   /// opening has met.
   func watch(by observer: any StorageObserver)
 
+  /// Prefetches memory that a write of this key will need. It is called for each part in turn, with
+  /// other work between, so that the first part is there when the second one is asked for. It
+  /// changes nothing, and reads only what the store keeps until its end: so it may be called with
+  /// locks held, and outside the gate.
+  func prefetch(_ hash: UInt64, _ part: PrefetchedPart)
+
   /// Called for every put, with the entry that will be stored and the write's form. The store may
   /// make the form if there is none. A file that is made here is the form's (`ValueForm.file`); if
   /// the write is not made after all, the file goes with the form.
@@ -228,6 +234,7 @@ protocol Storage: AnyObject {
 
 /// Defaults for the optional parts of a store.
 extension Storage {
+  func prefetch(_ hash: UInt64, _ part: PrefetchedPart) {}
   func prepare(_ entry: UnownedBlock, _ form: inout ValueForm?) {}
 
   // For a store that commits at once.
@@ -330,6 +337,14 @@ struct StorageSharing {
   /// Selected by the store's hash of keys.
   let counters: CoherenceCounters
   let nextVersion: UnsafeMutablePointer<Atomic<UInt64>>
+}
+
+/// What `Storage.prefetch` is to prefetch.
+enum PrefetchedPart {
+  /// Where the store looks a key up.
+  case index
+  /// The entry that the index names.
+  case entry
 }
 
 /// The progress of a walk in the order of writes, in numbers of the store.
