@@ -2,8 +2,9 @@
  * The order of writes: what a call answers while the write of another is submitted and not yet
  * committed, and what becomes of a write that comes late.
  *
- * Calls are stopped at a step of the test's choosing: sqlite3_step and pwrite are defined here, in
- * the program, which the dynamic linker asks first, and a codec is a function of the test's anyhow.
+ * Calls are stopped at a step of the test's choosing: sqlite3_step, pwrite and malloc are defined
+ * here, in the program, which the dynamic linker asks first, and a codec is a function of the test's
+ * anyhow.
  */
 #define _GNU_SOURCE
 #include "check.h"
@@ -31,6 +32,16 @@ ssize_t pwrite64(int file, const void *data, size_t size, off64_t at) {
 }
 ssize_t pwrite(int file, const void *data, size_t size, off_t at) {
   return pwrite64(file, data, size, at);
+}
+
+/* What this thread does before it next allocates a block of a large value. */
+enum { LARGE_BLOCK = 64 << 10 };
+static _Thread_local void (*at_large_block)(void);
+void *__libc_malloc(size_t size);
+
+void *malloc(size_t size) {
+  if (size >= LARGE_BLOCK) stop(&at_large_block);
+  return __libc_malloc(size);
 }
 
 /* Whether a thread of this process sleeps: it waits for something. */
@@ -783,4 +794,45 @@ TEST(what_memory_evicts_during_a_write_back_that_is_refused_is_told_once) {
     CHECK_OK(hutch_close(refused.cache));
     remove_tree(scratch("cache").text);
   }
+}
+
+/* ------------------------------------------- a put that is refused, and a touch meanwhile */
+
+static _Atomic int in_commit;
+
+/* The put stands within its commit until the touch is about to put its copy into memory. */
+static void fail_once_the_other_stands(void) {
+  atomic_store(&in_commit, 1);
+  begin_other();
+  is_full = true;
+}
+
+static void put_and_touch(void *unused, int index) {
+  (void)unused;
+  if (index == 0) {
+    static char data[LARGE_BLOCK];
+    at_write = fail_once_the_other_stands;
+    CHECK_STATUS(HUTCH_PARTIAL, hutch_put(scene.cache, KEY("key"), data, LARGE_BLOCK, NULL, NULL));
+    is_full = false;
+    atomic_store(&scene.other_is_done, 1);
+    return;
+  }
+  while (!atomic_load(&in_commit)) sched_yield();
+  at_large_block = stand;
+  hutch_status status = hutch_touch(scene.cache, KEY("key"), HUTCH_HOUR, 0);
+  CHECK(status == HUTCH_OK || status == HUTCH_NOT_FOUND);
+  CHECK(!at_large_block);
+}
+
+/* The touch has seen the put among the pending writes. Its copy is memory's alone all the same. */
+TEST(a_touch_during_a_put_that_the_disk_refuses_leaves_an_entry_of_memory_alone) {
+  hutch_options options = unlimited_options();
+  options.sharing = HUTCH_SHARING_EXCLUSIVE;
+  options.storage = HUTCH_STORAGE_SQLITE;
+  begin_scene();
+  atomic_store(&in_commit, 0);
+  scene.cache = open_cache(scratch("cache").text, &options);
+  run_threads(2, put_and_touch, NULL);
+  CHECK_EQUAL(1, count_of(scene.cache));
+  CHECK_OK(hutch_close(scene.cache));
 }

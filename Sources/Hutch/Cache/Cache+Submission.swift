@@ -230,7 +230,7 @@ extension Cache {
     if put.plan.store == .put {
       put.result.disk = done.outcome
       if done.outcome != .stored {
-        memory.setBacked(put.entry.key, put.hash, version: put.result.version, false)
+        writeBack.noteRefusal(put.entry.key, put.hash, put.result.version)
       }
     } else if done.failure != nil {
       put.result.disk = .failed

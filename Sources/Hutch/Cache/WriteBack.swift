@@ -200,9 +200,18 @@ final class WriteBack {
     }
   }
 
+  /// The store has not taken a write that it has shown: what memory has of it is memory's alone.
+  /// The stripe is taken, since a touch that has seen the write in the store puts its copy under it.
+  func noteRefusal(_ key: Bytes, _ hash: UInt64, _ version: UInt64, isDirty: Bool = false) {
+    let stripe = Stripes.index(of: hash)
+    order.stripes.lock(stripe)
+    memory.setBacked(key, hash, version: version, false, isDirty: isDirty)
+    order.stripes.unlock(stripe)
+  }
+
   /// The store has not taken an entry that memory has given up.
   private func dropLost(_ entry: UnownedBlock, _ hash: UInt64) {
-    memory.setBacked(entry.key, hash, version: entry.version, false)
+    noteRefusal(entry.key, hash, entry.version)
     if events.wantsEntries {
       events.postRemoval(
         entry.retained(), hasValue: true, .evicted, .disk, Stripes.index(of: hash))
@@ -288,16 +297,11 @@ final class WriteBack {
     var write = down.write
     order.complete(&write, in: storage)
     if down.isKept { queue.note(-1) }
-    let stripe = Stripes.index(of: write.hash)
     let isStored = write.result.outcome == .stored
     if !isStored && down.isKept, let entry = write.entry {
-      // Under the stripe: a touch that has seen the write in the store has put its copy by then.
       // Where memory has evicted the entry, the eviction is all that the listener is told.
-      order.stripes.lock(stripe)
-      memory.setBacked(
-        entry.key, write.hash, version: entry.version, false,
-        isDirty: write.result.outcome != .tooLarge)
-      order.stripes.unlock(stripe)
+      noteRefusal(
+        entry.key, write.hash, entry.version, isDirty: write.result.outcome != .tooLarge)
     }
     events.resolve(
       down.pending, leftDisk: false, storedIn: isStored && down.isKept ? .disk : [], waits: false)
