@@ -27,7 +27,7 @@ private func onlyExtended(_ options: UnsafePointer<hutch_put_options>?) -> Bytes
   guard options.pointee.struct_size == MemoryLayout<hutch_put_options>.size else { return nil }
   let given = options.pointee
   guard given.time_to_live | given.time_to_idle == 0,
-    given.cost | UInt64(given.write_policy | given.reserved) | UInt64(given.tag_size) == 0,
+    given.cost | UInt64(given.write_policy | given.reserved) == 0, given.tag_size == 0,
     given.suffix == nil, let data = given.extended, given.extended_size >= 0
   else { return nil }
   return Bytes(start: data, count: given.extended_size)
