@@ -64,7 +64,7 @@ import Testing
     #expect(try eviction.cache.finish(&removal, in: eviction.storage))
   }
 
-  @Test func aConditionIsAskedAgainOfMemoryWhenTheDiskTierHasJustEvicted() throws {
+  @Test func aConditionHoldsOfWhatMemoryHasWhenTheDiskTierHasJustEvicted() throws {
     let eviction = try Eviction()
     let cache = eviction.cache
     let block = try withBytes("key") { key throws(Failure) -> Block in
@@ -77,6 +77,102 @@ import Testing
       &replacing, at: eviction.moment, if: .present, in: .whole, to: eviction.storage)
     eviction.commit()
     cache.finish(&replacing, in: eviction.storage)
-    #expect(replacing.result.isUndecided)
+    #expect(!replacing.looksAgain)
+    #expect(replacing.result.status == .done)
+    #expect(replacing.result.disk == .stored)
+  }
+
+  /// A shared cache with an entry that memory alone has, of the key "key".
+  private final class Alone {
+    let path = NSTemporaryDirectory() + "hutch-\(UInt64.random(in: 0...UInt64.max))"
+    let opening: Opening
+    let moment: Moment
+    private(set) var version: UInt64 = 0
+    private var blocks: [BlockBox] = []
+    var cache: Cache { opening.cache }
+    var storage: any Storage { opening.cache.storage! }
+
+    init() throws {
+      var options = OpenOptions()
+      options.disk.sharing = .shared
+      options.tasks.workers = 0
+      opening = try Opening.onDirectory(path, options, clock: TestTime().clock()).opening
+      moment = opening.cache.clock.moment()
+      version = try put(.memory, if: .always).version
+    }
+
+    deinit {
+      _ = opening.close()
+      try? FileManager.default.removeItem(atPath: path)
+    }
+
+    func put(_ policy: WritePolicy, if condition: WriteCondition) throws -> Cache.PutResult {
+      var spec = Cache.PutSpec()
+      spec.writePolicy = policy
+      return try withBytes("key") { key throws(Failure) in
+        try cache.put(key, key, spec, if: condition, in: .whole)
+      }
+    }
+
+    func submitPut(if condition: WriteCondition) throws -> Cache.SubmittedPut {
+      let block = try withBytes("key") { key throws(Failure) -> Block in
+        try Block.copying(
+          key: key, value: key, extended: Extended(), record: Cache.PutSpec().record(at: moment))
+      }
+      var put = Cache.SubmittedPut(
+        block.unowned, cache.memory.hash(Bytes(block.unowned.key)), WritePlan(.through))
+      blocks.append(BlockBox(block))
+      try cache.submit(&put, at: moment, if: condition, in: .whole, to: storage)
+      return put
+    }
+
+    func submitPop() -> Cache.SubmittedRemoval {
+      withBytes("key") {
+        cache.submitRemoval($0, at: moment, in: .whole, wantsValue: true, to: storage)
+      }
+    }
+
+    func finish(_ removal: inout Cache.SubmittedRemoval) throws -> Bool {
+      try cache.finish(&removal, in: storage)
+    }
+
+    func has() throws -> Bool {
+      try withBytes("key") { key throws(Failure) in try cache.contains(key, in: .whole) }
+    }
+  }
+
+  @Test func ofTwoPopsOfWhatMemoryAloneHasOneTakesIt() throws {
+    let alone = try Alone()
+    var first = alone.submitPop()
+    var second = alone.submitPop()
+    #expect(try alone.has())
+    #expect(try alone.finish(&first))
+    #expect(try !alone.finish(&second))
+    #expect(second.isUnmet)
+    #expect(try !alone.has())
+  }
+
+  @Test(arguments: [false, true])
+  func ofASwapAndAPopOfWhatMemoryAloneHasTheFirstOneIsDone(popsFirst: Bool) throws {
+    let alone = try Alone()
+    var pop = Cache.SubmittedRemoval()
+    if popsFirst { pop = alone.submitPop() }
+    var swap = try alone.submitPut(if: .version(alone.version))
+    if !popsFirst { pop = alone.submitPop() }
+    let isPopped = try alone.finish(&pop)
+    alone.cache.finish(&swap, in: alone.storage)
+    #expect(isPopped == popsFirst)
+    #expect(swap.result.status == (popsFirst ? .notFound : .done))
+    #expect(!swap.looksAgain)
+    #expect(try alone.has() != popsFirst)
+  }
+
+  @Test func aPutIntoMemoryAloneComesAfterWhatIsStillToBeDecided() throws {
+    let alone = try Alone()
+    var swap = try alone.submitPut(if: .version(alone.version))
+    // The store has not decided, so memory still has the older entry.
+    #expect(try alone.put(.memory, if: .version(alone.version)).status == .conflict)
+    alone.cache.finish(&swap, in: alone.storage)
+    #expect(swap.result.status == .done)
   }
 }

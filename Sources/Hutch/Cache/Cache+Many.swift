@@ -206,6 +206,7 @@ extension Cache {
       let target = try target(of: spec.writePolicy, in: scope)
       var put = SubmittedPut(
         block.unowned, memory.hash(key), plan(block.unowned, to: target, spec.suffix, storage))
+      tellWillAdd(block.unowned, put.hash, in: put.plan.tiers)
       try submit(&put, at: moment, in: scope, to: storage)
       return OnePut(put: put, block: BlockBox(block))
     } catch {

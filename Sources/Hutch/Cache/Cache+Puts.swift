@@ -41,8 +41,6 @@ extension Cache {
     var version: UInt64 = 0
     var memory = TierOutcome.none
     var disk = TierOutcome.none
-    /// Only where processes share: the condition did not hold at the commit, and holds by now.
-    var isUndecided = false
   }
 
   /// Stores a value if `condition` holds.

@@ -1,89 +1,10 @@
 /// Caches whose directory other processes write too. An entry in memory counts only while its
-/// counter says so (CoherenceCounters), and the store decides conditions in its transaction.
+/// counter says so (CoherenceCounters).
 ///
-/// A look into memory or the store is right at the moment of the look, so a condition that does
-/// not hold then is refused at once. A condition that holds goes with the write. No reader sees the
-/// write before the store has decided it; then memory carries it out.
-///
-/// An entry that memory alone has belongs to this process. A condition on it is decided here, and
-/// the store decides that it still has no entry of the key. The entry is dropped when another
+/// An entry that memory alone has belongs to this process. The entry is dropped when another
 /// process writes a key of the same counter, or when this process writes such a key under a
 /// condition.
-///
-/// A put into memory alone is decided at once, by the entry that the store has at that moment. If
-/// another process puts a value before the store has carried out its part of the put, that value
-/// stays, as if it had come later. A put into memory alone first waits for the writes of its key
-/// that this process has submitted and the store has not decided: their commit would drop the
-/// entry. A pop of an entry that memory alone has waits for them too.
 extension Cache {
-  /// The condition that the store decides, for a condition that holds by a look into the tiers. The
-  /// stripe is held.
-  func conditionInStore(
-    _ condition: WriteCondition, _ key: Bytes, _ hash: UInt64, at moment: Moment, in scope: Tiers,
-    _ storage: any Storage
-  ) throws(Failure) -> WriteCondition {
-    guard scope != .memory else { return .always }
-    switch condition {
-    case .absent: return .absent
-    case .present:
-      return try infoBelow(key, hash, at: moment, storage) == nil ? .absent : .present
-    case .version(let version):
-      return try infoBelow(key, hash, at: moment, storage) == nil ? .absent : .version(version)
-    // A load belongs to its process: a write of another process overtakes no reservation here.
-    default: return .always
-    }
-  }
-
-  /// Locks a key's stripe when the store has decided all writes of the key.
-  func lockDecided(_ key: Bytes, _ hash: UInt64, _ storage: any Storage) {
-    let stripe = Stripes.index(of: hash)
-    order.stripes.lock(stripe)
-    while storage.isUndecided(key, hash) {
-      order.stripes.unlock(stripe)
-      storage.awaitDecision(key, hash)
-      order.stripes.lock(stripe)
-    }
-  }
-
-  /// Memory's part of a put that the store has decided, after the commit. Returns the result if the
-  /// condition did not hold.
-  func carryOutDecision(
-    on put: inout SubmittedPut, _ done: StoreWrite.Result
-  ) -> PutResult? {
-    guard let submission = put.state else { return nil }
-    let entry = put.entry
-    guard !put.condition.isAlways else {
-      if done.isUnmet {
-        _ = memory.remove(
-          entry.key, put.hash, at: clock.moment(), condition: .version(put.result.version))
-      }
-      return nil
-    }
-    if done.failure != nil { return nil }
-    let moment = clock.moment()
-    if done.isUnmet {
-      var refused = PutResult()
-      refused.version = done.existing
-      // The store may have evicted an entry that memory still has.
-      refused.isUndecided =
-        put.condition.holds(for: done.existing)
-        || (done.existing == 0 && memory.has(entry.key, put.hash, at: moment))
-      refused.status = put.condition.refusal(of: done.existing)
-      return refused
-    }
-    let stripe = Stripes.index(of: put.hash)
-    order.stripes.lock(stripe)
-    defer { order.stripes.unlock(stripe) }
-    if put.plan.memory == .value, order.stripes.state(stripe).hasNoWrite(since: submission) {
-      // No other thread has the block any more.
-      entry.mark = done.mark
-      putInMemory(&put, at: moment, isBacked: done.outcome == .stored)
-    } else {
-      dropFromMemory(&put, at: moment, if: .upTo(put.result.version))
-    }
-    return nil
-  }
-
   // MARK: reads
 
   /// The store has no entry of the key, and the key's counter was read before the store. Memory may
@@ -118,6 +39,7 @@ extension Cache {
     while true {
       order.stripes.lock(stripe)
       let stored: Record?
+      let counter = coherence.unsafelyUnwrapped.mark(hash)
       // An entry that its reads in memory have kept alive is so in the store too.
       if scope == .whole, let accessed = memory.info(key, hash, at: moment)?.accessed {
         storage.noteAccess(key, hash, at: accessed)
@@ -129,15 +51,16 @@ extension Cache {
         throw error
       }
       guard let stored else {
-        let isUndecided = storage.isUndecided(key, hash)
         if scope == .whole { carryOutClears(of: key, hash, at: moment) }
         order.stripes.unlock(stripe)
-        if isUndecided {
-          storage.awaitDecision(key, hash)
-          continue
-        }
         guard scope == .whole else { return false }
-        return try touchInMemory(key, hash, touched, at: moment, storage)
+        if try touchInMemory(key, hash, touched, at: moment, storage) { return true }
+        // A commit between the two looks, or one that is under way, may have brought the entry.
+        var hasChanged = false
+        let block = stillInMemory(key, hash, counter, at: moment, &hasChanged)
+        if block == nil && !hasChanged { return false }
+        storage.settle()
+        continue
       }
       let times = touched(stored)
       let named: Block

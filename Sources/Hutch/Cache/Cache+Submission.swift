@@ -9,13 +9,21 @@ extension Cache {
     let hash: UInt64
     var result = PutResult()
     fileprivate(set) var plan: WritePlan
-    /// Nil: refused, or nothing to do for the store.
+    /// Nil: not made yet, or the put is refused.
     fileprivate(set) var write: StoreWrite?
     fileprivate(set) var pending: Events.Pending?
-    /// Where processes share: the condition that the store decides.
-    fileprivate(set) var condition = WriteCondition.always
     /// The state of the stripe with the submitted write.
     fileprivate(set) var state: Stripes.State?
+    /// Once the put is finished: it has to be submitted again (`Cache.carryOutDecision`).
+    var looksAgain = false
+
+    /// Whether the store decides, and memory follows.
+    var isUndecided: Bool { write?.condition.isOfCaller ?? false }
+    /// Whether memory has carried out already what the store may refuse.
+    var isAtOnce: Bool {
+      if case .versionOrNone? = write?.condition { return true }
+      return false
+    }
 
     init(_ entry: UnownedBlock, _ hash: UInt64, _ plan: WritePlan) {
       self.entry = entry
@@ -30,45 +38,46 @@ extension Cache {
     if condition: WriteCondition = .always, in scope: Tiers, by late: LateWrite? = nil,
     to storage: any Storage
   ) throws(Failure) -> PutResult {
-    var isTold = false
+    tellWillAdd(entry, hash, hasValue: plan.isValueInBlock, in: plan.tiers)
     while true {
       var put = SubmittedPut(entry, hash, plan)
-      try submit(
-        &put, at: moment, if: condition, in: scope, by: late, isTold: isTold, to: storage)
+      try submit(&put, at: moment, if: condition, in: scope, by: late, to: storage)
       finish(&put, in: storage)
-      if !put.result.isUndecided { return put.result }
-      isTold = true
+      if !put.looksAgain { return put.result }
       // No reader has seen it: it comes after the write that it has met.
       entry.version = 0
     }
   }
 
   /// The first half of a put: everything but the wait for the commit. The caller owes `finish`,
-  /// unless this call fails. The condition is about the entry that `scope` has. `isTold`: the
-  /// listener has been told already that the put will be made.
+  /// unless this call fails. The condition is about the entry that `scope` has. The listener has
+  /// been told that the put will be made.
   func submit(
     _ put: inout SubmittedPut, at moment: Moment, if condition: WriteCondition = .always,
-    in scope: Tiers, by late: LateWrite? = nil, isTold: Bool = false, to storage: any Storage
+    in scope: Tiers, by late: LateWrite? = nil, to storage: any Storage
   ) throws(Failure) {
     let entry = put.entry
     let hash = put.hash
     let planned = put.plan
-    if !isTold {
-    tellWillAdd(entry, hash, hasValue: planned.isValueInBlock, in: planned.tiers)
-    }
     // The older value is read before the stripe is taken: the read may call the host's codec.
     let old = events.wants(.didRemove) ? (try? peek(entry.key, in: .whole)) ?? nil : nil
     let stripe = Stripes.index(of: hash)
     storage.prefetch(hash, .entry)
     prepare(&put, storage)
-    lock(for: put, storage)
+    if planned.store == .remove && storeDecides(condition, in: scope) {
+      lockDecided(stripe, storage)
+    } else {
+      order.stripes.lock(stripe)
+    }
     if put.plan.store == .removeIfThere && isFamily {
       // A fork came after the plan was made. The listener has been told of this put already.
       order.stripes.unlock(stripe)
       put.plan = WritePlan(.through)
       prepare(&put, storage)
-      lock(for: put, storage)
+      order.stripes.lock(stripe)
     }
+    // A fork may have come while the put was prepared.
+    let isLeft = storeDecides(condition, in: scope)
     // Where processes share, the key's counter is read before the store is.
     let mark = coherence?.mark(hash)
     do throws(Failure) {
@@ -78,8 +87,10 @@ extension Cache {
         put.write = nil
         return
       }
-      if coherence != nil {
-        try decide(&put, condition, entry.key, hash, at: moment, in: scope, storage)
+      if isLeft {
+        try leave(
+          condition, to: &put.write!, entry.key, hash, at: moment, in: scope,
+          isOfMemory: planned.store == .remove, storage)
       }
     } catch {
       order.stripes.unlock(stripe)
@@ -94,8 +105,8 @@ extension Cache {
       at: moment)
     order.stripes.beginPut(stripe)
     // Memory carries out a put that the store decides after the commit (`carryOutDecision`).
-    if put.condition.isAlways {
-      let counter = put.write?.isShown ?? false ? mark : coherence?.mark(hash)
+    if !put.isUndecided {
+      let counter = put.isAtOnce ? mark : coherence?.mark(hash)
       let wasDirty = carryOutInMemory(&put, at: moment, counter)
       switch put.plan.store {
       case .remove: put.result.disk = .removed
@@ -107,12 +118,6 @@ extension Cache {
         put.write!.need = wasDirty && !review.isUnderWay ? .ifPending : .ifHeld
       case .put, .nothing: break
       }
-    }
-    if put.write == nil {
-      order.stripes.endPut(stripe)
-      order.stripes.unlock(stripe)
-      put.result.conclude(nil)
-      return
     }
     put.write!.version = put.result.version
     if let stored = put.write!.entry, stored.isEncoded { stored.version = put.result.version }
@@ -127,32 +132,6 @@ extension Cache {
       put.plan.store == .put
       ? values.put(put.entry, put.hash, &put.plan.form, to: storage)
       : StoreWrite(.remove, put.entry, put.hash)
-  }
-
-  private func lock(for put: borrowing SubmittedPut, _ storage: any Storage) {
-    if coherence != nil && put.plan.store == .remove {
-      lockDecided(put.entry.key, put.hash, storage)
-    } else {
-      order.stripes.lock(Stripes.index(of: put.hash))
-    }
-  }
-
-  /// Where processes share: gives the write the condition that the store decides. The stripe is
-  /// held.
-  private func decide(
-    _ put: inout SubmittedPut, _ condition: WriteCondition, _ key: Bytes, _ hash: UInt64,
-    at moment: Moment, in scope: Tiers, _ storage: any Storage
-  ) throws(Failure) {
-    guard put.write != nil else { return }
-    if put.plan.store == .remove && scope != .memory && condition.isOfCaller {
-      put.write!.condition = .versionOrNone(
-        try infoBelow(key, hash, at: moment, storage)?.version ?? 0)
-      put.write!.isShown = true
-    } else {
-      put.write!.condition = try conditionInStore(
-        condition, key, hash, at: moment, in: scope, storage)
-      if !put.write!.condition.isAlways { put.condition = condition }
-    }
   }
 
   /// The result of a put that is not made, since its condition does not hold or a later write has
@@ -178,7 +157,7 @@ extension Cache {
     // An odd counter says that a commit is under way. The block comes after it, and counts when it
     // has ended.
     if let counter {
-      entry.mark = counter & 1 == 0 || put.write?.isShown ?? false ? counter : counter &+ 1
+      entry.mark = counter & 1 == 0 || put.isAtOnce ? counter : counter &+ 1
     }
     if put.plan.store == .removeIfThere {
       writeBack.begin()

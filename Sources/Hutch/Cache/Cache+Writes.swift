@@ -32,8 +32,7 @@ extension Cache {
         var removal = submitRemoval(
           key, at: clock.moment(), in: scope, wantsValue: true, to: storage)
         if try finish(&removal, in: storage) { return removal.value?.take() }
-        // Where processes share, another process may have put a newer value since.
-        if removal.write?.result.existing ?? 0 == 0 { return nil }
+        if !removal.isUnmet { return nil }
       }
     }
   }
@@ -118,16 +117,12 @@ extension Cache {
     fileprivate var stripe = 0
     fileprivate var value: BlockBox?
     fileprivate var failure: Failure?
-    /// Memory had a dirty entry of the key.
-    fileprivate var wasUnbacked = false
-    /// Where processes share: the coherence number of the copy that memory had. Odd: no copy.
-    fileprivate var mark: UInt32 = 1
     fileprivate(set) var pending: Events.Pending?
     /// A later write has been done.
     fileprivate(set) var isSuperseded = false
 
-    /// Once it is finished: it was meant for an entry that another process has replaced.
-    var isUnmet: Bool { !wasUnbacked && write?.result.isUnmet ?? false }
+    /// Once it is finished: it was meant for an entry that another write has replaced or removed.
+    var isUnmet: Bool { write?.result.isUnmet ?? false }
   }
 
   /// The first half of a removal in a cache with a store: everything but the wait for the commit.
@@ -169,38 +164,27 @@ extension Cache {
           removal.isSuperseded = true
           return removal
         }
-        if let wanted {
-          do throws(Failure) {
-            if try currentVersion(key, hash, at: moment, in: scope) != wanted {
-              order.stripes.unlock(stripe)
-              removal.isSuperseded = true
-              return removal
-            }
-          } catch {
-            order.stripes.unlock(stripe)
-            throw error
-          }
-        }
-        order.noteWrite(hash, by: late)
         let plan: WritePlan?
         do throws(Failure) {
           plan = try planRemoval(
-            &removal, &write, key, hash, at: moment, in: scope,
+            &write, key, hash, at: moment, in: scope,
             of: wantsValue ? .some(old.unowned?.version ?? 0) : wanted, storage)
         } catch {
           order.stripes.unlock(stripe)
           throw error
         }
         if let plan {
-          // An entry that another process puts below an entry that memory alone has is to stay.
-          if wanted != nil && removal.wasUnbacked { write.condition = .absent }
+          order.noteWrite(hash, by: late)
           removal.plan = plan
           _ = carryOut(&removal, &write, key, hash, old.unowned, at: moment, in: scope, storage)
           if wantsValue, let old { removal.value = BlockBox(old) }
           return removal
         }
         order.stripes.unlock(stripe)
-        if coherence != nil && storage.isUndecided(key, hash) { storage.awaitDecision(key, hash) }
+        if wanted != nil {
+          removal.isSuperseded = true
+          return removal
+        }
       }
     } catch {
       removal.failure = error
@@ -212,7 +196,7 @@ extension Cache {
   /// held. `seen`: the version that is to be removed; of a pop that of the value that it has read,
   /// 0 if it has found none.
   private func planRemoval(
-    _ removal: inout SubmittedRemoval, _ write: inout StoreWrite, _ key: Bytes, _ hash: UInt64,
+    _ write: inout StoreWrite, _ key: Bytes, _ hash: UInt64,
     at moment: Moment, in scope: Tiers, of seen: UInt64?, _ storage: any Storage
   ) throws(Failure) -> WritePlan? {
     do throws(Failure) {
@@ -225,25 +209,15 @@ extension Cache {
         let isUp = storage.isUp
         if !isUp && seen != nil { return WritePlan(.keep, .nothing) }
         write.need = isUp ? .ifPending : .ifHeld
-        if seen != nil && coherence != nil { write.condition = .absent }
+        if seen != nil && coherence != nil {
+          try leave(.absent, to: &write, key, hash, at: moment, in: scope, storage)
+        }
         // A removal from a disk tier that has no entry drops nothing in memory.
         return WritePlan(scope == .whole ? .drop : .keep, .removeIfThere)
       }
       if let seen, version == 0 || seen != version { return nil }
-      if coherence != nil {
-        let stored = try infoBelow(key, hash, at: moment, storage)
-        if scope == .whole && stored == nil {
-          // Another removal was committed between the two looks; or a write of this process is to
-          // be decided.
-          if memory.peekDuringCommit(key, hash, at: moment) == nil { return nil }
-          if seen != nil {
-            if storage.isUndecided(key, hash) { return nil }
-            // The first removal that is committed has removed it: other processes may have copies.
-            write.condition = .absent
-          }
-        } else if seen != nil {
-          write.condition = .version(version)
-        }
+      if seen != nil && coherence != nil {
+        try leave(.version(version), to: &write, key, hash, at: moment, in: scope, storage)
       }
       return WritePlan(.drop, .remove)
     } catch {
@@ -272,14 +246,17 @@ extension Cache {
       // Other processes may have copies of an entry that was evicted on disk.
       coherence?.dropCopies(hash)
     }
-    let copy = removal.plan.memory == .drop ? memory.remove(key, hash, at: moment) : nil
+    // Memory follows a decision of the store (`finish`).
+    let copy =
+      removal.plan.memory == .drop && !write.condition.isOfCaller
+      ? memory.remove(key, hash, at: moment) : nil
     removal.pending?.wasInMemory = copy != nil
     if isOfEntry, scope == .whole, let taken = copy.unowned {
-      if coherence != nil { removal.mark = taken.mark }
-      if taken.isDirty {
-        removal.wasUnbacked = true
+      if coherence != nil {
+        write.copy = StoreWrite.Copy(taken)
+      } else if taken.isDirty && !review.isUnderWay {
         // Beneath a dirty entry the store has nothing, once that is committed.
-        if !review.isUnderWay { write.need = .ifPending }
+        write.need = .ifPending
       }
     }
     order.submit(&write, to: storage, at: moment)
@@ -296,15 +273,17 @@ extension Cache {
     order.complete(&write, in: storage)
     removal.write = write
     let result = write.result
+    if write.condition.isOfCaller && !result.isUnmet, let key = write.entry?.key {
+      let copy = memory.remove(key, write.hash, at: clock.moment(), condition: write.condition)
+      removal.pending?.wasInMemory = copy != nil
+    }
     events.resolve(
       removal.pending, leftDisk: result.existed || result.failure != nil, waits: waits)
     if let failure = result.failure { throw failure }
-    if removal.plan.store == .removeIfThere { return result.existed && !result.isUnmet }
-    if coherence == nil { return true }
-    // Another process may have removed the entry first. If the store has evicted it, or never had
-    // it, memory's copy was the entry if the copy still counted when the removal was committed.
-    return (result.existed || removal.wasUnbacked) && !result.isUnmet
-      || (result.existing == 0 && removal.mark == result.markBefore)
+    if result.isUnmet { return false }
+    if removal.plan.store == .removeIfThere { return result.existed }
+    // Where processes share, another process may have removed the entry first.
+    return coherence == nil || result.existed || result.existing != 0
   }
 
   // MARK: touch

@@ -75,6 +75,10 @@ final class WriteOrder {
   private let clearsUnderWay = Atomic<Int>(0)
   private var clearsNow = Clearing()
 
+  /// Of each stripe the version of the newest write whose condition the store had yet to decide when
+  /// it was submitted; 0: there is none, or it is known to be decided. Under the stripe.
+  private var undecided = InlineArray<64, UInt64>(repeating: 0)
+
   /// The entries that clears under way take.
   struct Clearing {
     /// Every entry with a version up to this one.
@@ -293,6 +297,7 @@ final class WriteOrder {
     // After the store shows the write: a reader looks here first.
     if !staged.isEmpty { makeWay(for: &write, at: moment, storage) }
     let isPending = write.ticket != nil
+    if isPending && write.condition.isOfCaller { undecided[stripe] = write.version }
     if isInPut {
       stripes.endPut(stripe, isPending: isPending)
     } else if !isPending {
@@ -339,6 +344,17 @@ final class WriteOrder {
   ) {
     submit(&write, to: storage, at: moment)
     complete(&write, in: storage)
+  }
+
+  /// Of the writes of a stripe that is held, whose conditions the store may have yet to decide, the
+  /// version of the newest one; nil: all are decided.
+  func newestUndecided(_ stripe: Int) -> UInt64? {
+    undecided[stripe] == 0 ? nil : undecided[stripe]
+  }
+
+  /// The store has decided the writes up to this version of a stripe that is held.
+  func noteDecided(_ stripe: Int, upTo version: UInt64) {
+    if undecided[stripe] <= version { undecided[stripe] = 0 }
   }
 
   // MARK: fork

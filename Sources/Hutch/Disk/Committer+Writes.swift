@@ -29,11 +29,7 @@ extension Committer {
   func carryOut(_ write: QueuedWrite, _ transaction: inout Transaction) throws(Failure) {
     let old = write.entry == nil ? nil : try transaction.manifest.find(write.key)
     if write.entry != nil {
-      if members.mayHaveOthers {
-        // An odd counter is odd by this transaction alone.
-        write.result.markBefore = shared.counters.mark(write.hash) & ~1
-      }
-      guard try holds(write, old, transaction) else { return }
+      guard holds(write, old, transaction) else { return }
       try shared.touch(write.hash, isForAll: write.isUndecided)
     }
     switch write.kind {
@@ -66,22 +62,21 @@ extension Committer {
     }
   }
 
-  /// Whether the condition of a write holds for the row that is there; its version is in the write.
+  /// Whether the condition of a write holds for the entry that is there; its version is in the
+  /// write.
   private func holds(
     _ write: QueuedWrite, _ found: Row?, _ transaction: borrowing Transaction
-  ) throws(Failure) -> Bool {
-    if write.condition.isAlways { return true }
+  ) -> Bool {
     var version: UInt64 = 0
     // An entry of a codec that is not here is none for this cache.
     if let found, transaction.isAlive(found, write.key), options.knows(found.record.codec) {
       version = found.record.version
+    } else if let copy = write.copy, shared.counters.mark(write.hash) == copy.mark {
+      // The number is odd if this transaction has written the key before.
+      version = copy.version
     }
     write.result.existing = version
     write.result.isUnmet = !write.condition.holds(for: version)
-    if write.result.isUnmet && write.kind == .remove && version == 0 {
-      // No entry is there: the copies in all memories end with this removal.
-      try shared.touch(write.hash, isForAll: true)
-    }
     return !write.result.isUnmet
   }
 

@@ -31,11 +31,4 @@ extension DiskTier {
       return true
     }
   }
-
-  func isUndecided(_ key: Bytes, _ hash: UInt64) -> Bool { queue.undecided(key, hash) != nil }
-
-  func awaitDecision(_ key: Bytes, _ hash: UInt64) {
-    guard let write = queue.undecided(key, hash) else { return }
-    while queue.waitOrLead(for: write) { committer.lead() }
-  }
 }

@@ -222,7 +222,8 @@ extension DiskTier {
   var owesRemovals: Bool { foundDamage.load(ordering: .relaxed) }
 
   func settle() {
-    guard foundDamage.exchange(false, ordering: .relaxed), !members.isLeft else { return }
+    if members.isLeft { return }
+    foundDamage.store(false, ordering: .relaxed)
     // Every transaction removes barred rows; a removal that fails is tried again later.
     let barrier = QueuedWrite()
     queue.submit(barrier)

@@ -125,13 +125,10 @@ struct LogMarks {
   @inline(__always)
   func now(_ index: Int) -> UInt32 { counter(index).pointee.load(ordering: .relaxed) & ~1 }
 
-  /// The number before, even.
   @inline(__always)
-  func begin(_ index: Int) -> UInt32 {
+  func begin(_ index: Int) {
     words.store(IndexAt.marking, UInt64(index) + 1)
-    let before = counter(index).pointee.load(ordering: .relaxed)
-    if before & 1 == 0 { step(index) }
-    return before & ~1
+    if counter(index).pointee.load(ordering: .relaxed) & 1 == 0 { step(index) }
   }
 
   /// The number that it will have once it has ended.

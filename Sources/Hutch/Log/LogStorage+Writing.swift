@@ -48,6 +48,7 @@ extension LogStorage {
     var log = LogWrite(kind, key, own(write.hash, key, in: store))
     log.counterHash = write.hash
     log.condition = write.condition
+    log.copy = write.copy
     // Versions are drawn, and writes submitted, in one order by a process; of two processes the
     // one that comes later decides.
     log.yieldsToNewer = false
@@ -64,7 +65,6 @@ extension LogStorage {
     write.result.existing = log.existing
     write.result.isUnmet = log.isUnmet
     write.result.mark = log.isUnmet ? 1 : log.mark
-    write.result.markBefore = log.markBefore
     write.result.failure = log.failure
     write.result.outcome = kind == .put && !log.isUnmet ? log.outcome : .none
     if let form = write.form, form.refusal != .none, !log.isUnmet {

@@ -16,6 +16,7 @@ struct LogWrite {
   /// Of a touch: created, accessed, expires and time to idle.
   var times = Record()
   var condition = WriteCondition.always
+  var copy: StoreWrite.Copy?
   /// Until when the lock is waited for; nil: as long as the lock's own patience lasts.
   var end: Deadline?
   /// The hash that leads to the key's counter (LogShared).
@@ -33,8 +34,7 @@ struct LogWrite {
   /// The condition did not hold, and nothing was done.
   var isUnmet = false
   var failure: Failure?
-  /// The key's counter when the write was carried out, and after it.
-  var markBefore: UInt32 = 1
+  /// The key's counter after the write.
   var mark: UInt32 = 1
   /// The counter is odd.
   fileprivate var isMarking = false
@@ -97,10 +97,11 @@ extension LogStore {
       write.existed = !hasExpired(match.entry, at: moment)
       if write.existed && isShown(match.entry) { write.existing = match.entry.version }
     }
+    if let copy = write.copy, write.existing == 0, copy.mark == marks.now(write.counter) {
+      write.existing = copy.version
+    }
     guard write.condition.holds(for: write.existing) else {
       write.isUnmet = true
-      // Nothing is there: what memories have of it ends with this removal, everywhere.
-      if write.kind == .remove && write.existing == 0 { mark(&write) }
       return
     }
     mark(&write)
@@ -141,11 +142,10 @@ extension LogStore {
   @inline(__always)
   private func mark(_ write: inout LogWrite) {
     guard marks.hasOthers || !write.condition.isAlways else {
-      write.markBefore = marks.now(write.counter)
-      write.mark = write.markBefore
+      write.mark = marks.now(write.counter)
       return
     }
-    write.markBefore = marks.begin(write.counter)
+    marks.begin(write.counter)
     write.isMarking = true
   }
 

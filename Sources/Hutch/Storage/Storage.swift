@@ -36,8 +36,7 @@ import Synchronization
 /// Threads. Many threads may call any function at once, except opening, `close` and a fork. The
 /// store's locks come after the cache's (see `Cache`). The store makes no callback while it holds
 /// one of its locks, except those that `StorageObserver` names. The cache may hold a stripe or a
-/// lock of the memory tier when it calls `write`, `isUndecided`, `info`, `noteAccess`, `limits`,
-/// `isUp`. These do not wait for a commit of another call.
+/// lock of the memory tier when it calls `write`, `info`, `noteAccess`, `limits`, `isUp`. These do not wait for a commit of another call.
 ///
 /// A store that is out of service has no entries, refuses puts, and fails other writes; `stats`
 /// says so.
@@ -66,12 +65,6 @@ protocol Storage: AnyObject {
   func prepare(_ entry: UnownedBlock, _ form: inout ValueForm?)
   func write(_ write: inout StoreWrite)
   func finish(_ write: inout StoreWrite)
-
-  /// True if a put or a removal of a key is submitted that has a condition and is not shown to
-  /// reads.
-  func isUndecided(_ key: Bytes, _ hash: UInt64) -> Bool
-  /// Waits for such a write, as `complete` does.
-  func awaitDecision(_ key: Bytes, _ hash: UInt64)
 
   /// The newest entry, submitted writes included, with its value; nil if there is none or it has
   /// expired. An access counts a hit or a miss, and notes the time. The caller holds no lock. `info` may be called with the key's stripe lock held.
@@ -179,8 +172,8 @@ protocol Storage: AnyObject {
 
   /// True if `settle` has something to do.
   var owesRemovals: Bool { get }
-  /// Commits the removal of damaged entries that reads have found, and tells the observer of what
-  /// it does not know yet. The caller holds no lock.
+  /// Commits the writes submitted before, and the removal of damaged entries that reads have found,
+  /// and tells the observer of what it does not know yet. The caller holds no lock.
   func settle()
 
   /// Checks everything that is stored while other threads read and write, and repairs what it can.
@@ -241,8 +234,6 @@ extension Storage {
   func finish(_ write: inout StoreWrite) {}
 
   // Without sharing processes, no write has a condition.
-  func isUndecided(_ key: Bytes, _ hash: UInt64) -> Bool { false }
-  func awaitDecision(_ key: Bytes, _ hash: UInt64) {}
   var sharing: StorageSharing? { nil }
 
   func get(

@@ -43,10 +43,24 @@ struct StoreWrite {
   // Where several processes share the store (`Storage.sharing`); otherwise these keep their initial
   // values.
 
-  /// Decided where the write is committed; until then no read sees a write that has a condition.
+  /// Decided where the write is carried out. Until then no read sees a write with a condition of a
+  /// caller (`WriteCondition.isOfCaller`).
   var condition = WriteCondition.always
-  /// Reads see the write from its submission nevertheless: only another process can be in its way.
-  var isShown = false
+
+  /// The entry that memory had of the key when the write was submitted. Where the store has no
+  /// entry, it is the entry that is written over, if the key's counter still has its number.
+  struct Copy {
+    let version: UInt64
+    let mark: UInt32
+
+    init(_ block: UnownedBlock) {
+      version = block.version
+      mark = block.mark
+    }
+  }
+
+  /// Nil: memory had none.
+  var copy: Copy?
 
   /// Belongs to the cache: an entry on its way to the store has made way (see WriteOrder).
   var hasReplaced = false
@@ -85,12 +99,10 @@ struct StoreWrite {
 
     /// The condition did not hold, and nothing was done.
     var isUnmet = false
-    /// For a write with a condition: the version that it found; 0: none.
+    /// The version that was found, in the store or by `StoreWrite.copy`; 0: none.
     var existing: UInt64 = 0
     /// The number under which memory may remember the entry (CoherenceCounters).
     var mark: UInt32 = 1
-    /// The number when the write was carried out: a copy with this number counted then.
-    var markBefore: UInt32 = 1
   }
 }
 

@@ -9,7 +9,7 @@ final class QueuedWrite {
   /// Of a touch: the times to set.
   let times: Record
   let condition: WriteCondition
-  private let isShown: Bool
+  let copy: StoreWrite.Copy?
   var version: UInt64
 
   // Of a put.
@@ -49,7 +49,7 @@ final class QueuedWrite {
     time = write.time
     times = write.kind == .touch ? write.entry?.record ?? Record() : Record()
     condition = write.condition
-    isShown = write.isShown
+    copy = write.copy
     version = write.version
     let form = write.form
     isInBlock = form?.isInBlock ?? true
@@ -67,7 +67,7 @@ final class QueuedWrite {
     time = 0
     times = Record()
     condition = .always
-    isShown = false
+    copy = nil
     version = 0
     isInBlock = true
     file = nil
@@ -76,8 +76,8 @@ final class QueuedWrite {
 
   var entry: UnownedBlock? { block.unowned }
 
-  /// Whether it may turn out that nothing is to be done.
-  var isUndecided: Bool { !condition.isAlways && !isShown }
+  /// Whether no read sees it before it is carried out.
+  var isUndecided: Bool { condition.isOfCaller }
 
   /// Every entry on disk under its key is older, whatever its version.
   func barsAll() { version = UInt64(Int64.max) }

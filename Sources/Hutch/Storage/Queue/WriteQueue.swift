@@ -27,8 +27,6 @@ final class WriteQueue {
   /// to remember each. 0: no. Ends when a commit has advanced the generation.
   private var barSequence: UInt64 = 0
   private var bars = Bars()
-  /// Puts and removals that are decided with their commit: a chain, beside the table.
-  private var undecided: QueuedWrite?
 
   /// How much of the above concerns reads. Release on change, acquire by reads: a caller
   /// that has submitted a write sees it.
@@ -177,8 +175,7 @@ final class WriteQueue {
     last = write
     switch write.kind {
     case .put where write.isUndecided, .remove where write.isUndecided:
-      write.chain = undecided
-      undecided = write
+      break
     case .put, .remove, .touch:
       if let older = newest(write.key, write.hash) {
         if write.kind == .touch { write.base = older }
@@ -193,31 +190,6 @@ final class WriteQueue {
     case nil:
       break
     }
-  }
-
-  /// A put or a removal of this key that may turn out to be none.
-  func undecided(_ key: Bytes, _ hash: UInt64) -> QueuedWrite? {
-    lock.lock()
-    defer { lock.unlock() }
-    var next = undecided
-    while let write = next {
-      if write.hash == hash && write.key.hasSameBytes(as: key) { return write }
-      next = write.chain
-    }
-    return nil
-  }
-
-  private func forget(_ decided: QueuedWrite) {
-    if undecided === decided {
-      undecided = decided.chain
-      decided.chain = nil
-      return
-    }
-    var previous = undecided
-    while let at = previous, at.chain !== decided { previous = at.chain }
-    guard let previous else { return }
-    previous.chain = decided.chain
-    decided.chain = nil
   }
 
   /// The leader will not store a put that is queued.
@@ -274,7 +246,6 @@ final class WriteQueue {
 
   private func finish(_ write: QueuedWrite) {
     write.isDone = true
-    if undecided != nil && write.isUndecided { forget(write) }
     switch write.kind {
     case .put, .remove:
       let isNewest = newest(write.key, write.hash) === write
