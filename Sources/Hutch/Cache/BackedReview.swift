@@ -85,8 +85,10 @@ final class BackedReview {
       memory.peek(key, hash, at: moment).unowned?.isDirty ?? false,
       let block = try? Block.allocate(key: key, record: Record())
     {
+      // Memory may stage its entry at this moment, since that takes no stripe. A removal with the
+      // version of the entry leaves a staged one its place (WriteBackQueue.makeWay).
       var write = StoreWrite(.remove, block.unowned, hash)
-      write.version = order.versions.draw()
+      write.version = stored.version < version ? version : order.versions.draw()
       order.commit(&write, to: storage, at: moment)
       _ = consume block
       return
