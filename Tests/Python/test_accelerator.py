@@ -12,6 +12,7 @@ import os
 import pickle
 import sys
 import threading
+import warnings
 import weakref
 
 import hutch
@@ -174,6 +175,48 @@ def test_statistics_are_those_of_the_python_code(open_cache):
         )
 
     assert counted(open_cache.get) == counted(lambda key: SlowEntries.get(open_cache, key))
+
+
+class OpenedByCtypes(hutch.Cache):
+    def _open(self, path, settings):
+        return False
+
+
+@pytest.mark.parametrize("storage", [None, "sqlite", "log"])
+def test_an_opening_has_the_same_options_without_ctypes(tmp_path, storage):
+    def told(kind, number, **options):
+        with warnings.catch_warnings(record=True) as warned:
+            warnings.simplefilter("always")
+            try:
+                with kind(tmp_path / f"{kind.__name__} {number}", storage=storage, **options) as it:
+                    return it.limits(), it.stats(), len(warned)
+            except (hutch.Error, TypeError, ValueError) as error:
+                return type(error), str(error).replace(kind.__name__, "")
+
+    limits = hutch.TierLimits("3 MB", 77, 5000, 8.5, 9, 123456)
+    given = [
+        {"memory": limits, "disk": "2 MiB", "time_to_live": 60, "time_to_idle": hutch.NO_LIMIT},
+        {"memory": hutch.NO_LIMIT, "disk": limits, "policy": "fifo", "sharing": "exclusive"},
+        {"disk": hutch.TierLimits(max_entry=hutch.MAX_ENTRY_QUARTER, min_free=0), "workers": 0},
+        {"workers": 3, "queue_length": 2**64 - 1, "close_deadline": 2, "durability": "sync"},
+        {"inline_threshold": hutch.NO_LIMIT, "checksums": False, "write_policy": "disk"},
+        {"network_directory": True, "disk_optional": True, "nonempty": True, "low_water": 30},
+        {"on_memory_warning": "low_water", "on_background": "expired"},
+        {"low_water": 101}, {"workers": 257}, {"workers": 2**32}, {"policy": "best"},
+        {"memory": True}, {"disk": "2 XB"}, {"time_to_live": 0}, {"close_deadline": -1},
+        {"write_policy": "on_eviction", "sharing": "shared"},
+    ]
+    for number, options in enumerate(given):
+        for _ in ("new", "once more"):
+            assert told(hutch.Cache, number, **options) == told(OpenedByCtypes, number, **options)
+
+
+@pytest.mark.skipif(IS_PURE, reason="there is none")
+def test_settings_that_the_accelerator_does_not_know():
+    cache = hutch.Cache.__new__(hutch.Cache)
+    for settings in ({"nothing": 1}, {"policy": "lru"}, {"workers": 2**64}, {"workers": -1}, {1: 1}):
+        with pytest.raises((TypeError, ValueError, OverflowError)):
+            cache._open(None, settings)
 
 
 class Thing:

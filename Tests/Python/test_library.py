@@ -91,17 +91,24 @@ def test_a_cache_is_opened_and_used_without_ctypes(tmp_path: Path):
         import sys
         before = set(sys.modules)
         import hutch
-        for directory in (None, sys.argv[1]):
-            with hutch.Cache(directory) as cache:
+        limits = hutch.TierLimits(count=1000)
+        options = {"memory": "2 MiB", "policy": "lru", "checksums": False, "close_deadline": 9}
+        log = {"storage": "log", "memory": limits, "disk": 10 << 20, "time_to_live": 60}
+        for directory, chosen in (
+            (None, {}), (None, options), (sys.argv[1], {}), (sys.argv[1] + ".log", log)
+        ):
+            with hutch.Cache(directory, **chosen) as cache:
                 cache["a"] = "b"
                 assert cache["a"] == "b" and "x" not in cache
+                cache.put_object("a", sys)
+                assert cache.get_object("a") is sys
         heavy = {"ctypes", "typing", "re", "threading", "json", "weakref", "functools", "datetime"}
         print(sorted(heavy & (set(sys.modules) - before)))
         cache = hutch.Cache(sys.argv[1])
-        {}
+        USE
         """
     for use in ("len(cache)", "hutch.Cache.add", "cache.get(1.5)", "cache.set(2, 3, tag=4)"):
-        assert run(program.replace("{}", use), tmp_path / "cache") == "[]\n"
+        assert run(program.replace("USE", use), tmp_path / "cache") == "[]\n"
 
 
 @pytest.mark.skipif(_accelerator.module is None, reason="the bases are there at once")

@@ -48,10 +48,10 @@ if TYPE_CHECKING:
     )
     from ._events import Cause, Event, EventKind, Listening
     from ._files import Hold, Writer
+    from ._limits import MAX_ENTRY_QUARTER, TierLimits
     from ._logs import log
     from ._queues import CancelledError, Group, Port, Queue, Tally, Task
     from ._records import (
-        MAX_ENTRY_QUARTER,
         CacheLimits,
         CacheStats,
         CheckReport,
@@ -61,7 +61,6 @@ if TYPE_CHECKING:
         PutResult,
         State,
         Tier,
-        TierLimits,
         TierStats,
     )
     from ._units import NO_LIMIT
@@ -106,6 +105,7 @@ _MODULES = {
         "Listening",
     ),
     "_files": ("Hold", "Writer"),
+    "_limits": ("MAX_ENTRY_QUARTER", "TierLimits"),
     "_logs": ("log",),
     "_queues": (
         "CancelledError",
@@ -121,12 +121,10 @@ _MODULES = {
         "CheckReport",
         "Entry",
         "EntryInfo",
-        "MAX_ENTRY_QUARTER",
         "Outcome",
         "PutResult",
         "State",
         "Tier",
-        "TierLimits",
         "TierStats",
     ),
     "_serializers": ("Serializer",),

@@ -19,7 +19,8 @@ from ._codec import Key, key_to_bytes
 from ._errors import LoadError, Status, check, described
 from ._library import lib
 from ._loads import load_options
-from ._options import choice, put_options
+from ._options import put_options
+from ._settings import choice
 from ._units import Seconds
 from ._serializers import Forms
 from ._values import parts

@@ -21,7 +21,8 @@ if TYPE_CHECKING:
     from ._events import EventKind, Listener, Listening
     from ._paths import Path
     from ._queues import Queue
-    from ._records import CacheLimits, Limits, Tier
+    from ._limits import Limits
+    from ._records import CacheLimits, Tier
     from ._serializers import Serializer
     from ._units import Seconds
 elif _accelerator.module is None:
@@ -181,13 +182,25 @@ class Cache(Entries):
         # The working directory may have changed when the cache is opened again.
         self._path = None if path is None else os.fsdecode(os.path.abspath(path))
         self._listening: Listening | None = None
-        # What a failure is, and what an option means, is in one place alone.
-        if _accelerator.module is not None and chosen == _OPTIONS and self._open(path):
+        if _accelerator.module is not None and self._open_without_ctypes(path):
             note_open(self)
             return
+        # What a failure is, is in one place alone.
         from ._opening import open_with
 
         open_with(self, directory, path, chosen)
+
+    def _open_without_ctypes(self, path: bytes | None) -> bool:
+        """False: the opening has failed, or it takes ctypes; nothing is open."""
+        settings = None
+        if self._options != _OPTIONS:
+            from ._settings import OBJECTS, settings_of
+
+            if any(self._options[name] is not None for name in OBJECTS):
+                return False
+            settings = settings_of(self._options)
+        opened: bool = self._open(path, settings)
+        return opened
 
     def close(self) -> None:
         """Shut the cache down: complete the work in progress, close the directory.

@@ -85,8 +85,8 @@ class SlowEntries(Many, Tags, Files, Pins, Counters, Objects, Walks, Trims, Upke
         """Tell the accelerator the cache, whether every put returns without a wait, whether
         values are in the package's own forms, and whether it has both tiers."""
 
-    def _open(self, path: bytes | None) -> bool:
-        """Open with the default options. False: the accelerator has not."""
+    def _open(self, path: bytes | None, settings: dict[str, int] | None) -> bool:
+        """Open without ctypes. False: the accelerator has not."""
         return False
 
     def _handle(self) -> int:

@@ -1,4 +1,4 @@
-"""An opening with options, or by ctypes: what each option means, and what a failure is."""
+"""An opening by ctypes, and what a failure of an opening is."""
 
 from __future__ import annotations
 
@@ -14,27 +14,15 @@ from . import _structs
 from ._ending import forget_cache, forget_open, note_cache
 from ._errors import Error, OptionsDifferWarning, Status, check, failure
 from ._library import lib
-from ._options import WRITE_POLICIES, choice
+from ._limits import numbers_of
 from ._serializers import Forms, forms_of
-from ._units import limit_duration, limit_size, nanoseconds, uint32, uint64
+from ._settings import settings_of
 
 if TYPE_CHECKING:
     from ._cache import Cache, TierView
-    from ._records import Limits, Tier
+    from ._limits import Limits
+    from ._records import Tier
 
-_SHRINK: dict[str | None, int] = {None: 0, "empty": 1, "low_water": 2, "expired": 3}
-_CHOICES: dict[str, dict[str | None, int]] = {
-    "storage": {None: 0, "mixed": 1, "sqlite": 2, "file": 3, "log": 4},
-    "policy": {None: 0, "lru": 1, "lfu": 2, "fifo": 3, "adaptive": 4},
-    "sharing": {None: 0, "exclusive": 1, "shared": 2},
-    "write_policy": WRITE_POLICIES,
-    "durability": {None: 0, "process": 1, "power": 2, "sync": 3},
-    "on_memory_warning": _SHRINK,
-    "on_background": _SHRINK,
-}
-_CHECKSUMS = {True: 1, False: 2}
-_FLAGS = {"network_directory": 1, "disk_optional": 2, "nonempty": 16}
-_NO_THREADS = 8
 _numbers = itertools.count(1)
 
 
@@ -69,29 +57,7 @@ def open_with(cache: Cache, directory: Any, path: bytes | None, chosen: dict[str
 def _options(chosen: dict[str, Any]) -> _structs.Options:
     """The options of an opening."""
     options = _structs.Options()
-    for name, table in _CHOICES.items():
-        setattr(options, name, choice(name, chosen[name], table))
-    options.checksums = _CHECKSUMS[bool(chosen["checksums"])]
-    if (low_water := chosen["low_water"]) is not None:
-        options.low_water = uint32(low_water)
-    if (inline_threshold := chosen["inline_threshold"]) is not None:
-        options.inline_threshold = limit_size(inline_threshold)
-    if (workers := chosen["workers"]) is not None:
-        options.workers = uint32(workers)
-        options.flags |= 0 if workers else _NO_THREADS
-    if (queue_length := chosen["queue_length"]) is not None:
-        options.queue_length = uint64(queue_length)
-    if (close_deadline := chosen["close_deadline"]) is not None:
-        options.close_deadline = nanoseconds(close_deadline)
-    for name, flag in _FLAGS.items():
-        if chosen[name]:
-            options.flags |= flag
-    for what, limits in (("memory", options.memory), ("disk", options.disk)):
-        if chosen["time_to_live"] is not None:
-            limits.time_to_live = limit_duration(chosen["time_to_live"])
-        if chosen["time_to_idle"] is not None:
-            limits.time_to_idle = limit_duration(chosen["time_to_idle"])
-        _change(what, limits, chosen[what])
+    _set(options, settings_of(chosen))
     if chosen["codec"] is not None:
         from ._codec_hook import set_codec
 
@@ -103,19 +69,19 @@ def _options(chosen: dict[str, Any]) -> _structs.Options:
     return options
 
 
-def _change(what: str, limits: _structs.TierLimits, given: Limits | None) -> None:
-    """Set what a caller has given of a tier's limits."""
-    if given is not None:
-        from ._records import TierLimits
-
-        TierLimits._from(what, given)._change(limits)
+def _set(struct: Any, settings: dict[str, int]) -> None:
+    """Set fields of a struct, of which a name with a dot is a field's of a field."""
+    for name, number in settings.items():
+        outer, _, inner = name.rpartition(".")
+        setattr(getattr(struct, outer) if outer else struct, inner, number)
 
 
 def set_limits(cache: Cache, given: dict[str, Limits | None]) -> None:
     """Change limits of an open cache."""
     limits = _structs.CacheLimits()
-    _change("memory", limits.memory, given["memory"])
-    _change("disk", limits.disk, given["disk"])
+    for tier, chosen in given.items():
+        if chosen is not None:
+            _set(getattr(limits, tier), numbers_of(tier, chosen))
     check(lib.hutch_set_limits(cache._pointer, byref(limits)))
 
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from . import _structs
 from ._paths import path_bytes
+from ._settings import WRITE_POLICIES, choice
 from ._tags import tag_to_bytes
 from ._units import own_duration, uint64
 
@@ -14,25 +14,7 @@ if TYPE_CHECKING:
     from ._codec import Key
     from ._units import Seconds
 
-WRITE_POLICIES: dict[str | None, int] = {
-    None: 0,
-    "through": 1,
-    "memory": 2,
-    "disk": 3,
-    "on_eviction": 4,
-}
 NOTIFICATIONS: dict[str | None, int] = {"memory_warning": 1, "entered_background": 2}
-
-
-def choice(what: str, chosen: str | None, table: Mapping[str | None, int]) -> int:
-    """The number of a choice by name. ValueError: the table has no such name."""
-    try:
-        return table[chosen]
-    except (KeyError, TypeError):
-        names = [repr(name) for name in table if name is not None]
-        raise ValueError(
-            f"{what} is {', '.join(names[:-1])} or {names[-1]}, not {chosen!r}"
-        ) from None
 
 
 def put_options(

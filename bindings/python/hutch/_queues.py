@@ -21,7 +21,7 @@ from ._callbacks import callback, report
 from ._ending import note_queue, pause_if_ended
 from ._errors import ClosedError, Status, TimedOutError, check, failure
 from ._library import lib
-from ._options import choice
+from ._settings import choice
 from ._units import nanoseconds, uint32, uint64
 
 PRIORITIES: dict[str | None, int] = {"low": -1, "default": 0, "high": 1}

@@ -4,21 +4,10 @@ from __future__ import annotations
 
 import enum
 from dataclasses import dataclass
-from typing import Any, NamedTuple, Union
+from typing import Any, NamedTuple
 
 from . import _structs
-from ._units import (
-    NO_LIMIT,
-    Seconds,
-    Size,
-    limit_duration,
-    limit_size,
-    seconds_of_limit,
-    size_of_limit,
-)
-
-MAX_ENTRY_QUARTER = 2**64 - 2
-"""As a tier's max_entry: a quarter of the tier's current cost limit."""
+from ._limits import TierLimits
 
 _SECOND = 1e9
 
@@ -115,73 +104,6 @@ class Entry(NamedTuple):
 
     value: Any
     info: EntryInfo
-
-
-@dataclass(frozen=True)
-class TierLimits:
-    """The limits of one tier. None: not set, or no such tier; NO_LIMIT: no limit.
-
-    A limit that is not set is the directory's when a cache is opened, or else the
-    library's default; set_limits leaves it as it is.
-
-    Attributes:
-        cost: bytes charged. Memory: key, value and overhead, or the entry's
-            explicit cost; disk: the space of the entries.
-        count: entries.
-        max_entry: the largest charge of one entry; the tier does not store a larger
-            one. MAX_ENTRY_QUARTER: a quarter of cost.
-        time_to_live: seconds from the write, for entries without their own.
-        time_to_idle: seconds from the last access, for entries without their own.
-        min_free: disk only: bytes to keep free on the file system; 0 is no limit.
-    """
-
-    cost: Size | None = None
-    count: float | None = None
-    max_entry: Size | None = None
-    time_to_live: Seconds | None = None
-    time_to_idle: Seconds | None = None
-    min_free: Size | None = None
-
-    @classmethod
-    def _of(cls, limits: _structs.TierLimits) -> TierLimits:
-        return cls(
-            cost=size_of_limit(limits.cost),
-            count=size_of_limit(limits.count),
-            max_entry=size_of_limit(limits.max_entry),
-            time_to_live=seconds_of_limit(limits.time_to_live),
-            time_to_idle=seconds_of_limit(limits.time_to_idle),
-            min_free=size_of_limit(limits.min_free),
-        )
-
-    @classmethod
-    def _from(cls, what: str, given: Limits) -> TierLimits:
-        """The caller's limits of a tier: a size alone is the limit of its cost."""
-        if isinstance(given, TierLimits):
-            return given
-        if isinstance(given, (int, float, str)) and not isinstance(given, bool):
-            return cls(cost=given)
-        raise TypeError(
-            f"{what} is a hutch.TierLimits or a size such as 64 << 20 or '64 MiB', "
-            f"not a {type(given).__name__}"
-        )
-
-    def _change(self, limits: _structs.TierLimits) -> None:
-        if self.cost is not None:
-            limits.cost = limit_size(self.cost)
-        if self.count is not None:
-            limits.count = limit_size(self.count)
-        if self.max_entry is not None:
-            limits.max_entry = limit_size(self.max_entry)
-        if self.time_to_live is not None:
-            limits.time_to_live = limit_duration(self.time_to_live)
-        if self.time_to_idle is not None:
-            limits.time_to_idle = limit_duration(self.time_to_idle)
-        if self.min_free is not None:
-            limits.min_free = limit_size(self.min_free or NO_LIMIT)
-
-
-Limits = Union[TierLimits, float, str]
-"""The limits of a tier; of a size alone, those of its cost."""
 
 
 @dataclass(frozen=True)

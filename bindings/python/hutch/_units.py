@@ -1,29 +1,43 @@
-"""Python's numbers in the library's units, with checks, since ctypes wraps numbers silently."""
+"""Python's numbers in the library's units, with checks, since ctypes wraps numbers silently.
+
+A cache is opened with this module: it imports nothing that takes long.
+"""
 
 from __future__ import annotations
 
-import math
-import operator
-import re
-from datetime import timedelta
-from typing import Any, Union
+from _operator import index
 
-Seconds = Union[float, timedelta]
-"""A duration: a number of seconds, or a timedelta."""
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from datetime import timedelta
+    from typing import Any, Union
 
-Size = Union[float, str]
-"""A number of bytes, which is whole, or one with a unit: "64 MiB" (of 1,024), "2 GB" (of 1,000)."""
+    Seconds = Union[float, timedelta]
+    """A duration: a number of seconds, or a timedelta."""
+
+    Size = Union[float, str]
+    """A number of bytes, which is whole, or one with a unit: "64 MiB" (of 1,024), "2 GB" (of
+    1,000)."""
+else:
+
+    def __getattr__(name: str) -> Any:
+        if name not in ("Seconds", "Size"):
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        from datetime import timedelta
+        from typing import Union
+
+        return Union[float, timedelta] if name == "Seconds" else Union[float, str]
+
 
 FOREVER = 2**63 - 1
 """HUTCH_FOREVER, in nanoseconds: a duration without end."""
 
-NO_LIMIT = math.inf
+NO_LIMIT = float("inf")
 """As a limit: no limit. The library has two numbers for it, FOREVER and 2**64 - 1."""
 
 _NO_LIMIT = 2**64 - 1
 
 _SECOND = 10**9
-_MICROSECOND = timedelta(microseconds=1)
 _UNITS = {"k": 1, "m": 2, "g": 3, "t": 4}
 
 
@@ -32,13 +46,15 @@ def nanoseconds(seconds: Seconds) -> int:
 
     Raises ValueError for a negative number or NaN, TypeError if it is not a duration.
     """
-    if isinstance(seconds, timedelta):
-        if seconds < timedelta(0):
-            raise ValueError(f"a duration cannot be {seconds!r}")
-        return min(max(1, seconds // _MICROSECOND * 1000), FOREVER)
     if not isinstance(seconds, (int, float)):
+        from datetime import timedelta
+
+        if isinstance(seconds, timedelta):
+            if seconds < timedelta(0):
+                raise ValueError(f"a duration cannot be {seconds!r}")
+            return min(max(1, seconds // timedelta(microseconds=1) * 1000), FOREVER)
         try:
-            seconds = float(operator.index(seconds))
+            seconds = float(index(seconds))
         except TypeError:
             raise TypeError(
                 f"a duration is a number of seconds or a timedelta, not {_told(seconds)}"
@@ -47,7 +63,9 @@ def nanoseconds(seconds: Seconds) -> int:
         raise ValueError(f"a duration cannot be {seconds!r} seconds")
     if seconds >= FOREVER / _SECOND:
         return FOREVER
-    return max(1, math.ceil(seconds * _SECOND))
+    from math import ceil
+
+    return max(1, ceil(seconds * _SECOND))
 
 
 def own_duration(seconds: Seconds | None) -> int:
@@ -57,9 +75,10 @@ def own_duration(seconds: Seconds | None) -> int:
 
 def limit_duration(seconds: Seconds) -> int:
     """A tier's duration. ValueError for 0, which is neither a limit nor a duration."""
-    if seconds == 0 or seconds == timedelta(0):
+    duration = nanoseconds(seconds)
+    if not seconds:
         raise ValueError("a limit of 0 seconds: hutch.NO_LIMIT stands for no limit")
-    return nanoseconds(seconds)
+    return duration
 
 
 def limit_size(amount: Size) -> int:
@@ -85,14 +104,7 @@ def seconds_of_limit(duration: int) -> float | None:
 def size(amount: Size) -> int:
     """A number of bytes. ValueError, TypeError: it is not one."""
     if isinstance(amount, str):
-        match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([kmgt]?)(i?)b?\s*", amount.lower())
-        if match is None or (match[3] and not match[2]):
-            raise ValueError(
-                f'a size is a number of bytes or a text such as "64 MiB", not {amount!r}'
-            )
-        number, unit, binary = match.groups()
-        factor = (1024 if binary else 1000) ** (_UNITS[unit] if unit else 0)
-        return uint64(round(float(number) * factor) if "." in number else int(number) * factor)
+        return uint64(_size_in_words(amount))
     other: Any = amount
     is_whole = isinstance(amount, float) and float(amount).is_integer()
     try:
@@ -103,13 +115,28 @@ def size(amount: Size) -> int:
         ) from None
 
 
+def _size_in_words(text: str) -> int:
+    """A size as text. ValueError: it is not one."""
+    words = text.lower().strip().removesuffix("b")
+    is_binary = words.endswith("i")
+    words = words.removesuffix("i")
+    power = _UNITS.get(words[-1:], 0)
+    number = (words[:-1] if power else words).rstrip()
+    whole, point, part = number.partition(".")
+    is_number = whole.isdecimal() and (part.isdecimal() if point else not part)
+    if not is_number or (is_binary and not power):
+        raise ValueError(f'a size is a number of bytes or a text such as "64 MiB", not {text!r}')
+    factor: int = (1024 if is_binary else 1000) ** power
+    return round(float(number) * factor) if point else int(number) * factor
+
+
 def _told(value: object) -> str:
     return f"{value!r}" if isinstance(value, (str, float)) else f"a {type(value).__name__}"
 
 
 def uint64(number: int) -> int:
     """The number, if it fits; ctypes would wrap it silently."""
-    number = operator.index(number)
+    number = index(number)
     if not 0 <= number < 2**64:
         raise ValueError(f"{number} is not between 0 and 2**64 - 1")
     return number
@@ -117,7 +144,7 @@ def uint64(number: int) -> int:
 
 def uint32(number: int) -> int:
     """Like uint64, for 32 bits."""
-    number = operator.index(number)
+    number = index(number)
     if not 0 <= number < 2**32:
         raise ValueError(f"{number} is not between 0 and 2**32 - 1")
     return number
@@ -125,7 +152,7 @@ def uint32(number: int) -> int:
 
 def int64(number: int) -> int:
     """The number, if it fits, else OverflowError."""
-    number = operator.index(number)
+    number = index(number)
     if not -(2**63) <= number < 2**63:
         raise OverflowError(f"{number} does not fit in 64 bits")
     return number

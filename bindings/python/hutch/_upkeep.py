@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any, Literal
 from . import _structs
 from ._errors import check
 from ._library import lib
-from ._options import NOTIFICATIONS, choice
+from ._options import NOTIFICATIONS
+from ._settings import choice
 
 if TYPE_CHECKING:
     from ._records import CacheStats, CheckReport

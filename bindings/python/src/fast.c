@@ -267,8 +267,9 @@ PyMethodDef fast_methods[] = {
     {"_attach", HUTCH_METHOD(fast_attach), METH_METHOD | METH_FASTCALL | METH_KEYWORDS,
      "Work on the cache with this handle, of which a reference is taken."},
     {"_open", HUTCH_METHOD(fast_open), METH_METHOD | METH_FASTCALL | METH_KEYWORDS,
-     "Open a directory, or with None a cache in memory, with the default options. False: the\n"
-     "opening has failed, or is of a cache with other options, and was undone."},
+     "Open a directory, or with None a cache in memory. settings: numbers of hutch_options by\n"
+     "their names, or None. False: the opening has failed, or is of a cache with other options,\n"
+     "and was undone."},
     {"_handle", HUTCH_METHOD(fast_handle), METH_NOARGS,
      "The handle, as a number. The object keeps it valid."},
     {"_close", HUTCH_METHOD(fast_close), METH_NOARGS,

@@ -6,6 +6,9 @@
 #include "fast.h"
 
 #include <pthread.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
 
 bool is_attached(const fast *self) {
   if (self->cache && self->state->complete) return true;
@@ -50,19 +53,58 @@ PyObject *fast_attach(fast *self, PyTypeObject *type, PyObject *const *arguments
   Py_RETURN_NONE;
 }
 
+/* A field of hutch_options that is a number. */
+typedef struct field {
+  const char *name;
+  size_t offset, size;
+} field;
+
+#define FIELD(name) {#name, offsetof(hutch_options, name), sizeof ((hutch_options *)0)->name}
+#define LIMITS(tier)                                                                           \
+  FIELD(tier.cost), FIELD(tier.count), FIELD(tier.max_entry), FIELD(tier.time_to_live),        \
+      FIELD(tier.time_to_idle), FIELD(tier.min_free)
+static const field fields[] = {
+    FIELD(flags), FIELD(policy), FIELD(storage), FIELD(durability), FIELD(sharing),
+    FIELD(workers), FIELD(inline_threshold), LIMITS(memory), LIMITS(disk),
+    FIELD(on_memory_warning), FIELD(on_background), FIELD(low_water), FIELD(write_policy),
+    FIELD(checksums), FIELD(queue_length), FIELD(close_deadline)};
+
+/* Sets the fields that a dict names. False: an exception. */
+static bool set_options(hutch_options *options, PyObject *settings) {
+  PyObject *name, *value;
+  for (Py_ssize_t at = 0; PyDict_Next(settings, &at, &name, &value);) {
+    const char *text = PyUnicode_AsUTF8AndSize(name, NULL);
+    unsigned long long number = text ? PyLong_AsUnsignedLongLong(value) : 0;
+    if (PyErr_Occurred()) return false;
+    const field *field = fields, *end = fields + sizeof fields / sizeof *fields;
+    while (field < end && strcmp(field->name, text) != 0) field++;
+    if (field == end) {
+      PyErr_Format(PyExc_ValueError, "hutch_options has no number named %s", text);
+      return false;
+    }
+    /* The Python code has checked that it fits. */
+    uint32_t half = (uint32_t)number;
+    memcpy((char *)options + field->offset, field->size == 4 ? (void *)&half : (void *)&number,
+           field->size);
+  }
+  return true;
+}
+
 PyObject *fast_open(fast *self, PyTypeObject *type, PyObject *const *arguments, Py_ssize_t count,
                     PyObject *names) {
-  if (count != 1 || names) {
-    PyErr_SetString(PyExc_TypeError, "_open(path)");
+  if (count != 2 || names) {
+    PyErr_SetString(PyExc_TypeError, "_open(path, settings)");
     return NULL;
   }
   const char *path = NULL;
   if (arguments[0] != Py_None && !(path = PyBytes_AsString(arguments[0]))) return NULL;
+  hutch_options options = {.struct_size = sizeof options};
+  if (arguments[1] != Py_None && !set_options(&options, arguments[1])) return NULL;
   if (!may_begin(self, type)) return NULL;
   hutch_cache *cache = NULL;
   hutch_status status;
   Py_BEGIN_ALLOW_THREADS
-  status = hutch.open(path, NULL, &cache);
+  status = hutch.open(path, &options, &cache);
   if (status != HUTCH_OK) (void)hutch.close(cache);
   Py_END_ALLOW_THREADS
   if (status != HUTCH_OK) Py_RETURN_FALSE;

@@ -23,7 +23,7 @@ from .. import _structs
 from .._cache import Cache as HutchCache
 from .._errors import Status, check
 from .._library import lib
-from .._records import TierLimits
+from .._limits import TierLimits
 from .._units import NO_LIMIT
 from ._keys import HutchKey, queue_place
 from ._lock import WriterLock

@@ -28,7 +28,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from .._errors import Error
-from .._records import TierLimits
+from .._limits import TierLimits
 from ._backing import MISSING, increment, load, needs, process_cache, refused, stored
 
 try:

@@ -1,0 +1,75 @@
+"""The options of an opening as numbers of hutch_options. It imports little: see _units."""
+
+from __future__ import annotations
+
+from ._limits import numbers_of
+from ._units import limit_duration, limit_size, nanoseconds, uint32, uint64
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from typing import Any
+
+WRITE_POLICIES: dict[str | None, int] = {
+    None: 0,
+    "through": 1,
+    "memory": 2,
+    "disk": 3,
+    "on_eviction": 4,
+}
+_SHRINK: dict[str | None, int] = {None: 0, "empty": 1, "low_water": 2, "expired": 3}
+_CHOICES: dict[str, dict[str | None, int]] = {
+    "storage": {None: 0, "mixed": 1, "sqlite": 2, "file": 3, "log": 4},
+    "policy": {None: 0, "lru": 1, "lfu": 2, "fifo": 3, "adaptive": 4},
+    "sharing": {None: 0, "exclusive": 1, "shared": 2},
+    "write_policy": WRITE_POLICIES,
+    "durability": {None: 0, "process": 1, "power": 2, "sync": 3},
+    "on_memory_warning": _SHRINK,
+    "on_background": _SHRINK,
+}
+_CHECKSUMS = {True: 1, False: 2}
+_FLAGS = {"network_directory": 1, "disk_optional": 2, "nonempty": 16}
+_NO_THREADS = 8
+_NUMBERS = {
+    "low_water": uint32,
+    "inline_threshold": limit_size,
+    "workers": uint32,
+    "queue_length": uint64,
+    "close_deadline": nanoseconds,
+}
+# What a hutch_options has besides; an opening with one of these needs ctypes.
+OBJECTS = "codec", "clock", "serializer"
+
+
+def choice(what: str, chosen: str | None, table: Mapping[str | None, int]) -> int:
+    """The number of a choice by name. ValueError: the table has no such name."""
+    try:
+        return table[chosen]
+    except (KeyError, TypeError):
+        names = [repr(name) for name in table if name is not None]
+        raise ValueError(
+            f"{what} is {', '.join(names[:-1])} or {names[-1]}, not {chosen!r}"
+        ) from None
+
+
+def settings_of(chosen: Mapping[str, Any]) -> dict[str, int]:
+    """The fields of hutch_options that the options of a Cache set, by name ("memory.cost").
+
+    Options that are objects are left out.
+    """
+    settings = {name: choice(name, chosen[name], table) for name, table in _CHOICES.items()}
+    settings["checksums"] = _CHECKSUMS[bool(chosen["checksums"])]
+    for name, number in _NUMBERS.items():
+        if chosen[name] is not None:
+            settings[name] = number(chosen[name])
+    settings["flags"] = sum(flag for name, flag in _FLAGS.items() if chosen[name])
+    if settings.get("workers") == 0:
+        settings["flags"] |= _NO_THREADS
+    for tier in ("memory", "disk"):
+        for name in ("time_to_live", "time_to_idle"):
+            if chosen[name] is not None:
+                settings[f"{tier}.{name}"] = limit_duration(chosen[name])
+        if chosen[tier] is not None:
+            for name, limit in numbers_of(tier, chosen[tier]).items():
+                settings[f"{tier}.{name}"] = limit
+    return settings
