@@ -119,7 +119,7 @@ extension Committer {
         transaction.meta.lastTime = max(latestTime, transaction.meta.lastTime)
         extendLease(&transaction.meta)
         shared.willCommit()
-        try manifest.commit(transaction.meta)
+        try manifest.commit(transaction.meta, sparingRow: transaction.sparesMeta)
       } else {
         manifest.rollback()
       }

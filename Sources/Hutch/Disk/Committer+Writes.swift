@@ -21,9 +21,8 @@ extension Committer {
   }
 
   private func clear(_ transaction: inout Transaction) {
-    transaction.hasChanged = true
     shared.touchAll()
-    transaction.meta.clear()
+    transaction.clear()
   }
 
   func carryOut(_ write: QueuedWrite, _ transaction: inout Transaction) throws(Failure) {
@@ -84,16 +83,10 @@ extension Committer {
     _ write: QueuedWrite, replacing old: Row?, _ transaction: inout Transaction
   ) throws(Failure) {
     let entry = write.entry!
-    let generation = transaction.meta.generation
     let salt = Seal.salt(
-      key: entry.key, version: entry.version, generation: generation,
+      key: entry.key, version: entry.version, generation: transaction.meta.generation,
       extended: Bytes(entry.extendedData), tagSize: entry.tagSize)
-    try transaction.manifest.put(
-      write, replacing: old, generation: generation, seal: write.checksum ^ salt)
-    if let old { try transaction.lose(old) }
-    transaction.hasChanged = true
-    transaction.meta.count += 1
-    transaction.meta.bytes += write.charge
+    try transaction.put(write, replacing: old, seal: write.checksum ^ salt)
     noteEnd(entry.record, &transaction)
     noteOutOfOrder(write, &transaction)
   }
@@ -118,10 +111,8 @@ extension Committer {
     }
     guard transaction.isAlive(found, write.key) else { return }
     let record = write.times
-    try transaction.manifest.touch(
-      found, record, accessed: max(record.accessed, record.created))
+    try transaction.touch(found, record)
     write.result.existed = true
-    transaction.hasChanged = true
     noteEnd(record, &transaction)
   }
 

@@ -52,8 +52,17 @@ struct Connection: ~Copyable {
 
   /// A statement that reads rows: `Row.columns`, then `rest`.
   func prepareRows(_ rest: StaticString) throws(Failure) -> Statement {
+    try prepare(Row.columns, rest)
+  }
+
+  /// A statement that reads the sums: the columns of `Sums`, then `more` of the meta row `m`.
+  func prepareSums(_ more: StaticString) throws(Failure) -> Statement {
+    try prepare(Sums.columns, more, Sums.tables)
+  }
+
+  private func prepare(_ parts: StaticString...) throws(Failure) -> Statement {
     var sql = GrowingArray<UInt8>()
-    for part in [Row.columns, rest] {
+    for part in parts {
       for i in 0..<part.utf8CodeUnitCount { try sql.append(part.utf8Start[i]) }
     }
     var statement: OpaquePointer?
@@ -61,7 +70,7 @@ struct Connection: ~Copyable {
       sqlite3_prepare_v3(
         handle, $0.baseAddress, Int32($0.count), UInt32(SQLITE_PREPARE_PERSISTENT), &statement, nil)
     }
-    guard code == SQLITE_OK, let statement else { throw failure(code, rest) }
+    guard code == SQLITE_OK, let statement else { throw failure(code, parts[0]) }
     return Statement(statement)
   }
 

@@ -91,6 +91,7 @@ extension DiskTier {
       try reader.sums()
     }
     guard let sums else { return nil }
-    return (sums.count, sums.charges &+ UInt64(shared.log.size) &+ removed)
+    let (count, bytes) = (UInt64(clamping: sums.count), UInt64(clamping: sums.bytes))
+    return (count, bytes &+ UInt64(clamping: sums.dead) &+ UInt64(shared.log.size) &+ removed)
   }
 }

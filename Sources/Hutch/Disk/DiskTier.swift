@@ -34,8 +34,10 @@ import Synchronization
 ///       generation           advanced by a clear; rows of an older one do not exist
 ///       next_version         versions from here on have never been handed out. An opening
 ///                            leases 2^40 of them and gives the rest back when it ends well
-///       count, bytes         of the rows of this generation: how many, the sum of charges
+///       count, bytes         of the rows of this generation: how many, the sum of charges. A newer
+///                            row's totals count instead (Sums)
 ///       dead                 the charges of older rows, which maintenance has yet to delete
+///       newest               the highest id that had been given out when this row was written
 ///       idle                 whether entries with a time to idle of their own may be there
 ///       boot_id, boot_offset the boot that last opened it, and Unix time minus
 ///                            CLOCK_BOOTTIME: within a boot the wall clock is asked once
@@ -56,6 +58,8 @@ import Synchronization
 ///       version, generation, created, accessed, uses, expires, idle, cost, size
 ///                            expires and idle as in Record: 0 the tier's, 2^63-1 none
 ///       charge               the bytes that the entry counts against the limit (Charge)
+///       total_count, total_bytes
+///                            the sums as the put or touch of this row has left them (Sums)
 ///       codec                0: the value as it was put; else the id of the host's codec that
 ///                            made the stored bytes. `size` is the value's own
 ///       checksum             see Seal
@@ -76,7 +80,8 @@ import Synchronization
 ///     2 submit               the write is in the queue; reads see it from here on
 ///     3 complete             a caller that finds no leader becomes the leader: one transaction
 ///                            for all that are queued. A row with a new id, the old one's gone if
-///                            there is one, room made for the limits, meta row, COMMIT
+///                            there is one, room made for the limits, the meta row if the newest
+///                            row does not have the sums, COMMIT
 ///     4 after the commit     content files that lost their rows are renamed into trash/
 ///   A process that is killed before 3 leaves a file without a row, after 3 likewise: an
 ///   orphan, which the sweep after an opening that was not clean removes. A row is never

@@ -20,9 +20,9 @@ extension Manifest {
   }
 
   /// The row of a put, a new one or the one that it replaces. Without a content file the value
-  /// goes into it.
+  /// goes into it. `meta`: as the put leaves it, whose sums the row gets.
   func put(
-    _ write: QueuedWrite, replacing old: Row?, generation: Int64, seal: UInt64
+    _ write: QueuedWrite, replacing old: Row?, _ meta: Meta, seal: UInt64
   ) throws(Failure) {
     if let old { try delete(old) }
     let block = write.entry!
@@ -31,7 +31,7 @@ extension Manifest {
     inserting.bind(1, id)
     try inserting.bind(2, write.key)
     inserting.bind(3, bits: record.version)
-    inserting.bind(4, generation)
+    inserting.bind(4, meta.generation)
     inserting.bind(5, record.created)
     inserting.bind(6, record.expires)
     inserting.bind(7, record.timeToIdle)
@@ -40,6 +40,8 @@ extension Manifest {
     inserting.bind(10, write.charge)
     inserting.bind(11, bits: seal)
     inserting.bind(15, Int64(record.codec) | Int64(record.tagSize) << Row.codecBits)
+    inserting.bind(16, meta.count)
+    inserting.bind(17, meta.bytes)
     if record.extendedSize == 0 {
       inserting.bindNull(13)
     } else {
@@ -66,8 +68,9 @@ extension Manifest {
     try deleting.run()
   }
 
-  /// Sets a row's times, and makes it the newest: ids stay in the order of `created`.
-  func touch(_ found: Row, _ record: Record, accessed: Int64) throws(Failure) {
+  /// Sets a row's times, and makes it the newest: ids stay in the order of `created`. The row gets
+  /// the sums of `meta`.
+  func touch(_ found: Row, _ record: Record, accessed: Int64, _ meta: Meta) throws(Failure) {
     let newest = lastID + 1
     touching.bind(1, found.id)
     touching.bind(2, newest)
@@ -75,6 +78,8 @@ extension Manifest {
     touching.bind(4, accessed)
     touching.bind(5, record.expires)
     touching.bind(6, record.timeToIdle)
+    touching.bind(7, meta.count)
+    touching.bind(8, meta.bytes)
     try touching.run()
     lastID = newest
   }

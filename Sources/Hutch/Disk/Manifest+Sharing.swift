@@ -9,12 +9,10 @@ extension Manifest {
     _ shared: SharedState, trustsLog: Bool, in directory: Directory
   ) throws(Failure) -> TierLimits {
     if sums == nil {
-      sums = OwnedStatement(try connection.prepare(
+      sums = OwnedStatement(try connection.prepareSums(
         """
-        SELECT generation, next_version, count, bytes, dead, idle, last_time, limit_cost,
-          limit_count, limit_entry, time_to_live, time_to_idle, min_free,
-          (SELECT max(id) FROM entries)
-        FROM meta WHERE id = 1
+        , m.next_version, m.idle, m.limit_cost, m.limit_count, m.limit_entry, m.time_to_live,
+          m.time_to_idle, m.min_free
         """))
     }
     var limits = TierLimits()
@@ -30,24 +28,18 @@ extension Manifest {
         }
         throw Failure(.corrupt, "the manifest has no meta row")
       }
-      func integer(_ column: Int32) -> Int64 { sqlite3_column_int64(row, column) }
-      func bits(_ column: Int32) -> UInt64 { UInt64(bitPattern: integer(column)) }
-      changed.generation = integer(0)
-      changed.nextVersion = bits(1)
-      changed.count = integer(2)
-      changed.bytes = integer(3)
-      changed.dead = integer(4)
-      changed.mayIdle = integer(5) != 0
-      changed.lastTime = integer(6)
-      limits = Manifest.limits(sums!.statement, from: 7)
-      newest = integer(13)
+      let found = Sums(sums!.statement)
+      changed.use(found)
+      changed.nextVersion = sums!.statement.bits(Sums.more)
+      changed.mayIdle = sums!.statement.integer(Sums.more + 1) != 0
+      limits = Manifest.limits(sums!.statement, from: Sums.more + 2)
+      newest = found.lastID
     }
     guard changed.isSound, newest >= 0, newest < Meta.largest else {
       throw Failure(.corrupt, "the manifest's meta row is damaged")
     }
     meta = changed
-    // Ids of rows that others have deleted are not used again either.
-    lastID = max(lastID, newest, trustsLog ? min(shared.lastID, Meta.largest) : 0)
+    lastID = max(lastID, newest)
     var log = shared.log
     if !trustsLog {
       let size = Files.status(Files.path("manifest.sqlite-wal"), at: directory.descriptor)?.st_size

@@ -1,7 +1,7 @@
 import CSQLite
 import CSystem
 
-/// The manifest's one meta row. Every write transaction ends with it.
+/// The manifest's one meta row, with the sums as the last commit has left them (Sums).
 struct Meta {
   var storage = StorageKind.mixed
   /// Advanced by a clear. Rows of an older one do not exist for a reader.
@@ -33,6 +33,13 @@ struct Meta {
   }
 
   /// All rows are of an older generation from here on.
+  /// False if anything else differs but the time.
+  func differsInSumsAlone(from other: Meta) -> Bool {
+    generation == other.generation && nextVersion == other.nextVersion && dead == other.dead
+      && mayIdle == other.mayIdle && isClean == other.isClean
+      && durability == other.durability && owesSweep == other.owesSweep
+  }
+
   mutating func clear() {
     generation += 1
     dead = min(Meta.largest - 1, dead + bytes)
@@ -53,8 +60,8 @@ struct Meta {
   }
 }
 
-/// The connection that writes, with its statements and the meta row as last committed. Used
-/// under the tier's writer lock.
+/// The connection that writes, with its statements, and the meta row with the sums as the last commit
+/// has left them. Used under the tier's writer lock.
 final class Manifest {
   let connection: Connection
   private let beginning: Statement
@@ -78,7 +85,7 @@ final class Manifest {
   private(set) var durability: Durability
   /// True if SQLite syncs, as durability `power` and `sync` want it.
   private var syncs: Bool { durability != .process }
-  /// As last committed.
+  /// As the last commit has left it. The row on disk may have older sums (Sums).
   var meta = Meta()
   /// As the manifest had them when it was opened; nil: none have been set yet.
   private(set) var limits: TierLimits?
@@ -117,8 +124,8 @@ final class Manifest {
     _ = try connection.prepare(
       """
       SELECT e.id, e.key, e.version, e.generation, e.created, e.accessed, e.uses, e.expires,
-        e.idle, e.cost, e.size, e.charge, e.codec, e.checksum, e.file, e.extended, e.value,
-        storage, m.generation, next_version, count, bytes, dead, m.idle, boot_id, boot_offset,
+        e.idle, e.cost, e.size, e.charge, e.total_count, e.total_bytes, e.codec, e.checksum, e.file, e.extended, e.value,
+        storage, m.generation, next_version, count, bytes, dead, newest, m.idle, boot_id, boot_offset,
         last_time, clean, durability, limit_cost, limit_count, limit_entry, time_to_live,
         time_to_idle, min_free, has_limits, t.tag, t.key
       FROM entries e, meta m, tags t
@@ -167,13 +174,14 @@ final class Manifest {
     inserting = try connection.prepare(
       """
       INSERT INTO entries (id, key, version, generation, created, accessed, uses, expires, idle,
-        cost, size, charge, codec, checksum, file, extended, value)
-      VALUES (?1, ?2, ?3, ?4, ?5, ?5, 0, ?6, ?7, ?8, ?9, ?10, ?15, ?11, ?12, ?13, ?14)
+        cost, size, charge, total_count, total_bytes, codec, checksum, file, extended, value)
+      VALUES (?1, ?2, ?3, ?4, ?5, ?5, 0, ?6, ?7, ?8, ?9, ?10, ?16, ?17, ?15, ?11, ?12, ?13, ?14)
       """)
     deleting = try connection.prepare("DELETE FROM entries WHERE id = ?1")
     touching = try connection.prepare(
       """
-      UPDATE entries SET id = ?2, created = ?3, accessed = ?4, expires = ?5, idle = ?6
+      UPDATE entries SET id = ?2, created = ?3, accessed = ?4, expires = ?5, idle = ?6,
+        total_count = ?7, total_bytes = ?8
       WHERE id = ?1
       """)
     redating = try connection.prepare(
@@ -183,7 +191,7 @@ final class Manifest {
     updatingMeta = try connection.prepare(
       """
       UPDATE meta SET generation = ?1, next_version = ?2, count = ?3, bytes = ?4, dead = ?5,
-        idle = ?6, last_time = ?7, clean = ?8 WHERE id = 1
+        idle = ?6, last_time = ?7, clean = ?8, newest = ?9 WHERE id = 1
       """)
     // Both terms of the index's WHERE must stand here for SQLite to use it.
     ending = try connection.prepare(
@@ -223,41 +231,39 @@ final class Manifest {
       // The file's head has our format, the log does not: a newer library was killed.
       throw Failure(.newerFormat, "the directory was written by a newer version")
     }
-    let statement = try connection.prepare(
+    let statement = try connection.prepareSums(
       """
-      SELECT storage, generation, next_version, count, bytes, dead, idle, last_time, clean,
-        boot_id, boot_offset, durability, has_limits, limit_cost, limit_count, limit_entry,
-        time_to_live, time_to_idle, min_free FROM meta WHERE id = 1
+      , m.storage, m.next_version, m.idle, m.clean, m.boot_id, m.boot_offset, m.durability,
+        m.has_limits, m.limit_cost, m.limit_count, m.limit_entry, m.time_to_live, m.time_to_idle,
+        m.min_free
       """)
-    guard try statement.step(), let number = UInt32(exactly: statement.integer(0)),
+    let first = Sums.more
+    guard try statement.step(), let number = UInt32(exactly: statement.integer(first)),
       let storage = StorageKind(rawValue: number), storage != .unspecified, storage != .log
     else {
       throw Failure(.corrupt, "the manifest has no meta row")
     }
+    let sums = Sums(statement)
+    meta.use(sums)
     meta.storage = storage
-    meta.generation = statement.integer(1)
-    meta.nextVersion = statement.bits(2)
-    meta.count = statement.integer(3)
-    meta.bytes = statement.integer(4)
-    meta.dead = statement.integer(5)
-    meta.mayIdle = statement.integer(6) != 0
-    meta.lastTime = statement.integer(7)
-    meta.isClean = statement.integer(8) != 0
-    meta.owesSweep = statement.integer(8) == 2
-    let id = try statement.bytes(9)
+    meta.nextVersion = statement.bits(first + 1)
+    meta.mayIdle = statement.integer(first + 2) != 0
+    meta.isClean = statement.integer(first + 3) != 0
+    meta.owesSweep = statement.integer(first + 3) == 2
+    let id = try statement.bytes(first + 4)
     if id.count == 16 {
       boot.id = (
         id.loadUnaligned(fromByteOffset: 0, as: UInt64.self),
         id.loadUnaligned(fromByteOffset: 8, as: UInt64.self)
       )
     }
-    boot.offset = statement.integer(10)
+    boot.offset = statement.integer(first + 5)
     // A number that is none: the weakest.
     meta.durability =
-      UInt32(exactly: statement.integer(11)).flatMap { Durability(rawValue: $0) } ?? .process
+      UInt32(exactly: statement.integer(first + 6)).flatMap { Durability(rawValue: $0) } ?? .process
     guard meta.isSound else { throw Failure(.corrupt, "the manifest's meta row is damaged") }
-    if statement.integer(12) != 0 { limits = Manifest.limits(statement, from: 13) }
-    lastID = try connection.integer("SELECT max(id) FROM entries") ?? 0
+    if statement.integer(first + 7) != 0 { limits = Manifest.limits(statement, from: first + 8) }
+    lastID = sums.lastID
     guard lastID >= 0, lastID < Meta.largest else {
       throw Failure(.corrupt, "the manifest has an impossible row")
     }
@@ -328,8 +334,15 @@ final class Manifest {
     }
   }
 
-  /// Writes the meta row and commits.
-  func commit(_ changed: Meta) throws(Failure) {
+  /// Commits, with the meta row as it is to be from here on. `sparingRow`: the newest row has what
+  /// has changed in it.
+  func commit(_ changed: Meta, sparingRow: Bool = false) throws(Failure) {
+    if !sparingRow { try write(changed) }
+    try committing.run()
+    meta = changed
+  }
+
+  private func write(_ changed: Meta) throws(Failure) {
     updatingMeta.bind(1, changed.generation)
     updatingMeta.bind(2, bits: changed.nextVersion)
     updatingMeta.bind(3, changed.count)
@@ -338,9 +351,8 @@ final class Manifest {
     updatingMeta.bind(6, changed.mayIdle ? 1 : 0)
     updatingMeta.bind(7, changed.lastTime)
     updatingMeta.bind(8, changed.isClean ? (changed.owesSweep ? 2 : 1) : 0)
+    updatingMeta.bind(9, lastID)
     try updatingMeta.run()
-    try committing.run()
-    meta = changed
   }
 
   /// Some errors have ended the transaction already.

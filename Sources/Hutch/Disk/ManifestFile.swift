@@ -13,7 +13,7 @@ enum ManifestFile {
   /// "HUTC"
   static let applicationID: UInt32 = 0x4855_5443
   /// Of the directory's layout and the schema: PRAGMA user_version.
-  static let format: UInt32 = 5
+  static let format: UInt32 = 6
 
   enum Kind {
     case absent
@@ -93,11 +93,11 @@ enum ManifestFile {
       try connection.run(schema)
       let statement = try connection.prepare(
         """
-        INSERT INTO meta VALUES (1, ?1, 1, 1, 0, 0, 0, 0, x'', 0, 0, 1, 1, 0, 0, 0, 0, 0, 0, 0)
+        INSERT INTO meta VALUES (1, ?1, 1, 1, 0, 0, 0, 0, 0, x'', 0, 0, 1, 1, 0, 0, 0, 0, 0, 0, 0)
         """)
       statement.bind(1, Int64(storage.rawValue))
       try statement.run()
-      try connection.run("PRAGMA user_version = 5")
+      try connection.run("PRAGMA user_version = 6")
       try connection.run("COMMIT")
       let mode = try connection.prepare("PRAGMA journal_mode = WAL")
       guard try mode.step(), try mode.bytes(0).elementsEqual([0x77, 0x61, 0x6C]) else {
@@ -195,6 +195,7 @@ enum ManifestFile {
       count INTEGER NOT NULL,
       bytes INTEGER NOT NULL,
       dead INTEGER NOT NULL,
+      newest INTEGER NOT NULL,
       idle INTEGER NOT NULL,
       boot_id BLOB NOT NULL,
       boot_offset INTEGER NOT NULL,
@@ -222,6 +223,8 @@ enum ManifestFile {
       cost INTEGER NOT NULL,
       size INTEGER NOT NULL,
       charge INTEGER NOT NULL,
+      total_count INTEGER NOT NULL,
+      total_bytes INTEGER NOT NULL,
       codec INTEGER NOT NULL,
       checksum INTEGER NOT NULL,
       file TEXT,

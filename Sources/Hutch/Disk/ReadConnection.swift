@@ -64,22 +64,33 @@ final class ReadConnection {
     ending = try connection.prepare("COMMIT")
   }
 
-  /// The sums as the meta row has them, and those of the rows, at one moment.
+  /// The sums as the commits have left them, and those of the rows, at one moment.
   func counts() throws(Failure) -> ManifestCounts {
-    let statement = try connection.prepare(
-      """
-      SELECT m.generation, m.count, m.bytes, m.dead, count(e.id),
-        ifnull(sum(iif(e.generation = m.generation, 1, 0)), 0),
-        ifnull(sum(iif(e.generation = m.generation, min(max(e.charge, 0), 1 << 60), 0)), 0),
-        ifnull(sum(iif(e.generation <> m.generation, min(max(e.charge, 0), 1 << 60), 0)), 0)
-      FROM meta m LEFT JOIN entries e ON true WHERE m.id = 1
-      """)
+    var counts: ManifestCounts?
+    try together { () throws(Failure) in
+      let said = try sums()
+      let statement = try connection.prepare(
+        """
+        SELECT count(*), ifnull(sum(iif(generation = ?1, 1, 0)), 0),
+          ifnull(sum(iif(generation = ?1, min(max(charge, 0), 1 << 60), 0)), 0),
+          ifnull(sum(iif(generation <> ?1, min(max(charge, 0), 1 << 60), 0)), 0)
+        FROM entries
+        """)
+      statement.bind(1, said.generation)
+      guard try statement.step() else { throw Failure(.corrupt, "the rows cannot be counted") }
+      counts = ManifestCounts(
+        generation: said.generation, rows: statement.integer(0),
+        count: (said.count, statement.integer(1)), bytes: (said.bytes, statement.integer(2)),
+        dead: (said.dead, statement.integer(3)))
+    }
+    return counts!
+  }
+
+  /// The sums as the commits have left them.
+  func sums() throws(Failure) -> Sums {
+    let statement = try connection.prepareSums("")
     guard try statement.step() else { throw Failure(.corrupt, "the manifest has no meta row") }
-    return ManifestCounts(
-      generation: statement.integer(0), rows: statement.integer(4),
-      count: (statement.integer(1), statement.integer(5)),
-      bytes: (statement.integer(2), statement.integer(6)),
-      dead: (statement.integer(3), statement.integer(7)))
+    return Sums(statement)
   }
 
   /// The ids of rows with a wrong charge, and the right charges. A value's
@@ -301,16 +312,9 @@ final class ReadConnection {
     row.record.timeToIdle = max(0, statement.integer(5))
     return row
   }
-
-  /// The count of entries, and all charges.
-  func sums() throws(Failure) -> (count: UInt64, charges: UInt64) {
-    let statement = try connection.prepare("SELECT count, bytes + dead FROM meta")
-    guard try statement.step() else { throw Failure(.corrupt, "the manifest has no meta row") }
-    return (UInt64(clamping: statement.integer(0)), UInt64(clamping: statement.integer(1)))
-  }
 }
 
-/// Sums over the rows, each as the meta row has it and as it is.
+/// Sums over the rows, each as the commits have left it and as it is.
 struct ManifestCounts {
   let generation: Int64
   let rows: Int64

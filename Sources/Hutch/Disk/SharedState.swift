@@ -14,7 +14,7 @@ import Synchronization
 ///     64  begun        writes of transactions that have begun to change anything ...
 ///     72  done         ... and of those whose end is told here. Not the same: a transaction
 ///                      is under way, or its writer died: the manifest is to be asked
-///     80  count, charges, bytes of the log used and taken, the highest id, of the manifest
+///     80  count, charges, bytes of the log used and taken, of the manifest
 ///    120  idle         UInt32: of the members, children of forks that have had no turn yet
 ///    124  durability   UInt32: the strongest that a member has asked for
 ///    128  the next version
@@ -40,7 +40,6 @@ final class SharedState {
     static let charges = 88
     static let logUsed = 96
     static let logSize = 104
-    static let lastID = 112
     static let idle = 120
     static let durability = 124
     static let versions = 128
@@ -296,7 +295,6 @@ final class SharedState {
     store(At.charges, UInt64(meta.charges))
     store(At.logUsed, UInt64(manifest.logUsed))
     store(At.logSize, UInt64(manifest.log))
-    store(At.lastID, UInt64(manifest.lastID))
   }
 
   var count: UInt64 { load(At.count) }
@@ -304,5 +302,4 @@ final class SharedState {
   var log: (used: Int, size: Int) {
     (Int(clamping: load(At.logUsed)), Int(clamping: load(At.logSize)))
   }
-  var lastID: Int64 { Int64(clamping: load(At.lastID)) }
 }

@@ -2,7 +2,7 @@
 /// that its commit will owe. `Committer.transact` begins and ends it, under the writer lock.
 ///
 /// A row that goes is subtracted from the meta row, and its content file is noted, in the same call
-/// (`delete`, `lose`): so the sums are the rows', and a file goes exactly if its row has gone.
+/// (`delete`, `put`): so the sums are the rows', and a file goes exactly if its row has gone.
 struct Transaction: ~Copyable {
   let manifest: Manifest
   /// As the commit will write it.
@@ -13,6 +13,9 @@ struct Transaction: ~Copyable {
   private let accesses: AccessTimes
   /// False: it has changed nothing, and is not committed.
   var hasChanged = false
+  /// True: the newest row is this transaction's, and has the sums of `meta`. Every change of the
+  /// sums makes it false, but for a put, whose row has them.
+  private var isCarried = false
   /// Content files that lost their rows.
   private(set) var files = GrowingArray<DeadFile>()
   private(set) var dropped = DroppedEntries()
@@ -46,6 +49,38 @@ struct Transaction: ~Copyable {
     max(row.record.accessed, accesses.latest(key))
   }
 
+  /// The row of a put in place of the key's old one, if there is one.
+  mutating func put(_ write: QueuedWrite, replacing old: Row?, seal: UInt64) throws(Failure) {
+    // A row that is there is counted: nothing may fail from then on.
+    if old?.file != nil { try files.reserve(files.count + 1) }
+    var after = meta
+    if let old { after.subtract(charge: old.charge, generation: old.generation) }
+    after.count += 1
+    after.bytes += write.charge
+    try manifest.put(write, replacing: old, after, seal: seal)
+    if let old { try noteFile(of: old) }
+    meta = after
+    hasChanged = true
+    isCarried = true
+  }
+
+  /// The row becomes the newest one, with these times.
+  mutating func touch(_ found: Row, _ record: Record) throws(Failure) {
+    try manifest.touch(found, record, accessed: max(record.accessed, record.created), meta)
+    hasChanged = true
+    isCarried = true
+  }
+
+  /// True if the meta row need not be written: it stands as the commit would write it, but for the
+  /// sums and the time, which the newest row has.
+  var sparesMeta: Bool { isCarried && meta.differsInSumsAlone(from: manifest.meta) }
+
+  mutating func clear() {
+    meta.clear()
+    hasChanged = true
+    isCarried = false
+  }
+
   // MARK: removals
 
   mutating func delete(_ row: Row) throws(Failure) {
@@ -53,13 +88,17 @@ struct Transaction: ~Copyable {
     try lose(row)
   }
 
-  /// A row has gone: it was deleted, or another one has its key.
-  mutating func lose(_ row: Row) throws(Failure) {
-    if let file = row.file {
-      try files.append(DeadFile(name: file, size: Int64(Charge.rounded(row.record.size))))
-    }
+  /// A row has gone.
+  private mutating func lose(_ row: Row) throws(Failure) {
+    try noteFile(of: row)
     meta.subtract(charge: row.charge, generation: row.generation)
     hasChanged = true
+    isCarried = false
+  }
+
+  private mutating func noteFile(of row: Row) throws(Failure) {
+    guard let file = row.file else { return }
+    try files.append(DeadFile(name: file, size: Int64(Charge.rounded(row.record.size))))
   }
 
   /// An entry goes that no call has removed.

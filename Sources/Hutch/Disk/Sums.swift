@@ -1,0 +1,58 @@
+/// The sums of the rows, as the last commit has left them: how many rows there are, and their
+/// charges.
+///
+/// Of a put or a touch that evicts nothing the meta row would be a fourth page in the log. So such
+/// a transaction leaves the meta row as it is: its newest row has the sums (`total_count`,
+/// `total_bytes`). Every other transaction writes the meta row, with the highest id that has been
+/// given out (`newest`).
+///
+///     the newest row's id > newest      the sums are that row's
+///     else                              the sums are the meta row's
+///
+/// This is right since ids only grow, and a transaction that deletes a row, or changes sums in any
+/// other way, writes the meta row unless it puts or touches a row after that. A row's totals that
+/// cannot be are passed over: the sums are then the meta row's, until a check counts the rows.
+struct Sums {
+  let generation: Int64
+  let count: Int64
+  let bytes: Int64
+  let dead: Int64
+  /// Of the last write: at least the time of the newest row.
+  let lastTime: Int64
+  /// The highest id that has been given out.
+  let lastID: Int64
+
+  static let columns: StaticString = """
+    SELECT m.generation, ifnull(e.total_count, m.count), ifnull(e.total_bytes, m.bytes), m.dead,
+      max(m.last_time, ifnull(e.created, 0)),
+      max(m.newest, ifnull((SELECT max(id) FROM entries), 0))
+    """
+  static let more: Int32 = 6
+  static let tables: StaticString = """
+     FROM meta m LEFT JOIN entries e
+      ON e.id = (SELECT max(id) FROM entries) AND e.id > m.newest
+        AND e.total_count BETWEEN 0 AND 1152921504606846975
+        AND e.total_bytes BETWEEN 0 AND 1152921504606846975
+      WHERE m.id = 1
+    """
+
+  /// The current row of a statement with the columns above.
+  init(_ statement: borrowing Statement) {
+    generation = statement.integer(0)
+    count = statement.integer(1)
+    bytes = statement.integer(2)
+    dead = statement.integer(3)
+    lastTime = statement.integer(4)
+    lastID = statement.integer(5)
+  }
+}
+
+extension Meta {
+  mutating func use(_ sums: Sums) {
+    generation = sums.generation
+    count = sums.count
+    bytes = sums.bytes
+    dead = sums.dead
+    lastTime = sums.lastTime
+  }
+}
