@@ -159,7 +159,7 @@ import Testing
           slab.give(back: Slot(slot))
           due[slot] = nil
         }
-        slab.settle(chunk: chunk)
+        slab.updateBound(ofChunk: chunk)
       }
       slab.passChunk()
       if let violation = slab.violation() {
@@ -172,7 +172,7 @@ import Testing
     let last = due.values.max()!
     for _ in 0..<3 * (slab.chunkCount + 1) {
       guard let chunk = slab.searchDue(at: last - 1) else { break }
-      slab.settle(chunk: chunk)
+      slab.updateBound(ofChunk: chunk)
       slab.passChunk()
     }
     #expect(slab.earliestDue == due.values.min())

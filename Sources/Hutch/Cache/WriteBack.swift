@@ -10,25 +10,26 @@ import Synchronization
 /// which no tier has it. It waits in `queue`, where reads find it, until it is written (`write`):
 /// by calls that make entries leave, by maintenance, by a flush and by the end. A newer write of
 /// the key, or a clear, takes its place, and nothing is written. An entry that the store refuses is
-/// lost, as if evicted.
+/// lost, as if the store had evicted it.
 ///
 /// A read looks into memory, then into the queue, then into the store, as such an entry moves. A
 /// put moves the other way: it replaces an entry of the store by one in memory. A read that may
 /// have missed the entry for that reason looks again (`isNowhere`).
 ///
-/// Dirty are the entries that memory alone has and owes. An entry is one of these:
+/// An entry is in one of these states:
 ///
 ///   dirty, not backed   it was put so; the store has nothing that a read would see
 ///   not dirty, backed   the store has it, or it is submitted (`submitDown`)
 ///   neither             memory alone has it, and owes it to no store
 ///   dirty and backed    impossible
 ///
-/// The caller of a function here is inside the gate, and holds no lock, if the function does not
-/// say otherwise. LOCKS: those of the order, of a shard, and the queue's, in that order
+/// The caller of a function here is inside the gate and holds no lock, unless the function's comment
+/// says otherwise. LOCKS, in this order: those of the write order, of a shard, of the queue
 /// (Cache.swift).
 final class WriteBack {
-  /// The cache's, which lives longer than its parts. Not counted references: the child of a fork
-  /// leaves this object behind, and frees memory, clock and codec all the same.
+  /// The three belong to the cache, which lives longer than its parts. The references are not
+  /// counted: the child of a fork leaves this object behind, and frees memory, clock and codec all
+  /// the same.
   private unowned(unsafe) let memory: MemoryTier
   private unowned(unsafe) let clock: Clock
   private unowned(unsafe) let codec: Codec?
@@ -36,7 +37,7 @@ final class WriteBack {
   private let events: Events
   /// Dirty entries that memory has given up, on their way to the store.
   let queue: WriteBackQueue
-  /// Whether a dirty entry has ever been put. Relaxed: the thread that has put one sees it.
+  /// True once a dirty entry has been put. Relaxed: the thread that has put it sees it.
   private let hasBegun = Atomic<Bool>(false)
 
   init(
@@ -53,7 +54,7 @@ final class WriteBack {
 
   private var values: StoredValues { StoredValues(codec: codec) }
 
-  /// Whether there can be dirty entries.
+  /// True if there can be dirty entries.
   @inline(__always)
   var mayHaveDirty: Bool { hasBegun.load(ordering: .relaxed) }
 
@@ -62,9 +63,9 @@ final class WriteBack {
 
   // MARK: touch
 
-  /// Touches an entry that the store has no row of: it is dirty, or was and is on its way. True:
-  /// done. False: it has changed meanwhile. Both let the stripe go, which is held before. Nil:
-  /// it is another kind of entry, and the stripe is held.
+  /// Touches an entry that the store has no row of: a dirty entry, or a staged one. The stripe is
+  /// held before. True: the entry is touched. False: the entry has changed meanwhile. In both cases
+  /// the stripe is unlocked. Nil: the entry is neither dirty nor staged, and the stripe is held.
   func touchDirty(
     _ key: Bytes, _ hash: UInt64, _ touched: (Record) -> Record, at moment: Moment,
     in scope: Tiers, _ storage: any Storage
@@ -106,14 +107,14 @@ final class WriteBack {
 
   // MARK: leaving
 
-  /// Memory is giving up a dirty entry, whose shard is locked.
+  /// Memory is giving up a dirty entry. The lock of its shard is held.
   func stage(_ entry: UnownedBlock, _ accessed: Int64, for storage: any Storage) {
     if queue.hasEnded { return }
     let hash = memory.hash(entry.key)
     let stripe = Stripes.index(of: hash)
     noteIdle(entry, hash, accessed, in: storage)
-    // Ended when it has been written: until then nothing of the stripe is promoted, least of
-    // all this block.
+    // The entry's batch ends this write. Until then no entry of the stripe is promoted, so no read
+    // brings this block back into memory.
     order.stripes.beginWrite(stripe)
     guard queue.add(entry.retained(), hash, accessed: accessed) else {
       order.stripes.endWrite(stripe)
@@ -126,7 +127,7 @@ final class WriteBack {
     }
   }
 
-  /// An idle time goes on from the last access.
+  /// Tells the store of the last access, from which a time to idle goes on.
   private func noteIdle(
     _ entry: UnownedBlock, _ hash: UInt64, _ accessed: Int64, in storage: any Storage
   ) {
@@ -143,18 +144,18 @@ final class WriteBack {
     while queue.isDue, writeBatch(storage) {}
   }
 
-  /// Writes those that wait by now. No lock is held.
+  /// Writes the entries that wait by now. No lock is held.
   func write(_ storage: any Storage, by deadline: Deadline = Deadline(at: Int64.max)) {
     guard queue.count > 0 else { return }
     let position = queue.position
     while writeBatch(before: position, storage) {}
-    // A codec of the host's may be what the batch of another waits for.
+    // The batch of another thread may wait for a codec of the host.
     if !ThreadState.isWithinCallback(of: events.owner!) {
       queue.wait(before: position, until: deadline)
     }
   }
 
-  /// Writes a batch; false: none waits.
+  /// Writes a batch. False: no entry waits.
   @discardableResult
   func writeBatch(before position: UInt64 = .max, _ storage: any Storage) -> Bool {
     var batch: [StagedEntry] = []
@@ -187,7 +188,7 @@ final class WriteBack {
     return true
   }
 
-  /// The end: an entry that waits still is gone, and so is one that leaves from here on.
+  /// The end: the entries that still wait are lost, and so are those that leave memory later.
   func end() {
     queue.end()
     var rest: [StagedEntry] = []
@@ -218,11 +219,12 @@ final class WriteBack {
     }
   }
 
-  // MARK: writing what stays
+  // MARK: writing entries that memory keeps
 
-  /// As above, within a call that uses the store, or when none comes any more: before a flush, a
-  /// fork, the end. The first failure; what could not be written stays dirty. A fork leaves it to
-  /// others to tell the listener.
+  /// Writes all dirty entries, which memory keeps: before a flush, before a fork, at the end. The
+  /// caller is inside the gate, or no call can enter any more. Returns the first failure; an entry
+  /// that could not be written stays dirty. `tells`: delivers events; a fork leaves that to later
+  /// calls.
   func writeDirty(
     _ storage: any Storage, by deadline: Deadline, tells: Bool = true
   ) -> Failure? {
@@ -253,15 +255,15 @@ final class WriteBack {
   /// A dirty entry on its way down that memory keeps.
   struct DownwardWrite {
     fileprivate var write: StoreWrite
-    /// They keep what the write names.
+    /// The two keep the key and the value that the write names.
     fileprivate let block: BlockBox
     fileprivate let form: ValueForm?
-    /// Memory had it when it was submitted, and took notice.
+    /// Memory had the entry when it was submitted, and counts it as backed.
     fileprivate let isKept: Bool
     fileprivate let pending: Events.Pending?
   }
 
-  /// Nil: it is not there any more, or not dirty.
+  /// Submits a dirty entry, which memory keeps. Nil: the entry has left memory, or is not dirty.
   func submitDown(
     _ entry: UnownedBlock, at moment: Moment, to storage: any Storage
   ) -> DownwardWrite? {
@@ -271,7 +273,7 @@ final class WriteBack {
     var form: ValueForm?
     var write = values.put(entry, hash, &form, to: storage)
     order.stripes.lock(stripe)
-    // What a clear that is under way takes is not to come after it.
+    // An entry that a clear under way takes must not be written after the clear.
     guard memory.peek(key, hash, at: moment).unowned?.raw == entry.raw, entry.isDirty,
       entry.version > order.clearing?.all ?? 0
     else {
@@ -283,7 +285,8 @@ final class WriteBack {
     }
     let pending = events.postPendingWriteBack(entry, stripe)
     order.give(&write, to: storage, at: moment)
-    // From here on memory may let it go. If it has by now, it has been staged, and that told.
+    // From here on memory may give the entry up without staging it. If memory has given it up by
+    // now, the entry has been staged, and the listener has been told of that.
     queue.note(1)
     let isKept = memory.setBacked(key, hash, version: entry.version, true)
     if !isKept { queue.note(-1) }
@@ -311,8 +314,8 @@ final class WriteBack {
 
 /// For calls that are not inside the gate.
 extension Cache {
-  /// For calls that may have made dirty entries leave: writes some if many wait. No lock is
-  /// held. Always true, for callers that ask whether to go on.
+  /// For calls that may have made dirty entries leave: writes a batch if many wait. No lock is
+  /// held. Always true, for callers whose step returns whether to go on.
   @discardableResult
   func helpWriteBack() -> Bool {
     if writeBack.queue.isDue { try? withStorage { (_) throws(Failure) in } }
@@ -328,7 +331,7 @@ extension Cache {
     if let failure { throw failure }
   }
 
-  /// Writes the entry of a key if it is dirty; memory keeps it. Returns what it has looked at.
+  /// Writes the entry of a key if it is dirty; memory keeps it. Returns the block that it found.
   func writeDown(_ key: Bytes, _ hash: UInt64, at moment: Moment) -> Block? {
     let resident = memory.peek(key, hash, at: moment)
     guard let entry = resident.unowned else { return nil }

@@ -20,41 +20,44 @@ import Synchronization
 ///     yes            no            is in the batch of the thread that writes it
 ///     no             yes or no     need not be written: the store has it, or a newer write
 ///
-/// Few wait at any time: a call that makes entries leave takes a batch when enough wait, so what is
-/// neither in memory nor on disk does not grow with the number of evictions.
+/// Few entries wait at any time: a call that makes entries leave memory takes a batch when enough
+/// wait. So the number of entries that are neither in memory nor on disk does not grow with the
+/// number of evictions.
 final class WriteBackQueue {
-  /// From here on a call that has made one leave writes some.
+  /// With so many entries, or bytes, in the list, a call that makes an entry leave memory writes a
+  /// batch.
   private static let most = 32
   private static let mostBytes = 1 << 20
-  /// Are written together.
+  /// The most entries of a batch, which are written together.
   private static let batch = 64
   private static let tableSize = 256
 
-  /// Protects what is not atomic, and the entries' fields. Taken under a stripe or a shard's lock;
-  /// nothing is taken under it.
+  /// Protects the fields that are not atomic, and the entries' fields. Taken under a stripe or a
+  /// shard's lock; no lock is taken under it.
   private let lock: Lock
-  /// That a batch has been written while a thread waits for it.
+  /// Signalled when a batch has been written while a thread waits for it.
   private let written: Condition
-  /// Chains by hash, and their length in all. The length changes under the lock, with release, and
-  /// is looked at without the lock, with acquire: a reader that does not find an entry here because
-  /// the store has it finds the entry in the store.
+  /// Chains by hash, and the number of entries in all of them. The number changes under the lock,
+  /// with release. Readers load it without the lock, with acquire: a reader that does not find an
+  /// entry here because the store has it finds the entry in the store.
   private let table: UnsafeMutablePointer<StagedEntry?>
   private let inTable = Atomic<Int>(0)
-  /// The list, in the order of their staged.
+  /// The list, in the order in which the entries were staged.
   private var first: StagedEntry?
   private var last: StagedEntry?
   private var waiting = 0
   private var bytes = 0
   /// The version of the newest clear of all tiers.
   private var clearedUpTo: UInt64 = 0
-  /// How many have ever been added, and taken.
+  /// How many entries have ever been added to the list, and taken from it.
   private var added: UInt64 = 0
   private var taken: UInt64 = 0
-  /// Of each batch that is being written: how many were taken before it.
+  /// The tickets of the batches that are being written. A ticket is the number of entries that were
+  /// taken before its batch.
   private var batches: [UInt64] = []
   private var waiters = 0
   private var isEnded = false
-  /// Relaxed, like `isDue`: each is right some time after the lock was held.
+  /// Both relaxed: each is right some time after the lock was held.
   private let unwritten = Atomic<Int>(0)
   private let due = Atomic<Bool>(false)
   /// Reads that were answered here. Relaxed: a statistic.
@@ -80,29 +83,29 @@ final class WriteBackQueue {
     free(table)
   }
 
-  /// Whether so many wait that a call should write some.
+  /// True if so many entries wait that a call should write a batch.
   @inline(__always)
   var isDue: Bool { due.load(ordering: .relaxed) }
 
-  /// How many are submitted and not yet known to be committed, also of those that memory keeps:
-  /// they count neither as memory's alone nor as the store's. For a moment after the commit one is
-  /// counted twice rather than not at all.
+  /// The number of entries that are submitted and not known to be committed, those that memory
+  /// keeps included. They count neither as memory's alone nor as the store's. For a moment after its
+  /// commit an entry is counted twice rather than not at all.
   private let submitted = Atomic<Int>(0)
   var underWay: UInt64 { UInt64(max(0, submitted.load(ordering: .relaxed))) }
 
-  /// One is submitted, or is committed.
+  /// An entry is submitted (1), or its commit is over (-1).
   func note(_ change: Int) { _ = submitted.wrappingAdd(change, ordering: .relaxed) }
 
-  /// How many the store has yet to commit, or need not any more.
+  /// The number of entries that were staged and whose batch is not over.
   var count: UInt64 { UInt64(max(0, unwritten.load(ordering: .relaxed))) }
 
   // MARK: the table
 
-  /// Whether no read has to look here.
+  /// True if no read has to look here.
   @inline(__always)
   var isEmpty: Bool { inTable.load(ordering: .acquiring) == 0 }
 
-  /// How many entries are here and nowhere else.
+  /// The number of entries that are in no tier.
   var stagedCount: UInt64 { UInt64(max(0, inTable.load(ordering: .relaxed))) }
 
   var hits: UInt64 { hitCount.load(ordering: .relaxed) }
@@ -151,8 +154,8 @@ final class WriteBackQueue {
     return StagedEntry.Found(block: staged.entry.retained(), accessed: staged.accessed)
   }
 
-  /// The store shows a write of a key: what is older here makes way, and so does what the write
-  /// itself stores. The stripe is held. True: an entry that had not expired has made way.
+  /// The store shows a write of a key: an older entry makes way here, and so does the entry that the
+  /// write itself stores. The stripe is held. True: an entry that had not expired has made way.
   func makeWay(
     for kind: StoreWrite.Kind, _ key: Bytes, _ hash: UInt64, _ version: UInt64, at moment: Moment,
     under ages: Ages
@@ -171,7 +174,8 @@ final class WriteBackQueue {
     return wasAlive
   }
 
-  /// All stripes are held. `isOfAllTiers`: what memory has with an older version is not to come.
+  /// All stripes are held. `isOfAllTiers`: an entry that memory gives up later with an older version
+  /// is refused.
   func clear(upTo version: UInt64, isOfAllTiers: Bool) {
     lock.lock()
     if isOfAllTiers { clearedUpTo = version }
@@ -180,7 +184,7 @@ final class WriteBackQueue {
     _ = dropped
   }
 
-  /// All that the table has, so that it is freed after the lock.
+  /// Takes every entry out of the table. The caller frees them after the lock.
   private func takeTable() -> [StagedEntry] {
     var dropped: [StagedEntry] = []
     for bucket in 0..<WriteBackQueue.tableSize {
@@ -192,8 +196,8 @@ final class WriteBackQueue {
     return dropped
   }
 
-  /// Whether an entry that was taken is still to be written. Under the key's stripe the answer
-  /// holds until the stripe is let go.
+  /// True if an entry that was taken is still to be written. Under the key's stripe the answer
+  /// holds until the stripe is unlocked.
   func isStaged(_ staged: StagedEntry) -> Bool { lock.withLock { staged.isInTable } }
 
   /// An entry that was taken is not to be written any more.
@@ -226,16 +230,16 @@ final class WriteBackQueue {
     return true
   }
 
-  /// From here on an entry that memory gives up is gone.
+  /// The end of the cache: an entry that memory gives up later is lost.
   func end() { lock.withLock { isEnded = true } }
 
   var hasEnded: Bool { lock.withLock { isEnded } }
 
-  /// So many have been added by now.
+  /// How many entries have been added by now.
   var position: UInt64 { lock.withLock { added } }
 
-  /// Those that have waited longest, of the ones that were added before `position`. Empty: none.
-  /// Else `finish` is owed, with what is returned.
+  /// Takes the entries that have waited longest, of those that were added before `position`.
+  /// Returns the batch's ticket. Unless the batch is empty the caller owes `finish` with it.
   func take(before position: UInt64, into batch: inout [StagedEntry]) -> UInt64 {
     lock.lock()
     defer { lock.unlock() }
@@ -264,8 +268,8 @@ final class WriteBackQueue {
     if isAwaited { written.broadcast() }
   }
 
-  /// Waits for the batches of others with entries that were added before `position`: their threads
-  /// may be within a codec of the host's.
+  /// Waits until other threads have written the batches that begin before `position`. Those threads
+  /// may be within a codec of the host.
   func wait(before position: UInt64, until end: Deadline) {
     let before = ThreadState.stepAside()
     lock.lock()
@@ -283,7 +287,7 @@ final class WriteBackQueue {
 final class StagedEntry {
   private let block: Block
   let hash: UInt64
-  /// The time of the last read, as far as it is known. Under the queue's lock, like what follows.
+  /// The time of the last known read. Protected by the queue's lock, like the fields below.
   fileprivate var accessed: Int64
   fileprivate var isInTable = true
   fileprivate var next: StagedEntry?
@@ -305,7 +309,7 @@ final class StagedEntry {
     return !record.isExpired(at: moment.time, under: ages)
   }
 
-  /// What a read has found.
+  /// The result of a read.
   struct Found: ~Copyable {
     let block: Block
     let accessed: Int64

@@ -1,21 +1,21 @@
 import CSystem
 import Synchronization
 
-/// The order of a cache's writes: which of two writes of a key is the newer one, whatever their
-/// threads do.
+/// The order of a cache's writes: of two writes of a key it decides which is the newer one, whatever
+/// the order in which their threads run.
 ///
 /// INVARIANTS
 /// 1 A write of a key holds the key's stripe from before its version is drawn until it is
 ///   submitted to the store and done in memory. A clear holds all stripes for the same steps. So
 ///   both tiers see the writes of a key in the order of their versions.
-/// 2 What will write later has a reservation, from the moment at which its order is decided: a
-///   task from its submission, a load from its beginning. A write, and a clear, that comes after
-///   that moment overtakes the reservation (`noteWrite`, `beginClear`), in the critical section in
-///   which it writes. The late writer asks `isOvertaken` in the critical section in which it would
-///   write, and writes nothing if so. Of two always one comes second, so an older value never
-///   comes after a newer one.
-/// 3 A clear that has been submitted, and that memory has not carried out for all keys, is known
-///   (`clearing`): a condition is decided as if it had been carried out.
+/// 2 A late writer has a reservation from the moment at which its order is decided: a task from its
+///   submission, a load from its beginning. A write or a clear that comes after that moment overtakes
+///   the reservation (`noteWrite`, `beginClear`), in the critical section in which it writes. The
+///   late writer asks `isOvertaken` in the critical section in which it would write, and writes
+///   nothing if the answer is true. One of two critical sections comes second, so an older value
+///   never comes after a newer one.
+/// 3 `clearing` tells of a clear that has been submitted and that memory has not carried out for all
+///   keys. A condition is decided as if the clear had been carried out.
 ///
 /// The writes that overtake a reservation:
 ///
@@ -26,17 +26,19 @@ import Synchronization
 ///   a call that takes   not                       overtaken
 ///   a copy alone (3)
 ///
-///   (1) The tasks of a key run in the order of their submission: what is reserved still is later.
+///   (1) The tasks of a key run in the order of their submission: a task that still has its
+///       reservation is later.
 ///   (2) A load is older than any write that is still to come.
 ///   (3) A removal through the memory view of a cache with a store.
 ///
-/// A removal of what has a tag overtakes, as a clear does, the reservations that are older and turn
-/// out to write with that tag; it is known by a hash of the tag, so now and then one too many.
+/// A removal of the entries with a tag overtakes, as a clear does, the older reservations that turn
+/// out to write with that tag. It is recorded under a hash of the tag, so it may overtake a
+/// reservation of another tag too.
 ///
-/// VERSIONS. A reservation has a version, drawn when it is made. A clear compares it with its own,
-/// and has no need to visit the reservations. The value that a load stores has the reservation's
-/// version, for nothing of its key has been written since. The value that a task writes has a
-/// version of its own, for a load's write may have come since.
+/// VERSIONS. A reservation has a version, drawn when it is made. A clear records its own version, and
+/// a late writer compares the two: the clear does not visit the reservations. The value that a load
+/// stores has the reservation's version, since its key has not been written in between. The value
+/// that a task writes has a version of its own, since a load's write may have come in between.
 ///
 /// MEMORY-ONLY CACHES decide and write under the lock of the key's shard. There a write takes the
 /// stripe only if a reservation of its hash exists (`isReserved`), or if a listener has to be told.
@@ -50,12 +52,12 @@ import Synchronization
 /// loads, or under none.
 final class WriteOrder {
   let stripes: Stripes
-  /// Drawn under the key's stripe, or where there is no store under its shard's lock.
+  /// Versions are drawn under the key's stripe, or in a cache without a store under its shard's lock.
   let versions: Versions
   /// Entries that memory has given up and the store has yet to be given.
   let staged: WriteBackQueue
 
-  /// Protects the lists below, what they link, and the clears.
+  /// Protects the lists below, the reservations that they link, and the clears.
   private let lock: Lock
   /// Lists by hash. The heads change under `lock`, with release, and are looked at without it.
   private let buckets: UnsafeMutablePointer<Bucket>
@@ -68,7 +70,7 @@ final class WriteOrder {
   /// Reservations with versions below these have been overtaken by a clear.
   private var tasksClearedUpTo: UInt64 = 0
   private var loadsClearedUpTo: UInt64 = 0
-  /// Likewise by a removal of a tag, by the tag's hash.
+  /// The same for removals of a tag, by the tag's hash.
   private var tagsRemovedUpTo = InlineArray<64, UInt64>(repeating: 0)
   /// How many clears have begun and are not carried out in memory. Changes under `lock`; a look
   /// without it is enough for a write, which holds a stripe, as each clear has begun with all.
@@ -136,7 +138,7 @@ final class WriteOrder {
     bucket.pointee.store(UInt(bitPattern: late), ordering: .releasing)
   }
 
-  /// Makes a reservation; `withdraw` is owed. That of a load with the key's stripe held.
+  /// Makes a reservation; the caller owes `withdraw`. For a load the key's stripe is held.
   func reserve(_ late: LateWrite, _ hash: UInt64, forLoad isLoads: Bool) {
     lock.lock()
     let bucket = bucket(hash)
@@ -168,11 +170,11 @@ final class WriteOrder {
     reserved.wrappingSubtract(1, ordering: .relaxed)
   }
 
-  /// Whether there is any reservation.
+  /// True if there is a reservation.
   @inline(__always)
   var hasReservations: Bool { reserved.load(ordering: .acquiring) != 0 }
 
-  /// Whether there may be a reservation of this hash: then a write of it takes the stripe.
+  /// True if there may be a reservation of this hash: then a write of it takes the stripe.
   @inline(__always)
   func isReserved(_ hash: UInt64) -> Bool { hasReservations && isListed(hash) }
 
@@ -181,8 +183,8 @@ final class WriteOrder {
     bucket(hash).pointee.load(ordering: .acquiring) != 0
   }
 
-  /// A write of a key is done in this critical section: the key's stripe is held. `late`: what it
-  /// was reserved by; nil: a call writes. `ofCopy`: the store keeps the entry.
+  /// A write of a key is done in this critical section: the key's stripe is held. `late`: the
+  /// writer's reservation; nil: a call writes. `ofCopy`: the store keeps the entry.
   @inline(__always)
   func noteWrite(_ hash: UInt64, by late: LateWrite? = nil, ofCopy: Bool = false) {
     if isReserved(hash) { overtake(hash, by: late, ofCopy: ofCopy) }
@@ -200,8 +202,8 @@ final class WriteOrder {
     lock.unlock()
   }
 
-  /// Whether a later write has been done. Under the key's stripe the answer holds until the stripe
-  /// is let go.
+  /// True if a later write has been done. Under the key's stripe the answer holds until the stripe
+  /// is unlocked.
   func isOvertaken(_ late: LateWrite) -> Bool {
     lock.lock()
     defer { lock.unlock() }
@@ -210,7 +212,7 @@ final class WriteOrder {
         < (late.pointee.isLoads ? loadsClearedUpTo : tasksClearedUpTo)
   }
 
-  /// As above, or what has this tag has been removed.
+  /// The same, and also true if the entries with this tag have been removed.
   func isOvertaken(_ late: LateWrite, tag: Bytes) -> Bool {
     isOvertaken(late) || tag.count > 0 && isRemoved(tag, after: late)
   }
@@ -256,8 +258,8 @@ final class WriteOrder {
   }
 
   /// Memory is about to be emptied, by a call that does it at once. `ofCopies`: the store keeps the
-  /// entries. What a reservation writes that was not overtaken yet is in memory by then, and goes
-  /// with the rest.
+  /// entries. An entry that a reservation writes without having been overtaken is in memory by then,
+  /// and goes with the rest.
   func noteClear(ofCopies: Bool) {
     guard hasReservations else { return }
     stripes.lockAll()
@@ -272,8 +274,8 @@ final class WriteOrder {
     if !ofCopies { tasksClearedUpTo = version }
   }
 
-  /// The entries that clears under way take; nil: there is no clear. With a stripe held, or where
-  /// memory is all there is, for a call that is later than the clear.
+  /// The entries that clears under way take; nil: there is no clear. For a call that is later than
+  /// the clear, with a stripe held or in a cache without a store.
   @inline(__always)
   var clearing: Clearing? {
     clearsUnderWay.load(ordering: .acquiring) == 0 ? nil : clearingNow
@@ -285,8 +287,8 @@ final class WriteOrder {
 
   // MARK: submission
 
-  /// Gives the store a write whose version is drawn and whose stripe is held. `complete` is owed.
-  /// `isInPut`: between `beginPut` and `endPut`, which is done here.
+  /// Gives the store a write whose version is drawn and whose stripe is held. The caller owes
+  /// `complete`. `isInPut`: after `beginPut`; this call does `endPut`.
   func give(
     _ write: inout StoreWrite, to storage: any Storage, at moment: Moment, isInPut: Bool = false
   ) {
@@ -305,7 +307,7 @@ final class WriteOrder {
     }
   }
 
-  /// As above, and lets the stripe go. Returns the stripe's state with the write.
+  /// The same, and unlocks the stripe. Returns the stripe's state with the write.
   @discardableResult
   func submit(
     _ write: inout StoreWrite, to storage: any Storage, at moment: Moment, isInPut: Bool = false
@@ -337,8 +339,8 @@ final class WriteOrder {
     if write.hasReplaced { write.result.existed = true }
   }
 
-  /// Submits a write whose version is drawn and whose stripe is held, lets the stripe go and
-  /// waits for the commit.
+  /// Submits a write whose version is drawn and whose stripe is held, unlocks the stripe and waits
+  /// for the commit.
   func commit(
     _ write: inout StoreWrite, to storage: any Storage, at moment: Moment
   ) {
@@ -359,7 +361,7 @@ final class WriteOrder {
 
   // MARK: fork
 
-  /// Writes stand still. False: not in time.
+  /// Takes every lock, so that no write begins. False: not in time, and no lock is held.
   func lockAll(until end: Deadline) -> Bool {
     guard stripes.lockAll(until: end) else { return false }
     if lock.lock(until: end) { return true }
@@ -373,5 +375,5 @@ final class WriteOrder {
   }
 }
 
-/// A write that comes later, by its reservation.
+/// The reservation of a write that comes later.
 typealias LateWrite = UnsafeMutablePointer<WriteOrder.Reservation>

@@ -6,22 +6,22 @@
 ///   into memory                     value     remove
 ///   on disk                         drop      put
 ///   whose value memory cannot take  drop      put
-///   on eviction                     value     remove, if there is anything: memory owes the value
+///   on eviction                     value     remove, if there is an entry: memory owes the value
 ///
 ///   a removal
-///   of what was found               drop      remove
-///   of what was not found, and may  drop (1)  remove, if there is anything: the answer comes with
-///   come back after a kill                    the commit
-///   a pop that has found nothing,   keep      nothing
-///   with the store out of service
+///   of an entry that was found      drop      remove
+///   of an entry that was not found, drop (1)  remove, if there is an entry: the answer comes with
+///   and may come back after a kill            the commit
+///   a pop that found no entry, with keep      nothing
+///   the store out of service
 ///
-///   (1) Of the whole, also in other processes: of an entry that was evicted on disk, and removed
-///       since, memories may have copies still. A removal from the disk tier, which has nothing,
-///       takes nothing from memory.
+///   (1) A removal from all tiers, in other processes too: their memory tiers may still have copies
+///       of an entry that was evicted from disk and then removed. A removal from the disk tier alone
+///       that finds no entry leaves memory as it is.
 struct WritePlan {
   enum InMemory {
     case value
-    /// The entry that is there goes.
+    /// Memory drops the entry that it has.
     case drop
     case keep
   }
@@ -36,13 +36,13 @@ struct WritePlan {
   let memory: InMemory
   let store: InStore
 
-  // Of a put.
+  // For a put:
 
-  /// Memory's answer if it takes no value.
+  /// Memory's outcome if it takes no value.
   var outcome = TierOutcome.removed
-  /// Those that the value is meant for at once.
+  /// The tiers that the value is meant for at once.
   var tiers = Tiers.whole
-  /// How the store is to store the value; nil: as it likes.
+  /// How the store is to store the value; nil: the store chooses.
   var form: ValueForm?
 
   init(_ memory: InMemory, _ store: InStore) {
@@ -50,7 +50,7 @@ struct WritePlan {
     self.store = store
   }
 
-  /// Of a put whose value is not in its block: a file has it, or it was refused on the way there.
+  /// The plan of a put whose value is not in its block: a file has the value, or was refused it.
   /// `outcome`: memory's.
   init(_ target: WritePolicy, valueIn form: ValueForm, _ outcome: TierOutcome) {
     self.init(.drop, target == .memory ? .remove : .put)
@@ -60,10 +60,10 @@ struct WritePlan {
     tiers = target.tiers
   }
 
-  /// Whether the put's block has the value.
+  /// True if the put's block has the value.
   var isValueInBlock: Bool { form?.isInBlock ?? true }
 
-  /// Of a put with its value.
+  /// The plan of a put whose block has the value.
   init(_ target: WritePolicy, _ form: ValueForm? = nil) {
     switch target {
     case .standard, .through: self.init(.value, .put)
@@ -77,14 +77,14 @@ struct WritePlan {
 }
 
 extension Cache {
-  /// How an entry is put that goes to `target`.
+  /// The plan of a put of an entry to `target`.
   func plan(
     _ entry: UnownedBlock, to target: WritePolicy, _ suffix: FileSuffix?, _ storage: any Storage
   ) -> WritePlan {
     let form = suffix.map { ValueForm(suffix: $0) }
     guard target == .onEviction else { return WritePlan(target, form) }
-    // What the store would not take is put at once, and its answer told; so is all once there has
-    // been a fork.
+    // A value that the store would not take is put at once, so that the put has the store's answer.
+    // After a fork every value is put at once.
     let isTaken =
       storage.files.map {
         values.isTaken(

@@ -11,13 +11,13 @@ import Synchronization
 final class Contest {
   /// A key belongs to the sample if it has none of these bits, which begin at bit 0.
   let sampleBits: UInt64
-  /// Which mode is to be followed. Written under the selector's lock.
+  /// The mode that the shards follow. Written under the selector's lock.
   let leader: Atomic<Int>
-  /// One for each mode, or none. They, and all that follows, are the selector's lock's.
+  /// One for each mode, or none. The selector's lock protects them and the fields below.
   private let shadows: UnsafeMutablePointer<Shadow>?
-  /// As many, where each has its own.
+  /// As many, if each shadow has a sketch of its own.
   private let sketches: UnsafeMutablePointer<FrequencySketch>?
-  /// Hits, of which the older ones count less.
+  /// Hits; older hits count less.
   private var scores = InlineArray<5, Double>(repeating: 0)
   private var weight = 1.0
   private let growth: Double

@@ -151,9 +151,9 @@ struct HitPath {
     @inline(__always) fileprivate func unlock() { LockInPlace(at: raw).unlock() }
   }
 
-  /// Calls `use` with what is found, which says whether that was what the call needs. `isShort`: of
-  /// the key. What is not nearly always so is left to `search`, which goes on with `findSlowly`; no
-  /// loop and no call stands in the way of the rest.
+  /// Calls `use` with the entry that it finds; `use` returns whether the call needs that entry.
+  /// `isShort`: the key is short. Rare cases are left to `search`, which goes on with `findSlowly`, so
+  /// that no loop and no call is on the path of the others.
   @inline(__always)
   func find(
     _ key: UnsafeRawPointer, _ keySize: Int, isShort: Bool, isAccess: Bool = true,

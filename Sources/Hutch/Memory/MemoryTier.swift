@@ -30,12 +30,12 @@ import CSystem
 /// GROWTH. Tables grow by segments of at most 448 entries, slabs by chunks of 256 slots.
 ///
 /// EVICTION. Policies stand behind a protocol, one instance a shard: exact lru, lfu and fifo,
-/// and the adaptive default (Adaptive.swift), whose shards follow one selector. What a hit tells
-/// it is a count of two bits in the word.
+/// and the adaptive default (Adaptive.swift), whose shards follow one selector. A hit raises a count
+/// of two bits in the word.
 ///
 /// COST. The list policies do not look at it. The default weighs age and frequency against cost
-/// where costs differ and their limit is what binds: lists by powers of two of cost over
-/// frequency, of whose heads the one goes whose age times cost is largest (CostLists.swift, after
+/// where costs differ and the cost limit is the one that is reached: it keeps lists by powers of two
+/// of cost over frequency, and evicts the head with the largest age times cost (CostLists.swift, after
 /// Aggarwal, Wolf and Yu, 1999, and GreedyDual-Size-Frequency, Cherkasova, 1998), and shadows
 /// with a limit on cost. It takes no more memory per entry: 7 bits among the links say which list.
 ///
@@ -248,8 +248,8 @@ final class MemoryTier {
     shards.clear(key, hash, upTo: version, backedUpTo: backed, at: at)
   }
 
-  /// Changes limits and ages in use; what is above them has gone when it returns. Calls
-  /// must not overlap.
+  /// Changes limits and ages in use. When the call returns the tier is within them. Calls must not
+  /// overlap.
   func setLimits(_ limits: TierLimits, at: Moment) { shards.setLimits(limits, at: at) }
 
   /// Reclaims expired entries, one slice of the tier; true: there is more to look at.

@@ -86,11 +86,10 @@ protocol EvictionPolicy: ~Copyable {
   /// Whether `prepare` is to be told the capacity.
   var wantsCapacity: Bool { get }
 
-  /// A new entry will be stored in a moment: what that will read may be asked for.
+  /// A new entry will be stored in a moment: the policy may prefetch the memory that this will read.
   mutating func prefetch(_ hash: UInt64)
   /// A new entry is to be stored: called before room is made for it. `isFull`: room has to be
-  /// made. `charge`: what it counts for. `capacity`: what the tier will hold; only right if
-  /// `wantsCapacity`.
+  /// made. `charge`: the entry's. `capacity`: the tier's; only right if `wantsCapacity`.
   mutating func prepare(
     _ hash: UInt64, isFull: Bool, charge: UInt64, capacity: TierCapacity,
     _ entries: borrowing Entries<Node>)
@@ -101,7 +100,7 @@ protocol EvictionPolicy: ~Copyable {
     _ slot: Slot, _ word: Word, _ node: Node, _ entries: borrowing Entries<Node>)
   /// The entry was read, or written again.
   mutating func hit(_ slot: Slot, _ entries: borrowing Entries<Node>)
-  /// A key of the sample was read, or written again; what its entry counts for.
+  /// A key of the sample was read, or written again. `charge`: its entry's.
   mutating func sample(_ hash: UInt64, charge: UInt64)
   /// The entry was replaced and counts for something else.
   mutating func change(_ slot: Slot, charge: UInt64, _ entries: borrowing Entries<Node>)

@@ -105,11 +105,10 @@ struct SegmentedQueue: ~Copyable {
     if isKnown && goesToMain { ghosts.remove(ghost) }
   }
 
-  /// Whether a candidate of the main queue has stood in the way long enough. Its frequency may be
-  /// that of another time: what has not been used while one and a half times as many new keys came
-  /// as there are entries, and has stood against a few that came again, goes whatever the sketch
-  /// says. One at a time: of a loop that is too large most entries would be as old. Where costs
-  /// count age does so already.
+  /// True if a candidate of the main queue is evicted whatever the sketch says. Its frequency may be
+  /// out of date: it has not been used while one and a half times as many new keys came as there are
+  /// entries, and a few keys that came again were refused for it. One candidate goes at a time, since
+  /// in a loop that is too large most entries are as old. Where costs count, age counts already.
   @inline(never)
   private mutating func yields(_ candidate: Slot) -> Bool {
     if candidate != incumbent {

@@ -22,7 +22,7 @@ extension Shard where Policy: ~Copyable {
         setTimes(slot, record(block, at: now), at: now)
       }
     }
-    entries.slab.settle(chunk: chunk)
+    entries.slab.updateBound(ofChunk: chunk)
     return true
   }
 

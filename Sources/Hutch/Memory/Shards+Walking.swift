@@ -7,9 +7,9 @@ import Synchronization
 /// Which entries a walk visits.
 enum WalkKind {
   case all
-  /// Those that the disk tier has not.
+  /// The entries that the disk tier does not have.
   case unbacked
-  /// Of these, those that it is owed.
+  /// The dirty entries: the unbacked ones that the disk tier is owed.
   case dirty
   /// Host objects, which no other walk visits.
   case objects

@@ -264,8 +264,8 @@ final class ShardsOf<Policy: EvictionPolicy & ~Copyable>: MemoryShards {
       lock(0).unlock()
       return
     }
-    // Where each is, found before any has moved: those name slots of their new shards, and an entry
-    // whose tag another has too is told by its slot.
+    // The places are found before any entry moves. An entry that has moved names a slot of its new
+    // shard, and of two entries with the same tag the slot tells which one is meant.
     let places: UnsafeMutablePointer<(slot: Slot, place: Table.Place)>
     do throws(Failure) {
       places = try Allocation.array((slot: Slot, place: Table.Place).self, Int(count))

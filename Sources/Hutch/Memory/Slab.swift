@@ -110,8 +110,8 @@ struct Slab<Node: BitwiseCopyable>: ~Copyable {
     return chunks.unsafelyUnwrapped[chunk].times
   }
 
-  /// All that was due in the chunk has been dealt with: its bound is what its times say.
-  mutating func settle(chunk: Int) {
+  /// The due entries of the chunk have been removed or have new times: sets its bound by its times.
+  mutating func updateBound(ofChunk chunk: Int) {
     guard let times = chunks.unsafelyUnwrapped[chunk].times else { return }
     var due = Record.never
     for i in 0..<Slab.chunkSize { due = min(due, times[i].due) }

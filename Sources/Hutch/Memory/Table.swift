@@ -374,8 +374,8 @@ struct Table: ~Copyable {
       try split(at, segment, hashOf)
     } else {
       // Beyond the deepest directory segments only grow; keys of one hash are not worth more.
-      // One step from what a split leaves to the most: smaller ones would save a byte an entry, and
-      // place each word four times.
+      // A segment grows in one step from the size that a split leaves to the largest. Smaller steps
+      // would save a byte an entry, and would place each word four times.
       let more = lines < 32 ? lines * 2 : lines < Table.mostLines ? Table.mostLines : lines * 2
       guard more <= 0x8000 else { throw .noMemory }
       let memory = try Allocation.lines(more)

@@ -5,7 +5,7 @@ struct Tiers: OptionSet {
 
   static let memory = Tiers(rawValue: 1)
   static let disk = Tiers(rawValue: 2)
-  /// The whole cache. For a cache without a store: what is in memory.
+  /// The whole cache. For a cache without a store: the memory tier.
   static let whole: Tiers = [.memory, .disk]
 }
 

@@ -98,8 +98,8 @@ extension TaskQueue {
 
   var isSuspended: Bool { suspensions > 0 && !isClosed }
 
-  /// Called under the lock. A task whose completion must be made, or else one to run; nil: none may
-  /// run.
+  /// Called under the lock. Takes a task whose completion must be made, or else a task to run. Nil:
+  /// no task may run.
   @_optimize(speed)
   func take(_ share: Share = .all) -> TaskPointer? {
     if let task = completions.popFirst() { return task }

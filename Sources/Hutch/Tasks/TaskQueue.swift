@@ -56,7 +56,7 @@ final class TaskQueue {
   /// Names the queue among callbacks (see ThreadState): its owner, or the queue itself. Set once,
   /// before the host gets the queue.
   private var ownersIdentity: UnsafeMutableRawPointer?
-  // Queued tasks. `closing`: those that ending owners need.
+  // Queued tasks. `closing`: the tasks that ending owners need.
   var closing = Lane()
   var high = Lane()
   var normal = Lane()

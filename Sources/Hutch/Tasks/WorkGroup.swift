@@ -105,7 +105,8 @@ final class WorkGroup {
     self.completion = completion
     // The queue has the other reference.
     completion.retain()
-    // One more, so that the group does not end while it starts, and the list stays as it is.
+    // The start counts as a task, so that the group does not end, and its list does not change,
+    // before the start is over.
     left += 1
     lock.unlock()
     // A wait for all of the queue waits for this completion too.
