@@ -260,9 +260,9 @@ enum {
 };
 
 /*
- * What a completed put survives. The strongest durability of all openings of a directory
- * holds, in this process and in those that share the directory. An opening that asks for a
- * weaker one gets HUTCH_OPTIONS_DIFFER.
+ * Durability: the failures that a completed put survives. The strongest durability of all
+ * openings of a directory holds, in this process and in those that share the directory. An
+ * opening that asks for a weaker one gets HUTCH_OPTIONS_DIFFER.
  */
 enum {
   HUTCH_DURABILITY_DEFAULT = 0, /* process */
@@ -497,10 +497,10 @@ enum {
  *
  * If this process has the directory open already, *out shares that cache, and the cache
  * keeps its options and limits, except that a stronger durability holds from then on. If
- * options sets different ones, the answer is HUTCH_OPTIONS_DIFFER. With a different codec it is HUTCH_INVALID_ARGUMENT, since values
- * would be stored without that codec. If this process is closing the directory, the call
- * waits for the end of the close. HUTCH_DEADLOCK: a callback of the cache that is being
- * closed made the call.
+ * options sets different ones, the answer is HUTCH_OPTIONS_DIFFER. With a different codec
+ * it is HUTCH_INVALID_ARGUMENT, since values would be stored without that codec. If this
+ * process is closing the directory, the call waits for the end of the close.
+ * HUTCH_DEADLOCK: a callback of the cache that is being closed made the call.
  *
  * If an open directory becomes unusable or is removed, the disk tier goes down and the
  * memory tier goes on: puts return HUTCH_PARTIAL. The cache tries the directory again at
@@ -1022,7 +1022,7 @@ HUTCH_API void hutch_batch_release(hutch_batch *batch);
 
 /* ------------------------------------------------------------------ limits */
 
-/* What a tier has done and holds. The counters start at hutch_open. */
+/* The statistics of a tier. The counters start at hutch_open. */
 typedef struct hutch_tier_stats {
   uint32_t state;       /* HUTCH_STATE_* */
   uint32_t reserved_1;
@@ -1103,7 +1103,8 @@ HUTCH_API hutch_status hutch_stats(hutch_cache *cache, hutch_cache_stats *out);
 
 /* -------------------------------------------------------------------- trim */
 
-/* What a trim removes. A trim to a cost or a count ends when the tier holds amount or less. */
+/* The entries that a trim removes. A trim to a cost or a count ends when the tier holds amount
+   or less. */
 enum {
   HUTCH_TRIM_EXPIRED = 1,        /* expired entries; counts are exact afterwards */
   HUTCH_TRIM_TO_COST = 2,        /* to amount bytes charged, in the order of the tier's
@@ -1229,7 +1230,8 @@ HUTCH_API void hutch_cursor_release(hutch_cursor *cursor);
 
 /*
  * A load makes a missing value. Concurrent callers of one missing key take part in one load,
- * so a stampede makes one value. One caller, the leader, makes the value, or its loader does.
+ * so a stampede makes one value. The leader, one of the callers, makes the value itself or by
+ * its loader.
  * The other callers wait, each for its own timeout. All of them get the same value, or the
  * same failure. A load stores its value as hutch_put does, with these rules:
  *
@@ -1753,7 +1755,7 @@ enum {
   HUTCH_CHECK_QUICK = 1
 };
 
-/* What hutch_check has found and repaired. All numbers but the first two are zero if
+/* The damage that hutch_check has found and repaired. All numbers but the first two are zero if
    nothing was wrong. */
 typedef struct hutch_check_report {
   size_t struct_size;
@@ -1893,8 +1895,8 @@ HUTCH_API hutch_status hutch_maintain(hutch_cache *cache, int64_t budget);
  *     when the directory was made, rounded down to a power of two, at least 16 KiB and at
  *     most 16 MiB. The limit of cost holds in whole segments, with a least size of two. The
  *     limit of count holds exactly. An entry is at most as large as a segment. A value has
- *     no file of its own: hutch_path returns HUTCH_UNSUPPORTED,
- *     and hutch_put_file copies the file's bytes.
+ *     no file of its own: hutch_path returns HUTCH_UNSUPPORTED, and hutch_put_file copies
+ *     the file's bytes.
  *   - Eviction, and trims to a cost or a count, take the entries that were written first. An
  *     entry that was read since then is appended once more instead, for up to about a third
  *     of the log. HUTCH_TRIM_LEAST_FREQUENT only tells apart entries that were read since

@@ -385,7 +385,7 @@ HUTCH_API int32_t hutch_port_fd(hutch_port *port);
  */
 HUTCH_API hutch_status hutch_port_drain(hutch_port *port, uint64_t max, uint64_t *drained);
 
-/* What a close does with the completions that wait in the port. */
+/* How a close ends the completions that wait in the port. */
 enum {
   HUTCH_PORT_DRAIN = 0,  /* they are made, on the calling thread */
   HUTCH_PORT_DISCARD = 1 /* they are not made; their contexts are released */

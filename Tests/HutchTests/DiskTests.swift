@@ -375,7 +375,7 @@ import Testing
       #expect(values[i] == expected, "k\(i)")
     }
     for write in queued { disk.complete(write) }
-    disk.tier.settle()
+    disk.tier.doOwedWork()
     disk.checkInvariants()
   }
 }

@@ -361,9 +361,9 @@ final class HeapStore: Storage, @unchecked Sendable {
     }
   }
 
-  var owesRemovals: Bool { lock.withLock { barred > 0 || !dropped.isEmpty } }
+  var owesWork: Bool { lock.withLock { barred > 0 || !dropped.isEmpty } }
 
-  func settle() {
+  func doOwedWork() {
     locked {
       for (key, row) in medium.rows where row.isBarred { drop(key, .damaged) }
     }
@@ -391,7 +391,7 @@ final class HeapStore: Storage, @unchecked Sendable {
   func flush(at moment: Moment) throws(Failure) {}
 
   func maintain(at moment: Moment) -> Bool {
-    settle()
+    doOwedWork()
     let now = moment.time
     let slice = lock.withLock { medium.rows.filter { isExpired($0.value, at: now) }.prefix(16) }
     for (key, _) in slice {

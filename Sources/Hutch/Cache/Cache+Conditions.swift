@@ -107,7 +107,7 @@ extension Cache {
     order.stripes.lock(stripe)
     while let newest = order.newestUndecided(stripe) {
       order.stripes.unlock(stripe)
-      storage.settle()
+      storage.doOwedWork()
       order.stripes.lock(stripe)
       order.noteDecided(stripe, upTo: newest)
     }

@@ -59,7 +59,7 @@ extension Cache {
         var hasChanged = false
         let block = stillInMemory(key, hash, counter, at: moment, &hasChanged)
         if block == nil && !hasChanged { return false }
-        storage.settle()
+        storage.doOwedWork()
         continue
       }
       let times = touched(stored)

@@ -77,7 +77,7 @@ extension Cache {
   @inline(never)
   private func leaveStorage(_ storage: any Storage) {
     if writeBack.queue.isDue { writeBack.writeDue(storage) }
-    if storage.owesRemovals { storage.settle() }
+    if storage.owesWork { storage.doOwedWork() }
     life.gate.leave()
     events.deliver()
   }

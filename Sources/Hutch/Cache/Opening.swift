@@ -227,7 +227,7 @@ final class Opening {
     case .isBusy: return nil
     case .isOpen(let cache):
       isKept = true
-      cache.storage?.adopt(options.disk)
+      cache.storage?.strengthen(by: options.disk)
       let place = cache.place!.takeUnretainedValue()
       return (Opening(place, path: path), cache.differs(from: options) || clock.isHosts)
     case .isOurs(let claimed): node = claimed

@@ -116,7 +116,7 @@ extension DiskTier {
       }
       if let failure { throw failure }
       if !impossible.isEmpty { try removeImpossible(impossible, &report, at: moment) }
-      if owesRemovals { settle() }
+      if owesWork { doOwedWork() }
     }
   }
 

@@ -219,9 +219,9 @@ extension DiskTier {
     foundDamage.store(true, ordering: .relaxed)
   }
 
-  var owesRemovals: Bool { foundDamage.load(ordering: .relaxed) }
+  var owesWork: Bool { foundDamage.load(ordering: .relaxed) }
 
-  func settle() {
+  func doOwedWork() {
     if members.isLeft { return }
     foundDamage.store(false, ordering: .relaxed)
     // Every transaction removes barred rows; a removal that fails is tried again later.

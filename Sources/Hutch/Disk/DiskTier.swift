@@ -160,7 +160,7 @@ final class DiskTier: Storage {
   let service: Service
   let committer: Committer
   let counters: DiskCounters
-  /// Whether reads have barred damaged entries since the last `settle`. Relaxed: it is only a
+  /// Whether reads have barred damaged entries since the last `doOwedWork`. Relaxed: it is only a
   /// reminder; the bars are under the queue's lock.
   let foundDamage = Atomic<Bool>(false)
   /// The first of the versions that the last opening has leased. Relaxed: a number by itself.
@@ -262,7 +262,7 @@ final class DiskTier: Storage {
       || limits.changed(other.given, to: other.limits) != limits
   }
 
-  func adopt(_ other: StorageOptions) {
+  func strengthen(by other: StorageOptions) {
     guard other.chosen.contains(.durability) else { return }
     committer.liveDurability.max(other.durability.rawValue, ordering: .relaxed)
   }

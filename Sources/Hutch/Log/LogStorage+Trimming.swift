@@ -40,7 +40,7 @@ extension LogStorage {
         return slice.hasMore && isWanted(range.lowerBound + index, record)
       }
     }
-    settle()
+    doOwedWork()
     return slice
   }
 
@@ -58,7 +58,7 @@ extension LogStorage {
       slice.hasMore = store.makeRoom(at: moment.time) { goal.excess(of: store.occupancy) > 0 }
       slice.removed = before - store.count
     }
-    settle()
+    doOwedWork()
     return slice
   }
 

@@ -20,7 +20,7 @@ extension LogStorage {
 
   func setLimits(_ limits: TierLimits, at moment: Moment) throws(Failure) {
     let store = try serving()
-    try store.setLimits(limits, at: moment.time) { settle() }
+    try store.setLimits(limits, at: moment.time) { doOwedWork() }
   }
 
   var stats: TierStats {
@@ -56,7 +56,7 @@ extension LogStorage {
   /// Everything is committed already, access times too.
   func flush(at moment: Moment) throws(Failure) {
     look()
-    settle()
+    doOwedWork()
     _ = try serving()
   }
 
@@ -83,7 +83,7 @@ extension LogStorage {
       hasMore = false
     }
     lookForOthers(store)
-    settle()
+    doOwedWork()
     return hasMore
   }
 
@@ -191,12 +191,12 @@ extension LogStorage {
         case nil: break
         }
       }
-      settle()
+      doOwedWork()
     }
     let sums = try store.verify(readsValues: false)
     report.index = sums.damaged + sums.misplaced
     report.counters = sums.isExact ? 0 : 1
-    settle()
+    doOwedWork()
     return report
   }
 }

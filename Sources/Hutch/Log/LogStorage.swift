@@ -144,7 +144,7 @@ final class LogStorage: Storage, @unchecked Sendable {
     }
     let store = try LogStore.open(
       directory, limits: isFirst ? options.limits : limits, given: isFirst ? options.given : .all,
-      keepsOthersOut: keepsOthersOut, counters: counters, settle: meet)
+      keepsOthersOut: keepsOthersOut, counters: counters, prepare: meet)
     store.observer = observer
     try dropBars(from: store, upToTheirVersions: false)
     stateLock.withLock {
@@ -216,13 +216,13 @@ final class LogStorage: Storage, @unchecked Sendable {
 
   // MARK: what has gone
 
-  var owesRemovals: Bool {
+  var owesWork: Bool {
     if owesNews.load(ordering: .relaxed) { return true }
     guard let store else { return false }
     return !store.owed.isEmpty
   }
 
-  func settle() {
+  func doOwedWork() {
     if let store, let observer, !store.owed.isEmpty { store.owed.tell(observer) }
     tellState()
   }

@@ -11,13 +11,13 @@ extension LogStore {
 
   /// Opens the store in a directory, and makes it if there is none. `limits`: nil, and they are
   /// what the directory has, or the default in a new one; else those of the fields `given` count.
-  /// `keepsOthersOut`: nobody else may have it open, but for forked children. `settle` is called
+  /// `keepsOthersOut`: nobody else may have it open, but for forked children. `prepare` is called
   /// with the store while nobody else opens or closes the directory, and with whether this opening
   /// is the only one.
   static func open(
     _ directory: Directory, limits: TierLimits?, given: LimitFields = .all,
     keepsOthersOut: Bool = false, counters: LogCounters = LogCounters(),
-    settle: (LogStore, _ isAlone: Bool) throws(Failure) -> Void = { _, _ throws(Failure) in }
+    prepare: (LogStore, _ isAlone: Bool) throws(Failure) -> Void = { _, _ throws(Failure) in }
   ) throws(Failure) -> LogStore {
     let member = try LogMember.opening(directory)
     defer { member.endOpening() }
@@ -34,7 +34,7 @@ extension LogStore {
       // What the one before has not looked at.
       store.words.store(IndexAt.expiry, 0)
     }
-    try settle(store, isAlone)
+    try prepare(store, isAlone)
     if let limits {
       let wanted = store.limits.changed(given, to: limits)
       if wanted != store.limits { try store.setLimits(wanted, at: store.wallTime) }

@@ -50,11 +50,11 @@ struct LogWrite {
 }
 
 extension LogStore {
-  /// Carries a write out: it is committed when this returns without a failure. `settle` is called
-  /// with the lock held, once it is, and before its key's counter says so.
+  /// Carries a write out: it is committed when this returns without a failure. `onMark` is called
+  /// with the lock held, after the commit and before the key's counter shows it.
   @_optimize(speed)
   func write(
-    _ write: inout LogWrite, at moment: Moment, settle: (borrowing LogWrite) -> Void = { _ in }
+    _ write: inout LogWrite, at moment: Moment, onMark: (borrowing LogWrite) -> Void = { _ in }
   ) {
     let checksum: UInt64
     if let file = write.file {
@@ -83,7 +83,7 @@ extension LogStore {
     }
     if write.isMarking {
       write.mark = marks.after(write.counter)
-      settle(write)
+      onMark(write)
       marks.end(write.counter)
     }
   }

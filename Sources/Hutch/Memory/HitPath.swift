@@ -5,12 +5,11 @@ import Synchronization
 /// line, and one word that says whether the read may go by it.
 ///
 /// On a hit instructions are memory parallelism: the fewer there are, the more reads the processor
-/// has in flight, so that their misses overlap. The short path therefore serves only what nearly
-/// every read is: a key that is there, or is not, in a cache whose handle is open, whose clock is
-/// the system's and whose policy is the default one.
-/// Whatever else a read meets (a time to live, a value that does not fit the buffer) it finds
-/// before it has changed anything, and the call begins again on the long path, which asks
-/// everything in its turn.
+/// has in flight, so that their misses overlap. The short path therefore serves only the commonest
+/// read: a key that is there, or is not, in a cache whose handle is open, whose clock is the
+/// system's and whose policy is the default one.
+/// A read finds anything else (a time to live, a value that does not fit the buffer) before it has
+/// changed anything, and the call begins again on the long path, which asks everything in its turn.
 ///
 /// INVARIANT. `pass` is the count of forks of this process (Process.forks) while the cache may be
 /// read so, and `never` otherwise. So in the child of a fork it is another number, until the child

@@ -67,11 +67,11 @@ protocol Storage: AnyObject {
   func finish(_ write: inout StoreWrite)
 
   /// The newest entry, submitted writes included, with its value; nil if there is none or it has
-  /// expired. An access counts a hit or a miss, and notes the time. The caller holds no lock. `info` may be called with the key's stripe lock held.
-  /// Neither calls `storeDropped` (which takes stripes) nor waits for a commit. A damaged entry is
-  /// barred at once and is nil; `settle`, a later commit or maintenance removes it. Fails with `io`
-  /// and the like only if the store could not be read. A store that is out of service has no
-  /// entries.
+  /// expired. An access counts a hit or a miss, and notes the time. The caller holds no lock; `info`
+  /// may be called with the key's stripe held. Neither calls `storeDropped` (which takes stripes) nor
+  /// waits for a commit. A damaged entry is barred at once and is nil; `doOwedWork`, a later commit or
+  /// maintenance removes it. Fails with `io` and the like only if the store could not be read. A
+  /// store that is out of service has no entries.
   func get(
     _ key: Bytes, _ hash: UInt64, at moment: Moment, isAccess: Bool
   ) throws(Failure) -> Block?
@@ -170,11 +170,11 @@ protocol Storage: AnyObject {
   /// No other call waits for it.
   var stats: TierStats { get }
 
-  /// True if `settle` has something to do.
-  var owesRemovals: Bool { get }
+  /// True if `doOwedWork` has something to do.
+  var owesWork: Bool { get }
   /// Commits the writes submitted before, and the removal of damaged entries that reads have found,
   /// and tells the observer of what it does not know yet. The caller holds no lock.
-  func settle()
+  func doOwedWork()
 
   /// Checks everything that is stored while other threads read and write, and repairs what it can.
   /// `isQuick`: does not read values.
@@ -194,9 +194,9 @@ protocol Storage: AnyObject {
   /// does not.
   var files: (any FileStorage)? { get }
 
-  /// Takes over what a further opening in this process asks for and can have: a stronger
-  /// durability holds for all openings.
-  func adopt(_ options: StorageOptions)
+  /// A further opening in this process has these options. A stronger durability holds for all
+  /// openings from here on; the other options stay as they are.
+  func strengthen(by options: StorageOptions)
 
   /// True if these options are not the ones in force. They may differ right after the opening, if
   /// other processes have the store open.
@@ -308,13 +308,13 @@ extension Storage {
   func reclaim(to goal: TrimGoal, at moment: Moment) throws(Failure) -> Reclaimed { .nothing }
 
   // For a store whose reads find no damage.
-  var owesRemovals: Bool { false }
-  func settle() {}
+  var owesWork: Bool { false }
+  func doOwedWork() {}
 
   var files: (any FileStorage)? { nil }
 
   // Where options are fixed by the first opening.
-  func adopt(_ options: StorageOptions) {}
+  func strengthen(by options: StorageOptions) {}
 
   // For a store that a child cannot have.
   func prepareFork(until end: Deadline) -> Bool { false }

@@ -25,11 +25,11 @@ enum ContentFiles {
       discard(name.temporary, in: directory)
       throw failure
     }
-    try settle(file.number, name, in: directory, syncing)
+    try giveName(file.number, name, in: directory, syncing)
   }
 
   /// Gives a written file its own name. On failure no file is left behind.
-  static func settle(
+  static func giveName(
     _ file: Int32, _ name: ContentName, in directory: Directory, _ syncing: Syncing
   ) throws(Failure) {
     let isSynced = syncing == .nothing || Files.sync(file)

@@ -125,7 +125,7 @@ final class PendingFile {
 
   /// Gives the file its own name.
   func finish(_ syncing: ContentFiles.Syncing) throws(Failure) {
-    try ContentFiles.settle(descriptor, name, in: directory, syncing)
+    try ContentFiles.giveName(descriptor, name, in: directory, syncing)
     _ = Descriptor(owning: descriptor)
     descriptor = -1
     checksum = sum.value
