@@ -59,6 +59,8 @@ final class HeapStore: Storage, @unchecked Sendable {
   /// What the observer is to be told when no lock is held.
   private var dropped: [(key: [UInt8], version: UInt64)] = []
   private unowned(unsafe) var observer: (any StorageObserver)?
+  /// Called with no lock held after each look that has found nothing.
+  var onMiss: (Bytes) -> Void = { _ in }
 
   init(_ options: StorageOptions, on medium: Medium) {
     self.medium = medium
@@ -213,7 +215,10 @@ final class HeapStore: Storage, @unchecked Sendable {
       }
       return row
     }
-    guard let row else { return nil }
+    guard let row else {
+      onMiss(key)
+      return nil
+    }
     return try row.value.span.withUnsafeBytes { (value) throws(Failure) in
       try row.extended.span.withUnsafeBytes { (extended) throws(Failure) in
         try Block.copying(
@@ -224,7 +229,9 @@ final class HeapStore: Storage, @unchecked Sendable {
   }
 
   func info(_ key: Bytes, _ hash: UInt64, at moment: Moment) throws(Failure) -> Record? {
-    lock.withLock { find(key, at: moment.time)?.record }
+    let record = lock.withLock { find(key, at: moment.time)?.record }
+    if record == nil { onMiss(key) }
+    return record
   }
 
   func noteDamage(_ key: Bytes, _ hash: UInt64, _ version: UInt64) {

@@ -37,10 +37,11 @@ extension Cache {
   /// The result of a put whose condition does not hold; nil if it does. An expired entry
   /// counts as none.
   func failedCondition(
-    _ condition: WriteCondition, _ key: Bytes, _ hash: UInt64, at moment: Moment, in scope: Tiers
+    _ condition: WriteCondition, _ key: Bytes, _ hash: UInt64, at moment: Moment, in scope: Tiers,
+    inOrder: Bool
   ) throws(Failure) -> PutResult? {
     if condition.isAlways { return nil }
-    let version = try currentVersion(key, hash, at: moment, in: scope)
+    let version = try currentVersion(key, hash, at: moment, in: scope, inOrder: inOrder)
     guard !condition.holds(for: version) else { return nil }
     var result = PutResult()
     result.status = condition.refusal(of: version)
@@ -56,27 +57,22 @@ extension Cache {
     memory.clear(key, hash, upTo: clearing.all, backedUpTo: clearing.backed, at: moment)
   }
 
-  /// The version of the existing entry; 0: there is none.
+  /// The version of the existing entry; 0: there is none. `inOrder`: the caller holds the stripe.
   func currentVersion(
-    _ key: Bytes, _ hash: UInt64, at moment: Moment, in scope: Tiers
+    _ key: Bytes, _ hash: UInt64, at moment: Moment, in scope: Tiers, inOrder: Bool
   ) throws(Failure) -> UInt64 {
     carryOutClears(of: key, hash, at: moment)
-    while true {
-      if scope != .disk {
-        let version = memory.version(key, hash, at: moment)
-        if version != 0 { return version }
-      }
-      guard let storage, scope != .memory else { return 0 }
-      assert(ThreadState.isInside)
-      let shared = coherence?.mark(hash)
-      if let stored = try infoBelow(key, hash, at: moment, storage) { return stored.version }
-      guard let shared, scope == .whole else { return 0 }
-      var hasChanged = false
-      let block = stillInMemory(key, hash, shared, at: moment, &hasChanged)
-      if let block = block.unowned { return block.version }
-      if !hasChanged { return 0 }
+    if scope != .disk {
+      let version = memory.version(key, hash, at: moment)
+      if version != 0 { return version }
     }
+    guard let storage, scope != .memory else { return 0 }
+    assert(ThreadState.isInside)
+    return try inOrder
+      ? versionBelow(key, hash, at: moment, in: scope, storage)
+      : infoBelowMemory(key, hash, at: moment, in: scope, storage)?.record.version ?? 0
   }
+
   // MARK: the store
 
   /// Whether the store has the last word on a condition.

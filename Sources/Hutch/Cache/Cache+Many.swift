@@ -35,12 +35,18 @@ extension Cache {
         if let failure { batch.set(place.index, failure) }
         if case .some(let found) = consume block {
           if scope == .whole {
-            promote(found.unowned, place.hash, place.state, place.shared, at: known)
+            promote(found.unowned, place.hash, place.round, at: known)
             if writeBack.queue.isDue { writeBack.writeDue(storage) }
           }
           batch.set(place.index, found)
         } else if failure == nil && scope == .whole {
-          moved(place, keys[place.index], at: known, to: batch)
+          do throws(Failure) {
+            let found = try getAgain(
+              keys[place.index], place.hash, at: known, after: place.round, storage)
+            if let found { batch.set(place.index, found) }
+          } catch {
+            batch.set(place.index, error)
+          }
         }
       }
     }
@@ -77,51 +83,22 @@ extension Cache {
     _ keys: ManyBytes, _ index: Int, _ hash: UInt64, at moment: Moment,
     _ missing: inout GrowingArray<Missing>, to batch: Batch
   ) throws(Failure) {
-    let state = order.stripes.stableState(Stripes.index(of: hash))
+    let round = beginRound(hash)
     if !order.staged.isEmpty {
       let found = try withStorage { (storage) throws(Failure) -> Block? in
         staged(keys[index], hash, at: moment, isAccess: true, storage)
       }
       if let found { return batch.set(index, found) }
     }
-    try missing.append(
-      Missing(index: index, hash: hash, state: state, shared: coherence?.mark(hash)))
+    try missing.append(Missing(index: index, hash: hash, round: round))
   }
 
-  /// A key that the store does not have may be in memory by now.
-  private func moved(_ place: Missing, _ key: Bytes, at moment: Moment, to batch: Batch) {
-    do throws(Failure) {
-      if memory.has(key, place.hash, at: moment) {
-        // An access, as the first look would have been.
-        if let block = memory.get(key, place.hash, at: moment) {
-          batch.set(place.index, block)
-          return
-        }
-      }
-      var hasChanged = false
-      if let shared = place.shared,
-        let block = stillInMemory(key, place.hash, shared, at: moment, &hasChanged)
-      {
-        batch.set(place.index, block)
-        return
-      }
-      let stripe = Stripes.index(of: place.hash)
-      if !hasChanged && order.stripes.isSettled(stripe, since: place.state) { return }
-      guard let block = try peek(key, in: .whole) else { return }
-      storage?.noteAccess(key, place.hash, at: moment.time)
-      batch.set(place.index, block)
-    } catch {
-      batch.set(place.index, error)
-    }
-  }
-
-  /// A key that memory has not, and the state of its stripe before the store was asked.
+  /// A key that memory has not.
   private struct Missing: BitwiseCopyable {
     let index: Int
     let hash: UInt64
-    let state: Stripes.State
-    /// Of its counter, likewise, where processes share.
-    let shared: UInt32?
+    /// Begun before the store was asked.
+    let round: Round
   }
 
   func info(_ keys: ManyBytes, in scope: Tiers) throws(Failure) -> Batch {

@@ -72,12 +72,12 @@ extension Cache {
     // stripe if a write of the stripe has come since `state`.
     let stripe = Stripes.index(of: hash)
     if storage == nil || scope == .memory {
-      let refused = try failedCondition(condition, key, hash, at: moment, in: scope)
+      let refused = try failedCondition(condition, key, hash, at: moment, in: scope, inOrder: false)
       if let refused { return refused }
     } else if !condition.isAlways {
       let state = order.stripes.state(stripe)
       let refused = try withStorage { (_) throws(Failure) in
-        try failedCondition(condition, key, hash, at: moment, in: scope)
+        try failedCondition(condition, key, hash, at: moment, in: scope, inOrder: false)
       }
       if let refused, order.stripes.isSettled(stripe, since: state) { return refused }
     }

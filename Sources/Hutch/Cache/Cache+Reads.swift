@@ -11,7 +11,7 @@ extension Cache {
       events.deliver()
       if storage == nil || scope == .memory { return nil }
     }
-    return try getFromStorage(key, hash, at: moment, promoting: scope == .whole)
+    return try getFromStorage(key, hash, at: moment, in: scope)
   }
 
   /// The part of an entry that is asked for, copied into `buffer` if it fits; counted as an
@@ -33,7 +33,7 @@ extension Cache {
     }
     if atOnce { return Look(.wouldBlock) }
     guard
-      let block = try getFromStorage(key, hash, at: moment, promoting: scope == .whole)
+      let block = try getFromStorage(key, hash, at: moment, in: scope)
     else { return Look(.notFound) }
     return Look(block, part, into: buffer)
   }
@@ -50,85 +50,62 @@ extension Cache {
 
   @inline(never)
   private func getFromStorage(
-    _ key: Bytes, _ hash: UInt64, at moment: Moment, promoting: Bool
+    _ key: Bytes, _ hash: UInt64, at moment: Moment, in scope: Tiers
   ) throws(Failure) -> Block? {
     let moment = moment.read
     return try withStorage { (storage) throws(Failure) in
-      let stripe = Stripes.index(of: hash)
-      var rounds = 0
-      while true {
-        let state = order.stripes.stableState(stripe)
-        // Before the store is read.
-        let shared = coherence?.mark(hash)
-        // One get is one hit or one miss of the store's.
-        if let block = try below(key, hash, at: moment, isAccess: rounds == 0, storage) {
-          if rounds > 0 { storage.noteAccess(key, hash, at: moment.time) }
-          if promoting { promote(block.unowned, hash, state, shared, at: moment) }
-          return block
-        }
-        guard promoting else { return nil }
-        if let shared {
-          var hasChanged = false
-          if let block = stillInMemory(key, hash, shared, at: moment, &hasChanged) { return block }
-          if hasChanged {
-            rounds += 1
-            continue
-          }
-          dropStale(key, hash, state, at: moment)
-        }
-        if try isNowhere(key, hash, since: state, &rounds, at: moment, storage) { return nil }
-        // If memory has it, an access, as the first look would have been.
-        if memory.has(key, hash, at: moment),
-          let block = memory.get(key, hash, at: moment)
-        {
-          return block
-        }
-      }
+      let round = beginRound(hash)
+      if let block = try getBelow(key, hash, at: moment, in: scope, round, storage) { return block }
+      if scope == .disk { return nil }
+      return try getAgain(key, hash, at: moment, after: round, storage)
     }
   }
 
-  /// So often a read that has found nothing looks again because of writes of other keys of its
-  /// stripe; then it holds the stripe for a last look.
-  private static let mostRounds = 4
-
-  /// True if neither tier has an entry, of a key that was found in neither since `state` was read.
-  /// Between the two looks an entry may have gone from the one tier to the other: down by a write,
-  /// which the stripe's word counts, or up by a promotion, which it does not count, and the store
-  /// may have evicted the row since. False: the caller looks again, for the time that `rounds` says.
-  func isNowhere(
-    _ key: Bytes, _ hash: UInt64, since state: Stripes.State, _ rounds: inout Int,
-    at moment: Moment, _ storage: any Storage
-  ) throws(Failure) -> Bool {
-    let stripe = Stripes.index(of: hash)
-    if !memory.has(key, hash, at: moment) && order.stripes.isSettled(stripe, since: state) {
-      return true
+  /// The value that is below; of the whole, it is brought into memory.
+  @inline(never)
+  private func getBelow(
+    _ key: Bytes, _ hash: UInt64, at moment: Moment, in scope: Tiers, _ round: Round,
+    _ storage: any Storage
+  ) throws(Failure) -> Block? {
+    let isFirst = round.number == 0
+    guard let block = try below(key, hash, at: moment, isAccess: isFirst, storage) else {
+      return nil
     }
-    rounds += 1
-    if rounds < Cache.mostRounds { return false }
-    order.stripes.lock(stripe)
-    defer { order.stripes.unlock(stripe) }
-    // It may leave memory meanwhile, so memory is asked first.
-    if memory.has(key, hash, at: moment) { return false }
-    return try infoBelow(key, hash, at: moment, storage) == nil
+    if !isFirst { storage.noteAccess(key, hash, at: moment.time) }
+    if scope == .whole { promote(block.unowned, hash, round, at: moment) }
+    return block
+  }
+
+  /// The value that a get of the whole finds after a round in which both tiers have missed the key.
+  func getAgain(
+    _ key: Bytes, _ hash: UInt64, at moment: Moment, after missed: Round, _ storage: any Storage
+  ) throws(Failure) -> Block? {
+    let block = try search(
+      key, hash, at: moment, after: missed, storage,
+      below: { (round) throws(Failure) in
+        try getBelow(key, hash, at: moment, in: .whole, round, storage)
+      },
+      // A hit counts as one, as the first look would have counted it; a miss has been counted.
+      inMemory: {
+        memory.has(key, hash, at: moment) ? memory.get(key, hash, at: moment) : nil
+      }, copy: { $0 })
+    if block == nil && missed.counter != nil { dropStale(key, hash, missed.state, at: moment) }
+    return block
   }
 
   /// Brings into memory what the store has given, unless a write of its stripe was under way or
-  /// has come since the state was read.
-  /// Where processes share, `shared` is the key's counter, read before the store was: what memory
-  /// has under the key is stale then, or the same.
-  func promote(
-    _ entry: UnownedBlock, _ hash: UInt64, _ state: Stripes.State, _ shared: UInt32?,
-    at moment: Moment
-  ) {
+  /// has come since the round began. Where processes share, what memory has under the key is stale
+  /// then, or the same.
+  func promote(_ entry: UnownedBlock, _ hash: UInt64, _ round: Round, at moment: Moment) {
     let stripe = Stripes.index(of: hash)
-    guard state.hasNothingPending, (shared ?? 0) & 1 == 0, order.stripes.tryLock(stripe) else {
-      return
-    }
-    if order.stripes.state(stripe) == state {
-      if let shared { entry.mark = shared }
+    guard round.state.hasNothingPending, (round.counter ?? 0) & 1 == 0,
+      order.stripes.tryLock(stripe)
+    else { return }
+    if order.stripes.state(stripe) == round.state {
+      if let counter = round.counter { entry.mark = counter }
       // Nothing is owed to a promotion: without memory for it there is none.
       _ = try? memory.put(
-        entry.retained(), hash, at: moment, condition: shared == nil ? .unlessNewer : .always,
+        entry.retained(), hash, at: moment, condition: round.counter == nil ? .unlessNewer : .always,
         isBacked: true)
     }
     order.stripes.unlock(stripe)
@@ -155,60 +132,36 @@ extension Cache {
     _ key: Bytes, _ hash: UInt64, at moment: Moment, in scope: Tiers, isAccess: Bool,
     of storage: any Storage
   ) throws(Failure) -> Block? {
-    let stripe = Stripes.index(of: hash)
-    var rounds = 0
-    while true {
-      let state = order.stripes.stableState(stripe)
-      if scope == .whole, let block = memory.peek(key, hash, at: moment) { return block }
-      let shared = coherence?.mark(hash)
-      let block = try below(key, hash, at: moment, isAccess: isAccess, storage)
-      if block != nil || scope == .disk { return block }
-      if let shared {
-        var hasChanged = false
-        if let block = stillInMemory(key, hash, shared, at: moment, &hasChanged) { return block }
-        if hasChanged { continue }
-      }
-      if try isNowhere(key, hash, since: state, &rounds, at: moment, storage) { return nil }
-    }
+    if scope == .whole, let block = memory.peek(key, hash, at: moment) { return block }
+    return try search(
+      key, hash, at: moment, in: scope, storage,
+      below: { (round) throws(Failure) in
+        try below(
+          key, hash, at: moment, isAccess: isAccess && round.number == 0, storage)
+      }, inMemory: { memory.peek(key, hash, at: moment) }, copy: { $0 })
   }
 
   /// The record as it is now, and the tier that has it; no access.
   func info(_ key: Bytes, in scope: Tiers) throws(Failure) -> (record: Record, tier: Tiers)? {
     let moment = clock.moment()
     let hash = memory.hash(key)
-    if storage == nil || scope == .memory {
-      return memory.info(key, hash, at: moment).map { ($0, .memory) }
-    }
     if scope != .disk, let record = memory.info(key, hash, at: moment) { return (record, .memory) }
+    if storage == nil || scope == .memory { return nil }
     return try withStorage { (storage) throws(Failure) in
-      try info(key, hash, at: moment.read, in: scope, of: storage)
+      try infoBelowMemory(key, hash, at: moment.read, in: scope, storage)
     }
   }
 
-  private func info(
-    _ key: Bytes, _ hash: UInt64, at moment: Moment, in scope: Tiers, of storage: any Storage
+  /// As above, for a call that uses the store and has asked memory.
+  func infoBelowMemory(
+    _ key: Bytes, _ hash: UInt64, at moment: Moment, in scope: Tiers, _ storage: any Storage
   ) throws(Failure) -> (record: Record, tier: Tiers)? {
-    let stripe = Stripes.index(of: hash)
-    var rounds = 0
-    while true {
-      let state = order.stripes.stableState(stripe)
-      if scope == .whole, let record = memory.info(key, hash, at: moment) {
-        return (record, .memory)
-      }
-      let shared = coherence?.mark(hash)
-      if let stored = try infoBelow(key, hash, at: moment, storage) {
-        return (stored.ofValue, .disk)
-      }
-      if scope == .disk { return nil }
-      if let shared {
-        var hasChanged = false
-        if let block = stillInMemory(key, hash, shared, at: moment, &hasChanged) {
-          return (block.unowned.record, .memory)
-        }
-        if hasChanged { continue }
-      }
-      if try isNowhere(key, hash, since: state, &rounds, at: moment, storage) { return nil }
-    }
+    try search(
+      key, hash, at: moment, in: scope, storage,
+      below: { (_) throws(Failure) in
+        try infoBelow(key, hash, at: moment, storage).map { ($0.ofValue, .disk) }
+      }, inMemory: { memory.info(key, hash, at: moment).map { ($0, .memory) } },
+      copy: { ($0.unowned.record, .memory) })
   }
 
   /// The ages that count for entries of a tier without their own.

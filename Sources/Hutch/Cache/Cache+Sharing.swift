@@ -7,17 +7,6 @@
 extension Cache {
   // MARK: reads
 
-  /// The store has no entry of the key, and the key's counter was read before the store. Memory may
-  /// have an entry that counts until a commit ends. `hasChanged`: a commit has ended, and the
-  /// caller looks again.
-  func stillInMemory(
-    _ key: Bytes, _ hash: UInt64, _ counter: UInt32, at moment: Moment, _ hasChanged: inout Bool
-  ) -> Block? {
-    if let block = memory.peekDuringCommit(key, hash, at: moment) { return block }
-    hasChanged = coherence.unsafelyUnwrapped.mark(hash) != counter
-    return nil
-  }
-
   /// The store has no entry of the key, so an entry that memory may have is stale.
   func dropStale(_ key: Bytes, _ hash: UInt64, _ state: Stripes.State, at moment: Moment) {
     let stripe = Stripes.index(of: hash)
@@ -56,9 +45,8 @@ extension Cache {
         guard scope == .whole else { return false }
         if try touchInMemory(key, hash, touched, at: moment, storage) { return true }
         // A commit between the two looks, or one that is under way, may have brought the entry.
-        var hasChanged = false
-        let block = stillInMemory(key, hash, counter, at: moment, &hasChanged)
-        if block == nil && !hasChanged { return false }
+        let copy = memory.peekDuringCommit(key, hash, at: moment)
+        if copy == nil && coherence?.mark(hash) == counter { return false }
         storage.doOwedWork()
         continue
       }

@@ -141,7 +141,8 @@ extension Cache {
     in scope: Tiers, by late: LateWrite?
   ) throws(Failure) -> PutResult? {
     if let late, order.isOvertaken(late, tag: entry.extended.tag) { return .superseded }
-    return try failedCondition(condition, entry.key, hash, at: moment, in: scope)
+    return try failedCondition(
+      condition, entry.key, hash, at: moment, in: scope, inOrder: true)
   }
 
   /// The part in memory of a put whose stripe is held, between `beginPut` and `endPut`.

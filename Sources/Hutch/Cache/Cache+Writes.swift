@@ -147,7 +147,7 @@ extension Cache {
           do throws(Failure) {
             let seen = told.unowned?.version
             if !wantsValue, let seen,
-              try currentVersion(key, hash, at: moment, in: scope) == seen
+              try currentVersion(key, hash, at: moment, in: scope, inOrder: false) == seen
             {
               old = told.take()
             } else {
@@ -200,7 +200,7 @@ extension Cache {
     at moment: Moment, in scope: Tiers, of seen: UInt64?, _ storage: any Storage
   ) throws(Failure) -> WritePlan? {
     do throws(Failure) {
-      let version = try currentVersion(key, hash, at: moment, in: scope)
+      let version = try currentVersion(key, hash, at: moment, in: scope, inOrder: true)
       if version == 0 && seen ?? 0 == 0 {
         // A key without an entry costs no commit. If it has none because of a write that is not
         // committed, this removal is committed too: its answer must hold after a kill, and for

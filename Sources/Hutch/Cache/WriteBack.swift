@@ -14,7 +14,7 @@ import Synchronization
 ///
 /// A read looks into memory, then into the queue, then into the store, as such an entry moves. A
 /// put moves the other way: it replaces an entry of the store by one in memory. A read that may
-/// have missed the entry for that reason looks again (`isNowhere`).
+/// have missed the entry for that reason looks again (`Cache.search`).
 ///
 /// An entry is in one of these states:
 ///
