@@ -80,8 +80,7 @@ extension LogStore {
       found.removeAll()
       try collect(page, from: place, into: &found)
       guard words.load(PageWord.offset(page.number)) == page.word.bits else { continue }
-      var entries = found.entries.elements
-      entries.sort { $0.order < $1.order }
+      found.entries.sort { GrowingArray<WalkPage.Entry>.order($0, $1) { $0.order } }
       var index = 0
       var last: UInt64?
       while index < found.entries.count {

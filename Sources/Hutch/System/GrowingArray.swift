@@ -53,6 +53,23 @@ struct GrowingArray<Element: BitwiseCopyable>: ~Copyable {
     nonmutating set { memory![index] = newValue }
   }
 
+  /// Sorts the elements by a number of theirs, where Swift's own sort traps without memory for its
+  /// buffer. Elements with the same number come in any order.
+  func sort(by comparison: @convention(c) (UnsafeRawPointer?, UnsafeRawPointer?) -> Int32) {
+    guard count > 1, let memory else { return }
+    qsort(memory, count, MemoryLayout<Element>.stride, comparison)
+  }
+
+  /// The answer of a comparison for `sort`.
+  @inline(__always)
+  static func order<Number: Comparable>(
+    _ a: UnsafeRawPointer?, _ b: UnsafeRawPointer?, _ number: (Element) -> Number
+  ) -> Int32 {
+    let a = number(a.unsafelyUnwrapped.assumingMemoryBound(to: Element.self).pointee)
+    let b = number(b.unsafelyUnwrapped.assumingMemoryBound(to: Element.self).pointee)
+    return a < b ? -1 : a == b ? 0 : 1
+  }
+
   /// Removes and returns the last element.
   mutating func popLast() -> Element? {
     guard count > 0 else { return nil }

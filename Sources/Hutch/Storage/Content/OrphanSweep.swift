@@ -88,8 +88,7 @@ struct OrphanSweep: ~Copyable {
       try candidates.append(found[i])
     }
     if folder < 256 && candidates.count < OrphanSweep.mostCandidates { return }
-    var sorted = candidates.elements
-    sorted.sort { $0.name.number < $1.name.number }
+    candidates.sort { GrowingArray<Candidate>.order($0, $1) { $0.name.number } }
     lastRow = 0
     phase = candidates.isEmpty ? (folder < 256 ? .listing : .done) : .reading
   }
