@@ -713,8 +713,9 @@ HUTCH_API hutch_status hutch_get(hutch_cache *cache, const void *key, size_t key
  * hutch_get_into - copy a value into the caller's buffer
  *
  * *size (not NULL) receives the size of the value. If capacity is smaller, the call copies
- * nothing and returns HUTCH_BUFFER_TOO_SMALL. buffer may be NULL if capacity is 0. In all
- * else the call is hutch_get; for small values it is faster. Since 0.1.
+ * nothing and returns HUTCH_BUFFER_TOO_SMALL. buffer may be NULL if capacity is 0. After any
+ * other answer than HUTCH_OK and HUTCH_BUFFER_TOO_SMALL the buffer may have any bytes. In all
+ * else the call is hutch_get, but needs no memory for a value; it is faster. Since 0.1.
  */
 HUTCH_API hutch_status hutch_get_into(hutch_cache *cache, const void *key, size_t key_size,
                                       void *buffer, size_t capacity, size_t *size);

@@ -14,10 +14,11 @@ static inline int hutch_has_wide_vectors(void) { return x86_cpu_active(x86_cpu_A
 
 typedef uint64_t hutch_lanes __attribute__((vector_size(32)));
 
-#define HUTCH_ADD(sum, bytes, secret)                            \
+#define HUTCH_ADD(sum, bytes, secret, copy)                      \
   do {                                                           \
     hutch_lanes part, key;                                       \
     memcpy(&part, bytes, 32);                                    \
+    if (copy) memcpy(copy, &part, 32);                           \
     memcpy(&key, secret, 32);                                    \
     key ^= part;                                                 \
     sum += (key & 0xFFFFFFFF) * (key >> 32);                     \
@@ -33,18 +34,28 @@ typedef uint64_t hutch_lanes __attribute__((vector_size(32)));
 
 // Adds blocks of 16 stripes of 64 bytes to the eight sums, and scrambles them after each
 // (Checksum.swift). The sums must be in registers even if the optimiser optimises for
-// size.
+// size. target: NULL, or where the bytes are copied to; each is loaded once, so the copy is what was
+// summed, whatever becomes of the original meanwhile.
 __attribute__((target("avx2"))) static inline void hutch_add_blocks(
-    void *sums, const void *bytes, size_t blocks, const void *secret) {
+    void *sums, const void *bytes, size_t blocks, const void *secret, void *target) {
   const uint64_t prime = 0x9E3779B1;
   const char *data = bytes, *keys = secret;
+  char *copy = target;
   hutch_lanes low, high;
   memcpy(&low, sums, 32);
   memcpy(&high, (char *)sums + 32, 32);
   while (blocks-- > 0) {
-    for (int stripe = 0; stripe < 16; stripe++, data += 64) {
-      HUTCH_ADD(low, data, keys + 8 * stripe);
-      HUTCH_ADD(high, data + 32, keys + 8 * stripe + 32);
+    if (copy) {
+      for (int stripe = 0; stripe < 16; stripe++, data += 64, copy += 64) {
+        __builtin_prefetch(data + 1536);
+        HUTCH_ADD(low, data, keys + 8 * stripe, copy);
+        HUTCH_ADD(high, data + 32, keys + 8 * stripe + 32, copy + 32);
+      }
+    } else {
+      for (int stripe = 0; stripe < 16; stripe++, data += 64) {
+        HUTCH_ADD(low, data, keys + 8 * stripe, (char *)NULL);
+        HUTCH_ADD(high, data + 32, keys + 8 * stripe + 32, (char *)NULL);
+      }
     }
     HUTCH_SCRAMBLE(low, keys + 128);
     HUTCH_SCRAMBLE(high, keys + 160);
@@ -57,6 +68,6 @@ __attribute__((target("avx2"))) static inline void hutch_add_blocks(
 #else
 static inline int hutch_has_wide_vectors(void) { return 0; }
 static inline void hutch_add_blocks(
-    void *sums, const void *bytes, size_t blocks, const void *secret) {}
+    void *sums, const void *bytes, size_t blocks, const void *secret, void *target) {}
 #endif
 #endif

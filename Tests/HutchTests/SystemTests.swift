@@ -31,6 +31,21 @@ import Testing
   }
 
   @Test(arguments: vectors)
+  func aCopyIsWholeAndHasTheChecksum(count: Int, expected: UInt64) {
+    let original = ChecksumTests.bytes(count)
+    for shift in [0, 1, 40] {
+      var target = [UInt8](repeating: 0xA5, count: shift + count + 64)
+      let sum = original.withUnsafeBytes { bytes in
+        target.withUnsafeMutableBytes { Checksum.copying(bytes, to: $0.baseAddress! + shift) }
+      }
+      #expect(sum == expected)
+      #expect(Array(target[shift..<shift + count]) == original)
+      #expect(target[..<shift].allSatisfy { $0 == 0xA5 })
+      #expect(target[(shift + count)...].allSatisfy { $0 == 0xA5 })
+    }
+  }
+
+  @Test(arguments: vectors)
   func bytesInPiecesHaveTheChecksumOfTheWhole(count: Int, expected: UInt64) {
     var random = Random(seed: testSeed &+ UInt64(count))
     ChecksumTests.bytes(count).withUnsafeBytes { bytes in

@@ -32,10 +32,36 @@ extension Cache {
       if isAll { return found }
     }
     if atOnce { return Look(.wouldBlock) }
+    if scope == .disk { return try lookBelow(key, hash, at: moment, into: buffer, part) }
     guard
       let block = try getFromStorage(key, hash, at: moment, in: scope)
     else { return Look(.notFound) }
     return Look(block, part, into: buffer)
+  }
+
+  /// A look at the disk tier alone: what memory has, and does meanwhile, makes no difference.
+  @inline(never)
+  private func lookBelow(
+    _ key: Bytes, _ hash: UInt64, at moment: Moment, into buffer: UnsafeMutableRawBufferPointer,
+    _ part: Look.Part
+  ) throws(Failure) -> Look {
+    let moment = moment.read
+    return try withStorage { (storage) throws(Failure) in
+      if part == .value && order.staged.isEmpty {
+        switch storage.copy(key, hash, at: moment, into: buffer) {
+        case .copied(let size):
+          var found = Look(.done)
+          found.size = size
+          return found
+        case .absent: return Look(.notFound)
+        case .refused: break
+        }
+      }
+      guard let block = try below(key, hash, at: moment, isAccess: true, storage) else {
+        return Look(.notFound)
+      }
+      return Look(block, part, into: buffer)
+    }
   }
 
   /// Whether there is an entry; no access.

@@ -9,6 +9,16 @@ extension LogStorage {
     return try store.get(key, own(hash, key, in: store), at: moment, isAccess: isAccess)
   }
 
+  func copy(
+    _ key: Bytes, _ hash: UInt64, at moment: Moment, into buffer: UnsafeMutableRawBufferPointer
+  ) -> ValueCopy {
+    guard let store = live, !isBarred(key, hash) else {
+      counters.misses.count()
+      return .absent
+    }
+    return store.copy(key, own(hash, key, in: store), at: moment, into: buffer)
+  }
+
   private func missed(_ isAccess: Bool) -> Block? {
     if isAccess { counters.misses.count() }
     return nil

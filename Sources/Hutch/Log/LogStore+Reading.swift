@@ -49,7 +49,8 @@ extension LogStore {
           let slot = line + i * 8
           let word = SlotWord(SharedWords.load(slot))
           if word.hasTag(of: hash) && word.names {
-            if let seat = seat(of: word.address), let entry = entry(seat, word.address),
+            // The entry's first lines are far from everything else, and asked for at once.
+            if let seat = seat(of: word.address), let entry = entryAhead(seat, word.address),
               entry.key.hasSameBytes(as: key)
             {
               return LogMatch(slot: slot, word: word, page: page, seat: seat, entry: entry)
@@ -81,15 +82,15 @@ extension LogStore {
       var isThere = true
       if match.entry.hasFile {
         isThere = try read(match.entry, into: copy)
+        copy.setChecksum()
       } else {
-        memcpy(copy.value.baseAddress!, match.entry.value.baseAddress!, record.size)
+        copy.copyWithChecksum(match.entry.value)
       }
       if record.extendedSize > 0 {
         memcpy(
           copy.extendedData.baseAddress!, match.entry.extended.baseAddress!,
           record.extendedSize)
       }
-      copy.setChecksum()
       let isSound = isThere && match.entry.isSound(
         hash, by: check, value: copy.checksum, Bytes(copy.extendedData))
       guard isStill(match.seat, match.word.address), isSound || isNamed(match) else { continue }
@@ -102,6 +103,32 @@ extension LogStore {
     }
     if isAccess { counters.misses.count() }
     return nil
+  }
+
+  /// As `get` with an access, into a caller's buffer: no block is made, and a value in the log is
+  /// copied once. What the buffer has afterwards counts only if the value was copied.
+  @_optimize(speed)
+  func copy(
+    _ key: Bytes, _ hash: UInt64, at moment: Moment, into buffer: UnsafeMutableRawBufferPointer
+  ) -> ValueCopy {
+    while let match = live(key, hash, at: moment, isAccess: true) {
+      let entry = match.entry
+      let size = entry.valueSize
+      guard size > 0, size <= buffer.count, !entry.hasFile, entry.codecID == 0 else {
+        return .refused
+      }
+      let checksum = Checksum.copying(entry.value, to: buffer.baseAddress.unsafelyUnwrapped)
+      let isSound = entry.isSound(hash, by: check, value: checksum, entry.extended)
+      guard isStill(match.seat, match.word.address), isSound || isNamed(match) else { continue }
+      guard isSound else {
+        if removeDamaged(match) { continue }
+        break
+      }
+      note(match, at: moment)
+      return .copied(size)
+    }
+    counters.misses.count()
+    return .absent
   }
 
   /// The descriptor of the content file that the newest entry's value is in. Nil: there is no

@@ -52,6 +52,15 @@ extension LogStore {
     return LogEntry.Head(memory(seat, address), address, room: room)
   }
 
+  /// As `entry`, and prefetches what follows the head: the key, and the beginning of the value.
+  @inline(__always)
+  func entryAhead(_ seat: SeatWord, _ address: LogAddress) -> LogEntry.Head? {
+    let start = memory(seat, address)
+    hutch_prefetch(start + LogPages.lineSize)
+    hutch_prefetch(start + 2 * LogPages.lineSize)
+    return entry(seat, address)
+  }
+
   // MARK: with the lock held
 
   /// The next segment behind this one that is there; nil: there is none.

@@ -228,6 +228,14 @@ struct UnownedBlock {
       of: Checksum.xxh3(Bytes(value)), toByteOffset: At.checksum, as: UInt64.self)
   }
 
+  /// Likewise, and fills the value in.
+  func copyWithChecksum(_ value: Bytes) {
+    assert(hasExtension && value.count == size)
+    raw.storeBytes(
+      of: Checksum.copying(value, to: self.value.baseAddress!), toByteOffset: At.checksum,
+      as: UInt64.self)
+  }
+
   var slot: UInt32 {
     @inline(__always) get { load(At.slot, UInt32.self) }
     @inline(__always)

@@ -101,12 +101,13 @@ extension Block {
     record.setSizes(of: extended)
     if wantsChecksum { record.checksum = 1 }
     let block = try allocate(key: key, record: record)
-    if value.count > 0 {
+    if wantsChecksum {
+      block.unowned.copyWithChecksum(value)
+    } else if value.count > 0 {
       block.unowned.value.baseAddress!
         .copyMemory(from: value.baseAddress!, byteCount: value.count)
     }
     if extended.count > 0 { extended.copy(to: block.unowned.extendedData) }
-    if wantsChecksum { block.unowned.setChecksum() }
     return block
   }
 }

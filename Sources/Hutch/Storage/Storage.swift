@@ -76,6 +76,13 @@ protocol Storage: AnyObject {
     _ key: Bytes, _ hash: UInt64, at moment: Moment, isAccess: Bool
   ) throws(Failure) -> Block?
 
+  /// Like `get` with an access, but copies the value into the buffer of a caller that needs no block.
+  /// `refused`: the caller calls `get`, which counts the access. If the value was not copied, the
+  /// buffer may have any bytes.
+  func copy(
+    _ key: Bytes, _ hash: UInt64, at moment: Moment, into buffer: UnsafeMutableRawBufferPointer
+  ) -> ValueCopy
+
   /// Like `get` with an access for each of the keys 0..<count; the store reads the small ones
   /// together. `found` is called once per index, in order, with no lock of the store held: with the
   /// entry, with nil, or with the failure to read it. `key` gives a key and its hash; it
@@ -228,6 +235,9 @@ protocol Storage: AnyObject {
 /// Defaults for the optional parts of a store.
 extension Storage {
   func prefetch(_ hash: UInt64, _ part: PrefetchedPart) {}
+  func copy(
+    _ key: Bytes, _ hash: UInt64, at moment: Moment, into buffer: UnsafeMutableRawBufferPointer
+  ) -> ValueCopy { .refused }
   func prepare(_ entry: UnownedBlock, _ form: inout ValueForm?) {}
 
   // For a store that commits at once.
@@ -328,6 +338,16 @@ struct StorageSharing {
   /// Selected by the store's hash of keys.
   let counters: CoherenceCounters
   let nextVersion: UnsafeMutablePointer<Atomic<UInt64>>
+}
+
+/// What came of `Storage.copy`.
+enum ValueCopy {
+  /// The value's size.
+  case copied(Int)
+  case absent
+  /// The value does not fit, or what is stored is not the value itself, or the store has no way to
+  /// do this.
+  case refused
 }
 
 /// What `Storage.prefetch` is to prefetch.
