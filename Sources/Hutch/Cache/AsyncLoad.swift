@@ -1,10 +1,10 @@
 /// hutch_load as a task.
 ///
-/// The task looks for the value in its key's order, and takes part in a load if there is none;
-/// what was submitted for the key after it does not wait for that load. The task that leads runs
-/// the loader on a worker. Every other is parked: it takes no place of the queue's width until the
-/// flight changes or its time is over, and then looks again. A loader may also return at once and
-/// have its answer given from elsewhere; then the task that leads is parked too.
+/// The task looks for the value in its key's order, and takes part in a load if there is none.
+/// Tasks that were submitted for the key after it do not wait for that load. The leader's task runs
+/// the loader on a worker. The other tasks are parked: such a task takes no place of the queue's
+/// width until the flight changes or its time is over, and then looks again. A loader may also
+/// return at once, with its answer to come from elsewhere; then the leader's task is parked too.
 final class LoadWork {
   let loader: Cache.Loader
   let context: UnsafeMutableRawPointer?

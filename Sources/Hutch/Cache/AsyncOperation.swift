@@ -209,7 +209,7 @@ extension UnsafeMutablePointer where Pointee == AsyncOperation {
   }
 
   /// Before the work: `other`, of the same kind and identifier, is done with this one; of two
-  /// trims it is the stronger. After it: what came of the other came of this one.
+  /// trims the stronger one is done. After the work: this one gets the result of the other.
   func merge(_ other: UnsafeMutablePointer<AsyncOperation>) {
     if other.pointee.isDone {
       pointee.removed = other.pointee.removed

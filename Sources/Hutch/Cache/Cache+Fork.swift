@@ -32,16 +32,16 @@ extension Cache {
   /// end: the tiers, and the host's functions.
   func makeForChild() throws(Failure) -> Cache {
     let isLeftNow = storage != nil && fork.preparation == .memory
-    let isStorageLeft = isLeftNow || life.isStorageLeft
+    let storageBelongsToParent = isLeftNow || life.storageBelongsToParent
     let cache = Cache(
-      memory, storage, clock, settings, memoryLimits, isStorageLeft ? nil : coherence,
-      try Lifecycle(isAsleep: storage != nil, isStorageLeft: isStorageLeft),
+      memory, storage, clock, settings, memoryLimits, storageBelongsToParent ? nil : coherence,
+      try Lifecycle(isAsleep: storage != nil, storageBelongsToParent: storageBelongsToParent),
       try parts.makeForChild(memory, clock, values))
     cache.openings = openings
     cache.hasTaggedObjects.store(
       hasTaggedObjects.load(ordering: .relaxed), ordering: .relaxed)
     storage?.beginInChild(isPrepared: fork.preparation == .whole, observer: cache)
-    if isStorageLeft { memory.share(nil) }
+    if storageBelongsToParent { memory.share(nil) }
     memory.openHits()
     memory.unlockAll(inChild: true)
     unlockWrites()

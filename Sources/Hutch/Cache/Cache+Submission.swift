@@ -69,7 +69,7 @@ extension Cache {
     } else {
       order.stripes.lock(stripe)
     }
-    if put.plan.store == .removeIfThere && isFamily {
+    if put.plan.store == .removeIfThere && defersNothing {
       // A fork came after the plan was made. The listener has been told of this put already.
       order.stripes.unlock(stripe)
       put.plan = WritePlan(.through)

@@ -10,9 +10,9 @@ import Synchronization
 /// steps.
 ///
 /// Reads take no lock here: memory first, then the store, which shows submitted writes
-/// before they are committed. What was found in the store is promoted into memory under the
-/// stripe, by try-lock, and only if no write of the stripe was under way or came meanwhile:
-/// no promotion is fine, a stale one is not. The record travels whole.
+/// before they are committed. An entry that was found in the store is promoted into memory under
+/// the stripe, by try-lock, and only if no write of the stripe was under way or came meanwhile:
+/// a promotion may be left out, and must not be stale. The record travels whole.
 ///
 /// Failure. If the store cannot take a put, memory keeps the value (HUTCH_PARTIAL) and the
 /// store bars the key, so that no older value comes back from it. If memory does not take a
@@ -28,7 +28,7 @@ import Synchronization
 ///   gate                       no lock, a count of calls that use the store: to enter it may be to
 ///                              wait for the end of a fork
 ///   review's lock              one slice of the review of memory (BackedReview)
-///   limitsChange               one change of limits; what it evicts is committed under it
+///   limitsChange               one change of limits; its evictions are committed under it
 ///   limitsLock                 the limits of memory, for a moment
 ///   stripes, ascending         the order of writes; a promotion tries, and does without
 ///   loads | task queue         under a stripe, or under none; then a group's, a port's
@@ -63,8 +63,8 @@ final class Cache {
   /// fork may set it, while no call uses the store.
   private(set) var coherence: CoherenceCounters?
   /// The sharing is not SHARED, and there is `coherence` all the same, because of a fork or of the
-  /// store: what would be written on eviction is written at once.
-  private(set) var isFamily = false
+  /// store: an entry that is to be written on eviction is written at once.
+  private(set) var defersNothing = false
   /// Of Forking, under the roster's lock.
   var fork = Forking.Stage()
   /// The registry's, under its lock: how many openings there are.
@@ -96,7 +96,7 @@ final class Cache {
     self.settings = settings
     memoryLimits = limits
     self.coherence = coherence
-    isFamily = coherence != nil && !settings.isShared
+    defersNothing = coherence != nil && !settings.isShared
     self.life = life
     self.parts = parts
     self.parts.belong(to: identity, drainsReleases: settings.drainsReleases)
@@ -134,7 +134,7 @@ final class Cache {
   /// The store may be shared from here on. Every lock of memory is held, no call uses the store.
   func followSharing() {
     guard coherence == nil, let sharing = storage?.sharing else { return }
-    isFamily = true
+    defersNothing = true
     coherence = sharing.counters
     memory.share(sharing.counters)
     versions.share(sharing.nextVersion)

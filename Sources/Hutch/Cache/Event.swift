@@ -50,7 +50,7 @@ class Event {
   // The lane's, under its lock.
 
   enum State {
-    /// Not yet known whether it happens; what comes after it waits.
+    /// It is not known yet whether it happens; the events after it wait.
     case pending
     case ready
     /// Told, or not to be told.

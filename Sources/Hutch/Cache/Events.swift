@@ -144,8 +144,8 @@ final class Events {
     return events
   }
 
-  /// Moves the listener, the logger and the directory's name here: what waits to be told is the
-  /// parent's.
+  /// Moves the listener, the logger and the directory's name here. Events that wait to be delivered
+  /// stay the parent's.
   func takeOver(_ old: Events) {
     place.takeOver(old.place)
     logger.takeOver(old.logger)

@@ -21,8 +21,8 @@ import Synchronization
 ///   3 per cache             limitsChange, limitsLock, then all stripes
 ///   4 per cache             the locks of the memory tier's shards, ascending; then the store's,
 ///                           which gives up what the process has only once (Storage.prepareFork)
-/// PARENT   lets go of the locks and ends the pause. What a store has given up it gets again when
-///          it is next needed.
+/// PARENT   unlocks, and ends the pause. The store opens again what it closed, when that is next
+///          needed.
 /// CHILD    the same; and each cache is a new one over the same tiers (`makeForChild`), with new
 ///          parts in place of those that threads of the parent have left. From here on the two are
 ///          as two processes that share the directory: the memory of each answers for a key until
@@ -160,7 +160,7 @@ enum Forking {
         return
       }
       cache.place?._withUnsafeGuaranteedRef { $0.replace(with: child) }
-      Process.setOwner(cache.identity, to: child.life.isStorageLeft ? nil : child.identity)
+      Process.setOwner(cache.identity, to: child.life.storageBelongsToParent ? nil : child.identity)
       child.fork.next = kept
       kept = Unmanaged.passUnretained(child)
     }

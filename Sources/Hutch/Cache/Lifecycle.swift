@@ -27,18 +27,18 @@ struct Lifecycle: ~Copyable {
   /// How many openings are being closed. Relaxed: each is counted by the thread that closes it.
   let closing = Atomic<Int>(0)
   /// In the child of a fork: the store is the parent's alone.
-  let isStorageLeft: Bool
+  let storageBelongsToParent: Bool
   /// Relaxed: the thread that resets it acts on it.
   private let asleep: Atomic<Bool>
   /// Whether the work in the background has been started. Relaxed: to start it twice does nothing.
   private let started = Atomic<Bool>(false)
 
-  init(isAsleep: Bool = false, isStorageLeft: Bool = false) throws(Failure) {
+  init(isAsleep: Bool = false, storageBelongsToParent: Bool = false) throws(Failure) {
     let gate = try Gate()
     let maintenanceLock = try Lock()
     self.gate = gate
     self.maintenanceLock = maintenanceLock
-    self.isStorageLeft = isStorageLeft
+    self.storageBelongsToParent = storageBelongsToParent
     asleep = Atomic(isAsleep)
   }
 
@@ -91,7 +91,7 @@ extension Cache {
 
   @inline(never)
   private func awakenNow() {
-    guard life.wake(), !life.isStorageLeft else { return }
+    guard life.wake(), !life.storageBelongsToParent else { return }
     storage?.awaken()
     try? startMaintenance()
   }

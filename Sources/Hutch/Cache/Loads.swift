@@ -196,7 +196,7 @@ final class Loads {
     flight.previousActive = nil
   }
 
-  // MARK: what becomes of a flight, with the lock held
+  // MARK: the end of a flight, with the lock held
 
   /// The loading leads from here on.
   func giveLead(of flight: Flight, to loading: Loading, at now: Int64) {
@@ -225,7 +225,7 @@ final class Loads {
   /// Gives up the lock, and has the tasks resumed that are to be.
   func letGo() {
     while let loading = woken {
-      // Of a loading that is here the task has not ended. It may as soon as the lock is free.
+      // The task of a listed loading has not ended. It may end as soon as the lock is free.
       let (queue, task) = loading._withUnsafeGuaranteedRef { loading in
         loading.unpark()
         loading.task!.retain()
@@ -386,7 +386,7 @@ final class Loads {
     return loading.stage == .active
   }
 
-  // MARK: what happens to the cache
+  // MARK: clears and the end of the cache
 
   /// An opening has been closed: its loadings that wait return, and its loadings that lead lose the
   /// lead.

@@ -48,7 +48,7 @@ final class Flight {
   var participants = 0
   /// Made for the first thread that waits.
   var changed: Condition?
-  /// Those whose tasks are parked until something changes. Not counted references.
+  /// The loadings whose tasks are parked until the flight changes. Not counted references.
   var parked: Unmanaged<Loading>?
   /// Loadings whose parent led this flight. Not counted references.
   var children: Unmanaged<Loading>?
@@ -114,8 +114,8 @@ final class Flight {
   }
 }
 
-/// One caller's part in a flight: what a host's `hutch_loading` is. Protected by the lock of the
-/// loads, but for what is fixed.
+/// One caller's part in a flight; a host's `hutch_loading` refers to it. Protected by the lock of
+/// the loads, but for the fields that are fixed.
 final class Loading {
   enum Stage {
     /// Waits or leads.

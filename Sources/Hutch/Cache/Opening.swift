@@ -108,7 +108,7 @@ final class Opening {
     cache.life.closing.wrappingAdd(1, ordering: .relaxed)
     cache.loads.noteClose(of: self)
     let deadline = Deadline(after: cache.settings.closeDeadline)
-    // Before the registry's lock is taken: what runs may open and close.
+    // Before the registry's lock is taken: the functions of the host that run may open and close.
     let isOver = cache.tasks.end(tasks, by: deadline)
     var failure: Failure?
     if !isOver {
@@ -439,7 +439,7 @@ final class Handle {
   @inline(__always)
   func check() throws(Failure) {
     try opening.check()
-    if scope == .disk && opening.cache.life.isStorageLeft { throw opening.refusal }
+    if scope == .disk && opening.cache.life.storageBelongsToParent { throw opening.refusal }
   }
 
   /// The parent of this process lets go of the references that it holds.

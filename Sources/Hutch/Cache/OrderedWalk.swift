@@ -4,8 +4,8 @@ import CSystem
 /// accesses, either way; no lock and no read transaction is held between its steps.
 ///
 /// No tier keeps its entries in such an order, but for the store's order of writes, which a view
-/// of the disk tier uses as it is. Else the walk looks through all entries and keeps those that
-/// come next, as many as there is room for; when it has handed them out, it looks again.
+/// of the disk tier uses as it is. Else the walk looks through all entries and keeps the next ones,
+/// as many as there is room for; when it has returned them, it looks again.
 ///
 /// An entry's rank is its time, then its version, so no two entries have the same rank. Each page
 /// begins behind the last rank of the page before. An entry that exists throughout the walk and

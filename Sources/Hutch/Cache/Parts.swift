@@ -4,9 +4,9 @@ import Synchronization
 ///
 /// The child of a fork has a copy of the parent's parts as the parent's threads left them, in the
 /// middle of a change or with a lock held, and has none of these threads. It leaves the copy alone
-/// for ever, does not free it, and makes new parts. So no part is ever reset: what `makeForChild`
-/// does not name is new in the child. A part has no counted reference to a tier, the clock or the
-/// codec: the copy in the child would keep them alive for ever.
+/// for ever, does not free it, and makes new parts. So no part is ever reset: a field that
+/// `makeForChild` does not name is new in the child. A part has no counted reference to a tier, the
+/// clock or the codec: the copy in the child would keep them alive for ever.
 struct Parts: ~Copyable {
   /// The order of writes.
   let order: WriteOrder

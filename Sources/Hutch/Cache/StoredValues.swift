@@ -17,9 +17,9 @@ struct StoredValues {
 
   // MARK: writing
 
-  /// A prepared put of an entry, or of a block with what the codec has made of the value. The caller
-  /// keeps the entry and the form, which may be made here. If the codec fails, the put will remove
-  /// what the store has. No lock is held.
+  /// A prepared put of an entry, or of a block with what the codec has made of the value. The
+  /// caller keeps the entry and the form, which may be made here. If the codec fails, the put will
+  /// remove what the store has. No lock is held.
   func put(
     _ entry: UnownedBlock, _ hash: UInt64, _ form: inout ValueForm?, to storage: any Storage
   ) -> StoreWrite {
@@ -65,8 +65,8 @@ struct StoredValues {
     codec == nil && files.keepsInFile(size)
   }
 
-  /// True if the store's limits allow an entry with a value of this size, as far as can be told:
-  /// what a codec makes of it is not known.
+  /// True if the store's limits allow an entry with a value of this size. With a codec the answer
+  /// is a guess, since the size of its output is not known.
   func isTaken(
     key: Int, size: Int, extended: Int, tag: Int, by files: any FileStorage
   ) -> Bool {

@@ -26,8 +26,8 @@ import Synchronization
 ///               what a read could find
 ///
 /// From a word that it has read before, a reader learns:
-///   pending is 0, and the word is the same now   nothing of the stripe has changed: what the
-///                                                 store gave may be promoted
+///   pending is 0, and the word is the same now   nothing of the stripe has changed: the store's
+///                                                 entry may be promoted
 ///   bit 24 is set                                 memory may be newer than the store: wait for
 ///                                                 the lock, once, before the store is read
 ///   the bits from 24 up are the same now          no write has been submitted in between: that

@@ -2,9 +2,9 @@ import Synchronization
 
 /// Writing on eviction: a put goes into memory, and on disk when memory gives the entry up.
 ///
-/// Such an entry is dirty: memory alone has it, and owes it to the store. What the store had of
-/// the key is removed before the put returns, so a kill loses the entry and brings no older value
-/// back. While it is dirty, the store has nothing that a read would see.
+/// Such an entry is dirty: memory alone has it, and owes it to the store. The store's older entry
+/// of the key is removed before the put returns, so a kill loses the entry and brings no older
+/// value back. While the entry is dirty, the store has nothing of the key that a read would see.
 ///
 /// An entry that leaves is staged under the lock of its shard (`stage`), so there is no moment at
 /// which no tier has it. It waits in `queue`, where reads find it, until it is written (`write`):
@@ -23,9 +23,9 @@ import Synchronization
 ///   neither             memory alone has it, and owes it to no store
 ///   dirty and backed    impossible
 ///
-/// The caller of a function here is inside the gate and holds no lock, unless the function's comment
-/// says otherwise. LOCKS, in this order: those of the write order, of a shard, of the queue
-/// (Cache.swift).
+/// The caller of a function here is inside the gate and holds no lock, unless the function's
+/// comment says otherwise. LOCKS, in this order: those of the write order, of a shard, of the
+/// queue (Cache.swift).
 final class WriteBack {
   /// The three belong to the cache, which lives longer than its parts. The references are not
   /// counted: the child of a fork leaves this object behind, and frees memory, clock and codec all
@@ -184,7 +184,7 @@ final class WriteBack {
       if put.result.outcome != .stored { dropLost(staged.entry, put.hash) }
     }
     for staged in batch { order.stripes.endWrite(Stripes.index(of: staged.hash)) }
-    queue.finish(ticket, batch.count)
+    queue.endBatch(ticket, batch.count)
     return true
   }
 
@@ -196,13 +196,13 @@ final class WriteBack {
       let ticket = queue.take(before: .max, into: &rest)
       if rest.isEmpty { return }
       for staged in rest { queue.drop(staged) }
-      queue.finish(ticket, rest.count)
+      queue.endBatch(ticket, rest.count)
       rest = []
     }
   }
 
-  /// The store has not taken a write that it has shown: what memory has of it is memory's alone.
-  /// The stripe is taken, since a touch that has seen the write in the store puts its copy under it.
+  /// The store has not taken a write that it has shown: memory's copy is memory's alone. The stripe
+  /// is taken, since a touch that has seen the write in the store puts its copy under it.
   func noteRefusal(_ key: Bytes, _ hash: UInt64, _ version: UInt64, isDirty: Bool = false) {
     let stripe = Stripes.index(of: hash)
     order.stripes.lock(stripe)

@@ -88,8 +88,8 @@ final class WriteBackQueue {
   var isDue: Bool { due.load(ordering: .relaxed) }
 
   /// The number of entries that are submitted and not known to be committed, those that memory
-  /// keeps included. They count neither as memory's alone nor as the store's. For a moment after its
-  /// commit an entry is counted twice rather than not at all.
+  /// keeps included. They count neither as memory's alone nor as the store's. For a moment after
+  /// its commit an entry is counted twice rather than not at all.
   private let submitted = Atomic<Int>(0)
   var underWay: UInt64 { UInt64(max(0, submitted.load(ordering: .relaxed))) }
 
@@ -154,8 +154,8 @@ final class WriteBackQueue {
     return StagedEntry.Found(block: staged.entry.retained(), accessed: staged.accessed)
   }
 
-  /// The store shows a write of a key: an older entry makes way here, and so does the entry that the
-  /// write itself stores. The stripe is held. True: an entry that had not expired has made way.
+  /// The store shows a write of a key: an older entry makes way here, and so does the entry that
+  /// the write itself stores. The stripe is held. True: an entry that had not expired has made way.
   func makeWay(
     for kind: StoreWrite.Kind, _ key: Bytes, _ hash: UInt64, _ version: UInt64, at moment: Moment,
     under ages: Ages
@@ -174,8 +174,8 @@ final class WriteBackQueue {
     return wasAlive
   }
 
-  /// All stripes are held. `isOfAllTiers`: an entry that memory gives up later with an older version
-  /// is refused.
+  /// All stripes are held. `isOfAllTiers`: an entry that memory gives up later with an older
+  /// version is refused.
   func clear(upTo version: UInt64, isOfAllTiers: Bool) {
     lock.lock()
     if isOfAllTiers { clearedUpTo = version }
@@ -239,7 +239,7 @@ final class WriteBackQueue {
   var position: UInt64 { lock.withLock { added } }
 
   /// Takes the entries that have waited longest, of those that were added before `position`.
-  /// Returns the batch's ticket. Unless the batch is empty the caller owes `finish` with it.
+  /// Returns the batch's ticket. Unless the batch is empty the caller owes `endBatch` with it.
   func take(before position: UInt64, into batch: inout [StagedEntry]) -> UInt64 {
     lock.lock()
     defer { lock.unlock() }
@@ -259,7 +259,7 @@ final class WriteBackQueue {
     return ticket
   }
 
-  func finish(_ ticket: UInt64, _ count: Int) {
+  func endBatch(_ ticket: UInt64, _ count: Int) {
     lock.lock()
     batches.removeAll { $0 == ticket }
     _ = unwritten.wrappingSubtract(count, ordering: .relaxed)

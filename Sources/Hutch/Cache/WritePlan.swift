@@ -16,8 +16,8 @@
 ///   the store out of service
 ///
 ///   (1) A removal from all tiers, in other processes too: their memory tiers may still have copies
-///       of an entry that was evicted from disk and then removed. A removal from the disk tier alone
-///       that finds no entry leaves memory as it is.
+///       of an entry that was evicted from disk and then removed. A removal from the disk tier
+///       alone that finds no entry leaves memory as it is.
 struct WritePlan {
   enum InMemory {
     case value
@@ -91,7 +91,7 @@ extension Cache {
           key: entry.keySize, size: entry.size, extended: entry.extendedSize,
           tag: Int(entry.tagSize), by: $0)
       } ?? true
-    if isFamily || form != nil || !isTaken { return WritePlan(.through, form) }
+    if defersNothing || form != nil || !isTaken { return WritePlan(.through, form) }
     return WritePlan(MemoryTier.charge(of: entry) <= memory.largestCharge ? .onEviction : .disk)
   }
 }

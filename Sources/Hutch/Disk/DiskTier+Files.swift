@@ -117,7 +117,7 @@ extension DiskTier: FileStorage {
   func hold() { committer.withTurn { content.hold() } }
 
   func release() {
-    if members.isLeft { return }
+    if members.belongToParent { return }
     committer.withTurn { content.release(in: place) }
   }
 }

@@ -226,7 +226,7 @@ extension DiskTier {
   /// Tries to open the directory again, at its path. True if the tier is up; the writer lock
   /// is not held.
   func reopen() -> Bool {
-    if members.isLeft { return false }
+    if members.belongToParent { return false }
     let isBack = committer.withTurn { () -> Bool in
       committer.detach()
       guard !isUp else { return false }

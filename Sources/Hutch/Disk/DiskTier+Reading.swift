@@ -222,7 +222,7 @@ extension DiskTier {
   var owesWork: Bool { foundDamage.load(ordering: .relaxed) }
 
   func doOwedWork() {
-    if members.isLeft { return }
+    if members.belongToParent { return }
     foundDamage.store(false, ordering: .relaxed)
     // Every transaction removes barred rows; a removal that fails is tried again later.
     let barrier = QueuedWrite()

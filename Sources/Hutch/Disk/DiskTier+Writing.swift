@@ -64,7 +64,7 @@ extension DiskTier {
 
   func write(_ write: inout StoreWrite) {
     guard isNeeded(write) else { return }
-    if members.isLeft {
+    if members.belongToParent {
       write.result.failure = downFailure
       if write.kind == .put { write.result.outcome = .failed }
       return
@@ -99,7 +99,7 @@ extension DiskTier {
   }
 
   func flush(at moment: Moment) throws(Failure) {
-    if members.isLeft { throw downFailure }
+    if members.belongToParent { throw downFailure }
     let barrier = QueuedWrite()
     queue.submit(barrier)
     while queue.waitOrLead(for: barrier) { committer.lead() }

@@ -133,7 +133,7 @@ import Synchronization
 /// States. `up` (Service) is read without a lock; the others are under the writer lock: `manifest`
 /// (Committer), and the rest in Membership.
 ///
-///              up     manifest  isAsleep  hasParentsState  isLeft
+///              up     manifest  isAsleep  hasParentsState  belongToParent
 ///     up       true   open      false     false            false
 ///     asleep   true   nil       true      either           false
 ///     down     false  either    either    either           false

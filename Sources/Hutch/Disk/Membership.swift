@@ -31,7 +31,7 @@ final class Membership {
   /// The tier is a child's copy that has had no turn yet.
   private(set) var hasParentsState = false
   /// The tier is a child's copy without a part in the directory.
-  private(set) var isLeft = false
+  private(set) var belongToParent = false
   /// The lock's open file that was made for a child; -1: none. Of the thread that forks.
   private var forChild: Int32 = -1
   /// Of the lock's open files; -1: none. A child without a part closes them. Release when they
@@ -247,6 +247,6 @@ final class Membership {
     canShare.store(false, ordering: .relaxed)
     isAsleep = false
     hasParentsState = false
-    isLeft = true
+    belongToParent = true
   }
 }

@@ -123,7 +123,7 @@ struct LogEntry {
     }
 
     private var fileSize: Int { Int(max(0, min(field(.fileSize), LogFile.largest))) }
-    /// What the entry takes of the disk: the content file's blocks too.
+    /// The bytes of the disk that the entry occupies, the content file's blocks included.
     var charge: UInt64 {
       let own = units &* UInt64(LogFormat.unit)
       return hasFile ? own &+ LogFile.charge(fileSize) : own
@@ -158,7 +158,7 @@ struct LogEntry {
       return record
     }
 
-    /// Notes when the entry was read: once a second is enough, but for one whose idle time counts.
+    /// Notes when the entry was read: once a second is enough, unless it has a time to idle.
     @inline(__always)
     func noteAccess(at time: Int64, isIdling: Bool) {
       let now = Access.word(address, time, roundsUp: isIdling)
@@ -271,9 +271,9 @@ struct LogEntry {
   }
 }
 
-/// What an entry's bytes are checked by: a sum that somebody without the directory's secrets
-/// cannot make, of the key's keyed hash, the record, and XXH3 of value and extended data. The
-/// entry's address is no part of it, so an entry may be moved without being read.
+/// The check of an entry's bytes: a sum of the key's keyed hash, the record, and XXH3 of value and
+/// extended data. A program without the directory's secrets cannot make it. The entry's address is
+/// no part of it, so an entry may be moved without being read.
 struct LogCheck {
   let secrets: (UInt64, UInt64, UInt64, UInt64)
 

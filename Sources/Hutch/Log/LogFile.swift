@@ -61,8 +61,8 @@ final class LogDeadFiles {
 
 // With the lock held.
 extension LogStore {
-  /// The entry's content file, if it has one, is nobody's once the change under way is committed.
-  /// It is counted before that, and deleted after it.
+  /// No entry names the entry's content file, if it has one, once the change under way is
+  /// committed. The file is counted before that, and deleted after it.
   func loseFile(of entry: LogEntry.Head) {
     guard let file = entry.file else { return }
     noteLoose(1)

@@ -1,6 +1,6 @@
 /// Where things are in the file `index`, in bytes. A line is 64 bytes.
 enum IndexAt {
-  // What a directory is; written once, before the file has its name.
+  // The format and the size of a directory; written once, before the file has its name.
   static let magic = 0
   /// The format, and above its 32 bits the segments' size: 2^n units.
   static let format = 8
@@ -18,17 +18,17 @@ enum IndexAt {
   static let clean = 96
 
   /// How many content files no entry names, of all processes: those on their way to an entry, and
-  /// those that an entry has lost and that are still to be deleted. What a process that dies leaves
-  /// here is for the next opening without others (`LogSweep`). Changed without the lock.
+  /// those that an entry has lost and that are still to be deleted. The files of a process that
+  /// dies are left to the next opening that is alone (`LogSweep`). Changed without the lock.
   static let loose = 104
 
-  // A line of its own, for it is written all the time.
+  // In a cache line of its own, since it is written all the time.
   static let lock = 128
 
   // The state, changed with the lock held.
   /// Where the next entry goes; 0: there is no active segment.
   static let head = 256
-  /// What has a lower address has been cleared.
+  /// Entries with lower addresses have been cleared.
   static let floor = 264
   /// The number of the next segment.
   static let next = 272

@@ -8,8 +8,8 @@ import Synchronization
 /// before. Process numbers are never used: containers that share a directory do not share them.
 ///
 ///     byte 8        held while a directory is being opened or closed
-///     byte 9        for reading by everybody who has it open; for writing by an opening that keeps
-///                   others out, and its forked children, through an open file of their own
+///     byte 9        for reading by each process that has it open; for writing by an opening that
+///                   keeps others out, and its forked children, through an open file of their own
 ///     byte 16 + n   of the process with the number n
 ///
 /// The bytes below are the SQLite store's (Disk/WriterLock.swift); byte 0, its turn, is held for as
@@ -22,7 +22,7 @@ final class LogMember {
   private static let opening: Int64 = 8
   private static let presence: Int64 = 9
   private static let members: Int64 = 16
-  /// How long an opening or closing of somebody else's is waited for, in nanoseconds.
+  /// How long an opening waits for another process's opening or closing, in nanoseconds.
   private static let patience: Int64 = 10_000_000_000
 
   private let file: Descriptor
@@ -118,7 +118,7 @@ final class LogMember {
     return hutch_ofd_first(file.number, &lock) == 0
   }
 
-  /// Takes a number. `keepsOthersOut`: nobody has the directory open, nor will.
+  /// Takes a number. `keepsOthersOut`: no other process has the directory open, or will have.
   func join(keepsOthersOut: Bool = false) throws(Failure) {
     let kind = Int16(keepsOthersOut ? F_WRLCK : F_RDLCK)
     guard hutch_ofd_lock_byte(common.number, kind, LogMember.presence, 0) == 0 else {
@@ -140,7 +140,8 @@ final class LogMember {
 
   /// In the child of a fork: a number of its own, on an open file of its own. The parent's open
   /// file, which the child has inherited, would say that the parent lives for as long as the child
-  /// does; it is let go last, so that one of the two always says that somebody is there.
+  /// does. It is closed last, so that at each moment one of the two files shows that a process has
+  /// the directory open.
   func beginInChild(_ directory: Directory) throws(Failure) {
     let own = try LogMember(directory)
     try own.takeNumber()
@@ -160,7 +161,7 @@ final class LogMember {
       || hutch_ofd_is_locked(file.number, LogMember.members + Int64(other)) != 0
   }
 
-  /// Does not have the directory open any more. Nobody opens or closes it meanwhile.
+  /// The process no longer has the directory open. No other process opens or closes it meanwhile.
   func leave() {
     if number > 0 { give(LogMember.members + Int64(number)) }
     // An exclusive opening's forked children have this in common with it: it goes with the last.
@@ -186,21 +187,22 @@ final class LogMember {
   }
 }
 
-/// The lock of whoever writes, in the index itself, so that it is one exchange of a word to take
-/// it: an incarnation and a member's number, 0 if it is free; beside it, how many wait.
+/// The writers' lock, a word in the index, so that one exchange locks it. The word has an
+/// incarnation and a member's number; 0: the lock is free. The word beside it has the number of
+/// waiters.
 ///
 /// It protects the state in the index's head, the log above the head, and every page and segment
 /// that is not in force. It is the last lock of all: nothing is called while it is held. Readers
 /// never take it.
 ///
-/// A holder that died is found by who waits: once a millisecond it asks the kernel whether the
-/// holder lives. The lock goes from the dead to the asker in one exchange, then the dead one's
-/// operation is completed (RedoRecord). An exchange that was prepared for a dead holder cannot
-/// rob a new process with the same number, which has another incarnation.
+/// A waiter asks the kernel once a millisecond whether the holder lives. If the holder has died,
+/// the waiter becomes the holder in one exchange, and completes the operation of the dead process
+/// (RedoRecord). An exchange that was prepared for a dead holder cannot take the lock from a new
+/// process with the same number, which has another incarnation.
 ///
 /// A holder that is stopped (SIGSTOP) lives, so its lock cannot be taken over. A caller without a
-/// deadline of its own waits 5 s for it, which is longer than any operation. Once a wait for a holder
-/// has ended so, the next ones for the same holder take 20 ms (`LogMember.stopped`).
+/// deadline of its own waits 5 s for it, which is longer than any operation. Once a wait for a
+/// holder has ended so, the next ones for the same holder take 20 ms (`LogMember.stopped`).
 struct LogLock {
   private let held: UnsafeMutablePointer<Atomic<UInt32>>
   private let words: SharedWords
@@ -225,7 +227,8 @@ struct LogLock {
     let begun = incarnations[member.number].wrappingAdd(1, ordering: .relaxed).newValue
     CrashPoint.pass()
     own = begun << 8 | UInt32(member.number)
-    // What an earlier process with this number left: nobody else asks for it now.
+    // An earlier process with this number may have died with the lock. No other process asks for
+    // it.
     let left = held.pointee.load(ordering: .acquiring)
     if left & 0xFF == UInt32(member.number) && takeOver(from: left) { release() }
   }
@@ -260,7 +263,7 @@ struct LogLock {
     held.pointee.store(0, ordering: .releasing)
     CrashPoint.pass()
     hutch_compiler_fence()
-    // Somebody who goes to sleep in these few nanoseconds is missed, and sleeps a millisecond.
+    // A waiter that goes to sleep in these few nanoseconds is not woken, and sleeps a millisecond.
     if waiters.pointee.load(ordering: .relaxed) != 0 { hutch_futex_wake_shared(held) }
   }
 
@@ -270,7 +273,7 @@ struct LogLock {
       hutch_spin_pause()
       if held.pointee.load(ordering: .relaxed) == 0 && take() { return true }
     }
-    // One that dies while it waits leaves the number too high, and others wake in vain.
+    // A process that dies while it waits leaves the number too high, and others wake in vain.
     waiters.pointee.wrappingAdd(1, ordering: .acquiringAndReleasing)
     defer { waiters.pointee.wrappingSubtract(1, ordering: .relaxed) }
     let end = end ?? Deadline(after: patience(with: held.pointee.load(ordering: .relaxed)))

@@ -21,10 +21,9 @@ enum LogPages {
 
 /// The page that has the slots of a key, as the page table said.
 ///
-/// Page number n of level l has the keys whose hash ends with the l bits of n. Where it is
-/// divided, it keeps those with one more bit that is 0, and page n + 2^l, which there was not
-/// before, has the others. So of the pages that a hash could lead to, the one of the highest
-/// level that there is has the key.
+/// Page number n of level l has the keys whose hash ends with the l bits of n. When the page is
+/// divided, it keeps the keys whose next bit is 0, and the new page n + 2^l has the others. So of
+/// the pages that a hash could lead to, the existing page of the highest level has the key.
 struct SlotPage {
   let number: Int
   let word: PageWord
@@ -97,7 +96,7 @@ extension LogStore {
     return nil
   }
 
-  /// What a slot is to say that says nothing any more: unused, unless a lookup has to go on to an
+  /// The word of a slot that no longer names an entry: unused, unless a lookup has to go on to an
   /// entry behind its bucket.
   func emptied(_ slot: UnsafeMutableRawPointer, _ page: SlotPage) -> SlotWord {
     let bucket = (slot - page.base) / LogPages.lineSize

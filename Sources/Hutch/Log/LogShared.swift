@@ -1,9 +1,9 @@
 import CSystem
 import Synchronization
 
-/// What the processes that have a directory open tell each other's memory tiers: a part of the
-/// index, which stays at one place in a process's memory while its store moves to another
-/// directory.
+/// The words by which the processes that have a directory open keep each other's memory tiers
+/// coherent: a part of the index. It stays at one place in a process's memory while its store moves
+/// to another directory.
 ///
 ///      0  secrets of the hash that leads to the counters, four
 ///     64  the next version
@@ -58,11 +58,12 @@ final class LogShared {
   /// A forked child will have the directory open, too.
   func noteOthers() { members.pointee.store(2, ordering: .releasing) }
 
-  /// Nobody else has it open, nor opens it at this moment.
+  /// No other process has the directory open, or opens it at this moment.
   func noteAlone() { members.pointee.store(1, ordering: .releasing) }
 
-  /// Becomes the part of an index. Who is alone brings along what its memory tier goes by; who is
-  /// not must find that there. The directory is being opened.
+  /// Becomes the part of an index. A process that is alone copies the counters and the secrets of
+  /// its memory tier there; a process that is not alone must find its secrets there. The directory
+  /// is being opened.
   func attach(_ index: Int32, isAlone: Bool) throws(Failure) {
     let before = secrets
     let version = nextVersion.pointee.load(ordering: .relaxed)
@@ -96,10 +97,10 @@ final class LogShared {
   }
 }
 
-/// What a write changes of the counters by which other memory tiers know that their copies are
-/// stale: the key's is odd while the write is carried out, and has another even number after it.
-/// With the lock held. Whoever takes the lock from the dead completes the step, so a kill leaves no
-/// copy that seems to count.
+/// The counters by which other memory tiers know that their copies are stale. A write makes its
+/// key's counter odd while it is carried out; afterwards the counter has another even number. With
+/// the lock held. The process that takes the lock over from a dead holder completes the step, so a
+/// kill leaves no stale copy that seems to be valid.
 struct LogMarks {
   static let all = UInt64.max
 
@@ -114,8 +115,8 @@ struct LogMarks {
       to: Atomic<UInt32>.self) + index
   }
 
-  /// Whether another process may have copies. Who comes sets this, and then waits for the lock
-  /// once, before it has any.
+  /// True if another process may have copies. A process that comes sets this, then waits for the
+  /// lock once, before it has any.
   @inline(__always)
   var hasOthers: Bool {
     (words.base + (IndexAt.shared + LogShared.members)).assumingMemoryBound(
@@ -151,7 +152,7 @@ struct LogMarks {
     words.store(IndexAt.marking, 0)
   }
 
-  /// All that are even, or odd. Each is its own business, so a kill is tried now and then.
+  /// Steps each counter that is even, or odd. The steps are independent, so crash points are few.
   private func stepAll(from parity: UInt32) {
     for i in 0..<CoherenceCounters.count
     where counter(i).pointee.load(ordering: .relaxed) & 1 == parity {

@@ -10,7 +10,7 @@ extension LogStorage {
   private static let pauseBeforeLook: Int64 = 100_000_000
   private static let pauseBeforeTry: Int64 = 1_000_000_000
 
-  /// A look now and then, by who writes.
+  /// Called by each write: looks at the directory if the pause since the last look is over.
   @inline(__always)
   func lookIfDue() {
     let now = Clock.read(CLOCK_MONOTONIC_COARSE)
@@ -65,13 +65,13 @@ extension LogStorage {
 
   /// Tries to open the directory again, at its path. True if the store is in service.
   func reopen() -> Bool {
-    if isLeft || !serviceLock.tryLock() { return false }
+    if belongsToParent || !serviceLock.tryLock() { return false }
     defer { serviceLock.unlock() }
     if isUp { return true }
     postponeTry()
     let here = stateLock.withLock { self.place }
     do throws(Failure) {
-      // A directory that somebody has removed is not ours to make again.
+      // A directory that was removed is made again only if the options say so.
       let directory = try Directory.open(
         path: here.path, creating: options.isOptional,
         allowsNetwork: options.allowsNetworkDirectory)
@@ -122,7 +122,7 @@ extension LogStorage {
   var downFailure: Failure {
     let words: StaticString = "the disk tier is out of service"
     guard let reason = stateLock.withLock({ reason }) else { return Failure(.tierDown, words) }
-    if isLeft { return reason }
+    if belongsToParent { return reason }
     return reason.with(.tierDown, words)
   }
 
@@ -168,8 +168,8 @@ extension LogStorage {
     sweepLock.unlock()
   }
 
-  /// The child takes its place at once: as long as it had its parent's, nobody could tell that the
-  /// parent has died.
+  /// The child takes a number of its own at once: as long as it had its parent's, no process could
+  /// tell that the parent has died.
   func beginInChild(isPrepared: Bool, observer: any StorageObserver) {
     self.observer = observer
     store?.observer = observer
@@ -200,7 +200,7 @@ extension LogStorage {
     up.store(false, ordering: .releasing)
     untoldChanges = 0
     owesNews.store(false, ordering: .relaxed)
-    isLeft = true
+    belongsToParent = true
     reason = Failure(.forked, "the disk tier belongs to the parent of this process")
   }
 }

@@ -15,12 +15,12 @@ import Synchronization
 /// A write is committed when `write` returns, so nothing is ever undecided, and nothing pending but
 /// bars.
 /// Whatever the sharing, several processes may have the directory open, at least a process and its
-/// forked children; so memory tiers always go by `shared`. What is to be written on eviction
-/// is written at once, which costs less than to remember it.
+/// forked children; so memory tiers always go by `shared`. An entry that is to be written on
+/// eviction is written at once, which costs less than to remember it.
 ///
-/// What the store drops it tells under its lock (`storeDrops`, LogStore.observer), and afterwards
-/// with no lock held (`storeDropped`), at the end of the call that has dropped it or of the next
-/// one.
+/// The store tells of each entry that it drops, under its lock (`storeDrops`, LogStore.observer),
+/// and again with no lock held (`storeDropped`), at the end of the call that has dropped it or of
+/// the next call.
 ///
 /// Stores. A directory that goes away takes its store out of service; one that is opened later is
 /// another LogStore. Reads may be in the old one at that time, without any lock, so it stays mapped
@@ -34,13 +34,13 @@ final class LogStorage: Storage, @unchecked Sendable {
   let counters = LogCounters()
   unowned(unsafe) var observer: (any StorageObserver)?
 
-  /// The newest LogStore; 0: there has been none. Release by who has opened it, acquire by who
-  /// uses it.
+  /// The newest LogStore; 0: there has been none. Stored with release by the opening, loaded with
+  /// acquire by users.
   private let current = Atomic<UInt>(0)
   /// Whether it is in service. Release and acquire, likewise.
   let up = Atomic<Bool>(false)
   /// In the child of a fork: the directory is the parent's alone.
-  var isLeft = false
+  var belongsToParent = false
 
   /// Protects what follows.
   let stateLock: Lock
@@ -57,8 +57,8 @@ final class LogStorage: Storage, @unchecked Sendable {
   /// True if there are any. Stored with `stateLock` held; loaded without it, relaxed: the next call
   /// tells of a change that this one misses.
   let owesNews = Atomic<Bool>(false)
-  /// The bars on single keys (LogStorage+Bars); the number of the newest bar on every key, 0 if there
-  /// is none; and the number of the newest bar.
+  /// The bars on single keys (LogStorage+Bars); the number of the newest bar on every key, 0 if
+  /// there is none; and the number of the newest bar.
   var bars = Bars()
   var barOfAll: UInt64 = 0
   var lastBar: UInt64 = 0
@@ -112,14 +112,14 @@ final class LogStorage: Storage, @unchecked Sendable {
     return storage
   }
 
-  /// What there is not.
+  /// Refuses the options that this store does not have.
   private static func refuse(_ options: StorageOptions) throws(Failure) {
     if options.chosen.contains(.durability) && options.durability != .process {
       throw Failure(.unsupported, "a cache of the storage kind log has durability process only")
     }
   }
 
-  /// Whether nobody else may have the directory open, but for forked children.
+  /// True if only this process and its forked children may have the directory open.
   private var keepsOthersOut: Bool {
     options.sharing == .exclusive
   }

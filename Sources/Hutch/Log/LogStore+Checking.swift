@@ -1,10 +1,10 @@
 import CSystem
 
-/// What a look through the whole store has found.
+/// The result of a check of the whole store.
 struct LogReport {
   var entries: UInt64 = 0
   var bytes: UInt64 = 0
-  /// Entries whose bytes are not what was written, or whose slot no lookup finds.
+  /// Entries whose bytes have changed since they were written, or whose slot no lookup finds.
   var damaged: UInt64 = 0
   /// Segments with a place that is another one's, or behind the file's end.
   var misplaced: UInt64 = 0

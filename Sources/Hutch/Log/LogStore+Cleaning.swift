@@ -114,7 +114,7 @@ extension LogStore {
     hutch_prefetch(second + LogPages.lineSize)
   }
 
-  /// Takes away an entry that nobody has asked to remove, and says so.
+  /// Removes an entry without being asked to by a caller, and tells the observer.
   func lose(
     _ slot: UnsafeMutableRawPointer, _ page: SlotPage, _ entry: LogEntry.Head, _ cause: DropCause,
     cleaned: LogAddress? = nil

@@ -1,12 +1,12 @@
 import CSystem
 
-// When entries end: a lower bound for all of them, so that nobody looks for those that have ended
-// while there can be none. There is no order of ends; a walk through all entries finds them, takes
-// them away, and knows the bound for those that it has left.
+// When entries expire: a lower bound for all of them, so that no walk looks for expired entries
+// while there can be none. There is no order of expiries; a walk through all entries finds the
+// expired ones, removes them, and learns the bound for the others.
 //
 // A walk is a process's own, and several may be under way. `expiry` is the bound for what was
-// written since the newest began, `expiryBefore` for what was there then. A walk that is killed leaves
-// the latter low, and so another one begins.
+// written since the newest began, `expiryBefore` for what was there then. A walk that is killed
+// leaves the latter low, and so another one begins.
 
 extension LogStore {
   /// Whether an entry may have ended by then.

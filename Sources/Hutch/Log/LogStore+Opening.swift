@@ -1,7 +1,7 @@
 import CSystem
 import Synchronization
 
-// Opening: what a directory is, a new one, and the end. With the lock file's first byte held.
+// Opening: the look at a directory, a new store, and the end. The lock file's opening byte is held.
 
 extension LogStore {
   static let indexName: StaticString = "hutch-index"
@@ -9,11 +9,11 @@ extension LogStore {
   static let newIndex: StaticString = "hutch-index.new"
   static let newLog: StaticString = "hutch-log.new"
 
-  /// Opens the store in a directory, and makes it if there is none. `limits`: nil, and they are
-  /// what the directory has, or the default in a new one; else those of the fields `given` count.
-  /// `keepsOthersOut`: nobody else may have it open, but for forked children. `prepare` is called
-  /// with the store while nobody else opens or closes the directory, and with whether this opening
-  /// is the only one.
+  /// Opens the store in a directory, and makes it if there is none. `limits`: nil for the
+  /// directory's, or the default in a new one; else those of the fields `given` count.
+  /// `keepsOthersOut`: only this process and its forked children may have the directory open.
+  /// `prepare` is called with the store while no other process opens or closes the directory;
+  /// `isAlone`: this opening is the only one.
   static func open(
     _ directory: Directory, limits: TierLimits?, given: LimitFields = .all,
     keepsOthersOut: Bool = false, counters: LogCounters = LogCounters(),
@@ -22,7 +22,7 @@ extension LogStore {
     let member = try LogMember.opening(directory)
     defer { member.endOpening() }
     let isAlone = member.isAlone()
-    // Whoever has it open has asked all this already.
+    // A process that has the directory open has checked it.
     if isAlone, try !isUsable(directory) {
       try member.beginMaking()
       defer { member.endMaking() }
@@ -31,7 +31,7 @@ extension LogStore {
     }
     let store = try attach(directory, member, keepsOthersOut: keepsOthersOut, counters)
     if isAlone {
-      // What the one before has not looked at.
+      // Entries may have ended since the last process looked for them.
       store.words.store(IndexAt.expiry, 0)
     }
     try prepare(store, isAlone)
@@ -115,7 +115,7 @@ extension LogStore {
       && head[IndexAt.logInode / 8] == UInt64(truncatingIfNeeded: log.st_ino)
   }
 
-  /// Whether the state is one that there can be: what is asked here, nobody asks later.
+  /// True if the state is possible. No later step checks what is checked here.
   private static func isPlausible(_ head: InlineArray<64, UInt64>) -> Bool {
     let shift = head[IndexAt.format / 8] >> 32
     let next = head[IndexAt.next / 8]
@@ -196,8 +196,8 @@ extension LogStore {
     return Descriptor(owning: number)
   }
 
-  /// The mark of a clean end goes, and with it what told where the files were: what is written
-  /// from here on counts in this boot only.
+  /// Removes the mark of a clean end: entries that are written from here on count in this boot
+  /// only.
   @inline(never)
   func takeMarkBack() throws(Failure) {
     if words.load(IndexAt.clean) != 0 {
@@ -241,7 +241,7 @@ extension LogStore {
         member.endOpening()
       }
       guard member.isAlone(), words.load(IndexAt.clean) == 0 else { return nil }
-      // What a process that died had begun is completed first.
+      // The operation of a process that died is completed first.
       try locked { () throws(Failure) in }
       guard fdatasync(logFile.number) == 0 else { throw .system("cannot write the log") }
       try syncIndex()

@@ -75,7 +75,7 @@ extension LogStore {
   {
     while let match = live(key, hash, at: moment, isAccess: isAccess) {
       var record = match.entry.record
-      // There is room for it then; what it is, is known when the value has been copied.
+      // Reserves room for the sum, which is known when the value has been copied.
       record.checksum = 1
       let block = try Block.allocate(key: key, record: record)
       let copy = block.unowned
@@ -150,7 +150,8 @@ extension LogStore {
     return nil
   }
 
-  /// Reads an entry's content file into its block. False: it is not there, or not of the right size.
+  /// Reads an entry's content file into its block. False: it is not there, or not of the right
+  /// size.
   private func read(_ entry: LogEntry.Head, into copy: UnownedBlock) throws(Failure) -> Bool {
     guard let file = entry.file else { return false }
     return try ContentFiles.read(file.name, into: copy.value, in: directory) == .whole

@@ -99,7 +99,7 @@ extension LogStore {
     return (reserved &+ 3) &* UInt64(LogPages.pageSize)
   }
 
-  /// What the directory takes of its limit.
+  /// The bytes of the directory that count against its limit.
   var taken: UInt64 {
     indexSize(words.load(IndexAt.pages)) &+ UInt64(segmentCount) << UInt64(segmentShift) &+ files
   }
@@ -123,7 +123,7 @@ extension LogStore {
       do throws(Failure) {
         return try grow()
       } catch {
-        // A full disk: what is there has to do.
+        // The disk is full: the store goes on with the segments that it has.
         guard error.status == .noSpace, segmentCount >= 2 else { throw error }
       }
     }

@@ -41,7 +41,7 @@ struct LogPlace: Equatable {
   static func == (a: LogPlace, b: LogPlace) -> Bool { a.next == b.next }
 }
 
-/// What a walk has found in one page: copies, for no lock is held while they are looked at.
+/// The entries that a walk has found in one page, as copies: no lock is held while they are used.
 struct WalkPage: ~Copyable {
   struct Entry {
     let order: UInt64
@@ -51,7 +51,7 @@ struct WalkPage: ~Copyable {
     /// Where the entry was, and whether it had been read since it was appended.
     let address: LogAddress
     let isUsed: Bool
-    /// What it takes of the disk.
+    /// The bytes of the disk that it occupies.
     let charge: Int64
   }
   var entries = GrowingArray<Entry>()
@@ -146,7 +146,7 @@ extension LogStore {
           }
         }
         if isStill(seat, word.address) { break }
-        // What was copied may be anything. The slot names the entry's new place, if it has one.
+        // The copies may be any bytes. The slot names the entry's new place, if it has one.
         found.entries.truncate(to: entries)
         found.keys.truncate(to: keys)
       }

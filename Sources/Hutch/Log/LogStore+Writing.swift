@@ -2,7 +2,7 @@ import CSystem
 
 // Writes: under the lock, each a redo record.
 
-/// A write, on its caller's stack: what is to be, then what came of it.
+/// A write, on its caller's stack: first the request, then its result.
 struct LogWrite {
   enum Kind { case put, remove, touch }
 
@@ -136,9 +136,10 @@ extension LogStore {
     }
   }
 
-  /// Where nobody else has the directory open, the counter stays as it is: keys that share one
-  /// would lose their copies with each other. But a write with a condition ends the copy of its own
-  /// process, too, whose memory tier follows when the condition has been decided.
+  /// Where no other process has the directory open, the counter stays as it is: of keys that share
+  /// a counter, each write would end the copies of the others. A write with a condition steps it
+  /// all the same. It ends the copy of its own process too, whose memory tier follows when the
+  /// condition has been decided.
   @inline(__always)
   private func mark(_ write: inout LogWrite) {
     guard marks.hasOthers || !write.condition.isAlways else {

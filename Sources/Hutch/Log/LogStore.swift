@@ -28,8 +28,8 @@ import Synchronization
 ///
 /// A slot's address is the entry's place in all that was ever appended, and is used once. The
 /// upper part is the number of a segment, and the segment table says where that is, or that it
-/// has gone. So nothing has to be invalidated: what a slot says of a segment that has gone, or
-/// of one before `floor`, is nothing. A slot that an entry was evicted from is free.
+/// has gone. So no slot has to be invalidated: a slot that names an entry in a segment that has
+/// gone, or before `floor`, names no entry. A slot that an entry was evicted from is free.
 ///
 /// Every operation, in the order of its stores to shared memory. All of them are behind the lock,
 /// but for `use` and `accessed`.
@@ -48,9 +48,9 @@ import Synchronization
 ///     divide     two pages that are not in force. Redo: page table, state
 ///     read       `use` of the slot by an exchange, `accessed` of the entry by another
 ///
-/// What a kill leaves: before the redo record's count is stored, all as it was; from then on, all
-/// as it will be, once the next writer has completed it (RedoRecord). There is no third state, so
-/// there is nothing to recover.
+/// A kill before the redo record's count is stored leaves the state before the operation. A kill
+/// after it leaves the state after the operation, once the next writer has completed the record
+/// (RedoRecord). There is no third state, so there is no recovery.
 ///
 /// Readers take no lock. They look the slot up, take the entry's head once and go by that,
 /// copy, and then ask whether the segment is still where it was: if not, the copy may be anything,
@@ -63,7 +63,7 @@ import Synchronization
 /// clean is never less than that of the active one that is full. An entry that was read is appended
 /// once more, if such entries have not had more than a third of the segments lately; others go.
 ///
-/// Invariants, of who has the lock, with no redo pending
+/// Invariants, for the holder of the lock, with no redo pending
 ///     - one slot names an entry whose key's hash leads to it, and no other slot names that key
 ///     - `count` slots name entries that are there, whose bytes are `live`, 16-byte units counted;
 ///       of these bytes `files` are content files, whole blocks counted, each of one entry
@@ -115,17 +115,19 @@ final class LogStore: @unchecked Sendable {
 
   let counters: LogCounters
 
-  /// The entry that the write under way replaces, 0: none. Behind the lock. If the cleaner meets
-  /// it, it goes without a word: for who is above, it is the write's.
+  /// The entry that the write under way replaces; 0: none. Protected by the lock. The observer is
+  /// not told if the cleaner removes this entry: for the tiers above the write removes it.
   var replaced: LogAddress = 0
 
   /// Where the cleaner goes on, and the hash of the key there: it has been computed to prefetch the
   /// slot. Another process may have cleaned on since. Behind the lock.
   var ahead: (position: LogAddress, hash: UInt64) = (0, 0)
 
-  /// Told of what goes without being asked to, with the lock held. Set before the first write.
+  /// Told, with the lock held, of the entries that the store removes by itself. Set before the
+  /// first write.
   unowned(unsafe) var observer: (any StorageObserver)?
-  /// What has gone so, and is still to be told with no lock held.
+  /// The entries that were removed so, and that the observer has still to be told of with no lock
+  /// held.
   let owed: LogOwed
   /// Content files that no entry names any more, until they are deleted.
   let dead: LogDeadFiles
@@ -249,11 +251,11 @@ final class LogCounters {
   let failures = Atomic<UInt64>(0)
 }
 
-/// Entries that have gone without being asked to, until who is above has been told. Its lock comes
-/// after the directory's.
+/// The entries that the store has removed by itself, until the observer has been told. Its lock
+/// comes after the directory's.
 final class LogOwed {
   private let lock: Lock
-  /// Of what is to be told. Relaxed: who adds to it sees it.
+  /// The number of these entries. Relaxed: the thread that adds an entry sees it.
   private let count = Atomic<Int>(0)
   /// With their versions.
   private var keys = KeyList()
@@ -285,7 +287,7 @@ final class LogOwed {
 
   func hold(until end: Deadline) -> Bool { lock.lock(until: end) }
   func letGo() { lock.unlock() }
-  /// In a child that was not prepared for: nobody has the lock.
+  /// In a child that the fork was not prepared for: no thread of the child has the lock.
   func renew() { lock.renew() }
 }
 

@@ -16,7 +16,7 @@ enum LogStub {
   enum Kind {
     case absent
     case stub
-    /// A manifest, or somebody else's.
+    /// A manifest of the SQLite store, or another program's.
     case other
   }
 

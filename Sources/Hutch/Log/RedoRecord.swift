@@ -1,12 +1,12 @@
 /// What makes every operation one step, whatever store a kill comes behind.
 ///
-/// An operation first writes what nobody looks at: an entry above the head, a page of slots that
+/// An operation first writes where no process looks: an entry above the head, a page of slots that
 /// is not in force. Then it says which words of the index it changes, and to what, here; then how
 /// many they are, in ONE store: that is the operation's commit. Then it changes them, in the order
 /// in which they were named, and the count becomes 0 again.
 ///
-///     a kill before the count   nothing has happened: what was written is written over
-///     a kill behind it          whoever takes the lock over changes the words, all of them
+///     a kill before the count   nothing has happened: the next operation overwrites the bytes
+///     a kill after it           the process that takes the lock over changes all of the words
 ///     a kill behind the last    the same once more: values, not differences, so it does no harm
 ///
 /// Readers take no lock and see the words change one after the other, so their order matters

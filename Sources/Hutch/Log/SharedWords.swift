@@ -4,9 +4,11 @@ import Synchronization
 /// Memory that processes share, as 8-byte words at offsets from a base; and the functions
 /// through which EVERY store to it goes, in the index and in the log.
 ///
-/// A load acquires and a store releases: whoever sees a word sees what was stored before it.
+/// A load acquires and a store releases: a process that sees a word sees all that was stored before
+/// it.
 /// A process may be killed between any two stores. The tests of the log store define
-/// HUTCH_CRASH_POINTS and a `CrashPoint` of their own, which kills the process after the n-th store.
+/// HUTCH_CRASH_POINTS and a `CrashPoint` of their own, which kills the process after the n-th
+/// store.
 struct SharedWords {
   typealias Word = Atomic<UInt64>
 

@@ -75,7 +75,7 @@ struct Departures: ~Copyable {
 
   /// A dirty block is about to be added: from here on the store has it.
   @inline(never)
-  func giveDown(_ block: UnownedBlock, accessed: Int64) {
+  func stage(_ block: UnownedBlock, accessed: Int64) {
     watch._withUnsafeGuaranteedRef { $0.onDirty(block, accessed) }
   }
 

@@ -375,7 +375,7 @@ struct Shard<Policy: EvictionPolicy & ~Copyable>: ~Copyable {
     if !place.pointee.isBacked && block.isDirty && cause != .expired && cause != .replaced
       && !isExpired(place.pointee, at: at)
     {
-      departures.giveDown(block, accessed: accessed)
+      departures.stage(block, accessed: accessed)
     }
     takeOut(place, hash, budget)
     if cause == .evicted { evictions.add(1) }

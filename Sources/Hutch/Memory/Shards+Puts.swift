@@ -55,7 +55,7 @@ extension ShardsOf where Policy: ~Copyable {
 
   /// Goes on with a short put, which the policy has been asked about.
   @inline(never)
-  func finish(_ block: consuming Block, _ hash: UInt64, at: Moment) throws(Failure) {
+  func finishShort(_ block: consuming Block, _ hash: UInt64, at: Moment) throws(Failure) {
     var departures = makeDepartures()
     _ = try put(
       block, hash, at: at, .always, isBacked: false, from: .again, isPrepared: true, &departures)

@@ -3,8 +3,9 @@ import Synchronization
 
 /// The short path of a put, which nearly every put into a cache in memory takes: a small value
 /// with no option but extended data replaces an entry of the same shape, or is a new entry for
-/// which a few entries of the same shard may have to go. One function does it under one hold of the lock, on flat
-/// arguments. It leaves any other put to Shards+Puts.swift before it has changed anything.
+/// which a few entries of the same shard may have to go. One function does it under one hold of the
+/// lock, on flat arguments. It leaves any other put to Shards+Puts.swift before it has changed
+/// anything.
 ///
 /// A victim of the same shard pays for the new entry: of the budget, which all threads share, only
 /// the difference is released or reserved.
@@ -50,7 +51,7 @@ extension ShardsOf where Policy == Adaptive {
       return true
     case .unusual: return false
     case .unfinished(let block):
-      try finish(Block(owning: block), hash, at: at)
+      try finishShort(Block(owning: block), hash, at: at)
       return true
     }
   }

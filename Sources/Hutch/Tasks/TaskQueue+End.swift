@@ -92,7 +92,7 @@ extension TaskQueue {
     _ = cancelQueued { task in
       !task.isOf(pointer) || (task.has(.mustRun) && task.pointee.state != .held)
     }
-    if finish(.closing, by: deadline, { owner.pending == 0 }) { return true }
+    if awaitEnd(.closing, by: deadline, { owner.pending == 0 }) { return true }
     _ = cancelQueued { !$0.isOf(pointer) }
     performIrrevocable(pointer)
     run(until: Deadline(after: Int64.max), .completions)
@@ -130,7 +130,7 @@ extension TaskQueue {
 
   /// Waits until `isDone`, which it calls under the lock. Without threads, this thread does the
   /// work.
-  private func finish(_ share: Share, by deadline: Deadline, _ isDone: () -> Bool) -> Bool {
+  private func awaitEnd(_ share: Share, by deadline: Deadline, _ isDone: () -> Bool) -> Bool {
     if !hasThreads || isWorker { run(until: deadline, share) }
     lock.lock()
     defer { lock.unlock() }
@@ -176,7 +176,7 @@ extension TaskQueue {
     backgroundIsOff = true
     lock.unlock()
     _ = cancelQueued { _ in false }
-    if !finish(.all, by: deadline, { pending == 0 }) {
+    if !awaitEnd(.all, by: deadline, { pending == 0 }) {
       run(until: Deadline(after: Int64.max), .completions)
     }
     lock.lock()

@@ -1,6 +1,6 @@
 // XXH3's sums by instructions that not every processor has, and that Swift cannot express.
-#ifndef HUTCH_STRIPES_H
-#define HUTCH_STRIPES_H
+#ifndef HUTCH_XXH3_BLOCKS_H
+#define HUTCH_XXH3_BLOCKS_H
 
 #include <stddef.h>
 #include <stdint.h>
