@@ -320,7 +320,6 @@ def test_a_loop_drives_tasks_through_a_port(queue):
     done = 0
 
     async def main() -> None:
-        nonlocal done
         loop = asyncio.get_running_loop()
         thread = threading.get_ident()
         ended = asyncio.Event()

@@ -11,7 +11,7 @@ import itertools
 from typing import TYPE_CHECKING, Any, Callable
 
 from . import _structs
-from ._callbacks import callback, report
+from ._callbacks import callback, release_of, report
 from ._errors import Status
 from ._library import lib
 from ._loads import Lead, fail, fulfil, leading
@@ -115,13 +115,5 @@ def _lead(token: int, key: int, size: int, loading: Any) -> int:
         return Status.IO
 
 
-@callback
-def _release(token: int) -> None:
-    try:
-        _works.pop(token, None)
-    except BaseException as error:
-        report(error, "the release of a loader", None)
-
-
 lead_callback = _structs.LoaderFunction(_lead)
-release_callback = _structs.ReleaseFunction(_release)
+release_callback = release_of(_works, "a loader")

@@ -20,7 +20,7 @@ from ._errors import LoadError, Status, check, described
 from ._library import lib
 from ._loads import load_options
 from ._options import put_options
-from ._settings import choice
+from ._settings import PRIORITIES, choice
 from ._units import Seconds
 from ._serializers import Forms
 from ._values import parts
@@ -34,8 +34,6 @@ K = TypeVar("K", bound=Key)
 V = TypeVar("V")
 
 _MAY_FINISH_NOW = 1
-
-_PRIORITIES: dict[str | None, int] = {"low": -1, "default": 0, "high": 1}
 
 _waiting: dict[int, asyncio.Future[Any]] = {}
 """The awaited calls, by the token that the library carries as the context."""
@@ -109,7 +107,7 @@ async def _awaited(call: Any, arguments: tuple[Any, ...], priority: str) -> tupl
     now = _structs.Completion()
     token = next(_tokens)
     options = _structs.TaskOptions(
-        priority=choice("priority", priority, _PRIORITIES),
+        priority=choice("priority", priority, PRIORITIES),
         flags=_MAY_FINISH_NOW,
         complete=_complete_callback,
         context=token,
@@ -144,6 +142,14 @@ async def _awaited(call: Any, arguments: tuple[Any, ...], priority: str) -> tupl
         lib.hutch_task_release(task)
 
 
+async def _of_key(
+    cache: AsyncEntries, call: Any, key: Key, priority: str, *more: Any
+) -> tuple[int, Any]:
+    """As _awaited, of a call for one key."""
+    name = key_to_bytes(key)
+    return await _awaited(call, (cache._pointer, name, len(name), *more), priority)
+
+
 class AsyncEntries(AwaitedEntries):
     """The awaitable calls on entries: each has the arguments and the meaning of the call without
     the a, and a priority, "low", "default" or "high".
@@ -158,9 +164,7 @@ class AsyncEntries(AwaitedEntries):
 
     async def aget(self, key: Key, default: Any = None, *, priority: str = "default") -> Any:
         """The value of key, or default."""
-        name = key_to_bytes(key)
-        arguments = self._pointer, name, len(name)
-        status, found = await _awaited(lib.hutch_get_async, arguments, priority)
+        status, found = await _of_key(self, lib.hutch_get_async, key, priority)
         try:
             return default if status == Status.NOT_FOUND else self._forms.decode(*found)
         except Unreadable:
@@ -179,25 +183,20 @@ class AsyncEntries(AwaitedEntries):
         priority: str = "default",
     ) -> bool:
         """Store value under key. False: a later write of the key was done first."""
-        name = key_to_bytes(key)
         data, extended = self._forms.encode(value)
         options = put_options(expire, idle, cost, extended, None, write_policy, tag)
-        arguments = self._pointer, name, len(name), data, len(data), options
-        status, _ = await _awaited(lib.hutch_put_async, arguments, priority)
+        put = lib.hutch_put_async
+        status, _ = await _of_key(self, put, key, priority, data, len(data), options)
         return status != Status.SUPERSEDED
 
     async def adelete(self, key: Key, *, priority: str = "default") -> bool:
         """Remove the entry. False: there is none, or a later write was done first."""
-        name = key_to_bytes(key)
-        arguments = self._pointer, name, len(name)
-        status, _ = await _awaited(lib.hutch_remove_async, arguments, priority)
+        status, _ = await _of_key(self, lib.hutch_remove_async, key, priority)
         return status == Status.OK
 
     async def acontains(self, key: Key, *, priority: str = "default") -> bool:
         """Whether there is an entry."""
-        name = key_to_bytes(key)
-        arguments = self._pointer, name, len(name)
-        status, _ = await _awaited(lib.hutch_contains_async, arguments, priority)
+        status, _ = await _of_key(self, lib.hutch_contains_async, key, priority)
         return status == Status.OK
 
     @overload
@@ -268,7 +267,7 @@ class AsyncEntries(AwaitedEntries):
         from ._aload import Work, lead_callback, release_callback
 
         name = key_to_bytes(key)
-        choice("priority", priority, _PRIORITIES)
+        choice("priority", priority, PRIORITIES)
         options = load_options(timeout, refresh, remember_errors, stale_if_error)
         work = Work(asyncio.get_running_loop(), lambda: loader(key), encode)
         arguments = self._pointer, name, len(name), lead_callback, work.token, release_callback

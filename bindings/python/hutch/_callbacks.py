@@ -8,6 +8,8 @@ import threading
 from types import CodeType, FrameType
 from typing import Any, Callable, TypeVar
 
+from ._structs import ReleaseFunction
+
 F = TypeVar("F", bound=Callable[..., Any])
 
 _Call = ctypes.CFUNCTYPE(None)
@@ -19,6 +21,22 @@ def callback(function: F) -> F:
     an exception that leaves it leaves its caller in C with an undefined status."""
     _codes.add(function.__code__)
     return function
+
+
+def release_of(table: dict[int, Any], what: str) -> Any:
+    """A release function for C, whose contexts are numbers in this table: it drops their objects.
+
+    It has to exist as long as the process, since C may call it at any time.
+    """
+
+    @callback
+    def release(number: int) -> None:
+        try:
+            table.pop(number, None)
+        except BaseException as error:
+            report(error, f"the release of {what}", None)
+
+    return ReleaseFunction(release)
 
 
 class _Raise:

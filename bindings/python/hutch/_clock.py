@@ -12,7 +12,7 @@ import operator
 from typing import Callable
 
 from . import _structs
-from ._callbacks import callback, report
+from ._callbacks import callback, release_of, report
 
 Clock = Callable[[], int]
 """Gives the time in Unix nanoseconds. Must not use its cache.
@@ -49,16 +49,8 @@ def _read(number: int) -> int:
     return clock.last
 
 
-@callback
-def _release(number: int) -> None:
-    try:
-        _clocks.pop(number, None)
-    except BaseException as error:
-        report(error, "the release of a clock", None)
-
-
 _read_callback = _structs.ClockFunction(_read)
-_release_callback = _structs.ReleaseFunction(_release)
+_release_callback = release_of(_clocks, "a clock")
 
 
 def set_clock(options: _structs.Options, clock: Clock) -> None:

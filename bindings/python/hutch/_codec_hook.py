@@ -10,7 +10,7 @@ import itertools
 from typing import Callable, NamedTuple
 
 from . import _structs
-from ._callbacks import callback, report
+from ._callbacks import callback, release_of, report
 from ._errors import CorruptError, Status
 from ._library import lib
 
@@ -79,17 +79,9 @@ def _decode(number: int, data: int, size: int, output: int) -> int:
         return Status.IO
 
 
-@callback
-def _release(number: int) -> None:
-    try:
-        _codecs.pop(number, None)
-    except BaseException as error:
-        report(error, "the release of a codec", None)
-
-
 _encode_callback = _structs.CodecFunction(_encode)
 _decode_callback = _structs.CodecFunction(_decode)
-_release_callback = _structs.ReleaseFunction(_release)
+_release_callback = release_of(_codecs, "a codec")
 
 
 def set_codec(options: _structs.Options, codec: Codec) -> None:

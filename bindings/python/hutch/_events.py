@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Callable
 
 from . import _structs
-from ._callbacks import callback, report
+from ._callbacks import callback, release_of, report
 from ._cbor import Unreadable
 from ._codec import Key, key_from_bytes
 from ._errors import Status, check
@@ -151,16 +151,8 @@ def _tell(number: int, told: Any) -> None:
         report(error, "a listener", function)
 
 
-@callback
-def _release(number: int) -> None:
-    try:
-        _listeners.pop(number, None)
-    except BaseException as error:
-        report(error, "the release of a listener", None)
-
-
 _tell_callback = _structs.ListenerFunction(_tell)
-_release_callback = _structs.ReleaseFunction(_release)
+_release_callback = release_of(_listeners, "a listener")
 _nobody = _structs.ListenerFunction(), None, _structs.ReleaseFunction()
 
 

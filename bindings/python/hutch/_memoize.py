@@ -174,6 +174,22 @@ def memoize(cache: Any, name: str | None, choices: Choices) -> Any:
     return decorate
 
 
+class _Call:
+    """One call of a memoized function: a miss if the function was called, else a hit."""
+
+    def __init__(self, own: _Function) -> None:
+        self._own = own
+        self.called = False
+
+    def __enter__(self) -> None: ...
+
+    def __exit__(self, *_: object) -> None:
+        if self.called:
+            self._own.misses += 1
+        else:
+            self._own.hits += 1
+
+
 def _wrapper(own: _Function) -> Any:
     cache, function, expire = own.cache, own.function, own.choices.expire
     options = own.options()
@@ -181,26 +197,19 @@ def _wrapper(own: _Function) -> Any:
 
     def load(*args: Any, **kwargs: Any) -> Any:
         key = own.key_of(*args, **kwargs)
-        called = False
+        call = _Call(own)
 
         def make(_: Any) -> Any:
-            nonlocal called
-            called = True
+            call.called = True
             return function(*args, **kwargs)
 
-        try:
-            result = cache.load(key, make, expire, background=refreshes, **options)
-        except _OF_ANOTHER:
-            if called:
-                raise
-            called = True
-            result = cache._as_stored(function(*args, **kwargs))
-        finally:
-            if called:
-                own.misses += 1
-            else:
-                own.hits += 1
-        return result
+        with call:
+            try:
+                return cache.load(key, make, expire, background=refreshes, **options)
+            except _OF_ANOTHER:
+                if call.called:
+                    raise
+            return cache._as_stored(make(key))
 
     def whole(*args: Any, **kwargs: Any) -> Any:
         result = cache.get(own.key_of(*args, **kwargs), _MISSING)
@@ -253,11 +262,10 @@ def _coroutine_wrapper(own: _Function) -> Any:
     @functools.wraps(function)
     async def wrapper(*args: Any, **kwargs: Any) -> Any:
         key = own.key_of(*args, **kwargs)
-        called = False
+        call = _Call(own)
 
         async def make(_: Any) -> Any:
-            nonlocal called
-            called = True
+            call.called = True
             return await function(*args, **kwargs)
 
         result = await cache.aget(key, _MISSING)
@@ -268,18 +276,12 @@ def _coroutine_wrapper(own: _Function) -> Any:
                 if info is not None and cache._now() - info.created * 1e9 >= refresh:
                     refresh_later(key, make)
             return result
-        try:
-            result = await cache.aload(key, make, expire, **options)
-        except _OF_ANOTHER:
-            if called:
-                raise
-            called = True
-            result = cache._as_stored(await function(*args, **kwargs))
-        finally:
-            if called:
-                own.misses += 1
-            else:
-                own.hits += 1
-        return result
+        with call:
+            try:
+                return await cache.aload(key, make, expire, **options)
+            except _OF_ANOTHER:
+                if call.called:
+                    raise
+            return cache._as_stored(await make(key))
 
     return wrapper

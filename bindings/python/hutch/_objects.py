@@ -12,7 +12,7 @@ from ctypes import byref
 from typing import Any
 
 from . import _accelerator, _structs
-from ._callbacks import callback, report
+from ._callbacks import release_of
 from ._codec import Key, key_to_bytes
 from ._errors import Status, check
 from ._library import lib
@@ -23,15 +23,7 @@ _objects: dict[int, Any] = {}
 _numbers = itertools.count(1, 2)
 
 
-@callback
-def _release(number: int) -> None:
-    try:
-        _objects.pop(number, None)
-    except BaseException as error:
-        report(error, "the release of an object", None)
-
-
-_release_callback = _structs.ReleaseFunction(_release)
+_release_callback = release_of(_objects, "an object")
 
 
 class Objects:

@@ -17,14 +17,13 @@ from dataclasses import dataclass
 from typing import Any, Callable
 
 from . import _structs
-from ._callbacks import callback, report
+from ._callbacks import callback, release_of, report
 from ._ending import note_queue, pause_if_ended
 from ._errors import ClosedError, Status, TimedOutError, check, failure
 from ._library import lib
-from ._settings import choice
+from ._settings import PRIORITIES, choice
 from ._units import nanoseconds, uint32, uint64
 
-PRIORITIES: dict[str | None, int] = {"low": -1, "default": 0, "high": 1}
 _WAIT = 2
 _NO_THREADS = 1
 _ENDED = 4
@@ -235,19 +234,11 @@ def _release_work(token: int) -> None:
         report(error, "the release of a task", None)
 
 
-@callback
-def _release_completion(token: int) -> None:
-    try:
-        _completions.pop(token, None)
-    except BaseException as error:
-        report(error, "the release of a completion", None)
-
-
 _work_callback = _structs.WorkFunction(_work)
 _merge_callback = _structs.MergeFunction(_merge)
 _complete_callback = _structs.CompleteFunction(_complete)
 _release_work_callback = _structs.ReleaseFunction(_release_work)
-_release_completion_callback = _structs.ReleaseFunction(_release_completion)
+_release_completion_callback = release_of(_completions, "a completion")
 
 
 class Port:

@@ -17,6 +17,7 @@ WRITE_POLICIES: dict[str | None, int] = {
     "disk": 3,
     "on_eviction": 4,
 }
+PRIORITIES: dict[str | None, int] = {"low": -1, "default": 0, "high": 1}
 _SHRINK: dict[str | None, int] = {None: 0, "empty": 1, "low_water": 2, "expired": 3}
 _CHOICES: dict[str, dict[str | None, int]] = {
     "storage": {None: 0, "mixed": 1, "sqlite": 2, "file": 3, "log": 4},

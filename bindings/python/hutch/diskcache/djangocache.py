@@ -72,8 +72,9 @@ class DjangoCache(BaseCache):
 
     # --------------------------------------------------------------- entries
 
-    def add(
+    def _store(
         self,
+        store: Callable[..., bool],
         key: Any,
         value: Any,
         timeout: Any = DEFAULT_TIMEOUT,
@@ -82,9 +83,20 @@ class DjangoCache(BaseCache):
         tag: Any = None,
         retry: bool = True,
     ) -> bool:
-        """Store value if there is no entry. timeout: in seconds; None: it does not expire."""
         name = self.make_key(key, version=version)
-        return self._cache.add(name, value, self.get_backend_timeout(timeout), read, tag, retry)
+        return store(name, value, self.get_backend_timeout(timeout), read, tag, retry)
+
+    def set(self, key: Any, value: Any, *args: Any, **more: Any) -> bool:
+        """Store value under key.
+
+        Further parameters: timeout, in seconds (None: the entry does not expire), version, read,
+        tag, retry.
+        """
+        return self._store(self._cache.set, key, value, *args, **more)
+
+    def add(self, key: Any, value: Any, *args: Any, **more: Any) -> bool:
+        """Like set, if there is no entry. False: there is one."""
+        return self._store(self._cache.add, key, value, *args, **more)
 
     def get(
         self,
@@ -103,20 +115,6 @@ class DjangoCache(BaseCache):
     def read(self, key: Any, version: int | None = None) -> Any:
         """Like Cache.read."""
         return self._cache.read(self.make_key(key, version=version))
-
-    def set(
-        self,
-        key: Any,
-        value: Any,
-        timeout: Any = DEFAULT_TIMEOUT,
-        version: int | None = None,
-        read: bool = False,
-        tag: Any = None,
-        retry: bool = True,
-    ) -> bool:
-        """Store value under key."""
-        name = self.make_key(key, version=version)
-        return self._cache.set(name, value, self.get_backend_timeout(timeout), read, tag, retry)
 
     def touch(
         self,

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import functools
 import os
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from itertools import chain
-from typing import Any, Callable, TypeVar
+from typing import TYPE_CHECKING, Any, Callable, TypeVar
 
 from .._errors import StorageError
 from ._base import Directory, full_path
@@ -16,8 +17,33 @@ from ._memoize import Memoizes
 from .core import Cache
 from .persistent import Deque, Index
 
+if TYPE_CHECKING:
+    from typing_extensions import Concatenate, ParamSpec
+
+    P = ParamSpec("P")
+
+R = TypeVar("R")
+
 _MEMORY = 64 << 20
-V = TypeVar("V")
+
+
+def _of_shard(
+    method: Callable[Concatenate[Cache, P], R], otherwise: R
+) -> Callable[Concatenate[FanoutCache, P], R]:
+    """The method of Cache on the shard of the key. otherwise: other writers took too long."""
+    name: str = getattr(method, "__name__")
+
+    @functools.wraps(method)
+    def call(self: FanoutCache, /, *args: P.args, **kwargs: P.kwargs) -> R:
+        shard = self._shard(args[0] if args else kwargs.get("key"))
+        on_shard: Callable[P, R] = getattr(shard, name)
+        try:
+            return on_shard(*args, **kwargs)
+        except Timeout:
+            return otherwise
+
+    call.__doc__ = f"Like Cache.{name}. {otherwise} also: other writers took too long."
+    return call
 
 
 class FanoutCache(Memoizes):
@@ -85,45 +111,16 @@ class FanoutCache(Memoizes):
 
     # --------------------------------------------------------------- entries
 
-    def set(
-        self,
-        key: Any,
-        value: Any,
-        expire: float | None = None,
-        read: bool = False,
-        tag: Any = None,
-        retry: bool = False,
-    ) -> bool:
-        """Like Cache.set. False: other writers took too long."""
-        return _or(False, self._shard(key).set, key, value, expire, read, tag, retry)
+    set = _of_shard(Cache.set, False)
+    add = _of_shard(Cache.add, False)
+    touch = _of_shard(Cache.touch, False)
+    delete = _of_shard(Cache.delete, False)
+    incr = _of_shard(Cache.incr, None)
+    decr = _of_shard(Cache.decr, None)
 
     def __setitem__(self, key: Any, value: Any) -> None:
         """Like set, with retry."""
         self._shard(key)[key] = value
-
-    def touch(self, key: Any, expire: float | None = None, retry: bool = False) -> bool:
-        """Like Cache.touch. False also: other writers took too long."""
-        return _or(False, self._shard(key).touch, key, expire, retry)
-
-    def add(
-        self,
-        key: Any,
-        value: Any,
-        expire: float | None = None,
-        read: bool = False,
-        tag: Any = None,
-        retry: bool = False,
-    ) -> bool:
-        """Like Cache.add. False also: other writers took too long."""
-        return _or(False, self._shard(key).add, key, value, expire, read, tag, retry)
-
-    def incr(self, key: Any, delta: Any = 1, default: Any = 0, retry: bool = False) -> Any:
-        """Like Cache.incr. None: other writers took too long."""
-        return _or(None, self._shard(key).incr, key, delta, default, retry)
-
-    def decr(self, key: Any, delta: Any = 1, default: Any = 0, retry: bool = False) -> Any:
-        """Like Cache.decr. None: other writers took too long."""
-        return _or(None, self._shard(key).decr, key, delta, default, retry)
 
     def get(
         self,
@@ -165,11 +162,10 @@ class FanoutCache(Memoizes):
         retry: bool = False,
     ) -> Any:
         """Like Cache.pop. default also: other writers took too long."""
-        return _or(default, self._shard(key).pop, key, default, expire_time, tag, retry)
-
-    def delete(self, key: Any, retry: bool = False) -> bool:
-        """Like Cache.delete. False also: other writers took too long."""
-        return _or(False, self._shard(key).delete, key, retry)
+        try:
+            return self._shard(key).pop(key, default, expire_time, tag, retry)
+        except Timeout:
+            return default
 
     def __delitem__(self, key: Any) -> None:
         """Remove the entry. KeyError: there is none."""
@@ -305,11 +301,3 @@ class FanoutCache(Memoizes):
     ) -> Cache:
         directory = os.path.join(self._directory, kind, *name.split("/"))
         return Cache(directory, timeout=timeout, disk=disk or self._disk, **settings)
-
-
-def _or(otherwise: V, call: Callable[..., V], *args: Any) -> V:
-    """The result of the call; if other writers take too long, the given default."""
-    try:
-        return call(*args)
-    except Timeout:
-        return otherwise
