@@ -30,7 +30,6 @@ final class WriteBackQueue {
   private static let mostBytes = 1 << 20
   /// The most entries of a batch, which are written together.
   private static let batch = 64
-  private static let tableSize = 256
 
   /// Protects the fields that are not atomic, and the entries' fields. Taken under a stripe or a
   /// shard's lock; no lock is taken under it.
@@ -40,7 +39,7 @@ final class WriteBackQueue {
   /// Chains by hash, and the number of entries in all of them. The number changes under the lock,
   /// with release. Readers load it without the lock, with acquire: a reader that does not find an
   /// entry here because the store has it finds the entry in the store.
-  private let table: UnsafeMutablePointer<StagedEntry?>
+  private let table: ChainedTable<StagedEntry>
   private let inTable = Atomic<Int>(0)
   /// The list, in the order in which the entries were staged.
   private var first: StagedEntry?
@@ -65,7 +64,7 @@ final class WriteBackQueue {
 
   private init(
     _ lock: consuming Lock, _ written: consuming Condition,
-    _ table: UnsafeMutablePointer<StagedEntry?>
+    _ table: consuming ChainedTable<StagedEntry>
   ) {
     self.lock = lock
     self.written = written
@@ -75,12 +74,7 @@ final class WriteBackQueue {
   static func make() throws(Failure) -> WriteBackQueue {
     let lock = try Lock()
     let written = try Condition()
-    return WriteBackQueue(lock, written, try Allocation.array(StagedEntry?.self, tableSize))
-  }
-
-  deinit {
-    table.deinitialize(count: WriteBackQueue.tableSize)
-    free(table)
+    return WriteBackQueue(lock, written, try ChainedTable(size: 256))
   }
 
   /// True if so many entries wait that a call should write a batch.
@@ -110,29 +104,8 @@ final class WriteBackQueue {
 
   var hits: UInt64 { hitCount.load(ordering: .relaxed) }
 
-  private func bucket(_ hash: UInt64) -> Int {
-    KeyedHash.place(of: hash, mask: WriteBackQueue.tableSize - 1)
-  }
-
-  private func newest(_ key: Bytes, _ hash: UInt64) -> StagedEntry? {
-    var next = table[bucket(hash)]
-    while let staged = next {
-      if staged.hash == hash && staged.entry.key.hasSameBytes(as: key) { return staged }
-      next = staged.chain
-    }
-    return nil
-  }
-
   private func remove(_ staged: StagedEntry) {
-    let bucket = bucket(staged.hash)
-    if table[bucket] === staged {
-      table[bucket] = staged.chain
-    } else {
-      var previous = table[bucket]
-      while let at = previous, at.chain !== staged { previous = at.chain }
-      previous?.chain = staged.chain
-    }
-    staged.chain = nil
+    _ = table.remove(staged)
     staged.isInTable = false
     inTable.wrappingSubtract(1, ordering: .releasing)
   }
@@ -144,7 +117,7 @@ final class WriteBackQueue {
   ) -> StagedEntry.Found? {
     lock.lock()
     defer { lock.unlock() }
-    guard let staged = newest(key, hash), staged.isAlive(at: moment, under: ages) else {
+    guard let staged = table.find(key, hash), staged.isAlive(at: moment, under: ages) else {
       return nil
     }
     if isAccess {
@@ -161,7 +134,7 @@ final class WriteBackQueue {
     under ages: Ages
   ) -> Bool {
     lock.lock()
-    guard let staged = newest(key, hash),
+    guard let staged = table.find(key, hash),
       // A removal of the same version removes what the store had before the entry.
       staged.entry.version < version || kind == .put && staged.entry.version == version
     else {
@@ -187,11 +160,9 @@ final class WriteBackQueue {
   /// Takes every entry out of the table. The caller frees them after the lock.
   private func takeTable() -> [StagedEntry] {
     var dropped: [StagedEntry] = []
-    for bucket in 0..<WriteBackQueue.tableSize {
-      while let staged = table[bucket] {
-        dropped.append(staged)
-        remove(staged)
-      }
+    while let staged = table.first() {
+      dropped.append(staged)
+      remove(staged)
     }
     return dropped
   }
@@ -213,9 +184,8 @@ final class WriteBackQueue {
       lock.unlock()
       return false
     }
-    if let older = newest(staged.entry.key, hash) { remove(older) }
-    staged.chain = table[bucket(hash)]
-    table[bucket(hash)] = staged
+    if let older = table.find(staged.entry.key, hash) { remove(older) }
+    table.insert(staged)
     inTable.wrappingAdd(1, ordering: .releasing)
     if let last { last.next = staged } else { first = staged }
     last = staged
@@ -284,14 +254,14 @@ final class WriteBackQueue {
 }
 
 /// An entry on its way to the store.
-final class StagedEntry {
+final class StagedEntry: Chained {
   private let block: Block
   let hash: UInt64
   /// The time of the last known read. Protected by the queue's lock, like the fields below.
   fileprivate var accessed: Int64
   fileprivate var isInTable = true
   fileprivate var next: StagedEntry?
-  fileprivate var chain: StagedEntry?
+  var chain: StagedEntry?
 
   fileprivate init(_ block: consuming Block, _ hash: UInt64, _ accessed: Int64) {
     self.block = block
@@ -300,6 +270,7 @@ final class StagedEntry {
   }
 
   var entry: UnownedBlock { block.unowned }
+  var key: Bytes { entry.key }
 
   /// Under the queue's lock.
   fileprivate func isAlive(at moment: Moment, under ages: Ages) -> Bool {

@@ -1,5 +1,5 @@
 /// A store's own copy of a write in its WriteQueue, from `write` to the end of the commit.
-final class QueuedWrite {
+final class QueuedWrite: Chained {
   /// Nil: none of the cache's, but a barrier that only waits for its turn.
   let kind: StoreWrite.Kind?
   /// Keeps the entry that is written. Nil for a clear and a barrier.

@@ -19,8 +19,7 @@ final class WriteQueue {
   private var waiters = 0
 
   /// The newest write of each key: chains by hash. A key that is here has no bar.
-  private let table: UnsafeMutablePointer<QueuedWrite?>
-  private static let tableSize = 1024
+  private let table: ChainedTable<QueuedWrite>
   /// Of the newest clear that is not committed; 0: none. The writes submitted before it are gone.
   private var clearSequence: UInt64 = 0
   /// Everything submitted before is barred: a clear has failed, or there were too many bars
@@ -34,7 +33,7 @@ final class WriteQueue {
 
   private init(
     _ lock: consuming Lock, _ changed: consuming Condition,
-    _ table: UnsafeMutablePointer<QueuedWrite?>
+    _ table: consuming ChainedTable<QueuedWrite>
   ) {
     self.lock = lock
     self.changed = changed
@@ -44,48 +43,18 @@ final class WriteQueue {
   static func make() throws(Failure) -> WriteQueue {
     let lock = try Lock()
     let changed = try Condition()
-    return WriteQueue(lock, changed, try Allocation.array(QueuedWrite?.self, tableSize))
-  }
-
-  deinit {
-    table.deinitialize(count: WriteQueue.tableSize)
-    free(table)
+    return WriteQueue(lock, changed, try ChainedTable(size: 1024))
   }
 
   // MARK: the table
 
-  private func bucket(_ hash: UInt64) -> Int {
-    KeyedHash.place(of: hash, mask: WriteQueue.tableSize - 1)
-  }
-
-  private func newest(_ key: Bytes, _ hash: UInt64) -> QueuedWrite? {
-    var next = table[bucket(hash)]
-    while let write = next {
-      if write.hash == hash && write.key.hasSameBytes(as: key) { return write }
-      next = write.chain
-    }
-    return nil
-  }
-
   private func insert(_ write: QueuedWrite) {
-    let i = bucket(write.hash)
-    write.chain = table[i]
-    table[i] = write
+    table.insert(write)
     overlaid.wrappingAdd(1, ordering: .releasing)
   }
 
   private func remove(_ write: QueuedWrite) {
-    let i = bucket(write.hash)
-    if table[i] === write {
-      table[i] = write.chain
-    } else {
-      var previous = table[i]
-      while let at = previous, at.chain !== write { previous = at.chain }
-      guard let previous else { return }
-      previous.chain = write.chain
-    }
-    write.chain = nil
-    overlaid.wrappingSubtract(1, ordering: .releasing)
+    if table.remove(write) { overlaid.wrappingSubtract(1, ordering: .releasing) }
   }
 
   private func setBoundary(clear: UInt64, bar: UInt64) {
@@ -121,7 +90,7 @@ final class WriteQueue {
     lock.lock()
     defer { lock.unlock() }
     let boundary = max(clearSequence, barSequence)
-    var next = newest(key, hash)
+    var next = table.find(key, hash)
     while let write = next {
       if write.sequence < boundary {
         view.isGone = true
@@ -159,7 +128,7 @@ final class WriteQueue {
   /// Whether a read of this key has to look here.
   func concerns(_ key: Bytes, _ hash: UInt64) -> Bool {
     lock.withLock {
-      clearSequence != 0 || barSequence != 0 || newest(key, hash) != nil
+      clearSequence != 0 || barSequence != 0 || table.find(key, hash) != nil
         || bars.find(key, hash) != nil
     }
   }
@@ -177,7 +146,7 @@ final class WriteQueue {
     case .put where write.isUndecided, .remove where write.isUndecided:
       break
     case .put, .remove, .touch:
-      if let older = newest(write.key, write.hash) {
+      if let older = table.find(write.key, write.hash) {
         if write.kind == .touch { write.base = older }
         remove(older)
       } else if let bar = bars.find(write.key, write.hash) {
@@ -248,7 +217,7 @@ final class WriteQueue {
     write.isDone = true
     switch write.kind {
     case .put, .remove:
-      let isNewest = newest(write.key, write.hash) === write
+      let isNewest = table.find(write.key, write.hash) === write
       if isNewest { remove(write) }
       guard write.result.failure != nil else { break }
       if isNewest {
@@ -260,7 +229,7 @@ final class WriteQueue {
     case .touch:
       let barred = write.barredBase
       write.base = nil
-      guard newest(write.key, write.hash) === write else {
+      guard table.find(write.key, write.hash) === write else {
         if barred != nil { write.barred = write.version }
         break
       }
@@ -322,7 +291,7 @@ final class WriteQueue {
   func barDamaged(_ key: Bytes, _ hash: UInt64, version: UInt64) {
     lock.lock()
     defer { lock.unlock() }
-    guard newest(key, hash) == nil, bars.find(key, hash) == nil else { return }
+    guard table.find(key, hash) == nil, bars.find(key, hash) == nil else { return }
     lastSequence += 1
     _ = bar(key, hash, version, lastSequence, isOfDamage: true)
   }
@@ -361,7 +330,7 @@ final class WriteQueue {
   /// is held.
   func forgetWrites() {
     changed.renew()
-    for i in 0..<WriteQueue.tableSize { table[i] = nil }
+    table.removeAll()
     first = nil
     last = nil
     isLed = false
