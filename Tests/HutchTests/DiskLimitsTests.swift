@@ -201,7 +201,7 @@ import Testing
     try disk.open()
     disk.maintain()
     #expect(disk.tier.limits == wanted)
-    #expect(disk.tier.stats.count == 300 && !disk.tier.differs(from: disk.options))
+    #expect(disk.tier.stats.count == 300 && !disk.tier.apply(disk.options))
     #expect(disk.observer.lines.isEmpty)
     disk.checkInvariants()
     #expect(disk.close() == nil)

@@ -285,9 +285,9 @@ import Testing
     try disk.open()
     disk.put("a", [1])
     #expect(disk.files(in: "content").count == 1)
-    #expect(disk.tier.differs(from: DiskFixture.unlimited) == false)
+    #expect(disk.tier.apply(DiskFixture.unlimited) == false)
     options.kind = .sqlite
-    #expect(disk.tier.differs(from: options))
+    #expect(disk.tier.apply(options))
   }
 
   @Test func secondOpeningIsBusy() throws {

@@ -36,6 +36,7 @@ final class HeapStore: Storage, @unchecked Sendable {
     var isSound: Bool {
       record.checksum == 0 || value.withUnsafeBytes { Checksum.xxh3($0) } == record.checksum
     }
+    var tag: [UInt8] { Array(extended.suffix(Int(record.tagSize))) }
     var lastUse: Int64 { max(record.accessed, record.created) }
 
     mutating func touch(_ times: Record) {
@@ -50,6 +51,7 @@ final class HeapStore: Storage, @unchecked Sendable {
   private let options: StorageOptions
   let hash = try! KeyedHash()
   let firstVersion: UInt64
+  var sharing: StorageSharing { StorageSharing(firstVersion: firstVersion) }
   /// Protects what follows, and the medium.
   private var lock = try! Lock()
   private var current: TierLimits
@@ -256,10 +258,12 @@ final class HeapStore: Storage, @unchecked Sendable {
   }
 
   func keys(
-    after key: Bytes?, limit: Int, at moment: Moment, visit: (Bytes) -> Void
+    tagged tag: Bytes?, after key: Bytes?, limit: Int, at moment: Moment, visit: (Bytes) -> Void
   ) throws(Failure) -> Int {
     let from = key.map { Array($0) }
-    let found = seen(at: moment.time).map(\.key).filter { from?.lexicographicallyPrecedes($0) ?? true }
+    let wanted = tag.map { Array($0) }
+    let found = seen(at: moment.time).filter { wanted == nil || $0.row.tag == wanted! }
+      .map(\.key).filter { from?.lexicographicallyPrecedes($0) ?? true }
       .sorted { $0.lexicographicallyPrecedes($1) }.prefix(limit)
     for key in found { key.withUnsafeBytes(visit) }
     return found.count
@@ -410,7 +414,7 @@ final class HeapStore: Storage, @unchecked Sendable {
     return slice.count == 16
   }
 
-  func differs(from other: StorageOptions) -> Bool {
+  func apply(_ other: StorageOptions) -> Bool {
     other.kind != options.kind || !(other.limits == limits)
   }
 
@@ -420,11 +424,5 @@ final class HeapStore: Storage, @unchecked Sendable {
       serves = false
     }
     return nil
-  }
-
-  func beginInChild(isPrepared: Bool, observer: any StorageObserver) {
-    self.observer = observer
-    lock.renew()
-    serves = false
   }
 }

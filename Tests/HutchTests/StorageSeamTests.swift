@@ -402,7 +402,7 @@ import Testing
     #expect(second.opening.close() == nil)
     fixture.options.disk.limits.count = 5
     #expect(try fixture.open().opening.close() == nil)
-    #expect(fixture.cache.differs(from: fixture.options))
+    #expect(fixture.cache.apply(fixture.options))
     #expect(fixture.cache.limits().disk.count == 0)
 
     try fixture.reopen()

@@ -33,14 +33,16 @@ extension Cache {
   func makeForChild() throws(Failure) -> Cache {
     let isLeftNow = storage != nil && fork.preparation == .memory
     let storageBelongsToParent = isLeftNow || life.storageBelongsToParent
+    let forking = storage?.forking
     let cache = Cache(
-      memory, storage, clock, settings, memoryLimits, storageBelongsToParent ? nil : coherence,
-      try Lifecycle(isAsleep: storage != nil, storageBelongsToParent: storageBelongsToParent),
+      memory, forking == nil ? nil : storage, clock, settings, memoryLimits,
+      storageBelongsToParent ? nil : coherence,
+      try Lifecycle(isAsleep: forking != nil, storageBelongsToParent: storageBelongsToParent),
       try parts.makeForChild(memory, clock, values))
     cache.openings = openings
     cache.hasTaggedObjects.store(
       hasTaggedObjects.load(ordering: .relaxed), ordering: .relaxed)
-    storage?.beginInChild(isPrepared: fork.preparation == .whole, observer: cache)
+    forking?.beginInChild(isPrepared: fork.preparation == .whole, observer: cache)
     if storageBelongsToParent { memory.share(nil) }
     memory.openHits()
     memory.unlockAll(inChild: true)
@@ -50,7 +52,7 @@ extension Cache {
     Unmanaged.passUnretained(memory).release()
     Unmanaged.passUnretained(clock).release()
     if let codec = values.codec { Unmanaged.passUnretained(codec).release() }
-    if let storage {
+    if forking != nil, let storage {
       let object: AnyObject = storage
       Unmanaged.passUnretained(object).release()
     }

@@ -69,12 +69,14 @@ extension Cache {
     }
   }
 
-  func differs(from options: OpenOptions) -> Bool {
+  /// Applies the options of a further opening as far as it can. True if they are not all in force.
+  func apply(_ options: OpenOptions) -> Bool {
     guard let storage else { return true }
+    let isOtherStorage = storage.apply(options.disk)
     let memory = limits().memory
     return settings.policy != options.policy ?? settings.policy
       || settings.drainsReleases != options.drainsReleases
       || memory.changed(options.memoryGiven, to: options.memory) != memory
-      || storage.differs(from: options.disk)
+      || isOtherStorage
   }
 }

@@ -133,7 +133,7 @@ final class Cache {
 
   /// The store may be shared from here on. Every lock of memory is held, no call uses the store.
   func followSharing() {
-    guard coherence == nil, let sharing = storage?.sharing else { return }
+    guard coherence == nil, let sharing = storage?.sharing.processes else { return }
     defersNothing = true
     coherence = sharing.counters
     memory.share(sharing.counters)

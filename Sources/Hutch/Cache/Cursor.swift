@@ -86,7 +86,8 @@ final class Cursor {
         // Entries that left memory before the walk began.
         if page.current == nil { cache.writeBack.write(storage) }
         return try page.refill { (last, append) throws(Failure) in
-          try storage.keys(after: last, limit: Cursor.pageCount, at: moment, visit: append)
+          try storage.keys(
+            tagged: nil, after: last, limit: Cursor.pageCount, at: moment, visit: append)
         }
       }
     } else {

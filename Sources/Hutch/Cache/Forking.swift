@@ -129,7 +129,7 @@ enum Forking {
       return
     }
     cache.fork.preparation = cache.storage == nil ? .whole : .memory
-    guard let storage = cache.storage, cache.fork.isDrained else { return }
+    guard let storage = cache.storage?.forking, cache.fork.isDrained else { return }
     if storage.prepareFork(until: end) { cache.fork.preparation = .whole }
     // Also if it has come half way only.
     cache.followSharing()
@@ -138,7 +138,7 @@ enum Forking {
   /// In the parent.
   private static func goOn() {
     forEach { cache in
-      if cache.fork.preparation == .whole { cache.storage?.endFork() }
+      if cache.fork.preparation == .whole { cache.storage?.forking?.endFork() }
       if cache.fork.preparation != .none {
         cache.memory.unlockAll()
         cache.unlockWrites()
@@ -156,7 +156,7 @@ enum Forking {
       guard cache.fork.preparation != .none, !isClosing, let child = try? cache.makeForChild()
       else {
         Process.setOwner(cache.identity, to: nil)
-        cache.storage?.closeLocks()
+        cache.storage?.forking?.closeLocks()
         return
       }
       cache.place?._withUnsafeGuaranteedRef { $0.replace(with: child) }

@@ -92,7 +92,7 @@ extension Cache {
   @inline(never)
   private func awakenNow() {
     guard life.wake(), !life.storageBelongsToParent else { return }
-    storage?.awaken()
+    storage?.forking?.awaken()
     try? startMaintenance()
   }
 

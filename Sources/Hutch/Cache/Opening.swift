@@ -227,9 +227,8 @@ final class Opening {
     case .isBusy: return nil
     case .isOpen(let cache):
       isKept = true
-      cache.storage?.strengthen(by: options.disk)
       let place = cache.place!.takeUnretainedValue()
-      return (Opening(place, path: path), cache.differs(from: options) || clock.isHosts)
+      return (Opening(place, path: path), cache.apply(options) || clock.isHosts)
     case .isOurs(let claimed): node = claimed
     }
     let opened: (cache: Cache, differs: Bool)
@@ -323,7 +322,7 @@ final class Opening {
     do throws(Failure) {
       cache = try compose(storage, options, clock: clock, path)
     } catch {
-      _ = storage.close(lastVersion: storage.firstVersion &- 1)
+      _ = storage.close(lastVersion: storage.sharing.firstVersion &- 1)
       throw error
     }
     do throws(Failure) {
@@ -333,7 +332,7 @@ final class Opening {
       _ = cache.shut(by: Deadline(at: 0))
       throw error
     }
-    return (cache, storage.differs(from: options.disk))
+    return (cache, storage.apply(options.disk))
   }
 }
 
@@ -373,13 +372,14 @@ extension Opening {
     _ storage: any Storage, _ options: OpenOptions, clock: Clock, _ path: UnsafePointer<CChar>
   ) throws(Failure) -> Cache {
     let sharing = storage.sharing
-    let versions = Versions(from: storage.firstVersion, shared: sharing?.nextVersion)
+    let processes = sharing.processes
+    let versions = Versions(from: sharing.firstVersion, shared: processes?.nextVersion)
     let memory = try MemoryTier(
       limits: options.memory, policy: options.policy ?? .adaptive, hash: storage.hash,
-      versions: versions, coherence: sharing?.counters)
+      versions: versions, coherence: processes?.counters)
     let cache = try Cache.make(
       memory: memory, storage: storage, clock: clock, versions: versions, options: options,
-      coherence: sharing?.counters)
+      coherence: processes?.counters)
     cache.events.name(path)
     storage.watch(by: cache)
     return cache

@@ -17,10 +17,15 @@ import Synchronization
 /// The child is counted as a member before it is there, and its presence is locked. So its copies
 /// of entries are coherent from the first, and the parent never takes itself for alone.
 extension DiskTier {
-  var sharing: StorageSharing? {
-    members.mayHaveOthers
-      ? StorageSharing(counters: shared.counters, nextVersion: shared.nextVersion) : nil
+  var sharing: StorageSharing {
+    var sharing = StorageSharing(firstVersion: firstVersion)
+    if members.mayHaveOthers {
+      sharing.processes = .init(counters: shared.counters, nextVersion: shared.nextVersion)
+    }
+    return sharing
   }
+
+  var forking: (any ForkingStorage)? { self }
 
   // MARK: before
 

@@ -3,12 +3,6 @@
 /// entry that it was shown.
 extension DiskTier {
   func keys(
-    after key: Bytes?, limit: Int, at moment: Moment, visit: (Bytes) -> Void
-  ) throws(Failure) -> Int {
-    try keys(tagged: nil, after: key, limit: limit, at: moment, visit: visit)
-  }
-
-  func keys(
     tagged tag: Bytes?, after key: Bytes?, limit: Int, at moment: Moment, visit: (Bytes) -> Void
   ) throws(Failure) -> Int {
     var found = KeyList()

@@ -149,7 +149,7 @@ import Synchronization
 ///                      or damaged
 ///     up -> asleep     prepareFork       asleep -> up     wake, or down if the manifest is gone
 ///     any -> left      beginInChild of a fork that was not prepared
-final class DiskTier: Storage {
+final class DiskTier: Storage, ForkingStorage {
   let clock: Clock
   let options: StorageOptions
   let queue: WriteQueue
@@ -248,7 +248,10 @@ final class DiskTier: Storage {
     }
   }
 
-  func differs(from other: StorageOptions) -> Bool {
+  func apply(_ other: StorageOptions) -> Bool {
+    if other.chosen.contains(.durability) {
+      committer.liveDurability.max(other.durability.rawValue, ordering: .relaxed)
+    }
     // Nothing is known of a directory that has not been opened.
     let kind = StorageKind(rawValue: counters.storage.load(ordering: .relaxed)) ?? .unspecified
     let limits = self.limits
@@ -260,11 +263,6 @@ final class DiskTier: Storage {
       || (chosen.contains(.sharing) && other.sharing != options.sharing)
       || (chosen.contains(.inlineThreshold) && other.inlineThreshold != options.inlineThreshold)
       || limits.changed(other.given, to: other.limits) != limits
-  }
-
-  func strengthen(by other: StorageOptions) {
-    guard other.chosen.contains(.durability) else { return }
-    committer.liveDurability.max(other.durability.rawValue, ordering: .relaxed)
   }
 
   var place: Directory { service.place }

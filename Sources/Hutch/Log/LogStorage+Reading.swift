@@ -63,11 +63,6 @@ extension LogStorage {
 
   var isOrdered: Bool { false }
 
-  /// Not called: there is no order of keys.
-  func keys(
-    after key: Bytes?, limit: Int, at moment: Moment, visit: (Bytes) -> Void
-  ) throws(Failure) -> Int { 0 }
-
   func entries(
     after position: inout WalkPosition, limit: Int, at moment: Moment,
     visit: (Bytes, Record) -> Void

@@ -188,6 +188,8 @@ extension LogStorage {
     endFork()
   }
 
+  func awaken() {}
+
   func closeLocks() { store?.member.leaveToParent() }
 
   /// Out of service for ever.

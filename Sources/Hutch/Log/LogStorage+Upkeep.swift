@@ -42,7 +42,7 @@ extension LogStorage {
     return stats
   }
 
-  func differs(from other: StorageOptions) -> Bool {
+  func apply(_ other: StorageOptions) -> Bool {
     let chosen = other.chosen
     let limits = self.limits
     return (other.kind != .unspecified && other.kind != .log)

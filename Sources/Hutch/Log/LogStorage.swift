@@ -27,7 +27,7 @@ import Synchronization
 /// until the end, and there is a bound on how many there can be.
 ///
 /// Locks, in this order: `sweepLock`, `serviceLock`, `stateLock`, the directory's, `LogOwed`'s.
-final class LogStorage: Storage, @unchecked Sendable {
+final class LogStorage: Storage, ForkingStorage, @unchecked Sendable {
   let options: StorageOptions
   let clock: Clock
   let shared: LogShared
@@ -197,9 +197,13 @@ final class LogStorage: Storage, @unchecked Sendable {
 
   // MARK: sharing
 
-  var sharing: StorageSharing? {
-    StorageSharing(counters: shared.counters, nextVersion: shared.nextVersion)
+  var sharing: StorageSharing {
+    StorageSharing(
+      firstVersion: firstVersion,
+      processes: .init(counters: shared.counters, nextVersion: shared.nextVersion))
   }
+
+  var forking: (any ForkingStorage)? { self }
 
   /// Of the keys that the tiers above hash. A store that is opened later in the place of another
   /// may have a secret of its own.

@@ -22,7 +22,7 @@ import Synchronization
 ///
 /// Versions. The cache draws them, and puts and touches carry them: a store keeps a put's version
 /// with its entry and returns it. A directory never uses a version twice, even after a kill:
-/// `firstVersion` is above every version that the cache may have drawn before.
+/// `StorageSharing.firstVersion` is above every version that the cache may have drawn before.
 ///
 /// Times. Every moment that a store is given has been read (`Moment.read`): its `time` costs nothing.
 ///
@@ -43,7 +43,7 @@ import Synchronization
 ///
 /// An extension below has defaults for the optional parts: files, processes that share the store, a
 /// fork.
-protocol Storage: AnyObject {
+protocol Storage: StorageTrimming {
   /// The hash of keys, with the secret that the store's own index and the processes that share it
   /// go by. The tiers above use the same one, so a key is hashed once per call: a function of the
   /// store that gets a key gets its `hash.entry` too. It does not change once the store is open.
@@ -109,13 +109,8 @@ protocol Storage: AnyObject {
   var isOrdered: Bool { get }
 
   /// Visits up to `limit` keys after `key` (nil: from the beginning), in the order of their bytes,
-  /// of entries that are committed and not expired. Returns how many; 0 only at the end. No lock is
-  /// held while `visit` runs.
-  func keys(
-    after key: Bytes?, limit: Int, at moment: Moment, visit: (Bytes) -> Void
-  ) throws(Failure) -> Int
-
-  /// The keys of the entries with this tag, otherwise like `keys`; nil: of all entries.
+  /// of entries that are committed and not expired, and have this tag (nil: of all such entries).
+  /// Returns how many; 0 only at the end. No lock is held while `visit` runs.
   func keys(
     tagged tag: Bytes?, after key: Bytes?, limit: Int, at moment: Moment, visit: (Bytes) -> Void
   ) throws(Failure) -> Int
@@ -139,39 +134,6 @@ protocol Storage: AnyObject {
   /// Evicts until the new limits hold.
   func setLimits(_ limits: TierLimits, at moment: Moment) throws(Failure)
 
-  // The primitives of removals that a call asks for (see StorageTrim). Of each entry that a store removes in
-  // them the observer is told as of a dropped one. A store that is out of service fails.
-
-  /// The entries that are committed, and the bytes charged for them.
-  func occupancy() throws(Failure) -> Occupancy
-
-  /// Visits the next committed entries behind `place`, whatever their age, in an order of the store's
-  /// own. Entries written or touched after the first call may be missed. No lock is held while `visit`
-  /// runs.
-  func walk(
-    _ place: inout WalkPlace, visit: (Bytes, WalkedEntry) -> Void
-  ) throws(Failure)
-
-  /// Removes the victims with these indices, until `goal` is reached (nil: all of them): the entries
-  /// that a walk has met with these ids, that have not been written, touched or moved since, and that
-  /// `isWanted` wants as they are now. `isWanted` is called with locks of the store held. One slice:
-  /// it waits for the writers that came before it.
-  func remove(
-    _ victims: borrowing GrowingArray<Int64>, _ range: Range<Int>, to goal: TrimGoal?,
-    at moment: Moment, if isWanted: (Int, Record) -> Bool
-  ) throws(Failure) -> TrimSlice
-
-  /// One slice of the removal of expired entries, by an index of their ends, until `goal` is reached.
-  /// A store answers `mustWalk` if a walk may find more, and is worth its price for this goal.
-  func removeExpired(to goal: TrimGoal?, at moment: Moment) throws(Failure) -> TrimSlice
-
-  /// One slice of evictions in the order in which the store makes room for its limits, until `goal`
-  /// is reached. Nil: so much has to go that a walk by the rank of the last access costs less.
-  func makeRoom(to goal: TrimGoal, at moment: Moment) throws(Failure) -> TrimSlice?
-
-  /// One slice of giving back space that is charged and is no entry's, for a goal in bytes.
-  func reclaim(to goal: TrimGoal, at moment: Moment) throws(Failure) -> Reclaimed
-
   /// True if the store is in service.
   var isUp: Bool { get }
   /// No other call waits for it.
@@ -194,42 +156,25 @@ protocol Storage: AnyObject {
   /// reopening. True if there is more to do at once.
   func maintain(at moment: Moment) -> Bool
 
-  /// The first version that no write in this directory has had.
-  var firstVersion: UInt64 { get }
+  /// Where versions begin, and the state of the processes that share the store. A fork may change
+  /// the second.
+  var sharing: StorageSharing { get }
 
   /// Its abilities beyond this protocol if it keeps large values in files of their own; nil: it
   /// does not.
   var files: (any FileStorage)? { get }
 
-  /// A further opening in this process has these options. A stronger durability holds for all
-  /// openings from here on; the other options stay as they are.
-  func strengthen(by options: StorageOptions)
-
-  /// True if these options are not the ones in force. They may differ right after the opening, if
-  /// other processes have the store open.
-  func differs(from options: StorageOptions) -> Bool
+  /// Applies the options of an opening in this process as far as one that is not the first can: a
+  /// stronger durability holds for all openings. True if these options are not the ones in force
+  /// then. They may differ also after the first opening, if other processes have the store open.
+  func apply(_ options: StorageOptions) -> Bool
 
   /// Closes the store. No call is in progress or comes later. `lastVersion`: the newest version
   /// that was drawn. Returns the failure if the end was not clean.
   func close(lastVersion: UInt64) -> Failure?
 
-  // A fork: see Forking.
-
-  /// The state that processes share which share the store; nil: none.
-  var sharing: StorageSharing? { get }
-  /// Prepares for a fork: gives up everything that a process can have only once, and takes locks so
-  /// that a copy of the store's memory is consistent. No write is in progress. False: not in time,
-  /// or not at all, and no lock is held.
-  func prepareFork(until end: Deadline) -> Bool
-  /// In the parent, for a store that is prepared.
-  func endFork()
-  /// In the child: the store becomes another opening of the same directory, with this observer. A
-  /// store that is not prepared is out of service for ever, with HUTCH_FORKED as the reason.
-  func beginInChild(isPrepared: Bool, observer: any StorageObserver)
-  /// In the child, before its first use of the store.
-  func awaken()
-  /// In a child that does not use the cache at all: gives up what would keep other processes out.
-  func closeLocks()
+  /// Nil: the child of a fork cannot have the store, and is a cache without one.
+  var forking: (any ForkingStorage)? { get }
 }
 
 /// Defaults for the optional parts of a store.
@@ -242,9 +187,6 @@ extension Storage {
 
   // For a store that commits at once.
   func finish(_ write: inout StoreWrite) {}
-
-  // Without sharing processes, no write has a condition.
-  var sharing: StorageSharing? { nil }
 
   func get(
     _ count: Int, at moment: Moment, key: (Int) -> (Bytes, UInt64),
@@ -271,51 +213,11 @@ extension Storage {
     visit(block.unowned.version, block.unowned.extended.tag)
   }
 
+  var isOrdered: Bool { true }
+  // For a store without that order.
   func keys(
     tagged tag: Bytes?, after key: Bytes?, limit: Int, at moment: Moment, visit: (Bytes) -> Void
-  ) throws(Failure) -> Int {
-    guard let tag else { return try keys(after: key, limit: limit, at: moment, visit: visit) }
-    var from = KeyList()
-    if let key { try from.append(key, 0) }
-    var count = 0
-    while count == 0 {
-      var page = KeyList()
-      var failure: Failure?
-      let passed = try keys(after: from.first, limit: limit, at: moment) { key in
-        do throws(Failure) { try page.append(key, 0) } catch { failure = error }
-      }
-      if let failure { throw failure }
-      if passed == 0 { return 0 }
-      page.forEach { key, _ in
-        do throws(Failure) {
-          var hasTag = false
-          try self.tag(of: key, self.hash.entry(key), at: moment) { _, found in
-            hasTag = found.hasSameBytes(as: tag)
-          }
-          from.removeAll()
-          try from.append(key, 0)
-          guard hasTag else { return }
-          visit(key)
-          count += 1
-        } catch {
-          failure = error
-        }
-      }
-      if let failure { throw failure }
-    }
-    return count
-  }
-
-  var isOrdered: Bool { true }
-
-  // For a store without an index of ends.
-  func removeExpired(to goal: TrimGoal?, at moment: Moment) throws(Failure) -> TrimSlice {
-    TrimSlice(mustWalk: true)
-  }
-  // For a store that evicts by the last access.
-  func makeRoom(to goal: TrimGoal, at moment: Moment) throws(Failure) -> TrimSlice? { nil }
-  // For a store that charges for entries alone.
-  func reclaim(to goal: TrimGoal, at moment: Moment) throws(Failure) -> Reclaimed { .nothing }
+  ) throws(Failure) -> Int { 0 }
 
   // For a store whose reads find no damage.
   var owesWork: Bool { false }
@@ -323,21 +225,21 @@ extension Storage {
 
   var files: (any FileStorage)? { nil }
 
-  // Where options are fixed by the first opening.
-  func strengthen(by options: StorageOptions) {}
-
-  // For a store that a child cannot have.
-  func prepareFork(until end: Deadline) -> Bool { false }
-  func endFork() {}
-  func awaken() {}
-  func closeLocks() {}
+  var forking: (any ForkingStorage)? { nil }
 }
 
-/// The state of the processes that share a store.
+/// The numbers that the tiers above go by, and share with other processes.
 struct StorageSharing {
-  /// Selected by the store's hash of keys.
-  let counters: CoherenceCounters
-  let nextVersion: UnsafeMutablePointer<Atomic<UInt64>>
+  /// The first version that no write in this directory has had.
+  let firstVersion: UInt64
+  /// Nil: no other process has the store. Then no write has a condition.
+  var processes: Processes?
+
+  struct Processes {
+    /// Selected by the store's hash of keys.
+    let counters: CoherenceCounters
+    let nextVersion: UnsafeMutablePointer<Atomic<UInt64>>
+  }
 }
 
 /// What came of `Storage.copy`.
@@ -369,53 +271,6 @@ struct WalkPosition {
     isDescending = descending
     last = descending ? Int64.max : Int64.min
   }
-}
-
-/// How far a walk for removals has come. The numbers are the store's own.
-struct WalkPlace {
-  var last: Int64 = 0
-  /// Entries behind this one are newer than the walk. Nil: not known yet, or the store has no such
-  /// order.
-  var newest: Int64?
-  var isAtEnd = false
-}
-
-/// An entry as a walk for removals has found it.
-struct WalkedEntry {
-  /// Names the entry until it is written, touched or moved. Not used again.
-  var id: Int64
-  var record: Record
-  /// The bytes charged for it.
-  var charge: Int64
-  /// The number of its accesses, as far as the store counts them.
-  var uses: Int64
-}
-
-/// The entries of a store, and the bytes charged for them.
-struct Occupancy {
-  var count: UInt64
-  var charge: UInt64
-}
-
-/// The outcome of one slice of a removal.
-struct TrimSlice {
-  var removed: UInt64 = 0
-  /// False: the goal is reached, or nothing is left to remove.
-  var hasMore = false
-  /// See `removeExpired`.
-  var mustWalk = false
-}
-
-/// The outcome of one slice of `reclaim`.
-enum Reclaimed {
-  /// The goal is reached.
-  case enough
-  /// Some space was given back, and there may be more.
-  case some
-  /// A reader is in the way for the moment.
-  case blocked
-  /// There is nothing to give back.
-  case nothing
 }
 
 /// The findings of a check; see hutch_check_report.

@@ -68,9 +68,6 @@ final class FlatStore: Storage {
   func watch(by observer: any StorageObserver) {}
   func noteAccess(_ key: Bytes, _ hash: UInt64, at time: Int64) {}
   func noteDamage(_ key: Bytes, _ hash: UInt64, _ version: UInt64) {}
-  func keys(
-    after key: Bytes?, limit: Int, at moment: Moment, visit: (Bytes) -> Void
-  ) throws(Failure) -> Int { 0 }
   func entries(
     after position: inout WalkPosition, limit: Int, at moment: Moment,
     visit: (Bytes, Record) -> Void
@@ -88,8 +85,7 @@ final class FlatStore: Storage {
   func check(isQuick: Bool, at moment: Moment) throws(Failure) -> CheckReport { CheckReport() }
   func flush(at moment: Moment) throws(Failure) {}
   func maintain(at moment: Moment) -> Bool { false }
-  var firstVersion: UInt64 { 1 }
-  func differs(from options: StorageOptions) -> Bool { false }
+  var sharing: StorageSharing { StorageSharing(firstVersion: 1) }
+  func apply(_ options: StorageOptions) -> Bool { false }
   func close(lastVersion: UInt64) -> Failure? { nil }
-  func beginInChild(isPrepared: Bool, observer: any StorageObserver) {}
 }
