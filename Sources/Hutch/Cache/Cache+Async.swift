@@ -25,7 +25,7 @@ extension Handle {
     spec.owner = opening.tasks
     spec.operation = kind.rawValue
     guard spec.identifier.count == 0 else {
-      throw Failure(.unsupported, "operations on a key have no identifier: they have the key")
+      throw Failure(.unsupported, "an operation on a key takes no identifier")
     }
     let isQuick = mayFinishNow || (spec.port != nil && (kind == .get || kind == .load))
     let task = try AsyncOperation.makeTask(kind, self, key: key, hash: hash, spec)
@@ -87,7 +87,7 @@ extension Handle {
     let isClear = kind == .clear
     if isClear {
       guard spec.group == nil, spec.identifier.count == 0 else {
-        throw Failure(.unsupported, "a clear is made by its submission: no group, no identifier")
+        throw Failure(.unsupported, "a clear takes no group and no identifier")
       }
       spec.isIrrevocable = true
     }

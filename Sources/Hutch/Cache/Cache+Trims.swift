@@ -32,7 +32,7 @@ extension Cache {
 
   /// Looks through what the store has, and repairs.
   func check(isQuick: Bool, in scope: Tiers) throws(Failure) -> CheckReport {
-    guard scope != .memory else { throw Failure(.unsupported, "memory needs no check") }
+    guard scope != .memory else { throw Failure(.unsupported, "the memory tier cannot be checked") }
     let moment = clock.moment().read
     return try withStorage { (storage) throws(Failure) in
       try storage.check(isQuick: isQuick, at: moment)

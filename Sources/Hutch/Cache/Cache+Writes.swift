@@ -425,7 +425,7 @@ extension Cache {
       let current = held.unowned
       if let current {
         guard current.size == 8 else {
-          throw Failure(.wrongType, "the value is not a counter: it has not 8 bytes")
+          throw Failure(.wrongType, "the value is not a counter, which has 8 bytes")
         }
         // Eight bytes of text are no counter, and only their writer can tell.
         guard current.extended.data.hasSameBytes(as: spec.extended.data) else {

@@ -81,7 +81,7 @@ final class Membership {
     }
     if shared.isHandedOut && !isAlone {
       // Memory goes by another hash of keys, and by counters that are no more.
-      throw Failure(.busy, "other processes have opened the directory anew")
+      throw Failure(.busy, "other processes have made the directory again")
     }
     try shared.map(file, isAlone: isAlone)
     if !isAlone { shared.members += 1 }

@@ -76,7 +76,7 @@ final class LogShared {
         Files.read(index, into: $0, at: IndexAt.shared) == 32
       }
       guard isRead, there == before else {
-        throw Failure(.busy, "other processes have opened the directory anew")
+        throw Failure(.busy, "other processes have made the directory again")
       }
     }
     let mapped = mmap(

@@ -140,7 +140,7 @@ final class LogStorage: Storage, ForkingStorage, @unchecked Sendable {
     }
     let isFirst = stateLock.withLock { stores.isEmpty }
     guard stateLock.withLock({ stores.count < LogStorage.mostStores }) else {
-      throw Failure(.tierDown, "the directory has gone away too often")
+      throw Failure(.tierDown, "the directory was removed or replaced too often")
     }
     let store = try LogStore.open(
       directory, limits: isFirst ? options.limits : limits, given: isFirst ? options.given : .all,

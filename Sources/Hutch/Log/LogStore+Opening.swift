@@ -68,7 +68,7 @@ extension LogStore {
     else { throw .opening("cannot open a file of the log store") }
     let file = Descriptor(owning: number)
     guard let status = Files.status(of: number), hutch_is_regular(status.st_mode) != 0 else {
-      throw Failure(.badDirectory, "a file of the directory is no cache's")
+      throw Failure(.badDirectory, "a file of the directory is not a cache's")
     }
     return file
   }
@@ -83,18 +83,18 @@ extension LogStore {
       // One that is not empty is not what a kill left of `create`.
       let log = Files.status(Files.path(logName), at: directory.descriptor)
       guard log?.st_size ?? 0 == 0 else {
-        throw Failure(.badDirectory, "hutch-log in the directory is no cache's")
+        throw Failure(.badDirectory, "hutch-log in the directory is not a cache's")
       }
       return false
     }
     guard hutch_is_regular(found.st_mode) != 0 else {
-      throw Failure(.badDirectory, "hutch-index in the directory is no cache's")
+      throw Failure(.badDirectory, "hutch-index in the directory is not a cache's")
     }
     let file = try openFile(indexName, directory)
     var head = InlineArray<64, UInt64>(repeating: 0)
     let size = withUnsafeMutableBytes(of: &head) { Files.read(file.number, into: $0) } ?? 0
     guard size == 512, head[0] == LogFormat.magic else {
-      throw Failure(.badDirectory, "hutch-index in the directory is no cache's")
+      throw Failure(.badDirectory, "hutch-index in the directory is not a cache's")
     }
     let format = head[IndexAt.format / 8]
     guard format & 0xFFFF_FFFF <= LogFormat.version else {

@@ -183,7 +183,7 @@ extension LogStore {
     }
     let address = words.load(IndexAt.head)
     guard let seat = seat(of: address) else {
-      throw Failure(.corrupt, "the log's head is nowhere")
+      throw Failure(.corrupt, "the log's head is in no segment")
     }
     LogEntry.write(
       to: memory(seat, address), address, record, key: key, value: value, file,
