@@ -1,15 +1,17 @@
 """Backends for frameworks: a hutch.Cache behind the cache interface of each.
 
-===========================  =====================================================
-module                       what it has
-===========================  =====================================================
-hutch.frameworks.django      a backend for CACHES in Django's settings
-hutch.frameworks.cachelib    a cachelib.BaseCache, for Werkzeug and Flask-Session
-hutch.frameworks.flask       a CACHE_TYPE of Flask-Caching
-hutch.frameworks.dogpile     a backend of dogpile.cache, with a lock over processes
-hutch.frameworks.aiocache    a cache of aiocache
-hutch.frameworks.joblib      a store backend of joblib.Memory
-===========================  =====================================================
+================================  ================================================
+module                            what it has
+================================  ================================================
+hutch.frameworks.django           a backend for CACHES in Django's settings
+hutch.frameworks.cachelib         a cachelib.BaseCache, for Werkzeug, Flask-Session
+hutch.frameworks.flask            a CACHE_TYPE of Flask-Caching
+hutch.frameworks.dogpile          a backend of dogpile.cache, with a lock over
+                                  processes
+hutch.frameworks.aiocache         a cache of aiocache
+hutch.frameworks.requests_cache   a backend of requests-cache
+hutch.frameworks.joblib           a store backend of joblib.Memory
+================================  ================================================
 
 A module imports its framework when it is imported itself, and no other.
 
@@ -20,8 +22,8 @@ must be one that no other user can write to. There are two safe ways for other d
     serializer=None                       natural values only, in the package's own forms
     serializer=PickleSerializer(key=...)  pickle, and bytes without the key's code are not read
 
-Values of bytes, str and int are never pickled. Only joblib has a format of its own, which is
-always pickle.
+Values of bytes, str and int are never pickled. joblib has a format of its own, which is always
+pickle, and the backend of requests-cache stores JSON.
 
 Options. They are those of hutch.Cache: memory, disk, storage, durability and the others. As with
 it, several processes may have a directory open.
