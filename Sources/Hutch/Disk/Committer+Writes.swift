@@ -13,11 +13,12 @@ extension Committer {
   private func remove(
     _ bar: Bars.Bar, _ transaction: inout Transaction
   ) throws(Failure) {
-    guard let found = try transaction.manifest.find(bar.key), found.record.version <= bar.version
-    else { return }
+    var old = OldRow()
+    try transaction.manifest.find(bar.key, into: &old)
+    guard old.isThere, old.row.record.version <= bar.version else { return }
     try shared.touch(bar.hash)
-    try transaction.delete(found)
-    try transaction.drop(bar.key, found.record.version, bar.isOfDamage ? .damaged : .barred)
+    try transaction.delete(old)
+    try transaction.drop(bar.key, old.row.record.version, bar.isOfDamage ? .damaged : .barred)
   }
 
   private func clear(_ transaction: inout Transaction) {
@@ -26,14 +27,26 @@ extension Committer {
   }
 
   func carryOut(_ write: QueuedWrite, _ transaction: inout Transaction) throws(Failure) {
-    let old = write.entry == nil ? nil : try transaction.manifest.find(write.key)
+    var old = OldRow()
     if write.entry != nil {
-      guard holds(write, old, transaction) else { return }
+      let manifest = transaction.manifest
+      var isHeld = false
+      if write.kind == .touch {
+        try manifest.find(write.key, into: &old)
+      } else {
+        // Whatever becomes of a put whose condition holds, the old row goes.
+        try manifest.deletingByKey(write.key, into: &old) { old in
+          isHeld = holds(write, old, transaction)
+          return isHeld
+        }
+      }
+      if write.kind == .touch || !old.isThere { isHeld = holds(write, old, transaction) }
+      guard isHeld else { return }
       try shared.touch(write.hash, isForAll: write.isUndecided)
     }
     switch write.kind {
     case .put, .remove:
-      write.result.existed = old != nil && transaction.isAlive(old!, write.key)
+      write.result.existed = old.isThere && transaction.isAlive(old.row, write.key)
       if write.kind == .put && write.refusal == .none {
         if let file = write.file, file.directory !== place {
           // The tier has moved since the content file was written.
@@ -50,7 +63,7 @@ extension Committer {
           queue.refuse(write, error.status == .tooLarge ? .tooLarge : .failed, error)
         }
       }
-      if let old { try transaction.delete(old) }
+      try transaction.delete(old)
     case .touch:
       try touch(write, old, &transaction)
     case .clear:
@@ -64,12 +77,12 @@ extension Committer {
   /// Whether the condition of a write holds for the entry that is there; its version is in the
   /// write.
   private func holds(
-    _ write: QueuedWrite, _ found: Row?, _ transaction: borrowing Transaction
+    _ write: QueuedWrite, _ old: OldRow, _ transaction: borrowing Transaction
   ) -> Bool {
     var version: UInt64 = 0
     // An entry of a codec that is not here is none for this cache.
-    if let found, transaction.isAlive(found, write.key), options.knows(found.record.codec) {
-      version = found.record.version
+    if old.isThere, transaction.isAlive(old.row, write.key), options.knows(old.row.record.codec) {
+      version = old.row.record.version
     } else if let copy = write.copy, shared.counters.mark(write.hash) == copy.mark {
       // The number is odd if this transaction has written the key before.
       version = copy.version
@@ -80,7 +93,7 @@ extension Committer {
   }
 
   private func put(
-    _ write: QueuedWrite, replacing old: Row?, _ transaction: inout Transaction
+    _ write: QueuedWrite, replacing old: OldRow, _ transaction: inout Transaction
   ) throws(Failure) {
     let entry = write.entry!
     let salt = Seal.salt(
@@ -102,10 +115,11 @@ extension Committer {
   }
 
   private func touch(
-    _ write: QueuedWrite, _ found: Row?, _ transaction: inout Transaction
+    _ write: QueuedWrite, _ old: OldRow, _ transaction: inout Transaction
   ) throws(Failure) {
     write.result.existed = false
-    guard let found else { return }
+    guard old.isThere else { return }
+    let found = old.row
     if let barred = write.barredBase, found.record.version <= barred {
       return try transaction.delete(found)
     }

@@ -52,7 +52,7 @@ struct Connection: ~Copyable {
 
   /// A statement that reads rows: `Row.columns`, then `rest`.
   func prepareRows(_ rest: StaticString) throws(Failure) -> Statement {
-    try prepare(Row.columns, rest)
+    try prepare("SELECT ", Row.columns, rest)
   }
 
   /// A statement that reads the sums: the columns of `Sums`, then `more` of the meta row `m`.
@@ -60,7 +60,7 @@ struct Connection: ~Copyable {
     try prepare(Sums.columns, more, Sums.tables)
   }
 
-  private func prepare(_ parts: StaticString...) throws(Failure) -> Statement {
+  func prepare(_ parts: StaticString...) throws(Failure) -> Statement {
     var sql = GrowingArray<UInt8>()
     for part in parts {
       for i in 0..<part.utf8CodeUnitCount { try sql.append(part.utf8Start[i]) }
@@ -134,7 +134,7 @@ struct Connection: ~Copyable {
 
 /// A prepared statement. The caller that steps it resets it before anything else happens: a SELECT
 /// that is left open keeps a checkpoint from finishing, and the log grows without end.
-struct Statement: ~Copyable {
+struct Statement: ~Copyable, RowColumns {
   let handle: OpaquePointer
 
   fileprivate init(_ handle: OpaquePointer) { self.handle = handle }
@@ -191,8 +191,6 @@ struct Statement: ~Copyable {
   func reset() { sqlite3_reset(handle) }
 
   func integer(_ column: Int32) -> Int64 { sqlite3_column_int64(handle, column) }
-
-  func bits(_ column: Int32) -> UInt64 { UInt64(bitPattern: integer(column)) }
 
   func isNull(_ column: Int32) -> Bool { sqlite3_column_type(handle, column) == SQLITE_NULL }
 

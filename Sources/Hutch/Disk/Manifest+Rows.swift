@@ -2,11 +2,12 @@ import CSQLite
 
 /// The rows of entries: lookups, puts, removals, touches, and walks in both directions.
 extension Manifest {
-  func find(_ key: Bytes) throws(Failure) -> Row? {
+  func find(_ key: Bytes, into old: inout OldRow) throws(Failure) {
     try finding.bind(1, key)
     defer { finding.reset() }
-    guard try finding.step() else { return nil }
-    return try Row(finding)
+    guard try finding.step() else { return }
+    old.row = try Row(finding)
+    old.isThere = true
   }
 
   /// `body` gets the key, which is valid during the call. Nil: no such row.
@@ -19,12 +20,9 @@ extension Manifest {
     return try body(try Row(findingByID), try findingByID.bytes(Row.more))
   }
 
-  /// The row of a put, a new one or the one that it replaces. Without a content file the value
-  /// goes into it. `meta`: as the put leaves it, whose sums the row gets.
-  func put(
-    _ write: QueuedWrite, replacing old: Row?, _ meta: Meta, seal: UInt64
-  ) throws(Failure) {
-    if let old { try delete(old) }
+  /// The row of a put; its key has none. Without a content file the value goes into it. `meta`: as
+  /// the put leaves it, whose sums the row gets.
+  func put(_ write: QueuedWrite, _ meta: Meta, seal: UInt64) throws(Failure) {
     let block = write.entry!
     let record = block.record
     let id = lastID + 1

@@ -74,6 +74,7 @@ final class Manifest {
   var tagging: OwnedStatement?
   var untagging: OwnedStatement?
   let deleting: Statement
+  let deletingByKey: DeletionByKey
   let touching: Statement
   let redating: Statement
   let accessing: Statement
@@ -178,6 +179,7 @@ final class Manifest {
       VALUES (?1, ?2, ?3, ?4, ?5, ?5, 0, ?6, ?7, ?8, ?9, ?10, ?16, ?17, ?15, ?11, ?12, ?13, ?14)
       """)
     deleting = try connection.prepare("DELETE FROM entries WHERE id = ?1")
+    deletingByKey = try DeletionByKey(connection)
     touching = try connection.prepare(
       """
       UPDATE entries SET id = ?2, created = ?3, accessed = ?4, expires = ?5, idle = ?6,

@@ -17,12 +17,12 @@ struct Row {
   /// False: a field is impossible, the entry is damaged.
   var isSound = true
 
-  /// The beginning of each statement that reads rows (`Connection.prepareRows`). Further columns
-  /// follow from `more` on: the value last, without which SQLite reads no more than the head of a
-  /// long row.
+  /// The columns that each statement reads rows by (`Connection.prepareRows`, DeletionByKey). In a
+  /// SELECT further columns follow from `more` on: the value last, without which SQLite reads no
+  /// more than the head of a long row.
   static let columns: StaticString = """
-    SELECT id, generation, version, created, accessed, uses, expires, idle, cost, size, charge,
-      codec, checksum, file
+    id, generation, version, created, accessed, uses, expires, idle, cost, size, charge, codec,
+    checksum, file
     """
   static let more: Int32 = 14
 
@@ -36,8 +36,8 @@ struct Row {
 
   init() {}
 
-  /// The current row of a statement with the columns above.
-  init(_ statement: borrowing Statement) throws(Failure) {
+  /// Of the columns above.
+  init(_ statement: borrowing some RowColumns & ~Copyable) throws(Failure) {
     id = statement.integer(0)
     generation = statement.integer(1)
     record.version = statement.bits(2)
@@ -75,6 +75,19 @@ struct Row {
     record.extendedSize = extended.count
     record.tagSize = UInt8(tagSize)
   }
+}
+
+/// The columns of a row as SQLite gives them: to the caller of a SELECT, or to a function.
+protocol RowColumns: ~Copyable {
+  func integer(_ column: Int32) -> Int64
+  func isNull(_ column: Int32) -> Bool
+  /// Valid until the next row.
+  func bytes(_ column: Int32) throws(Failure) -> Bytes
+}
+
+extension RowColumns where Self: ~Copyable {
+  /// A version, a cost, a checksum: SQLite's integers have a sign, the bits are the same.
+  func bits(_ column: Int32) -> UInt64 { UInt64(bitPattern: integer(column)) }
 }
 
 extension Record {

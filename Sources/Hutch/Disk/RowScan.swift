@@ -23,6 +23,7 @@ struct RowScan: ~Copyable {
 
   /// Shows up to `limit` rows behind `start`, until `visit` answers false. It must change no row.
   /// `visit` gets a row and its key, which is valid during the call.
+  @inline(never)
   func callAsFunction(
     from start: Int64, limit: Int64, _ visit: (Row, Bytes) throws(Failure) -> Bool
   ) throws(Failure) -> Reached {

@@ -50,15 +50,18 @@ struct Transaction: ~Copyable {
   }
 
   /// The row of a put in place of the key's old one, if there is one.
-  mutating func put(_ write: QueuedWrite, replacing old: Row?, seal: UInt64) throws(Failure) {
+  mutating func put(_ write: QueuedWrite, replacing old: OldRow, seal: UInt64) throws(Failure) {
     // A row that is there is counted: nothing may fail from then on.
-    if old?.file != nil { try files.reserve(files.count + 1) }
+    if old.isThere && old.row.file != nil { try files.reserve(files.count + 1) }
     var after = meta
-    if let old { after.subtract(charge: old.charge, generation: old.generation) }
+    if old.isThere {
+      after.subtract(charge: old.row.charge, generation: old.row.generation)
+      if !old.isDeleted { try manifest.delete(old.row) }
+    }
     after.count += 1
     after.bytes += write.charge
-    try manifest.put(write, replacing: old, after, seal: seal)
-    if let old { try noteFile(of: old) }
+    try manifest.put(write, after, seal: seal)
+    if old.isThere { try noteFile(of: old.row) }
     meta = after
     hasChanged = true
     isCarried = true
@@ -83,9 +86,16 @@ struct Transaction: ~Copyable {
 
   // MARK: removals
 
+  @inline(never)
   mutating func delete(_ row: Row) throws(Failure) {
     try manifest.delete(row)
     try lose(row)
+  }
+
+  mutating func delete(_ old: OldRow) throws(Failure) {
+    guard old.isThere else { return }
+    if !old.isDeleted { try manifest.delete(old.row) }
+    try lose(old.row)
   }
 
   /// A row has gone.
@@ -116,6 +126,7 @@ struct Transaction: ~Copyable {
   /// Deletes the row with this id, and reports its entry as dropped, if `cause` gives a cause.
   /// `cause` gets a row of this generation with the accesses that have gathered. Rows of older
   /// generations go if `takesDead`. False: the row is not there any more, or stays.
+  @inline(never)
   mutating func drop(
     id: Int64, takesDead: Bool = false, _ cause: (Record, Bytes) -> DropCause?
   ) throws(Failure) -> Bool {
