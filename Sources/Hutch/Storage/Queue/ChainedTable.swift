@@ -27,6 +27,7 @@ struct ChainedTable<Element: Chained>: ~Copyable {
   private func place(_ hash: UInt64) -> Int { KeyedHash.place(of: hash, mask: size - 1) }
 
   /// The object of a key; of several the one that was inserted last.
+  @inline(never)
   func find(_ key: Bytes, _ hash: UInt64) -> Element? {
     var next = chains[place(hash)]
     while let element = next {
@@ -43,6 +44,7 @@ struct ChainedTable<Element: Chained>: ~Copyable {
   }
 
   /// False: the table does not have the object.
+  @inline(never)
   func remove(_ element: Element) -> Bool {
     let place = place(element.hash)
     if chains[place] === element {
