@@ -130,7 +130,7 @@ extension Cache {
   ) throws(Failure) -> PutResult {
     let moment = clock.moment().read
     let hash = memory.hash(key)
-    if !isTakenSomewhere(key, spec, size: source.size, in: target.tiers) {
+    if try !isTakenSomewhere(key, spec, size: source.size, in: target.tiers) {
       return try refuse(key, spec, hash, at: moment, in: scope, storing: target)
     }
     return try put(
@@ -185,12 +185,16 @@ extension Cache {
   }
 
   /// Whether a tier would take an entry of this size.
-  func isTakenSomewhere(_ key: Bytes, _ spec: PutSpec, size: Int, in scope: Tiers) -> Bool {
+  func isTakenSomewhere(
+    _ key: Bytes, _ spec: PutSpec, size: Int, in scope: Tiers
+  ) throws(Failure) -> Bool {
     if scope != .disk && memoryTakes(key, spec, size: size) { return true }
-    guard let storage, scope != .memory else { return false }
-    // Without files there is no telling beforehand.
-    guard let files = storage.files else { return true }
-    return takes(files, key, spec, size: size)
+    guard storage != nil, scope != .memory else { return false }
+    return try withStorage { (storage) throws(Failure) in
+      // Without files there is no telling beforehand.
+      guard let files = storage.files else { return true }
+      return takes(files, key, spec, size: size)
+    }
   }
 
   private func takes(

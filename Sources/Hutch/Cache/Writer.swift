@@ -38,7 +38,7 @@ final class Writer {
   ) throws(Failure) -> Writer {
     let cache = handle.cache
     let target = try cache.target(of: spec.writePolicy, in: handle.scope).ofFile
-    guard cache.isTakenSomewhere(key, spec, size: expected, in: target.tiers) else {
+    guard try cache.isTakenSomewhere(key, spec, size: expected, in: target.tiers) else {
       throw Writer.tooLarge
     }
     return Writer(
@@ -90,7 +90,7 @@ final class Writer {
     do throws(Failure) {
       let (sum, overflow) = size.addingReportingOverflow(bytes.count)
       guard !overflow,
-        handle.cache.isTakenSomewhere(head.unowned.key, spec, size: sum, in: target.tiers)
+        try handle.cache.isTakenSomewhere(head.unowned.key, spec, size: sum, in: target.tiers)
       else { throw Writer.tooLarge }
       if files == nil || gathered.count + bytes.count <= Writer.room {
         try gathered.append(contentsOf: bytes)
