@@ -8,7 +8,7 @@ import subprocess
 from pathlib import Path
 
 import hutch
-from hutch import _errors, _many, _opening, _options, _trim
+from hutch import _errors, _many, _options, _settings, _trim
 import pytest
 from conftest import ROOT
 from hutch import _library, _units
@@ -131,9 +131,9 @@ def test_enumerations(prefix, kind):
 
 def test_storage_kinds_and_constants():
     kinds = _enumerators("STORAGE_")
-    assert kinds.pop("DEFAULT") == _opening._CHOICES["storage"][None]
+    assert kinds.pop("DEFAULT") == _settings._CHOICES["storage"][None]
     assert {name.lower(): number for name, number in kinds.items()} == {
-        name: number for name, number in _opening._CHOICES["storage"].items() if name
+        name: number for name, number in _settings._CHOICES["storage"].items() if name
     }
     assert "#define HUTCH_FOREVER INT64_MAX" in HEADER and _units.FOREVER == 2**63 - 1
     assert f"#define HUTCH_KEY_MAX {_many._LONGEST_KEY}" in HEADER
@@ -147,11 +147,11 @@ def test_storage_kinds_and_constants():
 @pytest.mark.parametrize(
     "prefix, table",
     [
-        ("POLICY_", _opening._CHOICES["policy"]),
-        ("SHARING_", _opening._CHOICES["sharing"]),
-        ("WRITE_", _options.WRITE_POLICIES),
-        ("DURABILITY_", _opening._CHOICES["durability"]),
-        ("SHRINK_", _opening._SHRINK),
+        ("POLICY_", _settings._CHOICES["policy"]),
+        ("SHARING_", _settings._CHOICES["sharing"]),
+        ("WRITE_", _settings.WRITE_POLICIES),
+        ("DURABILITY_", _settings._CHOICES["durability"]),
+        ("SHRINK_", _settings._SHRINK),
         ("NOTIFY_", _options.NOTIFICATIONS),
     ],
 )
