@@ -7,26 +7,28 @@ import CSystem
 /// is room for, the two are merged, and what lies behind the last key that there is room for is
 /// left out. Memory is therefore bounded by `room` and `mostBytes`, whatever is offered.
 ///
-/// A hash table says whether a key is among them: most keys are offered twice, once by each tier.
+/// A hash table says whether a key is among them, once a key has come out of order: a key that
+/// comes behind all others is none of them, and a store's keys come so.
 struct SortedKeys: ~Copyable {
   private struct Item: BitwiseCopyable {
     /// The first eight bytes of the key, zeroes behind a shorter one: compared first.
     let prefix: UInt64
-    /// In `bytes`, where the key lies behind its size. (`bytes` has at most twice `mostBytes`, and
-    /// a key.)
+    /// In `bytes`, which has at most twice `mostBytes`, and a key.
     let offset: UInt32
-    /// The upper half of the key's hash.
-    let hash: UInt32
+    let size: UInt32
   }
 
+  private let hash: KeyedHash
   private var bytes = GrowingArray<UInt8>()
   private var items = GrowingArray<Item>()
-  /// Of each place of the hash table the number of an item, from 1; 0: none. A power of two of
-  /// places, at least twice as many as there are items; a key is at the place of its hash or behind
-  /// it, before the next empty one.
-  private var places = GrowingArray<UInt32>()
   /// How many of the items, from the first one on, are in order.
   private var sorted = 0
+  /// Of each place of the hash table the number of an item, from 1, below the upper half of its
+  /// key's hash; 0: none. A power of two of places, at least twice as many as there are items; a
+  /// key is at the place of its hash or behind it, before the next empty one.
+  private var places = GrowingArray<UInt64>()
+  /// How many of the items, from the first one on, the hash table has.
+  private var entered = 0
   /// Keys behind the last one were left out.
   private(set) var isCut = false
   private var room = 0
@@ -34,7 +36,7 @@ struct SortedKeys: ~Copyable {
   /// All keys together; a single one may be larger.
   private static let mostBytes = 4 << 20
 
-  init() {}
+  init(_ hash: KeyedHash) { self.hash = hash }
 
   /// Valid once `order` has been called after the last `insert`.
   var count: Int { items.count }
@@ -47,32 +49,42 @@ struct SortedKeys: ~Copyable {
     bytes.removeAll()
     items.removeAll()
     places.removeAll()
+    entered = 0
     sorted = 0
     isCut = false
     self.room = room
   }
 
+  @inline(__always)
   private func key(_ item: Item) -> Bytes {
-    let all = Bytes(bytes.elements)
-    let offset = Int(item.offset)
-    let size = Int(all.loadUnaligned(fromByteOffset: offset, as: UInt16.self))
-    return Bytes(rebasing: all[offset + 2..<offset + 2 + size])
+    Bytes(
+      start: bytes.elements.baseAddress.unsafelyUnwrapped + Int(item.offset),
+      count: Int(item.size))
   }
 
+  @inline(__always)
   private static func prefix(_ key: Bytes) -> UInt64 {
-    if key.count >= 8 { return UInt64(bigEndian: key.loadUnaligned(as: UInt64.self)) }
+    key.count >= 8
+      ? UInt64(bigEndian: key.baseAddress.unsafelyUnwrapped.loadUnaligned(as: UInt64.self))
+      : shortPrefix(key)
+  }
+
+  private static func shortPrefix(_ key: Bytes) -> UInt64 {
     var prefix: UInt64 = 0
     for (index, byte) in key.enumerated() { prefix |= UInt64(byte) << UInt64(56 - 8 * index) }
     return prefix
   }
 
   /// Below 0: `item` comes before the key; 0: it is the same key.
+  @inline(__always)
   private func order(_ item: Item, _ key: Bytes, _ prefix: UInt64) -> Int {
     if item.prefix != prefix { return item.prefix < prefix ? -1 : 1 }
     let own = self.key(item)
     let common = min(own.count, key.count)
-    let order = Int(memcmp(own.baseAddress!, key.baseAddress!, common))
-    return order != 0 ? order : own.count - key.count
+    let order = Int(
+      memcmp(
+        own.baseAddress.unsafelyUnwrapped, key.baseAddress.unsafelyUnwrapped, common))
+    return order != 0 ? order : own.count &- key.count
   }
 
   private func comes(_ a: Item, before b: Item) -> Bool {
@@ -84,50 +96,54 @@ struct SortedKeys: ~Copyable {
     isCut && order(items[sorted - 1], key, SortedKeys.prefix(key)) < 0
   }
 
-  /// Adds a key of 1 to 65,535 bytes, if there is room for it and it is not there. `hash`: of the
-  /// key, with secrets.
-  mutating func insert(_ key: Bytes, _ hash: UInt64) throws(Failure) {
+  /// Adds a key of 1 to 65,535 bytes, if there is room for it and it is not there.
+  @_optimize(speed)
+  mutating func insert(_ key: Bytes) throws(Failure) {
     let prefix = SortedKeys.prefix(key)
-    // A store's keys come in their order.
-    let isNext = sorted > 0 && order(items[sorted - 1], key, prefix) < 0
+    let isNext = sorted == 0 || order(items[sorted &- 1], key, prefix) < 0
     if isNext && (isCut || sorted == room) {
       isCut = true
       return
     }
-    let hash = UInt32(truncatingIfNeeded: hash >> 32)
-    if places.count < 2 * (items.count + 1) { try growPlaces() }
-    let place = place(of: key, prefix, hash)
-    if places[place] != 0 { return }
-    try hold(key, prefix, hash)
-    places[place] = UInt32(items.count)
-    if sorted == items.count - 1 && (isNext || sorted == 0) { sorted += 1 }
+    if isNext && sorted == items.count {
+      _ = try append(key, prefix)
+      return
+    }
+    if entered < items.count { try enterItems() }
+    let hash = self.hash.entry(key) >> 32
+    let mask = places.count &- 1
+    var place = Int(truncatingIfNeeded: hash) & mask
+    while places[place] != 0 {
+      let number = places[place]
+      if number >> 32 == hash {
+        let item = items[Int(UInt32(truncatingIfNeeded: number)) &- 1]
+        if order(item, key, prefix) == 0 { return }
+      }
+      place = (place &+ 1) & mask
+    }
+    try hold(key, prefix)
+    places[place] = hash << 32 | UInt64(items.count)
+    entered = items.count
+    if 2 * (items.count + 1) > places.count { entered = 0 }
     if items.count >= 2 * room || bytes.count >= 2 * SortedKeys.mostBytes { try order() }
   }
 
-  /// Where the key is in the hash table, or where it is to be entered.
-  private func place(of key: Bytes, _ prefix: UInt64, _ hash: UInt32) -> Int {
-    let mask = places.count - 1
-    var place = Int(hash) & mask
-    while places[place] != 0 {
-      let item = items[Int(places[place]) - 1]
-      if item.hash == hash && order(item, key, prefix) == 0 { break }
-      place = (place + 1) & mask
+  /// Enters all items into the hash table, with room for one more.
+  @inline(never)
+  private mutating func enterItems() throws(Failure) {
+    var size = max(256, places.count)
+    while size < 2 * (items.count + 1) { size *= 2 }
+    if size > places.count {
+      entered = 0
+      places.removeAll()
+      try places.append(0, size)
     }
-    return place
-  }
-
-  /// Makes a hash table of twice the size, of all items.
-  private mutating func growPlaces() throws(Failure) {
-    try makePlaces(max(256, places.count * 2))
-  }
-
-  private mutating func makePlaces(_ count: Int) throws(Failure) {
-    places.removeAll()
-    try places.append(0, count)
-    for index in 0..<items.count {
-      var place = Int(items[index].hash) & (count - 1)
-      while places[place] != 0 { place = (place + 1) & (count - 1) }
-      places[place] = UInt32(index + 1)
+    while entered < items.count {
+      let hash = self.hash.entry(key(items[entered])) >> 32
+      entered += 1
+      var place = Int(truncatingIfNeeded: hash) & (size - 1)
+      while places[place] != 0 { place = (place &+ 1) & (size - 1) }
+      places[place] = hash << 32 | UInt64(entered)
     }
   }
 
@@ -135,7 +151,7 @@ struct SortedKeys: ~Copyable {
   mutating func order() throws(Failure) {
     guard sorted < items.count else { return }
     sortNew()
-    var merged = SortedKeys()
+    var merged = SortedKeys(hash)
     merged.begin(room: room)
     merged.isCut = isCut
     var old = 0
@@ -144,31 +160,26 @@ struct SortedKeys: ~Copyable {
       let isOld = new == items.count || (old < sorted && comes(items[old], before: items[new]))
       let item = items[isOld ? old : new]
       if isOld { old += 1 } else { new += 1 }
-      if try !merged.append(key(item), item) { break }
+      if try !merged.append(key(item), item.prefix) { break }
     }
+    places.removeAll()
     swap(&places, &merged.places)
     swap(&self, &merged)
-    if places.count > 0 { try makePlaces(places.count) }
   }
 
-  /// Adds a key that comes behind the last one. False: there is no room for it.
-  private mutating func append(_ key: Bytes, _ item: Item) throws(Failure) -> Bool {
+  /// Adds a key that comes behind all others. False: there is no room for it.
+  private mutating func append(_ key: Bytes, _ prefix: UInt64) throws(Failure) -> Bool {
     if sorted == room || (sorted > 0 && bytes.count + key.count > SortedKeys.mostBytes) {
       isCut = true
       return false
     }
-    try hold(key, item.prefix, item.hash)
+    try hold(key, prefix)
     sorted += 1
     return true
   }
 
-  private mutating func hold(
-    _ key: Bytes, _ prefix: UInt64, _ hash: UInt32
-  ) throws(Failure) {
-    let item = Item(prefix: prefix, offset: UInt32(bytes.count), hash: hash)
-    try withUnsafeBytes(of: UInt16(key.count)) { (size) throws(Failure) in
-      try bytes.append(contentsOf: size)
-    }
+  private mutating func hold(_ key: Bytes, _ prefix: UInt64) throws(Failure) {
+    let item = Item(prefix: prefix, offset: UInt32(bytes.count), size: UInt32(key.count))
     try bytes.append(contentsOf: key)
     try items.append(item)
   }

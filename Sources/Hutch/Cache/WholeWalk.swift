@@ -19,7 +19,7 @@ final class WholeWalk {
   private var prefix = GrowingArray<UInt8>()
   /// The entries' tag; empty: they may have any, or none.
   private var tag = GrowingArray<UInt8>()
-  private var page = SortedKeys()
+  private var page: SortedKeys
   /// Of the page: the first key that has not been stepped to.
   private var next = 0
   /// How many keys the page has room for: few at first, for walks that do not go far. Each page
@@ -38,12 +38,14 @@ final class WholeWalk {
   /// `goesFar`: the caller means to step to the end.
   init(_ handle: Handle, goesFar: Bool) {
     self.handle = handle
+    page = SortedKeys(handle.cache.memory.keyed)
     room = goesFar ? WholeWalk.mostRoom : WholeWalk.firstRoom
   }
 
   /// Over the entries whose keys begin with `prefix`, and are longer.
   init(_ handle: Handle, prefix: Bytes) throws(Failure) {
     self.handle = handle
+    page = SortedKeys(handle.cache.memory.keyed)
     room = WholeWalk.mostRoom
     try self.prefix.append(contentsOf: prefix)
     try passed.append(contentsOf: prefix)
@@ -52,6 +54,7 @@ final class WholeWalk {
   /// Over the entries with this tag.
   init(_ handle: Handle, tag: Bytes) throws(Failure) {
     self.handle = handle
+    page = SortedKeys(handle.cache.memory.keyed)
     room = WholeWalk.mostRoom
     try self.tag.append(contentsOf: tag)
   }
@@ -94,8 +97,7 @@ final class WholeWalk {
 
   private func fetch() throws(Failure) {
     if page.count > 0 {
-      passed.removeAll()
-      try passed.append(contentsOf: page[page.count - 1])
+      try passed.replace(with: page[page.count - 1])
       room = min(room * 4, WholeWalk.mostRoom)
     }
     page.begin(room: room)
@@ -160,8 +162,7 @@ final class WholeWalk {
           after: from.isEmpty ? nil : Bytes(from.elements), limit: WholeWalk.keysInLook, at: moment
         ) { key in
           insert(key, &failure)
-          reached.removeAll()
-          do throws(Failure) { try reached.append(contentsOf: key) } catch { failure = error }
+          do throws(Failure) { try reached.replace(with: key) } catch { failure = error }
         }
       }
       if let failure { throw failure }
@@ -210,9 +211,11 @@ final class WholeWalk {
   }
 
   private func insert(_ key: Bytes, _ failure: inout Failure?) {
-    guard failure == nil, key.begins(with: Bytes(prefix.elements)) else { return }
+    guard failure == nil, prefix.isEmpty || key.begins(with: Bytes(prefix.elements)) else {
+      return
+    }
     do throws(Failure) {
-      try page.insert(key, handle.cache.memory.hash(key))
+      try page.insert(key)
     } catch {
       failure = error
     }

@@ -108,7 +108,8 @@ final class MemoryTier {
     shards.coherence = coherence
   }
 
-  private let keyed: KeyedHash
+  /// The hash of keys, with the store's secrets if there is a store.
+  let keyed: KeyedHash
   /// The shards, if the policy is the one with short paths.
   private let adaptive: ShardsOf<Adaptive>?
 

@@ -19,6 +19,7 @@ struct GrowingArray<Element: BitwiseCopyable>: ~Copyable {
   }
 
   /// Appends the element so many times.
+  @_optimize(speed)
   mutating func append(_ element: Element, _ times: Int) throws(Failure) {
     try reserve(count + times)
     for _ in 0..<times {
@@ -28,11 +29,21 @@ struct GrowingArray<Element: BitwiseCopyable>: ~Copyable {
   }
 
   /// Appends all of `bytes`; for arrays of bytes.
+  @_optimize(speed)
   mutating func append(contentsOf bytes: Bytes) throws(Failure) where Element == UInt8 {
     guard bytes.count > 0 else { return }
-    if count + bytes.count > capacity { try reserve(max(count + bytes.count, capacity * 2)) }
-    memcpy(memory! + count, bytes.baseAddress!, bytes.count)
-    count += bytes.count
+    let end = count + bytes.count
+    if end > capacity { try reserve(max(end, capacity * 2)) }
+    memcpy(memory.unsafelyUnwrapped + count, bytes.baseAddress.unsafelyUnwrapped, bytes.count)
+    count = end
+  }
+
+  /// Makes the array's bytes these; for arrays of bytes.
+  @inline(__always)
+  mutating func replace(with bytes: Bytes) throws(Failure) where Element == UInt8 {
+    if bytes.count > capacity { try reserve(max(16, bytes.count)) }
+    count = bytes.count
+    if count > 0 { memcpy(memory.unsafelyUnwrapped, bytes.baseAddress.unsafelyUnwrapped, count) }
   }
 
   mutating func reserve(_ wanted: Int) throws(Failure) {

@@ -86,6 +86,7 @@ struct KeyedHash {
   }
 
   /// The hash of a value's entry.
+  @_optimize(speed)
   func entry(_ key: Bytes) -> UInt64 { self(key) & ~KeyedHash.kindBits }
 
   @inline(__always)
