@@ -175,7 +175,7 @@ extension LogStore {
   }
 
   /// A match that has not expired, or was there when it was looked at; not of another codec.
-  @inline(__always)
+  @inline(never) @_optimize(speed)
   private func live(
     _ key: Bytes, _ hash: UInt64, at moment: Moment, isAccess: Bool
   ) -> LogMatch? {

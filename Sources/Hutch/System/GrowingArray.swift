@@ -19,7 +19,6 @@ struct GrowingArray<Element: BitwiseCopyable>: ~Copyable {
   }
 
   /// Appends the element so many times.
-  @_optimize(speed)
   mutating func append(_ element: Element, _ times: Int) throws(Failure) {
     try reserve(count + times)
     for _ in 0..<times {
