@@ -29,30 +29,19 @@ enum ManifestFile {
   /// user_version (at 60), and touches nothing. Our manifests have both from their first
   /// moment in the file itself, not in the log.
   static func look(_ directory: Directory) throws(Failure) -> Kind {
-    guard
-      let number = Files.openBeneath(
-        Files.path(name), at: directory.descriptor, O_RDONLY | O_NONBLOCK)
-    else {
-      switch hutch_errno() {
-      case ENOENT: return .absent
-      // A symbolic link is nothing that we made.
-      case ELOOP: return .foreign
-      default: throw .opening("cannot open the manifest")
-      }
-    }
-    let file = Descriptor(owning: number)
-    guard let status = Files.status(of: number), hutch_is_regular(status.st_mode) != 0 else {
-      return .foreign
-    }
     var head = (
       UInt64(0), UInt64(0), UInt64(0), UInt64(0), UInt64(0), UInt64(0), UInt64(0), UInt64(0),
       UInt64(0), UInt64(0), UInt64(0), UInt64(0), UInt64(0)
     )
     return try withUnsafeMutableBytes(of: &head) { (bytes) throws(Failure) -> Kind in
-      guard
-        let count = Files.read(
-          file.number, into: UnsafeMutableRawBufferPointer(rebasing: bytes[0..<100]))
-      else { throw .system("cannot read the manifest") }
+      let first = UnsafeMutableRawBufferPointer(rebasing: bytes[0..<100])
+      let count: Int
+      switch try directory.head(of: name, into: first, failing: "cannot open the manifest") {
+      case .absent: return .absent
+      case .notOurs: return .foreign
+      case .read(let read?): count = read
+      case .read(nil): throw .system("cannot read the manifest")
+      }
       let magic: StaticString = "SQLite format 3"  // and its NUL
       guard count == 100, memcmp(bytes.baseAddress!, magic.utf8Start, 16) == 0 else {
         return .unreadable

@@ -21,27 +21,21 @@ enum LogStub {
   }
 
   static func look(_ directory: Directory) throws(Failure) -> Kind {
-    guard
-      let number = Files.openBeneath(
-        Files.path(name), at: directory.descriptor, O_RDONLY | O_NONBLOCK)
-    else {
-      switch hutch_errno() {
-      case ENOENT: return .absent
-      case ELOOP: return .other
-      default: throw .opening("cannot open the manifest")
-      }
-    }
-    let file = Descriptor(owning: number)
-    guard let status = Files.status(of: number), hutch_is_regular(status.st_mode) != 0 else {
-      return .other
-    }
     var wanted = LogStub.head
     var found = InlineArray<64, UInt64>(repeating: 0)
-    let isSame = withUnsafeMutableBytes(of: &found) { found in
-      Files.read(file.number, into: found) == size
-        && withUnsafeBytes(of: &wanted) { memcmp($0.baseAddress!, found.baseAddress!, size) == 0 }
+    return try withUnsafeMutableBytes(of: &found) { (found) throws(Failure) -> Kind in
+      switch try directory.head(of: name, into: found, failing: "cannot open the manifest") {
+      case .absent: return .absent
+      case .notOurs: return .other
+      case .read(let count):
+        let isSame =
+          count == size
+          && withUnsafeBytes(of: &wanted) {
+            memcmp($0.baseAddress!, found.baseAddress!, size) == 0
+          }
+        return isSame ? .stub : .other
+      }
     }
-    return isSame ? .stub : .other
   }
 
   /// Whether a directory has a log store, or the beginning of one.

@@ -110,6 +110,35 @@ final class Directory {
     }
   }
 
+  /// What a look at a file of the directory finds, before any store has it open.
+  enum FileHead {
+    case absent
+    /// A symbolic link, or anything else but a regular file: the library has not made it.
+    case notOurs
+    /// So many bytes were read. Nil: they could not be read, and `errno` has the reason.
+    case read(Int?)
+  }
+
+  /// Reads the first bytes of a file, as many as there is room for.
+  func head(
+    of name: StaticString, into bytes: UnsafeMutableRawBufferPointer, failing words: StaticString
+  ) throws(Failure) -> FileHead {
+    guard
+      let number = Files.openBeneath(Files.path(name), at: descriptor, O_RDONLY | O_NONBLOCK)
+    else {
+      switch hutch_errno() {
+      case ENOENT: return .absent
+      case ELOOP: return .notOurs
+      default: throw .opening(words)
+      }
+    }
+    let file = Descriptor(owning: number)
+    guard let status = Files.status(of: number), hutch_is_regular(status.st_mode) != 0 else {
+      return .notOurs
+    }
+    return .read(Files.read(file.number, into: bytes))
+  }
+
   /// Runs `body` with the absolute path of a file in the directory, for code that takes no
   /// descriptor.
   func withPath<R: ~Copyable>(
