@@ -260,7 +260,8 @@ extension Cache {
       }
     }
     order.submit(&write, to: storage, at: moment)
-    removal.write = write
+    // As a rule nothing is there: then nothing is left to finish.
+    if isOfEntry || write.mayHaveRemoved { removal.write = write }
     return copy
   }
 

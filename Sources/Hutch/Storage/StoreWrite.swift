@@ -85,6 +85,11 @@ struct StoreWrite {
     @inline(__always) set { unownedForm = newValue.map { Unmanaged.passUnretained($0) } }
   }
 
+  /// Of a removal that has been submitted: false if it was done at once, and nothing was there.
+  var mayHaveRemoved: Bool {
+    ticket != nil || hasReplaced || result.existed || result.isUnmet || result.failure != nil
+  }
+
   /// The outcome of a write.
   struct Result {
     /// Nil: committed.
