@@ -131,8 +131,8 @@ extension Cache {
       if let counter = round.counter { entry.mark = counter }
       // Nothing is owed to a promotion: without memory for it there is none.
       _ = try? memory.put(
-        entry.retained(), hash, at: moment, condition: round.counter == nil ? .unlessNewer : .always,
-        isBacked: true)
+        entry.retained(), hash, at: moment,
+        condition: round.counter == nil ? .unlessNewer : .always, isBacked: true)
     }
     order.stripes.unlock(stripe)
   }

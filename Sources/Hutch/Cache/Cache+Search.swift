@@ -36,8 +36,8 @@ extension Cache {
   }
 
   /// The answer of the tiers in `scope`, of which the caller has asked memory: the answer of
-  /// `below`, or that of a second look. `inMemory`: memory's answer. `copy`: the answer that a block
-  /// of memory gives. No lock is held.
+  /// `below`, or that of a second look. `inMemory`: memory's answer. `copy`: the answer that a
+  /// block of memory gives. No lock is held.
   @inline(__always)
   func search<Answer: ~Copyable>(
     _ key: Bytes, _ hash: UInt64, at moment: Moment, in scope: Tiers, _ storage: any Storage,

@@ -38,7 +38,8 @@ final class Cursor {
       source = .memory
     } else {
       let hasOrder = handle.cache.storage?.isOrdered ?? false
-      source = handle.scope == .disk && hasOrder ? .storage : .both(WholeWalk(handle, goesFar: goesFar))
+      source =
+        handle.scope == .disk && hasOrder ? .storage : .both(WholeWalk(handle, goesFar: goesFar))
     }
   }
 

@@ -36,7 +36,8 @@ import Synchronization
 /// Threads. Many threads may call any function at once, except opening, `close` and a fork. The
 /// store's locks come after the cache's (see `Cache`). The store makes no callback while it holds
 /// one of its locks, except those that `StorageObserver` names. The cache may hold a stripe or a
-/// lock of the memory tier when it calls `write`, `info`, `noteAccess`, `limits`, `isUp`. These do not wait for a commit of another call.
+/// lock of the memory tier when it calls `write`, `info`, `noteAccess`, `limits`, `isUp`. These do
+/// not wait for a commit of another call.
 ///
 /// A store that is out of service has no entries, refuses puts, and fails other writes; `stats`
 /// says so.
@@ -85,9 +86,9 @@ protocol Storage: StorageTrimming {
 
   /// Like `get` with an access for each of the keys 0..<count; the store reads the small ones
   /// together. `found` is called once per index, in order, with no lock of the store held: with the
-  /// entry, with nil, or with the failure to read it. `key` gives a key and its hash; it
-  /// is called more than once per index, also with locks held. A caller that promotes entries notes the marks of all keys before the
-  /// call.
+  /// entry, with nil, or with the failure to read it. `key` gives a key and its hash; it is called
+  /// more than once per index, also with locks held. A caller that promotes entries begins the
+  /// rounds of all keys (`Cache.Round`) before the call.
   func get(
     _ count: Int, at moment: Moment, key: (Int) -> (Bytes, UInt64),
     found: (Int, consuming Block?, Failure?) -> Void)
