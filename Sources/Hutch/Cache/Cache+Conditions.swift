@@ -1,5 +1,5 @@
-/// Conditions of writes: hutch_add, hutch_replace, hutch_compare_and_swap, a pop, and the removal of
-/// one version. A condition is about the entry that the scope of the call has.
+/// Conditions of writes: hutch_add, hutch_replace, hutch_compare_and_swap, a pop, and the removal
+/// of one version. A condition is about the entry that the scope of the call has.
 ///
 /// THE LOOK (`failedCondition`). With the key's stripe held, the call looks into memory, into the
 /// write-back queue and into the store, which shows the writes that this process has submitted. It
@@ -20,8 +20,8 @@
 ///       that waits to be written on eviction is found by the look, and makes way for the write
 ///       (`WriteOrder.give`). Only such a cache writes on eviction.
 ///   (3) The condition goes with the write, and with it the copy that memory has of the entry
-///       (`StoreWrite.copy`): the store may have evicted the entry, or never had it. The copy is the
-///       entry if its counter still has its number when the write is carried out. The commit
+///       (`StoreWrite.copy`): the store may have evicted the entry, or never had it. The copy is
+///       the entry if its counter still has its number when the write is carried out. The commit
 ///       changes that number, also for this process, so of two writes that are decided by one copy
 ///       the second one fails. Nothing is changed in memory before the store has decided.
 ///   (4) No tier would have an entry between the commit and memory's part of it, so memory's part
@@ -50,8 +50,8 @@ extension Cache {
   }
 
   /// Carries out the clears that are under way for one key. A clear may be a task that waits, and a
-  /// write whose condition is decided now comes after the clear. A copy that does not count now, for
-  /// another write of its coherence counter is being committed, goes too: it could count again.
+  /// write whose condition is decided now comes after the clear. A copy that does not count now,
+  /// for another write of its coherence counter is being committed, goes too: it could count again.
   func carryOutClears(of key: Bytes, _ hash: UInt64, at moment: Moment) {
     guard let clearing = order.clearing else { return }
     memory.clear(key, hash, upTo: clearing.all, backedUpTo: clearing.backed, at: moment)
@@ -94,8 +94,9 @@ extension Cache {
     }
     write.condition = condition
     guard scope == .whole else { return }
-    let copy = memory.peekDuringCommit(key, hash, at: moment)
-    write.copy = copy.unowned.map { StoreWrite.Copy($0) }
+    write.copy = memory.copyDuringCommit(key, hash, at: moment).map {
+      StoreWrite.Copy(version: $0.version, mark: $0.mark)
+    }
   }
 
   /// Locks a stripe when the store has decided all of its writes.

@@ -253,7 +253,7 @@ extension Cache {
     removal.pending?.wasInMemory = copy != nil
     if isOfEntry, scope == .whole, let taken = copy.unowned {
       if coherence != nil {
-        write.copy = StoreWrite.Copy(taken)
+        write.copy = StoreWrite.Copy(version: taken.version, mark: taken.mark)
       } else if taken.isDirty && !review.isUnderWay {
         // Beneath a dirty entry the store has nothing, once that is committed.
         write.need = .ifPending

@@ -55,10 +55,11 @@ struct Stripes: ~Copyable {
     static func == (a: State, b: State) -> Bool { a.word == b.word }
   }
 
-  /// A cache line each: the lock, then the word. Changes of the word release: a reader that sees
-  /// a write ended sees what the write did.
+  /// A cache line each: the lock, the word, and under the lock the version of `undecided`. Changes
+  /// of the word release: a reader that sees a write ended sees what the write did.
   private static let stride = 64
   private static let wordOffset = 48
+  private static let undecidedOffset = 56
   private let base: UnsafeMutableRawPointer
 
   init() throws(Failure) {
@@ -70,6 +71,7 @@ struct Stripes: ~Copyable {
       pthread_mutex_init(mutex(index), nil)
       (base + (index * Stripes.stride + Stripes.wordOffset))
         .bindMemory(to: Atomic<UInt64>.self, capacity: 1).initialize(to: Atomic(0))
+      setUndecided(index, 0)
     }
   }
 
@@ -89,6 +91,17 @@ struct Stripes: ~Copyable {
   private func word(_ index: Int) -> UnsafeMutablePointer<Atomic<UInt64>> {
     (base + (index * Stripes.stride + Stripes.wordOffset))
       .assumingMemoryBound(to: Atomic<UInt64>.self)
+  }
+
+  /// The version of the stripe's newest write whose condition the store had yet to decide when it
+  /// was submitted; 0: there is none, or it is known to be decided. The stripe is held.
+  func undecided(_ index: Int) -> UInt64 {
+    base.load(fromByteOffset: index * Stripes.stride + Stripes.undecidedOffset, as: UInt64.self)
+  }
+
+  func setUndecided(_ index: Int, _ version: UInt64) {
+    base.storeBytes(
+      of: version, toByteOffset: index * Stripes.stride + Stripes.undecidedOffset, as: UInt64.self)
   }
 
   func lock(_ index: Int) {

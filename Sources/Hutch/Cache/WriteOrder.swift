@@ -1,21 +1,21 @@
 import CSystem
 import Synchronization
 
-/// The order of a cache's writes: of two writes of a key it decides which is the newer one, whatever
-/// the order in which their threads run.
+/// The order of a cache's writes: of two writes of a key it decides which is the newer one,
+/// whatever the order in which their threads run.
 ///
 /// INVARIANTS
 /// 1 A write of a key holds the key's stripe from before its version is drawn until it is
 ///   submitted to the store and done in memory. A clear holds all stripes for the same steps. So
 ///   both tiers see the writes of a key in the order of their versions.
 /// 2 A late writer has a reservation from the moment at which its order is decided: a task from its
-///   submission, a load from its beginning. A write or a clear that comes after that moment overtakes
-///   the reservation (`noteWrite`, `beginClear`), in the critical section in which it writes. The
-///   late writer asks `isOvertaken` in the critical section in which it would write, and writes
-///   nothing if the answer is true. One of two critical sections comes second, so an older value
-///   never comes after a newer one.
-/// 3 `clearing` tells of a clear that has been submitted and that memory has not carried out for all
-///   keys. A condition is decided as if the clear had been carried out.
+///   submission, a load from its beginning. A write or a clear that comes after that moment
+///   overtakes the reservation (`noteWrite`, `beginClear`), in the critical section in which it
+///   writes. The late writer asks `isOvertaken` in the critical section in which it would write,
+///   and writes nothing if the answer is true. One of two critical sections comes second, so an
+///   older value never comes after a newer one.
+/// 3 `clearing` tells of a clear that has been submitted and that memory has not carried out for
+///   all keys. A condition is decided as if the clear had been carried out.
 ///
 /// The writes that overtake a reservation:
 ///
@@ -35,10 +35,11 @@ import Synchronization
 /// out to write with that tag. It is recorded under a hash of the tag, so it may overtake a
 /// reservation of another tag too.
 ///
-/// VERSIONS. A reservation has a version, drawn when it is made. A clear records its own version, and
-/// a late writer compares the two: the clear does not visit the reservations. The value that a load
-/// stores has the reservation's version, since its key has not been written in between. The value
-/// that a task writes has a version of its own, since a load's write may have come in between.
+/// VERSIONS. A reservation has a version, drawn when it is made. A clear records its own version,
+/// and a late writer compares the two: the clear does not visit the reservations. The value that a
+/// load stores has the reservation's version, since its key has not been written in between. The
+/// value that a task writes has a version of its own, since a load's write may have come in
+/// between.
 ///
 /// MEMORY-ONLY CACHES decide and write under the lock of the key's shard. There a write takes the
 /// stripe only if a reservation of its hash exists (`isReserved`), or if a listener has to be told.
@@ -52,7 +53,8 @@ import Synchronization
 /// loads, or under none.
 final class WriteOrder {
   let stripes: Stripes
-  /// Versions are drawn under the key's stripe, or in a cache without a store under its shard's lock.
+  /// Versions are drawn under the key's stripe, or in a cache without a store under its shard's
+  /// lock.
   let versions: Versions
   /// Entries that memory has given up and the store has yet to be given.
   let staged: WriteBackQueue
@@ -76,10 +78,6 @@ final class WriteOrder {
   /// without it is enough for a write, which holds a stripe, as each clear has begun with all.
   private let clearsUnderWay = Atomic<Int>(0)
   private var clearsNow = Clearing()
-
-  /// Of each stripe the version of the newest write whose condition the store had yet to decide when
-  /// it was submitted; 0: there is none, or it is known to be decided. Under the stripe.
-  private var undecided = InlineArray<64, UInt64>(repeating: 0)
 
   /// The entries that clears under way take.
   struct Clearing {
@@ -258,8 +256,8 @@ final class WriteOrder {
   }
 
   /// Memory is about to be emptied, by a call that does it at once. `ofCopies`: the store keeps the
-  /// entries. An entry that a reservation writes without having been overtaken is in memory by then,
-  /// and goes with the rest.
+  /// entries. An entry that a reservation writes without having been overtaken is in memory by
+  /// then, and goes with the rest.
   func noteClear(ofCopies: Bool) {
     guard hasReservations else { return }
     stripes.lockAll()
@@ -299,7 +297,7 @@ final class WriteOrder {
     // After the store shows the write: a reader looks here first.
     if !staged.isEmpty { makeWay(for: &write, at: moment, storage) }
     let isPending = write.ticket != nil
-    if isPending && write.condition.isOfCaller { undecided[stripe] = write.version }
+    if isPending && write.condition.isOfCaller { stripes.setUndecided(stripe, write.version) }
     if isInPut {
       stripes.endPut(stripe, isPending: isPending)
     } else if !isPending {
@@ -351,12 +349,13 @@ final class WriteOrder {
   /// Of the writes of a stripe that is held, whose conditions the store may have yet to decide, the
   /// version of the newest one; nil: all are decided.
   func newestUndecided(_ stripe: Int) -> UInt64? {
-    undecided[stripe] == 0 ? nil : undecided[stripe]
+    let newest = stripes.undecided(stripe)
+    return newest == 0 ? nil : newest
   }
 
   /// The store has decided the writes up to this version of a stripe that is held.
   func noteDecided(_ stripe: Int, upTo version: UInt64) {
-    if undecided[stripe] <= version { undecided[stripe] = 0 }
+    if stripes.undecided(stripe) <= version { stripes.setUndecided(stripe, 0) }
   }
 
   // MARK: fork

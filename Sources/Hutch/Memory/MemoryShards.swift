@@ -14,6 +14,9 @@ protocol MemoryShards: AnyObject {
   func version(_ key: Bytes, _ hash: UInt64, at: Moment) -> UInt64
   func peek(_ key: Bytes, _ hash: UInt64, at: Moment) -> Block?
   func peekDuringCommit(_ key: Bytes, _ hash: UInt64, at: Moment) -> Block?
+  func copyDuringCommit(
+    _ key: Bytes, _ hash: UInt64, at: Moment
+  ) -> (version: UInt64, mark: UInt32)?
   func info(_ key: Bytes, _ hash: UInt64, at: Moment) -> Record?
   func lastAccess(_ key: Bytes, _ hash: UInt64, at: Moment) -> Int64?
   func put(

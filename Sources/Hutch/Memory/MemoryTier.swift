@@ -30,14 +30,15 @@ import CSystem
 /// GROWTH. Tables grow by segments of at most 448 entries, slabs by chunks of 256 slots.
 ///
 /// EVICTION. Policies stand behind a protocol, one instance a shard: exact lru, lfu and fifo,
-/// and the adaptive default (Adaptive.swift), whose shards follow one selector. A hit raises a count
-/// of two bits in the word.
+/// and the adaptive default (Adaptive.swift), whose shards follow one selector. A hit raises a
+/// count of two bits in the word.
 ///
 /// COST. The list policies do not look at it. The default weighs age and frequency against cost
-/// where costs differ and the cost limit is the one that is reached: it keeps lists by powers of two
-/// of cost over frequency, and evicts the head with the largest age times cost (CostLists.swift, after
-/// Aggarwal, Wolf and Yu, 1999, and GreedyDual-Size-Frequency, Cherkasova, 1998), and shadows
-/// with a limit on cost. It takes no more memory per entry: 7 bits among the links say which list.
+/// where costs differ and the cost limit is the one that is reached: it keeps lists by powers of
+/// two of cost over frequency, and evicts the head with the largest age times cost
+/// (CostLists.swift, after Aggarwal, Wolf and Yu, 1999, and GreedyDual-Size-Frequency, Cherkasova,
+/// 1998), and shadows with a limit on cost. It takes no more memory per entry: 7 bits among the
+/// links say which list.
 ///
 /// OBJECTS. A host's object is a block whose value is a pointer (Model/HostObject.swift), under a
 /// hash that says so in its lowest bits, and a word with a bit that lookups compare with the tag:
@@ -182,6 +183,14 @@ final class MemoryTier {
   /// an entry counts also while the commit is under way that ends it.
   func peekDuringCommit(_ key: Bytes, _ hash: UInt64, at: Moment) -> Block? {
     shards.peekDuringCommit(key, hash, at: at)
+  }
+
+  /// Of the entry that `peekDuringCommit` finds, the version and the mark at one moment: the end of
+  /// a commit may change the mark of a block that is in the tier.
+  func copyDuringCommit(
+    _ key: Bytes, _ hash: UInt64, at: Moment
+  ) -> (version: UInt64, mark: UInt32)? {
+    shards.copyDuringCommit(key, hash, at: at)
   }
 
   /// The entry's record with the time of its last access: exact for an entry with a time to

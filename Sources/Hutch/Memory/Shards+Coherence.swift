@@ -29,13 +29,27 @@ extension ShardsOf where Policy: ~Copyable {
   }
 
   func peekDuringCommit(_ key: Bytes, _ hash: UInt64, at: Moment) -> Block? {
-    guard let coherence else { return nil }
-    return with(hash) { shard, shardHash in
-      guard let block = shard.peek(key, shardHash, at: at),
-        coherence.isCurrent(block, hash) || coherence.isBeingChanged(block, hash)
-      else { return nil }
-      return block.retained()
+    with(hash) { shard, shardHash in
+      find(key, hash, in: &shard, shardHash, at: at)?.retained()
     }
+  }
+
+  func copyDuringCommit(
+    _ key: Bytes, _ hash: UInt64, at: Moment
+  ) -> (version: UInt64, mark: UInt32)? {
+    with(hash) { shard, shardHash in
+      find(key, hash, in: &shard, shardHash, at: at).map { ($0.version, $0.mark) }
+    }
+  }
+
+  /// An entry that counts, or whose end is being committed. Under its shard's lock.
+  private func find(
+    _ key: Bytes, _ hash: UInt64, in shard: inout Shard<Policy>, _ shardHash: UInt64, at: Moment
+  ) -> UnownedBlock? {
+    guard let coherence, let block = shard.peek(key, shardHash, at: at),
+      coherence.isCurrent(block, hash) || coherence.isBeingChanged(block, hash)
+    else { return nil }
+    return block
   }
 
   @inline(__always)

@@ -52,11 +52,6 @@ struct StoreWrite {
   struct Copy {
     let version: UInt64
     let mark: UInt32
-
-    init(_ block: UnownedBlock) {
-      version = block.version
-      mark = block.mark
-    }
   }
 
   /// Nil: memory had none.
