@@ -34,8 +34,8 @@ typedef uint64_t hutch_lanes __attribute__((vector_size(32)));
 
 // Adds blocks of 16 stripes of 64 bytes to the eight sums, and scrambles them after each
 // (Checksum.swift). The sums must be in registers even if the optimiser optimises for
-// size. target: NULL, or where the bytes are copied to; each is loaded once, so the copy is what was
-// summed, whatever becomes of the original meanwhile.
+// size. target: NULL, or where the bytes are copied to; each is loaded once, so the sum is that of
+// the copy, whatever becomes of the original meanwhile.
 __attribute__((target("avx2"))) static inline void hutch_add_blocks(
     void *sums, const void *bytes, size_t blocks, const void *secret, void *target) {
   const uint64_t prime = 0x9E3779B1;

@@ -26,6 +26,7 @@ GLIBC = (2, 34)
 # larger, and 741,000 with entries of it that name content files.
 LARGEST_LIBRARY = 750 * 1000
 LONGEST_FILE = {"Sources": 500, "bindings": 520}
+LONGEST_LINE = {"Sources": 100, "include": 100}
 
 # Each folder of Sources/Hutch may use what is declared in these.
 MAY_KNOW = {
@@ -340,7 +341,7 @@ def tracked_files():
 
 
 def lengths(_):
-    """A file for an idea."""
+    """A file for an idea, and lines that fit beside each other on a screen."""
     problems = []
     for file in tracked_files():
         most = LONGEST_FILE.get(file.relative_to(ROOT).parts[0])
@@ -348,6 +349,11 @@ def lengths(_):
             count = file.read_bytes().count(b"\n")
             if count > most:
                 problems.append(f"{file.relative_to(ROOT)} has {count} lines")
+        widest = LONGEST_LINE.get(file.relative_to(ROOT).parts[0])
+        if widest is not None:
+            problems += [f"{file.relative_to(ROOT)}:{number} has {len(line)} columns"
+                         for number, line in enumerate(file.read_text().splitlines(), 1)
+                         if len(line) > widest]
     return problems
 
 

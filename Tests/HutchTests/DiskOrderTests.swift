@@ -115,7 +115,8 @@ import Testing
     for i in 0..<200 { disk.put("new\(i)", [5]) }
     disk.checkInvariants()
     #expect(disk.tier.stats.count == 5000)
-    // By samples: most of the 200 that went are of the oldest thousand, where 40 would be by chance.
+    // By samples: most of the 200 that went are of the oldest thousand, where 40 would be by
+    // chance.
     let old = try (0..<1000).filter { try disk.get("k\($0)", isAccess: false) == nil }.count
     #expect(old > 160, "\(old)")
   }

@@ -279,8 +279,8 @@ final class DiskFixture: @unchecked Sendable {
     return rows
   }
 
-  /// The whole structure: the sums that the commits have left are those of the rows, each file has a row and
-  /// each row its file, ids are in order, the limits hold, SQLite finds nothing.
+  /// The whole structure: the sums that the commits have left are those of the rows, each file has
+  /// a row and each row its file, ids are in order, the limits hold, SQLite finds nothing.
   func checkInvariants(orphans: Bool = false, sourceLocation: SourceLocation = #_sourceLocation) {
     var meta = query("SELECT generation, count, bytes, dead, next_version, newest FROM meta")[0]
     // The newest row has the sums if it is newer than the meta row.

@@ -180,8 +180,8 @@ import Testing
     #expect(!exact.hits(isMemory: true).isOpen)
   }
 
-  /// Where processes share, a copy counts while its key's counter stands still. A plain block has no
-  /// room for a number, and never counts.
+  /// Where processes share, a copy counts while its key's counter stands still. A plain block has
+  /// no room for a number, and never counts.
   @Test func whereProcessesShareOnlyCurrentCopiesAreHits() throws {
     let size = CoherenceCounters.byteCount + 64
     let memory = UnsafeMutableRawPointer.allocate(byteCount: size, alignment: 64)

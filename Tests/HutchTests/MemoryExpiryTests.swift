@@ -128,8 +128,8 @@ import Testing
     #expect(after > bench.hand.now - 120_000_000_000 && after <= bench.hand.now)
   }
 
-  /// The bounds below which a slab searches nothing hold at every moment, and a search that has been
-  /// around knows the earliest time exactly.
+  /// The bounds below which a slab searches nothing hold at every moment, and a search that has
+  /// been around knows the earliest time exactly.
   @Test func noEntryIsDueBeforeItsBounds() throws {
     typealias Times = Slab<Links>.Times
     var random = Random(seed: testSeed)

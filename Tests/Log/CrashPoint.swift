@@ -56,8 +56,8 @@ struct StoreTrace {
   }
 }
 
-/// The random numbers of the library are a sequence of the test's seed, so a scenario makes the same
-/// stores every time.
+/// The random numbers of the library are a sequence of the test's seed, so a scenario makes the
+/// same stores every time.
 nonisolated(unsafe) var libraryRandom = Random(1)
 
 /// Stands before libc's.

@@ -4,8 +4,8 @@ import Synchronization
 
 // A process dies after a store to shared memory; then a judge in another process looks at what is
 // left. With HUTCH_LONG a process dies after every store of every operation. Otherwise a sample of
-// the stores is tried, which has, for each place in the program that an operation's stores come from,
-// the first and the last store, and some others.
+// the stores is tried, which has, for each place in the program that an operation's stores come
+// from, the first and the last store, and some others.
 
 /// One operation, and how a directory is made in which it is tried.
 struct Scenario {
@@ -97,8 +97,8 @@ struct Exploration {
   /// How many stores are chosen beside those that stand for a place in the program.
   static let others = 12
 
-  /// The stores to die after, of a run that made those of `trace`. `known`: places that need no store
-  /// of this run; those of this run are added.
+  /// The stores to die after, of a run that made those of `trace`. `known`: places that need no
+  /// store of this run; those of this run are added.
   mutating func choose(
     _ trace: StoreTrace, others: Int = Exploration.others, known: inout [UInt]
   ) -> [Int] {
@@ -122,8 +122,8 @@ struct Tally {
   var places = 0
 }
 
-/// Runs `attempt` undisturbed, then once for each store that is chosen. `attempt` judges what is left,
-/// and returns whether the process was killed.
+/// Runs `attempt` undisturbed, then once for each store that is chosen. `attempt` judges what is
+/// left, and returns whether the process was killed.
 func explore(_ exploration: inout Exploration, _ attempt: (Int, StoreTrace) -> Bool) -> Tally {
   let trace = StoreTrace()
   libraryRandom = Random(exploration.seed)

@@ -5,7 +5,8 @@ public import CHutch
 @_cdecl("hutch_set_listener") @implementation
 public func hutch_set_listener(
   _ cache: OpaquePointer!, _ kinds: UInt32, _ listener: hutch_listener!,
-  _ context: UnsafeMutableRawPointer!, _ release: (@convention(c) (UnsafeMutableRawPointer?) -> Void)!
+  _ context: UnsafeMutableRawPointer!,
+  _ release: (@convention(c) (UnsafeMutableRawPointer?) -> Void)!
 ) -> hutch_status {
   // From here on the listener owns the context, and releases it also if this call fails.
   let new = Listener(
@@ -57,7 +58,8 @@ private func logger(
 @_cdecl("hutch_set_logger") @implementation
 public func hutch_set_logger(
   _ cache: OpaquePointer!, _ level: UInt32, _ function: hutch_logger!,
-  _ context: UnsafeMutableRawPointer!, _ release: (@convention(c) (UnsafeMutableRawPointer?) -> Void)!
+  _ context: UnsafeMutableRawPointer!,
+  _ release: (@convention(c) (UnsafeMutableRawPointer?) -> Void)!
 ) -> hutch_status {
   let new = logger(level, function, context, release, of: owner(cache))
   return withCache(cache) { (handle) throws(Failure) in

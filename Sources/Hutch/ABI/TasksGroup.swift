@@ -139,7 +139,8 @@ extension TaskSpec {
     if options.port != nil { port = try checked(options.port, PortHandle.self).port }
     if options.group != nil { group = try checked(options.group, GroupHandle.self).group }
     identifier = try checkedBytes(
-      options.identifier, options.identifier_size, "the identifier is NULL, or its size is not valid")
+      options.identifier, options.identifier_size,
+      "the identifier is NULL, or its size is not valid")
     guard (options.identifier == nil) == (identifier.count == 0), identifier.count <= 65_535
     else { throw .invalid("an identifier has 1 to 65,535 bytes") }
     merge = options.merge

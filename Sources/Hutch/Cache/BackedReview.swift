@@ -7,7 +7,8 @@ import Synchronization
 /// Until the review has ended, an entry may be marked as backed that the store does not have, or
 /// the other way round, and the store may have an older version beneath a dirty entry. A call that
 /// depends on it ends the review first (a count, a clear of the disk tier), or asks `isUnderWay`
-/// and assumes nothing (a removal or a put over a dirty entry). Reads and walks do not depend on it.
+/// and assumes nothing (a removal or a put over a dirty entry). Reads and walks do not depend on
+/// it.
 final class BackedReview {
   /// The cache's, which lives longer than its parts. Not counted references (see Parts).
   private unowned(unsafe) let memory: MemoryTier

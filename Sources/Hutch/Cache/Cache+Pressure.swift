@@ -39,7 +39,8 @@ extension Cache {
       let limit = parts.limitsLock.withLock { memoryLimits.cost }
       // Without a limit, of what there is.
       let whole = limit == 0 ? memory.cost : limit
-      let left = whole / 100 * settings.pressure.lowWater + whole % 100 * settings.pressure.lowWater / 100
+      let water = settings.pressure.lowWater
+      let left = whole / 100 * water + whole % 100 * water / 100
       _ = memory.trim(TrimSpec(kind: .toCost, amount: left), at: moment) { _, _ in helpWriteBack() }
     case .expired:
       _ = memory.trim(TrimSpec(kind: .expired), at: moment) { _, _ in true }

@@ -19,8 +19,8 @@ import Synchronization
 ///     it (`moveLog`)
 ///     no version at or above the lease of the meta row has been committed (`extendLease`)
 ///     a content file that lost its row in a commit is in the trash
-///     `untold` is empty: the entries that a turn has dropped are told to the observer when the turn
-///     has ended
+///     `untold` is empty: the entries that a turn has dropped are told to the observer when the
+///     turn has ended
 ///
 /// Writes come through the queue. The thread that finds no leader in it becomes the leader, takes a
 /// batch, and commits it in one transaction (`lead`). Checks, trims, maintenance and changes of the

@@ -1,8 +1,8 @@
 import CSQLite
 import CSystem
 
-/// The row that a key has when it is written. (It is filled in where it is, and not returned: a row is
-/// large, and every function on the way would copy it.)
+/// The row that a key has when it is written. (It is filled in where it is, and not returned: a row
+/// is large, and every function on the way would copy it.)
 struct OldRow {
   var row = Row()
   /// False: the key has no row.
@@ -15,9 +15,10 @@ struct OldRow {
 ///
 /// To find a row by its key and then to delete it by its id is to look for it twice, in the table
 /// and in the index of keys. RETURNING does both in one statement, but costs more than two: SQLite
-/// makes a table for the rows that it returns. So the condition of this DELETE calls a function with
-/// the columns of the row. The function notes the row, and answers whether the row goes. A row with
-/// a tag stays, since its tag is to be removed first; so does a row that the caller wants to keep.
+/// makes a table for the rows that it returns. So the condition of this DELETE calls a function
+/// with the columns of the row. The function notes the row, and answers whether the row goes. A row
+/// with a tag stays, since its tag is to be removed first; so does a row that the caller wants to
+/// keep.
 struct DeletionByKey: ~Copyable {
   /// What the function needs, and its failure.
   private struct Call {

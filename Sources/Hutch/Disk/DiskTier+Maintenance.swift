@@ -63,7 +63,8 @@ extension DiskTier {
       let isTight = try self.committer.evictor.makeFit(
         &transaction, &self.committer.sweeper, sparing: transaction.manifest.lastID, most: most)
       hasMore =
-        hasMore || committer.sweeper.isBehind || expired >= most || purged >= most || isPast || isTight
+        hasMore || committer.sweeper.isBehind || expired >= most || purged >= most || isPast
+          || isTight
     }
 
     let monotonic = Clock.read(CLOCK_MONOTONIC)

@@ -176,7 +176,9 @@ extension DiskTier {
       }
       if isUp { committer.publish(manifest.meta) }
     }
-    if result == .nothing && counters.cost.load(ordering: .relaxed) <= goal.amount { return .enough }
+    if result == .nothing && counters.cost.load(ordering: .relaxed) <= goal.amount {
+      return .enough
+    }
     return result
   }
 }

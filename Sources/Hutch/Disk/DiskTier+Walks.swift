@@ -1,6 +1,6 @@
-/// Walks for the cache above, in the order of keys or of ids: the entries that a read may see. A page
-/// of rows without one of them is followed by the next page, since the caller goes on behind the last
-/// entry that it was shown.
+/// Walks for the cache above, in the order of keys or of ids: the entries that a read may see. A
+/// page of rows without one of them is followed by the next page, since the caller goes on behind
+/// the last entry that it was shown.
 extension DiskTier {
   func keys(
     tagged tag: Bytes?, after key: Bytes?, limit: Int, at moment: Moment, visit: (Bytes) -> Void

@@ -145,8 +145,8 @@ import Synchronization
 ///   of the writer lock closes the connections, and `reopen` leads to up. left: a child without a
 ///   part in the directory, for ever.
 ///
-///     up -> down       Service.goDown: a commit, a read or a turn finds the directory or the manifest gone
-///                      or damaged
+///     up -> down       Service.goDown: a commit, a read or a turn finds the directory or the
+///                      manifest gone or damaged
 ///     up -> asleep     prepareFork       asleep -> up     wake, or down if the manifest is gone
 ///     any -> left      beginInChild of a fork that was not prepared
 final class DiskTier: Storage, ForkingStorage {

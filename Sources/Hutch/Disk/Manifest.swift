@@ -32,7 +32,6 @@ struct Meta {
       && nextVersion < UInt64(Meta.largest) && isIn(count) && isIn(bytes) && isIn(dead)
   }
 
-  /// All rows are of an older generation from here on.
   /// False if anything else differs but the time.
   func differsInSumsAlone(from other: Meta) -> Bool {
     generation == other.generation && nextVersion == other.nextVersion && dead == other.dead
@@ -40,6 +39,7 @@ struct Meta {
       && durability == other.durability && owesSweep == other.owesSweep
   }
 
+  /// All rows are of an older generation from here on.
   mutating func clear() {
     generation += 1
     dead = min(Meta.largest - 1, dead + bytes)
@@ -60,8 +60,8 @@ struct Meta {
   }
 }
 
-/// The connection that writes, with its statements, and the meta row with the sums as the last commit
-/// has left them. Used under the tier's writer lock.
+/// The connection that writes, with its statements, and the meta row with the sums as the last
+/// commit has left them. Used under the tier's writer lock.
 final class Manifest {
   let connection: Connection
   private let beginning: Statement
@@ -125,10 +125,10 @@ final class Manifest {
     _ = try connection.prepare(
       """
       SELECT e.id, e.key, e.version, e.generation, e.created, e.accessed, e.uses, e.expires,
-        e.idle, e.cost, e.size, e.charge, e.total_count, e.total_bytes, e.codec, e.checksum, e.file, e.extended, e.value,
-        storage, m.generation, next_version, count, bytes, dead, newest, m.idle, boot_id, boot_offset,
-        last_time, clean, durability, limit_cost, limit_count, limit_entry, time_to_live,
-        time_to_idle, min_free, has_limits, t.tag, t.key
+        e.idle, e.cost, e.size, e.charge, e.total_count, e.total_bytes, e.codec, e.checksum,
+        e.file, e.extended, e.value, storage, m.generation, next_version, count, bytes, dead,
+        newest, m.idle, boot_id, boot_offset, last_time, clean, durability, limit_cost,
+        limit_count, limit_entry, time_to_live, time_to_idle, min_free, has_limits, t.tag, t.key
       FROM entries e, meta m, tags t
       """)
     let log = Files.status(Files.path("manifest.sqlite-wal"), at: directory.descriptor)

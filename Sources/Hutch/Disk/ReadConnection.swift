@@ -154,7 +154,9 @@ final class ReadConnection {
       return
     }
     endKept()
-    guard !connection.isInTransaction else { throw Failure(.io, "a read transaction cannot be ended") }
+    guard !connection.isInTransaction else {
+      throw Failure(.io, "a read transaction cannot be ended")
+    }
     state = current
   }
 

@@ -40,7 +40,9 @@ struct RowScan: ~Copyable {
       }
       last = row.id
       left -= 1
-      guard try visit(row, try statement.bytes(Row.more)) else { return Reached(last: last, isEnd: false) }
+      guard try visit(row, try statement.bytes(Row.more)) else {
+        return Reached(last: last, isEnd: false)
+      }
     }
     return Reached(last: last, isEnd: true)
   }

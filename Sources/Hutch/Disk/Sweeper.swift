@@ -39,7 +39,8 @@ struct Sweeper {
     _ transaction: inout Transaction, _ most: Int, _ newest: Int64
   ) throws(Failure) -> Int {
     var ids = GrowingArray<Int64>()
-    try transaction.manifest.ended(at: transaction.now, limit: Int64(most)) { (id) throws(Failure) in
+    try transaction.manifest.ended(at: transaction.now, limit: Int64(most)) {
+      (id) throws(Failure) in
       if id <= newest { try ids.append(id) }
     }
     return try expire(ids, &transaction)
@@ -149,7 +150,8 @@ struct Sweeper {
   /// Sets the times of a row with a `created` in the future as if it was written now.
   private func redate(_ id: Int64, _ transaction: inout Transaction) throws(Failure) {
     let now = transaction.now
-    guard let row = try transaction.manifest.find(id: id, { (row, _) in row }), row.record.created > now
+    guard let row = try transaction.manifest.find(id: id, { (row, _) in row }),
+      row.record.created > now
     else { return }
     var record = row.record
     if record.expires != 0 && record.expires != Record.never {

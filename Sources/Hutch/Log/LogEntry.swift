@@ -16,8 +16,8 @@ import Synchronization
 ///     48  checksum  XXH3 of the value
 ///     56  fields    8 bytes each, of those that are not 0: expires, time to idle, cost; of a value
 ///                   in a content file: the number in the file's name, the value's size, and two
-///                   words of the name's suffix; codec: its id, 32 bits, and the size of the decoded
-///                   value, 32; sizes: of extended data with tag, 32 bits; of the tag, 8
+///                   words of the name's suffix; codec: its id, 32 bits, and the size of the
+///                   decoded value, 32; sizes: of extended data with tag, 32 bits; of the tag, 8
 ///         key, value, extended data, tag
 ///
 /// 16-byte aligned, as is its size. An entry with a content file has no value here.

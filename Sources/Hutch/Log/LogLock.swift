@@ -57,7 +57,9 @@ final class LogMember {
 
   /// Whether a directory has the file: it is a cache's then.
   static func isIn(_ directory: Directory) -> Bool {
-    guard let status = Files.status(Files.path(name), at: directory.descriptor) else { return false }
+    guard let status = Files.status(Files.path(name), at: directory.descriptor) else {
+      return false
+    }
     return hutch_is_regular(status.st_mode) != 0
   }
 

@@ -30,9 +30,6 @@ extension LogStorage {
     }
   }
 
-  /// Every write is committed when `write` returns, so only bars make a difference.
-  func isPending(_ key: Bytes, _ hash: UInt64) -> Bool { isBarred(key, hash) }
-
   @inline(__always)
   func isBarred(_ key: Bytes, _ hash: UInt64) -> Bool {
     hasBars.load(ordering: .acquiring) && isAmongBars(key, hash)
@@ -58,8 +55,8 @@ extension LogStorage {
     store.member.stopped.store(0, ordering: .relaxed)
   }
 
-  /// With `serviceLock` held, or before any other thread has the storage. `upToTheirVersions`: false
-  /// where the versions of the store may not be those of the bars.
+  /// With `serviceLock` held, or before any other thread has the storage. `upToTheirVersions`:
+  /// false where the versions of the store may not be those of the bars.
   func dropBars(from store: LogStore, upToTheirVersions: Bool) throws(Failure) {
     let lifted = liftBars()
     if lifted.isEmpty { return }

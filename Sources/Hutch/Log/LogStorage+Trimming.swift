@@ -1,9 +1,9 @@
-/// The primitives of trims (see StorageTrim): entries are looked for without a lock, and removed a few at a
-/// time with the directory's. An entry that the cleaner moves may be spared.
+/// The primitives of trims (see StorageTrim): entries are looked for without a lock, and removed a
+/// few at a time with the directory's. An entry that the cleaner moves may be spared.
 ///
-/// Orders. Room is made by the store's own policy: the oldest first, but for what has been read since
-/// it was appended. Accesses are noted to a second, and of an entry's accesses no more is known than
-/// whether it has been read since it was appended.
+/// Orders. Room is made by the store's own policy: the oldest first, but for what has been read
+/// since it was appended. Accesses are noted to a second, and of an entry's accesses no more is
+/// known than whether it has been read since it was appended.
 extension LogStorage {
   func occupancy() throws(Failure) -> Occupancy { try serving().occupancy }
 

@@ -93,7 +93,8 @@ extension LogStorage {
   /// handler of the fork has run, and has copies in memory all the while.
   private func lookForOthers(_ store: LogStore) {
     let now = Clock.read(CLOCK_MONOTONIC)
-    guard store.marks.hasOthers, !store.member.isCommon, now >= nextCount.load(ordering: .relaxed) else { return }
+    guard store.marks.hasOthers, !store.member.isCommon, now >= nextCount.load(ordering: .relaxed)
+    else { return }
     nextCount.store(now + LogStorage.pauseBetweenLooks, ordering: .relaxed)
     guard store.member.tryOpening() else { return }
     if store.member.isAlone() { shared.noteAlone() }

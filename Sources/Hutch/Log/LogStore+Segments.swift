@@ -164,8 +164,9 @@ extension LogStore {
     let number = try nextNumber()
     let place = freePlace()
     let minFree = words.load(IndexAt.limits + 40)
+    let least = minFree.addingReportingOverflow(UInt64(segmentSize)).partialValue
     if minFree > 0, let space = Files.space(of: logFile.number),
-      UInt64(clamping: space.free) < minFree.addingReportingOverflow(UInt64(segmentSize)).partialValue
+      UInt64(clamping: space.free) < least
     {
       throw Failure(.noSpace, "the file system has less free than is to stay free")
     }

@@ -11,7 +11,7 @@ import Synchronization
 ///     hutch-log        segments of one size, 16 KB to 16 MB; mapped
 ///     content/         files of large values, each named by one entry (LogFile)
 ///     *.new            one of the two that is being made
-///     manifest.sqlite  tells libraries that do not know this store that a newer one made it (LogStub)
+///     manifest.sqlite  says to libraries without this store that a newer one made it (LogStub)
 ///
 /// Index (LogFormat.swift)
 ///
@@ -42,9 +42,9 @@ import Synchronization
 ///     clear      redo: floor, head, count, live, files
 ///     new segment  the file is made longer. Redo: segment table, state
 ///     reuse      redo: the oldest segment out of the table, the new one into it, state
-///     clean      an entry of the oldest segment at a time. That is dead: `cleaning`, one store.
-///                That is evicted: redo: slot, count, live, files, cleaning. That was read: a copy above
-///                the head; redo: slot, head, moved, cleaning
+///     clean      an entry of the oldest segment at a time. If it is dead: `cleaning`, one store.
+///                If it is evicted: redo: slot, count, live, files, cleaning. If it was read: a
+///                copy above the head; redo: slot, head, moved, cleaning
 ///     divide     two pages that are not in force. Redo: page table, state
 ///     read       `use` of the slot by an exchange, `accessed` of the entry by another
 ///

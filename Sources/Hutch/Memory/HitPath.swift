@@ -151,8 +151,8 @@ struct HitPath {
   }
 
   /// Calls `use` with the entry that it finds; `use` returns whether the call needs that entry.
-  /// `isShort`: the key is short. Rare cases are left to `search`, which goes on with `findSlowly`, so
-  /// that no loop and no call is on the path of the others.
+  /// `isShort`: the key is short. Rare cases are left to `search`, which goes on with `findSlowly`,
+  /// so that no loop and no call is on the path of the others.
   @inline(__always)
   func find(
     _ key: UnsafeRawPointer, _ keySize: Int, isShort: Bool, isAccess: Bool = true,

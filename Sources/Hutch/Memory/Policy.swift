@@ -86,7 +86,8 @@ protocol EvictionPolicy: ~Copyable {
   /// Whether `prepare` is to be told the capacity.
   var wantsCapacity: Bool { get }
 
-  /// A new entry will be stored in a moment: the policy may prefetch the memory that this will read.
+  /// A new entry will be stored in a moment: the policy may prefetch the memory that this will
+  /// read.
   mutating func prefetch(_ hash: UInt64)
   /// A new entry is to be stored: called before room is made for it. `isFull`: room has to be
   /// made. `charge`: the entry's. `capacity`: the tier's; only right if `wantsCapacity`.

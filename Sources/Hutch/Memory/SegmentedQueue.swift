@@ -105,10 +105,11 @@ struct SegmentedQueue: ~Copyable {
     if isKnown && goesToMain { ghosts.remove(ghost) }
   }
 
-  /// True if a candidate of the main queue is evicted whatever the sketch says. Its frequency may be
-  /// out of date: it has not been used while one and a half times as many new keys came as there are
-  /// entries, and a few keys that came again were refused for it. One candidate goes at a time, since
-  /// in a loop that is too large most entries are as old. Where costs count, age counts already.
+  /// True if a candidate of the main queue is evicted whatever the sketch says. Its frequency may
+  /// be out of date: it has not been used while one and a half times as many new keys came as there
+  /// are entries, and a few keys that came again were refused for it. One candidate goes at a time,
+  /// since in a loop that is too large most entries are as old. Where costs count, age counts
+  /// already.
   @inline(never)
   private mutating func yields(_ candidate: Slot) -> Bool {
     if candidate != incumbent {

@@ -7,11 +7,11 @@ import Synchronization
 /// A thread that holds a reference may read the block. Only its maker writes it, before any other
 /// thread has it, except `slot`, `stamp` and `mark`, which belong to the memory tier.
 ///
-///      0  references  UInt32, atomic; the top bit: the value is a host's object (HostObject.swift),
-///                     the next: counted as departed (Held.swift); the next: dirty; the next:
-///                     encoded
+///      0  references  UInt32, atomic; the top bit: the value is a host's object
+///                     (HostObject.swift), the next: counted as departed (Held.swift); the next:
+///                     dirty; the next: encoded
 ///      4  slot        UInt32, of the memory tier that holds the block, under its lock
-///      8  size        UInt32, of the value: 30 bits, below two bits that say how long the header is
+///      8  size        UInt32, of the value: 30 bits, below two bits for the header's length
 ///     12  key size    UInt16
 ///     14  stamp       UInt16, like slot
 ///     16  version     UInt64

@@ -136,9 +136,9 @@ struct NewTimes {
   private(set) var moment: Moment
   private let timeToLive: Int64
   private let timeToIdle: Int64
-  /// The entry was written, or touched, after the moment, and has kept that time. The touch is to be
-  /// made once more, at a later moment: of a time that lies in the future by then the clock was set
-  /// back, and such an entry counts as written now.
+  /// The entry was written, or touched, after the moment, and has kept that time. The touch is to
+  /// be made once more, at a later moment: of a time that lies in the future by then the clock was
+  /// set back, and such an entry counts as written now.
   private(set) var isEarly = false
   private var isRenewed = false
 

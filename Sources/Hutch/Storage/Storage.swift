@@ -24,10 +24,11 @@ import Synchronization
 /// with its entry and returns it. A directory never uses a version twice, even after a kill:
 /// `StorageSharing.firstVersion` is above every version that the cache may have drawn before.
 ///
-/// Times. Every moment that a store is given has been read (`Moment.read`): its `time` costs nothing.
+/// Times. Every moment that a store is given has been read (`Moment.read`): its `time` costs
+/// nothing.
 ///
-/// Codecs. A store keeps the bytes of a put's block, with `Record.codec` and `Record.decodedSize`, and
-/// returns them; what stands between them and the value is above (`StoredValues`).
+/// Codecs. A store keeps the bytes of a put's block, with `Record.codec` and `Record.decodedSize`,
+/// and returns them; what stands between them and the value is above (`StoredValues`).
 ///
 /// Ages and limits. The store enforces them: no read returns an expired entry (`Record.isExpired`),
 /// removed or not, and `limits` hold after each commit. The store tells the observer of each entry
@@ -68,18 +69,18 @@ protocol Storage: StorageTrimming {
   func finish(_ write: inout StoreWrite)
 
   /// The newest entry, submitted writes included, with its value; nil if there is none or it has
-  /// expired. An access counts a hit or a miss, and notes the time. The caller holds no lock; `info`
-  /// may be called with the key's stripe held. Neither calls `storeDropped` (which takes stripes) nor
-  /// waits for a commit. A damaged entry is barred at once and is nil; `doOwedWork`, a later commit or
-  /// maintenance removes it. Fails with `io` and the like only if the store could not be read. A
-  /// store that is out of service has no entries.
+  /// expired. An access counts a hit or a miss, and notes the time. The caller holds no lock;
+  /// `info` may be called with the key's stripe held. Neither calls `storeDropped` (which takes
+  /// stripes) nor waits for a commit. A damaged entry is barred at once and is nil; `doOwedWork`, a
+  /// later commit or maintenance removes it. Fails with `io` and the like only if the store could
+  /// not be read. A store that is out of service has no entries.
   func get(
     _ key: Bytes, _ hash: UInt64, at moment: Moment, isAccess: Bool
   ) throws(Failure) -> Block?
 
-  /// Like `get` with an access, but copies the value into the buffer of a caller that needs no block.
-  /// `refused`: the caller calls `get`, which counts the access. If the value was not copied, the
-  /// buffer may have any bytes.
+  /// Like `get` with an access, but copies the value into the buffer of a caller that needs no
+  /// block. `refused`: the caller calls `get`, which counts the access. If the value was not
+  /// copied, the buffer may have any bytes.
   func copy(
     _ key: Bytes, _ hash: UInt64, at moment: Moment, into buffer: UnsafeMutableRawBufferPointer
   ) -> ValueCopy

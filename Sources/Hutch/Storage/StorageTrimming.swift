@@ -1,28 +1,29 @@
-/// The primitives of a store for removals that a call asks for (see StorageTrim). Of each entry that
-/// a store removes in them the observer is told as of a dropped one. A store that is out of service
-/// fails.
+/// The primitives of a store for removals that a call asks for (see StorageTrim). Of each entry
+/// that a store removes in them the observer is told as of a dropped one. A store that is out of
+/// service fails.
 protocol StorageTrimming: AnyObject {
   /// The entries that are committed, and the bytes charged for them.
   func occupancy() throws(Failure) -> Occupancy
 
-  /// Visits the next committed entries behind `place`, whatever their age, in an order of the store's
-  /// own. Entries written or touched after the first call may be missed. No lock is held while `visit`
-  /// runs.
+  /// Visits the next committed entries behind `place`, whatever their age, in an order of the
+  /// store's own. Entries written or touched after the first call may be missed. No lock is held
+  /// while `visit` runs.
   func walk(
     _ place: inout WalkPlace, visit: (Bytes, WalkedEntry) -> Void
   ) throws(Failure)
 
-  /// Removes the victims with these indices, until `goal` is reached (nil: all of them): the entries
-  /// that a walk has met with these ids, that have not been written, touched or moved since, and that
-  /// `isWanted` wants as they are now. `isWanted` is called with locks of the store held. One slice:
-  /// it waits for the writers that came before it.
+  /// Removes the victims with these indices, until `goal` is reached (nil: all of them): the
+  /// entries that a walk has met with these ids, that have not been written, touched or moved
+  /// since, and that `isWanted` wants as they are now. `isWanted` is called with locks of the store
+  /// held. One slice: it waits for the writers that came before it.
   func remove(
     _ victims: borrowing GrowingArray<Int64>, _ range: Range<Int>, to goal: TrimGoal?,
     at moment: Moment, if isWanted: (Int, Record) -> Bool
   ) throws(Failure) -> TrimSlice
 
-  /// One slice of the removal of expired entries, by an index of their ends, until `goal` is reached.
-  /// A store answers `mustWalk` if a walk may find more, and is worth its price for this goal.
+  /// One slice of the removal of expired entries, by an index of their ends, until `goal` is
+  /// reached. A store answers `mustWalk` if a walk may find more, and is worth its price for this
+  /// goal.
   func removeExpired(to goal: TrimGoal?, at moment: Moment) throws(Failure) -> TrimSlice
 
   /// One slice of evictions in the order in which the store makes room for its limits, until `goal`

@@ -7,8 +7,8 @@ struct TrimScan: ~Copyable {
   private let needed: Int64
   private let room: Int
 
-  /// `needed`: the bytes, or the number, of the entries that have to go. There is room for a sixteenth
-  /// of all entries, so a trim takes 16 scans at most; 8 MB at least.
+  /// `needed`: the bytes, or the number, of the entries that have to go. There is room for a
+  /// sixteenth of all entries, so a trim takes 16 scans at most; 8 MB at least.
   init(needing needed: Int64, of all: Int64) {
     self.needed = needed
     room = max(1 << 18, Int(clamping: all / 16))

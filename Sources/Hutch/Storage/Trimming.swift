@@ -25,7 +25,9 @@ final class StorageTrim {
   /// The number of entries to remove; 0: not known.
   private var total: UInt64 = 0
 
-  init(_ spec: TrimSpec, of storage: any Storage, for observer: any StorageObserver, at moment: Moment) {
+  init(
+    _ spec: TrimSpec, of storage: any Storage, for observer: any StorageObserver, at moment: Moment
+  ) {
     self.storage = storage
     self.observer = observer
     self.moment = moment
@@ -43,7 +45,9 @@ final class StorageTrim {
     }
   }
 
-  private func goesOn(_ goOn: Progress) -> Bool { goOn(removed, total == 0 ? 0 : max(removed, total)) }
+  private func goesOn(_ goOn: Progress) -> Bool {
+    goOn(removed, total == 0 ? 0 : max(removed, total))
+  }
 
   private static let victimsInSlice = 128
   /// A store may round the time of an access up, by no more than this.

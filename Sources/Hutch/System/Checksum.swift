@@ -67,8 +67,8 @@ enum Checksum {
     return lanes.end(last: p + (bytes.count - 64), total: UInt64(bytes.count))
   }
 
-  /// Copies the bytes to a place that has room for them, and sums the copy. Where the processor can,
-  /// both is done in one pass.
+  /// Copies the bytes to a place that has room for them, and sums the copy. Where the processor
+  /// can, both is done in one pass.
   @_optimize(speed)
   static func copying(_ bytes: Bytes, to target: UnsafeMutableRawPointer) -> UInt64 {
     var lanes = Lanes()
@@ -113,7 +113,9 @@ enum Checksum {
   private static func medium(_ p: UnsafeRawPointer, _ count: Int) -> UInt64 {
     @inline(__always)
     func mixed(_ offset: Int, _ key: Int) -> UInt64 {
-      Folding.fold(Folding.word(p, offset) ^ secret(at: key), Folding.word(p, offset + 8) ^ secret(at: key + 8))
+      Folding.fold(
+        Folding.word(p, offset) ^ secret(at: key),
+        Folding.word(p, offset + 8) ^ secret(at: key + 8))
     }
     var sum = UInt64(truncatingIfNeeded: count) &* prime64_1
     if count <= 128 {

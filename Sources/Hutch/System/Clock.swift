@@ -1,9 +1,9 @@
 import CSystem
 import Synchronization
 
-/// A point in time in Unix nanoseconds. Until it is `read`, every use of `time` reads a clock, which
-/// costs some 10 ns; a hit in memory on an entry that does not expire uses it never, and reads no
-/// clock. A call that goes on to the store, or writes, reads it once.
+/// A point in time in Unix nanoseconds. Until it is `read`, every use of `time` reads a clock,
+/// which costs some 10 ns; a hit in memory on an entry that does not expire uses it never, and
+/// reads no clock. A call that goes on to the store, or writes, reads it once.
 struct Moment {
   /// The host's time; the least Int64 means the system's clocks.
   fileprivate let fixed: Int64

@@ -133,8 +133,8 @@ extension TaskQueue {
     return next
   }
 
-  /// Called under the lock: the background work if it is queued. While tasks occupy the whole width,
-  /// a free thread carries it out beyond the width, and `running` does not count it.
+  /// Called under the lock: the background work if it is queued. While tasks occupy the whole
+  /// width, a free thread carries it out beyond the width, and `running` does not count it.
   private var waitingBackground: TaskPointer? {
     guard !isSuspended, let background, background.pointee.state == .queued else { return nil }
     return background

@@ -27,8 +27,8 @@ final class PendingFile {
   private var hasLanded = false
 
   private init(
-    _ name: ContentName, _ directory: Directory, _ inFlight: FilesInFlight, owning descriptor: Int32,
-    size: Int, checksum: UInt64, isWhole: Bool
+    _ name: ContentName, _ directory: Directory, _ inFlight: FilesInFlight,
+    owning descriptor: Int32, size: Int, checksum: UInt64, isWhole: Bool
   ) {
     self.name = name
     self.directory = directory

@@ -3,9 +3,9 @@
 /// to a version, and ends with the transaction that removes the entry, or with the next write of
 /// the key.
 ///
-/// Under the lock of their owner (WriteQueue, LogStorage). Each operation on one key is O(1). The bars are dense
-/// in one array; `heads` and `next` chain those with the same hash bits. A bar is 40 bytes and a
-/// block with the key.
+/// Under the lock of their owner (WriteQueue, LogStorage). Each operation on one key is O(1). The
+/// bars are dense in one array; `heads` and `next` chain those with the same hash bits. A bar is 40
+/// bytes and a block with the key.
 struct Bars: ~Copyable {
   struct Bar: BitwiseCopyable {
     /// The bars own a reference.

@@ -1,9 +1,9 @@
 import CSystem
 import Synchronization
 
-/// For a store whose commits are slow: the writes that are submitted and not yet committed, in their
-/// order, as reads see them; and the keys that are barred because a commit failed. One of the threads
-/// that wait leads: it commits the writes of all of them.
+/// For a store whose commits are slow: the writes that are submitted and not yet committed, in
+/// their order, as reads see them; and the keys that are barred because a commit failed. One of the
+/// threads that wait leads: it commits the writes of all of them.
 final class WriteQueue {
   /// Protects everything here. Taken under a stripe, the store's own lock for writing, or none; no
   /// other lock is taken under it. Held for O(1), or for a batch of writes or of bars; never for
