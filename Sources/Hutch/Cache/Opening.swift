@@ -225,10 +225,9 @@ final class Opening {
     let node: UnsafeMutablePointer<OpenDirectory>
     switch try claim(directory, options) {
     case .isBusy: return nil
-    case .isOpen(let cache):
+    case .isOpen(let place):
       isKept = true
-      let place = cache.place!.takeUnretainedValue()
-      return (Opening(place, path: path), cache.apply(options) || clock.isHosts)
+      return (Opening(place, path: path), place.cache.apply(options) || clock.isHosts)
     case .isOurs(let claimed): node = claimed
     }
     let opened: (cache: Cache, differs: Bool)
@@ -255,8 +254,10 @@ final class Opening {
   private enum Claim {
     /// Another thread opens or closes it.
     case isBusy
-    /// It is open, one opening more.
-    case isOpen(Cache)
+    /// It is open, one opening more. The reference was counted with the opening, under the
+    /// registry's lock: each of `cache.openings` keeps the place, or an opening that ends meanwhile
+    /// could free it.
+    case isOpen(CachePlace)
     /// The caller is to open it.
     case isOurs(UnsafeMutablePointer<OpenDirectory>)
   }
@@ -292,7 +293,7 @@ final class Opening {
             throw Failure(.invalidArgument, "the directory is open with another codec, or none")
           }
           cache.openings += 1
-          return .isOpen(cache)
+          return .isOpen(cache.place!.takeUnretainedValue())
         }
         if ThreadState.isWithinCallback(of: owner) {
           throw Failure(.deadlock, "the directory is being closed, which waits for the caller")
