@@ -66,7 +66,6 @@ extension Cache {
     _ key: Bytes, _ value: Bytes, _ spec: PutSpec, _ hash: UInt64, at moment: Moment,
     if condition: WriteCondition, in scope: Tiers
   ) throws(Failure) -> PutResult {
-    prefetch(hash)
     let record = spec.record(at: moment)
     // A value that will not be stored need not be copied. The condition is decided again under the
     // stripe if a write of the stripe has come since `state`.
@@ -81,6 +80,7 @@ extension Cache {
       }
       if let refused, order.stripes.isSettled(stripe, since: state) { return refused }
     }
+    prefetch(hash)
     if scope == .disk, condition.isAlways, !events.wantsEntries, let files = storage?.files,
       values.keepsInFile(value.count, files)
     {

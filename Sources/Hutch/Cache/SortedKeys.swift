@@ -109,7 +109,7 @@ struct SortedKeys: ~Copyable {
       _ = try append(key, prefix)
       return
     }
-    if entered < items.count { try enterItems() }
+    if entered < items.count || 2 * (items.count &+ 1) > places.count { try enterItems() }
     let hash = self.hash.entry(key) >> 32
     let mask = places.count &- 1
     var place = Int(truncatingIfNeeded: hash) & mask
@@ -124,27 +124,34 @@ struct SortedKeys: ~Copyable {
     try hold(key, prefix)
     places[place] = hash << 32 | UInt64(items.count)
     entered = items.count
-    if 2 * (items.count + 1) > places.count { entered = 0 }
     if items.count >= 2 * room || bytes.count >= 2 * SortedKeys.mostBytes { try order() }
   }
 
-  /// Enters all items into the hash table, with room for one more.
+  /// Enters all items into the hash table, with room for one more. Those that it has already are
+  /// not hashed again.
   @inline(never)
   private mutating func enterItems() throws(Failure) {
     var size = max(256, places.count)
     while size < 2 * (items.count + 1) { size *= 2 }
     if size > places.count {
-      entered = 0
-      places.removeAll()
-      try places.append(0, size)
+      var larger = GrowingArray<UInt64>()
+      try larger.append(0, size)
+      swap(&places, &larger)
+      for word in larger.elements where word != 0 { enter(word) }
     }
     while entered < items.count {
       let hash = self.hash.entry(key(items[entered])) >> 32
       entered += 1
-      var place = Int(truncatingIfNeeded: hash) & (size - 1)
-      while places[place] != 0 { place = (place &+ 1) & (size - 1) }
-      places[place] = hash << 32 | UInt64(entered)
+      enter(hash << 32 | UInt64(entered))
     }
+  }
+
+  /// Enters a word of the hash table, whose key it does not have.
+  private func enter(_ word: UInt64) {
+    let mask = places.count - 1
+    var place = Int(truncatingIfNeeded: word >> 32) & mask
+    while places[place] != 0 { place = (place &+ 1) & mask }
+    places[place] = word
   }
 
   /// Puts all in order, each once, and leaves out those for which there is no room.
