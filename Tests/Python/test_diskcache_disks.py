@@ -117,7 +117,8 @@ def test_files_go_with_their_entries(named, tmp_path):
     while time.time() <= end:
         pass
     assert named.get("old") is None
-    assert named.expire() == 1
+    # The cache's own thread may have been first.
+    assert named.expire() in (0, 1)
     assert os.listdir(tmp_path / "named") == ["kept"]
     assert named.touch("kept", 2000)
     assert named["kept"] == b"x" * 20
