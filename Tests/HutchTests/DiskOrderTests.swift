@@ -5,14 +5,14 @@ import Testing
 /// The order of rows, which is that of writes: what is put or touched again gets the highest id.
 @Suite struct DiskOrderTests {
   private func walk(_ disk: DiskFixture, page: Int, descending: Bool = false) throws -> [String] {
-    var position = WalkPosition(descending: descending)
+    var place = WalkPlace(descending: descending, limit: page)
     var keys: [String] = []
-    while true {
-      let count = try disk.tier.entries(after: &position, limit: page, at: disk.moment) { key, _ in
+    while !place.isAtEnd {
+      try disk.tier.walk(&place, at: disk.moment) { key, _ in
         keys.append(String(decoding: key, as: UTF8.self))
       }
-      if count == 0 { return keys }
     }
+    return keys
   }
 
   private func check(_ disk: DiskFixture, _ order: [String], page: Int) throws {

@@ -269,19 +269,28 @@ final class HeapStore: Storage, @unchecked Sendable {
     return found.count
   }
 
-  func entries(
-    after position: inout WalkPosition, limit: Int, at moment: Moment,
-    visit: (Bytes, Record) -> Void
-  ) throws(Failure) -> Int {
-    let newest = position.newest ?? lock.withLock { medium.lastID }
-    let (last, isDescending) = (position.last, position.isDescending)
-    let found = seen(at: moment.time)
+  func walk(
+    _ place: inout WalkPlace, at moment: Moment?, visit: (Bytes, WalkedEntry) -> Void
+  ) throws(Failure) {
+    let newest = place.newest ?? lock.withLock { medium.lastID }
+    let isDescending = place.isDescending
+    let last = place.last ?? (isDescending ? Int64.max : 0)
+    let found = (moment.map { seen(at: $0.time) } ?? all)
       .filter { $0.row.id <= newest && (isDescending ? $0.row.id < last : $0.row.id > last) }
-      .sorted { isDescending ? $0.row.id > $1.row.id : $0.row.id < $1.row.id }.prefix(limit)
-    position.newest = newest
-    position.last = found.last?.row.id ?? last
-    for (key, row) in found { key.withUnsafeBytes { visit($0, row.record) } }
-    return found.count
+      .sorted { isDescending ? $0.row.id > $1.row.id : $0.row.id < $1.row.id }
+      .prefix(min(4, place.limit))
+    place.newest = newest
+    place.last = found.last?.row.id ?? last
+    place.isAtEnd = found.isEmpty
+    for (key, row) in found {
+      let entry = WalkedEntry(
+        id: row.id, record: row.record, charge: Int64(row.charge), uses: Int64(row.uses))
+      key.withUnsafeBytes { visit($0, entry) }
+    }
+  }
+
+  private var all: [(key: [UInt8], row: Row)] {
+    lock.withLock { medium.rows.map { ($0.key, $0.value) } }
   }
 
   private func seen(at now: Int64) -> [(key: [UInt8], row: Row)] {
@@ -306,21 +315,6 @@ final class HeapStore: Storage, @unchecked Sendable {
   func occupancy() throws(Failure) -> Occupancy {
     locked {
       Occupancy(count: UInt64(medium.rows.count), charge: medium.cost)
-    }
-  }
-
-  func walk(
-    _ place: inout WalkPlace, visit: (Bytes, WalkedEntry) -> Void
-  ) throws(Failure) {
-    let from = place.last
-    let found = lock.withLock { Array(medium.rows) }.filter { $0.value.id > from }
-      .sorted { $0.value.id < $1.value.id }.prefix(4)
-    place.last = found.last?.value.id ?? from
-    place.isAtEnd = found.isEmpty
-    for (key, row) in found {
-      let entry = WalkedEntry(
-        id: row.id, record: row.record, charge: Int64(row.charge), uses: Int64(row.uses))
-      key.withUnsafeBytes { visit($0, entry) }
     }
   }
 

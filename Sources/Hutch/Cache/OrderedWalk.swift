@@ -23,11 +23,11 @@ final class OrderedWalk {
   private let began: Int64
   private var candidates = RankedHeap()
   private var next = 0
-  /// Of the last one of the page before; nil: no page yet.
+  /// The rank of the last key of the page before; nil: no page yet.
   private var passed: RankedHeap.Item?
-  /// The page's last one was the last of all.
+  /// True if the page's last key is the last of all.
   private var isEnd = false
-  private var position: WalkPosition
+  private var place: WalkPlace
   /// The store's order is the one that is asked for.
   private let isStorages: Bool
   private(set) var current: UnownedKey?
@@ -50,7 +50,7 @@ final class OrderedWalk {
     isStorages =
       handle.scope == .disk && order == .insertion && handle.cache.storage?.isOrdered ?? true
     began = handle.cache.clock.now
-    position = WalkPosition(descending: descending)
+    place = WalkPlace(descending: descending, limit: OrderedWalk.keysInLook)
   }
 
   deinit { drop() }
@@ -100,16 +100,15 @@ final class OrderedWalk {
     if isStorages {
       // Each of its pages is one of ours.
       var rank: Int64 = 0
-      let count = try cache.withStorage { (storage) throws(Failure) in
-        try storage.entries(after: &position, limit: OrderedWalk.keysInLook, at: moment) {
-          key, record in
+      try cache.withStorage { (storage) throws(Failure) in
+        try storage.walk(&place, at: moment) { key, entry in
           rank += 1
-          let version = Int64(bitPattern: record.version)
+          let version = Int64(bitPattern: entry.record.version)
           keep(key, rank, isDescending ? ~version : version, &failure)
         }
       }
       if let failure { throw failure }
-      isEnd = count == 0
+      isEnd = place.isAtEnd
     } else {
       // Memory first: an entry that it gives up meanwhile is met in the store.
       if handle.scope != .disk { lookThroughMemory(at: moment, &failure) }
@@ -139,13 +138,12 @@ final class OrderedWalk {
   private func lookThroughStore(at moment: Moment, _ failure: inout Failure?) throws(Failure) {
     let cache = handle.cache
     let isAlone = handle.scope == .disk
-    var place = WalkPosition(descending: false)
-    var isDone = false
-    while !isDone {
+    var place = WalkPlace(limit: OrderedWalk.keysInLook)
+    while !place.isAtEnd {
       try handle.check()
-      isDone = try cache.withStorage { (storage) throws(Failure) in
-        try storage.entries(after: &place, limit: OrderedWalk.keysInLook, at: moment) {
-          key, record in
+      try cache.withStorage { (storage) throws(Failure) in
+        try storage.walk(&place, at: moment) { key, entry in
+          let record = entry.record
           // Memory knows better when it was read.
           if !isAlone,
             cache.memory.version(key, cache.memory.hash(key), at: moment) == record.version
@@ -153,7 +151,7 @@ final class OrderedWalk {
             return
           }
           offer(key, record, &failure)
-        } == 0
+        }
       }
     }
   }

@@ -20,7 +20,7 @@ final class WholeWalk {
   /// The entries' tag; empty: they may have any, or none.
   private var tag = GrowingArray<UInt8>()
   private var page: SortedKeys
-  /// Of the page: the first key that has not been stepped to.
+  /// The index of the page's first key that has not been stepped to.
   private var next = 0
   /// How many keys the page has room for: few at first, for walks that do not go far. Each page
   /// costs a look through all of memory.
@@ -172,27 +172,26 @@ final class WholeWalk {
     }
   }
 
-  /// Of a store without an order of keys: all of its entries, as in memory.
+  /// Looks through all entries of a store without an order of keys, as in memory.
   private func lookThroughUnordered(at moment: Moment) throws(Failure) {
     let cache = handle.cache
-    var position = WalkPosition(descending: false)
+    var place = WalkPlace(limit: WholeWalk.keysInLook)
     var failure: Failure?
-    while true {
+    while !place.isAtEnd {
       try handle.check()
-      let count = try cache.withStorage { (storage) throws(Failure) in
+      try cache.withStorage { (storage) throws(Failure) in
         cache.writeBack.write(storage)
-        return try storage.entries(
-          after: &position, limit: WholeWalk.keysInLook, at: moment
-        ) { key, record in
+        try storage.walk(&place, at: moment) { key, entry in
           if let last, key.isOrderedBeforeOrSame(as: last) { return }
-          if !tag.isEmpty && (record.tagSize == 0 || !hasTag(key, storage, at: moment, &failure)) {
-            return
+          if !tag.isEmpty {
+            guard entry.record.tagSize > 0, hasTag(key, storage, at: moment, &failure) else {
+              return
+            }
           }
           insert(key, &failure)
         }
       }
       if let failure { throw failure }
-      if count == 0 { return }
     }
   }
 

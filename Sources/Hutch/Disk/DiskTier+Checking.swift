@@ -103,7 +103,7 @@ extension DiskTier {
     while !place.isAtEnd {
       var impossible = GrowingArray<Int64>()
       var failure: Failure?
-      try walk(&place) { key, entry in
+      try walk(&place, at: nil) { key, entry in
         guard failure == nil else { return }
         do throws(Failure) {
           if key.count == 0 || key.count > Row.longestKey {

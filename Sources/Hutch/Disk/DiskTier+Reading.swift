@@ -248,24 +248,25 @@ extension StorageOptions {
   func knows(_ codec: UInt32) -> Bool { codec == 0 || codec == codecID }
 }
 
-/// The rows that a read may see. Made before the rows are read: rows only get newer.
+/// The rows that a read of a moment may see; with no moment, those of any age. Made before the rows
+/// are read: rows only get newer.
 struct RowFilter {
   private let generation: Int64
-  private let now: Int64
+  private let now: Int64?
   private let ages: Ages
   private let accesses: AccessTimes
 
-  init(_ tier: DiskTier, at moment: Moment) {
+  init(_ tier: DiskTier, at moment: Moment?) {
     generation = tier.shared.generation
-    now = moment.time
+    now = moment?.time
     ages = tier.ages
     accesses = tier.accesses
   }
 
   func shows(_ row: Row, _ key: Bytes) -> Bool {
-    row.generation >= generation
-      && !(row.record.mayExpire(under: ages)
-        && accesses.isExpired(row.record, key, at: now, under: ages))
+    guard row.generation >= generation else { return false }
+    guard let now, row.record.mayExpire(under: ages) else { return true }
+    return !accesses.isExpired(row.record, key, at: now, under: ages)
   }
 }
 

@@ -3,7 +3,6 @@ import Synchronization
 /// The primitives of trims (see StorageTrim): rows are looked for by a connection that reads, and
 /// removed in short transactions, between which waiting writers go first. No slice stops a read.
 extension DiskTier {
-  private static let rowsInLook = 512
   private static let rowsInSlice = 128
   /// The number of rows that a sample reads for one that it gives up.
   private static let rowsInSample: Int64 = 16
@@ -51,48 +50,7 @@ extension DiskTier {
     while queue.waitOrLead(for: barrier) { committer.lead() }
   }
 
-  // MARK: walk and remove
-
-  /// By the order of ids, with the accesses that have gathered in memory.
-  func walk(
-    _ place: inout WalkPlace, visit: (Bytes, WalkedEntry) -> Void
-  ) throws(Failure) {
-    guard isUp else { throw downFailure }
-    let newest = place.newest ?? committer.withTurn { committer.manifest?.lastID ?? 0 }
-    place.newest = newest
-    var reached = RowScan.Reached(last: place.last, isEnd: true)
-    var keys = KeyList()
-    var entries = GrowingArray<WalkedEntry>()
-    let generation = shared.generation
-    do throws(Failure) {
-      let found = try withReader { (reader) throws(Failure) in
-        try reader.walk(after: place.last, limit: DiskTier.rowsInLook) {
-          (key, row) throws(Failure) in
-          guard row.generation == generation, row.id <= newest else { return }
-          let gathered = accesses.gathered(key)
-          var record = row.record
-          record.accessed = max(record.accessed, gathered.time)
-          try keys.append(key, 0)
-          try entries.append(
-            WalkedEntry(
-              id: row.id, record: record, charge: row.charge, uses: row.uses &+ gathered.uses))
-        }
-      }
-      if let found { reached = found }
-    } catch {
-      note(error)
-      service.tell(observer)
-      throw error
-    }
-    guard isUp else { throw downFailure }
-    place.last = reached.last
-    place.isAtEnd = reached.isEnd || reached.last >= newest
-    var i = 0
-    keys.forEach { key, _ in
-      visit(key, entries[i])
-      i += 1
-    }
-  }
+  // MARK: removals of what a walk has found
 
   /// A row that is written or touched gets another id.
   func remove(

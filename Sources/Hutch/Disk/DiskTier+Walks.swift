@@ -1,6 +1,5 @@
-/// Walks for the cache above, in the order of keys or of ids: the entries that a read may see. A
-/// page of rows without one of them is followed by the next page, since the caller goes on behind
-/// the last entry that it was shown.
+/// Walks in the order of keys or of ids. A page of keys without an entry that a read may see is
+/// followed by the next page, since the caller goes on behind the last key that it was shown.
 extension DiskTier {
   func keys(
     tagged tag: Bytes?, after key: Bytes?, limit: Int, at moment: Moment, visit: (Bytes) -> Void
@@ -30,41 +29,44 @@ extension DiskTier {
     return count
   }
 
-  func entries(
-    after position: inout WalkPosition, limit: Int, at moment: Moment,
-    visit: (Bytes, Record) -> Void
-  ) throws(Failure) -> Int {
-    let newest = position.newest ?? committer.withTurn { committer.manifest?.lastID ?? 0 }
-    position.newest = newest
-    let isDescending = position.isDescending
-    var last = isDescending ? min(position.last, newest + 1) : position.last
+  /// By the order of ids, with the accesses that have gathered in memory.
+  func walk(
+    _ place: inout WalkPlace, at moment: Moment?, visit: (Bytes, WalkedEntry) -> Void
+  ) throws(Failure) {
+    let newest = place.newest ?? committer.withTurn { committer.manifest?.lastID ?? 0 }
+    place.newest = newest
+    let last = place.last ?? (place.isDescending ? newest &+ 1 : 0)
+    var reached = RowScan.Reached(last: last, isEnd: true)
     var keys = KeyList()
-    var records = GrowingArray<Record>()
-    var isEnd = false
-    while records.isEmpty && isUp && !isEnd {
-      let filter = RowFilter(self, at: moment)
-      let isRead = try readPage { (reader) throws(Failure) in
-        let reached = try reader.walk(
-          after: last, descending: isDescending, limit: max(1, limit)
-        ) { (key, row) throws(Failure) in
-          guard row.id <= newest, DiskTier.isPossible(key), filter.shows(row, key) else { return }
-          var record = row.record
-          record.accessed = max(record.accessed, accesses.latest(key))
-          try keys.append(key, 0)
-          try records.append(record)
-        }
-        last = reached.last
-        isEnd = reached.isEnd || (!isDescending && last >= newest)
+    var entries = GrowingArray<WalkedEntry>()
+    let filter = RowFilter(self, at: moment)
+    let isRead = try readPage { (reader) throws(Failure) in
+      reached = try reader.walk(
+        after: last, descending: place.isDescending, limit: place.limit
+      ) { (key, row) throws(Failure) in
+        guard row.id <= newest, filter.shows(row, key),
+          moment == nil || DiskTier.isPossible(key)
+        else { return }
+        let gathered = accesses.gathered(key)
+        var record = row.record
+        record.accessed = max(record.accessed, gathered.time)
+        try keys.append(key, 0)
+        try entries.append(
+          WalkedEntry(
+            id: row.id, record: record, charge: row.charge, uses: row.uses &+ gathered.uses))
       }
-      if !isRead { return 0 }
     }
-    position.last = last
+    if !isRead && moment == nil {
+      service.tell(observer)
+      throw downFailure
+    }
+    place.isAtEnd = reached.isEnd || (!place.isDescending && reached.last >= newest)
+    place.last = reached.last
     var i = 0
     keys.forEach { key, _ in
-      visit(key, records[i])
+      visit(key, entries[i])
       i += 1
     }
-    return records.count
   }
 
   /// A damaged row may have a key that no put could have had.

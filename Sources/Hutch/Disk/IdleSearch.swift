@@ -38,7 +38,7 @@ final class IdleSearch {
     if end != Record.never { earliest.min(end, ordering: .relaxed) }
   }
 
-  /// Of a manifest that is new. False: it has no entry that ends by being idle.
+  /// Called for a manifest that is new. False: it has no entry that ends by being idle.
   func begin(_ mayEnd: Bool) {
     earliest.store(mayEnd ? Int64.min : Record.never, ordering: .relaxed)
   }
@@ -93,7 +93,7 @@ final class IdleSearch {
       guard record.expires == 0 && record.created < latest else { return idle }
       return min(idle, record.endOfLife(at: now, under: ages))
     }
-    try store.walk(&place) { key, entry in
+    try store.walk(&place, at: nil) { key, entry in
       guard failure == nil, key.count > 0 else { return }
       var record = entry.record
       if now >= end(record), let time = store.observer?.lastAccess(of: key),

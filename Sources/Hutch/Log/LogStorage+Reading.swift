@@ -59,24 +59,5 @@ extension LogStorage {
     store.noteUse(match, at: time)
   }
 
-  // MARK: walks
-
   var isOrdered: Bool { false }
-
-  func entries(
-    after position: inout WalkPosition, limit: Int, at moment: Moment,
-    visit: (Bytes, Record) -> Void
-  ) throws(Failure) -> Int {
-    guard let store = live else { return 0 }
-    let isFirst = position.newest == nil
-    var place = LogPlace(next: isFirst ? 0 : UInt64(clamping: position.last))
-    let count = try store.walk(&place, limit: limit, at: moment) { key, record in
-      if !hasBars.load(ordering: .acquiring) || !isBarred(key, hash.entry(key)) {
-        visit(key, record)
-      }
-    }
-    position.newest = 0
-    position.last = Int64(clamping: place.next)
-    return count
-  }
 }

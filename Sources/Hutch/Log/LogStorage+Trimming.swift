@@ -1,3 +1,5 @@
+import Synchronization
+
 /// The primitives of trims (see StorageTrim): entries are looked for without a lock, and removed a
 /// few at a time with the directory's. An entry that the cleaner moves may be spared.
 ///
@@ -9,17 +11,26 @@ extension LogStorage {
 
   /// Page by page, in the order of the keys' hashes.
   func walk(
-    _ place: inout WalkPlace, visit: (Bytes, WalkedEntry) -> Void
+    _ place: inout WalkPlace, at moment: Moment?, visit: (Bytes, WalkedEntry) -> Void
   ) throws(Failure) {
-    let store = try serving()
-    var reached = LogPlace(next: UInt64(clamping: place.last))
+    guard let store = moment == nil ? try serving() : live else {
+      place.isAtEnd = true
+      return
+    }
+    var reached = LogPlace(next: UInt64(clamping: place.last ?? 0))
     var found = WalkPage()
     place.isAtEnd = try !store.step(&reached, into: &found)
     place.last = Int64(clamping: reached.next)
+    let ages = store.ages
     for i in 0..<found.entries.count {
       let entry = found.entries[i]
+      let key = found.key(of: entry)
+      if let moment,
+        entry.record.isExpired(at: moment.time, under: ages)
+          || hasBars.load(ordering: .acquiring) && isBarred(key, hash.entry(key))
+      { continue }
       visit(
-        found.key(of: entry),
+        key,
         WalkedEntry(
           id: Int64(bitPattern: entry.address), record: entry.record, charge: entry.charge,
           uses: entry.isUsed ? 1 : 0))

@@ -68,44 +68,6 @@ struct WalkPage: ~Copyable {
 }
 
 extension LogStore {
-  /// Visits the next entries that have not expired, `limit` of them, or a few more if keys have
-  /// the same hash. How many they were; 0 at the end only. No lock is held.
-  func walk(
-    _ place: inout LogPlace, limit: Int, at moment: Moment, visit: (Bytes, Record) -> Void
-  ) throws(Failure) -> Int {
-    var visited = 0
-    var found = WalkPage()
-    while !place.isAtEnd && visited < limit {
-      guard let page = page(for: place.hash) else { break }
-      found.removeAll()
-      try collect(page, from: place, into: &found)
-      guard words.load(PageWord.offset(page.number)) == page.word.bits else { continue }
-      found.entries.sort { GrowingArray<WalkPage.Entry>.order($0, $1) { $0.order } }
-      var index = 0
-      var last: UInt64?
-      while index < found.entries.count {
-        let entry = found.entries[index]
-        if visited >= limit && entry.order != last { break }
-        last = entry.order
-        index += 1
-        let ages = ages
-        if entry.record.mayExpire(under: ages)
-          && entry.record.isExpired(at: moment.time, under: ages)
-        { continue }
-        visited += 1
-        visit(found.key(of: entry), entry.record)
-      }
-      let isWhole = index == found.entries.count
-      place.next = isWhole ? place.end(ofLevel: page.word.level) : found.entries[index].order
-    }
-    return visited
-  }
-
-  /// Whether a walk that has come that far has met an entry with this hash, or never will.
-  func hasPassed(_ hash: UInt64, _ place: LogPlace) -> Bool {
-    LogPlace.order(hash) < place.next
-  }
-
   /// Finds the entries of the next page, whatever their age, and goes on behind them. False: it
   /// was the last one, and there are none.
   func step(_ place: inout LogPlace, into found: inout WalkPage) throws(Failure) -> Bool {

@@ -105,9 +105,8 @@ protocol Storage: StorageTrimming {
   /// gathers accesses in memory and writes them in batches.
   func noteAccess(_ key: Bytes, _ hash: UInt64, at time: Int64)
 
-  /// True if `keys` and `entries` keep the orders that they name. False: `keys` is not called, and
-  /// `entries` visits the entries in an order of the store's own; an entry that stays is visited
-  /// exactly once.
+  /// True if `keys` goes by the order of keys, and `walk` by the order of writes. False: `keys` is
+  /// not called, and the order of `walk` is the store's own.
   var isOrdered: Bool { get }
 
   /// Visits up to `limit` keys after `key` (nil: from the beginning), in the order of their bytes,
@@ -123,14 +122,6 @@ protocol Storage: StorageTrimming {
     of key: Bytes, _ hash: UInt64, at moment: Moment,
     visit: (_ version: UInt64, _ tag: Bytes) -> Void
   ) throws(Failure)
-
-  /// Visits up to `limit` entries behind `position` with their records, in the order in which they
-  /// were written or touched, otherwise like `keys`. Entries written or touched after the first
-  /// call are not visited; an entry that is touched or replaced leaves its place.
-  func entries(
-    after position: inout WalkPosition, limit: Int, at moment: Moment,
-    visit: (Bytes, Record) -> Void
-  ) throws(Failure) -> Int
 
   var limits: TierLimits { get }
   /// Evicts until the new limits hold.
@@ -260,19 +251,6 @@ enum PrefetchedPart {
   case index
   /// The entry that the index names.
   case entry
-}
-
-/// The progress of a walk in the order of writes, in numbers of the store.
-struct WalkPosition {
-  let isDescending: Bool
-  var last: Int64
-  /// Entries behind this one are newer than the walk. Nil before the first step.
-  var newest: Int64?
-
-  init(descending: Bool) {
-    isDescending = descending
-    last = descending ? Int64.max : Int64.min
-  }
 }
 
 /// The findings of a check; see hutch_check_report.

@@ -1,15 +1,19 @@
-/// The primitives of a store for removals that a call asks for (see StorageTrim). Of each entry
-/// that a store removes in them the observer is told as of a dropped one. A store that is out of
-/// service fails.
+/// The walk over a store's entries, and the primitives for removals that a call asks for (see
+/// StorageTrim). The observer is told of each entry that a store removes in them as of a dropped
+/// one. A store that is out of service fails.
 protocol StorageTrimming: AnyObject {
   /// The entries that are committed, and the bytes charged for them.
   func occupancy() throws(Failure) -> Occupancy
 
-  /// Visits the next committed entries behind `place`, whatever their age, in an order of the
-  /// store's own. Entries written or touched after the first call may be missed. No lock is held
-  /// while `visit` runs.
+  /// One step of a walk: visits the next committed entries behind `place`, perhaps none. No lock is
+  /// held while `visit` runs.
+  ///   no moment  every entry that is charged for, whatever its age
+  ///   a moment   those that a read of this moment may see; a store that is out of service has none
+  /// An ordered store (`Storage.isOrdered`) goes by the order in which entries were written or
+  /// touched: an entry that is written or touched after the first step is not visited. Any other
+  /// store visits an entry that stays exactly once, whether it is written meanwhile or not.
   func walk(
-    _ place: inout WalkPlace, visit: (Bytes, WalkedEntry) -> Void
+    _ place: inout WalkPlace, at moment: Moment?, visit: (Bytes, WalkedEntry) -> Void
   ) throws(Failure)
 
   /// Removes the victims with these indices, until `goal` is reached (nil: all of them): the
@@ -45,16 +49,26 @@ extension StorageTrimming {
   func reclaim(to goal: TrimGoal, at moment: Moment) throws(Failure) -> Reclaimed { .nothing }
 }
 
-/// How far a walk for removals has come. The numbers are the store's own.
+/// How far a walk has come. The numbers are the store's own.
 struct WalkPlace {
-  var last: Int64 = 0
+  /// True: from the newest entry back, if the store is ordered.
+  let isDescending: Bool
+  /// The most entries that one step of an ordered store looks at.
+  let limit: Int
+  /// The last entry that the walk has looked at. Nil: the walk has not begun.
+  var last: Int64?
   /// Entries behind this one are newer than the walk. Nil: not known yet, or the store has no such
   /// order.
   var newest: Int64?
   var isAtEnd = false
+
+  init(descending: Bool = false, limit: Int = 512) {
+    isDescending = descending
+    self.limit = max(1, limit)
+  }
 }
 
-/// An entry as a walk for removals has found it.
+/// An entry as a walk has found it.
 struct WalkedEntry {
   /// Names the entry until it is written, touched or moved. Not used again.
   var id: Int64

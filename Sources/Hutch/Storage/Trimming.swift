@@ -95,7 +95,7 @@ final class StorageTrim {
       if let goal, goal.excess(of: try storage.occupancy()) <= 0 { return true }
       var victims = GrowingArray<Int64>()
       var failure: Failure?
-      try storage.walk(&place) { key, entry in
+      try storage.walk(&place, at: nil) { key, entry in
         var record = entry.record
         guard failure == nil, isWanted(record),
           !(asks && askAbove(key, &record)) || isWanted(record)
@@ -160,7 +160,7 @@ final class StorageTrim {
       var place = WalkPlace()
       while !place.isAtEnd {
         var failure: Failure?
-        try storage.walk(&place) { key, entry in
+        try storage.walk(&place, at: nil) { key, entry in
           guard failure == nil, candidates.wants(rule.item(entry)) else { return }
           var entry = entry
           // An access makes an entry go later, so only one that is a candidate is asked about.
@@ -191,8 +191,8 @@ final class StorageTrim {
     _ = try fitsOnceReclaimed(goOn)
   }
 
-  /// Of a goal in bytes: space that no entry takes up goes before entries do. True if that is
-  /// enough, or if the trim is to stop.
+  /// Reclaims space that no entry takes up, if the goal is in bytes: it goes before entries do.
+  /// True if that is enough, or if the trim is to stop.
   private func fitsOnceReclaimed(_ goOn: Progress) throws(Failure) -> Bool {
     let goal = rule.goal
     if goal.countsEntries { return false }
@@ -225,10 +225,11 @@ struct TrimRule {
     }
   }
 
-  /// Of a trim to an amount.
+  /// The goal of a trim to an amount.
   var goal: TrimGoal { TrimGoal(amount: spec.amount, countsEntries: spec.kind == .toCount) }
 
-  /// Of a filter. A time in the future, after the wall clock was set back, counts as now.
+  /// True if a filter removes the entry. A time in the future, after the wall clock was set back,
+  /// counts as now.
   func wants(_ record: Record) -> Bool {
     switch spec.kind {
     case .expired: record.isExpired(at: now, under: ages)
@@ -241,7 +242,7 @@ struct TrimRule {
     }
   }
 
-  /// Of a trim by rank: the lower rank goes first.
+  /// The entry with its rank in a trim by rank: the lower rank goes first.
   func item(_ entry: WalkedEntry) -> RankedHeap.Item {
     let rank: (Int64, Int64) =
       switch spec.kind {

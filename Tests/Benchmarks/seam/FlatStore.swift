@@ -68,15 +68,11 @@ final class FlatStore: Storage {
   func watch(by observer: any StorageObserver) {}
   func noteAccess(_ key: Bytes, _ hash: UInt64, at time: Int64) {}
   func noteDamage(_ key: Bytes, _ hash: UInt64, _ version: UInt64) {}
-  func entries(
-    after position: inout WalkPosition, limit: Int, at moment: Moment,
-    visit: (Bytes, Record) -> Void
-  ) throws(Failure) -> Int { 0 }
   var limits: TierLimits { TierLimits() }
   func setLimits(_ limits: TierLimits, at moment: Moment) throws(Failure) {}
   func occupancy() throws(Failure) -> Occupancy { Occupancy(count: count, charge: 0) }
   func walk(
-    _ place: inout WalkPlace, visit: (Bytes, WalkedEntry) -> Void
+    _ place: inout WalkPlace, at moment: Moment?, visit: (Bytes, WalkedEntry) -> Void
   ) throws(Failure) { place.isAtEnd = true }
   func remove(
     _ victims: borrowing GrowingArray<Int64>, _ range: Range<Int>, to goal: TrimGoal?,
