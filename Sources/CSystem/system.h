@@ -116,7 +116,7 @@ struct hutch_roster_state {
   void (*prepare)(void);  // what it does about them; NULL: there has been none
   void (*parent)(void);
   void (*child)(void);
-  // Of the current fork.
+  // Fields of the current fork.
   int32_t has_registry;
   int64_t until;  // when it stops waiting; CLOCK_MONOTONIC
 };

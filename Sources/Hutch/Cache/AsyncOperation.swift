@@ -21,12 +21,12 @@ struct AsyncOperation {
   let handle: Handle
   let hash: UInt64
   let keySize: Int
-  /// Of a put the entry, until it is done; of a get the value. A reference.
+  /// A put's entry, until the put is done; a get's value. A reference.
   var block: UnownedBlock?
-  /// Of a clear: what its submission has begun.
+  /// What the submission of a clear has begun.
   var clear: Cache.SubmittedClear?
   var trim = TrimSpec(kind: .expired)
-  /// Of a put: where the value goes, and how a store that keeps files is to keep it.
+  /// Where a put's value goes, and how a store that keeps files is to keep it.
   var target = WritePolicy.through
   var suffix: FileSuffix?
   var load: LoadWork?

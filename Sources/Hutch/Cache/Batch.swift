@@ -5,9 +5,9 @@ final class Batch {
     var status = Status.done.code
     var memory = TierOutcome.none.rawValue
     var disk = TierOutcome.none.rawValue
-    /// Of an info: whether the disk tier answered.
+    /// True if the disk tier answered an info.
     var isOnDisk = false
-    /// Of a put's result.
+    /// The version in a put's result.
     var version: UInt64 = 0
     /// A reference, given up by the batch. Nil: no value.
     var value: UnsafeMutableRawPointer?

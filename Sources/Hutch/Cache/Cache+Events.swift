@@ -54,7 +54,7 @@ extension Cache {
     var kinds = events.kindsOfEntries
     guard kinds != 0 else { return nil }
     assert(storage == nil || ThreadState.isInside)
-    // Of a removal it has been said before.
+    // A removal has reported it before.
     if new == nil { kinds &= ~Event.Kind.willRemove.rawValue }
     var gone: Events.Pending.Side?
     var stored: Record?

@@ -215,7 +215,7 @@ extension Cache {
       var result = PutResult()
       result.version = order.versions.draw()
       result.memory = .tooLarge
-      result.conclude(nil)
+      result.setStatus(storageFailure: nil)
       return result
     }
     let form = ValueForm()

@@ -173,7 +173,7 @@ extension Cache {
     case .tooLarge:
       result.version = put.version
       result.memory = .tooLarge
-      result.conclude(nil)
+      result.setStatus(storageFailure: nil)
     case .exists, .notFound, .conflict:
       result.version = put.existing
       result.status = condition.refusal(of: put.existing)
@@ -195,7 +195,7 @@ extension Cache.PutResult {
   }
 
   /// Sets the status from the outcomes of the tiers.
-  mutating func conclude(_ storageFailure: Failure?) {
+  mutating func setStatus(storageFailure: Failure?) {
     let outcomes = (memory, disk)
     let isStored = outcomes.0 == .stored || outcomes.1 == .stored
     let isWhole =

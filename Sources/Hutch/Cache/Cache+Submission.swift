@@ -215,7 +215,7 @@ extension Cache {
     } else if done.failure != nil {
       put.result.disk = .failed
     }
-    put.result.conclude(done.failure)
+    put.result.setStatus(storageFailure: done.failure)
     switch put.result.disk {
     case .failed, .noSpace, .tooLarge: logUnstored(put.write!)
     default: break

@@ -37,7 +37,7 @@ class Event {
   final var version: UInt64 = 0
   /// Why a tier is down.
   final var status = Status.done
-  /// Of the log: what is told, by which cache, and how many lines before it were not.
+  /// A line of the log, the cache's directory, and how many lines before it were left out.
   final let line: LogLine?
   final let directory: UnsafePointer<CChar>?
   final var leftOut: UInt64 = 0
@@ -60,7 +60,7 @@ class Event {
   final var next: Event?
   final let lane: Int
 
-  /// Of an entry: `block` has its key, and its value if `hasValue`.
+  /// An event about an entry: `block` has its key, and its value if `hasValue`.
   init(
     _ kind: Kind, _ cause: Cause, _ block: consuming Block, hasValue: Bool, tiers: Tiers,
     lane: Int
@@ -77,7 +77,7 @@ class Event {
     self.block = consume block
   }
 
-  /// Of a write: a subclass says what it is about.
+  /// An event about a write: a subclass says what it is about.
   init(lane: Int) {
     kind = .didAdd
     cause = .none
@@ -89,7 +89,7 @@ class Event {
     self.lane = lane
   }
 
-  /// Of the cache, or of a tier.
+  /// An event about the cache, or about a tier.
   init(_ kind: Kind, tiers: Tiers) {
     self.kind = kind
     self.tiers = tiers

@@ -33,7 +33,7 @@ final class Flight {
   var state = State.running
   /// A reference, set once, when it is loaded.
   var value: UnownedBlock?
-  /// Of the failure. Set before it has failed.
+  /// The failure's code. Set before it has failed.
   var code: Int32 = 0
   private(set) var words: UnsafeMutablePointer<CChar>?
   var failedUntil: Int64 = 0
@@ -53,7 +53,7 @@ final class Flight {
   /// Loadings whose parent led this flight. Not counted references.
   var children: Unmanaged<Loading>?
 
-  // Of the loads.
+  // Fields of the table of loads.
   var isListed = false
   var isActive = false
   var next: Unmanaged<Flight>?
@@ -145,7 +145,7 @@ final class Loading {
   /// The block that it made after its lead had passed on: a reference, set once.
   var late: UnownedBlock?
 
-  // Of a task: see AsyncLoad.
+  // The tasks that load: see AsyncLoad.
 
   /// Valid until it ends, which it does with `leaveTask`.
   private(set) var task: TaskPointer?

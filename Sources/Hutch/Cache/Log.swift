@@ -111,7 +111,7 @@ extension Cache {
   /// To be told when the caller's locks are released: by `events.deliver`.
   func log(_ line: LogLine, _ tiers: Tiers) { events.log(line, tiers) }
 
-  /// Of the store.
+  /// Reports a line of the store.
   func log(_ line: LogLine) { log(line, .disk) }
 
   /// Tells what is left, and lets listener and logger go. After the end of everything else, with

@@ -23,7 +23,7 @@ struct SortedKeys: ~Copyable {
   private var items = GrowingArray<Item>()
   /// How many of the items, from the first one on, are in order.
   private var sorted = 0
-  /// Of each place of the hash table the number of an item, from 1, below the upper half of its
+  /// Each place of the hash table has the number of an item, from 1, below the upper half of its
   /// key's hash; 0: none. A power of two of places, at least twice as many as there are items; a
   /// key is at the place of its hash or behind it, before the next empty one.
   private var places = GrowingArray<UInt64>()

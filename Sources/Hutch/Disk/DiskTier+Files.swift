@@ -131,7 +131,7 @@ struct ValuePlace {
   /// True if the file has a codec's output. No field of the row says the size of that.
   private var isEncoded: Bool { record.codec != 0 }
 
-  /// Of the file that has the value as it is; nil: there is none.
+  /// The name of the file that has the value as it is; nil: there is none.
   var name: ContentName? { isEncoded ? nil : file }
 
   /// True if the value has no file, or the file is there and has the right size.

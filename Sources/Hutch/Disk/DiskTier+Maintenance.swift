@@ -50,7 +50,7 @@ extension DiskTier {
     if !committer.upkeep.hasBegun {
       committer.upkeep.hasBegun = true
       ManifestFile.removeOldDamaged(in: place)
-      if committer.durability == .process { manifest.syncMark(in: place) }
+      if committer.durability == .process { manifest.syncUnclean(in: place) }
     }
     if queue.hasBars {
       try committer.attempt([])
@@ -82,7 +82,7 @@ extension DiskTier {
     hasMore = content.emptyOlder(DiskTier.filesInSlice, in: place) || hasMore
     // The first one is synced (see Manifest.checkpoint): early, while there is little to sync,
     // and here rather than in a put.
-    let due = manifest.isMarked ? min(2 << 20, SpaceLedger(limits).logBound / 2) : 512 << 10
+    let due = manifest.hasSynced ? min(2 << 20, SpaceLedger(limits).logBound / 2) : 512 << 10
     if manifest.logUsed >= due { committer.checkpoint(manifest, .restarting) }
     guard isUp else { return false }
     // A few free pages are used again soon; many are given back.

@@ -75,8 +75,8 @@ extension DiskTier {
     queue.submit(queued)
   }
 
-  /// Of a put: the size, checksum and charge that its row will have, and whether the limits allow
-  /// it.
+  /// Sets the size, checksum and charge that a put's row will have, and refuses a put that the
+  /// limits do not allow.
   private func measure(_ queued: QueuedWrite) {
     let entry = queued.entry!
     queued.size = queued.isInBlock ? entry.size : queued.file?.size ?? 0
@@ -95,7 +95,7 @@ extension DiskTier {
     write.ticket = nil
     while queue.waitOrLead(for: queued) { committer.lead() }
     write.form?.file = nil
-    conclude(&write, queued)
+    setResult(of: &write, queued)
   }
 
   func flush(at moment: Moment) throws(Failure) {
@@ -116,7 +116,7 @@ extension DiskTier {
     }
   }
 
-  private func conclude(_ write: inout StoreWrite, _ queued: QueuedWrite) {
+  private func setResult(of write: inout StoreWrite, _ queued: QueuedWrite) {
     write.result = queued.result
     let failure = queued.result.failure
     if failure == nil { write.result.failure = queued.refusalFailure }

@@ -165,8 +165,8 @@ final class DiskTier: Storage, ForkingStorage {
   let foundDamage = Atomic<Bool>(false)
   /// The first of the versions that the last opening has leased. Relaxed: a number by itself.
   let leaseStart = Atomic<UInt64>(1)
-  /// Of all keys: the directory's if other processes have it open already. It does not change once
-  /// the store is open: memory, the queue and the access times have hashes of it.
+  /// The hash of all keys: the directory's if other processes have it open already. It does not
+  /// change once the store is open: memory, the queue and the access times have hashes of it.
   var hash: KeyedHash {
     didSet { accesses.hash = hash }
   }

@@ -27,10 +27,10 @@ extension Manifest {
     }
   }
 
-  /// Sees to it that the mark of an opening, clean = 0, survives a loss of power, where nothing
+  /// Sees to it that clean = 0, which every opening writes, survives a loss of power, where nothing
   /// else is synced before the first checkpoint. SQLite has no locks on the log, so that it may
   /// be opened and closed beside it.
-  func syncMark(in directory: Directory) {
+  func syncUnclean(in directory: Directory) {
     let at = directory.descriptor
     for (name, flags) in [
       (Files.path("manifest.sqlite-wal"), O_RDONLY), (Files.path("."), O_RDONLY | O_DIRECTORY),

@@ -91,7 +91,7 @@ extension Manifest {
     try redating.run()
   }
 
-  /// Of a check that found it wrong.
+  /// Sets the charge of a row that a check found wrong.
   func setCharge(_ id: Int64, _ charge: Int64) throws(Failure) {
     let statement = try connection.prepare("UPDATE entries SET charge = ?2 WHERE id = ?1")
     statement.bind(1, id)

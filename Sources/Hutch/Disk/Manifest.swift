@@ -70,7 +70,7 @@ final class Manifest {
   let finding: Statement
   let findingByID: Statement
   let inserting: Statement
-  /// Of the table of tags. Made when they are first needed.
+  /// The statements on the table of tags. Made when they are first needed.
   var tagging: OwnedStatement?
   var untagging: OwnedStatement?
   let deleting: Statement
@@ -96,15 +96,15 @@ final class Manifest {
   private(set) var boot = Boot()
   /// The id of the newest row. An id is not used twice while the manifest is open.
   var lastID: Int64 = 0
-  /// Of the log, in bytes: those written since it last began anew, and the size of the file.
+  /// The log in bytes: those written since it last began anew, and the size of the file.
   private struct Log {
     var used = 0
     var size = 0
   }
   /// Where the hook of the connection finds it.
   private let logState: UnsafeMutablePointer<Log>
-  /// Whether a checkpoint has been synced since the opening. See `checkpoint`.
-  private(set) var isMarked = false
+  /// True if a checkpoint has been synced since the opening. See `checkpoint`.
+  private(set) var hasSynced = false
 
   /// Opens the manifest that is in a directory.
   ///
@@ -390,13 +390,13 @@ final class Manifest {
   /// have been moved.
   ///
   /// Durability `process` syncs nothing as it goes, so after a loss of power a manifest that
-  /// was not closed has to be checked, and the mark that says so, clean = 0, must be on the
+  /// was not closed has to be checked, and clean = 0, which says so, must be on the
   /// disk before the first page of the database is overwritten: the first checkpoint of an
   /// opening is synced. So is the last: clean = 1 must not be there before all else is.
   func checkpoint(
     _ kind: Checkpoint, past readers: Readers, synced: Bool = false
   ) throws(Failure) -> Bool {
-    let syncs = !self.syncs && (synced || !isMarked)
+    let syncs = !self.syncs && (synced || !hasSynced)
     if syncs { try connection.run("PRAGMA synchronous = NORMAL") }
     defer { if syncs { _ = try? connection.run("PRAGMA synchronous = OFF") } }
     let mode = kind == .restarting ? SQLITE_CHECKPOINT_PASSIVE : SQLITE_CHECKPOINT_TRUNCATE
@@ -410,7 +410,7 @@ final class Manifest {
         // A read that began meanwhile reads the log; one that begins from here on reads the
         // database, and does not keep the log from beginning anew.
         readers.endKept()
-        isMarked = true
+        hasSynced = true
         logState.pointee.used = 0
         if kind == .truncating { logState.pointee.size = 0 }
         return true

@@ -12,7 +12,7 @@ enum ManifestFile {
 
   /// "HUTC"
   static let applicationID: UInt32 = 0x4855_5443
-  /// Of the directory's layout and the schema: PRAGMA user_version.
+  /// The format of the directory's layout and the schema: PRAGMA user_version.
   static let format: UInt32 = 6
 
   enum Kind {

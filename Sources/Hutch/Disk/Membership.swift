@@ -20,7 +20,7 @@ final class Membership {
   private let shown = Atomic<UInt64>(0)
   /// True while a transaction of this process is under way, those before it having been learnt of.
   private let isTransacting = Atomic<Bool>(false)
-  /// Of the manifest that is open (`SharedState.epoch`). Reads compare it.
+  /// The epoch of the manifest that is open (`SharedState.epoch`). Reads compare it.
   private let epoch = Atomic<UInt64>(0)
   private var lookedAfter: Int64 = 0
 
@@ -34,8 +34,9 @@ final class Membership {
   private(set) var belongToParent = false
   /// The lock's open file that was made for a child; -1: none. Of the thread that forks.
   private var forChild: Int32 = -1
-  /// Of the lock's open files; -1: none. A child without a part closes them. Release when they
-  /// change: a child that is forked meanwhile must not close what another file has by then.
+  /// The descriptors of the lock's open files; -1: none. A child without a part closes them.
+  /// Release when they change: a child that is forked meanwhile must not close what another file
+  /// has by then.
   private let lockNumber = Atomic<Int32>(-1)
   private let doorNumber = Atomic<Int32>(-1)
 

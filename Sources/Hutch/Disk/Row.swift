@@ -36,7 +36,7 @@ struct Row {
 
   init() {}
 
-  /// Of the columns above.
+  /// Reads the columns above.
   init(_ statement: borrowing some RowColumns & ~Copyable) throws(Failure) {
     id = statement.integer(0)
     generation = statement.integer(1)
@@ -129,9 +129,9 @@ enum Seal {
 enum Charge {
   /// SQLite's page and, on every usual file system, the block.
   static let page = 4096
-  /// Of the columns beside key, value and extended data, with their types and the cell.
+  /// The bytes of the columns beside key, value and extended data, with their types and the cell.
   private static let columns = 100
-  /// Of the rowid beside the key in the index, likewise.
+  /// The bytes of the rowid beside the key in the index, likewise.
   private static let rowid = 14
   private static let overflowRoom = page - 4
   private static let leastLocal = 489

@@ -80,6 +80,6 @@ struct SpaceLedger {
 }
 
 extension Meta {
-  /// Of all rows, dead ones too.
+  /// The charges of all rows, dead ones too.
   var charges: Int64 { bytes + dead }
 }

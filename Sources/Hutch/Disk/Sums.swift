@@ -1,7 +1,7 @@
 /// The sums of the rows, as the last commit has left them: how many rows there are, and their
 /// charges.
 ///
-/// Of a put or a touch that evicts nothing the meta row would be a fourth page in the log. So such
+/// For a put or a touch that evicts nothing the meta row would be a fourth page in the log. So such
 /// a transaction leaves the meta row as it is: its newest row has the sums (`total_count`,
 /// `total_bytes`). Every other transaction writes the meta row, with the highest id that has been
 /// given out (`newest`).
@@ -17,7 +17,7 @@ struct Sums {
   let count: Int64
   let bytes: Int64
   let dead: Int64
-  /// Of the last write: at least the time of the newest row.
+  /// The time of the last write: at least that of the newest row.
   let lastTime: Int64
   /// The highest id that has been given out.
   let lastID: Int64

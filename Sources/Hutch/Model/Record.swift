@@ -18,9 +18,9 @@ struct Record {
   var timeToIdle: Int64 = 0
   /// Replaces the charge in the memory tier. 0: none.
   var cost: UInt64 = 0
-  /// Of the value, in bytes; of what a codec made of it, if there is a codec.
+  /// The size of the value in bytes; of what a codec made of it, if there is a codec.
   var size = 0
-  /// Of extended data and tag (Extended), in bytes.
+  /// The size of extended data and tag (Extended) in bytes.
   var extendedSize = 0
   /// The tag's part of it.
   var tagSize: UInt8 = 0

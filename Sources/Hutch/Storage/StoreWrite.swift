@@ -18,7 +18,7 @@ struct StoreWrite {
   /// times: created, which is the time of the access too, expires, time to idle. For `clear`: nil.
   /// The caller keeps the block until the write is finished.
   let entry: UnownedBlock?
-  /// Of the entry's key; 0 for a clear.
+  /// The hash of the entry's key; 0 for a clear.
   let hash: UInt64
   /// Drawn by the cache before `Storage.write`; a put's block has the same version.
   var version: UInt64 = 0
@@ -80,7 +80,8 @@ struct StoreWrite {
     @inline(__always) set { unownedForm = newValue.map { Unmanaged.passUnretained($0) } }
   }
 
-  /// Of a removal that has been submitted: false if it was done at once, and nothing was there.
+  /// Asked about a removal that has been submitted. False: it was done at once, and there was no
+  /// entry.
   var mayHaveRemoved: Bool {
     ticket != nil || hasReplaced || result.existed || result.isUnmet || result.failure != nil
   }

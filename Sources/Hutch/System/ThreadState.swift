@@ -49,7 +49,7 @@ enum ThreadState {
     }
     let separator: StaticString = ": "
     if let subject {
-      // Of a path that would leave no room for the reason, the end is kept.
+      // A path that would leave no room for the reason keeps only its end.
       let length = strlen(subject)
       if length > longestSubject {
         let cut: StaticString = "..."

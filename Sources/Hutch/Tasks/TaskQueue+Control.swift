@@ -20,7 +20,7 @@ extension TaskQueue {
     // A task that cannot be cancelled any more is reported as running.
     let isTooLate = task.has(.irrevocable) && task.pointee.state == .queued
     let state = isTooLate ? .running : task.pointee.state
-    let isAsked = task.isMarked(.asked)
+    let isAsked = task.isAt(.asked)
     let isStopped = stop(task)
     let isForPort = isStopped && task.port != nil
     if isStopped && !isForPort { completions.append(task) }
@@ -47,7 +47,7 @@ extension TaskQueue {
       leave(task)
       if roomWaiters > 0 { progress.broadcast() }
     case .running:
-      task.pointee.marks.insert(.asked)
+      task.pointee.progress.insert(.asked)
       return false
     case .late, .ending, .ended:
       return false
@@ -68,7 +68,7 @@ extension TaskQueue {
     }
     guard let first = table.first(like: task) else { return }
     uncount(task, among: first)
-    if task.isMarked(.behind) {
+    if task.isAt(.behind) {
       // It stays among the tasks behind, until its turn comes.
       relane(first)
       return
@@ -129,7 +129,7 @@ extension TaskQueue {
 
   func wait(for task: TaskPointer, _ timeout: Int64) throws(Failure) -> Status {
     try wait(timeout) {
-      task.pointee.marks.insert(.awaited)
+      task.pointee.progress.insert(.awaited)
       return task.pointee.state == .ended
     }
   }
@@ -146,7 +146,7 @@ extension TaskQueue {
     var next = runningTasks.first
     while let task = next {
       next = task.pointee.ageNext
-      task.pointee.marks.insert(.asked)
+      task.pointee.progress.insert(.asked)
     }
     lock.unlock()
     return cancelQueued { _ in false }

@@ -86,18 +86,18 @@ extension TaskQueue {
     lock.lock()
     let deadline = task.extras.pointee.deadline
     task.extras.pointee.due = deadline == 0 ? due : min(deadline, due)
-    task.pointee.marks.insert(.parks)
+    task.pointee.progress.insert(.parks)
     lock.unlock()
   }
 
   /// Called under the lock: the counterpart of `retire` for a task that continues.
   func park(_ task: TaskPointer) {
     running -= 1
-    if task.isMarked(.oldest) { oldestRuns = false }
-    if task.isMarked(.listed) { runningTasks.remove(task) }
-    let isAsked = task.isMarked(.asked)
-    let isResumed = task.isMarked(.resumed)
-    task.pointee.marks.subtract([.counted, .oldest, .listed, .asked, .parks, .resumed])
+    if task.isAt(.oldest) { oldestRuns = false }
+    if task.isAt(.listed) { runningTasks.remove(task) }
+    let isAsked = task.isAt(.asked)
+    let isResumed = task.isAt(.resumed)
+    task.pointee.progress.subtract([.counted, .oldest, .listed, .asked, .parks, .resumed])
     if isResumed && !isAsked {
       appendByAge(task)
       appendToOwnLane(task)
@@ -113,7 +113,7 @@ extension TaskQueue {
   /// Has a parked task called again. A task that is about to be parked will not be.
   func resume(_ task: TaskPointer) {
     lock.lock()
-    if task.pointee.state == .running { task.pointee.marks.insert(.resumed) }
+    if task.pointee.state == .running { task.pointee.progress.insert(.resumed) }
     if task.pointee.state == .parked { queueAgain(task) }
     let sleeper = workerToWake()
     lock.unlock()

@@ -53,7 +53,7 @@ extension TaskQueue {
   }
 
   func retireBackground(_ task: TaskPointer) {
-    task.pointee.marks = []
+    task.pointee.progress = []
     task.pointee.lane = -1
     if !backgroundIsOff && (task.pointee.status != 0 || backgroundIsWanted) {
       backgroundIsWanted = false

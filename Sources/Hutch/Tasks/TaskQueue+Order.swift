@@ -113,7 +113,7 @@ extension TaskQueue {
     if share == .closing || isSuspended { return closing.first.map { begin($0) } }
     if !oldestRuns, let task = oldest() {
       oldestRuns = true
-      task.pointee.marks.insert(.oldest)
+      task.pointee.progress.insert(.oldest)
       return begin(task)
     }
     guard let task = closing.first ?? high.first ?? normal.first ?? low.first else { return nil }
@@ -125,11 +125,11 @@ extension TaskQueue {
   private func oldest() -> TaskPointer? {
     var next = byAge.first
     var passed = 0
-    while let task = next, task.isMarked(.behind), passed < 32 {
+    while let task = next, task.isAt(.behind), passed < 32 {
       next = task.pointee.ageNext
       passed += 1
     }
-    guard let next, !next.isMarked(.behind) else { return nil }
+    guard let next, !next.isAt(.behind) else { return nil }
     return next
   }
 
@@ -144,7 +144,7 @@ extension TaskQueue {
   func begin(_ task: TaskPointer) -> TaskPointer {
     removeFromLane(task)
     running += 1
-    task.pointee.marks.insert(.counted)
+    task.pointee.progress.insert(.counted)
     start(task)
     if task.has(.joining) {
       table.remove(task)
@@ -168,7 +168,7 @@ extension TaskQueue {
     byAge.remove(task)
     queued -= 1
     unwatch(task)
-    task.pointee.marks.remove(.behind)
+    task.pointee.progress.remove(.behind)
     task.pointee.state = .running
     if task.hasExtras && task.extras.pointee.deadline != 0 && !task.has(.irrevocable)
       && Clock.read(CLOCK_MONOTONIC) >= task.extras.pointee.deadline
@@ -177,7 +177,7 @@ extension TaskQueue {
       task.pointee.status = Status.timedOut.code
     }
     runningTasks.append(task)
-    task.pointee.marks.insert(.listed)
+    task.pointee.progress.insert(.listed)
   }
 
   /// Called under the lock: true if there is a task to take.

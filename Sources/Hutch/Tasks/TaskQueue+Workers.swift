@@ -237,7 +237,7 @@ extension TaskQueue {
         next = task.extras.pointee.behind
         guard task.pointee.state == .running else { continue }
         task.pointee.status =
-          task.isMarked(.asked) && !isOff ? Status.cancelled.code : status
+          task.isAt(.asked) && !isOff ? Status.cancelled.code : status
         if task != leader && task.has(.payload) {
           task.extras.pointee.merge?(task.pointee.workContext, leader.pointee.workContext)
         }
@@ -265,10 +265,10 @@ extension TaskQueue {
   /// Called under the lock: true if a running task, and every task that it is coalesced with, has
   /// been asked to end. `task` is the one that the work received.
   func haveAllAsked(_ task: TaskPointer) -> Bool {
-    guard task.has(.joining) else { return task.isMarked(.asked) }
+    guard task.has(.joining) else { return task.isAt(.asked) }
     var next: TaskPointer? = task
     while let member = next {
-      if member.pointee.state == .running && !member.isMarked(.asked) { return false }
+      if member.pointee.state == .running && !member.isAt(.asked) { return false }
       next = member.extras.pointee.behind
     }
     return true

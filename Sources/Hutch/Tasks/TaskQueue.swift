@@ -266,7 +266,7 @@ final class TaskQueue {
         let last = first.extras.pointee.tail!
         last.extras.pointee.behind = task
         first.extras.pointee.tail = task
-        task.pointee.marks.insert(.behind)
+        task.pointee.progress.insert(.behind)
         // The task before it refers to it.
         task.retain()
         count(task, among: first)
@@ -311,23 +311,23 @@ final class TaskQueue {
   /// enters its port here. Returns the steps that the caller takes after it has released the lock.
   @_optimize(speed)
   func retire(_ task: TaskPointer) -> Aftermath {
-    if task.isMarked(.parks) {
+    if task.isAt(.parks) {
       park(task)
       return Aftermath()
     }
-    if task.isMarked(.counted) {
+    if task.isAt(.counted) {
       running -= 1
-      if task.isMarked(.oldest) { oldestRuns = false }
+      if task.isAt(.oldest) { oldestRuns = false }
       if task.has(.keyed) { advance(task) }
     }
-    if task.isMarked(.listed) { runningTasks.remove(task) }
+    if task.isAt(.listed) { runningTasks.remove(task) }
     if task.has(.background) {
       retireBackground(task)
       return Aftermath()
     }
     task.pointee.state = .ended
     pending -= 1
-    var isAwaited = task.isMarked(.awaited) || (pending == 0 && waiters > 0)
+    var isAwaited = task.isAt(.awaited) || (pending == 0 && waiters > 0)
     var aftermath = Aftermath(task: task)
     if task.hasExtras {
       let extras = task.extras
@@ -380,7 +380,7 @@ final class TaskQueue {
     next.extras.pointee.tail = tail == first ? next : tail
     first.extras.pointee.behind = nil
     table.replace(first, by: next)
-    next.pointee.marks.remove(.behind)
+    next.pointee.progress.remove(.behind)
     // The reference of the task before it. It is not the last one, since the task is queued.
     next.drop()
   }

@@ -16,10 +16,10 @@ struct TaskRecord: ~Copyable {
   ///
   /// held     Its group has not been started. `held`; heldCount. Queued by a start, ending by a
   ///          cancel.
-  /// queued   `byAge`, and in a lane unless it is marked `behind`; queued, pending. Running or late
+  /// queued   `byAge`, and in a lane unless it is `behind`; queued, pending. Running or late
   ///          in its turn, ending by a cancel or by its deadline.
   /// running  Its work runs, or its completion is being made. `runningTasks`; running, pending.
-  ///          Ended, or parked if it is marked `parks`.
+  ///          Ended, or parked if it `parks`.
   /// late     As running, but its turn came after its deadline, and its work is left out.
   /// parked   Its work waits for something other than its turn. `held`; heldCount, pending. Queued
   ///          by a resume or when it is due, ending by a cancel or by its deadline.
@@ -60,24 +60,25 @@ struct TaskRecord: ~Copyable {
     static let irrevocable = Flags(rawValue: 128)
   }
 
-  struct Marks: OptionSet {
+  /// What the queue notes of a task while it has it. Under the queue's lock.
+  struct Progress: OptionSet {
     let rawValue: UInt8
     /// Behind another task of its key or identifier: not in a lane.
-    static let behind = Marks(rawValue: 1)
+    static let behind = Progress(rawValue: 1)
     /// It was asked to end while it ran.
-    static let asked = Marks(rawValue: 2)
+    static let asked = Progress(rawValue: 2)
     /// It has a place of the width.
-    static let counted = Marks(rawValue: 4)
+    static let counted = Progress(rawValue: 4)
     /// That place is the one for the oldest task.
-    static let oldest = Marks(rawValue: 8)
+    static let oldest = Progress(rawValue: 8)
     /// It is in the list of running tasks.
-    static let listed = Marks(rawValue: 16)
+    static let listed = Progress(rawValue: 16)
     /// A thread waits for its end.
-    static let awaited = Marks(rawValue: 32)
+    static let awaited = Progress(rawValue: 32)
     /// It is parked when its work returns.
-    static let parks = Marks(rawValue: 64)
+    static let parks = Progress(rawValue: 64)
     /// It was resumed before it was parked.
-    static let resumed = Marks(rawValue: 128)
+    static let resumed = Progress(rawValue: 128)
   }
 
   typealias Function = @convention(c) (UnsafeMutableRawPointer?) -> Void
@@ -122,7 +123,7 @@ struct TaskRecord: ~Copyable {
   var status: Int32 = 0
   /// Its HUTCH_OPERATION_*.
   var operation: UInt8 = 0
-  var marks = Marks()
+  var progress = Progress()
   /// See Process.forks: the queue of a cache serves the child too, but the parent's tasks do not.
   private let forks = UInt16(truncatingIfNeeded: Process.forks)
 
@@ -224,7 +225,9 @@ extension TaskPointer {
 
   @inline(__always) var hasExtras: Bool { pointee.flags.contains(.extras) }
   @inline(__always) func has(_ flag: TaskRecord.Flags) -> Bool { pointee.flags.contains(flag) }
-  @inline(__always) func isMarked(_ mark: TaskRecord.Marks) -> Bool { pointee.marks.contains(mark) }
+  @inline(__always) func isAt(_ flag: TaskRecord.Progress) -> Bool {
+    pointee.progress.contains(flag)
+  }
   /// True if it has a place in the table.
   @inline(__always) var isNamed: Bool { !pointee.flags.isDisjoint(with: [.keyed, .joining]) }
 

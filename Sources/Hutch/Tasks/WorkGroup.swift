@@ -67,11 +67,11 @@ final class WorkGroup {
     lock.lock()
     left -= 1
     if status == Status.cancelled.code { cancelled += 1 }
-    conclude()
+    completeIfDone()
   }
 
   /// Called under the lock, and releases it: posts the completion if no task is left.
-  private func conclude() {
+  private func completeIfDone() {
     guard isStarted, left == 0, let task = completion else {
       lock.unlock()
       return
@@ -114,7 +114,7 @@ final class WorkGroup {
     for task in tasks.elements { task.pointee.queue.takeUnretainedValue().startHeld(task) }
     lock.lock()
     left -= 1
-    conclude()
+    completeIfDone()
     return true
   }
 

@@ -6,13 +6,11 @@ final class QueuedWrite: Chained {
   private let block: Block?
   let hash: UInt64
   let time: Int64
-  /// Of a touch: the times to set.
-  let times: Record
   let condition: WriteCondition
   let copy: StoreWrite.Copy?
   var version: UInt64
 
-  // Of a put.
+  // Fields of a put.
 
   /// The size and the checksum of the stored bytes.
   var size = 0
@@ -35,7 +33,7 @@ final class QueuedWrite: Chained {
   var sequence: UInt64 = 0
   var next: QueuedWrite?
   var chain: QueuedWrite?
-  /// Of a touch: the write before it of the same key, while that is not committed.
+  /// A touch has the write before it of the same key, while that is not committed.
   var base: QueuedWrite?
   var isDone = false
   /// No read may return an entry of this key up to this version, though there is no bar: of a
@@ -47,7 +45,6 @@ final class QueuedWrite: Chained {
     block = write.entry?.retained()
     hash = write.hash
     time = write.time
-    times = write.kind == .touch ? write.entry?.record ?? Record() : Record()
     condition = write.condition
     copy = write.copy
     version = write.version
@@ -65,7 +62,6 @@ final class QueuedWrite: Chained {
     block = nil
     hash = 0
     time = 0
-    times = Record()
     condition = .always
     copy = nil
     version = 0
@@ -76,6 +72,9 @@ final class QueuedWrite: Chained {
 
   var entry: UnownedBlock? { block.unowned }
 
+  /// The times that a touch sets.
+  var times: Record { kind == .touch ? entry?.record ?? Record() : Record() }
+
   /// Whether no read sees it before it is carried out.
   var isUndecided: Bool { condition.isOfCaller }
 
@@ -85,7 +84,6 @@ final class QueuedWrite: Chained {
   /// Not for a clear or a barrier.
   var key: Bytes { entry!.key }
 
-  /// Of a touch: rows up to this version must not come back, nor be touched.
-  /// Nil: none.
+  /// Rows up to this version must not come back, nor be touched by this touch. Nil: none.
   var barredBase: UInt64? { base.map { $0.barred } ?? barred }
 }

@@ -20,7 +20,8 @@ final class WriteQueue {
 
   /// The newest write of each key: chains by hash. A key that is here has no bar.
   private let table: ChainedTable<QueuedWrite>
-  /// Of the newest clear that is not committed; 0: none. The writes submitted before it are gone.
+  /// The sequence of the newest clear that is not committed; 0: none. The writes submitted before
+  /// it are gone.
   private var clearSequence: UInt64 = 0
   /// Everything submitted before is barred: a clear has failed, or there were too many bars
   /// to remember each. 0: no. Ends when a commit has advanced the generation.
