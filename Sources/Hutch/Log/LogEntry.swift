@@ -21,6 +21,13 @@ import Synchronization
 ///         key, value, extended data, tag
 ///
 /// 16-byte aligned, as is its size. An entry with a content file has no value here.
+///
+/// Two kinds of entries are records of the store's own, for who reads the log without the index
+/// (LogStore+Segments). No slot names them, but for the first kind while an index is being made.
+///
+///     removal    its key was removed: older entries of it are none. It has no value
+///     beginning  the first entry of a segment. Its key is the address at which the entries of the
+///                segment before end, its value the floor at that time; 8 bytes each
 struct LogEntry {
   enum At {
     static let address = 0
@@ -45,8 +52,13 @@ struct LogEntry {
     static let codec = Fields(rawValue: 128)
     /// The highest, so its word is the last.
     static let extended = Fields(rawValue: 256)
-    static let all: UInt64 = 511
-    @inline(__always) var size: Int { rawValue.nonzeroBitCount * 8 }
+    // The kinds of records, which are no fields.
+    static let removal = Fields(rawValue: 512)
+    static let beginning = Fields(rawValue: 1024)
+    static let records: Fields = [.removal, .beginning]
+    static let all: UInt64 = 2047
+    @inline(__always) var count: Int { (rawValue & 511).nonzeroBitCount }
+    @inline(__always) var size: Int { count * 8 }
   }
 
   /// As they were when they were looked at: the entry may have gone since, and other bytes be
@@ -108,6 +120,9 @@ struct LogEntry {
     var check: UInt64 { SharedWords.load(start + At.check) }
     @inline(__always)
     var checksum: UInt64 { SharedWords.load(start + At.checksum) }
+
+    /// Whether it is a record of the store's own.
+    @inline(__always) var isRecord: Bool { !fields.isDisjoint(with: .records) }
 
     @inline(__always) var hasFile: Bool { fields.contains(.fileNumber) }
 
@@ -183,6 +198,9 @@ struct LogEntry {
     }
   }
 
+  static let beginningSize = At.fields + 16
+  static func removalSize(key: Int) -> Int { At.fields + key }
+
   // MARK: writing
 
   /// The bytes of the log that an entry of this record takes.
@@ -213,9 +231,10 @@ struct LogEntry {
   @inline(__always)
   static func write(
     to start: UnsafeMutableRawPointer, _ address: LogAddress, _ record: Record, key: Bytes,
-    value: Bytes, _ file: LogFile?, extended: Bytes, check: LogCheck, _ hash: UInt64
+    value: Bytes, _ file: LogFile?, extended: Bytes, check: LogCheck, _ hash: UInt64,
+    kind: Fields = []
   ) {
-    let fields = fields(of: record, file)
+    let fields = fields(of: record, file).union(kind)
     SharedWords.store(start + At.address, address)
     SharedWords.store(start + At.version, record.version)
     SharedWords.store(start + At.created, UInt64(bitPattern: record.created))
@@ -290,7 +309,7 @@ struct LogCheck {
     sum = Folding.fold(sum ^ word(At.created), word(At.sizes) ^ secrets.3)
     sum = Folding.fold(sum ^ secrets.0, value ^ secrets.2)
     if !fields.isEmpty {
-      for i in 0..<fields.rawValue.nonzeroBitCount {
+      for i in 0..<fields.count {
         sum = Folding.fold(sum ^ secrets.3, word(At.fields + i * 8) ^ secrets.1)
       }
       if extended.count > 0 {

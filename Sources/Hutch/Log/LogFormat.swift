@@ -63,6 +63,8 @@ enum IndexAt {
 
   /// The bytes of content files that entries name, whole blocks.
   static let files = 440
+  /// Where the entries of the segment before the newest one end.
+  static let last = 640
 
   /// Which counter a write is changing: one more than its index, `LogMarks.all`, or 0.
   static let marking = 432

@@ -28,7 +28,9 @@ extension LogStore {
           let word = SlotWord(SharedWords.load(page.base + i * 8))
           guard word.names, let seat = seat(of: word.address) else { continue }
           let slot = page.base + i * 8
-          guard let entry = entry(seat, word.address), entry.keySize > 0,
+          let entry = entry(seat, word.address)
+          if let entry, entry.isRecord { continue }
+          guard let entry, entry.keySize > 0,
             find(entry.key, hash.entry(entry.key))?.slot == slot
           else {
             report.damaged += 1

@@ -81,7 +81,7 @@ extension LogStore {
     let next = position &+ entry.units
     let hash = position == ahead.position ? ahead.hash : hash.entry(entry.key)
     prefetchCleaning(of: next, before: end, seat)
-    guard let (slot, page) = slot(of: entry, hash) else {
+    guard !entry.isRecord, let (slot, page) = slot(of: entry, hash) else {
       words.store(IndexAt.cleaning, next)
       return .cleaned
     }

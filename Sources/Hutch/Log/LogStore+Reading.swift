@@ -51,7 +51,7 @@ extension LogStore {
           if word.hasTag(of: hash) && word.names {
             // The entry's first lines are far from everything else, and asked for at once.
             if let seat = seat(of: word.address), let entry = entryAhead(seat, word.address),
-              entry.key.hasSameBytes(as: key)
+              entry.key.hasSameBytes(as: key), !entry.isRecord
             {
               return LogMatch(slot: slot, word: word, page: page, seat: seat, entry: entry)
             }

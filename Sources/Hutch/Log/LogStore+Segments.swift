@@ -104,15 +104,20 @@ extension LogStore {
     indexSize(words.load(IndexAt.pages)) &+ UInt64(segmentCount) << UInt64(segmentShift) &+ files
   }
 
-  /// Whether that many units can be appended to the active segment.
+  /// Whether that many units can be appended to the active segment, which has begun.
   @inline(__always)
   func hasRoom(_ units: UInt64) -> Bool {
     let head = words.load(IndexAt.head)
-    return head != 0 && head &+ units <= start(of: words.load(IndexAt.next))
+    return head & (segmentUnits - 1) != 0 && head &+ units <= start(of: words.load(IndexAt.next))
   }
 
-  /// Begins a segment.
+  /// The largest entry that a segment has room for, in bytes.
+  var largestEntry: Int { segmentSize - LogEntry.beginningSize }
+
+  /// A step towards a segment with room.
   func roll(at now: Int64) throws(Failure) {
+    let head = words.load(IndexAt.head)
+    if head != 0 && head == start(of: words.load(IndexAt.next) &- 1) { return try begin(head) }
     shrink(at: now)
     // A clear has left segments behind: they are used again first.
     let isLeft = words.load(IndexAt.oldest) < words.load(IndexAt.floor) >> unitShift
@@ -135,6 +140,32 @@ extension LogStore {
     while segmentCount > 2, segmentCount > allowed(pages: words.load(IndexAt.pages) + pages) {
       if clean(reserving: segmentUnits, at: now) == .atEnd { retire() }
     }
+  }
+
+  /// Appends the first entry of a segment. Readers of the segment that had the place before may be
+  /// there until the table says otherwise, so it is not part of the step that changes the table.
+  private func begin(_ address: LogAddress) throws(Failure) {
+    guard let seat = seat(of: address) else {
+      throw Failure(.corrupt, "the log's head is in no segment")
+    }
+    var (end, floor) = (words.load(IndexAt.last), words.load(IndexAt.floor))
+    withUnsafeBytes(of: &end) { key in
+      withUnsafeBytes(of: &floor) { value in
+        var record = Record()
+        record.size = 8
+        record.checksum = Checksum.xxh3(value)
+        LogEntry.write(
+          to: memory(seat, address), address, record, key: key, value: value, nil,
+          extended: Bytes(start: nil, count: 0), check: check, hash.entry(key), kind: .beginning)
+      }
+    }
+    words.store(IndexAt.head, address &+ LogFormat.units(LogEntry.beginningSize))
+  }
+
+  /// Where the entries of the newest segment end.
+  private var end: LogAddress {
+    let head = words.load(IndexAt.head)
+    return head != 0 ? head : words.load(IndexAt.last)
   }
 
   /// The next segment's number: one whose word of the table is free. A segment that has outlived
@@ -182,6 +213,7 @@ extension LogStore {
     redo.set(IndexAt.places, max(words.load(IndexAt.places), UInt64(place + 1)))
     redo.set(IndexAt.next, number &+ 1)
     redo.set(IndexAt.moved, movedBefore)
+    redo.set(IndexAt.last, end)
     redo.set(IndexAt.head, start(of: number))
     redo.commit()
   }
@@ -218,6 +250,7 @@ extension LogStore {
     redo.set(IndexAt.cleaning, start(of: second))
     redo.set(IndexAt.next, number &+ 1)
     redo.set(IndexAt.moved, movedBefore)
+    redo.set(IndexAt.last, end)
     redo.set(IndexAt.head, start(of: number))
     redo.commit()
   }

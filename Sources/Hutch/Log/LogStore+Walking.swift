@@ -93,7 +93,7 @@ extension LogStore {
         let word = SlotWord(SharedWords.load(page.base + i * 8))
         guard word.names, let seat = seat(of: word.address) else { break }
         let (entries, keys) = (found.entries.count, found.keys.count)
-        if let entry = entry(seat, word.address), entry.keySize > 0 {
+        if let entry = entry(seat, word.address), entry.keySize > 0, !entry.isRecord {
           try found.keys.append(contentsOf: entry.key)
           let copied = Bytes(rebasing: Bytes(found.keys.elements)[keys...])
           let order = LogPlace.order(hash.entry(copied))

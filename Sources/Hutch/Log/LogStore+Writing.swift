@@ -77,8 +77,8 @@ extension LogStore {
       write.failure = error
       write.outcome = error.status == .noSpace ? .noSpace : .failed
       // No older value is given out for one that could not be stored.
-      if write.kind == .put, hasBegun, let match = find(write.key, write.hash) {
-        drop(match.slot, match.page, match.entry)
+      if write.kind == .put, hasBegun {
+        remove(write.key, write.hash, find(write.key, write.hash), at: moment)
       }
     }
     if write.isMarking {
@@ -116,7 +116,7 @@ extension LogStore {
       guard isWithinLimits(write.key, record, write.file) else {
         write.outcome = .tooLarge
         counters.refusals.count()
-        if let match { drop(match.slot, match.page, match.entry) }
+        remove(write.key, write.hash, match, at: moment)
         return
       }
       // The block may have the value too, for the memory tier.
@@ -127,9 +127,8 @@ extension LogStore {
       counters.puts.count()
       write.outcome = .stored
     case .remove:
-      guard let match else { return }
       if write.existed { counters.removals.count() }
-      drop(match.slot, match.page, match.entry)
+      remove(write.key, write.hash, match, at: moment)
     case .touch:
       guard let match, write.existed else { return }
       try touch(match, write, at: moment)
@@ -153,7 +152,7 @@ extension LogStore {
   /// Whether an entry is stored, as far as its size says.
   private func isWithinLimits(_ key: Bytes, _ record: Record, _ file: LogFile?) -> Bool {
     let own = LogEntry.byteCount(key: key.count, record, file)
-    return own <= segmentSize && record.decodedSize <= Int(UInt32.max)
+    return own <= largestEntry && record.decodedSize <= Int(UInt32.max)
       && UInt64(own) &+ (file?.charge ?? 0) <= limits.largestCharge
   }
 
@@ -251,11 +250,38 @@ extension LogStore {
     }
   }
 
-  /// Takes an entry away: its slot says nothing any more. `cleaned`: up to where the segment
+  /// Takes a key's entry away, and appends a record that says so.
+  private func remove(_ key: Bytes, _ hash: UInt64, _ found: LogMatch?, at moment: Moment) {
+    guard let found else { return }
+    replaced = found.entry.address
+    defer { replaced = 0 }
+    let units = LogFormat.units(LogEntry.removalSize(key: key.count))
+    var match: LogMatch? = found
+    do throws(Failure) {
+      if try makeRoom(units, isNew: false, at: moment) { match = find(key, hash) }
+      let address = words.load(IndexAt.head)
+      guard let seat = seat(of: address) else { throw Failure(.corrupt, "") }
+      var record = Record()
+      record.created = moment.time
+      let none = Bytes(start: nil, count: 0)
+      LogEntry.write(
+        to: memory(seat, address), address, record, key: key, value: none, nil, extended: none,
+        check: check, hash, kind: .removal)
+      let end = address &+ units
+      guard let match else { return words.store(IndexAt.head, end) }
+      drop(match.slot, match.page, match.entry, head: end)
+    } catch {
+      // Without room for the record the entry goes all the same.
+      if let match = find(key, hash) { drop(match.slot, match.page, match.entry) }
+    }
+  }
+
+  /// Takes an entry away: its slot says nothing any more. `head`: behind the record that says so.
+  /// `cleaned`: up to where the segment
   /// of the entry has been cleaned by it.
   func drop(
     _ slot: UnsafeMutableRawPointer, _ page: SlotPage, _ entry: LogEntry.Head,
-    cleaned: LogAddress? = nil
+    head: LogAddress? = nil, cleaned: LogAddress? = nil
   ) {
     let size = entry.charge
     loseFile(of: entry)
@@ -264,6 +290,7 @@ extension LogStore {
     redo.set(IndexAt.count, count == 0 ? 0 : count - 1)
     redo.set(IndexAt.live, live < size ? 0 : live - size)
     if let file = entry.file { redo.set(IndexAt.files, files - min(files, file.charge)) }
+    if let head { redo.set(IndexAt.head, head) }
     if let cleaned { redo.set(IndexAt.cleaning, cleaned) }
     redo.commit()
   }

@@ -38,9 +38,9 @@ import Synchronization
 ///                its counter again
 ///     put        the entry, above the head. Redo: slot, head, count, live, files
 ///     touch      as a put of the same value with other times
-///     remove     redo: slot, count, live, files
+///     remove     a record of it, above the head. Redo: slot, count, live, files, head
 ///     clear      redo: floor, head, count, live, files
-///     new segment  the file is made longer. Redo: segment table, state
+///     new segment  the file is made longer. Redo: segment table, state. Then its first entry: head
 ///     reuse      redo: the oldest segment out of the table, the new one into it, state
 ///     clean      an entry of the oldest segment at a time. If it is dead: `cleaning`, one store.
 ///                If it is evicted: redo: slot, count, live, files, cleaning. If it was read: a
