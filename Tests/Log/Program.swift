@@ -24,7 +24,8 @@ func main(
     if strcmp(name, "crash_points") == 0 { return crashPoints(arguments) }
     if strcmp(name, "kills") == 0 { return kills(arguments) }
     if strcmp(name, "full_disk") == 0 { return fullDisk() }
+    if strcmp(name, "walks") == 0 { return walks() }
   }
-  print("log_tests crash_points [SCENARIO|all] [SEED] | kills [COUNT] [SEED] | full_disk")
+  print("log_tests crash_points [SCENARIO|all] [SEED] | kills [COUNT] [SEED] | full_disk | walks")
   return 2
 }

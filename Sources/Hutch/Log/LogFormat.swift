@@ -57,6 +57,8 @@ enum IndexAt {
   static let expiry = 360
   static let expiryBefore = 368
   static let walks = 376
+  /// CLOCK_MONOTONIC: until when the newest walk is taken to be under way; 0: it has ended.
+  static let walkEnd = 624
 
   // The limits that are in force, as in TierLimits.
   static let limits = 384

@@ -113,15 +113,18 @@ extension LogStorage {
     guard sweepLock.tryLock() else { return false }
     defer { sweepLock.unlock() }
     let now = moment.time
+    let monotonic = Clock.read(CLOCK_MONOTONIC)
     if sweep.place == nil {
-      let monotonic = Clock.read(CLOCK_MONOTONIC)
       // By a host's clock the maintenance is the host's to ask for, and counts are exact.
-      guard store.mayHaveExpired(at: now), clock.isHosts || monotonic >= sweep.pauseEnd
+      guard store.mayHaveExpired(at: now), clock.isHosts || monotonic >= sweep.pauseEnd,
+        let number = try store.beginWalk(at: monotonic, isUrgent: clock.isHosts)
       else { return false }
-      sweep.number = try store.beginWalk()
+      sweep.number = number
       sweep.place = LogPlace()
       sweep.earliest = Int64.max
       sweep.began = monotonic
+    } else {
+      store.continueWalk(at: monotonic)
     }
     guard var place = sweep.place else { return false }
     var found = WalkPage()

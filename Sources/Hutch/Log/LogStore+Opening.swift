@@ -30,10 +30,6 @@ extension LogStore {
       try create(in: directory, limits ?? .defaultDisk)
     }
     let store = try attach(directory, member, keepsOthersOut: keepsOthersOut, counters)
-    if isAlone {
-      // Entries may have ended since the last process looked for them.
-      store.words.store(IndexAt.expiry, 0)
-    }
     try prepare(store, isAlone)
     if let limits {
       let wanted = store.limits.changed(given, to: limits)
@@ -167,6 +163,8 @@ extension LogStore {
     set(IndexAt.next, 1)
     set(IndexAt.oldest, 1)
     set(IndexAt.pages, 1)
+    set(IndexAt.expiry, UInt64(Int64.max))
+    set(IndexAt.expiryBefore, UInt64(Int64.max))
     let words = [
       limits.cost, limits.count, limits.maxEntry,
       UInt64(bitPattern: limits.ages.timeToLive), UInt64(bitPattern: limits.ages.timeToIdle),
@@ -269,7 +267,7 @@ extension LogStore {
       redo.set(IndexAt.limits + 32, UInt64(bitPattern: limits.ages.timeToIdle))
       redo.set(IndexAt.limits + 40, limits.minFree)
       // Other ages end entries at other times.
-      redo.set(IndexAt.expiry, 0)
+      if limits.ages != ages { redo.set(IndexAt.expiry, 0) }
       redo.commit()
     }
     var hasMore = true
