@@ -232,6 +232,16 @@ def size(options):
     return [] if length < LARGEST_LIBRARY else [f"{length} bytes are too many"]
 
 
+def inputs(options):
+    """A change of a file that the engine imports builds the library again."""
+    library = Path(options.library).resolve()
+    told = run("ninja", "-C", str(library.parent), "-t", "query", library.name)
+    built_of = {line.strip("| ") for line in told.split("outputs:")[0].splitlines()}
+    folders = [INCLUDE, ROOT / "Sources" / "CSystem", ROOT / "Sources" / "CSQLite"]
+    files = [str(file) for folder in folders for file in sorted(folder.iterdir())]
+    return [f"{file} is no input of {library.name}" for file in files if file not in built_of]
+
+
 # ------------------------------------------------------------------ sources
 
 
@@ -393,7 +403,7 @@ def traps(options):
     return (done.stdout + done.stderr).splitlines() if done.returncode else []
 
 
-RULES = [exports, dependencies, names, glibc, size, layout, numbers, dl_header, headers,
+RULES = [exports, dependencies, names, glibc, size, inputs, layout, numbers, dl_header, headers,
          folders, seam, imports, lengths, paths, traps]
 
 
