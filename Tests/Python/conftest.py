@@ -1,4 +1,8 @@
-"""Finds the package in the checkout, and the library by the package's own rules."""
+"""Finds the package in the checkout, and the library by the package's own rules.
+
+HUTCH_INSTALLED=1: the package is the one that the environment has installed, with the library
+that is inside it.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +16,9 @@ import hypothesis
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
-sys.path.insert(0, str(ROOT / "bindings" / "python"))
+IS_INSTALLED = bool(os.environ.get("HUTCH_INSTALLED"))
+if not IS_INSTALLED:
+    sys.path.insert(0, str(ROOT / "bindings" / "python"))
 
 try:
     import hutch
@@ -20,6 +26,8 @@ try:
 except ImportError as missing:
     # A suite that cannot run must not look like one that has nothing to say.
     pytest.exit(f"the Python tests need the library: {missing}", returncode=1)
+if IS_INSTALLED and not Path(_library.lib._name).is_relative_to(sys.prefix):
+    pytest.exit(f"HUTCH_INSTALLED, and the library is {_library.lib._name}", returncode=1)
 
 from values import build_tool  # noqa: E402
 

@@ -39,6 +39,8 @@ def test_beside_the_package_comes_first(tmp_path: Path):
     site = tmp_path / "site"
     shutil.copytree(PACKAGE / "hutch", site / "hutch", ignore=shutil.ignore_patterns("*.so*"))
     shutil.copy(_library.lib._name, site / "hutch" / "libhutch.so")
+    if (PACKAGE / "hutch.libs").exists():  # A wheel's library has its SQLite there.
+        shutil.copytree(PACKAGE / "hutch.libs", site / "hutch.libs")
     done = finished("-c", SHOW, PYTHONPATH=str(site), HUTCH_LIBRARY="")
     assert done.stdout == f"{site / 'hutch' / 'libhutch.so'}\n", done.stderr
 
