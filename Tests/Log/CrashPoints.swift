@@ -222,6 +222,8 @@ private func scenarios() -> [Scenario] {[
   },
   Scenario(name: "replace", keys: 40) { store, now in
     for key in 0..<4 { store.put(key, 1, at: now) }
+    // A value that is written through the file.
+    store.put(15, 1, at: now)
   },
   Scenario(name: "remove", keys: 40) { store, now in
     store.remove(3, at: now)

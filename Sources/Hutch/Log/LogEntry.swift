@@ -227,12 +227,13 @@ struct LogEntry {
     return fields
   }
 
-  /// Writes an entry above the head, where no other process looks.
+  /// Writes an entry above the head, where no other process looks. `putsValue`: writes the value to
+  /// where it belongs, unless it returns false.
   @inline(__always)
   static func write(
     to start: UnsafeMutableRawPointer, _ address: LogAddress, _ record: Record, key: Bytes,
     value: Bytes, _ file: LogFile?, extended: Bytes, check: LogCheck, _ hash: UInt64,
-    kind: Fields = []
+    kind: Fields = [], putsValue: (UnsafeMutableRawPointer) -> Bool = { _ in false }
   ) {
     let fields = fields(of: record, file).union(kind)
     SharedWords.store(start + At.address, address)
@@ -267,7 +268,7 @@ struct LogEntry {
     }
     SharedWords.copy(key, to: place)
     place += key.count
-    SharedWords.copy(value, to: place)
+    if !putsValue(place) { SharedWords.copy(value, to: place) }
     place += value.count
     SharedWords.copy(extended, to: place)
     SharedWords.store(

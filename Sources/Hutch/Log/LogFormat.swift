@@ -169,6 +169,8 @@ struct SeatWord: Equatable {
 
   @inline(__always) var number: UInt64 { bits >> 16 }
   @inline(__always) var place: Int { Int(bits & 0xFFFF) }
+  /// The place has had no segment before this one, in a store that has given up none.
+  @inline(__always) var isFirstUse: Bool { number == UInt64(place) &+ 1 }
 
   static func offset(_ number: UInt64) -> Int {
     IndexAt.seats + Int(number & UInt64(IndexAt.seatCount - 1)) * 8

@@ -186,7 +186,8 @@ extension LogStore {
     }
     LogEntry.write(
       to: memory(seat, address), address, record, key: key, value: value, file,
-      extended: extended, check: check, hash)
+      extended: extended, check: check, hash
+    ) { writesAhead(value, to: $0, seat) }
     noteEnd(of: record)
     let charge = units &* UInt64(LogFormat.unit) &+ (file?.charge ?? 0)
     let before = files
@@ -199,6 +200,19 @@ extension LogStore {
     redo.set(IndexAt.live, live &+ charge &- (match?.entry.charge ?? 0))
     if after != before { redo.set(IndexAt.files, after) }
     redo.commit()
+  }
+
+  /// Writes a value through the file, if that costs less than to store it to the mapping: each new
+  /// page of a file that is stored to costs a fault, and a page that is written costs none.
+  @inline(__always)
+  private func writesAhead(
+    _ value: Bytes, to place: UnsafeMutableRawPointer, _ seat: SeatWord
+  ) -> Bool {
+    guard value.count >= LogPages.pageSize, seat.isFirstUse,
+      Files.write(value, to: logFile.number, at: place - logBase)
+    else { return false }
+    CrashPoint.pass()
+    return true
   }
 
   private func slotForNew(
