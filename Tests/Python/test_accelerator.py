@@ -8,16 +8,19 @@ from __future__ import annotations
 import copy
 import gc
 import inspect
+import json
 import os
 import pickle
 import sys
 import threading
+import types
 import warnings
 import weakref
+import zlib
 
 import hutch
 import pytest
-from conftest import ROOT
+from conftest import IS_INSTALLED, ROOT
 from hutch import _accelerator, _structs
 from hutch._entries import SlowEntries
 from hutch._library import lib
@@ -87,7 +90,7 @@ def open_cache(request, tmp_path_factory):
 def test_it_is_there_if_it_was_built():
     if IS_PURE:
         assert _accelerator.module is None
-    elif (ROOT / "build" / "_fast.abi3.so").exists() and "t" not in sys.abiflags:
+    elif IS_INSTALLED or (ROOT / "build" / "_fast.abi3.so").exists() and "t" not in sys.abiflags:
         assert _accelerator.module is not None
 
 
@@ -178,8 +181,89 @@ def test_statistics_are_those_of_the_python_code(open_cache):
 
 
 class OpenedByCtypes(hutch.Cache):
-    def _open(self, path, settings):
+    def _open(self, *settings):
         return False
+
+
+def decompress(data):
+    try:
+        return zlib.decompress(data)
+    except zlib.error as error:
+        raise hutch.CorruptError(-9, str(error)) from None
+
+
+class Reversed:
+    """A serializer of lists."""
+
+    def __init__(self, name="reversed"):
+        self.name = name
+
+    def dumps(self, value):
+        return json.dumps(value[::-1]).encode()
+
+    def loads(self, data):
+        return json.loads(data)[::-1]
+
+
+def fail(*arguments):
+    raise RuntimeError("of the user")
+
+
+HOOKS = {
+    "clock": {"clock": lambda: 2 * 10**18},
+    "failing clock": {"clock": fail},
+    "clock of no time": {"clock": str},
+    "clock beyond int64": {"clock": lambda: 2**70 + 10**18},
+    "codec": {"codec": hutch.Codec(7, zlib.compress, decompress)},
+    "bytearray": {"codec": hutch.Codec(2**32 - 1, bytearray, memoryview)},
+    "failing encoder": {"codec": hutch.Codec(1, fail, decompress)},
+    "failing decoder": {"codec": hutch.Codec(1, zlib.compress, fail)},
+    "damage": {"codec": hutch.Codec(1, lambda data: b"no " + data, decompress)},
+    "no bytes": {"codec": hutch.Codec(1, str, decompress)},
+    "serializer": {"serializer": Reversed()},
+    "unlike": {"serializer": Reversed("other")},
+    "failing serializer": {"serializer": types.SimpleNamespace(name="f", dumps=fail, loads=fail)},
+    "no name": {"serializer": Reversed("")},
+    "no codec": {"codec": (1, bytes, bytes)},
+    "no functions": {"codec": hutch.Codec(1, None, None)},
+    "wrong id": {"codec": hutch.Codec(0, bytes, bytes)},
+    "no clock": {"clock": 3},
+}
+
+
+@pytest.mark.parametrize("storage", ["mixed", "log"])
+@pytest.mark.parametrize("name", HOOKS)
+def test_clocks_codecs_and_serializers_do_the_same_without_ctypes(
+    tmp_path, monkeypatch, caplog, name, storage
+):
+    told = []
+    monkeypatch.setattr(sys, "unraisablehook", lambda it: told.append(repr(it.exc_value)))
+
+    def results(first, second):
+        """What two openings of a directory say, by these two classes."""
+        directory = tmp_path / f"{first.__name__} {second.__name__}"
+        told.clear()
+        found = []
+        for kind in (first, second):
+            try:
+                cache = kind(directory, storage=storage, **HOOKS[name])
+            except Exception as error:
+                found.append((type(error), str(error)))
+                continue
+            with cache:
+                found += [outcome(cache.get, key) for key in ("list", "text", "bytes")]
+                for key, value in (("list", [1, "é"]), ("text", "é"), ("bytes", b"b" * 5000)):
+                    found.append(outcome(cache.set, key, value))
+                    found += [outcome(cache.get, key), outcome(cache.disk.get, key)]
+                if "clock" in name:
+                    found.append(cache.info("bytes").created)
+                found.append(cache.stats().disk.damaged)
+        return found, set(told)
+
+    expected = results(OpenedByCtypes, OpenedByCtypes)
+    assert results(hutch.Cache, hutch.Cache) == expected
+    assert results(hutch.Cache, OpenedByCtypes) == expected
+    assert results(OpenedByCtypes, hutch.Cache) == expected
 
 
 @pytest.mark.parametrize("storage", [None, "sqlite", "log"])
@@ -216,7 +300,7 @@ def test_settings_that_the_accelerator_does_not_know():
     cache = hutch.Cache.__new__(hutch.Cache)
     for settings in ({"nothing": 1}, {"policy": "lru"}, {"workers": 2**64}, {"workers": -1}, {1: 1}):
         with pytest.raises((TypeError, ValueError, OverflowError)):
-            cache._open(None, settings)
+            cache._open(None, settings, None, None, True)
 
 
 class Thing:

@@ -9,7 +9,7 @@ import textwrap
 
 import hutch
 import pytest
-from hutch import Status, _aload, _clock, _codec_hook, _queues
+from hutch import Status, _aload, _hooks, _queues
 from processes import finished
 
 
@@ -112,11 +112,11 @@ def test_no_callback_leaves_its_caller_without_a_status(monkeypatch):
     told = []
     monkeypatch.setattr(sys, "unraisablehook", lambda args: told.append(args.exc_type))
     unknown = 2**40
-    assert _codec_hook._encode_callback(unknown, None, 0, None) == Status.IO
-    assert _codec_hook._decode_callback(unknown, None, 0, None) == Status.IO
+    assert _hooks._encode_callback(unknown, None, 0, None) == Status.IO
+    assert _hooks._decode_callback(unknown, None, 0, None) == Status.IO
     assert _aload.lead_callback(unknown, None, 0, None) == Status.IO
     assert _queues._work_callback(unknown, None) == Status.IO
-    assert _clock._read_callback(unknown) == 0
+    assert _hooks._read_callback(unknown) == 0
     assert told == [KeyError] * 5
 
 

@@ -5,13 +5,14 @@ from __future__ import annotations
 import gc
 import random
 import sys
+import weakref
 import zlib
 from pathlib import Path
 
 import hutch
 import pytest
 from conftest import NO_LIMITS
-from hutch import _codec_hook
+from hutch import _hooks
 
 
 def decompress(data: bytes) -> bytes:
@@ -35,17 +36,23 @@ def values(seed: int) -> dict[str, bytes]:
 @pytest.mark.parametrize("storage", ["mixed", "sqlite", "file"])
 def test_compression(directory: Path, seed: int, storage: str) -> None:
     expected = values(seed)
+
+    def compress(data: bytes) -> bytes:
+        return zlib.compress(data)
+
+    alive = weakref.ref(compress)
+    codec = hutch.Codec(1, compress, decompress)
     for _ in range(2):
-        with hutch.Cache(directory, storage=storage, codec=ZLIB, **OPTIONS) as cache:
+        with hutch.Cache(directory, storage=storage, codec=codec, **OPTIONS) as cache:
             for key, value in expected.items():
                 cache[key] = value
                 assert cache[key] == cache.disk[key] == value
                 assert cache.info(key).size == len(value)
                 with cache.disk.read(key) as file:
                     assert file.read() == value
-    del cache
+    del cache, codec, compress
     gc.collect()
-    assert not _codec_hook._codecs
+    assert not _hooks._codecs and alive() is None
     with hutch.Cache(directory, **OPTIONS) as cache:
         assert all(key not in cache for key in expected)
         assert len(cache) == len(expected) and cache.stats().disk.damaged == 0

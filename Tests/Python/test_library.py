@@ -113,6 +113,38 @@ def test_a_cache_is_opened_and_used_without_ctypes(tmp_path: Path):
         assert run(program.replace("USE", use), tmp_path / "cache") == "[]\n"
 
 
+@pytest.mark.skipif(_accelerator.module is None, reason="ctypes opens it")
+def test_clocks_codecs_serializers_and_values_need_no_ctypes(tmp_path: Path):
+    output = run(
+        """
+        import json, sys, time, zlib
+        import hutch
+
+        class Json:
+            name = "json"
+            def dumps(self, value):
+                return json.dumps(value).encode()
+            def loads(self, data):
+                return json.loads(data)
+
+        codec = hutch.Codec(1, zlib.compress, zlib.decompress)
+        for number, options in enumerate(
+            ({"clock": time.time_ns}, {"codec": codec}, {"serializer": Json()}, {})
+        ):
+            for directory in (None, sys.argv[1] + str(number)):
+                for _ in range(2):
+                    with hutch.Cache(directory, **options) as cache:
+                        cache["a"] = {"b": [1, "c"]}
+                        cache["t"] = (1, 2)
+                        assert cache["a"] == {"b": [1, "c"]}
+                        assert list(cache["t"]) == [1, 2] and cache.get("none") is None
+            assert "ctypes" not in sys.modules, options
+        """,
+        tmp_path / "cache",
+    )
+    assert output == ""
+
+
 @pytest.mark.skipif(_accelerator.module is None, reason="the bases are there at once")
 def test_every_call_of_the_bases_is_known_before_they_are_there():
     kinds = [*SlowEntries.__mro__, *AsyncEntries.__mro__]

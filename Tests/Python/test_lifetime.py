@@ -11,7 +11,7 @@ import weakref
 
 import hutch
 import pytest
-from hutch import _clock
+from hutch import _hooks
 from native import Status, byref, get, lib, open_raw, put, structs
 from processes import run
 
@@ -260,11 +260,11 @@ def test_a_clock_is_let_go_when_opening_fails():
         hutch.Cache("/dev/null/below", clock=clock)
     with pytest.raises(hutch.InvalidArgumentError):
         hutch.Cache("", clock=clock)
-    before = set(_clock._clocks)
+    before = set(_hooks._clocks)
     del clock
     gc.collect()
     assert alive() is None
-    assert set(_clock._clocks) == before
+    assert set(_hooks._clocks) == before
 
 
 def test_the_release_of_a_clock_is_called_once():

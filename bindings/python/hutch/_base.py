@@ -57,7 +57,7 @@ else:
             super().__init_subclass__(**more)
 
     _LATER = """
-__aiter__ __iter__ __len__ __reversed__ _as_stored _ask _counter _decoded _items _put_all
+__aiter__ __iter__ __len__ __reversed__ _as_stored _ask _counter _items _put_all
 _read _walk _write aadd acheck aclear acompare_and_swap acontains acost add adecr adelete
 adelete_many aentry aexpire aflush aget aget_many aincr ainfo ainfos aitems akeys aload
 anotify apath apeekitem apin apop apopitem aput aput_file aput_many aread aremove_prefix
@@ -80,7 +80,7 @@ replace set_many setdefault stats touch trim update values volume writer
             from ._errors import check
 
             module = _accelerator.module
-            module.set_up(SlowEntries, check, SlowEntries._decoded)
+            module.set_up(SlowEntries, check)
             Entries.__bases__ = (module.Fast, SlowEntries, AsyncEntries)
             Entries.__doc__ = SlowEntries.__doc__
             # The bases come first: another thread finds a call in one of the two places.

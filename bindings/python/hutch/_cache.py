@@ -192,14 +192,23 @@ class Cache(Entries):
 
     def _open_without_ctypes(self, path: bytes | None) -> bool:
         """False: the opening has failed, or it takes ctypes; nothing is open."""
-        settings = None
+        settings = clock = codec = None
+        is_natural = self._options["serializer"] is None
         if self._options != _OPTIONS:
-            from ._settings import OBJECTS, settings_of
+            from ._settings import settings_of
 
-            if any(self._options[name] is not None for name in OBJECTS):
-                return False
             settings = settings_of(self._options)
-        opened: bool = self._open(path, settings)
+            if self._options["clock"] is not None:
+                from ._clock import Reading
+
+                clock = Reading(self._options["clock"])
+            if self._options["codec"] is not None:
+                from ._codec_hook import conversions_of
+
+                codec = conversions_of(self._options["codec"])
+            if not is_natural:
+                self._forms  # It is made now, or refused.
+        opened: bool = self._open(path, settings, clock, codec, is_natural)
         return opened
 
     def close(self) -> None:

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import ctypes
 import sys
-import threading
-from types import CodeType, FrameType
-from typing import Any, Callable, TypeVar
 
-from ._structs import ReleaseFunction
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from types import CodeType, FrameType
+    from typing import Any, Callable, TypeVar
 
-F = TypeVar("F", bound=Callable[..., Any])
+    F = TypeVar("F", bound=Callable[..., Any])
 
-_Call = ctypes.CFUNCTYPE(None)
+# The accelerator's callbacks are Python functions without ctypes: it is imported where it is used.
+
 _codes: set[CodeType] = set()
 
 
@@ -28,6 +28,7 @@ def release_of(table: dict[int, Any], what: str) -> Any:
 
     It has to exist as long as the process, since C may call it at any time.
     """
+    from ._structs import ReleaseFunction
 
     @callback
     def release(number: int) -> None:
@@ -65,11 +66,14 @@ def report(error: BaseException, what: str, function: Any) -> None:
     A KeyboardInterrupt of the main thread is raised again there, when the callback has ended.
     """
     try:
+        import ctypes
+        import threading
+
         is_main = threading.current_thread() is threading.main_thread()
         if is_main and isinstance(error, KeyboardInterrupt):
             _interrupt_later(error)
         else:
-            _Call(_Raise(error, what, function))()
+            ctypes.CFUNCTYPE(None)(_Raise(error, what, function))()
     except BaseException:
         # No code is left to report to.
         pass

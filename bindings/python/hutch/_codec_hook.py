@@ -1,21 +1,25 @@
-"""Python functions as the codec of a cache's disk tier.
-
-As with clocks, one pair of callbacks serves all codecs, and a number selects the codec.
-"""
+"""Python functions as the codec of a cache's disk tier."""
 
 from __future__ import annotations
 
-import ctypes
-import itertools
-from typing import Callable, NamedTuple
+from ._callbacks import callback, report
 
-from . import _structs
-from ._callbacks import callback, release_of, report
-from ._errors import CorruptError, Status
-from ._library import lib
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any, Callable, NamedTuple
+
+    class _Codec(NamedTuple):
+        id: int
+        encode: Callable[[bytes], bytes]
+        decode: Callable[[bytes], bytes]
+
+else:
+    from collections import namedtuple
+
+    _Codec = namedtuple("_Codec", "id encode decode")
 
 
-class Codec(NamedTuple):
+class Codec(_Codec):
     """Converts between values and their bytes on disk: compression, encryption.
 
         hutch.Cache(directory, codec=hutch.Codec(1, zlib.compress, zlib.decompress))
@@ -33,69 +37,47 @@ class Codec(NamedTuple):
     not use the cache.
     """
 
-    id: int
-    encode: Callable[[bytes], bytes]
-    decode: Callable[[bytes], bytes]
+    __slots__ = ()
 
 
-_codecs: dict[int, Codec] = {}
-_numbers = itertools.count(1)
+class Conversion:
+    """One direction of a codec as the library calls it, through ctypes or the accelerator.
+    Raises nothing."""
 
+    __slots__ = ("_function",)
 
-def _run(function: Callable[[bytes], bytes], data: int, size: int, output: int) -> int:
-    try:
-        made = function(ctypes.string_at(data, size) if size else b"")
-        if not isinstance(made, bytes):
+    def __init__(self, function: Callable[[bytes], bytes]) -> None:
+        self._function = function
+
+    @callback
+    def __call__(self, data: bytes) -> bytes | int:
+        """The output, or the status of a failure."""
+        try:
+            made: Any = self._function(data)
+            if isinstance(made, bytes):
+                return made
             if not isinstance(made, (bytearray, memoryview)):
                 raise TypeError(f"a codec's functions return bytes, not {type(made).__name__}")
-            made = bytes(made)
-        room = lib.hutch_buffer_resize(output, len(made))
-        if room is None:
-            return Status.NO_MEMORY
-        ctypes.memmove(room, made, len(made))
-    except CorruptError:
+            return bytes(made)
+        except BaseException as error:
+            return _status_of(error, self._function)
+
+
+def _status_of(error: BaseException, function: Any) -> int:
+    from ._errors import CorruptError, Status
+
+    if isinstance(error, CorruptError):
         return Status.CORRUPT
-    except BaseException as error:
-        report(error, "a codec", function)
-        return Status.IO
-    return Status.OK
+    report(error, "a codec", function)
+    return Status.IO
 
 
-@callback
-def _encode(number: int, data: int, size: int, output: int) -> int:
-    try:
-        return _run(_codecs[number].encode, data, size, output)
-    except BaseException as error:
-        report(error, "a codec", None)
-        return Status.IO
-
-
-@callback
-def _decode(number: int, data: int, size: int, output: int) -> int:
-    try:
-        return _run(_codecs[number].decode, data, size, output)
-    except BaseException as error:
-        report(error, "a codec", None)
-        return Status.IO
-
-
-_encode_callback = _structs.CodecFunction(_encode)
-_decode_callback = _structs.CodecFunction(_decode)
-_release_callback = release_of(_codecs, "a codec")
-
-
-def set_codec(options: _structs.Options, codec: Codec) -> None:
-    """Set this as the codec of the cache that will be opened with these options."""
+def conversions_of(codec: Codec) -> tuple[int, Conversion, Conversion]:
+    """The codec's id, and its two directions. TypeError, ValueError: it is no codec."""
     if not isinstance(codec, Codec):
         raise TypeError(f"codec is a hutch.Codec, not a {type(codec).__name__}")
     if not (callable(codec.encode) and callable(codec.decode)):
         raise TypeError("a codec's encode and decode are functions")
     if not 0 < codec.id < 2**32:
         raise ValueError("a codec's id is 1 to 2**32 - 1")
-    number = next(_numbers)
-    _codecs[number] = codec
-    options.codec_id = codec.id
-    options.codec_encode = _encode_callback
-    options.codec_decode = _decode_callback
-    options.codec_context = number
-    options.codec_release = _release_callback
+    return codec.id, Conversion(codec.encode), Conversion(codec.decode)

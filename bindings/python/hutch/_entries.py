@@ -85,7 +85,14 @@ class SlowEntries(Many, Tags, Files, Pins, Counters, Objects, Walks, Trims, Upke
         """Tell the accelerator the cache, whether every put returns without a wait, whether
         values are in the package's own forms, and whether it has both tiers."""
 
-    def _open(self, path: bytes | None, settings: dict[str, int] | None) -> bool:
+    def _open(
+        self,
+        path: bytes | None,
+        settings: dict[str, int] | None,
+        clock: Any,
+        codec: tuple[int, Any, Any] | None,
+        is_natural: bool,
+    ) -> bool:
         """Open without ctypes. False: the accelerator has not."""
         return False
 
@@ -365,13 +372,6 @@ class SlowEntries(Many, Tags, Files, Pins, Counters, Objects, Walks, Trims, Upke
         self.set_many(together)
 
     # ----------------------------------------------------------------- make
-
-    def _decoded(self, data: bytes, extended: bytes) -> tuple[Any] | None:
-        """The value of bytes that the accelerator has read; None: it cannot be read."""
-        try:
-            return (self._forms.decode(data, extended),)
-        except Unreadable:
-            return None
 
     def _as_stored(self, value: Any) -> Any:
         """The value as a get would return it."""

@@ -59,11 +59,11 @@ def _options(chosen: dict[str, Any]) -> _structs.Options:
     options = _structs.Options()
     _set(options, settings_of(chosen))
     if chosen["codec"] is not None:
-        from ._codec_hook import set_codec
+        from ._hooks import set_codec
 
         set_codec(options, chosen["codec"])
     if chosen["clock"] is not None:
-        from ._clock import set_clock
+        from ._hooks import set_clock
 
         set_clock(options, chosen["clock"])
     return options

@@ -35,6 +35,13 @@ class Forms:
         """The value that was put. Unreadable: it is another serializer's, or damaged."""
         return decode_value(data, extended)
 
+    def read(self, data: bytes, extended: bytes) -> tuple[Any] | None:
+        """The value of bytes that the accelerator has read; None: it cannot be read."""
+        try:
+            return (self.decode(data, extended),)
+        except Unreadable:
+            return None
+
 
 class SerializedForms(Forms):
     """bytes, str and int in the package's forms, so that they are counters and text in all

@@ -38,8 +38,6 @@ _NUMBERS = {
     "queue_length": uint64,
     "close_deadline": nanoseconds,
 }
-# What a hutch_options has besides; an opening with one of these needs ctypes.
-OBJECTS = "codec", "clock", "serializer"
 
 
 def choice(what: str, chosen: str | None, table: Mapping[str | None, int]) -> int:

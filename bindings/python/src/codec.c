@@ -155,9 +155,30 @@ static bool int_value(PyObject *object, value *value) {
   return true;
 }
 
+/* The bytes that the cache's Forms make. False: an exception. */
+static bool formed_value(const fast *cache, PyObject *object, value *value) {
+  Py_ssize_t size, extended_size;
+  const char *extended;
+  PyObject *forms = PyObject_GetAttrString((PyObject *)cache, "_forms");
+  value->owned = forms ? PyObject_CallMethod(forms, "encode", "(O)", object) : NULL;
+  Py_XDECREF(forms);
+  if (!value->owned ||
+      !PyArg_ParseTuple(value->owned, "y#z#", &value->data, &size, &extended, &extended_size)) {
+    Py_CLEAR(value->owned);
+    return false;
+  }
+  value->size = (size_t)size;
+  value->own = (hutch_put_options){.struct_size = sizeof value->own,
+                                   .extended = extended,
+                                   .extended_size = (size_t)extended_size};
+  value->options = extended ? &value->own : NULL;
+  return true;
+}
+
 static bool json_value(PyObject *object, value *value) {
   if (!json_write(&value->text, object)) {
     text_end(&value->text);
+    text_begin(&value->text);
     return false;
   }
   value->data = value->text.data;
@@ -166,13 +187,14 @@ static bool json_value(PyObject *object, value *value) {
   return true;
 }
 
-bool value_of(PyObject *object, bool is_natural, value *value) {
+bool value_of(const fast *cache, PyObject *object, value *value) {
   value->owned = NULL;
   text_begin(&value->text);
-  if (PyBytes_CheckExact(object)) return bytes_value(object, value);
-  if (PyUnicode_CheckExact(object)) return str_value(object, value);
-  if (PyLong_CheckExact(object)) return int_value(object, value);
-  return is_natural && json_value(object, value);
+  bool is_common = PyBytes_CheckExact(object)     ? bytes_value(object, value)
+                   : PyUnicode_CheckExact(object) ? str_value(object, value)
+                   : PyLong_CheckExact(object)    ? int_value(object, value)
+                                                  : cache->is_natural && json_value(object, value);
+  return is_common || formed_value(cache, object, value);
 }
 
 void value_end(value *value) {
@@ -216,11 +238,13 @@ PyObject *object_of(const fast *cache, const char *data, size_t size, const char
     PyObject *object = json_read(data, size);
     if (object || PyErr_Occurred()) return object;
   }
-  PyObject *bytes = is_complete(cache->state) ? bytes_of(data, size) : NULL;
-  if (!bytes) return NULL;
-  PyObject *pair = PyObject_CallFunction(cache->state->decode, "OOy#", (PyObject *)cache, bytes,
-                                         extended, (Py_ssize_t)extended_size);
-  Py_DECREF(bytes);
+  PyObject *forms = PyObject_GetAttrString((PyObject *)cache, "_forms");
+  PyObject *bytes = forms ? bytes_of(data, size) : NULL;
+  PyObject *pair = bytes ? PyObject_CallMethod(forms, "read", "Oy#", bytes, extended,
+                                               (Py_ssize_t)extended_size)
+                         : NULL;
+  Py_XDECREF(bytes);
+  Py_XDECREF(forms);
   if (!pair || pair == Py_None) {
     Py_XDECREF(pair);
     return NULL;

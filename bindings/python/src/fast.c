@@ -153,13 +153,14 @@ static PyObject *fast_pin(fast *self, PyObject *const *arguments, Py_ssize_t cou
 
 /* ------------------------------------------------------------------ writes */
 
-/* 1: stored; 0: not of a common kind; -1: an exception. */
+/* 1: stored; 0: the key is not of a common kind; -1: an exception. */
 static int put(fast *self, PyObject *name, PyObject *object) {
   key key;
   value value;
   hutch_status status;
   if (!is_attached(self)) return -1;
-  if (!key_of(name, &key) || !value_of(object, self->is_natural, &value)) return 0;
+  if (!key_of(name, &key)) return 0;
+  if (!value_of(self, object, &value)) return -1;
   if (self->is_in_memory && value.size <= LONG_PUT) {
     status = hutch.put(self->cache, key.data, key.size, value.data, value.size, value.options,
                        NULL);
@@ -269,7 +270,7 @@ PyMethodDef fast_methods[] = {
     {"_open", HUTCH_METHOD(fast_open), METH_METHOD | METH_FASTCALL | METH_KEYWORDS,
      "Open a directory, or with None a cache in memory. settings: numbers of hutch_options by\n"
      "their names, or None. False: the opening has failed, or is of a cache with other options,\n"
-     "and was undone."},
+     "and was undone; or this interpreter cannot have a clock or a codec."},
     {"_handle", HUTCH_METHOD(fast_handle), METH_NOARGS,
      "The handle, as a number. The object keeps it valid."},
     {"_close", HUTCH_METHOD(fast_close), METH_NOARGS,

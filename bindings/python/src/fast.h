@@ -5,13 +5,15 @@
  *   life.c      the beginning and the end of a Fast
  *   module.c    the module and its state
  *   memoize.c   the type Memoized: a call of a memoized function
+ *   hooks.c     a clock and a codec in Python
  *   pin.c       the type Pinned: a value without a copy
  *   objects.c   Python objects in a cache's memory, by reference
  *   codec.c     keys and values of the common kinds, as bytes and back
  *   json.c      values of JSON
  *
  * C takes the common kinds of keys, values and arguments. Every other call goes to the Python
- * function of SlowEntries of the same name, so that each rule of the package is in one place.
+ * function of SlowEntries of the same name, and every other value through the cache's Forms, so that
+ * each rule of the package is in one place.
  * One binary serves CPython 3.9 and newer: 3.9 also exports the functions used here that the
  * limited API has since 3.10.
  *
@@ -47,7 +49,6 @@ typedef struct state {
   PyObject *complete; /* (): imports these modules and calls set_up. NULL: the interpreter ended */
   PyObject *slow[SLOW];
   PyObject *check;  /* (status): raises the exception of a status below 0 */
-  PyObject *decode; /* (cache, bytes, extended): (the object,), or None: it cannot be read */
   PyObject *fast_type, *pinned_type;
 } state;
 
@@ -72,7 +73,7 @@ typedef struct fast {
   /* A put can neither touch a disk nor wait for a listener, so it keeps the GIL. Once false, it
      stays false. */
   bool is_in_memory;
-  bool is_natural; /* there is no serializer */
+  bool is_natural; /* there is no serializer: C reads and writes values of JSON */
 } fast;
 
 struct key;
@@ -100,6 +101,10 @@ PyObject *fast_handle(fast *self, PyObject *unused);
 PyObject *fast_close(fast *self, PyObject *unused);
 PyObject *fast_let_go(fast *self, PyObject *unused);
 void fast_dealloc(fast *self);
+
+/* Sets a clock and a codec, which life.c gets as arguments of _open; None: none. False: an exception.
+   Neither is released then. */
+bool set_hooks(hutch_options *options, PyObject *clock, PyObject *codec);
 
 /* The object under a key; NULL without an exception: no entry. */
 PyObject *read_object(fast *self, const struct key *key);
@@ -151,21 +156,21 @@ typedef struct value {
   const char *data;
   size_t size;
   const hutch_put_options *options;
-  PyObject *owned; /* NULL, or the owner of the bytes: a new reference */
-  text text;       /* the bytes, if C has written them */
+  PyObject *owned;       /* NULL, or the owner of the bytes: a new reference */
+  text text;             /* the bytes, if C has written them */
+  hutch_put_options own; /* the options, if Python has chosen them */
 } value;
 
 extern const hutch_put_options int_options;
 
-/* False: not of a common kind; no exception is set. True: value_end ends the value. */
-bool value_of(PyObject *object, bool is_natural, value *value);
+/* False: an exception. True: value_end ends the value. */
+bool value_of(const fast *cache, PyObject *object, value *value);
 void value_end(value *value);
 
 /* Whether the package has written the value, as another kind than bytes. */
 bool is_encoded(const char *extended, size_t extended_size);
 
-/* The object that was put. decode: decodes the kinds that C does not, for a cache. NULL without
-   an exception: the value cannot be read. */
+/* The object that was put. NULL without an exception: the value cannot be read. */
 PyObject *object_of(const fast *cache, const char *data, size_t size, const char *extended,
                     size_t extended_size);
 

@@ -92,8 +92,10 @@ static bool set_options(hutch_options *options, PyObject *settings) {
 
 PyObject *fast_open(fast *self, PyTypeObject *type, PyObject *const *arguments, Py_ssize_t count,
                     PyObject *names) {
-  if (count != 2 || names) {
-    PyErr_SetString(PyExc_TypeError, "_open(path, settings)");
+  int is_natural = count == 5 && !names ? PyObject_IsTrue(arguments[4]) : -1;
+  if (is_natural < 0) {
+    if (!PyErr_Occurred())
+      PyErr_SetString(PyExc_TypeError, "_open(path, settings, clock, codec, is_natural)");
     return NULL;
   }
   const char *path = NULL;
@@ -101,6 +103,11 @@ PyObject *fast_open(fast *self, PyTypeObject *type, PyObject *const *arguments, 
   hutch_options options = {.struct_size = sizeof options};
   if (arguments[1] != Py_None && !set_options(&options, arguments[1])) return NULL;
   if (!may_begin(self, type)) return NULL;
+  if (arguments[2] != Py_None || arguments[3] != Py_None) {
+    /* C calls them by PyGILState_Ensure, which knows the main interpreter only. */
+    if (PyInterpreterState_GetID(PyInterpreterState_Get()) != 0) Py_RETURN_FALSE;
+    if (!set_hooks(&options, arguments[2], arguments[3])) return NULL;
+  }
   hutch_cache *cache = NULL;
   hutch_status status;
   Py_BEGIN_ALLOW_THREADS
@@ -108,7 +115,7 @@ PyObject *fast_open(fast *self, PyTypeObject *type, PyObject *const *arguments, 
   if (status != HUTCH_OK) (void)hutch.close(cache);
   Py_END_ALLOW_THREADS
   if (status != HUTCH_OK) Py_RETURN_FALSE;
-  begin(self, type, cache, !path, true, true);
+  begin(self, type, cache, !path, is_natural, true);
   self->is_open = true;
   Py_RETURN_TRUE;
 }

@@ -61,11 +61,11 @@ void log_line(void *context, const hutch_log_record *record) {
   PyGILState_Release(gil);
 }
 
-/* set_up(SlowEntries, check, decode): the functions for calls of other kinds. */
+/* set_up(SlowEntries, check): the functions for calls of other kinds. */
 static PyObject *module_set_up(PyObject *module, PyObject *arguments) {
   state *state = state_of(module);
-  PyObject *kind, *check, *decode;
-  if (!PyArg_ParseTuple(arguments, "OOO", &kind, &check, &decode)) return NULL;
+  PyObject *kind, *check;
+  if (!PyArg_ParseTuple(arguments, "OO", &kind, &check)) return NULL;
   for (int i = 0; i < SLOW; i++) {
     PyObject *function = PyObject_GetAttrString(kind, slow_names[i]);
     if (!function) return NULL;
@@ -75,9 +75,6 @@ static PyObject *module_set_up(PyObject *module, PyObject *arguments) {
   Py_INCREF(check);
   Py_XDECREF(state->check);
   state->check = check;
-  Py_INCREF(decode);
-  Py_XDECREF(state->decode);
-  state->decode = decode;
   Py_RETURN_NONE;
 }
 
@@ -135,7 +132,6 @@ static int module_traverse(PyObject *module, visitproc visit, void *arg) {
   Py_VISIT(state->check);
   Py_VISIT(state->fast_type);
   Py_VISIT(state->pinned_type);
-  Py_VISIT(state->decode);
   return 0;
 }
 
@@ -147,7 +143,6 @@ static int module_clear(PyObject *module) {
   Py_CLEAR(state->check);
   Py_CLEAR(state->fast_type);
   Py_CLEAR(state->pinned_type);
-  Py_CLEAR(state->decode);
   return 0;
 }
 
