@@ -53,6 +53,25 @@ class _Use:
             self.cache._end_use()
 
 
+class _Holding:
+    """The writer lock, held by a block. A generator as the block's manager would take longer."""
+
+    __slots__ = ("_store", "_timeout")
+
+    def __init__(self, store: Store, timeout: float | None) -> None:
+        self._store = store
+        self._timeout = timeout
+
+    def __enter__(self) -> Store:
+        store = self._store
+        if store.lock.acquire(self._timeout) == 1:
+            store.begin()
+        return store
+
+    def __exit__(self, *_: object) -> None:
+        self._store.lock.release()
+
+
 _caches: weakref.WeakSet[Base] = weakref.WeakSet()
 
 
@@ -215,17 +234,9 @@ class Base:
                 store.undo = None
                 self._remove_files(store)
 
-    @contextmanager
-    def _transact(self, retry: bool = False) -> Iterator[Store]:
-        """Hold the writer lock."""
-        store = self._open()
-        depth = store.lock.acquire(None if retry else self._timeout)
-        try:
-            if depth == 1:
-                store.begin()
-            yield store
-        finally:
-            store.lock.release()
+    def _transact(self, retry: bool = False) -> _Holding:
+        """A block that holds the writer lock; Timeout: as in transact."""
+        return _Holding(self._open(), None if retry else self._timeout)
 
     def _take_back(self, store: Store) -> None:
         undo, store.undo = store.undo or {}, None

@@ -109,7 +109,9 @@ class Entries(Base):
             store.state.set_moved(True)
         if is_long(name):
             record = record._replace(long_key=long_key(*own))
-        self._write(store, name, record._replace(place=place), old)
+        if record.place != place:
+            record = record._replace(place=place)
+        self._write(store, name, record, old)
 
     def _widen(self, store: Store, name: HutchKey) -> None:
         """Let a queue know of a key of its kind, that is about to be stored. Needs the lock."""

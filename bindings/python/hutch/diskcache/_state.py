@@ -92,9 +92,9 @@ class State:
 
     def add(self, count: int, total: int, others: int) -> None:
         """Add to, or subtract from, the entries, bytes and other keys. Needs the lock."""
-        self._write(_OTHERS, max(0, self._read(_OTHERS) + others))
-        self._write(_COUNT, max(0, self._read(_COUNT) + count))
-        self._write(_BYTES, max(0, self._read(_BYTES) + total))
+        for offset, more in (_OTHERS, others), (_COUNT, count), (_BYTES, total):
+            if more:
+                self._write(offset, max(0, self._read(offset) + more))
 
     def set_total(self, count: int, total: int, others: int) -> None:
         """Needs the lock."""

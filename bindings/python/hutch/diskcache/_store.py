@@ -132,7 +132,11 @@ class Store:
         data, extended = record.encode()
         if self.undo is not None:
             self.undo.setdefault(key, old)
-        self.entries.set(key, (data, extended), lasts, tag=stored_tag(record.tag))
+        tag = stored_tag(record.tag)
+        if lasts is None and tag is None:
+            self.entries[key] = data, extended  # The accelerator's own call.
+        else:
+            self.entries.set(key, (data, extended), lasts, tag=tag)
         more = charge(key, len(data), record.size) - _charge_of(key, old)
         if old is None:
             self.state.add(1, more, _is_other(key))
