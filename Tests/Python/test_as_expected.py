@@ -201,3 +201,30 @@ def test_the_awaitable_form_of_every_call(directory):
 
 def test_asyncio_is_imported_when_it_is_used():
     run("import sys, hutch; hutch.Cache()['a'] = 1; assert 'asyncio' not in sys.modules")
+
+
+@pytest.mark.parametrize(
+    "words, options",
+    [
+        ("workers: a whole number is needed, not 'a'", {"workers": "a"}),
+        ("low_water: -1 is not between 0 and 2**32 - 1", {"low_water": -1}),
+        ("inline_threshold: a size is a number of bytes", {"inline_threshold": "k"}),
+        ("close_deadline: a duration is a number of seconds", {"close_deadline": b""}),
+        ("time_to_live: a duration cannot be -1 seconds", {"time_to_live": -1}),
+        ("disk.cost: a size is a number of bytes", {"disk": "many"}),
+        ("memory.count: a limit of 0", {"memory": hutch.TierLimits(count=0)}),
+        ("expire: a duration is a number of seconds or a timedelta, not an object",
+         {"expire": object()}),
+        ("idle: a duration cannot be nan seconds", {"idle": float("nan")}),
+        ("cost: a whole number is needed, not 1.5", {"cost": 1.5}),
+        ("suffix: expected str, bytes or os.PathLike object, not int", {"suffix": 3}),
+        ("tag: a key must be a str, bytes, int", {"tag": []}),
+    ],
+)
+def test_an_error_names_the_argument(words, options):
+    with pytest.raises((TypeError, ValueError)) as told:
+        if set(options) <= {"expire", "idle", "cost", "suffix", "tag"}:
+            hutch.Cache().set("key", "value", **options)
+        else:
+            hutch.Cache(**options)
+    assert str(told.value).startswith(words)

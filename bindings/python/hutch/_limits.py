@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ._units import limit_duration, limit_size, seconds_of_limit, size_of_limit
+from ._units import limit_duration, limit_size, named, seconds_of_limit, size_of_limit
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -117,5 +117,7 @@ def numbers_of(what: str, given: Limits) -> dict[str, int]:
     if limits["min_free"] == 0:
         limits["min_free"] = float("inf")
     return {
-        name: _FIELDS[name][0](limit) for name, limit in limits.items() if limit is not None
+        name: named(f"{what}.{name}", _FIELDS[name][0], limit)
+        for name, limit in limits.items()
+        if limit is not None
     }

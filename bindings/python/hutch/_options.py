@@ -8,7 +8,7 @@ from . import _structs
 from ._paths import path_bytes
 from ._settings import WRITE_POLICIES, choice
 from ._tags import tag_to_bytes
-from ._units import own_duration, uint64
+from ._units import named, nanoseconds, uint64
 
 if TYPE_CHECKING:
     from ._codec import Key
@@ -31,19 +31,21 @@ def put_options(
     if own.count(None) == len(own):
         return None
     options = _structs.PutOptions()
-    options.time_to_live = own_duration(expire)
-    options.time_to_idle = own_duration(idle)
+    if expire is not None:
+        options.time_to_live = named("expire", nanoseconds, expire)
+    if idle is not None:
+        options.time_to_idle = named("idle", nanoseconds, idle)
     if cost is not None:
-        options.cost = uint64(cost)
+        options.cost = named("cost", uint64, cost)
     if extended is not None:
         options.extended = extended
         options.extended_size = len(extended)
     if suffix is not None:
-        options.suffix = path_bytes(suffix)
+        options.suffix = named("suffix", path_bytes, suffix)
     if write_policy is not None:
         options.write_policy = choice("write_policy", write_policy, WRITE_POLICIES)
     if tag is not None:
-        raw = tag_to_bytes(tag)
+        raw = named("tag", tag_to_bytes, tag)
         options.tag = raw
         options.tag_size = len(raw)
     return options

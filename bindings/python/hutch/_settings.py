@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ._limits import numbers_of
-from ._units import limit_duration, limit_size, nanoseconds, uint32, uint64
+from ._units import limit_duration, limit_size, named, nanoseconds, uint32, uint64
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -60,14 +60,14 @@ def settings_of(chosen: Mapping[str, Any]) -> dict[str, int]:
     settings["checksums"] = _CHECKSUMS[bool(chosen["checksums"])]
     for name, number in _NUMBERS.items():
         if chosen[name] is not None:
-            settings[name] = number(chosen[name])
+            settings[name] = named(name, number, chosen[name])
     settings["flags"] = sum(flag for name, flag in _FLAGS.items() if chosen[name])
     if settings.get("workers") == 0:
         settings["flags"] |= _NO_THREADS
     for tier in ("memory", "disk"):
         for name in ("time_to_live", "time_to_idle"):
             if chosen[name] is not None:
-                settings[f"{tier}.{name}"] = limit_duration(chosen[name])
+                settings[f"{tier}.{name}"] = named(name, limit_duration, chosen[name])
         if chosen[tier] is not None:
             for name, limit in numbers_of(tier, chosen[tier]).items():
                 settings[f"{tier}.{name}"] = limit

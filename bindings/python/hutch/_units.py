@@ -9,9 +9,11 @@ from _operator import index
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from datetime import timedelta
-    from typing import Any, Union
+    from typing import Any, TypeVar, Union
 
+    T = TypeVar("T")
     Seconds = Union[float, timedelta]
     """A duration: a number of seconds, or a timedelta."""
 
@@ -131,12 +133,31 @@ def _size_in_words(text: str) -> int:
 
 
 def _told(value: object) -> str:
-    return f"{value!r}" if isinstance(value, (str, float)) else f"a {type(value).__name__}"
+    """The value, if it is short, or its type."""
+    if isinstance(value, (str, float)):
+        return f"{value!r}"
+    kind = type(value).__name__
+    return f"{'an' if kind[0] in 'aeiouAEIOU' else 'a'} {kind}"
+
+
+def named(name: str, unit: Callable[[Any], T], value: Any) -> T:
+    """An argument in the library's units; the words of its error begin with its name."""
+    try:
+        return unit(value)
+    except (TypeError, ValueError) as error:
+        raise type(error)(f"{name}: {error}") from None
+
+
+def _whole(number: int) -> int:
+    try:
+        return index(number)
+    except TypeError:
+        raise TypeError(f"a whole number is needed, not {_told(number)}") from None
 
 
 def uint64(number: int) -> int:
     """The number, if it fits; ctypes would wrap it silently."""
-    number = index(number)
+    number = _whole(number)
     if not 0 <= number < 2**64:
         raise ValueError(f"{number} is not between 0 and 2**64 - 1")
     return number
@@ -144,7 +165,7 @@ def uint64(number: int) -> int:
 
 def uint32(number: int) -> int:
     """Like uint64, for 32 bits."""
-    number = index(number)
+    number = _whole(number)
     if not 0 <= number < 2**32:
         raise ValueError(f"{number} is not between 0 and 2**32 - 1")
     return number
