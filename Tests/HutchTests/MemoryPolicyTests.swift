@@ -344,7 +344,7 @@ import Testing
           let context: Comment = "\(1 << bits) shards, capacity \(capacity), costs \(costLimit)"
           // What was there may be right enough for this one.
           #expect(!tuning.isOff(capacity, costLimit, isFilling: isFilling), context)
-          let all = tuning.bytes + Adaptive.size << Int(bits)
+          let all = tuning.bytes + Policy.size << Int(bits)
           let perEntry = 32 - MemoryLayout<Links>.size
           #expect(all <= 128 << 10 + perEntry * tuning.capacity, context)
           if costLimit != 0 || tuning.capacity <= 512 {

@@ -19,9 +19,7 @@ import Synchronization
 /// and sketches; and 8 of ghosts. Beyond that at most 128 KiB in all: the sketch of a small tier,
 /// its shadows and what each shard has, so where there are very many shards the shadows are
 /// smaller (Contest.swift, Selector.swift).
-struct Adaptive: EvictionPolicy, ~Copyable {
-  typealias Node = Links
-
+struct Adaptive: ~Copyable {
   private var queue = SegmentedQueue()
   private var ghosts: Ghosts
   private let position: ShardPosition
@@ -31,6 +29,7 @@ struct Adaptive: EvictionPolicy, ~Copyable {
   private var calls = 0
   /// The sample's bits, and what hits are compared with: all bits while the credit is used up.
   private var sampled = UInt64.max
+  /// A hit on a key whose hash has none of these bits is told by `sample`.
   private(set) var sampleMask = UInt64.max
   /// How many sampled hits the shadows are still told of. Where nearly everything hits there is
   /// nothing to choose, and a hit in a small cache costs no more than in a large one.
@@ -43,12 +42,6 @@ struct Adaptive: EvictionPolicy, ~Copyable {
   private var lastClass: UInt32 = 0
   private var changes = 0
   private static var manyChanges: Int { 4 }
-
-  /// The size of a shard: this, and the rounding of its ghosts.
-  static var size: Int { MemoryLayout<Adaptive>.size + 64 }
-
-  static var seesHits: Bool { false }
-  static var samples: Bool { true }
 
   init(_ position: ShardPosition, _ common: Selector) {
     ThreadState.assertLock()
@@ -65,7 +58,7 @@ struct Adaptive: EvictionPolicy, ~Copyable {
   private static var small: UInt64 { 8192 }
 
   /// The capacity is looked at once in 64 new entries.
-  var wantsCapacity: Bool { calls & 63 == 0 }
+  private var wantsCapacity: Bool { calls & 63 == 0 }
 
   private mutating func consider(_ tier: TierCapacity, count: Int) {
     hasCosts = tier.costLimit != .max
@@ -115,10 +108,10 @@ struct Adaptive: EvictionPolicy, ~Copyable {
 
   @_optimize(speed)
   mutating func prepare(
-    _ hash: UInt64, isFull: Bool, charge: UInt64, capacity: TierCapacity,
-    _ entries: borrowing Entries<Links>
+    _ hash: UInt64, charge: UInt64, _ budget: borrowing Budget, _ entries: borrowing Entries
   ) {
-    if wantsCapacity { consider(capacity, count: entries.count) }
+    let isFull = !budget.hasRoom(cost: charge, count: 1)
+    if wantsCapacity { consider(budget.capacity, count: entries.count) }
     calls &+= 1
     if selector.generation.load(ordering: .relaxed) != generation { follow() }
     let costClass = costClass(charge)
@@ -146,37 +139,33 @@ struct Adaptive: EvictionPolicy, ~Copyable {
     UInt32(truncatingIfNeeded: hash >> 32) & ~1
   }
 
-  func uses(_ slot: Slot, _ word: Word, _ entries: borrowing Entries<Links>) -> UInt64 {
+  func uses(_ slot: Slot, _ word: Word, _ entries: borrowing Entries) -> UInt64 {
     tuning.sketch.estimate(entries.key(slot)) + word.uses
   }
 
   @_optimize(speed)
-  mutating func admit(_ slot: Slot, _ word: Word, _ entries: borrowing Entries<Links>) {
-    queue.admit(
-      slot, costClass: costClass(MemoryTier.charge(of: word.block)), tuning.mode, tuning.sketch,
-      entries)
+  mutating func admit(_ slot: Slot, charge: UInt64, _ entries: borrowing Entries) {
+    queue.admit(slot, costClass: costClass(charge), tuning.mode, tuning.sketch, entries)
   }
 
-  mutating func change(_ slot: Slot, charge: UInt64, _ entries: borrowing Entries<Links>) {
+  mutating func change(_ slot: Slot, charge: UInt64, _ entries: borrowing Entries) {
     let costClass = costClass(charge)
     if costClass == entries.links(slot).pointee.costClass { return }
     queue.change(slot, costClass: costClass, isMain: entries.isMain(slot), entries)
   }
 
-  mutating func adopt(
-    _ slot: Slot, _ word: Word, _ node: Links, _ entries: borrowing Entries<Links>
-  ) {
-    entries.links(slot).pointee.tag(costClass: node.costClass, level: node.level)
+  mutating func adopt(_ slot: Slot, _ links: Links, _ entries: borrowing Entries) {
+    entries.links(slot).pointee.tag(costClass: links.costClass, level: links.level)
     queue.adopt(slot, isMain: entries.isMain(slot), entries)
   }
 
   @_optimize(speed)
-  mutating func forget(_ slot: Slot, _ word: Word, _ entries: borrowing Entries<Links>) {
+  mutating func forget(_ slot: Slot, _ entries: borrowing Entries) {
     queue.forget(slot, isMain: entries.isMain(slot), entries)
   }
 
   @_optimize(speed)
-  mutating func victim(sparing spared: Slot, _ entries: borrowing Entries<Links>) -> Slot? {
+  mutating func victim(sparing spared: Slot, _ entries: borrowing Entries) -> Slot? {
     let victim = queue.victim(tuning.mode, sparing: spared, tuning.sketch, &ghosts, entries)
     if let victim { entries.lookAhead(from: victim) }
     return victim
@@ -189,17 +178,17 @@ struct Adaptive: EvictionPolicy, ~Copyable {
     tuning.sketch.prefetch(position.key(local))
   }
 
-  func forEach(_ entries: borrowing Entries<Links>, _ body: (Slot) -> Void) {
+  func forEach(_ entries: borrowing Entries, _ body: (Slot) -> Void) {
     queue.forEach(entries, body)
   }
 
-  func violation(_ entries: borrowing Entries<Links>) -> StaticString? {
+  func violation(_ entries: borrowing Entries) -> StaticString? {
     if queue.count != entries.count { return "the queues have not every entry once" }
     return queue.violation(entries) ?? selector.violation()
   }
 }
 
-extension Entries where Node: LinkedNode {
+extension Entries {
   /// The order of victims is known: the words of the next, and the slot of the one after, are
   /// asked for while there is time.
   @inline(__always)
@@ -212,7 +201,7 @@ extension Entries where Node: LinkedNode {
   }
 }
 
-extension Entries: QueueStore where Node: LinkedNode {
+extension Entries: QueueStore {
   @inline(__always) var counts: Bool { true }
   @inline(__always) func key(_ slot: Slot) -> UInt32 { position.key(ghost(slot)) }
   @inline(__always) func ghost(_ slot: Slot) -> UInt32 { slab[slot].pointee.hash & ~1 }

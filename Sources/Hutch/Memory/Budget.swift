@@ -104,8 +104,6 @@ struct TierCapacity {
   var costLimit: UInt64
 
   var entries: UInt64 { min(byCount, byCost) }
-
-  static var unknown: TierCapacity { TierCapacity(byCount: 0, byCost: 0, costLimit: 0) }
 }
 
 /// A number that one thread at a time writes, under its shard's lock, and any thread reads.

@@ -57,9 +57,6 @@ struct Departures: ~Copyable {
   }
 
   @inline(__always) var isEmpty: Bool { count == 0 }
-  /// True if no listener wants to know of a block that leaves.
-  @inline(__always)
-  var areUnwatched: Bool { watch._withUnsafeGuaranteedRef { !$0.isOn } }
   /// One place is kept for the block that a put replaces.
   @inline(__always) var isFull: Bool { room == 0 }
   @inline(__always) var room: Int { max(0, Departures.capacity - 1 - count) }

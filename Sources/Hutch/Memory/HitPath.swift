@@ -31,7 +31,7 @@ struct HitPath {
     /// The cache's, which the cache keeps.
     var clock: Unmanaged<Clock>?
     /// The tier's, which keeps this.
-    var tier: Unmanaged<ShardsOf<Adaptive>>?
+    var tier: Unmanaged<MemoryTier>?
   }
 
   private let line: UnsafeMutablePointer<Line>
@@ -82,7 +82,7 @@ struct HitPath {
   // MARK: opening and closing the path
 
   /// Before the first call. `isAll`: the tier is all of the cache.
-  func prepare(_ clock: Clock, _ tier: ShardsOf<Adaptive>, isAll: Bool) {
+  func prepare(_ clock: Clock, _ tier: MemoryTier, isAll: Bool) {
     line.pointee.isAll = isAll
     line.pointee.tier = .passUnretained(tier)
     line.pointee.clock = clock.isHosts ? nil : .passUnretained(clock)
@@ -112,8 +112,6 @@ struct HitPath {
 
   // MARK: a read
 
-  typealias HotShard = Shard<Adaptive>
-
   enum Outcome {
     case done
     /// Memory has no entry of the key, and no other tier is asked.
@@ -124,7 +122,7 @@ struct HitPath {
 
   /// A live entry without times. Its shard's lock is held.
   struct Hit {
-    fileprivate let shard: UnsafeMutablePointer<HotShard>
+    fileprivate let shard: UnsafeMutablePointer<Shard>
     fileprivate let place: Table.Place
     fileprivate let word: Word
     fileprivate let hash: UInt64
@@ -143,8 +141,8 @@ struct HitPath {
     fileprivate let way: Way
 
     @inline(__always)
-    fileprivate var shard: UnsafeMutablePointer<HotShard> {
-      (raw + ShardsOf<Adaptive>.lockSize).assumingMemoryBound(to: HotShard.self)
+    fileprivate var shard: UnsafeMutablePointer<Shard> {
+      (raw + MemoryTier.lockSize).assumingMemoryBound(to: Shard.self)
     }
     @inline(__always) fileprivate var localHash: UInt64 { way.local(hash) }
     @inline(__always) fileprivate func unlock() { LockInPlace(at: raw).unlock() }
@@ -171,7 +169,7 @@ struct HitPath {
     _ use: (Hit) -> Bool, search: (Spot) -> Outcome
   ) -> Outcome {
     let way = self.way
-    let raw = line.pointee.shards + way.shard(hash) &* ShardsOf<Adaptive>.stride
+    let raw = line.pointee.shards + way.shard(hash) &* MemoryTier.stride
     LockInPlace(at: raw).lock()
     let spot = Spot(raw: raw, hash: hash, way: way)
     var isAbsent = false
@@ -238,13 +236,13 @@ struct HitPath {
     let clock = shard.pointee.clock
     if _slowPath(hit.block.stamp != clock) { hit.block.stamp = clock }
     if hit.word.uses != Word.mostUses { hit.place.pointee.bits = hit.word.bits &+ 1 }
-    if _slowPath(hit.hash & shard.pointee.policy.sampleMask == 0) {
+    if _slowPath(hit.hash & shard.pointee.policy.adaptive.sampleMask == 0) {
       HitPath.sample(shard, hit.hash, hit.block)
     }
   }
 
   @inline(never)
-  private func readClock(_ shard: UnsafeMutablePointer<HotShard>) {
+  private func readClock(_ shard: UnsafeMutablePointer<Shard>) {
     line.pointee.clock.unsafelyUnwrapped._withUnsafeGuaranteedRef {
       shard.pointee.readClock($0.moment())
     }
@@ -252,9 +250,9 @@ struct HitPath {
 
   @inline(never)
   private static func sample(
-    _ shard: UnsafeMutablePointer<HotShard>, _ hash: UInt64, _ block: UnownedBlock
+    _ shard: UnsafeMutablePointer<Shard>, _ hash: UInt64, _ block: UnownedBlock
   ) {
-    shard.pointee.policy.sample(hash, charge: MemoryTier.charge(of: block))
+    shard.pointee.policy.adaptive.sample(hash, charge: MemoryTier.charge(of: block))
   }
 
   // MARK: the parts of an entry

@@ -29,8 +29,8 @@ extension MemoryTier {
     _ found: UnsafeMutableBufferPointer<FoundBlock>
   ) {
     for i in 0..<found.count { found[i].hash = hashAtOnce(keys[range.lowerBound &+ i]) }
-    shards.fetch(found)
-    let path = shards.front
+    fetch(found)
+    let path = front
     for i in 0..<found.count {
       let key = keys[range.lowerBound &+ i]
       if path.isOpen {

@@ -67,7 +67,7 @@ private final class Trim {
   private func remove(_ kind: TrimSpec.Kind, from rank: UInt64, toCost cost: UInt64 = 0) {
     var walk = TrimWalk()
     while !isStopped && !walk.isAtEnd && (cost == 0 || tier.cost > cost) {
-      removed += tier.shards.trim(&walk, kind, from: rank, downTo: cost, at: moment)
+      removed += tier.trim(&walk, kind, from: rank, downTo: cost, at: moment)
       pause()
     }
   }
@@ -84,7 +84,7 @@ private final class Trim {
     var walk = TrimWalk()
     var before = removed
     while !isStopped && removed < most && (tier.cost > cost || tier.count > count) {
-      removed += tier.shards.trim(&walk, cost: cost, count: count, at: moment)
+      removed += tier.trim(&walk, cost: cost, count: count, at: moment)
       pause()
       if walk.isAtEnd {
         // Others have reserved what is above, and hold no entries for it yet.
@@ -118,7 +118,7 @@ private final class Trim {
     while true {
       var walk = TrimWalk()
       while !walk.isAtEnd {
-        tier.shards.survey(&walk, spec.kind, at: moment, survey)
+        tier.survey(&walk, spec.kind, at: moment, survey)
         pause()
         if isStopped { return nil }
       }

@@ -1,4 +1,5 @@
 import CSystem
+import Synchronization
 
 /// The memory tier: entries in memory, within limits, by key.
 ///
@@ -9,7 +10,7 @@ import CSystem
 /// CONCURRENCY. Keys are spread over shards by hash, each with a lock of its own that protects
 /// its table, slab and policy. No thread ever holds two of these locks, and none while it frees
 /// a block, calls out or waits: blocks that leave go into `Departures`, which are given up when
-/// the lock is free. (A fork takes them all, in their order: Shards+Fork.swift.) Counters are
+/// the lock is free. (A fork takes them all, in their order: MemoryTier+Fork.swift.) Counters are
 /// written under the lock and read by any thread. The only lock that is taken under a shard's is
 /// the selector's (Selector.swift), which takes none.
 ///
@@ -29,9 +30,9 @@ import CSystem
 ///
 /// GROWTH. Tables grow by segments of at most 448 entries, slabs by chunks of 256 slots.
 ///
-/// EVICTION. Policies stand behind a protocol, one instance a shard: exact lru, lfu and fifo,
-/// and the adaptive default (Adaptive.swift), whose shards follow one selector. A hit raises a
-/// count of two bits in the word.
+/// EVICTION. One instance of the policy a shard (Policy.swift): exact lru, lfu and fifo, or the
+/// adaptive default (Adaptive.swift), whose shards follow one selector. A hit raises a count of two
+/// bits in the word.
 ///
 /// COST. The list policies do not look at it. The default weighs age and frequency against cost
 /// where costs differ and the cost limit is the one that is reached: it keeps lists by powers of
@@ -48,8 +49,244 @@ import CSystem
 /// Directory of segments: extendible hashing (see Table.swift). Slots addressed by index, and
 /// values dropped off-lock: quick_cache. The segmented queue: 2Q, S3-FIFO, W-TinyLFU.
 final class MemoryTier {
-  let shards: any MemoryShards
+  /// The hash of keys, with the store's secrets if there is a store.
+  let keyed: KeyedHash
+  /// Called for each block that is evicted, expires or is cleared, with the time of its last
+  /// access, before the tier gives up its reference and with no lock held. To be set before
+  /// the first put.
+  var onDeparture: ((UnownedBlock, DepartureCause, Int64) -> Void)?
+  /// Tells of blocks as they leave, replaced ones included, under the locks of the tier.
+  let watch = DepartureWatch()
+  /// The facts that every call, and the short path of hits, begins with (HitPath.swift).
+  let front: HitPath
+  let budget: Budget
+  /// The tier's reference.
+  let held: HeldCounts
+  let versions: Versions
+  /// Made when the tier is divided, before `front` says so, and not changed after that.
+  var recent = RecentKeys()
+  /// The count at which the number of shards is considered.
+  let divideAt = Atomic<UInt64>(MemoryTier.oneShard + 1)
+  /// Where `maintain` goes on: shard << 32 | chunk. Two at once do the same work twice.
+  let sweep = Atomic<UInt64>(0)
+  let common: CommonPolicy
+  /// Per shard a cache line with its lock, then its state.
+  private let memory: UnsafeMutableRawPointer
+  let mostBits: UInt64
 
+  /// `versions`: for blocks that come without one, drawn under the lock of their shard, so that
+  /// of two puts at once the newer version wins. `cores`: of the machine, if not given.
+  init(
+    limits: TierLimits, policy: MemoryPolicy, hash: KeyedHash, versions: Versions,
+    coherence: CoherenceCounters? = nil, cores: Int = sysconf(Int32(_SC_NPROCESSORS_ONLN))
+  ) throws(Failure) {
+    let bits = ShardPosition.bits(ofCores: cores)
+    keyed = hash
+    self.versions = versions
+    common = try CommonPolicy(policy, shardBits: bits)
+    budget = try Budget(limits)
+    held = try HeldCounts()
+    mostBits = UInt64(bits)
+    memory = try Allocation.lines((MemoryTier.stride / 64) << Int(bits))
+    front = try HitPath(hash, shards: memory)
+    lock(0).initialize()
+    lock(0).lock()
+    makeShard(0, of: 0, ages: limits.ages)
+    lock(0).unlock()
+    front.coherence = coherence
+  }
+
+  deinit {
+    for i in 0..<shardCount {
+      shard(i).pointee.entries.table.forEach { $0.block.release() }
+      shard(i).deinitialize(count: 1)
+    }
+    held.release()
+    front.deallocate()
+    recent.deallocate()
+    free(memory)
+  }
+
+  @inline(__always)
+  func hash(_ key: Bytes) -> UInt64 { keyed.entry(key) }
+  /// The same, inlined.
+  @inline(__always)
+  func hashAtOnce(_ key: Bytes) -> UInt64 {
+    keyed.entry(key.baseAddress.unsafelyUnwrapped, key.count)
+  }
+  /// With this hash every call is about host objects, which have keys of their own.
+  func hash(ofObject key: Bytes) -> UInt64 { keyed.object(key) }
+
+  func hits(isMemory: Bool) -> HitPath { isMemory ? front : front.closed }
+
+  /// Before the first call. `isAll`: the cache has no other tier.
+  func prepareHits(_ clock: Clock, isAll: Bool) {
+    if common.isAdaptive { front.prepare(clock, self, isAll: isAll) }
+    openHits()
+  }
+
+  /// Hits go their short way in this process.
+  func openHits() { front.open() }
+
+  /// Where processes share a directory; no read finds an entry that is stale by it.
+  @inline(__always)
+  var coherence: CoherenceCounters? { front.coherence }
+
+  /// From here on processes share what is below; with every lock of the tier held.
+  func share(_ coherence: CoherenceCounters?) { front.coherence = coherence }
+
+  // MARK: shards
+
+  /// The bytes that a shard's lock takes of its first line.
+  static var lockSize: Int { 64 }
+  static var stride: Int { (lockSize + MemoryLayout<Shard>.size + 63) & ~63 }
+
+  @inline(__always)
+  func lock(_ index: Int) -> LockInPlace {
+    LockInPlace(at: memory + index &* MemoryTier.stride)
+  }
+
+  @inline(__always)
+  func shard(_ index: Int) -> UnsafeMutablePointer<Shard> {
+    (memory + (index &* MemoryTier.stride &+ MemoryTier.lockSize))
+      .assumingMemoryBound(to: Shard.self)
+  }
+
+  static func position(_ index: Int, of bits: UInt64) -> ShardPosition {
+    ShardPosition(index: UInt32(index), bits: UInt32(bits))
+  }
+
+  /// With the lock of shard 0 held: a policy takes the selector's lock.
+  func makeShard(_ index: Int, of bits: UInt64, ages: Ages) {
+    if index > 0 { lock(index).initialize() }
+    (memory + (index * MemoryTier.stride + MemoryTier.lockSize))
+      .bindMemory(to: Shard.self, capacity: 1)
+      .initialize(to: Shard(MemoryTier.position(index, of: bits), common, ages: ages))
+  }
+
+  /// log2 of the number of shards.
+  @inline(__always) var bits: UInt64 { front.way.bits }
+
+  var shardCount: Int { 1 << Int(bits) }
+
+  /// A shard whose lock is held, and the bits of a hash that the shard goes by.
+  struct Held {
+    let shard: UnsafeMutablePointer<Shard>
+    let lock: LockInPlace
+    let hash: UInt64
+  }
+
+  /// Takes the lock of the shard of a hash.
+  @inline(__always)
+  func hold(_ hash: UInt64) -> Held {
+    let way = front.way
+    let index = way.shard(hash)
+    let lock = lock(index)
+    lock.lock()
+    // Shard 0 may have been divided while we waited for it.
+    if _slowPath(way != front.way) {
+      lock.unlock()
+      return holdDivided(hash)
+    }
+    return Held(shard: shard(index), lock: lock, hash: way.local(hash))
+  }
+
+  @inline(never)
+  private func holdDivided(_ hash: UInt64) -> Held {
+    let way = front.way
+    let index = way.shard(hash)
+    lock(index).lock()
+    return Held(shard: shard(index), lock: lock(index), hash: way.local(hash))
+  }
+
+  /// Runs `body` with the shard of a hash, its lock held.
+  @inline(__always)
+  func with<R: ~Copyable, E: Error>(
+    _ hash: UInt64, _ body: (inout Shard, UInt64) throws(E) -> R
+  ) throws(E) -> R {
+    let held = hold(hash)
+    defer { held.lock.unlock() }
+    return try body(&held.shard.pointee, held.hash)
+  }
+
+  @inline(__always)
+  func with<R: ~Copyable>(
+    index: Int, _ body: (inout Shard) -> R
+  ) -> R {
+    let lock = lock(index)
+    lock.lock()
+    defer { lock.unlock() }
+    return body(&shard(index).pointee)
+  }
+
+  /// Releases the blocks that have left. No lock is held.
+  func deliver(_ departures: inout Departures) {
+    if departures.isEmpty { return }
+    departures.deliver(held) { block, cause, accessed in
+      if cause != .replaced, let onDeparture { onDeparture(block, cause, accessed) }
+    }
+  }
+
+  func makeDepartures() -> Departures {
+    Departures(wantsTimes: onDeparture != nil, watch: .passUnretained(watch))
+  }
+
+  // MARK: numbers
+
+  /// Entries, those included that have expired and are not yet reclaimed.
+  var count: UInt64 { budget.count }
+  var cost: UInt64 { budget.cost }
+
+  private func sum(_ part: (borrowing Shard) -> UInt64) -> UInt64 {
+    var sum: UInt64 = 0
+    for i in 0..<shardCount { sum &+= part(shard(i).pointee) }
+    return sum
+  }
+
+  /// Entries that the disk tier has not.
+  var unbackedCount: UInt64 { sum { $0.unbacked.value } }
+  /// Whether `maintain` can have anything to do, now or later.
+  var hasExpiring: Bool { sum { $0.timed.value } > 0 }
+  /// The tier refuses an entry with a larger charge.
+  var largestCharge: UInt64 { budget.largestCharge }
+
+  var stats: TierStats {
+    var stats = TierStats()
+    stats.count = count
+    stats.cost = cost
+    stats.hits = sum { $0.hits.value }
+    stats.misses = sum { $0.misses.value }
+    stats.puts = sum { $0.puts.value }
+    stats.removals = sum { $0.removals.value }
+    stats.evictions = sum { $0.evictions.value }
+    stats.expirations = sum { $0.expirations.value }
+    stats.refusals = sum { $0.refusals.value }
+    stats.replacements = sum { $0.replacements.value }
+    stats.trims = sum { $0.trims.value }
+    stats.heldCount = held.count
+    stats.heldBytes = held.bytes
+    return stats
+  }
+
+  /// The invariant that does not hold, or nil; for tests, while no thread writes.
+  func violation() -> StaticString? {
+    var cost: UInt64 = 0
+    var count: UInt64 = 0
+    for i in 0..<shardCount {
+      let found = with(index: i) { shard -> StaticString? in
+        cost &+= shard.cost.value
+        count += shard.count.value
+        return shard.violation()
+      }
+      if let found { return found }
+    }
+    if cost != budget.cost { return "the budget's cost is wrong" }
+    if count != budget.count { return "the budget's count is wrong" }
+    return budget.isWithinLimits ? nil : "above the limits"
+  }
+}
+
+extension MemoryTier {
   /// The cost of a plain entry beyond its key, value and extended data: the block's header and
   /// malloc's, the word, the slot, the rounding of each, and what the policy remembers. Of a
   /// million plain entries it was 68 to 72 bytes of resident memory, and 78 to 82 with the adaptive
@@ -80,248 +317,6 @@ final class MemoryTier {
     let size = key.count &+ value.count &+ extended.count &+ header
     return overhead &+ UInt64(bitPattern: Int64(size))
   }
-
-  /// `versions`: for blocks that come without one, drawn under the lock of their shard, so that
-  /// of two puts at once the newer version wins. `cores`: of the machine, if not given.
-  init(
-    limits: TierLimits, policy: MemoryPolicy, hash: KeyedHash, versions: Versions,
-    coherence: CoherenceCounters? = nil, cores: Int = sysconf(Int32(_SC_NPROCESSORS_ONLN))
-  ) throws(Failure) {
-    let bits = ShardPosition.bits(ofCores: cores)
-    let order: ListPolicy.Order? =
-      switch policy {
-      case .lru: .used
-      case .lfu: .count
-      case .fifo: .stored
-      case .adaptive: nil
-      }
-    if let order {
-      shards = try ShardsOf<ListPolicy>(
-        ListPolicy.Rule(order), limits: limits, hash: hash, versions: versions, mostBits: bits)
-      adaptive = nil
-    } else {
-      let made = try ShardsOf<Adaptive>(
-        Selector(shardBits: bits), limits: limits, hash: hash, versions: versions, mostBits: bits)
-      shards = made
-      adaptive = made
-    }
-    keyed = hash
-    shards.coherence = coherence
-  }
-
-  /// The hash of keys, with the store's secrets if there is a store.
-  let keyed: KeyedHash
-  /// The shards, if the policy is the one with short paths.
-  private let adaptive: ShardsOf<Adaptive>?
-
-  func hits(isMemory: Bool) -> HitPath { isMemory ? shards.front : shards.front.closed }
-
-  /// Before the first call. `isAll`: the cache has no other tier.
-  func prepareHits(_ clock: Clock, isAll: Bool) {
-    if let adaptive { adaptive.front.prepare(clock, adaptive, isAll: isAll) }
-    openHits()
-  }
-
-  /// Hits go their short way in this process.
-  func openHits() { shards.front.open() }
-
-  @inline(__always)
-  func hash(_ key: Bytes) -> UInt64 { keyed.entry(key) }
-  /// The same, inlined.
-  @inline(__always)
-  func hashAtOnce(_ key: Bytes) -> UInt64 {
-    keyed.entry(key.baseAddress.unsafelyUnwrapped, key.count)
-  }
-  /// With this hash every call is about host objects, which have keys of their own.
-  func hash(ofObject key: Bytes) -> UInt64 { keyed.object(key) }
-
-  /// Called for each block that is evicted, expires or is cleared, with the time of its last
-  /// access, before the tier gives up its reference and with no lock held. To be set before
-  /// the first put.
-  var onDeparture: ((UnownedBlock, DepartureCause, Int64) -> Void)? {
-    get { shards.onDeparture }
-    set { shards.onDeparture = newValue }
-  }
-
-  /// Tells of blocks as they leave, replaced ones included, under the locks of the tier.
-  var watch: DepartureWatch { shards.watch }
-
-  // MARK: reading
-
-  /// A reference to the entry's block; an access.
-  @inline(__always)
-  func get(_ key: Bytes, _ hash: UInt64, at: Moment) -> Block? { shards.get(key, hash, at: at) }
-
-  /// The part that is asked for, copied if it fits, else by reference; an access either way. A
-  /// miss is not counted if the caller means to come back.
-  @inline(__always)
-  func look(
-    _ key: Bytes, _ hash: UInt64, at: Moment, into buffer: UnsafeMutableRawBufferPointer,
-    _ part: Look.Part, countsMiss: Bool
-  ) -> Look {
-    shards.look(key, hash, at: at, into: buffer, part, countsMiss: countsMiss)
-  }
-
-  /// Whether there is an entry; no access.
-  @inline(__always)
-  func has(_ key: Bytes, _ hash: UInt64, at: Moment) -> Bool {
-    version(key, hash, at: at) != 0
-  }
-
-  /// The version of the entry, or 0 if there is none; no access.
-  @inline(__always)
-  func version(_ key: Bytes, _ hash: UInt64, at: Moment) -> UInt64 {
-    shards.version(key, hash, at: at)
-  }
-
-  /// As `get`, but no access.
-  func peek(_ key: Bytes, _ hash: UInt64, at: Moment) -> Block? {
-    shards.peek(key, hash, at: at)
-  }
-
-  /// Where processes share a directory, for a reader that has found nothing in it: as `peek`, but
-  /// an entry counts also while the commit is under way that ends it.
-  func peekDuringCommit(_ key: Bytes, _ hash: UInt64, at: Moment) -> Block? {
-    shards.peekDuringCommit(key, hash, at: at)
-  }
-
-  /// Of the entry that `peekDuringCommit` finds, the version and the mark at one moment: the end of
-  /// a commit may change the mark of a block that is in the tier.
-  func copyDuringCommit(
-    _ key: Bytes, _ hash: UInt64, at: Moment
-  ) -> (version: UInt64, mark: UInt32)? {
-    shards.copyDuringCommit(key, hash, at: at)
-  }
-
-  /// The entry's record with the time of its last access: exact for an entry with a time to
-  /// idle, else within minutes. No access.
-  func info(_ key: Bytes, _ hash: UInt64, at: Moment) -> Record? {
-    shards.info(key, hash, at: at)
-  }
-
-  /// When the entry was last read, if the disk tier has this version of it: reads of a newer one
-  /// keep no older row alive. No access.
-  func lastAccess(_ key: Bytes, _ hash: UInt64, at: Moment) -> Int64? {
-    shards.lastAccess(key, hash, at: at)
-  }
-
-  // MARK: writing
-
-  /// Stores the block if the condition holds, decided and done as one. When it returns the tier
-  /// is within its limits. An entry that is too large is not stored, and what it would have
-  /// replaced is removed. Fails with nothing changed but what had to go for it.
-  func put(
-    _ block: consuming Block, _ hash: UInt64, at: Moment, condition: WriteCondition = .always,
-    isBacked: Bool = false
-  ) throws(Failure) -> MemoryPutResult {
-    try shards.put(block, hash, at: at, condition, isBacked: isBacked)
-  }
-
-  /// Stores a value with no record but that it was written now, over whatever there is.
-  @inline(__always)
-  func put(
-    _ key: Bytes, _ value: Bytes, _ hash: UInt64, at: Moment
-  ) throws(Failure) -> MemoryPutResult {
-    try shards.put(key, value, hash, at: at)
-  }
-
-  /// Takes the entry out and returns its block; nil: none, or the condition does not hold.
-  func remove(
-    _ key: Bytes, _ hash: UInt64, at: Moment, condition: WriteCondition = .always
-  ) -> Block? {
-    shards.remove(key, hash, at: at, condition)
-  }
-
-  /// Where processes share a directory: see Shards+Coherence.swift.
-  func setMark(_ key: Bytes, _ hash: UInt64, committed version: UInt64, _ mark: UInt32) {
-    shards.setMark(key, hash, committed: version, mark)
-  }
-
-  /// Says whether the disk tier has this version of the entry too, or if not, with `isDirty`,
-  /// that it is owed it. False: memory has not this version.
-  @discardableResult
-  func setBacked(
-    _ key: Bytes, _ hash: UInt64, version: UInt64, _ isBacked: Bool, isDirty: Bool = false
-  ) -> Bool {
-    shards.setBacked(key, hash, version: version, isBacked, isDirty: isDirty)
-  }
-
-  /// Removes every entry up to this version, or every one of these that the disk tier has too.
-  func clear(upTo version: UInt64 = .max, keepingUnbacked: Bool = false, at: Moment) {
-    shards.clear(upTo: version, keepingUnbacked: keepingUnbacked, at: at)
-  }
-
-  /// The same of one entry.
-  func clear(
-    _ key: Bytes, _ hash: UInt64, upTo version: UInt64, backedUpTo backed: UInt64, at: Moment
-  ) {
-    shards.clear(key, hash, upTo: version, backedUpTo: backed, at: at)
-  }
-
-  /// Changes limits and ages in use. When the call returns the tier is within them. Calls must not
-  /// overlap.
-  func setLimits(_ limits: TierLimits, at: Moment) { shards.setLimits(limits, at: at) }
-
-  /// Reclaims expired entries, one slice of the tier; true: there is more to look at.
-  func maintain(at: Moment) -> Bool { shards.maintain(at: at) }
-
-  // MARK: walking
-
-  /// Calls `visit` with the keys of some entries, about `limit` of them, and moves `position`
-  /// on, which begins at 0; returns how many, 0 at the end. An entry that is there from
-  /// beginning to end is visited exactly once, another at most once. `visit` may change the
-  /// tier.
-  func keys(
-    after position: inout UInt64, limit: Int, at: Moment, onlyUnbacked: Bool = false,
-    visit: (Bytes) -> Void
-  ) -> Int {
-    shards.blocks(
-      after: &position, limit: limit, at: at, onlyUnbacked ? .unbacked : .all,
-      visit: { visit($0.key) })
-  }
-
-  /// As `keys`, with the blocks of all entries, or of host objects.
-  func blocks(
-    after position: inout UInt64, limit: Int, at: Moment, areObjects: Bool = false,
-    visit: (UnownedBlock) -> Void
-  ) -> Int {
-    shards.blocks(
-      after: &position, limit: limit, at: at, areObjects ? .objects : .all, visit: visit)
-  }
-
-  /// As `keys`, with the blocks of entries that the disk tier is owed.
-  func dirty(
-    after position: inout UInt64, limit: Int, at: Moment, visit: (UnownedBlock) -> Void
-  ) -> Int {
-    shards.blocks(after: &position, limit: limit, at: at, .dirty, visit: visit)
-  }
-
-  // MARK: numbers
-
-  var stats: TierStats { shards.stats }
-  /// Entries, those included that have expired and are not yet reclaimed.
-  var count: UInt64 { shards.count }
-  var cost: UInt64 { shards.cost }
-  /// Entries that the disk tier has not.
-  var unbackedCount: UInt64 { shards.unbackedCount }
-  /// Whether `maintain` can have anything to do, now or later.
-  var hasExpiring: Bool { shards.hasExpiring }
-
-  /// The tier refuses an entry with a larger charge.
-  var largestCharge: UInt64 { shards.largestCharge }
-
-  // MARK: fork
-
-  func lockAll(until end: Deadline) -> Bool { shards.lockAll(until: end) }
-  func unlockAll(inChild: Bool = false) { shards.unlockAll(inChild: inChild) }
-
-  /// From here on processes share what is below; with every lock of the tier held.
-  func share(_ coherence: CoherenceCounters?) { shards.coherence = coherence }
-
-  /// How many shards there are by now.
-  var shardCount: Int { shards.shardCount }
-  /// The invariant that does not hold, or nil; for tests, while no thread writes.
-  func violation() -> StaticString? { shards.violation() }
 }
 
 extension WriteCondition {

@@ -1,3 +1,5 @@
+import CSystem
+
 /// How the memory tier chooses the entries to evict.
 enum MemoryPolicy {
   case lru, lfu, fifo
@@ -6,12 +8,16 @@ enum MemoryPolicy {
 }
 
 /// The entries of one shard.
-struct Entries<Node: BitwiseCopyable>: ~Copyable {
+struct Entries: ~Copyable {
   let position: ShardPosition
   var table = Table()
-  var slab = Slab<Node>()
+  var slab: Slab
 
-  init(_ position: ShardPosition) { self.position = position }
+  /// `counts`: each slot has a count of uses.
+  init(_ position: ShardPosition, counts: Bool) {
+    self.position = position
+    slab = Slab(counts: counts)
+  }
 
   @inline(__always) var count: Int { table.count }
 
@@ -19,14 +25,6 @@ struct Entries<Node: BitwiseCopyable>: ~Copyable {
   @inline(__always)
   func place(of slot: Slot) -> Table.Place {
     table.find(slot, slab[slot].pointee.hash).unsafelyUnwrapped
-  }
-
-  /// The policy's part of a slot.
-  @inline(__always)
-  func node(_ slot: Slot) -> UnsafeMutablePointer<Node> {
-    // Behind the hash. (Embedded Swift has no key paths to ask for the offset.)
-    let offset = max(MemoryLayout<UInt32>.size, MemoryLayout<Node>.alignment)
-    return (UnsafeMutableRawPointer(slab[slot]) + offset).assumingMemoryBound(to: Node.self)
   }
 
   /// Makes room for one more entry; fails with nothing changed.
@@ -62,75 +60,121 @@ struct ShardPosition {
   }
 }
 
-/// Which entry of a shard goes first. Pure: no clock, no input or output, no lock but that of
-/// what the shards have in common; it sees slots and the bits of words that are the policy's,
-/// and is called under the shard's lock.
+/// Which entry of a shard goes first: the default policy, or one that keeps lists. No clock, no
+/// input or output, no lock but the selector's; it sees slots and the bits of words that are the
+/// policy's, and is called under the shard's lock.
+///
+/// One type for all policies, and a branch that goes the same way throughout a tier's life. Code
+/// that is generic over policies would be there once for each.
 ///
 /// The caller guarantees that `admit` and `forget` alternate for a slot, and that every other
 /// call is for one that has been admitted.
-protocol EvictionPolicy: ~Copyable {
-  /// The policy's part of each slot.
-  associatedtype Node: BitwiseCopyable
-  /// The state that the policies of all shards share.
-  associatedtype Common: AnyObject
+struct Policy: ~Copyable {
+  /// Of the default policy; else it is as it was made.
+  var adaptive: Adaptive
+  /// Of the other policies; else it has no list.
+  var lists: ListPolicy
+  let isAdaptive: Bool
 
-  init(_ position: ShardPosition, _ common: Common)
+  /// A shard's share of the policy's memory: this, and the rounding of its ghosts.
+  static var size: Int { MemoryLayout<Policy>.size + 64 }
 
-  /// Whether `hit` is called for each hit. If not, a hit is counted in the word's `uses` only,
-  /// in a line that is touched anyway.
-  static var seesHits: Bool { get }
-  /// Whether `sample` is called for hits on keys whose hash has none of the bits of
-  /// `sampleMask`.
-  static var samples: Bool { get }
-  var sampleMask: UInt64 { get }
-  /// Whether `prepare` is to be told the capacity.
-  var wantsCapacity: Bool { get }
+  init(_ position: ShardPosition, _ common: CommonPolicy) {
+    adaptive = Adaptive(position, common.selector)
+    lists = ListPolicy(common.kind, common.lists(ofShard: Int(position.index)))
+    isAdaptive = common.isAdaptive
+  }
 
-  /// A new entry will be stored in a moment: the policy may prefetch the memory that this will
-  /// read.
-  mutating func prefetch(_ hash: UInt64)
-  /// A new entry is to be stored: called before room is made for it. `isFull`: room has to be
-  /// made. `charge`: the entry's. `capacity`: the tier's; only right if `wantsCapacity`.
+  /// A new entry will be stored in a moment: prefetches the memory that this will read.
+  @inline(__always)
+  mutating func prefetch(_ hash: UInt64) {
+    if isAdaptive { adaptive.prefetch(hash) }
+  }
+
+  /// A new entry is to be stored: called before room is made for it. `charge`: the entry's.
+  @inline(__always)
   mutating func prepare(
-    _ hash: UInt64, isFull: Bool, charge: UInt64, capacity: TierCapacity,
-    _ entries: borrowing Entries<Node>)
+    _ hash: UInt64, charge: UInt64, _ budget: borrowing Budget, _ entries: borrowing Entries
+  ) {
+    if isAdaptive { adaptive.prepare(hash, charge: charge, budget, entries) }
+  }
+
   /// The new entry.
-  mutating func admit(_ slot: Slot, _ word: Word, _ entries: borrowing Entries<Node>)
-  /// An entry that another shard's policy had, with its word and node there.
-  mutating func adopt(
-    _ slot: Slot, _ word: Word, _ node: Node, _ entries: borrowing Entries<Node>)
-  /// The entry was read, or written again.
-  mutating func hit(_ slot: Slot, _ entries: borrowing Entries<Node>)
-  /// A key of the sample was read, or written again. `charge`: its entry's.
-  mutating func sample(_ hash: UInt64, charge: UInt64)
+  @inline(__always)
+  mutating func admit(_ slot: Slot, charge: UInt64, _ entries: borrowing Entries) {
+    if isAdaptive {
+      adaptive.admit(slot, charge: charge, entries)
+    } else {
+      lists.admit(slot, entries)
+    }
+  }
+
+  /// An entry that another shard's policy had, with its links and, if it counts, its uses there.
+  mutating func adopt(_ slot: Slot, _ links: Links, uses: UInt32, _ entries: borrowing Entries) {
+    if isAdaptive {
+      adaptive.adopt(slot, links, entries)
+    } else {
+      lists.adopt(slot, uses: uses, entries)
+    }
+  }
+
   /// The entry was replaced and counts for something else.
-  mutating func change(_ slot: Slot, charge: UInt64, _ entries: borrowing Entries<Node>)
+  mutating func change(_ slot: Slot, charge: UInt64, _ entries: borrowing Entries) {
+    if isAdaptive { adaptive.change(slot, charge: charge, entries) }
+  }
+
   /// How often the entry was used of late, about; for trims.
-  func uses(_ slot: Slot, _ word: Word, _ entries: borrowing Entries<Node>) -> UInt64
-  /// The entry leaves, as the policy's victim or otherwise; this is its word.
-  mutating func forget(_ slot: Slot, _ word: Word, _ entries: borrowing Entries<Node>)
+  func uses(_ slot: Slot, _ word: Word, _ entries: borrowing Entries) -> UInt64 {
+    isAdaptive
+      ? adaptive.uses(slot, word, entries) : UInt64(entries.slab.uses(slot).pointee)
+  }
+
+  /// The entry leaves, as the policy's victim or otherwise.
+  @inline(__always)
+  mutating func forget(_ slot: Slot, _ entries: borrowing Entries) {
+    if isAdaptive { adaptive.forget(slot, entries) } else { lists.forget(slot, entries) }
+  }
+
   /// The entry to go next, but not `spared`; nil if there is no other. The caller evicts it.
-  mutating func victim(sparing spared: Slot, _ entries: borrowing Entries<Node>) -> Slot?
+  @inline(__always)
+  mutating func victim(sparing spared: Slot, _ entries: borrowing Entries) -> Slot? {
+    isAdaptive
+      ? adaptive.victim(sparing: spared, entries) : lists.victim(sparing: spared, entries)
+  }
+
   /// Every entry once, in the order in which they would go, as far as there is one.
-  func forEach(_ entries: borrowing Entries<Node>, _ body: (Slot) -> Void)
+  func forEach(_ entries: borrowing Entries, _ body: (Slot) -> Void) {
+    if isAdaptive { adaptive.forEach(entries, body) } else { lists.forEach(entries, body) }
+  }
+
   /// The invariant that does not hold, or nil. For tests.
-  func violation(_ entries: borrowing Entries<Node>) -> StaticString?
+  func violation(_ entries: borrowing Entries) -> StaticString? {
+    isAdaptive ? adaptive.violation(entries) : lists.violation(entries)
+  }
 }
 
-extension EvictionPolicy where Self: ~Copyable {
-  var sampleMask: UInt64 { .max }
-  var wantsCapacity: Bool { false }
-  mutating func prefetch(_ hash: UInt64) {}
-  mutating func prepare(
-    _ hash: UInt64, isFull: Bool, charge: UInt64, capacity: TierCapacity,
-    _ entries: borrowing Entries<Node>
-  ) {}
-  mutating func adopt(
-    _ slot: Slot, _ word: Word, _ node: Node, _ entries: borrowing Entries<Node>
-  ) {
-    admit(slot, word, entries)
+/// What the policies of all shards share.
+final class CommonPolicy {
+  let kind: MemoryPolicy
+  let selector: Selector
+  /// The lists of all shards that there may be. Nil: the policy is the default one.
+  private let lists: UnsafeMutableRawPointer?
+
+  @inline(__always) var isAdaptive: Bool { kind == .adaptive }
+
+  init(_ kind: MemoryPolicy, shardBits: UInt32) throws(Failure) {
+    self.kind = kind
+    let selector = try Selector(shardBits: shardBits)
+    self.selector = selector
+    let lines = ListPolicy.lines(kind)
+    lists = lines == 0 ? nil : try Allocation.lines(lines << Int(shardBits))
   }
-  mutating func hit(_ slot: Slot, _ entries: borrowing Entries<Node>) {}
-  mutating func sample(_ hash: UInt64, charge: UInt64) {}
-  mutating func change(_ slot: Slot, charge: UInt64, _ entries: borrowing Entries<Node>) {}
+
+  deinit { free(lists) }
+
+  func lists(ofShard index: Int) -> UnsafeMutablePointer<SlotList>? {
+    guard let lists else { return nil }
+    return (lists + 64 * ListPolicy.lines(kind) * index)
+      .bindMemory(to: SlotList.self, capacity: ListPolicy.listCount(kind))
+  }
 }

@@ -23,7 +23,7 @@ final class Selector {
     current = try Tuning(
       capacity: 0, costLimit: 0, isFilling: false, after: nil, mostEntries: 0)
     let taken =
-      FrequencySketch.fewestBytes + Adaptive.size << Int(shardBits) + Contest.emptyBytes
+      FrequencySketch.fewestBytes + Policy.size << Int(shardBits) + Contest.emptyBytes
     let left = Selector.mostBytes - taken
     mostEntries = max(64, min(Shadow.mostEntries, left / Contest.bytesPerEntry))
   }

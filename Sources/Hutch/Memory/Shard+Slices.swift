@@ -2,16 +2,16 @@
 ///
 /// Slices go by the order of hashes, which nothing changes: not growth, not replacement, not
 /// the eviction of a neighbour.
-extension Shard where Policy: ~Copyable {
+extension Shard {
   /// Reclaims the expired entries among 256 slots; false: the departures are full, come back.
   mutating func reclaim(
     chunk: Int, at moment: Moment, _ budget: borrowing Budget, into departures: inout Departures
   ) -> Bool {
     let now = moment.time
     guard let times = entries.slab.times(ofChunk: chunk, dueAt: now) else { return true }
-    for i in 0..<Slab<Policy.Node>.chunkSize where times[i].due <= now {
+    for i in 0..<Slab.chunkSize where times[i].due <= now {
       if departures.isFull { return false }
-      let slot = Slot(UInt32(truncatingIfNeeded: chunk * Slab<Policy.Node>.chunkSize + i))
+      let slot = Slot(UInt32(truncatingIfNeeded: chunk * Slab.chunkSize + i))
       let place = entries.place(of: slot)
       let block = place.pointee.block
       if isExpired(block, at: now) {
@@ -115,7 +115,7 @@ extension Shard where Policy: ~Copyable {
 
   /// Takes over an entry from another shard's state, with its word's flags and its times.
   mutating func adopt(
-    _ word: Word, _ hash: UInt64, _ node: Policy.Node, _ times: Slab<Policy.Node>.Times?,
+    _ word: Word, _ hash: UInt64, _ links: Links, uses: UInt32, _ times: Slab.Times?,
     isMarked: Bool
   ) throws(Failure) {
     let next = try entries.reserve(hash)
@@ -129,7 +129,7 @@ extension Shard where Policy: ~Copyable {
     self.count(word, 1)
     self.count.add(1)
     cost.add(MemoryTier.charge(of: block))
-    policy.adopt(slot, word, node, entries)
+    policy.adopt(slot, links, uses: uses, entries)
   }
 
   /// The invariant that does not hold, or nil. For tests.

@@ -2,8 +2,8 @@ import CSystem
 
 /// One shard: entries, the policy's state and counters. Everything here happens under the
 /// shard's lock, but for reading the counters; nothing here waits, frees a block or calls out.
-struct Shard<Policy: EvictionPolicy & ~Copyable>: ~Copyable {
-  var entries: Entries<Policy.Node>
+struct Shard: ~Copyable {
+  var entries: Entries
   var policy: Policy
   /// The tier's, as this shard has taken notice of them.
   var ages: Ages
@@ -26,9 +26,9 @@ struct Shard<Policy: EvictionPolicy & ~Copyable>: ~Copyable {
   let cost = Counter()
   let count = Counter()
 
-  init(_ position: ShardPosition, _ policy: consuming Policy, ages: Ages) {
-    entries = Entries(position)
-    self.policy = policy
+  init(_ position: ShardPosition, _ common: CommonPolicy, ages: Ages) {
+    entries = Entries(position, counts: !common.isAdaptive)
+    policy = Policy(position, common)
     self.ages = ages
   }
 
@@ -96,7 +96,7 @@ struct Shard<Policy: EvictionPolicy & ~Copyable>: ~Copyable {
     let idle = record.endOfIdle(at: now, under: ages)
     entries.slab.set(
       slot,
-      Slab<Policy.Node>.Times(
+      Slab.Times(
         due: min(record.endOfLife(at: now, under: ages), idle),
         accessed: idle == Record.never ? 0 : record.accessed))
   }
@@ -135,13 +135,12 @@ struct Shard<Policy: EvictionPolicy & ~Copyable>: ~Copyable {
 
   @inline(__always)
   mutating func noteUse(_ place: Table.Place, _ block: UnownedBlock, _ hash: UInt64) {
-    if Policy.seesHits {
-      policy.hit(Slot(block.slot), entries)
-    } else if place.pointee.uses < Word.mostUses {
-      place.pointee.bits &+= 1
+    if _slowPath(!policy.isAdaptive) {
+      return policy.lists.hit(Slot(block.slot), entries)
     }
-    if Policy.samples && hash & policy.sampleMask == 0 {
-      policy.sample(hash, charge: MemoryTier.charge(of: block))
+    if place.pointee.uses < Word.mostUses { place.pointee.bits &+= 1 }
+    if hash & policy.adaptive.sampleMask == 0 {
+      policy.adaptive.sample(hash, charge: MemoryTier.charge(of: block))
     }
   }
 
@@ -174,6 +173,7 @@ struct Shard<Policy: EvictionPolicy & ~Copyable>: ~Copyable {
 
   /// Decides and stores as one. Fails with nothing changed but that entries had expired, or were
   /// evicted to make room.
+  @inline(never)
   @_optimize(speed)
   mutating func put(
     _ block: UnownedBlock, _ hash: UInt64, at: Moment, _ condition: WriteCondition,
@@ -219,9 +219,7 @@ struct Shard<Policy: EvictionPolicy & ~Copyable>: ~Copyable {
     let old = found.map { MemoryTier.charge(of: $0.pointee.block) } ?? 0
     if isNew && !isPrepared {
       isPrepared = true
-      policy.prepare(
-        hash, isFull: !budget.hasRoom(cost: charge, count: 1), charge: charge,
-        capacity: policy.wantsCapacity ? budget.capacity : .unknown, entries)
+      policy.prepare(hash, charge: charge, budget, entries)
     }
     var hasLooked = false
     while !budget.reserve(cost: charge > old ? charge - old : 0, count: isNew ? 1 : 0) {
@@ -279,54 +277,12 @@ struct Shard<Policy: EvictionPolicy & ~Copyable>: ~Copyable {
       count.add(1)
       cost.add(charge)
       if isTimed { setTimes(slot, of: block, at: at) }
-      policy.admit(slot, word, entries)
+      policy.admit(slot, charge: charge, entries)
     }
     var result = MemoryPutResult(.stored, existing: existing)
     result.version = block.version
     result.wasDirty = wasDirty
     return .done(result)
-  }
-
-  /// Puts another value into the block that the entry has, if nothing else has to change: a plain
-  /// entry that no reader holds, of about the same size, in a tier without a listener. Nil:
-  /// something else has to, and nothing has been done; `isAbsent`: there is no entry.
-  @inline(__always)
-  mutating func overwrite(
-    _ key: Bytes, _ value: Bytes, _ hash: UInt64, at: Moment, created: Int64,
-    _ budget: borrowing Budget, _ versions: Versions, _ departures: borrowing Departures,
-    _ isAbsent: inout Bool
-  ) -> MemoryPutResult? {
-    guard let place = entries.table.find(key, hash) else {
-      isAbsent = true
-      return nil
-    }
-    let word = place.pointee
-    let block = word.block
-    guard departures.areUnwatched, !ages.any, !word.isTimed, !word.isBacked, block.isPlain,
-      block.isSole, block.hasRoom(for: value.count)
-    else { return nil }
-    let old = MemoryTier.charge(of: block)
-    let charge = old &- UInt64(block.size) &+ UInt64(value.count)
-    guard charge <= budget.largestCharge else { return nil }
-    if charge > old {
-      guard budget.reserve(cost: charge &- old, count: 0) else { return nil }
-      cost.add(charge &- old)
-    } else if charge < old {
-      budget.release(cost: old &- charge, count: 0)
-      cost.subtract(old &- charge)
-    }
-    tick(at)
-    puts.add(1)
-    replacements.add(1)
-    let existing = block.version
-    let version = versions.draw()
-    block.overwrite(
-      value, extended: Bytes(start: nil, count: 0), version: version, created: created)
-    block.stamp = clock
-    noteUse(place, block, hash)
-    var result = MemoryPutResult(.stored, existing: existing)
-    result.version = version
-    return result
   }
 
   private mutating func reserveTimesOfNext(
@@ -357,6 +313,7 @@ struct Shard<Policy: EvictionPolicy & ~Copyable>: ~Copyable {
 
   // MARK: removing
 
+  @inline(never)
   mutating func evict(
     _ slot: Slot, _ cause: DepartureCause = .evicted, at: Moment, _ budget: borrowing Budget,
     into departures: inout Departures
@@ -366,6 +323,7 @@ struct Shard<Policy: EvictionPolicy & ~Copyable>: ~Copyable {
   }
 
   /// Takes an entry out and returns its charge to the budget. The block departs.
+  @inline(never)
   mutating func remove(
     _ place: Table.Place, _ hash: UInt64, _ cause: DepartureCause, at: Moment,
     _ budget: borrowing Budget, into departures: inout Departures
@@ -400,7 +358,7 @@ struct Shard<Policy: EvictionPolicy & ~Copyable>: ~Copyable {
     count(word, -1)
     count.subtract(1)
     cost.subtract(charge)
-    policy.forget(slot, word, entries)
+    policy.forget(slot, entries)
     entries.table.remove(place, hash)
     entries.slab.give(back: slot)
     return charge
@@ -466,10 +424,8 @@ struct Shard<Policy: EvictionPolicy & ~Copyable>: ~Copyable {
   }
 
   /// Everything, at once; what was there is the caller's to free, with no lock held.
-  mutating func detach(
-    _ budget: borrowing Budget, _ common: Policy.Common
-  ) -> DetachedEntries<Policy> {
-    var old = Entries<Policy.Node>(entries.position)
+  mutating func detach(_ budget: borrowing Budget, _ common: CommonPolicy) -> DetachedEntries {
+    var old = Entries(entries.position, counts: entries.slab.counts)
     swap(&old, &entries)
     // Made here: a policy takes the selector's lock, which belongs under the shard's.
     var oldPolicy = Policy(entries.position, common)
@@ -490,7 +446,7 @@ struct Shard<Policy: EvictionPolicy & ~Copyable>: ~Copyable {
 
 /// The entries of a shard before it was cleared. The owner has the tier's references to the
 /// blocks.
-struct DetachedEntries<Policy: EvictionPolicy & ~Copyable>: ~Copyable {
-  let entries: Entries<Policy.Node>
+struct DetachedEntries: ~Copyable {
+  let entries: Entries
   let policy: Policy
 }

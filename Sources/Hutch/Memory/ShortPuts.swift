@@ -4,12 +4,12 @@ import Synchronization
 /// The short path of a put, which nearly every put into a cache in memory takes: a small value
 /// with no option but extended data replaces an entry of the same shape, or is a new entry for
 /// which a few entries of the same shard may have to go. One function does it under one hold of the
-/// lock, on flat arguments. It leaves any other put to Shards+Puts.swift before it has changed
+/// lock, on flat arguments. It leaves any other put to MemoryTier+Puts.swift before it has changed
 /// anything.
 ///
 /// A victim of the same shard pays for the new entry: of the budget, which all threads share, only
 /// the difference is released or reserved.
-extension ShardsOf where Policy == Adaptive {
+extension MemoryTier {
   /// Values up to this size are copied with the lock held.
   static var smallValue: Int { 1024 }
   /// As are extended data up to this size: the name of a type.
@@ -30,8 +30,8 @@ extension ShardsOf where Policy == Adaptive {
     _ key: UnsafeRawPointer, _ keySize: Int, _ value: UnsafeRawPointer, _ valueSize: Int,
     _ extended: Bytes, _ hash: UInt64, at: Moment
   ) throws(Failure) -> Bool {
-    guard _fastPath(valueSize <= ShardsOf.smallValue),
-      _fastPath(extended.count <= ShardsOf.smallExtended), _fastPath(!watch.isOn),
+    guard _fastPath(valueSize <= MemoryTier.smallValue),
+      _fastPath(extended.count <= MemoryTier.smallExtended), _fastPath(!watch.isOn),
       _fastPath(onDeparture == nil)
     else { return false }
     let created = at.time
@@ -67,12 +67,13 @@ extension ShardsOf where Policy == Adaptive {
   }
 }
 
-extension Shard where Policy == Adaptive {
+extension Shard {
+  /// Of the default policy.
   @inline(__always)
   fileprivate mutating func putShortly(
     _ key: Bytes, _ value: Bytes, _ extended: Bytes, _ hash: UInt64, created: Int64,
     _ budget: borrowing Budget, _ versions: Versions, _ victims: inout InlineArray<4, UInt>
-  ) -> ShardsOf<Adaptive>.ShortPut {
+  ) -> MemoryTier.ShortPut {
     if _slowPath(ages.any) { return .unusual }
     if let place = entries.table.findAtOnce(key, hash) {
       let isDone =
@@ -86,7 +87,7 @@ extension Shard where Policy == Adaptive {
     if _slowPath(created >= entries.slab.earliestDue || charge > budget.largestCharge) {
       return .unusual
     }
-    policy.prefetch(hash)
+    policy.adaptive.prefetch(hash)
     let block: UnownedBlock
     do throws(Failure) {
       _ = try entries.reserve(hash)
@@ -94,9 +95,7 @@ extension Shard where Policy == Adaptive {
     } catch {
       return .unusual
     }
-    policy.prepare(
-      hash, isFull: !budget.hasRoom(cost: charge, count: 1), charge: charge,
-      capacity: policy.wantsCapacity ? budget.capacity : .unknown, entries)
+    policy.adaptive.prepare(hash, charge: charge, budget, entries)
     if !budget.reserve(cost: charge, count: 1),
       !makeRoomShortly(charge, budget, &victims)
     {
@@ -113,13 +112,16 @@ extension Shard where Policy == Adaptive {
     unbacked.add(1)
     count.add(1)
     cost.add(charge)
-    policy.admit(slot, word, entries)
+    policy.adaptive.admit(slot, charge: charge, entries)
     return .done
   }
 
+  /// Puts another value into the block of the entry at a place, if nothing else has to change: a
+  /// plain entry without times that no reader holds, of about the same size. False: something else
+  /// has to, and nothing has been done.
   @inline(never)
   @_optimize(speed)
-  private mutating func overwritePlain(
+  mutating func overwritePlain(
     _ place: Table.Place, _ value: Bytes, _ hash: UInt64, created: Int64,
     _ budget: borrowing Budget, _ versions: Versions
   ) -> Bool {
@@ -127,6 +129,7 @@ extension Shard where Policy == Adaptive {
       place, value, Bytes(start: nil, count: 0), hash, created: created, budget, versions)
   }
 
+  /// Likewise, of an entry with these extended data besides.
   @inline(never)
   @_optimize(speed)
   private mutating func overwriteExtended(
@@ -136,7 +139,6 @@ extension Shard where Policy == Adaptive {
     overwrite(place, value, extended, hash, created: created, budget, versions)
   }
 
-  /// Another value in the place of one of about the same size that no reader holds.
   @inline(__always)
   private mutating func overwrite(
     _ place: Table.Place, _ value: Bytes, _ extended: Bytes, _ hash: UInt64, created: Int64,
@@ -174,7 +176,7 @@ extension Shard where Policy == Adaptive {
     _ charge: UInt64, _ budget: borrowing Budget, _ victims: inout InlineArray<4, UInt>
   ) -> Bool {
     for i in 0..<4 {
-      guard let slot = policy.victim(sparing: .none, entries) else { return false }
+      guard let slot = policy.adaptive.victim(sparing: .none, entries) else { return false }
       let hash = UInt64(entries.slab[slot].pointee.hash) << 32
       let place = entries.place(of: slot)
       let block = place.pointee.block

@@ -10,21 +10,21 @@ struct Slot: Equatable {
   static func == (a: Slot, b: Slot) -> Bool { a.number == b.number }
 }
 
-/// What writes and evictions need of each entry: the hash, by which its word is found, and the
-/// policy's node. Addressed by number, so links are 4 bytes and stay good as the slab grows,
-/// which it does 256 slots at a time.
+/// What writes and evictions need of each entry: the hash, by which its word is found, its links
+/// in the policy's lists and, where the policy counts them, its uses. Addressed by number, so
+/// links are 4 bytes and stay good as the slab grows, which it does 256 slots at a time.
 ///
 /// Times stand beside the slots of a chunk, and only if one of its entries may expire. So that a
 /// search for what has expired costs nothing while nothing has, each chunk has a lower bound of
 /// its times (no entry of it is due before), and the slab one of all chunks. To set a time lowers
 /// them; the search raises them again: a chunk's as it has read it, the slab's when it has been
 /// once around.
-struct Slab<Node: BitwiseCopyable>: ~Copyable {
+struct Slab: ~Copyable {
   struct Entry {
     /// The upper half of the entry's hash within the shard, but for the lowest bit, which is a
     /// mark of the policy's. Of a free slot: the next free one.
     var hash: UInt32
-    var node: Node
+    var links: Links
 
     @inline(__always)
     var isMarked: Bool { hash & 1 != 0 }
@@ -42,12 +42,14 @@ struct Slab<Node: BitwiseCopyable>: ~Copyable {
   static var chunkSize: Int { 256 }
 
   private struct Chunk {
-    var entries: UnsafeMutablePointer<Entry>
+    var entries: UnsafeMutableRawPointer
     var times: UnsafeMutablePointer<Times>?
     /// At most the least `due` among `times`.
     var due = Record.never
   }
 
+  /// The bytes of a slot: an `Entry`, and a count of uses behind it if the policy counts them.
+  private let slotSize: Int
   private var chunks: UnsafeMutablePointer<Chunk>?
   private(set) var chunkCount = 0
   private var chunkRoom = 0
@@ -61,7 +63,12 @@ struct Slab<Node: BitwiseCopyable>: ~Copyable {
   /// At most the least `due` among the chunks before that one.
   private var earliestSearched = Record.never
 
-  init() {}
+  /// `counts`: each slot has a count of uses.
+  init(counts: Bool) {
+    slotSize = MemoryLayout<Entry>.stride + (counts ? MemoryLayout<UInt32>.stride : 0)
+  }
+
+  var counts: Bool { slotSize > MemoryLayout<Entry>.stride }
 
   deinit {
     for i in 0..<chunkCount {
@@ -72,8 +79,26 @@ struct Slab<Node: BitwiseCopyable>: ~Copyable {
   }
 
   @inline(__always)
+  private func raw(_ slot: Slot) -> UnsafeMutableRawPointer {
+    chunks.unsafelyUnwrapped[Int(slot.number &>> 8)].entries
+      + Int(slot.number & 255) &* slotSize
+  }
+
+  @inline(__always)
   subscript(_ slot: Slot) -> UnsafeMutablePointer<Entry> {
-    chunks.unsafelyUnwrapped[Int(slot.number &>> 8)].entries + Int(slot.number & 255)
+    raw(slot).assumingMemoryBound(to: Entry.self)
+  }
+
+  /// (Embedded Swift has no key paths to ask for the offset.)
+  @inline(__always)
+  func links(_ slot: Slot) -> UnsafeMutablePointer<Links> {
+    (raw(slot) + MemoryLayout<UInt32>.stride).assumingMemoryBound(to: Links.self)
+  }
+
+  /// How often the entry was used since it was stored, if the policy counts that.
+  @inline(__always)
+  func uses(_ slot: Slot) -> UnsafeMutablePointer<UInt32> {
+    (raw(slot) + MemoryLayout<Entry>.stride).assumingMemoryBound(to: UInt32.self)
   }
 
   /// Sets the policy's mark of a slot. No setter of `isMarked`: Swift 6.3.1 cannot instrument
@@ -205,9 +230,8 @@ struct Slab<Node: BitwiseCopyable>: ~Copyable {
       chunkRoom = room
     }
     // Pages of a chunk that are never used are never touched.
-    let memory = try Allocation.bytes(Slab.chunkSize * MemoryLayout<Entry>.stride)
     chunks.unsafelyUnwrapped[chunkCount] = Chunk(
-      entries: memory.bindMemory(to: Entry.self, capacity: Slab.chunkSize), times: nil)
+      entries: try Allocation.bytes(Slab.chunkSize * slotSize), times: nil)
     chunkCount += 1
   }
 }

@@ -46,15 +46,9 @@ protocol LinkStore: ~Copyable {
   func links(_ slot: Slot) -> UnsafeMutablePointer<Links>
 }
 
-/// A policy's node that begins with links.
-protocol LinkedNode: BitwiseCopyable {}
-extension Links: LinkedNode {}
-
-extension Entries: LinkStore where Node: LinkedNode {
+extension Entries: LinkStore {
   @inline(__always)
-  func links(_ slot: Slot) -> UnsafeMutablePointer<Links> {
-    UnsafeMutableRawPointer(node(slot)).assumingMemoryBound(to: Links.self)
-  }
+  func links(_ slot: Slot) -> UnsafeMutablePointer<Links> { slab.links(slot) }
 }
 
 /// A queue of slots from which any can be taken out.

@@ -1,6 +1,6 @@
 /// Where processes share a directory: entries that count only while no other
 /// process has written them.
-extension ShardsOf where Policy: ~Copyable {
+extension MemoryTier {
   /// A commit ends: the entry of its version counts under this number from here on. So does a
   /// newer one that counted until the commit began: it is this process's, and its own commit is
   /// still to come.
@@ -19,6 +19,7 @@ extension ShardsOf where Policy: ~Copyable {
     coherence?.isCurrent(block, hash) ?? true
   }
 
+  /// As `get`, but no access.
   func peek(_ key: Bytes, _ hash: UInt64, at: Moment) -> Block? {
     with(hash) { shard, shardHash in
       guard let block = shard.peek(key, shardHash, at: at), isCurrent(block, hash) else {
@@ -28,12 +29,16 @@ extension ShardsOf where Policy: ~Copyable {
     }
   }
 
+  /// For a reader that has found nothing in the directory: as `peek`, but an entry counts also
+  /// while the commit is under way that ends it.
   func peekDuringCommit(_ key: Bytes, _ hash: UInt64, at: Moment) -> Block? {
     with(hash) { shard, shardHash in
       find(key, hash, in: &shard, shardHash, at: at)?.retained()
     }
   }
 
+  /// Of the entry that `peekDuringCommit` finds, the version and the mark at one moment: the end of
+  /// a commit may change the mark of a block that is in the tier.
   func copyDuringCommit(
     _ key: Bytes, _ hash: UInt64, at: Moment
   ) -> (version: UInt64, mark: UInt32)? {
@@ -44,7 +49,7 @@ extension ShardsOf where Policy: ~Copyable {
 
   /// An entry that counts, or whose end is being committed. Under its shard's lock.
   private func find(
-    _ key: Bytes, _ hash: UInt64, in shard: inout Shard<Policy>, _ shardHash: UInt64, at: Moment
+    _ key: Bytes, _ hash: UInt64, in shard: inout Shard, _ shardHash: UInt64, at: Moment
   ) -> UnownedBlock? {
     guard let coherence, let block = shard.peek(key, shardHash, at: at),
       coherence.isCurrent(block, hash) || coherence.isBeingChanged(block, hash)
@@ -52,7 +57,8 @@ extension ShardsOf where Policy: ~Copyable {
     return block
   }
 
-  @inline(__always)
+  /// The entry's record with the time of its last access: exact for an entry with a time to
+  /// idle, else within minutes. No access.
   func info(_ key: Bytes, _ hash: UInt64, at: Moment) -> Record? {
     with(hash) { shard, shardHash in
       guard let block = shard.peek(key, shardHash, at: at), isCurrent(block, hash) else {
@@ -62,6 +68,8 @@ extension ShardsOf where Policy: ~Copyable {
     }
   }
 
+  /// When the entry was last read, if the disk tier has this version of it: reads of a newer one
+  /// keep no older row alive. No access.
   func lastAccess(_ key: Bytes, _ hash: UInt64, at: Moment) -> Int64? {
     with(hash) { shard, shardHash in
       guard let place = shard.entries.table.find(key, shardHash), place.pointee.isBacked,

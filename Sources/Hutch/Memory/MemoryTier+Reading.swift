@@ -1,6 +1,57 @@
 import CSystem
 
-extension ShardsOf where Policy: ~Copyable {
+/// Reads.
+extension MemoryTier {
+  /// An access. If an entry is found, the shard's lock is held.
+  @inline(__always)
+  func find(
+    _ key: Bytes, _ hash: UInt64, at: Moment, countsMiss: Bool = true
+  ) -> (UnownedBlock, Held)? {
+    var expired = false
+    let held = hold(hash)
+    if let coherence { coherence.prefetch(hash) }
+    guard let block = held.shard.pointee.access(key, held.hash, at: at, &expired) else {
+      if !countsMiss { held.shard.pointee.misses.subtract(1) }
+      held.lock.unlock()
+      if expired { reclaim(key, hash, at: at) }
+      return nil
+    }
+    if let coherence, !coherence.isCurrent(block, hash) {
+      miss(held, counts: countsMiss)
+      return nil
+    }
+    return (block, held)
+  }
+
+  /// A reference to the entry's block; an access.
+  @_optimize(speed)
+  func get(_ key: Bytes, _ hash: UInt64, at: Moment) -> Block? {
+    guard let (block, held) = find(key, hash, at: at) else { return nil }
+    let reference = block.retained()
+    held.lock.unlock()
+    return reference
+  }
+
+  /// An access found an entry that is stale: it is as if there was none.
+  @inline(never)
+  private func miss(_ held: Held, counts: Bool) {
+    held.shard.pointee.hits.subtract(1)
+    if counts { held.shard.pointee.misses.add(1) }
+    held.lock.unlock()
+  }
+
+  /// Removes an entry that a read found expired.
+  @inline(never)
+  private func reclaim(_ key: Bytes, _ hash: UInt64, at: Moment) {
+    var departures = makeDepartures()
+    with(hash) { shard, hash in
+      shard.reclaim(key, hash, at: at, budget, into: &departures)
+    }
+    deliver(&departures)
+  }
+
+  /// The part that is asked for, copied if it fits, else by reference; an access either way. A
+  /// miss is not counted if the caller means to come back.
   @_optimize(speed)
   func look(
     _ key: Bytes, _ hash: UInt64, at: Moment, into buffer: UnsafeMutableRawBufferPointer,
@@ -58,6 +109,12 @@ extension ShardsOf where Policy: ~Copyable {
       look(shard(index).pointee.entries.table, way.local(hash))
       lock.unlock()
     }
+  }
+
+  /// Whether there is an entry; no access.
+  @inline(__always)
+  func has(_ key: Bytes, _ hash: UInt64, at: Moment) -> Bool {
+    version(key, hash, at: at) != 0
   }
 
   /// The version of the entry, or 0 if there is none; no access.

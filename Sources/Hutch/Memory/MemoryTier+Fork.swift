@@ -1,7 +1,7 @@
 /// A fork copies the tier while no thread is within a shard: it is the one time that a thread has
 /// more than one of these locks. A block that a thread of the parent has taken out and not yet
 /// released stays in the child's memory, unused.
-extension ShardsOf where Policy: ~Copyable {
+extension MemoryTier {
   /// False: not in time, and none is held.
   func lockAll(until end: Deadline) -> Bool {
     // With the first one's lock their number stays what it is.
@@ -15,7 +15,7 @@ extension ShardsOf where Policy: ~Copyable {
     return true
   }
 
-  func unlockAll(inChild: Bool) {
+  func unlockAll(inChild: Bool = false) {
     for index in 0..<shardCount {
       if inChild { lock(index).forgetWaiters() }
       lock(index).unlock()

@@ -1,9 +1,3 @@
-import Synchronization
-
-/// Walks over a tier's entries while others write.
-///
-/// They go by the order of hashes, which nothing changes: not growth, not replacement, not the
-/// removal of a neighbour.
 /// Which entries a walk visits.
 enum WalkKind {
   case all
@@ -15,14 +9,45 @@ enum WalkKind {
   case objects
 }
 
-extension ShardsOf where Policy: ~Copyable {
-  // MARK: walking
+/// Walks over a tier's entries while others write.
+///
+/// They go by the order of hashes, which nothing changes: not growth, not replacement, not the
+/// removal of a neighbour.
+extension MemoryTier {
+  /// Calls `visit` with the keys of some entries, about `limit` of them, and moves `position`
+  /// on, which begins at 0; returns how many, 0 at the end. An entry that is there from
+  /// beginning to end is visited exactly once, another at most once. `visit` may change the
+  /// tier.
+  func keys(
+    after position: inout UInt64, limit: Int, at: Moment, onlyUnbacked: Bool = false,
+    visit: (Bytes) -> Void
+  ) -> Int {
+    blocks(
+      after: &position, limit: limit, at: at, onlyUnbacked ? .unbacked : .all,
+      visit: { visit($0.key) })
+  }
+
+  /// As `keys`, with the blocks of all entries, or of host objects.
+  func blocks(
+    after position: inout UInt64, limit: Int, at: Moment, areObjects: Bool = false,
+    visit: (UnownedBlock) -> Void
+  ) -> Int {
+    blocks(
+      after: &position, limit: limit, at: at, areObjects ? .objects : .all, visit: visit)
+  }
+
+  /// As `keys`, with the blocks of entries that the disk tier is owed.
+  func dirty(
+    after position: inout UInt64, limit: Int, at: Moment, visit: (UnownedBlock) -> Void
+  ) -> Int {
+    blocks(after: &position, limit: limit, at: at, .dirty, visit: visit)
+  }
 
   /// How many blocks a step of a walk holds at most.
   private static var walkBuffer: Int { 128 }
 
   /// `position` is a hash, and all entries with lesser ones have been seen; all ones: the end.
-  func blocks(
+  private func blocks(
     after position: inout UInt64, limit: Int, at: Moment, _ kind: WalkKind,
     visit: (UnownedBlock) -> Void
   ) -> Int {
@@ -40,18 +65,18 @@ extension ShardsOf where Policy: ~Copyable {
   ) -> Int {
     let from = position
     var next = UInt64.max
-    return withUnsafeTemporaryAllocation(of: UInt.self, capacity: ShardsOf.walkBuffer) {
+    return withUnsafeTemporaryAllocation(of: UInt.self, capacity: MemoryTier.walkBuffer) {
       buffer -> Int in
       var count = 0
       with(from) { shard, hash in
         let bits = self.bits
         var here: UInt64? = hash
-        while let line = here, count < limit, count <= ShardsOf.walkBuffer / 2 {
+        while let line = here, count < limit, count <= MemoryTier.walkBuffer / 2 {
           here = shard.entries.table.visitLine(at: line) { word in
             if word.isObject != (kind == .objects) { return }
             if (kind == .unbacked || kind == .dirty) && word.isBacked { return }
             if kind == .dirty && !word.block.isDirty { return }
-            guard count < ShardsOf.walkBuffer, !shard.isExpired(word, at: at) else { return }
+            guard count < MemoryTier.walkBuffer, !shard.isExpired(word, at: at) else { return }
             buffer[count] = UInt(bitPattern: word.block.retained().leak().raw)
             count += 1
           }
@@ -71,7 +96,7 @@ extension ShardsOf where Policy: ~Copyable {
           owning: UnownedBlock(UnsafeMutableRawPointer(bitPattern: buffer[i]).unsafelyUnwrapped))
         // A table that was emptied meanwhile may have coarser lines than the walk began with.
         let key = block.unowned.key
-        if from == 0 || (kind == .objects ? hash.object(key) : hash.entry(key)) >= from {
+        if from == 0 || (kind == .objects ? keyed.object(key) : keyed.entry(key)) >= from {
           visit(block.unowned)
           visited += 1
         }

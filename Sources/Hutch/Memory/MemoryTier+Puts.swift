@@ -1,10 +1,13 @@
 import Synchronization
 
-/// Puts: the steps that go on under locks are in Shard.swift.
-extension ShardsOf where Policy: ~Copyable {
+/// Puts and removals: the steps that go on under locks are in Shard.swift.
+extension MemoryTier {
+  /// Stores the block if the condition holds, decided and done as one. When it returns the tier
+  /// is within its limits. An entry that is too large is not stored, and what it would have
+  /// replaced is removed. Fails with nothing changed but what had to go for it.
   func put(
-    _ block: consuming Block, _ hash: UInt64, at: Moment, _ condition: WriteCondition,
-    isBacked: Bool
+    _ block: consuming Block, _ hash: UInt64, at: Moment, condition: WriteCondition = .always,
+    isBacked: Bool = false
   ) throws(Failure) -> MemoryPutResult {
     var departures = makeDepartures()
     return try put(
@@ -20,21 +23,28 @@ extension ShardsOf where Policy: ~Copyable {
   ) throws(Failure) -> MemoryPutResult {
     let created = at.time
     var departures = makeDepartures()
-    guard value.count <= ShardsOf<Adaptive>.smallValue else {
+    guard value.count <= MemoryTier.smallValue else {
       return try put(
         try Block.plain(key: key, value: value, created: created), hash, at: at, .always,
         isBacked: false, from: .again, isPrepared: false, &departures)
     }
     var done: MemoryPutResult?
     var new: UnownedBlock?
-    var step = Shard<Policy>.Step.again
+    var step = Shard.Step.again
     var isPrepared = false
     do throws(Failure) {
       try with(hash) { shard, hash throws(Failure) in
-        var isAbsent = false
-        done = shard.overwrite(
-          key, value, hash, at: at, created: created, budget, versions, departures, &isAbsent)
-        if done != nil { return }
+        let place = shard.entries.table.find(key, hash)
+        if let place, !watch.isOn, !shard.ages.any {
+          let block = place.pointee.block
+          var result = MemoryPutResult(.stored, existing: block.version)
+          if shard.overwritePlain(place, value, hash, created: created, budget, versions) {
+            result.version = block.version
+            done = result
+            return
+          }
+        }
+        let isAbsent = place == nil
         if isAbsent { shard.policy.prefetch(hash) }
         let block = try Block.plain(key: key, value: value, created: created).leak()
         new = block
@@ -65,7 +75,7 @@ extension ShardsOf where Policy: ~Copyable {
   @_optimize(speed)
   private func put(
     _ block: consuming Block, _ hash: UInt64, at: Moment, _ condition: WriteCondition,
-    isBacked: Bool, from first: Shard<Policy>.Step, isPrepared: Bool,
+    isBacked: Bool, from first: Shard.Step, isPrepared: Bool,
     _ departures: inout Departures
   ) throws(Failure) -> MemoryPutResult {
     let new = block.unowned
@@ -127,6 +137,33 @@ extension ShardsOf where Policy: ~Copyable {
       }
       empty = departures.isEmpty ? empty + 1 : 0
       deliver(&departures)
+    }
+  }
+
+  // MARK: removing
+
+  /// Takes the entry out and returns its block; nil: none, or the condition does not hold.
+  func remove(
+    _ key: Bytes, _ hash: UInt64, at: Moment, condition: WriteCondition = .always
+  ) -> Block? {
+    var departures = makeDepartures()
+    let block = with(hash) { shard, hash -> Block? in
+      shard.remove(key, hash, at: at, condition, budget, into: &departures)
+        .map { Block(owning: $0) }
+    }
+    deliver(&departures)
+    block.unowned?.depart(held)
+    return block
+  }
+
+  /// Says whether the disk tier has this version of the entry too, or if not, with `isDirty`,
+  /// that it is owed it. False: memory has not this version.
+  @discardableResult
+  func setBacked(
+    _ key: Bytes, _ hash: UInt64, version: UInt64, _ isBacked: Bool, isDirty: Bool = false
+  ) -> Bool {
+    with(hash) { shard, hash in
+      shard.setBacked(key, hash, version: version, isBacked, isDirty: isDirty)
     }
   }
 }

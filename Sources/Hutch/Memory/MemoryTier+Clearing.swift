@@ -1,7 +1,10 @@
+import Synchronization
+
 /// Operations on all entries of a tier, or on all that a limit no longer allows: a few of them
 /// under each hold of a lock.
-extension ShardsOf where Policy: ~Copyable {
-  func clear(upTo version: UInt64, keepingUnbacked: Bool, at: Moment) {
+extension MemoryTier {
+  /// Removes every entry up to this version, or every one of these that the disk tier has too.
+  func clear(upTo version: UInt64 = .max, keepingUnbacked: Bool = false, at: Moment) {
     // The number of shards may grow behind the first one's lock.
     var index = 0
     while index < shardCount {
@@ -20,6 +23,7 @@ extension ShardsOf where Policy: ~Copyable {
     }
   }
 
+  /// The same of one entry.
   func clear(
     _ key: Bytes, _ hash: UInt64, upTo version: UInt64, backedUpTo backed: UInt64, at: Moment
   ) {
@@ -55,6 +59,8 @@ extension ShardsOf where Policy: ~Copyable {
     }
   }
 
+  /// Changes limits and ages in use. When the call returns the tier is within them. Calls must not
+  /// overlap.
   func setLimits(_ limits: TierLimits, at: Moment) {
     let largest = budget.largestCharge
     budget.set(limits)
@@ -111,5 +117,30 @@ extension ShardsOf where Policy: ~Copyable {
         return position
       }
     }
+  }
+
+  /// Reclaims expired entries, one slice of the tier; true: there is more to look at.
+  /// 4,096 slots a call; few of them have anything to read.
+  func maintain(at: Moment) -> Bool {
+    let position = sweep.load(ordering: .relaxed)
+    var index = Int(position >> 32)
+    var chunk = Int(position & 0xFFFF_FFFF)
+    var departures = makeDepartures()
+    for _ in 0..<16 {
+      if index >= shardCount { break }
+      let isEnd = with(index: index) { shard -> Bool in
+        guard chunk < shard.entries.slab.chunkCount, shard.timed.value > 0 else { return true }
+        if shard.reclaim(chunk: chunk, at: at, budget, into: &departures) { chunk += 1 }
+        return false
+      }
+      deliver(&departures)
+      if isEnd {
+        index += 1
+        chunk = 0
+      }
+    }
+    let isMore = index < shardCount
+    sweep.store(isMore ? UInt64(index) << 32 | UInt64(chunk) : 0, ordering: .relaxed)
+    return isMore
   }
 }

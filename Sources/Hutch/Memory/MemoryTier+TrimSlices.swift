@@ -15,7 +15,7 @@ struct TrimWalk {
   }
 }
 
-extension Shard where Policy: ~Copyable {
+extension Shard {
   /// By which a trim of this kind chooses: the higher, the sooner the entry goes.
   func rank(_ word: Word, _ kind: TrimSpec.Kind, at moment: Moment) -> UInt64 {
     let block = word.block
@@ -51,7 +51,7 @@ extension TrimSpec {
   static func rank(ofTime time: Int64) -> UInt64 { ~(UInt64(bitPattern: time) ^ 1 << 63) }
 }
 
-extension ShardsOf where Policy: ~Copyable {
+extension MemoryTier {
   /// Lines of the table under one hold of a lock: a trim reads each entry's block.
   private static var linesOfSlice: Int { 16 }
 
@@ -61,7 +61,7 @@ extension ShardsOf where Policy: ~Copyable {
     let from = walk.position
     let next = with(index: walk.shard) { shard -> UInt64? in
       var position: UInt64? = from
-      for _ in 0..<ShardsOf.linesOfSlice {
+      for _ in 0..<MemoryTier.linesOfSlice {
         guard let hash = position else { break }
         position = shard.entries.table.visitLine(at: hash) { word in
           survey.add(shard.rank(word, kind, at: moment), MemoryTier.charge(of: word.block))
@@ -81,7 +81,7 @@ extension ShardsOf where Policy: ~Copyable {
     let next = with(index: walk.shard) { shard -> UInt64? in
       if kind == .expired && shard.timed.value == 0 { return nil }
       var position: UInt64? = from
-      for _ in 0..<ShardsOf.linesOfSlice {
+      for _ in 0..<MemoryTier.linesOfSlice {
         guard let hash = position, !departures.isFull else { break }
         position = shard.removeLine(
           at: hash, kind == .expired ? .expired : .trimmed, at: moment, budget, downTo: cost,
