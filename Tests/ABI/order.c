@@ -376,6 +376,44 @@ TEST(a_put_that_is_decided_twice_is_announced_once) {
   end_sharing(&other);
 }
 
+static hutch_task *removal;
+
+/* The put is submitted, and about to be committed; memory has its value. */
+static void remove_meanwhile(void) {
+  hutch_cache *memory = tier_of(scene.cache, HUTCH_TIER_MEMORY);
+  CHECK_OK(hutch_remove_async(scene.cache, KEY("k"), NULL, &removal));
+  while (hutch_contains(memory, KEY("k")) == HUTCH_OK) sched_yield();
+  hutch_cache_release(memory);
+}
+
+/* The commit of the put changes the number by which the store knows memory's copy. Kinds: put into
+   memory alone; the same over a row; put into both tiers, and too large for the disk. */
+TEST(a_removal_finds_what_memory_alone_has_while_its_put_is_committed) {
+  process other = begin_sharing();
+  hutch_cache_limits limits = {.struct_size = sizeof limits, no_limits(), no_limits()};
+  limits.disk.max_entry = 10000;
+  CHECK_OK(hutch_set_limits(scene.cache, &limits));
+  static char large[20000];
+  for (int kind = 0; kind < 3; kind++) {
+    hutch_put_options options = put_options();
+    if (kind < 2) options.write_policy = HUTCH_WRITE_MEMORY;
+    if (kind == 1) CHECK_OK(put_text(scene.cache, "k", "older"));
+    at_turn = remove_meanwhile;
+    CHECK_STATUS(kind < 2 ? HUTCH_OK : HUTCH_PARTIAL,
+                 hutch_put(scene.cache, KEY("k"), large, kind < 2 ? 100 : sizeof large,
+                           &options, NULL));
+    CHECK(!at_turn);
+    CHECK_OK(hutch_task_wait(removal, HUTCH_FOREVER));
+    uint32_t state;
+    hutch_status found;
+    CHECK_OK(hutch_task_status(removal, &state, &found));
+    CHECK_OK(found);
+    hutch_task_release(removal);
+    CHECK_MISSING(scene.cache, "k");
+  }
+  end_sharing(&other);
+}
+
 /* ------------------------------------------------ from memory to disk, with a codec */
 
 static _Thread_local void (*at_encode)(void);

@@ -118,6 +118,8 @@ extension Cache {
     fileprivate var value: BlockBox?
     fileprivate var failure: Failure?
     fileprivate(set) var pending: Events.Pending?
+    /// The removal took memory's copy while that copy's own put was being committed.
+    fileprivate var isOfPendingPut = false
     /// A later write has been done.
     fileprivate(set) var isSuperseded = false
 
@@ -246,6 +248,10 @@ extension Cache {
       // Other processes may have copies of an entry that was evicted on disk.
       coherence?.dropCopies(hash)
     }
+    // The store is asked before memory: the end of a commit tells memory, then leaves the queue.
+    let pendingVersion =
+      coherence == nil || order.stripes.state(stripe).hasNothingPending
+      ? 0 : storage.pendingVersion(key, hash)
     // Memory follows a decision of the store (`finish`).
     let copy =
       removal.plan.memory == .drop && !write.condition.isOfCaller
@@ -254,6 +260,7 @@ extension Cache {
     if isOfEntry, scope == .whole, let taken = copy.unowned {
       if coherence != nil {
         write.copy = StoreWrite.Copy(version: taken.version, mark: taken.mark)
+        removal.isOfPendingPut = taken.version == pendingVersion
       } else if taken.isDirty && !review.isUnderWay {
         // Beneath a dirty entry the store has nothing, once that is committed.
         write.need = .ifPending
@@ -283,8 +290,10 @@ extension Cache {
     if let failure = result.failure { throw failure }
     if result.isUnmet { return false }
     if removal.plan.store == .removeIfThere { return result.existed }
-    // Where processes share, another process may have removed the entry first.
-    return coherence == nil || result.existed || result.existing != 0
+    // Where processes share, another process may have removed the entry first. It cannot have
+    // removed one that was being put when this removal was submitted; and the store does not know
+    // that one by its copy, since the put's commit has changed the number of its counter.
+    return coherence == nil || removal.isOfPendingPut || result.existed || result.existing != 0
   }
 
   // MARK: touch

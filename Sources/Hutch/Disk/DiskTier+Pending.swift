@@ -8,6 +8,10 @@ extension DiskTier {
     return write.need == .ifPending ? isPending(key, write.hash) : mayHold(key, write.hash)
   }
 
+  func pendingVersion(_ key: Bytes, _ hash: UInt64) -> UInt64 {
+    queue.isOverlaid ? queue.newestVersion(key, hash) : 0
+  }
+
   private func isPending(_ key: Bytes, _ hash: UInt64) -> Bool {
     queue.isOverlaid && queue.concerns(key, hash)
   }

@@ -37,8 +37,8 @@ import Synchronization
 /// Threads. Many threads may call any function at once, except opening, `close` and a fork. The
 /// store's locks come after the cache's (see `Cache`). The store makes no callback while it holds
 /// one of its locks, except those that `StorageObserver` names. The cache may hold a stripe or a
-/// lock of the memory tier when it calls `write`, `info`, `noteAccess`, `limits`, `isUp`. These do
-/// not wait for a commit of another call.
+/// lock of the memory tier when it calls `write`, `info`, `pendingVersion`, `noteAccess`, `limits`,
+/// `isUp`. These do not wait for a commit of another call.
 ///
 /// A store that is out of service has no entries, refuses puts, and fails other writes; `stats`
 /// says so.
@@ -96,6 +96,11 @@ protocol Storage: StorageTrimming {
 
   /// Like `get`, for the record only (`accessed` included); never an access.
   func info(_ key: Bytes, _ hash: UInt64, at moment: Moment) throws(Failure) -> Record?
+
+  /// The version of the newest write of a key that is submitted and whose commit has not ended; 0:
+  /// there is none. A write whose condition the store has yet to decide does not count. The key's
+  /// stripe may be held.
+  func pendingVersion(_ key: Bytes, _ hash: UInt64) -> UInt64
 
   /// The bytes of the entry with this version, or an older one, are not what a codec has made: from
   /// here on it is damaged, as if `get` had found it so. The caller holds no lock.
@@ -180,6 +185,7 @@ extension Storage {
 
   // For a store that commits at once.
   func finish(_ write: inout StoreWrite) {}
+  func pendingVersion(_ key: Bytes, _ hash: UInt64) -> UInt64 { 0 }
 
   func get(
     _ count: Int, at moment: Moment, key: (Int) -> (Bytes, UInt64),

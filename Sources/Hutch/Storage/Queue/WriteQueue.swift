@@ -134,6 +134,12 @@ final class WriteQueue {
     }
   }
 
+  /// The version of the newest write of a key that is not committed, of those that reads see; 0:
+  /// there is none.
+  func newestVersion(_ key: Bytes, _ hash: UInt64) -> UInt64 {
+    lock.withLock { table.find(key, hash)?.version ?? 0 }
+  }
+
   // MARK: writes
 
   func submit(_ write: QueuedWrite) {
