@@ -52,6 +52,20 @@ TEST_EACH_KIND(compare_and_swap_puts_over_one_version) {
   CHECK_TEXT(f->cache, "key", "three");
 }
 
+/* Nor is one that a store refuses, which decides where processes share: see order.c. */
+TEST_EACH_KIND(what_a_condition_refuses_is_not_counted_as_a_put) {
+  CHECK_OK(put_text(f->cache, "key", "one"));
+  hutch_cache_stats before = stats_of(f->cache);
+  CHECK(before.memory.puts + before.disk.puts > 0);
+  CHECK_STATUS(HUTCH_EXISTS, hutch_add(f->cache, KEY("key"), KEY("two"), NULL, NULL));
+  CHECK_STATUS(HUTCH_NOT_FOUND, hutch_replace(f->cache, KEY("none"), KEY("two"), NULL, NULL));
+  CHECK_STATUS(HUTCH_CONFLICT, hutch_compare_and_swap(f->cache, KEY("key"), UINT64_MAX,
+                                                      KEY("two"), NULL, NULL));
+  hutch_cache_stats after = stats_of(f->cache);
+  CHECK_EQUAL(before.memory.puts, after.memory.puts);
+  CHECK_EQUAL(before.disk.puts, after.disk.puts);
+}
+
 TEST_EACH_KIND(conditional_puts_take_options) {
   hutch_put_options options = put_options();
   options.time_to_live = HUTCH_MINUTE;

@@ -376,6 +376,18 @@ TEST(a_put_that_is_decided_twice_is_announced_once) {
   end_sharing(&other);
 }
 
+/* The look has found no entry, and the store finds one. */
+TEST(a_put_that_the_store_refuses_is_not_counted_as_a_put) {
+  process other = begin_sharing();
+  uint64_t puts = stats_of(scene.cache).disk.puts;
+  at_turn = put_it;
+  CHECK_STATUS(HUTCH_EXISTS, hutch_add(scene.cache, KEY("k"), KEY("mine"), NULL, NULL));
+  CHECK(!at_turn);
+  CHECK_EQUAL(puts, stats_of(scene.cache).disk.puts);
+  CHECK_TEXT(scene.cache, "k", "other");
+  end_sharing(&other);
+}
+
 static hutch_task *removal;
 
 /* The put is submitted, and about to be committed; memory has its value. */

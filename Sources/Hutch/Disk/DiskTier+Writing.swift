@@ -129,8 +129,9 @@ extension DiskTier {
       }
       switch write.result.outcome {
       case .stored:
+        guard !write.result.isUnmet else { break }
         counters.puts.add()
-        if !write.result.isUnmet { queued.file?.land() }
+        queued.file?.land()
       case .tooLarge, .noSpace: counters.refusals.add()
       default: break
       }
