@@ -114,13 +114,13 @@ extension Block {
 
 extension UnownedBlock {
   /// A block with the same key, value and extended data and another record, but for the checksum,
-  /// which is the value's.
+  /// which is the value's. It has no mark: a commit may be changing this block's, under the lock of
+  /// the memory tier, which gives the block its own when it takes it (`Shard.put`).
   func copied(with record: Record) throws(Failure) -> Block {
     var record = record
     record.checksum = checksum
     let block = try Block.copying(
       key: key, value: Bytes(value), extended: extended, record: record)
-    block.unowned.mark = mark
     block.unowned.setDirty(isDirty)
     return block
   }
