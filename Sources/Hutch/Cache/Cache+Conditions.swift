@@ -128,10 +128,10 @@ extension Cache {
     if done.isUnmet {
       var refused = PutResult()
       refused.version = done.existing
-      refused.status = put.write!.condition.refusal(of: done.existing)
+      refused.status = put.write.condition.refusal(of: done.existing)
       // The copy may count under another number by now.
       put.looksAgain =
-        done.existing == 0 && put.write!.copy != nil
+        done.existing == 0 && put.write.copy != nil
         && memory.peekDuringCommit(entry.key, put.hash, at: moment) != nil
       return refused
     }

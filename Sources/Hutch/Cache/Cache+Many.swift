@@ -134,20 +134,22 @@ extension Cache {
     try withStorage { (storage) throws(Failure) in
       forEachSlice(of: keys.count) { slice in
         let moment = clock.moment().read
-        var pending: [OnePut] = []
+        var pending: [Result<OnePut, Failure>] = []
         for index in slice {
           pending.append(
-            submit(keys[index], values[index], spec, at: moment, in: scope, to: storage))
+            Result { () throws(Failure) in
+              try submit(keys[index], values[index], spec, at: moment, in: scope, to: storage)
+            })
         }
-        for place in 0..<pending.count {
-          if let failure = pending[place].failure {
-            batch.add(failure)
-          } else {
-            finish(&pending[place].put!, in: storage, waits: false)
-            batch.add(pending[place].put!.result)
+        for one in pending {
+          switch one {
+          case .success(let one):
+            finish(&one.put, in: storage, waits: false)
+            batch.add(one.put.result)
+          case .failure(let failure): batch.add(failure)
           }
         }
-        for one in pending { events.awaitDelivery(one.put?.pending) }
+        for case .success(let one) in pending { events.awaitDelivery(one.put.pending) }
         if writeBack.queue.isDue { writeBack.writeDue(storage) }
       }
     }
@@ -163,32 +165,33 @@ extension Cache {
     }
   }
 
-  /// A put that is one of many.
-  private struct OnePut {
-    /// Nil: it failed at once.
-    var put: SubmittedPut?
-    /// Keeps the entry.
-    var block: BlockBox?
-    var failure: Failure?
+  /// A put that is one of many. It is an object, since an array of such large values copies each of
+  /// them several times.
+  private final class OnePut {
+    private let block: Block
+    var put: SubmittedPut
+
+    init(_ block: consuming Block, _ hash: UInt64, _ plan: WritePlan) {
+      put = SubmittedPut(block.unowned, hash, plan)
+      self.block = block
+    }
   }
 
   private func submit(
     _ key: Bytes, _ value: Bytes, _ spec: PutSpec, at moment: Moment, in scope: Tiers,
     to storage: any Storage
-  ) -> OnePut {
-    do throws(Failure) {
-      let block = try Block.copying(
-        key: key, value: value, extended: spec.extended, record: spec.record(at: moment),
-        wantsChecksum: true)
-      let target = try target(of: spec.writePolicy, in: scope)
-      var put = SubmittedPut(
-        block.unowned, memory.hash(key), plan(block.unowned, to: target, spec.suffix, storage))
-      tellWillAdd(block.unowned, put.hash, in: put.plan.tiers)
-      try submit(&put, at: moment, in: scope, to: storage)
-      return OnePut(put: put, block: BlockBox(block))
-    } catch {
-      return OnePut(failure: error)
-    }
+  ) throws(Failure) -> OnePut {
+    let target = try target(of: spec.writePolicy, in: scope)
+    let block = try Block.copying(
+      key: key, value: value, extended: spec.extended, record: spec.record(at: moment),
+      wantsChecksum: true)
+    let entry = block.unowned
+    let hash = memory.hash(key)
+    let plan = plan(entry, to: target, spec.suffix, storage)
+    tellWillAdd(entry, hash, in: plan.tiers)
+    let one = OnePut(block, hash, plan)
+    try submit(&one.put, at: moment, in: scope, to: storage)
+    return one
   }
 
   func remove(_ keys: ManyBytes, in scope: Tiers) throws(Failure) -> Batch {

@@ -9,8 +9,9 @@ extension Cache {
     let hash: UInt64
     var result = PutResult()
     fileprivate(set) var plan: WritePlan
-    /// Nil: not made yet, or the put is refused.
-    fileprivate(set) var write: StoreWrite?
+    fileprivate(set) var write: StoreWrite
+    /// False: the store has not been given the write, since the put is refused or has failed.
+    fileprivate var isGiven = false
     fileprivate(set) var pending: Events.Pending?
     /// The state of the stripe with the submitted write.
     fileprivate(set) var state: Stripes.State?
@@ -18,17 +19,19 @@ extension Cache {
     var looksAgain = false
 
     /// Whether the store decides, and memory follows.
-    var isUndecided: Bool { write?.condition.isOfCaller ?? false }
+    var isUndecided: Bool { write.condition.isOfCaller }
     /// Whether memory has carried out already what the store may refuse.
     var isAtOnce: Bool {
-      if case .versionOrNone? = write?.condition { return true }
+      if case .versionOrNone = write.condition { return true }
       return false
     }
 
+    @inline(__always)
     init(_ entry: UnownedBlock, _ hash: UInt64, _ plan: WritePlan) {
       self.entry = entry
       self.hash = hash
       self.plan = plan
+      write = StoreWrite(.remove, entry, hash)
     }
   }
 
@@ -84,12 +87,11 @@ extension Cache {
       if let refused = try refusal(condition, entry, hash, at: moment, in: scope, by: late) {
         order.stripes.unlock(stripe)
         put.result = refused
-        put.write = nil
         return
       }
       if isLeft {
         try leave(
-          condition, to: &put.write!, entry.key, hash, at: moment, in: scope,
+          condition, to: &put.write, entry.key, hash, at: moment, in: scope,
           isOfMemory: planned.store == .remove, storage)
       }
     } catch {
@@ -112,26 +114,22 @@ extension Cache {
       case .remove: put.result.disk = .removed
       case .removeIfThere:
         put.result.disk = put.result.memory == .stored ? .deferred : .removed
-        put.write = StoreWrite(.remove, entry, hash)
         // The put of a dirty entry has removed the store's entry. That holds once its removal is
         // committed.
-        put.write!.need = wasDirty && !review.isUnderWay ? .ifPending : .ifHeld
+        put.write.need = wasDirty && !review.isUnderWay ? .ifPending : .ifHeld
       case .put, .nothing: break
       }
     }
-    put.write!.version = put.result.version
-    if let stored = put.write!.entry, stored.isEncoded { stored.version = put.result.version }
-    put.state = order.submit(&put.write!, to: storage, at: moment, isInPut: true)
+    put.write.version = put.result.version
+    if let stored = put.write.entry, stored.isEncoded { stored.version = put.result.version }
+    put.isGiven = true
+    put.state = order.submit(&put.write, to: storage, at: moment, isInPut: true)
   }
 
-  /// Makes the write for the store, unless the plan removes an entry only if there is one: that
-  /// write is made under the stripe. No lock is held.
+  /// Makes the write of a value for the store. No lock is held.
   private func prepare(_ put: inout SubmittedPut, _ storage: any Storage) {
-    if put.plan.store == .removeIfThere { return }
-    put.write =
-      put.plan.store == .put
-      ? values.put(put.entry, put.hash, &put.plan.form, to: storage)
-      : StoreWrite(.remove, put.entry, put.hash)
+    guard put.plan.store == .put else { return }
+    put.write = values.put(put.entry, put.hash, &put.plan.form, to: storage)
   }
 
   /// The result of a put that is not made, since its condition does not hold or a later write has
@@ -196,12 +194,12 @@ extension Cache {
   /// that has submitted several puts finishes all of them before it waits for an event: the event
   /// of one put may come after that of another.
   func finish(_ put: inout SubmittedPut, in storage: any Storage, waits: Bool = true) {
-    guard put.write != nil else {
+    guard put.isGiven else {
       events.resolve(put.pending, leftDisk: false, storedIn: put.result.tiers, waits: waits)
       return
     }
-    order.complete(&put.write!, in: storage)
-    let done = put.write!.result
+    order.complete(&put.write, in: storage)
+    let done = put.write.result
     if coherence != nil, let refused = carryOutDecision(on: &put, done) {
       put.result = refused
       events.resolve(put.pending, leftDisk: false, waits: waits)
@@ -217,7 +215,7 @@ extension Cache {
     }
     put.result.setStatus(storageFailure: done.failure)
     switch put.result.disk {
-    case .failed, .noSpace, .tooLarge: logUnstored(put.write!)
+    case .failed, .noSpace, .tooLarge: logUnstored(put.write)
     default: break
     }
     events.resolve(

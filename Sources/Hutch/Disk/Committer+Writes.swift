@@ -36,7 +36,7 @@ extension Committer {
       } else {
         // Whatever becomes of a put whose condition holds, the old row goes.
         try manifest.deletingByKey(write.key, into: &old) { old in
-          isHeld = holds(write, old, transaction)
+          isHeld = holds(write, old.pointee, transaction)
           return isHeld
         }
       }
@@ -76,6 +76,7 @@ extension Committer {
 
   /// Whether the condition of a write holds for the entry that is there; its version is in the
   /// write.
+  @inline(__always)
   private func holds(
     _ write: QueuedWrite, _ old: OldRow, _ transaction: borrowing Transaction
   ) -> Bool {

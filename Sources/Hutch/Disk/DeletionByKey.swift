@@ -23,7 +23,7 @@ struct DeletionByKey: ~Copyable {
   /// What the function needs, and its failure.
   private struct Call {
     let old: UnsafeMutablePointer<OldRow>
-    let mayGo: (OldRow) -> Bool
+    let mayGo: (UnsafePointer<OldRow>) -> Bool
     var failure: Failure?
 
     /// True if the row goes.
@@ -31,7 +31,7 @@ struct DeletionByKey: ~Copyable {
       do throws(Failure) {
         old.pointee.row = try Row(columns)
         old.pointee.isThere = true
-        old.pointee.isDeleted = mayGo(old.pointee) && !old.pointee.row.hasTag
+        old.pointee.isDeleted = mayGo(old) && !old.pointee.row.hasTag
         return old.pointee.isDeleted
       } catch {
         failure = error
@@ -90,7 +90,7 @@ struct DeletionByKey: ~Copyable {
 
   /// `mayGo` is asked of the row, once, and must not use the connection.
   func callAsFunction(
-    _ key: Bytes, into old: inout OldRow, if mayGo: (OldRow) -> Bool
+    _ key: Bytes, into old: inout OldRow, if mayGo: (UnsafePointer<OldRow>) -> Bool
   ) throws(Failure) {
     try statement.bind(1, key)
     try withoutActuallyEscaping(mayGo) { (mayGo) throws(Failure) in

@@ -40,7 +40,8 @@ final class QueuedWrite: Chained {
   /// failed write which a touch came after, and of a touch which has ended a bar.
   var barred: UInt64?
 
-  init(_ write: StoreWrite) {
+  @inline(__always)
+  init(_ write: borrowing StoreWrite) {
     kind = write.kind
     block = write.entry?.retained()
     hash = write.hash
