@@ -23,10 +23,10 @@ final class Batch {
   let memoryAges: Ages
   let diskAges: Ages
   private(set) var items = GrowingArray<Item>()
-  /// Of infos, one per key.
+  /// A batch of infos has one per key.
   private(set) var records = GrowingArray<Record>()
 
-  /// Of `add`.
+  /// The first failure that was added.
   private(set) var firstFailure: Failure?
 
   private init(_ kind: Kind, time: Int64, memoryAges: Ages, diskAges: Ages) {
@@ -56,7 +56,7 @@ final class Batch {
 
   private func add(_ item: Item) { try? items.append(item) }
 
-  /// Of values: that none of so many was found.
+  /// Adds to a batch of values that none of the next `count` keys was found.
   func addMissing(_ count: Int) {
     var item = Item()
     item.status = Status.notFound.code
@@ -76,10 +76,10 @@ final class Batch {
     add(failure.status)
   }
 
-  /// A value in the place of what was added for the index: that it was not found.
+  /// Sets the value of an index, in the place of `addMissing`'s result.
   func set(_ index: Int, _ value: consuming Block) { set(index, OpaquePointer(value.leak().raw)) }
 
-  /// The same of a reference, which the batch owns from here on.
+  /// Likewise; the batch owns the reference from here on.
   @inline(__always)
   func set(_ index: Int, _ value: OpaquePointer) {
     var item = Item()
@@ -87,7 +87,7 @@ final class Batch {
     items[index] = item
   }
 
-  /// Likewise.
+  /// Sets the failure of an index, likewise.
   func set(_ index: Int, _ failure: Failure) {
     ThreadState.note(failure, failure.detail)
     var item = Item()

@@ -10,7 +10,7 @@ extension Cache {
     let status: Status
     var value: Block?
     var loading: Loading?
-    /// Of loadFailed: what has failed.
+    /// The load that has failed, if the status is `loadFailed`.
     var flight: Flight?
 
     init(_ status: Status, _ value: consuming Block? = nil, _ loading: Loading? = nil) {

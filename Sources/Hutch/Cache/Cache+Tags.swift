@@ -146,7 +146,7 @@ extension Cache {
     }
   }
 
-  /// Of host objects. Returns how many.
+  /// Removes the host objects with a tag. Returns how many.
   private func removeObjects(tagged tag: Bytes) -> UInt64 {
     guard hasTaggedObjects.load(ordering: .relaxed) else { return 0 }
     let moment = clock.moment()

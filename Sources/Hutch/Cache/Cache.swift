@@ -65,7 +65,7 @@ final class Cache {
   /// The sharing is not SHARED, and there is `coherence` all the same, because of a fork or of the
   /// store: an entry that is to be written on eviction is written at once.
   private(set) var defersNothing = false
-  /// Of Forking, under the roster's lock.
+  /// How far a fork has come with this cache. Forking changes it, under the roster's lock.
   var fork = Forking.Stage()
   /// The registry's, under its lock: how many openings there are.
   var openings = 1

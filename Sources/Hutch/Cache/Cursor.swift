@@ -1,5 +1,5 @@
-/// A walk over the entries of a cache, or of one of its tiers, key by key; no lock is held between
-/// its steps. An entry that is there from beginning to end is seen exactly once.
+/// A walk over the entries of a cache, or of one of its tiers, key by key. It holds no lock between
+/// its steps. It visits an entry that exists from its beginning to its end exactly once.
 final class Cursor {
   /// The entry that the cursor is at.
   struct Entry {
@@ -10,11 +10,13 @@ final class Cursor {
   }
 
   private enum Source {
-    /// Memory alone, in the order of its hashes, which nothing changes.
+    /// Memory alone, in the order of the keys' hashes: no write changes that order.
     case memory
-    /// The store alone, in the order of the keys.
+    /// A store that is ordered, alone, in the order of the keys.
     case storage
+    /// Both tiers, or a store without an order of keys.
     case both(WholeWalk)
+    /// An order by age, which the caller asks for.
     case ordered(OrderedWalk)
   }
 
@@ -22,13 +24,15 @@ final class Cursor {
   /// See Process.forks.
   let forks = Process.forks
   private let source: Source
-  /// Of one tier: keys that were found there, and how far the walk has come in memory.
+  /// The next keys of a walk over one tier.
   private var page: KeyPage
+  /// How far a walk over memory has come.
   private var memoryPosition: UInt64 = 0
   private var hasEnded = false
   private static let pageCount = 64
 
-  /// `walk`: in an order; nil: in none. `goesFar`: the caller means to step to the end.
+  /// `walk`: the walk by age, if the caller asks for that order. `goesFar`: the caller means to
+  /// step to the end.
   init(_ handle: Handle, _ walk: OrderedWalk? = nil, goesFar: Bool = false) throws(Failure) {
     self.handle = handle
     page = try KeyPage()
@@ -52,7 +56,7 @@ final class Cursor {
     }
   }
 
-  /// Steps to the next key; nil at the end. It is valid until the next step.
+  /// Steps to the next key, which is valid until the next step; nil at the end.
   func next() throws(Failure) -> Bytes? {
     switch source {
     case .memory, .storage:
@@ -66,7 +70,7 @@ final class Cursor {
     }
   }
 
-  /// As `next`, with the entry's record as it is now.
+  /// Steps to the next key that still has an entry, and returns the entry's present record.
   func nextEntry() throws(Failure) -> Entry? {
     if case .both(let walk) = source { return try walk.step() }
     while let key = try next() {
@@ -77,14 +81,14 @@ final class Cursor {
     return nil
   }
 
-  /// The next keys of one tier.
+  /// Fills the page with the next keys of one tier.
   private func fetch() throws(Failure) {
     let cache = handle.cache
     let moment = cache.clock.moment().read
     let count: Int
     if case .storage = source {
       count = try cache.withStorage { (storage) throws(Failure) in
-        // Entries that left memory before the walk began.
+        // Entries that left memory before the walk began may still wait to be written.
         if page.current == nil { cache.writeBack.write(storage) }
         return try page.refill { (last, append) throws(Failure) in
           try storage.keys(

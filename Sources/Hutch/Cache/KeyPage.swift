@@ -1,14 +1,15 @@
 import CSystem
 
-/// Keys in one growing buffer, each behind its size.
+/// The next keys of a walk. They lie in one growing buffer, each behind its size in two bytes.
 struct KeyPage: ~Copyable {
   private var buffer: UnsafeMutableRawPointer
   private var capacity: Int
   private var used = 0
-  /// Of the key to step to.
+  /// The offset of the key that comes next.
   private var position = 0
-  /// Of the key that was stepped to last.
+  /// The offset of the key that the walk is at; nil before the first step.
   private var last: Int?
+  /// True if a key could not be appended, since there was no memory.
   private var isShort = false
 
   init() throws(Failure) {
@@ -34,16 +35,16 @@ struct KeyPage: ~Copyable {
     return found
   }
 
-  /// Back to the state of a new page.
+  /// Empties the page: it is then as a new one.
   mutating func reset() {
     used = 0
     position = 0
     last = nil
   }
 
-  /// Fills the page anew. `fetch` is handed the key that was stepped to last (nil before
-  /// the first), and a function that appends one; what it returns is returned. The last key
-  /// stays at the front, already stepped to.
+  /// Fills the page with other keys. `fetch` gets the key that the walk is at (nil before the first
+  /// step) and a function that appends a key. This function returns what `fetch` returns. The key
+  /// that the walk is at becomes the page's first one, so it stays valid.
   mutating func refill(
     _ fetch: (Bytes?, (Bytes) -> Void) throws(Failure) -> Int
   ) throws(Failure) -> Int {
@@ -58,7 +59,7 @@ struct KeyPage: ~Copyable {
       position = 0
     }
     isShort = false
-    // The last key may move when the buffer grows: the fetch reads a copy.
+    // The buffer may move when it grows, so `fetch` gets a copy of the key.
     let copy = try Allocation.bytes(max(used, 1))
     defer { free(copy) }
     copy.copyMemory(from: buffer, byteCount: used)
@@ -82,8 +83,8 @@ struct KeyPage: ~Copyable {
   }
 }
 
-/// The page that the fetching closure appends to: a reference, since it escapes nowhere but cannot
-/// borrow the page exclusively.
+/// The buffer of a page while keys are appended to it. It is an object, since the closure that
+/// appends cannot have exclusive access to the page.
 private final class KeyAppender {
   var buffer: UnsafeMutableRawPointer
   var capacity: Int

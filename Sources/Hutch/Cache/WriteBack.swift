@@ -188,7 +188,8 @@ final class WriteBack {
     return true
   }
 
-  /// The end: the entries that still wait are lost, and so are those that leave memory later.
+  /// The cache ends: the entries that still wait are lost, and so are those that leave memory
+  /// later.
   func end() {
     queue.end()
     var rest: [StagedEntry] = []
@@ -221,10 +222,10 @@ final class WriteBack {
 
   // MARK: writing entries that memory keeps
 
-  /// Writes all dirty entries, which memory keeps: before a flush, before a fork, at the end. The
-  /// caller is inside the gate, or no call can enter any more. Returns the first failure; an entry
-  /// that could not be written stays dirty. `tells`: delivers events; a fork leaves that to later
-  /// calls.
+  /// Writes all dirty entries, which memory keeps: for a flush, a fork, or the end of the cache.
+  /// The caller is inside the gate, or no call can enter any more. Returns the first failure; an
+  /// entry that could not be written stays dirty. `tells`: delivers events, which a fork leaves to
+  /// later calls.
   func writeDirty(
     _ storage: any Storage, by deadline: Deadline, tells: Bool = true
   ) -> Failure? {
@@ -255,7 +256,7 @@ final class WriteBack {
   /// A dirty entry on its way down that memory keeps.
   struct DownwardWrite {
     fileprivate var write: StoreWrite
-    /// The two keep the key and the value that the write names.
+    /// Keeps the key and the value that the write names, as `form` does.
     fileprivate let block: BlockBox
     fileprivate let form: ValueForm?
     /// Memory had the entry when it was submitted, and counts it as backed.

@@ -24,8 +24,8 @@ import Synchronization
 /// wait. So the number of entries that are neither in memory nor on disk does not grow with the
 /// number of evictions.
 final class WriteBackQueue {
-  /// With so many entries, or bytes, in the list, a call that makes an entry leave memory writes a
-  /// batch.
+  /// A call that makes an entry leave memory writes a batch if the list has this many entries, or
+  /// this many bytes.
   private static let most = 32
   private static let mostBytes = 1 << 20
   /// The most entries of a batch, which are written together.
@@ -56,10 +56,10 @@ final class WriteBackQueue {
   private var batches: [UInt64] = []
   private var waiters = 0
   private var isEnded = false
-  /// Both relaxed: each is right some time after the lock was held.
+  /// `count` and `isDue`. They change under the lock; loads are relaxed, and may be out of date.
   private let unwritten = Atomic<Int>(0)
   private let due = Atomic<Bool>(false)
-  /// Reads that were answered here. Relaxed: a statistic.
+  /// The number of reads that found their entry here. Relaxed: it is a statistic.
   private let hitCount = Atomic<UInt64>(0)
 
   private init(

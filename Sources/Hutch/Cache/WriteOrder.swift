@@ -69,10 +69,11 @@ final class WriteOrder {
   /// a submission sees it.
   private let reserved = Atomic<Int>(0)
 
-  /// Reservations with versions below these have been overtaken by a clear.
+  /// A clear has overtaken the reservations of tasks, and those of loads, with lower versions.
   private var tasksClearedUpTo: UInt64 = 0
   private var loadsClearedUpTo: UInt64 = 0
-  /// The same for removals of a tag, by the tag's hash.
+  /// A removal of a tag has overtaken the reservations with lower versions that write with the tag.
+  /// The index is made of the tag's hash.
   private var tagsRemovedUpTo = InlineArray<64, UInt64>(repeating: 0)
   /// How many clears have begun and are not carried out in memory. Changes under `lock`; a look
   /// without it is enough for a write, which holds a stripe, as each clear has begun with all.
@@ -81,9 +82,9 @@ final class WriteOrder {
 
   /// The entries that clears under way take.
   struct Clearing {
-    /// Every entry with a version up to this one.
+    /// They take every entry with a version up to this one,
     var all: UInt64 = 0
-    /// Of the entries that the store has too, those with versions up to this one.
+    /// and every entry that the store has too with a version up to this one.
     var backed: UInt64 = 0
   }
 
@@ -112,7 +113,8 @@ final class WriteOrder {
 
   // MARK: reservations
 
-  /// The right to write a key later. At an address of its own; the fields are the order's.
+  /// The right to write a key later. It is linked into the lists by its address, which does not
+  /// change before it is withdrawn. Only the order uses its fields.
   struct Reservation {
     fileprivate var hash: UInt64 = 0
     fileprivate(set) var version: UInt64 = 0
@@ -210,11 +212,12 @@ final class WriteOrder {
         < (late.pointee.isLoads ? loadsClearedUpTo : tasksClearedUpTo)
   }
 
-  /// The same, and also true if the entries with this tag have been removed.
+  /// As above for a write with this tag: also true if the entries with the tag have been removed.
   func isOvertaken(_ late: LateWrite, tag: Bytes) -> Bool {
     isOvertaken(late) || tag.count > 0 && isRemoved(tag, after: late)
   }
 
+  /// True if the entries with this tag have been removed since the reservation was made.
   func isRemoved(_ tag: Bytes, after late: LateWrite) -> Bool {
     let slot = WriteOrder.slot(of: tag)
     return lock.withLock { late.pointee.version < tagsRemovedUpTo[slot] }
@@ -222,8 +225,9 @@ final class WriteOrder {
 
   private static func slot(of tag: Bytes) -> Int { Int(Checksum.xxh3(tag) & 63) }
 
-  /// Entries with this tag are about to be removed. An entry that a reservation writes with it and
-  /// that was not overtaken yet is in memory by then, or submitted, and goes with the rest.
+  /// The entries with this tag are about to be removed. A late writer that has not been overtaken
+  /// holds its stripe until its entry is in memory or submitted. This call takes all stripes, so
+  /// the removal finds that entry.
   func noteRemoval(ofTag tag: Bytes) {
     guard hasReservations else { return }
     let slot = WriteOrder.slot(of: tag)
@@ -255,9 +259,9 @@ final class WriteOrder {
     lock.unlock()
   }
 
-  /// Memory is about to be emptied, by a call that does it at once. `ofCopies`: the store keeps the
-  /// entries. An entry that a reservation writes without having been overtaken is in memory by
-  /// then, and goes with the rest.
+  /// A call is about to empty memory at once. `ofCopies`: the store keeps the entries. A late
+  /// writer that has not been overtaken holds its stripe until its entry is in memory. This call
+  /// takes all stripes, so the caller finds that entry in memory.
   func noteClear(ofCopies: Bool) {
     guard hasReservations else { return }
     stripes.lockAll()
@@ -305,7 +309,7 @@ final class WriteOrder {
     }
   }
 
-  /// The same, and unlocks the stripe. Returns the stripe's state with the write.
+  /// As `give`, and unlocks the stripe. Returns the stripe's state with the write.
   @discardableResult
   func submit(
     _ write: inout StoreWrite, to storage: any Storage, at moment: Moment, isInPut: Bool = false
@@ -346,14 +350,14 @@ final class WriteOrder {
     complete(&write, in: storage)
   }
 
-  /// Of the writes of a stripe that is held, whose conditions the store may have yet to decide, the
-  /// version of the newest one; nil: all are decided.
+  /// The version of the newest write of a stripe whose condition the store may have yet to decide;
+  /// nil: all conditions are decided. The stripe is held.
   func newestUndecided(_ stripe: Int) -> UInt64? {
     let newest = stripes.undecided(stripe)
     return newest == 0 ? nil : newest
   }
 
-  /// The store has decided the writes up to this version of a stripe that is held.
+  /// The store has decided the writes of a stripe up to this version. The stripe is held.
   func noteDecided(_ stripe: Int, upTo version: UInt64) {
     if stripes.undecided(stripe) <= version { stripes.setUndecided(stripe, 0) }
   }

@@ -1,5 +1,6 @@
-/// The changes of a write of a key in each tier. They are decided before anything is changed; one
-/// function carries out the puts (Cache+Submission.swift), one the removals (Cache+Writes.swift).
+/// What a write of a key changes in each tier. The plan is made before anything is changed. One
+/// function carries out the plans of puts (Cache+Submission.swift), one those of removals
+/// (Cache+Writes.swift).
 ///
 ///   a put                           memory    store
 ///   through both tiers              value     put
@@ -12,8 +13,8 @@
 ///   of an entry that was found      drop      remove
 ///   of an entry that was not found, drop (1)  remove, if there is an entry: the answer comes with
 ///   and may come back after a kill            the commit
-///   a pop that found no entry, with keep      nothing
-///   the store out of service
+///   by a pop that found no entry,   keep      nothing
+///   if the store is out of service
 ///
 ///   (1) A removal from all tiers, in other processes too: their memory tiers may still have copies
 ///       of an entry that was evicted from disk and then removed. A removal from the disk tier
@@ -36,7 +37,7 @@ struct WritePlan {
   let memory: InMemory
   let store: InStore
 
-  // For a put:
+  // The rest is for a put.
 
   /// Memory's outcome if it takes no value.
   var outcome = TierOutcome.removed

@@ -133,8 +133,8 @@ final class AccessTimes {
     return record.isExpired(at: now, under: ages)
   }
 
-  /// Likewise, and how many there were; while they are being written out, they may be counted
-  /// in the row too.
+  /// The time of the last gathered access of a key, and the number of gathered accesses. While they
+  /// are being written into the row, the row may have them too.
   func gathered(_ key: Bytes, _ hash: UInt64? = nil) -> (time: Int64, uses: Int64) {
     var gathered = (time: Int64.min, uses: Int64(0))
     guard !isEmpty, key.count > 0 else { return gathered }

@@ -36,7 +36,8 @@ final class Content {
     while trash.bytes > target || target == 0, trash.empty(64, to: target, in: directory) {}
   }
 
-  /// Likewise those of earlier openings and of processes that were killed.
+  /// Unlinks trash of earlier openings and of processes that were killed. True if there may be
+  /// more.
   func emptyOlder(_ most: Int, in directory: Directory) -> Bool {
     trash.emptyOlder(most, in: directory)
   }

@@ -5,7 +5,7 @@ final class DiskCounters {
   let storage = Atomic<UInt32>(0)
   let count = Atomic<UInt64>(0)
   let cost = Atomic<UInt64>(0)
-  /// Of `cost`: content files that have been removed and are not unlinked yet.
+  /// The part of `cost` for content files that have been removed and are not unlinked yet.
   let trash = Atomic<UInt64>(0)
   let hits = Atomic<UInt64>(0)
   let misses = Atomic<UInt64>(0)

@@ -98,7 +98,8 @@ extension DiskTier {
     return result
   }
 
-  /// Of few entries by samples. Of many, looking at every row costs less.
+  /// Evicts by samples if few entries are to go. Nil: so many are to go that a look at every row
+  /// costs less.
   func makeRoom(to goal: TrimGoal, at moment: Moment) throws(Failure) -> TrimSlice? {
     let all = try occupancy()
     let sum = Int64(clamping: goal.countsEntries ? all.count : all.charge)

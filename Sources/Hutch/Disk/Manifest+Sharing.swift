@@ -73,7 +73,7 @@ extension Connection {
     }
   }
 
-  /// Likewise for everything that the connection does.
+  /// Sets whether every statement of the connection waits for the locks of others, likewise.
   func waitsOut(_ does: Bool) {
     sqlite3_busy_handler(
       handle,

@@ -4,7 +4,7 @@ import Synchronization
 
 /// The entry that a reader returns with a row.
 struct FoundEntry: ~Copyable {
-  /// Of use if the read has said that there is one.
+  /// Valid if the read has returned that there is one.
   var row = Row()
   /// The entry, complete if its value is in the row.
   var block: Block?

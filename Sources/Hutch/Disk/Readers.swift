@@ -2,19 +2,20 @@ import CSQLite
 import CSystem
 import Synchronization
 
-/// A small fixed pool of connections that read, each opened when it is first needed. A read
-/// never waits for a writer, and for another read only when all are in use.
+/// The connections that read: a pool of four, each opened when it is first needed. A read never
+/// waits for a writer. It waits for another read only if all connections are in use.
 ///
 /// To begin and to end a transaction is half of the work of reading a small row in SQLite. So a
-/// connection that finds the manifest as it left it begins one and keeps it, for the reads that
-/// follow; the first one after a commit ends it. It stands in the way of checkpoints only,
-/// which calls `endKept`. Where other processes have the directory open, none is kept: the others'
-/// commits are not seen here, and their checkpoints do not call `endKept`.
+/// connection that finds the manifest in the state in which it left it begins a transaction and
+/// keeps it for the reads that follow. The first read after a commit ends the transaction. A kept
+/// transaction is in the way of a checkpoint alone, which ends all of them first (`endKept`). While
+/// other processes have the directory open no transaction is kept: this process does not learn of
+/// their commits at once, and their checkpoints cannot call `endKept`.
 final class Readers {
   private final class Reader {
-    /// Protects `connection` and the read that uses it. Only the state's lock and that of the
-    /// access times are taken under it; it is held for a statement, not while a content file is
-    /// read.
+    /// Protects `connection`, and is held by the read that uses it. The lock of the tier's state
+    /// and that of the access times are the only ones taken under it. It is held for a statement,
+    /// and not while a content file is read.
     let lock: Lock
     var connection: ReadConnection?
     init() throws(Failure) { lock = try Lock() }
@@ -22,12 +23,13 @@ final class Readers {
 
   private let readers: [Reader]
   private static let count = 4
-  /// Counts the events that may have changed the manifest. Release after a commit and before its
-  /// end is told, acquire before a read: a thread that has been told of a commit reads it.
+  /// Counts the events that may have changed the manifest. A commit adds to it, with release,
+  /// before it tells anyone of its end; a read loads it with acquire. So a thread that knows of a
+  /// commit reads what was committed.
   private let states = Atomic<UInt64>(0)
 
-  /// The state of the manifest as a connection left it: the commits of this process, and those
-  /// of the directory (`SharedState.quietState`).
+  /// The state of the manifest in which a connection left it: the number of the commits of this
+  /// process, and of those of the directory (`SharedState.quietState`).
   struct State: Equatable {
     let own: UInt64
     let shared: UInt64
@@ -42,7 +44,8 @@ final class Readers {
   /// There may have been a commit.
   func noteCommit() { states.wrappingAdd(1, ordering: .releasing) }
 
-  /// Ends the transactions that are kept: those of connections in use at their next read.
+  /// Ends the transactions that are kept. The next read of a connection that is in use ends its
+  /// own.
   func endKept() {
     noteCommit()
     for reader in readers where reader.lock.tryLock() {
@@ -51,9 +54,9 @@ final class Readers {
     }
   }
 
-  /// Runs `body` with a connection to the manifest in the directory that `place` gives; nil
-  /// if it gives none. `shared`: the commits of the directory so far; nil: a transaction must not
-  /// be kept.
+  /// Runs `body` with a connection to the manifest in the directory that `place` gives; nil if it
+  /// gives none. `shared`: the number of the directory's commits so far; nil: no transaction may be
+  /// kept.
   func withConnection<R: ~Copyable>(
     in place: () -> Directory?, at shared: UInt64?, _ body: (ReadConnection) throws(Failure) -> R
   ) throws(Failure) -> R? {
@@ -67,12 +70,12 @@ final class Readers {
     }
   }
 
-  /// Locks a reader that has a connection, ready to be read with.
+  /// Locks a reader, and returns it with a connection on which a read can begin.
   @inline(never)
   private func reserve(
     in place: () -> Directory?, at shared: UInt64?
   ) throws(Failure) -> Reader? {
-    // Threads spread by an address of their own; which reader a thread gets does not matter.
+    // Threads are spread over the readers by their addresses; any reader will do for any thread.
     let start = Int(truncatingIfNeeded: UInt(pthread_self()) >> 12) & (Readers.count - 1)
     var chosen = readers[start]
     var isLocked = false
@@ -102,8 +105,8 @@ final class Readers {
     return nil
   }
 
-  /// Closes the connections, each when its reader has ended. The caller has seen to it
-  /// that `place` gives none by now.
+  /// Closes each connection when the read that uses it has ended. The `place` of later calls gives
+  /// no directory.
   func close() {
     for reader in readers {
       reader.lock.withLock { reader.connection = nil }
@@ -112,7 +115,7 @@ final class Readers {
 
   // MARK: fork
 
-  /// Takes every reader's lock and closes the connections. False: not in time, and none.
+  /// Takes every reader's lock and closes the connections. False: not in time, and no lock is held.
   func closeAndHold(until end: Deadline) -> Bool {
     for index in 0..<Readers.count {
       guard readers[index].lock.lock(until: end) else {
@@ -126,7 +129,8 @@ final class Readers {
 
   func endHold() { for reader in readers { reader.lock.unlock() } }
 
-  /// In a child that has no part in the directory: the connections are the parent's.
+  /// For a child that has no part in the directory. The connections are the parent's, so the child
+  /// leaks them instead of closing them.
   func leaveBehind() {
     for reader in readers {
       reader.lock.renew()

@@ -1,29 +1,29 @@
-/// How densely the rows lie along their ids, so that a sample can be taken evenly of the rows,
-/// and not of the ids: these only grow, and of the old ones few are left. With as many rows as
-/// ids a random id would do; of 10,000 rows out of a million that were ever written nearly each
-/// would lead to one of the oldest few.
+/// The density of the rows along their ids, by which the evictor takes an even sample of the rows.
+/// A random id does not give one. Ids only grow, and few rows have old ids: where 10,000 rows are
+/// left of a million that were written, nearly every random id leads to one of the few oldest rows.
 ///
-/// The ids from the first row to the last are divided into up to 256 parts of one width. Each
-/// run of rows that is read tells how many there are to an id where it began, which the part
-/// remembers: the mean of what it knew and what was seen, or only the latter if that is far off. A
-/// part that has never been looked at counts as full: so are new ones. Nothing is counted, so
-/// nothing can get out of step, whichever process writes.
+/// The ids from the first row to the last are divided into up to 256 parts of one width. A read of
+/// a run of rows shows how many rows there are to an id where the run began. The part in which it
+/// began keeps the mean of that density and the one that it knew, or the new density alone if the
+/// two are far apart. A part in which no run has begun counts as full, as the newest part is. The
+/// densities are estimates: no write updates them, so no other process can make them wrong for
+/// good.
 struct RowDensity: ~Copyable {
   static let parts = 256
-  /// Rows to 65,536 ids.
+  /// The density of a part in which each id has a row. A density is a number of rows to 65,536 ids.
   private static let full: Int64 = 1 << 16
 
   private var densities = GrowingArray<Int64>()
-  /// Ids in a part: a power of two. A part begins at a multiple of it.
+  /// The number of ids in a part, a power of two. A part begins at a multiple of it.
   private var width: Int64 = 1
-  /// The part that the first of `densities` is for.
+  /// The number of the part whose density is the first one of `densities`.
   private var firstPart: Int64 = 0
   private var first: Int64 = 0
   private var last: Int64 = 0
 
   init() {}
 
-  /// The rows have ids above `first`, up to `last`.
+  /// Divides the ids anew: the rows have ids above `first`, up to `last`.
   mutating func cover(from first: Int64, to last: Int64) {
     let last = max(last, first + 1)
     self.first = first
@@ -40,7 +40,7 @@ struct RowDensity: ~Copyable {
     firstPart = first / width
   }
 
-  /// The density of a part of another width: of parts that become one their mean.
+  /// The density of a part of another width. A part that several become has their mean.
   private func known(_ part: Int64, _ width: Int64) -> Int64 {
     if width <= self.width { return density(part / (self.width / width)) }
     let count = width / self.width
@@ -55,8 +55,9 @@ struct RowDensity: ~Copyable {
     return index >= 0 && index < densities.count ? densities[Int(index)] : RowDensity.full
   }
 
-  /// An id behind which a run is to begin. `random`: a number below another one. `evenly`: by the
-  /// ids, whatever is known, so that all parts are looked at now and then.
+  /// An id behind which a run is to begin. `random` returns a number from 0 up to its argument,
+  /// which is excluded. If `evenly` returns true, all ids are equally likely, whatever the
+  /// densities are, so that runs begin in every part now and then.
   func place(_ random: (Int64) -> Int64, evenly: () -> Bool) -> Int64 {
     var sum: Int64 = 0
     for density in densities.elements { sum += density }
@@ -71,13 +72,13 @@ struct RowDensity: ~Copyable {
     return min(max(start, first), last - 1)
   }
 
-  /// A run of so many rows began behind `start` and came as far as `end`.
+  /// Learns from a run: this many rows were read behind `start`, the last one with the id `end`.
   mutating func note(_ rows: Int64, after start: Int64, upTo end: Int64) {
     let index = start / width - firstPart
     guard index >= 0, index < densities.count, end > start else { return }
     let seen = min(RowDensity.full, rows * RowDensity.full / (end - start))
     let known = densities[Int(index)]
-    // The known density may be of another time, or a guess: then one look is worth more.
+    // A density that is far off is out of date, or was a guess: it does not count in the mean.
     let isNews = seen / 4 > known || known / 4 > seen
     densities[Int(index)] = max(1, isNews ? seen : (known + seen) / 2)
   }

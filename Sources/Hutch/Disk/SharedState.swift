@@ -2,30 +2,31 @@ import CSystem
 import Synchronization
 
 /// The state that the processes of a directory share beside the manifest: the file `hutch.shared`,
-/// which all of them have mapped. Nothing in it outlives the last of them: an opening that finds
-/// itself alone begins it anew, from the manifest.
+/// which all of them have mapped. It does not outlive the last of them: an opening that finds no
+/// other one fills it anew, from the manifest.
 ///
 ///      0  a constant that names the file and its layout
 ///      8  secrets of the keys' hash, four: the same key, the same counter in all processes
 ///     40  epoch        how often a damaged manifest was set aside
-///     48  generation   of what is committed
+///     48  generation   the generation of the last commit
 ///     56  members      UInt32: openings that have not ended. Too high after a kill
 ///     60  owes         UInt32: a sweep for orphans is not done
-///     64  begun        writes of transactions that have begun to change anything ...
-///     72  done         ... and of those whose end is told here. Not the same: a transaction
-///                      is under way, or its writer died: the manifest is to be asked
-///     80  count, charges, bytes of the log used and taken, of the manifest
-///    120  idle         UInt32: of the members, children of forks that have had no turn yet
+///     64  begun        the number of transactions that have begun to change anything
+///     72  done         the value of `begun` when the numbers here were last made to agree with
+///                      the manifest. If the two differ, a transaction is under way, or its
+///                      writer died, and the manifest is to be asked
+///     80  the manifest's count and charges, and the bytes of its log that are used and taken
+///    120  idle         UInt32: the members that are children of forks and have had no turn yet
 ///    124  durability   UInt32: the strongest that a member has asked for
 ///    128  the next version
 ///   4096  the counters of CoherenceCounters
 ///
-/// Where sharing is EXCLUSIVE there is no file: the memory is the process's own, and its forked
-/// children have it in common.
+/// Where sharing is EXCLUSIVE there is no file: a process and its forked children have the memory
+/// in common.
 ///
-/// The holder of the writer lock writes all of it, except the versions and the counters that
-/// `CoherenceCounters.dropCopies` changes. Release and acquire throughout, so that a reader of a
-/// number sees the writes before it.
+/// Only the holder of the writer lock writes, but for the versions, and for the counters that
+/// `CoherenceCounters.dropCopies` changes. Stores release and loads acquire, unless a comment says
+/// otherwise: a process that reads a number sees the writes before it.
 final class SharedState {
   private enum At {
     static let magic = 0
@@ -58,10 +59,13 @@ final class SharedState {
   var isHandedOut = false
   private var isOnDisk = false
 
-  // Of the transaction under way, under the writer lock.
+  // The transaction under way. Under the writer lock.
 
+  /// True if it has changed anything, and is counted in `begun`.
   private var isChanging = false
+  /// The indexes of the counters that it has made odd.
   private var touched = GrowingArray<UInt32>()
+  /// True if it has made all of them odd.
   private var touchedAll = false
 
   private init(_ base: UnsafeMutableRawPointer) {
@@ -69,7 +73,7 @@ final class SharedState {
     counters = CoherenceCounters(base + At.counters, members: base + At.members)
   }
 
-  /// With no directory yet.
+  /// A state without a directory: memory of the process's own.
   static func make(_ hash: KeyedHash) throws(Failure) -> SharedState {
     let base = mmap(nil, size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0)
     guard let base, base != UnsafeMutableRawPointer(bitPattern: -1) else { throw .noMemory }
@@ -102,16 +106,16 @@ final class SharedState {
 
   // MARK: opening
 
-  /// Begins to use the directory's file, or, with no directory, memory that only this process and
-  /// its children have. A member that is alone begins it anew; the secrets that this tier has used
-  /// stay the ones that it uses.
+  /// Maps the directory's file, or, without a directory, memory that only this process and its
+  /// children have. A member that is alone fills it anew, with the secrets and the next version
+  /// that this tier has had so far.
   func map(_ directory: Directory?, isAlone: Bool) throws(Failure) {
     let secrets = (load(8), load(16), load(24), load(32))
     let before = nextVersion.pointee.load(ordering: .relaxed)
     let file = try directory.map { (directory) throws(Failure) in
       try SharedState.open(directory, isAlone: isAlone)
     }
-    // Copies in memory must not fit counters that begin anew.
+    // Copies in the memory tier have numbers of the counters, so the counters are kept.
     let kept = isAlone && isHandedOut ? try Allocation.bytes(CoherenceCounters.byteCount) : nil
     defer { free(kept) }
     kept?.copyMemory(from: base + At.counters, byteCount: CoherenceCounters.byteCount)
@@ -130,7 +134,7 @@ final class SharedState {
     if let kept {
       (base + At.counters).copyMemory(from: kept, byteCount: CoherenceCounters.byteCount)
     }
-    // Memory that is new need not be looked at.
+    // Memory that is new is all zero, which is even.
     if isOnDisk || kept != nil { evenAll() }
     store(8, secrets.0)
     store(16, secrets.1)
@@ -148,7 +152,8 @@ final class SharedState {
     else { throw .opening("cannot open the file hutch.shared") }
     let file = Descriptor(owning: number)
     if isAlone {
-      // Blocks for all of it: a mapped page without one, on a full file system, is a SIGBUS.
+      // Every page gets its block now: a write to a mapped page without one raises SIGBUS if the
+      // file system is full.
       let code = posix_fallocate(number, 0, off_t(SharedState.size))
       guard code == 0 else { throw .system("cannot make the file hutch.shared", errno: code) }
     }
@@ -173,7 +178,7 @@ final class SharedState {
 
   var epoch: UInt64 { load(At.epoch) }
 
-  /// The manifest is another one.
+  /// Tells the members that another manifest has taken the place of a damaged one.
   func advanceEpoch() { store(At.epoch, epoch &+ 1) }
 
   var generation: Int64 {
@@ -196,8 +201,8 @@ final class SharedState {
     set { half(At.durability).pointee.store(newValue, ordering: .relaxed) }
   }
 
-  /// A member notes that it is alone. True: of the members that were lost one may have
-  /// left something behind.
+  /// A member notes that it is alone. True: members have ended without saying so, and may have left
+  /// content files behind.
   func noteAlone() -> Bool {
     let lost = members > 1 + idleMembers
     members = 1
@@ -212,15 +217,15 @@ final class SharedState {
 
   // MARK: transactions
 
-  /// Which transaction has begun to change anything last.
+  /// The number of the transactions that have begun to change anything.
   var begun: UInt64 { load(At.begun) }
 
-  /// True if the numbers here are the manifest's.
+  /// True if the numbers here agree with the manifest.
   var isComplete: Bool { load(At.done) == begun }
 
-  /// The transactions so far, while this process is the only one that makes any, and none is
-  /// under way. A new member is counted before its first commit: a process that has been told
-  /// of that commit finds nil here.
+  /// The number of transactions so far, if none is under way and this process is the only member;
+  /// else nil. A new member is counted before its first commit: a thread that knows of that commit
+  /// gets nil.
   var quietState: UInt64? {
     let done = load(At.done)
     return !counters.hasOthers && done == begun ? done : nil
@@ -232,8 +237,8 @@ final class SharedState {
     store(At.begun, begun &+ 1)
   }
 
-  /// The entry of the key with this hash is about to change. `isForAll`: our own copies count no
-  /// more either.
+  /// The transaction is about to change the entry of a key with this hash: the copies that other
+  /// processes have of it become stale. `isForAll`: those of this process too.
   func touch(_ hash: UInt64, isForAll: Bool = false) throws(Failure) {
     beginChanging()
     guard isForAll || counters.hasOthers else { return }
@@ -254,10 +259,10 @@ final class SharedState {
     }
   }
 
-  /// The next thing is the COMMIT.
+  /// The transaction is about to be committed.
   func willCommit() { beginChanging() }
 
-  /// The transaction has ended, and it is known how.
+  /// The transaction has ended, and its outcome is known.
   func ended() {
     guard isChanging else { return }
     if touchedAll {
@@ -270,17 +275,18 @@ final class SharedState {
     forgetTransaction()
   }
 
-  /// The transaction has ended, and the next holder of the writer lock has to find out how.
+  /// The transaction has ended, and its outcome is not known. Its counters stay odd until the next
+  /// holder of the writer lock has asked the manifest.
   func forgetTransaction() {
     isChanging = false
     touchedAll = false
     touched.removeAll()
   }
 
-  /// The numbers here are the manifest's.
+  /// The numbers here agree with the manifest.
   func noteDone() { store(At.done, begun) }
 
-  /// Of writers that died.
+  /// Makes every counter even: a writer that died may have left some odd.
   func evenAll() {
     for index in 0..<CoherenceCounters.count
     where counters[index].pointee.load(ordering: .relaxed) & 1 != 0 {

@@ -34,7 +34,7 @@ struct Sweeper {
     return done < most ? try done + sweepAged(&transaction, most - done, newest) : done
   }
 
-  /// Of those with an expiry of their own.
+  /// Removes expired rows with an expiry of their own.
   private func sweepOwn(
     _ transaction: inout Transaction, _ most: Int, _ newest: Int64
   ) throws(Failure) -> Int {
@@ -46,7 +46,7 @@ struct Sweeper {
     return try expire(ids, &transaction)
   }
 
-  /// Of those that live by the tier's time to live.
+  /// Removes expired rows that live by the tier's time to live.
   private mutating func sweepAged(
     _ transaction: inout Transaction, _ most: Int, _ newest: Int64
   ) throws(Failure) -> Int {

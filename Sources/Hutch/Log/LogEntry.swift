@@ -61,8 +61,9 @@ struct LogEntry {
     @inline(__always) var size: Int { count * 8 }
   }
 
-  /// As they were when they were looked at: the entry may have gone since, and other bytes be
-  /// in its place. All that a reader goes by comes from here, so it stays within the segment.
+  /// The head of an entry, as it was when it was read. The entry may have gone since, and other
+  /// bytes may be in its place. A reader takes every size from here, so it stays within the
+  /// segment.
   struct Head {
     let start: UnsafeMutableRawPointer
     let address: LogAddress
@@ -70,7 +71,7 @@ struct LogEntry {
     let created: Int64
     let accessed: UInt64
     let sizes: UInt64
-    /// Of extended data and tag; 0: there are none.
+    /// The field with the sizes of extended data and tag; 0: there are none.
     let extendedSize: Int
     let tagSize: UInt8
 
@@ -90,7 +91,7 @@ struct LogEntry {
         let last = start + (At.fields + fields.size - 8)
         let sizes = SharedWords.load(last)
         extendedSize = Int(truncatingIfNeeded: sizes & 0x7FFF_FFFF)
-        // Of other bytes than ours it might be longer than all of them.
+        // Other bytes may be here by now: a tag is not longer than the extended data with it.
         tagSize = UInt8(min(sizes >> 32 & 0xFF, UInt64(extendedSize)))
       } else {
         extendedSize = 0
@@ -126,7 +127,7 @@ struct LogEntry {
 
     @inline(__always) var hasFile: Bool { fields.contains(.fileNumber) }
 
-    /// The content file that has the value; nil: none, or its name is not one of the library's.
+    /// The content file that has the value; nil: none has, or the name is not one of the library's.
     var file: LogFile? {
       let (low, high) = (field(.suffixLow), field(.suffixHigh))
       guard hasFile,
@@ -150,7 +151,7 @@ struct LogEntry {
       return Int64(bitPattern: SharedWords.load(start + (At.fields + before.size)))
     }
 
-    /// Its value is what this codec has made of it; 0: it is as it was put.
+    /// The codec that has made the value; 0: the value is as it was put.
     @inline(__always)
     var codecID: UInt32 {
       fields.contains(.codec) ? UInt32(truncatingIfNeeded: field(.codec)) : 0
@@ -173,7 +174,7 @@ struct LogEntry {
       return record
     }
 
-    /// Notes when the entry was read: once a second is enough, unless it has a time to idle.
+    /// Notes the time of an access. For an entry without a time to idle, once a second is enough.
     @inline(__always)
     func noteAccess(at time: Int64, isIdling: Bool) {
       let now = Access.word(address, time, roundsUp: isIdling)
@@ -203,7 +204,7 @@ struct LogEntry {
 
   // MARK: writing
 
-  /// The bytes of the log that an entry of this record takes.
+  /// The bytes of the log that an entry with this record takes.
   static func byteCount(key: Int, _ record: Record, _ file: LogFile?) -> Int {
     let value = file == nil ? record.size : 0
     return At.fields + fields(of: record, file).size + key + value + record.extendedSize
@@ -239,7 +240,7 @@ struct LogEntry {
     SharedWords.store(start + At.address, address)
     SharedWords.store(start + At.version, record.version)
     SharedWords.store(start + At.created, UInt64(bitPattern: record.created))
-    // 0: not read since it was written.
+    // 0: the entry has not been read since it was written.
     let accessed = record.accessed > record.created ? record.accessed : 0
     SharedWords.store(start + At.accessed, Access.word(address, accessed, roundsUp: true))
     SharedWords.store(
@@ -322,8 +323,8 @@ struct LogCheck {
 }
 
 extension LogEntry.Head {
-  /// Whether the entry is what was written, of a value (and extended data) that has been
-  /// copied or is read in place.
+  /// True if the entry is what was written. The value and the extended data have been copied, or
+  /// are read in place.
   @inline(__always)
   func isSound(_ hash: UInt64, by check: LogCheck, value checksum: UInt64, _ extended: Bytes)
     -> Bool

@@ -20,7 +20,7 @@ struct LogFile {
 /// directory's.
 final class LogDeadFiles {
   private let lock: Lock
-  /// Of the files that are here. Relaxed: a caller that adds one sees it.
+  /// The number of the files here. Relaxed: a caller that adds one sees it.
   private let count = Atomic<Int>(0)
   private var files = GrowingArray<DeadFile>()
 
@@ -46,30 +46,30 @@ final class LogDeadFiles {
     }
   }
 
-  // Of a fork.
+  // A fork holds the lock.
 
   func hold(until end: Deadline) -> Bool { lock.lock(until: end) }
   func letGo() { lock.unlock() }
-  /// In the child: the files are the parent's to delete. The lock is held.
+  /// In the child of a fork: the parent deletes the files. The lock is held.
   func forget() {
     files.removeAll()
     count.store(0, ordering: .relaxed)
   }
-  /// In a child that was not prepared for.
+  /// In the child of a fork that was not prepared: the lock may be held by a thread of the parent.
   func renew() { lock.renew() }
 }
 
 // With the lock held.
 extension LogStore {
-  /// No entry names the entry's content file, if it has one, once the change under way is
-  /// committed. The file is counted before that, and deleted after it.
+  /// An entry loses its content file, if it has one, by the change that is about to be committed.
+  /// The file is counted as loose before the commit, and deleted after it.
   func loseFile(of entry: LogEntry.Head) {
     guard let file = entry.file else { return }
     noteLoose(1)
     if file.name.number == carried { hasLostCarried = true } else { dead.add(file) }
   }
 
-  /// Of all entries.
+  /// Every entry loses its content file.
   func loseAllFiles() {
     eachPage { page in
       for i in 0..<LogPages.buckets * LogPages.bucketSlots {
@@ -81,7 +81,7 @@ extension LogStore {
     }
   }
 
-  /// So many more content files without an entry, or fewer. Without the lock too.
+  /// Adds to the number of content files that no entry names. May be called without the lock.
   func noteLoose(_ change: Int) {
     words[IndexAt.loose].pointee.wrappingAdd(
       UInt64(bitPattern: Int64(change)), ordering: .acquiringAndReleasing)

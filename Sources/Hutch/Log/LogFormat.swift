@@ -1,25 +1,26 @@
-/// Where things are in the file `index`, in bytes. A line is 64 bytes.
+/// The layout of the file `hutch-index`: offsets in bytes. A cache line has 64 bytes.
 enum IndexAt {
-  // The format and the size of a directory; written once, before the file has its name.
+  // What the directory is: written once, before the file gets its name.
   static let magic = 0
-  /// The format, and above its 32 bits the segments' size: 2^n units.
+  /// The format in the lower 32 bits, and above them n: a segment has 2^n units.
   static let format = 8
-  /// Of the keys' hash, four.
+  /// The four secrets of the keys' hash.
   static let secrets = 16
-  /// Which files these are: a copy of them is another store (`LogStore.open`).
+  /// The device and the inodes of the files: copies of the files are another store
+  /// (`LogStore.open`).
   static let device = 48
   static let indexInode = 56
   static let logInode = 64
 
-  // Which boot has it open, and how the last one left it.
+  // The boot in which the directory was last open, and how it was left.
   static let boot = 72
   static let bootOffset = 88
   /// 1: everything was on the disk when the last process closed it.
   static let clean = 96
 
-  /// How many content files no entry names, of all processes: those on their way to an entry, and
-  /// those that an entry has lost and that are still to be deleted. The files of a process that
-  /// dies are left to the next opening that is alone (`LogSweep`). Changed without the lock.
+  /// The number of content files of all processes that no entry names: files that are about to get
+  /// an entry, and files that have lost theirs and are still to be deleted. The files of a process
+  /// that dies are left to the next opening that is alone (`LogSweep`). Changed without the lock.
   static let loose = 104
 
   // In a cache line of its own, since it is written all the time.
@@ -34,17 +35,17 @@ enum IndexAt {
   static let next = 272
   /// The oldest segment's number; `next` if there is none.
   static let oldest = 280
-  /// Up to where the oldest segments have been cleaned; 0 if there is none.
+  /// The address up to which the oldest segment has been cleaned; 0 if there is no segment.
   static let cleaning = 288
   static let count = 296
   /// The bytes of entries that are there, with their content files.
   static let live = 304
-  /// The units that the cleaner has appended to the active segment, and has had beyond its share
-  /// of those before.
+  /// The units that the cleaner has appended to the active segment, and those that it had beyond
+  /// its share of the segments before.
   static let moved = 312
   /// How many segments there are.
   static let segments = 320
-  /// How many places of the file `log` have ever been used.
+  /// How many places of the file `hutch-log` have ever been used.
   static let places = 328
   /// How many pages of slots have ever been used.
   static let pages = 336
@@ -52,8 +53,9 @@ enum IndexAt {
   static let sparePage = 344
   /// No page of slots has a higher level.
   static let top = 352
-  /// When the first entry may end of those written since a walk for expired ones began; of those
-  /// before; and how often one has begun (LogStore+Expiring).
+  /// Lower bounds for the ends of entries, of those written since the newest walk for expired
+  /// entries began and of those written before; and how many such walks have begun
+  /// (LogStore+Expiring).
   static let expiry = 360
   static let expiryBefore = 368
   static let walks = 376
@@ -68,13 +70,13 @@ enum IndexAt {
   /// Where the entries of the segment before the newest one end.
   static let last = 640
 
-  /// Which counter a write is changing: one more than its index, `LogMarks.all`, or 0.
+  /// The counter that a write is changing: one more than its index, `LogMarks.all`, or 0.
   static let marking = 432
 
-  // Redo: how many words, then pairs of an offset and a value (RedoRecord).
+  // The redo record: the number of words, then pairs of an offset and a value (RedoRecord).
   static let redo = 448
 
-  /// By the numbers of members: how often one has begun. UInt32 each.
+  /// The incarnations of the members' numbers: how often each number has been taken. UInt32 each.
   static let incarnations = 1024
 
   static let seats = 4096
@@ -83,16 +85,16 @@ enum IndexAt {
   static let versions = shared + LogShared.versions
   static let slots = shared + LogShared.byteCount
 
-  /// More segments there cannot be.
+  /// The words of the segment table: there cannot be more segments.
   static let seatCount = 1 << 16
-  /// More pages with keys of their own there cannot be: 2^top.
+  /// There cannot be more pages with keys of their own: 2^top.
   static let highestTop = 20
   static let mostPages = 1 << highestTop
 }
 
-/// Where bytes were appended, in units of 16 bytes, counted from the directory's beginning. The
-/// upper bits are a segment's number, so an address is never used twice: it says by itself
-/// whether what it named is still there.
+/// The place of an entry in everything that was ever appended in the directory, in units of 16
+/// bytes. The upper bits are a segment's number. An address is never used twice, so it shows by
+/// itself whether the entry that it names is still there.
 typealias LogAddress = UInt64
 
 enum LogFormat {
@@ -104,11 +106,12 @@ enum LogFormat {
   static let addressBits: UInt64 = 46
   static let addressMask: UInt64 = 1 << addressBits - 1
 
-  /// Segments have 16 KB to 16 MB.
+  /// A segment has 16 KB to 16 MB.
   static let smallestSegment = 14
   static let largestSegment = 24
 
-  /// A limit's thirty-second, so that little is lost to the segment that is being cleaned.
+  /// A segment has a thirty-second of the limit, so that the segment that is being cleaned takes
+  /// little of the room.
   static func segmentShift(for limit: UInt64) -> Int {
     if limit == 0 { return 23 }
     let wanted = 63 - max(limit / 32, 1).leadingZeroBitCount
@@ -143,7 +146,7 @@ struct SlotWord: Equatable {
   @inline(__always) var address: LogAddress { bits & LogFormat.addressMask }
   @inline(__always) var isUsed: Bool { bits & SlotWord.useBit != 0 }
   @inline(__always) var withUse: SlotWord { SlotWord(bits | SlotWord.useBit) }
-  /// Not 0 or 1: some entry is or was named.
+  /// True if the slot names an entry, or has named one that has gone: the word is not 0 or 1.
   @inline(__always) var names: Bool { address > 1 }
 
   @inline(__always)
@@ -156,9 +159,9 @@ struct SlotWord: Equatable {
   static func == (a: SlotWord, b: SlotWord) -> Bool { a.bits == b.bits }
 }
 
-/// A word of the segment table: the place in the file `log` that a segment has. The table has it
-/// at the segment's number modulo the table's size; a segment that is not there has gone, with
-/// all entries in it.
+/// A word of the segment table: the place that a segment has in the file `hutch-log`. Its index is
+/// the segment's number modulo the table's size. A segment that the table does not have has gone,
+/// with all entries in it.
 struct SeatWord: Equatable {
   let bits: UInt64
 
@@ -180,9 +183,9 @@ struct SeatWord: Equatable {
   static func == (a: SeatWord, b: SeatWord) -> Bool { a.bits == b.bits }
 }
 
-/// A word of the page table: the page of slots that is in force for some keys, and its level.
-/// `round` changes with each page that comes into force, so that a reader notices one that comes
-/// back. 0: there is none.
+/// A word of the page table: the page of slots that is in force for some keys, and its level. Each
+/// page that comes into force has another `round`, so a reader notices that a page has left and
+/// come back. 0: there is no page.
 struct PageWord: Equatable {
   let bits: UInt64
 

@@ -26,14 +26,15 @@ final class LogMember {
   private static let patience: Int64 = 10_000_000_000
 
   private let file: Descriptor
-  /// Has byte 9 locked, and is inherited: parent and child have it in common.
+  /// An open file that has byte 9 locked. A forked child inherits it, and has it in common with its
+  /// parent.
   private let common: Descriptor
   /// 0: none yet.
   private(set) var number = 0
-  /// The holder of the index's lock (the word of LogLock) for which a wait has ended in vain; 0:
-  /// none. Relaxed: it only shortens waits.
+  /// The holder of the index's lock (the word of LogLock) that a thread has waited for in vain; 0:
+  /// there is none. Relaxed: it only shortens waits.
   let stopped = Atomic<UInt32>(0)
-  /// There has been a fork: `common` is not this process's alone.
+  /// True after a fork: another process has `common` too.
   private(set) var isCommon = false
 
   static let name: StaticString = "hutch.lock"
@@ -55,7 +56,7 @@ final class LogMember {
     return file
   }
 
-  /// Whether a directory has the file: it is a cache's then.
+  /// True if a directory has the lock file, and so is a cache's.
   static func isIn(_ directory: Directory) -> Bool {
     guard let status = Files.status(Files.path(name), at: directory.descriptor) else {
       return false
@@ -114,7 +115,7 @@ final class LogMember {
     _ = hutch_ofd_lock_byte(file.number, Int16(F_UNLCK), byte, 0)
   }
 
-  /// Whether no other process has the directory open. While it is being opened or closed.
+  /// True if no other process has the directory open. The caller opens or closes the directory.
   func isAlone() -> Bool {
     var lock = hutch_flock(Int16(F_WRLCK), LogMember.members + 1, Int64(LogMember.most))
     return hutch_ofd_first(file.number, &lock) == 0
@@ -140,10 +141,10 @@ final class LogMember {
     throw Failure(.busy, "too many processes have the directory open")
   }
 
-  /// In the child of a fork: a number of its own, on an open file of its own. The parent's open
-  /// file, which the child has inherited, would say that the parent lives for as long as the child
-  /// does. It is closed last, so that at each moment one of the two files shows that a process has
-  /// the directory open.
+  /// In the child of a fork: takes a number of its own, on an open file of its own. The parent's
+  /// open file, which the child has inherited, would say that the parent lives for as long as the
+  /// child does. It is closed last, so that at each moment one of the two files shows that a
+  /// process has the directory open.
   func beginInChild(_ directory: Directory) throws(Failure) {
     let own = try LogMember(directory)
     try own.takeNumber()
@@ -157,7 +158,7 @@ final class LogMember {
   /// In the parent of a fork.
   func noteFork() { isCommon = true }
 
-  /// Whether the process with this number is there, or another one has it since.
+  /// True if the process with this number lives, or another one has taken the number since.
   func isAlive(_ other: Int) -> Bool {
     other == number
       || hutch_ofd_is_locked(file.number, LogMember.members + Int64(other)) != 0
@@ -166,7 +167,8 @@ final class LogMember {
   /// The process no longer has the directory open. No other process opens or closes it meanwhile.
   func leave() {
     if number > 0 { give(LogMember.members + Int64(number)) }
-    // An exclusive opening's forked children have this in common with it: it goes with the last.
+    // The forked children of an exclusive opening have this open file in common with it, so byte 9
+    // stays locked until the last of them ends.
     if isCommon {
       LogMember.replace(common.number)
     } else {
@@ -174,14 +176,15 @@ final class LogMember {
     }
   }
 
-  /// In the child of a fork that has no part in the directory: it must not seem to be the parent,
-  /// nor keep others out.
+  /// In the child of a fork that has no part in the directory: the child must not seem to be the
+  /// parent, nor keep other processes out.
   func leaveToParent() {
     LogMember.replace(file.number)
     LogMember.replace(common.number)
   }
 
-  /// Lets go of a copy of an open file, which would keep its locks, and keeps the number taken.
+  /// Closes a copy of an open file, which would keep its locks, and keeps the descriptor's number
+  /// in use.
   private static func replace(_ number: Int32) {
     guard let null = Files.open(Files.path("/dev/null"), O_RDONLY) else { return }
     _ = dup3(null, number, O_CLOEXEC)
@@ -212,13 +215,13 @@ struct LogLock {
   let member: LogMember
   private let own: UInt32
 
-  /// The time between two questions whether the holder lives; nanoseconds, as are the other two.
+  /// The time between two looks whether the holder lives. This and the two below are nanoseconds.
   private static let question: Int64 = 1_000_000
   private static let patience: Int64 = 5_000_000_000
   private static let shortPatience: Int64 = 20_000_000
 
-  /// Of a member that has its number: it begins a new incarnation. `index`: the file's
-  /// descriptor.
+  /// The lock for a member that has its number. Begins a new incarnation of the number. `index`:
+  /// the descriptor of the index.
   init(_ words: SharedWords, _ index: Int32, _ member: LogMember) {
     self.words = words
     self.index = index
@@ -229,8 +232,8 @@ struct LogLock {
     let begun = incarnations[member.number].wrappingAdd(1, ordering: .relaxed).newValue
     CrashPoint.pass()
     own = begun << 8 | UInt32(member.number)
-    // An earlier process with this number may have died with the lock. No other process asks for
-    // it.
+    // An earlier process with this number may have died with the lock. To the others it seems to
+    // live, since its number is taken again. So this process frees the lock.
     let left = held.pointee.load(ordering: .acquiring)
     if left & 0xFF == UInt32(member.number) && takeOver(from: left) { release() }
   }
@@ -246,7 +249,8 @@ struct LogLock {
     return taken
   }
 
-  /// False: it could not be had in time. `end`: nil, and the lock has a patience of its own.
+  /// False: the lock could not be had in time. `end` nil: the caller waits for as long as the head
+  /// comment says.
   @inline(__always)
   func lock(until end: Deadline? = nil) -> Bool {
     if !take() && !lockSlowly(until: end) { return false }
@@ -265,7 +269,7 @@ struct LogLock {
     held.pointee.store(0, ordering: .releasing)
     CrashPoint.pass()
     hutch_compiler_fence()
-    // A waiter that goes to sleep in these few nanoseconds is not woken, and sleeps a millisecond.
+    // A waiter that goes to sleep between the two steps is not woken, and sleeps a millisecond.
     if waiters.pointee.load(ordering: .relaxed) != 0 { hutch_futex_wake_shared(held) }
   }
 
@@ -275,7 +279,8 @@ struct LogLock {
       hutch_spin_pause()
       if held.pointee.load(ordering: .relaxed) == 0 && take() { return true }
     }
-    // A process that dies while it waits leaves the number too high, and others wake in vain.
+    // A process that dies while it waits leaves the number too high: then unlocking wakes nobody
+    // now and then, which costs a call of the system.
     waiters.pointee.wrappingAdd(1, ordering: .acquiringAndReleasing)
     defer { waiters.pointee.wrappingSubtract(1, ordering: .relaxed) }
     let end = end ?? Deadline(after: patience(with: held.pointee.load(ordering: .relaxed)))

@@ -9,17 +9,17 @@ enum LogPages {
   static let buckets = pageSize / lineSize
   /// How many buckets a lookup looks through.
   static let window = 4
-  /// The file grows by so many pages.
+  /// The number of pages by which the file grows.
   static let step = 4
 
-  /// Where a lookup looks: the bucket `offset` buckets behind a key's home.
+  /// The bucket that is `offset` buckets behind a key's home bucket.
   @inline(__always)
   static func line(_ home: Int, _ offset: Int) -> Int {
     (home + offset) & (buckets - 1)
   }
 }
 
-/// The page that has the slots of a key, as the page table said.
+/// The page that has the slots of a key, as the page table named it when it was read.
 ///
 /// Page number n of level l has the keys whose hash ends with the l bits of n. When the page is
 /// divided, it keeps the keys whose next bit is 0, and the new page n + 2^l has the others. So of
@@ -35,7 +35,7 @@ extension LogStore {
   @inline(__always)
   static func spread(_ hash: UInt64) -> Int { Int(hash >> 12) & (IndexAt.mostPages - 1) }
 
-  /// No page has a higher level. (Not more, whatever the index says.)
+  /// No page has a higher level. The index may say anything, so the level is bounded here.
   @inline(__always)
   var top: Int { min(Int(words.load(IndexAt.top) & 31), IndexAt.highestTop) }
 
@@ -108,7 +108,7 @@ extension LogStore {
       for i in 0..<LogPages.bucketSlots {
         let other = word(LogPages.line(bucket, offset), i)
         guard other.names else { continue }
-        // How far from its home it is: farther than from here?
+        // A lookup of that key passes the slot's bucket if its entry is so far from its home.
         let distance = (bucket + offset - other.home) & (LogPages.buckets - 1)
         if distance >= offset && distance < LogPages.window { return .free }
       }
@@ -171,7 +171,7 @@ extension LogStore {
     redo.commit()
   }
 
-  /// Sees to it that the file has these pages, and the page table's words of that level.
+  /// Reserves the file's bytes for these pages, and for the page table's words of that level.
   private func reserve(_ pages: Int, _ end: Int, top: Int) throws(Failure) {
     let step = LogPages.step
     for page in pages..<end where page % step == 0 {
@@ -185,8 +185,8 @@ extension LogStore {
     CrashPoint.pass()
   }
 
-  /// Fills two pages with what one has, dead slots left out. Its entries are all over the log,
-  /// so they are asked for first.
+  /// Fills two pages with the slots of one, without the dead ones. The entries lie all over the
+  /// log, so they are prefetched first.
   private func distribute(_ page: SlotPage, _ first: Int, _ second: Int) throws(Failure) {
     let all = LogPages.buckets * LogPages.bucketSlots
     for i in 0..<all {

@@ -1,16 +1,16 @@
 import CSystem
 import Synchronization
 
-/// The words by which the processes that have a directory open keep each other's memory tiers
-/// coherent: a part of the index. It stays at one place in a process's memory while its store moves
-/// to another directory.
+/// The part of the index by which the processes that have a directory open keep each other's memory
+/// tiers coherent. It is mapped a second time here, and stays at one place in a process's memory
+/// while the process's store moves to another directory.
 ///
-///      0  secrets of the hash that leads to the counters, four
+///      0  the four secrets of the hash that leads to the counters
 ///     64  the next version
 ///    128  members      UInt32: 1, or more if others have or had the directory open
 ///   4096  the counters of CoherenceCounters
 ///
-/// Before there is a directory it is memory of the process's own.
+/// Before the process has a directory this is memory of the process's own.
 final class LogShared {
   static let versions = 64
   static let members = 128
@@ -19,7 +19,7 @@ final class LogShared {
 
   private let base: UnsafeMutableRawPointer
   let counters: CoherenceCounters
-  /// Whether the memory tier goes by the hash and the counters. Set while the store is opened.
+  /// True if the memory tier goes by the hash and the counters. Set while the store is opened.
   var isHandedOut = false
 
   init() throws(Failure) {
@@ -55,15 +55,16 @@ final class LogShared {
     return KeyedHash(secrets.0, secrets.1, secrets.2, secrets.3)
   }
 
-  /// A forked child will have the directory open, too.
+  /// Notes that a forked child will have the directory open too.
   func noteOthers() { members.pointee.store(2, ordering: .releasing) }
 
-  /// No other process has the directory open, or opens it at this moment.
+  /// Notes that this process is alone. No other process has the directory open, or opens it at this
+  /// moment.
   func noteAlone() { members.pointee.store(1, ordering: .releasing) }
 
-  /// Becomes the part of an index. A process that is alone copies the counters and the secrets of
-  /// its memory tier there; a process that is not alone must find its secrets there. The directory
-  /// is being opened.
+  /// Maps this part of an index. A process that is alone copies the counters and the secrets of its
+  /// memory tier there; a process that is not alone must find its secrets there. The directory is
+  /// being opened.
   func attach(_ index: Int32, isAlone: Bool) throws(Failure) {
     let before = secrets
     let version = nextVersion.pointee.load(ordering: .relaxed)
@@ -97,10 +98,10 @@ final class LogShared {
   }
 }
 
-/// The counters by which other memory tiers know that their copies are stale. A write makes its
-/// key's counter odd while it is carried out; afterwards the counter has another even number. With
-/// the lock held. The process that takes the lock over from a dead holder completes the step, so a
-/// kill leaves no stale copy that seems to be valid.
+/// The counters by which other memory tiers know that their copies are stale, for the holder of the
+/// lock. A write makes its key's counter odd before it changes anything, and even again, with a new
+/// number, when it is done. A process that takes the lock over from a dead holder completes the
+/// step, so a kill leaves no stale copy that seems to be valid.
 struct LogMarks {
   static let all = UInt64.max
 
@@ -115,8 +116,9 @@ struct LogMarks {
       to: Atomic<UInt32>.self) + index
   }
 
-  /// True if another process may have copies. A process that comes sets this, then waits for the
-  /// lock once, before it has any.
+  /// True if another process may have copies. A process that opens the directory makes this true,
+  /// and then takes the lock once, before it reads anything: the writes that did not know of it
+  /// have ended by then.
   @inline(__always)
   var hasOthers: Bool {
     (words.base + (IndexAt.shared + LogShared.members)).assumingMemoryBound(
@@ -132,7 +134,7 @@ struct LogMarks {
     if counter(index).pointee.load(ordering: .relaxed) & 1 == 0 { step(index) }
   }
 
-  /// The number that it will have once it has ended.
+  /// The number that a counter will have when the write under way has ended.
   @inline(__always)
   func after(_ index: Int) -> UInt32 { (counter(index).pointee.load(ordering: .relaxed) &+ 1) & ~1 }
 
@@ -152,7 +154,8 @@ struct LogMarks {
     words.store(IndexAt.marking, 0)
   }
 
-  /// Steps each counter that is even, or odd. The steps are independent, so crash points are few.
+  /// Steps each counter that is even, or each that is odd. The steps are independent of each other,
+  /// so there is a crash point for many of them.
   private func stepAll(from parity: UInt32) {
     for i in 0..<CoherenceCounters.count
     where counter(i).pointee.load(ordering: .relaxed) & 1 == parity {
@@ -161,14 +164,15 @@ struct LogMarks {
     }
   }
 
-  /// By one: others may add to it at the same time (CoherenceCounters.dropCopies).
+  /// Adds one. Other processes may add to the counter at the same time
+  /// (CoherenceCounters.dropCopies).
   @inline(__always)
   private func step(_ index: Int) {
     counter(index).pointee.wrappingAdd(1, ordering: .releasing)
     CrashPoint.pass()
   }
 
-  /// Of a process that died.
+  /// Completes the step of a process that died.
   func complete() {
     let marking = words.load(IndexAt.marking)
     if marking == 0 { return }

@@ -13,13 +13,13 @@ import Synchronization
 /// a drop that fails leaves them as they were. A bar that begins during a drop has a higher number
 /// than the dropped one of its key, and stays.
 extension LogStorage {
-  /// `key`: nil, and every key is barred. `hash`: of the tiers above.
+  /// Bars a key; nil: every key. `hash`: the key's, by the hash of the tiers above.
   func bar(_ key: Bytes?, _ hash: UInt64) {
     let newest = firstVersion &- 1
     stateLock.withLock {
       lastBar += 1
       if let key { bars.remove(key, hash) }
-      // A key that there is no memory for stands for every key.
+      // If there is no memory for the bar, every key is barred.
       let isNoted =
         key.map { bars.insert($0, hash, version: newest, lastBar, isOfDamage: false) } ?? false
       if !isNoted {
@@ -55,8 +55,9 @@ extension LogStorage {
     store.member.stopped.store(0, ordering: .relaxed)
   }
 
-  /// With `serviceLock` held, or before any other thread has the storage. `upToTheirVersions`:
-  /// false where the versions of the store may not be those of the bars.
+  /// Removes the entries of barred keys. The caller holds `serviceLock`, or no other thread has the
+  /// storage yet. `upToTheirVersions`: false if the store may have drawn its versions from another
+  /// counter than the bars have.
   func dropBars(from store: LogStore, upToTheirVersions: Bool) throws(Failure) {
     let lifted = liftBars()
     if lifted.isEmpty { return }
@@ -84,7 +85,7 @@ extension LogStorage {
     return lifted
   }
 
-  /// The entries of these bars have been removed.
+  /// Ends the bars whose entries have been removed.
   private func forget(_ lifted: borrowing LiftedBars) {
     stateLock.lock()
     defer { stateLock.unlock() }

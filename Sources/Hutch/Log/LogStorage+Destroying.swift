@@ -10,7 +10,8 @@ extension LogStorage {
     guard member.isAlone() else {
       throw Failure(.busy, "another process has the directory open")
     }
-    // The stub goes after what it stands for: killed here, the call can be made again.
+    // The stub goes last, since it says that there is a log store: after a kill the call can be
+    // made again.
     let names = [
       LogStore.newIndex, LogStore.newLog, LogStore.indexName, LogStore.logName, LogStub.new,
       LogStub.name, LogMember.name,

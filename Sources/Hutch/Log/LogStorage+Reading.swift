@@ -1,6 +1,7 @@
 import Synchronization
 
-/// Reads: they take no lock. Every one compares the value with its check, whatever the options say.
+/// Reads, which take no lock. Each compares the value with the entry's check, whatever the options
+/// say.
 extension LogStorage {
   func get(
     _ key: Bytes, _ hash: UInt64, at moment: Moment, isAccess: Bool
@@ -24,7 +25,7 @@ extension LogStorage {
     return nil
   }
 
-  /// One after the other, but the index's lines are asked for ahead.
+  /// Reads one entry after the other, and prefetches the lines of the index for those that follow.
   func get(
     _ count: Int, at moment: Moment, key: (Int) -> (Bytes, UInt64),
     found: (Int, consuming Block?, Failure?) -> Void
@@ -53,7 +54,7 @@ extension LogStorage {
     if let store = live { store.noteDamage(key, own(hash, key, in: store), version) }
   }
 
-  /// The entry has been of use: the cleaner appends it once more.
+  /// Notes that the entry was read in a tier above: the cleaner appends it once more.
   func noteAccess(_ key: Bytes, _ hash: UInt64, at time: Int64) {
     guard let store = live, let match = store.find(key, own(hash, key, in: store)) else { return }
     store.noteUse(match, at: time)

@@ -1,12 +1,12 @@
 import CSystem
 import Synchronization
 
-/// Out of service and back, the end, and a fork.
+/// The store goes out of service and comes back; its end; and a fork.
 extension LogStorage {
   // MARK: the directory
 
-  /// How long a directory that has gone may go unnoticed by writes, and when one that could not be
-  /// used is tried again; nanoseconds.
+  /// The time for which writes may miss that the directory has gone, and the time until a directory
+  /// that could not be used is tried again; nanoseconds.
   private static let pauseBeforeLook: Int64 = 100_000_000
   private static let pauseBeforeTry: Int64 = 1_000_000_000
 
@@ -17,8 +17,8 @@ extension LogStorage {
     if now >= nextLook.load(ordering: .relaxed) { look() }
   }
 
-  /// Whether the directory is still there, at its path, with this store in it. If not, the store is
-  /// out of service.
+  /// Takes the store out of service if its directory is not at its path any more, or has another
+  /// store in it.
   @inline(never)
   func look() {
     let now = Clock.read(CLOCK_MONOTONIC_COARSE)
@@ -28,7 +28,7 @@ extension LogStorage {
       return
     }
     var there: stat?
-    // Without memory for a path it is looked at another time.
+    // If there is no memory for the path, the next look does it.
     guard
       (try? store.directory.withPath(of: LogStore.indexName) { path throws(Failure) in
         there = Files.status(path, at: AT_FDCWD)
@@ -51,7 +51,7 @@ extension LogStorage {
     }
   }
 
-  /// Called under `stateLock` when the store has gone out of service, with the reason, or is back.
+  /// Notes that the store has gone out of service, with the reason, or is back. Under `stateLock`.
   func noteChange(_ failure: Failure?) {
     untoldChanges = untoldChanges == 2 ? 1 : untoldChanges + 1
     if let failure { lastFailure = failure }
@@ -89,8 +89,8 @@ extension LogStorage {
     return true
   }
 
-  /// Sees to it that the process knows where the store is. Tried again by maintenance: until it
-  /// does, another opening of the directory is told that it is busy.
+  /// Tells the process's list where the store is now. Maintenance tries again if that fails: until
+  /// the list has the directory, another opening of it is answered with `busy`.
   func list() {
     guard let observer, isUp, !isListed.load(ordering: .relaxed) else { return }
     let place = stateLock.withLock { self.place }
@@ -168,8 +168,8 @@ extension LogStorage {
     sweepLock.unlock()
   }
 
-  /// The child takes a number of its own at once: as long as it had its parent's, no process could
-  /// tell that the parent has died.
+  /// The child takes a number of its own at once: while it has its parent's, no process can tell
+  /// that the parent has died.
   func beginInChild(isPrepared: Bool, observer: any StorageObserver) {
     self.observer = observer
     store?.observer = observer
@@ -178,7 +178,7 @@ extension LogStorage {
     if let store {
       do throws(Failure) {
         try store.beginInChild()
-        // Without the parent, another process may have seen itself alone.
+        // The parent may have ended, and another process may have noted that it is alone.
         shared.noteOthers()
       } catch {
         endFork()
@@ -192,7 +192,7 @@ extension LogStorage {
 
   func closeLocks() { store?.member.leaveToParent() }
 
-  /// Out of service for ever.
+  /// Takes the store out of service for good.
   private func leave() {
     closeLocks()
     store?.owed.renew()

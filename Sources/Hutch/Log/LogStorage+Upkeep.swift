@@ -1,20 +1,20 @@
 import CSystem
 import Synchronization
 
-/// A walk for what has expired.
+/// A walk for expired entries.
 struct LogSweep {
-  /// How far it has come; nil: none is under way.
+  /// How far the walk has come; nil: none is under way.
   var place: LogPlace?
-  /// Which walk of the directory's it is.
+  /// The number of the walk in its directory (`LogStore.beginWalk`).
   var number: UInt64 = 0
-  /// When the first of the entries ends that it has met and left.
+  /// The earliest end of the entries that the walk has met and left.
   var earliest = Int64.max
-  /// CLOCK_MONOTONIC: when it began, and before when no other one does.
+  /// The times, by CLOCK_MONOTONIC, at which the walk began and before which no other one begins.
   var began: Int64 = 0
   var pauseEnd: Int64 = 0
 }
 
-/// What can wait, and what is asked seldom: limits, numbers, what has expired, the check.
+/// Work that can wait, and calls that are rare: limits, statistics, expired entries, the check.
 extension LogStorage {
   var limits: TierLimits { store?.limits ?? options.limits }
 
@@ -53,7 +53,7 @@ extension LogStorage {
       || limits.changed(other.given, to: other.limits) != limits
   }
 
-  /// Everything is committed already, access times too.
+  /// Writes nothing: each write has committed, and access times are where they belong.
   func flush(at moment: Moment) throws(Failure) {
     look()
     doOwedWork()
@@ -89,8 +89,8 @@ extension LogStorage {
 
   private static let pauseBetweenLooks: Int64 = 10_000_000_000
 
-  /// Others may have gone. A process that has forked does not look: a child is no member until its
-  /// handler of the fork has run, and has copies in memory all the while.
+  /// Notes that this process is alone, if the others have gone. A process that has forked does not
+  /// look: its child has copies in memory, and is no member before its handler of the fork has run.
   private func lookForOthers(_ store: LogStore) {
     let now = Clock.read(CLOCK_MONOTONIC)
     guard store.marks.hasOthers, !store.member.isCommon, now >= nextCount.load(ordering: .relaxed)
@@ -101,21 +101,21 @@ extension LogStorage {
     store.member.endOpening()
   }
 
-  /// Pages of slots in a slice.
+  /// The number of pages of slots that a slice of a walk visits.
   private static let pagesInSlice = 8
   /// A walk that took this long is followed by a pause, so that no more than a sixteenth of the
   /// time goes into walks.
   private static let longWalk: Int64 = 2_000_000
 
-  /// A slice of a walk through all entries that takes away what has expired; one begins when the
-  /// first entry may have. True if there is more to do at once.
+  /// A slice of a walk over all entries, which removes the expired ones. A walk begins when the
+  /// first entry may have expired. True if there is more to do at once.
   private func sweepExpired(_ store: LogStore, at moment: Moment) throws(Failure) -> Bool {
     guard sweepLock.tryLock() else { return false }
     defer { sweepLock.unlock() }
     let now = moment.time
     let monotonic = Clock.read(CLOCK_MONOTONIC)
     if sweep.place == nil {
-      // By a host's clock the maintenance is the host's to ask for, and counts are exact.
+      // Under a host's clock the host asks for maintenance, and counts have to be exact: no pause.
       guard store.mayHaveExpired(at: now), clock.isHosts || monotonic >= sweep.pauseEnd,
         let number = try store.beginWalk(at: monotonic, isUrgent: clock.isHosts)
       else { return false }
@@ -146,7 +146,7 @@ extension LogStorage {
           }
           try victims.append(entry.address)
         }
-        // Also of one that the tier above has kept alive.
+        // An expired entry counts too: the tier above may have kept it alive.
         sweep.earliest = min(
           sweep.earliest,
           max(Record.sum(now, 1), entry.record.end(at: now, under: ages)))
@@ -163,7 +163,7 @@ extension LogStorage {
     return true
   }
 
-  /// Gives a segment back to a file system that has less free than is to stay free.
+  /// Gives a segment back to the file system if that has less free space than the limits ask for.
   private func keepFree(_ store: LogStore, at moment: Moment) throws(Failure) -> Bool {
     let least = store.limits.minFree
     guard least > 0, let space = Files.space(of: store.logFile.number),
@@ -206,7 +206,7 @@ extension LogStorage {
 }
 
 extension Record {
-  /// When time ends the entry, unless it is read before; `never` if it does not.
+  /// The time at which the entry expires unless it is read before; `never` if it does not expire.
   func end(at now: Int64, under ages: Ages) -> Int64 {
     min(endOfLife(at: now, under: ages), endOfIdle(at: now, under: ages))
   }

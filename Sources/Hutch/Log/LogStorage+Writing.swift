@@ -1,4 +1,4 @@
-/// Writes: each is committed at once, under its key's stripe.
+/// Writes. Each is committed at once, under its key's stripe.
 extension LogStorage {
   func prefetch(_ hash: UInt64, _ part: PrefetchedPart) {
     guard let store = live, store.hasHashOfTiers else { return }
@@ -49,8 +49,8 @@ extension LogStorage {
     log.counterHash = write.hash
     log.condition = write.condition
     log.copy = write.copy
-    // Versions are drawn, and writes submitted, in one order by a process; of two processes the
-    // one that comes later decides.
+    // A process draws the versions of a key's writes and submits the writes in one order. Of the
+    // writes of two processes the one that comes later stays.
     log.yieldsToNewer = false
     if kind == .put { log.entry = entry }
     if kind == .touch { log.times = entry.record }
@@ -85,7 +85,7 @@ extension LogStorage {
   private func fail(_ write: inout StoreWrite) {
     write.result.failure = downFailure
     write.result.outcome = .failed
-    // Of a clear every key.
+    // A clear has no key: every key is barred.
     bar((write.entry?.key).map { Bytes($0) }, write.hash)
   }
 }

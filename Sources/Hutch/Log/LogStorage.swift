@@ -1,30 +1,29 @@
 import CSystem
 import Synchronization
 
-/// The log store as a store below the memory tier: what `Storage` asks for, by what `LogStore` has.
+/// The log store as the cache uses it: `Storage`, carried out by `LogStore`.
 ///
 ///     LogStorage           state, opening, what memory tiers share
-///     +Writing             writes: conditions are decided under the directory's lock
+///     +Writing             writes; conditions are decided under the directory's lock
 ///     +Bars                keys whose writes have failed
-///     +Reading             gets, walks in the order of the keys' hashes
-///     +Trimming            trims of every kind, in slices
-///     +Upkeep              limits, what has expired, check, statistics
+///     +Reading             gets
+///     +Trimming            trims of every kind, in slices; walks, in the order of the keys' hashes
+///     +Upkeep              limits, expired entries, check, statistics
 ///     +Service             out of service and back, the end, a fork
-///     +Destroying          a directory without it
+///     +Destroying          removes a log store from a directory
 ///
-/// A write is committed when `write` returns, so nothing is ever undecided, and nothing pending but
-/// bars.
-/// Whatever the sharing, several processes may have the directory open, at least a process and its
-/// forked children; so memory tiers always go by `shared`. An entry that is to be written on
+/// A write is committed when `write` returns, so no write is ever undecided or pending; only bars
+/// are. Whatever the sharing, several processes may have the directory open, at least a process and
+/// its forked children; so memory tiers always go by `shared`. An entry that is to be written on
 /// eviction is written at once, which costs less than to remember it.
 ///
-/// The store tells of each entry that it drops, under its lock (`storeDrops`, LogStore.observer),
-/// and again with no lock held (`storeDropped`), at the end of the call that has dropped it or of
-/// the next call.
+/// The store tells the observer of each entry that it drops: under the directory's lock
+/// (`storeDrops`, LogStore.observer), and again with no lock held (`storeDropped`), at the end of
+/// the call that has dropped the entry or of the next call.
 ///
-/// Stores. A directory that goes away takes its store out of service; one that is opened later is
-/// another LogStore. Reads may be in the old one at that time, without any lock, so it stays mapped
-/// until the end, and there is a bound on how many there can be.
+/// Stores. A directory that goes away takes its store out of service. The directory that is opened
+/// later has another LogStore. Reads may still use the old one, without any lock, so it stays
+/// mapped until the end, and the number of stores is bounded.
 ///
 /// Locks, in this order: `sweepLock`, `serviceLock`, `stateLock`, the directory's, `LogOwed`'s.
 final class LogStorage: Storage, ForkingStorage, @unchecked Sendable {
@@ -37,42 +36,43 @@ final class LogStorage: Storage, ForkingStorage, @unchecked Sendable {
   /// The newest LogStore; 0: there has been none. Stored with release by the opening, loaded with
   /// acquire by users.
   private let current = Atomic<UInt>(0)
-  /// Whether it is in service. Release and acquire, likewise.
+  /// True while that store is in service. Release and acquire, likewise.
   let up = Atomic<Bool>(false)
-  /// In the child of a fork: the directory is the parent's alone.
+  /// True in the child of a fork if the directory is the parent's alone.
   var belongsToParent = false
 
-  /// Protects what follows.
+  /// Protects the fields that follow, down to `hasBars`.
   let stateLock: Lock
-  /// All that there have been.
+  /// All stores of this object, which keeps them mapped.
   private var stores: [LogStore] = []
-  /// Of the newest one, or where one is to be.
+  /// The directory of the newest store, or the one in which a store is to be opened.
   private(set) var place: Directory
-  /// Why it is out of service.
+  /// The reason why the store is out of service.
   var reason: Failure?
-  /// Why it went out of service last. Unlike `reason` it stays when the store is back.
+  /// The last reason. Unlike `reason` it stays when the store is back.
   var lastFailure: Failure?
   /// How many changes of `up` the observer does not know of: 0, 1 or 2. A third one cancels two.
   var untoldChanges = 0
   /// True if there are any. Stored with `stateLock` held; loaded without it, relaxed: the next call
   /// tells of a change that this one misses.
   let owesNews = Atomic<Bool>(false)
-  /// The bars on single keys (LogStorage+Bars); the number of the newest bar on every key, 0 if
-  /// there is none; and the number of the newest bar.
+  /// The bars on single keys (LogStorage+Bars), the number of the newest bar on every key (0: there
+  /// is none), and the number of the newest bar.
   var bars = Bars()
   var barOfAll: UInt64 = 0
   var lastBar: UInt64 = 0
-  /// Whether there is a bar. Stored with `stateLock` held; loaded without it, acquire.
+  /// True if there is a bar. Stored with `stateLock` held; loaded without it, with acquire.
   let hasBars = Atomic<Bool>(false)
 
   /// Held while the store is brought back into service, and while bars are dropped.
   let serviceLock: Lock
-  /// When the directory is looked at next, and when it is tried again; CLOCK_MONOTONIC. Relaxed.
+  /// The times, by CLOCK_MONOTONIC, of the next look at the directory, and of the next try to open
+  /// it again. Relaxed.
   let nextLook = Atomic<Int64>(0)
   let nextTry = Atomic<Int64>(0)
-  /// When it is asked next whether others still have it open. Relaxed.
+  /// The time of the next look whether other processes still have the directory open. Relaxed.
   let nextCount = Atomic<Int64>(0)
-  /// Whether the process's list has the directory. Relaxed.
+  /// True if the process's list has the directory. Relaxed.
   let isListed = Atomic<Bool>(true)
 
   /// Protects `sweep`.
@@ -156,13 +156,13 @@ final class LogStorage: Storage, ForkingStorage, @unchecked Sendable {
     }
   }
 
-  /// The directory is being opened.
+  /// Learns what the tiers above share by this store. The directory is being opened.
   private func meet(_ store: LogStore, isAlone: Bool) throws(Failure) {
     try shared.attach(store.indexFile.number, isAlone: isAlone)
     if !shared.isHandedOut { hash = shared.hash }
     store.codecID = options.codecID
     store.hasHashOfTiers = store.hash.isSame(as: hash)
-    // Writes that do not know of this process yet end.
+    // Waits for the end of the writes that do not know of this process yet.
     if !isAlone { try store.locked { () throws(Failure) in } }
     let boot = store.adoptBoot(isAlone: isAlone)
     if !clock.isHosts { clock.setAnchor(boot.offset) }
@@ -181,7 +181,7 @@ final class LogStorage: Storage, ForkingStorage, @unchecked Sendable {
   @inline(__always)
   var live: LogStore? { up.load(ordering: .acquiring) ? store : nil }
 
-  /// The store, or why there is none.
+  /// The store if it is in service; fails with the reason why it is not.
   func serving() throws(Failure) -> LogStore {
     guard let live else { throw downFailure }
     return live
@@ -205,17 +205,18 @@ final class LogStorage: Storage, ForkingStorage, @unchecked Sendable {
 
   var forking: (any ForkingStorage)? { self }
 
-  /// Of the keys that the tiers above hash. A store that is opened later in the place of another
-  /// may have a secret of its own.
+  /// The hash by which the tiers above go. A store that is opened later in the place of another one
+  /// may have its own secrets.
   private(set) var hash: KeyedHash
 
-  /// The hash of a key in a store, given the one of the tiers above.
+  /// The hash of a key by the secrets of a store. `hash`: the key's, by the hash of the tiers
+  /// above.
   @inline(__always)
   func own(_ hash: UInt64, _ key: Bytes, in store: LogStore) -> UInt64 {
     _fastPath(store.hasHashOfTiers) ? hash : store.hash.entry(key)
   }
 
-  /// What others draw in the same directory is drawn from there too.
+  /// All processes draw the directory's versions from one counter.
   var firstVersion: UInt64 { shared.nextVersion.pointee.load(ordering: .relaxed) }
 
   // MARK: what has gone

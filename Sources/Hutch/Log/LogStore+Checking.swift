@@ -4,11 +4,12 @@ import CSystem
 struct LogReport {
   var entries: UInt64 = 0
   var bytes: UInt64 = 0
-  /// Entries whose bytes have changed since they were written, or whose slot no lookup finds.
+  /// The number of entries whose bytes have changed since they were written, or whose slot no
+  /// lookup finds.
   var damaged: UInt64 = 0
-  /// Segments with a place that is another one's, or behind the file's end.
+  /// The number of segments whose place is another one's too, or behind the end of the file.
   var misplaced: UInt64 = 0
-  /// Whether `count`, `live` and `files` were what they should be; they are now.
+  /// False if `count`, `live` or `files` was wrong. They have been set right.
   var isExact = true
 
   var isSound: Bool { damaged == 0 && misplaced == 0 && isExact }
@@ -68,7 +69,7 @@ extension LogStore {
   func eachPage(_ visit: (SlotPage) -> Void) {
     for number in 0..<1 << top {
       let word = PageWord(words.load(PageWord.offset(number)))
-      // Of its own number: any hash that ends with it leads here.
+      // Any hash that ends with the page's number leads to the page.
       if word != .none, let page = page(for: UInt64(number) << 12), page.number == number {
         visit(page)
       }

@@ -1,16 +1,16 @@
 import CSystem
 
-// Cleaning: what makes room, an entry of the oldest segment at a time. With the lock held.
+// Cleaning makes room, an entry of the oldest segment at a time. The lock is held.
 
 enum Cleaned {
   case cleaned
-  /// Of the oldest segment nothing is left.
+  /// The oldest segment has no entry left.
   case atEnd
 }
 
 extension LogStore {
-  /// Sees to it that an entry of that many units can be appended, and one more be counted if it
-  /// is new. True: entries may have been moved or evicted.
+  /// Makes room for an entry of that many units, and for one more entry in the count if it is new.
+  /// True: entries may have been moved or evicted.
   @inline(__always)
   func makeRoom(_ units: UInt64, isNew: Bool, at moment: Moment) throws(Failure) -> Bool {
     let limit = words.load(IndexAt.limits + 8)
@@ -32,8 +32,7 @@ extension LogStore {
     return true
   }
 
-  /// Sees to it that a content file fits beside all that there is. True: entries may have been
-  /// moved or evicted.
+  /// Makes room for a content file within the limit. True: entries may have been moved or evicted.
   func makeRoom(forFile charge: UInt64, at now: Int64) throws(Failure) -> Bool {
     let limit = words.load(IndexAt.limits)
     guard limit != 0, taken &+ charge > limit else { return false }
@@ -68,9 +67,10 @@ extension LogStore {
     }
   }
 
-  /// Goes over the next entry of the oldest segment: dead, it is left behind; expired, it goes;
-  /// read since it was appended, it is appended once more, if so much is free beside `units` and
-  /// others have not used up what there is for them; else it is evicted.
+  /// Cleans the next entry of the oldest segment. A dead entry is passed, and an expired one is
+  /// removed. An entry that was read since it was appended is appended once more, if there is room
+  /// for it beside `units` and such entries have not used up their share. Any other entry is
+  /// evicted.
   func clean(reserving units: UInt64, at now: Int64) -> Cleaned {
     let position = words.load(IndexAt.cleaning)
     let number = words.load(IndexAt.oldest)
@@ -99,8 +99,8 @@ extension LogStore {
     return .cleaned
   }
 
-  /// Asks for what the next calls of `clean` will look at: where the next entry's slot is, and the
-  /// entry behind it.
+  /// Prefetches what the next calls of `clean` will read: the buckets of the next entry's slot, and
+  /// the entry behind it.
   @inline(__always)
   private func prefetchCleaning(of position: LogAddress, before end: LogAddress, _ seat: SeatWord) {
     guard position < end, let entry = entry(seat, position), position &+ entry.units <= end else {
@@ -114,7 +114,7 @@ extension LogStore {
     hutch_prefetch(second + LogPages.lineSize)
   }
 
-  /// Removes an entry without being asked to by a caller, and tells the observer.
+  /// Removes an entry that no caller has asked to remove, and tells the observer.
   func lose(
     _ slot: UnsafeMutableRawPointer, _ page: SlotPage, _ entry: LogEntry.Head, _ cause: DropCause,
     cleaned: LogAddress? = nil
@@ -131,8 +131,8 @@ extension LogStore {
     drop(slot, page, entry, cleaned: cleaned)
   }
 
-  /// One slice of making room: a few entries of the oldest segments, for as long as `isNeeded`.
-  /// False: it is not any more, or nothing is left.
+  /// Cleans a few entries of the oldest segments, for as long as `isNeeded` returns true. False: it
+  /// returns false now, or no entry is left.
   func makeRoom(at now: Int64, while isNeeded: () -> Bool) -> Bool {
     for _ in 0..<512 {
       guard isNeeded() else { return false }

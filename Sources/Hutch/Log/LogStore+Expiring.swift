@@ -1,22 +1,23 @@
 import CSystem
 
-// When entries expire: a lower bound for all of them, so that no walk looks for expired entries
-// while there can be none. There is no order of expiries; a walk through all entries finds the
-// expired ones, removes them, and learns the bound for the others.
+// The store keeps a lower bound for the times at which entries expire, so that no walk looks for
+// expired entries while there can be none. It has no index of these times: a walk over all entries
+// finds the expired ones, removes them, and learns the bound for the others.
 //
-// One process walks at a time. It says until when it is the one (`walkEnd`), and says so anew with
-// each slice; if it dies or pauses, another process begins a walk after that time. `expiry` is the
-// bound for what was written since the newest walk began, `expiryBefore` for what was there then. A
-// walk that does not end leaves the latter low, and so another one begins.
+// One process walks at a time. It stores the time until which no other process begins a walk
+// (`walkEnd`), anew with each slice. If the process dies or pauses, another one begins a walk after
+// that time. `expiry` is the bound for the entries written since the newest walk began,
+// `expiryBefore` for the older ones. A walk that does not end leaves the second bound low, so
+// another walk begins.
 
 extension LogStore {
-  /// Whether an entry may have ended by then.
+  /// True if an entry may have expired by then.
   func mayHaveExpired(at now: Int64) -> Bool {
     Int64(bitPattern: words.load(IndexAt.expiry)) <= now
       || Int64(bitPattern: words.load(IndexAt.expiryBefore)) <= now
   }
 
-  /// Before an entry is there that may end. With the lock held.
+  /// Lowers the bound for an entry that is about to be appended. The lock is held.
   @inline(__always)
   func noteEnd(of record: Record) {
     let ages = ages
@@ -27,11 +28,11 @@ extension LogStore {
     }
   }
 
-  /// How long a walk is taken to be under way after its last slice, in nanoseconds.
+  /// The time for which a walk counts as under way after its last slice, in nanoseconds.
   private static let walkPatience: Int64 = 2_000_000_000
 
-  /// A walk begins. Its number; nil: another process walks. `monotonic`: CLOCK_MONOTONIC.
-  /// `isUrgent`: other processes' walks do not count.
+  /// Begins a walk, and returns its number; nil: another process walks. `monotonic`: the time by
+  /// CLOCK_MONOTONIC. `isUrgent`: the walks of other processes do not count.
   func beginWalk(at monotonic: Int64, isUrgent: Bool) throws(Failure) -> UInt64? {
     try locked { () throws(Failure) in
       // A time that is too far away was stored before the machine was started again.
@@ -51,13 +52,14 @@ extension LogStore {
     }
   }
 
-  /// A slice of the walk begins. Without the lock too: the time only delays the next walk.
+  /// Notes that a slice of the walk begins. The lock need not be held: the time only delays the
+  /// next walk.
   func continueWalk(at monotonic: Int64) {
     words.store(IndexAt.walkEnd, UInt64(bitPattern: monotonic &+ LogStore.walkPatience))
   }
 
-  /// A walk has met all entries; those that it has left end at `earliest` or later. If another one
-  /// has begun meanwhile, that one will say so.
+  /// Ends a walk that has met all entries: those that it has left expire at `earliest` or later. If
+  /// another walk has begun meanwhile, its end sets the bound.
   func endWalk(_ number: UInt64, earliest: Int64) throws(Failure) {
     try locked { () throws(Failure) in
       if words.load(IndexAt.walks) == number {

@@ -1,7 +1,7 @@
 import CSystem
 import Synchronization
 
-// Opening: the look at a directory, a new store, and the end. The lock file's opening byte is held.
+// Opening a directory, making a new store, and the end. The opening byte of the lock file is held.
 
 extension LogStore {
   static let indexName: StaticString = "hutch-index"
@@ -9,11 +9,11 @@ extension LogStore {
   static let newIndex: StaticString = "hutch-index.new"
   static let newLog: StaticString = "hutch-log.new"
 
-  /// Opens the store in a directory, and makes it if there is none. `limits`: nil for the
-  /// directory's, or the default in a new one; else those of the fields `given` count.
+  /// Opens the store in a directory, and makes it if there is none. `limits` nil: those of the
+  /// directory, or the default ones in a new directory; else the fields `given` of `limits` count.
   /// `keepsOthersOut`: only this process and its forked children may have the directory open.
   /// `prepare` is called with the store while no other process opens or closes the directory;
-  /// `isAlone`: this opening is the only one.
+  /// `isAlone`: no other process has the directory open.
   static func open(
     _ directory: Directory, limits: TierLimits?, given: LimitFields = .all,
     keepsOthersOut: Bool = false, counters: LogCounters = LogCounters(),
@@ -69,14 +69,14 @@ extension LogStore {
     return file
   }
 
-  /// Whether the index that is there counts. False: there is none, or it may be wrong, and a new
-  /// one is to take its place. Fails if it is not ours to replace.
+  /// True if the directory's index counts. False: there is none, or it may be wrong, and a new one
+  /// takes its place. Fails if the file is not one that this library may replace.
   private static func isUsable(_ directory: Directory) throws(Failure) -> Bool {
     guard let found = Files.status(Files.path(indexName), at: directory.descriptor) else {
       guard hutch_errno() == ENOENT else {
         throw .system("cannot look at the index", otherwise: .badDirectory)
       }
-      // One that is not empty is not what a kill left of `create`.
+      // A kill in `create` leaves an empty file at most.
       let log = Files.status(Files.path(logName), at: directory.descriptor)
       guard log?.st_size ?? 0 == 0 else {
         throw Failure(.badDirectory, "hutch-log in the directory is not a cache's")
@@ -102,7 +102,8 @@ extension LogStore {
       let log = Files.status(Files.path(logName), at: directory.descriptor)
     else { return false }
     if head[IndexAt.clean / 8] == 1 { return true }
-    // Not closed: it counts where it was last written, while the kernel has its pages.
+    // The directory was not closed. The index counts in the boot and in the files in which it was
+    // written last: the kernel has its pages.
     let boot = Boot.current()
     return boot.isKnown && boot.id.0 == head[IndexAt.boot / 8]
       && boot.id.1 == head[IndexAt.boot / 8 + 1]
@@ -158,7 +159,7 @@ extension LogStore {
     set(IndexAt.boot, boot.id.0)
     set(IndexAt.boot + 8, boot.id.1)
     set(IndexAt.bootOffset, UInt64(bitPattern: boot.offset))
-    // Above all that an index before this one has given out, which may be lost.
+    // An earlier index, which may be lost, has drawn versions. The time is above them all.
     var versions = UInt64(clamping: Clock.read(CLOCK_REALTIME))
     set(IndexAt.next, 1)
     set(IndexAt.oldest, 1)
@@ -214,8 +215,8 @@ extension LogStore {
     hasBegun = true
   }
 
-  /// The boot that the directory is open in, with the offset that its processes' clocks have in
-  /// common. While it is being opened.
+  /// The boot in which the directory is open, with the clock's offset that its processes have in
+  /// common. The directory is being opened.
   func adoptBoot(isAlone: Bool) -> Boot {
     var boot = Boot.current()
     let known = Boot(id: (words.load(IndexAt.boot), words.load(IndexAt.boot + 8)),
@@ -228,9 +229,9 @@ extension LogStore {
     return boot
   }
 
-  /// No call is under way or comes later. The last process to close the directory writes
-  /// everything to the disk, and says so. The failure, if that is not possible; the directory
-  /// counts for this boot then.
+  /// Closes the directory. No call is under way or comes later. The last process to close it writes
+  /// everything to the disk, and marks the index as clean. Returns the failure if that is not
+  /// possible; the directory then counts in this boot only.
   func close() -> Failure? {
     do throws(Failure) {
       try member.beginOpening()
@@ -239,7 +240,7 @@ extension LogStore {
         member.endOpening()
       }
       guard member.isAlone(), words.load(IndexAt.clean) == 0 else { return nil }
-      // The operation of a process that died is completed first.
+      // Taking the lock completes the operation of a process that died.
       try locked { () throws(Failure) in }
       guard fdatasync(logFile.number) == 0 else { throw .system("cannot write the log") }
       try syncIndex()

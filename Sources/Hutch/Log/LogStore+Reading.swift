@@ -1,7 +1,7 @@
 import CSystem
 import Synchronization
 
-// Reads: no lock, and no store but the two that say that an entry was read.
+// Reads take no lock. They store nothing but the two notes that an entry was read.
 
 /// An entry that a lookup has found, as it was then.
 struct LogMatch {
@@ -13,15 +13,15 @@ struct LogMatch {
 }
 
 extension LogStore {
-  /// Asks for the lines that a lookup of this hash begins with.
+  /// Prefetches the lines with which a lookup of this hash begins.
   @inline(__always)
   func prefetch(_ hash: UInt64) {
     guard let page = page(for: hash) else { return }
     hutch_prefetch(page.base + SlotWord.home(hash) * LogPages.lineSize)
   }
 
-  /// Asks for the lines of the entry that a lookup of this hash finds, if its slot is in the first
-  /// bucket.
+  /// Prefetches the lines of the entry that a lookup of this hash finds, if its slot is in the
+  /// first bucket.
   @inline(__always)
   func prefetchEntry(_ hash: UInt64) {
     guard let page = page(for: hash) else { return }
@@ -35,7 +35,7 @@ extension LogStore {
     }
   }
 
-  /// The entry that a key has; whether it has expired is for others to say.
+  /// The entry of a key, expired or not.
   @inline(never) @_optimize(speed)
   func find(_ key: Bytes, _ hash: UInt64) -> LogMatch? {
     while true {
@@ -49,14 +49,14 @@ extension LogStore {
           let slot = line + i * 8
           let word = SlotWord(SharedWords.load(slot))
           if word.hasTag(of: hash) && word.names {
-            // The entry's first lines are far from everything else, and asked for at once.
+            // The entry's first lines are far from everything else, and are prefetched at once.
             if let seat = seat(of: word.address), let entry = entryAhead(seat, word.address),
               entry.key.hasSameBytes(as: key), !entry.isRecord
             {
               return LogMatch(slot: slot, word: word, page: page, seat: seat, entry: entry)
             }
-            // Another key's, or one that went while it was looked at: that is a miss only if
-            // the slot says the same still.
+            // The entry is another key's, or went while it was read. It is a miss only if the
+            // slot has not changed.
             if SlotWord(SharedWords.load(slot)).address != word.address { isShaken = true }
           } else if word == .unused {
             isLast = true
@@ -75,7 +75,7 @@ extension LogStore {
   {
     while let match = live(key, hash, at: moment, isAccess: isAccess) {
       var record = match.entry.record
-      // Reserves room for the sum, which is known when the value has been copied.
+      // This reserves room for the checksum, which is known when the value has been copied.
       record.checksum = 1
       let block = try Block.allocate(key: key, record: record)
       let copy = block.unowned
@@ -106,7 +106,7 @@ extension LogStore {
   }
 
   /// As `get` with an access, into a caller's buffer: no block is made, and a value in the log is
-  /// copied once. What the buffer has afterwards counts only if the value was copied.
+  /// copied once. If the value was not copied, the buffer may have any bytes.
   @_optimize(speed)
   func copy(
     _ key: Bytes, _ hash: UInt64, at moment: Moment, into buffer: UnsafeMutableRawBufferPointer
@@ -157,8 +157,8 @@ extension LogStore {
     return try ContentFiles.read(file.name, into: copy.value, in: directory) == .whole
   }
 
-  /// Whether the entry is what its key has still. A content file that was not found has been lost
-  /// only then: an entry goes before its file does.
+  /// True if the key still has this entry. A content file that was not found is lost only in that
+  /// case: an entry goes before its file does.
   private func isNamed(_ match: LogMatch) -> Bool {
     SlotWord(SharedWords.load(match.slot)).address == match.word.address
       && words.load(PageWord.offset(match.page.number)) == match.page.word.bits
@@ -174,7 +174,7 @@ extension LogStore {
     return nil
   }
 
-  /// A match that has not expired, or was there when it was looked at; not of another codec.
+  /// The entry of a key, if it has not expired and is not of a codec that is not here.
   @inline(never) @_optimize(speed)
   private func live(
     _ key: Bytes, _ hash: UInt64, at moment: Moment, isAccess: Bool
@@ -192,7 +192,7 @@ extension LogStore {
     return codec == 0 || codec == codecID
   }
 
-  /// A codec has found that the value of this version is not what it made.
+  /// Removes an entry, of this version at most, whose value a codec has found damaged.
   func noteDamage(_ key: Bytes, _ hash: UInt64, _ version: UInt64) {
     if let match = find(key, hash), match.entry.version == version { _ = removeDamaged(match) }
   }
@@ -211,7 +211,7 @@ extension LogStore {
     noteUse(match, at: moment.time)
   }
 
-  /// An entry was read, here or in a tier above.
+  /// Notes that an entry was read, here or in a tier above.
   @inline(__always)
   func noteUse(_ match: LogMatch, at time: Int64) {
     if !match.word.isUsed {
@@ -220,8 +220,8 @@ extension LogStore {
     noteAccess(match, at: time)
   }
 
-  /// Whether what a key has is what was written; if not, it is removed. Nil: it has nothing. Of a
-  /// content file that is not read, only the size counts.
+  /// True if the entry of a key is what was written; if it is not, it is removed. Nil: the key has
+  /// no entry. If a content file is not read, its size alone is compared.
   func inspect(_ key: Bytes, readsValues: Bool = true) throws(Failure) -> Bool? {
     let hash = hash.entry(key)
     while let match = find(key, hash) {
@@ -242,7 +242,8 @@ extension LogStore {
     return nil
   }
 
-  /// Whether an entry's content file is there, with the right size; its checksum.
+  /// True if an entry's content file is there and has the right size. `checksum` receives the
+  /// file's if `readsValue` is true.
   private func isThereFile(
     _ entry: LogEntry.Head, _ checksum: inout UInt64, readsValue: Bool
   ) throws(Failure) -> Bool {
@@ -258,15 +259,15 @@ extension LogStore {
     return true
   }
 
-  /// Notes when the entry was read. `accessed` has the entry's address beside it, so this fails
-  /// if other bytes are there by now.
+  /// Notes the time of a read. The word `accessed` has bits of the entry's address, so the exchange
+  /// fails if other bytes have taken the entry's place.
   func noteAccess(_ match: LogMatch, at time: Int64) {
     let isIdling = ages.timeToIdle != 0 || match.entry.fields.contains(.timeToIdle)
     match.entry.noteAccess(at: time, isIdling: isIdling)
   }
 
-  /// An entry's bytes are not what was written: its slot is emptied, and its key has none. False:
-  /// the lock is not free, and a reader does not wait; a later read will meet the entry again.
+  /// Empties the slot of an entry whose bytes are not what was written: its key has no entry then.
+  /// False: the lock is not free, and a reader does not wait. A later read meets the entry again.
   @inline(never)
   private func removeDamaged(
     _ match: LogMatch, until end: Deadline? = Deadline(after: 0)

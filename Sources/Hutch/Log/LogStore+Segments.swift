@@ -1,13 +1,13 @@
 import CSystem
 import Synchronization
 
-// Segments: from an address to memory, and how they come and go.
+// Segments: the way from an address to memory, and how segments come and go.
 
 extension LogStore {
   @inline(__always)
   func start(of number: UInt64) -> LogAddress { number << unitShift }
 
-  /// Where the segment of an address is. Nil: it has gone, or what was in it has been cleared.
+  /// The place of an address's segment. Nil: the segment has gone, or its entries were cleared.
   @inline(__always)
   func seat(of address: LogAddress) -> SeatWord? {
     let number = address >> unitShift
@@ -18,7 +18,7 @@ extension LogStore {
     return seat
   }
 
-  /// Whether an entry that was read there was there all the while.
+  /// True if an entry at this address was there all the while, from the load of `seat` until now.
   @inline(__always)
   func isStill(_ seat: SeatWord, _ address: LogAddress) -> Bool {
     atomicMemoryFence(ordering: .acquiring)
@@ -26,7 +26,8 @@ extension LogStore {
       && address >= words.load(IndexAt.floor)
   }
 
-  /// Whether the file has this place; a process may have made it longer since it was asked.
+  /// True if the file has this place. Another process may have made the file longer since the last
+  /// look.
   @inline(__always)
   private func isThere(_ place: Int) -> Bool {
     place < knownPlaces.load(ordering: .relaxed) || findPlaces(place)
@@ -80,7 +81,7 @@ extension LogStore {
 
   var segmentCount: Int { Int(clamping: words.load(IndexAt.segments)) }
 
-  /// How many segments there may be.
+  /// The number of segments that the limit allows.
   var allowedSegments: Int { allowed(pages: words.load(IndexAt.pages)) }
 
   private func allowed(pages: UInt64) -> Int {
@@ -92,7 +93,7 @@ extension LogStore {
     return Int(min(max(left >> UInt64(segmentShift), 2), UInt64(most)))
   }
 
-  /// The bytes of the index: beside the pages, the head and the first ones of both tables.
+  /// The bytes of the index that count: its pages, its head, and the first page of either table.
   private func indexSize(_ pages: UInt64) -> UInt64 {
     let step = UInt64(LogPages.step)
     let reserved = (pages &+ (step - 1)) / step &* step
@@ -104,7 +105,7 @@ extension LogStore {
     indexSize(words.load(IndexAt.pages)) &+ UInt64(segmentCount) << UInt64(segmentShift) &+ files
   }
 
-  /// Whether that many units can be appended to the active segment, which has begun.
+  /// True if that many units can be appended to the active segment, which has begun.
   @inline(__always)
   func hasRoom(_ units: UInt64) -> Bool {
     let head = words.load(IndexAt.head)
@@ -135,7 +136,8 @@ extension LogStore {
     try reuse(at: now)
   }
 
-  /// Gives up what is more than there may be, or is after `pages` more pages of the index.
+  /// Gives up the segments beyond the number that the limit allows once the index has `pages` more
+  /// pages.
   func shrink(addingPages pages: UInt64 = 0, at now: Int64) {
     while segmentCount > 2, segmentCount > allowed(pages: words.load(IndexAt.pages) + pages) {
       if clean(reserving: segmentUnits, at: now) == .atEnd { retire() }
@@ -184,7 +186,8 @@ extension LogStore {
     return number
   }
 
-  /// What entries that were appended once more have had beyond their share, a third.
+  /// The units beyond their share, a third of a segment, that entries have taken which were
+  /// appended once more.
   private var movedBefore: UInt64 {
     let (moved, share) = (words.load(IndexAt.moved), segmentUnits / 3)
     return moved > share ? moved - share : 0
@@ -218,11 +221,11 @@ extension LogStore {
     redo.commit()
   }
 
-  /// A place that no segment has.
+  /// A place in the log that no segment has.
   private func freePlace() -> Int {
     let places = min(Int(clamping: words.load(IndexAt.places)), mappedPlaces)
     guard segmentCount < places else { return places }
-    // Rare: segments were given up, by a trim or for a lower limit.
+    // This is rare: segments were given up, by a trim or for a lower limit.
     var isTaken = InlineArray<1024, UInt64>(repeating: 0)
     var number: UInt64? = words.load(IndexAt.oldest)
     while let taken = number {
@@ -255,8 +258,8 @@ extension LogStore {
     redo.commit()
   }
 
-  /// Gives the oldest segment up, in which nothing is any more, and its bytes to the file
-  /// system. It is not the active one.
+  /// Gives up the oldest segment, which has no entry left and is not the active one, and returns
+  /// its bytes to the file system.
   func retire() {
     let victim = words.load(IndexAt.oldest)
     let place = SeatWord(words.load(SeatWord.offset(victim))).place

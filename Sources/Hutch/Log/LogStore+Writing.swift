@@ -1,42 +1,42 @@
 import CSystem
 
-// Writes: under the lock, each a redo record.
+// Writes. Each is done under the lock, and is committed by one redo record.
 
-/// A write, on its caller's stack: first the request, then its result.
+/// A write, on its caller's stack: the request, then the result.
 struct LogWrite {
   enum Kind { case put, remove, touch }
 
   let kind: Kind
   let key: Bytes
   let hash: UInt64
-  /// Of a put: the key, the value, and the record.
+  /// A put has its key, value and record here.
   var entry: UnownedBlock?
-  /// Of a put: the content file that has the value; nil: the block has it.
+  /// The content file that has the value of a put; nil: the block has it.
   var file: LogFile?
-  /// Of a touch: created, accessed, expires and time to idle.
+  /// A touch has the new times here: created, accessed, expires and time to idle.
   var times = Record()
   var condition = WriteCondition.always
   var copy: StoreWrite.Copy?
-  /// Until when the lock is waited for; nil: as long as the lock's own patience lasts.
+  /// The end of the wait for the lock; nil: the caller has no deadline (LogLock).
   var end: Deadline?
   /// The hash that leads to the key's counter (LogShared).
   var counterHash: UInt64
-  /// A put of an older version than the one that is there is not carried out.
+  /// True: a put with an older version than the entry that is there is not carried out.
   var yieldsToNewer = true
 
-  /// Of a put: stored, superseded by a newer version (`none`), or too large, or without room; then
-  /// the entry that was there has been removed.
+  /// The outcome of a put: stored; `none`, if a newer version superseded it; too large, or no
+  /// space: then the entry that was there has been removed.
   var outcome = TierOutcome.none
-  /// Whether there was an entry that had not expired.
+  /// True if there was an entry that had not expired.
   var existed = false
-  /// Its version; 0: there was none.
+  /// The version of the entry that the condition is about; 0: there was none.
   var existing: UInt64 = 0
-  /// The condition did not hold, and nothing was done.
+  /// True if the condition did not hold: then nothing was done.
   var isUnmet = false
   var failure: Failure?
   /// The key's counter after the write.
   var mark: UInt32 = 1
-  /// The counter is odd.
+  /// True if the write has made the key's counter odd.
   fileprivate var isMarking = false
 
   init(_ kind: Kind, _ key: Bytes, _ hash: UInt64) {
@@ -50,8 +50,8 @@ struct LogWrite {
 }
 
 extension LogStore {
-  /// Carries a write out: it is committed when this returns without a failure. `onMark` is called
-  /// with the lock held, after the commit and before the key's counter shows it.
+  /// Carries out a write, which is committed when this returns without a failure. `onMark` is
+  /// called with the lock held, after the commit and before the key's counter is even again.
   @_optimize(speed)
   func write(
     _ write: inout LogWrite, at moment: Moment, onMark: (borrowing LogWrite) -> Void = { _ in }
@@ -76,7 +76,7 @@ extension LogStore {
     } catch {
       write.failure = error
       write.outcome = error.status == .noSpace ? .noSpace : .failed
-      // No older value is given out for one that could not be stored.
+      // No read may return an older value than one that could not be stored.
       if write.kind == .put, hasBegun {
         remove(write.key, write.hash, find(write.key, write.hash), at: moment)
       }
@@ -108,7 +108,7 @@ extension LogStore {
     switch write.kind {
     case .put:
       let entry = write.entry.unsafelyUnwrapped
-      // The newest version wins, whichever comes first.
+      // The newest version stays, in whatever order the writes come.
       if write.yieldsToNewer && write.existing > entry.version { return }
       var record = entry.record
       record.checksum = checksum
@@ -135,10 +135,10 @@ extension LogStore {
     }
   }
 
-  /// Where no other process has the directory open, the counter stays as it is: of keys that share
-  /// a counter, each write would end the copies of the others. A write with a condition steps it
-  /// all the same. It ends the copy of its own process too, whose memory tier follows when the
-  /// condition has been decided.
+  /// Begins to step the key's counter. If no other process has the directory open, the counter
+  /// stays as it is: a step would make the copies of all keys that share it stale. A write with a
+  /// condition steps it all the same. The step makes the copy of its own process stale too, whose
+  /// memory tier follows when the condition has been decided.
   @inline(__always)
   private func mark(_ write: inout LogWrite) {
     guard marks.hasOthers || !write.condition.isAlways else {
@@ -149,7 +149,7 @@ extension LogStore {
     write.isMarking = true
   }
 
-  /// Whether an entry is stored, as far as its size says.
+  /// True if an entry is small enough to be stored.
   private func isWithinLimits(_ key: Bytes, _ record: Record, _ file: LogFile?) -> Bool {
     let own = LogEntry.byteCount(key: key.count, record, file)
     return own <= largestEntry && record.decodedSize <= Int(UInt32.max)
@@ -163,7 +163,7 @@ extension LogStore {
   ) throws(Failure) {
     let units = LogFormat.units(LogEntry.byteCount(key: key.count, record, file))
     var match = match
-    // Cleaning may move the entry that is there, or take it away.
+    // Cleaning may move the entry that is there, or remove it.
     replaced = match?.entry.address ?? 0
     defer { replaced = 0 }
     var mayHaveMoved = false
@@ -227,7 +227,7 @@ extension LogStore {
     }
   }
 
-  /// The entry's value, appended with other times. A content file goes from one entry to the next.
+  /// Appends the entry's value with other times. The new entry takes over the content file.
   private func touch(
     _ match: LogMatch, _ write: LogWrite, at moment: Moment
   ) throws(Failure) {
@@ -264,7 +264,7 @@ extension LogStore {
     }
   }
 
-  /// Takes a key's entry away, and appends a record that says so.
+  /// Removes a key's entry, and appends a record of the removal.
   private func remove(_ key: Bytes, _ hash: UInt64, _ found: LogMatch?, at moment: Moment) {
     guard let found else { return }
     replaced = found.entry.address
@@ -290,9 +290,8 @@ extension LogStore {
     }
   }
 
-  /// Takes an entry away: its slot says nothing any more. `head`: behind the record that says so.
-  /// `cleaned`: up to where the segment
-  /// of the entry has been cleaned by it.
+  /// Removes an entry: its slot names none any more. `head`: the address behind the record of the
+  /// removal. `cleaned`: the address up to which the entry's segment is clean after this.
   func drop(
     _ slot: UnsafeMutableRawPointer, _ page: SlotPage, _ entry: LogEntry.Head,
     head: LogAddress? = nil, cleaned: LogAddress? = nil
@@ -309,8 +308,8 @@ extension LogStore {
     redo.commit()
   }
 
-  /// Every entry goes, at once: they are below the floor. Content files are looked for before that,
-  /// in the whole index, if there are any.
+  /// Removes every entry in one step: all of them are then below the floor. If there are content
+  /// files, the whole index is searched for them first.
   func clear(until end: Deadline? = nil) throws(Failure) {
     try locked(until: end) { () throws(Failure) in
       let hasOthers = marks.hasOthers

@@ -1,22 +1,22 @@
 import CSystem
 import Synchronization
 
-/// The log-structured store: entries are appended to a log, an index of 8-byte words says where,
-/// and any number of processes have both in their memory.
+/// The log-structured store. Entries are appended to a log, and an index of 8-byte words has their
+/// addresses. Any number of processes have both in their memory.
 ///
 /// The directory, mode 0700
 ///
-///     hutch.lock       empty; says which processes live (LogMember)
+///     hutch.lock       empty; its locks show which processes live (LogMember)
 ///     hutch-index      the state, the lock, and the tables and pages below; mapped
 ///     hutch-log        segments of one size, 16 KB to 16 MB; mapped
 ///     content/         files of large values, each named by one entry (LogFile)
-///     *.new            one of the two that is being made
-///     manifest.sqlite  says to libraries without this store that a newer one made it (LogStub)
+///     *.new            an index or a log that is being made
+///     manifest.sqlite  tells a library without this store that a newer one made it (LogStub)
 ///
 /// Index (LogFormat.swift)
 ///
 ///     head         what the directory is, limits, lock, state, redo record: 4 KB
-///     segment table  65,536 words: the place in `log` that a segment has
+///     segment table  65,536 words: the place in the log that a segment has
 ///     page table     2^20 words: the page that has the slots of some keys
 ///     shared         what memory tiers go by: 260 KB, beside the limit (LogShared)
 ///     pages          of 4 KB: 64 buckets of 8 slots, a bucket a cache line
@@ -24,15 +24,15 @@ import Synchronization
 /// A key's hash leads to a page, to a bucket in it, and to a tag; a lookup looks through at most
 /// four buckets of the one page. A page whose four buckets are full is divided: two new ones
 /// are filled, and come into force together. So the index grows with the entries, 4 KB at a time,
-/// and nothing is ever moved under a reader's eyes.
+/// and a page that is in force does not change its keys.
 ///
 /// A slot's address is the entry's place in all that was ever appended, and is used once. The
-/// upper part is the number of a segment, and the segment table says where that is, or that it
-/// has gone. So no slot has to be invalidated: a slot that names an entry in a segment that has
-/// gone, or before `floor`, names no entry. A slot that an entry was evicted from is free.
+/// upper part is the number of a segment. The segment table has the segment's place, unless the
+/// segment has gone. So no slot has to be invalidated: a slot that names an entry in a segment that
+/// has gone, or before `floor`, names no entry. The slot of an entry that was evicted is free.
 ///
-/// Every operation, in the order of its stores to shared memory. All of them are behind the lock,
-/// but for `use` and `accessed`.
+/// Every operation, in the order of its stores to shared memory. All of them are made with the lock
+/// held, but for `use` and `accessed`.
 ///
 ///     any write of a key  its counter, if others have the directory open (LogMarks); what follows;
 ///                its counter again
@@ -52,16 +52,18 @@ import Synchronization
 /// after it leaves the state after the operation, once the next writer has completed the record
 /// (RedoRecord). There is no third state, so there is no recovery.
 ///
-/// Readers take no lock. They look the slot up, take the entry's head once and go by that,
-/// copy, and then ask whether the segment is still where it was: if not, the copy may be anything,
-/// and they begin again. A miss counts only if the page is still in force, and no slot whose tag
-/// fitted has changed since it was looked at: the cleaner may have appended the entry anew.
+/// Readers take no lock. A reader finds the slot, reads the entry's head once and takes every size
+/// from there, copies the value, and then looks whether the segment is still where it was. If it is
+/// not, the copy may be any bytes, and the reader begins again. A miss counts only if the page is
+/// still in force, and no slot whose tag fitted has changed since it was read: the cleaner may have
+/// appended the entry anew.
 ///
-/// Limits. `cost` is held by the number of segments, with the index's pages counted in, at any
-/// moment (two segments and the index's first pages, 60 KB, there always are); `count` exactly.
-/// Where no segment may be added, a put pays for itself: the share of the oldest segment that is
-/// clean is never less than that of the active one that is full. An entry that was read is appended
-/// once more, if such entries have not had more than a third of the segments lately; others go.
+/// Limits. The number of segments keeps `cost`, which includes the index's pages, at any moment;
+/// two segments and the index's first pages, 60 KB, always exist. `count` is kept exactly. If no
+/// segment may be added, a put cleans as much as it appends: the share of the oldest segment that
+/// is clean is never less than the share of the active segment that is full. An entry that was read
+/// is appended once more, unless such entries have had more than a third of the segments lately;
+/// others go.
 ///
 /// Invariants, for the holder of the lock, with no redo pending
 ///     - one slot names an entry whose key's hash leads to it, and no other slot names that key
@@ -73,14 +75,14 @@ import Synchronization
 ///     - `oldest` <= the segment of `cleaning` = the oldest in the table; no slot names an entry
 ///       below `cleaning`
 ///
-/// A power loss. Pages go to the disk in any order. The index counts after another boot only if
-/// the last process to close it has written everything (`clean`); else the store begins empty.
-/// The mark is taken back, on the disk, before the first change.
+/// A power loss. Pages go to the disk in any order. In another boot the index counts only if the
+/// last process to close it has written everything (`clean`); else the store begins empty. That
+/// mark is removed, on the disk, before the first change.
 ///
-/// Threads and processes. Everything may be called by many at once, but for `open` and `close`.
-/// A process and its forked child have the directory open as any two have (`beginInChild`).
-/// The lock comes after all others but those of `observer`, which is told under it what goes. A
-/// process that is stopped while it has it keeps writers waiting, up to their deadlines, and no
+/// Threads and processes. Many may call any function at once, but for `open` and `close`. A process
+/// and its forked child have the directory open as any two processes have (`beginInChild`). The
+/// lock comes after all others but those of `observer`, which is told under it which entries go. A
+/// process that is stopped with the lock held makes writers wait, up to their deadlines, and no
 /// reader.
 final class LogStore: @unchecked Sendable {
   let directory: Directory
@@ -92,13 +94,13 @@ final class LogStore: @unchecked Sendable {
 
   let words: SharedWords
   let logBase: UnsafeMutableRawPointer
-  /// Changes in the child of a fork only, which has no other thread then.
+  /// Changes only in the child of a fork, which has no other thread then.
   private(set) var lock: LogLock
-  /// An entry of another codec, but for 0, is none to reads and conditions. Set before anything
-  /// else uses the store.
+  /// Reads and conditions do not see an entry of another codec than this one and 0. Set before
+  /// anything else uses the store.
   var codecID: UInt32 = 0
   let hash: KeyedHash
-  /// Whether the tiers above have the same one. Set before anything else uses the store.
+  /// True if the tiers above have the same hash. Set before anything else uses the store.
   var hasHashOfTiers = false
   let check: LogCheck
 
@@ -110,7 +112,7 @@ final class LogStore: @unchecked Sendable {
   /// Relaxed: they only grow while a directory is open.
   let knownPlaces = Atomic<Int>(0)
   let knownPages = Atomic<Int>(0)
-  /// Whether the mark of a clean end has been taken back. Behind the lock.
+  /// True if the mark of a clean end has been removed. Protected by the lock.
   var hasBegun = false
 
   let counters: LogCounters
@@ -119,20 +121,20 @@ final class LogStore: @unchecked Sendable {
   /// not told if the cleaner removes this entry: for the tiers above the write removes it.
   var replaced: LogAddress = 0
 
-  /// Where the cleaner goes on, and the hash of the key there: it has been computed to prefetch the
-  /// slot. Another process may have cleaned on since. Behind the lock.
+  /// The address at which the cleaner goes on, and the hash of the key there, which was computed to
+  /// prefetch the slot. Another process may have cleaned on since. Protected by the lock.
   var ahead: (position: LogAddress, hash: UInt64) = (0, 0)
 
-  /// Told, with the lock held, of the entries that the store removes by itself. Set before the
-  /// first write.
+  /// The store tells it, with the lock held, of the entries that the store removes by itself. Set
+  /// before the first write.
   unowned(unsafe) var observer: (any StorageObserver)?
-  /// The entries that were removed so, and that the observer has still to be told of with no lock
+  /// The entries that were removed so, and of which the observer is still to be told with no lock
   /// held.
   let owed: LogOwed
   /// Content files that no entry names any more, until they are deleted.
   let dead: LogDeadFiles
-  /// The number of the content file that a touch carries from one entry to the next, and whether
-  /// its entry has been evicted on the way. 0: none. Behind the lock.
+  /// The number of the content file that a touch carries from one entry to the next (0: there is
+  /// none), and whether its entry has been evicted meanwhile. Protected by the lock.
   var carried: UInt64 = 0
   var hasLostCarried = false
 
@@ -165,16 +167,16 @@ final class LogStore: @unchecked Sendable {
     self.logFile = logFile
   }
 
-  /// As far as the mappings reach.
+  /// The numbers of places and of pages that the mappings reach.
   let mappedPlaces: Int
   let mappedPages: Int
 
   var segmentSize: Int { 1 << segmentShift }
   var segmentUnits: UInt64 { 1 << unitShift }
 
-  /// In the child of a fork, before it does anything else: it is a process of its own from here
-  /// on. Memory and files are what they were. Fails if no more processes can have the directory
-  /// open; the store is not to be used then.
+  /// Called in the child of a fork before anything else uses the store: the child is a member of
+  /// its own from here on. Memory and files stay as they were. Fails if no more processes can have
+  /// the directory open; then nothing may use the store.
   func beginInChild() throws(Failure) {
     try member.beginInChild(directory)
     lock = LogLock(words, indexFile.number, member)
@@ -189,14 +191,14 @@ final class LogStore: @unchecked Sendable {
 
   func syncHead() throws(Failure) { try index.sync(0, IndexAt.seats) }
 
-  /// Where the counters of other memory tiers are.
+  /// The counters by which other memory tiers know that their copies are stale.
   @inline(__always) var marks: LogMarks { LogMarks(words) }
 
-  /// What writes draw their versions from, all processes together.
+  /// The counter from which all processes draw their versions.
   var nextVersion: UnsafeMutablePointer<Atomic<UInt64>> { words[IndexAt.versions] }
 
   var count: UInt64 { words.load(IndexAt.count) }
-  /// The bytes of entries that are there, with their content files.
+  /// The bytes of the existing entries, with their content files.
   var live: UInt64 { words.load(IndexAt.live) }
 
   /// The bytes of content files that entries name.
@@ -217,8 +219,8 @@ final class LogStore: @unchecked Sendable {
 
   static let stoppedWords: StaticString = "a process that was stopped has the directory's lock"
 
-  /// Runs `body` with the lock held. Fails with `busy` if it cannot be had in time. `end`: nil, and
-  /// the lock has a patience of its own (LogLock).
+  /// Runs `body` with the lock held. Fails with `busy` if the lock cannot be had in time. `end`
+  /// nil: the caller has no deadline (LogLock).
   @inline(never)
   func locked<R>(
     until end: Deadline? = nil, _ body: () throws(Failure) -> R
@@ -231,14 +233,14 @@ final class LogStore: @unchecked Sendable {
     return try body()
   }
 
-  /// Before the first change: from here on the end is not clean, whatever the disk has.
+  /// Called before a change. Before the first one it removes the mark of a clean end.
   @inline(__always)
   func begin() throws(Failure) {
     if !hasBegun { try takeMarkBack() }
   }
 }
 
-/// What this process did. Relaxed: for statistics.
+/// The statistics of this process. Relaxed.
 final class LogCounters {
   let puts = Atomic<UInt64>(0)
   let hits = Atomic<UInt64>(0)
@@ -257,7 +259,7 @@ final class LogOwed {
   private let lock: Lock
   /// The number of these entries. Relaxed: the thread that adds an entry sees it.
   private let count = Atomic<Int>(0)
-  /// With their versions.
+  /// The keys, with the versions of the entries.
   private var keys = KeyList()
 
   init() throws(Failure) { lock = try Lock() }
@@ -266,14 +268,15 @@ final class LogOwed {
 
   func add(_ key: Bytes, _ version: UInt64) {
     lock.withLock {
-      // Without memory it is not told, and the tier above takes the entry for backed.
+      // Without memory for the key the observer is not told: the tier above goes on as if the store
+      // had the entry.
       if (try? keys.append(key, Int64(bitPattern: version))) != nil {
         count.wrappingAdd(1, ordering: .relaxed)
       }
     }
   }
 
-  /// Tells of all of them. With no lock held.
+  /// Tells the observer of all of them. No lock is held.
   func tell(_ observer: any StorageObserver) {
     var told = KeyList()
     lock.withLock {
@@ -283,11 +286,11 @@ final class LogOwed {
     told.forEach { observer.storeDropped($0, UInt64(bitPattern: $1)) }
   }
 
-  // Of a fork: with the lock held the list is whole.
+  // A fork holds the lock, so that the child has a whole list.
 
   func hold(until end: Deadline) -> Bool { lock.lock(until: end) }
   func letGo() { lock.unlock() }
-  /// In a child that the fork was not prepared for: no thread of the child has the lock.
+  /// In the child of a fork that was not prepared: no thread of the child holds the lock.
   func renew() { lock.renew() }
 }
 

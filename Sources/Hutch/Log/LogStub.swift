@@ -8,7 +8,7 @@ enum LogStub {
   static let name: StaticString = "manifest.sqlite"
   /// "HUTC"
   private static let application: UInt32 = 0x4855_5443
-  /// Above all formats that a manifest will have.
+  /// A number above every format that a manifest will have.
   private static let format: UInt32 = 1_000_001
   private static let size = 512
   static let new: StaticString = "hutch-stub.new"
@@ -38,7 +38,7 @@ enum LogStub {
     }
   }
 
-  /// Whether a directory has a log store, or the beginning of one.
+  /// True if a directory has a log store, or the beginning of one.
   static func isIn(_ directory: Directory) throws(Failure) -> Bool {
     if case .stub = try look(directory) { return true }
     return false
@@ -49,7 +49,7 @@ enum LogStub {
     withUnsafeMutableBytes(of: &head) { bytes in
       let magic: StaticString = "SQLite format 3"  // and its NUL
       memcpy(bytes.baseAddress!, magic.utf8Start, 16)
-      // The page size, and what a database has that is no older than 2004.
+      // The page size, and fields that every database since SQLite 3.0 has.
       bytes.storeBytes(of: UInt16(512).bigEndian, toByteOffset: 16, as: UInt16.self)
       bytes.storeBytes(of: UInt32(0x0101_0040).bigEndian, toByteOffset: 18, as: UInt32.self)
       bytes.storeBytes(of: format.bigEndian, toByteOffset: 60, as: UInt32.self)
@@ -60,7 +60,8 @@ enum LogStub {
     return head
   }
 
-  /// Makes it, if it is not there. No manifest is made meanwhile. Fails if one is there.
+  /// Makes the stub if there is none. Fails if the directory has a manifest. No other process makes
+  /// one meanwhile.
   static func make(in directory: Directory) throws(Failure) {
     switch try look(directory) {
     case .stub: return

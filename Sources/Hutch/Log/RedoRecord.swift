@@ -1,18 +1,20 @@
-/// What makes every operation one step, whatever store a kill comes behind.
+/// The record by which an operation is one step, whichever of its stores a kill follows.
 ///
-/// An operation first writes where no process looks: an entry above the head, a page of slots that
-/// is not in force. Then it says which words of the index it changes, and to what, here; then how
-/// many they are, in ONE store: that is the operation's commit. Then it changes them, in the order
-/// in which they were named, and the count becomes 0 again.
+/// An operation first writes where no process reads: an entry above the head, a page of slots that
+/// is not in force. Then it writes here which words of the index it changes, and their new values.
+/// Then it stores the number of these words, in ONE store, which is the operation's commit. Then it
+/// changes the words, in the order in which the record names them, and sets the number to 0.
 ///
-///     a kill before the count   nothing has happened: the next operation overwrites the bytes
-///     a kill after it           the process that takes the lock over changes all of the words
-///     a kill behind the last    the same once more: values, not differences, so it does no harm
+///     a kill before the number    nothing has happened: the next operation overwrites the bytes
+///     a kill after the number     the process that takes the lock over changes all of the words
+///     a kill after the last word  that process changes them once more, which does no harm: the
+///                                 record has values, not differences
 ///
-/// Readers take no lock and see the words change one after the other, so their order matters
-/// where it is used; no reader needs two of them to fit each other.
+/// Readers take no lock and see the words change one after the other. No reader needs two of them
+/// to fit each other.
 struct RedoRecord: ~Copyable {
-  /// The longest operation: a segment takes the oldest one's place.
+  /// The number of words that the longest operation changes: a segment takes the oldest one's
+  /// place.
   static let most = 10
 
   private let words: SharedWords
@@ -36,8 +38,9 @@ struct RedoRecord: ~Copyable {
     RedoRecord.carryOut(words, count, limit: Int.max)
   }
 
-  /// Of a process that died. `limit`: how long the index is. One that was tampered with has
-  /// offsets behind its end, or more words than there are; they are left alone.
+  /// Completes the operation of a process that died. `limit`: the length of the index. An index
+  /// that was tampered with may have offsets behind its end, or a number of words that is too
+  /// large: these are left alone.
   static func complete(_ words: SharedWords, limit: Int) {
     let count = words.load(IndexAt.redo)
     if count != 0 { carryOut(words, Int(min(count, UInt64(most))), limit: limit) }

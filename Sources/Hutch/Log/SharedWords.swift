@@ -28,7 +28,7 @@ struct SharedWords {
   @inline(__always)
   func store(_ offset: Int, _ value: UInt64) { SharedWords.store(base + offset, value) }
 
-  /// The next number of a counter that needs no lock.
+  /// Adds to a counter that needs no lock, and returns the new number.
   @inline(__always)
   func draw(_ offset: Int) -> UInt64 {
     self[offset].pointee.wrappingAdd(1, ordering: .relaxed).oldValue
@@ -58,7 +58,7 @@ struct SharedWords {
     return exchanged
   }
 
-  /// Bytes that no other process looks at yet.
+  /// Stores bytes that no other process reads yet.
   @inline(__always)
   static func copy(_ bytes: Bytes, to address: UnsafeMutableRawPointer) {
     guard bytes.count > 0 else { return }
@@ -73,7 +73,7 @@ struct SharedWords {
 }
 
 #if !HUTCH_CRASH_POINTS
-  /// The place at which a test ends the process. The library has no such test.
+  /// The point at which a test may end the process. In the library it does nothing.
   enum CrashPoint {
     @inline(__always)
     static func pass() {}
