@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 import warnings
 
 import hutch
@@ -479,3 +480,41 @@ def test_values_of_the_parent_are_valid_in_the_child():
         assert lib.hutch_close(cache) == Status.OK
         """
     )
+
+
+@pytest.mark.skipif(sys.version_info < (3, 12), reason="os.fork warns of nothing")
+def test_a_fork_is_warned_of_for_threads_of_the_program_only(directory):
+    output = run(
+        """
+        import os, sys, threading, warnings
+        import hutch
+
+        def warned():
+            with warnings.catch_warnings(record=True) as told:
+                warnings.simplefilter("always")
+                child = os.fork()
+                if child == 0:
+                    cache["from"] = cache["a"]
+                    os._exit(0)
+                os.waitpid(child, 0)
+                assert cache["from"] == 1
+            return len(told)
+
+        cache = hutch.Cache(sys.argv[1])
+        cache["a"] = 1
+        threads = len(os.listdir("/proc/self/task"))
+        before = list(warnings.filters)
+        print(threads > 1, warned(), warned())
+        release = threading.Event()
+        thread = threading.Thread(target=release.wait)
+        thread.start()
+        print(warned())
+        release.set()
+        thread.join()
+        print(warned())
+        cache.close()
+        print(warnings.filters == before)
+        """,
+        directory,
+    )
+    assert output == "True 0 0\n1\n0\nTrue\n"

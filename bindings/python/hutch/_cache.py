@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 
 from . import _accelerator
 from ._base import Entries
@@ -440,6 +441,15 @@ class TierView(Entries):
     def __reduce__(self) -> tuple[Any, ...]:
         return getattr, (self._cache, self._tier.name.lower())
 
+
+def _before_fork() -> None:
+    from ._forks import before_fork
+
+    before_fork()
+
+
+if sys.version_info >= (3, 12):
+    os.register_at_fork(before=_before_fork)
 
 # The options of a cache, and their defaults.
 _OPTIONS: dict[str, Any] = dict(Cache.__init__.__kwdefaults__ or {})
