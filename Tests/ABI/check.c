@@ -310,7 +310,7 @@ int main(int count, char **arguments) {
     prctl(PR_SET_PDEATHSIG, SIGKILL);
     return run_process(arguments[2], arguments[3]);
   }
-  bool here = count == 3 && strcmp(arguments[1], "--here") == 0;
+  bool here = count > 1 && strcmp(arguments[1], "--here") == 0;
   int names = here ? 2 : 1;
 
   int passed = 0, failed = 0, skipped = 0;

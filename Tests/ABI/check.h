@@ -12,8 +12,8 @@
  *
  * Every case runs in a process of its own, with an empty directory of its own: a failed
  * check, a crash or a hang costs that case alone, and no case inherits what another one
- * did to the library. `program NAME...` runs the cases named; `program --here NAME` runs
- * one in the program's own process, for a debugger.
+ * did to the library. `program NAME...` runs the cases named; `program --here [NAME...]` runs
+ * them in the program's own process, one after another, for a debugger or valgrind.
  *
  * The same source is built to link the library (the default) and, with HUTCH_DL, to load
  * it with dlopen.

@@ -420,7 +420,7 @@ static void fill_the_disk(const char *name, uint32_t storage, size_t size) {
   options.disk.cost = LIMIT;
   hutch_cache *cache = open_cache(directory.text, &options);
   hutch_cache *disk = tier_of(cache, HUTCH_TIER_DISK);
-  uint32_t puts = (uint32_t)((SANITIZED_BY == 1 ? 4 : 2) * LIMIT / size);
+  uint32_t puts = (uint32_t)(2 * scale() * LIMIT / size);
   for (uint32_t i = 0; i < puts; i++) {
     CHECK_OK(put_number(cache, i, size));
     CHECK(cost_of(disk) <= LIMIT);

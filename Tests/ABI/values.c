@@ -83,13 +83,13 @@ TEST(a_value_outlives_its_cache) {
 }
 
 TEST_EACH_KIND(values_of_all_sizes_take_each_others_place) {
-  enum { ROUNDS = 600, HELD = 7 };
+  enum { ROUNDS = 300, HELD = 7 };
   hutch_value *held[HELD] = {NULL};
   size_t held_size[HELD] = {0};
   uint64_t version = 0;
   for (size_t i = 0; i < ROUNDS; i++) {
     /* By small steps, and now and then by large ones. */
-    size_t size = i % 50 == 49 ? 1000 + i : i * 7 % 40 + i / 10;
+    size_t size = i % 25 == 24 ? 1000 + i : i * 7 % 40 + i / 5;
     char *data = filled(size, i);
     hutch_put_result result = new_result();
     f->clock.now += HUTCH_MILLISECOND;
