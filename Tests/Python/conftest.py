@@ -98,7 +98,13 @@ def tool(tmp_path_factory: pytest.TempPathFactory) -> Path:
 NO_LIMITS = hutch.TierLimits(*[hutch.NO_LIMIT] * 5)
 
 
-@pytest.fixture(params=["memory only", "mixed", "sqlite", "file", "log"])
+# HUTCH_TEST_KINDS=few: how the kinds that SQLite stores differ is the library's matter.
+KINDS = ["memory only", "mixed", "log"]
+if os.environ.get("HUTCH_TEST_KINDS") != "few":
+    KINDS += ["sqlite", "file"]
+
+
+@pytest.fixture(params=KINDS)
 def cache(request: pytest.FixtureRequest, directory: Path, clock: Clock):
     """An unlimited cache of every kind, on a clock that stands."""
     options = {"memory": NO_LIMITS, "disk": NO_LIMITS, "clock": clock}
