@@ -1898,10 +1898,15 @@ HUTCH_API hutch_status hutch_maintain(hutch_cache *cache, int64_t budget);
  *     limit of count holds exactly. An entry is at most as large as a segment. A value has
  *     no file of its own: hutch_path returns HUTCH_UNSUPPORTED, and hutch_put_file copies
  *     the file's bytes.
- *   - Eviction, and trims to a cost or a count, take the entries that were written first. An
- *     entry that was read since then is appended once more instead, for up to about a third
- *     of the log. HUTCH_TRIM_LEAST_FREQUENT only tells apart entries that were read since
- *     they were appended and those that were not.
+ *   - Eviction, and trims to a cost or a count, take entries in the order of their writes, but
+ *     for those that are kept. An entry is kept, in a part of the log of its own, if it was
+ *     read twice after it was written, or if its key had been evicted shortly before. A kept
+ *     entry stays as long as it is read from time to time. What is kept is written again: up
+ *     to 0.3 bytes for each byte that is put, half of the log once in advance.
+ *     HUTCH_TRIM_LEAST_FREQUENT tells apart entries that were not read, read once, and read
+ *     more often since they were appended.
+ *   - Without a limit of cost the log's size is at most about twice what its entries need, and
+ *     eight segments.
  *   - Last accesses are those of all processes, at most a second old, or a millisecond where
  *     an entry has a time to idle.
  *   - The disk tier keeps no order. A cursor by HUTCH_ORDER_INSERTION on a view of the disk

@@ -11,6 +11,8 @@ import Synchronization
 struct Scenario {
   let name: StaticString
   var limits = TierLimits()
+  /// Those that the directory is made with; nil: the same.
+  var firstLimits: TierLimits?
   /// Values have been put as round 0, or not at all, of keys 0..<keys.
   var keys = 0
   /// Any entry may go.
@@ -22,8 +24,11 @@ struct Scenario {
 }
 
 private func prepare(_ scenario: Scenario, _ path: String) -> LogStore {
-  let store = LogStore.openAt(path, scenario.limits)
+  let store = LogStore.openAt(path, scenario.firstLimits ?? scenario.limits)
   let now = LogStore.moment()
+  if scenario.firstLimits != nil {
+    trying { () throws(Failure) in try store.setLimits(scenario.limits, at: now.time) }
+  }
   for key in 0..<scenario.keys { store.put(key, 0, at: now) }
   var random = Random(1)
   for _ in 0..<scenario.churn {
@@ -59,6 +64,7 @@ private func judge(_ scenario: Scenario, _ path: String, _ point: Int) {
   check(report.damaged == 0, "damaged entries, at point", Int(report.damaged), point)
   check(report.misplaced == 0, "misplaced segments, at point", point)
   check(report.isExact, "the sums are wrong, at point", point)
+  check(!store.hasWrongCopies, "a kept copy is wrong, at point", point)
   var found: UInt64 = 0
   for key in 0..<scenario.keys + 100 {
     let round = store.round(key, at: now)
@@ -255,6 +261,23 @@ private func scenarios() -> [Scenario] {[
   Scenario(name: "clean and reuse", limits: small, keys: 200, evicts: true, churn: 900) {
     store, now in
     for key in 0..<90 { store.put(key, 1, at: now) }
+  },
+  Scenario(
+    name: "keep what was read", limits: TierLimits(cost: 300_000), keys: 600, evicts: true,
+    churn: 4000
+  ) { store, now in
+    check(store.words.load(IndexAt.keptSegments) > 2, "too little is kept")
+    for key in 0..<90 {
+      store.put(key, 1, at: now)
+      _ = store.round(key * 7 % 600, at: now, isAccess: true)
+      if key % 10 == 3 { store.remove(key, at: now) }
+    }
+  },
+  Scenario(
+    name: "clean without a limit", firstLimits: TierLimits(cost: 300_000), keys: 300, churn: 4000
+  ) { store, now in
+    check(store.segmentCount < 60, "without a limit the log grows with every put")
+    for key in 0..<60 { store.put(key, 1, at: now) }
   },
   Scenario(
     name: "evict to the count", limits: TierLimits(cost: 200_000, count: 100), keys: 120,

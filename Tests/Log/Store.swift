@@ -156,6 +156,31 @@ extension LogStore {
     return files > 0
   }
 
+  /// Whether a copy in the stream of kept entries does not say where its entry was, or not that it
+  /// has been replaced or removed.
+  var hasWrongCopies: Bool {
+    var number: UInt64? = segmentCount(.kept) == 0 ? nil : words.load(IndexAt.keptOldest)
+    var position = words.load(IndexAt.keptCleaning)
+    while let segment = number {
+      let end = segment == active(.kept) ? words.load(IndexAt.keptHead) : start(of: segment + 1)
+      while position < end, let seat = seat(of: position), let entry = entry(seat, position) {
+        position += entry.units
+        if entry.isRecord { continue }
+        position += LogEntry.trailerUnits
+        guard let trailer = trailer(entry) else { return true }
+        let origin = SharedWords.load(trailer) & LogFormat.addressMask
+        if origin == 0 || origin >= words.load(IndexAt.head) && words.load(IndexAt.head) != 0 {
+          return true
+        }
+        let isNamed = slot(of: entry, hash.entry(entry.key)) != nil
+        if !isNamed && SharedWords.load(trailer + 8) == 0 { return true }
+      }
+      number = following(segment, .kept)
+      position = number.map { start(of: $0) } ?? 0
+    }
+    return false
+  }
+
   /// Deletes the files that no entry has any more.
   func deleteDead() {
     while let file = dead.pop() {

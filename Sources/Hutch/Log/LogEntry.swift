@@ -27,7 +27,17 @@ import Synchronization
 ///
 ///     removal    its key was removed: older entries of it are none. It has no value
 ///     beginning  the first entry of a segment. Its key is the address at which the entries of the
-///                segment before end, its value the floor at that time; 8 bytes each
+///                segment before end, its value the floor at that time; 8 bytes each. In the stream
+///                of kept entries the key is 0
+///
+/// In the stream of kept entries a unit follows each copy, for who reads the log without the index:
+///
+///      0  origin    the address that the entry had among the new ones
+///      8  end       0, or the address of what replaced or removed it: the copy is none if the log
+///                   that is there goes beyond that
+///
+/// Both have 18 bits above the 46 that follow from the address and the directory's secrets. No
+/// record of a removal is needed among the kept entries, and none outlives its segment.
 struct LogEntry {
   enum At {
     static let address = 0
@@ -276,6 +286,8 @@ struct LogEntry {
       start + At.check,
       check.sum(hash, start, fields, value: record.checksum, extended))
   }
+
+  static let trailerUnits: UInt64 = 1
 
   /// Writes another copy of an entry above the head. Its check stays as it was, so damage is
   /// not made good.

@@ -26,24 +26,23 @@ enum IndexAt {
   // In a cache line of its own, since it is written all the time.
   static let lock = 128
 
-  // The state, changed with the lock held.
+  // The state, changed with the lock held. First of the stream of new entries.
   /// Where the next entry goes; 0: there is no active segment.
   static let head = 256
   /// Entries with lower addresses have been cleared.
   static let floor = 264
   /// The number of the next segment.
   static let next = 272
-  /// The oldest segment's number; `next` if there is none.
+  /// The oldest segment's number.
   static let oldest = 280
-  /// The address up to which the oldest segment has been cleaned; 0 if there is no segment.
+  /// The address up to which the oldest segment has been cleaned.
   static let cleaning = 288
   static let count = 296
   /// The bytes of entries that are there, with their content files.
   static let live = 304
-  /// The units that the cleaner has appended to the active segment, and those that it had beyond
-  /// its share of the segments before.
+  /// The units that the cleaner has appended beyond its share of what was put.
   static let moved = 312
-  /// How many segments there are.
+  /// How many segments there are, of both streams, with the spare one.
   static let segments = 320
   /// How many places of the file `hutch-log` have ever been used.
   static let places = 328
@@ -75,6 +74,18 @@ enum IndexAt {
 
   // The redo record: the number of words, then pairs of an offset and a value (RedoRecord).
   static let redo = 448
+
+  /// The number of the active segment.
+  static let active = 704
+  // The same of the stream of kept entries.
+  static let keptHead = 712
+  static let keptOldest = 720
+  static let keptCleaning = 728
+  static let keptActive = 736
+  /// How many segments it has.
+  static let keptSegments = 744
+  /// One more than the place of a segment that is in no stream; 0: there is none.
+  static let spare = 752
 
   /// The incarnations of the members' numbers: how often each number has been taken. UInt32 each.
   static let incarnations = 1024
@@ -126,28 +137,37 @@ enum LogFormat {
 ///
 ///     tag      16 bits of the key's hash; the lowest 6 say in which bucket of its page a lookup
 ///              begins
-///     use       2 bits, the lower one 1 if the entry was read since it was last appended; a
-///              reader sets it. The other one is 0
+///     use       2 bits: how often the entry was read, up to 2; a reader counts. 3: the entry has
+///              been evicted, and the slot is its ghost
 ///     address  46 bits
 ///
-/// 0: unused, and no lookup goes beyond its bucket. 1: free, but lookups go on.
+/// 0: unused, and no lookup goes beyond its bucket. 1: free, but lookups go on. A ghost is free,
+/// too: it tells of a key that is put again that it was there (LogStore.freeSlot).
 struct SlotWord: Equatable {
   let bits: UInt64
 
   @inline(__always) init(_ bits: UInt64) { self.bits = bits }
 
   @inline(__always)
-  init(_ hash: UInt64, _ address: LogAddress) { bits = hash << 6 & 0xFFFF << 48 | address }
+  init(_ hash: UInt64, _ address: LogAddress, uses: UInt64) {
+    bits = hash << 6 & 0xFFFF << 48 | uses << LogFormat.addressBits | address
+  }
 
   static let unused = SlotWord(0)
   static let free = SlotWord(1)
-  static let useBit: UInt64 = 1 << LogFormat.addressBits
+  private static let oneUse: UInt64 = 1 << LogFormat.addressBits
+  private static let ghost: UInt64 = 3 << LogFormat.addressBits
+  /// The cleaner keeps a new entry that was read so often.
+  static let mostUses: UInt64 = 2
 
   @inline(__always) var address: LogAddress { bits & LogFormat.addressMask }
-  @inline(__always) var isUsed: Bool { bits & SlotWord.useBit != 0 }
-  @inline(__always) var withUse: SlotWord { SlotWord(bits | SlotWord.useBit) }
-  /// True if the slot names an entry, or has named one that has gone: the word is not 0 or 1.
-  @inline(__always) var names: Bool { address > 1 }
+  /// The number of reads that a word which names an entry has counted.
+  @inline(__always) var uses: UInt64 { bits >> LogFormat.addressBits & 3 }
+  @inline(__always) var withUse: SlotWord { SlotWord(bits + SlotWord.oneUse) }
+  @inline(__always) var isGhost: Bool { bits & SlotWord.ghost == SlotWord.ghost }
+  @inline(__always) var asGhost: SlotWord { SlotWord(bits | SlotWord.ghost) }
+  /// True if the slot names an entry, or one that has gone with its segment.
+  @inline(__always) var names: Bool { address > 1 && !isGhost }
 
   @inline(__always)
   func hasTag(of hash: UInt64) -> Bool { (bits ^ hash << 6) >> 48 == 0 }
@@ -159,18 +179,21 @@ struct SlotWord: Equatable {
   static func == (a: SlotWord, b: SlotWord) -> Bool { a.bits == b.bits }
 }
 
-/// A word of the segment table: the place that a segment has in the file `hutch-log`. Its index is
-/// the segment's number modulo the table's size. A segment that the table does not have has gone,
-/// with all entries in it.
+/// A word of the segment table: the place that a segment has in the file `hutch-log`, and its
+/// stream. Its index is the segment's number modulo the table's size. A segment that the table does
+/// not have has gone, with all entries in it.
 struct SeatWord: Equatable {
   let bits: UInt64
 
   @inline(__always) init(_ bits: UInt64) { self.bits = bits }
-  init(number: UInt64, place: Int) { bits = number << 16 | UInt64(place) }
+  init(_ stream: LogStream, number: UInt64, place: Int) {
+    bits = number << 17 | (stream == .kept ? 1 << 16 : 0) | UInt64(place)
+  }
 
   static let none = SeatWord(0)
 
-  @inline(__always) var number: UInt64 { bits >> 16 }
+  @inline(__always) var number: UInt64 { bits >> 17 }
+  @inline(__always) var isKept: Bool { bits & 1 << 16 != 0 }
   @inline(__always) var place: Int { Int(bits & 0xFFFF) }
   /// The place has had no segment before this one, in a store that has given up none.
   @inline(__always) var isFirstUse: Bool { number == UInt64(place) &+ 1 }

@@ -9,6 +9,8 @@ enum LogPages {
   static let buckets = pageSize / lineSize
   /// How many buckets a lookup looks through.
   static let window = 4
+  /// A bucket with so many ghosts gives one up before the next bucket is looked at.
+  static let manyGhosts = 5
   /// The number of pages by which the file grows.
   static let step = 4
 
@@ -28,6 +30,13 @@ struct SlotPage {
   let number: Int
   let word: PageWord
   let base: UnsafeMutableRawPointer
+}
+
+/// A slot that a new entry can have.
+struct FreeSlot {
+  let slot: UnsafeMutableRawPointer
+  /// The key, or one with its tag, had an entry that was evicted lately.
+  var wasEvicted = false
 }
 
 extension LogStore {
@@ -80,20 +89,56 @@ extension LogStore {
 
   // MARK: with the lock held
 
-  /// A slot for a new key; nil: the page has to be divided.
-  func freeSlot(_ page: SlotPage, _ hash: UInt64) -> UnsafeMutableRawPointer? {
+  /// A slot for a new key; nil: the page has to be divided. Ghosts have at least 60 % of the slots
+  /// where there is no unused one, so that they last for about two rounds of the log.
+  func freeSlot(_ page: SlotPage, _ hash: UInt64) -> FreeSlot? {
+    var named = 0
+    var oldest: UnsafeMutableRawPointer?
+    var oldestAddress = LogAddress.max
     for offset in 0..<LogPages.window {
       let line =
         page.base + LogPages.line(SlotWord.home(hash), offset) * LogPages.lineSize
-      var dead: UnsafeMutableRawPointer?
+      var free: UnsafeMutableRawPointer?
+      var ghosts = 0
       for i in 0..<LogPages.bucketSlots {
-        let slot = SlotWord(SharedWords.load(line + i * 8))
-        if !slot.names { return line + i * 8 }
-        if dead == nil && seat(of: slot.address) == nil { dead = line + i * 8 }
+        let word = SlotWord(SharedWords.load(line + i * 8))
+        if word.address <= 1 {
+          if free == nil { free = line + i * 8 }
+        } else if word.isGhost {
+          if word.hasTag(of: hash) {
+            return FreeSlot(slot: line + i * 8, wasEvicted: isRecent(word.address))
+          }
+          ghosts += 1
+          if word.address < oldestAddress { (oldest, oldestAddress) = (line + i * 8, word.address) }
+        } else {
+          named += 1
+        }
       }
-      if let dead { return dead }
+      if let free { return FreeSlot(slot: free) }
+      if ghosts >= LogPages.manyGhosts, let oldest { return FreeSlot(slot: oldest) }
+    }
+    if named * 5 < LogPages.window * LogPages.bucketSlots * 2, let oldest {
+      return FreeSlot(slot: oldest)
+    }
+    return deadSlot(page, hash)
+  }
+
+  /// A slot that names an entry which went with its segment.
+  private func deadSlot(_ page: SlotPage, _ hash: UInt64) -> FreeSlot? {
+    for offset in 0..<LogPages.window {
+      let line =
+        page.base + LogPages.line(SlotWord.home(hash), offset) * LogPages.lineSize
+      for i in 0..<LogPages.bucketSlots {
+        let word = SlotWord(SharedWords.load(line + i * 8))
+        if word.names && seat(of: word.address) == nil { return FreeSlot(slot: line + i * 8) }
+      }
     }
     return nil
+  }
+
+  /// Whether an entry that has been evicted was put not longer ago than twice what the log holds.
+  private func isRecent(_ address: LogAddress) -> Bool {
+    words.load(IndexAt.head) &- address <= UInt64(segmentCount) << (unitShift + 1)
   }
 
   /// The word of a slot that no longer names an entry: unused, unless a lookup has to go on to an
@@ -126,7 +171,7 @@ extension LogStore {
       var isLast = false
       for i in 0..<LogPages.bucketSlots {
         let slot = SlotWord(SharedWords.load(line + i * 8))
-        if slot.address == entry.address { return (line + i * 8, page) }
+        if slot.address == entry.address && !slot.isGhost { return (line + i * 8, page) }
         isLast = isLast || slot == .unused
       }
       if isLast { break }

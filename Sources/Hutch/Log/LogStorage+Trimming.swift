@@ -4,8 +4,7 @@ import Synchronization
 /// few at a time with the directory's. An entry that the cleaner moves may be spared.
 ///
 /// Orders. Room is made by the store's own policy: the oldest first, but for what has been read
-/// since it was appended. Accesses are noted to a second, and of an entry's accesses no more is
-/// known than whether it has been read since it was appended.
+/// since it was appended. Accesses are noted to a second, and are counted up to two.
 extension LogStorage {
   func occupancy() throws(Failure) -> Occupancy { try serving().occupancy }
 
@@ -33,7 +32,7 @@ extension LogStorage {
         key,
         WalkedEntry(
           id: Int64(bitPattern: entry.address), record: entry.record, charge: entry.charge,
-          uses: entry.isUsed ? 1 : 0))
+          uses: Int64(entry.uses)))
     }
   }
 

@@ -79,17 +79,15 @@ extension LogStore {
   private func misplacedSegments() -> UInt64 {
     var isTaken = InlineArray<1024, UInt64>(repeating: 0)
     var misplaced: UInt64 = 0
-    var number: UInt64? = segmentCount == 0 ? nil : words.load(IndexAt.oldest)
     var found = 0
-    while let segment = number {
+    eachSegment { seat in
       found += 1
-      let place = SeatWord(words.load(SeatWord.offset(segment))).place
+      let place = seat.place
       let bit: UInt64 = 1 << UInt64(place & 63)
       if isTaken[place >> 6] & bit != 0 || place >= Int(clamping: words.load(IndexAt.places)) {
         misplaced += 1
       }
       isTaken[place >> 6] |= bit
-      number = following(segment)
     }
     return misplaced + (found == segmentCount ? 0 : 1)
   }

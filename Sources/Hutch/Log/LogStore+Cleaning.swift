@@ -1,6 +1,6 @@
 import CSystem
 
-// Cleaning makes room, an entry of the oldest segment at a time. The lock is held.
+// Cleaning makes room, an entry of a stream's oldest segment at a time. The lock is held.
 
 enum Cleaned {
   case cleaned
@@ -14,8 +14,8 @@ extension LogStore {
   @inline(__always)
   func makeRoom(_ units: UInt64, isNew: Bool, at moment: Moment) throws(Failure) -> Bool {
     let limit = words.load(IndexAt.limits + 8)
-    if hasRoom(units) && !(isNew && limit != 0 && count >= limit)
-      && segmentCount < allowedSegments
+    if room(.new) >= units && !(isNew && limit != 0 && count >= limit)
+      && segmentCount < cleanedFrom
     {
       return false
     }
@@ -26,8 +26,8 @@ extension LogStore {
   private func makeRoomSlowly(_ units: UInt64, _ limit: UInt64, at now: Int64) throws(Failure)
     -> Bool
   {
-    while !hasRoom(units) { try roll(at: now) }
-    if segmentCount >= allowedSegments { keepPace(units, at: now) }
+    while room(.new) < units { try roll(at: now) }
+    keepPace(units, at: now)
     if limit != 0 { evict(to: limit - 1, reserving: units, at: now) }
     return true
   }
@@ -37,11 +37,10 @@ extension LogStore {
     let limit = words.load(IndexAt.limits)
     guard limit != 0, taken &+ charge > limit else { return false }
     while taken &+ charge > limit {
-      if clean(reserving: 0, at: now) == .cleaned { continue }
-      guard segmentCount > 0, words.load(IndexAt.oldest) != active else {
+      if clean(at: now) == .cleaned { continue }
+      guard giveUpSegment() else {
         throw Failure(.noSpace, "a value's file does not fit beside the log's least size")
       }
-      retire()
     }
     return true
   }
@@ -50,53 +49,108 @@ extension LogStore {
   func evict(to count: UInt64, reserving units: UInt64 = 0, at now: Int64) {
     while self.count > count {
       if clean(reserving: units, at: now) == .cleaned { continue }
-      if segmentCount == 0 || words.load(IndexAt.oldest) == active { break }
-      retire()
+      if !release(asSpare: !hasSpare) { break }
     }
   }
 
-  /// Cleans the oldest segment up to the share of it that is full of the active one, and a
-  /// little more: it is clean before the active one is full.
+  /// One slice of making room: a few entries of the oldest segments, for as long as `isNeeded`.
+  /// False: it is not any more, or nothing is left.
+  func makeRoom(at now: Int64, while isNeeded: () -> Bool) -> Bool {
+    for _ in 0..<512 {
+      guard isNeeded() else { return false }
+      if hasSpare {
+        giveUpSpare()
+      } else if clean(at: now) == .atEnd && !release(asSpare: false) {
+        return false
+      }
+    }
+    return isNeeded()
+  }
+
+  private func giveUpSegment() -> Bool {
+    if !hasSpare { return release(asSpare: false) }
+    giveUpSpare()
+    return true
+  }
+
+  /// Cleans as much as is appended, in both streams: where one of them comes to the end of its
+  /// segment, there is a spare one. Of what is missing, a put makes up no more than a few times
+  /// its own size.
   private func keepPace(_ units: UInt64, at now: Int64) {
-    guard let active, words.load(IndexAt.oldest) != active else { return }
-    // Content files that go leave room for a segment more.
-    while segmentCount >= allowedSegments {
-      let filled = words.load(IndexAt.head) &+ units &- start(of: active)
-      let cleaned = words.load(IndexAt.cleaning) &- start(of: words.load(IndexAt.oldest))
-      if cleaned >= filled + filled >> 4 || clean(reserving: units, at: now) == .atEnd { return }
+    let from = cleanedFrom
+    guard segmentCount >= from else { return }
+    let keepsAll = words.load(IndexAt.limits) == 0
+    let hasKept = from >= LogStream.leastSegments
+    var steps = 8 + units
+    while segmentCount >= from && steps > 0 {
+      let room = room(.new) &+ (hasKept ? self.room(.kept) : segmentUnits)
+      let filled = segmentUnits &* 2 &- min(room, segmentUnits &* 2) &+ units
+      let free = (hasSpare ? segmentUnits : 0) &+ cleaned(.new) &+ cleaned(.kept)
+      if free >= filled { return }
+      if clean(reserving: units, at: now, of: from, keepsAll: keepsAll) == .atEnd
+        && !release(asSpare: segmentCount <= from)
+      {
+        return
+      }
+      steps -= 1
     }
   }
 
-  /// Cleans the next entry of the oldest segment. A dead entry is passed, and an expired one is
-  /// removed. An entry that was read since it was appended is appended once more, if there is room
-  /// for it beside `units` and such entries have not used up their share. Any other entry is
-  /// evicted.
-  func clean(reserving units: UInt64, at now: Int64) -> Cleaned {
-    let position = words.load(IndexAt.cleaning)
-    let number = words.load(IndexAt.oldest)
-    let end = number == active ? words.load(IndexAt.head) : start(of: number &+ 1)
+  /// Cleans the next entry of an oldest segment. A dead entry is passed, and an expired one is
+  /// removed. A copy of an entry that is to be kept is appended to the kept entries, if there is
+  /// room for it and the cleaner has not used up its share. Any other entry is evicted. `keepsAll`:
+  /// every entry is to be kept, and none is evicted. `units`: the room that new entries need beside
+  /// a copy. `allowed`: how many segments there may be.
+  func clean(
+    reserving units: UInt64 = 0, at now: Int64, of allowed: Int? = nil, keepsAll: Bool = false
+  ) -> Cleaned {
+    let stream = victim(keepsAll: keepsAll, of: allowed ?? allowedSegments)
+    if segmentCount(stream) == 0 { return .atEnd }
+    let position = words.load(stream.cleaning)
+    let number = words.load(stream.oldest)
+    let isActive = number == active(stream)
+    if keepsAll && isActive { return .atEnd }
+    let end = isActive ? words.load(stream.head) : start(of: number &+ 1)
     guard position >= start(of: number), position < end, let seat = seat(of: position),
       let entry = entry(seat, position), position &+ entry.units <= end, entry.keySize > 0
-    else { return .atEnd }
-    let next = position &+ entry.units
+    else {
+      if !isActive { words.store(stream.cleaning, start(of: number &+ 1)) }
+      return .atEnd
+    }
+    let trailer = stream == .kept && !entry.isRecord ? LogEntry.trailerUnits : 0
+    let next = (stream, position &+ entry.units &+ trailer)
     let hash = position == ahead.position ? ahead.hash : hash.entry(entry.key)
-    prefetchCleaning(of: next, before: end, seat)
+    prefetchCleaning(of: next.1, before: end, seat)
     guard !entry.isRecord, let (slot, page) = slot(of: entry, hash) else {
-      words.store(IndexAt.cleaning, next)
+      words.store(stream.cleaning, next.1)
       return .cleaned
     }
-    let word = SlotWord(SharedWords.load(slot))
+    let uses = SlotWord(SharedWords.load(slot)).uses
     let ages = ages
     if (!entry.fields.isEmpty || ages.any) && entry.record.isExpired(at: now, under: ages) {
       lose(slot, page, entry, .expired, cleaned: next)
-    } else if word.isUsed && mayMove(entry, reserving: units) {
-      move(entry, slot, hash, cleaned: next)
+    } else if keepsAll || uses >= (stream == .new ? SlotWord.mostUses : 1) && mayMove(entry.units),
+      let target = target(
+        entry.units &+ LogEntry.trailerUnits, reserving: units, mayGrow: keepsAll)
+    {
+      move(entry, slot, hash, to: target, cleaned: next, isShare: !keepsAll)
+    } else if keepsAll {
+      return .atEnd
     } else if entry.address == replaced {
       drop(slot, page, entry, cleaned: next)
     } else {
       lose(slot, page, entry, .evicted, cleaned: next)
     }
     return .cleaned
+  }
+
+  /// The stream that a copy of so many units is appended to; nil: there is no room. `mayGrow`: a
+  /// segment may be added for it.
+  private func target(_ units: UInt64, reserving: UInt64, mayGrow: Bool) -> LogStream? {
+    guard keptTarget == .kept else { return room(.new) >= units &+ reserving ? .new : nil }
+    if room(.kept) >= units { return .kept }
+    guard hasSpare || mayGrow || segmentCount < allowedSegments else { return nil }
+    return (try? begin(.kept)) != nil && room(.kept) >= units ? .kept : nil
   }
 
   /// Prefetches what the next calls of `clean` will read: the buckets of the next entry's slot, and
@@ -114,10 +168,11 @@ extension LogStore {
     hutch_prefetch(second + LogPages.lineSize)
   }
 
-  /// Removes an entry that no caller has asked to remove, and tells the observer.
+  /// Removes an entry that no caller has asked to remove, and tells the observer. A new entry that
+  /// the cleaner evicts leaves its ghost.
   func lose(
     _ slot: UnsafeMutableRawPointer, _ page: SlotPage, _ entry: LogEntry.Head, _ cause: DropCause,
-    cleaned: LogAddress? = nil
+    cleaned: (LogStream, LogAddress)? = nil
   ) {
     switch cause {
     case .evicted: counters.evictions.count()
@@ -128,38 +183,22 @@ extension LogStore {
       observer.storeDrops(entry.key, entry.version, cause)
       owed.add(entry.key, entry.version)
     }
-    drop(slot, page, entry, cleaned: cleaned)
-  }
-
-  /// Cleans a few entries of the oldest segments, for as long as `isNeeded` returns true. False: it
-  /// returns false now, or no entry is left.
-  func makeRoom(at now: Int64, while isNeeded: () -> Bool) -> Bool {
-    for _ in 0..<512 {
-      guard isNeeded() else { return false }
-      if clean(reserving: 0, at: now) == .cleaned { continue }
-      if segmentCount == 0 || words.load(IndexAt.oldest) == active { return false }
-      retire()
-    }
-    return isNeeded()
-  }
-
-  private func mayMove(_ entry: LogEntry.Head, reserving units: UInt64) -> Bool {
-    hasRoom(units &+ entry.units)
-      && words.load(IndexAt.moved) &+ entry.units <= segmentUnits * 2 / 3
+    let hasGhost = cause == .evicted && cleaned?.0 == .new
+    drop(slot, page, entry, cleaned: cleaned, leavesGhost: hasGhost)
   }
 
   private func move(
     _ entry: LogEntry.Head, _ slot: UnsafeMutableRawPointer, _ hash: UInt64,
-    cleaned: LogAddress
+    to target: LogStream, cleaned: (LogStream, LogAddress), isShare: Bool
   ) {
-    let address = words.load(IndexAt.head)
+    let address = words.load(target.head)
     guard let seat = seat(of: address) else { return }
-    LogEntry.copy(entry, to: memory(seat, address), address)
+    let units = copy(entry, of: cleaned.0, to: seat, address)
     var redo = RedoRecord(words)
-    redo.set(slot - words.base, SlotWord(hash, address).bits)
-    redo.set(IndexAt.head, address &+ entry.units)
-    redo.set(IndexAt.moved, words.load(IndexAt.moved) &+ entry.units)
-    redo.set(IndexAt.cleaning, cleaned)
+    redo.set(slot - words.base, SlotWord(hash, address, uses: 0).bits)
+    redo.set(target.head, address &+ units)
+    if isShare { redo.set(IndexAt.moved, words.load(IndexAt.moved) &+ units) }
+    redo.set(cleaned.0.cleaning, cleaned.1)
     redo.commit()
     if entry.address == replaced { replaced = address }
   }

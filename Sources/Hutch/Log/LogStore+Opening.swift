@@ -87,9 +87,9 @@ extension LogStore {
       throw Failure(.badDirectory, "hutch-index in the directory is not a cache's")
     }
     let file = try openFile(indexName, directory)
-    var head = InlineArray<64, UInt64>(repeating: 0)
+    var head = InlineArray<128, UInt64>(repeating: 0)
     let size = withUnsafeMutableBytes(of: &head) { Files.read(file.number, into: $0) } ?? 0
-    guard size == 512, head[0] == LogFormat.magic else {
+    guard size == IndexAt.incarnations, head[0] == LogFormat.magic else {
       throw Failure(.badDirectory, "hutch-index in the directory is not a cache's")
     }
     let format = head[IndexAt.format / 8]
@@ -113,16 +113,27 @@ extension LogStore {
   }
 
   /// True if the state is possible. No later step checks what is checked here.
-  private static func isPlausible(_ head: InlineArray<64, UInt64>) -> Bool {
+  private static func isPlausible(_ head: InlineArray<128, UInt64>) -> Bool {
     let shift = head[IndexAt.format / 8] >> 32
     let next = head[IndexAt.next / 8]
-    let position = head[IndexAt.head / 8]
     let limit = LogFormat.addressMask - 1 << 24
-    return next >= 1 && next < limit >> shift && head[IndexAt.oldest / 8] <= next
-      && (position == 0 || next > 1 && position >= (next - 1) << shift && position <= next << shift)
-      && head[IndexAt.cleaning / 8] <= next << shift && head[IndexAt.floor / 8] <= next << shift
-      && head[IndexAt.moved / 8] <= 1 << shift
-      && head[IndexAt.segments / 8] <= UInt64(IndexAt.seatCount)
+    guard next >= 1, next < limit >> shift else { return false }
+    func isPlausible(_ stream: LogStream) -> Bool {
+      let (position, active) = (head[stream.head / 8], head[stream.active / 8])
+      let isActive = active < next && position >= active << shift
+        && position <= (active + 1) << shift
+      return head[stream.oldest / 8] < next && head[stream.cleaning / 8] <= next << shift
+        && (position == 0 || active > 0 && isActive)
+    }
+    let segments = head[IndexAt.segments / 8]
+    let kept = head[IndexAt.keptSegments / 8]
+    let spare = head[IndexAt.spare / 8]
+    return isPlausible(.new) && isPlausible(.kept)
+      && head[IndexAt.floor / 8] <= next << shift
+      && head[IndexAt.moved / 8] <= LogFormat.addressMask
+      && segments <= UInt64(IndexAt.seatCount)
+      && kept <= segments && (spare == 0 || kept < segments && spare <= head[IndexAt.places / 8])
+      && head[IndexAt.places / 8] <= UInt64(IndexAt.seatCount)
       && head[IndexAt.pages / 8] <= UInt64(2 * IndexAt.mostPages)
       && head[IndexAt.sparePage / 8] <= head[IndexAt.pages / 8]
       && head[IndexAt.top / 8] <= UInt64(IndexAt.highestTop)
@@ -162,7 +173,6 @@ extension LogStore {
     // An earlier index, which may be lost, has drawn versions. The time is above them all.
     var versions = UInt64(clamping: Clock.read(CLOCK_REALTIME))
     set(IndexAt.next, 1)
-    set(IndexAt.oldest, 1)
     set(IndexAt.pages, 1)
     set(IndexAt.expiry, UInt64(Int64.max))
     set(IndexAt.expiryBefore, UInt64(Int64.max))

@@ -159,8 +159,9 @@ extension LogStore {
 
   /// True if the key still has this entry. A content file that was not found is lost only in that
   /// case: an entry goes before its file does.
-  private func isNamed(_ match: LogMatch) -> Bool {
-    SlotWord(SharedWords.load(match.slot)).address == match.word.address
+  func isNamed(_ match: LogMatch) -> Bool {
+    let word = SlotWord(SharedWords.load(match.slot))
+    return word.address == match.word.address && !word.isGhost
       && words.load(PageWord.offset(match.page.number)) == match.page.word.bits
       && isStill(match.seat, match.word.address)
   }
@@ -214,7 +215,7 @@ extension LogStore {
   /// Notes that an entry was read, here or in a tier above.
   @inline(__always)
   func noteUse(_ match: LogMatch, at time: Int64) {
-    if !match.word.isUsed {
+    if match.word.uses < SlotWord.mostUses {
       SharedWords.replace(match.slot, match.word.bits, by: match.word.withUse.bits)
     }
     noteAccess(match, at: time)

@@ -48,9 +48,9 @@ struct WalkPage: ~Copyable {
     let record: Record
     let key: Int
     let keySize: Int
-    /// Where the entry was, and whether it had been read since it was appended.
+    /// Where the entry was, and how often it had been read, up to 2.
     let address: LogAddress
-    let isUsed: Bool
+    let uses: UInt64
     /// The bytes of the disk that it occupies.
     let charge: Int64
   }
@@ -101,7 +101,7 @@ extension LogStore {
             try found.entries.append(
               WalkPage.Entry(
                 order: order, record: entry.record, key: keys, keySize: entry.keySize,
-                address: word.address, isUsed: word.isUsed,
+                address: word.address, uses: word.uses,
                 charge: Int64(clamping: entry.charge)))
           } else {
             found.keys.truncate(to: keys)

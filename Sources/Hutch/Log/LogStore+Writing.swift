@@ -170,15 +170,21 @@ extension LogStore {
     if let file, !(match?.entry.hasFile(file) ?? false) {
       mayHaveMoved = try makeRoom(forFile: file.charge, at: moment.time)
     }
-    if try makeRoom(units, isNew: match == nil, at: moment) || mayHaveMoved {
+    if try makeRoom(units, isNew: match == nil, at: moment) || mayHaveMoved, let old = match,
+      !isNamed(old)
+    {
       match = find(key, hash)
     }
 
     let slot: UnsafeMutableRawPointer
+    var uses: UInt64 = 0
     if let match {
       slot = match.slot
+      uses = match.seat.isKept ? SlotWord.mostUses : SlotWord(SharedWords.load(slot)).uses
     } else {
-      slot = try slotForNew(hash, at: moment)
+      let found = try slotForNew(hash, at: moment)
+      slot = found.slot
+      if found.wasEvicted { uses = SlotWord.mostUses }
     }
     let address = words.load(IndexAt.head)
     guard let seat = seat(of: address) else {
@@ -192,9 +198,12 @@ extension LogStore {
     let charge = units &* UInt64(LogFormat.unit) &+ (file?.charge ?? 0)
     let before = files
     let after = before &+ (file?.charge ?? 0) &- (match?.entry.file?.charge ?? 0)
-    if let match, !(file.map { match.entry.hasFile($0) } ?? false) { loseFile(of: match.entry) }
+    if let match {
+      if !(file.map { match.entry.hasFile($0) } ?? false) { loseFile(of: match.entry) }
+      noteEnd(of: match.entry, match.seat, at: address)
+    }
     var redo = RedoRecord(words)
-    redo.set(slot - words.base, SlotWord(hash, address).bits)
+    redo.set(slot - words.base, SlotWord(hash, address, uses: uses).bits)
     redo.set(IndexAt.head, address &+ units)
     if match == nil { redo.set(IndexAt.count, count &+ 1) }
     redo.set(IndexAt.live, live &+ charge &- (match?.entry.charge ?? 0))
@@ -217,7 +226,7 @@ extension LogStore {
 
   private func slotForNew(
     _ hash: UInt64, at moment: Moment
-  ) throws(Failure) -> UnsafeMutableRawPointer {
+  ) throws(Failure) -> FreeSlot {
     while true {
       guard let page = page(for: hash) else {
         throw Failure(.corrupt, "the index has no page for a key")
@@ -272,7 +281,9 @@ extension LogStore {
     let units = LogFormat.units(LogEntry.removalSize(key: key.count))
     var match: LogMatch? = found
     do throws(Failure) {
-      if try makeRoom(units, isNew: false, at: moment) { match = find(key, hash) }
+      if try makeRoom(units, isNew: false, at: moment), !isNamed(found) {
+        match = find(key, hash)
+      }
       let address = words.load(IndexAt.head)
       guard let seat = seat(of: address) else { throw Failure(.corrupt, "") }
       var record = Record()
@@ -290,21 +301,26 @@ extension LogStore {
     }
   }
 
-  /// Removes an entry: its slot names none any more. `head`: the address behind the record of the
-  /// removal. `cleaned`: the address up to which the entry's segment is clean after this.
+  /// Removes an entry: its slot names none any more, or is its ghost. `head`: the address behind
+  /// the record of the removal. `cleaned`: the address up to which a stream's oldest segment is
+  /// clean after this.
   func drop(
     _ slot: UnsafeMutableRawPointer, _ page: SlotPage, _ entry: LogEntry.Head,
-    head: LogAddress? = nil, cleaned: LogAddress? = nil
+    head: LogAddress? = nil, cleaned: (LogStream, LogAddress)? = nil, leavesGhost: Bool = false
   ) {
     let size = entry.charge
     loseFile(of: entry)
+    if cleaned == nil, let seat = seat(of: entry.address) {
+      noteEnd(of: entry, seat, at: words.load(IndexAt.head))
+    }
     var redo = RedoRecord(words)
-    redo.set(slot - words.base, emptied(slot, page).bits)
+    let word = leavesGhost ? SlotWord(SharedWords.load(slot)).asGhost : emptied(slot, page)
+    redo.set(slot - words.base, word.bits)
     redo.set(IndexAt.count, count == 0 ? 0 : count - 1)
     redo.set(IndexAt.live, live < size ? 0 : live - size)
     if let file = entry.file { redo.set(IndexAt.files, files - min(files, file.charge)) }
     if let head { redo.set(IndexAt.head, head) }
-    if let cleaned { redo.set(IndexAt.cleaning, cleaned) }
+    if let cleaned { redo.set(cleaned.0.cleaning, cleaned.1) }
     redo.commit()
   }
 
@@ -319,6 +335,7 @@ extension LogStore {
       var redo = RedoRecord(words)
       redo.set(IndexAt.floor, start(of: words.load(IndexAt.next)))
       redo.set(IndexAt.head, 0)
+      redo.set(IndexAt.keptHead, 0)
       redo.set(IndexAt.count, 0)
       redo.set(IndexAt.live, 0)
       redo.set(IndexAt.files, 0)

@@ -29,7 +29,8 @@ import Synchronization
 /// A slot's address is the entry's place in all that was ever appended, and is used once. The
 /// upper part is the number of a segment. The segment table has the segment's place, unless the
 /// segment has gone. So no slot has to be invalidated: a slot that names an entry in a segment that
-/// has gone, or before `floor`, names no entry. The slot of an entry that was evicted is free.
+/// has gone, or before `floor`, names no entry. The slot of an entry that was evicted is free, and
+/// is the entry's ghost until another entry takes it.
 ///
 /// Every operation, in the order of its stores to shared memory. All of them are made with the lock
 /// held, but for `use` and `accessed`.
@@ -39,12 +40,14 @@ import Synchronization
 ///     put        the entry, above the head. Redo: slot, head, count, live, files
 ///     touch      as a put of the same value with other times
 ///     remove     a record of it, above the head. Redo: slot, count, live, files, head
-///     clear      redo: floor, head, count, live, files
-///     new segment  the file is made longer. Redo: segment table, state. Then its first entry: head
-///     reuse      redo: the oldest segment out of the table, the new one into it, state
-///     clean      an entry of the oldest segment at a time. If it is dead: `cleaning`, one store.
-///                If it is evicted: redo: slot, count, live, files, cleaning. If it was read: a
-///                copy above the head; redo: slot, head, moved, cleaning
+///     clear      redo: floor, heads, count, live, files
+///     new segment  the file is made longer, or there is a spare segment. Redo: segment table,
+///                state. Then its first entry: head
+///     release    redo: the oldest segment out of the table, state. It is the spare one then
+///     clean      an entry of an oldest segment at a time. If it is dead: `cleaning`, one store.
+///                If it is evicted: redo: slot, count, live, files, cleaning. If it is kept: a copy
+///                above the other stream's head; redo: slot, head, moved, cleaning
+///     end of a kept entry  before its redo: one store behind the entry (LogEntry)
 ///     divide     two pages that are not in force. Redo: page table, state
 ///     read       `use` of the slot by an exchange, `accessed` of the entry by another
 ///
@@ -60,10 +63,10 @@ import Synchronization
 ///
 /// Limits. The number of segments keeps `cost`, which includes the index's pages, at any moment;
 /// two segments and the index's first pages, 60 KB, always exist. `count` is kept exactly. If no
-/// segment may be added, a put cleans as much as it appends: the share of the oldest segment that
-/// is clean is never less than the share of the active segment that is full. An entry that was read
-/// is appended once more, unless such entries have had more than a third of the segments lately;
-/// others go.
+/// segment may be added, a put cleans as much as it appends (LogStore+Cleaning). Which entries are
+/// evicted follows from the two streams of segments (LogStore+Streams). Without a limit no entry is
+/// evicted: once less than half of the log is in use, the oldest segments are cleaned, and every
+/// entry in them is kept.
 ///
 /// Invariants, for the holder of the lock, with no redo pending
 ///     - one slot names an entry whose key's hash leads to it, and no other slot names that key
@@ -72,8 +75,8 @@ import Synchronization
 ///     - segments that are in the table have different places below `places`
 ///     - every segment's bytes begin with entries without a gap: up to the head in the active
 ///       one, else to the last that found room
-///     - `oldest` <= the segment of `cleaning` = the oldest in the table; no slot names an entry
-///       below `cleaning`
+///     - no slot names an entry of a stream's oldest segment below the stream's `cleaning`; a slot
+///       that is a ghost names none
 ///
 /// A power loss. Pages go to the disk in any order. In another boot the index counts only if the
 /// last process to close it has written everything (`clean`); else the store begins empty. That
