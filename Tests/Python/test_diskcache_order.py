@@ -230,3 +230,15 @@ def test_a_transaction_keeps_other_threads_out(tmp_path):
         leave.set()
         thread.join()
     assert cache.set("b", 1)
+
+
+def test_a_number_that_was_pulled_may_be_set_again(cache):
+    for side in ("front", "back"):
+        numbers = [cache.push(n) for n in range(3)]
+        assert numbers[0] == 500_000_000_000_000
+        number, value = cache.pull(side=side)
+        assert (number, value) == ((numbers[0], 0) if side == "front" else (numbers[2], 2))
+        cache[number] = "again"
+        assert cache.pull(side=side) == (number, "again")
+        assert [cache.pull(side=side)[1] for _ in range(2)] == ([1, 2] if side == "front" else [1, 0])
+        assert cache.pull(side=side) == (None, None)

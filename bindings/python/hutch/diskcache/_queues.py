@@ -120,6 +120,9 @@ class Queues(Entries):
                     continue
                 if remove:
                     self._drop(store, name, record)
+                    if store.undo is None:  # Else the entry may come back.
+                        low, high = (low + 1, high) if side == "front" else (low, high - 1)
+                        store.state.set_bounds(prefix, low, high)
                 return shaped((key, value), record, expire_time, tag)
 
     # ------------------------------------------------------------------ ends
