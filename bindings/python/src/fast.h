@@ -12,8 +12,8 @@
  *   json.c      values of JSON
  *
  * C takes the common kinds of keys, values and arguments. Every other call goes to the Python
- * function of SlowEntries of the same name, and every other value through the cache's Forms, so that
- * each rule of the package is in one place.
+ * function of SlowEntries of the same name, and every other value through the cache's Forms, so
+ * that each rule of the package is in one place.
  * One binary serves CPython 3.9 and newer: 3.9 also exports the functions used here that the
  * limited API has since 3.10.
  *
@@ -102,8 +102,8 @@ PyObject *fast_close(fast *self, PyObject *unused);
 PyObject *fast_let_go(fast *self, PyObject *unused);
 void fast_dealloc(fast *self);
 
-/* Sets a clock and a codec, which life.c gets as arguments of _open; None: none. False: an exception.
-   Neither is released then. */
+/* Sets the clock and the codec of an opening, as _open has got them; None: none. The library
+   releases them. False: an exception, and there is nothing to release. */
 bool set_hooks(hutch_options *options, PyObject *clock, PyObject *codec);
 
 /* The object under a key; NULL without an exception: no entry. */
