@@ -235,7 +235,7 @@ PyObject *object_of(const fast *cache, const char *data, size_t size, const char
     return PyLong_FromLongLong((long long)number);
   }
   if (cache->is_natural && is(extended, extended_size, json_tag, sizeof json_tag - 1)) {
-    PyObject *object = json_read(data, size);
+    PyObject *object = json_read(cache->state, data, size);
     if (object || PyErr_Occurred()) return object;
   }
   PyObject *forms = PyObject_GetAttrString((PyObject *)cache, "_forms");

@@ -43,13 +43,17 @@ enum {
   GET, GETITEM, SET, SETITEM, DELITEM, CONTAINS, INCR, DECR, PIN, PUT_OBJECT, GET_OBJECT, SLOW
 };
 
-/* The state of a module, and thereby of an interpreter. Everything but complete is NULL until a
-   call of no common kind, or a failure, needs the modules of Python. */
+/* How many names of entries of dicts a state keeps. */
+enum { NAMES = 64 };
+
+/* The state of a module, and thereby of an interpreter. slow and check are NULL until a call of no
+   common kind, or a failure, needs the modules of Python. */
 typedef struct state {
   PyObject *complete; /* (): imports these modules and calls set_up. NULL: the interpreter ended */
   PyObject *slow[SLOW];
   PyObject *check;  /* (status): raises the exception of a status below 0 */
   PyObject *fast_type, *pinned_type;
+  PyObject *names[NAMES]; /* str or NULL: see json.c */
 } state;
 
 extern PyType_Spec fast_spec, memoized_spec, pinned_spec;
@@ -181,6 +185,6 @@ PyObject *object_of(const fast *cache, const char *data, size_t size, const char
 bool json_write(text *text, PyObject *object);
 
 /* The object that json.loads reads. NULL without an exception: not of a common kind. */
-PyObject *json_read(const char *data, size_t size);
+PyObject *json_read(state *state, const char *data, size_t size);
 
 #endif

@@ -7,6 +7,8 @@
 enum { DEEPEST = 40 };
 /* A longer number is rare. */
 enum { LONGEST_NUMBER = 48 };
+/* A longer name of a dict's entry is rare. */
+enum { LONGEST_NAME = 32 };
 
 /* ------------------------------------------------------------------ writing */
 
@@ -87,6 +89,7 @@ bool json_write(text *text, PyObject *object) { return write_value(text, object,
 
 typedef struct reader {
   const char *at, *end;
+  state *state;
 } reader;
 
 static void skip_blanks(reader *reader) {
@@ -201,13 +204,42 @@ static PyObject *read_list(reader *reader, int depth) {
   return NULL;
 }
 
+/* The name of a dict's entry. Dicts of one program have few names: the state keeps the last name of
+   each place, with its hash. */
+static PyObject *read_name(reader *reader) {
+  const char *start = reader->at, *at = start, *end = reader->end;
+  unsigned place = 0;
+  while (at < end && *at != '"' && *at != '\\' && (signed char)*at >= 0x20)
+    place = place * 31 + (unsigned char)*at++;
+  size_t length = (size_t)(at - start);
+  if (at == end || *at != '"' || length > LONGEST_NAME) return read_string(reader);
+  PyObject **kept = &reader->state->names[place % NAMES];
+  if (*kept) {
+    Py_ssize_t size;
+    const char *name = PyUnicode_AsUTF8AndSize(*kept, &size);
+    if (name && (size_t)size == length && memcmp(name, start, length) == 0) {
+      reader->at = at + 1;
+      Py_INCREF(*kept);
+      return *kept;
+    }
+  }
+  PyObject *name = read_string(reader);
+  if (name) {
+    PyObject *before = *kept;
+    Py_INCREF(name);
+    *kept = name;
+    Py_XDECREF(before);
+  }
+  return name;
+}
+
 static PyObject *read_dict(reader *reader, int depth) {
   PyObject *dict = PyDict_New();
   if (!dict) return NULL;
   if (accept(reader, '}')) return dict;
   for (;;) {
     if (reader->at == reader->end || *reader->at++ != '"') break;
-    PyObject *name = read_string(reader);
+    PyObject *name = read_name(reader);
     if (!name) break;
     PyObject *item = accept(reader, ':') ? read_value(reader, depth) : NULL;
     int failed = item ? PyDict_SetItem(dict, name, item) : -1;
@@ -243,8 +275,8 @@ static PyObject *read_value(reader *reader, int depth) {
   }
 }
 
-PyObject *json_read(const char *data, size_t size) {
-  reader reader = {.at = data, .end = data + size};
+PyObject *json_read(state *state, const char *data, size_t size) {
+  reader reader = {.at = data, .end = data + size, .state = state};
   skip_blanks(&reader);
   PyObject *object = read_value(&reader, 0);
   if (object) {

@@ -139,6 +139,7 @@ static int module_clear(PyObject *module) {
   state *state = state_of(module);
   if (!state) return 0;
   for (int i = 0; i < SLOW; i++) Py_CLEAR(state->slow[i]);
+  for (int i = 0; i < NAMES; i++) Py_CLEAR(state->names[i]);
   Py_CLEAR(state->complete);
   Py_CLEAR(state->check);
   Py_CLEAR(state->fast_type);
