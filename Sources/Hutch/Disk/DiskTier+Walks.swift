@@ -10,13 +10,16 @@ extension DiskTier {
     try from.append(key ?? Bytes(start: nil, count: 0), 0)
     while count == 0 && isUp {
       let filter = RowFilter(self, at: moment)
+      // The last key of a page without an entry that is shown.
       var last = KeyList()
       let isRead = try readPage { (reader) throws(Failure) in
         try reader.list(tagged: tag, after: from.first!, limit: max(1, limit)) {
           (key, row) throws(Failure) in
-          last.removeAll()
-          try last.append(key, 0)
-          guard DiskTier.isPossible(key), filter.shows(row, key) else { return }
+          guard DiskTier.isPossible(key), filter.shows(row, key) else {
+            if count > 0 { return }
+            last.removeAll()
+            return try last.append(key, 0)
+          }
           try found.append(key, 0)
           count += 1
         }

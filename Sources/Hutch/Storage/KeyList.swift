@@ -15,8 +15,7 @@ struct KeyList: ~Copyable {
   }
 
   mutating func append(_ key: Bytes, _ number: Int64) throws(Failure) {
-    try withUnsafeBytes(of: number) { (raw) throws(Failure) in try bytes.append(contentsOf: raw) }
-    try withUnsafeBytes(of: key.count) { (raw) throws(Failure) in
+    try withUnsafeBytes(of: (number, key.count)) { (raw) throws(Failure) in
       try bytes.append(contentsOf: raw)
     }
     try bytes.append(contentsOf: key)
