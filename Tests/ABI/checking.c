@@ -99,3 +99,56 @@ TEST(damage_costs_its_entries) {
   check_clean(cache, 17);
   CHECK_OK(hutch_close(cache));
 }
+
+/* Two rows for each key: the index that keeps keys unique is another index for a moment. */
+static void double_rows(path directory) {
+  run_sql(directory,
+          "PRAGMA writable_schema = ON;"
+          "UPDATE sqlite_schema SET sql = replace(sql, 'NOT NULL UNIQUE', 'NOT NULL')"
+          "  WHERE name = 'entries';"
+          "UPDATE sqlite_schema SET name = 'twice', sql = 'CREATE INDEX twice ON entries (key)'"
+          "  WHERE name = 'sqlite_autoindex_entries_1'");
+  run_sql(directory,
+          "CREATE TEMP TABLE again AS SELECT * FROM entries;"
+          "UPDATE again SET id = id + 1000;"
+          "INSERT INTO entries SELECT * FROM again;"
+          "UPDATE meta SET count = (SELECT count(*) FROM entries),"
+          "  bytes = (SELECT sum(charge) FROM entries), newest = (SELECT max(id) FROM entries)");
+  run_sql(directory,
+          "PRAGMA writable_schema = ON;"
+          "UPDATE sqlite_schema SET sql = replace(sql, 'key BLOB NOT NULL', "
+          "  'key BLOB NOT NULL UNIQUE') WHERE name = 'entries';"
+          "UPDATE sqlite_schema SET name = 'sqlite_autoindex_entries_1', sql = NULL"
+          "  WHERE name = 'twice'");
+}
+
+/* The first put of a key fails, since SQLite shows and deletes one of the two rows. */
+TEST(two_rows_of_a_key_go_one_by_one_and_are_counted) {
+  enum { KEYS = 20 };
+  hutch_options options = unlimited_options();
+  path directory = scratch("cache");
+  hutch_cache *cache = open_cache(directory.text, &options);
+  for (uint32_t key = 0; key < KEYS; key++)
+    CHECK_OK(hutch_put(cache, &key, sizeof key, "old", 3, NULL, NULL));
+  CHECK_OK(hutch_close(cache));
+  double_rows(directory);
+
+  cache = open_cache(directory.text, &options);
+  hutch_cache *disk = tier_of(cache, HUTCH_TIER_DISK);
+  CHECK_EQUAL(2 * KEYS, count_of(disk));
+  for (int round = 0; round < 2; round++) {
+    for (uint32_t key = 0; key < KEYS; key++)
+      CHECK_STATUS(round == 0 ? HUTCH_PARTIAL : HUTCH_OK,
+                   hutch_put(cache, &key, sizeof key, "new", 3, NULL, NULL));
+    CHECK_EQUAL(KEYS, count_of(disk));
+  }
+  for (uint32_t key = 0; key < KEYS; key++) {
+    char data[3];
+    size_t size;
+    CHECK_OK(hutch_get_into(disk, &key, sizeof key, data, sizeof data, &size));
+    CHECK(memcmp(data, "new", 3) == 0);
+  }
+  hutch_cache_release(disk);
+  check_clean(cache, KEYS);
+  CHECK_OK(hutch_close(cache));
+}

@@ -1,3 +1,5 @@
+import CSQLite
+
 /// One write within the leader's transaction: the rows, and through Transaction the sums of the
 /// meta row and the work that the commit owes. The writer lock is held.
 extension Committer {
@@ -57,7 +59,8 @@ extension Committer {
         } catch {
           // An error of the statement alone: the entry is not stored, its neighbours are.
           guard transaction.manifest.isInTransaction, error.status != .noSpace,
-            error.status != .corrupt, error.status != .io
+            error.status != .corrupt,
+            error.status != .io || error.sqlite & 0xFF == SQLITE_CONSTRAINT
           else { throw error }
           counters.failures.add()
           queue.refuse(write, error.status == .tooLarge ? .tooLarge : .failed, error)

@@ -19,6 +19,11 @@ struct OldRow {
 /// with the columns of the row. The function notes the row, and answers whether the row goes. A row
 /// with a tag stays, since its tag is to be removed first; so does a row that the caller wants to
 /// keep.
+///
+/// Keys are unique, so SQLite shows the function one row at most, even if the index of keys is
+/// damaged and has two rows for a key. Then the second row stays, and SQLite refuses the new row of
+/// the key: the put fails, and its commit deletes the first row alone. The next put deletes the
+/// second one. So the sums are right at any time.
 struct DeletionByKey: ~Copyable {
   /// What the function needs, and its failure.
   private struct Call {

@@ -27,7 +27,7 @@ struct LogPlace: Equatable {
     return (next >> shift + 1) << shift
   }
 
-  /// Of as many bits as tell pages apart.
+  /// The bits that tell pages apart, in the reverse order.
   private static func reversed(_ bits: UInt64) -> UInt64 {
     var left = bits
     var reversed: UInt64 = 0
