@@ -129,29 +129,29 @@ import Testing
 
   /// Far more ids than rows: of the old ones few are left, and those were read.
   @Test func aSampleIsTakenOfTheRowsAndNotOfTheirIds() throws {
-    let disk = try fixture(TierLimits(count: 6000))
+    let disk = try fixture(TierLimits(count: 5000))
     func read(_ i: Int) {
       Array("hot\(i)".utf8).withUnsafeBytes { disk.tier.noteAccess($0, at: disk.moment.time) }
     }
-    for i in 0..<600 { disk.put("hot\(i)", [1]) }
-    for i in 0..<40_000 {
+    for i in 0..<500 { disk.put("hot\(i)", [1]) }
+    for i in 0..<25_000 {
       disk.put("w\(i)", [1])
       if i % 500 == 499 {
         disk.time.advance(seconds: 1)
-        for i in 0..<600 { read(i) }
+        for i in 0..<500 { read(i) }
         disk.maintain()
         disk.time.advance(seconds: 1)
       }
     }
-    #expect(disk.tier.stats.count == 6000)
-    let hot = try (0..<600).filter { try disk.info("hot\($0)") != nil }.count
-    #expect(hot > 570, "what is read stays: \(hot) of 600")
+    #expect(disk.tier.stats.count == 5000)
+    let hot = try (0..<500).filter { try disk.info("hot\($0)") != nil }.count
+    #expect(hot > 475, "what is read stays: \(hot) of 500")
     // Of what was written once, the newest stays.
-    let newest = try (37_300..<40_000).filter { try disk.info("w\($0)") != nil }.count
-    #expect(newest > 2_500, "\(newest) of 2,700")
+    let newest = try (22_750..<25_000).filter { try disk.info("w\($0)") != nil }.count
+    #expect(newest > 2_080, "\(newest) of 2,250")
     // What was last among them goes first: not as in a queue, but about.
-    let old = try (30_000..<33_000).filter { try disk.info("w\($0)") != nil }.count
-    #expect(old < 1_000, "\(old) of 3,000")
+    let old = try (16_650..<19_150).filter { try disk.info("w\($0)") != nil }.count
+    #expect(old < 833, "\(old) of 2,500")
     disk.checkInvariants()
   }
 
@@ -244,7 +244,7 @@ import Testing
   @Test func theLogStaysWithinItsBound() throws {
     let disk = try fixture(TierLimits())
     var largest = 0
-    for i in 0..<3000 {
+    for i in 0..<1500 {
       disk.put("k\(i % 100)", DiskFixture.bytes(9000, seed: UInt64(i)))
       if i % 10 == 0 {
         let log = try FileManager.default.attributesOfItem(

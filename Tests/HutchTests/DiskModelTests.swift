@@ -22,7 +22,7 @@ import Testing
     }
   }
 
-  @Test(arguments: [StorageKind.mixed, .sqlite, .file], 0..<4)
+  @Test(arguments: [StorageKind.mixed, .sqlite, .file], 0..<2)
   func agreesWithADictionary(storage: StorageKind, run: Int) throws {
     let seed = UInt64.random(in: 0...UInt64.max)
     var random = Random(state: seed)

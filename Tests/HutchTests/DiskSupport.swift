@@ -328,15 +328,23 @@ final class DiskFixture: @unchecked Sendable {
     }
   }
 
-  static func bytes(_ count: Int, seed: UInt64 = 1) -> [UInt8] {
-    var state = seed &* 0x9E37_79B9_7F4A_7C15 | 1
-    let page = (0..<min(count, 4093)).map { _ in
+  /// Random bytes, made once: without optimisation each one takes long.
+  private static let random: [UInt8] = {
+    var state: UInt64 = 1
+    return (0..<65_536 + 4093).map { _ in
       state = state &* 6_364_136_223_846_793_005 &+ 1_442_695_040_888_963_407
       return UInt8(truncatingIfNeeded: state >> 56)
     }
+  }()
+
+  /// A part of them, which the seed chooses, repeated.
+  static func bytes(_ count: Int, seed: UInt64 = 1) -> [UInt8] {
+    let start = Int((seed &* 0x9E37_79B9_7F4A_7C15) >> 48)
     var all: [UInt8] = []
     all.reserveCapacity(count)
-    while all.count < count { all.append(contentsOf: page.prefix(count - all.count)) }
+    while all.count < count {
+      all.append(contentsOf: random[start..<start + min(4093, count - all.count)])
+    }
     return all
   }
 }

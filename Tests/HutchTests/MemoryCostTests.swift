@@ -49,7 +49,7 @@ import Testing
   /// Where all cost the same a limit on cost is one of count, hit by hit.
   @Test func equalCostsChangeNothing() throws {
     for limit in [7, 100, 700] as [UInt64] {
-      let requests = load(testSeed, 20_000) { _ in 1 }
+      let requests = load(testSeed, 10_000) { _ in 1 }
       let byCost = try hits(.adaptive, TierLimits(cost: limit), requests)
       let byCount = try hits(.adaptive, TierLimits(count: limit), requests)
       #expect(byCost == byCount, "seed \(testSeed), limit \(limit)")
@@ -58,7 +58,7 @@ import Testing
 
   /// Under a limit of count it does not matter what entries cost.
   @Test func costsDoNotCountUnderALimitOfCount() throws {
-    let requests = load(testSeed, 20_000) { UInt64(1 + $0 * 7919 % 100_000) }
+    let requests = load(testSeed, 10_000) { UInt64(1 + $0 * 7919 % 100_000) }
     let equal = requests.map { Request(key: $0.key, cost: 1) }
     let limits = TierLimits(count: 120)
     #expect(

@@ -15,7 +15,7 @@ import Testing
 
   /// Exact lru: the last in `order` is the latest.
   @Test func agreesWithExactLeastRecentlyUsed() throws {
-    for round in 0..<40 {
+    for round in 0..<20 {
       let seed = testSeed &+ UInt64(round)
       var random = Random(seed: seed)
       let limit = Int.random(in: 1...60, using: &random)
