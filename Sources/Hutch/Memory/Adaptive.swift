@@ -165,10 +165,12 @@ struct Adaptive: ~Copyable {
   }
 
   @_optimize(speed)
-  mutating func victim(sparing spared: Slot, _ entries: borrowing Entries) -> Slot? {
-    let victim = queue.victim(tuning.mode, sparing: spared, tuning.sketch, &ghosts, entries)
-    if let victim { entries.lookAhead(from: victim) }
-    return victim
+  mutating func victim(sparing spared: Slot, _ entries: borrowing Entries) -> Victim? {
+    guard
+      let victim = queue.victim(tuning.mode, sparing: spared, tuning.sketch, &ghosts, entries)
+    else { return nil }
+    entries.lookAhead(from: victim.slot)
+    return Victim(slot: victim.slot, place: victim.place)
   }
 
   // Mutating, though it changes nothing: Swift 6.3.1 copies a struct to borrow it here.
@@ -207,13 +209,13 @@ extension Entries: QueueStore {
   @inline(__always) func ghost(_ slot: Slot) -> UInt32 { slab[slot].pointee.hash & ~1 }
   /// The block is read when the entry goes.
   @inline(__always)
-  func uses(_ slot: Slot) -> UInt64 {
-    let word = place(of: slot).pointee
+  func uses(_ place: Table.Place) -> UInt64 {
+    let word = place.pointee
     hutch_prefetch(word.block.raw)
     return word.uses
   }
   @inline(__always)
-  func set(_ slot: Slot, uses: UInt64) { place(of: slot).pointee.uses = uses }
+  func set(_ place: Table.Place, uses: UInt64) { place.pointee.uses = uses }
   @inline(__always) func isMain(_ slot: Slot) -> Bool { slab[slot].pointee.isMarked }
   @inline(__always)
   func set(_ slot: Slot, isMain: Bool) { slab.mark(slot, isMain) }

@@ -147,13 +147,28 @@ struct CostLists: ~Copyable {
   mutating func push<Store: LinkStore & ~Copyable>(
     _ slot: Slot, at now: UInt32, _ store: borrowing Store
   ) {
-    count += 1
-    var index = CostLists.index(store.links(slot).pointee)
+    pushAtOnce(slot, at: now, store)
+  }
+
+  /// The same, inlined where there is one list.
+  @inline(__always)
+  mutating func pushAtOnce<Store: LinkStore & ~Copyable>(
+    _ slot: Slot, at now: UInt32, _ store: borrowing Store
+  ) {
+    count &+= 1
+    let index = CostLists.index(store.links(slot).pointee)
+    let bit: UInt32 = 1 &<< UInt32(truncatingIfNeeded: index)
+    if _slowPath(used & ~bit != 0) { return pushToSeveral(slot, index, at: now, store) }
+    used = bit
+    only.push(slot, at: now, store)
+  }
+
+  @inline(never)
+  private mutating func pushToSeveral<Store: LinkStore & ~Copyable>(
+    _ slot: Slot, _ index: Int, at now: UInt32, _ store: borrowing Store
+  ) {
+    var index = index
     var bit: UInt32 = 1 &<< UInt32(truncatingIfNeeded: index)
-    if used & ~bit == 0 {
-      used = bit
-      return only.push(slot, at: now, store)
-    }
     if used & bit == 0 && !open(index) {
       index = used.trailingZeroBitCount
       store.links(slot).pointee.tag(costClass: UInt32(index), level: 0)

@@ -137,9 +137,10 @@ struct Policy: ~Copyable {
 
   /// The entry to go next, but not `spared`; nil if there is no other. The caller evicts it.
   @inline(__always)
-  mutating func victim(sparing spared: Slot, _ entries: borrowing Entries) -> Slot? {
-    isAdaptive
-      ? adaptive.victim(sparing: spared, entries) : lists.victim(sparing: spared, entries)
+  mutating func victim(sparing spared: Slot, _ entries: borrowing Entries) -> Victim? {
+    if isAdaptive { return adaptive.victim(sparing: spared, entries) }
+    return lists.victim(sparing: spared, entries)
+      .map { Victim(slot: $0, place: entries.place(of: $0)) }
   }
 
   /// Every entry once, in the order in which they would go, as far as there is one.
@@ -151,6 +152,12 @@ struct Policy: ~Copyable {
   func violation(_ entries: borrowing Entries) -> StaticString? {
     isAdaptive ? adaptive.violation(entries) : lists.violation(entries)
   }
+}
+
+/// The entry that a policy would evict next. Valid until an entry of its shard comes or goes.
+struct Victim {
+  let slot: Slot
+  let place: Table.Place
 }
 
 /// What the policies of all shards share.

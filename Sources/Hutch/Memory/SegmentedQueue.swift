@@ -48,15 +48,18 @@ struct Mode {
 
 /// The state of a segmented queue.
 protocol QueueStore: LinkStore, ~Copyable {
+  /// Where the uses of an entry are; valid until an entry comes or goes.
+  associatedtype Place
   /// True if the sketch counts the accesses here: this is the cache itself, or has its own sketch.
   var counts: Bool { get }
   /// The key in the sketch.
   func key(_ slot: Slot) -> UInt32
   /// The key among the ghosts.
   func ghost(_ slot: Slot) -> UInt32
-  func uses(_ slot: Slot) -> UInt64
+  func place(of slot: Slot) -> Place
+  func uses(_ place: Place) -> UInt64
   func isMain(_ slot: Slot) -> Bool
-  func set(_ slot: Slot, uses: UInt64)
+  func set(_ place: Place, uses: UInt64)
   func set(_ slot: Slot, isMain: Bool)
 }
 
@@ -95,7 +98,7 @@ struct SegmentedQueue: ~Copyable {
     let isKnown = ghosts.contains(ghost)
     goesToMain = mode.isClock || isKnown
     if isKnown && isFull && !mode.isClock && !mode.trustsGhosts,
-      let candidate = mainCandidate(mode, sparing: .none, sketch, store)
+      let candidate = mainCandidate(mode, sparing: .none, sketch, store)?.slot
     {
       let (ours, theirs) = compare(
         sketch.estimate(key), costClass, sketch.estimate(store.key(candidate)),
@@ -144,7 +147,7 @@ struct SegmentedQueue: ~Copyable {
     if goesToMain {
       pushMain(slot, mode, sketch, store)
     } else {
-      window.push(slot, at: now, store)
+      window.pushAtOnce(slot, at: now, store)
     }
     goesToMain = false
     // While the cache fills, this is what fills the main queue; later it narrows a window that
@@ -195,18 +198,24 @@ struct SegmentedQueue: ~Copyable {
     _ slot: Slot, _ mode: Mode, _ sketch: borrowing FrequencySketch, _ store: borrowing Store
   ) {
     store.set(slot, isMain: true)
-    setLevel(slot, mode, sketch, store)
-    main.push(slot, at: now, store)
+    if _slowPath(weighs) {
+      setLevel(slot, mode, sketch, store)
+    } else {
+      let links = store.links(slot)
+      links.pointee.tag(costClass: links.pointee.costClass, level: 0)
+    }
+    main.pushAtOnce(slot, at: now, store)
   }
 
-  /// A level for each doubling of uses, which counts as much as a halving of cost.
+  /// Where costs count: a level for each doubling of uses, which counts as much as a halving of
+  /// cost.
   @inline(never)
   private mutating func setLevel<Store: QueueStore & ~Copyable>(
     _ slot: Slot, _ mode: Mode, _ sketch: borrowing FrequencySketch, _ store: borrowing Store
   ) {
     let links = store.links(slot)
     var level: UInt32 = 0
-    if weighs && mode.levels {
+    if mode.levels {
       // 0...15: at most 3.
       let uses = UInt32(truncatingIfNeeded: sketch.estimate(store.key(slot)))
       level = 31 &- UInt32((uses | 1).leadingZeroBitCount)
@@ -221,7 +230,7 @@ struct SegmentedQueue: ~Copyable {
   ) {
     main.remove(slot, store)
     if weighs { setLevel(slot, mode, sketch, store) }
-    main.push(slot, at: now, store)
+    main.pushAtOnce(slot, at: now, store)
   }
 
   // MARK: an eviction
@@ -232,14 +241,15 @@ struct SegmentedQueue: ~Copyable {
   private mutating func mainCandidate<Store: QueueStore & ~Copyable>(
     _ mode: Mode, sparing spared: Slot, _ sketch: borrowing FrequencySketch,
     _ store: borrowing Store
-  ) -> Slot? {
+  ) -> (slot: Slot, place: Store.Place)? {
     var steps = 0
     while let head = main.first(sparing: spared, at: now, weighs: weighs, store) {
       steps += 1
-      let uses = store.uses(head)
-      if uses == 0 || steps > SegmentedQueue.mostSteps { return head }
+      let place = store.place(of: head)
+      let uses = store.uses(place)
+      if uses == 0 || steps > SegmentedQueue.mostSteps { return (head, place) }
       if store.counts { sketch.increment(store.key(head)) }
-      store.set(head, uses: mode.isClock ? 0 : uses - 1)
+      store.set(place, uses: mode.isClock ? 0 : uses - 1)
       renewMain(head, mode, sketch, store)
     }
     return nil
@@ -250,7 +260,7 @@ struct SegmentedQueue: ~Copyable {
   mutating func victim<Store: QueueStore & ~Copyable>(
     _ mode: Mode, sparing spared: Slot, _ sketch: borrowing FrequencySketch,
     _ ghosts: inout Ghosts, _ store: borrowing Store
-  ) -> Slot? {
+  ) -> (slot: Slot, place: Store.Place)? {
     let coming = goesToMain || !spared.isNone ? 0 : 1
     let target = target(mode, of: count)
     var steps = 0
@@ -261,33 +271,38 @@ struct SegmentedQueue: ~Copyable {
       guard !isMainsTurn,
         let head = window.first(sparing: spared, at: now, weighs: weighs, store)
       else {
-        guard let slot = mainCandidate(mode, sparing: spared, sketch, store) else {
+        guard let candidate = mainCandidate(mode, sparing: spared, sketch, store) else {
           // All that is left is in the window.
-          return window.first(sparing: spared, at: now, weighs: weighs, store)
+          let head = window.first(sparing: spared, at: now, weighs: weighs, store)
+          return head.map { ($0, store.place(of: $0)) }
         }
-        if mode.isClock { ghosts.insert(store.ghost(slot)) }
-        return slot
+        if mode.isClock { ghosts.insert(store.ghost(candidate.slot)) }
+        return candidate
       }
+      let place = store.place(of: head)
       if mode.isClock {
         // A window that another mode has left goes over to the main queue, one by one.
         window.remove(head, store)
         pushMain(head, mode, sketch, store)
-        let slot = mainCandidate(mode, sparing: spared, sketch, store) ?? head
-        ghosts.insert(store.ghost(slot))
-        return slot
+        let candidate =
+          mainCandidate(mode, sparing: spared, sketch, store) ?? (slot: head, place: place)
+        ghosts.insert(store.ghost(candidate.slot))
+        return candidate
       }
-      let uses = store.uses(head)
+      let uses = store.uses(place)
       if store.counts { for _ in 0..<uses { sketch.increment(store.key(head)) } }
       if uses >= 2 {
         window.remove(head, store)
-        store.set(head, uses: 0)
+        store.set(place, uses: 0)
         pushMain(head, mode, sketch, store)
-        if let slot = mainCandidate(mode, sparing: spared, sketch, store) { return slot }
+        if let candidate = mainCandidate(mode, sparing: spared, sketch, store) {
+          return candidate
+        }
         continue
       }
       switch mode.exit {
       case .again where uses == 1 && steps < SegmentedQueue.mostSteps:
-        store.set(head, uses: 0)
+        store.set(place, uses: 0)
         window.remove(head, store)
         window.push(head, at: now, store)
         continue
@@ -295,10 +310,10 @@ struct SegmentedQueue: ~Copyable {
         if let rival = mainCandidate(mode, sparing: spared, sketch, store) {
           let (ours, theirs) = compare(
             sketch.estimate(store.key(head)), store.links(head).pointee.costClass,
-            sketch.estimate(store.key(rival)), store.links(rival).pointee.costClass)
+            sketch.estimate(store.key(rival.slot)), store.links(rival.slot).pointee.costClass)
           if ours > theirs || (ours == theirs && uses > 0) {
             window.remove(head, store)
-            store.set(head, uses: 0)
+            store.set(place, uses: 0)
             pushMain(head, mode, sketch, store)
             return rival
           }
@@ -306,7 +321,7 @@ struct SegmentedQueue: ~Copyable {
       default: break
       }
       ghosts.insert(store.ghost(head))
-      return head
+      return (head, place)
     }
   }
 

@@ -47,7 +47,7 @@ struct Shadow: ~Copyable {
     queue.prepare(
       key, ghost: key, costClass: costClass, isFull: isFull, mode, sketch, &ghosts, store)
     while self.isFull(itsCost),
-      let slot = queue.victim(mode, sparing: .none, sketch, &ghosts, store)
+      let slot = queue.victim(mode, sparing: .none, sketch, &ghosts, store)?.slot
     {
       queue.forget(slot, isMain: store.isMain(slot), store)
       self.cost -= store.cost(slot)
@@ -179,6 +179,7 @@ private struct ShadowStore: QueueStore, ~Copyable {
   }
   func key(_ slot: Slot) -> UInt32 { items[Int(slot.number)].key }
   func ghost(_ slot: Slot) -> UInt32 { key(slot) }
+  func place(of slot: Slot) -> Slot { slot }
   func uses(_ slot: Slot) -> UInt64 { UInt64(items[Int(slot.number)].uses) }
   func isMain(_ slot: Slot) -> Bool { items[Int(slot.number)].isMain }
   func set(_ slot: Slot, uses: UInt64) { items[Int(slot.number)].uses = UInt8(uses) }

@@ -315,11 +315,11 @@ struct Shard: ~Copyable {
 
   @inline(never)
   mutating func evict(
-    _ slot: Slot, _ cause: DepartureCause = .evicted, at: Moment, _ budget: borrowing Budget,
+    _ victim: Victim, _ cause: DepartureCause = .evicted, at: Moment, _ budget: borrowing Budget,
     into departures: inout Departures
   ) {
-    let hash = UInt64(entries.slab[slot].pointee.hash) << 32
-    remove(entries.place(of: slot), hash, cause, at: at, budget, into: &departures)
+    let hash = UInt64(entries.slab[victim.slot].pointee.hash) << 32
+    remove(victim.place, hash, cause, at: at, budget, into: &departures)
   }
 
   /// Takes an entry out and returns its charge to the budget. The block departs.

@@ -176,11 +176,10 @@ extension Shard {
     _ charge: UInt64, _ budget: borrowing Budget, _ victims: inout InlineArray<4, UInt>
   ) -> Bool {
     for i in 0..<4 {
-      guard let slot = policy.adaptive.victim(sparing: .none, entries) else { return false }
-      let hash = UInt64(entries.slab[slot].pointee.hash) << 32
-      let place = entries.place(of: slot)
-      let block = place.pointee.block
-      let paid = takeOut(place, hash)
+      guard let victim = policy.adaptive.victim(sparing: .none, entries) else { return false }
+      let hash = UInt64(entries.slab[victim.slot].pointee.hash) << 32
+      let block = victim.place.pointee.block
+      let paid = takeOut(victim.place, hash)
       evictions.add(1)
       victims[i] = UInt(bitPattern: block.raw)
       if paid >= charge {
