@@ -59,7 +59,13 @@ extension LogStore {
     let start = memory(seat, address)
     hutch_prefetch(start + LogPages.lineSize)
     hutch_prefetch(start + 2 * LogPages.lineSize)
-    return entry(seat, address)
+    guard let entry = entry(seat, address) else { return nil }
+    // The processor notices that a value is read in order only after some of its lines.
+    let lines = min(entry.byteCount / LogPages.lineSize, 16)
+    if lines > 2 {
+      for line in 3...lines { hutch_prefetch(start + line * LogPages.lineSize) }
+    }
+    return entry
   }
 
   // MARK: with the lock held
