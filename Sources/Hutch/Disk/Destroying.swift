@@ -16,18 +16,8 @@ extension DiskTier {
     let lock = try WriterLock(directory)
     try lock.acquire(.exclusive)
     let at = directory.descriptor
-    for folder in 0...255 {
-      let path = ContentPath.folder(UInt8(folder))
-      path.withPointer { path in
-        unlinkOwn(path, at: at)
-        _ = unlinkat(at, path, AT_REMOVEDIR)
-      }
-    }
-    for folder in [Files.path("content"), Files.path("trash")] {
-      unlinkOwn(folder, at: at)
-      _ = unlinkat(at, folder, AT_REMOVEDIR)
-    }
-    unlinkOwn(Files.path("."), at: at)
+    ContentFiles.removeAll(in: directory)
+    ContentFiles.unlinkOwn(Files.path("."), at: at)
     // The manifest goes after the files that it names: after a kill the call can be made again.
     SharedState.removeFile(from: directory)
     for name in databaseNames { _ = Files.unlink(Files.path(name), at: at) }
@@ -40,30 +30,6 @@ extension DiskTier {
 
   private static var databaseNames: [StaticString] {
     ["manifest.sqlite-wal", "manifest.sqlite-shm", "manifest.sqlite-journal", "manifest.sqlite"]
-  }
-
-  /// Unlinks the files of a folder whose names are ours. No link is followed to the folder.
-  private static func unlinkOwn(_ folder: Files.Path, at directory: Int32) {
-    guard
-      let number = Files.open(folder, at: directory, O_RDONLY | O_DIRECTORY | O_NOFOLLOW),
-      let stream = fdopendir(number)
-    else { return }
-    defer { closedir(stream) }
-    while true {
-      var hasUnlinked = false
-      // An unlink may hide other names from this reading: it begins again until nothing is left.
-      rewinddir(stream)
-      while let entry = readdir(stream) {
-        let isGone = withUnsafePointer(to: &entry.pointee.d_name) { name in
-          name.withMemoryRebound(to: CChar.self, capacity: 256) { text in
-            ContentName(Bytes(start: text, count: strlen(text))) != nil
-              && Files.unlink(text, at: number)
-          }
-        }
-        if isGone { hasUnlinked = true }
-      }
-      if !hasUnlinked { return }
-    }
   }
 }
 

@@ -172,7 +172,7 @@ extension DiskTier {
   /// A whole sweep, from its beginning.
   private func checkFiles(_ report: inout CheckReport) {
     while sweepOrphans() {}
-    committer.withTurn { content.orphans.begin() }
+    committer.withTurn { content.beginSweep() }
     while sweepOrphans() {}
     report.orphans = committer.withTurn { content.orphans.removed }
   }

@@ -3,10 +3,8 @@ import Synchronization
 
 /// Values as files: those that come in pieces or as files, and those that are wanted as files.
 extension DiskTier: FileStorage {
-  func keepsInFile(_ size: Int) -> Bool { goesIntoFile(size) }
-
   func takes(key: Int, size: Int, extended: Int, tag: Int) -> Bool {
-    let inFile = goesIntoFile(size)
+    let inFile = keepsInFile(size)
     let charge = Charge.of(
       key: key, value: size, extended: extended, tag: tag, inFile: inFile)
     return UInt64(charge) <= limits.largestCharge && (inFile || size <= DiskTier.largestInline)
@@ -14,24 +12,19 @@ extension DiskTier: FileStorage {
 
   // MARK: making
 
-  func begin(_ suffix: FileSuffix) throws(Failure) -> PendingFile {
+  func filePlace() throws(Failure) -> FilePlace {
     guard let directory = placeIfUp else { throw downFailure }
-    return try PendingFile.create(suffix, in: directory, content.inFlight)
+    return FilePlace(directory: directory, inFlight: content.inFlight)
   }
 
-  func append(_ bytes: Bytes, to file: PendingFile) throws(Failure) {
-    try file.append(bytes) { committer.makeRoom(Int64($0)) }
-  }
+  func makeRoom(_ bytes: Int) { committer.makeRoom(Int64(bytes)) }
 
-  func finish(_ file: PendingFile) throws(Failure) { try file.finish(syncing) }
-
-  func link(
-    _ path: Files.Path, _ source: Int32, size: Int, checksum: UInt64, _ suffix: FileSuffix
-  ) throws(Failure) -> PendingFile? {
-    guard let directory = placeIfUp else { throw downFailure }
-    return try PendingFile.link(
-      path, source, size: size, checksum: checksum, suffix, in: directory, content.inFlight,
-      syncing)
+  var syncing: ContentFiles.Syncing {
+    switch committer.durability {
+    case .process: .nothing
+    case .power: .bytes
+    case .sync: .name
+    }
   }
 
   // MARK: finding
@@ -44,13 +37,7 @@ extension DiskTier: FileStorage {
       try body(nil)
       return true
     }
-    var made: UnsafeMutablePointer<CChar>?
-    ContentPath.content(name).withPointer {
-      made = try? directory.path(of: Bytes(start: $0, count: strlen($0)))
-    }
-    guard let made else { throw .noMemory }
-    defer { free(made) }
-    try body(Bytes(start: made, count: strlen(made)))
+    try ContentFiles.withPath(of: name, in: directory, body)
     return true
   }
 
@@ -118,7 +105,7 @@ extension DiskTier: FileStorage {
 
   func release() {
     if members.belongToParent { return }
-    committer.withTurn { content.release(in: place) }
+    committer.withTurn { _ = content.release(in: place) }
   }
 }
 

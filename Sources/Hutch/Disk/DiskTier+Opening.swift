@@ -134,7 +134,7 @@ extension DiskTier {
     try ManifestFile.setAside(in: directory)
     attachment.setAside = true
     shared.advanceEpoch()
-    content.orphans.begin()
+    content.beginSweep()
   }
 
   private func openWhole(_ directory: Directory) throws(Failure) -> Manifest {
@@ -171,7 +171,7 @@ extension DiskTier {
       }
       clock.setAnchor(boot.offset)
     }
-    if !meta.isClean || meta.owesSweep { content.orphans.begin() }
+    if !meta.isClean || meta.owesSweep { content.beginSweep() }
     // This opening has not synced the writes that a killed one left unsynced.
     if meta.isClean || committer.durability.rawValue < meta.durability.rawValue {
       meta.durability = committer.durability

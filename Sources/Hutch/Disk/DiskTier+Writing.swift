@@ -6,28 +6,8 @@ import Synchronization
 extension DiskTier {
   func prepare(_ entry: UnownedBlock, _ given: inout ValueForm?) {
     if !isUp { reopenIfDue() }
-    if let form = given {
-      if form.failure != nil { counters.failures.add() }
-      guard form.refusal == .none, form.isInBlock, form.file == nil else { return }
-    }
-    let stored = Bytes(entry.value)
-    guard goesIntoFile(stored.count) else { return }
-    let form = given ?? ValueForm()
-    given = form
-    do throws(Failure) {
-      guard takes(entry, stored: stored.count, inFile: true) else {
-        form.refusal = .tooLarge
-        return
-      }
-      guard let directory = placeIfUp else { throw downFailure }
-      form.file = try PendingFile.write(
-        stored, checksum: entry.checksum != 0 ? entry.checksum : Checksum.xxh3(stored),
-        form.suffix ?? FileSuffix(), in: directory, content.inFlight, syncing
-      ) { committer.makeRoom(Int64($0)) }
-    } catch {
-      counters.failures.add()
-      form.refuse(for: error)
-    }
+    if given?.failure != nil { counters.failures.add() }
+    if !makeFile(of: entry, &given) { counters.failures.add() }
   }
 
   /// Whether the store takes an entry with a value that is stored so.
@@ -45,20 +25,11 @@ extension DiskTier {
   /// SQLite takes rows of up to 1,000,000,000 bytes (SQLITE_MAX_LENGTH, as it comes).
   static let largestInline = 900_000_000
 
-  func goesIntoFile(_ size: Int) -> Bool {
+  func keepsInFile(_ size: Int) -> Bool {
     switch StorageKind(rawValue: counters.storage.load(ordering: .relaxed)) {
     case .sqlite: false
     case .file: true
     default: size > min(options.inlineThreshold, DiskTier.largestInline)
-    }
-  }
-
-  /// The sync that a content file waits for before its row is committed.
-  var syncing: ContentFiles.Syncing {
-    switch committer.durability {
-    case .process: .nothing
-    case .power: .bytes
-    case .sync: .name
     }
   }
 

@@ -181,7 +181,7 @@ final class DiskTier: Storage, ForkingStorage {
     let shared = try SharedState.make(hash)
     let members = Membership(shared, mayHaveOthers: options.sharing == .shared)
     let service = try Service(directory)
-    let content = try Content()
+    let content = Content(try FilesInFlight.make())
     let committer = try Committer(options, queue, readers, accesses, members, service, content)
     self.clock = clock
     self.options = options

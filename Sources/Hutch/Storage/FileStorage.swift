@@ -21,6 +21,15 @@ protocol FileStorage: AnyObject {
     _ path: Files.Path, _ source: Int32, size: Int, checksum: UInt64, _ suffix: FileSuffix
   ) throws(Failure) -> PendingFile?
 
+  /// Where a file is made now. Fails if the store is out of service.
+  func filePlace() throws(Failure) -> FilePlace
+
+  /// The parts of a file that must be on the disk before its entry is committed.
+  var syncing: ContentFiles.Syncing { get }
+
+  /// Frees about so many bytes of a file system that is full. The caller holds no lock.
+  func makeRoom(_ bytes: Int)
+
   /// Calls `body` with the absolute path, without NUL, of the file of the newest entry's value,
   /// submitted writes included; with nil if the value has no file of its own. Not an access. False:
   /// there is no entry, or it has expired.
@@ -35,6 +44,66 @@ protocol FileStorage: AnyObject {
   /// From here to `release`, which the caller owes, no file moves or is deleted.
   func hold()
   func release()
+}
+
+/// Where a store makes its files.
+struct FilePlace {
+  let directory: Directory
+  let inFlight: FilesInFlight
+}
+
+/// How every store makes its files.
+extension FileStorage {
+  func begin(_ suffix: FileSuffix) throws(Failure) -> PendingFile {
+    let place = try filePlace()
+    return try PendingFile.create(suffix, in: place.directory, place.inFlight)
+  }
+
+  func append(_ bytes: Bytes, to file: PendingFile) throws(Failure) {
+    try file.append(bytes) { makeRoom($0) }
+  }
+
+  func finish(_ file: PendingFile) throws(Failure) { try file.finish(syncing) }
+
+  func link(
+    _ path: Files.Path, _ source: Int32, size: Int, checksum: UInt64, _ suffix: FileSuffix
+  ) throws(Failure) -> PendingFile? {
+    let place = try filePlace()
+    return try PendingFile.link(
+      path, source, size: size, checksum: checksum, suffix, in: place.directory, place.inFlight,
+      syncing)
+  }
+
+  /// For `Storage.prepare`: writes the value of a put's block to a file if the store is to keep it
+  /// in one and has none yet. False: that has failed, and the form has the failure.
+  func makeFile(of entry: UnownedBlock, _ given: inout ValueForm?) -> Bool {
+    if let form = given {
+      guard form.refusal == .none, form.isInBlock, form.file == nil else { return true }
+    }
+    let value = Bytes(entry.value)
+    guard keepsInFile(value.count) else { return true }
+    let form = given ?? ValueForm()
+    given = form
+    guard
+      takes(
+        key: entry.keySize, size: value.count, extended: entry.extendedSize,
+        tag: Int(entry.tagSize))
+    else {
+      form.refusal = .tooLarge
+      return true
+    }
+    do throws(Failure) {
+      let place = try filePlace()
+      form.file = try PendingFile.write(
+        value, checksum: entry.checksum != 0 ? entry.checksum : Checksum.xxh3(value),
+        form.suffix ?? FileSuffix(), in: place.directory, place.inFlight, syncing
+      ) { makeRoom($0) }
+      return true
+    } catch {
+      form.refuse(for: error)
+      return false
+    }
+  }
 }
 
 /// The end of a file's name: an extension, for hosts that depend on it. Up to 15 bytes in place,

@@ -264,4 +264,57 @@ enum ContentFiles {
       name.withPointer { Files.unlink($0, at: folder) }
     }
   }
+
+  /// Calls `body` with the absolute path of a file, without NUL.
+  static func withPath(
+    of name: ContentName, in directory: Directory, _ body: (Bytes) throws(Failure) -> Void
+  ) throws(Failure) {
+    var made: UnsafeMutablePointer<CChar>?
+    ContentPath.content(name).withPointer {
+      made = try? directory.path(of: Bytes(start: $0, count: strlen($0)))
+    }
+    guard let made else { throw .noMemory }
+    defer { free(made) }
+    try body(Bytes(start: made, count: strlen(made)))
+  }
+
+  // MARK: destroying a cache
+
+  /// Unlinks all content files, the removed ones too, and then the folders that are empty.
+  static func removeAll(in directory: Directory) {
+    let at = directory.descriptor
+    func remove(_ folder: ContentPath) {
+      folder.withPointer { path in
+        unlinkOwn(path, at: at)
+        _ = unlinkat(at, path, AT_REMOVEDIR)
+      }
+    }
+    for folder in 0...255 { remove(ContentPath.folder(UInt8(folder))) }
+    remove(ContentPath.folders)
+    remove(ContentPath.trash)
+  }
+
+  /// Unlinks the files of a folder whose names are ours. No link is followed to the folder.
+  static func unlinkOwn(_ folder: Files.Path, at directory: Int32) {
+    guard
+      let number = Files.open(folder, at: directory, O_RDONLY | O_DIRECTORY | O_NOFOLLOW),
+      let stream = fdopendir(number)
+    else { return }
+    defer { closedir(stream) }
+    while true {
+      var hasUnlinked = false
+      // An unlink may hide other names from this reading: it begins again until nothing is left.
+      rewinddir(stream)
+      while let entry = readdir(stream) {
+        let isGone = withUnsafePointer(to: &entry.pointee.d_name) { name in
+          name.withMemoryRebound(to: CChar.self, capacity: 256) { text in
+            ContentName(Bytes(start: text, count: strlen(text))) != nil
+              && Files.unlink(text, at: number)
+          }
+        }
+        if isGone { hasUnlinked = true }
+      }
+      if !hasUnlinked { return }
+    }
+  }
 }

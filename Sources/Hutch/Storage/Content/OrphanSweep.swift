@@ -1,7 +1,8 @@
 import CSystem
 
 /// Finds content files without a row: files that a killed process wrote and did not commit, or had
-/// no time to remove. After a clean end there is no scan.
+/// no time to remove. After a clean end there is no scan. A row is an entry of the store, at its
+/// place in an order in which the store can be read, and in which no row moves.
 ///
 /// A file whose row is not committed yet looks the same, so the order matters. First the sweep
 /// lists the files, then it drops those in flight from the list, then it reads all rows. A file

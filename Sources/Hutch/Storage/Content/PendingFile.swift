@@ -155,14 +155,25 @@ final class FilesInFlight {
   /// Protects what follows. Nothing is taken under it.
   private let lock: Lock
   private var numbers = GrowingArray<UInt64>()
+  /// Called with 1 before a name begins, and with -1 when it has ended, for a store that counts
+  /// such files where other processes see it. Nil: nobody counts.
+  private var count: ((Int) -> Void)?
   /// How many names have been made, and the folder of the newest.
   private var made: UInt64 = 0
   private var folder: UInt8 = 0
   private static let namesInFolder: UInt64 = 1024
 
-  private init(_ lock: consuming Lock) { self.lock = lock }
+  private init(_ lock: consuming Lock, _ count: ((Int) -> Void)?) {
+    self.lock = lock
+    self.count = count
+  }
 
-  static func make() throws(Failure) -> FilesInFlight { FilesInFlight(try Lock()) }
+  static func make(count: ((Int) -> Void)? = nil) throws(Failure) -> FilesInFlight {
+    FilesInFlight(try Lock(), count)
+  }
+
+  /// The store that counts has gone.
+  func stopCounting() { lock.withLock { count = nil } }
 
   /// A new name, which is in flight; `end` is owed.
   func newName(_ suffix: FileSuffix) throws(Failure) -> ContentName {
@@ -172,6 +183,7 @@ final class FilesInFlight {
       made &+= 1
       let name = random.inFolder(folder &+ UInt8(truncatingIfNeeded: numbers.count))
       try numbers.append(name.number)
+      count?(1)
       return name
     }
   }
@@ -181,6 +193,7 @@ final class FilesInFlight {
       let elements = numbers.elements
       for i in 0..<elements.count where elements[i] == name.number {
         numbers.removeBySwapping(at: i)
+        count?(-1)
         return
       }
     }
@@ -195,9 +208,10 @@ final class FilesInFlight {
 
   /// Deletes the files of values that are still being written: their writers outlive the store,
   /// and have nothing left to write to. True if there were any, and what a writer does at this
-  /// moment may leave one behind.
+  /// moment may leave one behind; so they stay counted.
   func discardAll(in directory: Directory) -> Bool {
     lock.withLock {
+      count = nil
       for number in numbers.elements {
         ContentFiles.discard(ContentName(number: number).temporary, in: directory)
       }

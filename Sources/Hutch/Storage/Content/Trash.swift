@@ -1,15 +1,15 @@
 import CSystem
 
-/// A content file that no row names any more.
+/// A content file that no entry names any more.
 struct DeadFile {
   let name: ContentName
   /// The space that it occupies.
   let size: Int64
 }
 
-/// Content files that have no row any more and are not yet unlinked. To free the blocks of a large
+/// Content files that have no entry any more and are not yet unlinked. To free the blocks of a large
 /// file takes as long as to write a small one; a rename into `trash/` does not. Callers therefore
-/// rename, and maintenance unlinks. Used under the tier's writer lock.
+/// rename, and maintenance unlinks. Used under the lock of `Content`.
 struct Trash: ~Copyable {
   private var files = GrowingArray<DeadFile>()
   /// The bytes of the files that this opening has put there.
@@ -26,17 +26,17 @@ struct Trash: ~Copyable {
 
   init() {}
 
-  mutating func add(_ file: DeadFile, in directory: Directory) {
+  /// False: the file has its name still.
+  mutating func add(_ file: DeadFile, in directory: Directory) -> Bool {
     guard holds == 0 else {
       if (try? held.append(file)) == nil { hasLostSight = true } else { heldBytes += file.size }
-      return
+      return false
     }
     guard Trash.move(file.name, in: directory) else {
       // Without a rename the file is unlinked in place.
-      if !ContentFiles.discard(file.name, in: directory) && hutch_errno() != ENOENT {
-        hasLostSight = true
-      }
-      return
+      if ContentFiles.discard(file.name, in: directory) || hutch_errno() == ENOENT { return true }
+      hasLostSight = true
+      return false
     }
     if (try? files.append(file)) != nil {
       bytes += file.size
@@ -44,6 +44,7 @@ struct Trash: ~Copyable {
       // A file that cannot be recorded is not kept.
       Trash.unlink(file.name, in: directory)
     }
+    return true
   }
 
   /// From the file's folder into `trash/`.
@@ -74,16 +75,18 @@ struct Trash: ~Copyable {
     _ = name.withPointer { Files.unlink($0, at: trash.number) }
   }
 
-  /// The last hold has ended: the files kept for it are deleted.
-  mutating func moveHeld(in directory: Directory) {
-    while let file = held.popLast() { add(file, in: directory) }
+  /// The last hold has ended: the files kept for it are deleted. Returns how many have gone.
+  mutating func moveHeld(in directory: Directory) -> Int {
+    var moved = 0
+    while let file = held.popLast() { moved += add(file, in: directory) ? 1 : 0 }
     heldBytes = 0
+    return moved
   }
 
   /// The hold ends, and the files are deleted at once: the directory is being closed.
-  mutating func endHolds(in directory: Directory) {
+  mutating func endHolds(in directory: Directory) -> Int {
     holds = 0
-    moveHeld(in: directory)
+    return moveHeld(in: directory)
   }
 
   /// Unlinks files until `most` are deleted, or no more than `target` bytes are left. True if there

@@ -1,22 +1,20 @@
 import CSystem
 
-/// The content files that no row names: those whose rows are not committed yet, those that have
-/// lost their rows, and orphans. Used under the tier's writer lock, but for `inFlight`.
+/// The content files of a store that no entry names: those whose entries are not committed yet,
+/// those that have lost their entries, and orphans. Used under one lock of the store, but for
+/// `inFlight`.
 ///
-/// A file without a row is in `inFlight`, in the trash, or kept there by a hold; or else it is an
+/// A file without an entry is in `inFlight`, in the trash, or kept there by a hold; or else it is an
 /// orphan, which the sweep finds. While files are held, no file moves and no sweep runs.
 final class Content {
-  /// Files whose rows are not committed yet. It has a lock of its own.
-  let inFlight: FilesInFlight
+  /// Files whose entries are not committed yet. It has a lock of its own.
+  private(set) var inFlight: FilesInFlight
   private var trash = Trash()
   var orphans = OrphanSweep()
   /// When the last sweep for the files of other processes began; CLOCK_MONOTONIC.
   private var swept = Clock.read(CLOCK_MONOTONIC)
 
-  init() throws(Failure) {
-    let inFlight = try FilesInFlight.make()
-    self.inFlight = inFlight
-  }
+  init(_ inFlight: FilesInFlight) { self.inFlight = inFlight }
 
   // MARK: removed files
 
@@ -25,8 +23,11 @@ final class Content {
   var heldBytes: Int64 { trash.heldBytes }
 
   func remove(_ files: borrowing GrowingArray<DeadFile>, in directory: Directory) {
-    for file in files.elements { trash.add(file, in: directory) }
+    for file in files.elements { _ = trash.add(file, in: directory) }
   }
+
+  /// False: the file has its name still. A hold keeps it, or only a sweep will find it.
+  func remove(_ file: DeadFile, in directory: Directory) -> Bool { trash.add(file, in: directory) }
 
   /// Unlinks up to `most` removed files. True if there are more.
   func empty(_ most: Int, in directory: Directory) -> Bool { trash.empty(most, in: directory) }
@@ -44,10 +45,15 @@ final class Content {
 
   func hold() { trash.holds += 1 }
 
-  func release(in directory: Directory) {
+  /// Returns how many files that the hold has kept have gone.
+  @discardableResult
+  func release(in directory: Directory) -> Int {
     trash.holds -= 1
-    if trash.holds == 0 { trash.moveHeld(in: directory) }
+    return trash.holds == 0 ? trash.moveHeld(in: directory) : 0
   }
+
+  /// Ends all holds. Returns how many files that they have kept have gone.
+  func endHolds(in directory: Directory) -> Int { trash.endHolds(in: directory) }
 
   // MARK: orphans
 
@@ -61,12 +67,23 @@ final class Content {
   func lookAfterOthers(_ haveLost: Bool, at now: Int64) -> Bool {
     trash.lookForOlder()
     guard orphans.isDone && (haveLost || now - swept >= Content.hour) else { return false }
-    swept = now
-    orphans.begin()
+    beginSweep()
     return true
   }
 
-  /// True if a file without a row is on its way to one: in this process, or perhaps in another one.
+  /// Whether the sweep has spared a file that may be another process's. Such a file may be an
+  /// orphan still.
+  private(set) var hasSpared = false
+
+  /// Begins a sweep.
+  func beginSweep() {
+    swept = Clock.read(CLOCK_MONOTONIC)
+    hasSpared = false
+    orphans.begin()
+  }
+
+  /// True if a file without an entry is on its way to one: in this process, or perhaps in another
+  /// one.
   func isOnItsWay(_ name: ContentName, in directory: Directory, isAlone: Bool) -> Bool {
     if inFlight.contains(name) { return true }
     if isAlone { return false }
@@ -75,7 +92,9 @@ final class Content {
     // The time of the change, and not that of the writing, which a file keeps that was linked or
     // moved here.
     let since = Int64(status.st_ctim.tv_sec) &* 1_000_000_000
-    return Record.difference(Clock.read(CLOCK_REALTIME), since) < Content.hour
+    guard Record.difference(Clock.read(CLOCK_REALTIME), since) < Content.hour else { return false }
+    hasSpared = true
+    return true
   }
 
   // MARK: the end
@@ -83,13 +102,21 @@ final class Content {
   /// Ends the holds, and discards the files of writers in pieces that have not ended. True: files
   /// may be left that only a sweep will find.
   func end(in directory: Directory) -> Bool {
-    trash.endHolds(in: directory)
+    _ = endHolds(in: directory)
     let hasDiscarded = inFlight.discardAll(in: directory)
     return hasDiscarded || trash.hasLostSight
   }
 
-  /// The tier begins to use another manifest.
+  /// The store begins to use another manifest.
   func forgetTrash() { trash.forget() }
+
+  /// The store begins to use another directory.
+  func move(to inFlight: FilesInFlight) {
+    self.inFlight.stopCounting()
+    self.inFlight = inFlight
+    trash.forget()
+    orphans = OrphanSweep()
+  }
 
   /// In the child of a fork: the files are the parent's.
   func forget() {
