@@ -427,7 +427,8 @@ typedef struct hutch_options {
      HUTCH_NO_LIMIT: no value does. 0: 20,480. From that size on, a put and a get of a
      file are as fast as those of a row, or faster. Puts are an exception on a file system
      that is slow to make and remove files: a cache on ext4 that is written more than it
-     is read does well with 262,144 (figures: Tests/Benchmarks/README.md). */
+     is read does well with 262,144 (figures: Tests/Benchmarks/README.md).
+     HUTCH_STORAGE_LOG: likewise. 0: 1 MiB; never more than a quarter of a segment. */
   uint64_t inline_threshold;
   /* 0: cost 64 MiB, max_entry a quarter of it; no other limit */
   hutch_tier_limits memory;
@@ -1529,8 +1530,9 @@ HUTCH_API hutch_status hutch_set_default_logger(uint32_t level, hutch_logger log
 /*
  * Values that a host passes as files or in pieces, and values that a host reads as files.
  * The disk tier keeps a value in a file of its own if its storage is HUTCH_STORAGE_FILE, or
- * if it is HUTCH_STORAGE_MIXED and the value is larger than inline_threshold. Such a file
- * has the raw bytes and a random name. The library writes it once and never changes it.
+ * if it is HUTCH_STORAGE_MIXED or HUTCH_STORAGE_LOG and the value is larger than
+ * inline_threshold. Such a file has the raw bytes and a random name. The library writes it
+ * once and never changes it.
  */
 
 /* How hutch_put_file uses the given file. */
@@ -1895,9 +1897,10 @@ HUTCH_API hutch_status hutch_maintain(hutch_cache *cache, int64_t budget);
  *   - Limits. The log consists of segments of one size, a thirty-second of the limit of cost
  *     when the directory was made, rounded down to a power of two, at least 16 KiB and at
  *     most 16 MiB. The limit of cost holds in whole segments, with a least size of two. The
- *     limit of count holds exactly. An entry is at most as large as a segment. A value has
- *     no file of its own: hutch_path returns HUTCH_UNSUPPORTED, and hutch_put_file copies
- *     the file's bytes.
+ *     limit of count holds exactly. A value that is larger than inline_threshold, or than a
+ *     quarter of a segment, has a file of its own. Files and segments share the limit of
+ *     cost; a file counts whole blocks of 4 KiB. A value whose file would not fit beside
+ *     two segments is stored in the log if it is not larger than a segment.
  *   - Eviction, and trims to a cost or a count, take entries in the order of their writes, but
  *     for those that are kept. An entry is kept, in a part of the log of its own, if it was
  *     read twice after it was written, or if its key had been evicted shortly before. A kept

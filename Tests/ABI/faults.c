@@ -527,6 +527,32 @@ TEST(trap_21_free_space_is_asked_of_the_directory) {
   CHECK_OK(hutch_close(cache));
 }
 
+TEST(a_value_that_leaves_too_little_free_gets_no_file) {
+  hutch_options options = unlimited_options();
+  options.disk.min_free = 1 << 30;
+  path directory = scratch("space");
+  hutch_cache *cache = open_cache(directory.text, &options);
+  hutch_cache *disk = tier_of(cache, HUTCH_TIER_DISK);
+  struct stat state;
+  CHECK(stat(directory.text, &state) == 0);
+  expected_inode = state.st_ino;
+  CHECK_OK(put_size(disk, "key", 100000));
+  free_bytes = 1 << 29;
+  /* The SQLite store does not look at each write while it knows of enough. */
+  CHECK_OK(hutch_maintain(cache, 0));
+  CHECK_STATUS(HUTCH_NO_SPACE, put_size(disk, "file", 100000));
+  CHECK_STATUS(HUTCH_NO_SPACE, put_size(disk, "key", 200000));
+  CHECK_MISSING(disk, "file");
+  CHECK_MISSING(disk, "key");
+  free_bytes = INT64_C(1) << 31;
+  CHECK_OK(put_size(disk, "file", 100000));
+  CHECK_OK(put_size(disk, "key", 200000));
+  CHECK_EQUAL(200000, info_of(disk, "key").size);
+  free_bytes = -1;
+  hutch_cache_release(disk);
+  CHECK_OK(hutch_close(cache));
+}
+
 /* After a clean end nothing is listed, neither by the opening nor later. */
 TEST(trap_16_opening_lists_no_files) {
   hutch_options options = unlimited_options();

@@ -239,3 +239,142 @@ TEST(the_writes_that_notice_a_change_of_state_tell_of_it) {
   CHECK_TEXT(cache, "key", "3");
   CHECK_OK(hutch_close(cache));
 }
+
+/* ------------------------------------------------------------ content files */
+
+/* What lies in a directory: how many files of values, and what all but the index take up. */
+typedef struct contents {
+  int files;
+  int64_t bytes;
+} contents;
+
+static void add_file(void *context, const char *file, off_t size) {
+  (void)size;
+  contents *c = context;
+  struct stat status;
+  CHECK(stat(file, &status) == 0);
+  if (!strstr(file, "/hutch-index")) c->bytes += status.st_blocks * 512;
+  const char *below = strstr(file, "/content/");
+  if (below && strlen(below) > sizeof "/content/xx") c->files++;
+}
+
+static contents contents_of(const char *directory) {
+  contents c = {0, 0};
+  each_file(directory, add_file, &c);
+  return c;
+}
+
+static bool has_file(hutch_cache *cache, const char *key) {
+  size_t size = 0;
+  hutch_status status = hutch_path(cache, KEY(key), NULL, 0, &size);
+  CHECK(status == HUTCH_WRONG_TYPE || status == HUTCH_BUFFER_TOO_SMALL);
+  return status == HUTCH_BUFFER_TOO_SMALL;
+}
+
+TEST(values_above_the_threshold_are_files) {
+  /* The limit of cost, from which the segments follow; the option; what follows from both. */
+  static const struct {
+    uint64_t cost, option;
+    size_t largest;
+  } cases[] = {{HUTCH_NO_LIMIT, 0, 1 << 20},
+               {HUTCH_NO_LIMIT, 5000, 5000},
+               {HUTCH_NO_LIMIT, HUTCH_NO_LIMIT, 8 << 18},
+               {4 << 20, 0, 1 << 15},
+               {4 << 20, 5000, 5000}};
+  for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+    path directory = in_directory(scratch(NULL).text, (char[]){'0' + (char)i, 0});
+    hutch_options options = log_options();
+    options.disk.cost = cases[i].cost;
+    options.inline_threshold = cases[i].option;
+    hutch_cache *cache = open_cache(directory.text, &options);
+    CHECK_OK(put_size(cache, "in the log", cases[i].largest));
+    CHECK_OK(put_size(cache, "in a file", cases[i].largest + 1));
+    CHECK(!has_file(cache, "in the log"));
+    CHECK(has_file(cache, "in a file"));
+    CHECK_EQUAL(1, contents_of(directory.text).files);
+    CHECK_EQUAL(cases[i].largest, info_of(cache, "in the log").size);
+    CHECK_EQUAL(cases[i].largest + 1, info_of(cache, "in a file").size);
+    /* A value that gets smaller leaves its file; one that grows gets one. */
+    CHECK_OK(put_size(cache, "in a file", 1));
+    CHECK(!has_file(cache, "in a file"));
+    CHECK_EQUAL(0, contents_of(directory.text).files);
+    CHECK_OK(put_size(cache, "in the log", cases[i].largest + 1));
+    CHECK(has_file(cache, "in the log"));
+    CHECK_OK(hutch_clear(cache));
+    CHECK_EQUAL(0, contents_of(directory.text).files);
+    CHECK_OK(hutch_close(cache));
+  }
+}
+
+TEST(files_and_segments_share_the_limit) {
+  enum { LIMIT = 4000000, KEYS = 300, PUTS = 1500 };
+  path directory = scratch("cache");
+  hutch_options options = log_options();
+  options.disk.cost = LIMIT;
+  hutch_cache *cache = open_cache(directory.text, &options);
+  hutch_cache *disk = tier_of(cache, HUTCH_TIER_DISK);
+  unsigned seed = 14;
+  for (int i = 0; i < PUTS; i++) {
+    char key[16];
+    snprintf(key, sizeof key, "%d", rand_r(&seed) % KEYS);
+    size_t size = rand_r(&seed) % 4 ? (size_t)rand_r(&seed) % 2000
+                                    : (size_t)rand_r(&seed) % 200000;
+    CHECK_OK(put_size(disk, key, size));
+    CHECK_OK(hutch_contains(disk, KEY(key)));
+    if (i % 50 == 0) CHECK(contents_of(directory.text).bytes <= LIMIT);
+  }
+  CHECK(stats_of(disk).disk.evictions > 0);
+  int files = 0;
+  for (int i = 0; i < KEYS; i++) {
+    char key[16];
+    snprintf(key, sizeof key, "%d", i);
+    if (hutch_contains(disk, KEY(key)) == HUTCH_OK && has_file(disk, key)) files++;
+  }
+  CHECK(files > 3);
+  CHECK_EQUAL(files, contents_of(directory.text).files);
+  /* A value that would be too large for all of the limit makes no room for itself. */
+  uint64_t count = count_of(disk);
+  CHECK_STATUS(HUTCH_TOO_LARGE, put_size(disk, "too large", LIMIT));
+  CHECK_EQUAL(count, count_of(disk));
+  hutch_check_report report = {.struct_size = sizeof report};
+  CHECK_OK(hutch_check(disk, 0, &report));
+  CHECK_EQUAL(count, report.entries);
+  CHECK_EQUAL(0, report.damaged + report.orphans + report.counters + report.manifest);
+  CHECK_OK(hutch_clear(disk));
+  CHECK_EQUAL(0, contents_of(directory.text).files);
+  hutch_cache_release(disk);
+  CHECK_OK(hutch_close(cache));
+}
+
+PROCESS(writes_pieces_and_waits, directory) {
+  hutch_options options = log_options();
+  hutch_cache *cache = open_cache(directory, &options);
+  hutch_writer *writer = NULL;
+  void *data = filled(200000, 1);
+  CHECK_OK(hutch_writer_begin(cache, KEY("key"), 0, NULL, &writer));
+  CHECK_OK(hutch_writer_append(writer, data, 200000));
+  tell_ready();
+  await_end();
+}
+
+/* The file of a process that lives may be on its way to an entry; that of a dead one is not. */
+TEST(a_sweep_spares_the_files_of_processes_that_live) {
+  path directory = scratch("cache");
+  hutch_options options = log_options();
+  hutch_cache *cache = open_cache(directory.text, &options);
+  process child = start_process("writes_pieces_and_waits", directory.text);
+  await_ready(&child);
+  CHECK_EQUAL(1, contents_of(directory.text).files);
+  for (int is_dead = 0; is_dead < 2; is_dead++) {
+    if (is_dead) {
+      int status;
+      kill(child.pid, SIGKILL);
+      CHECK(waitpid(child.pid, &status, 0) == child.pid);
+    }
+    hutch_check_report report = {.struct_size = sizeof report};
+    CHECK_OK(hutch_check(cache, 0, &report));
+    CHECK_EQUAL(is_dead, report.orphans);
+    CHECK_EQUAL(1 - is_dead, contents_of(directory.text).files);
+  }
+  CHECK_OK(hutch_close(cache));
+}

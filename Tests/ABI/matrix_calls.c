@@ -417,7 +417,7 @@ CALL(path) {
   char buffer[4200];
   size_t size;
   call_put(p);
-  EXPECT(on_disk(p, on_log() ? HUTCH_UNSUPPORTED : HUTCH_OK),
+  EXPECT(on_disk(p, HUTCH_OK),
          hutch_path(p->cache, KEY("large"), buffer, sizeof buffer, &size));
 }
 CALL(open_fd) {

@@ -225,6 +225,8 @@ TEST(destroying_a_cache_spares_the_files_of_others) {
   hutch_cache *cache = open_cache(directory.text, NULL);
   CHECK_OK(put_size(cache, "large", 100000));
   CHECK_OK(hutch_close(cache));
+  /* The log store makes it when it is needed. */
+  CHECK(mkdir(scratch("cache/trash").text, 0700) == 0 || errno == EEXIST);
   const char *const theirs[] = {"cache/thesis.docx", "cache/content/notes", "cache/trash/thesis"};
   for (int i = 0; i < 3; i++) write_file(scratch(theirs[i]).text, "precious", 8);
   path elsewhere = scratch("elsewhere");

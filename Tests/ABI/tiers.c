@@ -339,7 +339,7 @@ typedef struct largest {
 /* The content file of the only large value there is. */
 static void note_largest(void *context, const char *file, off_t size) {
   largest *l = context;
-  if (strstr(file, "manifest") || size <= l->size) return;
+  if (!strstr(file, "/content/") || size <= l->size) return;
   snprintf(l->file, sizeof l->file, "%s", file);
   l->size = size;
 }

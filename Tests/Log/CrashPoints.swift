@@ -398,6 +398,7 @@ func crashPoints(_ arguments: Arguments) -> Int32 {
   run("divide") { goThroughDivision(&$0) }
   run("take over") { goThroughTakeOver(&$0) }
   run("fork") { goThroughFork(&$0) }
+  run("files") { goThroughFiles(&$0) }
   print("\(all.tried) of \(all.stores) stores")
   return all.tried > 0 ? 0 : 1
 }

@@ -239,20 +239,8 @@ struct Scratch: ~Copyable {
   deinit { Scratch.empty(path) }
 
   static func empty(_ path: String) {
-    if let directory = Files.open(path, O_RDONLY | O_DIRECTORY) {
-      let opened = Descriptor(owning: directory)
-      // Not empty, if there are content files or were.
-      let hasContent =
-        ContentPath.folders.withPointer { unlinkat(opened.number, $0, AT_REMOVEDIR) } != 0
-        && hutch_errno() != ENOENT
-      for folder in 0...(hasContent ? 255 : 0) {
-        let name = ContentPath.folder(UInt8(folder))
-        name.withPointer { folder in
-          _ = Files.list(folder, at: opened.number) { name, at in Files.unlink(name, at: at) }
-          _ = unlinkat(opened.number, folder, AT_REMOVEDIR)
-        }
-      }
-      _ = ContentPath.folders.withPointer { unlinkat(opened.number, $0, AT_REMOVEDIR) }
+    if let directory = try? Directory.open(path: path, creating: false) {
+      ContentFiles.removeAll(in: directory)
     }
     for name in ["hutch.lock", "hutch-index", "hutch-log", "manifest.sqlite"] {
       unlink(path + "/" + name)

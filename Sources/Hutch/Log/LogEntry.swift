@@ -144,9 +144,15 @@ struct LogEntry {
         let suffix = FileSuffix(words: (UInt64(bitPattern: low), UInt64(bitPattern: high)))
       else { return nil }
       return LogFile(
-        name: ContentName(number: UInt64(bitPattern: field(.fileNumber)), suffix: suffix),
+        name: ContentName(number: fileNumber, suffix: suffix),
         size: fileSize, checksum: checksum)
     }
+
+    /// The number in the content file's name; 0: there is none.
+    var fileNumber: UInt64 { UInt64(bitPattern: field(.fileNumber)) }
+
+    /// The content file that has the value as it was put.
+    var fileOfValue: LogFile? { codecID == 0 ? file : nil }
 
     private var fileSize: Int { Int(max(0, min(field(.fileSize), LogFile.largest))) }
     /// The bytes of the disk that the entry occupies, the content file's blocks included.

@@ -16,8 +16,8 @@ struct LogFile {
   var charge: UInt64 { LogFile.charge(size) }
 }
 
-/// Content files that no entry names any more, until they are deleted. Its lock comes after the
-/// directory's.
+/// Content files that no entry names any more, until the store's owner has moved them to the trash
+/// with the directory's lock free. Its lock comes after the directory's.
 final class LogDeadFiles {
   private let lock: Lock
   /// The number of the files here. Relaxed: a caller that adds one sees it.
@@ -50,13 +50,17 @@ final class LogDeadFiles {
 
   func hold(until end: Deadline) -> Bool { lock.lock(until: end) }
   func letGo() { lock.unlock() }
-  /// In the child of a fork: the parent deletes the files. The lock is held.
+  /// In the child of a fork, which has no other thread yet: the parent deletes the files.
   func forget() {
     files.removeAll()
     count.store(0, ordering: .relaxed)
   }
   /// In the child of a fork that was not prepared: the lock may be held by a thread of the parent.
-  func renew() { lock.renew() }
+  /// The list, which may be in the midst of a change, is left alone and looks empty.
+  func renew() {
+    lock.renew()
+    count.store(0, ordering: .relaxed)
+  }
 }
 
 // With the lock held.
@@ -83,10 +87,14 @@ extension LogStore {
 
   /// Adds to the number of content files that no entry names. May be called without the lock.
   func noteLoose(_ change: Int) {
-    words[IndexAt.loose].pointee.wrappingAdd(
-      UInt64(bitPattern: Int64(change)), ordering: .acquiringAndReleasing)
-    CrashPoint.pass()
+    if change != 0 { words.add(IndexAt.loose, change) }
   }
+
+  var loose: Int { Int(truncatingIfNeeded: words.load(IndexAt.loose)) }
+
+  /// The bytes of removed files that may wait to be deleted. Under a limit of cost none may: what
+  /// is written next, by any process, does not count them.
+  var roomForTrash: Int64 { words.load(IndexAt.limits) == 0 ? 64 << 20 : 0 }
 }
 
 extension LogEntry.Head {

@@ -19,8 +19,9 @@ enum IndexAt {
   static let clean = 96
 
   /// The number of content files of all processes that no entry names: files that are about to get
-  /// an entry, and files that have lost theirs and are still to be deleted. The files of a process
-  /// that dies are left to the next opening that is alone (`LogSweep`). Changed without the lock.
+  /// an entry, and files that have lost theirs and are not in trash/ yet. The files of a process
+  /// that dies are left to the next opening that is alone (LogStorage+Files). Changed without the
+  /// lock.
   static let loose = 104
 
   // In a cache line of its own, since it is written all the time.

@@ -16,6 +16,7 @@ extension LogStorage {
       LogStore.newIndex, LogStore.newLog, LogStore.indexName, LogStore.logName, LogStub.new,
       LogStub.name, LogMember.name,
     ]
+    ContentFiles.removeAll(in: directory)
     for name in names { _ = Files.unlink(Files.path(name), at: directory.descriptor) }
     if rmdir(directory.path) != 0, hutch_errno() != ENOTEMPTY, hutch_errno() != EEXIST {
       throw .system("the cache has been removed, and its directory cannot be")

@@ -129,10 +129,11 @@ extension LogStorage {
   // MARK: the end
 
   func close(lastVersion: UInt64) -> Failure? {
-    guard let store else { return nil }
+    guard let store, !belongsToParent else { return nil }
     let wasUp = isUp
     look()
     let isRemoved = Files.status(of: store.directory.descriptor)?.st_nlink == 0
+    endFiles(store)
     let failure = store.close()
     up.store(false, ordering: .releasing)
     if let failure, !isRemoved { return failure.with(.io, "closed, but the end was not clean") }
@@ -147,13 +148,16 @@ extension LogStorage {
   func prepareFork(until end: Deadline) -> Bool {
     guard sweepLock.lock(until: end) else { return false }
     if serviceLock.lock(until: end) {
-      if stateLock.lock(until: end) {
-        if store?.owed.hold(until: end) ?? true {
-          store?.member.noteFork()
-          shared.noteOthers()
-          return true
+      if contentLock.lock(until: end) {
+        if stateLock.lock(until: end) {
+          if store?.hold(until: end) ?? true {
+            store?.member.noteFork()
+            shared.noteOthers()
+            return true
+          }
+          stateLock.unlock()
         }
-        stateLock.unlock()
+        contentLock.unlock()
       }
       serviceLock.unlock()
     }
@@ -162,8 +166,9 @@ extension LogStorage {
   }
 
   func endFork() {
-    store?.owed.letGo()
+    store?.letGo()
     stateLock.unlock()
+    contentLock.unlock()
     serviceLock.unlock()
     sweepLock.unlock()
   }
@@ -186,6 +191,7 @@ extension LogStorage {
       }
     }
     endFork()
+    leaveFilesToParent()
   }
 
   func awaken() {}
@@ -196,6 +202,9 @@ extension LogStorage {
   private func leave() {
     closeLocks()
     store?.owed.renew()
+    store?.dead.renew()
+    store?.inFlight.leaveBehind()
+    contentLock.renew()
     stateLock.renew()
     serviceLock.renew()
     sweepLock.renew()

@@ -28,7 +28,7 @@ extension LogStorage {
     var stats = TierStats(isUp: isUp)
     if let store = live {
       stats.count = store.count
-      stats.cost = store.live
+      stats.cost = store.live &+ UInt64(max(0, removedBytes.load(ordering: .relaxed)))
     }
     stats.hits = load(counters.hits)
     stats.misses = load(counters.misses)
@@ -48,6 +48,7 @@ extension LogStorage {
     return (other.kind != .unspecified && other.kind != .log)
       || (chosen.contains(.durability) && other.durability != .process)
       || (chosen.contains(.checksums) && !other.checksChecksums)
+      || (chosen.contains(.inlineThreshold) && other.inlineThreshold != threshold)
       || (chosen.contains(.sharing) && options.chosen.contains(.sharing)
         && other.sharing != options.sharing)
       || limits.changed(other.given, to: other.limits) != limits
@@ -78,6 +79,7 @@ extension LogStorage {
       try dropBars()
       hasMore = try sweepExpired(store, at: moment)
       hasMore = try keepFree(store, at: moment) || hasMore
+      hasMore = maintainFiles(store) || hasMore
     } catch {
       counters.failures.count()
       hasMore = false
@@ -93,12 +95,14 @@ extension LogStorage {
   /// look: its child has copies in memory, and is no member before its handler of the fork has run.
   private func lookForOthers(_ store: LogStore) {
     let now = Clock.read(CLOCK_MONOTONIC)
-    guard store.marks.hasOthers, !store.member.isCommon, now >= nextCount.load(ordering: .relaxed)
-    else { return }
+    guard now >= nextCount.load(ordering: .relaxed) else { return }
     nextCount.store(now + LogStorage.pauseBetweenLooks, ordering: .relaxed)
-    guard store.member.tryOpening() else { return }
-    if store.member.isAlone() { shared.noteAlone() }
-    store.member.endOpening()
+    withContent {
+      lookForLost(store, at: now)
+      guard store.marks.hasOthers, !store.member.isCommon, store.member.tryOpening() else { return }
+      if store.member.isAlone() { shared.noteAlone() }
+      store.member.endOpening()
+    }
   }
 
   /// The number of pages of slots that a slice of a walk visits.
@@ -163,15 +167,17 @@ extension LogStorage {
     return true
   }
 
-  /// Gives a segment back to the file system if that has less free space than the limits ask for.
+  /// Gives a segment, or as much in content files, back to the file system if that has less free
+  /// space than the limits ask for.
   private func keepFree(_ store: LogStore, at moment: Moment) throws(Failure) -> Bool {
     let least = store.limits.minFree
     guard least > 0, let space = Files.space(of: store.logFile.number),
-      UInt64(clamping: space.free) < least, store.segmentCount > 2
+      UInt64(clamping: space.free) < least, store.segmentCount > 2 || store.files > 0
     else { return false }
-    let before = store.segmentCount
+    let segment = UInt64(store.segmentSize)
+    let target = max(store.leastTaken, store.taken - min(store.taken, segment))
     return try store.locked { () throws(Failure) in
-      store.makeRoom(at: moment.time) { store.segmentCount > max(2, before - 1) }
+      store.makeRoom(at: moment.time) { store.taken > target }
     }
   }
 
@@ -200,6 +206,7 @@ extension LogStorage {
     let sums = try store.verify(readsValues: false)
     report.index = sums.damaged + sums.misplaced
     report.counters = sums.isExact ? 0 : 1
+    report.orphans = sweepAllFiles(store)
     doOwedWork()
     return report
   }

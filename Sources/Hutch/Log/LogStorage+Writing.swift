@@ -52,7 +52,13 @@ extension LogStorage {
     // A process draws the versions of a key's writes and submits the writes in one order. Of the
     // writes of two processes the one that comes later stays.
     log.yieldsToNewer = false
+    let file = kind == .put ? write.form?.file : nil
     if kind == .put { log.entry = entry }
+    if let file {
+      // The store has moved since the content file was written.
+      guard file.directory === store.directory else { throw downFailure }
+      log.file = LogFile(name: file.name, size: file.size, checksum: file.checksum)
+    }
     if kind == .touch { log.times = entry.record }
     let (hash, version) = (write.hash, write.version)
     store.write(&log, at: moment) { done in
@@ -61,6 +67,7 @@ extension LogStorage {
           key, hash, kind == .touch ? done.existing : version, done.mark)
       }
     }
+    if log.outcome == .stored { file?.land() }
     write.result.existed = log.existed
     write.result.existing = log.existing
     write.result.isUnmet = log.isUnmet
@@ -68,7 +75,8 @@ extension LogStorage {
     write.result.failure = log.failure
     write.result.outcome = kind == .put && !log.isUnmet ? log.outcome : .none
     if let form = write.form, form.refusal != .none, !log.isUnmet {
-      counters.failures.count()
+      if form.failure != nil { counters.failures.count() }
+      if form.refusal != .failed { counters.refusals.count() }
       write.result.outcome = form.refusal
       if log.failure == nil { write.result.failure = form.failure }
     }

@@ -7,6 +7,7 @@ import Synchronization
 ///     +Writing             writes; conditions are decided under the directory's lock
 ///     +Bars                keys whose writes have failed
 ///     +Reading             gets
+///     +Files               large values in content files, and the removal of these
 ///     +Trimming            trims of every kind, in slices; walks, in the order of the keys' hashes
 ///     +Upkeep              limits, expired entries, check, statistics
 ///     +Service             out of service and back, the end, a fork
@@ -25,7 +26,8 @@ import Synchronization
 /// later has another LogStore. Reads may still use the old one, without any lock, so it stays
 /// mapped until the end, and the number of stores is bounded.
 ///
-/// Locks, in this order: `sweepLock`, `serviceLock`, `stateLock`, the directory's, `LogOwed`'s.
+/// Locks, in this order: `sweepLock`, `serviceLock`, `contentLock`, `stateLock`, the directory's,
+/// then `LogOwed`'s, `LogDeadFiles`' and `FilesInFlight`'s, under which nothing is taken.
 final class LogStorage: Storage, ForkingStorage, @unchecked Sendable {
   let options: StorageOptions
   let clock: Clock
@@ -79,6 +81,15 @@ final class LogStorage: Storage, ForkingStorage, @unchecked Sendable {
   let sweepLock: Lock
   var sweep = LogSweep()
 
+  /// Protects `content`, but for the files in flight, `looseOfOthers`, and the member's opening
+  /// byte, which the process's threads cannot keep from each other.
+  let contentLock: Lock
+  let content: Content
+  /// What removed files occupy that have not been deleted yet, as `stats` shows it. Relaxed.
+  let removedBytes = Atomic<Int64>(0)
+  /// How much of `loose` is of processes that have gone, as the opening has found it.
+  var looseOfOthers = 0
+
   private init(_ directory: Directory, _ options: StorageOptions, _ clock: Clock) throws(Failure) {
     self.options = options
     self.clock = clock
@@ -88,6 +99,8 @@ final class LogStorage: Storage, ForkingStorage, @unchecked Sendable {
     stateLock = try Lock()
     serviceLock = try Lock()
     sweepLock = try Lock()
+    contentLock = try Lock()
+    content = Content(try FilesInFlight.make())
   }
 
   /// The store in a directory that nothing else of this process has open.
@@ -162,6 +175,7 @@ final class LogStorage: Storage, ForkingStorage, @unchecked Sendable {
     if !shared.isHandedOut { hash = shared.hash }
     store.codecID = options.codecID
     store.hasHashOfTiers = store.hash.isSame(as: hash)
+    beginFiles(store, isAlone: isAlone)
     // Waits for the end of the writes that do not know of this process yet.
     if !isAlone { try store.locked { () throws(Failure) in } }
     let boot = store.adoptBoot(isAlone: isAlone)
@@ -224,11 +238,14 @@ final class LogStorage: Storage, ForkingStorage, @unchecked Sendable {
   var owesWork: Bool {
     if owesNews.load(ordering: .relaxed) { return true }
     guard let store else { return false }
-    return !store.owed.isEmpty
+    return !store.owed.isEmpty || !store.dead.isEmpty
   }
 
   func doOwedWork() {
-    if let store, let observer, !store.owed.isEmpty { store.owed.tell(observer) }
+    if let store {
+      if let observer, !store.owed.isEmpty { store.owed.tell(observer) }
+      if !store.dead.isEmpty { moveDead(of: store) }
+    }
     tellState()
   }
 }

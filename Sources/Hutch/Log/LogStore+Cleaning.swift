@@ -32,12 +32,15 @@ extension LogStore {
     return true
   }
 
-  /// Makes room for a content file within the limit. True: entries may have been moved or evicted.
-  func makeRoom(forFile charge: UInt64, at now: Int64) throws(Failure) -> Bool {
+  /// Makes room for a content file within the limit, and leaves `units` in the active segment free.
+  /// True: entries may have been moved or evicted.
+  func makeRoom(
+    forFile charge: UInt64, reserving units: UInt64, at now: Int64
+  ) throws(Failure) -> Bool {
     let limit = words.load(IndexAt.limits)
     guard limit != 0, taken &+ charge > limit else { return false }
     while taken &+ charge > limit {
-      if clean(at: now) == .cleaned { continue }
+      if clean(reserving: units, at: now) == .cleaned { continue }
       guard giveUpSegment() else {
         throw Failure(.noSpace, "a value's file does not fit beside the log's least size")
       }
@@ -60,17 +63,23 @@ extension LogStore {
       guard isNeeded() else { return false }
       if hasSpare {
         giveUpSpare()
-      } else if clean(at: now) == .atEnd && !release(asSpare: false) {
+      } else if clean(at: now) == .atEnd && !giveUpSegment() {
         return false
       }
     }
     return isNeeded()
   }
 
+  /// A step towards a segment less. The entries that the next call of `clean` would look at have
+  /// come to their end.
   private func giveUpSegment() -> Bool {
-    if !hasSpare { return release(asSpare: false) }
-    giveUpSpare()
-    return true
+    if hasSpare {
+      giveUpSpare()
+      return true
+    }
+    if release(asSpare: false) { return true }
+    // New entries in their only segment may be left, and are cleaned once nothing is kept.
+    return victim(keepsAll: false, of: allowedSegments) == .kept && (try? releaseKept()) != nil
   }
 
   /// Cleans as much as is appended, in both streams: where one of them comes to the end of its

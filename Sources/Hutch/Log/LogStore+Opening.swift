@@ -182,6 +182,11 @@ extension LogStore {
       limits.minFree,
     ]
     for i in 0..<words.count { set(IndexAt.limits + i * 8, words[i]) }
+    // Content files of an index before this one are nobody's.
+    let hasFiles = ContentPath.folders.withPointer {
+      Files.status($0, at: directory.descriptor) != nil
+    }
+    set(IndexAt.loose, hasFiles ? 1 : 0)
     var first = PageWord(page: 0, level: 0, round: 0).bits
     guard withUnsafeBytes(of: head, { Files.write($0, to: indexFile.number) }),
       withUnsafeBytes(

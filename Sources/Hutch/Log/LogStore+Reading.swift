@@ -74,6 +74,14 @@ extension LogStore {
     -> Block?
   {
     while let match = live(key, hash, at: moment, isAccess: isAccess) {
+      // The record of a value in a file is checked first: memory is not asked for on the word of a
+      // damaged one.
+      if match.entry.hasFile,
+        !match.entry.isSound(hash, by: check, value: match.entry.checksum, match.entry.extended)
+      {
+        if !isNamed(match) || removeDamaged(match) { continue }
+        break
+      }
       var record = match.entry.record
       // This reserves room for the checksum, which is known when the value has been copied.
       record.checksum = 1
@@ -131,10 +139,10 @@ extension LogStore {
     return .absent
   }
 
-  /// The descriptor of the content file that the newest entry's value is in. Nil: there is no
-  /// entry, or its value has no file.
+  /// The descriptor of the content file that has the newest entry's value. Nil: there is no entry,
+  /// or its value has no file.
   func openFile(_ key: Bytes, _ hash: UInt64, at moment: Moment) throws(Failure) -> Int32? {
-    while let match = live(key, hash, at: moment, isAccess: true), match.entry.hasFile {
+    while let match = live(key, hash, at: moment, isAccess: true), match.entry.fileOfValue != nil {
       var opened: Int32?
       if let file = match.entry.file { opened = try ContentFiles.open(file.name, in: directory) }
       let whole = Descriptor(owning: opened ?? -1)
@@ -168,9 +176,17 @@ extension LogStore {
 
   /// As `get`, the record only; never an access.
   func info(_ key: Bytes, _ hash: UInt64, at moment: Moment) -> Record? {
+    look(key, hash, at: moment) { $0.record }
+  }
+
+  /// What `body` takes from the newest entry's head; it may be called more than once.
+  @inline(__always)
+  func look<R>(
+    _ key: Bytes, _ hash: UInt64, at moment: Moment, _ body: (LogEntry.Head) -> R
+  ) -> R? {
     while let match = live(key, hash, at: moment, isAccess: false) {
-      let record = match.entry.record
-      if isStill(match.seat, match.word.address) { return record }
+      let result = body(match.entry)
+      if isStill(match.seat, match.word.address) { return result }
     }
     return nil
   }

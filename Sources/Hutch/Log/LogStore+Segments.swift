@@ -97,6 +97,17 @@ extension LogStore {
     indexSize(words.load(IndexAt.pages)) &+ UInt64(segmentCount) << UInt64(segmentShift) &+ files
   }
 
+  /// The bytes that the index and the least log have.
+  var leastTaken: UInt64 {
+    indexSize(words.load(IndexAt.pages)) &+ 2 << UInt64(segmentShift)
+  }
+
+  /// True if a content file fits beside the least log.
+  func hasRoom(forFile size: Int) -> Bool {
+    let limit = words.load(IndexAt.limits)
+    return limit == 0 || leastTaken &+ LogFile.charge(size) <= limit
+  }
+
   /// The largest entry that a segment has room for, in bytes.
   var largestEntry: Int { segmentSize - LogEntry.beginningSize - LogFormat.unit }
 

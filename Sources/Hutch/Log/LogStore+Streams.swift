@@ -218,7 +218,7 @@ extension LogStore {
 
   /// Makes the active segment of the kept stream the spare one. There is no other, and nothing is
   /// left in it.
-  private func releaseKept() throws(Failure) {
+  func releaseKept() throws(Failure) {
     guard active(.kept) == words.load(IndexAt.keptOldest), segmentCount(.kept) > 0 else {
       throw Failure(.corrupt, "no segment can be used again")
     }

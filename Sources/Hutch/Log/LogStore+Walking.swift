@@ -53,6 +53,8 @@ struct WalkPage: ~Copyable {
     let uses: UInt64
     /// The bytes of the disk that it occupies.
     let charge: Int64
+    /// The number in the name of its content file; 0: it has none.
+    let file: UInt64
   }
   var entries = GrowingArray<Entry>()
   var keys = GrowingArray<UInt8>()
@@ -102,7 +104,7 @@ extension LogStore {
               WalkPage.Entry(
                 order: order, record: entry.record, key: keys, keySize: entry.keySize,
                 address: word.address, uses: word.uses,
-                charge: Int64(clamping: entry.charge)))
+                charge: Int64(clamping: entry.charge), file: entry.fileNumber))
           } else {
             found.keys.truncate(to: keys)
           }

@@ -113,7 +113,7 @@ extension LogStore {
       var record = entry.record
       record.checksum = checksum
       if let file = write.file { record.size = file.size }
-      guard isWithinLimits(write.key, record, write.file) else {
+      guard isWithinLimits(write.key.count, record, write.file) else {
         write.outcome = .tooLarge
         counters.refusals.count()
         remove(write.key, write.hash, match, at: moment)
@@ -150,10 +150,13 @@ extension LogStore {
   }
 
   /// True if an entry is small enough to be stored.
-  private func isWithinLimits(_ key: Bytes, _ record: Record, _ file: LogFile?) -> Bool {
-    let own = LogEntry.byteCount(key: key.count, record, file)
-    return own <= largestEntry && record.decodedSize <= Int(UInt32.max)
-      && UInt64(own) &+ (file?.charge ?? 0) <= limits.largestCharge
+  func isWithinLimits(_ key: Int, _ record: Record, _ file: LogFile?) -> Bool {
+    let own = LogEntry.byteCount(key: key, record, file)
+    let limits = limits
+    guard own <= largestEntry, record.decodedSize <= Int(UInt32.max),
+      UInt64(own) &+ (file?.charge ?? 0) <= limits.largestCharge
+    else { return false }
+    return file.map { hasRoom(forFile: $0.size) } ?? true
   }
 
   /// Appends an entry and lets its key's slot name it.
@@ -166,15 +169,13 @@ extension LogStore {
     // Cleaning may move the entry that is there, or remove it.
     replaced = match?.entry.address ?? 0
     defer { replaced = 0 }
-    var mayHaveMoved = false
+    var mayHaveMoved = try makeRoom(units, isNew: match == nil, at: moment)
+    // The file comes second: a segment that the entry needs is there then, and counted.
     if let file, !(match?.entry.hasFile(file) ?? false) {
-      mayHaveMoved = try makeRoom(forFile: file.charge, at: moment.time)
+      let hasMoved = try makeRoom(forFile: file.charge, reserving: units, at: moment.time)
+      mayHaveMoved = mayHaveMoved || hasMoved
     }
-    if try makeRoom(units, isNew: match == nil, at: moment) || mayHaveMoved, let old = match,
-      !isNamed(old)
-    {
-      match = find(key, hash)
-    }
+    if mayHaveMoved, let old = match, !isNamed(old) { match = find(key, hash) }
 
     let slot: UnsafeMutableRawPointer
     var uses: UInt64 = 0

@@ -9,7 +9,8 @@ import Synchronization
 ///     hutch.lock       empty; its locks show which processes live (LogMember)
 ///     hutch-index      the state, the lock, and the tables and pages below; mapped
 ///     hutch-log        segments of one size, 16 KB to 16 MB; mapped
-///     content/         files of large values, each named by one entry (LogFile)
+///     content/         files of large values, each named by one entry (LogStorage+Files)
+///     trash/           content files that no entry names any more, until they are deleted
 ///     *.new            an index or a log that is being made
 ///     manifest.sqlite  tells a library without this store that a newer one made it (LogStub)
 ///
@@ -134,8 +135,10 @@ final class LogStore: @unchecked Sendable {
   /// The entries that were removed so, and of which the observer is still to be told with no lock
   /// held.
   let owed: LogOwed
-  /// Content files that no entry names any more, until they are deleted.
+  /// Content files that no entry names any more.
   let dead: LogDeadFiles
+  /// Content files that are on their way to an entry. `loose` counts them.
+  let inFlight: FilesInFlight
   /// The number of the content file that a touch carries from one entry to the next (0: there is
   /// none), and whether its entry has been evicted meanwhile. Protected by the lock.
   var carried: UInt64 = 0
@@ -148,10 +151,12 @@ final class LogStore: @unchecked Sendable {
   ) throws(Failure) {
     owed = try LogOwed()
     dead = try LogDeadFiles()
+    let words = SharedWords(index.base)
+    inFlight = try FilesInFlight.make { words.add(IndexAt.loose, $0) }
     self.counters = counters
     self.directory = directory
     self.member = member
-    words = SharedWords(index.base)
+    self.words = words
     logBase = log.base
     lock = LogLock(words, indexFile.number, member)
     let secrets = (
@@ -176,6 +181,23 @@ final class LogStore: @unchecked Sendable {
 
   var segmentSize: Int { 1 << segmentShift }
   var segmentUnits: UInt64 { 1 << unitShift }
+
+  /// Called before a fork: takes the locks that are held for a few steps only.
+  func hold(until end: Deadline) -> Bool {
+    guard owed.hold(until: end) else { return false }
+    if dead.hold(until: end) {
+      if inFlight.hold(until: end) { return true }
+      dead.letGo()
+    }
+    owed.letGo()
+    return false
+  }
+
+  func letGo() {
+    inFlight.letGo()
+    dead.letGo()
+    owed.letGo()
+  }
 
   /// Called in the child of a fork before anything else uses the store: the child is a member of
   /// its own from here on. Memory and files stay as they were. Fails if no more processes can have

@@ -97,8 +97,9 @@ class Cache(Entries):
             (several; all see a completed write, and the disk limits are those in
             force; the default) or "exclusive" (one process; the default with
             write_policy "on_eviction").
-        inline_threshold: with "mixed", a value with more bytes gets its own file;
-            NO_LIMIT: no value does.
+        inline_threshold: with "mixed" and "log", a value with more bytes gets its
+            own file (None: 20,480; "log": 1 MiB, and never more than a quarter of a
+            segment); with "mixed" and NO_LIMIT no value does.
         write_policy: for puts that name none: "through" (in both tiers; the
             default), "memory", "disk", or "on_eviction" (in memory, and on disk on
             eviction, flush() and close(): fast, but a kill of the process loses

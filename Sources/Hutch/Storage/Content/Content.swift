@@ -4,8 +4,8 @@ import CSystem
 /// those that have lost their entries, and orphans. Used under one lock of the store, but for
 /// `inFlight`.
 ///
-/// A file without an entry is in `inFlight`, in the trash, or kept there by a hold; or else it is an
-/// orphan, which the sweep finds. While files are held, no file moves and no sweep runs.
+/// A file without an entry is in `inFlight`, in the trash, or kept there by a hold; or else it is
+/// an orphan, which the sweep finds. While files are held, no file moves and no sweep runs.
 final class Content {
   /// Files whose entries are not committed yet. It has a lock of its own.
   private(set) var inFlight: FilesInFlight

@@ -7,9 +7,9 @@ struct DeadFile {
   let size: Int64
 }
 
-/// Content files that have no entry any more and are not yet unlinked. To free the blocks of a large
-/// file takes as long as to write a small one; a rename into `trash/` does not. Callers therefore
-/// rename, and maintenance unlinks. Used under the lock of `Content`.
+/// Content files that have no entry any more and are not yet unlinked. To free the blocks of a
+/// large file takes as long as to write a small one; a rename into `trash/` does not. Callers
+/// therefore rename, and maintenance unlinks. Used under the lock of `Content`.
 struct Trash: ~Copyable {
   private var files = GrowingArray<DeadFile>()
   /// The bytes of the files that this opening has put there.
@@ -27,6 +27,7 @@ struct Trash: ~Copyable {
   init() {}
 
   /// False: the file has its name still.
+  @inline(never)
   mutating func add(_ file: DeadFile, in directory: Directory) -> Bool {
     guard holds == 0 else {
       if (try? held.append(file)) == nil { hasLostSight = true } else { heldBytes += file.size }
