@@ -180,8 +180,11 @@ import Testing
     try fixture.cache.listen(nil)
     fixture.emptyMemory()
     #expect(try fixture.cache.count(in: .whole) == 10)
-    // What was read is appended once more.
-    #expect(try fixture.get("k20") == "v20")
+    // What was read twice is appended once more.
+    for _ in 0..<2 {
+      #expect(try fixture.get("k20") == "v20")
+      fixture.emptyMemory()
+    }
     for i in 30..<36 { try fixture.put("k\(i)", "v\(i)") }
     #expect(fixture.stored.contains("k20"))
     try fixture.cache.setLimits(
