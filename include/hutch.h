@@ -1449,15 +1449,16 @@ typedef void (*hutch_listener)(void *context, const hutch_event *event);
  *
  * The cache calls listener with context for every event whose kind is in kinds (an or of
  * HUTCH_EVENT_*). listener replaces the listener that the cache had; NULL: the cache has
- * none any more. A cache has one listener, whatever its views and openings. The release
- * function of the older listener is called when its last call is over, which may be after
- * this call has returned. release may be NULL; it is called on failure too. A close makes
- * no event, and releases the listener.
+ * none any more. A cache has one listener, whatever its views and openings. The older
+ * listener still gets the events of changes that were made before. Its release function is
+ * called when its last call is over, which may be after this call has returned. release may
+ * be NULL; it is called on failure too. A close makes no event, and releases the listener.
  *
  * The thread whose call made the change calls the listener, before that call returns; or
  * the maintenance thread does. The thread holds no lock of the library. If another thread
  * is delivering events of the same stripe of keys, that thread delivers this call's events
- * too, and this call waits for it, unless a listener made the call.
+ * too, and this call waits for it, unless a listener made the call. The event of an entry
+ * that this call evicts may then come after this call has returned.
  *
  * The events of a key come in the order of its versions, each exactly once. A put makes
  * WILL_ADD before it is done. Then it makes WILL_REMOVE and DID_REMOVE for an entry that it

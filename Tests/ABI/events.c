@@ -345,6 +345,31 @@ static void call_back(void *context, const hutch_event *event) {
   CHECK_STATUS(HUTCH_DEADLOCK, hutch_flush(cache));
 }
 
+/* The listener of the first event changes the key once more, and ends itself. */
+static void change_and_leave(void *context, const hutch_event *event) {
+  record *r = context;
+  note(r, event);
+  if (event->version == 0 || r->cache == NULL) return;
+  hutch_cache *cache = r->cache;
+  r->cache = NULL;
+  CHECK_OK(put_text(cache, "a", "two"));
+  CHECK_OK(hutch_set_listener(cache, 0, NULL, NULL, NULL));
+  CHECK_EQUAL(0, r->released);
+  CHECK_OK(put_text(cache, "a", "three"));
+}
+
+TEST_EACH_KIND(a_listener_that_was_replaced_gets_the_events_of_before) {
+  record r = {.cache = f->cache, .lock = PTHREAD_MUTEX_INITIALIZER};
+  CHECK_OK(hutch_set_listener(f->cache, HUTCH_EVENT_DID_ADD, change_and_leave, &r, let_go));
+  CHECK_OK(put_text(f->cache, "a", "one"));
+  char expected[64];
+  int tiers = k == TWO_TIERS ? 3 : k == DISK_VIEW ? 2 : 1;
+  sprintf(expected, "+a%d=one +a%d=two", tiers, tiers);
+  CHECK_TOLD(&r, expected);
+  CHECK_EQUAL(1, r.released);
+  CHECK_TEXT(f->cache, "a", "three");
+}
+
 TEST_EACH_KIND(a_listener_may_call_any_function) {
   depth = nested = 0;
   CHECK_OK(hutch_set_listener(f->cache, entries, call_back, f->whole, NULL));

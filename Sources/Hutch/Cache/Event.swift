@@ -59,6 +59,9 @@ class Event {
   final var state = State.pending
   final var next: Event?
   final let lane: Int
+  /// The listener that the cache had when the event was posted: a later one did not see the change.
+  /// Set before the event is in its lane, and given up by the delivery with no lock held.
+  final var listener: Listener?
 
   /// An event about an entry: `block` has its key, and its value if `hasValue`.
   init(

@@ -5,6 +5,8 @@ final class Listener {
   let kinds: UInt32
   let call: (Event) -> Void
   private let release: () -> Void
+  /// No call begins any more. Release when it is set, acquire before a call.
+  let isSilent = Atomic<Bool>(false)
 
   init(kinds: UInt32, call: @escaping (Event) -> Void, release: @escaping () -> Void) {
     self.kinds = kinds
@@ -41,7 +43,10 @@ final class ListenerPlace {
   }
 
   /// The listener stays, and is told nothing any more.
-  func silence() { wanted.store(0, ordering: .releasing) }
+  func silence() {
+    wanted.store(0, ordering: .releasing)
+    current?.isSilent.store(true, ordering: .releasing)
+  }
 
   @inline(__always) var kinds: UInt32 { wanted.load(ordering: .acquiring) }
 
@@ -212,6 +217,7 @@ final class Events {
   /// told before that.
   func post(_ event: Event, isReady: Bool = true) {
     let lane = lanes[event.lane]
+    event.listener = place.current
     lane.lock.lock()
     event.state = isReady ? .ready : .pending
     lane.insert(event)
@@ -224,6 +230,7 @@ final class Events {
   /// several under way would wait for itself.
   func announce(_ event: Event) {
     let lane = lanes[event.lane]
+    event.listener = place.current
     lane.lock.lock()
     event.state = .ready
     lane.insertFirst(event)
@@ -279,6 +286,7 @@ final class Events {
       event.next = nil
       lane.lock.unlock()
       event.forEachStep { tell(event) }
+      event.listener = nil
       lane.lock.lock()
       event.state = .over
       if lane.waiters > 0 { lane.told.broadcast() }
@@ -288,8 +296,8 @@ final class Events {
   }
 
   private func tell(_ event: Event) {
-    guard wants(event.kind), let listener = place.current,
-      listener.kinds & event.kind.rawValue != 0
+    guard let listener = event.listener, listener.kinds & event.kind.rawValue != 0,
+      !listener.isSilent.load(ordering: .acquiring)
     else { return }
     ThreadState.within(owner!) { listener.call(event) }
   }
