@@ -111,7 +111,7 @@ extension Cache {
         try storing(form) { () throws(Failure) in
           let file = try files.begin(spec.suffix ?? FileSuffix())
           try files.append(value, to: file)
-          try files.finish(file)
+          try files.giveName(to: file)
           return file
         }
       } catch {
@@ -166,7 +166,7 @@ extension Cache {
       }
     }
     try storing(form) { () throws(Failure) in
-      try files.finish(file)
+      try files.giveName(to: file)
       return nil
     }
   }

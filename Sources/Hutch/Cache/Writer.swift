@@ -141,7 +141,7 @@ final class Writer {
     }
     return try cache.withStorage { (storage) throws(Failure) in
       try flush(to: files)
-      try files.finish(file!)
+      try files.giveName(to: file!)
       let form = ValueForm(suffix: spec.suffix)
       form.file = file
       file = nil

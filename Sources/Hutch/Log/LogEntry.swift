@@ -22,7 +22,7 @@ import Synchronization
 ///
 /// 16-byte aligned, as is its size. An entry with a content file has no value here.
 ///
-/// Two kinds of entries are records of the store's own, for who reads the log without the index
+/// Two kinds of entries are records of the store's own, for a reader of the log without the index
 /// (LogStore+Segments). No slot names them, but for the first kind while an index is being made.
 ///
 ///     removal    its key was removed: older entries of it are none. It has no value
@@ -30,7 +30,8 @@ import Synchronization
 ///                segment before end, its value the floor at that time; 8 bytes each. In the stream
 ///                of kept entries the key is 0
 ///
-/// In the stream of kept entries a unit follows each copy, for who reads the log without the index:
+/// In the stream of kept entries a unit follows each copy, for a reader of the log without the
+/// index:
 ///
 ///      0  origin    the address that the entry had among the new ones
 ///      8  end       0, or the address of what replaced or removed it: the copy is none if the log

@@ -279,8 +279,8 @@ struct LogLock {
       hutch_spin_pause()
       if held.pointee.load(ordering: .relaxed) == 0 && take() { return true }
     }
-    // A process that dies while it waits leaves the number too high: then unlocking wakes nobody
-    // now and then, which costs a call of the system.
+    // A process that dies while it waits leaves the number too high: then unlocking wakes no
+    // process now and then, which costs a call of the system.
     waiters.pointee.wrappingAdd(1, ordering: .acquiringAndReleasing)
     defer { waiters.pointee.wrappingSubtract(1, ordering: .relaxed) }
     let end = end ?? Deadline(after: patience(with: held.pointee.load(ordering: .relaxed)))

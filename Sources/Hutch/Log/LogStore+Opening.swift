@@ -182,7 +182,7 @@ extension LogStore {
       limits.minFree,
     ]
     for i in 0..<words.count { set(IndexAt.limits + i * 8, words[i]) }
-    // Content files of an index before this one are nobody's.
+    // No entry names the content files of an index before this one.
     let hasFiles = ContentPath.folders.withPointer {
       Files.status($0, at: directory.descriptor) != nil
     }
@@ -210,7 +210,7 @@ extension LogStore {
     return Descriptor(owning: number)
   }
 
-  /// Removes the mark of a clean end: entries that are written from here on count in this boot
+  /// Removes the flag of a clean end: entries that are written from here on count in this boot
   /// only.
   @inline(never)
   func takeMarkBack() throws(Failure) {

@@ -104,7 +104,7 @@ extension LogStore {
       write.isUnmet = true
       return
     }
-    mark(&write)
+    setMark(of: &write)
     switch write.kind {
     case .put:
       let entry = write.entry.unsafelyUnwrapped
@@ -140,7 +140,7 @@ extension LogStore {
   /// condition steps it all the same. The step makes the copy of its own process stale too, whose
   /// memory tier follows when the condition has been decided.
   @inline(__always)
-  private func mark(_ write: inout LogWrite) {
+  private func setMark(of write: inout LogWrite) {
     guard marks.hasOthers || !write.condition.isAlways else {
       write.mark = marks.now(write.counter)
       return

@@ -81,7 +81,7 @@ import Synchronization
 ///
 /// A power loss. Pages go to the disk in any order. In another boot the index counts only if the
 /// last process to close it has written everything (`clean`); else the store begins empty. That
-/// mark is removed, on the disk, before the first change.
+/// flag is removed, on the disk, before the first change.
 ///
 /// Threads and processes. Many may call any function at once, but for `open` and `close`. A process
 /// and its forked child have the directory open as any two processes have (`beginInChild`). The
@@ -116,7 +116,7 @@ final class LogStore: @unchecked Sendable {
   /// Relaxed: they only grow while a directory is open.
   let knownPlaces = Atomic<Int>(0)
   let knownPages = Atomic<Int>(0)
-  /// True if the mark of a clean end has been removed. Protected by the lock.
+  /// True if the flag of a clean end has been removed. Protected by the lock.
   var hasBegun = false
 
   let counters: LogCounters
@@ -258,7 +258,7 @@ final class LogStore: @unchecked Sendable {
     return try body()
   }
 
-  /// Called before a change. Before the first one it removes the mark of a clean end.
+  /// Called before a change. Before the first one it removes the flag of a clean end.
   @inline(__always)
   func begin() throws(Failure) {
     if !hasBegun { try takeMarkBack() }

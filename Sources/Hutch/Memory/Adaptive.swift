@@ -38,7 +38,7 @@ struct Adaptive: ~Copyable {
   private static var mostCredit: Int { 4096 }
   /// True if a limit on cost is known. Without it no entry has a class.
   private var hasCosts = false
-  /// Of the last new entry, and how many of late were far from the one before.
+  /// The class of the last new entry, and how many of late were far from the one before.
   private var lastClass: UInt32 = 0
   private var changes = 0
   private static var manyChanges: Int { 4 }
@@ -216,7 +216,7 @@ extension Entries: QueueStore {
   }
   @inline(__always)
   func set(_ place: Table.Place, uses: UInt64) { place.pointee.uses = uses }
-  @inline(__always) func isMain(_ slot: Slot) -> Bool { slab[slot].pointee.isMarked }
+  @inline(__always) func isMain(_ slot: Slot) -> Bool { slab[slot].pointee.isMain }
   @inline(__always)
-  func set(_ slot: Slot, isMain: Bool) { slab.mark(slot, isMain) }
+  func set(_ slot: Slot, isMain: Bool) { slab.setMain(slot, isMain) }
 }

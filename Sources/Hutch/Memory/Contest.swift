@@ -22,7 +22,7 @@ final class Contest {
   private var weight = 1.0
   private let growth: Double
 
-  /// Of the tier, if shadows have sketches.
+  /// The fewest entries of a tier whose shadows have sketches.
   private static var fewestForSketches: Int { 1025 }
   /// Shadows that are larger than the smallest need be have at most this share of the tier's
   /// entries, which bounds their part of the memory per entry, and at most so many.

@@ -84,7 +84,7 @@ struct FrequencySketch: ~Copyable {
 
   /// Where a key's counters are.
   private struct Counters {
-    /// Of the first word of its line.
+    /// The index of the first word of its line.
     let line: Int
     /// 5 bits for each row: which word of its pair, which counter of the word.
     let rows: UInt64

@@ -21,7 +21,7 @@ struct Look {
     if part == .valueAndExtended { extendedSize = block.extendedSize &- Int(block.tagSize) }
   }
 
-  /// Of all that is copied. A block is never so large that the sum overflows.
+  /// The size of all that is copied. A block is never so large that the sum overflows.
   var byteCount: Int { size &+ extendedSize }
 
   /// Copies if all fits, else keeps the reference.

@@ -37,8 +37,8 @@ extension MemoryTier {
     }
   }
 
-  /// Of the entry that `peekDuringCommit` finds, the version and the mark at one moment: the end of
-  /// a commit may change the mark of a block that is in the tier.
+  /// The version and the mark, at one moment, of the entry that `peekDuringCommit` finds: the end
+  /// of a commit may change the mark of a block that is in the tier.
   func copyDuringCommit(
     _ key: Bytes, _ hash: UInt64, at: Moment
   ) -> (version: UInt64, mark: UInt32)? {

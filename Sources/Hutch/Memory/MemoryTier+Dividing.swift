@@ -66,7 +66,7 @@ extension MemoryTier {
         try target.pointee.adopt(
           word, hash &<< bits, old.links(slot).pointee,
           uses: common.isAdaptive ? 0 : old.slab.uses(slot).pointee, times,
-          isMarked: old.slab[slot].pointee.isMarked)
+          isMain: old.slab[slot].pointee.isMain)
         place.pointee.uses = 1
       } catch {
         // No memory for it: evicted.

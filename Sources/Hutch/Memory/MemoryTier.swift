@@ -334,7 +334,7 @@ struct MemoryPutResult {
   let outcome: Outcome
   /// The version that was there; 0: there was no entry.
   let existing: UInt64
-  /// Of a put that was done, or was too large; else 0.
+  /// The version of a put that was done, or was too large; else 0.
   var version: UInt64 = 0
   /// The disk tier was owed the one that was there.
   var wasDirty = false

@@ -70,9 +70,9 @@ struct ShardPosition {
 /// The caller guarantees that `admit` and `forget` alternate for a slot, and that every other
 /// call is for one that has been admitted.
 struct Policy: ~Copyable {
-  /// Of the default policy; else it is as it was made.
+  /// The default policy's state; with another policy it is as it was made.
   var adaptive: Adaptive
-  /// Of the other policies; else it has no list.
+  /// The lists of the other policies; with the default one there are none.
   var lists: ListPolicy
   let isAdaptive: Bool
 

@@ -336,8 +336,8 @@ struct SegmentedQueue: ~Copyable {
   func violation<Store: QueueStore & ~Copyable>(_ store: borrowing Store) -> StaticString? {
     if let found = window.violation(store) ?? main.violation(store) { return found }
     var found: StaticString?
-    window.forEach(store) { if store.isMain($0) { found = "a window entry is marked as main" } }
-    main.forEach(store) { if !store.isMain($0) { found = "a main entry is not marked" } }
+    window.forEach(store) { if store.isMain($0) { found = "a window entry counts as main" } }
+    main.forEach(store) { if !store.isMain($0) { found = "a main entry does not count as main" } }
     return found
   }
 }

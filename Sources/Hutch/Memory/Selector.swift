@@ -11,7 +11,7 @@ final class Selector {
   private var current: Tuning
   /// Which tuning is current: grows by one.
   let generation = Atomic<Int>(0)
-  /// Of a shadow, in a tier that is not large.
+  /// The most entries of a shadow in a tier that is not large.
   private let mostEntries: Int
 
   /// The policy's memory beyond that for each entry.
@@ -60,7 +60,7 @@ final class Selector {
 
 /// The state for a tier of one capacity: the sketch and the contest.
 final class Tuning {
-  /// Of the tier, in entries; 0: nothing is known, and there is neither.
+  /// The capacity of the tier in entries; 0: nothing is known, and there is neither.
   let capacity: Int
   /// Whether costs count.
   let weighs: Bool

@@ -116,14 +116,14 @@ extension Shard {
   /// Takes over an entry from another shard's state, with its word's flags and its times.
   mutating func adopt(
     _ word: Word, _ hash: UInt64, _ links: Links, uses: UInt32, _ times: Slab.Times?,
-    isMarked: Bool
+    isMain: Bool
   ) throws(Failure) {
     let next = try entries.reserve(hash)
     if times != nil { try entries.slab.reserveTimes(next) }
     let block = word.block
     let slot = entries.slab.take(UInt32(truncatingIfNeeded: hash >> 32))
     block.slot = slot.number
-    entries.slab.mark(slot, isMarked)
+    entries.slab.setMain(slot, isMain)
     entries.table.insert(word, hash)
     if let times { entries.slab.set(slot, times) }
     self.count(word, 1)

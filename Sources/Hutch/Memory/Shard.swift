@@ -43,7 +43,7 @@ struct Shard: ~Copyable {
     if isTimeToTick || at.isGiven { readClock(at) }
   }
 
-  /// Of a call that has nothing else to do with the time. If it is, `readClock` is owed.
+  /// Asked by a call that has nothing else to do with the time. True: `readClock` is owed.
   @inline(__always)
   var isTimeToTick: Bool {
     mutating get {
@@ -78,7 +78,7 @@ struct Shard: ~Copyable {
     return record
   }
 
-  /// Of a timed entry.
+  /// True if a timed entry has expired.
   func isExpired(_ block: UnownedBlock, at now: Int64) -> Bool {
     var record = block.lifetime
     if let times = entries.slab.times(Slot(block.slot)) {

@@ -68,7 +68,7 @@ extension MemoryTier {
 }
 
 extension Shard {
-  /// Of the default policy.
+  /// The short put of the default policy.
   @inline(__always)
   fileprivate mutating func putShortly(
     _ key: Bytes, _ value: Bytes, _ extended: Bytes, _ hash: UInt64, created: Int64,

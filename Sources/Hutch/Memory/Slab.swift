@@ -27,10 +27,10 @@ struct Slab: ~Copyable {
     var links: Links
 
     @inline(__always)
-    var isMarked: Bool { hash & 1 != 0 }
+    var isMain: Bool { hash & 1 != 0 }
   }
 
-  /// Of an entry that may expire.
+  /// The times of an entry that may expire.
   struct Times {
     /// Not before this is it expired. `Record.never`: nothing to look for.
     var due: Int64
@@ -101,13 +101,13 @@ struct Slab: ~Copyable {
     (raw(slot) + MemoryLayout<Entry>.stride).assumingMemoryBound(to: UInt32.self)
   }
 
-  /// Sets the policy's mark of a slot. No setter of `isMarked`: Swift 6.3.1 cannot instrument
+  /// Sets the policy's mark of a slot. No setter of `isMain`: Swift 6.3.1 cannot instrument
   /// one for ThreadSanitizer when it is reached through a subscript.
   @inline(__always)
-  func mark(_ slot: Slot, _ isMarked: Bool) {
+  func setMain(_ slot: Slot, _ isMain: Bool) {
     let entry = self[slot]
     let hash = entry.pointee.hash
-    entry.pointee.hash = isMarked ? hash | 1 : hash & ~1
+    entry.pointee.hash = isMain ? hash | 1 : hash & ~1
   }
 
   /// Nil if no entry of the chunk may expire.
@@ -117,7 +117,7 @@ struct Slab: ~Copyable {
     return times + Int(slot.number & 255)
   }
 
-  /// Of a slot whose chunk has times, for it has been reserved; else nothing is set.
+  /// Sets the times of a slot whose chunk has times, for it has been reserved; else nothing is set.
   mutating func set(_ slot: Slot, _ new: Times) {
     guard let times = times(slot) else { return }
     times.pointee = new

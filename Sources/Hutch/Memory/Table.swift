@@ -96,14 +96,14 @@ struct Table: ~Copyable {
     /// Two for each.
     private var bits: UInt32
 
-    /// Of the tag alone.
+    /// Compares the tag alone.
     @inline(__always)
     init(_ line: Line, tag: UInt64) {
       bits = hutch_match8(
         line, UInt32(truncatingIfNeeded: tag &<< Word.tagShift), UInt32(Word.tagMask))
     }
 
-    /// Of the tag and the kind: 0, or the bit of objects.
+    /// Compares the tag and the kind: 0, or the bit of objects.
     @inline(__always)
     init(_ line: Line, tag: UInt64, kind: UInt64) {
       bits = hutch_match8(

@@ -9,11 +9,11 @@ protocol FileStorage: AnyObject {
   /// True if the store's limits allow an entry of this size. `extended`: with the tag.
   func takes(key: Int, size: Int, extended: Int, tag: Int) -> Bool
 
-  /// Makes an empty file, which `append` fills and `finish` ends. The caller passes it on with a
+  /// Makes an empty file, which `append` fills and `giveName` ends. The caller passes it on with a
   /// write; a file whose last reference goes before a write has committed it is deleted.
   func begin(_ suffix: FileSuffix) throws(Failure) -> PendingFile
   func append(_ bytes: Bytes, to file: PendingFile) throws(Failure)
-  func finish(_ file: PendingFile) throws(Failure)
+  func giveName(to file: PendingFile) throws(Failure)
 
   /// Gives the open regular file at a path one more name, in the store. Nil: a hard link is
   /// impossible here, and nothing has happened.
@@ -63,7 +63,7 @@ extension FileStorage {
     try file.append(bytes) { makeRoom($0) }
   }
 
-  func finish(_ file: PendingFile) throws(Failure) { try file.finish(syncing) }
+  func giveName(to file: PendingFile) throws(Failure) { try file.giveName(syncing) }
 
   func link(
     _ path: Files.Path, _ source: Int32, size: Int, checksum: UInt64, _ suffix: FileSuffix

@@ -21,7 +21,7 @@ final class PendingFile {
   private var sum = Checksum.Sum()
   /// The bytes that were appended, or linked.
   private(set) var size: Int
-  /// Of the value, once the file is whole.
+  /// The checksum of the value, once the file is whole.
   private(set) var checksum: UInt64
   private(set) var isWhole: Bool
   private var hasLanded = false
@@ -124,7 +124,7 @@ final class PendingFile {
   }
 
   /// Gives the file its own name.
-  func finish(_ syncing: ContentFiles.Syncing) throws(Failure) {
+  func giveName(_ syncing: ContentFiles.Syncing) throws(Failure) {
     try ContentFiles.giveName(descriptor, name, in: directory, syncing)
     _ = Descriptor(owning: descriptor)
     descriptor = -1
@@ -156,7 +156,7 @@ final class FilesInFlight {
   private let lock: Lock
   private var numbers = GrowingArray<UInt64>()
   /// Called with 1 before a name begins, and with -1 when it has ended, for a store that counts
-  /// such files where other processes see it. Nil: nobody counts.
+  /// such files where other processes see it. Nil: the store does not count them.
   private var count: ((Int) -> Void)?
   /// How many names have been made, and the folder of the newest.
   private var made: UInt64 = 0
