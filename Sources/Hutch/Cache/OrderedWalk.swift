@@ -113,7 +113,11 @@ final class OrderedWalk {
       // Memory first: an entry that it gives up meanwhile is met in the store.
       if handle.scope != .disk { lookThroughMemory(at: moment, &failure) }
       if handle.scope != .memory && cache.storage != nil {
-        try cache.withStorage { (storage) throws(Failure) in cache.writeBack.write(storage) }
+        // What memory has given up is in the store's walk once it is committed.
+        try cache.withStorage { (storage) throws(Failure) in
+          cache.writeBack.write(storage)
+          storage.doOwedWork()
+        }
         try lookThroughStore(at: moment, &failure)
       }
       if let failure { throw failure }

@@ -105,18 +105,30 @@ final class WholeWalk {
     let cache = handle.cache
     let moment = cache.clock.moment().read
     var newest = cache.versions.last
-    if cache.writeBack.mayHaveDirty { try lookThroughMemory(at: moment) }
+    if cache.writeBack.mayHaveDirty {
+      try lookThroughMemory(at: moment)
+      try awaitCommits()
+    }
     try lookThroughStore(at: moment)
     try lookThroughMemory(at: moment)
     // An entry that is written meanwhile may go from tier to tier. One more look is enough: a key
     // that is missed again was written twice, each time between these looks.
     if cache.versions.last != newest {
       newest = cache.versions.last
+      try awaitCommits()
       try lookThroughStore(at: moment)
       if cache.versions.last != newest { try lookThroughMemory(at: moment) }
     }
     try page.order()
     hasEnded = !page.isCut
+  }
+
+  /// Memory may give up an entry once the store has been given it, and the store's walk shows
+  /// only what is committed. So an entry that memory did not have any more is in the store's walk
+  /// after this.
+  private func awaitCommits() throws(Failure) {
+    if handle.scope == .memory || handle.cache.storage == nil { return }
+    try handle.cache.withStorage { (storage) throws(Failure) in storage.doOwedWork() }
   }
 
   private var last: Bytes? { passed.isEmpty ? nil : Bytes(passed.elements) }
