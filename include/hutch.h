@@ -389,7 +389,9 @@ typedef struct hutch_tier_limits {
                            overhead, or the entry's explicit cost. Disk: the space of
                            the entries, of the database's log and of removed files that
                            are not yet deleted. An eighth of cost, at most 16 MiB, is
-                           reserved for the log */
+                           reserved for the log. Disk evicts the entries used longest ago,
+                           of all entries or of a sample; an entry that memory has used
+                           counts as used now */
   uint64_t count;       /* entries */
   uint64_t max_entry;   /* the largest charge of one entry; the tier does not store a
                            larger entry. HUTCH_MAX_ENTRY_QUARTER: a quarter of cost */
@@ -1904,9 +1906,10 @@ HUTCH_API hutch_status hutch_maintain(hutch_cache *cache, int64_t budget);
  *     two segments is stored in the log if it is not larger than a segment.
  *   - Eviction, and trims to a cost or a count, take entries in the order of their writes, but
  *     for those that are kept. An entry is kept, in a part of the log of its own, if it was
- *     read twice after it was written, or if its key had been evicted shortly before. A kept
- *     entry stays as long as it is read from time to time. What is kept is written again: up
- *     to 0.3 bytes for each byte that is put, half of the log once in advance.
+ *     read twice after it was written, if memory has it and was asked for it, or if its key
+ *     had been evicted shortly before. A kept entry stays as long as it is read from time to
+ *     time. What is kept is written again: up to 0.3 bytes for each byte that is put, half of
+ *     the log once in advance.
  *     HUTCH_TRIM_LEAST_FREQUENT tells apart entries that were not read, read once, and read
  *     more often since they were appended.
  *   - Without a limit of cost the log's size is at most about twice what its entries need, and

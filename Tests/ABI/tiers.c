@@ -257,6 +257,62 @@ TEST(what_memory_evicts_is_on_disk) {
 
 /* ------------------------------------------ what one tier does not take */
 
+/* The hot keys are the first that were put, and no read of them comes to the disk tier. */
+TEST(what_memory_answers_stays_on_disk_too) {
+  enum { HOT = 100, COLD = 3000 };
+  path directory = scratch("cache");
+  hutch_options options = default_options();
+  options.memory.count = 500;
+  options.disk.count = 1000;
+  hutch_cache *cache = open_cache(directory.text, &options);
+  hutch_cache *disk = tier_of(cache, HUTCH_TIER_DISK);
+  char key[16];
+#define HOT_KEY(i) (snprintf(key, sizeof key, "hot%d", i), key)
+  for (int i = 0; i < HOT; i++) CHECK_OK(put_size(cache, HOT_KEY(i), 100));
+  for (int n = 0; n < COLD; n++) {
+    char cold[16];
+    snprintf(cold, sizeof cold, "cold%d", n);
+    CHECK_OK(put_size(cache, cold, 100));
+    for (int i = 0; n % 10 == 0 && i < HOT; i++) {
+      char value[100];
+      size_t size = 0;
+      CHECK_OK(hutch_get_into(cache, KEY(HOT_KEY(i)), value, sizeof value, &size));
+    }
+  }
+  int found = 0;
+  for (int i = 0; i < HOT; i++) found += hutch_contains(disk, KEY(HOT_KEY(i))) == HUTCH_OK;
+  if (found < HOT * 9 / 10) FAIL("%d of %d hot keys are on disk", found, HOT);
+  hutch_cache_release(disk);
+  CHECK_OK(hutch_close(cache));
+  cache = open_cache(directory.text, NULL);
+  found = 0;
+  for (int i = 0; i < HOT; i++) found += hutch_contains(cache, KEY(HOT_KEY(i))) == HUTCH_OK;
+  CHECK(found >= HOT * 9 / 10);
+#undef HOT_KEY
+  CHECK_OK(hutch_close(cache));
+}
+
+/* A memory tier that has used all that is on disk does not keep the disk from its limit. */
+TEST(what_memory_has_read_does_not_keep_the_disk_from_its_limit) {
+  enum { COUNT = 1000, LIMIT = 100 };
+  hutch_options options = default_options();
+  options.disk.count = LIMIT;
+  hutch_cache *cache = open_cache(scratch("cache").text, &options);
+  hutch_cache *disk = tier_of(cache, HUTCH_TIER_DISK);
+  for (uint32_t i = 0; i < COUNT; i++) {
+    char data[100] = {0};
+    CHECK_OK(hutch_put(cache, &i, sizeof i, data, sizeof data, NULL, NULL));
+    CHECK(count_of(disk) <= LIMIT);
+    char value[100];
+    size_t size = 0;
+    CHECK_OK(hutch_get_into(cache, &i, sizeof i, value, sizeof value, &size));
+  }
+  CHECK_EQUAL(COUNT, count_of(cache));
+  CHECK(count_of(disk) >= LIMIT / 2);
+  hutch_cache_release(disk);
+  CHECK_OK(hutch_close(cache));
+}
+
 TEST(too_large_for_memory_is_stored_on_disk) {
   hutch_options options = unlimited_options();
   options.memory.max_entry = 1000;

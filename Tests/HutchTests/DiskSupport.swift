@@ -37,6 +37,8 @@ final class TestObserver: StorageObserver, @unchecked Sendable {
   func storeDropped(_ key: Bytes, _ version: UInt64) { onDropped?(key) }
   func storeCommits(_ key: Bytes, _ hash: UInt64, _ version: UInt64, _ mark: UInt32) {}
   func lastAccess(of key: Bytes) -> Int64? { lastAccess?(key) }
+  var hasUsed: ((_ key: Bytes, _ version: UInt64) -> Bool)?
+  func hasUsed(_ key: Bytes, _ version: UInt64) -> Bool { hasUsed?(key, version) ?? false }
   func storeReturns(_ firstVersion: UInt64) { onReturn?(firstVersion) }
   func storeChanged(_ failure: Failure?) { onChange?(failure) }
   func log(_ line: LogLine) { lines.append(line) }

@@ -63,6 +63,10 @@ extension Cache: StorageObserver {
     memory.lastAccess(key, memory.hash(key), at: clock.momentForMaintenance())
   }
 
+  func hasUsed(_ key: Bytes, _ version: UInt64) -> Bool {
+    memory.hasUsed(key, memory.hash(key), version)
+  }
+
   func storeReturns(_ firstVersion: UInt64) { order.versions.raise(to: firstVersion) }
 
   func storeChanged(_ failure: Failure?) {

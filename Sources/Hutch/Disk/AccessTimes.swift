@@ -74,10 +74,11 @@ final class AccessTimes {
     return i
   }
 
-  var isEmpty: Bool { total.load(ordering: .relaxed) == 0 }
+  var count: Int { total.load(ordering: .relaxed) }
+  var isEmpty: Bool { count == 0 }
 
   /// Whether so much has gathered that it should be written out soon.
-  var isHalfFull: Bool { total.load(ordering: .relaxed) > AccessTimes.capacity / 2 }
+  var isHalfFull: Bool { count > AccessTimes.capacity / 2 }
 
   // MARK: fork
 

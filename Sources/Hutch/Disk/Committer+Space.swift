@@ -104,6 +104,18 @@ extension Committer {
     return reserve
   }
 
+  /// Whether `bytes` can be written to the log beside the reserve. The writer lock is held.
+  func hasRoom(_ bytes: Int64) -> Bool {
+    guard space.isLookDue(toWrite: bytes, keeping: 0), let manifest else { return true }
+    for hasMoved in [false, true] {
+      guard let now = space.look(in: place) else { return true }
+      let wanted = FreeSpace.reserve(now.all) + bytes
+      if now.free >= wanted + Int64(manifest.logUsed) { return true }
+      if !hasMoved { checkpoint(manifest, .truncating) }
+    }
+    return false
+  }
+
   /// For maintenance, since no write may come that would do it. The writer lock is held. True if
   /// there is more to do.
   func keepFree() -> Bool {

@@ -109,7 +109,7 @@ extension Committer {
     try raiseDurability(manifest)
     members.beginTransaction()
     defer { members.endTransaction() }
-    var transaction = Transaction(manifest, at: latestTime, limits, accesses)
+    var transaction = Transaction(manifest, at: latestTime, limits, accesses, observer)
     do throws(Failure) {
       // Before files go: a read that missed a file must not see its row again.
       defer { readers.noteCommit() }
@@ -170,9 +170,15 @@ extension Committer {
 
   // MARK: access times
 
-  /// Writes gathered access times into their rows, in a transaction. True if there are more.
+  /// Writes gathered access times into their rows, in a transaction. True if there are more. No
+  /// entry goes for them: where the file system is short of space, they are forgotten.
   func flushAccesses(_ limit: Int) throws(Failure) -> Bool {
     guard !accesses.isEmpty else { return false }
+    // A page for each.
+    guard hasRoom(Int64(min(limit, accesses.count)) << 12) else {
+      accesses.forget()
+      return false
+    }
     var hasMore = false
     // A failed write of accesses is not tried again: a second round would not know where it was.
     defer { accesses.endRound() }

@@ -72,9 +72,19 @@ struct EvictionCandidates: ~Copyable {
 
 /// Makes room for the limits, within transactions: rows that a clear has left go first, then those
 /// that have expired, then those used least recently. Used under the tier's writer lock.
+///
+/// Reads that the memory tier answers are not in the rows. So the tier is asked about a candidate,
+/// and one that it has used counts as read now (Jaleel et al., "Achieving Non-Inclusive Cache
+/// Performance with Inclusive Caches", MICRO 2010: query based selection). A memory tier may have
+/// used every row: then `credit` bounds the candidates that are spared.
 struct Evictor: ~Copyable {
   private var candidates = EvictionCandidates()
   private var density = RowDensity()
+  /// How many candidates may be spared. Each eviction adds to it.
+  private var credit = Evictor.mostCredit
+
+  private static let creditPerEviction = 2
+  private static let mostCredit = 256
 
   init() {}
 
@@ -112,6 +122,8 @@ struct Evictor: ~Copyable {
     _ transaction: inout Transaction, _ sweeper: inout Sweeper, sparing newest: Int64
   ) throws(Failure) -> Bool {
     let (now, ages) = (transaction.now, transaction.ages)
+    let (observer, accesses) = (transaction.observer, transaction.accesses)
+    credit = min(credit + Evictor.creditPerEviction, Evictor.mostCredit)
     var fills = 0
     while true {
       guard let candidate = candidates.pop() else {
@@ -121,11 +133,20 @@ struct Evictor: ~Copyable {
         continue
       }
       guard candidate.id <= newest else { continue }
-      let isGone = try transaction.drop(id: candidate.id) { record, _ in
+      var isSpared = false
+      let isGone = try transaction.drop(id: candidate.id) { record, key in
+        if record.isExpired(at: now, under: ages) { return .expired }
         // It was read since it was sampled. Not asked after a second sample: reads must not
         // be able to keep everything.
         if fills < 2 && record.accessed > candidate.accessed { return nil }
-        return record.isExpired(at: now, under: ages) ? .expired : .evicted
+        isSpared = credit > 0 && key.count > 0 && observer?.hasUsed(key, record.version) == true
+        if !isSpared { return .evicted }
+        accesses.note(key, accesses.hash.entry(key), at: now)
+        return nil
+      }
+      if isSpared {
+        credit -= 1
+        fills = min(fills, 1)
       }
       if isGone { return true }
     }

@@ -10,7 +10,8 @@ struct Transaction: ~Copyable {
   /// The time by which it decides, and the limits in force.
   let now: Int64
   let limits: TierLimits
-  private let accesses: AccessTimes
+  let accesses: AccessTimes
+  unowned(unsafe) let observer: (any StorageObserver)?
   /// False: it has changed nothing, and is not committed.
   var hasChanged = false
   /// True: the newest row is this transaction's, and has the sums of `meta`. Every change of the
@@ -22,12 +23,16 @@ struct Transaction: ~Copyable {
   private(set) var evictions: UInt64 = 0
   private(set) var expirations: UInt64 = 0
 
-  init(_ manifest: Manifest, at now: Int64, _ limits: TierLimits, _ accesses: AccessTimes) {
+  init(
+    _ manifest: Manifest, at now: Int64, _ limits: TierLimits, _ accesses: AccessTimes,
+    _ observer: (any StorageObserver)?
+  ) {
     self.manifest = manifest
     meta = manifest.meta
     self.now = now
     self.limits = limits
     self.accesses = accesses
+    self.observer = observer
   }
 
   var ages: Ages { limits.ages }

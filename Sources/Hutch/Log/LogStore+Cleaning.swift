@@ -138,7 +138,9 @@ extension LogStore {
     let ages = ages
     if (!entry.fields.isEmpty || ages.any) && entry.record.isExpired(at: now, under: ages) {
       lose(slot, page, entry, .expired, cleaned: next)
-    } else if keepsAll || uses >= (stream == .new ? SlotWord.mostUses : 1) && mayMove(entry.units),
+    } else if keepsAll
+      || mayMove(entry.units)
+        && (uses >= (stream == .new ? SlotWord.mostUses : 1) || hasUsed(entry)),
       let target = target(
         entry.units &+ LogEntry.trailerUnits, reserving: units, mayGrow: keepsAll)
     {
@@ -160,6 +162,12 @@ extension LogStore {
     if room(.kept) >= units { return .kept }
     guard hasSpare || mayGrow || segmentCount < allowedSegments else { return nil }
     return (try? begin(.kept)) != nil && room(.kept) >= units ? .kept : nil
+  }
+
+  /// Whether reads of the entry were answered above: they set no use bit.
+  private func hasUsed(_ entry: LogEntry.Head) -> Bool {
+    guard let observer else { return false }
+    return observer.hasUsed(entry.key, entry.version)
   }
 
   /// Prefetches what the next calls of `clean` will read: the buckets of the next entry's slot, and

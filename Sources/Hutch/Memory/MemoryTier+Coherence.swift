@@ -78,4 +78,14 @@ extension MemoryTier {
       return shard.accessed(place.pointee.block, at: at.time)
     }
   }
+
+  /// True if this version of the entry is here, and was read here of late.
+  func hasUsed(_ key: Bytes, _ hash: UInt64, _ version: UInt64) -> Bool {
+    with(hash) { shard, shardHash in
+      guard let place = shard.entries.table.find(key, shardHash), place.pointee.isBacked,
+        place.pointee.block.version == version
+      else { return false }
+      return shard.policy.uses(Slot(place.pointee.block.slot), place.pointee, shard.entries) > 0
+    }
+  }
 }

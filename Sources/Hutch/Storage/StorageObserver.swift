@@ -20,6 +20,11 @@ protocol StorageObserver: AnyObject {
   /// The time at which a tier above last read an entry; nil if it does not have the entry.
   func lastAccess(of key: Bytes) -> Int64?
 
+  /// True if a tier above has the entry of this version and has answered reads with it. The store
+  /// asks before it evicts the entry: no read that memory answers comes to the store. Called with
+  /// locks of the store held.
+  func hasUsed(_ key: Bytes, _ version: UInt64) -> Bool
+
   /// The store is about to be in service again, and from then on no version below `firstVersion`
   /// may be drawn. Called with the store's own locks held, so it must take none.
   func storeReturns(_ firstVersion: UInt64)
