@@ -11,6 +11,7 @@ import inspect
 import json
 import os
 import pickle
+import random
 import sys
 import threading
 import types
@@ -456,6 +457,19 @@ json_texts = st.one_of(
 def test_json_that_others_have_written(open_cache, data):
     put_as(open_cache, b"json", data, b"py:json")
     assert outcome(open_cache.get, "json") == outcome(SlowEntries.get, open_cache, "json")
+
+
+def test_decimals_are_those_of_json_loads(open_cache):
+    chance = random.Random(11)
+    texts = ["0.5", "-0.0", "0.1", "123456789012.345", "999999999999999.9", "9007199254740993.0"]
+    texts += ["0.000000000000001", "0.00000000000001", "0.1e1", "1.5E-3", "4.35", "0.3"]
+    for _ in range(2000):
+        whole = str(chance.randrange(10 ** chance.randrange(1, 12)))
+        fraction = "".join(chance.choices("0123456789", k=chance.randrange(1, 9)))
+        texts.append(f"{chance.choice(['', '-'])}{whole}.{fraction}")
+    data = f"[{','.join(texts)}]".encode()
+    put_as(open_cache, b"decimals", data, b"py:json")
+    assert list(map(repr, open_cache.get("decimals"))) == [repr(float(text)) for text in texts]
 
 
 def test_a_list_that_contains_itself(open_cache):

@@ -33,7 +33,7 @@ void text_end(text *text) {
   if (text->data != text->room) PyMem_Free(text->data);
 }
 
-static bool text_grow(text *text, size_t size) {
+bool text_grow(text *text, size_t size) {
   size_t capacity = 2 * (text->size + size);
   bool is_on_heap = text->data != text->room;
   char *data = PyMem_Realloc(is_on_heap ? text->data : NULL, capacity);
@@ -41,13 +41,6 @@ static bool text_grow(text *text, size_t size) {
   if (!is_on_heap) memcpy(data, text->room, text->size);
   text->data = data;
   text->capacity = capacity;
-  return true;
-}
-
-bool text_add(text *text, const char *data, size_t size) {
-  if (size > text->capacity - text->size && !text_grow(text, size)) return false;
-  memcpy(text->data + text->size, data, size);
-  text->size += size;
   return true;
 }
 

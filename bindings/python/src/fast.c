@@ -68,7 +68,8 @@ static hutch_status look(const fast *self, const key *key, char *room, size_t ca
   return status;
 }
 
-PyObject *read_object(fast *self, const key *key) {
+/* read_object, for the callers here a part of themselves. */
+static inline PyObject *read_found(fast *self, const key *key) {
   char room[ROOM];
   hutch_found found;
   hutch_status status = look(self, key, room, sizeof room, &found);
@@ -84,13 +85,15 @@ PyObject *read_object(fast *self, const key *key) {
   return object;
 }
 
+PyObject *read_object(fast *self, const key *key) { return read_found(self, key); }
+
 static PyObject *fast_get(fast *self, PyObject *const *arguments, Py_ssize_t count,
                           PyObject *names) {
   key key;
   if (!is_attached(self)) return NULL;
   if (names || count < 1 || count > 2 || !key_of(arguments[0], &key))
     return slowly(self, GET, arguments, count, names);
-  PyObject *object = read_object(self, &key);
+  PyObject *object = read_found(self, &key);
   if (object || PyErr_Occurred()) return object;
   object = count == 2 ? arguments[1] : Py_None;
   Py_INCREF(object);
@@ -101,7 +104,7 @@ static PyObject *fast_getitem(fast *self, PyObject *name) {
   key key;
   if (!is_attached(self)) return NULL;
   if (!key_of(name, &key)) return slowly(self, GETITEM, &name, 1, NULL);
-  PyObject *object = read_object(self, &key);
+  PyObject *object = read_found(self, &key);
   if (object || PyErr_Occurred()) return object;
   /* A tuple is never a key of a common kind: it would be taken for the exception's arguments. */
   PyErr_SetObject(PyExc_KeyError, name);

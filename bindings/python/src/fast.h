@@ -27,6 +27,7 @@
 #define Py_LIMITED_API 0x030A0000
 #include <Python.h>
 #include <stdbool.h>
+#include <string.h>
 
 #include "hutch_dl.h"
 
@@ -93,8 +94,13 @@ PyObject *slowly(fast *self, int which, PyObject *const *arguments, Py_ssize_t c
 /* False, with an exception, if check raises one for the status. */
 bool is_fine(fast *self, hutch_status status);
 
+/* Raises the exception of an object that is_attached refuses. False. */
+bool refuse(const fast *self);
+
 /* False, with an exception, before the opening and after the end of the interpreter. */
-bool is_attached(const fast *self);
+static inline bool is_attached(const fast *self) {
+  return (self->cache && self->state->complete) || refuse(self);
+}
 
 /* The methods of an object's life: see the words of fast_methods. */
 PyObject *fast_attach(fast *self, PyTypeObject *type, PyObject *const *arguments,
@@ -149,8 +155,15 @@ typedef struct text {
 
 void text_begin(text *text);
 void text_end(text *text);
-/* False: there is no memory; no exception is set. */
-bool text_add(text *text, const char *data, size_t size);
+/* Makes room for so many more bytes. False: there is no memory; no exception is set. */
+bool text_grow(text *text, size_t size);
+/* False: as in text_grow. */
+static inline bool text_add(text *text, const char *data, size_t size) {
+  if (size > text->capacity - text->size && !text_grow(text, size)) return false;
+  memcpy(text->data + text->size, data, size);
+  text->size += size;
+  return true;
+}
 bool text_add_int(text *text, long long number);
 /* As repr writes it. */
 bool text_add_float(text *text, double number);

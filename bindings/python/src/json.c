@@ -1,4 +1,5 @@
 /* Values of JSON. What is rare in it, Python's json module writes and reads. */
+
 #include <string.h>
 
 #include "fast.h"
@@ -7,6 +8,8 @@
 enum { DEEPEST = 40 };
 /* A longer number is rare. */
 enum { LONGEST_NUMBER = 48 };
+/* An integer of so many digits is exact in a double. */
+enum { LONGEST_EXACT = 15 };
 /* A longer name of a dict's entry is rare. */
 enum { LONGEST_NAME = 32 };
 
@@ -92,10 +95,13 @@ typedef struct reader {
   state *state;
 } reader;
 
+static bool is_blank(unsigned char byte) {
+  /* Most bytes need one comparison. */
+  return byte <= ' ' && (byte == ' ' || byte == '\n' || byte == '\t' || byte == '\r');
+}
+
 static void skip_blanks(reader *reader) {
-  while (reader->at < reader->end &&
-         (*reader->at == ' ' || *reader->at == '\n' || *reader->at == '\t' || *reader->at == '\r'))
-    reader->at++;
+  while (reader->at < reader->end && is_blank((unsigned char)*reader->at)) reader->at++;
 }
 
 /* Skips blanks before the byte and behind it. */
@@ -120,30 +126,52 @@ static size_t skip_digits(reader *reader) {
   return (size_t)(reader->at - start);
 }
 
+/* The integer of a text: that of its beginning, and these digits. */
+static long long with_digits(long long number, const char *digits, size_t count) {
+  for (size_t i = 0; i < count; i++) number = number * 10 + (digits[i] - '0');
+  return number;
+}
+
+/* The number of so many digits before a point and behind it, at most LONGEST_EXACT together: the
+   quotient of two integers that a double holds exactly, which is rounded correctly (W. Clinger,
+   How to read floating point numbers accurately, 1990). */
+static double short_decimal(const char *digits, size_t whole, size_t fraction) {
+  static const double powers[] = {1e0, 1e1, 1e2,  1e3,  1e4,  1e5,  1e6,  1e7,
+                                  1e8, 1e9, 1e10, 1e11, 1e12, 1e13, 1e14, 1e15};
+  long long number = with_digits(0, digits, whole);
+  return (double)with_digits(number, digits + whole + 1, fraction) / powers[fraction];
+}
+
 static PyObject *read_number(reader *reader) {
   const char *start = reader->at;
   bool is_negative = *start == '-';
   if (is_negative) reader->at++;
   const char *digits = reader->at;
-  size_t whole = skip_digits(reader);
+  size_t whole = skip_digits(reader), fraction = 0;
   if (whole == 0 || (whole > 1 && *digits == '0')) return NULL;
-  bool is_float = false;
+  bool is_float = false, is_short = false;
   if (reader->at < reader->end && *reader->at == '.') {
     is_float = true;
     reader->at++;
-    if (skip_digits(reader) == 0) return NULL;
+    fraction = skip_digits(reader);
+    if (fraction == 0) return NULL;
+    is_short = whole + fraction <= LONGEST_EXACT;
   }
   if (reader->at < reader->end && (*reader->at == 'e' || *reader->at == 'E')) {
     is_float = true;
+    is_short = false;
     reader->at++;
     if (reader->at < reader->end && (*reader->at == '+' || *reader->at == '-')) reader->at++;
     if (skip_digits(reader) == 0) return NULL;
   }
   if (!is_float) {
     if (whole > 18) return NULL;
-    long long number = 0;
-    for (size_t i = 0; i < whole; i++) number = number * 10 + (digits[i] - '0');
+    long long number = with_digits(0, digits, whole);
     return PyLong_FromLongLong(is_negative ? -number : number);
+  }
+  if (is_short) {
+    double number = short_decimal(digits, whole, fraction);
+    return PyFloat_FromDouble(is_negative ? -number : number);
   }
   char number[LONGEST_NUMBER + 1];
   size_t size = (size_t)(reader->at - start);

@@ -10,8 +10,7 @@
 #include <stdint.h>
 #include <string.h>
 
-bool is_attached(const fast *self) {
-  if (self->cache && self->state->complete) return true;
+bool refuse(const fast *self) {
   PyErr_SetString(PyExc_ValueError,
                   self->cache ? "the interpreter has ended" : "the cache has not been opened");
   return false;
