@@ -1,25 +1,10 @@
 // The boundary between C and the engine. Every exported function does four things: checks its
 // arguments, finds its object, calls the engine, maps the error. This file has the parts that they
-// share; each other file has one group of the header.
-//
-// The arguments arrive unchecked. The header has no nullability marks, so a pointer may be nil. A
-// size_t arrives as Int, so a size that no object can have is negative.
+// share; each other file has one group of the header. The folder Shared has what does not know the
+// engine: the HTTP library is compiled with it too.
 
 internal import CHutch
 import CSystem
-
-/// Maps the result of a call on a cache: a failure becomes its status, and this thread's last
-/// error. `subject`: the path that a failure is about.
-@inline(__always)
-func answering(
-  about subject: UnsafePointer<CChar>? = nil, _ body: () throws(Failure) -> Status
-) -> hutch_status {
-  do throws(Failure) {
-    return try body().code
-  } catch {
-    return failing(error, about: subject)
-  }
-}
 
 /// Records a failure and returns its status.
 @inline(never)
@@ -28,16 +13,6 @@ func failing(
 ) -> hutch_status {
   ThreadState.note(failure, failure.detail, subject)
   return failure.status.code
-}
-
-/// Checks flags, of which a caller may set only those that are `defined`.
-@inline(__always)
-func checkFlags(_ flags: UInt32, _ defined: UInt32) throws(Failure) {
-  if flags & ~defined != 0 { throw .unknown("a flag is not defined", flags & ~defined) }
-}
-
-extension Failure {
-  static func invalid(_ words: StaticString) -> Failure { Failure(.invalidArgument, words) }
 }
 
 /// Calls `body` with the handle behind a pointer. Not inlined, for calls that take longer than a
@@ -65,6 +40,35 @@ func withCache(
     let status = try body(handle)
     if status == .notFound { try handle.check() }
     return status
+  }
+}
+
+/// Like `giving`, for a cache that can be used.
+func giving(
+  _ out: UnsafeMutablePointer<OpaquePointer?>?, of cache: OpaquePointer?,
+  _ body: (Handle) throws(Failure) -> OpaquePointer?
+) -> hutch_status {
+  out?.pointee = nil
+  return withCache(cache) { (handle) throws(Failure) in
+    guard let out else { throw .invalid("out is NULL") }
+    guard let object = try body(handle) else { return .notFound }
+    out.pointee = object
+    return .done
+  }
+}
+
+/// Calls `body`, which counts what it removes from a cache that can be used. `removed` gets the
+/// count, also if the call fails.
+func counting(
+  _ removed: UnsafeMutablePointer<UInt64>?, from cache: OpaquePointer?,
+  _ body: (Handle, inout UInt64) throws(Failure) -> Void
+) -> hutch_status {
+  removed?.pointee = 0
+  return withCache(cache) { (handle) throws(Failure) in
+    var count: UInt64 = 0
+    defer { removed?.pointee = count }
+    try body(handle, &count)
+    return .done
   }
 }
 
@@ -149,84 +153,6 @@ func checkedTag(_ pointer: UnsafeRawPointer?, _ size: Int) throws(Failure) -> By
   return Bytes(start: pointer, count: size)
 }
 
-@inline(__always)
-func checkedBytes(
-  _ pointer: UnsafeRawPointer?, _ size: Int, _ words: StaticString
-) throws(Failure) -> Bytes {
-  guard size >= 0, pointer != nil || size == 0 else { throw .invalid(words) }
-  return Bytes(start: pointer, count: size)
-}
-
-@inline(never)
-func checkedDuration(_ duration: Int64) throws(Failure) -> Int64 {
-  guard duration >= 0 else { throw .invalid("a duration is negative") }
-  return duration
-}
-
-// MARK: structs with a size
-
-/// Larger than any struct of the header will ever be: a larger size was never set.
-let largestStruct = 4096
-
-/// The size that a struct states.
-@inline(never)
-private func statedSize(
-  _ pointer: UnsafeRawPointer, _ isMissing: StaticString
-) throws(Failure) -> Int {
-  let size = pointer.loadUnaligned(as: Int.self)
-  guard size >= MemoryLayout<Int>.size, size <= largestStruct else { throw .invalid(isMissing) }
-  return size
-}
-
-/// Checks that the part of a struct that this library does not know is zero. Returns how many bytes
-/// of the struct the library knows.
-@inline(never)
-private func knownSize(_ pointer: UnsafeRawPointer, _ ours: Int) throws(Failure) -> Int {
-  let size = try statedSize(pointer, "struct_size of an argument is not set")
-  var offset = ours
-  while offset < size {
-    guard pointer.load(fromByteOffset: offset, as: UInt8.self) == 0 else {
-      throw Failure(.unsupported, "a struct has a field that this library does not know")
-    }
-    offset += 1
-  }
-  return min(size, ours)
-}
-
-/// A struct from the host. Fields that NULL or the struct of an older header leave out are as in
-/// `zero`, which has zero in every field: the default.
-@inline(__always)
-func received<T>(_ pointer: UnsafePointer<T>?, over zero: T) throws(Failure) -> T {
-  guard let pointer else { return zero }
-  let size = try knownSize(pointer, MemoryLayout<T>.size)
-  var value = zero
-  withUnsafeMutableBytes(of: &value) { _ = memcpy($0.baseAddress!, pointer, size) }
-  return value
-}
-
-/// Checks a struct that the call fills in, before it does anything else.
-@inline(__always)
-func checkedResult<T>(_ pointer: UnsafeMutablePointer<T>?) throws(Failure) {
-  guard let pointer else { return }
-  _ = try statedSize(pointer, "struct_size of a result is not set")
-}
-
-/// Fills in a struct of the host, as far as its header knows it; its struct_size stays. The part
-/// that only a newer header knows is set to zero.
-@inline(__always)
-func deliver<T>(_ value: T, to pointer: UnsafeMutablePointer<T>?) {
-  guard let pointer else { return }
-  withUnsafeBytes(of: value) { fill(UnsafeMutableRawPointer(pointer), $0) }
-}
-
-@inline(never)
-private func fill(_ target: UnsafeMutableRawPointer, _ source: UnsafeRawBufferPointer) {
-  let word = MemoryLayout<Int>.size
-  let size = target.loadUnaligned(as: Int.self)
-  memcpy(target + word, source.baseAddress! + word, min(size, source.count) - word)
-  if size > source.count { memset(target + source.count, 0, size - source.count) }
-}
-
 // MARK: records and limits
 
 extension hutch_entry_info {
@@ -298,13 +224,5 @@ extension hutch_tier_limits {
     time_to_live = duration(limits.ages.timeToLive)
     time_to_idle = duration(limits.ages.timeToIdle)
     min_free = size(limits.minFree)
-  }
-}
-
-/// True if a field, or an array of fields, is zero.
-func isZero<T>(_ field: T) -> Bool {
-  withUnsafeBytes(of: field) { bytes in
-    for byte in bytes where byte != 0 { return false }
-    return true
   }
 }

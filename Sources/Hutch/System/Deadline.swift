@@ -11,6 +11,12 @@ struct Deadline {
     self.end = overflow || duration == Int64.max ? Int64.max : end
   }
 
+  /// The sum of a point in time and a duration, both not negative; Int64.max: never.
+  static func sum(_ time: Int64, _ duration: Int64) -> Int64 {
+    let (end, overflow) = time.addingReportingOverflow(duration)
+    return overflow ? Int64.max : end
+  }
+
   /// 0: no limit.
   init(budget: Int64) { self.init(after: budget == 0 ? Int64.max : budget) }
 

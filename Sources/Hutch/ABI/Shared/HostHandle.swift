@@ -3,7 +3,7 @@
 
 internal import CHutch
 
-/// An object of the engine that a host may hold.
+/// An object that a host may hold.
 protocol HostHandle: AnyObject {
   /// The words of a call whose pointer is NULL.
   static var isMissing: StaticString { get }
@@ -66,35 +66,6 @@ func giving(
     guard let out else { throw .invalid("out is NULL") }
     guard let object = try body() else { return .notFound }
     out.pointee = object
-    return .done
-  }
-}
-
-/// Like `giving`, for a cache that can be used.
-func giving(
-  _ out: UnsafeMutablePointer<OpaquePointer?>?, of cache: OpaquePointer?,
-  _ body: (Handle) throws(Failure) -> OpaquePointer?
-) -> hutch_status {
-  out?.pointee = nil
-  return withCache(cache) { (handle) throws(Failure) in
-    guard let out else { throw .invalid("out is NULL") }
-    guard let object = try body(handle) else { return .notFound }
-    out.pointee = object
-    return .done
-  }
-}
-
-/// Calls `body`, which counts what it removes from a cache that can be used. `removed` gets the
-/// count, also if the call fails.
-func counting(
-  _ removed: UnsafeMutablePointer<UInt64>?, from cache: OpaquePointer?,
-  _ body: (Handle, inout UInt64) throws(Failure) -> Void
-) -> hutch_status {
-  removed?.pointee = 0
-  return withCache(cache) { (handle) throws(Failure) in
-    var count: UInt64 = 0
-    defer { removed?.pointee = count }
-    try body(handle, &count)
     return .done
   }
 }

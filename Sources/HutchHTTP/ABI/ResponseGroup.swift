@@ -1,0 +1,62 @@
+// Group responses.
+
+public import CHutchHTTP
+import CSystem
+
+/// Calls `body` with the response of a task, and whether the task has ended.
+private func withResponse(
+  _ pointer: OpaquePointer?, _ body: (Response, Bool) throws(Failure) -> Status
+) -> hutch_status {
+  with(pointer, HTTPTask.self) { (task) throws(Failure) in
+    let (response, hasEnded) = task.session.lock.withLock { (task.response, task.state == .ended) }
+    guard let response else { return hasEnded ? .notFound : .wouldBlock }
+    return try body(response, hasEnded)
+  }
+}
+
+@_cdecl("hutch_http_task_response") @implementation
+public func hutch_http_task_response(
+  _ task: OpaquePointer!, _ out: UnsafeMutablePointer<hutch_http_response>!
+) -> hutch_status {
+  withResponse(task) { (response, hasEnded) throws(Failure) in
+    try filling(out) { () throws(Failure) in
+      var told = hutch_http_response()
+      told.code = response.code
+      told.version = response.version
+      told.url = UnsafePointer(response.url.start)
+      told.redirects = response.redirects
+      told.header_count = UInt64(response.fields.count)
+      if hasEnded, !response.body.isEmpty {
+        told.body = UnsafeRawPointer(response.body.elements.baseAddress)
+        told.body_size = UInt64(response.body.count)
+      }
+      return told
+    }
+  }
+}
+
+@_cdecl("hutch_http_task_header") @implementation
+public func hutch_http_task_header(
+  _ task: OpaquePointer!, _ name: UnsafePointer<CChar>!, _ index: UInt64,
+  _ value: UnsafeMutablePointer<UnsafePointer<CChar>?>!
+) -> hutch_status {
+  value?.pointee = nil
+  return withResponse(task) { (response, _) throws(Failure) in
+    guard let name, let value else { throw .invalid("the name or the value is NULL") }
+    value.pointee = response.fields.value(of: name, skipping: index)
+    return value.pointee == nil ? .notFound : .done
+  }
+}
+
+@_cdecl("hutch_http_task_header_at") @implementation
+public func hutch_http_task_header_at(
+  _ task: OpaquePointer!, _ index: UInt64, _ out: UnsafeMutablePointer<hutch_http_header>!
+) -> hutch_status {
+  withResponse(task) { (response, _) throws(Failure) in
+    guard let out else { throw .invalid("out is NULL") }
+    guard index < UInt64(response.fields.count) else { return .notFound }
+    out.pointee = hutch_http_header(
+      name: response.fields.name(Int(index)), value: response.fields.value(Int(index)))
+    return .done
+  }
+}

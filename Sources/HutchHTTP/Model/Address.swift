@@ -1,0 +1,87 @@
+import CCurl
+import CSystem
+
+/// URLs, as libcurl reads them: what it connects to is what was checked.
+enum Address {
+  /// The URL of a request.
+  static func checked(_ text: UnsafePointer<CChar>) throws(Failure) -> Text {
+    guard Syntax.isAddress(bytes(of: text)), let url = Parsed(text), url.isHTTP else {
+      throw .invalid("the URL is not an absolute one of http or https")
+    }
+    return try Text(text)
+  }
+
+  /// The URL that a reference in a response to `base` means; nil: it is none of http or https, or
+  /// has a user.
+  static func resolve(
+    _ reference: UnsafePointer<CChar>, against base: Text
+  ) throws(Failure) -> Text? {
+    guard Syntax.isAddress(bytes(of: reference)), let url = Parsed(base.start),
+      url.set(reference), url.isHTTP, !url.has(CURLUPART_USER), !url.has(CURLUPART_PASSWORD)
+    else { return nil }
+    guard let whole = url.part(CURLUPART_URL) else { throw .noMemory }
+    defer { curl_free(whole) }
+    return try Text(whole)
+  }
+
+  static func isSecure(_ url: Text) -> Bool { Parsed(url.start)?.isSecure ?? false }
+
+  /// True if both have one scheme, host and port.
+  static func haveSameOrigin(_ a: Text, _ b: Text) -> Bool {
+    guard let a = Parsed(a.start), let b = Parsed(b.start), a.isSecure == b.isSecure else {
+      return false
+    }
+    return a.hasSame(CURLUPART_HOST, as: b) && a.hasSame(CURLUPART_PORT, as: b)
+  }
+}
+
+/// A URL in parts. It ends with its scope, so it is a class of no other use.
+private final class Parsed {
+  private let handle: OpaquePointer
+
+  init?(_ text: UnsafePointer<CChar>) {
+    guard let handle = curl_url() else { return nil }
+    self.handle = handle
+    if !set(text) { return nil }
+  }
+
+  deinit { curl_url_cleanup(handle) }
+
+  /// Sets the URL, or one that is relative to the current one.
+  func set(_ text: UnsafePointer<CChar>) -> Bool {
+    curl_url_set(handle, CURLUPART_URL, text, 0) == CURLUE_OK
+  }
+
+  /// The caller frees the text with `curl_free`.
+  func part(_ part: CURLUPart) -> UnsafeMutablePointer<CChar>? {
+    var text: UnsafeMutablePointer<CChar>?
+    let code = curl_url_get(handle, part, &text, UInt32(CURLU_DEFAULT_PORT))
+    return code == CURLUE_OK ? text : nil
+  }
+
+  func has(_ part: CURLUPart) -> Bool {
+    guard let text = self.part(part) else { return false }
+    curl_free(text)
+    return true
+  }
+
+  private func isScheme(_ name: StaticString) -> Bool {
+    guard let scheme = part(CURLUPART_SCHEME) else { return false }
+    defer { curl_free(scheme) }
+    return Letters.areSame(scheme, name)
+  }
+
+  var isSecure: Bool { isScheme("https") }
+  var isHTTP: Bool { (isSecure || isScheme("http")) && has(CURLUPART_HOST) }
+
+  func hasSame(_ part: CURLUPart, as other: Parsed) -> Bool {
+    let mine = self.part(part)
+    let others = other.part(part)
+    defer {
+      curl_free(mine)
+      curl_free(others)
+    }
+    guard let mine, let others else { return false }
+    return Letters.areSame(mine, others)
+  }
+}

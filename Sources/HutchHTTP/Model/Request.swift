@@ -1,0 +1,97 @@
+import CHutchHTTP
+import CSystem
+
+/// What a task is made with: a checked copy, which does not change, and the host's callbacks.
+final class Request {
+  let url: Text
+  let method: Text
+  let fields: Fields
+  /// Nil: there is none.
+  let body: Body?
+  let download: Text?
+  let flags: UInt32
+  let idleTimeout: Int64
+  let totalTimeout: Int64
+  let complete: hutch_http_complete?
+  let onProgress: hutch_http_on_progress?
+  let onResponse: hutch_http_on_response?
+  let onBody: hutch_http_on_body?
+  let onRedirect: hutch_http_on_redirect?
+  let onChallenge: hutch_http_on_challenge?
+  let context: UnsafeMutableRawPointer?
+  let release: hutch_release?
+  /// References of their own, or nil.
+  let port: OpaquePointer?
+  let queue: OpaquePointer?
+
+  var followsRedirects: Bool { flags & UInt32(HUTCH_HTTP_NO_REDIRECTS) == 0 }
+  var acceptsCompressed: Bool { flags & UInt32(HUTCH_HTTP_COMPRESSED) != 0 }
+
+  init(_ given: hutch_http_request, for configuration: Configuration) throws(Failure) {
+    guard let address = given.url else { throw .invalid("the URL is NULL") }
+    try checkFlags(given.flags, UInt32(HUTCH_HTTP_NO_REDIRECTS | HUTCH_HTTP_COMPRESSED))
+    let body = try Request.body(given)
+    let method = given.method ?? literal(body == nil ? "GET" : "POST")
+    guard Syntax.isToken(bytes(of: method)) else { throw .invalid("the method is malformed") }
+    let download = try Text.optional(given.download)
+    if download != nil {
+      guard given.on_body == nil, given.flags & UInt32(HUTCH_HTTP_COMPRESSED) == 0 else {
+        throw .invalid("a download has no on_body, and is not compressed")
+      }
+    }
+    guard given.port == nil || given.queue == nil else {
+      throw .invalid("a completion has a port or a queue")
+    }
+    let idle = try checkedDuration(given.idle_timeout)
+    let total = try checkedDuration(given.total_timeout)
+    url = try Address.checked(address)
+    self.method = try Text(method)
+    fields = try checkedFields(given.headers, given.header_count)
+    self.body = body
+    self.download = download
+    flags = given.flags
+    idleTimeout = idle == 0 ? configuration.idleTimeout : idle
+    totalTimeout = total == 0 ? configuration.totalTimeout : total
+    complete = given.complete
+    onProgress = given.on_progress
+    onResponse = given.on_response
+    onBody = given.on_body
+    onRedirect = given.on_redirect
+    onChallenge = given.on_challenge
+    context = given.context
+    release = given.release
+    port = hutch_port_retain(given.port)
+    queue = hutch_queue_retain(given.queue)
+  }
+
+  deinit {
+    hutch_port_release(port)
+    hutch_queue_release(queue)
+  }
+
+  private static func body(_ given: hutch_http_request) throws(Failure) -> Body? {
+    let kinds =
+      (given.body != nil || given.body_size != 0 ? 1 : 0) + (given.body_file != nil ? 1 : 0)
+      + (given.read != nil ? 1 : 0)
+    guard kinds <= 1 else { throw .invalid("a request has one body") }
+    guard kinds == 1 else { return nil }
+    let body = Body()
+    if let path = given.body_file {
+      try body.append(file: path)
+    } else if let read = given.read {
+      let isKnown = given.read_size != UInt64.max
+      try body.append(read: read, size: isKnown ? given.read_size : nil)
+    } else {
+      try body.append(copying: checkedBytes(given.body, given.body_size, "the body is NULL"))
+    }
+    return body
+  }
+
+  /// The host's priority; -1, 0 or 1.
+  static func checkedPriority(_ priority: Int32) throws(Failure) -> Int {
+    guard priority >= -1, priority <= 1 else {
+      throw .unknown("a priority is not defined", UInt32(bitPattern: priority))
+    }
+    return Int(priority)
+  }
+}

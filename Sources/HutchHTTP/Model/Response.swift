@@ -1,0 +1,36 @@
+import CSystem
+
+/// What came back. The session's thread fills it in. Others see it when the headers are there, and
+/// its body when the task has ended: both are told under the session's lock.
+final class Response {
+  var code: Int32 = 0
+  var version: UInt32 = 0
+  var url: Text
+  var redirects: UInt64 = 0
+  var fields = Fields()
+  var body = GrowingArray<UInt8>()
+
+  init(from url: Text) { self.url = url }
+}
+
+/// The numbers of hutch_http_progress and hutch_http_metrics that are counted on the way.
+struct Traffic: Equatable {
+  var sent: UInt64 = 0
+  var expectedToSend: UInt64 = 0
+  var received: UInt64 = 0
+  var expected: UInt64 = 0
+}
+
+/// Times in nanoseconds, and sums over all requests of a task.
+struct Metrics {
+  var nameLookup: Int64 = 0
+  var connect: Int64 = 0
+  var tls: Int64 = 0
+  var firstByte: Int64 = 0
+  var total: Int64 = 0
+  var bytesSent: UInt64 = 0
+  var bytesReceived: UInt64 = 0
+  var requests: UInt64 = 0
+  var redirects: UInt64 = 0
+  var connections: UInt64 = 0
+}

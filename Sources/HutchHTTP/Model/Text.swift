@@ -1,0 +1,63 @@
+import CSystem
+
+/// A copy of a text: bytes that end with NUL.
+final class Text {
+  let start: UnsafeMutablePointer<CChar>
+  /// Without the NUL.
+  let count: Int
+
+  init(_ bytes: Bytes) throws(Failure) {
+    count = bytes.count
+    let memory = try Allocation.bytes(bytes.count + 1)
+    start = memory.assumingMemoryBound(to: CChar.self)
+    if let base = bytes.baseAddress { memory.copyMemory(from: base, byteCount: bytes.count) }
+    start[bytes.count] = 0
+  }
+
+  convenience init(_ text: UnsafePointer<CChar>) throws(Failure) {
+    try self.init(bytes(of: text))
+  }
+
+  /// The two, one behind the other.
+  convenience init(_ text: UnsafePointer<CChar>, _ suffix: StaticString) throws(Failure) {
+    var both = GrowingArray<UInt8>()
+    try both.append(contentsOf: bytes(of: text))
+    try both.append(contentsOf: Bytes(start: suffix.utf8Start, count: suffix.utf8CodeUnitCount))
+    try self.init(Bytes(both.elements))
+  }
+
+  deinit { free(start) }
+
+  /// A copy of a text of the host; nil for NULL.
+  static func optional(_ text: UnsafePointer<CChar>?) throws(Failure) -> Text? {
+    guard let text else { return nil }
+    return try Text(text)
+  }
+}
+
+func bytes(of text: UnsafePointer<CChar>) -> Bytes {
+  Bytes(start: text, count: strlen(text))
+}
+
+/// A literal as a C string: it ends with NUL.
+func literal(_ text: StaticString) -> UnsafePointer<CChar> { Files.path(text) }
+
+/// The comparisons of HTTP: without regard to the case of ASCII letters, whatever the locale.
+enum Letters {
+  @inline(__always)
+  static func lower(_ byte: UInt8) -> UInt8 { byte >= 0x41 && byte <= 0x5A ? byte | 0x20 : byte }
+
+  static func areSame(_ a: Bytes, _ b: Bytes) -> Bool {
+    guard a.count == b.count else { return false }
+    for index in 0..<a.count where lower(a[index]) != lower(b[index]) { return false }
+    return true
+  }
+
+  static func areSame(_ a: UnsafePointer<CChar>, _ b: StaticString) -> Bool {
+    areSame(bytes(of: a), Bytes(start: b.utf8Start, count: b.utf8CodeUnitCount))
+  }
+
+  static func areSame(_ a: UnsafePointer<CChar>, _ b: UnsafePointer<CChar>) -> Bool {
+    areSame(bytes(of: a), bytes(of: b))
+  }
+}

@@ -1,0 +1,188 @@
+import CHutchHTTP
+import CSystem
+import Synchronization
+
+/// One request of a host.
+///
+///     state        wantsToRun  meaning
+///     suspended    no          it has not begun, or its transfer is paused
+///     running      yes         it waits in a lane, or its transfer runs
+///     cancelling   -           it was cancelled, and the thread has not ended it yet
+///     ended        -           the result is final
+///
+/// The state follows from the host's calls at once; what the thread does about it, later. A task
+/// that the thread ends goes to `ended` from every other state.
+final class HTTPTask {
+  let session: Session
+  let request: Request
+  let forks = Process.forks
+
+  enum State: UInt32 {
+    case suspended = 1
+    case running, cancelling, ended
+  }
+
+  // MARK: under the session's lock
+
+  private(set) var state = State.suspended
+  var priority: Int
+  /// It is on the session's list of those that want attention.
+  var isAttended = false
+  var nextAttended: HTTPTask?
+  /// Its index in the session's `tasks`.
+  var place = 0
+  /// The completion has been made, or waits in its port or queue.
+  private(set) var isDelivered = false
+  /// Nil until the headers of the final response have come. From then on the response does not
+  /// change, but for its body, which others read only when the task has ended.
+  private(set) var response: Response?
+  private(set) var traffic = Traffic()
+  /// These are set when the task ends.
+  private(set) var status: Int32 = 0
+  private(set) var error = hutch_error()
+  private(set) var metrics = Metrics()
+
+  /// The references of the host. Relaxed: only the last one's end counts, and no memory hangs on
+  /// it.
+  private let hosts = Atomic<Int32>(1)
+
+  /// The host wants the transfer paused; a copy of the state for libcurl's callbacks, which
+  /// take no lock for it. Relaxed: the thread's attention follows.
+  let isPausing = Atomic<Bool>(false)
+
+  // MARK: the thread's own
+
+  var lane: Lane?
+  var nextInLane: HTTPTask?
+  var previousInLane: Unmanaged<HTTPTask>?
+  var transfer: Transfer?
+
+  init(_ request: Request, of session: Session, priority: Int) {
+    self.request = request
+    self.session = session
+    self.priority = priority
+  }
+
+  func check() throws(Failure) {
+    try Process.check(forks, "the task belongs to the parent of this process")
+  }
+
+  /// Calls a function of the host on behalf of the session.
+  @inline(__always)
+  func calling<R>(_ callback: () -> R) -> R { ThreadState.within(session.identity, callback) }
+
+  var pointer: OpaquePointer { OpaquePointer(Unmanaged.passUnretained(self).toOpaque()) }
+
+  // MARK: references
+
+  func addHost() { hosts.wrappingAdd(1, ordering: .relaxed) }
+
+  /// A reference of the host is gone: without one, a task that is suspended would wait for ever.
+  func removeHost() {
+    guard hosts.wrappingSubtract(1, ordering: .relaxed).newValue == 0 else { return }
+    session.lock.lock()
+    let isStuck = state == .suspended
+    if isStuck { change(to: .cancelling) }
+    session.lock.unlock()
+    if isStuck { session.wake() }
+  }
+
+  // MARK: wishes
+
+  /// The caller holds the session's lock.
+  private func change(to new: State) {
+    state = new
+    isPausing.store(new == .suspended, ordering: .relaxed)
+    session.attend(to: self)
+  }
+
+  func resume() {
+    session.lock.lock()
+    let isNews = state == .suspended
+    if isNews { change(to: .running) }
+    session.lock.unlock()
+    if isNews { session.wake() }
+  }
+
+  /// A session that ends waits for the tasks that run, so none of them stops any more.
+  func suspend() {
+    session.lock.lock()
+    let isNews = state == .running && session.end == nil
+    if isNews { change(to: .suspended) }
+    session.lock.unlock()
+    if isNews { session.wake() }
+  }
+
+  /// Returns the state before.
+  func cancel() -> State {
+    session.lock.lock()
+    let before = state
+    let isNews = before == .suspended || before == .running
+    if isNews { change(to: .cancelling) }
+    session.lock.unlock()
+    if isNews { session.wake() }
+    return before
+  }
+
+  func setPriority(_ new: Int) {
+    session.lock.lock()
+    let isNews = priority != new && state != .ended
+    if isNews {
+      priority = new
+      session.attend(to: self)
+    }
+    session.lock.unlock()
+    if isNews { session.wake() }
+  }
+
+  /// For a session that ends. The caller holds its lock.
+  func cancelForEnd() {
+    if state == .suspended || state == .running { change(to: .cancelling) }
+  }
+
+  // MARK: what the thread tells
+
+  func publish(_ response: Response) {
+    session.lock.withLock { self.response = response }
+  }
+
+  func publish(_ traffic: Traffic) {
+    session.lock.withLock { self.traffic = traffic }
+  }
+
+  /// The result is final from here on.
+  func finish(_ outcome: Outcome, _ metrics: Metrics) {
+    var error = hutch_error()
+    if let failure = outcome.failure, outcome.status < 0 {
+      error.status = outcome.status
+      error.system_error = failure.system
+      withUnsafeMutableBytes(of: &error.words) {
+        ThreadState.compose(failure, outcome.detail?.start, into: $0)
+      }
+    }
+    session.lock.withLock {
+      state = .ended
+      status = outcome.status
+      self.error = error
+      self.metrics = metrics
+    }
+  }
+
+  /// The caller holds the session's lock.
+  func setDelivered() { isDelivered = true }
+}
+
+/// How a task ended.
+struct Outcome {
+  var status: Int32
+  /// With a status below 0.
+  var failure: Failure?
+  /// libcurl's words.
+  var detail: Text?
+
+  static var done: Outcome { Outcome(status: 0) }
+  static var cancelled: Outcome { Outcome(status: Status.cancelled.code) }
+  static func failed(_ failure: Failure, _ detail: Text? = nil) -> Outcome {
+    Outcome(status: failure.status.code, failure: failure, detail: detail)
+  }
+}

@@ -1,0 +1,205 @@
+import CCurl
+import CSystem
+
+/// The thread of a session.
+extension Session {
+  /// Called once. The thread refers to the session until it ends.
+  func start() throws(Failure) {
+    var all = sigset_t()
+    var before = sigset_t()
+    sigfillset(&all)
+    pthread_sigmask(SIG_SETMASK, &all, &before)
+    var thread = pthread_t()
+    let reference = Unmanaged.passRetained(self)
+    let code = pthread_create(
+      &thread, nil,
+      { context in
+        let reference = Unmanaged<Session>.fromOpaque(context!)
+        reference._withUnsafeGuaranteedRef { $0.run() }
+        reference.release()
+        return nil
+      }, reference.toOpaque())
+    pthread_sigmask(SIG_SETMASK, &before, nil)
+    guard code == 0 else {
+      reference.release()
+      throw .system("cannot make a thread", errno: code)
+    }
+    pthread_setname_np(thread, "hutch-http")
+    pthread_detach(thread)
+  }
+
+  private func run() {
+    ThreadState.workerOf = identity
+    do {
+      let cookies = CookieFile(configuration, share)
+      work()
+      _ = consume cookies
+    }
+    lock.withLock { isOver = true }
+    changed.broadcast()
+  }
+
+  private func work() {
+    var running: Int32 = 0
+    while attendAll() {
+      hasEnded = false
+      startWaiting()
+      curl_multi_perform(multi, &running)
+      readResults()
+      checkTimeouts()
+      curl_multi_poll(multi, nil, 0, Int32(timeToPoll()), nil)
+    }
+  }
+
+  /// In milliseconds. The thread is woken for all else.
+  private func timeToPoll() -> Int64 {
+    // Another task may begin now, or the session may end.
+    if hasEnded { return 0 }
+    guard nextCheck != Int64.max else { return 3_600_000 }
+    let left = nextCheck - Clock.read(CLOCK_MONOTONIC)
+    return max(0, min((left + 999_999) / 1_000_000, 3_600_000))
+  }
+
+  /// Does what the host wishes. False: the session has ended, and no task is left.
+  private func attendAll() -> Bool {
+    lock.lock()
+    if let end {
+      for task in tasks.elements {
+        let task = task.takeUnretainedValue()
+        if end == .cancel || task.state == .suspended { task.cancelForEnd() }
+      }
+    }
+    var next = attended
+    attended = nil
+    lock.unlock()
+    while let task = next {
+      lock.lock()
+      next = task.nextAttended
+      task.nextAttended = nil
+      task.isAttended = false
+      let state = task.state
+      let priority = task.priority
+      lock.unlock()
+      attend(to: task, state, priority)
+    }
+    return lock.withLock { end == nil || !tasks.isEmpty || attended != nil }
+  }
+
+  private func attend(to task: HTTPTask, _ state: HTTPTask.State, _ priority: Int) {
+    switch state {
+    case .running:
+      if let transfer = task.transfer {
+        transfer.proceed()
+        watch(transfer)
+      } else {
+        let lane = priority < 0 ? lanes.0 : priority > 0 ? lanes.2 : lanes.1
+        if task.lane === lane { return }
+        task.lane?.remove(task)
+        lane.append(task)
+      }
+    case .suspended:
+      task.lane?.remove(task)
+      task.transfer?.pause()
+    case .cancelling:
+      end(task, .cancelled)
+    case .ended: break
+    }
+  }
+
+  /// Begins the tasks whose turn it is.
+  private func startWaiting() {
+    while transfers.count < configuration.width,
+      let task = lanes.2.popFirst() ?? lanes.1.popFirst() ?? lanes.0.popFirst()
+    {
+      do throws(Failure) {
+        let transfer = try Transfer(of: task)
+        task.transfer = transfer
+        transfer.place = transfers.count
+        try transfers.append(Unmanaged.passRetained(transfer))
+        transfer.isListed = true
+        try transfer.begin()
+        watch(transfer)
+      } catch {
+        end(task, .failed(error))
+      }
+    }
+  }
+
+  /// Takes the results of libcurl.
+  private func readResults() {
+    var left: Int32 = 0
+    while let message = curl_multi_info_read(multi, &left) {
+      guard message.pointee.msg == CURLMSG_DONE, let easy = message.pointee.easy_handle,
+        let context = hutch_curl_info_pointer(easy, CURLINFO_PRIVATE)
+      else { continue }
+      let code = hutch_curl_result(message)
+      let transfer = Unmanaged<Transfer>.fromOpaque(context).takeUnretainedValue()
+      let task = transfer.task
+      do throws(Failure) {
+        // Nil: another request follows from this one.
+        if let outcome = try transfer.ended(code) { end(task, outcome) }
+      } catch {
+        end(task, .failed(error))
+      }
+    }
+  }
+
+  // MARK: timeouts
+
+  /// Looks at a transfer's timeouts when the first of them may pass.
+  private func watch(_ transfer: Transfer) {
+    nextCheck = min(nextCheck, transfer.deadline)
+  }
+
+  private func checkTimeouts() {
+    let now = Clock.read(CLOCK_MONOTONIC)
+    guard now >= nextCheck else { return }
+    nextCheck = Int64.max
+    var index = 0
+    while index < transfers.count {
+      let transfer = transfers[index].takeUnretainedValue()
+      if let failure = transfer.timeout(at: now) {
+        // Another one moves to its place.
+        end(transfer.task, .failed(failure))
+      } else {
+        // A connection that moves bytes shifts its deadline: one look at all in a while is enough.
+        nextCheck = min(nextCheck, max(transfer.deadline, now + 5_000_000))
+        index += 1
+      }
+    }
+  }
+
+  // MARK: the end of a task
+
+  /// Ends a task that has not ended, and makes its completion.
+  func end(_ task: HTTPTask, _ outcome: Outcome) {
+    hasEnded = true
+    task.lane?.remove(task)
+    var outcome = outcome
+    var metrics = Metrics()
+    if let transfer = task.transfer {
+      transfer.close(&outcome)
+      metrics = transfer.metrics
+      if transfer.isListed {
+        let place = transfer.place
+        transfers.removeBySwapping(at: place)
+        if place < transfers.count { transfers[place].takeUnretainedValue().place = place }
+        transfer.isListed = false
+        Unmanaged.passUnretained(transfer).release()
+      }
+      task.transfer = nil
+    }
+    task.finish(outcome, metrics)
+    deliver(task)
+    let reference = lock.withLock {
+      task.setDelivered()
+      let place = task.place
+      let reference = tasks[place]
+      tasks.removeBySwapping(at: place)
+      if place < tasks.count { tasks[place].takeUnretainedValue().place = place }
+      return reference
+    }
+    changed.broadcast()
+    reference.release()
+  }
+}

@@ -1,0 +1,131 @@
+import CCurl
+import CHutchHTTP
+import CSystem
+
+/// The header lines of a response, and what follows from them.
+extension Transfer {
+  /// One line, with its end.
+  func receiveLine(_ line: Bytes) throws(Failure) {
+    hasMoved()
+    headerBytes += UInt64(line.count)
+    guard headerBytes <= configuration.maxHeaders else {
+      throw Failure(.tooLarge, "the response has more bytes of headers than max_headers")
+    }
+    // The trailers behind a body are not part of the response.
+    if step == .response { return }
+    let text = Syntax.trimmed(line)
+    if isStatusLine(text) { return beginResponse(text) }
+    if text.count == 0 {
+      // 100 to 199 announce another response.
+      if response.code >= 200 { try decide() }
+      return
+    }
+    if line[0] == 0x20 || line[0] == 0x09 { return try response.fields.extendLast(text) }
+    guard let colon = text.firstIndex(of: 0x3A) else { return }
+    let name = Bytes(rebasing: text[..<colon])
+    let value = Syntax.trimmed(Bytes(rebasing: text[(colon + 1)...]))
+    guard Syntax.isToken(name) else {
+      throw .http(HUTCH_HTTP_BAD_RESPONSE, "the name of a header is malformed")
+    }
+    try response.fields.append(name: name, value: value)
+  }
+
+  private func isStatusLine(_ text: Bytes) -> Bool {
+    let mark: StaticString = "HTTP/"
+    return text.begins(with: Bytes(start: mark.utf8Start, count: mark.utf8CodeUnitCount))
+  }
+
+  /// libcurl has checked the line.
+  private func beginResponse(_ line: Bytes) {
+    var parts = (Int32(0), Int32(0))
+    if let space = line.firstIndex(of: 0x20) {
+      for byte in line[(space + 1)...].prefix(3) where byte >= 0x30 && byte <= 0x39 {
+        parts.0 = parts.0 * 10 + Int32(byte - 0x30)
+      }
+      for byte in line[5..<space] where byte >= 0x30 && byte <= 0x39 {
+        parts.1 = min(parts.1 * 10 + Int32(byte - 0x30), 99)
+      }
+    }
+    step = nil
+    response.code = parts.0
+    // "2" and "3" have no minor version.
+    response.version = UInt32(parts.1 < 10 ? parts.1 * 10 : parts.1)
+    response.fields.removeAll()
+  }
+
+  /// The headers are complete.
+  private func decide() throws(Failure) {
+    switch response.code {
+    case 401, 407:
+      if login.isNegotiating {
+        login.isNegotiating = false
+        step = .negotiation
+        return
+      }
+      if try answersChallenge() {
+        step = .retry
+        return
+      }
+    case 301, 302, 303, 307, 308:
+      if request.followsRedirects, let place = response.fields.value(of: "Location"),
+        try isFollowing(place)
+      {
+        step = .redirect
+        return
+      }
+    default: break
+    }
+    try respond()
+  }
+
+  /// The response is the final one.
+  func respond() throws(Failure) {
+    step = .response
+    try destination.begin(response)
+    task.publish(response)
+    if let call = request.onResponse {
+      task.calling { call(request.context, task.pointer) }
+    }
+  }
+
+  // MARK: redirects
+
+  /// Decides about a redirect, and notes where it leads.
+  private func isFollowing(_ place: UnsafePointer<CChar>) throws(Failure) -> Bool {
+    guard metrics.redirects < UInt64(configuration.redirects) else {
+      throw .http(HUTCH_HTTP_REDIRECT, "there are too many redirects")
+    }
+    guard let target = try Address.resolve(place, against: url) else {
+      throw .http(HUTCH_HTTP_REDIRECT, "a redirect leads to a URL that is not allowed")
+    }
+    if Address.isSecure(url), !Address.isSecure(target), !configuration.allowsInsecureRedirects {
+      throw .http(HUTCH_HTTP_REDIRECT, "a redirect leads from https to http")
+    }
+    if let ask = request.onRedirect {
+      let code = response.code
+      let answer = task.calling { ask(request.context, task.pointer, code, target.start) }
+      if answer != 0 { return false }
+    }
+    next = target
+    return true
+  }
+
+  /// Makes the request that a redirect asks for (RFC 9110, section 15.4).
+  func follow(_ target: Text) throws(Failure) {
+    let isHead = Letters.areSame(method.start, "HEAD")
+    let isPost = Letters.areSame(method.start, "POST")
+    let code = response.code
+    if (code == 303 && !isHead) || ((code == 301 || code == 302) && isPost) {
+      method = try Text(literal("GET"))
+      body = nil
+      traffic = Traffic()
+    }
+    if !Address.haveSameOrigin(url, target) {
+      isForeign = true
+      login.forgetServer()
+    }
+    try body?.rewind(context: request.context)
+    go(to: target)
+    try begin()
+  }
+}

@@ -1,0 +1,269 @@
+// A transfer is a task that has begun: one request of libcurl, and those that follow from it by
+// redirects and challenges. All of it belongs to the session's thread.
+//
+// libcurl calls back with header lines, with pieces of the body, for pieces to send, and with
+// numbers. When the headers of a response are complete, the transfer decides what the response is:
+//
+//     step         meaning                                  its body
+//     response     the final one                            goes where the host wants it
+//     redirect     another request follows, to `next`       is dropped
+//     retry        the same again, with credentials         is dropped
+//     negotiation  libcurl itself repeats the request       is dropped
+//
+// A failure within a callback is noted in `failure`, and the callback makes libcurl stop.
+
+import CCurl
+import CHutchHTTP
+import CSystem
+
+final class Transfer {
+  let task: HTTPTask
+  var request: Request { task.request }
+  var session: Session { task.session }
+  var configuration: Configuration { task.session.configuration }
+
+  let easy: UnsafeMutableRawPointer
+  /// libcurl's words for a failure.
+  private let words: UnsafeMutablePointer<CChar>
+  /// The header lines to send.
+  var lines: UnsafeMutablePointer<curl_slist>?
+  private var isAdded = false
+  /// The session refers to the transfer, at this index of its list.
+  var isListed = false
+  var place = 0
+
+  // MARK: the request at hand
+
+  var url: Text
+  var method: Text
+  /// Nil after a redirect that makes the request a GET.
+  var body: Body?
+  /// A redirect has led to another origin: what was meant for the first is not sent.
+  var isForeign = false
+  var login = Login()
+
+  // MARK: its response
+
+  enum Step {
+    case response, redirect, retry, negotiation
+  }
+  /// Nil: the headers are not complete.
+  var step: Step?
+  /// Where a redirect leads.
+  var next: Text?
+  var response: Response
+  var headerBytes: UInt64 = 0
+  /// What is dropped of a body that the host does not get.
+  private var dropped = 0
+  var destination: Destination
+  var failure: Failure?
+
+  // MARK: numbers
+
+  private(set) var metrics = Metrics()
+  var traffic = Traffic()
+  private var lastReport: Int64 = 0
+  private var reported = Traffic()
+  /// CLOCK_MONOTONIC.
+  private let began: Int64
+  private var lastMove: Int64
+  var isPaused = false
+
+  init(of task: HTTPTask) throws(Failure) {
+    let words = try Allocation.array(CChar.self, Int(CURL_ERROR_SIZE))
+    guard let easy = curl_easy_init() else {
+      free(words)
+      throw .noMemory
+    }
+    self.task = task
+    self.easy = easy
+    self.words = words
+    url = task.request.url
+    method = task.request.method
+    body = task.request.body
+    response = Response(from: task.request.url)
+    destination = Destination(for: task.request)
+    began = Clock.read(CLOCK_MONOTONIC)
+    lastMove = began
+  }
+
+  deinit {
+    remove()
+    curl_easy_cleanup(easy)
+    curl_slist_free_all(lines)
+    free(words)
+  }
+
+  private func remove() {
+    guard isAdded else { return }
+    curl_multi_remove_handle(session.multi, easy)
+    isAdded = false
+  }
+
+  /// Makes the request at hand.
+  func begin() throws(Failure) {
+    remove()
+    step = nil
+    next = nil
+    headerBytes = 0
+    dropped = 0
+    words.pointee = 0
+    response = Response(from: url)
+    response.redirects = metrics.redirects
+    try setOptions(words)
+    guard curl_multi_add_handle(session.multi, easy) == CURLM_OK else { throw .noMemory }
+    isAdded = true
+    metrics.requests += 1
+    if isPaused { curl_easy_pause(easy, CURLPAUSE_ALL) }
+  }
+
+  // MARK: pauses
+
+  func pause() {
+    if !isPaused, isAdded { curl_easy_pause(easy, CURLPAUSE_ALL) }
+    isPaused = true
+  }
+
+  func proceed() {
+    guard isPaused else { return }
+    isPaused = false
+    lastMove = Clock.read(CLOCK_MONOTONIC)
+    if isAdded { curl_easy_pause(easy, CURLPAUSE_CONT) }
+  }
+
+  // MARK: timeouts
+
+  /// When a timeout may pass.
+  var deadline: Int64 {
+    let total = request.totalTimeout
+    func sum(_ a: Int64, _ b: Int64) -> Int64 { Deadline.sum(a, b) }
+    let last = total == 0 ? Int64.max : sum(began, total)
+    return isPaused ? last : min(last, sum(lastMove, request.idleTimeout))
+  }
+
+  /// The timeout that has passed.
+  func timeout(at now: Int64) -> Failure? {
+    guard now >= deadline else { return nil }
+    let isTotal = request.totalTimeout != 0 && now >= Deadline.sum(began, request.totalTimeout)
+    return isTotal
+      ? Failure(.timedOut, "the request took too long")
+      : Failure(.timedOut, "no byte moved for too long")
+  }
+
+  // MARK: the end of a request
+
+  /// What a result of libcurl means for the task; nil: another request has begun.
+  func ended(_ code: CURLcode) throws(Failure) -> Outcome? {
+    count()
+    if let failure { return .failed(failure, detail) }
+    switch step {
+    case .redirect?:
+      guard let next else { return .failed(.noMemory) }
+      try follow(next)
+      return nil
+    case .retry?:
+      try body?.rewind(context: request.context)
+      try begin()
+      return nil
+    default: break
+    }
+    if let status = destination.hostsStatus { return Outcome(status: status) }
+    guard code == CURLE_OK else { return .failed(failing(code), detail ?? text(of: code)) }
+    // libcurl did not repeat a request that it was to repeat.
+    if step == .negotiation { try respond() }
+    try destination.complete()
+    return .done
+  }
+
+  private var detail: Text? { words.pointee == 0 ? nil : try? Text(words) }
+
+  /// What libcurl calls a result, if it said nothing more of it.
+  private func text(of code: CURLcode) -> Text? {
+    guard let words = curl_easy_strerror(code) else { return nil }
+    return try? Text(words)
+  }
+
+  private func failing(_ code: CURLcode) -> Failure {
+    var failure = Failure.curl(code)
+    failure.system = Int32(truncatingIfNeeded: hutch_curl_info_number(easy, CURLINFO_OS_ERRNO))
+    return failure
+  }
+
+  /// The task ends: nothing calls back any more. A destination that fails now makes the task fail.
+  func close(_ outcome: inout Outcome) {
+    if isAdded, outcome.status != 0 { count() }
+    remove()
+    metrics.total = Clock.read(CLOCK_MONOTONIC) - began
+    destination.close()
+    if traffic != reported { report(Clock.read(CLOCK_MONOTONIC)) }
+  }
+
+  /// Adds what the request at hand cost.
+  private func count() {
+    func time(_ info: CURLINFO) -> Int64 { hutch_curl_info_size(easy, info) &* 1000 }
+    func size(_ info: CURLINFO) -> UInt64 { UInt64(max(0, hutch_curl_info_size(easy, info))) }
+    func number(_ info: CURLINFO) -> UInt64 { UInt64(max(0, hutch_curl_info_number(easy, info))) }
+    metrics.nameLookup = time(CURLINFO_NAMELOOKUP_TIME_T)
+    metrics.connect = time(CURLINFO_CONNECT_TIME_T)
+    metrics.tls = time(CURLINFO_APPCONNECT_TIME_T)
+    metrics.firstByte = time(CURLINFO_STARTTRANSFER_TIME_T)
+    metrics.connections += number(CURLINFO_NUM_CONNECTS)
+    if number(CURLINFO_NUM_CONNECTS) == 0 {
+      metrics.nameLookup = 0
+      metrics.connect = 0
+      metrics.tls = 0
+    }
+    metrics.bytesSent += number(CURLINFO_REQUEST_SIZE) + size(CURLINFO_SIZE_UPLOAD_T)
+    metrics.bytesReceived += number(CURLINFO_HEADER_SIZE) + size(CURLINFO_SIZE_DOWNLOAD_T)
+  }
+
+  /// The next request goes to another URL.
+  func go(to next: Text) { url = next; metrics.redirects += 1 }
+
+  // MARK: progress
+
+  /// libcurl's numbers of the request at hand.
+  func moved(_ receives: Int64, _ received: Int64, _ sends: Int64, _ sent: Int64) {
+    var now = traffic
+    now.sent = UInt64(max(0, sent))
+    now.expectedToSend = UInt64(max(0, sends))
+    if step == .response {
+      now.received = destination.offset + UInt64(max(0, received))
+      now.expected = receives <= 0 ? 0 : destination.offset + UInt64(receives)
+    }
+    guard now != traffic else { return }
+    traffic = now
+    let time = Clock.read(CLOCK_MONOTONIC)
+    lastMove = time
+    if time - lastReport >= configuration.progressInterval { report(time) }
+  }
+
+  /// Bytes of headers, or within the TLS handshake, move no number of a body.
+  func hasMoved() { lastMove = Clock.read(CLOCK_MONOTONIC) }
+
+  private func report(_ time: Int64) {
+    lastReport = time
+    reported = traffic
+    task.publish(traffic)
+    guard let call = request.onProgress else { return }
+    var progress = hutch_http_progress(traffic)
+    task.calling { call(request.context, task.pointer, &progress) }
+  }
+
+  // MARK: bodies
+
+  /// A piece of the response's body; false: libcurl is to stop.
+  func receive(_ bytes: Bytes) -> Bool {
+    guard step == .response else {
+      // A redirect's body is read to use the connection again, but not for ever.
+      dropped += bytes.count
+      return dropped <= 65_536
+    }
+    do throws(Failure) {
+      return try destination.receive(bytes, self)
+    } catch {
+      failure = error
+      return false
+    }
+  }
+}

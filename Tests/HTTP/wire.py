@@ -1,0 +1,255 @@
+#!/usr/bin/env python3
+"""A server that does what the path of a request says, byte by byte: wire.py PORT.
+
+It stalls, cuts, lies about lengths, dribbles, redirects in circles. Each connection has a thread;
+each behaviour is bounded in bytes and in time.
+"""
+
+import hashlib
+import random
+import socket
+import sys
+import threading
+import time
+from urllib.parse import parse_qsl, urlsplit
+
+PATIENCE = 20  # seconds that a stalled connection is kept
+
+
+class Request:
+    def __init__(self, file):
+        self.line = file.readline(65536).decode("latin-1").strip()
+        self.headers = []
+        while True:
+            line = file.readline(65536).decode("latin-1").strip("\r\n")
+            if not line:
+                break
+            name, _, value = line.partition(":")
+            self.headers.append((name.strip().lower(), value.strip()))
+        self.body = b""
+        if not self.line:
+            return
+        self.method, self.target, _ = self.line.split(" ", 2)
+        url = urlsplit(self.target)
+        self.path, self.query = url.path, dict(parse_qsl(url.query))
+        if self.get("transfer-encoding") == "chunked":
+            while True:
+                size = int(file.readline(100), 16)
+                self.body += file.read(size)
+                file.readline(10)
+                if size == 0:
+                    break
+        else:
+            self.body = file.read(int(self.get("content-length") or 0))
+
+    def get(self, name):
+        return next((value for key, value in self.headers if key == name), None)
+
+
+def respond(send, body=b"", code="200 OK", *headers):
+    head = [f"HTTP/1.1 {code}", f"Content-Length: {len(body)}", *headers]
+    send(("\r\n".join(head) + "\r\n\r\n").encode("latin-1") + body)
+
+
+def echo(request, send):
+    lines = [request.line] + [f"{name}: {value}" for name, value in request.headers]
+    respond(send, "\n".join(lines).encode("latin-1") + b"\n\n" + request.body, "200 OK",
+            "Content-Type: text/plain", "X-Two: 1", "x-two: 2", "X-Empty:")
+
+
+def folded(request, send):
+    respond(send, b"", "200 OK", "X-Folded: a\r\n  b")
+
+
+def digest_of(request, send):
+    """RFC 7616 with MD5 and qop=auth; the user is "ann", the password "s3cret"."""
+    given = request.get("authorization") or ""
+    if given.startswith("Digest "):
+        parts = {key.strip(): value.strip(' "') for key, value in
+                 (part.split("=", 1) for part in given[7:].split(","))}
+        def md5(text):
+            return hashlib.md5(text.encode()).hexdigest()
+        first = md5("ann:safe:s3cret")
+        second = md5(f"{request.method}:{parts['uri']}")
+        wanted = md5(f"{first}:{parts['nonce']}:{parts['nc']}:{parts['cnonce']}:auth:{second}")
+        if parts["response"] == wanted and parts["username"] == "ann":
+            return respond(send, b"welcome " + request.body)
+    respond(send, b"no", "401 Unauthorized",
+            'WWW-Authenticate: Digest realm="safe", qop="auth", nonce="0815", algorithm=MD5')
+
+
+def basic(request, send):
+    if request.get("authorization") == "Basic YW5uOnMzY3JldA==":  # ann:s3cret
+        return respond(send, b"welcome " + request.body)
+    respond(send, b"no", "401 Unauthorized", 'WWW-Authenticate: Basic realm="safe"')
+
+
+def redirect(request, send):
+    respond(send, b"moved", f"{request.query.get('code', '302')} Moved",
+            f"Location: {request.query['to']}")
+
+
+def count_down(request, send):
+    left = int(request.query["n"])
+    respond(send, b"", "302 Found", f"Location: /steps?n={left - 1}" if left else "Location: /echo")
+
+
+def circle(request, send):
+    respond(send, b"again", "302 Found", "Location: /circle")
+
+
+def endless_redirect(request, send):
+    send(b"HTTP/1.1 302 Found\r\nLocation: /echo\r\nConnection: close\r\n\r\n")
+    for _ in range(1000):
+        send(b"x" * 65536)
+
+
+def stall(request, send):
+    time.sleep(PATIENCE)
+
+
+def stall_within(request, send):
+    send(b"HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\nhalf")
+    time.sleep(PATIENCE)
+
+
+def cut(request, send):
+    send(b"HTTP/1.1 200 OK\r\nContent-Length: 1000\r\n\r\n" + b"x" * 10)
+    return False
+
+
+def cut_chunk(request, send):
+    send(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n100\r\nshort")
+    return False
+
+
+def shut(request, send):
+    return False
+
+
+def lie(request, send):
+    send(b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\n0123456789HTTP/1.1 500 No\r\n\r\n")
+    return False
+
+
+def garbage(request, send):
+    send(b"\x00\xff\x01 not HTTP at all\r\n\r\n")
+    return False
+
+
+def bad_chunk(request, send):
+    send(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nZZZ\r\nbody\r\n0\r\n\r\n")
+    return False
+
+
+def bad_length(request, send):
+    send(b"HTTP/1.1 200 OK\r\nContent-Length: 99999999999999999999999\r\n\r\nbody")
+    return False
+
+
+def bad_name(request, send):
+    send(b"HTTP/1.1 200 OK\r\nbad name: 1\r\nContent-Length: 0\r\n\r\n")
+    return False
+
+
+def dribble(request, send):
+    """Byte by byte, in chunks of one byte."""
+    for byte in b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\nX-Slow: yes\r\n\r\n":
+        send(bytes([byte]))
+    for byte in b"dribbled":
+        send(b"1\r\n")
+        send(bytes([byte]) + b"\r\n")
+    send(b"0\r\nX-Trailer: late\r\n\r\n")
+
+
+def many_headers(request, send):
+    send(b"HTTP/1.1 200 OK\r\n" + b"".join(b"X-%d: %s\r\n" % (n, b"y" * 1000)
+                                          for n in range(int(request.query["n"])))
+         + b"Content-Length: 0\r\n\r\n")
+
+
+def large(request, send):
+    left = int(request.query["n"])
+    send(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n" % left)
+    piece = b"z" * 65536
+    while left > 0:
+        send(piece[:left])
+        left -= len(piece)
+
+
+def endless(request, send):
+    """No length at all, and 64 MB."""
+    send(b"HTTP/1.1 200 OK\r\nConnection: close\r\n\r\n")
+    for _ in range(1024):
+        send(b"e" * 65536)
+    return False
+
+
+def early(request, send):
+    send(b"HTTP/1.1 103 Early Hints\r\nLink: </a>\r\n\r\n")
+    respond(send, b"final", "200 OK", "X-Final: yes")
+
+
+def wait(request, send):
+    time.sleep(int(request.query["ms"]) / 1000)
+    respond(send, request.query.get("say", "").encode())
+
+
+def cookie(request, send):
+    respond(send, (request.get("cookie") or "none").encode(), "200 OK",
+            f"Set-Cookie: {request.query['set']}; Path=/; Max-Age=3600"
+            if "set" in request.query else "X-No: cookie")
+
+
+def random_bytes(request, send):
+    """Headers and a body in which some bytes are any."""
+    dice = random.Random(int(request.query["seed"]))
+    text = bytearray(b"HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\nX-A: b\r\n"
+                     b"Transfer-Encoding: chunked\r\n\r\n4\r\nbody\r\n0\r\n\r\n")
+    for _ in range(dice.randrange(1, 5)):
+        text[dice.randrange(9, len(text))] = dice.choice([0, 10, 13, 58, 255, dice.randrange(256)])
+    send(bytes(text))
+    return False
+
+
+BEHAVIOURS = {
+    "/echo": echo, "/folded": folded, "/basic": basic, "/digest": digest_of, "/redirect": redirect,
+    "/steps": count_down, "/circle": circle, "/endless_redirect": endless_redirect,
+    "/stall": stall, "/stall_within": stall_within, "/cut": cut, "/cut_chunk": cut_chunk,
+    "/shut": shut, "/lie": lie, "/garbage": garbage, "/bad_chunk": bad_chunk,
+    "/bad_length": bad_length, "/bad_name": bad_name, "/dribble": dribble,
+    "/many_headers": many_headers, "/large": large, "/endless": endless, "/early": early,
+    "/wait": wait, "/cookie": cookie, "/random": random_bytes,
+}
+
+
+def serve(connection):
+    connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    file = connection.makefile("rb")
+    try:
+        while True:
+            request = Request(file)
+            if not request.line:
+                break
+            behaviour = BEHAVIOURS.get(request.path)
+            if behaviour is None:
+                respond(connection.sendall, b"no such path", "404 Not Found",
+                        "Content-Type: text/plain")
+            elif behaviour(request, connection.sendall) is False:
+                break
+    except (OSError, ValueError):
+        pass
+    finally:
+        file.close()
+        connection.close()
+
+
+def main():
+    listener = socket.create_server(("127.0.0.1", int(sys.argv[1])), backlog=2048)
+    while True:
+        connection, _ = listener.accept()
+        threading.Thread(target=serve, args=(connection,), daemon=True).start()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,460 @@
+/*
+ * hutch_http.h - HTTP requests as tasks: sessions, uploads, downloads, pinned certificates
+ *
+ * SPDX-License-Identifier: MIT
+ *
+ * The second library, libhutch_http.so. It makes requests with libcurl and uses libhutch for
+ * queues and ports. The conventions of hutch.h apply here too: statuses, structs with a size,
+ * references, units, callbacks.
+ *
+ *   hutch_http_session *session;
+ *   hutch_http_task *task;
+ *   hutch_http_response response = {.struct_size = sizeof response};
+ *   hutch_http_request request = {.struct_size = sizeof request,
+ *                                 .url = "https://example.org/logo.png"};
+ *   if (hutch_http_session_create(NULL, &session) != HUTCH_OK ||
+ *       hutch_http_task_create(session, &request, &task) != HUTCH_OK) {
+ *     fprintf(stderr, "%s\n", hutch_http_error_words());
+ *     return 1;
+ *   }
+ *   hutch_http_task_resume(task);
+ *   hutch_http_task_wait(task, HUTCH_FOREVER);
+ *   if (hutch_http_task_response(task, &response) == HUTCH_OK)
+ *     show(response.code, response.body, response.body_size);
+ *   hutch_http_task_release(task);
+ *   hutch_http_session_release(session);
+ *
+ * A session has one thread, which is named "hutch-http", blocks all signals, and does all
+ * requests of the session. The callbacks of a request are made on that thread, but for the
+ * completion if the request names a port or a queue. While a callback runs, no other request
+ * of the session continues. hutch_http_task_wait and hutch_http_session_wait return
+ * HUTCH_DEADLOCK within a callback of the same session.
+ *
+ * STRINGS. Text ends with NUL and is copied by the call that takes it. A URL is absolute, of
+ * the scheme http or https, in ASCII, and has no space. A header's name is a token; its value
+ * has no control character but the tab. Other text is refused with HUTCH_INVALID_ARGUMENT, so
+ * that no text from outside adds a header or a request.
+ *
+ * ERRORS. The failures of this library have the numbers of hutch.h and those below. This
+ * thread's last failure is returned by hutch_http_error_words, and not by hutch_error_words.
+ * A response with a code such as 404 is not a failure: the task ends with HUTCH_OK.
+ *
+ * FORK. In the child of a fork, every call for a handle of the parent returns HUTCH_FORKED.
+ */
+#ifndef HUTCH_HTTP_H
+#define HUTCH_HTTP_H
+
+#include "hutch_tasks.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef struct hutch_http_session hutch_http_session; /* a thread and its connections; counted */
+typedef struct hutch_http_task hutch_http_task;       /* one request; counted */
+
+/* ------------------------------------------------------------------ status */
+
+/* Failures of a hutch_status beside those of hutch.h. */
+enum {
+  HUTCH_HTTP_NO_HOST = -101,     /* the host's or the proxy's name has no address */
+  HUTCH_HTTP_NO_CONNECTION = -102, /* no connection to the host or the proxy could be made */
+  HUTCH_HTTP_LOST = -103,        /* the connection ended within the response or the upload */
+  HUTCH_HTTP_BAD_RESPONSE = -104, /* the response is not HTTP, or contradicts itself */
+  HUTCH_HTTP_TLS = -105,         /* the TLS handshake failed, or a TLS setting is unusable */
+  HUTCH_HTTP_NOT_TRUSTED = -106, /* the certificate's chain or name is not valid */
+  HUTCH_HTTP_PIN = -107,         /* the server's key or certificate is none of those pinned */
+  HUTCH_HTTP_REDIRECT = -108,    /* a redirect that is refused, or too many of them */
+  HUTCH_HTTP_UPLOAD = -109       /* the body to send cannot be read, or not a second time */
+};
+
+/*
+ * hutch_http_status_name - the name of a status, as "HUTCH_HTTP_PIN"
+ *
+ * The call knows the statuses of hutch.h too. Never NULL. Since 0.1.
+ */
+HUTCH_API const char *hutch_http_status_name(hutch_status status);
+
+/*
+ * hutch_http_error_words - this thread's last failure of this library, in words
+ *
+ * Valid until the thread's next failure. Never NULL. Since 0.1.
+ */
+HUTCH_API const char *hutch_http_error_words(void);
+
+/* hutch_http_last_error - like hutch_last_error, for this library. Since 0.1. */
+HUTCH_API hutch_status hutch_http_last_error(hutch_error *out);
+
+/* ---------------------------------------------------------------- sessions */
+
+/* A header of a request or a response. The struct is an element of arrays and has no size. */
+typedef struct hutch_http_header {
+  const char *name;
+  const char *value;
+} hutch_http_header;
+
+/* Whom a session trusts. All zero: the system's authorities, the chain and the name. */
+typedef struct hutch_http_security {
+  size_t struct_size;
+  uint32_t flags; /* HUTCH_HTTP_ANY_CHAIN, HUTCH_HTTP_ANY_NAME, or 0 */
+  uint32_t reserved;
+  /* SHA-256 digests of public keys (SubjectPublicKeyInfo in DER), 32 bytes each, one behind
+     the other. The key of the server's own certificate must be one of them. */
+  const void *public_keys;
+  size_t public_key_count; /* 0: no key is pinned; at most 64 */
+  /* Certificates in PEM, one behind the other. The server's own certificate must be one of
+     them. A session with these makes a new connection for each request. NULL: none. Not
+     together with public_keys. */
+  const char *certificates;
+  const char *authorities; /* a file of authorities in PEM; NULL: the system's */
+  const char *identity;    /* a file with the client's certificate in PEM; NULL: none */
+  const char *identity_key; /* a file with its key in PEM; NULL: in the file of identity */
+  const char *identity_password; /* the password of the key; NULL: none */
+} hutch_http_security;
+
+enum {
+  HUTCH_HTTP_ANY_CHAIN = 1, /* do not validate the chain; with a pin, the pin decides */
+  HUTCH_HTTP_ANY_NAME = 2   /* do not compare the certificate's name with the host */
+};
+
+/* The version of HTTP. */
+enum {
+  HUTCH_HTTP_VERSION_DEFAULT = 0, /* HTTP/2 over TLS if the server agrees, else HTTP/1.1 */
+  HUTCH_HTTP_VERSION_1 = 1,       /* HTTP/1.1 only */
+  HUTCH_HTTP_VERSION_2 = 2        /* HTTP/2, without TLS too, with no upgrade */
+};
+
+/* How to make a session. All zero: the defaults. What a session has is fixed. */
+typedef struct hutch_http_configuration {
+  size_t struct_size;
+  uint32_t flags;                /* HUTCH_HTTP_COOKIES, HUTCH_HTTP_INSECURE_REDIRECTS, or 0 */
+  uint32_t version;              /* HUTCH_HTTP_VERSION_* */
+  uint32_t connections_per_host; /* at most so many at once; 0: 6 */
+  uint32_t width;                /* how many requests run at once, at most 65,536; 0: 256 */
+  uint32_t redirects;            /* how many a request follows; 0: 20 */
+  uint32_t reserved;
+  int64_t connect_timeout;       /* for a connection with its TLS handshake; 0: 30 s */
+  int64_t idle_timeout;          /* without a byte in either direction; 0: 60 s */
+  int64_t total_timeout;         /* for a request from its start; 0: none */
+  int64_t progress_interval;     /* between two reports of progress; 0: 100 ms */
+  uint64_t max_headers;          /* bytes of a response's header lines; 0: 256 KiB */
+  uint64_t max_body;             /* bytes of a body in memory; 0: 64 MiB */
+  const char *proxy;             /* the URL of a proxy; NULL: none. The environment is not
+                                    looked at */
+  const char *cookie_file;       /* with HUTCH_HTTP_COOKIES: where the jar is read from, and
+                                    written to when the session ends; NULL: in memory only */
+  const hutch_http_header *headers; /* for every request that does not have them itself */
+  size_t header_count;
+  const hutch_http_security *security; /* NULL: the defaults */
+} hutch_http_configuration;
+
+enum {
+  HUTCH_HTTP_COOKIES = 1,           /* the session keeps cookies and sends them */
+  HUTCH_HTTP_INSECURE_REDIRECTS = 2 /* redirects may lead from https to http */
+};
+
+/*
+ * hutch_http_session_create - make a session
+ *
+ * configuration may be NULL. *out: a new reference, which hutch_http_session_release
+ * releases. HUTCH_INVALID_ARGUMENT: a text is malformed, or a number is out of range.
+ * HUTCH_UNSUPPORTED: the libcurl of this process lacks what the configuration asks for.
+ * Since 0.1.
+ */
+HUTCH_API hutch_status hutch_http_session_create(const hutch_http_configuration *configuration,
+                                                 hutch_http_session **out);
+
+/* How a session ends. */
+enum {
+  HUTCH_HTTP_FINISH = 0, /* tasks that run continue; those that are suspended are cancelled */
+  HUTCH_HTTP_CANCEL = 1  /* every task is cancelled */
+};
+
+/*
+ * hutch_http_session_end - accept no more requests
+ *
+ * The call does not wait. hutch_http_task_create then returns HUTCH_CLOSED. A second call may
+ * still cancel what the first one let continue. When the last task has ended, the session
+ * closes its connections, writes its cookie file, and ends its thread. Since 0.1.
+ */
+HUTCH_API hutch_status hutch_http_session_end(hutch_http_session *session, uint32_t how);
+
+/*
+ * hutch_http_session_wait - wait until a session has ended
+ *
+ * HUTCH_OK: every completion has been made or waits in its port or queue, and the cookie file
+ * has been written. timeout and the other answers are as in hutch_task_wait. Since 0.1.
+ */
+HUTCH_API hutch_status hutch_http_session_wait(hutch_http_session *session, int64_t timeout);
+
+/*
+ * hutch_http_session_retain, hutch_http_session_release - references
+ *
+ * retain returns its argument. The last release ends the session with HUTCH_HTTP_FINISH.
+ * Since 0.1.
+ */
+HUTCH_API hutch_http_session *hutch_http_session_retain(hutch_http_session *session);
+HUTCH_API void hutch_http_session_release(hutch_http_session *session);
+
+/* ------------------------------------------------------------------- tasks */
+
+/*
+ * A task is one request with the redirects and the answers to challenges that follow from it.
+ * It is made suspended. It makes exactly one completion: when it has ended, failed or was
+ * cancelled.
+ */
+
+/* The state of a task. */
+enum {
+  HUTCH_HTTP_SUSPENDED = 1,
+  HUTCH_HTTP_RUNNING = 2,    /* or it waits for its turn, or its completion is being made */
+  HUTCH_HTTP_CANCELLING = 3, /* it was cancelled, and its completion is not made yet */
+  HUTCH_HTTP_ENDED = 4       /* its status is final */
+};
+
+/* How much has been transferred; see hutch_http_task_progress. */
+typedef struct hutch_http_progress {
+  size_t struct_size;
+  uint64_t sent;             /* bytes of the request's body */
+  uint64_t expected_to_send; /* 0: there is no body, or its size is not known */
+  uint64_t received;         /* bytes of the response's body, as they came */
+  uint64_t expected;         /* 0: not known */
+} hutch_http_progress;
+
+/* The result of a task. */
+typedef struct hutch_http_completion {
+  size_t struct_size;
+  hutch_status status;
+  uint32_t reserved;
+  hutch_http_task *task;    /* valid during the call; hutch_http_task_retain keeps it */
+  const hutch_error *error; /* status < 0: the error, valid likewise; else NULL */
+} hutch_http_completion;
+
+/* A server or a proxy asks for credentials. */
+typedef struct hutch_http_challenge {
+  size_t struct_size;
+  uint32_t attempt;   /* 1 for the first time, 2 if the first credentials were refused, ... */
+  uint32_t is_proxy;  /* 1: the proxy asks */
+  const char *url;    /* of the request */
+  const char *scheme; /* "basic" or "digest" */
+  const char *realm;  /* "" if there is none */
+} hutch_http_challenge;
+
+/* The answer to a challenge. The library clears the struct after use. */
+typedef struct hutch_http_credentials {
+  size_t struct_size;
+  char user[256];     /* without a colon for basic; ends with NUL */
+  char password[256]; /* ends with NUL */
+} hutch_http_credentials;
+
+/* Called with a task's completion. */
+typedef void (*hutch_http_complete)(void *context, const hutch_http_completion *completion);
+/* Called with progress at most once an interval, and once before the completion if a byte of a
+   body was transferred. */
+typedef void (*hutch_http_on_progress)(void *context, hutch_http_task *task,
+                                       const hutch_http_progress *progress);
+/* Called when the headers of the final response are there; hutch_http_task_response has them. */
+typedef void (*hutch_http_on_response)(void *context, hutch_http_task *task);
+/* Called with each piece of the final response's body, in order. The piece is valid during the
+   call. Another answer than HUTCH_OK ends the task with that status. */
+typedef hutch_status (*hutch_http_on_body)(void *context, hutch_http_task *task,
+                                           const void *data, size_t size);
+/* Asked before a redirect is followed. 0: follow it; another number: the redirect itself is
+   the response. */
+typedef int32_t (*hutch_http_on_redirect)(void *context, hutch_http_task *task, int32_t code,
+                                          const char *url);
+/* Asked for credentials, at most three times for one server. 0: *credentials is the answer;
+   another number: the refusal itself is the response. */
+typedef int32_t (*hutch_http_on_challenge)(void *context, hutch_http_task *task,
+                                           const hutch_http_challenge *challenge,
+                                           hutch_http_credentials *credentials);
+/* Fills buffer with the next bytes of a body, at most size. Returns how many there were; 0: the
+   end; below 0: the task ends with HUTCH_HTTP_UPLOAD. buffer NULL: begin again at the first
+   byte, return 0; or below 0 if that cannot be done. */
+typedef int64_t (*hutch_http_read)(void *context, void *buffer, size_t size);
+
+/* A size that is not known. */
+#define HUTCH_HTTP_UNKNOWN_SIZE UINT64_MAX
+
+/* How to make a task. All zero, but for url: a GET whose body is kept in memory. */
+typedef struct hutch_http_request {
+  size_t struct_size;
+  const char *url;
+  const char *method; /* a token; NULL: GET, or POST if there is a body */
+  const hutch_http_header *headers; /* Content-Length and Transfer-Encoding are refused */
+  size_t header_count;
+  /* The body to send: one of these three, or none. */
+  const void *body;      /* bytes, which are copied */
+  size_t body_size;
+  const char *body_file; /* a regular file, which is opened by the call */
+  hutch_http_read read;  /* called with context */
+  uint64_t read_size;    /* of read: its size, or HUTCH_HTTP_UNKNOWN_SIZE */
+  /* Where a response with a code from 200 to 299 is stored: a file, which is replaced when the
+     body is complete. Until then the body is in a file of the same name with ".part" behind
+     it. NULL: the body stays in memory, or is passed to on_body. */
+  const char *download;
+  int32_t priority; /* HUTCH_PRIORITY_*: the order in which tasks start if width is reached */
+  uint32_t flags;   /* HUTCH_HTTP_NO_REDIRECTS, HUTCH_HTTP_COMPRESSED, or 0 */
+  int64_t idle_timeout;  /* 0: the session's */
+  int64_t total_timeout; /* 0: the session's */
+  hutch_http_complete complete; /* NULL: no call */
+  hutch_http_on_progress on_progress;
+  hutch_http_on_response on_response;
+  hutch_http_on_body on_body; /* the body is not kept in memory; not with download */
+  hutch_http_on_redirect on_redirect;
+  hutch_http_on_challenge on_challenge;
+  void *context;         /* for all of these */
+  /* Called once with context when the task no longer uses it: after the completion, or when
+     there will be none. It is called also if the call failed. */
+  hutch_release release;
+  hutch_port *port;   /* where the completion waits to be drained; NULL: none */
+  hutch_queue *queue; /* whose worker makes the completion; NULL: the session's thread.
+                         Not together with port */
+} hutch_http_request;
+
+enum {
+  HUTCH_HTTP_NO_REDIRECTS = 1, /* a redirect itself is the response */
+  HUTCH_HTTP_COMPRESSED = 2    /* accept a compressed body and decompress it; not with download.
+                                  The limits count the bytes after that */
+};
+
+/*
+ * hutch_http_task_create - make a task, suspended
+ *
+ * *task: a new reference, which hutch_http_task_release releases. HUTCH_CLOSED: the session
+ * has been ended. HUTCH_HTTP_UPLOAD: the file to send cannot be opened. If the call fails,
+ * there is no completion.
+ *
+ * A redirect keeps method and body after 307 and 308, and becomes a GET after 303, and after
+ * 301 and 302 of a POST. It leads to http or https, and from https to https only, unless
+ * HUTCH_HTTP_INSECURE_REDIRECTS is set. If it leads to another scheme, host or port, then the
+ * headers Authorization, Cookie, Host and Proxy-Authorization, the user in the URL and the
+ * answers to challenges are not sent there. Since 0.1.
+ */
+HUTCH_API hutch_status hutch_http_task_create(hutch_http_session *session,
+                                              const hutch_http_request *request,
+                                              hutch_http_task **task);
+
+/*
+ * hutch_http_task_resume, hutch_http_task_suspend - let a task run, and stop it for a while
+ *
+ * A suspended task that has begun keeps its connection and reads nothing from it; its idle
+ * timeout does not run. What libcurl had already read may still reach the callbacks. The
+ * calls do not nest. They have no effect on a task that was cancelled or has ended. Since 0.1.
+ */
+HUTCH_API hutch_status hutch_http_task_resume(hutch_http_task *task);
+HUTCH_API hutch_status hutch_http_task_suspend(hutch_http_task *task);
+
+/*
+ * hutch_http_task_cancel - end a task
+ *
+ * Its completion has HUTCH_CANCELLED, unless the task has ended already; *was (may be NULL)
+ * receives the state that it had. Since 0.1.
+ */
+HUTCH_API hutch_status hutch_http_task_cancel(hutch_http_task *task, uint32_t *was);
+
+/* hutch_http_task_set_priority - for a task that has not begun. Since 0.1. */
+HUTCH_API hutch_status hutch_http_task_set_priority(hutch_http_task *task, int32_t priority);
+
+/*
+ * hutch_http_task_status - the state of a task
+ *
+ * *state receives HUTCH_HTTP_SUSPENDED, ...; if that is HUTCH_HTTP_ENDED, *result (may be
+ * NULL) receives the status of the completion. Since 0.1.
+ */
+HUTCH_API hutch_status hutch_http_task_status(hutch_http_task *task, uint32_t *state,
+                                              hutch_status *result);
+
+/*
+ * hutch_http_task_wait - wait until a task has ended
+ *
+ * HUTCH_OK: the completion has been made, or waits in its port or queue. timeout and the other
+ * answers are as in hutch_task_wait. The call does not resume a suspended task. Since 0.1.
+ */
+HUTCH_API hutch_status hutch_http_task_wait(hutch_http_task *task, int64_t timeout);
+
+/*
+ * hutch_http_task_error - why a task failed
+ *
+ * HUTCH_NOT_FOUND: it has not failed. Since 0.1.
+ */
+HUTCH_API hutch_status hutch_http_task_error(hutch_http_task *task, hutch_error *out);
+
+/* hutch_http_task_progress - how much has been transferred so far. Since 0.1. */
+HUTCH_API hutch_status hutch_http_task_progress(hutch_http_task *task,
+                                                hutch_http_progress *out);
+
+/*
+ * hutch_http_task_retain, hutch_http_task_release - references
+ *
+ * retain returns its argument. A release does not stop a task that runs; the last release
+ * cancels one that is suspended. Since 0.1.
+ */
+HUTCH_API hutch_http_task *hutch_http_task_retain(hutch_http_task *task);
+HUTCH_API void hutch_http_task_release(hutch_http_task *task);
+
+/* --------------------------------------------------------------- responses */
+
+/* A response. Its pointers are valid as long as the caller's reference to the task. */
+typedef struct hutch_http_response {
+  size_t struct_size;
+  int32_t code;        /* 200, for example */
+  uint32_t version;    /* 10, 11, 20 or 30 */
+  const char *url;     /* where it came from, after all redirects */
+  uint64_t redirects;  /* how many were followed */
+  uint64_t header_count;
+  const void *body;    /* what was kept in memory; NULL until the task has ended */
+  uint64_t body_size;
+} hutch_http_response;
+
+/*
+ * hutch_http_task_response - the final response of a task
+ *
+ * HUTCH_WOULD_BLOCK: its headers have not come yet. HUTCH_NOT_FOUND: the task ended without a
+ * response. A task that failed within the body has a response with the part that came.
+ * Since 0.1.
+ */
+HUTCH_API hutch_status hutch_http_task_response(hutch_http_task *task,
+                                                hutch_http_response *out);
+
+/*
+ * hutch_http_task_header - a header of the response by name
+ *
+ * name is compared without regard to case. index counts the headers of that name from 0.
+ * *value is valid as long as the caller's reference to the task. HUTCH_NOT_FOUND: there is no
+ * such header, and *value is NULL. The other answers are those of hutch_http_task_response.
+ * Since 0.1.
+ */
+HUTCH_API hutch_status hutch_http_task_header(hutch_http_task *task, const char *name,
+                                              uint64_t index, const char **value);
+
+/* hutch_http_task_header_at - a header of the response by number, from 0. Since 0.1. */
+HUTCH_API hutch_status hutch_http_task_header_at(hutch_http_task *task, uint64_t index,
+                                                 hutch_http_header *out);
+
+/* What a task cost. Times are durations from the start of its last request, or 0 if it did not
+   come so far; on a connection that is used again, the first three are 0. */
+typedef struct hutch_http_metrics {
+  size_t struct_size;
+  int64_t name_lookup; /* the host's name had been looked up */
+  int64_t connect;     /* the connection had been made */
+  int64_t tls;         /* the TLS handshake was done */
+  int64_t first_byte;  /* the first byte of the response had come */
+  int64_t total;       /* from the start of the first request to the end */
+  uint64_t bytes_sent;     /* headers and bodies of all requests */
+  uint64_t bytes_received; /* headers and bodies of all responses */
+  uint64_t requests;       /* with redirects and answers to challenges */
+  uint64_t connections;    /* how many had to be made */
+} hutch_http_metrics;
+
+/*
+ * hutch_http_task_metrics - what a task cost
+ *
+ * HUTCH_WOULD_BLOCK: it has not ended. Since 0.1.
+ */
+HUTCH_API hutch_status hutch_http_task_metrics(hutch_http_task *task, hutch_http_metrics *out);
+
+#ifdef __cplusplus
+}
+#endif
+#endif /* HUTCH_HTTP_H */
