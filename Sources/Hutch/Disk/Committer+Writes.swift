@@ -37,7 +37,7 @@ extension Committer {
         try manifest.find(write.key, into: &old)
       } else {
         // Whatever becomes of a put whose condition holds, the old row goes.
-        try manifest.deletingByKey(write.key, into: &old) { old in
+        try manifest.delete(write.key, into: &old) { old in
           isHeld = holds(write, old.pointee, transaction)
           return isHeld
         }

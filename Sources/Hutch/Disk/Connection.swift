@@ -204,6 +204,36 @@ struct Statement: ~Copyable, RowColumns {
   }
 }
 
+/// A statement that its users share.
+final class OwnedStatement {
+  let statement: Statement
+
+  fileprivate init(_ statement: consuming Statement) { self.statement = statement }
+}
+
+/// A statement that is prepared when it is first needed. To prepare one costs as much as ten
+/// lookups of a row, and an opening runs few of those that it may need later.
+struct LateStatement: ~Copyable {
+  private let parts: (StaticString, StaticString, StaticString)
+  private var owned: OwnedStatement?
+
+  /// The text, in up to three parts.
+  init(_ first: StaticString, _ second: StaticString = "", _ third: StaticString = "") {
+    parts = (first, second, third)
+  }
+
+  /// Reads rows: `Row.columns`, then `rest`.
+  init(rows rest: StaticString) { self.init("SELECT ", Row.columns, rest) }
+
+  /// The statement, which is always used with the same connection.
+  mutating func of(_ connection: borrowing Connection) throws(Failure) -> OwnedStatement {
+    if let owned { return owned }
+    let made = OwnedStatement(try connection.prepare(parts.0, parts.1, parts.2))
+    owned = made
+    return made
+  }
+}
+
 /// The system's SQLite.
 enum SQLiteLibrary {
   static var isFit: Bool {

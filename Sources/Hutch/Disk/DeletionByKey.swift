@@ -64,7 +64,8 @@ struct DeletionByKey: ~Copyable {
     }
   }
 
-  private let statement: Statement
+  private var statement = LateStatement(
+    "DELETE FROM entries WHERE key = ?1 AND noted(", Row.columns, ")")
   /// Where the function finds the call: nil while none is under way. The connection calls the
   /// function for this statement alone.
   private let call: UnsafeMutablePointer<UnsafeMutablePointer<Call>?>
@@ -82,8 +83,6 @@ struct DeletionByKey: ~Copyable {
       }, nil, nil, nil)
     do throws(Failure) {
       try connection.check(code, "cannot make a function")
-      statement = try connection.prepare(
-        "DELETE FROM entries WHERE key = ?1 AND noted(", Row.columns, ")")
     } catch {
       free(call)
       throw error
@@ -94,17 +93,19 @@ struct DeletionByKey: ~Copyable {
   deinit { free(call) }
 
   /// `mayGo` is asked of the row, once, and must not use the connection.
-  func callAsFunction(
-    _ key: Bytes, into old: inout OldRow, if mayGo: (UnsafePointer<OldRow>) -> Bool
+  mutating func callAsFunction(
+    _ key: Bytes, into old: inout OldRow, on connection: borrowing Connection,
+    if mayGo: (UnsafePointer<OldRow>) -> Bool
   ) throws(Failure) {
-    try statement.bind(1, key)
+    let owned = try statement.of(connection)
+    try owned.statement.bind(1, key)
     try withoutActuallyEscaping(mayGo) { (mayGo) throws(Failure) in
       try withUnsafeMutablePointer(to: &old) { (old) throws(Failure) in
         var this = Call(old: old, mayGo: mayGo)
         try withUnsafeMutablePointer(to: &this) { (this) throws(Failure) in
           call.pointee = this
           defer { call.pointee = nil }
-          try statement.run()
+          try owned.statement.run()
         }
         if let failure = this.failure { throw failure }
       }

@@ -8,17 +8,11 @@ extension Manifest {
   func reload(
     _ shared: SharedState, trustsLog: Bool, in directory: Directory
   ) throws(Failure) -> TierLimits {
-    if sums == nil {
-      sums = OwnedStatement(try connection.prepareSums(
-        """
-        , m.next_version, m.idle, m.limit_cost, m.limit_count, m.limit_entry, m.time_to_live,
-          m.time_to_idle, m.min_free
-        """))
-    }
+    let sums = try self.sums.of(connection)
     var limits = TierLimits()
     var changed = meta
     var newest: Int64 = 0
-    let row = sums!.statement.handle
+    let row = sums.statement.handle
     try Connection.waitOut { () throws(Failure) in
       defer { sqlite3_reset(row) }
       let code = sqlite3_step(row)
@@ -28,11 +22,11 @@ extension Manifest {
         }
         throw Failure(.corrupt, "the manifest has no meta row")
       }
-      let found = Sums(sums!.statement)
+      let found = Sums(sums.statement)
       changed.use(found)
-      changed.nextVersion = sums!.statement.bits(Sums.more)
-      changed.mayIdle = sums!.statement.integer(Sums.more + 1) != 0
-      limits = Manifest.limits(sums!.statement, from: Sums.more + 2)
+      changed.nextVersion = sums.statement.bits(Sums.more)
+      changed.mayIdle = sums.statement.integer(Sums.more + 1) != 0
+      limits = Manifest.limits(sums.statement, from: Sums.more + 2)
       newest = found.lastID
     }
     guard changed.isSound, newest >= 0, newest < Meta.largest else {
@@ -48,13 +42,6 @@ extension Manifest {
     noteLog(used: log.used, size: log.size)
     return limits
   }
-}
-
-/// A statement that is made when it is first needed.
-final class OwnedStatement {
-  let statement: Statement
-
-  init(_ statement: consuming Statement) { self.statement = statement }
 }
 
 extension Connection {

@@ -5,10 +5,7 @@ import CSQLite
 extension Manifest {
   /// A put of an entry with a tag.
   func tag(_ write: QueuedWrite) throws(Failure) {
-    if tagging == nil {
-      tagging = OwnedStatement(try connection.prepare("INSERT OR IGNORE INTO tags VALUES (?1, ?2)"))
-    }
-    let owned = tagging!
+    let owned = try tagging.of(connection)
     try owned.statement.bind(1, write.entry!.extended.tag)
     try owned.statement.bind(2, write.key)
     try owned.statement.run()
@@ -16,16 +13,7 @@ extension Manifest {
 
   /// To be called before the row changes.
   func untag(_ found: Row) throws(Failure) {
-    if untagging == nil {
-      untagging = OwnedStatement(
-        try connection.prepare(
-          """
-          DELETE FROM tags
-          WHERE tag = (SELECT substr(extended, -(codec >> 32)) FROM entries WHERE id = ?1)
-            AND key = (SELECT key FROM entries WHERE id = ?1)
-          """))
-    }
-    let owned = untagging!
+    let owned = try untagging.of(connection)
     owned.statement.bind(1, found.id)
     try owned.statement.run()
   }

@@ -67,21 +67,43 @@ final class Manifest {
   private let beginning: Statement
   private let committing: Statement
   private let rollingBack: Statement
-  let finding: Statement
-  let findingByID: Statement
-  let inserting: Statement
-  /// The statements on the table of tags. Made when they are first needed.
-  var tagging: OwnedStatement?
-  var untagging: OwnedStatement?
-  let deleting: Statement
-  let deletingByKey: DeletionByKey
-  let touching: Statement
-  let redating: Statement
-  let accessing: Statement
+  var finding = LateStatement(rows: " FROM entries WHERE key = ?1")
+  var findingByID = LateStatement(rows: ", key FROM entries WHERE id = ?1")
+  var inserting = LateStatement(
+    """
+    INSERT INTO entries (id, key, version, generation, created, accessed, uses, expires, idle,
+      cost, size, charge, total_count, total_bytes, codec, checksum, file, extended, value)
+    VALUES (?1, ?2, ?3, ?4, ?5, ?5, 0, ?6, ?7, ?8, ?9, ?10, ?16, ?17, ?15, ?11, ?12, ?13, ?14)
+    """)
+  var tagging = LateStatement("INSERT OR IGNORE INTO tags VALUES (?1, ?2)")
+  var untagging = LateStatement(
+    """
+    DELETE FROM tags
+    WHERE tag = (SELECT substr(extended, -(codec >> 32)) FROM entries WHERE id = ?1)
+      AND key = (SELECT key FROM entries WHERE id = ?1)
+    """)
+  var deleting = LateStatement("DELETE FROM entries WHERE id = ?1")
+  var deletingByKey: DeletionByKey
+  var touching = LateStatement(
+    """
+    UPDATE entries SET id = ?2, created = ?3, accessed = ?4, expires = ?5, idle = ?6,
+      total_count = ?7, total_bytes = ?8
+    WHERE id = ?1
+    """)
+  var redating = LateStatement(
+    "UPDATE entries SET created = ?2, accessed = ?3, expires = ?4 WHERE id = ?1")
+  var accessing = LateStatement(
+    "UPDATE entries SET accessed = max(accessed, ?2), uses = uses + ?3 WHERE key = ?1")
   private let updatingMeta: Statement
-  let ending: Statement
-  let walking: RowScan
-  let walkingBack: RowScan
+  /// Both terms of the index's WHERE must stand here for SQLite to use it.
+  var ending = LateStatement(
+    """
+    SELECT id FROM entries
+    WHERE expires > 0 AND expires < 9223372036854775807 AND expires <= ?1
+    ORDER BY expires LIMIT ?2
+    """)
+  var walking = RowScan.upwards
+  var walkingBack = RowScan.downwards
 
   private(set) var durability: Durability
   /// True if SQLite syncs, as durability `power` and `sync` want it.
@@ -90,8 +112,13 @@ final class Manifest {
   var meta = Meta()
   /// As the manifest had them when it was opened; nil: none have been set yet.
   private(set) var limits: TierLimits?
-  /// See `reload`; made when it is first needed.
-  var sums: OwnedStatement?
+  /// See `reload`.
+  var sums = LateStatement(
+    Sums.columns,
+    """
+    , m.next_version, m.idle, m.limit_cost, m.limit_count, m.limit_entry, m.time_to_live,
+      m.time_to_idle, m.min_free
+    """, Sums.tables)
   /// As the manifest was when it was opened, or as `commitOpening` has set it.
   private(set) var boot = Boot()
   /// The id of the newest row. An id is not used twice while the manifest is open.
@@ -170,40 +197,12 @@ final class Manifest {
     beginning = try connection.prepare("BEGIN IMMEDIATE")
     committing = try connection.prepare("COMMIT")
     rollingBack = try connection.prepare("ROLLBACK")
-    finding = try connection.prepareRows(" FROM entries WHERE key = ?1")
-    findingByID = try connection.prepareRows(", key FROM entries WHERE id = ?1")
-    inserting = try connection.prepare(
-      """
-      INSERT INTO entries (id, key, version, generation, created, accessed, uses, expires, idle,
-        cost, size, charge, total_count, total_bytes, codec, checksum, file, extended, value)
-      VALUES (?1, ?2, ?3, ?4, ?5, ?5, 0, ?6, ?7, ?8, ?9, ?10, ?16, ?17, ?15, ?11, ?12, ?13, ?14)
-      """)
-    deleting = try connection.prepare("DELETE FROM entries WHERE id = ?1")
     deletingByKey = try DeletionByKey(connection)
-    touching = try connection.prepare(
-      """
-      UPDATE entries SET id = ?2, created = ?3, accessed = ?4, expires = ?5, idle = ?6,
-        total_count = ?7, total_bytes = ?8
-      WHERE id = ?1
-      """)
-    redating = try connection.prepare(
-      "UPDATE entries SET created = ?2, accessed = ?3, expires = ?4 WHERE id = ?1")
-    accessing = try connection.prepare(
-      "UPDATE entries SET accessed = max(accessed, ?2), uses = uses + ?3 WHERE key = ?1")
     updatingMeta = try connection.prepare(
       """
       UPDATE meta SET generation = ?1, next_version = ?2, count = ?3, bytes = ?4, dead = ?5,
         idle = ?6, last_time = ?7, clean = ?8, newest = ?9 WHERE id = 1
       """)
-    // Both terms of the index's WHERE must stand here for SQLite to use it.
-    ending = try connection.prepare(
-      """
-      SELECT id FROM entries
-      WHERE expires > 0 AND expires < 9223372036854775807 AND expires <= ?1
-      ORDER BY expires LIMIT ?2
-      """)
-    walking = try RowScan(connection)
-    walkingBack = try RowScan(connection, isDescending: true)
 
     logState = try Allocation.one(Log.self)
     logState.pointee = Log(used: logSize, size: logSize)

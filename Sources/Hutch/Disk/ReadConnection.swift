@@ -20,15 +20,27 @@ final class ReadConnection {
   private let connection: Connection
   private let finding: Statement
   /// As `finding`, without the value: SQLite reads all the pages of what a statement names.
-  private let looking: Statement
-  private let listing: Statement
-  private let walking: RowScan
-  private let walkingBack: RowScan
+  private var looking = LateStatement(rows: ", extended FROM entries WHERE key = ?1")
+  private var listing = LateStatement(
+    """
+    SELECT key, generation, created, accessed, expires, idle
+    FROM entries WHERE key > ?1 ORDER BY key LIMIT ?2
+    """)
+  private var walking = RowScan.upwards
+  private var walkingBack = RowScan.downwards
   private let beginning: Statement
   private let ending: Statement
-  /// Made when they are first needed: of the entries with a tag, and of an entry's tag.
-  private var listingTagged: OwnedStatement?
-  private var findingTag: OwnedStatement?
+  private var listingTagged = LateStatement(
+    """
+    SELECT t.key, e.generation, e.created, e.accessed, e.expires, e.idle
+    FROM tags t CROSS JOIN entries e ON e.key = t.key
+    WHERE t.tag = ?3 AND t.key > ?1 ORDER BY t.key LIMIT ?2
+    """)
+  private var findingTag = LateStatement(
+    """
+    SELECT version, substr(extended, -(codec >> 32)) FROM entries
+    WHERE key = ?1 AND codec >= 4294967296
+    """)
   /// Which state of the manifest was read last; nil: one that others may have changed since.
   private var state: Readers.State?
 
@@ -52,14 +64,6 @@ final class ReadConnection {
     self.directory = directory
     connection = opened
     self.finding = finding
-    looking = try connection.prepareRows(", extended FROM entries WHERE key = ?1")
-    listing = try connection.prepare(
-      """
-      SELECT key, generation, created, accessed, expires, idle
-      FROM entries WHERE key > ?1 ORDER BY key LIMIT ?2
-      """)
-    walking = try RowScan(connection)
-    walkingBack = try RowScan(connection, isDescending: true)
     beginning = try connection.prepare("BEGIN")
     ending = try connection.prepare("COMMIT")
   }
@@ -184,7 +188,8 @@ final class ReadConnection {
   func look(
     _ key: Bytes, into entry: inout FoundEntry, visit: (inout Row) throws(Failure) -> Void
   ) throws(Failure) -> Bool {
-    try find(key, by: looking, into: &entry) { (row) throws(Failure) in
+    let looking = try self.looking.of(connection)
+    return try find(key, by: looking.statement, into: &entry) { (row) throws(Failure) in
       try visit(&row)
       return false
     }
@@ -244,17 +249,11 @@ final class ReadConnection {
     tagged tag: Bytes?, after key: Bytes, limit: Int,
     _ visit: (Bytes, Row) throws(Failure) -> Void
   ) throws(Failure) {
-    guard let tag else { return try list(by: listing, after: key, limit, visit) }
-    if listingTagged == nil {
-      listingTagged = OwnedStatement(
-        try connection.prepare(
-          """
-          SELECT t.key, e.generation, e.created, e.accessed, e.expires, e.idle
-          FROM tags t CROSS JOIN entries e ON e.key = t.key
-          WHERE t.tag = ?3 AND t.key > ?1 ORDER BY t.key LIMIT ?2
-          """))
+    guard let tag else {
+      let listing = try self.listing.of(connection)
+      return try list(by: listing.statement, after: key, limit, visit)
     }
-    let owned = listingTagged!
+    let owned = try listingTagged.of(connection)
     try owned.statement.bind(3, tag)
     try list(by: owned.statement, after: key, limit, visit)
   }
@@ -275,15 +274,7 @@ final class ReadConnection {
   func tag<R>(
     of key: Bytes, version: UInt64, _ visit: (Bytes) throws(Failure) -> R
   ) throws(Failure) -> R? {
-    if findingTag == nil {
-      findingTag = OwnedStatement(
-        try connection.prepare(
-          """
-          SELECT version, substr(extended, -(codec >> 32)) FROM entries
-          WHERE key = ?1 AND codec >= 4294967296
-          """))
-    }
-    let owned = findingTag!
+    let owned = try findingTag.of(connection)
     try owned.statement.bind(1, key)
     defer { owned.statement.reset() }
     guard try owned.statement.step(), owned.statement.bits(0) == version else { return nil }
@@ -300,9 +291,9 @@ final class ReadConnection {
       try visit(key, row)
       return true
     }
-    return descending
-      ? try walkingBack(from: id, limit: Int64(limit), show)
-      : try walking(from: id, limit: Int64(limit), show)
+    let statement = descending ? try walkingBack.of(connection) : try walking.of(connection)
+    let scan = RowScan(statement, isDescending: descending)
+    return try scan(from: id, limit: Int64(limit), show)
   }
 
   private static func times(_ statement: borrowing Statement) -> Row {

@@ -1,9 +1,9 @@
-/// A statement that reads the rows of `entries` in the order of their ids, or back from the last.
+/// A scan of the rows of `entries` in the order of their ids, or back from the last.
 ///
 /// An id is the row's rowid, drawn when the row is written or touched and not used again. So the
 /// table itself is in the order of writes.
-struct RowScan: ~Copyable {
-  private let statement: Statement
+struct RowScan {
+  private let owned: OwnedStatement
   private let isDescending: Bool
 
   /// How far a scan has come.
@@ -13,12 +13,17 @@ struct RowScan: ~Copyable {
     var isEnd: Bool
   }
 
-  init(_ connection: borrowing Connection, isDescending: Bool = false) throws(Failure) {
-    statement = try connection.prepareRows(
-      isDescending
-        ? ", key FROM entries WHERE id < ?1 ORDER BY id DESC"
-        : ", key FROM entries WHERE id > ?1 ORDER BY id")
+  /// `statement`: `upwards`, or where `isDescending`, `downwards`.
+  init(_ statement: OwnedStatement, isDescending: Bool = false) {
+    owned = statement
     self.isDescending = isDescending
+  }
+
+  static var upwards: LateStatement {
+    LateStatement(rows: ", key FROM entries WHERE id > ?1 ORDER BY id")
+  }
+  static var downwards: LateStatement {
+    LateStatement(rows: ", key FROM entries WHERE id < ?1 ORDER BY id DESC")
   }
 
   /// Shows up to `limit` rows behind `start`, until `visit` answers false. It must change no row.
@@ -27,20 +32,20 @@ struct RowScan: ~Copyable {
   func callAsFunction(
     from start: Int64, limit: Int64, _ visit: (Row, Bytes) throws(Failure) -> Bool
   ) throws(Failure) -> Reached {
-    statement.bind(1, start)
-    defer { statement.reset() }
+    owned.statement.bind(1, start)
+    defer { owned.statement.reset() }
     var last = start
     var left = limit
-    while try statement.step() {
+    while try owned.statement.step() {
       if left == 0 { return Reached(last: last, isEnd: false) }
-      let row = try Row(statement)
+      let row = try Row(owned.statement)
       // Without this a damaged table could make a scan that does not end.
       guard isDescending ? row.id < last : row.id > last else {
         throw Failure(.corrupt, "the manifest's rows are out of order")
       }
       last = row.id
       left -= 1
-      guard try visit(row, try statement.bytes(Row.more)) else {
+      guard try visit(row, try owned.statement.bytes(Row.more)) else {
         return Reached(last: last, isEnd: false)
       }
     }
