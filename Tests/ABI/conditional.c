@@ -129,6 +129,29 @@ TEST_EACH_KIND(increment_keeps_the_record) {
   CHECK_MISSING(f->cache, "n");
 }
 
+/* An increment may change a counter where it stands; a value that is held must not see it. */
+TEST_EACH_KIND(increment_leaves_values_that_are_held) {
+  int64_t sum = 0;
+  CHECK_OK(hutch_increment(f->cache, KEY("n"), 1, 0, NULL, NULL));
+  hutch_entry_info before = info_of(f->cache, "n");
+  for (int i = 2; i < 10; i++) {
+    f->clock.now += HUTCH_SECOND;
+    hutch_value *value = i % 2 ? get_value(f->cache, "n") : NULL;
+    CHECK_OK(hutch_increment(f->cache, KEY("n"), 1, 0, NULL, &sum));
+    CHECK_EQUAL(i, sum);
+    hutch_entry_info after = info_of(f->cache, "n");
+    CHECK(after.version > before.version);
+    CHECK_EQUAL(before.created, after.created);
+    before = after;
+    if (value) {
+      const uint8_t held[8] = {(uint8_t)(i - 1)};
+      CHECK_BYTES(held, 8, hutch_value_data(value), hutch_value_size(value));
+      hutch_value_release(value);
+    }
+  }
+  CHECK_EQUAL(1, count_of(f->cache));
+}
+
 TEST_EACH_KIND(increment_refuses_what_is_no_counter) {
   CHECK_OK(put_text(f->cache, "short", "1234567"));
   CHECK_OK(put_text(f->cache, "long", "123456789"));

@@ -97,6 +97,7 @@ func answer(
 extension Cache.PutSpec {
   /// Not inlined, for calls other than a put.
   @inline(never)
+  @_optimize(speed)
   static func given(
     _ options: UnsafePointer<hutch_put_options>?
   ) throws(Failure) -> Cache.PutSpec {

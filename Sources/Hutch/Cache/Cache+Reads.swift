@@ -168,6 +168,7 @@ extension Cache {
   }
 
   /// The record as it is now, and the tier that has it; no access.
+  @_optimize(speed)
   func info(_ key: Bytes, in scope: Tiers) throws(Failure) -> (record: Record, tier: Tiers)? {
     let moment = clock.moment()
     let hash = memory.hash(key)

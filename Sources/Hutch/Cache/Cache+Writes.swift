@@ -395,6 +395,7 @@ extension Cache {
 
   /// Touches memory's entry. The record is part of an immutable block: a touch makes a new block
   /// with the same version, and begins again if another write has come between.
+  @_optimize(speed)
   func touchInMemory(
     _ key: Bytes, _ hash: UInt64, _ touched: (Record) -> Record, at moment: Moment,
     _ storage: (any Storage)?
@@ -414,59 +415,6 @@ extension Cache {
         try block.unowned.copied(with: touched(block.unowned.record)), hash, at: moment,
         condition: .version(version), isBacked: isBacked)
       if result.outcome == .stored || result.outcome == .tooLarge { return true }
-    }
-  }
-
-  // MARK: increment
-
-  /// Adds to the counter under `key`; the sum goes to `sum`.
-  func increment(
-    _ key: Bytes, by delta: Int64, initial: Int64, _ spec: PutSpec, in scope: Tiers,
-    sum: inout Int64
-  ) throws(Failure) -> PutResult {
-    let hash = memory.hash(key)
-    while true {
-      // In memory a counter that is there may need no clock.
-      let moment = storage == nil ? clock.moment() : clock.moment().read
-      var old = initial
-      var record = Record()
-      var condition = WriteCondition.absent
-      var held = try peek(key, hash, at: moment, in: scope)
-      let current = held.unowned
-      if let current {
-        guard current.size == 8 else {
-          throw Failure(.wrongType, "the value is not a counter, which has 8 bytes")
-        }
-        // Eight bytes of text are no counter, and only their writer can tell.
-        guard current.extended.data.hasSameBytes(as: spec.extended.data) else {
-          throw Failure(.wrongType, "the value is not this counter: its extended data differ")
-        }
-        old = Int64(littleEndian: current.value.baseAddress!.load(as: Int64.self))
-        record = current.record
-        condition = .version(record.version)
-        record.version = 0
-      } else {
-        record = spec.record(at: moment.read)
-      }
-      let (new, overflow) = old.addingReportingOverflow(delta)
-      guard !overflow else { throw Failure(.overflow, "the counter's sum does not fit") }
-      let block = try withUnsafeBytes(of: new.littleEndian) { (value) throws(Failure) -> Block in
-        try Block.copying(
-          key: key, value: value,
-          extended: current.map { $0.extended } ?? spec.extended,
-          record: record, wantsChecksum: storage != nil)
-      }
-      // A block that its reader holds while it is replaced would be counted as held.
-      held = nil
-      let result = try put(
-        block, hash, at: moment, if: condition, in: scope,
-        storing: try target(of: spec.writePolicy, in: scope), suffix: spec.suffix)
-      switch result.status {
-      case .exists, .notFound, .conflict: continue
-      default:
-        sum = new
-        return result
-      }
     }
   }
 }

@@ -5,6 +5,7 @@ extension MemoryTier {
   /// Stores the block if the condition holds, decided and done as one. When it returns the tier
   /// is within its limits. An entry that is too large is not stored, and what it would have
   /// replaced is removed. Fails with nothing changed but what had to go for it.
+  @_optimize(speed)
   func put(
     _ block: consuming Block, _ hash: UInt64, at: Moment, condition: WriteCondition = .always,
     isBacked: Bool = false
@@ -143,6 +144,7 @@ extension MemoryTier {
   // MARK: removing
 
   /// Takes the entry out and returns its block; nil: none, or the condition does not hold.
+  @_optimize(speed)
   func remove(
     _ key: Bytes, _ hash: UInt64, at: Moment, condition: WriteCondition = .always
   ) -> Block? {

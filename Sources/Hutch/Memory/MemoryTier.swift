@@ -227,6 +227,7 @@ final class MemoryTier {
     }
   }
 
+  @inline(__always)
   func makeDepartures() -> Departures {
     Departures(wantsTimes: onDeparture != nil, watch: .passUnretained(watch))
   }

@@ -39,7 +39,7 @@ struct Shard: ~Copyable {
 
   /// Keeps `clock` about right at no cost that shows: every 16th call reads the clock.
   @inline(__always)
-  private mutating func tick(_ at: Moment) {
+  mutating func tick(_ at: Moment) {
     if isTimeToTick || at.isGiven { readClock(at) }
   }
 

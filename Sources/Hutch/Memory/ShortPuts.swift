@@ -7,6 +7,8 @@ import Synchronization
 /// lock, on flat arguments. It leaves any other put to MemoryTier+Puts.swift before it has changed
 /// anything.
 ///
+/// An increment of a counter that is there goes a path as short.
+///
 /// A victim of the same shard pays for the new entry: of the budget, which all threads share, only
 /// the difference is released or reserved.
 extension MemoryTier {
@@ -53,6 +55,18 @@ extension MemoryTier {
     case .unfinished(let block):
       try finishShort(Block(owning: block), hash, at: at)
       return true
+    }
+  }
+
+  /// Adds to a counter where it stands, and returns the new version, if it is a plain entry without
+  /// times that no reader holds. Nil: nothing has been done.
+  @_optimize(speed)
+  func increment(
+    _ key: Bytes, by delta: Int64, _ hash: UInt64, at: Moment, sum: inout Int64
+  ) -> UInt64? {
+    if watch.isOn { return nil }
+    return with(hash) { shard, hash in
+      shard.increment(key, by: delta, hash, at: at, versions, sum: &sum)
     }
   }
 
@@ -167,6 +181,35 @@ extension Shard {
     block.stamp = clock
     noteUse(place, block, hash)
     return true
+  }
+
+  /// See MemoryTier. The entry keeps the time of its write, and the call counts as a put, as on the
+  /// long path.
+  @inline(__always)
+  fileprivate mutating func increment(
+    _ key: Bytes, by delta: Int64, _ hash: UInt64, at: Moment, _ versions: Versions,
+    sum: inout Int64
+  ) -> UInt64? {
+    guard let place = entries.table.find(key, hash) else { return nil }
+    let block = place.pointee.block
+    guard !place.pointee.isTimed, !place.pointee.isBacked, block.isPlain, block.isSole,
+      block.size == 8
+    else { return nil }
+    let old = Int64(littleEndian: block.value.baseAddress.unsafelyUnwrapped.load(as: Int64.self))
+    let (new, overflow) = old.addingReportingOverflow(delta)
+    if overflow { return nil }
+    tick(at)
+    puts.add(1)
+    replacements.add(1)
+    withUnsafeBytes(of: new.littleEndian) {
+      block.overwrite(
+        Bytes($0), extended: Bytes(start: nil, count: 0), version: versions.draw(),
+        created: block.created)
+    }
+    block.stamp = clock
+    noteUse(place, block, hash)
+    sum = new
+    return block.version
   }
 
   /// Evicts until so much is reserved for one entry. False: a few were not enough.

@@ -116,6 +116,7 @@ extension UnownedBlock {
   /// A block with the same key, value and extended data and another record, but for the checksum,
   /// which is the value's. It has no mark: a commit may be changing this block's, under the lock of
   /// the memory tier, which gives the block its own when it takes it (`Shard.put`).
+  @_optimize(speed)
   func copied(with record: Record) throws(Failure) -> Block {
     var record = record
     record.checksum = checksum

@@ -154,6 +154,7 @@ struct NewTimes {
     isRenewed = true
   }
 
+  @_optimize(speed)
   mutating func set(_ record: Record) -> Record {
     isEarly = !isRenewed && record.created > moment.time
     return record.touched(
