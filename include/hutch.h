@@ -922,7 +922,9 @@ typedef struct hutch_batch hutch_batch; /* results, index by index; counted */
 /*
  * hutch_get_many - get values
  *
- * The answer per key is that of hutch_get. hutch_batch_value has the value. Since 0.1.
+ * The answer per key is that of hutch_get. hutch_batch_value has the value. The keys are not
+ * read in their order: of a key that occurs twice while other threads put it, the first
+ * answer may be the newer one. Since 0.1.
  */
 HUTCH_API hutch_status hutch_get_many(hutch_cache *cache, const void *const *keys,
                                       const size_t *key_sizes, size_t count, hutch_batch **out);
