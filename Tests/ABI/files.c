@@ -145,16 +145,21 @@ TEST(a_symbolic_link_is_followed) {
 }
 
 TEST(a_move_across_file_systems_copies) {
+  static const char *const places[] = {"/dev/shm", "/tmp", "/var/tmp"};
   struct stat here, there;
-  char source[] = "/dev/shm/hutch-XXXXXX";
-  int file = mkstemp(source);
+  CHECK(stat(scratch(NULL).text, &here) == 0);
+  char source[32] = "";
+  int file = -1;
+  for (size_t i = 0; i < sizeof places / sizeof *places && file < 0; i++) {
+    if (stat(places[i], &there) != 0 || there.st_dev == here.st_dev) continue;
+    snprintf(source, sizeof source, "%s/hutch-XXXXXX", places[i]);
+    file = mkstemp(source);
+  }
   if (file < 0) check_skip("no second file system to move from");
   void *data = filled(HUGE_SIZE, HUGE_SIZE);
   CHECK(write(file, data, HUGE_SIZE) == HUGE_SIZE);
   free(data);
-  CHECK(fstat(file, &there) == 0 && stat(scratch(NULL).text, &here) == 0);
   close(file);
-  bool is_one = here.st_dev == there.st_dev;
   hutch_cache *cache = open_small("cache");
   hutch_cache *disk = tier_of(cache, HUTCH_TIER_DISK);
   hutch_status status = hutch_put_file(disk, KEY("key"), source, HUTCH_FILE_MOVE, NULL, NULL);
@@ -165,7 +170,6 @@ TEST(a_move_across_file_systems_copies) {
   check_large(disk, "key", HUGE_SIZE);
   hutch_cache_release(disk);
   CHECK_OK(hutch_close(cache));
-  if (is_one) check_skip("one file system only");
 }
 
 TEST(a_file_that_no_tier_takes_stays) {
