@@ -378,6 +378,30 @@ def test_tasks_at_the_end_use_caches(directory):
         assert {cache.get(f"0:{n}") for n in range(100)} == set(range(100))
 
 
+def test_a_task_of_a_cache_ends_with_the_cache(directory):
+    """The close waits for it, and its calls fail from then on."""
+    out = run(
+        """
+        import sys, threading, hutch
+        cache = hutch.Cache(sys.argv[1], close_deadline=5)
+        begun = threading.Event()
+
+        def work():
+            begun.set()
+            try:
+                while True:
+                    cache["k"] = 1
+            except hutch.ClosedError:
+                print("closed")
+
+        task = cache.queue().submit(work)
+        begun.wait()
+        """,
+        directory,
+    )
+    assert out == "closed\n"
+
+
 def test_handlers_of_the_end_use_caches(directory):
     out = run(
         """

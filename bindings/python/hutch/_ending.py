@@ -53,12 +53,17 @@ def forget_cache(number: int) -> None:
 
 def pause_if_ended() -> None:
     """Called before a ClosedError is raised. After the interpreter's end a daemon thread stops
-    here, as in any other call that needs the interpreter: it has done nothing wrong."""
+    here, as in any other call that needs the interpreter: it has done nothing wrong.
+
+    A thread of the library does not: it runs a task of a cache, for which the close waits.
+    """
     if not _has_ended:
         return
     import threading
 
-    if threading.current_thread().daemon:
+    thread = threading.current_thread()
+    # What threading has not started is a dummy: a thread of the library, or of another one.
+    if thread.daemon and not isinstance(thread, threading._DummyThread):
         threading.Event().wait()
 
 
