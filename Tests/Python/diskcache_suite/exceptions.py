@@ -5,14 +5,6 @@ Only these may fail, and each of them must: one that passes is to leave the list
 
 SQL = "looks into SQLite, which is not beneath this module in the same way: "
 FILES = "looks into the files of diskcache's directory: "
-EXPIRED = (
-    "an expired entry counts and is iterated over in diskcache until it is culled; here it is "
-    "gone at once"
-)
-ACCESS = (
-    "the order of accesses is exact to minutes on disk, since a read does not write, and "
-    "least-frequently-used goes by it too"
-)
 
 DIFFERENT = {
     "test_core.py::test_pragma_error": SQL + "a mock of the connection that fails a PRAGMA",
@@ -24,12 +16,6 @@ DIFFERENT = {
     "test_core.py::test_get_keyerror4": FILES + "a mock of open in diskcache.core",
     "test_core.py::test_disk_write_os_error": FILES + "a mock of open in diskcache.core",
     "test_core.py::test_cleanup_dirs": FILES + "counts folders of values",
-    "test_core.py::test_expire_rows": EXPIRED,
-    "test_core.py::test_iter_expire": EXPIRED,
-    "test_fanout.py::test_expire": EXPIRED,
-    "test_fanout.py::test_iter_expire": EXPIRED,
-    "test_core.py::test_least_recently_used": ACCESS,
-    "test_core.py::test_least_frequently_used": ACCESS,
     "test_doctest.py::test_tutorial": "docs/tutorial.rst is not in the sdist",
 }
 

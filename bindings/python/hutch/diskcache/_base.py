@@ -262,12 +262,20 @@ class Base:
 
     def _write(self, store: Store, key: HutchKey, record: Record, old: Record | None) -> None:
         """Store an entry in place of the old one. Needs the lock."""
+        lingers = self._lingers(record)
+        if lingers != record.lingers:
+            record = record._replace(lingers=lingers)
         store.put(key, record, old, seconds_left(record))
         self._forget_file(store, old, record.filename)
         if record.filename is not None:
             store.made_files.append(record.filename)
         if store.undo is None:
             self._remove_files(store)
+
+    def _lingers(self, record: Record) -> bool:
+        """Whether this module is to remove the entry when it expires, and hutch is not: it has a
+        file, which must go with it, or a cull_limit of 0 keeps expired entries until expire()."""
+        return record.expires is not None and (record.filename is not None or not self.cull_limit)
 
     def _drop(self, store: Store, key: HutchKey, old: Record | None) -> None:
         """Remove an entry and its file. Needs the lock."""
@@ -337,11 +345,8 @@ def has_expired(record: Record) -> bool:
 
 
 def seconds_left(record: Record) -> float | None:
-    """The time to live of an entry in seconds; None: it does not expire.
-
-    An entry with a file of its own is removed by this module, together with the file.
-    """
-    if record.expires is None or record.filename is not None:
+    """The time to live of an entry in seconds; None: hutch does not remove it."""
+    if record.expires is None or record.lingers:
         return None
     return max(0.0, record.expires - time.time())
 

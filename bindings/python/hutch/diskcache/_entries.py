@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 import time
+from itertools import islice
 from typing import Any
 
 from ._base import Base, has_expired
 from ._constants import ENOVAL, EVICTION_POLICY, MODE_RAW
 from ._keys import HutchKey, hutch_key, is_long, long_key, queue_place
 from ._record import Record
-from ._store import Store
+from ._state import NEVER
+from ._store import Store, nanoseconds
+
+
+_CANDIDATES = 100
+"""Of so many entries that were not used for the longest time a policy chooses by the reads."""
 
 
 def shaped(value: Any, record: Record | None, expire_time: bool, tag: bool) -> Any:
@@ -85,6 +91,7 @@ class Entries(Base):
                 record = Record(mode, value, 0, expires, tag, filename, size)
                 self._insert(store, name, own, record, old)
                 stored = True
+                self._count_access(store, name, True)
                 self._cull_some(store)
             return True
         finally:
@@ -95,7 +102,7 @@ class Entries(Base):
         self, store: Store, name: HutchKey, own: tuple[Any, Any], record: Record, old: Record | None
     ) -> None:
         """Store an entry at its old place, or else at a new one. Needs the lock."""
-        if has_expired(record):
+        if has_expired(record) and self.cull_limit:
             # It would expire before any reader sees it.
             if record.filename is not None:
                 store.replaced_files.append(record.filename)
@@ -127,25 +134,62 @@ class Entries(Base):
             store.state.set_bounds(prefix, min(low, number), max(high, number))
 
     def _cull_some(self, store: Store) -> None:
-        """Remove a few entries, if all together are too large. Needs the lock."""
+        """Remove a few entries that have expired, then a few if all together are too large.
+
+        cull_limit is the most of both. Needs the lock.
+        """
+        most = self.cull_limit
+        if most and store.state.earliest <= time.time_ns():
+            most -= self._remove_lingering(store, most)
         order = EVICTION_POLICY.get(self.eviction_policy)
-        if not self.cull_limit or order is None or store.volume() < self.size_limit:
+        if not most or order is None or store.volume() < self.size_limit:
             return
         store.correct(self._disk._names_files())
         if store.volume() >= self.size_limit:
-            self._remove_first(store, order, self.cull_limit)
+            self._remove_first(store, order, most)
+
+    def _remove_lingering(self, store: Store, most: int) -> int:
+        """Remove so many expired entries that hutch leaves to this module; how many there were.
+
+        A walk that has seen all entries knows when the next one expires, and until then there is
+        no other walk. Needs the lock.
+        """
+        expired: list[tuple[HutchKey, Record]] = []
+        earliest = NEVER
+        for name, record in store.records():
+            if not record.lingers or record.expires is None:
+                continue
+            if not has_expired(record):
+                earliest = min(earliest, nanoseconds(record.expires))
+            elif len(expired) < most:
+                expired.append((name, record))
+            else:
+                earliest = 0
+                break
+        store.state.set_earliest(earliest)
+        for name, record in expired:
+            self._drop(store, name, record)
+        return len(expired)
 
     def _remove_first(self, store: Store, order: Any, most: int) -> int:
         """Remove the first entries in an order; how many. Needs the lock."""
         store.state.set_total(len(store.entries), store.volume(), store.state.others)
-        names = []
-        for name in store.entries.disk.keys(order):
-            names.append(name)
-            if len(names) == most:
-                break
-        for name in names:
-            self._drop(store, name, store.find(name))  # type: ignore[arg-type]
-        return len(names)
+        counts_reads = order == "access"
+        looked_at = max(_CANDIDATES, most) if counts_reads else most
+        names: list[Any] = list(islice(store.entries.disk.keys(order), looked_at))
+        if counts_reads:
+            # hutch knows the order of accesses to minutes: the first by it are put in order.
+            by_number = self.eviction_policy == "least-frequently-used"
+            place = {name: store.accesses.of(name)[:: -1 if by_number else 1] for name in names}
+            names.sort(key=place.__getitem__)
+        for name in names[:most]:
+            self._drop(store, name, store.find(name))
+        return min(most, len(names))
+
+    def _count_access(self, store: Store, name: HutchKey, is_new: bool) -> None:
+        """Note that an entry was stored or read, if the policy goes by it."""
+        if EVICTION_POLICY.get(self.eviction_policy) == "access":
+            store.accesses.note(name, is_new)
 
     def touch(self, key: Any, expire: float | None = None, retry: bool = False) -> bool:
         """Make the entry expire this many seconds from now; None: never. False: no entry."""
@@ -178,12 +222,14 @@ class Entries(Base):
                 size, mode, filename, value = self._disk.store(total, False, key=key)
                 record = Record(mode, value, 0, None, None, filename, size)
                 self._insert(store, name, own, record, old)
+                self._count_access(store, name, True)
                 self._cull_some(store)
                 return total
             if not old.is_number:
                 raise TypeError(f"the value of {key!r} is no number")
             total = old.value + delta
             self._insert(store, name, own, old._replace(mode=MODE_RAW, value=total), old)
+            self._count_access(store, name, False)
             return total
 
     def decr(
@@ -215,6 +261,8 @@ class Entries(Base):
                 value = self._fetch(store, name, record, read)
             except OSError:
                 record = None  # Its file went in the meantime.
+            else:
+                self._count_access(store, name, False)
         if self.statistics:
             with self._transact(retry):
                 store.state.count_access(record is not None)

@@ -11,7 +11,7 @@ from __future__ import annotations
 import time
 from typing import Any
 
-from ._base import seconds_left
+from ._base import has_expired
 from ._entries import Entries, shaped
 from ._keys import QUEUE_START, hutch_key, queue_key, queue_place
 from ._record import Record
@@ -54,11 +54,12 @@ class Queues(Entries):
             record = Record(
                 mode, stored, store.state.next_place(), expires, tag, filename, size
             )
-            if seconds_left(record) == 0:
+            if self.cull_limit and has_expired(record):
                 if filename is not None:
                     self._disk.remove(filename)
             else:
                 self._write(store, name, record, store.find(name))
+                self._count_access(store, name, True)
                 self._cull_some(store)
             return key
 

@@ -1,8 +1,8 @@
 """The stored form of an entry: the columns that a Disk makes, with the entry's times and tag.
 
 The value's bytes are hutch's value. The rest is its extended data: four bytes that name the form,
-the mode, the kind of the value, flags, the place in the order of insertion, the end of the
-entry's time to live as a double (infinity: none), and, if the flag says so, CBOR of a list: tag,
+the mode, the kind of the value, two flags, the place in the order of insertion, the end of the
+entry's time to live as a double (infinity: none), and, if a flag says so, CBOR of a list: tag,
 name of the value's own file, size of that file, length of a long key. A long key's CBOR comes
 before the value.
 """
@@ -24,7 +24,7 @@ _HEAD = struct.Struct("<4sBBBQd")
 _SIZE = _HEAD.size
 _DOUBLE = struct.Struct("<d")
 _BYTES, _TEXT, _INT, _FLOAT, _NONE = range(5)
-_MORE = 1
+_MORE, _LINGERS = 1, 2
 
 OVERHEAD = 128
 """The charge of an entry beyond its bytes, roughly its space in the manifest."""
@@ -39,6 +39,7 @@ class Record(NamedTuple):
         expires: a Unix time in seconds, or None.
         tag: its tag, or None.
         long_key: the bytes of a key that is too long for a key of hutch.
+        lingers: hutch does not remove the entry when it expires; this module does.
     """
 
     mode: int
@@ -49,6 +50,7 @@ class Record(NamedTuple):
     filename: str | None = None
     size: int = 0
     long_key: bytes = b""
+    lingers: bool = False
 
     def length(self) -> int:
         """The number of bytes of the value for hutch, with those of a long key."""
@@ -65,7 +67,7 @@ class Record(NamedTuple):
             more = dumps(tail)
             data = self.long_key + data
         expires = math.inf if self.expires is None else self.expires
-        flags = _MORE if more else 0
+        flags = (_MORE if more else 0) | (_LINGERS if self.lingers else 0)
         return data, _HEAD.pack(_FORM, self.mode, kind, flags, self.place, expires) + more
 
     @classmethod
@@ -89,7 +91,8 @@ class Record(NamedTuple):
         except (ValueError, struct.error):
             return None
         end = None if expires == math.inf else expires
-        return cls(mode, value, place, end, tag, filename, size, long_key)
+        lingers = end is not None and (flags & _LINGERS != 0 or filename is not None)
+        return cls(mode, value, place, end, tag, filename, size, long_key, lingers)
 
     @property
     def is_number(self) -> bool:

@@ -15,7 +15,9 @@ import time
 
 _MAGIC = b"hutchdc1"
 _BOOT_ID = "/proc/sys/kernel/random/boot_id"
-_PLACE, _COUNT, _BYTES, _HITS, _MISSES, _MOVED, _OTHERS = (64 + 8 * n for n in range(7))
+_PLACE, _COUNT, _BYTES, _HITS, _MISSES, _MOVED, _OTHERS, _EARLIEST = (
+    64 + 8 * n for n in range(8)
+)
 _TABLE = 128
 _SLOTS, _PROBES = 1024, 8
 _SLOT = struct.Struct("<16sqq")
@@ -23,6 +25,9 @@ _SIZE = _TABLE + _SLOTS * _SLOT.size
 _NUMBER = struct.Struct("<q")
 _NO_PREFIX = b"\1" * 16
 _EMPTY = bytes(16)
+
+NEVER = 2**62
+"""The earliest end of no entry, in nanoseconds."""
 
 
 def _boot() -> bytes:
@@ -33,17 +38,22 @@ def _boot() -> bytes:
         return b"unknown".ljust(36)
 
 
+def mapped(path: str, size: int) -> mmap.mmap:
+    """A file of this size, which is made if it does not exist, in memory that processes share."""
+    file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    try:
+        if os.fstat(file).st_size != size:
+            os.ftruncate(file, size)
+        return mmap.mmap(file, size)
+    finally:
+        os.close(file)
+
+
 class State:
     """The mapped file of a directory."""
 
     def __init__(self, path: str) -> None:
-        file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
-        try:
-            if os.fstat(file).st_size != _SIZE:
-                os.ftruncate(file, _SIZE)
-            self._map = mmap.mmap(file, _SIZE)
-        finally:
-            os.close(file)
+        self._map = mapped(path, _SIZE)
 
     def is_trusted(self) -> bool:
         """Whether this was written since the machine started."""
@@ -56,6 +66,7 @@ class State:
         self._map[_TABLE:] = bytes(_SIZE - _TABLE)
         self.set_total(count, total, others)
         self._write(_MOVED, 1 if count else 0)
+        self.set_earliest(0 if count else NEVER)
         self._map[: len(_MAGIC) + 36] = _MAGIC + _boot()
 
     def _read(self, offset: int) -> int:
@@ -79,6 +90,15 @@ class State:
     def set_moved(self, moved: bool) -> None:
         """Needs the lock."""
         self._write(_MOVED, int(moved))
+
+    @property
+    def earliest(self) -> int:
+        """No entry that lingers ends before this Unix time in nanoseconds; 0: it is not known."""
+        return self._read(_EARLIEST)
+
+    def set_earliest(self, earliest: int) -> None:
+        """Needs the lock."""
+        self._write(_EARLIEST, earliest)
 
     @property
     def count(self) -> int:

@@ -4,6 +4,7 @@
     DIRECTORY/diskcache.lock    the writer lock
     DIRECTORY/diskcache.state   counters and bounds of queues
     DIRECTORY/diskcache.json    the settings
+    DIRECTORY/diskcache.reads   reads, if a policy evicts by them
     DIRECTORY/.../NAME          files of a Disk that names its own
 
 The directory may contain any other file.
@@ -16,6 +17,7 @@ import os
 import threading
 import time
 import weakref
+from collections.abc import Iterator
 from ctypes import byref
 from typing import Any
 
@@ -25,15 +27,17 @@ from .._errors import Status, check
 from .._library import lib
 from .._limits import TierLimits
 from .._units import NO_LIMIT
+from ._accesses import Accesses
 from ._keys import HutchKey, queue_place
 from ._lock import WriterLock
 from ._record import Record, RecordForms, charge
-from ._state import State
+from ._state import NEVER, State
 from ._tags import stored_tag
 
 ENTRIES = "hutch"
 LOCK, STATE, SETTINGS = "diskcache.lock", "diskcache.state", "diskcache.json"
-OWN = frozenset((ENTRIES, LOCK, STATE, SETTINGS, SETTINGS + ".new"))
+READS = "diskcache.reads"
+OWN = frozenset((ENTRIES, LOCK, STATE, SETTINGS, SETTINGS + ".new", READS))
 """The names in a directory that are the module's."""
 
 _MEASURE_EACH = 60
@@ -78,6 +82,7 @@ class Store:
         self.replaced_files: list[str] = []
         self.made_files: list[str] = []
         self._measure_after = 0.0
+        self._accesses: Accesses | None = None
         self._trust()
 
     def _trust(self) -> None:
@@ -114,6 +119,13 @@ class Store:
             self.state.set_total(*self.measure(with_files))
             self._measure_after = time.monotonic() + _MEASURE_EACH
 
+    @property
+    def accesses(self) -> Accesses:
+        """The reads of the entries. The first use makes the file."""
+        if self._accesses is None:
+            self._accesses = Accesses(os.path.join(self.directory, READS))
+        return self._accesses
+
     def begin(self) -> None:
         """With the lock just taken: forget the transaction that the parent process was in."""
         if self.undo is not None:
@@ -127,11 +139,20 @@ class Store:
         found = self.entries.get(key)
         return Record.decode(*found) if type(found) is tuple else None
 
+    def records(self) -> Iterator[tuple[HutchKey, Record]]:
+        """All entries of this module, of which some may have expired."""
+        for key, found in self.entries.disk.items():
+            record = Record.decode(*found)
+            if record is not None:
+                yield key, record  # type: ignore[misc]
+
     def put(self, key: HutchKey, record: Record, old: Record | None, lasts: float | None) -> None:
         """Store an entry in place of the old one, for this many seconds. Needs the lock."""
         data, extended = record.encode()
         if self.undo is not None:
             self.undo.setdefault(key, old)
+        if record.lingers and record.expires is not None:
+            self.state.set_earliest(min(self.state.earliest, nanoseconds(record.expires)))
         tag = stored_tag(record.tag)
         if lasts is None and tag is None:
             self.entries[key] = data, extended  # The accelerator's own call.
@@ -173,6 +194,11 @@ def stored_settings(directory: str) -> dict[str, Any]:
     except (OSError, ValueError):
         return {}
     return stored if isinstance(stored, dict) else {}
+
+
+def nanoseconds(seconds: float) -> int:
+    """A Unix time as State has it."""
+    return int(max(0.0, seconds) * 1e9) if seconds < NEVER / 1e9 else NEVER
 
 
 def _charge_of(key: HutchKey, old: Record | None) -> int:

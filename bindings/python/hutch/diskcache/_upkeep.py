@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import time
 import warnings
-from collections.abc import Iterable
 from typing import Any
 
 from ._constants import (
@@ -16,7 +15,7 @@ from ._constants import (
     UnknownFileWarning,
 )
 from ._keys import HutchKey
-from ._record import Record
+from ._state import NEVER
 from ._store import OWN, Store
 from ._tags import stored_tag
 from ._walks import Walks
@@ -28,7 +27,11 @@ class Upkeep(Walks):
     """The calls that remove many, count and check."""
 
     def __len__(self) -> int:
-        """The number of entries; it may count entries that expired less than a second ago."""
+        """The number of entries.
+
+        It may count entries that expired less than a second ago; with a cull_limit of 0 all that
+        have expired since the last expire().
+        """
         return len(self._open().entries)
 
     def volume(self) -> int:
@@ -53,6 +56,7 @@ class Upkeep(Walks):
             if not len(store.entries):
                 store.state.set_moved(False)
                 store.state.set_total(0, 0, 0)
+                store.state.set_earliest(NEVER)
         return removed
 
     def evict(self, tag: Any, retry: bool = False) -> int:
@@ -65,28 +69,30 @@ class Upkeep(Walks):
                 return store.entries.remove_tagged(name)
 
         def tagged(store: Store) -> list[Any]:
-            return [own for own, record in _records(store) if stored_tag(record.tag) == name]
+            return [own for own, record in store.records() if stored_tag(record.tag) == name]
 
         return self._remove_all(tagged, retry)
 
     def expire(self, now: float | None = None, retry: bool = False) -> int:
         """Remove expired entries; returns how many were still stored. Timeout: as in clear.
 
-        Expired entries are never returned, and are removed within about a second in any case. Files
-        that a Disk has named are removed here and in cull.
+        Expired entries are never returned. They are removed within about a second in any case;
+        with a cull_limit of 0, and those with files that a Disk has named, here and in cull, and
+        by sets with another cull_limit.
         """
         end = time.time() if now is None else now
         with self._transact(retry) as store:
             gone = store.entries.disk.expire()
             store.entries.expire()
-        # By the clock of hutch the only expired entries left are those with files.
-        if end <= time.time_ns() / 1e9 and not self._disk._names_files():
-            return gone
+            now_too = time.time_ns()
+            # By the clock of hutch the only expired entries left are those that linger.
+            if end <= now_too / 1e9 and store.state.earliest > now_too:
+                return gone
 
         def expired(store: Store) -> list[Any]:
             return [
                 name
-                for name, record in _records(store)
+                for name, record in store.records()
                 if record.expires is not None and record.expires < end
             ]
 
@@ -165,7 +171,7 @@ class Upkeep(Walks):
 
     def _check_files(self, store: Store, fix: bool) -> None:
         known = set()
-        for name, record in _records(store):
+        for name, record in store.records():
             if record.filename is None:
                 continue
             path = os.path.join(self.directory, record.filename)
@@ -190,10 +196,3 @@ class Upkeep(Walks):
                 warnings.warn(f"empty directory: {folder}", EmptyDirWarning, stacklevel=3)
                 if fix:
                     os.rmdir(folder)
-
-
-def _records(store: Store) -> Iterable[tuple[HutchKey, Record]]:
-    for name, found in store.entries.disk.items():
-        record = Record.decode(*found)
-        if record is not None:
-            yield name, record  # type: ignore[misc]
