@@ -314,8 +314,10 @@ typedef struct hutch_http_request {
 
 enum {
   HUTCH_HTTP_NO_REDIRECTS = 1, /* a redirect itself is the response */
-  HUTCH_HTTP_COMPRESSED = 2    /* accept a compressed body and decompress it; not with download.
+  HUTCH_HTTP_COMPRESSED = 2,   /* accept a compressed body and decompress it; not with download.
                                   The limits count the bytes after that */
+  HUTCH_HTTP_RESUME = 4        /* with download and GET: keep the part that came before a failure
+                                  or a cancel, and continue a part that is there */
 };
 
 /*
@@ -329,7 +331,15 @@ enum {
  * 301 and 302 of a POST. It leads to http or https, and from https to https only, unless
  * HUTCH_HTTP_INSECURE_REDIRECTS is set. If it leads to another scheme, host or port, then the
  * headers Authorization, Cookie, Host and Proxy-Authorization, the user in the URL and the
- * answers to challenges are not sent there. Since 0.1.
+ * answers to challenges are not sent there.
+ *
+ * With HUTCH_HTTP_RESUME, a file with ".resume" behind the name of download holds the URL and
+ * the validator of the response of which ".part" has the first bytes: a strong ETag, or a date
+ * of modification that is a minute older than the response. The next request for the same URL
+ * and file asks for the rest of that version (Range, If-Range). If the server has another one,
+ * or answers with another range, the download begins again: parts of two versions are never
+ * put together. Without a validator, and after a boot of the machine, it begins again too. One
+ * task at a time, of any process, downloads to a file; others end with HUTCH_BUSY. Since 0.1.
  */
 HUTCH_API hutch_status hutch_http_task_create(hutch_http_session *session,
                                               const hutch_http_request *request,

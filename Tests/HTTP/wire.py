@@ -212,6 +212,53 @@ def random_bytes(request, send):
     return False
 
 
+RESOURCES = {}  # key: what /set said of it, and the last Range and If-Range
+
+
+def set_resource(request, send):
+    RESOURCES[request.query["key"]] = dict(request.query, asked="")
+    respond(send)
+
+
+def asked(request, send):
+    respond(send, RESOURCES[request.query["key"]]["asked"].encode())
+
+
+def part(request, send):
+    """200,000 bytes that follow from the tag. /set says: tag, date (Last-Modified), cut (bytes after
+    which the connection ends) and stall, and mode: how a Range is answered."""
+    resource = RESOURCES[request.query["key"]]
+    whole = (resource.get("letter", "a").encode() * 9 + b"\n") * 20000
+    resource["asked"] += f"{request.get('range')} {request.get('if-range')}\n"
+    mode = resource.get("mode", "right")
+    validator = []
+    if "tag" in resource:
+        validator.append(f"ETag: {resource['tag']}")
+    if "date" in resource:
+        validator += [f"Last-Modified: {resource['date']}", "Date: Mon, 23 Nov 2026 12:00:00 GMT"]
+    current = resource.get("tag") or resource.get("date")
+    code, body = "200 OK", whole
+    if mode == "503":
+        return respond(send, b"later", "503 Service Unavailable")
+    if request.get("range") and mode == "416":
+        return respond(send, b"no", "416 Range Not Satisfiable", "Content-Range: bytes */7")
+    if request.get("range") and mode != "ignore" and (
+            request.get("if-range") == current or mode != "right"):
+        start = int(request.get("range")[6:-1]) + (mode == "wrong_start")
+        size = len(whole) + (mode == "wrong_size")
+        code, body = "206 Partial Content", whole[start:]
+        validator.append(f"Content-Range: bytes {start}-{len(whole) - 1}/{size}")
+        if mode == "wrong_tag":
+            validator[0] = 'ETag: "other"'
+        if mode == "no_range":
+            validator.pop()
+    head = [f"HTTP/1.1 {code}", f"Content-Length: {len(body)}", *validator]
+    send(("\r\n".join(head) + "\r\n\r\n").encode() + body[:int(resource.get("cut", len(body)))])
+    if "stall" in resource:
+        time.sleep(PATIENCE)
+    return "cut" not in resource
+
+
 BEHAVIOURS = {
     "/echo": echo, "/folded": folded, "/basic": basic, "/digest": digest_of, "/redirect": redirect,
     "/steps": count_down, "/circle": circle, "/endless_redirect": endless_redirect,
@@ -220,6 +267,7 @@ BEHAVIOURS = {
     "/bad_length": bad_length, "/bad_name": bad_name, "/dribble": dribble,
     "/many_headers": many_headers, "/large": large, "/endless": endless, "/early": early,
     "/wait": wait, "/cookie": cookie, "/random": random_bytes,
+    "/set": set_resource, "/asked": asked, "/part": part,
 }
 
 

@@ -27,9 +27,13 @@ final class Request {
   var followsRedirects: Bool { flags & UInt32(HUTCH_HTTP_NO_REDIRECTS) == 0 }
   var acceptsCompressed: Bool { flags & UInt32(HUTCH_HTTP_COMPRESSED) != 0 }
 
+  var isResumable: Bool { flags & UInt32(HUTCH_HTTP_RESUME) != 0 }
+
   init(_ given: hutch_http_request, for configuration: Configuration) throws(Failure) {
     guard let address = given.url else { throw .invalid("the URL is NULL") }
-    try checkFlags(given.flags, UInt32(HUTCH_HTTP_NO_REDIRECTS | HUTCH_HTTP_COMPRESSED))
+    try checkFlags(
+      given.flags,
+      UInt32(HUTCH_HTTP_NO_REDIRECTS | HUTCH_HTTP_COMPRESSED | HUTCH_HTTP_RESUME))
     let body = try Request.body(given)
     let method = given.method ?? literal(body == nil ? "GET" : "POST")
     guard Syntax.isToken(bytes(of: method)) else { throw .invalid("the method is malformed") }
@@ -37,6 +41,11 @@ final class Request {
     if download != nil {
       guard given.on_body == nil, given.flags & UInt32(HUTCH_HTTP_COMPRESSED) == 0 else {
         throw .invalid("a download has no on_body, and is not compressed")
+      }
+    }
+    if given.flags & UInt32(HUTCH_HTTP_RESUME) != 0 {
+      guard download != nil, body == nil, Letters.areSame(method, "GET") else {
+        throw .invalid("what is resumed is a download by GET")
       }
     }
     guard given.port == nil || given.queue == nil else {
@@ -47,6 +56,9 @@ final class Request {
     url = try Address.checked(address)
     self.method = try Text(method)
     fields = try checkedFields(given.headers, given.header_count)
+    guard given.flags & UInt32(HUTCH_HTTP_RESUME) == 0 || fields.value(of: "Range") == nil else {
+      throw .invalid("what is resumed has no range of its own")
+    }
     self.body = body
     self.download = download
     flags = given.flags

@@ -1,6 +1,7 @@
 import CSystem
 
-/// A copy of a text: bytes that end with NUL.
+/// A copy of a text: bytes that end with NUL. A pointer to them does not keep the object: a function
+/// that uses one of a local object extends the object's life (`withExtendedLifetime`).
 final class Text {
   let start: UnsafeMutablePointer<CChar>
   /// Without the NUL.

@@ -6,21 +6,55 @@ final class Destination {
   private let request: Request
   /// The bytes of the body that were there before this request.
   private(set) var offset: UInt64 = 0
+  /// The size that the whole body must have; nil: not told.
+  private var wanted: UInt64?
   /// What the host's on_body answered to end the task.
   private(set) var hostsStatus: Int32?
+  /// Nil: the body does not go to a file. `isInUse`: this response's does.
   private var file: PartialFile?
+  private var isInUse = false
 
   init(for request: Request) { self.request = request }
 
-  /// The headers of the final response are there.
-  func begin(_ response: Response) throws(Failure) {
-    guard let path = request.download, response.code >= 200, response.code <= 299 else { return }
-    file = try PartialFile(path)
+  /// The part of an earlier request that this one is to continue; nil: none. Opens the file of a
+  /// download that may be continued.
+  func resumption() throws(Failure) -> (offset: UInt64, validator: Text)? {
+    guard let path = request.download, request.isResumable else { return nil }
+    if file == nil { file = try PartialFile(path, of: request.url, isResumable: true) }
+    guard let file, let point = file.point else { return nil }
+    return (file.size, point.validator)
+  }
+
+  /// The headers of a response are there that may be the final one. False: it does not fit the part
+  /// that is there, which is given up; the request is to be made again without it.
+  func begin(_ response: Response) throws(Failure) -> Bool {
+    guard let path = request.download else { return true }
+    if let file, let point = file.point, response.code == 206 || response.code == 416 {
+      guard response.code == 206, let range = ResumePoint.range(of: response),
+        range.start == file.size, point.isOf(response)
+      else {
+        file.giveUp()
+        return false
+      }
+      offset = range.start
+      wanted = range.size
+      isInUse = true
+      return true
+    }
+    // A part that was not asked for is not the whole.
+    if response.code == 206, request.fields.value(of: "Range") == nil {
+      throw .http(HUTCH_HTTP_BAD_RESPONSE, "the response is a part that was not asked for")
+    }
+    guard response.code >= 200, response.code <= 299 else { return true }
+    if file == nil { file = try PartialFile(path, of: request.url, isResumable: false) }
+    try file?.restart(response, of: request.url)
+    isInUse = true
+    return true
   }
 
   /// False: the host wants no more.
   func receive(_ bytes: Bytes, _ transfer: Transfer) throws(Failure) -> Bool {
-    if let file {
+    if isInUse, let file {
       try file.append(bytes)
       return true
     }
@@ -43,55 +77,15 @@ final class Destination {
   }
 
   /// The body is complete.
-  func complete() throws(Failure) { try file?.complete() }
+  func complete() throws(Failure) {
+    guard isInUse, let file else { return }
+    if let wanted, wanted != file.size {
+      file.giveUp()
+      throw .http(HUTCH_HTTP_BAD_RESPONSE, "the parts are not as long as the whole")
+    }
+    try file.complete()
+  }
 
   /// The task has ended.
   func close() { file = nil }
-}
-
-/// A file that replaces another one when it is complete. Until then it has that one's name with
-/// ".part" behind it, and it is removed if it is not completed.
-final class PartialFile {
-  private let path: Text
-  private let partial: Text
-  private let number: Int32
-  private var size = 0
-  private var isComplete = false
-
-  init(_ path: Text) throws(Failure) {
-    self.path = path
-    partial = try Text(path.start, ".part")
-    guard let number = Files.open(partial.start, O_RDWR | O_CREAT | O_NOFOLLOW, mode: 0o666) else {
-      throw .system("the file of the download cannot be made")
-    }
-    // Two downloads to one file would mix their bytes.
-    guard flock(number, LOCK_EX | LOCK_NB) == 0 else {
-      let failure = Failure.system("another download writes to the file", otherwise: .busy)
-      _ = CSystem.close(number)
-      throw failure
-    }
-    self.number = number
-    guard ftruncate(number, 0) == 0 else {
-      throw .system("the file of the download cannot be emptied")
-    }
-  }
-
-  deinit {
-    if !isComplete { unlink(partial.start) }
-    _ = CSystem.close(number)
-  }
-
-  func append(_ bytes: Bytes) throws(Failure) {
-    guard Files.write(bytes, to: number, at: size) else {
-      throw .system("the file of the download cannot be written")
-    }
-    size += bytes.count
-  }
-
-  func complete() throws(Failure) {
-    guard rename(partial.start, path.start) == 0 else {
-      throw .system("the file of the download cannot get its name")
-    }
-    isComplete = true
-  }
 }

@@ -55,6 +55,9 @@ extension Transfer {
     credentials.struct_size = MemoryLayout<hutch_http_credentials>.size
     // They do not stay on the stack.
     defer { withUnsafeMutableBytes(of: &credentials) { hutch_explicit_clear($0) } }
+    // The struct points to it.
+    let realm = challenge.realm
+    defer { withExtendedLifetime(realm) {} }
     let refusal = task.calling { ask(request.context, task.pointer, &told, &credentials) }
     guard refusal == 0 else { return false }
     answer.user = try withUnsafeBytes(of: &credentials.user) { (field) throws(Failure) in

@@ -78,10 +78,13 @@ extension Transfer {
     try respond()
   }
 
-  /// The response is the final one.
+  /// The response is the final one, unless a part of a file has to be asked for as a whole.
   func respond() throws(Failure) {
+    guard try destination.begin(response) else {
+      step = .retry
+      return
+    }
     step = .response
-    try destination.begin(response)
     task.publish(response)
     if let call = request.onResponse {
       task.calling { call(request.context, task.pointer) }

@@ -111,8 +111,28 @@ extension Transfer {
       request.fields.value(of: name) != nil || shared.fields.value(of: name) != nil
     }
     if !has("User-Agent") { try add(literal("User-Agent"), literal("libhutch_http/0.1.0")) }
+    if let part = try destination.resumption() {
+      try add("Range", try range(from: part.offset))
+      try add("If-Range", part.validator)
+    }
     // libcurl would wait a second for servers that do not know it.
     if !has("Expect") { try append(literal("Expect:")) }
+  }
+
+  /// "bytes=N-".
+  private func range(from offset: UInt64) throws(Failure) -> Text {
+    var digits = GrowingArray<UInt8>()
+    var rest = offset
+    try digits.append(0x2D)
+    repeat {
+      try digits.append(UInt8(0x30 + rest % 10))
+      rest /= 10
+    } while rest > 0
+    let unit: StaticString = "bytes="
+    var text = GrowingArray<UInt8>()
+    try text.append(contentsOf: Bytes(start: unit.utf8Start, count: unit.utf8CodeUnitCount))
+    while let digit = digits.popLast() { try text.append(digit) }
+    return try Text(Bytes(text.elements))
   }
 
   /// True for a header that a foreign origin does not get.
@@ -141,6 +161,12 @@ extension Transfer {
     try line.append(0)
     try append(
       UnsafeRawPointer(line.elements.baseAddress!).assumingMemoryBound(to: CChar.self))
+  }
+
+  private func add(_ name: StaticString, _ value: Text) throws(Failure) {
+    try add(literal(name), value.start)
+    // What uses the pointer does not keep the text.
+    withExtendedLifetime(value) {}
   }
 
   private func append(_ line: UnsafePointer<CChar>) throws(Failure) {
