@@ -65,7 +65,10 @@ enum {
   HUTCH_HTTP_NOT_TRUSTED = -106, /* the certificate's chain or name is not valid */
   HUTCH_HTTP_PIN = -107,         /* the server's key or certificate is none of those pinned */
   HUTCH_HTTP_REDIRECT = -108,    /* a redirect that is refused, or too many of them */
-  HUTCH_HTTP_UPLOAD = -109       /* the body to send cannot be read, or not a second time */
+  HUTCH_HTTP_UPLOAD = -109,      /* the body to send cannot be read, or not a second time */
+  HUTCH_HTTP_CODE = -110,        /* the response's code is not accepted; see first_code */
+  HUTCH_HTTP_MEDIA_TYPE = -111,  /* its media type is not accepted; see media_types */
+  HUTCH_HTTP_DECODE = -112       /* no decoder of the request could decode the body */
 };
 
 /*
@@ -276,6 +279,43 @@ typedef int64_t (*hutch_http_read)(void *context, void *buffer, size_t size);
 /* A size that is not known. */
 #define HUTCH_HTTP_UNKNOWN_SIZE UINT64_MAX
 
+/* A part of a multipart body. The struct is an element of arrays and has no size. */
+typedef struct hutch_http_part {
+  const char *name;
+  const char *file_name;  /* NULL: none */
+  const char *media_type; /* NULL: none */
+  /* The content: one of these three. */
+  const void *data;       /* bytes, which are copied */
+  size_t size;
+  const char *path;       /* a regular file, which is opened by the call and read when it is sent */
+  hutch_http_read read;   /* called with the context of the request */
+  uint64_t read_size;     /* of read: its size, or HUTCH_HTTP_UNKNOWN_SIZE */
+} hutch_http_part;
+
+/* What decodes the body of a response. */
+enum {
+  HUTCH_HTTP_DECODE_HOST = 0,  /* a function of the host */
+  HUTCH_HTTP_DECODE_BYTES = 1, /* any body, as it is */
+  HUTCH_HTTP_DECODE_TEXT = 2,  /* text of the charset in Content-Type (UTF-8 without one), as
+                                  UTF-8 */
+  HUTCH_HTTP_DECODE_JSON = 3   /* JSON (RFC 8259), checked; its text */
+};
+
+/* Makes an object of a body; the object is the host's. Another answer than HUTCH_OK: the next
+   decoder is asked. It is called on the session's thread. */
+typedef hutch_status (*hutch_http_decode)(void *context, const void *body, uint64_t size,
+                                          void **object);
+
+/* One of a chain of decoders. The struct is an element of arrays and has no size. */
+typedef struct hutch_http_decoder {
+  uint32_t kind;           /* HUTCH_HTTP_DECODE_* */
+  uint32_t reserved;
+  const char *media_types; /* it is asked for bodies of these types, as in hutch_http_request;
+                              NULL: of any */
+  hutch_http_decode decode; /* of HUTCH_HTTP_DECODE_HOST */
+  void *context;            /* for decode; valid until the request's context is released */
+} hutch_http_decoder;
+
 /* How to make a task. All zero, but for url: a GET whose body is kept in memory. */
 typedef struct hutch_http_request {
   size_t struct_size;
@@ -283,7 +323,7 @@ typedef struct hutch_http_request {
   const char *method; /* a token; NULL: GET, or POST if there is a body */
   const hutch_http_header *headers; /* Content-Length and Transfer-Encoding are refused */
   size_t header_count;
-  /* The body to send: one of these three, or none. */
+  /* The body to send: one of these three, form, parts, or none. */
   const void *body;      /* bytes, which are copied */
   size_t body_size;
   const char *body_file; /* a regular file, which is opened by the call */
@@ -310,14 +350,34 @@ typedef struct hutch_http_request {
   hutch_port *port;   /* where the completion waits to be drained; NULL: none */
   hutch_queue *queue; /* whose worker makes the completion; NULL: the session's thread.
                          Not together with port */
+  /* What the library writes: pairs of any text, percent-encoded as UTF-8. */
+  const hutch_http_header *query; /* behind the query that url has */
+  size_t query_count;
+  const hutch_http_header *form;  /* a body, as application/x-www-form-urlencoded */
+  size_t form_count;
+  const hutch_http_part *parts;   /* a body, as multipart/form-data; it is read while it is sent */
+  size_t part_count;
+  /* Which responses are accepted. Another one ends the task with HUTCH_HTTP_CODE or
+     HUTCH_HTTP_MEDIA_TYPE, and the words name each reason. Its body is neither decoded nor
+     stored nor passed to on_body, but kept in memory. */
+  uint32_t first_code;     /* the codes from this one */
+  uint32_t last_code;      /* to this one; 0: any code */
+  const char *media_types; /* "application/json, image/png", say, where a star may stand for a
+                              subtype; NULL: any. A response without a body has none */
+  /* Asked in turn for the body of an accepted response; the first that succeeds wins, and
+     hutch_http_task_decoded has its result. Not with download and on_body. */
+  const hutch_http_decoder *decoders;
+  size_t decoder_count;
 } hutch_http_request;
 
 enum {
   HUTCH_HTTP_NO_REDIRECTS = 1, /* a redirect itself is the response */
   HUTCH_HTTP_COMPRESSED = 2,   /* accept a compressed body and decompress it; not with download.
                                   The limits count the bytes after that */
-  HUTCH_HTTP_RESUME = 4        /* with download and GET: keep the part that came before a failure
+  HUTCH_HTTP_RESUME = 4,       /* with download and GET: keep the part that came before a failure
                                   or a cancel, and continue a part that is there */
+  HUTCH_HTTP_JSON = 8          /* body is JSON: it is checked by hutch_http_task_create, and sent
+                                  as application/json */
 };
 
 /*
@@ -441,6 +501,23 @@ HUTCH_API hutch_status hutch_http_task_header(hutch_http_task *task, const char 
 /* hutch_http_task_header_at - a header of the response by number, from 0. Since 0.1. */
 HUTCH_API hutch_status hutch_http_task_header_at(hutch_http_task *task, uint64_t index,
                                                  hutch_http_header *out);
+
+/* What a decoder made of a body. */
+typedef struct hutch_http_decoded {
+  size_t struct_size;
+  uint64_t decoder;   /* its index among the decoders of the request */
+  const void *text;   /* of a decoder of the library; valid as the body of the response is */
+  uint64_t text_size;
+  void *object;       /* of a decoder of the host */
+} hutch_http_decoded;
+
+/*
+ * hutch_http_task_decoded - what the decoders of the request made of the body
+ *
+ * HUTCH_WOULD_BLOCK: the task has not ended. HUTCH_NOT_FOUND: it has failed, or has no
+ * decoders. Since 0.1.
+ */
+HUTCH_API hutch_status hutch_http_task_decoded(hutch_http_task *task, hutch_http_decoded *out);
 
 /* What a task cost. Times are durations from the start of its last request, or 0 if it did not
    come so far; on a connection that is used again, the first three are 0. */

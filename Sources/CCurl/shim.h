@@ -5,6 +5,9 @@
 // Before libcurl's: then the names of libc are CSystem's alone.
 #include "../CSystem/system.h"
 
+// For text of other charsets; libc's, which the engine does not need.
+#include <iconv.h>
+
 // Its macros check the types of literal options only, and warn of the functions below.
 #define CURL_DISABLE_TYPECHECK
 #include <curl/curl.h>

@@ -212,6 +212,13 @@ def random_bytes(request, send):
     return False
 
 
+def say(request, send):
+    """The body of a request, as the type and with the code that the query says."""
+    body = request.body or bytes.fromhex(request.query.get("hex", ""))
+    respond(send, body, f"{request.query.get('code', '200')} As Told",
+            *([f"Content-Type: {request.query['type']}"] if "type" in request.query else []))
+
+
 RESOURCES = {}  # key: what /set said of it, and the last Range and If-Range
 
 
@@ -225,8 +232,8 @@ def asked(request, send):
 
 
 def part(request, send):
-    """200,000 bytes that follow from the tag. /set says: tag, date (Last-Modified), cut (bytes after
-    which the connection ends) and stall, and mode: how a Range is answered."""
+    """200,000 bytes that follow from the letter. /set says: tag, date (Last-Modified), cut (bytes
+    after which the connection ends) and stall, and mode: how a Range is answered."""
     resource = RESOURCES[request.query["key"]]
     whole = (resource.get("letter", "a").encode() * 9 + b"\n") * 20000
     resource["asked"] += f"{request.get('range')} {request.get('if-range')}\n"
@@ -253,7 +260,8 @@ def part(request, send):
         if mode == "no_range":
             validator.pop()
     head = [f"HTTP/1.1 {code}", f"Content-Length: {len(body)}", *validator]
-    send(("\r\n".join(head) + "\r\n\r\n").encode() + body[:int(resource.get("cut", len(body)))])
+    body = body[:int(resource.get("cut", len(body)))]
+    send(("\r\n".join(head) + "\r\n\r\n").encode() + body)
     if "stall" in resource:
         time.sleep(PATIENCE)
     return "cut" not in resource
@@ -267,7 +275,7 @@ BEHAVIOURS = {
     "/bad_length": bad_length, "/bad_name": bad_name, "/dribble": dribble,
     "/many_headers": many_headers, "/large": large, "/endless": endless, "/early": early,
     "/wait": wait, "/cookie": cookie, "/random": random_bytes,
-    "/set": set_resource, "/asked": asked, "/part": part,
+    "/say": say, "/set": set_resource, "/asked": asked, "/part": part,
 }
 
 

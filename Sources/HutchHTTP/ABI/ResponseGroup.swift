@@ -35,6 +35,27 @@ public func hutch_http_task_response(
   }
 }
 
+@_cdecl("hutch_http_task_decoded") @implementation
+public func hutch_http_task_decoded(
+  _ task: OpaquePointer!, _ out: UnsafeMutablePointer<hutch_http_decoded>!
+) -> hutch_status {
+  withResponse(task) { (response, hasEnded) throws(Failure) in
+    guard hasEnded else { return .wouldBlock }
+    return try filling(out) { () throws(Failure) in
+      guard let index = response.decoder else { return nil }
+      var told = hutch_http_decoded()
+      told.decoder = UInt64(index)
+      told.object = response.object
+      if response.object == nil {
+        let text = response.text?.bytes.elements ?? response.body.elements
+        told.text = UnsafeRawPointer(text.baseAddress)
+        told.text_size = UInt64(text.count)
+      }
+      return told
+    }
+  }
+}
+
 @_cdecl("hutch_http_task_header") @implementation
 public func hutch_http_task_header(
   _ task: OpaquePointer!, _ name: UnsafePointer<CChar>!, _ index: UInt64,

@@ -82,6 +82,25 @@ final class Body {
     try append(Piece(kind: .host, read: read, size: size))
   }
 
+  /// Appends the one of three contents that the host gives.
+  func append(
+    oneOf data: UnsafeRawPointer?, _ count: Int, file path: UnsafePointer<CChar>?,
+    _ read: hutch_http_read?, _ size: UInt64, mayBeEmpty: Bool = false
+  ) throws(Failure) {
+    let kinds =
+      (data != nil || count != 0 ? 1 : 0) + (path != nil ? 1 : 0) + (read != nil ? 1 : 0)
+    guard kinds == 1 || (kinds == 0 && mayBeEmpty) else {
+      throw .invalid("a body or a part has one content")
+    }
+    if let path {
+      try append(file: path)
+    } else if let read {
+      try append(read: read, size: size == UInt64.max ? nil : size)
+    } else {
+      try append(copying: checkedBytes(data, count, "the bytes of a body are NULL"))
+    }
+  }
+
   // MARK: reading
 
   /// Fills `target` as far as there is more, and returns how many bytes it got; 0: the end.

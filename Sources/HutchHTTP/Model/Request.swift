@@ -8,6 +8,10 @@ final class Request {
   let fields: Fields
   /// Nil: there is none.
   let body: Body?
+  /// The Content-Type of the body, unless the host's headers have one.
+  let mediaType: Text?
+  let acceptance: Acceptance
+  let decoders: Decoders
   let download: Text?
   let flags: UInt32
   let idleTimeout: Int64
@@ -33,8 +37,9 @@ final class Request {
     guard let address = given.url else { throw .invalid("the URL is NULL") }
     try checkFlags(
       given.flags,
-      UInt32(HUTCH_HTTP_NO_REDIRECTS | HUTCH_HTTP_COMPRESSED | HUTCH_HTTP_RESUME))
-    let body = try Request.body(given)
+      UInt32(
+        HUTCH_HTTP_NO_REDIRECTS | HUTCH_HTTP_COMPRESSED | HUTCH_HTTP_RESUME | HUTCH_HTTP_JSON))
+    let (body, type) = try Request.content(given)
     let method = given.method ?? literal(body == nil ? "GET" : "POST")
     guard Syntax.isToken(bytes(of: method)) else { throw .invalid("the method is malformed") }
     let download = try Text.optional(given.download)
@@ -53,13 +58,19 @@ final class Request {
     }
     let idle = try checkedDuration(given.idle_timeout)
     let total = try checkedDuration(given.total_timeout)
-    url = try Address.checked(address)
+    url = try Encoding.address(address, given.query, given.query_count)
+    acceptance = try Acceptance(given)
+    decoders = try Decoders(given.decoders, given.decoder_count)
+    guard decoders.isEmpty || (download == nil && given.on_body == nil) else {
+      throw .invalid("what is decoded is in memory: no download, no on_body")
+    }
     self.method = try Text(method)
     fields = try checkedFields(given.headers, given.header_count)
     guard given.flags & UInt32(HUTCH_HTTP_RESUME) == 0 || fields.value(of: "Range") == nil else {
       throw .invalid("what is resumed has no range of its own")
     }
     self.body = body
+    mediaType = type
     self.download = download
     flags = given.flags
     idleTimeout = idle == 0 ? configuration.idleTimeout : idle
@@ -81,22 +92,35 @@ final class Request {
     hutch_queue_release(queue)
   }
 
-  private static func body(_ given: hutch_http_request) throws(Failure) -> Body? {
-    let kinds =
-      (given.body != nil || given.body_size != 0 ? 1 : 0) + (given.body_file != nil ? 1 : 0)
-      + (given.read != nil ? 1 : 0)
+  /// The body, and its media type if that is the library's to say.
+  private static func content(
+    _ given: hutch_http_request
+  ) throws(Failure) -> (body: Body?, type: Text?) {
+    let isPlain =
+      given.body != nil || given.body_size != 0 || given.body_file != nil || given.read != nil
+    let isForm = given.form != nil || given.form_count != 0
+    let isMultipart = given.parts != nil || given.part_count != 0
+    let kinds = (isPlain ? 1 : 0) + (isForm ? 1 : 0) + (isMultipart ? 1 : 0)
     guard kinds <= 1 else { throw .invalid("a request has one body") }
-    guard kinds == 1 else { return nil }
-    let body = Body()
-    if let path = given.body_file {
-      try body.append(file: path)
-    } else if let read = given.read {
-      let isKnown = given.read_size != UInt64.max
-      try body.append(read: read, size: isKnown ? given.read_size : nil)
-    } else {
-      try body.append(copying: checkedBytes(given.body, given.body_size, "the body is NULL"))
+    let isJSON = given.flags & UInt32(HUTCH_HTTP_JSON) != 0
+    if isJSON {
+      let text = try checkedBytes(given.body, given.body_size, "the bytes of a body are NULL")
+      guard JSONCheck.isValid(text) else { throw .invalid("the body is not JSON") }
     }
-    return body
+    guard kinds == 1 else { return (nil, nil) }
+    let body = Body()
+    if isForm {
+      var text = GrowingArray<UInt8>()
+      try Encoding.append(given.form, given.form_count, isForm: true, to: &text)
+      try body.append(copying: Bytes(text.elements))
+      return (body, try Text(literal("application/x-www-form-urlencoded")))
+    }
+    if isMultipart {
+      return (body, try Encoding.append(given.parts, given.part_count, to: body))
+    }
+    try body.append(
+      oneOf: given.body, given.body_size, file: given.body_file, given.read, given.read_size)
+    return (body, isJSON ? try Text(literal("application/json")) : nil)
   }
 
   /// The host's priority; -1, 0 or 1.

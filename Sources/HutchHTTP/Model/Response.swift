@@ -9,6 +9,12 @@ final class Response {
   var redirects: UInt64 = 0
   var fields = Fields()
   var body = GrowingArray<UInt8>()
+  /// The decoder that succeeded; nil: none.
+  var decoder: Int?
+  /// Of a decoder of text that changed the body.
+  var text: DecodedText?
+  /// Of a decoder of the host.
+  var object: UnsafeMutableRawPointer?
 
   init(from url: Text) { self.url = url }
 }

@@ -1,7 +1,7 @@
 import CSystem
 
-/// A copy of a text: bytes that end with NUL. A pointer to them does not keep the object: a function
-/// that uses one of a local object extends the object's life (`withExtendedLifetime`).
+/// A copy of a text: bytes that end with NUL. A pointer to them does not keep the object, so a
+/// function that uses one of a local object extends the object's life (`withExtendedLifetime`).
 final class Text {
   let start: UnsafeMutablePointer<CChar>
   /// Without the NUL.
@@ -47,6 +47,10 @@ func literal(_ text: StaticString) -> UnsafePointer<CChar> { Files.path(text) }
 enum Letters {
   @inline(__always)
   static func lower(_ byte: UInt8) -> UInt8 { byte >= 0x41 && byte <= 0x5A ? byte | 0x20 : byte }
+
+  static func isHexadecimal(_ byte: UInt8) -> Bool {
+    (byte >= 0x30 && byte <= 0x39) || (lower(byte) >= 0x61 && lower(byte) <= 0x66)
+  }
 
   static func areSame(_ a: Bytes, _ b: Bytes) -> Bool {
     guard a.count == b.count else { return false }

@@ -58,7 +58,7 @@ final class Destination {
       try file.append(bytes)
       return true
     }
-    if let call = request.onBody {
+    if let call = request.onBody, transfer.rejection == nil {
       let task = transfer.task
       let status = task.calling {
         call(request.context, task.pointer, bytes.baseAddress, bytes.count)

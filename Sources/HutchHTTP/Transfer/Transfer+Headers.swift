@@ -80,15 +80,30 @@ extension Transfer {
 
   /// The response is the final one, unless a part of a file has to be asked for as a whole.
   func respond() throws(Failure) {
-    guard try destination.begin(response) else {
-      step = .retry
-      return
+    // A range that the server does not have is the library's affair.
+    let isContinued = try destination.resumption() != nil
+    if response.code != 416 || !isContinued {
+      rejection = try request.acceptance.rejection(of: response, hasBody: hasBody)
+    }
+    if rejection == nil {
+      guard try destination.begin(response) else {
+        step = .retry
+        return
+      }
     }
     step = .response
     task.publish(response)
     if let call = request.onResponse {
       task.calling { call(request.context, task.pointer) }
     }
+  }
+
+  /// As far as the headers tell.
+  private var hasBody: Bool {
+    if response.code == 204 || response.code == 304 { return false }
+    if Letters.areSame(method.start, "HEAD") { return false }
+    guard let length = response.fields.value(of: "Content-Length") else { return true }
+    return !Letters.areSame(length, "0")
   }
 
   // MARK: redirects

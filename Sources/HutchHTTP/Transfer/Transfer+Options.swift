@@ -110,6 +110,9 @@ extension Transfer {
     func has(_ name: StaticString) -> Bool {
       request.fields.value(of: name) != nil || shared.fields.value(of: name) != nil
     }
+    if let type = request.mediaType, body != nil, !has("Content-Type") {
+      try add("Content-Type", type)
+    }
     if !has("User-Agent") { try add(literal("User-Agent"), literal("libhutch_http/0.1.0")) }
     if let part = try destination.resumption() {
       try add("Range", try range(from: part.offset))

@@ -57,6 +57,8 @@ final class Transfer {
   private var dropped = 0
   var destination: Destination
   var failure: Failure?
+  /// Why the request does not accept the response; nil: it does.
+  var rejection: Outcome?
 
   // MARK: numbers
 
@@ -107,6 +109,7 @@ final class Transfer {
     next = nil
     headerBytes = 0
     dropped = 0
+    rejection = nil
     words.pointee = 0
     response = Response(from: url)
     response.redirects = metrics.redirects
@@ -171,8 +174,10 @@ final class Transfer {
     guard code == CURLE_OK else { return .failed(failing(code), detail ?? text(of: code)) }
     // libcurl did not repeat a request that it was to repeat.
     if step == .negotiation { try respond() }
+    if let rejection { return rejection }
     try destination.complete()
-    return .done
+    if request.decoders.isEmpty { return .done }
+    return try request.decoders.decode(response, for: task) ?? .done
   }
 
   private var detail: Text? { words.pointee == 0 ? nil : try? Text(words) }
