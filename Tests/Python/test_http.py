@@ -1,0 +1,296 @@
+"""hutch.http against the servers of Tests/HTTP, which this module starts."""
+
+from __future__ import annotations
+
+import gc
+import hashlib
+import json
+import os
+import subprocess
+import sys
+import threading
+
+import pytest
+from conftest import IS_INSTALLED, ROOT
+
+SERVERS = ROOT / "Tests" / "HTTP" / "servers.py"
+
+if IS_INSTALLED:
+    pytest.skip("the wheel has no libhutch_http", allow_module_level=True)
+try:
+    from hutch import _library, http
+except ImportError as missing:
+    pytest.skip(str(missing), allow_module_level=True)
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("servers")
+    subprocess.run([sys.executable, SERVERS, "start", folder], check=True)
+    told = dict(line.split() for line in (folder / "servers.txt").read_text().splitlines())
+
+    def url(name: str, path: str = "/") -> str:
+        scheme = "https" if name in ("good", "wrong", "old", "own", "asks") else "http"
+        return f"{scheme}://127.0.0.1:{told[name]}{path}"
+
+    url.folder, url.told = folder, told
+    yield url
+    subprocess.run([sys.executable, SERVERS, "stop", folder], check=True)
+
+
+@pytest.fixture
+def session():
+    with http.Session(timeout=30) as made:
+        yield made
+
+
+def test_a_response_is_as_users_of_requests_know_it(session, server):
+    response = session.get(server("plain", "/hello.txt"))
+    assert response.status_code == 200 and response.ok
+    assert response.content == b"hello\n" and response.text == "hello\n"
+    assert response.headers["CONTENT-TYPE"] == "text/plain"
+    assert "content-type" in response.headers and "x-none" not in response.headers
+    assert response.http_version == "HTTP/1.1"
+    assert response.url == server("plain", "/hello.txt")
+    assert response.raise_for_status() is response
+    assert response.metrics["requests"] == 1 and response.metrics["total"] > 0
+    missing = session.get(server("plain", "/none"))
+    assert missing.status_code == 404 and not missing.ok
+    with pytest.raises(http.HTTPError, match="404") as raised:
+        missing.raise_for_status()
+    assert raised.value.response is missing
+
+
+def test_methods_queries_and_headers(session, server):
+    response = session.get(server("wire", "/echo"), headers={"X-Own": "é"},
+                           params={"a b": "c&d", "many": [1, 2], "none": None})
+    assert response.text.startswith("GET /echo?a%20b=c%26d&many=1&many=2 HTTP/1.1\n")
+    assert "x-own: é" in response.text
+    assert response.headers.get_list("x-two") == ["1", "2"]
+    assert response.headers["x-two"] == "1, 2"
+    for name in ("post", "put", "patch", "delete", "options"):
+        assert getattr(session, name)(server("wire", "/echo")).text.startswith(name.upper())
+    assert session.head(server("plain", "/hello.txt")).content == b""
+    asked = session.get(server("wire", "/basic"), auth=("ann", "s3cret"))
+    assert asked.text == "welcome "
+
+
+def test_bodies(session, server):
+    def sent(**options):
+        head, _, body = session.post(server("wire", "/echo"), **options).content.partition(b"\n\n")
+        return head.decode(), body
+
+    head, body = sent(json={"a": [1, None, "é"]})
+    assert "content-type: application/json" in head and json.loads(body) == {"a": [1, None, "é"]}
+    head, body = sent(json=1, headers={"content-type": "application/vnd.x+json"})
+    assert head.count("content-type") == 1 and "vnd.x" in head
+    head, body = sent(data={"a": "b c"})
+    assert "x-www-form-urlencoded" in head and body == b"a=b+c"
+    assert sent(data=b"\0raw")[1] == b"\0raw"
+    assert "content-length: 0" in sent(data=b"")[0]
+    with pytest.raises(ValueError):
+        sent(json=float("nan"))
+
+
+def test_files_are_parts(session, server, tmp_path):
+    (tmp_path / "up.bin").write_bytes(b"\0\xff" * 1000)
+    response = session.post(server("wire", "/echo"), data={"kind": "x"}, files={
+        "one": tmp_path / "up.bin", "two": ("name.txt", b"in\0memory"), "three": b"plain"})
+    assert b'name="one"; filename="up.bin"' in response.content
+    assert b"\0\xff" * 1000 + b"\r\n--" in response.content
+    assert b'name="two"; filename="name.txt"' in response.content
+    assert b"in\0memory" in response.content and b'name="kind"\r\n\r\nx' in response.content
+    with pytest.raises(http.HTTPError, match="cannot be opened"):
+        session.post(server("wire", "/echo"), files={"a": tmp_path / "none"})
+
+
+def test_a_streamed_body_waits_for_its_reader(session, server):
+    with session.stream("GET", server("wire", "/large?n=20000000")) as response:
+        assert response.status_code == 200
+        pieces = response.iter_bytes(100_000)
+        first = next(pieces)
+        assert first == b"z" * 100_000
+        # A megabyte and what libcurl had read: not twenty.
+        assert response._task.incoming._waiting < 4_000_000
+        assert sum(len(piece) for piece in pieces) == 19_900_000
+    response = session.get(server("plain", "/million"), stream=True)
+    assert hashlib.sha1(response.content).digest() == hashlib.sha1(
+        bytes(range(250)) * 4000).digest()
+    assert list(session.get(server("wire", "/echo"), stream=True).iter_lines())[0] == (
+        "GET /echo HTTP/1.1")
+
+
+def test_a_stream_that_is_left_or_lost_ends(session, server):
+    with session.stream("GET", server("wire", "/stall_within")) as response:
+        assert next(response.iter_bytes()) == b"half"
+    response = session.stream("GET", server("wire", "/stall_within"))
+    del response
+    gc.collect()
+    response = session.get(server("wire", "/cut"), stream=True)
+    with pytest.raises(http.ConnectionError):
+        response.content
+    with pytest.raises(http.ConnectionError) as raised:
+        session.get(server("wire", "/cut"))
+    assert raised.value.name == "HUTCH_HTTP_LOST"
+    assert raised.value.response.content == b"x" * 10
+
+
+def test_failures_have_classes(session, server):
+    with pytest.raises(http.ConnectionError):
+        session.get(server("nobody"))
+    with pytest.raises(OSError):
+        session.get("http://nobody.invalid/")
+    with pytest.raises(http.TooManyRedirects):
+        session.get(server("wire", "/circle"))
+    with pytest.raises(http.BadResponse):
+        session.get(server("wire", "/garbage"))
+    with pytest.raises(TimeoutError):
+        session.get(server("wire", "/stall"), timeout=0.2)
+    for url in ("nonsense", "ftp://127.0.0.1/", "http://127.0.0.1/\r\nX: y", "http://a/\0"):
+        with pytest.raises(ValueError):
+            session.get(url)
+    with pytest.raises(ValueError):
+        session.get(server("wire"), headers={"X": "a\r\nY: b"})
+    assert session.get(server("wire", "/redirect?to=/echo"),
+                       allow_redirects=False).status_code == 302
+    assert session.get(server("wire", "/steps?n=2")).redirects == 3
+
+
+def test_trust_and_pins(server):
+    authority = server.folder / "authority.pem"
+    with pytest.raises(http.TLSError):
+        with http.Session() as session:
+            session.get(server("good", "/hello.txt"))
+    with http.Session(verify=authority) as session:
+        assert session.get(server("good", "/hello.txt")).http_version == "HTTP/2"
+    with http.Session(verify=False) as session:
+        assert session.get(server("wrong", "/hello.txt")).ok
+    pin = bytes.fromhex(server.told["pin_good"])
+    with http.Session(verify=authority, pins=[bytes(32), pin]) as session:
+        assert session.get(server("good", "/hello.txt")).ok
+    with http.Session(verify=authority, pins=[bytes(32)]) as session:
+        with pytest.raises(http.PinError, match="pinned"):
+            session.get(server("good", "/hello.txt"))
+    with pytest.raises(ValueError):
+        http.Session(pins=[b"short"])
+    both = (server.folder / "client.pem", server.folder / "client.key")
+    with http.Session(verify=authority, cert=both) as session:
+        assert session.get(server("asks", "/hello.txt")).status_code == 200
+
+
+def test_cookies_are_kept_in_a_file(server, tmp_path):
+    for round in range(2):
+        with http.Session(cookie_file=tmp_path / "jar") as session:
+            if round == 0:
+                session.get(server("wire", "/cookie?set=a%3Db"))
+            assert session.get(server("wire", "/cookie")).text == "a=b"
+    with http.Session() as session:
+        session.get(server("wire", "/cookie?set=a%3Db"))
+        assert session.get(server("wire", "/cookie")).text == "none"
+
+
+def test_a_download_continues(session, server, tmp_path):
+    target = tmp_path / "file"
+    session.get(server("wire", "/set"), params={"key": "py", "tag": '"v1"', "cut": 70000})
+    url = server("wire", "/part?key=py")
+    with pytest.raises(http.ConnectionError):
+        session.download(url, target)
+    assert not target.exists()
+    session.get(server("wire", "/set"), params={"key": "py", "tag": '"v1"'})
+    seen = []
+    response = session.download(url, target, progress=lambda *numbers: seen.append(numbers))
+    assert response.status_code == 206
+    assert target.read_bytes() == b"aaaaaaaaa\n" * 20000
+    assert seen[-1] == (200000, 200000)
+    with pytest.raises(http.HTTPError, match="404"):
+        session.download(server("plain", "/none"), target)
+    assert target.stat().st_size == 200000
+
+
+def test_threads_share_a_session(session, server):
+    results = []
+
+    def work():
+        for _ in range(20):
+            results.append(session.get(server("plain", "/ten")).content)
+
+    threads = [threading.Thread(target=work) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert results == [b"0123456789" * 1024] * 160
+
+
+def test_a_close_ends_what_waits(server):
+    session = http.Session()
+    raised = []
+
+    def wait():
+        try:
+            session.get(server("wire", "/stall"))
+        except http.Closed as closed:
+            raised.append(closed)
+
+    thread = threading.Thread(target=wait)
+    thread.start()
+    threading.Event().wait(0.05)
+    session.close()
+    session.close()
+    thread.join(20)
+    assert not thread.is_alive() and len(raised) == 1
+    with pytest.raises(http.Closed):
+        session.get(server("plain", "/hello.txt"))
+
+
+def test_an_open_session_does_not_hold_up_the_end(server):
+    program = ("from hutch.http import Session\n"
+               f"session = Session()\nresponse = session.get({server('wire', '/stall_within')!r},"
+               " stream=True)\nprint(next(response.iter_bytes()))\n")
+    from hutch import _library
+    import os
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, timeout=30,
+        env={**os.environ, "PYTHONPATH": str(ROOT / "bindings" / "python"),
+             "HUTCH_LIBRARY": _library.lib._name})
+    assert (done.stdout, done.stderr, done.returncode) == ("b'half'\n", "", 0)
+
+
+def test_the_declarations_are_those_of_the_header(tmp_path):
+    from ctypes import sizeof
+
+    from hutch import _http_library as h
+
+    layout = (ROOT / "Tests" / "HTTP" / "layout.txt").read_text().splitlines()
+    sizes = {line.split()[1]: int(line.split()[3]) for line in layout
+             if line.startswith("struct")}
+    fields = {line.split()[1]: (int(line.split()[3]), int(line.split()[5])) for line in layout
+              if line.startswith("field")}
+    for name, declared in vars(h).items():
+        c_name = f"hutch_http_{name.lower()}"
+        if isinstance(declared, type) and c_name in sizes and hasattr(declared, "_fields_"):
+            assert sizeof(declared) == sizes.pop(c_name), name
+            for field, _ in declared._fields_:
+                here = getattr(declared, field)
+                assert (here.offset, here.size) == fields[f"{c_name}.{field}"], field
+    assert set(sizes) == {"hutch_http_challenge", "hutch_http_credentials",
+                          "hutch_http_decoder", "hutch_http_decoded"}
+    header = (ROOT / "include" / "hutch_http.h").read_text()
+    assert all(f" *{name}(" in header or f" {name}(" in header for name, _, _ in h.FUNCTIONS)
+
+
+def test_a_collection_on_the_sessions_thread_does_not_wait(session, server, tmp_path):
+    # A task that has not ended and is in a cycle, which the callback of another one collects.
+    class Cycle:
+        pass
+
+    gc.disable()
+    try:
+        cycle = Cycle()
+        cycle.me, cycle.response = cycle, session.stream("GET", server("wire", "/stall_within"))
+        del cycle
+        session.download(server("plain", "/million"), tmp_path / "file",
+                         progress=lambda *numbers: gc.collect())
+    finally:
+        gc.enable()
+    session.get(server("plain", "/hello.txt"))

@@ -1,0 +1,243 @@
+"""A response, and the task that it came by."""
+
+from __future__ import annotations
+
+import ctypes
+import json as _json
+import weakref
+from collections import deque
+from collections.abc import Iterator, Mapping, Sequence
+from types import TracebackType
+from typing import Any
+
+from . import _http_library as h
+from ._http_body import Incoming
+from ._http_errors import BadResponse, Closed, HTTPError, check, failure
+from ._structs import Error
+
+_OK, _CANCELLED = 0, 9
+
+
+class Headers(Mapping[str, str]):
+    """The headers of a response. Names have no case; several of one name are joined by commas."""
+
+    def __init__(self, pairs: Sequence[tuple[str, str]]) -> None:
+        self.pairs = tuple(pairs)
+        """Each header as it came."""
+
+    def get_list(self, name: str) -> list[str]:
+        """The values of all headers of a name."""
+        return [value for key, value in self.pairs if key.lower() == name.lower()]
+
+    def __getitem__(self, name: str) -> str:
+        values = self.get_list(name)
+        if not values:
+            raise KeyError(name)
+        return ", ".join(values)
+
+    def __contains__(self, name: object) -> bool:
+        return isinstance(name, str) and bool(self.get_list(name))
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(dict.fromkeys(key.lower() for key, _ in self.pairs))
+
+    def __len__(self) -> int:
+        return len(set(iter(self)))
+
+    def __repr__(self) -> str:
+        return f"Headers({list(self.pairs)!r})"
+
+
+class Task:
+    """A reference to a task, and what its callbacks need."""
+
+    def __init__(self, session: Any, request: h.Request, keep: list[Any],
+                 incoming: Incoming) -> None:
+        self.incoming = incoming
+        _sweep()
+        self.pointer = h.TaskPointer()
+        request.complete = incoming.complete
+        request.on_response = incoming.on_response
+        check(h.lib.hutch_http_task_create(session, request, self.pointer))
+        self._finalizer = weakref.finalize(self, _drop, (self.pointer, incoming, keep))
+        check(h.lib.hutch_http_task_resume(self.pointer))
+
+    def cancel(self) -> None:
+        h.lib.hutch_http_task_cancel(self.pointer, None)
+
+    def result(self) -> int:
+        state, status = ctypes.c_uint32(), ctypes.c_int32()
+        h.lib.hutch_http_task_status(self.pointer, state, status)
+        return status.value
+
+    def check(self, response: Response | None) -> None:
+        """Raises the failure of a task that has ended."""
+        status = self.result()
+        if status < 0:
+            error = Error()
+            h.lib.hutch_http_task_error(self.pointer, error)
+            raise failure(status, error, response)
+        if status == _CANCELLED:
+            raise Closed("the session was closed", "HUTCH_CANCELLED", response)
+
+
+_dropped: deque[tuple[Any, Incoming, list[Any]]] = deque()
+"""Tasks without a user, and their callbacks, which live until the completion has been made."""
+
+
+def _drop(task: tuple[Any, Incoming, list[Any]]) -> None:
+    """The last user of a task has gone.
+
+    A garbage collection may run this on the session's thread, so it does not wait.
+    """
+    h.lib.hutch_http_task_cancel(task[0], None)
+    _dropped.append(task)
+    _sweep()
+
+
+def _sweep() -> None:
+    """Releases the dropped tasks that have ended."""
+    for _ in range(len(_dropped)):
+        try:
+            task = _dropped.popleft()
+        except IndexError:  # Another thread had it.
+            return
+        if h.lib.hutch_http_task_wait(task[0], 0) == _OK:
+            h.lib.hutch_http_task_release(task[0])
+        else:
+            _dropped.append(task)
+
+
+class Response:
+    """A response. `content` reads the rest of one that is streamed."""
+
+    def __init__(self, task: Task, is_streamed: bool) -> None:
+        self._task = task
+        self._is_streamed = is_streamed
+        self._content: bytes | None = None
+        told = h.Response()
+        status = h.lib.hutch_http_task_response(task.pointer, told)
+        if status != _OK:
+            raise BadResponse("there is no response")
+        self.status_code: int = told.code
+        self.url: str = told.url.decode("latin-1")
+        self.http_version: str = {10: "HTTP/1.0", 11: "HTTP/1.1", 20: "HTTP/2"}.get(
+            told.version, "HTTP/3")
+        self.redirects: int = told.redirects
+        """How many redirects led here."""
+        pairs = []
+        for index in range(told.header_count):
+            header = h.Header()
+            h.lib.hutch_http_task_header_at(task.pointer, index, header)
+            pairs.append((header.name.decode("latin-1"), header.value.decode("latin-1")))
+        self.headers = Headers(pairs)
+        self.encoding: str | None = self._charset()
+
+    def _charset(self) -> str | None:
+        for part in self.headers.get("content-type", "").split(";")[1:]:
+            name, _, value = part.strip().partition("=")
+            if name.lower() == "charset":
+                return value.strip('" ')
+        return None
+
+    @property
+    def ok(self) -> bool:
+        """The code is below 400."""
+        return self.status_code < 400
+
+    is_success = ok
+
+    def raise_for_status(self) -> Response:
+        """HTTPError for a code from 400; else the response itself."""
+        if not self.ok:
+            raise HTTPError(f"{self.status_code} for {self.url}", "", self)
+        return self
+
+    @property
+    def content(self) -> bytes:
+        """The whole body."""
+        if self._content is None:
+            if self._is_streamed:
+                self._content = b"".join(self.iter_bytes())
+            else:
+                told = h.Response()
+                h.lib.hutch_http_task_response(self._task.pointer, told)
+                self._content = ctypes.string_at(told.body, told.body_size) if told.body else b""
+        return self._content
+
+    @property
+    def text(self) -> str:
+        """The body as text of `encoding`; UTF-8 if that is None or not known."""
+        try:
+            return self.content.decode(self.encoding or "utf-8", "replace")
+        except LookupError:
+            return self.content.decode("utf-8", "replace")
+
+    def json(self, **options: Any) -> Any:
+        """The body as json.loads makes it."""
+        return _json.loads(self.content, **options)
+
+    def iter_bytes(self, chunk_size: int | None = None) -> Iterator[bytes]:
+        """The body in pieces: as they come, or of chunk_size bytes but for the last.
+
+        A body that is streamed is there once. A connection that is lost within it is an exception.
+        """
+        pieces = self._pieces()
+        if chunk_size is None:
+            yield from pieces
+            return
+        if chunk_size <= 0:
+            raise ValueError("chunk_size is not positive")
+        rest = b""
+        for piece in pieces:
+            rest += piece
+            start = 0
+            while len(rest) - start >= chunk_size:
+                yield rest[start:start + chunk_size]
+                start += chunk_size
+            rest = rest[start:]
+        if rest:
+            yield rest
+
+    iter_content = iter_bytes
+
+    def _pieces(self) -> Iterator[bytes]:
+        if not self._is_streamed or self._content is not None:
+            if self.content:
+                yield self.content
+            return
+        while (piece := self._task.incoming.next_piece(self._task.pointer)) is not None:
+            yield piece
+        self._task.check(self)
+
+    def iter_lines(self) -> Iterator[str]:
+        """The body as text, line by line, without the ends of the lines."""
+        rest = b""
+        for piece in self.iter_bytes():
+            *lines, rest = (rest + piece).split(b"\n")
+            for line in lines:
+                yield line.removesuffix(b"\r").decode(self.encoding or "utf-8", "replace")
+        if rest:
+            yield rest.decode(self.encoding or "utf-8", "replace")
+
+    @property
+    def metrics(self) -> dict[str, float]:
+        """Seconds and counts, as hutch_http_metrics; of a response that is there whole."""
+        told = h.Metrics()
+        check(h.lib.hutch_http_task_metrics(self._task.pointer, told))
+        return {name: getattr(told, name) / (1e9 if index < 5 else 1)
+                for index, name in enumerate(h.METRICS)}
+
+    def close(self) -> None:
+        """Reads no more of a body that is streamed."""
+        self._task.cancel()
+
+    def __enter__(self) -> Response:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, value: BaseException | None,
+                 trace: TracebackType | None) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        return f"<Response [{self.status_code}]>"
