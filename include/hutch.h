@@ -609,6 +609,36 @@ HUTCH_API hutch_status hutch_tier(hutch_cache *cache, uint32_t tier, hutch_cache
 HUTCH_API const char *hutch_directory(const hutch_cache *cache);
 
 /*
+ * hutch_get_options - the options in force
+ *
+ * The call fills in *out (struct_size set): the options of the opening that opened the
+ * cache, as the directory, hutch_set_options, hutch_set_limits and later openings have
+ * changed them. No field that the cache has a use for is 0: where an option was not set,
+ * its default is there. In a cache in memory, the fields of the disk tier are 0. The
+ * flags are those of that opening. clock_release and codec_release are NULL, so *out can
+ * be passed to hutch_open for another directory; the functions and contexts of the clock
+ * and the codec are then valid as long as the host keeps them. A view answers as its
+ * cache. Since 0.1.
+ */
+HUTCH_API hutch_status hutch_get_options(hutch_cache *cache, hutch_options *out);
+
+/*
+ * hutch_set_options - change options of an open cache
+ *
+ * The fields policy, workers, on_memory_warning, on_background and low_water may be set,
+ * and hold when the call returns. A field of 0 stays as it is. Any other field that is not
+ * 0 is HUTCH_UNSUPPORTED, and nothing is changed (limits: hutch_set_limits).
+ *
+ * policy: the entries in memory stay, in the order in which the former policy would have
+ * evicted them, and with about the uses that it has counted. Readers and writers continue
+ * meanwhile; each waits at most while one part of the tier changes, some 100 ns for each
+ * of its entries. HUTCH_NO_MEMORY: the change is not complete, and may be tried again.
+ * workers: tasks that run go on. HUTCH_UNSUPPORTED if the cache has no threads. On a view
+ * the call changes the options of its cache. Since 0.1.
+ */
+HUTCH_API hutch_status hutch_set_options(hutch_cache *cache, const hutch_options *options);
+
+/*
  * hutch_flush - wait until all that has been put is in the manifest
  *
  * When the call returns, all writes that were submitted before it are committed. It also

@@ -94,6 +94,9 @@ TEST(null_for_the_cache) {
   INVALID(hutch_flush(NULL));
   INVALID(hutch_limits(NULL, &limits));
   INVALID(hutch_set_limits(NULL, &limits));
+  hutch_options options = {.struct_size = sizeof options};
+  INVALID(hutch_get_options(NULL, &options));
+  INVALID(hutch_set_options(NULL, &options));
   INVALID(hutch_count(NULL, &number));
   INVALID(hutch_cost(NULL, &number));
   INVALID(hutch_stats(NULL, &stats));

@@ -141,6 +141,16 @@ CALL(directory) {
   CHECK(p->directory ? name && strcmp(name, p->directory) == 0 : !name);
 }
 
+CALL(get_options) {
+  hutch_options options = {.struct_size = sizeof options};
+  EXPECT_OK(hutch_get_options(p->cache, &options));
+}
+
+CALL(set_options) {
+  hutch_options options = {.struct_size = sizeof options, .policy = HUTCH_POLICY_LRU};
+  EXPECT_OK(hutch_set_options(p->cache, &options));
+}
+
 CALL(flush) { WAITS(hutch_flush(p->cache)); }
 
 /* ---------------------------------------------------------------------- entries */

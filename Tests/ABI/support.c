@@ -300,6 +300,10 @@ void check_every_call(hutch_cache *cache, hutch_status expected) {
   CHECK_STATUS(expected, hutch_limits(cache, &limits));
   limits = (hutch_cache_limits){.struct_size = sizeof limits};
   CHECK_STATUS(expected, hutch_set_limits(cache, &limits));
+  hutch_options open_options = {.struct_size = sizeof open_options};
+  CHECK_STATUS(expected, hutch_get_options(cache, &open_options));
+  open_options = (hutch_options){.struct_size = sizeof open_options};
+  CHECK_STATUS(expected, hutch_set_options(cache, &open_options));
   CHECK_STATUS(expected, hutch_count(cache, &number));
   CHECK_STATUS(expected, hutch_cost(cache, &number));
   number = 7;

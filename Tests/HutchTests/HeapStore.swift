@@ -49,6 +49,7 @@ final class HeapStore: Storage, @unchecked Sendable {
 
   private let medium: Medium
   private let options: StorageOptions
+  var optionsInForce: StorageOptions { options }
   let hash = try! KeyedHash()
   let firstVersion: UInt64
   var sharing: StorageSharing { StorageSharing(firstVersion: firstVersion) }

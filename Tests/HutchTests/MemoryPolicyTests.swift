@@ -49,6 +49,29 @@ import Testing
     }
   }
 
+  /// The policy changes in the midst of things: entries, limits and structures stay sound, also
+  /// over several shards.
+  @Test func changesInUse() throws {
+    let seed = testSeed
+    var random = Random(seed: seed)
+    for limit in [1, 100, 9000] {
+      let bench = try Bench(TierLimits(count: UInt64(limit)), policy: .adaptive)
+      for round in 0..<12 {
+        for _ in 0..<(limit == 9000 ? 4000 : 200) {
+          let key = "\(random.next() % UInt64(2 * limit))"
+          if random.next() % 2 == 0 { try bench.put(key, "value") } else { _ = bench.get(key) }
+        }
+        let before = Set(bench.keys())
+        let policy = MemoryPolicyTests.all[Int(random.next() % 4)]
+        try bench.tier.setPolicy(policy, at: bench.hand.moment)
+        let context: Comment = "seed \(seed), limit \(limit), round \(round)"
+        #expect(Set(bench.keys()) == before, context)
+        #expect(bench.violation == nil, context)
+        #expect(bench.tier.common.kind == policy, context)
+      }
+    }
+  }
+
   /// Many entries of unequal charge, through a division into shards, with limits that change.
   @Test(arguments: all)
   func staysSoundOverShardsAndLimits(policy: MemoryPolicy) throws {

@@ -29,7 +29,7 @@
 #define HUTCH_DL_FUNCTIONS(X)                                                                  \
   X(version) X(abi_version) X(status_name) X(status_text) X(error_words) X(last_error)         \
   X(buffer_resize) X(open) X(close) X(destroy) X(cache_retain) X(cache_release) X(tier)        \
-  X(directory)                                                                                 \
+  X(directory) X(get_options) X(set_options)                                                   \
   X(flush)                                                                                     \
   X(put) X(get) X(get_into) X(look) X(contains) X(info) X(tag) X(touch) X(remove) X(clear)     \
   X(value_data) X(value_size) X(value_key) X(value_key_size) X(value_extended)                 \
@@ -108,6 +108,8 @@ static inline const char *hutch_dl_open(hutch_dl *table, const char *path) {
 #define hutch_cache_release hutch_dl_table.cache_release
 #define hutch_tier hutch_dl_table.tier
 #define hutch_directory hutch_dl_table.directory
+#define hutch_get_options hutch_dl_table.get_options
+#define hutch_set_options hutch_dl_table.set_options
 #define hutch_flush hutch_dl_table.flush
 #define hutch_put hutch_dl_table.put
 #define hutch_get hutch_dl_table.get

@@ -170,14 +170,7 @@ extension OpenOptions {
     try checkFlags(
       options.flags, network | optional | drains | noThreads | nonempty | existing)
     disk.mustExist = options.flags & existing != 0
-    switch options.policy {
-    case UInt32(HUTCH_POLICY_DEFAULT): policy = nil
-    case UInt32(HUTCH_POLICY_ADAPTIVE): policy = .adaptive
-    case UInt32(HUTCH_POLICY_LRU): policy = .lru
-    case UInt32(HUTCH_POLICY_LFU): policy = .lfu
-    case UInt32(HUTCH_POLICY_FIFO): policy = .fifo
-    default: throw .unknown("options.policy is not defined", options.policy)
-    }
+    policy = try memoryPolicy(options.policy)
     try check(
       options.durability, upTo: UInt32(HUTCH_DURABILITY_SYNC),
       "options.durability is not defined")
@@ -216,10 +209,7 @@ extension OpenOptions {
     if options.sharing != 0 { disk.chosen.insert(.sharing) }
     if options.inline_threshold != 0 { disk.chosen.insert(.inlineThreshold) }
     disk.isOptional = options.flags & optional != 0
-    guard options.workers <= UInt32(TaskQueue.mostThreads) else {
-      throw .invalid("options.workers is above 256")
-    }
-    if options.workers != 0 { tasks.workers = Int(options.workers) }
+    tasks.workers = try workersOf(options) ?? tasks.workers
     if options.flags & noThreads != 0 {
       guard options.workers == 0 else {
         throw .invalid("options.workers is set together with HUTCH_OPEN_NO_THREADS")
@@ -250,16 +240,8 @@ extension WritePolicy {
 extension Pressure {
   fileprivate init(_ options: hutch_options) throws(Failure) {
     self.init()
-    func response(_ number: UInt32) throws(Failure) -> Response {
-      if number == UInt32(HUTCH_SHRINK_DEFAULT) { return .empty }
-      guard let response = Response(rawValue: number) else {
-        throw .unknown("the HUTCH_SHRINK_* option is not defined", number)
-      }
-      return response
-    }
-    onMemoryWarning = try response(options.on_memory_warning)
-    onBackground = try response(options.on_background)
-    guard options.low_water <= 100 else { throw .invalid("options.low_water is above 100") }
-    if options.low_water != 0 { lowWater = UInt64(options.low_water) }
+    onMemoryWarning = try shrinkResponse(options.on_memory_warning) ?? onMemoryWarning
+    onBackground = try shrinkResponse(options.on_background) ?? onBackground
+    lowWater = try lowWaterPercent(options) ?? lowWater
   }
 }

@@ -35,7 +35,7 @@ extension Cache {
     let storageBelongsToParent = isLeftNow || life.storageBelongsToParent
     let forking = storage?.forking
     let cache = Cache(
-      memory, forking == nil ? nil : storage, clock, settings, memoryLimits,
+      memory, forking == nil ? nil : storage, clock, settings, memoryLimits, pressure,
       storageBelongsToParent ? nil : coherence,
       try Lifecycle(isAsleep: forking != nil, storageBelongsToParent: storageBelongsToParent),
       try parts.makeForChild(memory, clock, values))

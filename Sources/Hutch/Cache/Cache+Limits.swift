@@ -74,7 +74,8 @@ extension Cache {
     guard let storage else { return true }
     let isOtherStorage = storage.apply(options.disk)
     let memory = limits().memory
-    return settings.policy != options.policy ?? settings.policy
+    let policy = parts.limitsLock.withLock { memoryPolicy }
+    return policy != options.policy ?? policy
       || settings.drainsReleases != options.drainsReleases
       || memory.changed(options.memoryGiven, to: options.memory) != memory
       || isOtherStorage

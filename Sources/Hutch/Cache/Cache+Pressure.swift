@@ -20,14 +20,15 @@ extension Cache {
 
   /// Tells the listener, then shrinks the memory tier as the options say.
   func notify(_ notification: Notification, in scope: Tiers) {
+    let pressure = parts.limitsLock.withLock { self.pressure }
     let response: Pressure.Response
     switch notification {
     case .memoryWarning:
       tell(.memoryWarning, tiers(of: scope))
-      response = settings.pressure.onMemoryWarning
+      response = pressure.onMemoryWarning
     case .enteredBackground:
       tell(.enteredBackground, tiers(of: scope))
-      response = settings.pressure.onBackground
+      response = pressure.onBackground
     }
     guard scope != .disk else { return }
     let moment = clock.moment()
@@ -39,7 +40,7 @@ extension Cache {
       let limit = parts.limitsLock.withLock { memoryLimits.cost }
       // Without a limit, of what there is.
       let whole = limit == 0 ? memory.cost : limit
-      let water = settings.pressure.lowWater
+      let water = pressure.lowWater
       let left = whole / 100 * water + whole % 100 * water / 100
       _ = memory.trim(TrimSpec(kind: .toCost, amount: left), at: moment) { _, _ in helpWriteBack() }
     case .expired:

@@ -50,6 +50,10 @@ final class Cache {
   let settings: Settings
   /// As they were given. Protected by `limitsLock`; changed with `limitsChange` too.
   var memoryLimits: TierLimits
+  /// Likewise.
+  var memoryPolicy: MemoryPolicy
+  /// Likewise.
+  var pressure: Pressure
   let life: Lifecycle
   let parts: Parts
   /// See Process.forks.
@@ -72,8 +76,6 @@ final class Cache {
 
   /// How the cache was opened; the same for as long as it is open.
   struct Settings {
-    let policy: MemoryPolicy
-    let pressure: Pressure
     let writePolicy: WritePolicy
     /// Whether the sharing is SHARED.
     let isShared: Bool
@@ -87,7 +89,7 @@ final class Cache {
 
   init(
     _ memory: MemoryTier, _ storage: (any Storage)?, _ clock: Clock, _ settings: Settings,
-    _ limits: TierLimits, _ coherence: CoherenceCounters?, _ life: consuming Lifecycle,
+    _ limits: TierLimits, _ pressure: Pressure, _ coherence: CoherenceCounters?, _ life: consuming Lifecycle,
     _ parts: consuming Parts
   ) {
     self.memory = memory
@@ -95,6 +97,8 @@ final class Cache {
     self.clock = clock
     self.settings = settings
     memoryLimits = limits
+    memoryPolicy = memory.common.kind
+    self.pressure = pressure
     self.coherence = coherence
     defersNothing = coherence != nil && !settings.isShared
     self.life = life
@@ -111,13 +115,12 @@ final class Cache {
     versions: Versions, options: OpenOptions, coherence: CoherenceCounters? = nil
   ) throws(Failure) -> Cache {
     let settings = Settings(
-      policy: options.policy ?? .adaptive, pressure: options.pressure,
       writePolicy: options.writePolicy,
       isShared: coherence != nil && options.disk.sharing == .shared,
       drainsReleases: options.drainsReleases, closeDeadline: options.tasks.closeDeadline,
       values: StoredValues(codec: options.codec))
     let cache = Cache(
-      memory, storage, clock, settings, options.memory, coherence, try Lifecycle(),
+      memory, storage, clock, settings, options.memory, options.pressure, coherence, try Lifecycle(),
       try Parts(memory, clock, settings.values, versions, options.tasks))
     memory.prepareHits(clock, isAll: storage == nil)
     return cache

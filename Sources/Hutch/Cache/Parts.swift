@@ -21,10 +21,11 @@ struct Parts: ~Copyable {
   let releases: ReleaseQueue
   /// Runs asynchronous calls, and the work in the background.
   let tasks: TaskQueue
-  /// Makes changes of limits one after the other. It is held for the evictions that a change asks
-  /// for, and for their commit.
+  /// Makes changes of limits and of options one after the other. It is held for the evictions that
+  /// a change of limits asks for, and for their commit.
   let limitsChange: Lock
-  /// Protects the cache's `memoryLimits`: reads of it, and the moment of its change. O(1).
+  /// Protects the cache's `memoryLimits`, `memoryPolicy` and `pressure`: reads, and the moment of a
+  /// change. O(1).
   let limitsLock: Lock
 
   private init(

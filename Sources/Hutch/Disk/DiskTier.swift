@@ -248,6 +248,14 @@ final class DiskTier: Storage, ForkingStorage {
     }
   }
 
+  var optionsInForce: StorageOptions {
+    var options = self.options
+    options.kind = StorageKind(rawValue: counters.storage.load(ordering: .relaxed)) ?? .unspecified
+    options.durability = committer.durability
+    options.limits = limits
+    return options
+  }
+
   func apply(_ other: StorageOptions) -> Bool {
     if other.chosen.contains(.durability) {
       committer.liveDurability.max(other.durability.rawValue, ordering: .relaxed)

@@ -42,6 +42,16 @@ extension LogStorage {
     return stats
   }
 
+  var optionsInForce: StorageOptions {
+    var options = self.options
+    options.kind = .log
+    options.durability = .process
+    options.checksChecksums = true
+    options.inlineThreshold = threshold
+    options.limits = limits
+    return options
+  }
+
   func apply(_ other: StorageOptions) -> Bool {
     let chosen = other.chosen
     let limits = self.limits

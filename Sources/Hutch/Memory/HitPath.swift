@@ -93,6 +93,9 @@ struct HitPath {
     if line.pointee.clock != nil { line.pointee.pass.store(Process.forks, ordering: .relaxed) }
   }
 
+  /// Reads go the long way from here on, but for those that are on their way.
+  func close() { line.pointee.pass.store(HitPath.never, ordering: .relaxed) }
+
   @inline(__always)
   var isOpen: Bool { !Process.isParents(line.pointee.pass.load(ordering: .relaxed)) }
 

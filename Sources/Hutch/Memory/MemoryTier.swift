@@ -69,7 +69,9 @@ final class MemoryTier {
   let divideAt = Atomic<UInt64>(MemoryTier.oneShard + 1)
   /// Where `maintain` goes on: shard << 32 | chunk. Two at once do the same work twice.
   let sweep = Atomic<UInt64>(0)
-  let common: CommonPolicy
+  /// What the policies of all shards share. Read under a shard's lock, or by the call that changes
+  /// it; it changes with every lock of the tier held.
+  var common: CommonPolicy
   /// Per shard a cache line with its lock, then its state.
   private let memory: UnsafeMutableRawPointer
   let mostBits: UInt64
@@ -121,12 +123,12 @@ final class MemoryTier {
 
   /// Before the first call. `isAll`: the cache has no other tier.
   func prepareHits(_ clock: Clock, isAll: Bool) {
-    if common.isAdaptive { front.prepare(clock, self, isAll: isAll) }
+    front.prepare(clock, self, isAll: isAll)
     openHits()
   }
 
-  /// Hits go their short way in this process.
-  func openHits() { front.open() }
+  /// Hits go their short way in this process, if the policy is the default one.
+  func openHits() { if common.isAdaptive { front.open() } }
 
   /// Where processes share a directory; no read finds an entry that is stale by it.
   @inline(__always)

@@ -64,7 +64,7 @@ struct ShardPosition {
 /// input or output, no lock but the selector's; it sees slots and the bits of words that are the
 /// policy's, and is called under the shard's lock.
 ///
-/// One type for all policies, and a branch that goes the same way throughout a tier's life. Code
+/// One type for all policies, and a branch that goes the same way until the policy is changed. Code
 /// that is generic over policies would be there once for each.
 ///
 /// The caller guarantees that `admit` and `forget` alternate for a slot, and that every other
@@ -74,6 +74,7 @@ struct Policy: ~Copyable {
   var adaptive: Adaptive
   /// The lists of the other policies; with the default one there are none.
   var lists: ListPolicy
+  let kind: MemoryPolicy
   let isAdaptive: Bool
 
   /// A shard's share of the policy's memory: this, and the rounding of its ghosts.
@@ -82,6 +83,7 @@ struct Policy: ~Copyable {
   init(_ position: ShardPosition, _ common: CommonPolicy) {
     adaptive = Adaptive(position, common.selector)
     lists = ListPolicy(common.kind, common.lists(ofShard: Int(position.index)))
+    kind = common.kind
     isAdaptive = common.isAdaptive
   }
 
@@ -109,12 +111,17 @@ struct Policy: ~Copyable {
     }
   }
 
-  /// An entry that another shard's policy had, with its links and, if it counts, its uses there.
-  mutating func adopt(_ slot: Slot, _ links: Links, uses: UInt32, _ entries: borrowing Entries) {
-    if isAdaptive {
+  /// An entry that another shard's policy of the same kind had, with its links there; or, with no
+  /// links, one that a policy of another kind had, and that this one was asked about (`prepare`).
+  /// `uses`: those that the other policy has counted, if this one counts.
+  mutating func adopt(
+    _ slot: Slot, _ links: Links?, uses: UInt32, charge: UInt64, _ entries: borrowing Entries
+  ) {
+    if !isAdaptive { return lists.adopt(slot, uses: uses, entries) }
+    if let links {
       adaptive.adopt(slot, links, entries)
     } else {
-      lists.adopt(slot, uses: uses, entries)
+      adaptive.admit(slot, charge: charge, entries)
     }
   }
 
@@ -166,6 +173,8 @@ final class CommonPolicy {
   let selector: Selector
   /// The lists of all shards that there may be. Nil: the policy is the default one.
   private let lists: UnsafeMutableRawPointer?
+  /// The one before, while shards may still have it (`MemoryTier.setPolicy`).
+  var former: CommonPolicy?
 
   @inline(__always) var isAdaptive: Bool { kind == .adaptive }
 

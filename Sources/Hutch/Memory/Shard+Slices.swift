@@ -113,14 +113,17 @@ extension Shard {
     }
   }
 
-  /// Takes over an entry from another shard's state, with its word's flags and its times.
+  /// Takes over an entry from another state of a shard, with its word's flags and its times.
+  /// `links`, `uses`: see `Policy.adopt`.
   mutating func adopt(
-    _ word: Word, _ hash: UInt64, _ links: Links, uses: UInt32, _ times: Slab.Times?,
-    isMain: Bool
+    _ word: Word, _ hash: UInt64, _ links: Links?, uses: UInt32, _ times: Slab.Times?,
+    isMain: Bool, _ budget: borrowing Budget
   ) throws(Failure) {
     let next = try entries.reserve(hash)
     if times != nil { try entries.slab.reserveTimes(next) }
     let block = word.block
+    let charge = MemoryTier.charge(of: block)
+    if links == nil { policy.prepare(hash, charge: charge, budget, entries) }
     let slot = entries.slab.take(UInt32(truncatingIfNeeded: hash >> 32))
     block.slot = slot.number
     entries.slab.setMain(slot, isMain)
@@ -128,8 +131,8 @@ extension Shard {
     if let times { entries.slab.set(slot, times) }
     self.count(word, 1)
     self.count.add(1)
-    cost.add(MemoryTier.charge(of: block))
-    policy.adopt(slot, links, uses: uses, entries)
+    cost.add(charge)
+    policy.adopt(slot, links, uses: uses, charge: charge, entries)
   }
 
   /// The invariant that does not hold, or nil. For tests.

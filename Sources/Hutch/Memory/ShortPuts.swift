@@ -88,7 +88,8 @@ extension Shard {
     _ key: Bytes, _ value: Bytes, _ extended: Bytes, _ hash: UInt64, created: Int64,
     _ budget: borrowing Budget, _ versions: Versions, _ victims: inout InlineArray<4, UInt>
   ) -> MemoryTier.ShortPut {
-    if _slowPath(ages.any) { return .unusual }
+    // The policy may have changed since the path was found open.
+    if _slowPath(ages.any || !policy.isAdaptive) { return .unusual }
     if let place = entries.table.findAtOnce(key, hash) {
       let isDone =
         _fastPath(extended.count == 0)

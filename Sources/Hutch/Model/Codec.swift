@@ -11,9 +11,9 @@ final class Codec: @unchecked Sendable {
 
   /// Stored with each entry. Not 0.
   let id: UInt32
-  private let encoding: Function?
-  private let decoding: Function?
-  private let context: UnsafeMutableRawPointer?
+  let encoding: Function?
+  let decoding: Function?
+  let context: UnsafeMutableRawPointer?
   private let release: (@convention(c) (UnsafeMutableRawPointer?) -> Void)?
   /// The owner of these callbacks (see ThreadState); set before the first call.
   var owner: UnsafeMutableRawPointer?

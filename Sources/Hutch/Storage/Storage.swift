@@ -167,6 +167,10 @@ protocol Storage: StorageTrimming {
   /// then. They may differ also after the first opening, if other processes have the store open.
   func apply(_ options: StorageOptions) -> Bool
 
+  /// The options in force: those of this opening, and what the directory and other openings have
+  /// made of them. No other call waits for it.
+  var optionsInForce: StorageOptions { get }
+
   /// Closes the store. No call is in progress or comes later. `lastVersion`: the newest version
   /// that was drawn. Returns the failure if the end was not clean.
   func close(lastVersion: UInt64) -> Failure?

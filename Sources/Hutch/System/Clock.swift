@@ -36,8 +36,8 @@ final class Clock {
   typealias Function = @convention(c) (UnsafeMutableRawPointer?) -> Int64
   typealias Release = @convention(c) (UnsafeMutableRawPointer?) -> Void
 
-  private let function: Function?
-  private let context: UnsafeMutableRawPointer?
+  let function: Function?
+  let context: UnsafeMutableRawPointer?
   private let release: Release?
   /// Unix time minus CLOCK_BOOTTIME. Relaxed: any value that was ever right is good enough.
   private let anchor: Atomic<Int64>

@@ -53,6 +53,7 @@ if TYPE_CHECKING:
     from ._queues import CancelledError, Group, Port, Queue, Tally, Task
     from ._records import (
         CacheLimits,
+        CacheOptions,
         CacheStats,
         CheckReport,
         Entry,
@@ -117,6 +118,7 @@ _MODULES = {
     ),
     "_records": (
         "CacheLimits",
+        "CacheOptions",
         "CacheStats",
         "CheckReport",
         "Entry",
@@ -172,6 +174,7 @@ __all__ = [
     "BusyError",
     "Cache",
     "CacheLimits",
+    "CacheOptions",
     "CacheStats",
     "CancelledError",
     "Cause",

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from ._paths import Path
     from ._queues import Queue
     from ._limits import Limits
-    from ._records import CacheLimits, Tier
+    from ._records import CacheLimits, CacheOptions, Tier
     from ._serializers import Serializer
     from ._units import Seconds
 elif _accelerator.module is None:
@@ -383,6 +383,38 @@ class Cache(Entries):
         from ._opening import set_limits
 
         set_limits(self, {"memory": memory, "disk": disk})
+
+    def options(self) -> CacheOptions:
+        """The options in force, whatever has set them: this opening, the directory, a change."""
+        from ctypes import byref
+
+        from . import _structs
+        from ._errors import check
+        from ._library import lib
+        from ._records import CacheOptions
+
+        options = _structs.Options()
+        check(lib.hutch_get_options(self._pointer, byref(options)))
+        return CacheOptions._of(options)
+
+    def set_options(
+        self,
+        *,
+        policy: str | None = None,
+        workers: int | None = None,
+        on_memory_warning: str | None = None,
+        on_background: str | None = None,
+        low_water: int | None = None,
+    ) -> None:
+        """Change options of an open cache; None: as it is. See Cache for their meaning.
+
+        With another policy, the entries in memory stay. UnsupportedError: workers, of a cache
+        without threads.
+        """
+        from ._opening import set_options
+
+        chosen = {name: value for name, value in locals().items() if name in _OPTIONS}
+        set_options(self, chosen)
 
     async def amaintain(self, seconds: Seconds | None = None) -> None:
         """As maintain, without blocking the event loop."""

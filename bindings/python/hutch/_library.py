@@ -42,6 +42,8 @@ FUNCTIONS: tuple[tuple[str, tuple[Any, ...], Any], ...] = (
     ("hutch_cache_release", (s.CachePointer,), None),
     ("hutch_tier", (s.CachePointer, c_uint32, POINTER(s.CachePointer)), c_int32),
     ("hutch_directory", (s.CachePointer,), c_char_p),
+    ("hutch_get_options", (s.CachePointer, POINTER(s.Options)), c_int32),
+    ("hutch_set_options", (s.CachePointer, POINTER(s.Options)), c_int32),
     ("hutch_flush", (s.CachePointer,), c_int32),
     # entries
     ("hutch_put", (s.CachePointer, *_KEY, *_BYTES, *_PUT), c_int32),

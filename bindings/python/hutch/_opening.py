@@ -16,7 +16,7 @@ from ._errors import Error, OptionsDifferWarning, Status, check, failure
 from ._library import lib
 from ._limits import numbers_of
 from ._serializers import Forms, forms_of
-from ._settings import settings_of
+from ._settings import changes_of, settings_of
 
 if TYPE_CHECKING:
     from ._cache import Cache, TierView
@@ -83,6 +83,13 @@ def set_limits(cache: Cache, given: dict[str, Limits | None]) -> None:
         if chosen is not None:
             _set(getattr(limits, tier), numbers_of(tier, chosen))
     check(lib.hutch_set_limits(cache._pointer, byref(limits)))
+
+
+def set_options(cache: Cache, chosen: dict[str, Any]) -> None:
+    """Change options of an open cache."""
+    options = _structs.Options()
+    _set(options, changes_of(chosen))
+    check(lib.hutch_set_options(cache._pointer, byref(options)))
 
 
 def _busy(error: Error, directory: Any) -> Error:

@@ -8,6 +8,8 @@ from typing import Any, NamedTuple
 
 from . import _structs
 from ._limits import TierLimits
+from ._settings import named_of
+from ._units import seconds_of_limit, size_of_limit
 
 _SECOND = 1e9
 
@@ -116,6 +118,49 @@ class CacheLimits:
     @classmethod
     def _of(cls, limits: _structs.CacheLimits) -> CacheLimits:
         return cls(TierLimits._of(limits.memory), TierLimits._of(limits.disk))
+
+
+@dataclass(frozen=True)
+class CacheOptions:
+    """The options in force, by the names that Cache has for them.
+
+    An option of the disk tier is None in a cache in memory. workers is 0 in a cache without
+    threads. The flags are those of the opening that opened the cache.
+    """
+
+    memory: TierLimits
+    disk: TierLimits
+    storage: str | None
+    policy: str
+    sharing: str | None
+    inline_threshold: float | None
+    write_policy: str
+    durability: str | None
+    checksums: bool | None
+    network_directory: bool
+    disk_optional: bool
+    nonempty: bool
+    on_memory_warning: str
+    on_background: str
+    low_water: int
+    workers: int
+    queue_length: float
+    close_deadline: float
+
+    @classmethod
+    def _of(cls, options: _structs.Options) -> CacheOptions:
+        threshold = options.inline_threshold
+        return cls(
+            memory=TierLimits._of(options.memory),
+            disk=TierLimits._of(options.disk),
+            inline_threshold=size_of_limit(threshold),
+            checksums=None if options.checksums == 0 else options.checksums == 1,
+            low_water=options.low_water,
+            workers=options.workers,
+            queue_length=options.queue_length if options.queue_length != 2**64 - 1 else 0,
+            close_deadline=seconds_of_limit(options.close_deadline),
+            **named_of(options),
+        )
 
 
 @dataclass(frozen=True)

@@ -51,6 +51,28 @@ def choice(what: str, chosen: str | None, table: Mapping[str | None, int]) -> in
         ) from None
 
 
+def named_of(options: Any) -> dict[str, Any]:
+    """The choices and flags of a hutch_options, by their names in Python."""
+    names: dict[str, Any] = {
+        name: next(chosen for chosen, number in table.items() if number == getattr(options, name))
+        for name, table in _CHOICES.items()
+    }
+    return {**names, **{name: bool(options.flags & flag) for name, flag in _FLAGS.items()}}
+
+
+def changes_of(chosen: Mapping[str, Any]) -> dict[str, int]:
+    """As settings_of, for some of the options alone. None, and a choice of None, is not set."""
+    changes = {}
+    for name, value in chosen.items():
+        if name in _CHOICES:
+            changes[name] = choice(name, value, _CHOICES[name])
+        elif value is not None:
+            changes[name] = named(name, _NUMBERS[name], value)
+    if changes.get("workers") == 0:
+        raise ValueError("workers is at least 1: an open cache keeps its threads")
+    return changes
+
+
 def settings_of(chosen: Mapping[str, Any]) -> dict[str, int]:
     """The fields of hutch_options that the options of a Cache set, by name ("memory.cost").
 

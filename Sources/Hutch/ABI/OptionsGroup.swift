@@ -1,0 +1,131 @@
+// Group options: the options in force, and the change of those that can be changed in use.
+
+public import CHutch
+
+@_cdecl("hutch_get_options") @implementation
+public func hutch_get_options(
+  _ cache: OpaquePointer!, _ out: UnsafeMutablePointer<hutch_options>!
+) -> hutch_status {
+  withCache(cache) { (handle) throws(Failure) in
+    try filling(out) { hutch_options(handle.cache) }
+  }
+}
+
+@_cdecl("hutch_set_options") @implementation
+public func hutch_set_options(
+  _ cache: OpaquePointer!, _ options: UnsafePointer<hutch_options>!
+) -> hutch_status {
+  withCache(cache) { (handle) throws(Failure) in
+    guard options != nil else { throw .invalid("options is NULL") }
+    try handle.cache.change(try Cache.OptionChange(try received(options, over: hutch_options())))
+    return .done
+  }
+}
+
+extension hutch_options {
+  fileprivate init(_ cache: Cache) {
+    let settings = cache.settings
+    let limits = cache.limits()
+    let (chosen, shrinks) = cache.parts.limitsLock.withLock {
+      (cache.memoryPolicy, cache.pressure)
+    }
+    self.init()
+    policy = number(of: chosen)
+    memory = hutch_tier_limits(limits.memory)
+    on_memory_warning = shrinks.onMemoryWarning.rawValue
+    on_background = shrinks.onBackground.rawValue
+    low_water = UInt32(shrinks.lowWater)
+    write_policy =
+      (try? cache.target(of: .standard, in: .whole))?.rawValue ?? settings.writePolicy.rawValue
+    if settings.drainsReleases { flags |= UInt32(HUTCH_OPEN_DRAIN_RELEASES) }
+    if cache.tasks.hasThreads {
+      workers = UInt32(cache.tasks.lock.withLock { cache.tasks.width })
+    } else {
+      flags |= UInt32(HUTCH_OPEN_NO_THREADS)
+    }
+    queue_length = cache.tasks.length == 0 ? UInt64.max : UInt64(cache.tasks.length)
+    close_deadline = settings.closeDeadline
+    clock = cache.clock.function
+    clock_context = cache.clock.context
+    if let codec = settings.values.codec {
+      codec_id = codec.id
+      codec_encode = codec.encoding
+      codec_decode = codec.decoding
+      codec_context = codec.context
+    }
+    guard let store = cache.storage?.optionsInForce else { return }
+    disk = hutch_tier_limits(limits.disk)
+    storage = store.kind.rawValue
+    durability = store.durability.rawValue
+    sharing = store.sharing.rawValue
+    checksums = UInt32(store.checksChecksums ? HUTCH_CHECKSUMS_ALWAYS : HUTCH_CHECKSUMS_NEVER)
+    inline_threshold =
+      store.inlineThreshold == Int.max ? UInt64.max : UInt64(store.inlineThreshold)
+    if store.allowsNetworkDirectory { flags |= UInt32(HUTCH_OPEN_NETWORK_DIRECTORY) }
+    if store.isOptional { flags |= UInt32(HUTCH_OPEN_DISK_OPTIONAL) }
+    if store.allowsNonempty { flags |= UInt32(HUTCH_OPEN_NONEMPTY) }
+    if store.mustExist { flags |= UInt32(HUTCH_OPEN_EXISTING) }
+  }
+}
+
+extension Cache.OptionChange {
+  fileprivate init(_ options: hutch_options) throws(Failure) {
+    var rest = options
+    rest.struct_size = 0
+    rest.policy = 0
+    rest.workers = 0
+    rest.on_memory_warning = 0
+    rest.on_background = 0
+    rest.low_water = 0
+    guard isZero(rest) else {
+      throw Failure(.unsupported, "an option is set that cannot be changed in an open cache")
+    }
+    policy = try memoryPolicy(options.policy)
+    onMemoryWarning = try shrinkResponse(options.on_memory_warning)
+    onBackground = try shrinkResponse(options.on_background)
+    lowWater = try lowWaterPercent(options)
+    self.workers = try workersOf(options)
+  }
+}
+
+// MARK: options that an opening and a change have in common. Nil: not set
+
+func memoryPolicy(_ number: UInt32) throws(Failure) -> MemoryPolicy? {
+  switch number {
+  case UInt32(HUTCH_POLICY_DEFAULT): nil
+  case UInt32(HUTCH_POLICY_ADAPTIVE): .adaptive
+  case UInt32(HUTCH_POLICY_LRU): .lru
+  case UInt32(HUTCH_POLICY_LFU): .lfu
+  case UInt32(HUTCH_POLICY_FIFO): .fifo
+  default: throw .unknown("options.policy is not defined", number)
+  }
+}
+
+private func number(of policy: MemoryPolicy) -> UInt32 {
+  switch policy {
+  case .adaptive: UInt32(HUTCH_POLICY_ADAPTIVE)
+  case .lru: UInt32(HUTCH_POLICY_LRU)
+  case .lfu: UInt32(HUTCH_POLICY_LFU)
+  case .fifo: UInt32(HUTCH_POLICY_FIFO)
+  }
+}
+
+func shrinkResponse(_ number: UInt32) throws(Failure) -> Pressure.Response? {
+  if number == UInt32(HUTCH_SHRINK_DEFAULT) { return nil }
+  guard let response = Pressure.Response(rawValue: number) else {
+    throw .unknown("the HUTCH_SHRINK_* option is not defined", number)
+  }
+  return response
+}
+
+func lowWaterPercent(_ options: hutch_options) throws(Failure) -> UInt64? {
+  guard options.low_water <= 100 else { throw .invalid("options.low_water is above 100") }
+  return options.low_water == 0 ? nil : UInt64(options.low_water)
+}
+
+func workersOf(_ options: hutch_options) throws(Failure) -> Int? {
+  guard options.workers <= UInt32(TaskQueue.mostThreads) else {
+    throw .invalid("options.workers is above 256")
+  }
+  return options.workers == 0 ? nil : Int(options.workers)
+}

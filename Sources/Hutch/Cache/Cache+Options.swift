@@ -1,0 +1,30 @@
+/// The options of an open cache: those in force, and the change of those that can be changed.
+extension Cache {
+  /// What a caller has set; nil: as it is.
+  struct OptionChange {
+    var policy: MemoryPolicy?
+    var onMemoryWarning: Pressure.Response?
+    var onBackground: Pressure.Response?
+    var lowWater: UInt64?
+    var workers: Int?
+  }
+
+  /// Fails with nothing changed, unless memory ends while the policy changes.
+  func change(_ change: OptionChange) throws(Failure) {
+    if change.workers != nil && !tasks.hasThreads {
+      throw Failure(.unsupported, "a cache without threads has no workers")
+    }
+    let moment = clock.moment().read
+    defer { events.deliver() }
+    try parts.limitsChange.withLock { () throws(Failure) in
+      if let policy = change.policy { try memory.setPolicy(policy, at: moment) }
+      parts.limitsLock.withLock {
+        memoryPolicy = change.policy ?? memoryPolicy
+        pressure.onMemoryWarning = change.onMemoryWarning ?? pressure.onMemoryWarning
+        pressure.onBackground = change.onBackground ?? pressure.onBackground
+        pressure.lowWater = change.lowWater ?? pressure.lowWater
+      }
+      if let workers = change.workers { tasks.setWidth(workers) }
+    }
+  }
+}
