@@ -148,6 +148,8 @@ extern "C" {
 #define HUTCH_FOREVER INT64_MAX
 /* As a limit of a size or of a count: none. */
 #define HUTCH_NO_LIMIT UINT64_MAX
+/* As the cost of a put: a cost of 0, where 0 would mean that no cost is given. */
+#define HUTCH_NO_COST UINT64_MAX
 /* As a tier's max_entry: a quarter of the tier's current cost limit. */
 #define HUTCH_MAX_ENTRY_QUARTER (UINT64_MAX - 1)
 
@@ -660,7 +662,7 @@ typedef struct hutch_entry_info {
   int64_t expires;        /* when its time to live ends (its own or the tier's);
                              0: never */
   int64_t time_to_idle;   /* its own or the tier's; 0: none */
-  uint64_t cost;          /* the explicit cost; 0: none */
+  uint64_t cost;          /* the explicit cost; 0: none; HUTCH_NO_COST: a cost of 0 */
   uint64_t size;          /* of the value, in bytes */
   uint64_t extended_size; /* of the extended data, in bytes */
   uint64_t checksum;      /* XXH3 (64 bits) of the value; 0: not computed (memory only, or
@@ -674,8 +676,10 @@ typedef struct hutch_put_options {
   size_t struct_size;
   int64_t time_to_live;  /* 0: the tier's; HUTCH_FOREVER: none */
   int64_t time_to_idle;  /* 0: the tier's; HUTCH_FOREVER: none */
-  uint64_t cost;         /* replaces the charge in the memory tier; 0: none. The
-                            default policy weighs it, see HUTCH_POLICY_DEFAULT */
+  uint64_t cost;         /* replaces the charge in the memory tier; 0: none;
+                            HUTCH_NO_COST: a cost of 0, so that the memory tier's cost is
+                            the sum of the costs given. The default policy weighs it, see
+                            HUTCH_POLICY_DEFAULT */
   const void *extended;  /* bytes to store with the entry; copied */
   size_t extended_size;  /* 0..65,535 */
   uint32_t write_policy; /* HUTCH_WRITE_*; 0: the cache's. A view stores in its tier */
@@ -1131,6 +1135,15 @@ HUTCH_API hutch_status hutch_count(hutch_cache *cache, uint64_t *count);
 HUTCH_API hutch_status hutch_cost(hutch_cache *cache, uint64_t *cost);
 
 /*
+ * hutch_value_bytes - the sum of the sizes of the values
+ *
+ * The call counts each key once, without its overhead, its extended data and the space that
+ * the disk tier takes up for it, which hutch_cost has. A host's objects have no bytes. The
+ * call walks all entries, as hutch_each does. An empty cache has 0. Since 0.1.
+ */
+HUTCH_API hutch_status hutch_value_bytes(hutch_cache *cache, uint64_t *bytes);
+
+/*
  * hutch_stats - counters of the tiers
  *
  * The call fills in *out (struct_size set). No other call waits for it. Since 0.1.
@@ -1152,7 +1165,8 @@ enum {
   HUTCH_TRIM_WRITTEN_BEFORE = 7, /* entries written or touched before the Unix time `time` */
   HUTCH_TRIM_OLDER_THAN = 8,     /* entries written or touched longer than `time` ago */
   HUTCH_TRIM_IDLE_FOR = 9,       /* entries last accessed longer than `time` ago */
-  HUTCH_TRIM_LARGER_THAN = 10    /* entries with values of more than amount bytes */
+  HUTCH_TRIM_LARGER_THAN = 10,   /* entries with values of more than amount bytes */
+  HUTCH_TRIM_ACCESSED_BEFORE = 11 /* entries last accessed before the Unix time `time` */
 };
 
 /* How to trim. */

@@ -99,6 +99,7 @@ TEST(null_for_the_cache) {
   INVALID(hutch_set_options(NULL, &options));
   INVALID(hutch_count(NULL, &number));
   INVALID(hutch_cost(NULL, &number));
+  INVALID(hutch_value_bytes(NULL, &number));
   INVALID(hutch_stats(NULL, &stats));
   INVALID(hutch_each(NULL, visit, NULL));
   INVALID(hutch_cursor_create(NULL, &cursor));
@@ -223,6 +224,7 @@ TEST(null_where_a_pointer_is_needed) {
   INVALID(hutch_set_limits(cache, NULL));
   INVALID(hutch_count(cache, NULL));
   INVALID(hutch_cost(cache, NULL));
+  INVALID(hutch_value_bytes(cache, NULL));
   INVALID(hutch_stats(cache, NULL));
   INVALID(hutch_each(cache, NULL, NULL));
   INVALID(hutch_cursor_create(cache, NULL));
@@ -326,7 +328,7 @@ TEST(what_is_not_defined) {
   for (uint32_t use = 0; use <= HUTCH_FILE_LINK + 1; use += HUTCH_FILE_LINK + 1)
     REJECTED(HUTCH_UNSUPPORTED, hutch_put_file(cache, KEY("new"), "file", use, NULL, NULL));
   hutch_trim_spec trim = {.struct_size = sizeof trim};
-  for (; trim.kind <= HUTCH_TRIM_LARGER_THAN + 1; trim.kind += HUTCH_TRIM_LARGER_THAN + 1)
+  for (; trim.kind <= HUTCH_TRIM_ACCESSED_BEFORE + 1; trim.kind += HUTCH_TRIM_ACCESSED_BEFORE + 1)
     REJECTED(HUTCH_UNSUPPORTED, hutch_trim(cache, &trim, NULL));
   const uint32_t orders[] = {0, HUTCH_ORDER_ACCESS + 1, HUTCH_ORDER_DESCENDING,
                              HUTCH_ORDER_DESCENDING << 1};

@@ -43,6 +43,74 @@ TEST(the_default_limits_hold_without_a_setter) {
   CHECK_OK(hutch_close(cache));
 }
 
+/* The memory tier's cost is the sum of the costs given, 0 too. */
+TEST(a_cost_of_0_can_be_given) {
+  static const uint32_t policies[] = {HUTCH_POLICY_LRU, HUTCH_POLICY_LFU, HUTCH_POLICY_FIFO,
+                                      HUTCH_POLICY_ADAPTIVE};
+  for (size_t p = 0; p < sizeof policies / sizeof policies[0]; p++) {
+    hutch_options options = unlimited_options();
+    options.memory.cost = 100;
+    options.policy = policies[p];
+    hutch_cache *cache = open_cache(NULL, &options);
+    char key[32];
+    for (int i = 0; i < 1000; i++) {
+      snprintf(key, sizeof key, "free %d", i);
+      CHECK_OK(put_cost(cache, key, HUTCH_NO_COST));
+    }
+    CHECK_EQUAL(0, cost_of(cache));
+    CHECK_EQUAL(1000, count_of(cache));
+    CHECK(info_of(cache, "free 7").cost == HUTCH_NO_COST);
+    for (int i = 0; i < 4; i++) {
+      snprintf(key, sizeof key, "costly %d", i);
+      CHECK_OK(put_cost(cache, key, 25));
+    }
+    CHECK_EQUAL(100, cost_of(cache));
+    CHECK_OK(put_cost(cache, "one more", 30));
+    CHECK(cost_of(cache) <= 100);
+    CHECK_OK(hutch_contains(cache, KEY("one more")));
+    CHECK_OK(put_cost(cache, "one more", HUTCH_NO_COST));
+    CHECK(cost_of(cache) <= 75);
+    CHECK_OK(hutch_close(cache));
+  }
+}
+
+/* A cost of 0 comes back from disk with its entry. */
+TEST(a_cost_of_0_is_stored) {
+  hutch_options options = default_options();
+  path directory = scratch("cache");
+  hutch_cache *cache = open_cache(directory.text, &options);
+  CHECK_OK(put_cost(cache, "key", HUTCH_NO_COST));
+  CHECK_OK(hutch_close(cache));
+  cache = open_cache(directory.text, &options);
+  CHECK_TEXT(cache, "key", "value");
+  hutch_cache *memory = tier_of(cache, HUTCH_TIER_MEMORY);
+  CHECK_OK(hutch_contains(memory, KEY("key")));
+  CHECK_EQUAL(0, cost_of(memory));
+  hutch_cache_release(memory);
+  CHECK_OK(hutch_close(cache));
+}
+
+TEST_EACH_KIND(value_bytes_are_the_sum_of_the_sizes) {
+  uint64_t bytes = 1;
+  CHECK_OK(hutch_value_bytes(f->cache, &bytes));
+  CHECK_EQUAL(0, bytes);
+  for (int i = 0; i < 10; i++) {
+    char key[16];
+    snprintf(key, sizeof key, "%d", i);
+    CHECK_OK(put_size(f->cache, key, 1000));
+  }
+  CHECK_OK(put_size(f->cache, "large", 100000));
+  CHECK_OK(put_size(f->cache, "empty", 0));
+  CHECK_OK(hutch_value_bytes(f->cache, &bytes));
+  CHECK_EQUAL(110000, bytes);
+  CHECK_OK(put_size(f->cache, "large", 50000));
+  CHECK_OK(hutch_value_bytes(f->whole, &bytes));
+  CHECK_EQUAL(60000, bytes);
+  CHECK_OK(hutch_clear(f->cache));
+  CHECK_OK(hutch_value_bytes(f->whole, &bytes));
+  CHECK_EQUAL(0, bytes);
+}
+
 TEST(a_count_limit_keeps_the_recently_used) {
   hutch_cache *cache = open_limited(0, 4, 0);
   const char *keys[] = {"a", "b", "c", "d"};
@@ -198,7 +266,7 @@ TEST(the_greatest_cost_is_only_a_number) {
   hutch_cache *cache = open_cache(NULL, NULL);
   CHECK_OK(put_text(cache, "key", "value"));
   CHECK_OK(put_text(cache, "other", "value"));
-  CHECK_STATUS(HUTCH_TOO_LARGE, put_cost(cache, "key", UINT64_MAX));
+  CHECK_STATUS(HUTCH_TOO_LARGE, put_cost(cache, "key", UINT64_MAX - 1));
   CHECK_MISSING(cache, "key");
   CHECK_TEXT(cache, "other", "value");
   CHECK_OK(hutch_close(cache));
@@ -207,7 +275,7 @@ TEST(the_greatest_cost_is_only_a_number) {
      some may go, and what is charged for the rest comes back exactly. */
   cache = open_limited(0, 0, 0);
   const char *keys[] = {"a", "b", "c"};
-  const uint64_t costs[] = {UINT64_MAX, UINT64_MAX, UINT64_MAX / 2};
+  const uint64_t costs[] = {UINT64_MAX - 1, UINT64_MAX - 1, UINT64_MAX / 2};
   for (int i = 0; i < 9; i++) {
     CHECK_OK(put_cost(cache, keys[i % 3], costs[i % 3]));
     CHECK_TEXT(cache, keys[i % 3], "value");

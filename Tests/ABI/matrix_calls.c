@@ -556,6 +556,10 @@ CALL(count) {
   uint64_t count;
   EXPECT_OK(hutch_count(p->cache, &count));
 }
+CALL(value_bytes) {
+  uint64_t bytes;
+  EXPECT_OK(hutch_value_bytes(p->cache, &bytes));
+}
 CALL(cost) {
   uint64_t cost;
   EXPECT_OK(hutch_cost(p->cache, &cost));

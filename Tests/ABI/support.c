@@ -306,6 +306,7 @@ void check_every_call(hutch_cache *cache, hutch_status expected) {
   CHECK_STATUS(expected, hutch_set_options(cache, &open_options));
   CHECK_STATUS(expected, hutch_count(cache, &number));
   CHECK_STATUS(expected, hutch_cost(cache, &number));
+  CHECK_STATUS(expected, hutch_value_bytes(cache, &number));
   number = 7;
   CHECK_STATUS(expected, hutch_stats(cache, &stats));
   hutch_trim_spec spec = {.struct_size = sizeof spec, .kind = HUTCH_TRIM_EXPIRED};

@@ -182,6 +182,43 @@ TEST(idle_for_a_while) {
   }
 }
 
+TEST(accessed_before_a_time) {
+  EACH_POLICY(p) {
+    test_clock clock = {0};
+    hutch_cache *cache = open_policy(policies[p], &clock);
+    int64_t begin = clock.now;
+    for (uint32_t i = 0; i < 100; i++) put_costing(cache, i, 10);
+    clock.now += HUTCH_HOUR;
+    for (uint32_t i = 0; i < 100; i += 5) use(cache, i);
+    CHECK_EQUAL(0, trim(cache, HUTCH_TRIM_ACCESSED_BEFORE, 0, begin));
+    CHECK_EQUAL(0, trim(cache, HUTCH_TRIM_ACCESSED_BEFORE, 0, INT64_MIN));
+    CHECK_EQUAL(80, trim(cache, HUTCH_TRIM_ACCESSED_BEFORE, 0, begin + HUTCH_HOUR / 2));
+    for (uint32_t i = 0; i < 100; i++) CHECK_EQUAL(i % 5 == 0, has(cache, i));
+    CHECK_EQUAL(20, trim(cache, HUTCH_TRIM_ACCESSED_BEFORE, 0, INT64_MAX));
+    CHECK_OK(hutch_close(cache));
+  }
+}
+
+TEST(accessed_before_a_time_on_disk) {
+  test_clock clock = {0};
+  hutch_options options = unlimited_options();
+  use_clock(&options, &clock);
+  options.flags = HUTCH_OPEN_NO_THREADS;
+  hutch_cache *cache = open_cache(scratch("cache").text, &options);
+  hutch_cache *disk = tier_of(cache, HUTCH_TIER_DISK);
+  for (uint32_t i = 0; i < 50; i++) put_costing(disk, i, 10);
+  int64_t begin = clock.now;
+  clock.now += HUTCH_HOUR;
+  for (uint32_t i = 0; i < 50; i += 5) use(disk, i);
+  clock.now += HUTCH_HOUR;
+  CHECK_EQUAL(0, trim(disk, HUTCH_TRIM_ACCESSED_BEFORE, 0, begin - HUTCH_MINUTE));
+  CHECK_EQUAL(40, trim(disk, HUTCH_TRIM_ACCESSED_BEFORE, 0, begin + HUTCH_HOUR / 2));
+  for (uint32_t i = 0; i < 50; i++) CHECK_EQUAL(i % 5 == 0, has(disk, i));
+  CHECK_EQUAL(10, trim(disk, HUTCH_TRIM_ACCESSED_BEFORE, 0, begin + 2 * HUTCH_HOUR));
+  hutch_cache_release(disk);
+  CHECK_OK(hutch_close(cache));
+}
+
 TEST(larger_than_a_size) {
   EACH_POLICY(p) {
     test_clock clock = {0};
@@ -286,7 +323,7 @@ TEST(a_bad_spec_removes_nothing) {
   CHECK_STATUS(HUTCH_INVALID_ARGUMENT, hutch_trim(cache, NULL, &removed));
   CHECK_EQUAL(0, removed);
   hutch_trim_spec spec = {.struct_size = sizeof spec};
-  const uint32_t no_kinds[] = {0, 11, 99, UINT32_MAX};
+  const uint32_t no_kinds[] = {0, 12, 99, UINT32_MAX};
   for (int i = 0; i < 4; i++) {
     spec.kind = no_kinds[i];
     CHECK_STATUS(HUTCH_UNSUPPORTED, hutch_trim(cache, &spec, &removed));

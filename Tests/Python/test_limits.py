@@ -292,3 +292,16 @@ def test_min_free(tmp_path):
         assert cache.get("new") == b"value" and "new" not in cache.disk
         cache.set_limits(disk=Limits(min_free=0))
         assert cache.put("new", b"value").disk.name == "STORED"
+
+
+def test_a_cost_of_0_and_the_sum_of_the_sizes():
+    with hutch.Cache() as cache:
+        for i in range(10):
+            cache.set(i, b"x" * 1000, cost=0)
+        assert cache.cost() == 0
+        assert cache.info(3).cost == 0
+        cache.set("costly", b"x" * 500, cost=7)
+        assert cache.cost() == 7
+        assert cache.value_bytes() == 10_500
+        cache.clear()
+        assert cache.value_bytes() == 0

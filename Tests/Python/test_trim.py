@@ -94,3 +94,15 @@ def test_wrong_arguments(memory):
         with pytest.raises(ValueError):
             memory.trim(kind, -1)
     assert len(memory) == 100
+
+
+def test_accessed_before_a_time(directory):
+    now = [1_700_000_000 * 10**9]
+    with hutch.Cache(directory, clock=lambda: now[0], workers=0) as cache:
+        cache["old"], cache["read"] = 1, 2
+        now[0] += 3600 * 10**9
+        assert cache["read"] == 2
+        assert cache.trim("accessed_before", 1_700_000_000) == 0
+        assert cache.memory.trim("accessed_before", 1_700_000_000 + 1800) == 1
+        assert "read" in cache.memory
+        assert "old" not in cache.memory

@@ -39,7 +39,7 @@
   X(get_many) X(info_many) X(put_many) X(remove_many) X(remove_prefix) X(remove_tagged)        \
   X(batch_count) X(batch_status) X(batch_value) X(batch_info) X(batch_put_result) X(batch_retain)             \
   X(batch_release)                                                                             \
-  X(limits) X(set_limits) X(count) X(cost) X(stats)                                            \
+  X(limits) X(set_limits) X(count) X(cost) X(value_bytes) X(stats)                             \
   X(trim)                                                                                      \
   X(each) X(cursor_create) X(cursor_create_ordered) X(cursor_next) X(cursor_value)             \
   X(cursor_info) X(cursor_release)                                                             \
@@ -154,6 +154,7 @@ static inline const char *hutch_dl_open(hutch_dl *table, const char *path) {
 #define hutch_set_limits hutch_dl_table.set_limits
 #define hutch_count hutch_dl_table.count
 #define hutch_cost hutch_dl_table.cost
+#define hutch_value_bytes hutch_dl_table.value_bytes
 #define hutch_stats hutch_dl_table.stats
 #define hutch_trim hutch_dl_table.trim
 #define hutch_each hutch_dl_table.each

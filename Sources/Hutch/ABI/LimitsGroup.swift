@@ -50,6 +50,17 @@ public func hutch_cost(
   }
 }
 
+@_cdecl("hutch_value_bytes") @implementation
+public func hutch_value_bytes(
+  _ cache: OpaquePointer!, _ bytes: UnsafeMutablePointer<UInt64>!
+) -> hutch_status {
+  withCache(cache) { (handle) throws(Failure) in
+    guard let bytes else { throw .invalid("bytes is NULL") }
+    bytes.pointee = try handle.cache.valueBytes(through: handle)
+    return .done
+  }
+}
+
 @_cdecl("hutch_stats") @implementation
 public func hutch_stats(
   _ cache: OpaquePointer!, _ out: UnsafeMutablePointer<hutch_cache_stats>!

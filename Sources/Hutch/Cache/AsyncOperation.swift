@@ -225,7 +225,7 @@ extension TrimSpec {
   fileprivate func stronger(_ other: TrimSpec) -> TrimSpec {
     var result = self
     switch kind {
-    case .writtenBefore: result.time = max(time, other.time)
+    case .writtenBefore, .accessedBefore: result.time = max(time, other.time)
     case .olderThan, .idleFor: result.time = min(time, other.time)
     default: result.amount = min(amount, other.amount)
     }

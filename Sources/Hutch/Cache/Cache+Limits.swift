@@ -58,6 +58,17 @@ extension Cache {
     (scope == .disk ? 0 : memory.cost) &+ (try storeStats(in: scope)?.cost ?? 0)
   }
 
+  /// The sum of the sizes of the values that calls through a handle see. A walk over all entries.
+  func valueBytes(through handle: Handle) throws(Failure) -> UInt64 {
+    var sum: UInt64 = 0
+    let cursor = try Cursor(handle, goesFar: true)
+    while let found = try cursor.nextEntry() {
+      sum &+= UInt64(found.record.valueSize)
+      try handle.check()
+    }
+    return sum
+  }
+
   /// The counters and sums of the store; nil: the call does not ask for them. The sums may have
   /// to be read from the disk, so the call is inside the gate.
   func storeStats(in scope: Tiers) throws(Failure) -> TierStats? {

@@ -89,8 +89,8 @@ final class Cache {
 
   init(
     _ memory: MemoryTier, _ storage: (any Storage)?, _ clock: Clock, _ settings: Settings,
-    _ limits: TierLimits, _ pressure: Pressure, _ coherence: CoherenceCounters?, _ life: consuming Lifecycle,
-    _ parts: consuming Parts
+    _ limits: TierLimits, _ pressure: Pressure, _ coherence: CoherenceCounters?,
+    _ life: consuming Lifecycle, _ parts: consuming Parts
   ) {
     self.memory = memory
     self.storage = storage
@@ -120,8 +120,8 @@ final class Cache {
       drainsReleases: options.drainsReleases, closeDeadline: options.tasks.closeDeadline,
       values: StoredValues(codec: options.codec))
     let cache = Cache(
-      memory, storage, clock, settings, options.memory, options.pressure, coherence, try Lifecycle(),
-      try Parts(memory, clock, settings.values, versions, options.tasks))
+      memory, storage, clock, settings, options.memory, options.pressure, coherence,
+      try Lifecycle(), try Parts(memory, clock, settings.values, versions, options.tasks))
     memory.prepareHits(clock, isAll: storage == nil)
     return cache
   }

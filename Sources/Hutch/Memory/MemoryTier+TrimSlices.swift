@@ -22,7 +22,7 @@ extension Shard {
     switch kind {
     case .expired: return isExpired(word, at: moment) ? 1 : 0
     case .largestFirst: return MemoryTier.charge(of: block)
-    case .leastRecent, .idleFor:
+    case .leastRecent, .idleFor, .accessedBefore:
       return TrimSpec.rank(ofTime: accessed(block, at: moment.time))
     case .leastFrequent: return ~policy.uses(Slot(block.slot), word, entries)
     case .writtenBefore, .olderThan: return TrimSpec.rank(ofTime: block.created)

@@ -47,7 +47,8 @@ private final class Trim {
     case .toCount: evict(toCost: .max, count: spec.amount)
     case .largestFirst, .leastRecent, .leastFrequent: removeHighest(toCost: spec.amount)
     case .largerThan: remove(spec.kind, above: spec.amount)
-    case .writtenBefore: remove(spec.kind, above: TrimSpec.rank(ofTime: spec.time))
+    case .writtenBefore, .accessedBefore:
+      remove(spec.kind, above: TrimSpec.rank(ofTime: spec.time))
     case .olderThan, .idleFor:
       let time = Record.difference(moment.time, spec.time)
       remove(spec.kind, above: TrimSpec.rank(ofTime: time))

@@ -307,7 +307,7 @@ extension MemoryTier {
     let plain = overhead &+ UInt64(block.keySize &+ block.size &+ block.extendedSize)
     if block.isPlain { return plain }
     let cost = block.cost
-    if cost != 0 { return cost }
+    if cost != 0 { return cost == Record.noCost ? 0 : cost }
     let mayExpire = block.expires != 0 || block.timeToIdle != 0
     return plain &+ UInt64(block.extraSize) &+ (mayExpire ? overheadOfTimes : 0)
   }

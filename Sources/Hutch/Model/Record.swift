@@ -16,7 +16,7 @@ struct Record {
   var expires: Int64 = 0
   /// The entry's own time to idle. 0: the tier's. `Record.never`: none.
   var timeToIdle: Int64 = 0
-  /// Replaces the charge in the memory tier. 0: none.
+  /// Replaces the charge in the memory tier. 0: none. `Record.noCost`: a charge of 0.
   var cost: UInt64 = 0
   /// The size of the value in bytes; of what a codec made of it, if there is a codec.
   var size = 0
@@ -32,6 +32,7 @@ struct Record {
   var decodedSize = 0
 
   static let never = Int64.max
+  static let noCost = UInt64.max
   /// No value is larger: beyond this, sums of sizes could overflow.
   static let largestSize = 1 << 46
 }

@@ -22,6 +22,8 @@ struct TrimSpec {
     case idleFor = 9
     /// Entries whose value has more than `amount` bytes.
     case largerThan = 10
+    /// Entries whose last access is before the time of day `time`.
+    case accessedBefore = 11
   }
 
   var kind: Kind

@@ -220,7 +220,7 @@ struct TrimRule {
   /// True if the time of an entry's last read matters, so that the tiers above have to be asked.
   var goesByAccess: Bool {
     switch spec.kind {
-    case .expired, .leastRecent, .leastFrequent, .idleFor: true
+    case .expired, .leastRecent, .leastFrequent, .idleFor, .accessedBefore: true
     default: false
     }
   }
@@ -237,6 +237,7 @@ struct TrimRule {
     case .olderThan: min(record.created, now) < Record.difference(now, spec.time)
     case .idleFor:
       min(max(record.accessed, record.created), now) < Record.difference(now, spec.time)
+    case .accessedBefore: min(max(record.accessed, record.created), now) < spec.time
     case .largerThan: UInt64(record.valueSize) > spec.amount
     default: false
     }

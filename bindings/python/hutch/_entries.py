@@ -60,7 +60,7 @@ class SlowEntries(Many, Tags, Files, Pins, Counters, Objects, Walks, Trims, Upke
             the clock moves.
         idle: the entry's own time to idle in seconds, from the last access;
             the same values.
-        cost: the charge of the entry in the memory tier, in place of its bytes;
+        cost: the charge of the entry in the memory tier, in place of its bytes (0 too);
             None: its bytes.
         suffix: the end of the name of the value's file, if it gets one
             (".jpg"); at most 15 bytes.

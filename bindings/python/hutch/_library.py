@@ -112,6 +112,7 @@ FUNCTIONS: tuple[tuple[str, tuple[Any, ...], Any], ...] = (
     ("hutch_set_limits", (s.CachePointer, POINTER(s.CacheLimits)), c_int32),
     ("hutch_count", (s.CachePointer, POINTER(c_uint64)), c_int32),
     ("hutch_cost", (s.CachePointer, POINTER(c_uint64)), c_int32),
+    ("hutch_value_bytes", (s.CachePointer, POINTER(c_uint64)), c_int32),
     ("hutch_stats", (s.CachePointer, POINTER(s.CacheStats)), c_int32),
     # trim
     ("hutch_trim", (s.CachePointer, POINTER(s.TrimSpec), POINTER(c_uint64)), c_int32),

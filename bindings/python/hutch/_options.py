@@ -16,6 +16,9 @@ if TYPE_CHECKING:
 
 NOTIFICATIONS: dict[str | None, int] = {"memory_warning": 1, "entered_background": 2}
 
+# The library's for a cost of 0: there 0 is none.
+_NO_COST = 2**64 - 1
+
 
 def put_options(
     expire: Seconds | None,
@@ -36,7 +39,7 @@ def put_options(
     if idle is not None:
         options.time_to_idle = named("idle", nanoseconds, idle)
     if cost is not None:
-        options.cost = named("cost", uint64, cost)
+        options.cost = named("cost", uint64, cost) or _NO_COST
     if extended is not None:
         options.extended = extended
         options.extended_size = len(extended)

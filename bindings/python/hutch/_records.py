@@ -12,6 +12,7 @@ from ._settings import named_of
 from ._units import seconds_of_limit, size_of_limit
 
 _SECOND = 1e9
+_NO_COST = 2**64 - 1
 
 
 class Tier(enum.IntEnum):
@@ -70,7 +71,7 @@ class EntryInfo:
             else within minutes.
         expires: when its time to live ends; None: never.
         time_to_idle: in seconds; None: none.
-        cost: the explicit cost; 0: none.
+        cost: the explicit cost; 0: none, or one of 0.
         size: of the value, in bytes.
         tier: the tier that answered.
         tag: the tag that it was put with; None: none.
@@ -94,7 +95,7 @@ class EntryInfo:
             accessed=info.accessed / _SECOND,
             expires=info.expires / _SECOND if info.expires else None,
             time_to_idle=info.time_to_idle / _SECOND if info.time_to_idle else None,
-            cost=info.cost,
+            cost=info.cost if info.cost != _NO_COST else 0,
             size=info.size,
             tier=Tier(info.tier),
             tag=tag,

@@ -25,6 +25,7 @@ KINDS = {
     "older_than": 8,
     "idle_for": 9,
     "larger_than": 10,
+    "accessed_before": 11,
 }
 
 
@@ -35,7 +36,7 @@ def trim(pointer: Any, kind: str, amount: float | None, progress: Progress | Non
     if (amount is None) != (kind == "expired"):
         raise TypeError(f"a trim {kind!r} takes {'no' if kind == 'expired' else 'an'} amount")
     spec = _structs.TrimSpec(kind=KINDS[kind])
-    if kind == "written_before":
+    if kind in ("written_before", "accessed_before"):
         assert amount is not None
         spec.time = int64(int(amount * 10**9))
     elif kind in ("older_than", "idle_for"):
@@ -83,7 +84,7 @@ class Trims:
             "to_cost", "to_count": to this many bytes or entries, in the order of
                 the tier's policy. 0 leaves none.
             "largest_first", "least_recent", "least_frequent": to this many bytes.
-            "written_before": a Unix time in seconds. "older_than", "idle_for":
+            "written_before", "accessed_before": a Unix time in seconds. "older_than", "idle_for":
                 seconds since the write, or since the last access.
             "larger_than": entries with values of more bytes than this.
         progress: called now and then with the entries removed so far and in all

@@ -54,6 +54,12 @@ class Upkeep:
         check(lib.hutch_cost(self._pointer, byref(cost)))
         return cost.value
 
+    def value_bytes(self) -> int:
+        """The sum of the sizes of the values, without what keeping them takes; a walk over all."""
+        total = ctypes.c_uint64()
+        check(lib.hutch_value_bytes(self._pointer, byref(total)))
+        return total.value
+
     def volume(self) -> int:
         """The bytes that the entries occupy on disk; 0 for a cache in memory."""
         return self.stats().disk.cost
