@@ -350,6 +350,8 @@ class Cache(Entries):
         uses it. Its exceptions go to sys.unraisablehook, except Ctrl-C, which is
         raised in the main thread after the listener has returned.
         """
+        if not (kinds is None or isinstance(kinds, int)):
+            raise TypeError(f"kinds: an EventKind is needed, not {kinds!r}")
         # Before the first event: a put may have to wait for a thread that delivers one.
         self._let_go_of_the_gil()
         from ._events import EventKind, Listening

@@ -96,6 +96,8 @@ class Disk:
     def store(self, value: Any, read: bool, key: Any = UNKNOWN) -> Columns:
         """The stored form of a value, or of the bytes of a file (read)."""
         if read:
+            if not hasattr(value, "read"):
+                raise TypeError(f"with read the value is an open file, not {type(value).__name__}")
             return self._store_file(value, key)
         kind = type(value)
         if _is_plain(value):

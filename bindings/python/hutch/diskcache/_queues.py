@@ -35,7 +35,7 @@ class Queues(Entries):
         retry: bool = False,
     ) -> Any:
         """Store value at an end of a queue; returns its key. Further parameters: those of set."""
-        _check_side(side)
+        _check(prefix, side)
         columns = self._disk.store(value, read)
         expires = None if expire is None else time.time() + expire
         size, mode, filename, stored = columns
@@ -97,7 +97,7 @@ class Queues(Entries):
         retry: bool,
         remove: bool,
     ) -> Any:
-        _check_side(side)
+        _check(prefix, side)
         with self._transact(retry) as store:
             failed = None
             while True:
@@ -169,6 +169,8 @@ class Queues(Entries):
         return min(numbers), max(numbers)
 
 
-def _check_side(side: str) -> None:
+def _check(prefix: object, side: str) -> None:
+    if not (prefix is None or isinstance(prefix, str)):
+        raise TypeError(f"prefix is a str or None, not {prefix!r}")
     if side not in _SIDES:
         raise KeyError(f"side is 'front' or 'back', not {side!r}")

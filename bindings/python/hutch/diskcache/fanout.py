@@ -299,5 +299,7 @@ class FanoutCache(Memoizes):
         disk: type[Disk] | None = None,
         **settings: Any,
     ) -> Cache:
+        if not isinstance(name, str):
+            raise TypeError(f"the name of a {kind} is a str, not {name!r}")
         directory = os.path.join(self._directory, kind, *name.split("/"))
         return Cache(directory, timeout=timeout, disk=disk or self._disk, **settings)
