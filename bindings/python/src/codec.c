@@ -111,16 +111,6 @@ bool key_of(PyObject *object, key *key) {
 
 /* ------------------------------------------------------------------ values */
 
-static bool bytes_value(PyObject *object, value *value) {
-  char *data;
-  Py_ssize_t size;
-  if (PyBytes_AsStringAndSize(object, &data, &size) < 0) return give_up();
-  value->data = data;
-  value->size = (size_t)size;
-  value->options = NULL;
-  return true;
-}
-
 static bool str_value(PyObject *object, value *value) {
   char *data;
   Py_ssize_t size;
@@ -183,10 +173,9 @@ static bool json_value(PyObject *object, value *value) {
 bool value_of(const fast *cache, PyObject *object, value *value) {
   value->owned = NULL;
   text_begin(&value->text);
-  bool is_common = PyBytes_CheckExact(object)     ? bytes_value(object, value)
-                   : PyUnicode_CheckExact(object) ? str_value(object, value)
-                   : PyLong_CheckExact(object)    ? int_value(object, value)
-                                                  : cache->is_natural && json_value(object, value);
+  bool is_common = PyUnicode_CheckExact(object) ? str_value(object, value)
+                   : PyLong_CheckExact(object)  ? int_value(object, value)
+                                                : cache->is_natural && json_value(object, value);
   return is_common || formed_value(cache, object, value);
 }
 

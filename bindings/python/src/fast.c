@@ -156,23 +156,30 @@ static PyObject *fast_pin(fast *self, PyObject *const *arguments, Py_ssize_t cou
 
 /* ------------------------------------------------------------------ writes */
 
+/* With the GIL if it is short and can neither touch a disk nor wait. */
+static hutch_status put_value(const fast *self, const key *key, const char *data, size_t size,
+                              const hutch_put_options *options) {
+  if (self->is_in_memory && size <= LONG_PUT)
+    return hutch.put(self->cache, key->data, key->size, data, size, options, NULL);
+  hutch_status status;
+  Py_BEGIN_ALLOW_THREADS
+  status = hutch.put(self->cache, key->data, key->size, data, size, options, NULL);
+  Py_END_ALLOW_THREADS
+  return status;
+}
+
 /* 1: stored; 0: the key is not of a common kind; -1: an exception. */
 static int put(fast *self, PyObject *name, PyObject *object) {
   key key;
-  value value;
-  hutch_status status;
   if (!is_attached(self)) return -1;
   if (!key_of(name, &key)) return 0;
-  if (!value_of(self, object, &value)) return -1;
-  if (self->is_in_memory && value.size <= LONG_PUT) {
-    status = hutch.put(self->cache, key.data, key.size, value.data, value.size, value.options,
-                       NULL);
-  } else {
-    Py_BEGIN_ALLOW_THREADS
-    status = hutch.put(self->cache, key.data, key.size, value.data, value.size, value.options,
-                       NULL);
-    Py_END_ALLOW_THREADS
+  if (PyBytes_CheckExact(object)) {
+    size_t size = (size_t)PyBytes_Size(object);
+    return is_fine(self, put_value(self, &key, PyBytes_AsString(object), size, NULL)) ? 1 : -1;
   }
+  value value;
+  if (!value_of(self, object, &value)) return -1;
+  hutch_status status = put_value(self, &key, value.data, value.size, value.options);
   int result = is_fine(self, status) ? 1 : -1;
   value_end(&value);
   return result;

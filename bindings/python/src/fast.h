@@ -168,7 +168,8 @@ bool text_add_int(text *text, long long number);
 /* As repr writes it. */
 bool text_add_float(text *text, double number);
 
-/* A value's bytes and, unless it is a bytes object, the options that name its type. */
+/* The bytes of a value of another type than bytes, and the options that name its type; NULL: a
+   subclass of bytes, or another buffer. */
 typedef struct value {
   const char *data;
   size_t size;
@@ -180,7 +181,7 @@ typedef struct value {
 
 extern const hutch_put_options int_options;
 
-/* False: an exception. True: value_end ends the value. */
+/* Of any object but bytes. False: an exception. True: value_end ends the value. */
 bool value_of(const fast *cache, PyObject *object, value *value);
 void value_end(value *value);
 
