@@ -50,7 +50,8 @@ struct Random: RandomNumberGenerator {
 
 /// HUTCH_SEED replays a run; otherwise every run is another. Failures print the seed.
 let testSeed: UInt64 = {
-  if let text = getenv("HUTCH_SEED"), let seed = UInt64(String(cString: text)) { return seed }
+  // Decimal, or hexadecimal as the C tests print theirs.
+  if let text = getenv("HUTCH_SEED") { return strtoull(text, nil, 0) }
   var random = SystemRandomNumberGenerator()
   return random.next() >> 16
 }()

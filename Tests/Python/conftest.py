@@ -31,7 +31,8 @@ if IS_INSTALLED and not Path(_library.lib._name).is_relative_to(sys.prefix):
 
 from values import build_tool  # noqa: E402
 
-SEED = int(os.environ.get("HUTCH_SEED") or random.SystemRandom().getrandbits(32))
+# Decimal, or hexadecimal as the C tests print theirs.
+SEED = int(os.environ.get("HUTCH_SEED") or str(random.SystemRandom().getrandbits(32)), 0)
 
 # deadline=None: how long an example takes is no property of the code under test.
 hypothesis.settings.register_profile(
