@@ -81,7 +81,23 @@ enum {
   HUTCH_OPERATION_CLEAR = 7,
   HUTCH_OPERATION_FLUSH = 8,
   HUTCH_OPERATION_TRIM = 9,
-  HUTCH_OPERATION_LOAD = 10
+  HUTCH_OPERATION_LOAD = 10,
+  /* Those of hutch_submit. */
+  HUTCH_OPERATION_INFO = 11,
+  HUTCH_OPERATION_COUNT = 12,
+  HUTCH_OPERATION_COST = 13,
+  HUTCH_OPERATION_EACH = 14,
+  HUTCH_OPERATION_TOUCH = 15,
+  HUTCH_OPERATION_ADD = 16,
+  HUTCH_OPERATION_REPLACE = 17,
+  HUTCH_OPERATION_COMPARE_AND_SWAP = 18,
+  HUTCH_OPERATION_INCREMENT = 19,
+  HUTCH_OPERATION_POP = 20,
+  HUTCH_OPERATION_GET_MANY = 21,
+  HUTCH_OPERATION_PUT_MANY = 22,
+  HUTCH_OPERATION_REMOVE_MANY = 23,
+  HUTCH_OPERATION_PUT_FILE = 24,
+  HUTCH_OPERATION_PATH = 25
 };
 
 /* The result of a task. A field that its operation does not use is 0. */
@@ -93,14 +109,21 @@ typedef struct hutch_completion {
   uint32_t operation;       /* HUTCH_OPERATION_* */
   hutch_task *task;         /* valid during the call; hutch_task_retain keeps it. NULL
                                for a group */
-  hutch_value *value;       /* get, load: the value, valid likewise; NULL if there is none */
+  hutch_value *value;       /* get, load, pop: the value, valid likewise; NULL if there is
+                               none */
   const hutch_error *error; /* status < 0: the error, valid likewise; else NULL */
-  uint64_t version;         /* put: as in hutch_put_result */
-  uint32_t memory;          /* put: HUTCH_OUTCOME_*, as in hutch_put_result */
-  uint32_t disk;            /* put: HUTCH_OUTCOME_*, as in hutch_put_result */
+  uint64_t version;         /* put, and the other calls that store a value: as in
+                               hutch_put_result */
+  uint32_t memory;          /* likewise: HUTCH_OUTCOME_*, as in hutch_put_result */
+  uint32_t disk;            /* likewise */
   uint64_t count;           /* group: the number of its tasks; trim: the number of
-                               entries it removed */
+                               entries it removed; count, cost: the answer */
   uint64_t cancelled;       /* group: how many of its tasks ended with HUTCH_CANCELLED */
+  int64_t number;           /* increment: the sum */
+  const hutch_entry_info *info; /* info: the record, valid during the call; else NULL */
+  hutch_batch *batch;       /* get_many, put_many, remove_many: the results, valid likewise;
+                               hutch_batch_retain keeps them. Else NULL */
+  const char *path;         /* path: the file's path, valid likewise; else NULL */
 } hutch_completion;
 
 /* Called with a task's completion. */
@@ -493,6 +516,47 @@ HUTCH_API hutch_status hutch_load_async(hutch_cache *cache, const void *key, siz
                                         hutch_release release,
                                         const hutch_load_options *load_options,
                                         const hutch_task_options *options, hutch_task **task);
+
+/* A call of hutch_submit: its operation, and the arguments that the call of that name has. All
+   others are zero. */
+typedef struct hutch_call {
+  size_t struct_size;
+  uint32_t operation;    /* HUTCH_OPERATION_INFO, or one that is listed after it */
+  uint32_t use;          /* put_file: HUTCH_FILE_* */
+  const void *key;       /* the key, of a call on one key */
+  size_t key_size;
+  const void *value;     /* add, replace, compare_and_swap */
+  size_t value_size;
+  const hutch_put_options *put_options; /* the calls that store a value; NULL: defaults */
+  uint64_t version;      /* compare_and_swap */
+  int64_t delta;         /* increment */
+  int64_t initial;       /* increment */
+  int64_t time_to_live;  /* touch */
+  int64_t time_to_idle;  /* touch */
+  const void *const *keys; /* get_many, put_many, remove_many: `count` keys */
+  const size_t *key_sizes;
+  const void *const *values; /* put_many */
+  const size_t *value_sizes;
+  size_t count;
+  const char *path;      /* put_file */
+  hutch_visitor visitor; /* each: a worker calls it, with the context of the task */
+} hutch_call;
+
+/*
+ * hutch_submit - a call of a cache as a task
+ *
+ * For the calls that have no function of their own above. The answer and the results are in
+ * the completion. A call on one key runs in the order of its key, and a write of one key
+ * counts from its submission, as that of hutch_put_async does (HUTCH_SUPERSEDED). The calls
+ * on many keys count from the time when their task runs. A touch changes no value, and is
+ * never superseded. A close carries out the writes that wait. A walk
+ * (HUTCH_OPERATION_EACH) that is asked to end ends with HUTCH_CANCELLED. A call takes no
+ * identifier (HUTCH_UNSUPPORTED). With HUTCH_TASK_MAY_FINISH_NOW, only add, replace and
+ * compare_and_swap may be done at once. HUTCH_UNSUPPORTED: an operation that is not one of
+ * these. Since 0.1.
+ */
+HUTCH_API hutch_status hutch_submit(hutch_cache *cache, const hutch_call *call,
+                                    const hutch_task_options *options, hutch_task **task);
 
 /* hutch_wait_all - hutch_queue_wait_all for the cache's queue. Since 0.1. */
 HUTCH_API hutch_status hutch_wait_all(hutch_cache *cache, int64_t timeout);

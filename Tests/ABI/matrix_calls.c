@@ -817,6 +817,11 @@ CALL(remove_async) { ASYNC(hutch_remove_async(p->cache, KEY("async"), &options, 
 CALL(contains_async) { ASYNC(hutch_contains_async(p->cache, KEY("async"), &options, &task)); }
 CALL(clear_async) { ASYNC(hutch_clear_async(p->cache, &options, &task)); }
 CALL(flush_async) { ASYNC(hutch_flush_async(p->cache, &options, &task)); }
+CALL(submit) {
+  hutch_call call = {.struct_size = sizeof call, .operation = HUTCH_OPERATION_TOUCH, .key = "key",
+                     .key_size = 3};
+  ASYNC(hutch_submit(p->cache, &call, &options, &task));
+}
 CALL(trim_async) {
   hutch_trim_spec spec = {.struct_size = sizeof spec, .kind = HUTCH_TRIM_EXPIRED};
   ASYNC(hutch_trim_async(p->cache, &spec, &options, &task));

@@ -341,6 +341,8 @@ void check_every_call(hutch_cache *cache, hutch_status expected) {
   CHECK_ASYNC(hutch_contains_async(cache, KEY("k"), &task_options, &task));
   CHECK_ASYNC(hutch_clear_async(cache, &task_options, &task));
   CHECK_ASYNC(hutch_flush_async(cache, &task_options, &task));
+  hutch_call call = {.struct_size = sizeof call, .operation = HUTCH_OPERATION_COUNT};
+  CHECK_ASYNC(hutch_submit(cache, &call, &task_options, &task));
   CHECK_ASYNC(hutch_trim_async(cache, &every, &task_options, &task));
   CHECK_ASYNC(hutch_load_async(cache, KEY("k"), load_nothing, &released, count_release, NULL,
                                &task_options, &task));

@@ -34,6 +34,7 @@ STRUCTS = {
     "hutch_check_report": s.CheckReport,
     "hutch_event": s.Event,
     "hutch_completion": s.Completion,
+    "hutch_call": s.Call,
     "hutch_task_options": s.TaskOptions,
     "hutch_queue_options": s.QueueOptions,
     "hutch_log_record": s.LogRecord,

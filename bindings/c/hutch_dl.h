@@ -62,7 +62,7 @@
   X(group_release)                                                                             \
   X(port_create) X(port_fd) X(port_drain) X(port_close) X(port_retain) X(port_release)         \
   X(get_async) X(put_async) X(remove_async) X(contains_async) X(clear_async) X(flush_async)    \
-  X(trim_async) X(load_async) X(wait_all)
+  X(trim_async) X(load_async) X(submit) X(wait_all)
 
 #define HUTCH_DL_MEMBER(name) __typeof__(&hutch_##name) name;
 typedef struct hutch_dl {
@@ -235,6 +235,7 @@ static inline const char *hutch_dl_open(hutch_dl *table, const char *path) {
 #define hutch_flush_async hutch_dl_table.flush_async
 #define hutch_trim_async hutch_dl_table.trim_async
 #define hutch_load_async hutch_dl_table.load_async
+#define hutch_submit hutch_dl_table.submit
 #define hutch_wait_all hutch_dl_table.wait_all
 #endif
 

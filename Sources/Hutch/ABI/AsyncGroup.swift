@@ -3,7 +3,7 @@
 public import CHutch
 
 /// Submits what `body` makes for a cache, and returns the task or the result to the host.
-private func submitting(
+func submitting(
   _ cache: OpaquePointer?, _ options: UnsafePointer<hutch_task_options>?,
   _ out: UnsafeMutablePointer<OpaquePointer?>?,
   _ body: (Handle, TaskSpec, _ mayFinishNow: Bool) throws(Failure) -> Handle.Submitted
@@ -62,18 +62,28 @@ public func hutch_put_async(
   _ options: UnsafePointer<hutch_task_options>!, _ task: UnsafeMutablePointer<OpaquePointer?>!
 ) -> hutch_status {
   submitting(cache, options, task) { (handle, spec, now) throws(Failure) in
-    let key = try checkedKey(key, key_size)
-    let value = try checkedBytes(value, value_size, "the value is NULL, or its size is not valid")
-    let put = try Cache.PutSpec(put_options)
-    try handle.check()
-    let block = try Block.copying(
-      key: key, value: value, extended: put.extended,
-      record: put.record(at: handle.cache.clock.moment()),
-      wantsChecksum: handle.cache.storage != nil)
-    return try handle.submit(
-      .put, key, block, storing: try handle.cache.target(of: put.writePolicy, in: handle.scope),
-      suffix: put.suffix, spec, mayFinishNow: now)
+    try submitPut(
+      handle, try checkedKey(key, key_size), value, value_size, put_options, spec,
+      mayFinishNow: now)
   }
+}
+
+/// Submits a put, with or without a condition.
+func submitPut(
+  _ handle: Handle, _ key: Bytes, _ value: UnsafeRawPointer?, _ value_size: Int,
+  _ put_options: UnsafePointer<hutch_put_options>?, if condition: WriteCondition = .always,
+  as operation: UInt8? = nil, _ spec: TaskSpec, mayFinishNow: Bool
+) throws(Failure) -> Handle.Submitted {
+  let value = try checkedBytes(value, value_size, "the value is NULL, or its size is not valid")
+  let put = try Cache.PutSpec.given(put_options)
+  try handle.check()
+  let block = try Block.copying(
+    key: key, value: value, extended: put.extended,
+    record: put.record(at: handle.cache.clock.moment()),
+    wantsChecksum: handle.cache.storage != nil)
+  return try handle.submit(
+    .put, key, block, storing: try handle.cache.target(of: put.writePolicy, in: handle.scope),
+    suffix: put.suffix, if: condition, as: operation, spec, mayFinishNow: mayFinishNow)
 }
 
 @_cdecl("hutch_remove_async") @implementation

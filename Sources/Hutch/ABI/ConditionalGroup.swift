@@ -53,9 +53,10 @@ public func hutch_pop(
   _ out: UnsafeMutablePointer<OpaquePointer?>!
 ) -> hutch_status {
   giving(out, of: cache) { (handle) throws(Failure) in
-    guard let block = try handle.cache.pop(try checkedKey(key, key_size), in: handle.scope) else {
-      return nil
-    }
+    var isOvertaken = false
+    let block = try handle.cache.pop(
+      try checkedKey(key, key_size), in: handle.scope, &isOvertaken)
+    guard let block else { return nil }
     return OpaquePointer(block.leak().raw)
   }
 }

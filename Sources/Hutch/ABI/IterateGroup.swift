@@ -8,21 +8,31 @@ public func hutch_each(
 ) -> hutch_status {
   withCache(cache) { (handle) throws(Failure) in
     guard let visitor else { throw .invalid("the visitor is NULL") }
-    let engine = handle.cache
-    let cursor = try Cursor(handle, goesFar: true)
-    while let found = try cursor.nextEntry() {
-      var info = hutch_entry_info(
-        found.record, at: engine.clock.now, under: engine.ages(of: found.tier),
-        in: found.tier)
-      info.struct_size = MemoryLayout<hutch_entry_info>.size
-      let stops = ThreadState.within(engine.identity) {
-        visitor(context, found.key.baseAddress, found.key.count, &info)
-      }
-      if stops != 0 { break }
-      try handle.check()
-    }
+    _ = try visit(handle, visitor, context) { false }
     return .done
   }
+}
+
+/// Calls the visitor for every entry, until it wants no more. False: `isOff` ended the walk.
+func visit(
+  _ handle: Handle, _ visitor: hutch_visitor, _ context: UnsafeMutableRawPointer?,
+  until isOff: () -> Bool
+) throws(Failure) -> Bool {
+  let engine = handle.cache
+  let cursor = try Cursor(handle, goesFar: true)
+  while let found = try cursor.nextEntry() {
+    if isOff() { return false }
+    var info = hutch_entry_info(
+      found.record, at: engine.clock.now, under: engine.ages(of: found.tier),
+      in: found.tier)
+    info.struct_size = MemoryLayout<hutch_entry_info>.size
+    let stops = ThreadState.within(engine.identity) {
+      visitor(context, found.key.baseAddress, found.key.count, &info)
+    }
+    if stops != 0 { break }
+    try handle.check()
+  }
+  return true
 }
 
 @_cdecl("hutch_cursor_create") @implementation

@@ -164,8 +164,7 @@ extension hutch_completion {
       cancelled = tally.cancelled
     default:
       let operation = AsyncOperation.of(task)
-      if operation.pointee.kind == .get || operation.pointee.kind == .load,
-        let block = operation.pointee.block
+      if operation.pointee.kind != .put, let block = operation.pointee.block
       {
         value = OpaquePointer(block.raw)
       }
@@ -173,6 +172,11 @@ extension hutch_completion {
       memory = operation.pointee.put.memory.rawValue
       disk = operation.pointee.put.disk.rawValue
       count = operation.pointee.removed
+      guard let call = operation.pointee.call else { break }
+      number = call.number
+      info = call.info?.assumingMemoryBound(to: hutch_entry_info.self)
+      batch = call.batch.map { OpaquePointer(Unmanaged.passUnretained($0).toOpaque()) }
+      path = call.path
     }
   }
 }

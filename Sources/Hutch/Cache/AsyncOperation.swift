@@ -4,7 +4,7 @@ import CSystem
 /// reservation of a write, and by the key. Its maker's, then its runner's, then read by the thread
 /// that tells the host.
 struct AsyncOperation {
-  /// The numbers are the header's (HUTCH_OPERATION_*).
+  /// The numbers are the header's (HUTCH_OPERATION_*), but for `call`, which is several of them.
   enum Kind: UInt8 {
     case get = 3
     case put = 4
@@ -14,6 +14,7 @@ struct AsyncOperation {
     case flush = 8
     case trim = 9
     case load = 10
+    case call = 11
   }
 
   let kind: Kind
@@ -29,7 +30,10 @@ struct AsyncOperation {
   /// Where a put's value goes, and how a store that keeps files is to keep it.
   var target = WritePolicy.through
   var suffix: FileSuffix?
+  /// The condition of a put.
+  var condition = WriteCondition.always
   var load: LoadWork?
+  var call: AsyncCall?
 
   // The outcome.
   var isDone = false
@@ -100,7 +104,7 @@ extension UnsafeMutablePointer where Pointee == AsyncOperation {
 
   /// The write is done, or is not to be done.
   fileprivate func withdraw() {
-    if pointee.kind == .put || pointee.kind == .remove {
+    if pointee.kind == .put || pointee.kind == .remove || pointee.kind == .call {
       pointee.handle.cache.order.withdraw(late)
     }
   }
@@ -115,6 +119,7 @@ extension UnsafeMutablePointer where Pointee == AsyncOperation {
       case .flush: if handle.scope != .memory { try handle.cache.flush() }
       case .trim: return try trim(handle.cache, handle.scope, task)
       case .load: return try load(pointee.load!, key, task)
+      case .call: return try make(pointee.call!, key, task)
       case .get, .contains, .put, .remove: return try perform(in: handle.scope, by: late)
       }
       return .done
@@ -161,13 +166,13 @@ extension UnsafeMutablePointer where Pointee == AsyncOperation {
       let block = Block(owning: pointee.block!)
       pointee.block = nil
       pointee.put = try cache.put(
-        block, pointee.hash, at: cache.clock.moment().read, if: .always, in: scope,
+        block, pointee.hash, at: cache.clock.moment().read, if: pointee.condition, in: scope,
         storing: pointee.target, suffix: pointee.suffix, by: late)
       pointee.failure = pointee.put.failure
       return pointee.put.status
     case .remove:
       return try cache.remove(key, in: scope, by: late)
-    case .clear, .flush, .trim, .load:
+    case .clear, .flush, .trim, .load, .call:
       return .done
     }
   }

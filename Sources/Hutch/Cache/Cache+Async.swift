@@ -10,11 +10,13 @@ extension Handle {
     case refused(Status)
   }
 
-  /// Submits an operation on a key. `block` is the entry of a put. `mayFinishNow`: if it can be
+  /// Submits an operation on a key. `block` is the entry of a put, and `operation` its number for
+  /// the host if it has a condition. `mayFinishNow`: if it can be
   /// done at once, it is, and there will be no completion.
   func submit(
     _ kind: AsyncOperation.Kind, _ key: Bytes, _ block: consuming Block?,
-    storing target: WritePolicy = .through, suffix: FileSuffix? = nil, load: LoadWork? = nil,
+    storing target: WritePolicy = .through, suffix: FileSuffix? = nil,
+    if condition: WriteCondition = .always, as operation: UInt8? = nil, load: LoadWork? = nil,
     _ spec: consuming TaskSpec, mayFinishNow: Bool
   ) throws(Failure) -> Submitted {
     try check()
@@ -23,19 +25,20 @@ extension Handle {
     spec.keyHash = hash == 0 ? 1 : hash
     spec.mustRun = isWrite
     spec.owner = opening.tasks
-    spec.operation = kind.rawValue
+    spec.operation = operation ?? kind.rawValue
     guard spec.identifier.count == 0 else {
       throw Failure(.unsupported, "an operation on a key takes no identifier")
     }
     let isQuick = mayFinishNow || (spec.port != nil && (kind == .get || kind == .load))
     let task = try AsyncOperation.makeTask(kind, self, key: key, hash: hash, spec)
-    let operation = AsyncOperation.of(task)
-    operation.pointee.block = block?.leak()
-    operation.pointee.target = target
-    operation.pointee.suffix = suffix
-    operation.pointee.load = load
+    let made = AsyncOperation.of(task)
+    made.pointee.block = block?.leak()
+    made.pointee.target = target
+    made.pointee.suffix = suffix
+    made.pointee.condition = condition
+    made.pointee.load = load
     if isQuick && spec.group == nil && isImmediate(kind, hash, mayWrite: mayFinishNow),
-      let status = operation.runAtOnce()
+      let status = made.runAtOnce()
     {
       task.pointee.status = status.code
       if mayFinishNow { return .done(task) }
@@ -44,12 +47,12 @@ extension Handle {
         try cache.tasks.submitEnded(task, spec)
       }
     }
-    if isWrite { cache.order.reserve(operation.late, hash, forLoad: false) }
+    if isWrite { cache.order.reserve(made.late, hash, forLoad: false) }
     return try hand(task) { (task) throws(Failure) in try cache.tasks.submit(task, spec) }
   }
 
   /// Frees the task where it was not taken.
-  private func hand(
+  func hand(
     _ task: TaskPointer, _ submit: (TaskPointer) throws(Failure) -> Status
   ) throws(Failure) -> Submitted {
     do throws(Failure) {

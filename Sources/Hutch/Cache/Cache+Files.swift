@@ -22,17 +22,19 @@ extension Cache {
   // MARK: putting a file
 
   func putFile(
-    _ key: Bytes, _ path: Files.Path, _ use: FileUse, _ spec: PutSpec, in scope: Tiers
+    _ key: Bytes, _ path: Files.Path, _ use: FileUse, _ spec: PutSpec, in scope: Tiers,
+    by late: LateWrite? = nil
   ) throws(Failure) -> PutResult {
     let source = try SourceFile(path)
     let target = try target(of: spec.writePolicy, in: scope).ofFile
     var result: PutResult
     if target != .memory {
       result = try withStorage { (storage) throws(Failure) in
-        try put(source, path, use, key, spec, in: scope, storing: target, to: storage)
+        try put(
+          source, path, use, key, spec, in: scope, storing: target, by: late, to: storage)
       }
     } else {
-      result = try putWhole(source, key, spec, in: scope, storing: target)
+      result = try putWhole(source, key, spec, in: scope, storing: target, by: late)
     }
     let isStored =
       (target == .memory ? result.memory : result.disk) == .stored
@@ -45,17 +47,18 @@ extension Cache {
 
   private func put(
     _ source: borrowing SourceFile, _ path: Files.Path, _ use: FileUse, _ key: Bytes,
-    _ spec: PutSpec, in scope: Tiers, storing target: WritePolicy, to storage: any Storage
+    _ spec: PutSpec, in scope: Tiers, storing target: WritePolicy, by late: LateWrite?,
+    to storage: any Storage
   ) throws(Failure) -> PutResult {
     let size = source.size
     guard let files = storage.files, values.keepsInFile(size, files) else {
-      return try putWhole(source, key, spec, in: scope, storing: target)
+      return try putWhole(source, key, spec, in: scope, storing: target, by: late)
     }
     let goesIntoMemory = target != .disk && memoryTakes(key, spec, size: size)
     let isTaken = takes(files, key, spec, size: size)
     // With the value in memory anyhow, a copy is an ordinary put.
     if goesIntoMemory && (use == .copy || !isTaken) {
-      return try putWhole(source, key, spec, in: scope, storing: target)
+      return try putWhole(source, key, spec, in: scope, storing: target, by: late)
     }
     let form = ValueForm(suffix: spec.suffix)
     let moment = clock.moment().read
@@ -91,7 +94,7 @@ extension Cache {
       block.unowned, memory.hash(key),
       as: goesIntoMemory
         ? WritePlan(target, form) : WritePlan(target, valueIn: form, .tooLarge),
-      at: moment, in: scope, to: storage)
+      at: moment, in: scope, by: late, to: storage)
   }
 
   /// A put that goes to the disk tier alone, of a value that is kept in a file: it goes there
@@ -127,16 +130,16 @@ extension Cache {
   /// An ordinary put of a file's bytes, or its refusal where no tier would take them.
   private func putWhole(
     _ source: borrowing SourceFile, _ key: Bytes, _ spec: PutSpec, in scope: Tiers,
-    storing target: WritePolicy
+    storing target: WritePolicy, by late: LateWrite?
   ) throws(Failure) -> PutResult {
     let moment = clock.moment().read
     let hash = memory.hash(key)
     if try !isTakenSomewhere(key, spec, size: source.size, in: target.tiers) {
-      return try refuse(key, spec, hash, at: moment, in: scope, storing: target)
+      return try refuse(key, spec, hash, at: moment, in: scope, storing: target, by: late)
     }
     return try put(
       try read(source, key, spec, at: moment), hash, at: moment, if: .always, in: scope,
-      storing: target, suffix: spec.suffix)
+      storing: target, suffix: spec.suffix, by: late)
   }
 
   private func read(
@@ -209,10 +212,12 @@ extension Cache {
   /// A put that no tier takes: what is there goes.
   func refuse(
     _ key: Bytes, _ spec: PutSpec, _ hash: UInt64, at moment: Moment, in scope: Tiers,
-    storing target: WritePolicy
+    storing target: WritePolicy, by late: LateWrite? = nil
   ) throws(Failure) -> PutResult {
     guard storage != nil else {
-      _ = try removeFromMemory(key, hash, at: moment)
+      var isOvertaken = false
+      _ = try removeFromMemory(key, hash, at: moment, by: late, &isOvertaken)
+      if isOvertaken { return .superseded }
       var result = PutResult()
       result.version = order.versions.draw()
       result.memory = .tooLarge
@@ -227,7 +232,7 @@ extension Cache {
     return try withStorage { (storage) throws(Failure) in
       try put(
         block.unowned, hash, as: WritePlan(target, valueIn: form, .tooLarge), at: moment, in: scope,
-        to: storage)
+        by: late, to: storage)
     }
   }
 

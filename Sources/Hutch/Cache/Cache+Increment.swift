@@ -1,9 +1,9 @@
 /// Counters.
 extension Cache {
-  /// Adds to the counter under `key`; the sum goes to `sum`.
+  /// Adds to the counter under `key`; the sum goes to `sum`. `late`: the reservation of the write.
   func increment(
     _ key: Bytes, by delta: Int64, initial: Int64, _ spec: PutSpec, in scope: Tiers,
-    sum: inout Int64
+    late: LateWrite? = nil, sum: inout Int64
   ) throws(Failure) -> PutResult {
     let hash = memory.hash(key)
     if let result = incrementInPlace(key, by: delta, hash, spec, sum: &sum) { return result }
@@ -42,9 +42,10 @@ extension Cache {
       held = nil
       let result = try put(
         block, hash, at: moment, if: condition, in: scope,
-        storing: try target(of: spec.writePolicy, in: scope), suffix: spec.suffix)
+        storing: try target(of: spec.writePolicy, in: scope), suffix: spec.suffix, by: late)
       switch result.status {
       case .exists, .notFound, .conflict: continue
+      case .superseded: return result
       default:
         sum = new
         return result

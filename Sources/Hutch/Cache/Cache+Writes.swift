@@ -22,15 +22,21 @@ extension Cache {
     }
   }
 
-  /// Removes the entry and returns its value; nil: there was none.
-  func pop(_ key: Bytes, in scope: Tiers) throws(Failure) -> Block? {
+  /// Removes the entry and returns its value; nil: there was none. `isOvertaken`: a later write
+  /// than `late` has been done, and nothing is removed.
+  func pop(
+    _ key: Bytes, in scope: Tiers, by late: LateWrite? = nil, _ isOvertaken: inout Bool
+  ) throws(Failure) -> Block? {
     if storage == nil || scope == .memory {
-      return try removeFromMemory(key, memory.hash(key), at: clock.moment())
+      return try removeFromMemory(
+        key, memory.hash(key), at: clock.moment(), by: late, &isOvertaken)
     }
     return try withStorage { (storage) throws(Failure) in
       while true {
         var removal = submitRemoval(
-          key, at: clock.moment(), in: scope, wantsValue: true, to: storage)
+          key, at: clock.moment(), in: scope, wantsValue: true, by: late, to: storage)
+        isOvertaken = removal.isSuperseded
+        if isOvertaken { return nil }
         if try finish(&removal, in: storage) { return removal.value?.take() }
         if !removal.isUnmet { return nil }
       }
@@ -47,7 +53,7 @@ extension Cache {
   }
 
   /// `isOvertaken`: the removal has not been done, for a later write of the key has.
-  private func removeFromMemory(
+  func removeFromMemory(
     _ key: Bytes, _ hash: UInt64, at moment: Moment, condition: WriteCondition = .always,
     by late: LateWrite?, _ isOvertaken: inout Bool
   ) throws(Failure) -> Block? {

@@ -280,6 +280,7 @@ FUNCTIONS: tuple[tuple[str, tuple[Any, ...], Any], ...] = (
         ),
         c_int32,
     ),
+    ("hutch_submit", (s.CachePointer, POINTER(s.Call), *_TASK), c_int32),
     ("hutch_wait_all", (s.CachePointer, c_int64), c_int32),
 )
 """Every function of hutch.h and hutch_tasks.h: name, argument types, result type."""

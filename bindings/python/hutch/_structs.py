@@ -353,6 +353,37 @@ class Completion(Sized):
         ("disk", c_uint32),
         ("count", c_uint64),
         ("cancelled", c_uint64),
+        ("number", c_int64),
+        ("info", ctypes.POINTER(EntryInfo)),
+        ("batch", BatchPointer),
+        ("path", c_char_p),
+    ]
+
+
+class Call(Sized):
+    """hutch_call."""
+
+    _fields_ = [
+        ("struct_size", c_size_t),
+        ("operation", c_uint32),
+        ("use", c_uint32),
+        ("key", c_char_p),
+        ("key_size", c_size_t),
+        ("value", c_char_p),
+        ("value_size", c_size_t),
+        ("put_options", ctypes.POINTER(PutOptions)),
+        ("version", c_uint64),
+        ("delta", c_int64),
+        ("initial", c_int64),
+        ("time_to_live", c_int64),
+        ("time_to_idle", c_int64),
+        ("keys", ctypes.POINTER(c_char_p)),
+        ("key_sizes", ctypes.POINTER(c_size_t)),
+        ("values", ctypes.POINTER(c_char_p)),
+        ("value_sizes", ctypes.POINTER(c_size_t)),
+        ("count", c_size_t),
+        ("path", c_char_p),
+        ("visitor", VisitorFunction),
     ]
 
 
