@@ -131,6 +131,7 @@ class AwaitedEntries:
     acheck = threaded(SlowEntries.check)
     anotify = threaded(SlowEntries.notify)
     acost = threaded(SlowEntries.cost)
+    avalue_bytes = threaded(SlowEntries.value_bytes)
     avolume = threaded(SlowEntries.volume)
     astats = threaded(SlowEntries.stats)
     aget_many = threaded(SlowEntries.get_many)

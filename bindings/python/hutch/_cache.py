@@ -432,6 +432,12 @@ class Cache(Entries):
 
         await in_thread(self.set_limits, memory=memory, disk=disk)
 
+    async def aset_options(self, **options: Any) -> None:
+        """As set_options, without blocking the event loop."""
+        from ._awaits import in_thread
+
+        await in_thread(self.set_options, **options)
+
 
 def destroy(directory: Path) -> bool:
     """Remove a cache from a directory: every file that the library has made there.

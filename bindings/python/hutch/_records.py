@@ -146,7 +146,7 @@ class CacheOptions:
     low_water: int
     workers: int
     queue_length: float
-    close_deadline: float
+    close_deadline: float | None
 
     @classmethod
     def _of(cls, options: _structs.Options) -> CacheOptions:
