@@ -120,9 +120,11 @@ func shortPath(_ pointer: OpaquePointer?) -> HitPath? {
 /// True if none of them is NULL: one test for all. (Addresses end below 2^63.)
 @inline(__always)
 func areThere(
-  _ a: UnsafeRawPointer?, _ b: UnsafeRawPointer?, _ c: UnsafeRawPointer?
+  _ a: OpaquePointer?, _ b: UnsafeRawPointer?, _ c: UnsafeRawPointer?,
+  _ d: UnsafeRawPointer? = UnsafeRawPointer(bitPattern: 1)
 ) -> Bool {
-  (Int(bitPattern: a) &- 1) | (Int(bitPattern: b) &- 1) | (Int(bitPattern: c) &- 1) >= 0
+  let ab = (Int(bitPattern: a) &- 1) | (Int(bitPattern: b) &- 1)
+  return ab | (Int(bitPattern: c) &- 1) | (Int(bitPattern: d) &- 1) >= 0
 }
 
 // MARK: contexts

@@ -11,8 +11,8 @@ public func hutch_put(
 ) -> hutch_status {
   if result == nil, let extended = onlyExtended(options),
     _fastPath(UInt(bitPattern: key_size &- 1) < UInt(HUTCH_KEY_MAX)),
-    _fastPath(areThere(key, value, value)), _fastPath(value_size >= 0),
-    let path = shortPath(cache),
+    _fastPath(areThere(cache, key, value)), _fastPath(value_size >= 0),
+    let path = shortPath(cache.unsafelyUnwrapped),
     let status = puttingShortly(cache, path, key, key_size, value, value_size, extended)
   {
     return status
@@ -66,7 +66,7 @@ func putting(
   withHandleAtOnce(cache) { (cache, handle) throws(Failure) in
     let key = try checkedKey(key, key_size)
     let value = try checkedBytes(value, value_size, "the value is NULL, or its size is not valid")
-    let spec = try Cache.PutSpec(options)
+    let spec = try Cache.PutSpec.given(options)
     if result != nil {
       try checkedResult(result)
       deliver(hutch_put_result(), to: result)
@@ -95,19 +95,15 @@ func answer(
 }
 
 extension Cache.PutSpec {
-  /// Not inlined, for calls other than a put.
+  /// Not inlined: the commonest put, of the short path, does not come here.
   @inline(never)
   @_optimize(speed)
   static func given(
     _ options: UnsafePointer<hutch_put_options>?
   ) throws(Failure) -> Cache.PutSpec {
-    try Cache.PutSpec(options)
-  }
-
-  @inline(__always)
-  init(_ options: UnsafePointer<hutch_put_options>?) throws(Failure) {
-    self.init()
-    if let options { try take(options) }
+    var spec = Cache.PutSpec()
+    if let options { try spec.take(options) }
+    return spec
   }
 
   @inline(never)
@@ -142,8 +138,8 @@ public func hutch_get(
   _ cache: OpaquePointer!, _ key: UnsafeRawPointer!, _ key_size: Int,
   _ out: UnsafeMutablePointer<OpaquePointer?>!
 ) -> hutch_status {
-  if _fastPath(HitPath.isShort(key_size)), _fastPath(areThere(key, out, out)),
-    let path = shortPath(cache)
+  if _fastPath(HitPath.isShort(key_size)), _fastPath(areThere(cache, key, out)),
+    let path = shortPath(cache.unsafelyUnwrapped)
   {
     let outcome = path.pinOfShortKey(
       key.unsafelyUnwrapped, key_size, out.unsafelyUnwrapped)
@@ -199,8 +195,8 @@ public func hutch_get_into(
   _ cache: OpaquePointer!, _ key: UnsafeRawPointer!, _ key_size: Int,
   _ buffer: UnsafeMutableRawPointer!, _ capacity: Int, _ size: UnsafeMutablePointer<Int>!
 ) -> hutch_status {
-  if _fastPath(HitPath.isShort(key_size)), _fastPath(areThere(key, buffer, size)),
-    let path = shortPath(cache)
+  if _fastPath(HitPath.isShort(key_size)), _fastPath(areThere(cache, key, buffer, size)),
+    let path = shortPath(cache.unsafelyUnwrapped)
   {
     let outcome = path.copyOfShortKey(
       key.unsafelyUnwrapped, key_size,

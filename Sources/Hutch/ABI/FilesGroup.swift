@@ -14,7 +14,7 @@ public func hutch_put_file(
     guard let chosen = Cache.FileUse(rawValue: use) else {
       throw .unknown("the use of the file is not defined", use)
     }
-    let spec = try Cache.PutSpec(options)
+    let spec = try Cache.PutSpec.given(options)
     try checkedResult(result)
     deliver(hutch_put_result(), to: result)
     try handle.check()
@@ -92,7 +92,7 @@ public func hutch_writer_begin(
       throw .invalid("expected_size is not a valid size")
     }
     return handOut(
-      try Writer.begin(handle, key, expected: expected, try Cache.PutSpec(options)))
+      try Writer.begin(handle, key, expected: expected, try Cache.PutSpec.given(options)))
   }
 }
 

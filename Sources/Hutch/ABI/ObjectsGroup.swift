@@ -11,7 +11,7 @@ public func hutch_put_object(
 ) -> hutch_status {
   let status = withMemory(cache) { (handle) throws(Failure) in
     let key = try checkedKey(key, key_size)
-    let spec = try Cache.PutSpec(options)
+    let spec = try Cache.PutSpec.given(options)
     guard spec.extended.data.count == 0 else { throw .invalid("an object has no extended data") }
     try handle.cache.putObject(key, object, release, spec)
     return .done

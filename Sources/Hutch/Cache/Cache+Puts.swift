@@ -62,6 +62,7 @@ extension Cache {
   }
 
   @inline(never)
+  @_optimize(speed)
   private func putWithRecord(
     _ key: Bytes, _ value: Bytes, _ spec: PutSpec, _ hash: UInt64, at moment: Moment,
     if condition: WriteCondition, in scope: Tiers
@@ -70,7 +71,9 @@ extension Cache {
     // A value that will not be stored need not be copied. The condition is decided again under the
     // stripe if a write of the stripe has come since `state`.
     let stripe = Stripes.index(of: hash)
-    if storage == nil || scope == .memory {
+    if mayCopyFirst(value, condition) {
+      // Memory decides.
+    } else if storage == nil || scope == .memory {
       let refused = try failedCondition(condition, key, hash, at: moment, in: scope, inOrder: false)
       if let refused { return refused }
     } else if !condition.isAlways {
@@ -94,8 +97,17 @@ extension Cache {
       storing: try target(of: spec.writePolicy, in: scope), suffix: spec.suffix)
   }
 
+  /// True if the condition need not be looked at before the value is copied: the value is small,
+  /// and a replacement or a swap seldom fails. A listener is told before the copy is stored.
+  @inline(__always)
+  private func mayCopyFirst(_ value: Bytes, _ condition: WriteCondition) -> Bool {
+    if case .absent = condition { return false }
+    return storage == nil && value.count <= MemoryTier.smallValue && !events.wantsEntries
+  }
+
   /// The condition is about the entry that `scope` has; the value goes to `target`. `late`: the
   /// reservation of the write.
+  @_optimize(speed)
   func put(
     _ block: consuming Block, _ hash: UInt64, at moment: Moment, if condition: WriteCondition,
     in scope: Tiers, storing target: WritePolicy, suffix: FileSuffix? = nil,

@@ -170,12 +170,12 @@ extension Cache {
   /// The record as it is now, and the tier that has it; no access.
   @_optimize(speed)
   func info(_ key: Bytes, in scope: Tiers) throws(Failure) -> (record: Record, tier: Tiers)? {
-    let moment = clock.moment()
+    let moment = clock.moment().read
     let hash = memory.hash(key)
     if scope != .disk, let record = memory.info(key, hash, at: moment) { return (record, .memory) }
     if storage == nil || scope == .memory { return nil }
     return try withStorage { (storage) throws(Failure) in
-      try infoBelowMemory(key, hash, at: moment.read, in: scope, storage)
+      try infoBelowMemory(key, hash, at: moment, in: scope, storage)
     }
   }
 
@@ -193,8 +193,7 @@ extension Cache {
 
   /// The ages that count for entries of a tier without their own.
   func ages(of scope: Tiers) -> Ages {
-    scope == .disk
-      ? (storage?.limits.ages ?? Ages()) : parts.limitsLock.withLock { memoryLimits.ages }
+    scope == .disk ? (storage?.limits.ages ?? Ages()) : memory.ages
   }
 
   func flush() throws(Failure) {

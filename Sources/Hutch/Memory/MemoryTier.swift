@@ -246,6 +246,10 @@ final class MemoryTier {
     return sum
   }
 
+  /// The ages that count for entries without their own. The first shard takes notice of others
+  /// first.
+  var ages: Ages { with(index: 0) { $0.ages } }
+
   /// Entries that the disk tier has not.
   var unbackedCount: UInt64 { sum { $0.unbacked.value } }
   /// Whether `maintain` can have anything to do, now or later.
