@@ -228,3 +228,24 @@ def test_limits_and_maintenance_that_are_awaited():
             assert len(cache) <= 10 and cache.limits().memory.count == 10
 
     asyncio.run(main())
+
+
+def test_conditional_puts_and_touches_are_tasks_of_their_key(directory):
+    async def program():
+        with hutch.Cache(directory) as cache:
+            assert not await cache.areplace("a", 0)
+            assert await cache.aadd("a", {"b": 1}, 60, tag="t")
+            assert not await cache.aadd("a", 2)
+            assert cache.info("a").tag == "t"
+            assert await cache.areplace("a", "next")
+            assert await cache.atouch("a", 3600)
+            assert not await cache.atouch("none")
+            left = cache.info("a").expires - cache.info("a").created
+            assert abs(left - 3600) < 1
+            # In the order in which they were begun, whatever their priorities.
+            calls = [cache.aset("k", 1, priority="low"), cache.aadd("k", 2, priority="high")]
+            calls += [cache.areplace("k", 3), cache.atouch("k", priority="high")]
+            assert await asyncio.gather(*calls) == [True, False, True, True]
+            assert cache["k"] == 3
+
+    asyncio.run(program())

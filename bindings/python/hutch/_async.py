@@ -21,7 +21,7 @@ from ._library import lib
 from ._loads import load_options
 from ._options import put_options
 from ._settings import PRIORITIES, choice
-from ._units import Seconds
+from ._units import Seconds, own_duration
 from ._serializers import Forms
 from ._values import parts
 
@@ -34,6 +34,7 @@ K = TypeVar("K", bound=Key)
 V = TypeVar("V")
 
 _MAY_FINISH_NOW = 1
+_TOUCH, _ADD, _REPLACE = 15, 16, 17
 
 _waiting: dict[int, asyncio.Future[Any]] = {}
 """The awaited calls, by the token that the library carries as the context."""
@@ -150,6 +151,36 @@ async def _of_key(
     return await _awaited(call, (cache._pointer, name, len(name), *more), priority)
 
 
+async def _submitted(
+    cache: AsyncEntries, call: _structs.Call, key: Key, priority: str
+) -> int:
+    """The status of a call of hutch_submit on one key."""
+    name = key_to_bytes(key)
+    call.key = name
+    call.key_size = len(name)
+    status, _ = await _awaited(lib.hutch_submit, (cache._pointer, call), priority)
+    return status
+
+
+async def _put_if(
+    cache: AsyncEntries,
+    operation: int,
+    key: Key,
+    value: Any,
+    own: tuple[Any, ...],
+    priority: str,
+) -> int:
+    """The status of a put under a condition; OK also if not every tier has stored the value."""
+    data, extended = cache._forms.encode(value)
+    expire, idle, cost, write_policy, tag = own
+    call = _structs.Call(operation=operation, value=data, value_size=len(data))
+    options = put_options(expire, idle, cost, extended, None, write_policy, tag)
+    if options is not None:
+        call.put_options = pointer(options)
+    status = await _submitted(cache, call, key, priority)
+    return Status.OK if status == Status.PARTIAL else status
+
+
 class AsyncEntries(AwaitedEntries):
     """The awaitable calls on entries: each has the arguments and the meaning of the call without
     the a, and a priority, "low", "default" or "high".
@@ -188,6 +219,52 @@ class AsyncEntries(AwaitedEntries):
         put = lib.hutch_put_async
         status, _ = await _of_key(self, put, key, priority, data, len(data), options)
         return status != Status.SUPERSEDED
+
+    async def aadd(
+        self,
+        key: Key,
+        value: Any,
+        expire: Seconds | None = None,
+        *,
+        idle: Seconds | None = None,
+        cost: int | None = None,
+        write_policy: str | None = None,
+        tag: Key | None = None,
+        priority: str = "default",
+    ) -> bool:
+        """Store value if there is none. False: there is one, or a later write was done first."""
+        own = expire, idle, cost, write_policy, tag
+        return await _put_if(self, _ADD, key, value, own, priority) == Status.OK
+
+    async def areplace(
+        self,
+        key: Key,
+        value: Any,
+        expire: Seconds | None = None,
+        *,
+        idle: Seconds | None = None,
+        cost: int | None = None,
+        write_policy: str | None = None,
+        tag: Key | None = None,
+        priority: str = "default",
+    ) -> bool:
+        """Store value if there is one. False: there is none, or a later write was done first."""
+        own = expire, idle, cost, write_policy, tag
+        return await _put_if(self, _REPLACE, key, value, own, priority) == Status.OK
+
+    async def atouch(
+        self,
+        key: Key,
+        expire: Seconds | None = None,
+        *,
+        idle: Seconds | None = None,
+        priority: str = "default",
+    ) -> bool:
+        """Make the entry count as written now, with new durations. False: no entry."""
+        call = _structs.Call(
+            operation=_TOUCH, time_to_live=own_duration(expire), time_to_idle=own_duration(idle)
+        )
+        return await _submitted(self, call, key, priority) == Status.OK
 
     async def adelete(self, key: Key, *, priority: str = "default") -> bool:
         """Remove the entry. False: there is none, or a later write was done first."""

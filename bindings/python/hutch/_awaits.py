@@ -107,8 +107,6 @@ class AwaitedEntries:
     """The calls on entries, each with the arguments and the meaning of the call without the a."""
 
     aput = threaded(SlowEntries.put)
-    aadd = threaded(SlowEntries.add)
-    areplace = threaded(SlowEntries.replace)
     acompare_and_swap = threaded(SlowEntries.compare_and_swap)
     apop = threaded(SlowEntries.pop)
     apopitem = threaded(SlowEntries.popitem)
@@ -117,7 +115,6 @@ class AwaitedEntries:
     aupdate = threaded(SlowEntries.update)
     aentry = threaded(SlowEntries.entry)
     ainfo = threaded(SlowEntries.info)
-    atouch = threaded(SlowEntries.touch)
     aincr = threaded(SlowEntries.incr)
     adecr = threaded(SlowEntries.decr)
     adelete_many = threaded(SlowEntries.delete_many)

@@ -418,6 +418,27 @@ class Cache(Entries):
         chosen = {name: value for name, value in locals().items() if name in _OPTIONS}
         set_options(self, chosen)
 
+    async def aset_options(
+        self,
+        *,
+        policy: str | None = None,
+        workers: int | None = None,
+        on_memory_warning: str | None = None,
+        on_background: str | None = None,
+        low_water: int | None = None,
+    ) -> None:
+        """As set_options, without blocking the event loop."""
+        from ._awaits import in_thread
+
+        await in_thread(
+            self.set_options,
+            policy=policy,
+            workers=workers,
+            on_memory_warning=on_memory_warning,
+            on_background=on_background,
+            low_water=low_water,
+        )
+
     async def amaintain(self, seconds: Seconds | None = None) -> None:
         """As maintain, without blocking the event loop."""
         from ._awaits import in_thread
@@ -431,12 +452,6 @@ class Cache(Entries):
         from ._awaits import in_thread
 
         await in_thread(self.set_limits, memory=memory, disk=disk)
-
-    async def aset_options(self, **options: Any) -> None:
-        """As set_options, without blocking the event loop."""
-        from ._awaits import in_thread
-
-        await in_thread(self.set_options, **options)
 
 
 def destroy(directory: Path) -> bool:
