@@ -165,7 +165,8 @@ enum {
   HUTCH_CONFLICT = 3,         /* the entry has another version */
   HUTCH_PARTIAL = 4,          /* stored, but not in every tier; see hutch_put_result */
   HUTCH_SUPERSEDED = 5,       /* a later write of the key was done first; nothing changed */
-  HUTCH_OPTIONS_DIFFER = 6,   /* opened, but the directory is open with other options */
+  HUTCH_OPTIONS_DIFFER = 6,   /* opened, but the directory has, or is open with, other
+                                 options */
   HUTCH_WOULD_BLOCK = 7,      /* a queue is full, or the awaited event has not happened */
   HUTCH_BUFFER_TOO_SMALL = 8, /* nothing copied; the call gives the size that is needed */
   HUTCH_CANCELLED = 9,        /* abandoned or cancelled before it was done */
@@ -506,6 +507,9 @@ enum {
  * it is HUTCH_INVALID_ARGUMENT, since values would be stored without that codec. If this
  * process is closing the directory, the call waits for the end of the close.
  * HUTCH_DEADLOCK: a callback of the cache that is being closed made the call.
+ *
+ * A directory never changes its kind of storage. If options.storage names another one, the
+ * cache has the directory's, and the answer is HUTCH_OPTIONS_DIFFER.
  *
  * If an open directory becomes unusable or is removed, the disk tier goes down and the
  * memory tier goes on: puts return HUTCH_PARTIAL. The cache tries the directory again at

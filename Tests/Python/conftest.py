@@ -6,6 +6,7 @@ that is inside it.
 
 from __future__ import annotations
 
+import functools
 import gc
 import os
 import random
@@ -55,10 +56,23 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     )
 
 
+def _log_by_default(opening):
+    # With one threshold the same values have files in either store.
+    @functools.wraps(opening)
+    def opened(self, directory=None, **options):
+        if directory is not None and options.get("storage") is None:
+            place = Path(directory).expanduser()
+            if not place.is_dir() or not any(place.iterdir()):
+                options["storage"] = "log"
+                options.setdefault("inline_threshold", 20_480)
+        opening(self, directory, **options)
+
+    return opened
+
+
 # HUTCH_TEST_LOG: a new directory is of the kind "log" unless its test names another one.
-# With one threshold the same values have files in either store.
 if os.environ.get("HUTCH_TEST_LOG"):
-    hutch.Cache.__init__.__kwdefaults__.update(storage="log", inline_threshold=20_480)
+    hutch.Cache.__init__ = _log_by_default(hutch.Cache.__init__)
 
 
 class Clock:

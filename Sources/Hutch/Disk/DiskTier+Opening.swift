@@ -157,9 +157,6 @@ extension DiskTier {
   /// Takes over a manifest that is in order: clock, versions, limits.
   private func openAlone(_ opened: Manifest, _ directory: Directory) throws(Failure) {
     var meta = opened.meta
-    guard options.kind == .unspecified || options.kind == meta.storage else {
-      throw Failure(.invalidArgument, "the directory has another storage kind")
-    }
     var boot = Boot.current()
     var isSetBack = false
     if !clock.isHosts {

@@ -24,9 +24,6 @@ extension DiskTier {
 
   /// Takes over a manifest that others have open.
   func openAmongOthers(_ opened: Manifest, _ directory: Directory) throws(Failure) {
-    guard options.kind == .unspecified || options.kind == opened.meta.storage else {
-      throw Failure(.invalidArgument, "the directory has another storage kind")
-    }
     committer.useLimits(try opened.reload(shared, trustsLog: shared.isComplete, in: directory))
     if !clock.isHosts { clock.setAnchor(opened.boot.offset) }
     if !shared.isComplete { shared.evenAll() }

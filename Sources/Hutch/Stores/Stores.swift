@@ -2,37 +2,37 @@
 // `Storage` says.
 
 /// Opens the store of a directory (see `StorageOpener`). A directory belongs to one store for its
-/// life: the files in it decide, and the option decides for a directory that has no store yet. An
-/// option that names the other store is refused, since a caller depends on what a store promises.
+/// life: the files in it decide, and the option decides for a directory that has no store yet.
 func openStorage(
   _ directory: Directory, _ options: StorageOptions, _ clock: Clock
 ) throws(Failure) -> any Storage {
-  // A directory that cannot be read goes by the option. The opening itself fails with the reason,
-  // or waits for the directory if it is optional.
-  let hasLog = (try? LogStub.isIn(directory)) ?? (options.kind == .log)
+  let isLog = belongsToLog(directory, options)
   do throws(Failure) {
-    return try openStorage(directory, hasLog: hasLog, options, clock)
+    return try openStorage(directory, isLog, options, clock)
   } catch {
-    // Another process has made a log store in the new directory since the look at the files.
-    guard !hasLog, (try? LogStub.isIn(directory)) ?? false else { throw error }
-    return try openStorage(directory, hasLog: true, options, clock)
+    // Another process has made the other store in the new directory since the look at the files.
+    guard belongsToLog(directory, options) != isLog else { throw error }
+    return try openStorage(directory, !isLog, options, clock)
+  }
+}
+
+/// A directory that cannot be read goes by the option. The opening itself fails with the reason, or
+/// waits for the directory if it is optional.
+private func belongsToLog(_ directory: Directory, _ options: StorageOptions) -> Bool {
+  switch try? LogStub.look(directory) {
+  case .stub: true
+  case .other: false
+  case .absent, nil: options.kind == .log
   }
 }
 
 private func openStorage(
-  _ directory: Directory, hasLog: Bool, _ options: StorageOptions, _ clock: Clock
+  _ directory: Directory, _ isLog: Bool, _ options: StorageOptions, _ clock: Clock
 ) throws(Failure) -> any Storage {
-  switch options.kind {
-  case .mixed, .sqlite, .file:
-    if hasLog { throw Failure(.invalidArgument, "the directory has another storage kind") }
-  // `LogStorage` refuses a manifest.
-  case .log: return try LogStorage.open(directory: directory, options: options, clock: clock)
-  case .unspecified:
-    if hasLog {
-      return try LogStorage.open(directory: directory, options: options, clock: clock)
-    }
-  }
-  return try DiskTier.open(directory: directory, options: options, clock: clock)
+  if isLog { return try LogStorage.open(directory: directory, options: options, clock: clock) }
+  var own = options
+  if own.kind == .log { own.kind = .unspecified }
+  return try DiskTier.open(directory: directory, options: own, clock: clock)
 }
 
 /// True if a directory that nothing of this process has open holds a store.

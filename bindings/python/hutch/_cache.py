@@ -136,11 +136,10 @@ class Cache(Entries):
     Raises BadDirectoryError, BusyError (another process has the directory open, and one of
     the two has it exclusively), ForkedError (the parent process had it open at a fork that
     could not hand it on), NewerFormatError, UnsupportedError (a network file system),
-    NoSpaceError, StorageError; ValueError for a limit below 0 or another storage than the
-    directory's.
-    Warns with OptionsDifferWarning if this process has the directory open with other
-    options (both handles then share that cache), or if other processes have it open with
-    other limits.
+    NoSpaceError, StorageError; ValueError for a limit below 0.
+    Warns with OptionsDifferWarning if the directory has another storage than the one
+    asked for, if this process has the directory open with other options (both handles
+    then share that cache), or if other processes have it open with other limits.
     """
 
     # Of an opening by ctypes: what closes the cache when it is collected, and its number.

@@ -167,7 +167,7 @@ class LoadError(Error, RuntimeError):
 
 
 class OptionsDifferWarning(UserWarning):
-    """The directory is open already with other options, which stay in force."""
+    """The directory has, or is open with, other options, which stay in force."""
 
 
 _CLASSES: dict[int, type[Error]] = {

@@ -48,7 +48,7 @@ def open_with(cache: Cache, directory: Any, path: bytes | None, chosen: dict[str
 
     if status == Status.OPTIONS_DIFFER:
         warnings.warn(
-            f"{cache.directory} is open already with other options, which go on",
+            f"{cache.directory} has other options, which hold",
             OptionsDifferWarning,
             stacklevel=3,
         )
