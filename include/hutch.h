@@ -1839,6 +1839,41 @@ typedef struct hutch_check_report {
  */
 HUTCH_API hutch_status hutch_check(hutch_cache *cache, uint32_t flags, hutch_check_report *report);
 
+/* -------------------------------------------------------------------- copy */
+
+/* What a copy has done. */
+typedef struct hutch_copy_report {
+  size_t struct_size;
+  uint64_t copied;   /* entries stored in the target */
+  uint64_t bytes;    /* the bytes of their values */
+  uint64_t existing; /* entries left out because the target had one of the key */
+  uint64_t refused;  /* entries left out because they are too large for the target */
+  uint64_t reserved[4];
+} hutch_copy_report;
+
+/*
+ * hutch_copy - copy all live entries of one cache into another
+ *
+ * This moves a directory to another kind of storage or to other limits: target may be of
+ * any kind, with any codec, also in memory. An entry keeps its times, cost, extended data,
+ * tag, and the suffix of its file. (In a target without a disk tier the copy is an access.)
+ * The copies get versions of target, in the order of the writes in source. They are stored
+ * on disk if target has a disk tier, and else in memory; with a view as source or target, in
+ * that tier. Nothing is removed from source.
+ *
+ * Both caches may be used meanwhile, by other processes too. An entry that is written to
+ * source during the call may be left out. A key that target has already keeps its entry, so
+ * the call can be repeated: a second one copies what is missing. Where the limits of target
+ * are too small for all entries, it evicts as ever.
+ *
+ * The call fills in *report (may be NULL) also on a failure, after which the entries copied
+ * so far are in target. It needs memory for the largest value. HUTCH_INVALID_ARGUMENT: source
+ * and target are the same cache. HUTCH_NO_SPACE, HUTCH_TIER_DOWN, HUTCH_IO: of either. Since
+ * 0.1.
+ */
+HUTCH_API hutch_status hutch_copy(hutch_cache *source, hutch_cache *target,
+                                  hutch_copy_report *report);
+
 /* ------------------------------------------------------------- maintenance */
 
 /*
@@ -1945,7 +1980,7 @@ HUTCH_API hutch_status hutch_maintain(hutch_cache *cache, int64_t budget);
  *   maps both, so a get copies a value straight from the log, and a put ends with one store
  *   to the index. Puts and gets cost a fraction of what they cost in a database, above all
  *   with several processes. A directory is of this kind, or of one of the other three, for
- *   its life: an opening that names another kind is refused (HUTCH_INVALID_ARGUMENT).
+ *   its life. hutch_copy moves entries to a directory of another kind.
  *   The differences from the other kinds:
  *   - Limits. The log consists of segments of one size, a thirty-second of the limit of cost
  *     when the directory was made, rounded down to a power of two, at least 16 KiB and at

@@ -581,6 +581,13 @@ CALL(check) {
   EXPECT(on_disk(p, HUTCH_OK), hutch_check(p->cache, 0, &report));
 }
 
+CALL(copy) {
+  hutch_cache *target = open_cache(NULL, NULL);
+  hutch_batch_release(put_three(p));
+  EXPECT_OK(hutch_copy(p->cache, target, NULL));
+  CHECK_OK(hutch_close(target));
+}
+
 /* ---------------------------------------------------------------------- iterate */
 
 static int32_t visit(void *context, const void *key, size_t size, const hutch_entry_info *info) {

@@ -249,6 +249,7 @@ void check_every_call(hutch_cache *cache, hutch_status expected) {
   CHECK_PUT(hutch_add(cache, KEY("k"), KEY("v"), NULL, &result));
   CHECK_PUT(hutch_replace(cache, KEY("k"), KEY("v"), NULL, &result));
   CHECK_PUT(hutch_compare_and_swap(cache, KEY("k"), 1, KEY("v"), NULL, &result));
+  CHECK_STATUS(expected, hutch_copy(cache, cache, NULL));
   CHECK_STATUS(expected, hutch_increment(cache, KEY("k"), 1, 0, NULL, &sum));
   CHECK_STATUS(expected, hutch_get(cache, KEY("k"), &value));
   CHECK(!value);

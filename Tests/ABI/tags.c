@@ -168,6 +168,19 @@ static void end_task(void *context, const hutch_completion *completion) {
   CHECK_OK(completion->status);
 }
 
+TEST(a_value_without_a_tag_has_an_empty_one) {
+  hutch_cache *caches[] = {open_cache(NULL, NULL), open_cache(scratch("cache").text, NULL)};
+  for (int i = 0; i < 2; i++) {
+    CHECK_OK(put_text(caches[i], "plain", "value"));
+    hutch_value *value = get_value(caches[i], "plain");
+    CHECK(hutch_value_tag(value) && hutch_value_extended(value));
+    CHECK_EQUAL(0, hutch_value_tag_size(value) + hutch_value_extended_size(value));
+    hutch_value_release(value);
+    CHECK_OK(hutch_close(caches[i]));
+  }
+  CHECK(!hutch_value_tag(NULL) && hutch_value_tag_size(NULL) == 0);
+}
+
 TEST(whatever_puts_can_put_a_tag) {
   for (int disk = 0; disk < 2; disk++) {
     hutch_options options = unlimited_options();

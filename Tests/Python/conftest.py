@@ -56,15 +56,20 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     )
 
 
+def _is_new(directory):
+    try:
+        return not os.listdir(os.path.expanduser(directory))
+    except (OSError, TypeError):
+        return True
+
+
 def _log_by_default(opening):
     # With one threshold the same values have files in either store.
     @functools.wraps(opening)
     def opened(self, directory=None, **options):
-        if directory is not None and options.get("storage") is None:
-            place = Path(directory).expanduser()
-            if not place.is_dir() or not any(place.iterdir()):
-                options["storage"] = "log"
-                options.setdefault("inline_threshold", 20_480)
+        if directory is not None and options.get("storage") is None and _is_new(directory):
+            options["storage"] = "log"
+            options.setdefault("inline_threshold", 20_480)
         opening(self, directory, **options)
 
     return opened

@@ -32,6 +32,7 @@ STRUCTS = {
     "hutch_cache_stats": s.CacheStats,
     "hutch_trim_spec": s.TrimSpec,
     "hutch_check_report": s.CheckReport,
+    "hutch_copy_report": s.CopyReport,
     "hutch_event": s.Event,
     "hutch_completion": s.Completion,
     "hutch_call": s.Call,

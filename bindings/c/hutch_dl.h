@@ -51,7 +51,7 @@
   X(put_object) X(get_object) X(remove_object) X(drain_releases) X(object_pointer)             \
   X(object_retain) X(object_release)                                                           \
   X(notify)                                                                                    \
-  X(check)                                                                                     \
+  X(check) X(copy)                                                                             \
   X(suspend) X(resume) X(maintain)                                                             \
   X(task_cancel) X(task_wait) X(task_set_priority) X(task_status) X(task_retain)               \
   X(task_release)                                                                              \
@@ -195,6 +195,7 @@ static inline const char *hutch_dl_open(hutch_dl *table, const char *path) {
 #define hutch_object_release hutch_dl_table.object_release
 #define hutch_notify hutch_dl_table.notify
 #define hutch_check hutch_dl_table.check
+#define hutch_copy hutch_dl_table.copy
 #define hutch_suspend hutch_dl_table.suspend
 #define hutch_resume hutch_dl_table.resume
 #define hutch_maintain hutch_dl_table.maintain

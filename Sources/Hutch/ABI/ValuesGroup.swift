@@ -39,7 +39,8 @@ public func hutch_value_extended_size(_ value: OpaquePointer!) -> Int {
 
 @_cdecl("hutch_value_tag") @implementation
 public func hutch_value_tag(_ value: OpaquePointer!) -> UnsafeRawPointer! {
-  block(value).map { UnsafeRawPointer($0.extended.tag.baseAddress!) }
+  // A plain block has no place for a tag.
+  block(value).map { $0.extended.tag.baseAddress ?? UnsafeRawPointer($0.raw) }
 }
 
 @_cdecl("hutch_value_tag_size") @implementation

@@ -126,6 +126,7 @@ class AwaitedEntries:
     atrim = threaded(SlowEntries.trim)
     aexpire = threaded(SlowEntries.expire)
     acheck = threaded(SlowEntries.check)
+    acopy_to = threaded(SlowEntries.copy_to)
     anotify = threaded(SlowEntries.notify)
     acost = threaded(SlowEntries.cost)
     avalue_bytes = threaded(SlowEntries.value_bytes)

@@ -62,7 +62,8 @@ _read _walk _write aadd acheck aclear acompare_and_swap acontains acost add adec
 adelete_many aentry aexpire aflush aget aget_many aincr ainfo ainfos aitems akeys aload
 anotify apath apeekitem apin apop apopitem aput aput_file aput_many aread aremove_prefix
 aremove_tagged areplace aset aset_many asetdefault astats atouch atrim aupdate avalue_bytes
-avalues avolume awriter check clear compare_and_swap cost delete delete_many delete_object entry
+avalues avolume awriter acopy_to check clear compare_and_swap copy_to cost delete delete_many
+delete_object entry
 expire flush get_many hold_files info infos items keys load memoize notify path
 peekitem pop popitem put put_file put_many read remove_prefix remove_tagged
 replace set_many setdefault stats touch trim update value_bytes values volume writer

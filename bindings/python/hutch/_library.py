@@ -214,6 +214,7 @@ FUNCTIONS: tuple[tuple[str, tuple[Any, ...], Any], ...] = (
     ("hutch_notify", (s.CachePointer, c_uint32), c_int32),
     # check
     ("hutch_check", (s.CachePointer, c_uint32, POINTER(s.CheckReport)), c_int32),
+    ("hutch_copy", (s.CachePointer, s.CachePointer, POINTER(s.CopyReport)), c_int32),
     # maintenance
     ("hutch_suspend", (s.CachePointer,), c_int32),
     ("hutch_resume", (s.CachePointer,), c_int32),

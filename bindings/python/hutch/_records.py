@@ -264,6 +264,32 @@ class CheckReport:
 
 
 @dataclass(frozen=True)
+class CopyReport:
+    """What a copy has done.
+
+    Attributes:
+        copied: entries stored in the target.
+        bytes: the bytes of their values.
+        existing: entries left out because the target had one of the key.
+        refused: entries left out because they are too large for the target.
+    """
+
+    copied: int
+    bytes: int
+    existing: int
+    refused: int
+
+    @classmethod
+    def _of(cls, report: _structs.CopyReport) -> CopyReport:
+        return cls(
+            copied=report.copied,
+            bytes=report.bytes,
+            existing=report.existing,
+            refused=report.refused,
+        )
+
+
+@dataclass(frozen=True)
 class CacheStats:
     """The statistics of both tiers."""
 

@@ -246,6 +246,19 @@ class CheckReport(Sized):
     ]
 
 
+class CopyReport(Sized):
+    """hutch_copy_report."""
+
+    _fields_ = [
+        ("struct_size", c_size_t),
+        ("copied", c_uint64),
+        ("bytes", c_uint64),
+        ("existing", c_uint64),
+        ("refused", c_uint64),
+        ("reserved", c_uint64 * 4),
+    ]
+
+
 class CacheStats(Sized):
     """hutch_cache_stats."""
 

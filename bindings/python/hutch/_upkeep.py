@@ -13,7 +13,7 @@ from ._options import NOTIFICATIONS
 from ._settings import choice
 
 if TYPE_CHECKING:
-    from ._records import CacheStats, CheckReport
+    from ._records import CacheStats, CheckReport, CopyReport
 
 
 class Upkeep:
@@ -32,6 +32,21 @@ class Upkeep:
         report = _structs.CheckReport()
         check(lib.hutch_check(self._pointer, 1 if quick else 0, byref(report)))
         return CheckReport._of(report)
+
+    def copy_to(self, target: Upkeep) -> CopyReport:
+        """Copy all live entries into another cache, of any storage, with their records.
+
+        An entry keeps its times, cost, tag and extended data, and the bytes of its value:
+        open both caches with the same serializer. A key that the target has keeps its
+        entry. Both caches may be used meanwhile.
+        """
+        from ._records import CopyReport
+
+        if not isinstance(target, Upkeep):
+            raise TypeError(f"target is a Cache, not {type(target).__name__}")
+        report = _structs.CopyReport()
+        check(lib.hutch_copy(self._pointer, target._pointer, byref(report)))
+        return CopyReport._of(report)
 
     def notify(self, notification: Literal["memory_warning", "entered_background"]) -> None:
         """Tell the listener of memory pressure, and shrink memory as the cache's options say.

@@ -1,0 +1,26 @@
+// Group copy.
+
+public import CHutch
+
+@_cdecl("hutch_copy") @implementation
+public func hutch_copy(
+  _ source: OpaquePointer!, _ target: OpaquePointer!,
+  _ report: UnsafeMutablePointer<hutch_copy_report>!
+) -> hutch_status {
+  withCache(source) { (source) throws(Failure) in
+    try checkedResult(report)
+    guard let target else { throw .invalid("the target is NULL") }
+    let other = reference(target, Handle.self).takeUnretainedValue()
+    try other.check()
+    var copying = try Copying(from: source, to: other)
+    defer {
+      deliver(
+        hutch_copy_report(
+          struct_size: MemoryLayout<hutch_copy_report>.size, copied: copying.copied,
+          bytes: copying.bytes, existing: copying.existing, refused: copying.refused,
+          reserved: (0, 0, 0, 0)), to: report)
+    }
+    try copying.run()
+    return .done
+  }
+}

@@ -1,0 +1,99 @@
+/// Copies the entries of a cache into another one, whatever their stores are.
+///
+/// The walk is by the order of writes, so that the target's versions have the source's order. Each
+/// entry is read, and then put, as any caller would do it: neither cache has a lock, or its gate,
+/// held for the other, and both go on serving. An entry that was written after the walk began is
+/// left out, and so is a key that the target has by then: what is newer there stays.
+struct Copying {
+  private let source: Handle
+  private let target: Handle
+  private let policy: WritePolicy
+
+  /// How far it has come; see hutch_copy_report.
+  private(set) var copied: UInt64 = 0
+  private(set) var existing: UInt64 = 0
+  private(set) var refused: UInt64 = 0
+  private(set) var bytes: UInt64 = 0
+
+  /// A store may keep so many accesses until they are written.
+  private static let accessesBetweenFlushes: UInt64 = 1024
+
+  init(from source: Handle, to target: Handle) throws(Failure) {
+    guard source.cache !== target.cache else {
+      throw Failure(.invalidArgument, "a cache is not copied into itself")
+    }
+    self.source = source
+    self.target = target
+    // What is hot in the target's memory stays there.
+    let hasDisk = target.cache.storage != nil && target.scope != .memory
+    policy = try target.cache.target(of: hasDisk ? .disk : .standard, in: target.scope)
+  }
+
+  mutating func run() throws(Failure) {
+    let walk = OrderedWalk(source, .insertion, descending: false)
+    while let key = try walk.step() {
+      try source.check()
+      try target.check()
+      // Nil: it has gone since the step.
+      guard let block = try source.cache.peek(key, in: source.scope) else { continue }
+      try copy(block.unowned)
+    }
+    try flush()
+  }
+
+  private mutating func copy(_ entry: UnownedBlock) throws(Failure) {
+    let cache = target.cache
+    let hash = cache.memory.hash(entry.key)
+    var record = entry.record
+    let accessed = try source.cache.info(entry.key, in: source.scope)?.record.accessed ?? 0
+    record.version = 0
+    // An entry with a time to idle would be expired between its put and the note of its access.
+    try note(accessed, entry.key, hash, record)
+    let block = try Block.copying(
+      key: entry.key, value: Bytes(entry.value), extended: entry.extended, record: record,
+      wantsChecksum: cache.storage != nil)
+    let result = try cache.put(
+      block, hash, at: cache.clock.moment().read, if: .absent, in: target.scope, storing: policy,
+      suffix: suffix(of: entry))
+    switch result.status {
+    case .done, .partial:
+      copied += 1
+      bytes += UInt64(entry.size)
+      try note(accessed, entry.key, hash, record)
+      if copied % Copying.accessesBetweenFlushes == 0 { try flush() }
+    case .exists: existing += 1
+    case .tooLarge: refused += 1
+    default:
+      throw result.failure ?? Failure(result.status, "the target does not store the entry")
+    }
+  }
+
+  private func note(
+    _ accessed: Int64, _ key: Bytes, _ hash: UInt64, _ record: Record
+  ) throws(Failure) {
+    guard accessed > record.created, policy == .disk else { return }
+    try target.cache.withStorage { (storage) throws(Failure) in
+      storage.noteAccess(key, hash, at: accessed)
+    }
+  }
+
+  private func flush() throws(Failure) {
+    guard policy == .disk else { return }
+    let moment = target.cache.clock.moment().read
+    try target.cache.withStorage { (storage) throws(Failure) in try storage.flush(at: moment) }
+  }
+
+  /// The end of the name of the value's file, if it has a file.
+  private func suffix(of entry: UnownedBlock) -> FileSuffix? {
+    let cache = source.cache
+    guard source.scope != .memory, let files = cache.storage?.files,
+      cache.values.keepsInFile(entry.size, files)
+    else { return nil }
+    let found = try? cache.path(of: entry.key, in: source.scope) { (path) throws(Failure) in
+      let name = path.lastIndex(of: 0x2F).map { Bytes(rebasing: path[($0 + 1)...]) } ?? path
+      return ContentName(name)?.suffix
+    }
+    guard let suffix = found ?? nil, suffix.count > 0 else { return nil }
+    return suffix
+  }
+}
