@@ -348,8 +348,8 @@ typedef struct hutch_http_request {
      there will be none. It is called also if the call failed. */
   hutch_release release;
   hutch_port *port;   /* where the completion waits to be drained; NULL: none */
-  hutch_queue *queue; /* whose worker makes the completion; NULL: the session's thread.
-                         Not together with port */
+  hutch_queue *queue; /* whose worker makes the completion; NULL: the session's thread, which
+                         makes it too if the queue has no room. Not together with port */
   /* What the library writes: pairs of any text, percent-encoded as UTF-8. */
   const hutch_http_header *query; /* behind the query that url has */
   size_t query_count;
@@ -410,7 +410,8 @@ HUTCH_API hutch_status hutch_http_task_create(hutch_http_session *session,
  *
  * A suspended task that has begun keeps its connection and reads nothing from it; its idle
  * timeout does not run. What libcurl had already read may still reach the callbacks. The
- * calls do not nest. They have no effect on a task that was cancelled or has ended. Since 0.1.
+ * calls do not nest. They have no effect on a task that was cancelled or has ended; and a
+ * suspend has none when the session has been ended. Since 0.1.
  */
 HUTCH_API hutch_status hutch_http_task_resume(hutch_http_task *task);
 HUTCH_API hutch_status hutch_http_task_suspend(hutch_http_task *task);

@@ -14,6 +14,21 @@ TEST(a_connection_that_is_lost_is_a_failure) {
   expect("/shut", HUTCH_HTTP_LOST);
 }
 
+TEST(a_request_that_fails_is_counted_once) {
+  hutch_http_session *session = new_session(NULL);
+  hutch_http_request request = get(url_of("wire", "/cut"));
+  hutch_http_task *task = begin(session, &request);
+  CHECK_EQUAL(HUTCH_HTTP_LOST, result_of(task));
+  hutch_http_metrics metrics = {.struct_size = sizeof metrics};
+  CHECK_OK(hutch_http_task_metrics(task, &metrics));
+  CHECK_EQUAL(1, metrics.requests);
+  CHECK_EQUAL(1, metrics.connections);
+  CHECK_EQUAL(strlen("HTTP/1.1 200 OK\r\nContent-Length: 1000\r\n\r\n") + 10,
+              metrics.bytes_received);
+  hutch_http_task_release(task);
+  end_session(session);
+}
+
 TEST(what_is_not_http_is_a_failure) {
   expect("/garbage", HUTCH_HTTP_BAD_RESPONSE);
   expect("/bad_name", HUTCH_HTTP_BAD_RESPONSE);

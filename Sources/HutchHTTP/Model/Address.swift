@@ -35,7 +35,7 @@ enum Address {
   }
 }
 
-/// A URL in parts. It ends with its scope, so it is a class of no other use.
+/// A URL in parts: the handle of libcurl's parser.
 private final class Parsed {
   private let handle: OpaquePointer
 

@@ -175,10 +175,9 @@ extension Session {
   func end(_ task: HTTPTask, _ outcome: Outcome) {
     hasEnded = true
     task.lane?.remove(task)
-    var outcome = outcome
     var metrics = Metrics()
     if let transfer = task.transfer {
-      transfer.close(&outcome)
+      transfer.close(outcome)
       metrics = transfer.metrics
       if transfer.isListed {
         let place = transfer.place

@@ -28,6 +28,8 @@ final class Transfer {
   /// The header lines to send.
   var lines: UnsafeMutablePointer<curl_slist>?
   private var isAdded = false
+  /// The metrics have the request at hand.
+  private var isCounted = false
   /// The session refers to the transfer, at this index of its list.
   var isListed = false
   var place = 0
@@ -105,6 +107,7 @@ final class Transfer {
   /// Makes the request at hand.
   func begin() throws(Failure) {
     remove()
+    isCounted = false
     step = nil
     next = nil
     headerBytes = 0
@@ -194,9 +197,10 @@ final class Transfer {
     return failure
   }
 
-  /// The task ends: nothing calls back any more. A destination that fails now makes the task fail.
-  func close(_ outcome: inout Outcome) {
-    if isAdded, outcome.status != 0 { count() }
+  /// The task ends: nothing calls back any more, but for a last report of progress.
+  func close(_ outcome: Outcome) {
+    // What a request cost that did not come to its end.
+    if isAdded, outcome.status != 0, !isCounted { count() }
     remove()
     metrics.total = Clock.read(CLOCK_MONOTONIC) - began
     destination.close()
@@ -205,6 +209,7 @@ final class Transfer {
 
   /// Adds what the request at hand cost.
   private func count() {
+    isCounted = true
     func time(_ info: CURLINFO) -> Int64 { hutch_curl_info_size(easy, info) &* 1000 }
     func size(_ info: CURLINFO) -> UInt64 { UInt64(max(0, hutch_curl_info_size(easy, info))) }
     func number(_ info: CURLINFO) -> UInt64 { UInt64(max(0, hutch_curl_info_number(easy, info))) }
