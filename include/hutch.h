@@ -522,9 +522,9 @@ enum {
  * manifest that is not a SQLite database counts as damaged.
  *
  * The library touches no file that it has not made. Its files are manifest.sqlite (with
- * -wal and -shm), hutch.lock, hutch.shared, hutch-index, hutch-log, hutch-stub.new, and
- * those whose names begin with "hutch-" and 16 hexadecimal digits, in the directory and in
- * its folders content and trash. The library
+ * -wal and -shm), hutch.lock, hutch.shared, hutch-index, hutch-log, hutch-checkpoint,
+ * hutch-stub.new, and those whose names begin with "hutch-" and 16 hexadecimal digits, in
+ * the directory and in its folders content and trash. The library
  * refuses a directory that is not empty and is not a cache's, unless HUTCH_OPEN_NONEMPTY is
  * given. It follows no symbolic link in the directory.
  *
@@ -2003,8 +2003,15 @@ HUTCH_API hutch_status hutch_maintain(hutch_cache *cache, int64_t budget);
  *     an entry has a time to idle.
  *   - The disk tier keeps no order. A cursor by HUTCH_ORDER_INSERTION on a view of the disk
  *     tier scans, like every other ordered walk.
- *   - The durability is HUTCH_DURABILITY_PROCESS; another one is HUTCH_UNSUPPORTED. After a
- *     loss of power the directory is empty, unless it had been closed by all processes.
+ *   - The durability is HUTCH_DURABILITY_PROCESS; another one is HUTCH_UNSUPPORTED. Every 30
+ *     seconds, and when the last process closes the directory, maintenance brings the log and
+ *     a checkpoint to the disk. After a loss of power the entries are those after one of the
+ *     writes since the last checkpoint: later writes are undone, all of them. Entries whose
+ *     place in the log was used again after the checkpoint are lost, too, but no entry comes
+ *     back that had been replaced, removed or cleared before that write. The first opening
+ *     afterwards reads what was written since the checkpoint; maintenance then finds the
+ *     entries again, about a million a second. An entry that it has not come to is a miss.
+ *     A directory without a checkpoint, or that was copied while it was open, is empty.
  *   - Checksums are always verified, of the bytes that the codec made where there is one.
  *   - HUTCH_WRITE_ON_EVICTION writes at once (HUTCH_WRITE_THROUGH).
  *   - Keys share counters whatever the sharing is: a touch, or a write under a condition,

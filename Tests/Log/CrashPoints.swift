@@ -60,6 +60,8 @@ func isKilled(_ body: () -> Void) -> Bool {
 private func judge(_ scenario: Scenario, _ path: String, _ point: Int) {
   let store = LogStore.openAt(path, nil)
   let now = LogStore.moment()
+  var work = LogRebuild()
+  trying { () throws(Failure) in while try store.rebuild(&work, at: now) {} }
   let report = trying { () throws(Failure) in try store.verify() }
   check(report.damaged == 0, "damaged entries, at point", Int(report.damaged), point)
   check(report.misplaced == 0, "misplaced segments, at point", point)
@@ -290,6 +292,13 @@ private func scenarios() -> [Scenario] {[
       try store.setLimits(TierLimits(cost: 100_000, count: 90), at: now.time)
     }
   },
+  Scenario(name: "checkpoint", keys: 40) { store, now in
+    trying { () throws(Failure) in
+      store.put(0, 1, at: now)
+      check(try store.writeCheckpoint(), "no checkpoint")
+      store.put(1, 1, at: now)
+    }
+  },
   Scenario(name: "close", keys: 40) { store, now in
     check(store.close() == nil, "close")
   },
@@ -378,6 +387,35 @@ func goThroughOpening(_ exploration: inout Exploration) -> Tally {
   }
 }
 
+/// A process dies while it opens a directory after a loss of power, or in the first writes, or
+/// while it gives the entries their slots.
+func goThroughRecovery(_ exploration: inout Exploration) -> Tally {
+  let scenario = Scenario(name: "recover", keys: 40) { _, _ in }
+  let scratch = Scratch("recover")
+  return explore(&exploration) { point, trace in
+    Scratch.empty(scratch.path)
+    let diedEarly = isKilled {
+      let store = prepare(scenario, scratch.path)
+      trying { () throws(Failure) in check(try store.writeCheckpoint(), "no checkpoint") }
+      store.put(5, 1, at: LogStore.moment())
+      store.words.store(IndexAt.boot, 77)
+    }
+    check(!diedEarly, "killed without a point")
+    let wasKilled = isKilled {
+      CrashPoint.arm(point, trace)
+      let store = LogStore.openAt(scratch.path, nil)
+      let now = LogStore.moment()
+      store.put(6, 1, at: now)
+      store.remove(13, at: now)
+      var work = LogRebuild()
+      trying { () throws(Failure) in while try store.rebuild(&work, at: now) {} }
+      store.remove(23, at: now)
+    }
+    judge(scenario, scratch.path, point)
+    return wasKilled
+  }
+}
+
 /// log_tests crash_points [scenario|all] [seed]
 func crashPoints(_ arguments: Arguments) -> Int32 {
   let only = arguments[0].flatMap { strcmp($0, "all") == 0 ? nil : $0 }
@@ -398,6 +436,7 @@ func crashPoints(_ arguments: Arguments) -> Int32 {
   run("divide") { goThroughDivision(&$0) }
   run("take over") { goThroughTakeOver(&$0) }
   run("fork") { goThroughFork(&$0) }
+  run("recover") { goThroughRecovery(&$0) }
   run("files") { goThroughFiles(&$0) }
   print("\(all.tried) of \(all.stores) stores")
   return all.tried > 0 ? 0 : 1

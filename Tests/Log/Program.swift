@@ -24,8 +24,10 @@ func main(
     if strcmp(name, "crash_points") == 0 { return crashPoints(arguments) }
     if strcmp(name, "kills") == 0 { return kills(arguments) }
     if strcmp(name, "full_disk") == 0 { return fullDisk() }
+    if strcmp(name, "lost_power") == 0 { return lostPower(arguments) }
     if strcmp(name, "walks") == 0 { return walks() }
   }
-  print("log_tests crash_points [SCENARIO|all] [SEED] | kills [COUNT] [SEED] | full_disk | walks")
+  print("log_tests crash_points [SCENARIO|all] [SEED] | kills [COUNT] [SEED] | full_disk | walks"
+      + " | lost_power [COUNT] [SEED]")
   return 2
 }

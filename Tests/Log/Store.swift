@@ -242,7 +242,7 @@ struct Scratch: ~Copyable {
     if let directory = try? Directory.open(path: path, creating: false) {
       ContentFiles.removeAll(in: directory)
     }
-    for name in ["hutch.lock", "hutch-index", "hutch-log", "manifest.sqlite"] {
+    for name in ["hutch.lock", "hutch-index", "hutch-log", "hutch-checkpoint", "manifest.sqlite"] {
       unlink(path + "/" + name)
     }
     rmdir(path)

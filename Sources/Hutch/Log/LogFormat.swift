@@ -88,6 +88,35 @@ enum IndexAt {
   /// One more than the place of a segment that is in no stream; 0: there is none.
   static let spare = 752
 
+  // Checkpoints, with the lock held (LogStore+Checkpoint). They are numbered from 1.
+  /// How many have been begun, and the newest that is on the disk; 0: there is none.
+  static let begun = 768
+  static let durable = 776
+  /// Where the log ended in the newest one that is on the disk, and its floor.
+  static let durableEnd = 784
+  static let durableFloor = 792
+  /// CLOCK_BOOTTIME: when the newest one was begun. Its loss delays one.
+  static let checkpointTime = 800
+  /// The number of checkpoints that had been begun when the cleaner last evicted an entry.
+  static let evicted = 808
+  /// A recovery finds no entry of the stream below.
+  static let newFrom = 816
+  static let keptFrom = 824
+
+  // A recovery, with the lock held (LogStore+Recovery).
+  /// 1: the index is being made from a checkpoint, and counts only when that is done.
+  static let recovering = 832
+  /// The addresses of writes that the newest loss of power has taken: from, to. The recovered log
+  /// ends at the first.
+  static let lostFrom = 840
+  static let lostTo = 848
+  /// The segment of each stream whose entries get their slots next, the newest ones first; 0: the
+  /// stream is done.
+  static let rebuildNew = 856
+  static let rebuildKept = 864
+  /// Where the entries of `rebuildNew` end.
+  static let rebuildEnd = 872
+
   /// The incarnations of the members' numbers: how often each number has been taken. UInt32 each.
   static let incarnations = 1024
 

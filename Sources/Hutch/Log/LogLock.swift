@@ -10,6 +10,7 @@ import Synchronization
 ///     byte 8        held while a directory is being opened or closed
 ///     byte 9        for reading by each process that has it open; for writing by an opening that
 ///                   keeps others out, and its forked children, through an open file of their own
+///     byte 10       held by a process while it writes a checkpoint
 ///     byte 16 + n   of the process with the number n
 ///
 /// The bytes below are the SQLite store's (Disk/WriterLock.swift); byte 0, its turn, is held for as
@@ -21,6 +22,7 @@ final class LogMember {
   private static let turn: Int64 = 0
   private static let opening: Int64 = 8
   private static let presence: Int64 = 9
+  private static let checkpoint: Int64 = 10
   private static let members: Int64 = 16
   /// How long an opening waits for another process's opening or closing, in nanoseconds.
   private static let patience: Int64 = 10_000_000_000
@@ -93,6 +95,13 @@ final class LogMember {
   }
 
   func endOpening() { give(LogMember.opening) }
+
+  /// Keeps other processes from writing a checkpoint. False: one of them does.
+  func tryCheckpoint() -> Bool {
+    hutch_ofd_lock_byte(file.number, Int16(F_WRLCK), LogMember.checkpoint, 0) == 0
+  }
+
+  func endCheckpoint() { give(LogMember.checkpoint) }
 
   /// Keeps a SQLite store from being made in the directory.
   func beginMaking() throws(Failure) { try take(LogMember.turn) }

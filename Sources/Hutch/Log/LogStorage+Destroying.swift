@@ -13,7 +13,8 @@ extension LogStorage {
     // The stub goes last, since it says that there is a log store: after a kill the call can be
     // made again.
     let names = [
-      LogStore.newIndex, LogStore.newLog, LogStore.indexName, LogStore.logName, LogStub.new,
+      LogStore.newIndex, LogStore.newLog, LogCheckpoint.name, LogStore.indexName,
+      LogStore.logName, LogStub.new,
       LogStub.name, LogMember.name,
     ]
     ContentFiles.removeAll(in: directory)

@@ -236,7 +236,8 @@ extension LogStorage: FileStorage {
   /// A slice of the sweep, if one is under way. True if there is more.
   private func sweepFiles(_ store: LogStore) -> Bool {
     withContent {
-      guard content.maySweep else { return false }
+      // The files of entries that have no slots yet are no orphans.
+      guard content.maySweep, !store.isRebuilding else { return false }
       do throws(Failure) {
         if let after = content.orphans.wantsRowsAfter {
           try strikeFiles(store, after: LogPlace(next: UInt64(clamping: after)))

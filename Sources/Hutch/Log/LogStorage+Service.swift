@@ -180,6 +180,7 @@ extension LogStorage {
     store?.observer = observer
     guard isPrepared else { return leave() }
     sweep = LogSweep()
+    rebuild = LogRebuild()
     if let store {
       do throws(Failure) {
         try store.beginInChild()

@@ -6,7 +6,11 @@ import Synchronization
 /// Orders. Room is made by the store's own policy: the oldest first, but for what has been read
 /// since it was appended. Accesses are noted to a second, and are counted up to two.
 extension LogStorage {
-  func occupancy() throws(Failure) -> Occupancy { try serving().occupancy }
+  func occupancy() throws(Failure) -> Occupancy {
+    let store = try serving()
+    try endRebuild(of: store)
+    return store.occupancy
+  }
 
   /// Page by page, in the order of the keys' hashes.
   func walk(
@@ -16,6 +20,7 @@ extension LogStorage {
       place.isAtEnd = true
       return
     }
+    try endRebuild(of: store)
     var reached = LogPlace(next: UInt64(clamping: place.last ?? 0))
     var found = WalkPage()
     place.isAtEnd = try !store.step(&reached, into: &found)

@@ -87,7 +87,9 @@ extension LogStorage {
     var hasMore = false
     do throws(Failure) {
       try dropBars()
-      hasMore = try sweepExpired(store, at: moment)
+      hasMore = try rebuild(store, at: moment)
+      hasMore = try sweepExpired(store, at: moment) || hasMore
+      try writeCheckpoint(store)
       hasMore = try keepFree(store, at: moment) || hasMore
       hasMore = maintainFiles(store) || hasMore
     } catch {
@@ -97,6 +99,35 @@ extension LogStorage {
     lookForOthers(store)
     doOwedWork()
     return hasMore
+  }
+
+  /// A slice of giving entries their slots after a loss of power. True: there is more.
+  private func rebuild(_ store: LogStore, at moment: Moment) throws(Failure) -> Bool {
+    guard store.isRebuilding, sweepLock.tryLock() else { return false }
+    defer { sweepLock.unlock() }
+    return try store.rebuild(&rebuild, at: moment)
+  }
+
+  /// Called before what has to meet every entry.
+  func endRebuild(of store: LogStore) throws(Failure) {
+    let moment = Moment.at(Clock.read(CLOCK_REALTIME))
+    while store.isRebuilding {
+      sweepLock.lock()
+      defer { sweepLock.unlock() }
+      _ = try store.rebuild(&rebuild, at: moment)
+    }
+  }
+
+  private static let pauseBetweenCheckpoints: Int64 = 30_000_000_000
+
+  /// Writes a checkpoint if it is time for one. The time is that of all processes; after another
+  /// boot it may be far away.
+  private func writeCheckpoint(_ store: LogStore) throws(Failure) {
+    guard store.isAheadOfCheckpoint else { return }
+    let last = Int64(bitPattern: store.words.load(IndexAt.checkpointTime))
+    let passed = Clock.read(CLOCK_BOOTTIME) &- last
+    if passed >= 0 && passed < LogStorage.pauseBetweenCheckpoints { return }
+    try store.writeCheckpoint()
   }
 
   private static let pauseBetweenLooks: Int64 = 10_000_000_000
@@ -128,6 +159,8 @@ extension LogStorage {
     defer { sweepLock.unlock() }
     let now = moment.time
     let monotonic = Clock.read(CLOCK_MONOTONIC)
+    // An entry that has no slot yet is not met.
+    if store.isRebuilding { return false }
     if sweep.place == nil {
       // Under a host's clock the host asks for maintenance, and counts have to be exact: no pause.
       guard store.mayHaveExpired(at: now), clock.isHosts || monotonic >= sweep.pauseEnd,
@@ -196,6 +229,7 @@ extension LogStorage {
   func check(isQuick: Bool, at moment: Moment) throws(Failure) -> CheckReport {
     var report = CheckReport()
     let store = try serving()
+    try endRebuild(of: store)
     var place = LogPlace()
     var found = WalkPage()
     while try store.step(&place, into: &found) {

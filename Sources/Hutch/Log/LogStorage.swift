@@ -77,9 +77,10 @@ final class LogStorage: Storage, ForkingStorage, @unchecked Sendable {
   /// True if the process's list has the directory. Relaxed.
   let isListed = Atomic<Bool>(true)
 
-  /// Protects `sweep`.
+  /// Protects `sweep` and `rebuild`.
   let sweepLock: Lock
   var sweep = LogSweep()
+  var rebuild = LogRebuild()
 
   /// Protects `content`, but for the files in flight, `looseOfOthers`, and the member's opening
   /// byte, which the process's threads cannot keep from each other.
@@ -151,6 +152,7 @@ final class LogStorage: Storage, ForkingStorage, @unchecked Sendable {
         throw Failure(.badDirectory, "the directory is not empty, and is not a cache's")
       }
     }
+    rebuild = LogRebuild()
     let isFirst = stateLock.withLock { stores.isEmpty }
     guard stateLock.withLock({ stores.count < LogStorage.mostStores }) else {
       throw Failure(.tierDown, "the directory was removed or replaced too often")

@@ -118,6 +118,7 @@ extension LogStore {
     let position = words.load(stream.cleaning)
     let number = words.load(stream.oldest)
     let isActive = number == active(stream)
+    if isRebuilding && hasSlots(number, stream) { giveUpRebuilding() }
     if keepsAll && isActive { return .atEnd }
     let end = isActive ? words.load(stream.head) : start(of: number &+ 1)
     guard position >= start(of: number), position < end, let seat = seat(of: position),
@@ -200,8 +201,29 @@ extension LogStore {
       observer.storeDrops(entry.key, entry.version, cause)
       owed.add(entry.key, entry.version)
     }
+    if cleaned == nil {
+      return loseRecorded(slot, page, entry, cause)
+    }
+    if words.load(IndexAt.evicted) != words.load(IndexAt.begun) {
+      words.store(IndexAt.evicted, words.load(IndexAt.begun))
+    }
     let hasGhost = cause == .evicted && cleaned?.0 == .new
     drop(slot, page, entry, cleaned: cleaned, leavesGhost: hasGhost)
+  }
+
+  /// Removes an entry that the cleaner has not come to. A recovery would find it again, and after
+  /// an eviction it must not: the entry may have gone for its tag or its key. While the index is
+  /// being rebuilt, an older entry must not get the slot.
+  private func loseRecorded(
+    _ slot: UnsafeMutableRawPointer, _ page: SlotPage, _ entry: LogEntry.Head, _ cause: DropCause
+  ) {
+    if cause == .evicted || isRebuilding {
+      removeRecorded(entry, at: Moment.at(Clock.read(CLOCK_REALTIME)))
+      guard SlotWord(SharedWords.load(slot)).address == entry.address else { return }
+      // Its key is damaged.
+      if isRebuilding { giveUpRebuilding() }
+    }
+    drop(slot, page, entry)
   }
 
   private func move(

@@ -22,14 +22,17 @@ extension LogStore {
     let member = try LogMember.opening(directory)
     defer { member.endOpening() }
     let isAlone = member.isAlone()
+    var checkpoint: LogCheckpoint?
     // A process that has the directory open has checked it.
     if isAlone, try !isUsable(directory) {
       try member.beginMaking()
       defer { member.endMaking() }
       try LogStub.make(in: directory)
-      try create(in: directory, limits ?? .defaultDisk)
+      checkpoint = try lastCheckpoint(directory)
+      try create(in: directory, limits ?? .defaultDisk, from: checkpoint)
     }
     let store = try attach(directory, member, keepsOthersOut: keepsOthersOut, counters)
+    if let checkpoint { try store.recover(from: checkpoint) }
     try prepare(store, isAlone)
     if let limits {
       let wanted = store.limits.changed(given, to: limits)
@@ -55,6 +58,14 @@ extension LogStore {
     return try LogStore(directory, member, indexFile, logFile, index, log, counters)
   }
 
+  /// The checkpoint from which a new index can be made.
+  private static func lastCheckpoint(_ directory: Directory) throws(Failure) -> LogCheckpoint? {
+    guard let log = Files.status(Files.path(logName), at: directory.descriptor),
+      hutch_is_regular(log.st_mode) != 0
+    else { return nil }
+    return try LogCheckpoint.read(in: directory, log: log)
+  }
+
   private static func openFile(
     _ name: StaticString, _ directory: Directory
   ) throws(Failure) -> Descriptor {
@@ -76,9 +87,10 @@ extension LogStore {
       guard hutch_errno() == ENOENT else {
         throw .system("cannot look at the index", otherwise: .badDirectory)
       }
-      // A kill in `create` leaves an empty file at most.
+      // A kill in `create` leaves an empty file at most, and a loss of power a log without index.
       let log = Files.status(Files.path(logName), at: directory.descriptor)
-      guard log?.st_size ?? 0 == 0 else {
+      let isEmpty = log?.st_size ?? 0 == 0
+      guard try isEmpty ? true : LogStub.isIn(directory) else {
         throw Failure(.badDirectory, "hutch-log in the directory is not a cache's")
       }
       return false
@@ -89,6 +101,10 @@ extension LogStore {
     let file = try openFile(indexName, directory)
     var head = InlineArray<128, UInt64>(repeating: 0)
     let size = withUnsafeMutableBytes(of: &head) { Files.read(file.number, into: $0) } ?? 0
+    if size == 0 || isZero(head), try LogStub.isIn(directory) {
+      // A loss of power has taken what was written to the file.
+      return false
+    }
     guard size == IndexAt.incarnations, head[0] == LogFormat.magic else {
       throw Failure(.badDirectory, "hutch-index in the directory is not a cache's")
     }
@@ -101,6 +117,7 @@ extension LogStore {
       found.st_size >= IndexAt.slots + LogPages.pageSize, isPlausible(head),
       let log = Files.status(Files.path(logName), at: directory.descriptor)
     else { return false }
+    if head[IndexAt.recovering / 8] != 0 { return false }
     if head[IndexAt.clean / 8] == 1 { return true }
     // The directory was not closed. The index counts in the boot and in the files in which it was
     // written last: the kernel has its pages.
@@ -110,6 +127,11 @@ extension LogStore {
       && head[IndexAt.device / 8] == UInt64(truncatingIfNeeded: found.st_dev)
       && head[IndexAt.indexInode / 8] == UInt64(truncatingIfNeeded: found.st_ino)
       && head[IndexAt.logInode / 8] == UInt64(truncatingIfNeeded: log.st_ino)
+  }
+
+  private static func isZero(_ head: InlineArray<128, UInt64>) -> Bool {
+    for i in 0..<128 where head[i] != 0 { return false }
+    return true
   }
 
   /// True if the state is possible. No later step checks what is checked here.
@@ -130,6 +152,8 @@ extension LogStore {
     let spare = head[IndexAt.spare / 8]
     return isPlausible(.new) && isPlausible(.kept)
       && head[IndexAt.floor / 8] <= next << shift
+      && head[IndexAt.rebuildNew / 8] < next && head[IndexAt.rebuildKept / 8] < next
+      && head[IndexAt.rebuildEnd / 8] <= next << shift
       && head[IndexAt.moved / 8] <= LogFormat.addressMask
       && segments <= UInt64(IndexAt.seatCount)
       && kept <= segments && (spare == 0 || kept < segments && spare <= head[IndexAt.places / 8])
@@ -140,9 +164,12 @@ extension LogStore {
   }
 
   /// Makes an empty store. The log comes first: an index that is there already does not fit a new
-  /// one, and does not count.
-  private static func create(in directory: Directory, _ limits: TierLimits) throws(Failure) {
-    let logFile = try makeFile(newLog, directory)
+  /// one, and does not count. `checkpoint`: the log stays, and `recover` follows.
+  private static func create(
+    in directory: Directory, _ limits: TierLimits, from checkpoint: LogCheckpoint?
+  ) throws(Failure) {
+    let logFile =
+      checkpoint == nil ? try makeFile(newLog, directory) : try openFile(logName, directory)
     let indexFile = try makeFile(newIndex, directory)
     guard let log = Files.status(of: logFile.number),
       let index = Files.status(of: indexFile.number)
@@ -152,15 +179,21 @@ extension LogStore {
       (IndexAt.shared, LogShared.byteCount), (IndexAt.slots, LogPages.step * LogPages.pageSize),
     ] { try Files.reserve(indexFile.number, offset, count) }
 
-    var head = InlineArray<64, UInt64>(repeating: 0)
+    var head = InlineArray<128, UInt64>(repeating: 0)
     func set(_ offset: Int, _ value: UInt64) { head[offset / 8] = value }
     set(IndexAt.magic, LogFormat.magic)
     set(
       IndexAt.format,
-      LogFormat.version | UInt64(LogFormat.segmentShift(for: limits.cost) - 4) << 32)
+      checkpoint?[LogCheckpoint.At.format]
+        ?? LogFormat.version | UInt64(LogFormat.segmentShift(for: limits.cost) - 4) << 32)
+    set(IndexAt.recovering, checkpoint == nil ? 0 : 1)
     var secrets = InlineArray<4, UInt64>(repeating: 0)
     for i in 0..<4 {
-      secrets[i] = try Entropy.number()
+      if let checkpoint {
+        secrets[i] = checkpoint[LogCheckpoint.At.secrets + i]
+      } else {
+        secrets[i] = try Entropy.number()
+      }
       set(IndexAt.secrets + i * 8, secrets[i])
     }
     set(IndexAt.device, UInt64(truncatingIfNeeded: index.st_dev))
@@ -170,9 +203,15 @@ extension LogStore {
     set(IndexAt.boot, boot.id.0)
     set(IndexAt.boot + 8, boot.id.1)
     set(IndexAt.bootOffset, UInt64(bitPattern: boot.offset))
+    if checkpoint == nil {
+      // What it knows is of the log that goes.
+      _ = Files.unlink(Files.path(LogCheckpoint.name), at: directory.descriptor)
+    }
     // An earlier index, which may be lost, has drawn versions. The time is above them all.
     var versions = UInt64(clamping: Clock.read(CLOCK_REALTIME))
     set(IndexAt.next, 1)
+    // So the key of each beginning of a segment of new entries is above 0.
+    set(IndexAt.last, 1 << (head[IndexAt.format / 8] >> 32))
     set(IndexAt.pages, 1)
     set(IndexAt.expiry, UInt64(Int64.max))
     set(IndexAt.expiryBefore, UInt64(Int64.max))
@@ -181,7 +220,9 @@ extension LogStore {
       UInt64(bitPattern: limits.ages.timeToLive), UInt64(bitPattern: limits.ages.timeToIdle),
       limits.minFree,
     ]
-    for i in 0..<words.count { set(IndexAt.limits + i * 8, words[i]) }
+    for i in 0..<words.count {
+      set(IndexAt.limits + i * 8, checkpoint?[LogCheckpoint.At.limits + i] ?? words[i])
+    }
     // No entry names the content files of an index before this one.
     let hasFiles = ContentPath.folders.withPointer {
       Files.status($0, at: directory.descriptor) != nil
@@ -195,7 +236,8 @@ extension LogStore {
         of: secrets, { Files.write($0, to: indexFile.number, at: IndexAt.shared) }),
       withUnsafeBytes(
         of: &versions, { Files.write($0, to: indexFile.number, at: IndexAt.versions) }),
-      Files.rename(Files.path(newLog), to: Files.path(logName), at: directory.descriptor),
+      checkpoint != nil
+        || Files.rename(Files.path(newLog), to: Files.path(logName), at: directory.descriptor),
       Files.rename(Files.path(newIndex), to: Files.path(indexName), at: directory.descriptor)
     else { throw .system("cannot make a file of the log store") }
   }
@@ -257,7 +299,10 @@ extension LogStore {
       guard member.isAlone(), words.load(IndexAt.clean) == 0 else { return nil }
       // Taking the lock completes the operation of a process that died.
       try locked { () throws(Failure) in }
-      guard fdatasync(logFile.number) == 0 else { throw .system("cannot write the log") }
+      let isWritten = isAheadOfCheckpoint ? try writeCheckpoint() : false
+      if !isWritten {
+        guard fdatasync(logFile.number) == 0 else { throw .system("cannot write the log") }
+      }
       try syncIndex()
       words.store(IndexAt.clean, 1)
       try syncHead()

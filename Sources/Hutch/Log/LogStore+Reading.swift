@@ -261,7 +261,7 @@ extension LogStore {
 
   /// True if an entry's content file is there and has the right size. `checksum` receives the
   /// file's if `readsValue` is true.
-  private func isThereFile(
+  func isThereFile(
     _ entry: LogEntry.Head, _ checksum: inout UInt64, readsValue: Bool
   ) throws(Failure) -> Bool {
     guard let file = entry.file,

@@ -115,6 +115,8 @@ extension LogStore {
   /// as half of the log is in use, or the log is small.
   var cleanedFrom: Int {
     if words.load(IndexAt.limits) != 0 { return allowedSegments }
+    // Entries that have no slots yet are not dead.
+    if isRebuilding { return allowedSegments }
     let used = (live - min(live, files)) >> UInt64(segmentShift)
     return min(2 * Int(used) + 8, allowedSegments)
   }

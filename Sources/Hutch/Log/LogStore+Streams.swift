@@ -38,6 +38,13 @@ extension LogStore {
     words.load(stream.head) == 0 ? nil : words.load(stream.active)
   }
 
+  /// Where the new entries end.
+  @inline(__always)
+  var end: LogAddress {
+    let head = words.load(IndexAt.head)
+    return head == 0 ? words.load(IndexAt.last) : head
+  }
+
   /// The units that can be appended to the active segment; 0 before its first entry is there.
   @inline(__always)
   func room(_ stream: LogStream) -> UInt64 {
@@ -170,8 +177,7 @@ extension LogStore {
       redo.set(IndexAt.keptSegments, segmentCount(.kept) &+ 1)
     } else {
       redo.set(IndexAt.moved, movedBefore)
-      let head = words.load(IndexAt.head)
-      if head != 0 { redo.set(IndexAt.last, head) }
+      redo.set(IndexAt.last, end)
     }
     redo.set(IndexAt.next, number &+ 1)
     redo.set(stream.active, number)
@@ -181,7 +187,7 @@ extension LogStore {
   }
 
   /// Whether the active segment has not even its first entry.
-  private func isBeginning(_ stream: LogStream) -> Bool {
+  func isBeginning(_ stream: LogStream) -> Bool {
     let head = words.load(stream.head)
     return head != 0 && head == start(of: words.load(stream.active))
   }
@@ -283,6 +289,15 @@ extension LogStore {
   func trailer(_ entry: LogEntry.Head) -> UnsafeMutableRawPointer? {
     let end = entry.address & (segmentUnits - 1) &+ entry.units
     return end < segmentUnits ? entry.start + Int(entry.units) * LogFormat.unit : nil
+  }
+
+  /// The address in a word behind a kept entry; nil: the word is damaged.
+  func trailerAddress(_ offset: Int, of entry: LogEntry.Head) -> LogAddress? {
+    guard let trailer = trailer(entry) else { return nil }
+    let word = SharedWords.load(trailer + offset)
+    let address = word & LogFormat.addressMask
+    if word == 0 && offset > 0 { return 0 }
+    return trailerWord(address, behind: entry.address) == word ? address : nil
   }
 
   /// The address that an entry of the stream had among the new ones.

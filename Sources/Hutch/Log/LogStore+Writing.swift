@@ -225,7 +225,7 @@ extension LogStore {
     return true
   }
 
-  private func slotForNew(
+  func slotForNew(
     _ hash: UInt64, at moment: Moment
   ) throws(Failure) -> FreeSlot {
     while true {
@@ -276,15 +276,16 @@ extension LogStore {
 
   /// Removes a key's entry, and appends a record of the removal.
   private func remove(_ key: Bytes, _ hash: UInt64, _ found: LogMatch?, at moment: Moment) {
-    guard let found else { return }
-    replaced = found.entry.address
+    guard found != nil || needsRecord else { return }
+    replaced = found?.entry.address ?? 0
     defer { replaced = 0 }
     let units = LogFormat.units(LogEntry.removalSize(key: key.count))
-    var match: LogMatch? = found
+    var match = found
     do throws(Failure) {
-      if try makeRoom(units, isNew: false, at: moment), !isNamed(found) {
+      if try makeRoom(units, isNew: false, at: moment), let found, !isNamed(found) {
         match = find(key, hash)
       }
+      let slot = isRebuilding && match == nil ? try slotForNew(hash, at: moment).slot : nil
       let address = words.load(IndexAt.head)
       guard let seat = seat(of: address) else { throw Failure(.corrupt, "") }
       var record = Record()
@@ -294,20 +295,40 @@ extension LogStore {
         to: memory(seat, address), address, record, key: key, value: none, nil, extended: none,
         check: check, hash, kind: .removal)
       let end = address &+ units
-      guard let match else { return words.store(IndexAt.head, end) }
-      drop(match.slot, match.page, match.entry, head: end)
+      // While the index is being rebuilt the record has the slot, so that no older entry gets one.
+      let word = isRebuilding ? SlotWord(hash, address, uses: 0) : nil
+      if let match { return drop(match.slot, match.page, match.entry, head: end, leaving: word) }
+      var redo = RedoRecord(words)
+      if let slot, let word { redo.set(slot - words.base, word.bits) }
+      redo.set(IndexAt.head, end)
+      redo.commit()
     } catch {
-      // Without room for the record the entry goes all the same.
-      if let match = find(key, hash) { drop(match.slot, match.page, match.entry) }
+      // Without room for the record the entry goes all the same. A recovery does not find it, nor
+      // any entry that is older.
+      if isRebuilding { giveUpRebuilding() }
+      if let match = find(key, hash) {
+        drop(match.slot, match.page, match.entry)
+        SharedWords.store(match.entry.start + LogEntry.At.check, ~match.entry.check)
+      }
     }
   }
 
-  /// Removes an entry: its slot names none any more, or is its ghost. `head`: the address behind
-  /// the record of the removal. `cleaned`: the address up to which a stream's oldest segment is
-  /// clean after this.
+  /// Removes an entry that no caller has asked for by its key, with a record of the removal.
+  func removeRecorded(_ entry: LogEntry.Head, at moment: Moment) {
+    var key = GrowingArray<UInt8>()
+    guard (try? key.append(contentsOf: entry.key)) != nil else { return }
+    let bytes = Bytes(key.elements)
+    let hash = hash.entry(bytes)
+    remove(bytes, hash, find(bytes, hash), at: moment)
+  }
+
+  /// Removes an entry: its slot names none any more, is its ghost, or has the word `leaving`.
+  /// `head`: the address behind the record of the removal. `cleaned`: the address up to
+  /// which a stream's oldest segment is clean after this.
   func drop(
     _ slot: UnsafeMutableRawPointer, _ page: SlotPage, _ entry: LogEntry.Head,
-    head: LogAddress? = nil, cleaned: (LogStream, LogAddress)? = nil, leavesGhost: Bool = false
+    head: LogAddress? = nil, cleaned: (LogStream, LogAddress)? = nil, leavesGhost: Bool = false,
+    leaving: SlotWord? = nil
   ) {
     let size = entry.charge
     loseFile(of: entry)
@@ -315,7 +336,8 @@ extension LogStore {
       noteEnd(of: entry, seat, at: words.load(IndexAt.head))
     }
     var redo = RedoRecord(words)
-    let word = leavesGhost ? SlotWord(SharedWords.load(slot)).asGhost : emptied(slot, page)
+    let word =
+      leaving ?? (leavesGhost ? SlotWord(SharedWords.load(slot)).asGhost : emptied(slot, page))
     redo.set(slot - words.base, word.bits)
     redo.set(IndexAt.count, count == 0 ? 0 : count - 1)
     redo.set(IndexAt.live, live < size ? 0 : live - size)
@@ -333,8 +355,11 @@ extension LogStore {
       if hasOthers { marks.beginAll() }
       defer { if hasOthers { marks.endAll() } }
       if files > 0 { loseAllFiles() }
+      if isRebuilding { giveUpRebuilding() }
+      let end = self.end
       var redo = RedoRecord(words)
       redo.set(IndexAt.floor, start(of: words.load(IndexAt.next)))
+      redo.set(IndexAt.last, end)
       redo.set(IndexAt.head, 0)
       redo.set(IndexAt.keptHead, 0)
       redo.set(IndexAt.count, 0)

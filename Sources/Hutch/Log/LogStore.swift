@@ -9,6 +9,7 @@ import Synchronization
 ///     hutch.lock       empty; its locks show which processes live (LogMember)
 ///     hutch-index      the state, the lock, and the tables and pages below; mapped
 ///     hutch-log        segments of one size, 16 KB to 16 MB; mapped
+///     hutch-checkpoint  what of the log a loss of power leaves (LogCheckpoint)
 ///     content/         files of large values, each named by one entry (LogStorage+Files)
 ///     trash/           content files that no entry names any more, until they are deleted
 ///     *.new            an index or a log that is being made
@@ -40,7 +41,8 @@ import Synchronization
 ///                its counter again
 ///     put        the entry, above the head. Redo: slot, head, count, live, files
 ///     touch      as a put of the same value with other times
-///     remove     a record of it, above the head. Redo: slot, count, live, files, head
+///     remove     a record of it, above the head. Redo: slot, count, live, files, head. A trim
+///                removes so, too
 ///     clear      redo: floor, heads, count, live, files
 ///     new segment  the file is made longer, or there is a spare segment. Redo: segment table,
 ///                state. Then its first entry: head
@@ -80,8 +82,9 @@ import Synchronization
 ///       that is a ghost names none
 ///
 /// A power loss. Pages go to the disk in any order. In another boot the index counts only if the
-/// last process to close it has written everything (`clean`); else the store begins empty. That
-/// flag is removed, on the disk, before the first change.
+/// last process to close it has written everything (`clean`). That flag is removed, on the disk,
+/// before the first change. Else a new index is made from the last checkpoint and the log
+/// (LogStore+Checkpoint, +Recovery, +Rebuilding), or, without a checkpoint, an empty store.
 ///
 /// Threads and processes. Many may call any function at once, but for `open` and `close`. A process
 /// and its forked child have the directory open as any two processes have (`beginInChild`). The
@@ -118,6 +121,9 @@ final class LogStore: @unchecked Sendable {
   let knownPages = Atomic<Int>(0)
   /// True if the flag of a clean end has been removed. Protected by the lock.
   var hasBegun = false
+
+  /// True while a thread of this process writes a checkpoint.
+  let isWritingCheckpoint = Atomic<Bool>(false)
 
   let counters: LogCounters
 
@@ -205,6 +211,8 @@ final class LogStore: @unchecked Sendable {
   func beginInChild() throws(Failure) {
     try member.beginInChild(directory)
     lock = LogLock(words, indexFile.number, member)
+    // The parent's thread that writes one is not here.
+    isWritingCheckpoint.store(false, ordering: .relaxed)
   }
 
   func syncIndex() throws(Failure) {

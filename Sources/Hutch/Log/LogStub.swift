@@ -76,6 +76,7 @@ enum LogStub {
     let file = Descriptor(owning: number)
     var head = LogStub.head
     guard withUnsafeBytes(of: &head, { Files.write($0, to: file.number) }),
+      Files.sync(file.number),
       Files.rename(Files.path(new), to: Files.path(name), at: directory.descriptor)
     else { throw .system("cannot make the file manifest.sqlite") }
   }

@@ -1,0 +1,142 @@
+import CSystem
+
+/// The file `hutch-checkpoint`: from where, after a loss of power, the log can be read without the
+/// index. It has two places, which are written in turn, so one of them is whole at any moment.
+///
+///      0  check     XXH3 of all that follows
+///      8  magic
+///     16  number    of the checkpoint; the newer one of the two counts
+///     24  seats     how many words of the segment table follow the head
+///     32  the words of `LogCheckpoint.At`
+///         the segment table: a word for each segment that there is
+///
+/// All that a checkpoint names is on the disk before the checkpoint is written. What is overwritten
+/// later shows by the addresses of its entries.
+final class LogCheckpoint {
+  enum At {
+    static let check = 0
+    static let magic = 1
+    static let number = 2
+    static let seats = 3
+    /// The inode of the log: a checkpoint beside a copy of it does not count.
+    static let log = 4
+    /// As in the index: format, secrets, limits.
+    static let format = 5
+    static let secrets = 6
+    static let limits = 10
+    /// Where the new entries end, and the number of the active segment; 0: there is none.
+    static let end = 16
+    static let active = 17
+    /// The number of the next segment.
+    static let next = 18
+    static let floor = 19
+    static let newFrom = 20
+    static let keptFrom = 21
+    static let lostFrom = 22
+    static let lostTo = 23
+    static let version = 24
+    static let bootOffset = 25
+    static let count = 26
+  }
+
+  static let name: StaticString = "hutch-checkpoint"
+  /// "hutchchk", little-endian.
+  private static let magic: UInt64 = 0x6B68_6368_6374_7568
+  private static let placeSize = 1 << 20
+
+  private var words = GrowingArray<UInt64>()
+
+  init() throws(Failure) {
+    try words.append(0, At.count)
+    words.elements[At.magic] = LogCheckpoint.magic
+  }
+
+  subscript(_ at: Int) -> UInt64 {
+    get { words[at] }
+    set { words.elements[at] = newValue }
+  }
+
+  var seatCount: Int { words.count - At.count }
+  func seat(_ index: Int) -> SeatWord { SeatWord(words[At.count + index]) }
+
+  func add(_ seat: SeatWord) throws(Failure) { try words.append(seat.bits) }
+
+  private var bytes: Bytes { Bytes(words.elements) }
+
+  /// Writes the checkpoint to its place, and waits until it is on the disk.
+  func write(in directory: Directory) throws(Failure) {
+    self[At.seats] = UInt64(seatCount)
+    self[At.check] = Checksum.xxh3(Bytes(rebasing: bytes[8...]))
+    let path = Files.path(LogCheckpoint.name)
+    let isNew = Files.status(path, at: directory.descriptor) == nil
+    guard
+      let number = Files.openBeneath(
+        path, at: directory.descriptor, O_RDWR | O_CREAT | O_NONBLOCK)
+    else { throw .opening("cannot make the checkpoint") }
+    let file = Descriptor(owning: number)
+    let place = Int(self[At.number] & 1) * LogCheckpoint.placeSize
+    guard Files.write(bytes, to: file.number, at: place), fdatasync(file.number) == 0 else {
+      throw .system("cannot write the checkpoint")
+    }
+    // With its own name those of the index and of the log reach the disk.
+    if isNew && !Files.sync(directory.descriptor) { throw .system("cannot sync the directory") }
+  }
+
+  /// The newest checkpoint of a log; nil: there is none that counts.
+  static func read(in directory: Directory, log: stat) throws(Failure) -> LogCheckpoint? {
+    guard
+      let number = Files.openBeneath(
+        Files.path(name), at: directory.descriptor, O_RDONLY | O_NONBLOCK)
+    else { return nil }
+    let file = Descriptor(owning: number)
+    guard let status = Files.status(of: number), hutch_is_regular(status.st_mode) != 0 else {
+      return nil
+    }
+    let first = try read(file.number, place: 0)
+    let second = try read(file.number, place: 1)
+    let inode = UInt64(truncatingIfNeeded: log.st_ino)
+    let numbers = (first?.number(for: inode) ?? 0, second?.number(for: inode) ?? 0)
+    if numbers.0 == 0 && numbers.1 == 0 { return nil }
+    return numbers.0 > numbers.1 ? first : second
+  }
+
+  private func number(for inode: UInt64) -> UInt64 {
+    self[At.log] == inode ? self[At.number] : 0
+  }
+
+  private static func read(_ file: Int32, place: Int) throws(Failure) -> LogCheckpoint? {
+    let offset = place * placeSize
+    let found = try LogCheckpoint()
+    guard found.fill(from: file, 0, At.count, at: offset),
+      found[At.magic] == magic, found[At.number] & 1 == UInt64(place),
+      found[At.seats] <= UInt64(IndexAt.seatCount)
+    else { return nil }
+    let seats = Int(found[At.seats])
+    try found.words.append(0, seats)
+    guard found.fill(from: file, At.count, seats, at: offset),
+      Checksum.xxh3(Bytes(rebasing: found.bytes[8...])) == found[At.check], found.isPlausible
+    else { return nil }
+    return found
+  }
+
+  private func fill(from file: Int32, _ first: Int, _ count: Int, at offset: Int) -> Bool {
+    let target = UnsafeMutableRawBufferPointer(
+      rebasing: UnsafeMutableRawBufferPointer(words.elements)[first * 8..<(first + count) * 8])
+    return Files.read(file, into: target, at: offset + first * 8) == target.count
+  }
+
+  /// True if the numbers are possible. No later step checks what is checked here.
+  private var isPlausible: Bool {
+    let units = self[At.format] >> 32
+    guard self[At.format] & 0xFFFF_FFFF == LogFormat.version,
+      Int(units) + 4 >= LogFormat.smallestSegment, Int(units) + 4 <= LogFormat.largestSegment,
+      self[At.number] >= 1, self[At.number] < 1 << 62
+    else { return false }
+    let next = self[At.next]
+    guard next >= 1, next < (LogFormat.addressMask - 1 << 24) >> units else { return false }
+    let last = next << units
+    return self[At.end] >= 1 << units && self[At.end] <= last && self[At.floor] <= last
+      && self[At.newFrom] <= last && self[At.keptFrom] <= last && self[At.lostTo] <= last
+      && self[At.lostFrom] <= self[At.lostTo]
+  }
+}

@@ -1,0 +1,105 @@
+import CSystem
+import Synchronization
+
+// Checkpoints: what a loss of power leaves of the log (LogCheckpoint).
+//
+// The new entries of a segment that a checkpoint needs may be overwritten later, and an entry that
+// was evicted before the checkpoint may still lie in the log. A recovery may therefore forget, and
+// it must not find an older value:
+//
+//     it reads the new entries from the newest to older ones, and ends at the first segment that
+//     is not whole: so what it finds is a succession without a gap
+//     a kept copy says where it was replaced or removed (LogEntry); for what is below the
+//     checkpoint's end, that is on the disk
+//     it finds nothing below `newFrom` and `keptFrom`: the cleaner had come so far
+//     a key that has no entry, but had one that was evicted since the checkpoint, gets a record of
+//     its removal all the same (`needsRecord`)
+
+extension LogStore {
+  /// True if the log has changed since the newest checkpoint that is on the disk.
+  var isAheadOfCheckpoint: Bool {
+    end != words.load(IndexAt.durableEnd)
+      || words.load(IndexAt.floor) != words.load(IndexAt.durableFloor)
+  }
+
+  /// Whether the removal of a key without an entry has to be recorded.
+  var needsRecord: Bool {
+    let evicted = words.load(IndexAt.evicted)
+    return isRebuilding || evicted != 0 && evicted >= words.load(IndexAt.durable)
+  }
+
+  /// Writes a checkpoint, and waits until it is on the disk. False: another thread or process
+  /// writes one, or the index is being rebuilt. The lock is not held.
+  @discardableResult
+  func writeCheckpoint() throws(Failure) -> Bool {
+    guard
+      isWritingCheckpoint.compareExchange(
+        expected: false, desired: true, ordering: .acquiringAndReleasing
+      ).exchanged
+    else { return false }
+    defer { isWritingCheckpoint.store(false, ordering: .releasing) }
+    guard member.tryCheckpoint() else { return false }
+    defer { member.endCheckpoint() }
+    let checkpoint = try LogCheckpoint()
+    let hasBegun = try locked { () throws(Failure) in
+      if isRebuilding { return false }
+      try fill(checkpoint)
+      return true
+    }
+    if hasBegun { try finish(checkpoint) }
+    return hasBegun
+  }
+
+  /// Notes the state of the log. The lock is held.
+  func fill(_ checkpoint: LogCheckpoint) throws(Failure) {
+    typealias At = LogCheckpoint.At
+    guard let log = Files.status(of: logFile.number) else {
+      throw .system("cannot look at the log")
+    }
+    checkpoint[At.log] = UInt64(truncatingIfNeeded: log.st_ino)
+    checkpoint[At.format] = words.load(IndexAt.format)
+    for i in 0..<4 { checkpoint[At.secrets + i] = words.load(IndexAt.secrets + i * 8) }
+    for i in 0..<6 { checkpoint[At.limits + i] = words.load(IndexAt.limits + i * 8) }
+    // A segment that has no entry yet, not even its beginning, is found if it has it by then.
+    let isBeginning = isBeginning(.new)
+    let active = active(.new) ?? 0
+    checkpoint[At.end] = isBeginning ? words.load(IndexAt.last) : end
+    checkpoint[At.active] = isBeginning ? 0 : active
+    checkpoint[At.next] = isBeginning ? active : words.load(IndexAt.next)
+    checkpoint[At.floor] = words.load(IndexAt.floor)
+    checkpoint[At.newFrom] = from(.new)
+    checkpoint[At.keptFrom] = from(.kept)
+    checkpoint[At.lostFrom] = words.load(IndexAt.lostFrom)
+    checkpoint[At.lostTo] = words.load(IndexAt.lostTo)
+    checkpoint[At.version] = words.load(IndexAt.versions)
+    checkpoint[At.bootOffset] = words.load(IndexAt.bootOffset)
+    var failure: Failure?
+    eachSegment { seat in
+      guard seat.number != 0 else { return }
+      do throws(Failure) { try checkpoint.add(seat) } catch { failure = error }
+    }
+    if let failure { throw failure }
+    let number = words.load(IndexAt.begun) &+ 1
+    checkpoint[At.number] = number
+    words.store(IndexAt.begun, number)
+    words.store(IndexAt.checkpointTime, UInt64(bitPattern: Clock.read(CLOCK_BOOTTIME)))
+  }
+
+  /// The address below which no entry of a stream is found any more.
+  private func from(_ stream: LogStream) -> LogAddress {
+    let known = words.load(stream == .new ? IndexAt.newFrom : IndexAt.keptFrom)
+    return segmentCount(stream) == 0 ? known : max(known, words.load(stream.cleaning))
+  }
+
+  /// Brings what the checkpoint names to the disk, then the checkpoint itself.
+  func finish(_ checkpoint: LogCheckpoint) throws(Failure) {
+    typealias At = LogCheckpoint.At
+    // The files that entries name may be a great many.
+    if files > 0 { try Files.syncAll(at: directory.descriptor) }
+    guard fdatasync(logFile.number) == 0 else { throw .system("cannot write the log") }
+    try checkpoint.write(in: directory)
+    words.store(IndexAt.durableEnd, checkpoint[At.end])
+    words.store(IndexAt.durableFloor, checkpoint[At.floor])
+    words.store(IndexAt.durable, checkpoint[At.number])
+  }
+}

@@ -1,0 +1,237 @@
+import CSystem
+
+// After a recovery the entries get their slots, in slices and by any process: first the new ones,
+// from the newest segment to the oldest, and in each from the last entry to the first; then the
+// kept ones. A key that has a slot keeps it. So a reader finds the newest entry of a key, or none
+// yet, and never an older one.
+//
+// Until that is done, and with the lock held
+//     - a removal has a slot, which names its record, so that no older entry gets one
+//     - no entry is removed in another way. The cleaner passes the entries of segments that have no
+//       slots yet; before it comes to one that has, the rebuilding is given up
+//     - no checkpoint is written: that of the recovery counts
+// What has no slot when it ends is behind `newFrom` or `keptFrom`, and never found again.
+
+/// The segment whose entries a process gives slots, and those entries that it has found whole.
+struct LogRebuild: ~Copyable {
+  fileprivate var seat = SeatWord.none
+  /// The units of each from the segment's beginning.
+  fileprivate var places = GrowingArray<UInt32>()
+  /// How many of them have no slot yet, the first ones.
+  fileprivate var left = 0
+  /// Where the new entries before those of the segment end.
+  fileprivate var before: LogAddress = 0
+}
+
+extension LogStore {
+  @inline(__always)
+  var isRebuilding: Bool {
+    words.load(IndexAt.rebuildNew) | words.load(IndexAt.rebuildKept) != 0
+  }
+
+  /// Whether entries of a segment have slots.
+  func hasSlots(_ number: UInt64, _ stream: LogStream) -> Bool {
+    let next = words.load(stream == .new ? IndexAt.rebuildNew : IndexAt.rebuildKept)
+    return number >= next
+  }
+
+  /// The entries that get their slots with the lock held once.
+  private static let slotsInSlice = 1000
+
+  /// A slice of the work. True: there is more.
+  func rebuild(_ work: inout LogRebuild, at moment: Moment) throws(Failure) -> Bool {
+    guard isRebuilding else { return false }
+    let newest = words.load(IndexAt.rebuildNew)
+    let stream = newest != 0 ? LogStream.new : .kept
+    let number = newest != 0 ? newest : words.load(IndexAt.rebuildKept)
+    if work.seat.number != number {
+      // What is read without the lock counts if the segment is still there afterwards.
+      let end = words.load(IndexAt.rebuildEnd)
+      work.seat = seat(of: start(of: number)) ?? .none
+      let isWhole = try collect(&work, stream, upTo: end)
+      return try locked { () throws(Failure) in
+        guard isNext(number, stream), stream == .kept || words.load(IndexAt.rebuildEnd) == end
+        else {
+          work.seat = .none
+          return isRebuilding
+        }
+        if !isWhole || work.seat == .none || !isStill(work.seat, start(of: number)) {
+          work.seat = .none
+          // The new entries before a gap are not the newest ones of their keys, perhaps.
+          if stream == .new { goOn(to: 0, .new, end: end) } else { goOn(behind: number) }
+        }
+        return isRebuilding
+      }
+    }
+    return try locked { () throws(Failure) in
+      guard isNext(number, stream), isStill(work.seat, start(of: number)) else {
+        work.seat = .none
+        return isRebuilding
+      }
+      for _ in 0..<min(work.left, LogStore.slotsInSlice) where isRebuilding {
+        work.left -= 1
+        let address = start(of: number) + UInt64(work.places[work.left])
+        guard let entry = entry(work.seat, address) else { continue }
+        do throws(Failure) {
+          if stream == .new {
+            _ = try giveSlot(to: entry, from: IndexAt.newFrom, uses: 0, at: moment)
+          } else {
+            try giveSlot(toKept: entry, at: moment)
+          }
+        } catch {
+          // The index has no room for more.
+          giveUpRebuilding()
+        }
+      }
+      if work.left == 0 && isRebuilding {
+        work.seat = .none
+        if stream == .kept {
+          goOn(behind: number)
+        } else {
+          let least = max(words.load(IndexAt.floor), words.load(IndexAt.newFrom), segmentUnits)
+          let before = work.before
+          goOn(to: before > least ? (before - 1) >> unitShift : 0, .new, end: before)
+        }
+      }
+      return isRebuilding
+    }
+  }
+
+  private func isNext(_ number: UInt64, _ stream: LogStream) -> Bool {
+    let newest = words.load(IndexAt.rebuildNew)
+    return stream == .new
+      ? newest == number : newest == 0 && words.load(IndexAt.rebuildKept) == number
+  }
+
+  /// Finds the whole entries of a segment. False: it is not the segment that it should be, or one
+  /// of its new entries is not whole.
+  private func collect(
+    _ work: inout LogRebuild, _ stream: LogStream, upTo end: LogAddress
+  ) throws(Failure) -> Bool {
+    work.places.removeAll()
+    work.left = 0
+    let seat = work.seat
+    guard seat != .none, seat.isKept == (stream == .kept), let beginning = beginning(seat) else {
+      return false
+    }
+    work.before = beginning.before
+    var position = start(of: seat.number)
+    let last = start(of: seat.number + 1)
+    while position < (stream == .new ? min(end, last) : last), let entry = entry(seat, position),
+      isWhole(entry, readsFile: false)
+    {
+      if !entry.fields.contains(.beginning) {
+        try work.places.append(UInt32(position - start(of: seat.number)))
+      }
+      position += entry.units
+      if stream == .kept && !entry.isRecord { position += LogEntry.trailerUnits }
+    }
+    work.left = work.places.count
+    return stream == .kept || position == end
+  }
+
+  // MARK: with the lock held
+
+  /// Gives an entry, or the record of a removal, a slot if its key has none. False: it has one.
+  private func giveSlot(
+    to entry: LogEntry.Head, from bound: Int, uses: UInt64, at moment: Moment
+  ) throws(Failure) -> Bool {
+    let hash = hash.entry(entry.key)
+    guard entry.address >= max(words.load(bound), words.load(IndexAt.floor)),
+      !hasSlot(entry.key, hash)
+    else {
+      return false
+    }
+    let slot = try slotForNew(hash, at: moment).slot
+    var redo = RedoRecord(words)
+    redo.set(slot - words.base, SlotWord(hash, entry.address, uses: uses).bits)
+    if !entry.isRecord {
+      noteEnd(of: entry.record)
+      redo.set(IndexAt.count, count &+ 1)
+      redo.set(IndexAt.live, live &+ entry.charge)
+      if let file = entry.file { redo.set(IndexAt.files, files &+ file.charge) }
+    }
+    redo.commit()
+    return true
+  }
+
+  /// A kept copy counts if its original is not among the lost writes, and if it was replaced or
+  /// removed by none but those. Another one is never found again.
+  private func giveSlot(toKept entry: LogEntry.Head, at moment: Moment) throws(Failure) {
+    guard let trailer = trailer(entry), let origin = trailerAddress(0, of: entry),
+      let end = trailerAddress(8, of: entry)
+    else { return }
+    let lost = (from: words.load(IndexAt.lostFrom), to: words.load(IndexAt.lostTo))
+    func isLost(_ address: LogAddress) -> Bool { address >= lost.from && address < lost.to }
+    // The marks of an earlier loss are right if all new entries since then have their slots.
+    let isEndLost = isLost(end) && words.load(IndexAt.rebuildEnd) <= lost.from
+    var counts = !isLost(origin) && (end == 0 || isEndLost)
+    if counts { counts = try giveSlot(to: entry, from: IndexAt.keptFrom, uses: 1, at: moment) }
+    if counts {
+      SharedWords.store(trailer + 8, 0)
+    } else {
+      SharedWords.store(trailer, 0)
+    }
+  }
+
+  /// Whether a slot names an entry of a key, or the record of its removal.
+  private func hasSlot(_ key: Bytes, _ hash: UInt64) -> Bool {
+    guard let page = page(for: hash) else { return false }
+    for offset in 0..<LogPages.window {
+      let line = page.base + LogPages.line(SlotWord.home(hash), offset) * LogPages.lineSize
+      var isLast = false
+      for i in 0..<LogPages.bucketSlots {
+        let word = SlotWord(SharedWords.load(line + i * 8))
+        if word == .unused { isLast = true }
+        if word.hasTag(of: hash), word.names, let seat = seat(of: word.address),
+          let entry = entry(seat, word.address), entry.key.hasSameBytes(as: key)
+        { return true }
+      }
+      if isLast { break }
+    }
+    return false
+  }
+
+  /// The kept segment before `number` is next.
+  private func goOn(behind number: UInt64) {
+    var next: UInt64 = 0
+    var segment: UInt64? = segmentCount(.kept) == 0 ? nil : words.load(IndexAt.keptOldest)
+    while let found = segment, found < number {
+      next = found
+      segment = following(found, .kept)
+    }
+    goOn(to: next, .kept, end: words.load(IndexAt.rebuildEnd))
+  }
+
+  /// Goes on with another segment of a stream; 0: the stream is done.
+  private func goOn(to number: UInt64, _ stream: LogStream, end: LogAddress) {
+    let isLast = number == 0 && (stream == .kept || words.load(IndexAt.rebuildKept) == 0)
+    if isLast && stream == .new { words.store(IndexAt.rebuildEnd, end) }
+    if isLast { return endRebuilding() }
+    var redo = RedoRecord(words)
+    redo.set(stream == .new ? IndexAt.rebuildNew : IndexAt.rebuildKept, number)
+    redo.set(IndexAt.rebuildEnd, end)
+    redo.commit()
+  }
+
+  /// Nothing else gets a slot: the segments are not looked at again.
+  func giveUpRebuilding() {
+    words.store(IndexAt.keptFrom, max(words.load(IndexAt.keptFrom), words.load(IndexAt.lostTo)))
+    endRebuilding()
+  }
+
+  func endRebuilding() {
+    var redo = RedoRecord(words)
+    redo.set(
+      IndexAt.newFrom, max(words.load(IndexAt.newFrom), words.load(IndexAt.rebuildEnd)))
+    redo.set(IndexAt.rebuildNew, 0)
+    redo.set(IndexAt.rebuildKept, 0)
+    redo.set(IndexAt.lostFrom, 0)
+    redo.set(IndexAt.lostTo, 0)
+    // What is behind was perhaps never met, as if the cleaner had evicted it.
+    redo.set(IndexAt.evicted, words.load(IndexAt.begun))
+    // The next checkpoint has something new to say.
+    redo.set(IndexAt.durableEnd, 0)
+    redo.commit()
+  }
+}

@@ -1,0 +1,225 @@
+import CSystem
+
+// Recovery: a new index is made from a checkpoint and the log (LogCheckpoint), while the directory
+// is being opened and no other process has it open.
+//
+//     1  a new index gets its name. `recovering` says that it does not count yet
+//     2  the segments that are still there are found by their beginnings
+//     3  the new entries are read on from the checkpoint's end, for as long as each is whole and
+//        follows the one before. Where the first one is missing, the recovered log ends
+//     4  all of this is brought to the disk as a checkpoint. It says that the log goes on in a new
+//        segment: what lies behind the recovered end stays lost
+//     5  `recovering` is removed: the directory is open
+//
+// A process that dies on the way leaves a directory of which the next opening thinks the same. The
+// entries get their slots later (LogStore+Rebuilding): what has none yet is a miss.
+
+/// The beginning of a segment.
+struct LogBeginning {
+  let seat: SeatWord
+  /// Where the entries of the segment before end.
+  let before: LogAddress
+  let floor: LogAddress
+}
+
+extension LogStore {
+  /// True if the entry is what was written. `readsFile`: its content file counts too.
+  func isWhole(_ entry: LogEntry.Head, readsFile: Bool) -> Bool {
+    var checksum = entry.checksum
+    if entry.hasFile {
+      if readsFile {
+        guard (try? isThereFile(entry, &checksum, readsValue: true)) ?? false else { return false }
+      }
+    } else if !entry.fields.contains(.removal) {
+      checksum = Checksum.xxh3(entry.value)
+    }
+    return entry.keySize > 0
+      && entry.isSound(hash.entry(entry.key), by: check, value: checksum, entry.extended)
+  }
+
+  /// The first entry of a segment; nil: the segment has not begun at that place, or it is damaged.
+  func beginning(_ seat: SeatWord) -> LogBeginning? {
+    guard let entry = entry(seat, start(of: seat.number)), entry.fields.contains(.beginning),
+      entry.keySize == 8, entry.valueSize == 8, isWhole(entry, readsFile: false)
+    else { return nil }
+    let before = entry.key.loadUnaligned(as: UInt64.self)
+    return LogBeginning(
+      seat: SeatWord(before == 0 ? .kept : .new, number: seat.number, place: seat.place),
+      before: before, floor: entry.value.loadUnaligned(as: UInt64.self))
+  }
+
+  /// The segment that has begun at a place of the log.
+  private func beginning(atPlace place: Int) -> LogBeginning? {
+    let address = SharedWords.load(logBase + place << segmentShift)
+    let number = address >> unitShift
+    guard number > 0, number < (LogFormat.addressMask - 1 << 24) >> unitShift,
+      address == start(of: number)
+    else { return nil }
+    return beginning(SeatWord(.new, number: number, place: place))
+  }
+
+  /// What may have been appended since a checkpoint, in units: 512 GB.
+  private static let leap: UInt64 = 1 << 35
+
+  /// Steps 2 to 5. The index is new, and empty.
+  func recover(from checkpoint: LogCheckpoint) throws(Failure) {
+    typealias At = LogCheckpoint.At
+    var found = GrowingArray<LogBeginning>()
+    var next = checkpoint[At.next]
+    guard let status = Files.status(of: logFile.number) else {
+      throw .system("cannot look at the log")
+    }
+    let places = min(Int(status.st_size) >> segmentShift, mappedPlaces, IndexAt.seatCount)
+    for place in 0..<places {
+      guard let beginning = beginning(atPlace: place) else { continue }
+      next = max(next, beginning.seat.number + 1)
+      if beginning.seat.number >= checkpoint[At.next] || checkpoint.has(beginning.seat) {
+        try found.append(beginning)
+      }
+    }
+    // The numbers of segments that have left only some of their pages are not used again.
+    next += LogStore.leap >> unitShift
+    guard next < (LogFormat.addressMask - 1 << 24) >> unitShift else {
+      throw Failure(.corrupt, "the log has no addresses left")
+    }
+    let active = checkpoint[At.active]
+    var tail = LogTail(
+      end: checkpoint[At.end], floor: checkpoint[At.floor],
+      number: active != 0 ? active : (checkpoint[At.end] - 1) >> unitShift)
+    if active != 0 {
+      for i in 0..<found.count where found[i].seat.number == active {
+        tail.version = walk(found[i].seat, from: &tail.end)
+      }
+    }
+    readOn(&tail, from: checkpoint[At.next], found)
+    try seat(found, from: checkpoint, tail, next: next)
+    let opening = try LogCheckpoint()
+    try fill(opening)
+    try finish(opening)
+    words.store(IndexAt.recovering, 0)
+    if !isRebuilding { endRebuilding() }
+    giveBackUnused(of: places)
+  }
+
+  /// Step 3. `next`: no lower segment follows the active one of the checkpoint.
+  private func readOn(
+    _ tail: inout LogTail, from next: UInt64, _ found: borrowing GrowingArray<LogBeginning>
+  ) {
+    var hasMore = true
+    while hasMore {
+      hasMore = false
+      for i in 0..<found.count {
+        let (seat, before) = (found[i].seat, found[i].before)
+        guard !seat.isKept, before == tail.end, seat.number >= next, seat.number > tail.number
+        else { continue }
+        tail.number = seat.number
+        tail.end = start(of: seat.number)
+        tail.floor = max(tail.floor, found[i].floor)
+        tail.version = max(tail.version, walk(seat, from: &tail.end))
+        hasMore = true
+        break
+      }
+    }
+  }
+
+  /// Goes from one whole entry of a segment to the next, and to the end of the last one. Returns
+  /// the highest version.
+  private func walk(_ seat: SeatWord, from position: inout LogAddress) -> UInt64 {
+    var version: UInt64 = 0
+    while position < start(of: seat.number + 1), let entry = entry(seat, position),
+      isWhole(entry, readsFile: true)
+    {
+      position += entry.units
+      version = max(version, entry.version)
+    }
+    return version
+  }
+
+  /// Gives the segments that are still there their words of the table.
+  private func seat(
+    _ found: borrowing GrowingArray<LogBeginning>, from checkpoint: LogCheckpoint,
+    _ tail: LogTail, next: UInt64
+  ) throws(Failure) {
+    typealias At = LogCheckpoint.At
+    var counts = (new: UInt64(0), kept: UInt64(0))
+    var oldest = (new: UInt64.max, kept: UInt64.max)
+    var newestKept: UInt64 = 0
+    var places = 0
+    for i in 0..<found.count {
+      let seat = found[i].seat
+      let offset = SeatWord.offset(seat.number)
+      // What was written to a segment of new entries behind the recovered end is lost.
+      guard start(of: seat.number) >= tail.floor, seat.isKept || seat.number <= tail.number
+      else { continue }
+      try Files.reserve(indexFile.number, offset, 8)
+      guard words.load(offset) == 0 else { continue }
+      words.store(offset, seat.bits)
+      places = max(places, seat.place + 1)
+      if seat.isKept {
+        counts.kept += 1
+        oldest.kept = min(oldest.kept, seat.number)
+        newestKept = max(newestKept, seat.number)
+      } else {
+        counts.new += 1
+        oldest.new = min(oldest.new, seat.number)
+      }
+    }
+    func set(_ offset: Int, _ value: UInt64) { words.store(offset, value) }
+    if counts.new > 0 {
+      set(IndexAt.oldest, oldest.new)
+      set(IndexAt.cleaning, start(of: oldest.new))
+    }
+    if counts.kept > 0 {
+      set(IndexAt.keptOldest, oldest.kept)
+      set(IndexAt.keptCleaning, start(of: oldest.kept))
+    }
+    set(IndexAt.segments, counts.new + counts.kept)
+    set(IndexAt.keptSegments, counts.kept)
+    set(IndexAt.places, UInt64(places))
+    set(IndexAt.next, next)
+    set(IndexAt.last, tail.end)
+    set(IndexAt.floor, tail.floor)
+    set(IndexAt.newFrom, checkpoint[At.newFrom])
+    set(IndexAt.keptFrom, checkpoint[At.keptFrom])
+    set(IndexAt.begun, checkpoint[At.number])
+    // An earlier loss whose traces are still in the log counts with this one.
+    let isFirst = checkpoint[At.lostTo] == 0
+    set(IndexAt.lostFrom, isFirst ? tail.end : min(checkpoint[At.lostFrom], tail.end))
+    set(IndexAt.lostTo, start(of: next))
+    set(IndexAt.rebuildNew, counts.new > 0 ? (tail.end - 1) >> unitShift : 0)
+    set(IndexAt.rebuildEnd, tail.end)
+    set(IndexAt.rebuildKept, newestKept)
+    let version = max(words.load(IndexAt.versions), checkpoint[At.version], tail.version)
+    set(IndexAt.versions, min(version, 1 << 62) + 1)
+  }
+}
+
+extension LogStore {
+  /// Gives places that no segment has back to the file system.
+  private func giveBackUnused(of places: Int) {
+    var isTaken = InlineArray<1024, UInt64>(repeating: 0)
+    eachSegment { seat in isTaken[seat.place >> 6] |= 1 << UInt64(seat.place & 63) }
+    for place in 0..<places where isTaken[place >> 6] & 1 << UInt64(place & 63) == 0 {
+      Files.punch(logFile.number, place << segmentShift, segmentSize)
+    }
+  }
+}
+
+/// Where the recovered log ends.
+private struct LogTail {
+  var end: LogAddress
+  /// Entries below have been cleared.
+  var floor: LogAddress
+  /// The segment in which the log ends.
+  var number: UInt64
+  /// No entry that was read has a higher version.
+  var version: UInt64 = 0
+}
+
+extension LogCheckpoint {
+  /// Whether a segment was at this place, and in this stream.
+  func has(_ seat: SeatWord) -> Bool {
+    for i in 0..<seatCount where self.seat(i) == seat { return true }
+    return false
+  }
+}

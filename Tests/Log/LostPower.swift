@@ -1,0 +1,277 @@
+import CLogTests
+import CSystem
+
+// A loss of power: of each sector of the log and of the checkpoint the disk has any version since
+// the last sync, and of each file any length. What a recovery finds must be the state after one of
+// the writes, from the last checkpoint on; under a limit less than that, but nothing else.
+
+/// One file as the disk may have it.
+private final class DiskFile {
+  static let sector = 512
+  private let path: String
+  /// Of each sector the version that is on the disk, and those that may be.
+  private var versions: [[[UInt8]]] = []
+  private var sizes: [Int] = [0]
+
+  init(_ path: String) { self.path = path }
+
+  /// Notes what the file has now.
+  func look() {
+    guard let number = path.withCString({ Files.open($0, O_RDONLY) }),
+      let status = Files.status(of: number)
+    else { return }
+    let file = Descriptor(owning: number)
+    let size = Int(status.st_size)
+    if sizes.last != size { sizes.append(size) }
+    let bytes = [UInt8](unsafeUninitializedCapacity: size) { buffer, count in
+      count = Files.read(file.number, into: UnsafeMutableRawBufferPointer(buffer)) ?? 0
+    }
+    let count = (size + DiskFile.sector - 1) / DiskFile.sector
+    let zeroes = [UInt8](repeating: 0, count: DiskFile.sector)
+    while versions.count < count { versions.append([zeroes]) }
+    for i in 0..<count {
+      let start = i * DiskFile.sector
+      let length = min(DiskFile.sector, size - start)
+      let isSame = bytes.withUnsafeBytes { now in
+        versions[i][versions[i].count - 1].withUnsafeBytes {
+          memcmp($0.baseAddress!, now.baseAddress! + start, length) == 0
+        }
+      }
+      if isSame { continue }
+      versions[i].append([UInt8](bytes[start..<start + length]))
+    }
+  }
+
+  /// Everything is on the disk.
+  func sync() {
+    look()
+    sizes = [sizes[sizes.count - 1]]
+    for i in 0..<versions.count { versions[i] = [versions[i][versions[i].count - 1]] }
+  }
+
+  /// Leaves what the disk may have.
+  func lose(_ random: inout Random) {
+    look()
+    guard let number = path.withCString({ Files.open($0, O_RDWR) }) else { return }
+    let file = Descriptor(owning: number)
+    // Mostly the newest ones or mostly the oldest ones, or any.
+    let taste = random.next(4)
+    for i in 0..<versions.count {
+      let count = versions[i].count
+      let kept: Int
+      switch taste {
+      case 0: kept = random.next(count)
+      case 1: kept = random.next(8) == 0 ? random.next(count) : count - 1
+      case 2: kept = random.next(8) == 0 ? random.next(count) : 0
+      default: kept = random.next(30) == 0 ? random.next(count) : count - 1
+      }
+      versions[i][kept].withUnsafeBytes {
+        _ = Files.write($0, to: file.number, at: i * DiskFile.sector)
+      }
+    }
+    let size = random.next(3) == 0 ? sizes[random.next(sizes.count)] : sizes[sizes.count - 1]
+    ftruncate(file.number, off_t(size))
+    versions = []
+    sizes = [0]
+    sync()
+  }
+
+  func isOpen(as descriptor: Int32) -> Bool {
+    guard let there = path.withCString({ Files.status($0, at: AT_FDCWD) }),
+      let own = Files.status(of: descriptor)
+    else { return false }
+    return there.st_ino == own.st_ino
+  }
+}
+
+private final class Disk {
+  let log: DiskFile
+  let checkpoint: DiskFile
+  init(_ path: String) {
+    log = DiskFile(path + "/hutch-log")
+    checkpoint = DiskFile(path + "/hutch-checkpoint")
+  }
+}
+
+nonisolated(unsafe) private var disk: Disk?
+
+/// Stands before libc's.
+@_cdecl("fdatasync")
+func syncedOnDisk(_ descriptor: Int32) -> Int32 {
+  if let disk {
+    for file in [disk.log, disk.checkpoint] where file.isOpen(as: descriptor) { file.sync() }
+  }
+  return 0
+}
+
+/// The seed of the machine that runs.
+nonisolated(unsafe) private var running: UInt64 = 0
+
+/// What each key has: the round of its newest put, or -1.
+private typealias State = [Int]
+
+/// The states that the store may have been in, one after the other, since the last loss of power.
+private struct History {
+  var states: [State]
+  var now: State { states[states.count - 1] }
+}
+
+private final class Machine {
+  static let keys = 150
+  let path: String
+  let limits: TierLimits
+  var random: Random
+  private(set) var store: LogStore!
+  private var histories = [History(states: [State(repeating: -1, count: keys)])]
+  /// The state that the last checkpoint has.
+  private var least = 0
+  private var round = 0
+  private var work = LogRebuild()
+  var found = 0
+  var wanted = 0
+
+  init(_ path: String, _ limits: TierLimits, _ seed: UInt64) {
+    self.path = path
+    self.limits = limits
+    random = Random(seed)
+    disk = Disk(path)
+    store = LogStore.openAt(path, limits)
+  }
+
+  private var evicts: Bool { limits.cost < 1_000_000 }
+
+  private func change(_ change: (inout State) -> Void) {
+    for i in 0..<histories.count {
+      var state = histories[i].now
+      change(&state)
+      histories[i].states.append(state)
+    }
+  }
+
+  /// No key has a value that it had not in any of the histories.
+  private func read(_ key: Int, at now: Moment) {
+    let round = store.round(key, at: now, isAccess: true)
+    if round < 0 { return }
+    let before = histories
+    histories = before.filter { $0.now[key] == round }
+    check(!histories.isEmpty, "an older value, of machine, key", Int(running), key, round)
+  }
+
+  func operate() {
+    let now = LogStore.moment()
+    let key = random.next(Machine.keys)
+    switch random.next(400) {
+    case 0..<200:
+      round += 1
+      let value = round
+      store.put(key, value, at: now)
+      change { $0[key] = value }
+    case 200..<240:
+      store.remove(key, at: now)
+      change { $0[key] = -1 }
+    case 240..<260:
+      store.touch(key, at: now)
+    case 260..<391:
+      read(key % 40, at: now)
+    case 391 where evicts:
+      // What it leaves behind is used again, so the state before it is not whole any more.
+      trying { () throws(Failure) in try store.clear() }
+      change { for i in 0..<$0.count { $0[i] = -1 } }
+    case 392..<396:
+      let isWritten = trying { () throws(Failure) in try store.writeCheckpoint() }
+      if isWritten { least = histories[0].states.count - 1 }
+    default: slice()
+    }
+    disk?.log.look()
+  }
+
+  private func slice() {
+    _ = trying { () throws(Failure) in try store.rebuild(&work, at: LogStore.moment()) }
+  }
+
+  /// The machine goes down, and the directory is opened again. The index is not worth anything.
+  func losePower() {
+    store = nil
+    disk?.log.lose(&random)
+    disk?.checkpoint.lose(&random)
+    let damage = random.next(3)
+    let index = path + "/hutch-index"
+    index.withCString { name in
+      let file = Descriptor(owning: Files.open(name, O_RDWR)!)
+      switch damage {
+      case 0: ftruncate(file.number, 0)
+      case 1:
+        let zeroes = [UInt8](repeating: 0, count: 4096)
+        _ = zeroes.withUnsafeBytes { Files.write($0, to: file.number) }
+      default:
+        var boot: UInt64 = 77
+        _ = withUnsafeBytes(of: &boot) { Files.write($0, to: file.number, at: IndexAt.boot) }
+      }
+    }
+    store = LogStore.openAt(path, limits)
+    work = LogRebuild()
+    var states: [State] = []
+    for history in histories {
+      for i in min(least, history.states.count - 1)..<history.states.count
+      where states.last != history.states[i] { states.append(history.states[i]) }
+    }
+    histories = states.map { History(states: [$0]) }
+    least = 0
+  }
+
+  /// Ends the recovery, and compares everything.
+  func judge() {
+    while store.isRebuilding { slice() }
+    let now = LogStore.moment()
+    let report = trying { () throws(Failure) in try store.verify() }
+    check(report.isSound, "the index is not sound, of machine", Int(running))
+    let state = (0..<Machine.keys).map { store.round($0, at: now) }
+    let before = histories
+    histories = before.filter { history in
+      (0..<Machine.keys).allSatisfy { history.now[$0] == state[$0] || evicts && state[$0] < 0 }
+    }
+    if histories.isEmpty {
+      func wrong(_ history: History) -> [Int] {
+        (0..<Machine.keys).filter {
+          history.now[$0] != state[$0] && !(evicts && state[$0] < 0)
+        }
+      }
+      let counts = before.map { wrong($0).count }
+      let nearest = counts.indices.min { counts[$0] < counts[$1] } ?? 0
+      print("nearest: \(nearest) of \(before.count)")
+      for key in wrong(before[nearest]) {
+        print("key \(key) had \(before[nearest].now[key]), has \(state[key])")
+      }
+    }
+    check(!histories.isEmpty, "what is there was never so, in machine", Int(running))
+    found += state.count { $0 >= 0 }
+    wanted += histories[0].now.count { $0 >= 0 }
+  }
+}
+
+/// log_tests lost_power [COUNT] [SEED]
+func lostPower(_ arguments: Arguments) -> Int32 {
+  let count = arguments[0].map { Int(atoi($0)) } ?? (getenv("HUTCH_LONG") != nil ? 20_000 : 300)
+  let first = seed(arguments[1])
+  var (found, wanted) = (0, 0)
+  for i in 0..<count {
+    let seed = first &+ UInt64(i)
+    var random = Random(seed)
+    libraryRandom = Random(seed)
+    let scratch = Scratch("power")
+    let limits = TierLimits(cost: [4_000_000, 300_000, 130_000][Int(seed % 3)])
+    running = seed
+    let machine = Machine(scratch.path, limits, seed)
+    for _ in 0..<1 + random.next(3) {
+      for _ in 0..<random.next(500) { machine.operate() }
+      machine.losePower()
+      if random.next(2) == 0 { machine.judge() }
+    }
+    machine.judge()
+    found += machine.found
+    wanted += machine.wanted
+  }
+  print("\(count) machines; \(found) of \(wanted) entries found")
+  check(found * 2 > wanted, "too little is found")
+  return 0
+}
