@@ -59,7 +59,7 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
 def _is_new(directory):
     try:
         return not os.listdir(os.path.expanduser(directory))
-    except (OSError, TypeError):
+    except (OSError, TypeError, ValueError):
         return True
 
 

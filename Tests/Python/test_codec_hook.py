@@ -85,10 +85,11 @@ def test_a_codec_that_raises(directory: Path, monkeypatch: pytest.MonkeyPatch) -
         hutch.Cache(directory, codec=hutch.Codec(0, fail, fail))
 
 
+# The log store has one durability.
 @pytest.mark.parametrize("durability", ["process", "power", "sync"])
 def test_durability(directory: Path, seed: int, durability: str) -> None:
     expected = values(seed)
-    with hutch.Cache(directory, durability=durability, **OPTIONS) as cache:
+    with hutch.Cache(directory, storage="mixed", durability=durability, **OPTIONS) as cache:
         for key, value in expected.items():
             cache[key] = value
         hutch.Cache(directory, durability="sync", **OPTIONS).close()
@@ -101,9 +102,10 @@ def test_durability(directory: Path, seed: int, durability: str) -> None:
         hutch.Cache(directory, durability="none")
 
 
+# The log store always verifies.
 @pytest.mark.parametrize("checksums", [True, False])
 def test_checksums(directory: Path, checksums: bool) -> None:
-    with hutch.Cache(directory, checksums=checksums, **OPTIONS) as cache:
+    with hutch.Cache(directory, storage="mixed", checksums=checksums, **OPTIONS) as cache:
         cache.disk["key"] = bytes(100_000)
         with open(cache.path("key"), "r+b") as file:
             file.write(b"x")

@@ -205,14 +205,14 @@ def change_manifest(directory: Path, *statements: str) -> None:
     database.close()
 
 
-def filled(directory: Path) -> None:
-    with hutch.Cache(directory) as cache:
+def filled(directory: Path, storage: str | None = None) -> None:
+    with hutch.Cache(directory, storage=storage) as cache:
         for number in range(20):
             cache[number] = b"x" * (number * 3000)
 
 
 def test_a_newer_format_is_not_touched(directory):
-    filled(directory)
+    filled(directory, "mixed")
     change_manifest(directory, "PRAGMA user_version = 1000000")
     before = snapshot(directory)
     for _ in range(2):
@@ -274,12 +274,13 @@ def test_a_directory_with_files_of_others(directory):
     assert {name: after[name] for name in others} == others
 
 
-def test_a_closed_cache_holds_no_descriptor(directory):
+@pytest.mark.parametrize("storage", ["mixed", "log"])
+def test_a_closed_cache_holds_no_descriptor(directory, storage):
     def descriptors() -> list[str]:
         links = (f"/proc/self/fd/{name}" for name in os.listdir("/proc/self/fd"))
         return [os.readlink(link) for link in links if os.path.lexists(link)]
 
-    cache = hutch.Cache(directory)
+    cache = hutch.Cache(directory, storage=storage)
     cache["k"] = b"x" * 100_000
     assert any(str(directory) in name for name in descriptors())
     cache.close()

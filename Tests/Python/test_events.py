@@ -381,7 +381,9 @@ def test_notifications_and_reactions_that_there_are_not(cache):
 
 
 def test_what_is_written_on_eviction_is_told(tmp_path):
-    with hutch.Cache(tmp_path, write_policy="on_eviction", policy="lru") as cache:
+    # The log store writes at once.
+    options = {"storage": "mixed", "write_policy": "on_eviction", "policy": "lru"}
+    with hutch.Cache(tmp_path, **options) as cache:
         cache.set_limits(memory=hutch.TierLimits(count=1))
         log = Log()
         kinds = EventKind.DID_ADD | EventKind.DID_REMOVE

@@ -282,7 +282,8 @@ def test_write_policies(tmp_path, policy, whose):
 def test_writing_on_eviction(tmp_path):
     file = tmp_path / "file"
     file.write_bytes(b"new")
-    with hutch.Cache(tmp_path / "cache", write_policy="on_eviction") as cache:
+    # The log store writes at once.
+    with hutch.Cache(tmp_path / "cache", storage="mixed", write_policy="on_eviction") as cache:
         expected = writes(cache, file, None)
         at_once = {key: expected[key] for key in ("file", "written")}
         assert cache.memory.get_many(expected) == expected

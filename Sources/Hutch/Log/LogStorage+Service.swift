@@ -130,6 +130,7 @@ extension LogStorage {
 
   func close(lastVersion: UInt64) -> Failure? {
     guard let store, !belongsToParent else { return nil }
+    defer { forgetStores() }
     let wasUp = isUp
     look()
     let isRemoved = Files.status(of: store.directory.descriptor)?.st_nlink == 0

@@ -184,6 +184,16 @@ final class LogStorage: Storage, ForkingStorage, @unchecked Sendable {
     if !clock.isHosts { clock.setAnchor(boot.offset) }
   }
 
+  /// At the end: no descriptor stays open.
+  func forgetStores() {
+    let path = try? Directory.unopened(path: place.path)
+    stateLock.withLock {
+      current.store(0, ordering: .releasing)
+      stores = []
+      if let path { place = path }
+    }
+  }
+
   private static let mostStores = 64
 
   /// The newest store, in service or not; nil: there has been none.
