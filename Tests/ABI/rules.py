@@ -30,8 +30,9 @@ MUST_NEED = "libsqlite3.so.0"
 # The oldest systems that we promise have glibc 2.34.
 GLIBC = (2, 34)
 # Two stores: 727,000 bytes when the second one became part of the library, which it made 12 %
-# larger, and 741,000 with entries of it that name content files.
-LARGEST_LIBRARY = 750 * 1000
+# larger, 741,000 with entries of it that name content files, and 762,000 with its recovery after a
+# loss of power, copies between stores and all calls as tasks.
+LARGEST_LIBRARY = 780 * 1000
 LONGEST_FILE = {"Sources": 500, "bindings": 520}
 LONGEST_LINE = {"Sources": 100, "include": 100}
 

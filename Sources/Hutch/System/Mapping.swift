@@ -21,7 +21,8 @@ struct Mapping: ~Copyable {
         byteCount = size
         return
       }
-      guard hutch_errno() == ENOMEM, size / 2 >= least else {
+      // valgrind answers EINVAL.
+      guard hutch_errno() == ENOMEM || hutch_errno() == EINVAL, size / 2 >= least else {
         throw .system("cannot map a file")
       }
       size /= 2
