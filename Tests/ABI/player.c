@@ -94,7 +94,8 @@ static void guess_tiers(const table *t, fact *f) {
 static void wrote(table *t, fact *f, hutch_status status, uint64_t version, uint32_t memory,
                   uint32_t disk) {
   uint32_t tiers = stored_tiers(memory, disk);
-  CHECK(status == HUTCH_OK || status == HUTCH_PARTIAL || status == HUTCH_TOO_LARGE);
+  if (status != HUTCH_OK && status != HUTCH_PARTIAL && status != HUTCH_TOO_LARGE)
+    FAIL("a put answered %s: %s", hutch_status_name(status), last_error().words);
   CHECK((status == HUTCH_TOO_LARGE) == (tiers == 0));
   CHECK(version);
   f->status = status;
