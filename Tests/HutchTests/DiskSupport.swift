@@ -397,3 +397,11 @@ extension DiskTier {
 
   func noteAccess(_ key: Bytes, at time: Int64) { noteAccess(key, hash.entry(key), at: time) }
 }
+
+extension Cache {
+  /// The pop of a call, which no later write overtakes.
+  func pop(_ key: Bytes, in scope: Tiers) throws(Failure) -> Block? {
+    var isOvertaken = false
+    return try pop(key, in: scope, &isOvertaken)
+  }
+}
