@@ -943,9 +943,9 @@ HUTCH_API hutch_status hutch_pop(hutch_cache *cache, const void *key, size_t key
 
 /*
  * Many keys in one call: keys[i] and key_sizes[i] are the i-th key, for i below
- * count (up to HUTCH_MANY_MAX; 0 is allowed). A key may occur several times; each
- * occurrence is processed in order. The call checks every argument before it does
- * anything: HUTCH_INVALID_ARGUMENT means that nothing was done.
+ * count (up to HUTCH_MANY_MAX; 0 is allowed). A key may occur several times; its puts and
+ * removals are made in order. The call checks every argument before it does anything:
+ * HUTCH_INVALID_ARGUMENT means that nothing was done.
  *
  * On HUTCH_OK *out is a batch of results by index, which hutch_batch_release releases.
  * hutch_batch_status of an index is the answer for its key, which does not depend on the

@@ -89,8 +89,14 @@ TEST(what_asks_for_the_wrong_thing_is_no_matter_of_the_directory) {
   CHECK_OK(hutch_close(open_cache(scratch("cache").text, &d.options)));
   hutch_cache *cache;
   prepare(&d, HUTCH_OPEN_DISK_OPTIONAL);
+  d.options.storage = HUTCH_STORAGE_LOG + 1;
+  CHECK_STATUS(HUTCH_UNSUPPORTED, hutch_open(scratch("cache").text, &d.options, &cache));
+  /* Another kind of storage is none of them. */
+  prepare(&d, HUTCH_OPEN_DISK_OPTIONAL);
   d.options.storage = HUTCH_STORAGE_SQLITE;
-  CHECK_STATUS(HUTCH_INVALID_ARGUMENT, hutch_open(scratch("cache").text, &d.options, &cache));
+  CHECK_STATUS(HUTCH_OPTIONS_DIFFER, hutch_open(scratch("cache").text, &d.options, &cache));
+  CHECK_OK(put_text(cache, "key", "value"));
+  CHECK_OK(hutch_close(cache));
 }
 
 TEST(what_was_written_meanwhile_counts) {

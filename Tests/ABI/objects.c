@@ -236,7 +236,7 @@ TEST(a_put_that_fails_releases_too) {
   /* What cannot be stored takes the older one with it, as a value does. */
   CHECK_OK(put(cache, "key", &old));
   spec = put_options();
-  spec.cost = UINT64_MAX;
+  spec.cost = UINT64_MAX - 1;
   CHECK_STATUS(HUTCH_TOO_LARGE,
                hutch_put_object(cache, KEY("key"), &things[6], release_thing, &spec));
   CHECK(!get(cache, "key"));

@@ -347,7 +347,7 @@ void check_every_call(hutch_cache *cache, hutch_status expected) {
   CHECK_ASYNC(hutch_trim_async(cache, &every, &task_options, &task));
   CHECK_ASYNC(hutch_load_async(cache, KEY("k"), load_nothing, &released, count_release, NULL,
                                &task_options, &task));
-  CHECK_EQUAL(9, released);
+  CHECK_EQUAL(10, released);
   CHECK_STATUS(expected, hutch_tier(cache, HUTCH_TIER_MEMORY, &view));
   CHECK(!view);
 }

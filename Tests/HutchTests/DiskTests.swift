@@ -274,15 +274,14 @@ import Testing
     #expect(UInt64(next) >= write.version + Committer.versionLease / 2)
   }
 
-  @Test func settlesItsStorageKind() throws {
+  @Test func keepsItsStorageKind() throws {
     var options = DiskFixture.unlimited
     options.kind = .file
     let disk = try DiskFixture(options)
     #expect(disk.close() == nil)
     disk.options.kind = .mixed
-    #expect(throws: Failure.self) { try disk.open() }
-    disk.options.kind = .unspecified
     try disk.open()
+    #expect(disk.tier.apply(disk.options))
     disk.put("a", [1])
     #expect(disk.files(in: "content").count == 1)
     #expect(disk.tier.apply(DiskFixture.unlimited) == false)
