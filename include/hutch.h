@@ -1857,9 +1857,9 @@ typedef struct hutch_copy_report {
  * This moves a directory to another kind of storage or to other limits: target may be of
  * any kind, with any codec, also in memory. An entry keeps its times, cost, extended data,
  * tag, and the suffix of its file. (In a target without a disk tier the copy is an access.)
- * The copies get versions of target, in the order of the writes in source. They are stored
- * on disk if target has a disk tier, and else in memory; with a view as source or target, in
- * that tier. Nothing is removed from source.
+ * The copies get versions of target, in no order. They are stored on disk if target has a
+ * disk tier, and else in memory; with a view as source or target, in that tier. Nothing is
+ * removed from source.
  *
  * Both caches may be used meanwhile, by other processes too. An entry that is written to
  * source during the call may be left out. A key that target has already keeps its entry, so

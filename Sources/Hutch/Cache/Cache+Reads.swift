@@ -47,6 +47,8 @@ extension Cache {
   ) throws(Failure) -> Look {
     let moment = moment.read
     return try withStorage { (storage) throws(Failure) in
+      // A put that memory shows already is submitted to the store before the store is read.
+      _ = order.stripes.stableState(Stripes.index(of: hash))
       if part == .value && order.staged.isEmpty {
         switch storage.copy(key, hash, at: moment, into: buffer) {
         case .copied(let size):

@@ -1,9 +1,9 @@
 /// Copies the entries of a cache into another one, whatever their stores are.
 ///
-/// The walk is by the order of writes, so that the target's versions have the source's order. Each
-/// entry is read, and then put, as any caller would do it: neither cache has a lock, or its gate,
-/// held for the other, and both go on serving. An entry that was written after the walk began is
-/// left out, and so is a key that the target has by then: what is newer there stays.
+/// The walk meets every entry that is there from its beginning to its end, whatever its times are:
+/// the clocks of two directories may differ. Each entry is read, and then put, as any caller would
+/// do it: neither cache has a lock, or its gate, held for the other, and both go on serving. A key
+/// that the target has by then is left out: what is newer there stays.
 struct Copying {
   private let source: Handle
   private let target: Handle
@@ -30,8 +30,8 @@ struct Copying {
   }
 
   mutating func run() throws(Failure) {
-    let walk = OrderedWalk(source, .insertion, descending: false)
-    while let key = try walk.step() {
+    let walk = try Cursor(source, goesFar: true)
+    while let key = try walk.next() {
       try source.check()
       try target.check()
       // Nil: it has gone since the step.
