@@ -1,5 +1,6 @@
 /*
- * hutch_http.h - HTTP requests as tasks: sessions, uploads, downloads, pinned certificates
+ * hutch_http.h - HTTP requests as tasks: sessions, uploads, downloads, pinned certificates;
+ *                monitors of whether a host can be reached
  *
  * SPDX-License-Identifier: MIT
  *
@@ -541,6 +542,83 @@ typedef struct hutch_http_metrics {
  * HUTCH_WOULD_BLOCK: it has not ended. Since 0.1.
  */
 HUTCH_API hutch_status hutch_http_task_metrics(hutch_http_task *task, hutch_http_metrics *out);
+
+/* ------------------------------------------------------------ reachability */
+
+/*
+ * A monitor tells whether the internet, or one host, can be reached. It has one thread, which is
+ * named "hutch-reach", blocks all signals, sleeps until the kernel announces that a link, an
+ * address or a route has changed (netlink), and makes the monitor's callbacks. It concerns the
+ * network namespace of the thread that starts it.
+ */
+typedef struct hutch_http_reachability hutch_http_reachability; /* a monitor; counted */
+
+/* What a monitor knows. */
+enum {
+  HUTCH_HTTP_REACHABILITY_UNKNOWN = 0, /* not known yet, or the system does not say */
+  HUTCH_HTTP_UNREACHABLE = 1,
+  HUTCH_HTTP_REACHABLE = 2
+};
+
+/* Called with each new state, in order. The first call has the first state that is known. */
+typedef void (*hutch_http_on_reachability)(void *context, uint32_t state);
+
+/* How to make a monitor. All zero: a monitor of the internet without a callback. */
+typedef struct hutch_http_reachability_options {
+  size_t struct_size;
+  /* NULL: reachable if the kernel has a route for packets to the internet, by IPv4 or IPv6, over a
+     link that is up, has a carrier and is no loopback. No packet is sent.
+     A URL of http or https: reachable if a TCP connection to its host and port can be made. It is
+     made without a proxy, and closed at once. */
+  const char *url;
+  int64_t timeout;  /* for a connection with the look-up of the name; 0: 5 s */
+  int64_t interval; /* from the end of a connection to the next one, if the kernel announces
+                       nothing; 0: 60 s; HUTCH_FOREVER: none */
+  uint32_t flags;   /* 0 */
+  uint32_t reserved;
+  hutch_http_on_reachability on_change; /* NULL: no call */
+  void *context;         /* for on_change */
+  /* Called once with context, when the monitor no longer uses it. It is called also if the call
+     failed. */
+  hutch_release release;
+} hutch_http_reachability_options;
+
+/*
+ * hutch_http_reachability_start - begin to watch
+ *
+ * options may be NULL. *out: a new reference, which hutch_http_reachability_release releases.
+ * HUTCH_INVALID_ARGUMENT: the URL is malformed, or a duration is negative. Since 0.1.
+ */
+HUTCH_API hutch_status hutch_http_reachability_start(
+    const hutch_http_reachability_options *options, hutch_http_reachability **out);
+
+/*
+ * hutch_http_reachability_state - what the monitor knows
+ *
+ * *state receives HUTCH_HTTP_REACHABLE, ...: the state that was told last, or is being told. After
+ * a stop it does not change. Since 0.1.
+ */
+HUTCH_API hutch_status hutch_http_reachability_state(hutch_http_reachability *monitor,
+                                                     uint32_t *state);
+
+/*
+ * hutch_http_reachability_stop - end a monitor
+ *
+ * The call waits until the monitor's callback has returned and its context has been released.
+ * Within the monitor's own callback it does not wait: that callback is the last one. A second call
+ * has no effect. Since 0.1.
+ */
+HUTCH_API hutch_status hutch_http_reachability_stop(hutch_http_reachability *monitor);
+
+/*
+ * hutch_http_reachability_retain, hutch_http_reachability_release - references
+ *
+ * retain returns its argument. The last release stops the monitor, as hutch_http_reachability_stop
+ * does. Since 0.1.
+ */
+HUTCH_API hutch_http_reachability *hutch_http_reachability_retain(
+    hutch_http_reachability *monitor);
+HUTCH_API void hutch_http_reachability_release(hutch_http_reachability *monitor);
 
 #ifdef __cplusplus
 }

@@ -6,9 +6,12 @@ import gc
 import hashlib
 import json
 import os
+import queue
+import socket
 import subprocess
 import sys
 import threading
+import weakref
 
 import pytest
 from conftest import IS_INSTALLED, ROOT
@@ -267,7 +270,7 @@ def test_the_declarations_are_those_of_the_header(tmp_path):
     fields = {line.split()[1]: (int(line.split()[3]), int(line.split()[5])) for line in layout
               if line.startswith("field")}
     for name, declared in vars(h).items():
-        c_name = f"hutch_http_{name.lower()}"
+        c_name = "hutch_http" + "".join("_" * a.isupper() + a.lower() for a in name)
         if isinstance(declared, type) and c_name in sizes and hasattr(declared, "_fields_"):
             assert sizeof(declared) == sizes.pop(c_name), name
             for field, _ in declared._fields_:
@@ -294,3 +297,62 @@ def test_a_collection_on_the_sessions_thread_does_not_wait(session, server, tmp_
     finally:
         gc.enable()
     session.get(server("plain", "/hello.txt"))
+
+
+def test_reachability_of_a_host(server):
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        url = f"http://127.0.0.1:{listening.getsockname()[1]}"
+        states = queue.Queue()
+        monitor = http.Reachability(url, on_change=states.put, timeout=5, interval=0.005)
+        assert states.get(timeout=30) == "reachable" and monitor.is_reachable
+    assert states.get(timeout=30) == "unreachable"
+    assert monitor.state == "unreachable" and not monitor.is_reachable
+    monitor.stop()
+    monitor.stop()
+    assert states.empty() and monitor.state == "unreachable"
+    with http.Reachability(server("nobody"), on_change=states.put, interval=float("inf")):
+        assert states.get(timeout=30) == "unreachable"
+    for wrong in ({"url": "ftp://a"}, {"url": "a\0b"}, {"timeout": 0}, {"interval": -1}):
+        with pytest.raises(ValueError):
+            http.Reachability(**wrong)
+
+
+def test_a_monitor_that_is_dropped_calls_no_more(server):
+    told = threading.Event()
+
+    class Owner:
+        def __init__(self):
+            self.monitor = http.Reachability(
+                server("plain"), on_change=lambda state: told.set(), interval=0.001)
+
+    owner = Owner()
+    assert told.wait(30)
+    monitor = weakref.ref(owner.monitor)
+    del owner
+    gc.collect()
+    assert monitor() is None
+    from hutch import _http_reachability
+
+    assert not _http_reachability._monitors
+
+
+def test_the_callback_of_a_monitor_may_raise_and_stop(server, monkeypatch):
+    raised = queue.Queue()
+    monkeypatch.setattr(sys, "unraisablehook", lambda told: raised.put(told.exc_value))
+    made = queue.Queue()
+
+    def on_change(state):
+        made.get(timeout=30).stop()
+        raise KeyError(state)
+
+    monitor = http.Reachability(server("plain"), on_change=on_change)
+    made.put(monitor)
+    error = raised.get(timeout=30)
+    assert isinstance(error, KeyError) and error.args == ("reachable",)
+
+
+def test_reachability_of_the_internet_is_known():
+    states = queue.Queue()
+    with http.Reachability(on_change=states.put) as monitor:
+        assert states.get(timeout=30) in ("unreachable", "reachable")
+        assert monitor.state != "unknown"

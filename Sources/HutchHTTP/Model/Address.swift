@@ -24,6 +24,19 @@ enum Address {
     return try Text(whole)
   }
 
+  /// The URL http://host:port of a URL.
+  static func plain(_ url: Text) throws(Failure) -> Text {
+    guard let url = Parsed(url.start), let host = url.part(CURLUPART_HOST) else { throw .noMemory }
+    defer { curl_free(host) }
+    guard let port = url.part(CURLUPART_PORT) else { throw .noMemory }
+    defer { curl_free(port) }
+    guard let made = Parsed(literal("http://host")), made.set(CURLUPART_HOST, host),
+      made.set(CURLUPART_PORT, port), let whole = made.part(CURLUPART_URL)
+    else { throw .noMemory }
+    defer { curl_free(whole) }
+    return try Text(whole)
+  }
+
   static func isSecure(_ url: Text) -> Bool { Parsed(url.start)?.isSecure ?? false }
 
   /// True if both have one scheme, host and port.
@@ -50,6 +63,10 @@ private final class Parsed {
   /// Sets the URL, or one that is relative to the current one.
   func set(_ text: UnsafePointer<CChar>) -> Bool {
     curl_url_set(handle, CURLUPART_URL, text, 0) == CURLUE_OK
+  }
+
+  func set(_ part: CURLUPart, _ text: UnsafePointer<CChar>) -> Bool {
+    curl_url_set(handle, part, text, 0) == CURLUE_OK
   }
 
   /// The caller frees the text with `curl_free`.

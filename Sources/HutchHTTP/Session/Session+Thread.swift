@@ -5,27 +5,12 @@ import CSystem
 extension Session {
   /// Called once. The thread refers to the session until it ends.
   func start() throws(Failure) {
-    var all = sigset_t()
-    var before = sigset_t()
-    sigfillset(&all)
-    pthread_sigmask(SIG_SETMASK, &all, &before)
-    var thread = pthread_t()
-    let reference = Unmanaged.passRetained(self)
-    let code = pthread_create(
-      &thread, nil,
-      { context in
-        let reference = Unmanaged<Session>.fromOpaque(context!)
-        reference._withUnsafeGuaranteedRef { $0.run() }
-        reference.release()
-        return nil
-      }, reference.toOpaque())
-    pthread_sigmask(SIG_SETMASK, &before, nil)
-    guard code == 0 else {
+    try Thread.start(self, "hutch-http") { context in
+      let reference = Unmanaged<Session>.fromOpaque(context!)
+      reference._withUnsafeGuaranteedRef { $0.run() }
       reference.release()
-      throw .system("cannot make a thread", errno: code)
+      return nil
     }
-    pthread_setname_np(thread, "hutch-http")
-    pthread_detach(thread)
   }
 
   private func run() {

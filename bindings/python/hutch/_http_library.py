@@ -19,8 +19,13 @@ class TaskHandle(ctypes.Structure):
     """hutch_http_task: opaque."""
 
 
+class ReachabilityHandle(ctypes.Structure):
+    """hutch_http_reachability: opaque."""
+
+
 SessionPointer = ctypes.POINTER(SessionHandle)
 TaskPointer = ctypes.POINTER(TaskHandle)
+ReachabilityPointer = ctypes.POINTER(ReachabilityHandle)
 
 
 class Header(ctypes.Structure):
@@ -174,6 +179,25 @@ class Response(Sized):
     ]
 
 
+ReachabilityFunction = ctypes.CFUNCTYPE(None, c_void_p, c_uint32)
+
+
+class ReachabilityOptions(Sized):
+    """hutch_http_reachability_options."""
+
+    _fields_ = [
+        ("struct_size", c_size_t),
+        ("url", c_char_p),
+        ("timeout", c_int64),
+        ("interval", c_int64),
+        ("flags", c_uint32),
+        ("reserved", c_uint32),
+        ("on_change", ReachabilityFunction),
+        ("context", c_void_p),
+        ("release", ReleaseFunction),
+    ]
+
+
 METRICS = ("name_lookup", "connect", "tls", "first_byte", "total",
            "bytes_sent", "bytes_received", "requests", "connections")
 """Five durations and four counts."""
@@ -207,6 +231,11 @@ FUNCTIONS: tuple[tuple[str, tuple[Any, ...], Any], ...] = (
     ("hutch_http_task_header_at", (TaskPointer, c_uint64, POINTER(Header)), c_int32),
     ("hutch_http_task_metrics", (TaskPointer, POINTER(Metrics)), c_int32),
     ("hutch_http_task_release", (TaskPointer,), None),
+    ("hutch_http_reachability_start",
+     (POINTER(ReachabilityOptions), POINTER(ReachabilityPointer)), c_int32),
+    ("hutch_http_reachability_state", (ReachabilityPointer, POINTER(c_uint32)), c_int32),
+    ("hutch_http_reachability_stop", (ReachabilityPointer,), c_int32),
+    ("hutch_http_reachability_release", (ReachabilityPointer,), None),
 )
 
 

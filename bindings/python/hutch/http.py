@@ -20,7 +20,7 @@ import os
 import weakref
 from collections.abc import Mapping, Sequence
 from types import TracebackType
-from typing import Any, Callable, Optional, Union
+from typing import Any, Callable, Optional
 
 from . import _http_library as h
 from ._http_body import Incoming
@@ -36,71 +36,28 @@ from ._http_errors import (
     TooManyRedirects,
     check,
 )
+from ._http_reachability import Reachability
+from ._http_request import (
+    File,
+    Params,
+    Path,
+    header_lines,
+    nanoseconds,
+    pairs,
+    parts_of,
+    text,
+)
 from ._http_response import Headers, Response, Task
 
 __all__ = [
     "BadResponse", "Closed", "ConnectionError", "HTTPError", "Headers", "InvalidRequest",
-    "PinError", "Response", "Session", "TLSError", "Timeout", "TooManyRedirects",
+    "PinError", "Reachability", "Response", "Session", "TLSError", "Timeout", "TooManyRedirects",
 ]
-
-Path = Union[str, "os.PathLike[str]"]
-Params = Union[Mapping[str, Any], Sequence["tuple[str, Any]"]]
-File = Union[bytes, "os.PathLike[str]", "tuple[str, Union[bytes, os.PathLike[str]]]"]
 
 _CANCEL = 1
 _COOKIES, _INSECURE_REDIRECTS = 1, 2
 _NO_REDIRECTS, _COMPRESSED, _RESUME = 1, 2, 4
 _ANY_CHAIN, _ANY_NAME = 1, 2
-
-
-def _nanoseconds(seconds: float | None) -> int:
-    """Rounded up; None: 0, the default."""
-    if seconds is None:
-        return 0
-    if seconds <= 0:
-        raise ValueError("a timeout is not positive")
-    return max(1, round(seconds * 1e9))
-
-
-def _bytes(text: Any) -> bytes:
-    """UTF-8; no NUL, which would cut it short."""
-    made = text if isinstance(text, bytes) else str(text).encode()
-    if b"\0" in made:
-        raise InvalidRequest("a text has a NUL", "HUTCH_INVALID_ARGUMENT")
-    return made
-
-
-def _pairs(given: Any) -> list[tuple[Any, Any]]:
-    """Pairs of a mapping or a sequence; a list as value is several pairs, and None is none."""
-    pairs = given.items() if isinstance(given, Mapping) else given or ()
-    made: list[tuple[Any, Any]] = []
-    for name, value in pairs:
-        for one in value if isinstance(value, (list, tuple)) else [value]:
-            if one is not None:
-                made.append((name, one))
-    return made
-
-
-def _headers(pairs: Any) -> Any:
-    made = _pairs(pairs)
-    return (h.Header * len(made))(
-        *(h.Header(_bytes(name), _bytes(value)) for name, value in made)) if made else None
-
-
-def _parts(files: Mapping[str, File], fields: Any) -> Any:
-    made = [h.Part(name=_bytes(name), data=(content := _bytes(value)), size=len(content))
-            for name, value in _pairs(fields)]
-    for name, file in files.items():
-        title, content_of = file if isinstance(file, tuple) else (None, file)
-        part = h.Part(name=_bytes(name), media_type=b"application/octet-stream")
-        if isinstance(content_of, bytes):
-            part.data, part.size = content_of, len(content_of)
-        else:
-            part.path = os.fsencode(content_of)
-            title = title or os.path.basename(os.fspath(content_of))
-        part.file_name = _bytes(title or name)
-        made.append(part)
-    return (h.Part * len(made))(*made)
 
 
 def _end(pointer: Any) -> None:
@@ -148,14 +105,14 @@ class Session:
         keys = ctypes.create_string_buffer(b"".join(pins))
         security.public_keys = ctypes.cast(keys, ctypes.c_char_p)
         security.public_key_count = len(pins)
-        made = _headers(headers)
+        made = header_lines(headers)
         configuration = h.Configuration(
             flags=(_COOKIES if cookies or cookie_file is not None else 0)
             | (_INSECURE_REDIRECTS if allow_insecure_redirects else 0),
             version=http_version, connections_per_host=max_connections_per_host,
-            redirects=max_redirects, connect_timeout=_nanoseconds(connect_timeout),
-            idle_timeout=_nanoseconds(timeout), total_timeout=_nanoseconds(total_timeout),
-            max_body=max_body, proxy=None if proxy is None else _bytes(proxy),
+            redirects=max_redirects, connect_timeout=nanoseconds(connect_timeout),
+            idle_timeout=nanoseconds(timeout), total_timeout=nanoseconds(total_timeout),
+            max_body=max_body, proxy=None if proxy is None else text(proxy),
             cookie_file=None if cookie_file is None else os.fsencode(cookie_file),
             headers=made, header_count=len(made) if made else 0,
             security=ctypes.pointer(security))
@@ -200,7 +157,7 @@ class Session:
         request, keep = self._prepare(method, url, params, headers, auth, timeout)
         request.flags = _COMPRESSED | (0 if allow_redirects else _NO_REDIRECTS)
         if files is not None:
-            request.parts = parts = _parts(files, data)
+            request.parts = parts = parts_of(files, data)
             request.part_count = len(parts)
             keep.append(parts)
         elif json is not None:
@@ -209,7 +166,7 @@ class Session:
         elif isinstance(data, (bytes, str)):
             self._set_body(request, keep, data if isinstance(data, bytes) else data.encode())
         elif data is not None:
-            request.form = form = _headers(data)
+            request.form = form = header_lines(data)
             request.form_count = len(form) if form else 0
             keep.append(form)
         incoming = Incoming()
@@ -235,15 +192,15 @@ class Session:
         self, method: str, url: str, params: Params | None, headers: Params | None,
         auth: tuple[str, str] | None, timeout: float | None,
     ) -> tuple[h.Request, list[Any]]:
-        given = _pairs(headers)
+        given = pairs(headers)
         if auth is not None:
             word = base64.b64encode(f"{auth[0]}:{auth[1]}".encode()).decode()
             given.append(("Authorization", f"Basic {word}"))
-        lines, query = _headers(given), _headers(params)
+        lines, query = header_lines(given), header_lines(params)
         request = h.Request(
-            url=_bytes(url), method=_bytes(method), headers=lines,
+            url=text(url), method=text(method), headers=lines,
             header_count=len(lines) if lines else 0, query=query,
-            query_count=len(query) if query else 0, idle_timeout=_nanoseconds(timeout))
+            query_count=len(query) if query else 0, idle_timeout=nanoseconds(timeout))
         return request, [lines, query]
 
     @staticmethod
@@ -253,7 +210,7 @@ class Session:
         buffer = ctypes.create_string_buffer(body, len(body) + 1)
         request.body = ctypes.cast(buffer, ctypes.c_char_p)
         request.body_size = len(body)
-        given = _pairs(headers)
+        given = pairs(headers)
         if media_type and not any(name.lower() == "content-type" for name, _ in given):
             present = [request.headers[index] for index in range(request.header_count)]
             lines = (h.Header * (len(present) + 1))(
