@@ -15,7 +15,7 @@ import Testing
   }
 
   private func isClean(_ report: CheckReport) -> Bool {
-    report.damaged == 0 && report.orphans == 0 && report.counters == 0 && report.index == 0
+    report.damaged == 0 && report.orphans == 0 && report.counters == 0 && report.manifest == 0
   }
 
   @Test func findsNothingWhereNothingIs() throws {
@@ -42,7 +42,7 @@ import Testing
     let report = try check(disk)
     #expect(report.damaged == 7 || report.damaged == 6, "k10's file may be one of the two")
     #expect(report.entries == 400 - report.damaged)
-    #expect(report.counters == 0 && report.index == 0)
+    #expect(report.counters == 0 && report.manifest == 0)
     #expect(report.orphans <= 1)
     #expect(disk.tier.stats.count == report.entries)
     #expect(try isClean(check(disk)))
@@ -107,7 +107,7 @@ import Testing
     try file.close()
     try disk.open()
     let report = try check(disk)
-    #expect(report.index == 1)
+    #expect(report.manifest == 1)
     #expect(report.entries == 400)
     #expect(isClean(try check(disk)))
     #expect(disk.tier.stats.count == 400)
@@ -138,7 +138,7 @@ import Testing
     disk.maintain()
     for _ in 0..<3 { for i in 0..<20 { _ = try? disk.get("k\(i)") } }
     let report = try check(disk)
-    #expect(report.index > 0 && report.entries == 60)
+    #expect(report.manifest > 0 && report.entries == 60)
     #expect(disk.tier.isUp && disk.tier.stats.count == 60)
     let entries = try check(disk)
     #expect(isClean(entries) && entries.entries == 60)

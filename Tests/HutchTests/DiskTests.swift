@@ -120,7 +120,7 @@ import Testing
     #expect(try disk.keys(tagged: red) == expected)
     // What the rows say that they count is what they are found to.
     let report = try disk.tier.check(isQuick: false, at: disk.moment)
-    #expect(report.counters == 0 && report.damaged == 0 && report.index == 0)
+    #expect(report.counters == 0 && report.damaged == 0 && report.manifest == 0)
     disk.checkInvariants()
     disk.clear()
     #expect(try disk.keys(tagged: red) == [])

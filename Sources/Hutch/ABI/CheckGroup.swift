@@ -11,12 +11,7 @@ public func hutch_check(
     try checkFlags(flags, quick)
     try checkedResult(report)
     let found = try handle.cache.check(isQuick: flags & quick != 0, in: handle.scope)
-    deliver(
-      hutch_check_report(
-        struct_size: MemoryLayout<hutch_check_report>.size, entries: found.entries,
-        bytes: found.bytes, damaged: found.damaged, orphans: found.orphans,
-        counters: found.counters, manifest: found.index, reserved: (0, 0, 0, 0)),
-      to: report)
+    deliver(found, to: report)
     return .done
   }
 }

@@ -13,13 +13,7 @@ public func hutch_copy(
     let other = reference(target, Handle.self).takeUnretainedValue()
     try other.check()
     var copying = try Copying(from: source, to: other)
-    defer {
-      deliver(
-        hutch_copy_report(
-          struct_size: MemoryLayout<hutch_copy_report>.size, copied: copying.copied,
-          bytes: copying.bytes, existing: copying.existing, refused: copying.refused,
-          reserved: (0, 0, 0, 0)), to: report)
-    }
+    defer { deliver(copying.report, to: report) }
     try copying.run()
     return .done
   }

@@ -77,10 +77,10 @@ extension hutch_cache_stats {
     cache.reclaimByHostsClock()
     self.init()
     if scope != .disk {
-      memory = hutch_tier_stats(cache.memory.stats)
+      memory = cache.memory.stats
       memory.waiting = cache.releases.waiting
     }
-    if let stats = try cache.storeStats(in: scope) { disk = hutch_tier_stats(stats) }
+    if let stats = try cache.storeStats(in: scope) { disk = stats }
   }
 }
 
@@ -90,27 +90,5 @@ extension hutch_cache_limits {
     self.init()
     memory = hutch_tier_limits(limits.memory)
     if cache.storage != nil { disk = hutch_tier_limits(limits.disk) }
-  }
-}
-
-extension hutch_tier_stats {
-  fileprivate init(_ stats: TierStats) {
-    self.init()
-    state = UInt32(stats.isUp ? HUTCH_STATE_UP : HUTCH_STATE_DOWN)
-    count = stats.count
-    cost = stats.cost
-    hits = stats.hits
-    misses = stats.misses
-    puts = stats.puts
-    removals = stats.removals
-    evictions = stats.evictions
-    expirations = stats.expirations
-    refusals = stats.refusals
-    failures = stats.failures
-    damaged = stats.damaged
-    replacements = stats.replacements
-    trims = stats.trims
-    held_count = stats.heldCount
-    held_bytes = stats.heldBytes
   }
 }

@@ -1,3 +1,5 @@
+internal import CHutch
+
 /// Limits, counts and statistics of the whole and of its tiers.
 extension Cache {
   func limits() -> (memory: TierLimits, disk: TierLimits) {

@@ -1,3 +1,5 @@
+internal import CHutch
+
 /// Copies the entries of a cache into another one, whatever their stores are.
 ///
 /// The walk meets every entry that is there from its beginning to its end, whatever its times are:
@@ -9,11 +11,8 @@ struct Copying {
   private let target: Handle
   private let policy: WritePolicy
 
-  /// How far it has come; see hutch_copy_report.
-  private(set) var copied: UInt64 = 0
-  private(set) var existing: UInt64 = 0
-  private(set) var refused: UInt64 = 0
-  private(set) var bytes: UInt64 = 0
+  /// How far it has come.
+  private(set) var report = CopyReport()
 
   /// A store may keep so many accesses until they are written.
   private static let accessesBetweenFlushes: UInt64 = 1024
@@ -57,12 +56,12 @@ struct Copying {
       suffix: suffix(of: entry))
     switch result.status {
     case .done, .partial:
-      copied += 1
-      bytes += UInt64(entry.size)
+      report.copied += 1
+      report.bytes += UInt64(entry.size)
       try note(accessed, entry.key, hash, record)
-      if copied % Copying.accessesBetweenFlushes == 0 { try flush() }
-    case .exists: existing += 1
-    case .tooLarge: refused += 1
+      if report.copied % Copying.accessesBetweenFlushes == 0 { try flush() }
+    case .exists: report.existing += 1
+    case .tooLarge: report.refused += 1
     default:
       throw result.failure ?? Failure(result.status, "the target does not store the entry")
     }

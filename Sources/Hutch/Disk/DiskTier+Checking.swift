@@ -1,3 +1,4 @@
+internal import CHutch
 import Synchronization
 
 /// The check of everything: SQLite's own, then each row with its value, then the files without
@@ -46,7 +47,7 @@ extension DiskTier {
   private func checkManifest(_ report: inout CheckReport) throws(Failure) {
     let errors = try integrityErrors()
     guard errors > 0 else { return }
-    report.index = UInt64(errors)
+    report.manifest = UInt64(errors)
     counters.damaged.add()
     // A transaction like any other: reads from here on see it, in every process.
     try? change { (transaction: inout Transaction) throws(Failure) in

@@ -211,17 +211,10 @@ final class DiskTier: Storage, ForkingStorage {
   var ages: Ages { committer.liveLimits.ages }
 
   var stats: TierStats {
-    var stats = counters.current
-    if let sums = sharedSums() {
-      stats.count = sums.count
-      stats.cost = sums.cost
-    }
-    stats.isUp = isUp
-    if !stats.isUp {
-      stats.count = 0
-      stats.cost = 0
-    }
-    return stats
+    let sums =
+      sharedSums()
+      ?? (counters.count.load(ordering: .relaxed), counters.cost.load(ordering: .relaxed))
+    return counters.stats(isUp: isUp, count: sums.count, cost: sums.cost)
   }
 
   /// Nil before the store is watched.

@@ -1,3 +1,4 @@
+internal import CHutch
 import CSystem
 import Synchronization
 

@@ -1,3 +1,4 @@
+internal import CHutch
 import CSystem
 import Synchronization
 
@@ -24,22 +25,10 @@ extension LogStorage {
   }
 
   var stats: TierStats {
-    func load(_ counter: borrowing Atomic<UInt64>) -> UInt64 { counter.load(ordering: .relaxed) }
-    var stats = TierStats(isUp: isUp)
-    if let store = live {
-      stats.count = store.count
-      stats.cost = store.live &+ UInt64(max(0, removedBytes.load(ordering: .relaxed)))
-    }
-    stats.hits = load(counters.hits)
-    stats.misses = load(counters.misses)
-    stats.puts = load(counters.puts)
-    stats.removals = load(counters.removals)
-    stats.evictions = load(counters.evictions)
-    stats.expirations = load(counters.expirations)
-    stats.refusals = load(counters.refusals)
-    stats.failures = load(counters.failures)
-    stats.damaged = load(counters.damaged)
-    return stats
+    let store = live
+    let removed = UInt64(max(0, removedBytes.load(ordering: .relaxed)))
+    return counters.stats(
+      isUp: store != nil, count: store?.count ?? 0, cost: (store?.live ?? 0) &+ removed)
   }
 
   var optionsInForce: StorageOptions {
@@ -248,7 +237,7 @@ extension LogStorage {
       doOwedWork()
     }
     let sums = try store.verify(readsValues: false)
-    report.index = sums.damaged + sums.misplaced
+    report.manifest = sums.damaged + sums.misplaced
     report.counters = sums.isExact ? 0 : 1
     report.orphans = sweepAllFiles(store)
     doOwedWork()

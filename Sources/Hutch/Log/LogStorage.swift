@@ -32,7 +32,7 @@ final class LogStorage: Storage, ForkingStorage, @unchecked Sendable {
   let options: StorageOptions
   let clock: Clock
   let shared: LogShared
-  let counters = LogCounters()
+  let counters = StorageCounters()
   unowned(unsafe) var observer: (any StorageObserver)?
 
   /// The newest LogStore; 0: there has been none. Stored with release by the opening, loaded with

@@ -16,7 +16,7 @@ extension LogStore {
   /// `isAlone`: no other process has the directory open.
   static func open(
     _ directory: Directory, limits: TierLimits?, given: LimitFields = .all,
-    keepsOthersOut: Bool = false, counters: LogCounters = LogCounters(),
+    keepsOthersOut: Bool = false, counters: StorageCounters = StorageCounters(),
     prepare: (LogStore, _ isAlone: Bool) throws(Failure) -> Void = { _, _ throws(Failure) in }
   ) throws(Failure) -> LogStore {
     let member = try LogMember.opening(directory)
@@ -44,7 +44,7 @@ extension LogStore {
   private var wallTime: Int64 { Clock.read(CLOCK_REALTIME) }
 
   private static func attach(
-    _ directory: Directory, _ member: LogMember, keepsOthersOut: Bool, _ counters: LogCounters
+    _ directory: Directory, _ member: LogMember, keepsOthersOut: Bool, _ counters: StorageCounters
   ) throws(Failure) -> LogStore {
     let indexFile = try openFile(indexName, directory)
     let logFile = try openFile(logName, directory)

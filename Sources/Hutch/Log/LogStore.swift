@@ -125,7 +125,7 @@ final class LogStore: @unchecked Sendable {
   /// True while a thread of this process writes a checkpoint.
   let isWritingCheckpoint = Atomic<Bool>(false)
 
-  let counters: LogCounters
+  let counters: StorageCounters
 
   /// The entry that the write under way replaces; 0: none. Protected by the lock. The observer is
   /// not told if the cleaner removes this entry: for the tiers above the write removes it.
@@ -153,7 +153,7 @@ final class LogStore: @unchecked Sendable {
   init(
     _ directory: Directory, _ member: LogMember, _ indexFile: consuming Descriptor,
     _ logFile: consuming Descriptor, _ index: consuming Mapping, _ log: consuming Mapping,
-    _ counters: LogCounters
+    _ counters: StorageCounters
   ) throws(Failure) {
     owed = try LogOwed()
     dead = try LogDeadFiles()
@@ -271,19 +271,6 @@ final class LogStore: @unchecked Sendable {
   func begin() throws(Failure) {
     if !hasBegun { try takeMarkBack() }
   }
-}
-
-/// The statistics of this process. Relaxed.
-final class LogCounters {
-  let puts = Atomic<UInt64>(0)
-  let hits = Atomic<UInt64>(0)
-  let misses = Atomic<UInt64>(0)
-  let removals = Atomic<UInt64>(0)
-  let evictions = Atomic<UInt64>(0)
-  let expirations = Atomic<UInt64>(0)
-  let damaged = Atomic<UInt64>(0)
-  let refusals = Atomic<UInt64>(0)
-  let failures = Atomic<UInt64>(0)
 }
 
 /// The entries that the store has removed by itself, until the observer has been told. Its lock

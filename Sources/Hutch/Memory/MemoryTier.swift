@@ -1,3 +1,4 @@
+internal import CHutch
 import CSystem
 import Synchronization
 
@@ -258,7 +259,7 @@ final class MemoryTier {
   var largestCharge: UInt64 { budget.largestCharge }
 
   var stats: TierStats {
-    var stats = TierStats()
+    var stats = TierStats(isUp: true)
     stats.count = count
     stats.cost = cost
     stats.hits = sum { $0.hits.value }
@@ -270,8 +271,8 @@ final class MemoryTier {
     stats.refusals = sum { $0.refusals.value }
     stats.replacements = sum { $0.replacements.value }
     stats.trims = sum { $0.trims.value }
-    stats.heldCount = held.count
-    stats.heldBytes = held.bytes
+    stats.held_count = held.count
+    stats.held_bytes = held.bytes
     return stats
   }
 

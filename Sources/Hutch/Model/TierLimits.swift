@@ -61,26 +61,6 @@ extension TierLimits {
   }
 }
 
-/// The counters and sums of a tier, as hutch_tier_stats has them.
-struct TierStats {
-  var isUp = true
-  var count: UInt64 = 0
-  var cost: UInt64 = 0
-  var hits: UInt64 = 0
-  var misses: UInt64 = 0
-  var puts: UInt64 = 0
-  var removals: UInt64 = 0
-  var evictions: UInt64 = 0
-  var expirations: UInt64 = 0
-  var refusals: UInt64 = 0
-  var failures: UInt64 = 0
-  var damaged: UInt64 = 0
-  var replacements: UInt64 = 0
-  var trims: UInt64 = 0
-  var heldCount: UInt64 = 0
-  var heldBytes: UInt64 = 0
-}
-
 /// The outcome of a put in one tier: the numbers of HUTCH_OUTCOME_*.
 enum TierOutcome: UInt32 {
   case none = 0

@@ -262,14 +262,3 @@ enum PrefetchedPart {
   /// The entry that the index names.
   case entry
 }
-
-/// The findings of a check; see hutch_check_report.
-struct CheckReport {
-  var entries: UInt64 = 0
-  var bytes: UInt64 = 0
-  var damaged: UInt64 = 0
-  var orphans: UInt64 = 0
-  var counters: UInt64 = 0
-  /// Errors in the store's index of its entries.
-  var index: UInt64 = 0
-}

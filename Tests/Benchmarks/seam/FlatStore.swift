@@ -57,8 +57,7 @@ final class FlatStore: Storage {
 
   var isUp: Bool { true }
   var stats: TierStats {
-    var stats = TierStats()
-    stats.isUp = true
+    var stats = TierStats(isUp: true)
     stats.count = count
     return stats
   }

@@ -1,0 +1,38 @@
+internal import CHutch
+import Synchronization
+
+/// The counters of a store since its opening. Relaxed throughout: each number is right by itself.
+class StorageCounters {
+  final let hits = Atomic<UInt64>(0)
+  final let misses = Atomic<UInt64>(0)
+  final let puts = Atomic<UInt64>(0)
+  final let removals = Atomic<UInt64>(0)
+  final let evictions = Atomic<UInt64>(0)
+  final let expirations = Atomic<UInt64>(0)
+  final let refusals = Atomic<UInt64>(0)
+  final let failures = Atomic<UInt64>(0)
+  final let damaged = Atomic<UInt64>(0)
+
+  /// The statistics of a store that has these entries. Count and cost: 0 unless it is in service.
+  final func stats(isUp: Bool, count: UInt64, cost: UInt64) -> TierStats {
+    func load(_ counter: borrowing Atomic<UInt64>) -> UInt64 { counter.load(ordering: .relaxed) }
+    var stats = TierStats(isUp: isUp)
+    stats.count = isUp ? count : 0
+    stats.cost = isUp ? cost : 0
+    stats.hits = load(hits)
+    stats.misses = load(misses)
+    stats.puts = load(puts)
+    stats.removals = load(removals)
+    stats.evictions = load(evictions)
+    stats.expirations = load(expirations)
+    stats.refusals = load(refusals)
+    stats.failures = load(failures)
+    stats.damaged = load(damaged)
+    return stats
+  }
+}
+
+extension Atomic where Value == UInt64 {
+  @inline(__always)
+  func add(_ n: UInt64 = 1) { wrappingAdd(n, ordering: .relaxed) }
+}
