@@ -62,27 +62,9 @@ extension TaskQueue {
 
   func spawn() throws(Failure) {
     try threads.reserve(threads.count + 1)
-    // A new thread inherits the mask: the host's signals are for the host's threads.
-    var all = sigset_t()
-    var before = sigset_t()
-    sigfillset(&all)
-    pthread_sigmask(SIG_SETMASK, &all, &before)
-    var thread = pthread_t()
-    let reference = Unmanaged.passRetained(self)
-    let code = pthread_create(
-      &thread, nil,
-      { context in
-        let reference = Unmanaged<TaskQueue>.fromOpaque(context!)
-        reference._withUnsafeGuaranteedRef { $0.work() }
-        reference.release()
-        return nil
-      }, reference.toOpaque())
-    pthread_sigmask(SIG_SETMASK, &before, nil)
-    guard code == 0 else {
-      reference.release()
-      throw .system("cannot make a thread", errno: code)
+    let thread = try OwnedThread.make("hutch-task", of: self) { context in
+      OwnedThread.run(context, TaskQueue.self) { $0.work() }
     }
-    pthread_setname_np(thread, "hutch-task")
     try threads.append(thread)
   }
 

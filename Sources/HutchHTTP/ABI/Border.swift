@@ -45,18 +45,5 @@ public func hutch_http_error_words() -> UnsafePointer<CChar>! { ThreadState.word
 
 @_cdecl("hutch_http_last_error") @implementation
 public func hutch_http_last_error(_ out: UnsafeMutablePointer<hutch_error>!) -> hutch_status {
-  do throws(Failure) {
-    guard let out else { throw Failure.invalid("out is NULL") }
-    try checkedResult(out)
-    let last = ThreadState.lastFailure
-    var error = hutch_error()
-    error.status = last.status
-    error.system_error = last.system
-    withUnsafeMutableBytes(of: &error.words) { ThreadState.copyWords(to: $0) }
-    deliver(error, to: out)
-    return Status.done.code
-  } catch {
-    // A failure to read the last failure is not recorded.
-    return error.status.code
-  }
+  giveLastError(to: out)
 }

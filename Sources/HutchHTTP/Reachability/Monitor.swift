@@ -71,12 +71,10 @@ final class Monitor {
   // MARK: calls of the host
 
   func start() throws(Failure) {
-    try Thread.start(self, "hutch-reach") { context in
-      let reference = Unmanaged<Monitor>.fromOpaque(context!)
-      reference._withUnsafeGuaranteedRef { $0.run() }
-      reference.release()
-      return nil
+    let thread = try OwnedThread.make("hutch-reach", of: self) { context in
+      OwnedThread.run(context, Monitor.self) { $0.run() }
     }
+    pthread_detach(thread)
   }
 
   var lastState: State { lock.withLock { state } }

@@ -5,12 +5,10 @@ import CSystem
 extension Session {
   /// Called once. The thread refers to the session until it ends.
   func start() throws(Failure) {
-    try Thread.start(self, "hutch-http") { context in
-      let reference = Unmanaged<Session>.fromOpaque(context!)
-      reference._withUnsafeGuaranteedRef { $0.run() }
-      reference.release()
-      return nil
+    let thread = try OwnedThread.make("hutch-http", of: self) { context in
+      OwnedThread.run(context, Session.self) { $0.run() }
     }
+    pthread_detach(thread)
   }
 
   private func run() {
