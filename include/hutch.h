@@ -224,14 +224,24 @@ enum {
 };
 
 /*
- * Eviction: how the memory tier chooses the entries that it evicts.
+ * Eviction: how a tier chooses the entries that it evicts. options.policy is for the memory
+ * tier, options.disk_policy for the disk tier.
  *
- * The default policy is made for the most hits. If entries differ in cost, it weighs how
- * often and how recently an entry is used against its cost. Small entries therefore stay
- * before a large entry that is used as often as each of them. A large entry stays if it is
- * used often enough. The policy weighs cost only if the cost limit is the limit that is
- * reached and costs differ by more than a factor of two. It treats all costs from 2^31 on
- * as equal. The other policies ignore cost.
+ * The default policy of the memory tier is made for the most hits. If entries differ in
+ * cost, it weighs how often and how recently an entry is used against its cost. Small
+ * entries therefore stay before a large entry that is used as often as each of them. A
+ * large entry stays if it is used often enough. The policy weighs cost only if the cost
+ * limit is the limit that is reached and costs differ by more than a factor of two. It
+ * treats all costs from 2^31 on as equal. The other policies ignore cost.
+ *
+ * The disk tier counts the uses that memory answers when an entry is next to be evicted. A
+ * touch counts as a write. Each process evicts by its own policy. HUTCH_POLICY_ADAPTIVE is
+ * the policy for which the storage is made, and is its default:
+ *   SQLite: LRU. LRU and LFU are exact up to 4,096 entries, and go by samples above; FIFO is
+ *   exact.
+ *   HUTCH_STORAGE_LOG: an entry that was read twice, or whose key was evicted lately, is
+ *   kept for longer than others (S3-FIFO). LRU and LFU are approximate (CLOCK, and CLOCK
+ *   with a count up to two), FIFO is exact.
  */
 enum {
   HUTCH_POLICY_DEFAULT = 0, /* the library's choice: adaptive */
@@ -392,9 +402,8 @@ typedef struct hutch_tier_limits {
                            overhead, or the entry's explicit cost. Disk: the space of
                            the entries, of the database's log and of removed files that
                            are not yet deleted. An eighth of cost, at most 16 MiB, is
-                           reserved for the log. Disk evicts the entries used longest ago,
-                           of all entries or of a sample; an entry that memory has used
-                           counts as used now */
+                           reserved for the log. See HUTCH_POLICY_DEFAULT for the
+                           entries that a tier evicts */
   uint64_t count;       /* entries */
   uint64_t max_entry;   /* the largest charge of one entry; the tier does not store a
                            larger entry. HUTCH_MAX_ENTRY_QUARTER: a quarter of cost */
@@ -468,6 +477,8 @@ typedef struct hutch_options {
   hutch_release codec_release;
   uint64_t queue_length;  /* how many tasks may wait; 0, HUTCH_NO_LIMIT: any number */
   int64_t close_deadline; /* how long a close waits for tasks; 0: 30 s */
+  uint32_t disk_policy;   /* HUTCH_POLICY_*: how this process evicts from the disk tier */
+  uint32_t reserved;      /* zero */
 } hutch_options;
 
 enum {
@@ -631,14 +642,15 @@ HUTCH_API hutch_status hutch_get_options(hutch_cache *cache, hutch_options *out)
 /*
  * hutch_set_options - change options of an open cache
  *
- * The fields policy, workers, on_memory_warning, on_background and low_water may be set,
- * and hold when the call returns. A field of 0 stays as it is. Any other field that is not
- * 0 is HUTCH_UNSUPPORTED, and nothing is changed (limits: hutch_set_limits).
+ * The fields policy, disk_policy, workers, on_memory_warning, on_background and low_water
+ * may be set, and hold when the call returns. A field of 0 stays as it is. Any other field
+ * that is not 0 is HUTCH_UNSUPPORTED, and nothing is changed (limits: hutch_set_limits).
  *
  * policy: the entries in memory stay, in the order in which the former policy would have
  * evicted them, and with about the uses that it has counted. Readers and writers continue
  * meanwhile; each waits at most while one part of the tier changes, some 100 ns for each
  * of its entries. HUTCH_NO_MEMORY: the change is not complete, and may be tried again.
+ * disk_policy: the next eviction goes by it. HUTCH_UNSUPPORTED in a cache in memory.
  * workers: tasks that run go on. HUTCH_UNSUPPORTED if the cache has no threads. On a view
  * the call changes the options of its cache. Since 0.1.
  */
@@ -1989,12 +2001,13 @@ HUTCH_API hutch_status hutch_maintain(hutch_cache *cache, int64_t budget);
  *     quarter of a segment, has a file of its own. Files and segments share the limit of
  *     cost; a file counts whole blocks of 4 KiB. A value whose file would not fit beside
  *     two segments is stored in the log if it is not larger than a segment.
- *   - Eviction, and trims to a cost or a count, take entries in the order of their writes, but
- *     for those that are kept. An entry is kept, in a part of the log of its own, if it was
- *     read twice after it was written, if memory has it and was asked for it, or if its key
- *     had been evicted shortly before. A kept entry stays as long as it is read from time to
- *     time. What is kept is written again: up to 0.3 bytes for each byte that is put, half of
- *     the log once in advance.
+ *   - By its own policy, eviction and trims to a cost or a count take entries in the order of
+ *     their writes, but for those that are kept. An entry is kept, in a part of the log of
+ *     its own, if it was read twice after it was written, if memory has it and was asked for
+ *     it, or if its key had been evicted shortly before. A kept entry stays as long as it is
+ *     read from time to time. Under LRU and LFU an entry is kept among the others if it was
+ *     read since. What is kept is written again: up to 0.3 bytes for each byte that is put,
+ *     half of the log once in advance.
  *     HUTCH_TRIM_LEAST_FREQUENT tells apart entries that were not read, read once, and read
  *     more often since they were appended.
  *   - Without a limit of cost the log's size is at most about twice what its entries need, and

@@ -305,14 +305,15 @@ TEST(what_is_not_defined) {
     REJECTED(HUTCH_UNSUPPORTED, hutch_queue_create(&queue_options, &queue));
   }
   /* Options that a later library may know. */
-  for (int field = 0; field < 8; field++) {
+  for (int field = 0; field < 9; field++) {
     hutch_options options = default_options();
-    uint32_t *fields[] = {&options.policy, &options.storage, &options.durability,
-                          &options.sharing, &options.checksums, &options.write_policy,
-                          &options.on_memory_warning, &options.on_background};
+    uint32_t *fields[] = {&options.policy, &options.disk_policy, &options.storage,
+                          &options.durability, &options.sharing, &options.checksums,
+                          &options.write_policy, &options.on_memory_warning,
+                          &options.on_background};
     /* The first number behind those that are defined. */
-    const uint32_t defined[] = {HUTCH_POLICY_ADAPTIVE, HUTCH_STORAGE_LOG, HUTCH_DURABILITY_SYNC,
-                                HUTCH_SHARING_SHARED, HUTCH_CHECKSUMS_NEVER,
+    const uint32_t defined[] = {HUTCH_POLICY_ADAPTIVE, HUTCH_POLICY_ADAPTIVE,
+                                HUTCH_STORAGE_LOG, HUTCH_DURABILITY_SYNC, HUTCH_SHARING_SHARED, HUTCH_CHECKSUMS_NEVER,
                                 HUTCH_WRITE_ON_EVICTION, HUTCH_SHRINK_EXPIRED,
                                 HUTCH_SHRINK_EXPIRED};
     *fields[field] = defined[field] + 1;

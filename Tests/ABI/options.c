@@ -15,6 +15,7 @@ TEST(the_defaults_are_told) {
   hutch_cache *cache = open_cache(scratch("cache").text, &given);
   hutch_options told = options_of(cache);
   CHECK_EQUAL(HUTCH_POLICY_ADAPTIVE, told.policy);
+  CHECK_EQUAL(on_log() ? HUTCH_POLICY_ADAPTIVE : HUTCH_POLICY_LRU, told.disk_policy);
   CHECK_EQUAL(on_log() ? HUTCH_STORAGE_LOG : HUTCH_STORAGE_MIXED, told.storage);
   CHECK_EQUAL(HUTCH_DURABILITY_PROCESS, told.durability);
   CHECK_EQUAL(HUTCH_SHARING_SHARED, told.sharing);
@@ -49,7 +50,10 @@ TEST(a_cache_in_memory_has_no_options_of_a_disk_tier) {
   CHECK_EQUAL(5 * HUTCH_SECOND, told.close_deadline);
   CHECK_EQUAL(HUTCH_WRITE_MEMORY, told.write_policy);
   CHECK_EQUAL(0, told.storage + told.durability + told.sharing + told.checksums);
-  CHECK(told.inline_threshold == 0 && told.disk.cost == 0);
+  CHECK(told.inline_threshold == 0 && told.disk.cost == 0 && told.disk_policy == 0);
+  hutch_options wanted = change();
+  wanted.disk_policy = HUTCH_POLICY_LRU;
+  CHECK_STATUS(HUTCH_UNSUPPORTED, hutch_set_options(cache, &wanted));
   CHECK_OK(hutch_close(cache));
 }
 
@@ -103,6 +107,13 @@ static void put_numbers(hutch_cache *cache, uint32_t from, uint32_t to) {
     CHECK_OK(hutch_put(cache, &i, sizeof i, &i, sizeof i, NULL, NULL));
 }
 
+static bool get_number(hutch_cache *cache, uint32_t key) {
+  uint32_t value;
+  size_t size;
+  return hutch_get_into(cache, &key, sizeof key, &value, sizeof value, &size) == HUTCH_OK
+         && value == key;
+}
+
 static bool has_number(hutch_cache *cache, uint32_t key) {
   return hutch_contains(cache, &key, sizeof key) == HUTCH_OK;
 }
@@ -122,10 +133,7 @@ static int hot_kept(uint32_t from, uint32_t to, bool reads_before) {
   wanted.policy = to;
   for (int is_after = 0; is_after < 2; is_after++) {
     for (uint32_t key = 0; reads_before != is_after && key < 5 * HOT; key++) {
-      uint32_t name = key % HOT, value;
-      size_t size;
-      CHECK_OK(hutch_get_into(cache, &name, sizeof name, &value, sizeof value, &size));
-      CHECK_EQUAL(name, value);
+      CHECK(get_number(cache, key % HOT));
     }
     if (!is_after) CHECK_OK(hutch_set_options(cache, &wanted));
     CHECK_EQUAL(LIMIT, count_of(cache));
@@ -158,6 +166,156 @@ TEST(a_new_policy_begins_with_what_the_former_one_knew) {
   CHECK_EQUAL(0, hot_kept(HUTCH_POLICY_FIFO, HUTCH_POLICY_LRU, true));
   CHECK_EQUAL(HOT, hot_kept(HUTCH_POLICY_LRU, HUTCH_POLICY_LFU, true));
   CHECK_EQUAL(HOT, hot_kept(HUTCH_POLICY_FIFO, HUTCH_POLICY_LFU, true));
+}
+
+/* A cache of up to so many entries, of up to so many bytes (0: no limit), on disk, whose disk tier
+   evicts by a policy. */
+static hutch_cache *evicting_by(
+    uint32_t policy, uint64_t count, uint64_t cost, test_clock *clock) {
+  hutch_options given = unlimited_options();
+  use_clock(&given, clock);
+  if (on_log()) given.storage = HUTCH_STORAGE_LOG;
+  if (count > 0) given.disk.count = count;
+  if (cost > 0) given.disk.cost = cost;
+  given.disk_policy = policy;
+  return open_cache(scratch("policy").text, &given);
+}
+
+static void close_and_destroy(hutch_cache *cache) {
+  CHECK_OK(hutch_close(cache));
+  CHECK_OK(hutch_destroy(scratch("policy").text));
+}
+
+/* Of LIMIT entries on disk, the oldest quarter is read often and early, all others once and late.
+   Then half as many new entries come. Returns how many of that quarter are left. */
+static int hot_left_on_disk(uint32_t policy, bool in_use) {
+  test_clock clock = {0};
+  hutch_cache *cache = evicting_by(in_use ? 0 : policy, LIMIT, 0, &clock);
+  hutch_cache *disk = tier_of(cache, HUTCH_TIER_DISK);
+  put_numbers(disk, 0, LIMIT);
+  hutch_options wanted = change();
+  wanted.disk_policy = policy;
+  if (in_use) CHECK_OK(hutch_set_options(cache, &wanted));
+  CHECK_EQUAL(policy, options_of(cache).disk_policy);
+  for (uint32_t read = 0; read < 3 * HOT + LIMIT - HOT; read++) {
+    if (read % HOT == 0) clock.now += HUTCH_SECOND;
+    CHECK(get_number(disk, read < 3 * HOT ? read % HOT : read - 2 * HOT));
+  }
+  clock.now += HUTCH_SECOND;
+  put_numbers(disk, LIMIT, LIMIT + LIMIT / 2);
+  CHECK_EQUAL(LIMIT, count_of(disk));
+  int left = 0;
+  for (uint32_t key = 0; key < HOT; key++) left += has_number(disk, key);
+  hutch_cache_release(disk);
+  close_and_destroy(cache);
+  return left;
+}
+
+TEST(the_disk_tier_evicts_by_the_policy_of_its_opening_or_of_a_change) {
+  for (int in_use = 0; in_use < 2; in_use++) {
+    CHECK_EQUAL(0, hot_left_on_disk(HUTCH_POLICY_LRU, in_use));
+    CHECK_EQUAL(HOT, hot_left_on_disk(HUTCH_POLICY_LFU, in_use));
+    CHECK_EQUAL(0, hot_left_on_disk(HUTCH_POLICY_FIFO, in_use));
+  }
+}
+
+/* A trim goes by the same order. */
+TEST(reads_keep_an_entry_on_disk_by_lru_and_not_by_fifo) {
+  for (uint32_t policy = HUTCH_POLICY_LRU; policy <= HUTCH_POLICY_FIFO; policy += 2) {
+    for (int is_trim = 0; is_trim < 2; is_trim++) {
+      test_clock clock = {0};
+      hutch_cache *cache = evicting_by(policy, is_trim ? 0 : LIMIT, 0, &clock);
+      hutch_cache *disk = tier_of(cache, HUTCH_TIER_DISK);
+      put_numbers(disk, 0, LIMIT);
+      clock.now += HUTCH_SECOND;
+      for (uint32_t key = 0; key < HOT; key++) CHECK(get_number(disk, key));
+      clock.now += HUTCH_SECOND;
+      if (is_trim) {
+        hutch_trim_spec spec = {.struct_size = sizeof spec, .kind = HUTCH_TRIM_TO_COUNT,
+                                .amount = HOT};
+        CHECK_OK(hutch_trim(disk, &spec, NULL));
+      } else {
+        put_numbers(disk, LIMIT, 2 * LIMIT - HOT);
+      }
+      for (uint32_t key = 0; key < HOT; key++)
+        CHECK_EQUAL(policy == HUTCH_POLICY_LRU, has_number(disk, key));
+      hutch_cache_release(disk);
+      close_and_destroy(cache);
+    }
+  }
+}
+
+TEST(a_use_in_memory_counts_for_the_disk_tier_but_by_fifo) {
+  for (uint32_t policy = HUTCH_POLICY_LRU; policy <= HUTCH_POLICY_FIFO; policy++) {
+    test_clock clock = {0};
+    hutch_cache *cache = evicting_by(policy, LIMIT, 0, &clock);
+    put_numbers(cache, 0, LIMIT);
+    hutch_cache *disk = tier_of(cache, HUTCH_TIER_DISK);
+    clock.now += HUTCH_SECOND;
+    for (uint32_t key = 0; key < 4; key++) CHECK(get_number(cache, key) && get_number(cache, key));
+    put_numbers(disk, LIMIT, LIMIT + LIMIT / 2);
+    for (uint32_t key = 0; key < 4; key++)
+      CHECK_EQUAL(policy != HUTCH_POLICY_FIFO, has_number(disk, key));
+    hutch_cache_release(disk);
+    close_and_destroy(cache);
+  }
+}
+
+/* Random calls within a small cost limit, while the policy changes: no value is another's, and the
+   store is as it should be. */
+TEST(the_disk_policy_changes_amid_random_calls) {
+  test_clock clock = {0};
+  hutch_cache *cache = evicting_by(0, 0, 3 << 20, &clock);
+  hutch_cache *disk = tier_of(cache, HUTCH_TIER_DISK);
+  static char value[4000];
+  uint64_t state = seed();
+  for (int i = 0; i < 20000; i++) {
+    uint32_t key = (uint32_t)(next_random(&state) % 4000), there;
+    size_t size = sizeof key + next_random(&state) % (sizeof value - sizeof key);
+    if (i % 1000 == 0) {
+      hutch_options wanted = change();
+      wanted.disk_policy = 1 + (uint32_t)(next_random(&state) % HUTCH_POLICY_ADAPTIVE);
+      CHECK_OK(hutch_set_options(cache, &wanted));
+      clock.now += HUTCH_SECOND;
+    }
+    switch (next_random(&state) % 8) {
+    case 0: hutch_remove(cache, &key, sizeof key); break;
+    case 1: case 2: case 3:
+      memcpy(value, &key, sizeof key);
+      CHECK_OK(hutch_put(disk, &key, sizeof key, value, size, NULL, NULL));
+      break;
+    default: {
+      hutch_value *found = NULL;
+      if (hutch_get(disk, &key, sizeof key, &found) != HUTCH_OK) break;
+      memcpy(&there, hutch_value_data(found), sizeof there);
+      CHECK_EQUAL(key, there);
+      hutch_value_release(found);
+    }
+    }
+  }
+  hutch_check_report report = {.struct_size = sizeof report};
+  CHECK_OK(hutch_check(cache, 0, &report));
+  CHECK_EQUAL(0, report.damaged);
+  uint64_t cost;
+  CHECK_OK(hutch_cost(disk, &cost));
+  CHECK(cost <= 3 << 20);
+  CHECK(stats_of(cache).disk.evictions > 1000);
+  hutch_cache_release(disk);
+  close_and_destroy(cache);
+}
+
+TEST(a_second_opening_with_another_disk_policy_differs) {
+  hutch_options given = default_options();
+  path directory = scratch("cache");
+  given.disk_policy = HUTCH_POLICY_FIFO;
+  hutch_cache *cache = open_cache(directory.text, &given), *second;
+  given.disk_policy = HUTCH_POLICY_LFU;
+  CHECK_STATUS(HUTCH_OPTIONS_DIFFER, hutch_open(directory.text, &given, &second));
+  CHECK_EQUAL(HUTCH_POLICY_FIFO, options_of(second).disk_policy);
+  CHECK_OK(hutch_close(second));
+  CHECK_OK(hutch_close(cache));
+  given.disk_policy = 99;
+  CHECK_STATUS(HUTCH_UNSUPPORTED, hutch_open(directory.text, &given, &second));
 }
 
 /* While threads read and write, in more entries than one shard has. */
@@ -228,6 +386,9 @@ TEST(what_cannot_change_is_refused_and_nothing_changes) {
   CHECK_STATUS(HUTCH_INVALID_ARGUMENT, hutch_set_options(cache, &wanted));
   wanted = change();
   wanted.policy = 99;
+  CHECK_STATUS(HUTCH_UNSUPPORTED, hutch_set_options(cache, &wanted));
+  wanted = change();
+  wanted.disk_policy = 99;
   CHECK_STATUS(HUTCH_UNSUPPORTED, hutch_set_options(cache, &wanted));
   wanted = change();
   wanted.workers = 7;

@@ -313,6 +313,8 @@ final class HeapStore: Storage, @unchecked Sendable {
     }
   }
 
+  func setPolicy(_ policy: EvictionPolicy) {}
+
   func occupancy() throws(Failure) -> Occupancy {
     locked {
       Occupancy(count: UInt64(medium.rows.count), charge: medium.cost)

@@ -11,7 +11,7 @@ import Testing
 
   /// What of a load hits, with a hash that does not change; invariants are looked at on the way.
   private func hits(
-    _ policy: MemoryPolicy, _ limits: TierLimits, _ requests: some Sequence<Request>
+    _ policy: EvictionPolicy, _ limits: TierLimits, _ requests: some Sequence<Request>
   ) throws -> [Bool] {
     let tier = try MemoryTier(
       limits: limits, policy: policy, hash: KeyedHash(3, 14, 15, 92), versions: Versions(from: 1))
@@ -109,7 +109,7 @@ import Testing
   /// Any costs, entries that change theirs, limits that come and go: hard limits, sound
   /// structures.
   @Test(arguments: MemoryPolicyTests.all)
-  func staysSoundWhateverEntriesCost(policy: MemoryPolicy) throws {
+  func staysSoundWhateverEntriesCost(policy: EvictionPolicy) throws {
     for round in 0..<4 {
       let seed = testSeed &+ UInt64(round)
       var random = Random(seed: seed)

@@ -4,12 +4,12 @@ import Testing
 
 /// What every policy has to pass, then what each is for.
 @Suite struct MemoryPolicyTests {
-  static let all: [MemoryPolicy] = [.lru, .lfu, .fifo, .adaptive]
+  static let all: [EvictionPolicy] = [.lru, .lfu, .fifo, .adaptive]
 
   /// Whatever goes: limits hold exactly, what is there is the newest, everything else is gone,
   /// and the structures are sound after every operation.
   @Test(arguments: all)
-  func keepsItsPromisesWhateverGoes(policy: MemoryPolicy) throws {
+  func keepsItsPromisesWhateverGoes(policy: EvictionPolicy) throws {
     for round in 0..<12 {
       let seed = testSeed &+ UInt64(round)
       var random = Random(seed: seed)
@@ -74,7 +74,7 @@ import Testing
 
   /// Many entries of unequal charge, through a division into shards, with limits that change.
   @Test(arguments: all)
-  func staysSoundOverShardsAndLimits(policy: MemoryPolicy) throws {
+  func staysSoundOverShardsAndLimits(policy: EvictionPolicy) throws {
     let seed = testSeed
     var random = Random(seed: seed)
     let bench = try Bench(TierLimits(cost: 3_000_000), policy: policy)
@@ -99,7 +99,7 @@ import Testing
 
   /// A replacement in a full tier evicts nobody else, nor itself.
   @Test(arguments: all)
-  func aReplacementNeedsNoRoom(policy: MemoryPolicy) throws {
+  func aReplacementNeedsNoRoom(policy: EvictionPolicy) throws {
     let bench = try Bench(TierLimits(count: 20), policy: policy)
     for i in 0..<20 { try bench.put("\(i)") }
     for round in 0..<100 { try bench.put("\(round % 20)", "again") }
@@ -110,7 +110,7 @@ import Testing
   /// What was read often stays in a trim by frequency, though nothing was evicted yet and many
   /// entries came after it.
   @Test(arguments: all)
-  func whatIsReadMostOutlivesATrimByFrequency(policy: MemoryPolicy) throws {
+  func whatIsReadMostOutlivesATrimByFrequency(policy: EvictionPolicy) throws {
     let bench = try Bench(policy: policy)
     for i in 0..<100 { try bench.put("hot \(i)") { $0.cost = 1 } }
     for _ in 0..<20 {
@@ -125,7 +125,7 @@ import Testing
 
   /// An entry that grows as it is replaced is spared, whatever its turn.
   @Test(arguments: all)
-  func whatIsReplacedIsSpared(policy: MemoryPolicy) throws {
+  func whatIsReplacedIsSpared(policy: EvictionPolicy) throws {
     let unit = MemoryTier.overhead + 100
     let bench = try Bench(TierLimits(cost: 10 * unit), policy: policy)
     for i in 0..<10 { try bench.put("\(i)", String(repeating: "x", count: 99)) }
@@ -140,7 +140,7 @@ import Testing
 
   /// Any trim at any time removes what a model says, and leaves the structures sound.
   @Test(arguments: all)
-  func trimsAreExact(policy: MemoryPolicy) throws {
+  func trimsAreExact(policy: EvictionPolicy) throws {
     let seed = testSeed
     var random = Random(seed: seed)
     for round in 0..<60 {
@@ -213,7 +213,7 @@ import Testing
   }
 
   @Test(arguments: all)
-  func oneEntryAtATimeWorks(policy: MemoryPolicy) throws {
+  func oneEntryAtATimeWorks(policy: EvictionPolicy) throws {
     let bench = try Bench(TierLimits(count: 1), policy: policy)
     for i in 0..<50 {
       try bench.put("\(i)")
@@ -263,7 +263,7 @@ import Testing
   }
 
   private func hitRatio(
-    _ policy: MemoryPolicy, capacity: UInt64, _ keys: some Sequence<UInt64>
+    _ policy: EvictionPolicy, capacity: UInt64, _ keys: some Sequence<UInt64>
   ) throws -> Double {
     let bench = try Bench(TierLimits(count: capacity), policy: policy)
     var hits = 0

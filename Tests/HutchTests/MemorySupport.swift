@@ -76,7 +76,7 @@ final class Bench {
   let tier: MemoryTier
   var version: UInt64 = 0
 
-  init(_ limits: TierLimits = TierLimits(), policy: MemoryPolicy = .lru) throws {
+  init(_ limits: TierLimits = TierLimits(), policy: EvictionPolicy = .lru) throws {
     tier = try MemoryTier(
       limits: limits, policy: policy, hash: KeyedHash(), versions: Versions(from: 1))
   }

@@ -39,7 +39,7 @@ func onThreads(_ count: Int, _ body: @escaping (Int) -> Void) {
     let hand = HandClock()
     let violations = Atomic<Int>(0)
 
-    init(_ limits: TierLimits, _ policy: MemoryPolicy = .lru) throws {
+    init(_ limits: TierLimits, _ policy: EvictionPolicy = .lru) throws {
       tier = try MemoryTier(
         limits: limits, policy: policy, hash: KeyedHash(), versions: Versions(from: 1))
       moment = hand.moment
@@ -139,7 +139,7 @@ func onThreads(_ count: Int, _ body: @escaping (Int) -> Void) {
   }
 
   @Test(arguments: MemoryPolicyTests.all)
-  func everythingAtOnce(policy: MemoryPolicy) throws {
+  func everythingAtOnce(policy: EvictionPolicy) throws {
     var limits = TierLimits(count: 12_000)
     limits.cost = 3_000_000
     let hammer = try Hammer(limits, policy)

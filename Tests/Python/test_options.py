@@ -67,6 +67,45 @@ def test_options_change_in_use(directory):
         assert cache.options() == before
 
 
+@pytest.mark.parametrize("storage", ["mixed", "log"])
+def test_the_disk_tier_evicts_by_its_policy(directory, storage):
+    now = 1_700_000_000_000_000_000
+    hot = [str(number) for number in range(10)]
+    with hutch.Cache(
+        directory,
+        storage=storage,
+        disk=hutch.TierLimits(count=100),
+        disk_policy="fifo",
+        clock=lambda: now,
+    ) as cache:
+        assert cache.options().disk_policy == "fifo"
+        disk = cache.disk
+
+        def left_after(policy: str) -> int:
+            nonlocal now
+            cache.clear()
+            cache.set_options(disk_policy=policy)
+            for number in range(100):
+                disk[str(number)] = number
+            now += 10**9
+            assert [disk[key] for key in hot] == list(range(10))
+            now += 10**9
+            for number in range(100, 190):
+                disk[str(number)] = number
+            return sum(key in disk for key in hot)
+
+        assert left_after("fifo") == 0
+        assert left_after("lru") == 10
+        assert left_after("fifo") == 0
+        assert left_after("lfu") == 10
+        with pytest.raises(ValueError, match="disk_policy is"):
+            cache.set_options(disk_policy="random")
+    with hutch.Cache() as cache:
+        assert cache.options().disk_policy is None
+        with pytest.raises(hutch.UnsupportedError):
+            cache.set_options(disk_policy="lru")
+
+
 def test_what_cannot_change(directory):
     with hutch.Cache(directory) as cache:
         with pytest.raises(ValueError, match="policy is"):

@@ -170,7 +170,9 @@ extension OpenOptions {
     try checkFlags(
       options.flags, network | optional | drains | noThreads | nonempty | existing)
     disk.mustExist = options.flags & existing != 0
-    policy = try memoryPolicy(options.policy)
+    policy = try evictionPolicy(options.policy, "options.policy is not defined")
+    disk.policy = try evictionPolicy(
+      options.disk_policy, "options.disk_policy is not defined")
     try check(
       options.durability, upTo: UInt32(HUTCH_DURABILITY_SYNC),
       "options.durability is not defined")

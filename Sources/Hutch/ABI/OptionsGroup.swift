@@ -55,6 +55,7 @@ extension hutch_options {
     }
     guard let store = cache.storage?.optionsInForce else { return }
     disk = hutch_tier_limits(limits.disk)
+    disk_policy = number(of: store.policy ?? .adaptive)
     storage = store.kind.rawValue
     durability = store.durability.rawValue
     sharing = store.sharing.rawValue
@@ -73,6 +74,7 @@ extension Cache.OptionChange {
     var rest = options
     rest.struct_size = 0
     rest.policy = 0
+    rest.disk_policy = 0
     rest.workers = 0
     rest.on_memory_warning = 0
     rest.on_background = 0
@@ -80,7 +82,9 @@ extension Cache.OptionChange {
     guard isZero(rest) else {
       throw Failure(.unsupported, "an option is set that cannot be changed in an open cache")
     }
-    policy = try memoryPolicy(options.policy)
+    policy = try evictionPolicy(options.policy, "options.policy is not defined")
+    diskPolicy = try evictionPolicy(
+      options.disk_policy, "options.disk_policy is not defined")
     onMemoryWarning = try shrinkResponse(options.on_memory_warning)
     onBackground = try shrinkResponse(options.on_background)
     lowWater = try lowWaterPercent(options)
@@ -90,18 +94,20 @@ extension Cache.OptionChange {
 
 // MARK: options that an opening and a change have in common. Nil: not set
 
-func memoryPolicy(_ number: UInt32) throws(Failure) -> MemoryPolicy? {
+func evictionPolicy(
+  _ number: UInt32, _ words: StaticString
+) throws(Failure) -> EvictionPolicy? {
   switch number {
   case UInt32(HUTCH_POLICY_DEFAULT): nil
   case UInt32(HUTCH_POLICY_ADAPTIVE): .adaptive
   case UInt32(HUTCH_POLICY_LRU): .lru
   case UInt32(HUTCH_POLICY_LFU): .lfu
   case UInt32(HUTCH_POLICY_FIFO): .fifo
-  default: throw .unknown("options.policy is not defined", number)
+  default: throw .unknown(words, number)
   }
 }
 
-private func number(of policy: MemoryPolicy) -> UInt32 {
+private func number(of policy: EvictionPolicy) -> UInt32 {
   switch policy {
   case .adaptive: UInt32(HUTCH_POLICY_ADAPTIVE)
   case .lru: UInt32(HUTCH_POLICY_LRU)

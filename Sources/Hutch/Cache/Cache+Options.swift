@@ -2,7 +2,8 @@
 extension Cache {
   /// What a caller has set; nil: as it is.
   struct OptionChange {
-    var policy: MemoryPolicy?
+    var policy: EvictionPolicy?
+    var diskPolicy: EvictionPolicy?
     var onMemoryWarning: Pressure.Response?
     var onBackground: Pressure.Response?
     var lowWater: UInt64?
@@ -13,6 +14,12 @@ extension Cache {
   func change(_ change: OptionChange) throws(Failure) {
     if change.workers != nil && !tasks.hasThreads {
       throw Failure(.unsupported, "a cache without threads has no workers")
+    }
+    if let policy = change.diskPolicy {
+      guard storage != nil else {
+        throw Failure(.unsupported, "a cache in memory has no disk tier")
+      }
+      try withStorage { $0.setPolicy(policy) }
     }
     let moment = clock.moment().read
     defer { events.deliver() }

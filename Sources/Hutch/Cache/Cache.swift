@@ -51,7 +51,7 @@ final class Cache {
   /// As they were given. Protected by `limitsLock`; changed with `limitsChange` too.
   var memoryLimits: TierLimits
   /// Likewise.
-  var memoryPolicy: MemoryPolicy
+  var memoryPolicy: EvictionPolicy
   /// Likewise.
   var pressure: Pressure
   let life: Lifecycle

@@ -6,7 +6,7 @@ struct OpenOptions {
   /// Converts between values and what the store keeps of them.
   var codec: Codec?
   /// Nil: not chosen, which is the adaptive one for a cache that is not open yet.
-  var policy: MemoryPolicy?
+  var policy: EvictionPolicy?
   var pressure = Pressure()
   var writePolicy = WritePolicy.standard
   var memory = TierLimits.defaultMemory

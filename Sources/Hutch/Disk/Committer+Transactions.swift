@@ -109,7 +109,7 @@ extension Committer {
     try raiseDurability(manifest)
     members.beginTransaction()
     defer { members.endTransaction() }
-    var transaction = Transaction(manifest, at: latestTime, limits, accesses, observer)
+    var transaction = Transaction(manifest, at: latestTime, limits, policy, accesses, observer)
     do throws(Failure) {
       // Before files go: a read that missed a file must not see its row again.
       defer { readers.noteCommit() }

@@ -39,6 +39,8 @@ final class Committer {
   /// directory has asked for, in this process or, once a turn has been had since, in another one.
   /// Only rises.
   let liveDurability: Atomic<UInt32>
+  /// The policy of this process's evictions. Relaxed: a number by itself.
+  let livePolicy: Atomic<UInt8>
   /// Set before the first write.
   unowned(unsafe) var observer: (any StorageObserver)?
   /// Replaced in the child of a fork, before the child has other threads.
@@ -81,6 +83,7 @@ final class Committer {
     self.content = content
     liveLimits = LiveLimits(options.limits)
     liveDurability = Atomic(options.durability.rawValue)
+    livePolicy = Atomic((options.policy ?? .adaptive).ofRows.rawValue)
   }
 
   var shared: SharedState { members.shared }
@@ -90,6 +93,8 @@ final class Committer {
   var durability: Durability {
     Durability(rawValue: liveDurability.load(ordering: .relaxed)) ?? .sync
   }
+
+  var policy: EvictionPolicy { EvictionPolicy(livePolicy) }
 
   func replaceIdleSearch() { idle = IdleSearch(after: idle) }
 

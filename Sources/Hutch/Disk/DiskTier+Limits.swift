@@ -1,5 +1,11 @@
-/// Changes of the limits, which are the directory's.
+import Synchronization
+
+/// Changes of the limits, which are the directory's, and of the policy, which is this process's.
 extension DiskTier {
+  func setPolicy(_ policy: EvictionPolicy) {
+    committer.livePolicy.store(policy.ofRows.rawValue, ordering: .relaxed)
+  }
+
   func setLimits(_ limits: TierLimits, at moment: Moment) throws(Failure) {
     committer.withTurn {
       committer.liveLimits.set(limits)

@@ -245,6 +245,7 @@ final class DiskTier: Storage, ForkingStorage {
     var options = self.options
     options.kind = StorageKind(rawValue: counters.storage.load(ordering: .relaxed)) ?? .unspecified
     options.durability = committer.durability
+    options.policy = committer.policy
     options.limits = limits
     return options
   }
@@ -263,6 +264,7 @@ final class DiskTier: Storage, ForkingStorage {
       || (chosen.contains(.checksums) && other.checksChecksums != options.checksChecksums)
       || (chosen.contains(.sharing) && other.sharing != options.sharing)
       || (chosen.contains(.inlineThreshold) && other.inlineThreshold != options.inlineThreshold)
+      || (other.policy ?? committer.policy).ofRows != committer.policy
       || limits.changed(other.given, to: other.limits) != limits
   }
 

@@ -1,22 +1,33 @@
 import CSystem
 import Synchronization
 
-/// The entries that are next to be evicted: those read or written longest ago, of all rows
-/// if there are few, else of a random sample.
+extension EvictionPolicy {
+  /// The SQLite store's own policy is LRU.
+  var ofRows: EvictionPolicy { self == .adaptive ? .lru : self }
+}
+
+/// The entries that are next to be evicted: those that come first by the policy, of all rows if
+/// there are few, else of a random sample.
 ///
-/// A sample is made for 64 evictions, not for each: the 64 oldest of 1,024, runs of 16 rows from
+/// A sample is made for 64 evictions, not for each: the first 64 of 1,024, runs of 16 rows from
 /// random places, come close to the true order (as Redis's eviction pool does with far smaller
-/// samples). Of all rows it is the true order: accesses only grow, so a row that was not among
-/// the 64 oldest cannot come before them.
+/// samples). Of all rows it is the true order: accesses and their number only grow, so a row that
+/// was not among the first 64 cannot come before them. A row that was written since can by LFU; it
+/// is offered too (`Evictor.lookAtNew`).
 ///
-/// Where a run begins is chosen by RowDensity: each row is as likely to be met as any other.
+/// Where a run begins is chosen by RowDensity: each row is as likely to be met as any other. By
+/// FIFO no sample is needed, since ids are in the order of writes.
 struct EvictionCandidates: ~Copyable {
   struct Candidate {
+    /// By LFU the number of accesses, else 0. The lowest goes first; of those, the one that was
+    /// accessed, or else written, longest ago.
+    var uses: Int64
     var accessed: Int64
     var id: Int64
 
-    func isOlder(than other: Candidate) -> Bool {
-      accessed != other.accessed ? accessed < other.accessed : id < other.id
+    func goes(before other: Candidate) -> Bool {
+      if uses != other.uses { return uses < other.uses }
+      return accessed != other.accessed ? accessed < other.accessed : id < other.id
     }
   }
 
@@ -26,7 +37,7 @@ struct EvictionCandidates: ~Copyable {
   static let runs = 64
   static let runLength: Int64 = 16
 
-  /// The oldest last.
+  /// The first to go is the last.
   private var candidates = GrowingArray<Candidate>()
   private var random = UInt64(bitPattern: Clock.read(CLOCK_MONOTONIC))
 
@@ -36,14 +47,16 @@ struct EvictionCandidates: ~Copyable {
 
   mutating func forget() { candidates.removeAll() }
 
+  var isEmpty: Bool { candidates.isEmpty }
+
   mutating func offer(_ candidate: Candidate) throws(Failure) {
     let count = candidates.count
-    if count == EvictionCandidates.room && !candidate.isOlder(than: candidates[0]) { return }
+    if count == EvictionCandidates.room && !candidate.goes(before: candidates[0]) { return }
     // Two runs may have met.
     for one in candidates.elements where one.id == candidate.id { return }
     if count == EvictionCandidates.room {
       var i = 0
-      while i + 1 < count && candidate.isOlder(than: candidates[i + 1]) {
+      while i + 1 < count && candidate.goes(before: candidates[i + 1]) {
         candidates[i] = candidates[i + 1]
         i += 1
       }
@@ -52,7 +65,7 @@ struct EvictionCandidates: ~Copyable {
     }
     try candidates.append(candidate)
     var i = count
-    while i > 0 && candidates[i - 1].isOlder(than: candidate) {
+    while i > 0 && candidates[i - 1].goes(before: candidate) {
       candidates[i] = candidates[i - 1]
       i -= 1
     }
@@ -71,7 +84,12 @@ struct EvictionCandidates: ~Copyable {
 }
 
 /// Makes room for the limits, within transactions: rows that a clear has left go first, then those
-/// that have expired, then those used least recently. Used under the tier's writer lock.
+/// that have expired, then those that the policy chooses. Used under the tier's writer lock.
+///
+///           goes first                                 an entry that memory has used
+///     LRU   accessed longest ago                       counts as read now
+///     LFU   fewest accesses, then accessed longest ago  has one access more
+///     FIFO  written or touched longest ago             goes as any other
 ///
 /// Reads that the memory tier answers are not in the rows. So the tier is asked about a candidate,
 /// and one that it has used counts as read now (Jaleel et al., "Achieving Non-Inclusive Cache
@@ -80,6 +98,9 @@ struct EvictionCandidates: ~Copyable {
 struct Evictor: ~Copyable {
   private var candidates = EvictionCandidates()
   private var density = RowDensity()
+  /// The policy that chose the candidates, and the newest row that was there then.
+  private var policy = EvictionPolicy.lru
+  private var newestOffered: Int64 = 0
   /// How many candidates may be spared. Each eviction adds to it.
   private var credit = Evictor.mostCredit
 
@@ -117,13 +138,19 @@ struct Evictor: ~Copyable {
     return ledger.isOver(transaction.meta)
   }
 
-  /// Removes the least recently used row. False: there is none that may go.
+  /// Removes the row that comes first by the policy. False: there is none that may go.
   mutating func evict(
     _ transaction: inout Transaction, _ sweeper: inout Sweeper, sparing newest: Int64
   ) throws(Failure) -> Bool {
     let (now, ages) = (transaction.now, transaction.ages)
     let (observer, accesses) = (transaction.observer, transaction.accesses)
     credit = min(credit + Evictor.creditPerEviction, Evictor.mostCredit)
+    if policy != transaction.policy {
+      policy = transaction.policy
+      candidates.forget()
+    }
+    if policy == .lfu { try lookAtNew(transaction, upTo: newest) }
+    let sparesReads = policy != .fifo
     var fills = 0
     while true {
       guard let candidate = candidates.pop() else {
@@ -136,6 +163,7 @@ struct Evictor: ~Copyable {
       var isSpared = false
       let isGone = try transaction.drop(id: candidate.id) { record, key in
         if record.isExpired(at: now, under: ages) { return .expired }
+        if !sparesReads { return .evicted }
         // It was read since it was sampled. Not asked after a second sample: reads must not
         // be able to keep everything.
         if fills < 2 && record.accessed > candidate.accessed { return nil }
@@ -152,10 +180,25 @@ struct Evictor: ~Copyable {
     }
   }
 
+  /// Offers the rows that were written since the candidates were chosen.
+  private mutating func lookAtNew(
+    _ transaction: borrowing Transaction, upTo newest: Int64
+  ) throws(Failure) {
+    if newest - newestOffered > EvictionCandidates.exact { candidates.forget() }
+    guard !candidates.isEmpty, newest > newestOffered else { return }
+    _ = try look(transaction, after: newestOffered, Int64.max, upTo: newest)
+    newestOffered = newest
+  }
+
   private mutating func fill(
     _ transaction: borrowing Transaction, _ sweeper: inout Sweeper, upTo newest: Int64
   ) throws(Failure) {
+    newestOffered = newest
     let before = try sweeper.lastDead(transaction)
+    if policy == .fifo {
+      _ = try look(transaction, after: before, Int64(EvictionCandidates.room), upTo: newest)
+      return
+    }
     if transaction.meta.count <= EvictionCandidates.exact {
       var reached = RowScan.Reached(last: before, isEnd: false)
       while !reached.isEnd && reached.last <= newest {
@@ -185,10 +228,20 @@ struct Evictor: ~Copyable {
     try transaction.manifest.walk(after: id, limit: limit) { (row, key) throws(Failure) in
       guard row.id <= newest else { return false }
       if row.generation == transaction.meta.generation {
-        try candidates.offer(
-          EvictionCandidates.Candidate(accessed: transaction.accessed(row, key), id: row.id))
+        try candidates.offer(candidate(row, key, transaction.accesses))
       }
       return true
     }
+  }
+
+  private func candidate(
+    _ row: Row, _ key: Bytes, _ accesses: AccessTimes
+  ) -> EvictionCandidates.Candidate {
+    var candidate = EvictionCandidates.Candidate(uses: 0, accessed: 0, id: row.id)
+    if policy == .fifo { return candidate }
+    let gathered = accesses.gathered(key)
+    candidate.accessed = max(row.record.accessed, gathered.time)
+    if policy == .lfu { candidate.uses = Record.sum(row.uses, gathered.uses) }
+    return candidate
   }
 }

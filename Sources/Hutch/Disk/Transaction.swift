@@ -10,6 +10,7 @@ struct Transaction: ~Copyable {
   /// The time by which it decides, and the limits in force.
   let now: Int64
   let limits: TierLimits
+  let policy: EvictionPolicy
   let accesses: AccessTimes
   unowned(unsafe) let observer: (any StorageObserver)?
   /// False: it has changed nothing, and is not committed.
@@ -24,13 +25,14 @@ struct Transaction: ~Copyable {
   private(set) var expirations: UInt64 = 0
 
   init(
-    _ manifest: Manifest, at now: Int64, _ limits: TierLimits, _ accesses: AccessTimes,
-    _ observer: (any StorageObserver)?
+    _ manifest: Manifest, at now: Int64, _ limits: TierLimits, _ policy: EvictionPolicy,
+    _ accesses: AccessTimes, _ observer: (any StorageObserver)?
   ) {
     self.manifest = manifest
     meta = manifest.meta
     self.now = now
     self.limits = limits
+    self.policy = policy
     self.accesses = accesses
     self.observer = observer
   }

@@ -37,6 +37,7 @@ extension LogStorage {
     options.durability = .process
     options.checksChecksums = true
     options.inlineThreshold = threshold
+    options.policy = policy
     options.limits = limits
     return options
   }
@@ -50,6 +51,7 @@ extension LogStorage {
       || (chosen.contains(.inlineThreshold) && other.inlineThreshold != threshold)
       || (chosen.contains(.sharing) && options.chosen.contains(.sharing)
         && other.sharing != options.sharing)
+      || other.policy ?? policy != policy
       || limits.changed(other.given, to: other.limits) != limits
   }
 

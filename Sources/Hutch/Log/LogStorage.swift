@@ -66,6 +66,10 @@ final class LogStorage: Storage, ForkingStorage, @unchecked Sendable {
   /// True if there is a bar. Stored with `stateLock` held; loaded without it, with acquire.
   let hasBars = Atomic<Bool>(false)
 
+  /// The policy of this process's evictions. Stored with `stateLock` held, so that it is that of
+  /// the newest store too; loaded without it, relaxed.
+  private let livePolicy: Atomic<UInt8>
+
   /// Held while the store is brought back into service, and while bars are dropped.
   let serviceLock: Lock
   /// The times, by CLOCK_MONOTONIC, of the next look at the directory, and of the next try to open
@@ -95,6 +99,7 @@ final class LogStorage: Storage, ForkingStorage, @unchecked Sendable {
     self.options = options
     self.clock = clock
     place = directory
+    livePolicy = Atomic((options.policy ?? .adaptive).rawValue)
     shared = try LogShared()
     hash = shared.hash
     stateLock = try Lock()
@@ -163,6 +168,7 @@ final class LogStorage: Storage, ForkingStorage, @unchecked Sendable {
     store.observer = observer
     try dropBars(from: store, upToTheirVersions: false)
     stateLock.withLock {
+      store.livePolicy.store(policy.rawValue, ordering: .relaxed)
       stores.append(store)
       place = directory
       reason = nil
@@ -191,6 +197,15 @@ final class LogStorage: Storage, ForkingStorage, @unchecked Sendable {
       current.store(0, ordering: .releasing)
       stores = []
       if let path { place = path }
+    }
+  }
+
+  var policy: EvictionPolicy { EvictionPolicy(livePolicy) }
+
+  func setPolicy(_ policy: EvictionPolicy) {
+    stateLock.withLock {
+      livePolicy.store(policy.rawValue, ordering: .relaxed)
+      stores.last?.livePolicy.store(policy.rawValue, ordering: .relaxed)
     }
   }
 

@@ -89,7 +89,7 @@ extension LogStore {
     let from = cleanedFrom
     guard segmentCount >= from else { return }
     let keepsAll = words.load(IndexAt.limits) == 0
-    let hasKept = from >= LogStream.leastSegments
+    let hasKept = hasTwoStreams(of: from)
     var steps = 8 + units
     while segmentCount >= from && steps > 0 {
       let room = room(.new) &+ (hasKept ? self.room(.kept) : segmentUnits)
@@ -140,12 +140,12 @@ extension LogStore {
     if (!entry.fields.isEmpty || ages.any) && entry.record.isExpired(at: now, under: ages) {
       lose(slot, page, entry, .expired, cleaned: next)
     } else if keepsAll
-      || mayMove(entry.units)
-        && (uses >= (stream == .new ? SlotWord.mostUses : 1) || hasUsed(entry)),
+      || mayMove(entry.units) && isToStay(entry, uses, stream),
       let target = target(
         entry.units &+ LogEntry.trailerUnits, reserving: units, mayGrow: keepsAll)
     {
-      move(entry, slot, hash, to: target, cleaned: next, isShare: !keepsAll)
+      let uses = policy == .lfu ? max(uses, 1) - 1 : 0
+      move(entry, slot, hash, uses, to: target, cleaned: next, isShare: !keepsAll)
     } else if keepsAll {
       return .atEnd
     } else if entry.address == replaced {
@@ -164,6 +164,24 @@ extension LogStore {
     guard hasSpare || mayGrow || segmentCount < allowedSegments else { return nil }
     return (try? begin(.kept)) != nil && room(.kept) >= units ? .kept : nil
   }
+
+  /// Whether the policy keeps an entry that the cleaner has come to.
+  ///
+  ///     adaptive  as in S3-FIFO (Yang et al., SOSP 2023): a new entry that was read twice, a kept
+  ///               one that was read since
+  ///     LRU       any entry that was read since it was appended: CLOCK (Corbató 1968)
+  ///     LFU       the same, and a copy begins with one read less than it had: generalized CLOCK
+  ///               (Smith 1978)
+  ///     FIFO      none
+  private func isToStay(_ entry: LogEntry.Head, _ uses: UInt64, _ stream: LogStream) -> Bool {
+    switch policy {
+    case .fifo: false
+    case .lru, .lfu: uses > 0 || hasUsed(entry)
+    case .adaptive: uses >= (stream == .new ? SlotWord.mostUses : 1) || hasUsed(entry)
+    }
+  }
+
+  @inline(__always) var policy: EvictionPolicy { EvictionPolicy(livePolicy) }
 
   /// Whether reads of the entry were answered above: they set no use bit.
   private func hasUsed(_ entry: LogEntry.Head) -> Bool {
@@ -207,7 +225,7 @@ extension LogStore {
     if words.load(IndexAt.evicted) != words.load(IndexAt.begun) {
       words.store(IndexAt.evicted, words.load(IndexAt.begun))
     }
-    let hasGhost = cause == .evicted && cleaned?.0 == .new
+    let hasGhost = cause == .evicted && cleaned?.0 == .new && policy == .adaptive
     drop(slot, page, entry, cleaned: cleaned, leavesGhost: hasGhost)
   }
 
@@ -227,14 +245,14 @@ extension LogStore {
   }
 
   private func move(
-    _ entry: LogEntry.Head, _ slot: UnsafeMutableRawPointer, _ hash: UInt64,
+    _ entry: LogEntry.Head, _ slot: UnsafeMutableRawPointer, _ hash: UInt64, _ uses: UInt64,
     to target: LogStream, cleaned: (LogStream, LogAddress), isShare: Bool
   ) {
     let address = words.load(target.head)
     guard let seat = seat(of: address) else { return }
     let units = copy(entry, of: cleaned.0, to: seat, address)
     var redo = RedoRecord(words)
-    redo.set(slot - words.base, SlotWord(hash, address, uses: 0).bits)
+    redo.set(slot - words.base, SlotWord(hash, address, uses: uses).bits)
     redo.set(target.head, address &+ units)
     if isShare { redo.set(IndexAt.moved, words.load(IndexAt.moved) &+ units) }
     redo.set(cleaned.0.cleaning, cleaned.1)

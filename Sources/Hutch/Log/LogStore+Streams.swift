@@ -18,7 +18,8 @@ enum LogStream {
 
   /// The part of the log that new entries have, one in so many.
   static let newPart: UInt64 = 5
-  /// Where there may be fewer segments, there is one stream: what is kept goes to the new entries.
+  /// Where there may be fewer segments, there is one stream. Other policies than the store's own
+  /// have one stream too: by age (`LogStore.isToStay`).
   static let leastSegments = 6
 }
 
@@ -112,7 +113,7 @@ extension LogStore {
       return oldest.0 < oldest.1 ? .new : .kept
     }
     if segmentCount >= allowed {
-      if oldest.0 == active(.new) || allowed < LogStream.leastSegments { return .kept }
+      if oldest.0 == active(.new) || !hasTwoStreams(of: allowed) { return .kept }
       if cleaned(.new) > 0 { return .new }
       if cleaned(.kept) > 0 && oldest.1 != active(.kept) { return .kept }
     }
@@ -340,7 +341,11 @@ extension LogStore {
   }
 
   /// Where what is kept goes.
-  var keptTarget: LogStream {
-    allowedSegments < LogStream.leastSegments ? .new : .kept
+  var keptTarget: LogStream { hasTwoStreams(of: allowedSegments) ? .kept : .new }
+
+  /// False: what is kept goes to the new entries, and what the kept stream still has goes first.
+  /// `allowed`: how many segments there may be.
+  func hasTwoStreams(of allowed: Int) -> Bool {
+    allowed >= LogStream.leastSegments && policy == .adaptive
   }
 }

@@ -131,6 +131,9 @@ final class LogStore: @unchecked Sendable {
   /// not told if the cleaner removes this entry: for the tiers above the write removes it.
   var replaced: LogAddress = 0
 
+  /// How the cleaner chooses what goes. Relaxed: each entry is judged by itself.
+  let livePolicy = Atomic<UInt8>(EvictionPolicy.adaptive.rawValue)
+
   /// The address at which the cleaner goes on, and the hash of the key there, which was computed to
   /// prefetch the slot. Another process may have cleaned on since. Protected by the lock.
   var ahead: (position: LogAddress, hash: UInt64) = (0, 0)

@@ -11,10 +11,10 @@ struct ListPolicy: ~Copyable {
   private let lists: UnsafeMutablePointer<SlotList>?
   /// No list before this one has an entry.
   private var lowest: UInt32 = 0
-  private let kind: MemoryPolicy
+  private let kind: EvictionPolicy
   private var listCount: Int { ListPolicy.listCount(kind) }
 
-  static func listCount(_ kind: MemoryPolicy) -> Int {
+  static func listCount(_ kind: EvictionPolicy) -> Int {
     switch kind {
     case .adaptive: 0
     case .lru, .fifo: 1
@@ -23,12 +23,12 @@ struct ListPolicy: ~Copyable {
   }
 
   /// The cache lines that the lists of a shard take.
-  static func lines(_ kind: MemoryPolicy) -> Int {
+  static func lines(_ kind: EvictionPolicy) -> Int {
     (listCount(kind) * MemoryLayout<SlotList>.stride + 63) / 64
   }
 
   /// Empties the lists, which the policies of all shards share.
-  init(_ kind: MemoryPolicy, _ lists: UnsafeMutablePointer<SlotList>?) {
+  init(_ kind: EvictionPolicy, _ lists: UnsafeMutablePointer<SlotList>?) {
     self.kind = kind
     self.lists = lists
     lists?.initialize(repeating: SlotList(), count: listCount)

@@ -97,7 +97,7 @@ extension MemoryTier {
   /// Changes the policy. The entries stay, in the order in which the former policy would have
   /// evicted them; each shard changes under its own lock. One call at a time. Fails with no memory:
   /// then shards may be left that have the former policy until a later call.
-  func setPolicy(_ kind: MemoryPolicy, at moment: Moment) throws(Failure) {
+  func setPolicy(_ kind: EvictionPolicy, at moment: Moment) throws(Failure) {
     if kind != common.kind {
       let next = try CommonPolicy(kind, shardBits: UInt32(mostBits))
       next.former = common

@@ -80,7 +80,7 @@ final class MemoryTier {
   /// `versions`: for blocks that come without one, drawn under the lock of their shard, so that
   /// of two puts at once the newer version wins. `cores`: of the machine, if not given.
   init(
-    limits: TierLimits, policy: MemoryPolicy, hash: KeyedHash, versions: Versions,
+    limits: TierLimits, policy: EvictionPolicy, hash: KeyedHash, versions: Versions,
     coherence: CoherenceCounters? = nil, cores: Int = sysconf(Int32(_SC_NPROCESSORS_ONLN))
   ) throws(Failure) {
     let bits = ShardPosition.bits(ofCores: cores)

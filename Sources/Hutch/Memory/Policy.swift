@@ -1,12 +1,5 @@
 import CSystem
 
-/// How the memory tier chooses the entries to evict.
-enum MemoryPolicy {
-  case lru, lfu, fifo
-  /// The default: follows the best of several.
-  case adaptive
-}
-
 /// The entries of one shard.
 struct Entries: ~Copyable {
   let position: ShardPosition
@@ -74,7 +67,7 @@ struct Policy: ~Copyable {
   var adaptive: Adaptive
   /// The lists of the other policies; with the default one there are none.
   var lists: ListPolicy
-  let kind: MemoryPolicy
+  let kind: EvictionPolicy
   let isAdaptive: Bool
 
   /// A shard's share of the policy's memory: this, and the rounding of its ghosts.
@@ -169,7 +162,7 @@ struct Victim {
 
 /// What the policies of all shards share.
 final class CommonPolicy {
-  let kind: MemoryPolicy
+  let kind: EvictionPolicy
   let selector: Selector
   /// The lists of all shards that there may be. Nil: the policy is the default one.
   private let lists: UnsafeMutableRawPointer?
@@ -178,7 +171,7 @@ final class CommonPolicy {
 
   @inline(__always) var isAdaptive: Bool { kind == .adaptive }
 
-  init(_ kind: MemoryPolicy, shardBits: UInt32) throws(Failure) {
+  init(_ kind: EvictionPolicy, shardBits: UInt32) throws(Failure) {
     self.kind = kind
     let selector = try Selector(shardBits: shardBits)
     self.selector = selector

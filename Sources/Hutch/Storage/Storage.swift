@@ -132,6 +132,10 @@ protocol Storage: StorageTrimming {
   /// Evicts until the new limits hold.
   func setLimits(_ limits: TierLimits, at moment: Moment) throws(Failure)
 
+  /// From here on this process evicts by that policy. A store may come only close to it.
+  /// `adaptive`: the policy that the store is made for.
+  func setPolicy(_ policy: EvictionPolicy)
+
   /// True if the store is in service.
   var isUp: Bool { get }
   /// No other call waits for it.

@@ -15,6 +15,8 @@ struct StorageOptions {
   /// An entry whose record has another codec than this one is kept, and is none to reads and
   /// conditions; entries with codec 0 always are. 0: the cache has no codec.
   var codecID: UInt32 = 0
+  /// Nil: not chosen, which is the store's own for a store that is not open yet.
+  var policy: EvictionPolicy?
   /// The other options that the caller has chosen. An option not chosen is as in the store.
   var chosen = OptionFields.all
   var allowsNetworkDirectory = false

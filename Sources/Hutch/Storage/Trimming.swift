@@ -31,7 +31,9 @@ final class StorageTrim {
     self.storage = storage
     self.observer = observer
     self.moment = moment
-    rule = TrimRule(spec: spec, now: moment.time, ages: storage.limits.ages)
+    rule = TrimRule(
+      spec, at: moment.time, under: storage.limits.ages,
+      storage.optionsInForce.policy ?? .adaptive)
   }
 
   func run(_ goOn: Progress) throws(Failure) {
@@ -178,10 +180,10 @@ final class StorageTrim {
       let goesOn = try remove(victims, to: goal, goOn) { index, record in
         // An entry that was read since the walk has another rank.
         let known: Int64 =
-          switch rule.spec.kind {
-          case .largestFirst: Int64.max
-          case .leastFrequent: candidates[index].second
-          default: candidates[index].first
+          switch rule.rank {
+          case .size, .write: Int64.max
+          case .uses: candidates[index].second
+          case .access: candidates[index].first
           }
         return Record.difference(record.accessed, StorageTrim.accessStep) <= known
       }
@@ -213,9 +215,34 @@ final class StorageTrim {
 
 /// The part of a trim's spec that is about single entries: which ones it wants, or their rank.
 struct TrimRule {
+  /// What a trim by rank goes by.
+  enum Rank {
+    case size, access, uses, write
+  }
+
   let spec: TrimSpec
   let now: Int64
   let ages: Ages
+  let rank: Rank
+
+  /// `policy`: the store's, for a trim to an amount.
+  init(_ spec: TrimSpec, at now: Int64, under ages: Ages, _ policy: EvictionPolicy) {
+    self.spec = spec
+    self.now = now
+    self.ages = ages
+    rank =
+      switch spec.kind {
+      case .largestFirst: .size
+      case .leastFrequent: .uses
+      case .toCost, .toCount:
+        switch policy {
+        case .fifo: .write
+        case .lfu: .uses
+        case .lru, .adaptive: .access
+        }
+      default: .access
+      }
+  }
 
   /// True if the time of an entry's last read matters, so that the tiers above have to be asked.
   var goesByAccess: Bool {
@@ -246,10 +273,11 @@ struct TrimRule {
   /// The entry with its rank in a trim by rank: the lower rank goes first.
   func item(_ entry: WalkedEntry) -> RankedHeap.Item {
     let rank: (Int64, Int64) =
-      switch spec.kind {
-      case .largestFirst: (-entry.charge, entry.id)
-      case .leastFrequent: (entry.uses, entry.record.accessed)
-      default: (entry.record.accessed, entry.id)
+      switch self.rank {
+      case .size: (-entry.charge, entry.id)
+      case .access: (entry.record.accessed, entry.id)
+      case .uses: (entry.uses, entry.record.accessed)
+      case .write: (entry.record.created, entry.id)
       }
     return RankedHeap.Item(
       first: rank.0, second: rank.1, tag: entry.id, weight: goal.countsEntries ? 1 : entry.charge)

@@ -69,6 +69,7 @@ final class FlatStore: Storage {
   func noteDamage(_ key: Bytes, _ hash: UInt64, _ version: UInt64) {}
   var limits: TierLimits { TierLimits() }
   func setLimits(_ limits: TierLimits, at moment: Moment) throws(Failure) {}
+  func setPolicy(_ policy: EvictionPolicy) {}
   func occupancy() throws(Failure) -> Occupancy { Occupancy(count: count, charge: 0) }
   func walk(
     _ place: inout WalkPlace, at moment: Moment?, visit: (Bytes, WalkedEntry) -> Void

@@ -93,6 +93,9 @@ class Cache(Entries):
             opening of a directory; None: the directory's, "mixed" for a new one.
         policy: how the memory tier evicts: "adaptive" (follows the best of several
             policies and weighs use against cost; the default), "lru", "lfu" or "fifo".
+        disk_policy: how the disk tier evicts, by the same names; "adaptive" is what
+            the storage is made for ("log": what was read more than once is kept for
+            longer; the others: "lru").
         sharing: which processes may have the directory open at one time: "shared"
             (several; all see a completed write, and the disk limits are those in
             force; the default) or "exclusive" (one process; the default with
@@ -159,6 +162,7 @@ class Cache(Entries):
         time_to_idle: Seconds | None = None,
         storage: str | None = None,
         policy: str | None = None,
+        disk_policy: str | None = None,
         sharing: str | None = None,
         inline_threshold: int | None = None,
         write_policy: str | None = None,
@@ -402,6 +406,7 @@ class Cache(Entries):
         self,
         *,
         policy: str | None = None,
+        disk_policy: str | None = None,
         workers: int | None = None,
         on_memory_warning: str | None = None,
         on_background: str | None = None,
@@ -421,6 +426,7 @@ class Cache(Entries):
         self,
         *,
         policy: str | None = None,
+        disk_policy: str | None = None,
         workers: int | None = None,
         on_memory_warning: str | None = None,
         on_background: str | None = None,
@@ -432,6 +438,7 @@ class Cache(Entries):
         await in_thread(
             self.set_options,
             policy=policy,
+            disk_policy=disk_policy,
             workers=workers,
             on_memory_warning=on_memory_warning,
             on_background=on_background,

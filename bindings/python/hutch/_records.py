@@ -133,6 +133,7 @@ class CacheOptions:
     disk: TierLimits
     storage: str | None
     policy: str
+    disk_policy: str | None
     sharing: str | None
     inline_threshold: float | None
     write_policy: str

@@ -19,9 +19,11 @@ WRITE_POLICIES: dict[str | None, int] = {
 }
 PRIORITIES: dict[str | None, int] = {"low": -1, "default": 0, "high": 1}
 _SHRINK: dict[str | None, int] = {None: 0, "empty": 1, "low_water": 2, "expired": 3}
+_POLICIES: dict[str | None, int] = {None: 0, "lru": 1, "lfu": 2, "fifo": 3, "adaptive": 4}
 _CHOICES: dict[str, dict[str | None, int]] = {
     "storage": {None: 0, "mixed": 1, "sqlite": 2, "file": 3, "log": 4},
-    "policy": {None: 0, "lru": 1, "lfu": 2, "fifo": 3, "adaptive": 4},
+    "policy": _POLICIES,
+    "disk_policy": _POLICIES,
     "sharing": {None: 0, "exclusive": 1, "shared": 2},
     "write_policy": WRITE_POLICIES,
     "durability": {None: 0, "process": 1, "power": 2, "sync": 3},

@@ -143,6 +143,8 @@ class Options(Sized):
         ("codec_release", ReleaseFunction),
         ("queue_length", c_uint64),
         ("close_deadline", c_int64),
+        ("disk_policy", c_uint32),
+        ("reserved", c_uint32),
     ]
 
 
