@@ -1,4 +1,4 @@
-"""hutch.http against the servers of Tests/HTTP, which this module starts."""
+"""hutch.http against the servers of Tests/HTTP."""
 
 from __future__ import annotations
 
@@ -14,32 +14,9 @@ import threading
 import weakref
 
 import pytest
-from conftest import IS_INSTALLED, ROOT
-
-SERVERS = ROOT / "Tests" / "HTTP" / "servers.py"
-
-if IS_INSTALLED:
-    pytest.skip("the wheel has no libhutch_http", allow_module_level=True)
-try:
-    from hutch import _library, http
-except ImportError as missing:
-    pytest.skip(str(missing), allow_module_level=True)
-
-
-@pytest.fixture(scope="module")
-def server(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("servers")
-    subprocess.run([sys.executable, SERVERS, "start", folder], check=True)
-    told = dict(line.split() for line in (folder / "servers.txt").read_text().splitlines())
-
-    def url(name: str, path: str = "/") -> str:
-        scheme = "https" if name in ("good", "wrong", "old", "own", "asks") else "http"
-        return f"{scheme}://127.0.0.1:{told[name]}{path}"
-
-    url.folder, url.told = folder, told
-    yield url
-    subprocess.run([sys.executable, SERVERS, "stop", folder], check=True)
-
+from conftest import ROOT
+from http_servers import server  # noqa: F401, which skips this module without the library
+from hutch import http
 
 @pytest.fixture
 def session():

@@ -90,7 +90,7 @@ class _Port:
 _ports: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, _Port] = weakref.WeakKeyDictionary()
 
 
-def _port_of(loop: asyncio.AbstractEventLoop) -> _Port:
+def port_of(loop: asyncio.AbstractEventLoop) -> _Port:
     port = _ports.get(loop)
     if port is None:
         port = _ports[loop] = _Port(loop)
@@ -112,7 +112,7 @@ async def _awaited(call: Any, arguments: tuple[Any, ...], priority: str) -> tupl
         flags=_MAY_FINISH_NOW,
         complete=_complete_callback,
         context=token,
-        port=_port_of(loop).pointer,
+        port=port_of(loop).pointer,
         now=pointer(now),
     )
     task = _structs.TaskPointer()

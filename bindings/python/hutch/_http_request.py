@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import base64
+import ctypes
+import json as _json
 import os
 from collections.abc import Mapping, Sequence
-from typing import Any, Union
+from typing import Any, Callable, Optional, TypedDict, Union
 
 from . import _http_library as h
 from ._http_errors import InvalidRequest
@@ -12,6 +15,44 @@ from ._http_errors import InvalidRequest
 Path = Union[str, "os.PathLike[str]"]
 Params = Union[Mapping[str, Any], Sequence["tuple[str, Any]"]]
 File = Union[bytes, "os.PathLike[str]", "tuple[str, Union[bytes, os.PathLike[str]]]"]
+
+_NO_REDIRECTS, _COMPRESSED, _RESUME = 1, 2, 4
+
+
+class RequestOptions(TypedDict, total=False):
+    """What a request may have."""
+
+    params: Optional[Params]
+    """Pairs of the query."""
+    headers: Optional[Params]
+    data: Union[bytes, str, Params, None]
+    """The body: bytes, text, or the pairs of a form."""
+    json: Any
+    """The body, as json.dumps makes it."""
+    files: Optional[Mapping[str, File]]
+    """Files of a multipart body: bytes, a path, or a name with one of these. A path is read while
+    it is sent. The pairs of data are parts of their own."""
+    auth: Optional["tuple[str, str]"]
+    """User and password, sent at once."""
+    timeout: Optional[float]
+    """Seconds without a byte in either direction."""
+    allow_redirects: bool
+    stream: bool
+    """Return when the headers are there; iter_bytes reads the body."""
+
+
+class DownloadOptions(TypedDict, total=False):
+    """What a download may have."""
+
+    params: Optional[Params]
+    headers: Optional[Params]
+    auth: Optional["tuple[str, str]"]
+    timeout: Optional[float]
+    resume: bool
+    """Continue what an earlier download of this URL to this file left; the default."""
+    progress: Optional[Callable[[int, int], Any]]
+    """Called with the bytes that came and the size, 0 if that is not known, on the session's
+    thread."""
 
 
 def nanoseconds(seconds: float | None) -> int:
@@ -63,3 +104,78 @@ def parts_of(files: Mapping[str, File], fields: Any) -> Any:
         part.file_name = text(title or name)
         made.append(part)
     return (h.Part * len(made))(*made)
+
+
+def request_of(
+    method: str, url: str, *, params: Params | None = None, headers: Params | None = None,
+    data: bytes | str | Params | None = None, json: Any = None,
+    files: Mapping[str, File] | None = None, auth: tuple[str, str] | None = None,
+    timeout: float | None = None, allow_redirects: bool = True, stream: bool = False,
+) -> tuple[h.Request, list[Any], bool]:
+    """A hutch_http_request, the objects that it points to, and whether the body is streamed."""
+    request, keep = _prepared(method, url, params, headers, auth, timeout)
+    request.flags = _COMPRESSED | (0 if allow_redirects else _NO_REDIRECTS)
+    if files is not None:
+        request.parts = parts = parts_of(files, data)
+        request.part_count = len(parts)
+        keep.append(parts)
+    elif json is not None:
+        _set_body(request, keep, _json.dumps(json, allow_nan=False).encode(),
+                  "application/json", headers)
+    elif isinstance(data, (bytes, str)):
+        _set_body(request, keep, data if isinstance(data, bytes) else data.encode())
+    elif data is not None:
+        request.form = form = header_lines(data)
+        request.form_count = len(form) if form else 0
+        keep.append(form)
+    return request, keep, stream
+
+
+def download_of(
+    url: str, path: Path, *, params: Params | None = None, headers: Params | None = None,
+    auth: tuple[str, str] | None = None, timeout: float | None = None, resume: bool = True,
+    progress: Callable[[int, int], Any] | None = None,
+) -> tuple[h.Request, list[Any]]:
+    """A hutch_http_request, and the objects that it points to."""
+    request, keep = _prepared("GET", url, params, headers, auth, timeout)
+    request.download = os.fsencode(path)
+    request.flags = _RESUME if resume else 0
+    if progress is not None:
+        report = progress
+        callback = h.ProgressFunction(
+            lambda context, task, told: report(told[0].received, told[0].expected) and None)
+        request.on_progress = callback
+        keep.append(callback)
+    return request, keep
+
+
+def _prepared(
+    method: str, url: str, params: Params | None, headers: Params | None,
+    auth: tuple[str, str] | None, timeout: float | None,
+) -> tuple[h.Request, list[Any]]:
+    given = pairs(headers)
+    if auth is not None:
+        word = base64.b64encode(f"{auth[0]}:{auth[1]}".encode()).decode()
+        given.append(("Authorization", f"Basic {word}"))
+    lines, query = header_lines(given), header_lines(params)
+    request = h.Request(
+        url=text(url), method=text(method), headers=lines,
+        header_count=len(lines) if lines else 0, query=query,
+        query_count=len(query) if query else 0, idle_timeout=nanoseconds(timeout))
+    return request, [lines, query]
+
+
+def _set_body(request: h.Request, keep: list[Any], body: bytes, media_type: str = "",
+              headers: Params | None = None) -> None:
+    # A pointer that is not NULL: a body of no bytes is a body.
+    buffer = ctypes.create_string_buffer(body, len(body) + 1)
+    request.body = ctypes.cast(buffer, ctypes.c_char_p)
+    request.body_size = len(body)
+    given = pairs(headers)
+    if media_type and not any(name.lower() == "content-type" for name, _ in given):
+        present = [request.headers[index] for index in range(request.header_count)]
+        lines = (h.Header * (len(present) + 1))(
+            *present, h.Header(b"Content-Type", media_type.encode()))
+        request.headers, request.header_count = lines, len(lines)
+        keep.append(lines)
+    keep.append(buffer)

@@ -8,12 +8,16 @@ import weakref
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from types import TracebackType
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from . import _http_library as h
-from ._http_body import Incoming
 from ._http_errors import BadResponse, Closed, HTTPError, check, failure
 from ._structs import Error
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
+    from ._http_body import Incoming
 
 _OK, _CANCELLED = 0, 9
 
@@ -52,8 +56,9 @@ class Task:
     """A reference to a task, and what its callbacks need."""
 
     def __init__(self, session: Any, request: h.Request, keep: list[Any],
-                 incoming: Incoming) -> None:
+                 incoming: Any) -> None:
         self.incoming = incoming
+        """An Incoming or an AsyncIncoming."""
         _sweep()
         self.pointer = h.TaskPointer()
         request.complete = incoming.complete
@@ -81,11 +86,11 @@ class Task:
             raise Closed("the session was closed", "HUTCH_CANCELLED", response)
 
 
-_dropped: deque[tuple[Any, Incoming, list[Any]]] = deque()
+_dropped: deque[tuple[Any, Any, list[Any]]] = deque()
 """Tasks without a user, and their callbacks, which live until the completion has been made."""
 
 
-def _drop(task: tuple[Any, Incoming, list[Any]]) -> None:
+def _drop(task: tuple[Any, Any, list[Any]]) -> None:
     """The last user of a task has gone.
 
     A garbage collection may run this on the session's thread, so it does not wait.
@@ -106,6 +111,50 @@ def _sweep() -> None:
             h.lib.hutch_http_task_release(task[0])
         else:
             _dropped.append(task)
+
+
+class Cutter:
+    """Cuts a body into pieces of chunk_size bytes; None: as they come."""
+
+    def __init__(self, chunk_size: int | None) -> None:
+        if chunk_size is not None and chunk_size <= 0:
+            raise ValueError("chunk_size is not positive")
+        self._size = chunk_size
+        self._rest = b""
+
+    def cut(self, piece: bytes) -> Iterator[bytes]:
+        if self._size is None:
+            yield piece
+            return
+        joined = self._rest + piece
+        end = len(joined) - len(joined) % self._size
+        self._rest = joined[end:]
+        for start in range(0, end, self._size):
+            yield joined[start:start + self._size]
+
+    def rest(self) -> Iterator[bytes]:
+        if self._rest:
+            yield self._rest
+
+
+class Lines:
+    """Cuts a body into lines of text, without their ends."""
+
+    def __init__(self, encoding: str | None) -> None:
+        self._encoding = encoding or "utf-8"
+        self._rest = b""
+
+    def _text(self, line: bytes) -> str:
+        return line.decode(self._encoding, "replace")
+
+    def cut(self, piece: bytes) -> Iterator[str]:
+        *lines, self._rest = (self._rest + piece).split(b"\n")
+        for line in lines:
+            yield self._text(line.removesuffix(b"\r"))
+
+    def rest(self) -> Iterator[str]:
+        if self._rest:
+            yield self._text(self._rest)
 
 
 class Response:
@@ -147,7 +196,7 @@ class Response:
 
     is_success = ok
 
-    def raise_for_status(self) -> Response:
+    def raise_for_status(self) -> Self:
         """HTTPError for a code from 400; else the response itself."""
         if not self.ok:
             raise HTTPError(f"{self.status_code} for {self.url}", "", self)
@@ -182,22 +231,10 @@ class Response:
 
         A body that is streamed is there once. A connection that is lost within it is an exception.
         """
-        pieces = self._pieces()
-        if chunk_size is None:
-            yield from pieces
-            return
-        if chunk_size <= 0:
-            raise ValueError("chunk_size is not positive")
-        rest = b""
-        for piece in pieces:
-            rest += piece
-            start = 0
-            while len(rest) - start >= chunk_size:
-                yield rest[start:start + chunk_size]
-                start += chunk_size
-            rest = rest[start:]
-        if rest:
-            yield rest
+        cutter = Cutter(chunk_size)
+        for piece in self._pieces():
+            yield from cutter.cut(piece)
+        yield from cutter.rest()
 
     iter_content = iter_bytes
 
@@ -206,19 +243,17 @@ class Response:
             if self.content:
                 yield self.content
             return
-        while (piece := self._task.incoming.next_piece(self._task.pointer)) is not None:
+        incoming: Incoming = self._task.incoming
+        while (piece := incoming.next_piece(self._task.pointer)) is not None:
             yield piece
         self._task.check(self)
 
     def iter_lines(self) -> Iterator[str]:
         """The body as text, line by line, without the ends of the lines."""
-        rest = b""
-        for piece in self.iter_bytes():
-            *lines, rest = (rest + piece).split(b"\n")
-            for line in lines:
-                yield line.removesuffix(b"\r").decode(self.encoding or "utf-8", "replace")
-        if rest:
-            yield rest.decode(self.encoding or "utf-8", "replace")
+        lines = Lines(self.encoding)
+        for piece in self._pieces():
+            yield from lines.cut(piece)
+        yield from lines.rest()
 
     @property
     def metrics(self) -> dict[str, float]:
@@ -232,7 +267,7 @@ class Response:
         """Reads no more of a body that is streamed."""
         self._task.cancel()
 
-    def __enter__(self) -> Response:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, value: BaseException | None,
@@ -241,3 +276,18 @@ class Response:
 
     def __repr__(self) -> str:
         return f"<Response [{self.status_code}]>"
+
+
+R = TypeVar("R", bound=Response)
+
+
+def respond(kind: type[R], task: Task, is_streamed: bool) -> R:
+    """The response of a task: one that has ended, or, if streamed, has its headers."""
+    try:
+        response = kind(task, is_streamed)
+    except BadResponse:
+        task.check(None)
+        raise
+    if not is_streamed:
+        task.check(response)
+    return response

@@ -13,14 +13,12 @@ A session has one thread, and may be used by any number of threads. Closing it e
 
 from __future__ import annotations
 
-import base64
 import ctypes
-import json as _json
 import os
 import weakref
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from types import TracebackType
-from typing import Any, Callable, Optional
+from typing import TYPE_CHECKING, Any
 
 from . import _http_library as h
 from ._http_body import Incoming
@@ -38,25 +36,31 @@ from ._http_errors import (
 )
 from ._http_reachability import Reachability
 from ._http_request import (
-    File,
+    DownloadOptions,
     Params,
     Path,
+    RequestOptions,
+    download_of,
     header_lines,
     nanoseconds,
-    pairs,
-    parts_of,
+    request_of,
     text,
 )
-from ._http_response import Headers, Response, Task
+from ._http_response import Headers, Response, Task, respond
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
+    from ._http_async import AsyncSession as AsyncSession
 
 __all__ = [
-    "BadResponse", "Closed", "ConnectionError", "HTTPError", "Headers", "InvalidRequest",
-    "PinError", "Reachability", "Response", "Session", "TLSError", "Timeout", "TooManyRedirects",
+    "AsyncSession", "BadResponse", "Closed", "ConnectionError", "DownloadOptions", "HTTPError",
+    "Headers", "InvalidRequest", "PinError", "Reachability", "RequestOptions", "Response",
+    "Session", "TLSError", "Timeout", "TooManyRedirects",
 ]
 
 _CANCEL = 1
 _COOKIES, _INSECURE_REDIRECTS = 1, 2
-_NO_REDIRECTS, _COMPRESSED, _RESUME = 1, 2, 4
 _ANY_CHAIN, _ANY_NAME = 1, 2
 
 
@@ -136,39 +140,9 @@ class Session:
                  trace: TracebackType | None) -> None:
         self.close()
 
-    def request(
-        self, method: str, url: str, *, params: Params | None = None,
-        headers: Params | None = None, data: bytes | str | Params | None = None,
-        json: Any = None, files: Mapping[str, File] | None = None,
-        auth: tuple[str, str] | None = None, timeout: float | None = None,
-        allow_redirects: bool = True, stream: bool = False,
-    ) -> Response:
-        """Makes a request and returns its response.
-
-        Args:
-            params: pairs of the query.
-            data: the body: bytes, text, or the pairs of a form.
-            json: the body, as json.dumps makes it.
-            files: files of a multipart body: bytes, a path, or a name with one of these. A path
-                is read while it is sent. The pairs of data are parts of their own.
-            auth: user and password, sent at once.
-            stream: return when the headers are there; iter_bytes reads the body.
-        """
-        request, keep = self._prepare(method, url, params, headers, auth, timeout)
-        request.flags = _COMPRESSED | (0 if allow_redirects else _NO_REDIRECTS)
-        if files is not None:
-            request.parts = parts = parts_of(files, data)
-            request.part_count = len(parts)
-            keep.append(parts)
-        elif json is not None:
-            self._set_body(request, keep, _json.dumps(json, allow_nan=False).encode(),
-                           "application/json", headers)
-        elif isinstance(data, (bytes, str)):
-            self._set_body(request, keep, data if isinstance(data, bytes) else data.encode())
-        elif data is not None:
-            request.form = form = header_lines(data)
-            request.form_count = len(form) if form else 0
-            keep.append(form)
+    def request(self, method: str, url: str, **options: Unpack[RequestOptions]) -> Response:
+        """Makes a request and returns its response. The options are as RequestOptions tells."""
+        request, keep, stream = request_of(method, url, **options)
         incoming = Incoming()
         if stream:
             request.on_body = incoming.on_body
@@ -177,94 +151,51 @@ class Session:
             incoming.await_response()
         else:
             incoming.await_end()
-        return self._respond(task, stream)
+        return respond(Response, task, stream)
 
-    def _respond(self, task: Task, is_streamed: bool) -> Response:
-        if task.incoming.has_response:
-            response = Response(task, is_streamed)
-            if not is_streamed:
-                task.check(response)
-            return response
-        task.check(None)
-        raise BadResponse("there is no response")
-
-    def _prepare(
-        self, method: str, url: str, params: Params | None, headers: Params | None,
-        auth: tuple[str, str] | None, timeout: float | None,
-    ) -> tuple[h.Request, list[Any]]:
-        given = pairs(headers)
-        if auth is not None:
-            word = base64.b64encode(f"{auth[0]}:{auth[1]}".encode()).decode()
-            given.append(("Authorization", f"Basic {word}"))
-        lines, query = header_lines(given), header_lines(params)
-        request = h.Request(
-            url=text(url), method=text(method), headers=lines,
-            header_count=len(lines) if lines else 0, query=query,
-            query_count=len(query) if query else 0, idle_timeout=nanoseconds(timeout))
-        return request, [lines, query]
-
-    @staticmethod
-    def _set_body(request: h.Request, keep: list[Any], body: bytes, media_type: str = "",
-                  headers: Params | None = None) -> None:
-        # A pointer that is not NULL: a body of no bytes is a body.
-        buffer = ctypes.create_string_buffer(body, len(body) + 1)
-        request.body = ctypes.cast(buffer, ctypes.c_char_p)
-        request.body_size = len(body)
-        given = pairs(headers)
-        if media_type and not any(name.lower() == "content-type" for name, _ in given):
-            present = [request.headers[index] for index in range(request.header_count)]
-            lines = (h.Header * (len(present) + 1))(
-                *present, h.Header(b"Content-Type", media_type.encode()))
-            request.headers, request.header_count = lines, len(lines)
-            keep.append(lines)
-        keep.append(buffer)
-
-    def get(self, url: str, **options: Any) -> Response:
+    def get(self, url: str, **options: Unpack[RequestOptions]) -> Response:
         return self.request("GET", url, **options)
 
-    def head(self, url: str, **options: Any) -> Response:
+    def head(self, url: str, **options: Unpack[RequestOptions]) -> Response:
         return self.request("HEAD", url, **options)
 
-    def options(self, url: str, **options: Any) -> Response:
+    def options(self, url: str, **options: Unpack[RequestOptions]) -> Response:
         return self.request("OPTIONS", url, **options)
 
-    def post(self, url: str, **options: Any) -> Response:
+    def post(self, url: str, **options: Unpack[RequestOptions]) -> Response:
         return self.request("POST", url, **options)
 
-    def put(self, url: str, **options: Any) -> Response:
+    def put(self, url: str, **options: Unpack[RequestOptions]) -> Response:
         return self.request("PUT", url, **options)
 
-    def patch(self, url: str, **options: Any) -> Response:
+    def patch(self, url: str, **options: Unpack[RequestOptions]) -> Response:
         return self.request("PATCH", url, **options)
 
-    def delete(self, url: str, **options: Any) -> Response:
+    def delete(self, url: str, **options: Unpack[RequestOptions]) -> Response:
         return self.request("DELETE", url, **options)
 
-    def stream(self, method: str, url: str, **options: Any) -> Response:
-        """request(stream=True), for a `with`."""
-        return self.request(method, url, stream=True, **options)
-
-    def download(
-        self, url: str, path: Path, *, params: Params | None = None,
-        headers: Params | None = None, auth: tuple[str, str] | None = None,
-        timeout: float | None = None, resume: bool = True,
-        progress: Optional[Callable[[int, int], Any]] = None,
+    def stream(
+        self, method: str, url: str, **options: Unpack[RequestOptions]
     ) -> Response:
+        """request(stream=True), for a `with`."""
+        options["stream"] = True
+        return self.request(method, url, **options)
+
+    def download(self, url: str, path: Path, **options: Unpack[DownloadOptions]) -> Response:
         """Stores a body in a file, which is replaced when the body is complete.
 
-        resume: continue what an earlier download of this URL to this file left. progress is
-        called with the bytes that came and the size, 0 if that is not known. A code from 400 is
-        an HTTPError, and the file stays as it is.
+        A code from 400 is an HTTPError, and the file stays as it is. The options are as
+        DownloadOptions tells.
         """
-        request, keep = self._prepare("GET", url, params, headers, auth, timeout)
-        request.download = os.fsencode(path)
-        request.flags = _RESUME if resume else 0
-        if progress is not None:
-            report = progress
-            callback = h.ProgressFunction(
-                lambda context, task, told: report(told[0].received, told[0].expected) and None)
-            request.on_progress = callback
-            keep.append(callback)
-        task = Task(self._usable(), request, keep, Incoming())
+        task = Task(self._usable(), *download_of(url, path, **options), Incoming())
         task.incoming.await_end()
-        return self._respond(task, False).raise_for_status()
+        return respond(Response, task, False).raise_for_status()
+
+
+def __getattr__(name: str) -> Any:
+    # Imported when they are used: asyncio takes long, and what others wrote may be missing.
+    if name == "AsyncSession":
+        from ._http_async import AsyncSession
+
+        return AsyncSession
+    raise AttributeError(f"module 'hutch.http' has no attribute {name!r}")
