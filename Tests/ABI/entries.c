@@ -164,6 +164,35 @@ TEST_EACH_KIND(a_look_copies_or_gives_a_reference) {
   free(copy);
 }
 
+/* A key of each size, and those that differ from it in one byte: code that compares keys by words
+   of 8, of 4 and one by one takes none for another. */
+TEST_EACH_KIND(keys_of_every_size_are_told_apart) {
+  enum { LONGEST = 40 };
+  char key[LONGEST];
+  for (size_t size = 1; size <= LONGEST; size++) {
+    memset(key, 'k', sizeof key);
+    uint8_t value = (uint8_t)size;
+    CHECK_OK(hutch_put(f->cache, key, size, &value, 1, NULL, NULL));
+  }
+  for (size_t size = 1; size <= LONGEST; size++)
+    for (size_t other = 0; other <= size; other++) {
+      memset(key, 'k', sizeof key);
+      if (other < size) key[other] = 'K';
+      bool is_there = other == size;
+      hutch_status expected = is_there ? HUTCH_OK : HUTCH_NOT_FOUND;
+      uint8_t copied = 0, looked = 0;
+      size_t copied_size;
+      hutch_found found = {.struct_size = sizeof found, .value = (hutch_value *)99};
+      CHECK_STATUS(expected, hutch_contains(f->cache, key, size));
+      CHECK_STATUS(expected, hutch_get_into(f->cache, key, size, &copied, 1, &copied_size));
+      CHECK_STATUS(expected, hutch_look(f->cache, key, size, 0, &looked, 1, &found));
+      CHECK_EQUAL(is_there ? size : 0, copied);
+      CHECK_EQUAL(copied, looked);
+      CHECK_EQUAL(is_there ? 1 : 0, found.size);
+      CHECK(!found.value && found.extended_size == 0);
+    }
+}
+
 /* Where memory cannot answer, a look at once says so and leaves no trace. */
 TEST_EACH_KIND(a_look_at_once_leaves_the_disk_alone) {
   bool has_disk = k == TWO_TIERS || k == DISK_VIEW;

@@ -24,10 +24,13 @@ import Testing
   ) -> HitPath.Outcome {
     let target = HitPath.Target(
       buffer: buffer.baseAddress!, capacity: buffer.count, size: &size)
-    if HitPath.isShort(key.count) {
-      return path.copyOfShortKey(key.baseAddress!, key.count, to: target)
-    }
-    return path.copyOfLongKey(key.baseAddress!, key.count, to: target)
+    return path.copy(key.baseAddress!, key.count, kind(key), to: target)
+  }
+
+  /// The kinds of code that read a key of this size, by turns.
+  private func kind(_ key: Bytes) -> HitPath.KeySize {
+    if HitPath.isShort(key.count) && key.count.isMultiple(of: 2) { return .short }
+    return HitPath.isSmall(key.count) ? .small : .any
   }
 
   private func check(_ keys: ManyBytes, _ words: Comment) {
@@ -138,23 +141,23 @@ import Testing
             hits += 1
             let bytes = UnsafeRawBufferPointer(rebasing: buffer[..<size])
             #expect(wanted.unowned.map { $0.value.elementsEqual(bytes) } == true)
-            #expect(path.contains(key.baseAddress!, key.count) == .done)
-            var found = Look(.notFound)
-            #expect(path.look(key.baseAddress!, key.count, into: buffer, &found) == .done)
-            #expect(found.size == size && found.status == .done)
+            #expect(path.contains(key.baseAddress!, key.count, kind(key)) == .done)
+            var found = -1
+            var extended = -1
+            let target = HitPath.Target(
+              buffer: buffer.baseAddress!, capacity: buffer.count, size: &found,
+              extendedSize: &extended)
+            #expect(path.copy(key.baseAddress!, key.count, kind(key), to: target) == .done)
+            #expect(found == size && extended == 0)
             var value: OpaquePointer?
-            let pinned =
-              HitPath.isShort(key.count)
-              ? path.pinOfShortKey(key.baseAddress!, key.count, &value)
-              : path.pinOfLongKey(key.baseAddress!, key.count, &value)
-            #expect(pinned == .done)
+            #expect(path.pin(key.baseAddress!, key.count, kind(key), &value) == .done)
             #expect(UnsafeMutableRawPointer(value!) == wanted.unowned!.raw)
             UnownedBlock(UnsafeMutableRawPointer(value!)).release()
             hits += 2
           case .absent:
             misses += 1
             #expect(wanted.unowned == nil)
-            #expect(path.contains(key.baseAddress!, key.count) == .absent)
+            #expect(path.contains(key.baseAddress!, key.count, kind(key)) == .absent)
           case .unusual:
             unusual += 1
             #expect(wanted.unowned.map { $0.expires != 0 || $0.size > min(capacity, 4096) } == true)
@@ -215,7 +218,8 @@ import Testing
         let before = tier.stats
         let outcome = copy(key, buffer, &copied)
         #expect(outcome == (isCurrent && fits ? .done : .unusual), "seed \(testSeed)")
-        #expect(path.contains(key.baseAddress!, key.count) == (isCurrent ? .done : .unusual))
+        let isThere = path.contains(key.baseAddress!, key.count, kind(key))
+        #expect(isThere == (isCurrent ? .done : .unusual))
         #expect(tier.stats.hits - before.hits == (outcome == .done ? 1 : 0))
         #expect(tier.stats.misses == before.misses)
         outcomes[outcome, default: 0] += 1
@@ -232,7 +236,7 @@ import Testing
     withBytes("nothing here") { key in
       var size = 0
       #expect(copy(key, UnsafeMutableRawBufferPointer(start: &size, count: 8), &size) == .unusual)
-      #expect(path.contains(key.baseAddress!, key.count) == .unusual)
+      #expect(path.contains(key.baseAddress!, key.count, kind(key)) == .unusual)
     }
     #expect(tier.stats.misses == 0)
   }

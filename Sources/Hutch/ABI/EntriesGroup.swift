@@ -141,8 +141,8 @@ public func hutch_get(
   if _fastPath(HitPath.isShort(key_size)), _fastPath(areThere(cache, key, out)),
     let path = shortPath(cache.unsafelyUnwrapped)
   {
-    let outcome = path.pinOfShortKey(
-      key.unsafelyUnwrapped, key_size, out.unsafelyUnwrapped)
+    let outcome = path.pin(
+      key.unsafelyUnwrapped, key_size, .short, out.unsafelyUnwrapped)
     if _fastPath(outcome == .done) { return Status.done.code }
     if outcome == .absent {
       out.pointee = nil
@@ -162,7 +162,7 @@ private func gettingByLongKey(
   if let key, let out, UInt(bitPattern: key_size &- 1) < UInt(HUTCH_KEY_MAX),
     let path = shortPath(cache)
   {
-    switch path.pinOfLongKey(key, key_size, out) {
+    switch path.pin(key, key_size, .any, out) {
     case .done: return Status.done.code
     case .absent:
       out.pointee = nil
@@ -198,8 +198,8 @@ public func hutch_get_into(
   if _fastPath(HitPath.isShort(key_size)), _fastPath(areThere(cache, key, buffer, size)),
     let path = shortPath(cache.unsafelyUnwrapped)
   {
-    let outcome = path.copyOfShortKey(
-      key.unsafelyUnwrapped, key_size,
+    let outcome = path.copy(
+      key.unsafelyUnwrapped, key_size, .short,
       to: HitPath.Target(
         buffer: buffer.unsafelyUnwrapped, capacity: capacity, size: size.unsafelyUnwrapped))
     if _fastPath(outcome == .done) { return Status.done.code }
@@ -219,8 +219,8 @@ private func gettingIntoByLongKey(
   if let key, let buffer, let size, UInt(bitPattern: key_size &- 1) < UInt(HUTCH_KEY_MAX),
     let path = shortPath(cache)
   {
-    switch path.copyOfLongKey(
-      key, key_size, to: HitPath.Target(buffer: buffer, capacity: capacity, size: size))
+    switch path.copy(
+      key, key_size, .any, to: HitPath.Target(buffer: buffer, capacity: capacity, size: size))
     {
     case .done: return Status.done.code
     case .absent: if shortPath(cache) != nil { return Status.notFound.code }
@@ -265,19 +265,67 @@ public func hutch_look(
   _ cache: OpaquePointer!, _ key: UnsafeRawPointer!, _ key_size: Int, _ flags: UInt32,
   _ buffer: UnsafeMutableRawPointer!, _ capacity: Int, _ out: UnsafeMutablePointer<hutch_found>!
 ) -> hutch_status {
-  if let key, let out, let buffer, UInt(bitPattern: key_size &- 1) < UInt(HUTCH_KEY_MAX),
-    capacity >= 0, flags & ~UInt32(HUTCH_LOOK_AT_ONCE) == 0,
-    out.pointee.struct_size == MemoryLayout<hutch_found>.size, let path = shortPath(cache)
+  if _fastPath(HitPath.isSmall(key_size)), _fastPath(areThere(cache, key, buffer, out)),
+    _fastPath(isPlain(flags, out)), let path = shortPath(cache.unsafelyUnwrapped)
   {
-    var found = Look(.notFound)
-    let outcome = path.look(
-      key, key_size, into: UnsafeMutableRawBufferPointer(start: buffer, count: capacity), &found)
-    if outcome == .done || (outcome == .absent && shortPath(cache) != nil) {
-      tell(out, found)
-      return found.status.code
+    let out = out.unsafelyUnwrapped
+    let outcome = path.copy(
+      key.unsafelyUnwrapped, key_size, .small,
+      to: target(buffer.unsafelyUnwrapped, capacity, out))
+    if _fastPath(outcome == .done) {
+      out.pointee.value = nil
+      return Status.done.code
+    }
+    if outcome == .absent && shortPath(cache) != nil {
+      tell(out, Look(.notFound))
+      return Status.notFound.code
+    }
+    return looking(cache, key, key_size, flags, buffer, capacity, out)
+  }
+  return lookingByLongKey(cache, key, key_size, flags, buffer, capacity, out)
+}
+
+@inline(never)
+@_optimize(speed)
+private func lookingByLongKey(
+  _ cache: OpaquePointer?, _ key: UnsafeRawPointer?, _ key_size: Int, _ flags: UInt32,
+  _ buffer: UnsafeMutableRawPointer?, _ capacity: Int, _ out: UnsafeMutablePointer<hutch_found>?
+) -> hutch_status {
+  if let key, let buffer, let out, UInt(bitPattern: key_size &- 1) < UInt(HUTCH_KEY_MAX),
+    isPlain(flags, out), let path = shortPath(cache)
+  {
+    switch path.copy(key, key_size, .any, to: target(buffer, capacity, out)) {
+    case .done:
+      out.pointee.value = nil
+      return Status.done.code
+    case .absent:
+      if shortPath(cache) != nil {
+        tell(out, Look(.notFound))
+        return Status.notFound.code
+      }
+    case .unusual: break
     }
   }
   return looking(cache, key, key_size, flags, buffer, capacity, out)
+}
+
+/// True if the flags are valid and the result has the size that this library knows.
+@inline(__always)
+private func isPlain(_ flags: UInt32, _ out: UnsafeMutablePointer<hutch_found>) -> Bool {
+  flags & ~UInt32(HUTCH_LOOK_AT_ONCE) == 0
+    && out.pointee.struct_size == MemoryLayout<hutch_found>.size
+}
+
+/// The sizes go where the result has them. (Each is a field in the host's memory, whose address
+/// outlives the closure.)
+@inline(__always)
+private func target(
+  _ buffer: UnsafeMutableRawPointer, _ capacity: Int, _ out: UnsafeMutablePointer<hutch_found>
+) -> HitPath.Target {
+  HitPath.Target(
+    buffer: buffer, capacity: capacity,
+    size: withUnsafeMutablePointer(to: &out.pointee.size) { $0 },
+    extendedSize: withUnsafeMutablePointer(to: &out.pointee.extended_size) { $0 })
 }
 
 /// The slow path.
@@ -318,8 +366,22 @@ private func tell(_ out: UnsafeMutablePointer<hutch_found>, _ found: Look) {
 public func hutch_contains(
   _ cache: OpaquePointer!, _ key: UnsafeRawPointer!, _ key_size: Int
 ) -> hutch_status {
+  if _fastPath(HitPath.isSmall(key_size)), let key, let path = shortPath(cache) {
+    let outcome = path.contains(key, key_size, .small)
+    if _fastPath(outcome == .done) { return Status.done.code }
+    if outcome == .absent && shortPath(cache) != nil { return Status.notFound.code }
+    return containing(cache, key, key_size)
+  }
+  return containingLongKey(cache, key, key_size)
+}
+
+@inline(never)
+@_optimize(speed)
+private func containingLongKey(
+  _ cache: OpaquePointer?, _ key: UnsafeRawPointer?, _ key_size: Int
+) -> hutch_status {
   if let key, UInt(bitPattern: key_size &- 1) < UInt(HUTCH_KEY_MAX), let path = shortPath(cache) {
-    switch path.contains(key, key_size) {
+    switch path.contains(key, key_size, .any) {
     case .done: return Status.done.code
     case .absent: if shortPath(cache) != nil { return Status.notFound.code }
     case .unusual: break

@@ -133,9 +133,20 @@ struct HitPath {
     let shape: UnownedBlock.Shape
   }
 
-  /// A key of this size is hashed and compared in place, as two numbers.
+  /// What the caller knows of a key's size: a constant, by which the code is chosen.
+  enum KeySize {
+    /// 8 to 16 bytes: hashed and compared in place, as two numbers.
+    case short
+    /// 4 to 16 bytes: likewise, after one test more.
+    case small
+    /// Any size but 0.
+    case any
+  }
+
   @inline(__always)
   static func isShort(_ keySize: Int) -> Bool { UInt(bitPattern: keySize &- 8) <= 8 }
+  @inline(__always)
+  static func isSmall(_ keySize: Int) -> Bool { UInt(bitPattern: keySize &- 4) <= 12 }
 
   /// Where a read looks: a shard, its lock held, and the hash and the way that led to it.
   struct Spot {
@@ -152,23 +163,26 @@ struct HitPath {
   }
 
   /// Calls `use` with the entry that it finds; `use` returns whether the call needs that entry.
-  /// `isShort`: the key is short. Rare cases are left to `search`, which goes on with `findSlowly`,
-  /// so that no loop and no call is on the path of the others.
+  /// Rare cases are left to `search`, which goes on with `findSlowly`, so that no loop and no call
+  /// is on the path of the others.
   @inline(__always)
   func find(
-    _ key: UnsafeRawPointer, _ keySize: Int, isShort: Bool, isAccess: Bool = true,
+    _ key: UnsafeRawPointer, _ keySize: Int, _ kind: KeySize, isAccess: Bool = true,
     _ use: (Hit) -> Bool, search: (Spot) -> Outcome
   ) -> Outcome {
     let hash =
-      isShort
-      ? line.pointee.hash.shortEntry(key, keySize) : line.pointee.hash.entry(key, keySize)
-    return find(key, keySize, hash, isShort: isShort, isAccess: isAccess, use, search: search)
+      switch kind {
+      case .short: line.pointee.hash.shortEntry(key, keySize)
+      case .small: line.pointee.hash.smallEntry(key, keySize)
+      case .any: line.pointee.hash.entry(key, keySize)
+      }
+    return find(key, keySize, hash, kind, isAccess: isAccess, use, search: search)
   }
 
   /// As above, of a key whose hash is known.
   @inline(__always)
   func find(
-    _ key: UnsafeRawPointer, _ keySize: Int, _ hash: UInt64, isShort: Bool, isAccess: Bool = true,
+    _ key: UnsafeRawPointer, _ keySize: Int, _ hash: UInt64, _ kind: KeySize, isAccess: Bool = true,
     _ use: (Hit) -> Bool, search: (Spot) -> Outcome
   ) -> Outcome {
     let way = self.way
@@ -182,7 +196,7 @@ struct HitPath {
         let block = word.block
         block.prefetchValue()
         let shape = block.shape
-        if _fastPath(block.hasKey(key, keySize, isShort: isShort, shape)),
+        if _fastPath(block.hasKey(key, keySize, kind, shape)),
           _fastPath(isCurrent(block, hash)),
           _fastPath(
             use(
@@ -263,37 +277,39 @@ struct HitPath {
   /// A value up to this size is copied with the lock held: that is cheaper than a reference.
   static var smallCopy: Int { 4096 }
 
-  /// Where a value goes.
+  /// Where a value goes, and the sizes of what was copied.
   struct Target {
     let buffer: UnsafeMutableRawPointer
     let capacity: Int
     let size: UnsafeMutablePointer<Int>
+    /// Not nil: the extended data go behind the value. A constant of each caller, as is `KeySize`.
+    var extendedSize: UnsafeMutablePointer<Int>?
 
-    /// False: the value does not fit, or is large.
+    /// False: not all of it fits, or it is large.
     @inline(__always)
     fileprivate func take(_ hit: Hit, from path: HitPath) -> Bool {
-      guard _fastPath(hit.shape.size <= capacity),
-        _fastPath(hit.shape.size <= HitPath.smallCopy)
-      else { return false }
+      var extended = 0
+      if extendedSize != nil && _slowPath(!hit.block.isPlain) { extended = hit.block.dataSize }
+      let count = hit.shape.size &+ extended
+      guard _fastPath(count <= capacity), _fastPath(count <= HitPath.smallCopy) else {
+        return false
+      }
       path.note(hit)
-      memcpy(buffer, hit.block.raw + hit.shape.valueOffset, hit.shape.size)
       size.pointee = hit.shape.size
+      if let extendedSize { extendedSize.pointee = extended }
+      memcpy(buffer, hit.block.raw + hit.shape.valueOffset, count)
       return true
     }
   }
 
-  /// Copies a value.
+  /// Copies a value, or leaves the target as it is.
   @inline(__always)
-  func copyOfShortKey(_ key: UnsafeRawPointer, _ keySize: Int, to target: Target) -> Outcome {
-    find(key, keySize, isShort: true, { target.take($0, from: self) }) {
-      copySlowly(key, keySize, $0, to: target)
-    }
-  }
-
-  @inline(__always)
-  func copyOfLongKey(_ key: UnsafeRawPointer, _ keySize: Int, to target: Target) -> Outcome {
-    find(key, keySize, isShort: false, { target.take($0, from: self) }) {
-      copySlowly(key, keySize, $0, to: target)
+  func copy(
+    _ key: UnsafeRawPointer, _ keySize: Int, _ kind: KeySize, to target: Target
+  ) -> Outcome {
+    find(key, keySize, kind, { target.take($0, from: self) }) {
+      target.extendedSize == nil
+        ? copySlowly(key, keySize, $0, to: target) : lookSlowly(key, keySize, $0, to: target)
     }
   }
 
@@ -305,21 +321,21 @@ struct HitPath {
     findSlowly(key, keySize, spot) { target.take($0, from: self) }
   }
 
-  /// Makes a reference.
-  @inline(__always)
-  func pinOfShortKey(
-    _ key: UnsafeRawPointer, _ keySize: Int, _ out: UnsafeMutablePointer<OpaquePointer?>
+  /// The same code with another constant.
+  @inline(never)
+  private func lookSlowly(
+    _ key: UnsafeRawPointer, _ keySize: Int, _ spot: Spot, to target: Target
   ) -> Outcome {
-    find(key, keySize, isShort: true, { pin($0, out) }) {
-      pinSlowly(key, keySize, $0, out)
-    }
+    findSlowly(key, keySize, spot) { target.take($0, from: self) }
   }
 
+  /// Makes a reference.
   @inline(__always)
-  func pinOfLongKey(
-    _ key: UnsafeRawPointer, _ keySize: Int, _ out: UnsafeMutablePointer<OpaquePointer?>
+  func pin(
+    _ key: UnsafeRawPointer, _ keySize: Int, _ kind: KeySize,
+    _ out: UnsafeMutablePointer<OpaquePointer?>
   ) -> Outcome {
-    find(key, keySize, isShort: false, { pin($0, out) }) { pinSlowly(key, keySize, $0, out) }
+    find(key, keySize, kind, { pin($0, out) }) { pinSlowly(key, keySize, $0, out) }
   }
 
   @inline(never)
@@ -340,33 +356,17 @@ struct HitPath {
 }
 
 extension HitPath {
-  /// As `copy`, with the extended data behind the value. One copy of the code for all keys.
-  @inline(never)
-  @_optimize(speed)
-  func look(
-    _ key: UnsafeRawPointer, _ keySize: Int, into buffer: UnsafeMutableRawBufferPointer,
-    _ found: inout Look
-  ) -> Outcome {
-    func take(_ hit: Hit) -> Bool {
-      let look = Look(hit.block, .valueAndExtended)
-      if look.byteCount > min(buffer.count, HitPath.smallCopy) { return false }
-      note(hit)
-      look.copy(hit.block, into: buffer)
-      found = look
-      return true
-    }
-    return find(key, keySize, isShort: false, { take($0) }) {
-      findSlowly(key, keySize, $0) { take($0) }
-    }
+  /// Whether there is an entry; no access.
+  @inline(__always)
+  func contains(_ key: UnsafeRawPointer, _ keySize: Int, _ kind: KeySize) -> Outcome {
+    find(key, keySize, kind, isAccess: false, { _ in true }) { containsSlowly(key, keySize, $0) }
   }
 
-  /// Whether there is an entry; no access.
   @inline(never)
-  @_optimize(speed)
-  func contains(_ key: UnsafeRawPointer, _ keySize: Int) -> Outcome {
-    find(key, keySize, isShort: false, isAccess: false, { _ in true }) {
-      findSlowly(key, keySize, $0, isAccess: false) { _ in true }
-    }
+  private func containsSlowly(
+    _ key: UnsafeRawPointer, _ keySize: Int, _ spot: Spot
+  ) -> Outcome {
+    findSlowly(key, keySize, spot, isAccess: false) { _ in true }
   }
 }
 
@@ -394,18 +394,24 @@ extension HitPath {
 }
 
 extension UnownedBlock {
-  /// Neither is empty. A short key is compared as two numbers, without a call.
+  /// Neither is empty. A key of up to 16 bytes is compared as two numbers, without a call.
   @inline(__always)
   fileprivate func hasKey(
-    _ key: UnsafeRawPointer, _ count: Int, isShort: Bool, _ shape: Shape
+    _ key: UnsafeRawPointer, _ count: Int, _ kind: HitPath.KeySize, _ shape: Shape
   ) -> Bool {
     guard _fastPath(shape.keySize == count) else { return false }
     let own = UnsafeRawPointer(raw + shape.header)
-    if !isShort { return hasKey(key, count) }
-    func isSame(_ offset: Int) -> Bool {
-      own.loadUnaligned(fromByteOffset: offset, as: UInt64.self)
-        == key.loadUnaligned(fromByteOffset: offset, as: UInt64.self)
+    @inline(__always)
+    func isSame<T: FixedWidthInteger & BitwiseCopyable>(_ offset: Int, _ type: T.Type) -> Bool {
+      own.loadUnaligned(fromByteOffset: offset, as: type)
+        == key.loadUnaligned(fromByteOffset: offset, as: type)
     }
-    return _fastPath(isSame(0)) && _fastPath(isSame(count &- 8))
+    switch kind {
+    case .any: return hasKey(key, count)
+    case .small where count < 8:
+      return _fastPath(isSame(0, UInt32.self)) && _fastPath(isSame(count &- 4, UInt32.self))
+    case .small, .short:
+      return _fastPath(isSame(0, UInt64.self)) && _fastPath(isSame(count &- 8, UInt64.self))
+    }
   }
 }

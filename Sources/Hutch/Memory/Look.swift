@@ -18,7 +18,7 @@ struct Look {
   @inline(__always) init(_ block: UnownedBlock, _ part: Part) {
     status = .done
     size = block.size
-    if part == .valueAndExtended { extendedSize = block.extendedSize &- Int(block.tagSize) }
+    if part == .valueAndExtended { extendedSize = block.dataSize }
   }
 
   /// The size of all that is copied. A block is never so large that the sum overflows.

@@ -53,7 +53,7 @@ extension HitPath {
     _ out: UnsafeMutablePointer<OpaquePointer?>
   ) -> Outcome {
     find(
-      key, keySize, hash, isShort: HitPath.isShort(keySize), { pin($0, out) },
+      key, keySize, hash, HitPath.isShort(keySize) ? .short : .any, { pin($0, out) },
       search: { pinSlowly(key, keySize, $0, out) })
   }
 }

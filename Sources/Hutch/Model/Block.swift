@@ -185,6 +185,9 @@ struct UnownedBlock {
     }
   }
 
+  /// The size of the extended data alone.
+  @inline(__always) var dataSize: Int { extendedSize &- Int(tagSize) }
+
   @inline(__always)
   static func valueOffset(header: Int, keySize: Int) -> Int {
     (header &+ keySize &+ 15) & ~15

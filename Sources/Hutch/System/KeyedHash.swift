@@ -100,6 +100,14 @@ struct KeyedHash {
     hash(Folding.word(key, 0), Folding.word(key, count &- 8), s2, count) & ~KeyedHash.kindBits
   }
 
+  /// The same, for a key of 4 to 16 bytes.
+  @inline(__always)
+  func smallEntry(_ key: UnsafeRawPointer, _ count: Int) -> UInt64 {
+    if count >= 8 { return shortEntry(key, count) }
+    return hash(Folding.half(key, 0), Folding.half(key, count &- 4), s2, count)
+      & ~KeyedHash.kindBits
+  }
+
   /// The hash of a host object's entry, in a key space of its own.
   func object(_ key: Bytes) -> UInt64 { ~self(key) & ~KeyedHash.kindBits | 1 }
 
