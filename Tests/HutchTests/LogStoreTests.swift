@@ -184,6 +184,17 @@ import Testing
     return numbers
   }
 
+  @Test func aFileIsGivenOutOnceItsEntryHasGone() throws {
+    let fixture = try Fixture()
+    let file = try put("a", file: "value", fixture)
+    let store = fixture.store!
+    try store.locked { () throws(Failure) in
+      store.dead.add(file)
+      #expect(store.dead.isEmpty && store.dead.pop()?.size == nil)
+    }
+    #expect(dead(fixture) == [file.name.number])
+  }
+
   @Test func aValueInAContentFile() throws {
     let fixture = try Fixture()
     let text = String(repeating: "value ", count: 2000)

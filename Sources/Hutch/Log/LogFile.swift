@@ -18,30 +18,51 @@ struct LogFile {
 
 /// Content files that no entry names any more, until the store's owner has moved them to the trash
 /// with the directory's lock free. Its lock comes after the directory's.
+///
+/// A file is added before the change is committed that takes it from its entry, and is given out
+/// only after the commit, when `settle` has been called: a reader that finds the entry finds the
+/// file.
 final class LogDeadFiles {
+  /// Protects `files`, and what is stored to `count`.
   private let lock: Lock
-  /// The number of the files here. Relaxed: a caller that adds one sees it.
+  /// The number of settled files, which come first. Relaxed: a caller that settles them sees it.
   private let count = Atomic<Int>(0)
   private var files = GrowingArray<DeadFile>()
+  /// True if files have been added since `settle`. Protected by the directory's lock.
+  private var hasNew = false
 
   init() throws(Failure) { lock = try Lock() }
 
   @inline(__always) var isEmpty: Bool { count.load(ordering: .relaxed) == 0 }
 
-  /// Without memory for it, the file stays until a sweep finds it.
+  /// Adds a file, with the directory's lock held. Without memory for it, the file stays until a
+  /// sweep finds it.
   func add(_ file: LogFile) {
-    lock.withLock {
-      if (try? files.append(DeadFile(name: file.name, size: Int64(file.charge)))) != nil {
-        count.wrappingAdd(1, ordering: .relaxed)
-      }
-    }
+    hasNew = true
+    lock.withLock { try? files.append(DeadFile(name: file.name, size: Int64(file.charge))) }
   }
 
+  /// Settles the files that were added, with the directory's lock held. No change is under way.
+  @inline(__always)
+  func settle() {
+    if hasNew { settleNew() }
+  }
+
+  @inline(never)
+  private func settleNew() {
+    hasNew = false
+    lock.withLock { count.store(files.count, ordering: .relaxed) }
+  }
+
+  /// Takes a settled file out; nil: there is none.
   func pop() -> DeadFile? {
     if isEmpty { return nil }
     return lock.withLock {
-      guard let file = files.popLast() else { return nil }
-      count.wrappingSubtract(1, ordering: .relaxed)
+      let last = count.load(ordering: .relaxed) - 1
+      if last < 0 { return nil }
+      let file = files.elements[last]
+      files.removeBySwapping(at: last)
+      count.store(last, ordering: .relaxed)
       return file
     }
   }

@@ -216,7 +216,8 @@ final class LogMember {
 ///
 /// A holder that is stopped (SIGSTOP) lives, so its lock cannot be taken over. A caller without a
 /// deadline of its own waits 5 s for it, which is longer than any operation. Once a wait for a
-/// holder has ended so, the next ones for the same holder take 20 ms (`LogMember.stopped`).
+/// holder has ended so, the next ones for the same holder take 20 ms (`LogMember.stopped`). A wait
+/// that its caller's deadline has ended says nothing about the holder, which may be this process.
 struct LogLock {
   private let held: UnsafeMutablePointer<Atomic<UInt32>>
   private let words: SharedWords
@@ -292,13 +293,14 @@ struct LogLock {
     // process now and then, which costs a call of the system.
     waiters.pointee.wrappingAdd(1, ordering: .acquiringAndReleasing)
     defer { waiters.pointee.wrappingSubtract(1, ordering: .relaxed) }
+    let hasPatience = end == nil
     let end = end ?? Deadline(after: patience(with: held.pointee.load(ordering: .relaxed)))
     while !take() {
       let holder = held.pointee.load(ordering: .acquiring)
       if holder == 0 { continue }
       if !member.isAlive(Int(holder & 0xFF)) && takeOver(from: holder) { return true }
       if end.hasPassed {
-        member.stopped.store(holder, ordering: .relaxed)
+        if hasPatience { member.stopped.store(holder, ordering: .relaxed) }
         return false
       }
       hutch_futex_wait_shared(held, holder, min(LogLock.question, max(1, end.left)))

@@ -69,7 +69,7 @@ extension LogStore {
       write.outcome = .failed
       return
     }
-    defer { lock.unlock() }
+    defer { unlock() }
     do throws(Failure) {
       try begin()
       try carryOut(&write, checksum, at: moment)

@@ -264,9 +264,16 @@ final class LogStore: @unchecked Sendable {
     guard lock.lock(until: end) else {
       throw Failure(.busy, LogStore.stoppedWords)
     }
-    defer { lock.unlock() }
+    defer { unlock() }
     try begin()
     return try body()
+  }
+
+  /// Ends what `lock.lock` has begun. Everything that was changed has been committed.
+  @inline(__always)
+  func unlock() {
+    dead.settle()
+    lock.unlock()
   }
 
   /// Called before a change. Before the first one it removes the flag of a clean end.
