@@ -14,16 +14,12 @@ import Testing
     try disk.tier.check(isQuick: quick, at: disk.moment)
   }
 
-  private func isClean(_ report: CheckReport) -> Bool {
-    report.damaged == 0 && report.orphans == 0 && report.counters == 0 && report.manifest == 0
-  }
-
   @Test func findsNothingWhereNothingIs() throws {
     let disk = try filled()
     let report = try check(disk)
-    #expect(isClean(report))
+    #expect(report.isSound)
     #expect(report.entries == 400 && report.bytes == 40 * 5000 + 360 * 100)
-    #expect(try isClean(check(disk, quick: true)) && disk.tier.stats.damaged == 0)
+    #expect(try check(disk, quick: true).isSound && disk.tier.stats.damaged == 0)
     #expect(disk.tier.stats.hits == 0)
     disk.checkInvariants()
   }
@@ -45,7 +41,7 @@ import Testing
     #expect(report.counters == 0 && report.manifest == 0)
     #expect(report.orphans <= 1)
     #expect(disk.tier.stats.count == report.entries)
-    #expect(try isClean(check(disk)))
+    #expect(try check(disk).isSound)
     disk.checkInvariants()
   }
 
@@ -66,7 +62,7 @@ import Testing
     truncate(folder + files[1], 17)
     let report = try check(disk, quick: true)
     #expect(report.damaged == 2 && report.entries == 398)
-    #expect(try isClean(check(disk)))
+    #expect(try check(disk).isSound)
     disk.checkInvariants()
   }
 
@@ -94,7 +90,7 @@ import Testing
     #expect(disk.tier.stats.count == 400)
     disk.put("new", [1])
     disk.checkInvariants()
-    #expect(try isClean(check(disk)))
+    #expect(try check(disk).isSound)
   }
 
   @Test func aWrongNumberInTheHeadCostsNoEntry() throws {
@@ -109,11 +105,11 @@ import Testing
     let report = try check(disk)
     #expect(report.manifest == 1)
     #expect(report.entries == 400)
-    #expect(isClean(try check(disk)))
+    #expect(try check(disk).isSound)
     #expect(disk.tier.stats.count == 400)
     disk.checkInvariants()
     try disk.reopen()
-    #expect(isClean(try check(disk)))
+    #expect(try check(disk).isSound)
   }
 
   @Test func makesAnIndexAnew() throws {
@@ -141,7 +137,7 @@ import Testing
     #expect(report.manifest > 0 && report.entries == 60)
     #expect(disk.tier.isUp && disk.tier.stats.count == 60)
     let entries = try check(disk)
-    #expect(isClean(entries) && entries.entries == 60)
+    #expect(entries.isSound && entries.entries == 60)
     for i in 0..<60 {
       #expect(try disk.get("k\(i)") == DiskFixture.bytes(i % 10 == 0 ? 5000 : 100))
     }
@@ -154,7 +150,7 @@ import Testing
       if thread == 0 {
         for _ in 0..<5 {
           let report = try! check(disk)
-          #expect(isClean(report))
+          #expect(report.isSound)
         }
         return
       }
@@ -171,7 +167,7 @@ import Testing
       }
     }
     disk.maintain()
-    #expect(try isClean(check(disk)))
+    #expect(try check(disk).isSound)
     disk.checkInvariants()
   }
 }

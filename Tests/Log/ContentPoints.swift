@@ -70,8 +70,8 @@ private func judge(_ path: String, _ point: Int) {
   check(store.loose == 0, "files that are counted and not there, at point", store.loose, point)
   let report = trying { () throws(Failure) in try storage.check(isQuick: false, at: now) }
   check(
-    report.damaged == 0 && report.counters == 0 && report.manifest == 0 && report.orphans == 0,
-    "damage, at point", Int(report.damaged), Int(report.counters), Int(report.orphans), point)
+    report.isSound, "damage, at point", Int(report.damaged), Int(report.counters),
+    Int(report.orphans), point)
   for key in 0..<200 { check(store.round(key, at: now) <= 1, "a value that was never put", point) }
   storage.put(15, 1, at: now)
   check(store.round(15, at: now) == 1, "a put is not there afterwards, at point", point)

@@ -239,8 +239,8 @@ extension LogStorage {
       doOwedWork()
     }
     let sums = try store.verify(readsValues: false)
-    report.manifest = sums.damaged + sums.misplaced
-    report.counters = sums.isExact ? 0 : 1
+    report.manifest = sums.damaged + sums.manifest
+    report.counters = sums.counters
     report.orphans = sweepAllFiles(store)
     doOwedWork()
     return report

@@ -1,27 +1,17 @@
+internal import CHutch
 import CSystem
-
-/// The result of a check of the whole store.
-struct LogReport {
-  var entries: UInt64 = 0
-  var bytes: UInt64 = 0
-  /// The number of entries whose bytes have changed since they were written, or whose slot no
-  /// lookup finds.
-  var damaged: UInt64 = 0
-  /// The number of segments whose place is another one's too, or behind the end of the file.
-  var misplaced: UInt64 = 0
-  /// False if `count`, `live` or `files` was wrong. They have been set right.
-  var isExact = true
-
-  var isSound: Bool { damaged == 0 && misplaced == 0 && isExact }
-}
 
 extension LogStore {
   /// Looks through everything with the lock held, empties slots that name no entry that a lookup
   /// would find, and sets the sums right. Writers wait meanwhile: 0.1 s for a million entries,
   /// unless values are read too, which tests want.
-  func verify(readsValues: Bool = true) throws(Failure) -> LogReport {
+  ///
+  /// In the report, `damaged` counts the entries whose bytes have changed since they were written,
+  /// and those that no lookup finds. `manifest` counts the segments whose place is another one's
+  /// too, or behind the end of the file.
+  func verify(readsValues: Bool = true) throws(Failure) -> CheckReport {
     try locked { () throws(Failure) in
-      var report = LogReport()
+      var report = CheckReport()
       var live: UInt64 = 0
       var files: UInt64 = 0
       eachPage { page in
@@ -51,10 +41,9 @@ extension LogStore {
           files += entry.file?.charge ?? 0
         }
       }
-      report.misplaced = misplacedSegments()
-      report.isExact =
-        report.entries == count && live == self.live && files == self.files
-      if !report.isExact {
+      report.manifest = misplacedSegments()
+      if report.entries != count || live != self.live || files != self.files {
+        report.counters = 1
         var redo = RedoRecord(words)
         redo.set(IndexAt.count, report.entries)
         redo.set(IndexAt.live, live)

@@ -23,3 +23,8 @@ extension TierStats {
     set { state = UInt32(newValue ? HUTCH_STATE_UP : HUTCH_STATE_DOWN) }
   }
 }
+
+extension CheckReport {
+  /// True if the check has found nothing wrong.
+  var isSound: Bool { damaged == 0 && orphans == 0 && counters == 0 && manifest == 0 }
+}
