@@ -294,11 +294,10 @@ final class Manifest {
 
   /// From six columns in the order of `write`. An age below zero, which none of ours has, is none.
   static func limits(_ row: borrowing Statement, from first: Int32) -> TierLimits {
-    TierLimits(
-      cost: row.bits(first), count: row.bits(first + 1), maxEntry: row.bits(first + 2),
-      ages: Ages(
-        timeToLive: max(0, row.integer(first + 3)), timeToIdle: max(0, row.integer(first + 4))),
-      minFree: row.bits(first + 5))
+    var limits = TierLimits(TierLimits.Words { row.bits(first + Int32($0)) })
+    limits.ages.timeToLive = max(0, limits.ages.timeToLive)
+    limits.ages.timeToIdle = max(0, limits.ages.timeToIdle)
+    return limits
   }
 
   /// The limits are the directory's: they hold for each opening that does not name others.
@@ -308,12 +307,8 @@ final class Manifest {
       UPDATE meta SET limit_cost = ?1, limit_count = ?2, limit_entry = ?3, time_to_live = ?4,
         time_to_idle = ?5, min_free = ?6, has_limits = 1
       """)
-    statement.bind(1, bits: limits.cost)
-    statement.bind(2, bits: limits.count)
-    statement.bind(3, bits: limits.maxEntry)
-    statement.bind(4, limits.ages.timeToLive)
-    statement.bind(5, limits.ages.timeToIdle)
-    statement.bind(6, bits: limits.minFree)
+    let words = limits.words
+    for i in words.indices { statement.bind(Int32(i) + 1, bits: words[i]) }
     try statement.run()
   }
 

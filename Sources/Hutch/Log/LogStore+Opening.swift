@@ -215,12 +215,8 @@ extension LogStore {
     set(IndexAt.pages, 1)
     set(IndexAt.expiry, UInt64(Int64.max))
     set(IndexAt.expiryBefore, UInt64(Int64.max))
-    let words = [
-      limits.cost, limits.count, limits.maxEntry,
-      UInt64(bitPattern: limits.ages.timeToLive), UInt64(bitPattern: limits.ages.timeToIdle),
-      limits.minFree,
-    ]
-    for i in 0..<words.count {
+    let words = limits.words
+    for i in words.indices {
       set(IndexAt.limits + i * 8, checkpoint?[LogCheckpoint.At.limits + i] ?? words[i])
     }
     // No entry names the content files of an index before this one.
@@ -321,12 +317,8 @@ extension LogStore {
   ) throws(Failure) {
     try locked { () throws(Failure) in
       var redo = RedoRecord(words)
-      redo.set(IndexAt.limits, limits.cost)
-      redo.set(IndexAt.limits + 8, limits.count)
-      redo.set(IndexAt.limits + 16, limits.maxEntry)
-      redo.set(IndexAt.limits + 24, UInt64(bitPattern: limits.ages.timeToLive))
-      redo.set(IndexAt.limits + 32, UInt64(bitPattern: limits.ages.timeToIdle))
-      redo.set(IndexAt.limits + 40, limits.minFree)
+      let new = limits.words
+      for i in new.indices { redo.set(IndexAt.limits + i * 8, new[i]) }
       // Other ages end entries at other times.
       if limits.ages != ages { redo.set(IndexAt.expiry, 0) }
       redo.commit()

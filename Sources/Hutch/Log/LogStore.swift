@@ -247,10 +247,7 @@ final class LogStore: @unchecked Sendable {
   }
 
   var limits: TierLimits {
-    TierLimits(
-      cost: words.load(IndexAt.limits), count: words.load(IndexAt.limits + 8),
-      maxEntry: words.load(IndexAt.limits + 16), ages: ages,
-      minFree: words.load(IndexAt.limits + 40))
+    TierLimits(TierLimits.Words { words.load(IndexAt.limits + $0 * 8) })
   }
 
   static let stoppedWords: StaticString = "a process that was stopped has the directory's lock"

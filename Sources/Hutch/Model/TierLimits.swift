@@ -47,17 +47,30 @@ struct LimitFields: OptionSet {
 }
 
 extension TierLimits {
+  /// The limits as numbers, in the order of LimitFields: what a store keeps of them.
+  typealias Words = InlineArray<6, UInt64>
+
+  init(_ words: Words) {
+    self.init(
+      cost: words[0], count: words[1], maxEntry: words[2],
+      ages: Ages(timeToLive: Int64(bitPattern: words[3]), timeToIdle: Int64(bitPattern: words[4])),
+      minFree: words[5])
+  }
+
+  var words: Words {
+    [
+      cost, count, maxEntry, UInt64(bitPattern: ages.timeToLive),
+      UInt64(bitPattern: ages.timeToIdle), minFree,
+    ]
+  }
+
   /// These limits, with the fields that a caller has set taken from `other`.
   @inline(never)
   func changed(_ fields: LimitFields, to other: TierLimits) -> TierLimits {
-    var limits = self
-    if fields.contains(.cost) { limits.cost = other.cost }
-    if fields.contains(.count) { limits.count = other.count }
-    if fields.contains(.maxEntry) { limits.maxEntry = other.maxEntry }
-    if fields.contains(.timeToLive) { limits.ages.timeToLive = other.ages.timeToLive }
-    if fields.contains(.timeToIdle) { limits.ages.timeToIdle = other.ages.timeToIdle }
-    if fields.contains(.minFree) { limits.minFree = other.minFree }
-    return limits
+    var words = self.words
+    let wanted = other.words
+    for i in words.indices where fields.rawValue & 1 << UInt8(i) != 0 { words[i] = wanted[i] }
+    return TierLimits(words)
   }
 }
 
