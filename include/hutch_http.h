@@ -150,12 +150,51 @@ typedef struct hutch_http_configuration {
   const hutch_http_header *headers; /* for every request that does not have them itself */
   size_t header_count;
   const hutch_http_security *security; /* NULL: the defaults */
+  hutch_cache *cache;   /* where responses are stored, see CACHING; the session keeps a
+                           reference. NULL: none */
+  uint32_t cache_mode;  /* HUTCH_HTTP_CACHE_*, for requests that name none; 0: BY_PROTOCOL */
+  uint32_t cache_flags; /* HUTCH_HTTP_CACHE_SHARED, or 0 */
 } hutch_http_configuration;
 
 enum {
   HUTCH_HTTP_COOKIES = 1,           /* the session keeps cookies and sends them */
   HUTCH_HTTP_INSECURE_REDIRECTS = 2 /* redirects may lead from https to http */
 };
+
+/* How requests use the cache. */
+enum {
+  HUTCH_HTTP_CACHE_BY_PROTOCOL = 1, /* as RFC 9111 says */
+  HUTCH_HTTP_CACHE_RELOAD = 2,      /* no stored response; a new one is stored */
+  HUTCH_HTTP_CACHE_ELSE_LOAD = 3,   /* a stored response of any age, else a request */
+  HUTCH_HTTP_CACHE_ONLY = 4,        /* a stored response of any age, else code 504 */
+  HUTCH_HTTP_CACHE_VALIDATE = 5,    /* a stored response once the server has confirmed it */
+  HUTCH_HTTP_CACHE_NONE = 6         /* no stored response, and nothing is stored */
+};
+
+enum {
+  HUTCH_HTTP_CACHE_SHARED = 1 /* the cache has more than one user: nothing private is stored */
+};
+
+/*
+ * CACHING. A session with a cache answers GET and HEAD by RFC 9111, with the extensions of RFC
+ * 5861: stale-while-revalidate and stale-if-error. Responses to GET are stored, whole, with a
+ * body of at most max_body bytes. The key of a URL is "GET ", and the URL with its port and
+ * without user and fragment; the value has a response for each kind of request that Vary tells
+ * apart, at most 16. Limits, ages and events are those of the cache, which other sessions,
+ * other processes and other values may share. Times are those of the cache's clock.
+ *
+ * A response from the cache has the headers Age and Cache-Status (RFC 9211), and from_cache is
+ * 1. Its body comes in one piece. The callbacks and the completion are as for any task. A range
+ * is answered from a whole body. If-None-Match and If-Modified-Since of the host are answered
+ * with code 304 by a fresh response. Requests with other conditions, and resumed downloads, are
+ * made without the cache. A successful request of another method than GET, HEAD, OPTIONS and
+ * TRACE removes what is stored for its URL, and for Location and Content-Location of the same
+ * origin.
+ *
+ * Several tasks of a session for one URL make one request. The others wait for its response, and
+ * use it if it may be stored and answers them. If the task that makes the request is cancelled
+ * or suspended, the next one makes it again.
+ */
 
 /*
  * hutch_http_session_create - make a session
@@ -369,6 +408,8 @@ typedef struct hutch_http_request {
      hutch_http_task_decoded has its result. Not with download and on_body. */
   const hutch_http_decoder *decoders;
   size_t decoder_count;
+  uint32_t cache_mode; /* HUTCH_HTTP_CACHE_*; 0: the session's */
+  uint32_t reserved;
 } hutch_http_request;
 
 enum {
@@ -477,6 +518,8 @@ typedef struct hutch_http_response {
   uint64_t header_count;
   const void *body;    /* what was kept in memory; NULL until the task has ended */
   uint64_t body_size;
+  uint32_t from_cache; /* 1: a stored response, validated or not */
+  uint32_t reserved;
 } hutch_http_response;
 
 /*
@@ -534,6 +577,7 @@ typedef struct hutch_http_metrics {
   uint64_t bytes_received; /* headers and bodies of all responses */
   uint64_t requests;       /* with redirects and answers to challenges */
   uint64_t connections;    /* how many had to be made */
+  uint64_t from_cache;     /* 1: the response or a redirect to it was a stored one */
 } hutch_http_metrics;
 
 /*

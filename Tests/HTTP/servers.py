@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
 """The servers of the HTTP tests, on 127.0.0.1: servers.py start DIRECTORY | stop DIRECTORY.
 
-start makes certificates, starts nginx (HTTP/1.1, HTTP/2, TLS) and a server that behaves badly on
-request, and returns when both answer. DIRECTORY/servers.txt then has a line "name value" for each
-port and each pin. Both end with stop, or by themselves after five minutes.
+start makes certificates, starts nginx (HTTP/1.1, HTTP/2, TLS), a server that behaves badly on
+request, and one that a test tells what to answer, and returns when all answer.
+DIRECTORY/servers.txt then has a line "name value" for each port and each pin. They end with stop,
+or by themselves after five minutes.
 """
 
 import os
@@ -129,7 +130,8 @@ def start(folder):
     nginx = shutil.which("nginx", path=os.environ.get("PATH", "") + ":/usr/sbin:/sbin")
     if nginx is None:
         sys.exit("nginx is not installed: scripts/packages does that")
-    names = ["plain", "h2c", "good", "wrong", "old", "own", "asks", "wire", "nobody"]
+    names = ["plain", "h2c", "good", "wrong", "old", "own", "asks", "wire", "origin",
+             "nobody"]
     ports = dict(zip(names, free_ports(len(names))))
     nginx_configuration(folder, ports, ports["wire"])
     quiet = {"stdin": subprocess.DEVNULL, "stdout": subprocess.DEVNULL,
@@ -138,8 +140,9 @@ def start(folder):
     children = [
         subprocess.Popen(["timeout", str(LIFE), nginx, "-p", folder, "-c", folder / "nginx.conf",
                           "-e", folder / "nginx.log"], stderr=log, **quiet),
-        subprocess.Popen(["timeout", str(LIFE), sys.executable, HERE / "wire.py",
-                          str(ports["wire"])], stderr=log, **quiet)]
+        *(subprocess.Popen(["timeout", str(LIFE), sys.executable, HERE / f"{name}.py",
+                            str(ports[name])], stderr=log, **quiet)
+          for name in ("wire", "origin"))]
     (folder / "pids").write_text(" ".join(str(child.pid) for child in children))
     deadline = time.monotonic() + 30
     while not all(answers(ports[name]) for name in names if name != "nobody"):

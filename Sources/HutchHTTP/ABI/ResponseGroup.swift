@@ -26,6 +26,7 @@ public func hutch_http_task_response(
       told.url = UnsafePointer(response.url.start)
       told.redirects = response.redirects
       told.header_count = UInt64(response.fields.count)
+      told.from_cache = response.isFromCache ? 1 : 0
       if hasEnded, !response.body.isEmpty {
         told.body = UnsafeRawPointer(response.body.elements.baseAddress)
         told.body_size = UInt64(response.body.count)

@@ -161,6 +161,7 @@ public func hutch_http_task_metrics(
     told.bytes_received = metrics.bytesReceived
     told.requests = metrics.requests
     told.connections = metrics.connections
+    told.from_cache = metrics.fromCache
     deliver(told, to: out)
     return .done
   }

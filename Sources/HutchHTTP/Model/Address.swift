@@ -37,6 +37,28 @@ enum Address {
     return try Text(whole)
   }
 
+  /// One text for all URLs of one resource: with its port, without user and fragment, its scheme
+  /// and host in small letters.
+  static func canonical(_ url: Text) throws(Failure) -> Text {
+    guard let parsed = Parsed(url.start) else { throw .noMemory }
+    parsed.remove(CURLUPART_FRAGMENT)
+    parsed.remove(CURLUPART_USER)
+    parsed.remove(CURLUPART_PASSWORD)
+    guard let whole = parsed.part(CURLUPART_URL) else { throw .noMemory }
+    defer { curl_free(whole) }
+    let text = try Text(whole)
+    var slashes = 0
+    for index in 0..<text.count where slashes < 3 {
+      let byte = UInt8(bitPattern: text.start[index])
+      if byte == 0x2F { slashes += 1 }
+      text.start[index] = CChar(bitPattern: Letters.lower(byte))
+    }
+    return text
+  }
+
+  /// True if the URL has a user, which becomes a header Authorization.
+  static func hasUser(_ url: Text) -> Bool { Parsed(url.start)?.has(CURLUPART_USER) ?? false }
+
   static func isSecure(_ url: Text) -> Bool { Parsed(url.start)?.isSecure ?? false }
 
   /// True if both have one scheme, host and port.
@@ -68,6 +90,8 @@ private final class Parsed {
   func set(_ part: CURLUPart, _ text: UnsafePointer<CChar>) -> Bool {
     curl_url_set(handle, part, text, 0) == CURLUE_OK
   }
+
+  func remove(_ part: CURLUPart) { curl_url_set(handle, part, nil, 0) }
 
   /// The caller frees the text with `curl_free`.
   func part(_ part: CURLUPart) -> UnsafeMutablePointer<CChar>? {

@@ -19,6 +19,8 @@ final class Configuration {
   let cookieFile: Text?
   let fields: Fields
   let security: Security
+  /// Nil: there is none.
+  let cache: HTTPCache?
 
   var keepsCookies: Bool { flags & UInt32(HUTCH_HTTP_COOKIES) != 0 }
   var allowsInsecureRedirects: Bool { flags & UInt32(HUTCH_HTTP_INSECURE_REDIRECTS) != 0 }
@@ -52,6 +54,7 @@ final class Configuration {
     fields = try checkedFields(given.headers, given.header_count)
     security = try Security(
       try received(given.security, over: hutch_http_security()))
+    cache = try HTTPCache.optional(given)
   }
 
   private static func count(_ number: UInt32, else value: Int) throws(Failure) -> Int {

@@ -14,6 +14,8 @@ final class Request {
   let decoders: Decoders
   let download: Text?
   let flags: UInt32
+  /// 0: the session's.
+  let cacheMode: UInt32
   let idleTimeout: Int64
   let totalTimeout: Int64
   let complete: hutch_http_complete?
@@ -69,6 +71,8 @@ final class Request {
     guard given.flags & UInt32(HUTCH_HTTP_RESUME) == 0 || fields.value(of: "Range") == nil else {
       throw .invalid("what is resumed has no range of its own")
     }
+    cacheMode = try HTTPCache.checkedMode(given.cache_mode)
+    guard given.reserved == 0 else { throw Failure(.unsupported, "a reserved field is set") }
     self.body = body
     mediaType = type
     self.download = download

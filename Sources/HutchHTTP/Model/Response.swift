@@ -7,6 +7,8 @@ final class Response {
   var version: UInt32 = 0
   var url: Text
   var redirects: UInt64 = 0
+  /// The body is one that the cache had.
+  var isFromCache = false
   var fields = Fields()
   var body = GrowingArray<UInt8>()
   /// The decoder that succeeded; nil: none.
@@ -39,4 +41,5 @@ struct Metrics {
   var requests: UInt64 = 0
   var redirects: UInt64 = 0
   var connections: UInt64 = 0
+  var fromCache: UInt64 = 0
 }

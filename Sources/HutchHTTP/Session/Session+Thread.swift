@@ -27,6 +27,7 @@ extension Session {
     while attendAll() {
       hasEnded = false
       startWaiting()
+      continueReady()
       curl_multi_perform(multi, &running)
       readResults()
       checkTimeouts()
@@ -37,7 +38,7 @@ extension Session {
   /// In milliseconds. The thread is woken for all else.
   private func timeToPoll() -> Int64 {
     // Another task may begin now, or the session may end.
-    if hasEnded { return 0 }
+    if hasEnded || !ready.isEmpty { return 0 }
     guard nextCheck != Int64.max else { return 3_600_000 }
     let left = nextCheck - Clock.read(CLOCK_MONOTONIC)
     return max(0, min((left + 999_999) / 1_000_000, 3_600_000))
@@ -106,6 +107,27 @@ extension Session {
         end(task, .failed(error))
       }
     }
+  }
+
+  /// Continues the transfers that the cache answers, or no longer keeps waiting.
+  private func continueReady() {
+    var index = 0
+    while index < ready.count {
+      let reference = ready[index]
+      index += 1
+      let transfer = reference.takeUnretainedValue()
+      transfer.isReady = false
+      if transfer.isListed, !transfer.isPaused {
+        do throws(Failure) {
+          if let outcome = try transfer.continueWithCache() { end(transfer.task, outcome) }
+        } catch {
+          end(transfer.task, .failed(error))
+        }
+        if transfer.isListed { watch(transfer) }
+      }
+      reference.release()
+    }
+    ready.removeAll()
   }
 
   /// Takes the results of libcurl.

@@ -51,6 +51,10 @@ final class Session {
   let lanes = (Lane(), Lane(), Lane())
   /// The transfers that run.
   var transfers = GrowingArray<Unmanaged<Transfer>>()
+  /// Transfers that the cache lets continue: a counted reference to each.
+  var ready = GrowingArray<Unmanaged<Transfer>>()
+  /// The transfers whose response others wait for; see Transfer+Flight.swift.
+  var leaders = GrowingArray<Unmanaged<Transfer>>()
   /// A task has ended since the thread looked for something to do.
   var hasEnded = false
   /// It submits a completion to libhutch.

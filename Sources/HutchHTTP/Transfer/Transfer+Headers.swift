@@ -54,7 +54,9 @@ extension Transfer {
   }
 
   /// The headers are complete.
-  private func decide() throws(Failure) {
+  func decide() throws(Failure) {
+    if try isValidation() { return }
+    try prepareToStore()
     switch response.code {
     case 401, 407:
       if login.isNegotiating {
@@ -92,6 +94,7 @@ extension Transfer {
       }
     }
     step = .response
+    try tellCacheStatus()
     task.publish(response)
     if let call = request.onResponse {
       task.calling { call(request.context, task.pointer) }

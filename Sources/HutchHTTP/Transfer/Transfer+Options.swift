@@ -51,8 +51,10 @@ extension Transfer {
       }
     default: options.set(CURLOPT_HTTP_VERSION, CURL_HTTP_VERSION_2TLS)
     }
-    // A second request waits to hear whether it can be a stream of the first one's connection.
-    options.set(CURLOPT_PIPEWAIT, 1)
+    // A second request waits to hear whether it can be a stream of the first one's connection. TLS
+    // says so before a response; without TLS it would wait for the first one's response.
+    let isTold = configuration.version == UInt32(HUTCH_HTTP_VERSION_2) || Address.isSecure(url)
+    options.set(CURLOPT_PIPEWAIT, isTold ? 1 : 0)
   }
 
   private func setMethod(_ options: Options) {
@@ -118,6 +120,9 @@ extension Transfer {
       try add("Range", try range(from: part.offset))
       try add("If-Range", part.validator)
     }
+    try exchange?.forEachCondition { (name, value) throws(Failure) in
+      try add(literal(name), value)
+    }
     // libcurl would wait a second for servers that do not know it.
     if !has("Expect") { try append(literal("Expect:")) }
   }
@@ -139,7 +144,7 @@ extension Transfer {
   }
 
   /// True for a header that a foreign origin does not get.
-  private func isPrivate(_ name: UnsafePointer<CChar>) -> Bool {
+  func isPrivate(_ name: UnsafePointer<CChar>) -> Bool {
     Letters.areSame(name, "Authorization") || Letters.areSame(name, "Cookie")
       || Letters.areSame(name, "Proxy-Authorization") || Letters.areSame(name, "Host")
   }

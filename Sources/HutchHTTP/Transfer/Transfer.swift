@@ -9,6 +9,9 @@
 //     redirect     another request follows, to `next`       is dropped
 //     retry        the same again, with credentials         is dropped
 //     negotiation  libcurl itself repeats the request       is dropped
+//     validation   the stored response answers              is dropped
+//
+// Before a request is made, the cache is asked for it: see Transfer+Cache.swift.
 //
 // A failure within a callback is noted in `failure`, and the callback makes libcurl stop.
 
@@ -47,13 +50,21 @@ final class Transfer {
   // MARK: its response
 
   enum Step {
-    case response, redirect, retry, negotiation
+    case response, redirect, retry, negotiation, validation
   }
   /// Nil: the headers are not complete.
   var step: Step?
   /// Where a redirect leads.
   var next: Text?
   var response: Response
+  /// What the request at hand has to do with the cache; nil: nothing.
+  var exchange: Exchange?
+  /// What the transfer does when it is `ready`.
+  var pending = Pending.nothing
+  /// It is on the session's list of those that are ready.
+  var isReady = false
+  /// Another transfer makes its request, or has made it.
+  var flight = Flight()
   var headerBytes: UInt64 = 0
   /// What is dropped of a body that the host does not get.
   private var dropped = 0
@@ -64,7 +75,7 @@ final class Transfer {
 
   // MARK: numbers
 
-  private(set) var metrics = Metrics()
+  var metrics = Metrics()
   var traffic = Traffic()
   private var lastReport: Int64 = 0
   private var reported = Traffic()
@@ -116,6 +127,7 @@ final class Transfer {
     words.pointee = 0
     response = Response(from: url)
     response.redirects = metrics.redirects
+    if try isAnsweredByCache() { return }
     try setOptions(words)
     guard curl_multi_add_handle(session.multi, easy) == CURLM_OK else { throw .noMemory }
     isAdded = true
@@ -126,6 +138,7 @@ final class Transfer {
   // MARK: pauses
 
   func pause() {
+    leaveFlight(isAbandoned: true)
     if !isPaused, isAdded { curl_easy_pause(easy, CURLPAUSE_ALL) }
     isPaused = true
   }
@@ -135,6 +148,7 @@ final class Transfer {
     isPaused = false
     lastMove = Clock.read(CLOCK_MONOTONIC)
     if isAdded { curl_easy_pause(easy, CURLPAUSE_CONT) }
+    continueSoon()
   }
 
   // MARK: timeouts
@@ -144,7 +158,7 @@ final class Transfer {
     let total = request.totalTimeout
     func sum(_ a: Int64, _ b: Int64) -> Int64 { Deadline.sum(a, b) }
     let last = total == 0 ? Int64.max : sum(began, total)
-    return isPaused ? last : min(last, sum(lastMove, request.idleTimeout))
+    return isPaused || flight.isWaiting ? last : min(last, sum(lastMove, request.idleTimeout))
   }
 
   /// The timeout that has passed.
@@ -161,6 +175,13 @@ final class Transfer {
   /// What a result of libcurl means for the task; nil: another request has begun.
   func ended(_ code: CURLcode) throws(Failure) -> Outcome? {
     count()
+    if failure == nil, try isAnsweredByCache(after: code) { return nil }
+    leaveFlight(isAbandoned: false)
+    return try concluded(code)
+  }
+
+  /// `ended`, for a response of the cache too.
+  func concluded(_ code: CURLcode) throws(Failure) -> Outcome? {
     if let failure { return .failed(failure, detail) }
     switch step {
     case .redirect?:
@@ -201,6 +222,7 @@ final class Transfer {
   func close(_ outcome: Outcome) {
     // What a request cost that did not come to its end.
     if isAdded, outcome.status != 0, !isCounted { count() }
+    leaveFlight(isAbandoned: outcome.status == Status.cancelled.code)
     remove()
     metrics.total = Clock.read(CLOCK_MONOTONIC) - began
     destination.close()
@@ -228,7 +250,11 @@ final class Transfer {
   }
 
   /// The next request goes to another URL.
-  func go(to next: Text) { url = next; metrics.redirects += 1 }
+  func go(to next: Text) {
+    url = next
+    metrics.redirects += 1
+    flight.hasWaited = false
+  }
 
   // MARK: progress
 
@@ -264,6 +290,10 @@ final class Transfer {
 
   /// A piece of the response's body; false: libcurl is to stop.
   func receive(_ bytes: Bytes) -> Bool {
+    // A body in memory is not copied while it comes.
+    if step != .response || request.download != nil || request.onBody != nil {
+      exchange?.record(bytes, most: configuration.maxBody)
+    }
     guard step == .response else {
       // A redirect's body is read to use the connection again, but not for ever.
       dropped += bytes.count

@@ -1,0 +1,118 @@
+import CSystem
+
+/// The directives of Cache-Control (RFC 9111, section 5.2; RFC 5861), of a request or a response.
+/// Directives that are not known have no effect. A number is in seconds; one that is malformed
+/// counts as 0, which makes the response stale (section 4.2.1). Of several numbers of one name the
+/// smallest counts.
+struct CacheControl {
+  var hasNoStore = false
+  /// Without the form that names headers, or with it: the stricter reading is allowed.
+  var hasNoCache = false
+  var isPrivate = false
+  var isPublic = false
+  var mustRevalidate = false
+  var proxyRevalidate = false
+  var mustUnderstand = false
+  var onlyIfCached = false
+  var maxAge: Int64?
+  var sharedMaxAge: Int64?
+  var minFresh: Int64?
+  /// The greatest number: any staleness.
+  var maxStale: Int64?
+  var staleWhileRevalidate: Int64?
+  var staleIfError: Int64?
+
+  init() {}
+
+  /// Of all headers of that name.
+  init(_ fields: borrowing Fields) {
+    var index: UInt64 = 0
+    while let value = fields.value(of: literal("Cache-Control"), skipping: index) {
+      index += 1
+      add(value)
+    }
+  }
+
+  mutating func add(_ value: UnsafePointer<CChar>) {
+    var members = ListReader(bytes(of: value))
+    while let member = members.next() { add(directive: member) }
+  }
+
+  private mutating func add(directive: Bytes) {
+    let equals = directive.firstIndex(of: 0x3D)
+    let end = equals ?? directive.count
+    let name = Syntax.trimmed(Bytes(rebasing: directive[..<end]))
+    let argument = equals.map { Bytes(rebasing: directive[($0 + 1)...]) }
+    // A space beside the equals sign makes the number malformed.
+    let number = name.count == end ? argument.flatMap(CacheControl.number) : nil
+    func least(_ now: Int64?) -> Int64 { min(now ?? Int64.max, number ?? 0) }
+    func isNamed(_ wanted: StaticString) -> Bool {
+      Letters.areSame(name, Bytes(start: wanted.utf8Start, count: wanted.utf8CodeUnitCount))
+    }
+    if isNamed("no-store") { hasNoStore = true }
+    if isNamed("no-cache") { hasNoCache = true }
+    if isNamed("private") { isPrivate = true }
+    if isNamed("public") { isPublic = true }
+    if isNamed("must-revalidate") { mustRevalidate = true }
+    if isNamed("proxy-revalidate") { proxyRevalidate = true }
+    if isNamed("must-understand") { mustUnderstand = true }
+    if isNamed("only-if-cached") { onlyIfCached = true }
+    if isNamed("max-age") { maxAge = least(maxAge) }
+    if isNamed("s-maxage") { sharedMaxAge = least(sharedMaxAge) }
+    if isNamed("max-stale") { maxStale = argument == nil ? Int64.max : least(maxStale) }
+    if isNamed("stale-while-revalidate") { staleWhileRevalidate = least(staleWhileRevalidate) }
+    if isNamed("stale-if-error") { staleIfError = least(staleIfError) }
+    // The strictest is the largest here.
+    if isNamed("min-fresh") { minFresh = max(minFresh ?? 0, number ?? CacheControl.most) }
+  }
+
+  /// A number that is larger counts as this one (section 1.2.2).
+  static var most: Int64 { 1 << 31 }
+
+  /// Seconds, with or without quotes; nil: malformed.
+  static func number(_ text: Bytes) -> Int64? {
+    var digits = text
+    if digits.count >= 2, digits.first == 0x22, digits.last == 0x22 {
+      digits = Bytes(rebasing: digits.dropFirst().dropLast())
+    }
+    var value: Int64 = 0
+    for digit in digits {
+      guard digit >= 0x30, digit <= 0x39 else { return nil }
+      value = min(value * 10 + Int64(digit - 0x30), most)
+    }
+    return digits.count > 0 ? value : nil
+  }
+}
+
+/// The members of a list in a header, which commas separate outside of quoted strings (RFC 9110,
+/// section 5.6.1): trimmed, and without those that are empty.
+struct ListReader {
+  private var rest: Bytes
+
+  init(_ text: Bytes) { rest = text }
+
+  mutating func next() -> Bytes? {
+    while rest.count > 0 {
+      let end = ListReader.end(of: rest)
+      let member = Syntax.trimmed(Bytes(rebasing: rest[..<end]))
+      rest = Bytes(rebasing: rest[min(end + 1, rest.count)...])
+      if member.count > 0 { return member }
+    }
+    return nil
+  }
+
+  private static func end(of text: Bytes) -> Int {
+    var isQuoted = false
+    var index = 0
+    while index < text.count {
+      switch text[index] {
+      case 0x22: isQuoted = !isQuoted
+      case 0x5C where isQuoted: index += 1
+      case 0x2C where !isQuoted: return index
+      default: break
+      }
+      index += 1
+    }
+    return text.count
+  }
+}

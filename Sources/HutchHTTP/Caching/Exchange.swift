@@ -1,0 +1,80 @@
+import CHutchHTTP
+import CSystem
+
+/// What one request of a transfer has to do with the cache. The session's thread has it.
+final class Exchange {
+  let cache: HTTPCache
+  let key: Text
+  let mode: UInt32
+  /// The request's Cache-Control.
+  let asked: CacheControl
+  /// The host has set conditions or a range: those of the cache are not added.
+  let hasOwnConditions: Bool
+  let requestTime: Int64
+  /// What answers if a validation succeeds, or in place of an error.
+  var stored: StoredResponse?
+  /// The server has confirmed another version than the stored one.
+  var isRefuted = false
+  /// What Cache-Status says of a response of the network.
+  var remark: StaticString = "fwd=miss"
+  /// What becomes the stored response when the body is complete; nil: nothing is stored.
+  var draft: StoredResponse?
+  /// The body, if it is not in memory anyway.
+  var recording = GrowingArray<UInt8>()
+
+  init(_ cache: HTTPCache, _ key: Text, _ mode: UInt32, _ fields: borrowing Fields) {
+    self.cache = cache
+    self.key = key
+    self.mode = mode
+    var asked = CacheControl(fields)
+    if fields.value(of: "Cache-Control") == nil, let pragma = fields.value(of: "Pragma"),
+      Letters.areSame(pragma, "no-cache")
+    {
+      asked.hasNoCache = true
+    }
+    self.asked = asked
+    hasOwnConditions =
+      fields.value(of: "If-None-Match") != nil || fields.value(of: "If-Modified-Since") != nil
+      || fields.value(of: "Range") != nil
+    requestTime = cache.now
+  }
+
+  func isMode(_ other: Int) -> Bool { mode == UInt32(other) }
+
+  /// The request may only be answered by what is stored.
+  var staysOffline: Bool { asked.onlyIfCached || isMode(HUTCH_HTTP_CACHE_ONLY) }
+
+  /// The headers that the cache adds to the request: validators (RFC 9111, section 4.3.1).
+  func forEachCondition(
+    _ add: (StaticString, UnsafePointer<CChar>) throws(Failure) -> Void
+  ) throws(Failure) {
+    if isMode(HUTCH_HTTP_CACHE_RELOAD), !asked.hasNoCache {
+      try add("Cache-Control", literal("no-cache"))
+    }
+    guard let stored else { return }
+    if let tag = stored.fields.value(of: "ETag") { try add("If-None-Match", tag) }
+    if let date = stored.fields.value(of: "Last-Modified") { try add("If-Modified-Since", date) }
+  }
+
+  var hasValidator: Bool {
+    guard let stored else { return false }
+    return stored.fields.value(of: "ETag") != nil
+      || stored.fields.value(of: "Last-Modified") != nil
+  }
+
+  var mayReplaceError: Bool {
+    stored?.mayReplaceError(asked, at: cache.now, isShared: cache.isShared) ?? false
+  }
+
+  /// A piece of the body. One that is larger than the limit, or than memory, is not stored.
+  func record(_ bytes: Bytes, most: UInt64) {
+    guard draft != nil else { return }
+    do throws(Failure) {
+      guard UInt64(recording.count) + UInt64(bytes.count) <= most else { throw .noMemory }
+      try recording.append(contentsOf: bytes)
+    } catch {
+      draft = nil
+      recording = GrowingArray()
+    }
+  }
+}

@@ -1,0 +1,119 @@
+import CHutchHTTP
+import CSystem
+
+/// The hutch_cache of a session. The key of a URL is "GET ", and the URL as Address.canonical makes
+/// it; StoredResponse has the form of the values. Failures of the cache are misses.
+final class HTTPCache {
+  private let pointer: OpaquePointer
+  /// For more than one user (RFC 9111, section 1).
+  let isShared: Bool
+  let mode: UInt32
+  private let clock: hutch_clock?
+  private let clockContext: UnsafeMutableRawPointer?
+
+  private init(_ pointer: OpaquePointer, isShared: Bool, mode: UInt32) throws(Failure) {
+    var options = hutch_options()
+    options.struct_size = MemoryLayout<hutch_options>.size
+    guard hutch_get_options(pointer, &options) == HUTCH_OK else {
+      throw .invalid("the cache cannot be used")
+    }
+    clock = options.clock
+    clockContext = options.clock_context
+    self.isShared = isShared
+    self.mode = mode
+    self.pointer = hutch_cache_retain(pointer)
+  }
+
+  deinit { hutch_cache_release(pointer) }
+
+  static func optional(_ given: hutch_http_configuration) throws(Failure) -> HTTPCache? {
+    try checkFlags(given.cache_flags, UInt32(HUTCH_HTTP_CACHE_SHARED))
+    let mode = try checkedMode(given.cache_mode)
+    guard let cache = given.cache else {
+      guard mode == 0, given.cache_flags == 0 else {
+        throw .invalid("a mode or a flag of the cache is set, but there is no cache")
+      }
+      return nil
+    }
+    return try HTTPCache(
+      cache, isShared: given.cache_flags & UInt32(HUTCH_HTTP_CACHE_SHARED) != 0,
+      mode: mode == 0 ? UInt32(HUTCH_HTTP_CACHE_BY_PROTOCOL) : mode)
+  }
+
+  static func checkedMode(_ mode: UInt32) throws(Failure) -> UInt32 {
+    guard mode <= UInt32(HUTCH_HTTP_CACHE_NONE) else {
+      throw .unknown("a mode of the cache is not defined", mode)
+    }
+    return mode
+  }
+
+  /// The time in Unix nanoseconds: that of the cache's clock.
+  var now: Int64 { clock.map { $0(clockContext) } ?? Clock.read(CLOCK_REALTIME) }
+
+  static func key(of url: Text) throws(Failure) -> Text {
+    let canonical = try Address.canonical(url)
+    defer { withExtendedLifetime(canonical) {} }
+    var key = GrowingArray<UInt8>()
+    try key.append("GET ")
+    try key.append(contentsOf: bytes(of: canonical.start))
+    return try Text(Bytes(key.elements))
+  }
+
+  private func value(_ key: Text) -> StoredValue? {
+    var value: OpaquePointer?
+    guard hutch_get(pointer, key.start, key.count, &value) == HUTCH_OK, let value else {
+      return nil
+    }
+    return StoredValue(owning: value)
+  }
+
+  /// The newest response that fits a request; nil: there is none.
+  func find(_ key: Text, for transfer: Transfer) throws(Failure) -> StoredResponse? {
+    guard let value = value(key), var reader = StoredResponse.Reader(value) else { return nil }
+    while let record = reader.next() {
+      if let response = try StoredResponse.decode(value, record),
+        try transfer.isAnswered(by: response)
+      {
+        return response
+      }
+    }
+    return nil
+  }
+
+  /// Stores a response before those for other requests, and in place of those for this one.
+  func store(
+    _ response: StoredResponse, at key: Text, for transfer: Transfer
+  ) throws(Failure) {
+    var encoded = GrowingArray<UInt8>()
+    try StoredResponse.beginEncoding(&encoded)
+    try response.encode(to: &encoded)
+    if let value = value(key), var reader = StoredResponse.Reader(value) {
+      var left = StoredResponse.mostVariants - 1
+      while left > 0, let record = reader.next() {
+        guard let other = try StoredResponse.decode(value, record),
+          try !transfer.isAnswered(by: other)
+        else { continue }
+        try encoded.append(contentsOf: Bytes(rebasing: value.bytes[record]))
+        left -= 1
+      }
+    }
+    _ = hutch_put(
+      pointer, key.start, key.count, encoded.elements.baseAddress, encoded.count, nil, nil)
+  }
+
+  func remove(_ key: Text) { _ = hutch_remove(pointer, key.start, key.count) }
+}
+
+/// A reference to a value of libhutch.
+final class StoredValue {
+  private let pointer: OpaquePointer
+  /// Valid as long as the object.
+  let bytes: Bytes
+
+  init(owning pointer: OpaquePointer) {
+    self.pointer = pointer
+    bytes = Bytes(start: hutch_value_data(pointer), count: hutch_value_size(pointer))
+  }
+
+  deinit { hutch_value_release(pointer) }
+}

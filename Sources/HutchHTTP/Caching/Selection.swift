@@ -1,0 +1,78 @@
+import CSystem
+
+/// What of a stored response answers a request with conditions or a range of the host's (RFC 9110,
+/// sections 13 and 14).
+enum Selection {
+  case whole
+  /// The host has it already: 304.
+  case unchanged
+  case part(Range<Int>)
+  /// 416.
+  case noPart
+
+  init(_ asked: borrowing Fields, of stored: StoredResponse) {
+    self = .whole
+    guard stored.code == 200 else { return }
+    if asked.value(of: "If-None-Match") != nil {
+      if Selection.hasTag(asked, stored.fields) { self = .unchanged }
+    } else if let since = asked.value(of: "If-Modified-Since"),
+      let changed = stored.fields.value(of: "Last-Modified"),
+      let known = HTTPDate.seconds(bytes(of: since), now: 0),
+      let last = HTTPDate.seconds(bytes(of: changed), now: 0), last <= known
+    {
+      self = .unchanged
+    }
+    guard case .whole = self, !stored.isDecoded, let range = asked.value(of: "Range") else {
+      return
+    }
+    self = Selection.range(bytes(of: range), stored.body.count)
+  }
+
+  /// By the weak comparison.
+  private static func hasTag(_ asked: borrowing Fields, _ stored: borrowing Fields) -> Bool {
+    let tag = stored.value(of: "ETag").map { strong(bytes(of: $0)) }
+    var index: UInt64 = 0
+    while let value = asked.value(of: literal("If-None-Match"), skipping: index) {
+      index += 1
+      var members = ListReader(bytes(of: value))
+      while let member = members.next() {
+        if member.count == 1, member[0] == 0x2A { return true }
+        if let tag, strong(member).hasSameBytes(as: tag) { return true }
+      }
+    }
+    return false
+  }
+
+  private static func strong(_ tag: Bytes) -> Bytes {
+    let isWeak = tag.count >= 2 && tag[0] == 0x57 && tag[1] == 0x2F
+    return isWeak ? Bytes(rebasing: tag.dropFirst(2)) : tag
+  }
+
+  /// "bytes=0-99", "bytes=100-", "bytes=-5". Anything else, and more than one range, is the whole.
+  private static func range(_ text: Bytes, _ size: Int) -> Selection {
+    let unit: StaticString = "bytes="
+    guard text.begins(with: Bytes(start: unit.utf8Start, count: 6)) else { return .whole }
+    let given = Bytes(rebasing: text[6...])
+    guard let dash = given.firstIndex(of: 0x2D) else { return .whole }
+    let first = Bytes(rebasing: given[..<dash])
+    let last = Bytes(rebasing: given[(dash + 1)...])
+    if first.count == 0 {
+      guard let count = number(last) else { return .whole }
+      return count == 0 || size == 0 ? .noPart : .part(max(0, size - count)..<size)
+    }
+    guard let start = number(first) else { return .whole }
+    guard last.count > 0 else { return start < size ? .part(start..<size) : .noPart }
+    guard let end = number(last), end >= start else { return .whole }
+    return start < size ? .part(start..<min(end + 1, size)) : .noPart
+  }
+
+  private static func number(_ digits: Bytes) -> Int? {
+    guard digits.count > 0, digits.count <= 18 else { return nil }
+    var value = 0
+    for digit in digits {
+      guard digit >= 0x30, digit <= 0x39 else { return nil }
+      value = value * 10 + Int(digit - 0x30)
+    }
+    return value
+  }
+}

@@ -1,0 +1,384 @@
+import CCurl
+import CHutchHTTP
+import CSystem
+
+/// What a transfer does next without libcurl.
+enum Pending {
+  case nothing
+  /// Makes its request: the transfer that it waited for has ended.
+  case request
+  /// Takes a stored response; the words are for Cache-Status.
+  case answer(StoredResponse, StaticString)
+  /// 504: only a stored response is wanted, and there is none.
+  case refusal
+}
+
+/// A transfer and the cache (RFC 9111).
+extension Transfer {
+  private func isMethod(_ name: StaticString) -> Bool { Letters.areSame(method.start, name) }
+
+  // MARK: before a request
+
+  /// True: no request is made now. The stored response answers, or that of another transfer does.
+  func isAnsweredByCache() throws(Failure) -> Bool {
+    let former = exchange
+    exchange = nil
+    pending = .nothing
+    guard let cache = configuration.cache else { return false }
+    let mode = request.cacheMode == 0 ? cache.mode : request.cacheMode
+    guard mode != UInt32(HUTCH_HTTP_CACHE_NONE), isMethod("GET") || isMethod("HEAD"),
+      body == nil, !request.isResumable, request.fields.value(of: "If-Match") == nil,
+      request.fields.value(of: "If-Unmodified-Since") == nil,
+      request.fields.value(of: "If-Range") == nil
+    else { return false }
+    let exchange = Exchange(cache, try HTTPCache.key(of: url), mode, request.fields)
+    self.exchange = exchange
+    if exchange.isMode(HUTCH_HTTP_CACHE_RELOAD) {
+      exchange.remark = "fwd=request"
+      return false
+    }
+    // A validation that went wrong is not tried again.
+    if !(former?.isRefuted ?? false), try isFound(exchange) { return true }
+    if exchange.staysOffline {
+      pending = .refusal
+      continueSoon()
+      return true
+    }
+    guard isMethod("GET"), !exchange.hasOwnConditions, !exchange.asked.hasNoStore else {
+      return false
+    }
+    return try joinsFlight(exchange)
+  }
+
+  /// Looks for a stored response, and uses it or keeps it for a validation.
+  private func isFound(_ exchange: Exchange) throws(Failure) -> Bool {
+    let cache = exchange.cache
+    guard let stored = try cache.find(exchange.key, for: self) else { return false }
+    func use(_ words: StaticString) -> Bool {
+      pending = .answer(stored, words)
+      continueSoon()
+      return true
+    }
+    if exchange.isMode(HUTCH_HTTP_CACHE_ELSE_LOAD) || exchange.isMode(HUTCH_HTTP_CACHE_ONLY) {
+      return use("hit")
+    }
+    let isValidating = exchange.isMode(HUTCH_HTTP_CACHE_VALIDATE)
+    if flight.hasWaited {
+      let isNews = isValidating
+        ? stored.responseTime >= flight.joined
+        : stored.isForThoseWhoWaited(since: flight.joined, isShared: cache.isShared)
+      if isNews { return use("fwd=miss; collapsed") }
+    }
+    if !isValidating {
+      let asked = exchange.asked
+      switch stored.verdict(asked, at: exchange.requestTime, isShared: cache.isShared) {
+      case .use: return use(flight.hasWaited ? "fwd=miss; collapsed" : "hit")
+      case .useAndValidate:
+        if !exchange.staysOffline { validateBehind() }
+        return use("hit")
+      case .validate: break
+      }
+    }
+    exchange.remark = isValidating || exchange.asked.hasNoCache ? "fwd=request" : "fwd=stale"
+    if !exchange.hasOwnConditions { exchange.stored = stored }
+    return false
+  }
+
+  /// Asks for the response again with a task of the library's own, while this one answers.
+  private func validateBehind() {
+    do throws(Failure) {
+      guard !isForeign else { return }
+      var headers = GrowingArray<hutch_http_header>()
+      for index in 0..<request.fields.count {
+        try headers.append(
+          hutch_http_header(name: request.fields.name(index), value: request.fields.value(index)))
+      }
+      var given = hutch_http_request()
+      given.url = UnsafePointer(url.start)
+      given.headers = UnsafePointer(headers.elements.baseAddress)
+      given.header_count = headers.count
+      given.flags = request.flags & UInt32(HUTCH_HTTP_COMPRESSED) | UInt32(HUTCH_HTTP_NO_REDIRECTS)
+      given.cache_mode = UInt32(HUTCH_HTTP_CACHE_VALIDATE)
+      let behind = HTTPTask(
+        try Request(given, for: configuration), of: session, priority: Int(HUTCH_PRIORITY_LOW))
+      try session.add(behind)
+      behind.resume()
+    } catch {
+      // The next request finds the response as stale as this one.
+    }
+  }
+
+  // MARK: when the headers are there
+
+  /// The response says that the stored one answers.
+  func isValidation() throws(Failure) -> Bool {
+    guard let exchange, let stored = exchange.stored else { return false }
+    switch response.code {
+    case 304:
+      guard exchange.hasValidator else { return false }
+    case 500, 502, 503, 504:
+      guard exchange.mayReplaceError else { return false }
+    default:
+      if isMethod("HEAD"), response.code == 200, !isSameVersion(stored) {
+        exchange.cache.remove(exchange.key)
+      }
+      return false
+    }
+    step = .validation
+    return true
+  }
+
+  /// As far as the validators of both say.
+  private func isSameVersion(_ stored: StoredResponse) -> Bool {
+    func agrees(_ name: StaticString) -> Bool {
+      guard let mine = stored.fields.value(of: name), let news = response.fields.value(of: name)
+      else { return true }
+      return bytes(of: mine).hasSameBytes(as: bytes(of: news))
+    }
+    return agrees("ETag") && agrees("Last-Modified") && agrees("Content-Length")
+  }
+
+  /// Decides whether the response is stored, and invalidates what it makes outdated.
+  func prepareToStore() throws(Failure) {
+    try invalidate()
+    guard let exchange else { return }
+    let cache = exchange.cache
+    exchange.draft = nil
+    let hasAuthorization =
+      login.server.user != nil || Address.hasUser(url) || sent("Authorization") != nil
+    guard isMethod("GET"),
+      Storing.isAllowed(
+        response, exchange.asked, isShared: cache.isShared, hasAuthorization: hasAuthorization)
+    else {
+      leaveFlight(isAbandoned: false)
+      return
+    }
+    let draft = StoredResponse()
+    draft.code = response.code
+    draft.version = response.version
+    draft.isDecoded =
+      request.acceptsCompressed && response.fields.value(of: "Content-Encoding") != nil
+    draft.requestTime = exchange.requestTime
+    draft.responseTime = cache.now
+    try Storing.copy(response.fields, to: &draft.fields)
+    draft.readControl()
+    guard try noteVariance(draft) else {
+      leaveFlight(isAbandoned: false)
+      return
+    }
+    exchange.draft = draft
+    exchange.recording.removeAll()
+  }
+
+  /// After a request that may change the resource (RFC 9111, section 4.4).
+  private func invalidate() throws(Failure) {
+    guard let cache = configuration.cache, response.code >= 200, response.code < 400,
+      !isMethod("GET"), !isMethod("HEAD"), !isMethod("OPTIONS"), !isMethod("TRACE")
+    else { return }
+    try invalidate(url, cache)
+    try invalidate(placeIn: "Location", cache)
+    try invalidate(placeIn: "Content-Location", cache)
+  }
+
+  private func invalidate(placeIn name: StaticString, _ cache: HTTPCache) throws(Failure) {
+    guard let place = response.fields.value(of: name),
+      let other = try Address.resolve(place, against: url), Address.haveSameOrigin(url, other)
+    else { return }
+    try invalidate(other, cache)
+  }
+
+  private func invalidate(_ url: Text, _ cache: HTTPCache) throws(Failure) {
+    let key = try HTTPCache.key(of: url)
+    cache.remove(key)
+    // A response that is on its way may be older than the change.
+    for transfer in session.transfers.elements {
+      let exchange = transfer.takeUnretainedValue().exchange
+      if let exchange, bytes(of: exchange.key.start).hasSameBytes(as: bytes(of: key.start)) {
+        exchange.draft = nil
+        exchange.stored = nil
+      }
+    }
+    withExtendedLifetime(key) {}
+  }
+
+  /// Adds Cache-Status (RFC 9211) to a response of the network.
+  func tellCacheStatus() throws(Failure) {
+    guard let exchange else { return }
+    var text = GrowingArray<UInt8>()
+    try text.append("hutch; ")
+    try text.append(exchange.remark)
+    try append("Cache-Status", text)
+  }
+
+  private func append(_ name: StaticString, _ value: borrowing GrowingArray<UInt8>) throws(Failure)
+  {
+    try response.fields.append(
+      name: Bytes(start: name.utf8Start, count: name.utf8CodeUnitCount),
+      value: Bytes(value.elements))
+  }
+
+  // MARK: when a request has ended
+
+  /// Stores the response, or takes the stored one in its place. True: the transfer continues with
+  /// that one.
+  func isAnsweredByCache(after code: CURLcode) throws(Failure) -> Bool {
+    guard let exchange else { return false }
+    if step == .validation, let stored = exchange.stored {
+      return try isValidated(stored, exchange)
+    }
+    if code != CURLE_OK, step == nil, let stored = exchange.stored, exchange.mayReplaceError {
+      leaveFlight(isAbandoned: false)
+      pending = .answer(stored, "fwd=stale")
+      continueSoon()
+      return true
+    }
+    if code == CURLE_OK, rejection == nil, step == .response || step == .redirect,
+      let draft = exchange.draft
+    {
+      let isInMemory = step == .response && request.download == nil && request.onBody == nil
+      store(
+        draft, Bytes(isInMemory ? response.body.elements : exchange.recording.elements), exchange)
+    }
+    return false
+  }
+
+  /// A response that cannot be stored is a response all the same.
+  private func store(_ draft: StoredResponse, _ body: Bytes, _ exchange: Exchange) {
+    do throws(Failure) {
+      try draft.setBody(body)
+      try exchange.cache.store(draft, at: exchange.key, for: self)
+    } catch {
+      exchange.cache.remove(exchange.key)
+    }
+  }
+
+  private func isValidated(
+    _ stored: StoredResponse, _ exchange: Exchange
+  ) throws(Failure) -> Bool {
+    if response.code == 304 {
+      // A 304 about another version says nothing of this one.
+      if let mine = stored.fields.value(of: "ETag"), let news = response.fields.value(of: "ETag"),
+        !bytes(of: mine).hasSameBytes(as: bytes(of: news))
+      {
+        leaveFlight(isAbandoned: true)
+        exchange.isRefuted = true
+        try begin()
+        return true
+      }
+      stored.fields = try Storing.updated(stored.fields, with: response.fields)
+      stored.requestTime = exchange.requestTime
+      stored.responseTime = exchange.cache.now
+      stored.readControl()
+      if !exchange.asked.hasNoStore {
+        try exchange.cache.store(stored, at: exchange.key, for: self)
+      }
+      pending = .answer(stored, "fwd=stale; fwd-status=304")
+    } else {
+      pending = .answer(stored, "fwd=stale")
+    }
+    leaveFlight(isAbandoned: false)
+    continueSoon()
+    return true
+  }
+
+  // MARK: the stored response
+
+  /// Does what is pending. An outcome: the task ends.
+  func continueWithCache() throws(Failure) -> Outcome? {
+    let now = pending
+    pending = .nothing
+    if let failure { return .failed(failure) }
+    switch now {
+    case .nothing: return nil
+    case .request:
+      try begin()
+      return nil
+    case .answer(let stored, let words): return try answer(stored, words)
+    case .refusal:
+      response.code = 504
+      response.version = 11
+      exchange?.remark = "detail=only-if-cached"
+      try respond()
+      return try concluded(CURLE_OK)
+    }
+  }
+
+  private func answer(_ stored: StoredResponse, _ words: StaticString) throws(Failure) -> Outcome? {
+    guard let cache = configuration.cache else { return nil }
+    exchange = nil
+    step = nil
+    response = Response(from: url)
+    response.redirects = metrics.redirects
+    response.isFromCache = true
+    metrics.fromCache = 1
+    response.version = stored.version
+    let selection = Selection(request.fields, of: stored)
+    var part = stored.body
+    var range = GrowingArray<UInt8>()
+    switch selection {
+    case .whole: response.code = stored.code
+    case .unchanged: (response.code, part) = (304, Bytes(start: nil, count: 0))
+    case .part(let bounds):
+      response.code = 206
+      part = Bytes(rebasing: part[bounds])
+      try range.append("bytes ")
+      try range.append(number: Int64(bounds.lowerBound))
+      try range.append("-")
+      try range.append(number: Int64(bounds.upperBound - 1))
+      try range.append("/")
+      try range.append(number: Int64(stored.body.count))
+    case .noPart:
+      (response.code, part) = (416, Bytes(start: nil, count: 0))
+      try range.append("bytes */")
+      try range.append(number: Int64(stored.body.count))
+    }
+    try copyFields(stored, range)
+    let state = stored.freshness(at: cache.now, isShared: cache.isShared)
+    var text = GrowingArray<UInt8>()
+    try text.append(number: state.age)
+    try append("Age", text)
+    text.removeAll()
+    try text.append("hutch; ")
+    try text.append(words)
+    try text.append("; ttl=")
+    try text.append(number: state.lifetime - state.age)
+    try append("Cache-Status", text)
+    try decide()
+    if step == .response, part.count > 0, !isMethod("HEAD") {
+      moved(Int64(part.count), Int64(part.count), 0, 0)
+      _ = receive(part)
+    }
+    withExtendedLifetime(stored) {}
+    return try concluded(CURLE_OK)
+  }
+
+  /// The headers of a stored response, but for Age; with a range, for that.
+  private func copyFields(
+    _ stored: StoredResponse, _ range: borrowing GrowingArray<UInt8>
+  ) throws(Failure) {
+    for index in 0..<stored.fields.count {
+      let name = stored.fields.name(index)
+      if Letters.areSame(name, "Age") { continue }
+      if !range.isEmpty || response.code == 304, Letters.areSame(name, "Content-Length") {
+        continue
+      }
+      try response.fields.append(
+        name: bytes(of: name), value: bytes(of: stored.fields.value(index)))
+    }
+    if !range.isEmpty { try append("Content-Range", range) }
+  }
+}
+
+extension GrowingArray where Element == UInt8 {
+  /// In decimal.
+  mutating func append(number: Int64) throws(Failure) {
+    if number < 0 { try append(0x2D) }
+    var place = UInt64(1)
+    let size = number.magnitude
+    while size / place >= 10 { place *= 10 }
+    while place > 0 {
+      try append(UInt8(0x30 + size / place % 10))
+      place /= 10
+    }
+  }
+}

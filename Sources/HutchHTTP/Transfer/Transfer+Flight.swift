@@ -1,0 +1,72 @@
+import CSystem
+
+/// Several transfers for one URL make one request (RFC 9111, section 4: collapsed requests). The
+/// first one leads. The others wait until it has ended, and then ask the cache again; one that
+/// cannot use what the leader has stored makes its own request. If the leader is cancelled or
+/// suspended, the next one leads.
+struct Flight: ~Copyable {
+  var leads = false
+  var isWaiting = false
+  /// It has waited for a response, so it waits no more for this URL.
+  var hasWaited = false
+  /// When it began to wait, by the cache's clock.
+  var joined: Int64 = 0
+  /// Those that wait for this transfer: a counted reference to each.
+  var followers = GrowingArray<Unmanaged<Transfer>>()
+}
+
+extension Transfer {
+  /// True: another transfer's response is waited for.
+  func joinsFlight(_ exchange: Exchange) throws(Failure) -> Bool {
+    for leader in session.leaders.elements {
+      let leader = leader.takeUnretainedValue()
+      guard let key = leader.exchange?.key,
+        bytes(of: key.start).hasSameBytes(as: bytes(of: exchange.key.start))
+      else { continue }
+      if flight.hasWaited { return false }
+      try leader.flight.followers.append(Unmanaged.passUnretained(self))
+      _ = Unmanaged.passRetained(self)
+      flight.isWaiting = true
+      flight.joined = exchange.requestTime
+      return true
+    }
+    try session.leaders.append(Unmanaged.passUnretained(self))
+    flight.leads = true
+    return false
+  }
+
+  /// Nothing more comes of this transfer for those that wait.
+  func leaveFlight(isAbandoned: Bool) {
+    guard flight.leads else { return }
+    flight.leads = false
+    for index in 0..<session.leaders.count
+    where session.leaders[index].takeUnretainedValue() === self {
+      session.leaders.removeBySwapping(at: index)
+      break
+    }
+    while let reference = flight.followers.popLast() {
+      let follower = reference.takeUnretainedValue()
+      if follower.isListed, follower.flight.isWaiting {
+        follower.flight.isWaiting = false
+        follower.flight.hasWaited = !isAbandoned
+        follower.pending = .request
+        follower.hasMoved()
+        follower.continueSoon()
+      }
+      reference.release()
+    }
+  }
+
+  /// Puts the transfer on the list of those that are ready, unless it is paused.
+  func continueSoon() {
+    if case .nothing = pending { return }
+    guard isListed, !isReady, !isPaused else { return }
+    do throws(Failure) {
+      try session.ready.append(Unmanaged.passUnretained(self))
+      _ = Unmanaged.passRetained(self)
+      isReady = true
+    } catch {
+      failure = error
+    }
+  }
+}

@@ -1,0 +1,72 @@
+import CHutchHTTP
+import CSystem
+
+/// What a request sends in the headers that Vary names (RFC 9111, section 4.1).
+extension Transfer {
+  /// The first value of a header that the host has set; nil: it is not sent.
+  func sent(_ name: StaticString) -> UnsafePointer<CChar>? {
+    if isForeign && isPrivate(literal(name)) { return nil }
+    return request.fields.value(of: name) ?? configuration.fields.value(of: name)
+  }
+
+  /// Appends "=" and the values of a header, joined; nothing: it is not sent.
+  private func appendSent(
+    _ name: UnsafePointer<CChar>, to text: inout GrowingArray<UInt8>
+  ) throws(Failure) {
+    if isForeign && isPrivate(name) { return }
+    try append(request.fields, name, to: &text)
+    if text.isEmpty { try append(configuration.fields, name, to: &text) }
+    // What libcurl sends of itself is the same for all requests with the flag.
+    if text.isEmpty, request.acceptsCompressed, Letters.areSame(name, "Accept-Encoding") {
+      try text.append("=*")
+    }
+  }
+
+  private func append(
+    _ fields: borrowing Fields, _ name: UnsafePointer<CChar>, to text: inout GrowingArray<UInt8>
+  ) throws(Failure) {
+    var index: UInt64 = 0
+    while let value = fields.value(of: name, skipping: index) {
+      try text.append(index == 0 ? "=" : ", ")
+      try text.append(contentsOf: bytes(of: value))
+      index += 1
+    }
+  }
+
+  /// Notes in a response to be stored what the request sent. False: it cannot be compared with
+  /// another request.
+  func noteVariance(_ draft: StoredResponse) throws(Failure) -> Bool {
+    var index: UInt64 = 0
+    while let value = draft.fields.value(of: literal("Vary"), skipping: index) {
+      index += 1
+      var names = ListReader(bytes(of: value))
+      while let name = names.next() {
+        let text = try Text(name)
+        // The cookies of the jar are libcurl's to choose.
+        if configuration.keepsCookies, Letters.areSame(text.start, "Cookie") { return false }
+        guard Syntax.isToken(name) else { return false }
+        var sent = GrowingArray<UInt8>()
+        try appendSent(text.start, to: &sent)
+        try draft.variance.append(name: name, value: Bytes(sent.elements))
+      }
+    }
+    return true
+  }
+
+  /// The stored response is one for requests like this.
+  func isAnswered(by stored: StoredResponse) throws(Failure) -> Bool {
+    if stored.fields.value(of: "Content-Encoding") != nil,
+      stored.isDecoded != request.acceptsCompressed
+    {
+      return false
+    }
+    for index in 0..<stored.variance.count {
+      var sent = GrowingArray<UInt8>()
+      try appendSent(stored.variance.name(index), to: &sent)
+      guard Bytes(sent.elements).hasSameBytes(as: bytes(of: stored.variance.value(index))) else {
+        return false
+      }
+    }
+    return true
+  }
+}
