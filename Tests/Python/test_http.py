@@ -13,6 +13,7 @@ import sys
 import threading
 import weakref
 
+import hutch
 import pytest
 from conftest import ROOT
 from http_servers import server  # noqa: F401, which skips this module without the library
@@ -227,6 +228,7 @@ def test_an_open_session_does_not_hold_up_the_end(server):
     program = ("from hutch.http import Session\n"
                f"session = Session()\nresponse = session.get({server('wire', '/stall_within')!r},"
                " stream=True)\nprint(next(response.iter_bytes()))\n")
+    import hutch
     from hutch import _library
     import os
     done = subprocess.run(
@@ -333,3 +335,71 @@ def test_reachability_of_the_internet_is_known():
     with http.Reachability(on_change=states.put) as monitor:
         assert states.get(timeout=30) in ("unreachable", "reachable")
         assert monitor.state != "unknown"
+
+
+@pytest.fixture
+def origin(session, server):
+    """Tells the origin server what to answer, and what it was asked: (url, tell, asked)."""
+    def url(name: str) -> str:
+        return server("origin", f"/{name}")
+
+    def tell(name: str, *answers: str) -> None:
+        session.put(url(f"tell/{name}"), data="\n====\n".join(answers)).raise_for_status()
+
+    def asked(name: str) -> int:
+        return int(session.get(url(f"count/{name}")).text.split("\n")[0])
+
+    return url, tell, asked
+
+
+def test_a_session_with_a_cache_answers_from_it(origin):
+    url, tell, asked = origin
+    tell("py", "200 OK\nCache-Control: max-age=1000\nETag: \"1\"\n\none",
+         "304 Not Modified\nETag: \"1\"\n\n", "200 OK\n\ntwo")
+    with hutch.Cache() as cache, http.Session(timeout=30, cache=cache) as session:
+        first, second = session.get(url("py")), session.get(url("py"))
+        assert (first.text, first.from_cache) == ("one", False)
+        assert (second.text, second.from_cache) == ("one", True)
+        assert second.metrics["requests"] == 0 and second.metrics["from_cache"] == 1
+        assert second.headers["cache-status"].startswith("hutch; hit")
+        confirmed = session.get(url("py"), cache_mode="validate")
+        assert confirmed.from_cache and confirmed.metrics["requests"] == 1
+        with session.stream("GET", url("py")) as streamed:
+            assert streamed.from_cache and b"".join(streamed.iter_bytes()) == b"one"
+        assert session.get(url("py"), cache_mode="none").text == "two"
+        assert session.get(url("py"), cache_mode="only").text == "one"
+        assert session.get(url("py"), cache_mode="reload").text == "two"
+        assert asked("py") == 4
+        with pytest.raises(ValueError, match="cache_mode"):
+            session.get(url("py"), cache_mode="never")
+        session.post(url("py"))
+        assert session.get(url("py"), cache_mode="only").status_code == 504
+    with hutch.Cache() as cache, http.Session(cache=cache, cache_mode="only") as session:
+        assert session.get(url("py")).status_code == 504
+
+
+def test_a_shared_cache_stores_nothing_private(origin):
+    url, tell, asked = origin
+    tell("py_private", "200 OK\nCache-Control: private, max-age=1000\n\none")
+    with hutch.Cache() as cache, http.Session(cache=cache, shared_cache=True) as session:
+        assert [session.get(url("py_private")).from_cache for _ in range(2)] == [False, False]
+    with hutch.Cache() as cache, http.Session(cache=cache) as session:
+        assert [session.get(url("py_private")).from_cache for _ in range(2)] == [False, True]
+    with pytest.raises(http.InvalidRequest):
+        http.Session(shared_cache=True)
+
+
+def test_threads_that_ask_for_one_url_cause_one_request(origin):
+    url, tell, asked = origin
+    tell("py_many", "hold 200 OK\nCache-Control: max-age=1000\n\none")
+    texts: list[str] = []
+    with hutch.Cache() as cache, http.Session(timeout=30, cache=cache) as session:
+        threads = [threading.Thread(target=lambda: texts.append(session.get(url("py_many")).text))
+                   for _ in range(16)]
+        for thread in threads:
+            thread.start()
+        with http.Session() as other:
+            other.get(url("go/py_many"))
+        for thread in threads:
+            thread.join()
+    assert texts == ["one"] * 16 and asked("py_many") == 1

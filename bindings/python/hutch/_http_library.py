@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from . import _library
-from ._structs import Error, PortPointer, QueuePointer, ReleaseFunction, Sized
+from ._structs import CachePointer, Error, PortPointer, QueuePointer, ReleaseFunction, Sized
 
 
 class SessionHandle(ctypes.Structure):
@@ -88,6 +88,9 @@ class Configuration(Sized):
         ("headers", POINTER(Header)),
         ("header_count", c_size_t),
         ("security", POINTER(Security)),
+        ("cache", CachePointer),
+        ("cache_mode", c_uint32),
+        ("cache_flags", c_uint32),
     ]
 
 
@@ -161,6 +164,8 @@ class Request(Sized):
         ("media_types", c_char_p),
         ("decoders", c_void_p),
         ("decoder_count", c_size_t),
+        ("cache_mode", c_uint32),
+        ("reserved", c_uint32),
     ]
 
 
@@ -176,6 +181,8 @@ class Response(Sized):
         ("header_count", c_uint64),
         ("body", c_void_p),
         ("body_size", c_uint64),
+        ("from_cache", c_uint32),
+        ("reserved", c_uint32),
     ]
 
 
@@ -199,8 +206,8 @@ class ReachabilityOptions(Sized):
 
 
 METRICS = ("name_lookup", "connect", "tls", "first_byte", "total",
-           "bytes_sent", "bytes_received", "requests", "connections")
-"""Five durations and four counts."""
+           "bytes_sent", "bytes_received", "requests", "connections", "from_cache")
+"""Five durations and five counts."""
 
 
 class Metrics(Sized):

@@ -7,7 +7,7 @@ import ctypes
 import json as _json
 import os
 from collections.abc import Mapping, Sequence
-from typing import Any, Callable, Optional, TypedDict, Union
+from typing import Any, Callable, Literal, Optional, TypedDict, Union
 
 from . import _http_library as h
 from ._http_errors import InvalidRequest
@@ -17,6 +17,10 @@ Params = Union[Mapping[str, Any], Sequence["tuple[str, Any]"]]
 File = Union[bytes, "os.PathLike[str]", "tuple[str, Union[bytes, os.PathLike[str]]]"]
 
 _NO_REDIRECTS, _COMPRESSED, _RESUME = 1, 2, 4
+
+CacheMode = Literal["by_protocol", "reload", "else_load", "only", "validate", "none"]
+CACHE_MODES = ("by_protocol", "reload", "else_load", "only", "validate", "none")
+"""From 1, as HUTCH_HTTP_CACHE_BY_PROTOCOL and the others are numbered."""
 
 
 class RequestOptions(TypedDict, total=False):
@@ -39,6 +43,10 @@ class RequestOptions(TypedDict, total=False):
     allow_redirects: bool
     stream: bool
     """Return when the headers are there; iter_bytes reads the body."""
+    cache_mode: Optional[CacheMode]
+    """How the session's cache is used: "by_protocol"; "reload": ask the server; "else_load": what
+    is stored, of any age, else ask; "only": what is stored, else code 504; "validate": what is
+    stored if the server confirms it; "none": neither read nor store. None: as the session says."""
 
 
 class DownloadOptions(TypedDict, total=False):
@@ -89,6 +97,15 @@ def header_lines(given: Any) -> Any:
         *(h.Header(text(name), text(value)) for name, value in made)) if made else None
 
 
+def mode_number(name: CacheMode | None) -> int:
+    """A HUTCH_HTTP_CACHE_*; None: 0, the default."""
+    if name is None:
+        return 0
+    if name not in CACHE_MODES:
+        raise ValueError(f"cache_mode is none of {', '.join(CACHE_MODES)}")
+    return CACHE_MODES.index(name) + 1
+
+
 def parts_of(files: Mapping[str, File], fields: Any) -> Any:
     """An array of hutch_http_part."""
     made = [h.Part(name=text(name), data=(content := text(value)), size=len(content))
@@ -111,10 +128,12 @@ def request_of(
     data: bytes | str | Params | None = None, json: Any = None,
     files: Mapping[str, File] | None = None, auth: tuple[str, str] | None = None,
     timeout: float | None = None, allow_redirects: bool = True, stream: bool = False,
+    cache_mode: CacheMode | None = None,
 ) -> tuple[h.Request, list[Any], bool]:
     """A hutch_http_request, the objects that it points to, and whether the body is streamed."""
     request, keep = _prepared(method, url, params, headers, auth, timeout)
     request.flags = _COMPRESSED | (0 if allow_redirects else _NO_REDIRECTS)
+    request.cache_mode = mode_number(cache_mode)
     if files is not None:
         request.parts = parts = parts_of(files, data)
         request.part_count = len(parts)

@@ -174,6 +174,8 @@ class Response:
             told.version, "HTTP/3")
         self.redirects: int = told.redirects
         """How many redirects led here."""
+        self.from_cache: bool = bool(told.from_cache)
+        """The session's cache had it; the server may have confirmed it."""
         pairs = []
         for index in range(told.header_count):
             header = h.Header()

@@ -36,12 +36,14 @@ from ._http_errors import (
 )
 from ._http_reachability import Reachability
 from ._http_request import (
+    CacheMode,
     DownloadOptions,
     Params,
     Path,
     RequestOptions,
     download_of,
     header_lines,
+    mode_number,
     nanoseconds,
     request_of,
     text,
@@ -51,12 +53,13 @@ from ._http_response import Headers, Response, Task, respond
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
+    from ._cache import Cache
     from ._http_async import AsyncSession as AsyncSession
 
 __all__ = [
-    "AsyncSession", "BadResponse", "Closed", "ConnectionError", "DownloadOptions", "HTTPError",
-    "Headers", "InvalidRequest", "PinError", "Reachability", "RequestOptions", "Response",
-    "Session", "TLSError", "Timeout", "TooManyRedirects",
+    "AsyncSession", "BadResponse", "CacheMode", "Closed", "ConnectionError", "DownloadOptions",
+    "HTTPError", "Headers", "InvalidRequest", "PinError", "Reachability", "RequestOptions",
+    "Response", "Session", "TLSError", "Timeout", "TooManyRedirects",
 ]
 
 _CANCEL = 1
@@ -84,6 +87,9 @@ class Session:
         cookies: keep and send cookies; cookie_file: where they are kept.
         http_version: 1 for HTTP/1.1 only, 2 for HTTP/2 without negotiation.
         max_body: bytes of a body in memory.
+        cache: where responses are stored, as RFC 9111 says. It stays open when the session ends.
+        cache_mode: how requests use it that do not say so themselves, see RequestOptions.
+        shared_cache: the cache has more than one user, so nothing private is stored.
     """
 
     def __init__(
@@ -93,7 +99,8 @@ class Session:
         pins: Sequence[bytes] = (), proxy: str | None = None, cookies: bool = False,
         cookie_file: Path | None = None, http_version: int = 0,
         max_connections_per_host: int = 0, max_redirects: int = 0, max_body: int = 0,
-        allow_insecure_redirects: bool = False,
+        allow_insecure_redirects: bool = False, cache: Cache[Any, Any] | None = None,
+        cache_mode: CacheMode | None = None, shared_cache: bool = False,
     ) -> None:
         security = h.Security()
         if verify is False:
@@ -119,7 +126,8 @@ class Session:
             max_body=max_body, proxy=None if proxy is None else text(proxy),
             cookie_file=None if cookie_file is None else os.fsencode(cookie_file),
             headers=made, header_count=len(made) if made else 0,
-            security=ctypes.pointer(security))
+            security=ctypes.pointer(security), cache=None if cache is None else cache._pointer,
+            cache_mode=mode_number(cache_mode), cache_flags=int(shared_cache))
         self._pointer = h.SessionPointer()
         check(h.lib.hutch_http_session_create(configuration, self._pointer))
         self._finalizer = weakref.finalize(self, _end, self._pointer)
