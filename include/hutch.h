@@ -2016,15 +2016,25 @@ HUTCH_API hutch_status hutch_maintain(hutch_cache *cache, int64_t budget);
  *     an entry has a time to idle.
  *   - The disk tier keeps no order. A cursor by HUTCH_ORDER_INSERTION on a view of the disk
  *     tier scans, like every other ordered walk.
- *   - The durability is HUTCH_DURABILITY_PROCESS; another one is HUTCH_UNSUPPORTED. Every 30
- *     seconds, and when the last process closes the directory, maintenance brings the log and
- *     a checkpoint to the disk. After a loss of power the entries are those after one of the
- *     writes since the last checkpoint: later writes are undone, all of them. Entries whose
- *     place in the log was used again after the checkpoint are lost, too, but no entry comes
- *     back that had been replaced, removed or cleared before that write. The first opening
- *     afterwards reads what was written since the checkpoint; maintenance then finds the
- *     entries again, about a million a second. An entry that it has not come to is a miss.
- *     A directory without a checkpoint, or that was copied while it was open, is empty.
+ *   - Durability. Every 30 seconds, and when the last process closes the directory,
+ *     maintenance brings the log and a checkpoint to the disk. After a loss of power the
+ *     entries are those after one of the writes since the last checkpoint: later writes are
+ *     undone, all of them. Under HUTCH_DURABILITY_PROCESS entries whose place in the log was
+ *     used again after the checkpoint are lost, too, but no entry comes back that had been
+ *     replaced, removed or cleared before that write. The first opening afterwards reads what
+ *     was written since the checkpoint; maintenance then finds the entries again, about a
+ *     million a second. An entry that it has not come to is a miss. A directory without a
+ *     checkpoint, or that was copied while it was open, is empty.
+ *     Under HUTCH_DURABILITY_POWER a write or maintenance makes a checkpoint every 5 seconds
+ *     and every 64 MB, so a loss of power undoes only the writes since, and takes no other
+ *     entry; an entry that was evicted since may come back. Before a place in the log is used
+ *     again there is a checkpoint that does not need it. hutch_flush makes all earlier writes
+ *     safe. Under HUTCH_DURABILITY_SYNC a write, also a removal, a touch or an increment,
+ *     returns when the disk has what it wrote; writes that wait at the same time share one
+ *     wait for the disk, and a clear waits for a checkpoint. If the disk refuses the bytes,
+ *     the writes fail from then on, until the directory is opened again. An opening with
+ *     either durability finds all entries again before it returns, and writes all of the
+ *     file system's pages to the disk once.
  *   - Checksums are always verified, of the bytes that the codec made where there is one.
  *   - HUTCH_WRITE_ON_EVICTION writes at once (HUTCH_WRITE_THROUGH).
  *   - Keys share counters whatever the sharing is: a touch, or a write under a condition,

@@ -3,7 +3,9 @@ import CSystem
 
 // A loss of power: of each sector of the log and of the checkpoint the disk has any version since
 // the last sync, and of each file any length. What a recovery finds must be the state after one of
-// the writes, from the last checkpoint on; under a limit less than that, but nothing else.
+// the writes, from the last checkpoint on; under a limit less than that, but nothing else. A third
+// of the machines each has durability process, power and sync. With the last each write is there;
+// with the last two nothing is missing that was there at the end, and had not changed since.
 
 /// One file as the disk may have it.
 private final class DiskFile {
@@ -120,11 +122,14 @@ private final class Machine {
   static let keys = 150
   let path: String
   let limits: TierLimits
+  let durability: Durability
   var random: Random
   private(set) var store: LogStore!
   private var histories = [History(states: [State(repeating: -1, count: keys)])]
   /// The state that the last checkpoint has.
   private var least = 0
+  /// What no loss of power may take: of each key the round, or -1.
+  private var safe = State(repeating: -1, count: keys)
   private var round = 0
   private var work = LogRebuild()
   var found = 0
@@ -133,9 +138,15 @@ private final class Machine {
   init(_ path: String, _ limits: TierLimits, _ seed: UInt64) {
     self.path = path
     self.limits = limits
+    durability = Durability(rawValue: UInt32(1 + seed / 3 % 3)) ?? .process
     random = Random(seed)
     disk = Disk(path)
+    open()
+  }
+
+  private func open() {
     store = LogStore.openAt(path, limits)
+    trying { () throws(Failure) in try store.raise(to: durability, isAlone: true) }
   }
 
   private var evicts: Bool { limits.cost < 1_000_000 }
@@ -182,6 +193,10 @@ private final class Machine {
       if isWritten { least = histories[0].states.count - 1 }
     default: slice()
     }
+    if durability == .sync {
+      trying { () throws(Failure) in try store.makeDurable() }
+      least = histories[0].states.count - 1
+    }
     disk?.log.look()
   }
 
@@ -191,6 +206,16 @@ private final class Machine {
 
   /// The machine goes down, and the directory is opened again. The index is not worth anything.
   func losePower() {
+    safe = State(repeating: -1, count: Machine.keys)
+    if durability != .process {
+      let now = LogStore.moment()
+      for key in 0..<Machine.keys {
+        let states = histories[0].states[least...]
+        if histories.count == 1, states.allSatisfy({ $0[key] == states[least][key] }) {
+          safe[key] = store.round(key, at: now)
+        }
+      }
+    }
     store = nil
     disk?.log.lose(&random)
     disk?.checkpoint.lose(&random)
@@ -208,8 +233,14 @@ private final class Machine {
         _ = withUnsafeBytes(of: &boot) { Files.write($0, to: file.number, at: IndexAt.boot) }
       }
     }
-    store = LogStore.openAt(path, limits)
+    open()
     work = LogRebuild()
+    let now = LogStore.moment()
+    for key in 0..<Machine.keys where safe[key] >= 0 {
+      check(
+        store.round(key, at: now) == safe[key], "an entry is lost, of machine, key",
+        Int(running), key, safe[key])
+    }
     var states: [State] = []
     for history in histories {
       for i in min(least, history.states.count - 1)..<history.states.count

@@ -85,14 +85,16 @@ def test_a_codec_that_raises(directory: Path, monkeypatch: pytest.MonkeyPatch) -
         hutch.Cache(directory, codec=hutch.Codec(0, fail, fail))
 
 
-# The log store has one durability.
+@pytest.mark.parametrize("storage", ["mixed", "log"])
 @pytest.mark.parametrize("durability", ["process", "power", "sync"])
-def test_durability(directory: Path, seed: int, durability: str) -> None:
+def test_durability(directory: Path, seed: int, durability: str, storage: str) -> None:
     expected = values(seed)
-    with hutch.Cache(directory, storage="mixed", durability=durability, **OPTIONS) as cache:
+    with hutch.Cache(directory, storage=storage, durability=durability, **OPTIONS) as cache:
         for key, value in expected.items():
             cache[key] = value
+        assert cache.options()["durability"] == durability
         hutch.Cache(directory, durability="sync", **OPTIONS).close()
+        assert cache.options()["durability"] == "sync"
         # The stronger one holds from then on.
         with pytest.warns(hutch.OptionsDifferWarning):
             hutch.Cache(directory, durability="power", **OPTIONS).close()

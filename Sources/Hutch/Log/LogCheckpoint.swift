@@ -6,7 +6,8 @@ import CSystem
 ///      0  check     XXH3 of all that follows
 ///      8  magic
 ///     16  number    of the checkpoint; the newer one of the two counts
-///     24  seats     how many words of the segment table follow the head
+///     24  seats     how many words of the segment table follow the head, 32 bits; the durability
+///                   that was in force, 32
 ///     32  the words of `LogCheckpoint.At`
 ///         the segment table: a word for each segment that there is
 ///
@@ -57,6 +58,8 @@ final class LogCheckpoint {
   }
 
   var seatCount: Int { words.count - At.count }
+  /// True: the content file of each later entry reached the disk before the entry was written.
+  var hasSyncedFiles: Bool { self[At.seats] >> 32 >= UInt64(Durability.power.rawValue) }
   func seat(_ index: Int) -> SeatWord { SeatWord(words[At.count + index]) }
 
   func add(_ seat: SeatWord) throws(Failure) { try words.append(seat.bits) }
@@ -65,7 +68,7 @@ final class LogCheckpoint {
 
   /// Writes the checkpoint to its place, and waits until it is on the disk.
   func write(in directory: Directory) throws(Failure) {
-    self[At.seats] = UInt64(seatCount)
+    self[At.seats] = self[At.seats] & ~0xFFFF_FFFF | UInt64(seatCount)
     self[At.check] = Checksum.xxh3(Bytes(rebasing: bytes[8...]))
     let path = Files.path(LogCheckpoint.name)
     let isNew = Files.status(path, at: directory.descriptor) == nil
@@ -109,9 +112,9 @@ final class LogCheckpoint {
     let found = try LogCheckpoint()
     guard found.fill(from: file, 0, At.count, at: offset),
       found[At.magic] == magic, found[At.number] & 1 == UInt64(place),
-      found[At.seats] <= UInt64(IndexAt.seatCount)
+      found[At.seats] & 0xFFFF_FFFF <= UInt64(IndexAt.seatCount)
     else { return nil }
-    let seats = Int(found[At.seats])
+    let seats = Int(found[At.seats] & 0xFFFF_FFFF)
     try found.words.append(0, seats)
     guard found.fill(from: file, At.count, seats, at: offset),
       Checksum.xxh3(Bytes(rebasing: found.bytes[8...])) == found[At.check], found.isPlausible

@@ -117,6 +117,11 @@ enum IndexAt {
   /// Where the entries of `rebuildNew` end.
   static let rebuildEnd = 872
 
+  /// The strongest durability of the openings, as Durability's raw value (LogStore+Durability).
+  static let durability = 880
+  /// The number of checkpoints that had been begun when a segment was last taken out of the table.
+  static let released = 888
+
   /// The incarnations of the members' numbers: how often each number has been taken. UInt32 each.
   static let incarnations = 1024
 

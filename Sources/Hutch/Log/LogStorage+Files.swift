@@ -81,7 +81,7 @@ extension LogStorage: FileStorage {
     return FilePlace(directory: store.directory, inFlight: store.inFlight)
   }
 
-  var syncing: ContentFiles.Syncing { .nothing }
+  var syncing: ContentFiles.Syncing { durability == .process ? .nothing : .name }
 
   func makeRoom(_ bytes: Int) {
     guard let store = live else { return }
@@ -167,6 +167,9 @@ extension LogStorage: FileStorage {
 
   /// With `contentLock` held.
   private func moveDead(of store: LogStore, most: Int) {
+    // After a loss of power no entry that was replaced may want its file again. A failure is
+    // told to the writes.
+    if store.isDurable && !store.dead.isEmpty { try? store.makeDurable() }
     var left = most
     while left > 0, let file = store.dead.pop() {
       left -= 1

@@ -56,6 +56,7 @@ extension LogStorage {
       }
     }
     doOwedWork()
+    if slice.removed > 0 { try settle(store) }
     return slice
   }
 

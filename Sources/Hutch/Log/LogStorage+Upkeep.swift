@@ -34,7 +34,7 @@ extension LogStorage {
   var optionsInForce: StorageOptions {
     var options = self.options
     options.kind = .log
-    options.durability = .process
+    options.durability = durability
     options.checksChecksums = true
     options.inlineThreshold = threshold
     options.policy = policy
@@ -44,9 +44,10 @@ extension LogStorage {
 
   func apply(_ other: StorageOptions) -> Bool {
     let chosen = other.chosen
+    if chosen.contains(.durability) { raiseDurability(to: other.durability) }
     let limits = self.limits
     return (other.kind != .unspecified && other.kind != .log)
-      || (chosen.contains(.durability) && other.durability != .process)
+      || (chosen.contains(.durability) && other.durability != durability)
       || (chosen.contains(.checksums) && !other.checksChecksums)
       || (chosen.contains(.inlineThreshold) && other.inlineThreshold != threshold)
       || (chosen.contains(.sharing) && options.chosen.contains(.sharing)
@@ -55,11 +56,12 @@ extension LogStorage {
       || limits.changed(other.given, to: other.limits) != limits
   }
 
-  /// Writes nothing: each write has committed, and access times are where they belong.
+  /// Each write has committed, and access times are where they belong.
   func flush(at moment: Moment) throws(Failure) {
     look()
     doOwedWork()
-    _ = try serving()
+    let store = try serving()
+    if store.isDurable { try store.makeDurable() }
   }
 
   // MARK: maintenance
@@ -111,14 +113,14 @@ extension LogStorage {
 
   private static let pauseBetweenCheckpoints: Int64 = 30_000_000_000
 
-  /// Writes a checkpoint if it is time for one. The time is that of all processes; after another
-  /// boot it may be far away.
+  /// Writes a checkpoint if it is time for one.
   private func writeCheckpoint(_ store: LogStore) throws(Failure) {
-    guard store.isAheadOfCheckpoint else { return }
-    let last = Int64(bitPattern: store.words.load(IndexAt.checkpointTime))
-    let passed = Clock.read(CLOCK_BOOTTIME) &- last
-    if passed >= 0 && passed < LogStorage.pauseBetweenCheckpoints { return }
-    try store.writeCheckpoint()
+    let isDue =
+      store.isDurable
+      ? store.isCheckpointDue
+      : store.isAheadOfCheckpoint
+        && store.isCheckpointOlder(than: LogStorage.pauseBetweenCheckpoints)
+    if isDue { try store.writeCheckpoint() }
   }
 
   private static let pauseBetweenLooks: Int64 = 10_000_000_000

@@ -26,6 +26,7 @@ extension LogStorage {
       case .put, .remove, .touch:
         try carryOut(&write, store, at: moment)
       }
+      if store.isDurable { leaveTicket(&write, store) }
     } catch {
       counters.failures.count()
       bar((write.entry?.key).map { Bytes($0) }, write.hash)

@@ -5,6 +5,7 @@ import Synchronization
 ///
 ///     LogStorage           state, opening, what memory tiers share
 ///     +Writing             writes; conditions are decided under the directory's lock
+///     +Durability          what a write waits for
 ///     +Bars                keys whose writes have failed
 ///     +Reading             gets
 ///     +Files               large values in content files, and the removal of these
@@ -14,7 +15,7 @@ import Synchronization
 ///     +Destroying          removes a log store from a directory
 ///
 /// A write is committed when `write` returns, so no write is ever undecided or pending; only bars
-/// are. Whatever the sharing, several processes may have the directory open, at least a process and
+/// are. `finish` waits for the disk, where the durability asks for that. Whatever the sharing, several processes may have the directory open, at least a process and
 /// its forked children; so memory tiers always go by `shared`. An entry that is to be written on
 /// eviction is written at once, which costs less than to remember it.
 ///
@@ -70,6 +71,9 @@ final class LogStorage: Storage, ForkingStorage, @unchecked Sendable {
   /// the newest store too; loaded without it, relaxed.
   private let livePolicy: Atomic<UInt8>
 
+  /// The strongest durability that this process's openings ask for. Relaxed.
+  let ownDurability: Atomic<UInt32>
+
   /// Held while the store is brought back into service, and while bars are dropped.
   let serviceLock: Lock
   /// The times, by CLOCK_MONOTONIC, of the next look at the directory, and of the next try to open
@@ -99,6 +103,7 @@ final class LogStorage: Storage, ForkingStorage, @unchecked Sendable {
     self.options = options
     self.clock = clock
     place = directory
+    ownDurability = Atomic(options.durability.rawValue)
     livePolicy = Atomic((options.policy ?? .adaptive).rawValue)
     shared = try LogShared()
     hash = shared.hash
@@ -113,7 +118,6 @@ final class LogStorage: Storage, ForkingStorage, @unchecked Sendable {
   static func open(
     directory: Directory, options: StorageOptions, clock: Clock
   ) throws(Failure) -> LogStorage {
-    try refuse(options)
     let storage = try LogStorage(directory, options, clock)
     do throws(Failure) {
       guard directory.isOpen else {
@@ -129,13 +133,6 @@ final class LogStorage: Storage, ForkingStorage, @unchecked Sendable {
     }
     storage.shared.isHandedOut = true
     return storage
-  }
-
-  /// Refuses the options that this store does not have.
-  private static func refuse(_ options: StorageOptions) throws(Failure) {
-    if options.chosen.contains(.durability) && options.durability != .process {
-      throw Failure(.unsupported, "a cache of the storage kind log has durability process only")
-    }
   }
 
   /// True if only this process and its forked children may have the directory open.
@@ -188,6 +185,8 @@ final class LogStorage: Storage, ForkingStorage, @unchecked Sendable {
     if !isAlone { try store.locked { () throws(Failure) in } }
     let boot = store.adoptBoot(isAlone: isAlone)
     if !clock.isHosts { clock.setAnchor(boot.offset) }
+    let wanted = Durability(rawValue: ownDurability.load(ordering: .relaxed)) ?? .process
+    try store.raise(to: wanted, isAlone: isAlone)
   }
 
   /// At the end: no descriptor stays open.

@@ -32,22 +32,40 @@ extension LogStore {
   /// writes one, or the index is being rebuilt. The lock is not held.
   @discardableResult
   func writeCheckpoint() throws(Failure) -> Bool {
+    let checkpoint = try LogCheckpoint()
+    let hasBegun = try locked { () throws(Failure) in
+      if isRebuilding || !beginCheckpoint() { return false }
+      do throws(Failure) {
+        try fill(checkpoint)
+      } catch {
+        endCheckpoint()
+        throw error
+      }
+      return true
+    }
+    guard hasBegun else { return false }
+    defer { endCheckpoint() }
+    try finish(checkpoint)
+    return true
+  }
+
+  /// Keeps other threads and processes from writing a checkpoint. False: one of them does. The lock
+  /// is held, but the thread that has begun one does not need it to come to the end: so a holder of
+  /// the lock may wait for that.
+  func beginCheckpoint() -> Bool {
     guard
       isWritingCheckpoint.compareExchange(
         expected: false, desired: true, ordering: .acquiringAndReleasing
       ).exchanged
     else { return false }
-    defer { isWritingCheckpoint.store(false, ordering: .releasing) }
-    guard member.tryCheckpoint() else { return false }
-    defer { member.endCheckpoint() }
-    let checkpoint = try LogCheckpoint()
-    let hasBegun = try locked { () throws(Failure) in
-      if isRebuilding { return false }
-      try fill(checkpoint)
-      return true
-    }
-    if hasBegun { try finish(checkpoint) }
-    return hasBegun
+    if member.tryCheckpoint() { return true }
+    isWritingCheckpoint.store(false, ordering: .releasing)
+    return false
+  }
+
+  func endCheckpoint() {
+    member.endCheckpoint()
+    isWritingCheckpoint.store(false, ordering: .releasing)
   }
 
   /// Notes the state of the log. The lock is held.
@@ -56,6 +74,7 @@ extension LogStore {
     guard let log = Files.status(of: logFile.number) else {
       throw .system("cannot look at the log")
     }
+    checkpoint[At.seats] = UInt64(durability.rawValue) << 32
     checkpoint[At.log] = UInt64(truncatingIfNeeded: log.st_ino)
     checkpoint[At.format] = words.load(IndexAt.format)
     for i in 0..<4 { checkpoint[At.secrets + i] = words.load(IndexAt.secrets + i * 8) }
@@ -94,8 +113,8 @@ extension LogStore {
   /// Brings what the checkpoint names to the disk, then the checkpoint itself.
   func finish(_ checkpoint: LogCheckpoint) throws(Failure) {
     typealias At = LogCheckpoint.At
-    // The files that entries name may be a great many.
-    if files > 0 { try Files.syncAll(at: directory.descriptor) }
+    // The files that entries name may be a great many. Where each was synced, all are there.
+    if files > 0 && !isDurable { try Files.syncAll(at: directory.descriptor) }
     guard fdatasync(logFile.number) == 0 else { throw .system("cannot write the log") }
     try checkpoint.write(in: directory)
     words.store(IndexAt.durableEnd, checkpoint[At.end])

@@ -88,10 +88,10 @@ extension LogStore {
       number: active != 0 ? active : (checkpoint[At.end] - 1) >> unitShift)
     if active != 0 {
       for i in 0..<found.count where found[i].seat.number == active {
-        tail.version = walk(found[i].seat, from: &tail.end)
+        tail.version = walk(found[i].seat, from: &tail.end, checkpoint)
       }
     }
-    readOn(&tail, from: checkpoint[At.next], found)
+    readOn(&tail, from: checkpoint, found)
     try seat(found, from: checkpoint, tail, next: next)
     let opening = try LogCheckpoint()
     try fill(opening)
@@ -101,10 +101,12 @@ extension LogStore {
     giveBackUnused(of: places)
   }
 
-  /// Step 3. `next`: no lower segment follows the active one of the checkpoint.
+  /// Step 3. No segment below the checkpoint's next one follows its active one.
   private func readOn(
-    _ tail: inout LogTail, from next: UInt64, _ found: borrowing GrowingArray<LogBeginning>
+    _ tail: inout LogTail, from checkpoint: LogCheckpoint,
+    _ found: borrowing GrowingArray<LogBeginning>
   ) {
+    let next = checkpoint[LogCheckpoint.At.next]
     var hasMore = true
     while hasMore {
       hasMore = false
@@ -115,7 +117,7 @@ extension LogStore {
         tail.number = seat.number
         tail.end = start(of: seat.number)
         tail.floor = max(tail.floor, found[i].floor)
-        tail.version = max(tail.version, walk(seat, from: &tail.end))
+        tail.version = max(tail.version, walk(seat, from: &tail.end, checkpoint))
         hasMore = true
         break
       }
@@ -123,11 +125,14 @@ extension LogStore {
   }
 
   /// Goes from one whole entry of a segment to the next, and to the end of the last one. Returns
-  /// the highest version.
-  private func walk(_ seat: SeatWord, from position: inout LogAddress) -> UInt64 {
+  /// the highest version. A content file that was synced before its entry is missing only if a later
+  /// write has removed it.
+  private func walk(
+    _ seat: SeatWord, from position: inout LogAddress, _ checkpoint: LogCheckpoint
+  ) -> UInt64 {
     var version: UInt64 = 0
     while position < start(of: seat.number + 1), let entry = entry(seat, position),
-      isWhole(entry, readsFile: true)
+      isWhole(entry, readsFile: !checkpoint.hasSyncedFiles)
     {
       position += entry.units
       version = max(version, entry.version)

@@ -161,6 +161,9 @@ extension LogStore {
     if isBeginning(stream) { return try appendBeginning(stream) }
     let number = try nextNumber()
     let usesSpare = hasSpare
+    if usesSpare || segmentCount < Int(clamping: words.load(IndexAt.places)) {
+      try keepForCheckpoint()
+    }
     let place = usesSpare ? sparePlace : try newPlace()
     var redo = RedoRecord(words)
     redo.set(SeatWord.offset(number), SeatWord(stream, number: number, place: place).bits)
@@ -235,6 +238,7 @@ extension LogStore {
   private func release(_ stream: LogStream, asSpare: Bool) {
     let number = words.load(stream.oldest)
     let place = SeatWord(words.load(SeatWord.offset(number))).place
+    noteRelease()
     var redo = RedoRecord(words)
     redo.set(SeatWord.offset(number), 0)
     if let second = following(number, stream) {
@@ -262,7 +266,9 @@ extension LogStore {
     giveBack(place)
   }
 
+  /// A place that a checkpoint still needs stays in the file, until a segment has it again.
   private func giveBack(_ place: Int) {
+    guard (try? keepForCheckpoint()) != nil else { return }
     Files.punch(logFile.number, place << segmentShift, segmentSize)
     CrashPoint.pass()
   }

@@ -125,6 +125,14 @@ final class LogStore: @unchecked Sendable {
   /// True while a thread of this process writes a checkpoint.
   let isWritingCheckpoint = Atomic<Bool>(false)
 
+  /// Held while the log is synced (LogStore+Durability). No lock is taken under it.
+  let syncLock: Lock
+  /// What was appended before this address is on the disk. Stored with `syncLock` held, with
+  /// release; loaded without it, with acquire.
+  let synced = Atomic<UInt64>(0)
+  /// True: no later sync is worth anything. Protected by `syncLock`.
+  var hasFailedToSync = false
+
   let counters: StorageCounters
 
   /// The entry that the write under way replaces; 0: none. Protected by the lock. The observer is
@@ -160,6 +168,7 @@ final class LogStore: @unchecked Sendable {
   ) throws(Failure) {
     owed = try LogOwed()
     dead = try LogDeadFiles()
+    syncLock = try Lock()
     let words = SharedWords(index.base)
     inFlight = try FilesInFlight.make { words.add(IndexAt.loose, $0) }
     self.counters = counters
@@ -216,6 +225,7 @@ final class LogStore: @unchecked Sendable {
     lock = LogLock(words, indexFile.number, member)
     // The parent's thread that writes one is not here.
     isWritingCheckpoint.store(false, ordering: .relaxed)
+    syncLock.renew()
   }
 
   func syncIndex() throws(Failure) {
