@@ -88,7 +88,7 @@ final class Routes {
     inet_pton(family, destination, &question.address)
     var link: UInt32?
     var hasSource = false
-    let found = ask(&question.header, UInt16(RTM_NEWROUTE)) { answer in
+    let found = ask(&question, UInt16(RTM_NEWROUTE)) { answer in
       guard answer.count >= MemoryLayout<rtmsg>.size,
         answer.load(as: rtmsg.self).rtm_type == UInt8(RTN_UNICAST)
       else { return }
@@ -114,7 +114,7 @@ final class Routes {
     question.header.nlmsg_type = UInt16(RTM_GETLINK)
     question.link.ifi_index = Int32(bitPattern: link)
     var flags: UInt32 = 0
-    let found = ask(&question.header, UInt16(RTM_NEWLINK)) { answer in
+    let found = ask(&question, UInt16(RTM_NEWLINK)) { answer in
       if answer.count >= MemoryLayout<ifinfomsg>.size {
         flags = answer.load(as: ifinfomsg.self).ifi_flags
       }
@@ -125,17 +125,23 @@ final class Routes {
     return flags & all == wanted ? .reachable : .unreachable
   }
 
-  /// Sends a question and calls `body` with what follows the header of the answer, if its type is
-  /// the one wanted: the kernel may answer with an error. The answer is there when the question has
-  /// been sent. False: there was none.
-  private func ask(
-    _ question: UnsafeMutablePointer<nlmsghdr>, _ type: UInt16, _ body: (Bytes) -> Void
+  /// Sends a question, which begins with its header, and calls `body` with what follows the header
+  /// of the answer, if its type is the one wanted: the kernel may answer with an error. The answer
+  /// is there when the question has been sent. False: there was none.
+  private func ask<Question>(
+    _ question: inout Question, _ type: UInt16, _ body: (Bytes) -> Void
   ) -> Bool {
     number &+= 1
-    question.pointee.nlmsg_flags = UInt16(NLM_F_REQUEST)
-    question.pointee.nlmsg_seq = number
-    let size = Int(question.pointee.nlmsg_len)
-    guard send(questions, question, size, 0) == size else { return false }
+    // The pointer is to the whole question. One to its header would permit the compiler to leave
+    // the rest unwritten.
+    let isSent = withUnsafeMutablePointer(to: &question) { whole in
+      let header = UnsafeMutableRawPointer(whole).assumingMemoryBound(to: nlmsghdr.self)
+      header.pointee.nlmsg_flags = UInt16(NLM_F_REQUEST)
+      header.pointee.nlmsg_seq = number
+      let size = Int(header.pointee.nlmsg_len)
+      return send(questions, whole, size, 0) == size
+    }
+    guard isSent else { return false }
     let head = MemoryLayout<nlmsghdr>.size
     return withUnsafeTemporaryAllocation(byteCount: 8192, alignment: 16) { buffer in
       while true {
