@@ -15,9 +15,10 @@ import Synchronization
 ///     +Destroying          removes a log store from a directory
 ///
 /// A write is committed when `write` returns, so no write is ever undecided or pending; only bars
-/// are. `finish` waits for the disk, where the durability asks for that. Whatever the sharing, several processes may have the directory open, at least a process and
-/// its forked children; so memory tiers always go by `shared`. An entry that is to be written on
-/// eviction is written at once, which costs less than to remember it.
+/// are. `finish` waits for the disk, where the durability asks for that. Whatever the sharing,
+/// several processes may have the directory open, at least a process and its forked children; so
+/// memory tiers always go by `shared`. An entry that is to be written on eviction is written at
+/// once, which costs less than to remember it.
 ///
 /// The store tells the observer of each entry that it drops: under the directory's lock
 /// (`storeDrops`, LogStore.observer), and again with no lock held (`storeDropped`), at the end of

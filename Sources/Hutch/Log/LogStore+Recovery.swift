@@ -125,8 +125,8 @@ extension LogStore {
   }
 
   /// Goes from one whole entry of a segment to the next, and to the end of the last one. Returns
-  /// the highest version. A content file that was synced before its entry is missing only if a later
-  /// write has removed it.
+  /// the highest version. A content file that was synced before its entry is missing only if a
+  /// later write has removed it.
   private func walk(
     _ seat: SeatWord, from position: inout LogAddress, _ checkpoint: LogCheckpoint
   ) -> UInt64 {
