@@ -92,9 +92,9 @@ def test_durability(directory: Path, seed: int, durability: str, storage: str) -
     with hutch.Cache(directory, storage=storage, durability=durability, **OPTIONS) as cache:
         for key, value in expected.items():
             cache[key] = value
-        assert cache.options()["durability"] == durability
+        assert cache.options().durability == durability
         hutch.Cache(directory, durability="sync", **OPTIONS).close()
-        assert cache.options()["durability"] == "sync"
+        assert cache.options().durability == "sync"
         # The stronger one holds from then on.
         with pytest.warns(hutch.OptionsDifferWarning):
             hutch.Cache(directory, durability="power", **OPTIONS).close()
