@@ -99,7 +99,7 @@ class Session:
         pins: Sequence[bytes] = (), proxy: str | None = None, cookies: bool = False,
         cookie_file: Path | None = None, http_version: int = 0,
         max_connections_per_host: int = 0, max_redirects: int = 0, max_body: int = 0,
-        allow_insecure_redirects: bool = False, cache: Cache[Any, Any] | None = None,
+        allow_insecure_redirects: bool = False, cache: Cache | None = None,
         cache_mode: CacheMode | None = None, shared_cache: bool = False,
     ) -> None:
         security = h.Security()
