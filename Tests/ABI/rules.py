@@ -34,6 +34,9 @@ GLIBC = (2, 34)
 # loss of power, copies between stores and all calls as tasks.
 LARGEST_LIBRARY = 780 * 1000
 LONGEST_FILE = {"Sources": 500, "bindings": 520}
+TOP_LEVEL = {"Sources", "include", "Tests", "bindings", "docs", "scripts", ".ci", "Package.swift",
+             "CMakeLists.txt", "README.md", "CHANGELOG.md", "LICENSE", ".gitignore",
+             ".swift-format"}
 LONGEST_LINE = {"Sources": 100, "include": 100}
 
 # Each folder of Sources/Hutch may use what is declared in these.
@@ -402,6 +405,15 @@ def paths(_):
     return problems
 
 
+def tree(_):
+    """The top level has what it is to have, and no file is the output of a program."""
+    files = tracked_files()
+    problems = [f"{name} is not for the top level"
+                for name in sorted({file.relative_to(ROOT).parts[0] for file in files} - TOP_LEVEL)]
+    return problems + [f"{file.relative_to(ROOT)} is no text"
+                       for file in files if b"\0" in file.read_bytes()]
+
+
 # --------------------------------------------------------------------- main
 
 
@@ -425,7 +437,7 @@ def traps(options):
 
 
 RULES = [exports, dependencies, names, glibc, size, inputs, layout, numbers, dl_header, headers,
-         folders, seam, imports, lengths, paths, traps]
+         folders, seam, imports, lengths, paths, tree, traps]
 
 
 def main():
