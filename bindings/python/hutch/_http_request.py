@@ -17,6 +17,7 @@ Params = Union[Mapping[str, Any], Sequence["tuple[str, Any]"]]
 File = Union[bytes, "os.PathLike[str]", "tuple[str, Union[bytes, os.PathLike[str]]]"]
 
 _NO_REDIRECTS, _COMPRESSED, _RESUME = 1, 2, 4
+_OF_CONNECTION = {b"connection", b"content-length", b"keep-alive", b"transfer-encoding"}
 
 CacheMode = Literal["by_protocol", "reload", "else_load", "only", "validate", "none"]
 CACHE_MODES = ("by_protocol", "reload", "else_load", "only", "validate", "none")
@@ -148,6 +149,24 @@ def request_of(
         request.form_count = len(form) if form else 0
         keep.append(form)
     return request, keep, stream
+
+
+def plain_request_of(
+    method: str, url: str, headers: Sequence[tuple[Any, Any]], body: bytes | None,
+    timeout: float | None, cache_mode: CacheMode | None,
+) -> tuple[h.Request, list[Any]]:
+    """A request that another client has prepared: that client follows redirects and decompresses.
+
+    The library itself frames a body and chooses the connection, so it gets no header about these.
+    """
+    own = [(name, value) for name, value in pairs(headers)
+           if text(name).lower() not in _OF_CONNECTION]
+    request, keep = _prepared(method, url, None, own, None, timeout)
+    request.flags = _NO_REDIRECTS
+    request.cache_mode = mode_number(cache_mode)
+    if body is not None:
+        _set_body(request, keep, body)
+    return request, keep
 
 
 def download_of(

@@ -150,7 +150,9 @@ class Session:
 
     def request(self, method: str, url: str, **options: Unpack[RequestOptions]) -> Response:
         """Makes a request and returns its response. The options are as RequestOptions tells."""
-        request, keep, stream = request_of(method, url, **options)
+        return self._done(*request_of(method, url, **options))
+
+    def _done(self, request: h.Request, keep: list[Any], stream: bool) -> Response:
         incoming = Incoming()
         if stream:
             request.on_body = incoming.on_body

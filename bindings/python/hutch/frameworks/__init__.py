@@ -11,6 +11,8 @@ hutch.frameworks.dogpile          a backend of dogpile.cache, with a lock over
 hutch.frameworks.aiocache         a cache of aiocache
 hutch.frameworks.requests_cache   a backend of requests-cache
 hutch.frameworks.joblib           a store backend of joblib.Memory
+hutch.frameworks.requests         an adapter of requests over hutch.http
+hutch.frameworks.httpx            transports of httpx over hutch.http
 ================================  ================================================
 
 A module imports its framework when it is imported itself, and no other.
