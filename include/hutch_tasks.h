@@ -111,7 +111,9 @@ typedef struct hutch_completion {
                                for a group */
   hutch_value *value;       /* get, load, pop: the value, valid likewise; NULL if there is
                                none */
-  const hutch_error *error; /* status < 0: the error, valid likewise; else NULL */
+  const hutch_error *error; /* status < 0: the error, valid likewise. get_many, put_many,
+                               remove_many: that of the last index that failed. Else
+                               NULL */
   uint64_t version;         /* put, and the other calls that store a value: as in
                                hutch_put_result */
   uint32_t memory;          /* likewise: HUTCH_OUTCOME_*, as in hutch_put_result */

@@ -138,6 +138,41 @@ TEST_EACH_KIND(info_counts_and_walks) {
   CHECK_EQUAL(13, made(f->cache, &call, HUTCH_OK).info.size);
 }
 
+static void complete_with_words(void *context, const hutch_completion *completion) {
+  complete(context, completion);
+  CHECK(completion->error && completion->error->words[0]);
+  CHECK_STATUS(HUTCH_TOO_LARGE, completion->error->status);
+}
+
+/* The completion has the error of the key that failed, which its thread's last error is not. */
+TEST(a_failure_of_one_of_many_keys) {
+  hutch_options given = default_options();
+  given.memory.max_entry = 1000;
+  hutch_cache *cache = open_cache(NULL, &given);
+  static char large[5000];
+  const void *keys[] = {"a", "b", "c"}, *values[] = {"1", large, "3"};
+  size_t key_sizes[] = {1, 1, 1}, value_sizes[] = {1, sizeof large, 1};
+  hutch_call call = call_of(HUTCH_OPERATION_PUT_MANY, NULL);
+  call.keys = keys;
+  call.key_sizes = key_sizes;
+  call.values = values;
+  call.value_sizes = value_sizes;
+  call.count = 3;
+  static told t;
+  hutch_task_options options = telling(&t);
+  options.complete = complete_with_words;
+  hutch_task *task;
+  CHECK_OK(hutch_submit(cache, &call, &options, &task));
+  CHECK_OK(hutch_task_wait(task, HUTCH_FOREVER));
+  hutch_task_release(task);
+  CHECK_EQUAL(1, t.completed);
+  CHECK_STATUS(HUTCH_OK, t.last.status);
+  CHECK_STATUS(HUTCH_TOO_LARGE, hutch_batch_status(t.batch, 1));
+  hutch_batch_release(t.batch);
+  CHECK_TEXT(cache, "c", "3");
+  CHECK_OK(hutch_close(cache));
+}
+
 /* The arguments are copied at the submission. */
 TEST_EACH_KIND(many_keys) {
   char first[] = "first", second[] = "second", value[] = "value";

@@ -193,22 +193,26 @@ func deliverCompletion(_ pointer: UnsafeMutableRawPointer) {
   if completion.operation != UInt32(HUTCH_OPERATION_GROUP) {
     completion.task = OpaquePointer(task)
   }
-  guard completion.status < 0 else {
+  guard let failure = failure(of: task) else {
     complete(task.pointee.context, &completion)
     return
   }
-  var error = hutch_error(failure(of: task))
+  var error = hutch_error(failure)
   // A function of the host may return statuses of its own.
-  error.status = completion.status
+  if completion.status < 0 { error.status = completion.status }
   withUnsafePointer(to: &error) {
     completion.error = $0
     complete(task.pointee.context, &completion)
   }
 }
 
-/// The failure of a task that has ended with a status below 0.
-private func failure(of task: TaskPointer) -> Failure {
+/// The failure of a task that has ended: of one with a status below 0, or the last one within a
+/// batch.
+private func failure(of task: TaskPointer) -> Failure? {
   let isOperation = task.pointee.operation > UInt8(HUTCH_OPERATION_GROUP)
+  guard task.pointee.status < 0 else {
+    return isOperation ? AsyncOperation.of(task).pointee.call?.batch?.lastFailure : nil
+  }
   if isOperation, let failure = AsyncOperation.of(task).pointee.failure { return failure }
   let status = Status.named(task.pointee.status)
   if status == .noMemory { return .noMemory }

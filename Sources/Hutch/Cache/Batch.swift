@@ -28,6 +28,8 @@ final class Batch {
 
   /// The first failure that was added.
   private(set) var firstFailure: Failure?
+  /// The failure that was noted last: a thread that gets the batch from another one asks for it.
+  private(set) var lastFailure: Failure?
 
   private init(_ kind: Kind, time: Int64, memoryAges: Ages, diskAges: Ages) {
     self.kind = kind
@@ -54,6 +56,11 @@ final class Batch {
 
   // The room for what is added is there since `make`.
 
+  private func note(_ failure: Failure) {
+    lastFailure = failure
+    ThreadState.note(failure, failure.detail)
+  }
+
   private func add(_ item: Item) { try? items.append(item) }
 
   /// Adds to a batch of values that none of the next `count` keys was found.
@@ -72,7 +79,7 @@ final class Batch {
 
   func add(_ failure: Failure) {
     if firstFailure == nil { firstFailure = failure }
-    ThreadState.note(failure, failure.detail)
+    note(failure)
     add(failure.status)
   }
 
@@ -89,14 +96,14 @@ final class Batch {
 
   /// Sets the failure of an index, likewise.
   func set(_ index: Int, _ failure: Failure) {
-    ThreadState.note(failure, failure.detail)
+    note(failure)
     var item = Item()
     item.status = failure.status.code
     items[index] = item
   }
 
   func add(_ result: Cache.PutResult) {
-    if let failure = result.failure { ThreadState.note(failure, failure.detail) }
+    if let failure = result.failure { note(failure) }
     var item = Item()
     item.status = result.status.code
     item.memory = result.memory.rawValue

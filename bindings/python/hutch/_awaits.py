@@ -104,38 +104,27 @@ async def _pages(items: Iterable[R]) -> AsyncIterator[R]:
 
 
 class AwaitedEntries:
-    """The calls on entries, each with the arguments and the meaning of the call without the a."""
+    """The calls on entries that are made in a thread, each with the arguments and the meaning of
+    the call without the a."""
 
     aput = threaded(SlowEntries.put)
-    acompare_and_swap = threaded(SlowEntries.compare_and_swap)
-    apop = threaded(SlowEntries.pop)
     apopitem = threaded(SlowEntries.popitem)
     apeekitem = threaded(SlowEntries.peekitem)
     asetdefault = threaded(SlowEntries.setdefault)
     aupdate = threaded(SlowEntries.update)
     aentry = threaded(SlowEntries.entry)
-    ainfo = threaded(SlowEntries.info)
-    aincr = threaded(SlowEntries.incr)
-    adecr = threaded(SlowEntries.decr)
-    adelete_many = threaded(SlowEntries.delete_many)
-    aput_file = threaded(SlowEntries.put_file)
     awriter = _written(SlowEntries.writer)
     apin = threaded(SlowEntries.pin)
     aread = threaded(SlowEntries.read)
-    apath = threaded(SlowEntries.path)
     atrim = threaded(SlowEntries.trim)
     aexpire = threaded(SlowEntries.expire)
     acheck = threaded(SlowEntries.check)
     acopy_to = threaded(SlowEntries.copy_to)
     anotify = threaded(SlowEntries.notify)
-    acost = threaded(SlowEntries.cost)
     avalue_bytes = threaded(SlowEntries.value_bytes)
     avolume = threaded(SlowEntries.volume)
     astats = threaded(SlowEntries.stats)
-    aget_many = threaded(SlowEntries.get_many)
     ainfos = threaded(SlowEntries.infos)
-    aset_many = threaded(SlowEntries.set_many)
-    aput_many = threaded(SlowEntries.put_many)
     aremove_prefix = threaded(SlowEntries.remove_prefix)
     aremove_tagged = threaded(SlowEntries.remove_tagged)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import sys
 
 TYPE_CHECKING = False
@@ -14,6 +15,14 @@ if TYPE_CHECKING:
 # The accelerator's callbacks are Python functions without ctypes: it is imported where it is used.
 
 _codes: set[CodeType] = set()
+
+
+_tokens = itertools.count(1)
+
+
+def new_token() -> int:
+    """A number for a context, by which the functions that C calls find their object."""
+    return next(_tokens)
 
 
 def callback(function: F) -> F:

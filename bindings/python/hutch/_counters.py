@@ -12,8 +12,8 @@ from ._library import lib
 from ._options import put_options
 from ._units import Seconds, int64
 
-_INT64_MAX = 2**63 - 1
-_INT64_MIN = -(2**63)
+INT64_MAX = 2**63 - 1
+INT64_MIN = -(2**63)
 
 
 class Counters:
@@ -47,7 +47,7 @@ class Counters:
             if delta == 0:
                 return self._counter(key)
             # An impossible sum, so that the call makes no counter.
-            initial = _INT64_MAX if delta > 0 else _INT64_MIN
+            initial = INT64_MAX if delta > 0 else INT64_MIN
         result = ctypes.c_int64()
         options = put_options(expire, idle, None, INT, tag=tag)
         status = lib.hutch_increment(
@@ -77,6 +77,6 @@ class Counters:
     def _counter(self, key: Key) -> int:
         """The value of a counter."""
         value = self[key]  # type: ignore[index]
-        if type(value) is not int or not _INT64_MIN <= value <= _INT64_MAX:
+        if type(value) is not int or not INT64_MIN <= value <= INT64_MAX:
             raise WrongTypeError(Status.WRONG_TYPE, "the value is no int of 64 bits")
         return value

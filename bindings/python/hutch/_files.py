@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from ._paths import Path
     from ._records import PutResult
 
-_FILE_USE = {"copy": 1, "move": 2, "link": 3}
+FILE_USE = {"copy": 1, "move": 2, "link": 3}
 
 
 class Writer:
@@ -129,7 +129,7 @@ class Files:
         StorageError: also if the file cannot be read; ValueError: it is not a
         regular file. In both cases nothing changed.
         """
-        if use not in _FILE_USE:
+        if use not in FILE_USE:
             raise ValueError(f"use is 'copy', 'move' or 'link', not {use!r}")
         name = key_to_bytes(key)
         file = path_bytes(path)
@@ -139,7 +139,7 @@ class Files:
         result = _structs.PutResult()
         check(
             lib.hutch_put_file(
-                self._pointer, name, len(name), file, _FILE_USE[use], options, byref(result)
+                self._pointer, name, len(name), file, FILE_USE[use], options, byref(result)
             )
         )
         return PutResult._of(result)

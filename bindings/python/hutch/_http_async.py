@@ -1,6 +1,6 @@
 """hutch.http for asyncio: requests that are awaited, without a thread for each.
 
-A completion comes through the port of the event loop, as those of the cache do (_async.py). The
+A completion comes through the port of the event loop, as those of the cache do (_awaiting.py). The
 headers and the pieces of a body that is streamed come on the session's thread, which wakes the
 loop.
 """
@@ -18,7 +18,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Callable
 
 from . import _http_library as h
-from ._async import port_of
+from ._awaiting import port_of
 from ._awaits import in_thread
 from ._callbacks import callback, report
 from ._http_body import MOST_WAITING

@@ -30,7 +30,8 @@ _AT_ONCE = 1024
 _LONGEST_KEY = 65535
 
 
-def _name(key: Key) -> bytes:
+def long_name(key: Key) -> bytes:
+    """The bytes of a key. InvalidArgumentError: they are more than a key can have."""
     # The library would detect that too, but only after it had processed the keys before.
     name = key_to_bytes(key)
     if len(name) > _LONGEST_KEY:
@@ -38,15 +39,28 @@ def _name(key: Key) -> bytes:
     return name
 
 
-def _array(items: list[bytes]) -> tuple[Any, Any]:
+def array(items: list[bytes]) -> tuple[Any, Any]:
     """Pointers and sizes. The array keeps the items alive."""
     count = len(items)
     return (c_char_p * count)(*items), (c_size_t * count)(*map(len, items))
 
 
-def _parts(items: list[T]) -> Iterator[list[T]]:
+def in_parts(items: list[T]) -> Iterator[list[T]]:
     for start in range(0, len(items), _AT_ONCE):
         yield items[start : start + _AT_ONCE]
+
+
+def by_kind(
+    values: Pairs[K], forms: Forms
+) -> dict[bytes | None, list[tuple[K, bytes, bytes]]]:
+    """Keys, their bytes and those of their values, by the extended data of the values, which
+    give their type, and are the same for all puts of one call of the library."""
+    kinds: dict[bytes | None, list[tuple[K, bytes, bytes]]] = {}
+    for key, value in dict(values).items():
+        name = long_name(key)
+        encoded, extended = forms.encode(value)
+        kinds.setdefault(extended, []).append((key, name, encoded))
+    return kinds
 
 
 class _Batch:
@@ -63,14 +77,17 @@ class _Batch:
         lib.hutch_batch_release(self._pointer)
 
 
-class _Failures:
+class Failures:
     """The failures so far, by key."""
 
     def __init__(self) -> None:
         self._by_key: dict[Any, Error] = {}
 
-    def gather(self, batch: Any, keys: Sequence[Key]) -> list[int]:
-        """The statuses of a batch. Called before any other call of the library."""
+    def gather(
+        self, batch: Any, keys: Sequence[Key], last_error: _structs.Error | None = None
+    ) -> list[int]:
+        """The statuses of a batch. last_error: that of its last failure; None: this thread's,
+        which it is if no other call of the library comes between."""
         statuses: list[int] = []
         last = None
         for index, key in enumerate(keys):
@@ -81,7 +98,8 @@ class _Failures:
                 last = key, status
         if last is not None:
             # Only the words of this one are known.
-            self._by_key[last[0]] = failure(last[1])
+            error = failure(last[1]) if last_error is None else described(last[1], last_error)
+            self._by_key[last[0]] = error
         return statuses
 
     def done(self) -> None:
@@ -140,17 +158,17 @@ class Many:
             raise TypeError(f"a prefix must be str or bytes, not {type(prefix).__name__}")
         if not prefix:
             raise ValueError("the prefix is empty")
-        name = _name(prefix)
+        name = long_name(prefix)
         removed = c_uint64()
         check(lib.hutch_remove_prefix(self._pointer, name, len(name), byref(removed)))
         return removed.value
 
     def _ask(self, call: Any, keys: Iterable[K]) -> Iterator[tuple[K, Any, int]]:
         """The keys that are answered with OK, each with its batch and index."""
-        failures = _Failures()
-        for part in _parts([(key, _name(key)) for key in keys]):
+        failures = Failures()
+        for part in in_parts([(key, long_name(key)) for key in keys]):
             asked = [key for key, _ in part]
-            names = _array([name for _, name in part])
+            names = array([name for _, name in part])
             with _Batch(call, self._pointer, *names, len(part)) as batch:
                 for index, status in enumerate(failures.gather(batch, asked)):
                     if status == Status.OK:
@@ -198,18 +216,12 @@ class Many:
         tag: Key | None,
         results: dict[K, PutResult] | None,
     ) -> None:
-        # The extended data, which give the type of a value, are the same for all of a call.
-        kinds: dict[bytes | None, list[tuple[K, bytes, bytes]]] = {}
-        for key, value in dict(values).items():
-            name = _name(key)
-            encoded, extended = self._forms.encode(value)
-            kinds.setdefault(extended, []).append((key, name, encoded))
-        failures = _Failures()
-        for extended, puts in kinds.items():
+        failures = Failures()
+        for extended, puts in by_kind(values, self._forms).items():
             options = put_options(expire, idle, cost, extended, None, write_policy, tag)
-            for part in _parts(puts):
-                names = _array([name for _, name, _ in part])
-                data = _array([data for _, _, data in part])
+            for part in in_parts(puts):
+                names = array([name for _, name, _ in part])
+                data = array([data for _, _, data in part])
                 call = lib.hutch_put_many
                 with _Batch(call, self._pointer, *names, *data, len(part), options) as batch:
                     failures.gather(batch, [key for key, _, _ in part])

@@ -63,6 +63,10 @@ class Upkeep:
         check(lib.hutch_count(self._pointer, byref(count)))
         return count.value
 
+    def count(self) -> int:
+        """The number of entries, as len tells it."""
+        return len(self)
+
     def cost(self) -> int:
         """The bytes charged for the entries; for a cache, the sum of its tiers."""
         cost = ctypes.c_uint64()

@@ -5,15 +5,20 @@ from __future__ import annotations
 import ctypes
 from collections.abc import ItemsView, Iterator, KeysView, ValuesView
 from ctypes import byref
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Callable, Literal
 
 from . import _structs
+from ._callbacks import callback, new_token, report
 from ._cbor import Unreadable
 from ._codec import Key, key_from_bytes
 from ._errors import Status, check
 from ._library import lib
 from ._serializers import Forms
+from ._tags import tag_of
 from ._values import decode
+
+if TYPE_CHECKING:
+    from ._records import EntryInfo
 
 Order = Literal["insertion", "access"]
 
@@ -31,6 +36,50 @@ def _number(order: Order | None, reverse: bool) -> int | None:
         return _ORDERS[order] | (_DESCENDING if reverse else 0)
     except (KeyError, TypeError):
         raise ValueError(f"order is none of {', '.join(_ORDERS)}: {order!r}") from None
+
+
+class Visit:
+    """One walk that calls a function of the program; the error that the function raised."""
+
+    def __init__(self, cache: Any, visit: Callable[[Key, EntryInfo], Any]) -> None:
+        if not callable(visit):
+            raise TypeError(f"a visitor is a function, not {type(visit).__name__}")
+        self._cache = cache
+        self._visit = visit
+        self._error: BaseException | None = None
+
+    def see(self, name: bytes, info: Any) -> bool:
+        """Whether the walk is to end."""
+        from ._records import EntryInfo
+
+        try:
+            record = EntryInfo._of(info, tag_of(self._cache, name, info))
+            return bool(self._visit(key_from_bytes(name), record))
+        except BaseException as error:
+            self._error = error
+            return True
+
+    def done(self) -> None:
+        """Raise what the function raised."""
+        if self._error is not None:
+            raise self._error
+
+
+visits: dict[int, Visit] = {}
+"""The walks under way, by the number that the library carries as the context."""
+
+
+@callback
+def _see(token: int, key: int, size: int, info: Any) -> int:
+    try:
+        walk = visits.get(token)
+        return 1 if walk is None else walk.see(ctypes.string_at(key, size), info.contents)
+    except BaseException as error:
+        report(error, "a visitor", None)
+        return 1
+
+
+VISIT = _structs.VisitorFunction(_see)
 
 
 class _View:
@@ -124,6 +173,21 @@ class Walks:
         """A view of keys and values. Iteration is not an access: times do not change, and no
         value is brought into memory."""
         return Items(self, order, reverse)
+
+    def each(self, visit: Callable[[Key, EntryInfo], Any]) -> None:
+        """Call visit(key, info) for every entry, in no order; what is true ends the walk.
+
+        No value is read. An entry that is present from beginning to end is seen exactly once.
+        visit may change the cache; what it raises ends the walk, and is raised here.
+        """
+        walk = Visit(self._pointer, visit)
+        token = new_token()
+        visits[token] = walk
+        try:
+            check(lib.hutch_each(self._pointer, VISIT, token))
+        finally:
+            del visits[token]
+        walk.done()
 
     def peekitem(self, last: bool = True) -> tuple[Key, Any]:
         """The key and value written last, or first. KeyError: there is none.
