@@ -27,7 +27,8 @@
  *
  * A session has one thread, which is named "hutch-http", blocks all signals, and does all
  * requests of the session. The callbacks of a request are made on that thread, but for the
- * completion if the request names a port or a queue. While a callback runs, no other request
+ * completion if the request names a port or a queue, and for those of a request with
+ * HUTCH_HTTP_ANY_THREAD that the cache answers. While a callback runs, no other request
  * of the session continues. hutch_http_task_wait and hutch_http_session_wait return
  * HUTCH_DEADLOCK within a callback of the same session.
  *
@@ -418,8 +419,10 @@ enum {
                                   The limits count the bytes after that */
   HUTCH_HTTP_RESUME = 4,       /* with download and GET: keep the part that came before a failure
                                   or a cancel, and continue a part that is there */
-  HUTCH_HTTP_JSON = 8          /* body is JSON: it is checked by hutch_http_task_create, and sent
+  HUTCH_HTTP_JSON = 8,         /* body is JSON: it is checked by hutch_http_task_create, and sent
                                   as application/json */
+  HUTCH_HTTP_ANY_THREAD = 16   /* the callbacks, the completion and the decoders may be called by
+                                  hutch_http_task_resume too, see there */
 };
 
 /*
@@ -453,7 +456,14 @@ HUTCH_API hutch_status hutch_http_task_create(hutch_http_session *session,
  * A suspended task that has begun keeps its connection and reads nothing from it; its idle
  * timeout does not run. What libcurl had already read may still reach the callbacks. The
  * calls do not nest. They have no effect on a task that was cancelled or has ended; and a
- * suspend has none when the session has been ended. Since 0.1.
+ * suspend has none when the session has been ended.
+ *
+ * The first resume of a GET that a response in the memory of the cache answers without a request
+ * ends the task before it returns, on the thread of the caller. This holds for a task without
+ * port, queue, download and redirect whose flags have HUTCH_HTTP_ANY_THREAD, or that has no
+ * callback but release and no decoder. The call then makes the callbacks and calls release,
+ * while callbacks of other tasks may run. The call never reads the disk, and never waits for a
+ * request. Since 0.1.
  */
 HUTCH_API hutch_status hutch_http_task_resume(hutch_http_task *task);
 HUTCH_API hutch_status hutch_http_task_suspend(hutch_http_task *task);

@@ -1,10 +1,12 @@
 import CHutchHTTP
 import CSystem
 
-/// The hutch_cache of a session. The key of a URL is "GET ", and the URL as Address.canonical makes
-/// it; StoredResponse has the form of the values. Failures of the cache are misses.
+/// The hutch_cache of a session. The key of a URL is "GET ", and the URL as Address makes it
+/// canonical; StoredResponse has the form of the values. Failures of the cache are misses.
 final class HTTPCache {
   private let pointer: OpaquePointer
+  /// The view of its memory tier; nil: it has none.
+  private let memory: OpaquePointer?
   /// For more than one user (RFC 9111, section 1).
   let isShared: Bool
   let mode: UInt32
@@ -22,9 +24,16 @@ final class HTTPCache {
     self.isShared = isShared
     self.mode = mode
     self.pointer = hutch_cache_retain(pointer)
+    var memory: OpaquePointer?
+    self.memory = hutch_tier(pointer, UInt32(HUTCH_TIER_MEMORY), &memory) == HUTCH_OK ? memory : nil
   }
 
-  deinit { hutch_cache_release(pointer) }
+  deinit {
+    hutch_cache_release(pointer)
+    if let memory { hutch_cache_release(memory) }
+  }
+
+  var hasMemory: Bool { memory != nil }
 
   static func optional(_ given: hutch_http_configuration) throws(Failure) -> HTTPCache? {
     try checkFlags(given.cache_flags, UInt32(HUTCH_HTTP_CACHE_SHARED))
@@ -51,25 +60,29 @@ final class HTTPCache {
   var now: Int64 { clock.map { $0(clockContext) } ?? Clock.read(CLOCK_REALTIME) }
 
   static func key(of url: Text) throws(Failure) -> Text {
-    let canonical = try Address.canonical(url)
-    defer { withExtendedLifetime(canonical) {} }
     var key = GrowingArray<UInt8>()
     try key.append("GET ")
-    try key.append(contentsOf: bytes(of: canonical.start))
+    try Address.append(canonical: url, to: &key)
     return try Text(Bytes(key.elements))
   }
 
-  private func value(_ key: Text) -> StoredValue? {
+  private func value(_ key: Text, isInMemory: Bool = false) -> StoredValue? {
     var value: OpaquePointer?
-    guard hutch_get(pointer, key.start, key.count, &value) == HUTCH_OK, let value else {
+    let place = isInMemory ? memory : pointer
+    guard hutch_get(place, key.start, key.count, &value) == HUTCH_OK, let value else {
       return nil
     }
     return StoredValue(owning: value)
   }
 
   /// The newest response that fits a request; nil: there is none.
-  func find(_ key: Text, for transfer: Transfer) throws(Failure) -> StoredResponse? {
-    guard let value = value(key), var reader = StoredResponse.Reader(value) else { return nil }
+  /// `isInMemory`: the disk is not read.
+  func find(
+    _ key: Text, for transfer: Transfer, isInMemory: Bool = false
+  ) throws(Failure) -> StoredResponse? {
+    guard let value = value(key, isInMemory: isInMemory),
+      var reader = StoredResponse.Reader(value)
+    else { return nil }
     while let record = reader.next() {
       if let response = try StoredResponse.decode(value, record),
         try transfer.isAnswered(by: response)

@@ -158,6 +158,8 @@ final class StoredResponse {
   private static func read(
     _ count: UInt32, _ source: Bytes, _ index: inout Int, into fields: inout Fields
   ) throws(Failure) -> Bool {
+    guard Int(count) <= (source.count - index) / 8 else { return false }
+    try fields.reserve(Int(count), bytes: min(source.count - index, 1024))
     for _ in 0..<count {
       guard let name = number(source, at: index, as: UInt32.self),
         let value = number(source, at: index + 4, as: UInt32.self),

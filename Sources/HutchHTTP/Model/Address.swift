@@ -5,6 +5,7 @@ import CSystem
 enum Address {
   /// The URL of a request.
   static func checked(_ text: UnsafePointer<CChar>) throws(Failure) -> Text {
+    if PlainAddress(bytes(of: text)) != nil { return try Text(text) }
     guard Syntax.isAddress(bytes(of: text)), let url = Parsed(text), url.isHTTP else {
       throw .invalid("the URL is not an absolute one of http or https")
     }
@@ -37,9 +38,30 @@ enum Address {
     return try Text(whole)
   }
 
-  /// One text for all URLs of one resource: with its port, without user and fragment, its scheme
-  /// and host in small letters.
-  static func canonical(_ url: Text) throws(Failure) -> Text {
+  /// Appends one text for all URLs of one resource: with its port, without user and fragment, its
+  /// scheme and host in small letters.
+  static func append(
+    canonical url: Text, to target: inout GrowingArray<UInt8>
+  ) throws(Failure) {
+    defer { withExtendedLifetime(url) {} }
+    try target.reserve(target.count + url.count + 8)
+    guard let plain = PlainAddress(Bytes(start: url.start, count: url.count)) else {
+      let text = try canonical(url)
+      try target.append(contentsOf: Bytes(start: text.start, count: text.count))
+      return withExtendedLifetime(text) {}
+    }
+    try target.append(contentsOf: plain.origin)
+    if let port = plain.port {
+      try target.append(0x3A)
+      try target.append(contentsOf: port)
+    } else {
+      try target.append(plain.isSecure ? ":443" : ":80")
+    }
+    try target.append(contentsOf: plain.path)
+  }
+
+  /// The same, as libcurl reads and writes it.
+  private static func canonical(_ url: Text) throws(Failure) -> Text {
     guard let parsed = Parsed(url.start) else { throw .noMemory }
     parsed.remove(CURLUPART_FRAGMENT)
     parsed.remove(CURLUPART_USER)

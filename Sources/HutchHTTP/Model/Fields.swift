@@ -12,6 +12,15 @@ struct Fields: ~Copyable {
 
   var count: Int { places.count }
 
+  /// Memory for so many headers, and so many bytes of names and values.
+  mutating func reserve(_ fields: Int, bytes: Int) throws(Failure) {
+    try places.reserve(places.count + fields)
+    try block.reserve(block.count + bytes + 2 * fields)
+  }
+
+  /// Of all names and values, with the NUL behind each.
+  var size: Int { block.count }
+
   mutating func append(name: Bytes, value: Bytes) throws(Failure) {
     let start = block.count
     try block.append(contentsOf: name)

@@ -40,7 +40,8 @@ final class Request {
     try checkFlags(
       given.flags,
       UInt32(
-        HUTCH_HTTP_NO_REDIRECTS | HUTCH_HTTP_COMPRESSED | HUTCH_HTTP_RESUME | HUTCH_HTTP_JSON))
+        HUTCH_HTTP_NO_REDIRECTS | HUTCH_HTTP_COMPRESSED | HUTCH_HTTP_RESUME | HUTCH_HTTP_JSON
+          | HUTCH_HTTP_ANY_THREAD))
     let (body, type) = try Request.content(given)
     let method = given.method ?? literal(body == nil ? "GET" : "POST")
     guard Syntax.isToken(bytes(of: method)) else { throw .invalid("the method is malformed") }

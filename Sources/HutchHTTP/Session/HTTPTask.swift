@@ -29,6 +29,11 @@ final class HTTPTask {
   /// It is on the session's list of those that want attention.
   var isAttended = false
   var nextAttended: HTTPTask?
+  /// The thread that resumes it looks for an answer in memory, see HTTPTask+Here.swift: the
+  /// session's thread leaves it alone, whatever is wished meanwhile.
+  private(set) var isHeld = false
+  /// It has been resumed once, so the session's thread may have begun it.
+  private var hasBegun = false
   /// Its index in the session's `tasks`.
   var place = 0
   /// The completion has been made, or waits in its port or queue.
@@ -57,7 +62,11 @@ final class HTTPTask {
   var previousInLane: Unmanaged<HTTPTask>?
   var transfer: Transfer?
 
+  /// See HTTPTask+Here.swift.
+  private let mayBeAnsweredHere: Bool
+
   init(_ request: Request, of session: Session, priority: Int) {
+    mayBeAnsweredHere = HTTPTask.mayBeAnsweredHere(request, session.configuration)
     self.request = request
     self.session = session
     self.priority = priority
@@ -99,9 +108,23 @@ final class HTTPTask {
   func resume() {
     session.lock.lock()
     let isNews = state == .suspended
-    if isNews { change(to: .running) }
+    isHeld = isNews && !hasBegun && mayBeAnsweredHere && session.end == nil
+    let isHere = isHeld
+    if isNews {
+      hasBegun = true
+      change(to: .running)
+    }
     session.lock.unlock()
-    if isNews { session.wake() }
+    if isHere { answerHere() } else if isNews { session.wake() }
+  }
+
+  /// The session's thread may have the task: there is no answer in memory.
+  func letGo() {
+    session.lock.lock()
+    isHeld = false
+    session.attend(to: self)
+    session.lock.unlock()
+    session.wake()
   }
 
   /// A session that ends waits for the tasks that run, so none of them stops any more.
@@ -161,8 +184,12 @@ final class HTTPTask {
       }
     }
     session.lock.withLock {
+      // A cancel while the task was answered here still has its effect.
+      let isTooLate = isHeld && state == .cancelling
+      if isTooLate { error = hutch_error() }
       state = .ended
-      status = outcome.status
+      isHeld = false
+      status = isTooLate ? Status.cancelled.code : outcome.status
       self.error = error
       self.metrics = metrics
     }

@@ -63,8 +63,10 @@ extension Session {
       task.isAttended = false
       let state = task.state
       let priority = task.priority
+      let isHeld = task.isHeld
       lock.unlock()
-      attend(to: task, state, priority)
+      // The thread that holds it lets it go with all that was wished.
+      if !isHeld { attend(to: task, state, priority) }
     }
     return lock.withLock { end == nil || !tasks.isEmpty || attended != nil }
   }
@@ -194,6 +196,11 @@ extension Session {
       task.transfer = nil
     }
     task.finish(outcome, metrics)
+    conclude(task)
+  }
+
+  /// Makes the completion of a task that has ended, and forgets the task.
+  func conclude(_ task: HTTPTask) {
     deliver(task)
     let reference = lock.withLock {
       task.setDelivered()

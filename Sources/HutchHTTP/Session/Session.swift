@@ -109,7 +109,7 @@ final class Session {
 
   /// Makes the thread look at a task. The caller holds the lock, and calls `wake` after it.
   func attend(to task: HTTPTask) {
-    guard !task.isAttended, task.state != .ended else { return }
+    guard !task.isAttended, !task.isHeld, task.state != .ended else { return }
     task.isAttended = true
     if attended == nil {
       attended = task

@@ -22,17 +22,9 @@ extension Transfer {
   /// True: no request is made now. The stored response answers, or that of another transfer does.
   func isAnsweredByCache() throws(Failure) -> Bool {
     let former = exchange
-    exchange = nil
     pending = .nothing
-    guard let cache = configuration.cache else { return false }
-    let mode = request.cacheMode == 0 ? cache.mode : request.cacheMode
-    guard mode != UInt32(HUTCH_HTTP_CACHE_NONE), isMethod("GET") || isMethod("HEAD"),
-      body == nil, !request.isResumable, request.fields.value(of: "If-Match") == nil,
-      request.fields.value(of: "If-Unmodified-Since") == nil,
-      request.fields.value(of: "If-Range") == nil
-    else { return false }
-    let exchange = Exchange(cache, try HTTPCache.key(of: url), mode, request.fields)
-    self.exchange = exchange
+    exchange = try newExchange()
+    guard let exchange else { return false }
     if exchange.isMode(HUTCH_HTTP_CACHE_RELOAD) {
       exchange.remark = "fwd=request"
       return false
@@ -48,6 +40,40 @@ extension Transfer {
       return false
     }
     return try joinsFlight(exchange)
+  }
+
+  /// Nil: the request is made without the cache.
+  private func newExchange() throws(Failure) -> Exchange? {
+    guard let cache = configuration.cache else { return nil }
+    let mode = request.cacheMode == 0 ? cache.mode : request.cacheMode
+    guard mode != UInt32(HUTCH_HTTP_CACHE_NONE), isMethod("GET") || isMethod("HEAD"),
+      body == nil, !request.isResumable, request.fields.value(of: "If-Match") == nil,
+      request.fields.value(of: "If-Unmodified-Since") == nil,
+      request.fields.value(of: "If-Range") == nil
+    else { return nil }
+    return Exchange(cache, try HTTPCache.key(of: url), mode, request.fields)
+  }
+
+  /// A response in memory that answers as it is, without a request before or behind it, for the
+  /// thread that resumes the task; nil: the session's thread has to do it.
+  func findFresh() throws(Failure) -> StoredResponse? {
+    guard let exchange = try newExchange(), !exchange.isMode(HUTCH_HTTP_CACHE_RELOAD),
+      !exchange.isMode(HUTCH_HTTP_CACHE_VALIDATE)
+    else { return nil }
+    let cache = exchange.cache
+    guard let stored = try cache.find(exchange.key, for: self, isInMemory: true) else { return nil }
+    switch stored.code {
+    // A redirect or a challenge may lead to a request.
+    case 301, 302, 303, 307, 308, 401, 407: return nil
+    default: break
+    }
+    if exchange.isMode(HUTCH_HTTP_CACHE_ELSE_LOAD) || exchange.isMode(HUTCH_HTTP_CACHE_ONLY) {
+      return stored
+    }
+    let verdict = stored.verdict(
+      exchange.asked, at: exchange.requestTime, isShared: cache.isShared)
+    if case .use = verdict { return stored }
+    return nil
   }
 
   /// Looks for a stored response, and uses it or keeps it for a validation.
@@ -303,7 +329,7 @@ extension Transfer {
     }
   }
 
-  private func answer(_ stored: StoredResponse, _ words: StaticString) throws(Failure) -> Outcome? {
+  func answer(_ stored: StoredResponse, _ words: StaticString) throws(Failure) -> Outcome? {
     guard let cache = configuration.cache else { return nil }
     exchange = nil
     step = nil
@@ -356,6 +382,8 @@ extension Transfer {
   private func copyFields(
     _ stored: StoredResponse, _ range: borrowing GrowingArray<UInt8>
   ) throws(Failure) {
+    // And for Age, Cache-Status and Content-Range.
+    try response.fields.reserve(stored.fields.count + 3, bytes: stored.fields.size + 160)
     for index in 0..<stored.fields.count {
       let name = stored.fields.name(index)
       if Letters.areSame(name, "Age") { continue }

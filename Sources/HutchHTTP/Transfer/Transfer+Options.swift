@@ -5,7 +5,9 @@ import CSystem
 /// What libcurl is told of a request.
 extension Transfer {
   /// Sets every option anew, so that no request has one of another.
-  func setOptions(_ words: UnsafeMutablePointer<CChar>) throws(Failure) {
+  func setOptions(
+    _ easy: UnsafeMutableRawPointer, _ words: UnsafeMutablePointer<CChar>
+  ) throws(Failure) {
     curl_easy_reset(easy)
     try setLines()
     let options = Options(easy)

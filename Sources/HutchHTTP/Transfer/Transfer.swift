@@ -25,9 +25,10 @@ final class Transfer {
   var session: Session { task.session }
   var configuration: Configuration { task.session.configuration }
 
-  let easy: UnsafeMutableRawPointer
-  /// libcurl's words for a failure.
-  private let words: UnsafeMutablePointer<CChar>
+  /// Nil until the first request: a response of the cache needs none.
+  private(set) var easy: UnsafeMutableRawPointer?
+  /// libcurl's words for a failure; likewise.
+  private var words: UnsafeMutablePointer<CChar>?
   /// The header lines to send.
   var lines: UnsafeMutablePointer<curl_slist>?
   private var isAdded = false
@@ -85,14 +86,7 @@ final class Transfer {
   var isPaused = false
 
   init(of task: HTTPTask) throws(Failure) {
-    let words = try Allocation.array(CChar.self, Int(CURL_ERROR_SIZE))
-    guard let easy = curl_easy_init() else {
-      free(words)
-      throw .noMemory
-    }
     self.task = task
-    self.easy = easy
-    self.words = words
     url = task.request.url
     method = task.request.method
     body = task.request.body
@@ -124,15 +118,31 @@ final class Transfer {
     headerBytes = 0
     dropped = 0
     rejection = nil
-    words.pointee = 0
     response = Response(from: url)
     response.redirects = metrics.redirects
     if try isAnsweredByCache() { return }
-    try setOptions(words)
+    let (easy, words) = try handle()
+    words.pointee = 0
+    try setOptions(easy, words)
     guard curl_multi_add_handle(session.multi, easy) == CURLM_OK else { throw .noMemory }
     isAdded = true
     metrics.requests += 1
     if isPaused { curl_easy_pause(easy, CURLPAUSE_ALL) }
+  }
+
+  /// Makes what libcurl needs, once.
+  private func handle() throws(Failure) -> (
+    UnsafeMutableRawPointer, UnsafeMutablePointer<CChar>
+  ) {
+    if let easy, let words { return (easy, words) }
+    let words = try Allocation.array(CChar.self, Int(CURL_ERROR_SIZE))
+    guard let easy = curl_easy_init() else {
+      free(words)
+      throw .noMemory
+    }
+    self.words = words
+    self.easy = easy
+    return (easy, words)
   }
 
   // MARK: pauses
@@ -204,7 +214,10 @@ final class Transfer {
     return try request.decoders.decode(response, for: task) ?? .done
   }
 
-  private var detail: Text? { words.pointee == 0 ? nil : try? Text(words) }
+  private var detail: Text? {
+    guard let words, words.pointee != 0 else { return nil }
+    return try? Text(words)
+  }
 
   /// What libcurl calls a result, if it said nothing more of it.
   private func text(of code: CURLcode) -> Text? {
