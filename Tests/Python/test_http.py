@@ -403,3 +403,32 @@ def test_threads_that_ask_for_one_url_cause_one_request(origin):
         for thread in threads:
             thread.join()
     assert texts == ["one"] * 16 and asked("py_many") == 1
+
+
+def test_a_fresh_response_does_not_pass_through_the_sessions_thread(origin, server, tmp_path):
+    url, tell, asked = origin
+    tell("py_here", "200 OK\nCache-Control: max-age=1000\n\none")
+    reached, go = threading.Event(), threading.Event()
+
+    def hold(received, expected):
+        reached.set()
+        go.wait(30)
+
+    # The session keeps the cache open, to which nothing else refers.
+    with http.Session(timeout=30, cache=hutch.Cache()) as session:
+        session.get(url("py_here"))
+        gc.collect()
+        download = threading.Thread(target=lambda: session.download(
+            server("plain", "/hello.txt"), tmp_path / "file", progress=hold))
+        download.start()
+        assert reached.wait(30)
+        try:
+            # The session's thread is within the callback above.
+            response = session.get(url("py_here"))
+            assert response.from_cache and response.text == "one"
+            with session.stream("GET", url("py_here")) as streamed:
+                assert streamed.from_cache and streamed.content == b"one"
+        finally:
+            go.set()
+            download.join()
+    assert asked("py_here") == 1

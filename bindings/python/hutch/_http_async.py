@@ -82,12 +82,9 @@ class AsyncIncoming:
     connection.
     """
 
-    complete = _complete_callback
-
     def __init__(self, is_streamed: bool) -> None:
         self.token = next(_tokens)
-        self.on_response = _respond_callback if is_streamed else h.ResponseFunction()
-        self.on_body = _receive_callback if is_streamed else h.BodyFunction()
+        self._is_streamed = is_streamed
         self._loop = asyncio.get_running_loop()
         self._thread = threading.get_ident()
         self._waiter: asyncio.Future[None] | None = None
@@ -100,7 +97,15 @@ class AsyncIncoming:
         self.has_response = False
         self.has_ended = False
         self.port = port_of(self._loop).pointer
+
+    def prepare(self, request: h.Request) -> None:
+        """Writes the callbacks into a request."""
         _incoming[self.token] = self
+        request.context, request.port = self.token, self.port
+        request.complete = _complete_callback
+        if self._is_streamed:
+            request.on_response = _respond_callback
+            request.on_body = _receive_callback
 
     def forget(self) -> None:
         """Its callbacks have no effect any more."""
@@ -256,8 +261,6 @@ class AsyncSession:
     ) -> AsyncResponse:
         incoming = AsyncIncoming(is_streamed)
         try:
-            request.context, request.port = incoming.token, incoming.port
-            request.on_body = incoming.on_body
             task = Task(self._session._usable(), request, keep, incoming)
             try:
                 if is_streamed:

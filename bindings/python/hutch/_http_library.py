@@ -11,6 +11,10 @@ from . import _library
 from ._structs import CachePointer, Error, PortPointer, QueuePointer, ReleaseFunction, Sized
 
 
+ANY_THREAD = 16
+"""HUTCH_HTTP_ANY_THREAD."""
+
+
 class SessionHandle(ctypes.Structure):
     """hutch_http_session: opaque."""
 

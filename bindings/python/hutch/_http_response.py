@@ -17,7 +17,7 @@ from ._structs import Error
 if TYPE_CHECKING:
     from typing_extensions import Self
 
-    from ._http_body import Incoming
+    from ._http_body import Stream
 
 _OK, _CANCELLED = 0, 9
 
@@ -59,11 +59,14 @@ class Task:
                  incoming: Any) -> None:
         self.incoming = incoming
         """An Incoming or an AsyncIncoming."""
-        _sweep()
+        if _dropped:
+            _sweep()
         self.pointer = h.TaskPointer()
-        request.complete = incoming.complete
-        request.on_response = incoming.on_response
-        check(h.lib.hutch_http_task_create(session, request, self.pointer))
+        incoming.prepare(request)
+        status = h.lib.hutch_http_task_create(session, request, self.pointer)
+        if status != _OK:
+            incoming.forget()
+            check(status)
         self._finalizer = weakref.finalize(self, _drop, (self.pointer, incoming, keep))
         check(h.lib.hutch_http_task_resume(self.pointer))
 
@@ -176,13 +179,32 @@ class Response:
         """How many redirects led here."""
         self.from_cache: bool = bool(told.from_cache)
         """The session's cache had it; the server may have confirmed it."""
-        pairs = []
-        for index in range(told.header_count):
+        self._header_count = told.header_count
+        self._headers: Headers | None = None
+        self._encoding: str | None = None
+        self._has_encoding = False
+
+    @property
+    def headers(self) -> Headers:
+        if self._headers is None:
+            pairs = []
             header = h.Header()
-            h.lib.hutch_http_task_header_at(task.pointer, index, header)
-            pairs.append((header.name.decode("latin-1"), header.value.decode("latin-1")))
-        self.headers = Headers(pairs)
-        self.encoding: str | None = self._charset()
+            for index in range(self._header_count):
+                h.lib.hutch_http_task_header_at(self._task.pointer, index, header)
+                pairs.append((header.name.decode("latin-1"), header.value.decode("latin-1")))
+            self._headers = Headers(pairs)
+        return self._headers
+
+    @property
+    def encoding(self) -> str | None:
+        """The charset of `text`: that of Content-Type, or the one that was set."""
+        if not self._has_encoding:
+            self.encoding = self._charset()
+        return self._encoding
+
+    @encoding.setter
+    def encoding(self, name: str | None) -> None:
+        self._encoding, self._has_encoding = name, True
 
     def _charset(self) -> str | None:
         for part in self.headers.get("content-type", "").split(";")[1:]:
@@ -245,7 +267,7 @@ class Response:
             if self.content:
                 yield self.content
             return
-        incoming: Incoming = self._task.incoming
+        incoming: Stream = self._task.incoming
         while (piece := incoming.next_piece(self._task.pointer)) is not None:
             yield piece
         self._task.check(self)

@@ -21,7 +21,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from . import _http_library as h
-from ._http_body import Incoming
+from ._http_body import Incoming, Stream
 from ._http_errors import (
     BadResponse,
     Closed,
@@ -87,7 +87,8 @@ class Session:
         cookies: keep and send cookies; cookie_file: where they are kept.
         http_version: 1 for HTTP/1.1 only, 2 for HTTP/2 without negotiation.
         max_body: bytes of a body in memory.
-        cache: where responses are stored, as RFC 9111 says. It stays open when the session ends.
+        cache: where responses are stored, as RFC 9111 says. The session refers to it; it stays
+            open when the session ends.
         cache_mode: how requests use it that do not say so themselves, see RequestOptions.
         shared_cache: the cache has more than one user, so nothing private is stored.
     """
@@ -128,6 +129,7 @@ class Session:
             headers=made, header_count=len(made) if made else 0,
             security=ctypes.pointer(security), cache=None if cache is None else cache._pointer,
             cache_mode=mode_number(cache_mode), cache_flags=int(shared_cache))
+        self._cache = cache
         self._pointer = h.SessionPointer()
         check(h.lib.hutch_http_session_create(configuration, self._pointer))
         self._finalizer = weakref.finalize(self, _end, self._pointer)
@@ -153,11 +155,9 @@ class Session:
         return self._done(*request_of(method, url, **options))
 
     def _done(self, request: h.Request, keep: list[Any], stream: bool) -> Response:
-        incoming = Incoming()
-        if stream:
-            request.on_body = incoming.on_body
+        incoming = Stream() if stream else Incoming()
         task = Task(self._usable(), request, keep, incoming)
-        if stream:
+        if isinstance(incoming, Stream):
             incoming.await_response()
         else:
             incoming.await_end()
