@@ -2,6 +2,7 @@
 # Installs the library to a fresh prefix, then builds and runs a C project against it with
 # neither Swift nor Ninja in reach.
 #   install.sh pkg_config|plain_flags|find_package BUILD CMAKE
+#   install.sh http_pkg_config|http_plain_flags|http_find_package BUILD CMAKE: libhutch_http
 # Or looks at what is installed, or at how the checkout does within another project.
 #   install.sh files|add_subdirectory|fetch_content|makefiles|again BUILD CMAKE
 set -euo pipefail
@@ -64,7 +65,13 @@ if [ "$way" = files ]; then
   "$work/example" "$work/cache" "$PWD/$library"
   exit
 fi
-cp "$project/main.c" "$project/Makefile" "$project/CMakeLists.txt" "$work/"
+# The same ways for libhutch_http, whose program includes its header only.
+module=hutch source=main.c libraries=-lhutch
+if [[ $way = http_* ]]; then
+  way=${way#http_} module=hutch_http source=http.c libraries="-lhutch_http -lhutch"
+fi
+cp "$project/$source" "$work/main.c"
+cp "$project/Makefile" "$project/CMakeLists.txt" "$work/"
 library=$(dirname "$(find "$prefix" -name libhutch.so)")
 
 # Only what such a project needs is on PATH.
@@ -86,18 +93,19 @@ case $way in
   pkg_config)
     # A prefix given to `cmake --install` is not the one that hutch.pc was configured for.
     export PKG_CONFIG_PATH=$library/pkgconfig
-    flags=$(pkg-config --define-variable=prefix="$prefix" --cflags --libs hutch)
+    flags=$(pkg-config --define-variable=prefix="$prefix" --cflags --libs "$module")
     make CC=cc FLAGS="$flags -Wl,-rpath,$library"
     output=$(./main)
     ;;
   plain_flags)
-    make CC=cc FLAGS="-I$prefix/include -L$library -lhutch"
+    make CC=cc FLAGS="-I$prefix/include -L$library $libraries"
     output=$(LD_LIBRARY_PATH=$library ./main)
     ;;
   find_package)
     for name in Hutch hutch; do
       cmake -S . -B "out-$name" -G "Unix Makefiles" -DCMAKE_C_COMPILER=cc \
-        -DCMAKE_PREFIX_PATH="$prefix" -DHUTCH_AS="$name"
+        -DCMAKE_PREFIX_PATH="$prefix" -DHUTCH_AS="$name" \
+        -DHUTCH_MODULE="Hutch::$module"
       cmake --build "out-$name"
       output=$("./out-$name/main")
       [ "$output" = value ]
