@@ -122,7 +122,7 @@ setup(
             [f"src/{name}.c" for name in SOURCES],
             depends=["src/fast.h"],
             include_dirs=list(map(str, HEADERS)),
-            extra_compile_args=["-std=c11", "-O2", "-g0", "-fvisibility=hidden"],
+            extra_compile_args=["-std=c11", "-O2", "-g0", "-fno-plt", "-fvisibility=hidden"],
             extra_link_args=["-Wl,-s"],
             py_limited_api=True,
             optional=True,

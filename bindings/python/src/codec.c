@@ -8,7 +8,7 @@ enum { LONG_COPY = 256 * 1024 };
 /* CPython keeps the UTF-8 of a str that is not ASCII in the str: used for short ones only. */
 enum { LONG_TEXT = 4096 };
 
-static const char str_tag[] = "py:str", int_tag[] = "py:int", json_tag[] = "py:json";
+static const char str_tag[] = STR_TAG, int_tag[] = "py:int", json_tag[] = "py:json";
 
 #define HUTCH_KIND(tag)                                                                        \
   {.struct_size = sizeof(hutch_put_options), .extended = tag, .extended_size = sizeof tag - 1}
@@ -206,8 +206,8 @@ bool is_encoded(const char *extended, size_t extended_size) {
 PyObject *object_of(const fast *cache, const char *data, size_t size, const char *extended,
                     size_t extended_size) {
   if (extended_size == 0) return bytes_of(data, size);
-  if (is(extended, extended_size, str_tag, sizeof str_tag - 1)) {
-    PyObject *text = PyUnicode_DecodeUTF8(data, (Py_ssize_t)size, "surrogatepass");
+  if (is_str(extended, extended_size)) {
+    PyObject *text = PyUnicode_DecodeUTF8(data, (Py_ssize_t)size, STR_ERRORS);
     if (text || !PyErr_ExceptionMatches(PyExc_UnicodeDecodeError)) return text;
     PyErr_Clear();
   }

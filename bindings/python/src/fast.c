@@ -54,81 +54,123 @@ bool is_fine(fast *self, hutch_status status) {
 
 /* ------------------------------------------------------------------- reads */
 
-/* Looks with the GIL, and without it on disk. */
-static hutch_status look(const fast *self, const key *key, char *room, size_t capacity,
-                         hutch_found *found) {
-  found->struct_size = sizeof *found;
-  hutch_status status = hutch.look(self->cache, key->data, key->size, HUTCH_LOOK_AT_ONCE, room,
-                                   capacity, found);
-  if (status == HUTCH_WOULD_BLOCK) {
-    Py_BEGIN_ALLOW_THREADS
-    status = hutch.look(self->cache, key->data, key->size, 0, room, capacity, found);
-    Py_END_ALLOW_THREADS
-  }
+/* Looks without the GIL, on disk. */
+static COLD hutch_status look_on_disk(const fast *self, const key *key, char *room,
+                                      size_t capacity, hutch_found *found) {
+  hutch_status status;
+  Py_BEGIN_ALLOW_THREADS
+  status = hutch.look(self->cache, key->data, key->size, 0, room, capacity, found);
+  Py_END_ALLOW_THREADS
   return status;
 }
 
-/* read_object, for the callers here a part of themselves. */
+/* Looks with the GIL, and without it on disk. */
+static inline hutch_status look(const fast *self, const key *key, char *room, size_t capacity,
+                                hutch_found *found) {
+  found->struct_size = sizeof *found;
+  hutch_status status = hutch.look(self->cache, key->data, key->size, HUTCH_LOOK_AT_ONCE, room,
+                                   capacity, found);
+  if (RARELY(status == HUTCH_WOULD_BLOCK))
+    status = look_on_disk(self, key, room, capacity, found);
+  return status;
+}
+
+/* The object of a value that a look has found and not copied. */
+static COLD PyObject *object_of_reference(fast *self, const hutch_found *found) {
+  PyObject *object = object_of(self, hutch.value_data(found->value), found->size,
+                               hutch.value_extended(found->value), found->extended_size);
+  hutch.value_release(found->value);
+  return object;
+}
+
+/* read_object, for the callers here a part of themselves. What is rare is a call, so that a hit
+   saves few registers. */
 static inline PyObject *read_found(fast *self, const key *key) {
   char room[ROOM];
   hutch_found found;
   hutch_status status = look(self, key, room, sizeof room, &found);
   if (status != HUTCH_OK) {
-    (void)is_fine(self, status);
+    if (RARELY(status != HUTCH_NOT_FOUND)) (void)is_fine(self, status);
     return NULL;
   }
-  if (!found.value)
-    return object_of(self, room, found.size, room + found.size, found.extended_size);
-  PyObject *object = object_of(self, hutch.value_data(found.value), found.size,
-                               hutch.value_extended(found.value), found.extended_size);
-  hutch.value_release(found.value);
-  return object;
+  if (RARELY(found.value != NULL)) return object_of_reference(self, &found);
+  /* The commonest of object_of: bytes and str. */
+  Py_ssize_t size = (Py_ssize_t)found.size;
+  if (found.extended_size == 0) return PyBytes_FromStringAndSize(room, size);
+  if (is_str(room + found.size, found.extended_size)) {
+    PyObject *text = PyUnicode_DecodeUTF8(room, size, STR_ERRORS);
+    if (text) return text;
+    PyErr_Clear(); /* object_of tells. */
+  }
+  return object_of(self, room, found.size, room + found.size, found.extended_size);
 }
 
 PyObject *read_object(fast *self, const key *key) { return read_found(self, key); }
 
-static PyObject *fast_get(fast *self, PyObject *const *arguments, Py_ssize_t count,
-                          PyObject *names) {
-  key key;
-  if (!is_attached(self)) return NULL;
-  if (names || count < 1 || count > 2 || !key_of(arguments[0], &key))
-    return slowly(self, GET, arguments, count, names);
-  PyObject *object = read_found(self, &key);
-  if (object || PyErr_Occurred()) return object;
-  object = count == 2 ? arguments[1] : Py_None;
+/* What a get answers if a read has given nothing. */
+static COLD PyObject *instead(PyObject *const *arguments, Py_ssize_t count) {
+  if (PyErr_Occurred()) return NULL;
+  PyObject *object = count == 2 ? arguments[1] : Py_None;
   Py_INCREF(object);
   return object;
 }
 
+static PyObject *fast_get(fast *self, PyObject *const *arguments, Py_ssize_t count,
+                          PyObject *names) {
+  key key;
+  if (RARELY(!is_attached(self))) return NULL;
+  if (RARELY(names || count < 1 || count > 2) || RARELY(!key_of_any(arguments[0], &key)))
+    return slowly(self, GET, arguments, count, names);
+  PyObject *object = read_found(self, &key);
+  return object ? object : instead(arguments, count);
+}
+
+/* The exception of an item that a read has not given. */
+static COLD PyObject *no_item(PyObject *name) {
+  /* A tuple is never a key of a common kind: it would be taken for the exception's arguments. */
+  if (!PyErr_Occurred()) PyErr_SetObject(PyExc_KeyError, name);
+  return NULL;
+}
+
+static COLD PyObject *getitem_slowly(fast *self, PyObject *name) {
+  return slowly(self, GETITEM, &name, 1, NULL);
+}
+
 static PyObject *fast_getitem(fast *self, PyObject *name) {
   key key;
-  if (!is_attached(self)) return NULL;
-  if (!key_of(name, &key)) return slowly(self, GETITEM, &name, 1, NULL);
+  if (RARELY(!is_attached(self))) return NULL;
+  if (RARELY(!key_of_any(name, &key))) return getitem_slowly(self, name);
   PyObject *object = read_found(self, &key);
-  if (object || PyErr_Occurred()) return object;
-  /* A tuple is never a key of a common kind: it would be taken for the exception's arguments. */
-  PyErr_SetObject(PyExc_KeyError, name);
-  return NULL;
+  return object ? object : no_item(name);
+}
+
+static COLD int contains_slowly(fast *self, PyObject *name) {
+  PyObject *answer = slowly(self, CONTAINS, &name, 1, NULL);
+  int is_there = answer ? PyObject_IsTrue(answer) : -1;
+  Py_XDECREF(answer);
+  return is_there;
+}
+
+/* Asks memory, and without the GIL the disk. */
+static COLD int contains_on_disk(fast *self, const key *key) {
+  hutch_status status = HUTCH_NOT_FOUND;
+  if (self->memory) status = hutch.contains(self->memory, key->data, key->size);
+  if (status != HUTCH_OK) {
+    Py_BEGIN_ALLOW_THREADS
+    status = hutch.contains(self->cache, key->data, key->size);
+    Py_END_ALLOW_THREADS
+  }
+  return is_fine(self, status) ? status == HUTCH_OK : -1;
 }
 
 static int fast_contains(fast *self, PyObject *name) {
   key key;
-  if (!is_attached(self)) return -1;
-  if (!key_of(name, &key)) {
-    PyObject *answer = slowly(self, CONTAINS, &name, 1, NULL);
-    int is_there = answer ? PyObject_IsTrue(answer) : -1;
-    Py_XDECREF(answer);
-    return is_there;
-  }
-  hutch_cache *in_memory = self->is_in_memory ? self->cache : self->memory;
-  hutch_status status =
-      in_memory ? hutch.contains(in_memory, key.data, key.size) : HUTCH_NOT_FOUND;
-  if (status != HUTCH_OK && !self->is_in_memory) {
-    Py_BEGIN_ALLOW_THREADS
-    status = hutch.contains(self->cache, key.data, key.size);
-    Py_END_ALLOW_THREADS
-  }
-  return is_fine(self, status) ? status == HUTCH_OK : -1;
+  if (RARELY(!is_attached(self))) return -1;
+  if (RARELY(!key_of_any(name, &key))) return contains_slowly(self, name);
+  if (!self->is_in_memory) return contains_on_disk(self, &key);
+  hutch_status status = hutch.contains(self->cache, key.data, key.size);
+  if (status == HUTCH_OK) return 1;
+  return is_fine(self, status) ? 0 : -1;
 }
 
 static PyObject *fast_pin(fast *self, PyObject *const *arguments, Py_ssize_t count,
@@ -172,7 +214,7 @@ static hutch_status put_value(const fast *self, const key *key, const char *data
 static int put(fast *self, PyObject *name, PyObject *object) {
   key key;
   if (!is_attached(self)) return -1;
-  if (!key_of(name, &key)) return 0;
+  if (!key_of_any(name, &key)) return 0;
   if (PyBytes_CheckExact(object)) {
     size_t size = (size_t)PyBytes_Size(object);
     return is_fine(self, put_value(self, &key, PyBytes_AsString(object), size, NULL)) ? 1 : -1;

@@ -37,6 +37,10 @@ extern hutch_dl hutch;
 /* A function that takes its arguments as METH_FASTCALL gives them, in a PyMethodDef. */
 #define HUTCH_METHOD(function) (PyCFunction)(void (*)(void))(function)
 
+/* What hits do not need stands in functions of its own, and behind the code of hits. */
+#define RARELY(condition) __builtin_expect(!!(condition), 0)
+#define COLD __attribute__((noinline, cold))
+
 /* ------------------------------------------------------------------ module */
 
 /* The functions of SlowEntries for calls of other kinds, in this order. */
@@ -143,6 +147,16 @@ typedef struct key {
 /* False: not of a common kind; no exception is set. */
 bool key_of(PyObject *object, key *key);
 
+/* key_of, for the commonest keys a part of its caller. */
+static inline bool key_of_any(PyObject *object, key *key) {
+  Py_ssize_t size;
+  if (!PyUnicode_CheckExact(object)) return key_of(object, key);
+  key->data = PyUnicode_AsUTF8AndSize(object, &size);
+  key->size = (size_t)size;
+  /* NULL, with an exception that key_of clears: surrogates. */
+  return RARELY(!key->data) ? key_of(object, key) : size > 0;
+}
+
 /* False: no int of 64 bits; no exception is set. */
 bool int64_of(PyObject *object, long long *number);
 
@@ -184,6 +198,13 @@ extern const hutch_put_options int_options;
 /* Of any object but bytes. False: an exception. True: value_end ends the value. */
 bool value_of(const fast *cache, PyObject *object, value *value);
 void value_end(value *value);
+
+/* Whether the value is a str: its bytes are UTF-8, to be decoded with these errors. */
+#define STR_TAG "py:str"
+#define STR_ERRORS "surrogatepass"
+static inline bool is_str(const char *extended, size_t extended_size) {
+  return extended_size == sizeof STR_TAG - 1 && memcmp(extended, STR_TAG, sizeof STR_TAG - 1) == 0;
+}
 
 /* Whether the package has written the value, as another kind than bytes. */
 bool is_encoded(const char *extended, size_t extended_size);
