@@ -2036,9 +2036,6 @@ HUTCH_API hutch_status hutch_maintain(hutch_cache *cache, int64_t budget);
  *     either durability finds all entries again before it returns, and writes all of the
  *     file system's pages to the disk once.
  *   - Checksums are always verified, of the bytes that the codec made where there is one.
- *   - HUTCH_WRITE_ON_EVICTION writes at once (HUTCH_WRITE_THROUGH).
- *   - Keys share counters whatever the sharing is: a touch, or a write under a condition,
- *     may evict an entry of another key that is in memory only, without an event.
  *   - At most 250 processes have the directory open at a time. If a process is stopped
  *     (SIGSTOP) in the midst of a write, a write of another process waits for it up to 5
  *     seconds, and the writes after that one 20 milliseconds. Then a put is HUTCH_PARTIAL

@@ -4,6 +4,8 @@
 #include "check.h"
 
 #include <signal.h>
+#include <sys/mount.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -287,4 +289,47 @@ TEST(a_source_that_another_process_writes_to) {
   close(ready[1]);
   CHECK_OK(hutch_close(source));
   CHECK_OK(hutch_close(target));
+}
+
+/* The source stays as it was, and a later copy adds what is missing. */
+TEST(a_copy_ends_where_the_file_system_is_full) {
+  enum { SMALL = 10, LARGE = 8 << 20 };
+  static const uint32_t kinds[] = {HUTCH_STORAGE_MIXED, HUTCH_STORAGE_SQLITE, HUTCH_STORAGE_LOG};
+  path mounted = scratch("mounted");
+  CHECK(mkdir(mounted.text, 0700) == 0);
+  mount_small(mounted.text, "size=4m,mode=777");
+  hutch_cache *source = open_kind("from", HUTCH_STORAGE_MIXED, NULL);
+  for (uint32_t i = 0; i < SMALL; i++) CHECK_OK(hutch_put(source, &i, 4, &i, 4, NULL, NULL));
+  for (size_t kind = 0; kind < sizeof kinds / sizeof *kinds; kind++) {
+    char name[32];
+    snprintf(name, sizeof name, "mounted/%zu", kind);
+    check_note(name);
+    CHECK_OK(put_size(source, "large", LARGE));
+    hutch_options options = unlimited_options();
+    options.storage = kinds[kind];
+    /* The log's segments are a thirty-second of it. */
+    options.disk.cost = 2 * LARGE;
+    hutch_cache *target = open_cache(scratch(name).text, &options);
+    hutch_copy_report report = {.struct_size = sizeof report};
+    CHECK_STATUS(HUTCH_NO_SPACE, hutch_copy(source, target, &report));
+    CHECK(last_error().words[0] != '\0');
+    CHECK(report.copied <= SMALL);
+    CHECK_EQUAL(4 * report.copied, report.bytes);
+    CHECK_EQUAL(SMALL + 1, count_of(source));
+    CHECK_MISSING(target, "large");
+    CHECK_OK(hutch_remove(source, KEY("large")));
+    hutch_copy_report rest = copy(source, target);
+    CHECK_EQUAL(SMALL, rest.copied + rest.existing);
+    CHECK_EQUAL(0, rest.refused);
+    for (uint32_t i = 0; i < SMALL; i++) {
+      uint32_t value = SMALL;
+      size_t size = 0;
+      CHECK_OK(hutch_get_into(target, &i, 4, &value, sizeof value, &size));
+      CHECK_EQUAL(i, value);
+    }
+    hutch_close(target);
+    remove_tree(scratch(name).text);
+  }
+  CHECK_OK(hutch_close(source));
+  CHECK(umount(mounted.text) == 0);
 }

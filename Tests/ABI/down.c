@@ -146,6 +146,7 @@ TEST(a_removed_directory_comes_back_or_is_made_again) {
     CHECK_OK(put_text(cache, "key", "value"));
     CHECK_OK(put_size(cache, "large", 100000));
     remove_tree(directory.text);
+    let_notice(cache);
     /* Maintenance may be quicker where it may make the directory. */
     if (!flags) {
       CHECK_STATUS(HUTCH_PARTIAL, put_text(cache, "other", "value"));
@@ -177,6 +178,7 @@ TEST(time_alone_brings_a_tier_back) {
   hutch_options options = unlimited_options();
   hutch_cache *cache = open_cache(scratch("cache").text, &options);
   CHECK(rename(scratch("cache").text, scratch("away").text) == 0);
+  let_notice(cache);
   CHECK_STATUS(HUTCH_PARTIAL, put_text(cache, "key", "value"));
   /* Or else the library has made it anew by now. */
   (void)!rename(scratch("away").text, scratch("cache").text);

@@ -133,7 +133,10 @@ TEST(a_directory_that_came_back_goes_with_the_next_fork) {
     }
     await_child(child);
     CHECK_TEXT(cache, "child", times ? "second" : "first");
-    if (times == 0) remove_tree(scratch("cache").text);
+    if (times == 0) {
+      remove_tree(scratch("cache").text);
+      let_notice(cache);
+    }
   }
   CHECK_OK(hutch_close(cache));
 }

@@ -3,9 +3,11 @@
 #include "check.h"
 
 #include <dirent.h>
+#include <errno.h>
 #include <sched.h>
 #include <sqlite3.h>
 #include <sys/mman.h>
+#include <sys/mount.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
@@ -422,4 +424,28 @@ void run_sql(path directory, const char *sql) {
   CHECK(sqlite3_open(file, &database) == SQLITE_OK);
   if (sqlite3_exec(database, sql, NULL, NULL, &words) != SQLITE_OK) FAIL("%s: %s", sql, words);
   CHECK(sqlite3_close(database) == SQLITE_OK);
+}
+
+void let_notice(hutch_cache *cache) {
+  if (on_log()) hutch_flush(cache);
+}
+
+static void map_to_root(const char *file, unsigned id) {
+  char map[32];
+  int size = snprintf(map, sizeof map, "0 %u 1", id);
+  write_file(file, map, (size_t)size);
+}
+
+void mount_small(const char *where, const char *options) {
+  unsigned user = geteuid(), group = getegid();
+  if (unshare(CLONE_NEWNS) != 0) {
+    /* Another user than root is root in a user name space, and must be known there to make files. */
+    if (unshare(CLONE_NEWUSER | CLONE_NEWNS) != 0) check_skip(strerror(errno));
+    write_file("/proc/self/setgroups", "deny", 4);
+    map_to_root("/proc/self/uid_map", user);
+    map_to_root("/proc/self/gid_map", group);
+  }
+  if (mount("none", "/", NULL, MS_REC | MS_PRIVATE, NULL) != 0 ||
+      mount("tmpfs", where, "tmpfs", 0, options) != 0)
+    check_skip(strerror(errno));
 }

@@ -101,6 +101,37 @@ TEST(an_eviction_writes_the_whole_record) {
   CHECK_OK(hutch_close(cache));
 }
 
+TEST(an_eviction_takes_the_time_of_the_last_read_along) {
+  test_clock clock = {0};
+  hutch_options options = deferring_options();
+  options.policy = HUTCH_POLICY_LRU;
+  options.flags |= HUTCH_OPEN_NO_THREADS;
+  options.memory.count = 2;
+  use_clock(&options, &clock);
+  hutch_cache *cache = open_cache(scratch("cache").text, &options);
+  hutch_put_options put = put_options();
+  put.time_to_idle = 10 * HUTCH_SECOND;
+  for (int flushes = 0; flushes < 2; flushes++) {
+    CHECK_OK(hutch_put(cache, KEY("a"), KEY("value"), &put, NULL));
+    clock.now += 8 * HUTCH_SECOND;
+    CHECK_TEXT(cache, "a", "value");
+    /* The write-back comes later than the read, and by either way. */
+    clock.now += HUTCH_SECOND;
+    if (flushes) CHECK_OK(hutch_flush(cache));
+    CHECK_OK(put_text(cache, "b", "b"));
+    CHECK_OK(put_text(cache, "c", "c"));
+    CHECK_OK(hutch_maintain(cache, 0));
+    check_where(cache, "a", false, true);
+    clock.now += 8 * HUTCH_SECOND;
+    CHECK_EQUAL(3, count_of(cache));
+    CHECK_TEXT(cache, "a", "value");
+    clock.now += 11 * HUTCH_SECOND;
+    CHECK_MISSING(cache, "a");
+    CHECK_OK(hutch_clear(cache));
+  }
+  CHECK_OK(hutch_close(cache));
+}
+
 /* The charge of an entry that expires is higher. */
 TEST(a_touch_that_makes_a_deferred_entry_too_large_for_memory_keeps_it) {
   test_clock clock = {0};

@@ -25,7 +25,7 @@ extension LogStorage {
   func put(_ key: Int, _ round: Int, at moment: Moment) {
     store!.withKey(key) { bytes, hash in
       var record = Record()
-      record.version = sharing.processes!.nextVersion.pointee.wrappingAdd(1, ordering: .relaxed)
+      record.version = sharing.nextVersion!.pointee.wrappingAdd(1, ordering: .relaxed)
         .oldValue
       record.created = moment.time
       record.size = Value.size(key, round)

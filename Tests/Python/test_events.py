@@ -380,9 +380,9 @@ def test_notifications_and_reactions_that_there_are_not(cache):
         hutch.Cache(low_water=101)
 
 
-def test_what_is_written_on_eviction_is_told(tmp_path):
-    # The log store writes at once.
-    options = {"storage": "mixed", "write_policy": "on_eviction", "policy": "lru"}
+@pytest.mark.parametrize("storage", ["mixed", "log"])
+def test_what_is_written_on_eviction_is_told(tmp_path, storage):
+    options = {"storage": storage, "write_policy": "on_eviction", "policy": "lru"}
     with hutch.Cache(tmp_path, **options) as cache:
         cache.set_limits(memory=hutch.TierLimits(count=1))
         log = Log()

@@ -66,8 +66,8 @@ final class Cache {
   /// Where processes share the directory. Nil: no other process needs to know what memory has. A
   /// fork may set it, while no call uses the store.
   private(set) var coherence: CoherenceCounters?
-  /// The sharing is not SHARED, and there is `coherence` all the same, because of a fork or of the
-  /// store: an entry that is to be written on eviction is written at once.
+  /// The sharing is not SHARED, and there is `coherence` all the same, because of a fork: an entry
+  /// that is to be written on eviction is written at once.
   private(set) var defersNothing = false
   /// How far a fork has come with this cache. Forking changes it, under the roster's lock.
   var fork = Forking.Stage()
@@ -136,11 +136,12 @@ final class Cache {
 
   /// The store may be shared from here on. Every lock of memory is held, no call uses the store.
   func followSharing() {
-    guard coherence == nil, let sharing = storage?.sharing.processes else { return }
+    guard coherence == nil, let sharing = storage?.sharing, let counters = sharing.counters
+    else { return }
     defersNothing = true
-    coherence = sharing.counters
-    memory.share(sharing.counters)
-    versions.share(sharing.nextVersion)
+    coherence = counters
+    memory.share(counters)
+    if let nextVersion = sharing.nextVersion { versions.share(nextVersion) }
   }
 }
 

@@ -373,14 +373,13 @@ extension Opening {
     _ storage: any Storage, _ options: OpenOptions, clock: Clock, _ path: UnsafePointer<CChar>
   ) throws(Failure) -> Cache {
     let sharing = storage.sharing
-    let processes = sharing.processes
-    let versions = Versions(from: sharing.firstVersion, shared: processes?.nextVersion)
+    let versions = Versions(from: sharing.firstVersion, shared: sharing.nextVersion)
     let memory = try MemoryTier(
       limits: options.memory, policy: options.policy ?? .adaptive, hash: storage.hash,
-      versions: versions, coherence: processes?.counters)
+      versions: versions, coherence: sharing.counters)
     let cache = try Cache.make(
       memory: memory, storage: storage, clock: clock, versions: versions, options: options,
-      coherence: processes?.counters)
+      coherence: sharing.counters)
     cache.events.name(path)
     storage.watch(by: cache)
     return cache

@@ -171,6 +171,7 @@ final class WriteBack {
       order.stripes.lock(stripe)
       if queue.isStaged(staged) {
         queue.note(1)
+        put.accessed = queue.lastAccess(of: staged)
         order.submit(&put, to: storage, at: moment)
         submitted.append((put, form, staged))
       } else {
@@ -283,6 +284,7 @@ final class WriteBack {
     }
     if let record = memory.info(key, hash, at: moment) {
       noteIdle(entry, hash, record.accessed, in: storage)
+      write.accessed = record.accessed
     }
     let pending = events.postPendingWriteBack(entry, stripe)
     order.give(&write, to: storage, at: moment)

@@ -171,6 +171,9 @@ final class WriteBackQueue {
   /// holds until the stripe is unlocked.
   func isStaged(_ staged: StagedEntry) -> Bool { lock.withLock { staged.isInTable } }
 
+  /// The time of the last known read of an entry.
+  func lastAccess(of staged: StagedEntry) -> Int64 { lock.withLock { staged.accessed } }
+
   /// An entry that was taken is not to be written any more.
   func drop(_ staged: StagedEntry) { lock.withLock { if staged.isInTable { remove(staged) } } }
 

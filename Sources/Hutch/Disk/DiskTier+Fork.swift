@@ -20,7 +20,8 @@ extension DiskTier {
   var sharing: StorageSharing {
     var sharing = StorageSharing(firstVersion: firstVersion)
     if members.mayHaveOthers {
-      sharing.processes = .init(counters: shared.counters, nextVersion: shared.nextVersion)
+      sharing.nextVersion = shared.nextVersion
+      sharing.counters = shared.counters
     }
     return sharing
   }

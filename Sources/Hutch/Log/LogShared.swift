@@ -55,6 +55,14 @@ final class LogShared {
     return KeyedHash(secrets.0, secrets.1, secrets.2, secrets.3)
   }
 
+  /// Memory tiers go by the counters from here on, and did not before: their entries have the
+  /// number 0. No other process has the directory open, and no write is under way.
+  func resetCounters() {
+    for index in 0..<CoherenceCounters.count {
+      counters[index].pointee.store(0, ordering: .relaxed)
+    }
+  }
+
   /// Notes that a forked child will have the directory open too.
   func noteOthers() { members.pointee.store(2, ordering: .releasing) }
 

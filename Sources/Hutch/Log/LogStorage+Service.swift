@@ -153,6 +153,8 @@ extension LogStorage {
         if stateLock.lock(until: end) {
           if store?.hold(until: end) ?? true {
             store?.member.noteFork()
+            if !mayHaveOthers { shared.resetCounters() }
+            hasForked = true
             shared.noteOthers()
             return true
           }

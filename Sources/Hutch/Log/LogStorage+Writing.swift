@@ -54,7 +54,10 @@ extension LogStorage {
     // writes of two processes the one that comes later stays.
     log.yieldsToNewer = false
     let file = kind == .put ? write.form?.file : nil
-    if kind == .put { log.entry = entry }
+    if kind == .put {
+      log.entry = entry
+      log.times.accessed = write.accessed
+    }
     if let file {
       // The store has moved since the content file was written.
       guard file.directory === store.directory else { throw downFailure }

@@ -15,10 +15,12 @@ import Synchronization
 ///     +Destroying          removes a log store from a directory
 ///
 /// A write is committed when `write` returns, so no write is ever undecided or pending; only bars
-/// are. `finish` waits for the disk, where the durability asks for that. Whatever the sharing,
-/// several processes may have the directory open, at least a process and its forked children; so
-/// memory tiers always go by `shared`. An entry that is to be written on eviction is written at
-/// once, which costs less than to remember it.
+/// are. `finish` waits for the disk, where the durability asks for that.
+///
+/// Sharing. Versions are always drawn from `shared`, so a kill brings no version back. Memory tiers
+/// go by its counters where several processes may have the directory open. EXCLUSIVE keeps others
+/// out until the first fork. Before it the counters mean nothing, and memory may have entries that
+/// are written on eviction only.
 ///
 /// The store tells the observer of each entry that it drops: under the directory's lock
 /// (`storeDrops`, LogStore.observer), and again with no lock held (`storeDropped`), at the end of
@@ -44,6 +46,8 @@ final class LogStorage: Storage, ForkingStorage, @unchecked Sendable {
   let up = Atomic<Bool>(false)
   /// True in the child of a fork if the directory is the parent's alone.
   var belongsToParent = false
+  /// True from the first fork on that hands the directory on. Changes while no call uses the store.
+  var hasForked = false
 
   /// Protects the fields that follow, down to `hasBars`.
   let stateLock: Lock
@@ -137,9 +141,10 @@ final class LogStorage: Storage, ForkingStorage, @unchecked Sendable {
   }
 
   /// True if only this process and its forked children may have the directory open.
-  private var keepsOthersOut: Bool {
-    options.sharing == .exclusive
-  }
+  private var keepsOthersOut: Bool { options.sharing == .exclusive }
+
+  /// True if memory tiers go by the counters of `shared`.
+  var mayHaveOthers: Bool { hasForked || !keepsOthersOut }
 
   /// Opens the store in a directory, or makes it.
   func attach(_ directory: Directory) throws(Failure) {
@@ -240,8 +245,8 @@ final class LogStorage: Storage, ForkingStorage, @unchecked Sendable {
 
   var sharing: StorageSharing {
     StorageSharing(
-      firstVersion: firstVersion,
-      processes: .init(counters: shared.counters, nextVersion: shared.nextVersion))
+      firstVersion: firstVersion, nextVersion: shared.nextVersion,
+      counters: mayHaveOthers ? shared.counters : nil)
   }
 
   var forking: (any ForkingStorage)? { self }

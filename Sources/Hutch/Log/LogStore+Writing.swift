@@ -13,7 +13,8 @@ struct LogWrite {
   var entry: UnownedBlock?
   /// The content file that has the value of a put; nil: the block has it.
   var file: LogFile?
-  /// A touch has the new times here: created, accessed, expires and time to idle.
+  /// A touch has the new times here: created, accessed, expires and time to idle. A put has
+  /// `accessed`, which counts for an entry with a time to idle.
   var times = Record()
   var condition = WriteCondition.always
   var copy: StoreWrite.Copy?
@@ -112,6 +113,7 @@ extension LogStore {
       if write.yieldsToNewer && write.existing > entry.version { return }
       var record = entry.record
       record.checksum = checksum
+      if record.timeToIdle != 0 || ages.timeToIdle != 0 { record.accessed = write.times.accessed }
       if let file = write.file { record.size = file.size }
       guard isWithinLimits(write.key.count, record, write.file) else {
         write.outcome = .tooLarge

@@ -239,14 +239,12 @@ extension Storage {
 struct StorageSharing {
   /// The first version that no write in this directory has had.
   let firstVersion: UInt64
-  /// Nil: no other process has the store. Then no write has a condition.
-  var processes: Processes?
-
-  struct Processes {
-    /// Selected by the store's hash of keys.
-    let counters: CoherenceCounters
-    let nextVersion: UnsafeMutablePointer<Atomic<UInt64>>
-  }
+  /// Where versions are drawn from; all processes that have the store draw from it. Nil: no other
+  /// process has the store, and the cache counts for itself.
+  var nextVersion: UnsafeMutablePointer<Atomic<UInt64>>?
+  /// Selected by the store's hash of keys. Nil: no other process has the store. Then no write has a
+  /// condition.
+  var counters: CoherenceCounters?
 }
 
 /// What came of `Storage.copy`.

@@ -24,6 +24,9 @@ struct StoreWrite {
   var version: UInt64 = 0
   /// When the write was submitted.
   var time: Int64 = 0
+  /// Of a put: when a tier above last read the entry, from which a time to idle goes on. A store
+  /// may ignore it that keeps what `Storage.noteAccess` says of a key that it does not have yet.
+  var accessed: Int64 = 0
   private var unownedForm: Unmanaged<ValueForm>?
 
   /// The keys for which a removal is carried out; for the others `Storage.write` may do nothing.
