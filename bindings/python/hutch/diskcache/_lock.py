@@ -9,7 +9,10 @@ import time
 
 from ._constants import Timeout
 
-_LONGEST_PAUSE = 0.005
+_SHORTEST_PAUSE, _LONGEST_PAUSE = 0.00005, 0.005
+_PART = 8
+"""A pause is this part of the time waited so far, so that a lock that is held for some microseconds
+does not stay free for milliseconds while others wait."""
 
 
 class WriterLock:
@@ -58,14 +61,13 @@ class WriterLock:
         if timeout is None:
             fcntl.flock(self._file, fcntl.LOCK_EX)
             return
-        end = time.monotonic() + timeout
-        pause = 0.0001
+        start = time.monotonic()
         while True:
-            left = end - time.monotonic()
-            if left <= 0:
+            waited = time.monotonic() - start
+            if waited >= timeout:
                 raise Timeout
-            time.sleep(min(pause, left))
-            pause = min(2 * pause, _LONGEST_PAUSE)
+            pause = min(max(waited / _PART, _SHORTEST_PAUSE), _LONGEST_PAUSE)
+            time.sleep(min(pause, timeout - waited))
             try:
                 fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 return
