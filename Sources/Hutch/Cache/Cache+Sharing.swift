@@ -43,7 +43,7 @@ extension Cache {
         if scope == .whole { carryOutClears(of: key, hash, at: moment) }
         order.stripes.unlock(stripe)
         guard scope == .whole else { return false }
-        if try touchInMemory(key, hash, touched, at: moment, storage) { return true }
+        if try touchInMemory(key, hash, touched, at: moment) { return true }
         // A commit between the two looks, or one that is under way, may have brought the entry.
         let copy = memory.peekDuringCommit(key, hash, at: moment)
         if copy == nil && coherence?.mark(hash) == counter { return false }
@@ -87,10 +87,8 @@ extension Cache {
     let copy = memory.peek(key, hash, at: moment)
     guard let copy = copy.unowned, copy.version == version else { return }
     do throws(Failure) {
-      let stored = try storage?.info(key, hash, at: moment)
       _ = try memory.put(
-        try copy.copied(with: times), hash, at: moment, condition: .version(version),
-        isBacked: stored?.version == version)
+        try copy.copied(with: times), hash, at: moment, condition: .version(version))
     } catch {
       _ = memory.remove(key, hash, at: moment, condition: .version(version))
     }

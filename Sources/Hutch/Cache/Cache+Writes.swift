@@ -326,11 +326,11 @@ extension Cache {
     guard storage != nil else {
       // An entry may grow with its times, so that it or others are evicted.
       defer { events.deliver() }
-      return try touchInMemory(key, hash, touched, at: moment, nil)
+      return try touchInMemory(key, hash, touched, at: moment)
     }
     if scope == .memory {
-      return try withStorage { (storage) throws(Failure) in
-        try touchInMemory(key, hash, touched, at: moment, storage)
+      return try withStorage { (_) throws(Failure) in
+        try touchInMemory(key, hash, touched, at: moment)
       }
     }
     return try withStorage { (storage) throws(Failure) in
@@ -349,17 +349,15 @@ extension Cache {
       }
       do throws(Failure) {
         if scope == .whole, let resident = memory.peek(key, hash, at: moment) {
-          let version = resident.unowned.version
           let times = touched(resident.unowned.record)
           named = try touchBlock(key, times)
           // An entry that its reads in memory have kept alive is so in the store too.
           if let accessed = memory.info(key, hash, at: moment)?.accessed {
             storage.noteAccess(key, hash, at: accessed)
           }
-          let isBacked = try infoBelow(key, hash, at: moment, storage)?.version == version
           _ = try memory.put(
             try resident.unowned.copied(with: times), hash, at: moment,
-            condition: .version(version), isBacked: isBacked)
+            condition: .version(resident.unowned.version))
         } else if let stored = try infoBelow(key, hash, at: moment, storage) {
           named = try touchBlock(key, touched(stored))
           if scope == .disk { _ = memory.remove(key, hash, at: moment) }
@@ -403,8 +401,7 @@ extension Cache {
   /// with the same version, and begins again if another write has come between.
   @_optimize(speed)
   func touchInMemory(
-    _ key: Bytes, _ hash: UInt64, _ touched: (Record) -> Record, at moment: Moment,
-    _ storage: (any Storage)?
+    _ key: Bytes, _ hash: UInt64, _ touched: (Record) -> Record, at moment: Moment
   ) throws(Failure) -> Bool {
     let stripe = Stripes.index(of: hash)
     while true {
@@ -412,14 +409,9 @@ extension Cache {
       if storage != nil { order.stripes.lock(stripe) }
       defer { if storage != nil { order.stripes.unlock(stripe) } }
       guard let block = memory.peek(key, hash, at: moment) else { return false }
-      let version = block.unowned.version
-      // Only the store can tell whether it has this version too.
-      let isBacked = try storage.map { (storage) throws(Failure) in
-        try infoBelow(key, hash, at: moment, storage)?.version == version
-      } ?? false
       let result = try memory.put(
         try block.unowned.copied(with: touched(block.unowned.record)), hash, at: moment,
-        condition: .version(version), isBacked: isBacked)
+        condition: .version(block.unowned.version))
       if result.outcome == .stored || result.outcome == .tooLarge { return true }
     }
   }

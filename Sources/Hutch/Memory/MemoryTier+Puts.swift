@@ -5,6 +5,9 @@ extension MemoryTier {
   /// Stores the block if the condition holds, decided and done as one. When it returns the tier
   /// is within its limits. An entry that is too large is not stored, and what it would have
   /// replaced is removed. Fails with nothing changed but what had to go for it.
+  ///
+  /// A put of the version that is there already, on the condition that it still is, is a touch. The
+  /// entry stays backed or not, whatever `isBacked` says.
   @_optimize(speed)
   func put(
     _ block: consuming Block, _ hash: UInt64, at: Moment, condition: WriteCondition = .always,

@@ -194,9 +194,12 @@ struct Shard: ~Copyable {
       return .done(MemoryPutResult(refusal, existing: existing))
     }
     var isTouch = false
+    var isBacked = isBacked
     if case .version = condition, let place = found, block.version == existing {
-      // Touched: it counts as what it is a copy of, which may have changed since it was read.
+      // Touched: it counts as what it is a copy of, which may have changed since it was read. The
+      // store has this version, or does not, as before.
       isTouch = true
+      isBacked = place.pointee.isBacked
       block.mark = place.pointee.block.mark
     }
     if charge > budget.largestCharge {
