@@ -259,11 +259,11 @@ final class HeapStore: Storage, @unchecked Sendable {
   }
 
   func keys(
-    tagged tag: Bytes?, after key: Bytes?, limit: Int, at moment: Moment, visit: (Bytes) -> Void
+    tagged tag: Bytes?, after key: Bytes?, limit: Int, at moment: Moment?, visit: (Bytes) -> Void
   ) throws(Failure) -> Int {
     let from = key.map { Array($0) }
     let wanted = tag.map { Array($0) }
-    let found = seen(at: moment.time).filter { wanted == nil || $0.row.tag == wanted! }
+    let found = (moment.map { seen(at: $0.time) } ?? all).filter { wanted == nil || $0.row.tag == wanted! }
       .map(\.key).filter { from?.lexicographicallyPrecedes($0) ?? true }
       .sorted { $0.lexicographicallyPrecedes($1) }.prefix(limit)
     for key in found { key.withUnsafeBytes(visit) }

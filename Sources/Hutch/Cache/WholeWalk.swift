@@ -28,6 +28,9 @@ final class WholeWalk {
   /// The last key of the page before; empty: there is none.
   private var passed = GrowingArray<UInt8>()
   private var hasEnded = false
+  /// True if each entry is asked for when its key is stepped to (`step`, not `take`). The store
+  /// then lists the keys without the entries, and memory answers for those that it has.
+  private let asksForEach: Bool
   /// The index of the key that was stepped to last.
   private var place: Int?
 
@@ -40,6 +43,7 @@ final class WholeWalk {
     self.handle = handle
     page = SortedKeys(handle.cache.memory.keyed)
     room = goesFar ? WholeWalk.mostRoom : WholeWalk.firstRoom
+    asksForEach = true
   }
 
   /// Over the entries whose keys begin with `prefix`, and are longer.
@@ -47,6 +51,7 @@ final class WholeWalk {
     self.handle = handle
     page = SortedKeys(handle.cache.memory.keyed)
     room = WholeWalk.mostRoom
+    asksForEach = false
     try self.prefix.append(contentsOf: prefix)
     try passed.append(contentsOf: prefix)
   }
@@ -56,6 +61,7 @@ final class WholeWalk {
     self.handle = handle
     page = SortedKeys(handle.cache.memory.keyed)
     room = WholeWalk.mostRoom
+    asksForEach = false
     try self.tag.append(contentsOf: tag)
   }
 
@@ -171,7 +177,8 @@ final class WholeWalk {
         cache.writeBack.write(storage)
         return try storage.keys(
           tagged: tag.isEmpty ? nil : Bytes(tag.elements),
-          after: from.isEmpty ? nil : Bytes(from.elements), limit: WholeWalk.keysInLook, at: moment
+          after: from.isEmpty ? nil : Bytes(from.elements), limit: WholeWalk.keysInLook,
+          at: asksForEach ? nil : moment
         ) { key in
           insert(key, &failure)
           do throws(Failure) { try reached.replace(with: key) } catch { failure = error }

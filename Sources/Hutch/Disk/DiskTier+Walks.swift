@@ -2,20 +2,20 @@
 /// followed by the next page, since the caller goes on behind the last key that it was shown.
 extension DiskTier {
   func keys(
-    tagged tag: Bytes?, after key: Bytes?, limit: Int, at moment: Moment, visit: (Bytes) -> Void
+    tagged tag: Bytes?, after key: Bytes?, limit: Int, at moment: Moment?, visit: (Bytes) -> Void
   ) throws(Failure) -> Int {
     var found = KeyList()
     var count = 0
     var from = KeyList()
     try from.append(key ?? Bytes(start: nil, count: 0), 0)
     while count == 0 && isUp {
-      let filter = RowFilter(self, at: moment)
+      let filter = moment.map { RowFilter(self, at: $0) }
       // The last key of a page without an entry that is shown.
       var last = KeyList()
       let isRead = try readPage { (reader) throws(Failure) in
-        try reader.list(tagged: tag, after: from.first!, limit: max(1, limit)) {
-          (key, row) throws(Failure) in
-          guard DiskTier.isPossible(key), filter.shows(row, key) else {
+        try reader.list(tagged: tag, after: from.first!, limit: max(1, limit), filter) {
+          (key, isShown) throws(Failure) in
+          guard isShown, DiskTier.isPossible(key) else {
             if count > 0 { return }
             last.removeAll()
             return try last.append(key, 0)

@@ -26,6 +26,9 @@ final class ReadConnection {
     SELECT key, generation, created, accessed, expires, idle
     FROM entries WHERE key > ?1 ORDER BY key LIMIT ?2
     """)
+  /// SQLite answers it from the index of keys, and reads no row.
+  private var listingKeys = LateStatement(
+    "SELECT key FROM entries WHERE key > ?1 ORDER BY key LIMIT ?2")
   private var walking = RowScan.upwards
   private var walkingBack = RowScan.downwards
   private let beginning: Statement
@@ -243,30 +246,25 @@ final class ReadConnection {
     return true
   }
 
-  /// Rows in the order of their keys' bytes, those with this tag (nil: all). `visit` gets
-  /// the times and the generation alone.
+  /// The keys of rows in the order of their bytes, those with this tag (nil: all), and whether
+  /// `filter` shows the row. Without a filter and a tag no row is read.
   func list(
-    tagged tag: Bytes?, after key: Bytes, limit: Int,
-    _ visit: (Bytes, Row) throws(Failure) -> Void
+    tagged tag: Bytes?, after key: Bytes, limit: Int, _ filter: RowFilter?,
+    _ visit: (Bytes, _ isShown: Bool) throws(Failure) -> Void
   ) throws(Failure) {
-    guard let tag else {
-      let listing = try self.listing.of(connection)
-      return try list(by: listing.statement, after: key, limit, visit)
+    let owned: OwnedStatement
+    if let tag {
+      owned = try listingTagged.of(connection)
+      try owned.statement.bind(3, tag)
+    } else {
+      owned = try filter == nil ? listingKeys.of(connection) : listing.of(connection)
     }
-    let owned = try listingTagged.of(connection)
-    try owned.statement.bind(3, tag)
-    try list(by: owned.statement, after: key, limit, visit)
-  }
-
-  private func list(
-    by listing: borrowing Statement, after key: Bytes, _ limit: Int,
-    _ visit: (Bytes, Row) throws(Failure) -> Void
-  ) throws(Failure) {
-    try listing.bind(1, key)
-    listing.bind(2, Int64(limit))
-    defer { listing.reset() }
-    while try listing.step() {
-      try visit(try listing.bytes(0), ReadConnection.times(listing))
+    try owned.statement.bind(1, key)
+    owned.statement.bind(2, Int64(limit))
+    defer { owned.statement.reset() }
+    while try owned.statement.step() {
+      let key = try owned.statement.bytes(0)
+      try visit(key, filter?.shows(ReadConnection.times(owned.statement), key) ?? true)
     }
   }
 
