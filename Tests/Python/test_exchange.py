@@ -22,7 +22,7 @@ def run(tool: Path, *arguments) -> bytes:
     return done.stdout
 
 
-@pytest.mark.parametrize("storage", ["mixed", "sqlite", "file"])
+@pytest.mark.parametrize("storage", ["mixed", "sqlite", "file", "log"])
 def test_python_writes_and_c_reads(tool, directory, seed, storage):
     # The whole number of values once; the other kinds of storage with fewer.
     count = COUNT if storage == "mixed" else COUNT // 10
