@@ -5,109 +5,12 @@ import CSystem
 // the last sync, and of each file any length. What a recovery finds must be the state after one of
 // the writes, from the last checkpoint on; under a limit less than that, but nothing else. A third
 // of the machines each has durability process, power and sync. With the last each write is there;
-// with the last two nothing is missing that was there at the end, and had not changed since.
-
-/// One file as the disk may have it.
-private final class DiskFile {
-  static let sector = 512
-  private let path: String
-  /// Of each sector the version that is on the disk, and those that may be.
-  private var versions: [[[UInt8]]] = []
-  private var sizes: [Int] = [0]
-
-  init(_ path: String) { self.path = path }
-
-  /// Notes what the file has now.
-  func look() {
-    guard let number = path.withCString({ Files.open($0, O_RDONLY) }),
-      let status = Files.status(of: number)
-    else { return }
-    let file = Descriptor(owning: number)
-    let size = Int(status.st_size)
-    if sizes.last != size { sizes.append(size) }
-    let bytes = [UInt8](unsafeUninitializedCapacity: size) { buffer, count in
-      count = Files.read(file.number, into: UnsafeMutableRawBufferPointer(buffer)) ?? 0
-    }
-    let count = (size + DiskFile.sector - 1) / DiskFile.sector
-    let zeroes = [UInt8](repeating: 0, count: DiskFile.sector)
-    while versions.count < count { versions.append([zeroes]) }
-    for i in 0..<count {
-      let start = i * DiskFile.sector
-      let length = min(DiskFile.sector, size - start)
-      let isSame = bytes.withUnsafeBytes { now in
-        versions[i][versions[i].count - 1].withUnsafeBytes {
-          memcmp($0.baseAddress!, now.baseAddress! + start, length) == 0
-        }
-      }
-      if isSame { continue }
-      versions[i].append([UInt8](bytes[start..<start + length]))
-    }
-  }
-
-  /// Everything is on the disk.
-  func sync() {
-    look()
-    sizes = [sizes[sizes.count - 1]]
-    for i in 0..<versions.count { versions[i] = [versions[i][versions[i].count - 1]] }
-  }
-
-  /// Leaves what the disk may have.
-  func lose(_ random: inout Random) {
-    look()
-    guard let number = path.withCString({ Files.open($0, O_RDWR) }) else { return }
-    let file = Descriptor(owning: number)
-    // Mostly the newest ones or mostly the oldest ones, or any.
-    let taste = random.next(4)
-    for i in 0..<versions.count {
-      let count = versions[i].count
-      let kept: Int
-      switch taste {
-      case 0: kept = random.next(count)
-      case 1: kept = random.next(8) == 0 ? random.next(count) : count - 1
-      case 2: kept = random.next(8) == 0 ? random.next(count) : 0
-      default: kept = random.next(30) == 0 ? random.next(count) : count - 1
-      }
-      versions[i][kept].withUnsafeBytes {
-        _ = Files.write($0, to: file.number, at: i * DiskFile.sector)
-      }
-    }
-    let size = random.next(3) == 0 ? sizes[random.next(sizes.count)] : sizes[sizes.count - 1]
-    ftruncate(file.number, off_t(size))
-    versions = []
-    sizes = [0]
-    sync()
-  }
-
-  func isOpen(as descriptor: Int32) -> Bool {
-    guard let there = path.withCString({ Files.status($0, at: AT_FDCWD) }),
-      let own = Files.status(of: descriptor)
-    else { return false }
-    return there.st_ino == own.st_ino
-  }
-}
-
-private final class Disk {
-  let log: DiskFile
-  let checkpoint: DiskFile
-  init(_ path: String) {
-    log = DiskFile(path + "/hutch-log")
-    checkpoint = DiskFile(path + "/hutch-checkpoint")
-  }
-}
-
-nonisolated(unsafe) private var disk: Disk?
-
-/// Stands before libc's.
-@_cdecl("fdatasync")
-func syncedOnDisk(_ descriptor: Int32) -> Int32 {
-  if let disk {
-    for file in [disk.log, disk.checkpoint] where file.isOpen(as: descriptor) { file.sync() }
-  }
-  return 0
-}
+// with the last two nothing is missing that was there at the end, and had not changed since. The
+// directory has up to three openings, each as another process has it, and one of them does each
+// step; some begin while others give the entries their slots.
 
 /// The seed of the machine that runs.
-nonisolated(unsafe) private var running: UInt64 = 0
+nonisolated(unsafe) var running: UInt64 = 0
 
 /// What each key has: the round of its newest put, or -1.
 private typealias State = [Int]
@@ -118,20 +21,27 @@ private struct History {
   var now: State { states[states.count - 1] }
 }
 
+/// One opening of the directory.
+private final class Opening {
+  let store: LogStore
+  var work = LogRebuild()
+  init(_ store: LogStore) { self.store = store }
+}
+
 private final class Machine {
   static let keys = 150
   let path: String
   let limits: TierLimits
   let durability: Durability
   var random: Random
-  private(set) var store: LogStore!
+  /// The machine itself, which is the only one that makes steps after a loss, and others.
+  private var openings: [Opening] = []
   private var histories = [History(states: [State(repeating: -1, count: keys)])]
   /// The state that the last checkpoint has.
   private var least = 0
   /// What no loss of power may take: of each key the round, or -1.
   private var safe = State(repeating: -1, count: keys)
   private var round = 0
-  private var work = LogRebuild()
   var found = 0
   var wanted = 0
 
@@ -144,12 +54,27 @@ private final class Machine {
     open()
   }
 
+  private var opening: Opening { openings[random.next(openings.count)] }
+  private var store: LogStore { opening.store }
+
   private func open() {
-    store = LogStore.openAt(path, limits)
-    trying { () throws(Failure) in try store.raise(to: durability, isAlone: true) }
+    let isAlone = openings.isEmpty
+    let store = LogStore.openAt(path, isAlone ? limits : nil)
+    trying { () throws(Failure) in try store.raise(to: durability, isAlone: isAlone) }
+    openings.append(Opening(store))
+  }
+
+  /// Another process opens the directory, or one of several ends: it closes it, or is killed.
+  private func changeOpenings() {
+    if openings.count < 3 { return open() }
+    let last = openings.removeLast()
+    if random.next(2) == 0 { check(last.store.close() == nil, "close") }
   }
 
   private var evicts: Bool { limits.cost < 1_000_000 }
+
+  /// So many states are possible that to follow them all costs too much.
+  var isUncertain: Bool { histories.count > 40 }
 
   private func change(_ change: (inout State) -> Void) {
     for i in 0..<histories.count {
@@ -171,6 +96,7 @@ private final class Machine {
   func operate() {
     let now = LogStore.moment()
     let key = random.next(Machine.keys)
+    let store = store
     switch random.next(400) {
     case 0..<200:
       round += 1
@@ -188,7 +114,8 @@ private final class Machine {
       // What it leaves behind is used again, so the state before it is not whole any more.
       trying { () throws(Failure) in try store.clear() }
       change { for i in 0..<$0.count { $0[i] = -1 } }
-    case 392..<396:
+    case 392: changeOpenings()
+    case 393..<396:
       let isWritten = trying { () throws(Failure) in try store.writeCheckpoint() }
       if isWritten { least = histories[0].states.count - 1 }
     default: slice()
@@ -201,7 +128,10 @@ private final class Machine {
   }
 
   private func slice() {
-    _ = trying { () throws(Failure) in try store.rebuild(&work, at: LogStore.moment()) }
+    let opening = opening
+    _ = trying { () throws(Failure) in
+      try opening.store.rebuild(&opening.work, at: LogStore.moment())
+    }
   }
 
   /// The machine goes down, and the directory is opened again. The index is not worth anything.
@@ -216,9 +146,8 @@ private final class Machine {
         }
       }
     }
-    store = nil
-    disk?.log.lose(&random)
-    disk?.checkpoint.lose(&random)
+    openings = []
+    disk?.lose(&random)
     let damage = random.next(3)
     let index = path + "/hutch-index"
     index.withCString { name in
@@ -234,7 +163,6 @@ private final class Machine {
       }
     }
     open()
-    work = LogRebuild()
     let now = LogStore.moment()
     for key in 0..<Machine.keys where safe[key] >= 0 {
       check(
@@ -253,6 +181,7 @@ private final class Machine {
   /// Ends the recovery, and compares everything.
   func judge() {
     while store.isRebuilding { slice() }
+    let store = store
     let now = LogStore.moment()
     let report = trying { () throws(Failure) in try store.verify() }
     check(report.isSound, "the index is not sound, of machine", Int(running))
@@ -296,7 +225,8 @@ func lostPower(_ arguments: Arguments) -> Int32 {
     for _ in 0..<1 + random.next(3) {
       for _ in 0..<random.next(500) { machine.operate() }
       machine.losePower()
-      if random.next(2) == 0 { machine.judge() }
+      if random.next(2) == 0 || machine.isUncertain { machine.judge() }
+      if machine.isUncertain { break }
     }
     machine.judge()
     found += machine.found

@@ -25,9 +25,10 @@ func main(
     if strcmp(name, "kills") == 0 { return kills(arguments) }
     if strcmp(name, "full_disk") == 0 { return fullDisk() }
     if strcmp(name, "lost_power") == 0 { return lostPower(arguments) }
+    if strcmp(name, "lost_files") == 0 { return lostFiles(arguments) }
     if strcmp(name, "walks") == 0 { return walks() }
   }
   print("log_tests crash_points [SCENARIO|all] [SEED] | kills [COUNT] [SEED] | full_disk | walks"
-      + " | lost_power [COUNT] [SEED]")
+      + " | lost_power [COUNT] [SEED] | lost_files [COUNT] [SEED]")
   return 2
 }

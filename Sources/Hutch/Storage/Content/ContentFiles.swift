@@ -77,7 +77,8 @@ enum ContentFiles {
     return true
   }
 
-  /// On failure the file is deleted.
+  /// The names of the folders, which another process may have made a moment ago, reach the disk
+  /// too. On failure the file is deleted.
   private static func syncFolder(
     of name: ContentName, in directory: Directory
   ) throws(Failure) {
@@ -95,6 +96,11 @@ enum ContentFiles {
         discard(name, in: directory)
         throw failure
       }
+    }
+    guard Files.sync(directory.descriptor) else {
+      let failure = Failure.system("cannot sync the directory")
+      discard(name, in: directory)
+      throw failure
     }
   }
 
