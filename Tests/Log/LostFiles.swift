@@ -174,7 +174,7 @@ extension LogStorage {
   func write(_ kind: StoreWrite.Kind, _ key: Int, _ round: Int = 0, at moment: Moment) -> Bool {
     let outcome = store!.withKey(key) { bytes, hash in
       var record = Record()
-      record.version = sharing.processes!.nextVersion.pointee.wrappingAdd(1, ordering: .relaxed)
+      record.version = sharing.nextVersion!.pointee.wrappingAdd(1, ordering: .relaxed)
         .oldValue
       record.created = moment.time
       record.accessed = moment.time
