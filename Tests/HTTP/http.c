@@ -6,7 +6,7 @@
 #define LONG_WAIT (30 * HUTCH_SECOND)
 
 /* Texts that stay until the process ends, where valgrind finds them. */
-static const char *kept(const char *format, const char *a, const char *b) {
+const char *kept(const char *format, const char *a, const char *b) {
   static struct text {
     struct text *next;
     char characters[];

@@ -10,6 +10,9 @@
 #include "check.h"
 #include "hutch_http.h"
 
+/* Text that stays until the end of the process: the format has at most two strings. */
+const char *kept(const char *format, const char *a, const char *b);
+
 /* What servers.txt says of a name. */
 const char *told(const char *name);
 
@@ -47,7 +50,7 @@ typedef struct counts {
   _Atomic int completions, releases, responses, progresses, redirects, challenges;
   _Atomic hutch_status status;
   _Atomic uint64_t received, sent, expected;
-  pthread_t thread;
+  _Atomic pthread_t thread;
   char words[232];
 } counts;
 

@@ -238,7 +238,6 @@ TEST(a_download_replaces_its_file_when_it_is_complete) {
   CHECK(access(part.text, F_OK) != 0);
   /* A folder that is not there. */
   request.url = url_of("plain", "/million");
-  request.download = scratch("none/million").text;
   path none = scratch("none/million");
   request.download = none.text;
   task = begin(session, &request);

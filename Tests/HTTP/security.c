@@ -28,12 +28,12 @@ static void read_pin(const char *name, unsigned char *pin) {
   }
 }
 
-static char *contents_of(const char *name) {
-  char *text = calloc(1, 20000);
+static const char *contents_of(const char *name) {
+  char text[20000] = "";
   FILE *file = fopen(file_of(name), "r");
-  CHECK(file != NULL && fread(text, 1, 19999, file) > 0);
+  CHECK(file != NULL && fread(text, 1, sizeof text - 1, file) > 0);
   fclose(file);
-  return text;
+  return kept("%s%s", text, "");
 }
 
 TEST(the_chain_and_the_name_are_validated) {
@@ -85,9 +85,7 @@ TEST(a_certificate_is_pinned_with_and_without_the_chain) {
   expect(&security, "own", HUTCH_OK);
   expect(&security, "good", HUTCH_HTTP_PIN);
   security.flags = 0;
-  char *both = calloc(1, 40000);
-  sprintf(both, "%s\n%s", contents_of("own.pem"), contents_of("good.pem"));
-  security.certificates = both;
+  security.certificates = kept("%s\n%s", contents_of("own.pem"), contents_of("good.pem"));
   expect(&security, "good", HUTCH_OK);
   /* The authority's certificate is not the server's own. */
   security.certificates = contents_of("authority.pem");
@@ -165,9 +163,7 @@ TEST(security_is_checked_when_the_session_is_made) {
 static const char *redirect_to(const char *server, const char *code, const char *target) {
   char path[512];
   snprintf(path, sizeof path, "/redirect?code=%s&to=%s", code, target);
-  char *wire = calloc(1, 600);
-  snprintf(wire, 600, "%s%s", strcmp(server, "wire") == 0 ? "" : "/wire", path);
-  return url_of(server, wire);
+  return url_of(server, kept("%s%s", strcmp(server, "wire") == 0 ? "" : "/wire", path));
 }
 
 TEST(https_leads_to_https_only) {

@@ -13,12 +13,18 @@ final class HTTPCache {
   private let clock: hutch_clock?
   private let clockContext: UnsafeMutableRawPointer?
 
-  private init(_ pointer: OpaquePointer, isShared: Bool, mode: UInt32) throws(Failure) {
+  private convenience init(
+    _ pointer: OpaquePointer, isShared: Bool, mode: UInt32
+  ) throws(Failure) {
     var options = hutch_options()
     options.struct_size = MemoryLayout<hutch_options>.size
     guard hutch_get_options(pointer, &options) == HUTCH_OK else {
       throw .invalid("the cache cannot be used")
     }
+    self.init(pointer, options, isShared: isShared, mode: mode)
+  }
+
+  private init(_ pointer: OpaquePointer, _ options: hutch_options, isShared: Bool, mode: UInt32) {
     clock = options.clock
     clockContext = options.clock_context
     self.isShared = isShared

@@ -35,51 +35,81 @@ final class Request {
 
   var isResumable: Bool { flags & UInt32(HUTCH_HTTP_RESUME) != 0 }
 
-  init(_ given: hutch_http_request, for configuration: Configuration) throws(Failure) {
-    guard let address = given.url else { throw .invalid("the URL is NULL") }
-    try checkFlags(
-      given.flags,
-      UInt32(
-        HUTCH_HTTP_NO_REDIRECTS | HUTCH_HTTP_COMPRESSED | HUTCH_HTTP_RESUME | HUTCH_HTTP_JSON
-          | HUTCH_HTTP_ANY_THREAD))
-    let (body, type) = try Request.content(given)
-    let method = given.method ?? literal(body == nil ? "GET" : "POST")
-    guard Syntax.isToken(bytes(of: method)) else { throw .invalid("the method is malformed") }
-    let download = try Text.optional(given.download)
-    if download != nil {
-      guard given.on_body == nil, given.flags & UInt32(HUTCH_HTTP_COMPRESSED) == 0 else {
-        throw .invalid("a download has no on_body, and is not compressed")
+  /// What is checked or copied of the host's struct.
+  private struct Checked {
+    let url: Text
+    let method: Text
+    let body: Body?
+    let mediaType: Text?
+    let acceptance: Acceptance
+    let decoders: Decoders
+    let download: Text?
+    let cacheMode: UInt32
+    let idle: Int64
+    let total: Int64
+
+    init(_ given: hutch_http_request) throws(Failure) {
+      guard let address = given.url else { throw .invalid("the URL is NULL") }
+      try checkFlags(
+        given.flags,
+        UInt32(
+          HUTCH_HTTP_NO_REDIRECTS | HUTCH_HTTP_COMPRESSED | HUTCH_HTTP_RESUME | HUTCH_HTTP_JSON
+            | HUTCH_HTTP_ANY_THREAD))
+      (body, mediaType) = try Request.content(given)
+      let method = given.method ?? literal(body == nil ? "GET" : "POST")
+      guard Syntax.isToken(bytes(of: method)) else { throw .invalid("the method is malformed") }
+      download = try Text.optional(given.download)
+      if download != nil {
+        guard given.on_body == nil, given.flags & UInt32(HUTCH_HTTP_COMPRESSED) == 0 else {
+          throw .invalid("a download has no on_body, and is not compressed")
+        }
       }
-    }
-    if given.flags & UInt32(HUTCH_HTTP_RESUME) != 0 {
-      guard download != nil, body == nil, Letters.areSame(method, "GET") else {
-        throw .invalid("what is resumed is a download by GET")
+      if given.flags & UInt32(HUTCH_HTTP_RESUME) != 0 {
+        guard download != nil, body == nil, Letters.areSame(method, "GET") else {
+          throw .invalid("what is resumed is a download by GET")
+        }
       }
+      guard given.port == nil || given.queue == nil else {
+        throw .invalid("a completion has a port or a queue")
+      }
+      idle = try checkedDuration(given.idle_timeout)
+      total = try checkedDuration(given.total_timeout)
+      url = try Encoding.address(address, given.query, given.query_count)
+      acceptance = try Acceptance(given)
+      decoders = try Decoders.checked(given.decoders, given.decoder_count)
+      guard decoders.isEmpty || (download == nil && given.on_body == nil) else {
+        throw .invalid("what is decoded is in memory: no download, no on_body")
+      }
+      self.method = try Text(method)
+      cacheMode = try HTTPCache.checkedMode(given.cache_mode)
+      guard given.reserved == 0 else { throw Failure(.unsupported, "a reserved field is set") }
     }
-    guard given.port == nil || given.queue == nil else {
-      throw .invalid("a completion has a port or a queue")
-    }
-    let idle = try checkedDuration(given.idle_timeout)
-    let total = try checkedDuration(given.total_timeout)
-    url = try Encoding.address(address, given.query, given.query_count)
-    acceptance = try Acceptance(given)
-    decoders = try Decoders(given.decoders, given.decoder_count)
-    guard decoders.isEmpty || (download == nil && given.on_body == nil) else {
-      throw .invalid("what is decoded is in memory: no download, no on_body")
-    }
-    self.method = try Text(method)
-    fields = try checkedFields(given.headers, given.header_count)
+  }
+
+  convenience init(_ given: hutch_http_request, for configuration: Configuration) throws(Failure) {
+    let checked = try Checked(given)
+    let fields = try checkedFields(given.headers, given.header_count)
     guard given.flags & UInt32(HUTCH_HTTP_RESUME) == 0 || fields.value(of: "Range") == nil else {
       throw .invalid("what is resumed has no range of its own")
     }
-    cacheMode = try HTTPCache.checkedMode(given.cache_mode)
-    guard given.reserved == 0 else { throw Failure(.unsupported, "a reserved field is set") }
-    self.body = body
-    mediaType = type
-    self.download = download
+    self.init(given, configuration, checked, fields)
+  }
+
+  private init(
+    _ given: hutch_http_request, _ configuration: Configuration, _ checked: Checked,
+    _ fields: consuming Fields
+  ) {
+    url = checked.url
+    method = checked.method
+    body = checked.body
+    mediaType = checked.mediaType
+    acceptance = checked.acceptance
+    decoders = checked.decoders
+    download = checked.download
+    cacheMode = checked.cacheMode
     flags = given.flags
-    idleTimeout = idle == 0 ? configuration.idleTimeout : idle
-    totalTimeout = total == 0 ? configuration.totalTimeout : total
+    idleTimeout = checked.idle == 0 ? configuration.idleTimeout : checked.idle
+    totalTimeout = checked.total == 0 ? configuration.totalTimeout : checked.total
     complete = given.complete
     onProgress = given.on_progress
     onResponse = given.on_response
@@ -90,6 +120,7 @@ final class Request {
     release = given.release
     port = hutch_port_retain(given.port)
     queue = hutch_queue_retain(given.queue)
+    self.fields = fields
   }
 
   deinit {

@@ -14,11 +14,27 @@ final class Security {
   let identityKey: Text?
   let identityPassword: Text?
 
-  init(_ given: hutch_http_security) throws(Failure) {
+  private init(_ flags: UInt32, _ keys: Text?, _ certificates: Text?, _ files: Files) {
+    checksChain = flags & UInt32(HUTCH_HTTP_ANY_CHAIN) == 0
+    checksName = flags & UInt32(HUTCH_HTTP_ANY_NAME) == 0
+    self.keys = keys
+    self.certificates = certificates
+    authorities = files.authorities
+    identity = files.identity
+    identityKey = files.key
+    identityPassword = files.password
+  }
+
+  private struct Files {
+    let authorities: Text?
+    let identity: Text?
+    let key: Text?
+    let password: Text?
+  }
+
+  convenience init(_ given: hutch_http_security) throws(Failure) {
     try checkFlags(given.flags, UInt32(HUTCH_HTTP_ANY_CHAIN | HUTCH_HTTP_ANY_NAME))
     guard given.reserved == 0 else { throw Failure(.unsupported, "a reserved field is set") }
-    checksChain = given.flags & UInt32(HUTCH_HTTP_ANY_CHAIN) == 0
-    checksName = given.flags & UInt32(HUTCH_HTTP_ANY_NAME) == 0
     let count = given.public_key_count
     guard count >= 0, count <= 64, given.public_keys != nil || count == 0 else {
       throw .invalid("the public keys are NULL, or more than 64")
@@ -26,18 +42,19 @@ final class Security {
     guard count == 0 || given.certificates == nil else {
       throw .invalid("either public keys or certificates are pinned")
     }
-    keys = count == 0 ? nil : try Security.list(given.public_keys, count)
-    certificates = try Text.optional(given.certificates)
+    let keys = count == 0 ? nil : try Security.list(given.public_keys, count)
+    let certificates = try Text.optional(given.certificates)
     if let certificates {
       let hasOne = try PEM.forEachCertificate(in: bytes(of: certificates.start)) {
         (digits) throws(Failure) in digits.count > 0
       }
       guard hasOne else { throw .invalid("the pinned certificates have none in PEM") }
     }
-    authorities = try Text.optional(given.authorities)
-    identity = try Text.optional(given.identity)
-    identityKey = try Text.optional(given.identity_key)
-    identityPassword = try Text.optional(given.identity_password)
+    let files = Files(
+      authorities: try Text.optional(given.authorities),
+      identity: try Text.optional(given.identity), key: try Text.optional(given.identity_key),
+      password: try Text.optional(given.identity_password))
+    self.init(given.flags, keys, certificates, files)
   }
 
   private static func list(_ digests: UnsafeRawPointer, _ count: Int) throws(Failure) -> Text {

@@ -7,12 +7,20 @@ final class Text {
   /// Without the NUL.
   let count: Int
 
-  init(_ bytes: Bytes) throws(Failure) {
-    count = bytes.count
+  private init(owning start: UnsafeMutablePointer<CChar>, _ count: Int) {
+    self.start = start
+    self.count = count
+  }
+
+  // In Embedded Swift an initializer that throws leaks the object, unless it has not been allocated
+  // yet: a convenience initializer has not. So it is in all classes of this library.
+
+  convenience init(_ bytes: Bytes) throws(Failure) {
     let memory = try Allocation.bytes(bytes.count + 1)
-    start = memory.assumingMemoryBound(to: CChar.self)
     if let base = bytes.baseAddress { memory.copyMemory(from: base, byteCount: bytes.count) }
+    let start = memory.assumingMemoryBound(to: CChar.self)
     start[bytes.count] = 0
+    self.init(owning: start, bytes.count)
   }
 
   convenience init(_ text: UnsafePointer<CChar>) throws(Failure) {

@@ -50,17 +50,24 @@ final class Monitor {
   /// When the next probe begins, or the current one fails.
   private var next = Deadline(at: Int64.max)
 
-  init(_ plan: Plan) throws(Failure) {
-    let lock = try Lock()
-    let changed = try Condition()
-    let routes = try Routes()
-    guard curl_global_init(3) == CURLE_OK, let multi = curl_multi_init() else { throw .noMemory }
+  private init(
+    _ plan: Plan, _ lock: consuming Lock, _ changed: consuming Condition, _ routes: Routes,
+    _ multi: UnsafeMutableRawPointer
+  ) {
     self.lock = lock
     self.changed = changed
     self.routes = routes
     self.multi = multi
     self.plan = plan
     Process.watchForks()
+  }
+
+  convenience init(_ plan: Plan) throws(Failure) {
+    let lock = try Lock()
+    let changed = try Condition()
+    let routes = try Routes()
+    guard curl_global_init(3) == CURLE_OK, let multi = curl_multi_init() else { throw .noMemory }
+    self.init(plan, lock, changed, routes, multi)
   }
 
   deinit { curl_multi_cleanup(multi) }

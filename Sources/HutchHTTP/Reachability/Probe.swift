@@ -7,7 +7,12 @@ final class Probe {
   private let multi: UnsafeMutableRawPointer
   private let easy: UnsafeMutableRawPointer
 
-  init(of url: Text, in multi: UnsafeMutableRawPointer) throws(Failure) {
+  private init(_ multi: UnsafeMutableRawPointer, _ easy: UnsafeMutableRawPointer) {
+    self.multi = multi
+    self.easy = easy
+  }
+
+  convenience init(of url: Text, in multi: UnsafeMutableRawPointer) throws(Failure) {
     guard let easy = curl_easy_init() else { throw .noMemory }
     // Copied, as every text that libcurl takes.
     guard hutch_curl_pointer(easy, CURLOPT_URL, url.start) != 0,
@@ -25,8 +30,7 @@ final class Probe {
       curl_easy_cleanup(easy)
       throw .noMemory
     }
-    self.multi = multi
-    self.easy = easy
+    self.init(multi, easy)
   }
 
   deinit {

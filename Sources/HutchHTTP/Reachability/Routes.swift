@@ -8,7 +8,12 @@ final class Routes {
   private let questions: Int32
   private var number: UInt32 = 0
 
-  init() throws(Failure) {
+  private init(_ notices: Int32, _ questions: Int32) {
+    self.notices = notices
+    self.questions = questions
+  }
+
+  convenience init() throws(Failure) {
     var groups: UInt32 = 0
     for group in [
       RTNLGRP_LINK, RTNLGRP_IPV4_IFADDR, RTNLGRP_IPV6_IFADDR, RTNLGRP_IPV4_ROUTE,
@@ -18,12 +23,11 @@ final class Routes {
     }
     let notices = try Routes.open(groups)
     do throws(Failure) {
-      questions = try Routes.open(0)
+      self.init(notices, try Routes.open(0))
     } catch {
       close(notices)
       throw error
     }
-    self.notices = notices
   }
 
   deinit {

@@ -7,13 +7,17 @@ final class Acceptance {
   private let last: UInt32
   private let types: Text?
 
-  init(_ given: hutch_http_request) throws(Failure) {
+  private init(_ first: UInt32, _ last: UInt32, _ types: Text?) {
+    self.first = first
+    self.last = last
+    self.types = types
+  }
+
+  convenience init(_ given: hutch_http_request) throws(Failure) {
     guard given.first_code <= given.last_code else {
       throw .invalid("the accepted codes end before they begin")
     }
-    first = given.first_code
-    last = given.last_code
-    types = try Text.optional(given.media_types)
+    self.init(given.first_code, given.last_code, try Text.optional(given.media_types))
   }
 
   /// Why a response is not accepted; nil: it is. Every reason is in the words, and the first one

@@ -16,7 +16,12 @@ final class Decoders {
 
   var isEmpty: Bool { chain.isEmpty }
 
-  init(_ given: UnsafePointer<hutch_http_decoder>?, _ count: Int) throws(Failure) {
+  private init() {}
+
+  static func checked(
+    _ given: UnsafePointer<hutch_http_decoder>?, _ count: Int
+  ) throws(Failure) -> Decoders {
+    let result = Decoders()
     guard count >= 0, count <= 64, given != nil || count == 0 else {
       throw .invalid("the decoders are NULL, or more than 64")
     }
@@ -31,13 +36,14 @@ final class Decoders {
       }
       let types = try Text.optional(one.media_types).map { Unmanaged.passRetained($0) }
       do throws(Failure) {
-        try chain.append(
+        try result.chain.append(
           Decoder(kind: one.kind, types: types, decode: one.decode, context: one.context))
       } catch {
         types?.release()
         throw error
       }
     }
+    return result
   }
 
   deinit { for one in chain.elements { one.types?.release() } }

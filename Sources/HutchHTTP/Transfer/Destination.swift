@@ -20,7 +20,7 @@ final class Destination {
   /// download that may be continued.
   func resumption() throws(Failure) -> (offset: UInt64, validator: Text)? {
     guard let path = request.download, request.isResumable else { return nil }
-    if file == nil { file = try PartialFile(path, of: request.url, isResumable: true) }
+    if file == nil { file = try PartialFile.open(path, of: request.url, isResumable: true) }
     guard let file, let point = file.point else { return nil }
     return (file.size, point.validator)
   }
@@ -46,7 +46,7 @@ final class Destination {
       throw .http(HUTCH_HTTP_BAD_RESPONSE, "the response is a part that was not asked for")
     }
     guard response.code >= 200, response.code <= 299 else { return true }
-    if file == nil { file = try PartialFile(path, of: request.url, isResumable: false) }
+    if file == nil { file = try PartialFile.open(path, of: request.url, isResumable: false) }
     try file?.restart(response, of: request.url)
     isInUse = true
     return true

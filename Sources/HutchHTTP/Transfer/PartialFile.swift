@@ -20,17 +20,28 @@ final class PartialFile {
   private var isComplete = false
 
   /// `isResumable`: what an earlier request left is continued, and what this one leaves is kept.
-  init(_ path: Text, of url: Text, isResumable: Bool) throws(Failure) {
-    self.path = path
-    self.isResumable = isResumable
-    partial = try Text(path.start, ".part")
-    record = try Text(path.start, ".resume")
-    number = try PartialFile.open(partial)
-    let length = PartialFile.length(number)
+  static func open(
+    _ path: Text, of url: Text, isResumable: Bool
+  ) throws(Failure) -> PartialFile {
+    let partial = try Text(path.start, ".part")
+    let record = try Text(path.start, ".resume")
+    let file = PartialFile(path, partial, record, try open(partial), isResumable: isResumable)
+    let length = length(file.number)
     if isResumable, length > 0 {
-      point = try ResumePoint(in: record, of: url)
-      if point != nil { size = length }
+      file.point = try ResumePoint(in: record, of: url)
+      if file.point != nil { file.size = length }
     }
+    return file
+  }
+
+  private init(
+    _ path: Text, _ partial: Text, _ record: Text, _ number: Int32, isResumable: Bool
+  ) {
+    self.path = path
+    self.partial = partial
+    self.record = record
+    self.number = number
+    self.isResumable = isResumable
   }
 
   deinit {
