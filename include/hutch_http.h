@@ -546,9 +546,9 @@ HUTCH_API hutch_status hutch_http_task_response(hutch_http_task *task,
  * hutch_http_task_header - a header of the response by name
  *
  * name is compared without regard to case. index counts the headers of that name from 0.
- * *value is valid as long as the caller's reference to the task. HUTCH_NOT_FOUND: there is no
- * such header, and *value is NULL. The other answers are those of hutch_http_task_response.
- * Since 0.1.
+ * *value is valid as long as the caller's reference to the task; a control character that the
+ * server sent in it, but for the tab, is a space. HUTCH_NOT_FOUND: there is no such header, and
+ * *value is NULL. The other answers are those of hutch_http_task_response. Since 0.1.
  */
 HUTCH_API hutch_status hutch_http_task_header(hutch_http_task *task, const char *name,
                                               uint64_t index, const char **value);

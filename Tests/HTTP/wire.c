@@ -11,6 +11,7 @@ static const char *expect(const char *path, hutch_status expected) {
 TEST(a_connection_that_is_lost_is_a_failure) {
   expect("/cut", HUTCH_HTTP_LOST);
   expect("/cut_chunk", HUTCH_HTTP_LOST);
+  expect("/cut_headers", HUTCH_HTTP_LOST);
   expect("/shut", HUTCH_HTTP_LOST);
 }
 
@@ -64,6 +65,39 @@ TEST(a_response_may_come_byte_by_byte) {
   CHECK_EQUAL(200, response_of(task).code);
   CHECK_STATUS(HUTCH_NOT_FOUND, hutch_http_task_header(task, "Link", 0, &value));
   CHECK_OK(hutch_http_task_header(task, "X-Final", 0, &value));
+  hutch_http_task_release(task);
+  end_session(session);
+}
+
+static int32_t count_redirect(void *context, hutch_http_task *task, int32_t code,
+                              const char *url) {
+  CHECK(task != NULL && code == 302 && strstr(url, "/echo") != NULL);
+  ((counts *)context)->redirects++;
+  return 0;
+}
+
+TEST(trailers_behind_a_redirect_change_nothing) {
+  counts c = {0};
+  hutch_http_session *session = new_session(NULL);
+  hutch_http_request request = counted(url_of("wire", "/redirect_trailers"), &c);
+  request.on_redirect = count_redirect;
+  hutch_http_task *task = fetch(session, &request);
+  CHECK_EQUAL(1, c.redirects);
+  CHECK_EQUAL(1, response_of(task).redirects);
+  CHECK(body_has(task, "GET /echo"));
+  hutch_http_task_release(task);
+  end_session(session);
+}
+
+TEST(control_characters_in_a_header_become_spaces) {
+  hutch_http_session *session = new_session(NULL);
+  hutch_http_request request = get(url_of("wire", "/controls"));
+  hutch_http_task *task = fetch(session, &request);
+  const char *value;
+  CHECK_OK(hutch_http_task_header(task, "X-Cr", 0, &value));
+  CHECK(strcmp(value, "a Injected: 1") == 0);
+  CHECK_OK(hutch_http_task_header(task, "X-Other", 0, &value));
+  CHECK(strcmp(value, " b \tc") == 0);
   hutch_http_task_release(task);
   end_session(session);
 }

@@ -13,6 +13,8 @@ import threading
 import time
 from urllib.parse import parse_qsl, urlsplit
 
+import mutate
+
 PATIENCE = 20  # seconds that a stalled connection is kept
 
 
@@ -123,6 +125,20 @@ def cut_chunk(request, send):
     return False
 
 
+def cut_headers(request, send):
+    send(b"HTTP/1.1 200 OK\r\nContent-Length: 4\r\nCache-Con")
+    return False
+
+
+def controls(request, send):
+    respond(send, b"", "200 OK", "X-Cr: a\rInjected: 1", "X-Other: \x01b\x7f\tc")
+
+
+def redirect_trailers(request, send):
+    send(b"HTTP/1.1 302 Found\r\nLocation: /echo\r\nTransfer-Encoding: chunked\r\n\r\n"
+         b"5\r\nmoved\r\n0\r\nHTTP/1.1 200 OK\r\nX-Trailer: late\r\n\r\n")
+
+
 def shut(request, send):
     return False
 
@@ -212,11 +228,40 @@ def random_bytes(request, send):
     return False
 
 
+def mutated(request, send):
+    send(mutate.response(request.query["seed"]))
+    return False
+
+
+def flood(request, send):
+    """Without an end: bytes of one kind, 64 MB of them."""
+    head = b"HTTP/1.1 200 OK\r\n"
+    chunk = head + b"Transfer-Encoding: chunked\r\n\r\n"
+    first, more = {
+        "headers": (head, b"X-More: " + b"h" * 80 + b"\r\n"),
+        "line": (head + b"X-Long: ", b"l" * 90),
+        "interim": (b"", b"HTTP/1.1 103 Early Hints\r\nLink: </a>\r\n\r\n"),
+        "chunks": (chunk, b"1\r\nc\r\n"),
+        "extension": (chunk + b"1;", b"e" * 90),
+        "trailers": (chunk + b"1\r\nc\r\n0\r\n", b"X-Trailer: " + b"t" * 80 + b"\r\n"),
+        "redirect": (b"HTTP/1.1 302 Found\r\nLocation: /echo\r\n\r\n", b"r" * 90),
+        "validation": (b"HTTP/1.1 304 Not Modified\r\n", b"X-More: " + b"v" * 80 + b"\r\n"),
+        "status": (b"", b"s" * 90),
+    }[request.query["of"]]
+    send(first)
+    more *= 65536 // len(more)
+    for _ in range(1024):
+        send(more)
+    return False
+
+
 def say(request, send):
     """The body of a request, as the type and with the code that the query says."""
     body = request.body or bytes.fromhex(request.query.get("hex", ""))
     respond(send, body, f"{request.query.get('code', '200')} As Told",
-            *([f"Content-Type: {request.query['type']}"] if "type" in request.query else []))
+            *([f"Content-Type: {request.query['type']}"] if "type" in request.query else []),
+            *(["Cache-Control: max-age=100", "Vary: X-Kind", 'ETag: "1"']
+              if "control" in request.query else []))
 
 
 RESOURCES = {}  # key: what /set said of it, and the last Range and If-Range
@@ -270,11 +315,12 @@ def part(request, send):
 BEHAVIOURS = {
     "/echo": echo, "/folded": folded, "/basic": basic, "/digest": digest_of, "/redirect": redirect,
     "/steps": count_down, "/circle": circle, "/endless_redirect": endless_redirect,
-    "/stall": stall, "/stall_within": stall_within, "/cut": cut, "/cut_chunk": cut_chunk,
+    "/stall": stall, "/stall_within": stall_within, "/cut": cut, "/cut_chunk": cut_chunk, "/cut_headers": cut_headers,
+    "/controls": controls, "/redirect_trailers": redirect_trailers,
     "/shut": shut, "/lie": lie, "/garbage": garbage, "/bad_chunk": bad_chunk,
     "/bad_length": bad_length, "/bad_name": bad_name, "/dribble": dribble,
     "/many_headers": many_headers, "/large": large, "/endless": endless, "/early": early,
-    "/wait": wait, "/cookie": cookie, "/random": random_bytes,
+    "/wait": wait, "/cookie": cookie, "/random": random_bytes, "/mutated": mutated, "/flood": flood,
     "/say": say, "/set": set_resource, "/asked": asked, "/part": part,
 }
 

@@ -45,10 +45,14 @@ enum Storing {
     return false
   }
 
-  /// Copies the headers that are not for one connection (section 3.1).
+  /// Copies the headers that are not for one connection (section 3.1). Beside Transfer-Encoding, a
+  /// Content-Length is not that of the body (RFC 9112, section 6.3).
   static func copy(_ source: borrowing Fields, to target: inout Fields) throws(Failure) {
+    let isLengthWrong = source.value(of: "Transfer-Encoding") != nil
     for index in 0..<source.count
-    where !isOfConnection(source.name(index), source) {
+    where !isOfConnection(source.name(index), source)
+      && !(isLengthWrong && Letters.areSame(source.name(index), "Content-Length"))
+    {
       try target.append(
         name: bytes(of: source.name(index)), value: bytes(of: source.value(index)))
     }

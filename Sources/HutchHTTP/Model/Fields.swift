@@ -40,6 +40,16 @@ struct Fields: ~Copyable {
     try block.append(0)
   }
 
+  /// Control characters in the last value become spaces (RFC 9110, section 5.5), so that none ends
+  /// a line where the value is sent or printed.
+  mutating func cleanLast() {
+    guard places.count > 0 else { return }
+    for index in places[places.count - 1].value..<(block.count - 1)
+    where (block[index] < 0x20 && block[index] != 0x09) || block[index] == 0x7F {
+      block[index] = 0x20
+    }
+  }
+
   mutating func removeAll() {
     block.removeAll()
     places.removeAll()

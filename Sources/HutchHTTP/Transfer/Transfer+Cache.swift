@@ -252,7 +252,7 @@ extension Transfer {
     if step == .validation, let stored = exchange.stored {
       return try isValidated(stored, exchange)
     }
-    if code != CURLE_OK, step == nil, let stored = exchange.stored, exchange.mayReplaceError {
+    if step == nil, let stored = exchange.stored, exchange.mayReplaceError {
       leaveFlight(isAbandoned: false)
       pending = .answer(stored, "fwd=stale")
       continueSoon()

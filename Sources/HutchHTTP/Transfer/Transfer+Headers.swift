@@ -11,16 +11,20 @@ extension Transfer {
     guard headerBytes <= configuration.maxHeaders else {
       throw Failure(.tooLarge, "the response has more bytes of headers than max_headers")
     }
-    // The trailers behind a body are not part of the response.
-    if step == .response { return }
     let text = Syntax.trimmed(line)
+    // The trailers behind a body are not part of the response. Another response follows one that
+    // libcurl itself acts on.
+    if let step, step != .negotiation || !isStatusLine(text) { return }
     if isStatusLine(text) { return beginResponse(text) }
     if text.count == 0 {
       // 100 to 199 announce another response.
       if response.code >= 200 { try decide() }
       return
     }
-    if line[0] == 0x20 || line[0] == 0x09 { return try response.fields.extendLast(text) }
+    if line[0] == 0x20 || line[0] == 0x09 {
+      try response.fields.extendLast(text)
+      return response.fields.cleanLast()
+    }
     guard let colon = text.firstIndex(of: 0x3A) else { return }
     let name = Bytes(rebasing: text[..<colon])
     let value = Syntax.trimmed(Bytes(rebasing: text[(colon + 1)...]))
@@ -28,6 +32,7 @@ extension Transfer {
       throw .http(HUTCH_HTTP_BAD_RESPONSE, "the name of a header is malformed")
     }
     try response.fields.append(name: name, value: value)
+    response.fields.cleanLast()
   }
 
   private func isStatusLine(_ text: Bytes) -> Bool {

@@ -206,6 +206,10 @@ final class Transfer {
     }
     if let status = destination.hostsStatus { return Outcome(status: status) }
     guard code == CURLE_OK else { return .failed(failing(code), detail ?? text(of: code)) }
+    // libcurl takes headers without their end for a response.
+    guard step != nil else {
+      return .failed(.http(HUTCH_HTTP_LOST, "the connection ended within the headers"))
+    }
     // libcurl did not repeat a request that it was to repeat.
     if step == .negotiation { try respond() }
     if let rejection { return rejection }
