@@ -275,7 +275,10 @@ enum {
 /*
  * Durability: the failures that a completed put survives. The strongest durability of all
  * openings of a directory holds, in this process and in those that share the directory. An
- * opening that asks for a weaker one gets HUTCH_OPTIONS_DIFFER.
+ * opening that asks for a weaker one gets HUTCH_OPTIONS_DIFFER. If the disk refuses what a
+ * stronger one needs, that of the other openings stays: the opening gets
+ * HUTCH_OPTIONS_DIFFER if this process has the directory open, and fails with HUTCH_IO
+ * otherwise.
  */
 enum {
   HUTCH_DURABILITY_DEFAULT = 0, /* process */
@@ -2031,10 +2034,11 @@ HUTCH_API hutch_status hutch_maintain(hutch_cache *cache, int64_t budget);
  *     again there is a checkpoint that does not need it. hutch_flush makes all earlier writes
  *     safe. Under HUTCH_DURABILITY_SYNC a write, also a removal, a touch or an increment,
  *     returns when the disk has what it wrote; writes that wait at the same time share one
- *     wait for the disk, and a clear waits for a checkpoint. If the disk refuses the bytes,
- *     the writes fail from then on, until the directory is opened again. An opening with
- *     either durability finds all entries again before it returns, and writes all of the
- *     file system's pages to the disk once.
+ *     wait for the disk. A clear, a trim to a size and hutch_set_limits wait for a
+ *     checkpoint. If the disk refuses bytes of the log, this process makes no checkpoint from
+ *     then on, its writes under sync fail, and hutch_close returns HUTCH_IO; the next opening
+ *     begins anew. An opening with either durability finds all entries again before it
+ *     returns, and writes all of the file system's pages to the disk once.
  *   - Checksums are always verified, of the bytes that the codec made where there is one.
  *   - At most 250 processes have the directory open at a time. If a process is stopped
  *     (SIGSTOP) in the midst of a write, a write of another process waits for it up to 5

@@ -3,6 +3,7 @@
 #include "check.h"
 
 #include <dlfcn.h>
+#include <errno.h>
 #include <fcntl.h>
 #include <sched.h>
 #include <stdarg.h>
@@ -302,6 +303,95 @@ TEST(the_writes_that_notice_a_change_of_state_tell_of_it) {
   CHECK_OK(hutch_close(cache));
   cache = open_cache(directory.text, &options);
   CHECK_TEXT(cache, "key", "3");
+  CHECK_OK(hutch_close(cache));
+}
+
+/* -------------------------------------------------------------- durability */
+
+/* How many syncs of data there were, and whether the disk refuses them. */
+static _Atomic int syncs, refuses_syncs;
+
+int fdatasync(int file) {
+  static int (*_Atomic next)(int);
+  if (!atomic_load(&next)) atomic_store(&next, (int (*)(int))dlsym(RTLD_NEXT, "fdatasync"));
+  atomic_fetch_add(&syncs, 1);
+  if (!atomic_load(&refuses_syncs)) return atomic_load(&next)(file);
+  errno = EIO;
+  return -1;
+}
+
+static uint32_t durability_of(hutch_cache *cache) {
+  hutch_options options = {.struct_size = sizeof options};
+  CHECK_OK(hutch_get_options(cache, &options));
+  return options.durability;
+}
+
+PROCESS(cannot_open_it_in_sync, directory) {
+  hutch_options options = log_options();
+  options.durability = HUTCH_DURABILITY_SYNC;
+  hutch_cache *cache = NULL;
+  atomic_store(&refuses_syncs, 1);
+  CHECK_STATUS(HUTCH_IO, hutch_open(directory, &options, &cache));
+  CHECK(!cache);
+}
+
+TEST(a_durability_that_the_disk_refuses_is_not_in_force) {
+  path directory = scratch("cache");
+  hutch_options options = log_options();
+  options.flags |= HUTCH_OPEN_NO_THREADS;
+  hutch_cache *cache = open_cache(directory.text, &options), *second;
+  CHECK_OK(put_text(cache, "a", "value"));
+  CHECK_EQUAL(0, syncs);
+  /* Of another process. */
+  process other = start_process("cannot_open_it_in_sync", directory.text);
+  CHECK_EQUAL(0, end_process(&other));
+  CHECK_EQUAL(HUTCH_DURABILITY_PROCESS, durability_of(cache));
+  CHECK_OK(put_text(cache, "b", "value"));
+  CHECK_EQUAL(0, syncs);
+  /* Of this one. */
+  options.durability = HUTCH_DURABILITY_SYNC;
+  atomic_store(&refuses_syncs, 1);
+  CHECK_STATUS(HUTCH_OPTIONS_DIFFER, hutch_open(directory.text, &options, &second));
+  CHECK(syncs > 0);
+  atomic_store(&refuses_syncs, 0);
+  CHECK_EQUAL(HUTCH_DURABILITY_PROCESS, durability_of(second));
+  int before = atomic_load(&syncs);
+  CHECK_OK(put_text(second, "c", "value"));
+  CHECK_EQUAL(before, syncs);
+  CHECK_OK(hutch_close(second));
+  /* What the disk has refused is not there for certain, and the end says so. */
+  CHECK_STATUS(HUTCH_IO, hutch_close(cache));
+  cache = open_cache(directory.text, &options);
+  CHECK_EQUAL(HUTCH_DURABILITY_SYNC, durability_of(cache));
+  before = atomic_load(&syncs);
+  CHECK_OK(put_text(cache, "d", "value"));
+  CHECK(syncs > before);
+  CHECK_EQUAL(4, count_of(cache));
+  CHECK_OK(hutch_close(cache));
+}
+
+TEST(evictions_that_a_call_asks_for_wait_for_the_disk_under_sync) {
+  hutch_options options = log_options();
+  options.flags |= HUTCH_OPEN_NO_THREADS;
+  options.durability = HUTCH_DURABILITY_SYNC;
+  hutch_cache *cache = open_cache(scratch("cache").text, &options);
+  for (int i = 0; i < 50; i++) {
+    char key[16];
+    snprintf(key, sizeof key, "%d", i);
+    CHECK_OK(put_text(cache, key, "value"));
+  }
+  hutch_cache *disk = tier_of(cache, HUTCH_TIER_DISK);
+  int before = atomic_load(&syncs);
+  hutch_trim_spec spec = {.struct_size = sizeof spec, .kind = HUTCH_TRIM_TO_COUNT, .amount = 40};
+  CHECK_OK(hutch_trim(disk, &spec, NULL));
+  CHECK(syncs > before);
+  before = atomic_load(&syncs);
+  hutch_cache_limits limits = {.struct_size = sizeof limits};
+  limits.disk.count = 30;
+  CHECK_OK(hutch_set_limits(cache, &limits));
+  CHECK(syncs > before);
+  CHECK_EQUAL(30, count_of(disk));
+  hutch_cache_release(disk);
   CHECK_OK(hutch_close(cache));
 }
 

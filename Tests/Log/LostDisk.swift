@@ -7,13 +7,26 @@ import CSystem
 
 /// One file as the disk may have it.
 final class DiskFile {
-  static let sector = 512
   private let path: String
+  private let sector: Int
   /// Of each sector the version that is on the disk, and those that may be.
   private var versions: [[[UInt8]]] = []
   private var sizes: [Int] = [0]
+  /// What the file had at the last look.
+  private var last: [UInt8] = []
 
-  init(_ path: String) { self.path = path }
+  init(_ path: String, sector: Int) {
+    self.path = path
+    self.sector = sector
+  }
+
+  /// The disk's file as it is now.
+  func copy() -> DiskFile {
+    let copy = DiskFile(path, sector: sector)
+    copy.versions = versions
+    copy.sizes = sizes
+    return copy
+  }
 
   /// Notes what the file has now.
   func look() {
@@ -26,12 +39,34 @@ final class DiskFile {
     let bytes = [UInt8](unsafeUninitializedCapacity: size) { buffer, count in
       count = Files.read(file.number, into: UnsafeMutableRawBufferPointer(buffer)) ?? 0
     }
-    let count = (size + DiskFile.sector - 1) / DiskFile.sector
-    let zeroes = [UInt8](repeating: 0, count: DiskFile.sector)
+    let count = (size + sector - 1) / sector
+    let zeroes = [UInt8](repeating: 0, count: sector)
     while versions.count < count { versions.append([zeroes]) }
-    for i in 0..<count {
-      let start = i * DiskFile.sector
-      let length = min(DiskFile.sector, size - start)
+    // Most of a large file is as it was.
+    var block = 0
+    while block < size {
+      let end = min(block + DiskFile.block, size)
+      if !isAtLast(bytes, block, end) { note(bytes, block, end) }
+      block = end
+    }
+    last = bytes
+  }
+
+  private static let block = 4096
+
+  private func isAtLast(_ bytes: [UInt8], _ start: Int, _ end: Int) -> Bool {
+    guard end <= last.count else { return false }
+    return bytes.withUnsafeBytes { now in
+      last.withUnsafeBytes {
+        memcmp($0.baseAddress! + start, now.baseAddress! + start, end - start) == 0
+      }
+    }
+  }
+
+  private func note(_ bytes: [UInt8], _ from: Int, _ to: Int) {
+    for i in from / sector..<(to + sector - 1) / sector {
+      let start = i * sector
+      let length = min(sector, bytes.count - start)
       let isSame = bytes.withUnsafeBytes { now in
         versions[i][versions[i].count - 1].withUnsafeBytes {
           memcmp($0.baseAddress!, now.baseAddress! + start, length) == 0
@@ -51,7 +86,6 @@ final class DiskFile {
 
   /// Leaves what the disk may have.
   func lose(_ random: inout Random) {
-    look()
     guard let number = path.withCString({ Files.open($0, O_RDWR) }) else { return }
     let file = Descriptor(owning: number)
     // Mostly the newest ones or mostly the oldest ones, or any.
@@ -66,13 +100,14 @@ final class DiskFile {
       default: kept = random.next(30) == 0 ? random.next(count) : count - 1
       }
       versions[i][kept].withUnsafeBytes {
-        _ = Files.write($0, to: file.number, at: i * DiskFile.sector)
+        _ = Files.write($0, to: file.number, at: i * sector)
       }
     }
     let size = random.next(3) == 0 ? sizes[random.next(sizes.count)] : sizes[sizes.count - 1]
     ftruncate(file.number, off_t(size))
     versions = []
     sizes = [0]
+    last = []
     sync()
   }
 
@@ -196,23 +231,49 @@ final class DiskNames {
 }
 
 final class Disk {
-  let log: DiskFile
-  let checkpoint: DiskFile
+  private(set) var log: DiskFile
+  private(set) var checkpoint: DiskFile
   /// Nil: names are on the disk at once.
   let names: DiskNames?
+  /// The power goes before so many more syncs; 0: it does not go. What the process does from then
+  /// on, until the machine notices, never comes to the disk.
+  var syncsUntilLoss = 0
+  private var photo: (log: DiskFile, checkpoint: DiskFile)?
 
   init(_ path: String, losesNames: Bool = false) {
-    log = DiskFile(path + "/hutch-log")
-    checkpoint = DiskFile(path + "/hutch-checkpoint")
+    log = DiskFile(path + "/hutch-log", sector: 512)
+    // A checkpoint may be torn anywhere.
+    checkpoint = DiskFile(path + "/hutch-checkpoint", sector: 64)
     names = losesNames ? DiskNames(path) : nil
   }
 
+  /// True if the power has gone within an operation.
+  var isDown: Bool { photo != nil }
+
+  private func countDown() {
+    guard syncsUntilLoss > 0 else { return }
+    syncsUntilLoss -= 1
+    guard syncsUntilLoss == 0 else { return }
+    log.look()
+    checkpoint.look()
+    photo = (log.copy(), checkpoint.copy())
+  }
+
   fileprivate func sync(_ descriptor: Int32) {
+    countDown()
     for file in [log, checkpoint] where file.isOpen(as: descriptor) { file.sync() }
     names?.sync(descriptor)
   }
 
   func lose(_ random: inout Random) {
+    syncsUntilLoss = 0
+    if let photo {
+      (log, checkpoint) = photo
+      self.photo = nil
+    } else {
+      log.look()
+      checkpoint.look()
+    }
     log.lose(&random)
     checkpoint.lose(&random)
     names?.lose(&random)
@@ -222,22 +283,44 @@ final class Disk {
 /// The disk of the machine that runs.
 nonisolated(unsafe) var disk: Disk?
 
+/// How many syncs there were, and how many more until the disk refuses one; 0: it refuses none.
+nonisolated(unsafe) var syncs = 0
+nonisolated(unsafe) var syncsUntilRefusal = 0
+/// What another thread or process does once while the next sync of a file's data is under way.
+nonisolated(unsafe) var duringSync: (() -> Void)?
+
+private func refuses() -> Bool {
+  syncs += 1
+  if syncsUntilRefusal == 0 { return false }
+  syncsUntilRefusal -= 1
+  if syncsUntilRefusal > 0 { return false }
+  hutch_set_errno(EIO)
+  return true
+}
+
 // They stand before libc's.
 
 @_cdecl("fdatasync")
 func syncedOnDisk(_ descriptor: Int32) -> Int32 {
+  if refuses() { return -1 }
   disk?.sync(descriptor)
+  if let body = duringSync {
+    duringSync = nil
+    body()
+  }
   return 0
 }
 
 @_cdecl("fsync")
 func syncedWithNames(_ descriptor: Int32) -> Int32 {
+  if refuses() { return -1 }
   disk?.sync(descriptor)
   return 0
 }
 
 @_cdecl("syncfs")
 func syncedAll(_ descriptor: Int32) -> Int32 {
+  if refuses() { return -1 }
   guard let disk else { return 0 }
   disk.log.sync()
   disk.checkpoint.sync()

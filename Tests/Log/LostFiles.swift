@@ -171,14 +171,16 @@ extension LogStorage {
   }
 
   /// As a call of the cache: the write, and the wait for the disk. Whether a put was stored.
-  func write(_ kind: StoreWrite.Kind, _ key: Int, _ round: Int = 0, at moment: Moment) -> Bool {
+  func write(
+    _ kind: StoreWrite.Kind, _ key: Int, _ round: Int = 0, size: Int? = nil, at moment: Moment
+  ) -> Bool {
     let outcome = store!.withKey(key) { bytes, hash in
       var record = Record()
       record.version = sharing.nextVersion!.pointee.wrappingAdd(1, ordering: .relaxed)
         .oldValue
       record.created = moment.time
       record.accessed = moment.time
-      record.size = kind == .put ? Value.size(key, round) : 0
+      record.size = kind == .put ? size ?? Value.size(key, round) : 0
       let block = trying { () throws(Failure) in try Block.allocate(key: bytes, record: record) }
       var form: ValueForm?
       if kind == .put {

@@ -7,7 +7,8 @@ import CSystem
 // of the machines each has durability process, power and sync. With the last each write is there;
 // with the last two nothing is missing that was there at the end, and had not changed since. The
 // directory has up to three openings, each as another process has it, and one of them does each
-// step; some begin while others give the entries their slots.
+// step; some begin while others give the entries their slots. The power also goes within an
+// operation, before one of the syncs that it makes.
 
 /// The seed of the machine that runs.
 nonisolated(unsafe) var running: UInt64 = 0
@@ -97,6 +98,13 @@ private final class Machine {
     let now = LogStore.moment()
     let key = random.next(Machine.keys)
     let store = store
+    let before = least
+    if random.next(8) == 0 { disk?.syncsUntilLoss = 1 + random.next(3) }
+    defer {
+      disk?.syncsUntilLoss = 0
+      // What it has not finished may be there or not.
+      if isDown { least = before }
+    }
     switch random.next(400) {
     case 0..<200:
       round += 1
@@ -126,6 +134,9 @@ private final class Machine {
     }
     disk?.log.look()
   }
+
+  /// The power has gone within the last operation.
+  var isDown: Bool { disk?.isDown ?? false }
 
   private func slice() {
     let opening = opening
@@ -223,7 +234,7 @@ func lostPower(_ arguments: Arguments) -> Int32 {
     running = seed
     let machine = Machine(scratch.path, limits, seed)
     for _ in 0..<1 + random.next(3) {
-      for _ in 0..<random.next(500) { machine.operate() }
+      for _ in 0..<random.next(500) where !machine.isDown { machine.operate() }
       machine.losePower()
       if random.next(2) == 0 || machine.isUncertain { machine.judge() }
       if machine.isUncertain { break }

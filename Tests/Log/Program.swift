@@ -27,8 +27,9 @@ func main(
     if strcmp(name, "lost_power") == 0 { return lostPower(arguments) }
     if strcmp(name, "lost_files") == 0 { return lostFiles(arguments) }
     if strcmp(name, "walks") == 0 { return walks() }
+    if strcmp(name, "triggers") == 0 { return triggers() }
   }
   print("log_tests crash_points [SCENARIO|all] [SEED] | kills [COUNT] [SEED] | full_disk | walks"
-      + " | lost_power [COUNT] [SEED] | lost_files [COUNT] [SEED]")
+      + " | triggers | lost_power [COUNT] [SEED] | lost_files [COUNT] [SEED]")
   return 2
 }

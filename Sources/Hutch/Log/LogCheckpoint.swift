@@ -81,8 +81,22 @@ final class LogCheckpoint {
     guard Files.write(bytes, to: file.number, at: place), fdatasync(file.number) == 0 else {
       throw .system("cannot write the checkpoint")
     }
-    // With its own name those of the index and of the log reach the disk.
-    if isNew && !Files.sync(directory.descriptor) { throw .system("cannot sync the directory") }
+    if isNew { try LogCheckpoint.syncNames(of: directory) }
+  }
+
+  /// Brings the names of the checkpoint, the index and the log to the disk, and that of the
+  /// directory itself, which may be as new.
+  private static func syncNames(of directory: Directory) throws(Failure) {
+    guard Files.sync(directory.descriptor) else { throw .system("cannot sync the directory") }
+    guard
+      let number = Files.open(
+        Files.path(".."), at: directory.descriptor, O_RDONLY | O_DIRECTORY)
+    else {
+      // This process may not read the parent.
+      return try Files.syncAll(at: directory.descriptor)
+    }
+    let parent = Descriptor(owning: number)
+    guard Files.sync(parent.number) else { throw .system("cannot sync the directory's parent") }
   }
 
   /// The newest checkpoint of a log; nil: there is none that counts.

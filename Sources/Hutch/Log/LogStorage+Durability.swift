@@ -7,15 +7,23 @@ extension LogStorage {
     store?.durability ?? Durability(rawValue: ownDurability.load(ordering: .relaxed)) ?? .process
   }
 
-  /// A further opening of this process asks for a durability.
+  /// An opening of this process asks for a durability. If the disk refuses what that needs, the
+  /// durability stays as it is, which the opening's answer says (`apply`).
   func raiseDurability(to wanted: Durability) {
-    ownDurability.max(wanted.rawValue, ordering: .relaxed)
-    guard let store = live else { return }
-    do throws(Failure) {
-      try store.raise(to: wanted)
-    } catch {
-      counters.failures.count()
+    if let store = live, store.durability.rawValue < wanted.rawValue {
+      let failure = withContent { () -> Failure? in
+        do throws(Failure) {
+          try store.member.beginOpening()
+          defer { store.member.endOpening() }
+          try store.raise(to: wanted)
+          return nil
+        } catch {
+          return error
+        }
+      }
+      if failure != nil { return counters.failures.count() }
     }
+    ownDurability.max(wanted.rawValue, ordering: .relaxed)
   }
 
   /// The write has been carried out, and waits in `finish` if it has to.

@@ -75,6 +75,8 @@ extension LogStorage {
       slice.removed = before - store.count
     }
     doOwedWork()
+    // The log has no record of an eviction: the next checkpoint says how far the cleaner has come.
+    if slice.removed > 0 && store.durability == .sync { try store.writeNewCheckpoint() }
     return slice
   }
 

@@ -115,7 +115,7 @@ extension LogStore {
     typealias At = LogCheckpoint.At
     // The files that entries name may be a great many. Where each was synced, all are there.
     if files > 0 && !isDurable { try Files.syncAll(at: directory.descriptor) }
-    guard fdatasync(logFile.number) == 0 else { throw .system("cannot write the log") }
+    try syncLogForCheckpoint()
     try checkpoint.write(in: directory)
     words.store(IndexAt.durableEnd, checkpoint[At.end])
     words.store(IndexAt.durableFloor, checkpoint[At.floor])

@@ -26,8 +26,9 @@ extension LogStore {
     words.load(IndexAt.durability) >= UInt64(Durability.power.rawValue)
   }
 
-  /// From here on at least this durability is in force. `isAlone`: no other process has the
-  /// directory open, and this is the process's first opening.
+  /// From here on at least this durability is in force. After a failure the one before is in force
+  /// again. No other process opens or closes the directory meanwhile, so no other one raises it.
+  /// `isAlone`: no other process has the directory open, and this is the process's first opening.
   func raise(to wanted: Durability, isAlone: Bool = false) throws(Failure) {
     let before = durability
     let raised = isAlone ? wanted : max(before.rawValue, wanted.rawValue) == wanted.rawValue
@@ -39,9 +40,14 @@ extension LogStore {
       _ = try rebuild(&work, at: Moment.at(Clock.read(CLOCK_REALTIME)))
     }
     words.store(IndexAt.durability, UInt64(raised.rawValue))
-    // What was written before was not synced.
-    if raised != .process { try Files.syncAll(at: directory.descriptor) }
-    try writeNewCheckpoint()
+    do throws(Failure) {
+      // What was written before was not synced.
+      if raised != .process { try Files.syncAll(at: directory.descriptor) }
+      try writeNewCheckpoint()
+    } catch {
+      words.store(IndexAt.durability, UInt64(before.rawValue))
+      throw error
+    }
   }
 
   /// True if a checkpoint is to be written.
@@ -86,9 +92,25 @@ extension LogStore {
     syncLock.lock()
     defer { syncLock.unlock() }
     if synced.load(ordering: .relaxed) >= wanted { return }
+    try syncLogFile()
+  }
+
+  /// For a checkpoint. The directory's lock may be held.
+  func syncLogForCheckpoint() throws(Failure) {
+    syncLock.lock()
+    defer { syncLock.unlock() }
+    try syncLogFile()
+  }
+
+  /// With `syncLock` held. The kernel tells of bytes that it could not write once, and then forgets
+  /// them: after a failure neither a write nor a checkpoint may count on a later sync.
+  private func syncLogFile() throws(Failure) {
+    if hasFailedToSync {
+      throw Failure(.io, "the disk has refused a part of the log")
+    }
     let reached = end
-    // The kernel tells of bytes that it could not write once, and then forgets them.
-    guard !hasFailedToSync, fdatasync(logFile.number) == 0 else {
+    while fdatasync(logFile.number) != 0 {
+      if hutch_errno() == EINTR { continue }
       hasFailedToSync = true
       throw .system("cannot write the log")
     }

@@ -296,9 +296,7 @@ extension LogStore {
       // Taking the lock completes the operation of a process that died.
       try locked { () throws(Failure) in }
       let isWritten = isAheadOfCheckpoint ? try writeCheckpoint() : false
-      if !isWritten {
-        guard fdatasync(logFile.number) == 0 else { throw .system("cannot write the log") }
-      }
+      if !isWritten { try syncLogForCheckpoint() }
       try syncIndex()
       words.store(IndexAt.clean, 1)
       try syncHead()
@@ -311,7 +309,8 @@ extension LogStore {
   // MARK: limits
 
   /// Sets the limits of the directory, for all processes, and evicts until they hold, in slices,
-  /// between which `pause` is called with no lock held.
+  /// between which `pause` is called with no lock held. Under `sync` it then waits for a
+  /// checkpoint, which has the limits, and how far the cleaner has come.
   func setLimits(
     _ limits: TierLimits, at now: Int64, pause: () -> Void = {}
   ) throws(Failure) {
@@ -321,6 +320,8 @@ extension LogStore {
       for i in new.indices { redo.set(IndexAt.limits + i * 8, new[i]) }
       // Other ages end entries at other times.
       if limits.ages != ages { redo.set(IndexAt.expiry, 0) }
+      // The next checkpoint has something new to say.
+      redo.set(IndexAt.durableEnd, 0)
       redo.commit()
     }
     var hasMore = true
@@ -330,6 +331,7 @@ extension LogStore {
       }
       pause()
     }
+    if durability == .sync { try writeNewCheckpoint() }
   }
 
   private var isOverLimits: Bool {

@@ -1,0 +1,275 @@
+import CLogTests
+import CSystem
+
+// When a checkpoint is written, and by which call; which calls wait for one; what a disk that
+// refuses a sync costs. The clocks stand still but where a test moves them.
+
+private let second: Int64 = 1_000_000_000
+
+extension LogStorage {
+  /// How many checkpoints are on the disk.
+  fileprivate var checkpoints: UInt64 { store!.words.load(IndexAt.durable) }
+
+  /// Whether `body` has made a checkpoint.
+  fileprivate func makesCheckpoint(_ body: () -> Void) -> Bool {
+    let before = checkpoints
+    body()
+    return checkpoints != before
+  }
+
+  fileprivate func keys(below end: Int) -> [Int] {
+    let now = LogStore.moment()
+    return (0..<end).filter { store!.round($0, at: now) >= 0 }
+  }
+}
+
+/// The machine goes down; the disk has all that was written to the files, and an index that does
+/// not count.
+private func loseIndex(_ path: String) {
+  (path + "/hutch-index").withCString { name in
+    guard let number = Files.open(name, O_RDWR) else { return }
+    let file = Descriptor(owning: number)
+    var boot: UInt64 = 77
+    _ = withUnsafeBytes(of: &boot) { Files.write($0, to: file.number, at: IndexAt.boot) }
+  }
+}
+
+/// Durability process: maintenance writes one every 30 s. Power and sync: each write and each
+/// maintenance does after 5 s. None does if there is nothing new.
+private func checkPauses(_ durability: Durability) {
+  let scratch = Scratch("pauses")
+  let pause = durability == .process ? 30 * second : 5 * second
+  let storage = LogStorage.openAt(scratch.path, durability, TierLimits())
+  var round = 0
+  func write() {
+    round += 1
+    check(storage.write(.put, round % 50, round, at: LogStore.moment()), "a put fails")
+  }
+  func maintain() { storage.maintainAll(at: LogStore.moment()) }
+  write()
+  TestClock.pass(2 * pause)
+  maintain()
+  for byMaintenance in [true, false] {
+    write()
+    TestClock.pass(pause - 1)
+    let isEarly = storage.makesCheckpoint { byMaintenance ? maintain() : write() }
+    check(!isEarly, "a checkpoint comes early; durability", Int(durability.rawValue))
+    TestClock.pass(1)
+    let isDue = byMaintenance || durability != .process
+    check(
+      storage.makesCheckpoint { byMaintenance ? maintain() : write() } == isDue,
+      "the pause is over; durability, by maintenance", Int(durability.rawValue),
+      byMaintenance ? 1 : 0)
+  }
+  maintain()
+  TestClock.pass(10 * pause)
+  check(
+    !storage.makesCheckpoint(maintain), "a checkpoint of nothing new; durability",
+    Int(durability.rawValue))
+}
+
+/// Power and sync: the write that has appended 64 MB since the last checkpoint makes one.
+private func checkAmount(_ durability: Durability) {
+  let scratch = Scratch("amount")
+  let storage = LogStorage.openAt(scratch.path, durability, TierLimits())
+  let store = storage.store!
+  let most: UInt64 = 64 << 20
+  var made = 0
+  for round in 0..<7000 {
+    let from = store.words.load(IndexAt.durableEnd)
+    let isMade = storage.makesCheckpoint {
+      check(
+        storage.write(.put, round, round, size: 20_000, at: LogStore.moment()),
+        "a put fails")
+    }
+    let isDue = durability != .process && (store.end - from) * 16 >= most
+    check(isMade == isDue, "after a put; durability, put", Int(durability.rawValue), round)
+    if isMade { made += 1 }
+  }
+  check(made == (durability == .process ? 0 : 2), "the number of checkpoints", made)
+}
+
+/// Under sync no entry that a call has evicted is there after a loss of power.
+private func checkEvictions(_ name: StaticString, _ evict: (LogStorage, Moment) -> Void) {
+  let scratch = Scratch("evictions")
+  let limits = TierLimits(cost: 400_000)
+  var storage: LogStorage? = LogStorage.openAt(scratch.path, .sync, limits)
+  for key in 0..<600 { _ = storage!.write(.put, key, 1, at: LogStore.moment()) }
+  let before = storage!.keys(below: 600)
+  evict(storage!, LogStore.moment())
+  let after = storage!.keys(below: 600)
+  check(after.count <= 200 && after.count > 50, "evicted", after.count)
+  check(before.count > 2 * after.count, "there was more", before.count)
+  let inForce = storage!.limits
+  storage = nil
+  loseIndex(scratch.path)
+  storage = LogStorage.openAt(scratch.path, .sync, inForce)
+  storage!.maintainAll(at: LogStore.moment())
+  let found = storage!.keys(below: 600)
+  check(found == after, name, found.count, after.count)
+  storage = nil
+}
+
+/// Limits that were set count after a loss of power: under sync at once, under power after 5 s.
+private func checkLimits(_ durability: Durability) {
+  let scratch = Scratch("limits")
+  var storage: LogStorage? = LogStorage.openAt(scratch.path, durability, TierLimits(cost: 400_000))
+  TestClock.pass(10 * second)
+  storage!.maintainAll(at: LogStore.moment())
+  let limits = TierLimits(cost: 300_000)
+  trying { () throws(Failure) in try storage!.setLimits(limits, at: LogStore.moment()) }
+  if durability == .power {
+    TestClock.pass(5 * second)
+    storage!.maintainAll(at: LogStore.moment())
+  }
+  storage = nil
+  loseIndex(scratch.path)
+  let store = LogStore.openAt(scratch.path, nil)
+  check(store.limits == limits, "limits are lost; durability", Int(durability.rawValue))
+}
+
+/// Durability options for a further opening.
+private var wantingSync: StorageOptions {
+  var options = StorageOptions()
+  options.kind = .log
+  options.given = []
+  options.chosen = .durability
+  options.durability = .sync
+  return options
+}
+
+/// Each sync that a stronger durability needs is refused once. Then the one before is in force, and
+/// the caller is told. Returns whether a sync was refused.
+private func checkRefusal(_ number: Int, ofOtherProcess isOther: Bool) -> Bool {
+  let scratch = Scratch("refusal")
+  let storage = LogStorage.openAt(scratch.path, .process, TierLimits())
+  let now = LogStore.moment()
+  check(storage.write(.put, 1, 1, at: now), "a put fails")
+  syncsUntilRefusal = number
+  var isRaised = true
+  if isOther {
+    do throws(Failure) {
+      var options = wantingSync
+      options.limits = TierLimits()
+      let text = strdup(scratch.path)!
+      defer { free(text) }
+      let other = try LogStorage.open(
+        directory: try Directory.open(path: text), options: options,
+        clock: Clock(function: nil, context: nil, release: nil))
+      check(other.durability == .sync, "another process has another durability")
+    } catch {
+      check(error.status == .io, "an opening fails with", Int(error.status.code))
+      isRaised = false
+    }
+  } else {
+    isRaised = !storage.apply(wantingSync)
+  }
+  let isRefused = syncsUntilRefusal == 0
+  syncsUntilRefusal = 0
+  check(isRaised != isRefused, "the answer, of sync", number)
+  check(storage.durability == (isRaised ? .sync : .process), "the durability, of sync", number)
+  let before = syncs
+  check(storage.write(.put, 2, 2, at: now), "a put fails")
+  check((syncs > before) == isRaised, "a put waits, or not, of sync", number)
+  if isRefused && !isOther {
+    // What the disk has refused of the log it does not have: no later sync makes that good.
+    let isWorthLess = storage.store!.hasFailedToSync
+    check(storage.apply(wantingSync) == isWorthLess, "another try, of sync", number)
+    check(storage.write(.put, 2, 3, at: now), "a put fails")
+  }
+  return isRefused
+}
+
+/// A checkpoint after a sync that was refused would name what the disk does not have.
+private func checkRefusedLog() {
+  let scratch = Scratch("refused")
+  var storage: LogStorage? = LogStorage.openAt(scratch.path, .power, TierLimits())
+  _ = storage!.write(.put, 1, 1, at: LogStore.moment())
+  syncsUntilRefusal = 1
+  check((try? storage!.flush(at: LogStore.moment())) == nil, "a flush without the disk")
+  check((try? storage!.flush(at: LogStore.moment())) == nil, "a flush after one that failed")
+  TestClock.pass(5 * second)
+  check(
+    !storage!.makesCheckpoint { storage!.maintainAll(at: LogStore.moment()) },
+    "a checkpoint of what the disk has refused")
+  check(storage!.close(lastVersion: 0) != nil, "a clean end")
+  storage = LogStorage.openAt(scratch.path, .power, TierLimits())
+  let found = storage!.store!.round(1, at: LogStore.moment())
+  check(found == 1, "an entry is lost without a loss of power")
+  _ = storage!.write(.put, 2, 1, at: LogStore.moment())
+  trying { () throws(Failure) in try storage!.flush(at: LogStore.moment()) }
+  check(storage!.close(lastVersion: 0) == nil, "no clean end")
+}
+
+/// Writers that wait at the same time share a sync, but what is appended while a sync is under way
+/// needs another one.
+private func checkSharedWait() {
+  let scratch = Scratch("shared")
+  let storage = LogStorage.openAt(scratch.path, .sync, TierLimits())
+  let store = storage.store!
+  let now = LogStore.moment()
+  duringSync = { store.put(2, 1, at: now) }
+  let before = syncs
+  check(storage.write(.put, 1, 1, at: now), "a put fails")
+  check(syncs == before + 1 && duringSync == nil, "the syncs of a put", syncs - before)
+  for wanted in [2, 2] {
+    trying { () throws(Failure) in try store.makeDurable() }
+    check(syncs == before + wanted, "the syncs of one that waits", syncs - before, wanted)
+  }
+}
+
+/// The name of the directory is on the disk with the first checkpoint.
+private func checkNames(_ seed: UInt64) {
+  let scratch = Scratch("names")
+  var random = Random(seed)
+  disk = Disk(scratch.path, losesNames: true)
+  var storage: LogStorage? = LogStorage.openAt(scratch.path, .process, TierLimits())
+  _ = storage!.write(.put, 1, 1, at: LogStore.moment())
+  TestClock.pass(60 * second)
+  check(
+    storage!.makesCheckpoint { storage!.maintainAll(at: LogStore.moment()) }, "no checkpoint")
+  storage = nil
+  disk!.lose(&random)
+  loseIndex(scratch.path)
+  storage = LogStorage.openAt(scratch.path, .process, TierLimits())
+  storage!.maintainAll(at: LogStore.moment())
+  check(
+    storage!.store!.round(1, at: LogStore.moment()) == 1, "what a checkpoint has is lost, of seed",
+    Int(seed))
+  disk = nil
+}
+
+/// log_tests triggers
+func triggers() -> Int32 {
+  TestClock.stop()
+  // Long after the machine's start.
+  TestClock.pass(1000 * second)
+  for durability in [Durability.process, .power, .sync] {
+    checkPauses(durability)
+    checkAmount(durability)
+    if durability != .process { checkLimits(durability) }
+  }
+  checkEvictions("a trim's evictions are undone; found, left") { storage, now in
+    while true {
+      let slice = trying { () throws(Failure) in
+        try storage.makeRoom(to: TrimGoal(amount: 200, countsEntries: true), at: now)
+      }
+      if !(slice?.hasMore ?? false) { break }
+    }
+  }
+  checkEvictions("the evictions of a lower limit are undone; found, left") { storage, now in
+    trying { () throws(Failure) in
+      try storage.setLimits(TierLimits(cost: 400_000, count: 200), at: now)
+    }
+  }
+  for isOther in [false, true] {
+    var number = 1
+    while checkRefusal(number, ofOtherProcess: isOther) { number += 1 }
+    check(number >= 5, "syncs of a first checkpoint", number)
+  }
+  checkRefusedLog()
+  checkSharedWait()
+  for seed in 1...20 { checkNames(UInt64(seed)) }
+  print("every trigger")
+  return 0
+}
