@@ -24,7 +24,7 @@ struct Scenario {
   let operation: (LogStore, Moment) -> Void
 }
 
-private func prepare(_ scenario: Scenario, _ path: String) -> LogStore {
+func prepare(_ scenario: Scenario, _ path: String) -> LogStore {
   let store = LogStore.openAt(path, scenario.firstLimits ?? scenario.limits)
   let now = LogStore.moment()
   if scenario.firstLimits != nil {
@@ -58,7 +58,7 @@ func isKilled(_ body: () -> Void) -> Bool {
 
 /// Every key has its value from before or from after, whole; the sums are exact; and the store
 /// takes writes.
-private func judge(_ scenario: Scenario, _ path: String, _ point: Int) {
+func judge(_ scenario: Scenario, _ path: String, _ point: Int) {
   let store = LogStore.openAt(path, nil)
   let now = LogStore.moment()
   var work = LogRebuild()
@@ -365,7 +365,7 @@ func goThroughFork(_ exploration: inout Exploration) -> Tally {
   }
 }
 
-private func makePipe() -> (reads: Int32, writes: Int32) {
+func makePipe() -> (reads: Int32, writes: Int32) {
   var ends: (Int32, Int32) = (0, 0)
   check(withUnsafeMutablePointer(to: &ends) {
     $0.withMemoryRebound(to: Int32.self, capacity: 2) { pipe($0) }
@@ -438,6 +438,9 @@ func crashPoints(_ arguments: Arguments) -> Int32 {
   run("take over") { goThroughTakeOver(&$0) }
   run("fork") { goThroughFork(&$0) }
   run("recover") { goThroughRecovery(&$0) }
+  run("recover with another process") { goThroughSharedRecovery(&$0) }
+  run("recover and fork") { goThroughForkedRecovery(&$0, childDies: false) }
+  run("recover and fork, the child dies") { goThroughForkedRecovery(&$0, childDies: true) }
   run("files") { goThroughFiles(&$0) }
   print("\(all.tried) of \(all.stores) stores")
   return all.tried > 0 ? 0 : 1

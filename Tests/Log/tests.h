@@ -19,3 +19,6 @@ static inline void log_real_time(int clock, struct timespec *time) {
   extern long syscall(long number, ...);
   syscall(SYS_clock_gettime, clock, time);
 }
+
+/* A write to a pipe that no process reads fails. */
+static inline void log_ignore_broken_pipes(void) { signal(SIGPIPE, SIG_IGN); }
