@@ -91,7 +91,9 @@
  *   hutch_flush, hutch_maintain, hutch_queue_run, the waits for tasks, groups and
  *   queues) return HUTCH_DEADLOCK within a callback of the same cache or queue. The
  *   callbacks of a tier view, of a cache's tasks and of a cache's queue are callbacks of
- *   the cache, whatever thread makes them. A clock must not call the library, and a codec
+ *   the cache, whatever thread makes them. If several caches have one queue, a callback of
+ *   the queue or of a task is one of all these caches, and a callback of one of the caches
+ *   is one of the queue. A clock must not call the library, and a codec
  *   must not call the cache that it belongs to.
  *
  *   Every _release function and hutch_close accept NULL.
@@ -208,6 +210,7 @@ typedef struct hutch_value hutch_value;   /* immutable bytes with their record; 
 typedef struct hutch_cursor hutch_cursor; /* a walk over the entries; has one owner */
 typedef struct hutch_writer hutch_writer; /* a put whose value comes in pieces; has one owner */
 typedef struct hutch_object hutch_object; /* a host's object in a cache; counted */
+typedef struct hutch_queue hutch_queue;   /* runs tasks; counted. See hutch_tasks.h */
 
 /* Called once, when the library no longer uses a context or an object. */
 typedef void (*hutch_release)(void *context);
@@ -482,6 +485,12 @@ typedef struct hutch_options {
   int64_t close_deadline; /* how long a close waits for tasks; 0: 30 s */
   uint32_t disk_policy;   /* HUTCH_POLICY_*: how this process evicts from the disk tier */
   uint32_t reserved;      /* zero */
+  /* The queue that runs the cache's tasks: one of hutch_queue_create, which several caches
+     may have, or hutch_shared_queue. workers and queue_length must then be 0, since they
+     are the queue's. The cache keeps a reference to the queue until its own last reference
+     is released. See ONE QUEUE FOR SEVERAL CACHES in hutch_tasks.h. NULL: a queue of the
+     cache's own. */
+  hutch_queue *queue;
 } hutch_options;
 
 enum {
@@ -496,7 +505,8 @@ enum {
      cache is closed. */
   HUTCH_OPEN_DRAIN_RELEASES = 4,
   /* The cache makes no threads: hutch_maintain runs its tasks and does its
-     maintenance. workers must be 0. */
+     maintenance. workers must be 0. With options.queue the queue runs the tasks, and
+     hutch_maintain does the maintenance alone. */
   HUTCH_OPEN_NO_THREADS = 8,
   /* The directory may contain other files although it is not a cache's yet. Without
      this flag the answer is HUTCH_BAD_DIRECTORY. The library leaves such files alone in
@@ -637,8 +647,9 @@ HUTCH_API const char *hutch_directory(const hutch_cache *cache);
  * its default is there. In a cache in memory, the fields of the disk tier are 0. The
  * flags are those of that opening. clock_release and codec_release are NULL, so *out can
  * be passed to hutch_open for another directory; the functions and contexts of the clock
- * and the codec are then valid as long as the host keeps them. A view answers as its
- * cache. Since 0.1.
+ * and the codec are then valid as long as the host keeps them. queue is no reference of the
+ * caller's, and is valid as long as the cache; with a queue, workers and queue_length are 0.
+ * A view answers as its cache. Since 0.1.
  */
 HUTCH_API hutch_status hutch_get_options(hutch_cache *cache, hutch_options *out);
 
@@ -654,7 +665,8 @@ HUTCH_API hutch_status hutch_get_options(hutch_cache *cache, hutch_options *out)
  * meanwhile; each waits at most while one part of the tier changes, some 100 ns for each
  * of its entries. HUTCH_NO_MEMORY: the change is not complete, and may be tried again.
  * disk_policy: the next eviction goes by it. HUTCH_UNSUPPORTED in a cache in memory.
- * workers: tasks that run go on. HUTCH_UNSUPPORTED if the cache has no threads. On a view
+ * workers: tasks that run go on. HUTCH_UNSUPPORTED if the cache has no threads, or if its
+ * tasks run on options.queue (hutch_queue_set_width changes that queue). On a view
  * the call changes the options of its cache. Since 0.1.
  */
 HUTCH_API hutch_status hutch_set_options(hutch_cache *cache, const hutch_options *options);
@@ -1898,7 +1910,9 @@ HUTCH_API hutch_status hutch_copy(hutch_cache *source, hutch_cache *target,
  * enforces its limits. Each suspend needs a resume of its own; one resume more is
  * HUTCH_INVALID_ARGUMENT. A close does not wait for a resume: the tasks that the closed
  * opening has submitted run nevertheless. Of other openings' tasks, only those run that
- * come before them in the order of a key. Since 0.1.
+ * come before them in the order of a key. If the cache's tasks run on options.queue, the
+ * calls pause and continue the maintenance alone, and hutch_queue_suspend pauses the tasks
+ * of all caches of the queue. Since 0.1.
  */
 HUTCH_API hutch_status hutch_suspend(hutch_cache *cache);
 HUTCH_API hutch_status hutch_resume(hutch_cache *cache);

@@ -27,7 +27,6 @@ extern "C" {
 #endif
 
 typedef struct hutch_task hutch_task;   /* one asynchronous operation; counted */
-typedef struct hutch_queue hutch_queue; /* runs tasks; counted */
 typedef struct hutch_group hutch_group; /* tasks with one completion; counted */
 typedef struct hutch_port hutch_port;   /* where completions wait; counted */
 
@@ -255,11 +254,45 @@ enum {
 HUTCH_API hutch_status hutch_queue_create(const hutch_queue_options *options, hutch_queue **out);
 
 /*
+ * hutch_shared_queue - the process's shared queue
+ *
+ * *out: a new reference. The first call makes the queue, and every call gives the same one.
+ * Its width is the number of processors that are online, at least 2 and at most 256. The
+ * queue does not end with its last reference, but at exit(): it then refuses new tasks
+ * (HUTCH_CLOSED), cancels the queued reads and the queued functions of the host, carries out
+ * the queued writes of caches, and waits up to 5 seconds for its tasks. An exit() within a
+ * task waits for no task. The child of a fork has a shared queue of its own. Failures:
+ * HUTCH_NO_MEMORY. Since 0.1.
+ */
+HUTCH_API hutch_status hutch_shared_queue(hutch_queue **out);
+
+/*
+ * ONE QUEUE FOR SEVERAL CACHES
+ *   options.queue of hutch_open names the queue that runs the tasks of a cache; several
+ *   caches may have the same one. The order of tasks is that of the queue, for all caches:
+ *   by priority and age, and with a width of 1 in the order of submission. The suspension,
+ *   the width, the length and hutch_queue_cancel_all concern the tasks of all its caches.
+ *   hutch_close, hutch_wait_all and the release of a cache's last reference concern the
+ *   tasks of that cache alone; a close waits for no other task, but its own tasks need a
+ *   free thread of the queue. It needs no hutch_queue_resume, and on a queue without threads
+ *   it runs the cache's tasks itself.
+ *   The host may release the queue before or after it closes the caches. The maintenance of
+ *   each cache has a thread of its own, which is made when it is needed
+ *   (HUTCH_OPEN_NO_THREADS: none), so neither a busy nor a suspended queue delays it.
+ *   A queue that hutch_cache_queue gave is a cache's own and ends with that cache: hutch_open
+ *   refuses it (HUTCH_INVALID_ARGUMENT).
+ *   After a fork, the caches of one queue have one new queue in the child, of the same
+ *   width, length and kind, not suspended. hutch_cache_queue returns it; the parent's
+ *   reference is HUTCH_FORKED.
+ */
+
+/*
  * hutch_cache_queue - the queue on which a cache's tasks run
  *
  * *out: a new reference. The queue also accepts functions of the host. The queue makes one
  * thread more than its width for the cache's maintenance if all its threads are busy. After
- * the close of the cache it returns HUTCH_CLOSED. Since 0.1.
+ * the close of the cache it returns HUTCH_CLOSED. If options.queue named a queue, *out is
+ * that queue, which does neither. Since 0.1.
  */
 HUTCH_API hutch_status hutch_cache_queue(hutch_cache *cache, hutch_queue **out);
 
@@ -560,7 +593,10 @@ typedef struct hutch_call {
 HUTCH_API hutch_status hutch_submit(hutch_cache *cache, const hutch_call *call,
                                     const hutch_task_options *options, hutch_task **task);
 
-/* hutch_wait_all - hutch_queue_wait_all for the cache's queue. Since 0.1. */
+/*
+ * hutch_wait_all - hutch_queue_wait_all for the cache's queue; if the queue is options.queue,
+ * for the tasks of this cache alone. Since 0.1.
+ */
 HUTCH_API hutch_status hutch_wait_all(hutch_cache *cache, int64_t timeout);
 
 #ifdef __cplusplus

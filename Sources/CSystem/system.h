@@ -3,8 +3,9 @@
 // thread-locals and statically initialised process-wide state.
 //
 // Each function with static storage is called from one Swift file only
-// (System/ThreadState.swift or System/Process.swift): an unoptimised build makes a
-// copy of a static inline function, statics included, in every file that calls it.
+// (System/ThreadState.swift, System/Process.swift, Tasks/QueueHandle.swift): an
+// unoptimised build makes a copy of a static inline function, statics included, in every
+// file that calls it.
 #ifndef HUTCH_CSYSTEM_H
 #define HUTCH_CSYSTEM_H
 
@@ -135,6 +136,26 @@ static inline struct hutch_roster_state *hutch_roster_state(void) {
   static struct hutch_roster_state state = {.lock = PTHREAD_MUTEX_INITIALIZER};
   return &state;
 }
+
+// The process's shared queue: a counted reference, or NULL; see QueueHandle.swift.
+static inline void **hutch_shared_queue_place(void) {
+  static void *handle;
+  return &handle;
+}
+static inline void *hutch_shared_queue_handle(void) {
+  return __atomic_load_n(hutch_shared_queue_place(), __ATOMIC_ACQUIRE);
+}
+// 0: it is not `old`, and stays.
+static inline int hutch_set_shared_queue_handle(void *old, void *handle) {
+  return __atomic_compare_exchange_n(hutch_shared_queue_place(), &old, handle, 0, __ATOMIC_ACQ_REL,
+                                     __ATOMIC_ACQUIRE);
+}
+// 1 for the first call in a process and its children, else 0.
+static inline int hutch_once_at_exit(void) {
+  static int called;
+  return !__atomic_exchange_n(&called, 1, __ATOMIC_RELAXED);
+}
+static inline long hutch_processors(void) { return sysconf(_SC_NPROCESSORS_ONLN); }
 
 // Adds to the number of waiting forks and returns it; for Process.swift.
 static inline int32_t hutch_waiting_forks(int32_t change) {

@@ -705,6 +705,12 @@ CALL(queue_create) {
     hutch_queue_release(other.queue);
   }
 }
+CALL(shared_queue) {
+  hutch_queue *queue;
+  (void)p;
+  CHECK_OK(hutch_shared_queue(&queue));
+  hutch_queue_release(queue);
+}
 CALL(cache_queue) {
   hutch_queue *queue;
   EXPECT_OK(hutch_cache_queue(p->cache, &queue));

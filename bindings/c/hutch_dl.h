@@ -55,7 +55,7 @@
   X(suspend) X(resume) X(maintain)                                                             \
   X(task_cancel) X(task_wait) X(task_set_priority) X(task_status) X(task_retain)               \
   X(task_release)                                                                              \
-  X(queue_create) X(cache_queue) X(queue_submit) X(queue_set_width) X(queue_wait_all)          \
+  X(queue_create) X(shared_queue) X(cache_queue) X(queue_submit) X(queue_set_width) X(queue_wait_all)          \
   X(queue_cancel_all) X(queue_suspend) X(queue_resume) X(queue_run) X(queue_retain)            \
   X(queue_release)                                                                             \
   X(group_create) X(group_start) X(group_cancel) X(group_wait) X(group_retain)                 \
@@ -206,6 +206,7 @@ static inline const char *hutch_dl_open(hutch_dl *table, const char *path) {
 #define hutch_task_retain hutch_dl_table.task_retain
 #define hutch_task_release hutch_dl_table.task_release
 #define hutch_queue_create hutch_dl_table.queue_create
+#define hutch_shared_queue hutch_dl_table.shared_queue
 #define hutch_cache_queue hutch_dl_table.cache_queue
 #define hutch_queue_submit hutch_dl_table.queue_submit
 #define hutch_queue_set_width hutch_dl_table.queue_set_width

@@ -169,7 +169,10 @@ public func hutch_load_async(
 @_cdecl("hutch_wait_all") @implementation
 public func hutch_wait_all(_ cache: OpaquePointer!, _ timeout: Int64) -> hutch_status {
   withCache(cache) { (handle) throws(Failure) in
-    try handle.cache.tasks.waitAll(try checkedDuration(timeout))
+    let timeout = try checkedDuration(timeout)
+    let tasks = handle.cache.tasks
+    if let guest = handle.cache.settings.guest { return try tasks.waitAll(of: guest, timeout) }
+    return try tasks.waitAll(timeout)
   }
 }
 
@@ -178,21 +181,23 @@ public func hutch_wait_all(_ cache: OpaquePointer!, _ timeout: Int64) -> hutch_s
 @_cdecl("hutch_suspend") @implementation
 public func hutch_suspend(_ cache: OpaquePointer!) -> hutch_status {
   withCache(cache) { (handle) throws(Failure) in
-    handle.cache.tasks.suspend()
+    handle.cache.parts.upkeep.suspend()
     return .done
   }
 }
 
 @_cdecl("hutch_resume") @implementation
 public func hutch_resume(_ cache: OpaquePointer!) -> hutch_status {
-  withCache(cache) { (handle) throws(Failure) in try resuming(handle.cache.tasks) }
+  withCache(cache) { (handle) throws(Failure) in try resuming(handle.cache.parts.upkeep) }
 }
 
 @_cdecl("hutch_maintain") @implementation
 public func hutch_maintain(_ cache: OpaquePointer!, _ budget: Int64) -> hutch_status {
   withCache(cache) { (handle) throws(Failure) in
     let end = Deadline(budget: try checkedDuration(budget))
-    try handle.cache.tasks.checkMayWait()
+    if handle.cache.isWithinCallback {
+      throw Failure(.deadlock, "a callback of the cache cannot do its maintenance")
+    }
     handle.cache.maintain(until: end)
     return .done
   }

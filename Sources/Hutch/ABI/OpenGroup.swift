@@ -71,7 +71,7 @@ public func hutch_close(_ cache: OpaquePointer!) -> hutch_status {
       Handle.release(handed)
       return .done
     }
-    if ThreadState.isWithinCallback(of: handle.cache.identity) {
+    if handle.cache.isWithinCallback {
       throw Failure(.deadlock, "a callback of the cache cannot close the cache")
     }
     let failure = handle.opening.close()
@@ -125,7 +125,7 @@ public func hutch_directory(_ cache: OpaquePointer!) -> UnsafePointer<CChar>! {
 @_cdecl("hutch_flush") @implementation
 public func hutch_flush(_ cache: OpaquePointer!) -> hutch_status {
   withCache(cache) { (handle) throws(Failure) in
-    if ThreadState.isWithinCallback(of: handle.cache.identity) {
+    if handle.cache.isWithinCallback {
       throw Failure(.deadlock, "a callback of the cache cannot flush the cache")
     }
     if handle.scope != .memory { try handle.cache.flush() }
@@ -218,6 +218,16 @@ extension OpenOptions {
       }
       tasks.workers = 0
       disk.isMaintained = false
+    }
+    if let queue = options.queue {
+      guard options.workers == 0, options.queue_length == 0 else {
+        throw .invalid("options.workers or queue_length is set together with options.queue")
+      }
+      let hosts = try checked(queue, QueueHandle.self)
+      guard hosts.isHosts else {
+        throw .invalid("options.queue is a cache's own, which ends with that cache")
+      }
+      tasks.hosts = hosts
     }
     // 0 is the default: any number of tasks, for the queue too.
     if options.queue_length != UInt64.max { tasks.length = Int(clamping: options.queue_length) }

@@ -38,12 +38,14 @@ extension hutch_options {
     write_policy =
       (try? cache.target(of: .standard, in: .whole))?.rawValue ?? settings.writePolicy.rawValue
     if settings.drainsReleases { flags |= UInt32(HUTCH_OPEN_DRAIN_RELEASES) }
-    if cache.tasks.hasThreads {
-      workers = UInt32(cache.tasks.lock.withLock { cache.tasks.width })
+    let upkeep = cache.parts.upkeep
+    if !upkeep.hasThreads { flags |= UInt32(HUTCH_OPEN_NO_THREADS) }
+    if let hosts = cache.parts.hosts {
+      queue = OpaquePointer(Unmanaged.passUnretained(hosts).toOpaque())
     } else {
-      flags |= UInt32(HUTCH_OPEN_NO_THREADS)
+      if upkeep.hasThreads { workers = UInt32(upkeep.lock.withLock { upkeep.width }) }
+      queue_length = upkeep.length == 0 ? UInt64.max : UInt64(upkeep.length)
     }
-    queue_length = cache.tasks.length == 0 ? UInt64.max : UInt64(cache.tasks.length)
     close_deadline = settings.closeDeadline
     clock = cache.clock.function
     clock_context = cache.clock.context

@@ -45,7 +45,7 @@ public func hutch_queue_create(
       width: try checkedWidth(given.width == 0 ? 2 : given.width),
       hasThreads: given.flags & none == 0, length: Int(clamping: given.length),
       deliver: deliverCompletion)
-    return handOut(QueueHandle(queue, isOwner: true))
+    return handOut(QueueHandle(queue, isHosts: true))
   }
 }
 
@@ -54,8 +54,13 @@ public func hutch_cache_queue(
   _ cache: OpaquePointer!, _ out: UnsafeMutablePointer<OpaquePointer?>!
 ) -> hutch_status {
   giving(out, of: cache) { (handle) throws(Failure) in
-    handOut(QueueHandle(handle.cache.tasks, isOwner: false))
+    handOut(handle.cache.parts.hosts ?? QueueHandle(handle.cache.tasks, isHosts: false))
   }
+}
+
+@_cdecl("hutch_shared_queue") @implementation
+public func hutch_shared_queue(_ out: UnsafeMutablePointer<OpaquePointer?>!) -> hutch_status {
+  giving(out) { () throws(Failure) in handOut(try SharedQueue.get(deliver: deliverCompletion)) }
 }
 
 @_cdecl("hutch_queue_submit") @implementation

@@ -92,5 +92,6 @@ extension Cache {
       || settings.drainsReleases != options.drainsReleases
       || memory.changed(options.memoryGiven, to: options.memory) != memory
       || isOtherStorage
+      || (options.tasks.hosts != nil && options.tasks.hosts !== parts.hosts)
   }
 }

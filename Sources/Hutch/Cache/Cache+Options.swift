@@ -12,8 +12,13 @@ extension Cache {
 
   /// Fails with nothing changed, unless memory ends while the policy changes.
   func change(_ change: OptionChange) throws(Failure) {
-    if change.workers != nil && !tasks.hasThreads {
-      throw Failure(.unsupported, "a cache without threads has no workers")
+    if change.workers != nil {
+      guard parts.hosts == nil else {
+        throw Failure(.unsupported, "the cache's tasks run on a queue of the host's")
+      }
+      guard tasks.hasThreads else {
+        throw Failure(.unsupported, "a cache without threads has no workers")
+      }
     }
     if let policy = change.diskPolicy {
       guard storage != nil else {

@@ -85,6 +85,8 @@ final class Cache {
     let closeDeadline: Int64
     /// Between values and what the store keeps of them.
     let values: StoredValues
+    /// With a queue of the host's: the cache there.
+    let guest: TaskGuest?
   }
 
   init(
@@ -105,6 +107,10 @@ final class Cache {
     self.parts = parts
     self.parts.belong(to: identity, drainsReleases: settings.drainsReleases)
     settings.values.codec?.owner = identity
+    if let guest = settings.guest {
+      guest.identity = identity
+      tasks.join(guest)
+    }
     watchMemory()
     if storage != nil { watchDepartures() }
   }
@@ -118,7 +124,8 @@ final class Cache {
       writePolicy: options.writePolicy,
       isShared: coherence != nil && options.disk.sharing == .shared,
       drainsReleases: options.drainsReleases, closeDeadline: options.tasks.closeDeadline,
-      values: StoredValues(codec: options.codec))
+      values: StoredValues(codec: options.codec),
+      guest: options.tasks.hosts == nil ? nil : TaskGuest())
     let cache = Cache(
       memory, storage, clock, settings, options.memory, options.pressure, coherence,
       try Lifecycle(), try Parts(memory, clock, settings.values, versions, options.tasks))
@@ -127,7 +134,11 @@ final class Cache {
   }
 
   /// The blocks that the memory tier gave up after the end.
-  deinit { if !Process.isParents(forks) { endReleases() } }
+  deinit {
+    if Process.isParents(forks) { return }
+    if let guest = settings.guest { tasks.leave(guest) }
+    endReleases()
+  }
 
   /// The name of this cache among callbacks (see ThreadState).
   var identity: UnsafeMutableRawPointer { Unmanaged.passUnretained(self).toOpaque() }

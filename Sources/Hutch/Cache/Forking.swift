@@ -42,6 +42,8 @@ import Synchronization
 /// a thread that it would wait for may wait for the callback. Every call on the child's caches
 /// answers HUTCH_FORKED.
 ///
+/// Caches that a queue of the host's serves have one new queue in the child.
+///
 /// Tasks, groups, queues, ports, cursors, writers, loadings and holds of the parent answer
 /// HUTCH_FORKED in the child. Each remembers the count of forks (Process) at its creation. The
 /// child can read host objects, but only the parent releases them. The listener, the clock and the
@@ -164,6 +166,7 @@ enum Forking {
       child.fork.next = kept
       kept = Unmanaged.passUnretained(child)
     }
+    forEach { $0.parts.hosts?.forgetChild() }
     Process.roster = kept?.toOpaque()
     EndedBlocks.forgetStripes()
   }

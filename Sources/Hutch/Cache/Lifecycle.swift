@@ -102,7 +102,7 @@ extension Cache {
   /// first entry comes that time can end.
   func startMaintenance() throws(Failure) {
     if life.hasStarted { return }
-    try tasks.startBackground(
+    try parts.upkeep.startBackground(
       pause: 1_000_000_000, context: Unmanaged.passUnretained(self).toOpaque(),
       work: { context, _ in
         Unmanaged<Cache>.fromOpaque(context!)._withUnsafeGuaranteedRef {
@@ -136,9 +136,10 @@ extension Cache {
     return hasMore
   }
 
-  /// Does the work that waits on the caller's thread; in a cache without workers also the tasks.
+  /// Does the work that waits on the caller's thread; in a cache without workers also the tasks,
+  /// unless they are on a queue of the host's.
   func maintain(until end: Deadline) {
-    if !tasks.hasThreads { _ = tasks.runForHost(until: end) }
+    if !tasks.hasThreads && parts.hosts == nil { _ = tasks.runForHost(until: end) }
     while workInBackground() && !end.hasPassed {}
   }
 
@@ -156,7 +157,7 @@ extension Cache {
   /// Before `shut`: ends the tasks, and waits for the calls that use the store. The caller holds no
   /// lock, not even the registry's: functions of the host run here, and may open and close caches.
   func quiesce(by deadline: Deadline) {
-    tasks.stop(by: deadline)
+    parts.upkeep.stop(by: deadline)
     life.gate.awaitEmpty()
     // An end is no event.
     events.silence()

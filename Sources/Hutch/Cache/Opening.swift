@@ -28,10 +28,15 @@ struct TaskOptions {
   var closeDeadline: Int64 = 30_000_000_000
   /// Tells the host what came of a task.
   var deliver: TaskQueue.Deliver = { _ in }
+  /// The host's queue that the tasks run on. Nil: the cache's own.
+  var hosts: QueueHandle?
 
+  /// The cache's own: for the work in the background, and the tasks if the host has no queue for
+  /// them.
   func makeQueue() throws(Failure) -> TaskQueue {
     try TaskQueue(
-      width: max(1, workers), hasThreads: workers > 0, length: length, deliver: deliver)
+      width: hosts == nil ? max(1, workers) : 1, hasThreads: workers > 0, length: length,
+      deliver: deliver)
   }
 }
 
@@ -44,7 +49,7 @@ final class Opening {
   /// Acquire and release: a thread that sees it closed uses nothing else of it.
   private let closed = Atomic<Bool>(false)
   /// The tasks that were submitted through it.
-  let tasks = TaskOwner()
+  let tasks: TaskOwner
   /// The host's references to its handles. Tasks refer to it too, and are carried out before it
   /// ends. Acquire and release: the thread that gives up the last one sees what the others did.
   private let references = Atomic<Int>(0)
@@ -53,6 +58,7 @@ final class Opening {
   private init(_ place: CachePlace, path: UnsafeMutablePointer<CChar>?) {
     self.place = place
     self.path = path
+    tasks = TaskOwner(place.cache.settings.guest)
   }
 
   @inline(__always) var cache: Cache { place.cache }
@@ -112,7 +118,7 @@ final class Opening {
     let isOver = cache.tasks.end(tasks, by: deadline)
     var failure: Failure?
     if !isOver {
-      failure = Failure(.timedOut, "tasks still ran at the deadline of the close")
+      failure = Failure(.timedOut, "tasks had not ended at the deadline of the close")
       cache.log(LogLine(.warning, "a close did not wait any longer for tasks"), .memory)
     }
     var isLast = true
@@ -295,7 +301,7 @@ final class Opening {
           cache.openings += 1
           return .isOpen(cache.place!.takeUnretainedValue())
         }
-        if ThreadState.isWithinCallback(of: owner) {
+        if cache.isWithinCallback {
           throw Failure(.deadlock, "the directory is being closed, which waits for the caller")
         }
         return .isBusy

@@ -19,8 +19,12 @@ struct Parts: ~Copyable {
   let review: BackedReview
   /// Host objects that wait to be released.
   let releases: ReleaseQueue
-  /// Runs asynchronous calls, and the work in the background.
+  /// Runs asynchronous calls: `upkeep`, or a queue of the host's that may serve other caches too.
   let tasks: TaskQueue
+  /// That queue of the host's.
+  let hosts: QueueHandle?
+  /// Runs the work in the background. It is the cache's own.
+  let upkeep: TaskQueue
   /// Makes changes of limits and of options one after the other. It is held for the evictions that
   /// a change of limits asks for, and for their commit.
   let limitsChange: Lock
@@ -30,7 +34,7 @@ struct Parts: ~Copyable {
 
   private init(
     _ memory: MemoryTier, _ clock: Clock, _ values: StoredValues, _ versions: Versions,
-    _ events: Events, _ tasks: TaskQueue
+    _ events: Events, _ upkeep: TaskQueue, _ hosts: QueueHandle?
   ) throws(Failure) {
     let order = try WriteOrder.make(versions)
     let loads = try Loads.make(order)
@@ -45,7 +49,9 @@ struct Parts: ~Copyable {
     self.writeBack = writeBack
     self.review = review
     self.releases = releases
-    self.tasks = tasks
+    tasks = hosts?.queue ?? upkeep
+    self.hosts = hosts
+    self.upkeep = upkeep
     self.limitsChange = limitsChange
     self.limitsLock = limitsLock
   }
@@ -54,7 +60,8 @@ struct Parts: ~Copyable {
     _ memory: MemoryTier, _ clock: Clock, _ values: StoredValues, _ versions: Versions,
     _ options: TaskOptions
   ) throws(Failure) {
-    try self.init(memory, clock, values, versions, try Events.make(), try options.makeQueue())
+    try self.init(memory, clock, values, versions, try Events.make(), try options.makeQueue(),
+      options.hosts)
   }
 
   /// For the child of a fork. The host's listener and logger, the settings of the queue, and
@@ -63,7 +70,8 @@ struct Parts: ~Copyable {
     _ memory: MemoryTier, _ clock: Clock, _ values: StoredValues
   ) throws(Failure) -> Parts {
     let parts = try Parts(
-      memory, clock, values, order.versions, try events.makeForChild(), try tasks.makeForChild())
+      memory, clock, values, order.versions, try events.makeForChild(),
+      try upkeep.makeForChild(), try hosts?.makeForChild())
     if writeBack.mayHaveDirty { parts.writeBack.begin() }
     if review.isUnderWay { parts.review.begin() }
     parts.events.takeOver(events)
@@ -73,10 +81,10 @@ struct Parts: ~Copyable {
   /// Names the cache among callbacks (see ThreadState). `drainsReleases`: the host asks for the
   /// releases of its objects.
   func belong(to owner: UnsafeMutableRawPointer, drainsReleases: Bool) {
-    tasks.belong(to: owner)
+    upkeep.belong(to: owner)
     events.owner = owner
     releases.owner = owner
-    if !drainsReleases { releases.onWaiting = { [tasks] in tasks.wakeBackground() } }
+    if !drainsReleases { releases.onWaiting = { [upkeep] in upkeep.wakeBackground() } }
   }
 }
 
@@ -89,4 +97,10 @@ extension Cache {
   @inline(__always) var review: BackedReview { parts.review }
   @inline(__always) var releases: ReleaseQueue { parts.releases }
   @inline(__always) var tasks: TaskQueue { parts.tasks }
+
+  /// True if this thread is within a callback of the cache, or of a queue of the host's that runs
+  /// its tasks.
+  var isWithinCallback: Bool {
+    ThreadState.isWithinCallback(of: identity) || ThreadState.isWithinCallback(of: tasks.identity)
+  }
 }

@@ -106,7 +106,7 @@ final class CompletionPort {
   private static func make(_ batch: inout Lane) {
     while let task = batch.popFirst() {
       let queue = task.pointee.queue.takeUnretainedValue()
-      ThreadState.within(queue.identity) {
+      queue.within(task) {
         if task.pointee.complete != nil { queue.deliver(task) }
         task.releaseCompletion()
       }
@@ -116,7 +116,7 @@ final class CompletionPort {
 
   private static func discard(_ batch: inout Lane) {
     while let task = batch.popFirst() {
-      ThreadState.within(task.pointee.queue.takeUnretainedValue().identity) {
+      task.pointee.queue.takeUnretainedValue().within(task) {
         task.releaseCompletion()
       }
       task.end()

@@ -42,7 +42,7 @@ extension TaskQueue {
       held.remove(task)
       heldCount -= 1
       // A parked task counts as pending.
-      if task.pointee.state == .held { pending += 1 }
+      if task.pointee.state == .held { countPending(task, 1) }
     case .queued:
       leave(task)
       if roomWaiters > 0 { progress.broadcast() }
@@ -138,6 +138,11 @@ extension TaskQueue {
     try wait(timeout) { pending == 0 }
   }
 
+  /// For the tasks of one of the caches that it serves.
+  func waitAll(of guest: TaskGuest, _ timeout: Int64) throws(Failure) -> Status {
+    try wait(timeout) { guest.pending == 0 }
+  }
+
   // MARK: many tasks
 
   /// Cancels queued and held tasks, and asks running ones to end. Returns how many were queued.
@@ -177,7 +182,7 @@ extension TaskQueue {
 
   /// A task that will not run leaves its completion in its port at once.
   private func retireIntoPort(_ task: TaskPointer) {
-    ThreadState.within(identity) { task.finishWork() }
+    within(task) { task.finishWork() }
     lock.lock()
     let aftermath = retire(task)
     lock.unlock()

@@ -79,7 +79,7 @@ extension TaskQueue {
 
   /// Ends the tasks of an owner: carries out the tasks that must run, cancels the other queued
   /// ones, and waits for the running ones. After the deadline it cancels every queued task and
-  /// waits for none that runs. False: a task still runs.
+  /// waits for none that runs. False: a task still runs, or was cancelled at the deadline.
   func end(_ owner: TaskOwner, by deadline: Deadline) -> Bool {
     lock.lock()
     owner.forgetParents()
@@ -93,10 +93,10 @@ extension TaskQueue {
       !task.isOf(pointer) || (task.has(.mustRun) && task.pointee.state != .held)
     }
     if awaitEnd(.closing, by: deadline, { owner.pending == 0 }) { return true }
-    _ = cancelQueued { !$0.isOf(pointer) }
+    let cancelled = cancelQueued { !$0.isOf(pointer) }
     performIrrevocable(pointer)
     run(until: Deadline(after: Int64.max), .completions)
-    return lock.withLock { owner.pending == 0 }
+    return lock.withLock { cancelled == 0 && owner.pending == 0 }
   }
 
   /// The host has no reference to the owner any more. The owner's tasks are carried out without
@@ -212,6 +212,23 @@ extension TaskQueue {
     leaveThreads(by: Deadline(after: isIdle ? Int64.max : 0))
   }
 
+  /// The process ends by exit(): the queue takes no more tasks, cancels what a close would cancel,
+  /// and waits for the others, so that no function of the host runs beside the process's
+  /// destructors.
+  func endAtExit(by deadline: Deadline) {
+    lock.lock()
+    isClosed = true
+    lock.unlock()
+    _ = cancelQueued { $0.has(.mustRun) && $0.pointee.state != .held }
+    // A task that calls exit() would wait for itself.
+    if isWithinCallback || !awaitEnd(.all, by: deadline, { pending == 0 }) { return }
+    lock.lock()
+    isStopping = true
+    lock.unlock()
+    wakeAll()
+    leaveThreads(by: deadline)
+  }
+
   /// Joins the threads if they end in time, or detaches them. A thread of the queue cannot wait for
   /// itself.
   private func leaveThreads(by deadline: Deadline) {
@@ -233,26 +250,5 @@ extension TaskPointer {
   /// Called under the lock of its queue.
   fileprivate func isOf(_ owner: UnsafeMutableRawPointer) -> Bool {
     hasExtras && extras.pointee.owner?.toOpaque() == owner
-  }
-}
-
-/// A host's references to a queue, which ends with the last one. A cache's queue ends with the
-/// cache.
-final class QueueHandle {
-  let queue: TaskQueue
-  private let isOwner: Bool
-  /// See Process.forks.
-  let forks = Process.forks
-
-  init(_ queue: TaskQueue, isOwner: Bool) {
-    self.queue = queue
-    self.isOwner = isOwner
-    if isOwner { Process.watchForks() }
-  }
-
-  deinit { if isOwner { queue.abandon() } }
-
-  func check() throws(Failure) {
-    try Process.check(forks, "the queue belongs to the parent of this process")
   }
 }

@@ -169,7 +169,7 @@ extension TaskQueue {
   /// The caller must then call `retire`.
   @_optimize(speed)
   func perform(_ task: TaskPointer) {
-    ThreadState.within(identity) {
+    within(task) {
       let state = task.pointee.state
       if task.has(.joining) && (state == .running || state == .late) {
         performJoined(task)

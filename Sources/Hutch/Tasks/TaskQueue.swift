@@ -32,6 +32,9 @@ import Synchronization
 /// After a fork the child has none of the threads: its handles on the queue and on tasks return
 /// HUTCH_FORKED. A cache that goes on in the child has a new queue there (`makeForChild`).
 ///
+/// A queue is a cache's own, or the host's. One of the host's may serve several caches as well: its
+/// `guests`, whose background work has queues of its own (Parts).
+///
 /// Locks. `lock` protects every field of the queue and of its tasks that is not constant and has no
 /// other comment. Order: stripes of a cache > `lock` > the lock of a group, of a port. It is held
 /// for O(1), except for walks over all queued tasks: a cancel of all, the end of an owner or of the
@@ -89,6 +92,9 @@ final class TaskQueue {
   var roomWaiters = 0
   var sleeping = 0
   var waking = 0
+
+  /// The caches that it serves, if it is the host's (TaskGuest).
+  var guests: Unmanaged<TaskGuest>?
 
   var suspensions = 0
   /// Submissions are refused.
@@ -167,9 +173,7 @@ final class TaskQueue {
 
   /// A thread that is within a callback of the queue may not wait for the queue.
   func checkMayWait() throws(Failure) {
-    if ThreadState.isWithinCallback(of: identity) {
-      throw Failure(.deadlock, "a task or completion cannot wait for tasks of its own queue")
-    }
+    if isWithinCallback { throw .ownQueue }
   }
 
   // MARK: submission
@@ -196,7 +200,7 @@ final class TaskQueue {
         watch(task)
       } else {
         try enqueue(task)
-        pending += 1
+        countPending(task, 1)
         sleeper = workerToWake()
       }
       if deadlines.first == task && sleeper == .none { sleeper = timekeeperToWake() }
@@ -222,7 +226,7 @@ final class TaskQueue {
       throw error
     }
     task.pointee.state = .ending
-    pending += 1
+    countPending(task, 1)
     count(spec.owner)
     if spec.wantsHandle { task.retain() }
     let aftermath = retire(task)
@@ -245,7 +249,7 @@ final class TaskQueue {
 
   private func waitForRoom(_ spec: borrowing TaskSpec) throws(Failure) {
     guard length != 0 && queued >= length else { return }
-    try checkMayWait()
+    if isWithinCallbackNow { throw .ownQueue }
     let end = Deadline(after: spec.deadline == 0 ? Int64.max : spec.deadline)
     while queued >= length {
       try checkOpen(spec)
@@ -326,7 +330,7 @@ final class TaskQueue {
       return Aftermath()
     }
     task.pointee.state = .ended
-    pending -= 1
+    countPending(task, -1)
     var isAwaited = task.isAt(.awaited) || (pending == 0 && waiters > 0)
     var aftermath = Aftermath(task: task)
     if task.hasExtras {
@@ -334,6 +338,7 @@ final class TaskQueue {
       if let owner = extras.pointee.owner?.takeUnretainedValue() {
         owner.pending -= 1
         isAwaited = isAwaited || (owner.pending == 0 && owner.isClosed)
+        if let guest = owner.guest { isAwaited = isAwaited || (guest.pending == 0 && waiters > 0) }
       }
       if let group = extras.pointee.group?.takeUnretainedValue() {
         aftermath.group = group
@@ -403,5 +408,11 @@ final class TaskQueue {
       next = task.extras.pointee.bucketNext
       task.drop()
     }
+  }
+}
+
+extension Failure {
+  static var ownQueue: Failure {
+    Failure(.deadlock, "a task or completion cannot wait for tasks of its own queue")
   }
 }

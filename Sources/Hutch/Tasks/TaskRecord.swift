@@ -165,6 +165,8 @@ struct TaskExtras {
 /// A part of what a queue runs that may end before the queue: an opening of a cache, and the tasks
 /// that were submitted through it. Belongs to the queue, under its lock.
 final class TaskOwner {
+  /// The cache, if it has its queue from the host. Constant.
+  let guest: TaskGuest?
   /// The number of tasks that have not ended.
   var pending = 0
   /// Submissions are refused.
@@ -174,10 +176,75 @@ final class TaskOwner {
   /// See Process.forks.
   private var forks = Process.forks
 
+  init(_ guest: TaskGuest? = nil) { self.guest = guest }
+
   /// Its end does not wait for tasks of the parent.
   func forgetParents() {
     if Process.isParents(forks) { pending = 0 }
     forks = Process.forks
+  }
+}
+
+/// One of the caches that a queue of the host serves. Belongs to the queue, under its lock.
+final class TaskGuest {
+  /// The cache, as ThreadState knows it: set before the first task, and by a fork.
+  var identity: UnsafeMutableRawPointer?
+  /// How many tasks of the cache `TaskQueue.pending` counts.
+  var pending = 0
+  /// The next guest of the queue.
+  fileprivate(set) var next: Unmanaged<TaskGuest>?
+}
+
+extension TaskQueue {
+  /// From here on a callback of the cache counts as one of the queue.
+  func join(_ guest: TaskGuest) {
+    lock.withLock {
+      guest.pending = 0
+      guest.next = guests
+      guests = .passUnretained(guest)
+    }
+  }
+
+  func leave(_ guest: TaskGuest) {
+    lock.withLock {
+      let gone = Unmanaged.passUnretained(guest)
+      if guests?.toOpaque() == gone.toOpaque() { guests = guest.next }
+      var other = guests
+      while let this = other?.takeUnretainedValue() {
+        if this.next?.toOpaque() == gone.toOpaque() { this.next = guest.next }
+        other = this.next
+      }
+    }
+  }
+
+  /// True if this thread is within a callback of the queue, or of a cache that it serves.
+  var isWithinCallback: Bool {
+    lock.withLock { isWithinCallbackNow }
+  }
+
+  /// Called under the lock.
+  var isWithinCallbackNow: Bool {
+    if ThreadState.isWithinCallback(of: identity) { return true }
+    var other = guests
+    while let guest = other?.takeUnretainedValue() {
+      if let cache = guest.identity, ThreadState.isWithinCallback(of: cache) { return true }
+      other = guest.next
+    }
+    return false
+  }
+
+  /// Runs a callback of the host for a task: one of the queue, and of the task's cache.
+  func within<R>(_ task: TaskPointer, _ callback: () -> R) -> R {
+    ThreadState.within(identity) {
+      guard let cache = task.guest?.identity else { return callback() }
+      return ThreadState.within(cache, callback)
+    }
+  }
+
+  /// Called under the lock: `pending` counts the task, or no longer does.
+  func countPending(_ task: TaskPointer, _ change: Int) {
+    pending += change
+    if let guest = task.guest { guest.pending += change }
   }
 }
 
@@ -240,6 +307,11 @@ extension TaskPointer {
     guard hasExtras, let owner = extras.pointee.owner?.takeUnretainedValue(), owner.isEnding
     else { return pointee.priority }
     return TaskPointer.closingRank
+  }
+
+  /// The cache whose task it is, if the queue serves several.
+  var guest: TaskGuest? {
+    hasExtras ? extras.pointee.owner?.takeUnretainedValue().guest : nil
   }
 
   var port: CompletionPort? { hasExtras ? extras.pointee.port?.takeUnretainedValue() : nil }

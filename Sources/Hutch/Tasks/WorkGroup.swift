@@ -183,7 +183,7 @@ extension TaskQueue {
     }
     held.remove(task)
     heldCount -= 1
-    pending += 1
+    countPending(task, 1)
     do throws(Failure) {
       try enqueue(task)
     } catch {

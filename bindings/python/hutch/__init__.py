@@ -50,7 +50,8 @@ if TYPE_CHECKING:
     from ._files import Hold, Writer
     from ._limits import MAX_ENTRY_QUARTER, TierLimits
     from ._logs import log
-    from ._queues import CancelledError, Group, Port, Queue, Tally, Task
+    from ._ports import Port
+    from ._queues import CancelledError, Group, Queue, Tally, Task
     from ._records import (
         CacheLimits,
         CacheOptions,
@@ -67,6 +68,7 @@ if TYPE_CHECKING:
     )
     from ._units import NO_LIMIT
     from ._serializers import Serializer
+    from ._shared_queues import shared_queue
 
     __version__: str
     """The version of the library."""
@@ -112,11 +114,11 @@ _MODULES = {
     "_queues": (
         "CancelledError",
         "Group",
-        "Port",
         "Queue",
         "Tally",
         "Task",
     ),
+    "_ports": ("Port",),
     "_records": (
         "CacheLimits",
         "CacheOptions",
@@ -132,6 +134,7 @@ _MODULES = {
         "TierStats",
     ),
     "_serializers": ("Serializer",),
+    "_shared_queues": ("shared_queue",),
     "_units": ("NO_LIMIT",),
 }
 _HOMES = {name: module for module, names in _MODULES.items() for name in names}

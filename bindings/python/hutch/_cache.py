@@ -131,6 +131,8 @@ class Cache(Entries):
             one more thread does its maintenance when all are busy. 0: no threads,
             and maintain does all of it. None: 2.
         queue_length: how many awaited calls may wait; 0: any number.
+        queue: a Queue that runs the awaited calls, and may do so for several caches: see
+            shared_queue. Then workers is None, or 0 (no thread for maintenance).
         close_deadline: how long close waits for them, in seconds; None: 30;
             NO_LIMIT: until all have ended.
         clock: the time in Unix nanoseconds, in place of the system's clocks;
@@ -178,6 +180,7 @@ class Cache(Entries):
         low_water: int | None = None,
         workers: int | None = None,
         queue_length: int | None = None,
+        queue: Queue | None = None,
         close_deadline: Seconds | None = None,
         clock: Clock | None = None,
     ) -> None:
@@ -364,7 +367,7 @@ class Cache(Entries):
     def queue(self) -> Queue:
         """The queue on which the cache's awaited calls run; it also runs functions of yours.
 
-        The close of the cache ends it.
+        The close of the cache ends it, unless it is the one that the cache was opened with.
         """
         from ._queues import Queue
 

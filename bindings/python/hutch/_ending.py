@@ -1,4 +1,5 @@
 """The interpreter's end: first queues end, since their tasks may use caches, then caches close.
+Of a queue that caches have, only the functions of Python end before the caches.
 
 One handler does both, since the order in which handlers were registered is an accident of
 imports. Handlers of atexit that were registered before hutch was imported run after it.
@@ -70,9 +71,9 @@ def pause_if_ended() -> None:
 def end() -> None:
     """The interpreter ends: the handler that the package registers when it is imported."""
     global _has_ended
-    for queue in [each() for each in list(_queues.values())]:
-        if queue is not None:
-            queue._end()
+    queues = [queue for queue in [each() for each in list(_queues.values())] if queue is not None]
+    for queue in queues:
+        queue._end()
     _has_ended = True
     for cache in [each() for each in list(_caches.values())]:
         if cache is not None:
@@ -83,3 +84,5 @@ def end() -> None:
         if found is not None:
             _, close, arguments, _ = found
             close(*arguments)
+    for queue in queues:
+        queue._end_all()

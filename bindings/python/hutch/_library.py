@@ -228,6 +228,7 @@ FUNCTIONS: tuple[tuple[str, tuple[Any, ...], Any], ...] = (
     ("hutch_task_release", (s.TaskPointer,), None),
     # queues
     ("hutch_queue_create", (POINTER(s.QueueOptions), POINTER(s.QueuePointer)), c_int32),
+    ("hutch_shared_queue", (POINTER(s.QueuePointer),), c_int32),
     ("hutch_cache_queue", (s.CachePointer, POINTER(s.QueuePointer)), c_int32),
     (
         "hutch_queue_submit",

@@ -73,6 +73,9 @@ def _set(struct: Any, settings: dict[str, int]) -> None:
     """Set fields of a struct, of which a name with a dot is a field's of a field."""
     for name, number in settings.items():
         outer, _, inner = name.rpartition(".")
+        if inner == "queue":
+            struct.queue = cast(c_void_p(number), _structs.QueuePointer)
+            continue
         setattr(getattr(struct, outer) if outer else struct, inner, number)
 
 

@@ -21,6 +21,7 @@ from ._callbacks import callback, release_of, report
 from ._ending import note_queue, pause_if_ended
 from ._errors import ClosedError, Status, TimedOutError, check, failure
 from ._library import lib
+from ._ports import Port
 from ._settings import PRIORITIES, choice
 from ._units import nanoseconds, uint32, uint64
 
@@ -241,44 +242,6 @@ _release_work_callback = _structs.ReleaseFunction(_release_work)
 _release_completion_callback = release_of(_completions, "a completion")
 
 
-class Port:
-    """Completions of tasks that wait until a thread of yours drains them.
-
-        port = hutch.Port()
-        loop.add_reader(port, port.drain)
-        queue.submit(work, done=on_loop, port=port)
-
-    select, poll and event loops accept it while it is not closed.
-    """
-
-    def __init__(self) -> None:
-        self._pointer = _structs.PortPointer()
-        check(lib.hutch_port_create(byref(self._pointer)))
-        weakref.finalize(self, lib.hutch_port_release, self._pointer).atexit = False
-
-    def fileno(self) -> int:
-        """A descriptor that is readable while completions wait: poll it, do not read it."""
-        return int(lib.hutch_port_fd(self._pointer))
-
-    def drain(self, most: int = 0) -> int:
-        """Make up to this many completions; 0: all that wait now."""
-        drained = ctypes.c_uint64()
-        check(lib.hutch_port_drain(self._pointer, uint64(most), byref(drained)))
-        return drained.value
-
-    def close(self, *, discard: bool = False) -> None:
-        """Accept no more. Waiting completions are drained or discarded. May be repeated."""
-        status = lib.hutch_port_close(self._pointer, 1 if discard else 0)
-        if status != Status.CLOSED:
-            check(status)
-
-    def __enter__(self) -> Port:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
-
 class Group:
     """Tasks that start together, of any queue, with one completion for all.
 
@@ -327,16 +290,19 @@ def _tell(options: _structs.TaskOptions, told: Any) -> None:
 
 
 class Queue:
-    """Runs functions on threads of the library.
+    """Runs functions on threads of the library, and the awaited calls of caches.
 
         with hutch.Queue(4) as queue:
             task = queue.submit(sum, [1, 2, 3], priority="high")
             assert task.result() == 6
+            pages, images = hutch.Cache("pages", queue=queue), hutch.Cache("images", queue=queue)
 
     One place of the width is for the oldest task whatever its priority, so every task runs in
     the end; the other places are for the highest priority. A queue of width 1 runs tasks in the
     order of submission. Thread-safe. After a fork the queue raises ForkedError in the child,
-    which may make new ones. At the interpreter's end waiting tasks are cancelled.
+    which may make new ones; the caches of one queue have one new queue there. At the
+    interpreter's end waiting tasks are cancelled. Two objects are equal if they are references
+    to one queue.
 
     Parameters:
         width: how many run at once, at most 256; None: 2.
@@ -359,7 +325,10 @@ class Queue:
 
     def _own(self, pointer: Any) -> None:
         self._pointer = pointer
+        self._address = ctypes.cast(pointer, ctypes.c_void_p).value
         self._is_closed = False
+        # Its tasks may be a cache's too.
+        self._serves_caches = False
         weakref.finalize(self, lib.hutch_queue_release, pointer).atexit = False
 
     @classmethod
@@ -369,6 +338,21 @@ class Queue:
         check(lib.hutch_cache_queue(cache, byref(pointer)))
         queue._own(pointer)
         return queue
+
+    @classmethod
+    def _at(cls, pointer: Any) -> Queue:
+        """One more reference to a queue."""
+        queue = cls.__new__(cls)
+        queue._own(lib.hutch_queue_retain(pointer))
+        queue._serves_caches = True
+        note_queue(queue)
+        return queue
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Queue) and other._address == self._address
+
+    def __hash__(self) -> int:
+        return hash(self._address)
 
     def submit(
         self,
@@ -478,7 +462,8 @@ class Queue:
         """Accept no more tasks, and wait until all have ended. The threads end with the object.
 
         cancel: waiting tasks do not run. Not from a task of its own (DeadlockError). If the
-        queue is suspended, another thread has to resume it, or cancel.
+        queue is suspended, another thread has to resume it, or cancel. The tasks of the caches
+        that have the queue are among them; the caches may still use it afterwards.
         """
         self._is_closed = True
         if cancel:
@@ -486,8 +471,25 @@ class Queue:
         self.wait_all()
 
     def _end(self) -> None:
-        """Python functions cannot run after the interpreter's end: waits for running ones."""
+        """Python functions cannot run after the interpreter's end: waits for running ones.
+
+        The tasks of caches are left to the close of the caches, which comes next.
+        """
         self._is_closed = True
+        if self._serves_caches:
+            ours = [task for task in list(_works.values()) if task._queue == self]
+            for task in ours:
+                if task._pointer is not None:
+                    lib.hutch_task_cancel(task._pointer, None)
+            for task in ours:
+                while task._pointer is not None and lib.hutch_task_wait(
+                    task._pointer, nanoseconds(_SLICE)
+                ) == Status.TIMED_OUT:
+                    pass
+            return
+        self._end_all()
+
+    def _end_all(self) -> None:
         lib.hutch_queue_cancel_all(self._pointer, None)
         while lib.hutch_queue_wait_all(self._pointer, nanoseconds(_SLICE)) == Status.TIMED_OUT:
             pass
@@ -497,5 +499,3 @@ class Queue:
 
     def __exit__(self, *_: object) -> None:
         self.close()
-
-

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from . import _structs
 from ._limits import TierLimits
-from ._settings import named_of
+from ._settings import NO_THREADS, named_of
 from ._units import seconds_of_limit, size_of_limit
 
 _SECOND = 1e9
@@ -126,7 +126,7 @@ class CacheOptions:
     """The options in force, by the names that Cache has for them.
 
     An option of the disk tier is None in a cache in memory. workers is 0 in a cache without
-    threads. The flags are those of the opening that opened the cache.
+    threads, and None if queue runs its calls. The flags are those of the opening that opened the cache.
     """
 
     memory: TierLimits
@@ -145,20 +145,28 @@ class CacheOptions:
     on_memory_warning: str
     on_background: str
     low_water: int
-    workers: int
+    workers: int | None
     queue_length: float
+    queue: Queue | None
     close_deadline: float | None
 
     @classmethod
     def _of(cls, options: _structs.Options) -> CacheOptions:
         threshold = options.inline_threshold
+        queue = None
+        if options.queue:
+            from ._queues import Queue
+
+            queue = Queue._at(options.queue)
+        has_threads = not options.flags & NO_THREADS
         return cls(
             memory=TierLimits._of(options.memory),
             disk=TierLimits._of(options.disk),
             inline_threshold=size_of_limit(threshold),
             checksums=None if options.checksums == 0 else options.checksums == 1,
             low_water=options.low_water,
-            workers=options.workers,
+            workers=None if queue is not None and has_threads else options.workers,
+            queue=queue,
             queue_length=options.queue_length if options.queue_length != 2**64 - 1 else 0,
             close_deadline=seconds_of_limit(options.close_deadline),
             **named_of(options),

@@ -32,7 +32,7 @@ _CHOICES: dict[str, dict[str | None, int]] = {
 }
 _CHECKSUMS = {True: 1, False: 2}
 _FLAGS = {"network_directory": 1, "disk_optional": 2, "nonempty": 16}
-_NO_THREADS = 8
+NO_THREADS = 8
 _NUMBERS = {
     "low_water": uint32,
     "inline_threshold": limit_size,
@@ -87,7 +87,11 @@ def settings_of(chosen: Mapping[str, Any]) -> dict[str, int]:
             settings[name] = named(name, number, chosen[name])
     settings["flags"] = sum(flag for name, flag in _FLAGS.items() if chosen[name])
     if settings.get("workers") == 0:
-        settings["flags"] |= _NO_THREADS
+        settings["flags"] |= NO_THREADS
+    if chosen["queue"] is not None:
+        from ._shared_queues import address_for_cache
+
+        settings["queue"] = address_for_cache(chosen["queue"])
     for tier in ("memory", "disk"):
         for name in ("time_to_live", "time_to_idle"):
             if chosen[name] is not None:

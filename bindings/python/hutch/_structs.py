@@ -145,6 +145,7 @@ class Options(Sized):
         ("close_deadline", c_int64),
         ("disk_policy", c_uint32),
         ("reserved", c_uint32),
+        ("queue", QueuePointer),
     ]
 
 

@@ -66,7 +66,8 @@ static const field fields[] = {
     FIELD(flags), FIELD(policy), FIELD(storage), FIELD(durability), FIELD(sharing),
     FIELD(workers), FIELD(inline_threshold), LIMITS(memory), LIMITS(disk),
     FIELD(on_memory_warning), FIELD(on_background), FIELD(low_water), FIELD(write_policy),
-    FIELD(checksums), FIELD(queue_length), FIELD(close_deadline), FIELD(disk_policy)};
+    FIELD(checksums), FIELD(queue_length), FIELD(close_deadline), FIELD(disk_policy),
+    FIELD(queue)};
 
 /* Sets the fields that a dict names. False: an exception. */
 static bool set_options(hutch_options *options, PyObject *settings) {
