@@ -179,7 +179,8 @@ enum {
 /*
  * CACHING. A session with a cache answers GET and HEAD by RFC 9111, with the extensions of RFC
  * 5861: stale-while-revalidate and stale-if-error. Responses to GET are stored, whole, with a
- * body of at most max_body bytes. The key of a URL is "GET ", and the URL with its port and
+ * body of at most max_body bytes; and those to POST that say how long they are fresh and have the
+ * URL of the request in Content-Location. The key of a URL is "GET ", and the URL with its port and
  * without user and fragment; the value has a response for each kind of request that Vary tells
  * apart, at most 16. Limits, ages and events are those of the cache, which other sessions,
  * other processes and other values may share. Times are those of the cache's clock.

@@ -5,7 +5,8 @@
                      in turn, the last one for all that follow. Each is a code, header lines, an
                      empty line, a body. "{date+10}" is a date, 10 seconds after the tests' time.
                      The code "close" ends the connection without a response. "hold" before the
-                     code waits for /go/NAME.
+                     code waits for /go/NAME; "cut N" before it ends the connection after N bytes of
+                     the body. "early" before it sends a response with code 103 first.
     GET /count/NAME  how many requests there were for /NAME, and the last one as it came
     GET /go/NAME     lets those go that are held
 """
@@ -77,6 +78,14 @@ def answer(request, send):
         code = code[5:]
     if code == "close":
         return False
+    if code.startswith("cut "):
+        _, size, code = code.split(" ", 2)
+        head = [f"HTTP/1.1 {code}", *lines, f"Content-Length: {len(body)}", "", ""]
+        send("\r\n".join(head).encode("latin-1") + body[:int(size)].encode("latin-1"))
+        return False
+    if code.startswith("early "):
+        send(b"HTTP/1.1 103 Early Hints\r\nCache-Control: max-age=9\r\nX-Early: 1\r\n\r\n")
+        code = code[6:]
     if code.startswith("304"):
         send("\r\n".join([f"HTTP/1.1 {code}", *lines, "", ""]).encode("latin-1"))
     elif request.method == "HEAD":

@@ -34,6 +34,9 @@ TEST(what_is_not_http_is_a_failure) {
   expect("/garbage", HUTCH_HTTP_BAD_RESPONSE);
   expect("/bad_name", HUTCH_HTTP_BAD_RESPONSE);
   expect("/bad_chunk", HUTCH_HTTP_LOST);
+  hutch_http_request request = get(url_of("wire", "/bad_brotli"));
+  request.flags = HUTCH_HTTP_COMPRESSED;
+  status_of(NULL, &request, HUTCH_HTTP_BAD_RESPONSE);
 }
 
 TEST(more_bytes_than_the_length_says_are_not_the_body) {

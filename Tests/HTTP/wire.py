@@ -130,6 +130,10 @@ def cut_headers(request, send):
     return False
 
 
+def bad_brotli(request, send):
+    respond(send, b"\xd9!\xfc\x9b\xddt=o" * 8, "200 OK", "Content-Encoding: br")
+
+
 def controls(request, send):
     respond(send, b"", "200 OK", "X-Cr: a\rInjected: 1", "X-Other: \x01b\x7f\tc")
 
@@ -316,7 +320,7 @@ BEHAVIOURS = {
     "/echo": echo, "/folded": folded, "/basic": basic, "/digest": digest_of, "/redirect": redirect,
     "/steps": count_down, "/circle": circle, "/endless_redirect": endless_redirect,
     "/stall": stall, "/stall_within": stall_within, "/cut": cut, "/cut_chunk": cut_chunk, "/cut_headers": cut_headers,
-    "/controls": controls, "/redirect_trailers": redirect_trailers,
+    "/controls": controls, "/bad_brotli": bad_brotli, "/redirect_trailers": redirect_trailers,
     "/shut": shut, "/lie": lie, "/garbage": garbage, "/bad_chunk": bad_chunk,
     "/bad_length": bad_length, "/bad_name": bad_name, "/dribble": dribble,
     "/many_headers": many_headers, "/large": large, "/endless": endless, "/early": early,

@@ -405,6 +405,24 @@ def test_threads_that_ask_for_one_url_cause_one_request(origin):
     assert texts == ["one"] * 16 and asked("py_many") == 1
 
 
+def test_sixty_four_callers_of_one_slow_url_make_one_request(origin):
+    url, tell, asked = origin
+    tell("py_slow", "hold 200 OK\nCache-Control: max-age=1000\n\none")
+    texts: list[str] = []
+    with hutch.Cache() as cache, http.Session(timeout=30, cache=cache) as session:
+        threads = [threading.Thread(target=lambda: texts.append(session.get(url("py_slow")).text))
+                   for _ in range(64)]
+        for thread in threads:
+            thread.start()
+        while asked("py_slow") == 0:
+            continue
+        with http.Session() as other:
+            other.get(url("go/py_slow"))
+        for thread in threads:
+            thread.join()
+    assert texts == ["one"] * 64 and asked("py_slow") == 1
+
+
 def test_a_fresh_response_does_not_pass_through_the_sessions_thread(origin, server, tmp_path):
     url, tell, asked = origin
     tell("py_here", "200 OK\nCache-Control: max-age=1000\n\none")

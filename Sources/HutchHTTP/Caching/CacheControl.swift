@@ -6,7 +6,7 @@ import CSystem
 /// smallest counts.
 struct CacheControl {
   var hasNoStore = false
-  /// Without the form that names headers, or with it: the stricter reading is allowed.
+  /// Not the form that names headers, which are not stored: see Storing.isWithheld.
   var hasNoCache = false
   var isPrivate = false
   var isPublic = false
@@ -50,8 +50,9 @@ struct CacheControl {
       Letters.areSame(name, Bytes(start: wanted.utf8Start, count: wanted.utf8CodeUnitCount))
     }
     if isNamed("no-store") { hasNoStore = true }
-    if isNamed("no-cache") { hasNoCache = true }
-    if isNamed("private") { isPrivate = true }
+    let isWhole = CacheControl.names(argument).count == 0
+    if isNamed("no-cache"), isWhole { hasNoCache = true }
+    if isNamed("private"), isWhole { isPrivate = true }
     if isNamed("public") { isPublic = true }
     if isNamed("must-revalidate") { mustRevalidate = true }
     if isNamed("proxy-revalidate") { proxyRevalidate = true }
@@ -64,6 +65,14 @@ struct CacheControl {
     if isNamed("stale-if-error") { staleIfError = least(staleIfError) }
     // The strictest is the largest here.
     if isNamed("min-fresh") { minFresh = max(minFresh ?? 0, number ?? CacheControl.most) }
+  }
+
+  /// The headers that an argument names, as a list; empty: none.
+  static func names(_ argument: Bytes?) -> Bytes {
+    guard let argument else { return Bytes(start: nil, count: 0) }
+    let text = Syntax.trimmed(argument)
+    guard text.count >= 2, text.first == 0x22, text.last == 0x22 else { return text }
+    return Syntax.trimmed(Bytes(rebasing: text[1..<(text.count - 1)]))
   }
 
   /// A number that is larger counts as this one (section 1.2.2).

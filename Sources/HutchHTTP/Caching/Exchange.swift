@@ -13,6 +13,8 @@ final class Exchange {
   let requestTime: Int64
   /// What answers if a validation succeeds, or in place of an error.
   var stored: StoredResponse?
+  /// The same, if the request has conditions of the host.
+  var known: StoredResponse?
   /// The server has confirmed another version than the stored one.
   var isRefuted = false
   /// What Cache-Status says of a response of the network.
@@ -27,10 +29,10 @@ final class Exchange {
     self.key = key
     self.mode = mode
     var asked = CacheControl(fields)
-    if fields.value(of: "Cache-Control") == nil, let pragma = fields.value(of: "Pragma"),
-      Letters.areSame(pragma, "no-cache")
-    {
-      asked.hasNoCache = true
+    if fields.value(of: "Cache-Control") == nil, let pragma = fields.value(of: "Pragma") {
+      var old = CacheControl()
+      old.add(pragma)
+      asked.hasNoCache = old.hasNoCache
     }
     self.asked = asked
     hasOwnConditions =

@@ -18,12 +18,17 @@ extension StoredResponse {
 
   private func date(_ name: StaticString) -> Int64? {
     guard let text = fields.value(of: name) else { return nil }
-    return HTTPDate.seconds(bytes(of: text), now: responseTime / StoredResponse.nanoseconds)
+    return HTTPDate.seconds(bytes(of: text), now: received)
   }
+
+  /// When it came, in Unix seconds.
+  var received: Int64 { responseTime / StoredResponse.nanoseconds }
+
+  /// When it was changed, as far as that is known (RFC 9111, section 4.3.2).
+  var changed: Int64 { date("Last-Modified") ?? date("Date") ?? received }
 
   /// `now` in Unix nanoseconds.
   func freshness(at now: Int64, isShared: Bool) -> Freshness {
-    let received = responseTime / StoredResponse.nanoseconds
     let date = self.date("Date") ?? received
     // Section 4.2.3.
     let delay = max(0, responseTime.subtractingReportingOverflow(requestTime).partialValue)

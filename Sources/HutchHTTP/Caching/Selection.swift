@@ -16,9 +16,7 @@ enum Selection {
     if asked.value(of: "If-None-Match") != nil {
       if Selection.hasTag(asked, stored.fields) { self = .unchanged }
     } else if let since = asked.value(of: "If-Modified-Since"),
-      let changed = stored.fields.value(of: "Last-Modified"),
-      let known = HTTPDate.seconds(bytes(of: since), now: 0),
-      let last = HTTPDate.seconds(bytes(of: changed), now: 0), last <= known
+      let known = HTTPDate.seconds(bytes(of: since), now: stored.received), stored.changed <= known
     {
       self = .unchanged
     }
@@ -43,9 +41,11 @@ enum Selection {
     return false
   }
 
-  private static func strong(_ tag: Bytes) -> Bytes {
-    let isWeak = tag.count >= 2 && tag[0] == 0x57 && tag[1] == 0x2F
-    return isWeak ? Bytes(rebasing: tag.dropFirst(2)) : tag
+  static func isWeak(_ tag: Bytes) -> Bool { tag.count >= 2 && tag[0] == 0x57 && tag[1] == 0x2F }
+
+  /// Without the mark of a weak tag.
+  static func strong(_ tag: Bytes) -> Bytes {
+    isWeak(tag) ? Bytes(rebasing: tag.dropFirst(2)) : tag
   }
 
   /// "bytes=0-99", "bytes=100-", "bytes=-5". Anything else, and more than one range, is the whole.

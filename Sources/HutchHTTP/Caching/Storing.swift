@@ -32,8 +32,24 @@ enum Storing {
       || (isShared && control.sharedMaxAge != nil)
   }
 
+  /// A stored response may stay, with the headers that a newer response gave it.
+  static func mayStay(_ stored: StoredResponse, isShared: Bool) -> Bool {
+    let control = stored.control
+    return (!control.hasNoStore || control.mustUnderstand) && !(isShared && control.isPrivate)
+      && !variesAlways(stored.fields)
+  }
+
+  /// A response to POST answers a GET if it says how long, and for which URL: its own (RFC 9110,
+  /// section 9.3.3). The URL is the caller's affair.
+  static func isAllowedForPost(_ response: Response, isShared: Bool) -> Bool {
+    let control = CacheControl(response.fields)
+    return response.code >= 200 && response.code <= 299
+      && (control.maxAge != nil || (isShared && control.sharedMaxAge != nil)
+        || response.fields.value(of: "Expires") != nil)
+  }
+
   /// Vary has a star: no other request is answered with it.
-  private static func variesAlways(_ fields: borrowing Fields) -> Bool {
+  static func variesAlways(_ fields: borrowing Fields) -> Bool {
     var index: UInt64 = 0
     while let value = fields.value(of: literal("Vary"), skipping: index) {
       index += 1
@@ -47,15 +63,45 @@ enum Storing {
 
   /// Copies the headers that are not for one connection (section 3.1). Beside Transfer-Encoding, a
   /// Content-Length is not that of the body (RFC 9112, section 6.3).
-  static func copy(_ source: borrowing Fields, to target: inout Fields) throws(Failure) {
+  static func copy(
+    _ source: borrowing Fields, to target: inout Fields, isShared: Bool
+  ) throws(Failure) {
     let isLengthWrong = source.value(of: "Transfer-Encoding") != nil
     for index in 0..<source.count
     where !isOfConnection(source.name(index), source)
       && !(isLengthWrong && Letters.areSame(source.name(index), "Content-Length"))
+      && !isWithheld(source.name(index), source, isShared)
     {
       try target.append(
         name: bytes(of: source.name(index)), value: bytes(of: source.value(index)))
     }
+  }
+
+  /// A directive names the header: `no-cache="a"`, or in a shared cache `private="a, b"` (sections
+  /// 5.2.2.4 and 5.2.2.7). Such a header answers no other request; the rest of the response may.
+  private static func isWithheld(
+    _ name: UnsafePointer<CChar>, _ fields: borrowing Fields, _ isShared: Bool
+  ) -> Bool {
+    func isNamed(_ directive: Bytes, _ wanted: StaticString) -> Bool {
+      Letters.areSame(directive, Bytes(start: wanted.utf8Start, count: wanted.utf8CodeUnitCount))
+    }
+    var index: UInt64 = 0
+    while let value = fields.value(of: literal("Cache-Control"), skipping: index) {
+      index += 1
+      var members = ListReader(bytes(of: value))
+      while let member = members.next() {
+        guard let equals = member.firstIndex(of: 0x3D) else { continue }
+        let directive = Bytes(rebasing: member[..<equals])
+        guard isNamed(directive, "no-cache") || (isShared && isNamed(directive, "private")) else {
+          continue
+        }
+        var names = ListReader(CacheControl.names(Bytes(rebasing: member[(equals + 1)...])))
+        while let one = names.next() {
+          if Letters.areSame(one, bytes(of: name)) { return true }
+        }
+      }
+    }
+    return false
   }
 
   private static func isOfConnection(
@@ -83,9 +129,9 @@ enum Storing {
   /// The headers of a stored response after a validation (section 3.2): those of the 304 in place
   /// of those of the same name, but for the ones that say how the body is encoded.
   static func updated(
-    _ stored: borrowing Fields, with news: borrowing Fields
+    _ stored: borrowing Fields, with news: borrowing Fields, isShared: Bool
   ) throws(Failure) -> Fields {
-    var result = Fields()
+    var all = Fields()
     func isKept(_ name: UnsafePointer<CChar>) -> Bool {
       Letters.areSame(name, "Content-Length") || Letters.areSame(name, "Content-Encoding")
         || Letters.areSame(name, "Content-Range")
@@ -94,13 +140,15 @@ enum Storing {
     where isKept(stored.name(index)) || news.value(of: stored.name(index)) == nil {
       // An age that came belongs to the response that had it.
       if Letters.areSame(stored.name(index), "Age") { continue }
-      try result.append(
+      try all.append(
         name: bytes(of: stored.name(index)), value: bytes(of: stored.value(index)))
     }
     for index in 0..<news.count
     where !isKept(news.name(index)) && !isOfConnection(news.name(index), news) {
-      try result.append(name: bytes(of: news.name(index)), value: bytes(of: news.value(index)))
+      try all.append(name: bytes(of: news.name(index)), value: bytes(of: news.value(index)))
     }
+    var result = Fields()
+    try copy(all, to: &result, isShared: isShared)
     return result
   }
 }

@@ -43,9 +43,10 @@ extension Failure {
     case CURLE_PARTIAL_FILE, CURLE_SEND_ERROR, CURLE_RECV_ERROR, CURLE_GOT_NOTHING,
       CURLE_HTTP2_STREAM:
       .http(HUTCH_HTTP_LOST, "the connection was lost")
-    // A bad argument is what libcurl calls a header line without a colon.
+    // A bad argument is what libcurl calls a header line without a colon. A failed write is a body
+    // that cannot be decompressed, if the library's own functions have not failed.
     case CURLE_WEIRD_SERVER_REPLY, CURLE_UNSUPPORTED_PROTOCOL, CURLE_BAD_CONTENT_ENCODING,
-      CURLE_HTTP2, CURLE_RANGE_ERROR, CURLE_BAD_FUNCTION_ARGUMENT:
+      CURLE_WRITE_ERROR, CURLE_HTTP2, CURLE_RANGE_ERROR, CURLE_BAD_FUNCTION_ARGUMENT:
       .http(HUTCH_HTTP_BAD_RESPONSE, "the response is not valid")
     case CURLE_PEER_FAILED_VERIFICATION, CURLE_SSL_ISSUER_ERROR, CURLE_SSL_INVALIDCERTSTATUS:
       .http(HUTCH_HTTP_NOT_TRUSTED, "the server's certificate is not trusted")

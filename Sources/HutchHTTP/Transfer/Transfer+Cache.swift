@@ -106,7 +106,7 @@ extension Transfer {
       }
     }
     exchange.remark = isValidating || exchange.asked.hasNoCache ? "fwd=request" : "fwd=stale"
-    if !exchange.hasOwnConditions { exchange.stored = stored }
+    if exchange.hasOwnConditions { exchange.known = stored } else { exchange.stored = stored }
     return false
   }
 
@@ -138,20 +138,50 @@ extension Transfer {
 
   /// The response says that the stored one answers.
   func isValidation() throws(Failure) -> Bool {
-    guard let exchange, let stored = exchange.stored else { return false }
+    guard let exchange else { return false }
+    if response.code == 304, let known = exchange.known,
+      let tag = response.fields.value(of: "ETag"), let mine = known.fields.value(of: "ETag"),
+      !Selection.isWeak(bytes(of: tag)), bytes(of: mine).hasSameBytes(as: bytes(of: tag))
+    {
+      // The server answers the condition of the host, and speaks of the stored version.
+      try update(known, exchange)
+    }
+    guard let stored = exchange.stored else { return false }
     switch response.code {
     case 304:
       guard exchange.hasValidator else { return false }
     case 500, 502, 503, 504:
       guard exchange.mayReplaceError else { return false }
     default:
-      if isMethod("HEAD"), response.code == 200, !isSameVersion(stored) {
-        exchange.cache.remove(exchange.key)
-      }
+      if isMethod("HEAD") { try freshen(stored, exchange) }
       return false
     }
     step = .validation
     return true
+  }
+
+  /// By the response to a HEAD (RFC 9111, section 4.3.5).
+  private func freshen(_ stored: StoredResponse, _ exchange: Exchange) throws(Failure) {
+    if response.code == 200, stored.code == 200, isSameVersion(stored) {
+      try update(stored, exchange)
+    } else if response.code == 200 || response.code == 404 || response.code == 410 {
+      exchange.cache.remove(exchange.key)
+    }
+  }
+
+  /// Stores a response with the headers of one that is about the same version.
+  private func update(_ stored: StoredResponse, _ exchange: Exchange) throws(Failure) {
+    let cache = exchange.cache
+    stored.fields = try Storing.updated(
+      stored.fields, with: response.fields, isShared: cache.isShared)
+    stored.requestTime = exchange.requestTime
+    stored.responseTime = cache.now
+    stored.readControl()
+    stored.variance.removeAll()
+    guard try noteVariance(stored), Storing.mayStay(stored, isShared: cache.isShared) else {
+      return cache.remove(exchange.key)
+    }
+    if !exchange.asked.hasNoStore { try cache.store(stored, at: exchange.key, for: self) }
   }
 
   /// As far as the validators of both say.
@@ -167,16 +197,21 @@ extension Transfer {
   /// Decides whether the response is stored, and invalidates what it makes outdated.
   func prepareToStore() throws(Failure) {
     try invalidate()
+    if exchange == nil { exchange = try exchangeOfPost() }
     guard let exchange else { return }
     let cache = exchange.cache
     exchange.draft = nil
     let hasAuthorization =
       login.server.user != nil || Address.hasUser(url) || sent("Authorization") != nil
-    guard isMethod("GET"),
+    guard !isMethod("HEAD"),
       Storing.isAllowed(
         response, exchange.asked, isShared: cache.isShared, hasAuthorization: hasAuthorization)
     else {
       leaveFlight(isAbandoned: false)
+      // What is stored is older than a response that must not be.
+      if isMethod("GET"), response.code <= 299, CacheControl(response.fields).hasNoStore {
+        cache.remove(exchange.key)
+      }
       return
     }
     let draft = StoredResponse()
@@ -186,7 +221,7 @@ extension Transfer {
       request.acceptsCompressed && response.fields.value(of: "Content-Encoding") != nil
     draft.requestTime = exchange.requestTime
     draft.responseTime = cache.now
-    try Storing.copy(response.fields, to: &draft.fields)
+    try Storing.copy(response.fields, to: &draft.fields, isShared: cache.isShared)
     draft.readControl()
     guard try noteVariance(draft) else {
       leaveFlight(isAbandoned: false)
@@ -194,6 +229,26 @@ extension Transfer {
     }
     exchange.draft = draft
     exchange.recording.removeAll()
+  }
+
+  /// For a response to POST that may answer a later GET; nil: it may not.
+  private func exchangeOfPost() throws(Failure) -> Exchange? {
+    guard let cache = configuration.cache, isMethod("POST"),
+      request.cacheMode != UInt32(HUTCH_HTTP_CACHE_NONE),
+      request.cacheMode != 0 || cache.mode != UInt32(HUTCH_HTTP_CACHE_NONE),
+      Storing.isAllowedForPost(response, isShared: cache.isShared),
+      let place = response.fields.value(of: "Content-Location"),
+      let other = try Address.resolve(place, against: url)
+    else { return nil }
+    let key = try HTTPCache.key(of: url)
+    let its = try HTTPCache.key(of: other)
+    guard Bytes(start: key.start, count: key.count).hasSameBytes(
+      as: Bytes(start: its.start, count: its.count))
+    else { return nil }
+    withExtendedLifetime(its) {}
+    let result = Exchange(cache, key, UInt32(HUTCH_HTTP_CACHE_BY_PROTOCOL), request.fields)
+    result.remark = "fwd=method"
+    return result
   }
 
   /// After a request that may change the resource (RFC 9111, section 4.4).
@@ -284,20 +339,14 @@ extension Transfer {
     if response.code == 304 {
       // A 304 about another version says nothing of this one.
       if let mine = stored.fields.value(of: "ETag"), let news = response.fields.value(of: "ETag"),
-        !bytes(of: mine).hasSameBytes(as: bytes(of: news))
+        !isConfirmed(bytes(of: mine), by: bytes(of: news))
       {
         leaveFlight(isAbandoned: true)
         exchange.isRefuted = true
         try begin()
         return true
       }
-      stored.fields = try Storing.updated(stored.fields, with: response.fields)
-      stored.requestTime = exchange.requestTime
-      stored.responseTime = exchange.cache.now
-      stored.readControl()
-      if !exchange.asked.hasNoStore {
-        try exchange.cache.store(stored, at: exchange.key, for: self)
-      }
+      try update(stored, exchange)
       pending = .answer(stored, "fwd=stale; fwd-status=304")
     } else {
       pending = .answer(stored, "fwd=stale")
@@ -305,6 +354,14 @@ extension Transfer {
     leaveFlight(isAbandoned: false)
     continueSoon()
     return true
+  }
+
+  /// A strong tag confirms the version that has it; a weak one that with the same text (section
+  /// 4.3.4).
+  private func isConfirmed(_ mine: Bytes, by news: Bytes) -> Bool {
+    Selection.isWeak(news)
+      ? Selection.strong(mine).hasSameBytes(as: Selection.strong(news))
+      : mine.hasSameBytes(as: news)
   }
 
   // MARK: the stored response

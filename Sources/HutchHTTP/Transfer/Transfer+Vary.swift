@@ -22,14 +22,23 @@ extension Transfer {
     }
   }
 
+  /// Two ways to write a list are one: on several lines, with other blanks beside its commas; and
+  /// languages, codings and charsets in capitals.
   private func append(
     _ fields: borrowing Fields, _ name: UnsafePointer<CChar>, to text: inout GrowingArray<UInt8>
   ) throws(Failure) {
     var index: UInt64 = 0
+    let accept: StaticString = "Accept-"
+    let ignoresCase = bytes(of: name).count > 7 && Letters.areSame(
+      Bytes(rebasing: bytes(of: name)[..<7]), Bytes(start: accept.utf8Start, count: 7))
     while let value = fields.value(of: name, skipping: index) {
-      try text.append(index == 0 ? "=" : ", ")
-      try text.append(contentsOf: bytes(of: value))
+      if index == 0 { try text.append("=") }
       index += 1
+      var members = ListReader(bytes(of: value))
+      while let member = members.next() {
+        if text.count > 1 { try text.append(", ") }
+        for byte in member { try text.append(ignoresCase ? Letters.lower(byte) : byte) }
+      }
     }
   }
 
