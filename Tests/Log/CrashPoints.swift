@@ -158,6 +158,8 @@ func goThrough(_ scenario: Scenario, _ exploration: inout Exploration) -> Tally 
     Scratch.empty(scratch.path)
     let wasKilled = isKilled {
       let store = prepare(scenario, scratch.path)
+      // So each access is noted.
+      TestClock.pass(2_000_000_000)
       CrashPoint.arm(point, trace)
       scenario.operation(store, LogStore.moment())
     }
@@ -326,6 +328,32 @@ func goThroughDivision(_ exploration: inout Exploration) -> Tally {
   }
 }
 
+/// Fills the active segment as part of the preparation: the put begins another one. The process
+/// dies after every store of it, since few operations change so many words in one step.
+func goThroughRoll(_ exploration: inout Exploration) -> Tally {
+  let scratch = Scratch("roll")
+  var whole = exploration
+  whole.isWhole = true
+  return explore(&whole) { point, trace in
+    Scratch.empty(scratch.path)
+    let wasKilled = isKilled {
+      let now = LogStore.moment()
+      let store = LogStore.openAt(scratch.path, TierLimits(cost: 300_000))
+      for key in 0..<40 { store.put(key, 0, at: now) }
+      let before = store.end
+      store.put(4, 1, at: now)
+      let units = store.end - before
+      repeat { store.put(4, 0, at: now) } while store.room(.new) >= units
+      let segments = store.segmentCount
+      CrashPoint.arm(point, trace)
+      store.put(4, 1, at: now)
+      check(store.segmentCount > segments, "no segment was begun")
+    }
+    judge(Scenario(name: "roll", keys: 40) { _, _ in }, scratch.path, point)
+    return wasKilled
+  }
+}
+
 /// A process dies whose forked child has the store, too: the child goes on, before the judge does.
 func goThroughFork(_ exploration: inout Exploration) -> Tally {
   let scenario = Scenario(name: "fork", keys: 40) { store, now in store.put(5, 1, at: now) }
@@ -432,9 +460,11 @@ func crashPoints(_ arguments: Arguments) -> Int32 {
     all.tried += tally.tried
     all.stores += tally.stores
   }
+  TestClock.stop()
   run("opening") { goThroughOpening(&$0) }
   for scenario in scenarios() { run(scenario.name) { goThrough(scenario, &$0) } }
   run("divide") { goThroughDivision(&$0) }
+  run("begin a segment") { goThroughRoll(&$0) }
   run("take over") { goThroughTakeOver(&$0) }
   run("fork") { goThroughFork(&$0) }
   run("recover") { goThroughRecovery(&$0) }

@@ -108,6 +108,8 @@ extension LogStore {
     guard size == IndexAt.incarnations, head[0] == LogFormat.magic else {
       throw Failure(.badDirectory, "hutch-index in the directory is not a cache's")
     }
+    // In the midst of an operation the words need not fit each other.
+    RedoRecord.complete(&head)
     let format = head[IndexAt.format / 8]
     guard format & 0xFFFF_FFFF <= LogFormat.version else {
       throw Failure(.newerFormat, "the directory was written by a newer version")

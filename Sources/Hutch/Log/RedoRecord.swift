@@ -11,7 +11,8 @@
 ///                                 record has values, not differences
 ///
 /// Readers take no lock and see the words change one after the other. No reader needs two of them
-/// to fit each other.
+/// to fit each other. An opening does. Before it judges the state that a kill has left, it
+/// completes the record in a copy of its own (`LogStore.isUsable`).
 struct RedoRecord: ~Copyable {
   /// The number of words that the longest operation changes: a segment takes the oldest one's
   /// place.
@@ -44,6 +45,17 @@ struct RedoRecord: ~Copyable {
   static func complete(_ words: SharedWords, limit: Int) {
     let count = words.load(IndexAt.redo)
     if count != 0 { carryOut(words, Int(min(count, UInt64(most))), limit: limit) }
+  }
+
+  /// Completes the operation of a process that died in a copy of the index's first words.
+  static func complete(_ head: inout InlineArray<128, UInt64>) {
+    for i in 0..<Int(min(head[IndexAt.redo / 8], UInt64(most))) {
+      let pair = IndexAt.redo / 8 + 1 + i * 2
+      let (offset, value) = (head[pair], head[pair + 1])
+      if offset & 7 == 0, offset >= IndexAt.clean, offset < 128 * 8 {
+        head[Int(offset) / 8] = value
+      }
+    }
   }
 
   @inline(__always)
