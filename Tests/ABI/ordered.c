@@ -115,6 +115,19 @@ TEST(entries_of_both_tiers_are_one_order) {
   CHECK_OK(hutch_close(cache));
 }
 
+TEST_EACH_KIND(entries_from_before_the_clock_was_set_back_are_met) {
+  for (uint32_t i = 0; i < 10; i++) put_number(f->cache, i, 0);
+  f->clock.now -= HUTCH_DAY;
+  for (uint32_t i = 10; i < 20; i++) put_number(f->cache, i, 0);
+  for (int i = 0; i < 4; i++) {
+    hutch_cursor *cursor = begin(f->cache, orders[i / 2] | (i % 2 ? HUTCH_ORDER_DESCENDING : 0));
+    int met[20] = {0};
+    for (int64_t n = step(cursor); n >= 0; n = step(cursor)) met[n]++;
+    for (int n = 0; n < 20; n++) CHECK_EQUAL(1, met[n]);
+    hutch_cursor_release(cursor);
+  }
+}
+
 TEST_EACH_KIND(what_goes_is_not_seen) {
   for (uint32_t i = 0; i < 300; i++) put_number(f->cache, i, 0);
   for (int i = 0; i < 2; i++) {

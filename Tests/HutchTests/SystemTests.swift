@@ -1,3 +1,4 @@
+import CSystem
 import Testing
 
 @testable import Hutch
@@ -59,6 +60,32 @@ import Testing
         }
         #expect(sum.value == expected, "pieces of up to \(longest) bytes")
       }
+    }
+  }
+}
+
+@Suite struct ClockTests {
+  /// To a later opening of a directory, entries of an earlier one are not of the future.
+  @Test func clocksWithOneAnchorGiveOneTime() {
+    let anchor: Int64 = 1_700_000_000_000_000_000
+    var last = Int64.min
+    for _ in 0..<2000 {
+      let clock = Clock(function: nil, context: nil, release: nil)
+      clock.setAnchor(anchor)
+      let now = clock.now
+      #expect(now >= last)
+      last = now
+    }
+  }
+
+  @Test func aMeasurementMovesNoTime() {
+    let clock = Clock(function: nil, context: nil, release: nil)
+    var last = Int64.min
+    for _ in 0..<2000 {
+      clock.refresh()
+      let now = clock.now
+      #expect(now >= last && now - Clock.read(CLOCK_REALTIME) < 1_000_000_000)
+      last = now
     }
   }
 }

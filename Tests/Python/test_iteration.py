@@ -223,6 +223,16 @@ def test_orders(cache, clock):
     assert [key for key, _ in cache.items("insertion")][-1] == 7
 
 
+@pytest.mark.parametrize("storage", ["mixed", "log"])
+def test_an_ordered_walk_meets_what_an_earlier_opening_has_written(directory, storage):
+    # By the system's clock: each opening has one of its own.
+    for number in range(30):
+        with hutch.Cache(directory, storage=storage) as cache:
+            cache[number] = number
+        with hutch.Cache(directory, storage=storage) as cache:
+            assert list(cache.keys("insertion")) == list(range(number + 1))
+
+
 def test_a_bad_order(cache):
     for order in ("", "key", 1, []):
         with pytest.raises(ValueError):

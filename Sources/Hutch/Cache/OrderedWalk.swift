@@ -10,7 +10,8 @@ import CSystem
 /// An entry's rank is its time, then its version, so no two entries have the same rank. Each page
 /// begins behind the last rank of the page before. An entry that exists throughout the walk and
 /// keeps its time is therefore on exactly one page. An entry that is written, touched or read after
-/// the walk began has a later time, and is left out.
+/// the walk began has a later time, and is left out. A time that is still to come is no such time:
+/// the clock was set back since, and the entry is on its page.
 final class OrderedWalk {
   enum Order: UInt32 {
     case insertion = 1
@@ -162,7 +163,7 @@ final class OrderedWalk {
 
   private func offer(_ key: Bytes, _ record: Record, _ failure: inout Failure?) {
     let time = order == .insertion ? record.created : max(record.accessed, record.created)
-    guard time <= began else { return }
+    guard time <= began || time > handle.cache.clock.latestTime else { return }
     let version = Int64(bitPattern: record.version)
     keep(key, isDescending ? ~time : time, isDescending ? ~version : version, &failure)
   }

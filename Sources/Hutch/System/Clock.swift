@@ -31,7 +31,9 @@ struct Moment {
 /// Within a boot, CLOCK_BOOTTIME with one fixed offset to Unix time decides, so a wall clock that
 /// jumps changes nothing. On some machines it costs 130 to 280 ns to read. Calls therefore use the
 /// coarse monotonic clock (a resolution of a few milliseconds). Its distance to CLOCK_BOOTTIME
-/// changes only when the machine sleeps; `refresh` measures it.
+/// changes only when the machine sleeps; `refresh` measures it. The distance is rounded, so that
+/// all clocks with one anchor give one time: a call never sees an entry of a later time than its
+/// own because another opening has written the entry.
 final class Clock {
   typealias Function = @convention(c) (UnsafeMutableRawPointer?) -> Int64
   typealias Release = @convention(c) (UnsafeMutableRawPointer?) -> Void
@@ -49,9 +51,9 @@ final class Clock {
     self.function = function
     self.context = context
     self.release = release
-    anchor = Atomic(Clock.read(CLOCK_REALTIME) &- Clock.read(CLOCK_BOOTTIME))
-    coarse = Atomic(0)
-    refresh()
+    let offset = Clock.read(CLOCK_REALTIME) &- Clock.read(CLOCK_BOOTTIME)
+    anchor = Atomic(offset)
+    coarse = Atomic(offset &+ Clock.slept())
   }
 
   deinit { release?(context) }
@@ -66,20 +68,36 @@ final class Clock {
   /// of the directory in this boot.
   func setAnchor(_ value: Int64) {
     anchor.store(value, ordering: .relaxed)
-    refresh()
+    coarse.store(value &+ Clock.slept(), ordering: .relaxed)
   }
 
   /// Measures how long the machine has slept. Maintenance calls it.
   func refresh() {
-    let boot = Clock.read(CLOCK_BOOTTIME)
-    let monotonic = Clock.read(CLOCK_MONOTONIC)
-    let measured = anchor.load(ordering: .relaxed) &+ (boot &- monotonic)
-    // Two readings are always a little apart, by a varying amount. A difference smaller than a
-    // sleep must not move time, and must never move it back.
+    let measured = anchor.load(ordering: .relaxed) &+ Clock.slept()
+    // At the edge between two multiples of `step` a measurement may give either, and time must not
+    // go to and fro.
     let change = measured &- coarse.load(ordering: .relaxed)
-    if change > 100_000_000 || change < -100_000_000 {
+    if change > Clock.step || change < -Clock.step {
       coarse.store(measured, ordering: .relaxed)
     }
+  }
+
+  /// A tenth of a second.
+  private static let step: Int64 = 100_000_000
+  /// A measurement is good if its readings are no farther apart; nanoseconds.
+  private static let nearby: Int64 = 50_000
+
+  /// How long the machine has slept in this boot, as a multiple of `step`: two readings are always
+  /// a little apart, by a varying amount, and every clock is to find the same.
+  private static func slept() -> Int64 {
+    var best = (difference: Int64(0), apart: Int64.max)
+    for _ in 0..<16 where best.apart > nearby {
+      let before = read(CLOCK_MONOTONIC)
+      let boot = read(CLOCK_BOOTTIME)
+      let apart = read(CLOCK_MONOTONIC) &- before
+      if apart < best.apart { best = (boot &- before &- apart / 2, apart) }
+    }
+    return (best.difference &+ step / 2) / step &* step
   }
 
   /// The time of a call. It asks the host's clock at once, while the thread holds no lock.
@@ -112,6 +130,10 @@ final class Clock {
 
   /// The time now, in Unix nanoseconds.
   var now: Int64 { moment().time }
+
+  /// No call until now has had a later time. The host's clock is not called, so the caller may hold
+  /// locks.
+  var latestTime: Int64 { isHosts ? latest.load(ordering: .relaxed) : now }
 
   @inline(__always)
   static func read(_ clock: Int32) -> Int64 {
