@@ -178,8 +178,8 @@ enum {
 
 /*
  * CACHING. A session with a cache answers GET and HEAD by RFC 9111, with the extensions of RFC
- * 5861: stale-while-revalidate and stale-if-error. Responses to GET are stored, whole, with a
- * body of at most max_body bytes; and those to POST that say how long they are fresh and have the
+ * 5861: stale-while-revalidate and stale-if-error. Responses to GET are stored, with a body of
+ * at most max_body bytes; and those to POST that say how long they are fresh and have the
  * URL of the request in Content-Location. The key of a URL is "GET ", and the URL with its port and
  * without user and fragment; the value has a response for each kind of request that Vary tells
  * apart, at most 16. Limits, ages and events are those of the cache, which other sessions,
@@ -187,11 +187,15 @@ enum {
  *
  * A response from the cache has the headers Age and Cache-Status (RFC 9211), and from_cache is
  * 1. Its body comes in one piece. The callbacks and the completion are as for any task. A range
- * is answered from a whole body. If-None-Match and If-Modified-Since of the host are answered
- * with code 304 by a fresh response. Requests with other conditions, and resumed downloads, are
- * made without the cache. A successful request of another method than GET, HEAD, OPTIONS and
- * TRACE removes what is stored for its URL, and for Location and Content-Location of the same
- * origin.
+ * is answered from a whole body, or from a part that has it. If-None-Match and If-Modified-Since
+ * of the host are answered with code 304 by a fresh response. Requests with other conditions,
+ * and resumed downloads, are made without the cache. A successful request of another method than
+ * GET, HEAD, OPTIONS and TRACE removes what is stored for its URL, and for Location and
+ * Content-Location of the same origin.
+ *
+ * A part is stored that a host has asked for (206), and what came of a body before its connection
+ * was lost. A task for the whole asks for the rest (Range, If-Range), if both have the same strong
+ * validator: parts of two versions are never put together.
  *
  * Several tasks of a session for one URL make one request. The others wait for its response, and
  * use it if it may be stored and answers them. If the task that makes the request is cancelled

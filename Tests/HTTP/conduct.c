@@ -1,5 +1,5 @@
-/* What a cache of HTTP does at the edges: odd ages, dates and tags, named headers, updates by 304 and
-   HEAD, blanks in Vary. docs/http-caching.md lists which requirement each case tests. */
+/* What a cache of HTTP does at the edges: odd ages, dates and tags, named headers, updates by 304
+   and HEAD, blanks in Vary. docs/http-caching.md lists which requirement each case tests. */
 #include "rig.h"
 
 /* --------------------------------------------------------------- freshness */

@@ -86,7 +86,14 @@ def response(seed):
     code = dice.choice(["200 OK"] * 30 + CODES)
     version = dice.choice(["HTTP/1.1"] * 20
                           + ["HTTP/1.0", "HTTP/0.9", "HTTP/2", "HTTP/1.99", "X/1"])
+    if dice.random() < 0.1:
+        code = "206 Partial Content"
     lines = [f"{version} {code}"]
+    if code.startswith("206"):
+        last = len(body) - 1
+        size = dice.choice([last + 9, "*"])
+        lines += [f"Content-Range: bytes {dice.choice([0, 0, 2])}-{last}/{size}",
+                  f"ETag: {dice.choice(TAGS)}"]
     if dice.random() < 0.5:
         lines.append("Cache-Control: max-age=100")
     lines += [header(dice, len(body)) for _ in range(dice.randrange(7))]

@@ -42,7 +42,8 @@ int asked(rig *r) {
   hutch_http_task *task = control(r, "GET", "count", NULL);
   hutch_http_response response = response_of(task);
   int count = 0;
-  for (const char *digit = response.body; *digit != '\n'; digit++) count = 10 * count + *digit - '0';
+  for (const char *digit = response.body; *digit != '\n'; digit++)
+    count = 10 * count + *digit - '0';
   hutch_http_task_release(task);
   return count;
 }

@@ -319,7 +319,8 @@ def part(request, send):
 BEHAVIOURS = {
     "/echo": echo, "/folded": folded, "/basic": basic, "/digest": digest_of, "/redirect": redirect,
     "/steps": count_down, "/circle": circle, "/endless_redirect": endless_redirect,
-    "/stall": stall, "/stall_within": stall_within, "/cut": cut, "/cut_chunk": cut_chunk, "/cut_headers": cut_headers,
+    "/stall": stall, "/stall_within": stall_within, "/cut": cut, "/cut_chunk": cut_chunk,
+    "/cut_headers": cut_headers,
     "/controls": controls, "/bad_brotli": bad_brotli, "/redirect_trailers": redirect_trailers,
     "/shut": shut, "/lie": lie, "/garbage": garbage, "/bad_chunk": bad_chunk,
     "/bad_length": bad_length, "/bad_name": bad_name, "/dribble": dribble,

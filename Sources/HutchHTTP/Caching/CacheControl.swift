@@ -78,6 +78,17 @@ struct CacheControl {
   /// A number that is larger counts as this one (section 1.2.2).
   static var most: Int64 { 1 << 31 }
 
+  /// A size in bytes; nil: malformed.
+  static func size(_ digits: Bytes) -> Int? {
+    guard digits.count > 0, digits.count <= 18 else { return nil }
+    var value = 0
+    for digit in digits {
+      guard digit >= 0x30, digit <= 0x39 else { return nil }
+      value = value * 10 + Int(digit - 0x30)
+    }
+    return value
+  }
+
   /// Seconds, with or without quotes; nil: malformed.
   static func number(_ text: Bytes) -> Int64? {
     var digits = text

@@ -13,7 +13,10 @@ final class Exchange {
   let requestTime: Int64
   /// What answers if a validation succeeds, or in place of an error.
   var stored: StoredResponse?
-  /// The same, if the request has conditions of the host.
+  /// A part of which the request asks for the rest, with the range.
+  var part: StoredResponse?
+  var range = 0..<0
+  /// The same as `stored`, if the request has conditions of the host.
   var known: StoredResponse?
   /// The server has confirmed another version than the stored one.
   var isRefuted = false
@@ -52,6 +55,17 @@ final class Exchange {
   ) throws(Failure) {
     if isMode(HUTCH_HTTP_CACHE_RELOAD), !asked.hasNoCache {
       try add("Cache-Control", literal("no-cache"))
+    }
+    if let part, let validator = ResumePoint.validator(in: part.fields) {
+      var text = GrowingArray<UInt8>()
+      try text.append("bytes=")
+      try text.append(number: Int64(range.lowerBound))
+      try text.append("-")
+      try text.append(number: Int64(range.upperBound - 1))
+      let range = try Text(Bytes(text.elements))
+      try add("Range", range.start)
+      try add("If-Range", validator)
+      withExtendedLifetime(range) {}
     }
     guard let stored else { return }
     if let tag = stored.fields.value(of: "ETag") { try add("If-None-Match", tag) }

@@ -12,6 +12,12 @@ enum Selection {
 
   init(_ asked: borrowing Fields, of stored: StoredResponse) {
     self = .whole
+    if let part = stored.part {
+      if let range = asked.value(of: "Range") {
+        self = Selection.range(bytes(of: range), part.size)
+      }
+      return
+    }
     guard stored.code == 200 else { return }
     if asked.value(of: "If-None-Match") != nil {
       if Selection.hasTag(asked, stored.fields) { self = .unchanged }
@@ -66,13 +72,5 @@ enum Selection {
     return start < size ? .part(start..<min(end + 1, size)) : .noPart
   }
 
-  private static func number(_ digits: Bytes) -> Int? {
-    guard digits.count > 0, digits.count <= 18 else { return nil }
-    var value = 0
-    for digit in digits {
-      guard digit >= 0x30, digit <= 0x39 else { return nil }
-      value = value * 10 + Int(digit - 0x30)
-    }
-    return value
-  }
+  private static func number(_ digits: Bytes) -> Int? { CacheControl.size(digits) }
 }

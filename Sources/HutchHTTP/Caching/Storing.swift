@@ -2,10 +2,10 @@ import CSystem
 
 /// What may be stored, and what of it (RFC 9111, section 3).
 enum Storing {
-  /// Codes that a heuristic may make fresh (RFC 9110, section 15.1), without 206.
+  /// Codes that a heuristic may make fresh (RFC 9110, section 15.1).
   static func isCacheableByDefault(_ code: Int32) -> Bool {
     switch code {
-    case 200, 203, 204, 300, 301, 308, 404, 405, 410, 414, 501: true
+    case 200, 203, 204, 206, 300, 301, 308, 404, 405, 410, 414, 501: true
     default: false
     }
   }
@@ -17,7 +17,7 @@ enum Storing {
     let control = CacheControl(response.fields)
     let isKnown = isCacheableByDefault(response.code) || response.code == 302
       || response.code == 307
-    guard response.code >= 200, response.code != 206, response.code != 304,
+    guard response.code >= 200, response.code != 304,
       !asked.hasNoStore, isKnown || !control.mustUnderstand,
       !control.hasNoStore || control.mustUnderstand, !isShared || !control.isPrivate,
       !variesAlways(response.fields)

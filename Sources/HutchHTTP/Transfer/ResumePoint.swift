@@ -17,15 +17,15 @@ final class ResumePoint {
 
   /// Of a response with a whole body; nil: it has no strong validator.
   convenience init?(of response: Response) throws(Failure) {
-    guard let found = ResumePoint.validator(of: response) else { return nil }
+    guard let found = ResumePoint.validator(in: response.fields) else { return nil }
     try self.init(Text(found))
   }
 
-  private static func validator(of response: Response) -> UnsafePointer<CChar>? {
-    if let tag = response.fields.value(of: "ETag") { return tag.pointee == 0x22 ? tag : nil }
+  /// The strong validator of a response; nil: it has none.
+  static func validator(in fields: borrowing Fields) -> UnsafePointer<CChar>? {
+    if let tag = fields.value(of: "ETag") { return tag.pointee == 0x22 ? tag : nil }
     // A date is strong if the response is a minute younger (section 8.8.2.2).
-    guard let modified = response.fields.value(of: "Last-Modified"),
-      let date = response.fields.value(of: "Date")
+    guard let modified = fields.value(of: "Last-Modified"), let date = fields.value(of: "Date")
     else { return nil }
     let change = curl_getdate(modified, nil)
     let now = curl_getdate(date, nil)
@@ -41,7 +41,13 @@ final class ResumePoint {
 
   /// The first byte and the whole size (nil: not told) that the Content-Range of a part says.
   static func range(of response: Response) -> (start: UInt64, size: UInt64?)? {
-    guard let text = response.fields.value(of: "Content-Range") else { return nil }
+    guard let range = range(in: response.fields) else { return nil }
+    return (range.start, range.size)
+  }
+
+  /// The same with the byte behind the last one.
+  static func range(in fields: borrowing Fields) -> (start: UInt64, end: UInt64, size: UInt64?)? {
+    guard let text = fields.value(of: "Content-Range") else { return nil }
     let unit: StaticString = "bytes "
     let whole = bytes(of: text)
     guard whole.begins(with: Bytes(start: unit.utf8Start, count: unit.utf8CodeUnitCount)) else {
@@ -51,9 +57,9 @@ final class ResumePoint {
     guard let start = number(&rest), take(0x2D, &rest), let last = number(&rest), last >= start,
       take(0x2F, &rest)
     else { return nil }
-    if rest.count == 1, rest[0] == 0x2A { return (start, nil) }
+    if rest.count == 1, rest[0] == 0x2A { return (start, last + 1, nil) }
     guard let size = number(&rest), rest.count == 0, last < size else { return nil }
-    return (start, size)
+    return (start, last + 1, size)
   }
 
   private static func number(_ text: inout Bytes) -> UInt64? {

@@ -63,8 +63,8 @@ extension Transfer {
     let cache = exchange.cache
     guard let stored = try cache.find(exchange.key, for: self, isInMemory: true) else { return nil }
     switch stored.code {
-    // A redirect or a challenge may lead to a request.
-    case 301, 302, 303, 307, 308, 401, 407: return nil
+    // A redirect or a challenge may lead to a request, and a part may.
+    case 206, 301, 302, 303, 307, 308, 401, 407: return nil
     default: break
     }
     if exchange.isMode(HUTCH_HTTP_CACHE_ELSE_LOAD) || exchange.isMode(HUTCH_HTTP_CACHE_ONLY) {
@@ -80,6 +80,7 @@ extension Transfer {
   private func isFound(_ exchange: Exchange) throws(Failure) -> Bool {
     let cache = exchange.cache
     guard let stored = try cache.find(exchange.key, for: self) else { return false }
+    if stored.code == 206 { return isFoundPart(stored, exchange) }
     func use(_ words: StaticString) -> Bool {
       pending = .answer(stored, words)
       continueSoon()
@@ -139,6 +140,7 @@ extension Transfer {
   /// The response says that the stored one answers.
   func isValidation() throws(Failure) -> Bool {
     guard let exchange else { return false }
+    if exchange.part != nil, try isCompletion(exchange) { return true }
     if response.code == 304, let known = exchange.known,
       let tag = response.fields.value(of: "ETag"), let mine = known.fields.value(of: "ETag"),
       !Selection.isWeak(bytes(of: tag)), bytes(of: mine).hasSameBytes(as: bytes(of: tag))
@@ -203,7 +205,7 @@ extension Transfer {
     exchange.draft = nil
     let hasAuthorization =
       login.server.user != nil || Address.hasUser(url) || sent("Authorization") != nil
-    guard !isMethod("HEAD"),
+    guard !isMethod("HEAD"), response.code != 206 || isPartToStore,
       Storing.isAllowed(
         response, exchange.asked, isShared: cache.isShared, hasAuthorization: hasAuthorization)
     else {
@@ -214,21 +216,27 @@ extension Transfer {
       }
       return
     }
-    let draft = StoredResponse()
-    draft.code = response.code
-    draft.version = response.version
-    draft.isDecoded =
-      request.acceptsCompressed && response.fields.value(of: "Content-Encoding") != nil
-    draft.requestTime = exchange.requestTime
-    draft.responseTime = cache.now
-    try Storing.copy(response.fields, to: &draft.fields, isShared: cache.isShared)
-    draft.readControl()
+    let draft = try newDraft(exchange)
     guard try noteVariance(draft) else {
       leaveFlight(isAbandoned: false)
       return
     }
     exchange.draft = draft
     exchange.recording.removeAll()
+  }
+
+  /// What is stored of the response's headers.
+  func newDraft(_ exchange: Exchange) throws(Failure) -> StoredResponse {
+    let draft = StoredResponse()
+    draft.code = response.code
+    draft.version = response.version
+    draft.isDecoded =
+      request.acceptsCompressed && response.fields.value(of: "Content-Encoding") != nil
+    draft.requestTime = exchange.requestTime
+    draft.responseTime = exchange.cache.now
+    try Storing.copy(response.fields, to: &draft.fields, isShared: exchange.cache.isShared)
+    draft.readControl()
+    return draft
   }
 
   /// For a response to POST that may answer a later GET; nil: it may not.
@@ -307,18 +315,17 @@ extension Transfer {
     if step == .validation, let stored = exchange.stored {
       return try isValidated(stored, exchange)
     }
+    if step == .completion { return try isCompleted(after: code, exchange) }
     if step == nil, let stored = exchange.stored, exchange.mayReplaceError {
       leaveFlight(isAbandoned: false)
       pending = .answer(stored, "fwd=stale")
       continueSoon()
       return true
     }
-    if code == CURLE_OK, rejection == nil, step == .response || step == .redirect,
-      let draft = exchange.draft
-    {
+    if rejection == nil, step == .response || step == .redirect, let draft = exchange.draft {
       let isInMemory = step == .response && request.download == nil && request.onBody == nil
-      store(
-        draft, Bytes(isInMemory ? response.body.elements : exchange.recording.elements), exchange)
+      let body = Bytes(isInMemory ? response.body.elements : exchange.recording.elements)
+      if code == CURLE_OK { store(draft, body, exchange) } else { storeCut(draft, body, exchange) }
     }
     return false
   }
@@ -327,6 +334,7 @@ extension Transfer {
   private func store(_ draft: StoredResponse, _ body: Bytes, _ exchange: Exchange) {
     do throws(Failure) {
       try draft.setBody(body)
+      if draft.code == 206 { return try storePart(draft, exchange) }
       try exchange.cache.store(draft, at: exchange.key, for: self)
     } catch {
       exchange.cache.remove(exchange.key)
@@ -403,13 +411,14 @@ extension Transfer {
     case .unchanged: (response.code, part) = (304, Bytes(start: nil, count: 0))
     case .part(let bounds):
       response.code = 206
-      part = Bytes(rebasing: part[bounds])
+      let start = bounds.lowerBound - (stored.part?.bounds.lowerBound ?? 0)
+      part = Bytes(rebasing: part[start..<(start + bounds.count)])
       try range.append("bytes ")
       try range.append(number: Int64(bounds.lowerBound))
       try range.append("-")
       try range.append(number: Int64(bounds.upperBound - 1))
       try range.append("/")
-      try range.append(number: Int64(stored.body.count))
+      try range.append(number: Int64(stored.part?.size ?? stored.body.count))
     case .noPart:
       (response.code, part) = (416, Bytes(start: nil, count: 0))
       try range.append("bytes */")
@@ -447,6 +456,7 @@ extension Transfer {
       if !range.isEmpty || response.code == 304, Letters.areSame(name, "Content-Length") {
         continue
       }
+      if !range.isEmpty, Letters.areSame(name, "Content-Range") { continue }
       try response.fields.append(
         name: bytes(of: name), value: bytes(of: stored.fields.value(index)))
     }

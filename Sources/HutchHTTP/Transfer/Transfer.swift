@@ -10,6 +10,7 @@
 //     retry        the same again, with credentials         is dropped
 //     negotiation  libcurl itself repeats the request       is dropped
 //     validation   the stored response answers              is dropped
+//     completion   it is the rest of a stored part          is put to it
 //
 // Before a request is made, the cache is asked for it: see Transfer+Cache.swift.
 //
@@ -51,7 +52,7 @@ final class Transfer {
   // MARK: its response
 
   enum Step {
-    case response, redirect, retry, negotiation, validation
+    case response, redirect, retry, negotiation, validation, completion
   }
   /// Nil: the headers are not complete.
   var step: Step?
@@ -312,6 +313,7 @@ final class Transfer {
       exchange?.record(bytes, most: configuration.maxBody)
     }
     guard step == .response else {
+      if step == .completion, exchange?.draft != nil { return true }
       // A redirect's body is read to use the connection again, but not for ever.
       dropped += bytes.count
       return dropped <= 65_536
