@@ -155,9 +155,11 @@ static void check_keys_of_failed_writes(void) {
   CHECK_MISSING(disk, "b");
   CHECK_MISSING(disk, "c");
 
-  /* It goes on. */
+  /* It goes on. The older value of the first key is removed, and memory keeps its own. */
   atomic_store(word, 0);
   CHECK_OK(put_text(disk, "d", "new"));
+  CHECK_TEXT(cache, "a", "new");
+  CHECK_MISSING(disk, "a");
   CHECK_OK(put_text(disk, "b", "newer"));
   CHECK_TEXT(disk, "b", "newer");
   CHECK_TEXT(disk, "d", "new");

@@ -40,6 +40,8 @@ import Testing
 
     func reopen() throws {
       #expect(opening.close() == nil)
+      let index = try Data(contentsOf: URL(fileURLWithPath: path + "/hutch-index"))
+      #expect(index[IndexAt.clean] == 1, "the end is clean")
       opening = nil
       opening = try open()
     }

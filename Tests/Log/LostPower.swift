@@ -61,7 +61,7 @@ private final class Machine {
   private func open() {
     let isAlone = openings.isEmpty
     let store = LogStore.openAt(path, isAlone ? limits : nil)
-    trying { () throws(Failure) in try store.raise(to: durability, isAlone: isAlone) }
+    trying { () throws(Failure) in try store.raise(to: durability, isSole: isAlone) }
     openings.append(Opening(store))
   }
 

@@ -38,6 +38,10 @@ final class LogMember {
   let stopped = Atomic<UInt32>(0)
   /// True after a fork: another process has `common` too.
   private(set) var isCommon = false
+  /// The members that this process was before, in stores that have gone out of service. They keep
+  /// their numbers, since a write may still be under way there. Set before anything else uses the
+  /// member.
+  var earlier: [LogMember] = []
 
   static let name: StaticString = "hutch.lock"
 
@@ -124,10 +128,35 @@ final class LogMember {
     _ = hutch_ofd_lock_byte(file.number, Int16(F_UNLCK), byte, 0)
   }
 
-  /// True if no other process has the directory open. The caller opens or closes the directory.
+  /// True if the directory has no other member. The caller opens or closes the directory.
+  func isSole() -> Bool { otherMember(from: 1) == nil }
+
+  /// True if no other process has the directory open: the other members, if there are any, are of
+  /// this process. The caller opens or closes the directory, or has `tryOpening`.
   func isAlone() -> Bool {
-    var lock = hutch_flock(Int16(F_WRLCK), LogMember.members + 1, Int64(LogMember.most))
-    return hutch_ofd_first(file.number, &lock) == 0
+    var next = 1
+    while let other = otherMember(from: next) {
+      guard earlier.contains(where: { $0.number == other && $0.isOfFile(of: self) }) else {
+        return false
+      }
+      next = other + 1
+    }
+    return true
+  }
+
+  /// The lowest number of another member, `first` or above.
+  private func otherMember(from first: Int) -> Int? {
+    if first > LogMember.most { return nil }
+    var lock = hutch_flock(
+      Int16(F_WRLCK), LogMember.members + Int64(first), Int64(LogMember.most - first + 1))
+    if hutch_ofd_first(file.number, &lock) == 0 { return nil }
+    return max(first, Int(lock.l_start) - Int(LogMember.members))
+  }
+
+  private func isOfFile(of other: LogMember) -> Bool {
+    guard let own = Files.status(of: file.number), let there = Files.status(of: other.file.number)
+    else { return false }
+    return own.st_ino == there.st_ino && own.st_dev == there.st_dev
   }
 
   /// Takes a number. `keepsOthersOut`: no other process has the directory open, or will have.

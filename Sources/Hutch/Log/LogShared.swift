@@ -70,16 +70,16 @@ final class LogShared {
   /// moment.
   func noteAlone() { members.pointee.store(1, ordering: .releasing) }
 
-  /// Maps this part of an index. A process that is alone copies the counters and the secrets of its
-  /// memory tier there; a process that is not alone must find its secrets there. The directory is
-  /// being opened.
-  func attach(_ index: Int32, isAlone: Bool) throws(Failure) {
+  /// Maps this part of an index. The directory is being opened. `isSole`: nothing else has it open,
+  /// and the counters and the secrets of the memory tier are copied there; else they must be there.
+  /// `isAlone`: no other process has it open, but an earlier store of this one may.
+  func attach(_ index: Int32, isSole: Bool, isAlone: Bool) throws(Failure) {
     let before = secrets
     let version = nextVersion.pointee.load(ordering: .relaxed)
     let kept = isHandedOut ? try Allocation.bytes(CoherenceCounters.byteCount) : nil
     defer { free(kept) }
     kept?.copyMemory(from: base + LogShared.counters, byteCount: CoherenceCounters.byteCount)
-    if isHandedOut && !isAlone {
+    if isHandedOut && !isSole {
       var there = (UInt64(0), UInt64(0), UInt64(0), UInt64(0))
       let isRead = withUnsafeMutableBytes(of: &there) {
         Files.read(index, into: $0, at: IndexAt.shared) == 32
@@ -92,12 +92,8 @@ final class LogShared {
       base, LogShared.byteCount, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, index,
       off_t(IndexAt.shared))
     guard mapped == base else { throw .system("cannot map the index") }
-    guard isAlone else {
-      members.pointee.store(2, ordering: .releasing)
-      return
-    }
-    members.pointee.store(1, ordering: .releasing)
-    guard let kept else { return }
+    members.pointee.store(isAlone ? 1 : 2, ordering: .releasing)
+    guard isSole, let kept else { return }
     memcpy(base + LogShared.counters, kept, CoherenceCounters.byteCount)
     for (i, secret) in [before.0, before.1, before.2, before.3].enumerated() {
       word(i * 8).pointee.store(secret, ordering: .releasing)

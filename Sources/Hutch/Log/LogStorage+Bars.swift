@@ -70,7 +70,11 @@ extension LogStorage {
         var write = LogWrite(.remove, bar.key, own(bar.hash, bar.key, in: store))
         write.counterHash = bar.hash
         if upToTheirVersions { write.condition = .upTo(bar.version) }
-        store.write(&write, at: now)
+        // Memory's own copy, if it has one, is what the write that failed has put, or newer. It
+        // counts after the removal if it did before.
+        store.write(&write, at: now) { done in
+          observer?.storeCommits(bar.key, bar.hash, 0, done.mark)
+        }
         if let failure = write.failure { throw failure }
       }
     }

@@ -7,7 +7,7 @@ extension LogStorage {
   static func destroy(_ directory: Directory) throws(Failure) -> Bool {
     guard try LogStub.isIn(directory) else { return false }
     let member = try LogMember.opening(directory)
-    guard member.isAlone() else {
+    guard member.isSole() else {
       throw Failure(.busy, "another process has the directory open")
     }
     // The stub goes last, since it says that there is a log store: after a kill the call can be

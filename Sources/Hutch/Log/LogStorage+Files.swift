@@ -208,11 +208,11 @@ extension LogStorage: FileStorage {
   }
 
   /// The directory has been opened.
-  func beginFiles(_ store: LogStore, isAlone: Bool) {
+  func beginFiles(_ store: LogStore, isSole: Bool) {
     withContent {
       content.move(to: store.inFlight)
       // Of no process that lives.
-      looseOfOthers = isAlone ? store.loose : 0
+      looseOfOthers = isSole ? store.loose : 0
       if looseOfOthers != 0 { content.beginSweep() }
     }
   }
@@ -249,7 +249,7 @@ extension LogStorage: FileStorage {
           // Others neither open the directory nor close it during the look.
           let isSettled = !store.member.isCommon && store.member.tryOpening()
           defer { if isSettled { store.member.endOpening() } }
-          let isAlone = isSettled && store.member.isAlone()
+          let isAlone = isSettled && store.member.isSole()
           try content.orphans.step(in: store.directory) { name in
             content.isOnItsWay(name, in: store.directory, isAlone: isAlone)
           }

@@ -180,19 +180,22 @@ final class LogStorage: Storage, ForkingStorage, @unchecked Sendable {
     }
   }
 
-  /// Learns what the tiers above share by this store. The directory is being opened.
-  private func meet(_ store: LogStore, isAlone: Bool) throws(Failure) {
-    try shared.attach(store.indexFile.number, isAlone: isAlone)
+  /// Learns what the tiers above share by this store. The directory is being opened. `isSole`:
+  /// nothing else has it open, not even an earlier store of this object.
+  private func meet(_ store: LogStore, isSole: Bool) throws(Failure) {
+    store.member.earlier = stateLock.withLock { stores.map { $0.member } }
+    try shared.attach(
+      store.indexFile.number, isSole: isSole, isAlone: isSole || store.member.isAlone())
     if !shared.isHandedOut { hash = shared.hash }
     store.codecID = options.codecID
     store.hasHashOfTiers = store.hash.isSame(as: hash)
-    beginFiles(store, isAlone: isAlone)
-    // Waits for the end of the writes that do not know of this process yet.
-    if !isAlone { try store.locked { () throws(Failure) in } }
-    let boot = store.adoptBoot(isAlone: isAlone)
+    beginFiles(store, isSole: isSole)
+    // Waits for the end of the writes that do not know of this store yet.
+    if !isSole { try store.locked { () throws(Failure) in } }
+    let boot = store.adoptBoot(isSole: isSole)
     if !clock.isHosts { clock.setAnchor(boot.offset) }
     let wanted = Durability(rawValue: ownDurability.load(ordering: .relaxed)) ?? .process
-    try store.raise(to: wanted, isAlone: isAlone)
+    try store.raise(to: wanted, isSole: isSole)
   }
 
   /// At the end: no descriptor stays open.

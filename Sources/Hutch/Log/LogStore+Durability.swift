@@ -28,12 +28,12 @@ extension LogStore {
 
   /// From here on at least this durability is in force. After a failure the one before is in force
   /// again. No other process opens or closes the directory meanwhile, so no other one raises it.
-  /// `isAlone`: no other process has the directory open, and this is the process's first opening.
-  func raise(to wanted: Durability, isAlone: Bool = false) throws(Failure) {
+  /// `isSole`: nothing else has the directory open, and this is the process's first opening.
+  func raise(to wanted: Durability, isSole: Bool = false) throws(Failure) {
     let before = durability
-    let raised = isAlone ? wanted : max(before.rawValue, wanted.rawValue) == wanted.rawValue
+    let raised = isSole ? wanted : max(before.rawValue, wanted.rawValue) == wanted.rawValue
       ? wanted : before
-    if raised == before && !(isAlone && isDurable) { return }
+    if raised == before && !(isSole && isDurable) { return }
     // No checkpoint can be written before the entries have their slots.
     var work = LogRebuild()
     while raised != .process && isRebuilding {

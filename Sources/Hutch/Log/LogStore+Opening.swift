@@ -13,18 +13,18 @@ extension LogStore {
   /// directory, or the default ones in a new directory; else the fields `given` of `limits` count.
   /// `keepsOthersOut`: only this process and its forked children may have the directory open.
   /// `prepare` is called with the store while no other process opens or closes the directory;
-  /// `isAlone`: no other process has the directory open.
+  /// `isSole`: nothing else has the directory open, not even an earlier store of this process.
   static func open(
     _ directory: Directory, limits: TierLimits?, given: LimitFields = .all,
     keepsOthersOut: Bool = false, counters: StorageCounters = StorageCounters(),
-    prepare: (LogStore, _ isAlone: Bool) throws(Failure) -> Void = { _, _ throws(Failure) in }
+    prepare: (LogStore, _ isSole: Bool) throws(Failure) -> Void = { _, _ throws(Failure) in }
   ) throws(Failure) -> LogStore {
     let member = try LogMember.opening(directory)
     defer { member.endOpening() }
-    let isAlone = member.isAlone()
+    let isSole = member.isSole()
     var checkpoint: LogCheckpoint?
-    // A process that has the directory open has checked it.
-    if isAlone, try !isUsable(directory) {
+    // Another member has checked the directory.
+    if isSole, try !isUsable(directory) {
       try member.beginMaking()
       defer { member.endMaking() }
       try LogStub.make(in: directory)
@@ -33,7 +33,7 @@ extension LogStore {
     }
     let store = try attach(directory, member, keepsOthersOut: keepsOthersOut, counters)
     if let checkpoint { try store.recover(from: checkpoint) }
-    try prepare(store, isAlone)
+    try prepare(store, isSole)
     if let limits {
       let wanted = store.limits.changed(given, to: limits)
       if wanted != store.limits { try store.setLimits(wanted, at: store.wallTime) }
@@ -272,13 +272,14 @@ extension LogStore {
 
   /// The boot in which the directory is open, with the clock's offset that its processes have in
   /// common. The directory is being opened.
-  func adoptBoot(isAlone: Bool) -> Boot {
+  func adoptBoot(isSole: Bool) -> Boot {
     var boot = Boot.current()
     let known = Boot(id: (words.load(IndexAt.boot), words.load(IndexAt.boot + 8)),
       offset: Int64(bitPattern: words.load(IndexAt.bootOffset)))
-    if boot.isSame(as: known) {
+    if boot.isSame(as: known) || !isSole {
+      // The index has the boot's number from the first change on, the offset before.
       boot.offset = known.offset
-    } else if isAlone {
+    } else {
       words.store(IndexAt.bootOffset, UInt64(bitPattern: boot.offset))
     }
     return boot
