@@ -278,7 +278,10 @@ final class LogStorage: Storage, ForkingStorage, @unchecked Sendable {
 
   func doOwedWork() {
     if let store {
-      if let observer, !store.owed.isEmpty { store.owed.tell(observer) }
+      if !store.owed.isEmpty {
+        store.removeNoted()
+        if let observer { store.owed.tell(observer) }
+      }
       if !store.dead.isEmpty { moveDead(of: store) }
     }
     tellState()

@@ -205,12 +205,13 @@ extension LogStore {
   }
 
   /// Removes an entry that no caller has asked to remove, and tells the observer. A new entry that
-  /// the cleaner evicts leaves its ghost.
+  /// the cleaner evicts leaves its ghost. `isCounted`: the loss has been counted.
   func lose(
     _ slot: UnsafeMutableRawPointer, _ page: SlotPage, _ entry: LogEntry.Head, _ cause: DropCause,
-    cleaned: (LogStream, LogAddress)? = nil
+    cleaned: (LogStream, LogAddress)? = nil, isCounted: Bool = false
   ) {
     switch cause {
+    case _ where isCounted: break
     case .evicted: counters.evictions.count()
     case .expired: counters.expirations.count()
     case .damaged, .barred: counters.damaged.count()

@@ -284,7 +284,8 @@ extension LogStore {
   }
 
   /// Empties the slot of an entry whose bytes are not what was written: its key has no entry then.
-  /// False: the lock is not free, and a reader does not wait. A later read meets the entry again.
+  /// False: the lock is not free, and a reader does not wait. The entry is counted then, and noted:
+  /// the end of a call removes it (`removeNoted`).
   @inline(never)
   private func removeDamaged(
     _ match: LogMatch, until end: Deadline? = Deadline(after: 0)
@@ -296,7 +297,23 @@ extension LogStore {
       }
       return true
     } catch {
+      let noted = LogOwed.Damaged(
+        address: match.entry.address, hash: hash.entry(match.entry.key))
+      if isNamed(match) && owed.add(noted) { counters.damaged.count() }
       return false
+    }
+  }
+
+  /// Removes the damaged entries that were noted, if the lock is free and they are still there.
+  func removeNoted() {
+    guard owed.hasDamaged else { return }
+    _ = try? locked(until: Deadline(after: 0)) { () throws(Failure) in
+      while let noted = owed.takeDamaged() {
+        guard let seat = seat(of: noted.address), let entry = entry(seat, noted.address),
+          entry.keySize > 0, let (slot, page) = slot(of: entry, noted.hash)
+        else { continue }
+        lose(slot, page, entry, .damaged, isCounted: true)
+      }
     }
   }
 }

@@ -290,14 +290,23 @@ final class LogStore: @unchecked Sendable {
   }
 }
 
-/// The entries that the store has removed by itself, until the observer has been told. Its lock
-/// comes after the directory's.
+/// What is to be done with no lock held: the observer is to be told of the entries that the store
+/// has removed by itself, and damaged entries are to be removed that a read could not remove, since
+/// it does not wait for the directory's lock. Its lock comes after that one.
 final class LogOwed {
+  struct Damaged: BitwiseCopyable {
+    let address: LogAddress
+    /// Of its key.
+    let hash: UInt64
+  }
+
   private let lock: Lock
   /// The number of these entries. Relaxed: the thread that adds an entry sees it.
   private let count = Atomic<Int>(0)
   /// The keys, with the versions of the entries.
   private var keys = KeyList()
+  private var damaged = GrowingArray<Damaged>()
+  private static let mostDamaged = 1024
 
   init() throws(Failure) { lock = try Lock() }
 
@@ -313,12 +322,37 @@ final class LogOwed {
     }
   }
 
+  /// Notes a damaged entry. False: it was noted before, or cannot be; a later read meets it again.
+  func add(_ entry: Damaged) -> Bool {
+    lock.withLock {
+      for other in damaged.elements where other.address == entry.address { return false }
+      guard damaged.count < LogOwed.mostDamaged, (try? damaged.append(entry)) != nil else {
+        return false
+      }
+      count.wrappingAdd(1, ordering: .relaxed)
+      return true
+    }
+  }
+
+  /// One of the damaged entries, which is not noted any more; nil: there is none.
+  func takeDamaged() -> Damaged? {
+    lock.withLock {
+      guard damaged.count > 0 else { return nil }
+      let last = damaged[damaged.count - 1]
+      damaged.truncate(to: damaged.count - 1)
+      count.wrappingSubtract(1, ordering: .relaxed)
+      return last
+    }
+  }
+
+  var hasDamaged: Bool { lock.withLock { damaged.count > 0 } }
+
   /// Tells the observer of all of them. No lock is held.
   func tell(_ observer: any StorageObserver) {
     var told = KeyList()
     lock.withLock {
       swap(&told, &keys)
-      count.store(0, ordering: .relaxed)
+      count.store(damaged.count, ordering: .relaxed)
     }
     told.forEach { observer.storeDropped($0, UInt64(bitPattern: $1)) }
   }
