@@ -401,6 +401,55 @@ TEST(evictions_that_a_call_asks_for_wait_for_the_disk_under_sync) {
   CHECK_OK(hutch_close(cache));
 }
 
+/* ------------------------------------------------------------- small limits */
+
+/* Two segments of a directory that was made without a limit are larger than the limit. */
+TEST(a_limit_below_two_segments_keeps_what_fits) {
+  enum { LIMIT = 1 << 20, SIZE = 1000, BIG = 200000 };
+  hutch_options options = log_options();
+  options.flags |= HUTCH_OPEN_NO_THREADS;
+  hutch_cache *cache = open_cache(scratch("cache").text, &options);
+  hutch_cache *disk = tier_of(cache, HUTCH_TIER_DISK);
+  char key[16];
+  for (int i = 0; i < 3000; i++) {
+    snprintf(key, sizeof key, "%d", i);
+    CHECK_OK(put_size(disk, key, SIZE));
+  }
+  static char large[3 << 20];
+  CHECK_OK(hutch_put(disk, KEY("file"), large, sizeof large, NULL, NULL));
+  for (int i = 3000; i < 4000; i++) {
+    snprintf(key, sizeof key, "%d", i);
+    CHECK_OK(put_size(disk, key, SIZE));
+  }
+  hutch_cache_limits limits = {.struct_size = sizeof limits};
+  CHECK_OK(hutch_limits(cache, &limits));
+  limits.disk.cost = LIMIT;
+  CHECK_OK(hutch_set_limits(cache, &limits));
+  /* The newest entries stay, as many as the limit has room for. */
+  uint64_t cost = cost_of(disk), count = count_of(disk);
+  CHECK(cost <= LIMIT && cost > LIMIT - 2 * SIZE);
+  CHECK_MISSING(disk, "file");
+  for (int i = 4000 - (int)count; i < 4000; i++) {
+    hutch_value *value = NULL;
+    snprintf(key, sizeof key, "%d", i);
+    CHECK_OK(hutch_get(disk, KEY(key), &value));
+    hutch_value_release(value);
+  }
+  /* And so it goes on, over more than both segments. */
+  for (int i = 4000; i < 24000; i++) {
+    snprintf(key, sizeof key, "%d", i);
+    CHECK_OK(put_size(disk, key, i % 100 == 0 ? BIG : SIZE));
+    CHECK(cost_of(disk) <= LIMIT);
+    CHECK(count_of(disk) > 100);
+  }
+  CHECK_OK(hutch_remove(disk, KEY("23999")));
+  hutch_cache_release(disk);
+  CHECK_OK(hutch_close(cache));
+  cache = open_cache(scratch("cache").text, &options);
+  CHECK(cost_of(cache) <= LIMIT && count_of(cache) > 100);
+  CHECK_OK(hutch_close(cache));
+}
+
 /* ------------------------------------------------------------ content files */
 
 /* What lies in a directory: how many files of values, and what all but the index take up. */

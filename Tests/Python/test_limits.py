@@ -272,14 +272,30 @@ def test_small_popular_entries_stay_under_the_default_policy():
         assert hits[0] > 0.9 * 4000 and hits[1] < 0.4 * 4000
 
 
-def test_a_smaller_cost_on_disk(directory):
+@pytest.mark.parametrize("storage", ["mixed", "log"])
+def test_a_smaller_cost_on_disk(directory, storage):
     # Less than two segments of the log that an unlimited directory has.
-    with hutch.Cache(directory, storage="mixed", disk=Limits(cost=hutch.NO_LIMIT)) as cache:
+    with hutch.Cache(directory, storage=storage, disk=Limits(cost=hutch.NO_LIMIT)) as cache:
         for number in range(200):
             cache[number] = b"x" * 30_000
         cache.set_limits(disk=Limits(cost=2_000_000))
         assert cache.disk.cost() <= 2_000_000
         assert 0 < len(cache.disk) < 100
+
+
+def test_a_cost_below_two_segments_of_a_log_keeps_what_fits(directory):
+    disk = Limits(cost=hutch.NO_LIMIT)
+    with hutch.Cache(directory, storage="log", disk=disk, workers=0) as cache:
+        for number in range(2000):
+            cache.disk.set(number, b"x" * 1000)
+        cache.set_limits(disk=Limits(500_000))
+        kept = len(cache.disk)
+        assert 495_000 < cache.disk.cost() <= 500_000 and 400 < kept < 500
+        assert sorted(cache.disk) == list(range(2000 - kept, 2000))
+        for number in range(2000, 3000):
+            cache.disk.set(number, b"x" * 1000)
+            assert cache.disk.cost() <= 500_000
+        assert len(cache.disk) >= kept - 1
 
 
 def test_min_free(tmp_path):

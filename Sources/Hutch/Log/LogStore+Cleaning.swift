@@ -10,25 +10,32 @@ enum Cleaned {
 
 extension LogStore {
   /// Makes room for an entry of that many units, and for one more entry in the count if it is new.
-  /// True: entries may have been moved or evicted.
+  /// `isRecord`: it is one of the store's own records, and no entry. True: entries may have been
+  /// moved or evicted.
   @inline(__always)
-  func makeRoom(_ units: UInt64, isNew: Bool, at moment: Moment) throws(Failure) -> Bool {
+  func makeRoom(
+    _ units: UInt64, isNew: Bool, isRecord: Bool = false, at moment: Moment
+  ) throws(Failure) -> Bool {
     let limit = words.load(IndexAt.limits + 8)
     if room(.new) >= units && !(isNew && limit != 0 && count >= limit)
       && segmentCount < cleanedFrom
     {
       return false
     }
-    return try makeRoomSlowly(units, isNew ? limit : 0, at: moment.time)
+    return try makeRoomSlowly(units, isNew ? limit : 0, isRecord, at: moment.time)
   }
 
   @inline(never)
-  private func makeRoomSlowly(_ units: UInt64, _ limit: UInt64, at now: Int64) throws(Failure)
-    -> Bool
-  {
+  private func makeRoomSlowly(
+    _ units: UInt64, _ limit: UInt64, _ isRecord: Bool, at now: Int64
+  ) throws(Failure) -> Bool {
     while room(.new) < units { try roll(at: now) }
     keepPace(units, at: now)
-    if limit != 0 { evict(to: limit - 1, reserving: units, at: now) }
+    if limit != 0 { evict(reserving: units, at: now) { count >= limit } }
+    if isTight && !isRecord {
+      let bytes = units &* UInt64(LogFormat.unit)
+      evict(reserving: units, at: now) { live &+ bytes > words.load(IndexAt.limits) }
+    }
     return true
   }
 
@@ -48,9 +55,9 @@ extension LogStore {
     return true
   }
 
-  /// Evicts until there are no more entries than that.
-  func evict(to count: UInt64, reserving units: UInt64 = 0, at now: Int64) {
-    while self.count > count {
+  /// Evicts for as long as `isNeeded`, and leaves `units` in the active segment free.
+  private func evict(reserving units: UInt64, at now: Int64, while isNeeded: () -> Bool) {
+    while isNeeded() {
       if clean(reserving: units, at: now) == .cleaned { continue }
       if !release(asSpare: !hasSpare) { break }
     }
@@ -86,7 +93,7 @@ extension LogStore {
   /// segment, there is a spare one. Of what is missing, a put makes up no more than a few times
   /// its own size.
   private func keepPace(_ units: UInt64, at now: Int64) {
-    let from = cleanedFrom
+    let from = max(cleanedFrom, 2)
     guard segmentCount >= from else { return }
     let keepsAll = words.load(IndexAt.limits) == 0
     let hasKept = hasTwoStreams(of: from)

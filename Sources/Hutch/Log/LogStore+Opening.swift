@@ -339,7 +339,6 @@ extension LogStore {
 
   private var isOverLimits: Bool {
     let limit = words.load(IndexAt.limits + 8)
-    return limit != 0 && count > limit || segmentCount > max(2, allowedSegments)
-      || words.load(IndexAt.limits) != 0 && files > 0 && taken > words.load(IndexAt.limits)
+    return limit != 0 && count > limit || segmentCount > max(2, allowedSegments) || isOverCost
   }
 }

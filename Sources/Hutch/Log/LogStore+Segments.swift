@@ -102,6 +102,20 @@ extension LogStore {
     indexSize(words.load(IndexAt.pages)) &+ 2 << UInt64(segmentShift)
   }
 
+  /// True if the limit is below the bytes of the least log. Then it holds for the bytes of the
+  /// entries alone.
+  var isTight: Bool {
+    let limit = words.load(IndexAt.limits)
+    return limit != 0 && limit < leastTaken
+  }
+
+  /// True if the limit of cost does not hold.
+  var isOverCost: Bool {
+    let limit = words.load(IndexAt.limits)
+    if limit == 0 { return false }
+    return isTight ? live > limit : files > 0 && taken > limit
+  }
+
   /// True if a content file fits beside the least log.
   func hasRoom(forFile size: Int) -> Bool {
     let limit = words.load(IndexAt.limits)
@@ -112,9 +126,10 @@ extension LogStore {
   var largestEntry: Int { segmentSize - LogEntry.beginningSize - LogFormat.unit }
 
   /// How many segments there may be before puts clean. Without a limit a segment is added as long
-  /// as half of the log is in use, or the log is small.
+  /// as half of the log is in use, or the log is small. 0: each put looks at the bytes of the
+  /// entries.
   var cleanedFrom: Int {
-    if words.load(IndexAt.limits) != 0 { return allowedSegments }
+    if words.load(IndexAt.limits) != 0 { return isTight ? 0 : allowedSegments }
     // Entries that have no slots yet are not dead.
     if isRebuilding { return allowedSegments }
     let used = (live - min(live, files)) >> UInt64(segmentShift)

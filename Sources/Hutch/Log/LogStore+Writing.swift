@@ -284,7 +284,7 @@ extension LogStore {
     let units = LogFormat.units(LogEntry.removalSize(key: key.count))
     var match = found
     do throws(Failure) {
-      if try makeRoom(units, isNew: false, at: moment), let found, !isNamed(found) {
+      if try makeRoom(units, isNew: false, isRecord: true, at: moment), let found, !isNamed(found) {
         match = find(key, hash)
       }
       let slot = isRebuilding && match == nil ? try slotForNew(hash, at: moment).slot : nil

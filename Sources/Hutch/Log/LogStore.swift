@@ -65,7 +65,8 @@ import Synchronization
 /// appended the entry anew.
 ///
 /// Limits. The number of segments keeps `cost`, which includes the index's pages, at any moment;
-/// two segments and the index's first pages, 60 KB, always exist. `count` is kept exactly. If no
+/// two segments and the index's first pages, 60 KB, always exist. A limit below that is kept by the
+/// bytes of the entries. `count` is kept exactly. If no
 /// segment may be added, a put cleans as much as it appends (LogStore+Cleaning). Which entries are
 /// evicted follows from the two streams of segments (LogStore+Streams). Without a limit no entry is
 /// evicted: once less than half of the log is in use, the oldest segments are cleaned, and every
