@@ -154,7 +154,8 @@ typedef struct hutch_http_configuration {
   hutch_cache *cache;   /* where responses are stored, see CACHING; the session keeps a
                            reference. NULL: none */
   uint32_t cache_mode;  /* HUTCH_HTTP_CACHE_*, for requests that name none; 0: BY_PROTOCOL */
-  uint32_t cache_flags; /* HUTCH_HTTP_CACHE_SHARED, or 0 */
+  uint32_t cache_flags; /* HUTCH_HTTP_CACHE_SHARED, HUTCH_HTTP_CACHE_NO_LEASES, or 0 */
+  int64_t cache_lease;  /* how long a session that was killed keeps others waiting; 0: 5 s */
 } hutch_http_configuration;
 
 enum {
@@ -173,7 +174,8 @@ enum {
 };
 
 enum {
-  HUTCH_HTTP_CACHE_SHARED = 1 /* the cache has more than one user: nothing private is stored */
+  HUTCH_HTTP_CACHE_SHARED = 1,   /* the cache has more than one user: nothing private is stored */
+  HUTCH_HTTP_CACHE_NO_LEASES = 2 /* do not wait for requests of other sessions, see CACHING */
 };
 
 /*
@@ -199,7 +201,12 @@ enum {
  *
  * Several tasks of a session for one URL make one request. The others wait for its response, and
  * use it if it may be stored and answers them. If the task that makes the request is cancelled
- * or suspended, the next one makes it again.
+ * or suspended, the next one makes it again. Sessions that share the directory of a cache, in any
+ * processes, do the same: the one that makes the request has a lease, an entry of the disk tier
+ * whose key is "LEASE " and the key of the URL. It is removed when the request has ended, and
+ * renewed as long as it runs. The others look for the response every 50 ms or more often. If a
+ * lease is not renewed for cache_lease (real time), one of them makes the request. A cache in
+ * memory has no leases.
  */
 
 /*

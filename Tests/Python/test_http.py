@@ -423,6 +423,26 @@ def test_sixty_four_callers_of_one_slow_url_make_one_request(origin):
     assert texts == ["one"] * 64 and asked("py_slow") == 1
 
 
+def test_processes_that_share_a_directory_make_one_request(origin, tmp_path):
+    url, tell, asked = origin
+    tell("py_lease", "hold 200 OK\nCache-Control: max-age=1000\n\none")
+    code = ("import sys, hutch.http\n"
+            "with hutch.Cache(sys.argv[1]) as cache, hutch.http.Session(cache=cache) as session:\n"
+            "    print('ready', flush=True)\n"
+            "    print(session.get(sys.argv[2]).text)")
+    where = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    children = [subprocess.Popen([sys.executable, "-c", code, str(tmp_path), url("py_lease")],
+                                 stdout=subprocess.PIPE, text=True, env=where) for _ in range(3)]
+    for child in children:
+        assert child.stdout.readline() == "ready\n"
+    while asked("py_lease") == 0:
+        continue
+    with http.Session() as other:
+        other.get(url("go/py_lease"))
+    assert [child.communicate(timeout=60)[0] for child in children] == ["one\n"] * 3
+    assert asked("py_lease") == 1
+
+
 def test_a_fresh_response_does_not_pass_through_the_sessions_thread(origin, server, tmp_path):
     url, tell, asked = origin
     tell("py_here", "200 OK\nCache-Control: max-age=1000\n\none")

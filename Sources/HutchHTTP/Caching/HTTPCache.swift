@@ -7,6 +7,10 @@ final class HTTPCache {
   private let pointer: OpaquePointer
   /// The view of its memory tier; nil: it has none.
   private let memory: OpaquePointer?
+  /// Likewise of its disk tier.
+  let disk: OpaquePointer?
+  /// How long a lease may stay without a change, in nanoseconds; 0: there are no leases.
+  let term: Int64
   /// For more than one user (RFC 9111, section 1).
   let isShared: Bool
   let mode: UInt32
@@ -14,17 +18,20 @@ final class HTTPCache {
   private let clockContext: UnsafeMutableRawPointer?
 
   private convenience init(
-    _ pointer: OpaquePointer, isShared: Bool, mode: UInt32
+    _ pointer: OpaquePointer, isShared: Bool, mode: UInt32, term: Int64
   ) throws(Failure) {
     var options = hutch_options()
     options.struct_size = MemoryLayout<hutch_options>.size
     guard hutch_get_options(pointer, &options) == HUTCH_OK else {
       throw .invalid("the cache cannot be used")
     }
-    self.init(pointer, options, isShared: isShared, mode: mode)
+    self.init(pointer, options, isShared: isShared, mode: mode, term)
   }
 
-  private init(_ pointer: OpaquePointer, _ options: hutch_options, isShared: Bool, mode: UInt32) {
+  private init(
+    _ pointer: OpaquePointer, _ options: hutch_options, isShared: Bool, mode: UInt32, _ term: Int64
+  ) {
+    self.term = term
     clock = options.clock
     clockContext = options.clock_context
     self.isShared = isShared
@@ -32,27 +39,34 @@ final class HTTPCache {
     self.pointer = hutch_cache_retain(pointer)
     var memory: OpaquePointer?
     self.memory = hutch_tier(pointer, UInt32(HUTCH_TIER_MEMORY), &memory) == HUTCH_OK ? memory : nil
+    var disk: OpaquePointer?
+    self.disk = hutch_tier(pointer, UInt32(HUTCH_TIER_DISK), &disk) == HUTCH_OK ? disk : nil
   }
 
   deinit {
     hutch_cache_release(pointer)
     if let memory { hutch_cache_release(memory) }
+    if let disk { hutch_cache_release(disk) }
   }
 
   var hasMemory: Bool { memory != nil }
 
   static func optional(_ given: hutch_http_configuration) throws(Failure) -> HTTPCache? {
-    try checkFlags(given.cache_flags, UInt32(HUTCH_HTTP_CACHE_SHARED))
+    try checkFlags(
+      given.cache_flags, UInt32(HUTCH_HTTP_CACHE_SHARED | HUTCH_HTTP_CACHE_NO_LEASES))
+    let lease = try checkedDuration(given.cache_lease)
     let mode = try checkedMode(given.cache_mode)
     guard let cache = given.cache else {
-      guard mode == 0, given.cache_flags == 0 else {
-        throw .invalid("a mode or a flag of the cache is set, but there is no cache")
+      guard mode == 0, given.cache_flags == 0, lease == 0 else {
+        throw .invalid("a mode, a flag or a lease is set, but there is no cache")
       }
       return nil
     }
+    let hasLeases = given.cache_flags & UInt32(HUTCH_HTTP_CACHE_NO_LEASES) == 0
     return try HTTPCache(
       cache, isShared: given.cache_flags & UInt32(HUTCH_HTTP_CACHE_SHARED) != 0,
-      mode: mode == 0 ? UInt32(HUTCH_HTTP_CACHE_BY_PROTOCOL) : mode)
+      mode: mode == 0 ? UInt32(HUTCH_HTTP_CACHE_BY_PROTOCOL) : mode,
+      term: !hasLeases ? 0 : lease == 0 ? 5_000_000_000 : lease)
   }
 
   static func checkedMode(_ mode: UInt32) throws(Failure) -> UInt32 {

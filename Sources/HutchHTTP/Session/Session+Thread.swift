@@ -165,6 +165,7 @@ extension Session {
     var index = 0
     while index < transfers.count {
       let transfer = transfers[index].takeUnretainedValue()
+      transfer.lookAtLease(now)
       if let failure = transfer.timeout(at: now) {
         // Another one moves to its place.
         end(transfer.task, .failed(failure))

@@ -3,7 +3,8 @@ import CSystem
 /// Several transfers for one URL make one request (RFC 9111, section 4: collapsed requests). The
 /// first one leads. The others wait until it has ended, and then ask the cache again; one that
 /// cannot use what the leader has stored makes its own request. If the leader is cancelled or
-/// suspended, the next one leads.
+/// suspended, the next one leads. Among sessions that share a directory, a lease does the same for
+/// the leaders: see Lease.swift.
 struct Flight: ~Copyable {
   var leads = false
   var isWaiting = false
@@ -11,6 +12,8 @@ struct Flight: ~Copyable {
   var hasWaited = false
   /// When it began to wait, by the cache's clock.
   var joined: Int64 = 0
+  /// Of a leader.
+  var lease = Lease()
   /// Those that wait for this transfer: a counted reference to each.
   var followers = GrowingArray<Unmanaged<Transfer>>()
 }
@@ -18,6 +21,7 @@ struct Flight: ~Copyable {
 extension Transfer {
   /// True: another transfer's response is waited for.
   func joinsFlight(_ exchange: Exchange) throws(Failure) -> Bool {
+    if flight.leads { return try awaitsLease(exchange) }
     for leader in session.leaders.elements {
       let leader = leader.takeUnretainedValue()
       guard let key = leader.exchange?.key,
@@ -32,13 +36,52 @@ extension Transfer {
     }
     try session.leaders.append(Unmanaged.passUnretained(self))
     flight.leads = true
-    return false
+    return try awaitsLease(exchange)
+  }
+
+  /// True: another session makes the request; or the cache is looked into again, since that session
+  /// may have stored its response after this one looked.
+  private func awaitsLease(_ exchange: Exchange) throws(Failure) -> Bool {
+    let now = Clock.read(CLOCK_MONOTONIC)
+    let wasWaiting = flight.isWaiting
+    flight.isWaiting = false
+    switch try flight.lease.take(exchange.cache, of: exchange.key, now: now) {
+    case .lead: return false
+    case .look:
+      pending = .request
+      continueSoon()
+    case .wait:
+      if !wasWaiting { flight.joined = exchange.requestTime }
+      flight.isWaiting = true
+      flight.hasWaited = true
+    }
+    return true
+  }
+
+  /// Looks at a lease whose time it is.
+  func lookAtLease(_ now: Int64) {
+    guard now >= flight.lease.nextLook, flight.leads, let cache = configuration.cache else {
+      return
+    }
+    if flight.isWaiting {
+      hasMoved()
+      pending = .request
+      continueSoon()
+    } else {
+      flight.lease.renew(cache, now: now)
+    }
   }
 
   /// Nothing more comes of this transfer for those that wait.
   func leaveFlight(isAbandoned: Bool) {
     guard flight.leads else { return }
     flight.leads = false
+    if let cache = configuration.cache { flight.lease.release(cache) }
+    if flight.isWaiting {
+      // It is suspended, and asks for itself when it is resumed.
+      flight.isWaiting = false
+      pending = .request
+    }
     for index in 0..<session.leaders.count
     where session.leaders[index].takeUnretainedValue() === self {
       session.leaders.removeBySwapping(at: index)

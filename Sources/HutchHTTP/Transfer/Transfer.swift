@@ -164,8 +164,11 @@ final class Transfer {
 
   // MARK: timeouts
 
+  /// When the transfer is to be looked at.
+  var deadline: Int64 { min(limit, isPaused ? Int64.max : flight.lease.nextLook) }
+
   /// When a timeout may pass.
-  var deadline: Int64 {
+  private var limit: Int64 {
     let total = request.totalTimeout
     func sum(_ a: Int64, _ b: Int64) -> Int64 { Deadline.sum(a, b) }
     let last = total == 0 ? Int64.max : sum(began, total)
@@ -174,7 +177,7 @@ final class Transfer {
 
   /// The timeout that has passed.
   func timeout(at now: Int64) -> Failure? {
-    guard now >= deadline else { return nil }
+    guard now >= limit else { return nil }
     let isTotal = request.totalTimeout != 0 && now >= Deadline.sum(began, request.totalTimeout)
     return isTotal
       ? Failure(.timedOut, "the request took too long")
@@ -272,6 +275,7 @@ final class Transfer {
     url = next
     metrics.redirects += 1
     flight.hasWaited = false
+    flight.lease = Lease()
   }
 
   // MARK: progress

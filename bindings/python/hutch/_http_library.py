@@ -95,6 +95,7 @@ class Configuration(Sized):
         ("cache", CachePointer),
         ("cache_mode", c_uint32),
         ("cache_flags", c_uint32),
+        ("cache_lease", c_int64),
     ]
 
 

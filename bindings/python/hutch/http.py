@@ -91,6 +91,8 @@ class Session:
             open when the session ends.
         cache_mode: how requests use it that do not say so themselves, see RequestOptions.
         shared_cache: the cache has more than one user, so nothing private is stored.
+        cache_lease: seconds for which a process that was killed while it made a request keeps
+            others waiting that share the directory of the cache; 5 by default.
     """
 
     def __init__(
@@ -102,6 +104,7 @@ class Session:
         max_connections_per_host: int = 0, max_redirects: int = 0, max_body: int = 0,
         allow_insecure_redirects: bool = False, cache: Cache | None = None,
         cache_mode: CacheMode | None = None, shared_cache: bool = False,
+        cache_lease: float | None = None,
     ) -> None:
         security = h.Security()
         if verify is False:
@@ -128,7 +131,8 @@ class Session:
             cookie_file=None if cookie_file is None else os.fsencode(cookie_file),
             headers=made, header_count=len(made) if made else 0,
             security=ctypes.pointer(security), cache=None if cache is None else cache._pointer,
-            cache_mode=mode_number(cache_mode), cache_flags=int(shared_cache))
+            cache_mode=mode_number(cache_mode), cache_flags=int(shared_cache),
+            cache_lease=nanoseconds(cache_lease))
         self._cache = cache
         self._pointer = h.SessionPointer()
         check(h.lib.hutch_http_session_create(configuration, self._pointer))
