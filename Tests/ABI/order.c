@@ -24,9 +24,12 @@
 static _Thread_local void (*at_write)(void);
 /* The file system is full for this thread. */
 static _Thread_local bool is_full;
+/* How often this thread has written a file. */
+static _Thread_local int writes;
 
 ssize_t pwrite64(int file, const void *data, size_t size, off64_t at) {
   stop(&at_write);
+  writes++;
   if (is_full) errno = ENOSPC;
   return is_full ? -1 : syscall(SYS_pwrite64, file, data, size, at);
 }
@@ -914,4 +917,19 @@ TEST(a_touch_during_a_put_that_the_disk_refuses_leaves_an_entry_of_memory_alone)
   run_threads(2, put_and_touch, NULL);
   CHECK_EQUAL(1, count_of(scene.cache));
   CHECK_OK(hutch_close(scene.cache));
+}
+
+/* The frames of a commit: the rows' pages, those of the index of keys, and others. */
+TEST(a_commit_reaches_the_log_of_sqlite_in_one_write) {
+  hutch_options options = unlimited_options();
+  options.storage = HUTCH_STORAGE_SQLITE;
+  options.flags = HUTCH_OPEN_NO_THREADS;
+  hutch_cache *cache = open_cache(scratch("cache").text, &options);
+  CHECK_OK(put_text(cache, "key", "value"));
+  for (int i = 0; i < 20; i++) {
+    writes = 0;
+    CHECK_OK(put_size(cache, i % 2 ? "key" : "other", 1000));
+    CHECK_EQUAL(1, writes);
+  }
+  CHECK_OK(hutch_close(cache));
 }

@@ -1,6 +1,7 @@
 /* A replace that is killed at every one of its calls of the system, in all four directions:
    the program stands before libc here, counts the calls that change something, and ends by
-   SIGKILL at the one that it is told. */
+   SIGKILL at the one that it is told. A write of SQLite's counts as several: of a long one, a part
+   has reached the file when the kill comes. */
 #define _GNU_SOURCE
 #include "check.h"
 
@@ -29,10 +30,21 @@ static void step(void) {
     return (type)call;                   \
   }
 
-STEP(ssize_t, pwrite, (int file, const void *data, size_t size, off_t at),
-     syscall(SYS_pwrite64, file, data, size, at))
-STEP(ssize_t, pwrite64, (int file, const void *data, size_t size, off64_t at),
-     syscall(SYS_pwrite64, file, data, size, at))
+/* Half a page of SQLite's. */
+enum { PART = 2048 };
+
+ssize_t pwrite64(int file, const void *data, size_t size, off64_t at);
+ssize_t pwrite64(int file, const void *data, size_t size, off64_t at) {
+  for (size_t done = 0; done < size; done += PART) {
+    if (counts && left == 0 && done > 0) syscall(SYS_pwrite64, file, data, done, at);
+    step();
+  }
+  return syscall(SYS_pwrite64, file, data, size, at);
+}
+ssize_t pwrite(int file, const void *data, size_t size, off_t at);
+ssize_t pwrite(int file, const void *data, size_t size, off_t at) {
+  return pwrite64(file, data, size, at);
+}
 STEP(ssize_t, write, (int file, const void *data, size_t size),
      syscall(SYS_write, file, data, size))
 STEP(int, renameat, (int from_in, const char *from, int to_in, const char *to),

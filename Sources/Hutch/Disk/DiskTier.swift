@@ -118,6 +118,7 @@ import Synchronization
 ///
 /// Owners. Each has its state, and its own lock if it needs one; the tier composes them.
 ///     Committer              the writing half: the writer lock, the manifest, every transaction
+///     ManifestLogBuffer      what a COMMIT writes into SQLite's log
 ///     Service                in service or not, where, why not
 ///     Membership             the locks among processes, the numbers of their transactions, forks
 ///     Content                content files that no row names

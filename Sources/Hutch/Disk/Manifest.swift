@@ -334,6 +334,8 @@ final class Manifest {
   /// has changed in it.
   func commit(_ changed: Meta, sparingRow: Bool = false) throws(Failure) {
     if !sparingRow { try write(changed) }
+    let log = ManifestLogBuffer.begin(connection)
+    defer { log.end() }
     try committing.run()
     meta = changed
   }
