@@ -391,6 +391,26 @@ typedef hutch_status (*hutch_codec_function)(void *context, const void *input, s
 HUTCH_API void *hutch_buffer_resize(hutch_buffer *buffer, size_t size);
 
 /*
+ * The functions between a host's objects and values, for options.object_codec: see OBJECTS IN
+ * BOTH TIERS. They return HUTCH_OK or a failure, are called with no lock held, on the thread
+ * of the call that needs them, and must not call the cache that they belong to.
+ */
+typedef struct hutch_object_codec {
+  size_t struct_size;
+  /* Makes the value of an object, by hutch_buffer_resize, within hutch_put_object. The bytes
+     are the value's whole state: the object may be made of them by another process. */
+  hutch_status (*encode)(void *context, void *object, hutch_buffer *output);
+  /* Makes an object of a value, which is valid during the call, within hutch_get_object;
+     *object receives it. */
+  hutch_status (*decode)(void *context, hutch_value *value, void **object);
+  /* Releases an object that decode has made. NULL: none is needed. It may be called after
+     context_release. */
+  hutch_release release;
+  void *context;
+  hutch_release context_release; /* called once, when the cache no longer uses context */
+} hutch_object_codec;
+
+/*
  * The limits of one tier. Every limit is hard: a put makes room before it returns. An
  * eviction takes expired entries first; in a memory tier of more than 256 entries, a put
  * looks for them among 256 entries, and a trim among all.
@@ -491,6 +511,9 @@ typedef struct hutch_options {
      is released. See ONE QUEUE FOR SEVERAL CACHES in hutch_tasks.h. NULL: a queue of the
      cache's own. */
   hutch_queue *queue;
+  /* Objects in both tiers; copied. NULL: objects are in memory only, under keys of their
+     own. See OBJECTS IN BOTH TIERS. */
+  const hutch_object_codec *object_codec;
 } hutch_options;
 
 enum {
@@ -528,7 +551,8 @@ enum {
  * If this process has the directory open already, *out shares that cache, and the cache
  * keeps its options and limits, except that a stronger durability holds from then on. If
  * options sets different ones, the answer is HUTCH_OPTIONS_DIFFER. With a different codec
- * it is HUTCH_INVALID_ARGUMENT, since values would be stored without that codec. If this
+ * it is HUTCH_INVALID_ARGUMENT, since values would be stored without that codec; so it is
+ * with an object codec of other functions or another context. If this
  * process is closing the directory, the call waits for the end of the close.
  * HUTCH_DEADLOCK: a callback of the cache that is being closed made the call.
  *
@@ -645,7 +669,8 @@ HUTCH_API const char *hutch_directory(const hutch_cache *cache);
  * cache, as the directory, hutch_set_options, hutch_set_limits and later openings have
  * changed them. No field that the cache has a use for is 0: where an option was not set,
  * its default is there. In a cache in memory, the fields of the disk tier are 0. The
- * flags are those of that opening. clock_release and codec_release are NULL, so *out can
+ * flags are those of that opening. The release functions of the clock and the codecs are NULL,
+ * so *out can
  * be passed to hutch_open for another directory; the functions and contexts of the clock
  * and the codec are then valid as long as the host keeps them. queue is no reference of the
  * caller's, and is valid as long as the cache; with a queue, workers and queue_length are 0.
@@ -1743,8 +1768,9 @@ HUTCH_API hutch_status hutch_unhold_files(hutch_cache *cache);
 
 /*
  * A cache also keeps pointers to objects of the host: parsed documents, compiled patterns,
- * open connections. Objects are in the memory tier only, never on disk, and have keys of
- * their own: an object and a value may have the same key, and neither sees the other.
+ * open connections. Without options.object_codec, objects are in the memory tier only, never
+ * on disk, and have keys of their own: an object and a value may have the same key, and
+ * neither sees the other.
  * Objects count in hutch_count and hutch_cost. They obey the memory tier's policy, limits,
  * times to live and to idle, and trims, and hutch_clear and hutch_remove_tagged remove them.
  * No cursor visits them. They make no events: the release function tells that an object has left.
@@ -1756,6 +1782,24 @@ HUTCH_API hutch_status hutch_unhold_files(hutch_cache *cache);
  * wait (see Callbacks). While a cache is being closed, and after that, hutch_close or the
  * call that releases the last reference calls it. In the child of a fork, it is not called
  * for objects of the parent.
+ *
+ * OBJECTS IN BOTH TIERS
+ *   With options.object_codec an object is the value of its key. hutch_put_object encodes the
+ *   object, and puts the bytes as hutch_put does: by the write policy, under the limits and
+ *   times of both tiers, through options.codec, with all events, with extended data, a tag and
+ *   a suffix. In memory the entry has the object beside its bytes, and both leave memory
+ *   together. The charge is that of the value, or options->cost.
+ *   hutch_get_object finds the value as hutch_get does. If the entry in memory has the object,
+ *   the answer is that object. Else the codec decodes the value, and the entry in memory has
+ *   the new object from then on. Of several threads that ask for it at the same time, one
+ *   decodes, and all get the same object. A value that hutch_put or another process has put,
+ *   and one that hutch_open finds in the directory, is decoded likewise.
+ *   hutch_get, hutch_remove, cursors and all other calls work on the value. A write of the key
+ *   replaces the object with the value; a touch keeps it. A view of the disk tier decodes at
+ *   each call, and keeps no object.
+ *   A failure of encode or decode is the answer of the call: HUTCH_NO_MEMORY, HUTCH_CORRUPT,
+ *   HUTCH_UNSUPPORTED and HUTCH_WRONG_TYPE as the function returned them, else HUTCH_IO. The
+ *   entry stays as it was. HUTCH_DEADLOCK: decode asked for the object that it is making.
  */
 
 /*
@@ -1764,7 +1808,9 @@ HUTCH_API hutch_status hutch_unhold_files(hutch_cache *cache);
  * The object replaces the object under the key. options are as in hutch_put, without
  * extended data. The charge is options->cost, or else that of an entry without a value. If
  * the call fails, for whatever reason, it releases the object before it returns, on the
- * caller's thread. HUTCH_TOO_LARGE: the cost is above the tier's max_entry; an older object
+ * caller's thread. With options.object_codec the call answers as hutch_put; a put that fails
+ * after the encoding, or that has stored the object on disk only, releases it as an object
+ * that has left. Without: HUTCH_TOO_LARGE: the cost is above the tier's max_entry; an older object
  * is removed. HUTCH_UNSUPPORTED: a view of the disk tier. HUTCH_INVALID_ARGUMENT,
  * HUTCH_NO_MEMORY, HUTCH_IO (no thread could be made): nothing changed. Since 0.1.
  */
@@ -1777,12 +1823,14 @@ HUTCH_API hutch_status hutch_put_object(hutch_cache *cache, const void *key, siz
  *
  * *out: a reference, which hutch_object_release releases. Until then the object is not
  * released, whatever becomes of its entry or its cache. *out is NULL if the answer is
- * HUTCH_NOT_FOUND or a failure. The call is an access, like hutch_get. Since 0.1.
+ * HUTCH_NOT_FOUND or a failure. The call is an access, like hutch_get. With
+ * options.object_codec it may decode a value. Since 0.1.
  */
 HUTCH_API hutch_status hutch_get_object(hutch_cache *cache, const void *key, size_t key_size,
                                         hutch_object **out);
 
-/* hutch_remove_object - remove an object's entry, or HUTCH_NOT_FOUND. Since 0.1. */
+/* hutch_remove_object - remove an object's entry, or HUTCH_NOT_FOUND. With
+   options.object_codec it is hutch_remove. Since 0.1. */
 HUTCH_API hutch_status hutch_remove_object(hutch_cache *cache, const void *key,
                                            size_t key_size);
 
@@ -1795,7 +1843,7 @@ HUTCH_API hutch_status hutch_remove_object(hutch_cache *cache, const void *key,
 HUTCH_API hutch_status hutch_drain_releases(hutch_cache *cache, uint64_t max,
                                             uint64_t *drained);
 
-/* hutch_object_pointer - the pointer that was put. NULL for NULL. Since 0.1. */
+/* hutch_object_pointer - the pointer that was put or decoded. NULL for NULL. Since 0.1. */
 HUTCH_API void *hutch_object_pointer(const hutch_object *object);
 /* hutch_object_retain - add a reference; returns its argument. Since 0.1. */
 HUTCH_API hutch_object *hutch_object_retain(hutch_object *object);

@@ -22,6 +22,7 @@ STRUCTS = {
     "hutch_error": s.Error,
     "hutch_tier_limits": s.TierLimits,
     "hutch_cache_limits": s.CacheLimits,
+    "hutch_object_codec": s.ObjectCodec,
     "hutch_options": s.Options,
     "hutch_entry_info": s.EntryInfo,
     "hutch_put_options": s.PutOptions,

@@ -1,4 +1,4 @@
-// Group objects: host pointers in the memory tier.
+// Group objects: host pointers, in the memory tier alone, or with an object codec in both.
 
 public import CHutch
 
@@ -9,14 +9,22 @@ public func hutch_put_object(
   _ release: hutch_release!,
   _ options: UnsafePointer<hutch_put_options>!
 ) -> hutch_status {
-  let status = withMemory(cache) { (handle) throws(Failure) in
+  var isTaken = false
+  let status = withObjects(cache) { (handle) throws(Failure) in
     let key = try checkedKey(key, key_size)
     let spec = try Cache.PutSpec.given(options)
+    if let codec = handle.cache.settings.objectCodec {
+      return try answer(
+        try handle.cache.putObject(
+          key, object, release, spec, by: codec, in: handle.scope, &isTaken), nil)
+    }
     guard spec.extended.data.count == 0 else { throw .invalid("an object has no extended data") }
     try handle.cache.putObject(key, object, release, spec)
     return .done
   }
-  if status != Status.done.code { ThreadState.give(object, back: release, of: owner(cache)) }
+  if status != Status.done.code && !isTaken {
+    ThreadState.give(object, back: release, of: owner(cache))
+  }
   return status
 }
 
@@ -26,10 +34,16 @@ public func hutch_get_object(
   _ out: UnsafeMutablePointer<OpaquePointer?>!
 ) -> hutch_status {
   out?.pointee = nil
-  return withMemory(cache) { (handle) throws(Failure) in
+  return withObjects(cache) { (handle) throws(Failure) in
     let key = try checkedKey(key, key_size)
     guard let out else { throw .invalid("out is NULL") }
-    guard let block = handle.cache.getObject(key) else { return .notFound }
+    let found: Block?
+    if let codec = handle.cache.settings.objectCodec {
+      found = try handle.cache.getObject(key, by: codec, in: handle.scope)
+    } else {
+      found = handle.cache.getObject(key)
+    }
+    guard let block = found else { return .notFound }
     out.pointee = OpaquePointer(block.leak().raw)
     return .done
   }
@@ -39,8 +53,12 @@ public func hutch_get_object(
 public func hutch_remove_object(
   _ cache: OpaquePointer!, _ key: UnsafeRawPointer!, _ key_size: Int
 ) -> hutch_status {
-  withMemory(cache) { (handle) throws(Failure) in
-    handle.cache.removeObject(try checkedKey(key, key_size)) ? .done : .notFound
+  withObjects(cache) { (handle) throws(Failure) in
+    let key = try checkedKey(key, key_size)
+    if handle.cache.settings.objectCodec != nil {
+      return try handle.cache.remove(key, in: handle.scope)
+    }
+    return handle.cache.removeObject(key) ? .done : .notFound
   }
 }
 
@@ -56,12 +74,12 @@ public func hutch_drain_releases(
   }
 }
 
-/// Like `withCache`, for calls that need the memory tier.
-private func withMemory(
+/// Like `withCache`, for calls on objects. Without an object codec they need the memory tier.
+private func withObjects(
   _ pointer: OpaquePointer?, _ body: (Handle) throws(Failure) -> Status
 ) -> hutch_status {
   withCache(pointer) { (handle) throws(Failure) in
-    guard handle.scope != .disk else {
+    guard handle.scope != .disk || handle.cache.settings.objectCodec != nil else {
       throw Failure(.unsupported, "objects are in the memory tier only")
     }
     return try body(handle)

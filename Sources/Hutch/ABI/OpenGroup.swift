@@ -17,6 +17,7 @@ public func hutch_open(
       if let options, isLonger(options) {
         options.pointee.clock_release?(options.pointee.clock_context)
         options.pointee.codec_release?(options.pointee.codec_context)
+        release(options.pointee.object_codec)
       }
       throw error
     }
@@ -26,8 +27,10 @@ public func hutch_open(
       context: given.codec_context, release: given.codec_release)
     let clock = Clock(
       function: given.clock, context: given.clock_context, release: given.clock_release)
+    let objectCodec = try ObjectCodec.given(given.object_codec)
     guard let out else { throw .invalid("out is NULL") }
-    let wanted = try OpenOptions(given, codec)
+    var wanted = try OpenOptions(given, codec)
+    wanted.objectCodec = objectCodec
     guard let directory else {
       out.pointee = handOut(Handle(try Opening.inMemory(wanted, clock: clock), .whole))
       return .done
@@ -141,9 +144,43 @@ extension Failure {
 }
 
 /// True if a struct is one of the header with a longer end, and not one whose size was never set.
-private func isLonger(_ options: UnsafePointer<hutch_options>) -> Bool {
+private func isLonger<T>(_ options: UnsafePointer<T>) -> Bool {
   let size = UnsafeRawPointer(options).load(as: Int.self)
-  return size > MemoryLayout<hutch_options>.size && size <= largestStruct
+  return size > MemoryLayout<T>.size && size <= largestStruct
+}
+
+/// Releases the context of an object codec that is not used.
+private func release(_ codec: UnsafePointer<hutch_object_codec>?) {
+  guard let codec, codec.pointee.struct_size >= MemoryLayout<hutch_object_codec>.size,
+    codec.pointee.struct_size <= largestStruct
+  else { return }
+  codec.pointee.context_release?(codec.pointee.context)
+}
+
+extension ObjectCodec {
+  /// From here on it owns the context. If this fails, the context has been released.
+  fileprivate static func given(
+    _ codec: UnsafePointer<hutch_object_codec>?
+  ) throws(Failure) -> ObjectCodec? {
+    guard let codec else { return nil }
+    let given: hutch_object_codec
+    do throws(Failure) {
+      given = try received(codec, over: hutch_object_codec())
+      guard given.encode != nil, given.decode != nil else {
+        throw .invalid("an object codec needs encode and decode")
+      }
+    } catch {
+      release(codec)
+      throw error
+    }
+    let told = try Allocation.one(hutch_object_codec.self)
+    told.initialize(to: given)
+    told.pointee.struct_size = MemoryLayout<hutch_object_codec>.size
+    told.pointee.context_release = nil
+    return ObjectCodec(
+      UnsafeMutableRawPointer(told), encode: given.encode, decode: given.decode,
+      releaseObject: given.release, context: given.context, release: given.context_release)
+  }
 }
 
 extension OpenOptions {

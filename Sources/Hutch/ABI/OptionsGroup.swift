@@ -55,6 +55,9 @@ extension hutch_options {
       codec_decode = codec.decoding
       codec_context = codec.context
     }
+    object_codec = settings.objectCodec.map {
+      UnsafePointer($0.told.assumingMemoryBound(to: hutch_object_codec.self))
+    }
     guard let store = cache.storage?.optionsInForce else { return }
     disk = hutch_tier_limits(limits.disk)
     disk_policy = number(of: store.policy ?? .adaptive)

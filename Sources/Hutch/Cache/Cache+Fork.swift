@@ -52,6 +52,7 @@ extension Cache {
     Unmanaged.passUnretained(memory).release()
     Unmanaged.passUnretained(clock).release()
     if let codec = values.codec { Unmanaged.passUnretained(codec).release() }
+    if let codec = settings.objectCodec { Unmanaged.passUnretained(codec).release() }
     if forking != nil, let storage {
       let object: AnyObject = storage
       Unmanaged.passUnretained(object).release()

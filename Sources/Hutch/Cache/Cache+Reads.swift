@@ -123,12 +123,17 @@ extension Cache {
 
   /// Brings into memory what the store has given, unless a write of its stripe was under way or
   /// has come since the round began. Where processes share, what memory has under the key is stale
-  /// then, or the same.
+  /// then, or the same. The same stays if it may have an object.
   func promote(_ entry: UnownedBlock, _ hash: UInt64, _ round: Round, at moment: Moment) {
     let stripe = Stripes.index(of: hash)
     guard round.state.hasNothingPending, (round.counter ?? 0) & 1 == 0,
       order.stripes.tryLock(stripe)
     else { return }
+    if settings.objectCodec != nil,
+      memory.version(entry.key, hash, at: moment) == entry.version
+    {
+      return order.stripes.unlock(stripe)
+    }
     if order.stripes.state(stripe) == round.state {
       if let counter = round.counter { entry.mark = counter }
       // Nothing is owed to a promotion: without memory for it there is none.

@@ -85,6 +85,8 @@ final class Cache {
     let closeDeadline: Int64
     /// Between values and what the store keeps of them.
     let values: StoredValues
+    /// With it an object is the value of its key.
+    let objectCodec: ObjectCodec?
     /// With a queue of the host's: the cache there.
     let guest: TaskGuest?
   }
@@ -107,6 +109,7 @@ final class Cache {
     self.parts = parts
     self.parts.belong(to: identity, drainsReleases: settings.drainsReleases)
     settings.values.codec?.owner = identity
+    settings.objectCodec?.owner = identity
     if let guest = settings.guest {
       guest.identity = identity
       tasks.join(guest)
@@ -124,7 +127,7 @@ final class Cache {
       writePolicy: options.writePolicy,
       isShared: coherence != nil && options.disk.sharing == .shared,
       drainsReleases: options.drainsReleases, closeDeadline: options.tasks.closeDeadline,
-      values: StoredValues(codec: options.codec),
+      values: StoredValues(codec: options.codec), objectCodec: options.objectCodec,
       guest: options.tasks.hosts == nil ? nil : TaskGuest())
     let cache = Cache(
       memory, storage, clock, settings, options.memory, options.pressure, coherence,

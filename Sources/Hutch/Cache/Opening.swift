@@ -5,6 +5,8 @@ import Synchronization
 struct OpenOptions {
   /// Converts between values and what the store keeps of them.
   var codec: Codec?
+  /// Converts between a host's objects and values.
+  var objectCodec: ObjectCodec?
   /// Nil: not chosen, which is the adaptive one for a cache that is not open yet.
   var policy: EvictionPolicy?
   var pressure = Pressure()
@@ -297,6 +299,10 @@ final class Opening {
           }
           if let codec = options.codec, codec.id != cache.settings.values.codecID {
             throw Failure(.invalidArgument, "the directory is open with another codec, or none")
+          }
+          if let codec = options.objectCodec, !codec.isLike(cache.settings.objectCodec) {
+            throw Failure(
+              .invalidArgument, "the directory is open with another object codec, or none")
           }
           cache.openings += 1
           return .isOpen(cache.place!.takeUnretainedValue())

@@ -19,6 +19,8 @@ struct Parts: ~Copyable {
   let review: BackedReview
   /// Host objects that wait to be released.
   let releases: ReleaseQueue
+  /// Objects that are being made of values.
+  let making: ObjectMaking
   /// Runs asynchronous calls: `upkeep`, or a queue of the host's that may serve other caches too.
   let tasks: TaskQueue
   /// That queue of the host's.
@@ -41,6 +43,7 @@ struct Parts: ~Copyable {
     let writeBack = WriteBack(memory, order, events, clock, values)
     let review = try BackedReview.make(memory, order, clock)
     let releases = try ReleaseQueue()
+    let making = try ObjectMaking()
     let limitsChange = try Lock()
     let limitsLock = try Lock()
     self.order = order
@@ -49,6 +52,7 @@ struct Parts: ~Copyable {
     self.writeBack = writeBack
     self.review = review
     self.releases = releases
+    self.making = making
     tasks = hosts?.queue ?? upkeep
     self.hosts = hosts
     self.upkeep = upkeep

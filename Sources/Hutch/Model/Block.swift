@@ -9,7 +9,7 @@ import Synchronization
 ///
 ///      0  references  UInt32, atomic; the top bit: the value is a host's object
 ///                     (HostObject.swift), the next: counted as departed (Held.swift); the next:
-///                     dirty; the next: encoded
+///                     dirty; the next: encoded; the next: an object is attached
 ///      4  slot        UInt32, of the memory tier that holds the block, under its lock
 ///      8  size        UInt32, of the value: 30 bits, below two bits for the header's length
 ///     12  key size    UInt16
@@ -27,7 +27,8 @@ import Synchronization
 /// | 10               |     48 | a checksum, extended data or a tag too               |
 /// | 11               |     80 | any of the rest; the size is at 72, the 30 bits are 0 |
 ///         value       16-byte aligned, then extended data, then the tag; of an encoded value
-///                     the codec and the value's size behind them, 16-byte aligned
+///                     the codec and the value's size behind them, 16-byte aligned; with an
+///                     attached object there its block, a counted reference
 struct Block: ~Copyable {
   /// Nil only in a block that has been handed over.
   private var held: UnownedBlock?
@@ -337,7 +338,8 @@ struct UnownedBlock {
   private static let departedBit: UInt32 = 1 << 30
   private static let dirtyBit: UInt32 = 1 << 29
   static let encodedBit: UInt32 = 1 << 28
-  private static let countMask: UInt32 = 1 << 28 - 1
+  private static let attachedBit: UInt32 = 1 << 27
+  private static let countMask: UInt32 = 1 << 27 - 1
 
   /// Release, so that this holder's reads come before the block is freed; acquire for the last
   /// holder, which frees it.
@@ -384,7 +386,10 @@ struct UnownedBlock {
 
   private func dispose(_ bits: UInt32, atOnce: Bool) {
     if bits & UnownedBlock.departedBit != 0 { endDeparture() }
-    if bits & UnownedBlock.objectBit != 0 { endObject(atOnce: atOnce) } else { free(raw) }
+    if bits & UnownedBlock.objectBit != 0 { return endObject(atOnce: atOnce) }
+    let attached = bits & UnownedBlock.attachedBit != 0 ? payload.load(as: Self.self) : nil
+    free(raw)
+    if let attached { if atOnce { attached.releaseOutside() } else { attached.releaseInside() } }
   }
 
   /// True if another holder than the caller has the block. Only a hint, unless no other thread can
@@ -394,11 +399,12 @@ struct UnownedBlock {
     references.pointee.load(ordering: .relaxed) & UnownedBlock.countMask > 1
   }
 
-  /// True if the caller's is the only reference, and the caller prevents that another one is taken.
-  /// Acquire: reads of former holders come before.
+  /// True if the caller's is the only reference, and the caller prevents that another one is taken;
+  /// false for a block with an attached object. Acquire: reads of former holders come before.
   @inline(__always)
   var isSole: Bool {
-    references.pointee.load(ordering: .acquiring) & UnownedBlock.countMask == 1
+    let mask = UnownedBlock.countMask | UnownedBlock.attachedBit
+    return references.pointee.load(ordering: .acquiring) & mask == 1
   }
 
   @inline(__always)
@@ -450,8 +456,24 @@ struct UnownedBlock {
     references.pointee.bitwiseOr(UnownedBlock.objectBit, ordering: .relaxed)
   }
 
-  /// The place of a host's object, behind its tag, or of the codec of an encoded value.
+  /// The block of the host's object that the value stands for (ObjectCodec), if it has been made.
+  /// Valid as long as this block.
+  var attached: UnownedBlock? {
+    let bits = references.pointee.load(ordering: .relaxed)
+    return bits & UnownedBlock.attachedBit == 0 ? nil : payload.load(as: Self.self)
+  }
+
+  /// For the maker, of a block with room for it (`attachmentSize`).
+  func attach(_ object: UnownedBlock) {
+    payload.storeBytes(of: object.retained().leak(), as: Self.self)
+    references.pointee.bitwiseOr(UnownedBlock.attachedBit, ordering: .relaxed)
+  }
+
+  static let attachmentSize = 16
+
+  /// The place of a host's object, behind its tag; of the codec of an encoded value; of an attached
+  /// object.
   var payload: UnsafeMutableRawPointer {
-    raw + (valueOffset + (isObject ? 0 : size) + extendedSize + 15) & ~15
+    raw + (valueOffset + size + extendedSize + 15) & ~15
   }
 }

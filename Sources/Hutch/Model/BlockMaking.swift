@@ -5,7 +5,7 @@ import Synchronization
 extension Block {
   /// A block with this record and key; the caller fills in its value and extended data.
   /// `record.size` and `record.extendedSize` are their sizes. `payload` is 0, or the room for a
-  /// host's object in place of a value.
+  /// host's object, in place of a value, or attached to one.
   @_optimize(speed)
   static func allocate(
     key: Bytes, record: Record, payload: Int = 0
@@ -94,13 +94,15 @@ extension Block {
   /// from them.
   @_optimize(speed)
   static func copying(
-    key: Bytes, value: Bytes, extended: Extended, record: Record, wantsChecksum: Bool = false
+    key: Bytes, value: Bytes, extended: Extended, record: Record, wantsChecksum: Bool = false,
+    attaching object: UnownedBlock? = nil
   ) throws(Failure) -> Block {
     var record = record
     record.size = value.count
     record.setSizes(of: extended)
     if wantsChecksum { record.checksum = 1 }
-    let block = try allocate(key: key, record: record)
+    let block = try allocate(
+      key: key, record: record, payload: object == nil ? 0 : UnownedBlock.attachmentSize)
     if wantsChecksum {
       block.unowned.copyWithChecksum(value)
     } else if value.count > 0 {
@@ -108,20 +110,25 @@ extension Block {
         .copyMemory(from: value.baseAddress!, byteCount: value.count)
     }
     if extended.count > 0 { extended.copy(to: block.unowned.extendedData) }
+    if let object { block.unowned.attach(object) }
     return block
   }
 }
 
 extension UnownedBlock {
-  /// A block with the same key, value and extended data and another record, but for the checksum,
-  /// which is the value's. It has no mark: a commit may be changing this block's, under the lock of
-  /// the memory tier, which gives the block its own when it takes it (`Shard.put`).
+  /// A block with the same key, value, extended data and attached object, unless another one is
+  /// given, and another record, but for the checksum, which is the value's. It has no mark: a
+  /// commit may be changing this block's, under the lock of the memory tier, which gives the block
+  /// its own when it takes it (`Shard.put`).
   @_optimize(speed)
-  func copied(with record: Record) throws(Failure) -> Block {
+  func copied(
+    with record: Record, attaching object: UnownedBlock? = nil
+  ) throws(Failure) -> Block {
     var record = record
     record.checksum = checksum
     let block = try Block.copying(
-      key: key, value: Bytes(value), extended: extended, record: record)
+      key: key, value: Bytes(value), extended: extended, record: record,
+      attaching: object ?? attached)
     block.unowned.setDirty(isDirty)
     return block
   }

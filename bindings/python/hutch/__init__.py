@@ -18,7 +18,7 @@ import atexit
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from ._cache import Cache, TierView, destroy
+    from ._cache import Cache, TierView
     from ._cbor import register
     from ._codec import Key, key_from_bytes, key_to_bytes
     from ._codec_hook import Codec
@@ -50,6 +50,8 @@ if TYPE_CHECKING:
     from ._files import Hold, Writer
     from ._limits import MAX_ENTRY_QUARTER, TierLimits
     from ._logs import log
+    from ._object_codec import CachedObjects
+    from ._opening import destroy
     from ._ports import Port
     from ._queues import CancelledError, Group, Queue, Tally, Task
     from ._records import (
@@ -74,7 +76,7 @@ if TYPE_CHECKING:
     """The version of the library."""
 
 _MODULES = {
-    "_cache": ("Cache", "TierView", "destroy"),
+    "_cache": ("Cache", "TierView"),
     "_cbor": ("register",),
     "_codec": ("Key", "key_from_bytes", "key_to_bytes"),
     "_codec_hook": ("Codec",),
@@ -118,6 +120,8 @@ _MODULES = {
         "Tally",
         "Task",
     ),
+    "_object_codec": ("CachedObjects",),
+    "_opening": ("destroy",),
     "_ports": ("Port",),
     "_records": (
         "CacheLimits",
@@ -181,6 +185,7 @@ __all__ = [
     "CacheLimits",
     "CacheOptions",
     "CacheStats",
+    "CachedObjects",
     "CancelledError",
     "Cause",
     "CheckReport",
@@ -232,4 +237,5 @@ __all__ = [
     "key_to_bytes",
     "log",
     "register",
+    "shared_queue",
 ]

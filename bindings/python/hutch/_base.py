@@ -58,13 +58,13 @@ else:
 
     _LATER = """
 __aiter__ __iter__ __len__ __reversed__ _as_stored _ask _counter _items _put_all _read _walk
-_write aadd acheck aclear acompare_and_swap acontains acopy_to acost acount add adecr adelete
+_put_object _write aadd acheck aclear acompare_and_swap acontains acopy_to acost acount add adecr adelete
 adelete_many aeach aentry aexpire aflush aget aget_many aincr ainfo ainfos aitems akeys aload
 anotify apath apeekitem apin apop apopitem aput aput_file aput_many aread aremove_prefix
 aremove_tagged areplace aset aset_many asetdefault astats atouch atrim aupdate avalue_bytes
 avalues avolume awriter check clear compare_and_swap copy_to cost count delete delete_many
 delete_object each entry expire flush get_many hold_files info infos items keys load memoize
-notify path peekitem pop popitem put put_file put_many read remove_prefix remove_tagged replace
+notify objects path peekitem pop popitem put put_file put_many read remove_prefix remove_tagged replace
 set_many setdefault stats touch trim update value_bytes values volume writer
 """.split()
     for _name in _LATER:

@@ -117,6 +117,8 @@ class Cache(Entries):
         serializer: makes bytes of all values except bytes, str and int: an object with
             dumps, loads and a name. None: the package's own forms, without pickle;
             hutch.pickling has pickle. A value of one serializer is not found by another.
+        objects: True: cache.objects keeps Python objects, themselves in memory and as the
+            bytes that set makes of them on disk.
         network_directory: also accept a directory on a network file system. Only
             this machine may have it open, which the library cannot check.
         disk_optional: also open if the directory cannot be used: the disk tier
@@ -172,6 +174,7 @@ class Cache(Entries):
         checksums: bool = True,
         codec: Codec | None = None,
         serializer: Serializer | None = None,
+        objects: bool = False,
         network_directory: bool = False,
         disk_optional: bool = False,
         nonempty: bool = False,
@@ -198,8 +201,14 @@ class Cache(Entries):
 
         open_with(self, directory, path, chosen)
 
+    @property
+    def _has_object_codec(self) -> bool:
+        return bool(self._options["objects"])
+
     def _open_without_ctypes(self, path: bytes | None) -> bool:
         """False: the opening has failed, or it takes ctypes; nothing is open."""
+        if self._has_object_codec:
+            return False
         settings = clock = codec = None
         is_natural = self._options["serializer"] is None
         if self._options != _OPTIONS:
@@ -463,22 +472,6 @@ class Cache(Entries):
         await in_thread(self.set_limits, memory=memory, disk=disk)
 
 
-def destroy(directory: Path) -> bool:
-    """Remove a cache from a directory: every file that the library has made there.
-
-    The directory goes too if it is empty then; files of other programs stay.
-    False: the directory does not exist, or has no cache.
-    BusyError: this process or another one has the cache open.
-    BadDirectoryError, NewerFormatError: the files are not a cache's, or a newer
-    library's, and nothing is changed. No process may open the directory during
-    the call.
-    """
-    from ._errors import Status, check
-    from ._library import lib
-
-    return check(lib.hutch_destroy(directory_bytes(directory))) == Status.OK
-
-
 def _open_again(kind: type[Cache], directory: str, options: dict[str, Any]) -> Cache:
     return kind(directory, **options)
 
@@ -495,6 +488,7 @@ class TierView(Entries):
 
         self._cache = cache
         self._tier = tier
+        self._has_object_codec: bool = cache._has_object_codec
         open_view(self, cache, tier)
 
     def _now(self) -> int:

@@ -104,6 +104,9 @@ class SlowEntries(Many, Tags, Files, Pins, Counters, Objects, Walks, Trims, Upke
         """End what _open began: its status. None: it has ended before."""
         return None
 
+    def _code_objects(self) -> None:
+        """The accelerator leaves the calls on objects to these."""
+
     def _let_go_of_the_gil(self) -> None:
         """Tell the accelerator that puts may wait from now on."""
 

@@ -15,12 +15,14 @@ from ._ending import forget_cache, forget_open, note_cache
 from ._errors import Error, OptionsDifferWarning, Status, check, failure
 from ._library import lib
 from ._limits import numbers_of
+from ._paths import directory_bytes
 from ._serializers import Forms, forms_of
 from ._settings import changes_of, settings_of
 
 if TYPE_CHECKING:
     from ._cache import Cache, TierView
     from ._limits import Limits
+    from ._paths import Path
     from ._records import Tier
 
 _numbers = itertools.count(1)
@@ -42,6 +44,8 @@ def open_with(cache: Cache, directory: Any, path: bytes | None, chosen: dict[str
     # the cache is closed, but that reference stays: daemon threads still run.
     cache._pointer = lib.hutch_cache_retain(pointer)
     cache._attach(handle_of(pointer), path is None, type(cache._forms) is Forms, True)
+    if chosen["objects"]:
+        cache._code_objects()
     weakref.finalize(cache, lib.hutch_cache_release, pointer).atexit = False
     cache._number = next(_numbers)
     _own_closing(cache, pointer)
@@ -58,6 +62,10 @@ def _options(chosen: dict[str, Any]) -> _structs.Options:
     """The options of an opening."""
     options = _structs.Options()
     _set(options, settings_of(chosen))
+    if chosen["objects"]:
+        from ._object_codec import set_object_codec
+
+        set_object_codec(options, chosen["serializer"])
     if chosen["codec"] is not None:
         from ._hooks import set_codec
 
@@ -111,6 +119,8 @@ def open_view(view: TierView, cache: Cache, tier: Tier) -> None:
     view._forms = cache._forms
     view._pointer = pointer
     view._attach(handle_of(pointer), False, type(view._forms) is Forms, False)
+    if view._has_object_codec:
+        view._code_objects()
     weakref.finalize(view, lib.hutch_cache_release, pointer).atexit = False
 
 
@@ -161,3 +171,16 @@ def check_closed(cache: Cache, status: int) -> None:
     # Another call has closed it, or it is the parent's: there is nothing left to do.
     if status not in (Status.CLOSED, Status.FORKED):
         check(status)
+
+
+def destroy(directory: Path) -> bool:
+    """Remove a cache from a directory: every file that the library has made there.
+
+    The directory goes too if it is empty then; files of other programs stay.
+    False: the directory does not exist, or has no cache.
+    BusyError: this process or another one has the cache open.
+    BadDirectoryError, NewerFormatError: the files are not a cache's, or a newer
+    library's, and nothing is changed. No process may open the directory during
+    the call.
+    """
+    return check(lib.hutch_destroy(directory_bytes(directory))) == Status.OK

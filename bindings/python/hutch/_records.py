@@ -148,6 +148,7 @@ class CacheOptions:
     workers: int | None
     queue_length: float
     queue: Queue | None
+    objects: bool
     close_deadline: float | None
 
     @classmethod
@@ -167,6 +168,7 @@ class CacheOptions:
             low_water=options.low_water,
             workers=None if queue is not None and has_threads else options.workers,
             queue=queue,
+            objects=bool(options.object_codec),
             queue_length=options.queue_length if options.queue_length != 2**64 - 1 else 0,
             close_deadline=seconds_of_limit(options.close_deadline),
             **named_of(options),

@@ -146,6 +146,24 @@ class Options(Sized):
         ("disk_policy", c_uint32),
         ("reserved", c_uint32),
         ("queue", QueuePointer),
+        ("object_codec", c_void_p),
+    ]
+
+
+EncodeFunction = ctypes.CFUNCTYPE(c_int32, c_void_p, c_void_p, c_void_p)
+DecodeFunction = ctypes.CFUNCTYPE(c_int32, c_void_p, ValuePointer, ctypes.POINTER(c_void_p))
+
+
+class ObjectCodec(Sized):
+    """hutch_object_codec."""
+
+    _fields_ = [
+        ("struct_size", c_size_t),
+        ("encode", EncodeFunction),
+        ("decode", DecodeFunction),
+        ("release", ReleaseFunction),
+        ("context", c_void_p),
+        ("context_release", ReleaseFunction),
     ]
 
 

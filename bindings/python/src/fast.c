@@ -327,6 +327,8 @@ PyMethodDef fast_methods[] = {
      "The handle, as a number. The object keeps it valid."},
     {"_close", HUTCH_METHOD(fast_close), METH_NOARGS,
      "End what _open began. The status of hutch_close; None: it has ended before."},
+    {"_code_objects", HUTCH_METHOD(fast_code_objects), METH_NOARGS,
+     PyDoc_STR("Objects are the values of their keys.")},
     {"_let_go_of_the_gil", HUTCH_METHOD(fast_let_go), METH_NOARGS,
      "From now on a put may wait for a thread of Python."},
     {NULL, NULL, 0, NULL},

@@ -83,6 +83,7 @@ typedef struct fast {
      stays false. */
   bool is_in_memory;
   bool is_natural; /* there is no serializer: C reads and writes values of JSON */
+  bool codes_objects; /* objects are values: hutch/_object_codec.py makes them, with the GIL */
 } fast;
 
 struct key;
@@ -114,6 +115,7 @@ PyObject *fast_open(fast *self, PyTypeObject *type, PyObject *const *arguments, 
 PyObject *fast_handle(fast *self, PyObject *unused);
 PyObject *fast_close(fast *self, PyObject *unused);
 PyObject *fast_let_go(fast *self, PyObject *unused);
+PyObject *fast_code_objects(fast *self, PyObject *unused);
 void fast_dealloc(fast *self);
 
 /* Sets the clock and the codec of an opening, as _open has got them; None: none. The library

@@ -143,6 +143,12 @@ PyObject *fast_let_go(fast *self, PyObject *unused) {
   Py_RETURN_NONE;
 }
 
+PyObject *fast_code_objects(fast *self, PyObject *unused) {
+  (void)unused;
+  self->codes_objects = true;
+  Py_RETURN_NONE;
+}
+
 static void *close_on_a_thread(void *cache) {
   (void)hutch.close(cache);
   return NULL;

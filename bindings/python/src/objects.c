@@ -33,7 +33,7 @@ PyObject *fast_put_object(fast *self, PyObject *const *arguments, Py_ssize_t cou
                           PyObject *names) {
   key key;
   if (!is_attached(self)) return NULL;
-  if (names || count != 2 || !key_of(arguments[0], &key))
+  if (names || count != 2 || self->codes_objects || !key_of(arguments[0], &key))
     return slowly(self, PUT_OBJECT, arguments, count, names);
   holder *holder = malloc(sizeof *holder);
   if (!holder) return PyErr_NoMemory();
@@ -58,7 +58,7 @@ PyObject *fast_get_object(fast *self, PyObject *const *arguments, Py_ssize_t cou
   key key;
   hutch_object *object;
   if (!is_attached(self)) return NULL;
-  if (names || count < 1 || count > 2 || !key_of(arguments[0], &key))
+  if (names || count < 1 || count > 2 || self->codes_objects || !key_of(arguments[0], &key))
     return slowly(self, GET_OBJECT, arguments, count, names);
   hutch_status status = hutch.get_object(self->cache, key.data, key.size, &object);
   if (!is_fine(self, status)) return NULL;
