@@ -179,21 +179,26 @@ enum {
 };
 
 /*
- * CACHING. A session with a cache answers GET and HEAD by RFC 9111, with the extensions of RFC
- * 5861: stale-while-revalidate and stale-if-error. Responses to GET are stored, with a body of
- * at most max_body bytes; and those to POST that say how long they are fresh and have the
- * URL of the request in Content-Location. The key of a URL is "GET ", and the URL with its port and
- * without user and fragment; the value has a response for each kind of request that Vary tells
- * apart, at most 16. Limits, ages and events are those of the cache, which other sessions,
- * other processes and other values may share. Times are those of the cache's clock.
+ * CACHING. A session with a cache answers GET and HEAD by RFC 9111, with the extensions of
+ * RFC 5861: stale-while-revalidate and stale-if-error. Responses to GET are stored, and those
+ * to POST that say how long they are fresh and have the URL of the request in
+ * Content-Location. The key of a URL is "GET ", and the URL with its port and without user
+ * and fragment; the value has a response for each kind of request that Vary tells apart, at
+ * most 16. Limits, ages and events are those of the cache, which other sessions, other
+ * processes and other values may share. Times are those of the cache's clock.
  *
  * A response from the cache has the headers Age and Cache-Status (RFC 9211), and from_cache is
- * 1. Its body comes in one piece. The callbacks and the completion are as for any task. A range
+ * 1. The callbacks and the completion are as for any task. A range
  * is answered from a whole body, or from a part that has it. If-None-Match and If-Modified-Since
  * of the host are answered with code 304 by a fresh response. Requests with other conditions,
  * and resumed downloads, are made without the cache. A successful request of another method than
  * GET, HEAD, OPTIONS and TRACE removes what is stored for its URL, and for Location and
  * Content-Location of the same origin.
+ *
+ * A body that goes to on_body or to a file is never whole in memory: if it is larger than 256 KiB,
+ * it is written to a file of the disk tier while the host already reads, and a value of more than
+ * 1 MiB on disk is read in pieces of 256 KiB. hutch_http_task_open_body gives its descriptor. Other
+ * bodies are stored if they have at most max_body bytes, as all are in a cache in memory.
  *
  * A part is stored that a host has asked for (206), and what came of a body before its connection
  * was lost. A task for the whole asks for the rest (Range, If-Range), if both have the same strong
@@ -553,6 +558,19 @@ typedef struct hutch_http_response {
  */
 HUTCH_API hutch_status hutch_http_task_response(hutch_http_task *task,
                                                 hutch_http_response *out);
+
+/*
+ * hutch_http_task_open_body - a descriptor of a body that the cache has in a file
+ *
+ * *descriptor: a file descriptor, close-on-exec, which the caller closes; -1 unless the answer is
+ * HUTCH_OK. The body is *size bytes from *offset. The descriptor reads the same bytes as long as it
+ * is open, whatever becomes of the entry; all descriptors of a task have one position, so read with
+ * pread, mmap or sendfile. HUTCH_WOULD_BLOCK: the task has not ended. HUTCH_NOT_FOUND: there was no
+ * response, or its body is not in a file: it is 256 KiB or less, was kept in memory, is a part, or
+ * is not stored. Since 0.1.
+ */
+HUTCH_API hutch_status hutch_http_task_open_body(hutch_http_task *task, int32_t *descriptor,
+                                                 uint64_t *offset, uint64_t *size);
 
 /*
  * hutch_http_task_header - a header of the response by name

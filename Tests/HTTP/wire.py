@@ -190,7 +190,8 @@ def many_headers(request, send):
 
 def large(request, send):
     left = int(request.query["n"])
-    send(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n" % left)
+    more = b'Cache-Control: max-age=100\r\nETag: "1"\r\n' if "stored" in request.query else b""
+    send(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n%s\r\n" % (left, more))
     piece = b"z" * 65536
     while left > 0:
         send(piece[:left])

@@ -423,6 +423,19 @@ def test_sixty_four_callers_of_one_slow_url_make_one_request(origin):
     assert texts == ["one"] * 64 and asked("py_slow") == 1
 
 
+def test_a_large_body_is_streamed_into_a_file_and_given_as_a_descriptor(server, tmp_path):
+    size = 3 << 20
+    url = server("wire", f"/large?n={size}&stored=1")
+    with hutch.Cache(tmp_path) as cache, http.Session(cache=cache, max_body=1000) as session:
+        for from_cache in (False, True):
+            with session.stream("GET", url) as response:
+                assert sum(map(len, response.iter_bytes())) == size
+                assert response.from_cache is from_cache
+                descriptor, offset, told = response.open_body()
+                assert told == size and os.pread(descriptor, size + 1, offset) == b"z" * size
+                os.close(descriptor)
+
+
 def test_processes_that_share_a_directory_make_one_request(origin, tmp_path):
     url, tell, asked = origin
     tell("py_lease", "hold 200 OK\nCache-Control: max-age=1000\n\none")

@@ -36,6 +36,23 @@ public func hutch_http_task_response(
   }
 }
 
+@_cdecl("hutch_http_task_open_body") @implementation
+public func hutch_http_task_open_body(
+  _ task: OpaquePointer!, _ descriptor: UnsafeMutablePointer<Int32>!,
+  _ offset: UnsafeMutablePointer<UInt64>!, _ size: UnsafeMutablePointer<UInt64>!
+) -> hutch_status {
+  descriptor?.pointee = -1
+  return withResponse(task) { (response, hasEnded) throws(Failure) in
+    guard let descriptor, let offset, let size else { throw .invalid("a place is NULL") }
+    guard hasEnded else { return .wouldBlock }
+    guard let place = response.place else { return .notFound }
+    descriptor.pointee = try place.file.duplicate()
+    offset.pointee = UInt64(place.bytes.lowerBound)
+    size.pointee = UInt64(place.bytes.count)
+    return .done
+  }
+}
+
 @_cdecl("hutch_http_task_decoded") @implementation
 public func hutch_http_task_decoded(
   _ task: OpaquePointer!, _ out: UnsafeMutablePointer<hutch_http_decoded>!

@@ -26,6 +26,9 @@ final class Exchange {
   var draft: StoredResponse?
   /// The body, if it is not in memory anyway.
   var recording = GrowingArray<UInt8>()
+  /// Where it goes if it is large.
+  var writer: StoringWriter?
+  var written = 0
 
   init(_ cache: HTTPCache, _ key: Text, _ mode: UInt32, _ fields: borrowing Fields) {
     self.cache = cache
@@ -82,14 +85,31 @@ final class Exchange {
     stored?.mayReplaceError(asked, at: cache.now, isShared: cache.isShared) ?? false
   }
 
-  /// A piece of the body. One that is larger than the limit, or than memory, is not stored.
-  func record(_ bytes: Bytes, most: UInt64) {
-    guard draft != nil else { return }
+  /// A piece of the body. A large one goes to a file of the cache, piece by piece; without a disk
+  /// tier, one that is larger than the limit, or than memory, is not stored.
+  func record(_ bytes: Bytes, most: UInt64, _ transfer: Transfer) {
+    guard let draft else { return }
+    if let writer {
+      written += bytes.count
+      return writer.append(bytes)
+    }
     do throws(Failure) {
+      let room = min(UInt64(HTTPCache.mostInRecord), most)
+      if draft.code != 206, part == nil, UInt64(recording.count) + UInt64(bytes.count) > room,
+        let writer = try StoringWriter.begin(
+          draft, size: transfer.expectedSize, in: cache, at: key, for: transfer)
+      {
+        writer.append(Bytes(recording.elements))
+        writer.append(bytes)
+        self.writer = writer
+        written = recording.count + bytes.count
+        recording = GrowingArray()
+        return
+      }
       guard UInt64(recording.count) + UInt64(bytes.count) <= most else { throw .noMemory }
       try recording.append(contentsOf: bytes)
     } catch {
-      draft = nil
+      self.draft = nil
       recording = GrowingArray()
     }
   }

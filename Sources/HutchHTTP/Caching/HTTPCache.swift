@@ -4,7 +4,7 @@ import CSystem
 /// The hutch_cache of a session. The key of a URL is "GET ", and the URL as Address makes it
 /// canonical; StoredResponse has the form of the values. Failures of the cache are misses.
 final class HTTPCache {
-  private let pointer: OpaquePointer
+  let pointer: OpaquePointer
   /// The view of its memory tier; nil: it has none.
   private let memory: OpaquePointer?
   /// Likewise of its disk tier.
@@ -100,35 +100,128 @@ final class HTTPCache {
   func find(
     _ key: Text, for transfer: Transfer, isInMemory: Bool = false
   ) throws(Failure) -> StoredResponse? {
+    if !isInMemory, let file = largeValue(key) { return try find(file, for: transfer) }
     guard let value = value(key, isInMemory: isInMemory),
       var reader = StoredResponse.Reader(value)
     else { return nil }
+    var newest: StoredResponse?
     while let record = reader.next() {
+      let time = StoredResponse.responseTime(value.bytes, at: record.lowerBound) ?? Int64.min
+      if let newest, newest.responseTime >= time { continue }
       if let response = try StoredResponse.decode(value, record),
         try transfer.isAnswered(by: response)
       {
-        return response
+        newest = response
       }
     }
-    return nil
+    return newest
+  }
+
+  /// Values that are larger are not read whole, and bodies that are larger are written piece by
+  /// piece.
+  static var mostInMemory: Int { 1 << 20 }
+  static var mostInRecord: Int { 256 << 10 }
+
+  /// The value, if it is in a file of the disk tier and large.
+  private func largeValue(_ key: Text) -> StoredFile? {
+    guard let disk else { return nil }
+    var info = hutch_entry_info()
+    info.struct_size = MemoryLayout<hutch_entry_info>.size
+    guard hutch_info(pointer, key.start, key.count, &info) == HUTCH_OK,
+      info.size > UInt64(HTTPCache.mostInMemory), info.tier == UInt32(HUTCH_TIER_DISK)
+    else { return nil }
+    return StoredFile.open(disk, key)
+  }
+
+  private func find(
+    _ file: StoredFile, for transfer: Transfer
+  ) throws(Failure) -> StoredResponse? {
+    var newest: StoredResponse?
+    try forEachRecord(file) { (record) throws(Failure) in
+      if let response = try StoredResponse.decode(file, record),
+        newest.map({ $0.responseTime < response.responseTime }) ?? true,
+        try transfer.isAnswered(by: response)
+      {
+        newest = response
+      }
+    }
+    return newest
+  }
+
+  private func forEachRecord(
+    _ file: StoredFile, _ body: (Range<Int>) throws(Failure) -> Void
+  ) throws(Failure) {
+    let mark = StoredResponse.mark
+    guard let start = try file.read(0, 4),
+      start.bytes.hasSameBytes(as: Bytes(start: mark.utf8Start, count: 4))
+    else { return }
+    var index = 4
+    while let head = try file.read(index, 8),
+      let size = StoredResponse.number(head.bytes, at: 0, as: UInt64.self),
+      let record = StoredResponse.record(at: index, size, file.size)
+    {
+      try body(record)
+      index = record.upperBound
+    }
+  }
+
+  /// Calls `body` with the bytes of the responses for other requests, one after the other. A record
+  /// that goes as far as its value gets its size.
+  func forEachOther(
+    _ key: Text, for transfer: Transfer, _ body: (Bytes) throws(Failure) -> Void
+  ) throws(Failure) {
+    var left = StoredResponse.mostVariants - 1
+    func size(_ record: Range<Int>) throws(Failure) {
+      var bytes = GrowingArray<UInt8>()
+      try StoredResponse.append(UInt64(record.count - 8), to: &bytes)
+      try body(Bytes(bytes.elements))
+    }
+    if let file = largeValue(key) {
+      try forEachRecord(file) { (record) throws(Failure) in
+        guard left > 0, let other = try StoredResponse.decode(file, record),
+          try !transfer.isAnswered(by: other)
+        else { return }
+        try size(record)
+        _ = try file.forEachPiece((record.lowerBound + 8)..<record.upperBound) {
+          (piece) throws(Failure) in
+          try body(piece)
+          return true
+        }
+        left -= 1
+      }
+    } else if let value = value(key), var reader = StoredResponse.Reader(value) {
+      while left > 0, let record = reader.next() {
+        guard let other = try StoredResponse.decode(value, record),
+          try !transfer.isAnswered(by: other)
+        else { continue }
+        try size(record)
+        try body(Bytes(rebasing: value.bytes[record][(record.lowerBound + 8)...]))
+        left -= 1
+      }
+    }
   }
 
   /// Stores a response before those for other requests, and in place of those for this one.
   func store(
     _ response: StoredResponse, at key: Text, for transfer: Transfer
   ) throws(Failure) {
+    if response.bodySize > HTTPCache.mostInRecord || largeValue(key) != nil,
+      let writer = try StoringWriter.begin(
+        response, size: UInt64(response.bodySize), in: self, at: key, for: transfer)
+    {
+      let isWhole = try response.forEachPiece(0..<response.bodySize) { (piece) throws(Failure) in
+        writer.append(piece)
+        return true
+      }
+      if !isWhole || !writer.commit() { remove(key) }
+      return
+    }
+    guard response.isInMemory else { return remove(key) }
     var encoded = GrowingArray<UInt8>()
     try StoredResponse.beginEncoding(&encoded)
     try response.encode(to: &encoded)
-    if let value = value(key), var reader = StoredResponse.Reader(value) {
-      var left = StoredResponse.mostVariants - 1
-      while left > 0, let record = reader.next() {
-        guard let other = try StoredResponse.decode(value, record),
-          try !transfer.isAnswered(by: other)
-        else { continue }
-        try encoded.append(contentsOf: Bytes(rebasing: value.bytes[record]))
-        left -= 1
-      }
+    try forEachOther(key, for: transfer) { (bytes) throws(Failure) in
+      try encoded.append(contentsOf: bytes)
     }
     _ = hutch_put(
       pointer, key.start, key.count, encoded.elements.baseAddress, encoded.count, nil, nil)

@@ -9,7 +9,7 @@ extension StoredResponse {
   var part: (bounds: Range<Int>, size: Int)? {
     guard code == 206, let range = ResumePoint.range(in: fields), let size = range.size,
       let start = Int(exactly: range.start), let end = Int(exactly: range.end),
-      let whole = Int(exactly: size), end - start == body.count
+      let whole = Int(exactly: size), end - start == bodySize
     else { return nil }
     return (start..<end, whole)
   }
@@ -17,8 +17,8 @@ extension StoredResponse {
   /// What has to be asked for to have the whole; nil: more than one range, or the version is not
   /// known.
   var missing: Range<Int>? {
-    guard let (bounds, size) = part, ResumePoint.validator(in: fields) != nil,
-      fields.value(of: "Content-Encoding") == nil
+    guard let (bounds, size) = part, isInMemory,
+      ResumePoint.validator(in: fields) != nil, fields.value(of: "Content-Encoding") == nil
     else { return nil }
     if bounds.lowerBound == 0, bounds.upperBound < size { return bounds.upperBound..<size }
     return bounds.upperBound == size && bounds.lowerBound > 0 ? 0..<bounds.lowerBound : nil
@@ -55,7 +55,8 @@ extension StoredResponse {
   /// what Vary names. Nil: there would be a gap between them.
   func joined(with news: StoredResponse, isShared: Bool) throws(Failure) -> StoredResponse? {
     guard let mine = part, let its = news.part, mine.size == its.size,
-      isOfOneVersion(news.fields), mine.bounds.lowerBound <= its.bounds.upperBound,
+      isOfOneVersion(news.fields), isInMemory, news.isInMemory,
+      mine.bounds.lowerBound <= its.bounds.upperBound,
       its.bounds.lowerBound <= mine.bounds.upperBound
     else { return nil }
     var bytes = GrowingArray<UInt8>()

@@ -29,7 +29,7 @@ enum Selection {
     guard case .whole = self, !stored.isDecoded, let range = asked.value(of: "Range") else {
       return
     }
-    self = Selection.range(bytes(of: range), stored.body.count)
+    self = Selection.range(bytes(of: range), stored.bodySize)
   }
 
   /// By the weak comparison.

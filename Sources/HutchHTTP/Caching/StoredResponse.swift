@@ -7,7 +7,7 @@ import CSystem
 ///
 ///     4 bytes   "HHC1"
 ///     then for each response:
-///     u64       the size of what follows, without this number
+///     u64       the size of what follows, without this number; all bits: as far as the value goes
 ///     i64       when the request was made, Unix nanoseconds
 ///     i64       when the response came
 ///     u32       the code
@@ -35,11 +35,29 @@ final class StoredResponse {
   /// What keeps the bytes of `body`: a value of libhutch, or the response itself.
   private var value: StoredValue?
   private var copy = GrowingArray<UInt8>()
-  private var place: Range<Int>?
+  /// Or the file that has them, for a body that is not in memory.
+  private var file: StoredFile?
+  private var range = 0..<0
 
+  /// Empty if it is not in memory.
   var body: Bytes {
-    guard let value, let place else { return Bytes(copy.elements) }
-    return Bytes(rebasing: value.bytes[place])
+    guard let value else { return Bytes(copy.elements) }
+    return Bytes(rebasing: value.bytes[range])
+  }
+
+  var isInMemory: Bool { file == nil }
+  /// The file that has the body, and where; nil: it is in memory.
+  var place: PlaceInFile? { file.map { PlaceInFile(file: $0, bytes: range) } }
+  var bodySize: Int { file == nil ? body.count : range.count }
+
+  /// Calls `use` with the bytes of a part of the body, in one piece if they are in memory; false:
+  /// it wants no more, or they cannot be read.
+  func forEachPiece(
+    _ part: Range<Int>, _ use: (Bytes) throws(Failure) -> Bool
+  ) throws(Failure) -> Bool {
+    guard let file else { return try use(Bytes(rebasing: body[part])) }
+    let start = range.lowerBound + part.lowerBound
+    return try file.forEachPiece(start..<(start + part.count), use)
   }
 
   /// Reads the headers that decide about its use.
@@ -47,6 +65,7 @@ final class StoredResponse {
 
   func setBody(_ bytes: Bytes) throws(Failure) {
     value = nil
+    file = nil
     try copy.replace(with: bytes)
   }
 
@@ -60,9 +79,16 @@ final class StoredResponse {
     try target.append(contentsOf: Bytes(start: mark.utf8Start, count: 4))
   }
 
+  /// For a body in memory.
   func encode(to target: inout GrowingArray<UInt8>) throws(Failure) {
+    try encodeHead(to: &target, bodySize: body.count)
+    try target.append(contentsOf: body)
+  }
+
+  /// The record without its body. `bodySize` nil: the body goes as far as the value.
+  func encodeHead(to target: inout GrowingArray<UInt8>, bodySize: Int?) throws(Failure) {
     let start = target.count
-    try StoredResponse.append(UInt64(0), to: &target)
+    try StoredResponse.append(UInt64.max, to: &target)
     try StoredResponse.append(requestTime, to: &target)
     try StoredResponse.append(responseTime, to: &target)
     try StoredResponse.append(code, to: &target)
@@ -73,13 +99,13 @@ final class StoredResponse {
     try StoredResponse.append(UInt32(0), to: &target)
     try StoredResponse.append(fields, to: &target)
     try StoredResponse.append(variance, to: &target)
-    try target.append(contentsOf: body)
-    let size = UInt64(target.count - start - 8).littleEndian
+    guard let bodySize else { return }
+    let size = UInt64(target.count - start - 8 + bodySize).littleEndian
     UnsafeMutableRawPointer(target.elements.baseAddress! + start)
       .storeBytes(of: size, as: UInt64.self)
   }
 
-  private static func append<T: FixedWidthInteger & BitwiseCopyable>(
+  static func append<T: FixedWidthInteger & BitwiseCopyable>(
     _ number: T, to target: inout GrowingArray<UInt8>
   ) throws(Failure) {
     var word = number.littleEndian
@@ -118,19 +144,61 @@ final class StoredResponse {
     /// The next record with its size; nil: there is none that is whole.
     mutating func next() -> Range<Int>? {
       guard let size = StoredResponse.number(value.bytes, at: index, as: UInt64.self),
-        let count = Int(exactly: size), count >= headSize, count <= value.bytes.count - index - 8
+        let record = StoredResponse.record(at: index, size, value.bytes.count)
       else { return nil }
-      let record = index..<(index + 8 + count)
       index = record.upperBound
       return record
     }
+  }
+
+  /// The bytes of a record with its size; nil: it is not whole.
+  static func record(at index: Int, _ size: UInt64, _ end: Int) -> Range<Int>? {
+    let most = end - index - 8
+    guard let count = size == UInt64.max ? most : Int(exactly: size), count >= headSize,
+      count <= most
+    else { return nil }
+    return index..<(index + 8 + count)
+  }
+
+  /// When the response of a record came; nil: it is damaged.
+  static func responseTime(_ source: Bytes, at index: Int) -> Int64? {
+    number(source, at: index + 16, as: Int64.self)
   }
 
   /// Nil: the record is damaged.
   static func decode(
     _ value: StoredValue, _ record: Range<Int>
   ) throws(Failure) -> StoredResponse? {
-    let source = Bytes(rebasing: value.bytes[record])
+    guard let (result, index) = try decodeHead(Bytes(rebasing: value.bytes[record])) else {
+      return nil
+    }
+    result.value = value
+    result.range = (record.lowerBound + index)..<record.upperBound
+    return result
+  }
+
+  /// The same for a record of a file.
+  static func decode(
+    _ file: StoredFile, _ record: Range<Int>
+  ) throws(Failure) -> StoredResponse? {
+    // Most headers need less.
+    for room in [64 << 10, 1 << 20, 16 << 20] {
+      let count = min(room, record.count)
+      guard let head = try file.read(record.lowerBound, count) else { return nil }
+      if let (result, index) = try decodeHead(head.bytes) {
+        result.file = file
+        result.range = (record.lowerBound + index)..<record.upperBound
+        return result
+      }
+      if count == record.count { return nil }
+    }
+    return nil
+  }
+
+  /// A record without its body, and where that begins; nil: it is damaged, or cut.
+  private static func decodeHead(
+    _ source: Bytes
+  ) throws(Failure) -> (response: StoredResponse, body: Int)? {
     guard let requestTime = number(source, at: 8, as: Int64.self),
       let responseTime = number(source, at: 16, as: Int64.self),
       let code = number(source, at: 24, as: Int32.self), code >= 200, code <= 999,
@@ -149,10 +217,8 @@ final class StoredResponse {
     guard try read(fieldCount, source, &index, into: &result.fields),
       try read(varianceCount, source, &index, into: &result.variance)
     else { return nil }
-    result.value = value
-    result.place = (record.lowerBound + index)..<record.upperBound
     result.readControl()
-    return result
+    return (result, index)
   }
 
   private static func read(
@@ -176,7 +242,7 @@ final class StoredResponse {
     return true
   }
 
-  private static func number<T: FixedWidthInteger & BitwiseCopyable>(
+  static func number<T: FixedWidthInteger & BitwiseCopyable>(
     _ source: Bytes, at index: Int, as type: T.Type
   ) -> T? {
     guard index >= 0, source.count - index >= MemoryLayout<T>.size else { return nil }

@@ -11,6 +11,8 @@ final class Response {
   var isFromCache = false
   var fields = Fields()
   var body = GrowingArray<UInt8>()
+  /// Where a file of the cache has the whole body; nil: none has. Set before the task ends.
+  var place: PlaceInFile?
   /// The decoder that succeeded; nil: none.
   var decoder: Int?
   /// Of a decoder of text that changed the body.

@@ -222,7 +222,17 @@ extension Transfer {
       return
     }
     exchange.draft = draft
+    exchange.writer = nil
     exchange.recording.removeAll()
+  }
+
+  /// Of the response's body, if the headers tell; else 0.
+  var expectedSize: UInt64 {
+    guard let text = response.fields.value(of: "Content-Length"),
+      response.fields.value(of: "Content-Encoding") == nil,
+      let size = CacheControl.size(bytes(of: text))
+    else { return 0 }
+    return UInt64(size)
   }
 
   /// What is stored of the response's headers.
@@ -299,8 +309,7 @@ extension Transfer {
     try append("Cache-Status", text)
   }
 
-  private func append(_ name: StaticString, _ value: borrowing GrowingArray<UInt8>) throws(Failure)
-  {
+  func append(_ name: StaticString, _ value: borrowing GrowingArray<UInt8>) throws(Failure) {
     try response.fields.append(
       name: Bytes(start: name.utf8Start, count: name.utf8CodeUnitCount),
       value: Bytes(value.elements))
@@ -325,7 +334,18 @@ extension Transfer {
     if rejection == nil, step == .response || step == .redirect, let draft = exchange.draft {
       let isInMemory = step == .response && request.download == nil && request.onBody == nil
       let body = Bytes(isInMemory ? response.body.elements : exchange.recording.elements)
-      if code == CURLE_OK { store(draft, body, exchange) } else { storeCut(draft, body, exchange) }
+      if code != CURLE_OK {
+        storeCut(draft, body, exchange)
+      } else if let writer = exchange.writer {
+        // It is of the very response that has ended.
+        if writer.commit() {
+          response.place = writer.place(of: exchange.written, in: exchange.cache, at: exchange.key)
+        } else {
+          exchange.cache.remove(exchange.key)
+        }
+      } else {
+        store(draft, body, exchange)
+      }
     }
     return false
   }
@@ -391,89 +411,6 @@ extension Transfer {
       exchange?.remark = "detail=only-if-cached"
       try respond()
       return try concluded(CURLE_OK)
-    }
-  }
-
-  func answer(_ stored: StoredResponse, _ words: StaticString) throws(Failure) -> Outcome? {
-    guard let cache = configuration.cache else { return nil }
-    exchange = nil
-    step = nil
-    response = Response(from: url)
-    response.redirects = metrics.redirects
-    response.isFromCache = true
-    metrics.fromCache = 1
-    response.version = stored.version
-    let selection = Selection(request.fields, of: stored)
-    var part = stored.body
-    var range = GrowingArray<UInt8>()
-    switch selection {
-    case .whole: response.code = stored.code
-    case .unchanged: (response.code, part) = (304, Bytes(start: nil, count: 0))
-    case .part(let bounds):
-      response.code = 206
-      let start = bounds.lowerBound - (stored.part?.bounds.lowerBound ?? 0)
-      part = Bytes(rebasing: part[start..<(start + bounds.count)])
-      try range.append("bytes ")
-      try range.append(number: Int64(bounds.lowerBound))
-      try range.append("-")
-      try range.append(number: Int64(bounds.upperBound - 1))
-      try range.append("/")
-      try range.append(number: Int64(stored.part?.size ?? stored.body.count))
-    case .noPart:
-      (response.code, part) = (416, Bytes(start: nil, count: 0))
-      try range.append("bytes */")
-      try range.append(number: Int64(stored.body.count))
-    }
-    try copyFields(stored, range)
-    let state = stored.freshness(at: cache.now, isShared: cache.isShared)
-    var text = GrowingArray<UInt8>()
-    try text.append(number: state.age)
-    try append("Age", text)
-    text.removeAll()
-    try text.append("hutch; ")
-    try text.append(words)
-    try text.append("; ttl=")
-    try text.append(number: state.lifetime - state.age)
-    try append("Cache-Status", text)
-    try decide()
-    if step == .response, part.count > 0, !isMethod("HEAD") {
-      moved(Int64(part.count), Int64(part.count), 0, 0)
-      _ = receive(part)
-    }
-    withExtendedLifetime(stored) {}
-    return try concluded(CURLE_OK)
-  }
-
-  /// The headers of a stored response, but for Age; with a range, for that.
-  private func copyFields(
-    _ stored: StoredResponse, _ range: borrowing GrowingArray<UInt8>
-  ) throws(Failure) {
-    // And for Age, Cache-Status and Content-Range.
-    try response.fields.reserve(stored.fields.count + 3, bytes: stored.fields.size + 160)
-    for index in 0..<stored.fields.count {
-      let name = stored.fields.name(index)
-      if Letters.areSame(name, "Age") { continue }
-      if !range.isEmpty || response.code == 304, Letters.areSame(name, "Content-Length") {
-        continue
-      }
-      if !range.isEmpty, Letters.areSame(name, "Content-Range") { continue }
-      try response.fields.append(
-        name: bytes(of: name), value: bytes(of: stored.fields.value(index)))
-    }
-    if !range.isEmpty { try append("Content-Range", range) }
-  }
-}
-
-extension GrowingArray where Element == UInt8 {
-  /// In decimal.
-  mutating func append(number: Int64) throws(Failure) {
-    if number < 0 { try append(0x2D) }
-    var place = UInt64(1)
-    let size = number.magnitude
-    while size / place >= 10 { place *= 10 }
-    while place > 0 {
-      try append(UInt8(0x30 + size / place % 10))
-      place /= 10
     }
   }
 }

@@ -314,7 +314,7 @@ final class Transfer {
   func receive(_ bytes: Bytes) -> Bool {
     // A body in memory is not copied while it comes.
     if step != .response || request.download != nil || request.onBody != nil {
-      exchange?.record(bytes, most: configuration.maxBody)
+      exchange?.record(bytes, most: configuration.maxBody, self)
     }
     guard step == .response else {
       if step == .completion, exchange?.draft != nil { return true }

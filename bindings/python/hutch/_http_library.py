@@ -240,6 +240,8 @@ FUNCTIONS: tuple[tuple[str, tuple[Any, ...], Any], ...] = (
     ("hutch_http_task_wait", (TaskPointer, c_int64), c_int32),
     ("hutch_http_task_error", (TaskPointer, POINTER(Error)), c_int32),
     ("hutch_http_task_response", (TaskPointer, POINTER(Response)), c_int32),
+    ("hutch_http_task_open_body",
+     (TaskPointer, POINTER(c_int32), POINTER(c_uint64), POINTER(c_uint64)), c_int32),
     ("hutch_http_task_header_at", (TaskPointer, c_uint64, POINTER(Header)), c_int32),
     ("hutch_http_task_metrics", (TaskPointer, POINTER(Metrics)), c_int32),
     ("hutch_http_task_release", (TaskPointer,), None),

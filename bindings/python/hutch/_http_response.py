@@ -279,6 +279,18 @@ class Response:
             yield from lines.cut(piece)
         yield from lines.rest()
 
+    def open_body(self) -> tuple[int, int, int] | None:
+        """A descriptor of a large body that the cache has in a file, which the caller closes, and
+        where the body is in it: its offset and its size. None: it is in no file. See
+        hutch_http_task_open_body. A body that is streamed has to be read first."""
+        descriptor, offset, size = ctypes.c_int32(), ctypes.c_uint64(), ctypes.c_uint64()
+        status = h.lib.hutch_http_task_open_body(self._task.pointer, descriptor, offset, size)
+        if status == _OK:
+            return descriptor.value, offset.value, size.value
+        if status < 0:
+            check(status)
+        return None
+
     @property
     def metrics(self) -> dict[str, float]:
         """Seconds and counts, as hutch_http_metrics; of a response that is there whole."""
