@@ -465,6 +465,7 @@ func crashPoints(_ arguments: Arguments) -> Int32 {
   for scenario in scenarios() { run(scenario.name) { goThrough(scenario, &$0) } }
   run("divide") { goThroughDivision(&$0) }
   run("begin a segment") { goThroughRoll(&$0) }
+  run("full disk") { goThroughFullDisk(&$0) }
   run("take over") { goThroughTakeOver(&$0) }
   run("fork") { goThroughFork(&$0) }
   run("recover") { goThroughRecovery(&$0) }

@@ -169,10 +169,12 @@ extension LogStore {
         position += LogEntry.trailerUnits
         guard let trailer = trailer(entry) else { return true }
         let origin = SharedWords.load(trailer) & LogFormat.addressMask
+        let isNamed = slot(of: entry, hash.entry(entry.key)) != nil
+        // Removed without a record.
+        if origin == 0 && !isNamed { continue }
         if origin == 0 || origin >= words.load(IndexAt.head) && words.load(IndexAt.head) != 0 {
           return true
         }
-        let isNamed = slot(of: entry, hash.entry(entry.key)) != nil
         if !isNamed && SharedWords.load(trailer + 8) == 0 { return true }
       }
       number = following(segment, .kept)

@@ -77,6 +77,10 @@ final class LogCheckpoint {
         path, at: directory.descriptor, O_RDWR | O_CREAT | O_NONBLOCK)
     else { throw .opening("cannot make the checkpoint") }
     let file = Descriptor(owning: number)
+    // On a full disk there is room for the next one, too.
+    for place in 0..<2 {
+      try Files.reserve(file.number, place * LogCheckpoint.placeSize, bytes.count)
+    }
     let place = Int(self[At.number] & 1) * LogCheckpoint.placeSize
     guard Files.write(bytes, to: file.number, at: place), fdatasync(file.number) == 0 else {
       throw .system("cannot write the checkpoint")
@@ -97,6 +101,27 @@ final class LogCheckpoint {
     }
     let parent = Descriptor(owning: number)
     guard Files.sync(parent.number) else { throw .system("cannot sync the directory's parent") }
+  }
+
+  /// From here on no checkpoint counts, also after a loss of power.
+  static func void(in directory: Directory) throws(Failure) {
+    guard
+      let number = Files.openBeneath(
+        Files.path(name), at: directory.descriptor, O_RDWR | O_NONBLOCK)
+    else {
+      if hutch_errno() == ENOENT { return }
+      throw .opening("cannot open the checkpoint")
+    }
+    let file = Descriptor(owning: number)
+    var none: UInt64 = 0
+    for place in 0..<2 {
+      guard
+        withUnsafeBytes(
+          of: &none,
+          { Files.write($0, to: file.number, at: place * placeSize + At.magic * 8) })
+      else { throw .system("cannot write the checkpoint") }
+    }
+    guard fdatasync(file.number) == 0 else { throw .system("cannot write the checkpoint") }
   }
 
   /// The newest checkpoint of a log; nil: there is none that counts.

@@ -25,7 +25,9 @@ import Synchronization
 /// Two kinds of entries are records of the store's own, for a reader of the log without the index
 /// (LogStore+Segments). No slot names them, but for the first kind while an index is being made.
 ///
-///     removal    its key was removed: older entries of it are none. It has no value
+///     removal    its key was removed: older entries of it are none. It has no value. Where there
+///                was no room for such a record, the entry that was removed becomes one: its fields
+///                say so, and its check stays as it was
 ///     beginning  the first entry of a segment. Its key is the address at which the entries of the
 ///                segment before end, its value the floor at that time; 8 bytes each. In the stream
 ///                of kept entries the key is 0
@@ -33,7 +35,8 @@ import Synchronization
 /// In the stream of kept entries a unit follows each copy, for a reader of the log without the
 /// index:
 ///
-///      0  origin    the address that the entry had among the new ones
+///      0  origin    the address that the entry had among the new ones. 0 and no other bits: the
+///                   copy was removed, and there was no room for a record
 ///      8  end       0, or the address of what replaced or removed it: the copy is none if the log
 ///                   that is there goes beyond that
 ///
@@ -135,6 +138,11 @@ struct LogEntry {
 
     /// Whether it is a record of the store's own.
     @inline(__always) var isRecord: Bool { !fields.isDisjoint(with: .records) }
+
+    /// Makes an entry the record of its own removal, in one store. No slot names it.
+    func becomeRemoval() {
+      SharedWords.store(start + At.sizes, sizes | Fields.removal.rawValue << 48)
+    }
 
     @inline(__always) var hasFile: Bool { fields.contains(.fileNumber) }
 
@@ -320,14 +328,15 @@ struct LogCheck {
   @inline(__always)
   func sum(
     _ hash: UInt64, _ start: UnsafeRawPointer, _ fields: LogEntry.Fields, value: UInt64,
-    _ extended: Bytes
+    _ extended: Bytes, without kind: LogEntry.Fields = []
   ) -> UInt64 {
     typealias At = LogEntry.At
     func word(_ offset: Int) -> UInt64 {
       start.load(fromByteOffset: offset, as: UInt64.self)
     }
     var sum = Folding.fold(hash ^ secrets.1, word(At.version) ^ secrets.2)
-    sum = Folding.fold(sum ^ word(At.created), word(At.sizes) ^ secrets.3)
+    sum = Folding.fold(
+      sum ^ word(At.created), (word(At.sizes) & ~(kind.rawValue << 48)) ^ secrets.3)
     sum = Folding.fold(sum ^ secrets.0, value ^ secrets.2)
     if !fields.isEmpty {
       for i in 0..<fields.count {
@@ -350,5 +359,15 @@ extension LogEntry.Head {
   {
     checksum == self.checksum
       && check.sum(hash, start, fields, value: checksum, extended) == self.check
+  }
+
+  /// True if it is the whole record of a removal: one that was written as such, or an entry that
+  /// has become one.
+  func isSoundRemoval(_ hash: UInt64, by check: LogCheck) -> Bool {
+    func sum(without kind: LogEntry.Fields) -> UInt64 {
+      check.sum(
+        hash, start, fields.subtracting(kind), value: checksum, extended, without: kind)
+    }
+    return sum(without: []) == self.check || sum(without: .removal) == self.check
   }
 }

@@ -68,6 +68,41 @@ extension LogStore {
     isWritingCheckpoint.store(false, ordering: .releasing)
   }
 
+  /// A removal could not be recorded behind what was written before it. What is appended later must
+  /// not survive a loss of power without the removal, so no earlier checkpoint counts any more.
+  /// Under `power` and `sync` there is another one at once, else maintenance writes one. The
+  /// directory's lock is held.
+  func secureRemoval() {
+    do throws(Failure) {
+      try whileNoneIsWritten { () throws(Failure) in
+        if isDurable {
+          let checkpoint = try LogCheckpoint()
+          try fill(checkpoint)
+          try finish(checkpoint)
+        } else if words.load(IndexAt.durable) != 0 {
+          try LogCheckpoint.void(in: directory)
+          words.store(IndexAt.durable, 0)
+          words.store(IndexAt.durableEnd, 0)
+        }
+      }
+    } catch {
+      counters.failures.count()
+    }
+  }
+
+  /// Runs `body` while nothing else writes a checkpoint. The lock is held.
+  func whileNoneIsWritten(_ body: () throws(Failure) -> Void) throws(Failure) {
+    let end = Clock.read(CLOCK_MONOTONIC) + LogStore.pauseIfDurable
+    while !beginCheckpoint() {
+      guard Clock.read(CLOCK_MONOTONIC) < end else {
+        throw Failure(.busy, "another process does not come to the end of a checkpoint")
+      }
+      LogStore.nap()
+    }
+    defer { endCheckpoint() }
+    try body()
+  }
+
   /// Notes the state of the log. The lock is held.
   func fill(_ checkpoint: LogCheckpoint) throws(Failure) {
     typealias At = LogCheckpoint.At

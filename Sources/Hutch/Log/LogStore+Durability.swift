@@ -134,22 +134,16 @@ extension LogStore {
   /// that does not need it. Mostly a write has made one by then (`isCheckpointDue`).
   func keepForCheckpoint() throws(Failure) {
     guard isDurable else { return }
-    let end = Clock.read(CLOCK_MONOTONIC) + LogStore.pauseIfDurable
-    while needsSegmentsReleased {
-      if beginCheckpoint() {
-        defer { endCheckpoint() }
-        let checkpoint = try LogCheckpoint()
-        try fill(checkpoint)
-        try finish(checkpoint)
-      } else {
-        guard Clock.read(CLOCK_MONOTONIC) < end else {
-          throw Failure(.busy, "another process does not come to the end of a checkpoint")
-        }
-        LogStore.nap()
-      }
+    if !needsSegmentsReleased { return }
+    try whileNoneIsWritten { () throws(Failure) in
+      // Perhaps the one that was waited for does not need it.
+      if !needsSegmentsReleased { return }
+      let checkpoint = try LogCheckpoint()
+      try fill(checkpoint)
+      try finish(checkpoint)
     }
   }
 
   /// A millisecond.
-  private static func nap() { usleep(1000) }
+  static func nap() { usleep(1000) }
 }

@@ -25,16 +25,16 @@ struct LogBeginning {
 extension LogStore {
   /// True if the entry is what was written. `readsFile`: its content file counts too.
   func isWhole(_ entry: LogEntry.Head, readsFile: Bool) -> Bool {
+    if entry.keySize == 0 { return false }
+    let hash = hash.entry(entry.key)
+    if entry.fields.contains(.removal) { return entry.isSoundRemoval(hash, by: check) }
     var checksum = entry.checksum
-    if entry.hasFile {
-      if readsFile {
-        guard (try? isThereFile(entry, &checksum, readsValue: true)) ?? false else { return false }
-      }
-    } else if !entry.fields.contains(.removal) {
+    if !entry.hasFile {
       checksum = Checksum.xxh3(entry.value)
+    } else if readsFile {
+      guard (try? isThereFile(entry, &checksum, readsValue: true)) ?? false else { return false }
     }
-    return entry.keySize > 0
-      && entry.isSound(hash.entry(entry.key), by: check, value: checksum, entry.extended)
+    return entry.isSound(hash, by: check, value: checksum, entry.extended)
   }
 
   /// The first entry of a segment; nil: the segment has not begun at that place, or it is damaged.

@@ -334,6 +334,11 @@ extension LogStore {
     SharedWords.store(trailer + 8, trailerWord(end, behind: entry.address))
   }
 
+  /// A kept entry has been removed, and no record of that could be appended.
+  func dropOrigin(of entry: LogEntry.Head) {
+    if let trailer = trailer(entry) { SharedWords.store(trailer, 0) }
+  }
+
   /// What was appended beyond its share when a segment of new entries is full.
   private var movedBefore: UInt64 {
     let (moved, share) = (words.load(IndexAt.moved), segmentUnits * 3 / 10)

@@ -305,13 +305,17 @@ extension LogStore {
       redo.set(IndexAt.head, end)
       redo.commit()
     } catch {
-      // Without room for the record the entry goes all the same. A recovery does not find it, nor
-      // any entry that is older.
+      // Without room for the record the entry goes all the same, and becomes the record.
       if isRebuilding { giveUpRebuilding() }
       if let match = find(key, hash) {
         drop(match.slot, match.page, match.entry)
-        SharedWords.store(match.entry.start + LogEntry.At.check, ~match.entry.check)
+        if match.seat.isKept {
+          dropOrigin(of: match.entry)
+        } else {
+          match.entry.becomeRemoval()
+        }
       }
+      secureRemoval()
     }
   }
 

@@ -42,7 +42,8 @@ import Synchronization
 ///     put        the entry, above the head. Redo: slot, head, count, live, files
 ///     touch      as a put of the same value with other times
 ///     remove     a record of it, above the head. Redo: slot, count, live, files, head. A trim
-///                removes so, too
+///                removes so, too. Without room for the record: redo of the others; then the entry
+///                becomes the record, by one store
 ///     clear      redo: floor, heads, count, live, files
 ///     new segment  the file is made longer, or there is a spare segment. Redo: segment table,
 ///                state. Then its first entry: head
@@ -307,6 +308,8 @@ final class LogOwed {
   /// The keys, with the versions of the entries.
   private var keys = KeyList()
   private var damaged = GrowingArray<Damaged>()
+  /// Whether there are damaged entries. Relaxed, as `count`.
+  private let isDamaged = Atomic<Bool>(false)
   private static let mostDamaged = 1024
 
   init() throws(Failure) { lock = try Lock() }
@@ -331,6 +334,7 @@ final class LogOwed {
         return false
       }
       count.wrappingAdd(1, ordering: .relaxed)
+      isDamaged.store(true, ordering: .relaxed)
       return true
     }
   }
@@ -338,7 +342,10 @@ final class LogOwed {
   /// One of the damaged entries, which is not noted any more; nil: there is none.
   func takeDamaged() -> Damaged? {
     lock.withLock {
-      guard damaged.count > 0 else { return nil }
+      guard damaged.count > 0 else {
+        isDamaged.store(false, ordering: .relaxed)
+        return nil
+      }
       let last = damaged[damaged.count - 1]
       damaged.truncate(to: damaged.count - 1)
       count.wrappingSubtract(1, ordering: .relaxed)
@@ -346,7 +353,7 @@ final class LogOwed {
     }
   }
 
-  var hasDamaged: Bool { lock.withLock { damaged.count > 0 } }
+  @inline(__always) var hasDamaged: Bool { isDamaged.load(ordering: .relaxed) }
 
   /// Tells the observer of all of them. No lock is held.
   func tell(_ observer: any StorageObserver) {
