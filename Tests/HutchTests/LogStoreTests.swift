@@ -124,6 +124,26 @@ import Testing
 
   private static let second: Int64 = 1_000_000_000
 
+  @Test func earlierMembersOfAProcessAreNoOtherProcesses() throws {
+    let path = NSTemporaryDirectory() + "hutch-\(UInt64.random(in: 0...UInt64.max))"
+    defer { try? FileManager.default.removeItem(atPath: path) }
+    let directory = try Directory.open(path: path)
+    for _ in 0..<8 {
+      let members = try (0..<6).map { _ in try LogMember(directory) }
+      for member in members { try member.join() }
+      // The kernel has their locks in the order in which they were taken.
+      for member in members.shuffled() {
+        member.leave()
+        try member.join()
+      }
+      let last = members[5]
+      for chosen in 0..<32 {
+        last.earlier = (0..<5).filter { chosen >> $0 & 1 == 1 }.map { members[$0] }
+        #expect(last.isAlone() == (chosen == 31) && !last.isSole())
+      }
+    }
+  }
+
   @Test func anEntryComesBackWhole() throws {
     let fixture = try Fixture()
     let put = try fixture.put("key", "value", extended: "more") {

@@ -129,28 +129,26 @@ final class LogMember {
   }
 
   /// True if the directory has no other member. The caller opens or closes the directory.
-  func isSole() -> Bool { otherMember(from: 1) == nil }
+  func isSole() -> Bool { otherMember(1, LogMember.most) == nil }
 
   /// True if no other process has the directory open: the other members, if there are any, are of
   /// this process. The caller opens or closes the directory, or has `tryOpening`.
-  func isAlone() -> Bool {
-    var next = 1
-    while let other = otherMember(from: next) {
-      guard earlier.contains(where: { $0.number == other && $0.isOfFile(of: self) }) else {
-        return false
-      }
-      next = other + 1
-    }
-    return true
+  func isAlone() -> Bool { areOwn(1, LogMember.most) }
+
+  /// Whether no members with numbers from `first` to `last` are of another process.
+  private func areOwn(_ first: Int, _ last: Int) -> Bool {
+    // The kernel names any of them.
+    guard first <= last, let other = otherMember(first, last) else { return true }
+    return earlier.contains { $0.number == other && $0.isOfFile(of: self) }
+      && areOwn(first, other - 1) && areOwn(other + 1, last)
   }
 
-  /// The lowest number of another member, `first` or above.
-  private func otherMember(from first: Int) -> Int? {
-    if first > LogMember.most { return nil }
+  /// The number of another member, from `first` to `last`.
+  private func otherMember(_ first: Int, _ last: Int) -> Int? {
     var lock = hutch_flock(
-      Int16(F_WRLCK), LogMember.members + Int64(first), Int64(LogMember.most - first + 1))
+      Int16(F_WRLCK), LogMember.members + Int64(first), Int64(last - first + 1))
     if hutch_ofd_first(file.number, &lock) == 0 { return nil }
-    return max(first, Int(lock.l_start) - Int(LogMember.members))
+    return min(max(first, Int(lock.l_start) - Int(LogMember.members)), last)
   }
 
   private func isOfFile(of other: LogMember) -> Bool {
