@@ -434,7 +434,8 @@ typedef struct hutch_tier_limits {
   uint64_t max_entry;   /* the largest charge of one entry; the tier does not store a
                            larger entry. HUTCH_MAX_ENTRY_QUARTER: a quarter of cost */
   int64_t time_to_live; /* from the write, for entries without their own */
-  int64_t time_to_idle; /* from the last access, for entries without their own */
+  int64_t time_to_idle; /* from the last access, for entries without their own. See
+                           HUTCH_OPEN_AGES_ON_TRIM */
   uint64_t min_free;    /* disk only: bytes to keep free on the file system that holds
                            the directory. If less is free, for whatever reason, the tier
                            evicts the least recently used entries. It refuses a put for
@@ -537,7 +538,13 @@ enum {
   HUTCH_OPEN_NONEMPTY = 16,
   /* Open only a directory that contains a cache. Else the answer is HUTCH_BAD_DIRECTORY,
      and the call makes nothing. */
-  HUTCH_OPEN_EXISTING = 32
+  HUTCH_OPEN_EXISTING = 32,
+  /* The tiers' times to live and to idle act in trims alone: for all other calls of this
+     process, and for its maintenance, entries without times of their own do not expire.
+     hutch_trim with HUTCH_TRIM_EXPIRED removes the entries whose time has ended, and other
+     trims remove them first. A read puts the end of a time to idle off, as ever. An
+     entry's own times end it as ever. Other processes go by their own flag. */
+  HUTCH_OPEN_AGES_ON_TRIM = 64
 };
 
 /*
@@ -715,8 +722,8 @@ typedef struct hutch_entry_info {
   int64_t created;        /* time of the last write or touch */
   int64_t accessed;       /* time of the last access: exact for entries with a time to
                              idle, else within minutes */
-  int64_t expires;        /* when its time to live ends (its own or the tier's);
-                             0: never */
+  int64_t expires;        /* when its time to live ends (its own or the tier's, also with
+                             HUTCH_OPEN_AGES_ON_TRIM); 0: never */
   int64_t time_to_idle;   /* its own or the tier's; 0: none */
   uint64_t cost;          /* the explicit cost; 0: none; HUTCH_NO_COST: a cost of 0 */
   uint64_t size;          /* of the value, in bytes */

@@ -554,3 +554,136 @@ TEST(an_expired_entry_goes_before_a_live_one) {
     }
   }
 }
+
+/* --------------------------------------------- ages that act in trims alone */
+
+static uint64_t trim_expired(hutch_cache *cache) {
+  hutch_trim_spec spec = {.struct_size = sizeof spec, .kind = HUTCH_TRIM_EXPIRED};
+  uint64_t removed = 99;
+  CHECK_OK(hutch_trim(cache, &spec, &removed));
+  return removed;
+}
+
+static void put_aging(hutch_cache *cache, const char *key, int64_t time_to_live) {
+  hutch_put_options options = put_options();
+  options.time_to_live = time_to_live;
+  CHECK_OK(hutch_put(cache, KEY(key), "value", 5, &options, NULL));
+}
+
+static hutch_options aging_on_trim(test_clock *clock, int64_t time_to_live, int64_t time_to_idle) {
+  hutch_options options = unlimited_options();
+  use_clock(&options, clock);
+  options.flags = HUTCH_OPEN_AGES_ON_TRIM;
+  options.memory.time_to_live = options.disk.time_to_live = time_to_live;
+  options.memory.time_to_idle = options.disk.time_to_idle = time_to_idle;
+  return options;
+}
+
+static void visit_key(hutch_cache *cache, const char *key) {
+  hutch_cursor *cursor;
+  const void *found;
+  size_t size;
+  CHECK_OK(hutch_cursor_create(cache, &cursor));
+  int count = 0;
+  while (hutch_cursor_next(cursor, &found, &size) == HUTCH_OK)
+    count += size == strlen(key) && memcmp(found, key, size) == 0;
+  CHECK_EQUAL(1, count);
+  hutch_cursor_release(cursor);
+}
+
+TEST(ages_on_trim_end_no_entry_before_a_trim) {
+  for (int in_memory = 0; in_memory < 2; in_memory++) {
+    test_clock clock = {0};
+    hutch_options options = aging_on_trim(&clock, 10 * HUTCH_SECOND, HUTCH_FOREVER);
+    path directory = scratch("cache");
+    hutch_cache *cache = open_cache(in_memory ? NULL : directory.text, &options);
+    put_aging(cache, "old", 0);
+    put_aging(cache, "own", 5 * HUTCH_SECOND);
+    put_aging(cache, "ever", HUTCH_FOREVER);
+    int64_t written = clock.now;
+    clock.now += 20 * HUTCH_SECOND;
+    put_aging(cache, "young", 0);
+    CHECK_OK(hutch_maintain(cache, 0));
+    CHECK_MISSING(cache, "own");
+    CHECK_TEXT(cache, "old", "value");
+    CHECK_EQUAL(3, count_of(cache));
+    CHECK_EQUAL(written + 10 * HUTCH_SECOND, info_of(cache, "old").expires);
+    visit_key(cache, "old");
+    if (!in_memory) {
+      hutch_cache *disk = tier_of(cache, HUTCH_TIER_DISK);
+      CHECK_TEXT(disk, "old", "value");
+      visit_key(disk, "old");
+      CHECK_EQUAL(written + 10 * HUTCH_SECOND, info_of(disk, "old").expires);
+      hutch_cache_release(disk);
+    }
+    /* Also other limits of age, and another put. */
+    hutch_cache_limits limits = {.struct_size = sizeof limits};
+    limits.memory.time_to_live = limits.disk.time_to_live = 15 * HUTCH_SECOND;
+    CHECK_OK(hutch_set_limits(cache, &limits));
+    CHECK_TEXT(cache, "old", "value");
+    CHECK_EQUAL(15 * HUTCH_SECOND, limits_of(cache).memory.time_to_live);
+    CHECK_STATUS(HUTCH_EXISTS, hutch_add(cache, KEY("old"), "x", 1, NULL, NULL));
+    CHECK_EQUAL(in_memory ? 1 : 2, trim_expired(cache)); /* of each tier */
+    CHECK_MISSING(cache, "old");
+    CHECK_TEXT(cache, "ever", "value");
+    CHECK_TEXT(cache, "young", "value");
+    CHECK_EQUAL(2, count_of(cache));
+    CHECK_EQUAL(0, trim_expired(cache));
+    CHECK_OK(hutch_close(cache));
+  }
+}
+
+TEST(ages_on_trim_are_put_off_by_reads) {
+  for (int tier = 0; tier < 3; tier++) {
+    test_clock clock = {0};
+    hutch_options options = aging_on_trim(&clock, HUTCH_FOREVER, 10 * HUTCH_SECOND);
+    hutch_cache *whole = open_cache(tier ? scratch(tier == 1 ? "1" : "2").text : NULL, &options);
+    hutch_cache *cache = tier == 2 ? tier_of(whole, HUTCH_TIER_DISK) : hutch_cache_retain(whole);
+    put_aging(cache, "read", 0);
+    put_aging(cache, "idle", 0);
+    for (int i = 0; i < 3; i++) {
+      clock.now += 8 * HUTCH_SECOND;
+      CHECK_TEXT(cache, "read", "value");
+    }
+    CHECK_OK(hutch_maintain(whole, 0));
+    CHECK_EQUAL(2, count_of(cache));
+    CHECK_EQUAL(tier == 1 ? 2 : 1, trim_expired(whole));
+    CHECK_MISSING(cache, "idle");
+    CHECK_TEXT(cache, "read", "value");
+    clock.now += HUTCH_HOUR;
+    CHECK_OK(hutch_maintain(whole, 0));
+    CHECK_TEXT(cache, "read", "value");
+    hutch_cache_release(cache);
+    CHECK_OK(hutch_close(whole));
+  }
+}
+
+TEST(ages_on_trim_are_an_option_of_the_opening) {
+  test_clock clock = {0};
+  hutch_options options = aging_on_trim(&clock, 10 * HUTCH_SECOND, HUTCH_FOREVER), told;
+  path directory = scratch("cache");
+  hutch_cache *cache = open_cache(directory.text, &options), *second;
+  told = (hutch_options){.struct_size = sizeof told};
+  CHECK_OK(hutch_get_options(cache, &told));
+  CHECK_EQUAL(HUTCH_OPEN_AGES_ON_TRIM, told.flags);
+  options.flags = 0;
+  CHECK_STATUS(HUTCH_OPTIONS_DIFFER, hutch_open(directory.text, &options, &second));
+  put_aging(second, "old", 0);
+  clock.now += 20 * HUTCH_SECOND;
+  CHECK_TEXT(second, "old", "value");
+  CHECK_OK(hutch_close(second));
+  /* Entries that have aged go before others. */
+  put_aging(cache, "young", 0);
+  CHECK_TEXT(cache, "old", "value");
+  hutch_trim_spec spec = {.struct_size = sizeof spec, .kind = HUTCH_TRIM_TO_COUNT, .amount = 1};
+  CHECK_OK(hutch_trim(cache, &spec, NULL));
+  CHECK_TEXT(cache, "young", "value");
+  CHECK_MISSING(cache, "old");
+  put_aging(cache, "last", 0);
+  clock.now += 20 * HUTCH_SECOND;
+  CHECK_TEXT(cache, "last", "value");
+  CHECK_OK(hutch_close(cache));
+  cache = open_cache(directory.text, &options);
+  CHECK_MISSING(cache, "last");
+  CHECK_OK(hutch_close(cache));
+}

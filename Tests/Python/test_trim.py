@@ -106,3 +106,19 @@ def test_accessed_before_a_time(directory):
         assert cache.memory.trim("accessed_before", 1_700_000_000 + 1800) == 1
         assert "read" in cache.memory
         assert "old" not in cache.memory
+
+
+def test_ages_that_act_in_trims_alone(tmp_path):
+    now = [1_700_000_000 * 10**9]
+    for directory in (None, tmp_path / "cache"):
+        with hutch.Cache(
+            directory, ages_on_trim=True, time_to_live=10, clock=lambda: now[0]
+        ) as cache:
+            assert cache.options().ages_on_trim
+            cache["old"] = 1
+            cache.set("own", 2, expire=5)
+            now[0] += 20 * 10**9
+            cache.maintain()
+            assert cache["old"] == 1 and "own" not in cache
+            assert cache.expire() >= 1
+            assert "old" not in cache

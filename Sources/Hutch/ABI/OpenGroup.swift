@@ -204,8 +204,9 @@ extension OpenOptions {
     let noThreads = UInt32(HUTCH_OPEN_NO_THREADS)
     let nonempty = UInt32(HUTCH_OPEN_NONEMPTY)
     let existing = UInt32(HUTCH_OPEN_EXISTING)
+    let agesOnTrim = UInt32(HUTCH_OPEN_AGES_ON_TRIM)
     try checkFlags(
-      options.flags, network | optional | drains | noThreads | nonempty | existing)
+      options.flags, network | optional | drains | noThreads | nonempty | existing | agesOnTrim)
     disk.mustExist = options.flags & existing != 0
     policy = try evictionPolicy(options.policy, "options.policy is not defined")
     disk.policy = try evictionPolicy(
@@ -238,6 +239,8 @@ extension OpenOptions {
     memoryGiven = LimitFields(options.memory)
     disk.limits = try TierLimits(options.disk, over: .defaultDisk)
     disk.given = LimitFields(options.disk)
+    memory.ages.actOnTrim = options.flags & agesOnTrim != 0
+    disk.limits.ages.actOnTrim = memory.ages.actOnTrim
     disk.kind = storage
     if options.inline_threshold != 0 {
       disk.inlineThreshold = Int(clamping: options.inline_threshold)

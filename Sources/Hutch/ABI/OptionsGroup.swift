@@ -38,6 +38,7 @@ extension hutch_options {
     write_policy =
       (try? cache.target(of: .standard, in: .whole))?.rawValue ?? settings.writePolicy.rawValue
     if settings.drainsReleases { flags |= UInt32(HUTCH_OPEN_DRAIN_RELEASES) }
+    if limits.memory.ages.actOnTrim { flags |= UInt32(HUTCH_OPEN_AGES_ON_TRIM) }
     let upkeep = cache.parts.upkeep
     if !upkeep.hasThreads { flags |= UInt32(HUTCH_OPEN_NO_THREADS) }
     if let hosts = cache.parts.hosts {

@@ -91,6 +91,7 @@ extension Cache {
     return policy != options.policy ?? policy
       || settings.drainsReleases != options.drainsReleases
       || memory.changed(options.memoryGiven, to: options.memory) != memory
+      || memory.ages.actOnTrim != options.memory.ages.actOnTrim
       || isOtherStorage
       || (options.tasks.hosts != nil && options.tasks.hosts !== parts.hosts)
   }

@@ -198,9 +198,9 @@ extension Cache {
       copy: { ($0.unowned.record, .memory) })
   }
 
-  /// The ages that count for entries of a tier without their own.
+  /// The ages that count for entries of a tier without their own, be it in a trim alone.
   func ages(of scope: Tiers) -> Ages {
-    scope == .disk ? (storage?.limits.ages ?? Ages()) : memory.ages
+    (scope == .disk ? (storage?.limits.ages ?? Ages()) : memory.ages).strict
   }
 
   func flush() throws(Failure) {

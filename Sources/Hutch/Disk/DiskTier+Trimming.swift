@@ -62,7 +62,7 @@ extension DiskTier {
     for i in range { try ids.append(victims[i]) }
     result.removed = try slice(at: moment) { (transaction: inout Transaction) throws(Failure) in
       result.hasMore = true
-      let (now, ages) = (transaction.now, transaction.ages)
+      let (now, ages) = (transaction.now, transaction.ages.strict)
       for i in 0..<ids.count {
         result.hasMore = (goal?.excess(of: transaction.meta.occupancy) ?? 1) > 0
         if !result.hasMore { return }

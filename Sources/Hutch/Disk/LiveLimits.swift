@@ -9,8 +9,13 @@ final class LiveLimits {
   private let timeToLive = Atomic<Int64>(0)
   private let timeToIdle = Atomic<Int64>(0)
   private let minFree = Atomic<UInt64>(0)
+  /// This process's, while the limits are the directory's.
+  private let agesActOnTrim: Bool
 
-  init(_ limits: TierLimits) { set(limits) }
+  init(_ limits: TierLimits) {
+    agesActOnTrim = limits.ages.actOnTrim
+    set(limits)
+  }
 
   func set(_ limits: TierLimits) {
     cost.store(limits.cost, ordering: .relaxed)
@@ -24,7 +29,7 @@ final class LiveLimits {
   var ages: Ages {
     Ages(
       timeToLive: timeToLive.load(ordering: .relaxed),
-      timeToIdle: timeToIdle.load(ordering: .relaxed))
+      timeToIdle: timeToIdle.load(ordering: .relaxed), actOnTrim: agesActOnTrim)
   }
 
   var current: TierLimits {

@@ -121,6 +121,8 @@ final class LogStore: @unchecked Sendable {
   /// Relaxed: they only grow while a directory is open.
   let knownPlaces = Atomic<Int>(0)
   let knownPages = Atomic<Int>(0)
+  /// This process's, while the limits are the directory's. Set while the store is opened.
+  var agesActOnTrim = false
   /// True if the flag of a clean end has been removed. Protected by the lock.
   var hasBegun = false
 
@@ -255,11 +257,13 @@ final class LogStore: @unchecked Sendable {
   var ages: Ages {
     Ages(
       timeToLive: Int64(bitPattern: words.load(IndexAt.limits + 24)),
-      timeToIdle: Int64(bitPattern: words.load(IndexAt.limits + 32)))
+      timeToIdle: Int64(bitPattern: words.load(IndexAt.limits + 32)), actOnTrim: agesActOnTrim)
   }
 
   var limits: TierLimits {
-    TierLimits(TierLimits.Words { words.load(IndexAt.limits + $0 * 8) })
+    var limits = TierLimits(TierLimits.Words { words.load(IndexAt.limits + $0 * 8) })
+    limits.ages.actOnTrim = agesActOnTrim
+    return limits
   }
 
   static let stoppedWords: StaticString = "a process that was stopped has the directory's lock"

@@ -20,7 +20,10 @@ extension Shard {
   func rank(_ word: Word, _ kind: TrimSpec.Kind, at moment: Moment) -> UInt64 {
     let block = word.block
     switch kind {
-    case .expired: return isExpired(word, at: moment) ? 1 : 0
+    case .expired:
+      guard word.isTimed else { return 0 }
+      let now = moment.time
+      return record(block, at: now).isExpired(at: now, under: ages.strict) ? 1 : 0
     case .largestFirst: return MemoryTier.charge(of: block)
     case .leastRecent, .idleFor, .accessedBefore:
       return TrimSpec.rank(ofTime: accessed(block, at: moment.time))

@@ -94,11 +94,12 @@ struct Shard: ~Copyable {
 
   mutating func setTimes(_ slot: Slot, _ record: Record, at now: Int64) {
     let idle = record.endOfIdle(at: now, under: ages)
+    let idles = record.endOfIdle(at: now, under: ages.strict) != Record.never
     entries.slab.set(
       slot,
       Slab.Times(
         due: min(record.endOfLife(at: now, under: ages), idle),
-        accessed: idle == Record.never ? 0 : record.accessed))
+        accessed: idles ? record.accessed : 0))
   }
 
   // MARK: reading

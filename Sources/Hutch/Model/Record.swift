@@ -41,6 +41,12 @@ struct Record {
 struct Ages: Equatable {
   var timeToLive: Int64 = 0
   var timeToIdle: Int64 = 0
+  /// The ages end no entry by themselves (HUTCH_OPEN_AGES_ON_TRIM): a trim removes the entries that
+  /// have expired under `strict`. Access times are kept as for ages that end entries.
+  var actOnTrim = false
+
+  /// The same ages, as they act in a trim.
+  var strict: Ages { Ages(timeToLive: timeToLive, timeToIdle: timeToIdle) }
 
   /// True if there is any.
   @inline(__always) var any: Bool { timeToLive != 0 || timeToIdle != 0 }
@@ -73,12 +79,13 @@ extension Record {
     if expires != 0 {
       return created > now ? Record.sum(now, Record.difference(expires, created)) : expires
     }
-    return ages.timeToLive == 0 ? Record.never : Record.sum(min(created, now), ages.timeToLive)
+    if ages.timeToLive == 0 || ages.actOnTrim { return Record.never }
+    return Record.sum(min(created, now), ages.timeToLive)
   }
 
   /// The end of the entry's time to idle, if it is not read before.
   func endOfIdle(at now: Int64, under ages: Ages) -> Int64 {
-    let idle = timeToIdle != 0 ? timeToIdle : ages.timeToIdle
+    let idle = timeToIdle != 0 ? timeToIdle : ages.actOnTrim ? 0 : ages.timeToIdle
     if idle == 0 || idle == Record.never { return Record.never }
     return Record.sum(min(max(accessed, created), now), idle)
   }
@@ -88,7 +95,7 @@ extension Record {
     now >= endOfLife(at: now, under: ages) || now >= endOfIdle(at: now, under: ages)
   }
 
-  /// True if the entry can expire at all.
+  /// True if the entry can expire at all, be it for a trim alone.
   func mayExpire(under ages: Ages) -> Bool {
     (expires != 0 ? expires != Record.never : ages.timeToLive != 0)
       || (timeToIdle != 0 ? timeToIdle != Record.never : ages.timeToIdle != 0)

@@ -70,7 +70,9 @@ extension TierLimits {
     var words = self.words
     let wanted = other.words
     for i in words.indices where fields.rawValue & 1 << UInt8(i) != 0 { words[i] = wanted[i] }
-    return TierLimits(words)
+    var limits = TierLimits(words)
+    limits.ages.actOnTrim = ages.actOnTrim
+    return limits
   }
 }
 

@@ -32,7 +32,7 @@ final class StorageTrim {
     self.observer = observer
     self.moment = moment
     rule = TrimRule(
-      spec, at: moment.time, under: storage.limits.ages,
+      spec, at: moment.time, under: storage.limits.ages.strict,
       storage.optionsInForce.policy ?? .adaptive)
   }
 
@@ -116,7 +116,8 @@ final class StorageTrim {
   /// Removes what has expired, until the goal is reached: by the store's index of ends, and by a
   /// walk where the store asks for one. False: the trim is to stop.
   private func removeExpired(to goal: TrimGoal?, _ goOn: Progress) throws(Failure) -> Bool {
-    var mustWalk = false
+    // Ages that act on trims alone are in no index.
+    var mustWalk = storage.limits.ages.actOnTrim
     while true {
       let slice = try storage.removeExpired(to: goal, at: moment)
       removed += slice.removed

@@ -126,6 +126,8 @@ class Cache(Entries):
         nonempty: the directory may contain other files although it is not yet a
             cache's; without this, that is a BadDirectoryError. The library leaves
             such files alone in either case.
+        ages_on_trim: the tiers' times to live and to idle act in trims alone, such as
+            expire(); an entry's own times act always.
         on_memory_warning, on_background: what notify removes from memory: "empty"
             (every entry; the default), "low_water" (down to low_water percent of
             the cost limit, by default 50) or "expired".
@@ -178,6 +180,7 @@ class Cache(Entries):
         network_directory: bool = False,
         disk_optional: bool = False,
         nonempty: bool = False,
+        ages_on_trim: bool = False,
         on_memory_warning: str | None = None,
         on_background: str | None = None,
         low_water: int | None = None,

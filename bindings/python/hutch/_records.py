@@ -142,6 +142,7 @@ class CacheOptions:
     network_directory: bool
     disk_optional: bool
     nonempty: bool
+    ages_on_trim: bool
     on_memory_warning: str
     on_background: str
     low_water: int

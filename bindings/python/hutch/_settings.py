@@ -31,7 +31,7 @@ _CHOICES: dict[str, dict[str | None, int]] = {
     "on_background": _SHRINK,
 }
 _CHECKSUMS = {True: 1, False: 2}
-_FLAGS = {"network_directory": 1, "disk_optional": 2, "nonempty": 16}
+_FLAGS = {"network_directory": 1, "disk_optional": 2, "nonempty": 16, "ages_on_trim": 64}
 NO_THREADS = 8
 _NUMBERS = {
     "low_water": uint32,
