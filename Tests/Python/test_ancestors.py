@@ -1,8 +1,9 @@
 """Test cases of the caches that Hutch comes from, by their names there: those that found a
-difference once. docs/ancestors.md has what is different on purpose."""
+difference once, or had no counterpart. docs/ancestors.md has what is in another form."""
 
 from __future__ import annotations
 
+import asyncio
 import threading
 
 import hutch
@@ -101,3 +102,113 @@ def test_YYCache_memory_policy_changes_while_threads_read(directory):
             assert cache.options().policy == policy
         over.set()
         reader.join()
+
+
+def test_PINCache_testTTLCacheIsSet(directory):
+    with hutch.Cache(directory) as cache:
+        assert not cache.options().ages_on_trim
+    with hutch.Cache(directory, ages_on_trim=True) as cache:
+        assert cache.options().ages_on_trim
+
+
+def test_PINCache_testTTLCacheObjectAccess(directory):
+    now = [1_700_000_000 * 10**9]
+    for ages_on_trim in (False, True):
+        chosen = {"ages_on_trim": ages_on_trim, "time_to_live": 2, "clock": lambda: now[0]}
+        with hutch.Cache(directory, **chosen) as cache:
+            cache.clear()
+            cache["key"] = "value"
+            now[0] += 3 * 10**9
+            found = "value" if ages_on_trim else None
+            assert cache.get("key") == cache.disk.get("key") == found
+            assert list(cache) == (["key"] if ages_on_trim else [])
+            cache.expire()
+            assert cache.get("key") is None and list(cache) == []
+
+
+class Archive:
+    """A serializer: of one kind of object, and by the names of NSCoder."""
+
+    name = "archive"
+
+    def dumps(self, image):
+        return image.pixels
+
+    def loads(self, data):
+        return Image(data)
+
+
+class Image:
+    def __init__(self, pixels):
+        self.pixels = pixels
+
+
+def test_PINCache_initWithSerializer(directory):
+    image = Image(b"x" * 262_144)
+    with hutch.Cache(directory, objects=True, serializer=Archive()) as cache:
+        cache.objects["key"] = image
+        assert cache.objects["key"] is image, "memory has the object itself"
+        assert cache.value_bytes() == 262_144
+        cache.memory.clear()
+        again = cache.objects["key"]
+        assert again is not image and again.pixels == image.pixels
+        assert cache.objects["key"] is again
+
+
+def test_YYCache_test_mem_object_in_composed_cache_falls_to_disk(directory):
+    memory = hutch.TierLimits(count=1)
+    chosen = {"objects": True, "serializer": Archive(), "memory": memory}
+    with hutch.Cache(directory, write_policy="on_eviction", **chosen) as cache:
+        for name in ("first", "second"):
+            cache.objects[name] = Image(name.encode())
+        cache.flush()
+        assert len(cache.memory) == 1 and sorted(cache.disk) == ["first", "second"]
+        assert cache.objects["first"].pixels == b"first"
+    with hutch.Cache(directory, **chosen) as cache:
+        assert cache.objects["second"].pixels == b"second"
+
+
+def test_YYCache_test_disk_customArchive(directory):
+    with hutch.Cache(directory, objects=True, serializer=Archive(), storage="file") as cache:
+        cache.objects.set("key", Image(b"pixels"), write_policy="disk")
+        with open(cache.path("key"), "rb") as file:
+            assert file.read() == b"pixels"
+
+
+def test_YYCache_test_mem_setObject_nil_removes():
+    with hutch.Cache() as cache:
+        cache["key"] = "value"
+        assert cache.delete("key") and "key" not in cache
+
+
+def test_YYCache_test_disk_totalCountWithBlock(directory):
+    with hutch.Cache(directory) as cache:
+        cache["key"] = "value"
+        assert asyncio.run(cache.disk.acount()) == 1
+        assert asyncio.run(cache.disk.acost()) == cache.disk.cost()
+
+
+def test_PINCache_initWithName_operationQueue(tmp_path):
+    queue = hutch.Queue(1)
+    with hutch.Cache(tmp_path / "a", queue=queue) as a, hutch.Cache(queue=queue) as b:
+        assert a.queue() == b.queue() == queue
+        queue.suspend()
+        order = [queue.submit(len, "abc"), a.queue().submit(len, "ab"), b.queue().submit(len, "a")]
+        assert not queue.wait_all(0)
+        queue.resume()
+        assert [task.result() for task in order] == [3, 2, 1]
+
+
+def test_PINOperationQueue_sharedOperationQueue():
+    done = []
+    shared = hutch.shared_queue()
+    assert shared == hutch.shared_queue()
+    tasks = [shared.submit(done.append, i) for i in range(10)]
+    assert all(task.wait(60) for task in tasks)
+    assert sorted(done) == list(range(10))
+
+
+def test_PINCache_sharedCache(directory):
+    with hutch.Cache(directory) as one, hutch.Cache(directory) as other:
+        one["key"] = "value"
+        assert other.memory.get("key") == "value", "one cache for all of the process"
