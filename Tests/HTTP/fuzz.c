@@ -122,6 +122,18 @@ static void fuzz_responses(uint32_t cache_flags, uint32_t request_flags,
           CHECK_OK(hutch_remove(cache, key, key_size));
           is_stored = false;
         }
+        if (is_stored && status != HUTCH_OK) {
+          /* A part; or a redirect, whose target made the task fail. */
+          hutch_http_request again = request;
+          again.cache_mode = HUTCH_HTTP_CACHE_ONLY;
+          again.flags |= HUTCH_HTTP_NO_REDIRECTS;
+          hutch_http_task *stored = fetch(session, &again);
+          int32_t code = response_of(stored).code;
+          CHECK(code == 504 || (code >= 300 && code < 400));
+          hutch_http_task_release(stored);
+          CHECK_OK(hutch_remove(cache, key, key_size));
+          is_stored = false;
+        }
         CHECK(may_be_stored || !is_stored);
         if (is_stored) first = keep(task);
       }
