@@ -147,6 +147,31 @@ TEST(a_newer_response_with_no_store_removes_the_older_one) {
   stop(&r);
 }
 
+TEST(a_stored_response_without_a_date_gets_the_time_when_it_came) {
+  static const struct { int64_t time; const char *date; } rows[] = {
+      {0, "Fri, 15 Jan 2027 08:00:00 GMT"},
+      {35395200 - 1, "Mon, 28 Feb 2028 23:59:59 GMT"},
+      {35395200, "Tue, 29 Feb 2028 00:00:00 GMT"},
+      {35395200 + 86400, "Wed, 01 Mar 2028 00:00:00 GMT"},
+      {30297600 - 1, "Fri, 31 Dec 2027 23:59:59 GMT"},
+      {30297600, "Sat, 01 Jan 2028 00:00:00 GMT"}};
+  for (size_t index = 0; index < sizeof rows / sizeof *rows; index++) {
+    char name[32];
+    snprintf(name, sizeof name, "date_%zu", index);
+    rig r = start(name, 0);
+    seconds = START + rows[index].time;
+    tell(&r, "200 OK\nCache-Control: max-age=100\n\nbody");
+    expect(&r, NULL, 200, "body", false);
+    seconds += 5;
+    hutch_http_task *task = ask(&r, NULL);
+    const char *value = "none";
+    hutch_http_task_header(task, "Date", 0, &value);
+    if (strcmp(value, rows[index].date) != 0) FAIL("%s instead of %s", value, rows[index].date);
+    hutch_http_task_release(task);
+    stop(&r);
+  }
+}
+
 static answer post(rig *r, const char *answers) {
   tell(r, answers);
   hutch_http_request request = request_of(r);

@@ -89,7 +89,7 @@ TEST(a_stored_part_is_completed_by_the_rest_of_the_same_version) {
   expect(&r, "Range: bytes=0-3", 206, "0123", false);
   seconds += 10;
   hutch_http_task *task = ask(&r, NULL);
-  CHECK(asked_with(&r, "range: bytes=4-9\n") && asked_with(&r, "if-range: \"1\"\n"));
+  CHECK(asked_with(&r, "range: bytes=4-\n") && asked_with(&r, "if-range: \"1\"\n"));
   answer a = read_answer(task);
   CHECK_EQUAL(200, a.code);
   CHECK(strcmp(a.body, WHOLE) == 0);
@@ -223,9 +223,9 @@ TEST(a_response_that_was_cut_is_continued) {
   CHECK_EQUAL(504, answer_to(&r, NULL, HUTCH_HTTP_CACHE_ONLY).code);
   expect(&r, "Range: bytes=1-2", 206, "12", true);
   lose(&r);
-  CHECK(asked_with(&r, "range: bytes=4-9\n"));
+  CHECK(asked_with(&r, "range: bytes=4-\n"));
   expect(&r, NULL, 200, WHOLE, true);
-  CHECK(asked_with(&r, "range: bytes=7-9\n"));
+  CHECK(asked_with(&r, "range: bytes=7-\n"));
   CHECK_EQUAL(3, asked(&r));
   stop(&r);
   static const char *const answers[] = {

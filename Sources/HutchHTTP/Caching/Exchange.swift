@@ -64,7 +64,8 @@ final class Exchange {
       try text.append("bytes=")
       try text.append(number: Int64(range.lowerBound))
       try text.append("-")
-      try text.append(number: Int64(range.upperBound - 1))
+      // To the end, if the end is missing: the form that servers meet most.
+      if range.lowerBound == 0 { try text.append(number: Int64(range.upperBound - 1)) }
       let range = try Text(Bytes(text.elements))
       try add("Range", range.start)
       try add("If-Range", validator)

@@ -55,6 +55,49 @@ enum HTTPDate {
     return era * 146_097 + dayOfEra - 719_468
   }
 
+  /// In the format of today; from the year 0 on.
+  static func append(_ seconds: Int64, to text: inout GrowingArray<UInt8>) throws(Failure) {
+    let days = seconds >= 0 ? seconds / 86_400 : (seconds - 86_399) / 86_400
+    // Hinnant's civil_from_days.
+    let shifted = days + 719_468
+    let era = (shifted >= 0 ? shifted : shifted - 146_096) / 146_097
+    let dayOfEra = shifted - era * 146_097
+    let yearOfEra =
+      (dayOfEra - dayOfEra / 1460 + dayOfEra / 36_524 - dayOfEra / 146_096) / 365
+    let dayOfYear = dayOfEra - (365 * yearOfEra + yearOfEra / 4 - yearOfEra / 100)
+    let shiftedMonth = (5 * dayOfYear + 2) / 153
+    let day = dayOfYear - (153 * shiftedMonth + 2) / 5 + 1
+    let month = shiftedMonth < 10 ? shiftedMonth + 3 : shiftedMonth - 9
+    let year = yearOfEra + era * 400 + (month <= 2 ? 1 : 0)
+    let time = seconds - days * 86_400
+    func name(_ names: StaticString, _ index: Int64) throws(Failure) {
+      try text.append(
+        contentsOf: Bytes(start: names.utf8Start + Int(index) * 3, count: 3))
+    }
+    func number(_ value: Int64, _ digits: Int) throws(Failure) {
+      var place = Int64(1)
+      for _ in 1..<digits { place *= 10 }
+      while place > 0 {
+        try text.append(UInt8(0x30 + value / place % 10))
+        place /= 10
+      }
+    }
+    try name("ThuFriSatSunMonTueWed", (days % 7 + 7) % 7)
+    try text.append(", ")
+    try number(day, 2)
+    try text.append(" ")
+    try name("JanFebMarAprMayJunJulAugSepOctNovDec", month - 1)
+    try text.append(" ")
+    try number(max(0, year), 4)
+    try text.append(" ")
+    try number(time / 3600, 2)
+    try text.append(":")
+    try number(time / 60 % 60, 2)
+    try text.append(":")
+    try number(time % 60, 2)
+    try text.append(" GMT")
+  }
+
   /// The year of a time, near enough to choose a century.
   private static func year(of seconds: Int64) -> Int64 { 1970 + seconds / 31_556_952 }
 

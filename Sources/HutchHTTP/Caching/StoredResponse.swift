@@ -63,6 +63,21 @@ final class StoredResponse {
   /// Reads the headers that decide about its use.
   func readControl() { control = CacheControl(fields) }
 
+  /// The server has sent no Date: it is when the response came (RFC 9110, section 6.6.1).
+  func setDate() throws(Failure) {
+    var result = Fields()
+    for index in 0..<fields.count where !Letters.areSame(fields.name(index), "Date") {
+      try result.append(name: bytes(of: fields.name(index)), value: bytes(of: fields.value(index)))
+    }
+    var text = GrowingArray<UInt8>()
+    try HTTPDate.append(received, to: &text)
+    let name: StaticString = "Date"
+    try result.append(
+      name: Bytes(start: name.utf8Start, count: name.utf8CodeUnitCount),
+      value: Bytes(text.elements))
+    fields = result
+  }
+
   func setBody(_ bytes: Bytes) throws(Failure) {
     value = nil
     file = nil

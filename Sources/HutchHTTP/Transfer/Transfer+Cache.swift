@@ -178,6 +178,7 @@ extension Transfer {
       stored.fields, with: response.fields, isShared: cache.isShared)
     stored.requestTime = exchange.requestTime
     stored.responseTime = cache.now
+    if response.fields.value(of: "Date") == nil { try stored.setDate() }
     stored.readControl()
     stored.variance.removeAll()
     guard try noteVariance(stored), Storing.mayStay(stored, isShared: cache.isShared) else {
@@ -245,6 +246,7 @@ extension Transfer {
     draft.requestTime = exchange.requestTime
     draft.responseTime = exchange.cache.now
     try Storing.copy(response.fields, to: &draft.fields, isShared: exchange.cache.isShared)
+    if response.fields.value(of: "Date") == nil { try draft.setDate() }
     draft.readControl()
     return draft
   }
