@@ -41,7 +41,12 @@ extension Cache {
     inOrder: Bool
   ) throws(Failure) -> PutResult? {
     if condition.isAlways { return nil }
-    let version = try currentVersion(key, hash, at: moment, in: scope, inOrder: inOrder)
+    return refusal(
+      by: condition, try currentVersion(key, hash, at: moment, in: scope, inOrder: inOrder))
+  }
+
+  /// The result of a put whose condition does not hold for this version; nil if it does.
+  func refusal(by condition: WriteCondition, _ version: UInt64) -> PutResult? {
     guard !condition.holds(for: version) else { return nil }
     var result = PutResult()
     result.status = condition.refusal(of: version)
@@ -61,16 +66,21 @@ extension Cache {
   func currentVersion(
     _ key: Bytes, _ hash: UInt64, at moment: Moment, in scope: Tiers, inOrder: Bool
   ) throws(Failure) -> UInt64 {
-    carryOutClears(of: key, hash, at: moment)
-    if scope != .disk {
-      let version = memory.version(key, hash, at: moment)
-      if version != 0 { return version }
-    }
+    let version = versionInMemory(key, hash, at: moment, in: scope)
+    if version != 0 { return version }
     guard let storage, scope != .memory else { return 0 }
     assert(ThreadState.isInside)
     return try inOrder
       ? versionBelow(key, hash, at: moment, in: scope, storage)
       : infoBelowMemory(key, hash, at: moment, in: scope, storage)?.record.version ?? 0
+  }
+
+  /// As above, if memory has the entry; else 0.
+  func versionInMemory(
+    _ key: Bytes, _ hash: UInt64, at moment: Moment, in scope: Tiers
+  ) -> UInt64 {
+    carryOutClears(of: key, hash, at: moment)
+    return scope == .disk ? 0 : memory.version(key, hash, at: moment)
   }
 
   // MARK: the store

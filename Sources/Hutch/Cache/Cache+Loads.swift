@@ -109,7 +109,8 @@ extension Cache {
     _ loading: Loading, timeout: Int64, parksTask: Bool = false
   ) throws(Failure) -> LoadAnswer {
     let flight = loading.flight
-    let limit = min(Record.sum(Clock.read(CLOCK_MONOTONIC), timeout), loading.ends)
+    // By CLOCK_MONOTONIC, which is read once there is something to wait for.
+    var limit: Int64?
     loads.lock.lock()
     defer { loads.letGo() }
     while true {
@@ -131,6 +132,8 @@ extension Cache {
         return LoadAnswer(.wouldBlock)
       }
       let now = Clock.read(CLOCK_MONOTONIC)
+      let end = limit ?? min(Record.sum(now, timeout), loading.ends)
+      limit = end
       if now >= loading.ends { return LoadAnswer(.timedOut) }
       if loading.stage == .active && !loading.isDeferred && flight.mayBeLed(at: now) {
         loads.giveLead(of: flight, to: loading, at: now)
@@ -140,14 +143,14 @@ extension Cache {
       // may lead next has to wake then.
       let isNext = flight.state == .running && flight.leader != nil && loading.stage == .active
         && !loading.isDeferred
-      let end = isNext ? flight.leadEnds : Int64.max
+      let leadEnds = isNext ? flight.leadEnds : Int64.max
       if parksTask {
-        loading.park(until: min(loading.ends, end))
+        loading.park(until: min(loading.ends, leadEnds))
         return LoadAnswer(.wouldBlock)
       }
-      if now >= limit { return LoadAnswer(timeout == 0 ? .wouldBlock : .timedOut) }
+      if now >= end { return LoadAnswer(timeout == 0 ? .wouldBlock : .timedOut) }
       if flight.changed == nil { flight.changed = try Condition() }
-      let until = min(limit, end)
+      let until = min(end, leadEnds)
       flight.changed!.wait(loads.lock, nanoseconds: until - now)
     }
   }

@@ -78,9 +78,14 @@ extension Cache {
       if let refused { return refused }
     } else if !condition.isAlways {
       let state = order.stripes.state(stripe)
-      let refused = try withStorage { (_) throws(Failure) in
-        try failedCondition(condition, key, hash, at: moment, in: scope, inOrder: false)
+      var version = versionInMemory(key, hash, at: moment, in: scope)
+      // The store is entered only if memory does not have the entry.
+      if version == 0 {
+        version = try withStorage { (_) throws(Failure) in
+          try currentVersion(key, hash, at: moment, in: scope, inOrder: false)
+        }
       }
+      let refused = refusal(by: condition, version)
       if let refused, order.stripes.isSettled(stripe, since: state) { return refused }
     }
     prefetch(hash)

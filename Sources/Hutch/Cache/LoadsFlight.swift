@@ -25,10 +25,9 @@ final class Flight {
 
   let hash: UInt64
   let scope: Tiers
-  /// A block of which only the key counts.
-  private let keyHolder: Block
-  /// Its right to write the key, made when the flight is listed.
+  /// Its right to write the key, made when the flight is listed. The key's bytes follow it.
   let late: LateWrite
+  private let keySize: Int
 
   var state = State.running
   /// A reference, set once, when it is loaded.
@@ -63,20 +62,20 @@ final class Flight {
   var search: UInt64 = 0
   var nextInSearch: Unmanaged<Flight>?
 
-  private init(
-    _ key: consuming Block, _ hash: UInt64, _ scope: Tiers, _ late: LateWrite
-  ) {
-    keyHolder = key
+  private init(_ late: LateWrite, _ keySize: Int, _ hash: UInt64, _ scope: Tiers) {
+    self.late = late
+    self.keySize = keySize
     self.hash = hash
     self.scope = scope
-    self.late = late
   }
 
   static func make(_ key: Bytes, _ hash: UInt64, _ scope: Tiers) throws(Failure) -> Flight {
-    let key = try Block.allocate(key: key, record: Record())
-    let late = try Allocation.one(WriteOrder.Reservation.self)
+    let memory = try Allocation.bytes(
+      MemoryLayout<WriteOrder.Reservation>.stride + key.count)
+    let late = memory.bindMemory(to: WriteOrder.Reservation.self, capacity: 1)
     late.initialize(to: WriteOrder.Reservation())
-    return Flight(key, hash, scope, late)
+    if key.count > 0 { memcpy(late + 1, key.baseAddress!, key.count) }
+    return Flight(late, key.count, hash, scope)
   }
 
   deinit {
@@ -90,7 +89,7 @@ final class Flight {
     state == .running && (leader == nil || now >= leadEnds)
   }
 
-  var key: Bytes { keyHolder.unowned.key }
+  var key: Bytes { Bytes(start: late + 1, count: keySize) }
 
   /// So many bytes of a loader's words are kept.
   static let mostWords = 200

@@ -135,6 +135,13 @@ struct LockInPlace {
     if _slowPath(waiters.pointee.load(ordering: .relaxed) != 0) { wake() }
   }
 
+  @inline(__always)
+  func withLock<R>(_ body: () -> R) -> R {
+    lock()
+    defer { unlock() }
+    return body()
+  }
+
   @inline(never)
   private func wake() { hutch_futex_wake_one(held) }
 
