@@ -63,11 +63,50 @@ __attribute__((target("avx2"))) static inline void hutch_add_blocks(
   memcpy(sums, &low, 32);
   memcpy((char *)sums + 32, &high, 32);
 }
+
+// As hutch_add_blocks with a target, by stores that go past the processor's caches: for a large
+// copy to memory that is not in them, which would be read first. The bytes are loaded twice.
+__attribute__((target("avx2"))) static inline void hutch_stream_blocks(
+    void *sums, const void *bytes, size_t blocks, const void *secret, void *target) {
+  const uint64_t prime = 0x9E3779B1;
+  const char *data = bytes, *keys = secret;
+  // Such a store has to be aligned, and writes a whole line.
+  size_t before = -(uintptr_t)target & 63;
+  char *line = (char *)target + before, *end = (char *)target + blocks * 1024;
+  memcpy(target, bytes, before);
+  hutch_lanes low, high;
+  memcpy(&low, sums, 32);
+  memcpy(&high, (char *)sums + 32, 32);
+  for (size_t block = 0; block < blocks; block++) {
+    for (int stripe = 0; stripe < 16; stripe++, data += 64) {
+      __builtin_prefetch(data + 1536);
+      if (end - line >= 64) {
+        hutch_lanes first, second;
+        memcpy(&first, data + before, 32);
+        memcpy(&second, data + before + 32, 32);
+        __builtin_nontemporal_store(first, (hutch_lanes *)line);
+        __builtin_nontemporal_store(second, (hutch_lanes *)(line + 32));
+        line += 64;
+      }
+      HUTCH_ADD(low, data, keys + 8 * stripe, (char *)NULL);
+      HUTCH_ADD(high, data + 32, keys + 8 * stripe + 32, (char *)NULL);
+    }
+    HUTCH_SCRAMBLE(low, keys + 128);
+    HUTCH_SCRAMBLE(high, keys + 160);
+  }
+  memcpy(line, (const char *)bytes + (line - (char *)target), (size_t)(end - line));
+  memcpy(sums, &low, 32);
+  memcpy((char *)sums + 32, &high, 32);
+  // They come before all stores that follow.
+  __builtin_ia32_sfence();
+}
 #undef HUTCH_ADD
 #undef HUTCH_SCRAMBLE
 #else
 static inline int hutch_has_wide_vectors(void) { return 0; }
 static inline void hutch_add_blocks(
+    void *sums, const void *bytes, size_t blocks, const void *secret, void *target) {}
+static inline void hutch_stream_blocks(
     void *sums, const void *bytes, size_t blocks, const void *secret, void *target) {}
 #endif
 #endif

@@ -556,6 +556,50 @@ TEST(files_and_segments_share_the_limit) {
   CHECK_OK(hutch_close(cache));
 }
 
+/* A value of a page or more goes to the log straight from the caller's memory, which is the
+   caller's again when the put returns. */
+TEST(values_that_are_put_on_disk_alone) {
+  static const size_t sizes[] = {4095, 4096, 4097, 100000, 900000};
+  hutch_options options = log_options();
+  hutch_cache *cache = open_cache(scratch("cache").text, &options);
+  hutch_cache *disk = tier_of(cache, HUTCH_TIER_DISK);
+  changes none = {0};
+  for (int heard = 0; heard < 2; heard++) {
+    if (heard)
+      CHECK_OK(hutch_set_listener(cache, HUTCH_EVENT_DID_ADD, note_change, &none, NULL));
+    for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
+      hutch_put_options put = put_options();
+      put.extended = "more";
+      put.extended_size = 4;
+      put.tag = "fruit";
+      put.tag_size = 5;
+      put.time_to_live = HUTCH_HOUR;
+      unsigned char *data = filled(sizes[i], (unsigned)i);
+      hutch_put_result result = new_result();
+      CHECK_OK(put_text(cache, "key", "older"));
+      CHECK_OK(hutch_put(disk, KEY("key"), data, sizes[i], &put, &result));
+      CHECK_EQUAL(HUTCH_OUTCOME_STORED, result.disk);
+      memset(data, 0, sizes[i]);
+      free(data);
+      data = filled(sizes[i], (unsigned)i);
+      check_where(cache, "key", false, true);
+      hutch_value *value = get_value(cache, "key");
+      CHECK_BYTES(data, sizes[i], hutch_value_data(value), hutch_value_size(value));
+      CHECK_BYTES("more", 4, hutch_value_extended(value), hutch_value_extended_size(value));
+      CHECK_BYTES("fruit", 5, hutch_value_tag(value), hutch_value_tag_size(value));
+      hutch_value_release(value);
+      CHECK(info_of(disk, "key").expires > 0);
+      free(data);
+    }
+  }
+  hutch_check_report report = {.struct_size = sizeof report};
+  CHECK_OK(hutch_check(disk, 0, &report));
+  CHECK_EQUAL(1, report.entries);
+  CHECK_EQUAL(0, report.damaged + report.counters);
+  hutch_cache_release(disk);
+  CHECK_OK(hutch_close(cache));
+}
+
 PROCESS(writes_pieces_and_waits, directory) {
   hutch_options options = log_options();
   hutch_cache *cache = open_cache(directory, &options);

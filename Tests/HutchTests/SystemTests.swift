@@ -34,10 +34,14 @@ import Testing
   @Test(arguments: vectors)
   func aCopyIsWholeAndHasTheChecksum(count: Int, expected: UInt64) {
     let original = ChecksumTests.bytes(count)
-    for shift in [0, 1, 40] {
+    for shift in 0..<128 {
       var target = [UInt8](repeating: 0xA5, count: shift + count + 64)
       let sum = original.withUnsafeBytes { bytes in
-        target.withUnsafeMutableBytes { Checksum.copying(bytes, to: $0.baseAddress! + shift) }
+        target.withUnsafeMutableBytes {
+          shift < 64
+            ? Checksum.copying(bytes, to: $0.baseAddress! + shift)
+            : Checksum.copyingFar(bytes, to: $0.baseAddress! + shift)
+        }
       }
       #expect(sum == expected)
       #expect(Array(target[shift..<shift + count]) == original)

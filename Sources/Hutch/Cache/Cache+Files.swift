@@ -97,30 +97,26 @@ extension Cache {
       at: moment, in: scope, by: late, to: storage)
   }
 
-  /// A put that goes to the disk tier alone, of a value that is kept in a file: it goes there
-  /// straight from the caller's bytes. Nil: it is an ordinary one.
-  func putIntoFile(
+  /// From this size on a put without a block of the value costs less.
+  static let sizeWithoutBlock = 4096
+
+  /// A put that goes to the disk tier alone. A value that is kept in a file goes there straight
+  /// from the caller's bytes, and so does another one if the store copies it at once. Nil: it is an
+  /// ordinary put.
+  @inline(never)
+  func putWithoutBlock(
     _ key: Bytes, _ value: Bytes, _ spec: PutSpec, _ hash: UInt64, at moment: Moment
   ) throws(Failure) -> PutResult? {
-    guard spec.writePolicy == .standard else { return nil }
+    guard spec.writePolicy == .standard, values.codec == nil else { return nil }
     return try withStorage { (storage) throws(Failure) in
-      guard let files = storage.files, values.keepsInFile(value.count, files),
-        takes(files, key, spec, size: value.count)
-      else { return nil }
+      guard storage.takesBytes || storage.files?.keepsInFile(value.count) ?? false else {
+        return nil
+      }
+      let form = ValueForm(suffix: spec.suffix)
+      form.bytes = value
       let block = try Block.copying(
         key: key, value: Bytes(start: nil, count: 0), extended: spec.extended,
         record: spec.record(at: moment))
-      let form = ValueForm(suffix: spec.suffix)
-      do throws(Failure) {
-        try storing(form) { () throws(Failure) in
-          let file = try files.begin(spec.suffix ?? FileSuffix())
-          try files.append(value, to: file)
-          try files.giveName(to: file)
-          return file
-        }
-      } catch {
-        // Told by the write, which removes what is there.
-      }
       return try put(
         block.unowned, hash, as: WritePlan(.disk, valueIn: form, .removed), at: moment, in: .disk,
         to: storage)

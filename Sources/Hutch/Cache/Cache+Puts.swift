@@ -89,11 +89,10 @@ extension Cache {
       if let refused, order.stripes.isSettled(stripe, since: state) { return refused }
     }
     prefetch(hash)
-    if scope == .disk, condition.isAlways, !events.wantsEntries, let files = storage?.files,
-      values.keepsInFile(value.count, files)
+    if scope == .disk, value.count >= Cache.sizeWithoutBlock, condition.isAlways,
+      !events.wantsEntries, let put = try putWithoutBlock(key, value, spec, hash, at: moment)
     {
-      let put = try putIntoFile(key, value, spec, hash, at: moment)
-      if let put { return put }
+      return put
     }
     return try put(
       try Block.copying(

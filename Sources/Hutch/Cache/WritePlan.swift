@@ -51,7 +51,8 @@ struct WritePlan {
     self.store = store
   }
 
-  /// The plan of a put whose value is not in its block: a file has the value, or was refused it.
+  /// The plan of a put whose value is not in its block: a file or the caller's memory has it, or it
+  /// was refused.
   /// `outcome`: memory's.
   init(_ target: WritePolicy, valueIn form: ValueForm, _ outcome: TierOutcome) {
     self.init(.drop, target == .memory ? .remove : .put)

@@ -91,16 +91,16 @@ final class LogCheckpoint {
   /// Brings the names of the checkpoint, the index and the log to the disk, and that of the
   /// directory itself, which may be as new.
   private static func syncNames(of directory: Directory) throws(Failure) {
-    guard Files.sync(directory.descriptor) else { throw .system("cannot sync the directory") }
     guard
-      let number = Files.open(
-        Files.path(".."), at: directory.descriptor, O_RDONLY | O_DIRECTORY)
+      let number = Files.open(Files.path(".."), at: directory.descriptor, O_RDONLY | O_DIRECTORY)
     else {
       // This process may not read the parent.
       return try Files.syncAll(at: directory.descriptor)
     }
     let parent = Descriptor(owning: number)
-    guard Files.sync(parent.number) else { throw .system("cannot sync the directory's parent") }
+    guard Files.sync(directory.descriptor), Files.sync(parent.number) else {
+      throw .system("cannot sync the directory")
+    }
   }
 
   /// From here on no checkpoint counts, also after a loss of power.

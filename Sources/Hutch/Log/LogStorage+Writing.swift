@@ -8,6 +8,8 @@ extension LogStorage {
     }
   }
 
+  var takesBytes: Bool { true }
+
   /// Waits for the directory's lock if another process has it. Fails with `busy` if that process is
   /// stopped.
   func write(_ write: inout StoreWrite) {
@@ -56,6 +58,7 @@ extension LogStorage {
     let file = kind == .put ? write.form?.file : nil
     if kind == .put {
       log.entry = entry
+      log.value = write.form?.bytes
       log.times.accessed = write.accessed
     }
     if let file {

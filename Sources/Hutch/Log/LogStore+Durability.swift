@@ -105,14 +105,12 @@ extension LogStore {
   /// With `syncLock` held. The kernel tells of bytes that it could not write once, and then forgets
   /// them: after a failure neither a write nor a checkpoint may count on a later sync.
   private func syncLogFile() throws(Failure) {
-    if hasFailedToSync {
-      throw Failure(.io, "the disk has refused a part of the log")
-    }
     let reached = end
-    while fdatasync(logFile.number) != 0 {
-      if hutch_errno() == EINTR { continue }
+    while hasFailedToSync || fdatasync(logFile.number) != 0 {
+      let code = hasFailedToSync ? EIO : hutch_errno()
+      if code == EINTR { continue }
       hasFailedToSync = true
-      throw .system("cannot write the log")
+      throw .system("cannot write the log", errno: code)
     }
     synced.store(reached, ordering: .releasing)
   }

@@ -11,8 +11,10 @@ struct LogWrite {
   let hash: UInt64
   /// A put has its key, value and record here.
   var entry: UnownedBlock?
-  /// The content file that has the value of a put; nil: the block has it.
+  /// The content file that has the value of a put; nil: `value` or the block have it.
   var file: LogFile?
+  /// The value of a put; nil: the block has it.
+  var value: Bytes?
   /// A touch has the new times here: created, accessed, expires and time to idle. A put has
   /// `accessed`, which counts for an entry with a time to idle.
   var times = Record()
@@ -57,9 +59,12 @@ extension LogStore {
   func write(
     _ write: inout LogWrite, at moment: Moment, onMark: (borrowing LogWrite) -> Void = { _ in }
   ) {
+    // 0: the value is summed while it is copied.
     let checksum: UInt64
     if let file = write.file {
       checksum = file.checksum
+    } else if let value = write.value {
+      checksum = value.count < LogPages.pageSize ? Checksum.xxh3(value) : 0
     } else if let entry = write.entry {
       checksum = entry.checksum != 0 ? entry.checksum : Checksum.xxh3(Bytes(entry.value))
     } else {
@@ -115,6 +120,7 @@ extension LogStore {
       record.checksum = checksum
       if record.timeToIdle != 0 || ages.timeToIdle != 0 { record.accessed = write.times.accessed }
       if let file = write.file { record.size = file.size }
+      if let value = write.value { record.size = value.count }
       guard isWithinLimits(write.key.count, record, write.file) else {
         write.outcome = .tooLarge
         counters.refusals.count()
@@ -122,7 +128,8 @@ extension LogStore {
         return
       }
       // The block may have the value too, for the memory tier.
-      let value = write.file == nil ? Bytes(entry.value) : Bytes(start: nil, count: 0)
+      let value =
+        write.file == nil ? write.value ?? Bytes(entry.value) : Bytes(start: nil, count: 0)
       try append(
         write.key, write.hash, record, value, write.file, Bytes(entry.extendedData), match,
         at: moment)
@@ -161,12 +168,14 @@ extension LogStore {
     return file.map { hasRoom(forFile: $0.size) } ?? true
   }
 
-  /// Appends an entry and lets its key's slot name it.
+  /// Appends an entry and lets its key's slot name it. A record without a checksum gets that of the
+  /// value, which is not small then.
   private func append(
     _ key: Bytes, _ hash: UInt64, _ record: Record, _ value: Bytes, _ file: LogFile?,
     _ extended: Bytes, _ match: LogMatch?, at moment: Moment
   ) throws(Failure) {
-    let units = LogFormat.units(LogEntry.byteCount(key: key.count, record, file))
+    let size = LogEntry.byteCount(key: key.count, record, file)
+    let units = LogFormat.units(size)
     var match = match
     // Cleaning may move the entry that is there, or remove it.
     replaced = match?.entry.address ?? 0
@@ -193,10 +202,16 @@ extension LogStore {
     guard let seat = seat(of: address) else {
       throw Failure(.corrupt, "the log's head is in no segment")
     }
+    var record = record
+    var isThere = false
+    if value.count >= LogPages.pageSize {
+      let place = memory(seat, address) + (size - extended.count - value.count)
+      isThere = writeAhead(value, to: place, seat, &record.checksum)
+    }
     LogEntry.write(
       to: memory(seat, address), address, record, key: key, value: value, file,
       extended: extended, check: check, hash
-    ) { writesAhead(value, to: $0, seat) }
+    ) { _ in isThere }
     noteEnd(of: record)
     let charge = units &* UInt64(LogFormat.unit) &+ (file?.charge ?? 0)
     let before = files
@@ -214,15 +229,27 @@ extension LogStore {
     redo.commit()
   }
 
-  /// Writes a value through the file, if that costs less than to store it to the mapping: each new
-  /// page of a file that is stored to costs a fault, and a page that is written costs none.
-  @inline(__always)
-  private func writesAhead(
-    _ value: Bytes, to place: UnsafeMutableRawPointer, _ seat: SeatWord
+  /// From this size on a copy goes past the processor's caches: so little of the log fits into
+  /// them that the place is not there.
+  private static let farSize = 32 << 10
+
+  /// Writes a value that is not small. Through the file, if that costs less than to store it to the
+  /// mapping: each new page of a file that is stored to costs a fault, and a page that is written
+  /// costs none. Computes the checksum, unless it is there. False: the value is yet to be written.
+  @inline(never)
+  private func writeAhead(
+    _ value: Bytes, to place: UnsafeMutableRawPointer, _ seat: SeatWord, _ checksum: inout UInt64
   ) -> Bool {
-    guard value.count >= LogPages.pageSize, seat.isFirstUse,
-      Files.write(value, to: logFile.number, at: place - logBase)
-    else { return false }
+    if seat.isFirstUse {
+      if checksum == 0 { checksum = Checksum.xxh3(value) }
+      guard Files.write(value, to: logFile.number, at: place - logBase) else { return false }
+    } else {
+      let isFar = value.count >= LogStore.farSize
+      if checksum != 0 && !isFar { return false }
+      let sum =
+        isFar ? Checksum.copyingFar(value, to: place) : Checksum.copying(value, to: place)
+      if checksum == 0 { checksum = sum }
+    }
     CrashPoint.pass()
     return true
   }

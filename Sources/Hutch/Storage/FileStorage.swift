@@ -74,13 +74,16 @@ extension FileStorage {
       syncing)
   }
 
-  /// For `Storage.prepare`: writes the value of a put's block to a file if the store is to keep it
-  /// in one and has none yet. False: that has failed, and the form has the failure.
+  /// For `Storage.prepare`: writes the value of a put to a file if the store is to keep it in one
+  /// and has none yet. False: that has failed, and the form has the failure.
   func makeFile(of entry: UnownedBlock, _ given: inout ValueForm?) -> Bool {
     if let form = given {
-      guard form.refusal == .none, form.isInBlock, form.file == nil else { return true }
+      guard form.refusal == .none, form.isInBlock || form.bytes != nil, form.file == nil else {
+        return true
+      }
     }
-    let value = Bytes(entry.value)
+    let bytes = given?.bytes
+    let value = bytes ?? Bytes(entry.value)
     guard keepsInFile(value.count) else { return true }
     let form = given ?? ValueForm()
     given = form
@@ -93,6 +96,13 @@ extension FileStorage {
       return true
     }
     do throws(Failure) {
+      if bytes != nil {
+        let file = try begin(form.suffix ?? FileSuffix())
+        try append(value, to: file)
+        try giveName(to: file)
+        form.file = file
+        return true
+      }
       let place = try filePlace()
       form.file = try PendingFile.write(
         value, checksum: entry.checksum != 0 ? entry.checksum : Checksum.xxh3(value),

@@ -65,6 +65,9 @@ protocol Storage: StorageTrimming {
   /// make the form if there is none. A file that is made here is the form's (`ValueForm.file`); if
   /// the write is not made after all, the file goes with the form.
   func prepare(_ entry: UnownedBlock, _ form: inout ValueForm?)
+  /// True if `write` has copied a put's value when it returns, so the value need not be in a block
+  /// (`ValueForm.bytes`).
+  var takesBytes: Bool { get }
   func write(_ write: inout StoreWrite)
   func finish(_ write: inout StoreWrite)
 
@@ -192,6 +195,7 @@ extension Storage {
     _ key: Bytes, _ hash: UInt64, at moment: Moment, into buffer: UnsafeMutableRawBufferPointer
   ) -> ValueCopy { .refused }
   func prepare(_ entry: UnownedBlock, _ form: inout ValueForm?) {}
+  var takesBytes: Bool { false }
 
   // For a store that commits at once.
   func finish(_ write: inout StoreWrite) {}

@@ -118,8 +118,11 @@ final class ValueForm {
   var suffix: FileSuffix?
   /// The file that has the value; nil: the put's block has it, or there is none.
   var file: PendingFile?
-  /// False: the put's block has no value; the file has it, or it was refused before.
+  /// False: the put's block has no value; `file` or `bytes` have it, or it was refused before.
   var isInBlock = true
+  /// The value, in memory that is valid until `Storage.write` returns; nil: it is not there. For a
+  /// value that is kept in a file, and for a store that needs it no longer (`Storage.takesBytes`).
+  var bytes: Bytes?
   /// Not `none`: the reason why the store will not store the value. The put then removes the
   /// existing entry.
   var refusal = TierOutcome.none

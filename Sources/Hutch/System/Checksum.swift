@@ -86,6 +86,20 @@ enum Checksum {
     return lanes.end(last: target + (bytes.count - 64), total: UInt64(bytes.count))
   }
 
+  /// The same, to a place that is in none of the processor's caches. The bytes do not change
+  /// meanwhile.
+  @inline(never)
+  static func copyingFar(_ bytes: Bytes, to target: UnsafeMutableRawPointer) -> UInt64 {
+    let blocks = (bytes.count - 1) / 1024
+    guard blocks > 0, hutch_has_wide_vectors() != 0 else { return copying(bytes, to: target) }
+    var lanes = Lanes()
+    lanes.addCopyingFar(bytes.baseAddress!, to: target, blocks: blocks)
+    let done = blocks * 1024
+    (target + done).copyMemory(from: bytes.baseAddress! + done, byteCount: bytes.count - done)
+    lanes.add(target + done, stripes: (bytes.count - 1) / 64 - blocks * 16)
+    return lanes.end(last: target + (bytes.count - 64), total: UInt64(bytes.count))
+  }
+
   /// 1 to 16 bytes.
   @inline(__always)
   private static func small(_ p: UnsafeRawPointer, _ count: Int) -> UInt64 {
@@ -162,6 +176,17 @@ enum Checksum {
         }
       }
       return blocks * Lanes.stripesInBlock
+    }
+
+    @inline(__always)
+    mutating func addCopyingFar(
+      _ p: UnsafeRawPointer, to target: UnsafeMutableRawPointer, blocks: Int
+    ) {
+      withUnsafeBytes(of: secret) { secret in
+        withUnsafeMutableBytes(of: &sums) {
+          hutch_stream_blocks($0.baseAddress, p, blocks, secret.baseAddress, target)
+        }
+      }
     }
 
     @inline(__always)

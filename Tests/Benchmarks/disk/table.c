@@ -7,7 +7,8 @@
  *   small      entries of 16 + 100 bytes: put new, get in random order, miss, remove; a put through
  *              both tiers; the bytes on disk beyond key and value
  *   replace    puts of random keys where the store is at its limit, and the times of single ones
- *   large      10 KB, 100 KB and 1 MB: replacements and gets in the steady state
+ *   large      10 KB, 100 KB and 1 MB: replacements and gets in the steady state; and replacements
+ *              while the store uses its room for the second time
  *   threads    gets on one thread, and on two at once
  *   open       opening, after a clean close and after a kill
  *   processes  four processes, 90 gets to 10 puts of 1 KB
@@ -242,7 +243,11 @@ static void large(void) {
     title(name);
     open_peers("large");
     run_row(NULL, PUT, sizes[s], 1, (int)keys, 0, 0);
-    run_row(NULL, PUT, sizes[s], 1, (int)(limit / sizes[s]), 0, keys);
+    int lap = (int)(limit / sizes[s]);
+    run_row(NULL, PUT, sizes[s], 1, lap, 0, keys);
+    /* A log has stored to none of its pages through the mapping yet. */
+    run_row("second lap", PUT, sizes[s], 8, lap / 8, 0, keys);
+    run_row(NULL, PUT, sizes[s], 1, lap, 0, keys);
     run_row("replace", PUT, sizes[s], rounds, counts[s] * 4, 0, keys);
     run_row("get", GET, sizes[s], rounds, counts[s] * 4, 0, keys);
     close_peers();
