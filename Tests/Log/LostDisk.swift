@@ -216,8 +216,9 @@ final class DiskNames {
     // without the first ones the store has not begun.
     if level == .own, access(path + "/.", F_OK) != 0 { return Scratch.empty(self.path) }
     if unlink(path) == 0 { return }
-    if level == .own, let directory = try? Directory.open(path: self.path, creating: false) {
-      // The name of the folders of content files.
+    if strcmp(path, self.path + "/content") == 0,
+      let directory = try? Directory.open(path: self.path, creating: false)
+    {
       return ContentFiles.removeAll(in: directory)
     }
     _ = path.withCString { path in
