@@ -59,6 +59,7 @@ struct CostLists: ~Copyable {
   /// The lists in order, if there are several.
   private var lines: UnsafeMutablePointer<Line>?
   private var room: UInt32 = 0
+  private let inPlace = InPlace()
 
   deinit { free(lines) }
 

@@ -18,6 +18,7 @@ struct FrequencySketch: ~Copyable {
   /// After so many increments everything is halved.
   private let period: Int
   private let state: UnsafeMutablePointer<State>?
+  private let inPlace = InPlace()
 
   private struct State: ~Copyable {
     let increments = Atomic<Int>(0)

@@ -5,6 +5,7 @@ struct Entries: ~Copyable {
   let position: ShardPosition
   var table = Table()
   var slab: Slab
+  private let inPlace = InPlace()
 
   /// `counts`: each slot has a count of uses.
   init(_ position: ShardPosition, counts: Bool) {

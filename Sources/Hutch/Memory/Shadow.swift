@@ -101,6 +101,7 @@ private struct ShadowStore: QueueStore, ~Copyable {
   /// The first that was given back, and the first that has never been used; number + 1.
   private var free: UInt16 = 0
   private var used: UInt16 = 0
+  private let inPlace = InPlace()
 
   /// `unit`: costs are kept in units of the power of two that is just above.
   init(capacity: Int, unit: UInt64, counts: Bool) throws(Failure) {
