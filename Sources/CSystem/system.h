@@ -168,6 +168,48 @@ static inline void hutch_set_errno(int value) { errno = value; }
 // Prefetches the cache line at this address, which need not be readable.
 static inline void hutch_prefetch(const void *address) { __builtin_prefetch(address); }
 
+// Copies at most HUTCH_COPY_AT_ONCE bytes without a call: so many of the first and so many of the
+// last that together they are all.
+enum { HUTCH_COPY_AT_ONCE = 128 };
+__attribute__((always_inline))
+static inline void hutch_copy_at_once(void *to, const void *from, size_t count) {
+  typedef uint64_t i16 __attribute__((vector_size(16), aligned(1), may_alias));
+  typedef uint64_t i8 __attribute__((aligned(1), may_alias));
+  typedef uint32_t i4 __attribute__((aligned(1), may_alias));
+  char *t = (char *)to, *tail = t + count;
+  const char *f = (const char *)from, *end = f + count;
+  if (count > 64) {
+    const i16 *first = (const i16 *)f, *last = (const i16 *)(end - 64);
+    i16 a = first[0], b = first[1], c = first[2], d = first[3];
+    i16 w = last[0], x = last[1], y = last[2], z = last[3];
+    i16 *front = (i16 *)t, *back = (i16 *)(tail - 64);
+    front[0] = a, front[1] = b, front[2] = c, front[3] = d;
+    back[0] = w, back[1] = x, back[2] = y, back[3] = z;
+  } else if (count > 32) {
+    const i16 *first = (const i16 *)f, *last = (const i16 *)(end - 32);
+    i16 a = first[0], b = first[1], y = last[0], z = last[1];
+    i16 *front = (i16 *)t, *back = (i16 *)(tail - 32);
+    front[0] = a, front[1] = b, back[0] = y, back[1] = z;
+  } else if (count >= 16) {
+    i16 a = *(const i16 *)f, z = *(const i16 *)(end - 16);
+    *(i16 *)t = a, *(i16 *)(tail - 16) = z;
+  } else if (count >= 8) {
+    i8 a = *(const i8 *)f, z = *(const i8 *)(end - 8);
+    *(i8 *)t = a, *(i8 *)(tail - 8) = z;
+  } else if (count >= 4) {
+    i4 a = *(const i4 *)f, z = *(const i4 *)(end - 4);
+    *(i4 *)t = a, *(i4 *)(tail - 4) = z;
+  } else if (count > 0) {
+    char a = f[0], m = f[count / 2], z = end[-1];
+    t[0] = a, t[count / 2] = m, tail[-1] = z;
+  }
+}
+
+// To the left, modulo 64 bits. One instruction, which the compiler does not find in two shifts.
+static inline uint64_t hutch_rotated(uint64_t word, uint64_t bits) {
+  return __builtin_rotateleft64(word, bits);
+}
+
 // Bits 2i and 2i + 1 of the result tell whether words[i] & mask equals wanted, for eight 64-bit
 // words of which the lower halves count. 16-byte aligned. Optimised for size, the compiler would
 // not inline it.
@@ -212,6 +254,60 @@ static inline uint32_t hutch_match16(const void *words, uint32_t wanted) {
   const uint32_t *w = (const uint32_t *)words;
   uint32_t found = 0;
   for (int i = 0; i < 16; i++) found |= (uint32_t)(w[i] >> 16 == wanted >> 16) << i;
+  return found;
+#endif
+}
+
+// The same, of words whose upper half is that of `wanted` or 0.
+__attribute__((always_inline))
+static inline uint32_t hutch_match16_or_empty(const void *words, uint32_t wanted) {
+#if defined(__SSE2__)
+  typedef int i4 __attribute__((vector_size(16), aligned(16)));
+  typedef short s8 __attribute__((vector_size(16), aligned(16)));
+  typedef char c16 __attribute__((vector_size(16), aligned(16)));
+  const i4 *w = (const i4 *)words;
+  short half = (short)(wanted >> 16);
+  s8 wants = {half, half, half, half, half, half, half, half}, none = {0};
+  s8 low = __builtin_ia32_packssdw128(w[0] >> 16, w[1] >> 16);
+  s8 high = __builtin_ia32_packssdw128(w[2] >> 16, w[3] >> 16);
+  return (uint32_t)__builtin_ia32_pmovmskb128((c16)__builtin_ia32_packsswb128(
+      (low == wants) | (low == none), (high == wants) | (high == none)));
+#else
+  return hutch_match16(words, wanted) | hutch_match16(words, 0);
+#endif
+}
+
+// For eight 64-bit words of a hash table with `lines` lines, at most 2^15, that are the line with
+// the number `line`. A word's home is the line (tag * lines) >> 15, where the tag are its bits 5 to
+// 19. Bit i of the result tells whether the home of words[i] is at least `back` lines before this
+// line, around the end of the table; `back` is not 0. 16-byte aligned.
+__attribute__((always_inline))
+static inline uint32_t hutch_displaced8(const void *words, uint32_t lines, uint32_t line,
+                                        uint32_t back) {
+#if defined(__SSE2__)
+  typedef int i4 __attribute__((vector_size(16), aligned(16)));
+  typedef short s8 __attribute__((vector_size(16), aligned(16)));
+  typedef char c16 __attribute__((vector_size(16), aligned(16)));
+  const i4 *w = (const i4 *)words;
+  i4 low = __builtin_shufflevector(w[0], w[1], 0, 2, 4, 6);
+  i4 high = __builtin_shufflevector(w[2], w[3], 0, 2, 4, 6);
+  // Twice the tag, as 16 bits with a sign, so that packing leaves them as they are.
+  s8 twice = __builtin_ia32_packssdw128(low << 12 >> 16, high << 12 >> 16);
+  short l = (short)lines, a = (short)line, b = (short)(back - 1);
+  s8 even = {-2, -2, -2, -2, -2, -2, -2, -2}, all = {l, l, l, l, l, l, l, l};
+  s8 at = {a, a, a, a, a, a, a, a}, less = {b, b, b, b, b, b, b, b};
+  s8 distance = at - __builtin_ia32_pmulhuw128(twice & even, all);
+  distance += (distance >> 15) & all;
+  s8 found = distance > less;
+  return (uint32_t)__builtin_ia32_pmovmskb128((c16)__builtin_ia32_packsswb128(found, found)) & 255;
+#else
+  const uint64_t *w = (const uint64_t *)words;
+  uint32_t found = 0;
+  for (int i = 0; i < 8; i++) {
+    uint32_t home = (((uint32_t)w[i] >> 5 & 0x7FFF) * lines) >> 15;
+    uint32_t distance = line >= home ? line - home : line + lines - home;
+    found |= (uint32_t)(distance >= back) << i;
+  }
   return found;
 #endif
 }

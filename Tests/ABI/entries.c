@@ -193,6 +193,33 @@ TEST_EACH_KIND(keys_of_every_size_are_told_apart) {
     }
 }
 
+/* Not one byte more is written, however a size is copied. */
+TEST_EACH_KIND(values_of_every_size_are_copied_whole) {
+  enum { LARGEST = 300 };
+  for (size_t size = 0; size <= LARGEST; size++) {
+    char *data = filled(size, size);
+    /* Both the first put and one over it, with and without extended data. */
+    for (int round = 0; round < 4; round++) {
+      hutch_put_options options = put_options();
+      options.extended = "x";
+      options.extended_size = round / 2;
+      CHECK_OK(hutch_put(f->cache, &size, sizeof size, data, size,
+                         round / 2 ? &options : NULL, NULL));
+      char copied[LARGEST + 2], looked[LARGEST + 2];
+      size_t copied_size;
+      hutch_found found = {.struct_size = sizeof found};
+      memset(copied, '#', sizeof copied);
+      memset(looked, '#', sizeof looked);
+      CHECK_OK(hutch_get_into(f->cache, &size, sizeof size, copied, sizeof copied, &copied_size));
+      CHECK_OK(hutch_look(f->cache, &size, sizeof size, 0, looked, sizeof looked, &found));
+      CHECK_BYTES(data, size, copied, copied_size);
+      CHECK_BYTES(data, size, looked, found.size);
+      CHECK(copied[size] == '#' && looked[size + found.extended_size] == '#');
+    }
+    free(data);
+  }
+}
+
 /* Where memory cannot answer, a look at once says so and leaves no trace. */
 TEST_EACH_KIND(a_look_at_once_leaves_the_disk_alone) {
   bool has_disk = k == TWO_TIERS || k == DISK_VIEW;

@@ -32,7 +32,7 @@ GLIBC = (2, 34)
 # Two stores: 727,000 bytes when the second one became part of the library, which it made 12 %
 # larger, 741,000 with entries of it that name content files, and 762,000 with its recovery after a
 # loss of power, copies between stores and all calls as tasks.
-LARGEST_LIBRARY = 800 * 1000
+LARGEST_LIBRARY = 810 * 1000
 LONGEST_FILE = {"Sources": 500, "bindings": 520}
 TOP_LEVEL = {"Sources", "include", "Tests", "bindings", "docs", "scripts", ".ci", "Package.swift",
              "CMakeLists.txt", "README.md", "CHANGELOG.md", "LICENSE", ".gitignore",

@@ -34,6 +34,32 @@ TEST_EACH_KIND(a_values_data_is_aligned_and_never_null) {
     }
 }
 
+/* A put may take the memory of the entry that it evicts, but not from a reader that has it. */
+TEST(a_value_stays_while_others_of_its_size_evict_its_entry) {
+  enum { ROOM = 300, HELD = 100 };
+  hutch_options options = unlimited_options();
+  options.memory.count = ROOM;
+  hutch_cache *cache = open_cache(NULL, &options);
+  hutch_value *values[HELD];
+  for (uint32_t i = 0; i < 20 * ROOM; i++) {
+    char *data = filled(100, i);
+    CHECK_OK(hutch_put(cache, &i, sizeof i, data, 100, NULL, NULL));
+    if (i < HELD) CHECK_OK(hutch_get(cache, &i, sizeof i, &values[i]));
+    free(data);
+  }
+  for (uint32_t i = 0; i < HELD; i++) {
+    char *data = filled(100, i);
+    CHECK_BYTES(data, 100, hutch_value_data(values[i]), hutch_value_size(values[i]));
+    CHECK_BYTES(&i, sizeof i, hutch_value_key(values[i]), hutch_value_key_size(values[i]));
+    hutch_value_release(values[i]);
+    free(data);
+  }
+  hutch_cache_stats stats = stats_of(cache);
+  CHECK_EQUAL(ROOM, stats.memory.count);
+  CHECK_EQUAL(0, stats.memory.held_count);
+  CHECK_OK(hutch_close(cache));
+}
+
 TEST_EACH_KIND(a_value_stays_whatever_becomes_of_its_entry) {
   hutch_put_options options = put_options();
   options.extended = "more";

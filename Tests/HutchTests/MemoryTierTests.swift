@@ -1,3 +1,4 @@
+import CSystem
 import Testing
 
 @testable import Hutch
@@ -246,14 +247,14 @@ import Testing
   @Test func worksOnWhenEveryHashIsTheSame() throws {
     // What no key can bring about with the tier's own hash, the table survives all the same.
     var table = Table()
-    var hashes: [UInt32] = []
+    var slab = Slab(counts: false)
     for i in 0..<3000 {
       let block = try withBytes("\(i)") { key throws(Failure) -> Block in
         try Block.allocate(key: key, record: Record())
       }
-      block.unowned.slot = UInt32(i)
-      hashes.append(7)
-      try table.reserve(7 << 32) { hashes[Int($0.slot)] }
+      _ = try slab.reserve()
+      try table.reserve(7 << 32, slab)
+      block.unowned.slot = slab.take(7).number
       table.insert(Word(block.leak(), isTimed: false, isBacked: false, isObject: false), 7 << 32)
     }
     #expect(table.violation() == nil)
@@ -264,6 +265,40 @@ import Testing
       block.release()
     }
     #expect(table.violation() == nil && table.count == 0)
+  }
+
+  /// The compares of eight and of sixteen words at once, beside the same word by word.
+  @Test func comparesOfWholeLinesAgreeWithThoseOfWords() throws {
+    var random = Random(seed: testSeed)
+    let memory = UnsafeMutableRawPointer.allocate(byteCount: 64, alignment: 64)
+    defer { memory.deallocate() }
+    let words = memory.bindMemory(to: UInt64.self, capacity: 8)
+    for lines in [1, 2, 3, 8, 40, 63, 64, 512, 0x7FFF, 0x8000] as [UInt64] {
+      for _ in 0..<2000 {
+        for i in 0..<8 { words[i] = random.next() }
+        let line = random.next(upperBound: lines)
+        let back = max(1, random.next(upperBound: lines))
+        var expected: UInt32 = 0
+        for i in 0..<8 {
+          let home = (words[i] >> 5 & 0x7FFF) * lines >> 15
+          let distance = (line + lines - home) % lines
+          if distance >= back { expected |= 1 << UInt32(i) }
+        }
+        let found = hutch_displaced8(memory, UInt32(lines), UInt32(line), UInt32(back))
+        #expect(found == expected, "seed \(testSeed), \(lines) lines")
+      }
+    }
+    let halves = memory.bindMemory(to: UInt32.self, capacity: 16)
+    for _ in 0..<2000 {
+      for i in 0..<16 { halves[i] = UInt32(random.next(upperBound: 4 << 16)) }
+      var (wanted, orEmpty) = (UInt32(0), UInt32(0))
+      for i in 0..<16 {
+        if halves[i] >> 16 == 3 { wanted |= 1 << UInt32(i) }
+        if halves[i] >> 16 == 3 || halves[i] >> 16 == 0 { orEmpty |= 1 << UInt32(i) }
+      }
+      #expect(hutch_match16(memory, 3 << 16) == wanted, "seed \(testSeed)")
+      #expect(hutch_match16_or_empty(memory, 3 << 16) == orEmpty, "seed \(testSeed)")
+    }
   }
 
   /// What a limit on cost counts is the memory that entries take, whatever their records hold:

@@ -1,59 +1,6 @@
-// Group entries: put, get, contains, info, touch, remove, clear.
+// Group entries: get, contains, info, touch, remove, clear, and the common part of puts.
 
 public import CHutch
-
-@_cdecl("hutch_put") @implementation
-@_optimize(speed)
-public func hutch_put(
-  _ cache: OpaquePointer!, _ key: UnsafeRawPointer!, _ key_size: Int,
-  _ value: UnsafeRawPointer!, _ value_size: Int,
-  _ options: UnsafePointer<hutch_put_options>!, _ result: UnsafeMutablePointer<hutch_put_result>!
-) -> hutch_status {
-  if result == nil, let extended = onlyExtended(options),
-    _fastPath(UInt(bitPattern: key_size &- 1) < UInt(HUTCH_KEY_MAX)),
-    _fastPath(areThere(cache, key, value)), _fastPath(value_size >= 0),
-    let path = shortPath(cache.unsafelyUnwrapped),
-    let status = puttingShortly(cache, path, key, key_size, value, value_size, extended)
-  {
-    return status
-  }
-  return putting(cache, key, key_size, value, value_size, options, result, if: .always)
-}
-
-/// The extended data of options that set nothing else. Nil: the options set more, or are not valid.
-@inline(__always)
-private func onlyExtended(_ options: UnsafePointer<hutch_put_options>?) -> Bytes? {
-  guard let options else { return Bytes(start: nil, count: 0) }
-  guard options.pointee.struct_size == MemoryLayout<hutch_put_options>.size else { return nil }
-  let given = options.pointee
-  guard given.time_to_live | given.time_to_idle == 0,
-    given.cost | UInt64(given.write_policy | given.reserved) == 0, given.tag_size == 0,
-    given.suffix == nil, let data = given.extended, given.extended_size >= 0
-  else { return nil }
-  return Bytes(start: data, count: given.extended_size)
-}
-
-/// Nil: the put needs the slow path, and nothing has been done.
-@inline(__always)
-private func puttingShortly(
-  _ cache: OpaquePointer, _ path: HitPath, _ key: UnsafeRawPointer, _ key_size: Int,
-  _ value: UnsafeRawPointer, _ value_size: Int, _ extended: Bytes
-) -> hutch_status? {
-  Unmanaged<Handle>.fromOpaque(UnsafeRawPointer(cache))._withUnsafeGuaranteedRef { handle in
-    handle.unretained._withUnsafeGuaranteedRef { cache in
-      // Only without a listener for entries, and without a reservation to overtake.
-      if _slowPath(cache.events.wantsEntries) { return nil }
-      do throws(Failure) {
-        let isDone = try path.put(
-          key, key_size, value, value_size, extended,
-          unless: { cache.order.isReserved($0) })
-        return isDone ? Status.done.code : nil
-      } catch {
-        return failing(error)
-      }
-    }
-  }
-}
 
 /// The common part of hutch_put and the conditional puts. Not inlined: the time of a put is spent
 /// elsewhere.

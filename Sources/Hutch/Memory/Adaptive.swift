@@ -26,7 +26,9 @@ struct Adaptive: ~Copyable {
   private let selector: Selector
   private var tuning: Tuning
   private var generation = 0
-  private var calls = 0
+  private var calls: UInt32 = 0
+  /// That of the contest's leader, as this shard has seen it last.
+  private var mode = Mode.number(Mode.first)
   /// The sample's bits, and what hits are compared with: all bits while the credit is used up.
   private var sampled = UInt64.max
   /// A hit on a key whose hash has none of these bits is told by `sample`.
@@ -57,7 +59,7 @@ struct Adaptive: ~Copyable {
   /// A tier that may hold so few entries is tuned before it has any.
   private static var small: UInt64 { 8192 }
 
-  /// The capacity is looked at once in 64 new entries.
+  /// The capacity, and who leads, is looked at once in 64 new entries.
   private var wantsCapacity: Bool { calls & 63 == 0 }
 
   private mutating func consider(_ tier: TierCapacity, count: Int) {
@@ -85,6 +87,7 @@ struct Adaptive: ~Copyable {
     }
   }
 
+  @inline(__always)
   private func costClass(_ charge: UInt64) -> UInt32 {
     hasCosts ? CostLists.costClass(charge) : CostLists.unknownClass
   }
@@ -94,6 +97,7 @@ struct Adaptive: ~Copyable {
     generation = selector.generation.load(ordering: .relaxed)
     tuning = selector.tuning()
     queue.weighs = tuning.weighs
+    mode = .number(tuning.contest.leader.load(ordering: .relaxed))
     if tuning.capacity == 0 { return }
     sampled = tuning.contest.sampleBits << UInt64(12 + position.bits)
     if tuning.isFilling { return }
@@ -106,24 +110,30 @@ struct Adaptive: ~Copyable {
 
   // MARK: accesses, puts and removals
 
+  /// `isFull`: something has to go for the entry.
   @_optimize(speed)
   mutating func prepare(
-    _ hash: UInt64, charge: UInt64, _ budget: borrowing Budget, _ entries: borrowing Entries
+    _ hash: UInt64, charge: UInt64, isFull: Bool, _ budget: borrowing Budget,
+    _ entries: borrowing Entries
   ) {
-    let isFull = !budget.hasRoom(cost: charge, count: 1)
-    if wantsCapacity { consider(budget.capacity, count: entries.count) }
+    if _slowPath(wantsCapacity) {
+      mode = .number(tuning.contest.leader.load(ordering: .relaxed))
+      consider(budget.capacity, count: entries.count)
+    }
     calls &+= 1
-    if selector.generation.load(ordering: .relaxed) != generation { follow() }
+    if _slowPath(selector.generation.load(ordering: .relaxed) != generation) { follow() }
     let costClass = costClass(charge)
-    // Neighbouring classes may be one kind of entry.
-    if costClass > lastClass + 1 || costClass + 1 < lastClass { changes += 1 }
-    lastClass = costClass
-    credit = min(credit + Adaptive.creditForMiss, Adaptive.mostCredit)
+    if hasCosts {
+      // Neighbouring classes may be one kind of entry.
+      if costClass > lastClass &+ 1 || costClass &+ 1 < lastClass { changes &+= 1 }
+      lastClass = costClass
+    }
+    credit = min(credit &+ Adaptive.creditForMiss, Adaptive.mostCredit)
     sampleMask = sampled
     let local = Adaptive.local(hash)
     if hash & sampleMask == 0 { sample(hash, charge: charge) }
     queue.prepare(
-      position.key(local), ghost: local, costClass: costClass, isFull: isFull, tuning.mode,
+      position.key(local), ghost: local, costClass: costClass, isFull: isFull, mode,
       tuning.sketch, &ghosts, entries)
   }
 
@@ -143,9 +153,9 @@ struct Adaptive: ~Copyable {
     tuning.sketch.estimate(entries.key(slot)) + word.uses
   }
 
-  @_optimize(speed)
+  @inline(__always)
   mutating func admit(_ slot: Slot, charge: UInt64, _ entries: borrowing Entries) {
-    queue.admit(slot, costClass: costClass(charge), tuning.mode, tuning.sketch, entries)
+    queue.admit(slot, costClass: costClass(charge), mode, tuning.sketch, entries)
   }
 
   mutating func change(_ slot: Slot, charge: UInt64, _ entries: borrowing Entries) {
@@ -159,15 +169,22 @@ struct Adaptive: ~Copyable {
     queue.adopt(slot, isMain: entries.isMain(slot), entries)
   }
 
-  @_optimize(speed)
+  @inline(__always)
   mutating func forget(_ slot: Slot, _ entries: borrowing Entries) {
     queue.forget(slot, isMain: entries.isMain(slot), entries)
   }
 
+  @inline(never)
   @_optimize(speed)
   mutating func victim(sparing spared: Slot, _ entries: borrowing Entries) -> Victim? {
+    victimAtOnce(sparing: spared, entries)
+  }
+
+  /// The same, inlined.
+  @inline(__always)
+  mutating func victimAtOnce(sparing spared: Slot, _ entries: borrowing Entries) -> Victim? {
     guard
-      let victim = queue.victim(tuning.mode, sparing: spared, tuning.sketch, &ghosts, entries)
+      let victim = queue.victim(mode, sparing: spared, tuning.sketch, &ghosts, entries)
     else { return nil }
     entries.lookAhead(from: victim.slot)
     return Victim(slot: victim.slot, place: victim.place)

@@ -65,10 +65,12 @@ struct Budget: ~Copyable {
     return false
   }
 
+  @inline(__always)
   func hasRoom(cost more: UInt64, count moreCount: UInt64) -> Bool {
-    let (nextCost, overflow) = cost.addingReportingOverflow(more)
-    let (nextCount, overflowToo) = count.addingReportingOverflow(moreCount)
-    return !overflow && !overflowToo && nextCost <= costLimit && nextCount <= countLimit
+    let costLimit = self.costLimit
+    let countLimit = self.countLimit
+    return more <= costLimit && cost <= costLimit &- more
+      && moreCount <= countLimit && count <= countLimit &- moreCount
   }
 
   @inline(__always)

@@ -27,14 +27,20 @@ struct CostLists: ~Copyable {
     var measured: UInt32 = 0
     var pushes: UInt32 = 0
 
+    /// One is pushed.
+    @inline(__always)
+    mutating func keepPace(at now: UInt32) {
+      pushes &+= 1
+      // A short list's pace changes with each push, and any list's with one long in coming.
+      if _slowPath(pushes >= 16 || now &- last >= 16 || list.count < 64) { measure(at: now) }
+      last = now
+    }
+
     @inline(__always)
     mutating func push<Store: LinkStore & ~Copyable>(
       _ slot: Slot, at now: UInt32, _ store: borrowing Store
     ) {
-      pushes &+= 1
-      // A short list's pace changes with each push, and any list's with one long in coming.
-      if pushes >= 16 || now &- last >= 16 || list.count < 64 { measure(at: now) }
-      last = now
+      keepPace(at: now)
       list.push(slot, store)
     }
 
@@ -164,6 +170,22 @@ struct CostLists: ~Copyable {
     only.push(slot, at: now, store)
   }
 
+  /// Likewise, of a slot that gets this tag, with level 0.
+  @inline(__always)
+  mutating func pushAtOnce<Store: LinkStore & ~Copyable>(
+    _ slot: Slot, costClass: UInt32, at now: UInt32, _ store: borrowing Store
+  ) {
+    let bit: UInt32 = 1 &<< costClass
+    if _slowPath(used & ~bit != 0) {
+      store.links(slot).pointee.tag(costClass: costClass, level: 0)
+      return push(slot, at: now, store)
+    }
+    count &+= 1
+    used = bit
+    only.keepPace(at: now)
+    only.list.push(slot, costClass: costClass, store)
+  }
+
   @inline(never)
   private mutating func pushToSeveral<Store: LinkStore & ~Copyable>(
     _ slot: Slot, _ index: Int, at now: UInt32, _ store: borrowing Store
@@ -182,8 +204,8 @@ struct CostLists: ~Copyable {
   @inline(never)
   @_optimize(speed)
   mutating func remove<Store: LinkStore & ~Copyable>(_ slot: Slot, _ store: borrowing Store) {
-    count -= 1
-    if isOne {
+    count &-= 1
+    if _fastPath(isOne) {
       only.list.remove(slot, store)
       if only.list.isEmpty { used = 0 }
       return
@@ -196,8 +218,7 @@ struct CostLists: ~Copyable {
   }
 
   /// The next to go but one that is spared. `weighs`: by age and class, else by age.
-  @inline(never)
-  @_optimize(speed)
+  @inline(__always)
   func first<Store: LinkStore & ~Copyable>(
     sparing spared: Slot, at now: UInt32, weighs: Bool, _ store: borrowing Store
   ) -> Slot? {

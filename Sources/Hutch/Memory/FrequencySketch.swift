@@ -15,6 +15,8 @@ struct FrequencySketch: ~Copyable {
   private let words: UnsafeMutablePointer<Atomic<UInt64>>?
   private let memory: UnsafeMutableRawPointer?
   let wordCount: Int
+  /// Of a word's index the bits that say in which line it is.
+  private let lineMask: Int
   /// After so many increments everything is halved.
   private let period: Int
   private let state: UnsafeMutablePointer<State>?
@@ -41,6 +43,7 @@ struct FrequencySketch: ~Copyable {
   /// as the one for all of them.
   init(capacity: Int, thinning: Int) throws(Failure) {
     wordCount = capacity == 0 ? 0 : max(64, FrequencySketch.wordCount(capacity) / thinning)
+    lineMask = (wordCount &- 1) & ~7
     let made = try FrequencySketch.make(wordCount)
     words = made.words
     memory = made.memory
@@ -104,7 +107,7 @@ struct FrequencySketch: ~Copyable {
     x ^= x >> 29
     x = x &* 0xBF58_476D_1CE4_E5B9
     x ^= x >> 32
-    return Counters(line: Int(truncatingIfNeeded: x >> 20) & (wordCount &- 1) & ~7, rows: x)
+    return Counters(line: Int(truncatingIfNeeded: x >> 20) & lineMask, rows: x)
   }
 
   /// Prefetches the memory that a look at this key will read.
@@ -134,15 +137,18 @@ struct FrequencySketch: ~Copyable {
 
   @_optimize(speed)
   func increment(_ key: UInt32) {
-    guard let words, let state else { return }
+    guard let words else { return }
+    let state = state.unsafelyUnwrapped
     let counters = counters(key)
     @inline(__always)
     func grow(_ row: Int) -> Bool {
       let word = words + counters.word(row)
       let shift = counters.shift(row)
+      // Rotated, so that the counter is at the right end, and one more: 0 if it was at its most.
       let old = word.pointee.load(ordering: .relaxed)
-      if old &>> shift & 15 == 15 { return false }
-      word.pointee.store(old &+ 1 &<< shift, ordering: .relaxed)
+      let new = hutch_rotated(old, 0 &- shift) &+ 1
+      if new & 15 == 0 { return false }
+      word.pointee.store(hutch_rotated(new, shift), ordering: .relaxed)
       return true
     }
     let grew = (grow(0), grow(1), grow(2), grow(3))

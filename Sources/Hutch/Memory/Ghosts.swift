@@ -39,7 +39,9 @@ struct Ghosts: ~Copyable {
 
   @inline(__always)
   private func bucket(_ hash: UInt32) -> UnsafeMutablePointer<UInt32> {
-    slots.unsafelyUnwrapped + Int((UInt64(hash) &* UInt64(bucketCount)) >> 32) * 16
+    slots.unsafelyUnwrapped
+      + Int(truncatingIfNeeded: (UInt64(hash) &* UInt64(bitPattern: Int64(bucketCount))) >> 32)
+      &* 16
   }
 
   /// Never 0, which is an empty slot.
@@ -82,7 +84,7 @@ struct Ghosts: ~Copyable {
     let wanted = fingerprint(hash)
     // The key's own, an empty one, or the oldest. A later slot may still have the key; it is older
     // and goes first.
-    let matches = hutch_match16(bucket, wanted) | hutch_match16(bucket, 0)
+    let matches = hutch_match16_or_empty(bucket, wanted)
     let chosen =
       matches != 0
       ? matches.trailingZeroBitCount : Int(truncatingIfNeeded: hutch_oldest16(bucket, UInt32(now)))

@@ -108,9 +108,13 @@ struct HitPath {
 
   /// False: another process may have written the key, and the long path counts a miss.
   @inline(__always)
-  private func isCurrent(_ block: UnownedBlock, _ hash: UInt64) -> Bool {
-    guard let coherence else { return true }
-    return coherence.isCurrent(block, hash)
+  private func isCurrent(_ block: UnownedBlock) -> Bool {
+    line.pointee.coherence == nil || isCurrentForAll(block)
+  }
+
+  @inline(never)
+  private func isCurrentForAll(_ block: UnownedBlock) -> Bool {
+    line.pointee.coherence.unsafelyUnwrapped.isCurrent(block, line.pointee.hash.entry(block.key))
   }
 
   // MARK: a read
@@ -125,7 +129,7 @@ struct HitPath {
 
   /// A live entry without times. Its shard's lock is held.
   struct Hit {
-    fileprivate let shard: UnsafeMutablePointer<Shard>
+    fileprivate let spot: Spot
     fileprivate let place: Table.Place
     fileprivate let word: Word
     fileprivate let hash: UInt64
@@ -148,17 +152,14 @@ struct HitPath {
   @inline(__always)
   static func isSmall(_ keySize: Int) -> Bool { UInt(bitPattern: keySize &- 4) <= 12 }
 
-  /// Where a read looks: a shard, its lock held, and the hash and the way that led to it.
+  /// Where a read looks: a shard, its lock held.
   struct Spot {
     fileprivate let raw: UnsafeMutableRawPointer
-    fileprivate let hash: UInt64
-    fileprivate let way: Way
 
     @inline(__always)
     fileprivate var shard: UnsafeMutablePointer<Shard> {
       (raw + MemoryTier.lockSize).assumingMemoryBound(to: Shard.self)
     }
-    @inline(__always) fileprivate var localHash: UInt64 { way.local(hash) }
     @inline(__always) fileprivate func unlock() { LockInPlace(at: raw).unlock() }
   }
 
@@ -172,7 +173,8 @@ struct HitPath {
   ) -> Outcome {
     let hash =
       switch kind {
-      case .short: line.pointee.hash.shortEntry(key, keySize)
+      // No part of this path looks at the lowest bits.
+      case .short: line.pointee.hash.shortStart(key, keySize)
       case .small: line.pointee.hash.smallEntry(key, keySize)
       case .any: line.pointee.hash.entry(key, keySize)
       }
@@ -186,59 +188,111 @@ struct HitPath {
     _ use: (Hit) -> Bool, search: (Spot) -> Outcome
   ) -> Outcome {
     let way = self.way
-    let raw = line.pointee.shards + way.shard(hash) &* MemoryTier.stride
-    LockInPlace(at: raw).lock()
-    let spot = Spot(raw: raw, hash: hash, way: way)
+    let spot = self.spot(hash, way)
+    LockInPlace(at: spot.raw).lock()
+    let localHash = way.local(hash)
+    guard let route = spot.shard.pointee.entries.table.route(localHash) else {
+      return miss(key, keySize, localHash, spot, isAccess: isAccess)
+    }
     var isAbsent = false
-    if let place = spot.shard.pointee.entries.table.guess(spot.localHash, isAbsent: &isAbsent) {
-      let word = place.pointee
-      if _fastPath(!word.isVacant), _fastPath(!word.isTimed) {
-        let block = word.block
-        block.prefetchValue()
-        let shape = block.shape
-        if _fastPath(block.hasKey(key, keySize, kind, shape)),
-          _fastPath(isCurrent(block, hash)),
-          _fastPath(
+    guard let place = spot.shard.pointee.entries.table.guess(route, isAbsent: &isAbsent) else {
+      return isAbsent
+        ? miss(key, keySize, localHash, spot, isAccess: isAccess) : search(spot)
+    }
+    let word = place.pointee
+    if _fastPath(!word.isTimed), let block = word.blockIfAny {
+      block.prefetchValue()
+      // For short keys once for each kind of header, so that its size is a number in the code.
+      @inline(__always)
+      func isUsed(_ shape: UnownedBlock.Shape) -> Bool {
+        _fastPath(block.keySize == keySize)
+          && _fastPath(block.hasKeyBytes(key, keySize, kind, shape))
+          && _fastPath(isCurrent(block))
+          && _fastPath(
             use(
               Hit(
-                shard: spot.shard, place: place, word: word, hash: spot.localHash, block: block,
-                shape: shape)))
+                spot: spot, place: place, word: word, hash: localHash, block: block, shape: shape)))
+      }
+      if kind != .short {
+        if isUsed(block.shape) {
+          spot.unlock()
+          return .done
+        }
+      } else if let size = block.plainSize {
+        if isUsed(
+          UnownedBlock.Shape(keySize: keySize, header: UnownedBlock.At.header, size: size))
         {
           spot.unlock()
           return .done
         }
+      } else if let size = block.extendedEntrySize,
+        isUsed(
+          UnownedBlock.Shape(keySize: keySize, header: UnownedBlock.At.extendedHeader, size: size))
+      {
+        spot.unlock()
+        return .done
       }
-    } else if isAbsent {
-      return miss(spot, isAccess: isAccess)
     }
     return search(spot)
   }
 
-  /// Of `find`: goes on in a place of its own.
+  @inline(__always)
+  private func spot(_ hash: UInt64, _ way: Way) -> Spot {
+    Spot(raw: line.pointee.shards + way.shard(hash) &* MemoryTier.stride)
+  }
+
+  /// Of `find`: goes on in a place of its own. The hash and the way are made anew: to keep them for
+  /// this would take the others two registers.
   @inline(__always)
   func findSlowly(
     _ key: UnsafeRawPointer, _ keySize: Int, _ spot: Spot, isAccess: Bool = true,
     _ use: (Hit) -> Bool
   ) -> Outcome {
+    let way = self.way
+    let hash = self.hash(key, keySize)
+    let localHash = way.local(hash)
+    // As in `miss`.
+    guard self.spot(hash, way).raw == spot.raw else {
+      spot.unlock()
+      return .unusual
+    }
     let found = spot.shard.pointee.entries.table.findAtOnce(
-      Bytes(start: key, count: keySize), spot.localHash)
-    guard let place = found else { return miss(spot, isAccess: isAccess) }
+      Bytes(start: key, count: keySize), localHash)
+    guard let place = found else { return end(spot, isAbsent: true, isAccess: isAccess) }
     let word = place.pointee
     let isUsed =
-      !word.isTimed && isCurrent(word.block, spot.hash)
+      !word.isTimed && isCurrent(word.block)
       && use(
         Hit(
-          shard: spot.shard, place: place, word: word, hash: spot.localHash, block: word.block,
+          spot: spot, place: place, word: word, hash: localHash, block: word.block,
           shape: word.block.shape))
     spot.unlock()
     return isUsed ? .done : .unusual
   }
 
-  /// A read that waited while the first shard was divided has looked in the wrong place. (What it
-  /// finds there is right all the same, for keys are compared.)
+  /// There is no entry, if the read has looked in the right place. A read that waited while the
+  /// first shard was divided has not. (What it finds there is right all the same, for keys are
+  /// compared.) The way does not change while that lock is held.
   @inline(never)
-  private func miss(_ spot: Spot, isAccess: Bool) -> Outcome {
-    let isAbsent = line.pointee.isAll && way == spot.way
+  private func miss(
+    _ key: UnsafeRawPointer, _ keySize: Int, _ localHash: UInt64, _ spot: Spot, isAccess: Bool
+  ) -> Outcome {
+    let isRight =
+      way.bits == 0 || spot.raw != line.pointee.shards || isWay(key, keySize, localHash)
+    return end(spot, isAbsent: isRight, isAccess: isAccess)
+  }
+
+  /// Whether a look in the first shard was one for this key.
+  @inline(never)
+  private func isWay(_ key: UnsafeRawPointer, _ keySize: Int, _ localHash: UInt64) -> Bool {
+    let hash = self.hash(key, keySize)
+    return way.shard(hash) == 0 && (way.local(hash) ^ localHash) >> 32 == 0
+  }
+
+  /// `isAbsent`: the shard has no entry of the key.
+  @inline(__always)
+  private func end(_ spot: Spot, isAbsent: Bool, isAccess: Bool) -> Outcome {
+    let isAbsent = isAbsent && line.pointee.isAll
     if isAbsent && isAccess { spot.shard.pointee.misses.add(1) }
     spot.unlock()
     return isAbsent ? .absent : .unusual
@@ -247,35 +301,35 @@ struct HitPath {
   /// Counts the hit as an access.
   @inline(__always)
   func note(_ hit: Hit) {
-    let shard = hit.shard
+    let shard = hit.spot.shard
     shard.pointee.hits.add(1)
-    if _slowPath(shard.pointee.isTimeToTick) { readClock(shard) }
+    if _slowPath(shard.pointee.isTimeToTick) { readClock(hit.spot) }
     let clock = shard.pointee.clock
     if _slowPath(hit.block.stamp != clock) { hit.block.stamp = clock }
-    if hit.word.uses != Word.mostUses { hit.place.pointee.bits = hit.word.bits &+ 1 }
+    // One more, unless it is at its most.
+    let more = hit.word.bits &+ 1
+    if more & Word.mostUses != 0 { hit.place.pointee.bits = more }
     if _slowPath(hit.hash & shard.pointee.policy.adaptive.sampleMask == 0) {
-      HitPath.sample(shard, hit.hash, hit.block)
+      HitPath.sample(hit.spot, hit.hash, hit.block)
     }
   }
 
   @inline(never)
-  private func readClock(_ shard: UnsafeMutablePointer<Shard>) {
-    line.pointee.clock.unsafelyUnwrapped._withUnsafeGuaranteedRef {
-      shard.pointee.readClock($0.moment())
-    }
+  private func readClock(_ spot: Spot) {
+    spot.shard.pointee.setClock(now)
   }
 
   @inline(never)
-  private static func sample(
-    _ shard: UnsafeMutablePointer<Shard>, _ hash: UInt64, _ block: UnownedBlock
-  ) {
-    shard.pointee.policy.adaptive.sample(hash, charge: MemoryTier.charge(of: block))
+  private static func sample(_ spot: Spot, _ hash: UInt64, _ block: UnownedBlock) {
+    spot.shard.pointee.policy.adaptive.sample(hash, charge: MemoryTier.charge(of: block))
   }
 
   // MARK: the parts of an entry
 
   /// A value up to this size is copied with the lock held: that is cheaper than a reference.
   static var smallCopy: Int { 4096 }
+  /// A value up to this size is copied without a call.
+  private static var copyAtOnce: Int { Int(HUTCH_COPY_AT_ONCE) }
 
   /// Where a value goes, and the sizes of what was copied.
   struct Target {
@@ -287,18 +341,27 @@ struct HitPath {
 
     /// False: not all of it fits, or it is large.
     @inline(__always)
-    fileprivate func take(_ hit: Hit, from path: HitPath) -> Bool {
+    fileprivate func take(_ hit: Hit, _ kind: KeySize, from path: HitPath) -> Bool {
       var extended = 0
       if extendedSize != nil && _slowPath(!hit.block.isPlain) { extended = hit.block.dataSize }
       let count = hit.shape.size &+ extended
-      guard _fastPath(count <= capacity), _fastPath(count <= HitPath.smallCopy) else {
-        return false
+      guard _fastPath(count <= capacity) else { return false }
+      if kind != .any && _fastPath(count <= HitPath.copyAtOnce) {
+        note(hit, extended, from: path)
+        hutch_copy_at_once(buffer, hit.block.raw + hit.shape.valueOffset, count)
+        return true
       }
+      guard _fastPath(count <= HitPath.smallCopy) else { return false }
+      note(hit, extended, from: path)
+      memcpy(buffer, hit.block.raw + hit.shape.valueOffset, count)
+      return true
+    }
+
+    @inline(__always)
+    private func note(_ hit: Hit, _ extended: Int, from path: HitPath) {
       path.note(hit)
       size.pointee = hit.shape.size
       if let extendedSize { extendedSize.pointee = extended }
-      memcpy(buffer, hit.block.raw + hit.shape.valueOffset, count)
-      return true
     }
   }
 
@@ -307,7 +370,7 @@ struct HitPath {
   func copy(
     _ key: UnsafeRawPointer, _ keySize: Int, _ kind: KeySize, to target: Target
   ) -> Outcome {
-    find(key, keySize, kind, { target.take($0, from: self) }) {
+    find(key, keySize, kind, { target.take($0, kind, from: self) }) {
       target.extendedSize == nil
         ? copySlowly(key, keySize, $0, to: target) : lookSlowly(key, keySize, $0, to: target)
     }
@@ -318,7 +381,7 @@ struct HitPath {
   private func copySlowly(
     _ key: UnsafeRawPointer, _ keySize: Int, _ spot: Spot, to target: Target
   ) -> Outcome {
-    findSlowly(key, keySize, spot) { target.take($0, from: self) }
+    findSlowly(key, keySize, spot) { target.take($0, .any, from: self) }
   }
 
   /// The same code with another constant.
@@ -326,7 +389,7 @@ struct HitPath {
   private func lookSlowly(
     _ key: UnsafeRawPointer, _ keySize: Int, _ spot: Spot, to target: Target
   ) -> Outcome {
-    findSlowly(key, keySize, spot) { target.take($0, from: self) }
+    findSlowly(key, keySize, spot) { target.take($0, .any, from: self) }
   }
 
   /// Makes a reference.
@@ -373,33 +436,31 @@ extension HitPath {
 // MARK: puts
 
 extension HitPath {
-  /// A put into a cache in memory without a listener, while no load or task of the key is under
-  /// way. False: nothing has been done, and the long path is to do it.
+  /// Whether puts may go this way: memory is all of the cache.
+  @inline(__always) var takesPuts: Bool { line.pointee.isAll }
+
+  /// The hash of a key, which is not empty.
   @inline(__always)
-  func put(
-    _ key: UnsafeRawPointer, _ keySize: Int, _ value: UnsafeRawPointer, _ valueSize: Int,
-    _ extended: Bytes, unless isReserved: (UInt64) -> Bool
-  ) throws(Failure) -> Bool {
-    guard _fastPath(line.pointee.isAll) else { return false }
-    let hash =
-      _fastPath(HitPath.isShort(keySize))
+  func hash(_ key: UnsafeRawPointer, _ keySize: Int) -> UInt64 {
+    _fastPath(HitPath.isShort(keySize))
       ? line.pointee.hash.shortEntry(key, keySize)
       : line.pointee.hash.entry(Bytes(start: key, count: keySize))
-    if _slowPath(isReserved(hash)) { return false }
-    let moment = line.pointee.clock.unsafelyUnwrapped._withUnsafeGuaranteedRef { $0.moment() }
-    // No closure, for it throws.
-    return try line.pointee.tier.unsafelyUnwrapped.takeUnretainedValue()
-      .putShortly(key, keySize, value, valueSize, extended, hash, at: moment)
   }
+
+  /// The time of a write, while the path is open.
+  @inline(__always)
+  var now: Int64 { line.pointee.clock.unsafelyUnwrapped._withUnsafeGuaranteedRef { $0.coarseNow } }
+
+  /// The tier, which lives as long as the path.
+  @inline(__always) var tier: Unmanaged<MemoryTier> { line.pointee.tier.unsafelyUnwrapped }
 }
 
 extension UnownedBlock {
-  /// Neither is empty. A key of up to 16 bytes is compared as two numbers, without a call.
+  /// Of a key of the same size. A key of up to 16 bytes is compared as two numbers, without a call.
   @inline(__always)
-  fileprivate func hasKey(
+  fileprivate func hasKeyBytes(
     _ key: UnsafeRawPointer, _ count: Int, _ kind: HitPath.KeySize, _ shape: Shape
   ) -> Bool {
-    guard _fastPath(shape.keySize == count) else { return false }
     let own = UnsafeRawPointer(raw + shape.header)
     @inline(__always)
     func isSame<T: FixedWidthInteger & BitwiseCopyable>(_ offset: Int, _ type: T.Type) -> Bool {

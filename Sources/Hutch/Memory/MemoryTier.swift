@@ -319,10 +319,10 @@ extension MemoryTier {
 
   /// The same, of a plain entry, or of one that has only these extended data besides.
   @inline(__always)
-  static func charge(_ key: Bytes, _ value: Bytes, _ extended: Bytes) -> UInt64 {
+  static func charge(_ keySize: Int, _ valueSize: Int, _ extendedSize: Int) -> UInt64 {
     let header =
-      extended.count == 0 ? 0 : UnownedBlock.At.extendedHeader &- UnownedBlock.At.header
-    let size = key.count &+ value.count &+ extended.count &+ header
+      extendedSize == 0 ? 0 : UnownedBlock.At.extendedHeader &- UnownedBlock.At.header
+    let size = keySize &+ valueSize &+ extendedSize &+ header
     return overhead &+ UInt64(bitPattern: Int64(size))
   }
 }

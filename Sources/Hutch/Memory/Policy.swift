@@ -24,7 +24,7 @@ struct Entries: ~Copyable {
   /// Makes room for one more entry; fails with nothing changed.
   mutating func reserve(_ hash: UInt64) throws(Failure) -> Slot {
     let slot = try slab.reserve()
-    try table.reserve(hash) { slab[Slot($0.slot)].pointee.hash }
+    try table.reserve(hash, slab)
     return slot
   }
 }
@@ -32,8 +32,17 @@ struct Entries: ~Copyable {
 /// Where a shard stands among the shards: it has the hashes that begin with `index`, and of
 /// those it sees the bits that follow.
 struct ShardPosition {
-  var index: UInt32 = 0
-  var bits: UInt32 = 0
+  /// The number of bits of `index`.
+  let bits: UInt32
+  /// The bits of `index`, with which all its hashes begin, and zeroes.
+  private let prefix: UInt32
+
+  init(index: UInt32 = 0, bits: UInt32 = 0) {
+    self.bits = bits
+    prefix = index << (32 - bits)
+  }
+
+  var index: UInt32 { prefix >> (32 - bits) }
 
   /// A tier has at most this many: a few for each core, and of many cores not so many that what
   /// is kept for each adds up.
@@ -50,7 +59,7 @@ struct ShardPosition {
   /// when a tier divides.
   @inline(__always)
   func key(_ hash: UInt32) -> UInt32 {
-    (bits == 0 ? hash : index << (32 - bits) | hash >> bits) & ~1
+    (prefix | hash &>> bits) & ~1
   }
 }
 
@@ -92,7 +101,10 @@ struct Policy: ~Copyable {
   mutating func prepare(
     _ hash: UInt64, charge: UInt64, _ budget: borrowing Budget, _ entries: borrowing Entries
   ) {
-    if isAdaptive { adaptive.prepare(hash, charge: charge, budget, entries) }
+    if isAdaptive {
+      adaptive.prepare(
+        hash, charge: charge, isFull: !budget.hasRoom(cost: charge, count: 1), budget, entries)
+    }
   }
 
   /// The new entry.

@@ -4,7 +4,7 @@
 /// and the queues drift to their new shape. Close relatives are 2Q, S3-FIFO and W-TinyLFU.
 struct Mode {
   /// The fate of an entry that leaves a full window with fewer than two uses.
-  enum WindowExit {
+  enum WindowExit: UInt32 {
     /// With one use it goes through the window again, else it is evicted.
     case again
     case evict
@@ -12,15 +12,31 @@ struct Mode {
     case duel
   }
 
+  /// All of it, since every put hands it on several times: the window's share in the lowest 10
+  /// bits, then 2 of the exit, a bit for each of the rest, and from bit 16 on the number.
+  private let bits: UInt32
+
+  private init(
+    _ number: UInt32, window: UInt32, exit: WindowExit, trustsGhosts: Bool = false,
+    isClock: Bool = false, levels: Bool = true
+  ) {
+    bits =
+      window | exit.rawValue << 10 | (trustsGhosts ? 1 << 12 : 0) | (isClock ? 1 << 13 : 0)
+      | (levels ? 1 << 14 : 0) | number << 16
+  }
+
+  /// Among the modes.
+  @inline(__always) var number: Int { Int(bits &>> 16) }
   /// The window's share in 1/1000.
-  let window: Int
-  let exit: WindowExit
+  @inline(__always) var window: UInt { UInt(bits & 1023) }
+  @inline(__always)
+  var exit: WindowExit { WindowExit(rawValue: bits &>> 10 & 3).unsafelyUnwrapped }
   /// A remembered key goes to the main queue without being compared.
-  let trustsGhosts: Bool
+  @inline(__always) var trustsGhosts: Bool { bits & 1 << 12 != 0 }
   /// No window: a plain CLOCK with one bit.
-  let isClock: Bool
+  @inline(__always) var isClock: Bool { bits & 1 << 13 != 0 }
   /// Where costs count, the main queue goes by cost per use, else by cost.
-  let levels: Bool
+  @inline(__always) var levels: Bool { bits & 1 << 14 != 0 }
 
   var comparesFrequencies: Bool {
     switch exit {
@@ -37,11 +53,11 @@ struct Mode {
   /// The modes differ on purpose: each is good where the others are bad.
   static func number(_ n: Int) -> Mode {
     switch n {
-    case 0: Mode(window: 300, exit: .again, trustsGhosts: false, isClock: false, levels: true)
-    case 1: Mode(window: 30, exit: .evict, trustsGhosts: true, isClock: false, levels: true)
-    case 2: Mode(window: 50, exit: .duel, trustsGhosts: false, isClock: false, levels: false)
-    case 3: Mode(window: 10, exit: .evict, trustsGhosts: false, isClock: false, levels: true)
-    default: Mode(window: 0, exit: .evict, trustsGhosts: false, isClock: true, levels: true)
+    case 0: Mode(0, window: 300, exit: .again)
+    case 1: Mode(1, window: 30, exit: .evict, trustsGhosts: true)
+    case 2: Mode(2, window: 50, exit: .duel, levels: false)
+    case 3: Mode(3, window: 10, exit: .evict)
+    default: Mode(4, window: 0, exit: .evict, isClock: true)
     }
   }
 }
@@ -83,7 +99,7 @@ struct SegmentedQueue: ~Copyable {
   private static let mostSteps = 64
   private static let mostRefusals: UInt32 = 6
 
-  var count: Int { window.count + main.count }
+  var count: Int { window.count &+ main.count }
 
   // MARK: a new key
 
@@ -143,11 +159,11 @@ struct SegmentedQueue: ~Copyable {
     _ slot: Slot, costClass: UInt32, _ mode: Mode, _ sketch: borrowing FrequencySketch,
     _ store: borrowing Store
   ) {
-    store.links(slot).pointee.tag(costClass: costClass, level: 0)
     if goesToMain {
+      store.links(slot).pointee.tag(costClass: costClass, level: 0)
       pushMain(slot, mode, sketch, store)
     } else {
-      window.pushAtOnce(slot, at: now, store)
+      window.pushAtOnce(slot, costClass: costClass, at: now, store)
     }
     goesToMain = false
     // While the cache fills, this is what fills the main queue; later it narrows a window that
@@ -183,14 +199,16 @@ struct SegmentedQueue: ~Copyable {
     adopt(slot, isMain: isMain, store)
   }
 
+  @inline(__always)
   mutating func forget<Store: QueueStore & ~Copyable>(
     _ slot: Slot, isMain: Bool, _ store: borrowing Store
   ) {
     if isMain { main.remove(slot, store) } else { window.remove(slot, store) }
   }
 
+  @inline(__always)
   private func target(_ mode: Mode, of count: Int) -> Int {
-    max(1, (count * mode.window + 500) / 1000)
+    max(1, Int(bitPattern: (UInt(bitPattern: count) &* mode.window &+ 500) / 1000))
   }
 
   @inline(never)
@@ -200,11 +218,10 @@ struct SegmentedQueue: ~Copyable {
     store.set(slot, isMain: true)
     if _slowPath(weighs) {
       setLevel(slot, mode, sketch, store)
+      main.push(slot, at: now, store)
     } else {
-      let links = store.links(slot)
-      links.pointee.tag(costClass: links.pointee.costClass, level: 0)
+      main.pushAtOnce(slot, costClass: store.links(slot).pointee.costClass, at: now, store)
     }
-    main.pushAtOnce(slot, at: now, store)
   }
 
   /// Where costs count: a level for each doubling of uses, which counts as much as a halving of
@@ -267,7 +284,7 @@ struct SegmentedQueue: ~Copyable {
     while true {
       steps += 1
       let isMainsTurn =
-        window.isEmpty || (!mode.isClock && window.count + coming <= target && !main.isEmpty)
+        window.isEmpty || (!mode.isClock && window.count &+ coming <= target && !main.isEmpty)
       guard !isMainsTurn,
         let head = window.first(sparing: spared, at: now, weighs: weighs, store)
       else {

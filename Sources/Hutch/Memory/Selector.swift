@@ -95,9 +95,6 @@ final class Tuning {
       capacity: capacity, costLimit: costLimit, leader: leader, mostEntries: mostEntries)
   }
 
-  @inline(__always)
-  var mode: Mode { .number(contest.leader.load(ordering: .relaxed)) }
-
   /// Whether this is not for such a tier any more.
   func isOff(_ other: Int, _ costLimit: UInt64, isFilling: Bool) -> Bool {
     other > 2 * capacity || other < capacity / 2 || weighs != (costLimit != 0)

@@ -354,10 +354,15 @@ struct Shard: ~Copyable {
   }
 
   /// Likewise, and its charge, which the budget still holds.
+  @inline(never)
   @_optimize(speed)
   mutating func takeOut(_ place: Table.Place, _ hash: UInt64) -> UInt64 {
+    takeOutAtOnce(place, hash, Slot(place.pointee.block.slot))
+  }
+
+  @inline(__always)
+  mutating func takeOutAtOnce(_ place: Table.Place, _ hash: UInt64, _ slot: Slot) -> UInt64 {
     let word = place.pointee
-    let slot = Slot(word.block.slot)
     let charge = MemoryTier.charge(of: word.block)
     count(word, -1)
     count.subtract(1)

@@ -26,37 +26,29 @@ extension MemoryTier {
     case unfinished(UnownedBlock)
   }
 
-  /// Stores a value over whatever there is. False: nothing has been done.
-  @_optimize(speed)
+  /// Stores a value over whatever there is. The key is not empty.
+  @inline(__always)
   func putShortly(
     _ key: UnsafeRawPointer, _ keySize: Int, _ value: UnsafeRawPointer, _ valueSize: Int,
-    _ extended: Bytes, _ hash: UInt64, at: Moment
-  ) throws(Failure) -> Bool {
+    _ extended: Bytes, _ hash: UInt64, at created: Int64
+  ) -> ShortPut {
     guard _fastPath(valueSize <= MemoryTier.smallValue),
       _fastPath(extended.count <= MemoryTier.smallExtended), _fastPath(!watch.isOn),
       _fastPath(onDeparture == nil)
-    else { return false }
-    let created = at.time
+    else { return .unusual }
     var victims = InlineArray<4, UInt>(repeating: 0)
     let held = hold(hash)
     let outcome = held.shard.pointee.putShortly(
-      Bytes(start: key, count: keySize), Bytes(start: value, count: valueSize), extended,
-      held.hash, created: created, budget, versions, &victims)
+      key, keySize, value, valueSize, extended, held.hash, created: created, budget, versions,
+      &victims)
     held.lock.unlock()
-    if victims[0] != 0 { give(up: &victims) }
-    switch outcome {
-    case .done:
-      if _slowPath(bits == 0) && budget.count >= divideAt.load(ordering: .relaxed)
-      {
-        divide(at: at)
-      }
-      return true
-    case .unusual: return false
-    case .unfinished(let block):
-      try finishShort(Block(owning: block), hash, at: at)
-      return true
-    }
+    if _slowPath(victims[0] != 0) { give(up: &victims) }
+    return outcome
   }
+
+  /// Whether a put that is done may have made the tier large enough to be divided.
+  @inline(__always)
+  var mayDivide: Bool { bits == 0 && budget.count >= divideAt.load(ordering: .relaxed) }
 
   /// Adds to a counter where it stands, and returns the new version, if it is a plain entry without
   /// times that no reader holds. Nil: nothing has been done.
@@ -70,6 +62,8 @@ extension MemoryTier {
     }
   }
 
+  @inline(never)
+  @_optimize(speed)
   private func give(up victims: inout InlineArray<4, UInt>) {
     for i in 0..<4 {
       if victims[i] == 0 { return }
@@ -85,50 +79,91 @@ extension Shard {
   /// The short put of the default policy.
   @inline(__always)
   fileprivate mutating func putShortly(
-    _ key: Bytes, _ value: Bytes, _ extended: Bytes, _ hash: UInt64, created: Int64,
-    _ budget: borrowing Budget, _ versions: Versions, _ victims: inout InlineArray<4, UInt>
+    _ key: UnsafeRawPointer, _ keySize: Int, _ value: UnsafeRawPointer, _ valueSize: Int,
+    _ extended: Bytes, _ hash: UInt64, created: Int64, _ budget: borrowing Budget,
+    _ versions: Versions, _ victims: inout InlineArray<4, UInt>
   ) -> MemoryTier.ShortPut {
     // The policy may have changed since the path was found open.
     if _slowPath(ages.any || !policy.isAdaptive) { return .unusual }
-    if let place = entries.table.findAtOnce(key, hash) {
-      let isDone =
-        _fastPath(extended.count == 0)
-        ? overwritePlain(place, value, hash, created: created, budget, versions)
-        : overwriteExtended(place, value, extended, hash, created: created, budget, versions)
-      return isDone ? .done : .unusual
+    // The first entry of a shard goes the long way.
+    guard var route = entries.table.route(hash) else { return .unusual }
+    var isAbsent = false
+    var place = entries.table.firstGuess(route, isAbsent: &isAbsent)
+    if !isAbsent {
+      // The value's memory is asked for before the key's is read.
+      let block = place?.pointee.blockIfAny
+      block?.prefetchValue()
+      if !(block?.hasKey(key, keySize) ?? false) {
+        place = entries.table.find(Bytes(start: key, count: keySize), hash)
+      }
+      if let place {
+        let value = Bytes(start: value, count: valueSize)
+        let isDone =
+          _fastPath(extended.count == 0)
+          ? overwritePlain(place, value, hash, created: created, budget, versions)
+          : overwriteExtended(place, value, extended, hash, created: created, budget, versions)
+        return isDone ? .done : .unusual
+      }
     }
     // Expired entries go before live ones: the long path looks for them.
-    let charge = MemoryTier.charge(key, value, extended)
+    let charge = MemoryTier.charge(keySize, valueSize, extended.count)
     if _slowPath(created >= entries.slab.earliestDue || charge > budget.largestCharge) {
       return .unusual
     }
     policy.adaptive.prefetch(hash)
-    let block: UnownedBlock
-    do throws(Failure) {
-      _ = try entries.reserve(hash)
-      block = try Block.plain(key: key, value: value, extended: extended, created: created).leak()
-    } catch {
+    var fill = entries.table.fill(route)
+    if _slowPath(!entries.slab.hasRoom || !route.hasRoom(fill)) {
+      do throws(Failure) { _ = try entries.reserve(hash) } catch { return .unusual }
+      route = entries.table.route(hash).unsafelyUnwrapped
+      fill = entries.table.fill(route)
+    }
+    let isFull = !budget.hasRoom(cost: charge, count: 1)
+    policy.adaptive.prepare(hash, charge: charge, isFull: isFull, budget, entries)
+    let room = UnownedBlock.room(keySize, valueSize, extended.count)
+    var memory: UnsafeMutableRawPointer?
+    var isReserved = !isFull && budget.reserve(cost: charge, count: 1)
+    if !isReserved {
+      isReserved = makeRoomShortly(charge, budget, &victims)
+      memory = Shard.reuse(&victims, room)
+    }
+    if memory == nil { memory = malloc(room) }
+    guard let memory else {
+      if isReserved { budget.release(cost: charge, count: 1) }
       return .unusual
     }
-    policy.adaptive.prepare(hash, charge: charge, budget, entries)
-    if !budget.reserve(cost: charge, count: 1),
-      !makeRoomShortly(charge, budget, &victims)
-    {
-      return .unfinished(block)
-    }
+    let block = UnownedBlock(
+      memory, key, keySize, value, valueSize, extended, created: created)
+    if _slowPath(!isReserved) { return .unfinished(block) }
     setClock(created)
     puts.add(1)
     block.stamp = clock
     block.version = versions.draw()
     let slot = entries.slab.take(UInt32(truncatingIfNeeded: hash >> 32))
     block.slot = slot.number
-    let word = Word(block, isTimed: false, isBacked: false, isObject: false)
-    entries.table.insert(word, hash)
+    entries.table.insert(
+      Word(block, isTimed: false, isBacked: false, isObject: false), route, fill)
     unbacked.add(1)
     count.add(1)
     cost.add(charge)
     policy.adaptive.admit(slot, charge: charge, entries)
     return .done
+  }
+
+  /// The memory of the first victim, if no reader holds it and it is of that size: it need not go
+  /// to malloc and come back.
+  @inline(__always)
+  private static func reuse(
+    _ victims: inout InlineArray<4, UInt>, _ room: Int
+  ) -> UnsafeMutableRawPointer? {
+    guard let raw = UnsafeMutableRawPointer(bitPattern: victims[0]),
+      UnownedBlock(raw).isSoleAndBare, UnownedBlock(raw).room == room
+    else { return nil }
+    // The others, which are few, move up.
+    victims[0] = victims[1]
+    victims[1] = victims[2]
+    victims[2] = victims[3]
+    victims[3] = 0
+    return raw
   }
 
   /// Puts another value into the block of the entry at a place, if nothing else has to change: a
@@ -220,10 +255,12 @@ extension Shard {
     _ charge: UInt64, _ budget: borrowing Budget, _ victims: inout InlineArray<4, UInt>
   ) -> Bool {
     for i in 0..<4 {
-      guard let victim = policy.adaptive.victim(sparing: .none, entries) else { return false }
-      let hash = UInt64(entries.slab[victim.slot].pointee.hash) << 32
+      guard let victim = policy.adaptive.victimAtOnce(sparing: .none, entries) else {
+        return false
+      }
       let block = victim.place.pointee.block
-      let paid = takeOut(victim.place, hash)
+      let paid = takeOutAtOnce(
+        victim.place, UInt64(entries.slab[victim.slot].pointee.hash) << 32, victim.slot)
       evictions.add(1)
       victims[i] = UInt(bitPattern: block.raw)
       if paid >= charge {

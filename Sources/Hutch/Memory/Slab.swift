@@ -191,11 +191,16 @@ struct Slab: ~Copyable {
     return Slot(UInt32(truncatingIfNeeded: used))
   }
 
+  /// Whether `take` has a slot.
+  @inline(__always)
+  var hasRoom: Bool { !firstFree.isNone || used < chunkCount &* Slab.chunkSize }
+
+  @inline(__always)
   mutating func take(_ hash: UInt32) -> Slot {
     let slot: Slot
     if firstFree.isNone {
       slot = Slot(UInt32(truncatingIfNeeded: used))
-      used += 1
+      used &+= 1
     } else {
       slot = firstFree
       firstFree = Slot(self[slot].pointee.hash)

@@ -16,6 +16,13 @@ struct Links: BitwiseCopyable {
     olderBits = Links.mask
   }
 
+  /// Of the newest of a list, at level 0.
+  @inline(__always)
+  init(older: Slot, costClass: UInt32) {
+    newerBits = Links.mask
+    olderBits = older.number & Links.mask | costClass &<< 27
+  }
+
   @inline(__always)
   private static func slot(_ bits: UInt32) -> Slot {
     Slot(UInt32(bitPattern: Int32(bitPattern: bits &<< 5) &>> 5))
@@ -65,6 +72,17 @@ struct SlotList {
     let links = store.links(slot)
     links.pointee.link(newer: .none)
     links.pointee.link(older: newest)
+    if newest.isNone { oldest = slot } else { store.links(newest).pointee.link(newer: slot) }
+    newest = slot
+    length &+= 1
+  }
+
+  /// A slot whose links it sets altogether.
+  @inline(__always)
+  mutating func push<Store: LinkStore & ~Copyable>(
+    _ slot: Slot, costClass: UInt32, _ store: borrowing Store
+  ) {
+    store.links(slot).pointee = Links(older: newest, costClass: costClass)
     if newest.isNone { oldest = slot } else { store.links(newest).pointee.link(newer: slot) }
     newest = slot
     length &+= 1

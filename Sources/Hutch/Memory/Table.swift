@@ -29,26 +29,28 @@ struct Table: ~Copyable {
   typealias Place = UnsafeMutablePointer<Word>
 
   /// A run of lines and how many bits of the hash its entries share.
-  ///     63..22 address, 21..6 lines, 5..0 depth
+  ///     63..48 lines, 47..6 address, 5..0 depth
   struct Segment {
     let bits: UInt64
 
     @inline(__always)
     init(_ lines: UnsafeMutableRawPointer, count: Int, depth: Int) {
-      bits = UInt64(UInt(bitPattern: lines)) << 16 | UInt64(count) << 6 | UInt64(depth)
+      bits = UInt64(count) << 48 | UInt64(UInt(bitPattern: lines)) | UInt64(depth)
     }
 
     @inline(__always) var depth: Int { Int(bits & 63) }
-    @inline(__always) var lineCount: Int { Int(bits >> 6 & 0xFFFF) }
+    @inline(__always) var lineCount: Int { Int(truncatingIfNeeded: bits &>> 48) }
     @inline(__always)
     var words: UnsafeMutablePointer<Word> {
-      UnsafeMutablePointer(bitPattern: Word.address(in: bits, ~63)).unsafelyUnwrapped
+      UnsafeMutablePointer(bitPattern: UInt(bits & 0xFFFF_FFFF_FFC0)).unsafelyUnwrapped
     }
     @inline(__always) func line(_ index: Int) -> Line { words + index &* Table.wordsPerLine }
 
     @inline(__always) func tag(_ hash: UInt64) -> UInt64 { (hash &<< (bits & 63)) >> 49 }
     @inline(__always)
-    func home(_ tag: UInt64) -> Int { Int((tag &* (bits >> 6 & 0xFFFF)) >> Table.tagBits) }
+    func home(_ tag: UInt64) -> Int {
+      Int(truncatingIfNeeded: (tag &* (bits &>> 48)) &>> Table.tagBits)
+    }
     /// The least tag whose home is this line.
     func firstTag(ofLine line: Int) -> UInt64 {
       (UInt64(line) << Table.tagBits + UInt64(lineCount) - 1) / UInt64(lineCount)
@@ -63,7 +65,7 @@ struct Table: ~Copyable {
   var fills: UnsafeMutablePointer<UInt32>?
   var depth = 0 { didSet { shift = UInt64(63 - depth) } }
   private var shift: UInt64 = 63
-  private(set) var count = 0
+  var count = 0
 
   init() {}
 
@@ -81,7 +83,7 @@ struct Table: ~Copyable {
   }
 
   @inline(__always)
-  private func firstIndex(_ index: Int, _ segment: Segment) -> Int {
+  func firstIndex(_ index: Int, _ segment: Segment) -> Int {
     let free = depth &- segment.depth
     return (index &>> free) &<< free
   }
@@ -164,30 +166,6 @@ struct Table: ~Copyable {
     }
   }
 
-  /// The first word that may be a value's entry of this hash, in its home line or, if that is full,
-  /// in the next one; nearly always it is, and has been found without a loop. Nil and `isAbsent`:
-  /// there is none.
-  @inline(__always)
-  func guess(_ hash: UInt64, isAbsent: inout Bool) -> Place? {
-    guard let directory else {
-      isAbsent = true
-      return nil
-    }
-    let segment = directory[index(hash)]
-    let tag = segment.tag(hash)
-    let home = segment.home(tag)
-    let line = segment.line(home)
-    let matches = Matches(line, tag: tag, kind: 0)
-    if _fastPath(!matches.isEmpty) { return matches.first(of: line) }
-    if line[Table.wordsPerLine - 1].isVacant {
-      isAbsent = true
-      return nil
-    }
-    let second = segment.line(Table.next(home, segment))
-    let others = Matches(second, tag: tag, kind: 0)
-    return others.isEmpty ? nil : others.first(of: second)
-  }
-
   /// Asks for the line of words that a hash leads to.
   @inline(__always)
   func prefetch(_ hash: UInt64) {
@@ -220,29 +198,44 @@ struct Table: ~Copyable {
   @inline(never)
   @_optimize(speed)
   func find(_ slot: Slot, _ hash: UInt32) -> Place? {
-    let hash = UInt64(hash) << 32
-    guard count > 0 else { return nil }
-    let segment = directory.unsafelyUnwrapped[index(hash)]
-    let tag = segment.tag(hash)
+    let segment = directory.unsafelyUnwrapped[index(UInt64(hash) << 32)]
+    let tag = segment.tag(UInt64(hash) << 32)
     let home = segment.home(tag)
-    var found: Place?
+    let line = segment.line(home)
+    var matches = Matches(line, tag: tag)
+    if _fastPath(!matches.isEmpty) {
+      let place = matches.first(of: line)
+      matches.removeFirst()
+      if _fastPath(matches.isEmpty && !place.pointee.isVacant) {
+        // The same for the lines on which others of this home may be.
+        var last = line
+        var at = home
+        while true {
+          if last[Table.wordsPerLine - 1].isVacant { return place }
+          at = Table.next(at, segment)
+          last = segment.line(at)
+          if !Matches(last, tag: tag).isEmpty || at == home { break }
+        }
+      }
+    }
+    return findSlowly(slot, UInt64(hash) << 32)
+  }
+
+  /// By the blocks' own slots.
+  @inline(never)
+  private func findSlowly(_ slot: Slot, _ hash: UInt64) -> Place? {
+    let segment = directory.unsafelyUnwrapped[index(hash)]
+    let home = segment.home(segment.tag(hash))
     var at = home
     repeat {
       let line = segment.line(at)
-      var matches = Matches(line, tag: tag)
-      while !matches.isEmpty {
-        let place = matches.first(of: line)
-        matches.removeFirst()
-        if place.pointee.isVacant { continue }
-        if found != nil {
-          return find(hash) { $0.slot == slot.number } ?? find(hash | 1) { $0.slot == slot.number }
-        }
-        found = place
+      for lane in 0..<Table.wordsPerLine where line[lane].tag == segment.tag(hash) {
+        if let block = line[lane].blockIfAny, block.slot == slot.number { return line + lane }
       }
-      if line[Table.wordsPerLine - 1].isVacant { break }
+      if line[Table.wordsPerLine - 1].isVacant { return nil }
       at = Table.next(at, segment)
     } while at != home
-    return found
+    return nil
   }
 
   // MARK: changing
@@ -257,16 +250,23 @@ struct Table: ~Copyable {
     count &+= 1
   }
 
-  @inline(never)
-  @_optimize(speed)
-  private static func place(_ word: Word, in segment: Segment) {
-    var at = segment.home(word.tag)
-    while !segment.line(at)[wordsPerLine - 1].isVacant { at = next(at, segment) }
-    let line = segment.line(at)
+  @inline(__always)
+  static func place(_ word: Word, in segment: Segment, home: Int) {
+    var at = home
+    var line = segment.line(at)
+    while _slowPath(!line[wordsPerLine - 1].isVacant) {
+      at = next(at, segment)
+      line = segment.line(at)
+    }
     // Half of a line at a time.
     var lane = line[3].isVacant ? 0 : 4
     while !line[lane].isVacant { lane &+= 1 }
     line[lane] = word
+  }
+
+  @inline(__always)
+  private static func place(_ word: Word, in segment: Segment) {
+    place(word, in: segment, home: segment.home(word.tag))
   }
 
   /// Takes out the word at a place that `find` gave for this hash.
@@ -288,13 +288,12 @@ struct Table: ~Copyable {
       let line = segment.line(at2)
       let wasFull = !line[Table.wordsPerLine - 1].isVacant
       let back = Table.distance(from: hole, to: at2, lines)
-      var lane = 0
-      while lane < Table.wordsPerLine && !line[lane].isVacant {
-        let home = segment.home(line[lane].tag)
-        if Table.distance(from: home, to: at2, lines) >= back { break }
-        lane &+= 1
-      }
-      if lane < Table.wordsPerLine && !line[lane].isVacant {
+      let found = hutch_displaced8(
+        line, UInt32(truncatingIfNeeded: lines), UInt32(truncatingIfNeeded: at2),
+        UInt32(truncatingIfNeeded: back))
+      let lane = found.trailingZeroBitCount
+      // Vacant words, which look like others with tag 0, are the last of a line.
+      if found != 0 && !line[lane].isVacant {
         segment.line(hole)[Table.wordsPerLine - 1] = line[lane]
         _ = Table.takeOut(lane, of: line)
         hole = at2
@@ -322,18 +321,15 @@ struct Table: ~Copyable {
 
   // MARK: growing
 
-  /// Makes room for one more entry of this hash. `hashOf` is asked for the hashes of blocks
-  /// in the table, as their slots keep them.
+  /// Makes room for one more entry of this hash. The slots of the entries keep their hashes.
   @inline(__always)
-  mutating func reserve(
-    _ hash: UInt64, _ hashOf: (UnownedBlock) -> UInt32
-  ) throws(Failure) {
+  mutating func reserve(_ hash: UInt64, _ slab: borrowing Slab) throws(Failure) {
     if let directory {
       let at = index(hash)
       let segment = directory[at]
       let fill = Int(fills.unsafelyUnwrapped[firstIndex(at, segment)])
       if fill < segment.room { return }
-      try grow(at, segment, fill, hashOf)
+      try grow(at, segment, slab)
     } else {
       try begin()
     }
@@ -366,12 +362,13 @@ struct Table: ~Copyable {
   }
 
   @inline(never)
+  @_optimize(speed)
   private mutating func grow(
-    _ at: Int, _ segment: Segment, _ fill: Int, _ hashOf: (UnownedBlock) -> UInt32
+    _ at: Int, _ segment: Segment, _ slab: borrowing Slab
   ) throws(Failure) {
     let lines = segment.lineCount
     if lines >= Table.mostLines && segment.depth < Table.mostDepth {
-      try split(at, segment, hashOf)
+      try split(at, segment, slab)
     } else {
       // Beyond the deepest directory segments only grow; keys of one hash are not worth more.
       // A segment grows in one step from the size that a split leaves to the largest. Smaller steps
@@ -396,8 +393,10 @@ struct Table: ~Copyable {
     }
   }
 
+  @inline(never)
+  @_optimize(speed)
   private mutating func split(
-    _ at: Int, _ segment: Segment, _ hashOf: (UnownedBlock) -> UInt32
+    _ at: Int, _ segment: Segment, _ slab: borrowing Slab
   ) throws(Failure) {
     var at = at
     if segment.depth == depth {
@@ -407,13 +406,13 @@ struct Table: ~Copyable {
     let words = segment.words
     let laneCount = segment.lineCount * Table.wordsPerLine
     // The hash is two reads away: ask for all of the first at once.
-    for lane in 0..<laneCount { hutch_prefetch(words[lane].block0) }
     // The bit that is now shared, by the tag; the bit that comes into the tag, by the hash.
     var high = 0
     var total = 0
-    for lane in 0..<laneCount where !words[lane].isVacant {
-      total += 1
-      high += Int(words[lane].tag >> (Table.tagBits - 1))
+    for lane in 0..<laneCount {
+      hutch_prefetch(words[lane].block0)
+      total &+= words[lane].isVacant ? 0 : 1
+      high &+= Int(truncatingIfNeeded: words[lane].tag &>> (Table.tagBits &- 1))
     }
     let lowLines = Table.lines(for: total - high)
     let highLines = Table.lines(for: high)
@@ -428,7 +427,7 @@ struct Table: ~Copyable {
     }
     for lane in 0..<laneCount where !words[lane].isVacant {
       let word = words[lane]
-      let hash = UInt64(hashOf(word.block)) << 32
+      let hash = UInt64(slab[Slot(word.block.slot)].pointee.hash) << 32
       let target = word.tag >> (Table.tagBits - 1) == 0 ? low : upper
       Table.place(word.with(tag: target.tag(hash)), in: target)
     }

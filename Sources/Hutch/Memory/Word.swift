@@ -48,6 +48,12 @@ struct Word {
       UnsafeMutableRawPointer(bitPattern: Word.address(in: bits, ~15)).unsafelyUnwrapped)
   }
 
+  /// Nil if the word is vacant.
+  @inline(__always)
+  var blockIfAny: UnownedBlock? {
+    UnsafeMutableRawPointer(bitPattern: Word.address(in: bits, ~15)).map { UnownedBlock($0) }
+  }
+
   /// The content of the upper 48 bits, under a mask of its lowest. On x86-64, where addresses of
   /// user space end below 2^47, an arithmetic shift does as well, and leaves a mask that is part of
   /// the instruction.

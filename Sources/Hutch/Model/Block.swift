@@ -151,6 +151,20 @@ struct UnownedBlock {
     return Shape(keySize: keySize, header: headerSize, size: size)
   }
 
+  /// The value's size, of a plain block; else nil.
+  @inline(__always)
+  var plainSize: Int? {
+    let bits = load(At.size, UInt32.self)
+    return _fastPath(bits < UnownedBlock.hasTimes) ? Int(truncatingIfNeeded: bits) : nil
+  }
+
+  /// The value's size, of a block with the extension and without times; else nil.
+  @inline(__always)
+  var extendedEntrySize: Int? {
+    let bits = load(At.size, UInt32.self)
+    return bits &>> 30 == 2 ? Int(truncatingIfNeeded: bits & ~UnownedBlock.extensionBit) : nil
+  }
+
   /// The bytes of the block beyond those of a plain one with the same key, value and extended data.
   @inline(__always) var extraSize: Int { headerSize &- At.header }
 
@@ -286,7 +300,7 @@ struct UnownedBlock {
   }
 
   /// All bytes of the block, header included.
-  @inline(__always) var byteCount: Int { valueOffset + size + extendedSize }
+  @inline(__always) var byteCount: Int { valueOffset &+ size &+ extendedSize }
 
   /// For the only holder, under the lock that keeps it the only one: replaces the value of a block
   /// that is plain with these extended data by another one that fits.
@@ -406,6 +420,10 @@ struct UnownedBlock {
     let mask = UnownedBlock.countMask | UnownedBlock.attachedBit
     return references.pointee.load(ordering: .acquiring) & mask == 1
   }
+
+  /// The same, of a block that is neither dirty nor a host's object, nor encoded or departed.
+  @inline(__always)
+  var isSoleAndBare: Bool { references.pointee.load(ordering: .acquiring) == 1 }
 
   @inline(__always)
   var isDeparted: Bool {

@@ -116,6 +116,64 @@ extension Block {
 }
 
 extension UnownedBlock {
+  /// The size to request for this block. There may be more, as of one with an attached object.
+  @inline(__always) var room: Int { UnownedBlock.room(for: byteCount) }
+
+  /// Of a block with these sizes, and with no extension but extended data. The sizes are small.
+  @inline(__always)
+  static func room(_ keySize: Int, _ valueSize: Int, _ extendedSize: Int) -> Int {
+    let header = extendedSize == 0 ? At.header : At.extendedHeader
+    return room(for: valueOffset(header: header, keySize: keySize) &+ valueSize &+ extendedSize)
+  }
+
+  /// Makes a block in memory that has room for it (`room`), with copies of a key, which is not
+  /// empty, of a value and of extended data, all small; its record has only the time of the write.
+  /// The caller owns the reference.
+  @inline(__always)
+  init(
+    _ memory: UnsafeMutableRawPointer, _ key: UnsafeRawPointer, _ keySize: Int,
+    _ value: UnsafeRawPointer, _ valueSize: Int, _ extended: Bytes, created: Int64
+  ) {
+    self.init(memory)
+    (raw + At.references).bindMemory(to: Atomic<UInt32>.self, capacity: 1)
+      .initialize(to: Atomic(1))
+    raw.storeBytes(of: UInt32.max, toByteOffset: At.slot, as: UInt32.self)
+    // The stamp becomes 0 too.
+    raw.storeBytes(
+      of: UInt32(truncatingIfNeeded: keySize), toByteOffset: At.keySize, as: UInt32.self)
+    raw.storeBytes(of: 0, toByteOffset: At.version, as: UInt64.self)
+    raw.storeBytes(of: created, toByteOffset: At.created, as: Int64.self)
+    var size = UInt32(truncatingIfNeeded: valueSize)
+    var header = At.header
+    if _slowPath(extended.count > 0) {
+      size |= UnownedBlock.extensionBit
+      header = At.extendedHeader
+      raw.storeBytes(of: 0, toByteOffset: At.checksum, as: UInt64.self)
+      // The mark becomes 0 too.
+      raw.storeBytes(
+        of: UInt64(UInt32(truncatingIfNeeded: extended.count)), toByteOffset: At.extendedSize,
+        as: UInt64.self)
+    }
+    raw.storeBytes(of: size, toByteOffset: At.size, as: UInt32.self)
+    let offset = UnownedBlock.valueOffset(header: header, keySize: keySize)
+    if _fastPath(keySize >= 8 && keySize <= 16) {
+      let (first, last) = (Folding.word(key, 0), Folding.word(key, keySize &- 8))
+      raw.storeBytes(of: first, toByteOffset: header, as: UInt64.self)
+      raw.storeBytes(of: last, toByteOffset: header &+ keySize &- 8, as: UInt64.self)
+    } else {
+      memcpy(raw + header, key, keySize)
+    }
+    if _fastPath(valueSize <= Int(HUTCH_COPY_AT_ONCE)) {
+      hutch_copy_at_once(raw + offset, value, valueSize)
+    } else {
+      memcpy(raw + offset, value, valueSize)
+    }
+    if _slowPath(extended.count > 0) {
+      memcpy(
+        raw + (offset &+ valueSize), extended.baseAddress.unsafelyUnwrapped, extended.count)
+    }
+  }
+
   /// A block with the same key, value, extended data and attached object, unless another one is
   /// given, and another record, but for the checksum, which is the value's. It has no mark: a
   /// commit may be changing this block's, under the lock of the memory tier, which gives the block

@@ -109,6 +109,12 @@ final class Clock {
     return hostsMoment(function)
   }
 
+  /// The time of a call, by the system's clock.
+  @inline(__always)
+  var coarseNow: Int64 {
+    Clock.read(CLOCK_MONOTONIC_COARSE) &+ coarse.load(ordering: .relaxed)
+  }
+
   @inline(never)
   private func hostsMoment(_ function: Function) -> Moment {
     ThreadState.assertNoLocks()

@@ -97,7 +97,13 @@ struct KeyedHash {
   /// The same, for a key of 8 to 16 bytes.
   @inline(__always)
   func shortEntry(_ key: UnsafeRawPointer, _ count: Int) -> UInt64 {
-    hash(Folding.word(key, 0), Folding.word(key, count &- 8), s2, count) & ~KeyedHash.kindBits
+    shortStart(key, count) & ~KeyedHash.kindBits
+  }
+
+  /// The same, but for the lowest bits, which say nothing.
+  @inline(__always)
+  func shortStart(_ key: UnsafeRawPointer, _ count: Int) -> UInt64 {
+    hash(Folding.word(key, 0), Folding.word(key, count &- 8), s2, count)
   }
 
   /// The same, for a key of 4 to 16 bytes.

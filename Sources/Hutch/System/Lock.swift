@@ -107,11 +107,10 @@ struct LockInPlace {
     waiters.initialize(to: Atomic(0))
   }
 
+  /// One instruction tests the bit and sets it.
   @inline(__always)
   private func take() -> Bool {
-    held.pointee.compareExchange(
-      expected: 0, desired: 1, successOrdering: .acquiring, failureOrdering: .relaxed
-    ).exchanged
+    held.pointee.bitwiseOr(1, ordering: .acquiring).oldValue & 1 == 0
   }
 
   @inline(__always)

@@ -1,0 +1,94 @@
+// Group entries: put, and the short path that most puts take (Memory/ShortPuts.swift).
+
+public import CHutch
+
+@_cdecl("hutch_put") @implementation
+@_optimize(speed)
+public func hutch_put(
+  _ cache: OpaquePointer!, _ key: UnsafeRawPointer!, _ key_size: Int,
+  _ value: UnsafeRawPointer!, _ value_size: Int,
+  _ options: UnsafePointer<hutch_put_options>!, _ result: UnsafeMutablePointer<hutch_put_result>!
+) -> hutch_status {
+  if _fastPath(options == nil), _fastPath(result == nil),
+    let status = puttingShortly(
+      cache, key, key_size, value, value_size, Bytes(start: nil, count: 0))
+  {
+    return status
+  }
+  return puttingWithOptions(cache, key, key_size, value, value_size, options, result)
+}
+
+/// Two copies of the short path: the one for extended data tests their size in several places.
+@inline(never)
+private func puttingWithOptions(
+  _ cache: OpaquePointer?, _ key: UnsafeRawPointer?, _ key_size: Int,
+  _ value: UnsafeRawPointer?, _ value_size: Int, _ options: UnsafePointer<hutch_put_options>?,
+  _ result: UnsafeMutablePointer<hutch_put_result>?
+) -> hutch_status {
+  if result == nil, let options, let extended = onlyExtended(options),
+    let status = puttingShortly(cache, key, key_size, value, value_size, extended)
+  {
+    return status
+  }
+  return putting(cache, key, key_size, value, value_size, options, result, if: .always)
+}
+
+/// The extended data of options that set nothing else. Nil: the options set more, or are not valid.
+@inline(__always)
+private func onlyExtended(_ options: UnsafePointer<hutch_put_options>) -> Bytes? {
+  guard options.pointee.struct_size == MemoryLayout<hutch_put_options>.size else { return nil }
+  let given = options.pointee
+  guard given.time_to_live | given.time_to_idle == 0,
+    given.cost | UInt64(given.write_policy | given.reserved) == 0, given.tag_size == 0,
+    given.suffix == nil, let data = given.extended, given.extended_size >= 0
+  else { return nil }
+  return Bytes(start: data, count: given.extended_size)
+}
+
+/// Nil: the put needs the slow path, and nothing has been done.
+@inline(__always)
+private func puttingShortly(
+  _ cache: OpaquePointer?, _ key: UnsafeRawPointer?, _ key_size: Int,
+  _ value: UnsafeRawPointer?, _ value_size: Int, _ extended: Bytes
+) -> hutch_status? {
+  guard _fastPath(UInt(bitPattern: key_size &- 1) < UInt(HUTCH_KEY_MAX)),
+    _fastPath(areThere(cache, key, value)), _fastPath(value_size >= 0)
+  else { return nil }
+  let cache = cache.unsafelyUnwrapped
+  let key = key.unsafelyUnwrapped
+  let value = value.unsafelyUnwrapped
+  guard let path = shortPath(cache), _fastPath(path.takesPuts) else { return nil }
+  let hash = path.hash(key, key_size)
+  let isAlone = Unmanaged<Handle>.fromOpaque(UnsafeRawPointer(cache))._withUnsafeGuaranteedRef {
+    $0.unretained._withUnsafeGuaranteedRef { cache in
+      // Only without a listener for entries, and without a reservation to overtake.
+      !cache.events.wantsEntries && !cache.order.isReserved(hash)
+    }
+  }
+  if _slowPath(!isAlone) { return nil }
+  return path.tier._withUnsafeGuaranteedRef { tier in
+    let now = path.now
+    switch tier.putShortly(key, key_size, value, value_size, extended, hash, at: now) {
+    case .done: return _slowPath(tier.mayDivide) ? dividing(tier, now) : Status.done.code
+    case .unusual: return nil
+    case .unfinished(let block): return finishing(tier, block, hash, now)
+    }
+  }
+}
+
+@inline(never)
+private func dividing(_ tier: MemoryTier, _ now: Int64) -> hutch_status {
+  tier.divide(at: .at(now))
+  return Status.done.code
+}
+
+/// The rest of a put that was begun shortly.
+@inline(never)
+private func finishing(
+  _ tier: MemoryTier, _ block: UnownedBlock, _ hash: UInt64, _ now: Int64
+) -> hutch_status {
+  answering { () throws(Failure) in
+    try tier.finishShort(Block(owning: block), hash, at: .at(now))
+    return .done
+  }
+}
