@@ -5,6 +5,8 @@
  *     -Lbuild -lhutch -Wl,-rpath,$PWD/build -lpthread
  *   Tests/Benchmarks/operations/compare [-n ROUNDS] BEFORE/build/operations build/operations
  *
+ * With -DHUTCH_0_1_0 it builds with the header of release 0.1.0, and with the same limits.
+ *
  * One run measures each operation once, in one thread, in CPU time of the process, and prints a
  * line each: the kind of cache, the operation, nanoseconds per call. `compare` runs several
  * programs in turns and prints medians and their ratios.
@@ -20,7 +22,12 @@
 #include <time.h>
 #include <unistd.h>
 
+#ifdef HUTCH_0_1_0
+#include "hutch.h"
+#define hutch_loading_fulfil hutch_load_fulfil
+#else
 #include "hutch_tasks.h"
+#endif
 
 enum { KEY = 16, VALUE = 100, BATCH = 32 };
 
@@ -52,8 +59,12 @@ static void make_key(char *key, const char *prefix, unsigned number) {
 
 static void open_cache(void) {
   hutch_options options;
+#ifdef HUTCH_0_1_0
+  CHECK(hutch_options_init(&options, sizeof options));
+#else
   memset(&options, 0, sizeof options);
   options.struct_size = sizeof options;
+#endif
   options.sharing =
       strcmp(kind, "shared") == 0 ? HUTCH_SHARING_SHARED : HUTCH_SHARING_EXCLUSIVE;
   options.memory.cost = UINT64_C(256) << 20;
