@@ -120,6 +120,55 @@ import Testing
     #expect(status == HUTCH_LOAD_FAILED)
   }
 
+  @Test(arguments: [false, true]) func objectsInBothTiers(isOnDisk: Bool) {
+    var path = Array("/tmp/hutch-locks-XXXXXX".utf8CString)
+    if isOnDisk { #expect(mkdtemp(&path) != nil) }
+    let directory = String(decoding: path.dropLast().map { UInt8(bitPattern: $0) }, as: UTF8.self)
+    let calls = Calls()
+    var codec = hutch_object_codec()
+    codec.struct_size = MemoryLayout<hutch_object_codec>.size
+    codec.encode = { context, _, output in
+      Calls.at(context).add()
+      memset(hutch_buffer_resize(output, 8), 7, 8)
+      return 0
+    }
+    codec.decode = { context, _, object in
+      Calls.at(context).add()
+      object!.pointee = context
+      return 0
+    }
+    codec.release = { Calls.at($0).add() }
+    codec.context = calls.pointer
+    codec.context_release = { Calls.at($0).add() }
+    var options = hutch_options()
+    options.struct_size = MemoryLayout<hutch_options>.size
+    var cache: OpaquePointer?
+    withUnsafePointer(to: codec) {
+      options.object_codec = $0
+      #expect(hutch_open(isOnDisk ? directory : nil, &options, &cache) == HUTCH_OK)
+    }
+    var memory: OpaquePointer?
+    #expect(hutch_tier(cache, UInt32(HUTCH_TIER_MEMORY), &memory) == HUTCH_OK)
+    for _ in 0..<10 {
+      var object: OpaquePointer?
+      let release: hutch_release = { Calls.at($0).add() }
+      #expect(hutch_put_object(cache, [1], 1, calls.pointer, release, nil) == HUTCH_OK)
+      if isOnDisk {
+        #expect(hutch_clear(memory) == HUTCH_OK)
+      } else {
+        #expect(hutch_put(cache, [1], 1, [2], 1, nil, nil) == HUTCH_OK)
+      }
+      #expect(hutch_get_object(cache, [1], 1, &object) == HUTCH_OK)
+      hutch_object_release(object)
+      #expect(hutch_remove_object(cache, [1], 1) == HUTCH_OK)
+    }
+    hutch_cache_release(memory)
+    #expect(hutch_close(cache) == HUTCH_OK)
+    // Of each round: an encoding, a decoding, and the release of both objects.
+    #expect(calls.value == 41)
+    if isOnDisk { #expect(hutch_destroy(directory) == HUTCH_OK) }
+  }
+
   @Test func lines() {
     let clock = Calls()
     let calls = Calls()

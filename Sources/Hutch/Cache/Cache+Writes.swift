@@ -404,10 +404,11 @@ extension Cache {
     _ key: Bytes, _ hash: UInt64, _ touched: (Record) -> Record, at moment: Moment
   ) throws(Failure) -> Bool {
     let stripe = Stripes.index(of: hash)
+    // An entry becomes clean under its stripe, or leaves memory, or gets an object.
+    let takesStripe = storage != nil || settings.objectCodec != nil
     while true {
-      // An entry becomes clean under its stripe, or leaves memory.
-      if storage != nil { order.stripes.lock(stripe) }
-      defer { if storage != nil { order.stripes.unlock(stripe) } }
+      if takesStripe { order.stripes.lock(stripe) }
+      defer { if takesStripe { order.stripes.unlock(stripe) } }
       guard let block = memory.peek(key, hash, at: moment) else { return false }
       let result = try memory.put(
         try block.unowned.copied(with: touched(block.unowned.record)), hash, at: moment,
