@@ -66,6 +66,67 @@ private func checkPauses(_ durability: Durability) {
   check(
     !storage.makesCheckpoint(maintain), "a checkpoint of nothing new; durability",
     Int(durability.rawValue))
+  write()
+  maintain()
+  let isAtOnce = storage.makesCheckpoint { _ = storage.write(.clear, 0, at: LogStore.moment()) }
+  check(
+    isAtOnce == (durability == .sync), "a clear waits, or not; durability",
+    Int(durability.rawValue))
+  if isAtOnce { return }
+  TestClock.pass(pause)
+  check(
+    storage.makesCheckpoint(maintain), "no checkpoint of a clear; durability",
+    Int(durability.rawValue))
+}
+
+/// What is appended while a checkpoint is on its way is new to the next one.
+private func checkWritesMeanwhile() {
+  let scratch = Scratch("meanwhile")
+  let storage = LogStorage.openAt(scratch.path, .power, TierLimits())
+  let store = storage.store!
+  let now = LogStore.moment()
+  _ = storage.write(.put, 1, 1, at: now)
+  duringSync = { store.put(2, 1, at: now) }
+  for _ in 0..<2 {
+    TestClock.pass(5 * second)
+    check(
+      storage.makesCheckpoint { storage.maintainAll(at: LogStore.moment()) },
+      "what came meanwhile is nothing new")
+  }
+  check(duringSync == nil, "no sync")
+}
+
+/// A checkpoint with any byte wrong does not count, and the one before does.
+private func checkTorn() {
+  let scratch = Scratch("torn")
+  let store = LogStore.openAt(scratch.path, TierLimits())
+  let now = LogStore.moment()
+  for key in 0..<2 {
+    store.put(key, 1, at: now)
+    trying { () throws(Failure) in check(try store.writeCheckpoint(), "no checkpoint") }
+  }
+  func newest() -> UInt64 {
+    trying { () throws(Failure) in
+      let found = try LogCheckpoint.read(
+        in: store.directory, log: Files.status(of: store.logFile.number)!)
+      return found?[LogCheckpoint.At.number] ?? 0
+    }
+  }
+  let number = newest()
+  check(number == 2, "the newest checkpoint", Int(number))
+  let path = scratch.path + "/hutch-checkpoint"
+  let file = Descriptor(owning: path.withCString { Files.open($0, O_RDWR)! })
+  // In the first place, since its number is even: a head of 26 words, and a segment.
+  for offset in 0..<27 * 8 {
+    var byte: UInt8 = 0
+    _ = withUnsafeMutableBytes(of: &byte) { Files.read(file.number, into: $0, at: offset) }
+    byte ^= 0x10
+    _ = withUnsafeBytes(of: &byte) { Files.write($0, to: file.number, at: offset) }
+    check(newest() == 1, "a torn checkpoint counts; byte", offset)
+    byte ^= 0x10
+    _ = withUnsafeBytes(of: &byte) { Files.write($0, to: file.number, at: offset) }
+  }
+  check(newest() == 2, "the whole one counts")
 }
 
 /// Power and sync: the write that has appended 64 MB since the last checkpoint makes one.
@@ -269,6 +330,8 @@ func triggers() -> Int32 {
   }
   checkRefusedLog()
   checkSharedWait()
+  checkWritesMeanwhile()
+  checkTorn()
   for seed in 1...20 { checkNames(UInt64(seed)) }
   print("every trigger")
   return 0
