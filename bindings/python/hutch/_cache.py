@@ -192,6 +192,7 @@ class Cache(Entries):
     ) -> None:
         chosen = {name: value for name, value in locals().items() if name in _OPTIONS}
         self._options = chosen
+        self._has_object_codec = bool(chosen["objects"])
         path = None if directory is None else directory_bytes(directory)
         # The working directory may have changed when the cache is opened again.
         self._path = None if path is None else os.fsdecode(os.path.abspath(path))
@@ -203,10 +204,6 @@ class Cache(Entries):
         from ._opening import open_with
 
         open_with(self, directory, path, chosen)
-
-    @property
-    def _has_object_codec(self) -> bool:
-        return bool(self._options["objects"])
 
     def _open_without_ctypes(self, path: bytes | None) -> bool:
         """False: the opening has failed, or it takes ctypes; nothing is open."""

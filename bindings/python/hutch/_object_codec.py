@@ -85,7 +85,7 @@ def set_object_codec(options: _structs.Options, serializer: Any) -> None:
         context=_context_of(serializer),
     )
     # The library copies it when it opens.
-    options._kept = codec  # type: ignore[attr-defined]
+    options._kept = codec
     options.object_codec = ctypes.addressof(codec)
 
 

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import enum
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from . import _structs
 from ._limits import TierLimits
 from ._settings import NO_THREADS, named_of
 from ._units import seconds_of_limit, size_of_limit
+
+if TYPE_CHECKING:
+    from ._queues import Queue
 
 _SECOND = 1e9
 _NO_COST = 2**64 - 1
