@@ -557,7 +557,9 @@ static void exit_with_tasks(void) {
   CHECK_OK(hutch_shared_queue(&queue));
   CHECK(atexit(begin_exit) == 0); /* before the library's own */
   hutch_options options = on(queue);
-  hutch_cache *cache = open_cache(scratch("cache").text, &options);
+  /* Static, so that it is no leak: the process ends without a close. */
+  static hutch_cache *cache;
+  cache = open_cache(scratch("cache").text, &options);
   int width = 0;
   long processors = sysconf(_SC_NPROCESSORS_ONLN);
   for (; width < (processors < 2 ? 2 : processors); width++)

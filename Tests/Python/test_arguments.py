@@ -400,7 +400,7 @@ def test_reserved_fields(cache, where, word):
 
 
 @pytest.mark.parametrize("field", ["flags", "policy", "storage", "durability", "sharing", "checksums"])
-@pytest.mark.parametrize("number", [99, 2**31, 2**32 - 1])
+@pytest.mark.parametrize("number", [999, 2**31, 2**32 - 1])
 def test_options_that_are_not_defined(directory, field, number):
     expected = Status.UNSUPPORTED
     chosen = options()

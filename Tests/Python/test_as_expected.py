@@ -168,7 +168,7 @@ def test_the_awaitable_form_of_every_call(directory):
     # Neither the disk nor another thread is waited for by these.
     at_once = {
         *("disk", "directory", "limits", "options", "listen", "memoize", "memory", "queue"),
-        *("resume", "hold_files", "suspend", "put_object", "get_object", "delete_object"),
+        *("resume", "hold_files", "suspend", "put_object", "get_object", "delete_object", "objects"),
     }
     public = {name for name in dir(hutch.Cache) if name[0] != "_"} - calls - at_once
     assert native <= calls | {"acontains"}

@@ -53,8 +53,15 @@ def test_an_object_is_itself_in_memory_and_bytes_on_disk(directory):
         assert cache.objects["key"] == value
     with hutch.Cache(directory) as cache:
         assert cache["key"] == value
-        with pytest.raises(hutch.UnsupportedError, match="objects=True"):
-            cache.objects
+        for call in (
+            lambda objects: objects.get("key"),
+            lambda objects: objects.set("key", 1),
+            lambda objects: objects.delete("key"),
+            lambda objects: "key" in objects,
+        ):
+            with pytest.raises(hutch.UnsupportedError, match="objects=True"):
+                call(cache.objects)
+        assert cache["key"] == value
 
 
 def test_objects_of_every_natural_kind(cache):

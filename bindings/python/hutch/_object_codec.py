@@ -14,7 +14,7 @@ from typing import Any
 
 from . import _structs
 from ._callbacks import callback, report
-from ._errors import Status
+from ._errors import Status, UnsupportedError
 from ._library import lib
 from ._objects import new_number, object_of, release_callback
 from ._serializers import Forms, forms_of
@@ -130,7 +130,13 @@ class CachedObjects:
     """
 
     def __init__(self, cache: Any) -> None:
-        self._cache = cache
+        self._any = cache
+
+    @property
+    def _cache(self) -> Any:
+        if not self._any._has_object_codec:
+            raise UnsupportedError(Status.UNSUPPORTED, "the cache was opened without objects=True")
+        return self._any
 
     def get(self, key: Any, default: Any = None) -> Any:
         """The object under the key, or default. CorruptError: its bytes cannot be decoded."""
@@ -171,4 +177,4 @@ class CachedObjects:
         return key in self._cache
 
     def __repr__(self) -> str:
-        return f"{self._cache!r}.objects"
+        return f"{self._any!r}.objects"

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from . import _accelerator, _structs
 from ._callbacks import release_of
 from ._codec import Key, key_to_bytes
-from ._errors import CorruptError, Status, UnsupportedError, check
+from ._errors import CorruptError, Status, check
 from ._library import lib
 from ._options import put_options
 from ._units import Seconds
@@ -53,13 +53,12 @@ class Objects:
 
     @property
     def objects(self) -> CachedObjects:
-        """Python objects in both tiers. UnsupportedError: the cache has no objects=True."""
+        """Python objects in both tiers, of a cache that was opened with objects=True.
+
+        UnsupportedError, by each call: it was opened without.
+        """
         from ._object_codec import CachedObjects
 
-        if not self._has_object_codec:
-            raise UnsupportedError(
-                Status.UNSUPPORTED, "the cache was opened without objects=True"
-            )
         return CachedObjects(self)
 
     def put_object(
