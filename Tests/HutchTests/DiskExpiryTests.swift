@@ -43,6 +43,25 @@ import Testing
     disk.checkInvariants()
   }
 
+  /// Of two calls that began one after the other, the later one may be submitted first. What had
+  /// expired when it began does not exist for it.
+  @Test func aBatchIsDecidedByItsLatestTime() throws {
+    let disk = try DiskFixture()
+    disk.put("key", [1], timeToLive: 5 * second)
+    let early = disk.write(.put, Array("other".utf8), [2])
+    disk.time.advance(seconds: 5)
+    let add = disk.write(.put, Array("key".utf8), [3])
+    add.condition = .absent
+    for write in [add, early] {
+      disk.prepare(write)
+      disk.submit(write)
+    }
+    for write in [add, early] { disk.complete(write) }
+    #expect(!add.isUnmet && add.existing == 0)
+    #expect(try disk.get("key") == [3])
+    disk.checkInvariants()
+  }
+
   @Test func theSweepPassesThoseWithTheirOwnExpiry() throws {
     let disk = try fixture(timeToLive: 10 * second)
     for i in 0..<600 { disk.put("own\(i)", [1], timeToLive: 1000 * second) }

@@ -280,7 +280,7 @@ import Testing
         let back = max(1, random.next(upperBound: lines))
         var expected: UInt32 = 0
         for i in 0..<8 {
-          let home = (words[i] >> 5 & 0x7FFF) * lines >> 15
+          let home = ((words[i] >> 5 & 0x7FFF) * lines) >> 15
           let distance = (line + lines - home) % lines
           if distance >= back { expected |= 1 << UInt32(i) }
         }
@@ -290,7 +290,7 @@ import Testing
     }
     let halves = memory.bindMemory(to: UInt32.self, capacity: 16)
     for _ in 0..<2000 {
-      for i in 0..<16 { halves[i] = UInt32(random.next(upperBound: 4 << 16)) }
+      for i in 0..<16 { halves[i] = UInt32(random.next(upperBound: UInt64(4 << 16))) }
       var (wanted, orEmpty) = (UInt32(0), UInt32(0))
       for i in 0..<16 {
         if halves[i] >> 16 == 3 { wanted |= 1 << UInt32(i) }

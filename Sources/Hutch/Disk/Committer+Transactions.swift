@@ -31,10 +31,15 @@ extension Committer {
 
   /// Every write has its results when this returns. The writer lock is held.
   private func commit(_ batch: [QueuedWrite]) {
+    // A batch is decided by the time of its latest call, which may have been submitted before
+    // others: what had expired when a call began is not found by it. Over batches time may go back,
+    // as a host's clock may.
+    var time: Int64 = 0
     for write in batch {
       highestVersion = max(highestVersion, write.version)
-      if write.time != 0 { latestTime = write.time }
+      time = max(time, write.time)
     }
+    if time != 0 { latestTime = time }
     do throws(Failure) {
       try checkService()
     } catch {
