@@ -203,6 +203,19 @@ TEST(a_response_to_post_answers_a_get_if_it_names_its_url) {
 
 /* ---------------------------------------------------------------- conditions */
 
+/* A condition of the host is answered with this code from what a first request has stored. */
+static void check_stored(const char *name, const char *text, const char *header, int code) {
+  check_note(header);
+  rig r = start(name, 0);
+  tell(&r, text);
+  expect(&r, NULL, 200, "body", false);
+  answer a = answer_to(&r, header, 0);
+  CHECK_EQUAL(code, a.code);
+  CHECK(a.from_cache);
+  stop(&r);
+  check_note(NULL);
+}
+
 TEST(tags_of_the_host_are_compared_as_they_are_written) {
   static const struct { const char *tag, *asked; int code; } rows[] = {
       {"\"abc\"", "\"abc\"", 304},          {"\"abc\"", "W/\"abc\"", 304},
@@ -218,15 +231,7 @@ TEST(tags_of_the_host_are_compared_as_they_are_written) {
     snprintf(text, sizeof text, "200 OK\nCache-Control: max-age=100\nETag: %s\n\nbody",
              rows[index].tag);
     snprintf(header, sizeof header, "If-None-Match: %s", rows[index].asked);
-    check_note(rows[index].asked);
-    rig r = start(name, 0);
-    tell(&r, text);
-    expect(&r, NULL, 200, "body", false);
-    answer a = answer_to(&r, header, 0);
-    CHECK_EQUAL(rows[index].code, a.code);
-    CHECK(a.from_cache);
-    stop(&r);
-    check_note(NULL);
+    check_stored(name, text, header, rows[index].code);
   }
 }
 
@@ -250,15 +255,7 @@ TEST(dates_of_the_host_are_compared_with_the_last_change) {
     snprintf(text, sizeof text, "200 OK\nCache-Control: max-age=9999\n%s\n\nbody",
              rows[index].headers);
     snprintf(header, sizeof header, "If-Modified-Since: %s", rows[index].asked);
-    check_note(rows[index].asked);
-    rig r = start(name, 0);
-    tell(&r, text);
-    expect(&r, NULL, 200, "body", false);
-    answer a = answer_to(&r, header, 0);
-    CHECK_EQUAL(rows[index].code, a.code);
-    CHECK(a.from_cache);
-    stop(&r);
-    check_note(NULL);
+    check_stored(name, text, header, rows[index].code);
   }
 }
 

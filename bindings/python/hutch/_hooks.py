@@ -35,16 +35,21 @@ def _read(number: int) -> int:
         return 0
 
 
+def fill_buffer(output: int, data: bytes) -> int:
+    """Write what a codec has made into the library's buffer. The codec's status."""
+    room = lib.hutch_buffer_resize(output, len(data))
+    if room is None:
+        return Status.NO_MEMORY
+    ctypes.memmove(room, data, len(data))
+    return Status.OK
+
+
 def _run(number: int, way: int, data: int, size: int, output: int) -> int:
     try:
         made = _codecs[number][way](ctypes.string_at(data, size) if size else b"")
         if isinstance(made, int):
             return made
-        room = lib.hutch_buffer_resize(output, len(made))
-        if room is None:
-            return Status.NO_MEMORY
-        ctypes.memmove(room, made, len(made))
-        return Status.OK
+        return fill_buffer(output, made)
     except BaseException as error:
         report(error, "a codec", None)
         return Status.IO

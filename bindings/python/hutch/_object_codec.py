@@ -15,6 +15,7 @@ from typing import Any
 from . import _structs
 from ._callbacks import callback, report
 from ._errors import Status, UnsupportedError
+from ._hooks import fill_buffer
 from ._library import lib
 from ._objects import new_number, object_of, release_callback
 from ._serializers import Forms, forms_of
@@ -49,11 +50,7 @@ def _encode(context: int, number: int, output: int) -> int:
             data, extended = _forms[context].encode(object_of(number, None))
             if extended:
                 raise TypeError("only bytes can be put as an object in this way")
-        room = lib.hutch_buffer_resize(output, len(data))
-        if room is None:
-            return Status.NO_MEMORY
-        ctypes.memmove(room, data, len(data))
-        return Status.OK
+        return fill_buffer(output, data)
     except BaseException as error:
         report(error, "an object codec", None)
         return Status.IO
