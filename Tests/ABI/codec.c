@@ -203,6 +203,10 @@ TEST(an_entry_of_another_codec_is_a_miss_and_is_kept) {
     cache = open_cache(scratch("cache").text, i ? NULL : &options);
     CHECK_MISSING(cache, "small");
     CHECK_STATUS(HUTCH_NOT_FOUND, hutch_contains(cache, KEY("small")));
+    CHECK_STATUS(HUTCH_NOT_FOUND, hutch_remove(cache, KEY("small")));
+    hutch_cache *disk = tier_of(cache, HUTCH_TIER_DISK);
+    CHECK_STATUS(HUTCH_NOT_FOUND, hutch_remove(disk, KEY("small")));
+    hutch_cache_release(disk);
     CHECK_TEXT(cache, "plain", "value");
     CHECK_OK(hutch_add(cache, KEY("other"), KEY("newer"), NULL, NULL));
     CHECK_EQUAL(0, stats_of(cache).disk.damaged);

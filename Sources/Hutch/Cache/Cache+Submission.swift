@@ -65,7 +65,6 @@ extension Cache {
     // The older value is read before the stripe is taken: the read may call the host's codec.
     let old = events.wants(.didRemove) ? (try? peek(entry.key, in: .whole)) ?? nil : nil
     let stripe = Stripes.index(of: hash)
-    storage.prefetch(hash, .entry)
     prepare(&put, storage)
     if planned.store == .remove && storeDecides(condition, in: scope) {
       lockDecided(stripe, storage)
@@ -123,6 +122,7 @@ extension Cache {
     put.write.version = put.result.version
     if let stored = put.write.entry, stored.isEncoded { stored.version = put.result.version }
     put.isGiven = true
+    storage.prefetch(hash, .entry)
     put.state = order.submit(&put.write, to: storage, at: moment, isInPut: true)
   }
 

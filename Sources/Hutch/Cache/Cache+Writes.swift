@@ -15,8 +15,14 @@ extension Cache {
       return isOvertaken ? .superseded : block == nil ? .notFound : .done
     }
     return try withStorage { (storage) throws(Failure) in
+      let moment = clock.moment()
+      if late == nil,
+        let existed = try removeAtOnce(key, at: moment, in: scope, from: storage)
+      {
+        return existed ? .done : .notFound
+      }
       var removal = submitRemoval(
-        key, at: clock.moment(), in: scope, wantsValue: false, by: late, to: storage)
+        key, at: moment, in: scope, wantsValue: false, by: late, to: storage)
       if removal.isSuperseded { return .superseded }
       return try finish(&removal, in: storage) ? .done : .notFound
     }

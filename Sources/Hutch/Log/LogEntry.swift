@@ -148,8 +148,9 @@ struct LogEntry {
 
     /// The content file that has the value; nil: none has, or the name is not one of the library's.
     var file: LogFile? {
+      guard hasFile else { return nil }
       let (low, high) = (field(.suffixLow), field(.suffixHigh))
-      guard hasFile,
+      guard
         let suffix = FileSuffix(words: (UInt64(bitPattern: low), UInt64(bitPattern: high)))
       else { return nil }
       return LogFile(

@@ -249,7 +249,8 @@ struct LogLock {
   private let held: UnsafeMutablePointer<Atomic<UInt32>>
   private let words: SharedWords
   private let index: Int32
-  let member: LogMember
+  /// The store keeps it.
+  private unowned(unsafe) let member: LogMember
   private let own: UInt32
 
   /// The time between two looks whether the holder lives. This and the two below are nanoseconds.

@@ -32,8 +32,10 @@ extension LogStorage: FileStorage {
 
   /// A value that has no room as a file, whatever is evicted, goes into the log if it fits there.
   func keepsInFile(_ size: Int) -> Bool {
-    guard let store else { return false }
-    return size > min(threshold, store.segmentSize / 4) && store.hasRoom(forFile: size)
+    guard let store = uncountedStore else { return false }
+    return store._withUnsafeGuaranteedRef {
+      size > min(threshold, $0.segmentSize / 4) && $0.hasRoom(forFile: size)
+    }
   }
 
   var threshold: Int {

@@ -13,11 +13,13 @@ extension LogStorage {
   func copy(
     _ key: Bytes, _ hash: UInt64, at moment: Moment, into buffer: UnsafeMutableRawBufferPointer
   ) -> ValueCopy {
-    guard let store = live, !isBarred(key, hash) else {
+    guard let store = uncounted, !isBarred(key, hash) else {
       counters.misses.count()
       return .absent
     }
-    return store.copy(key, own(hash, key, in: store), at: moment, into: buffer)
+    return store._withUnsafeGuaranteedRef {
+      $0.copy(key, own(hash, key, in: $0), at: moment, into: buffer)
+    }
   }
 
   private func missed(_ isAccess: Bool) -> Block? {
@@ -46,8 +48,10 @@ extension LogStorage {
   }
 
   func info(_ key: Bytes, _ hash: UInt64, at moment: Moment) throws(Failure) -> Record? {
-    guard let store = live, !isBarred(key, hash) else { return nil }
-    return store.info(key, own(hash, key, in: store), at: moment)
+    guard let store = uncounted, !isBarred(key, hash) else { return nil }
+    return store._withUnsafeGuaranteedRef {
+      $0.info(key, own(hash, key, in: $0), at: moment)
+    }
   }
 
   func noteDamage(_ key: Bytes, _ hash: UInt64, _ version: UInt64) {

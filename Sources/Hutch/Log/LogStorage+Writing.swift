@@ -1,10 +1,15 @@
+import Synchronization
+
 /// Writes. Each is committed at once, under its key's stripe.
 extension LogStorage {
   func prefetch(_ hash: UInt64, _ part: PrefetchedPart) {
-    guard let store = live, store.hasHashOfTiers else { return }
-    switch part {
-    case .index: store.prefetch(hash)
-    case .entry: store.prefetchEntry(hash)
+    guard let store = uncounted else { return }
+    store._withUnsafeGuaranteedRef {
+      guard $0.hasHashOfTiers else { return }
+      switch part {
+      case .index: $0.prefetch(hash)
+      case .entry: $0.prefetchEntry(hash)
+      }
     }
   }
 
@@ -17,7 +22,12 @@ extension LogStorage {
       return
     }
     lookIfDue()
-    guard let store = live else { return fail(&write) }
+    guard let store = uncounted else { return fail(&write) }
+    store._withUnsafeGuaranteedRef { self.write(&write, to: $0) }
+  }
+
+  @inline(__always)
+  private func write(_ write: inout StoreWrite, to store: LogStore) {
     let moment = Moment.at(write.time)
     do throws(Failure) {
       try dropBars()
@@ -35,6 +45,45 @@ extension LogStorage {
       write.result.failure = error
       write.result.outcome = .failed
     }
+  }
+
+  var removesAtOnce: Bool {
+    guard let store = uncounted, !hasBars.load(ordering: .acquiring) else { return false }
+    return store._withUnsafeGuaranteedRef { !$0.isDurable }
+  }
+
+  func removeAtOnce(
+    _ key: Bytes, _ hash: UInt64, version: UInt64, isThere: Bool, copy: StoreWrite.Copy?,
+    at time: Int64
+  ) -> StoreWrite.Result {
+    lookIfDue()
+    var result = StoreWrite.Result()
+    guard let store = uncounted else {
+      result.failure = downFailure
+      bar(key, hash)
+      return result
+    }
+    store._withUnsafeGuaranteedRef { store in
+      var log = LogWrite(.remove, key, own(hash, key, in: store))
+      log.counterHash = hash
+      log.copy = copy
+      log.isOfExisting = !isThere
+      store.write(&log, at: Moment.at(time)) { done in
+        observer?.storeCommits(key, hash, version, done.mark)
+      }
+      result.existed = log.existed
+      result.existing = log.existing
+      result.failure = log.failure
+      // Another process has made the directory durable meanwhile.
+      if log.failure == nil && store.isDurable {
+        do throws(Failure) { try settle(store) } catch { result.failure = error }
+      }
+    }
+    if result.failure != nil {
+      counters.failures.count()
+      bar(key, hash)
+    }
+    return result
   }
 
   private func carryOut(

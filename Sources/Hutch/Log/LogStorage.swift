@@ -231,6 +231,18 @@ final class LogStorage: Storage, ForkingStorage, @unchecked Sendable {
   @inline(__always)
   var live: LogStore? { up.load(ordering: .acquiring) ? store : nil }
 
+  /// As `store` and `live`, for the calls of every get and write: no reference is counted, since
+  /// stores stay until the end.
+  @inline(__always)
+  var uncountedStore: Unmanaged<LogStore>? {
+    UnsafeRawPointer(bitPattern: current.load(ordering: .acquiring)).map {
+      Unmanaged<LogStore>.fromOpaque($0)
+    }
+  }
+
+  @inline(__always)
+  var uncounted: Unmanaged<LogStore>? { up.load(ordering: .acquiring) ? uncountedStore : nil }
+
   /// The store if it is in service; fails with the reason why it is not.
   func serving() throws(Failure) -> LogStore {
     guard let live else { throw downFailure }
@@ -273,8 +285,8 @@ final class LogStorage: Storage, ForkingStorage, @unchecked Sendable {
 
   var owesWork: Bool {
     if owesNews.load(ordering: .relaxed) { return true }
-    guard let store else { return false }
-    return !store.owed.isEmpty || !store.dead.isEmpty
+    guard let store = uncountedStore else { return false }
+    return store._withUnsafeGuaranteedRef { !$0.owed.isEmpty || !$0.dead.isEmpty }
   }
 
   func doOwedWork() {

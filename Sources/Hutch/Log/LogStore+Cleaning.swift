@@ -25,6 +25,12 @@ extension LogStore {
     return try makeRoomSlowly(units, isNew ? limit : 0, isRecord, at: moment.time)
   }
 
+  /// Cleans for a put of about so many bytes, which makes room for itself later.
+  @inline(__always)
+  func cleanAhead(_ bytes: Int, at moment: Moment) {
+    if segmentCount >= cleanedFrom { keepPace(LogFormat.units(bytes), at: moment.time) }
+  }
+
   @inline(never)
   private func makeRoomSlowly(
     _ units: UInt64, _ limit: UInt64, _ isRecord: Bool, at now: Int64

@@ -26,6 +26,8 @@ struct LogWrite {
   var counterHash: UInt64
   /// True: a put with an older version than the entry that is there is not carried out.
   var yieldsToNewer = true
+  /// True: a removal of a key that has no entry, for a read or by `copy`, does nothing.
+  var isOfExisting = false
 
   /// The outcome of a put: stored; `none`, if a newer version superseded it; too large, or no
   /// space: then the entry that was there has been removed.
@@ -98,6 +100,10 @@ extension LogStore {
   private func carryOut(
     _ write: inout LogWrite, _ checksum: UInt64, at moment: Moment
   ) throws(Failure) {
+    // Before the look: meanwhile the processor fetches the entry that the caller has prefetched.
+    if write.kind == .put && write.condition.isAlways && write.file == nil {
+      cleanAhead(write.key.count + (write.entry?.record.size ?? 0), at: moment)
+    }
     let match = find(write.key, write.hash)
     if let match {
       write.existed = !hasExpired(match.entry, at: moment)
@@ -108,6 +114,11 @@ extension LogStore {
     }
     guard write.condition.holds(for: write.existing) else {
       write.isUnmet = true
+      return
+    }
+    if write.isOfExisting && write.existing == 0 {
+      // The entry that is there is of another codec.
+      write.existed = false
       return
     }
     setMark(of: &write)

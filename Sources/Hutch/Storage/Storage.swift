@@ -69,6 +69,16 @@ protocol Storage: StorageTrimming {
   /// (`ValueForm.bytes`).
   var takesBytes: Bool { get }
   func write(_ write: inout StoreWrite)
+
+  /// True if at this moment `removeAtOnce` may take the place of `write` and `finish`.
+  var removesAtOnce: Bool { get }
+  /// Removes a key's entry and commits that, as `write` does, for a caller that has not asked
+  /// whether there is one. If there is none for a read, nor `isThere` in a tier above, nothing is
+  /// done. The key's stripe is held.
+  func removeAtOnce(
+    _ key: Bytes, _ hash: UInt64, version: UInt64, isThere: Bool, copy: StoreWrite.Copy?,
+    at time: Int64
+  ) -> StoreWrite.Result
   func finish(_ write: inout StoreWrite)
 
   /// The newest entry, submitted writes included, with its value; nil if there is none or it has
@@ -196,6 +206,12 @@ extension Storage {
   ) -> ValueCopy { .refused }
   func prepare(_ entry: UnownedBlock, _ form: inout ValueForm?) {}
   var takesBytes: Bool { false }
+
+  var removesAtOnce: Bool { false }
+  func removeAtOnce(
+    _ key: Bytes, _ hash: UInt64, version: UInt64, isThere: Bool, copy: StoreWrite.Copy?,
+    at time: Int64
+  ) -> StoreWrite.Result { StoreWrite.Result() }
 
   // For a store that commits at once.
   func finish(_ write: inout StoreWrite) {}

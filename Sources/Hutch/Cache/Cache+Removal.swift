@@ -1,0 +1,40 @@
+/// A removal in one step.
+extension Cache {
+  /// Removes an entry from a store that commits at once, without a look before whether there is
+  /// one. Returns whether there was; nil: the removal has to go by `submitRemoval`, since a
+  /// listener is told of it, or since more than memory and the store may have the key.
+  @_optimize(speed)
+  func removeAtOnce(
+    _ key: Bytes, at moment: Moment, in scope: Tiers, from storage: any Storage
+  ) throws(Failure) -> Bool? {
+    guard storage.removesAtOnce, !events.wantsEntries, !writeBack.mayHaveDirty else { return nil }
+    let hash = memory.hash(key)
+    prefetch(hash)
+    let stripe = Stripes.index(of: hash)
+    let moment = moment.read
+    order.stripes.lock(stripe)
+    let inMemory = memory.version(key, hash, at: moment)
+    // A removal from a disk tier that has no entry drops nothing in memory.
+    guard order.clearing == nil, order.staged.isEmpty, scope == .whole || inMemory == 0 else {
+      order.stripes.unlock(stripe)
+      return nil
+    }
+    order.noteWrite(hash)
+    let version = order.versions.draw()
+    let taken = scope == .whole ? memory.remove(key, hash, at: moment) : nil
+    var copy: StoreWrite.Copy?
+    if coherence != nil, let taken = taken.unowned {
+      copy = StoreWrite.Copy(version: taken.version, mark: taken.mark)
+    }
+    storage.prefetch(hash, .entry)
+    order.stripes.beginWrite(stripe)
+    let result = storage.removeAtOnce(
+      key, hash, version: version, isThere: inMemory != 0, copy: copy, at: moment.time)
+    // Other processes may have copies of an entry that was evicted on disk.
+    if scope == .whole && !result.existed && inMemory == 0 { coherence?.dropCopies(hash) }
+    order.stripes.endWrite(stripe)
+    order.stripes.unlock(stripe)
+    if let failure = result.failure { throw failure }
+    return coherence == nil && inMemory != 0 || result.existed || result.existing != 0
+  }
+}
