@@ -5,6 +5,8 @@ import CSystem
 ///     Sun, 06 Nov 1994 08:49:37 GMT    the format of today
 ///     Sunday, 06-Nov-94 08:49:37 GMT   of RFC 850: a year of two digits, at most 50 ahead
 ///     Sun Nov  6 08:49:37 1994         of asctime
+///
+/// Letters may be small or capital, as RFC 9111, section 4.2, recommends.
 enum HTTPDate {
   /// Nil: it is none of the three formats. `now` gives a year of two digits its century.
   static func seconds(_ text: Bytes, now: Int64) -> Int64? {
@@ -17,8 +19,7 @@ enum HTTPDate {
     let separator: UInt8 = isShort ? 0x20 : 0x2D
     guard let day = reader.number(2), reader.take(separator), let month = reader.month(),
       reader.take(separator), var year = reader.number(isShort ? 4 : 2), reader.take(0x20),
-      let time = reader.time(), reader.take(0x20), reader.take(0x47), reader.take(0x4D),
-      reader.take(0x54), reader.isAtEnd
+      let time = reader.time(), reader.take(0x20), reader.isAtZone
     else { return nil }
     if !isShort {
       let current = HTTPDate.year(of: now)
@@ -26,6 +27,11 @@ enum HTTPDate {
       if year > current + 50 { year -= 100 }
     }
     return seconds(year, month, day, time)
+  }
+
+  private static var zone: Bytes {
+    let name: StaticString = "GMT"
+    return Bytes(start: name.utf8Start, count: name.utf8CodeUnitCount)
   }
 
   private static func asctime(_ reader: inout Reader) -> Int64? {
@@ -109,6 +115,9 @@ enum HTTPDate {
 
     var isAtEnd: Bool { index == text.count }
 
+    /// "GMT", and nothing behind it.
+    var isAtZone: Bool { Letters.areSame(Bytes(rebasing: text[index...]), HTTPDate.zone) }
+
     mutating func take(_ byte: UInt8) -> Bool {
       guard index < text.count, text[index] == byte else { return false }
       index += 1
@@ -140,7 +149,7 @@ enum HTTPDate {
       guard text.count - index >= 3 else { return nil }
       let found = Bytes(rebasing: text[index..<(index + 3)])
       for month in 0..<12
-      where found.hasSameBytes(as: Bytes(start: names.utf8Start + 3 * month, count: 3)) {
+      where Letters.areSame(found, Bytes(start: names.utf8Start + 3 * month, count: 3)) {
         index += 3
         return Int64(month + 1)
       }
