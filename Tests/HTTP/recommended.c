@@ -14,3 +14,51 @@ TEST(dates_are_read_whatever_the_case) {
        {"half a zone", "Date: {date+0}\nExpires: Mon, 18 Jan 2077 08:00:00 GM", 1, NULL, 2, 0},
        {"more", "Date: {date+0}\nExpires: Mon, 18 Jan 2077 08:00:00 GMT0", 1, NULL, 2, 0});
 }
+
+/* -------------------------------------------------------------- validation */
+
+TEST(a_fresh_response_that_is_immutable_is_not_validated) {
+  rig r = start("immutable", 0);
+  tell(&r, "200 OK\nCache-Control: max-age=100, immutable\nETag: \"1\"\n\none\n====\n"
+           "304 Not Modified\nETag: \"1\"\n\n\n====\n"
+           "200 OK\nCache-Control: max-age=100, Immutable\nETag: \"2\"\n\ntwo\n====\n"
+           "304 Not Modified\nETag: \"2\"\n\n");
+  expect(&r, NULL, 200, "one", false);
+  seconds += 99;
+  answer a = answer_to(&r, NULL, HUTCH_HTTP_CACHE_VALIDATE);
+  CHECK(a.from_cache && strcmp(a.body, "one") == 0);
+  CHECK_EQUAL(1, asked(&r));
+  /* Stale: the promise has ended. */
+  seconds += 2;
+  CHECK(answer_to(&r, NULL, HUTCH_HTTP_CACHE_VALIDATE).from_cache);
+  CHECK_EQUAL(2, asked(&r));
+  CHECK(asked_with(&r, "if-none-match: \"1\"\n"));
+  /* The host insists. */
+  CHECK(!answer_to(&r, NULL, HUTCH_HTTP_CACHE_RELOAD).from_cache);
+  CHECK_EQUAL(3, asked(&r));
+  answer b = answer_to(&r, "Cache-Control: no-cache", 0);
+  CHECK(b.from_cache && strcmp(b.body, "two") == 0);
+  CHECK_EQUAL(4, asked(&r));
+  stop(&r);
+}
+
+TEST(a_validation_asks_the_caches_on_the_way_too) {
+  rig r = start("on_the_way", 0);
+  tell(&r, "200 OK\nCache-Control: max-age=100\nETag: \"1\"\n\none\n====\n"
+           "304 Not Modified\nETag: \"1\"\n\n");
+  expect(&r, NULL, 200, "one", false);
+  CHECK(!asked_with(&r, "cache-control:"));
+  CHECK(answer_to(&r, NULL, HUTCH_HTTP_CACHE_VALIDATE).from_cache);
+  CHECK(asked_with(&r, "cache-control: max-age=0\n") && asked_with(&r, "if-none-match: \"1\"\n"));
+  /* What the host says stays as it is. */
+  CHECK(answer_to(&r, "Cache-Control: max-age=7", HUTCH_HTTP_CACHE_VALIDATE).from_cache);
+  CHECK(asked_with(&r, "cache-control: max-age=7\n"));
+  CHECK(!asked_with(&r, "cache-control: max-age=0"));
+  CHECK_EQUAL(3, asked(&r));
+  /* A response that has become stale is validated by the next cache that has a fresh one. */
+  seconds += 200;
+  expect(&r, NULL, 200, "one", true);
+  CHECK_EQUAL(4, asked(&r));
+  CHECK(!asked_with(&r, "cache-control:"));
+  stop(&r);
+}

@@ -13,7 +13,7 @@ SERVERS = ROOT / "Tests" / "HTTP" / "servers.py"
 if IS_INSTALLED:
     pytest.skip("the wheel has no libhutch_http", allow_module_level=True)
 try:
-    import hutch.http  # noqa: F401
+    from hutch import http
 except ImportError as missing:
     pytest.skip(str(missing), allow_module_level=True)
 
@@ -31,3 +31,21 @@ def server(tmp_path_factory):
     url.folder, url.told = folder, told
     yield url
     subprocess.run([sys.executable, SERVERS, "stop", folder], check=True)
+
+
+@pytest.fixture
+def origin(server):
+    """Tells the origin server what to answer, and what it was asked: (url, tell, asked)."""
+    session = http.Session(timeout=30)
+
+    def url(name: str) -> str:
+        return server("origin", f"/{name}")
+
+    def tell(name: str, *answers: str) -> None:
+        session.put(url(f"tell/{name}"), data="\n====\n".join(answers)).raise_for_status()
+
+    def asked(name: str) -> int:
+        return int(session.get(url(f"count/{name}")).text.split("\n")[0])
+
+    with session:
+        yield url, tell, asked

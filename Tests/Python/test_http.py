@@ -16,7 +16,7 @@ import weakref
 import hutch
 import pytest
 from conftest import ROOT
-from http_servers import server  # noqa: F401, which skips this module without the library
+from http_servers import origin, server  # noqa: F401, which skips this module without the library
 from hutch import http
 
 @pytest.fixture
@@ -335,21 +335,6 @@ def test_reachability_of_the_internet_is_known():
     with http.Reachability(on_change=states.put) as monitor:
         assert states.get(timeout=30) in ("unreachable", "reachable")
         assert monitor.state != "unknown"
-
-
-@pytest.fixture
-def origin(session, server):
-    """Tells the origin server what to answer, and what it was asked: (url, tell, asked)."""
-    def url(name: str) -> str:
-        return server("origin", f"/{name}")
-
-    def tell(name: str, *answers: str) -> None:
-        session.put(url(f"tell/{name}"), data="\n====\n".join(answers)).raise_for_status()
-
-    def asked(name: str) -> int:
-        return int(session.get(url(f"count/{name}")).text.split("\n")[0])
-
-    return url, tell, asked
 
 
 def test_a_session_with_a_cache_answers_from_it(origin):

@@ -1,6 +1,7 @@
 import CSystem
 
-/// The directives of Cache-Control (RFC 9111, section 5.2; RFC 5861), of a request or a response.
+/// The directives of Cache-Control (RFC 9111, section 5.2; RFC 5861; RFC 8246), of a request or a
+/// response.
 /// Directives that are not known have no effect. A number is in seconds; one that is malformed
 /// counts as 0, which makes the response stale (section 4.2.1). Of several numbers of one name the
 /// smallest counts.
@@ -13,6 +14,8 @@ struct CacheControl {
   var mustRevalidate = false
   var proxyRevalidate = false
   var mustUnderstand = false
+  /// RFC 8246.
+  var isImmutable = false
   var onlyIfCached = false
   var maxAge: Int64?
   var sharedMaxAge: Int64?
@@ -57,6 +60,7 @@ struct CacheControl {
     if isNamed("must-revalidate") { mustRevalidate = true }
     if isNamed("proxy-revalidate") { proxyRevalidate = true }
     if isNamed("must-understand") { mustUnderstand = true }
+    if isNamed("immutable") { isImmutable = true }
     if isNamed("only-if-cached") { onlyIfCached = true }
     if isNamed("max-age") { maxAge = least(maxAge) }
     if isNamed("s-maxage") { sharedMaxAge = least(sharedMaxAge) }

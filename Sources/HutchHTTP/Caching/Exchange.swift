@@ -52,12 +52,16 @@ final class Exchange {
   /// The request may only be answered by what is stored.
   var staysOffline: Bool { asked.onlyIfCached || isMode(HUTCH_HTTP_CACHE_ONLY) }
 
-  /// The headers that the cache adds to the request: validators (RFC 9111, section 4.3.1).
+  /// The headers that the cache adds to the request: validators (RFC 9111, section 4.3.1), and what
+  /// makes caches on the way ask the server too. `hasControl`: there is a Cache-Control.
   func forEachCondition(
-    _ add: (StaticString, UnsafePointer<CChar>) throws(Failure) -> Void
+    hasControl: Bool, _ add: (StaticString, UnsafePointer<CChar>) throws(Failure) -> Void
   ) throws(Failure) {
     if isMode(HUTCH_HTTP_CACHE_RELOAD), !asked.hasNoCache {
       try add("Cache-Control", literal("no-cache"))
+    }
+    if isMode(HUTCH_HTTP_CACHE_VALIDATE), !hasControl {
+      try add("Cache-Control", literal("max-age=0"))
     }
     if let part, let validator = ResumePoint.validator(in: part.fields) {
       var text = GrowingArray<UInt8>()

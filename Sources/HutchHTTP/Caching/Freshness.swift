@@ -103,6 +103,12 @@ extension StoredResponse {
     return freshness(at: now, isShared: isShared).staleness <= most
   }
 
+  /// The server promises that nothing changes as long as the response is fresh: a validation would
+  /// be in vain (RFC 8246, section 2).
+  func needsNoValidation(at now: Int64, isShared: Bool) -> Bool {
+    control.isImmutable && freshness(at: now, isShared: isShared).isFresh
+  }
+
   /// It may answer those who asked before it came: the response does not say when it is stale.
   func isForThoseWhoWaited(since time: Int64, isShared: Bool) -> Bool {
     responseTime >= time && !control.hasNoCache && !control.mustRevalidate

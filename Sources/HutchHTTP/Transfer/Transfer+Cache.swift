@@ -90,6 +90,7 @@ extension Transfer {
       return use("hit")
     }
     let isValidating = exchange.isMode(HUTCH_HTTP_CACHE_VALIDATE)
+      && !stored.needsNoValidation(at: exchange.requestTime, isShared: cache.isShared)
     if flight.hasWaited {
       let isNews = isValidating
         ? stored.responseTime >= flight.joined

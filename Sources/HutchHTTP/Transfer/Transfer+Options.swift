@@ -122,7 +122,8 @@ extension Transfer {
       try add("Range", try range(from: part.offset))
       try add("If-Range", part.validator)
     }
-    try exchange?.forEachCondition { (name, value) throws(Failure) in
+    try exchange?.forEachCondition(hasControl: has("Cache-Control")) {
+      (name, value) throws(Failure) in
       try add(literal(name), value)
     }
     // libcurl would wait a second for servers that do not know it.

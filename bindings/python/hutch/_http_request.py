@@ -47,7 +47,8 @@ class RequestOptions(TypedDict, total=False):
     cache_mode: Optional[CacheMode]
     """How the session's cache is used: "by_protocol"; "reload": ask the server; "else_load": what
     is stored, of any age, else ask; "only": what is stored, else code 504; "validate": what is
-    stored if the server confirms it; "none": neither read nor store. None: as the session says."""
+    stored if the server confirms it, or if it is fresh and immutable; "none": neither read nor
+    store. None: as the session says."""
 
 
 class DownloadOptions(TypedDict, total=False):

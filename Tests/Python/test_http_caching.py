@@ -1,0 +1,24 @@
+"""What a session of hutch.http stores, and what it answers from that."""
+
+from __future__ import annotations
+
+import hutch
+import pytest
+from http_servers import origin, server  # noqa: F401, which skips this module without the library
+from hutch import http
+
+
+@pytest.fixture
+def session():
+    with hutch.Cache() as cache, http.Session(timeout=30, cache=cache) as made:
+        yield made
+
+
+def test_a_fresh_immutable_response_is_not_validated(session, origin):
+    url, tell, asked = origin
+    tell("py_immutable", "200 OK\nCache-Control: max-age=1000, immutable\nETag: \"1\"\n\none")
+    session.get(url("py_immutable"))
+    assert session.get(url("py_immutable"), cache_mode="validate").text == "one"
+    assert asked("py_immutable") == 1
+    session.get(url("py_immutable"), cache_mode="reload")
+    assert asked("py_immutable") == 2
