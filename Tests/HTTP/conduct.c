@@ -400,7 +400,14 @@ TEST(vary_ignores_how_a_list_is_written) {
       {"X-Kind", "X-Kind: \"a, b\"", "X-Kind: \"a,b\"", false},
       {"x-kind", "X-KIND: a", "x-kind: a", true},
       {"Accept-Language", "Accept-Language: en, DE", "Accept-Language: EN,de", true},
-      {"Accept-Language", "Accept-Language: en, de", "Accept-Language: de, en", false},
+      {"Accept-Language", "Accept-Language: en, de", "Accept-Language: de, en", true},
+      {"Accept-Language", "Accept-Language: en;q=0.8, de", "Accept-Language: de,EN; q=0.8", true},
+      {"Accept-Language", "Accept-Language: en;q=0.8, de", "Accept-Language: de;q=0.8, en", false},
+      {"Accept-Language", "Accept-Language: en, en-GB", "Accept-Language: en-gb, en", true},
+      {"Accept-Language", "Accept-Language: en, de, fr", "Accept-Language: fr, de", false},
+      {"Accept-Encoding", "Accept-Encoding: gzip, br, zstd", "Accept-Encoding: zstd,gzip,BR", true},
+      {"Accept-Charset", "Accept-Charset: utf-8, x", "Accept-Charset: X, utf-8", true},
+      {"Accept", "Accept: text/a, text/b", "Accept: text/b, text/a", false},
       {"Accept-Language", "Accept-Language: en", "X-Other: 1", false}};
   for (size_t index = 0; index < sizeof rows / sizeof *rows; index++) {
     char name[32], text[256];

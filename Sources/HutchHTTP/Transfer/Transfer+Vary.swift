@@ -22,23 +22,53 @@ extension Transfer {
     }
   }
 
-  /// Two ways to write a list are one: on several lines, with other blanks beside its commas; and
-  /// languages, codings and charsets in capitals.
+  /// Two ways to write a list are one: on several lines, with other blanks beside its commas. So
+  /// are languages, codings and charsets in capitals, with other blanks, and in another order:
+  /// their weights say what is preferred (RFC 9110, sections 12.4.2 and 12.5).
   private func append(
     _ fields: borrowing Fields, _ name: UnsafePointer<CChar>, to text: inout GrowingArray<UInt8>
   ) throws(Failure) {
     var index: UInt64 = 0
-    let accept: StaticString = "Accept-"
-    let ignoresCase = bytes(of: name).count > 7 && Letters.areSame(
-      Bytes(rebasing: bytes(of: name)[..<7]), Bytes(start: accept.utf8Start, count: 7))
+    let isWeighted = Letters.areSame(name, "Accept-Language")
+      || Letters.areSame(name, "Accept-Encoding") || Letters.areSame(name, "Accept-Charset")
+    var found = GrowingArray<Bytes>()
     while let value = fields.value(of: name, skipping: index) {
       if index == 0 { try text.append("=") }
       index += 1
       var members = ListReader(bytes(of: value))
       while let member = members.next() {
-        if text.count > 1 { try text.append(", ") }
-        for byte in member { try text.append(ignoresCase ? Letters.lower(byte) : byte) }
+        try found.append(member)
+        var place = found.count - 1
+        while isWeighted, place > 0, Transfer.isBefore(member, found[place - 1]) {
+          found[place] = found[place - 1]
+          place -= 1
+        }
+        found[place] = member
       }
+    }
+    for member in found.elements {
+      if text.count > 1 { try text.append(", ") }
+      for byte in member where !isWeighted || byte != 0x20 && byte != 0x09 {
+        try text.append(isWeighted ? Letters.lower(byte) : byte)
+      }
+    }
+  }
+
+  /// In the order of the alphabet, whatever the case; blanks do not count.
+  private static func isBefore(_ one: Bytes, _ other: Bytes) -> Bool {
+    var (left, right) = (0, 0)
+    func skip(_ text: Bytes, _ index: inout Int) {
+      while index < text.count, text[index] == 0x20 || text[index] == 0x09 { index += 1 }
+    }
+    while true {
+      skip(one, &left)
+      skip(other, &right)
+      guard right < other.count else { return false }
+      guard left < one.count else { return true }
+      let letters = (Letters.lower(one[left]), Letters.lower(other[right]))
+      if letters.0 != letters.1 { return letters.0 < letters.1 }
+      left += 1
+      right += 1
     }
   }
 
