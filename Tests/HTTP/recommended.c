@@ -2,6 +2,15 @@
    which requirement each case tests. */
 #include "rig.h"
 
+static hutch_http_task *ask_compressed(rig *r, const char *name, const char *value) {
+  hutch_http_header header = {name, value};
+  hutch_http_request request = request_of(r);
+  request.flags = HUTCH_HTTP_COMPRESSED;
+  request.headers = &header;
+  request.header_count = name ? 1 : 0;
+  return fetch(r->session, &request);
+}
+
 TEST(dates_are_read_whatever_the_case) {
   ROWS(case,
        {"weekday", "Date: {date+0}\nExpires: MON, 18 Jan 2077 08:00:00 GMT", 1, NULL, 1, 0},
@@ -60,5 +69,39 @@ TEST(a_validation_asks_the_caches_on_the_way_too) {
   expect(&r, NULL, 200, "one", true);
   CHECK_EQUAL(4, asked(&r));
   CHECK(!asked_with(&r, "cache-control:"));
+  stop(&r);
+}
+
+/* ------------------------------------------------------------------ codings */
+
+TEST(a_range_is_asked_for_without_compression) {
+  rig r = start("range_plain", 0);
+  tell(&r, "206 Partial Content\nContent-Range: bytes 2-5/10\nETag: \"1\"\n"
+           "Vary: Accept-Encoding\nCache-Control: max-age=100\n\n2345\n====\n"
+           "206 Partial Content\nContent-Range: bytes 0-1/10\nETag: \"1\"\n"
+           "Vary: Accept-Encoding\nCache-Control: max-age=100\n\n01\n====\n"
+           "206 Partial Content\nContent-Range: bytes 6-9/10\nETag: \"1\"\n"
+           "Vary: Accept-Encoding\nCache-Control: max-age=100\n\n6789");
+  static const struct { const char *range, *body; bool from_cache; } rows[] = {
+      {"bytes=2-5", "2345", false}, {"bytes=2-5", "2345", true}, {"bytes=3-4", "34", true},
+      {"bytes=0-1", "01", false},   {"bytes=0-3", "0123", true}};
+  for (size_t index = 0; index < sizeof rows / sizeof *rows; index++) {
+    check_note(rows[index].range);
+    hutch_http_task *task = ask_compressed(&r, "Range", rows[index].range);
+    answer a = read_answer(task);
+    CHECK_EQUAL(206, a.code);
+    CHECK(strcmp(a.body, rows[index].body) == 0);
+    CHECK_EQUAL(rows[index].from_cache, a.from_cache);
+    hutch_http_task_release(task);
+    CHECK(!asked_with(&r, "accept-encoding:"));
+  }
+  check_note(NULL);
+  /* The whole, of which the rest is asked for. */
+  hutch_http_task *task = ask_compressed(&r, NULL, NULL);
+  answer a = read_answer(task);
+  CHECK(a.code == 200 && strcmp(a.body, "0123456789") == 0);
+  hutch_http_task_release(task);
+  CHECK_EQUAL(3, asked(&r));
+  CHECK(asked_with(&r, "range: bytes=6-\n"));
   stop(&r);
 }

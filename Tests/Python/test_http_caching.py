@@ -22,3 +22,13 @@ def test_a_fresh_immutable_response_is_not_validated(session, origin):
     assert asked("py_immutable") == 1
     session.get(url("py_immutable"), cache_mode="reload")
     assert asked("py_immutable") == 2
+
+
+def test_a_range_is_stored_and_answers(session, origin):
+    url, tell, asked = origin
+    tell("py_range", "206 Part\nContent-Range: bytes 2-5/10\nETag: \"1\"\n"
+         "Cache-Control: max-age=1000\n\n2345")
+    for given, text in (("bytes=2-5", "2345"), ("bytes=2-5", "2345"), ("bytes=-7", None)):
+        response = session.get(url("py_range"), headers={"Range": given})
+        assert response.status_code == 206 and (text is None or response.text == text)
+    assert asked("py_range") == 2

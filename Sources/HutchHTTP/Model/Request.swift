@@ -32,6 +32,8 @@ final class Request {
 
   var followsRedirects: Bool { flags & UInt32(HUTCH_HTTP_NO_REDIRECTS) == 0 }
   var acceptsCompressed: Bool { flags & UInt32(HUTCH_HTTP_COMPRESSED) != 0 }
+  /// A range of compressed bytes could not be decompressed: it is asked for as it is.
+  var decompresses: Bool { acceptsCompressed && fields.value(of: "Range") == nil }
 
   var isResumable: Bool { flags & UInt32(HUTCH_HTTP_RESUME) != 0 }
 

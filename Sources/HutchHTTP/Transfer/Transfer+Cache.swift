@@ -243,7 +243,7 @@ extension Transfer {
     draft.code = response.code
     draft.version = response.version
     draft.isDecoded =
-      request.acceptsCompressed && response.fields.value(of: "Content-Encoding") != nil
+      request.decompresses && response.fields.value(of: "Content-Encoding") != nil
     draft.requestTime = exchange.requestTime
     draft.responseTime = exchange.cache.now
     try Storing.copy(response.fields, to: &draft.fields, isShared: exchange.cache.isShared)

@@ -26,7 +26,7 @@ extension Transfer {
     // Without it libcurl would look at the environment.
     options.set(CURLOPT_PROXY, configuration.proxy.map { UnsafePointer($0.start) } ?? literal(""))
     if configuration.keepsCookies { options.set(CURLOPT_COOKIEFILE, literal("")) }
-    if request.acceptsCompressed { options.set(CURLOPT_ACCEPT_ENCODING, literal("")) }
+    if request.decompresses { options.set(CURLOPT_ACCEPT_ENCODING, literal("")) }
     setVersion(options)
     setMethod(options)
     setSecurity(options)

@@ -116,7 +116,7 @@ extension Transfer {
 
   /// A part that the host asked for may be stored.
   var isPartToStore: Bool {
-    guard request.fields.value(of: "Range") != nil, !request.acceptsCompressed,
+    guard request.fields.value(of: "Range") != nil,
       response.fields.value(of: "Content-Encoding") == nil,
       let range = ResumePoint.range(in: response.fields)
     else { return false }
