@@ -435,7 +435,8 @@ enum {
   HUTCH_HTTP_NO_REDIRECTS = 1, /* a redirect itself is the response */
   HUTCH_HTTP_COMPRESSED = 2,   /* accept a compressed body and decompress it; not with download.
                                   The limits count the bytes after that. A request with a Range
-                                  is made without */
+                                  is made without, and a body with a coding that libcurl does not
+                                  know comes as it is */
   HUTCH_HTTP_RESUME = 4,       /* with download and GET: keep the part that came before a failure
                                   or a cancel, and continue a part that is there */
   HUTCH_HTTP_JSON = 8,         /* body is JSON: it is checked by hutch_http_task_create, and sent

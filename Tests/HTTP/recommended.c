@@ -105,3 +105,29 @@ TEST(a_range_is_asked_for_without_compression) {
   CHECK(asked_with(&r, "range: bytes=6-\n"));
   stop(&r);
 }
+
+TEST(a_body_of_an_unknown_coding_comes_as_it_is) {
+  static const struct { const char *coding, *body; } rows[] = {
+      {"rot13", "obql"}, {"gzip, rot13", "obql"}, {"UTF-8", "body"}, {"identity", "body"}};
+  for (size_t index = 0; index < sizeof rows / sizeof *rows; index++) {
+    char name[32], text[256];
+    snprintf(name, sizeof name, "coding_%zu", index);
+    snprintf(text, sizeof text, "200 OK\nCache-Control: max-age=100\nContent-Encoding: %s\n\n%s",
+             rows[index].coding, rows[index].body);
+    check_note(rows[index].coding);
+    rig r = start(name, 0);
+    tell(&r, text);
+    for (int time = 0; time < 2; time++) {
+      hutch_http_task *task = ask_compressed(&r, NULL, NULL);
+      answer a = read_answer(task);
+      CHECK_EQUAL(200, a.code);
+      CHECK(strcmp(a.body, rows[index].body) == 0);
+      CHECK_EQUAL(time == 1, a.from_cache);
+      CHECK(header_is(task, "Content-Encoding", rows[index].coding));
+      hutch_http_task_release(task);
+    }
+    CHECK_EQUAL(1, asked(&r));
+    stop(&r);
+    check_note(NULL);
+  }
+}

@@ -32,3 +32,13 @@ def test_a_range_is_stored_and_answers(session, origin):
         response = session.get(url("py_range"), headers={"Range": given})
         assert response.status_code == 206 and (text is None or response.text == text)
     assert asked("py_range") == 2
+
+
+def test_a_body_of_an_unknown_coding_is_given_as_it_came(session, origin):
+    url, tell, asked = origin
+    tell("py_coding", "200 OK\nCache-Control: max-age=1000\nContent-Encoding: rot13\n\nobql")
+    for from_cache in (False, True):
+        response = session.get(url("py_coding"))
+        assert (response.content, response.from_cache) == (b"obql", from_cache)
+        assert response.headers["content-encoding"] == "rot13"
+    assert asked("py_coding") == 1

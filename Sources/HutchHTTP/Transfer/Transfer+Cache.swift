@@ -244,6 +244,7 @@ extension Transfer {
     draft.version = response.version
     draft.isDecoded =
       request.decompresses && response.fields.value(of: "Content-Encoding") != nil
+      && Coding.areKnown(response.fields)
     draft.requestTime = exchange.requestTime
     draft.responseTime = exchange.cache.now
     try Storing.copy(response.fields, to: &draft.fields, isShared: exchange.cache.isShared)

@@ -60,6 +60,7 @@ extension Transfer {
 
   /// The headers are complete.
   func decide() throws(Failure) {
+    if request.decompresses, !Coding.areKnown(response.fields) { passBodyAsItIs() }
     if try isValidation() { return }
     try prepareToStore()
     switch response.code {
@@ -83,6 +84,11 @@ extension Transfer {
     default: break
     }
     try respond()
+  }
+
+  /// libcurl has no decoder for the body, and would fail.
+  private func passBodyAsItIs() {
+    _ = hutch_curl_number(easy, CURLOPT_HTTP_CONTENT_DECODING, 0)
   }
 
   /// The response is the final one, unless a part of a file has to be asked for as a whole.

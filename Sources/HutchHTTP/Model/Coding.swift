@@ -1,0 +1,31 @@
+import CCurl
+import CSystem
+
+/// The codings of Content-Encoding that libcurl decodes (RFC 9110, section 8.4.1).
+enum Coding {
+  /// All that a response names; also if it names none. Otherwise the host gets the body as it is.
+  static func areKnown(_ fields: borrowing Fields) -> Bool {
+    var index: UInt64 = 0
+    while let value = fields.value(of: literal("Content-Encoding"), skipping: index) {
+      index += 1
+      var names = ListReader(bytes(of: value))
+      while let name = names.next() {
+        guard isKnown(name) else { return false }
+      }
+    }
+    return true
+  }
+
+  private static func isKnown(_ name: Bytes) -> Bool {
+    func isNamed(_ wanted: StaticString) -> Bool {
+      Letters.areSame(name, Bytes(start: wanted.utf8Start, count: wanted.utf8CodeUnitCount))
+    }
+    func has(_ feature: Int32) -> Bool {
+      hutch_curl_version().pointee.features & feature != 0
+    }
+    if isNamed("identity") { return true }
+    if isNamed("deflate") || isNamed("gzip") || isNamed("x-gzip") { return has(CURL_VERSION_LIBZ) }
+    if isNamed("br") { return has(CURL_VERSION_BROTLI) }
+    return isNamed("zstd") && has(CURL_VERSION_ZSTD)
+  }
+}
